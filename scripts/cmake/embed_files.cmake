@@ -1,0 +1,40 @@
+# Run by cukiln_embed at build time: cmake -D NAME= -D BASE= -D LIST= -D OUTPUT= -P embed_files.cmake
+
+file(STRINGS "${LIST}" names)
+set(arrays "")
+set(rows "")
+set(index 0)
+foreach(name IN LISTS names)
+  file(READ "${BASE}/${name}" hex HEX)
+  string(LENGTH "${hex}" size)
+  math(EXPR size "${size} / 2")
+  # A string literal compiles many times faster than a list of numbers. Escapes need no quoting, and
+  # one is never followed by a bare digit.
+  string(REGEX REPLACE "(................................................)" "\\1\n" hex "${hex}")
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "\\\\x\\1" hex "${hex}")
+  string(REGEX REPLACE "([^\n]+)" "    \"\\1\"" hex "${hex}")
+  if(hex STREQUAL "")
+    set(hex "    \"\"")
+  endif()
+  string(APPEND arrays "constexpr char k${index}[] =\n${hex};\n")
+  string(APPEND rows "    {\"${name}\", {k${index}, ${size}}},\n")
+  math(EXPR index "${index} + 1")
+endforeach()
+
+file(WRITE "${OUTPUT}.part" "// Generated from the files named below; not for editing.
+#include \"embedded/${NAME}.hpp\"
+
+namespace cukiln::embedded {
+namespace {
+
+${arrays}
+constexpr File kFiles[] = {
+${rows}};
+
+}  // namespace
+
+std::span<const File> ${NAME}() { return kFiles; }
+
+}  // namespace cukiln::embedded
+")
+file(RENAME "${OUTPUT}.part" "${OUTPUT}")
