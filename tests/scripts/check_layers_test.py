@@ -1,0 +1,128 @@
+"""scripts/check-layers finds each thing that it is there to find, and nothing in clean code."""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check-layers"
+UNDONE = "TO" + "DO"  # spelt so that this file passes the check it tests
+
+ARCHITECTURE = """
+| folder | responsibility | may include |
+|---|---|---|
+| `include/cukiln` | public API | itself |
+| `src/base` | bytes | – |
+| `src/key` | keys | base |
+| `src/wire` | frames | base, key |
+| `src/store` | tiers | base, key |
+| `src/compile` | NVRTC | base, key, wire |
+| `src/loader` | joins | all above |
+| `src/kernels/<family>` | launchers | base, key, loader |
+| `src/cli` | verbs | all but bindings |
+| `src/bindings/{c,torch,python}` | C ABI | public headers only |
+
+Long for a reason: `src/store/long_but_argued.cpp`.
+"""
+
+
+class CheckLayersTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.write("ARCHITECTURE.md", ARCHITECTURE)
+
+    def write(self, path, text):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+    def check(self, *arguments):
+        done = subprocess.run(
+            [sys.executable, SCRIPT, "--root", self.root, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(done.returncode, 1 if done.stdout else 0, done.stderr)
+        return done.stdout
+
+    def assert_finds(self, path, text, *words):
+        self.write(path, text)
+        output = self.check()
+        for word in (path, *words):
+            self.assertIn(word, output)
+
+    def test_clean_code_passes(self):
+        self.write("include/cukiln/a.hpp", "#include <cstdint>\n#include <cukiln/b.hpp>\n")
+        self.write("include/cukiln/cukiln.h", "#include <stdint.h>\n")
+        self.write("src/base/a.cpp", '#include "base/a.hpp"\n#include <sys/stat.h>\n')
+        self.write("src/store/a.cpp", '#include "key/a.hpp"\n#include "embedded/schema.hpp"\n')
+        self.write("src/cli/a.cpp", '#include "loader/a.hpp"\n// never throw, never getenv\n')
+        self.write("src/bindings/c/a.cpp", "#include <cukiln/a.hpp>\nvoid f() { throw 1; }\n")
+        self.write("src/loader/settings_environment.cpp", 'auto v = getenv("X");\n')
+        self.assertEqual(self.check(), "")
+
+    def test_siblings_never_include_each_other(self):
+        self.assert_finds(
+            "src/compile/a.cpp", '\n#include "store/a.hpp"\n', ":2:", "base, key, wire, not store"
+        )
+
+    def test_a_lower_layer_never_includes_a_higher_one(self):
+        self.assert_finds("src/base/a.hpp", '#include "key/a.hpp"\n', "nothing of src/, not key")
+
+    def test_bindings_see_public_headers_only(self):
+        self.assert_finds("src/bindings/c/a.cpp", '#include "base/a.hpp"\n', "not base")
+
+    def test_includes_start_at_src(self):
+        self.assert_finds("src/base/a.cpp", '#include "a.hpp"\n', "write the path from src/")
+
+    def test_a_public_header_includes_no_third_party(self):
+        self.assert_finds("include/cukiln/a.hpp", "#include <sqlite3.h>\n", "<sqlite3.h>")
+
+    def test_a_public_header_does_not_include_cuda(self):
+        self.assert_finds("include/cukiln/a.hpp", "#include <cuda.h>\n", "<cuda.h>")
+
+    def test_the_worker_links_libc_only(self):
+        self.assert_finds("src/compile/compile_worker.cpp", "#include <fmt/format.h>\n", "libc")
+
+    def test_a_folder_that_the_table_lacks(self):
+        self.assert_finds("src/util/a.cpp", "int i;\n", "not in the table")
+
+    def test_throw_outside_bindings(self):
+        self.assert_finds("src/base/a.cpp", "// ok\nvoid f() { throw 1; }\n", ":2:", "throw")
+
+    def test_throw_in_text_is_text(self):
+        self.write("src/base/a.cpp", 'auto s = "throw"; /* throw\n throw */ auto r = R"(throw)";\n')
+        self.assertEqual(self.check(), "")
+
+    def test_the_environment_is_read_in_one_place(self):
+        self.assert_finds("src/store/a.cpp", 'auto v = std::getenv("X");\n', "getenv")
+
+    def test_a_long_file_is_split_or_argued(self):
+        self.write("src/store/long_but_argued.cpp", "\n" * 401)
+        self.assertEqual(self.check(), "")
+        self.assert_finds("src/store/long.cpp", "\n" * 401, "401 lines")
+
+    def test_undone_work_and_personal_paths(self):
+        self.assert_finds("tests/a.py", f"# {UNDONE} later\n", UNDONE)
+        self.assert_finds("cache/FORMAT.md", "see /ho" + "me/ada/notes\n", "/ada")
+
+    def test_a_further_expression(self):
+        self.write("examples/a.cpp", "// frobnicate\n")
+        self.assertEqual(self.check(), "")
+        self.assertIn("frobnicate", self.check("--forbid", "frob\\w+"))
+
+    def test_a_document_without_the_table_is_an_error(self):
+        self.write("ARCHITECTURE.md", "# Architecture\n")
+        self.assertIn("may include", self.check())
+
+    def test_a_table_that_names_an_unknown_layer_is_an_error(self):
+        self.write("ARCHITECTURE.md", ARCHITECTURE.replace("| base, key |", "| base, keys |", 1))
+        self.assertIn("no such folder", self.check())
+
+
+if __name__ == "__main__":
+    unittest.main()
