@@ -1,0 +1,19 @@
+#pragma once
+
+/// Everything. See `loader.hpp` for the façade that most hosts need.
+
+#include <cukiln/digest.hpp>
+#include <cukiln/explain.hpp>
+#include <cukiln/kernel.hpp>
+#include <cukiln/kernel_info.hpp>
+#include <cukiln/kernel_table.hpp>
+#include <cukiln/loader.hpp>
+#include <cukiln/log.hpp>
+#include <cukiln/manifest.hpp>
+#include <cukiln/module_spec.hpp>
+#include <cukiln/result.hpp>
+#include <cukiln/settings.hpp>
+#include <cukiln/stats.hpp>
+#include <cukiln/store.hpp>
+#include <cukiln/target.hpp>
+#include <cukiln/version.hpp>

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <cukiln/digest.hpp>
+
+namespace cukiln {
+
+/// One field in which a request and the nearest stored entry differ. `was` is the entry's, `now` the
+/// request's; empty where there is none. Fields: `source`, `target`, `compiler`, `flag`, `name
+/// expression`, `include root`, `header changed`, `header appeared`, `header vanished`.
+struct Difference {
+  std::string field;
+  std::string was;
+  std::string now;
+};
+
+/// Why a request hits or misses.
+struct Explanation {
+  bool hit = false;
+  std::optional<CacheKey> key;      ///< of the entry that is the hit
+  std::optional<CacheKey> nearest;  ///< on a miss: the stored entry with the fewest differences
+  std::vector<Difference> differences;
+};
+
+}  // namespace cukiln

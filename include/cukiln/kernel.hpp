@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+
+#include <cukiln/export.hpp>
+#include <cukiln/result.hpp>
+
+struct CUstream_st;  // the driver's and the runtime's stream are this very type
+struct CUkern_st;
+
+namespace cukiln {
+
+using Stream = CUstream_st*;  ///< `CUstream` and `cudaStream_t`; null is the default stream
+
+struct Dim3 {
+  std::uint32_t x = 1;
+  std::uint32_t y = 1;
+  std::uint32_t z = 1;
+};
+
+/// How a kernel is launched.
+struct LaunchConfig {
+  Dim3 grid;                            ///< in blocks (in blocks also where clusters are used)
+  Dim3 block;                           ///< in threads
+  std::uint32_t shared_bytes = 0;       ///< dynamic shared memory; above 48 KiB see `reserve_shared`
+  Dim3 cluster = {0, 0, 0};             ///< in blocks; all zero: no cluster attribute
+  bool programmatic_launch = false;     ///< programmatic dependent launch: may start before its
+                                        ///< predecessor ends; the kernel must call griddepcontrol
+  bool cooperative = false;             ///< all blocks resident at once, grid-wide barrier allowed
+};
+
+namespace detail {
+struct KernelState;  // immutable once published; owned by the loader
+}
+
+/// A kernel that is loaded and ready: a handle, one pointer wide, copied freely.
+///
+/// Threads: every member may be called from any thread at once.
+/// Lifetime: valid as long as the KernelLoader that gave it.
+/// Hot path: `launch` takes no lock, allocates nothing and makes no system call of its own when it
+/// succeeds.
+/// Asynchrony: a launch returns when it is queued; it works inside stream capture. It runs in the
+/// calling thread's current CUDA context.
+class CUKILN_API Kernel {
+ public:
+  Kernel() noexcept = default;
+  explicit Kernel(const detail::KernelState* state) noexcept : state_(state) {}
+
+  explicit operator bool() const noexcept { return state_ != nullptr; }
+  std::string_view name() const noexcept;
+  /// The driver's handle (a `CUkernel`, which the launch functions also take as a `CUfunction`).
+  CUkern_st* native() const noexcept;
+
+  /// Number of parameters, and the size in bytes of one (0 where there is no such parameter).
+  std::size_t parameter_count() const noexcept;
+  std::size_t parameter_bytes(std::size_t index) const noexcept;
+
+  /// Allows up to `bytes` of dynamic shared memory on every device the kernel is loaded on. Not for
+  /// the hot path. Errors: driver, when the device has less.
+  Result<void> reserve_shared(std::uint32_t bytes) const;
+
+  /// Checks number and sizes of the arguments. Errors: invalid_argument, naming the first that
+  /// differs, its size here and in the kernel. `sizes` may be null when `count` is 0.
+  Result<void> check_parameters(const std::size_t* sizes, std::size_t count) const;
+
+  /// Untyped launch: `arguments[i]` points to argument i, `parameter_count()` of them.
+  /// Errors: invalid_argument (an empty handle), driver (the driver's own error, named).
+  Result<void> launch(Stream stream, const LaunchConfig& config, void* const* arguments) const noexcept;
+
+ private:
+  const detail::KernelState* state_ = nullptr;
+};
+
+/// A kernel whose argument types were checked once, when the handle was made.
+///
+///     auto scale = TypedKernel<float*, float, int>::from(kernel);   // Result
+///     scale->launch(stream, {grid, block}, data, 2.0f, n);
+template <class... Args>
+class TypedKernel {
+  static_assert((std::is_trivially_copyable_v<Args> && ...),
+                "kernel arguments are copied as bytes: every one must be trivially copyable");
+
+ public:
+  TypedKernel() noexcept = default;
+
+  /// Errors: invalid_argument, see `Kernel::check_parameters`.
+  static Result<TypedKernel> from(Kernel kernel) {
+    const std::size_t sizes[sizeof...(Args) + 1] = {sizeof(Args)..., 0};
+    if (auto ok = kernel.check_parameters(sizes, sizeof...(Args)); !ok) {
+      return std::move(ok).error();
+    }
+    TypedKernel typed;
+    typed.kernel_ = kernel;
+    return typed;
+  }
+
+  Kernel untyped() const noexcept { return kernel_; }
+
+  Result<void> launch(Stream stream, const LaunchConfig& config, Args... args) const noexcept {
+    void* pointers[sizeof...(Args) + 1] = {const_cast<void*>(static_cast<const void*>(&args))...,
+                                           nullptr};
+    return kernel_.launch(stream, config, pointers);
+  }
+
+ private:
+  Kernel kernel_;
+};
+
+}  // namespace cukiln

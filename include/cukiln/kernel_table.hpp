@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+
+#include <cukiln/export.hpp>
+#include <cukiln/kernel.hpp>
+
+namespace cukiln {
+
+/// Every kernel that is ready.
+///
+/// Threads: look-ups are lock-free and allocate nothing, from any number of threads, while others
+/// add. What a look-up returned stays valid as long as the table.
+class CUKILN_API KernelTable {
+ public:
+  KernelTable();
+  ~KernelTable();
+  KernelTable(const KernelTable&) = delete;
+  KernelTable& operator=(const KernelTable&) = delete;
+
+  /// By id (its index in the preloaded manifests, in the order of preloading). Empty handle: none.
+  Kernel at(std::size_t id) const noexcept;
+
+  /// By name: `kernel`, when one module has it; `module/kernel`; each also with `@sm_90a` appended
+  /// for one target among several. Empty handle: none.
+  Kernel find(std::string_view name) const noexcept;
+
+  std::size_t size() const noexcept;
+
+  /// For the loader: adds a kernel under its next id. A name taken already keeps its first kernel.
+  std::size_t add(Kernel kernel);
+  void add_name(std::string_view name, Kernel kernel);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cukiln

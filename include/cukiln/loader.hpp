@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <cukiln/digest.hpp>
+#include <cukiln/explain.hpp>
+#include <cukiln/export.hpp>
+#include <cukiln/kernel.hpp>
+#include <cukiln/kernel_info.hpp>
+#include <cukiln/kernel_table.hpp>
+#include <cukiln/log.hpp>
+#include <cukiln/manifest.hpp>
+#include <cukiln/module_spec.hpp>
+#include <cukiln/result.hpp>
+#include <cukiln/stats.hpp>
+#include <cukiln/store.hpp>
+
+namespace cukiln {
+
+/// How a loader finds the compiler and the driver, and its limits. Nothing here reads the
+/// environment; `Settings::resolve()` (settings.hpp) does, for hosts that want it.
+struct LoaderOptions {
+  std::string nvrtc_library;              ///< a path to open instead of searching
+  std::string cuda_library;               ///< likewise, for libcuda
+  std::string worker;                     ///< the compile worker; empty: beside the library, libexec
+  std::vector<std::string> include_path;  ///< folders with CUDA's own headers, before searching
+  bool in_process_compile = false;        ///< never spawn; results stay in memory (unobserved)
+  bool offline = false;                   ///< never compile: a miss is not_found
+  unsigned jobs = 0;                      ///< compiles at once; 0: one per core
+  std::uint32_t compile_timeout_ms = 300'000;        ///< wall clock of one compile
+  std::uint64_t compile_memory_bytes = 8ull << 30;   ///< address space of one worker; 0: no limit
+  LogSink log;
+};
+
+enum class Outcome { hit, compiled, failed, missing };
+CUKILN_API const char* name_of(Outcome outcome) noexcept;
+
+/// What one module (one source set, one target) cost, and why.
+struct ModuleReport {
+  std::string name;
+  std::string source;          ///< the first source's path as given
+  Target target;
+  CacheKey key;                ///< all zero when there is none (failed, missing)
+  Outcome outcome = Outcome::missing;
+  std::string reason;          ///< `in store`, `never seen`, `header changed: inc/0/tile.cuh`, …
+  std::string not_stored;      ///< why a result was not written; empty: it was, or it was a hit
+  std::vector<std::string> dropped_flags;  ///< host-only nvcc flags that had no effect
+  double milliseconds = 0;     ///< wall time for this module, waiting included
+  double load_milliseconds = 0;///< of it, in the driver
+  std::uint64_t cubin_bytes = 0;
+  std::vector<KernelInfo> kernels;
+  std::string log;             ///< the compiler's warnings
+  Result<void> status;         ///< the error when outcome is failed or missing
+};
+
+struct PreloadReport {
+  std::vector<ModuleReport> modules;  ///< in the manifest's order, a target after the other
+  std::size_t hits = 0;
+  std::size_t compiled = 0;
+  std::size_t failed = 0;             ///< failed and missing
+  double milliseconds = 0;
+};
+
+/// Called after every module, from the thread that called, one at a time.
+using Progress = std::function<void(std::size_t done, std::size_t total, const ModuleReport& last)>;
+
+struct PreloadOptions {
+  std::vector<int> devices;   ///< ordinals; empty: all
+  bool load = true;           ///< false: fill the store only; no driver needed
+  bool keep_going = false;    ///< true: failures are in the report and preload itself succeeds
+  Stream capture_guard = nullptr;  ///< a stream of the host's: refused while it captures
+};
+
+/// After `seal()`, what a compile or a load does.
+enum class SealPolicy {
+  fail,  ///< error `sealed`
+  warn,  ///< is done, logged and counted in Stats::sealed_violations
+};
+
+/// The façade: from a ModuleSpec to kernels that are ready to launch.
+///
+/// Lifetime: the Store must outlive it; it must outlive every Kernel. One or several a process.
+/// Threads: every member may be called from any thread at once.
+/// Capture: a load while a stream captures would invalidate the capture. It is refused with a clear
+/// error when `capture_guard` captures, or when the legacy stream reports a capture (error 906);
+/// captures of other streams cannot be seen from here.
+class CUKILN_API KernelLoader {
+ public:
+  static Result<std::unique_ptr<KernelLoader>> create(Store& store, LoaderOptions options = {});
+  ~KernelLoader();
+  KernelLoader(const KernelLoader&) = delete;
+  KernelLoader& operator=(const KernelLoader&) = delete;
+
+  /// Makes every module of the manifest ready: hits load, misses compile, in parallel, on every
+  /// chosen device, completely (whatever CUDA_MODULE_LOADING says).
+  /// Errors: the first failure with its module's name and log, after all others were done.
+  Result<PreloadReport> preload(const Manifest& manifest, const PreloadOptions& options = {},
+                                const Progress& progress = {});
+
+  /// Compiles, or finds, one module for each of its targets; loads nothing.
+  Result<std::vector<ModuleReport>> compile(const ModuleSpec& spec);
+
+  /// The cubin of a key that `compile` or `preload` reported. Errors: not_found.
+  Result<std::string> cubin(const CacheKey& key);
+
+  /// One kernel of one module, compiled and loaded if it is not yet. Empty `kernel`: the only one.
+  Result<Kernel> get(const ModuleSpec& spec, std::string_view kernel = {});
+
+  /// In the shape of PyTorch's `cpp_extension.load`: nvcc's flag spellings are taken. The module's
+  /// kernels are in `kernels()` as `name/kernel`. A second call with the same arguments is cheap.
+  Result<void> get_cuda_module(const std::string& name, const std::vector<std::string>& sources,
+                               const std::vector<std::string>& flags = {});
+
+  /// `preload(Manifest::shipped())`.
+  Result<PreloadReport> preload_all();
+
+  /// From here on a compile or a load is an error, or a counted warning.
+  void seal(SealPolicy policy = SealPolicy::fail) noexcept;
+  bool sealed() const noexcept;
+
+  const KernelTable& kernels() const noexcept;
+  Result<Explanation> explain(const ModuleSpec& spec, Target target);
+  Result<Explanation> explain(const CacheKey& was, const CacheKey& now);
+  Stats stats() const;
+
+  /// Makes compiles in progress, and later ones, end with `timeout`.
+  void cancel() noexcept;
+
+  struct Impl;
+  Impl& impl() noexcept { return *impl_; }
+
+ private:
+  explicit KernelLoader(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cukiln

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <cukiln/export.hpp>
+#include <cukiln/module_spec.hpp>
+#include <cukiln/result.hpp>
+
+namespace cukiln {
+
+/// A list of modules to make ready before the hot path. JSON, format 1; the schema is
+/// `cache/manifests/manifest.schema.json`. A kernel's id is its index in the loaded manifest:
+/// modules in order, in each its names in order.
+class CUKILN_API Manifest {
+ public:
+  /// The kernels that come with cukiln, their sources inside the library.
+  static Manifest shipped();
+
+  /// Paths inside are relative to the manifest's folder.
+  /// Errors: not_found, io; invalid_argument with the JSON path that is wrong.
+  static Result<Manifest> load(const std::string& path);
+  static Result<Manifest> parse(std::string_view json, const std::string& folder);
+
+  Manifest() = default;
+  explicit Manifest(std::vector<ModuleSpec> modules) : modules_(std::move(modules)) {}
+
+  void add(ModuleSpec module) { modules_.push_back(std::move(module)); }
+  const std::vector<ModuleSpec>& modules() const noexcept { return modules_; }
+
+  /// The same list for other targets.
+  Manifest for_targets(const std::vector<Target>& targets) const;
+
+ private:
+  std::vector<ModuleSpec> modules_;
+};
+
+}  // namespace cukiln

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <cukiln/export.hpp>
+#include <cukiln/target.hpp>
+
+namespace cukiln {
+
+/// One source of a module: a file on disk, or text in memory.
+struct Source {
+  std::string path;      ///< real path; for text in memory only its last component is used
+  std::string text;      ///< the text, when `in_memory`
+  bool in_memory = false;
+
+  static Source file(std::string path) { return {std::move(path), {}, false}; }
+  static Source memory(std::string name, std::string text) {
+    return {std::move(name), std::move(text), true};
+  }
+};
+
+/// What a caller asks to have compiled: one module, for one or more targets. Bytes are bytes: any
+/// encoding, CRLF, no final newline.
+///
+/// Several sources are compiled as one translation unit, in order.
+/// Limits: a source of at most 64 MiB.
+struct ModuleSpec {
+  std::string name;                          ///< for people, logs and look-ups; not part of the key
+  std::vector<Source> sources;
+  std::vector<std::string> include;          ///< folders, searched in order (`-I`)
+  std::map<std::string, std::string> define; ///< `-D`; an empty value defines it as 1
+  std::vector<std::string> flags;            ///< NVRTC's, or nvcc's spellings (see the README's table)
+  std::vector<std::string> names;            ///< kernels: `extern "C"` names or name expressions;
+                                             ///< empty: every `extern "C"` kernel of the cubin
+  std::vector<Target> targets;               ///< empty: from the flags (`-arch`, `-gencode`), else
+                                             ///< the visible devices', else sm_100a
+};
+
+}  // namespace cukiln

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <cukiln/export.hpp>
+#include <cukiln/loader.hpp>
+#include <cukiln/store.hpp>
+
+namespace cukiln {
+
+/// One setting: its value and where it came from.
+struct Setting {
+  std::string name;    ///< as in config.toml: `store`, `nvrtc_library`, …
+  std::string value;
+  std::string origin;  ///< `default`, `environment CUKILN_STORE`, `/etc/cukiln/config.toml`, …
+};
+
+/// Everything that the environment and the configuration files say, read once, on request only.
+/// Order: what the caller sets afterwards, environment, `$XDG_CONFIG_HOME/cukiln/config.toml`,
+/// `/etc/cukiln/config.toml`, default. In a set-user-id process the environment and the user's file
+/// are ignored and the store is memory-only.
+struct CUKILN_API Settings {
+  StoreOptions store;
+  LoaderOptions loader;
+  LogLevel log_level = LogLevel::warn;
+  std::vector<Setting> all;
+  std::vector<std::string> warnings;  ///< unknown keys, values that were refused and why
+
+  static Result<Settings> resolve();
+};
+
+/// Bytes from `2GiB`, `512M`, `1048576`. Errors: invalid_argument.
+CUKILN_API Result<std::uint64_t> parse_bytes(std::string_view text);
+
+}  // namespace cukiln

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <cukiln/export.hpp>
+#include <cukiln/log.hpp>
+#include <cukiln/result.hpp>
+
+namespace cukiln {
+
+class TieredStore;
+
+/// Where cubins are kept. The defaults are those of the command line without any setting.
+struct StoreOptions {
+  std::string directory;         ///< empty: `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln`
+  std::string system_directory = "/var/cache/cukiln";  ///< read-only tier below; empty: none
+  std::uint64_t max_bytes = 2ull << 30;  ///< cap of the user's store; least recently used goes first
+  bool memory_only = false;      ///< no disk at all
+  bool allow_network_file_system = false;  ///< SQLite's WAL does not work there: refused by default
+  LogSink log;
+};
+
+/// An open store: memory over the user's SQLite file over the read-only system store.
+///
+/// Threads: everything is safe from any thread. Fork: a child may keep using it (it reopens).
+/// A store never fails its host: a directory that cannot be trusted or written makes it memory-only,
+/// with one warning in the log that says what to do.
+class CUKILN_API Store {
+ public:
+  explicit Store(std::unique_ptr<TieredStore> tiers);
+  ~Store();
+  Store(Store&&) noexcept;
+  Store& operator=(Store&&) noexcept;
+
+  /// Why there is no disk tier; empty when there is one.
+  const std::string& bypass_reason() const noexcept;
+  TieredStore& tiers() const noexcept { return *tiers_; }
+
+ private:
+  std::unique_ptr<TieredStore> tiers_;
+};
+
+/// Opens a store. Errors: invalid_argument (a relative directory); everything else degrades, see Store.
+CUKILN_API Result<std::unique_ptr<Store>> open_store(StoreOptions options = {});
+
+}  // namespace cukiln

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cukiln/export.hpp>
+
+#define CUKILN_VERSION_MAJOR 0
+#define CUKILN_VERSION_MINOR 1
+#define CUKILN_VERSION_PATCH 0
+
+namespace cukiln {
+
+/// `0.1.0`: of the library that is loaded, not of the header.
+CUKILN_API const char* version() noexcept;
+
+}  // namespace cukiln

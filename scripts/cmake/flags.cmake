@@ -1,0 +1,33 @@
+# cukiln_flags: how every target of ours is compiled.
+add_library(cukiln_flags INTERFACE)
+target_compile_features(cukiln_flags INTERFACE cxx_std_20)
+target_compile_options(cukiln_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wno-missing-field-initializers)
+target_include_directories(cukiln_flags INTERFACE
+  "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+if(NOT CMAKE_BUILD_TYPE AND PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+# Sanitizers cover the library and its tests, never the compile worker (RLIMIT_AS kills those).
+add_library(cukiln_sanitize INTERFACE)
+if(CUKILN_SANITIZE STREQUAL "address")
+  set(sanitize -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+elseif(CUKILN_SANITIZE STREQUAL "thread")
+  set(sanitize -fsanitize=thread -fno-omit-frame-pointer)
+elseif(CUKILN_SANITIZE)
+  message(FATAL_ERROR "CUKILN_SANITIZE is \"${CUKILN_SANITIZE}\"; expected address, thread or nothing")
+endif()
+target_compile_options(cukiln_sanitize INTERFACE ${sanitize})
+target_link_options(cukiln_sanitize INTERFACE ${sanitize})
+
+find_program(CUKILN_CCACHE ccache)
+if(CUKILN_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CUKILN_CCACHE}")
+  set(CMAKE_C_COMPILER_LAUNCHER "${CUKILN_CCACHE}")
+endif()

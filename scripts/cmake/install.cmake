@@ -1,0 +1,1 @@
+# Installation and export arrive with the package test.

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+namespace cukiln {
+
+/// Wall-clock time, injected so that tests can let it jump. Deadlines never use it: they use
+/// `std::chrono::steady_clock`.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual std::int64_t now_ns() const noexcept = 0;  ///< since the epoch
+  std::int64_t now_s() const noexcept { return now_ns() / 1'000'000'000; }
+
+  /// The machine's clock.
+  static const Clock& system() noexcept;
+};
+
+}  // namespace cukiln

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "base/bytes.hpp"
+
+#include <cukiln/result.hpp>
+
+namespace cukiln {
+
+/// Owns a file descriptor.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) noexcept : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~UniqueFd() { reset(); }
+  UniqueFd(const UniqueFd&) = delete;
+  UniqueFd& operator=(const UniqueFd&) = delete;
+
+  int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+  int release() noexcept { return std::exchange(fd_, -1); }
+  void reset() noexcept;
+
+ private:
+  int fd_ = -1;
+};
+
+inline constexpr std::uint64_t kMaxSourceBytes = 64ull << 20;
+
+/// What tells one state of a file from another without reading it.
+struct FileStamp {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t size = 0;
+  std::int64_t mtime_ns = 0;
+  std::int64_t ctime_ns = 0;
+  friend bool operator==(const FileStamp&, const FileStamp&) = default;
+};
+FileStamp stamp_of(const struct stat& s) noexcept;
+
+struct FileContent {
+  SharedBytes bytes;
+  FileStamp stamp;  ///< of the opened descriptor, taken before the bytes were read
+};
+
+/// Reads a whole regular file without ever blocking on a FIFO or device.
+/// Errors: not_found (absent), invalid_argument (not a regular file, larger than `max_bytes`), io.
+Result<FileContent> read_file(const std::string& path, std::uint64_t max_bytes = kMaxSourceBytes);
+
+/// Writes by temporary file and rename, mode 0600. Errors: io.
+Result<void> write_file_atomically(const std::string& path, ByteView bytes);
+
+/// The message for an errno value, `No such file or directory (2)`.
+std::string errno_text(int error_number);
+
+/// Joins with one slash.
+std::string join_path(const std::string& folder, std::string_view name);
+
+}  // namespace cukiln

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "base/bytes.hpp"
+
+namespace cukiln {
+
+/// Canonical encoding: integers little-endian, byte strings with a 32-bit length before them. The one
+/// way bytes are put together for keys, stored rows and frames. Header-only, because the compile
+/// worker uses it too and links nothing of ours.
+class SerialWriter {
+ public:
+  SerialWriter& u8(std::uint8_t value) { return put(value); }
+  SerialWriter& u32(std::uint32_t value) { return put(value); }
+  SerialWriter& u64(std::uint64_t value) { return put(value); }
+  SerialWriter& bytes(ByteView value) {
+    u32(static_cast<std::uint32_t>(value.size()));
+    out_.append(value);
+    return *this;
+  }
+  SerialWriter& raw(ByteView value) {
+    out_.append(value);
+    return *this;
+  }
+  ByteView view() const noexcept { return out_; }
+  std::string take() { return std::move(out_); }
+
+ private:
+  template <class T>
+  SerialWriter& put(T value) {
+    char buffer[sizeof value];  // every platform of the CUDA driver is little-endian
+    std::memcpy(buffer, &value, sizeof value);
+    out_.append(buffer, sizeof value);
+    return *this;
+  }
+  std::string out_;
+};
+
+/// Reads what SerialWriter wrote. Short or oversized input makes `ok()` false, and every read after
+/// that gives zero or empty; nothing is ever read out of bounds.
+class SerialReader {
+ public:
+  explicit SerialReader(ByteView in) noexcept : in_(in) {}
+
+  std::uint8_t u8() noexcept { return get<std::uint8_t>(); }
+  std::uint32_t u32() noexcept { return get<std::uint32_t>(); }
+  std::uint64_t u64() noexcept { return get<std::uint64_t>(); }
+  ByteView bytes() noexcept { return raw(u32()); }
+  ByteView raw(std::size_t count) noexcept {
+    if (!ok_ || count > in_.size()) {
+      ok_ = false;
+      return {};
+    }
+    const ByteView out = in_.substr(0, count);
+    in_.remove_prefix(count);
+    return out;
+  }
+  bool ok() const noexcept { return ok_; }
+  bool at_end() const noexcept { return ok_ && in_.empty(); }
+  std::size_t remaining() const noexcept { return in_.size(); }
+
+ private:
+  template <class T>
+  T get() noexcept {
+    T value{};
+    const ByteView from = raw(sizeof value);
+    if (ok_) {
+      std::memcpy(&value, from.data(), sizeof value);
+    }
+    return value;
+  }
+  ByteView in_;
+  bool ok_ = true;
+};
+
+}  // namespace cukiln

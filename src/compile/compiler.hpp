@@ -1,0 +1,69 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "key/compile_request.hpp"
+#include "key/cubin.hpp"
+#include "key/dependency_set.hpp"
+#include "key/file_server.hpp"
+
+#include <cukiln/result.hpp>
+
+namespace cukiln {
+
+/// What a compile gave.
+struct CompileResult {
+  Cubin cubin;
+  DependencySet dependencies;
+  bool observed = true;     ///< false: the dependency set is not known to be complete; keep in memory
+  bool uses_time = false;   ///< __TIME__, __DATE__ or __TIMESTAMP__ occurs in what was read
+  std::int64_t compile_us = 0;  ///< NVRTC's part
+};
+
+struct CompileJob {
+  const CompileRequest* request = nullptr;
+  FileServer* files = nullptr;          ///< answers the worker's questions
+  std::string label;                    ///< the module's name, for errors and the lock's owner line
+  std::chrono::milliseconds timeout{300'000};
+  const std::atomic<bool>* cancelled = nullptr;
+
+  /// Single flight across processes. Empty: none. The worker itself holds the lock, so that it goes
+  /// with the worker whatever becomes of this process and of what it forked.
+  std::string flight_lock;
+  /// Asked with the lock held: false means somebody else stored the result meanwhile.
+  std::function<bool()> still_needed;
+  /// Called with the lock held, to store the result before the lock goes.
+  std::function<void(const CompileResult&)> publish;
+};
+
+/// busy: somebody else holds the flight's lock, nothing was done. superseded: `still_needed` said no.
+enum class CompileState { done, busy, superseded };
+
+struct CompileOutcome {
+  CompileState state = CompileState::done;
+  CompileResult result;  ///< when done
+};
+
+/// From a request to a cubin. Threads: safe; each call that runs has a worker of its own.
+class Compiler {
+ public:
+  virtual ~Compiler() = default;
+
+  /// Who compiles: version with build, content of the libraries. Cheap when the library's stamp is in
+  /// the stat cache (NVRTC is not opened then). Errors: not_found, with every place searched.
+  virtual Result<Toolchain> toolchain() = 0;
+
+  /// The folders of CUDA's own headers, in order (for the virtual root /cukiln/toolkit).
+  virtual std::vector<std::string> toolkit_folders() = 0;
+
+  /// Errors: compile_failed with the log; timeout (wall clock, cancelled, memory); not_found (NVRTC or
+  /// worker missing); incompatible; internal (the worker crashed, with the kernel's name).
+  virtual Result<CompileOutcome> compile(const CompileJob& job) = 0;
+};
+
+}  // namespace cukiln

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "driver/driver_api.hpp"
+
+#include <cukiln/kernel.hpp>
+#include <cukiln/result.hpp>
+#include <cukiln/target.hpp>
+
+namespace cukiln {
+
+struct DeviceInfo {
+  int ordinal = 0;
+  std::string name;
+  int capability = 0;  ///< 90, 100
+  std::uint64_t memory_bytes = 0;
+};
+
+/// The visible devices. Errors: driver.
+Result<std::vector<DeviceInfo>> list_devices(const DriverApi& api);
+
+/// A device's own target with the arch-specific suffix from 9.0 on: 90 → sm_90a, 86 → sm_86.
+Target target_of(const DeviceInfo& device) noexcept;
+
+/// The devices' contexts, held while modules live: each device's current or primary context.
+class DeviceContexts;
+
+/// A loaded cubin: one `CUlibrary`, which serves every device and context.
+/// Threads: safe. Lifetime: kernels point into it.
+class Module {
+ public:
+  /// Loads `image` completely (every kernel's code, on every given device in parallel, whatever
+  /// CUDA_MODULE_LOADING says), so that no launch loads anything later.
+  /// `kernels`: pairs of the name to show and the symbol in the image.
+  /// Errors: driver; incompatible (another architecture, too new for the driver) and corrupt (invalid
+  /// image), which the caller answers by one rebuild; sealed never (the loader's matter);
+  /// invalid_argument when `capture_guard` or the legacy stream captures.
+  struct KernelName {
+    std::string name;
+    std::string symbol;
+  };
+  static Result<std::shared_ptr<Module>> load(std::shared_ptr<const DriverApi> api, ByteView image,
+                                              const std::vector<KernelName>& kernels,
+                                              const std::vector<int>& devices,
+                                              Stream capture_guard);
+  ~Module();
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  const std::vector<Kernel>& kernels() const noexcept { return kernels_; }
+
+ private:
+  Module() = default;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+  std::vector<Kernel> kernels_;
+};
+
+/// Refuses when a load now would break a capture: see KernelLoader. Errors: invalid_argument.
+Result<void> check_not_capturing(const DriverApi& api, Stream capture_guard);
+
+}  // namespace cukiln

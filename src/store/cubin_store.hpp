@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "key/cubin.hpp"
+#include "key/dependency_set.hpp"
+
+#include <cukiln/digest.hpp>
+#include <cukiln/result.hpp>
+
+namespace cukiln {
+
+/// Where an entry came from.
+enum class Origin : int { compiled = 0, imported = 1, remote = 2 };
+
+/// What people want to know of an entry; none of it is part of the key.
+struct EntryLabels {
+  std::string name;      ///< the module's
+  std::string source;    ///< the first source's file name (no folder: rows hold no real path)
+  std::string target;    ///< `sm_100a`
+  std::string flags;     ///< the arguments, joined by a space
+  std::string compiler;  ///< `nvrtc 13.0.88`
+};
+
+/// One entry, whole: what `put` takes and `get` gives.
+struct StoreEntry {
+  CacheKey key;
+  RequestDigest request;
+  std::string request_canonical;
+  DependencySet dependencies;
+  Cubin cubin;
+  EntryLabels labels;
+  std::string source_text;        ///< for `show --source`
+  std::int64_t compile_us = 0;
+  std::int64_t created_s = 0;     ///< by the store
+  std::int64_t last_used_s = 0;   ///< by the store
+  std::int64_t hits = 0;          ///< by the store
+  Origin origin = Origin::compiled;
+  std::string signer;
+};
+
+/// The same without the bytes, for inventories.
+struct EntrySummary {
+  CacheKey key;
+  EntryLabels labels;
+  std::vector<KernelInfo> kernels;
+  std::uint64_t cubin_bytes = 0;
+  std::size_t dependencies = 0;
+  std::int64_t compile_us = 0, created_s = 0, last_used_s = 0, hits = 0;
+  Origin origin = Origin::compiled;
+  std::string signer;
+};
+
+/// A recorded dependency set of a request and the entry it leads to.
+struct RecordedSet {
+  CacheKey key;
+  DependencySet dependencies;
+};
+
+struct StoreStats {
+  std::uint64_t entries = 0, bytes = 0, hits = 0, misses = 0, stored = 0, evicted = 0, corrupt = 0,
+                errors = 0;
+};
+
+/// The outcome of a get is three-valued: an entry (has_value, engaged), absent (has_value, empty), or
+/// failed (an error: the tier could not answer; the caller treats it as a miss and goes on).
+using Lookup = Result<std::optional<StoreEntry>>;
+
+enum class PutOutcome { stored, already_there, too_large, not_stored };
+
+/// A place that keeps cubins. Threads: every member is safe from any thread.
+/// One contract suite (tests/unit/store/contract.hpp) runs on every implementation.
+class CubinStore {
+ public:
+  virtual ~CubinStore() = default;
+
+  virtual const char* tier_name() const noexcept = 0;  ///< `memory`, `disk`, `system`
+
+  /// The sets recorded for a request, the youngest first, at most four. Rows whose stored request is
+  /// not `request_canonical`, or whose set does not hash to their key, are dropped (never returned).
+  virtual Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
+                                                                ByteView request_canonical) = 0;
+
+  /// Checked in full (checksum, preimage, image) before it is handed out; a damaged one is removed,
+  /// counted and reported absent.
+  virtual Lookup get(const CacheKey& key) = 0;
+
+  /// Keeps an entry; the same key again is already_there. Errors: io, timeout.
+  virtual Result<PutOutcome> put(const StoreEntry& entry) = 0;
+
+  virtual Result<bool> remove(const CacheKey& key) = 0;  ///< false: was not there
+  virtual Result<std::vector<EntrySummary>> list() = 0;
+  virtual StoreStats stats() = 0;
+};
+
+}  // namespace cukiln
