@@ -9,6 +9,10 @@ function(cukiln_layer name)
     file(TOUCH "${CMAKE_CURRENT_BINARY_DIR}/empty.cpp")
     set(sources "${CMAKE_CURRENT_BINARY_DIR}/empty.cpp")
   endif()
+  if(NOT sources AND NOT arg_SOURCES)  # headers alone are a layer too; a library wants one source
+    set(sources "${CMAKE_CURRENT_BINARY_DIR}/headers_only.cpp")
+    file(CONFIGURE OUTPUT "${sources}" CONTENT "")
+  endif()
   add_library(cukiln_${name} OBJECT ${sources} ${arg_SOURCES})
   target_link_libraries(cukiln_${name} PRIVATE cukiln_flags cukiln_sanitize
     fmt::fmt-header-only cukiln_xxhash Threads::Threads ${arg_LIBRARIES})
