@@ -86,7 +86,7 @@ class CheckLayersTest(unittest.TestCase):
         self.assert_finds("include/cukiln/a.hpp", "#include <cuda.h>\n", "<cuda.h>")
 
     def test_the_worker_links_libc_only(self):
-        self.assert_finds("src/compile/compile_worker.cpp", "#include <fmt/format.h>\n", "libc")
+        self.assert_finds("src/compile/worker/main.cpp", "#include <fmt/format.h>\n", "libc")
 
     def test_a_folder_that_the_table_lacks(self):
         self.assert_finds("src/util/a.cpp", "int i;\n", "not in the table")
