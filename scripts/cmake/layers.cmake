@@ -45,6 +45,9 @@ function(cukiln_link_layers target)
       target_link_libraries(${target} PRIVATE ${libraries})
     endif()
   endforeach()
-  target_link_libraries(${target} PRIVATE cukiln_flags cukiln_sanitize fmt::fmt-header-only
-    cukiln_xxhash Threads::Threads ${CMAKE_DL_LIBS})
+  # What has headers only is needed by the build and not by whoever links the installed library.
+  foreach(library IN ITEMS cukiln_flags cukiln_sanitize fmt::fmt-header-only cukiln_xxhash)
+    target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:${library}>)
+  endforeach()
+  target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
 endfunction()
