@@ -8,7 +8,9 @@ install(TARGETS cukiln EXPORT cukilnTargets
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/cukiln" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 # The library starts it; nobody calls it by hand.
-install(TARGETS cukiln-compile-worker RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/cukiln)
+if(TARGET cukiln-compile-worker)
+  install(TARGETS cukiln-compile-worker RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/cukiln)
+endif()
 foreach(program cukiln_cli cukilnd)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

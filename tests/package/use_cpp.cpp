@@ -1,4 +1,5 @@
-// Opens a store in the folder given, makes a loader, and asks for what needs no GPU and no compiler.
+// Opens a store in the folder given, makes a loader, and asks for what needs no GPU and no
+// compiler.
 #include <cukiln/cukiln.hpp>
 
 #include <cstdio>
