@@ -27,7 +27,7 @@ struct DependencySet {
   std::string canonical() const;
   static Result<DependencySet> parse(ByteView canonical);
 
-  /// True when a path outside the virtual roots was read (an absolute #include): such an entry hits
+  /// False when a path outside the virtual roots was read (an absolute #include): such an entry hits
   /// only where that path exists too.
   bool portable() const noexcept;
 

@@ -70,7 +70,6 @@ class FileServer {
   StatCache* stats_;
   const Clock& clock_;
   std::unordered_map<std::string, FileAnswer> answers_;
-  std::unordered_map<std::string, std::string> memory_names_;  // virtual → as the user named it
 };
 
 }  // namespace cukiln

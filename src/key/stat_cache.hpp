@@ -38,7 +38,7 @@ class StatCache {
  private:
   mutable std::mutex mutex_;
   std::unordered_map<std::string, StatRecord> records_;
-  std::vector<std::string> new_;
+  std::vector<StatRecord> new_;
 };
 
 }  // namespace cukiln

@@ -1,0 +1,123 @@
+#include "base/file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "base/result.hpp"
+
+namespace cukiln {
+
+namespace {
+
+std::int64_t nanoseconds(const timespec& t) noexcept {
+  return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+}  // namespace
+
+void UniqueFd::reset() noexcept {
+  if (fd_ >= 0) {
+    ::close(fd_);
+    fd_ = -1;
+  }
+}
+
+FileStamp stamp_of(const struct stat& s) noexcept {
+  return {s.st_dev, s.st_ino, static_cast<std::uint64_t>(s.st_size), nanoseconds(s.st_mtim),
+          nanoseconds(s.st_ctim)};
+}
+
+std::string errno_text(int error_number) {
+  return fmt::format("{} ({})", std::generic_category().message(error_number), error_number);
+}
+
+std::string join_path(const std::string& folder, std::string_view name) {
+  if (folder.empty()) {
+    return std::string(name);
+  }
+  return folder + (folder.back() == '/' ? "" : "/") + std::string(name);
+}
+
+Result<FileContent> read_file(const std::string& path, std::uint64_t max_bytes) {
+  // O_NONBLOCK: opening a FIFO for reading would otherwise wait for a writer.
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd) {
+    const int error = errno;
+    const bool absent = error == ENOENT || error == ENOTDIR;
+    return make_error(absent ? ErrorCode::not_found : ErrorCode::io, "cannot open {}: {}", path,
+                      errno_text(error));
+  }
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) {
+    return make_error(ErrorCode::io, "cannot read {}: {}", path, errno_text(errno));
+  }
+  if (!S_ISREG(status.st_mode)) {
+    return make_error(ErrorCode::invalid_argument, "{} is a {}, expected a regular file", path,
+                      S_ISDIR(status.st_mode) ? "directory" : "device, FIFO or socket");
+  }
+  if (static_cast<std::uint64_t>(status.st_size) > max_bytes) {
+    return make_error(ErrorCode::invalid_argument, "{} has {} bytes, the limit is {}", path,
+                      static_cast<std::uint64_t>(status.st_size), max_bytes);
+  }
+  std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
+  std::size_t done = 0;
+  for (;;) {  // one read more than the size says: a growing file is read to its end, up to the limit
+    if (done == bytes.size()) {
+      if (done > max_bytes) {
+        return make_error(ErrorCode::invalid_argument, "{} grew over the limit of {} bytes", path,
+                          max_bytes);
+      }
+      bytes.resize(done + 4096);
+    }
+    const ssize_t got = ::read(fd.get(), bytes.data() + done, bytes.size() - done);
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got < 0) {
+      return make_error(ErrorCode::io, "cannot read {}: {}", path, errno_text(errno));
+    }
+    if (got == 0) {
+      break;
+    }
+    done += static_cast<std::size_t>(got);
+  }
+  bytes.resize(done);
+  return FileContent{SharedBytes(std::move(bytes)), stamp_of(status)};
+}
+
+Result<void> write_file_atomically(const std::string& path, ByteView bytes) {
+  std::string temporary = path + ".XXXXXX";
+  UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));  // mkstemp's mode is 0600
+  if (!fd) {
+    return make_error(ErrorCode::io, "cannot create {}: {}", temporary, errno_text(errno));
+  }
+  const auto fail = [&](const char* what) {
+    Error error = make_error(ErrorCode::io, "cannot {} {}: {}", what, path, errno_text(errno));
+    ::unlink(temporary.c_str());
+    return error;
+  };
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(fd.get(), bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) {
+      continue;
+    }
+    if (put < 0) {
+      return fail("write");
+    }
+    bytes.remove_prefix(static_cast<std::size_t>(put));
+  }
+  if (::fsync(fd.get()) != 0) {
+    return fail("sync");
+  }
+  fd.reset();
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    return fail("replace");
+  }
+  return {};
+}
+
+}  // namespace cukiln

@@ -1,0 +1,118 @@
+#include "base/file_lock.hpp"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+#include "base/result.hpp"
+
+namespace cukiln {
+
+namespace {
+
+// A forked child must give up its copies, or the parent's death would not free the lock. The handler may
+// only do what is async-signal-safe, hence a fixed array of descriptors and no allocation.
+constexpr std::size_t kMaxLocks = 256;
+std::array<std::atomic<int>, kMaxLocks>& held_descriptors() noexcept {
+  static std::array<std::atomic<int>, kMaxLocks> descriptors{};  // 0: free, else fd + 1
+  return descriptors;
+}
+
+void close_in_child() {
+  for (std::atomic<int>& slot : held_descriptors()) {
+    if (const int held = slot.exchange(0); held != 0) {
+      ::close(held - 1);
+    }
+  }
+}
+
+bool remember(int fd) noexcept {
+  static const int installed = ::pthread_atfork(nullptr, nullptr, close_in_child);
+  if (installed != 0) {
+    return false;
+  }
+  for (std::atomic<int>& slot : held_descriptors()) {
+    int expected = 0;
+    if (slot.compare_exchange_strong(expected, fd + 1)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// False: a fork closed it already, and the number may belong to somebody else by now.
+bool forget(int fd) noexcept {
+  for (std::atomic<int>& slot : held_descriptors()) {
+    int expected = fd + 1;
+    if (slot.compare_exchange_strong(expected, 0)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<FileLock> FileLock::acquire(const std::string& path, Mode mode,
+                                   std::chrono::milliseconds wait) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd && errno == EROFS) {
+    fd = UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  }
+  if (!fd) {
+    return make_error(ErrorCode::io, "cannot open the lock file {}: {}", path, errno_text(errno));
+  }
+  const auto deadline = std::chrono::steady_clock::now() + wait;
+  auto pause = std::chrono::microseconds(200);
+  const int operation = (mode == Mode::exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB;
+  while (::flock(fd.get(), operation) != 0) {
+    if (errno == EINTR) {
+      continue;
+    }
+    if (errno != EWOULDBLOCK) {
+      return make_error(ErrorCode::io, "cannot lock {}: {}", path, errno_text(errno));
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= deadline) {
+      return make_error(ErrorCode::timeout, "{} was locked by another process for {} ms", path,
+                        wait.count());
+    }
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline - now));
+    pause = std::min(pause * 2, std::chrono::microseconds(10'000));
+  }
+  if (!remember(fd.get())) {
+    return make_error(ErrorCode::internal, "more than {} file locks are held at once", kMaxLocks);
+  }
+  return FileLock(std::move(fd));
+}
+
+FileLock::FileLock(UniqueFd fd) : fd_(std::move(fd)) {}
+FileLock::FileLock(FileLock&& other) noexcept = default;
+FileLock& FileLock::operator=(FileLock&& other) noexcept {
+  if (this != &other) {
+    release();
+    fd_ = std::move(other.fd_);
+  }
+  return *this;
+}
+FileLock::~FileLock() { release(); }
+
+void FileLock::release() noexcept {
+  if (!fd_) {
+    return;
+  }
+  if (forget(fd_.get())) {
+    fd_.reset();
+  } else {
+    fd_.release();  // the child of a fork: its copy was closed by close_in_child
+  }
+}
+
+}  // namespace cukiln

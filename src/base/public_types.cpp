@@ -1,0 +1,108 @@
+// What the smallest public types need: names, text forms.
+
+#include <charconv>
+
+#include "base/result.hpp"
+
+#include <cukiln/digest.hpp>
+#include <cukiln/loader.hpp>
+#include <cukiln/target.hpp>
+#include <cukiln/version.hpp>
+
+namespace cukiln {
+
+const char* name_of(ErrorCode code) noexcept {
+  switch (code) {
+    case ErrorCode::invalid_argument: return "invalid_argument";
+    case ErrorCode::not_found: return "not_found";
+    case ErrorCode::compile_failed: return "compile_failed";
+    case ErrorCode::incompatible: return "incompatible";
+    case ErrorCode::corrupt: return "corrupt";
+    case ErrorCode::io: return "io";
+    case ErrorCode::timeout: return "timeout";
+    case ErrorCode::sealed: return "sealed";
+    case ErrorCode::driver: return "driver";
+    case ErrorCode::internal: return "internal";
+  }
+  return "unknown";
+}
+
+const char* name_of(Outcome outcome) noexcept {
+  switch (outcome) {
+    case Outcome::hit: return "hit";
+    case Outcome::compiled: return "compiled";
+    case Outcome::failed: return "failed";
+    case Outcome::missing: return "missing";
+  }
+  return "unknown";
+}
+
+const char* version() noexcept { return "0.1.0"; }
+
+std::string Digest128::hex() const {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  text.reserve(32);
+  for (const std::uint8_t byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+std::optional<Digest128> Digest128::from_hex(std::string_view text) noexcept {
+  Digest128 digest;
+  if (text.size() != 32) {
+    return std::nullopt;
+  }
+  for (std::size_t i = 0; i < 16; ++i) {
+    const char* from = text.data() + 2 * i;
+    const auto [end, error] = std::from_chars(from, from + 2, digest.bytes[i], 16);
+    if (error != std::errc{} || end != from + 2) {
+      return std::nullopt;
+    }
+  }
+  return digest;
+}
+
+Result<Target> Target::parse(std::string_view text) {
+  std::string_view rest = text;
+  for (const std::string_view prefix : {"sm_", "compute_"}) {
+    if (rest.substr(0, prefix.size()) == prefix) {
+      rest.remove_prefix(prefix.size());
+      break;
+    }
+  }
+  Target target;
+  const auto [end, error] =
+      std::from_chars(rest.data(), rest.data() + rest.size(), target.capability);
+  rest.remove_prefix(error == std::errc{} ? static_cast<std::size_t>(end - rest.data()) : 0);
+  if (rest == "a" || rest == "f") {
+    target.suffix = rest[0];
+    rest = {};
+  }
+  if (error != std::errc{} || !rest.empty() || target.capability < 50 || target.capability > 999) {
+    return make_error(ErrorCode::invalid_argument,
+                      "unknown target \"{}\": expected sm_ and a compute capability, such as sm_90a, "
+                      "sm_100a, sm_100f or sm_120",
+                      text);
+  }
+  return target;
+}
+
+std::string Target::name() const {
+  std::string text = fmt::format("sm_{}", capability);
+  if (suffix != 0) {
+    text += suffix;
+  }
+  return text;
+}
+
+bool Target::runs_on(int device_capability) const noexcept {
+  if (suffix == 'a') {
+    return device_capability == capability;
+  }
+  return device_capability / 10 == capability / 10 && device_capability >= capability;
+}
+
+}  // namespace cukiln

@@ -1,0 +1,104 @@
+#include "key/compile_request.hpp"
+
+#include "base/hasher.hpp"
+#include "base/result.hpp"
+#include "base/serial.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr std::string_view kMagic = "cukiln request";
+
+ByteView view_of(const Digest128& digest) noexcept {
+  return {reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()};
+}
+
+Digest128 digest_from(ByteView bytes) noexcept {
+  Digest128 digest;
+  if (bytes.size() == digest.bytes.size()) {
+    std::memcpy(digest.bytes.data(), bytes.data(), bytes.size());
+  }
+  return digest;
+}
+
+void put_strings(SerialWriter& out, const std::vector<std::string>& strings) {
+  out.u32(static_cast<std::uint32_t>(strings.size()));
+  for (const std::string& text : strings) {
+    out.bytes(text);
+  }
+}
+
+std::vector<std::string> get_strings(SerialReader& in) {
+  std::vector<std::string> strings;
+  const std::uint32_t count = in.u32();
+  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
+    strings.emplace_back(in.bytes());
+  }
+  return strings;
+}
+
+}  // namespace
+
+std::string CompileRequest::canonical() const {
+  // Structured bindings on purpose: a new member of any of these does not compile until it is named
+  // here, and what is not named here cannot change a cubin.
+  const auto& [all_sources, all_options, its_target, its_toolchain] = *this;
+  const auto& [arguments, name_expressions] = all_options;
+  const auto& [capability, suffix] = its_target;
+  const auto& [compiler_version, compiler_content] = its_toolchain;
+
+  SerialWriter out;
+  out.bytes(kMagic).u32(kKeyFormat);
+  out.u32(static_cast<std::uint32_t>(all_sources.size()));
+  for (const auto& [path, text] : all_sources) {
+    out.bytes(path).u64(text.size()).raw(view_of(cukiln::digest_of(text)));
+  }
+  put_strings(out, arguments);
+  put_strings(out, name_expressions);
+  out.u32(static_cast<std::uint32_t>(capability)).u8(static_cast<std::uint8_t>(suffix));
+  out.bytes(compiler_version).raw(view_of(compiler_content));
+  return out.take();
+}
+
+RequestDigest CompileRequest::digest_of(ByteView canonical) noexcept {
+  return RequestDigest{cukiln::digest_of(canonical)};
+}
+
+VirtualSource CompileRequest::translation_unit() const {
+  if (sources.size() == 1) {
+    return sources.front();
+  }
+  std::string text;
+  for (const VirtualSource& source : sources) {
+    text += fmt::format("#include \"{}\"\n", source.path);
+  }
+  return {std::string(kSourceRoot) + "/cukiln_unit.cu", SharedBytes(std::move(text))};
+}
+
+Result<RequestFields> RequestFields::parse(ByteView canonical) {
+  SerialReader in(canonical);
+  RequestFields fields;
+  const bool ours = in.bytes() == kMagic;
+  fields.key_format = in.u32();
+  const std::uint32_t source_count = in.u32();
+  for (std::uint32_t i = 0; i < source_count && in.ok(); ++i) {
+    Source source;
+    source.path = in.bytes();
+    source.size = in.u64();
+    source.digest = digest_from(in.raw(16));
+    fields.sources.push_back(std::move(source));
+  }
+  fields.options.arguments = get_strings(in);
+  fields.options.name_expressions = get_strings(in);
+  fields.target.capability = static_cast<int>(in.u32());
+  fields.target.suffix = static_cast<char>(in.u8());
+  fields.toolchain.version = in.bytes();
+  fields.toolchain.content = digest_from(in.raw(16));
+  if (!ours || !in.at_end()) {
+    return Error(ErrorCode::corrupt, "the stored request is damaged or of another kind");
+  }
+  return fields;
+}
+
+}  // namespace cukiln

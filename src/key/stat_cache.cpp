@@ -1,0 +1,50 @@
+#include "key/stat_cache.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace cukiln {
+
+namespace {
+
+// Two seconds: the coarsest timestamps in use (FAT, old NFS). A record made that soon after the file's
+// last change may describe the bytes before a second change in the same tick.
+constexpr std::int64_t kRacyWindowNs = 2'000'000'000;
+
+bool racy(const StatRecord& record) noexcept {
+  return std::max(record.stamp.mtime_ns, record.stamp.ctime_ns) + kRacyWindowNs >=
+         record.recorded_ns;
+}
+
+}  // namespace
+
+std::optional<StatRecord> StatCache::find(const std::string& path, const FileStamp& stamp) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = records_.find(path);
+  if (at == records_.end() || at->second.stamp != stamp || racy(at->second)) {
+    return std::nullopt;
+  }
+  return at->second;
+}
+
+void StatCache::put(StatRecord record) {
+  const std::lock_guard lock(mutex_);
+  if (!racy(record)) {
+    new_.push_back(record);
+  }
+  records_[record.path] = std::move(record);
+}
+
+void StatCache::load(std::vector<StatRecord> records) {
+  const std::lock_guard lock(mutex_);
+  for (StatRecord& record : records) {
+    records_.try_emplace(record.path, std::move(record));
+  }
+}
+
+std::vector<StatRecord> StatCache::take_new() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(new_, {});
+}
+
+}  // namespace cukiln
