@@ -36,8 +36,8 @@ class Module {
   /// Loads `image` completely (every kernel's code, on every given device in parallel, whatever
   /// CUDA_MODULE_LOADING says), so that no launch loads anything later.
   /// `kernels`: pairs of the name to show and the symbol in the image.
-  /// Errors: driver; incompatible (another architecture, too new for the driver) and corrupt (invalid
-  /// image), which the caller answers by one rebuild; sealed never (the loader's matter);
+  /// Errors: driver; incompatible (another architecture, too new for the driver) and corrupt
+  /// (invalid image), which the caller answers by one rebuild; sealed never (the loader's matter);
   /// invalid_argument when `capture_guard` or the legacy stream captures.
   struct KernelName {
     std::string name;
