@@ -29,6 +29,8 @@ struct Source {
 struct ModuleSpec {
   std::string name;                          ///< for people, logs and look-ups; not part of the key
   std::vector<Source> sources;
+  std::vector<Source> headers;               ///< in memory, found as if they lay beside the sources;
+                                             ///< `path` is relative to the sources' folder
   std::vector<std::string> include;          ///< folders, searched in order (`-I`)
   std::map<std::string, std::string> define; ///< `-D`; an empty value defines it as 1
   std::vector<std::string> flags;            ///< NVRTC's, or nvcc's spellings (see the README's table)

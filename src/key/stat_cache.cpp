@@ -18,9 +18,14 @@ bool racy(const StatRecord& record) noexcept {
 
 }  // namespace
 
-std::optional<StatRecord> StatCache::find(const std::string& path, const FileStamp& stamp) const {
+std::optional<StatRecord> StatCache::find(const std::string& path, const FileStamp& stamp) {
   const std::lock_guard lock(mutex_);
-  const auto at = records_.find(path);
+  auto at = records_.find(path);
+  if (at == records_.end() && source_) {
+    if (auto stored = source_(path)) {
+      at = records_.emplace(path, *std::move(stored)).first;
+    }
+  }
   if (at == records_.end() || at->second.stamp != stamp || racy(at->second)) {
     return std::nullopt;
   }
@@ -35,11 +40,9 @@ void StatCache::put(StatRecord record) {
   records_[record.path] = std::move(record);
 }
 
-void StatCache::load(std::vector<StatRecord> records) {
+void StatCache::set_source(Source source) {
   const std::lock_guard lock(mutex_);
-  for (StatRecord& record : records) {
-    records_.try_emplace(record.path, std::move(record));
-  }
+  source_ = std::move(source);
 }
 
 std::vector<StatRecord> StatCache::take_new() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -28,15 +29,20 @@ struct StatRecord {
 /// Threads: safe.
 class StatCache {
  public:
-  std::optional<StatRecord> find(const std::string& path, const FileStamp& stamp) const;
+  std::optional<StatRecord> find(const std::string& path, const FileStamp& stamp);
   void put(StatRecord record);
 
-  /// Rows from the store at start; rows that are new since the last call, for the store.
-  void load(std::vector<StatRecord> records);
+  /// Where records of earlier processes are looked up, one path at a time: a start that needs eight
+  /// headers must not pay for the thousands a store remembers.
+  using Source = std::function<std::optional<StatRecord>(const std::string& path)>;
+  void set_source(Source source);
+
+  /// Records that are new since the last call, for the store.
   std::vector<StatRecord> take_new();
 
  private:
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
+  Source source_;
   std::unordered_map<std::string, StatRecord> records_;
   std::vector<StatRecord> new_;
 };

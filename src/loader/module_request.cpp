@@ -1,0 +1,140 @@
+#include "loader/module_request.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/file.hpp"
+#include "base/result.hpp"
+#include "key/nvcc_flags.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr std::string_view kDefaultStandard = "c++17";
+
+
+std::string absolute_path(const std::string& path) {
+  std::error_code ignored;
+  const auto absolute = std::filesystem::absolute(path, ignored);
+  return ignored ? path : absolute.string();
+}
+
+/// Sources of one folder share a virtual folder; a second folder is `/cukiln/src.1`, and so on.
+std::string source_root(std::size_t index) {
+  return index == 0 ? std::string(kSourceRoot) : fmt::format("{}.{}", kSourceRoot, index);
+}
+
+Result<void> add_sources(const ModuleSpec& spec, ModuleRequest& out) {
+  if (spec.sources.empty()) {
+    return make_error(ErrorCode::invalid_argument, "module \"{}\" has no source: expected at least one",
+                      spec.name);
+  }
+  std::vector<std::string> folders;
+  for (const Source& source : spec.sources) {
+    const std::filesystem::path path = source.path;
+    std::string folder;
+    SharedBytes text;
+    if (source.in_memory) {
+      if (source.text.size() > kMaxSourceBytes) {
+        return make_error(ErrorCode::invalid_argument, "{} has {} bytes, the limit is {}", source.path,
+                          source.text.size(), kMaxSourceBytes);
+      }
+      text = SharedBytes(source.text);
+    } else {
+      CUKILN_TRY(FileContent content, read_file(source.path));
+      text = std::move(content.bytes);
+      folder = std::filesystem::path(absolute_path(source.path)).parent_path().string();
+    }
+    const auto known = std::find(folders.begin(), folders.end(), folder);
+    const std::string root = source_root(static_cast<std::size_t>(known - folders.begin()));
+    if (known == folders.end()) {
+      folders.push_back(folder);
+      out.roots.push_back({root, folder.empty() ? std::vector<std::string>{}
+                                                : std::vector<std::string>{folder}});
+    }
+    const std::string virtual_path = root + "/" + path.filename().string();
+    out.memory_files.emplace_back(virtual_path, text);
+    out.request.sources.push_back({virtual_path, std::move(text)});
+  }
+  for (const Source& header : spec.headers) {
+    out.memory_files.emplace_back(std::string(kSourceRoot) + "/" + header.path,
+                                  SharedBytes(header.text));
+  }
+  return {};
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) {
+    text += (text.empty() ? "" : " ") + part;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::unique_ptr<FileServer> ModuleRequest::files(StatCache* stats) const {
+  auto server = std::make_unique<FileServer>(roots, stats);
+  for (const auto& [path, text] : memory_files) {
+    server->add_memory_file(path, text);
+  }
+  return server;
+}
+
+Result<std::vector<Target>> explicit_targets(const ModuleSpec& spec) {
+  if (!spec.targets.empty()) {
+    return spec.targets;
+  }
+  CUKILN_TRY(TranslatedFlags flags, translate_flags(spec.flags));
+  return std::move(flags.targets);
+}
+
+Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
+                                          const Toolchain& toolchain,
+                                          const std::vector<std::string>& toolkit_folders) {
+  ModuleRequest out;
+  CUKILN_TRY(TranslatedFlags flags, translate_flags(spec.flags));
+  CUKILN_CHECK(add_sources(spec, out));
+
+  std::vector<std::string>& arguments = out.request.options.arguments;
+  arguments.push_back("--gpu-architecture=" + target.name());
+  arguments.push_back("--std=" +
+                      (flags.standard.empty() ? std::string(kDefaultStandard) : flags.standard));
+  for (const auto& [macro, value] : spec.define) {
+    arguments.push_back("--define-macro=" + macro + (value.empty() ? "" : "=" + value));
+  }
+  arguments.insert(arguments.end(), flags.arguments.begin(), flags.arguments.end());
+
+  std::vector<std::string> include = spec.include;
+  include.insert(include.end(), flags.include.begin(), flags.include.end());
+  for (std::size_t i = 0; i < include.size(); ++i) {
+    const std::string root = fmt::format("{}/{}", kIncludeRoot, i);
+    out.roots.push_back({root, {absolute_path(include[i])}});
+    arguments.push_back("--include-path=" + root);
+  }
+  const std::string toolkit = kToolkitRoot;
+  out.roots.push_back({toolkit, toolkit_folders});
+  arguments.push_back("--include-path=" + toolkit);
+  arguments.push_back("--include-path=" + toolkit + "/cccl");
+  arguments.push_back("--ptxas-options=-v");  // registers, shared memory and spills, in the log
+
+  std::vector<std::string>& expressions = out.request.options.name_expressions;
+  expressions = spec.names;
+  std::sort(expressions.begin(), expressions.end());
+  expressions.erase(std::unique(expressions.begin(), expressions.end()), expressions.end());
+
+  out.request.target = target;
+  out.request.toolchain = toolchain;
+  out.canonical = out.request.canonical();
+  out.digest = CompileRequest::digest_of(out.canonical);
+  out.source = spec.sources.front().path;
+  const std::string file_name = std::filesystem::path(out.source).filename().string();
+  out.name = spec.name.empty() ? std::filesystem::path(out.source).stem().string() : spec.name;
+  out.kernel_names = spec.names;
+  out.dropped_flags = std::move(flags.dropped);
+  out.labels = {out.name, file_name, target.name(), joined(arguments), "nvrtc " + toolchain.version};
+  return out;
+}
+
+}  // namespace cukiln
