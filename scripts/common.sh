@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the scripts beside it: where the repository is, how a step is told, how a preset is built.
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
