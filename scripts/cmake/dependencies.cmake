@@ -1,4 +1,7 @@
 # What cukiln is built from. Header-only where that keeps symbols out of other people's processes.
+if(CUKILN_STATIC_DEPENDENCIES)  # for the searches below, pkg-config's among them
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
+endif()
 find_package(Threads REQUIRED)
 find_package(SQLite3 3.37 REQUIRED)
 find_package(fmt REQUIRED)

@@ -14,6 +14,11 @@ if(NOT CMAKE_BUILD_TYPE AND PROJECT_IS_TOP_LEVEL)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
+if(CUKILN_STATIC_DEPENDENCIES)
+  add_link_options(-static-libstdc++ -static-libgcc)
+  link_libraries(m)  # libsqlite3.a's
+endif()
+
 # Sanitizers cover the library and its tests, never the compile worker (RLIMIT_AS kills those).
 add_library(cukiln_sanitize INTERFACE)
 if(CUKILN_SANITIZE STREQUAL "address")
