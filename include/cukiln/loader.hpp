@@ -29,6 +29,8 @@ struct LoaderOptions {
   std::string cuda_library;               ///< likewise, for libcuda
   std::string worker;                     ///< the compile worker; empty: beside the library, libexec
   std::vector<std::string> include_path;  ///< folders with CUDA's own headers, before searching
+  std::vector<std::string> cuda_roots;    ///< environments and toolkits to search first: a virtual
+                                          ///< environment, a conda prefix, CUDA_HOME
   bool in_process_compile = false;        ///< never spawn; results stay in memory (unobserved)
   bool offline = false;                   ///< never compile: a miss is not_found
   unsigned jobs = 0;                      ///< compiles at once; 0: one per core
@@ -66,7 +68,7 @@ struct PreloadReport {
   double milliseconds = 0;
 };
 
-/// Called after every module, from the thread that called, one at a time.
+/// Called after every module, from one of the preload's threads, one call at a time.
 using Progress = std::function<void(std::size_t done, std::size_t total, const ModuleReport& last)>;
 
 struct PreloadOptions {

@@ -1,0 +1,293 @@
+#include "loader/builder.hpp"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/file.hpp"
+#include "base/hasher.hpp"
+#include "base/result.hpp"
+
+namespace cukiln {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFirstPause{1};
+constexpr milliseconds kLongestPause{20};
+constexpr milliseconds kFirstBackoff{1'000};
+constexpr milliseconds kLongestBackoff{60'000};
+
+void count_miss(Counters& counters, const Miss& miss) {
+  switch (miss.why) {
+    case Miss::Why::never_seen: Counters::add(counters.misses_new); break;
+    case Miss::Why::changed: Counters::add(counters.misses_header_changed); break;
+    case Miss::Why::appeared: Counters::add(counters.misses_header_appeared); break;
+    case Miss::Why::vanished: Counters::add(counters.misses_header_vanished); break;
+    case Miss::Why::damaged: Counters::add(counters.misses_damaged); break;
+  }
+}
+
+Miss miss_of(const FileServer::Mismatch& mismatch, const FileServer& files) {
+  using What = FileServer::Mismatch::What;
+  Miss miss;
+  miss.why = mismatch.what == What::changed    ? Miss::Why::changed
+             : mismatch.what == What::appeared ? Miss::Why::appeared
+                                               : Miss::Why::vanished;
+  miss.path = files.real_path(mismatch.path);
+  return miss;
+}
+
+}  // namespace
+
+std::string Miss::text() const {
+  switch (why) {
+    case Why::never_seen: return "never seen";
+    case Why::changed: return "header changed: " + path;
+    case Why::appeared: return "header appeared: " + path;
+    case Why::vanished: return "header vanished: " + path;
+    case Why::damaged: return "the stored entry was damaged";
+  }
+  return {};
+}
+
+/// Marks a request as being worked on in this process; the next thread with the same one waits.
+class Builder::InProcessFlight {
+ public:
+  InProcessFlight(Builder& builder, const RequestDigest& digest) : builder_(builder), digest_(digest) {
+    std::unique_lock lock(builder_.mutex_);
+    while (!builder_.in_flight_.insert(digest_).second) {
+      waited_ = true;
+      builder_.flight_ended_.wait(lock);
+    }
+  }
+  ~InProcessFlight() {
+    {
+      const std::lock_guard lock(builder_.mutex_);
+      builder_.in_flight_.erase(digest_);
+    }
+    builder_.flight_ended_.notify_all();
+  }
+  InProcessFlight(const InProcessFlight&) = delete;
+  InProcessFlight& operator=(const InProcessFlight&) = delete;
+  bool waited() const noexcept { return waited_; }
+
+ private:
+  Builder& builder_;
+  RequestDigest digest_;
+  bool waited_ = false;
+};
+
+Builder::Builder(CubinStore& store, Compiler& compiler, StatCache& stats, Counters& counters,
+                 Options options)
+    : store_(store),
+      compiler_(compiler),
+      stats_(stats),
+      counters_(counters),
+      options_(std::move(options)) {}
+
+Builder::Found Builder::look_up(const ModuleRequest& request) {
+  Found found;
+  auto sets = store_.find_dependency_sets(request.digest, request.canonical);
+  if (!sets) {
+    Counters::add(counters_.store_errors);
+    options_.log.warn("{}: the store could not be asked: {}", request.name, sets.error().message());
+    return found;
+  }
+  if (sets->empty()) {
+    return found;
+  }
+  const auto files = request.files(&stats_);
+  bool first = true;
+  for (const RecordedSet& recorded : *sets) {
+    const FileServer::Mismatch mismatch = files->check(recorded.dependencies);
+    if (mismatch.what != FileServer::Mismatch::What::none) {
+      if (first) {  // the youngest set is the one that people mean by "what changed?"
+        found.miss = miss_of(mismatch, *files);
+        first = false;
+      }
+      continue;
+    }
+    Lookup entry = store_.get(recorded.key);
+    if (!entry) {
+      Counters::add(counters_.store_errors);
+      options_.log.warn("{}: the store could not be read: {}", request.name, entry.error().message());
+      continue;
+    }
+    if (*entry) {
+      found.entry = **std::move(entry);
+      return found;
+    }
+    found.miss = {Miss::Why::damaged, {}};
+    first = false;
+  }
+  return found;
+}
+
+Result<Built> Builder::build(const ModuleRequest& request, Found found,
+                             const std::function<Result<void>()>& may_compile) {
+  const auto hit = [&](StoreEntry entry, const char* reason) {
+    Counters::add(counters_.hits);
+    Counters::add(counters_.saved_us, static_cast<std::uint64_t>(std::max<std::int64_t>(
+                                          entry.compile_us, 0)));
+    return Built{std::move(entry), Outcome::hit, reason, {}};
+  };
+  if (found.entry) {
+    return hit(*std::move(found.entry), "in the store");
+  }
+  const InProcessFlight flight(*this, request.digest);
+  if (flight.waited()) {
+    Counters::add(counters_.singleflight_waits);
+    Found again = look_up(request);  // the other's files may be other files: its set must hold for ours
+    if (again.entry) {
+      return hit(*std::move(again.entry), "another thread compiled it");
+    }
+    found.miss = again.miss;
+  }
+  count_miss(counters_, found.miss);
+  return compile(request, found.miss, may_compile);
+}
+
+Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
+                               const std::function<Result<void>()>& may_compile) {
+  if (options_.offline) {
+    return make_error(ErrorCode::not_found,
+                      "{} for {} is not in the store ({}) and compiling is forbidden (offline); compile "
+                      "it elsewhere and bring the store, or allow compiling",
+                      request.name, request.request.target.name(), miss.text());
+  }
+  if (may_compile) {
+    CUKILN_CHECK(may_compile());
+  }
+  if (auto known = remembered_failure(request.digest)) {
+    return *std::move(known);
+  }
+
+  const auto deadline = Clock::now() + options_.compile_timeout;
+  milliseconds pause = kFirstPause;
+  bool told = false;
+  bool use_lock = !options_.flight_directory.empty();
+  for (;;) {
+    const auto files = request.files(&stats_);
+    Built built;
+    built.outcome = Outcome::compiled;
+    built.reason = miss.text();
+    bool published = false;
+    std::optional<StoreEntry> superseded_by;
+
+    CompileJob job;
+    job.request = &request.request;
+    job.files = files.get();
+    job.label = request.name;
+    job.timeout = options_.compile_timeout;
+    job.cancelled = &cancelled_;
+    if (use_lock) {
+      job.flight_lock =
+          join_path(options_.flight_directory, request.digest.hex() + ".lock");
+      job.still_needed = [&] {
+        superseded_by = look_up(request).entry;
+        return !superseded_by.has_value();
+      };
+      job.publish = [&](const CompileResult& result) {
+        store_result(request, result, built);
+        published = true;
+      };
+    }
+    auto outcome = compiler_.compile(job);
+    if (!outcome) {
+      Counters::add(counters_.failed);
+      remember_failure(request.digest, outcome.error());
+      return std::move(outcome).error();
+    }
+    if (outcome->state == CompileState::done) {
+      Counters::add(counters_.compiles);
+      if (!published) {
+        store_result(request, outcome->result, built);
+      }
+      return built;
+    }
+    if (!told) {
+      told = true;
+      Counters::add(counters_.singleflight_waits);
+      options_.log.info("{}: waiting for {}", request.name,
+                        outcome->owner.empty() ? "another process" : outcome->owner);
+    }
+    if (superseded_by || (superseded_by = look_up(request).entry)) {
+      Counters::add(counters_.hits);
+      return Built{*std::move(superseded_by), Outcome::hit, "another process compiled it", {}};
+    }
+    if (cancelled_.load()) {
+      return make_error(ErrorCode::timeout, "{}: cancelled while waiting for another process",
+                        request.name);
+    }
+    if (Clock::now() >= deadline) {  // waits are bounded: better compiled twice than never
+      options_.log.warn("{}: waited {} ms for {}; compiling it here as well", request.name,
+                        options_.compile_timeout.count(), outcome->owner);
+      use_lock = false;
+      continue;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+void Builder::store_result(const ModuleRequest& request, const CompileResult& result, Built& built) {
+  StoreEntry& entry = built.entry;
+  const std::string set = result.dependencies.canonical();
+  entry.key = cache_key_of(request.canonical, set);
+  entry.request = request.digest;
+  entry.request_canonical = request.canonical;
+  entry.dependencies = result.dependencies;
+  entry.cubin = result.cubin;
+  entry.labels = request.labels;
+  entry.source_text = std::string(request.request.sources.front().text.view());
+  for (std::size_t i = 1; i < request.request.sources.size(); ++i) {
+    entry.source_text += fmt::format("\n// {}\n", request.request.sources[i].path);
+    entry.source_text += request.request.sources[i].text.view();
+  }
+  entry.compile_us = result.compile_us;
+
+  if (result.uses_time) {
+    built.not_stored = "uses __TIME__, __DATE__ or __TIMESTAMP__";
+  } else if (!result.observed) {
+    built.not_stored = "unobserved: what the compiler read is not known for certain";
+  } else if (auto put = store_.put(entry); !put) {
+    Counters::add(counters_.store_errors);
+    options_.log.warn("{}: compiled, but not stored: {}", request.name, put.error().message());
+    built.not_stored = put.error().message();
+  } else if (*put == PutOutcome::too_large) {
+    built.not_stored = "larger than the store's limit";
+  } else if (*put == PutOutcome::not_stored) {
+    built.not_stored = "the store keeps nothing on disk";
+  }
+  Counters::add(built.not_stored.empty() ? counters_.stored : counters_.not_stored);
+}
+
+std::optional<Error> Builder::remembered_failure(const RequestDigest& digest) {
+  const std::lock_guard lock(mutex_);
+  const auto at = failures_.find(digest);
+  if (at == failures_.end() || Clock::now() >= at->second.until) {
+    return std::nullopt;
+  }
+  Error error = at->second.error;
+  return std::move(error).with_context("tried a moment ago and not tried again yet");
+}
+
+void Builder::remember_failure(const RequestDigest& digest, const Error& error) {
+  // A compile error is cheap to repeat, and the file it lacked may be there by now. A compiler that hung
+  // or crashed is not tried again at once. Never on disk.
+  const bool crashed = error.code() == ErrorCode::internal || error.code() == ErrorCode::timeout;
+  if (!crashed || cancelled_.load()) {
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  const auto [at, is_new] = failures_.try_emplace(digest, Failure{error, {}, kFirstBackoff});
+  if (!is_new) {
+    at->second.backoff = std::min(at->second.backoff * 2, kLongestBackoff);
+  }
+  at->second.error = error;
+  at->second.until = Clock::now() + at->second.backoff;
+}
+
+}  // namespace cukiln

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "base/logger.hpp"
+#include "compile/compiler.hpp"
+#include "loader/counters.hpp"
+#include "loader/module_request.hpp"
+#include "store/cubin_store.hpp"
+
+#include <cukiln/loader.hpp>
+
+namespace cukiln {
+
+/// Why a look-up missed.
+struct Miss {
+  enum class Why { never_seen, changed, appeared, vanished, damaged } why = Why::never_seen;
+  std::string path;  ///< the header, as the user knows it
+
+  std::string text() const;  ///< `header changed: include/tile.cuh`
+};
+
+/// A cubin and how it was come by.
+struct Built {
+  StoreEntry entry;
+  Outcome outcome = Outcome::hit;
+  std::string reason;
+  std::string not_stored;
+};
+
+/// From a request to a cubin: look up, else compile once and store. Joins the store and the compiler;
+/// knows no driver. Threads: safe.
+class Builder {
+ public:
+  struct Options {
+    bool offline = false;
+    std::chrono::milliseconds compile_timeout{300'000};
+    std::string flight_directory;  ///< empty: single flight within this process only
+    Logger log;
+  };
+  Builder(CubinStore& store, Compiler& compiler, StatCache& stats, Counters& counters,
+          Options options);
+
+  /// The stored entry whose dependency set holds for this host's files now, or why there is none.
+  struct Found {
+    std::optional<StoreEntry> entry;
+    Miss miss;
+  };
+  Found look_up(const ModuleRequest& request);
+
+  /// What `look_up` found, or else a compile. `may_compile` is asked before one starts: an error there
+  /// is returned (a sealed loader). Errors: the compiler's; not_found when offline.
+  Result<Built> build(const ModuleRequest& request, Found found,
+                      const std::function<Result<void>()>& may_compile = {});
+
+  void cancel() noexcept { cancelled_.store(true); }
+
+ private:
+  struct Failure {
+    Error error;
+    std::chrono::steady_clock::time_point until;
+    std::chrono::milliseconds backoff;
+  };
+  class InProcessFlight;
+
+  Result<Built> compile(const ModuleRequest& request, const Miss& miss,
+                        const std::function<Result<void>()>& may_compile);
+  void store_result(const ModuleRequest& request, const CompileResult& result, Built& built);
+  std::optional<Error> remembered_failure(const RequestDigest& digest);
+  void remember_failure(const RequestDigest& digest, const Error& error);
+
+  CubinStore& store_;
+  Compiler& compiler_;
+  StatCache& stats_;
+  Counters& counters_;
+  const Options options_;
+  std::atomic<bool> cancelled_{false};
+
+  std::mutex mutex_;
+  std::condition_variable flight_ended_;
+  std::set<RequestDigest> in_flight_;
+  std::map<RequestDigest, Failure> failures_;
+};
+
+}  // namespace cukiln

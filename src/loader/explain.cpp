@@ -1,0 +1,203 @@
+#include <algorithm>
+#include <limits>
+
+#include "base/result.hpp"
+#include "loader/loader_impl.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr std::size_t kMaxCandidates = 64;
+
+std::string short_digest(const Digest128& digest) { return digest.hex().substr(0, 12); }
+
+/// Elements of `a` that `b` lacks, counting duplicates, in a's order.
+std::vector<std::string> without(const std::vector<std::string>& a, std::vector<std::string> b) {
+  std::vector<std::string> rest;
+  for (const std::string& item : a) {
+    if (const auto at = std::find(b.begin(), b.end(), item); at != b.end()) {
+      b.erase(at);
+    } else {
+      rest.push_back(item);
+    }
+  }
+  return rest;
+}
+
+void compare_lists(const char* field, const std::vector<std::string>& was,
+                   const std::vector<std::string>& now, std::vector<Difference>& out) {
+  const auto gone = without(was, now);
+  const auto added = without(now, was);
+  for (std::size_t i = 0; i < std::max(gone.size(), added.size()); ++i) {
+    out.push_back({field, i < gone.size() ? gone[i] : "", i < added.size() ? added[i] : ""});
+  }
+  if (gone.empty() && added.empty() && was != now) {
+    out.push_back({std::string(field) + " order", fmt::format("{}", fmt::join(was, " ")),
+                   fmt::format("{}", fmt::join(now, " "))});
+  }
+}
+
+std::string describe(const RequestFields::Source& source) {
+  return fmt::format("{} {} ({} bytes)", source.path, short_digest(source.digest), source.size);
+}
+
+/// The arguments without the target, which is a field of its own.
+std::vector<std::string> flags_of(const RequestFields& fields) {
+  std::vector<std::string> flags = fields.options.arguments;
+  std::erase_if(flags, [](const std::string& flag) { return flag.rfind("--gpu-architecture=", 0) == 0; });
+  return flags;
+}
+
+std::vector<Difference> compare(const RequestFields& was, const RequestFields& now) {
+  std::vector<Difference> out;
+  if (was.key_format != now.key_format) {
+    out.push_back({"key format", std::to_string(was.key_format), std::to_string(now.key_format)});
+  }
+  if (was.target != now.target) {
+    out.push_back({"target", was.target.name(), now.target.name()});
+  }
+  if (was.toolchain.version != now.toolchain.version ||
+      was.toolchain.content != now.toolchain.content) {
+    const auto text = [](const Toolchain& t) {
+      return "nvrtc " + t.version + " " + short_digest(t.content);
+    };
+    out.push_back({"compiler", text(was.toolchain), text(now.toolchain)});
+  }
+  for (std::size_t i = 0; i < std::max(was.sources.size(), now.sources.size()); ++i) {
+    const std::string a = i < was.sources.size() ? describe(was.sources[i]) : "";
+    const std::string b = i < now.sources.size() ? describe(now.sources[i]) : "";
+    if (a != b) {
+      out.push_back({"source", a, b});
+    }
+  }
+  compare_lists("flag", flags_of(was), flags_of(now), out);
+  compare_lists("name expression", was.options.name_expressions, now.options.name_expressions, out);
+  return out;
+}
+
+std::vector<Difference> compare_sets(const DependencySet& was, const DependencySet& now) {
+  std::vector<Difference> out;
+  for (const DependencySet::Present& a : was.present) {
+    const auto b = std::find_if(now.present.begin(), now.present.end(),
+                                [&](const auto& p) { return p.path == a.path; });
+    if (b == now.present.end()) {
+      out.push_back({"header vanished", a.path + " " + short_digest(a.digest), ""});
+    } else if (b->digest != a.digest) {
+      out.push_back({"header changed", a.path + " " + short_digest(a.digest),
+                     b->path + " " + short_digest(b->digest)});
+    }
+  }
+  for (const DependencySet::Present& b : now.present) {
+    if (std::none_of(was.present.begin(), was.present.end(),
+                     [&](const auto& p) { return p.path == b.path; })) {
+      out.push_back({"header appeared", "", b.path + " " + short_digest(b.digest)});
+    }
+  }
+  return out;
+}
+
+std::vector<Difference> describe(const std::vector<FileServer::Mismatch>& mismatches,
+                                 const FileServer& files) {
+  using What = FileServer::Mismatch::What;
+  std::vector<Difference> out;
+  for (const FileServer::Mismatch& m : mismatches) {
+    const std::string path = files.real_path(m.path);
+    switch (m.what) {
+      case What::changed:
+        out.push_back({"header changed", path + " " + short_digest(m.was),
+                       path + " " + short_digest(m.now)});
+        break;
+      case What::appeared: out.push_back({"header appeared", "", path}); break;
+      case What::vanished: out.push_back({"header vanished", path, ""}); break;
+      case What::none: break;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target) {
+  return guarded([&]() -> Result<Explanation> {
+    CUKILN_TRY(const ModuleRequest request, impl_->request_for(spec, target));
+    TieredStore& store = impl_->store.tiers();
+    Explanation out;
+    if (auto found = impl_->builder->look_up(request); found.entry) {
+      out.hit = true;
+      out.key = found.entry->key;
+      return out;
+    }
+    // The same request with other headers is the nearest there can be.
+    CUKILN_TRY(const auto sets, store.find_dependency_sets(request.digest, request.canonical));
+    if (!sets.empty()) {
+      const auto files = request.files(&impl_->stat_cache);
+      out.nearest = sets.front().key;
+      out.differences = describe(files->check_all(sets.front().dependencies), *files);
+      if (out.differences.empty()) {
+        out.differences.push_back({"entry", "damaged: it was removed", ""});
+      }
+      return out;
+    }
+    CUKILN_TRY(std::vector<EntrySummary> entries, store.list());
+    const auto rank = [&](const EntrySummary& e) {  // same source first, then same module, then the rest
+      return e.labels.source == request.labels.source ? 0 : e.labels.name == request.name ? 1 : 2;
+    };
+    std::stable_sort(entries.begin(), entries.end(), [&](const EntrySummary& a, const EntrySummary& b) {
+      return rank(a) != rank(b) ? rank(a) < rank(b) : a.created_s > b.created_s;
+    });
+    if (entries.size() > kMaxCandidates) {
+      entries.resize(kMaxCandidates);
+    }
+    CUKILN_TRY(const RequestFields now, RequestFields::parse(request.canonical));
+    std::size_t fewest = std::numeric_limits<std::size_t>::max();
+    int best_rank = 3;
+    for (const EntrySummary& summary : entries) {
+      if (rank(summary) > best_rank) {
+        break;
+      }
+      const Lookup entry = store.get(summary.key);
+      if (!entry || !*entry) {
+        continue;
+      }
+      const auto was = RequestFields::parse((*entry)->request_canonical);
+      if (!was) {
+        continue;
+      }
+      if (auto differences = compare(*was, now); differences.size() < fewest) {
+        fewest = differences.size();
+        best_rank = rank(summary);
+        out.nearest = summary.key;
+        out.differences = std::move(differences);
+      }
+    }
+    return out;
+  });
+}
+
+Result<Explanation> KernelLoader::explain(const CacheKey& was, const CacheKey& now) {
+  return guarded([&]() -> Result<Explanation> {
+    TieredStore& store = impl_->store.tiers();
+    const auto entry_of = [&](const CacheKey& key) -> Result<StoreEntry> {
+      CUKILN_TRY(auto entry, store.get(key));
+      if (!entry) {
+        return make_error(ErrorCode::not_found, "no entry {} in the store", key.hex());
+      }
+      return *std::move(entry);
+    };
+    CUKILN_TRY(const StoreEntry a, entry_of(was));
+    CUKILN_TRY(const StoreEntry b, entry_of(now));
+    CUKILN_TRY(const RequestFields fields_a, RequestFields::parse(a.request_canonical));
+    CUKILN_TRY(const RequestFields fields_b, RequestFields::parse(b.request_canonical));
+    Explanation out;
+    out.hit = was == now;
+    out.key = now;
+    out.nearest = was;
+    out.differences = compare(fields_a, fields_b);
+    auto headers = compare_sets(a.dependencies, b.dependencies);
+    out.differences.insert(out.differences.end(), headers.begin(), headers.end());
+    return out;
+  });
+}
+
+}  // namespace cukiln

@@ -1,0 +1,134 @@
+#include <algorithm>
+
+#include "base/result.hpp"
+#include "loader/loader_impl.hpp"
+#include "loader/make_compiler.hpp"
+
+namespace cukiln {
+
+KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
+    : store(opened), options(std::move(given)), log(options.log) {
+  TieredStore& tiers = store.tiers();
+  stat_cache.set_source([&tiers](const std::string& path) { return tiers.find_stat_record(path); });
+  compiler = make_compiler(options, stat_cache);
+  Builder::Options build_options;
+  build_options.offline = options.offline;
+  build_options.compile_timeout = std::chrono::milliseconds(options.compile_timeout_ms);
+  build_options.flight_directory = tiers.flight_directory();
+  build_options.log = log;
+  builder = std::make_unique<Builder>(tiers, *compiler, stat_cache, counters, build_options);
+}
+
+KernelLoader::Impl::~Impl() {
+  // Best effort: what was learned about files is written with the store's next write.
+  store.tiers().save_stat_records(stat_cache.take_new());
+  store.tiers().add_counters(counters.snapshot());
+}
+
+KernelLoader::KernelLoader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+KernelLoader::~KernelLoader() = default;
+
+Result<std::unique_ptr<KernelLoader>> KernelLoader::create(Store& store, LoaderOptions options) {
+  return guarded([&]() -> Result<std::unique_ptr<KernelLoader>> {
+    return std::unique_ptr<KernelLoader>(
+        new KernelLoader(std::make_unique<Impl>(store, std::move(options))));
+  });
+}
+
+Result<PreloadReport> KernelLoader::preload(const Manifest& manifest, const PreloadOptions& options,
+                                            const Progress& progress) {
+  return guarded([&] { return impl_->preload(manifest, options, progress); });
+}
+
+Result<PreloadReport> KernelLoader::preload_all() { return preload(Manifest::shipped()); }
+
+Result<std::vector<ModuleReport>> KernelLoader::compile(const ModuleSpec& spec) {
+  return guarded([&]() -> Result<std::vector<ModuleReport>> {
+    PreloadOptions without_load;
+    without_load.load = false;
+    without_load.keep_going = true;
+    CUKILN_TRY(PreloadReport report, impl_->preload(Manifest({spec}), without_load, {}));
+    return std::move(report.modules);
+  });
+}
+
+Result<std::string> KernelLoader::cubin(const CacheKey& key) {
+  return guarded([&]() -> Result<std::string> {
+    CUKILN_TRY(const auto entry, impl_->store.tiers().get(key));
+    if (!entry) {
+      return make_error(ErrorCode::not_found, "no entry {} in the store", key.hex());
+    }
+    return std::string(entry->cubin.image.view());
+  });
+}
+
+Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel) {
+  return guarded([&]() -> Result<Kernel> {
+    CUKILN_TRY(const auto available, impl_->devices({}));
+    CUKILN_TRY(const auto targets, impl_->targets_of(spec, available));
+    std::vector<std::string> known;
+    Kernel found;
+    for (const Target target : targets) {
+      const bool runs = std::any_of(available.begin(), available.end(), [&](const DeviceInfo& d) {
+        return target.runs_on(d.capability);
+      });
+      if (!runs && targets.size() > 1) {
+        continue;
+      }
+      ModuleReport report;
+      CUKILN_TRY(const ModuleRequest request, impl_->request_for(spec, target));
+      CUKILN_TRY(Built built, impl_->provide(request, impl_->builder->look_up(request), report));
+      CUKILN_TRY(const auto module, impl_->load(request, built, available, nullptr, report));
+      impl_->publish(request.name, target, module->kernels(), false);
+      for (const Kernel candidate : module->kernels()) {
+        known.emplace_back(candidate.name());
+        if (!found && (candidate.name() == kernel || (kernel.empty() && module->kernels().size() == 1))) {
+          found = candidate;
+        }
+      }
+    }
+    if (!found) {
+      return make_error(ErrorCode::not_found, "module {} has no kernel \"{}\"; it has: {}", spec.name,
+                        kernel, fmt::join(known, ", "));
+    }
+    return found;
+  });
+}
+
+Result<void> KernelLoader::get_cuda_module(const std::string& name,
+                                           const std::vector<std::string>& sources,
+                                           const std::vector<std::string>& flags) {
+  return guarded([&]() -> Result<void> {
+    ModuleSpec spec;
+    spec.name = name;
+    spec.flags = flags;
+    for (const std::string& source : sources) {
+      spec.sources.push_back(Source::file(source));
+    }
+    CUKILN_CHECK(impl_->preload(Manifest({std::move(spec)}), {}, {}));
+    return {};
+  });
+}
+
+void KernelLoader::seal(SealPolicy policy) noexcept {
+  impl_->seal_state.store(policy == SealPolicy::fail ? Impl::sealed_fail : Impl::sealed_warn);
+}
+
+bool KernelLoader::sealed() const noexcept { return impl_->seal_state.load() != Impl::open; }
+
+const KernelTable& KernelLoader::kernels() const noexcept { return impl_->table; }
+
+Stats KernelLoader::stats() const {
+  Stats stats = impl_->counters.snapshot();
+  const StoreStats store = impl_->store.tiers().stats();
+  stats.entries = store.entries;
+  stats.bytes = store.bytes;
+  stats.evicted = store.evicted;
+  stats.corrupt = store.corrupt;
+  stats.store_errors += store.errors;
+  return stats;
+}
+
+void KernelLoader::cancel() noexcept { impl_->builder->cancel(); }
+
+}  // namespace cukiln

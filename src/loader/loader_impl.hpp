@@ -1,0 +1,77 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/logger.hpp"
+#include "compile/compiler.hpp"
+#include "driver/module.hpp"
+#include "loader/builder.hpp"
+#include "loader/counters.hpp"
+#include "loader/module_request.hpp"
+#include "store/tiered_store.hpp"
+
+#include <cukiln/loader.hpp>
+
+namespace cukiln {
+
+/// What a KernelLoader is made of. The steps of a preload are here (preload.cpp), the façade above
+/// them (kernel_loader.cpp) and the comparison of entries (explain.cpp) use them.
+struct KernelLoader::Impl {
+  Impl(Store& opened, LoaderOptions given);
+  ~Impl();
+
+  /// The driver, opened at the first need. Errors: not_found, driver.
+  Result<std::shared_ptr<const DriverApi>> driver();
+  /// The visible devices, or those of `ordinals`. Errors: invalid_argument (no such device).
+  Result<std::vector<DeviceInfo>> devices(const std::vector<int>& ordinals);
+
+  /// The targets of a spec: its own, else the devices', else sm_100a.
+  Result<std::vector<Target>> targets_of(const ModuleSpec& spec,
+                                         const std::vector<DeviceInfo>& available);
+  Result<ModuleRequest> request_for(const ModuleSpec& spec, Target target);
+
+  /// `sealed` when sealed with `fail`; counts and logs when sealed with `warn`.
+  Result<void> check_seal(const char* what, const std::string& name);
+
+  /// What was found, or else a compile; fills in the report.
+  Result<Built> provide(const ModuleRequest& request, Builder::Found found, ModuleReport& report);
+
+  /// The module of a built entry on those of `chosen` that it runs on; once per key. Rebuilds an image
+  /// that the driver refuses, once.
+  Result<std::shared_ptr<Module>> load(const ModuleRequest& request, Built& built,
+                                       const std::vector<DeviceInfo>& chosen, Stream capture_guard,
+                                       ModuleReport& report);
+
+  Result<PreloadReport> preload(const Manifest& manifest, const PreloadOptions& preload_options,
+                                const Progress& progress);
+
+  /// Puts a module's kernels into the table, with ids when `with_ids`.
+  void publish(const std::string& module_name, Target target, const std::vector<Kernel>& kernels,
+               bool with_ids);
+
+  Store& store;
+  const LoaderOptions options;
+  const Logger log;
+  Counters counters;
+  StatCache stat_cache;
+  std::unique_ptr<Compiler> compiler;
+  std::unique_ptr<Builder> builder;
+  KernelTable table;
+
+  enum Seal : int { open = 0, sealed_fail = 1, sealed_warn = 2 };
+  std::atomic<int> seal_state{open};
+
+ private:
+  std::mutex driver_mutex_;
+  std::shared_ptr<const DriverApi> driver_;
+  std::vector<DeviceInfo> devices_;
+  std::mutex modules_mutex_;
+  std::unordered_map<CacheKey, std::shared_ptr<Module>> modules_;
+};
+
+}  // namespace cukiln

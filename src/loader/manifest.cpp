@@ -1,0 +1,220 @@
+#include <cukiln/manifest.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.hpp"
+#include "base/result.hpp"
+#include "embedded/kernels_src.hpp"
+#include "embedded/manifests.hpp"
+
+namespace cukiln {
+
+namespace {
+
+using Json = nlohmann::json;
+constexpr int kFormat = 1;
+
+Error wrong(const std::string& where, std::string_view expected, const Json& given) {
+  std::string shown = given.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (shown.size() > 80) {
+    shown = shown.substr(0, 77) + "...";
+  }
+  return make_error(ErrorCode::invalid_argument, "manifest, {}: expected {}, found {}", where, expected,
+                    shown);
+}
+
+Result<std::vector<std::string>> strings_of(const Json& value, const std::string& where) {
+  if (!value.is_array()) {
+    return wrong(where, "a list of strings", value);
+  }
+  std::vector<std::string> out;
+  for (const Json& item : value) {
+    if (!item.is_string() || item.get_ref<const std::string&>().empty()) {
+      return wrong(fmt::format("{}[{}]", where, out.size()), "a non-empty string", item);
+    }
+    out.push_back(item.get<std::string>());
+  }
+  return out;
+}
+
+Result<void> read_define(const Json& value, const std::string& where, ModuleSpec& module) {
+  if (!value.is_object()) {
+    return wrong(where, "an object of macros", value);
+  }
+  for (const auto& [macro, definition] : value.items()) {
+    if (definition.is_string()) {
+      module.define[macro] = definition.get<std::string>();
+    } else if (definition.is_boolean()) {
+      module.define[macro] = definition.get<bool>() ? "1" : "0";
+    } else if (definition.is_number()) {
+      module.define[macro] = definition.dump();
+    } else {
+      return wrong(where + "." + macro, "a string, number or boolean", definition);
+    }
+  }
+  return {};
+}
+
+using ResolveSource = std::function<Result<Source>(const std::string& path)>;
+using ResolveFolder = std::function<std::string(const std::string& path)>;
+
+Result<ModuleSpec> read_module(const Json& object, const std::string& where,
+                               const ResolveSource& resolve_source,
+                               const ResolveFolder& resolve_folder) {
+  if (!object.is_object()) {
+    return wrong(where, "an object", object);
+  }
+  ModuleSpec module;
+  for (const auto& [key, value] : object.items()) {
+    const std::string at = where + "." + key;
+    if (key == "name") {
+      if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
+        return wrong(at, "a non-empty string", value);
+      }
+      module.name = value.get<std::string>();
+    } else if (key == "sources") {
+      CUKILN_TRY(const auto paths, strings_of(value, at));
+      for (const std::string& path : paths) {
+        CUKILN_TRY(Source source, resolve_source(path));
+        module.sources.push_back(std::move(source));
+      }
+    } else if (key == "include") {
+      CUKILN_TRY(const auto folders, strings_of(value, at));
+      std::transform(folders.begin(), folders.end(), std::back_inserter(module.include),
+                     resolve_folder);
+    } else if (key == "define") {
+      CUKILN_CHECK(read_define(value, at, module));
+    } else if (key == "flags") {
+      CUKILN_TRY(module.flags, strings_of(value, at));
+    } else if (key == "names") {
+      CUKILN_TRY(module.names, strings_of(value, at));
+    } else if (key == "targets") {
+      CUKILN_TRY(const auto targets, strings_of(value, at));
+      for (const std::string& text : targets) {
+        auto target = Target::parse(text);
+        if (!target) {
+          return std::move(target).error().with_context("manifest, " + at);
+        }
+        module.targets.push_back(*target);
+      }
+    } else {
+      return make_error(ErrorCode::invalid_argument,
+                        "manifest, {}: unknown field; expected name, sources, include, define, flags, "
+                        "names or targets",
+                        at);
+    }
+  }
+  if (module.name.empty() || module.sources.empty()) {
+    return wrong(where, "at least \"name\" and one of \"sources\"", object);
+  }
+  return module;
+}
+
+Result<Manifest> read_manifest(std::string_view text, const ResolveSource& resolve_source,
+                               const ResolveFolder& resolve_folder) {
+  const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/false);
+  if (root.is_discarded()) {
+    return make_error(ErrorCode::invalid_argument,
+                      "the manifest is not JSON; expected {{\"format\":1,\"modules\":[…]}}");
+  }
+  if (!root.is_object() || !root.contains("format") || root["format"] != kFormat) {
+    return make_error(ErrorCode::invalid_argument,
+                      "manifest, format: expected {}, found {}; a newer cukiln may have written it",
+                      kFormat,
+                      root.is_object() && root.contains("format") ? root["format"].dump() : "nothing");
+  }
+  if (!root.contains("modules") || !root["modules"].is_array()) {
+    return make_error(ErrorCode::invalid_argument, "manifest, modules: expected a list of modules");
+  }
+  Manifest manifest;
+  std::set<std::string> names;
+  std::size_t index = 0;
+  for (const Json& object : root["modules"]) {
+    const std::string where = fmt::format("modules[{}]", index++);
+    CUKILN_TRY(ModuleSpec module, read_module(object, where, resolve_source, resolve_folder));
+    if (!names.insert(module.name).second) {
+      return make_error(ErrorCode::invalid_argument,
+                        "manifest, {}.name: \"{}\" is taken by an earlier module; names are unique",
+                        where, module.name);
+    }
+    manifest.add(std::move(module));
+  }
+  return manifest;
+}
+
+std::string below(const std::string& folder, const std::string& path) {
+  return (std::filesystem::path(folder) / path).lexically_normal().string();
+}
+
+}  // namespace
+
+Result<Manifest> Manifest::parse(std::string_view json, const std::string& folder) {
+  return guarded([&]() -> Result<Manifest> {
+    return read_manifest(
+        json, [&](const std::string& path) -> Result<Source> { return Source::file(below(folder, path)); },
+        [&](const std::string& path) { return below(folder, path); });
+  });
+}
+
+Result<Manifest> Manifest::load(const std::string& path) {
+  return guarded([&]() -> Result<Manifest> {
+    CUKILN_TRY(const FileContent content, read_file(path));
+    auto manifest = parse(content.bytes, std::filesystem::path(path).parent_path().string());
+    if (!manifest) {
+      return std::move(manifest).error().with_context(path);
+    }
+    return manifest;
+  });
+}
+
+Manifest Manifest::shipped() {
+  // The shipped manifest is an ordinary one: `cukiln preload cache/manifests/shipped.json` in a checkout
+  // compiles the files on disk instead of these copies, and gives the same keys.
+  static constexpr std::string_view kPrefix = "../../kernels_src/";
+  const auto source_of = [](const std::string& path) -> Result<Source> {
+    const std::string name = path.substr(std::min(kPrefix.size(), path.size()));
+    for (const embedded::File& file : embedded::kernels_src()) {
+      if (file.name == name) {
+        return Source::memory("kernels_src/" + name, std::string(file.bytes));
+      }
+    }
+    return make_error(ErrorCode::internal, "kernels_src/{} is not in this build", name);
+  };
+  std::string_view json;
+  for (const embedded::File& file : embedded::manifests()) {
+    if (file.name == "shipped.json") {
+      json = file.bytes;
+    }
+  }
+  auto manifest = read_manifest(json, source_of, [](const std::string& path) { return path; });
+  if (!manifest) {
+    return {};  // a test reads the same file and fails first
+  }
+  for (ModuleSpec& module : manifest->modules_) {
+    const std::filesystem::path folder =
+        std::filesystem::path(module.sources.front().path).parent_path().lexically_relative("kernels_src");
+    for (const embedded::File& file : embedded::kernels_src()) {
+      const std::filesystem::path header = file.name;
+      if (header.extension() == ".cuh") {
+        module.headers.push_back(Source::memory(header.lexically_relative(folder).string(),
+                                                std::string(file.bytes)));
+      }
+    }
+  }
+  return *std::move(manifest);
+}
+
+Manifest Manifest::for_targets(const std::vector<Target>& targets) const {
+  Manifest copy = *this;
+  for (ModuleSpec& module : copy.modules_) {
+    module.targets = targets;
+  }
+  return copy;
+}
+
+}  // namespace cukiln

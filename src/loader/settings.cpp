@@ -1,0 +1,290 @@
+#include "loader/settings.hpp"
+
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <sstream>
+
+#include <toml++/toml.h>
+
+#include "base/file.hpp"
+#include "base/result.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr std::string_view kLevels[] = {"error", "warn", "info", "debug"};
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const std::size_t at = std::min(text.find(separator), text.size());
+    if (at != 0) {
+      parts.emplace_back(text.substr(0, at));
+    }
+    text.remove_prefix(std::min(at + 1, text.size()));
+  }
+  return parts;
+}
+
+Result<bool> parse_bool(std::string_view text) {
+  for (const std::string_view yes : {"1", "true", "yes", "on"}) {
+    if (text == yes) return true;
+  }
+  for (const std::string_view no : {"", "0", "false", "no", "off"}) {
+    if (text == no) return false;
+  }
+  return make_error(ErrorCode::invalid_argument, "expected 1 or 0, found \"{}\"", text);
+}
+
+Result<void> parse_level(std::string_view text, LogLevel& out) {
+  const auto* const at = std::find(std::begin(kLevels), std::end(kLevels), text);
+  if (at == std::end(kLevels)) {
+    return make_error(ErrorCode::invalid_argument, "expected error, warn, info or debug, found \"{}\"",
+                      text);
+  }
+  out = static_cast<LogLevel>(at - std::begin(kLevels));
+  return {};
+}
+
+std::string joined(const std::vector<std::string>& parts, char separator) {
+  std::string text;
+  for (const std::string& part : parts) {
+    text += (text.empty() ? "" : std::string(1, separator)) + part;
+  }
+  return text;
+}
+
+/// One setting: its name (in config.toml; CUKILN_ and upper case in the environment), how a text
+/// changes it, how its value reads.
+struct Key {
+  const char* name;
+  Result<void> (*set)(Settings&, const std::string&);
+  std::string (*get)(const Settings&);
+};
+
+template <std::string LoaderOptions::*member>
+constexpr Key loader_text(const char* name) {
+  return {name,
+          [](Settings& s, const std::string& text) {
+            s.loader.*member = text;
+            return Result<void>();
+          },
+          [](const Settings& s) { return s.loader.*member; }};
+}
+
+const Key kKeys[] = {
+    {"store",
+     [](Settings& s, const std::string& text) {
+       s.store.directory = text;
+       return Result<void>();
+     },
+     [](const Settings& s) { return s.store.directory; }},
+    {"system_store",
+     [](Settings& s, const std::string& text) {
+       s.store.system_directory = text;
+       return Result<void>();
+     },
+     [](const Settings& s) { return s.store.system_directory; }},
+    {"max_size",
+     [](Settings& s, const std::string& text) -> Result<void> {
+       CUKILN_TRY(s.store.max_bytes, parse_bytes(text));
+       return {};
+     },
+     [](const Settings& s) { return std::to_string(s.store.max_bytes); }},
+    {"disable_store",
+     [](Settings& s, const std::string& text) -> Result<void> {
+       CUKILN_TRY(s.store.memory_only, parse_bool(text));
+       return {};
+     },
+     [](const Settings& s) { return std::string(s.store.memory_only ? "1" : "0"); }},
+    loader_text<&LoaderOptions::nvrtc_library>("nvrtc_library"),
+    loader_text<&LoaderOptions::cuda_library>("cuda_library"),
+    loader_text<&LoaderOptions::worker>("worker"),
+    {"include_path",
+     [](Settings& s, const std::string& text) {
+       s.loader.include_path = split(text, ':');
+       return Result<void>();
+     },
+     [](const Settings& s) { return joined(s.loader.include_path, ':'); }},
+    {"offline",
+     [](Settings& s, const std::string& text) -> Result<void> {
+       CUKILN_TRY(s.loader.offline, parse_bool(text));
+       return {};
+     },
+     [](const Settings& s) { return std::string(s.loader.offline ? "1" : "0"); }},
+    {"log",
+     [](Settings& s, const std::string& text) { return parse_level(text, s.log_level); },
+     [](const Settings& s) {
+       return std::string(kLevels[static_cast<std::size_t>(s.log_level)]);
+     }},
+};
+
+std::string environment_name(std::string_view name) {
+  std::string text = "CUKILN_";
+  for (const char c : name) {
+    text += (c >= 'a' && c <= 'z') ? static_cast<char>(c - 'a' + 'A') : c;
+  }
+  return text;
+}
+
+std::string text_of(const toml::node& node) {
+  if (const auto text = node.value<std::string>()) {
+    return *text;
+  }
+  if (const toml::array* list = node.as_array()) {
+    std::vector<std::string> parts;
+    for (const toml::node& item : *list) {
+      parts.push_back(text_of(item));
+    }
+    return joined(parts, ':');
+  }
+  std::ostringstream out;
+  node.visit([&](const auto& value) { out << value; });
+  return out.str();
+}
+
+class Resolver {
+ public:
+  explicit Resolver(const SettingsSources& sources) : sources_(sources) {}
+
+  Settings run() {
+    set_defaults();
+    read_file_if_there(sources_.system_file);
+    if (sources_.secure_process) {
+      settings_.store.memory_only = true;
+      settings_.warnings.emplace_back(
+          "a set-user-id process: the environment and the user's configuration are ignored and nothing "
+          "is kept on disk");
+    } else {
+      read_file_if_there(join_path(config_home(), "cukiln/config.toml"));
+      read_environment();
+    }
+    for (std::size_t i = 0; i < std::size(kKeys); ++i) {
+      settings_.all.push_back({kKeys[i].name, kKeys[i].get(settings_), origins_[i]});
+    }
+    return std::move(settings_);
+  }
+
+ private:
+  std::optional<std::string> environment(const char* name) const {
+    auto value = sources_.environment(name);
+    return value && !value->empty() ? value : std::nullopt;
+  }
+
+  std::string home() const { return environment("HOME").value_or("/"); }
+  std::string config_home() const {
+    return environment("XDG_CONFIG_HOME").value_or(join_path(home(), ".config"));
+  }
+
+  void set_defaults() {
+    origins_.assign(std::size(kKeys), "default");
+    if (!sources_.secure_process) {
+      settings_.store.directory = join_path(
+          environment("XDG_CACHE_HOME").value_or(join_path(home(), ".cache")), "cukiln");
+      for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH"}) {
+        if (const auto root = environment(name)) {
+          settings_.loader.cuda_roots.push_back(*root);
+        }
+      }
+    }
+  }
+
+  void set(std::size_t index, const std::string& text, const std::string& origin) {
+    if (auto ok = kKeys[index].set(settings_, text); !ok) {
+      settings_.warnings.push_back(fmt::format("{} in {} is ignored: {}", kKeys[index].name, origin,
+                                               ok.error().message()));
+      return;
+    }
+    origins_[index] = origin;
+  }
+
+  void read_file_if_there(const std::string& path) {
+    const auto content = read_file(path, 1 << 20);
+    if (!content) {
+      if (content.error().code() != ErrorCode::not_found) {
+        settings_.warnings.push_back(path + " is ignored: " + content.error().message());
+      }
+      return;
+    }
+    const toml::parse_result parsed = toml::parse(content->bytes.view(), path);
+    if (!parsed) {
+      std::ostringstream what;
+      what << parsed.error();
+      settings_.warnings.push_back(path + " is ignored: " + what.str());
+      return;
+    }
+    for (const auto& [key, node] : parsed.table()) {
+      const std::string_view name = key.str();
+      const auto* const at = std::find_if(std::begin(kKeys), std::end(kKeys),
+                                          [&](const Key& k) { return name == k.name; });
+      if (at == std::end(kKeys)) {
+        settings_.warnings.push_back(fmt::format("{}: unknown key \"{}\"", path, name));
+        continue;
+      }
+      set(static_cast<std::size_t>(at - std::begin(kKeys)), text_of(node), path);
+    }
+  }
+
+  void read_environment() {
+    for (std::size_t i = 0; i < std::size(kKeys); ++i) {
+      const std::string name = environment_name(kKeys[i].name);
+      if (const auto value = environment(name.c_str())) {
+        set(i, *value, "environment " + name);
+      }
+    }
+  }
+
+  const SettingsSources& sources_;
+  Settings settings_;
+  std::vector<std::string> origins_;
+};
+
+}  // namespace
+
+Result<std::uint64_t> parse_bytes(std::string_view text) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  while (!unit.empty() && unit.front() == ' ') {
+    unit.remove_prefix(1);
+  }
+  int shift = -1;
+  if (unit.empty() || unit == "B") {
+    shift = 0;
+  } else {
+    const std::size_t power = std::string_view("KMGT").find(unit.front() & ~0x20);
+    const std::string_view rest = unit.substr(1);
+    if (power != std::string_view::npos && (rest.empty() || rest == "B" || rest == "iB")) {
+      shift = 10 * (static_cast<int>(power) + 1);
+    }
+  }
+  if (error != std::errc{} || shift < 0 || number > (UINT64_MAX >> shift)) {
+    return make_error(ErrorCode::invalid_argument,
+                      "\"{}\" is no size: expected a number and a unit, such as 2GiB, 512M or 1048576",
+                      text);
+  }
+  return number << shift;
+}
+
+Result<Settings> resolve_settings(const SettingsSources& sources) {
+  return Resolver(sources).run();
+}
+
+Result<Settings> Settings::resolve() {
+  return guarded([]() -> Result<Settings> {
+    SettingsSources sources;
+    sources.secure_process = ::getauxval(AT_SECURE) != 0;
+    sources.environment = [](const char* name) -> std::optional<std::string> {
+      const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): the one place that reads it
+      return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+    };
+    return resolve_settings(sources);
+  });
+}
+
+}  // namespace cukiln

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include <cukiln/settings.hpp>
+
+namespace cukiln {
+
+/// Where settings come from, injected so that tests have an environment of their own.
+struct SettingsSources {
+  std::function<std::optional<std::string>(const char* name)> environment;
+  bool secure_process = false;  ///< set-user-id or the like (AT_SECURE): the environment is not trusted
+  std::string system_file = "/etc/cukiln/config.toml";
+};
+
+Result<Settings> resolve_settings(const SettingsSources& sources);
+
+}  // namespace cukiln
