@@ -109,6 +109,7 @@ void FileLock::release() noexcept {
     return;
   }
   if (forget(fd_.get())) {
+    ::flock(fd_.get(), LOCK_UN);  // for every copy: a child that is just being forked may hold one
     fd_.reset();
   } else {
     fd_.release();  // the child of a fork: its copy was closed by close_in_child

@@ -1,0 +1,64 @@
+#include "base/file.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <chrono>
+
+#include "support/scratch.hpp"
+
+using namespace cukiln;
+using cukiln::testing::ScratchFolder;
+
+TEST_CASE("a file's bytes come back as they are: NUL, CRLF, BOM, invalid UTF-8, no final newline") {
+  const ScratchFolder scratch;
+  const std::string text("\xef\xbb\xbf a\r\n\0\xff\xfe b", 12);
+  const auto content = read_file(scratch.write("odd", text));
+  REQUIRE(content);
+  CHECK(content->bytes.view() == text);
+  CHECK(content->stamp.size == text.size());
+}
+
+TEST_CASE("an absent file is not_found and names its path") {
+  const ScratchFolder scratch;
+  const auto content = read_file(scratch / "absent");
+  REQUIRE_FALSE(content);
+  CHECK(content.error().code() == ErrorCode::not_found);
+  CHECK(content.error().message().find("absent") != std::string::npos);
+}
+
+TEST_CASE("row 44: a FIFO, a folder and a device are refused at once and never block") {
+  const ScratchFolder scratch;
+  const std::string fifo = scratch / "fifo";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  const auto start = std::chrono::steady_clock::now();
+  for (const std::string& path : {fifo, scratch.path(), std::string("/dev/zero")}) {
+    const auto content = read_file(path);
+    REQUIRE_FALSE(content);
+    CHECK(content.error().code() == ErrorCode::invalid_argument);
+  }
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(1));
+}
+
+TEST_CASE("row 38: a file over the limit is refused before it is read") {
+  const ScratchFolder scratch;
+  const std::string path = scratch.write("large", "");
+  REQUIRE(::truncate(path.c_str(), (64 << 20) + 1) == 0);
+  const auto content = read_file(path);
+  REQUIRE_FALSE(content);
+  CHECK(content.error().code() == ErrorCode::invalid_argument);
+  CHECK(content.error().message().find("67108865") != std::string::npos);
+}
+
+TEST_CASE("an atomic write replaces the whole file, mode 0600, and leaves nothing else") {
+  const ScratchFolder scratch;
+  const std::string path = scratch.write("f", "old and longer");
+  REQUIRE(write_file_atomically(path, "new"));
+  CHECK(testing::read_all(path) == "new");
+  struct stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0600);
+  CHECK(std::distance(std::filesystem::directory_iterator(scratch.path()), {}) == 1);
+  CHECK_FALSE(write_file_atomically(scratch / "no/such/folder", "x"));
+}

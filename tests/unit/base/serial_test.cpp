@@ -1,0 +1,77 @@
+#include "base/serial.hpp"
+
+#include <doctest/doctest.h>
+
+#include "base/hasher.hpp"
+
+#include <cukiln/target.hpp>
+
+using namespace cukiln;
+
+TEST_CASE("what is written is read back, and the end is known") {
+  SerialWriter out;
+  out.u8(7).u32(70'000).u64(1ull << 40).bytes("text").bytes("").raw("xy");
+  SerialReader in(out.view());
+  CHECK(in.u8() == 7);
+  CHECK(in.u32() == 70'000);
+  CHECK(in.u64() == 1ull << 40);
+  CHECK(in.bytes() == "text");
+  CHECK(in.bytes().empty());
+  CHECK_FALSE(in.at_end());
+  CHECK(in.raw(2) == "xy");
+  CHECK(in.at_end());
+}
+
+TEST_CASE("every cut of an encoding is noticed, and nothing is read beyond it") {
+  SerialWriter out;
+  out.u32(3).bytes("abcdef").u64(9);
+  for (std::size_t length = 0; length < out.view().size(); ++length) {
+    const std::string cut(out.view().substr(0, length));
+    SerialReader in(cut);
+    in.u32();
+    in.bytes();
+    in.u64();
+    CHECK_FALSE(in.ok());
+  }
+}
+
+TEST_CASE("a length beyond the end is refused without an allocation of that length") {
+  SerialWriter out;
+  out.u32(0xffff'ffff);
+  SerialReader in(out.view());
+  CHECK(in.bytes().empty());
+  CHECK_FALSE(in.ok());
+}
+
+TEST_CASE("digests are XXH3-128 in canonical order, as everybody else prints them") {
+  CHECK(digest_of("").hex() == "99aa06d3014798d86001c324468d497f");
+  CHECK(Digest128::from_hex(digest_of("a").hex()) == digest_of("a"));
+  CHECK_FALSE(Digest128::from_hex("xyz"));
+  CHECK_FALSE(Digest128::from_hex(std::string(32, 'g')));
+}
+
+TEST_CASE("targets: 100, 100a and 100f are three, and what is no target is refused with an example") {
+  const auto plain = Target::parse("sm_100");
+  const auto arch = Target::parse("compute_100a");
+  const auto family = Target::parse("100f");
+  REQUIRE(plain);
+  REQUIRE(arch);
+  REQUIRE(family);
+  CHECK(*plain != *arch);
+  CHECK(*arch != *family);
+  CHECK(arch->name() == "sm_100a");
+  for (const char* bad : {"", "sm_", "sm_100b", "sm_100ax", "sm_-90", "gfx942", "sm_9", "sm_ 90"}) {
+    const auto parsed = Target::parse(bad);
+    REQUIRE_FALSE(parsed);
+    CHECK(parsed.error().message().find("sm_100a") != std::string::npos);
+  }
+}
+
+TEST_CASE("a cubin runs where its suffix says") {
+  CHECK(Target{90, 'a'}.runs_on(90));
+  CHECK_FALSE(Target{100, 'a'}.runs_on(103));
+  CHECK(Target{100, 'f'}.runs_on(103));
+  CHECK(Target{80, 0}.runs_on(86));
+  CHECK_FALSE(Target{86, 0}.runs_on(80));
+  CHECK_FALSE(Target{80, 0}.runs_on(90));
+}

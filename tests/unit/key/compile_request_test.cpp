@@ -1,0 +1,110 @@
+#include "key/compile_request.hpp"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+
+#include "base/hasher.hpp"
+#include "key/dependency_set.hpp"
+
+using namespace cukiln;
+
+namespace {
+
+CompileRequest example() {
+  CompileRequest request;
+  request.sources = {{"/cukiln/src/a.cu", SharedBytes("__global__ void k() {}")}};
+  request.options.arguments = {"--gpu-architecture=sm_100a", "--std=c++17", "-DA=1", "-UA"};
+  request.options.name_expressions = {"k<int>"};
+  request.target = {100, 'a'};
+  request.toolchain = {"13.0.88", digest_of("libnvrtc")};
+  return request;
+}
+
+RequestDigest digest(const CompileRequest& request) {
+  return CompileRequest::digest_of(request.canonical());
+}
+
+}  // namespace
+
+TEST_CASE("every member of a request changes the key") {
+  const std::pair<const char*, std::function<void(CompileRequest&)>> changes[] = {
+      {"source bytes", [](auto& r) { r.sources[0].text = SharedBytes("__global__ void k() { }"); }},
+      {"source name", [](auto& r) { r.sources[0].path = "/cukiln/src/b.cu"; }},
+      {"another source", [](auto& r) { r.sources.push_back(r.sources[0]); }},
+      {"a flag", [](auto& r) { r.options.arguments[1] = "--std=c++20"; }},
+      {"the flags' order", [](auto& r) { std::swap(r.options.arguments[2], r.options.arguments[3]); }},
+      {"flags joined otherwise", [](auto& r) {
+         r.options.arguments[2] += r.options.arguments[3];
+         r.options.arguments.pop_back();
+       }},
+      {"a name expression", [](auto& r) { r.options.name_expressions.push_back("k<float>"); }},
+      {"capability", [](auto& r) { r.target.capability = 90; }},
+      {"suffix f", [](auto& r) { r.target.suffix = 'f'; }},
+      {"no suffix", [](auto& r) { r.target.suffix = 0; }},
+      {"compiler build", [](auto& r) { r.toolchain.version = "13.0.89"; }},
+      {"compiler bytes", [](auto& r) { r.toolchain.content = digest_of("other"); }},
+  };
+  const RequestDigest before = digest(example());
+  CHECK(before == digest(example()));
+  for (const auto& [what, change] : changes) {
+    CAPTURE(what);
+    CompileRequest request = example();
+    change(request);
+    CHECK(digest(request) != before);
+  }
+}
+
+TEST_CASE("a canonical request can be taken apart again, and a damaged one is refused") {
+  const std::string canonical = example().canonical();
+  const auto fields = RequestFields::parse(canonical);
+  REQUIRE(fields);
+  CHECK(fields->key_format == kKeyFormat);
+  CHECK(fields->sources.at(0).path == "/cukiln/src/a.cu");
+  CHECK(fields->sources.at(0).digest == digest_of("__global__ void k() {}"));
+  CHECK(fields->options.arguments == example().options.arguments);
+  CHECK(fields->target == Target{100, 'a'});
+  CHECK(fields->toolchain.version == "13.0.88");
+  for (std::size_t length = 0; length < canonical.size(); ++length) {
+    CHECK_FALSE(RequestFields::parse(canonical.substr(0, length)));
+  }
+  CHECK_FALSE(RequestFields::parse(canonical + "x"));
+}
+
+TEST_CASE("several sources are one translation unit, in order") {
+  CompileRequest request = example();
+  CHECK(request.translation_unit().path == "/cukiln/src/a.cu");
+  request.sources.push_back({"/cukiln/src/b.cu", SharedBytes("int b;")});
+  const VirtualSource unit = request.translation_unit();
+  CHECK(unit.text.view() == "#include \"/cukiln/src/a.cu\"\n#include \"/cukiln/src/b.cu\"\n");
+}
+
+TEST_CASE("a dependency set reads back, sorts, and every part of it changes the key") {
+  DependencySet set;
+  set.present = {{"/cukiln/inc/0/b.cuh", digest_of("b")}, {"/cukiln/inc/0/a.cuh", digest_of("a")}};
+  set.folders = {"/cukiln/inc/0"};
+  set.absent = {"/cukiln/src/z.cuh", "/cukiln/src/a.cuh", "/cukiln/src/a.cuh"};
+  set.sort();
+  CHECK(set.present[0].path == "/cukiln/inc/0/a.cuh");
+  CHECK(set.absent == std::vector<std::string>{"/cukiln/src/a.cuh", "/cukiln/src/z.cuh"});
+  const auto again = DependencySet::parse(set.canonical());
+  REQUIRE(again);
+  CHECK(*again == set);
+  CHECK(set.portable());
+
+  const CacheKey key = cache_key_of("request", set.canonical());
+  CHECK(key != cache_key_of("request2", set.canonical()));
+  DependencySet other = set;
+  other.absent.pop_back();
+  CHECK(cache_key_of("request", other.canonical()) != key);
+  other = set;
+  other.present[0].digest = digest_of("edited");
+  CHECK(cache_key_of("request", other.canonical()) != key);
+  other = set;
+  other.present.push_back({"/opt/site/x.cuh", digest_of("x")});
+  CHECK_FALSE(other.portable());
+  const std::string canonical = set.canonical();
+  for (std::size_t length = 0; length < canonical.size(); ++length) {
+    CHECK_FALSE(DependencySet::parse(canonical.substr(0, length)));
+  }
+}

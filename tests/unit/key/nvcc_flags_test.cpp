@@ -1,0 +1,64 @@
+#include "key/nvcc_flags.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace cukiln;
+using Strings = std::vector<std::string>;
+
+TEST_CASE("nvcc's spellings become NVRTC's, in the order given") {
+  const auto flags = translate_flags({"-DA=1", "-U", "A", "-std=c++20", "--use_fast_math", "-lineinfo",
+                                      "-Xptxas", "-v", "--ptxas-options=-O2", "-fmad=false", "-I", "inc",
+                                      "-I/opt/x", "-isystem=sys", "-maxrregcount=64", "-G"});
+  REQUIRE(flags);
+  CHECK(flags->arguments == Strings{"--define-macro=A=1", "--undefine-macro=A", "--use_fast_math",
+                                    "--generate-line-info", "--ptxas-options=-v", "--ptxas-options=-O2",
+                                    "--fmad=false", "--maxrregcount=64", "--device-debug"});
+  CHECK(flags->include == Strings{"inc", "/opt/x", "sys"});
+  CHECK(flags->standard == "c++20");
+}
+
+TEST_CASE("architectures become targets, several give several, a repeated one counts once") {
+  const auto flags = translate_flags({"-gencode=arch=compute_100a,code=sm_100a", "-gencode",
+                                      "arch=compute_90,code=[sm_90,compute_90]", "-arch=sm_90a",
+                                      "--gpu-architecture", "compute_100f"});
+  REQUIRE(flags);
+  CHECK(flags->targets ==
+        std::vector<Target>{{100, 'a'}, {90, 0}, {90, 'a'}, {100, 'f'}});
+}
+
+TEST_CASE("host-only flags are dropped and listed") {
+  const auto flags = translate_flags({"-O3", "--expt-relaxed-constexpr", "--extended-lambda",
+                                      "--threads", "4", "-Xcompiler", "-fPIC", "-v",
+                                      "--compiler-options=-Wall", "-O", "2", "-m64"});
+  REQUIRE(flags);
+  CHECK(flags->arguments.empty());
+  CHECK(flags->dropped.size() == 9);
+}
+
+TEST_CASE("a flag that is unknown, misspelt, or lacks its value is named") {
+  for (const Strings& given : {Strings{"--frobnicate"}, {"-maxregcount=64"}, {"-Ofoo"}, {"-lcuda"},
+                               {"kernel.cu"}, {""}}) {
+    const auto flags = translate_flags(given);
+    REQUIRE_FALSE(flags);
+    CHECK(flags.error().code() == ErrorCode::invalid_argument);
+    CHECK(flags.error().message().find(given[0]) != std::string::npos);
+  }
+  CHECK_FALSE(translate_flags({"-D"}));
+  CHECK_FALSE(translate_flags({"-gencode=nonsense"}));
+  CHECK_FALSE(translate_flags({"-arch=native"}));
+  CHECK_FALSE(translate_flags({"--use_fast_math=1"}));
+}
+
+TEST_CASE("flags that write files, hide headers or give no cubin are refused with the reason") {
+  for (const char* flag : {"--pch", "--create-pch=x", "--time=t.csv", "--fdevice-time-trace=t"}) {
+    const auto flags = translate_flags({flag});
+    REQUIRE_FALSE(flags);
+    CHECK(flags.error().message().find("hides headers") != std::string::npos);
+  }
+  for (const char* flag : {"-dlto", "--optix-ir", "-dc", "-rdc=true"}) {
+    const auto flags = translate_flags({flag});
+    REQUIRE_FALSE(flags);
+    CHECK(flags.error().message().find("no cubin") != std::string::npos);
+  }
+  CHECK(translate_flags({"-rdc=false"}));
+}
