@@ -259,7 +259,7 @@ Result<std::uint64_t> parse_bytes(std::string_view text) {
   } else {
     const std::size_t power = std::string_view("KMGT").find(unit.front() & ~0x20);
     const std::string_view rest = unit.substr(1);
-    if (power != std::string_view::npos && (rest.empty() || rest == "B" || rest == "iB")) {
+    if (power != std::string_view::npos && (rest.empty() || rest == "B" || rest == "b" || rest == "iB")) {
       shift = 10 * (static_cast<int>(power) + 1);
     }
   }

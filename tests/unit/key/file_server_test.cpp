@@ -126,6 +126,6 @@ TEST_CASE_FIXTURE(Fixture, "a log shows the user's own paths") {
   scratch.write("first/a.cuh", "");
   const auto files = server();
   CHECK(files.with_real_paths("/cukiln/inc/0/a.cuh(3): error: x\n\"/cukiln/src/k.cu\" line 1") ==
-        scratch / "first/a.cuh" + "(3): error: x\n\"k.cu\" line 1");
+        (scratch / "first/a.cuh") + "(3): error: x\n\"k.cu\" line 1");
   CHECK(files.with_real_paths("nothing here") == "nothing here");
 }

@@ -1,0 +1,260 @@
+#include "loader/builder.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <map>
+#include <thread>
+
+#include "base/hasher.hpp"
+#include "support/scratch.hpp"
+
+using namespace cukiln;
+using cukiln::testing::ScratchFolder;
+
+namespace {
+
+/// Keeps entries in a map; can be told to fail.
+class MapStore final : public CubinStore {
+ public:
+  const char* tier_name() const noexcept override { return "map"; }
+  Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
+                                                        ByteView) override {
+    const std::lock_guard lock(mutex_);
+    if (broken) return Error(ErrorCode::io, "the disk is gone");
+    std::vector<RecordedSet> sets;
+    for (const auto& [key, entry] : entries_) {
+      if (entry.request == request) sets.push_back({key, entry.dependencies});
+    }
+    return sets;
+  }
+  Lookup get(const CacheKey& key) override {
+    const std::lock_guard lock(mutex_);
+    const auto at = entries_.find(key);
+    return at == entries_.end() ? std::optional<StoreEntry>() : at->second;
+  }
+  Result<PutOutcome> put(const StoreEntry& entry) override {
+    const std::lock_guard lock(mutex_);
+    if (broken) return Error(ErrorCode::io, "the disk is full");
+    return entries_.emplace(entry.key, entry).second ? PutOutcome::stored : PutOutcome::already_there;
+  }
+  Result<bool> remove(const CacheKey& key) override {
+    const std::lock_guard lock(mutex_);
+    return entries_.erase(key) != 0;
+  }
+  Result<std::vector<EntrySummary>> list() override { return std::vector<EntrySummary>{}; }
+  StoreStats stats() override { return {}; }
+  std::size_t size() {
+    const std::lock_guard lock(mutex_);
+    return entries_.size();
+  }
+  std::atomic<bool> broken{false};
+
+ private:
+  std::mutex mutex_;
+  std::map<CacheKey, StoreEntry> entries_;
+};
+
+/// "Compiles" by reading the headers it is told to and giving their text back as the image.
+class TextCompiler final : public Compiler {
+ public:
+  Result<Toolchain> toolchain() override { return Toolchain{"13.0.88", {}}; }
+  std::vector<std::string> toolkit_folders() override { return {}; }
+  Result<CompileOutcome> compile(const CompileJob& job) override {
+    if (job.still_needed && busy_rounds > 0) {
+      --busy_rounds;
+      CompileOutcome outcome;
+      outcome.state = CompileState::busy;
+      return outcome;
+    }
+    ++compiles;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (error) return Error(*error, "no");
+    CompileOutcome outcome;
+    std::string text;
+    for (const std::string& header : headers) {
+      const FileAnswer& answer = job.files->serve(header);
+      if (answer.kind == FileAnswer::Kind::file) {
+        outcome.result.dependencies.present.push_back({header, answer.digest});
+        text += answer.bytes.view();
+      } else {
+        outcome.result.dependencies.absent.push_back(header);
+      }
+    }
+    outcome.result.dependencies.sort();
+    outcome.result.cubin.image = SharedBytes(text);
+    outcome.result.uses_time = uses_time;
+    outcome.result.observed = observed;
+    outcome.result.compile_us = 1'000;
+    if (job.publish) job.publish(outcome.result);
+    return outcome;
+  }
+  std::atomic<int> compiles{0};
+  std::atomic<int> busy_rounds{0};
+  std::vector<std::string> headers{"/cukiln/inc/0/a.cuh", "/cukiln/inc/0/b.cuh"};
+  std::optional<ErrorCode> error;
+  bool uses_time = false;
+  bool observed = true;
+};
+
+struct Fixture {
+  ScratchFolder scratch;
+  MapStore store;
+  TextCompiler compiler;
+  StatCache stats;
+  Counters counters;
+
+  ModuleRequest request(const std::string& folder = "inc") {
+    ModuleSpec spec;
+    spec.name = "demo";
+    spec.sources = {Source::memory("demo.cu", "void k();")};
+    spec.include = {scratch / folder};
+    return *make_module_request(spec, {100, 'a'}, {"13.0.88", {}}, {});
+  }
+  Result<Built> build(Builder& builder, const ModuleRequest& r) {
+    return builder.build(r, builder.look_up(r));
+  }
+  Builder builder(Builder::Options options = {}) {
+    return {store, compiler, stats, counters, std::move(options)};
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture, "a request is compiled once, then found") {
+  scratch.write("inc/a.cuh", "A");
+  Builder b = builder();
+  const auto first = build(b, request());
+  REQUIRE(first);
+  CHECK(first->outcome == Outcome::compiled);
+  CHECK(first->reason == "never seen");
+  const auto second = build(b, request());
+  REQUIRE(second);
+  CHECK(second->outcome == Outcome::hit);
+  CHECK(second->entry.key == first->entry.key);
+  CHECK(compiler.compiles == 1);
+  CHECK(counters.hits == 1);
+  CHECK(counters.misses_new == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture, "row 42: a header changed, appeared or vanished is a miss that names it") {
+  scratch.write("inc/a.cuh", "A");
+  Builder b = builder();
+  REQUIRE(build(b, request()));
+  scratch.write("inc/a.cuh", "A2");
+  CHECK(build(b, request())->reason == "header changed: " + (scratch / "inc/a.cuh"));
+  scratch.write("inc/b.cuh", "B");
+  const auto appeared = build(b, request());
+  CHECK(appeared->reason == "header appeared: " + (scratch / "inc/b.cuh"));
+  CHECK(appeared->entry.cubin.image.view() == "A2B");
+  std::filesystem::remove(scratch / "inc/a.cuh");
+  CHECK(build(b, request())->reason == "header vanished: " + (scratch / "inc/a.cuh"));
+  scratch.write("inc/a.cuh", "A2");
+  CHECK(build(b, request())->outcome == Outcome::hit);  // an earlier state is still known
+  CHECK(compiler.compiles == 4);
+}
+
+TEST_CASE_FIXTURE(Fixture, "another folder with the same files hits; the key holds no real path") {
+  scratch.write("inc/a.cuh", "A");
+  scratch.write("elsewhere/deep/a.cuh", "A");
+  Builder b = builder();
+  const auto here = build(b, request("inc"));
+  const auto there = build(b, request("elsewhere/deep"));
+  CHECK(there->outcome == Outcome::hit);
+  CHECK(here->entry.key == there->entry.key);
+}
+
+TEST_CASE_FIXTURE(Fixture, "threads with one request compile it once") {
+  Builder b = builder();
+  std::vector<std::thread> threads;
+  std::atomic<int> hits{0};
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      const auto built = build(b, request());
+      hits += built && built->outcome == Outcome::hit ? 1 : 0;
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  CHECK(compiler.compiles == 1);
+  CHECK(hits == 7);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a waiter takes the result only if its own files give it") {
+  scratch.write("one/a.cuh", "1");
+  scratch.write("two/a.cuh", "2");
+  Builder b = builder();
+  std::string images[2];
+  std::thread first([&] { images[0] = build(b, request("one"))->entry.cubin.image.view(); });
+  std::thread second([&] { images[1] = build(b, request("two"))->entry.cubin.image.view(); });
+  first.join();
+  second.join();
+  CHECK(images[0] == "1");
+  CHECK(images[1] == "2");
+  CHECK(compiler.compiles == 2);
+}
+
+TEST_CASE_FIXTURE(Fixture, "another process's flight is waited for, with a bound") {
+  Builder::Options options;
+  options.flight_directory = scratch.path();
+  compiler.busy_rounds = 3;
+  Builder patient = builder(options);
+  CHECK(build(patient, request())->outcome == Outcome::compiled);
+  CHECK(counters.singleflight_waits == 1);
+
+  store.remove(build(patient, request())->entry.key).value();
+  compiler.busy_rounds = 1'000'000;  // an owner that never ends
+  options.compile_timeout = std::chrono::milliseconds(50);
+  Builder bounded = builder(options);
+  CHECK(build(bounded, request())->outcome == Outcome::compiled);
+}
+
+TEST_CASE_FIXTURE(Fixture, "row 45: a result that depends on the time is used and not stored, and says so") {
+  compiler.uses_time = true;
+  Builder b = builder();
+  CHECK(build(b, request())->not_stored.find("__TIME__") != std::string::npos);
+  CHECK(build(b, request())->outcome == Outcome::compiled);
+  CHECK(store.size() == 0);
+}
+
+TEST_CASE_FIXTURE(Fixture, "an unobserved result is used and not stored") {
+  compiler.observed = false;
+  Builder b = builder();
+  CHECK(build(b, request())->not_stored.find("unobserved") != std::string::npos);
+  CHECK(store.size() == 0);
+}
+
+TEST_CASE_FIXTURE(Fixture, "rows 5 and 9: a store that fails costs the result nothing") {
+  store.broken = true;
+  Builder b = builder();
+  const auto built = build(b, request());
+  REQUIRE(built);
+  CHECK(built->outcome == Outcome::compiled);
+  CHECK(built->not_stored == "the disk is full");
+  CHECK(counters.store_errors == 2);
+}
+
+TEST_CASE_FIXTURE(Fixture, "offline forbids a compile and says what is missing and why") {
+  Builder::Options options;
+  options.offline = true;
+  Builder b = builder(options);
+  const auto built = build(b, request());
+  REQUIRE_FALSE(built);
+  CHECK(built.error().code() == ErrorCode::not_found);
+  CHECK(built.error().message().find("never seen") != std::string::npos);
+  CHECK(compiler.compiles == 0);
+}
+
+TEST_CASE_FIXTURE(Fixture, "failures are never stored; a compile error is tried again, a crash not at once") {
+  compiler.error = ErrorCode::compile_failed;
+  Builder b = builder();
+  CHECK_FALSE(build(b, request()));
+  CHECK_FALSE(build(b, request()));
+  CHECK(compiler.compiles == 2);
+  compiler.error = ErrorCode::internal;
+  CHECK_FALSE(build(b, request()));
+  const auto again = build(b, request());
+  REQUIRE_FALSE(again);
+  CHECK(again.error().message().find("a moment ago") != std::string::npos);
+  CHECK(compiler.compiles == 3);
+  CHECK(store.size() == 0);
+}

@@ -1,0 +1,78 @@
+#include <cukiln/manifest.hpp>
+
+#include <doctest/doctest.h>
+
+#include "support/scratch.hpp"
+
+using namespace cukiln;
+using cukiln::testing::ScratchFolder;
+
+TEST_CASE("a manifest's paths are relative to its folder, and every field is read") {
+  const ScratchFolder scratch;
+  const std::string path = scratch.write("m/list.json", R"({"format": 1, "modules": [{
+      "name": "saxpy", "sources": ["../k/saxpy.cu", "/abs/b.cu"], "include": ["inc"],
+      "define": {"TILE": 128, "FAST": true, "T": "float"}, "flags": ["-lineinfo"],
+      "names": ["saxpy<float>"], "targets": ["sm_90a", "compute_100a"]}]})");
+  const auto manifest = Manifest::load(path);
+  REQUIRE(manifest);
+  const ModuleSpec& module = manifest->modules().at(0);
+  CHECK(module.sources.at(0).path == scratch / "k/saxpy.cu");
+  CHECK(module.sources.at(1).path == "/abs/b.cu");
+  CHECK(module.include.at(0) == scratch / "m/inc");
+  CHECK(module.define.at("TILE") == "128");
+  CHECK(module.define.at("FAST") == "1");
+  CHECK(module.define.at("T") == "float");
+  CHECK(module.targets == std::vector<Target>{{90, 'a'}, {100, 'a'}});
+}
+
+TEST_CASE("a wrong manifest is refused with the place and what was found there") {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{", "not JSON"},
+      {"[]", "format"},
+      {R"({"format": 2, "modules": []})", "expected 1, found 2"},
+      {R"({"format": 1})", "modules"},
+      {R"({"format": 1, "modules": [7]})", "modules[0]"},
+      {R"({"format": 1, "modules": [{"name": "a"}]})", "sources"},
+      {R"({"format": 1, "modules": [{"name": "a", "sources": []}]})", "sources"},
+      {R"({"format": 1, "modules": [{"name": "a", "sources": [1]}]})", "modules[0].sources[0]"},
+      {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"], "sorces": []}]})",
+       "modules[0].sorces"},
+      {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"], "targets": ["gfx9"]}]})",
+       "modules[0].targets"},
+      {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"], "define": {"A": []}}]})",
+       "define.A"},
+      {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"]},
+           {"name": "a", "sources": ["b.cu"]}]})", "unique"},
+  };
+  for (const auto& [json, expected] : cases) {
+    CAPTURE(json);
+    const auto manifest = Manifest::parse(json, "/");
+    REQUIRE_FALSE(manifest);
+    CHECK(manifest.error().code() == ErrorCode::invalid_argument);
+    CAPTURE(manifest.error().message());
+    CHECK(manifest.error().message().find(expected) != std::string::npos);
+  }
+  const auto absent = Manifest::load("/nonexistent/m.json");
+  REQUIRE_FALSE(absent);
+  CHECK(absent.error().code() == ErrorCode::not_found);
+}
+
+TEST_CASE("the shipped manifest is the one in the repository, its sources inside the library") {
+  const auto from_disk =
+      Manifest::load(std::string(CUKILN_TEST_SOURCE_DIR) + "/cache/manifests/shipped.json");
+  REQUIRE(from_disk);
+  const Manifest shipped = Manifest::shipped();
+  REQUIRE(shipped.modules().size() == from_disk->modules().size());
+  REQUIRE_FALSE(shipped.modules().empty());
+  for (std::size_t i = 0; i < shipped.modules().size(); ++i) {
+    const ModuleSpec& inside = shipped.modules()[i];
+    const ModuleSpec& outside = from_disk->modules()[i];
+    CHECK(inside.name == outside.name);
+    CHECK(inside.names == outside.names);
+    REQUIRE(inside.sources.size() == outside.sources.size());
+    for (std::size_t s = 0; s < inside.sources.size(); ++s) {
+      CHECK(inside.sources[s].in_memory);
+      CHECK(inside.sources[s].text == testing::read_all(outside.sources[s].path));
+    }
+  }
+}

@@ -1,0 +1,119 @@
+#include "loader/settings.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "support/scratch.hpp"
+
+using namespace cukiln;
+using cukiln::testing::ScratchFolder;
+
+namespace {
+
+struct Fixture {
+  ScratchFolder scratch;
+  std::map<std::string, std::string> environment{{"HOME", scratch.path()}};
+  SettingsSources sources() {
+    SettingsSources s;
+    s.environment = [this](const char* name) -> std::optional<std::string> {
+      const auto at = environment.find(name);
+      return at == environment.end() ? std::nullopt : std::optional(at->second);
+    };
+    s.system_file = scratch / "etc/config.toml";
+    return s;
+  }
+  Settings resolve() { return *resolve_settings(sources()); }
+  static std::string origin(const Settings& settings, const std::string& name) {
+    for (const Setting& setting : settings.all) {
+      if (setting.name == name) return setting.origin;
+    }
+    return "no such setting";
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture, "the store is in XDG_CACHE_HOME, else in ~/.cache") {
+  CHECK(resolve().store.directory == scratch / ".cache/cukiln");
+  environment["XDG_CACHE_HOME"] = "/xdg";
+  CHECK(resolve().store.directory == "/xdg/cukiln");
+}
+
+TEST_CASE_FIXTURE(Fixture, "environment over the user's file over the system's file over the default") {
+  CHECK(origin(resolve(), "max_size") == "default");
+  scratch.write("etc/config.toml", "max_size = \"1GiB\"\nlog = \"debug\"\nstore = \"/system\"\n");
+  CHECK(resolve().store.max_bytes == 1ull << 30);
+  scratch.write(".config/cukiln/config.toml", "max_size = \"3M\"\nstore = \"/user\"\noffline = true\n");
+  environment["CUKILN_STORE"] = "/environment";
+  const Settings settings = resolve();
+  CHECK(settings.store.max_bytes == 3ull << 20);
+  CHECK(settings.store.directory == "/environment");
+  CHECK(settings.loader.offline);
+  CHECK(settings.log_level == LogLevel::debug);
+  CHECK(origin(settings, "store") == "environment CUKILN_STORE");
+  CHECK(origin(settings, "max_size") == scratch / ".config/cukiln/config.toml");
+  CHECK(origin(settings, "log") == scratch / "etc/config.toml");
+  CHECK(settings.warnings.empty());
+}
+
+TEST_CASE_FIXTURE(Fixture, "a value that makes no sense is ignored with a warning that names it") {
+  environment["CUKILN_MAX_SIZE"] = "lots";
+  environment["CUKILN_LOG"] = "loud";
+  environment["CUKILN_OFFLINE"] = "maybe";
+  scratch.write(".config/cukiln/config.toml", "colour = \"blue\"\n");
+  const Settings settings = resolve();
+  CHECK(settings.store.max_bytes == 2ull << 30);
+  CHECK_FALSE(settings.loader.offline);
+  REQUIRE(settings.warnings.size() == 4);
+  const auto mentions = [&](const char* text) {
+    return std::any_of(settings.warnings.begin(), settings.warnings.end(),
+                       [&](const std::string& w) { return w.find(text) != std::string::npos; });
+  };
+  CHECK(mentions("lots"));
+  CHECK(mentions("loud"));
+  CHECK(mentions("maybe"));
+  CHECK(mentions("colour"));
+}
+
+TEST_CASE_FIXTURE(Fixture, "a configuration file that is no TOML costs nothing but a warning") {
+  scratch.write(".config/cukiln/config.toml", "store = [unclosed");
+  const Settings settings = resolve();
+  CHECK(settings.store.directory == scratch / ".cache/cukiln");
+  REQUIRE(settings.warnings.size() == 1);
+  CHECK(settings.warnings[0].find("config.toml") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(Fixture, "row 37: a set-user-id process ignores the environment and keeps nothing on disk") {
+  environment["CUKILN_STORE"] = "/attacker";
+  environment["CUKILN_WORKER"] = "/attacker/worker";
+  scratch.write(".config/cukiln/config.toml", "nvrtc_library = \"/attacker/lib.so\"\n");
+  SettingsSources secure = sources();
+  secure.secure_process = true;
+  const Settings settings = *resolve_settings(secure);
+  CHECK(settings.store.memory_only);
+  CHECK(settings.store.directory.empty());
+  CHECK(settings.loader.worker.empty());
+  CHECK(settings.loader.nvrtc_library.empty());
+}
+
+TEST_CASE_FIXTURE(Fixture, "lists are split at colons, or are lists in TOML") {
+  environment["CUKILN_INCLUDE_PATH"] = "/a:/b c:";
+  CHECK(resolve().loader.include_path == std::vector<std::string>{"/a", "/b c"});
+  environment.erase("CUKILN_INCLUDE_PATH");
+  scratch.write(".config/cukiln/config.toml", "include_path = [\"/x\", \"/y\"]\n");
+  CHECK(resolve().loader.include_path == std::vector<std::string>{"/x", "/y"});
+}
+
+TEST_CASE("sizes take the usual units and nothing else") {
+  CHECK(*parse_bytes("0") == 0);
+  CHECK(*parse_bytes("1048576") == 1 << 20);
+  CHECK(*parse_bytes("512M") == 512ull << 20);
+  CHECK(*parse_bytes("2GiB") == 2ull << 30);
+  CHECK(*parse_bytes("2 gb") == 2ull << 30);
+  CHECK(*parse_bytes("1T") == 1ull << 40);
+  for (const char* bad : {"", "GiB", "-1", "1.5G", "2X", "2GiBs", "99999999999999999999", "99999999999T"}) {
+    CHECK_FALSE(parse_bytes(bad));
+  }
+}
