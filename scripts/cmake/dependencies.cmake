@@ -19,6 +19,9 @@ add_library(cukiln_toml INTERFACE)
 target_compile_definitions(cukiln_toml INTERFACE TOML_EXCEPTIONS=0)
 target_include_directories(cukiln_toml SYSTEM INTERFACE ${TOMLPLUSPLUS_INCLUDE})
 
+# Needed by the build, not by whoever links the installed library.
+set(CUKILN_HEADER_ONLY fmt::fmt-header-only nlohmann_json::nlohmann_json cukiln_xxhash cukiln_toml)
+
 if(CUKILN_BUILD_CLI)
   find_package(CLI11 REQUIRED)
 endif()
