@@ -22,6 +22,17 @@
 
 namespace cukiln {
 
+/// Where NVRTC and CUDA's headers may be, besides what this process has loaded and the system's own
+/// folders. Searched in the order of NVIDIA's cuda-pathfinder. Empty: not searched.
+struct CudaPlaces {
+  std::vector<std::string> site_packages;  ///< of a running Python: NVIDIA's wheels
+  std::string virtual_env;                 ///< `$VIRTUAL_ENV`
+  std::string conda_prefix;                ///< `$CONDA_PREFIX`
+  std::string cuda_home;                   ///< `$CUDA_HOME`, else `$CUDA_PATH`
+  std::string home;                        ///< `$HOME`, for wheels of `pip install --user`
+  std::vector<std::string> library_path;   ///< `$LD_LIBRARY_PATH`
+};
+
 /// How a loader finds the compiler and the driver, and its limits. Nothing here reads the
 /// environment; `Settings::resolve()` (settings.hpp) does, for hosts that want it.
 struct LoaderOptions {
@@ -29,8 +40,7 @@ struct LoaderOptions {
   std::string cuda_library;               ///< likewise, for libcuda
   std::string worker;                     ///< the compile worker; empty: beside the library, libexec
   std::vector<std::string> include_path;  ///< folders with CUDA's own headers, before searching
-  std::vector<std::string> cuda_roots;    ///< environments and toolkits to search first: a virtual
-                                          ///< environment, a conda prefix, CUDA_HOME
+  CudaPlaces cuda_places;                 ///< where to search, besides the system's own folders
   bool in_process_compile = false;        ///< never spawn; results stay in memory (unobserved)
   bool offline = false;                   ///< never compile: a miss is not_found
   unsigned jobs = 0;                      ///< compiles at once; 0: one per core

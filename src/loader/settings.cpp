@@ -186,11 +186,13 @@ class Resolver {
     if (!sources_.secure_process) {
       settings_.store.directory = join_path(
           environment("XDG_CACHE_HOME").value_or(join_path(home(), ".cache")), "cukiln");
-      for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH"}) {
-        if (const auto root = environment(name)) {
-          settings_.loader.cuda_roots.push_back(*root);
-        }
-      }
+      CudaPlaces& places = settings_.loader.cuda_places;
+      places.virtual_env = environment("VIRTUAL_ENV").value_or("");
+      places.conda_prefix = environment("CONDA_PREFIX").value_or("");
+      places.cuda_home =
+          environment("CUDA_HOME").value_or(environment("CUDA_PATH").value_or(""));
+      places.home = environment("HOME").value_or("");
+      places.library_path = split(environment("LD_LIBRARY_PATH").value_or(""), ':');
     }
   }
 

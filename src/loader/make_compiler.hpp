@@ -1,0 +1,18 @@
+#pragma once
+
+#include <memory>
+
+#include "compile/compiler.hpp"
+#include "compile/nvrtc_library.hpp"
+
+#include <cukiln/loader.hpp>
+
+namespace cukiln {
+
+/// Where a loader with these options searches NVRTC.
+NvrtcSearch nvrtc_search(const LoaderOptions& options);
+
+/// The compiler of a loader: workers, or in this process where the host may not spawn.
+std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, StatCache& stats);
+
+}  // namespace cukiln
