@@ -120,9 +120,13 @@ Result<std::shared_ptr<const DriverApi>> DriverApi::open(const std::string& libr
       api->call.cuDriverGetVersion(&version);
     }
     const Error error =
-        make_error(ErrorCode::incompatible,
-                   "{} has no {}; it is of CUDA {}.{} and CUDA 12.0 or later is needed", path,
-                   missing, version / 1000, version % 1000 / 10);
+        version == 0
+            ? make_error(ErrorCode::incompatible, "{} is not a CUDA driver: it has no {}", path,
+                         missing)
+            : make_error(ErrorCode::incompatible,
+                         "{} has no {}: it is of CUDA {}.{}, and 12.0 or later is needed; update "
+                         "the NVIDIA driver",
+                         path, missing, version / 1000, version % 1000 / 10);
     dlclose(handle);
     return error;
   }

@@ -1,0 +1,40 @@
+#include "base/result.hpp"
+#include "driver/module.hpp"
+
+namespace cukiln {
+namespace {
+
+Error refusal(const char* which) {
+  return make_error(
+      ErrorCode::invalid_argument,
+      "{} is being captured, and loading kernels now would break the capture: preload "
+      "before the capture begins, or end it first",
+      which);
+}
+
+}  // namespace
+
+Result<void> check_not_capturing(const DriverApi& api, Stream capture_guard) {
+  int status = kCaptureNone;
+  if (capture_guard != nullptr) {
+    const CUresult result = api.call.cuStreamIsCapturing(capture_guard, &status);
+    if (result == kCudaStreamCaptureImplicit ||
+        (result == kCudaSuccess && status != kCaptureNone)) {
+      return refusal("the capture_guard stream");
+    }
+    if (result != kCudaSuccess) {
+      return api.error("cuStreamIsCapturing(capture_guard)", result);
+    }
+  }
+  const CUresult result = api.call.cuStreamIsCapturing(legacy_stream(), &status);
+  if (result == kCudaStreamCaptureImplicit || (result == kCudaSuccess && status != kCaptureNone)) {
+    return refusal("a stream that synchronises with the legacy default stream");
+  }
+  // Without a current context there is no legacy stream that could be captured.
+  if (result != kCudaSuccess && result != kCudaInvalidContext) {
+    return api.error("cuStreamIsCapturing(legacy stream)", result);
+  }
+  return {};
+}
+
+}  // namespace cukiln

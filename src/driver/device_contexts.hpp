@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "driver/driver_api.hpp"
+
+#include <cukiln/result.hpp>
+
+namespace cukiln {
+
+/// A context per chosen device, held while modules live: the calling thread's current context where
+/// it belongs to the device, else the device's primary context, retained.
+/// Threads: immutable once opened. A loader opens it in the host's thread, then uses it in its own.
+class DeviceContexts {
+ public:
+  struct Entry {
+    int ordinal = 0;
+    CUdevice device = 0;
+    CUcontext context = nullptr;
+    bool retained = false;
+  };
+
+  /// Creates missing primary contexts in parallel (each takes a fifth of a second).
+  /// Errors: invalid_argument (no such device, or none given), driver.
+  static Result<std::shared_ptr<const DeviceContexts>> open(std::shared_ptr<const DriverApi> api,
+                                                            const std::vector<int>& ordinals);
+  ~DeviceContexts();
+  DeviceContexts(const DeviceContexts&) = delete;
+  DeviceContexts& operator=(const DeviceContexts&) = delete;
+
+  const std::vector<Entry>& entries() const noexcept { return entries_; }
+
+ private:
+  explicit DeviceContexts(std::shared_ptr<const DriverApi> api) : api_(std::move(api)) {}
+  std::shared_ptr<const DriverApi> api_;
+  std::vector<Entry> entries_;
+};
+
+/// Makes a context current in this thread until the end of the scope.
+class CurrentContext {
+ public:
+  CurrentContext(const DriverApi& api, CUcontext context) noexcept
+      : api_(api), result_(api.call.cuCtxPushCurrent(context)) {}
+  ~CurrentContext() {
+    if (result_ == kCudaSuccess) {
+      CUcontext popped = nullptr;
+      api_.call.cuCtxPopCurrent(&popped);
+    }
+  }
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+
+  CUresult result() const noexcept { return result_; }
+
+ private:
+  const DriverApi& api_;
+  CUresult result_;
+};
+
+}  // namespace cukiln

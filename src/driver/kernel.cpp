@@ -1,0 +1,197 @@
+#include <cukiln/kernel.hpp>
+
+#include <algorithm>
+
+#include "base/result.hpp"
+#include "driver/kernel_state.hpp"
+
+namespace cukiln {
+namespace {
+
+using detail::KernelState;
+
+Error empty_handle() {
+  return make_error(ErrorCode::invalid_argument,
+                    "an empty kernel handle: the look-up that gave it found nothing");
+}
+
+// How much dynamic shared memory a kernel may be allowed on a device.
+struct SharedLimits {
+  int device = 0;   // per block, opted in
+  int kernel = 0;   // of it, the kernel's own static shared memory
+  int allowed = 0;  // dynamic, now
+  int most() const { return device - kernel; }
+};
+
+CUresult shared_limits(const KernelState& state, CUdevice device, SharedLimits& limits) {
+  const DriverFunctions& call = state.api->call;
+  CUresult result =
+      call.cuDeviceGetAttribute(&limits.device, kDeviceMaxSharedPerBlockOptin, device);
+  if (result == kCudaSuccess) {
+    result = call.cuKernelGetAttribute(&limits.kernel, kKernelStaticShared, state.kernel, device);
+  }
+  if (result == kCudaSuccess) {
+    result =
+        call.cuKernelGetAttribute(&limits.allowed, kKernelMaxDynamicShared, state.kernel, device);
+  }
+  return result;
+}
+
+// What of the configuration is above the kernel's limits on the current device; may be empty.
+std::string limits_exceeded(const KernelState& state, const LaunchConfig& config) {
+  const DriverFunctions& call = state.api->call;
+  std::string text;
+  CUdevice device = 0;
+  int threads = 0;
+  SharedLimits shared;
+  if (call.cuCtxGetDevice(&device) != kCudaSuccess) {
+    return text;
+  }
+  const std::uint64_t given =
+      std::uint64_t{config.block.x} * config.block.y * std::uint64_t{config.block.z};
+  if (call.cuKernelGetAttribute(&threads, kKernelMaxThreadsPerBlock, state.kernel, device) ==
+          kCudaSuccess &&
+      given > static_cast<std::uint64_t>(threads)) {
+    text += fmt::format("; a block has {} threads, this kernel takes at most {}", given, threads);
+  }
+  if (shared_limits(state, device, shared) == kCudaSuccess &&
+      config.shared_bytes > static_cast<std::uint32_t>(std::max(shared.allowed, 0))) {
+    text += fmt::format(
+        "; {} bytes of dynamic shared memory are allowed now, reserve_shared() allows up to {}",
+        shared.allowed, shared.most());
+  }
+  return text;
+}
+
+Error launch_error(const KernelState& state, const LaunchConfig& config, CUresult result) {
+  Error error = state.api->error(
+      fmt::format("launching {} (grid {}x{}x{}, block {}x{}x{}, {} bytes of dynamic shared memory)",
+                  state.name, config.grid.x, config.grid.y, config.grid.z, config.block.x,
+                  config.block.y, config.block.z, config.shared_bytes),
+      result);
+  const std::string exceeded = limits_exceeded(state, config);
+  return exceeded.empty() ? error : Error(error.code(), error.message() + exceeded);
+}
+
+CUresult launch_with_attributes(const KernelState& state, Stream stream, const LaunchConfig& config,
+                                void** arguments) noexcept {
+  LaunchAttribute attributes[3] = {};
+  unsigned count = 0;
+  if ((config.cluster.x | config.cluster.y | config.cluster.z) != 0) {
+    attributes[count].id = kLaunchClusterDimension;
+    attributes[count++].value.cluster = {config.cluster.x, config.cluster.y, config.cluster.z};
+  }
+  if (config.programmatic_launch) {
+    attributes[count].id = kLaunchProgrammaticSerialization;
+    attributes[count++].value.flag = 1;
+  }
+  if (config.cooperative) {
+    attributes[count].id = kLaunchCooperative;
+    attributes[count++].value.flag = 1;
+  }
+  const LaunchConfiguration configuration{
+      config.grid.x,  config.grid.y,       config.grid.z, config.block.x, config.block.y,
+      config.block.z, config.shared_bytes, stream,        attributes,     count};
+  return state.launch_ex(&configuration, reinterpret_cast<CUfunction>(state.kernel), arguments,
+                         nullptr);
+}
+
+bool needs_attributes(const LaunchConfig& config) noexcept {
+  return (config.cluster.x | config.cluster.y | config.cluster.z) != 0 ||
+         config.programmatic_launch || config.cooperative;
+}
+
+}  // namespace
+
+std::string_view Kernel::name() const noexcept {
+  return state_ != nullptr ? std::string_view(state_->name) : std::string_view();
+}
+
+CUkern_st* Kernel::native() const noexcept { return state_ != nullptr ? state_->kernel : nullptr; }
+
+std::size_t Kernel::parameter_count() const noexcept {
+  return state_ != nullptr ? state_->parameter_bytes.size() : 0;
+}
+
+std::size_t Kernel::parameter_bytes(std::size_t index) const noexcept {
+  return index < parameter_count() ? state_->parameter_bytes[index] : 0;
+}
+
+Result<void> Kernel::reserve_shared(std::uint32_t bytes) const {
+  return guarded([&]() -> Result<void> {
+    if (state_ == nullptr) {
+      return empty_handle();
+    }
+    const std::lock_guard lock(state_->reserve_mutex);
+    for (const DeviceContexts::Entry& entry : state_->devices->entries()) {
+      SharedLimits limits;
+      CUresult result = shared_limits(*state_, entry.device, limits);
+      if (result == kCudaSuccess &&
+          bytes > static_cast<std::uint32_t>(std::max(limits.most(), 0))) {
+        return make_error(
+            ErrorCode::driver,
+            "{} bytes of dynamic shared memory for {}: device {} has {} for a block, "
+            "of which the kernel's static shared memory takes {}; at most {} are left",
+            bytes, state_->name, entry.ordinal, limits.device, limits.kernel, limits.most());
+      }
+      // Never lowered: another user of the kernel may rely on what it reserved.
+      if (result == kCudaSuccess && bytes > static_cast<std::uint32_t>(limits.allowed)) {
+        result = state_->api->call.cuKernelSetAttribute(
+            kKernelMaxDynamicShared, static_cast<int>(bytes), state_->kernel, entry.device);
+      }
+      if (result != kCudaSuccess) {
+        return state_->api->error(
+            fmt::format("reserving {} bytes of shared memory for {} on device {}", bytes,
+                        state_->name, entry.ordinal),
+            result);
+      }
+    }
+    return {};
+  });
+}
+
+Result<void> Kernel::check_parameters(const std::size_t* sizes, std::size_t count) const {
+  return guarded([&]() -> Result<void> {
+    if (state_ == nullptr) {
+      return empty_handle();
+    }
+    if (!state_->parameters_known) {
+      return {};
+    }
+    const auto& expected = state_->parameter_bytes;
+    for (std::size_t i = 0; i < std::min(count, expected.size()); ++i) {
+      if (sizes[i] != expected[i]) {
+        return make_error(ErrorCode::invalid_argument,
+                          "argument {} (from 0) of {}: {} bytes were given, the kernel's parameter "
+                          "has {}",
+                          i, state_->name, sizes[i], expected[i]);
+      }
+    }
+    if (count != expected.size()) {
+      return make_error(ErrorCode::invalid_argument,
+                        "{} arguments were given for {}, the kernel has {} parameters", count,
+                        state_->name, expected.size());
+    }
+    return {};
+  });
+}
+
+Result<void> Kernel::launch(Stream stream, const LaunchConfig& config,
+                            void* const* arguments) const noexcept {
+  if (state_ == nullptr) [[unlikely]] {
+    return guarded([]() -> Result<void> { return empty_handle(); });
+  }
+  auto** const values = const_cast<void**>(arguments);  // the driver only reads them
+  const CUresult result =
+      needs_attributes(config)
+          ? launch_with_attributes(*state_, stream, config, values)
+          : state_->launch(reinterpret_cast<CUfunction>(state_->kernel), config.grid.x,
+                           config.grid.y, config.grid.z, config.block.x, config.block.y,
+                           config.block.z, config.shared_bytes, stream, values, nullptr);
+  if (result != kCudaSuccess) [[unlikely]] {
+    return guarded([&]() -> Result<void> { return launch_error(*state_, config, result); });
+  }
+  return {};
+}
+
+}  // namespace cukiln

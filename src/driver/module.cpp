@@ -1,0 +1,237 @@
+#include "driver/module.hpp"
+
+#include <deque>
+
+#include "base/result.hpp"
+#include "driver/image.hpp"
+#include "driver/kernel_state.hpp"
+#include "driver/parallel.hpp"
+
+namespace cukiln {
+namespace {
+
+using detail::KernelState;
+
+// In relaxed mode a load neither fails because another thread captures, nor ends that capture.
+class RelaxedCaptureMode {
+ public:
+  explicit RelaxedCaptureMode(const DriverApi& api) noexcept : api_(api) {
+    changed_ = api_.call.cuThreadExchangeStreamCaptureMode(&mode_) == kCudaSuccess;
+  }
+  ~RelaxedCaptureMode() {
+    if (changed_) {
+      api_.call.cuThreadExchangeStreamCaptureMode(&mode_);
+    }
+  }
+  RelaxedCaptureMode(const RelaxedCaptureMode&) = delete;
+  RelaxedCaptureMode& operator=(const RelaxedCaptureMode&) = delete;
+
+ private:
+  const DriverApi& api_;
+  int mode_ = kCaptureModeRelaxed;
+  bool changed_ = false;
+};
+
+std::string describe_device(const DriverApi& api, const DeviceContexts::Entry& entry) {
+  char name[256] = {};
+  int major = 0;
+  int minor = 0;
+  api.call.cuDeviceGetName(name, sizeof name, entry.device);
+  api.call.cuDeviceGetAttribute(&major, kDeviceCapabilityMajor, entry.device);
+  api.call.cuDeviceGetAttribute(&minor, kDeviceCapabilityMinor, entry.device);
+  return fmt::format("device {} ({}, sm_{}{})", entry.ordinal, name, major, minor);
+}
+
+// The release's major version; 0 where the image does not say.
+int compiler_major(ByteView image) {
+  int major = 0;
+  for (const char digit : image_compiler_release(image)) {
+    if (digit == '.') {
+      break;
+    }
+    major = major * 10 + (digit - '0');
+  }
+  return major;
+}
+
+Error too_new(const DriverApi& api, ByteView image, CUresult result) {
+  const std::string release = image_compiler_release(image);
+  return make_error(ErrorCode::incompatible,
+                    "the driver is of CUDA {} and refuses an image made by CUDA {}: {}; update the "
+                    "driver, or compile with an NVRTC that is not newer than it",
+                    api.version_text(), release.empty() ? "of unknown version" : release,
+                    api.describe(result));
+}
+
+Error load_error(const DriverApi& api, ByteView image, const DeviceContexts::Entry& entry,
+                 const std::string& what, CUresult result) {
+  switch (result) {
+    case kCudaNoBinaryForGpu:
+      return make_error(ErrorCode::incompatible,
+                        "{}: the image is for sm_{} and cannot run on {}: {}; compile it for that "
+                        "device's own target",
+                        what, image_capability(image), describe_device(api, entry),
+                        api.describe(result));
+    case kCudaUnsupportedPtxVersion:
+    case kCudaInvalidPtx:
+      return too_new(api, image, result);
+    case kCudaInvalidImage:
+      // An older driver cannot tell what a newer compiler wrote from damage.
+      if (compiler_major(image) > api.version / 1000) {
+        return too_new(api, image, result);
+      }
+      return make_error(ErrorCode::corrupt, "{}: the image of {} bytes is damaged: {}", what,
+                        image.size(), api.describe(result));
+    default:
+      return api.error(what, result);
+  }
+}
+
+// False where the driver cannot tell (before 12.4).
+Result<bool> read_parameters(const DriverApi& api, KernelState& state) {
+  if (api.call.cuKernelGetParamInfo == nullptr) {
+    return false;
+  }
+  for (std::size_t index = 0;; ++index) {
+    std::size_t offset = 0;
+    std::size_t size = 0;
+    const CUresult result = api.call.cuKernelGetParamInfo(state.kernel, index, &offset, &size);
+    if (result == kCudaInvalidValue) {  // one past the last
+      return true;
+    }
+    if (result != kCudaSuccess) {
+      return api.error(fmt::format("cuKernelGetParamInfo({}, {})", state.name, index), result);
+    }
+    state.parameter_bytes.push_back(size);
+  }
+}
+
+// Brings a kernel's code into the current context. Getting the function is not enough where loading
+// is lazy; before cuFuncLoad, asking for an attribute was the documented way.
+CUresult load_code(const DriverApi& api, CUkernel kernel) {
+  CUfunction function = nullptr;
+  const CUresult result = api.call.cuKernelGetFunction(&function, kernel);
+  if (result != kCudaSuccess) {
+    return result;
+  }
+  if (api.call.cuFuncLoad != nullptr) {
+    return api.call.cuFuncLoad(function);
+  }
+  int registers = 0;
+  return api.call.cuFuncGetAttribute(&registers, kKernelNumRegisters, function);
+}
+
+}  // namespace
+
+struct Module::Impl {
+  std::shared_ptr<const DriverApi> api;
+  std::shared_ptr<const DeviceContexts> devices;
+  CUlibrary library = nullptr;
+  std::deque<KernelState> states;
+
+  ~Impl() {
+    if (library != nullptr) {
+      const RelaxedCaptureMode relaxed(*api);
+      api->call.cuLibraryUnload(library);
+    }
+  }
+
+  Result<void> check_captures(Stream capture_guard) const {
+    CUKILN_CHECK(check_not_capturing(*api, capture_guard));
+    for (const DeviceContexts::Entry& entry : devices->entries()) {
+      const CurrentContext current(*api, entry.context);
+      if (current.result() != kCudaSuccess) {
+        return api->error(fmt::format("using the context of device {}", entry.ordinal),
+                          current.result());
+      }
+      CUKILN_CHECK(check_not_capturing(*api, nullptr));
+    }
+    return {};
+  }
+
+  Result<void> open(ByteView image, const std::vector<KernelName>& names) {
+    const DeviceContexts::Entry& first = devices->entries().front();
+    const CurrentContext current(*api, first.context);
+    if (const CUresult result = api->call.cuLibraryLoadData(&library, image.data(), nullptr,
+                                                            nullptr, 0, nullptr, nullptr, 0);
+        result != kCudaSuccess) {
+      library = nullptr;
+      return load_error(*api, image, first, "cuLibraryLoadData", result);
+    }
+    for (const KernelName& name : names) {
+      KernelState& state = states.emplace_back();
+      const CUresult result =
+          api->call.cuLibraryGetKernel(&state.kernel, library, name.symbol.c_str());
+      if (result == kCudaNotFound) {
+        return make_error(ErrorCode::not_found, "the image has no kernel {} (symbol {})", name.name,
+                          name.symbol);
+      }
+      if (result != kCudaSuccess) {
+        return load_error(*api, image, first, "looking up kernel " + name.name, result);
+      }
+      state.launch = api->call.cuLaunchKernel;
+      state.launch_ex = api->call.cuLaunchKernelEx;
+      state.api = api.get();
+      state.devices = devices.get();
+      state.name = name.name;
+      CUKILN_TRY(state.parameters_known, read_parameters(*api, state));
+    }
+    return {};
+  }
+
+  Result<void> load_everywhere(ByteView image) const {
+    const auto& entries = devices->entries();
+    return in_parallel(entries.size(), [&](std::size_t index) -> Result<void> {
+      const DeviceContexts::Entry& entry = entries[index];
+      const RelaxedCaptureMode relaxed(*api);
+      const CurrentContext current(*api, entry.context);
+      if (current.result() != kCudaSuccess) {
+        return api->error(fmt::format("using the context of device {}", entry.ordinal),
+                          current.result());
+      }
+      for (const KernelState& state : states) {
+        if (const CUresult result = load_code(*api, state.kernel); result != kCudaSuccess) {
+          return load_error(*api, image, entry,
+                            fmt::format("loading {} on device {}", state.name, entry.ordinal),
+                            result);
+        }
+      }
+      return {};
+    });
+  }
+};
+
+Module::Module() : impl_(std::make_unique<Impl>()) {}
+Module::~Module() = default;
+
+Result<std::shared_ptr<Module>> Module::load(std::shared_ptr<const DriverApi> api, ByteView image,
+                                             const std::vector<KernelName>& kernels,
+                                             std::shared_ptr<const DeviceContexts> devices,
+                                             Stream capture_guard) {
+  CUKILN_CHECK(check_bounds(image));
+  std::shared_ptr<Module> module(new Module());
+  Impl& impl = *module->impl_;
+  impl.api = std::move(api);
+  impl.devices = std::move(devices);
+  CUKILN_CHECK(impl.check_captures(capture_guard));
+  {
+    const RelaxedCaptureMode relaxed(*impl.api);
+    CUKILN_CHECK(impl.open(image, kernels));
+  }
+  CUKILN_CHECK(impl.load_everywhere(image));
+  module->kernels_.reserve(impl.states.size());
+  for (const KernelState& state : impl.states) {
+    module->kernels_.emplace_back(&state);
+  }
+  return module;
+}
+
+Result<std::shared_ptr<Module>> Module::load(std::shared_ptr<const DriverApi> api, ByteView image,
+                                             const std::vector<KernelName>& kernels,
+                                             const std::vector<int>& devices,
+                                             Stream capture_guard) {
+  CUKILN_TRY(auto contexts, DeviceContexts::open(api, devices));
+  return load(std::move(api), image, kernels, std::move(contexts), capture_guard);
+}
+
+}  // namespace cukiln
