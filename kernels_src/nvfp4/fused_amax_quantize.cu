@@ -1,0 +1,124 @@
+// Quantisers that take their global scale from the buffer which amax_gsa (or a calibration) filled,
+// so that amax and quantisation follow each other on a stream, or in a graph, without the host.
+//
+// quantize_nvfp4_from_buffer
+//   What: as quantize_nvfp4, with {encode, decode} read from gsa.
+//   Shapes: input bf16 [rows, columns], row_stride elements from row to row.
+//
+// deinterleave_quantize_from_buffer
+//   What: input bf16 [rows, 2 * columns] holds a gate and an up matrix of `columns` columns each.
+//     layout      kHalves 0: gate | up; kPairs 1: gate and up alternate, gate first.
+//     activation  kNone 0: quantises [gate | up], 2 * columns wide, from either layout.
+//                 kSwiGlu 1: quantises the product, `columns` wide,
+//                   g = min(gate, limit), u = min(max(up, -limit), limit),
+//                   y = bf16(g * sigmoid(alpha * g) * (u + beta)),
+//                 clamped before the sigmoid, in float, rounded to bf16 once: what a bf16
+//                 activation kernel followed by quantize_nvfp4_from_buffer gives. limit = inf,
+//                 alpha = 1, beta = 0 is plain SwiGLU. gsa is the scale of y, not of the input.
+//     limit, alpha and beta are not used where activation is kNone.
+//
+// Outputs of both, for n quantised columns: codes [rows, n / 2] bytes, dense, low nibble = even
+//   column; scales UE4M3, ceil(rows / 128) * ceil(n / 64) atoms of 512 bytes, layout in
+//   quantize_tiles.cuh. Every padding byte of scales is written as 0.
+// Alignment: every input row 16 bytes (so row_stride is a multiple of 8), codes 8 bytes, gsa 4.
+// Limits: columns a multiple of 16; number of atoms below 2^31.
+// NaN and inf: a block with a NaN gets scale byte 0x7F (NaN) and codes 0, and so does every block
+//   when gsa is NaN; an infinity saturates to 6. gate = -inf gives NaN, as the formula does.
+// Launch: block (512, 1, 1); grid (any, 1, 1), where more thread blocks than atoms do not help; no
+//   dynamic shared memory, no workspace.
+// Source: TransformerEngine, NVFP4 recipe; vLLM, SiluAndMulWithClamp and swigluoai_and_mul, for the
+//   clamped SwiGLU and the two layouts; Shazeer, GLU Variants Improve Transformer (2020).
+#include "quantize_tiles.cuh"
+
+namespace cukiln {
+namespace nvfp4 {
+
+enum GateUpLayout : u32 { kHalves = 0, kPairs = 1 };
+enum GateUpActivation : u32 { kNone = 0, kSwiGlu = 1 };
+
+// The quantised matrix as a function of the gate and up matrices. One source for every mode: the
+// modes differ in the loads alone, and a second tile loop would cost more compile time than the
+// branches cost.
+struct GateUpSource {
+  static constexpr int kAtomsInFlight = 1;
+
+  const u16* input;
+  i64 row_stride;
+  u32 columns;
+  u32 layout;
+  u32 activation;
+  float limit;
+  float exponent_factor;  // -alpha * log2(e)
+  float beta;
+
+  __device__ __forceinline__ float activate(float gate, float up) const {
+    float power, denominator, sigmoid, shifted;
+    const float g = min_nan(gate, limit);
+    const float u = min_nan(max_nan(up, -limit), limit);
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(mul_rn(exponent_factor, g)));
+    asm("add.rn.f32 %0, %1, 0f3F800000;" : "=f"(denominator) : "f"(power));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(sigmoid) : "f"(denominator));
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(shifted) : "f"(u), "f"(beta));
+    return mul_rn(mul_rn(g, sigmoid), shifted);
+  }
+
+  __device__ __forceinline__ void load(u32 row, u32 column, u32 (&pairs)[8]) const {
+    const bool is_up = column >= columns;  // never with kSwiGlu
+    const u32 matrix_column = is_up ? column - columns : column;
+    const bool in_pairs = layout == kPairs;
+    const u16* first_source =
+        input + row * row_stride + (in_pairs ? 2 * u64{matrix_column} : matrix_column);
+    u32 first[8], second[8], gate[8], up[8];
+    load_16_bf16(first_source, first);
+    load_16_bf16(first_source + (in_pairs ? 16 : columns), second);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      gate[i] = in_pairs ? __byte_perm(first[2 * i], first[2 * i + 1], 0x5410) : first[i];
+      gate[i + 4] = in_pairs ? __byte_perm(second[2 * i], second[2 * i + 1], 0x5410) : first[i + 4];
+      up[i] = in_pairs ? __byte_perm(first[2 * i], first[2 * i + 1], 0x7632) : second[i];
+      up[i + 4] = in_pairs ? __byte_perm(second[2 * i], second[2 * i + 1], 0x7632) : second[i + 4];
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (activation == kSwiGlu) {
+        const float even = activate(__uint_as_float(gate[i] << 16), __uint_as_float(up[i] << 16));
+        const float odd =
+            activate(__uint_as_float(gate[i] & 0xFFFF0000u), __uint_as_float(up[i] & 0xFFFF0000u));
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pairs[i]) : "f"(odd), "f"(even));
+      } else {
+        pairs[i] = is_up ? up[i] : gate[i];
+      }
+    }
+  }
+};
+
+}  // namespace nvfp4
+}  // namespace cukiln
+
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads, 2)
+    quantize_nvfp4_from_buffer(cukiln::u8* codes, cukiln::u8* scales, const cukiln::u16* input,
+                               const float* gsa, cukiln::u32 rows, cukiln::u32 columns,
+                               cukiln::i64 row_stride) {
+  using namespace cukiln::nvfp4;
+  quantize_tiles(codes, scales, RowSource{input, row_stride}, rows, columns, gsa[0], gsa[1]);
+}
+
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads, 2)
+    deinterleave_quantize_from_buffer(cukiln::u8* codes, cukiln::u8* scales,
+                                      const cukiln::u16* input, const float* gsa, cukiln::u32 rows,
+                                      cukiln::u32 columns, cukiln::i64 row_stride,
+                                      cukiln::u32 layout, cukiln::u32 activation, float limit,
+                                      float alpha, float beta) {
+  using namespace cukiln;
+  using namespace cukiln::nvfp4;
+  const GateUpSource source{input,
+                            row_stride,
+                            columns,
+                            layout,
+                            activation,
+                            limit,
+                            mul_rn(-alpha, 1.44269504088896340736f),
+                            beta};
+  quantize_tiles(codes, scales, source, rows, activation == kSwiGlu ? columns : 2 * columns, gsa[0],
+                 gsa[1]);
+}

@@ -1,0 +1,178 @@
+// NVFP4 arithmetic shared by the quantisers: global scale, block scale, rounding to E2M1.
+//
+//   encode     = min(2688 / amax, FLT_MAX), or 1 when amax is 0 or infinite; decode = 1 / encode
+//   scale byte = ue4m3_rn(block_amax * (encode * (1/6)))
+//   code       = e2m1_rn(x * min(1 / (float(scale byte) * decode), FLT_MAX))
+//
+// which is TransformerEngine's exact formula (2688 = 448 * 6, the largest UE4M3 and E2M1 values),
+// but for blocks whose scale byte is 0 or NaN (0x7F): their sixteen codes are 0.
+//
+// Every rounding is spelt in PTX with .rn and without .ftz, so --use_fast_math, --ftz, --prec-div
+// and --fmad change neither a scale byte nor a code. The two versions of encode_e2m1x8 agree on
+// every finite and infinite value.
+//
+// Source: Micikevicius et al., FP8 Formats for Deep Learning (2022), for E4M3; OCP Microscaling
+// Formats v1.0 for E2M1; NVIDIA PTX ISA, cvt; TransformerEngine, NVFP4 recipe, for the formula.
+#pragma once
+
+namespace cukiln {
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+using i64 = long long;
+
+namespace nvfp4 {
+
+constexpr u32 kBlockColumns = 16;
+constexpr u32 kNanScaleByte = 0x7F;
+constexpr float kGlobalScaleNumerator = 2688.0f;
+constexpr float kFloatMax = 3.402823466385288598e38f;
+
+struct GlobalScale {
+  float encode;
+  float decode;
+};
+
+__device__ __forceinline__ float mul_rn(float a, float b) {
+  float product;
+  asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
+  return product;
+}
+
+__device__ __forceinline__ float div_rn(float a, float b) {
+  float quotient;
+  asm("div.rn.f32 %0, %1, %2;" : "=f"(quotient) : "f"(a), "f"(b));
+  return quotient;
+}
+
+__device__ __forceinline__ float rcp_rn(float a) {
+  float reciprocal;
+  asm("rcp.rn.f32 %0, %1;" : "=f"(reciprocal) : "f"(a));
+  return reciprocal;
+}
+
+// Minimum and maximum that return NaN when an operand is NaN, unlike fminf and fmaxf.
+__device__ __forceinline__ float min_nan(float a, float b) {
+  float smaller;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+  return smaller;
+}
+
+__device__ __forceinline__ float max_nan(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+}
+
+// Largest magnitude of two bf16 pairs, per half, as an integer: NaN > inf > every finite value.
+// `magnitudes` has its sign bits clear already; `pair` may carry them.
+__device__ __forceinline__ u32 max_magnitude_bf16x2(u32 magnitudes, u32 pair) {
+  const u32 other = pair & 0x7FFF7FFFu;
+#if __CUDA_ARCH__ >= 900
+  u32 larger;
+  asm("max.u16x2 %0, %1, %2;" : "=r"(larger) : "r"(magnitudes), "r"(other));
+  return larger;
+#else
+  return max(magnitudes & 0xFFFF0000u, other & 0xFFFF0000u) |
+         max(magnitudes & 0xFFFFu, other & 0xFFFFu);
+#endif
+}
+
+__device__ __forceinline__ GlobalScale global_scale_of(float amax) {
+  const float encode = min_nan(div_rn(kGlobalScaleNumerator, amax), kFloatMax);
+  if (amax == 0.0f || encode == 0.0f) return {1.0f, 1.0f};
+  return {encode, rcp_rn(encode)};
+}
+
+__device__ __forceinline__ u32 encode_ue4m3(float value) {
+  u16 pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+  return pair & 0xFFu;
+}
+
+// Exact for every byte but the NaN one: the byte's fields land in a float's, 120 exponents too low.
+__device__ __forceinline__ float decode_ue4m3(u32 byte) {
+  return mul_rn(__uint_as_float(byte << 20), __uint_as_float((127u + 120u) << 23));
+}
+
+// What turns a block's largest magnitude into its scale byte; the same for a whole tensor.
+__device__ __forceinline__ float block_scale_factor(float encode) {
+  return mul_rn(encode, __uint_as_float(0x3E2AAAABu));  // float(1/6)
+}
+
+// What turns the block's elements into the argument of E2M1 rounding.
+__device__ __forceinline__ float element_multiplier(u32 scale_byte, float decode) {
+  return min_nan(rcp_rn(mul_rn(decode_ue4m3(scale_byte), decode)), kFloatMax);
+}
+
+// cvt to E2M1 exists for architecture- and family-specific targets from sm_100 on, not for plain
+// sm_100.
+#if __CUDA_ARCH__ >= 1000 &&                                                       \
+    (defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM101_ALL) || \
+     defined(__CUDA_ARCH_FEAT_SM103_ALL) || defined(__CUDA_ARCH_FEAT_SM120_ALL) || \
+     defined(__CUDA_ARCH_FEAT_SM121_ALL) || defined(__CUDA_ARCH_SPECIFIC__) ||     \
+     defined(__CUDA_ARCH_FAMILY_SPECIFIC__))
+
+__device__ __forceinline__ u32 encode_e2m1x8(const u32 (&pairs)[4], float multiplier) {
+  float value[8];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    value[2 * i] = mul_rn(__uint_as_float(pairs[i] << 16), multiplier);
+    value[2 * i + 1] = mul_rn(__uint_as_float(pairs[i] & 0xFFFF0000u), multiplier);
+  }
+  u32 codes;
+  asm("{\n\t"
+      ".reg .b8 c0, c1, c2, c3;\n\t"
+      "cvt.rn.satfinite.e2m1x2.f32 c0, %2, %1;\n\t"
+      "cvt.rn.satfinite.e2m1x2.f32 c1, %4, %3;\n\t"
+      "cvt.rn.satfinite.e2m1x2.f32 c2, %6, %5;\n\t"
+      "cvt.rn.satfinite.e2m1x2.f32 c3, %8, %7;\n\t"
+      "mov.b32 %0, {c0, c1, c2, c3};\n\t"
+      "}"
+      : "=r"(codes)
+      : "f"(value[0]), "f"(value[1]), "f"(value[2]), "f"(value[3]), "f"(value[4]), "f"(value[5]),
+        "f"(value[6]), "f"(value[7]));
+  return codes;
+}
+
+#else
+
+// Rounds a magnitude to its E2M1 code, 0..7, and returns 0x4B000000 + code.
+// E2M1 has step 1/2 below 2, 1 below 4 and 2 below 6. Each range is cut out by a saturating
+// operation and added to 2^23, where one unit in the last place is one code: the addition itself
+// rounds to nearest even. Everything runs on the FMA pipe, twice as wide here as the integer one.
+__device__ __forceinline__ u32 biased_e2m1_code(float magnitude) {
+  float low, middle, high, code;
+  asm("mul.rn.sat.f32 %0, %1, 0f3F000000;" : "=f"(low) : "f"(magnitude));
+  asm("fma.rn.sat.f32 %0, %1, 0f3F000000, 0fBF800000;" : "=f"(middle) : "f"(magnitude));
+  asm("fma.rn.sat.f32 %0, %1, 0f3F000000, 0fC0000000;" : "=f"(high) : "f"(magnitude));
+  asm("fma.rn.f32 %0, %1, 0f40800000, 0f4B000000;" : "=f"(code) : "f"(low));
+  asm("fma.rn.f32 %0, %1, 0f40000000, %0;" : "+f"(code) : "f"(middle));
+  asm("add.rn.f32 %0, %0, %1;" : "+f"(code) : "f"(high));
+  return __float_as_uint(code);
+}
+
+__device__ __forceinline__ u32 encode_e2m1x8(const u32 (&pairs)[4], float multiplier) {
+  // The biases 0x4B000000 of all eight codes, shifted into place, add up to this modulo 2^32.
+  u32 codes = 0u - 0xFB000000u;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const u32 magnitudes = pairs[i] & 0x7FFF7FFFu;
+    const float even = mul_rn(__uint_as_float(magnitudes << 16), multiplier);
+    const float odd = mul_rn(__uint_as_float(magnitudes & 0xFFFF0000u), multiplier);
+    codes += biased_e2m1_code(even) << (8 * i);
+    codes += biased_e2m1_code(odd) << (8 * i + 4);
+  }
+  const u32 signs01 = __byte_perm(pairs[0], pairs[1], 0x7351);  // sign bytes: even, even, odd, odd
+  const u32 signs23 = __byte_perm(pairs[2], pairs[3], 0x7351);
+  const u32 even_signs = __byte_perm(signs01, signs23, 0x5410);
+  const u32 odd_signs = __byte_perm(signs01, signs23, 0x7632);
+  return codes | ((even_signs >> 4) & 0x08080808u) | (odd_signs & 0x80808080u);
+}
+
+#endif
+
+}  // namespace nvfp4
+}  // namespace cukiln
