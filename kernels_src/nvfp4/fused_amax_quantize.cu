@@ -48,13 +48,14 @@ struct GateUpSource {
   u32 layout;
   u32 activation;
   float limit;
+  float negative_limit;
   float exponent_factor;  // -alpha * log2(e)
   float beta;
 
   __device__ __forceinline__ float activate(float gate, float up) const {
     float power, denominator, sigmoid, shifted;
     const float g = min_nan(gate, limit);
-    const float u = min_nan(max_nan(up, -limit), limit);
+    const float u = min_nan(max_nan(up, negative_limit), limit);
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(mul_rn(exponent_factor, g)));
     asm("add.rn.f32 %0, %1, 0f3F800000;" : "=f"(denominator) : "f"(power));
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(sigmoid) : "f"(denominator));
@@ -117,7 +118,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads, 2)
                             layout,
                             activation,
                             limit,
-                            mul_rn(-alpha, 1.44269504088896340736f),
+                            mul_rn(limit, -1.0f),
+                            mul_rn(alpha, -1.44269504088896340736f),
                             beta};
   quantize_tiles(codes, scales, source, rows, activation == kSwiGlu ? columns : 2 * columns, gsa[0],
                  gsa[1]);

@@ -82,7 +82,8 @@ __device__ __forceinline__ u32 max_magnitude_bf16x2(u32 magnitudes, u32 pair) {
 
 __device__ __forceinline__ GlobalScale global_scale_of(float amax) {
   const float encode = min_nan(div_rn(kGlobalScaleNumerator, amax), kFloatMax);
-  if (amax == 0.0f || encode == 0.0f) return {1.0f, 1.0f};
+  // By their bits: a comparison of floats would flush a subnormal amax under --ftz.
+  if (__float_as_uint(amax) == 0 || __float_as_uint(encode) == 0) return {1.0f, 1.0f};
   return {encode, rcp_rn(encode)};
 }
 

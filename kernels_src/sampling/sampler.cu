@@ -105,8 +105,19 @@ __device__ __forceinline__ float value_of(u32 key) {
   return __uint_as_float((key & 0x80000000u) ? key ^ 0x80000000u : ~key);
 }
 
-// The PTX of the three functions below has no .ftz and cannot be contracted, so that compiler flags
-// do not change which token is drawn.
+// Arithmetic is spelt in PTX, so that compiler flags do not change which token is drawn.
+
+__device__ __forceinline__ bool less(float a, float b) {
+  u32 result;
+  asm("{\n\t"
+      ".reg .pred is_less;\n\t"
+      "setp.lt.f32 is_less, %1, %2;\n\t"
+      "selp.u32 %0, 1, 0, is_less;\n\t"
+      "}"
+      : "=r"(result)
+      : "f"(a), "f"(b));
+  return result != 0;
+}
 
 __device__ __forceinline__ float distance_of(const Row& row, u32 key) {
   float distance;
@@ -126,9 +137,17 @@ __device__ __forceinline__ float scaled(float value, float factor) {
   return product;
 }
 
+__device__ __forceinline__ u64 truncated(float value) {
+  u64 integer;
+  asm("cvt.rzi.u64.f32 %0, %1;" : "=l"(integer) : "f"(value));
+  return integer;
+}
+
 __device__ __forceinline__ u32 bin_of(const Row& row, u32 key) {
   if (key == 0) return kBins;
-  return min(static_cast<u32>(scaled(distance_of(row, key), kBinsPerUnit)), kBins - 1);
+  u32 bin;
+  asm("cvt.rzi.u32.f32 %0, %1;" : "=r"(bin) : "f"(scaled(distance_of(row, key), kBinsPerUnit)));
+  return min(bin, kBins - 1);
 }
 
 // Weight in units of 2^-40.
@@ -137,7 +156,7 @@ __device__ __forceinline__ u64 weight_of(const Row& row, u32 key) {
   asm("ex2.approx.ftz.f32 %0, %1;"
       : "=f"(weight)
       : "f"(scaled(distance_of(row, key), -1.44269504088896340736f)));
-  return static_cast<u64>(scaled(weight, kWeightOne));
+  return truncated(scaled(weight, kWeightOne));
 }
 
 // What a token contributes to a draw; `threshold` is at least 1, which leaves padding out.
@@ -399,7 +418,7 @@ __device__ __forceinline__ void sort_candidates(u32 count) {
 
 // Top-p as a limit on the weight above a token; at least 1, so that the most likely tokens stay.
 __device__ __forceinline__ u64 weight_limit(float top_p, u64 base_weight) {
-  const u64 fraction = static_cast<u64>(scaled(top_p, 18446744073709551616.0f));
+  const u64 fraction = truncated(scaled(top_p, 18446744073709551616.0f));
   return max(__umul64hi(fraction, base_weight), u64{1});
 }
 
@@ -529,7 +548,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::sampling::kThreads)
   const u64 best = block_reduce(scan_row(kFindBest, 1, 0), kMax);
 
   const float row_temperature = temperature ? temperature[row_index] : 1.0f;
-  if (!(row_temperature > 0.0f)) {
+  if (!less(0.0f, row_temperature)) {
     if (threadIdx.x == 0) *token = static_cast<int>(~static_cast<u32>(best));
   } else {
     if (threadIdx.x == 0) {
@@ -543,10 +562,12 @@ extern "C" __global__ void __launch_bounds__(cukiln::sampling::kThreads)
     const float row_min_p = min_p ? min_p[row_index] : 0.0f;
     Filters filters;
     filters.top_k = row_top_k > 0 && row_top_k < vocabulary ? row_top_k : kAll;
-    filters.top_p = fmaxf(row_top_p, 0.0f);
+    filters.top_p = less(0.0f, row_top_p) ? row_top_p : 0.0f;
     filters.min_weight =
-        row_min_p > 0.0f ? static_cast<u64>(scaled(fminf(row_min_p, 1.0f), kWeightOne)) : 0;
-    filters.by_top_p = row_top_p < 1.0f;
+        less(0.0f, row_min_p)
+            ? truncated(scaled(less(row_min_p, 1.0f) ? row_min_p : 1.0f, kWeightOne))
+            : 0;
+    filters.by_top_p = less(row_top_p, 1.0f);
     filters.top_k_first = order == kTopKFirst;
     const bool by_top_k = filters.top_k != kAll;
     const bool unfiltered = !by_top_k && !filters.by_top_p;
