@@ -8,8 +8,8 @@
 
 namespace cukiln {
 
-/// One field in which a request and the nearest stored entry differ. `was` is the entry's, `now` the
-/// request's; empty where there is none. Fields: `source`, `target`, `compiler`, `flag`, `name
+/// One field in which a request and the nearest stored entry differ. `was` is the entry's, `now`
+/// the request's; empty where there is none. Fields: `source`, `target`, `compiler`, `flag`, `name
 /// expression`, `include root`, `header changed`, `header appeared`, `header vanished`.
 struct Difference {
   std::string field;

@@ -24,13 +24,13 @@ struct Dim3 {
 
 /// How a kernel is launched.
 struct LaunchConfig {
-  Dim3 grid;                            ///< in blocks (in blocks also where clusters are used)
-  Dim3 block;                           ///< in threads
-  std::uint32_t shared_bytes = 0;       ///< dynamic shared memory; above 48 KiB see `reserve_shared`
-  Dim3 cluster = {0, 0, 0};             ///< in blocks; all zero: no cluster attribute
-  bool programmatic_launch = false;     ///< programmatic dependent launch: may start before its
-                                        ///< predecessor ends; the kernel must call griddepcontrol
-  bool cooperative = false;             ///< all blocks resident at once, grid-wide barrier allowed
+  Dim3 grid;                         ///< in blocks (in blocks also where clusters are used)
+  Dim3 block;                        ///< in threads
+  std::uint32_t shared_bytes = 0;    ///< dynamic shared memory; above 48 KiB see `reserve_shared`
+  Dim3 cluster = {0, 0, 0};          ///< in blocks; all zero: no cluster attribute
+  bool programmatic_launch = false;  ///< programmatic dependent launch: may start before its
+                                     ///< predecessor ends; the kernel must call griddepcontrol
+  bool cooperative = false;          ///< all blocks resident at once, grid-wide barrier allowed
 };
 
 namespace detail {
@@ -69,7 +69,8 @@ class CUKILN_API Kernel {
 
   /// Untyped launch: `arguments[i]` points to argument i, `parameter_count()` of them.
   /// Errors: invalid_argument (an empty handle), driver (the driver's own error, named).
-  Result<void> launch(Stream stream, const LaunchConfig& config, void* const* arguments) const noexcept;
+  Result<void> launch(Stream stream, const LaunchConfig& config,
+                      void* const* arguments) const noexcept;
 
  private:
   const detail::KernelState* state_ = nullptr;

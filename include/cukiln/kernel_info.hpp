@@ -8,8 +8,8 @@ namespace cukiln {
 
 /// One `__global__` function of a cubin and what it uses, as the assembler reported it.
 struct KernelInfo {
-  std::string name;           ///< as asked for: `amax_gsa`, or a name expression `k<float, 4>`
-  std::string lowered;        ///< the symbol in the cubin
+  std::string name;                ///< as asked for: `amax_gsa`, or a name expression `k<float, 4>`
+  std::string lowered;             ///< the symbol in the cubin
   std::uint32_t registers = 0;     ///< per thread
   std::uint32_t shared_bytes = 0;  ///< static shared memory per block
   std::uint32_t local_bytes = 0;   ///< stack frame per thread

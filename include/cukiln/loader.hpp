@@ -36,16 +36,16 @@ struct CudaPlaces {
 /// How a loader finds the compiler and the driver, and its limits. Nothing here reads the
 /// environment; `Settings::resolve()` (settings.hpp) does, for hosts that want it.
 struct LoaderOptions {
-  std::string nvrtc_library;              ///< a path to open instead of searching
-  std::string cuda_library;               ///< likewise, for libcuda
-  std::string worker;                     ///< the compile worker; empty: beside the library, libexec
+  std::string nvrtc_library;  ///< a path to open instead of searching
+  std::string cuda_library;   ///< likewise, for libcuda
+  std::string worker;         ///< the compile worker; empty: beside the library, libexec
   std::vector<std::string> include_path;  ///< folders with CUDA's own headers, before searching
   CudaPlaces cuda_places;                 ///< where to search, besides the system's own folders
   bool in_process_compile = false;        ///< never spawn; results stay in memory (unobserved)
   bool offline = false;                   ///< never compile: a miss is not_found
   unsigned jobs = 0;                      ///< compiles at once; 0: one per core
-  std::uint32_t compile_timeout_ms = 300'000;        ///< wall clock of one compile
-  std::uint64_t compile_memory_bytes = 8ull << 30;   ///< address space of one worker; 0: no limit
+  std::uint32_t compile_timeout_ms = 300'000;       ///< wall clock of one compile
+  std::uint64_t compile_memory_bytes = 8ull << 30;  ///< address space of one worker; 0: no limit
   LogSink log;
 };
 
@@ -55,26 +55,26 @@ CUKILN_API const char* name_of(Outcome outcome) noexcept;
 /// What one module (one source set, one target) cost, and why.
 struct ModuleReport {
   std::string name;
-  std::string source;          ///< the first source's path as given
+  std::string source;  ///< the first source's path as given
   Target target;
-  CacheKey key;                ///< all zero when there is none (failed, missing)
+  CacheKey key;  ///< all zero when there is none (failed, missing)
   Outcome outcome = Outcome::missing;
-  std::string reason;          ///< `in store`, `never seen`, `header changed: inc/0/tile.cuh`, …
-  std::string not_stored;      ///< why a result was not written; empty: it was, or it was a hit
+  std::string reason;      ///< `in store`, `never seen`, `header changed: inc/0/tile.cuh`, …
+  std::string not_stored;  ///< why a result was not written; empty: it was, or it was a hit
   std::vector<std::string> dropped_flags;  ///< host-only nvcc flags that had no effect
-  double milliseconds = 0;     ///< wall time for this module, waiting included
-  double load_milliseconds = 0;///< of it, in the driver
+  double milliseconds = 0;                 ///< wall time for this module, waiting included
+  double load_milliseconds = 0;            ///< of it, in the driver
   std::uint64_t cubin_bytes = 0;
   std::vector<KernelInfo> kernels;
-  std::string log;             ///< the compiler's warnings
-  Result<void> status;         ///< the error when outcome is failed or missing
+  std::string log;      ///< the compiler's warnings
+  Result<void> status;  ///< the error when outcome is failed or missing
 };
 
 struct PreloadReport {
   std::vector<ModuleReport> modules;  ///< in the manifest's order, a target after the other
   std::size_t hits = 0;
   std::size_t compiled = 0;
-  std::size_t failed = 0;             ///< failed and missing
+  std::size_t failed = 0;  ///< failed and missing
   double milliseconds = 0;
 };
 
@@ -82,9 +82,9 @@ struct PreloadReport {
 using Progress = std::function<void(std::size_t done, std::size_t total, const ModuleReport& last)>;
 
 struct PreloadOptions {
-  std::vector<int> devices;   ///< ordinals; empty: all
-  bool load = true;           ///< false: fill the store only; no driver needed
-  bool keep_going = false;    ///< true: failures are in the report and preload itself succeeds
+  std::vector<int> devices;        ///< ordinals; empty: all
+  bool load = true;                ///< false: fill the store only; no driver needed
+  bool keep_going = false;         ///< true: failures are in the report and preload itself succeeds
   Stream capture_guard = nullptr;  ///< a stream of the host's: refused while it captures
 };
 

@@ -11,8 +11,8 @@ namespace cukiln {
 
 /// One source of a module: a file on disk, or text in memory.
 struct Source {
-  std::string path;      ///< real path; for text in memory only its last component is used
-  std::string text;      ///< the text, when `in_memory`
+  std::string path;  ///< real path; for text in memory only its last component is used
+  std::string text;  ///< the text, when `in_memory`
   bool in_memory = false;
 
   static Source file(std::string path) { return {std::move(path), {}, false}; }
@@ -27,17 +27,17 @@ struct Source {
 /// Several sources are compiled as one translation unit, in order.
 /// Limits: a source of at most 64 MiB.
 struct ModuleSpec {
-  std::string name;                          ///< for people, logs and look-ups; not part of the key
+  std::string name;  ///< for people, logs and look-ups; not part of the key
   std::vector<Source> sources;
-  std::vector<Source> headers;               ///< in memory, found as if they lay beside the sources;
-                                             ///< `path` is relative to the sources' folder
-  std::vector<std::string> include;          ///< folders, searched in order (`-I`)
-  std::map<std::string, std::string> define; ///< `-D`; an empty value defines it as 1
-  std::vector<std::string> flags;            ///< NVRTC's, or nvcc's spellings (see the README's table)
-  std::vector<std::string> names;            ///< kernels: `extern "C"` names or name expressions;
-                                             ///< empty: every `extern "C"` kernel of the cubin
-  std::vector<Target> targets;               ///< empty: from the flags (`-arch`, `-gencode`), else
-                                             ///< the visible devices', else sm_100a
+  std::vector<Source> headers;       ///< in memory, found as if they lay beside the sources;
+                                     ///< `path` is relative to the sources' folder
+  std::vector<std::string> include;  ///< folders, searched in order (`-I`)
+  std::map<std::string, std::string> define;  ///< `-D`; an empty value defines it as 1
+  std::vector<std::string> flags;  ///< NVRTC's, or nvcc's spellings (see the README's table)
+  std::vector<std::string> names;  ///< kernels: `extern "C"` names or name expressions;
+                                   ///< empty: every `extern "C"` kernel of the cubin
+  std::vector<Target> targets;     ///< empty: from the flags (`-arch`, `-gencode`), else
+                                   ///< the visible devices', else sm_100a
 };
 
 }  // namespace cukiln

@@ -14,14 +14,14 @@ namespace cukiln {
 enum class ErrorCode {
   invalid_argument = 1,  ///< the caller gave something that cannot work; nothing was changed
   not_found = 2,         ///< a file, kernel, entry or library is not there
-  compile_failed = 3,    ///< NVRTC said no; `Error::log()` is its log with the user's own file names
-  incompatible = 4,      ///< versions or architectures do not fit together
-  corrupt = 5,           ///< stored bytes are not what was written
-  io = 6,                ///< the operating system refused a read, a write or a lock
-  timeout = 7,           ///< a limit in time or memory was reached, or the call was cancelled
-  sealed = 8,            ///< a compile or a load was needed after `seal()`
-  driver = 9,            ///< the CUDA driver is missing or returned an error
-  internal = 10,         ///< a defect of cukiln or an exhausted process (out of memory)
+  compile_failed = 3,  ///< NVRTC said no; `Error::log()` is its log with the user's own file names
+  incompatible = 4,    ///< versions or architectures do not fit together
+  corrupt = 5,         ///< stored bytes are not what was written
+  io = 6,              ///< the operating system refused a read, a write or a lock
+  timeout = 7,         ///< a limit in time or memory was reached, or the call was cancelled
+  sealed = 8,          ///< a compile or a load was needed after `seal()`
+  driver = 9,          ///< the CUDA driver is missing or returned an error
+  internal = 10,       ///< a defect of cukiln or an exhausted process (out of memory)
 };
 
 /// The enumerator's own name, for logs and JSON.
@@ -73,7 +73,8 @@ template <class T>
 class [[nodiscard]] Result {
  public:
   using value_type = T;
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit by design
+  Result(T value)
+      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit by design
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT
 
   explicit operator bool() const noexcept { return state_.index() == 0; }

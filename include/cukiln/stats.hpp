@@ -6,19 +6,19 @@ namespace cukiln {
 
 /// Counters, since the loader (or, in the store's, since the store) was made.
 struct Stats {
-  std::uint64_t entries = 0;             ///< in the store now
-  std::uint64_t bytes = 0;               ///< of the store's files now
+  std::uint64_t entries = 0;  ///< in the store now
+  std::uint64_t bytes = 0;    ///< of the store's files now
   std::uint64_t hits = 0;
-  std::uint64_t misses = 0;              ///< the sum of the next five
-  std::uint64_t misses_new = 0;          ///< request never seen
+  std::uint64_t misses = 0;      ///< the sum of the next five
+  std::uint64_t misses_new = 0;  ///< request never seen
   std::uint64_t misses_header_changed = 0;
   std::uint64_t misses_header_appeared = 0;
   std::uint64_t misses_header_vanished = 0;
-  std::uint64_t misses_damaged = 0;      ///< the entry was there and failed its check
-  std::uint64_t compiles = 0;            ///< that succeeded
-  std::uint64_t failed = 0;              ///< compiles that failed
+  std::uint64_t misses_damaged = 0;  ///< the entry was there and failed its check
+  std::uint64_t compiles = 0;        ///< that succeeded
+  std::uint64_t failed = 0;          ///< compiles that failed
   std::uint64_t stored = 0;
-  std::uint64_t not_stored = 0;          ///< results used but not written, whatever the reason
+  std::uint64_t not_stored = 0;  ///< results used but not written, whatever the reason
   std::uint64_t evicted = 0;
   std::uint64_t corrupt = 0;             ///< damaged entries found and removed
   std::uint64_t singleflight_waits = 0;  ///< requests that waited for another's compile

@@ -14,10 +14,11 @@ class TieredStore;
 
 /// Where cubins are kept. The defaults are those of the command line without any setting.
 struct StoreOptions {
-  std::string directory;         ///< empty: `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln`
+  std::string directory;  ///< empty: `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln`
   std::string system_directory = "/var/cache/cukiln";  ///< read-only tier below; empty: none
-  std::uint64_t max_bytes = 2ull << 30;  ///< cap of the user's store; least recently used goes first
-  bool memory_only = false;      ///< no disk at all
+  std::uint64_t max_bytes =
+      2ull << 30;            ///< cap of the user's store; least recently used goes first
+  bool memory_only = false;  ///< no disk at all
   bool allow_network_file_system = false;  ///< SQLite's WAL does not work there: refused by default
   LogSink log;
 };
@@ -25,8 +26,8 @@ struct StoreOptions {
 /// An open store: memory over the user's SQLite file over the read-only system store.
 ///
 /// Threads: everything is safe from any thread. Fork: a child may keep using it (it reopens).
-/// A store never fails its host: a directory that cannot be trusted or written makes it memory-only,
-/// with one warning in the log that says what to do.
+/// A store never fails its host: a directory that cannot be trusted or written makes it
+/// memory-only, with one warning in the log that says what to do.
 class CUKILN_API Store {
  public:
   explicit Store(std::unique_ptr<TieredStore> tiers);
@@ -42,7 +43,8 @@ class CUKILN_API Store {
   std::unique_ptr<TieredStore> tiers_;
 };
 
-/// Opens a store. Errors: invalid_argument (a relative directory); everything else degrades, see Store.
+/// Opens a store. Errors: invalid_argument (a relative directory); everything else degrades, see
+/// Store.
 CUKILN_API Result<std::unique_ptr<Store>> open_store(StoreOptions options = {});
 
 }  // namespace cukiln

@@ -65,7 +65,8 @@ Result<FileContent> read_file(const std::string& path, std::uint64_t max_bytes) 
   }
   std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
   std::size_t done = 0;
-  for (;;) {  // one read more than the size says: a growing file is read to its end, up to the limit
+  for (;
+       ;) {  // one read more than the size says: a growing file is read to its end, up to the limit
     if (done == bytes.size()) {
       if (done > max_bytes) {
         return make_error(ErrorCode::invalid_argument, "{} grew over the limit of {} bytes", path,

@@ -17,8 +17,9 @@ namespace cukiln {
 
 namespace {
 
-// A forked child must give up its copies, or the parent's death would not free the lock. The handler may
-// only do what is async-signal-safe, hence a fixed array of descriptors and no allocation.
+// A forked child must give up its copies, or the parent's death would not free the lock. The
+// handler may only do what is async-signal-safe, hence a fixed array of descriptors and no
+// allocation.
 constexpr std::size_t kMaxLocks = 256;
 std::array<std::atomic<int>, kMaxLocks>& held_descriptors() noexcept {
   static std::array<std::atomic<int>, kMaxLocks> descriptors{};  // 0: free, else fd + 1

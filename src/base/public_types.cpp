@@ -82,10 +82,11 @@ Result<Target> Target::parse(std::string_view text) {
     rest = {};
   }
   if (error != std::errc{} || !rest.empty() || target.capability < 50 || target.capability > 999) {
-    return make_error(ErrorCode::invalid_argument,
-                      "unknown target \"{}\": expected sm_ and a compute capability, such as sm_90a, "
-                      "sm_100a, sm_100f or sm_120",
-                      text);
+    return make_error(
+        ErrorCode::invalid_argument,
+        "unknown target \"{}\": expected sm_ and a compute capability, such as sm_90a, "
+        "sm_100a, sm_100f or sm_120",
+        text);
   }
   return target;
 }

@@ -18,9 +18,9 @@
   if (!temporary) return std::move(temporary).error();  \
   declaration = *std::move(temporary)
 /// The same for Result<void>.
-#define CUKILN_CHECK(expression)                                      \
-  if (auto cukiln_checked = (expression); !cukiln_checked) {          \
-    return std::move(cukiln_checked).error();                         \
+#define CUKILN_CHECK(expression)                             \
+  if (auto cukiln_checked = (expression); !cukiln_checked) { \
+    return std::move(cukiln_checked).error();                \
   }
 
 namespace cukiln {

@@ -8,9 +8,9 @@
 
 namespace cukiln {
 
-/// Canonical encoding: integers little-endian, byte strings with a 32-bit length before them. The one
-/// way bytes are put together for keys, stored rows and frames. Header-only, because the compile
-/// worker uses it too and links nothing of ours.
+/// Canonical encoding: integers little-endian, byte strings with a 32-bit length before them. The
+/// one way bytes are put together for keys, stored rows and frames. Header-only, because the
+/// compile worker uses it too and links nothing of ours.
 class SerialWriter {
  public:
   SerialWriter& u8(std::uint8_t value) { return put(value); }

@@ -67,8 +67,7 @@ const char* resolve(DriverFunctions& call, void* handle) {
 
 std::string_view advice_for(CUresult result) noexcept {
   switch (result) {
-    case kCudaOutOfMemory:
-      return "; free device memory, or load fewer kernels on this device";
+    case kCudaOutOfMemory: return "; free device memory, or load fewer kernels on this device";
     case kCudaNotInitialized:
       return "; CUDA does not survive fork: use cukiln only in processes that start CUDA "
              "themselves";
@@ -76,15 +75,13 @@ std::string_view advice_for(CUresult result) noexcept {
       return "; the process is exiting: end the use of CUDA before main returns";
     case kCudaStubLibrary:
       return "; this is the toolkit's stub for linking: take its folder off the library path";
-    case kCudaNoDevice:
-      return "; no GPU is visible: check nvidia-smi and CUDA_VISIBLE_DEVICES";
+    case kCudaNoDevice: return "; no GPU is visible: check nvidia-smi and CUDA_VISIBLE_DEVICES";
     case kCudaSystemNotReady:
       return "; a service of the machine is not up yet: check nvidia-fabricmanager";
     case kCudaSystemDriverMismatch:
       return "; libcuda and the kernel module are of different versions: reload the module or "
              "reboot";
-    case kCudaInvalidContext:
-      return "; make a CUDA context current in this thread first";
+    case kCudaInvalidContext: return "; make a CUDA context current in this thread first";
     case kCudaIllegalAddress:
     case kCudaLaunchTimeout:
     case kCudaHardwareStackError:
@@ -94,10 +91,8 @@ std::string_view advice_for(CUresult result) noexcept {
              "find it with compute-sanitizer";
     case kCudaStreamCaptureUnsupported:
     case kCudaStreamCaptureInvalidated:
-    case kCudaStreamCaptureImplicit:
-      return "; a stream is being captured: end the capture first";
-    default:
-      return "";
+    case kCudaStreamCaptureImplicit: return "; a stream is being captured: end the capture first";
+    default: return "";
   }
 }
 

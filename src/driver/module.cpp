@@ -73,8 +73,7 @@ Error load_error(const DriverApi& api, ByteView image, const DeviceContexts::Ent
                         what, image_capability(image), describe_device(api, entry),
                         api.describe(result));
     case kCudaUnsupportedPtxVersion:
-    case kCudaInvalidPtx:
-      return too_new(api, image, result);
+    case kCudaInvalidPtx: return too_new(api, image, result);
     case kCudaInvalidImage:
       // An older driver cannot tell what a newer compiler wrote from damage.
       if (compiler_major(image) > api.version / 1000) {
@@ -82,8 +81,7 @@ Error load_error(const DriverApi& api, ByteView image, const DeviceContexts::Ent
       }
       return make_error(ErrorCode::corrupt, "{}: the image of {} bytes is damaged: {}", what,
                         image.size(), api.describe(result));
-    default:
-      return api.error(what, result);
+    default: return api.error(what, result);
   }
 }
 

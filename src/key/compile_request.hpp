@@ -16,13 +16,13 @@ inline constexpr std::uint32_t kKeyFormat = 1;
 
 /// The virtual folders that a compile sees (see file_server.hpp).
 inline constexpr const char* kSourceRoot = "/cukiln/src";
-inline constexpr const char* kIncludeRoot = "/cukiln/inc";       // + "/0", "/1", …
+inline constexpr const char* kIncludeRoot = "/cukiln/inc";  // + "/0", "/1", …
 inline constexpr const char* kToolkitRoot = "/cukiln/toolkit";
 
 /// The compiler's identity: `nvrtc 13.0.88`, build included, and a digest of its libraries' bytes.
 struct Toolchain {
-  std::string version;    ///< `13.0.88`
-  Digest128 content;      ///< of libnvrtc and libnvrtc-builtins
+  std::string version;  ///< `13.0.88`
+  Digest128 content;    ///< of libnvrtc and libnvrtc-builtins
 };
 
 struct VirtualSource {
@@ -30,8 +30,8 @@ struct VirtualSource {
   SharedBytes text;
 };
 
-/// Everything in order: the arguments exactly as NVRTC gets them (target, standard, the defaults, the
-/// virtual include paths), and the expressions whose lowered names are wanted (sorted, unique).
+/// Everything in order: the arguments exactly as NVRTC gets them (target, standard, the defaults,
+/// the virtual include paths), and the expressions whose lowered names are wanted (sorted, unique).
 struct CompileOptions {
   std::vector<std::string> arguments;
   std::vector<std::string> name_expressions;
@@ -40,7 +40,8 @@ struct CompileOptions {
 /// Everything known beforehand that can change the cubin, and nothing else. A new member does not
 /// compile until `canonical()` names it.
 struct CompileRequest {
-  std::vector<VirtualSource> sources;  ///< several: one translation unit that includes them in order
+  std::vector<VirtualSource>
+      sources;  ///< several: one translation unit that includes them in order
   CompileOptions options;
   Target target;
   Toolchain toolchain;

@@ -11,8 +11,8 @@
 
 namespace cukiln {
 
-/// What a compile gives: immutable bytes, the kernels in them, the compiler's log (with the user's own
-/// file names replaced by virtual ones, so that it can be stored).
+/// What a compile gives: immutable bytes, the kernels in them, the compiler's log (with the user's
+/// own file names replaced by virtual ones, so that it can be stored).
 struct Cubin {
   SharedBytes image;
   std::vector<KernelInfo> kernels;

@@ -10,9 +10,9 @@
 
 namespace cukiln {
 
-/// What a compile observed besides its sources: virtual paths that were read, with the digest of the
-/// very bytes that were served; folders that were found; virtual paths that were probed in vain.
-/// Each list sorted by path and unique.
+/// What a compile observed besides its sources: virtual paths that were read, with the digest of
+/// the very bytes that were served; folders that were found; virtual paths that were probed in
+/// vain. Each list sorted by path and unique.
 struct DependencySet {
   struct Present {
     std::string path;
@@ -27,8 +27,8 @@ struct DependencySet {
   std::string canonical() const;
   static Result<DependencySet> parse(ByteView canonical);
 
-  /// False when a path outside the virtual roots was read (an absolute #include): such an entry hits
-  /// only where that path exists too.
+  /// False when a path outside the virtual roots was read (an absolute #include): such an entry
+  /// hits only where that path exists too.
   bool portable() const noexcept;
 
   friend bool operator==(const DependencySet&, const DependencySet&) = default;

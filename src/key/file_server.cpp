@@ -137,7 +137,8 @@ FileServer::Mismatch FileServer::check_present(const DependencySet::Present& pre
       if (::stat(path.c_str(), &status) != 0) {
         continue;
       }
-      if (const auto known = stats_->find(path, stamp_of(status)); known && S_ISREG(status.st_mode)) {
+      if (const auto known = stats_->find(path, stamp_of(status));
+          known && S_ISREG(status.st_mode)) {
         if (known->digest == present.digest) {
           return {};
         }

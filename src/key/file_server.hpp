@@ -16,20 +16,21 @@
 
 namespace cukiln {
 
-/// Virtual folder → real folders, searched in order (a union: the first that has the path wins). Two
-/// hosts with CUDA's headers in one toolkit folder or in three wheels see the same virtual paths.
+/// Virtual folder → real folders, searched in order (a union: the first that has the path wins).
+/// Two hosts with CUDA's headers in one toolkit folder or in three wheels see the same virtual
+/// paths.
 struct VirtualRoot {
-  std::string prefix;                 ///< `/cukiln/inc/0`, no slash at the end
-  std::vector<std::string> folders;   ///< real, absolute; empty: nothing is there
+  std::string prefix;                ///< `/cukiln/inc/0`, no slash at the end
+  std::vector<std::string> folders;  ///< real, absolute; empty: nothing is there
 };
 
 struct FileAnswer {
   enum class Kind { file, folder, absent, error };
   Kind kind = Kind::absent;
-  SharedBytes bytes;       ///< file
-  Digest128 digest;        ///< file
-  std::string real_path;   ///< of a file or folder, for messages
-  std::string message;     ///< error: why it cannot be served (a FIFO, too large, no permission)
+  SharedBytes bytes;      ///< file
+  Digest128 digest;       ///< file
+  std::string real_path;  ///< of a file or folder, for messages
+  std::string message;    ///< error: why it cannot be served (a FIFO, too large, no permission)
 };
 
 /// Answers what is at a virtual path, and keeps what it said: within one compile a path has one

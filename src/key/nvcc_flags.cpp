@@ -175,10 +175,11 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
     const std::string& flag = flags[i];
     Match found = match(flag);
     if (found.rule == nullptr) {
-      return make_error(ErrorCode::invalid_argument,
-                        "unknown flag \"{}\": NVRTC has no such option, and it is not one of nvcc's "
-                        "host-only options that can be left out",
-                        flag);
+      return make_error(
+          ErrorCode::invalid_argument,
+          "unknown flag \"{}\": NVRTC has no such option, and it is not one of nvcc's "
+          "host-only options that can be left out",
+          flag);
     }
     const Rule& rule = *found.rule;
     if (rule.value == Value::required && !found.has_value) {
@@ -207,18 +208,19 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
         break;
       case gencode: CUKILN_CHECK(add_gencode(found.value, out)); break;
       case refuse_cache:
-        return make_error(ErrorCode::invalid_argument,
-                          "\"{}\" is refused: it writes files or hides headers from the cache; leave "
-                          "it out (a repeated compile is a hit anyway)",
-                          flag);
+        return make_error(
+            ErrorCode::invalid_argument,
+            "\"{}\" is refused: it writes files or hides headers from the cache; leave "
+            "it out (a repeated compile is a hit anyway)",
+            flag);
       case refuse_image:
         if (found.value == "false") {
           out.dropped.push_back(canonical);
           break;
         }
-        return make_error(ErrorCode::invalid_argument,
-                          "\"{}\" is refused: it gives no cubin that a driver could load; leave it out",
-                          flag);
+        return make_error(
+            ErrorCode::invalid_argument,
+            "\"{}\" is refused: it gives no cubin that a driver could load; leave it out", flag);
     }
   }
   return out;

@@ -17,8 +17,8 @@ struct TranslatedFlags {
   std::vector<std::string> dropped;    ///< host-only, or NVRTC's default: without effect here
 };
 
-/// Errors: invalid_argument, naming the flag and why: unknown, without its value, or one that NVRTC has
-/// but that cannot be cached (it writes files, hides headers, or gives no cubin).
+/// Errors: invalid_argument, naming the flag and why: unknown, without its value, or one that NVRTC
+/// has but that cannot be cached (it writes files, hides headers, or gives no cubin).
 Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags);
 
 }  // namespace cukiln

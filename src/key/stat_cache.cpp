@@ -7,8 +7,8 @@ namespace cukiln {
 
 namespace {
 
-// Two seconds: the coarsest timestamps in use (FAT, old NFS). A record made that soon after the file's
-// last change may describe the bytes before a second change in the same tick.
+// Two seconds: the coarsest timestamps in use (FAT, old NFS). A record made that soon after the
+// file's last change may describe the bytes before a second change in the same tick.
 constexpr std::int64_t kRacyWindowNs = 2'000'000'000;
 
 bool racy(const StatRecord& record) noexcept {

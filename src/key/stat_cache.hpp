@@ -19,8 +19,8 @@ struct StatRecord {
   std::string path;  ///< real, absolute
   FileStamp stamp;
   Digest128 digest;
-  std::string note;               ///< for libraries: the version it reported
-  std::int64_t recorded_ns = 0;   ///< wall clock when the bytes were read
+  std::string note;              ///< for libraries: the version it reported
+  std::int64_t recorded_ns = 0;  ///< wall clock when the bytes were read
 };
 
 /// Digests of real files by their stamps: local, disposable, never part of a key. A file whose

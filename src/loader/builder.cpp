@@ -55,7 +55,8 @@ std::string Miss::text() const {
 /// Marks a request as being worked on in this process; the next thread with the same one waits.
 class Builder::InProcessFlight {
  public:
-  InProcessFlight(Builder& builder, const RequestDigest& digest) : builder_(builder), digest_(digest) {
+  InProcessFlight(Builder& builder, const RequestDigest& digest)
+      : builder_(builder), digest_(digest) {
     std::unique_lock lock(builder_.mutex_);
     while (!builder_.in_flight_.insert(digest_).second) {
       waited_ = true;
@@ -112,7 +113,8 @@ Builder::Found Builder::look_up(const ModuleRequest& request) {
     Lookup entry = store_.get(recorded.key);
     if (!entry) {
       Counters::add(counters_.store_errors);
-      options_.log.warn("{}: the store could not be read: {}", request.name, entry.error().message());
+      options_.log.warn("{}: the store could not be read: {}", request.name,
+                        entry.error().message());
       continue;
     }
     if (*entry) {
@@ -129,8 +131,8 @@ Result<Built> Builder::build(const ModuleRequest& request, Found found,
                              const std::function<Result<void>()>& may_compile) {
   const auto hit = [&](StoreEntry entry, const char* reason) {
     Counters::add(counters_.hits);
-    Counters::add(counters_.saved_us, static_cast<std::uint64_t>(std::max<std::int64_t>(
-                                          entry.compile_us, 0)));
+    Counters::add(counters_.saved_us,
+                  static_cast<std::uint64_t>(std::max<std::int64_t>(entry.compile_us, 0)));
     return Built{std::move(entry), Outcome::hit, reason, {}};
   };
   if (found.entry) {
@@ -139,7 +141,8 @@ Result<Built> Builder::build(const ModuleRequest& request, Found found,
   const InProcessFlight flight(*this, request.digest);
   if (flight.waited()) {
     Counters::add(counters_.singleflight_waits);
-    Found again = look_up(request);  // the other's files may be other files: its set must hold for ours
+    Found again =
+        look_up(request);  // the other's files may be other files: its set must hold for ours
     if (again.entry) {
       return hit(*std::move(again.entry), "another thread compiled it");
     }
@@ -152,10 +155,11 @@ Result<Built> Builder::build(const ModuleRequest& request, Found found,
 Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
                                const std::function<Result<void>()>& may_compile) {
   if (options_.offline) {
-    return make_error(ErrorCode::not_found,
-                      "{} for {} is not in the store ({}) and compiling is forbidden (offline); compile "
-                      "it elsewhere and bring the store, or allow compiling",
-                      request.name, request.request.target.name(), miss.text());
+    return make_error(
+        ErrorCode::not_found,
+        "{} for {} is not in the store ({}) and compiling is forbidden (offline); compile "
+        "it elsewhere and bring the store, or allow compiling",
+        request.name, request.request.target.name(), miss.text());
   }
   if (may_compile) {
     CUKILN_CHECK(may_compile());
@@ -183,8 +187,7 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
     job.timeout = options_.compile_timeout;
     job.cancelled = &cancelled_;
     if (use_lock) {
-      job.flight_lock =
-          join_path(options_.flight_directory, request.digest.hex() + ".lock");
+      job.flight_lock = join_path(options_.flight_directory, request.digest.hex() + ".lock");
       job.still_needed = [&] {
         superseded_by = look_up(request).entry;
         return !superseded_by.has_value();
@@ -232,7 +235,8 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
   }
 }
 
-void Builder::store_result(const ModuleRequest& request, const CompileResult& result, Built& built) {
+void Builder::store_result(const ModuleRequest& request, const CompileResult& result,
+                           Built& built) {
   StoreEntry& entry = built.entry;
   const std::string set = result.dependencies.canonical();
   entry.key = cache_key_of(request.canonical, set);
@@ -275,8 +279,8 @@ std::optional<Error> Builder::remembered_failure(const RequestDigest& digest) {
 }
 
 void Builder::remember_failure(const RequestDigest& digest, const Error& error) {
-  // A compile error is cheap to repeat, and the file it lacked may be there by now. A compiler that hung
-  // or crashed is not tried again at once. Never on disk.
+  // A compile error is cheap to repeat, and the file it lacked may be there by now. A compiler that
+  // hung or crashed is not tried again at once. Never on disk.
   const bool crashed = error.code() == ErrorCode::internal || error.code() == ErrorCode::timeout;
   if (!crashed || cancelled_.load()) {
     return;

@@ -36,8 +36,8 @@ struct Built {
   std::string not_stored;
 };
 
-/// From a request to a cubin: look up, else compile once and store. Joins the store and the compiler;
-/// knows no driver. Threads: safe.
+/// From a request to a cubin: look up, else compile once and store. Joins the store and the
+/// compiler; knows no driver. Threads: safe.
 class Builder {
  public:
   struct Options {
@@ -56,8 +56,8 @@ class Builder {
   };
   Found look_up(const ModuleRequest& request);
 
-  /// What `look_up` found, or else a compile. `may_compile` is asked before one starts: an error there
-  /// is returned (a sealed loader). Errors: the compiler's; not_found when offline.
+  /// What `look_up` found, or else a compile. `may_compile` is asked before one starts: an error
+  /// there is returned (a sealed loader). Errors: the compiler's; not_found when offline.
   Result<Built> build(const ModuleRequest& request, Found found,
                       const std::function<Result<void>()>& may_compile = {});
 

@@ -10,8 +10,8 @@ namespace cukiln {
 /// What a loader counts. Relaxed: each number is right, a set of them is not a snapshot.
 struct Counters {
   std::atomic<std::uint64_t> hits{0}, misses_new{0}, misses_header_changed{0},
-      misses_header_appeared{0}, misses_header_vanished{0}, misses_damaged{0}, compiles{0}, failed{0},
-      stored{0}, not_stored{0}, singleflight_waits{0}, saved_us{0}, store_errors{0},
+      misses_header_appeared{0}, misses_header_vanished{0}, misses_damaged{0}, compiles{0},
+      failed{0}, stored{0}, not_stored{0}, singleflight_waits{0}, saved_us{0}, store_errors{0},
       sealed_violations{0};
 
   static void add(std::atomic<std::uint64_t>& counter, std::uint64_t n = 1) noexcept {

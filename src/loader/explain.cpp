@@ -45,7 +45,8 @@ std::string describe(const RequestFields::Source& source) {
 /// The arguments without the target, which is a field of its own.
 std::vector<std::string> flags_of(const RequestFields& fields) {
   std::vector<std::string> flags = fields.options.arguments;
-  std::erase_if(flags, [](const std::string& flag) { return flag.rfind("--gpu-architecture=", 0) == 0; });
+  std::erase_if(flags,
+                [](const std::string& flag) { return flag.rfind("--gpu-architecture=", 0) == 0; });
   return flags;
 }
 
@@ -105,8 +106,8 @@ std::vector<Difference> describe(const std::vector<FileServer::Mismatch>& mismat
     const std::string path = files.real_path(m.path);
     switch (m.what) {
       case What::changed:
-        out.push_back({"header changed", path + " " + short_digest(m.was),
-                       path + " " + short_digest(m.now)});
+        out.push_back(
+            {"header changed", path + " " + short_digest(m.was), path + " " + short_digest(m.now)});
         break;
       case What::appeared: out.push_back({"header appeared", "", path}); break;
       case What::vanished: out.push_back({"header vanished", path, ""}); break;
@@ -140,12 +141,16 @@ Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target)
       return out;
     }
     CUKILN_TRY(std::vector<EntrySummary> entries, store.list());
-    const auto rank = [&](const EntrySummary& e) {  // same source first, then same module, then the rest
-      return e.labels.source == request.labels.source ? 0 : e.labels.name == request.name ? 1 : 2;
-    };
-    std::stable_sort(entries.begin(), entries.end(), [&](const EntrySummary& a, const EntrySummary& b) {
-      return rank(a) != rank(b) ? rank(a) < rank(b) : a.created_s > b.created_s;
-    });
+    const auto rank =
+        [&](const EntrySummary& e) {  // same source first, then same module, then the rest
+          return e.labels.source == request.labels.source ? 0
+                 : e.labels.name == request.name          ? 1
+                                                          : 2;
+        };
+    std::stable_sort(entries.begin(), entries.end(),
+                     [&](const EntrySummary& a, const EntrySummary& b) {
+                       return rank(a) != rank(b) ? rank(a) < rank(b) : a.created_s > b.created_s;
+                     });
     if (entries.size() > kMaxCandidates) {
       entries.resize(kMaxCandidates);
     }

@@ -82,14 +82,15 @@ Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel
       impl_->publish(request.name, target, module->kernels(), false);
       for (const Kernel candidate : module->kernels()) {
         known.emplace_back(candidate.name());
-        if (!found && (candidate.name() == kernel || (kernel.empty() && module->kernels().size() == 1))) {
+        if (!found &&
+            (candidate.name() == kernel || (kernel.empty() && module->kernels().size() == 1))) {
           found = candidate;
         }
       }
     }
     if (!found) {
-      return make_error(ErrorCode::not_found, "module {} has no kernel \"{}\"; it has: {}", spec.name,
-                        kernel, fmt::join(known, ", "));
+      return make_error(ErrorCode::not_found, "module {} has no kernel \"{}\"; it has: {}",
+                        spec.name, kernel, fmt::join(known, ", "));
     }
     return found;
   });

@@ -41,8 +41,8 @@ struct KernelLoader::Impl {
   /// What was found, or else a compile; fills in the report.
   Result<Built> provide(const ModuleRequest& request, Builder::Found found, ModuleReport& report);
 
-  /// The module of a built entry on those of `chosen` that it runs on; once per key. Rebuilds an image
-  /// that the driver refuses, once.
+  /// The module of a built entry on those of `chosen` that it runs on; once per key. Rebuilds an
+  /// image that the driver refuses, once.
   Result<std::shared_ptr<Module>> load(const ModuleRequest& request, Built& built,
                                        const std::vector<DeviceInfo>& chosen, Stream capture_guard,
                                        ModuleReport& report);

@@ -24,8 +24,8 @@ Error wrong(const std::string& where, std::string_view expected, const Json& giv
   if (shown.size() > 80) {
     shown = shown.substr(0, 77) + "...";
   }
-  return make_error(ErrorCode::invalid_argument, "manifest, {}: expected {}, found {}", where, expected,
-                    shown);
+  return make_error(ErrorCode::invalid_argument, "manifest, {}: expected {}, found {}", where,
+                    expected, shown);
 }
 
 Result<std::vector<std::string>> strings_of(const Json& value, const std::string& where) {
@@ -103,10 +103,11 @@ Result<ModuleSpec> read_module(const Json& object, const std::string& where,
         module.targets.push_back(*target);
       }
     } else {
-      return make_error(ErrorCode::invalid_argument,
-                        "manifest, {}: unknown field; expected name, sources, include, define, flags, "
-                        "names or targets",
-                        at);
+      return make_error(
+          ErrorCode::invalid_argument,
+          "manifest, {}: unknown field; expected name, sources, include, define, flags, "
+          "names or targets",
+          at);
     }
   }
   if (module.name.empty() || module.sources.empty()) {
@@ -117,16 +118,17 @@ Result<ModuleSpec> read_module(const Json& object, const std::string& where,
 
 Result<Manifest> read_manifest(std::string_view text, const ResolveSource& resolve_source,
                                const ResolveFolder& resolve_folder) {
-  const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/false);
+  const Json root =
+      Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/false);
   if (root.is_discarded()) {
     return make_error(ErrorCode::invalid_argument,
                       "the manifest is not JSON; expected {{\"format\":1,\"modules\":[…]}}");
   }
   if (!root.is_object() || !root.contains("format") || root["format"] != kFormat) {
-    return make_error(ErrorCode::invalid_argument,
-                      "manifest, format: expected {}, found {}; a newer cukiln may have written it",
-                      kFormat,
-                      root.is_object() && root.contains("format") ? root["format"].dump() : "nothing");
+    return make_error(
+        ErrorCode::invalid_argument,
+        "manifest, format: expected {}, found {}; a newer cukiln may have written it", kFormat,
+        root.is_object() && root.contains("format") ? root["format"].dump() : "nothing");
   }
   if (!root.contains("modules") || !root["modules"].is_array()) {
     return make_error(ErrorCode::invalid_argument, "manifest, modules: expected a list of modules");
@@ -156,7 +158,10 @@ std::string below(const std::string& folder, const std::string& path) {
 Result<Manifest> Manifest::parse(std::string_view json, const std::string& folder) {
   return guarded([&]() -> Result<Manifest> {
     return read_manifest(
-        json, [&](const std::string& path) -> Result<Source> { return Source::file(below(folder, path)); },
+        json,
+        [&](const std::string& path) -> Result<Source> {
+          return Source::file(below(folder, path));
+        },
         [&](const std::string& path) { return below(folder, path); });
   });
 }
@@ -173,8 +178,8 @@ Result<Manifest> Manifest::load(const std::string& path) {
 }
 
 Manifest Manifest::shipped() {
-  // The shipped manifest is an ordinary one: `cukiln preload cache/manifests/shipped.json` in a checkout
-  // compiles the files on disk instead of these copies, and gives the same keys.
+  // The shipped manifest is an ordinary one: `cukiln preload cache/manifests/shipped.json` in a
+  // checkout compiles the files on disk instead of these copies, and gives the same keys.
   static constexpr std::string_view kPrefix = "../../kernels_src/";
   const auto source_of = [](const std::string& path) -> Result<Source> {
     const std::string name = path.substr(std::min(kPrefix.size(), path.size()));
@@ -196,13 +201,14 @@ Manifest Manifest::shipped() {
     return {};  // a test reads the same file and fails first
   }
   for (ModuleSpec& module : manifest->modules_) {
-    const std::filesystem::path folder =
-        std::filesystem::path(module.sources.front().path).parent_path().lexically_relative("kernels_src");
+    const std::filesystem::path folder = std::filesystem::path(module.sources.front().path)
+                                             .parent_path()
+                                             .lexically_relative("kernels_src");
     for (const embedded::File& file : embedded::kernels_src()) {
       const std::filesystem::path header = file.name;
       if (header.extension() == ".cuh") {
-        module.headers.push_back(Source::memory(header.lexically_relative(folder).string(),
-                                                std::string(file.bytes)));
+        module.headers.push_back(
+            Source::memory(header.lexically_relative(folder).string(), std::string(file.bytes)));
       }
     }
   }

@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::string_view kDefaultStandard = "c++17";
 
-
 std::string absolute_path(const std::string& path) {
   std::error_code ignored;
   const auto absolute = std::filesystem::absolute(path, ignored);
@@ -27,8 +26,8 @@ std::string source_root(std::size_t index) {
 
 Result<void> add_sources(const ModuleSpec& spec, ModuleRequest& out) {
   if (spec.sources.empty()) {
-    return make_error(ErrorCode::invalid_argument, "module \"{}\" has no source: expected at least one",
-                      spec.name);
+    return make_error(ErrorCode::invalid_argument,
+                      "module \"{}\" has no source: expected at least one", spec.name);
   }
   std::vector<std::string> folders;
   for (const Source& source : spec.sources) {
@@ -37,8 +36,8 @@ Result<void> add_sources(const ModuleSpec& spec, ModuleRequest& out) {
     SharedBytes text;
     if (source.in_memory) {
       if (source.text.size() > kMaxSourceBytes) {
-        return make_error(ErrorCode::invalid_argument, "{} has {} bytes, the limit is {}", source.path,
-                          source.text.size(), kMaxSourceBytes);
+        return make_error(ErrorCode::invalid_argument, "{} has {} bytes, the limit is {}",
+                          source.path, source.text.size(), kMaxSourceBytes);
       }
       text = SharedBytes(source.text);
     } else {
@@ -50,8 +49,8 @@ Result<void> add_sources(const ModuleSpec& spec, ModuleRequest& out) {
     const std::string root = source_root(static_cast<std::size_t>(known - folders.begin()));
     if (known == folders.end()) {
       folders.push_back(folder);
-      out.roots.push_back({root, folder.empty() ? std::vector<std::string>{}
-                                                : std::vector<std::string>{folder}});
+      out.roots.push_back(
+          {root, folder.empty() ? std::vector<std::string>{} : std::vector<std::string>{folder}});
     }
     const std::string virtual_path = root + "/" + path.filename().string();
     out.memory_files.emplace_back(virtual_path, text);
@@ -133,7 +132,8 @@ Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
   out.name = spec.name.empty() ? std::filesystem::path(out.source).stem().string() : spec.name;
   out.kernel_names = spec.names;
   out.dropped_flags = std::move(flags.dropped);
-  out.labels = {out.name, file_name, target.name(), joined(arguments), "nvrtc " + toolchain.version};
+  out.labels = {out.name, file_name, target.name(), joined(arguments),
+                "nvrtc " + toolchain.version};
   return out;
 }
 

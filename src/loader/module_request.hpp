@@ -18,10 +18,10 @@ namespace cukiln {
 /// virtual paths in it map to this host's files.
 struct ModuleRequest {
   CompileRequest request;
-  std::string canonical;   ///< of the request
-  RequestDigest digest;    ///< of the canonical bytes
+  std::string canonical;  ///< of the request
+  RequestDigest digest;   ///< of the canonical bytes
   std::string name;
-  std::string source;      ///< the first source's path as given
+  std::string source;                     ///< the first source's path as given
   std::vector<std::string> kernel_names;  ///< as asked for, in order
   std::vector<std::string> dropped_flags;
   std::vector<VirtualRoot> roots;

@@ -27,9 +27,8 @@ std::vector<Module::KernelName> in_order(const std::vector<KernelInfo>& kernels,
     return std::find(asked.begin(), asked.end(), kernel.name) - asked.begin();
   };
   std::vector<KernelInfo> sorted = kernels;
-  std::stable_sort(sorted.begin(), sorted.end(), [&](const KernelInfo& a, const KernelInfo& b) {
-    return rank(a) < rank(b);
-  });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](const KernelInfo& a, const KernelInfo& b) { return rank(a) < rank(b); });
   std::vector<Module::KernelName> names;
   for (const KernelInfo& kernel : sorted) {
     names.push_back({kernel.name, kernel.lowered});
@@ -58,16 +57,16 @@ Result<std::vector<DeviceInfo>> KernelLoader::Impl::devices(const std::vector<in
     const auto at = std::find_if(devices_.begin(), devices_.end(),
                                  [&](const DeviceInfo& d) { return d.ordinal == ordinal; });
     if (at == devices_.end()) {
-      return make_error(ErrorCode::invalid_argument, "there is no device {}: {} are visible", ordinal,
-                        devices_.size());
+      return make_error(ErrorCode::invalid_argument, "there is no device {}: {} are visible",
+                        ordinal, devices_.size());
     }
     chosen.push_back(*at);
   }
   return chosen;
 }
 
-Result<std::vector<Target>> KernelLoader::Impl::targets_of(const ModuleSpec& spec,
-                                                           const std::vector<DeviceInfo>& available) {
+Result<std::vector<Target>> KernelLoader::Impl::targets_of(
+    const ModuleSpec& spec, const std::vector<DeviceInfo>& available) {
   CUKILN_TRY(std::vector<Target> targets, explicit_targets(spec));
   if (targets.empty()) {
     for (const DeviceInfo& device : available) {
@@ -98,15 +97,17 @@ Result<void> KernelLoader::Impl::check_seal(const char* what, const std::string&
     log.warn("{} {} after seal(): the hot path will notice", what, name);
     return {};
   }
-  return make_error(ErrorCode::sealed,
-                    "{} {} was needed after seal(); add it to the manifest that is preloaded, or seal "
-                    "with SealPolicy::warn",
-                    what, name);
+  return make_error(
+      ErrorCode::sealed,
+      "{} {} was needed after seal(); add it to the manifest that is preloaded, or seal "
+      "with SealPolicy::warn",
+      what, name);
 }
 
 Result<Built> KernelLoader::Impl::provide(const ModuleRequest& request, Builder::Found found,
                                           ModuleReport& report) {
-  auto built = builder->build(request, std::move(found), [&] { return check_seal("a compile of", request.name); });
+  auto built = builder->build(request, std::move(found),
+                              [&] { return check_seal("a compile of", request.name); });
   if (!built) {
     const bool missing = options.offline && built.error().code() == ErrorCode::not_found;
     report.outcome = missing ? Outcome::missing : Outcome::failed;
@@ -124,7 +125,8 @@ Result<Built> KernelLoader::Impl::provide(const ModuleRequest& request, Builder:
 
 Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& request, Built& built,
                                                          const std::vector<DeviceInfo>& chosen,
-                                                         Stream capture_guard, ModuleReport& report) {
+                                                         Stream capture_guard,
+                                                         ModuleReport& report) {
   {
     const std::lock_guard lock(modules_mutex_);
     if (const auto known = modules_.find(built.entry.key); known != modules_.end()) {
@@ -156,8 +158,8 @@ Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& re
   auto module = load_once();
   if (!module && (module.error().code() == ErrorCode::incompatible ||
                   module.error().code() == ErrorCode::corrupt)) {
-    log.warn("{}: {}; the entry {} is removed and built again", request.name, module.error().message(),
-             built.entry.key.hex());
+    log.warn("{}: {}; the entry {} is removed and built again", request.name,
+             module.error().message(), built.entry.key.hex());
     if (auto removed = store.tiers().remove(built.entry.key); !removed) {
       Counters::add(counters.store_errors);
     }
@@ -208,8 +210,8 @@ void fail(Job& job, Error error) {
   job.built.reset();
 }
 
-/// Runs `work(i)` for i < count on up to `threads` threads, the calling one among them. They end before
-/// this returns: nothing of ours outlives a call.
+/// Runs `work(i)` for i < count on up to `threads` threads, the calling one among them. They end
+/// before this returns: nothing of ours outlives a call.
 void run_parallel(std::size_t count, std::size_t threads,
                   const std::function<void(std::size_t)>& work) {
   std::atomic<std::size_t> next{0};
@@ -257,8 +259,8 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
     }
   }
 
-  // What is in the store is found here, one after the other: a look-up is cheaper than a thread. Only
-  // what must be compiled goes to threads.
+  // What is in the store is found here, one after the other: a look-up is cheaper than a thread.
+  // Only what must be compiled goes to threads.
   std::vector<std::size_t> misses;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     Job& job = jobs[i];
@@ -333,7 +335,8 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
         }
       }
     }
-    if (preload_options.load && with_ids) {  // a failed module keeps its ids: later ones must not move
+    if (preload_options.load &&
+        with_ids) {  // a failed module keeps its ids: later ones must not move
       for (std::size_t n = 0; n < jobs[first].spec->names.size(); ++n) {
         table.add(Kernel());
       }
@@ -352,9 +355,9 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
     const auto first = std::find_if(report.modules.begin(), report.modules.end(),
                                     [](const ModuleReport& m) { return !m.status; });
     Error error = first->status.error();
-    return std::move(error).with_context(
-        fmt::format("{} of {} modules failed; the first, {}", report.failed, report.modules.size(),
-                    first->name));
+    return std::move(error).with_context(fmt::format("{} of {} modules failed; the first, {}",
+                                                     report.failed, report.modules.size(),
+                                                     first->name));
   }
   return report;
 }

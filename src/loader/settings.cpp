@@ -44,8 +44,8 @@ Result<bool> parse_bool(std::string_view text) {
 Result<void> parse_level(std::string_view text, LogLevel& out) {
   const auto* const at = std::find(std::begin(kLevels), std::end(kLevels), text);
   if (at == std::end(kLevels)) {
-    return make_error(ErrorCode::invalid_argument, "expected error, warn, info or debug, found \"{}\"",
-                      text);
+    return make_error(ErrorCode::invalid_argument,
+                      "expected error, warn, info or debug, found \"{}\"", text);
   }
   out = static_cast<LogLevel>(at - std::begin(kLevels));
   return {};
@@ -117,11 +117,8 @@ const Key kKeys[] = {
        return {};
      },
      [](const Settings& s) { return std::string(s.loader.offline ? "1" : "0"); }},
-    {"log",
-     [](Settings& s, const std::string& text) { return parse_level(text, s.log_level); },
-     [](const Settings& s) {
-       return std::string(kLevels[static_cast<std::size_t>(s.log_level)]);
-     }},
+    {"log", [](Settings& s, const std::string& text) { return parse_level(text, s.log_level); },
+     [](const Settings& s) { return std::string(kLevels[static_cast<std::size_t>(s.log_level)]); }},
 };
 
 std::string environment_name(std::string_view name) {
@@ -158,7 +155,8 @@ class Resolver {
     if (sources_.secure_process) {
       settings_.store.memory_only = true;
       settings_.warnings.emplace_back(
-          "a set-user-id process: the environment and the user's configuration are ignored and nothing "
+          "a set-user-id process: the environment and the user's configuration are ignored and "
+          "nothing "
           "is kept on disk");
     } else {
       read_file_if_there(join_path(config_home(), "cukiln/config.toml"));
@@ -184,13 +182,12 @@ class Resolver {
   void set_defaults() {
     origins_.assign(std::size(kKeys), "default");
     if (!sources_.secure_process) {
-      settings_.store.directory = join_path(
-          environment("XDG_CACHE_HOME").value_or(join_path(home(), ".cache")), "cukiln");
+      settings_.store.directory =
+          join_path(environment("XDG_CACHE_HOME").value_or(join_path(home(), ".cache")), "cukiln");
       CudaPlaces& places = settings_.loader.cuda_places;
       places.virtual_env = environment("VIRTUAL_ENV").value_or("");
       places.conda_prefix = environment("CONDA_PREFIX").value_or("");
-      places.cuda_home =
-          environment("CUDA_HOME").value_or(environment("CUDA_PATH").value_or(""));
+      places.cuda_home = environment("CUDA_HOME").value_or(environment("CUDA_PATH").value_or(""));
       places.home = environment("HOME").value_or("");
       places.library_path = split(environment("LD_LIBRARY_PATH").value_or(""), ':');
     }
@@ -198,8 +195,8 @@ class Resolver {
 
   void set(std::size_t index, const std::string& text, const std::string& origin) {
     if (auto ok = kKeys[index].set(settings_, text); !ok) {
-      settings_.warnings.push_back(fmt::format("{} in {} is ignored: {}", kKeys[index].name, origin,
-                                               ok.error().message()));
+      settings_.warnings.push_back(
+          fmt::format("{} in {} is ignored: {}", kKeys[index].name, origin, ok.error().message()));
       return;
     }
     origins_[index] = origin;
@@ -261,14 +258,15 @@ Result<std::uint64_t> parse_bytes(std::string_view text) {
   } else {
     const std::size_t power = std::string_view("KMGT").find(unit.front() & ~0x20);
     const std::string_view rest = unit.substr(1);
-    if (power != std::string_view::npos && (rest.empty() || rest == "B" || rest == "b" || rest == "iB")) {
+    if (power != std::string_view::npos &&
+        (rest.empty() || rest == "B" || rest == "b" || rest == "iB")) {
       shift = 10 * (static_cast<int>(power) + 1);
     }
   }
   if (error != std::errc{} || shift < 0 || number > (UINT64_MAX >> shift)) {
-    return make_error(ErrorCode::invalid_argument,
-                      "\"{}\" is no size: expected a number and a unit, such as 2GiB, 512M or 1048576",
-                      text);
+    return make_error(
+        ErrorCode::invalid_argument,
+        "\"{}\" is no size: expected a number and a unit, such as 2GiB, 512M or 1048576", text);
   }
   return number << shift;
 }
@@ -282,7 +280,8 @@ Result<Settings> Settings::resolve() {
     SettingsSources sources;
     sources.secure_process = ::getauxval(AT_SECURE) != 0;
     sources.environment = [](const char* name) -> std::optional<std::string> {
-      const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): the one place that reads it
+      const char* value =
+          std::getenv(name);  // NOLINT(concurrency-mt-unsafe): the one place that reads it
       return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
     };
     return resolve_settings(sources);

@@ -11,7 +11,8 @@ namespace cukiln {
 /// Where settings come from, injected so that tests have an environment of their own.
 struct SettingsSources {
   std::function<std::optional<std::string>(const char* name)> environment;
-  bool secure_process = false;  ///< set-user-id or the like (AT_SECURE): the environment is not trusted
+  bool secure_process =
+      false;  ///< set-user-id or the like (AT_SECURE): the environment is not trusted
   std::string system_file = "/etc/cukiln/config.toml";
 };
 

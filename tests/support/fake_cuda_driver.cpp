@@ -152,21 +152,11 @@ FAKE_API CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice devic
   FAKE_CALL(cuDeviceGetAttribute);
   const std::lock_guard lock(mutex);
   switch (attribute) {
-    case kDeviceCapabilityMajor:
-      *value = capability_of(device) / 10;
-      return kCudaSuccess;
-    case kDeviceCapabilityMinor:
-      *value = capability_of(device) % 10;
-      return kCudaSuccess;
-    case kDeviceMaxSharedPerBlock:
-      *value = 49152;
-      return kCudaSuccess;
-    case kDeviceMaxSharedPerBlockOptin:
-      *value = kSharedOptin;
-      return kCudaSuccess;
-    default:
-      *value = 0;
-      return kCudaInvalidValue;
+    case kDeviceCapabilityMajor: *value = capability_of(device) / 10; return kCudaSuccess;
+    case kDeviceCapabilityMinor: *value = capability_of(device) % 10; return kCudaSuccess;
+    case kDeviceMaxSharedPerBlock: *value = 49152; return kCudaSuccess;
+    case kDeviceMaxSharedPerBlockOptin: *value = kSharedOptin; return kCudaSuccess;
+    default: *value = 0; return kCudaInvalidValue;
   }
 }
 FAKE_API CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice) {
@@ -281,17 +271,12 @@ FAKE_API CUresult cuKernelGetAttribute(int* value, int attribute, CUkernel kerne
   const std::lock_guard lock(mutex);
   const auto dynamic = kernel->dynamic_shared.find(device);
   switch (attribute) {
-    case kKernelMaxThreadsPerBlock:
-      *value = 1024;
-      return kCudaSuccess;
-    case kKernelStaticShared:
-      *value = kStaticShared;
-      return kCudaSuccess;
+    case kKernelMaxThreadsPerBlock: *value = 1024; return kCudaSuccess;
+    case kKernelStaticShared: *value = kStaticShared; return kCudaSuccess;
     case kKernelMaxDynamicShared:
       *value = dynamic != kernel->dynamic_shared.end() ? dynamic->second : 49152 - kStaticShared;
       return kCudaSuccess;
-    default:
-      return kCudaInvalidValue;
+    default: return kCudaInvalidValue;
   }
 }
 FAKE_API CUresult cuKernelSetAttribute(int attribute, int value, CUkernel kernel, CUdevice device) {

@@ -43,7 +43,8 @@ TEST_CASE("shared locks go together and keep an exclusive one out") {
   CHECK_FALSE(is_free(path));
 }
 
-TEST_CASE("a forked child keeps no copy: the owner's release frees the lock while the child lives") {
+TEST_CASE(
+    "a forked child keeps no copy: the owner's release frees the lock while the child lives") {
   const ScratchFolder scratch;
   const std::string path = scratch / "lock";
   auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, milliseconds(0));
@@ -60,7 +61,8 @@ TEST_CASE("a forked child keeps no copy: the owner's release frees the lock whil
   ::waitpid(child, nullptr, 0);
 }
 
-TEST_CASE("a release in a forked child neither frees the parent's lock nor closes a stranger's file") {
+TEST_CASE(
+    "a release in a forked child neither frees the parent's lock nor closes a stranger's file") {
   const ScratchFolder scratch;
   const std::string path = scratch / "lock";
   auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, milliseconds(0));

@@ -50,7 +50,8 @@ TEST_CASE("digests are XXH3-128 in canonical order, as everybody else prints the
   CHECK_FALSE(Digest128::from_hex(std::string(32, 'g')));
 }
 
-TEST_CASE("targets: 100, 100a and 100f are three, and what is no target is refused with an example") {
+TEST_CASE(
+    "targets: 100, 100a and 100f are three, and what is no target is refused with an example") {
   const auto plain = Target::parse("sm_100");
   const auto arch = Target::parse("compute_100a");
   const auto family = Target::parse("100f");

@@ -33,8 +33,10 @@ TEST_CASE("every member of a request changes the key") {
       {"source name", [](auto& r) { r.sources[0].path = "/cukiln/src/b.cu"; }},
       {"another source", [](auto& r) { r.sources.push_back(r.sources[0]); }},
       {"a flag", [](auto& r) { r.options.arguments[1] = "--std=c++20"; }},
-      {"the flags' order", [](auto& r) { std::swap(r.options.arguments[2], r.options.arguments[3]); }},
-      {"flags joined otherwise", [](auto& r) {
+      {"the flags' order",
+       [](auto& r) { std::swap(r.options.arguments[2], r.options.arguments[3]); }},
+      {"flags joined otherwise",
+       [](auto& r) {
          r.options.arguments[2] += r.options.arguments[3];
          r.options.arguments.pop_back();
        }},

@@ -15,7 +15,8 @@ using What = FileServer::Mismatch::What;
 namespace {
 
 struct FakeClock final : Clock {
-  std::int64_t now = 4'000'000'000'000'000'000;  // far after every file's stamp: records are believed
+  std::int64_t now =
+      4'000'000'000'000'000'000;  // far after every file's stamp: records are believed
   std::int64_t now_ns() const noexcept override { return now; }
 };
 
@@ -37,7 +38,8 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "a virtual path is served from its root; the first folder of a union wins") {
+TEST_CASE_FIXTURE(Fixture,
+                  "a virtual path is served from its root; the first folder of a union wins") {
   scratch.write("first/a.cuh", "A");
   scratch.write("third/a.cuh", "third");
   auto files = server();
@@ -50,7 +52,8 @@ TEST_CASE_FIXTURE(Fixture, "a virtual path is served from its root; the first fo
   CHECK(files.serve("/cukiln/inc/2/a.cuh").kind == FileAnswer::Kind::absent);
 }
 
-TEST_CASE_FIXTURE(Fixture, "only the prefix of a path is replaced: .. and links stay the system's matter") {
+TEST_CASE_FIXTURE(Fixture,
+                  "only the prefix of a path is replaced: .. and links stay the system's matter") {
   scratch.write("shared.cuh", "shared");
   scratch.write("first/x", "");
   CHECK(server().serve("/cukiln/inc/0/../shared.cuh").bytes.view() == "shared");
@@ -79,7 +82,8 @@ TEST_CASE_FIXTURE(Fixture, "same size and same mtime with other bytes is noticed
   CHECK(server().check(set).what == What::changed);
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 32: a record as young as the file is not believed; an older one is, unread") {
+TEST_CASE_FIXTURE(
+    Fixture, "row 32: a record as young as the file is not believed; an older one is, unread") {
   const std::string path = scratch.write("first/a.cuh", "one");
   struct stat status {};
   REQUIRE(::stat(path.c_str(), &status) == 0);
@@ -105,7 +109,8 @@ TEST_CASE_FIXTURE(Fixture, "a header that vanishes or appears makes the set fals
   CHECK(server().check_all(set).size() == 2);
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 44: a FIFO or an oversized header is an error that says so, at once") {
+TEST_CASE_FIXTURE(Fixture,
+                  "row 44: a FIFO or an oversized header is an error that says so, at once") {
   scratch.write("first/x", "");
   REQUIRE(::mkfifo((scratch / "first/fifo.cuh").c_str(), 0600) == 0);
   auto files = server();

@@ -6,13 +6,15 @@ using namespace cukiln;
 using Strings = std::vector<std::string>;
 
 TEST_CASE("nvcc's spellings become NVRTC's, in the order given") {
-  const auto flags = translate_flags({"-DA=1", "-U", "A", "-std=c++20", "--use_fast_math", "-lineinfo",
-                                      "-Xptxas", "-v", "--ptxas-options=-O2", "-fmad=false", "-I", "inc",
-                                      "-I/opt/x", "-isystem=sys", "-maxrregcount=64", "-G"});
+  const auto flags =
+      translate_flags({"-DA=1", "-U", "A", "-std=c++20", "--use_fast_math", "-lineinfo", "-Xptxas",
+                       "-v", "--ptxas-options=-O2", "-fmad=false", "-I", "inc", "-I/opt/x",
+                       "-isystem=sys", "-maxrregcount=64", "-G"});
   REQUIRE(flags);
   CHECK(flags->arguments == Strings{"--define-macro=A=1", "--undefine-macro=A", "--use_fast_math",
-                                    "--generate-line-info", "--ptxas-options=-v", "--ptxas-options=-O2",
-                                    "--fmad=false", "--maxrregcount=64", "--device-debug"});
+                                    "--generate-line-info", "--ptxas-options=-v",
+                                    "--ptxas-options=-O2", "--fmad=false", "--maxrregcount=64",
+                                    "--device-debug"});
   CHECK(flags->include == Strings{"inc", "/opt/x", "sys"});
   CHECK(flags->standard == "c++20");
 }
@@ -22,22 +24,21 @@ TEST_CASE("architectures become targets, several give several, a repeated one co
                                       "arch=compute_90,code=[sm_90,compute_90]", "-arch=sm_90a",
                                       "--gpu-architecture", "compute_100f"});
   REQUIRE(flags);
-  CHECK(flags->targets ==
-        std::vector<Target>{{100, 'a'}, {90, 0}, {90, 'a'}, {100, 'f'}});
+  CHECK(flags->targets == std::vector<Target>{{100, 'a'}, {90, 0}, {90, 'a'}, {100, 'f'}});
 }
 
 TEST_CASE("host-only flags are dropped and listed") {
-  const auto flags = translate_flags({"-O3", "--expt-relaxed-constexpr", "--extended-lambda",
-                                      "--threads", "4", "-Xcompiler", "-fPIC", "-v",
-                                      "--compiler-options=-Wall", "-O", "2", "-m64"});
+  const auto flags =
+      translate_flags({"-O3", "--expt-relaxed-constexpr", "--extended-lambda", "--threads", "4",
+                       "-Xcompiler", "-fPIC", "-v", "--compiler-options=-Wall", "-O", "2", "-m64"});
   REQUIRE(flags);
   CHECK(flags->arguments.empty());
   CHECK(flags->dropped.size() == 9);
 }
 
 TEST_CASE("a flag that is unknown, misspelt, or lacks its value is named") {
-  for (const Strings& given : {Strings{"--frobnicate"}, {"-maxregcount=64"}, {"-Ofoo"}, {"-lcuda"},
-                               {"kernel.cu"}, {""}}) {
+  for (const Strings& given :
+       {Strings{"--frobnicate"}, {"-maxregcount=64"}, {"-Ofoo"}, {"-lcuda"}, {"kernel.cu"}, {""}}) {
     const auto flags = translate_flags(given);
     REQUIRE_FALSE(flags);
     CHECK(flags.error().code() == ErrorCode::invalid_argument);

@@ -36,7 +36,8 @@ class MapStore final : public CubinStore {
   Result<PutOutcome> put(const StoreEntry& entry) override {
     const std::lock_guard lock(mutex_);
     if (broken) return Error(ErrorCode::io, "the disk is full");
-    return entries_.emplace(entry.key, entry).second ? PutOutcome::stored : PutOutcome::already_there;
+    return entries_.emplace(entry.key, entry).second ? PutOutcome::stored
+                                                     : PutOutcome::already_there;
   }
   Result<bool> remove(const CacheKey& key) override {
     const std::lock_guard lock(mutex_);
@@ -137,7 +138,8 @@ TEST_CASE_FIXTURE(Fixture, "a request is compiled once, then found") {
   CHECK(counters.misses_new == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 42: a header changed, appeared or vanished is a miss that names it") {
+TEST_CASE_FIXTURE(Fixture,
+                  "row 42: a header changed, appeared or vanished is a miss that names it") {
   scratch.write("inc/a.cuh", "A");
   Builder b = builder();
   REQUIRE(build(b, request()));
@@ -208,7 +210,8 @@ TEST_CASE_FIXTURE(Fixture, "another process's flight is waited for, with a bound
   CHECK(build(bounded, request())->outcome == Outcome::compiled);
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 45: a result that depends on the time is used and not stored, and says so") {
+TEST_CASE_FIXTURE(Fixture,
+                  "row 45: a result that depends on the time is used and not stored, and says so") {
   compiler.uses_time = true;
   Builder b = builder();
   CHECK(build(b, request())->not_stored.find("__TIME__") != std::string::npos);
@@ -244,7 +247,8 @@ TEST_CASE_FIXTURE(Fixture, "offline forbids a compile and says what is missing a
   CHECK(compiler.compiles == 0);
 }
 
-TEST_CASE_FIXTURE(Fixture, "failures are never stored; a compile error is tried again, a crash not at once") {
+TEST_CASE_FIXTURE(
+    Fixture, "failures are never stored; a compile error is tried again, a crash not at once") {
   compiler.error = ErrorCode::compile_failed;
   Builder b = builder();
   CHECK_FALSE(build(b, request()));

@@ -42,7 +42,8 @@ TEST_CASE("a wrong manifest is refused with the place and what was found there")
       {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"], "define": {"A": []}}]})",
        "define.A"},
       {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"]},
-           {"name": "a", "sources": ["b.cu"]}]})", "unique"},
+           {"name": "a", "sources": ["b.cu"]}]})",
+       "unique"},
   };
   for (const auto& [json, expected] : cases) {
     CAPTURE(json);

@@ -41,11 +41,13 @@ TEST_CASE_FIXTURE(Fixture, "the store is in XDG_CACHE_HOME, else in ~/.cache") {
   CHECK(resolve().store.directory == "/xdg/cukiln");
 }
 
-TEST_CASE_FIXTURE(Fixture, "environment over the user's file over the system's file over the default") {
+TEST_CASE_FIXTURE(Fixture,
+                  "environment over the user's file over the system's file over the default") {
   CHECK(origin(resolve(), "max_size") == "default");
   scratch.write("etc/config.toml", "max_size = \"1GiB\"\nlog = \"debug\"\nstore = \"/system\"\n");
   CHECK(resolve().store.max_bytes == 1ull << 30);
-  scratch.write(".config/cukiln/config.toml", "max_size = \"3M\"\nstore = \"/user\"\noffline = true\n");
+  scratch.write(".config/cukiln/config.toml",
+                "max_size = \"3M\"\nstore = \"/user\"\noffline = true\n");
   environment["CUKILN_STORE"] = "/environment";
   const Settings settings = resolve();
   CHECK(settings.store.max_bytes == 3ull << 20);
@@ -85,7 +87,8 @@ TEST_CASE_FIXTURE(Fixture, "a configuration file that is no TOML costs nothing b
   CHECK(settings.warnings[0].find("config.toml") != std::string::npos);
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 37: a set-user-id process ignores the environment and keeps nothing on disk") {
+TEST_CASE_FIXTURE(
+    Fixture, "row 37: a set-user-id process ignores the environment and keeps nothing on disk") {
   environment["CUKILN_STORE"] = "/attacker";
   environment["CUKILN_WORKER"] = "/attacker/worker";
   scratch.write(".config/cukiln/config.toml", "nvrtc_library = \"/attacker/lib.so\"\n");
@@ -113,7 +116,8 @@ TEST_CASE("sizes take the usual units and nothing else") {
   CHECK(*parse_bytes("2GiB") == 2ull << 30);
   CHECK(*parse_bytes("2 gb") == 2ull << 30);
   CHECK(*parse_bytes("1T") == 1ull << 40);
-  for (const char* bad : {"", "GiB", "-1", "1.5G", "2X", "2GiBs", "99999999999999999999", "99999999999T"}) {
+  for (const char* bad :
+       {"", "GiB", "-1", "1.5G", "2X", "2GiBs", "99999999999999999999", "99999999999T"}) {
     CHECK_FALSE(parse_bytes(bad));
   }
 }
