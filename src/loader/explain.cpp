@@ -121,12 +121,13 @@ std::vector<Difference> describe(const std::vector<FileServer::Mismatch>& mismat
 
 Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target) {
   return guarded([&]() -> Result<Explanation> {
-    CUKILN_TRY(const ModuleRequest request, impl_->request_for(spec, target));
+    CUKILN_TRY(const Impl::Sought sought, impl_->seek(spec, target));
+    const ModuleRequest& request = sought.request;
     TieredStore& store = impl_->store.tiers();
     Explanation out;
-    if (auto found = impl_->builder->look_up(request); found.entry) {
+    if (sought.found.entry) {
       out.hit = true;
-      out.key = found.entry->key;
+      out.key = sought.found.entry->key;
       return out;
     }
     // The same request with other headers is the nearest there can be.

@@ -76,10 +76,10 @@ Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel
         continue;
       }
       ModuleReport report;
-      CUKILN_TRY(const ModuleRequest request, impl_->request_for(spec, target));
-      CUKILN_TRY(Built built, impl_->provide(request, impl_->builder->look_up(request), report));
-      CUKILN_TRY(const auto module, impl_->load(request, built, available, nullptr, report));
-      impl_->publish(request.name, target, module->kernels(), false);
+      CUKILN_TRY(Impl::Sought sought, impl_->seek(spec, target));
+      CUKILN_TRY(Built built, impl_->provide(sought.request, std::move(sought.found), report));
+      CUKILN_TRY(const auto module, impl_->load(sought.request, built, available, nullptr, report));
+      impl_->publish(sought.request.name, target, module->kernels(), false);
       for (const Kernel candidate : module->kernels()) {
         known.emplace_back(candidate.name());
         if (!found &&

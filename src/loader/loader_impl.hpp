@@ -33,7 +33,18 @@ struct KernelLoader::Impl {
   /// The targets of a spec: its own, else the devices', else sm_100a.
   Result<std::vector<Target>> targets_of(const ModuleSpec& spec,
                                          const std::vector<DeviceInfo>& available);
-  Result<ModuleRequest> request_for(const ModuleSpec& spec, Target target);
+
+  /// The compilers a request may be looked up for: the one that is here; where there is none, those
+  /// that the store's entries were made by (a container without NVRTC still hits).
+  /// Errors: the compiler's, when the store knows none either.
+  Result<std::vector<Toolchain>> toolchains();
+
+  /// A spec's request for a target, and what the store has for it.
+  struct Sought {
+    ModuleRequest request;
+    Builder::Found found;
+  };
+  Result<Sought> seek(const ModuleSpec& spec, Target target);
 
   /// `sealed` when sealed with `fail`; counts and logs when sealed with `warn`.
   Result<void> check_seal(const char* what, const std::string& name);
@@ -70,6 +81,8 @@ struct KernelLoader::Impl {
   std::mutex driver_mutex_;
   std::shared_ptr<const DriverApi> driver_;
   std::vector<DeviceInfo> devices_;
+  std::mutex toolchain_mutex_;
+  std::vector<Toolchain> stored_toolchains_;  // only where there is no compiler
   std::mutex modules_mutex_;
   std::unordered_map<CacheKey, std::shared_ptr<Module>> modules_;
 };

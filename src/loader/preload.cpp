@@ -3,6 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "base/result.hpp"
@@ -82,9 +83,47 @@ Result<std::vector<Target>> KernelLoader::Impl::targets_of(
   return targets;
 }
 
-Result<ModuleRequest> KernelLoader::Impl::request_for(const ModuleSpec& spec, Target target) {
-  CUKILN_TRY(const Toolchain toolchain, compiler->toolchain());
-  return make_module_request(spec, target, toolchain, compiler->toolkit_folders());
+Result<std::vector<Toolchain>> KernelLoader::Impl::toolchains() {
+  auto present = compiler->toolchain();
+  if (present) {
+    return std::vector<Toolchain>{*std::move(present)};
+  }
+  const std::lock_guard lock(toolchain_mutex_);
+  if (stored_toolchains_.empty()) {
+    CUKILN_TRY(const auto entries, store.tiers().list());
+    std::set<std::string> seen;
+    for (const EntrySummary& summary : entries) {
+      if (!seen.insert(summary.labels.compiler).second) {
+        continue;
+      }
+      if (const Lookup entry = store.tiers().get(summary.key); entry && *entry) {
+        if (const auto fields = RequestFields::parse((*entry)->request_canonical)) {
+          stored_toolchains_.push_back(fields->toolchain);
+        }
+      }
+    }
+  }
+  if (stored_toolchains_.empty()) {
+    return std::move(present).error();
+  }
+  return stored_toolchains_;
+}
+
+Result<KernelLoader::Impl::Sought> KernelLoader::Impl::seek(const ModuleSpec& spec, Target target) {
+  CUKILN_TRY(const auto candidates, toolchains());
+  std::optional<Sought> first;
+  for (const Toolchain& toolchain : candidates) {
+    CUKILN_TRY(ModuleRequest request,
+               make_module_request(spec, target, toolchain, compiler->toolkit_folders()));
+    Builder::Found found = builder->look_up(request);
+    if (found.entry || !first) {
+      first = Sought{std::move(request), std::move(found)};
+    }
+    if (first->found.entry) {
+      break;
+    }
+  }
+  return *std::move(first);
 }
 
 Result<void> KernelLoader::Impl::check_seal(const char* what, const std::string& name) {
@@ -265,15 +304,15 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     Job& job = jobs[i];
     const auto job_start = SteadyClock::now();
-    auto request = request_for(*job.spec, job.target);
-    if (!request) {
-      fail(job, std::move(request).error());
+    auto sought = seek(*job.spec, job.target);
+    if (!sought) {
+      fail(job, std::move(sought).error());
       continue;
     }
-    job.request = *std::move(request);
+    job.request = std::move(sought->request);
+    job.found = std::move(sought->found);
     job.report.name = job.request->name;
     job.report.dropped_flags = job.request->dropped_flags;
-    job.found = builder->look_up(*job.request);
     if (job.found.entry) {
       auto built = provide(*job.request, std::move(job.found), job.report);
       if (built) {

@@ -1,0 +1,36 @@
+#include "loader/make_compiler.hpp"
+
+#include "compile/in_process_compiler.hpp"
+#include "compile/nvrtc_compiler.hpp"
+
+namespace cukiln {
+
+NvrtcSearch nvrtc_search(const LoaderOptions& options) {
+  NvrtcSearch search;
+  search.nvrtc_library = options.nvrtc_library;
+  search.include_path = options.include_path;
+  search.site_packages = options.cuda_places.site_packages;
+  search.virtual_env = options.cuda_places.virtual_env;
+  search.conda_prefix = options.cuda_places.conda_prefix;
+  search.cuda_home = options.cuda_places.cuda_home;
+  search.home = options.cuda_places.home;
+  search.library_path = options.cuda_places.library_path;
+  search.default_roots = NvrtcSearch::built_in_roots();
+  return search;
+}
+
+std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, StatCache& stats) {
+  if (options.in_process_compile) {
+    return std::make_unique<InProcessCompiler>(nvrtc_search(options));
+  }
+  NvrtcCompilerOptions compiler;
+  compiler.search = nvrtc_search(options);
+  compiler.worker = options.worker;
+  compiler.memory_bytes = options.compile_memory_bytes;
+  compiler.max_idle_workers = options.jobs;
+  compiler.stats = &stats;
+  compiler.log = Logger(options.log);
+  return std::make_unique<NvrtcCompiler>(std::move(compiler));
+}
+
+}  // namespace cukiln
