@@ -1,0 +1,191 @@
+#include "wire/messages.hpp"
+
+#include <utility>
+
+#include "base/serial.hpp"
+
+namespace cukiln::wire {
+
+namespace {
+
+void put(SerialWriter& out, const std::vector<std::string>& strings) {
+  out.u32(static_cast<std::uint32_t>(strings.size()));
+  for (const std::string& text : strings) {
+    out.bytes(text);
+  }
+}
+
+std::vector<std::string> get(SerialReader& in) {
+  std::vector<std::string> strings;
+  const std::uint32_t count = in.u32();
+  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
+    strings.emplace_back(in.bytes());
+  }
+  return strings;
+}
+
+/// A message with something left over is as wrong as a short one.
+template <class Message>
+std::optional<Message> whole(const SerialReader& in, Message message) {
+  if (!in.at_end()) {
+    return std::nullopt;
+  }
+  return message;
+}
+
+}  // namespace
+
+std::string Hello::encode() const {
+  SerialWriter out;
+  out.u32(protocol).u32(worker_parent).u32(nvrtc_major).u32(nvrtc_minor).bytes(error);
+  return out.take();
+}
+
+std::optional<Hello> Hello::decode(ByteView body) {
+  SerialReader in(body);
+  Hello message;
+  message.protocol = in.u32();
+  message.worker_parent = in.u32();
+  message.nvrtc_major = in.u32();
+  message.nvrtc_minor = in.u32();
+  message.error = in.bytes();
+  return whole(in, std::move(message));
+}
+
+std::string Probed::encode() const {
+  SerialWriter out;
+  out.bytes(version).u8(observed ? 1 : 0).bytes(error);
+  return out.take();
+}
+
+std::optional<Probed> Probed::decode(ByteView body) {
+  SerialReader in(body);
+  Probed message;
+  message.version = in.bytes();
+  message.observed = in.u8() != 0;
+  message.error = in.bytes();
+  return whole(in, std::move(message));
+}
+
+std::string Lock::encode() const {
+  SerialWriter out;
+  out.bytes(path).bytes(owner_line);
+  return out.take();
+}
+
+std::optional<Lock> Lock::decode(ByteView body) {
+  SerialReader in(body);
+  Lock message;
+  message.path = in.bytes();
+  message.owner_line = in.bytes();
+  return whole(in, std::move(message));
+}
+
+std::string Locked::encode() const {
+  SerialWriter out;
+  out.bytes(error);
+  return out.take();
+}
+
+std::optional<Locked> Locked::decode(ByteView body) {
+  SerialReader in(body);
+  Locked message;
+  message.error = in.bytes();
+  return whole(in, std::move(message));
+}
+
+std::string Busy::encode() const {
+  SerialWriter out;
+  out.bytes(owner_line);
+  return out.take();
+}
+
+std::optional<Busy> Busy::decode(ByteView body) {
+  SerialReader in(body);
+  Busy message;
+  message.owner_line = in.bytes();
+  return whole(in, std::move(message));
+}
+
+std::string Compile::encode() const {
+  SerialWriter out;
+  out.bytes(unit_path).bytes(unit_text);
+  put(out, arguments);
+  put(out, name_expressions);
+  return out.take();
+}
+
+std::optional<Compile> Compile::decode(ByteView body) {
+  SerialReader in(body);
+  Compile message;
+  message.unit_path = in.bytes();
+  message.unit_text = in.bytes();
+  message.arguments = get(in);
+  message.name_expressions = get(in);
+  return whole(in, std::move(message));
+}
+
+std::string Answer::encode_head() const {
+  SerialWriter out;
+  out.u8(static_cast<std::uint8_t>(kind)).u64(device).u64(inode).bytes(absent_folder);
+  return out.take();
+}
+
+std::optional<Answer> Answer::decode(ByteView body) {
+  SerialReader in(body);
+  Answer message;
+  const std::uint8_t kind = in.u8();
+  if (kind > static_cast<std::uint8_t>(FileKind::error)) {
+    return std::nullopt;
+  }
+  message.kind = static_cast<FileKind>(kind);
+  message.device = in.u64();
+  message.inode = in.u64();
+  message.absent_folder = in.bytes();
+  message.bytes = in.raw(in.remaining());
+  return whole(in, std::move(message));
+}
+
+std::string Compiled::encode() const {
+  SerialWriter out;
+  out.u8(static_cast<std::uint8_t>(status)).u32(static_cast<std::uint32_t>(nvrtc_code));
+  out.bytes(nvrtc_text).u64(static_cast<std::uint64_t>(compile_us)).bytes(log).bytes(image);
+  put(out, lowered);
+  put(out, inferred_absent);
+  return out.take();
+}
+
+std::optional<Compiled> Compiled::decode(ByteView body) {
+  SerialReader in(body);
+  Compiled message;
+  const std::uint8_t status = in.u8();
+  if (status > static_cast<std::uint8_t>(CompileStatus::unusable)) {
+    return std::nullopt;
+  }
+  message.status = static_cast<CompileStatus>(status);
+  message.nvrtc_code = static_cast<std::int32_t>(in.u32());
+  message.nvrtc_text = in.bytes();
+  message.compile_us = static_cast<std::int64_t>(in.u64());
+  message.log = in.bytes();
+  message.image = in.bytes();
+  message.lowered = get(in);
+  message.inferred_absent = get(in);
+  return whole(in, std::move(message));
+}
+
+std::string Crashed::encode() const {
+  SerialWriter out;
+  out.u32(signal).u8(out_of_memory).u8(stack_overflow);
+  return out.take();
+}
+
+std::optional<Crashed> Crashed::decode(ByteView body) {
+  SerialReader in(body);
+  Crashed message;
+  message.signal = in.u32();
+  message.out_of_memory = in.u8();
+  message.stack_overflow = in.u8();
+  return whole(in, std::move(message));
+}
+
+}  // namespace cukiln::wire
