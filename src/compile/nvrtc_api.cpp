@@ -1,0 +1,117 @@
+#include "compile/nvrtc_api.hpp"
+
+#include <dlfcn.h>
+
+#include <chrono>
+#include <vector>
+
+namespace cukiln {
+
+namespace {
+
+std::string last_dl_error() {
+  const char* text = ::dlerror();
+  return text != nullptr ? text : "no reason given";
+}
+
+/// NVRTC counts the final zero in its sizes.
+using SizeFunction = int (*)(NvrtcApi::Program, std::size_t*);
+using TextFunction = int (*)(NvrtcApi::Program, char*);
+
+std::string read_text(NvrtcApi::Program program, SizeFunction size_of, TextFunction read) {
+  std::size_t size = 0;
+  if (size_of(program, &size) != 0 || size == 0) {
+    return {};
+  }
+  std::string text(size, '\0');
+  if (read(program, text.data()) != 0) {
+    return {};
+  }
+  return text;
+}
+
+std::string without_final_zero(std::string text) {
+  while (!text.empty() && text.back() == '\0') {
+    text.pop_back();
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string NvrtcApi::open(const std::string& library, const std::string& builtins) {
+  if (!builtins.empty() && ::dlopen(builtins.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    return last_dl_error();
+  }
+  void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    return last_dl_error();
+  }
+  std::string missing;
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(handle, name));
+    if (function == nullptr && missing.empty()) {
+      missing = library + " has no " + name + ": it is no NVRTC, or one before 11.3";
+    }
+  };
+  find(version, "nvrtcVersion");
+  find(error_string, "nvrtcGetErrorString");
+  find(create_program, "nvrtcCreateProgram");
+  find(destroy_program, "nvrtcDestroyProgram");
+  find(compile_program, "nvrtcCompileProgram");
+  find(add_name_expression, "nvrtcAddNameExpression");
+  find(lowered_name, "nvrtcGetLoweredName");
+  find(log_size, "nvrtcGetProgramLogSize");
+  find(log, "nvrtcGetProgramLog");
+  find(ptx_size, "nvrtcGetPTXSize");
+  find(ptx, "nvrtcGetPTX");
+  find(cubin_size, "nvrtcGetCUBINSize");
+  find(cubin, "nvrtcGetCUBIN");
+  return missing;
+}
+
+wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, NvrtcOutput output) {
+  const auto begin = std::chrono::steady_clock::now();
+  wire::Compiled out;
+  NvrtcApi::Program program = nullptr;
+  int code = api.create_program(&program, job.unit_text.c_str(), job.unit_path.c_str(), 0, nullptr,
+                                nullptr);
+  for (const std::string& expression : job.name_expressions) {
+    if (code == 0) {
+      code = api.add_name_expression(program, expression.c_str());
+    }
+  }
+  if (code == 0) {
+    std::vector<const char*> arguments;
+    for (const std::string& argument : job.arguments) {
+      arguments.push_back(argument.c_str());
+    }
+    code = api.compile_program(program, static_cast<int>(arguments.size()), arguments.data());
+    out.log = without_final_zero(read_text(program, api.log_size, api.log));
+  }
+  if (code == 0) {
+    const bool ptx = output == NvrtcOutput::ptx;
+    out.image = read_text(program, ptx ? api.ptx_size : api.cubin_size, ptx ? api.ptx : api.cubin);
+    for (const std::string& expression : job.name_expressions) {
+      const char* lowered = nullptr;
+      if (code == 0 && (code = api.lowered_name(program, expression.c_str(), &lowered)) == 0) {
+        out.lowered.emplace_back(lowered);
+      }
+    }
+  }
+  out.nvrtc_code = code;
+  out.nvrtc_text = api.error_string(code);
+  out.status = code == 0                   ? wire::CompileStatus::ok
+               : code == kNvrtcOutOfMemory ? wire::CompileStatus::out_of_memory
+               : code == kNvrtcCompilation ? wire::CompileStatus::failed
+                                           : wire::CompileStatus::unusable;
+  if (program != nullptr) {
+    api.destroy_program(&program);
+  }
+  out.compile_us = std::chrono::duration_cast<std::chrono::microseconds>(
+                       std::chrono::steady_clock::now() - begin)
+                       .count();
+  return out;
+}
+
+}  // namespace cukiln

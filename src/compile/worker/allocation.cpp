@@ -1,0 +1,73 @@
+#include "compile/worker/allocation.hpp"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+
+// libc's own allocator behind malloc & co., so that what they return may be freed by libc's free.
+extern "C" {
+void* __libc_malloc(std::size_t size);
+void* __libc_calloc(std::size_t count, std::size_t size);
+void* __libc_realloc(void* old, std::size_t size);
+void* __libc_memalign(std::size_t alignment, std::size_t size);
+}
+
+namespace cukiln::worker {
+
+namespace {
+
+volatile bool g_refused = false;  // read by a signal handler
+
+void* noted(void* memory, std::size_t size) noexcept {
+  if (memory == nullptr && size != 0) {
+    g_refused = true;
+    errno = ENOMEM;
+  }
+  return memory;
+}
+
+}  // namespace
+
+bool ran_out_of_memory() noexcept { return g_refused; }
+
+#define CUKILN_DEFINE(result, label, name, parameters)    \
+  extern "C" __attribute__((visibility("default"), used)) \
+  result cukiln_##name parameters __asm__(label);         \
+  result cukiln_##name parameters
+
+CUKILN_DEFINE(void*, "malloc", malloc, (std::size_t size)) {
+  return noted(__libc_malloc(size), size);
+}
+CUKILN_DEFINE(void*, "calloc", calloc, (std::size_t count, std::size_t size)) {
+  return noted(__libc_calloc(count, size), count != 0 ? size : 0);
+}
+CUKILN_DEFINE(void*, "realloc", realloc, (void* old, std::size_t size)) {
+  return noted(__libc_realloc(old, size), size);
+}
+CUKILN_DEFINE(int, "posix_memalign", posix_memalign,
+              (void** out, std::size_t alignment, std::size_t size)) {
+  if (alignment % sizeof(void*) != 0 || (alignment & (alignment - 1)) != 0 || alignment == 0) {
+    return EINVAL;
+  }
+  void* memory = noted(__libc_memalign(alignment, size), size);
+  if (memory == nullptr) {
+    return ENOMEM;
+  }
+  *out = memory;
+  return 0;
+}
+CUKILN_DEFINE(void*, "mmap", mmap,
+              (void* at, std::size_t size, int protection, int flags, int fd, long offset)) {
+  void* memory =
+      reinterpret_cast<void*>(::syscall(SYS_mmap, at, size, protection, flags, fd, offset));
+  if (memory == MAP_FAILED && errno == ENOMEM) {
+    g_refused = true;
+  }
+  return memory;
+}
+
+}  // namespace cukiln::worker

@@ -1,0 +1,389 @@
+// libc's file functions, as libnvrtc finds them: the dynamic linker asks this executable first.
+// During a compile they answer from ServedFiles; otherwise they do what libc does, by direct system
+// calls.
+//
+// Every function that can look at, open or resolve a path is here, whether or not today's NVRTC
+// uses it: 12.9, 13.0 and 13.5 ask with __xstat and read with fopen. getcwd is not: the worker
+// lives in "/".
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "compile/worker/served_files.hpp"
+
+// The names are given as assembler labels, so that the definitions meet neither libc's declarations
+// nor its inline versions under _FORTIFY_SOURCE.
+#define CUKILN_DEFINE(result, label, name, parameters)    \
+  extern "C" __attribute__((visibility("default"), used)) \
+  result cukiln_##name parameters __asm__(label);         \
+  result cukiln_##name parameters
+
+namespace cukiln::worker {
+namespace {
+
+using wire::FileKind;
+
+// What NVRTC was given, so that fstat tells the same as stat. A number may be closed and taken
+// again by another file, hence the inode.
+struct OpenFile {
+  ino_t memory_inode = 0;
+  const ServedFile* file = nullptr;
+};
+constexpr int kMaxTracked = 4096;
+OpenFile g_open_files[kMaxTracked];
+
+bool observing() { return ServedFiles::instance().observing(); }
+
+int fail(int error) {
+  errno = error;
+  return -1;
+}
+
+void describe(const ServedFile& file, struct stat* out) {
+  *out = {};
+  out->st_dev = file.device;
+  out->st_ino = file.inode;
+  out->st_nlink = 1;
+  out->st_mode = file.kind == FileKind::folder ? S_IFDIR | 0555 : S_IFREG | 0444;
+  out->st_size = static_cast<off_t>(file.bytes.size());
+  out->st_blksize = 4096;
+  out->st_blocks = (out->st_size + 511) / 512;
+  out->st_mtim.tv_sec = 1;  // one time for all: no result may depend on a file's age
+  out->st_ctim.tv_sec = 1;
+}
+
+/// An errno value; 0: it is there.
+int missing(const ServedFile& file) {
+  switch (file.kind) {
+    case FileKind::file:
+    case FileKind::folder:
+      return 0;
+    case FileKind::absent:
+      return ENOENT;
+    case FileKind::error:
+      return EACCES;  // the owner knows why, and says so when the compile is over
+  }
+  return ENOENT;
+}
+
+int stat_served(const char* path, struct stat* out) {
+  const ServedFile& file = ServedFiles::instance().find(path);
+  if (const int error = missing(file)) {
+    return fail(error);
+  }
+  describe(file, out);
+  return 0;
+}
+
+int stat_any(int folder, const char* path, struct stat* out, int flags) {
+  if (!observing() || path == nullptr) {
+    return static_cast<int>(::syscall(SYS_newfstatat, folder, path, out, flags));
+  }
+  if ((flags & AT_EMPTY_PATH) != 0 && *path == '\0') {
+    return static_cast<int>(::syscall(SYS_newfstatat, folder, path, out, flags));
+  }
+  return stat_served(path, out);
+}
+
+int stat_descriptor(int fd, struct stat* out) {
+  const int result = static_cast<int>(::syscall(SYS_fstat, fd, out));
+  if (result == 0 && observing() && fd >= 0 && fd < kMaxTracked &&
+      g_open_files[fd].file != nullptr && g_open_files[fd].memory_inode == out->st_ino) {
+    describe(*g_open_files[fd].file, out);
+  }
+  return result;
+}
+
+int open_served(const char* path, int flags) {
+  if ((flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0) {
+    return fail(EROFS);
+  }
+  const ServedFile& file = ServedFiles::instance().find(path);
+  if (const int error = missing(file)) {
+    return fail(error);
+  }
+  if (file.kind == FileKind::folder) {
+    return fail(EISDIR);
+  }
+  const int fd = ::memfd_create("cukiln", MFD_CLOEXEC);
+  if (fd < 0) {
+    return -1;
+  }
+  std::string_view rest = file.bytes;
+  off_t at = 0;
+  while (!rest.empty()) {
+    const ssize_t put = ::pwrite(fd, rest.data(), rest.size(), at);
+    if (put < 0 && errno == EINTR) {
+      continue;
+    }
+    if (put < 0) {
+      const int error = errno;
+      ::close(fd);
+      return fail(error);
+    }
+    at += put;
+    rest.remove_prefix(static_cast<std::size_t>(put));
+  }
+  struct stat status {};
+  if (fd < kMaxTracked && ::syscall(SYS_fstat, fd, &status) == 0) {
+    g_open_files[fd] = {status.st_ino, &file};
+  }
+  return fd;
+}
+
+int open_any(int folder, const char* path, int flags, mode_t mode) {
+  if (!observing()) {
+    return static_cast<int>(::syscall(SYS_openat, folder, path, flags, mode));
+  }
+  if (std::strcmp(path, "/dev/null") == 0) {
+    return static_cast<int>(::syscall(SYS_openat, folder, path, flags, mode));
+  }
+  return open_served(path, flags);
+}
+
+FILE* fopen_any(const char* path, const char* mode) {
+  int flags = O_RDONLY;
+  if (std::strchr(mode, '+') != nullptr) {
+    flags = O_RDWR;
+  } else if (*mode != 'r') {
+    flags = O_WRONLY;
+  }
+  flags |= *mode == 'w' ? O_CREAT | O_TRUNC : *mode == 'a' ? O_CREAT | O_APPEND : 0;
+  flags |= std::strchr(mode, 'e') != nullptr ? O_CLOEXEC : 0;
+  const int fd = open_any(AT_FDCWD, path, flags, 0666);
+  if (fd < 0) {
+    return nullptr;
+  }
+  FILE* file = ::fdopen(fd, mode);
+  if (file == nullptr) {
+    ::close(fd);
+  }
+  return file;
+}
+
+int access_any(int folder, const char* path, int mode) {
+  if (!observing()) {
+    return static_cast<int>(::syscall(SYS_faccessat, folder, path, mode));
+  }
+  const ServedFile& file = ServedFiles::instance().find(path);
+  if (const int error = missing(file)) {
+    return fail(error);
+  }
+  return (mode & W_OK) != 0 ? fail(EROFS) : 0;
+}
+
+ssize_t readlink_any(int folder, const char* path, char* out, std::size_t size) {
+  if (!observing()) {
+    return ::syscall(SYS_readlinkat, folder, path, out, size);
+  }
+  const int error = missing(ServedFiles::instance().find(path));
+  return fail(error != 0 ? error : EINVAL);  // nothing that is served is a link
+}
+
+char* realpath_any(const char* path, char* out) {
+  if (!observing()) {
+    static const auto real =
+        reinterpret_cast<char* (*)(const char*, char*)>(::dlsym(RTLD_NEXT, "realpath"));
+    return real(path, out);
+  }
+  if (const int error = missing(ServedFiles::instance().find(path))) {
+    fail(error);
+    return nullptr;
+  }
+  const std::string normal = std::filesystem::path(path).lexically_normal().string();
+  if (out == nullptr) {
+    return ::strdup(normal.c_str());
+  }
+  if (normal.size() >= PATH_MAX) {
+    fail(ENAMETOOLONG);
+    return nullptr;
+  }
+  return std::strcpy(out, normal.c_str());
+}
+
+DIR* opendir_any(const char* path) {
+  if (observing()) {
+    // What is in a folder is more than can be recorded: a path at a time is what NVRTC asks for.
+    fail(EACCES);
+    return nullptr;
+  }
+  const int fd = open_any(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  return fd < 0 ? nullptr : ::fdopendir(fd);
+}
+
+void* dlopen_any(const char* path, int flags) {
+  static const auto real =
+      reinterpret_cast<void* (*)(const char*, int)>(::dlsym(RTLD_NEXT, "dlopen"));
+  const char* slash = path != nullptr ? std::strrchr(path, '/') : nullptr;
+  const std::string_view name(slash != nullptr ? slash + 1 : path != nullptr ? path : "");
+  if (name.substr(0, 7) == "libcuda" || name.substr(0, 9) == "libnvidia") {
+    // NVRTC would start the driver: 150 ms and a context's worth of state for nothing it needs.
+    return nullptr;
+  }
+  return real(path, flags);
+}
+
+mode_t mode_argument(int flags, va_list list) {
+  return (flags & (O_CREAT | O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(list, int)) : 0;
+}
+
+}  // namespace
+
+CUKILN_DEFINE(int, "stat", stat, (const char* path, struct stat* out)) {
+  return stat_any(AT_FDCWD, path, out, 0);
+}
+CUKILN_DEFINE(int, "stat64", stat64, (const char* path, struct stat* out)) {
+  return stat_any(AT_FDCWD, path, out, 0);
+}
+CUKILN_DEFINE(int, "lstat", lstat, (const char* path, struct stat* out)) {
+  return stat_any(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW);
+}
+CUKILN_DEFINE(int, "lstat64", lstat64, (const char* path, struct stat* out)) {
+  return stat_any(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW);
+}
+CUKILN_DEFINE(int, "__xstat", xstat, (int, const char* path, struct stat* out)) {
+  return stat_any(AT_FDCWD, path, out, 0);
+}
+CUKILN_DEFINE(int, "__xstat64", xstat64, (int, const char* path, struct stat* out)) {
+  return stat_any(AT_FDCWD, path, out, 0);
+}
+CUKILN_DEFINE(int, "__lxstat", lxstat, (int, const char* path, struct stat* out)) {
+  return stat_any(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW);
+}
+CUKILN_DEFINE(int, "__lxstat64", lxstat64, (int, const char* path, struct stat* out)) {
+  return stat_any(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW);
+}
+CUKILN_DEFINE(int, "fstat", fstat, (int fd, struct stat* out)) { return stat_descriptor(fd, out); }
+CUKILN_DEFINE(int, "fstat64", fstat64, (int fd, struct stat* out)) {
+  return stat_descriptor(fd, out);
+}
+CUKILN_DEFINE(int, "__fxstat", fxstat, (int, int fd, struct stat* out)) {
+  return stat_descriptor(fd, out);
+}
+CUKILN_DEFINE(int, "__fxstat64", fxstat64, (int, int fd, struct stat* out)) {
+  return stat_descriptor(fd, out);
+}
+CUKILN_DEFINE(int, "fstatat", fstatat,
+              (int folder, const char* path, struct stat* out, int flags)) {
+  return stat_any(folder, path, out, flags);
+}
+CUKILN_DEFINE(int, "fstatat64", fstatat64,
+              (int folder, const char* path, struct stat* out, int flags)) {
+  return stat_any(folder, path, out, flags);
+}
+CUKILN_DEFINE(int, "__fxstatat", fxstatat,
+              (int, int folder, const char* path, struct stat* out, int flags)) {
+  return stat_any(folder, path, out, flags);
+}
+CUKILN_DEFINE(int, "__fxstatat64", fxstatat64,
+              (int, int folder, const char* path, struct stat* out, int flags)) {
+  return stat_any(folder, path, out, flags);
+}
+CUKILN_DEFINE(int, "statx", statx,
+              (int folder, const char* path, int flags, unsigned mask, void* out)) {
+  if (observing()) {
+    return fail(ENOSYS);  // callers fall back on stat
+  }
+  return static_cast<int>(::syscall(SYS_statx, folder, path, flags, mask, out));
+}
+
+CUKILN_DEFINE(int, "open", open, (const char* path, int flags, ...)) {
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = mode_argument(flags, list);
+  va_end(list);
+  return open_any(AT_FDCWD, path, flags, mode);
+}
+CUKILN_DEFINE(int, "open64", open64, (const char* path, int flags, ...)) {
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = mode_argument(flags, list);
+  va_end(list);
+  return open_any(AT_FDCWD, path, flags, mode);
+}
+CUKILN_DEFINE(int, "openat", openat, (int folder, const char* path, int flags, ...)) {
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = mode_argument(flags, list);
+  va_end(list);
+  return open_any(folder, path, flags, mode);
+}
+CUKILN_DEFINE(int, "openat64", openat64, (int folder, const char* path, int flags, ...)) {
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = mode_argument(flags, list);
+  va_end(list);
+  return open_any(folder, path, flags, mode);
+}
+CUKILN_DEFINE(int, "__open_2", open_2, (const char* path, int flags)) {
+  return open_any(AT_FDCWD, path, flags, 0);
+}
+CUKILN_DEFINE(int, "__open64_2", open64_2, (const char* path, int flags)) {
+  return open_any(AT_FDCWD, path, flags, 0);
+}
+CUKILN_DEFINE(int, "__openat_2", openat_2, (int folder, const char* path, int flags)) {
+  return open_any(folder, path, flags, 0);
+}
+CUKILN_DEFINE(int, "__openat64_2", openat64_2, (int folder, const char* path, int flags)) {
+  return open_any(folder, path, flags, 0);
+}
+CUKILN_DEFINE(FILE*, "fopen", fopen, (const char* path, const char* mode)) {
+  return fopen_any(path, mode);
+}
+CUKILN_DEFINE(FILE*, "fopen64", fopen64, (const char* path, const char* mode)) {
+  return fopen_any(path, mode);
+}
+CUKILN_DEFINE(FILE*, "freopen", freopen, (const char* path, const char* mode, FILE* stream)) {
+  static const auto real =
+      reinterpret_cast<FILE* (*)(const char*, const char*, FILE*)>(::dlsym(RTLD_NEXT, "freopen"));
+  if (observing()) {
+    fail(EACCES);
+    return nullptr;
+  }
+  return real(path, mode, stream);
+}
+CUKILN_DEFINE(int, "access", access, (const char* path, int mode)) {
+  return access_any(AT_FDCWD, path, mode);
+}
+CUKILN_DEFINE(int, "euidaccess", euidaccess, (const char* path, int mode)) {
+  return access_any(AT_FDCWD, path, mode);
+}
+CUKILN_DEFINE(int, "faccessat", faccessat, (int folder, const char* path, int mode, int)) {
+  return access_any(folder, path, mode);
+}
+CUKILN_DEFINE(ssize_t, "readlink", readlink, (const char* path, char* out, std::size_t size)) {
+  return readlink_any(AT_FDCWD, path, out, size);
+}
+CUKILN_DEFINE(ssize_t, "readlinkat", readlinkat,
+              (int folder, const char* path, char* out, std::size_t size)) {
+  return readlink_any(folder, path, out, size);
+}
+CUKILN_DEFINE(char*, "realpath", realpath, (const char* path, char* out)) {
+  return realpath_any(path, out);
+}
+CUKILN_DEFINE(char*, "__realpath_chk", realpath_chk, (const char* path, char* out, std::size_t)) {
+  return realpath_any(path, out);
+}
+CUKILN_DEFINE(char*, "canonicalize_file_name", canonicalize, (const char* path)) {
+  return realpath_any(path, nullptr);
+}
+CUKILN_DEFINE(DIR*, "opendir", opendir, (const char* path)) { return opendir_any(path); }
+CUKILN_DEFINE(void*, "dlopen", dlopen, (const char* path, int flags)) {
+  return dlopen_any(path, flags);
+}
+
+}  // namespace cukiln::worker

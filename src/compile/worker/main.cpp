@@ -1,0 +1,157 @@
+// cukiln-compile-worker: opens NVRTC, compiles what its owner sends, and lets the owner answer for
+// every file that NVRTC looks at. Arguments: NVRTC's library, its builtins library (may be empty),
+// the limit in bytes of address space, the seconds after which an idle worker ends.
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "compile/nvrtc_api.hpp"
+#include "compile/worker/allocation.hpp"
+#include "compile/worker/flight_lock.hpp"
+#include "compile/worker/process.hpp"
+#include "compile/worker/self_probe.hpp"
+#include "compile/worker/served_files.hpp"
+#include "wire/frame.hpp"
+#include "wire/messages.hpp"
+
+namespace cukiln::worker {
+namespace {
+
+using wire::WorkerOp;
+
+// Deep recursion in headers is NVRTC's to refuse, and needs room until it does.
+constexpr std::size_t kCompileStackBytes = 64 << 20;
+
+struct Arguments {
+  std::string library;
+  std::string builtins;
+  std::uint64_t memory_bytes = 0;
+  std::chrono::seconds idle{10};
+};
+Arguments g_arguments;
+
+class Session {
+ public:
+  void run() {
+    wire::Hello hello;
+    hello.worker_parent = static_cast<std::uint32_t>(::getppid());
+    hello.error = api_.open(g_arguments.library, g_arguments.builtins);
+    int major = 0;
+    int minor = 0;
+    if (hello.error.empty() && api_.version(&major, &minor) == 0) {
+      hello.nvrtc_major = static_cast<std::uint32_t>(major);
+      hello.nvrtc_minor = static_cast<std::uint32_t>(minor);
+    }
+    say(WorkerOp::hello, hello.encode());
+    if (!hello.error.empty()) {
+      return;
+    }
+    wire::Frame frame;
+    while (socket_.receive(frame, patience()) == wire::IoStatus::ok && handle(frame)) {
+    }
+  }
+
+ private:
+  wire::Patience patience() const {
+    // With the lock held the owner is storing a result; its own end would be noticed.
+    return flight_.held() ? wire::Patience{}
+                          : wire::Patience{std::chrono::steady_clock::now() + g_arguments.idle};
+  }
+
+  void say(WorkerOp op, const std::string& body) {
+    if (socket_.send(static_cast<std::uint16_t>(op), {body}) != wire::IoStatus::ok) {
+      ::_exit(1);
+    }
+  }
+
+  bool handle(const wire::Frame& frame) {
+    switch (static_cast<WorkerOp>(frame.op)) {
+      case WorkerOp::probe:
+        say(WorkerOp::probed, self_probe(api_, g_arguments.library).encode());
+        return true;
+      case WorkerOp::lock:
+        return lock(frame.body);
+      case WorkerOp::compile:
+        return compile(frame.body);
+      case WorkerOp::release:
+        flight_.release();
+        say(WorkerOp::released, {});
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  bool lock(const std::string& body) {
+    const auto wanted = wire::Lock::decode(body);
+    if (!wanted || flight_.held()) {
+      return false;
+    }
+    switch (flight_.acquire(wanted->path, wanted->owner_line)) {
+      case FlightLock::State::held:
+        say(WorkerOp::locked, wire::Locked{}.encode());
+        break;
+      case FlightLock::State::busy:
+        say(WorkerOp::busy, wire::Busy{flight_.reason()}.encode());
+        break;
+      case FlightLock::State::failed:
+        say(WorkerOp::locked, wire::Locked{flight_.reason()}.encode());
+        break;
+    }
+    return true;
+  }
+
+  bool compile(const std::string& body) {
+    const auto job = wire::Compile::decode(body);
+    if (!job) {
+      return false;
+    }
+    ServedFiles& files = ServedFiles::instance();
+    files.begin(&socket_, job->unit_path);
+    wire::Compiled compiled = compile_with(api_, *job, NvrtcOutput::cubin);
+    compiled.inferred_absent = files.end();
+    if (compiled.status != wire::CompileStatus::ok && ran_out_of_memory()) {
+      compiled.status = wire::CompileStatus::out_of_memory;
+    }
+    say(WorkerOp::result, compiled.encode());
+    // NVRTC has unwound from a failed allocation, but nobody knows how well: a fresh worker is
+    // cheap.
+    return compiled.status != wire::CompileStatus::out_of_memory;
+  }
+
+  wire::FrameSocket socket_{wire::kWorkerSocket};
+  NvrtcApi api_;
+  FlightLock flight_;
+};
+
+void run_session() {
+  static Session session;
+  session.run();
+}
+
+int main_of(int count, char** values) {
+  int type = 0;
+  socklen_t size = sizeof type;
+  if (count != 5 || ::getsockopt(wire::kWorkerSocket, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
+    std::fprintf(stderr,
+                 "cukiln-compile-worker is started by the cukiln library and by nobody else.\n");
+    return 2;
+  }
+  g_arguments.library = values[1];
+  g_arguments.builtins = values[2];
+  g_arguments.memory_bytes = std::strtoull(values[3], nullptr, 10);
+  g_arguments.idle = std::chrono::seconds(std::strtol(values[4], nullptr, 10));
+  isolate_process(g_arguments.memory_bytes);
+  run_until_owner_ends(run_session, kCompileStackBytes);
+}
+
+}  // namespace
+}  // namespace cukiln::worker
+
+int main(int count, char** values) { return cukiln::worker::main_of(count, values); }

@@ -1,0 +1,155 @@
+#include "compile/worker/process.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/serial.hpp"
+#include "compile/worker/allocation.hpp"
+#include "wire/messages.hpp"
+
+namespace cukiln::worker {
+
+namespace {
+
+constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGTRAP};
+constexpr std::size_t kGuardReach = 1 << 20;  // a frame may step over the guard page itself
+
+const char* g_stack_low = nullptr;
+
+void close_other_descriptors() {
+  const int first = wire::kWorkerOwner + 1;
+#ifdef SYS_close_range
+  if (::syscall(SYS_close_range, first, ~0U, 0) == 0) {
+    return;
+  }
+#endif
+  DIR* folder = ::opendir("/proc/self/fd");
+  if (folder == nullptr) {
+    for (int fd = first; fd < 65536; ++fd) {
+      ::close(fd);
+    }
+    return;
+  }
+  while (const dirent* entry = ::readdir(folder)) {
+    const int fd = std::atoi(entry->d_name);
+    if (fd >= first && fd != ::dirfd(folder)) {
+      ::close(fd);
+    }
+  }
+  ::closedir(folder);
+}
+
+void limit(__rlimit_resource_t what, rlim_t value) {
+  struct rlimit current {};
+  ::getrlimit(what, &current);
+  current.rlim_cur = value < current.rlim_max ? value : current.rlim_max;
+  ::setrlimit(what, &current);
+}
+
+/// Only what is async-signal-safe: the frame is put together by hand.
+void on_crash(int signal, siginfo_t* info, void*) {
+  const char* at = static_cast<const char*>(info->si_addr);
+  const bool overflow =
+      signal == SIGSEGV && at < g_stack_low + 4096 && at >= g_stack_low - kGuardReach;
+  const char body[6] = {static_cast<char>(signal), 0, 0, 0, ran_out_of_memory() ? '\1' : '\0',
+                        overflow ? '\1' : '\0'};
+  const char header[8] = {sizeof body, 0, 0, 0, static_cast<char>(wire::WorkerOp::crashed),
+                          0,           0, 0};
+  char frame[sizeof header + sizeof body];
+  std::memcpy(frame, header, sizeof header);
+  std::memcpy(frame + sizeof header, body, sizeof body);
+  const ssize_t ignored = ::send(wire::kWorkerSocket, frame, sizeof frame, MSG_NOSIGNAL);
+  static_cast<void>(ignored);
+  ::_exit(128 + signal);
+}
+
+bool owner_is_gone(int owner_fd) {
+  pollfd polled{owner_fd, POLLIN, 0};
+  return ::poll(&polled, 1, 0) > 0 && polled.revents != 0;
+}
+
+}  // namespace
+
+void isolate_process(std::uint64_t memory_bytes) {
+  close_other_descriptors();
+  ::clearenv();
+  if (::chdir("/") != 0) {
+    ::_exit(1);
+  }
+  ::setsid();  // a terminal's Ctrl-C is the owner's affair
+  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  for (int signal = 1; signal < NSIG; ++signal) {
+    ::signal(signal, SIG_DFL);
+  }
+  ::signal(SIGPIPE, SIG_IGN);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
+  limit(RLIMIT_CORE, 0);
+  limit(RLIMIT_NOFILE, RLIM_INFINITY);  // a header is open while those it includes are read
+  if (memory_bytes != 0) {
+    struct rlimit bounds {
+      memory_bytes, memory_bytes
+    };
+    ::setrlimit(RLIMIT_AS, &bounds);
+  }
+}
+
+void report_crashes(const void* stack, std::size_t stack_bytes) {
+  static_cast<void>(stack_bytes);
+  g_stack_low = static_cast<const char*>(stack);
+  static char alternate[64 << 10];  // the thread's own stack may be what ran out
+  stack_t where{};
+  where.ss_sp = alternate;
+  where.ss_size = sizeof alternate;
+  ::sigaltstack(&where, nullptr);
+  struct sigaction action {};
+  action.sa_sigaction = on_crash;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND;
+  for (const int signal : kFatalSignals) {
+    ::sigaction(signal, &action, nullptr);
+  }
+}
+
+void run_until_owner_ends(void (*body)(), std::size_t stack_bytes) {
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, stack_bytes);
+  pthread_t thread;
+  const auto start = [](void* argument) -> void* {
+    pthread_attr_t own;
+    void* low = nullptr;
+    std::size_t size = 0;
+    if (::pthread_getattr_np(::pthread_self(), &own) == 0) {
+      ::pthread_attr_getstack(&own, &low, &size);
+    }
+    report_crashes(low, size);
+    reinterpret_cast<void (*)()>(argument)();
+    ::_exit(0);  // not exit: NVRTC's destructors are known to crash
+  };
+  if (::pthread_create(&thread, &attributes, start, reinterpret_cast<void*>(body)) != 0) {
+    ::_exit(1);
+  }
+  const bool owner_known = ::fcntl(wire::kWorkerOwner, F_GETFD) >= 0;
+  for (;;) {
+    pollfd polled[2] = {{wire::kWorkerSocket, POLLRDHUP, 0}, {wire::kWorkerOwner, POLLIN, 0}};
+    const int ready = ::poll(polled, owner_known ? 2 : 1, -1);
+    if (ready > 0 && (polled[0].revents != 0 || (owner_known && owner_is_gone(polled[1].fd)))) {
+      ::_exit(0);
+    }
+  }
+}
+
+}  // namespace cukiln::worker
