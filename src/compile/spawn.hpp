@@ -1,0 +1,29 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "base/file.hpp"
+
+#include <cukiln/result.hpp>
+
+namespace cukiln {
+
+/// A process that was started without the host noticing: no SIGCHLD, and nothing that its wait(-1)
+/// could find. Its end of the socket pair is descriptor 3, a pidfd of this process descriptor 4
+/// (where the kernel has pidfds), 0 and 1 are /dev/null, 2 is a file in memory.
+struct SpawnedProcess {
+  pid_t pid = -1;
+  UniqueFd socket;     ///< our end
+  UniqueFd process;    ///< its pidfd; empty where the kernel has none
+  UniqueFd error_log;  ///< what it wrote to stderr
+};
+
+/// Starts `path` with `arguments` (argv[0] is `path`), an empty environment and no other
+/// descriptor. Threads: safe. Errors: not_found (no such program), io.
+Result<SpawnedProcess> spawn_unnoticed(const std::string& path,
+                                       const std::vector<std::string>& arguments);
+
+}  // namespace cukiln
