@@ -1,0 +1,209 @@
+#include "compile/nvrtc_library.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+
+#include "base/file.hpp"
+#include "base/result.hpp"
+#include "compile/search_places.hpp"
+
+#ifndef CUKILN_DEFAULT_CUDA_ROOTS
+#define CUKILN_DEFAULT_CUDA_ROOTS ""
+#endif
+
+namespace cukiln {
+
+namespace {
+
+constexpr std::string_view kLibraryStem = "libnvrtc.so";
+constexpr std::string_view kBuiltinsStem = "libnvrtc-builtins.so";
+
+bool is_file(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+bool is_folder(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+std::vector<int> numbers_of(std::string_view version) {
+  std::vector<int> numbers;
+  while (!version.empty()) {
+    const std::size_t dot = std::min(version.find('.'), version.size());
+    int number = 0;
+    std::from_chars(version.data(), version.data() + dot, number);
+    numbers.push_back(number);
+    version.remove_prefix(std::min(dot + 1, version.size()));
+  }
+  return numbers;
+}
+
+/// The newest library of that name in a folder whose version begins with `major`, if one is given.
+std::string newest_in(const std::string& folder, std::string_view stem, std::string_view major) {
+  std::string best;
+  std::vector<int> best_version;
+  for (const std::string& name : names_in(folder)) {
+    if (name != stem && library_version(name, stem).empty()) {
+      continue;
+    }
+    const std::string version = library_version(name, stem);
+    const bool fits = major.empty() || version.substr(0, version.find('.')) == major;
+    const std::string path = join_path(folder, name);
+    if (!fits || !is_file(path) || (!best.empty() && numbers_of(version) <= best_version)) {
+      continue;
+    }
+    best = path;
+    best_version = numbers_of(version);
+  }
+  return best;
+}
+
+std::string folder_of(const std::string& path) {
+  return path.substr(0, std::max<std::size_t>(1, path.find_last_of('/')));
+}
+
+std::string major_of(const std::string& library) {
+  const std::string version = library_version(
+      std::string_view(library).substr(library.find_last_of('/') + 1), kLibraryStem);
+  return version.substr(0, version.find('.'));
+}
+
+std::vector<std::string> existing(const std::vector<std::string>& folders) {
+  std::vector<std::string> out;
+  std::copy_if(folders.begin(), folders.end(), std::back_inserter(out), is_folder);
+  return out;
+}
+
+bool has_cuda_headers(const std::vector<std::string>& folders) {
+  return std::any_of(folders.begin(), folders.end(), [](const std::string& folder) {
+    return is_file(join_path(folder, "cuda_fp16.h")) || is_file(join_path(folder, "cuda_fp16.hpp"));
+  });
+}
+
+/// Beside the library if they are there, else of the same major version, else whatever there is: an
+/// error inside them then tells both versions.
+std::vector<std::string> find_headers(const std::string& library,
+                                      const std::vector<SearchPlace>& places) {
+  std::vector<std::string> beside = existing(headers_beside(folder_of(library)));
+  if (has_cuda_headers(beside)) {
+    return beside;
+  }
+  std::vector<std::string> any;
+  const std::string major = major_of(library);
+  for (const SearchPlace& place : places) {
+    std::vector<std::string> here = existing(place.headers);
+    if (!has_cuda_headers(here)) {
+      continue;
+    }
+    const std::string version = header_version(here);
+    if (!major.empty() && version.substr(0, version.find('.')) == major) {
+      return here;
+    }
+    if (any.empty()) {
+      any = std::move(here);
+    }
+  }
+  return any.empty() ? beside : any;
+}
+
+int number_after(ByteView text, std::string_view name) {
+  const std::size_t at = text.find(name);
+  if (at == ByteView::npos) {
+    return 0;
+  }
+  const std::size_t digit = text.find_first_not_of(" \t", at + name.size());
+  int number = 0;
+  if (digit != ByteView::npos) {
+    std::from_chars(text.data() + digit, text.data() + text.size(), number);
+  }
+  return number;
+}
+
+}  // namespace
+
+std::vector<std::string> NvrtcSearch::built_in_roots() {
+  std::vector<std::string> roots;
+  std::string_view rest = CUKILN_DEFAULT_CUDA_ROOTS;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find(';'), rest.size());
+    if (end != 0) {
+      roots.emplace_back(rest.substr(0, end));
+    }
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return roots;
+}
+
+std::string library_version(std::string_view file_name, std::string_view stem) {
+  if (file_name.substr(0, stem.size()) != stem) {
+    return {};
+  }
+  file_name.remove_prefix(stem.size());
+  if (file_name.size() < 2 || file_name.front() != '.' ||
+      file_name.find_first_not_of("0123456789.") != std::string_view::npos) {
+    return {};
+  }
+  return std::string(file_name.substr(1));
+}
+
+std::string header_version(const std::vector<std::string>& folders) {
+  for (const std::string& folder : folders) {
+    int number = 0;
+    if (const auto driver = read_file(join_path(folder, "cuda.h"))) {
+      number = number_after(driver->bytes, "#define CUDA_VERSION ");
+    }
+    if (number == 0) {
+      if (const auto runtime = read_file(join_path(folder, "cuda_runtime_api.h"))) {
+        number = number_after(runtime->bytes, "#define CUDART_VERSION ");
+      }
+    }
+    if (number != 0) {
+      return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+    }
+  }
+  return {};
+}
+
+Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search) {
+  NvrtcInstall install;
+  const std::vector<SearchPlace> places = search_places(search);
+  if (!search.nvrtc_library.empty()) {
+    install.searched.push_back(search.nvrtc_library);
+    if (!is_file(search.nvrtc_library)) {
+      return make_error(ErrorCode::not_found,
+                        "NVRTC was not found: the setting nvrtc_library names {}, which is no file",
+                        search.nvrtc_library);
+    }
+    install.library = search.nvrtc_library;
+  }
+  for (const SearchPlace& place : places) {
+    if (!install.library.empty()) {
+      break;
+    }
+    install.searched.push_back(place.libraries);
+    install.library = newest_in(place.libraries, kLibraryStem, {});
+  }
+  if (install.library.empty()) {
+    std::string message =
+        "NVRTC (libnvrtc.so) was not found. Install CUDA's toolkit, or the Python packages "
+        "nvidia-cuda-nvrtc and nvidia-cuda-runtime, or set nvrtc_library to its path. Searched:";
+    for (const std::string& place : install.searched) {
+      message += "\n  " + place;
+    }
+    return Error(ErrorCode::not_found, std::move(message));
+  }
+  install.builtins =
+      newest_in(folder_of(install.library), kBuiltinsStem, major_of(install.library));
+  install.headers = search.include_path;
+  for (std::string& folder : find_headers(install.library, places)) {
+    install.headers.push_back(std::move(folder));
+  }
+  return install;
+}
+
+}  // namespace cukiln
