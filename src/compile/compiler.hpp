@@ -20,15 +20,15 @@ namespace cukiln {
 struct CompileResult {
   Cubin cubin;
   DependencySet dependencies;
-  bool observed = true;     ///< false: the dependency set is not known to be complete; keep in memory
-  bool uses_time = false;   ///< __TIME__, __DATE__ or __TIMESTAMP__ occurs in what was read
+  bool observed = true;  ///< false: the dependency set is not known to be complete; keep in memory
+  bool uses_time = false;       ///< __TIME__, __DATE__ or __TIMESTAMP__ occurs in what was read
   std::int64_t compile_us = 0;  ///< NVRTC's part
 };
 
 struct CompileJob {
   const CompileRequest* request = nullptr;
-  FileServer* files = nullptr;          ///< answers the worker's questions
-  std::string label;                    ///< the module's name, for errors and the lock's owner line
+  FileServer* files = nullptr;  ///< answers the worker's questions
+  std::string label;            ///< the module's name, for errors and the lock's owner line
   std::chrono::milliseconds timeout{300'000};
   const std::atomic<bool>* cancelled = nullptr;
 
@@ -41,12 +41,14 @@ struct CompileJob {
   std::function<void(const CompileResult&)> publish;
 };
 
-/// busy: somebody else holds the flight's lock, nothing was done. superseded: `still_needed` said no.
+/// busy: somebody else holds the flight's lock, nothing was done. superseded: `still_needed` said
+/// no.
 enum class CompileState { done, busy, superseded };
 
 struct CompileOutcome {
   CompileState state = CompileState::done;
   CompileResult result;  ///< when done
+  std::string owner;     ///< when busy: the holder's line, `pid 17 since … compiling amax_gsa`
 };
 
 /// From a request to a cubin. Threads: safe; each call that runs has a worker of its own.
@@ -54,15 +56,15 @@ class Compiler {
  public:
   virtual ~Compiler() = default;
 
-  /// Who compiles: version with build, content of the libraries. Cheap when the library's stamp is in
-  /// the stat cache (NVRTC is not opened then). Errors: not_found, with every place searched.
+  /// Who compiles: version with build, content of the libraries. Cheap when the library's stamp is
+  /// in the stat cache (NVRTC is not opened then). Errors: not_found, with every place searched.
   virtual Result<Toolchain> toolchain() = 0;
 
   /// The folders of CUDA's own headers, in order (for the virtual root /cukiln/toolkit).
   virtual std::vector<std::string> toolkit_folders() = 0;
 
-  /// Errors: compile_failed with the log; timeout (wall clock, cancelled, memory); not_found (NVRTC or
-  /// worker missing); incompatible; internal (the worker crashed, with the kernel's name).
+  /// Errors: compile_failed with the log; timeout (wall clock, cancelled, memory); not_found (NVRTC
+  /// or worker missing); incompatible; internal (the worker crashed, with the kernel's name).
   virtual Result<CompileOutcome> compile(const CompileJob& job) = 0;
 };
 

@@ -1,0 +1,105 @@
+#include "compile/in_process_compiler.hpp"
+
+#include "base/hasher.hpp"
+#include "base/result.hpp"
+#include "compile/compile_errors.hpp"
+#include "compile/compile_log.hpp"
+#include "compile/nvrtc_api.hpp"
+
+namespace cukiln {
+
+struct InProcessCompiler::Opened {
+  NvrtcApi api;
+  NvrtcIdentity identity;
+};
+
+namespace {
+
+/// A virtual path in an argument (`-I/cukiln/inc/0`) as the real folders it stands for.
+std::vector<std::string> with_real_folders(const std::string& argument, FileServer& files,
+                                           const std::vector<std::string>& toolkit) {
+  constexpr std::string_view kVirtual = "/cukiln/";
+  const std::size_t at = argument.find(kVirtual);
+  if (at == std::string::npos) {
+    return {argument};
+  }
+  const std::string option = argument.substr(0, at);
+  const std::string path = argument.substr(at);
+  std::vector<std::string> arguments;
+  if (path == kToolkitRoot) {  // several folders behind one name
+    for (const std::string& folder : toolkit) {
+      arguments.push_back(option + folder);
+    }
+    return arguments;
+  }
+  return {option + files.real_path(path)};
+}
+
+}  // namespace
+
+InProcessCompiler::InProcessCompiler(NvrtcSearch search) : search_(std::move(search)) {}
+InProcessCompiler::~InProcessCompiler() = default;
+
+Result<const InProcessCompiler::Opened*> InProcessCompiler::open() {
+  const std::lock_guard lock(mutex_);
+  if (opened_ != nullptr) {
+    return opened_.get();
+  }
+  auto opened = std::make_unique<Opened>();
+  NvrtcIdentity& identity = opened->identity;
+  CUKILN_TRY(identity.install, find_nvrtc(search_));
+  const std::string error = opened->api.open(identity.install.library, identity.install.builtins);
+  if (!error.empty()) {
+    return make_error(ErrorCode::not_found, "NVRTC cannot be opened: {}", error);
+  }
+  int major = 0;
+  int minor = 0;
+  opened->api.version(&major, &minor);
+  identity.observed = false;
+  // Nothing is stored under this identity, so it need not tell two builds of one version apart.
+  identity.toolchain.version = fmt::format("{}.{}", major, minor);
+  identity.toolchain.content = digest_of(identity.install.library);
+  opened_ = std::move(opened);
+  return opened_.get();
+}
+
+Result<Toolchain> InProcessCompiler::toolchain() {
+  CUKILN_TRY(const Opened* opened, open());
+  return opened->identity.toolchain;
+}
+
+std::vector<std::string> InProcessCompiler::toolkit_folders() {
+  auto found = find_nvrtc(search_);
+  return found ? std::move(found->headers) : search_.include_path;
+}
+
+Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {
+  CUKILN_TRY(const Opened* opened, open());
+  const VirtualSource unit = job.request->translation_unit();
+  wire::Compile wanted;
+  wanted.unit_path = job.files->real_path(unit.path);
+  wanted.unit_text = unit.text.view();
+  wanted.name_expressions = job.request->options.name_expressions;
+  for (const std::string& argument : job.request->options.arguments) {
+    for (std::string& real :
+         with_real_folders(argument, *job.files, opened->identity.install.headers)) {
+      wanted.arguments.push_back(std::move(real));
+    }
+  }
+  wire::Compiled compiled = compile_with(opened->api, wanted, NvrtcOutput::cubin);
+  CompileLog log = parse_log(compiled.log);
+  if (compiled.status != wire::CompileStatus::ok) {
+    return compile_failed({job, opened->identity, 0, {}}, compiled, log.text, {});
+  }
+  CUKILN_CHECK(check_image(compiled.image, job.request->target));
+  CompileOutcome outcome;
+  CompileResult& result = outcome.result;
+  result.observed = false;
+  result.cubin.kernels = choose_kernels(log.kernels, wanted.name_expressions, compiled.lowered);
+  result.cubin.image = SharedBytes(std::move(compiled.image));
+  result.cubin.log = std::move(log.text);
+  result.compile_us = compiled.compile_us;
+  return outcome;
+}
+
+}  // namespace cukiln

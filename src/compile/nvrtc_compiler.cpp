@@ -1,0 +1,285 @@
+#include "compile/nvrtc_compiler.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/result.hpp"
+#include "compile/compile_errors.hpp"
+#include "compile/compile_log.hpp"
+#include "compile/file_questions.hpp"
+#include "compile/toolchain_identity.hpp"
+#include "compile/worker_pool.hpp"
+
+namespace cukiln {
+
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kStartPatience{30};
+constexpr std::chrono::seconds kReleasePatience{5};
+
+std::string owner_line(const std::string& label) {
+  std::time_t now = 0;
+  std::time(&now);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return fmt::format("pid {} since {} compiling {}", ::getpid(), text, label);
+}
+
+std::size_t idle_bound(unsigned wanted) {
+  return wanted != 0 ? wanted : std::max(1u, std::thread::hardware_concurrency());
+}
+
+}  // namespace
+
+// Everything that belongs to one process. A forked child makes its own: the parent's mutexes may be
+// locked for ever in its copy, and the workers are the parent's.
+struct NvrtcCompiler::State {
+  explicit State(std::size_t max_idle) : owner(::getpid()), pool(max_idle) {}
+
+  const pid_t owner;
+  WorkerPool pool;
+  std::mutex mutex;  // of what follows
+  std::optional<NvrtcIdentity> identity;
+  LibraryStamps stamps;
+};
+
+/// One compile on one worker.
+struct NvrtcCompiler::Run {
+  const NvrtcCompilerOptions& options;
+  const NvrtcIdentity& identity;
+  const CompileJob& job;
+  wire::Patience patience;
+  std::unique_ptr<WorkerProcess> worker;
+  bool heard = false;  ///< the worker has said something about this job
+
+  FailureContext context() const {
+    return {job, identity, options.memory_bytes, worker->last_words()};
+  }
+  std::optional<CompileOutcome> lock(std::optional<Error>& error);
+  Result<CompileResult> compile();
+  Result<CompileResult> finish(wire::Compiled compiled, FileQuestions& questions);
+  void release();
+};
+
+NvrtcCompiler::NvrtcCompiler(NvrtcCompilerOptions options)
+    : options_(std::move(options)), state_(new State(idle_bound(options_.max_idle_workers))) {}
+
+NvrtcCompiler::~NvrtcCompiler() {
+  State* state = state_.load();
+  if (state->owner == ::getpid()) {
+    delete state;
+  }
+}
+
+NvrtcCompiler::State& NvrtcCompiler::state() {
+  State* current = state_.load();
+  while (current->owner != ::getpid()) {
+    auto fresh = std::make_unique<State>(idle_bound(options_.max_idle_workers));
+    // The old one is not destroyed: see State. Its descriptors stay open here, and harm nobody,
+    // because the parent hangs up by shutdown and its end shows on a pidfd.
+    if (state_.compare_exchange_strong(current, fresh.get())) {
+      return *fresh.release();
+    }
+  }
+  return *current;
+}
+
+Result<NvrtcIdentity> NvrtcCompiler::identity() {
+  State& own = state();
+  const std::lock_guard lock(own.mutex);
+  if (own.identity) {
+    return *own.identity;
+  }
+  NvrtcIdentity found;
+  CUKILN_TRY(found.install, find_nvrtc(options_.search));
+  CUKILN_TRY(own.stamps, stamps_of(found.install));
+  if (!recall_identity(options_.stats, own.stamps, found)) {
+    CUKILN_TRY(const std::string path, find_worker(options_.worker));
+    CUKILN_TRY(std::unique_ptr<WorkerProcess> worker,
+               WorkerProcess::start({path, found.install.library, found.install.builtins,
+                                     options_.memory_bytes, options_.worker_idle},
+                                    {steady_clock::now() + kStartPatience}));
+    CUKILN_CHECK(measure_identity(*worker, options_.stats, own.stamps, found));
+    own.pool.put_back(std::move(worker));
+  }
+  if (!found.observed) {
+    options_.log.warn("NVRTC {} ({}) reads files unseen: results are not stored",
+                      found.toolchain.version, found.install.library);
+  }
+  own.identity = std::move(found);
+  return *own.identity;
+}
+
+Result<Toolchain> NvrtcCompiler::toolchain() {
+  CUKILN_TRY(NvrtcIdentity found, identity());
+  return std::move(found.toolchain);
+}
+
+std::vector<std::string> NvrtcCompiler::toolkit_folders() {
+  State& own = state();
+  {
+    const std::lock_guard lock(own.mutex);
+    if (own.identity) {
+      return own.identity->install.headers;
+    }
+  }
+  auto found = find_nvrtc(options_.search);
+  return found ? std::move(found->headers) : options_.search.include_path;
+}
+
+Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
+  CUKILN_TRY(const NvrtcIdentity known, identity());
+  State& own = state();
+  Run run{options_, known, job, {steady_clock::now() + job.timeout, job.cancelled}, nullptr};
+  for (bool fresh = false;; fresh = true) {
+    run.worker = fresh ? nullptr : own.pool.take();
+    const bool reused = run.worker != nullptr;
+    if (!reused) {
+      CUKILN_TRY(const std::string path, find_worker(options_.worker));
+      CUKILN_TRY(run.worker,
+                 WorkerProcess::start({path, known.install.library, known.install.builtins,
+                                       options_.memory_bytes, options_.worker_idle},
+                                      run.patience));
+      // What this worker opened must be what the request was keyed with.
+      const auto stamps = stamps_of(known.install);
+      const std::lock_guard lock(own.mutex);
+      if (!stamps || *stamps != own.stamps) {
+        own.identity.reset();
+        return make_error(ErrorCode::incompatible,
+                          "NVRTC ({}) was replaced while this process ran; ask again",
+                          known.install.library);
+      }
+    }
+    run.heard = false;
+    std::optional<Error> error;
+    if (std::optional<CompileOutcome> early = run.lock(error)) {
+      own.pool.put_back(std::move(run.worker));
+      return *std::move(early);
+    }
+    if (!error) {
+      Result<CompileResult> compiled = run.compile();
+      if (compiled) {
+        CompileOutcome outcome;
+        outcome.result = *std::move(compiled);
+        if (job.publish) {
+          job.publish(outcome.result);
+        }
+        run.release();
+        own.pool.put_back(std::move(run.worker));
+        return outcome;
+      }
+      if (compiled.error().code() == ErrorCode::compile_failed) {
+        run.release();
+        own.pool.put_back(std::move(run.worker));
+      }
+      error = std::move(compiled).error();
+    }
+    // An idle worker may end between the moment it was taken and the first word to it.
+    if (!reused || run.heard) {
+      return *std::move(error);
+    }
+  }
+}
+
+/// Nothing and no error: go on. An outcome: there is nothing to compile.
+std::optional<CompileOutcome> NvrtcCompiler::Run::lock(std::optional<Error>& error) {
+  if (job.flight_lock.empty()) {
+    return std::nullopt;
+  }
+  const std::string wanted = wire::Lock{job.flight_lock, owner_line(job.label)}.encode();
+  const WorkerReply reply = worker->request(wire::WorkerOp::lock, wanted, patience);
+  heard = reply.failure != WorkerFailure::closed;
+  CompileOutcome outcome;
+  if (reply.is(wire::WorkerOp::busy)) {
+    outcome.state = CompileState::busy;
+    outcome.owner = wire::Busy::decode(reply.frame.body).value_or(wire::Busy{}).owner_line;
+    return outcome;
+  }
+  const auto locked =
+      reply.is(wire::WorkerOp::locked) ? wire::Locked::decode(reply.frame.body) : std::nullopt;
+  if (!locked) {
+    error = worker_failed(context(), reply);
+    return std::nullopt;
+  }
+  if (!locked->error.empty()) {
+    // Two may compile the same then; both results are right.
+    options.log.warn("compiling {} without a lock: {}", job.label, locked->error);
+  } else if (job.still_needed && !job.still_needed()) {
+    release();
+    outcome.state = CompileState::superseded;
+    return outcome;
+  }
+  return std::nullopt;
+}
+
+Result<CompileResult> NvrtcCompiler::Run::compile() {
+  const VirtualSource unit = job.request->translation_unit();
+  FileQuestions questions(*job.request, unit, *job.files);
+  const std::string body =
+      wire::Compile{unit.path, std::string(unit.text.view()), job.request->options.arguments,
+                    job.request->options.name_expressions}
+          .encode();
+  WorkerReply reply = worker->request(wire::WorkerOp::compile, body, patience);
+  heard = heard || reply.failure != WorkerFailure::closed;
+  worker->count_compile();
+  while (reply.is(wire::WorkerOp::ask)) {
+    const FileQuestions::Reply answer = questions.answer(reply.frame.body);
+    worker->send(wire::WorkerOp::answer, {answer.answer.encode_head(), answer.bytes}, patience);
+    questions.look_for_time(answer.bytes);
+    reply = worker->receive(patience);
+  }
+  auto compiled =
+      reply.is(wire::WorkerOp::result) ? wire::Compiled::decode(reply.frame.body) : std::nullopt;
+  if (!compiled) {
+    return worker_failed(context(), reply);
+  }
+  return finish(*std::move(compiled), questions);
+}
+
+Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled,
+                                                 FileQuestions& questions) {
+  CompileResult result;
+  result.dependencies = questions.take_dependencies(std::move(compiled.inferred_absent));
+  if (!questions.refused().empty()) {
+    return make_error(ErrorCode::compile_failed, "{} cannot be compiled: {}", job.label,
+                      questions.refused());
+  }
+  CompileLog log = parse_log(compiled.log);
+  if (compiled.status != wire::CompileStatus::ok) {
+    return compile_failed(context(), compiled, log.text, result.dependencies);
+  }
+  if (Result<void> checked = check_image(compiled.image, job.request->target); !checked) {
+    return std::move(checked).error().with_context(
+        fmt::format("NVRTC {} said that {} compiled, but what it gave is unusable",
+                    identity.toolchain.version, job.label));
+  }
+  result.cubin.kernels =
+      choose_kernels(log.kernels, job.request->options.name_expressions, compiled.lowered);
+  result.cubin.image = SharedBytes(std::move(compiled.image));
+  result.cubin.log = std::move(log.text);
+  result.observed = identity.observed;
+  result.uses_time = questions.uses_time();
+  result.compile_us = compiled.compile_us;
+  return result;
+}
+
+void NvrtcCompiler::Run::release() {
+  if (job.flight_lock.empty()) {
+    return;
+  }
+  const wire::Patience brief{steady_clock::now() + kReleasePatience};
+  if (!worker->request(wire::WorkerOp::release, {}, brief).is(wire::WorkerOp::released)) {
+    worker.reset();  // its end gives the lock up
+  }
+}
+
+}  // namespace cukiln

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/logger.hpp"
+#include "compile/compiler.hpp"
+#include "compile/nvrtc_library.hpp"
+#include "key/stat_cache.hpp"
+
+namespace cukiln {
+
+struct NvrtcCompilerOptions {
+  NvrtcSearch search;
+  std::string worker;  ///< the executable; empty: see find_worker
+  std::uint64_t memory_bytes = 8ull << 30;
+  unsigned max_idle_workers = 0;  ///< 0: one per core
+  std::chrono::seconds worker_idle{10};
+  StatCache* stats = nullptr;  ///< remembers NVRTC's version and digest; may be null
+  Logger log;
+};
+
+/// NVRTC as it is installed: what `doctor` shows.
+struct NvrtcIdentity {
+  NvrtcInstall install;
+  Toolchain toolchain;
+  bool observed = true;  ///< false: NVRTC reads files where the worker cannot see it
+};
+
+/// Compiles in worker processes that it starts, keeps for a while, and ends. It has no thread of
+/// its own: the calling thread answers its worker's questions. After a fork the child starts anew
+/// and leaves the parent's workers alone.
+class NvrtcCompiler final : public Compiler {
+ public:
+  explicit NvrtcCompiler(NvrtcCompilerOptions options);
+  ~NvrtcCompiler() override;
+
+  Result<Toolchain> toolchain() override;
+  std::vector<std::string> toolkit_folders() override;
+  Result<CompileOutcome> compile(const CompileJob& job) override;
+
+  Result<NvrtcIdentity> identity();
+
+ private:
+  struct State;
+  struct Run;
+  State& state();
+
+  const NvrtcCompilerOptions options_;
+  std::atomic<State*> state_;
+};
+
+}  // namespace cukiln

@@ -1,0 +1,38 @@
+#include "compile/worker_pool.hpp"
+
+#include <utility>
+
+namespace cukiln {
+
+namespace {
+
+// NVRTC gives back nearly all it takes; what it does not must not add up over days.
+constexpr std::uint32_t kMaxCompiles = 64;
+
+}  // namespace
+
+std::unique_ptr<WorkerProcess> WorkerPool::take() {
+  std::vector<std::unique_ptr<WorkerProcess>> ended;  // their destructors run without the lock
+  const std::lock_guard lock(mutex_);
+  while (!idle_.empty()) {
+    std::unique_ptr<WorkerProcess> worker = std::move(idle_.back());
+    idle_.pop_back();
+    if (worker->alive()) {
+      return worker;
+    }
+    ended.push_back(std::move(worker));
+  }
+  return nullptr;
+}
+
+void WorkerPool::put_back(std::unique_ptr<WorkerProcess> worker) {
+  if (worker == nullptr || worker->compiles() >= kMaxCompiles) {
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  if (idle_.size() < max_idle_) {
+    idle_.push_back(std::move(worker));
+  }
+}
+
+}  // namespace cukiln

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "compile/worker_process.hpp"
+
+namespace cukiln {
+
+/// Idle workers, kept for the next compile: opening NVRTC costs as much as a small kernel. As many
+/// are kept as compiled at once, up to a bound; each ends by itself after a few idle seconds.
+/// Threads: safe.
+class WorkerPool {
+ public:
+  explicit WorkerPool(std::size_t max_idle) : max_idle_(max_idle) {}
+
+  /// An idle worker, or null.
+  std::unique_ptr<WorkerProcess> take();
+  /// Ends it instead when there are enough, or when it has compiled so much that a fresh one is
+  /// safer.
+  void put_back(std::unique_ptr<WorkerProcess> worker);
+
+ private:
+  const std::size_t max_idle_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<WorkerProcess>> idle_;
+};
+
+}  // namespace cukiln

@@ -1,0 +1,198 @@
+#include "compile/worker_process.hpp"
+
+#include <dlfcn.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <vector>
+
+#include "base/result.hpp"
+#include "compile/spawn.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr const char* kWorkerName = "cukiln-compile-worker";
+constexpr int kReapPatienceMs = 1000;
+constexpr off_t kLastWordsBytes = 600;
+#ifndef P_PIDFD
+constexpr int kIdTypePidfd = 3;
+#else
+constexpr int kIdTypePidfd = P_PIDFD;
+#endif
+
+void send_kill(int process) {
+#ifdef SYS_pidfd_send_signal
+  if (process >= 0) {
+    ::syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0);
+  }
+#else
+  static_cast<void>(process);
+#endif
+}
+
+std::string folder_of(const std::string& path) { return path.substr(0, path.find_last_of('/')); }
+
+}  // namespace
+
+Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(const WorkerOptions& options,
+                                                            const wire::Patience& patience) {
+  CUKILN_TRY(SpawnedProcess spawned,
+             spawn_unnoticed(options.path, {options.library, options.builtins,
+                                            std::to_string(options.memory_bytes),
+                                            std::to_string(options.idle.count())}));
+  std::unique_ptr<WorkerProcess> worker(new WorkerProcess);
+  worker->owner_ = ::getpid();
+  worker->pid_ = spawned.pid;
+  worker->socket_ = std::move(spawned.socket);
+  worker->process_ = std::move(spawned.process);
+  worker->error_log_ = std::move(spawned.error_log);
+  worker->frames_ = std::make_unique<wire::FrameSocket>(worker->socket_.get());
+
+  const WorkerReply reply = worker->receive(patience);
+  if (reply.failure == WorkerFailure::timeout || reply.failure == WorkerFailure::cancelled) {
+    return make_error(ErrorCode::timeout, "the compile worker {} did not start in time",
+                      options.path);
+  }
+  const auto hello =
+      reply.is(wire::WorkerOp::hello) ? wire::Hello::decode(reply.frame.body) : std::nullopt;
+  if (!hello) {
+    return make_error(ErrorCode::internal,
+                      "the compile worker {} ended before it was ready{}. It must be the one that "
+                      "was built with this library",
+                      options.path,
+                      reply.failure == WorkerFailure::crashed
+                          ? fmt::format(" (signal {})", reply.crash.signal)
+                          : worker->last_words());
+  }
+  if (hello->protocol != wire::kWorkerProtocol) {
+    return make_error(ErrorCode::incompatible,
+                      "the compile worker {} speaks version {} of the protocol, expected {}: it "
+                      "must be the one that was built with this library",
+                      options.path, hello->protocol, wire::kWorkerProtocol);
+  }
+  if (!hello->error.empty()) {
+    return make_error(ErrorCode::not_found, "NVRTC cannot be opened: {}", hello->error);
+  }
+  worker->hello_ = *hello;
+  return worker;
+}
+
+WorkerProcess::~WorkerProcess() {
+  if (owner_ != ::getpid()) {
+    return;  // a forked child's copies: closing them, without shutdown, is all that may be done
+  }
+  ::shutdown(socket_.get(), SHUT_RDWR);
+  send_kill(process_.get());
+  if (process_ && hello_.worker_parent == static_cast<std::uint32_t>(owner_)) {
+    // We are init, or a subreaper, and it has become our child. By its pidfd, so that no other
+    // child, which may have got the number since, is reaped in its place.
+    pollfd polled{process_.get(), POLLIN, 0};
+    ::poll(&polled, 1, kReapPatienceMs);
+    siginfo_t info{};
+    ::waitid(static_cast<idtype_t>(kIdTypePidfd), static_cast<id_t>(process_.get()), &info,
+             WEXITED | WNOHANG);
+  }
+}
+
+wire::Patience WorkerProcess::with_peer(wire::Patience patience) const {
+  patience.peer_process = process_.get();
+  return patience;
+}
+
+bool WorkerProcess::send(wire::WorkerOp op, std::initializer_list<ByteView> parts,
+                         const wire::Patience& patience) {
+  return frames_->send(static_cast<std::uint16_t>(op), parts, with_peer(patience)) ==
+         wire::IoStatus::ok;
+}
+
+WorkerReply WorkerProcess::receive(const wire::Patience& patience) {
+  WorkerReply reply;
+  switch (frames_->receive(reply.frame, with_peer(patience))) {
+    case wire::IoStatus::ok:
+      break;
+    case wire::IoStatus::closed:
+      reply.failure = WorkerFailure::closed;
+      return reply;
+    case wire::IoStatus::timeout:
+      reply.failure = WorkerFailure::timeout;
+      return reply;
+    case wire::IoStatus::cancelled:
+      reply.failure = WorkerFailure::cancelled;
+      return reply;
+    case wire::IoStatus::malformed:
+      reply.failure = WorkerFailure::confused;
+      return reply;
+  }
+  if (reply.is(wire::WorkerOp::crashed)) {
+    const auto crash = wire::Crashed::decode(reply.frame.body);
+    reply.failure = crash ? WorkerFailure::crashed : WorkerFailure::confused;
+    reply.crash = crash.value_or(wire::Crashed{});
+  }
+  return reply;
+}
+
+WorkerReply WorkerProcess::request(wire::WorkerOp op, const std::string& body,
+                                   const wire::Patience& patience) {
+  // A send that fails is not the last word: the worker may have told why before it went.
+  send(op, {body}, patience);
+  return receive(patience);
+}
+
+bool WorkerProcess::alive() const {
+  std::array<pollfd, 2> polled{{{socket_.get(), POLLRDHUP, 0}, {process_.get(), POLLIN, 0}}};
+  return ::poll(polled.data(), polled.size(), 0) == 0;
+}
+
+std::string WorkerProcess::last_words() const {
+  const off_t size = ::lseek(error_log_.get(), 0, SEEK_CUR);
+  std::string text(kLastWordsBytes, '\0');
+  const off_t from = size > kLastWordsBytes ? size - kLastWordsBytes : 0;
+  const ssize_t got = ::pread(error_log_.get(), text.data(), text.size(), from);
+  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  while (!text.empty() && text.back() == '\n') {
+    text.pop_back();
+  }
+  return text.empty() ? text : "; it said: " + text;
+}
+
+Result<std::string> find_worker(const std::string& configured) {
+  if (!configured.empty()) {
+    if (::access(configured.c_str(), X_OK) != 0) {
+      return make_error(ErrorCode::not_found, "the setting worker names {}, which is no executable",
+                        configured);
+    }
+    return configured;
+  }
+  std::vector<std::string> folders;
+  Dl_info self{};
+  if (::dladdr(reinterpret_cast<const void*>(&find_worker), &self) != 0 &&
+      self.dli_fname != nullptr) {
+    folders.push_back(folder_of(self.dli_fname));
+  }
+  std::array<char, 4096> program{};
+  if (const ssize_t size = ::readlink("/proc/self/exe", program.data(), program.size()); size > 0) {
+    folders.push_back(folder_of(std::string(program.data(), static_cast<std::size_t>(size))));
+  }
+  std::string tried;
+  for (const std::string& folder : folders) {
+    for (const char* relative : {"", "../libexec/cukiln", "../../libexec/cukiln"}) {
+      const std::string path = join_path(join_path(folder, relative), kWorkerName);
+      if (::access(path.c_str(), X_OK) == 0) {
+        return path;
+      }
+      tried += "\n  " + path;
+    }
+  }
+  return make_error(ErrorCode::not_found,
+                    "the compile worker was not found; set worker to its path. Looked at:{}",
+                    tried);
+}
+
+}  // namespace cukiln

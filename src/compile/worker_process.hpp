@@ -1,0 +1,93 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/file.hpp"
+#include "wire/frame.hpp"
+#include "wire/messages.hpp"
+
+#include <cukiln/result.hpp>
+
+namespace cukiln {
+
+struct WorkerOptions {
+  std::string path;     ///< the executable
+  std::string library;  ///< NVRTC
+  std::string builtins;
+  std::uint64_t memory_bytes = 0;  ///< of address space; 0: no limit
+  std::chrono::seconds idle{10};   ///< an idle worker ends by itself after this
+};
+
+/// How a conversation with a worker went wrong.
+enum class WorkerFailure {
+  none,
+  closed,   ///< it is gone without a word
+  crashed,  ///< a signal ended it; `crash` says which
+  timeout,
+  cancelled,
+  confused,  ///< it said something that makes no sense here
+};
+
+struct WorkerReply {
+  WorkerFailure failure = WorkerFailure::none;
+  wire::Frame frame;
+  wire::Crashed crash;
+
+  bool is(wire::WorkerOp op) const noexcept {
+    return failure == WorkerFailure::none && frame.op == static_cast<std::uint16_t>(op);
+  }
+};
+
+/// One running compile worker, seen from its owner. The destructor ends it, whatever it is doing;
+/// in a forked child it leaves the parent's worker alone.
+/// Threads: one at a time.
+class WorkerProcess {
+ public:
+  /// Errors: not_found (no such executable, NVRTC does not open), timeout, io, internal.
+  static Result<std::unique_ptr<WorkerProcess>> start(const WorkerOptions& options,
+                                                      const wire::Patience& patience);
+  ~WorkerProcess();
+  WorkerProcess(const WorkerProcess&) = delete;
+  WorkerProcess& operator=(const WorkerProcess&) = delete;
+
+  bool send(wire::WorkerOp op, std::initializer_list<ByteView> parts,
+            const wire::Patience& patience);
+  WorkerReply receive(const wire::Patience& patience);
+  /// Both, for what has one answer.
+  WorkerReply request(wire::WorkerOp op, const std::string& body, const wire::Patience& patience);
+
+  /// False once it has ended, or hung up, on its own.
+  bool alive() const;
+  /// The end of what it, or NVRTC, wrote to stderr.
+  std::string last_words() const;
+
+  const wire::Hello& hello() const noexcept { return hello_; }
+  pid_t pid() const noexcept { return pid_; }
+  bool used() const noexcept { return compiles_ != 0; }
+  std::uint32_t compiles() const noexcept { return compiles_; }
+  void count_compile() noexcept { ++compiles_; }
+
+ private:
+  WorkerProcess() = default;
+  wire::Patience with_peer(wire::Patience patience) const;
+
+  pid_t owner_ = -1;
+  pid_t pid_ = -1;
+  UniqueFd socket_;
+  UniqueFd process_;
+  UniqueFd error_log_;
+  std::unique_ptr<wire::FrameSocket> frames_;
+  wire::Hello hello_;
+  std::uint32_t compiles_ = 0;
+};
+
+/// `/usr/libexec/cukiln/cukiln-compile-worker`: `configured` if given, else beside the library or
+/// the executable that holds this code, else in the installed libexec folder. Errors: not_found.
+Result<std::string> find_worker(const std::string& configured);
+
+}  // namespace cukiln
