@@ -1,0 +1,157 @@
+#include <cukiln/kernel_table.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "base/hasher.hpp"
+
+namespace cukiln {
+namespace {
+
+static_assert(std::atomic<Kernel>::is_always_lock_free, "a look-up would take a lock");
+
+// Kernels by id. Grown by publishing a larger copy; a reader that still holds the smaller one sees
+// the table as it was a moment ago.
+struct Array {
+  explicit Array(std::size_t wanted) : capacity(wanted), kernels(new std::atomic<Kernel>[wanted]) {}
+  const std::size_t capacity;
+  const std::unique_ptr<std::atomic<Kernel>[]> kernels;
+};
+
+struct Named {
+  std::string name;
+  Kernel kernel;
+};
+
+// The hash lies beside the pointer, so that a probe that does not match reads nothing else.
+struct Slot {
+  std::atomic<const Named*> entry{nullptr};  // set last: its release publishes the hash
+  std::atomic<std::uint64_t> hash{0};
+};
+
+// Names, by open addressing. At most half full, so that every probe ends at an empty slot.
+struct Index {
+  explicit Index(std::size_t capacity) : mask(capacity - 1), slots(new Slot[capacity]) {}
+  std::size_t capacity() const noexcept { return mask + 1; }
+
+  const Named* find(std::string_view name, std::uint64_t hash) const noexcept {
+    for (std::size_t i = hash & mask;; i = (i + 1) & mask) {
+      const Named* entry = slots[i].entry.load(std::memory_order_acquire);
+      if (entry == nullptr) {
+        return nullptr;
+      }
+      if (slots[i].hash.load(std::memory_order_relaxed) == hash && entry->name == name) {
+        return entry;
+      }
+    }
+  }
+
+  void insert(const Named* entry, std::uint64_t hash) noexcept {
+    std::size_t i = hash & mask;
+    while (slots[i].entry.load(std::memory_order_relaxed) != nullptr) {
+      i = (i + 1) & mask;
+    }
+    slots[i].hash.store(hash, std::memory_order_relaxed);
+    slots[i].entry.store(entry, std::memory_order_release);
+  }
+
+  const std::size_t mask;
+  const std::unique_ptr<Slot[]> slots;
+};
+
+constexpr std::size_t kFirstArray = 64;
+constexpr std::size_t kFirstIndex = 256;  // a power of two
+
+}  // namespace
+
+struct KernelTable::Impl {
+  // What look-ups read.
+  std::atomic<const Array*> array{nullptr};
+  std::atomic<const Index*> index{nullptr};
+  std::atomic<std::size_t> size{0};
+
+  // What writers keep, in a cache line that look-ups do not read. Nothing is freed before the
+  // table: a reader may still be in any of them. Together they take less than twice the newest.
+  alignas(64) std::mutex mutex;
+  std::vector<std::unique_ptr<Array>> arrays;
+  std::vector<std::unique_ptr<Index>> indices;
+  std::deque<Named> names;
+
+  void grow_array() {
+    const Array* old = arrays.back().get();
+    auto larger = std::make_unique<Array>(old->capacity * 2);
+    for (std::size_t i = 0; i < old->capacity; ++i) {
+      larger->kernels[i].store(old->kernels[i].load(std::memory_order_relaxed),
+                               std::memory_order_relaxed);
+    }
+    arrays.push_back(std::move(larger));
+    array.store(arrays.back().get(), std::memory_order_release);
+  }
+
+  void grow_index() {
+    const Index* old = indices.back().get();
+    auto larger = std::make_unique<Index>(old->capacity() * 2);
+    for (std::size_t i = 0; i < old->capacity(); ++i) {
+      if (const Named* entry = old->slots[i].entry.load(std::memory_order_relaxed)) {
+        larger->insert(entry, old->slots[i].hash.load(std::memory_order_relaxed));
+      }
+    }
+    indices.push_back(std::move(larger));
+    index.store(indices.back().get(), std::memory_order_release);
+  }
+};
+
+KernelTable::KernelTable() : impl_(std::make_unique<Impl>()) {
+  impl_->arrays.push_back(std::make_unique<Array>(kFirstArray));
+  impl_->indices.push_back(std::make_unique<Index>(kFirstIndex));
+  impl_->array.store(impl_->arrays.back().get(), std::memory_order_release);
+  impl_->index.store(impl_->indices.back().get(), std::memory_order_release);
+}
+
+KernelTable::~KernelTable() = default;
+
+Kernel KernelTable::at(std::size_t id) const noexcept {
+  const Array* array = impl_->array.load(std::memory_order_acquire);
+  return id < array->capacity ? array->kernels[id].load(std::memory_order_acquire) : Kernel();
+}
+
+Kernel KernelTable::find(std::string_view name) const noexcept {
+  const Index* index = impl_->index.load(std::memory_order_acquire);
+  const Named* entry = index->find(name, hash64(name));
+  return entry != nullptr ? entry->kernel : Kernel();
+}
+
+std::size_t KernelTable::size() const noexcept {
+  return impl_->size.load(std::memory_order_acquire);
+}
+
+std::size_t KernelTable::add(Kernel kernel) {
+  const std::lock_guard lock(impl_->mutex);
+  const std::size_t id = impl_->size.load(std::memory_order_relaxed);
+  if (id == impl_->arrays.back()->capacity) {
+    impl_->grow_array();
+  }
+  impl_->arrays.back()->kernels[id].store(kernel, std::memory_order_release);
+  impl_->size.store(id + 1, std::memory_order_release);
+  return id;
+}
+
+void KernelTable::add_name(std::string_view name, Kernel kernel) {
+  const std::uint64_t hash = hash64(name);
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->indices.back()->find(name, hash) != nullptr) {
+    return;
+  }
+  if ((impl_->names.size() + 1) * 2 > impl_->indices.back()->capacity()) {
+    impl_->grow_index();
+  }
+  const Named& entry = impl_->names.emplace_back(Named{std::string(name), kernel});
+  impl_->indices.back()->insert(&entry, hash);
+}
+
+}  // namespace cukiln
