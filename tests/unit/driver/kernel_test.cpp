@@ -1,0 +1,236 @@
+#include <cukiln/kernel.hpp>
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "driver/module.hpp"
+#include "support/fake_cuda.hpp"
+
+namespace cukiln {
+namespace {
+
+using testing::fake_cubin;
+using testing::FakeCuda;
+using testing::FakeLaunch;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// scale(float* data, float factor, int count), loaded on two devices; device 0's context is
+// current.
+struct Fixture {
+  explicit Fixture(const char* library = "libcuda_fake.so") : fake(library) {
+    fake.set_devices(2);
+    const std::size_t sizes[] = {8, 4, 4};
+    fake.set_parameters("scale", sizes, 3);
+    auto opened = DriverApi::open(fake.path);
+    REQUIRE(opened);
+    api = *std::move(opened);
+    auto loaded =
+        Module::load(api, fake_cubin({"scale"}), {{"scale", "scale"}}, std::vector{0, 1}, nullptr);
+    REQUIRE(loaded);
+    module = *std::move(loaded);
+    kernel = module->kernels().front();
+    REQUIRE(api->call.cuCtxPushCurrent(fake.new_context(0)) == 0);
+  }
+  ~Fixture() {
+    CUcontext context = nullptr;
+    api->call.cuCtxPopCurrent(&context);
+  }
+  FakeCuda fake;
+  std::shared_ptr<const DriverApi> api;
+  std::shared_ptr<Module> module;
+  Kernel kernel;
+};
+
+TEST_CASE_FIXTURE(Fixture, "A kernel knows its name, its handle and its parameters") {
+  CHECK(kernel);
+  CHECK(kernel.name() == "scale");
+  CHECK(kernel.native() != nullptr);
+  CHECK(kernel.parameter_count() == 3);
+  CHECK(kernel.parameter_bytes(0) == 8);
+  CHECK(kernel.parameter_bytes(2) == 4);
+  CHECK(kernel.parameter_bytes(3) == 0);
+}
+
+TEST_CASE("An empty handle answers everything without a crash") {
+  const Kernel none;
+  CHECK(!none);
+  CHECK(none.name().empty());
+  CHECK(none.native() == nullptr);
+  CHECK(none.parameter_count() == 0);
+  CHECK(none.parameter_bytes(0) == 0);
+  CHECK(none.launch(nullptr, {}, nullptr).error().code() == ErrorCode::invalid_argument);
+  CHECK(none.reserve_shared(1).error().code() == ErrorCode::invalid_argument);
+  CHECK(none.check_parameters(nullptr, 0).error().code() == ErrorCode::invalid_argument);
+  CHECK(!TypedKernel<int>::from(none));
+  CHECK(!TypedKernel<>().launch(nullptr, {}));
+}
+
+TEST_CASE_FIXTURE(Fixture, "A typed launch passes every argument and dimension to the driver") {
+  const auto scale = TypedKernel<float*, float, int>::from(kernel);
+  REQUIRE(scale);
+  float data = 0;
+  int anything = 0;
+  const auto stream = reinterpret_cast<Stream>(&anything);
+  REQUIRE(scale->launch(stream, {{4, 3, 2}, {32, 2, 1}, 512}, &data, 2.5f, 7));
+  const FakeLaunch launch = fake.last_launch();
+  CHECK(std::string(launch.kernel) == "scale");
+  CHECK(launch.grid[0] == 4);
+  CHECK(launch.grid[1] == 3);
+  CHECK(launch.grid[2] == 2);
+  CHECK(launch.block[0] == 32);
+  CHECK(launch.block[1] == 2);
+  CHECK(launch.block[2] == 1);
+  CHECK(launch.shared_bytes == 512);
+  CHECK(launch.stream == stream);
+  CHECK(!launch.extended);
+  REQUIRE(launch.argument_bytes == 16);
+  float* pointer = nullptr;
+  float factor = 0;
+  int count = 0;
+  std::memcpy(&pointer, launch.arguments, 8);
+  std::memcpy(&factor, launch.arguments + 8, 4);
+  std::memcpy(&count, launch.arguments + 12, 4);
+  CHECK(pointer == &data);
+  CHECK(factor == 2.5f);
+  CHECK(count == 7);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "Cluster, programmatic and cooperative launches carry their attributes") {
+  const auto scale = TypedKernel<float*, float, int>::from(kernel);
+  REQUIRE(scale);
+  LaunchConfig config{{4}, {32}};
+  config.cluster = {2, 1, 1};
+  REQUIRE(scale->launch(nullptr, config, nullptr, 1.0f, 1));
+  FakeLaunch launch = fake.last_launch();
+  CHECK(launch.extended);
+  CHECK(launch.cluster[0] == 2);
+  CHECK(launch.cluster[1] == 1);
+  CHECK(!launch.programmatic);
+  CHECK(!launch.cooperative);
+
+  config.cluster = {0, 0, 0};
+  config.programmatic_launch = true;
+  REQUIRE(scale->launch(nullptr, config, nullptr, 1.0f, 1));
+  launch = fake.last_launch();
+  CHECK(launch.cluster[0] == 0);
+  CHECK(launch.programmatic);
+
+  config.cluster = {1, 2, 1};
+  config.cooperative = true;
+  config.shared_bytes = 64;
+  REQUIRE(scale->launch(nullptr, config, nullptr, 1.0f, 1));
+  launch = fake.last_launch();
+  CHECK(launch.cluster[1] == 2);
+  CHECK(launch.programmatic);
+  CHECK(launch.cooperative);
+  CHECK(launch.grid[0] == 4);
+  CHECK(launch.shared_bytes == 64);
+  CHECK(launch.argument_bytes == 16);
+}
+
+TEST_CASE_FIXTURE(Fixture, "Wrong arguments are refused with index, given and expected size") {
+  const auto wrong_type = TypedKernel<float*, double, int>::from(kernel);
+  REQUIRE(!wrong_type);
+  CHECK(wrong_type.error().code() == ErrorCode::invalid_argument);
+  CHECK(contains(wrong_type.error().message(), "argument 1"));
+  CHECK(contains(wrong_type.error().message(), "scale"));
+  CHECK(contains(wrong_type.error().message(), "8 bytes were given"));
+  CHECK(contains(wrong_type.error().message(), "has 4"));
+
+  const auto too_few = TypedKernel<float*, float>::from(kernel);
+  REQUIRE(!too_few);
+  CHECK(contains(too_few.error().message(), "2 arguments were given"));
+  CHECK(contains(too_few.error().message(), "3 parameters"));
+  CHECK(!TypedKernel<float*, float, int, int>::from(kernel));
+  CHECK(!TypedKernel<>::from(kernel));
+}
+
+TEST_CASE("Where the driver cannot tell parameter sizes, arguments are not refused") {
+  Fixture old("libcuda_fake_old.so");
+  CHECK(old.kernel.parameter_count() == 0);
+  CHECK(TypedKernel<float*, float, int>::from(old.kernel));
+}
+
+TEST_CASE_FIXTURE(Fixture, "Shared memory is reserved on every device, and never lowered") {
+  const auto allowed = [&](int device) {
+    int value = 0;
+    api->call.cuKernelGetAttribute(&value, kKernelMaxDynamicShared, kernel.native(), device);
+    return value;
+  };
+  REQUIRE(kernel.reserve_shared(200'000));
+  CHECK(allowed(0) == 200'000);
+  CHECK(allowed(1) == 200'000);
+  REQUIRE(kernel.reserve_shared(100'000));
+  CHECK(allowed(0) == 200'000);
+  CHECK(kernel.reserve_shared(0));
+}
+
+TEST_CASE_FIXTURE(Fixture, "More shared memory than a device has is refused with its limit") {
+  const auto reserved = kernel.reserve_shared(232'448);
+  REQUIRE(!reserved);
+  CHECK(reserved.error().code() == ErrorCode::driver);
+  CHECK(contains(reserved.error().message(), "232448 bytes"));
+  CHECK(contains(reserved.error().message(), "static shared memory takes 1024"));
+  CHECK(contains(reserved.error().message(), "at most 231424"));
+  CHECK(!kernel.reserve_shared(0xffffffffu));
+  CHECK(kernel.reserve_shared(231'424));
+  fake.fail("cuKernelSetAttribute", 1, -1);
+  CHECK(kernel.reserve_shared(231'424));  // nothing to do
+  fake.fail("cuKernelGetAttribute", 999, -1);
+  CHECK(contains(kernel.reserve_shared(1).error().message(), "device 0"));
+}
+
+TEST_CASE_FIXTURE(Fixture, "Reserving from many threads ends with the most that was asked for") {
+  std::vector<std::jthread> threads;
+  for (std::uint32_t i = 1; i <= 16; ++i) {
+    threads.emplace_back([&, i] { CHECK(kernel.reserve_shared(i * 10'000)); });
+  }
+  threads.clear();
+  int value = 0;
+  api->call.cuKernelGetAttribute(&value, kKernelMaxDynamicShared, kernel.native(), 0);
+  CHECK(value == 160'000);
+}
+
+TEST_CASE_FIXTURE(Fixture, "A failed launch names kernel, configuration and what was exceeded") {
+  const auto scale = TypedKernel<float*, float, int>::from(kernel);
+  REQUIRE(scale);
+  const auto launched = scale->launch(nullptr, {{7, 1, 1}, {2048}}, nullptr, 1.0f, 1);
+  REQUIRE(!launched);
+  CHECK(launched.error().code() == ErrorCode::driver);
+  const std::string& message = launched.error().message();
+  CHECK(contains(message, "launching scale"));
+  CHECK(contains(message, "grid 7x1x1"));
+  CHECK(contains(message, "block 2048x1x1"));
+  CHECK(contains(message, "CUDA_ERROR_INVALID_VALUE (1)"));
+  CHECK(contains(message, "at most 1024"));
+
+  fake.fail("cuLaunchKernel", 1, 1);
+  const auto shared = scale->launch(nullptr, {{1}, {32}, 100'000}, nullptr, 1.0f, 1);
+  REQUIRE(!shared);
+  CHECK(contains(shared.error().message(), "48128 bytes of dynamic shared memory are allowed now"));
+  CHECK(contains(shared.error().message(), "231424"));
+}
+
+TEST_CASE_FIXTURE(Fixture, "A lost context and a missing one are explained") {
+  const auto scale = TypedKernel<float*, float, int>::from(kernel);
+  REQUIRE(scale);
+  fake.fail("cuLaunchKernel", kCudaIllegalAddress, 1);
+  CHECK(contains(scale->launch(nullptr, {}, nullptr, 1.0f, 1).error().message(),
+                 "compute-sanitizer"));
+  std::jthread([&] {  // a thread where no context is current
+    const auto launched = scale->launch(nullptr, {}, nullptr, 1.0f, 1);
+    REQUIRE(!launched);
+    CHECK(contains(launched.error().message(), "make a CUDA context current"));
+  })
+      .join();
+}
+
+}  // namespace
+}  // namespace cukiln
