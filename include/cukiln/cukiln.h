@@ -1,0 +1,326 @@
+#pragma once
+
+/// The C interface of cukiln (C11, C++). The same library, the same rules as <cukiln/loader.hpp>.
+///
+///     cukiln_loader* loader = NULL;
+///     if (cukiln_loader_create(NULL, &loader) != CUKILN_OK ||             // from the environment
+///         cukiln_loader_preload(loader, NULL, NULL, NULL) != CUKILN_OK)   // the shipped kernels
+///       return fail(cukiln_last_error());
+///     cukiln_loader_seal(loader, CUKILN_SEAL_FAIL);
+///     cukiln_kernel amax = cukiln_loader_find(loader, "amax_gsa");        // NULL: not there
+///
+/// Structs: one that the caller fills starts with `struct_bytes`, its own sizeof; every other
+/// member may stay zero, which is the default. Structs grow at their end only, so a host that was
+/// built with an older header works with a newer library; an older library refuses
+/// (invalid_argument) a member that it does not know and that is set. Strings: UTF-8 or whatever
+/// bytes a path has, ended by NUL, copied before a call returns. Threads: every function may be
+/// called from any thread at once, create and destroy aside. Errors: no exception leaves; a
+/// function that returns a code keeps the message for its thread.
+
+// NOLINTBEGIN(readability-identifier-naming, modernize-use-using, modernize-deprecated-headers): C
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cukiln/export.hpp>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// Equal to cukiln::ErrorCode; the numbers never change.
+typedef enum cukiln_code {
+  CUKILN_OK = 0,
+  CUKILN_INVALID_ARGUMENT = 1,  ///< the caller gave something that cannot work; nothing was changed
+  CUKILN_NOT_FOUND = 2,         ///< a file, kernel, entry or library is not there
+  CUKILN_COMPILE_FAILED = 3,    ///< the compiler said no: see cukiln_last_error_log()
+  CUKILN_INCOMPATIBLE = 4,      ///< versions or architectures do not fit together
+  CUKILN_CORRUPT = 5,           ///< stored bytes are not what was written
+  CUKILN_IO = 6,                ///< the operating system refused a read, a write or a lock
+  CUKILN_TIMEOUT = 7,           ///< a limit in time or memory was reached, or it was cancelled
+  CUKILN_SEALED = 8,            ///< a compile or a load was needed after sealing
+  CUKILN_DRIVER = 9,            ///< the CUDA driver is missing or returned an error
+  CUKILN_INTERNAL = 10          ///< a defect of cukiln, or no memory
+} cukiln_code;
+
+/// `compile_failed` and the like; `ok` for 0, `unknown` for what is no code. Never NULL.
+CUKILN_API const char* cukiln_code_name(cukiln_code code);
+
+/// Of the last call in this thread that returned a code other than CUKILN_OK; calls that succeed
+/// leave it as it is. Valid until the next failing call in this thread. Never NULL; empty before
+/// any error.
+CUKILN_API cukiln_code cukiln_last_error_code(void);
+CUKILN_API const char* cukiln_last_error(void);      ///< one sentence: given, expected, what to do
+CUKILN_API const char* cukiln_last_error_log(void);  ///< the compiler's log; empty for other errors
+
+/// `0.1.0`: of the library that is loaded, not of this header.
+CUKILN_API const char* cukiln_version(void);
+
+/// A store and a loader over it: cukiln::Store and cukiln::KernelLoader.
+typedef struct cukiln_loader cukiln_loader;
+
+/// A kernel that is loaded and ready: one pointer, copied freely, never freed. NULL is no kernel.
+/// Valid as long as the loader that gave it.
+typedef const struct cukiln_kernel_state* cukiln_kernel;
+
+/// CUstream and cudaStream_t; NULL is the default stream.
+typedef struct CUstream_st* cukiln_stream;
+
+typedef enum cukiln_log_level {
+  CUKILN_LOG_ERROR = 0,
+  CUKILN_LOG_WARN = 1,
+  CUKILN_LOG_INFO = 2,
+  CUKILN_LOG_DEBUG = 3
+} cukiln_log_level;
+
+/// Called from any thread that calls into cukiln, also concurrently; `message` is valid during the
+/// call. It must not call back into cukiln.
+typedef void (*cukiln_log_function)(void* user, cukiln_log_level level, const char* message);
+
+/// cukiln::StoreOptions and cukiln::LoaderOptions.
+typedef struct cukiln_options {
+  size_t struct_bytes;
+  int from_environment;  ///< 1: start from the environment and the configuration files (see
+                         ///< cukiln::Settings); members that are set here come before those
+  const char*
+      store_directory;  ///< absolute; NULL: `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln`
+  const char* system_directory;  ///< read-only tier below; NULL: /var/cache/cukiln; empty: none
+  uint64_t max_bytes;            ///< cap of the store; 0: 2 GiB
+  int memory_only;               ///< 1: nothing on disk
+  int allow_network_file_system;
+  const char* nvrtc_library;  ///< a path to open instead of searching
+  const char* cuda_library;   ///< likewise, for libcuda
+  const char* worker;         ///< the compile worker; NULL: beside the library, then in libexec
+  const char* const* include_path;  ///< folders with CUDA's own headers, before searching
+  size_t include_path_count;
+  const char* const* site_packages;  ///< folders with NVIDIA's Python wheels
+  size_t site_packages_count;
+  const char* virtual_env;        ///< a Python environment that may hold them
+  const char* conda_prefix;       ///< a conda environment that may hold a toolkit
+  const char* cuda_home;          ///< a CUDA toolkit
+  int in_process_compile;         ///< 1: never spawn; results stay in memory
+  int offline;                    ///< 1: never compile; a miss is CUKILN_NOT_FOUND
+  uint32_t jobs;                  ///< compiles at once; 0: one a core
+  uint32_t compile_timeout_ms;    ///< wall clock of one compile; 0: 300,000
+  uint64_t compile_memory_bytes;  ///< address space of one worker; 0: 8 GiB; UINT64_MAX: no limit
+  cukiln_log_function log;        ///< NULL: silence
+  void* log_user;
+} cukiln_options;
+
+/// `options` NULL: from the environment. A store that cannot be written makes the loader
+/// memory-only and says so in the log: it is no error. `*loader` is NULL after an error.
+CUKILN_API cukiln_code cukiln_loader_create(const cukiln_options* options, cukiln_loader** loader);
+
+/// Every kernel of the loader is invalid afterwards; nothing may be running in it. NULL is fine.
+CUKILN_API void cukiln_loader_destroy(cukiln_loader* loader);
+
+typedef enum cukiln_outcome {
+  CUKILN_HIT = 0,
+  CUKILN_COMPILED = 1,
+  CUKILN_FAILED = 2,
+  CUKILN_MISSING = 3  ///< not in the store, and compiling is forbidden
+} cukiln_outcome;
+
+/// What one module cost for one target. Made by the library: read what the header knows, take no
+/// sizeof.
+typedef struct cukiln_module_report {
+  const char* name;
+  const char* source;  ///< the first source's path as given
+  const char* target;  ///< `sm_100a`
+  const char* key;     ///< 32 hex digits; empty when there is none (failed, missing)
+  cukiln_outcome outcome;
+  const char* reason;      ///< `in the store`, `never seen`, `header changed: …`
+  const char* not_stored;  ///< why a result was not written; empty: it was, or it was a hit
+  double milliseconds;     ///< wall time of the look-up or compile, waiting included
+  uint64_t cubin_bytes;
+  cukiln_code code;   ///< CUKILN_OK, or why it failed
+  const char* error;  ///< the sentence; empty on success
+  const char* log;    ///< the compiler's log: of the error, else its warnings
+} cukiln_module_report;
+
+/// Called after every module, from one of the preload's threads, one call at a time. `last` and
+/// what it points to are valid during the call. It must not call back into the same loader.
+typedef void (*cukiln_progress_function)(void* user, size_t done, size_t total,
+                                         const cukiln_module_report* last);
+
+/// cukiln::PreloadOptions.
+typedef struct cukiln_preload_options {
+  size_t struct_bytes;
+  const int* devices;  ///< ordinals; none: every visible device
+  size_t device_count;
+  const char* const* targets;  ///< `sm_100a`; none: what the manifest says
+  size_t target_count;
+  int no_load;                  ///< 1: fill the store only; no driver needed
+  int keep_going;               ///< 1: failures are in the report, and the call succeeds
+  cukiln_stream capture_guard;  ///< a stream of the host's: refused while it captures
+  cukiln_progress_function progress;
+  void* progress_user;
+} cukiln_preload_options;
+
+typedef struct cukiln_preload_report {
+  size_t struct_bytes;
+  size_t hits;
+  size_t compiled;
+  size_t failed;  ///< failed and missing
+  double milliseconds;
+} cukiln_preload_report;
+
+/// Makes every module of a manifest ready: hits load, misses compile, in parallel, on every chosen
+/// device. `manifest` NULL: the kernels that come with cukiln. `options` and `report` may be NULL;
+/// a report is filled in on success. Errors: not_found, io, invalid_argument (the manifest); else
+/// the first failure with its module's name and log, after all others were done.
+CUKILN_API cukiln_code cukiln_loader_preload(cukiln_loader* loader, const char* manifest,
+                                             const cukiln_preload_options* options,
+                                             cukiln_preload_report* report);
+
+/// One source: a file, or text in memory when `text` is set (`path` is then its name).
+typedef struct cukiln_source {  // never grows: it is used in arrays
+  const char* path;
+  const char* text;
+  size_t text_bytes;
+} cukiln_source;
+
+/// cukiln::ModuleSpec: sources that are compiled as one module. Macros are flags here: `-DN=4`.
+typedef struct cukiln_module {
+  size_t struct_bytes;
+  const char* name;  ///< for people and look-ups; NULL: the first source's base name
+  const cukiln_source* sources;
+  size_t source_count;
+  const cukiln_source* headers;  ///< in memory, found as if they lay beside the sources
+  size_t header_count;
+  const char* const* include;  ///< folders, searched in order
+  size_t include_count;
+  const char* const* flags;  ///< NVRTC's, or nvcc's spellings
+  size_t flag_count;
+  const char* const* names;    ///< kernels: `extern "C"` names or name expressions; none: every
+  size_t name_count;           ///< `extern "C"` kernel
+  const char* const* targets;  ///< `sm_100a`; none: from the flags, else the devices', else sm_100a
+  size_t target_count;
+} cukiln_module;
+
+/// The same for modules that are given here instead of in a file. With `no_load` it only compiles.
+CUKILN_API cukiln_code cukiln_loader_preload_modules(cukiln_loader* loader,
+                                                     const cukiln_module* const* modules,
+                                                     size_t module_count,
+                                                     const cukiln_preload_options* options,
+                                                     cukiln_preload_report* report);
+
+/// One kernel of one module, compiled and loaded if it is not yet. `kernel` NULL: the only one.
+CUKILN_API cukiln_code cukiln_loader_get(cukiln_loader* loader, const cukiln_module* module,
+                                         const char* kernel, cukiln_kernel* out);
+
+/// In the shape of PyTorch's cpp_extension.load: takes nvcc's flags, loads, and puts the kernels
+/// where cukiln_loader_find sees them as `name/kernel`. A second call with the same arguments is
+/// cheap.
+CUKILN_API cukiln_code cukiln_loader_get_cuda_module(cukiln_loader* loader, const char* name,
+                                                     const char* const* sources,
+                                                     size_t source_count, const char* const* flags,
+                                                     size_t flag_count);
+
+typedef enum cukiln_seal_policy {
+  CUKILN_SEAL_FAIL = 0,  ///< a compile or a load is CUKILN_SEALED from here on
+  CUKILN_SEAL_WARN = 1   ///< it is done, logged and counted in sealed_violations
+} cukiln_seal_policy;
+CUKILN_API void cukiln_loader_seal(cukiln_loader* loader, cukiln_seal_policy policy);
+CUKILN_API int cukiln_loader_sealed(const cukiln_loader* loader);
+
+/// Makes compiles in progress, and later ones, end with CUKILN_TIMEOUT.
+CUKILN_API void cukiln_loader_cancel(cukiln_loader* loader);
+
+/// Look-ups: lock-free, no allocation; NULL when there is none (no error is kept). By name:
+/// `kernel`, when one module has it; `module/kernel`; each also with `@sm_90a` appended. By id: the
+/// kernel's index in the preloaded manifests, 0 ≤ id < count.
+CUKILN_API cukiln_kernel cukiln_loader_find(const cukiln_loader* loader, const char* name);
+CUKILN_API cukiln_kernel cukiln_loader_at(const cukiln_loader* loader, size_t id);
+CUKILN_API size_t cukiln_loader_kernel_count(const cukiln_loader* loader);
+
+/// How a kernel is launched. A dimension of zero is one.
+typedef struct cukiln_launch_config {
+  size_t struct_bytes;
+  uint32_t grid[3];       ///< in blocks
+  uint32_t block[3];      ///< in threads
+  uint32_t shared_bytes;  ///< dynamic shared memory; above 48 KiB see cukiln_kernel_reserve_shared
+  uint32_t cluster[3];    ///< in blocks; all zero: no clusters
+  int programmatic_launch;  ///< 1: may start before its predecessor ends
+  int cooperative;          ///< 1: all blocks resident at once
+} cukiln_launch_config;
+
+/// Queues the kernel; `arguments[i]` points to argument i. Takes no lock and allocates nothing when
+/// it succeeds; works inside stream capture; runs in the calling thread's current CUDA context.
+/// Errors: invalid_argument (no kernel, no configuration), driver.
+CUKILN_API cukiln_code cukiln_kernel_launch(cukiln_kernel kernel, cukiln_stream stream,
+                                            const cukiln_launch_config* config,
+                                            void* const* arguments);
+
+/// Compares number and sizes (in bytes) of the arguments with the kernel's, once, before the hot
+/// path. Errors: invalid_argument, naming the first that differs.
+CUKILN_API cukiln_code cukiln_kernel_check_parameters(cukiln_kernel kernel, const size_t* sizes,
+                                                      size_t count);
+
+/// Allows up to `bytes` of dynamic shared memory on every device. Not for the hot path.
+CUKILN_API cukiln_code cukiln_kernel_reserve_shared(cukiln_kernel kernel, uint32_t bytes);
+
+/// Copies the name, cut to fit and ended by NUL; gives its whole length without the NUL.
+CUKILN_API size_t cukiln_kernel_name(cukiln_kernel kernel, char* buffer, size_t buffer_bytes);
+CUKILN_API size_t cukiln_kernel_parameter_count(cukiln_kernel kernel);
+/// The driver's handle, a CUkernel; NULL for no kernel.
+CUKILN_API struct CUkern_st* cukiln_kernel_native(cukiln_kernel kernel);
+
+/// One field in which a request and the nearest stored entry differ; see cukiln::Difference.
+typedef struct cukiln_difference {  // never grows: it is used in arrays
+  const char* field;
+  const char* was;  ///< the entry's; empty where there is none
+  const char* now;  ///< the request's; empty where there is none
+} cukiln_difference;
+
+/// Why a module hits or misses. Made by the library; cukiln_explanation_destroy frees all of it.
+typedef struct cukiln_explanation {
+  int hit;
+  const char* key;      ///< of the entry that is the hit; else empty
+  const char* nearest;  ///< on a miss: the entry with the fewest differences; else empty
+  const cukiln_difference* differences;
+  size_t difference_count;
+} cukiln_explanation;
+
+/// `target` as in `sm_100a`. Compiles nothing. `*out` is NULL after an error.
+CUKILN_API cukiln_code cukiln_loader_explain(cukiln_loader* loader, const cukiln_module* module,
+                                             const char* target, cukiln_explanation** out);
+/// What differs between two entries, named by their keys (32 hex digits).
+CUKILN_API cukiln_code cukiln_loader_explain_keys(cukiln_loader* loader, const char* was,
+                                                  const char* now, cukiln_explanation** out);
+CUKILN_API void cukiln_explanation_destroy(cukiln_explanation* explanation);
+
+/// A copy of the cubin of a key (32 hex digits); free it with cukiln_free. Errors: not_found.
+CUKILN_API cukiln_code cukiln_loader_cubin(cukiln_loader* loader, const char* key, void** cubin,
+                                           size_t* cubin_bytes);
+CUKILN_API void cukiln_free(void* memory);
+
+/// cukiln::Stats, member for member. The caller sets `struct_bytes`, the library the rest.
+typedef struct cukiln_stats {
+  size_t struct_bytes;
+  uint64_t entries;
+  uint64_t bytes;
+  uint64_t hits;
+  uint64_t misses;  ///< the sum of the next five
+  uint64_t misses_new;
+  uint64_t misses_header_changed;
+  uint64_t misses_header_appeared;
+  uint64_t misses_header_vanished;
+  uint64_t misses_damaged;
+  uint64_t compiles;
+  uint64_t failed;
+  uint64_t stored;
+  uint64_t not_stored;
+  uint64_t evicted;
+  uint64_t corrupt;
+  uint64_t singleflight_waits;
+  uint64_t saved_us;
+  uint64_t store_errors;
+  uint64_t sealed_violations;
+} cukiln_stats;
+
+CUKILN_API cukiln_code cukiln_loader_stats(const cukiln_loader* loader, cukiln_stats* stats);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
+// NOLINTEND(readability-identifier-naming, modernize-use-using, modernize-deprecated-headers)

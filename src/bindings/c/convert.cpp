@@ -1,0 +1,208 @@
+#include "bindings/c/convert.hpp"
+
+namespace cukiln::c {
+
+namespace {
+
+Result<std::vector<Source>> read_sources(const cukiln_source* list, std::size_t count,
+                                         const char* what) {
+  if (list == nullptr && count != 0) {
+    return Error(ErrorCode::invalid_argument,
+                 std::string(what) + " is NULL, but its count is " + std::to_string(count));
+  }
+  std::vector<Source> out;
+  for (std::size_t i = 0; i < count; ++i) {
+    const cukiln_source& source = list[i];
+    if (source.path == nullptr) {
+      return Error(ErrorCode::invalid_argument,
+                   std::string(what) + "[" + std::to_string(i) + "].path is NULL");
+    }
+    out.push_back(source.text == nullptr
+                      ? Source::file(source.path)
+                      : Source::memory(source.path, std::string(source.text, source.text_bytes)));
+  }
+  return out;
+}
+
+void set(std::string& out, const char* value) {
+  if (value != nullptr) {
+    out = value;
+  }
+}
+
+LogSink sink_of(cukiln_log_function log, void* user, LogLevel highest) {
+  return [log, user, highest](LogLevel level, std::string_view message) {
+    if (level > highest) {
+      return;
+    }
+    try {
+      log(user, static_cast<cukiln_log_level>(level), std::string(message).c_str());
+    } catch (...) {  // no memory for a message: then there is none
+    }
+  };
+}
+
+}  // namespace
+
+Error wrong_struct_bytes(const char* name, std::size_t given, std::size_t expected) {
+  return Error(ErrorCode::invalid_argument, "struct_bytes is " + std::to_string(given) +
+                                                "; set it to sizeof(" + name + "), which is " +
+                                                std::to_string(expected) + " here");
+}
+
+Error unknown_member(const char* name, std::size_t given, std::size_t expected) {
+  return Error(ErrorCode::invalid_argument,
+               std::string(name) + " has " + std::to_string(given) + " bytes and this library (" +
+                   version() + ") knows " + std::to_string(expected) +
+                   " of them; leave newer members zero, or load a newer library");
+}
+
+Result<std::vector<std::string>> read_strings(const char* const* list, std::size_t count,
+                                              const char* what) {
+  if (list == nullptr && count != 0) {
+    return Error(ErrorCode::invalid_argument,
+                 std::string(what) + " is NULL, but its count is " + std::to_string(count));
+  }
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (list[i] == nullptr) {
+      return Error(ErrorCode::invalid_argument,
+                   std::string(what) + "[" + std::to_string(i) + "] is NULL");
+    }
+    out.emplace_back(list[i]);
+  }
+  return out;
+}
+
+Result<std::vector<Target>> read_targets(const char* const* list, std::size_t count) {
+  auto names = read_strings(list, count, "targets");
+  if (!names) {
+    return std::move(names).error();
+  }
+  std::vector<Target> out;
+  for (const std::string& name : *names) {
+    auto target = Target::parse(name);
+    if (!target) {
+      return std::move(target).error();
+    }
+    out.push_back(*target);
+  }
+  return out;
+}
+
+Result<ModuleSpec> read_module(const cukiln_module* module) {
+  if (module == nullptr) {
+    return Error(ErrorCode::invalid_argument, "the module is NULL; expected a cukiln_module");
+  }
+  auto given = read_struct(*module, "cukiln_module");
+  if (!given) {
+    return std::move(given).error();
+  }
+  ModuleSpec spec;
+  set(spec.name, given->name);
+  const auto take = [](auto result, auto& out) -> Result<void> {
+    if (!result) {
+      return std::move(result).error();
+    }
+    out = *std::move(result);
+    return {};
+  };
+  Result<void> ok =
+      take(read_sources(given->sources, given->source_count, "sources"), spec.sources);
+  if (ok) ok = take(read_sources(given->headers, given->header_count, "headers"), spec.headers);
+  if (ok) ok = take(read_strings(given->include, given->include_count, "include"), spec.include);
+  if (ok) ok = take(read_strings(given->flags, given->flag_count, "flags"), spec.flags);
+  if (ok) ok = take(read_strings(given->names, given->name_count, "names"), spec.names);
+  if (ok) ok = take(read_targets(given->targets, given->target_count), spec.targets);
+  if (!ok) {
+    return std::move(ok).error();
+  }
+  for (const Source& header : spec.headers) {
+    if (!header.in_memory) {
+      return Error(ErrorCode::invalid_argument,
+                   "header " + header.path +
+                       " has no text: headers given here are in memory; name "
+                       "a header's folder in `include` instead");
+    }
+  }
+  return spec;
+}
+
+Result<CacheKey> read_key(const char* hex) {
+  const auto digest = Digest128::from_hex(text_or_empty(hex));
+  if (!digest) {
+    return Error(ErrorCode::invalid_argument,
+                 "\"" + std::string(text_or_empty(hex)) + "\" is no key: expected 32 hex digits");
+  }
+  return CacheKey{*digest};
+}
+
+Result<void> apply_options(const cukiln_options& options, Settings& base) {
+  set(base.store.directory, options.store_directory);
+  set(base.store.system_directory, options.system_directory);
+  if (options.max_bytes != 0) base.store.max_bytes = options.max_bytes;
+  if (options.memory_only != 0) base.store.memory_only = true;
+  if (options.allow_network_file_system != 0) base.store.allow_network_file_system = true;
+
+  LoaderOptions& loader = base.loader;
+  set(loader.nvrtc_library, options.nvrtc_library);
+  set(loader.cuda_library, options.cuda_library);
+  set(loader.worker, options.worker);
+  auto include = read_strings(options.include_path, options.include_path_count, "include_path");
+  if (!include) {
+    return std::move(include).error();
+  }
+  auto site_packages =
+      read_strings(options.site_packages, options.site_packages_count, "site_packages");
+  if (!site_packages) {
+    return std::move(site_packages).error();
+  }
+  if (!include->empty()) loader.include_path = *std::move(include);
+  if (!site_packages->empty()) loader.cuda_places.site_packages = *std::move(site_packages);
+  set(loader.cuda_places.virtual_env, options.virtual_env);
+  set(loader.cuda_places.conda_prefix, options.conda_prefix);
+  set(loader.cuda_places.cuda_home, options.cuda_home);
+  if (options.in_process_compile != 0) loader.in_process_compile = true;
+  if (options.offline != 0) loader.offline = true;
+  if (options.jobs != 0) loader.jobs = options.jobs;
+  if (options.compile_timeout_ms != 0) loader.compile_timeout_ms = options.compile_timeout_ms;
+  if (options.compile_memory_bytes != 0) {
+    loader.compile_memory_bytes =
+        options.compile_memory_bytes == UINT64_MAX ? 0 : options.compile_memory_bytes;
+  }
+  if (options.log != nullptr) {
+    const LogLevel highest = options.from_environment != 0 ? base.log_level : LogLevel::debug;
+    loader.log = sink_of(options.log, options.log_user, highest);
+    base.store.log = loader.log;
+    for (const std::string& warning : base.warnings) {
+      loader.log(LogLevel::warn, warning);
+    }
+  }
+  return {};
+}
+
+ReportView::ReportView(const ModuleReport& report) : target_(report.target.name()) {
+  if (report.key != CacheKey{}) {
+    key_ = report.key.hex();
+  }
+  view_.name = report.name.c_str();
+  view_.source = report.source.c_str();
+  view_.target = target_.c_str();
+  view_.key = key_.c_str();
+  view_.outcome = static_cast<cukiln_outcome>(report.outcome);
+  view_.reason = report.reason.c_str();
+  view_.not_stored = report.not_stored.c_str();
+  view_.milliseconds = report.milliseconds;
+  view_.cubin_bytes = report.cubin_bytes;
+  view_.code = CUKILN_OK;
+  view_.error = "";
+  view_.log = report.log.c_str();
+  if (!report.status) {
+    const Error& error = report.status.error();
+    view_.code = static_cast<cukiln_code>(error.code());
+    view_.error = error.message().c_str();
+    view_.log = error.log().c_str();
+  }
+}
+
+}  // namespace cukiln::c

@@ -1,0 +1,216 @@
+#include "bindings/c/convert.hpp"
+#include "bindings/c/handles.hpp"
+#include "bindings/c/last_error.hpp"
+
+#include <cukiln/cukiln.h>
+#include <cukiln/cukiln.hpp>
+
+using namespace cukiln;  // NOLINT: what is defined here is in no namespace
+
+namespace {
+
+using c::guarded;
+using c::null_argument;
+using c::read_struct;
+using c::to_c;
+
+static_assert(static_cast<int>(CUKILN_INTERNAL) == static_cast<int>(ErrorCode::internal));
+static_assert(static_cast<int>(CUKILN_MISSING) == static_cast<int>(Outcome::missing));
+static_assert(static_cast<int>(CUKILN_LOG_DEBUG) == static_cast<int>(LogLevel::debug));
+
+Result<void> create(const cukiln_options* given, cukiln_loader*& out) {
+  cukiln_options options{};
+  options.from_environment = 1;
+  if (given != nullptr) {
+    auto known = read_struct(*given, "cukiln_options");
+    if (!known) {
+      return std::move(known).error();
+    }
+    options = *known;
+  }
+  Settings settings;
+  if (options.from_environment != 0) {
+    auto resolved = Settings::resolve();
+    if (!resolved) {
+      return std::move(resolved).error();
+    }
+    settings = *std::move(resolved);
+  }
+  if (auto applied = c::apply_options(options, settings); !applied) {
+    return applied;
+  }
+  auto made = std::make_unique<cukiln_loader>();
+  auto store = open_store(settings.store);
+  if (!store) {
+    return std::move(store).error();
+  }
+  made->store = *std::move(store);
+  auto loader = KernelLoader::create(*made->store, settings.loader);
+  if (!loader) {
+    return std::move(loader).error();
+  }
+  made->loader = *std::move(loader);
+  out = made.release();
+  return {};
+}
+
+Result<void> preload(cukiln_loader& loader, Manifest manifest, const cukiln_preload_options* given,
+                     cukiln_preload_report* out) {
+  PreloadOptions options;
+  Progress progress;
+  if (given != nullptr) {
+    auto known = read_struct(*given, "cukiln_preload_options");
+    if (!known) {
+      return std::move(known).error();
+    }
+    if (known->devices == nullptr && known->device_count != 0) {
+      return null_argument("devices");
+    }
+    options.devices.assign(known->devices, known->devices + known->device_count);
+    options.load = known->no_load == 0;
+    options.keep_going = known->keep_going != 0;
+    options.capture_guard = known->capture_guard;
+    auto targets = c::read_targets(known->targets, known->target_count);
+    if (!targets) {
+      return std::move(targets).error();
+    }
+    if (!targets->empty()) {
+      manifest = manifest.for_targets(*targets);
+    }
+    if (known->progress != nullptr) {
+      progress = [call = known->progress, user = known->progress_user](
+                     std::size_t done, std::size_t total, const ModuleReport& last) {
+        try {
+          call(user, done, total, c::ReportView(last).get());
+        } catch (...) {  // this runs in a thread of the preload's: no memory means no message
+        }
+      };
+    }
+  }
+  auto report = loader.loader->preload(manifest, options, progress);
+  if (!report) {
+    return std::move(report).error();
+  }
+  if (out == nullptr) {
+    return {};
+  }
+  cukiln_preload_report value{};
+  value.hits = report->hits;
+  value.compiled = report->compiled;
+  value.failed = report->failed;
+  value.milliseconds = report->milliseconds;
+  return c::write_struct(value, *out, "cukiln_preload_report");
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* cukiln_version(void) { return version(); }
+
+cukiln_code cukiln_loader_create(const cukiln_options* options, cukiln_loader** loader) {
+  return guarded([&]() -> Result<void> {
+    if (loader == nullptr) {
+      return null_argument("loader");
+    }
+    *loader = nullptr;
+    return create(options, *loader);
+  });
+}
+
+void cukiln_loader_destroy(cukiln_loader* loader) { delete loader; }
+
+cukiln_code cukiln_loader_preload(cukiln_loader* loader, const char* manifest,
+                                  const cukiln_preload_options* options,
+                                  cukiln_preload_report* report) {
+  return guarded([&]() -> Result<void> {
+    if (loader == nullptr) {
+      return null_argument("loader");
+    }
+    if (manifest == nullptr) {
+      return preload(*loader, Manifest::shipped(), options, report);
+    }
+    auto loaded = Manifest::load(manifest);
+    if (!loaded) {
+      return std::move(loaded).error();
+    }
+    return preload(*loader, *std::move(loaded), options, report);
+  });
+}
+
+cukiln_code cukiln_loader_preload_modules(cukiln_loader* loader,
+                                          const cukiln_module* const* modules, size_t module_count,
+                                          const cukiln_preload_options* options,
+                                          cukiln_preload_report* report) {
+  return guarded([&]() -> Result<void> {
+    if (loader == nullptr || (modules == nullptr && module_count != 0)) {
+      return null_argument(loader == nullptr ? "loader" : "modules");
+    }
+    Manifest manifest;
+    for (size_t i = 0; i < module_count; ++i) {
+      auto spec = c::read_module(modules[i]);
+      if (!spec) {
+        return std::move(spec).error().with_context("modules[" + std::to_string(i) + "]");
+      }
+      manifest.add(*std::move(spec));
+    }
+    return preload(*loader, std::move(manifest), options, report);
+  });
+}
+
+cukiln_code cukiln_loader_get(cukiln_loader* loader, const cukiln_module* module,
+                              const char* kernel, cukiln_kernel* out) {
+  return guarded([&]() -> Result<void> {
+    if (loader == nullptr || out == nullptr) {
+      return null_argument(loader == nullptr ? "loader" : "out");
+    }
+    *out = nullptr;
+    auto spec = c::read_module(module);
+    if (!spec) {
+      return std::move(spec).error();
+    }
+    auto found = loader->loader->get(*spec, c::text_or_empty(kernel));
+    if (!found) {
+      return std::move(found).error();
+    }
+    *out = to_c(*found);
+    return {};
+  });
+}
+
+cukiln_code cukiln_loader_get_cuda_module(cukiln_loader* loader, const char* name,
+                                          const char* const* sources, size_t source_count,
+                                          const char* const* flags, size_t flag_count) {
+  return guarded([&]() -> Result<void> {
+    if (loader == nullptr || name == nullptr) {
+      return null_argument(loader == nullptr ? "loader" : "name");
+    }
+    auto source_list = c::read_strings(sources, source_count, "sources");
+    if (!source_list) {
+      return std::move(source_list).error();
+    }
+    auto flag_list = c::read_strings(flags, flag_count, "flags");
+    if (!flag_list) {
+      return std::move(flag_list).error();
+    }
+    return loader->loader->get_cuda_module(name, *source_list, *flag_list);
+  });
+}
+
+void cukiln_loader_seal(cukiln_loader* loader, cukiln_seal_policy policy) {
+  if (loader != nullptr) {
+    loader->loader->seal(policy == CUKILN_SEAL_WARN ? SealPolicy::warn : SealPolicy::fail);
+  }
+}
+
+int cukiln_loader_sealed(const cukiln_loader* loader) {
+  return loader != nullptr && loader->loader->sealed() ? 1 : 0;
+}
+
+void cukiln_loader_cancel(cukiln_loader* loader) {
+  if (loader != nullptr) {
+    loader->loader->cancel();
+  }
+}
+
+}  // extern "C"

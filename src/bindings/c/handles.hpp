@@ -1,0 +1,26 @@
+#pragma once
+
+#include <bit>
+#include <memory>
+#include <type_traits>
+
+#include <cukiln/cukiln.h>
+#include <cukiln/cukiln.hpp>
+
+struct cukiln_loader {  // NOLINT(readability-identifier-naming): C's name
+  std::unique_ptr<cukiln::Store> store;
+  std::unique_ptr<cukiln::KernelLoader> loader;  // after the store, which must outlive it
+};
+
+namespace cukiln::c {
+
+// A Kernel is one pointer; C sees that pointer.
+static_assert(sizeof(Kernel) == sizeof(cukiln_kernel) && std::is_trivially_copyable_v<Kernel>);
+inline cukiln_kernel to_c(Kernel kernel) noexcept { return std::bit_cast<cukiln_kernel>(kernel); }
+inline Kernel from_c(cukiln_kernel kernel) noexcept { return std::bit_cast<Kernel>(kernel); }
+
+inline Error null_argument(const char* name) {
+  return Error(ErrorCode::invalid_argument, std::string(name) + " is NULL");
+}
+
+}  // namespace cukiln::c

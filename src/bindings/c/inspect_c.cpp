@@ -1,0 +1,135 @@
+#include <cstdlib>
+
+#include "bindings/c/convert.hpp"
+#include "bindings/c/handles.hpp"
+#include "bindings/c/last_error.hpp"
+
+using namespace cukiln;  // NOLINT: what is defined here is in no namespace
+using c::guarded;
+using c::null_argument;
+
+namespace {
+
+/// An explanation with what its pointers point to.
+struct OwnedExplanation : cukiln_explanation {
+  explicit OwnedExplanation(Explanation given) : cukiln_explanation{}, owned(std::move(given)) {
+    key_hex = owned.key ? owned.key->hex() : std::string();
+    nearest_hex = owned.nearest ? owned.nearest->hex() : std::string();
+    for (const Difference& difference : owned.differences) {
+      rows.push_back({difference.field.c_str(), difference.was.c_str(), difference.now.c_str()});
+    }
+    hit = owned.hit ? 1 : 0;
+    key = key_hex.c_str();
+    nearest = nearest_hex.c_str();
+    differences = rows.data();
+    difference_count = rows.size();
+  }
+  OwnedExplanation(const OwnedExplanation&) = delete;
+  OwnedExplanation& operator=(const OwnedExplanation&) = delete;
+
+  Explanation owned;
+  std::string key_hex;
+  std::string nearest_hex;
+  std::vector<cukiln_difference> rows;
+};
+
+Result<void> hand_out(Result<Explanation> explanation, cukiln_explanation** out) {
+  if (!explanation) {
+    return std::move(explanation).error();
+  }
+  *out = new OwnedExplanation(*std::move(explanation));
+  return {};
+}
+
+}  // namespace
+
+extern "C" {
+
+cukiln_code cukiln_loader_explain(cukiln_loader* loader, const cukiln_module* module,
+                                  const char* target, cukiln_explanation** out) {
+  return guarded([&]() -> Result<void> {
+    if (loader == nullptr || out == nullptr) {
+      return null_argument(loader == nullptr ? "loader" : "out");
+    }
+    *out = nullptr;
+    auto spec = c::read_module(module);
+    if (!spec) {
+      return std::move(spec).error();
+    }
+    auto parsed = Target::parse(c::text_or_empty(target));
+    if (!parsed) {
+      return std::move(parsed).error();
+    }
+    return hand_out(loader->loader->explain(*spec, *parsed), out);
+  });
+}
+
+cukiln_code cukiln_loader_explain_keys(cukiln_loader* loader, const char* was, const char* now,
+                                       cukiln_explanation** out) {
+  return guarded([&]() -> Result<void> {
+    if (loader == nullptr || out == nullptr) {
+      return null_argument(loader == nullptr ? "loader" : "out");
+    }
+    *out = nullptr;
+    const auto key_was = c::read_key(was);
+    if (!key_was) {
+      return key_was.error();
+    }
+    const auto key_now = c::read_key(now);
+    if (!key_now) {
+      return key_now.error();
+    }
+    return hand_out(loader->loader->explain(*key_was, *key_now), out);
+  });
+}
+
+void cukiln_explanation_destroy(cukiln_explanation* explanation) {
+  delete static_cast<OwnedExplanation*>(explanation);
+}
+
+cukiln_code cukiln_loader_cubin(cukiln_loader* loader, const char* key, void** cubin,
+                                size_t* cubin_bytes) {
+  return guarded([&]() -> Result<void> {
+    if (loader == nullptr || cubin == nullptr || cubin_bytes == nullptr) {
+      return null_argument(loader == nullptr ? "loader" : "cubin or cubin_bytes");
+    }
+    *cubin = nullptr;
+    *cubin_bytes = 0;
+    const auto digest = c::read_key(key);
+    if (!digest) {
+      return digest.error();
+    }
+    const auto bytes = loader->loader->cubin(*digest);
+    if (!bytes) {
+      return bytes.error();
+    }
+    void* const copy = std::malloc(std::max<size_t>(bytes->size(), 1));  // freed by a C caller
+    if (copy == nullptr) {
+      throw std::bad_alloc();
+    }
+    std::memcpy(copy, bytes->data(), bytes->size());
+    *cubin = copy;
+    *cubin_bytes = bytes->size();
+    return {};
+  });
+}
+
+void cukiln_free(void* memory) { std::free(memory); }
+
+cukiln_code cukiln_loader_stats(const cukiln_loader* loader, cukiln_stats* stats) {
+  return guarded([&]() -> Result<void> {
+    if (loader == nullptr || stats == nullptr) {
+      return null_argument(loader == nullptr ? "loader" : "stats");
+    }
+    // Both structs are the same list of 64-bit counters in the same order.
+    static_assert(sizeof(cukiln_stats) == sizeof(size_t) + sizeof(Stats));
+    static_assert(offsetof(cukiln_stats, sealed_violations) ==
+                  sizeof(size_t) + offsetof(Stats, sealed_violations));
+    const Stats now = loader->loader->stats();
+    cukiln_stats value{};
+    std::memcpy(&value.entries, &now, sizeof now);
+    return c::write_struct(value, *stats, "cukiln_stats");
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,103 @@
+#include <algorithm>
+
+#include "bindings/c/convert.hpp"
+#include "bindings/c/handles.hpp"
+#include "bindings/c/last_error.hpp"
+
+using namespace cukiln;  // NOLINT: what is defined here is in no namespace
+using c::from_c;
+using c::guarded;
+using c::null_argument;
+using c::to_c;
+
+namespace {
+
+Dim3 dimensions(const std::uint32_t (&given)[3], std::uint32_t least) noexcept {
+  return {std::max(given[0], least), std::max(given[1], least), std::max(given[2], least)};
+}
+
+Result<void> launch(cukiln_kernel kernel, cukiln_stream stream, const cukiln_launch_config& given,
+                    void* const* arguments) noexcept {
+  LaunchConfig config;
+  config.grid = dimensions(given.grid, 1);
+  config.block = dimensions(given.block, 1);
+  config.shared_bytes = given.shared_bytes;
+  const bool clusters = (given.cluster[0] | given.cluster[1] | given.cluster[2]) != 0;
+  config.cluster = dimensions(given.cluster, clusters ? 1 : 0);
+  config.programmatic_launch = given.programmatic_launch != 0;
+  config.cooperative = given.cooperative != 0;
+  return from_c(kernel).launch(stream, config, arguments);
+}
+
+}  // namespace
+
+extern "C" {
+
+cukiln_kernel cukiln_loader_find(const cukiln_loader* loader, const char* name) {
+  return loader != nullptr && name != nullptr ? to_c(loader->loader->kernels().find(name))
+                                              : nullptr;
+}
+
+cukiln_kernel cukiln_loader_at(const cukiln_loader* loader, size_t id) {
+  return loader != nullptr ? to_c(loader->loader->kernels().at(id)) : nullptr;
+}
+
+size_t cukiln_loader_kernel_count(const cukiln_loader* loader) {
+  return loader != nullptr ? loader->loader->kernels().size() : 0;
+}
+
+cukiln_code cukiln_kernel_launch(cukiln_kernel kernel, cukiln_stream stream,
+                                 const cukiln_launch_config* config, void* const* arguments) {
+  if (config != nullptr &&
+      config->struct_bytes == sizeof *config) {  // the hot path: nothing copied
+    Result<void> launched = launch(kernel, stream, *config, arguments);
+    return launched ? CUKILN_OK : c::keep(std::move(launched).error());
+  }
+  return guarded([&]() -> Result<void> {
+    if (config == nullptr) {
+      return null_argument("config");
+    }
+    auto known = c::read_struct(*config, "cukiln_launch_config");
+    if (!known) {
+      return std::move(known).error();
+    }
+    return launch(kernel, stream, *known, arguments);
+  });
+}
+
+cukiln_code cukiln_kernel_check_parameters(cukiln_kernel kernel, const size_t* sizes,
+                                           size_t count) {
+  return guarded([&]() -> Result<void> {
+    if (kernel == nullptr || (sizes == nullptr && count != 0)) {
+      return null_argument(kernel == nullptr ? "kernel" : "sizes");
+    }
+    return from_c(kernel).check_parameters(sizes, count);
+  });
+}
+
+cukiln_code cukiln_kernel_reserve_shared(cukiln_kernel kernel, uint32_t bytes) {
+  return guarded([&]() -> Result<void> {
+    if (kernel == nullptr) {
+      return null_argument("kernel");
+    }
+    return from_c(kernel).reserve_shared(bytes);
+  });
+}
+
+size_t cukiln_kernel_name(cukiln_kernel kernel, char* buffer, size_t buffer_bytes) {
+  const std::string_view name = kernel != nullptr ? from_c(kernel).name() : std::string_view();
+  if (buffer != nullptr && buffer_bytes != 0) {
+    buffer[name.copy(buffer, buffer_bytes - 1)] = '\0';
+  }
+  return name.size();
+}
+
+size_t cukiln_kernel_parameter_count(cukiln_kernel kernel) {
+  return kernel != nullptr ? from_c(kernel).parameter_count() : 0;
+}
+
+CUkern_st* cukiln_kernel_native(cukiln_kernel kernel) {
+  return kernel != nullptr ? from_c(kernel).native() : nullptr;
+}
+
+}  // extern "C"
