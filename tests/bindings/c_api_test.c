@@ -1,0 +1,376 @@
+// The C interface from C: every function, on a machine without a GPU (a stand-in plays libcuda).
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cukiln/cukiln.h>
+
+static int failures = 0;
+static const char* rule = "";  // the one being tested
+
+static int check_that(int ok, const char* text, int line) {
+  if (!ok) {
+    ++failures;
+    fprintf(stderr, "%s:%d: %s\n  %s\n  last error: %s: %s\n", __FILE__, line, rule, text,
+            cukiln_code_name(cukiln_last_error_code()), cukiln_last_error());
+  }
+  return ok;
+}
+#define CHECK(condition) check_that((condition) != 0, #condition, __LINE__)
+#define CHECK_CODE(expected, call) check_that((call) == (expected), #call " is " #expected, __LINE__)
+#define CHECK_ERROR_SAYS(part) CHECK(strstr(cukiln_last_error(), part) != NULL)
+
+static char scratch[] = "/tmp/cukiln-c-XXXXXX";
+static char store[64];
+static const char* const kSource =
+    "extern \"C\" __global__ void twice(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= 2; }";
+
+static char* write_file(const char* name, const char* text) {
+  static char path[4][128];
+  static int next = 0;
+  char* const out = path[next++ % 4];
+  snprintf(out, sizeof path[0], "%s/%s", scratch, name);
+  FILE* const file = fopen(out, "w");
+  CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+  return out;
+}
+
+static cukiln_options defaults(void) {
+  cukiln_options options = {.struct_bytes = sizeof options,
+                            .store_directory = store,
+                            .system_directory = "",
+                            .cuda_library = FAKE_CUDA};
+  return options;
+}
+
+static cukiln_loader* open_loader(void) {
+  const cukiln_options options = defaults();
+  cukiln_loader* loader = NULL;
+  if (!CHECK_CODE(CUKILN_OK, cukiln_loader_create(&options, &loader))) exit(1);
+  return loader;
+}
+
+struct seen {
+  size_t calls;
+  size_t done;
+  size_t total;
+  cukiln_outcome outcome;
+  cukiln_code code;
+  char key[33];
+  char reason[64];
+  char log[256];
+};
+
+static void remember(void* user, size_t done, size_t total, const cukiln_module_report* last) {
+  struct seen* const seen = user;
+  ++seen->calls;
+  seen->done = done;
+  seen->total = total;
+  seen->outcome = last->outcome;
+  seen->code = last->code;
+  snprintf(seen->key, sizeof seen->key, "%s", last->key);
+  snprintf(seen->reason, sizeof seen->reason, "%s", last->reason);
+  snprintf(seen->log, sizeof seen->log, "%s", last->log);
+}
+
+/// Compiles one module for sm_90a, loads nothing.
+static cukiln_code compile(cukiln_loader* loader, const char* text, struct seen* seen,
+                           cukiln_preload_report* report) {
+  const cukiln_source source = {.path = "twice.cu", .text = text, .text_bytes = strlen(text)};
+  const char* const targets[] = {"sm_90a"};
+  const cukiln_module module = {.struct_bytes = sizeof module,
+                                .name = "twice",
+                                .sources = &source,
+                                .source_count = 1,
+                                .targets = targets,
+                                .target_count = 1};
+  const cukiln_module* const modules[] = {&module};
+  const cukiln_preload_options options = {.struct_bytes = sizeof options,
+                                          .no_load = 1,
+                                          .progress = remember,
+                                          .progress_user = seen};
+  memset(seen, 0, sizeof *seen);
+  return cukiln_loader_preload_modules(loader, modules, 1, &options, report);
+}
+
+static void versions_and_codes_have_names(void) {
+  CHECK(strcmp(cukiln_version(), CUKILN_EXPECTED_VERSION) == 0);
+  CHECK(strcmp(cukiln_code_name(CUKILN_OK), "ok") == 0);
+  CHECK(strcmp(cukiln_code_name(CUKILN_COMPILE_FAILED), "compile_failed") == 0);
+  CHECK(strcmp(cukiln_code_name(CUKILN_INTERNAL), "internal") == 0);
+  CHECK(strcmp(cukiln_code_name((cukiln_code)11), "unknown") == 0);
+}
+
+static void structs_carry_their_size(void) {
+  cukiln_loader* loader = NULL;
+  cukiln_options options = defaults();
+  options.struct_bytes = 0;
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_create(&options, &loader));
+  CHECK_ERROR_SAYS("struct_bytes");
+  CHECK(loader == NULL);
+
+  // A host built with a newer header: fine as long as nothing unknown is asked for.
+  struct {
+    cukiln_options known;
+    long long newer;
+  } newer = {defaults(), 0};
+  newer.known.struct_bytes = sizeof newer;
+  CHECK_CODE(CUKILN_OK, cukiln_loader_create(&newer.known, &loader));
+  cukiln_loader_destroy(loader);
+  newer.newer = 1;
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_create(&newer.known, &loader));
+  CHECK_ERROR_SAYS("newer");
+
+  // A host built with an older header: what comes after its end is not read.
+  options = defaults();
+  options.struct_bytes = offsetof(cukiln_options, include_path);
+  options.include_path_count = 77;
+  CHECK_CODE(CUKILN_OK, cukiln_loader_create(&options, &loader));
+  struct {
+    size_t struct_bytes;
+    uint64_t entries;
+    uint64_t untouched;
+  } old_stats = {offsetof(cukiln_stats, bytes), 9, 9};
+  CHECK_CODE(CUKILN_OK, cukiln_loader_stats(loader, (cukiln_stats*)(void*)&old_stats));
+  CHECK(old_stats.entries == 0 && old_stats.untouched == 9);
+  cukiln_loader_destroy(loader);
+}
+
+static void null_is_an_error_and_no_crash(void) {
+  cukiln_loader* const loader = open_loader();
+  cukiln_explanation* explanation = NULL;
+  cukiln_kernel kernel = NULL;
+  void* bytes = NULL;
+  size_t size = 0;
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_create(NULL, NULL));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_preload(NULL, NULL, NULL, NULL));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_preload_modules(loader, NULL, 1, NULL, NULL));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_get(loader, NULL, NULL, &kernel));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_get_cuda_module(loader, "m", NULL, 1, NULL, 0));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_explain(loader, NULL, "sm_90a", &explanation));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_explain_keys(loader, NULL, NULL, &explanation));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_cubin(loader, "12", &bytes, &size));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_stats(loader, NULL));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_kernel_launch(NULL, NULL, NULL, NULL));
+  const cukiln_launch_config config = {.struct_bytes = sizeof config};
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_kernel_launch(NULL, NULL, &config, NULL));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_kernel_check_parameters(NULL, NULL, 0));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_kernel_reserve_shared(NULL, 1));
+  CHECK(cukiln_loader_find(loader, NULL) == NULL && cukiln_loader_find(NULL, "x") == NULL);
+  CHECK(cukiln_loader_find(loader, "nothing") == NULL && cukiln_loader_at(loader, 0) == NULL);
+  CHECK(cukiln_kernel_name(NULL, NULL, 0) == 0 && cukiln_kernel_native(NULL) == NULL);
+  cukiln_explanation_destroy(NULL);
+  cukiln_free(NULL);
+  cukiln_loader_destroy(loader);
+  cukiln_loader_destroy(NULL);
+}
+
+static void* fail_in_another_thread(void* unused) {
+  (void)unused;
+  CHECK(cukiln_last_error_code() == CUKILN_OK && cukiln_last_error()[0] == '\0');
+  cukiln_loader_stats(NULL, NULL);
+  CHECK(cukiln_last_error_code() == CUKILN_INVALID_ARGUMENT);
+  return NULL;
+}
+
+static void the_last_error_is_the_threads_own(void) {
+  cukiln_loader* const loader = open_loader();
+  CHECK_CODE(CUKILN_NOT_FOUND, cukiln_loader_preload(loader, "/nowhere/m.json", NULL, NULL));
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, fail_in_another_thread, NULL) == 0);
+  pthread_join(thread, NULL);
+  CHECK(cukiln_last_error_code() == CUKILN_NOT_FOUND);
+  CHECK_ERROR_SAYS("/nowhere/m.json");
+  cukiln_stats stats = {.struct_bytes = sizeof stats};
+  CHECK_CODE(CUKILN_OK, cukiln_loader_stats(loader, &stats));
+  CHECK(cukiln_last_error_code() == CUKILN_NOT_FOUND);  // success leaves it
+  cukiln_loader_destroy(loader);
+}
+
+static void what_was_compiled_is_found_and_explained(void) {
+  cukiln_loader* const loader = open_loader();
+  struct seen first;
+  struct seen second;
+  cukiln_preload_report report = {.struct_bytes = sizeof report};
+  CHECK_CODE(CUKILN_OK, compile(loader, kSource, &first, &report));
+  CHECK(first.outcome == CUKILN_COMPILED && first.calls == 1 && first.done == 1 && first.total == 1);
+  CHECK(strlen(first.key) == 32 && report.compiled == 1 && report.failed == 0);
+  CHECK_CODE(CUKILN_OK, compile(loader, kSource, &second, &report));
+  CHECK(second.outcome == CUKILN_HIT && strcmp(first.key, second.key) == 0 && report.hits == 1);
+
+  void* cubin = NULL;
+  size_t cubin_bytes = 0;
+  CHECK_CODE(CUKILN_OK, cukiln_loader_cubin(loader, first.key, &cubin, &cubin_bytes));
+  CHECK(cubin_bytes > 100 && memcmp(cubin, "\177ELF", 4) == 0);
+  cukiln_free(cubin);
+  CHECK_CODE(CUKILN_NOT_FOUND, cukiln_loader_cubin(loader, "00000000000000000000000000000000",
+                                                   &cubin, &cubin_bytes));
+  CHECK(cubin == NULL && cubin_bytes == 0);
+
+  const cukiln_source source = {"twice.cu", kSource, strlen(kSource)};
+  const char* const fast[] = {"--use_fast_math"};
+  cukiln_module module = {.struct_bytes = sizeof module,
+                          .name = "twice",
+                          .sources = &source,
+                          .source_count = 1};
+  cukiln_explanation* why = NULL;
+  if (CHECK_CODE(CUKILN_OK, cukiln_loader_explain(loader, &module, "sm_90a", &why))) {
+    CHECK(why->hit && strcmp(why->key, first.key) == 0 && why->difference_count == 0);
+    cukiln_explanation_destroy(why);
+  }
+  module.flags = fast;
+  module.flag_count = 1;
+  if (CHECK_CODE(CUKILN_OK, cukiln_loader_explain(loader, &module, "sm_90a", &why))) {
+    CHECK(!why->hit && strcmp(why->nearest, first.key) == 0 && why->difference_count >= 1);
+    CHECK(strcmp(why->differences[0].field, "flag") == 0);
+    CHECK(strstr(why->differences[0].now, "fast") != NULL);
+    cukiln_explanation_destroy(why);
+  }
+  if (CHECK_CODE(CUKILN_OK, cukiln_loader_explain_keys(loader, first.key, first.key, &why))) {
+    CHECK(why->hit && why->difference_count == 0);
+    cukiln_explanation_destroy(why);
+  }
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_explain(loader, &module, "sm_", &why));
+  CHECK(why == NULL);
+
+  cukiln_stats stats = {.struct_bytes = sizeof stats};
+  CHECK_CODE(CUKILN_OK, cukiln_loader_stats(loader, &stats));
+  CHECK(stats.compiles == 1 && stats.hits == 1 && stats.misses_new == 1 && stats.entries == 1);
+  cukiln_loader_destroy(loader);
+}
+
+static void a_compile_error_has_the_compilers_log(void) {
+  cukiln_loader* const loader = open_loader();
+  struct seen seen;
+  CHECK_CODE(CUKILN_COMPILE_FAILED, compile(loader, "__global__ void k() { nonsense; }", &seen, NULL));
+  CHECK(strstr(cukiln_last_error_log(), "nonsense") != NULL);
+  CHECK(seen.code == CUKILN_COMPILE_FAILED && seen.outcome == CUKILN_FAILED);
+  CHECK(strstr(seen.log, "nonsense") != NULL && seen.key[0] == '\0');
+  cukiln_loader_destroy(loader);
+}
+
+static void offline_forbids_a_compile(void) {
+  cukiln_options options = defaults();
+  options.offline = 1;
+  cukiln_loader* loader = NULL;
+  CHECK_CODE(CUKILN_OK, cukiln_loader_create(&options, &loader));
+  struct seen seen;
+  CHECK_CODE(CUKILN_NOT_FOUND,
+             compile(loader, "extern \"C\" __global__ void unseen() {}", &seen, NULL));
+  CHECK(seen.outcome == CUKILN_MISSING);
+  cukiln_loader_destroy(loader);
+}
+
+static void cancel_ends_compiles(void) {
+  cukiln_loader* const loader = open_loader();
+  cukiln_loader_cancel(loader);
+  struct seen seen;
+  CHECK_CODE(CUKILN_TIMEOUT,
+             compile(loader, "extern \"C\" __global__ void cancelled() {}", &seen, NULL));
+  cukiln_loader_destroy(loader);
+}
+
+static void a_kernel_launches_from_c(void) {
+  void* const fake = dlopen(FAKE_CUDA, RTLD_NOW);
+  size_t (*launches)(void) = NULL;
+  if (!CHECK(fake != NULL)) return;
+  *(void**)&launches = dlsym(fake, "fake_cuda_launches");
+
+  cukiln_loader* const loader = open_loader();
+  const char* const manifest = write_file(
+      "manifest.json",
+      "{\"format\":1,\"modules\":[{\"name\":\"twice\",\"sources\":[\"twice.cu\"],\"names\":[\"twice\"]}]}");
+  write_file("twice.cu", kSource);
+  cukiln_preload_report report = {.struct_bytes = sizeof report};
+  CHECK_CODE(CUKILN_OK, cukiln_loader_preload(loader, manifest, NULL, &report));
+  CHECK(cukiln_loader_kernel_count(loader) == 1 && report.failed == 0);
+
+  const cukiln_kernel kernel = cukiln_loader_find(loader, "twice");
+  CHECK(kernel != NULL && kernel == cukiln_loader_at(loader, 0));
+  CHECK(kernel == cukiln_loader_find(loader, "twice/twice@sm_90a"));
+  CHECK(cukiln_kernel_native(kernel) != NULL);
+  char name[4];
+  CHECK(cukiln_kernel_name(kernel, name, sizeof name) == 5 && strcmp(name, "twi") == 0);
+
+  float* x = NULL;
+  int n = 4;
+  void* const arguments[] = {&x, &n};
+  cukiln_launch_config config = {.struct_bytes = sizeof config, .grid = {2}, .block = {32, 2}};
+  const size_t before = launches();
+  CHECK_CODE(CUKILN_OK, cukiln_kernel_launch(kernel, NULL, &config, arguments));
+  CHECK(launches() == before + 1);
+  config.struct_bytes = 3;
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_kernel_launch(kernel, NULL, &config, arguments));
+  CHECK(launches() == before + 1);
+
+  cukiln_loader_seal(loader, CUKILN_SEAL_FAIL);
+  CHECK(cukiln_loader_sealed(loader) == 1);
+  const char* const other = write_file("other.cu", "extern \"C\" __global__ void other() {}");
+  CHECK_CODE(CUKILN_SEALED, cukiln_loader_get_cuda_module(loader, "other", &other, 1, NULL, 0));
+  cukiln_loader_seal(loader, CUKILN_SEAL_WARN);
+  const char* const nvcc[] = {"-O3", "--expt-relaxed-constexpr"};
+  CHECK_CODE(CUKILN_OK, cukiln_loader_get_cuda_module(loader, "other", &other, 1, nvcc, 2));
+  CHECK(cukiln_loader_find(loader, "other/other") != NULL);
+  cukiln_stats stats = {.struct_bytes = sizeof stats};
+  CHECK_CODE(CUKILN_OK, cukiln_loader_stats(loader, &stats));
+  CHECK(stats.sealed_violations != 0);
+  cukiln_loader_destroy(loader);
+}
+
+static void count_warnings(void* user, cukiln_log_level level, const char* message) {
+  *(size_t*)user += level <= CUKILN_LOG_WARN && message[0] != '\0' ? 1 : 0;
+}
+
+static void an_unusable_store_is_a_warning(void) {
+  char folder[80];
+  snprintf(folder, sizeof folder, "%s/shared", scratch);
+  CHECK(mkdir(folder, 0777) == 0 && chmod(folder, 0777) == 0);
+  size_t warnings = 0;
+  cukiln_options options = defaults();
+  options.store_directory = folder;
+  options.log = count_warnings;
+  options.log_user = &warnings;
+  cukiln_loader* loader = NULL;
+  CHECK_CODE(CUKILN_OK, cukiln_loader_create(&options, &loader));
+  CHECK(warnings != 0);
+  cukiln_loader_destroy(loader);
+  options.store_directory = "relative/store";
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_create(&options, &loader));
+}
+
+static void no_options_means_the_environment(void) {
+  char folder[80];
+  snprintf(folder, sizeof folder, "%s/from-environment", scratch);
+  setenv("CUKILN_STORE", folder, 1);
+  cukiln_loader* loader = NULL;
+  CHECK_CODE(CUKILN_OK, cukiln_loader_create(NULL, &loader));
+  CHECK(access(folder, F_OK) == 0);
+  cukiln_loader_destroy(loader);
+}
+
+int main(void) {
+  if (mkdtemp(scratch) == NULL) return 1;
+  snprintf(store, sizeof store, "%s/store", scratch);
+#define RUN(test) rule = #test, test()
+  RUN(versions_and_codes_have_names);
+  RUN(structs_carry_their_size);
+  RUN(null_is_an_error_and_no_crash);
+  RUN(the_last_error_is_the_threads_own);
+  RUN(what_was_compiled_is_found_and_explained);
+  RUN(a_compile_error_has_the_compilers_log);
+  RUN(offline_forbids_a_compile);
+  RUN(cancel_ends_compiles);
+  RUN(a_kernel_launches_from_c);
+  RUN(an_unusable_store_is_a_warning);
+  RUN(no_options_means_the_environment);
+  char command[80];
+  snprintf(command, sizeof command, "rm -rf %s", scratch);
+  if (system(command) != 0) ++failures;
+  printf("%d failed checks\n", failures);
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,41 @@
+"""Only the documented C functions and namespace cukiln leave the library.
+
+usage: exports_test.py NM LIBRARY CUKILN_H
+"""
+
+import re
+import subprocess
+import sys
+
+
+def main() -> int:
+    nm, library, header = sys.argv[1:]
+    listing = subprocess.run(
+        [nm, "--dynamic", "--defined-only", "--demangle", library],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    names = [line.split(" ", 2)[2] for line in listing.splitlines()]
+    failures = []
+
+    cxx = re.compile(r"(?:(?:vtable|typeinfo|typeinfo name) for )?cukiln::")
+    for name in names:
+        if not name.startswith("cukiln_") and not cxx.match(name):
+            failures.append(f"{name} is exported")
+        # The layers below the public API stay inside.
+        if re.match(r"cukiln::(?:\(anonymous|embedded::|c::|detail::|SqliteStore|DriverApi|Builder)", name):
+            failures.append(f"{name} is exported")
+
+    with open(header, encoding="utf-8") as file:
+        declared = set(re.findall(r"CUKILN_API[^;(]*?\b(cukiln_\w+)\(", file.read()))
+    exported = {name for name in names if name.startswith("cukiln_")}
+    failures += [f"{name} is declared and not exported" for name in sorted(declared - exported)]
+    failures += [f"{name} is exported and not declared" for name in sorted(exported - declared)]
+    if not declared:
+        failures.append(f"no function found in {header}")
+
+    print("\n".join(failures) or f"{len(exported)} C functions, {len(names) - len(exported)} of C++")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
