@@ -1,0 +1,51 @@
+// The shortest host: makes the shipped kernels ready, then launches one of them.
+
+#include <cukiln/cukiln.hpp>
+
+#include <cstdint>
+#include <cstdio>
+
+#include "device.hpp"
+
+int fail(const cukiln::Error& error) {
+  std::fprintf(stderr, "%s: %s\n%s", name_of(error.code()), error.message().c_str(),
+               error.log().c_str());
+  return error.code() == cukiln::ErrorCode::compile_failed ? 1 : 3;
+}
+
+int main() {
+  Device device;
+  if (!device.open()) {
+    std::fprintf(stderr, "no GPU here; `cukiln preload --no-load` does all but the launch\n");
+    return 3;
+  }
+  auto settings = cukiln::Settings::resolve();  // from the environment
+  if (!settings) return fail(settings.error());
+  auto store = cukiln::open_store(settings->store);
+  if (!store) return fail(store.error());
+  auto loader = cukiln::KernelLoader::create(**store, settings->loader);
+  if (!loader) return fail(loader.error());
+
+  auto warm = (*loader)->preload(cukiln::Manifest::shipped());  // hits load, misses compile
+  if (!warm) return fail(warm.error());
+  (*loader)->seal();  // from here on a compile or a load is an error
+
+  using AmaxGsa = cukiln::TypedKernel<float*, const std::uint16_t*, std::uint32_t, std::uint32_t,
+                                      std::int64_t, std::uint32_t*>;
+  auto amax_gsa = AmaxGsa::from((*loader)->kernels().find("amax_gsa"));  // argument sizes checked
+  if (!amax_gsa) return fail(amax_gsa.error());
+
+  const std::uint32_t rows = 64;
+  const std::uint32_t columns = 512;
+  std::vector<std::uint16_t> host(rows * columns, 0x3F80);  // bf16 1.0
+  host[1234] = 0xC2A8;                                      // bf16 -84
+  float* gsa = device.allocate<float>(2);
+  auto launched = amax_gsa->launch(nullptr, {{2}, {512}}, gsa, device.upload(host), rows, columns,
+                                   std::int64_t{columns}, device.allocate<std::uint32_t>(2));
+  if (!launched) return fail(launched.error());
+
+  const std::vector<float> scale = device.download(gsa, 2);
+  std::printf("%zu modules ready in %.1f ms (%zu from the store); amax %g (84 expected)\n",
+              warm->modules.size(), warm->milliseconds, warm->hits, 2688.0 / scale[0]);
+  return 2688.0f / scale[0] == 84.0f ? 0 : 1;
+}
