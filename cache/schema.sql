@@ -1,0 +1,56 @@
+-- The store's tables, version 1. FORMAT.md says what every column holds. Columns that inventories and
+-- evictions read come first: SQLite leaves the rest of a long row on overflow pages, unread.
+CREATE TABLE meta(
+  k TEXT PRIMARY KEY,
+  v ANY
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE cubin(
+  id INTEGER PRIMARY KEY,
+  data BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE entry(
+  id INTEGER PRIMARY KEY,
+  key BLOB NOT NULL UNIQUE,
+  request BLOB NOT NULL,
+  cubin_id INTEGER NOT NULL REFERENCES cubin(id),
+  created_s INTEGER NOT NULL,
+  last_used_s INTEGER NOT NULL,
+  hits INTEGER NOT NULL,
+  compile_us INTEGER NOT NULL,
+  origin INTEGER NOT NULL,
+  cubin_bytes INTEGER NOT NULL,
+  dependency_count INTEGER NOT NULL,
+  check128 BLOB NOT NULL,
+  name TEXT NOT NULL,
+  source TEXT NOT NULL,
+  target TEXT NOT NULL,
+  flags TEXT NOT NULL,
+  compiler TEXT NOT NULL,
+  signer TEXT NOT NULL,
+  kernels BLOB NOT NULL,
+  request_canonical BLOB NOT NULL,
+  dependencies BLOB NOT NULL,
+  log TEXT NOT NULL,
+  source_text BLOB NOT NULL
+) STRICT;
+CREATE INDEX entry_request ON entry(request);
+CREATE INDEX entry_lru ON entry(last_used_s);
+
+CREATE TABLE stat_cache(
+  path TEXT PRIMARY KEY,
+  device INTEGER NOT NULL,
+  inode INTEGER NOT NULL,
+  size INTEGER NOT NULL,
+  mtime_ns INTEGER NOT NULL,
+  ctime_ns INTEGER NOT NULL,
+  digest BLOB NOT NULL,
+  note TEXT NOT NULL,
+  recorded_ns INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE counter(
+  name TEXT PRIMARY KEY,
+  value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,264 @@
+#include "store/generation.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/file.hpp"
+#include "base/result.hpp"
+#include "embedded/store_schema.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr const char* kDatabase = "store.db";
+constexpr const char* kSuffixes[] = {"", "-wal", "-shm"};
+constexpr std::size_t kMaxIdle = 8;
+// Opening may meet another process that replays the WAL, which keeps everybody else out.
+constexpr int kOpenBusyMs = 2000;
+constexpr int kReadBusyMs = 250;
+
+/// SQLite calls a file system without locks "busy", for ever. Asked once, on a file that SQLite
+/// does not know (closing one that it does would drop its locks).
+Result<void> check_locks_work(const std::string& lock_file) {
+  const UniqueFd fd(::open(lock_file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  struct flock range {};
+  range.l_type = F_RDLCK;
+  range.l_whence = SEEK_SET;
+  range.l_len = 1;
+  if (fd && ::fcntl(fd.get(), F_SETLK, &range) != 0 && errno != EAGAIN && errno != EACCES) {
+    return make_error(ErrorCode::io,
+                      "the file system of {} gives no record locks: {}; choose a local directory",
+                      lock_file, errno_text(errno));
+  }
+  return {};
+}
+
+Result<void> run_step(SqliteHandle& db, const std::string& sql) { return db.execute(sql.c_str()); }
+
+}  // namespace
+
+Result<void> Generation::initialise(const std::string& folder, const Options& options) {
+  const std::string database = join_path(folder, kDatabase);
+  {
+    // SQLite's other files take their mode from this one. No connection has it open yet.
+    const UniqueFd fd(
+        ::open(database.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd) {
+      return make_error(ErrorCode::io, "cannot create {}: {}", database, errno_text(errno));
+    }
+  }
+  SqliteHandle::Options open_options;
+  open_options.busy_ms = kOpenBusyMs;
+  CUKILN_TRY(SqliteHandle db, SqliteHandle::open(database, open_options));
+  CUKILN_CHECK(run_step(
+      db, fmt::format("PRAGMA page_size={}; PRAGMA auto_vacuum=INCREMENTAL", options.page_bytes)));
+  {
+    Query mode = db.query("PRAGMA journal_mode=WAL");
+    CUKILN_TRY(const bool row, mode.next());
+    if (!row || mode.column_bytes(0) != "wal") {
+      return make_error(ErrorCode::io,
+                        "SQLite cannot use its write-ahead log in {}; choose a local "
+                        "directory",
+                        folder);
+    }
+  }
+  CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
+  for (const embedded::File& file : embedded::store_schema()) {
+    CUKILN_CHECK(db.execute(file.bytes.data()));
+  }
+  for (const std::string& step : options.schema.steps) {
+    CUKILN_CHECK(run_step(db, step));
+  }
+  CUKILN_CHECK(run_step(
+      db, fmt::format("INSERT INTO meta(k, v) VALUES('store_uuid', lower(hex(randomblob(16)))),"
+                      "('min_reader', {}), ('min_writer', {});"
+                      "PRAGMA application_id={}; PRAGMA user_version={}",
+                      options.schema.min_reader, options.schema.min_writer,
+                      StoreSchema::kApplicationId, options.schema.version)));
+  CUKILN_CHECK(transaction.commit());
+  // Without this the tables would be in the WAL alone, and gone with it.
+  return db.query("PRAGMA wal_checkpoint(TRUNCATE)").run();
+}
+
+Generation::Generation(std::string folder, std::string name, const Options& options,
+                       FileLock in_use, ProcessLock process)
+    : folder_(std::move(folder)),
+      name_(std::move(name)),
+      database_(join_path(folder_, kDatabase)),
+      options_(options),
+      in_use_(std::move(in_use)),
+      process_lock_(std::move(process)),
+      process_(::getpid()) {}
+
+Result<std::shared_ptr<Generation>> Generation::open(const StoreDirectory& directory,
+                                                     const std::string& name,
+                                                     const Options& options) {
+  std::string folder = directory.path(name);
+  if (auto checked = directory.check_folder(folder); !checked) {
+    if (checked.error().code() == ErrorCode::not_found) {
+      return make_error(ErrorCode::corrupt, "the generation {} is gone", folder);
+    }
+    return std::move(checked).error();
+  }
+  const std::string database = join_path(folder, kDatabase);
+  for (const char* suffix : kSuffixes) {
+    CUKILN_CHECK(directory.check_file(database + suffix));
+  }
+  if (::access(database.c_str(), F_OK) != 0) {
+    return make_error(ErrorCode::corrupt, "{} is gone", database);
+  }
+  FileLock in_use;
+  ProcessLock process;
+  if (!options.read_only) {
+    const std::string lock_file = join_path(folder, "inuse.lock");
+    CUKILN_TRY(in_use, FileLock::acquire(lock_file, FileLock::Mode::shared,
+                                         std::chrono::milliseconds(kOpenBusyMs)));
+    CUKILN_CHECK(check_locks_work(lock_file));
+    CUKILN_TRY(ProcessLock mine, ProcessLock::acquire(folder));
+    std::shared_ptr<Generation> self(
+        new Generation(std::move(folder), name, options, std::move(in_use), std::move(mine)));
+    CUKILN_TRY(Lease lease, self->lease());
+    CUKILN_CHECK(self->check_identity(*lease));
+    return self;
+  }
+  std::shared_ptr<Generation> self(
+      new Generation(std::move(folder), name, options, FileLock(), ProcessLock()));
+  CUKILN_TRY(Lease lease, self->lease());
+  CUKILN_CHECK(self->check_identity(*lease));
+  return self;
+}
+
+Generation::~Generation() {
+  if (!belongs_to_this_process() && has_inherited_connections()) {
+    // Closing them would release locks and write files for a process that is not this one.
+    new std::vector<SqliteHandle>(std::move(idle_));
+  }
+}
+
+Result<void> Generation::check_identity(SqliteHandle& db) {
+  CUKILN_TRY(const std::int64_t application, db.number("PRAGMA application_id"));
+  if (application != StoreSchema::kApplicationId) {
+    return make_error(ErrorCode::corrupt,
+                      "{} is no store: its application id is {:#x}, expected {:#x}", database_,
+                      application, StoreSchema::kApplicationId);
+  }
+  CUKILN_TRY(const std::int64_t version, db.number("PRAGMA user_version"));
+  version_ = static_cast<int>(version);
+  note_files();
+  if (version_ < 1) {
+    return make_error(ErrorCode::corrupt, "{} has schema version {}, expected 1 or more", database_,
+                      version_);
+  }
+  if (version_ <= options_.schema.version) {
+    return {};
+  }
+  CUKILN_TRY(const std::int64_t reader,
+             db.number("SELECT v FROM meta WHERE k='min_reader'", version));
+  CUKILN_TRY(const std::int64_t writer,
+             db.number("SELECT v FROM meta WHERE k='min_writer'", version));
+  if (reader > options_.schema.version) {
+    return make_error(
+        ErrorCode::incompatible,
+        "{} was written by a newer cukiln: schema {}, readable from version {}, and this "
+        "is version {}; use the newer one, or another directory",
+        database_, version_, reader, options_.schema.version);
+  }
+  options_.read_only = options_.read_only || writer > options_.schema.version;
+  return {};
+}
+
+Result<void> Generation::migrate() {
+  CUKILN_TRY(Lease db, lease());
+  CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(*db));
+  CUKILN_TRY(const std::int64_t version, db->number("PRAGMA user_version"));
+  const auto& schema = options_.schema;
+  for (int step = static_cast<int>(version); step < schema.version; ++step) {
+    CUKILN_CHECK(run_step(*db, schema.steps[static_cast<std::size_t>(step) - 1]));
+  }
+  CUKILN_CHECK(run_step(*db, fmt::format("UPDATE meta SET v={} WHERE k='min_reader';"
+                                         "UPDATE meta SET v={} WHERE k='min_writer';"
+                                         "PRAGMA user_version={}",
+                                         schema.min_reader, schema.min_writer, schema.version)));
+  CUKILN_CHECK(transaction.commit());
+  version_ = schema.version;
+  return {};
+}
+
+Result<Generation::Lease> Generation::lease() {
+  {
+    const std::lock_guard hold(mutex_);
+    if (!idle_.empty()) {
+      SqliteHandle handle = std::move(idle_.back());
+      idle_.pop_back();
+      ++out_;
+      return Lease(*this, std::move(handle));
+    }
+  }
+  SqliteHandle::Options open_options;
+  open_options.read_only = options_.read_only;
+  open_options.busy_ms = kOpenBusyMs;
+  CUKILN_TRY(SqliteHandle handle, SqliteHandle::open(database_, open_options));
+  const std::lock_guard hold(mutex_);
+  ++out_;
+  return Lease(*this, std::move(handle));
+}
+
+Generation::Lease::~Lease() {
+  if (owner_ != nullptr) {
+    owner_->give_back(std::move(handle_));
+  }
+}
+
+void Generation::give_back(SqliteHandle handle) {
+  handle.set_busy_timeout(kReadBusyMs);
+  handle.forget_trouble();
+  const std::lock_guard hold(mutex_);
+  --out_;
+  if (idle_.size() < kMaxIdle) {
+    idle_.push_back(std::move(handle));
+  }
+}
+
+void Generation::before_fork() noexcept {
+  const std::lock_guard hold(mutex_);
+  if (process_ == ::getpid()) {
+    idle_.clear();
+  }
+}
+
+bool Generation::belongs_to_this_process() const noexcept { return process_ == ::getpid(); }
+
+bool Generation::has_inherited_connections() const {
+  const std::lock_guard hold(mutex_);
+  return out_ > 0 || !idle_.empty();
+}
+
+Generation::FileIdentity Generation::identity_of(const char* suffix) const {
+  struct stat status {};
+  if (::stat((database_ + suffix).c_str(), &status) != 0) {
+    return {};
+  }
+  return {status.st_dev, status.st_ino};
+}
+
+void Generation::note_files() {
+  for (std::size_t i = 0; i < 3; ++i) {
+    files_[i] = identity_of(kSuffixes[i]);
+  }
+}
+
+bool Generation::moved() const {
+  // A reader of somebody else's store has no say in when the WAL comes and goes.
+  const std::size_t count = options_.read_only ? 1 : 3;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (identity_of(kSuffixes[i]) != files_[i]) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace cukiln

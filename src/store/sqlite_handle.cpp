@@ -1,0 +1,253 @@
+#include "store/sqlite_handle.hpp"
+
+#include <sqlite3.h>
+
+#include <cerrno>
+
+#include "base/result.hpp"
+
+namespace cukiln {
+
+namespace {
+
+int note_wal_pages(void* pages, sqlite3*, const char*, int count) {
+  *static_cast<int*>(pages) = count;
+  return SQLITE_OK;
+}
+
+ErrorCode code_of(SqliteTrouble trouble) noexcept {
+  switch (trouble) {
+    case SqliteTrouble::busy:
+      return ErrorCode::timeout;
+    case SqliteTrouble::corrupt:
+      return ErrorCode::corrupt;
+    default:
+      return ErrorCode::io;
+  }
+}
+
+}  // namespace
+
+SqliteTrouble trouble_of(int code) noexcept {
+  switch (code) {
+    case SQLITE_READONLY_DBMOVED:
+      return SqliteTrouble::moved;
+    case SQLITE_IOERR_CORRUPTFS:
+    case SQLITE_IOERR_DATA:
+      return SqliteTrouble::corrupt;
+    default:
+      break;
+  }
+  switch (code & 0xff) {
+    case SQLITE_OK:
+    case SQLITE_ROW:
+    case SQLITE_DONE:
+      return SqliteTrouble::none;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_PROTOCOL:
+      return SqliteTrouble::busy;
+    case SQLITE_FULL:
+      return SqliteTrouble::full;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+    case SQLITE_FORMAT:
+      return SqliteTrouble::corrupt;
+    case SQLITE_READONLY:
+      return SqliteTrouble::read_only;
+    default:
+      return SqliteTrouble::other;
+  }
+}
+
+Query::~Query() {
+  if (statement_ != nullptr) {
+    sqlite3_reset(statement_);
+    sqlite3_clear_bindings(statement_);
+  }
+}
+
+Query& Query::blob(ByteView bytes) noexcept {
+  // A null pointer would bind NULL, which no column of ours takes.
+  sqlite3_bind_blob64(statement_, ++parameter_, bytes.empty() ? "" : bytes.data(), bytes.size(),
+                      SQLITE_STATIC);
+  return *this;
+}
+
+Query& Query::text(ByteView text) noexcept {
+  sqlite3_bind_text64(statement_, ++parameter_, text.empty() ? "" : text.data(), text.size(),
+                      SQLITE_STATIC, SQLITE_UTF8);
+  return *this;
+}
+
+Query& Query::number(std::int64_t value) noexcept {
+  sqlite3_bind_int64(statement_, ++parameter_, value);
+  return *this;
+}
+
+Result<bool> Query::next() {
+  if (statement_ == nullptr) {
+    return handle_->error(handle_->prepare_code_, "prepare a statement");
+  }
+  const int code = sqlite3_step(statement_);
+  if (code == SQLITE_ROW) {
+    return true;
+  }
+  if (code == SQLITE_DONE) {
+    return false;
+  }
+  return handle_->error(code, sqlite3_sql(statement_));
+}
+
+Result<void> Query::run() {
+  for (;;) {
+    CUKILN_TRY(const bool row, next());
+    if (!row) {
+      return {};
+    }
+  }
+}
+
+std::int64_t Query::column_number(int column) const noexcept {
+  return sqlite3_column_int64(statement_, column);
+}
+
+ByteView Query::column_bytes(int column) const noexcept {
+  const void* bytes = sqlite3_column_blob(statement_, column);
+  const int size = sqlite3_column_bytes(statement_, column);
+  return bytes == nullptr
+             ? ByteView()
+             : ByteView(static_cast<const char*>(bytes), static_cast<std::size_t>(size));
+}
+
+Result<SqliteHandle> SqliteHandle::open(const std::string& path, const Options& options) {
+  const int access = options.read_only
+                         ? SQLITE_OPEN_READONLY
+                         : SQLITE_OPEN_READWRITE | (options.create ? SQLITE_OPEN_CREATE : 0);
+  sqlite3* db = nullptr;
+  const int code = sqlite3_open_v2(
+      path.c_str(), &db,
+      access | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOFOLLOW, nullptr);
+  SqliteHandle handle(db);
+  if (code != SQLITE_OK) {
+    return handle.error(code, "open the database");
+  }
+  sqlite3_busy_timeout(db, options.busy_ms);
+  sqlite3_wal_autocheckpoint(db, 0);
+  sqlite3_wal_hook(db, note_wal_pages, handle.wal_pages_);
+  // The WAL must never be merged by whoever happens to close last: only under the writer's lock.
+  sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+  sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+  sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0, nullptr);
+  int persist = 1;
+  sqlite3_file_control(db, "main", SQLITE_FCNTL_PERSIST_WAL, &persist);
+  sqlite3_int64 no_mmap = 0;
+  sqlite3_file_control(db, "main", SQLITE_FCNTL_MMAP_SIZE, &no_mmap);
+  CUKILN_CHECK(
+      handle.execute("PRAGMA cell_size_check=ON; PRAGMA temp_store=MEMORY;"
+                     "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF;"
+                     "PRAGMA cache_size=-8192"));
+  return handle;
+}
+
+SqliteHandle::SqliteHandle(SqliteHandle&& other) noexcept
+    : db_(std::exchange(other.db_, nullptr)),
+      wal_pages_(std::exchange(other.wal_pages_, nullptr)),
+      trouble_(other.trouble_),
+      prepare_code_(other.prepare_code_),
+      prepared_(std::exchange(other.prepared_, {})) {}
+
+SqliteHandle& SqliteHandle::operator=(SqliteHandle&& other) noexcept {
+  if (this != &other) {
+    close();
+    db_ = std::exchange(other.db_, nullptr);
+    wal_pages_ = std::exchange(other.wal_pages_, nullptr);
+    trouble_ = other.trouble_;
+    prepare_code_ = other.prepare_code_;
+    prepared_ = std::exchange(other.prepared_, {});
+  }
+  return *this;
+}
+
+SqliteHandle::~SqliteHandle() { close(); }
+
+void SqliteHandle::close() noexcept {
+  for (const Prepared& prepared : prepared_) {
+    sqlite3_finalize(prepared.statement);
+  }
+  prepared_.clear();
+  sqlite3_close_v2(db_);
+  db_ = nullptr;
+  delete wal_pages_;
+  wal_pages_ = nullptr;
+}
+
+Result<void> SqliteHandle::execute(const char* sql) {
+  const int code = sqlite3_exec(db_, sql, nullptr, nullptr, nullptr);
+  if (code != SQLITE_OK) {
+    return error(code, sql);
+  }
+  return {};
+}
+
+Query SqliteHandle::query(const char* sql) {
+  for (const Prepared& prepared : prepared_) {
+    if (prepared.sql == sql) {
+      return Query(*this, prepared.statement);
+    }
+  }
+  sqlite3_stmt* statement = nullptr;
+  prepare_code_ = sqlite3_prepare_v3(db_, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
+  if (prepare_code_ == SQLITE_OK) {
+    prepared_.push_back({sql, statement});
+  }
+  return Query(*this, statement);
+}
+
+Result<std::int64_t> SqliteHandle::number(const char* sql, std::int64_t fallback) {
+  Query asked = query(sql);
+  CUKILN_TRY(const bool row, asked.next());
+  return row ? asked.column_number(0) : fallback;
+}
+
+void SqliteHandle::set_busy_timeout(int milliseconds) noexcept {
+  sqlite3_busy_timeout(db_, milliseconds);
+}
+
+int SqliteHandle::changes() const noexcept { return sqlite3_changes(db_); }
+std::int64_t SqliteHandle::last_row_id() const noexcept { return sqlite3_last_insert_rowid(db_); }
+
+Error SqliteHandle::error(int code, const char* what) {
+  trouble_ = trouble_of(code);
+  const int error_number = db_ == nullptr ? 0 : sqlite3_system_errno(db_);
+  if ((code & 0xff) == SQLITE_IOERR &&
+      (error_number == EFBIG || error_number == EDQUOT || error_number == ENOSPC)) {
+    trouble_ = SqliteTrouble::full;  // SQLite itself calls only ENOSPC of a plain write "full"
+  }
+  if (code == SQLITE_ERROR && prepare_code_ == SQLITE_ERROR) {
+    trouble_ = SqliteTrouble::corrupt;  // our own SQL does not parse: a table or column is missing
+  }
+  const char* words = db_ == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(db_);
+  return make_error(code_of(trouble_), "SQLite said \"{}\" (code {}) to: {}", words, code, what);
+}
+
+Result<WriteTransaction> WriteTransaction::begin(SqliteHandle& db) {
+  CUKILN_CHECK(db.query("BEGIN IMMEDIATE").run());
+  return WriteTransaction(db);
+}
+
+WriteTransaction::~WriteTransaction() {
+  if (db_ != nullptr) {
+    // Some errors (full, io) have rolled back already; a second rollback then only says so.
+    sqlite3_exec(db_->raw(), "ROLLBACK", nullptr, nullptr, nullptr);
+  }
+}
+
+Result<void> WriteTransaction::commit() {
+  CUKILN_CHECK(db_->query("COMMIT").run());
+  db_ = nullptr;
+  return {};
+}
+
+}  // namespace cukiln

@@ -1,0 +1,320 @@
+#include "store/store_session.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/file.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr auto kInitialiseWait = std::chrono::seconds(10);
+constexpr std::int64_t kLookEveryNs = 1'000'000'000;
+constexpr std::chrono::milliseconds kNoWait{0};
+
+std::int64_t steady_ns() noexcept {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+FileStamp stamp_at(const std::string& path) noexcept {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 ? stamp_of(status) : FileStamp{};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StoreSession>> StoreSession::open(const SqliteStoreOptions& options) {
+  const ForkGate::Pass pass;
+  std::unique_ptr<StoreSession> self(new StoreSession(options));
+  CUKILN_TRY(
+      StoreDirectory directory,
+      StoreDirectory::prepare(options.directory,
+                              {options.system, options.allow_network_file_system}, *options.facts));
+  self->directory_ = std::make_unique<StoreDirectory>(std::move(directory));
+  self->read_only_ = self->directory_->read_only();
+  CUKILN_TRY(const std::shared_ptr<Generation> generation, self->current(false));
+  self->read_only_ = generation->read_only();
+  if (self->read_only_ && !options.system) {
+    options.log.warn("the store in {} can only be read: new kernels will not be kept",
+                     self->directory_->root());
+  }
+  return self;
+}
+
+Result<FileLock> StoreSession::take_turn(std::chrono::milliseconds wait) {
+  if (read_only_) {
+    return make_error(ErrorCode::io, "the store in {} is read-only", directory_->root());
+  }
+  const std::string lock_file = directory_->path("writer.lock");
+  auto lock = FileLock::acquire(lock_file, FileLock::Mode::exclusive, wait);
+  if (!lock && lock.error().code() == ErrorCode::io &&
+      ::access(directory_->root().c_str(), F_OK) != 0) {
+    // The whole store was removed under us: it is made again.
+    CUKILN_TRY(const StoreDirectory again,
+               StoreDirectory::prepare(options_.directory,
+                                       {options_.system, options_.allow_network_file_system},
+                                       *options_.facts));
+    lock = FileLock::acquire(again.path("writer.lock"), FileLock::Mode::exclusive, wait);
+  }
+  return lock;
+}
+
+bool StoreSession::is_stale(const Generation& generation) {
+  return !generation.belongs_to_this_process() ||
+         stamp_at(directory_->path("CURRENT")) != current_stamp_ || generation.moved();
+}
+
+Result<std::shared_ptr<Generation>> StoreSession::current(bool in_turn) {
+  {
+    const std::lock_guard hold(mutex_);
+    if (generation_ != nullptr) {
+      const bool ours = generation_->belongs_to_this_process();
+      if (!ours && generation_->has_inherited_connections()) {
+        return make_error(
+            ErrorCode::io,
+            "this process was forked without fork handlers from one that had the store "
+            "open: SQLite cannot be used in it; open a new store after the fork");
+      }
+      const std::int64_t now = steady_ns();
+      const bool look = in_turn || !ours || now >= next_look_ns_.load(std::memory_order_relaxed);
+      if (!look) {
+        return generation_;
+      }
+      next_look_ns_.store(now + kLookEveryNs, std::memory_order_relaxed);
+      if (!is_stale(*generation_)) {
+        return generation_;
+      }
+    }
+  }
+  return open_current(in_turn);
+}
+
+Result<std::shared_ptr<Generation>> StoreSession::open_named(const std::string& name) const {
+  Generation::Options options;
+  options.read_only = directory_->read_only();
+  options.page_bytes = options_.page_bytes;
+  options.schema = options_.schema;
+  return Generation::open(*directory_, name, options);
+}
+
+Result<std::shared_ptr<Generation>> StoreSession::open_current(bool in_turn) {
+  FileLock turn;  // taken once something has to be written
+  bool alone = in_turn;
+  for (int attempt = 0;; ++attempt) {
+    const FileStamp stamp = stamp_at(directory_->path("CURRENT"));
+    auto name = directory_->current();
+    auto generation = name ? open_named(*name) : Result<std::shared_ptr<Generation>>(name.error());
+    const bool raced = stamp_at(directory_->path("CURRENT")) != stamp && attempt < 10;
+    if (raced) {
+      continue;
+    }
+    std::shared_ptr<Generation> before;
+    {
+      const std::lock_guard hold(mutex_);
+      before = generation_;
+    }
+    const bool same_files_moved = generation && before != nullptr &&
+                                  before->belongs_to_this_process() && before->name() == *name &&
+                                  before->moved();
+    if (generation && !same_files_moved) {
+      if ((*generation)->needs_migration()) {
+        if ((*generation)->read_only()) {
+          return make_error(ErrorCode::incompatible,
+                            "{} has schema version {}, expected {}, and it cannot be brought up to "
+                            "date because it is read-only; open it once where it can be written",
+                            (*generation)->folder(), (*generation)->version(),
+                            options_.schema.version);
+        }
+        if (!alone) {
+          CUKILN_TRY(turn, take_turn(kInitialiseWait));
+          alone = true;
+          continue;
+        }
+        CUKILN_CHECK((*generation)->migrate());
+      }
+      const std::lock_guard hold(mutex_);
+      generation_ = *generation;
+      current_stamp_ = stamp;
+      return generation_;
+    }
+    const ErrorCode code = generation ? ErrorCode::corrupt : generation.error().code();
+    const bool begin = code == ErrorCode::corrupt || (!name && code == ErrorCode::not_found);
+    if (!begin || directory_->read_only() || attempt >= 12) {
+      return generation ? make_error(ErrorCode::corrupt, "the files of {} were replaced",
+                                     (*generation)->folder())
+                        : std::move(generation).error();
+    }
+    if (!alone) {  // look again as the only writer: somebody may be making it just now
+      CUKILN_TRY(turn, take_turn(kInitialiseWait));
+      alone = true;
+      continue;
+    }
+    const Error why = generation ? Error(ErrorCode::corrupt, "its files were replaced under a user")
+                                 : generation.error();
+    generation = Error(ErrorCode::corrupt, "abandoned");  // closes it before the next one opens
+    CUKILN_CHECK(begin_generation(why));
+  }
+}
+
+Result<void> StoreSession::begin_generation(const Error& why) {
+  if (why.code() == ErrorCode::corrupt) {
+    rebuilds_.fetch_add(1, std::memory_order_relaxed);
+    options_.log.warn("the store in {} begins anew: {}", directory_->root(), why.message());
+  }
+  CUKILN_TRY(const std::string name, directory_->make_generation());
+  Generation::Options options;
+  options.page_bytes = options_.page_bytes;
+  options.schema = options_.schema;
+  if (auto made = Generation::initialise(directory_->path(name), options); !made) {
+    directory_->remove_generation(name);
+    return std::move(made).error();
+  }
+  make_reserve();
+  return directory_->set_current(name);
+}
+
+bool StoreSession::worth_recovering(const SqliteHandle& db, const Error& error) noexcept {
+  return error.code() == ErrorCode::corrupt || db.trouble() == SqliteTrouble::moved;
+}
+
+Result<void> StoreSession::recover(const std::shared_ptr<Generation>& broken, const Error& why) {
+  if (read_only_) {
+    return why;
+  }
+  CUKILN_TRY(const FileLock turn, take_turn(options_.write_wait));
+  return recover_in_turn(broken, why);
+}
+
+Result<void> StoreSession::recover_in_turn(const std::shared_ptr<Generation>& broken,
+                                           const Error& why) {
+  {
+    const std::lock_guard hold(mutex_);
+    if (generation_ != broken) {
+      return {};  // another thread was faster
+    }
+  }
+  if (forgiven_.fetch_add(1, std::memory_order_relaxed) == 0 && looks_healthy(*broken)) {
+    const std::lock_guard hold(mutex_);
+    generation_.reset();
+    return {};
+  }
+  const auto name = directory_->current();
+  if (!name || *name == broken->name()) {
+    CUKILN_CHECK(begin_generation(Error(ErrorCode::corrupt, why.message())));
+  }
+  CUKILN_TRY([[maybe_unused]] const auto generation, open_current(true));
+  return {};
+}
+
+Result<void> StoreSession::begin_anew(const Error& why) {
+  const ForkGate::Pass pass;
+  CUKILN_TRY(const FileLock turn, take_turn(options_.write_wait));
+  CUKILN_CHECK(begin_generation(Error(ErrorCode::corrupt, why.message())));
+  CUKILN_TRY([[maybe_unused]] const auto generation, open_current(true));
+  return {};
+}
+
+bool StoreSession::looks_healthy(const Generation& generation) const {
+  // Once only, and only where it takes moments: a second complaint is believed at once.
+  constexpr std::int64_t kMaxBytes = 64 << 20;
+  auto fresh = generation.moved()
+                   ? Result<std::shared_ptr<Generation>>(Error(ErrorCode::corrupt, ""))
+                   : open_named(generation.name());
+  auto db = fresh ? (*fresh)->lease() : Result<Generation::Lease>(fresh.error());
+  const auto bytes = stamp_at(join_path(generation.folder(), "store.db")).size;
+  if (!db || bytes > kMaxBytes) {
+    return false;
+  }
+  Query check = (*db)->query("PRAGMA quick_check(1)");
+  const auto row = check.next();
+  return row && *row && check.column_bytes(0) == "ok";
+}
+
+Result<std::string> StoreSession::generation_name() {
+  const ForkGate::Pass pass;
+  CUKILN_TRY(const std::shared_ptr<Generation> generation, current(false));
+  return generation->name();
+}
+
+Result<int> StoreSession::schema_version() {
+  const ForkGate::Pass pass;
+  CUKILN_TRY(const std::shared_ptr<Generation> generation, current(false));
+  return generation->version();
+}
+
+void StoreSession::free_reserve() const { ::unlink(directory_->path("reserve.bin").c_str()); }
+
+void StoreSession::make_reserve() const {
+  const std::uint64_t bytes = std::min(options_.reserve_bytes, options_.max_bytes / 8);
+  const std::string path = directory_->path("reserve.bin");
+  if (bytes == 0 || ::access(path.c_str(), F_OK) == 0) {
+    return;
+  }
+  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  // Not posix_fallocate: where the file system has no such call, that one writes every block.
+  if (!fd || ::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0) {
+    ::unlink(path.c_str());
+  }
+}
+
+void StoreSession::remove_leftovers() {
+  const auto current_name = directory_->current();
+  if (!current_name) {
+    return;
+  }
+  for (const std::string& name : directory_->generations()) {
+    const std::string folder = directory_->path(name);
+    if (name != *current_name) {
+      auto unused =
+          FileLock::acquire(join_path(folder, "inuse.lock"), FileLock::Mode::exclusive, kNoWait);
+      if (unused) {
+        directory_->remove_generation(name);
+      }
+      continue;
+    }
+    directory_->remove_dead_process_locks(name);
+  }
+}
+
+Result<bool> StoreSession::checkpoint(SqliteHandle& db) {
+  // No waiting for readers: with one in the way the WAL is cut next time.
+  db.set_busy_timeout(0);
+  Query query = db.query("PRAGMA wal_checkpoint(TRUNCATE)");
+  CUKILN_TRY(const bool row, query.next());
+  const bool done = row && query.column_number(0) == 0;
+  db.set_busy_timeout(static_cast<int>(options_.write_wait.count()));
+  if (done) {
+    db.forget_wal_pages();
+  }
+  return done;
+}
+
+void StoreSession::checkpoint_if_long(SqliteHandle& db) {
+  const auto pages = static_cast<std::uint64_t>(db.wal_pages());
+  const auto page_bytes = static_cast<std::uint64_t>(options_.page_bytes);
+  const auto lost =
+      static_cast<std::uint64_t>(lost_checkpoint_pages_.load(std::memory_order_relaxed));
+  if ((pages - std::min(lost, pages)) * page_bytes < options_.checkpoint_bytes) {
+    if (pages < lost) {
+      lost_checkpoint_pages_.store(0, std::memory_order_relaxed);
+    }
+    return;
+  }
+  const auto done = checkpoint(db);
+  // A reader in the way: try again when the WAL has grown as much once more.
+  const bool cut = done && *done;
+  lost_checkpoint_pages_.store(cut ? 0 : static_cast<int>(pages), std::memory_order_relaxed);
+  if (!cut && pages * page_bytes > 4 * options_.checkpoint_bytes) {
+    options_.log.warn(
+        "the store's write-ahead log has {} MiB because a reader holds it; expected at "
+        "most {} MiB",
+        pages * page_bytes >> 20, options_.checkpoint_bytes >> 20);
+  }
+}
+
+}  // namespace cukiln

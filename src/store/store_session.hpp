@@ -1,0 +1,149 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/file_lock.hpp"
+#include "base/logger.hpp"
+#include "base/result.hpp"
+#include "store/generation.hpp"
+#include "store/host_facts.hpp"
+#include "store/store_directory.hpp"
+
+namespace cukiln {
+
+struct SqliteStoreOptions {
+  std::string directory;                 ///< absolute
+  std::uint64_t max_bytes = 2ull << 30;  ///< of live data; least recently used goes first
+  bool system = false;                   ///< somebody else's, below ours: only read
+  bool allow_network_file_system = false;
+  std::chrono::milliseconds write_wait{2000};  ///< for other writers, then give up
+  std::uint64_t reserve_bytes = 8ull << 20;    ///< kept free for evicting on a full disk
+  std::uint64_t checkpoint_bytes = 16ull << 20;
+  int page_bytes = 8192;
+  StoreSchema schema;
+  const Clock* clock = &Clock::system();
+  const HostFacts* facts = &HostFacts::system();
+  Logger log;
+};
+
+/// Keeps a healthy generation open, whatever happens to the files: runs bodies on a connection,
+/// serialises writers across processes, and begins a new generation where the old one is damaged or
+/// was taken away. Knows nothing of what is stored. Threads: safe.
+class StoreSession {
+ public:
+  /// Errors are reasons to do without this tier: not_found (`system`, and there is none),
+  /// invalid_argument (not to be trusted), incompatible (a newer version's; open in another copy of
+  /// the library), io, timeout.
+  static Result<std::unique_ptr<StoreSession>> open(const SqliteStoreOptions& options);
+
+  /// `body(SqliteHandle&)` returns a Result. Damage begins a new generation, and body runs once
+  /// more.
+  template <class Body>
+  auto read(Body&& body) -> decltype(body(std::declval<SqliteHandle&>())) {
+    const ForkGate::Pass pass;
+    for (int attempt = 0;; ++attempt) {
+      CUKILN_TRY(const std::shared_ptr<Generation> generation, current(false));
+      CUKILN_TRY(Generation::Lease db, generation->lease());
+      auto result = body(*db);
+      if (result || attempt > 0 || !worth_recovering(*db, result.error())) {
+        return result;
+      }
+      const Error why = result.error();
+      CUKILN_CHECK(recover(generation, why));
+    }
+  }
+
+  /// The same, but damage is only reported.
+  template <class Body>
+  auto inspect(Body&& body) -> decltype(body(std::declval<SqliteHandle&>())) {
+    const ForkGate::Pass pass;
+    CUKILN_TRY(const std::shared_ptr<Generation> generation, current(false));
+    CUKILN_TRY(Generation::Lease db, generation->lease());
+    return body(*db);
+  }
+
+  /// Like `read`, alone among all writers of all processes. Errors besides body's: timeout (others
+  /// wrote for longer than `wait`), io (nothing can be written here).
+  template <class Body>
+  auto write(std::chrono::milliseconds wait, Body&& body)
+      -> decltype(body(std::declval<SqliteHandle&>())) {
+    const ForkGate::Pass pass;
+    CUKILN_TRY(const FileLock turn, take_turn(wait));
+    for (int attempt = 0;; ++attempt) {
+      CUKILN_TRY(const std::shared_ptr<Generation> generation, current(true));
+      if (generation->read_only()) {
+        return make_error(ErrorCode::io, "the store in {} is read-only", directory_->root());
+      }
+      CUKILN_TRY(Generation::Lease db, generation->lease());
+      db->set_busy_timeout(static_cast<int>(wait.count()));
+      auto result = body(*db);
+      if (result) {
+        checkpoint_if_long(*db);
+        return result;
+      }
+      if (attempt > 0 || !worth_recovering(*db, result.error())) {
+        return result;
+      }
+      const Error why = result.error();
+      CUKILN_CHECK(recover_in_turn(generation, why));
+    }
+  }
+
+  const SqliteStoreOptions& options() const noexcept { return options_; }
+  const StoreDirectory& directory() const noexcept { return *directory_; }
+  bool read_only() const noexcept { return read_only_; }
+  std::uint64_t rebuilds() const noexcept { return rebuilds_.load(std::memory_order_relaxed); }
+  Result<std::string> generation_name();
+  Result<int> schema_version();
+
+  /// Leaves the generation as it is and begins an empty one.
+  Result<void> begin_anew(const Error& why);
+
+  /// Takes the reserve away, or puts it back. Call while writing.
+  void free_reserve() const;
+  void make_reserve() const;
+  /// Removes generations that nobody has open, and locks of processes that are gone. Call while
+  /// writing.
+  void remove_leftovers();
+  /// Merges the WAL into the database and cuts it to nothing, unless a reader is in the way.
+  Result<bool> checkpoint(SqliteHandle& db);
+
+ private:
+  explicit StoreSession(const SqliteStoreOptions& options) : options_(options) {}
+
+  /// The lock that makes this the only writer, among threads as well as processes.
+  Result<FileLock> take_turn(std::chrono::milliseconds wait);
+  /// The open generation, after a look at whether it is still the one to use: at every write, and
+  /// once a second for reads.
+  Result<std::shared_ptr<Generation>> current(bool in_turn);
+  Result<std::shared_ptr<Generation>> open_current(bool in_turn);
+  Result<std::shared_ptr<Generation>> open_named(const std::string& name) const;
+  Result<void> begin_generation(const Error& why);
+  Result<void> recover(const std::shared_ptr<Generation>& broken, const Error& why);
+  Result<void> recover_in_turn(const std::shared_ptr<Generation>& broken, const Error& why);
+  Result<void> migrate(const std::shared_ptr<Generation>& generation);
+  static bool worth_recovering(const SqliteHandle& db, const Error& error) noexcept;
+  bool looks_healthy(const Generation& generation) const;
+  bool is_stale(const Generation& generation);
+  void checkpoint_if_long(SqliteHandle& db);
+
+  SqliteStoreOptions options_;
+  std::unique_ptr<StoreDirectory> directory_;
+  bool read_only_ = false;
+
+  std::mutex mutex_;  // of the two below
+  std::shared_ptr<Generation> generation_;
+  FileStamp current_stamp_;
+  std::atomic<std::int64_t> next_look_ns_{0};
+  std::atomic<int> lost_checkpoint_pages_{0};
+  std::atomic<std::uint64_t> rebuilds_{0};
+  std::atomic<int> forgiven_{0};
+};
+
+}  // namespace cukiln
