@@ -35,11 +35,11 @@ struct StoreEntry {
   DependencySet dependencies;
   Cubin cubin;
   EntryLabels labels;
-  std::string source_text;        ///< for `show --source`
+  std::string source_text;  ///< for `show --source`; a hit does not pay for it: `source_text()`
   std::int64_t compile_us = 0;
-  std::int64_t created_s = 0;     ///< by the store
-  std::int64_t last_used_s = 0;   ///< by the store
-  std::int64_t hits = 0;          ///< by the store
+  std::int64_t created_s = 0;    ///< by the store
+  std::int64_t last_used_s = 0;  ///< by the store
+  std::int64_t hits = 0;         ///< by the store
   Origin origin = Origin::compiled;
   std::string signer;
 };
@@ -67,8 +67,8 @@ struct StoreStats {
                 errors = 0;
 };
 
-/// The outcome of a get is three-valued: an entry (has_value, engaged), absent (has_value, empty), or
-/// failed (an error: the tier could not answer; the caller treats it as a miss and goes on).
+/// The outcome of a get is three-valued: an entry (has_value, engaged), absent (has_value, empty),
+/// or failed (an error: the tier could not answer; the caller treats it as a miss and goes on).
 using Lookup = Result<std::optional<StoreEntry>>;
 
 enum class PutOutcome { stored, already_there, too_large, not_stored };
@@ -81,13 +81,14 @@ class CubinStore {
 
   virtual const char* tier_name() const noexcept = 0;  ///< `memory`, `disk`, `system`
 
-  /// The sets recorded for a request, the youngest first, at most four. Rows whose stored request is
-  /// not `request_canonical`, or whose set does not hash to their key, are dropped (never returned).
+  /// The sets recorded for a request, the youngest first, at most four. Rows whose stored request
+  /// is not `request_canonical`, or whose set does not hash to their key, are dropped (never
+  /// returned).
   virtual Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
                                                                 ByteView request_canonical) = 0;
 
   /// Checked in full (checksum, preimage, image) before it is handed out; a damaged one is removed,
-  /// counted and reported absent.
+  /// counted and reported absent. The source text is left empty: `source_text()` has it.
   virtual Lookup get(const CacheKey& key) = 0;
 
   /// Keeps an entry; the same key again is already_there. Errors: io, timeout.
@@ -96,6 +97,9 @@ class CubinStore {
   virtual Result<bool> remove(const CacheKey& key) = 0;  ///< false: was not there
   virtual Result<std::vector<EntrySummary>> list() = 0;
   virtual StoreStats stats() = 0;
+
+  /// The first source as it was compiled. Errors: not_found (no such entry), corrupt.
+  virtual Result<std::string> source_text(const CacheKey& key) = 0;
 };
 
 }  // namespace cukiln

@@ -1,0 +1,136 @@
+#include "store/entry_codec.hpp"
+
+#include <zstd.h>
+
+#include <cstring>
+
+#include "base/file.hpp"
+#include "base/hasher.hpp"
+#include "base/result.hpp"
+#include "base/serial.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr int kCompressionLevel = 3;
+constexpr std::uint64_t kMaxTextBytes = 4 * kMaxSourceBytes;
+constexpr std::uint64_t kRowOverhead = 512;
+
+}  // namespace
+
+ByteView view_of(const Digest128& digest) noexcept {
+  return {reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()};
+}
+
+Digest128 digest_from(ByteView bytes) noexcept {
+  Digest128 digest;
+  if (bytes.size() == digest.bytes.size()) {
+    std::memcpy(digest.bytes.data(), bytes.data(), bytes.size());
+  }
+  return digest;
+}
+
+Digest128 checksum_of(const EntryParts& parts) noexcept {
+  const auto& [request, dependencies, image, kernels, log, name, source, target, flags, compiler,
+               signer, origin] = parts;
+  // The image goes in as its digest: it is long, and would be copied here only to be hashed.
+  SerialWriter out;
+  out.bytes(request).bytes(dependencies);
+  out.u64(image.size()).raw(view_of(digest_of(image)));
+  out.bytes(kernels).bytes(log);
+  out.bytes(name).bytes(source).bytes(target).bytes(flags).bytes(compiler).bytes(signer);
+  out.u64(static_cast<std::uint64_t>(origin));
+  return digest_of(out.view());
+}
+
+Result<StoreEntry> decode_entry(const CacheKey& key, const EntryParts& parts, ByteView check128) {
+  if (check128.size() != 16 || digest_from(check128) != checksum_of(parts)) {
+    return make_error(ErrorCode::corrupt, "the entry {} does not match its checksum", key.hex());
+  }
+  if (cache_key_of(parts.request_canonical, parts.dependencies) != key) {
+    return make_error(ErrorCode::corrupt, "the entry {} holds another request", key.hex());
+  }
+  StoreEntry entry;
+  CUKILN_TRY(entry.dependencies, DependencySet::parse(parts.dependencies));
+  CUKILN_TRY(entry.cubin.kernels, decode_kernels(parts.kernels));
+  entry.labels = {std::string(parts.name), std::string(parts.source), std::string(parts.target),
+                  std::string(parts.flags), std::string(parts.compiler)};
+  CUKILN_TRY(const Target target, Target::parse(parts.target));
+  CUKILN_CHECK(check_image(parts.image, target));
+  entry.key = key;
+  entry.request = CompileRequest::digest_of(parts.request_canonical);
+  entry.request_canonical = parts.request_canonical;
+  entry.cubin.image = SharedBytes(std::string(parts.image));
+  entry.cubin.log = parts.log;
+  entry.origin = static_cast<Origin>(parts.origin);
+  entry.signer = parts.signer;
+  return entry;
+}
+
+EncodedEntry::EncodedEntry(const StoreEntry& entry)
+    : dependencies(entry.dependencies.canonical()), kernels(encode_kernels(entry.cubin.kernels)) {
+  const auto& [name, source, target, flags, compiler] = entry.labels;
+  parts = {entry.request_canonical,
+           dependencies,
+           entry.cubin.image,
+           kernels,
+           entry.cubin.log,
+           name,
+           source,
+           target,
+           flags,
+           compiler,
+           entry.signer,
+           static_cast<std::int64_t>(entry.origin)};
+}
+
+std::uint64_t EncodedEntry::bytes() const noexcept {
+  return parts.request_canonical.size() + parts.dependencies.size() + parts.image.size() +
+         parts.kernels.size() + parts.log.size() + parts.flags.size() + kRowOverhead;
+}
+
+Result<void> check_consistent(const StoreEntry& entry, const EncodedEntry& encoded) {
+  const CacheKey expected = cache_key_of(entry.request_canonical, encoded.dependencies);
+  if (entry.key != expected ||
+      entry.request != CompileRequest::digest_of(entry.request_canonical)) {
+    return make_error(ErrorCode::invalid_argument,
+                      "the entry's key is {}, but its request and dependencies hash to {}",
+                      entry.key.hex(), expected.hex());
+  }
+  CUKILN_TRY(const Target target, Target::parse(entry.labels.target));
+  if (auto image = check_image(entry.cubin.image, target); !image) {
+    return make_error(ErrorCode::invalid_argument, "the entry {} cannot be kept: {}",
+                      entry.key.hex(), image.error().message());
+  }
+  return {};
+}
+
+std::string compress(ByteView text) {
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  ZSTD_CCtx* context = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, kCompressionLevel);
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+  const std::size_t size =
+      ZSTD_compress2(context, out.data(), out.size(), text.data(), text.size());
+  ZSTD_freeCCtx(context);
+  out.resize(ZSTD_isError(size) != 0 ? 0 : size);
+  return out;
+}
+
+Result<std::string> decompress(ByteView bytes) {
+  if (bytes.empty()) {
+    return std::string();
+  }
+  const unsigned long long size = ZSTD_getFrameContentSize(bytes.data(), bytes.size());
+  if (size == ZSTD_CONTENTSIZE_ERROR || size == ZSTD_CONTENTSIZE_UNKNOWN || size > kMaxTextBytes) {
+    return Error(ErrorCode::corrupt, "the stored source text is damaged");
+  }
+  std::string out(static_cast<std::size_t>(size), '\0');
+  if (ZSTD_decompress(out.data(), out.size(), bytes.data(), bytes.size()) != size) {
+    return Error(ErrorCode::corrupt, "the stored source text is damaged");
+  }
+  return out;
+}
+
+}  // namespace cukiln

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/bytes.hpp"
+#include "key/compile_request.hpp"
+#include "store/cubin_store.hpp"
+
+namespace cukiln {
+
+/// An entry as the stores' columns hold it. cache/FORMAT.md, "Entries".
+struct EntryParts {
+  ByteView request_canonical, dependencies, image, kernels, log;
+  ByteView name, source, target, flags, compiler, signer;
+  std::int64_t origin = 0;
+};
+
+/// XXH3-128 over everything that is handed out.
+Digest128 checksum_of(const EntryParts& parts) noexcept;
+
+ByteView view_of(const Digest128& digest) noexcept;
+/// All zero when the size is not 16.
+Digest128 digest_from(ByteView bytes) noexcept;
+
+/// Parts that came from outside this process, back to an entry (without its source text). Checks
+/// the checksum, that request and set hash to `key`, and the image. Errors: corrupt, incompatible.
+Result<StoreEntry> decode_entry(const CacheKey& key, const EntryParts& parts, ByteView check128);
+
+/// A whole entry in this process: what its checks and its size need.
+struct EncodedEntry {
+  explicit EncodedEntry(const StoreEntry& entry);
+  std::string dependencies;
+  std::string kernels;
+  EntryParts parts;  ///< views into this and into the entry
+  /// What it takes in a store, roughly: every byte of its columns, and the pages' slack.
+  std::uint64_t bytes() const noexcept;
+};
+
+/// Whether an entry fits together: key, request and set, image. Errors: invalid_argument.
+Result<void> check_consistent(const StoreEntry& entry, const EncodedEntry& encoded);
+
+std::string compress(ByteView text);
+/// Errors: corrupt; more than `kMaxSourceBytes` is corrupt too.
+Result<std::string> decompress(ByteView bytes);
+
+}  // namespace cukiln

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "store/cubin_store.hpp"
+
+namespace cukiln {
+
+/// Cubins of this process, least recently used out first. Images are shared, never copied.
+class MemoryStore final : public CubinStore {
+ public:
+  explicit MemoryStore(std::uint64_t max_bytes, const Clock& clock = Clock::system())
+      : max_bytes_(max_bytes), clock_(clock) {}
+
+  const char* tier_name() const noexcept override { return "memory"; }
+  Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
+                                                        ByteView request_canonical) override;
+  Lookup get(const CacheKey& key) override;
+  Result<PutOutcome> put(const StoreEntry& entry) override;
+  Result<bool> remove(const CacheKey& key) override;
+  Result<std::vector<EntrySummary>> list() override;
+  StoreStats stats() override;
+  Result<std::string> source_text(const CacheKey& key) override;
+
+  /// Keeps an entry that another tier has checked already.
+  PutOutcome keep(const StoreEntry& entry);
+  std::uint64_t remove_all();
+
+ private:
+  struct Slot {
+    StoreEntry entry;  // without its source text
+    std::string source_text;
+    std::uint64_t bytes = 0;
+  };
+  using Order = std::list<Slot>;  // the most recently used first
+
+  PutOutcome insert(const StoreEntry& entry, std::uint64_t bytes);
+  void erase(Order::iterator slot);
+  void drop_old_sets(const RequestDigest& request);
+
+  const std::uint64_t max_bytes_;
+  const Clock& clock_;
+  mutable std::mutex mutex_;
+  Order order_;
+  std::unordered_map<CacheKey, Order::iterator> by_key_;
+  std::unordered_map<RequestDigest, std::vector<CacheKey>> by_request_;  // the youngest last
+  std::uint64_t bytes_ = 0;
+  StoreStats stats_;
+};
+
+}  // namespace cukiln

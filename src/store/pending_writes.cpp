@@ -1,0 +1,173 @@
+#include "store/pending_writes.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/result.hpp"
+#include "store/entry_codec.hpp"
+
+namespace cukiln {
+
+namespace {
+
+// A host with thousands of kernels does not rewrite thousands of rows at every start: beyond this
+// many, only stamps that are old enough to matter to the eviction order are renewed.
+constexpr std::size_t kAlwaysRenewed = 256;
+constexpr std::int64_t kOldStampS = 3600;
+
+Result<void> apply_uses(SqliteHandle& db, const PendingWrites::Batch& batch) {
+  const bool many = batch.used.size() > kAlwaysRenewed;
+  for (const auto& [key, uses] : batch.used) {
+    CUKILN_CHECK(db.query("UPDATE entry SET hits=hits+?1, last_used_s=max(last_used_s, ?2) "
+                          "WHERE key=?3 AND last_used_s<=?4")
+                     .number(uses.count)
+                     .number(uses.last_s)
+                     .blob(view_of(key))
+                     .number(many ? uses.last_s - kOldStampS : INT64_MAX)
+                     .run());
+  }
+  return {};
+}
+
+Result<void> apply_stat_records(SqliteHandle& db, const PendingWrites::Batch& batch) {
+  for (const auto& [path, record] : batch.stat_records) {
+    CUKILN_CHECK(db.query("INSERT OR REPLACE INTO stat_cache(path, device, inode, size, mtime_ns, "
+                          "ctime_ns, digest, note, recorded_ns) VALUES(?,?,?,?,?,?,?,?,?)")
+                     .text(path)
+                     .number(static_cast<std::int64_t>(record.stamp.device))
+                     .number(static_cast<std::int64_t>(record.stamp.inode))
+                     .number(static_cast<std::int64_t>(record.stamp.size))
+                     .number(record.stamp.mtime_ns)
+                     .number(record.stamp.ctime_ns)
+                     .blob(view_of(record.digest))
+                     .text(record.note)
+                     .number(record.recorded_ns)
+                     .run());
+  }
+  if (batch.stat_records.empty()) {
+    return {};
+  }
+  CUKILN_TRY(const std::int64_t rows, db.number("SELECT count(*) FROM stat_cache"));
+  const auto limit = static_cast<std::int64_t>(kMaxStatRecords);
+  if (rows > limit) {
+    CUKILN_CHECK(db.query("DELETE FROM stat_cache WHERE path IN "
+                          "(SELECT path FROM stat_cache ORDER BY recorded_ns LIMIT ?)")
+                     .number(rows - limit + limit / 10)
+                     .run());
+  }
+  return {};
+}
+
+}  // namespace
+
+void PendingWrites::drop_inherited() noexcept {
+  if (const int process = ::getpid(); process != process_) {
+    batch_ = {};
+    process_ = process;
+  }
+}
+
+void PendingWrites::used(const CacheKey& key, std::int64_t now_s) {
+  const std::lock_guard hold(mutex_);
+  drop_inherited();
+  Uses& uses = batch_.used[key];
+  ++uses.count;
+  uses.last_s = std::max(uses.last_s, now_s);
+}
+
+void PendingWrites::count(std::string_view counter, std::int64_t delta) {
+  const std::lock_guard hold(mutex_);
+  drop_inherited();
+  const auto at = batch_.counters.find(counter);
+  if (at != batch_.counters.end()) {
+    at->second += delta;
+  } else {
+    batch_.counters.emplace(counter, delta);
+  }
+}
+
+void PendingWrites::save(std::vector<StatRecord> records) {
+  const std::lock_guard hold(mutex_);
+  drop_inherited();
+  for (StatRecord& record : records) {
+    std::string path = record.path;
+    batch_.stat_records.insert_or_assign(std::move(path), std::move(record));
+  }
+}
+
+void PendingWrites::damaged(const CacheKey& key) {
+  const std::lock_guard hold(mutex_);
+  drop_inherited();
+  if (std::find(batch_.damaged.begin(), batch_.damaged.end(), key) == batch_.damaged.end()) {
+    batch_.damaged.push_back(key);
+  }
+}
+
+bool PendingWrites::is_damaged(const CacheKey& key) const {
+  const std::lock_guard hold(mutex_);
+  return std::find(batch_.damaged.begin(), batch_.damaged.end(), key) != batch_.damaged.end();
+}
+
+std::optional<StatRecord> PendingWrites::find_stat_record(const std::string& path) const {
+  const std::lock_guard hold(mutex_);
+  const auto at = batch_.stat_records.find(path);
+  return at == batch_.stat_records.end() ? std::nullopt : std::optional(at->second);
+}
+
+std::map<std::string, std::int64_t, std::less<>> PendingWrites::counters() const {
+  const std::lock_guard hold(mutex_);
+  return batch_.counters;
+}
+
+bool PendingWrites::empty() const {
+  const std::lock_guard hold(mutex_);
+  return batch_.empty();
+}
+
+PendingWrites::Batch PendingWrites::take() {
+  const std::lock_guard hold(mutex_);
+  drop_inherited();
+  return std::exchange(batch_, {});
+}
+
+void PendingWrites::give_back(Batch batch) {
+  const std::lock_guard hold(mutex_);
+  drop_inherited();
+  for (const auto& [key, uses] : batch.used) {
+    Uses& now = batch_.used[key];
+    now.count += uses.count;
+    now.last_s = std::max(now.last_s, uses.last_s);
+  }
+  for (const auto& [name, delta] : batch.counters) {
+    batch_.counters[name] += delta;
+  }
+  batch_.stat_records.merge(batch.stat_records);  // what was saved meanwhile is younger and stays
+  batch_.damaged.insert(batch_.damaged.end(), batch.damaged.begin(), batch.damaged.end());
+}
+
+Result<void> apply(SqliteHandle& db, const PendingWrites::Batch& batch) {
+  for (const CacheKey& key : batch.damaged) {
+    CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, key));
+  }
+  CUKILN_CHECK(apply_uses(db, batch));
+  for (const auto& [name, delta] : batch.counters) {
+    CUKILN_CHECK(db.query("INSERT INTO counter(name, value) VALUES(?,?) "
+                          "ON CONFLICT(name) DO UPDATE SET value=value+excluded.value")
+                     .text(name)
+                     .number(delta)
+                     .run());
+  }
+  return apply_stat_records(db, batch);
+}
+
+Result<bool> remove_entry(SqliteHandle& db, const CacheKey& key) {
+  CUKILN_CHECK(db.query("DELETE FROM cubin WHERE id=(SELECT cubin_id FROM entry WHERE key=?)")
+                   .blob(view_of(key))
+                   .run());
+  CUKILN_CHECK(db.query("DELETE FROM entry WHERE key=?").blob(view_of(key)).run());
+  return db.changes() > 0;
+}
+
+}  // namespace cukiln

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "key/stat_cache.hpp"
+#include "store/sqlite_handle.hpp"
+
+#include <cukiln/digest.hpp>
+#include <cukiln/result.hpp>
+
+namespace cukiln {
+
+/// What a store has to write but not at once: uses, counters, stat records, rows found damaged.
+/// Written with the next write, or when the store goes; a process that is killed loses them, which
+/// costs nothing that matters. Threads: safe.
+class PendingWrites {
+ public:
+  struct Uses {
+    std::int64_t count = 0;
+    std::int64_t last_s = 0;
+  };
+  struct Batch {
+    std::unordered_map<CacheKey, Uses> used;
+    std::map<std::string, std::int64_t, std::less<>> counters;
+    std::unordered_map<std::string, StatRecord> stat_records;
+    std::vector<CacheKey> damaged;
+    bool empty() const noexcept {
+      return used.empty() && counters.empty() && stat_records.empty() && damaged.empty();
+    }
+  };
+
+  void used(const CacheKey& key, std::int64_t now_s);
+  void count(std::string_view counter, std::int64_t delta);
+  void save(std::vector<StatRecord> records);
+  void damaged(const CacheKey& key);
+
+  bool is_damaged(const CacheKey& key) const;
+  std::optional<StatRecord> find_stat_record(const std::string& path) const;
+  std::map<std::string, std::int64_t, std::less<>> counters() const;
+  bool empty() const;
+
+  Batch take();
+  /// What could not be written, for the next time.
+  void give_back(Batch batch);
+
+ private:
+  /// What a forked child inherits is the parent's to write.
+  void drop_inherited() noexcept;
+
+  mutable std::mutex mutex_;
+  Batch batch_;
+  int process_ = 0;
+};
+
+/// Writes a batch inside the caller's transaction.
+Result<void> apply(SqliteHandle& db, const PendingWrites::Batch& batch);
+
+/// Removes an entry and its cubin. False: was not there.
+Result<bool> remove_entry(SqliteHandle& db, const CacheKey& key);
+
+inline constexpr std::size_t kMaxStatRecords = 50'000;
+
+}  // namespace cukiln

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "key/stat_cache.hpp"
+#include "store/cubin_store.hpp"
+#include "store/entry_codec.hpp"
+#include "store/maintenance.hpp"
+#include "store/pending_writes.hpp"
+#include "store/store_session.hpp"
+
+namespace cukiln {
+
+/// Cubins in an SQLite file, shared by any number of processes; cache/FORMAT.md is its contract.
+/// A read takes no lock of ours; a write is alone across processes and gives up at a deadline.
+class SqliteStore final : public CubinStore {
+ public:
+  /// Errors: see StoreSession::open; each is a reason to go on without this tier.
+  static Result<std::unique_ptr<SqliteStore>> open(SqliteStoreOptions options);
+  ~SqliteStore() override;
+
+  const char* tier_name() const noexcept override;
+  Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
+                                                        ByteView request_canonical) override;
+  Lookup get(const CacheKey& key) override;
+  Result<PutOutcome> put(const StoreEntry& entry) override;
+  Result<bool> remove(const CacheKey& key) override;
+  Result<std::vector<EntrySummary>> list() override;
+  StoreStats stats() override;
+  Result<std::string> source_text(const CacheKey& key) override;
+
+  /// An entry was used from a tier above: it is not the least recently used here.
+  void note_use(const CacheKey& key);
+  Result<std::uint64_t> remove_all();
+  Result<VerifyReport> verify(bool repair);
+  Result<GcReport> collect(const GcOptions& options);
+
+  /// Cumulative over all processes, with this one's that are not written yet.
+  Result<std::map<std::string, std::int64_t>> counters();
+  void count(std::string_view counter, std::int64_t delta) { pending_.count(counter, delta); }
+
+  std::optional<StatRecord> find_stat_record(const std::string& path);
+  void save_stat_records(std::vector<StatRecord> records) { pending_.save(std::move(records)); }
+
+  /// Writes what is pending now. Errors: io, timeout.
+  Result<void> flush(std::chrono::milliseconds wait);
+
+  bool read_only() const noexcept { return session_->read_only(); }
+  const StoreDirectory& directory() const noexcept { return session_->directory(); }
+  StoreSession& session() noexcept { return *session_; }
+
+ private:
+  explicit SqliteStore(std::unique_ptr<StoreSession> session) : session_(std::move(session)) {}
+
+  /// Absent and `damage` engaged: a row is there and cannot be believed.
+  static Lookup look_up(SqliteHandle& db, const CacheKey& key, std::optional<Error>* damage);
+  void found_damaged(const CacheKey& key, const Error& why);
+
+  Result<PutOutcome> insert(SqliteHandle& db, const StoreEntry& entry, const EncodedEntry& encoded,
+                            ByteView source_text);
+  Result<PutOutcome> insert(SqliteHandle& db, const StoreEntry& entry, const EncodedEntry& encoded,
+                            ByteView source_text, const PendingWrites::Batch& batch);
+  Result<void> drop_old_sets(SqliteHandle& db, const RequestDigest& request);
+  /// Makes room below the cap, in transactions of at most 100 rows each.
+  Result<void> make_room(SqliteHandle& db, std::uint64_t bytes);
+  struct Evicted {
+    std::uint64_t entries = 0, bytes = 0;
+  };
+  /// One transaction: least recently used first, until `bytes` are gone, or all unused since then.
+  Result<Evicted> evict_batch(SqliteHandle& db, std::uint64_t bytes, std::int64_t unused_since_s);
+  Result<Evicted> choose(SqliteHandle& db, std::uint64_t bytes, std::int64_t unused_since_s,
+                         std::int64_t limit, std::vector<std::int64_t>* ids);
+  Result<void> shrink_file();
+  void free_disk(SqliteHandle& db, std::uint64_t bytes);
+  Result<void> verify_entry(const CacheKey& key, VerifyReport& report);
+  std::uint64_t file_bytes();
+  /// The clock, but never behind a stamp that was given out or read.
+  std::int64_t now_s(SqliteHandle* db);
+
+  std::unique_ptr<StoreSession> session_;
+  PendingWrites pending_;
+  std::atomic<std::int64_t> last_stamp_s_{0};
+  std::atomic<std::uint64_t> hits_{0}, misses_{0}, stored_{0}, evicted_{0}, corrupt_{0}, errors_{0};
+};
+
+}  // namespace cukiln

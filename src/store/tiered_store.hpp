@@ -1,0 +1,131 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/logger.hpp"
+#include "key/stat_cache.hpp"
+#include "store/cubin_store.hpp"
+#include "store/maintenance.hpp"
+#include "store/memory_store.hpp"
+#include "store/sqlite_store.hpp"
+
+#include <cukiln/store.hpp>
+
+namespace cukiln {
+
+/// A tier that failed is left alone for a while, so that a service does not wait for the same dead
+/// disk at every kernel. Threads: safe.
+class TierBreaker {
+ public:
+  bool open() const noexcept;
+  void succeeded() noexcept { failures_.store(0, std::memory_order_relaxed); }
+  /// True when this failure opened it: the moment to say so.
+  bool failed(const Error& error) noexcept;
+
+ private:
+  std::atomic<int> failures_{0};
+  std::atomic<std::int64_t> open_until_ns_{0};
+};
+
+/// Memory over the user's disk over a read-only system store. Lookups go down, hits come back up
+/// into memory only; puts go to memory and the user's disk. A tier that fails is a counted, logged
+/// miss.
+class TieredStore final : public CubinStore {
+ public:
+  struct Options {
+    StoreOptions store;
+    std::uint64_t memory_bytes = 256ull << 20;
+    SqliteStoreOptions disk;  ///< directory, cap and log come from `store`
+  };
+
+  /// Errors: invalid_argument (a relative directory). A disk tier that cannot be had is none: see
+  /// `bypass_reason`.
+  static Result<std::unique_ptr<TieredStore>> open(Options options);
+
+  const char* tier_name() const noexcept override { return "tiered"; }
+
+  /// Of all tiers, each key once: what one tier knows may not hold for today's files, and another's
+  /// may.
+  Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
+                                                        ByteView request_canonical) override;
+  Lookup get(const CacheKey& key) override;
+  /// Memory has it afterwards whatever happens (unless too_large). Without a disk tier: not_stored.
+  /// Errors: the disk tier's.
+  Result<PutOutcome> put(const StoreEntry& entry) override;
+  Result<bool> remove(const CacheKey& key) override;
+  /// The user's (in memory where there is no disk tier), then what only the system store has.
+  Result<std::vector<EntrySummary>> list() override;
+  /// Entries and bytes of the user's store; the rest since this was opened.
+  StoreStats stats() override;
+  Result<std::string> source_text(const CacheKey& key) override;
+
+  /// Why there is no disk tier; empty when there is one.
+  const std::string& bypass_reason() const noexcept { return bypass_reason_; }
+  /// Whether the disk tier can be read but not written.
+  bool read_only() const noexcept { return disk_ != nullptr && disk_->read_only(); }
+  /// A folder of the user's store for single-flight lock files; empty where nothing can be written.
+  std::string flight_directory();
+
+  /// The user's store only. Without one: io, with the bypass reason.
+  Result<std::uint64_t> remove_all();
+  Result<VerifyReport> verify(bool repair);
+  Result<GcReport> collect(const GcOptions& options);
+
+  /// Cumulative counters by name; of this process alone where there is no disk tier.
+  Result<std::map<std::string, std::int64_t>> counters();
+  void count(std::string_view counter, std::int64_t delta = 1);
+
+  /// A remembered digest of a real file, by its path; and new ones, written with the next write.
+  std::optional<StatRecord> find_stat_record(const std::string& path);
+  void save_stat_records(std::vector<StatRecord> records);
+
+  /// Writes uses, counters and stat records now instead of when this goes.
+  Result<void> flush();
+
+  /// For `doctor`.
+  struct DiskFacts {
+    std::string directory;    ///< as resolved, or as asked for when there is no disk tier
+    std::string file_system;  ///< `ext4`-like magic in hex, or a network file system's name
+    std::string generation;
+    int schema = 0;
+    std::uint64_t bytes = 0, entries = 0, rebuilds = 0;
+    std::string sqlite_version;
+    bool sqlite_has_wal_reset_fix = false;
+    std::string system_directory;  ///< empty: no system store is open
+  };
+  DiskFacts facts();
+
+  SqliteStore* disk() noexcept { return disk_.get(); }
+  SqliteStore* system() noexcept { return system_.get(); }
+
+ private:
+  explicit TieredStore(Options options);
+  void open_disk();
+  void open_system();
+  Result<SqliteStore*> need_disk() const;
+  void note_failure(TierBreaker& breaker, const char* tier, const Error& error);
+  /// Absent when the tier is not there, is left alone, or failed.
+  std::optional<StoreEntry> get_from(SqliteStore* tier, TierBreaker& breaker, const CacheKey& key);
+  void find_in(SqliteStore* tier, TierBreaker& breaker, const RequestDigest& request,
+               ByteView request_canonical, std::vector<RecordedSet>& sets);
+
+  Options options_;
+  Logger log_;
+  MemoryStore memory_;
+  PendingWrites memory_only_;  // counters and stat records where there is no disk tier
+  std::string bypass_reason_;
+  std::unique_ptr<SqliteStore> disk_;
+  std::unique_ptr<SqliteStore> system_;
+  TierBreaker disk_breaker_, system_breaker_;
+  std::atomic<std::uint64_t> hits_{0}, misses_{0}, stored_{0}, errors_{0};
+};
+
+}  // namespace cukiln
