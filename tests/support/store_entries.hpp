@@ -1,0 +1,141 @@
+#pragma once
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/hasher.hpp"
+#include "key/compile_request.hpp"
+#include "store/cubin_store.hpp"
+
+namespace cukiln::test {
+
+/// Bytes that pass for a cubin of `capability`: an ELF header and `size` bytes that `seed` decides.
+inline std::string fake_cubin(int capability, std::size_t size, std::uint64_t seed) {
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_ident[EI_ABIVERSION] = 8;
+  header.e_machine = 190;
+  header.e_flags = static_cast<Elf64_Word>(capability) << 8;
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
+  bytes.resize(sizeof header + size);
+  std::uint64_t state = seed * 0x9E3779B97F4A7C15ull + 1;
+  for (std::size_t i = sizeof header; i < bytes.size(); ++i) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    bytes[i] = static_cast<char>(state >> 56);
+  }
+  return bytes;
+}
+
+struct EntryShape {
+  std::size_t cubin_bytes = 20'000;
+  std::uint64_t variant = 0;  ///< another dependency set of the same request
+  std::size_t dependencies = 3;
+  std::string target = "sm_100a";
+};
+
+/// The request number `number`, compiled: the same numbers give the same bytes in every process.
+inline StoreEntry make_entry(std::uint64_t number, const EntryShape& shape = {}) {
+  CompileRequest request;
+  const std::string name = "kernel_" + std::to_string(number);
+  request.sources.push_back(
+      {"/cukiln/src/" + name + ".cu", SharedBytes("__global__ void " + name + "() {}\n")});
+  request.options.arguments = {"--gpu-architecture=" + shape.target, "-std=c++17"};
+  request.target = *Target::parse(shape.target);
+  request.toolchain = {"13.0.88", digest_of("nvrtc")};
+
+  StoreEntry entry;
+  entry.request_canonical = request.canonical();
+  entry.request = CompileRequest::digest_of(entry.request_canonical);
+  for (std::size_t i = 0; i < shape.dependencies; ++i) {
+    entry.dependencies.present.push_back({"/cukiln/toolkit/header_" + std::to_string(i) + ".h",
+                                          digest_of("header " + std::to_string(i) + " of variant " +
+                                                    std::to_string(shape.variant))});
+  }
+  entry.dependencies.folders = {"/cukiln/toolkit"};
+  entry.dependencies.absent = {"/cukiln/src/cuda_fp16.h"};
+  entry.dependencies.sort();
+  entry.key = cache_key_of(entry.request_canonical, entry.dependencies.canonical());
+  entry.cubin.image = SharedBytes(
+      fake_cubin(request.target.capability, shape.cubin_bytes, number * 1000 + shape.variant));
+  entry.cubin.kernels = {{name, "_Z" + name + "v", 32, 1024, 0, 0}};
+  entry.cubin.log = "ptxas info : 0 bytes gmem\n";
+  entry.labels = {name, name + ".cu", shape.target, "-std=c++17", "nvrtc 13.0.88"};
+  entry.source_text = std::string(request.sources.front().text.view());
+  entry.compile_us = 48'000;
+  return entry;
+}
+
+inline bool same_content(const StoreEntry& a, const StoreEntry& b) {
+  return a.key == b.key && a.request == b.request && a.request_canonical == b.request_canonical &&
+         a.dependencies == b.dependencies && a.cubin.image.view() == b.cubin.image.view() &&
+         encode_kernels(a.cubin.kernels) == encode_kernels(b.cubin.kernels) &&
+         a.cubin.log == b.cubin.log && a.labels.name == b.labels.name &&
+         a.labels.source == b.labels.source && a.labels.target == b.labels.target &&
+         a.labels.flags == b.labels.flags && a.labels.compiler == b.labels.compiler &&
+         a.origin == b.origin && a.signer == b.signer;
+}
+
+/// A clock that a test sets.
+class FakeClock final : public Clock {
+ public:
+  std::int64_t now_ns() const noexcept override { return now_s_value * 1'000'000'000; }
+  std::int64_t now_s_value = 1'700'000'000;
+};
+
+/// A folder of its own, 0700, removed with all that is in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    const char* base = "/tmp";
+    path_ = std::string(base) + "/cukiln-test-XXXXXX";
+    if (::mkdtemp(path_.data()) == nullptr) {
+      std::abort();
+    }
+  }
+  ~TemporaryFolder() {
+    const std::string command = "chmod -R u+rwX '" + path_ + "' && rm -rf '" + path_ + "'";
+    static_cast<void>(std::system(command.c_str()));
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::string& path() const noexcept { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+inline std::string read_all(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline void write_all(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+inline bool exists(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0;
+}
+
+inline unsigned mode_of(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 ? status.st_mode & 0777 : 0;
+}
+
+}  // namespace cukiln::test

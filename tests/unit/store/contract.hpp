@@ -1,0 +1,180 @@
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "store/cubin_store.hpp"
+#include "support/store_entries.hpp"
+
+namespace cukiln::test {
+
+/// The rules that every CubinStore keeps. Call it inside a TEST_CASE, with a maker of empty stores.
+inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& make_empty) {
+  SUBCASE("an empty store knows nothing") {
+    const auto store = make_empty();
+    const StoreEntry entry = make_entry(1);
+    CHECK(store->find_dependency_sets(entry.request, entry.request_canonical)->empty());
+    const auto found = store->get(entry.key);
+    REQUIRE(found);
+    CHECK_FALSE(found->has_value());
+    CHECK_FALSE(*store->remove(entry.key));
+    CHECK(store->list()->empty());
+    CHECK(store->stats().entries == 0);
+    CHECK(store->source_text(entry.key).error().code() == ErrorCode::not_found);
+  }
+
+  SUBCASE("what was put is given back, byte for byte") {
+    const auto store = make_empty();
+    const StoreEntry entry = make_entry(1);
+    CHECK(store->put(entry).has_value());
+    const auto found = store->get(entry.key);
+    REQUIRE(found);
+    REQUIRE(found->has_value());
+    CHECK(same_content(**found, entry));
+    CHECK((**found).compile_us == entry.compile_us);
+    CHECK((**found).created_s > 0);
+    CHECK(*store->source_text(entry.key) == entry.source_text);
+    CHECK(store->stats().entries == 1);
+    CHECK(store->stats().hits == 1);
+  }
+
+  SUBCASE("the same key again is not kept twice") {
+    const auto store = make_empty();
+    const StoreEntry entry = make_entry(1);
+    CHECK(store->put(entry).has_value());
+    const auto again = store->put(entry);
+    REQUIRE(again);
+    CHECK(*again != PutOutcome::stored);
+    CHECK(store->list()->size() == 1);
+  }
+
+  SUBCASE("empty fields and long ones survive") {
+    const auto store = make_empty();
+    StoreEntry entry = make_entry(2, {1'000'000, 0, 300, "sm_90"});
+    entry.cubin.log.clear();
+    entry.cubin.kernels.clear();
+    entry.source_text.clear();
+    entry.labels.flags = std::string(5000, 'f');
+    entry.labels.name = "a\nb<script>";
+    entry.origin = Origin::imported;
+    entry.signer = "fleet-1";
+    CHECK(store->put(entry).has_value());
+    const auto found = store->get(entry.key);
+    REQUIRE(found);
+    REQUIRE(found->has_value());
+    CHECK(same_content(**found, entry));
+    CHECK(store->source_text(entry.key)->empty());
+  }
+
+  SUBCASE("a request leads to its sets, the youngest first") {
+    const auto store = make_empty();
+    CHECK(store->put(make_entry(1, {100, 1})).has_value());
+    CHECK(store->put(make_entry(1, {100, 2})).has_value());
+    CHECK(store->put(make_entry(2, {100, 1})).has_value());
+    const StoreEntry youngest = make_entry(1, {100, 2});
+    const auto sets = store->find_dependency_sets(youngest.request, youngest.request_canonical);
+    REQUIRE(sets);
+    REQUIRE(sets->size() == 2);
+    CHECK(sets->front().key == youngest.key);
+    CHECK(sets->front().dependencies == youngest.dependencies);
+    CHECK(sets->back().key == make_entry(1, {100, 1}).key);
+  }
+
+  SUBCASE("a request keeps four sets, and the oldest goes") {
+    const auto store = make_empty();
+    for (std::uint64_t variant = 0; variant < 6; ++variant) {
+      CHECK(store->put(make_entry(1, {100, variant})).has_value());
+    }
+    const StoreEntry any = make_entry(1);
+    const auto sets = store->find_dependency_sets(any.request, any.request_canonical);
+    REQUIRE(sets);
+    CHECK(sets->size() == 4);
+    CHECK(sets->back().key == make_entry(1, {100, 2}).key);
+    CHECK_FALSE(store->get(make_entry(1, {100, 0}).key)->has_value());
+    CHECK(store->stats().entries == 4);
+    CHECK(store->stats().evicted == 2);
+  }
+
+  SUBCASE("another request with the same digest is no hit") {
+    const auto store = make_empty();
+    const StoreEntry entry = make_entry(1);
+    CHECK(store->put(entry).has_value());
+    CHECK(store->find_dependency_sets(entry.request, make_entry(2).request_canonical)->empty());
+  }
+
+  SUBCASE("an entry that does not fit together is refused") {
+    const auto store = make_empty();
+    StoreEntry wrong_key = make_entry(1);
+    wrong_key.key = make_entry(2).key;
+    CHECK(store->put(wrong_key).error().code() == ErrorCode::invalid_argument);
+    StoreEntry wrong_request = make_entry(1);
+    wrong_request.request = make_entry(2).request;
+    CHECK(store->put(wrong_request).error().code() == ErrorCode::invalid_argument);
+    StoreEntry no_image = make_entry(1);
+    no_image.cubin.image = SharedBytes("not an ELF file");
+    CHECK(store->put(no_image).error().code() == ErrorCode::invalid_argument);
+    StoreEntry other_target = make_entry(1);
+    other_target.cubin.image = SharedBytes(fake_cubin(90, 100, 1));
+    CHECK(store->put(other_target).error().code() == ErrorCode::invalid_argument);
+    CHECK(store->list()->empty());
+  }
+
+  SUBCASE("a removed entry is gone, and may come back") {
+    const auto store = make_empty();
+    const StoreEntry entry = make_entry(1);
+    CHECK(store->put(entry).has_value());
+    CHECK(*store->remove(entry.key));
+    CHECK_FALSE(store->get(entry.key)->has_value());
+    CHECK(store->find_dependency_sets(entry.request, entry.request_canonical)->empty());
+    CHECK(store->put(entry).has_value());
+    CHECK(store->get(entry.key)->has_value());
+  }
+
+  SUBCASE("the inventory names what an entry is") {
+    const auto store = make_empty();
+    const StoreEntry entry = make_entry(7);
+    CHECK(store->put(entry).has_value());
+    const auto entries = store->list();
+    REQUIRE(entries);
+    REQUIRE(entries->size() == 1);
+    const EntrySummary& summary = entries->front();
+    CHECK(summary.key == entry.key);
+    CHECK(summary.labels.name == entry.labels.name);
+    CHECK(summary.labels.target == "sm_100a");
+    CHECK(summary.cubin_bytes == entry.cubin.image.size());
+    CHECK(summary.dependencies == 3);
+    CHECK(summary.kernels.size() == 1);
+    CHECK(summary.kernels.front().lowered == entry.cubin.kernels.front().lowered);
+    CHECK(summary.compile_us == entry.compile_us);
+    CHECK(summary.created_s > 0);
+  }
+
+  SUBCASE("many threads at once get whole entries") {
+    const auto store = make_empty();
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (std::uint64_t thread = 0; thread < 4; ++thread) {
+      threads.emplace_back([&store, &wrong, thread] {
+        for (std::uint64_t i = 0; i < 25; ++i) {
+          const StoreEntry entry = make_entry(i % 10, {2000, thread % 2});
+          const auto put = store->put(entry);
+          const auto found = store->get(entry.key);
+          if (!put || !found || !*found || !same_content(**found, entry)) {
+            ++wrong;
+          }
+        }
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    CHECK(wrong == 0);
+    CHECK(store->stats().entries == 20);
+  }
+}
+
+}  // namespace cukiln::test
