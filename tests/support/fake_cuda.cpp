@@ -15,7 +15,7 @@ Function& function_named(std::string_view name) {
     }
   }
   Function& function = functions.emplace_back();
-  function.name = *new std::string(name);  // lives as long as the library
+  function.name = name;
   return function;
 }
 

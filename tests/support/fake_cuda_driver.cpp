@@ -168,7 +168,6 @@ FAKE_API CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice) {
 FAKE_API CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   FAKE_CALL(cuDevicePrimaryCtxRetain);
   const std::lock_guard lock(mutex);
-  primary[device] = {device, device};
   ++retained_count[device];
   *context = &primary[device];
   return kCudaSuccess;

@@ -3,6 +3,7 @@
 // What the two halves of the fake share: fake_cuda.cpp (how tests drive it) and
 // fake_cuda_driver.cpp (what libcuda exports).
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -43,7 +44,7 @@ inline constexpr int kSharedOptin = 232448;
 inline constexpr int kKeptLaunches = 16;
 
 struct Function {
-  std::string_view name;
+  std::string name;
   std::atomic<std::int64_t> calls{0};
   std::atomic<CUresult> result{0};
   std::atomic<int> times{0};
@@ -68,7 +69,13 @@ inline std::recursive_mutex mutex;
 inline Settings settings;
 inline std::deque<Function> functions;
 inline std::deque<CUctx_st> contexts;
-inline CUctx_st primary[kMostDevices];
+inline std::array<CUctx_st, kMostDevices> primary = [] {
+  std::array<CUctx_st, kMostDevices> all{};
+  for (int i = 0; i < kMostDevices; ++i) {
+    all[i] = {i, i};
+  }
+  return all;
+}();
 inline int retained_count[kMostDevices];
 inline std::vector<std::unique_ptr<CUlib_st>> live;
 inline std::atomic<std::int64_t> lazy{0};
