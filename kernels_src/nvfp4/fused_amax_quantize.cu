@@ -96,7 +96,8 @@ struct GateUpSource {
 }  // namespace nvfp4
 }  // namespace cukiln
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads, 2)
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads,
+                                             cukiln::nvfp4::kQuantizeResidentBlocks)
     quantize_nvfp4_from_buffer(cukiln::u8* codes, cukiln::u8* scales, const cukiln::u16* input,
                                const float* gsa, cukiln::u32 rows, cukiln::u32 columns,
                                cukiln::i64 row_stride) {

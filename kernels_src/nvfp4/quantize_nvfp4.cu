@@ -14,7 +14,8 @@
 // Source: TransformerEngine, NVFP4 recipe.
 #include "quantize_tiles.cuh"
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads, 2)
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads,
+                                             cukiln::nvfp4::kQuantizeResidentBlocks)
     quantize_nvfp4(cukiln::u8* codes, cukiln::u8* scales, const cukiln::u16* input,
                    float encode_scale, cukiln::u32 rows, cukiln::u32 columns,
                    cukiln::i64 row_stride) {

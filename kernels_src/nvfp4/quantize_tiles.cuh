@@ -18,6 +18,9 @@ namespace cukiln {
 namespace nvfp4 {
 
 constexpr u32 kQuantizeThreads = 512;
+// Thread blocks that share a multiprocessor: all the threads it holds, unless registers would
+// spill.
+constexpr u32 kQuantizeResidentBlocks = __CUDA_ARCH__ >= 1000 ? 3 : 4;
 constexpr u32 kAtomBytes = 512;
 constexpr u32 kAtomRows = 128;
 constexpr u32 kAtomBlocks = 4;
@@ -105,7 +108,7 @@ __device__ __forceinline__ void quantize_tiles(u8* codes, u8* scales, const Sour
 
 // bf16 [rows, columns], `row_stride` elements from row to row.
 struct RowSource {
-  static constexpr int kAtomsInFlight = 2;
+  static constexpr int kAtomsInFlight = 1;
 
   const u16* input;
   i64 row_stride;

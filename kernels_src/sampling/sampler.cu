@@ -13,11 +13,13 @@
 //   top_k int32, top_p f32, min_p f32: [rows] each, or null for 1, off, off, off.
 //   Off are top_k <= 0 or >= vocabulary, top_p >= 1 or NaN, min_p <= 0 or NaN.
 // Alignment: logits by element; rows on 16 bytes are read by vectors, with the same result.
-// Limits: 1 <= vocabulary <= 2^22. Weights are integers in units of 2^-40: a token less likely
+// Limits: 1 <= vocabulary <= 409600. Weights are integers in units of 2^-40: a token less likely
 //   than the best by more than that is never drawn.
 // NaN and inf: a NaN logit counts as -inf. +inf logits share the whole probability. In a row of
 //   nothing but -inf and NaN all tokens are equal.
-// Launch: block (1024, 1, 1), grid (rows, 1, 1), no dynamic shared memory.
+// Launch: block (512, 1, 1), grid (8 * rows, 1, 1); the kernel itself asks for clusters of 8 thread
+//   blocks, which hold a row in shared memory. Dynamic shared memory: ceil(vocabulary / 64) * 32
+//   bytes.
 // Workspace: state, 24 bytes on 8: {u64 seed, u64 offset, u32 ticket, u32 unused}, with ticket
 //   zeroed once by the caller. A row's random words are Philox4x32-10 with key = seed and
 //   counter = {offset, row}, as from curand_init(seed, row, 4 * offset). The last thread block to
@@ -48,64 +50,55 @@ struct PhiloxState {
 
 #if defined(CUKILN_LOGITS_BF16) || defined(CUKILN_LOGITS_F16)
 using Logit = u16;
-using LogitBits = u16;
 #else
 using Logit = float;
-using LogitBits = u32;
 #endif
 
-constexpr u32 kThreads = 1024;
-constexpr u32 kWarps = kThreads / 32;
-constexpr u32 kGroupElements = 16 / sizeof(Logit);
-constexpr u32 kGroupsInFlight = 16 / kGroupElements;
+constexpr u32 kClusterBlocks = 8;
+constexpr u32 kThreads = 512;
 constexpr u32 kBins = 2 * kThreads;
-constexpr float kBinsPerUnit = 64.0f;
-constexpr u32 kCandidates = 4 * kThreads;
-constexpr u32 kAll = ~0u;
+constexpr u32 kCandidates = 2 * kThreads;
+constexpr float kBinsPerUnit = 32.0f;
 constexpr float kWeightOne = 1099511627776.0f;  // 2^40
-
-struct Row {
-  const Logit* logits;
-  u32 vocabulary;
-  u32 max_key;
-  float max;
-  float inverse_temperature;
-};
+constexpr u32 kGroup = 16 / sizeof(Logit);      // logits in one vector load
+constexpr u32 kOff = ~0u;
 
 struct Filters {
-  u32 top_k;  // kAll: off
+  u32 top_k;  // kOff: off
   float top_p;
   u64 min_weight;  // 0: off
   bool by_top_p;
   bool top_k_first;
 };
 
-// A thread block has one row, and its functions share this.
-__shared__ Row shared_row;
-__shared__ u64 candidates[kCandidates];  // key << 32 | ~index
-__shared__ u32 histogram[kBins];
-__shared__ u64 scratch[kWarps];
+// A thread block's share of its row, and what its functions work on together.
+struct Slice {
+  u32 begin;
+  u32 count;
+  u32 rank;               // of the thread block in its cluster
+  float max;              // of the whole row
+  float exponent_factor;  // -log2(e) / temperature
+  float bin_factor;       // kBinsPerUnit / temperature
+};
+
+extern __shared__ float4 slice_storage[];
+__shared__ Slice slice;
+__shared__ uint2 histogram[kBins / 2];
+__shared__ u64 candidates[kCandidates];  // key << 32 | ~index; used in rank 0
+__shared__ u64 warp_values[kThreads / 32];
+__shared__ u64 block_values[2][kClusterBlocks];
+__shared__ u32 last_round;
 __shared__ u64 random_bits;
-__shared__ u64 owner_residue;
-__shared__ u32 owner;
 __shared__ u32 candidate_count;
 __shared__ u32 top_k_bin;
+__shared__ u32 drawn;
 
-// ---- Keys: unsigned integers in the order of the logits. 0 is none of them and marks padding.
+__device__ __forceinline__ float* logits_of_slice() {
+  return reinterpret_cast<float*>(slice_storage);
+}
+
+// ---- Arithmetic. It is spelt in PTX, so that compiler flags do not change which token is drawn.
 // ----
-
-__device__ __forceinline__ u32 key_of(float logit) {
-  u32 bits = __float_as_uint(logit);
-  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) bits = 0xFF800000u;
-  if (bits == 0x80000000u) bits = 0;
-  return bits ^ (static_cast<u32>(static_cast<int>(bits) >> 31) | 0x80000000u);
-}
-
-__device__ __forceinline__ float value_of(u32 key) {
-  return __uint_as_float((key & 0x80000000u) ? key ^ 0x80000000u : ~key);
-}
-
-// Arithmetic is spelt in PTX, so that compiler flags do not change which token is drawn.
 
 __device__ __forceinline__ bool less(float a, float b) {
   u32 result;
@@ -119,22 +112,10 @@ __device__ __forceinline__ bool less(float a, float b) {
   return result != 0;
 }
 
-__device__ __forceinline__ float distance_of(const Row& row, u32 key) {
-  float distance;
-  asm("{\n\t"
-      ".reg .f32 gap;\n\t"
-      "sub.rn.f32 gap, %1, %2;\n\t"
-      "mul.rn.f32 %0, gap, %3;\n\t"
-      "}"
-      : "=f"(distance)
-      : "f"(row.max), "f"(value_of(key)), "f"(row.inverse_temperature));
-  return key == row.max_key ? 0.0f : distance;
-}
-
-__device__ __forceinline__ float scaled(float value, float factor) {
-  float product;
-  asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(value), "f"(factor));
-  return product;
+__device__ __forceinline__ float product(float a, float b) {
+  float result;
+  asm("mul.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
 }
 
 __device__ __forceinline__ u64 truncated(float value) {
@@ -143,40 +124,70 @@ __device__ __forceinline__ u64 truncated(float value) {
   return integer;
 }
 
-__device__ __forceinline__ u32 bin_of(const Row& row, u32 key) {
-  if (key == 0) return kBins;
+// NaN becomes -inf and -0 becomes +0, so that equal logits have equal bits.
+__device__ __forceinline__ float normalized(float logit) {
+  float result;
+  asm("max.f32 %0, %1, 0fFF800000;" : "=f"(result) : "f"(logit));
+  asm("add.rn.f32 %0, %0, 0f00000000;" : "+f"(result));
+  return result;
+}
+
+// Unsigned integers in the order of the logits.
+__device__ __forceinline__ u32 key_of(float logit) {
+  const u32 bits = __float_as_uint(logit);
+  return bits ^ (static_cast<u32>(static_cast<int>(bits) >> 31) | 0x80000000u);
+}
+
+__device__ __forceinline__ float value_of(u32 key) {
+  return __uint_as_float((key & 0x80000000u) ? key ^ 0x80000000u : ~key);
+}
+
+__device__ __forceinline__ float gap_of(float max, float logit) {
+  float gap;
+  asm("sub.rn.f32 %0, %1, %2;" : "=f"(gap) : "f"(max), "f"(logit));
+  return gap;
+}
+
+// Bin 0 holds the maximum. A gap of NaN, between equal infinities, is none.
+__device__ __forceinline__ u32 bin_of(float max, float bin_factor, float logit) {
   u32 bin;
-  asm("cvt.rzi.u32.f32 %0, %1;" : "=r"(bin) : "f"(scaled(distance_of(row, key), kBinsPerUnit)));
+  asm("cvt.rzi.u32.f32 %0, %1;" : "=r"(bin) : "f"(product(gap_of(max, logit), bin_factor)));
   return min(bin, kBins - 1);
 }
 
 // Weight in units of 2^-40.
-__device__ __forceinline__ u64 weight_of(const Row& row, u32 key) {
+__device__ __forceinline__ u64 weight_of(float max, float exponent_factor, float logit) {
   float weight;
-  asm("ex2.approx.ftz.f32 %0, %1;"
+  asm("{\n\t"
+      ".reg .f32 exponent;\n\t"
+      "min.f32 exponent, %1, 0f00000000;\n\t"
+      "ex2.approx.ftz.f32 %0, exponent;\n\t"
+      "}"
       : "=f"(weight)
-      : "f"(scaled(distance_of(row, key), -1.44269504088896340736f)));
-  return truncated(scaled(weight, kWeightOne));
+      : "f"(product(gap_of(max, logit), exponent_factor)));
+  return truncated(product(weight, kWeightOne));
 }
 
-// What a token contributes to a draw; `threshold` is at least 1, which leaves padding out.
-__device__ __forceinline__ u64 kept_weight(u64 weight, u32 key, u32 threshold, u64 min_weight) {
-  return key >= threshold && weight >= min_weight ? weight : 0;
+// ---- Cooperation. Every thread of the block, or of the cluster, calls these. They are not
+// inlined: each is used in several places and would dominate the compile time. ----
+
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
 }
 
-// Sorts by key, and among equal keys the lowest index first.
-__device__ __forceinline__ u64 pack_candidate(u32 key, u32 index) {
-  return u64{key} << 32 | (~index & 0xFFFFFFFFu);
+// The same variable in another thread block of the cluster.
+template <class T>
+__device__ __forceinline__ T* in_block(T* variable, u32 rank) {
+  u64 address;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(variable), "r"(rank));
+  return reinterpret_cast<T*>(address);
 }
-
-// ---- Block-wide operations. Every thread calls them and every thread gets the result. They and
-// the pass below are not inlined: each is called from many places and would dominate the compile
-// time. ----
 
 enum Reduction : u32 { kSum, kMax };
 
 __device__ __forceinline__ u64 warp_reduce(u64 value, Reduction reduction) {
-#pragma unroll 1
+#pragma unroll
   for (u32 step = 16; step > 0; step /= 2) {
     const u64 other = __shfl_xor_sync(~0u, value, step);
     value = reduction == kSum ? value + other : max(value, other);
@@ -186,213 +197,114 @@ __device__ __forceinline__ u64 warp_reduce(u64 value, Reduction reduction) {
 
 __device__ __noinline__ u64 block_reduce(u64 value, Reduction reduction) {
   value = warp_reduce(value, reduction);
-  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
+  if (threadIdx.x % 32 == 0) warp_values[threadIdx.x / 32] = value;
   __syncthreads();
-  value = warp_reduce(scratch[threadIdx.x % 32], reduction);
+  value = warp_reduce(warp_values[threadIdx.x % (kThreads / 32)], reduction);
   __syncthreads();
-  return value;
-}
-
-__device__ __noinline__ u64 warp_inclusive_sum(u64 value) {
-#pragma unroll 1
-  for (u32 step = 1; step < 32; step *= 2) {
-    const u64 lower = __shfl_up_sync(~0u, value, step);
-    if (threadIdx.x % 32 >= step) value += lower;
-  }
-  return value;
+  // Sixteen values in 32 lanes: each was added twice.
+  return reduction == kSum ? value / 2 : value;
 }
 
 // Sum of the values of lower threads.
 __device__ __noinline__ u64 block_exclusive_sum(u64 value) {
-  const u32 warp = threadIdx.x / 32;
-  const u64 inclusive = warp_inclusive_sum(value);
-  if (threadIdx.x % 32 == 31) scratch[warp] = inclusive;
-  __syncthreads();
-  const u64 warps = warp_inclusive_sum(scratch[threadIdx.x % 32]);
-  const u64 lower_warps = __shfl_sync(~0u, warps, warp == 0 ? 0 : warp - 1);
-  __syncthreads();
-  return (warp == 0 ? 0 : lower_warps) + inclusive - value;
-}
-
-// ---- Passes over a row. Group g of kGroupElements tokens belongs to thread g % kThreads. ----
-
-__device__ __forceinline__ u32 group_count(const Row& row) {
-  return (row.vocabulary + kGroupElements - 1) / kGroupElements;
-}
-
-__device__ __forceinline__ uint4 load_group(const Row& row, u32 group) {
-  const Logit* first = row.logits + group * kGroupElements;
-  const bool aligned = (reinterpret_cast<u64>(first) & 15u) == 0;
-  if (aligned && (group + 1) * kGroupElements <= row.vocabulary) {
-    return __ldg(reinterpret_cast<const uint4*>(first));
-  }
-  // Element by element, shifting through the vector so that the loop stays rolled up.
-  uint4 words = make_uint4(0, 0, 0, 0);
+  u64 inclusive = value;
 #pragma unroll 1
-  for (u32 i = 0; i < kGroupElements; ++i) {
-    u32 bits = 0;
-    if (group * kGroupElements + i < row.vocabulary) {
-      bits = *reinterpret_cast<const LogitBits*>(first + i);
-    }
-#if defined(CUKILN_LOGITS_BF16) || defined(CUKILN_LOGITS_F16)
-    words.x = __funnelshift_r(words.x, words.y, 16);
-    words.y = __funnelshift_r(words.y, words.z, 16);
-    words.z = __funnelshift_r(words.z, words.w, 16);
-    words.w = words.w >> 16 | bits << 16;
-#else
-    words = make_uint4(words.y, words.z, words.w, bits);
-#endif
+  for (u32 step = 1; step < 32; step *= 2) {
+    const u64 lower = __shfl_up_sync(~0u, inclusive, step);
+    if (threadIdx.x % 32 >= step) inclusive += lower;
   }
-  return words;
+  if (threadIdx.x % 32 == 31) warp_values[threadIdx.x / 32] = inclusive;
+  __syncthreads();
+  u64 before = inclusive - value;
+#pragma unroll
+  for (u32 warp = 0; warp < kThreads / 32; ++warp) {
+    before += warp < threadIdx.x / 32 ? warp_values[warp] : 0;
+  }
+  __syncthreads();
+  return before;
 }
 
-__device__ __forceinline__ void keys_of_group(const Row& row, u32 group, uint4 loaded,
-                                              u32 (&keys)[kGroupElements]) {
-  const u32 words[4] = {loaded.x, loaded.y, loaded.z, loaded.w};
+// Over all threads of the cluster, and a barrier for them. The thread blocks' values stay in
+// block_values[last_round] until the call after the next.
+__device__ __noinline__ u64 cluster_reduce(u64 value, Reduction reduction) {
+  value = block_reduce(value, reduction);
+  const u32 round = last_round ^ 1;
+  __syncthreads();
+  if (threadIdx.x == 0) last_round = round;
+  u64* const values = block_values[round];
+  if (threadIdx.x < kClusterBlocks) *in_block(values + slice.rank, threadIdx.x) = value;
+  cluster_sync();
+  value = values[0];
 #pragma unroll
-  for (u32 i = 0; i < kGroupElements; ++i) {
-    float logit;
-#if defined(CUKILN_LOGITS_BF16)
-    logit = __uint_as_float(i % 2 ? words[i / 2] & 0xFFFF0000u : words[i / 2] << 16);
-#elif defined(CUKILN_LOGITS_F16)
-    asm("cvt.f32.f16 %0, %1;"
-        : "=f"(logit)
-        : "h"(static_cast<u16>(words[i / 2] >> (16 * (i % 2)))));
-#else
-    logit = __uint_as_float(words[i]);
-#endif
-    keys[i] = group * kGroupElements + i < row.vocabulary ? key_of(logit) : 0;
+  for (u32 rank = 1; rank < kClusterBlocks; ++rank) {
+    value = reduction == kSum ? value + values[rank] : max(value, values[rank]);
   }
+  return value;
 }
 
-enum Pass : u32 {
-  kFindBest,   // returns the thread's largest (key << 32 | ~index)
-  kCount,      // returns the number of its tokens with keys from `threshold` up
-  kWeigh,      // returns their weight
-  kHistogram,  // counts its tokens in `histogram`; returns their weight if `threshold` is not kAll
-  kCollect,    // appends its tokens in the first `threshold` bins to `candidates`
-};
+// ---- Passes over the slice. Logit i belongs to thread i % kThreads. ----
 
-// One pass of the thread over its share of the row.
-__device__ __noinline__ u64 scan_row(Pass pass, u32 threshold, u64 min_weight) {
-  const Row row = shared_row;
-  const u32 groups = group_count(row);
-  u64 result = 0;
-  for (u32 base = threadIdx.x; base < groups; base += kGroupsInFlight * kThreads) {
-    uint4 loaded[kGroupsInFlight];
-#pragma unroll
-    for (u32 i = 0; i < kGroupsInFlight; ++i) {
-      const u32 group = base + i * kThreads;
-      if (group < groups) loaded[i] = load_group(row, group);
-    }
-#pragma unroll 1
-    for (u32 group = base; group < min(groups, base + kGroupsInFlight * kThreads);
-         group += kThreads) {
-      u32 keys[kGroupElements];
-      keys_of_group(row, group, loaded[0], keys);
-#pragma unroll
-      for (u32 i = 0; i + 1 < kGroupsInFlight; ++i) loaded[i] = loaded[i + 1];
-      if (pass == kFindBest) {
-#pragma unroll
-        for (u32 i = 0; i < kGroupElements; ++i) {
-          result = max(result, pack_candidate(keys[i], group * kGroupElements + i));
-        }
-      }
-      if (pass == kCount) {
-#pragma unroll
-        for (u32 i = 0; i < kGroupElements; ++i) result += keys[i] >= threshold;
-      }
-      if (pass == kWeigh || (pass == kHistogram && threshold != kAll)) {
-#pragma unroll
-        for (u32 i = 0; i < kGroupElements; ++i) {
-          result += kept_weight(weight_of(row, keys[i]), keys[i], threshold, min_weight);
-        }
-      }
-      if (pass == kHistogram) {
-#pragma unroll
-        for (u32 i = 0; i < kGroupElements; ++i) {
-          const u32 bin = bin_of(row, keys[i]);
-          if (bin < kBins - 1) atomicAdd(&histogram[bin], 1u);
-        }
-      }
-      if (pass == kCollect) {
-#pragma unroll
-        for (u32 i = 0; i < kGroupElements; ++i) {
-          if (bin_of(row, keys[i]) < threshold) {
-            candidates[atomicAdd(&candidate_count, 1u)] =
-                pack_candidate(keys[i], group * kGroupElements + i);
-          }
-        }
-      }
-    }
+// Number, or weight, of this thread's logits from `lowest` up; of weights below min_weight nothing.
+__device__ __noinline__ u64 measure(float lowest, bool by_weight, u64 min_weight) {
+  const float* const logits = logits_of_slice();
+  const Slice local = slice;
+  u64 sum = 0;
+#pragma unroll 2
+  for (u32 i = threadIdx.x; i < local.count; i += kThreads) {
+    const float logit = logits[i];
+    u64 weight = by_weight ? weight_of(local.max, local.exponent_factor, logit) : 1;
+    if (less(logit, lowest) || weight < min_weight) weight = 0;
+    sum += weight;
   }
-  return result;
+  return sum;
 }
 
-// The lowest key with fewer than `limit` tokens (kCount), or less than `limit` weight (kWeigh),
-// above.
-__device__ __noinline__ u32 search_threshold(Pass pass, u64 limit) {
-  u32 low = 1;
-  u32 high = shared_row.max_key;
+// The lowest logit with fewer than `limit` tokens, or less than `limit` weight, above it.
+__device__ __noinline__ float search_threshold(u64 limit, bool by_weight) {
+  u32 low = 0x007FFFFFu;  // -inf
+  u32 high = key_of(slice.max);
   while (low < high) {
     const u32 middle = low + (high - low) / 2;
-    if (block_reduce(scan_row(pass, middle + 1, 0), kSum) < limit) {
+    const u64 above = measure(value_of(middle + 1), by_weight, 0);
+    if (cluster_reduce(above, kSum) < limit) {
       high = middle;
     } else {
       low = middle + 1;
     }
   }
-  return high;
+  return value_of(high);
 }
 
-// Draws from the tokens with keys from `threshold` up, in the order (thread, group, element).
-__device__ __noinline__ void draw_from_row(u32 threshold, u64 min_weight, int* token) {
-  const Row row = shared_row;
-  const u64 weight = scan_row(kWeigh, threshold, min_weight);
-  const u64 before = block_exclusive_sum(weight);
-  const u64 target = __umul64hi(random_bits, block_reduce(weight, kSum));
-  if (before <= target && target < before + weight) {
-    owner = threadIdx.x;
-    owner_residue = target - before;
-  }
-  __syncthreads();
-  if (threadIdx.x / 32 != owner / 32) return;
-
-  // The owner's warp walks the owner's groups, 32 at a time.
-  u64 residue = owner_residue;
-  const u32 groups = group_count(row);
-  for (u32 base = owner; base < groups; base += 32 * kThreads) {
-    const u32 group = base + (threadIdx.x % 32) * kThreads;
-    u32 keys[kGroupElements] = {};
-    if (group < groups) keys_of_group(row, group, load_group(row, group), keys);
-    u64 weights[kGroupElements];
-    u64 group_weight = 0;
-#pragma unroll
-    for (u32 i = 0; i < kGroupElements; ++i) {
-      weights[i] = kept_weight(weight_of(row, keys[i]), keys[i], threshold, min_weight);
-      group_weight += weights[i];
+// Draws from the tokens from `lowest` up, in the order (thread block, thread, token).
+__device__ __forceinline__ void draw_from_row(float lowest, u64 min_weight, int* token) {
+  const u64 weight = measure(lowest, true, min_weight);
+  u64 reached = block_exclusive_sum(weight);
+  const u64 total = cluster_reduce(weight, kSum);
+#pragma unroll 1
+  for (u32 rank = 0; rank < slice.rank; ++rank) reached += block_values[last_round][rank];
+  const u64 target = __umul64hi(random_bits, total);
+  if (target < reached || target >= reached + weight) return;
+  // It is one of this thread's.
+  const float* const logits = logits_of_slice();
+#pragma unroll 1
+  for (u32 i = threadIdx.x; i < slice.count; i += kThreads) {
+    const u64 own = weight_of(slice.max, slice.exponent_factor, logits[i]);
+    if (less(logits[i], lowest) || own < min_weight) continue;
+    reached += own;
+    if (target < reached) {
+      *token = static_cast<int>(slice.begin + i);
+      return;
     }
-    const u64 inclusive = warp_inclusive_sum(group_weight);
-    u64 reached = inclusive - group_weight;
-#pragma unroll
-    for (u32 i = 0; i < kGroupElements; ++i) {
-      if (reached <= residue && residue < reached + weights[i]) {
-        *token = static_cast<int>(group * kGroupElements + i);
-      }
-      reached += weights[i];
-    }
-    const u64 walked = __shfl_sync(~0u, inclusive, 31);
-    if (residue < walked) return;
-    residue -= walked;
   }
 }
 
-// ---- The few best tokens, in shared memory. ----
+// ---- The few best tokens, in the first thread block's shared memory. ----
 
 // Sorts candidates[0, count), descending.
 __device__ __forceinline__ void sort_candidates(u32 count) {
   u32 size = 2;
   while (size < count) size *= 2;
+#pragma unroll 1
   for (u32 i = count + threadIdx.x; i < size; i += kThreads) candidates[i] = 0;
   __syncthreads();
   // Bitonic. The loops stay rolled up for the sake of the compile time.
@@ -418,93 +330,128 @@ __device__ __forceinline__ void sort_candidates(u32 count) {
 
 // Top-p as a limit on the weight above a token; at least 1, so that the most likely tokens stay.
 __device__ __forceinline__ u64 weight_limit(float top_p, u64 base_weight) {
-  const u64 fraction = truncated(scaled(top_p, 18446744073709551616.0f));
+  const u64 fraction = truncated(product(top_p, 18446744073709551616.0f));
   return max(__umul64hi(fraction, base_weight), u64{1});
 }
 
-// Draws among the candidates: the bins, from the largest logit down, that hold at most
-// kCandidates tokens. Returns false, having drawn nothing, where the kept set may reach beyond
-// them.
-__device__ __forceinline__ bool draw_from_candidates(const Filters& filters, int* token) {
-  const u32 thread = threadIdx.x;
-  const bool by_top_k = filters.top_k != kAll;
-  const bool base_is_row = filters.by_top_p && !(by_top_k && filters.top_k_first);
-
-  histogram[2 * thread] = 0;
-  histogram[2 * thread + 1] = 0;
-  if (thread == 0) {
-    candidate_count = 0;
-    top_k_bin = kBins;
-  }
-  __syncthreads();
-  u64 base_weight = scan_row(kHistogram, base_is_row ? 1 : kAll, 0);
-  __syncthreads();
-
-  // The last bin, everything far away, is not counted: with it the count is the vocabulary.
-  const u32 even_count = histogram[2 * thread];
-  const u32 odd_count = histogram[2 * thread + 1];
-  const u32 before = static_cast<u32>(block_exclusive_sum(even_count + odd_count));
-  const u32 after_even = before + even_count;
-  const u32 after_odd = thread == kThreads - 1 ? shared_row.vocabulary : after_even + odd_count;
-  if (before < filters.top_k && filters.top_k <= after_even) top_k_bin = 2 * thread;
-  if (after_even < filters.top_k && filters.top_k <= after_odd) top_k_bin = 2 * thread + 1;
-  const u32 fitting = after_even <= kCandidates ? 2 * thread + 1 + (after_odd <= kCandidates) : 0;
-  const u32 fitting_bins = static_cast<u32>(block_reduce(fitting, kMax));
-  const bool top_k_fits = by_top_k && top_k_bin < fitting_bins;
-  if (fitting_bins == 0 || !(top_k_fits || base_is_row)) return false;
-
-  scan_row(kCollect, top_k_fits ? top_k_bin + 1 : fitting_bins, 0);
-  __syncthreads();
-  const u32 count = candidate_count;
+// The work of the cluster's first thread block alone. `base_weight` is 0 where the base set of
+// top-p is the top-k set. Returns false, having drawn nothing, where tokens outside may be kept.
+__device__ __forceinline__ bool draw_sorted(const Filters& filters, u32 count, bool has_top_k,
+                                            u64 base_weight, int* token) {
   sort_candidates(count);
 
-  // Thread t holds candidates 4 t .. 4 t + 3.
-  const Row row = shared_row;
-  u32 threshold = top_k_fits ? static_cast<u32>(candidates[filters.top_k - 1] >> 32) : 1;
-  u32 keys[4];
-  u64 weights[4];
-  u64 all_weight = 0;
+  // Thread t holds candidates 2 t and 2 t + 1.
+  const u32 own = 2 * threadIdx.x;
+  u32 threshold = has_top_k ? static_cast<u32>(candidates[filters.top_k - 1] >> 32) : 1;
+  u32 keys[2];
+  u64 weights[2];
+  u64 own_weight = 0;
   u64 top_k_weight = 0;
 #pragma unroll
-  for (u32 i = 0; i < 4; ++i) {
-    keys[i] = 4 * thread + i < count ? static_cast<u32>(candidates[4 * thread + i] >> 32) : 0;
-    weights[i] = keys[i] != 0 ? weight_of(row, keys[i]) : 0;
-    all_weight += weights[i];
+  for (u32 i = 0; i < 2; ++i) {
+    keys[i] = own + i < count ? static_cast<u32>(candidates[own + i] >> 32) : 0;
+    weights[i] = keys[i] != 0 ? weight_of(slice.max, slice.exponent_factor, value_of(keys[i])) : 0;
+    own_weight += weights[i];
     top_k_weight += keys[i] >= threshold ? weights[i] : 0;
   }
-  const u64 weight_before = block_exclusive_sum(all_weight);
+  const u64 before = block_exclusive_sum(own_weight);
   if (filters.by_top_p) {
-    base_weight = block_reduce(base_is_row ? base_weight : top_k_weight, kSum);
+    if (base_weight == 0) base_weight = block_reduce(top_k_weight, kSum);
     const u64 limit = weight_limit(filters.top_p, base_weight);
-    if (!top_k_fits && block_reduce(all_weight, kSum) < limit) return false;
+    if (!has_top_k && block_reduce(own_weight, kSum) < limit) return false;
     // The last candidate with less than `limit` above it; its ties stay with it.
-    u64 above = weight_before;
+    u64 above = before;
     u32 last = 0;
 #pragma unroll
-    for (u32 i = 0; i < 4; ++i) {
-      if (4 * thread + i < count && above < limit) last = 4 * thread + i;
+    for (u32 i = 0; i < 2; ++i) {
+      if (own + i < count && above < limit) last = own + i;
       above += weights[i];
     }
     threshold = max(threshold, static_cast<u32>(candidates[block_reduce(last, kMax)] >> 32));
   }
 
   // The kept candidates come first in the order, so all the weight before one of them is kept.
-  u64 kept = 0;
+  u64 kept_weight = 0;
 #pragma unroll
-  for (u32 i = 0; i < 4; ++i) {
-    weights[i] = kept_weight(weights[i], keys[i], threshold, filters.min_weight);
-    kept += weights[i];
+  for (u32 i = 0; i < 2; ++i) {
+    if (keys[i] < threshold || weights[i] < filters.min_weight) weights[i] = 0;
+    kept_weight += weights[i];
   }
-  const u64 target = __umul64hi(random_bits, block_reduce(kept, kSum));
-  u64 reached = weight_before;
+  const u64 target = __umul64hi(random_bits, block_reduce(kept_weight, kSum));
+  u64 reached = before;
 #pragma unroll
-  for (u32 i = 0; i < 4; ++i) {
+  for (u32 i = 0; i < 2; ++i) {
     if (reached <= target && target < reached + weights[i]) {
-      *token = static_cast<int>(~static_cast<u32>(candidates[4 * thread + i]));
+      *token = static_cast<int>(~static_cast<u32>(candidates[own + i]));
     }
     reached += weights[i];
   }
   return true;
+}
+
+// Draws among the bins, from the maximum down, that together hold at most kCandidates tokens.
+// Returns false, having drawn nothing, where tokens outside them may be kept.
+__device__ __forceinline__ bool draw_from_best(const Filters& filters, u32 vocabulary, int* token) {
+  const u32 thread = threadIdx.x;
+  const bool by_top_k = filters.top_k != kOff;
+  const bool base_is_row = filters.by_top_p && !(by_top_k && filters.top_k_first);
+  const float* const logits = logits_of_slice();
+  const Slice local = slice;
+
+  histogram[thread] = make_uint2(0, 0);
+  if (thread == 0) {
+    candidate_count = 0;
+    top_k_bin = kBins;
+  }
+  __syncthreads();
+#pragma unroll 2
+  for (u32 i = thread; i < local.count; i += kThreads) {
+    const u32 bin = bin_of(local.max, local.bin_factor, logits[i]);
+    if (bin < kBins - 1) atomicAdd(reinterpret_cast<u32*>(histogram) + bin, 1u);
+  }
+  const u64 weight = base_is_row ? measure(value_of(0x007FFFFFu), true, 0) : 0;
+  const u64 base_weight = cluster_reduce(weight, kSum);
+
+  // Tokens in bins 2 t, 2 t + 1 and all before. The last bin, everything far away, was not
+  // counted: with it the count is the vocabulary.
+  u32 counts[2] = {0, 0};
+#pragma unroll
+  for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
+    const uint2 block_counts = *in_block(&histogram[thread], rank);
+    counts[0] += block_counts.x;
+    counts[1] += block_counts.y;
+  }
+  u32 before = static_cast<u32>(block_exclusive_sum(counts[0] + counts[1]));
+  u32 fitting = 0;
+#pragma unroll
+  for (u32 i = 0; i < 2; ++i) {
+    const u32 after = 2 * thread + i == kBins - 1 ? vocabulary : before + counts[i];
+    if (before < filters.top_k && filters.top_k <= after) top_k_bin = 2 * thread + i;
+    if (after <= kCandidates) fitting = 2 * thread + i + 1;
+    before = after;
+  }
+  const u32 fitting_bins = static_cast<u32>(block_reduce(fitting, kMax));
+  const bool has_top_k = by_top_k && top_k_bin < fitting_bins;
+  if (fitting_bins == 0 || !(has_top_k || base_is_row)) return false;
+  const u32 bins = has_top_k ? top_k_bin + 1 : fitting_bins;
+
+  u32* const first_count = in_block(&candidate_count, 0);
+  u64* const first_candidates = in_block(candidates, 0);
+#pragma unroll 2
+  for (u32 i = thread; i < local.count; i += kThreads) {
+    if (bin_of(local.max, local.bin_factor, logits[i]) < bins) {
+      first_candidates[atomicAdd(first_count, 1u)] =
+          u64{key_of(logits[i])} << 32 | (~(local.begin + i) & 0xFFFFFFFFu);
+    }
+  }
+  cluster_sync();
+  if (local.rank == 0) {
+    const bool done = draw_sorted(filters, candidate_count, has_top_k, base_weight, token);
+    if (!has_top_k && thread < kClusterBlocks) *in_block(&drawn, thread) = done;
+  }
+  if (has_top_k) return true;  // always drawn: no need to wait
+  cluster_sync();
+  return drawn != 0;
 }
 
 // 64 random bits: the first two words of Philox4x32-10.
@@ -525,69 +472,148 @@ __device__ __forceinline__ u64 philox(u64 seed, u64 offset, u32 row) {
   return u64{counter[1]} << 32 | counter[0];
 }
 
+__device__ __forceinline__ float logit_of(const uint4& loaded, u32 i) {
+  const u32 words[4] = {loaded.x, loaded.y, loaded.z, loaded.w};
+#if defined(CUKILN_LOGITS_BF16)
+  return __uint_as_float(i % 2 ? words[i / 2] & 0xFFFF0000u : words[i / 2] << 16);
+#elif defined(CUKILN_LOGITS_F16)
+  float logit;
+  asm("cvt.f32.f16 %0, %1;"
+      : "=f"(logit)
+      : "h"(static_cast<u16>(i % 2 ? words[i / 2] >> 16 : words[i / 2])));
+  return logit;
+#else
+  return __uint_as_float(words[i]);
+#endif
+}
+
+// Copies this thread's part of the slice to shared memory; returns its best, as a candidate.
+__device__ __forceinline__ u64 load_slice(const Logit* source, u32 begin, u32 count) {
+  constexpr u32 kInFlight = 4;
+  float* const logits = logits_of_slice();
+  u32 done = 0;
+  if ((reinterpret_cast<u64>(source) & 15u) == 0) {
+    const uint4* const groups = reinterpret_cast<const uint4*>(source);
+    const u32 group_count = count / kGroup;
+#pragma unroll 1
+    for (u32 base = threadIdx.x; base < group_count; base += kInFlight * kThreads) {
+      uint4 loaded[kInFlight];
+#pragma unroll
+      for (u32 i = 0; i < kInFlight; ++i) {
+        if (base + i * kThreads < group_count) loaded[i] = __ldg(groups + base + i * kThreads);
+      }
+#pragma unroll
+      for (u32 i = 0; i < kInFlight; ++i) {
+        if (base + i * kThreads < group_count) {
+          float4* const stored = slice_storage + (base + i * kThreads) * (kGroup / 4);
+#pragma unroll
+          for (u32 j = 0; j < kGroup; j += 4) {
+            stored[j / 4] = make_float4(logit_of(loaded[i], j), logit_of(loaded[i], j + 1),
+                                        logit_of(loaded[i], j + 2), logit_of(loaded[i], j + 3));
+          }
+        }
+      }
+    }
+    done = group_count * kGroup;
+  }
+#pragma unroll 1
+  for (u32 i = done + threadIdx.x; i < count; i += kThreads) {
+    uint4 loaded = make_uint4(0, 0, 0, 0);
+    loaded.x = sizeof(Logit) == 4 ? __ldg(reinterpret_cast<const u32*>(source) + i)
+                                  : __ldg(reinterpret_cast<const u16*>(source) + i);
+    logits[i] = logit_of(loaded, 0);
+  }
+  __syncthreads();
+
+  float best = __uint_as_float(0xFF800000u);
+  u32 best_index = kOff;
+#pragma unroll 2
+  for (u32 i = threadIdx.x; i < count; i += kThreads) {
+    const float logit = normalized(logits[i]);
+    logits[i] = logit;
+    if (best_index == kOff || less(best, logit)) {
+      best = logit;
+      best_index = i;
+    }
+  }
+  if (best_index == kOff) return 0;
+  return u64{key_of(best)} << 32 | (~(begin + best_index) & 0xFFFFFFFFu);
+}
+
 }  // namespace sampling
 }  // namespace cukiln
 
-extern "C" __global__ void __launch_bounds__(cukiln::sampling::kThreads)
-    sampler(int* tokens, const cukiln::sampling::Logit* logits, cukiln::sampling::u32 vocabulary,
-            cukiln::sampling::i64 row_stride, const float* temperature, const int* top_k,
-            const float* top_p, const float* min_p, cukiln::sampling::u32 order,
-            cukiln::sampling::PhiloxState* state) {
+extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1, 1)
+    __launch_bounds__(cukiln::sampling::kThreads, 2)
+        sampler(int* tokens, const cukiln::sampling::Logit* logits,
+                cukiln::sampling::u32 vocabulary, cukiln::sampling::i64 row_stride,
+                const float* temperature, const int* top_k, const float* top_p, const float* min_p,
+                cukiln::sampling::u32 order, cukiln::sampling::PhiloxState* state) {
   using namespace cukiln::sampling;
-  const u32 row_index = blockIdx.x;
-  int* const token = tokens + row_index;
+  const u32 row = blockIdx.x / kClusterBlocks;
+  const u32 rank = blockIdx.x % kClusterBlocks;
+  const u32 slice_length = (vocabulary + 8 * kClusterBlocks - 1) / (8 * kClusterBlocks) * 8;
+  const u32 begin = min(rank * slice_length, vocabulary);
+  const u32 count = min(slice_length, vocabulary - begin);
+  int* const token = tokens + row;
 
   u64 offset = 0;
   if (threadIdx.x == 0) {
     offset = state->offset;
-    random_bits = philox(state->seed, offset, row_index);
-    shared_row.logits = logits + row_index * row_stride;
-    shared_row.vocabulary = vocabulary;
+    random_bits = philox(state->seed, offset, row);
+    slice.begin = begin;
+    slice.count = count;
+    slice.rank = rank;
+    last_round = 0;
+  }
+  const u64 best =
+      cluster_reduce(load_slice(logits + row * row_stride + begin, begin, count), kMax);
+  if (threadIdx.x == 0 && rank == 0) {
+    // Every thread block of the row has read the state; the last row moves it on.
+    __threadfence();
+    const u32 rows = gridDim.x / kClusterBlocks;
+    if (atomicInc(&state->ticket, rows - 1) == rows - 1) state->offset = offset + 1;
+  }
+
+  const float row_temperature = temperature ? temperature[row] : 1.0f;
+  if (!less(0.0f, row_temperature)) {
+    if (threadIdx.x == 0 && rank == 0) *token = static_cast<int>(~static_cast<u32>(best));
+    return;
+  }
+  if (threadIdx.x == 0) {
+    // At least 2^-126, so that an infinite gap stays infinite.
+    float inverse;
+    asm("rcp.rn.f32 %0, %1;" : "=f"(inverse) : "f"(row_temperature));
+    asm("max.f32 %0, %0, 0f00800000;" : "+f"(inverse));
+    slice.max = value_of(static_cast<u32>(best >> 32));
+    slice.exponent_factor = product(inverse, -1.44269504088896340736f);
+    slice.bin_factor = product(inverse, kBinsPerUnit);
   }
   __syncthreads();
-  const u64 best = block_reduce(scan_row(kFindBest, 1, 0), kMax);
 
-  const float row_temperature = temperature ? temperature[row_index] : 1.0f;
-  if (!less(0.0f, row_temperature)) {
-    if (threadIdx.x == 0) *token = static_cast<int>(~static_cast<u32>(best));
-  } else {
-    if (threadIdx.x == 0) {
-      shared_row.max_key = static_cast<u32>(best >> 32);
-      shared_row.max = value_of(shared_row.max_key);
-      asm("rcp.rn.f32 %0, %1;" : "=f"(shared_row.inverse_temperature) : "f"(row_temperature));
-    }
-    __syncthreads();
-    const int row_top_k = top_k ? top_k[row_index] : 0;
-    const float row_top_p = top_p ? top_p[row_index] : 1.0f;
-    const float row_min_p = min_p ? min_p[row_index] : 0.0f;
-    Filters filters;
-    filters.top_k = row_top_k > 0 && row_top_k < vocabulary ? row_top_k : kAll;
-    filters.top_p = less(0.0f, row_top_p) ? row_top_p : 0.0f;
-    filters.min_weight =
-        less(0.0f, row_min_p)
-            ? truncated(scaled(less(row_min_p, 1.0f) ? row_min_p : 1.0f, kWeightOne))
-            : 0;
-    filters.by_top_p = less(row_top_p, 1.0f);
-    filters.top_k_first = order == kTopKFirst;
-    const bool by_top_k = filters.top_k != kAll;
-    const bool unfiltered = !by_top_k && !filters.by_top_p;
-    if (unfiltered || !draw_from_candidates(filters, token)) {
-      u32 threshold = 1;
-      // A flat row: find the thresholds by bisection over the keys, one pass over the row a step.
-      if (by_top_k) threshold = search_threshold(kCount, filters.top_k);
-      if (filters.by_top_p) {
-        const u32 base = filters.top_k_first ? threshold : 1;
-        const u64 limit =
-            weight_limit(filters.top_p, block_reduce(scan_row(kWeigh, base, 0), kSum));
-        threshold = max(threshold, search_threshold(kWeigh, limit));
-      }
-      draw_from_row(threshold, filters.min_weight, token);
-    }
-  }
+  const int row_top_k = top_k ? top_k[row] : 0;
+  const float row_top_p = top_p ? top_p[row] : 1.0f;
+  const float row_min_p = min_p ? min_p[row] : 0.0f;
+  Filters filters;
+  filters.top_k = row_top_k > 0 && static_cast<u32>(row_top_k) < vocabulary ? row_top_k : kOff;
+  filters.top_p = less(0.0f, row_top_p) ? row_top_p : 0.0f;
+  filters.min_weight =
+      less(0.0f, row_min_p)
+          ? truncated(product(less(row_min_p, 1.0f) ? row_min_p : 1.0f, kWeightOne))
+          : 0;
+  filters.by_top_p = less(row_top_p, 1.0f);
+  filters.top_k_first = order == kTopKFirst;
+  const bool by_top_k = filters.top_k != kOff;
+  if ((by_top_k || filters.by_top_p) && draw_from_best(filters, vocabulary, token)) return;
 
-  if (threadIdx.x == 0) {
-    // Every thread block has read the offset before it takes its ticket.
-    __threadfence();
-    if (atomicInc(&state->ticket, gridDim.x - 1) == gridDim.x - 1) state->offset = offset + 1;
+  // Unfiltered, or too flat: then bisect over the logits' bit patterns, one pass a step.
+  float lowest = __uint_as_float(0xFF800000u);
+  if (by_top_k) lowest = search_threshold(filters.top_k, false);
+  if (filters.by_top_p) {
+    const float base = filters.top_k_first ? lowest : __uint_as_float(0xFF800000u);
+    const u64 base_weight = cluster_reduce(measure(base, true, 0), kSum);
+    const float nucleus = search_threshold(weight_limit(filters.top_p, base_weight), true);
+    if (less(lowest, nucleus)) lowest = nucleus;
   }
+  draw_from_row(lowest, filters.min_weight, token);
 }
