@@ -11,7 +11,7 @@ namespace cukiln {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{1};
@@ -168,7 +168,7 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
     return *std::move(known);
   }
 
-  const auto deadline = Clock::now() + options_.compile_timeout;
+  const auto deadline = SteadyClock::now() + options_.compile_timeout;
   milliseconds pause = kFirstPause;
   bool told = false;
   bool use_lock = !options_.flight_directory.empty();
@@ -224,7 +224,7 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
       return make_error(ErrorCode::timeout, "{}: cancelled while waiting for another process",
                         request.name);
     }
-    if (Clock::now() >= deadline) {  // waits are bounded: better compiled twice than never
+    if (SteadyClock::now() >= deadline) {  // waits are bounded: better compiled twice than never
       options_.log.warn("{}: waited {} ms for {}; compiling it here as well", request.name,
                         options_.compile_timeout.count(), outcome->owner);
       use_lock = false;
@@ -271,7 +271,7 @@ void Builder::store_result(const ModuleRequest& request, const CompileResult& re
 std::optional<Error> Builder::remembered_failure(const RequestDigest& digest) {
   const std::lock_guard lock(mutex_);
   const auto at = failures_.find(digest);
-  if (at == failures_.end() || Clock::now() >= at->second.until) {
+  if (at == failures_.end() || SteadyClock::now() >= at->second.until) {
     return std::nullopt;
   }
   Error error = at->second.error;
@@ -291,7 +291,7 @@ void Builder::remember_failure(const RequestDigest& digest, const Error& error) 
     at->second.backoff = std::min(at->second.backoff * 2, kLongestBackoff);
   }
   at->second.error = error;
-  at->second.until = Clock::now() + at->second.backoff;
+  at->second.until = SteadyClock::now() + at->second.backoff;
 }
 
 }  // namespace cukiln
