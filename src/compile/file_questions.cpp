@@ -2,7 +2,9 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
+#include "base/file.hpp"
+#include "compile/include_outlook.hpp"
+
 
 namespace cukiln {
 
@@ -16,6 +18,17 @@ bool is_below(const std::string& path, std::string_view folder) {
          path[folder.size()] == '/';
 }
 
+// What one reply carries at most beyond the answer: enough to spare nearly all questions, and little enough
+// that the worker is not kept waiting for it.
+constexpr std::size_t kMaxOffers = 96;
+constexpr std::size_t kMaxOfferedBytes = 1 << 20;
+
+/// Also in comments and strings: a wrong yes costs one compile each time, a wrong no an old date.
+bool has_time_macro(ByteView text) {
+  return text.find("__TIME__") != ByteView::npos || text.find("__DATE__") != ByteView::npos ||
+         text.find("__TIMESTAMP__") != ByteView::npos;
+}
+
 }  // namespace
 
 FileQuestions::FileQuestions(const CompileRequest& request, const VirtualSource& unit,
@@ -23,16 +36,14 @@ FileQuestions::FileQuestions(const CompileRequest& request, const VirtualSource&
     : files_(files) {
   for (const VirtualSource& source : request.sources) {
     sources_[source.path] = source.text;
-    look_for_time(source.text);
+    uses_time_ = uses_time_ || has_time_macro(source.text);
   }
   sources_[unit.path] = unit.text;
-}
-
-void FileQuestions::look_for_time(ByteView text) {
-  // Also in comments and strings: a wrong yes costs one compile each time, a wrong no an old date.
-  uses_time_ = uses_time_ || text.find("__TIME__") != ByteView::npos ||
-               text.find("__DATE__") != ByteView::npos ||
-               text.find("__TIMESTAMP__") != ByteView::npos;
+  for (const std::string& argument : request.options.arguments) {
+    if (argument.compare(0, 2, "-I") == 0) {
+      include_folders_.push_back(argument.substr(2));
+    }
+  }
 }
 
 /// `#pragma once` goes by device and inode. They are those of the real file, so that a header
@@ -49,12 +60,18 @@ void FileQuestions::identify(const FileAnswer& from, const std::string& path, wi
   to.inode = memory_inodes_.try_emplace(path, memory_inodes_.size() + 1).first->second;
 }
 
+/// When a whole folder is absent, the worker need not ask for each name in it: with CUB included, that
+/// spares two questions of three.
 std::string FileQuestions::topmost_absent_folder(const std::string& path) {
-  // Sources may lie in folders that exist nowhere else, so nothing is inferred below their root.
-  if (is_below(path, kSourceRoot)) {
-    return {};
+  std::size_t first = 1;  // where the name of the topmost folder that may be absent begins
+  if (is_below(path, kIncludeRoot)) {
+    first = std::string_view(kIncludeRoot).size() + 1;
+  } else if (is_below(path, kToolkitRoot)) {
+    first = std::string_view(kToolkitRoot).size();
+  } else if (is_below(path, "/cukiln")) {
+    return {};  // a source may lie in a folder that exists nowhere else
   }
-  for (std::size_t slash = path.find('/', 1); slash != std::string::npos;
+  for (std::size_t slash = path.find('/', first); slash != std::string::npos;
        slash = path.find('/', slash + 1)) {
     std::string folder = path.substr(0, slash);
     const FileAnswer::Kind kind = files_.serve(folder).kind;
@@ -68,44 +85,124 @@ std::string FileQuestions::topmost_absent_folder(const std::string& path) {
   return {};
 }
 
-FileQuestions::Reply FileQuestions::answer(const std::string& path) {
-  Reply reply;
+wire::Answer FileQuestions::answer_one(const std::string& path) {
+  wire::Answer answer;
+  answer.path = path;
   if (const auto source = sources_.find(path); source != sources_.end()) {
-    reply.answer.kind = wire::FileKind::file;
-    identify({}, path, reply.answer);
-    reply.bytes = source->second;
-    return reply;
+    answer.kind = wire::FileKind::file;
+    identify({}, path, answer);
+    answer.bytes = source->second;
+    return answer;
   }
   const FileAnswer& found = files_.serve(path);
   switch (found.kind) {
     case FileAnswer::Kind::file:
-      reply.answer.kind = wire::FileKind::file;
-      identify(found, path, reply.answer);
-      reply.bytes = found.bytes;
-      dependencies_.present.push_back({path, found.digest});
+      answer.kind = wire::FileKind::file;
+      identify(found, path, answer);
+      answer.bytes = found.bytes;
       break;
     case FileAnswer::Kind::folder:
-      reply.answer.kind = wire::FileKind::folder;
-      identify(found, path, reply.answer);
+      answer.kind = wire::FileKind::folder;
+      identify(found, path, answer);
+      break;
+    case FileAnswer::Kind::absent:
+      answer.absent_folder = topmost_absent_folder(path);
+      break;
+    case FileAnswer::Kind::error:
+      answer.kind = wire::FileKind::error;
+      break;
+  }
+  return answer;
+}
+
+wire::Answers FileQuestions::answer(const std::string& path) {
+  wire::Answers reply;
+  reply.answers.push_back(answer_one(path));
+  note(path);
+  told_.insert(path);
+  const wire::Answer& answer = reply.answers.front();
+  if (answer.kind == wire::FileKind::file) {
+    unread_.push_back({path, answer.bytes});
+  }
+  offer_more(reply);
+  return reply;
+}
+
+void FileQuestions::offer_more(wire::Answers& to) {
+  std::size_t bytes = 0;
+  std::size_t counted = to.answers.size();
+  while (!unread_.empty() && to.answers.size() < kMaxOffers && bytes < kMaxOfferedBytes) {
+    const Unread next = std::move(unread_.front());
+    unread_.pop_front();
+    offer_includes(next.path, next.text, to);
+    for (; counted < to.answers.size(); ++counted) {
+      bytes += to.answers[counted].bytes.size();
+    }
+  }
+}
+
+void FileQuestions::offer_includes(const std::string& path, ByteView text, wire::Answers& to) {
+  for (const IncludeName& include : includes_in(text)) {
+    if (include.name.front() == '/') {
+      continue;
+    }
+    bool found = include.quoted &&
+                 offer(join_path(path.substr(0, path.find_last_of('/')), include.name), to);
+    for (std::size_t i = 0; i < include_folders_.size() && !found; ++i) {
+      found = offer(join_path(include_folders_[i], include.name), to);
+    }
+  }
+}
+
+/// True when there is something at the path, so that the search ends.
+bool FileQuestions::offer(const std::string& path, wire::Answers& to) {
+  if (sources_.contains(path)) {
+    return true;
+  }
+  if (told_.insert(path).second) {
+    wire::Answer answer = answer_one(path);
+    if (answer.kind == wire::FileKind::error) {
+      return true;  // if NVRTC wants it, it shall ask, and the compile fails
+    }
+    if (answer.kind == wire::FileKind::file) {
+      unread_.push_back({path, answer.bytes});
+    }
+    to.answers.push_back(std::move(answer));
+  }
+  return files_.serve(path).kind != FileAnswer::Kind::absent;
+}
+
+/// What the file server said of a path it says for ever, so this may come after the answer.
+void FileQuestions::note(const std::string& path) {
+  if (sources_.contains(path)) {
+    return;
+  }
+  const FileAnswer& found = files_.serve(path);
+  switch (found.kind) {
+    case FileAnswer::Kind::file:
+      dependencies_.present.push_back({path, found.digest});
+      uses_time_ = uses_time_ || has_time_macro(found.bytes);
+      break;
+    case FileAnswer::Kind::folder:
       dependencies_.folders.push_back(path);
       break;
     case FileAnswer::Kind::absent:
-      reply.answer.absent_folder = topmost_absent_folder(path);
       dependencies_.absent.push_back(path);
       break;
     case FileAnswer::Kind::error:
-      reply.answer.kind = wire::FileKind::error;
       if (refused_.empty()) {
         refused_ = found.message;
       }
       break;
   }
-  return reply;
 }
 
-DependencySet FileQuestions::take_dependencies(std::vector<std::string> inferred_absent) {
-  std::move(inferred_absent.begin(), inferred_absent.end(),
-            std::back_inserter(dependencies_.absent));
+DependencySet FileQuestions::take_dependencies(const wire::Compiled& compiled) {
+  for (const std::string& path : compiled.used) {
+    note(path);
+  }
+  dependencies_.absent.insert(dependencies_.absent.end(), compiled.inferred_absent.begin(),
+                              compiled.inferred_absent.end());
   dependencies_.sort();
   return std::move(dependencies_);
 }

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <deque>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -14,34 +15,42 @@
 
 namespace cukiln {
 
-/// Answers a worker's questions about files during one compile, and keeps account of them: what was
-/// asked is what the result depends on.
+/// Answers a worker's questions about files during one compile, and keeps account of them: what NVRTC
+/// looked at is what the result depends on.
 class FileQuestions {
  public:
   FileQuestions(const CompileRequest& request, const VirtualSource& unit, FileServer& files);
 
-  struct Reply {
-    wire::Answer answer;  ///< without the bytes
-    SharedBytes bytes;
-  };
-  Reply answer(const std::string& path);
-  /// Looks through what was just answered, while the worker is busy with it.
-  void look_for_time(ByteView text);
+  /// The answer, and answers to questions that are likely to follow.
+  wire::Answers answer(const std::string& path);
 
-  /// Everything that was asked, without the sources, which the request has.
-  DependencySet take_dependencies(std::vector<std::string> inferred_absent);
+  /// Everything that was looked at, without the sources, which the request has.
+  DependencySet take_dependencies(const wire::Compiled& compiled);
 
+  /// Whether something that was looked at has a macro of the compile's date. Known with the dependencies.
   bool uses_time() const noexcept { return uses_time_; }
   /// What could not be read, as a sentence; empty: nothing.
   const std::string& refused() const noexcept { return refused_; }
 
  private:
+  wire::Answer answer_one(const std::string& path);
+  void offer_more(wire::Answers& to);
+  void offer_includes(const std::string& path, ByteView text, wire::Answers& to);
+  bool offer(const std::string& path, wire::Answers& to);
+  void note(const std::string& path);
   void identify(const FileAnswer& from, const std::string& path, wire::Answer& to);
   std::string topmost_absent_folder(const std::string& path);
 
   FileServer& files_;
   std::unordered_map<std::string, SharedBytes> sources_;
+  std::vector<std::string> include_folders_;  // virtual, in the order they are searched
   std::unordered_map<std::string, std::uint64_t> memory_inodes_;
+  std::unordered_set<std::string> told_;
+  struct Unread {
+    std::string path;
+    SharedBytes text;
+  };
+  std::deque<Unread> unread_;  // served, and not looked through for includes yet
   DependencySet dependencies_;
   std::string refused_;
   bool uses_time_ = false;

@@ -232,10 +232,8 @@ Result<CompileResult> NvrtcCompiler::Run::compile() {
   heard = heard || reply.failure != WorkerFailure::closed;
   worker->count_compile();
   while (reply.is(wire::WorkerOp::ask)) {
-    const FileQuestions::Reply answer = questions.answer(reply.frame.body);
-    worker->send(wire::WorkerOp::answer, {answer.answer.encode_head(), answer.bytes}, patience);
-    questions.look_for_time(answer.bytes);
-    reply = worker->receive(patience);
+    reply = worker->request(wire::WorkerOp::answer, questions.answer(reply.frame.body).encode(),
+                            patience);
   }
   auto compiled =
       reply.is(wire::WorkerOp::result) ? wire::Compiled::decode(reply.frame.body) : std::nullopt;
@@ -248,7 +246,7 @@ Result<CompileResult> NvrtcCompiler::Run::compile() {
 Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled,
                                                  FileQuestions& questions) {
   CompileResult result;
-  result.dependencies = questions.take_dependencies(std::move(compiled.inferred_absent));
+  result.dependencies = questions.take_dependencies(compiled);
   if (!questions.refused().empty()) {
     return make_error(ErrorCode::compile_failed, "{} cannot be compiled: {}", job.label,
                       questions.refused());

@@ -125,24 +125,34 @@ std::optional<Compile> Compile::decode(ByteView body) {
   return whole(in, std::move(message));
 }
 
-std::string Answer::encode_head() const {
+std::string Answers::encode() const {
   SerialWriter out;
-  out.u8(static_cast<std::uint8_t>(kind)).u64(device).u64(inode).bytes(absent_folder);
+  out.u32(static_cast<std::uint32_t>(answers.size()));
+  for (const auto& [path, kind, device, inode, absent_folder, bytes] : answers) {
+    out.bytes(path).u8(static_cast<std::uint8_t>(kind)).u64(device).u64(inode);
+    out.bytes(absent_folder).bytes(bytes);
+  }
   return out.take();
 }
 
-std::optional<Answer> Answer::decode(ByteView body) {
+std::optional<Answers> Answers::decode(ByteView body) {
   SerialReader in(body);
-  Answer message;
-  const std::uint8_t kind = in.u8();
-  if (kind > static_cast<std::uint8_t>(FileKind::error)) {
-    return std::nullopt;
+  Answers message;
+  const std::uint32_t count = in.u32();
+  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
+    Answer answer;
+    answer.path = in.bytes();
+    const std::uint8_t kind = in.u8();
+    if (kind > static_cast<std::uint8_t>(FileKind::error)) {
+      return std::nullopt;
+    }
+    answer.kind = static_cast<FileKind>(kind);
+    answer.device = in.u64();
+    answer.inode = in.u64();
+    answer.absent_folder = in.bytes();
+    answer.bytes = SharedBytes(std::string(in.bytes()));
+    message.answers.push_back(std::move(answer));
   }
-  message.kind = static_cast<FileKind>(kind);
-  message.device = in.u64();
-  message.inode = in.u64();
-  message.absent_folder = in.bytes();
-  message.bytes = in.raw(in.remaining());
   return whole(in, std::move(message));
 }
 
@@ -152,6 +162,7 @@ std::string Compiled::encode() const {
   out.bytes(nvrtc_text).u64(static_cast<std::uint64_t>(compile_us)).bytes(log).bytes(image);
   put(out, lowered);
   put(out, inferred_absent);
+  put(out, used);
   return out.take();
 }
 
@@ -170,6 +181,7 @@ std::optional<Compiled> Compiled::decode(ByteView body) {
   message.image = in.bytes();
   message.lowered = get(in);
   message.inferred_absent = get(in);
+  message.used = get(in);
   return whole(in, std::move(message));
 }
 

@@ -96,15 +96,23 @@ struct Compile {
 
 enum class FileKind : std::uint8_t { absent, file, folder, error };
 
+/// What is at a path.
 struct Answer {
+  std::string path;
   FileKind kind = FileKind::absent;
   std::uint64_t device = 0;  ///< with `inode`: two paths to one file have the same pair
   std::uint64_t inode = 0;
   std::string absent_folder;  ///< absent: a folder above it that is absent too, with all below it
-  std::string bytes;          ///< file
+  SharedBytes bytes;          ///< file
+};
 
-  std::string encode_head() const;  ///< everything but the bytes, which follow it in the frame
-  static std::optional<Answer> decode(ByteView body);
+/// The answer to a question, and to some that are likely to come: a question costs two switches between
+/// processes, which is long where every core is busy.
+struct Answers {
+  std::vector<Answer> answers;  ///< the one that was asked for first
+
+  std::string encode() const;
+  static std::optional<Answers> decode(ByteView body);
 };
 
 enum class CompileStatus : std::uint8_t { ok, failed, out_of_memory, unusable };
@@ -117,7 +125,8 @@ struct Compiled {
   std::string log;
   std::string image;
   std::vector<std::string> lowered;          ///< one for each name expression, in their order
-  std::vector<std::string> inferred_absent;  ///< probed, and answered by an `absent_folder`
+  std::vector<std::string> inferred_absent;  ///< looked at, and answered by an `absent_folder`
+  std::vector<std::string> used;             ///< looked at, and answered before they were asked
 
   std::string encode() const;
   static std::optional<Compiled> decode(ByteView body);

@@ -123,7 +123,7 @@ int open_served(const char* path, int flags) {
   if (fd < 0) {
     return -1;
   }
-  std::string_view rest = file.bytes;
+  std::string_view rest = file.bytes.view();
   off_t at = 0;
   while (!rest.empty()) {
     const ssize_t put = ::pwrite(fd, rest.data(), rest.size(), at);

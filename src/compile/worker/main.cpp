@@ -115,7 +115,9 @@ class Session {
     ServedFiles& files = ServedFiles::instance();
     files.begin(&socket_, job->unit_path);
     wire::Compiled compiled = compile_with(api_, *job, NvrtcOutput::cubin);
-    compiled.inferred_absent = files.end();
+    ServedFiles::Unasked unasked = files.end();
+    compiled.inferred_absent = std::move(unasked.inferred_absent);
+    compiled.used = std::move(unasked.used);
     if (compiled.status != wire::CompileStatus::ok && ran_out_of_memory()) {
       compiled.status = wire::CompileStatus::out_of_memory;
     }

@@ -15,7 +15,8 @@ struct ServedFile {
   wire::FileKind kind = wire::FileKind::absent;
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
-  std::string bytes;
+  SharedBytes bytes;
+  bool offered = false;  ///< told before it was asked, and not looked at yet
 };
 
 /// The file system as NVRTC sees it during one compile: what the owner says is at a path. Every
@@ -28,8 +29,12 @@ class ServedFiles {
   /// then nothing is there but what `add` gave (the self-probe).
   void begin(wire::FrameSocket* socket, const std::string& unit_path);
   void add(const std::string& path, std::string bytes);
-  /// Gives the paths that were probed and answered without a question.
-  std::vector<std::string> end();
+  struct Unasked {
+    std::vector<std::string> inferred_absent;
+    std::vector<std::string> used;
+  };
+  /// Gives the paths that were looked at and had no question.
+  Unasked end();
 
   bool observing() const noexcept { return observing_; }
 
@@ -38,6 +43,7 @@ class ServedFiles {
 
  private:
   const ServedFile& ask(const std::string& path);
+  void learn(wire::Answer answer, bool offered);
   bool below_absent_folder(const std::string& path) const;
 
   std::atomic<bool> observing_ = false;
@@ -45,7 +51,7 @@ class ServedFiles {
   wire::FrameSocket* socket_ = nullptr;
   std::unordered_map<std::string, ServedFile> known_;
   std::vector<std::string> absent_folders_;  // each with a slash at its end
-  std::vector<std::string> inferred_absent_;
+  Unasked unasked_;
 };
 
 }  // namespace cukiln::worker
