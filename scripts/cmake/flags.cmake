@@ -3,6 +3,9 @@ add_library(cukiln_flags INTERFACE)
 target_compile_features(cukiln_flags INTERFACE cxx_std_20)
 target_compile_options(cukiln_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(cukiln_flags INTERFACE -Wno-restrict)  # wrong about std::string, PR 105651
+endif()
 target_include_directories(cukiln_flags INTERFACE
   "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
