@@ -16,7 +16,7 @@ static const char* rule = "";  // the one being tested
 static int check_that(int ok, const char* text, int line) {
   if (!ok) {
     ++failures;
-    fprintf(stderr, "%s:%d: %s\n  %s\n  last error: %s: %s\n", __FILE__, line, rule, text,
+    fprintf(stderr, "%s:%d: %s\n  %s\n  last error: %s: %.300s\n", __FILE__, line, rule, text,
             cukiln_code_name(cukiln_last_error_code()), cukiln_last_error());
   }
   return ok;
@@ -278,8 +278,13 @@ static void cancel_ends_compiles(void) {
 static void a_kernel_launches_from_c(void) {
   void* const fake = dlopen(FAKE_CUDA, RTLD_NOW);
   size_t (*launches)(void) = NULL;
+  void* (*new_context)(int) = NULL;
+  unsigned (*push)(void*) = NULL;
   if (!CHECK(fake != NULL)) return;
   *(void**)&launches = dlsym(fake, "fake_cuda_launches");
+  *(void**)&new_context = dlsym(fake, "fake_cuda_new_context");
+  *(void**)&push = dlsym(fake, "cuCtxPushCurrent_v2");
+  CHECK(push(new_context(0)) == 0);
 
   cukiln_loader* const loader = open_loader();
   const char* const manifest = write_file(
