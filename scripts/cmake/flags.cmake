@@ -36,6 +36,8 @@ target_link_options(cukiln_sanitize INTERFACE ${sanitize})
 
 find_program(CUKILN_CCACHE ccache)
 if(CUKILN_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${CUKILN_CCACHE}")
-  set(CMAKE_C_COMPILER_LAUNCHER "${CUKILN_CCACHE}")
+  # Paths below the checkout count as relative, so that all checkouts of a machine share one cache.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
+    "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 "${CUKILN_CCACHE}")
+  set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
