@@ -19,8 +19,21 @@ add_library(cukiln_toml INTERFACE)
 target_compile_definitions(cukiln_toml INTERFACE TOML_EXCEPTIONS=0)
 target_include_directories(cukiln_toml SYSTEM INTERFACE ${TOMLPLUSPLUS_INCLUDE})
 
+# fmt 9 is compiled once, into the base layer (fmt_instances.cpp), in a namespace of our own: neither a
+# host's shared fmt nor its static one can clash with it. Another version is taken header-only, which
+# costs 3 s in every file.
+add_library(cukiln_fmt INTERFACE)
+if(fmt_VERSION VERSION_GREATER_EQUAL 9 AND fmt_VERSION VERSION_LESS 10)
+  get_target_property(fmt_include fmt::fmt-header-only INTERFACE_INCLUDE_DIRECTORIES)
+  target_include_directories(cukiln_fmt SYSTEM INTERFACE ${fmt_include})
+  target_compile_definitions(cukiln_fmt INTERFACE
+    "FMT_BEGIN_NAMESPACE=namespace fmt { inline namespace cukiln_v9 {" "FMT_END_NAMESPACE=}}")
+else()
+  target_link_libraries(cukiln_fmt INTERFACE fmt::fmt-header-only)
+endif()
+
 # Needed by the build, not by whoever links the installed library.
-set(CUKILN_HEADER_ONLY fmt::fmt-header-only nlohmann_json::nlohmann_json cukiln_xxhash cukiln_toml)
+set(CUKILN_HEADER_ONLY cukiln_fmt nlohmann_json::nlohmann_json cukiln_xxhash cukiln_toml)
 
 if(CUKILN_BUILD_CLI)
   find_package(CLI11 REQUIRED)

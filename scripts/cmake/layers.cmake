@@ -5,17 +5,13 @@
 function(cukiln_layer name)
   cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES;SOURCES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
-  if(NOT sources AND NOT arg_SOURCES)  # a layer of headers only
-    file(TOUCH "${CMAKE_CURRENT_BINARY_DIR}/empty.cpp")
-    set(sources "${CMAKE_CURRENT_BINARY_DIR}/empty.cpp")
-  endif()
   if(NOT sources AND NOT arg_SOURCES)  # headers alone are a layer too; a library wants one source
     set(sources "${CMAKE_CURRENT_BINARY_DIR}/headers_only.cpp")
     file(CONFIGURE OUTPUT "${sources}" CONTENT "")
   endif()
   add_library(cukiln_${name} OBJECT ${sources} ${arg_SOURCES})
   target_link_libraries(cukiln_${name} PRIVATE cukiln_flags cukiln_sanitize
-    fmt::fmt-header-only cukiln_xxhash Threads::Threads ${arg_LIBRARIES})
+    cukiln_fmt cukiln_xxhash Threads::Threads ${arg_LIBRARIES})
   set_target_properties(cukiln_${name} PROPERTIES
     CUKILN_DEPENDS "${arg_DEPENDS}" CUKILN_LIBRARIES "${arg_LIBRARIES}")
 endfunction()

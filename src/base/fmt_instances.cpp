@@ -1,0 +1,26 @@
+// What fmt's library holds, compiled once and hidden: header-only fmt would be compiled anew in every file
+// (3 s each), and fmt's shared library would be a symbol that clashes with the host's own.
+
+#if !defined(FMT_HEADER_ONLY)
+
+#include <fmt/format-inl.h>
+
+static_assert(FMT_VERSION / 10000 == 9, "the list below is fmt 9's");
+
+FMT_BEGIN_NAMESPACE
+namespace detail {
+
+template FMT_API auto dragonbox::to_decimal(float x) noexcept -> dragonbox::decimal_fp<float>;
+template FMT_API auto dragonbox::to_decimal(double x) noexcept -> dragonbox::decimal_fp<double>;
+template FMT_API locale_ref::locale_ref(const std::locale& loc);
+template FMT_API auto locale_ref::get<std::locale>() const -> std::locale;
+template FMT_API auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
+template FMT_API auto decimal_point_impl(locale_ref) -> char;
+template FMT_API void buffer<char>::append(const char*, const char*);
+template FMT_API void vformat_to(buffer<char>&, string_view,
+                                 basic_format_args<buffer_context<char>>, locale_ref);
+
+}  // namespace detail
+FMT_END_NAMESPACE
+
+#endif
