@@ -65,10 +65,11 @@ struct Settings {
   bool check_arch = false;
 };
 
-inline std::recursive_mutex mutex;
-inline Settings settings;
-inline std::deque<Function> functions;
-inline std::deque<CUctx_st> contexts;
+// Never destroyed: threads may still be in the driver while the process exits.
+inline std::recursive_mutex& mutex = *new std::recursive_mutex;
+inline Settings& settings = *new Settings;
+inline std::deque<Function>& functions = *new std::deque<Function>;
+inline std::deque<CUctx_st>& contexts = *new std::deque<CUctx_st>;
 inline std::array<CUctx_st, kMostDevices> primary = [] {
   std::array<CUctx_st, kMostDevices> all{};
   for (int i = 0; i < kMostDevices; ++i) {
@@ -77,7 +78,7 @@ inline std::array<CUctx_st, kMostDevices> primary = [] {
   return all;
 }();
 inline int retained_count[kMostDevices];
-inline std::vector<std::unique_ptr<CUlib_st>> live;
+inline std::vector<std::unique_ptr<CUlib_st>>& live = *new std::vector<std::unique_ptr<CUlib_st>>;
 inline std::atomic<std::int64_t> lazy{0};
 inline std::atomic_flag recording = ATOMIC_FLAG_INIT;  // a mutex could make system calls of its own
 inline FakeLaunch recorded[kKeptLaunches];
