@@ -1,0 +1,158 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <cukiln/export.hpp>
+#include <cukiln/kernel.hpp>
+#include <cukiln/loader.hpp>
+#include <cukiln/result.hpp>
+
+/// NVFP4 quantisation of bf16 matrices. Formulas, layouts and the NaN rule:
+/// `kernels_src/README.md`.
+///
+/// Common to every class here. `create` compiles or finds the kernel, or takes what `preload` made
+/// ready, and is not for the hot path. `launch` queues one kernel on `stream` in the calling
+/// thread's current context and returns; it takes no lock, allocates nothing unless it fails, works
+/// inside a graph capture, and may be called from any thread at once. Handles are copied freely and
+/// live as long as their KernelLoader. Pointers are device pointers; bf16 values are their 16 bits.
+/// Strides count elements. Errors of `launch`: invalid_argument, with the given and the expected
+/// value; driver. Source: TransformerEngine's NVFP4 recipe, exact formula.
+namespace cukiln::nvfp4 {
+
+/// Bytes of the packed E2M1 codes of [rows, columns]: two codes a byte, low nibble = even column.
+constexpr std::size_t codes_bytes(std::int64_t rows, std::int64_t columns) noexcept {
+  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) / 2;
+}
+
+/// Bytes of the UE4M3 block scales of [rows, columns]: atoms of 128 rows by 4 blocks of 16 columns.
+constexpr std::size_t scales_bytes(std::int64_t rows, std::int64_t columns) noexcept {
+  return (static_cast<std::size_t>(rows) + 127) / 128 *
+         ((static_cast<std::size_t>(columns) + 63) / 64) * 512;
+}
+
+/// Where the scale byte of row `row`, columns 16 · `block` to 16 · `block` + 15 lies.
+constexpr std::size_t scale_offset(std::size_t row, std::size_t block,
+                                   std::size_t columns) noexcept {
+  return (row / 128 * ((columns + 63) / 64) + block / 4) * 512 + row % 32 * 16 + row / 32 % 4 * 4 +
+         block % 4;
+}
+
+/// The global scale of a matrix: gsa = {2688 / amax, amax / 2688}, both 1 when amax is 0.
+///
+/// Shapes: input bf16 [rows, columns], any stride and alignment; gsa two floats.
+/// Workspace: `kWorkspaceBytes`, zeroed once; every launch leaves it zero. One a stream.
+/// NaN: any NaN makes gsa NaN; an infinity without a NaN makes it {1, 1}.
+class CUKILN_API AmaxGsa {
+ public:
+  static constexpr std::size_t kWorkspaceBytes = 8;
+
+  /// Errors: those of `KernelLoader::get`.
+  static Result<AmaxGsa> create(KernelLoader& loader);
+
+  Result<void> launch(Stream stream, float* gsa, const std::uint16_t* input, std::int64_t rows,
+                      std::int64_t columns, std::int64_t row_stride,
+                      std::uint32_t* workspace) const noexcept;
+  /// Rows without gaps.
+  Result<void> launch(Stream stream, float* gsa, const std::uint16_t* input, std::int64_t rows,
+                      std::int64_t columns, std::uint32_t* workspace) const noexcept {
+    return launch(stream, gsa, input, rows, columns, columns, workspace);
+  }
+
+ private:
+  TypedKernel<float*, const std::uint16_t*, std::uint32_t, std::uint32_t, std::int64_t,
+              std::uint32_t*>
+      kernel_;
+};
+
+/// bf16 → codes and block scales, with the global scale that is in a device buffer.
+///
+/// Shapes: input bf16 [rows, columns]; codes `codes_bytes`, scales `scales_bytes`, both dense,
+/// every byte written. gsa two floats {encode, decode}, as `AmaxGsa` writes them. Alignment: rows
+/// of input 16 bytes (so row_stride is a multiple of 8), codes 8, gsa 4. Limits: columns a multiple
+/// of 16. NaN: a block with a NaN, or every block when gsa is NaN, gets the scale NaN and codes 0.
+class CUKILN_API Quantize {
+ public:
+  /// Errors: those of `KernelLoader::get`.
+  static Result<Quantize> create(KernelLoader& loader);
+
+  Result<void> launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
+                      const std::uint16_t* input, const float* gsa, std::int64_t rows,
+                      std::int64_t columns, std::int64_t row_stride) const noexcept;
+  /// Rows without gaps.
+  Result<void> launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
+                      const std::uint16_t* input, const float* gsa, std::int64_t rows,
+                      std::int64_t columns) const noexcept {
+    return launch(stream, codes, scales, input, gsa, rows, columns, columns);
+  }
+
+ private:
+  TypedKernel<std::uint8_t*, std::uint8_t*, const std::uint16_t*, const float*, std::uint32_t,
+              std::uint32_t, std::int64_t>
+      kernel_;
+};
+
+/// The same with a global scale that the host knows: `encode_scale` = 2688 / amax, positive and
+/// finite.
+class CUKILN_API QuantizeStatic {
+ public:
+  /// Errors: those of `KernelLoader::get`.
+  static Result<QuantizeStatic> create(KernelLoader& loader);
+
+  Result<void> launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
+                      const std::uint16_t* input, float encode_scale, std::int64_t rows,
+                      std::int64_t columns, std::int64_t row_stride) const noexcept;
+  /// Rows without gaps.
+  Result<void> launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
+                      const std::uint16_t* input, float encode_scale, std::int64_t rows,
+                      std::int64_t columns) const noexcept {
+    return launch(stream, codes, scales, input, encode_scale, rows, columns, columns);
+  }
+
+ private:
+  TypedKernel<std::uint8_t*, std::uint8_t*, const std::uint16_t*, float, std::uint32_t,
+              std::uint32_t, std::int64_t>
+      kernel_;
+};
+
+/// How gate and up lie in a row of 2 · columns. The numbers are the kernel's.
+enum class GateUpLayout : std::uint32_t {
+  halves = 0,  ///< all of gate, then all of up
+  pairs = 1,   ///< gate and up alternate, gate first
+};
+
+/// g = min(gate, limit), u = clamp(up, −limit, limit), y = g · sigmoid(alpha · g) · (u + beta), in
+/// float, rounded to bf16 once. The defaults are plain SwiGLU; {7, 1.702, 1} is gpt-oss, {10, 1, 0}
+/// DeepSeek.
+struct SwiGlu {
+  float limit = __builtin_huge_valf();  ///< > 0
+  float alpha = 1.0f;
+  float beta = 0.0f;
+};
+
+/// A gate and an up matrix, in one input, → codes and block scales.
+///
+/// Shapes: input bf16 [rows, 2 · columns], `columns` of each matrix. `launch` quantises
+/// [gate | up], 2 · columns wide; `launch_swiglu` quantises y, columns wide. gsa is the scale of
+/// what is quantised. The rest as in `Quantize`.
+class CUKILN_API DeinterleaveQuantize {
+ public:
+  /// Errors: those of `KernelLoader::get`.
+  static Result<DeinterleaveQuantize> create(KernelLoader& loader);
+
+  Result<void> launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
+                      const std::uint16_t* input, const float* gsa, std::int64_t rows,
+                      std::int64_t columns, std::int64_t row_stride,
+                      GateUpLayout layout) const noexcept;
+  Result<void> launch_swiglu(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
+                             const std::uint16_t* input, const float* gsa, std::int64_t rows,
+                             std::int64_t columns, std::int64_t row_stride, GateUpLayout layout,
+                             const SwiGlu& activation) const noexcept;
+
+ private:
+  TypedKernel<std::uint8_t*, std::uint8_t*, const std::uint16_t*, const float*, std::uint32_t,
+              std::uint32_t, std::int64_t, std::uint32_t, std::uint32_t, float, float, float>
+      kernel_;
+};
+
+}  // namespace cukiln::nvfp4

@@ -1,0 +1,86 @@
+#include "kernels/nvfp4/quantize_checks.hpp"
+#include "kernels/shipped_kernel.hpp"
+
+namespace cukiln::nvfp4 {
+namespace {
+
+enum Activation : std::uint32_t { kNone = 0, kSwiGlu = 1 };  // the kernel's numbers
+
+}  // namespace
+
+Result<Quantize> Quantize::create(KernelLoader& loader) {
+  return guarded([&]() -> Result<Quantize> {
+    CUKILN_TRY(const Kernel kernel, kernels::shipped_kernel(loader, "fused_amax_quantize",
+                                                            "quantize_nvfp4_from_buffer"));
+    Quantize made;
+    CUKILN_TRY(made.kernel_, decltype(made.kernel_)::from(kernel));
+    return made;
+  });
+}
+
+Result<void> Quantize::launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
+                              const std::uint16_t* input, const float* gsa, std::int64_t rows,
+                              std::int64_t columns, std::int64_t row_stride) const noexcept {
+  CUKILN_CHECK(check_columns(columns));
+  CUKILN_CHECK(kernels::check_shape(rows, columns));
+  if (rows == 0 || columns == 0) {
+    return {};
+  }
+  CUKILN_CHECK(kernels::check_pointer("gsa", gsa, 4));
+  CUKILN_CHECK(check_quantize(codes, scales, input, rows, columns, columns, row_stride));
+  return kernel_.launch(stream, quantize_config(rows, columns), codes, scales, input, gsa,
+                        static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
+                        row_stride);
+}
+
+Result<DeinterleaveQuantize> DeinterleaveQuantize::create(KernelLoader& loader) {
+  return guarded([&]() -> Result<DeinterleaveQuantize> {
+    CUKILN_TRY(const Kernel kernel, kernels::shipped_kernel(loader, "fused_amax_quantize",
+                                                            "deinterleave_quantize_from_buffer"));
+    DeinterleaveQuantize made;
+    CUKILN_TRY(made.kernel_, decltype(made.kernel_)::from(kernel));
+    return made;
+  });
+}
+
+Result<void> DeinterleaveQuantize::launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
+                                          const std::uint16_t* input, const float* gsa,
+                                          std::int64_t rows, std::int64_t columns,
+                                          std::int64_t row_stride,
+                                          GateUpLayout layout) const noexcept {
+  CUKILN_CHECK(check_columns(columns));
+  CUKILN_CHECK(kernels::check_shape(rows, columns));
+  if (rows == 0 || columns == 0) {
+    return {};
+  }
+  CUKILN_CHECK(kernels::check_pointer("gsa", gsa, 4));
+  CUKILN_CHECK(check_quantize(codes, scales, input, rows, 2 * columns, 2 * columns, row_stride));
+  return kernel_.launch(stream, quantize_config(rows, 2 * columns), codes, scales, input, gsa,
+                        static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
+                        row_stride, static_cast<std::uint32_t>(layout), kNone, 0.0f, 0.0f, 0.0f);
+}
+
+Result<void> DeinterleaveQuantize::launch_swiglu(Stream stream, std::uint8_t* codes,
+                                                 std::uint8_t* scales, const std::uint16_t* input,
+                                                 const float* gsa, std::int64_t rows,
+                                                 std::int64_t columns, std::int64_t row_stride,
+                                                 GateUpLayout layout,
+                                                 const SwiGlu& activation) const noexcept {
+  CUKILN_CHECK(check_columns(columns));
+  CUKILN_CHECK(kernels::check_shape(rows, columns));
+  if (!(activation.limit > 0)) {
+    return kernels::refuse("limit is {}; a positive number is expected, infinity for no limit",
+                           activation.limit);
+  }
+  if (rows == 0 || columns == 0) {
+    return {};
+  }
+  CUKILN_CHECK(kernels::check_pointer("gsa", gsa, 4));
+  CUKILN_CHECK(check_quantize(codes, scales, input, rows, 2 * columns, columns, row_stride));
+  return kernel_.launch(stream, quantize_config(rows, columns), codes, scales, input, gsa,
+                        static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
+                        row_stride, static_cast<std::uint32_t>(layout), kSwiGlu, activation.limit,
+                        activation.alpha, activation.beta);
+}
+
+}  // namespace cukiln::nvfp4

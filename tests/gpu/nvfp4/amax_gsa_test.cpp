@@ -1,0 +1,115 @@
+#include <random>
+
+#include <doctest/doctest.h>
+
+#include <cukiln/nvfp4.hpp>
+
+#include "gpu/nvfp4/reference.hpp"
+#include "gpu/support/device.hpp"
+#include "gpu/support/loader.hpp"
+
+namespace cukiln::testing {
+namespace {
+
+struct Fixture {
+  nvfp4::AmaxGsa amax = create<nvfp4::AmaxGsa>();
+  DeviceBuffer<std::uint32_t> workspace{std::vector<std::uint32_t>(2, 0)};
+  TestStream stream;
+  std::mt19937_64 random{20250601};
+};
+
+void check_gsa(const std::vector<float>& given, Gsa expected) {
+  CHECK_MESSAGE(same_bits(given[0], expected.encode), given[0], " is not ", expected.encode);
+  CHECK_MESSAGE(same_bits(given[1], expected.decode), given[1], " is not ", expected.decode);
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture, "amax_gsa takes any shape, stride and alignment") {
+  struct Shape {
+    std::size_t rows, columns, row_stride, offset;
+  };
+  for (const Shape shape :
+       {Shape{1, 1, 1, 0}, Shape{1, 1, 1, 1}, Shape{7, 3, 5, 1}, Shape{128, 16, 16, 0},
+        Shape{300, 80, 88, 0}, Shape{3, 1025, 1025, 0}, Shape{5, 1023, 1031, 3},
+        Shape{9, 4099, 4099, 7}, Shape{129, 7168, 7168, 0}, Shape{2, 100003, 100004, 2}}) {
+    for (const Kind kind : kKinds) {
+      CAPTURE(shape.rows);
+      CAPTURE(shape.columns);
+      CAPTURE(shape.row_stride);
+      CAPTURE(static_cast<int>(kind));
+      const auto dense = random_bf16(kind, shape.rows * shape.columns, random);
+      auto host = spread(dense, shape.rows, shape.columns, shape.row_stride);
+      host.insert(host.begin(), shape.offset, 0x7FC0);
+      const DeviceBuffer<std::uint16_t> input(host);
+      DeviceBuffer<float> gsa(2);
+      require_ok(amax.launch(stream, gsa.data(), input.data() + shape.offset,
+                             static_cast<std::int64_t>(shape.rows),
+                             static_cast<std::int64_t>(shape.columns),
+                             static_cast<std::int64_t>(shape.row_stride), workspace.data()));
+      check_gsa(gsa.download(), gsa_of(dense));
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "amax_gsa of nothing is one") {
+  DeviceBuffer<float> gsa(2);
+  require_ok(amax.launch(stream, gsa.data(), nullptr, 0, 64, workspace.data()));
+  check_gsa(gsa.download(), {1, 1});
+}
+
+TEST_CASE_FIXTURE(Fixture, "a thousand launches share one workspace and leave it zero") {
+  constexpr std::size_t kLaunches = 1000;
+  constexpr std::size_t kElements = 3 * 16384;
+  std::vector<std::uint16_t> host(kLaunches * kElements);
+  std::vector<float> expected(kLaunches);
+  for (std::size_t i = 0; i < kLaunches; ++i) {
+    const auto largest = static_cast<std::uint16_t>(0x3000 + random() % 0x2000);
+    for (std::size_t j = 0; j < kElements; ++j) {
+      host[i * kElements + j] = static_cast<std::uint16_t>((j * 31 % largest) | (j & 1) << 15);
+    }
+    host[i * kElements + random() % kElements] = largest;
+    expected[i] = gsa_of_amax(float_of_bf16(largest)).encode;
+  }
+  const DeviceBuffer<std::uint16_t> input(host);
+  DeviceBuffer<float> gsa(2 * kLaunches);
+  for (std::size_t i = 0; i < kLaunches; ++i) {
+    require_ok(amax.launch(stream, gsa.data() + 2 * i, input.data() + i * kElements, 3, 16384,
+                           workspace.data()));
+  }
+  const auto given = gsa.download();
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < kLaunches; ++i) {
+    wrong += !same_bits(given[2 * i], expected[i]);
+  }
+  CHECK(wrong == 0);
+  CHECK(workspace.download() == std::vector<std::uint32_t>(2, 0));
+}
+
+TEST_CASE_FIXTURE(Fixture, "a captured amax_gsa reads its input anew at every replay") {
+  DeviceBuffer<std::uint16_t> input(std::vector<std::uint16_t>(1 << 16, 0));
+  DeviceBuffer<float> gsa(2);
+  TestGraph graph(stream, [&] {
+    require_ok(amax.launch(stream, gsa.data(), input.data(), 16, 4096, workspace.data()));
+  });
+  for (const float scale : {1.0f, 64.0f, 0.25f}) {
+    std::vector<std::uint16_t> host(1 << 16, bf16_of_float(-scale / 2));
+    host[random() % host.size()] = bf16_of_float(scale);
+    input.upload(host);
+    graph.launch(stream);
+    check_gsa(gsa.download(), gsa_of_amax(scale));
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "amax_gsa refuses what it cannot do") {
+  DeviceBuffer<float> gsa(2);
+  DeviceBuffer<std::uint16_t> input(64);
+  CHECK(refusal(amax.launch(stream, nullptr, input.data(), 1, 64, workspace.data())) ==
+        "gsa is null; a device pointer is expected");
+  CHECK(refusal(amax.launch(stream, gsa.data(), input.data(), -1, 64, workspace.data())) ==
+        "[-1, 64] is not a shape: both are 0 to 2147483647");
+  CHECK(refusal(amax.launch(stream, gsa.data(), input.data(), 1, 64, nullptr)) ==
+        "workspace is null; a device pointer is expected");
+}
+
+}  // namespace cukiln::testing

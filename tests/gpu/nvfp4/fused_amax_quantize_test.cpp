@@ -1,0 +1,192 @@
+#include <random>
+
+#include <doctest/doctest.h>
+
+#include <cukiln/nvfp4.hpp>
+
+#include "gpu/nvfp4/reference.hpp"
+#include "gpu/support/device.hpp"
+#include "gpu/support/loader.hpp"
+
+namespace cukiln::testing {
+namespace {
+
+struct Fixture {
+  nvfp4::AmaxGsa amax = create<nvfp4::AmaxGsa>();
+  nvfp4::Quantize quantize = create<nvfp4::Quantize>();
+  nvfp4::DeinterleaveQuantize deinterleave = create<nvfp4::DeinterleaveQuantize>();
+  DeviceBuffer<std::uint32_t> workspace{std::vector<std::uint32_t>(2, 0)};
+  TestStream stream;
+  std::mt19937_64 random{20250603};
+};
+
+struct Outputs {
+  DeviceBuffer<std::uint8_t> codes;
+  DeviceBuffer<std::uint8_t> scales;
+  Outputs(std::int64_t rows, std::int64_t columns)
+      : codes(nvfp4::codes_bytes(rows, columns)), scales(nvfp4::scales_bytes(rows, columns)) {
+    codes.fill_bytes(0xA5);
+    scales.fill_bytes(0xA5);
+    Device::first().synchronize();
+  }
+};
+
+double share_of_differences(const std::vector<std::uint8_t>& a,
+                            const std::vector<std::uint8_t>& b) {
+  REQUIRE(a.size() == b.size());
+  std::size_t different = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) different += a[i] != b[i];
+  return static_cast<double>(different) / static_cast<double>(a.size());
+}
+
+// Row by row: `gate` then `up`, or one of each in turn.
+std::vector<std::uint16_t> join(const std::vector<std::uint16_t>& gate,
+                                const std::vector<std::uint16_t>& up, std::size_t rows,
+                                nvfp4::GateUpLayout layout) {
+  const std::size_t columns = gate.size() / rows;
+  std::vector<std::uint16_t> out(2 * gate.size());
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t column = 0; column < columns; ++column) {
+      const std::size_t from = row * columns + column;
+      const std::size_t to = 2 * row * columns;
+      const bool pairs = layout == nvfp4::GateUpLayout::pairs;
+      out[to + (pairs ? 2 * column : column)] = gate[from];
+      out[to + (pairs ? 2 * column + 1 : columns + column)] = up[from];
+    }
+  }
+  return out;
+}
+
+constexpr nvfp4::GateUpLayout kLayouts[] = {nvfp4::GateUpLayout::halves,
+                                            nvfp4::GateUpLayout::pairs};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture,
+                  "amax_gsa and quantize_nvfp4_from_buffer follow each other on a stream") {
+  for (const std::size_t rows : {1, 129, 300}) {
+    for (const std::size_t columns : {16, 80, 7168}) {
+      for (const Kind kind : kKinds) {
+        CAPTURE(rows);
+        CAPTURE(columns);
+        CAPTURE(static_cast<int>(kind));
+        const auto host = random_bf16(kind, rows * columns, random);
+        const DeviceBuffer<std::uint16_t> input(host);
+        DeviceBuffer<float> gsa(2);
+        const auto signed_rows = static_cast<std::int64_t>(rows);
+        const auto signed_columns = static_cast<std::int64_t>(columns);
+        Outputs out(signed_rows, signed_columns);
+        require_ok(amax.launch(stream, gsa.data(), input.data(), signed_rows, signed_columns,
+                               workspace.data()));
+        require_ok(quantize.launch(stream, out.codes.data(), out.scales.data(), input.data(),
+                                   gsa.data(), signed_rows, signed_columns));
+        const Quantized expected = testing::quantize(host, rows, columns, gsa_of(host));
+        CHECK(out.codes.download() == expected.codes);
+        CHECK(out.scales.download() == expected.scales);
+      }
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "both work in a graph, on new inputs at every replay") {
+  constexpr std::int64_t kRows = 33;
+  constexpr std::int64_t kColumns = 96;
+  DeviceBuffer<std::uint16_t> input(static_cast<std::size_t>(kRows * kColumns));
+  DeviceBuffer<float> gsa(2);
+  Outputs out(kRows, kColumns);
+  TestGraph graph(stream, [&] {
+    require_ok(amax.launch(stream, gsa.data(), input.data(), kRows, kColumns, workspace.data()));
+    require_ok(quantize.launch(stream, out.codes.data(), out.scales.data(), input.data(),
+                               gsa.data(), kRows, kColumns));
+  });
+  for (int replay = 0; replay < 3; ++replay) {
+    const auto host = random_bf16(Kind::heavy_tail, input.size(), random);
+    input.upload(host);
+    graph.launch(stream);
+    const Quantized expected = testing::quantize(host, kRows, kColumns, gsa_of(host));
+    CHECK(out.codes.download() == expected.codes);
+    CHECK(out.scales.download() == expected.scales);
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "deinterleave_quantize_from_buffer quantises gate and up side by side") {
+  for (const std::size_t rows : {1, 129}) {
+    for (const std::size_t columns : {16, 48, 512}) {
+      const auto gate = random_bf16(Kind::normal, rows * columns, random);
+      const auto up = random_bf16(Kind::heavy_tail, rows * columns, random);
+      const auto halves = join(gate, up, rows, nvfp4::GateUpLayout::halves);
+      const Gsa gsa = gsa_of(halves);
+      const DeviceBuffer<float> scale(std::vector<float>{gsa.encode, gsa.decode});
+      const Quantized expected = testing::quantize(halves, rows, 2 * columns, gsa);
+      for (const nvfp4::GateUpLayout layout : kLayouts) {
+        CAPTURE(rows);
+        CAPTURE(columns);
+        CAPTURE(static_cast<unsigned>(layout));
+        const std::size_t stride = 2 * columns + 8;
+        const DeviceBuffer<std::uint16_t> input(
+            spread(join(gate, up, rows, layout), rows, 2 * columns, stride));
+        Outputs out(static_cast<std::int64_t>(rows), static_cast<std::int64_t>(2 * columns));
+        require_ok(deinterleave.launch(stream, out.codes.data(), out.scales.data(), input.data(),
+                                       scale.data(), static_cast<std::int64_t>(rows),
+                                       static_cast<std::int64_t>(columns),
+                                       static_cast<std::int64_t>(stride), layout));
+        CHECK(out.codes.download() == expected.codes);
+        CHECK(out.scales.download() == expected.scales);
+      }
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "SwiGLU clamps before the sigmoid and rounds to bf16 once") {
+  constexpr std::size_t kRows = 70;
+  constexpr std::size_t kColumns = 272;
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const nvfp4::SwiGlu activation :
+       {nvfp4::SwiGlu{}, nvfp4::SwiGlu{7, 1.702f, 1}, nvfp4::SwiGlu{10, 1, 0},
+        nvfp4::SwiGlu{0.5f, 1, 0}, nvfp4::SwiGlu{infinity, 1.702f, 0}}) {
+    std::normal_distribution<float> normal(0, 5);
+    std::vector<std::uint16_t> gate(kRows * kColumns);
+    std::vector<std::uint16_t> up(kRows * kColumns);
+    std::vector<std::uint16_t> product(kRows * kColumns);
+    for (std::size_t i = 0; i < gate.size(); ++i) {
+      gate[i] = bf16_of_float(normal(random));
+      up[i] = bf16_of_float(normal(random));
+      const double g = std::min(float_of_bf16(gate[i]), activation.limit);
+      const double u = std::clamp(float_of_bf16(up[i]), -activation.limit, activation.limit);
+      product[i] = bf16_of_float(
+          static_cast<float>(g / (1 + std::exp(-activation.alpha * g)) * (u + activation.beta)));
+    }
+    const Gsa gsa = gsa_of(product);
+    const DeviceBuffer<float> scale(std::vector<float>{gsa.encode, gsa.decode});
+    const Quantized expected = testing::quantize(product, kRows, kColumns, gsa);
+    for (const nvfp4::GateUpLayout layout : kLayouts) {
+      CAPTURE(activation.limit);
+      CAPTURE(static_cast<unsigned>(layout));
+      const DeviceBuffer<std::uint16_t> input(join(gate, up, kRows, layout));
+      Outputs out(kRows, kColumns);
+      require_ok(deinterleave.launch_swiglu(stream, out.codes.data(), out.scales.data(),
+                                            input.data(), scale.data(), kRows, kColumns,
+                                            2 * kColumns, layout, activation));
+      // The approximate exponential moves a bf16 rounding now and then, never more.
+      CHECK(share_of_differences(out.codes.download(), expected.codes) < 0.01);
+      CHECK(share_of_differences(out.scales.download(), expected.scales) < 0.004);
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "the quantisers from a buffer refuse what they cannot do") {
+  DeviceBuffer<std::uint16_t> input(256);
+  DeviceBuffer<float> gsa(2);
+  Outputs out(1, 128);
+  CHECK(refusal(quantize.launch(stream, out.codes.data(), out.scales.data(), input.data(), nullptr,
+                                1, 64)) == "gsa is null; a device pointer is expected");
+  CHECK(refusal(quantize.launch(stream, out.codes.data(), out.scales.data(), input.data(),
+                                gsa.data(), 1, 40)) ==
+        "columns is 40; a multiple of 16 is expected, one block scale each");
+  CHECK(refusal(deinterleave.launch_swiglu(stream, out.codes.data(), out.scales.data(),
+                                           input.data(), gsa.data(), 1, 64, 128,
+                                           nvfp4::GateUpLayout::pairs, {-1, 1, 0})) ==
+        "limit is -1; a positive number is expected, infinity for no limit");
+}
+
+}  // namespace cukiln::testing

@@ -1,0 +1,303 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <set>
+
+#include <doctest/doctest.h>
+
+#include <cukiln/sampling.hpp>
+
+#include "gpu/support/device.hpp"
+#include "gpu/support/loader.hpp"
+
+namespace cukiln::testing {
+namespace {
+
+using sampling::FilterOrder;
+using sampling::State;
+
+struct RowSettings {
+  float temperature = 1;
+  std::int32_t top_k = 0;
+  float top_p = 1;
+  float min_p = 0;
+  FilterOrder order = FilterOrder::top_k_first;
+};
+
+struct Fixture {
+  sampling::Sampler sampler = create<sampling::Sampler>();
+  TestStream stream;
+  std::mt19937_64 random{20250604};
+
+  std::vector<float> normal_logits(std::size_t count, float deviation) {
+    std::normal_distribution<float> normal(0, deviation);
+    std::vector<float> logits(count);
+    for (float& logit : logits) logit = normal(random);
+    return logits;
+  }
+
+  // `rows` draws from one and the same row.
+  std::vector<std::int32_t> draw(const std::vector<float>& logits, std::size_t rows,
+                                 const RowSettings& settings, DeviceBuffer<State>& state) {
+    const DeviceBuffer<float> row(logits);
+    const DeviceBuffer<float> temperature(std::vector<float>(rows, settings.temperature));
+    const DeviceBuffer<std::int32_t> top_k(std::vector<std::int32_t>(rows, settings.top_k));
+    const DeviceBuffer<float> top_p(std::vector<float>(rows, settings.top_p));
+    const DeviceBuffer<float> min_p(std::vector<float>(rows, settings.min_p));
+    DeviceBuffer<std::int32_t> tokens(std::vector<std::int32_t>(rows, -1));
+    require_ok(sampler.launch(
+        stream, tokens.data(), row.data(), static_cast<std::int64_t>(rows),
+        static_cast<std::int64_t>(logits.size()), 0,
+        {temperature.data(), top_k.data(), top_p.data(), min_p.data(), settings.order},
+        state.data()));
+    return tokens.download();
+  }
+};
+
+DeviceBuffer<State> state_of(std::uint64_t seed, std::uint64_t offset = 0) {
+  return DeviceBuffer<State>(std::vector<State>{{seed, offset, 0, 0}});
+}
+
+// Probabilities after filtering, by sorting, in double. `slack` widens every threshold by that
+// share.
+std::vector<double> probabilities(const std::vector<float>& logits, const RowSettings& settings,
+                                  double slack = 0) {
+  const std::size_t count = logits.size();
+  std::vector<std::size_t> order(count);
+  for (std::size_t i = 0; i < count; ++i) order[i] = i;
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+  const double top = logits[order[0]];
+  std::vector<double> weight(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    weight[i] = std::exp((logits[i] - top) / settings.temperature);
+  }
+  const bool by_top_k = settings.top_k > 0 && settings.top_k < static_cast<int>(count);
+  const float kth = by_top_k ? logits[order[static_cast<std::size_t>(settings.top_k) - 1]]
+                             : -std::numeric_limits<float>::infinity();
+  double base = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (settings.order == FilterOrder::joint || logits[i] >= kth) base += weight[i];
+  }
+  std::vector<double> kept(count, 0.0);
+  double larger = 0;  // weight of tokens with a larger logit
+  double seen = 0;
+  double total = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t token = order[i];
+    if (i == 0 || logits[token] < logits[order[i - 1]]) larger = seen;
+    seen += weight[token];
+    const bool in_nucleus =
+        settings.top_p >= 1 || larger == 0 || larger < settings.top_p * base * (1 + slack);
+    if (in_nucleus && logits[token] >= kth && weight[token] >= settings.min_p * (1 - slack)) {
+      kept[token] = weight[token];
+      total += weight[token];
+    }
+  }
+  for (double& p : kept) p /= total;
+  return kept;
+}
+
+// Pearson's statistic over the tokens expected 8 times or more, the others together, as standard
+// deviations of its distribution (Wilson and Hilferty's approximation).
+double chi_square_deviations(const std::vector<std::int32_t>& tokens,
+                             const std::vector<double>& p) {
+  std::vector<double> counts(p.size(), 0.0);
+  for (const std::int32_t token : tokens) counts[static_cast<std::size_t>(token)] += 1;
+  double statistic = 0;
+  double rest_expected = 0;
+  double rest_counted = 0;
+  int cells = 0;
+  const auto draws = static_cast<double>(tokens.size());
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    if (p[i] * draws >= 8) {
+      statistic += (counts[i] - p[i] * draws) * (counts[i] - p[i] * draws) / (p[i] * draws);
+      ++cells;
+    } else {
+      rest_expected += p[i] * draws;
+      rest_counted += counts[i];
+    }
+  }
+  if (rest_expected >= 8) {
+    statistic += (rest_counted - rest_expected) * (rest_counted - rest_expected) / rest_expected;
+    ++cells;
+  }
+  if (cells < 2) return 0;
+  const double freedom = cells - 1;
+  const double variance = 2 / (9 * freedom);
+  return (std::cbrt(statistic / freedom) - (1 - variance)) / std::sqrt(variance);
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture, "temperature 0 takes the largest logit, lowest index among equals") {
+  for (const std::size_t vocabulary : {1, 7, 1000, 4097, 50257, 128256, 409600}) {
+    for (const std::size_t offset : {0, 1}) {  // aligned and not
+      CAPTURE(vocabulary);
+      constexpr std::size_t kRows = 3;
+      const std::size_t stride = vocabulary + offset;
+      std::vector<float> host = normal_logits(offset + kRows * stride, 2);
+      for (float& logit : host) logit = std::round(logit * 4) / 4;  // many equals
+      host[offset + stride] = std::numeric_limits<float>::quiet_NaN();
+      for (std::size_t i = 0; i < vocabulary; ++i) {
+        host[offset + 2 * stride + i] = i % 2 == 0 ? -0.0f : 0.0f;
+      }
+      const DeviceBuffer<float> logits(host);
+      const DeviceBuffer<float> temperature(std::vector<float>{0, -1, 0});
+      DeviceBuffer<std::int32_t> tokens(std::vector<std::int32_t>(kRows, -1));
+      DeviceBuffer<State> state = state_of(1);
+      require_ok(sampler.launch(stream, tokens.data(), logits.data() + offset, kRows,
+                                static_cast<std::int64_t>(vocabulary),
+                                static_cast<std::int64_t>(stride), {temperature.data()},
+                                state.data()));
+      const auto given = tokens.download();
+      for (std::size_t row = 0; row < kRows; ++row) {
+        std::size_t best = 0;
+        float largest = -std::numeric_limits<float>::infinity();
+        for (std::size_t i = 0; i < vocabulary; ++i) {
+          if (host[offset + row * stride + i] > largest) {
+            largest = host[offset + row * stride + i];
+            best = i;
+          }
+        }
+        CHECK(given[row] == static_cast<std::int32_t>(best));
+      }
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "tokens come from the filtered distribution and never from outside it") {
+  struct Case {
+    const char* name;
+    std::size_t vocabulary;
+    float deviation;
+    RowSettings settings;
+    std::size_t draws;
+  };
+  constexpr FilterOrder kJoint = FilterOrder::joint;
+  const Case cases[] = {
+      {"unfiltered", 16, 1, {}, 20000},
+      {"temperature", 300, 1, {0.7f}, 20000},
+      {"top-k", 1000, 3, {0.8f, 50}, 20000},
+      {"top-k 1", 1000, 3, {1, 1}, 200},
+      {"top-p", 1000, 3, {1, 0, 0.9f}, 20000},
+      {"top-p 0", 1000, 3, {1, 0, 0}, 200},
+      {"min-p", 1000, 3, {1, 0, 1, 0.1f}, 20000},
+      {"top-k, then top-p", 1000, 2, {1, 20, 0.8f}, 20000},
+      {"top-k and top-p", 1000, 2, {1, 20, 0.8f, 0, kJoint}, 20000},
+      {"all", 1000, 2, {1.3f, 100, 0.95f, 0.02f}, 20000},
+      {"large", 128256, 3, {0.8f, 50, 0.9f}, 4000},
+      {"large, unfiltered", 128256, 3, {0.8f}, 4000},
+      {"large nucleus", 128256, 3, {0.9f, 0, 0.95f}, 1000},
+      {"flat, top-p", 6001, 0.001f, {1, 0, 0.9f}, 1000},
+      {"flat, top-k", 9001, 0.5f, {1, 5000}, 1000},
+      {"flat, top-k, then top-p", 6001, 0.001f, {1, 5000, 0.9f}, 1000},
+      {"flat, top-k and top-p", 6001, 0.001f, {1, 5500, 0.9f, 0, kJoint}, 1000},
+      {"largest vocabulary", 409600, 2, {1, 40, 0.95f}, 500},
+  };
+  for (const Case& item : cases) {
+    CAPTURE(item.name);
+    std::vector<float> logits = normal_logits(item.vocabulary, item.deviation);
+    if (item.vocabulary == 1000) {  // equals at the thresholds
+      for (float& logit : logits) logit = std::round(logit * 10) / 10;
+    }
+    DeviceBuffer<State> state = state_of(random());
+    const auto tokens = draw(logits, item.draws, item.settings, state);
+    const auto allowed = probabilities(logits, item.settings, 1e-5);
+    std::size_t outside = 0;
+    for (const std::int32_t token : tokens) {
+      const bool valid = token >= 0 && token < static_cast<std::int32_t>(item.vocabulary);
+      REQUIRE(valid);
+      outside += allowed[static_cast<std::size_t>(token)] == 0;
+    }
+    CHECK(outside == 0);
+    // Under one in a million for a right sampler, and the seed is fixed.
+    CHECK(chi_square_deviations(tokens, probabilities(logits, item.settings)) < 5);
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "the same seed and offset repeat a draw, and every launch moves the offset") {
+  const auto logits = normal_logits(5000, 1);
+  const RowSettings settings{0.9f, 200, 0.95f};
+  DeviceBuffer<State> state = state_of(42, 7);
+  const auto first = draw(logits, 300, settings, state);
+  CHECK(state.download()[0].offset == 8);
+  CHECK(state.download()[0].ticket == 0);
+  const auto second = draw(logits, 300, settings, state);
+  CHECK(first != second);
+  DeviceBuffer<State> again = state_of(42, 7);
+  CHECK(draw(logits, 300, settings, again) == first);
+  DeviceBuffer<State> other = state_of(43, 7);
+  CHECK(draw(logits, 300, settings, other) != first);
+}
+
+TEST_CASE_FIXTURE(Fixture, "replays of a captured sampler draw anew") {
+  const DeviceBuffer<float> logits(normal_logits(1000, 1));
+  DeviceBuffer<std::int32_t> tokens(64);
+  DeviceBuffer<State> state = state_of(5);
+  TestGraph graph(stream, [&] {
+    require_ok(sampler.launch(stream, tokens.data(), logits.data(), 64, 1000, 0, {}, state.data()));
+  });
+  std::set<std::vector<std::int32_t>> draws;
+  for (int replay = 0; replay < 5; ++replay) {
+    graph.launch(stream);
+    draws.insert(tokens.download());
+  }
+  CHECK(draws.size() == 5);
+  CHECK(state.download()[0].offset == 5);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a NaN is never drawn, and infinities share the row") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  DeviceBuffer<State> state = state_of(9);
+  for (const RowSettings& settings : {RowSettings{}, RowSettings{1, 3}, RowSettings{1, 0, 0.99f}}) {
+    for (const std::int32_t token : draw({nan, 0, -infinity, 0.5f, nan}, 500, settings, state)) {
+      CHECK((token == 1 || token == 3));
+    }
+    for (const std::int32_t token : draw({1, infinity, 3, infinity, nan}, 500, settings, state)) {
+      CHECK((token == 1 || token == 3));
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "16-bit logits draw what the same values draw as f32") {
+  auto half = create<sampling::Sampler>(sampling::LogitType::bf16);
+  constexpr std::size_t kVocabulary = 3001;
+  std::vector<float> logits = normal_logits(kVocabulary, 3);
+  std::vector<std::uint16_t> bits(kVocabulary);
+  for (std::size_t i = 0; i < kVocabulary; ++i) {
+    bits[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(logits[i]) >> 16);
+    logits[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits[i]) << 16);
+  }
+  const DeviceBuffer<float> wide(logits);
+  const DeviceBuffer<std::uint16_t> narrow(bits);
+  const DeviceBuffer<std::int32_t> top_k(std::vector<std::int32_t>(200, 40));
+  sampling::Parameters parameters;
+  parameters.top_k = top_k.data();
+  DeviceBuffer<std::int32_t> from_wide(200);
+  DeviceBuffer<std::int32_t> from_narrow(200);
+  DeviceBuffer<State> state = state_of(3);
+  DeviceBuffer<State> same = state_of(3);
+  require_ok(sampler.launch(stream, from_wide.data(), wide.data(), 200, kVocabulary, 0, parameters,
+                            state.data()));
+  require_ok(half.launch(stream, from_narrow.data(), narrow.data(), 200, kVocabulary, 0, parameters,
+                         same.data()));
+  CHECK(from_wide.download() == from_narrow.download());
+}
+
+TEST_CASE_FIXTURE(Fixture, "the sampler refuses what it cannot do") {
+  DeviceBuffer<float> logits(64);
+  DeviceBuffer<std::int32_t> tokens(1);
+  DeviceBuffer<State> state = state_of(1);
+  CHECK(refusal(sampler.launch(stream, tokens.data(), logits.data(), 1, 0, 0, {}, state.data())) ==
+        "vocabulary is 0; 1 to 409600 are expected");
+  CHECK(refusal(sampler.launch(stream, tokens.data(), logits.data(), -1, 64, 0, {},
+                               state.data())) == "rows is -1; 0 to 268435455 are expected");
+  CHECK(refusal(sampler.launch(stream, tokens.data(), logits.data(), 1, 64, 0, {}, nullptr)) ==
+        "state is null; a device pointer is expected");
+}
+
+}  // namespace cukiln::testing

@@ -1,0 +1,55 @@
+#pragma once
+
+// A loader for tests of the shipped kernels: a store in memory, NVRTC where the environment says.
+
+#include <memory>
+
+#include <doctest/doctest.h>
+
+#include <cukiln/loader.hpp>
+#include <cukiln/settings.hpp>
+
+#include "gpu/support/device.hpp"
+
+namespace cukiln::testing {
+
+/// One a process, device 0's context current. An error ends the test case.
+inline KernelLoader& shipped_loader() {
+  struct Holder {
+    std::unique_ptr<Store> store;
+    std::unique_ptr<KernelLoader> loader;
+  };
+  Device::first();
+  static Holder holder = [] {
+    auto settings = Settings::resolve();
+    REQUIRE_MESSAGE(settings, settings.error().message());
+    settings->store.memory_only = true;
+    auto store = open_store(settings->store);
+    REQUIRE_MESSAGE(store, store.error().message());
+    auto loader = KernelLoader::create(**store, settings->loader);
+    REQUIRE_MESSAGE(loader, loader.error().message());
+    return Holder{*std::move(store), *std::move(loader)};
+  }();
+  return *holder.loader;
+}
+
+/// A launcher made by its `create`.
+template <class Launcher, class... Args>
+Launcher create(Args... args) {
+  auto made = Launcher::create(shipped_loader(), args...);
+  REQUIRE_MESSAGE(made, made.error().message(), "\n", made.error().log());
+  return *std::move(made);
+}
+
+inline void require_ok(const Result<void>& result) {
+  REQUIRE_MESSAGE(result, result.error().message());
+}
+
+/// The message of what must have been refused.
+inline std::string refusal(const Result<void>& result) {
+  REQUIRE_FALSE(result.has_value());
+  CHECK(result.error().code() == ErrorCode::invalid_argument);
+  return result.error().message();
+}
+
+}  // namespace cukiln::testing
