@@ -171,9 +171,17 @@ __device__ __forceinline__ u64 weight_of(float max, float exponent_factor, float
 // ---- Cooperation. Every thread of the block, or of the cluster, calls these. They are not
 // inlined: each is used in several places and would dominate the compile time. ----
 
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+
 __device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::
-                   : "memory");
+  cluster_arrive();
+  cluster_wait();
 }
 
 // The same variable in another thread block of the cluster.
@@ -187,7 +195,7 @@ __device__ __forceinline__ T* in_block(T* variable, u32 rank) {
 enum Reduction : u32 { kSum, kMax };
 
 __device__ __forceinline__ u64 warp_reduce(u64 value, Reduction reduction) {
-#pragma unroll
+#pragma unroll 1
   for (u32 step = 16; step > 0; step /= 2) {
     const u64 other = __shfl_xor_sync(~0u, value, step);
     value = reduction == kSum ? value + other : max(value, other);
@@ -216,7 +224,7 @@ __device__ __noinline__ u64 block_exclusive_sum(u64 value) {
   if (threadIdx.x % 32 == 31) warp_values[threadIdx.x / 32] = inclusive;
   __syncthreads();
   u64 before = inclusive - value;
-#pragma unroll
+#pragma unroll 4
   for (u32 warp = 0; warp < kThreads / 32; ++warp) {
     before += warp < threadIdx.x / 32 ? warp_values[warp] : 0;
   }
@@ -235,7 +243,7 @@ __device__ __noinline__ u64 cluster_reduce(u64 value, Reduction reduction) {
   if (threadIdx.x < kClusterBlocks) *in_block(values + slice.rank, threadIdx.x) = value;
   cluster_sync();
   value = values[0];
-#pragma unroll
+#pragma unroll 1
   for (u32 rank = 1; rank < kClusterBlocks; ++rank) {
     value = reduction == kSum ? value + values[rank] : max(value, values[rank]);
   }
@@ -566,8 +574,11 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
     slice.rank = rank;
     last_round = 0;
   }
-  const u64 best =
-      cluster_reduce(load_slice(logits + row * row_stride + begin, begin, count), kMax);
+  // A thread block's shared memory may be written from outside only once the thread block runs.
+  cluster_arrive();
+  const u64 own_best = load_slice(logits + row * row_stride + begin, begin, count);
+  cluster_wait();
+  const u64 best = cluster_reduce(own_best, kMax);
   if (threadIdx.x == 0 && rank == 0) {
     // Every thread block of the row has read the state; the last row moves it on.
     __threadfence();
