@@ -23,8 +23,11 @@ class MapStore final : public CubinStore {
     const std::lock_guard lock(mutex_);
     if (broken) return Error(ErrorCode::io, "the disk is gone");
     std::vector<RecordedSet> sets;
-    for (const auto& [key, entry] : entries_) {
-      if (entry.request == request) sets.push_back({key, entry.dependencies});
+    for (auto key = order_.rbegin(); key != order_.rend(); ++key) {  // the youngest first
+      const auto at = entries_.find(*key);
+      if (at != entries_.end() && at->second.request == request) {
+        sets.push_back({*key, at->second.dependencies});
+      }
     }
     return sets;
   }
@@ -36,6 +39,7 @@ class MapStore final : public CubinStore {
   Result<PutOutcome> put(const StoreEntry& entry) override {
     const std::lock_guard lock(mutex_);
     if (broken) return Error(ErrorCode::io, "the disk is full");
+    order_.push_back(entry.key);
     return entries_.emplace(entry.key, entry).second ? PutOutcome::stored
                                                      : PutOutcome::already_there;
   }
@@ -45,6 +49,7 @@ class MapStore final : public CubinStore {
   }
   Result<std::vector<EntrySummary>> list() override { return std::vector<EntrySummary>{}; }
   StoreStats stats() override { return {}; }
+  Result<std::string> source_text(const CacheKey&) override { return std::string(); }
   std::size_t size() {
     const std::lock_guard lock(mutex_);
     return entries_.size();
@@ -54,6 +59,7 @@ class MapStore final : public CubinStore {
  private:
   std::mutex mutex_;
   std::map<CacheKey, StoreEntry> entries_;
+  std::vector<CacheKey> order_;
 };
 
 /// "Compiles" by reading the headers it is told to and giving their text back as the image.

@@ -1,0 +1,270 @@
+#include "support/loader_fixture.hpp"
+
+#include <algorithm>
+
+using namespace cukiln;
+using namespace cukiln::testing;
+
+namespace {
+
+constexpr const char* kKernel = R"(#include "tile.cuh"
+extern "C" __global__ void scale(float* x) { x[threadIdx.x] *= TILE; }
+)";
+
+}  // namespace
+
+TEST_CASE_FIXTURE(LoaderFixture, "the shipped kernels compile once for both targets, then hit") {
+  const Manifest manifest = Manifest::shipped().for_targets({{100, 'a'}, {90, 'a'}});
+  PreloadOptions no_load;
+  no_load.load = false;
+  const auto first = open()->preload(manifest, no_load);
+  if (!first) {
+    FAIL(first.error().message() << "\n" << first.error().log());
+  }
+  CHECK(first->compiled == first->modules.size());
+  for (const ModuleReport& module : first->modules) {
+    CAPTURE(module.name);
+    CHECK(module.reason == "never seen");
+    CHECK(module.not_stored == "");
+    CHECK(module.cubin_bytes > 1000);
+    for (const KernelInfo& kernel : module.kernels) {
+      CHECK(kernel.registers > 0);
+      CHECK(kernel.spill_bytes == 0);
+    }
+  }
+  const auto second = open()->preload(manifest, no_load);
+  REQUIRE(second);
+  CHECK(second->hits == first->modules.size());
+  for (std::size_t i = 0; i < first->modules.size(); ++i) {
+    CHECK(first->modules[i].key == second->modules[i].key);
+  }
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "the shipped manifest on disk gives the keys of the embedded one") {
+  PreloadOptions no_load;
+  no_load.load = false;
+  const auto inside = open()->preload(Manifest::shipped().for_targets({{100, 'a'}}), no_load);
+  const auto from_disk = Manifest::load(std::string(CUKILN_TEST_SOURCE_DIR) + "/cache/manifests/shipped.json");
+  REQUIRE(inside);
+  REQUIRE(from_disk);
+  const auto outside = open()->preload(from_disk->for_targets({{100, 'a'}}), no_load);
+  REQUIRE(outside);
+  CHECK(outside->hits == outside->modules.size());
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "a store moves between checkouts: other folder, same key, same bytes") {
+  scratch.write("one/k.cu", kKernel);
+  scratch.write("one/inc/tile.cuh", "#define TILE 3");
+  scratch.write("far/away/two/k.cu", kKernel);
+  scratch.write("far/away/two/other/tile.cuh", "#define TILE 3");
+  ModuleSpec one = spec(scratch / "one/k.cu");
+  one.include = {scratch / "one/inc"};
+  one.flags = {"-lineinfo"};
+  ModuleSpec two = spec(scratch / "far/away/two/k.cu");
+  two.include = {scratch / "far/away/two/other"};
+  two.flags = {"-lineinfo"};
+  const auto a = only(open()->compile(one));
+  const auto moved = open();
+  const auto b = only(moved->compile(two));
+  CHECK(a.outcome == Outcome::compiled);
+  CHECK(b.outcome == Outcome::hit);
+  CHECK(a.key == b.key);
+  // and compiled there instead, the bytes are the same
+  StoreOptions elsewhere = store_options();
+  elsewhere.directory = scratch / "another store";
+  const auto fresh = open(elsewhere);
+  const auto c = only(fresh->compile(two));
+  CHECK(c.outcome == Outcome::compiled);
+  CHECK(c.key == a.key);
+  const std::string image = *moved->cubin(a.key);
+  CHECK(image == *fresh->cubin(c.key));
+  CHECK(image.find(scratch.path()) == std::string::npos);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "header edited, appeared earlier, vanished: each is a miss that names it") {
+  const std::string source = scratch.write("k.cu", kKernel);
+  scratch.write("late/tile.cuh", "#define TILE 3");
+  ModuleSpec module = spec(source);
+  module.include = {scratch / "early", scratch / "late"};
+  const auto opened = open();
+  CHECK(only(opened->compile(module)).outcome == Outcome::compiled);
+  CHECK(only(opened->compile(module)).outcome == Outcome::hit);
+
+  scratch.write("late/tile.cuh", "#define TILE 4");  // the same size
+  CHECK(only(opened->compile(module)).reason == "header changed: " + (scratch / "late/tile.cuh"));
+
+  scratch.write("early/tile.cuh", "#define TILE 5");
+  CHECK(only(opened->compile(module)).reason == "header appeared: " + (scratch / "early/tile.cuh"));
+
+  std::filesystem::remove(scratch / "early/tile.cuh");
+  CHECK(only(opened->compile(module)).outcome == Outcome::hit);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "100, 100a and 100f are three entries") {
+  const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");
+  const auto opened = open();
+  const auto reports = opened->compile(spec(source, {{100, 0}, {100, 'a'}, {100, 'f'}}));
+  REQUIRE(reports);
+  REQUIRE(reports->size() == 3);
+  CHECK((*reports)[0].key != (*reports)[1].key);
+  CHECK((*reports)[1].key != (*reports)[2].key);
+  for (const ModuleReport& report : *reports) {
+    CHECK(report.outcome == Outcome::compiled);
+  }
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "row 41: a missing header is an error with the user's file and line; once there, it compiles") {
+  const std::string source = scratch.write("k.cu", kKernel);
+  ModuleSpec module = spec(source);
+  module.include = {scratch / "inc"};
+  const auto opened = open();
+  const auto failed = opened->compile(module);
+  REQUIRE(failed);
+  const ModuleReport& report = failed->front();
+  CHECK(report.outcome == Outcome::failed);
+  REQUIRE_FALSE(report.status);
+  CHECK(report.status.error().code() == ErrorCode::compile_failed);
+  CAPTURE(report.status.error().message());
+  CAPTURE(report.status.error().log());
+  CHECK(report.status.error().log().find(source + "(1)") != std::string::npos);
+  CHECK(report.status.error().log().find("/cukiln/") == std::string::npos);
+  scratch.write("inc/tile.cuh", "#define TILE 2");
+  CHECK(only(opened->compile(module)).outcome == Outcome::compiled);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "explain says hit, and what differs from the nearest entry") {
+  const std::string source = scratch.write("k.cu", kKernel);
+  scratch.write("inc/tile.cuh", "#define TILE 3");
+  ModuleSpec module = spec(source);
+  module.include = {scratch / "inc"};
+  const auto opened = open();
+  const auto before = opened->explain(module, {100, 'a'});
+  REQUIRE(before);
+  CHECK_FALSE(before->hit);
+  CHECK_FALSE(before->nearest);
+  const auto key = only(opened->compile(module)).key;
+  CHECK(opened->explain(module, {100, 'a'})->hit);
+
+  const auto other_target = opened->explain(module, {90, 'a'});
+  REQUIRE(other_target->nearest);
+  CHECK(*other_target->nearest == key);
+  REQUIRE(other_target->differences.size() == 1);
+  CHECK(other_target->differences[0].field == "target");
+  CHECK(other_target->differences[0].was == "sm_100a");
+
+  ModuleSpec flagged = module;
+  flagged.flags = {"-lineinfo"};
+  const auto flag = opened->explain(flagged, {100, 'a'});
+  REQUIRE(flag->differences.size() == 1);
+  CHECK(flag->differences[0].field == "flag");
+  CHECK(flag->differences[0].now == "--generate-line-info");
+
+  scratch.write("inc/tile.cuh", "#define TILE 4");
+  const auto header = opened->explain(module, {100, 'a'});
+  REQUIRE(header->differences.size() == 1);
+  CHECK(header->differences[0].field == "header changed");
+  CHECK(header->differences[0].was.find("tile.cuh") != std::string::npos);
+  CHECK(header->differences[0].was != header->differences[0].now);
+
+  const auto second = only(opened->compile(module)).key;
+  const auto pair = opened->explain(key, second);
+  REQUIRE(pair);
+  REQUIRE(pair->differences.size() == 1);
+  CHECK(pair->differences[0].field == "header changed");
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "row 45: __TIME__ is compiled, not stored, and said so; in a header too") {
+  scratch.write("tile.cuh", "#define TILE sizeof(__TIME__)");
+  const std::string source = scratch.write("k.cu", kKernel);
+  const auto opened = open();
+  const auto report = only(opened->compile(spec(source)));
+  CHECK(report.outcome == Outcome::compiled);
+  CHECK(report.not_stored.find("__TIME__") != std::string::npos);
+  CHECK(only(opened->compile(spec(source))).outcome == Outcome::compiled);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "row 47: hits are served without NVRTC, and a miss says where it was searched") {
+  const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");
+  const auto key = only(open()->compile(spec(source))).key;
+  LoaderOptions without = loader_options();
+  without.nvrtc_library = scratch / "no/libnvrtc.so.13";
+  const auto opened = open(without);
+  const auto hit = only(opened->compile(spec(source)));
+  CHECK(hit.outcome == Outcome::hit);
+  CHECK(hit.key == key);
+  scratch.write("k.cu", "extern \"C\" __global__ void k2() {}");
+  const auto miss = opened->compile(spec(source));
+  REQUIRE(miss);
+  REQUIRE_FALSE(miss->front().status);
+  CHECK(miss->front().status.error().code() == ErrorCode::not_found);
+  CHECK(miss->front().status.error().message().find("no/libnvrtc.so.13") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "offline: a hit is served, a miss is missing and NVRTC is not asked") {
+  const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");
+  LoaderOptions offline = loader_options();
+  offline.offline = true;
+  const auto missing = open(offline)->compile(spec(source));
+  REQUIRE(missing);
+  CHECK(missing->front().outcome == Outcome::missing);
+  only(open()->compile(spec(source)));
+  CHECK(only(open(offline)->compile(spec(source))).outcome == Outcome::hit);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "in-process compiles are used and stay in memory") {
+  const std::string source = scratch.write("k.cu", kKernel);
+  scratch.write("tile.cuh", "#define TILE 3");
+  LoaderOptions in_process = loader_options();
+  in_process.in_process_compile = true;
+  const auto opened = open(in_process);
+  const auto report = only(opened->compile(spec(source)));
+  CHECK(report.outcome == Outcome::compiled);
+  CHECK(report.not_stored.find("unobserved") != std::string::npos);
+  CHECK(report.cubin_bytes > 1000);
+  CHECK(opened->stats().entries == 0);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "sealed: a compile is an error, or a counted warning; a hit stays a hit") {
+  const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");
+  const std::string other = scratch.write("o.cu", "extern \"C\" __global__ void o() {}");
+  const auto opened = open();
+  only(opened->compile(spec(source)));
+  opened->seal();
+  CHECK(opened->sealed());
+  CHECK(only(opened->compile(spec(source))).outcome == Outcome::hit);
+  const auto refused = opened->compile(spec(other));
+  REQUIRE(refused);
+  REQUIRE_FALSE(refused->front().status);
+  CHECK(refused->front().status.error().code() == ErrorCode::sealed);
+  opened->seal(SealPolicy::warn);
+  CHECK(only(opened->compile(spec(other))).outcome == Outcome::compiled);
+  CHECK(opened->stats().sealed_violations == 1);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "several sources are one module; name expressions have their lowered names") {
+  const std::string a = scratch.write("a.cu", "template <class T> __device__ T twice(T x) { return x + x; }");
+  const std::string b = scratch.write(
+      "b.cu", "template <class T> __global__ void apply(T* x) { *x = twice(*x); }");
+  ModuleSpec module = spec(a);
+  module.sources.push_back(Source::file(b));
+  module.names = {"apply<float>", "apply<int>"};
+  const auto report = only(open()->compile(module));
+  REQUIRE(report.kernels.size() == 2);
+  for (const KernelInfo& kernel : report.kernels) {
+    CHECK(kernel.lowered.rfind("_Z5apply", 0) == 0);
+    CHECK(kernel.registers > 0);
+  }
+  const auto again = only(open()->compile(module));
+  CHECK(again.outcome == Outcome::hit);
+  CHECK(again.kernels[0].lowered == report.kernels[0].lowered);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "a memory-only store works, and nothing is written") {
+  StoreOptions memory = store_options();
+  memory.memory_only = true;
+  const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");
+  const auto opened = open(memory);
+  CHECK(only(opened->compile(spec(source))).outcome == Outcome::compiled);
+  CHECK(only(opened->compile(spec(source))).outcome == Outcome::hit);
+  CHECK_FALSE(std::filesystem::exists(scratch / "store"));
+}

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "support/scratch.hpp"
+
+#include <cukiln/cukiln.hpp>
+
+namespace cukiln::testing {
+
+/// A loader over a store in a scratch folder, with the real NVRTC that this machine has.
+struct LoaderFixture {
+  ScratchFolder scratch;
+
+  StoreOptions store_options() const {
+    StoreOptions options;
+    options.directory = scratch / "store";
+    options.system_directory.clear();
+    return options;
+  }
+
+  static LoaderOptions loader_options() {
+    Settings settings = *Settings::resolve();
+    settings.loader.worker = std::string(CUKILN_TEST_BINARY_DIR) + "/cukiln-compile-worker";
+    settings.loader.log = nullptr;
+    return settings.loader;
+  }
+
+  struct Opened {
+    std::unique_ptr<Store> store;
+    std::unique_ptr<KernelLoader> loader;
+    KernelLoader* operator->() const { return loader.get(); }
+  };
+
+  Opened open(LoaderOptions options = loader_options()) const { return open(store_options(), options); }
+  static Opened open(const StoreOptions& store_options, LoaderOptions options = loader_options()) {
+    Opened opened;
+    auto store = open_store(store_options);
+    REQUIRE(store);
+    opened.store = *std::move(store);
+    auto loader = KernelLoader::create(*opened.store, std::move(options));
+    REQUIRE(loader);
+    opened.loader = *std::move(loader);
+    return opened;
+  }
+
+  static ModuleSpec spec(const std::string& path, std::vector<Target> targets = {{100, 'a'}}) {
+    ModuleSpec module;
+    module.sources = {Source::file(path)};
+    module.targets = std::move(targets);
+    return module;
+  }
+};
+
+/// The one report of a compile that must have worked.
+inline ModuleReport only(const Result<std::vector<ModuleReport>>& reports) {
+  REQUIRE(reports);
+  REQUIRE(reports->size() == 1);
+  if (!reports->front().status) {
+    FAIL(reports->front().status.error().message() << "\n" << reports->front().status.error().log());
+  }
+  return reports->front();
+}
+
+}  // namespace cukiln::testing
