@@ -1,0 +1,98 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "compile/nvrtc_compiler.hpp"
+#include "compile/worker_process.hpp"
+#include "support/scratch.hpp"
+
+namespace cukiln::testing {
+
+inline const char* kTestWorker = CUKILN_TEST_BINARY_DIR "/cukiln-compile-worker";
+
+inline const char* kFakeNvrtc = CUKILN_TEST_BINARY_DIR "/libnvrtc_fake.so";
+inline const char* kUnobservedNvrtc = CUKILN_TEST_BINARY_DIR "/libnvrtc_fake_unobserved.so";
+
+/// A compiler that has this library, and finds nothing else.
+inline NvrtcCompilerOptions fake_options(const char* library = kFakeNvrtc) {
+  NvrtcCompilerOptions options;
+  options.search.nvrtc_library = library;
+  options.search.system = false;
+  options.worker = kTestWorker;
+  return options;
+}
+
+/// A request and the files it may see: one source in memory, include folders on disk.
+struct TestModule {
+  CompileRequest request;
+  std::vector<VirtualRoot> roots;
+  std::string source_path = std::string(kSourceRoot) + "/k.cu";
+  std::string label = "k";
+  std::chrono::milliseconds timeout{120'000};
+  StatCache stats;
+  std::unique_ptr<FileServer> files;
+
+  explicit TestModule(std::string source, std::vector<std::string> include = {},
+                      std::vector<std::string> arguments = {}) {
+    request.target = {100, 'a'};
+    request.options.arguments = {"--gpu-architecture=sm_100a", "--std=c++17", "--ptxas-options=-v"};
+    for (std::string& argument : arguments) {
+      request.options.arguments.push_back(std::move(argument));
+    }
+    for (std::size_t i = 0; i < include.size(); ++i) {
+      const std::string root = std::string(kIncludeRoot) + "/" + std::to_string(i);
+      request.options.arguments.push_back("-I" + root);
+      roots.push_back({root, {include[i]}});
+    }
+    request.options.arguments.push_back(std::string("-I") + kToolkitRoot);
+    request.sources.push_back({source_path, SharedBytes(std::move(source))});
+  }
+
+  void arch(int capability, char suffix) {
+    request.target = {capability, suffix};
+    request.options.arguments[0] = "--gpu-architecture=" + request.target.name();
+  }
+
+  Result<CompileOutcome> run(Compiler& compiler, const CompileJob& like = {}) {
+    auto toolchain = compiler.toolchain();
+    if (!toolchain) {
+      return toolchain.error();
+    }
+    request.toolchain = *toolchain;
+    std::vector<VirtualRoot> all = roots;
+    all.push_back({kToolkitRoot, compiler.toolkit_folders()});
+    files = std::make_unique<FileServer>(std::move(all), &stats);
+    for (const VirtualSource& source : request.sources) {
+      files->add_memory_file(source.path, source.text);
+    }
+    CompileJob job = like;
+    job.request = &request;
+    job.files = files.get();
+    job.label = label;
+    job.timeout = timeout;
+    return compiler.compile(job);
+  }
+};
+
+/// Compiles what must compile.
+inline CompileResult must(Result<CompileOutcome> outcome) {
+  if (!outcome) {
+    FAIL(outcome.error().message() << "\n" << outcome.error().log());
+  }
+  return std::move(outcome->result);
+}
+
+inline std::vector<std::string> paths_of(const std::vector<DependencySet::Present>& present) {
+  std::vector<std::string> paths;
+  for (const DependencySet::Present& file : present) {
+    paths.push_back(file.path);
+  }
+  return paths;
+}
+
+}  // namespace cukiln::testing

@@ -1,0 +1,303 @@
+// A libnvrtc that does what comments in the source text tell it. Everything else a test needs to know of
+// it goes through files, because the worker that opens it has no environment:
+//
+//   // fake: count FILE       appends a byte to FILE for each compile that begins
+//   // fake: include PATH     reads PATH as NVRTC reads a header; the image depends on its bytes
+//   // fake: look PATH        asks whether PATH is there
+//   // fake: sleep MS | spin | segv | abort | overflow | oom
+//   // fake: error TEXT       does not compile, with TEXT as its log
+//   // fake: warn TEXT        TEXT in the log of a compile that succeeds
+//   // fake: code N           ends with that nvrtcResult
+//   // fake: empty | garbage | sm N    success, but with no image, one that is none, one for sm_N
+//
+// Its kernels are the words after `__global__ void`. With FAKE_NVRTC_UNOBSERVED it reads files by system
+// calls, as an NVRTC would that cannot be observed.
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr int kCompilationError = 6;
+
+struct Program {
+  std::string text;
+  std::string name;
+  std::string log;
+  std::string ptx;
+  std::string image;
+  std::vector<std::string> expressions;
+};
+
+bool read_file(const std::string& path, std::string& out) {
+#ifdef FAKE_NVRTC_UNOBSERVED
+  const int fd = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path.c_str(), O_RDONLY));
+  if (fd < 0) {
+    return false;
+  }
+  char buffer[4096];
+  ssize_t got = 0;
+  while ((got = ::read(fd, buffer, sizeof buffer)) > 0) {
+    out.append(buffer, static_cast<std::size_t>(got));
+  }
+  ::close(fd);
+  return true;
+#else
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    return false;
+  }
+  std::FILE* file = std::fopen(path.c_str(), "r");
+  if (file == nullptr) {
+    return false;
+  }
+  char buffer[4096];
+  std::size_t got = 0;
+  while ((got = std::fread(buffer, 1, sizeof buffer, file)) > 0) {
+    out.append(buffer, got);
+  }
+  std::fclose(file);
+  return true;
+#endif
+}
+
+/// Behind the observer's back, which allows no writing.
+void append_byte(const std::string& path) {
+  const int fd = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path.c_str(),
+                                            O_WRONLY | O_CREAT | O_APPEND, 0600));
+  if (fd >= 0) {
+    const ssize_t ignored = ::write(fd, "x", 1);
+    static_cast<void>(ignored);
+    ::close(fd);
+  }
+}
+
+volatile char* g_sink = nullptr;
+
+__attribute__((noinline)) int overflow(int depth) {
+  volatile char frame[4096];
+  frame[0] = static_cast<char>(depth);
+  g_sink = frame;
+  return overflow(depth + 1) + frame[0];
+}
+
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 14695981039346656037ull;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  }
+  return hash;
+}
+
+std::string elf_for(int sm, std::string_view content) {
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_ident[EI_VERSION] = EV_CURRENT;
+  header.e_ident[EI_OSABI] = 0x41;
+  header.e_ident[EI_ABIVERSION] = 8;
+  header.e_machine = 190;
+  header.e_flags = static_cast<Elf64_Word>(sm << 8);
+  header.e_ehsize = sizeof header;
+  std::string image(reinterpret_cast<const char*>(&header), sizeof header);
+  char line[40];
+  std::snprintf(line, sizeof line, "fake cubin %016llx\n",
+                static_cast<unsigned long long>(hash_of(content)));
+  return image + line;
+}
+
+std::vector<std::string> kernels_of(const std::string& text) {
+  constexpr std::string_view kBefore = "__global__ void ";
+  std::vector<std::string> names;
+  for (std::size_t at = text.find(kBefore); at != std::string::npos;
+       at = text.find(kBefore, at + 1)) {
+    const std::size_t begin = at + kBefore.size();
+    names.push_back(text.substr(begin, text.find('(', begin) - begin));
+  }
+  return names;
+}
+
+/// The self-probe of cukiln's worker: its lines as NVRTC would compile them.
+std::string probe_ptx() {
+  std::string seen;
+  const bool observed = read_file("/cukiln/probe/seen.cuh", seen);
+  return std::string(".global cukiln_seen") + (observed ? " = 1;\n" : ";\n") +
+         ".global cukiln_leak;\n.global cukiln_major = 13;\n.global cukiln_minor;\n"
+         ".global cukiln_build = 99;\n";
+}
+
+struct Order {
+  std::string what;
+  std::string rest;
+};
+
+std::vector<Order> orders_in(const std::string& text) {
+  constexpr std::string_view kMark = "// fake: ";
+  std::vector<Order> orders;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (const std::size_t at = line.find(kMark); at != std::string::npos) {
+      const std::string order = line.substr(at + kMark.size());
+      const std::size_t blank = std::min(order.find(' '), order.size());
+      orders.push_back({order.substr(0, blank), order.substr(std::min(blank + 1, order.size()))});
+    }
+  }
+  return orders;
+}
+
+int compile(Program& program, int sm) {
+  if (program.text.find("cukiln_seen") != std::string::npos) {
+    program.ptx = probe_ptx();
+    return 0;
+  }
+  std::string content = program.text;
+  std::string log;
+  std::string replacement;
+  bool replaced = false;
+  int code = 0;
+  for (const Order& order : orders_in(program.text)) {
+    if (order.what == "count") {
+      append_byte(order.rest);
+    } else if (order.what == "include") {
+      if (!read_file(order.rest, content)) {
+        log += program.name + "(1): catastrophic error: cannot open source file \"" +
+               order.rest.substr(order.rest.find_last_of('/') + 1) + "\"\n";
+        code = kCompilationError;
+      }
+    } else if (order.what == "look") {
+      struct stat status {};
+      content += ::stat(order.rest.c_str(), &status) == 0 ? "there" : "not there";
+    } else if (order.what == "sleep") {
+      std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(order.rest.c_str())));
+    } else if (order.what == "spin") {
+      for (volatile bool forever = true; forever;) {
+      }
+    } else if (order.what == "segv") {
+      volatile int* nowhere = nullptr;
+      *nowhere = 1;
+    } else if (order.what == "abort") {
+      std::fprintf(stderr, "fake NVRTC aborts\n");
+      std::abort();
+    } else if (order.what == "overflow") {
+      overflow(0);
+    } else if (order.what == "oom") {
+      while (void* memory = std::malloc(16 << 20)) {
+        std::memset(memory, 1, 4096);
+      }
+      std::abort();  // as a C++ program does that meets bad_alloc
+    } else if (order.what == "error") {
+      log += order.rest + "\n";
+      code = kCompilationError;
+    } else if (order.what == "warn") {
+      log += order.rest + "\n";
+    } else if (order.what == "code") {
+      code = std::atoi(order.rest.c_str());
+    } else if (order.what == "sm") {
+      sm = std::atoi(order.rest.c_str());
+    } else if (order.what == "empty" || order.what == "garbage") {
+      replaced = true;
+      replacement = order.what == "empty" ? "" : std::string(500, 'g');
+    }
+  }
+  for (const std::string& kernel : kernels_of(program.text)) {
+    log += "ptxas info    : Compiling entry function '" + kernel + "' for 'sm_" +
+           std::to_string(sm) + "'\nptxas info    : Function properties for " + kernel +
+           "\nptxas         .     16 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads\n"
+           "ptxas info    : Used 24 registers, used 1 barriers, 512 bytes smem\n";
+  }
+  program.log = log;
+  if (code == 0) {
+    program.image = replaced ? replacement : elf_for(sm, content);
+  }
+  return code;
+}
+
+int sm_of(int count, const char* const* options) {
+  for (int i = 0; i < count; ++i) {
+    if (const char* at = std::strstr(options[i], "sm_")) {
+      return std::atoi(at + 3);
+    }
+  }
+  return 75;
+}
+
+/// NVRTC counts a final zero in texts and none in images.
+int size_of(const std::string& text, std::size_t zero, std::size_t* size) {
+  *size = text.size() + zero;
+  return 0;
+}
+int copy_of(const std::string& text, std::size_t zero, char* out) {
+  std::memcpy(out, text.c_str(), text.size() + zero);
+  return 0;
+}
+
+}  // namespace
+
+#define FAKE_EXPORT extern "C" __attribute__((visibility("default")))
+
+FAKE_EXPORT int nvrtcVersion(int* major, int* minor) {
+  *major = 13;
+  *minor = 0;
+  return 0;
+}
+FAKE_EXPORT const char* nvrtcGetErrorString(int code) {
+  return code == 0 ? "NVRTC_SUCCESS" : code == kCompilationError ? "NVRTC_ERROR_COMPILATION"
+                                                                 : "NVRTC_ERROR_OTHER";
+}
+FAKE_EXPORT int nvrtcCreateProgram(Program** out, const char* text, const char* name, int,
+                                   const char* const*, const char* const*) {
+  *out = new Program{text, name, {}, {}, {}, {}};
+  return 0;
+}
+FAKE_EXPORT int nvrtcDestroyProgram(Program** program) {
+  delete *program;
+  *program = nullptr;
+  return 0;
+}
+FAKE_EXPORT int nvrtcCompileProgram(Program* program, int count, const char* const* options) {
+  return compile(*program, sm_of(count, options));
+}
+FAKE_EXPORT int nvrtcAddNameExpression(Program* program, const char* expression) {
+  program->expressions.emplace_back(expression);
+  return 0;
+}
+FAKE_EXPORT int nvrtcGetLoweredName(Program* program, const char* expression, const char** out) {
+  for (const std::string& known : program->expressions) {
+    if (known == expression) {
+      *out = known.c_str();
+      return 0;
+    }
+  }
+  return 9;
+}
+FAKE_EXPORT int nvrtcGetProgramLogSize(Program* program, std::size_t* size) {
+  return size_of(program->log, 1, size);
+}
+FAKE_EXPORT int nvrtcGetProgramLog(Program* program, char* out) {
+  return copy_of(program->log, 1, out);
+}
+FAKE_EXPORT int nvrtcGetPTXSize(Program* program, std::size_t* size) {
+  return size_of(program->ptx, 1, size);
+}
+FAKE_EXPORT int nvrtcGetPTX(Program* program, char* out) { return copy_of(program->ptx, 1, out); }
+FAKE_EXPORT int nvrtcGetCUBINSize(Program* program, std::size_t* size) {
+  return size_of(program->image, 0, size);
+}
+FAKE_EXPORT int nvrtcGetCUBIN(Program* program, char* out) {
+  return copy_of(program->image, 0, out);
+}

@@ -1,0 +1,76 @@
+#include "compile/compile_log.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace cukiln;
+
+namespace {
+
+constexpr const char* kReport =
+    "ptxas info    : 3 bytes gmem, 8 bytes cmem[4]\n"
+    "ptxas info    : Compiling entry function 'first' for 'sm_100a'\n"
+    "ptxas info    : Function properties for first\n"
+    "ptxas         .     16 bytes stack frame, 24 bytes spill stores, 32 bytes spill loads\n"
+    "ptxas info    : Used 40 registers, used 1 barriers, 4096 bytes smem, 380 bytes cmem[0]\n"
+    "ptxas info    : Compile time = 2.857 ms\n"
+    "ptxas info    : Function properties for helper\n"
+    "ptxas         .     99 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+    "ptxas info    : Compiling entry function '_Z6secondIfEvv' for 'sm_100a'\n"
+    "ptxas info    : Function properties for _Z6secondIfEvv\n"
+    "ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+    "ptxas info    : Used 8 registers, used 0 barriers\n";
+
+}  // namespace
+
+TEST_CASE("the assembler's report becomes kernels with their resources") {
+  const CompileLog log = parse_log(kReport);
+  REQUIRE(log.kernels.size() == 2);
+  CHECK(log.kernels[0].lowered == "first");
+  CHECK(log.kernels[0].registers == 40);
+  CHECK(log.kernels[0].shared_bytes == 4096);
+  CHECK(log.kernels[0].local_bytes == 16);
+  CHECK(log.kernels[0].spill_bytes == 56);
+  CHECK(log.kernels[1].lowered == "_Z6secondIfEvv");
+  CHECK(log.kernels[1].registers == 8);
+  CHECK(log.kernels[1].shared_bytes == 0);
+}
+
+TEST_CASE("the report of a device function does not become a kernel's") {
+  CHECK(parse_log(kReport).kernels[0].local_bytes == 16);
+}
+
+TEST_CASE("the report, which has times in it, is not in the log") {
+  CHECK(parse_log(kReport).text.empty());
+}
+
+TEST_CASE("warnings, and advice with a code, stay in the log") {
+  const std::string warning = "k.cu(3): warning #177-D: variable \"x\" was declared but never used\n";
+  const std::string advice = "ptxas info    : (C7510) Potential Performance Loss: wgmma serialized\n";
+  const std::string error = "ptxas error   : Entry function uses too much shared data\n";
+  const CompileLog log = parse_log(warning + kReport + advice + error);
+  CHECK(log.text == warning + advice + error);
+}
+
+TEST_CASE("a log without a final newline is read to its end") {
+  CHECK(parse_log("a\nb").text == "a\nb");
+  CHECK(parse_log("").text.empty());
+}
+
+TEST_CASE("kernels that were asked for keep their names and their order") {
+  const CompileLog log = parse_log(kReport);
+  const auto chosen =
+      choose_kernels(log.kernels, {"second<float>", "first"}, {"_Z6secondIfEvv", "first"});
+  REQUIRE(chosen.size() == 2);
+  CHECK(chosen[0].name == "second<float>");
+  CHECK(chosen[0].lowered == "_Z6secondIfEvv");
+  CHECK(chosen[0].registers == 8);
+  CHECK(chosen[1].registers == 40);
+  CHECK(choose_kernels(log.kernels, {}, {}).size() == 2);
+}
+
+TEST_CASE("the header that could not be opened is known by name") {
+  CHECK(missing_header("k.cu(1): catastrophic error: could not open source file \"a/b.cuh\" (no "
+                       "directories in search list)") == "a/b.cuh");
+  CHECK(missing_header("k.cu(1): error: cannot open source file \"x.h\"") == "x.h");
+  CHECK(missing_header("k.cu(1): error: expected a \";\"").empty());
+}

@@ -1,0 +1,97 @@
+#include "wire/messages.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace cukiln;
+using namespace cukiln::wire;
+
+namespace {
+
+/// Every shorter body, and every longer one, must be refused.
+template <class Message>
+void check_only_whole(const Message& message) {
+  const std::string body = message.encode();
+  for (std::size_t size = 0; size < body.size(); ++size) {
+    CHECK_FALSE(Message::decode(ByteView(body).substr(0, size)).has_value());
+  }
+  CHECK_FALSE(Message::decode(body + "x").has_value());
+  CHECK(Message::decode(body).has_value());
+}
+
+}  // namespace
+
+TEST_CASE("every message is read as it was written") {
+  const auto hello = Hello::decode(Hello{kWorkerProtocol, 1, 13, 5, "no"}.encode());
+  CHECK(hello->worker_parent == 1);
+  CHECK(hello->nvrtc_minor == 5);
+  CHECK(hello->error == "no");
+
+  const auto probed = Probed::decode(Probed{"13.0.88", true, ""}.encode());
+  CHECK(probed->version == "13.0.88");
+  CHECK(probed->observed);
+
+  CHECK(Lock::decode(Lock{"/a", "me"}.encode())->owner_line == "me");
+  CHECK(Locked::decode(Locked{"no locks"}.encode())->error == "no locks");
+  CHECK(Busy::decode(Busy{"pid 1"}.encode())->owner_line == "pid 1");
+
+  const auto compile = Compile::decode(Compile{"/u", "text", {"-a", "-b"}, {"k<1>"}}.encode());
+  CHECK(compile->unit_text == "text");
+  CHECK(compile->arguments == std::vector<std::string>{"-a", "-b"});
+  CHECK(compile->name_expressions == std::vector<std::string>{"k<1>"});
+
+  const auto crashed = Crashed::decode(Crashed{11, 0, 1}.encode());
+  CHECK(crashed->signal == 11);
+  CHECK(crashed->stack_overflow == 1);
+}
+
+TEST_CASE("answers keep their order, kinds and bytes") {
+  Answers answers;
+  answers.answers.push_back({"/f", FileKind::file, 5, 6, "", SharedBytes(std::string("a\0b", 3))});
+  answers.answers.push_back({"/g/h", FileKind::absent, 0, 0, "/g", {}});
+  const auto read = Answers::decode(answers.encode());
+  REQUIRE(read->answers.size() == 2);
+  CHECK(read->answers[0].bytes.view() == ByteView("a\0b", 3));
+  CHECK(read->answers[0].inode == 6);
+  CHECK(read->answers[1].kind == FileKind::absent);
+  CHECK(read->answers[1].absent_folder == "/g");
+}
+
+TEST_CASE("a result keeps image, log, names and both lists of paths") {
+  Compiled compiled;
+  compiled.status = CompileStatus::unusable;
+  compiled.nvrtc_code = 7;
+  compiled.compile_us = 1'234'567'890'123;
+  compiled.image = std::string("\x7f" "ELF\0\0", 6);
+  compiled.lowered = {"_Z1kv"};
+  compiled.inferred_absent = {"/a"};
+  compiled.used = {"/b", "/c"};
+  const auto read = Compiled::decode(compiled.encode());
+  CHECK(read->status == CompileStatus::unusable);
+  CHECK(read->nvrtc_code == 7);
+  CHECK(read->compile_us == compiled.compile_us);
+  CHECK(read->image == compiled.image);
+  CHECK(read->lowered == compiled.lowered);
+  CHECK(read->inferred_absent == compiled.inferred_absent);
+  CHECK(read->used == compiled.used);
+}
+
+TEST_CASE("a message that is cut off, or goes on, is no message") {
+  check_only_whole(Hello{});
+  check_only_whole(Probed{"13.0.88", true, "log"});
+  check_only_whole(Lock{"/a", "b"});
+  check_only_whole(Compile{"/u", "text", {"-a"}, {"k"}});
+  check_only_whole(Answers{{{"/f", FileKind::file, 1, 2, "", SharedBytes(std::string("x"))}}});
+  Compiled compiled;
+  compiled.used = {"/a"};
+  check_only_whole(compiled);
+  check_only_whole(Crashed{});
+}
+
+TEST_CASE("a kind or status that does not exist is no message") {
+  std::string answers = Answers{{{"/f", FileKind::file, 0, 0, "", {}}}}.encode();
+  answers[4 + 4 + 2] = 17;  // after the count and the path
+  CHECK_FALSE(Answers::decode(answers).has_value());
+  std::string compiled = Compiled{}.encode();
+  compiled[0] = 17;
+  CHECK_FALSE(Compiled::decode(compiled).has_value());
+}
