@@ -1,0 +1,191 @@
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "compile/worker_pool.hpp"
+#include "support/compile_fixture.hpp"
+
+using namespace cukiln;
+using namespace cukiln::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+const std::string kKernel = "extern \"C\" __global__ void k(int*) {}\n";
+
+bool appears(const std::string& path) {
+  for (int i = 0; i < 3000; ++i) {
+    if (std::filesystem::exists(path)) {
+      return true;
+    }
+    std::this_thread::sleep_for(5ms);
+  }
+  return false;
+}
+
+CompileState state_with(const std::string& lock, std::string* owner = nullptr) {
+  NvrtcCompiler compiler(fake_options());
+  TestModule module(kKernel);
+  CompileJob job;
+  job.flight_lock = lock;
+  auto outcome = module.run(compiler, job);
+  REQUIRE_MESSAGE(outcome, outcome.error().message());
+  if (owner != nullptr) {
+    *owner = outcome->owner;
+  }
+  return outcome->state;
+}
+
+/// Compiles for a minute, with the lock, in a process of its own.
+pid_t fork_slow_owner(const ScratchFolder& folder, bool forks_a_child) {
+  const pid_t owner = ::fork();
+  if (owner != 0) {
+    return owner;
+  }
+  if (forks_a_child) {
+    std::thread([&] {
+      appears(folder / "count");
+      const pid_t forgotten = ::fork();
+      if (forgotten == 0) {
+        ::usleep(60'000'000);
+        ::_exit(0);
+      }
+      std::ofstream(folder / "forgotten.new") << forgotten << std::flush;
+      std::filesystem::rename(folder / "forgotten.new", folder / "forgotten");
+    }).detach();
+  }
+  NvrtcCompiler compiler(fake_options());
+  TestModule module("// fake: count " + (folder / "count") + "\n// fake: sleep 60000\n" + kKernel);
+  module.label = "slow_kernel";
+  CompileJob job;
+  job.flight_lock = folder / "flight.lock";
+  const auto outcome = module.run(compiler, job);
+  ::_exit(outcome ? 0 : 1);
+}
+
+bool gets_free(const std::string& lock) {
+  for (int i = 0; i < 500; ++i) {
+    if (state_with(lock) == CompileState::done) {
+      return true;
+    }
+    std::this_thread::sleep_for(10ms);
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("a flight that another process has is busy, and its owner is named") {
+  const ScratchFolder folder;
+  const pid_t owner = fork_slow_owner(folder, false);
+  REQUIRE(appears(folder / "count"));
+  std::string line;
+  CHECK(state_with(folder / "flight.lock", &line) == CompileState::busy);
+  CHECK(line.find("pid " + std::to_string(owner) + " since 2") == 0);
+  CHECK(line.find("compiling slow_kernel") != std::string::npos);
+  ::kill(owner, SIGKILL);
+  ::waitpid(owner, nullptr, 0);
+}
+
+TEST_CASE("kill -9 of an owner frees its flight") {
+  const ScratchFolder folder;
+  const pid_t owner = fork_slow_owner(folder, false);
+  REQUIRE(appears(folder / "count"));
+  ::kill(owner, SIGKILL);
+  ::waitpid(owner, nullptr, 0);
+  CHECK(gets_free(folder / "flight.lock"));
+}
+
+TEST_CASE("kill -9 of an owner that had forked frees its flight while the child lives") {
+  const ScratchFolder folder;
+  const pid_t owner = fork_slow_owner(folder, true);
+  REQUIRE(appears(folder / "forgotten"));
+  const pid_t forgotten = static_cast<pid_t>(std::stol(read_all(folder / "forgotten")));
+  ::kill(owner, SIGKILL);
+  ::waitpid(owner, nullptr, 0);
+  CHECK(gets_free(folder / "flight.lock"));
+  CHECK(::kill(forgotten, 0) == 0);
+  ::kill(forgotten, SIGKILL);
+}
+
+TEST_CASE("the lock is held until the result is published, and its file is gone afterwards") {
+  const ScratchFolder folder;
+  const std::string lock = folder / "flight.lock";
+  NvrtcCompiler compiler(fake_options());
+  TestModule module(kKernel);
+  CompileJob job;
+  job.flight_lock = lock;
+  CompileState while_publishing = CompileState::done;
+  job.publish = [&](const CompileResult&) { while_publishing = state_with(lock); };
+  must(module.run(compiler, job));
+  CHECK(while_publishing == CompileState::busy);
+  CHECK_FALSE(std::filesystem::exists(lock));
+  CHECK(state_with(lock) == CompileState::done);
+}
+
+TEST_CASE("what somebody else stored meanwhile is not compiled again") {
+  const ScratchFolder folder;
+  const std::string lock = folder / "flight.lock";
+  NvrtcCompiler compiler(fake_options());
+  TestModule module("// fake: count " + (folder / "count") + "\n" + kKernel);
+  CompileJob job;
+  job.flight_lock = lock;
+  job.still_needed = [] { return false; };
+  const auto outcome = module.run(compiler, job);
+  REQUIRE(outcome);
+  CHECK(outcome->state == CompileState::superseded);
+  CHECK_FALSE(std::filesystem::exists(folder / "count"));
+  CHECK(state_with(lock) == CompileState::done);
+}
+
+TEST_CASE("a compile that fails gives its flight up") {
+  const ScratchFolder folder;
+  NvrtcCompiler compiler(fake_options());
+  for (const char* order : {"error no", "segv", "garbage"}) {
+    TestModule module(std::string("// fake: ") + order + "\n" + kKernel);
+    CompileJob job;
+    job.flight_lock = folder / "flight.lock";
+    CHECK_FALSE(module.run(compiler, job));
+    CHECK(gets_free(folder / "flight.lock"));
+  }
+}
+
+TEST_CASE("where locks do not work, it compiles without one") {
+  CHECK(state_with("/nowhere/flight.lock") == CompileState::done);
+}
+
+TEST_CASE("a lock file that a killed holder left behind is taken over") {
+  const ScratchFolder folder;
+  const std::string lock = folder.write("flight.lock", "pid 1 since ever compiling nothing\n");
+  CHECK(state_with(lock) == CompileState::done);
+}
+
+TEST_CASE("an idle worker is used again, and one that has ended is not") {
+  WorkerPool pool(2);
+  auto worker = WorkerProcess::start({kTestWorker, kFakeNvrtc, "", 0, 2s}, {});
+  REQUIRE(worker);
+  const pid_t pid = (*worker)->pid();
+  pool.put_back(std::move(*worker));
+  std::unique_ptr<WorkerProcess> again = pool.take();
+  REQUIRE(again != nullptr);
+  CHECK(again->pid() == pid);
+  CHECK(pool.take() == nullptr);
+  pool.put_back(std::move(again));
+  std::this_thread::sleep_for(3s);
+  CHECK(pool.take() == nullptr);
+}
+
+TEST_CASE("no more workers are kept idle than the bound") {
+  WorkerPool pool(1);
+  for (int i = 0; i < 2; ++i) {
+    auto worker = WorkerProcess::start({kTestWorker, kFakeNvrtc, "", 0, 5s}, {});
+    REQUIRE(worker);
+    pool.put_back(std::move(*worker));
+  }
+  CHECK(pool.take() != nullptr);
+  CHECK(pool.take() == nullptr);
+}

@@ -1,0 +1,324 @@
+#include "compile/nvrtc_compiler.hpp"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "base/hasher.hpp"
+#include "support/compile_fixture.hpp"
+
+using namespace cukiln;
+using namespace cukiln::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+const std::string kKernel = "extern \"C\" __global__ void k(int*) {}\n";
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// The error of a source that cannot be compiled.
+Error failure_of(TestModule& module, Compiler& compiler) {
+  auto outcome = module.run(compiler);
+  REQUIRE_FALSE(outcome);
+  return outcome.error();
+}
+Error failure_of(const std::string& source, NvrtcCompilerOptions options = fake_options()) {
+  NvrtcCompiler compiler(std::move(options));
+  TestModule module(source + kKernel);
+  module.label = "my_kernel";
+  return failure_of(module, compiler);
+}
+
+/// Stamps as young as the record are not believed; so wait until this file's is old enough.
+void let_age(const std::string& path) {
+  struct stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  while (std::time(nullptr) < status.st_ctime + 4) {
+    std::this_thread::sleep_for(100ms);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a compile gives the image, the kernels and what they use") {
+  NvrtcCompiler compiler(fake_options());
+  TestModule module("// fake: warn k.cu(1): warning: odd\n" + kKernel);
+  const CompileResult result = must(module.run(compiler));
+  CHECK(check_image(result.cubin.image, module.request.target));
+  REQUIRE(result.cubin.kernels.size() == 1);
+  CHECK(result.cubin.kernels[0].name == "k");
+  CHECK(result.cubin.kernels[0].registers == 24);
+  CHECK(result.cubin.kernels[0].shared_bytes == 512);
+  CHECK(result.cubin.kernels[0].spill_bytes == 12);
+  CHECK(result.cubin.log == "k.cu(1): warning: odd\n");
+  CHECK(result.observed);
+  CHECK_FALSE(result.uses_time);
+  CHECK(result.dependencies == DependencySet{});
+}
+
+TEST_CASE("the dependency set is what was looked at: present, absent, folders, and no more") {
+  const ScratchFolder include;
+  include.write("used.h", "used");
+  include.write("unused.h", "unused");
+  include.write("folder/x.h", "");
+  NvrtcCompiler compiler(fake_options());
+  TestModule module(
+      "#include \"unused.h\"\n// fake: include /cukiln/inc/0/used.h\n"
+      "// fake: look /cukiln/inc/0/nothing.h\n// fake: look /cukiln/inc/0/folder\n"
+      "// fake: look /cukiln/inc/0/no/folder/a.h\n// fake: look /cukiln/inc/0/no/folder/b.h\n"
+      "// fake: look /cukiln/src/k.cu\n// fake: look __own_name\n// fake: look .\n" +
+          kKernel,
+      {include.path()});
+  const CompileResult result = must(module.run(compiler));
+  REQUIRE(result.dependencies.present.size() == 1);
+  CHECK(result.dependencies.present[0].path == "/cukiln/inc/0/used.h");
+  CHECK(result.dependencies.present[0].digest == digest_of("used"));
+  CHECK(result.dependencies.folders == std::vector<std::string>{"/cukiln/inc/0/folder"});
+  CHECK(result.dependencies.absent ==
+        std::vector<std::string>{"/cukiln/inc/0/no/folder/a.h", "/cukiln/inc/0/no/folder/b.h",
+                                 "/cukiln/inc/0/nothing.h"});
+}
+
+TEST_CASE("what was served is what was hashed, though the file changes meanwhile") {
+  const ScratchFolder include;
+  const std::string header = include.write("h.h", "old");
+  const std::string count = include / "count";
+  NvrtcCompiler compiler(fake_options());
+  TestModule module("// fake: include /cukiln/inc/0/h.h\n// fake: count " + count +
+                        "\n// fake: sleep 200\n// fake: include /cukiln/inc/0/h.h\n" + kKernel,
+                    {include.path()});
+  std::thread editor([&] {
+    while (!std::filesystem::exists(count)) {
+      std::this_thread::sleep_for(1ms);
+    }
+    include.write("h.h", "new bytes");
+  });
+  const CompileResult first = must(module.run(compiler));
+  editor.join();
+  REQUIRE(first.dependencies.present.size() == 1);
+  CHECK(first.dependencies.present[0].digest == digest_of("old"));
+}
+
+TEST_CASE("a macro of the compile's date is noticed in sources and in headers that are used") {
+  const ScratchFolder include;
+  include.write("date.h", "const char* date = __DATE__;");
+  NvrtcCompiler compiler(fake_options());
+  TestModule in_source("const char* t = __TIME__;\n" + kKernel);
+  CHECK(must(in_source.run(compiler)).uses_time);
+  TestModule in_header("// fake: include /cukiln/inc/0/date.h\n" + kKernel, {include.path()});
+  CHECK(must(in_header.run(compiler)).uses_time);
+  TestModule unused("#include \"date.h\"\n" + kKernel, {include.path()});
+  CHECK_FALSE(must(unused.run(compiler)).uses_time);
+}
+
+TEST_CASE("an NVRTC that reads files unseen is used, and its results are marked") {
+  NvrtcCompiler compiler(fake_options(kUnobservedNvrtc));
+  TestModule module(kKernel);
+  CHECK_FALSE(must(module.run(compiler)).observed);
+}
+
+TEST_CASE("NVRTC's version and digest are remembered, and then nothing is started") {
+  let_age(kFakeNvrtc);
+  StatCache stats;
+  NvrtcCompilerOptions options = fake_options();
+  options.stats = &stats;
+  const auto first = NvrtcCompiler(options).toolchain();
+  REQUIRE(first);
+  CHECK(first->version == "13.0.99");
+  options.worker = "/nowhere/worker";
+  const auto second = NvrtcCompiler(options).toolchain();
+  REQUIRE(second);
+  CHECK(second->version == first->version);
+  CHECK(second->content == first->content);
+}
+
+TEST_CASE("what was remembered of an unobserved NVRTC is that it is unobserved") {
+  let_age(kUnobservedNvrtc);
+  StatCache stats;
+  NvrtcCompilerOptions options = fake_options(kUnobservedNvrtc);
+  options.stats = &stats;
+  REQUIRE(NvrtcCompiler(options).toolchain());
+  const auto again = NvrtcCompiler(options).identity();
+  CHECK_FALSE(again->observed);
+  CHECK(again->toolchain.version == "13.0.99");
+}
+
+TEST_CASE("an NVRTC that is replaced while the process runs is not compiled with unnoticed") {
+  const ScratchFolder folder;
+  const std::string library = folder / "libnvrtc.so.13";
+  std::filesystem::copy_file(kFakeNvrtc, library);
+  NvrtcCompilerOptions options = fake_options(library.c_str());
+  options.max_idle_workers = 1;
+  options.worker_idle = 1s;
+  NvrtcCompiler compiler(options);
+  const auto before = compiler.toolchain();
+  REQUIRE(before);
+  std::this_thread::sleep_for(1500ms);  // the worker that has the old one open ends
+  std::filesystem::remove(library);
+  std::filesystem::copy_file(kUnobservedNvrtc, library);
+  TestModule module(kKernel);
+  module.request.toolchain = *before;
+  auto outcome = module.run(compiler);
+  REQUIRE_FALSE(outcome);
+  CHECK(outcome.error().code() == ErrorCode::incompatible);
+  const auto after = compiler.toolchain();
+  REQUIRE(after);
+  CHECK(after->content != before->content);
+}
+
+TEST_CASE("a compile that hangs ends at its time limit and names its kernel") {
+  NvrtcCompiler compiler(fake_options());
+  TestModule module("// fake: spin\n" + kKernel);
+  module.label = "my_kernel";
+  module.timeout = 1s;
+  const auto begin = std::chrono::steady_clock::now();
+  const Error error = failure_of(module, compiler);
+  CHECK(std::chrono::steady_clock::now() - begin < 20s);
+  CHECK(error.code() == ErrorCode::timeout);
+  CHECK(contains(error.message(), "my_kernel"));
+  CHECK(contains(error.message(), "1000 ms"));
+}
+
+TEST_CASE("a cancelled compile ends at once, whatever NVRTC is doing") {
+  NvrtcCompiler compiler(fake_options());
+  const ScratchFolder folder;
+  TestModule module("// fake: count " + (folder / "count") + "\n// fake: spin\n" + kKernel);
+  std::atomic<bool> cancelled = false;
+  CompileJob job;
+  job.cancelled = &cancelled;
+  std::thread canceller([&] {
+    while (!std::filesystem::exists(folder / "count")) {
+      std::this_thread::sleep_for(1ms);
+    }
+    cancelled = true;
+  });
+  const auto outcome = module.run(compiler, job);
+  canceller.join();
+  REQUIRE_FALSE(outcome);
+  CHECK(outcome.error().code() == ErrorCode::timeout);
+  CHECK(contains(outcome.error().message(), "cancelled"));
+}
+
+TEST_CASE("a crash of NVRTC's is an error with the signal and the kernel, and the next compile works") {
+  NvrtcCompiler compiler(fake_options());
+  const std::pair<const char*, const char*> crashes[] = {
+      {"segv", "SIGSEGV"}, {"abort", "SIGABRT"}, {"overflow", "stack"}};
+  for (const auto& [order, expected] : crashes) {
+    TestModule module(std::string("// fake: ") + order + "\n" + kKernel);
+    module.label = "my_kernel";
+    const Error error = failure_of(module, compiler);
+    CAPTURE(error.message());
+    CHECK(error.code() == ErrorCode::internal);
+    CHECK(contains(error.message(), "my_kernel"));
+    CHECK(contains(error.message(), expected));
+    TestModule next(kKernel);
+    must(next.run(compiler));
+  }
+}
+
+TEST_CASE("what NVRTC wrote to stderr before it crashed is in the error") {
+  CHECK(contains(failure_of("// fake: abort\n").message(), "fake NVRTC aborts"));
+}
+
+TEST_CASE("a compile that needs more memory than allowed is told from a crash") {
+  NvrtcCompilerOptions options = fake_options();
+  options.memory_bytes = 1ull << 30;
+  const Error error = failure_of("// fake: oom\n", options);
+  CHECK(error.code() == ErrorCode::timeout);
+  CHECK(contains(error.message(), "1024 MiB"));
+  CHECK(contains(error.message(), "my_kernel"));
+}
+
+TEST_CASE("a success without a usable cubin is an error") {
+  CHECK(failure_of("// fake: empty\n").code() == ErrorCode::corrupt);
+  CHECK(failure_of("// fake: garbage\n").code() == ErrorCode::corrupt);
+  const Error other = failure_of("// fake: sm 90\n");
+  CHECK(other.code() == ErrorCode::incompatible);
+  CHECK(contains(other.message(), "my_kernel"));
+}
+
+TEST_CASE("NVRTC's log names the user's own files") {
+  const ScratchFolder include;
+  const std::string header = include.write("bad.cuh", "bad");
+  NvrtcCompiler compiler(fake_options());
+  TestModule module("// fake: error /cukiln/inc/0/bad.cuh(3): error: oops\n" + kKernel,
+                    {include.path()});
+  const Error error = failure_of(module, compiler);
+  CHECK(error.code() == ErrorCode::compile_failed);
+  CHECK(contains(error.log(), header + "(3): error: oops"));
+}
+
+TEST_CASE("a header that is missing is named with the places that were searched") {
+  const ScratchFolder include;
+  NvrtcCompiler compiler(fake_options());
+  TestModule module("// fake: include /cukiln/inc/0/gone.cuh\n" + kKernel, {include.path()});
+  const Error error = failure_of(module, compiler);
+  CHECK(contains(error.message(), "gone.cuh"));
+  CHECK(contains(error.message(), include / "gone.cuh"));
+}
+
+TEST_CASE("builtins of another version are an error that names both") {
+  const Error error = failure_of("// fake: code 7\n");
+  CHECK(error.code() == ErrorCode::incompatible);
+  CHECK(contains(error.message(), "13.0.99"));
+}
+
+TEST_CASE("a header that is a FIFO, or unreadable, fails fast and is named") {
+  const ScratchFolder include;
+  REQUIRE(::mkfifo((include / "pipe.h").c_str(), 0600) == 0);
+  NvrtcCompiler compiler(fake_options());
+  TestModule module("// fake: include /cukiln/inc/0/pipe.h\n" + kKernel, {include.path()});
+  const Error error = failure_of(module, compiler);
+  CHECK(error.code() == ErrorCode::compile_failed);
+  CHECK(contains(error.message(), include / "pipe.h"));
+}
+
+TEST_CASE("a worker or library that is missing, or is something else, is an error that names it") {
+  NvrtcCompilerOptions options = fake_options();
+  options.worker = "/nowhere/worker";
+  CHECK(contains(NvrtcCompiler(options).toolchain().error().message(), "/nowhere/worker"));
+  options = fake_options("/nowhere/libnvrtc.so");
+  CHECK(contains(NvrtcCompiler(options).toolchain().error().message(), "/nowhere/libnvrtc.so"));
+  options = fake_options("/etc/passwd");
+  CHECK(NvrtcCompiler(options).toolchain().error().code() == ErrorCode::not_found);
+}
+
+TEST_CASE("a forked child compiles with workers of its own, and the parent goes on") {
+  NvrtcCompiler compiler(fake_options());
+  TestModule module(kKernel);
+  must(module.run(compiler));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    TestModule own(kKernel);
+    const auto outcome = own.run(compiler);
+    ::_exit(outcome ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  must(module.run(compiler));
+}
+
+TEST_CASE("several threads compile at once") {
+  NvrtcCompiler compiler(fake_options());
+  std::vector<std::thread> threads;
+  std::atomic<int> good = 0;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      for (int k = 0; k < 3; ++k) {
+        TestModule module("// " + std::to_string(i) + "\n" + kKernel);
+        good += module.run(compiler) ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  CHECK(good == 12);
+}

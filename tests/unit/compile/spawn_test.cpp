@@ -1,0 +1,196 @@
+#include "compile/spawn.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <fstream>
+#include <thread>
+
+#include "support/compile_fixture.hpp"
+
+using namespace cukiln;
+using namespace cukiln::testing;
+
+namespace {
+
+volatile sig_atomic_t g_sigchld = 0;
+
+void on_sigchld(int) { g_sigchld = g_sigchld + 1; }
+
+/// Counts SIGCHLD for as long as it lives, as a host does that minds its own children.
+class SigchldWatch {
+ public:
+  SigchldWatch() {
+    g_sigchld = 0;
+    struct sigaction action {};
+    action.sa_handler = on_sigchld;
+    ::sigaction(SIGCHLD, &action, &before_);
+  }
+  ~SigchldWatch() { ::sigaction(SIGCHLD, &before_, nullptr); }
+
+ private:
+  struct sigaction before_ {};
+};
+
+/// What a shell that was spawned says about itself.
+std::string shell_says(const std::string& script) {
+  auto spawned = spawn_unnoticed("/bin/sh", {"-c", script});
+  REQUIRE(spawned);
+  char byte = 0;
+  REQUIRE(::recv(spawned->socket.get(), &byte, 1, 0) == 0);  // its end, as it holds the other one
+  std::string text(4096, '\0');
+  const ssize_t size = ::pread(spawned->error_log.get(), text.data(), text.size(), 0);
+  text.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+  return text;
+}
+
+std::string status_line(pid_t pid, const std::string& key) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.compare(0, key.size(), key) == 0) {
+      return line.substr(key.size());
+    }
+  }
+  return {};
+}
+
+std::unique_ptr<WorkerProcess> fake_worker() {
+  auto worker = WorkerProcess::start({kTestWorker, kFakeNvrtc, "", 1ull << 32, std::chrono::seconds(30)}, {});
+  REQUIRE_MESSAGE(worker, worker.error().message());
+  return std::move(*worker);
+}
+
+}  // namespace
+
+TEST_CASE("a host's SIGCHLD handler and wait(-1) notice neither start nor end of a worker") {
+  const SigchldWatch watch;
+  for (int i = 0; i < 3; ++i) {
+    CHECK_FALSE(shell_says("echo started >&2").empty());
+  }
+  fake_worker().reset();
+  ::usleep(100'000);
+  CHECK(g_sigchld == 0);
+  errno = 0;
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+  CHECK(errno == ECHILD);
+}
+
+TEST_CASE("a host's own child keeps its status while workers come and go") {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::usleep(50'000);
+    ::_exit(42);
+  }
+  for (int i = 0; i < 5; ++i) {
+    shell_says("true");
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WEXITSTATUS(status) == 42);
+}
+
+TEST_CASE("a spawned program has descriptors 0 to 4 and nothing of the host's") {
+  const UniqueFd leak(::open("/dev/null", O_RDONLY));  // without O_CLOEXEC
+  const UniqueFd high(::fcntl(leak.get(), F_DUPFD, 300));
+  const std::string open =
+      shell_says("for fd in 0 1 2 3 4 5 6 7 8 9 10 16 17 18 300; do [ -e /proc/self/fd/$fd ] && "
+                 "echo -n \"$fd \" >&2; done");
+  CHECK(open == "0 1 2 3 4 ");
+}
+
+TEST_CASE("a spawned program has no environment") {
+  ::setenv("CUKILN_TEST_LEAK", "leaked", 1);
+  CHECK(shell_says("echo \"[$CUKILN_TEST_LEAK]\" >&2") == "[]\n");
+  ::unsetenv("CUKILN_TEST_LEAK");
+}
+
+TEST_CASE("a program that is not there is an error that names it") {
+  const auto spawned = spawn_unnoticed("/nowhere/worker", {});
+  REQUIRE_FALSE(spawned);
+  CHECK(spawned.error().code() == ErrorCode::not_found);
+  CHECK(spawned.error().message().find("/nowhere/worker") != std::string::npos);
+}
+
+TEST_CASE("a program that cannot be executed is an error, and no child is left") {
+  const auto spawned = spawn_unnoticed("/etc/passwd", {});
+  REQUIRE_FALSE(spawned);
+  CHECK(spawned.error().code() == ErrorCode::io);
+  CHECK(::waitpid(-1, nullptr, WNOHANG | __WALL) == -1);
+}
+
+TEST_CASE("several threads may spawn at once") {
+  std::atomic<int> started = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 5; ++k) {
+        const auto spawned = spawn_unnoticed("/bin/true", {});
+        started += spawned ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  CHECK(started == 40);
+}
+
+TEST_CASE("the caller's signal mask is what it was") {
+  sigset_t wanted;
+  sigset_t before;
+  sigset_t after;
+  ::sigemptyset(&wanted);
+  ::sigaddset(&wanted, SIGUSR2);
+  ::pthread_sigmask(SIG_SETMASK, &wanted, &before);
+  shell_says("true");
+  ::pthread_sigmask(SIG_SETMASK, &before, &after);
+  CHECK(::sigismember(&after, SIGUSR2) == 1);
+  CHECK(::sigismember(&after, SIGTERM) == 0);
+}
+
+TEST_CASE("a worker is cut off from the host's signals, folder, session and core files") {
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  ::signal(SIGTERM, SIG_IGN);
+  const auto worker = fake_worker();
+  ::signal(SIGTERM, SIG_DFL);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+
+  CHECK(status_line(worker->pid(), "SigBlk:\t") == "0000000000000000");
+  CHECK(status_line(worker->pid(), "SigIgn:\t") == "0000000000001000");  // SIGPIPE
+  CHECK(::getsid(worker->pid()) == worker->pid());
+  char folder[16] = {};
+  const std::string link = "/proc/" + std::to_string(worker->pid()) + "/cwd";
+  CHECK(::readlink(link.c_str(), folder, sizeof folder) == 1);
+  CHECK(folder[0] == '/');
+  CHECK(read_all("/proc/" + std::to_string(worker->pid()) + "/environ").empty());
+  const std::string limits = read_all("/proc/" + std::to_string(worker->pid()) + "/limits");
+  CHECK(limits.find("Max core file size        0 ") != std::string::npos);
+  CHECK(limits.find("Max address space         4294967296 ") != std::string::npos);
+}
+
+TEST_CASE("a forked child that drops its copy of a worker does not end the parent's") {
+  auto worker = fake_worker();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    worker.reset();
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  CHECK(worker->alive());
+  CHECK(worker->request(wire::WorkerOp::probe, {}, {}).is(wire::WorkerOp::probed));
+}
+
+TEST_CASE("a worker that is asked what it does not know ends instead of guessing") {
+  auto worker = fake_worker();
+  CHECK(worker->request(static_cast<wire::WorkerOp>(999), {}, {}).failure ==
+        WorkerFailure::closed);
+}
