@@ -1,5 +1,5 @@
-// A libnvrtc that does what comments in the source text tell it. Everything else a test needs to know of
-// it goes through files, because the worker that opens it has no environment:
+// A libnvrtc that does what comments in the source text tell it. Everything else a test needs to
+// know of it goes through files, because the worker that opens it has no environment:
 //
 //   // fake: count FILE       appends a byte to FILE for each compile that begins
 //   // fake: include PATH     reads PATH as NVRTC reads a header; the image depends on its bytes
@@ -10,8 +10,8 @@
 //   // fake: code N           ends with that nvrtcResult
 //   // fake: empty | garbage | sm N    success, but with no image, one that is none, one for sm_N
 //
-// Its kernels are the words after `__global__ void`. With FAKE_NVRTC_UNOBSERVED it reads files by system
-// calls, as an NVRTC would that cannot be observed.
+// Its kernels are the words after `__global__ void`. With FAKE_NVRTC_UNOBSERVED it reads files by
+// system calls, as an NVRTC would that cannot be observed.
 
 #include <elf.h>
 #include <fcntl.h>
@@ -77,8 +77,8 @@ bool read_file(const std::string& path, std::string& out) {
 
 /// Behind the observer's back, which allows no writing.
 void append_byte(const std::string& path) {
-  const int fd = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path.c_str(),
-                                            O_WRONLY | O_CREAT | O_APPEND, 0600));
+  const int fd = static_cast<int>(
+      ::syscall(SYS_openat, AT_FDCWD, path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600));
   if (fd >= 0) {
     const ssize_t ignored = ::write(fd, "x", 1);
     static_cast<void>(ignored);
@@ -256,8 +256,9 @@ FAKE_EXPORT int nvrtcVersion(int* major, int* minor) {
   return 0;
 }
 FAKE_EXPORT const char* nvrtcGetErrorString(int code) {
-  return code == 0 ? "NVRTC_SUCCESS" : code == kCompilationError ? "NVRTC_ERROR_COMPILATION"
-                                                                 : "NVRTC_ERROR_OTHER";
+  return code == 0                   ? "NVRTC_SUCCESS"
+         : code == kCompilationError ? "NVRTC_ERROR_COMPILATION"
+                                     : "NVRTC_ERROR_OTHER";
 }
 FAKE_EXPORT int nvrtcCreateProgram(Program** out, const char* text, const char* name, int,
                                    const char* const*, const char* const*) {

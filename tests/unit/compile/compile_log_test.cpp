@@ -44,8 +44,10 @@ TEST_CASE("the report, which has times in it, is not in the log") {
 }
 
 TEST_CASE("warnings, and advice with a code, stay in the log") {
-  const std::string warning = "k.cu(3): warning #177-D: variable \"x\" was declared but never used\n";
-  const std::string advice = "ptxas info    : (C7510) Potential Performance Loss: wgmma serialized\n";
+  const std::string warning =
+      "k.cu(3): warning #177-D: variable \"x\" was declared but never used\n";
+  const std::string advice =
+      "ptxas info    : (C7510) Potential Performance Loss: wgmma serialized\n";
   const std::string error = "ptxas error   : Entry function uses too much shared data\n";
   const CompileLog log = parse_log(warning + kReport + advice + error);
   CHECK(log.text == warning + advice + error);

@@ -80,9 +80,9 @@ TEST_CASE("the dependency set is what was looked at: present, absent, folders, a
   CHECK(result.dependencies.present[0].path == "/cukiln/inc/0/used.h");
   CHECK(result.dependencies.present[0].digest == digest_of("used"));
   CHECK(result.dependencies.folders == std::vector<std::string>{"/cukiln/inc/0/folder"});
-  CHECK(result.dependencies.absent ==
-        std::vector<std::string>{"/cukiln/inc/0/no/folder/a.h", "/cukiln/inc/0/no/folder/b.h",
-                                 "/cukiln/inc/0/nothing.h"});
+  CHECK(result.dependencies.absent == std::vector<std::string>{"/cukiln/inc/0/no/folder/a.h",
+                                                               "/cukiln/inc/0/no/folder/b.h",
+                                                               "/cukiln/inc/0/nothing.h"});
 }
 
 TEST_CASE("what was served is what was hashed, though the file changes meanwhile") {
@@ -205,7 +205,8 @@ TEST_CASE("a cancelled compile ends at once, whatever NVRTC is doing") {
   CHECK(contains(outcome.error().message(), "cancelled"));
 }
 
-TEST_CASE("a crash of NVRTC's is an error with the signal and the kernel, and the next compile works") {
+TEST_CASE(
+    "a crash of NVRTC's is an error with the signal and the kernel, and the next compile works") {
   NvrtcCompiler compiler(fake_options());
   const std::pair<const char*, const char*> crashes[] = {
       {"segv", "SIGSEGV"}, {"abort", "SIGABRT"}, {"overflow", "stack"}};

@@ -36,8 +36,8 @@ TEST_CASE("a wheel of CUDA 13 is found with its builtins and headers") {
   REQUIRE(found);
   CHECK(found->library == library);
   CHECK(found->builtins == builtins);
-  CHECK(found->headers == std::vector<std::string>{root / "nvidia/cu13/include",
-                                                   root / "nvidia/cu13/include/cccl"});
+  CHECK(found->headers ==
+        std::vector<std::string>{root / "nvidia/cu13/include", root / "nvidia/cu13/include/cccl"});
   CHECK(header_version(found->headers) == "13.0");
 }
 
@@ -99,7 +99,8 @@ TEST_CASE("headers of the library's own major version are taken before others") 
   search.default_roots = {old.path(), fitting.path()};
   CHECK(header_version(find_nvrtc(search)->headers) == "13.1");
   search.default_roots = {old.path()};
-  CHECK(header_version(find_nvrtc(search)->headers) == "12.9");  // better than none: the error tells
+  CHECK(header_version(find_nvrtc(search)->headers) ==
+        "12.9");  // better than none: the error tells
 }
 
 TEST_CASE("wheels of the environment come before CUDA_HOME, and that before the default roots") {
@@ -166,8 +167,7 @@ TEST_CASE("configured header folders come first") {
   write_headers(root, "include", 13000);
   NvrtcSearch search = only(root);
   search.include_path = {root / "mine"};
-  CHECK(find_nvrtc(search)->headers ==
-        std::vector<std::string>{root / "mine", root / "include"});
+  CHECK(find_nvrtc(search)->headers == std::vector<std::string>{root / "mine", root / "include"});
 }
 
 TEST_CASE("versions are read off file names, and variants are none") {

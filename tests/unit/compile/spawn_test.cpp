@@ -61,7 +61,8 @@ std::string status_line(pid_t pid, const std::string& key) {
 }
 
 std::unique_ptr<WorkerProcess> fake_worker() {
-  auto worker = WorkerProcess::start({kTestWorker, kFakeNvrtc, "", 1ull << 32, std::chrono::seconds(30)}, {});
+  auto worker =
+      WorkerProcess::start({kTestWorker, kFakeNvrtc, "", 1ull << 32, std::chrono::seconds(30)}, {});
   REQUIRE_MESSAGE(worker, worker.error().message());
   return std::move(*worker);
 }
@@ -98,9 +99,9 @@ TEST_CASE("a host's own child keeps its status while workers come and go") {
 TEST_CASE("a spawned program has descriptors 0 to 4 and nothing of the host's") {
   const UniqueFd leak(::open("/dev/null", O_RDONLY));  // without O_CLOEXEC
   const UniqueFd high(::fcntl(leak.get(), F_DUPFD, 300));
-  const std::string open =
-      shell_says("for fd in 0 1 2 3 4 5 6 7 8 9 10 16 17 18 300; do [ -e /proc/self/fd/$fd ] && "
-                 "echo -n \"$fd \" >&2; done");
+  const std::string open = shell_says(
+      "for fd in 0 1 2 3 4 5 6 7 8 9 10 16 17 18 300; do [ -e /proc/self/fd/$fd ] && "
+      "echo -n \"$fd \" >&2; done");
   CHECK(open == "0 1 2 3 4 ");
 }
 
@@ -191,6 +192,5 @@ TEST_CASE("a forked child that drops its copy of a worker does not end the paren
 
 TEST_CASE("a worker that is asked what it does not know ends instead of guessing") {
   auto worker = fake_worker();
-  CHECK(worker->request(static_cast<wire::WorkerOp>(999), {}, {}).failure ==
-        WorkerFailure::closed);
+  CHECK(worker->request(static_cast<wire::WorkerOp>(999), {}, {}).failure == WorkerFailure::closed);
 }

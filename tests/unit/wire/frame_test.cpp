@@ -98,8 +98,8 @@ TEST_CASE("frames that arrive a byte at a time, or several at once, are the same
 }
 
 TEST_CASE("a frame that is cut off is a closed connection, not a short frame") {
-  for (const std::string& part : {std::string(), std::string("abc"), header(10, 1),
-                                  header(10, 1) + "half"}) {
+  for (const std::string& part :
+       {std::string(), std::string("abc"), header(10, 1), header(10, 1) + "half"}) {
     Pair pair;
     pair.raw(part);
     pair.there.reset();

@@ -61,7 +61,10 @@ TEST_CASE("a result keeps image, log, names and both lists of paths") {
   compiled.status = CompileStatus::unusable;
   compiled.nvrtc_code = 7;
   compiled.compile_us = 1'234'567'890'123;
-  compiled.image = std::string("\x7f" "ELF\0\0", 6);
+  compiled.image = std::string(
+      "\x7f"
+      "ELF\0\0",
+      6);
   compiled.lowered = {"_Z1kv"};
   compiled.inferred_absent = {"/a"};
   compiled.used = {"/b", "/c"};

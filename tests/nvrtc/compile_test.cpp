@@ -1,0 +1,349 @@
+#include <algorithm>
+#include <filesystem>
+
+#include <sys/stat.h>
+
+#include "support/nvrtc_fixture.hpp"
+
+using namespace cukiln;
+using namespace cukiln::testing;
+
+namespace {
+
+using Paths = std::vector<std::string>;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+bool has(const Paths& paths, const std::string& path) {
+  return std::find(paths.begin(), paths.end(), path) != paths.end();
+}
+
+/// The dependencies below the module's own include folders.
+Paths own(const Paths& paths) {
+  Paths out;
+  std::copy_if(paths.begin(), paths.end(), std::back_inserter(out), [](const std::string& path) {
+    return path.compare(0, std::string(kIncludeRoot).size(), kIncludeRoot) == 0 ||
+           path.compare(0, std::string(kSourceRoot).size(), kSourceRoot) == 0;
+  });
+  return out;
+}
+
+constexpr const char* kEmptyKernel = "extern \"C\" __global__ void k() {}\n";
+
+}  // namespace
+
+TEST_CASE_FIXTURE(RealNvrtc, "a kernel compiles for its target and tells what it uses") {
+  TestModule module(
+      "#include <cuda_fp16.h>\n"
+      "extern \"C\" __global__ void twice(__half* p) { p[threadIdx.x] = p[threadIdx.x] + "
+      "p[threadIdx.x]; }\n"
+      "extern \"C\" __global__ void shared(float* p) { __shared__ float s[256];\n"
+      "  s[threadIdx.x] = p[threadIdx.x]; __syncthreads(); p[threadIdx.x] = s[255 - threadIdx.x]; "
+      "}\n");
+  const CompileResult result = must(module.run(compiler()));
+  CHECK(check_image(result.cubin.image, module.request.target));
+  REQUIRE(result.cubin.kernels.size() == 2);
+  for (const KernelInfo& kernel : result.cubin.kernels) {
+    CHECK(kernel.registers > 0);
+    CHECK(kernel.shared_bytes >= (kernel.name == "shared" ? 1024u : 0u));
+  }
+  CHECK(result.observed);
+  CHECK(result.cubin.log.empty());
+  CHECK(result.compile_us > 0);
+  CHECK(has(paths_of(result.dependencies.present), "/cukiln/toolkit/cuda_fp16.h"));
+  CHECK(result.dependencies.portable());
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "the version is that of the installed library, with its build") {
+  const auto toolchain = compiler().toolchain();
+  REQUIRE(toolchain);
+  CHECK(std::count(toolchain->version.begin(), toolchain->version.end(), '.') == 2);
+  CHECK(toolchain->version.find_first_not_of("0123456789.") == std::string::npos);
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "two checkouts at different depths give the same bytes and paths") {
+  const char* source =
+      "#include \"sub/tile.cuh\"\n"
+      "extern \"C\" __global__ void k(const char** out) { out[0] = __FILE__; out[1] = "
+      "tile_file(); }\n";
+  const char* header =
+      "#pragma once\n__device__ inline const char* tile_file() { return __FILE__; }\n";
+  const ScratchFolder scratch;
+  scratch.write("a/sub/tile.cuh", header);
+  scratch.write("some/where/quite/deep/sub/tile.cuh", header);
+  TestModule first(source, {scratch / "a"}, {"-lineinfo"});
+  TestModule second(source, {scratch / "some/where/quite/deep"}, {"-lineinfo"});
+  const CompileResult a = must(first.run(compiler()));
+  NvrtcCompiler another(options());
+  const CompileResult b = must(second.run(another));
+  CHECK(a.cubin.image.view() == b.cubin.image.view());
+  CHECK(a.dependencies == b.dependencies);
+  CHECK(contains(std::string(a.cubin.image.view()), "/cukiln/inc/0/sub/tile.cuh"));
+  CHECK_FALSE(contains(std::string(a.cubin.image.view()), scratch.path()));
+}
+
+TEST_CASE_FIXTURE(RealNvrtc,
+                  "a worker that has compiled others gives the same bytes as a fresh one") {
+  TestModule module("#include <cuda_fp16.h>\n" + std::string(kEmptyKernel));
+  TestModule broken("extern \"C\" __global__ void k( {}");
+  const CompileResult fresh = must(module.run(compiler()));
+  for (int i = 0; i < 3; ++i) {
+    CHECK_FALSE(broken.run(compiler()));
+    CHECK(must(module.run(compiler())).cubin.image.view() == fresh.cubin.image.view());
+  }
+}
+
+TEST_CASE_FIXTURE(RealNvrtc,
+                  "an include behind a false condition is no dependency, and a computed one is") {
+  const ScratchFolder include;
+  for (const char* name : {"never.h", "computed.h", "plain.h"}) {
+    include.write(name, "");
+  }
+  TestModule module(
+      "#if 0\n#include \"never.h\"\n#endif\n#define NAME <computed.h>\n#include NAME\n"
+      "#include \"plain.h\"\n" +
+          std::string(kEmptyKernel),
+      {include.path()});
+  const CompileResult result = must(module.run(compiler()));
+  CHECK(own(paths_of(result.dependencies.present)) ==
+        Paths{"/cukiln/inc/0/computed.h", "/cukiln/inc/0/plain.h"});
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "__has_include depends on what it found and on what it did not find") {
+  const ScratchFolder include;
+  include.write("there.h", "");
+  TestModule module("#if __has_include(\"there.h\") && !__has_include(\"gone.h\")\n" +
+                        std::string(kEmptyKernel) + "#endif\n",
+                    {include.path()});
+  const CompileResult result = must(module.run(compiler()));
+  CHECK(result.cubin.kernels.size() == 1);
+  CHECK(has(paths_of(result.dependencies.present), "/cukiln/inc/0/there.h"));
+  CHECK(has(result.dependencies.absent, "/cukiln/inc/0/gone.h"));
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "#include_next goes on in the next folder") {
+  const ScratchFolder include;
+  include.write("a/x.h", "#include_next <x.h>\n#define A 1\n");
+  include.write("b/x.h", "#define B 1\n");
+  TestModule module(
+      "#include <x.h>\n#if defined(A) && defined(B)\n" + std::string(kEmptyKernel) + "#endif\n",
+      {include / "a", include / "b"});
+  const CompileResult result = must(module.run(compiler()));
+  CHECK(result.cubin.kernels.size() == 1);
+  CHECK(own(paths_of(result.dependencies.present)) ==
+        Paths{"/cukiln/inc/0/x.h", "/cukiln/inc/1/x.h"});
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "two headers of one name in two folders are two headers") {
+  const ScratchFolder include;
+  include.write("a/all.h", "#pragma once\n#include \"config.h\"\n");
+  include.write("b/all.h", "#pragma once\n#include \"config.h\"\n");
+  include.write("a/config.h", "#define A 1\n");
+  include.write("b/config.h", "#define B 2\n");
+  TestModule module("#include \"a/all.h\"\n#include \"b/all.h\"\nstatic_assert(A + B == 3);\n" +
+                        std::string(kEmptyKernel),
+                    {include.path()});
+  const CompileResult result = must(module.run(compiler()));
+  CHECK(own(paths_of(result.dependencies.present)) ==
+        Paths{"/cukiln/inc/0/a/all.h", "/cukiln/inc/0/a/config.h", "/cukiln/inc/0/b/all.h",
+              "/cukiln/inc/0/b/config.h"});
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "#pragma once knows a header by any of its paths") {
+  const ScratchFolder include;
+  include.write("a/x.h", "#pragma once\nstruct OnlyOnce {};\n");
+  include.write("a/sub/up.h", "#include \"../x.h\"\n");
+  std::filesystem::create_symlink("a", include / "link");
+  TestModule module(
+      "#include \"a/x.h\"\n#include \"a/sub/../x.h\"\n#include \"a/sub/up.h\"\n"
+      "#include \"link/x.h\"\n" +
+          std::string(kEmptyKernel),
+      {include.path()});
+  const CompileResult result = must(module.run(compiler()));
+  CHECK(has(paths_of(result.dependencies.present), "/cukiln/inc/0/a/sub/../x.h"));
+}
+
+TEST_CASE_FIXTURE(RealNvrtc,
+                  "a path that leads up through a link ends where the file system says") {
+  const ScratchFolder include;
+  include.write("far/away/inside.h", "");
+  include.write("far/w.h", "#define RIGHT 1\n");
+  include.write("w.h", "#define RIGHT 0\n");
+  std::filesystem::create_symlink("far/away", include / "link");
+  TestModule module("#include \"link/../w.h\"\nstatic_assert(RIGHT);\n" + std::string(kEmptyKernel),
+                    {include.path()});
+  must(module.run(compiler()));
+}
+
+TEST_CASE_FIXTURE(RealNvrtc,
+                  "a header that appears earlier in the search path makes the set untrue") {
+  const ScratchFolder include;
+  include.write("b/x.h", "#define VALUE 1\n");
+  std::filesystem::create_directory(include / "a");
+  TestModule module("#include <x.h>\n__device__ int v = VALUE;\n" + std::string(kEmptyKernel),
+                    {include / "a", include / "b"});
+  const CompileResult before = must(module.run(compiler()));
+  CHECK(has(before.dependencies.absent, "/cukiln/inc/0/x.h"));
+  FileServer unchanged(module.roots, &module.stats);
+  using What = FileServer::Mismatch::What;
+  DependencySet set = before.dependencies;
+  std::erase_if(set.absent, [](const std::string& p) { return !contains(p, "/inc/"); });
+  CHECK(unchanged.check(set).what == What::none);
+
+  include.write("a/x.h", "#define VALUE 2\n");
+  FileServer changed(module.roots, &module.stats);
+  CHECK(changed.check(set).what == What::appeared);
+  const CompileResult after = must(module.run(compiler()));
+  CHECK(after.cubin.image.view() != before.cubin.image.view());
+}
+
+TEST_CASE_FIXTURE(RealNvrtc,
+                  "a header in a folder that does not exist yet is in the set by its own name") {
+  const ScratchFolder include;
+  include.write("b/lib/x.h", "");
+  include.write("b/lib/y.h", "");
+  std::filesystem::create_directory(include / "a");
+  TestModule module("#include <lib/x.h>\n#include <lib/y.h>\n" + std::string(kEmptyKernel),
+                    {include / "a", include / "b"});
+  const CompileResult result = must(module.run(compiler()));
+  CHECK(has(result.dependencies.absent, "/cukiln/inc/0/lib/x.h"));
+  CHECK(has(result.dependencies.absent, "/cukiln/inc/0/lib/y.h"));
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "an absolute include is literal, and makes the set not portable") {
+  const ScratchFolder elsewhere;
+  const std::string header = elsewhere.write("x.h", "");
+  TestModule module("#include \"" + header + "\"\n" + std::string(kEmptyKernel));
+  const CompileResult result = must(module.run(compiler()));
+  CHECK(has(paths_of(result.dependencies.present), header));
+  CHECK_FALSE(result.dependencies.portable());
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "several sources are one translation unit, and no dependencies") {
+  TestModule module("__device__ int helper() { return 1; }\n");
+  module.request.sources.push_back(
+      {"/cukiln/src/second.cu",
+       SharedBytes(std::string("extern \"C\" __global__ void k(int* p) { *p = helper(); }\n"))});
+  const CompileResult result = must(module.run(compiler()));
+  CHECK(result.cubin.kernels.size() == 1);
+  CHECK(own(paths_of(result.dependencies.present)).empty());
+  CHECK(result.dependencies.folders.empty());
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "name expressions give lowered names with their resources") {
+  TestModule module(
+      "template <class T, int N> __global__ void k(T* p) { p[threadIdx.x] *= N; }\n"
+      "namespace n { __global__ void plain(float* p) { *p = 1; } }\n"
+      "extern \"C\" __global__ void c_name(float* p) { *p = 2; }\n");
+  module.request.options.name_expressions = {"c_name", "k<float, 4>", "n::plain"};
+  const CompileResult result = must(module.run(compiler()));
+  REQUIRE(result.cubin.kernels.size() == 3);
+  CHECK(result.cubin.kernels[0].lowered == "c_name");
+  CHECK(result.cubin.kernels[1].name == "k<float, 4>");
+  CHECK(result.cubin.kernels[1].lowered == "_Z1kIfLi4EEvPT_");
+  CHECK(result.cubin.kernels[2].lowered == "_ZN1n5plainEPf");
+  for (const KernelInfo& kernel : result.cubin.kernels) {
+    CHECK(kernel.registers > 0);
+  }
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "an error in a header names the user's file and the line") {
+  const ScratchFolder include;
+  const std::string header = include.write("bad.cuh", "\n\nint oops = ;\n");
+  TestModule module("#include \"bad.cuh\"\n" + std::string(kEmptyKernel), {include.path()});
+  module.label = "my_kernel";
+  const auto outcome = module.run(compiler());
+  REQUIRE_FALSE(outcome);
+  CHECK(outcome.error().code() == ErrorCode::compile_failed);
+  CHECK(contains(outcome.error().log(), header + "(3): error"));
+  CHECK_FALSE(contains(outcome.error().log(), "/cukiln/"));
+  CHECK(contains(outcome.error().message(), "my_kernel"));
+  CHECK(contains(outcome.error().message(), compiler().toolchain()->version));
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "a missing header is named with the folders that were searched") {
+  const ScratchFolder include;
+  include.write("x.h", "");
+  TestModule module("#include \"lib/gone.cuh\"\n" + std::string(kEmptyKernel), {include.path()});
+  const auto outcome = module.run(compiler());
+  REQUIRE_FALSE(outcome);
+  CHECK(contains(outcome.error().message(), "lib/gone.cuh is in none of the searched folders"));
+  CHECK(contains(outcome.error().message(), include / "lib/gone.cuh"));
+
+  include.write("lib/gone.cuh", "");
+  must(module.run(compiler()));
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "a header that is a FIFO or a folder fails fast and is named") {
+  const ScratchFolder include;
+  REQUIRE(::mkfifo((include / "pipe.h").c_str(), 0600) == 0);
+  include.write("folder.h/inside", "");
+  TestModule pipe("#include \"pipe.h\"\n" + std::string(kEmptyKernel), {include.path()});
+  pipe.timeout = std::chrono::seconds(30);
+  const auto blocked = pipe.run(compiler());
+  REQUIRE_FALSE(blocked);
+  CHECK(blocked.error().code() == ErrorCode::compile_failed);
+  CHECK(contains(blocked.error().message(), include / "pipe.h"));
+
+  TestModule folder("#include \"folder.h\"\n" + std::string(kEmptyKernel), {include.path()});
+  const auto refused = folder.run(compiler());
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code() == ErrorCode::compile_failed);
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "headers that include each other for ever end in NVRTC's own error") {
+  const ScratchFolder include;
+  include.write("a.h", "#include \"b.h\"\n");
+  include.write("b.h", "#include \"a.h\"\n");
+  TestModule module("#include \"a.h\"\n" + std::string(kEmptyKernel), {include.path()});
+  const auto outcome = module.run(compiler());
+  REQUIRE_FALSE(outcome);
+  CHECK(outcome.error().code() == ErrorCode::compile_failed);
+  CHECK_FALSE(outcome.error().log().empty());
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "bytes are bytes: CRLF, no final newline, any encoding") {
+  const ScratchFolder include;
+  include.write("x.h", "// \xff\xfe latin \xe4\r\n#define X 1");
+  TestModule module("#include \"x.h\"\r\nstatic_assert(X);\r\nextern \"C\" __global__ void k() {}",
+                    {include.path()});
+  CHECK(must(module.run(compiler())).cubin.kernels.size() == 1);
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "__TIME__ is noticed, and the toolkit's headers have none") {
+  TestModule dated("__device__ const char* t = __TIME__;\n" + std::string(kEmptyKernel));
+  CHECK(must(dated.run(compiler())).uses_time);
+  TestModule plain("#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n" + std::string(kEmptyKernel));
+  CHECK_FALSE(must(plain.run(compiler())).uses_time);
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "warnings are in the log of a success, with virtual names") {
+  const ScratchFolder include;
+  include.write("w.h", "__device__ inline void f() { int unused_one; }\n");
+  TestModule module("#include \"w.h\"\n" + std::string(kEmptyKernel), {include.path()});
+  const CompileResult result = must(module.run(compiler()));
+  CHECK(contains(result.cubin.log, "/cukiln/inc/0/w.h(1)"));
+  CHECK_FALSE(contains(result.cubin.log, include.path()));
+  CHECK_FALSE(contains(result.cubin.log, "ptxas info"));
+}
+
+TEST_CASE_FIXTURE(RealNvrtc, "the same kernel compiled in this process gives the same code") {
+  const ScratchFolder include;
+  include.write("x.h", "#define X 3\n");
+  TestModule module("#include \"x.h\"\nextern \"C\" __global__ void k(int* p) { *p = X; }\n",
+                    {include.path()});
+  InProcessCompiler in_process(options().search);
+  const auto outcome = module.run(in_process);
+  REQUIRE_MESSAGE(outcome, outcome.error().message());
+  CHECK_FALSE(outcome->result.observed);
+  const CompileResult observed = must(module.run(compiler()));
+  CHECK(outcome->result.cubin.image.size() == observed.cubin.image.size());
+  CHECK(outcome->result.cubin.kernels[0].registers == observed.cubin.kernels[0].registers);
+
+  TestModule broken("int oops = ;\n");
+  const auto failed = broken.run(in_process);
+  REQUIRE_FALSE(failed);
+  CHECK(contains(failed.error().log(), "error"));
+}

@@ -1,0 +1,81 @@
+#include "support/nvrtc_fixture.hpp"
+
+using namespace cukiln;
+using namespace cukiln::testing;
+
+namespace {
+
+constexpr const char* kSource =
+    "#include <cuda_fp16.h>\n#include \"x.cuh\"\n"
+    "#if __has_include(\"gone.h\")\n#error\n#endif\n"
+    "extern \"C\" __global__ void k(float* p) { p[threadIdx.x] = __half2float(__float2half(X)); "
+    "}\n";
+
+std::string major_minor(const std::string& version) {
+  return version.substr(0, version.find('.', version.find('.') + 1));
+}
+
+}  // namespace
+
+TEST_CASE("every NVRTC that is given is observed, and its own headers are found") {
+  for (const std::string& root : further_roots()) {
+    CAPTURE(root);
+    NvrtcCompiler compiler(real_options(root));
+    const auto identity = compiler.identity();
+    REQUIRE_MESSAGE(identity, identity.error().message());
+    MESSAGE(root << ": NVRTC " << identity->toolchain.version);
+    CHECK(identity->observed);
+    CHECK(header_version(identity->install.headers) == major_minor(identity->toolchain.version));
+
+    const ScratchFolder include;
+    include.write("x.cuh", "#define X 1.0f\n");
+    TestModule module(kSource, {include.path()});
+    module.arch(90, 'a');
+    const CompileResult result = must(module.run(compiler));
+    CHECK(result.cubin.kernels.size() == 1);
+    CHECK(result.cubin.kernels[0].registers > 0);
+    CHECK(paths_of(result.dependencies.present).front() == "/cukiln/inc/0/x.cuh");
+    CHECK(std::count(result.dependencies.absent.begin(), result.dependencies.absent.end(),
+                     "/cukiln/inc/0/gone.h") == 1);
+    CHECK(result.dependencies.folders.empty());
+    for (const std::string& path : result.dependencies.absent) {
+      CHECK(path.compare(0, 8, "/cukiln/") == 0);
+    }
+  }
+}
+
+TEST_CASE("two versions with the same headers are two toolchains") {
+  std::vector<Toolchain> all;
+  for (const std::string& root : further_roots()) {
+    const auto toolchain = NvrtcCompiler(real_options(root)).toolchain();
+    REQUIRE(toolchain);
+    for (const Toolchain& other : all) {
+      CHECK(other.version != toolchain->version);
+      CHECK(other.content != toolchain->content);
+    }
+    all.push_back(*toolchain);
+  }
+}
+
+TEST_CASE("an error in headers of another version says that they do not fit") {
+  const NvrtcCompilerOptions here = real_options();
+  const auto own = find_nvrtc(here.search);
+  REQUIRE_MESSAGE(own, own.error().message());
+  for (const std::string& root : further_roots()) {
+    NvrtcCompilerOptions options = real_options(root);
+    const auto theirs = find_nvrtc(options.search);
+    if (!theirs || header_version(theirs->headers) == header_version(own->headers)) {
+      continue;
+    }
+    options.search.include_path = own->headers;
+    NvrtcCompiler compiler(options);
+    TestModule module(
+        "#include <cuda_fp8.h>\n#error always\nextern \"C\" __global__ void k() {}\n");
+    module.arch(90, 'a');
+    const auto outcome = module.run(compiler);
+    REQUIRE_FALSE(outcome);
+    CAPTURE(outcome.error().message());
+    CHECK(outcome.error().message().find(header_version(own->headers)) != std::string::npos);
+    CHECK(outcome.error().message().find("do not belong") != std::string::npos);
+  }
+}
