@@ -11,7 +11,9 @@
 #include <cukiln/log.hpp>
 #include <cukiln/manifest.hpp>
 #include <cukiln/module_spec.hpp>
+#include <cukiln/nvfp4.hpp>
 #include <cukiln/result.hpp>
+#include <cukiln/sampling.hpp>
 #include <cukiln/settings.hpp>
 #include <cukiln/stats.hpp>
 #include <cukiln/store.hpp>
