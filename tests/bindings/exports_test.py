@@ -6,6 +6,7 @@ usage: exports_test.py NM LIBRARY CUKILN_H
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 
 def main() -> int:
@@ -22,18 +23,22 @@ def main() -> int:
         if not name.startswith("cukiln_") and not cxx.match(name):
             failures.append(f"{name} is exported")
         # The layers below the public API stay inside.
-        if re.match(r"cukiln::(?:\(anonymous|embedded::|c::|detail::|SqliteStore|DriverApi|Builder)", name):
+        if re.match(
+            r"cukiln::(?:\(anonymous|embedded::|c::|detail::|SqliteStore|DriverApi|Builder)", name
+        ):
             failures.append(f"{name} is exported")
 
-    with open(header, encoding="utf-8") as file:
-        declared = set(re.findall(r"CUKILN_API[^;(]*?\b(cukiln_\w+)\(", file.read()))
+    text = Path(header).read_text(encoding="utf-8")
+    declared = set(re.findall(r"CUKILN_API[^;(]*?\b(cukiln_\w+)\(", text))
     exported = {name for name in names if name.startswith("cukiln_")}
     failures += [f"{name} is declared and not exported" for name in sorted(declared - exported)]
     failures += [f"{name} is exported and not declared" for name in sorted(exported - declared)]
     if not declared:
         failures.append(f"no function found in {header}")
 
-    print("\n".join(failures) or f"{len(exported)} C functions, {len(names) - len(exported)} of C++")
+    print(
+        "\n".join(failures) or f"{len(exported)} C functions, {len(names) - len(exported)} of C++"
+    )
     return 1 if failures else 0
 
 

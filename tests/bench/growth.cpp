@@ -1,0 +1,165 @@
+// A hit in a store with few entries and one with many, asked in turns.
+//
+//   cukiln_bench_growth FOLDER FEW MANY
+//
+// A hit is what a preload does for one module: recorded dependency sets, then the whole entry,
+// checked. Every entry is asked for at most once, so that nothing but the operating system's cache
+// helps.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "key/compile_request.hpp"
+#include "store/sqlite_store.hpp"
+
+using namespace cukiln;  // NOLINT: a program
+
+namespace {
+
+constexpr std::size_t kImageBytes = 6 << 10;
+constexpr std::size_t kBatches = 31;
+constexpr std::size_t kBatch = 16;
+
+int fail(const std::string& text) {
+  std::fprintf(stderr, "%s\n", text.c_str());
+  return 3;
+}
+
+double now_us() {
+  return std::chrono::duration<double, std::micro>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+double resident_mb() {
+  long pages = 0;
+  long resident = 0;
+  if (std::FILE* file = std::fopen("/proc/self/statm", "r")) {
+    if (std::fscanf(file, "%ld %ld", &pages, &resident) != 2) resident = 0;
+    std::fclose(file);
+  }
+  return static_cast<double>(resident * ::sysconf(_SC_PAGESIZE)) / (1 << 20);
+}
+
+/// The smallest ELF file that passes for a cubin of sm_100, and then some bytes.
+std::string image(std::uint64_t seed) {
+  std::string bytes(kImageBytes, '\0');
+  std::mt19937_64 random(seed);
+  for (std::size_t i = 64; i + 8 <= bytes.size(); i += 8) {
+    const std::uint64_t word = random();
+    std::copy_n(reinterpret_cast<const char*>(&word), 8, bytes.begin() + static_cast<long>(i));
+  }
+  const unsigned char identification[] = {0x7f, 'E', 'L', 'F', 2, 1, 1, 0x41, 8};
+  std::copy(std::begin(identification), std::end(identification), bytes.begin());
+  bytes[18] = static_cast<char>(190);  // e_machine: CUDA
+  bytes[49] = 100;                     // e_flags, bits 8 to 15: the SM
+  return bytes;
+}
+
+CompileRequest request(std::uint64_t number) {
+  CompileRequest request;
+  request.sources.push_back(
+      {"/cukiln/src/k.cu",
+       SharedBytes("extern \"C\" __global__ void k() {} // " + std::to_string(number))});
+  request.options.arguments = {"--gpu-architecture=sm_100a", "--std=c++17"};
+  request.target = {100, 'a'};
+  request.toolchain.version = "13.0.88";
+  return request;
+}
+
+StoreEntry entry(std::uint64_t number) {
+  StoreEntry out;
+  out.request_canonical = request(number).canonical();
+  out.request = CompileRequest::digest_of(out.request_canonical);
+  out.key = cache_key_of(out.request_canonical, out.dependencies.canonical());
+  out.cubin.image = SharedBytes(image(number));
+  out.cubin.kernels.push_back({"k", "k", 32, 0, 0, 0});
+  out.labels = {"k", "k.cu", "sm_100a", "--std=c++17", "nvrtc 13.0.88"};
+  out.source_text = "extern \"C\" __global__ void k() {}";
+  out.compile_us = 50'000;
+  return out;
+}
+
+Result<std::unique_ptr<SqliteStore>> open(const std::string& folder) {
+  SqliteStoreOptions options;
+  options.directory = folder;
+  options.max_bytes = 16ull << 30;
+  return SqliteStore::open(std::move(options));
+}
+
+/// A batch on a store that was just opened, as a host's start does it.
+double look_up_us(const std::string& folder, const std::vector<std::uint64_t>& numbers,
+                  std::size_t at) {
+  auto store = open(folder);
+  if (!store) std::exit(fail(store.error().message()));
+  std::vector<CompileRequest> requests;
+  for (std::size_t i = 0; i < kBatch; ++i) {
+    requests.push_back(request(numbers[(at + i) % numbers.size()]));
+  }
+  const double start = now_us();
+  for (const CompileRequest& asked : requests) {
+    const std::string canonical = asked.canonical();
+    const auto sets =
+        (*store)->find_dependency_sets(CompileRequest::digest_of(canonical), canonical);
+    const auto found =
+        sets && !sets->empty() ? (*store)->get(sets->front().key) : Lookup(std::nullopt);
+    if (!found || !*found) std::exit(fail("an entry is missing"));
+  }
+  return (now_us() - start) / kBatch;
+}
+
+std::vector<std::uint64_t> shuffled(std::uint64_t count) {
+  std::vector<std::uint64_t> numbers(count);
+  for (std::uint64_t i = 0; i < count; ++i) numbers[i] = i;
+  std::shuffle(numbers.begin(), numbers.end(), std::mt19937_64(1));
+  return numbers;
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) return fail("usage: cukiln_bench_growth FOLDER FEW MANY");
+  const std::uint64_t counts[] = {std::strtoull(argv[2], nullptr, 10),
+                                  std::strtoull(argv[3], nullptr, 10)};
+  std::string folders[2];
+  double fill_us[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    folders[i] = std::string(argv[1]) + "/" + argv[2 + i];
+    auto store = open(folders[i]);
+    if (!store) return fail(store.error().message());
+    const double start = now_us();
+    for (std::uint64_t number = 0; number < counts[i]; ++number) {
+      if (const auto put = (*store)->put(entry(number)); !put) return fail(put.error().message());
+    }
+    fill_us[i] = (now_us() - start) / static_cast<double>(counts[i]);
+  }
+  const auto few_numbers = shuffled(counts[0]);
+  const auto many_numbers = shuffled(counts[1]);
+  look_up_us(folders[1], many_numbers, 0);
+  const double resident_before = resident_mb();
+  std::vector<double> times[2];
+  for (std::size_t batch = 0; batch < kBatches; ++batch) {
+    times[0].push_back(look_up_us(folders[0], few_numbers, batch * kBatch));
+    times[1].push_back(look_up_us(folders[1], many_numbers, batch * kBatch));
+  }
+  std::printf(
+      "{\"few\": %llu, \"many\": %llu, \"few_us\": %.2f, \"many_us\": %.2f, \"put_few_us\": %.1f, "
+      "\"put_many_us\": %.1f, \"resident_grew_mb\": %.2f}\n",
+      static_cast<unsigned long long>(counts[0]), static_cast<unsigned long long>(counts[1]),
+      median(times[0]), median(times[1]), fill_us[0], fill_us[1], resident_mb() - resident_before);
+  return 0;
+}

@@ -1,0 +1,92 @@
+// What NVRTC alone takes for the shipped kernels: this process, one after the other, no cache, no
+// worker, no observing. The floor of a cold start.
+//
+//   cukiln_bench_raw_compile KERNELS_SRC TARGET [ROUNDS]
+//
+// Prints {"modules": {name: microseconds, …}, "sum_us": …, "open_us": …}; the fastest round of
+// each.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "base/file.hpp"
+#include "compile/nvrtc_api.hpp"
+#include "compile/nvrtc_library.hpp"
+#include "loader/make_compiler.hpp"
+
+#include <cukiln/cukiln.hpp>
+
+using namespace cukiln;  // NOLINT: a program
+
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+double us_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double, std::micro>(SteadyClock::now() - start).count();
+}
+
+int fail(const std::string& text) {
+  std::fprintf(stderr, "%s\n", text.c_str());
+  return 3;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) return fail("usage: cukiln_bench_raw_compile KERNELS_SRC TARGET [ROUNDS]");
+  const std::string root = argv[1];
+  const int rounds = argc > 3 ? std::atoi(argv[3]) : 1;
+
+  auto settings = Settings::resolve();
+  if (!settings) return fail(settings.error().message());
+  const auto install = find_nvrtc(nvrtc_search(settings->loader));
+  if (!install) return fail(install.error().message());
+  const auto open_start = SteadyClock::now();
+  NvrtcApi api;
+  if (const std::string error = api.open(install->library, install->builtins); !error.empty()) {
+    return fail(error);
+  }
+  const double open_us = us_since(open_start);
+
+  const Manifest shipped = Manifest::shipped();
+  std::vector<double> best(shipped.modules().size(), 1e12);
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i < shipped.modules().size(); ++i) {
+      const ModuleSpec& module = shipped.modules()[i];
+      const std::string& source = module.sources.front().path;  // kernels_src/family/name.cu
+      const std::string path = root + source.substr(source.find('/'));
+      const auto file = read_file(path);
+      if (!file) return fail(file.error().message());
+      wire::Compile job;
+      job.unit_path = path;
+      job.unit_text = file->bytes.view();
+      job.arguments = {std::string("--gpu-architecture=") + argv[2], "--std=c++17",
+                       "--ptxas-options=-v", "--include-path=" + path.substr(0, path.rfind('/'))};
+      for (const std::string& folder : install->headers) {
+        job.arguments.push_back("--include-path=" + folder);
+      }
+      for (const std::string& flag : module.flags) job.arguments.push_back(flag);
+      job.name_expressions = module.names;
+      const auto start = SteadyClock::now();
+      const wire::Compiled compiled = compile_with(api, job, NvrtcOutput::cubin);
+      const double us = us_since(start);
+      if (compiled.status != wire::CompileStatus::ok) return fail(compiled.log);
+      best[i] = std::min(best[i], us);
+    }
+  }
+
+  double sum = 0;
+  std::printf("{\"modules\": {");
+  for (std::size_t i = 0; i < best.size(); ++i) {
+    sum += best[i];
+    std::printf("%s\"%s\": %.1f", i == 0 ? "" : ", ", shipped.modules()[i].name.c_str(), best[i]);
+  }
+  std::printf("}, \"sum_us\": %.1f, \"open_us\": %.1f}\n", sum, open_us);
+  std::fflush(stdout);
+  std::_Exit(0);  // NVRTC's destructors are known to crash
+}
