@@ -38,18 +38,24 @@ Function symbol(void* library, const char* name) {
 class OtherDatabase {
  public:
   OtherDatabase(void* library, const std::string& path)
-      : exec_(symbol<Exec>(library, "sqlite3_exec")) {
+      : exec_(symbol<Exec>(library, "sqlite3_exec")),
+        close_(symbol<Close>(library, "sqlite3_close")) {
     const auto open = symbol<int (*)(const char*, void**)>(library, "sqlite3_open");
     check(open(path.c_str(), &database_) == 0, "sqlite3_open");
     run("create table t(x)");
   }
+  ~OtherDatabase() { close_(database_); }
+  OtherDatabase(const OtherDatabase&) = delete;
+  OtherDatabase& operator=(const OtherDatabase&) = delete;
   void run(const char* statement) {
     check(exec_(database_, statement, nullptr, nullptr, nullptr) == 0, statement);
   }
 
  private:
   using Exec = int (*)(void*, const char*, void*, void*, char**);
+  using Close = int (*)(void*);
   Exec exec_;
+  Close close_;
   void* database_ = nullptr;
 };
 
