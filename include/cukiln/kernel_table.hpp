@@ -29,9 +29,10 @@ class CUKILN_API KernelTable {
 
   std::size_t size() const noexcept;
 
-  /// For the loader: adds a kernel under its next id. A name taken already keeps its first kernel.
+  /// For the loader: adds a kernel under its next id; gives a name to a kernel, a new one or one
+  /// that another kernel had.
   std::size_t add(Kernel kernel);
-  void add_name(std::string_view name, Kernel kernel);
+  void set_name(std::string_view name, Kernel kernel);
 
  private:
   struct Impl;

@@ -84,21 +84,22 @@ Result<std::string> KernelLoader::cubin(const CacheKey& key) {
 
 Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel) {
   return guarded([&]() -> Result<Kernel> {
-    CUKILN_TRY(const auto available, impl_->devices({}));
-    CUKILN_TRY(const auto targets, impl_->targets_of(spec, available));
+    Impl::LoadSite site;
+    CUKILN_TRY(site.chosen, impl_->devices({}));
+    CUKILN_TRY(const auto targets, impl_->targets_of(spec, site.chosen));
     std::vector<std::string> known;
     Kernel found;
     for (const Target target : targets) {
-      const bool runs = std::any_of(available.begin(), available.end(), [&](const DeviceInfo& d) {
-        return target.runs_on(d.capability);
-      });
+      const bool runs =
+          std::any_of(site.chosen.begin(), site.chosen.end(),
+                      [&](const DeviceInfo& d) { return target.runs_on(d.capability); });
       if (!runs && targets.size() > 1) {
         continue;
       }
       ModuleReport report;
       CUKILN_TRY(Impl::Sought sought, impl_->seek(spec, target));
       CUKILN_TRY(Built built, impl_->provide(sought.request, std::move(sought.found), report));
-      CUKILN_TRY(const auto module, impl_->load(sought.request, built, available, nullptr, report));
+      CUKILN_TRY(const auto module, impl_->load(sought.request, built, site, report));
       impl_->publish(sought.request.name, target, module->kernels(), false);
       for (const Kernel candidate : module->kernels()) {
         known.emplace_back(candidate.name());

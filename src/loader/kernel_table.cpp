@@ -24,8 +24,9 @@ struct Array {
 };
 
 struct Named {
-  std::string name;
-  Kernel kernel;
+  Named(std::string_view text, Kernel its) : name(text), kernel(its) {}
+  const std::string name;
+  mutable std::atomic<Kernel> kernel;  // a name may be given another kernel while others look it up
 };
 
 // The hash lies beside the pointer, so that a probe that does not match reads nothing else.
@@ -123,7 +124,7 @@ Kernel KernelTable::at(std::size_t id) const noexcept {
 Kernel KernelTable::find(std::string_view name) const noexcept {
   const Index* index = impl_->index.load(std::memory_order_acquire);
   const Named* entry = index->find(name, hash64(name));
-  return entry != nullptr ? entry->kernel : Kernel();
+  return entry != nullptr ? entry->kernel.load(std::memory_order_acquire) : Kernel();
 }
 
 std::size_t KernelTable::size() const noexcept {
@@ -141,16 +142,17 @@ std::size_t KernelTable::add(Kernel kernel) {
   return id;
 }
 
-void KernelTable::add_name(std::string_view name, Kernel kernel) {
+void KernelTable::set_name(std::string_view name, Kernel kernel) {
   const std::uint64_t hash = hash64(name);
   const std::lock_guard lock(impl_->mutex);
-  if (impl_->indices.back()->find(name, hash) != nullptr) {
+  if (const Named* known = impl_->indices.back()->find(name, hash)) {
+    known->kernel.store(kernel, std::memory_order_release);
     return;
   }
   if ((impl_->names.size() + 1) * 2 > impl_->indices.back()->capacity()) {
     impl_->grow_index();
   }
-  const Named& entry = impl_->names.emplace_back(Named{std::string(name), kernel});
+  const Named& entry = impl_->names.emplace_back(name, kernel);
   impl_->indices.back()->insert(&entry, hash);
 }
 

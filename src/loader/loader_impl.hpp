@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "base/logger.hpp"
 #include "compile/compiler.hpp"
+#include "driver/device_contexts.hpp"
 #include "driver/module.hpp"
 #include "loader/builder.hpp"
 #include "loader/counters.hpp"
@@ -52,10 +54,15 @@ struct KernelLoader::Impl {
   /// What was found, or else a compile; fills in the report.
   Result<Built> provide(const ModuleRequest& request, Builder::Found found, ModuleReport& report);
 
-  /// The module of a built entry on those of `chosen` that it runs on; once per key. Rebuilds an
-  /// image that the driver refuses, once.
-  Result<std::shared_ptr<Module>> load(const ModuleRequest& request, Built& built,
-                                       const std::vector<DeviceInfo>& chosen, Stream capture_guard,
+  /// The module of a built entry on those devices of `site` that it runs on; once per key. Rebuilds
+  /// an image that the driver refuses, once. Where one call loads to. The contexts are opened at
+  /// the first need and serve all its modules.
+  struct LoadSite {
+    std::vector<DeviceInfo> chosen;
+    Stream capture_guard = nullptr;
+    std::map<std::vector<int>, std::shared_ptr<const DeviceContexts>> contexts;
+  };
+  Result<std::shared_ptr<Module>> load(const ModuleRequest& request, Built& built, LoadSite& site,
                                        ModuleReport& report);
 
   Result<PreloadReport> preload(const Manifest& manifest, const PreloadOptions& preload_options,

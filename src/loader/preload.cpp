@@ -163,9 +163,7 @@ Result<Built> KernelLoader::Impl::provide(const ModuleRequest& request, Builder:
 }
 
 Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& request, Built& built,
-                                                         const std::vector<DeviceInfo>& chosen,
-                                                         Stream capture_guard,
-                                                         ModuleReport& report) {
+                                                         LoadSite& site, ModuleReport& report) {
   {
     const std::lock_guard lock(modules_mutex_);
     if (const auto known = modules_.find(built.entry.key); known != modules_.end()) {
@@ -175,7 +173,7 @@ Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& re
   CUKILN_CHECK(check_seal("a load of", request.name));
   CUKILN_TRY(const auto api, driver());
   std::vector<int> ordinals;
-  for (const DeviceInfo& device : chosen) {
+  for (const DeviceInfo& device : site.chosen) {
     if (request.request.target.runs_on(device.capability)) {
       ordinals.push_back(device.ordinal);
     }
@@ -183,16 +181,21 @@ Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& re
   if (ordinals.empty()) {
     return make_error(ErrorCode::incompatible,
                       "{} was compiled for {}, which runs on none of the {} chosen devices{}",
-                      request.name, request.request.target.name(), chosen.size(),
-                      chosen.empty() ? std::string()
-                                     : fmt::format(" (device {} is {})", chosen.front().ordinal,
-                                                   target_of(chosen.front()).name()));
+                      request.name, request.request.target.name(), site.chosen.size(),
+                      site.chosen.empty()
+                          ? std::string()
+                          : fmt::format(" (device {} is {})", site.chosen.front().ordinal,
+                                        target_of(site.chosen.front()).name()));
+  }
+  std::shared_ptr<const DeviceContexts>& contexts = site.contexts[ordinals];
+  if (!contexts) {
+    CUKILN_TRY(contexts, DeviceContexts::open(api, ordinals));
   }
   const auto start = SteadyClock::now();
   const auto load_once = [&]() {
     return Module::load(api, built.entry.cubin.image,
-                        in_order(built.entry.cubin.kernels, request.kernel_names), ordinals,
-                        capture_guard);
+                        in_order(built.entry.cubin.kernels, request.kernel_names), contexts,
+                        site.capture_guard);
   };
   auto module = load_once();
   if (!module && (module.error().code() == ErrorCode::incompatible ||
@@ -221,10 +224,15 @@ void KernelLoader::Impl::publish(const std::string& module_name, Target target,
     }
     const std::string name(kernel.name());
     const std::string qualified = module_name + "/" + name;
-    table.add_name(name, kernel);
-    table.add_name(name + "@" + target.name(), kernel);
-    table.add_name(qualified, kernel);
-    table.add_name(qualified + "@" + target.name(), kernel);
+    for (const std::string& suffix : {std::string(), "@" + target.name()}) {
+      // A bare name stays with the module that had it first, but follows that module's edits.
+      const Kernel before = table.find(qualified + suffix);
+      const Kernel bare = table.find(name + suffix);
+      table.set_name(qualified + suffix, kernel);
+      if (!bare || (before && bare.native() == before.native())) {
+        table.set_name(name + suffix, kernel);
+      }
+    }
   }
 }
 
@@ -275,9 +283,11 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
                                                   const PreloadOptions& preload_options,
                                                   const Progress& progress) {
   const auto start = SteadyClock::now();
-  std::vector<DeviceInfo> chosen;
+  LoadSite site;
+  const std::vector<DeviceInfo>& chosen = site.chosen;
   if (preload_options.load) {
-    CUKILN_TRY(chosen, devices(preload_options.devices));
+    site.capture_guard = preload_options.capture_guard;
+    CUKILN_TRY(site.chosen, devices(preload_options.devices));
     CUKILN_TRY(const auto api, driver());
     CUKILN_CHECK(check_not_capturing(*api, preload_options.capture_guard));
   }
@@ -362,10 +372,11 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
       const bool runs = std::any_of(chosen.begin(), chosen.end(), [&](const DeviceInfo& d) {
         return job.target.runs_on(d.capability);
       });
-      const bool only_target = jobs[first].spec->targets.size() <= 1;
+      const bool only_target = std::count_if(jobs.begin(), jobs.end(), [&](const Job& other) {
+                                 return other.module_index == job.module_index;
+                               }) == 1;
       if (preload_options.load && job.built && (runs || only_target)) {
-        auto module =
-            load(*job.request, *job.built, chosen, preload_options.capture_guard, job.report);
+        auto module = load(*job.request, *job.built, site, job.report);
         if (module) {
           publish(job.request->name, job.target, (*module)->kernels(), with_ids);
           with_ids = false;

@@ -40,11 +40,13 @@ TEST_CASE_FIXTURE(LoaderFixture, "the shipped kernels compile once for both targ
   }
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "the shipped manifest on disk gives the keys of the embedded one") {
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "the shipped manifest on disk gives the keys of the embedded one") {
   PreloadOptions no_load;
   no_load.load = false;
   const auto inside = open()->preload(Manifest::shipped().for_targets({{100, 'a'}}), no_load);
-  const auto from_disk = Manifest::load(std::string(CUKILN_TEST_SOURCE_DIR) + "/cache/manifests/shipped.json");
+  const auto from_disk =
+      Manifest::load(std::string(CUKILN_TEST_SOURCE_DIR) + "/cache/manifests/shipped.json");
   REQUIRE(inside);
   REQUIRE(from_disk);
   const auto outside = open()->preload(from_disk->for_targets({{100, 'a'}}), no_load);
@@ -52,7 +54,8 @@ TEST_CASE_FIXTURE(LoaderFixture, "the shipped manifest on disk gives the keys of
   CHECK(outside->hits == outside->modules.size());
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "a store moves between checkouts: other folder, same key, same bytes") {
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "a store moves between checkouts: other folder, same key, same bytes") {
   scratch.write("one/k.cu", kKernel);
   scratch.write("one/inc/tile.cuh", "#define TILE 3");
   scratch.write("far/away/two/k.cu", kKernel);
@@ -81,7 +84,8 @@ TEST_CASE_FIXTURE(LoaderFixture, "a store moves between checkouts: other folder,
   CHECK(image.find(scratch.path()) == std::string::npos);
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "header edited, appeared earlier, vanished: each is a miss that names it") {
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "header edited, appeared earlier, vanished: each is a miss that names it") {
   const std::string source = scratch.write("k.cu", kKernel);
   scratch.write("late/tile.cuh", "#define TILE 3");
   ModuleSpec module = spec(source);
@@ -113,7 +117,9 @@ TEST_CASE_FIXTURE(LoaderFixture, "100, 100a and 100f are three entries") {
   }
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "row 41: a missing header is an error with the user's file and line; once there, it compiles") {
+TEST_CASE_FIXTURE(
+    LoaderFixture,
+    "row 41: a missing header is an error with the user's file and line; once there, it compiles") {
   const std::string source = scratch.write("k.cu", kKernel);
   ModuleSpec module = spec(source);
   module.include = {scratch / "inc"};
@@ -173,7 +179,8 @@ TEST_CASE_FIXTURE(LoaderFixture, "explain says hit, and what differs from the ne
   CHECK(pair->differences[0].field == "header changed");
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "row 45: __TIME__ is compiled, not stored, and said so; in a header too") {
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "row 45: __TIME__ is compiled, not stored, and said so; in a header too") {
   scratch.write("tile.cuh", "#define TILE sizeof(__TIME__)");
   const std::string source = scratch.write("k.cu", kKernel);
   const auto opened = open();
@@ -183,7 +190,8 @@ TEST_CASE_FIXTURE(LoaderFixture, "row 45: __TIME__ is compiled, not stored, and 
   CHECK(only(opened->compile(spec(source))).outcome == Outcome::compiled);
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "row 47: hits are served without NVRTC, and a miss says where it was searched") {
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "row 47: hits are served without NVRTC, and a miss says where it was searched") {
   const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");
   const auto key = only(open()->compile(spec(source))).key;
   LoaderOptions without = loader_options();
@@ -200,7 +208,8 @@ TEST_CASE_FIXTURE(LoaderFixture, "row 47: hits are served without NVRTC, and a m
   CHECK(miss->front().status.error().message().find("no/libnvrtc.so.13") != std::string::npos);
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "offline: a hit is served, a miss is missing and NVRTC is not asked") {
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "offline: a hit is served, a miss is missing and NVRTC is not asked") {
   const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");
   LoaderOptions offline = loader_options();
   offline.offline = true;
@@ -224,7 +233,8 @@ TEST_CASE_FIXTURE(LoaderFixture, "in-process compiles are used and stay in memor
   CHECK(opened->stats().entries == 0);
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "sealed: a compile is an error, or a counted warning; a hit stays a hit") {
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "sealed: a compile is an error, or a counted warning; a hit stays a hit") {
   const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");
   const std::string other = scratch.write("o.cu", "extern \"C\" __global__ void o() {}");
   const auto opened = open();
@@ -241,10 +251,12 @@ TEST_CASE_FIXTURE(LoaderFixture, "sealed: a compile is an error, or a counted wa
   CHECK(opened->stats().sealed_violations == 1);
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "several sources are one module; name expressions have their lowered names") {
-  const std::string a = scratch.write("a.cu", "template <class T> __device__ T twice(T x) { return x + x; }");
-  const std::string b = scratch.write(
-      "b.cu", "template <class T> __global__ void apply(T* x) { *x = twice(*x); }");
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "several sources are one module; name expressions have their lowered names") {
+  const std::string a =
+      scratch.write("a.cu", "template <class T> __device__ T twice(T x) { return x + x; }");
+  const std::string b =
+      scratch.write("b.cu", "template <class T> __global__ void apply(T* x) { *x = twice(*x); }");
   ModuleSpec module = spec(a);
   module.sources.push_back(Source::file(b));
   module.names = {"apply<float>", "apply<int>"};

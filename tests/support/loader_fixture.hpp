@@ -36,7 +36,9 @@ struct LoaderFixture {
     KernelLoader* operator->() const { return loader.get(); }
   };
 
-  Opened open(LoaderOptions options = loader_options()) const { return open(store_options(), options); }
+  Opened open(LoaderOptions options = loader_options()) const {
+    return open(store_options(), options);
+  }
   static Opened open(const StoreOptions& store_options, LoaderOptions options = loader_options()) {
     Opened opened;
     auto store = open_store(store_options);
@@ -61,7 +63,8 @@ inline ModuleReport only(const Result<std::vector<ModuleReport>>& reports) {
   REQUIRE(reports);
   REQUIRE(reports->size() == 1);
   if (!reports->front().status) {
-    FAIL(reports->front().status.error().message() << "\n" << reports->front().status.error().log());
+    FAIL(reports->front().status.error().message() << "\n"
+                                                   << reports->front().status.error().log());
   }
   return reports->front();
 }

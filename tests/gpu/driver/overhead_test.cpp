@@ -101,7 +101,7 @@ TEST_CASE("A look-up costs nanoseconds beside a launch's microseconds") {
   std::vector<std::string> names;
   for (int i = 0; i < 64; ++i) {
     names.push_back("family/kernel_" + std::to_string(i));
-    table.add_name(names.back(), kernel);
+    table.set_name(names.back(), kernel);
     table.add(kernel);
   }
   const auto ns_each = [&](const auto& look_up) {

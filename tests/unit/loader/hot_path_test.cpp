@@ -110,7 +110,7 @@ struct Fixture {
     context = fake.new_context(0);
     for (int i = 0; i < 1000; ++i) {
       names.push_back("nvfp4/a_kernel_of_some_length_" + std::to_string(i));
-      table.add_name(names.back(), module->kernels().front());
+      table.set_name(names.back(), module->kernels().front());
       table.add(module->kernels().front());
     }
   }
@@ -184,7 +184,7 @@ TEST_CASE_FIXTURE(Fixture, "Look-ups in every thread at once, while another adds
             }).detach();
           }
           for (int i = 0; ended < kThreads; ++i) {
-            if (i < 20'000) table.add_name("more/" + std::to_string(i), module->kernels().front());
+            if (i < 20'000) table.set_name("more/" + std::to_string(i), module->kernels().front());
           }
           return result.load();
         }) == 0);
@@ -198,7 +198,7 @@ TEST_CASE("The counters count: a system call kills, allocations and locks are se
   const long allocations_before = allocations;
   const long locks_before = locks;
   KernelTable table;
-  table.add_name("a name that does not fit into the string itself", Kernel());
+  table.set_name("a name that does not fit into the string itself", Kernel());
   CHECK(allocations > allocations_before);
   CHECK(locks == locks_before + 1);
 }

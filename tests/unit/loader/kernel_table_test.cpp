@@ -52,7 +52,7 @@ TEST_CASE("Every name is found, also after the index grew, and no other") {
   const Kernels kernels(5000);
   KernelTable table;
   for (std::size_t i = 0; i < 5000; ++i) {
-    table.add_name(module_name(i), kernels[i]);
+    table.set_name(module_name(i), kernels[i]);
   }
   for (std::size_t i = 0; i < 5000; ++i) {
     REQUIRE(table.find(module_name(i)).name() == kernels[i].name());
@@ -62,12 +62,12 @@ TEST_CASE("Every name is found, also after the index grew, and no other") {
   CHECK(table.size() == 0);  // names alone take no id
 }
 
-TEST_CASE("A name that is taken keeps its first kernel") {
+TEST_CASE("A name that is taken moves to the new kernel") {
   const Kernels kernels(2);
   KernelTable table;
-  table.add_name("quantize", kernels[0]);
-  table.add_name("quantize", kernels[1]);
-  CHECK(table.find("quantize").name() == "k0");
+  table.set_name("quantize", kernels[0]);
+  table.set_name("quantize", kernels[1]);
+  CHECK(table.find("quantize").name() == "k1");
 }
 
 TEST_CASE("Names are bytes: empty ones, NULs and long ones are distinct") {
@@ -75,10 +75,10 @@ TEST_CASE("Names are bytes: empty ones, NULs and long ones are distinct") {
   const std::string nul("a\0b", 3);
   const std::string longer(5000, 'x');
   KernelTable table;
-  table.add_name("", kernels[0]);
-  table.add_name("a", kernels[1]);
-  table.add_name(nul, kernels[2]);
-  table.add_name(longer, kernels[3]);
+  table.set_name("", kernels[0]);
+  table.set_name("a", kernels[1]);
+  table.set_name(nul, kernels[2]);
+  table.set_name(longer, kernels[3]);
   CHECK(table.find("").name() == "k0");
   CHECK(table.find("a").name() == "k1");
   CHECK(table.find(nul).name() == "k2");
@@ -117,11 +117,11 @@ TEST_CASE("Readers see every name that was added before, while a writer adds 10,
   }
   std::jthread second_writer([&] {  // names that the others do not ask for
     for (std::size_t i = 0; i < kCount; ++i) {
-      table.add_name(module_name(i), kernels[i]);
+      table.set_name(module_name(i), kernels[i]);
     }
   });
   for (std::size_t i = 0; i < kCount; ++i) {
-    table.add_name(kernels.states[i].name, kernels[i]);
+    table.set_name(kernels.states[i].name, kernels[i]);
     table.add(kernels[i]);
     added.store(i + 1, std::memory_order_release);
   }

@@ -1,0 +1,237 @@
+#include "support/fake_cuda.hpp"
+#include "support/loader_fixture.hpp"
+
+#include <algorithm>
+#include <thread>
+
+using namespace cukiln;
+using namespace cukiln::testing;
+
+namespace {
+
+constexpr CUresult kInvalidImage = static_cast<CUresult>(200);
+constexpr CUresult kNoBinaryForGpu = static_cast<CUresult>(209);
+constexpr CUresult kPtxTooNew = static_cast<CUresult>(222);
+
+struct Fixture : LoaderFixture {
+  FakeCuda driver;
+
+  LoaderOptions with_driver() const {
+    LoaderOptions options = loader_options();
+    options.cuda_library = driver.path;
+    return options;
+  }
+  ModuleSpec two_kernels() const {
+    ModuleSpec module =
+        spec(scratch.write("pair.cu",
+                           "extern \"C\" __global__ void first(float* x, int n) {}\n"
+                           "extern \"C\" __global__ void second() {}\n"),
+             {});
+    module.name = "pair";
+    module.names = {"second", "first"};
+    return module;
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture,
+                  "preload loads on every device; ids follow the manifest; names are found") {
+  driver.set_devices(2);
+  const auto opened = open(with_driver());
+  std::size_t calls = 0;
+  const auto report = opened->preload(
+      Manifest({two_kernels()}), {}, [&](std::size_t done, std::size_t total, const ModuleReport&) {
+        ++calls;
+        CHECK(done <= total);
+      });
+  if (!report) FAIL(report.error().message() << report.error().log());
+  CHECK(calls == 1);
+  CHECK(driver.calls("cuLibraryLoadData") == 1);
+  CHECK(report->modules[0].target == Target{90, 'a'});  // the devices' own
+  const KernelTable& table = opened->kernels();
+  CHECK(table.at(0).name() == "second");
+  CHECK(table.at(1).name() == "first");
+  CHECK_FALSE(table.at(2));
+  CHECK(table.find("first").native() == table.at(1).native());
+  CHECK(table.find("pair/first"));
+  CHECK(table.find("pair/first@sm_90a"));
+  CHECK_FALSE(table.find("third"));
+}
+
+TEST_CASE_FIXTURE(Fixture, "a second preload of the same modules loads nothing") {
+  const auto opened = open(with_driver());
+  REQUIRE(opened->preload(Manifest({two_kernels()})));
+  REQUIRE(opened->preload(Manifest({two_kernels()})));
+  CHECK(driver.calls("cuLibraryLoadData") == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "a failed module keeps its ids, the others are ready, and the error names it") {
+  const auto opened = open(with_driver());
+  ModuleSpec broken = two_kernels();
+  broken.name = "broken";
+  broken.sources = {
+      Source::file(scratch.write("broken.cu", "extern \"C\" __global__ void first() { no }"))};
+  const auto report = opened->preload(Manifest({broken, two_kernels()}));
+  REQUIRE_FALSE(report);
+  CHECK(report.error().code() == ErrorCode::compile_failed);
+  CHECK(report.error().message().find("broken") != std::string::npos);
+  CHECK(report.error().log().find("broken.cu(1)") != std::string::npos);
+  CHECK_FALSE(opened->kernels().at(0));
+  CHECK(opened->kernels().at(2).name() == "second");
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "row 53: an image the driver refuses is removed and rebuilt once, then loads") {
+  for (const CUresult refusal : {kInvalidImage, kNoBinaryForGpu, kPtxTooNew}) {
+    CAPTURE(static_cast<int>(refusal));
+    REQUIRE(open(with_driver())->preload(Manifest({two_kernels()})));
+    driver.reset();
+    driver.fail("cuLibraryLoadData", refusal, 1);
+    const auto opened = open(with_driver());
+    const auto report = opened->preload(Manifest({two_kernels()}));
+    REQUIRE(report);
+    CHECK(driver.calls("cuLibraryLoadData") == 2);
+    CHECK(opened->stats().compiles == 1);
+    CHECK(opened->kernels().find("first"));
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "row 53: refused again after the rebuild, it is a clear error and no loop") {
+  driver.fail("cuLibraryLoadData", kNoBinaryForGpu, -1);
+  const auto opened = open(with_driver());
+  const auto report = opened->preload(Manifest({two_kernels()}));
+  REQUIRE_FALSE(report);
+  CHECK(report.error().code() == ErrorCode::incompatible);
+  CHECK(report.error().message().find("pair") != std::string::npos);
+  CHECK(driver.calls("cuLibraryLoadData") == 2);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a target that no device runs is refused before the driver is asked") {
+  ModuleSpec module = two_kernels();
+  module.targets = {{100, 'a'}};
+  const auto report = open(with_driver())->preload(Manifest({module}));
+  REQUIRE_FALSE(report);
+  CHECK(report.error().code() == ErrorCode::incompatible);
+  CHECK(report.error().message().find("sm_100a") != std::string::npos);
+  CHECK(report.error().message().find("sm_90a") != std::string::npos);
+  CHECK(driver.calls("cuLibraryLoadData") == 0);
+}
+
+TEST_CASE_FIXTURE(
+    Fixture, "with several targets the one that runs is loaded, the others are compiled only") {
+  ModuleSpec module = two_kernels();
+  module.targets = {{100, 'a'}, {90, 'a'}};
+  const auto opened = open(with_driver());
+  const auto report = opened->preload(Manifest({module}));
+  REQUIRE(report);
+  CHECK(report->compiled == 2);
+  CHECK(driver.calls("cuLibraryLoadData") == 1);
+  CHECK(opened->kernels().find("first@sm_90a"));
+  CHECK_FALSE(opened->kernels().find("first@sm_100a"));
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "row 51: without a driver compiling works, and a load says what is missing") {
+  LoaderOptions none = loader_options();
+  none.cuda_library = scratch / "no/libcuda.so.1";
+  const auto opened = open(none);
+  PreloadOptions no_load;
+  no_load.load = false;
+  CHECK(opened->preload(Manifest({two_kernels()}), no_load));
+  const auto report = opened->preload(Manifest({two_kernels()}));
+  REQUIRE_FALSE(report);
+  CHECK(report.error().code() == ErrorCode::not_found);
+  CHECK(report.error().message().find("libcuda") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a load is refused while the legacy stream reports a capture") {
+  driver.set_legacy_capture(1);
+  const auto report = open(with_driver())->preload(Manifest({two_kernels()}));
+  REQUIRE_FALSE(report);
+  CHECK(report.error().code() == ErrorCode::invalid_argument);
+  CHECK(report.error().message().find("captur") != std::string::npos);
+  CHECK(driver.calls("cuLibraryLoadData") == 0);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "sealed: a load is an error, or a counted warning; what is loaded stays") {
+  const auto opened = open(with_driver());
+  REQUIRE(opened->preload(Manifest({two_kernels()})));
+  ModuleSpec late = two_kernels();
+  late.name = "late";
+  late.define = {{"LATE", "1"}};
+  late.targets = {{90, 'a'}};
+  PreloadOptions no_load;
+  no_load.load = false;
+  REQUIRE(opened->preload(Manifest({late}), no_load));  // in the store, not loaded
+  opened->seal();
+  REQUIRE(opened->preload(Manifest({two_kernels()})));
+  const auto refused = opened->get(late, "first");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code() == ErrorCode::sealed);
+  opened->seal(SealPolicy::warn);
+  CHECK(opened->get(late, "first"));
+  CHECK(opened->stats().sealed_violations == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture, "get gives one kernel, names those there are, and follows an edit") {
+  const auto opened = open(with_driver());
+  const auto first = opened->get(two_kernels(), "first");
+  REQUIRE(first);
+  CHECK(first->name() == "first");
+  CHECK(opened->get(two_kernels(), "first")->native() == first->native());
+  const auto absent = opened->get(two_kernels(), "third");
+  REQUIRE_FALSE(absent);
+  CHECK(absent.error().code() == ErrorCode::not_found);
+  CHECK(absent.error().message().find("second") != std::string::npos);
+  ModuleSpec edited = two_kernels();
+  scratch.write("pair.cu",
+                "extern \"C\" __global__ void first(double* x) { *x = 1; }\n"
+                "extern \"C\" __global__ void second() {}\n");
+  const auto after = opened->get(edited, "first");
+  REQUIRE(after);
+  CHECK(after->native() != first->native());
+  CHECK(opened->kernels().find("pair/first").native() == after->native());  // never a stale one
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "get_cuda_module takes nvcc's flags, several targets and a second call") {
+  const std::string source =
+      scratch.write("ext.cu", "extern \"C\" __global__ void ext(float* x) { *x = 1; }");
+  const auto opened = open(with_driver());
+  const std::vector<std::string> flags = {
+      "-O3", "--use_fast_math", "-gencode=arch=compute_90a,code=sm_90a",
+      "-gencode=arch=compute_100a,code=sm_100a", "--expt-relaxed-constexpr"};
+  REQUIRE(opened->get_cuda_module("ext", {source}, flags));
+  CHECK(opened->kernels().find("ext/ext"));
+  REQUIRE(opened->get_cuda_module("ext", {source}, flags));
+  CHECK(opened->stats().compiles == 2);
+  const auto refused = opened->get_cuda_module("ext", {source}, {"--frobnicate"});
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message().find("--frobnicate") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(Fixture, "look-ups go on while other threads load") {
+  const auto opened = open(with_driver());
+  REQUIRE(opened->preload(Manifest({two_kernels()})));
+  std::atomic<bool> stop{false};
+  std::atomic<long> wrong{0};
+  std::thread reader([&] {
+    while (!stop) {
+      wrong += opened->kernels().find("pair/first") ? 0 : 1;
+      wrong += opened->kernels().at(0).name() == "second" ? 0 : 1;
+    }
+  });
+  for (int i = 0; i < 3; ++i) {
+    ModuleSpec more = two_kernels();
+    more.name = "more" + std::to_string(i);
+    more.define = {{"N", std::to_string(i)}};
+    CHECK(opened->preload(Manifest({more})));
+  }
+  stop = true;
+  reader.join();
+  CHECK(wrong == 0);
+}
