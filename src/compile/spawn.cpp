@@ -10,9 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
-#include <memory>
+#include <iterator>
 
 #include "base/result.hpp"
 
@@ -25,32 +25,58 @@
 //
 // Both steps share our memory and stop this thread until they are over (CLONE_VM|CLONE_VFORK), as
 // posix_spawn does: no page tables are copied, however large the host. What runs there uses system
-// calls only: no libc function whose state, or whose sanitizer's state, is this thread's.
+// calls only: no libc function whose state is this thread's. The call itself is made here and not
+// by libc's clone, because sanitizers take that for a fork.
 #define CUKILN_IN_CHILD __attribute__((no_sanitize("address", "thread", "undefined"), noinline))
 
 namespace cukiln {
 
 namespace {
 
-constexpr std::size_t kStackBytes = 64 << 10;
 // Where the descriptors wait while 0 to 4 are taken, so that none is overwritten before it is
 // moved.
 constexpr int kParkingPlace = 16;
 constexpr std::size_t kPassed = 5;
 
+/// Twice returned from, like vfork: 0 in the child, which has our memory and our stack. It may call
+/// functions, below this frame, but must not return from the one that this is expanded in.
+__attribute__((always_inline)) inline long clone_here(unsigned long flags) {
+#if defined(__x86_64__)
+  long result = SYS_clone;
+  register long child_tid __asm__("r10") = 0;
+  register long tls __asm__("r8") = 0;
+  __asm__ volatile("syscall"
+                   : "+a"(result)
+                   : "D"(flags), "S"(0L), "d"(0L), "r"(child_tid), "r"(tls)
+                   : "rcx", "r11", "memory");
+  return result;
+#elif defined(__aarch64__)
+  register long number __asm__("x8") = SYS_clone;
+  register long result __asm__("x0") = static_cast<long>(flags);
+  register long stack __asm__("x1") = 0;
+  register long parent_tid __asm__("x2") = 0;
+  register long tls __asm__("x3") = 0;
+  register long child_tid __asm__("x4") = 0;
+  __asm__ volatile("svc #0"
+                   : "+r"(result)
+                   : "r"(number), "r"(stack), "r"(parent_tid), "r"(tls), "r"(child_tid)
+                   : "memory");
+  return result;
+#else
+#error "CUDA has drivers for x86-64 and aarch64"
+#endif
+}
+
 struct Plan {
   const char* path = nullptr;
   char* const* arguments = nullptr;
-  std::array<int, kPassed> descriptors{};  // which become 0, 1, …; -1: none
-  char* inner_stack = nullptr;
-  int inner_flags = 0;
+  int descriptors[kPassed] = {};  // which become 0, 1, …; -1: none
   // Written by the steps, in our memory.
   volatile pid_t program = -1;
   volatile int error = 0;
 };
 
-CUKILN_IN_CHILD int run_program(void* argument) {
-  Plan* plan = static_cast<Plan*>(argument);
+[[noreturn]] CUKILN_IN_CHILD void run_program(Plan* plan) {
   int parked[kPassed];
   for (std::size_t i = 0; i < kPassed; ++i) {
     parked[i] = plan->descriptors[i] < 0
@@ -69,26 +95,47 @@ CUKILN_IN_CHILD int run_program(void* argument) {
   ::syscall(SYS_close_range, static_cast<unsigned>(kPassed), ~0U, 0);  // the worker does it again
 #endif
   char* const environment[] = {nullptr};
-  if (::syscall(SYS_execve, plan->path, plan->arguments, environment) != 0) {
-    plan->error = errno;  // this thread's own, which waits meanwhile
+  ::syscall(SYS_execve, plan->path, plan->arguments, environment);
+  plan->error = errno;  // this thread's own, which waits meanwhile
+  for (;;) {
+    ::syscall(SYS_exit_group, 127);
   }
-  ::syscall(SYS_exit_group, 127);
-  return 0;
 }
 
-CUKILN_IN_CHILD int run_intermediate(void* argument) {
-  Plan* plan = static_cast<Plan*>(argument);
-  plan->program = ::clone(run_program, plan->inner_stack, plan->inner_flags, plan);
-  if (plan->program < 0) {
-    plan->error = errno;
+/// The intermediate's process number, or an errno value below zero.
+CUKILN_IN_CHILD long run_both_steps(Plan* plan) {
+  const long intermediate = clone_here(CLONE_VM | CLONE_VFORK);
+  if (intermediate != 0) {
+    return intermediate;
   }
-  ::syscall(SYS_exit_group, 0);
-  return 0;
+  const long program = clone_here(CLONE_VM | CLONE_VFORK | SIGCHLD);
+  if (program == 0) {
+    run_program(plan);
+  }
+  if (program < 0) {
+    plan->error = static_cast<int>(-program);
+  }
+  plan->program = static_cast<pid_t>(program);
+  for (;;) {
+    ::syscall(SYS_exit_group, 0);
+  }
 }
 
 Error system_error(const char* what) {
   return make_error(ErrorCode::io, "cannot start a compile worker: {}: {}", what,
                     errno_text(errno));
+}
+
+#ifdef P_PIDFD
+constexpr idtype_t kPidfd = P_PIDFD;
+#else
+constexpr idtype_t kPidfd = static_cast<idtype_t>(3);
+#endif
+
+bool is_our_child(int process) {
+  siginfo_t info{};
+  return process >= 0 &&
+         ::waitid(kPidfd, static_cast<id_t>(process), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
 int open_pidfd(pid_t pid) {
@@ -99,27 +146,6 @@ int open_pidfd(pid_t pid) {
   return -1;
 #endif
 }
-
-class Stacks {
- public:
-  Stacks()
-      : memory_(::mmap(nullptr, 2 * kStackBytes, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0)) {}
-  ~Stacks() {
-    if (memory_ != MAP_FAILED) {
-      ::munmap(memory_, 2 * kStackBytes);
-    }
-  }
-  Stacks(const Stacks&) = delete;
-  Stacks& operator=(const Stacks&) = delete;
-  explicit operator bool() const { return memory_ != MAP_FAILED; }
-  char* top(std::size_t which) const {  // stacks grow downwards
-    return static_cast<char*>(memory_) + (which + 1) * kStackBytes;
-  }
-
- private:
-  void* memory_;
-};
 
 }  // namespace
 
@@ -147,16 +173,12 @@ Result<SpawnedProcess> spawn_unnoticed(const std::string& path,
   }
   values.push_back(nullptr);
 
-  const Stacks stacks;
-  if (!stacks) {
-    return system_error("mmap");
-  }
   Plan plan;
   plan.path = path.c_str();
   plan.arguments = values.data();
-  plan.descriptors = {null.get(), null.get(), spawned.error_log.get(), far_end.get(), owner.get()};
-  plan.inner_stack = stacks.top(1);
-  plan.inner_flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
+  const int passed[kPassed] = {null.get(), null.get(), spawned.error_log.get(), far_end.get(),
+                               owner.get()};
+  std::copy(std::begin(passed), std::end(passed), std::begin(plan.descriptors));
 
   // The host's handlers must not run in the children, on our memory. The worker unblocks again.
   sigset_t all;
@@ -165,18 +187,16 @@ Result<SpawnedProcess> spawn_unnoticed(const std::string& path,
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   int cancel_state = 0;
   ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
-  const pid_t intermediate =
-      ::clone(run_intermediate, stacks.top(0), CLONE_VM | CLONE_VFORK | 0, &plan);
-  const int clone_error = errno;
+  const long intermediate = run_both_steps(&plan);
   if (intermediate > 0) {
-    while (::waitpid(intermediate, nullptr, __WCLONE) < 0 && errno == EINTR) {
+    while (::waitpid(static_cast<pid_t>(intermediate), nullptr, __WCLONE) < 0 && errno == EINTR) {
     }
   }
   ::pthread_setcancelstate(cancel_state, nullptr);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 
   if (intermediate < 0) {
-    errno = clone_error;
+    errno = static_cast<int>(-intermediate);
     return system_error("clone");
   }
   if (plan.error != 0) {
@@ -186,7 +206,14 @@ Result<SpawnedProcess> spawn_unnoticed(const std::string& path,
   }
   spawned.pid = plan.program;
   spawned.process = UniqueFd(open_pidfd(spawned.pid));
+  spawned.ours_to_reap = is_our_child(spawned.process.get());
   return spawned;
+}
+
+bool reap_if_ours(int process) noexcept {
+  siginfo_t info{};
+  return process >= 0 &&
+         ::waitid(kPidfd, static_cast<id_t>(process), &info, WEXITED | WNOHANG) == 0;
 }
 
 }  // namespace cukiln

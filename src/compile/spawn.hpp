@@ -16,14 +16,19 @@ namespace cukiln {
 /// (where the kernel has pidfds), 0 and 1 are /dev/null, 2 is a file in memory.
 struct SpawnedProcess {
   pid_t pid = -1;
-  UniqueFd socket;     ///< our end
-  UniqueFd process;    ///< its pidfd; empty where the kernel has none
-  UniqueFd error_log;  ///< what it wrote to stderr
+  UniqueFd socket;            ///< our end
+  UniqueFd process;           ///< its pidfd; empty where the kernel has none
+  UniqueFd error_log;         ///< what it wrote to stderr
+  bool ours_to_reap = false;  ///< this process is init or a subreaper, and became its parent
 };
 
 /// Starts `path` with `arguments` (argv[0] is `path`), an empty environment and no other
 /// descriptor. Threads: safe. Errors: not_found (no such program), io.
 Result<SpawnedProcess> spawn_unnoticed(const std::string& path,
                                        const std::vector<std::string>& arguments);
+
+/// Reaps it if that is ours to do and it has ended; by its pidfd, so that no other child, which may
+/// have got the number since, is reaped in its place. False: it is not ours.
+bool reap_if_ours(int process) noexcept;
 
 }  // namespace cukiln

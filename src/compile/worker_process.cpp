@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -21,11 +20,6 @@ namespace {
 constexpr const char* kWorkerName = "cukiln-compile-worker";
 constexpr int kReapPatienceMs = 1000;
 constexpr off_t kLastWordsBytes = 600;
-#ifndef P_PIDFD
-constexpr int kIdTypePidfd = 3;
-#else
-constexpr int kIdTypePidfd = P_PIDFD;
-#endif
 
 void send_kill(int process) {
 #ifdef SYS_pidfd_send_signal
@@ -50,6 +44,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(const WorkerOptions&
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess);
   worker->owner_ = ::getpid();
   worker->pid_ = spawned.pid;
+  worker->ours_to_reap_ = spawned.ours_to_reap;
   worker->socket_ = std::move(spawned.socket);
   worker->process_ = std::move(spawned.process);
   worker->error_log_ = std::move(spawned.error_log);
@@ -90,14 +85,10 @@ WorkerProcess::~WorkerProcess() {
   }
   ::shutdown(socket_.get(), SHUT_RDWR);
   send_kill(process_.get());
-  if (process_ && hello_.worker_parent == static_cast<std::uint32_t>(owner_)) {
-    // We are init, or a subreaper, and it has become our child. By its pidfd, so that no other
-    // child, which may have got the number since, is reaped in its place.
+  if (ours_to_reap_) {
     pollfd polled{process_.get(), POLLIN, 0};
     ::poll(&polled, 1, kReapPatienceMs);
-    siginfo_t info{};
-    ::waitid(static_cast<idtype_t>(kIdTypePidfd), static_cast<id_t>(process_.get()), &info,
-             WEXITED | WNOHANG);
+    reap_if_ours(process_.get());
   }
 }
 
@@ -115,20 +106,11 @@ bool WorkerProcess::send(wire::WorkerOp op, std::initializer_list<ByteView> part
 WorkerReply WorkerProcess::receive(const wire::Patience& patience) {
   WorkerReply reply;
   switch (frames_->receive(reply.frame, with_peer(patience))) {
-    case wire::IoStatus::ok:
-      break;
-    case wire::IoStatus::closed:
-      reply.failure = WorkerFailure::closed;
-      return reply;
-    case wire::IoStatus::timeout:
-      reply.failure = WorkerFailure::timeout;
-      return reply;
-    case wire::IoStatus::cancelled:
-      reply.failure = WorkerFailure::cancelled;
-      return reply;
-    case wire::IoStatus::malformed:
-      reply.failure = WorkerFailure::confused;
-      return reply;
+    case wire::IoStatus::ok: break;
+    case wire::IoStatus::closed: reply.failure = WorkerFailure::closed; return reply;
+    case wire::IoStatus::timeout: reply.failure = WorkerFailure::timeout; return reply;
+    case wire::IoStatus::cancelled: reply.failure = WorkerFailure::cancelled; return reply;
+    case wire::IoStatus::malformed: reply.failure = WorkerFailure::confused; return reply;
   }
   if (reply.is(wire::WorkerOp::crashed)) {
     const auto crash = wire::Crashed::decode(reply.frame.body);

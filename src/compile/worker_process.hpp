@@ -78,6 +78,7 @@ class WorkerProcess {
 
   pid_t owner_ = -1;
   pid_t pid_ = -1;
+  bool ours_to_reap_ = false;
   UniqueFd socket_;
   UniqueFd process_;
   UniqueFd error_log_;

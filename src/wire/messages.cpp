@@ -37,7 +37,7 @@ std::optional<Message> whole(const SerialReader& in, Message message) {
 
 std::string Hello::encode() const {
   SerialWriter out;
-  out.u32(protocol).u32(worker_parent).u32(nvrtc_major).u32(nvrtc_minor).bytes(error);
+  out.u32(protocol).u32(nvrtc_major).u32(nvrtc_minor).bytes(error);
   return out.take();
 }
 
@@ -45,7 +45,6 @@ std::optional<Hello> Hello::decode(ByteView body) {
   SerialReader in(body);
   Hello message;
   message.protocol = in.u32();
-  message.worker_parent = in.u32();
   message.nvrtc_major = in.u32();
   message.nvrtc_minor = in.u32();
   message.error = in.bytes();

@@ -44,7 +44,6 @@ enum class WorkerOp : std::uint16_t {
 
 struct Hello {
   std::uint32_t protocol = kWorkerProtocol;
-  std::uint32_t worker_parent = 0;  ///< who will reap it: init, or an owner that is a (sub)reaper
   std::uint32_t nvrtc_major = 0;
   std::uint32_t nvrtc_minor = 0;
   std::string error;  ///< why NVRTC cannot be used; empty: it can
@@ -106,8 +105,8 @@ struct Answer {
   SharedBytes bytes;          ///< file
 };
 
-/// The answer to a question, and to some that are likely to come: a question costs two switches between
-/// processes, which is long where every core is busy.
+/// The answer to a question, and to some that are likely to come: a question costs two switches
+/// between processes, which is long where every core is busy.
 struct Answers {
   std::vector<Answer> answers;  ///< the one that was asked for first
 

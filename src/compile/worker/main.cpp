@@ -40,7 +40,6 @@ class Session {
  public:
   void run() {
     wire::Hello hello;
-    hello.worker_parent = static_cast<std::uint32_t>(::getppid());
     hello.error = api_.open(g_arguments.library, g_arguments.builtins);
     int major = 0;
     int minor = 0;
@@ -75,16 +74,13 @@ class Session {
       case WorkerOp::probe:
         say(WorkerOp::probed, self_probe(api_, g_arguments.library).encode());
         return true;
-      case WorkerOp::lock:
-        return lock(frame.body);
-      case WorkerOp::compile:
-        return compile(frame.body);
+      case WorkerOp::lock: return lock(frame.body);
+      case WorkerOp::compile: return compile(frame.body);
       case WorkerOp::release:
         flight_.release();
         say(WorkerOp::released, {});
         return true;
-      default:
-        return false;
+      default: return false;
     }
   }
 
@@ -94,9 +90,7 @@ class Session {
       return false;
     }
     switch (flight_.acquire(wanted->path, wanted->owner_line)) {
-      case FlightLock::State::held:
-        say(WorkerOp::locked, wire::Locked{}.encode());
-        break;
+      case FlightLock::State::held: say(WorkerOp::locked, wire::Locked{}.encode()); break;
       case FlightLock::State::busy:
         say(WorkerOp::busy, wire::Busy{flight_.reason()}.encode());
         break;

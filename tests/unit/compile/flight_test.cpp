@@ -46,23 +46,20 @@ pid_t fork_slow_owner(const ScratchFolder& folder, bool forks_a_child) {
   if (owner != 0) {
     return owner;
   }
-  if (forks_a_child) {
-    std::thread([&] {
-      appears(folder / "count");
-      const pid_t forgotten = ::fork();
-      if (forgotten == 0) {
-        ::usleep(60'000'000);
-        ::_exit(0);
-      }
-      std::ofstream(folder / "forgotten.new") << forgotten << std::flush;
-      std::filesystem::rename(folder / "forgotten.new", folder / "forgotten");
-    }).detach();
-  }
   NvrtcCompiler compiler(fake_options());
   TestModule module("// fake: count " + (folder / "count") + "\n// fake: sleep 60000\n" + kKernel);
   module.label = "slow_kernel";
   CompileJob job;
   job.flight_lock = folder / "flight.lock";
+  job.still_needed = [&] {  // with the lock held, and the worker's socket open
+    if (const pid_t forgotten = forks_a_child ? ::fork() : -1; forgotten == 0) {
+      ::usleep(60'000'000);
+      ::_exit(0);
+    } else {
+      std::ofstream(folder / "forgotten") << forgotten;
+    }
+    return true;
+  };
   const auto outcome = module.run(compiler, job);
   ::_exit(outcome ? 0 : 1);
 }
@@ -103,7 +100,7 @@ TEST_CASE("kill -9 of an owner frees its flight") {
 TEST_CASE("kill -9 of an owner that had forked frees its flight while the child lives") {
   const ScratchFolder folder;
   const pid_t owner = fork_slow_owner(folder, true);
-  REQUIRE(appears(folder / "forgotten"));
+  REQUIRE(appears(folder / "count"));
   const pid_t forgotten = static_cast<pid_t>(std::stol(read_all(folder / "forgotten")));
   ::kill(owner, SIGKILL);
   ::waitpid(owner, nullptr, 0);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -77,6 +78,15 @@ TEST_CASE("a host's SIGCHLD handler and wait(-1) notice neither start nor end of
   fake_worker().reset();
   ::usleep(100'000);
   CHECK(g_sigchld == 0);
+  errno = 0;
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+  CHECK(errno == ECHILD);
+}
+
+TEST_CASE("a host that is a subreaper is left no zombies") {
+  REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
+  fake_worker().reset();
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
   errno = 0;
   CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
   CHECK(errno == ECHILD);
