@@ -123,8 +123,6 @@ TEST_CASE("A look-up costs nanoseconds beside a launch's microseconds") {
   const double by_id = ns_each([&](std::size_t i) { return table.at(i); });
   const double by_name = ns_each([&](std::size_t i) { return table.find(names[i]); });
   std::printf("look-up, ns: by id %.2f (goal 2), by name %.2f (goal 20)\n", by_id, by_name);
-  WARN(by_id <= 2);
-  WARN(by_name <= 20);
 }
 
 }  // namespace
