@@ -30,9 +30,7 @@ int main() {
   if (!warm) return fail(warm.error());
   (*loader)->seal();  // from here on a compile or a load is an error
 
-  using AmaxGsa = cukiln::TypedKernel<float*, const std::uint16_t*, std::uint32_t, std::uint32_t,
-                                      std::int64_t, std::uint32_t*>;
-  auto amax_gsa = AmaxGsa::from((*loader)->kernels().find("amax_gsa"));  // argument sizes checked
+  auto amax_gsa = cukiln::nvfp4::AmaxGsa::create(**loader);  // finds what preload made ready
   if (!amax_gsa) return fail(amax_gsa.error());
 
   const std::uint32_t rows = 64;
@@ -40,8 +38,8 @@ int main() {
   std::vector<std::uint16_t> host(rows * columns, 0x3F80);  // bf16 1.0
   host[1234] = 0xC2A8;                                      // bf16 -84
   float* gsa = device.allocate<float>(2);
-  auto launched = amax_gsa->launch(nullptr, {{2}, {512}}, gsa, device.upload(host), rows, columns,
-                                   std::int64_t{columns}, device.allocate<std::uint32_t>(2));
+  auto launched = amax_gsa->launch(nullptr, gsa, device.upload(host), rows, columns,
+                                   device.allocate<std::uint32_t>(2));
   if (!launched) return fail(launched.error());
 
   const std::vector<float> scale = device.download(gsa, 2);
