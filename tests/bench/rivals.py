@@ -2,11 +2,11 @@
 
 usage: rivals.py RIVAL FOLDER PROGRAMS.json
 
-PROGRAMS.json is [{"name": kernel, "code": CUDA C++}, ...]. The first call fills the cache in FOLDER,
-the next ones measure. Imports and the device's initialisation are not counted; everything from
-there to the last program in hand is. Prints {"programs_us": [...], "compiled": n, "version": ...}
-with "cpu_us" where the device has no part in it and "hot_us" where a look-up can be repeated; or
-says why it cannot run and exits with 3.
+PROGRAMS.json is [{"name": kernel, "code": CUDA C++}, ...]. The first call fills the cache in
+FOLDER, the next ones measure. Imports and the device's initialisation are not counted;
+everything from there to the last program in hand is. Prints {"programs_us": [...], "compiled": n,
+"version": ...} with "cpu_us" where the device has no part in it and "hot_us" where a look-up can be
+repeated; or says why it cannot run and exits with 3.
 """
 
 from __future__ import annotations
