@@ -132,7 +132,7 @@ Result<std::shared_ptr<Generation>> Generation::open(const StoreDirectory& direc
 }
 
 Generation::~Generation() {
-  if (!belongs_to_this_process() && has_inherited_connections()) {
+  if (!belongs_to_this_process() && has_connections()) {
     // Closing them would release locks and write files for a process that is not this one.
     new std::vector<SqliteHandle>(std::move(idle_));
   }
@@ -231,7 +231,7 @@ void Generation::before_fork() noexcept {
 
 bool Generation::belongs_to_this_process() const noexcept { return process_ == ::getpid(); }
 
-bool Generation::has_inherited_connections() const {
+bool Generation::has_connections() const {
   const std::lock_guard hold(mutex_);
   return out_ > 0 || !idle_.empty();
 }

@@ -79,8 +79,9 @@ class Generation final : private ForkGate::Guarded {
   bool moved() const;
   /// False in a forked child: it opens its own.
   bool belongs_to_this_process() const noexcept;
-  /// In a child of a fork that ran no handlers: connections of the parent are still in the pool.
-  bool has_inherited_connections() const;
+  /// Open now, in the pool or out. In a forked child: the fork ran no handlers, and they are the
+  /// parent's.
+  bool has_connections() const;
 
  private:
   Generation(std::string folder, std::string name, const Options& options, FileLock in_use,

@@ -17,12 +17,9 @@ int note_wal_pages(void* pages, sqlite3*, const char*, int count) {
 
 ErrorCode code_of(SqliteTrouble trouble) noexcept {
   switch (trouble) {
-    case SqliteTrouble::busy:
-      return ErrorCode::timeout;
-    case SqliteTrouble::corrupt:
-      return ErrorCode::corrupt;
-    default:
-      return ErrorCode::io;
+    case SqliteTrouble::busy: return ErrorCode::timeout;
+    case SqliteTrouble::corrupt: return ErrorCode::corrupt;
+    default: return ErrorCode::io;
   }
 }
 
@@ -30,33 +27,24 @@ ErrorCode code_of(SqliteTrouble trouble) noexcept {
 
 SqliteTrouble trouble_of(int code) noexcept {
   switch (code) {
-    case SQLITE_READONLY_DBMOVED:
-      return SqliteTrouble::moved;
+    case SQLITE_READONLY_DBMOVED: return SqliteTrouble::moved;
     case SQLITE_IOERR_CORRUPTFS:
-    case SQLITE_IOERR_DATA:
-      return SqliteTrouble::corrupt;
-    default:
-      break;
+    case SQLITE_IOERR_DATA: return SqliteTrouble::corrupt;
+    default: break;
   }
   switch (code & 0xff) {
     case SQLITE_OK:
     case SQLITE_ROW:
-    case SQLITE_DONE:
-      return SqliteTrouble::none;
+    case SQLITE_DONE: return SqliteTrouble::none;
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-    case SQLITE_PROTOCOL:
-      return SqliteTrouble::busy;
-    case SQLITE_FULL:
-      return SqliteTrouble::full;
+    case SQLITE_PROTOCOL: return SqliteTrouble::busy;
+    case SQLITE_FULL: return SqliteTrouble::full;
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-    case SQLITE_FORMAT:
-      return SqliteTrouble::corrupt;
-    case SQLITE_READONLY:
-      return SqliteTrouble::read_only;
-    default:
-      return SqliteTrouble::other;
+    case SQLITE_FORMAT: return SqliteTrouble::corrupt;
+    case SQLITE_READONLY: return SqliteTrouble::read_only;
+    default: return SqliteTrouble::other;
   }
 }
 
@@ -225,8 +213,9 @@ Error SqliteHandle::error(int code, const char* what) {
       (error_number == EFBIG || error_number == EDQUOT || error_number == ENOSPC)) {
     trouble_ = SqliteTrouble::full;  // SQLite itself calls only ENOSPC of a plain write "full"
   }
-  if (code == SQLITE_ERROR && prepare_code_ == SQLITE_ERROR) {
-    trouble_ = SqliteTrouble::corrupt;  // our own SQL does not parse: a table or column is missing
+  if (code == SQLITE_ERROR) {
+    // "unsupported file format", or a table or column that our SQL names is missing.
+    trouble_ = SqliteTrouble::corrupt;
   }
   const char* words = db_ == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(db_);
   return make_error(code_of(trouble_), "SQLite said \"{}\" (code {}) to: {}", words, code, what);

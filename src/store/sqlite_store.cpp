@@ -27,6 +27,7 @@ SqliteStore::~SqliteStore() {
     }
   }
   const ForkGate::Pass pass;
+  session_->checkpoint_before_close();
   session_.reset();
 }
 

@@ -14,6 +14,7 @@ namespace {
 constexpr auto kInitialiseWait = std::chrono::seconds(10);
 constexpr std::int64_t kLookEveryNs = 1'000'000'000;
 constexpr std::chrono::milliseconds kNoWait{0};
+constexpr std::uint64_t kLongWalAtClose = 256 << 10;
 
 std::int64_t steady_ns() noexcept {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -74,7 +75,7 @@ Result<std::shared_ptr<Generation>> StoreSession::current(bool in_turn) {
     const std::lock_guard hold(mutex_);
     if (generation_ != nullptr) {
       const bool ours = generation_->belongs_to_this_process();
-      if (!ours && generation_->has_inherited_connections()) {
+      if (!ours && generation_->has_connections()) {
         return make_error(
             ErrorCode::io,
             "this process was forked without fork handlers from one that had the store "
@@ -108,20 +109,26 @@ Result<std::shared_ptr<Generation>> StoreSession::open_current(bool in_turn) {
   for (int attempt = 0;; ++attempt) {
     const FileStamp stamp = stamp_at(directory_->path("CURRENT"));
     auto name = directory_->current();
-    auto generation = name ? open_named(*name) : Result<std::shared_ptr<Generation>>(name.error());
-    const bool raced = stamp_at(directory_->path("CURRENT")) != stamp && attempt < 10;
-    if (raced) {
-      continue;
-    }
     std::shared_ptr<Generation> before;
     {
       const std::lock_guard hold(mutex_);
       before = generation_;
     }
-    const bool same_files_moved = generation && before != nullptr &&
-                                  before->belongs_to_this_process() && before->name() == *name &&
-                                  before->moved();
-    if (generation && !same_files_moved) {
+    // In one process SQLite shares what it knows of a file among connections: opened again while it
+    // is still open, a database would be read through the index of a WAL that is gone.
+    const bool files_replaced = name && before != nullptr && before->belongs_to_this_process() &&
+                                before->name() == *name && before->has_connections() &&
+                                before->moved();
+    auto generation =
+        files_replaced
+            ? Error(ErrorCode::corrupt,
+                    fmt::format("the files of {} were replaced under their user", before->folder()))
+            : (name ? open_named(*name) : Result<std::shared_ptr<Generation>>(name.error()));
+    const bool raced = stamp_at(directory_->path("CURRENT")) != stamp && attempt < 10;
+    if (raced) {
+      continue;
+    }
+    if (generation) {
       if ((*generation)->needs_migration()) {
         if ((*generation)->read_only()) {
           return make_error(ErrorCode::incompatible,
@@ -142,21 +149,17 @@ Result<std::shared_ptr<Generation>> StoreSession::open_current(bool in_turn) {
       current_stamp_ = stamp;
       return generation_;
     }
-    const ErrorCode code = generation ? ErrorCode::corrupt : generation.error().code();
-    const bool begin = code == ErrorCode::corrupt || (!name && code == ErrorCode::not_found);
+    const Error why = generation.error();
+    const bool begin =
+        why.code() == ErrorCode::corrupt || (!name && why.code() == ErrorCode::not_found);
     if (!begin || directory_->read_only() || attempt >= 12) {
-      return generation ? make_error(ErrorCode::corrupt, "the files of {} were replaced",
-                                     (*generation)->folder())
-                        : std::move(generation).error();
+      return why;
     }
     if (!alone) {  // look again as the only writer: somebody may be making it just now
       CUKILN_TRY(turn, take_turn(kInitialiseWait));
       alone = true;
       continue;
     }
-    const Error why = generation ? Error(ErrorCode::corrupt, "its files were replaced under a user")
-                                 : generation.error();
-    generation = Error(ErrorCode::corrupt, "abandoned");  // closes it before the next one opens
     CUKILN_CHECK(begin_generation(why));
   }
 }
@@ -292,6 +295,21 @@ Result<bool> StoreSession::checkpoint(SqliteHandle& db) {
     db.forget_wal_pages();
   }
   return done;
+}
+
+void StoreSession::checkpoint_before_close() {
+  const ForkGate::Pass pass;
+  std::string wal;
+  {
+    const std::lock_guard hold(mutex_);
+    if (read_only_ || generation_ == nullptr || !generation_->belongs_to_this_process()) {
+      return;
+    }
+    wal = join_path(generation_->folder(), "store.db-wal");
+  }
+  if (stamp_at(wal).size >= kLongWalAtClose) {
+    static_cast<void>(write(kNoWait, [this](SqliteHandle& db) { return checkpoint(db); }));
+  }
 }
 
 void StoreSession::checkpoint_if_long(SqliteHandle& db) {

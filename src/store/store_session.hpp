@@ -24,7 +24,7 @@ struct SqliteStoreOptions {
   bool allow_network_file_system = false;
   std::chrono::milliseconds write_wait{2000};  ///< for other writers, then give up
   std::uint64_t reserve_bytes = 8ull << 20;    ///< kept free for evicting on a full disk
-  std::uint64_t checkpoint_bytes = 16ull << 20;
+  std::uint64_t checkpoint_bytes = 4ull << 20;
   int page_bytes = 8192;
   StoreSchema schema;
   const Clock* clock = &Clock::system();
@@ -111,6 +111,9 @@ class StoreSession {
   /// Removes generations that nobody has open, and locks of processes that are gone. Call while
   /// writing.
   void remove_leftovers();
+  /// For a store that goes: a long WAL would be read again, whole, by the next process that opens
+  /// it alone. Does nothing when somebody else is writing.
+  void checkpoint_before_close();
   /// Merges the WAL into the database and cuts it to nothing, unless a reader is in the way.
   Result<bool> checkpoint(SqliteHandle& db);
 
