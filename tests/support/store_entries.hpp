@@ -1,24 +1,20 @@
 #pragma once
 
 #include <elf.h>
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <string>
-#include <vector>
 
 #include "base/clock.hpp"
 #include "base/hasher.hpp"
 #include "key/compile_request.hpp"
 #include "store/cubin_store.hpp"
+#include "support/scratch.hpp"
 
-namespace cukiln::test {
+namespace cukiln::testing {
 
 /// Bytes that pass for a cubin of `capability`: an ELF header and `size` bytes that `seed` decides.
 inline std::string fake_cubin(int capability, std::size_t size, std::uint64_t seed) {
@@ -95,35 +91,6 @@ class FakeClock final : public Clock {
   std::int64_t now_s_value = 1'700'000'000;
 };
 
-/// A folder of its own, 0700, removed with all that is in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    const char* base = "/tmp";
-    path_ = std::string(base) + "/cukiln-test-XXXXXX";
-    if (::mkdtemp(path_.data()) == nullptr) {
-      std::abort();
-    }
-  }
-  ~TemporaryFolder() {
-    const std::string command = "chmod -R u+rwX '" + path_ + "' && rm -rf '" + path_ + "'";
-    static_cast<void>(std::system(command.c_str()));
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const noexcept { return path_; }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
-
-inline std::string read_all(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 inline void write_all(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
@@ -138,4 +105,4 @@ inline unsigned mode_of(const std::string& path) {
   return ::lstat(path.c_str(), &status) == 0 ? status.st_mode & 0777 : 0;
 }
 
-}  // namespace cukiln::test
+}  // namespace cukiln::testing

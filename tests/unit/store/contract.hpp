@@ -10,7 +10,7 @@
 #include "store/cubin_store.hpp"
 #include "support/store_entries.hpp"
 
-namespace cukiln::test {
+namespace cukiln::testing {
 
 /// The rules that every CubinStore keeps. Call it inside a TEST_CASE, with a maker of empty stores.
 inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& make_empty) {
@@ -177,4 +177,4 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
   }
 }
 
-}  // namespace cukiln::test
+}  // namespace cukiln::testing

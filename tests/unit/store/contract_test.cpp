@@ -4,7 +4,7 @@
 #include "store/sqlite_store.hpp"
 #include "store/tiered_store.hpp"
 
-namespace cukiln::test {
+namespace cukiln::testing {
 namespace {
 
 TEST_CASE("MemoryStore keeps the contract") {
@@ -12,7 +12,7 @@ TEST_CASE("MemoryStore keeps the contract") {
 }
 
 TEST_CASE("SqliteStore keeps the contract") {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   check_contract([&]() -> std::unique_ptr<CubinStore> {
     SqliteStoreOptions options;
     options.directory = folder / "store";
@@ -23,7 +23,7 @@ TEST_CASE("SqliteStore keeps the contract") {
 }
 
 TEST_CASE("TieredStore keeps the contract on disk") {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   check_contract([&]() -> std::unique_ptr<CubinStore> {
     TieredStore::Options options;
     options.store.directory = folder / "store";
@@ -44,4 +44,4 @@ TEST_CASE("TieredStore keeps the contract in memory alone") {
 }
 
 }  // namespace
-}  // namespace cukiln::test
+}  // namespace cukiln::testing

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cukiln::testing {
+
+/// A program that a test runs, with its standard output read line by line. Killed when this goes.
+class Child {
+ public:
+  /// `environment`: `NAME=value`, added to this process's.
+  explicit Child(const std::vector<std::string>& command,
+                 const std::vector<std::string>& environment = {}) {
+    int out[2];
+    int in[2];
+    if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(in, O_CLOEXEC) != 0) {
+      return;
+    }
+    std::vector<char*> arguments;
+    for (const std::string& argument : command) {
+      arguments.push_back(const_cast<char*>(argument.c_str()));
+    }
+    arguments.push_back(nullptr);
+    std::vector<char*> variables;
+    for (char** one = environ; *one != nullptr; ++one) {
+      variables.push_back(*one);
+    }
+    for (const std::string& variable : environment) {
+      variables.push_back(const_cast<char*>(variable.c_str()));
+    }
+    variables.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
+    ::posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+    if (::posix_spawn(&process_, arguments[0], &actions, nullptr, arguments.data(),
+                      variables.data()) != 0) {
+      process_ = -1;
+    }
+    ::posix_spawn_file_actions_destroy(&actions);
+    ::close(out[1]);
+    ::close(in[0]);
+    out_ = out[0];
+    in_ = in[1];
+  }
+  Child(Child&& other) noexcept
+      : process_(std::exchange(other.process_, -1)),
+        out_(std::exchange(other.out_, -1)),
+        in_(std::exchange(other.in_, -1)),
+        rest_(std::move(other.rest_)) {}
+  Child& operator=(Child&&) = delete;
+  ~Child() {
+    signal(SIGKILL);
+    wait();
+    ::close(out_);
+    go();
+  }
+
+  void signal(int number) const {
+    if (process_ > 0) {
+      ::kill(process_, number);
+    }
+  }
+
+  /// Closes its standard input: what waits at a barrier starts.
+  void go() {
+    if (in_ >= 0) {
+      ::close(std::exchange(in_, -1));
+    }
+  }
+
+  /// The next line; empty at the end, or when none came in time.
+  std::string line(std::chrono::milliseconds limit = std::chrono::seconds(30)) {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    for (;;) {
+      const std::size_t end = rest_.find('\n');
+      if (end != std::string::npos) {
+        std::string found = rest_.substr(0, end);
+        rest_.erase(0, end + 1);
+        return found;
+      }
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+          deadline - std::chrono::steady_clock::now());
+      pollfd ready{out_, POLLIN, 0};
+      char buffer[65536];
+      if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) <= 0) {
+        return {};
+      }
+      const ssize_t got = ::read(out_, buffer, sizeof buffer);
+      if (got <= 0) {
+        return {};
+      }
+      rest_.append(buffer, static_cast<std::size_t>(got));
+    }
+  }
+
+  /// All that is still to come.
+  std::vector<std::string> lines() {
+    std::vector<std::string> all;
+    for (std::string next = line(); !next.empty(); next = line()) {
+      all.push_back(std::move(next));
+    }
+    return all;
+  }
+
+  /// The exit status, or minus the signal.
+  int wait() {
+    if (process_ <= 0) {
+      return status_;
+    }
+    int status = 0;
+    while (::waitpid(process_, &status, 0) < 0 && errno == EINTR) {
+    }
+    process_ = -1;
+    status_ = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return status_;
+  }
+
+ private:
+  pid_t process_ = -1;
+  int out_ = -1;
+  int in_ = -1;
+  int status_ = -1;
+  std::string rest_;
+};
+
+}  // namespace cukiln::testing

@@ -1,0 +1,95 @@
+/* Preloaded: makes system calls fail on files whose path contains $FAULT_MATCH.
+ *
+ *   FAULT_CALL   write, read, sync or lock
+ *   FAULT_ERRNO  the errno value
+ *   FAULT_BYTES  for write: how many bytes succeed before (default 0) */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+static int matches(const char* call, int fd) {
+  const char* wanted = getenv("FAULT_CALL");
+  const char* part = getenv("FAULT_MATCH");
+  if (wanted == NULL || part == NULL || strcmp(wanted, call) != 0) {
+    return 0;
+  }
+  char link[64];
+  char path[4096];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  const ssize_t size = readlink(link, path, sizeof path - 1);
+  if (size < 0) {
+    return 0;
+  }
+  path[size] = 0;
+  return strstr(path, part) != NULL;
+}
+
+static int fail(void) {
+  const char* number = getenv("FAULT_ERRNO");
+  errno = number != NULL ? atoi(number) : EIO;
+  return -1;
+}
+
+static int write_fails(int fd, size_t count) {
+  static long left = -1;
+  if (!matches("write", fd)) {
+    return 0;
+  }
+  if (left < 0) {
+    const char* bytes = getenv("FAULT_BYTES");
+    left = bytes != NULL ? atol(bytes) : 0;
+  }
+  if ((long)count > left) {
+    return 1;
+  }
+  left -= (long)count;
+  return 0;
+}
+
+#define NEXT(type, name, ...) ((type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name))
+
+#define PWRITE(name)                                                                   \
+  __attribute__((visibility("default"))) ssize_t name(int fd, const void* bytes,       \
+                                                      size_t count, off_t at) {        \
+    return write_fails(fd, count)                                                      \
+               ? fail()                                                                \
+               : NEXT(ssize_t, name, int, const void*, size_t, off_t)(fd, bytes, count, at); \
+  }
+PWRITE(pwrite)
+PWRITE(pwrite64)
+
+#define PREAD(name)                                                                              \
+  __attribute__((visibility("default"))) ssize_t name(int fd, void* bytes, size_t count,         \
+                                                      off_t at) {                                \
+    return matches("read", fd) ? fail()                                                          \
+                               : NEXT(ssize_t, name, int, void*, size_t, off_t)(fd, bytes, count, at); \
+  }
+PREAD(pread)
+PREAD(pread64)
+
+#define SYNC(name)                                                              \
+  __attribute__((visibility("default"))) int name(int fd) {                     \
+    return matches("sync", fd) ? fail() : NEXT(int, name, int)(fd);             \
+  }
+SYNC(fsync)
+SYNC(fdatasync)
+
+#define FCNTL(name)                                                                        \
+  __attribute__((visibility("default"))) int name(int fd, int command, ...) {              \
+    va_list rest;                                                                          \
+    va_start(rest, command);                                                               \
+    void* argument = va_arg(rest, void*);                                                  \
+    va_end(rest);                                                                          \
+    const int locks = command == F_SETLK || command == F_SETLKW || command == F_GETLK;     \
+    return locks && matches("lock", fd) ? fail()                                           \
+                                        : NEXT(int, name, int, int, void*)(fd, command, argument); \
+  }
+FCNTL(fcntl)
+FCNTL(fcntl64)

@@ -1,0 +1,172 @@
+// A process that uses a store, for the tests that need several:
+//
+//   store_worker DIR VERB [ARGUMENT…]
+//
+// It prints one line for each thing it did, at once, so that a parent that kills it knows what had
+// been acknowledged. It reads the environment for nothing; LD_PRELOAD may be in it.
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "base/file_lock.hpp"
+#include "base/result.hpp"
+#include "store/tiered_store.hpp"
+#include "support/store_entries.hpp"
+
+namespace cukiln::testing {
+namespace {
+
+void say(const std::string& line) {
+  const std::string whole =
+      line + "\n";  // one write: lines of a killed process are whole or absent
+  static_cast<void>(!::write(STDOUT_FILENO, whole.data(), whole.size()));
+}
+
+struct Arguments {
+  std::string directory;
+  std::string verb;
+  std::map<std::string, std::string> options;
+
+  std::uint64_t number(const std::string& name, std::uint64_t fallback) const {
+    const auto at = options.find(name);
+    return at == options.end() ? fallback : std::strtoull(at->second.c_str(), nullptr, 10);
+  }
+};
+
+EntryShape shape_of(const Arguments& arguments) {
+  EntryShape shape;
+  shape.cubin_bytes = arguments.number("bytes", 20'000);
+  return shape;
+}
+
+std::string name_of_outcome(const Result<PutOutcome>& outcome) {
+  if (!outcome) {
+    return std::string("error ") + name_of(outcome.error().code()) + " " +
+           outcome.error().message();
+  }
+  switch (*outcome) {
+    case PutOutcome::stored: return "stored";
+    case PutOutcome::already_there: return "already_there";
+    case PutOutcome::too_large: return "too_large";
+    case PutOutcome::not_stored: return "not_stored";
+  }
+  return "unknown";
+}
+
+void put(TieredStore& store, const Arguments& arguments) {
+  const std::uint64_t first = arguments.number("first", 0);
+  const std::uint64_t count = arguments.number("count", UINT64_MAX);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const StoreEntry entry = make_entry(first + i, shape_of(arguments));
+    say("put " + std::to_string(first + i) + " " + name_of_outcome(store.put(entry)));
+  }
+}
+
+void get(TieredStore& store, const Arguments& arguments) {
+  const std::uint64_t first = arguments.number("first", 0);
+  const std::uint64_t count = arguments.number("count", 1);
+  for (std::uint64_t i = first; i < first + count; ++i) {
+    const StoreEntry entry = make_entry(i, shape_of(arguments));
+    const auto found =
+        store.disk() != nullptr ? store.disk()->get(entry.key) : store.get(entry.key);
+    std::string what = "error";
+    if (found) {
+      what = !*found ? "miss" : (same_content(**found, entry) ? "hit" : "wrong");
+    }
+    say("get " + std::to_string(i) + " " + what + (found ? "" : " " + found.error().message()));
+  }
+}
+
+void collect(TieredStore& store, const Arguments& arguments) {
+  GcOptions options;
+  options.max_bytes = arguments.number("max", 0);
+  const auto report = store.collect(options);
+  say(report
+          ? "gc " + std::to_string(report->entries) + (report->already_running ? " busy" : " done")
+          : "gc error " + report.error().message());
+}
+
+void hold_writer_lock(TieredStore& store) {
+  const auto lock = FileLock::acquire(store.disk()->directory().path("writer.lock"),
+                                      FileLock::Mode::exclusive, std::chrono::seconds(10));
+  say(lock ? "locked" : "not locked");
+  ::pause();
+}
+
+int run(const Arguments& arguments) {
+  if (const auto user = static_cast<uid_t>(arguments.number("user", 0)); user != 0) {
+    if (::setgid(user) != 0 || ::setuid(user) != 0) {
+      return 3;
+    }
+  }
+  if (const std::uint64_t limit = arguments.number("file_limit", 0); limit != 0) {
+    const rlimit both{limit, limit};
+    ::setrlimit(RLIMIT_FSIZE, &both);
+    ::signal(SIGXFSZ, SIG_IGN);
+  }
+  if (arguments.options.count("barrier") != 0) {
+    char nothing = 0;
+    static_cast<void>(!::read(STDIN_FILENO, &nothing, 1));  // until the parent closes its end
+  }
+  TieredStore::Options options;
+  options.store.directory = arguments.directory;
+  const auto system = arguments.options.find("system");
+  options.store.system_directory = system == arguments.options.end() ? "" : system->second;
+  options.store.max_bytes = arguments.number("cap", 2ull << 30);
+  options.disk.reserve_bytes = arguments.number("reserve", 8ull << 20);
+  options.disk.checkpoint_bytes = arguments.number("checkpoint", options.disk.checkpoint_bytes);
+  options.disk.write_wait = std::chrono::milliseconds(arguments.number("wait", 5000));
+  options.memory_bytes = 1 << 20;
+  if (arguments.options.count("log") != 0) {
+    options.store.log = [](LogLevel, std::string_view message) {
+      say("log " + std::string(message));
+    };
+  }
+  const auto store = TieredStore::open(options);
+  if (!store) {
+    say("refused " + store.error().message());
+    return 1;
+  }
+  TieredStore& tiers = **store;
+  say(tiers.bypass_reason().empty() ? "open" : "bypass " + tiers.bypass_reason());
+  if (arguments.verb == "put") {
+    put(tiers, arguments);
+  } else if (arguments.verb == "get") {
+    get(tiers, arguments);
+  } else if (arguments.verb == "gc") {
+    collect(tiers, arguments);
+  } else if (arguments.verb == "hold") {
+    hold_writer_lock(tiers);
+  } else if (arguments.verb != "open") {
+    return 2;
+  }
+  say("end");
+  return 0;
+}
+
+}  // namespace
+}  // namespace cukiln::testing
+
+int main(int count, char** values) {
+  cukiln::testing::Arguments arguments;
+  if (count < 3) {
+    return 2;
+  }
+  arguments.directory = values[1];
+  arguments.verb = values[2];
+  for (int i = 3; i < count; ++i) {
+    const std::string option = values[i];
+    const std::size_t equals = option.find('=');
+    arguments.options[option.substr(0, equals)] =
+        equals == std::string::npos ? "" : option.substr(equals + 1);
+  }
+  return cukiln::testing::run(arguments);
+}

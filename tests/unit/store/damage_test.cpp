@@ -1,0 +1,231 @@
+// What happens to a store whose files were damaged while nobody, or somebody, had it open. The
+// numbers are those of the fault matrix in cache/FORMAT.md.
+#include <unistd.h>
+
+#include "unit/store/open_sqlite_store.hpp"
+
+namespace cukiln::testing {
+namespace {
+
+/// Opens a store that was damaged, and expects it to be empty, in a new generation, and to work.
+void expect_new_generation(const std::string& directory) {
+  LogKeeper log;
+  SqliteStoreOptions options = options_at(directory);
+  options.log = log.logger();
+  const auto store = open_store_at(options);
+  CHECK(count_hits(*store, 0, 5) == 0);
+  put_numbers(*store, 0, 5);
+  CHECK(count_hits(*store, 0, 5) == 5);
+  CHECK(*store->session().generation_name() == "gen-0002");
+  CHECK(store->session().rebuilds() == 1);
+  CHECK(log.contains("begins anew"));
+  CHECK(exists(database_in(directory)));  // the old one is left until nobody uses it
+}
+
+TEST_CASE("row 13: header page garbage begins a new generation") {
+  for (const std::size_t at : {0u, 16u, 44u, 100u}) {
+    CAPTURE(at);
+    const ScratchFolder folder;
+    make_checkpointed_store(folder / "s", 5);
+    overwrite(database_in(folder / "s"), at, "\xff\xff\xff\xff");
+    expect_new_generation(folder / "s");
+  }
+}
+
+TEST_CASE("row 13: a file of another program begins a new generation") {
+  const ScratchFolder folder;
+  make_checkpointed_store(folder / "s", 5);
+  overwrite(database_in(folder / "s"), 68, std::string_view("\0\0\0\1", 4));  // its application id
+  expect_new_generation(folder / "s");
+}
+
+TEST_CASE("row 14: a database cut to half begins a new generation") {
+  const ScratchFolder folder;
+  make_checkpointed_store(folder / "s", 20);
+  const std::string database = database_in(folder / "s");
+  const auto size = static_cast<off_t>(read_all(database).size());
+  REQUIRE(::truncate(database.c_str(), size / 2) == 0);
+  const auto store = open_store_at(folder / "s");
+  CHECK(count_hits(*store, 0, 20) < 20);
+  CHECK(store->put(make_entry(100)).has_value());
+  CHECK(count_hits(*store, 100, 1) == 1);
+  CHECK(store->put(make_entry(19)).has_value());
+  CHECK(count_hits(*store, 19, 1) == 1);
+}
+
+TEST_CASE("row 15: a database cut to nothing begins a new generation") {
+  const ScratchFolder folder;
+  make_checkpointed_store(folder / "s", 5);
+  REQUIRE(::truncate(database_in(folder / "s").c_str(), 0) == 0);
+  expect_new_generation(folder / "s");
+}
+
+TEST_CASE("row 15: a WAL removed before its checkpoint costs what was in it, and nothing else") {
+  const ScratchFolder folder;
+  make_uncheckpointed_store(folder / "s", 5);
+  const std::string copy = folder / "s.copy";
+  REQUIRE(::unlink((database_in(copy) + "-wal").c_str()) == 0);
+  REQUIRE(::unlink((database_in(copy) + "-shm").c_str()) == 0);
+  const auto store = open_store_at(copy);
+  CHECK(count_hits(*store, 0, 5, {2000}) == 0);
+  put_numbers(*store, 0, 5);
+  CHECK(count_hits(*store, 0, 5) == 5);
+  CHECK(store->session().rebuilds() == 0);
+}
+
+TEST_CASE("row 16: a byte flipped in a cubin is a miss for that key alone") {
+  const ScratchFolder folder;
+  make_checkpointed_store(folder / "s", 5);
+  const std::string database = database_in(folder / "s");
+  const std::string bytes = read_all(database);
+  const std::string middle(make_entry(3).cubin.image.view().substr(9000, 64));
+  const std::size_t at = bytes.find(middle);
+  REQUIRE(at != std::string::npos);
+  overwrite(database, at + 10, std::string(1, static_cast<char>(bytes[at + 10] ^ 0x20)));
+
+  LogKeeper log;
+  SqliteStoreOptions options = options_at(folder / "s");
+  options.log = log.logger();
+  const auto store = open_store_at(options);
+  CHECK_FALSE(store->get(make_entry(3).key)->has_value());
+  CHECK(count_hits(*store, 0, 5) == 4);
+  CHECK(store->stats().corrupt == 1);
+  CHECK(store->stats().entries == 4);
+  CHECK(store->session().rebuilds() == 0);
+  CHECK(log.contains("checksum"));
+  CHECK((*store->counters())["corrupt"] == 1);
+  put_numbers(*store, 3, 1);
+  CHECK(count_hits(*store, 0, 5) == 5);
+}
+
+TEST_CASE("row 16: verify finds the damage, and removes it only when told to") {
+  const ScratchFolder folder;
+  make_checkpointed_store(folder / "s", 5);
+  const std::string database = database_in(folder / "s");
+  const std::string bytes = read_all(database);
+  const std::size_t at = bytes.find(std::string(make_entry(2).cubin.image.view().substr(9000, 64)));
+  overwrite(database, at, "X");
+  const auto store = open_store_at(folder / "s");
+  const auto found = store->verify(false);
+  REQUIRE(found);
+  CHECK(found->checked == 5);
+  CHECK(found->damaged == 1);
+  CHECK(found->repaired == 0);
+  CHECK(found->findings.front().key == make_entry(2).key);
+  CHECK(store->stats().entries == 5);
+  const auto repaired = store->verify(true);
+  REQUIRE(repaired);
+  CHECK(repaired->damaged == 1);
+  CHECK(repaired->repaired == 1);
+  CHECK(store->stats().entries == 4);
+  CHECK(store->verify(false)->damaged == 0);
+}
+
+TEST_CASE("row 16: a flipped byte anywhere never gives wrong bytes") {
+  const ScratchFolder folder;
+  make_checkpointed_store(folder / "s", 8);
+  const std::string whole = read_all(database_in(folder / "s"));
+  std::uint64_t state = 7;
+  for (int round = 0; round < 60; ++round) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    const std::size_t at = (state >> 20) % whole.size();
+    CAPTURE(at);
+    const std::string copy = folder / ("copy" + std::to_string(round));
+    REQUIRE(std::system(("cp -a '" + (folder / "s") + "' '" + copy + "'").c_str()) == 0);
+    overwrite(database_in(copy), at, std::string(1, static_cast<char>(whole[at] ^ 0x5a)));
+    const auto store = open_store_at(copy);
+    count_hits(*store, 0, 8);  // requires every hit to be what was put
+    CHECK(store->put(make_entry(100)).has_value());
+    CHECK(count_hits(*store, 100, 1) == 1);
+  }
+}
+
+TEST_CASE("row 17: a byte flipped in the WAL costs hits, never bytes") {
+  const ScratchFolder folder;
+  make_uncheckpointed_store(folder / "s", 20);
+  const std::string copy = folder / "s.copy";
+  const std::string wal = database_in(copy) + "-wal";
+  REQUIRE(::unlink((database_in(copy) + "-shm").c_str()) == 0);
+  const std::string bytes = read_all(wal);
+  REQUIRE(bytes.size() > 100'000);
+  overwrite(wal, bytes.size() / 2, std::string(1, static_cast<char>(bytes[bytes.size() / 2] ^ 1)));
+  const auto store = open_store_at(copy);
+  const std::uint64_t hits = count_hits(*store, 0, 20, {2000});
+  CHECK(hits > 0);
+  CHECK(hits < 20);
+  CHECK(store->put(make_entry(100)).has_value());
+}
+
+TEST_CASE("row 18: a garbage -shm that nobody uses is made again") {
+  const ScratchFolder folder;
+  make_uncheckpointed_store(folder / "s", 20);
+  const std::string copy = folder / "s.copy";
+  write_all(database_in(copy) + "-shm", fake_cubin(90, 32'768 - 64, 5));
+  REQUIRE(std::system(("chmod 600 '" + database_in(copy) + "-shm'").c_str()) == 0);
+  const auto store = open_store_at(copy);
+  CHECK(count_hits(*store, 0, 20, {2000}) == 20);
+}
+
+TEST_CASE("row 19: files unlinked under a user lead to a new generation at the next write") {
+  for (const char* suffix : {"", "-wal", "-shm"}) {
+    CAPTURE(suffix);
+    const ScratchFolder folder;
+    const auto store = open_store_at(folder / "s");
+    put_numbers(*store, 0, 5);
+    REQUIRE(::unlink((database_in(folder / "s") + suffix).c_str()) == 0);
+    put_numbers(*store, 10, 5);
+    CHECK(count_hits(*store, 10, 5) == 5);
+    CHECK(*store->session().generation_name() == "gen-0002");
+    const auto other = open_store_at(folder / "s");
+    CHECK(count_hits(*other, 10, 5) == 5);
+  }
+}
+
+TEST_CASE("row 19: a store that was removed whole under a user is made again") {
+  const ScratchFolder folder;
+  const auto store = open_store_at(folder / "s");
+  put_numbers(*store, 0, 5);
+  REQUIRE(std::system(("rm -rf '" + (folder / "s") + "'").c_str()) == 0);
+  put_numbers(*store, 10, 5);
+  CHECK(count_hits(*store, 10, 5) == 5);
+  CHECK(mode_of(folder / "s") == 0700);
+}
+
+TEST_CASE("a generation that another process began is followed") {
+  const ScratchFolder folder;
+  const auto first = open_store_at(folder / "s");
+  const auto second = open_store_at(folder / "s");
+  put_numbers(*first, 0, 1);
+  REQUIRE(second->session().begin_anew(Error(ErrorCode::corrupt, "for the test")));
+  put_numbers(*second, 1, 1);
+  put_numbers(*first, 2, 1);
+  CHECK(*first->session().generation_name() == "gen-0002");
+  CHECK(count_hits(*first, 1, 2) == 2);
+  CHECK(count_hits(*second, 1, 2) == 2);
+}
+
+TEST_CASE("an old generation goes once nobody has it open") {
+  const ScratchFolder folder;
+  make_checkpointed_store(folder / "s", 3);
+  overwrite(database_in(folder / "s"), 0, "garbage");
+  const auto store = open_store_at(folder / "s");
+  CHECK(exists(folder / "s/v1/gen-0001"));
+  REQUIRE(store->collect({}));
+  CHECK_FALSE(exists(folder / "s/v1/gen-0001"));
+  CHECK(exists(folder / "s/v1/gen-0002"));
+}
+
+TEST_CASE("a CURRENT that names nothing begins a new generation") {
+  const ScratchFolder folder;
+  make_checkpointed_store(folder / "s", 3);
+  for (const char* text : {"", "gen-0009\n", "../../etc\n", "nonsense"}) {
+    CAPTURE(text);
+    write_all(folder / "s/v1/CURRENT", text);
+    const auto store = open_store_at(folder / "s");
+    put_numbers(*store, 50, 1);
+    REQUIRE(store->remove(make_entry(50).key));
+  }
+}
+
+}  // namespace
+}  // namespace cukiln::testing

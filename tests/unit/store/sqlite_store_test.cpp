@@ -1,0 +1,300 @@
+// What an SqliteStore promises beyond the contract of every store.
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+#include "unit/store/open_sqlite_store.hpp"
+
+namespace cukiln::testing {
+namespace {
+
+TEST_CASE("entries outlive the process that put them") {
+  const ScratchFolder folder;
+  put_numbers(*open_store_at(folder / "s"), 0, 10);
+  const auto store = open_store_at(folder / "s");
+  CHECK(count_hits(*store, 0, 10) == 10);
+  CHECK(*store->source_text(make_entry(3).key) == make_entry(3).source_text);
+}
+
+TEST_CASE("two stores of one process share a directory") {
+  const ScratchFolder folder;
+  const auto first = open_store_at(folder / "s");
+  const auto second = open_store_at(folder / "s");
+  put_numbers(*first, 0, 3);
+  put_numbers(*second, 3, 3);
+  CHECK(count_hits(*first, 0, 6) == 6);
+  CHECK(count_hits(*second, 0, 6) == 6);
+  CHECK(*second->put(make_entry(0)) == PutOutcome::already_there);
+}
+
+TEST_CASE("at the cap the least recently used goes first, and the cap holds") {
+  const ScratchFolder folder;
+  FakeClock clock;
+  SqliteStoreOptions options = options_at(folder / "s");
+  options.max_bytes = 1 << 20;
+  options.clock = &clock;
+  const auto store = open_store_at(options);
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    clock.now_s_value += 10;
+    put_numbers(*store, i, 1);
+    CHECK(count_hits(*store, 0, 1) == 1);  // used all the time: never the one to go
+    REQUIRE(store->session().read([](SqliteHandle& db) -> Result<void> {
+      const auto pages = db.number("PRAGMA page_count");
+      const auto unused = db.number("PRAGMA freelist_count");
+      const auto size = db.number("PRAGMA page_size");
+      CHECK((*pages - *unused) * *size <= (1 << 20) + 40'000);  // one entry more at most
+      return {};
+    }));
+  }
+  CHECK(count_hits(*store, 99, 1) == 1);
+  CHECK(count_hits(*store, 1, 40) == 0);
+  CHECK(count_hits(*store, 75, 25) == 25);
+  CHECK((*store->counters())["evicted"] == static_cast<std::int64_t>(store->stats().evicted));
+}
+
+TEST_CASE("row 75: an entry larger than the cap is too large, and nothing is evicted for it") {
+  const ScratchFolder folder;
+  SqliteStoreOptions options = options_at(folder / "s");
+  options.max_bytes = 1 << 20;
+  const auto store = open_store_at(options);
+  put_numbers(*store, 0, 5);
+  CHECK(*store->put(make_entry(9, {2 << 20})) == PutOutcome::too_large);
+  CHECK(count_hits(*store, 0, 5) == 5);
+}
+
+TEST_CASE("uses are written when the store goes: hits, and the time of the last one") {
+  const ScratchFolder folder;
+  FakeClock clock;
+  SqliteStoreOptions options = options_at(folder / "s");
+  options.clock = &clock;
+  put_numbers(*open_store_at(options), 0, 2);
+  clock.now_s_value += 7200;
+  {
+    const auto store = open_store_at(options);
+    CHECK(count_hits(*store, 0, 1) + count_hits(*store, 0, 1) == 2);
+  }
+  const auto entries = *open_store_at(options)->list();
+  CHECK(entries[0].hits == 2);
+  CHECK(entries[0].last_used_s == clock.now_s_value);
+  CHECK(entries[1].hits == 0);
+  CHECK(entries[1].last_used_s == clock.now_s_value - 7200);
+}
+
+TEST_CASE("row 31: a clock that jumps evicts nothing en masse and confuses nothing") {
+  const ScratchFolder folder;
+  FakeClock clock;
+  SqliteStoreOptions options = options_at(folder / "s");
+  options.clock = &clock;
+  options.max_bytes = 2 << 20;
+  const auto store = open_store_at(options);
+  put_numbers(*store, 0, 20);
+  clock.now_s_value += 10ll * 365 * 86400;  // forward ten years, one entry, and back
+  put_numbers(*store, 20, 1);
+  clock.now_s_value -= 11ll * 365 * 86400;
+  put_numbers(*store, 21, 20);
+  CHECK(count_hits(*store, 0, 41) == 41);
+  CHECK(store->stats().evicted == 0);
+  const auto entries = *store->list();
+  for (std::size_t i = 1; i < entries.size(); ++i) {
+    CHECK(entries[i].last_used_s >= entries[i - 1].last_used_s);  // the order is that of use
+  }
+  GcOptions old;
+  old.max_age_s = 86400;
+  const auto report = store->collect(old);
+  REQUIRE(report);
+  CHECK(report->entries <= 20);  // those of before the jump; what came after stays
+  CHECK(count_hits(*store, 20, 21) == 21);
+}
+
+TEST_CASE("collect evicts by size, by age, and shrinks the file") {
+  const ScratchFolder folder;
+  FakeClock clock;
+  SqliteStoreOptions options = options_at(folder / "s");
+  options.clock = &clock;
+  const auto store = open_store_at(options);
+  put_numbers(*store, 0, 150);
+  clock.now_s_value += 1000;
+  put_numbers(*store, 150, 150);
+
+  GcOptions by_age;
+  by_age.max_age_s = 500;
+  by_age.dry_run = true;
+  const auto dry = store->collect(by_age);
+  REQUIRE(dry);
+  CHECK(dry->entries == 150);
+  CHECK(store->stats().entries == 300);
+  by_age.dry_run = false;
+  const auto aged = store->collect(by_age);
+  REQUIRE(aged);
+  CHECK(aged->entries == 150);
+  CHECK(aged->bytes_after < aged->bytes_before * 6 / 10);
+  CHECK(count_hits(*store, 150, 150) == 150);
+
+  GcOptions by_size;
+  by_size.max_bytes = 1 << 20;
+  const auto sized = store->collect(by_size);
+  REQUIRE(sized);
+  CHECK(sized->bytes_after <= (1 << 20) + 40'000);
+  CHECK(count_hits(*store, 290, 10) == 10);
+}
+
+TEST_CASE("row 77: a second collection at the same time does nothing") {
+  const ScratchFolder folder;
+  const auto store = open_store_at(folder / "s");
+  put_numbers(*store, 0, 5);
+  const auto first = FileLock::acquire(folder / "s/v1/gc.lock", FileLock::Mode::exclusive,
+                                       std::chrono::milliseconds(0));
+  REQUIRE(first);
+  GcOptions everything;
+  everything.max_bytes = 0;
+  const auto second = store->collect(everything);
+  REQUIRE(second);
+  CHECK(second->already_running);
+  CHECK(store->stats().entries == 5);
+}
+
+TEST_CASE("row 74: readers are right while entries are evicted under them") {
+  const ScratchFolder folder;
+  SqliteStoreOptions options = options_at(folder / "s");
+  const auto store = open_store_at(options);
+  put_numbers(*store, 0, 60, {5000});
+  std::atomic<bool> stop{false};
+  std::atomic<int> errors{0}, hits{0};
+  std::vector<std::thread> readers;
+  for (int reader = 0; reader < 8; ++reader) {
+    readers.emplace_back([&, reader] {
+      const auto own = reader % 2 == 0 ? nullptr : open_store_at(options);
+      SqliteStore& used = own ? *own : *store;
+      for (std::uint64_t i = static_cast<std::uint64_t>(reader); !stop; ++i) {
+        const StoreEntry entry = make_entry(i % 60, {5000});
+        const auto found = used.get(entry.key);
+        if (!found || (*found && !same_content(**found, entry))) {
+          ++errors;
+        } else if (*found) {
+          ++hits;
+        }
+      }
+    });
+  }
+  GcOptions half;
+  half.max_bytes = 200'000;
+  for (int round = 0; round < 5; ++round) {
+    REQUIRE(store->collect(half));
+    for (std::uint64_t i = 0; i < 60; ++i) {
+      REQUIRE(store->put(make_entry(i, {5000})));
+    }
+  }
+  stop = true;
+  for (std::thread& reader : readers) {
+    reader.join();
+  }
+  CHECK(errors == 0);
+  CHECK(hits > 0);
+}
+
+TEST_CASE("row 28: a reader that holds the WAL delays its end and is named in the log") {
+  const ScratchFolder folder;
+  LogKeeper log;
+  SqliteStoreOptions options = options_at(folder / "s");
+  options.checkpoint_bytes = 256 << 10;
+  options.log = log.logger();
+  const auto store = open_store_at(options);
+  put_numbers(*store, 0, 1);
+  const std::string wal = database_in(folder / "s") + "-wal";
+  {
+    auto reader = SqliteHandle::open(database_in(folder / "s"), {});
+    REQUIRE(reader);
+    Query pinned = reader->query("SELECT id FROM entry");
+    REQUIRE(*pinned.next());
+    put_numbers(*store, 1, 80);
+    CHECK(std::filesystem::file_size(wal) > 4 * options.checkpoint_bytes);
+    CHECK(log.contains("because a reader holds it"));
+  }
+  put_numbers(*store, 81, 30);
+  CHECK(std::filesystem::file_size(wal) < 2 * options.checkpoint_bytes);
+  CHECK(count_hits(*store, 0, 111) == 111);
+}
+
+TEST_CASE("counters add up over processes") {
+  const ScratchFolder folder;
+  for (int process = 0; process < 3; ++process) {
+    const auto store = open_store_at(folder / "s");
+    store->count("compiles", 2);
+    store->count("saved_us", 1'000'000);
+    CHECK((*store->counters())["compiles"] == 2 * (process + 1));
+  }
+  const auto store = open_store_at(folder / "s");
+  CHECK((*store->counters())["saved_us"] == 3'000'000);
+}
+
+TEST_CASE("stat records are found by path, at once and in the next process") {
+  const ScratchFolder folder;
+  StatRecord record;
+  record.path = "/usr/include/a.h";
+  record.stamp = {1, 2, 3, 4, 5};
+  record.digest = digest_of("a");
+  record.note = "13.0.88";
+  record.recorded_ns = 99;
+  {
+    const auto store = open_store_at(folder / "s");
+    CHECK_FALSE(store->find_stat_record(record.path));
+    store->save_stat_records({record});
+    CHECK(store->find_stat_record(record.path));
+  }
+  const auto found = open_store_at(folder / "s")->find_stat_record(record.path);
+  REQUIRE(found);
+  CHECK(found->stamp == record.stamp);
+  CHECK(found->digest == record.digest);
+  CHECK(found->note == record.note);
+  CHECK(found->recorded_ns == record.recorded_ns);
+}
+
+TEST_CASE("stat records are pruned, the oldest first") {
+  const ScratchFolder folder;
+  const auto store = open_store_at(folder / "s");
+  std::vector<StatRecord> records(kMaxStatRecords + 100);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    records[i].path = "/include/" + std::to_string(i);
+    records[i].recorded_ns = static_cast<std::int64_t>(i);
+  }
+  store->save_stat_records(records);
+  REQUIRE(store->flush(std::chrono::seconds(5)));
+  CHECK_FALSE(store->find_stat_record("/include/0"));
+  CHECK(store->find_stat_record("/include/" + std::to_string(kMaxStatRecords)));
+}
+
+TEST_CASE("remove_all leaves an empty store with a small file") {
+  const ScratchFolder folder;
+  const auto store = open_store_at(folder / "s");
+  put_numbers(*store, 0, 50);
+  CHECK(*store->remove_all() == 50);
+  CHECK(store->stats().entries == 0);
+  CHECK(store->stats().bytes < 200'000);
+  put_numbers(*store, 0, 5);
+}
+
+TEST_CASE("a reserve is kept, and never a large part of a small store") {
+  const ScratchFolder folder;
+  SqliteStoreOptions options = options_at(folder / "s");
+  options.reserve_bytes = 8 << 20;
+  options.max_bytes = 16 << 20;
+  open_store_at(options);
+  CHECK(std::filesystem::file_size(folder / "s/v1/reserve.bin") == (2 << 20));
+}
+
+TEST_CASE("rows 12 and 27: nothing opens a store immutable, and no transaction is deferred") {
+  for (const auto& file : std::filesystem::recursive_directory_iterator(
+           std::filesystem::path(CUKILN_TEST_SOURCE_DIR) / "src/store")) {
+    const std::string text = read_all(file.path().string());
+    CAPTURE(file.path().string());
+    CHECK(text.find("immutable=") == std::string::npos);
+    CHECK(text.find("SQLITE_OPEN_URI") == std::string::npos);
+    for (std::size_t at = text.find("\"BEGIN"); at != std::string::npos;
+         at = text.find("\"BEGIN", at + 1)) {
+      CHECK(text.compare(at, 17, "\"BEGIN IMMEDIATE\"") == 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cukiln::testing

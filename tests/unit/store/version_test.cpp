@@ -1,0 +1,124 @@
+// Stores of other versions of the schema, and other copies of the library.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "unit/store/open_sqlite_store.hpp"
+
+namespace cukiln::testing {
+namespace {
+
+/// A version after this one: one more column, which this version's statements do not name.
+StoreSchema next_schema() {
+  StoreSchema schema;
+  schema.version = 2;
+  schema.steps = {"ALTER TABLE entry ADD COLUMN mood TEXT; CREATE TABLE extra(a INTEGER) STRICT"};
+  return schema;
+}
+
+SqliteStoreOptions with_schema(const std::string& directory, const StoreSchema& schema) {
+  SqliteStoreOptions options = options_at(directory);
+  options.schema = schema;
+  return options;
+}
+
+std::int64_t version_of(SqliteStore& store) { return *store.session().schema_version(); }
+
+TEST_CASE("row 20: a newer store that this version may read and write is used as it is") {
+  const ScratchFolder folder;
+  put_numbers(*open_store_at(with_schema(folder / "s", next_schema())), 0, 3);
+  const auto store = open_store_at(folder / "s");
+  CHECK(version_of(*store) == 2);
+  CHECK(count_hits(*store, 0, 3) == 3);
+  put_numbers(*store, 3, 3);
+  CHECK(version_of(*open_store_at(folder / "s")) == 2);  // never migrated down
+}
+
+TEST_CASE("row 20: a newer store that this version may only read is read") {
+  const ScratchFolder folder;
+  StoreSchema next = next_schema();
+  next.min_writer = 2;
+  put_numbers(*open_store_at(with_schema(folder / "s", next)), 0, 3);
+  const auto store = open_store_at(folder / "s");
+  CHECK(store->read_only());
+  CHECK(count_hits(*store, 0, 3) == 3);
+  CHECK(*store->put(make_entry(9)) == PutOutcome::not_stored);
+  CHECK(store->remove(make_entry(0).key).error().code() == ErrorCode::io);
+}
+
+TEST_CASE("row 20: a newer store that this version may not read is refused and left alone") {
+  const ScratchFolder folder;
+  StoreSchema next = next_schema();
+  next.min_reader = next.min_writer = 2;
+  put_numbers(*open_store_at(with_schema(folder / "s", next)), 0, 3);
+  const auto refused = SqliteStore::open(options_at(folder / "s"));
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code() == ErrorCode::incompatible);
+  CHECK(refused.error().message().find("newer cukiln") != std::string::npos);
+  CHECK_FALSE(exists(folder / "s/v1/gen-0002"));
+  CHECK(count_hits(*open_store_at(with_schema(folder / "s", next)), 0, 3) == 3);
+}
+
+TEST_CASE("row 21: an older store is brought up to date, with all that is in it") {
+  const ScratchFolder folder;
+  put_numbers(*open_store_at(folder / "s"), 0, 3);
+  const auto store = open_store_at(with_schema(folder / "s", next_schema()));
+  CHECK(version_of(*store) == 2);
+  CHECK(count_hits(*store, 0, 3) == 3);
+  put_numbers(*store, 3, 1);
+  REQUIRE(store->session().read(
+      [](SqliteHandle& db) { return db.number("SELECT count(mood) FROM entry"); }));
+}
+
+TEST_CASE("row 21: a migration that fails changes nothing") {
+  const ScratchFolder folder;
+  put_numbers(*open_store_at(folder / "s"), 0, 3);
+  StoreSchema broken = next_schema();
+  broken.steps = {"ALTER TABLE entry ADD COLUMN mood TEXT; INSERT INTO entry(key) VALUES(NULL)"};
+  CHECK_FALSE(SqliteStore::open(with_schema(folder / "s", broken)).has_value());
+  const auto store = open_store_at(folder / "s");
+  CHECK(version_of(*store) == 1);
+  CHECK(count_hits(*store, 0, 3) == 3);
+}
+
+TEST_CASE("row 22: two versions use one store at the same time") {
+  const ScratchFolder folder;
+  const auto old_version = open_store_at(folder / "s");
+  put_numbers(*old_version, 0, 2);
+  const auto new_version = open_store_at(with_schema(folder / "s", next_schema()));
+  put_numbers(*new_version, 2, 2);
+  put_numbers(*old_version, 4, 2);
+  CHECK(count_hits(*old_version, 0, 6) == 6);
+  CHECK(count_hits(*new_version, 0, 6) == 6);
+}
+
+TEST_CASE("row 23: a store that another copy of the library has open in this process is refused") {
+  const ScratchFolder folder;
+  put_numbers(*open_store_at(folder / "s"), 0, 1);
+  struct stat space {};
+  REQUIRE(::stat("/proc/self/ns/pid", &space) == 0);
+  const std::string path = folder / ("s/v1/gen-0001/proc-" + std::to_string(space.st_ino) + "-" +
+                                     std::to_string(::getpid()) + ".lock");
+  write_all(path, "another copy\n");
+  const UniqueFd other(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  REQUIRE(::flock(other.get(), LOCK_SH | LOCK_NB) == 0);
+  const auto refused = SqliteStore::open(options_at(folder / "s"));
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code() == ErrorCode::incompatible);
+  CHECK(refused.error().message().find("another copy") != std::string::npos);
+  REQUIRE(::flock(other.get(), LOCK_UN) == 0);
+  CHECK(SqliteStore::open(options_at(folder / "s")).has_value());
+}
+
+TEST_CASE("locks of processes that are gone are cleared away, those of live ones stay") {
+  const ScratchFolder folder;
+  const auto store = open_store_at(folder / "s");
+  write_all(folder / "s/v1/gen-0001/proc-1-99.lock", "");
+  REQUIRE(store->collect({}));
+  CHECK_FALSE(exists(folder / "s/v1/gen-0001/proc-1-99.lock"));
+  CHECK(SqliteStore::open(options_at(folder / "s")).has_value());
+}
+
+}  // namespace
+}  // namespace cukiln::testing
