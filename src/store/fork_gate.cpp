@@ -14,7 +14,9 @@ struct Gate {
   std::mutex mutex;  // of the list; a fork needs it no more once it has the lock
   ForkGate::Guarded* first = nullptr;
 
-  Gate() {
+  Gate() { initialise(); }
+
+  void initialise() noexcept {
     pthread_rwlockattr_t attributes;
     ::pthread_rwlockattr_init(&attributes);
     // A fork must not starve behind a stream of lookups.
@@ -48,15 +50,22 @@ struct ForkGate::Handlers {
       one->before_fork();
     }
   }
-  static void after() {
+  static void after_in_parent() {
     if (!fork_from_within) {
       ::pthread_rwlock_unlock(&gate().lock);
+    }
+  }
+  static void after_in_child() {
+    if (!fork_from_within) {
+      // Not an unlock: glibc knows a write lock by the number of its thread, and that has changed.
+      gate().initialise();
     }
   }
 };
 
 ForkGate::Pass::Pass() noexcept {
-  static const int installed = ::pthread_atfork(Handlers::before, Handlers::after, Handlers::after);
+  static const int installed =
+      ::pthread_atfork(Handlers::before, Handlers::after_in_parent, Handlers::after_in_child);
   static_cast<void>(installed);  // ENOMEM: then a child finds the parent's handles, and leaves them
   if (passes++ == 0) {
     ::pthread_rwlock_rdlock(&gate().lock);
