@@ -1,0 +1,183 @@
+// The order of the tiers, and what a tier that fails costs.
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "store/tiered_store.hpp"
+#include "unit/store/open_sqlite_store.hpp"
+
+#include <cukiln/store.hpp>
+
+namespace cukiln::testing {
+namespace {
+
+TieredStore::Options tiers_at(const std::string& directory, const std::string& system = {}) {
+  TieredStore::Options options;
+  options.store.directory = directory;
+  options.store.system_directory = system;
+  options.disk.reserve_bytes = 1 << 20;
+  return options;
+}
+
+std::unique_ptr<TieredStore> open_tiers(TieredStore::Options options) {
+  auto store = TieredStore::open(std::move(options));
+  REQUIRE_MESSAGE(store.has_value(), store.error().message());
+  return *std::move(store);
+}
+
+/// A store that its maker gave to everybody to read.
+void make_system_store(const std::string& directory, std::uint64_t first, std::uint64_t count) {
+  put_numbers(*open_store_at(directory), first, count);
+  REQUIRE(std::system(("chmod -R a+rX '" + directory + "'").c_str()) == 0);
+}
+
+TEST_CASE("a put is in memory and on disk, and the next process hits") {
+  const ScratchFolder folder;
+  {
+    const auto store = open_tiers(tiers_at(folder / "s"));
+    CHECK(*store->put(make_entry(1)) == PutOutcome::stored);
+    CHECK(store->disk()->stats().entries == 1);
+  }
+  const auto store = open_tiers(tiers_at(folder / "s"));
+  CHECK(count_hits(*store, 1, 1) == 1);
+  CHECK(store->disk()->stats().hits == 1);
+  CHECK(count_hits(*store, 1, 1) == 1);
+  CHECK(store->disk()->stats().hits == 1);  // the second came from memory
+  CHECK(store->stats().hits == 2);
+}
+
+TEST_CASE("a hit in memory shares the image and counts as a use on disk") {
+  const ScratchFolder folder;
+  {
+    const auto store = open_tiers(tiers_at(folder / "s"));
+    CHECK(*store->put(make_entry(1)) == PutOutcome::stored);
+    const auto first = store->get(make_entry(1).key);
+    const auto second = store->get(make_entry(1).key);
+    CHECK((**first).cubin.image.data() == (**second).cubin.image.data());
+  }
+  CHECK(open_tiers(tiers_at(folder / "s"))->list()->front().hits == 2);
+}
+
+TEST_CASE("the system store is below: its hits come into memory, never onto the user's disk") {
+  const ScratchFolder folder;
+  make_system_store(folder / "system", 0, 3);
+  const auto store = open_tiers(tiers_at(folder / "s", folder / "system"));
+  REQUIRE(store->system() != nullptr);
+  CHECK(store->system()->read_only());
+  CHECK(count_hits(*store, 0, 3) == 3);
+  CHECK(store->disk()->stats().entries == 0);
+  CHECK(store->list()->size() == 3);
+  CHECK(*store->put(make_entry(5)) == PutOutcome::stored);
+  CHECK(store->system()->stats().entries == 3);
+  CHECK(*store->source_text(make_entry(2).key) == make_entry(2).source_text);
+  const StoreEntry entry = make_entry(1);
+  CHECK(store->find_dependency_sets(entry.request, entry.request_canonical)->size() == 1);
+}
+
+TEST_CASE("sets of one request come from every tier, each once") {
+  const ScratchFolder folder;
+  make_system_store(folder / "system", 0, 1);
+  const auto store = open_tiers(tiers_at(folder / "s", folder / "system"));
+  CHECK(store->put(make_entry(0, {20'000, 1})).has_value());
+  CHECK(store->get(make_entry(0).key)->has_value());
+  const StoreEntry any = make_entry(0);
+  CHECK(store->find_dependency_sets(any.request, any.request_canonical)->size() == 2);
+}
+
+TEST_CASE("row 35: a system store that others can write is not used") {
+  const ScratchFolder folder;
+  make_system_store(folder / "system", 0, 3);
+  REQUIRE(std::system(("chmod -R o+w '" + (folder / "system") + "'").c_str()) == 0);
+  LogKeeper log;
+  TieredStore::Options options = tiers_at(folder / "s", folder / "system");
+  options.store.log = [logger = log.logger()](LogLevel, std::string_view text) {
+    logger.warn("{}", text);
+  };
+  const auto store = open_tiers(options);
+  CHECK(store->system() == nullptr);
+  CHECK(count_hits(*store, 0, 3) == 0);
+  CHECK(log.contains("the system store is not used"));
+  CHECK(log.contains("chmod go-w"));
+}
+
+TEST_CASE("a directory that cannot be trusted makes the store memory-only, saying why once") {
+  const ScratchFolder folder;
+  REQUIRE(::mkdir((folder / "s").c_str(), 0700) == 0);
+  REQUIRE(::chmod((folder / "s").c_str(), 0777) == 0);
+  LogKeeper log;
+  TieredStore::Options options = tiers_at(folder / "s");
+  options.store.log = [logger = log.logger()](LogLevel, std::string_view text) {
+    logger.warn("{}", text);
+  };
+  const auto store = open_tiers(options);
+  CHECK(store->bypass_reason().find("chmod 700") != std::string::npos);
+  CHECK(log.count() == 1);
+  CHECK(store->flight_directory().empty());
+  CHECK(*store->put(make_entry(1)) == PutOutcome::not_stored);
+  CHECK(count_hits(*store, 1, 1) == 1);
+  CHECK(store->verify(false).error().message().find("chmod 700") != std::string::npos);
+  CHECK(log.count() == 1);
+  store->count("compiles");
+  CHECK((*store->counters())["compiles"] == 1);
+}
+
+TEST_CASE("a writer that is stuck is waited for once, then left alone") {
+  const ScratchFolder folder;
+  TieredStore::Options options = tiers_at(folder / "s");
+  options.disk.write_wait = std::chrono::milliseconds(50);
+  const auto store = open_tiers(options);
+  CHECK(store->put(make_entry(0)).has_value());
+  const auto stuck = FileLock::acquire(folder / "s/v1/writer.lock", FileLock::Mode::exclusive,
+                                       std::chrono::milliseconds(100));
+  REQUIRE(stuck);
+  CHECK(store->put(make_entry(1)).error().code() == ErrorCode::timeout);
+  const auto before = std::chrono::steady_clock::now();
+  CHECK(store->put(make_entry(2)).error().code() == ErrorCode::timeout);
+  CHECK(std::chrono::steady_clock::now() - before < std::chrono::milliseconds(40));
+  CHECK(count_hits(*store, 0, 3) == 3);  // all served, the last two from memory
+  CHECK(store->stats().errors >= 1);
+}
+
+TEST_CASE("the same directory twice is one tier") {
+  const ScratchFolder folder;
+  const auto store = open_tiers(tiers_at(folder / "s", folder / "s"));
+  CHECK(store->disk() != nullptr);
+  CHECK(store->system() == nullptr);
+}
+
+TEST_CASE("flight_directory is a folder of the user's store") {
+  const ScratchFolder folder;
+  const auto store = open_tiers(tiers_at(folder / "s"));
+  CHECK(store->flight_directory() == folder / "s/v1/flights");
+  CHECK(mode_of(folder / "s/v1/flights") == 0700);
+}
+
+TEST_CASE("facts say what a doctor asks") {
+  const ScratchFolder folder;
+  const auto store = open_tiers(tiers_at(folder / "s"));
+  CHECK(store->put(make_entry(1)).has_value());
+  const TieredStore::DiskFacts facts = store->facts();
+  CHECK(facts.directory == folder / "s/v1");
+  CHECK(facts.generation == "gen-0001");
+  CHECK(facts.schema == 1);
+  CHECK(facts.entries == 1);
+  CHECK(facts.bytes > 20'000);
+  CHECK_FALSE(facts.sqlite_version.empty());
+}
+
+TEST_CASE("open_store refuses a relative directory and degrades for everything else") {
+  StoreOptions relative;
+  relative.directory = "cache";
+  CHECK(open_store(relative).error().code() == ErrorCode::invalid_argument);
+  StoreOptions impossible;
+  impossible.directory = "/proc/cukiln";
+  const auto store = open_store(impossible);
+  REQUIRE(store);
+  CHECK_FALSE((*store)->bypass_reason().empty());
+  StoreOptions memory;
+  memory.memory_only = true;
+  CHECK((*open_store(memory))->bypass_reason() == "kernels are kept in memory only, as asked");
+}
+
+}  // namespace
+}  // namespace cukiln::testing
