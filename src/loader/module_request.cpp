@@ -45,6 +45,12 @@ Result<void> add_sources(const ModuleSpec& spec, ModuleRequest& out) {
       text = std::move(content.bytes);
       folder = std::filesystem::path(absolute_path(source.path)).parent_path().string();
     }
+    if (const std::size_t nul = text.view().find('\0'); nul != ByteView::npos) {
+      return make_error(ErrorCode::invalid_argument,
+                        "{} has a NUL byte at offset {}: NVRTC would compile what is before it and "
+                        "nothing else",
+                        source.path, nul);
+    }
     const auto known = std::find(folders.begin(), folders.end(), folder);
     const std::string root = source_root(static_cast<std::size_t>(known - folders.begin()));
     if (known == folders.end()) {

@@ -1,0 +1,123 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "support/loader_fixture.hpp"
+
+using namespace cukiln;
+using namespace cukiln::testing;
+
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "row 39: CRLF, invalid UTF-8 and no final newline are bytes like any others") {
+  const auto opened = open();
+  const char* const texts[] = {
+      "extern \"C\" __global__ void k() {}\r\n",
+      "extern \"C\" __global__ void k() {}\n",
+      "// \xff\xfe\xc0\nextern \"C\" __global__ void k() {}",
+  };
+  std::vector<std::string> keys;
+  for (const char* text : texts) {
+    const std::string source = scratch.write("k.cu", text);
+    const ModuleReport report = only(opened->compile(spec(source)));
+    CHECK(report.outcome == Outcome::compiled);
+    keys.push_back(report.key.hex());
+    CHECK(only(opened->compile(spec(source))).outcome == Outcome::hit);
+  }
+  std::sort(keys.begin(), keys.end());
+  CHECK(std::unique(keys.begin(), keys.end()) == keys.end());
+
+  const auto bom = opened->compile(  // NVRTC takes none, and says so
+      spec(scratch.write("k.cu",
+                         "\xef\xbb\xbf"
+                         "extern \"C\" __global__ void k() {}")));
+  REQUIRE(bom);
+  REQUIRE_FALSE(bom->front().status);
+  CHECK(bom->front().status.error().code() == ErrorCode::compile_failed);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "row 39: a NUL byte is refused, for NVRTC would stop reading there") {
+  const std::string source =
+      scratch.write("k.cu", std::string("extern \"C\" __global__ void k() {}\n\0int x = ;", 44));
+  const auto reports = open()->compile(spec(source));
+  REQUIRE(reports);
+  REQUIRE_FALSE(reports->front().status);
+  CHECK(reports->front().status.error().code() == ErrorCode::invalid_argument);
+  CHECK(reports->front().status.error().message().find("offset 34") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(
+    LoaderFixture,
+    "row 40: an include cycle, deep nesting and macro includes end in a result or an error") {
+  const auto opened = open();
+  scratch.write("cycle.cuh", "#include \"cycle.cuh\"\n");
+  const auto cycle = opened->compile(spec(scratch.write("c.cu", "#include \"cycle.cuh\"\n")));
+  REQUIRE(cycle);
+  REQUIRE_FALSE(cycle->front().status);
+  CHECK(cycle->front().status.error().code() == ErrorCode::compile_failed);
+
+  for (int i = 0; i < 150; ++i) {
+    scratch.write("deep" + std::to_string(i) + ".cuh",
+                  "#include \"deep" + std::to_string(i + 1) + ".cuh\"\n");
+  }
+  scratch.write("deep150.cuh", "#define DEPTH 150\n");
+  const std::string deep = scratch.write(
+      "d.cu", "#include \"deep0.cuh\"\nextern \"C\" __global__ void k(int* x) { *x = DEPTH; }\n");
+  CHECK(only(opened->compile(spec(deep))).outcome == Outcome::compiled);
+  CHECK(only(opened->compile(spec(deep))).outcome == Outcome::hit);
+  scratch.write("deep150.cuh", "#define DEPTH 151\n");
+  CHECK(only(opened->compile(spec(deep))).outcome == Outcome::compiled);
+
+  const std::string by_macro =
+      scratch.write("m.cu",
+                    "#define WHERE \"deep150.cuh\"\n#include WHERE\nextern \"C\" __global__ void "
+                    "k(int* x) { *x = DEPTH; }\n");
+  CHECK(only(opened->compile(spec(by_macro))).outcome == Outcome::compiled);
+  scratch.write("deep150.cuh", "#define DEPTH 152\n");
+  CHECK(only(opened->compile(spec(by_macro))).outcome == Outcome::compiled);
+}
+
+TEST_CASE_FIXTURE(
+    LoaderFixture,
+    "row 48: an NVRTC replaced in place is another compiler: its entries are not taken") {
+  const std::string bin = CUKILN_TEST_BINARY_DIR;
+  const std::string library = scratch / "libnvrtc.so.13";
+  std::filesystem::copy_file(bin + "/libnvrtc_fake.so", library);
+  LoaderOptions fake = loader_options();
+  fake.nvrtc_library = library;
+  const std::string source = scratch.write("k.cu", "__global__ void k() {}");
+  const ModuleReport before = only(open(fake)->compile(spec(source, {{90, 'a'}})));
+  CHECK(only(open(fake)->compile(spec(source, {{90, 'a'}}))).outcome == Outcome::hit);
+  std::string bytes = read_all(library);
+  std::filesystem::remove(library);
+  bytes += '\0';
+  scratch.write("libnvrtc.so.13", bytes);
+  const ModuleReport after = only(open(fake)->compile(spec(source, {{90, 'a'}})));
+  CHECK(after.outcome == Outcome::compiled);
+  CHECK(after.key != before.key);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "row 30: a forked child of a process with workers looks up and compiles") {
+  const auto opened = open();
+  const std::string known = scratch.write("known.cu", "extern \"C\" __global__ void k() {}");
+  const std::string other = scratch.write("other.cu", "extern \"C\" __global__ void o() {}");
+  only(opened->compile(spec(known)));
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::alarm(60);
+    const auto hit = opened->compile(spec(known));
+    const auto compiled = opened->compile(spec(other));
+    const bool ok = hit && hit->front().outcome == Outcome::hit && compiled &&
+                    compiled->front().outcome == Outcome::compiled;
+    ::_exit(ok ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(only(opened->compile(spec(known))).outcome == Outcome::hit);  // the parent's are untouched
+  CHECK(only(opened->compile(spec(other))).outcome == Outcome::hit);
+}
