@@ -47,7 +47,7 @@ std::vector<int> numbers_of(std::string_view version) {
 std::string newest_in(const std::string& folder, std::string_view stem, std::string_view major) {
   std::string best;
   std::vector<int> best_version;
-  for (const std::string& name : names_in(folder)) {
+  for (const std::string& name : names_in(folder, stem)) {
     if (name != stem && library_version(name, stem).empty()) {
       continue;
     }

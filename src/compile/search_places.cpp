@@ -132,11 +132,14 @@ void add_configured_folders(const std::string& pattern, int depth, std::vector<s
 
 }  // namespace
 
-std::vector<std::string> names_in(const std::string& folder) {
+std::vector<std::string> names_in(const std::string& folder, std::string_view prefix) {
   std::vector<std::string> names;
   if (DIR* listing = ::opendir(folder.c_str())) {
     while (const dirent* entry = ::readdir(listing)) {
-      names.emplace_back(entry->d_name);
+      // Filtered here: a system folder has thousands of names, and this is part of every start.
+      if (const std::string_view name = entry->d_name; name.substr(0, prefix.size()) == prefix) {
+        names.emplace_back(name);
+      }
     }
     ::closedir(listing);
   }
