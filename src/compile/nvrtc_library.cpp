@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <cstdint>
 
 #include "base/file.hpp"
@@ -181,12 +182,17 @@ Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search) {
     }
     install.library = search.nvrtc_library;
   }
+  std::set<std::pair<dev_t, ino_t>> seen;  // /lib is /usr/lib today, and both are configured
   for (const SearchPlace& place : places) {
     if (!install.library.empty()) {
       break;
     }
     install.searched.push_back(place.libraries);
-    install.library = newest_in(place.libraries, kLibraryStem, {});
+    struct stat status {};
+    if (::stat(place.libraries.c_str(), &status) == 0 &&
+        seen.emplace(status.st_dev, status.st_ino).second) {
+      install.library = newest_in(place.libraries, kLibraryStem, {});
+    }
   }
   if (install.library.empty()) {
     std::string message =

@@ -23,6 +23,7 @@ std::vector<std::string> headers_beside(const std::string& folder);
 
 /// Names in a folder, sorted descending, so that newer versions come first; empty when there is
 /// none.
-std::vector<std::string> names_in(const std::string& folder);
+/// Only those that begin with `prefix`.
+std::vector<std::string> names_in(const std::string& folder, std::string_view prefix = {});
 
 }  // namespace cukiln
