@@ -5,7 +5,6 @@
 #include "base/file.hpp"
 #include "compile/include_outlook.hpp"
 
-
 namespace cukiln {
 
 namespace {
@@ -18,8 +17,8 @@ bool is_below(const std::string& path, std::string_view folder) {
          path[folder.size()] == '/';
 }
 
-// What one reply carries at most beyond the answer: enough to spare nearly all questions, and little enough
-// that the worker is not kept waiting for it.
+// What one reply carries at most beyond the answer: enough to spare nearly all questions, and
+// little enough that the worker is not kept waiting for it.
 constexpr std::size_t kMaxOffers = 96;
 constexpr std::size_t kMaxOfferedBytes = 1 << 20;
 
@@ -60,8 +59,8 @@ void FileQuestions::identify(const FileAnswer& from, const std::string& path, wi
   to.inode = memory_inodes_.try_emplace(path, memory_inodes_.size() + 1).first->second;
 }
 
-/// When a whole folder is absent, the worker need not ask for each name in it: with CUB included, that
-/// spares two questions of three.
+/// When a whole folder is absent, the worker need not ask for each name in it: with CUB included,
+/// that spares two questions of three.
 std::string FileQuestions::topmost_absent_folder(const std::string& path) {
   std::size_t first = 1;  // where the name of the topmost folder that may be absent begins
   if (is_below(path, kIncludeRoot)) {
@@ -105,12 +104,8 @@ wire::Answer FileQuestions::answer_one(const std::string& path) {
       answer.kind = wire::FileKind::folder;
       identify(found, path, answer);
       break;
-    case FileAnswer::Kind::absent:
-      answer.absent_folder = topmost_absent_folder(path);
-      break;
-    case FileAnswer::Kind::error:
-      answer.kind = wire::FileKind::error;
-      break;
+    case FileAnswer::Kind::absent: answer.absent_folder = topmost_absent_folder(path); break;
+    case FileAnswer::Kind::error: answer.kind = wire::FileKind::error; break;
   }
   return answer;
 }
@@ -183,12 +178,8 @@ void FileQuestions::note(const std::string& path) {
       dependencies_.present.push_back({path, found.digest});
       uses_time_ = uses_time_ || has_time_macro(found.bytes);
       break;
-    case FileAnswer::Kind::folder:
-      dependencies_.folders.push_back(path);
-      break;
-    case FileAnswer::Kind::absent:
-      dependencies_.absent.push_back(path);
-      break;
+    case FileAnswer::Kind::folder: dependencies_.folders.push_back(path); break;
+    case FileAnswer::Kind::absent: dependencies_.absent.push_back(path); break;
     case FileAnswer::Kind::error:
       if (refused_.empty()) {
         refused_ = found.message;

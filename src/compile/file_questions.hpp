@@ -15,8 +15,8 @@
 
 namespace cukiln {
 
-/// Answers a worker's questions about files during one compile, and keeps account of them: what NVRTC
-/// looked at is what the result depends on.
+/// Answers a worker's questions about files during one compile, and keeps account of them: what
+/// NVRTC looked at is what the result depends on.
 class FileQuestions {
  public:
   FileQuestions(const CompileRequest& request, const VirtualSource& unit, FileServer& files);
@@ -27,7 +27,8 @@ class FileQuestions {
   /// Everything that was looked at, without the sources, which the request has.
   DependencySet take_dependencies(const wire::Compiled& compiled);
 
-  /// Whether something that was looked at has a macro of the compile's date. Known with the dependencies.
+  /// Whether something that was looked at has a macro of the compile's date. Known with the
+  /// dependencies.
   bool uses_time() const noexcept { return uses_time_; }
   /// What could not be read, as a sentence; empty: nothing.
   const std::string& refused() const noexcept { return refused_; }

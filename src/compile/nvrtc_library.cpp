@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <set>
 #include <cstdint>
+#include <set>
 
 #include "base/file.hpp"
 #include "base/result.hpp"

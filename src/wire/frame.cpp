@@ -27,16 +27,11 @@ constexpr std::size_t kMaxParts = 6;
 
 const char* name_of(IoStatus status) noexcept {
   switch (status) {
-    case IoStatus::ok:
-      return "ok";
-    case IoStatus::closed:
-      return "closed";
-    case IoStatus::timeout:
-      return "timeout";
-    case IoStatus::cancelled:
-      return "cancelled";
-    case IoStatus::malformed:
-      return "malformed";
+    case IoStatus::ok: return "ok";
+    case IoStatus::closed: return "closed";
+    case IoStatus::timeout: return "timeout";
+    case IoStatus::cancelled: return "cancelled";
+    case IoStatus::malformed: return "malformed";
   }
   return "unknown";
 }

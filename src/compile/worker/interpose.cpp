@@ -70,10 +70,8 @@ void describe(const ServedFile& file, struct stat* out) {
 int missing(const ServedFile& file) {
   switch (file.kind) {
     case FileKind::file:
-    case FileKind::folder:
-      return 0;
-    case FileKind::absent:
-      return ENOENT;
+    case FileKind::folder: return 0;
+    case FileKind::absent: return ENOENT;
     case FileKind::error:
       return EACCES;  // the owner knows why, and says so when the compile is over
   }
