@@ -52,7 +52,7 @@ int look_up_a_million_times() {
     const cukiln::Kernel kernel(reinterpret_cast<const cukiln::detail::KernelState*>(states + i));
     names.push_back("a_kernel_with_a_name_of_some_length_" + std::to_string(i));
     table.add(kernel);
-    table.add_name(names.back(), kernel);
+    table.set_name(names.back(), kernel);
   }
   const long allocations_before = allocations.load();
   const long locks_before = locks.load();
