@@ -26,7 +26,7 @@ struct Tables {
       names.push_back("quantize_nvfp4_from_buffer_" + std::to_string(i));
       handles.push_back(kernel);
       table.add(kernel);
-      table.add_name(names.back(), kernel);
+      table.set_name(names.back(), kernel);
       map.emplace(names.back(), kernel);
     }
   }

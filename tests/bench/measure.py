@@ -84,7 +84,6 @@ class Bench:
             "start": self.start,
             "rivals": self.rivals,
             "look_up": self.look_up,
-            "hot_path": self.hot_path,
             "launch": self.launch,
             "cold": self.cold,
             "stampede": self.stampede,
@@ -235,18 +234,6 @@ class Bench:
                     )
                 )
         return rows
-
-    def hot_path(self) -> list[Row]:
-        result = self.run([self.program("hot_path")])
-        return [
-            Row(
-                2,
-                f"system calls, locks and allocations in {result['look_ups']:,} look-ups",
-                0.0,
-                "",
-                note="counted; a system call would end the process",
-            )
-        ]
 
     def launch(self) -> list[Row]:
         """Goal 3. Needs a GPU."""
