@@ -86,7 +86,20 @@ Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {
       wanted.arguments.push_back(std::move(real));
     }
   }
-  wire::Compiled compiled = compile_with(opened->api, wanted, NvrtcOutput::cubin);
+  // Of several sources, those on disk are included by their real paths, so that they find what lies
+  // beside them; those in memory are given along.
+  std::vector<NamedHeader> headers;
+  if (job.request->sources.size() > 1) {
+    wanted.unit_text.clear();
+    for (const VirtualSource& source : job.request->sources) {
+      const std::string real = job.files->real_path(source.path);
+      wanted.unit_text += fmt::format("#include \"{}\"\n", real);
+      if (real.front() != '/') {
+        headers.push_back({real, std::string(source.text.view())});
+      }
+    }
+  }
+  wire::Compiled compiled = compile_with(opened->api, wanted, NvrtcOutput::cubin, headers);
   CompileLog log = parse_log(compiled.log);
   if (compiled.status != wire::CompileStatus::ok) {
     return compile_failed({job, opened->identity, 0, {}}, compiled, log.text, {});

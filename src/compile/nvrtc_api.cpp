@@ -70,12 +70,19 @@ std::string NvrtcApi::open(const std::string& library, const std::string& builti
   return missing;
 }
 
-wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, NvrtcOutput output) {
+wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, NvrtcOutput output,
+                            const std::vector<NamedHeader>& headers) {
   const auto begin = std::chrono::steady_clock::now();
   wire::Compiled out;
   NvrtcApi::Program program = nullptr;
-  int code = api.create_program(&program, job.unit_text.c_str(), job.unit_path.c_str(), 0, nullptr,
-                                nullptr);
+  std::vector<const char*> names;
+  std::vector<const char*> texts;
+  for (const NamedHeader& header : headers) {
+    names.push_back(header.name.c_str());
+    texts.push_back(header.text.c_str());
+  }
+  int code = api.create_program(&program, job.unit_text.c_str(), job.unit_path.c_str(),
+                                static_cast<int>(headers.size()), texts.data(), names.data());
   for (const std::string& expression : job.name_expressions) {
     if (code == 0) {
       code = api.add_name_expression(program, expression.c_str());

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "wire/messages.hpp"
 
@@ -38,7 +39,14 @@ inline constexpr int kNvrtcBuiltins = 7;
 
 enum class NvrtcOutput { cubin, ptx };
 
+/// A header that NVRTC is given with the program, by the name that the text includes it by.
+struct NamedHeader {
+  std::string name;
+  std::string text;
+};
+
 /// One compile, from text to image, log and lowered names.
-wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, NvrtcOutput output);
+wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, NvrtcOutput output,
+                            const std::vector<NamedHeader>& headers = {});
 
 }  // namespace cukiln

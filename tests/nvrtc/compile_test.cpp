@@ -230,6 +230,9 @@ TEST_CASE_FIXTURE(RealNvrtc, "several sources are one translation unit, and no d
   CHECK(result.cubin.kernels.size() == 1);
   CHECK(own(paths_of(result.dependencies.present)).empty());
   CHECK(result.dependencies.folders.empty());
+
+  InProcessCompiler in_process(options().search);
+  CHECK(must(module.run(in_process)).cubin.kernels.size() == 1);
 }
 
 TEST_CASE_FIXTURE(RealNvrtc, "name expressions give lowered names with their resources") {
