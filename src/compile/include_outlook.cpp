@@ -1,36 +1,89 @@
 #include "compile/include_outlook.hpp"
 
+#include <algorithm>
+
 namespace cukiln {
 
 namespace {
 
-void skip_blanks(ByteView text, std::size_t& at) {
-  while (at < text.size() && (text[at] == ' ' || text[at] == '\t')) {
-    ++at;
+using std::string_view;
+
+bool starts_with(ByteView text, string_view prefix) {
+  return text.substr(0, prefix.size()) == prefix;
+}
+
+void skip_blanks(ByteView& text) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+}
+
+string_view word_of(ByteView text) {
+  return text.substr(0, std::min(text.find_first_of(" \t\r\n/"), text.size()));
+}
+
+/// True for `ifndef NAME` with a `#define NAME` in the next line: the guard around a header.
+bool is_guard(ByteView directive) {
+  directive.remove_prefix(string_view("ifndef").size());
+  skip_blanks(directive);
+  const string_view name = word_of(directive);
+  const std::size_t end = directive.find('\n');
+  if (name.empty() || end == ByteView::npos) {
+    return false;
+  }
+  directive.remove_prefix(end + 1);
+  skip_blanks(directive);
+  if (!starts_with(directive, "#")) {
+    return false;
+  }
+  directive.remove_prefix(1);
+  skip_blanks(directive);
+  if (!starts_with(directive, "define")) {
+    return false;
+  }
+  directive.remove_prefix(string_view("define").size());
+  skip_blanks(directive);
+  return word_of(directive) == name;
+}
+
+/// Only blanks before it: examples in comments include things too.
+bool begins_its_line(ByteView text, std::size_t at) {
+  while (at > 0 && (text[at - 1] == ' ' || text[at - 1] == '\t')) {
+    --at;
+  }
+  return at == 0 || text[at - 1] == '\n';
+}
+
+void add_include(ByteView rest, std::vector<IncludeName>& names) {
+  rest.remove_prefix(string_view("include").size());
+  skip_blanks(rest);
+  const bool quoted = starts_with(rest, "\"");
+  if (!quoted && !starts_with(rest, "<")) {
+    return;
+  }
+  const std::size_t end = rest.find_first_of(quoted ? "\"\n" : ">\n", 1);
+  if (end != ByteView::npos && rest[end] != '\n' && end != 1) {
+    names.push_back({rest.substr(1, end - 1), quoted});
   }
 }
 
 }  // namespace
 
 std::vector<IncludeName> includes_in(ByteView text) {
-  constexpr std::string_view kDirective = "include";
   std::vector<IncludeName> names;
-  for (std::size_t at = text.find('#'); at != ByteView::npos; at = text.find('#', at)) {
-    ++at;
-    skip_blanks(text, at);
-    if (text.substr(at, kDirective.size()) != kDirective) {
+  int conditionals = 0;
+  for (std::size_t at = text.find('#'); at != ByteView::npos; at = text.find('#', at + 1)) {
+    if (!begins_its_line(text, at)) {
       continue;
     }
-    at += kDirective.size();
-    skip_blanks(text, at);
-    if (at >= text.size() || (text[at] != '<' && text[at] != '"')) {
-      continue;
-    }
-    const bool quoted = text[at] == '"';
-    const std::size_t begin = at + 1;
-    const std::size_t end = text.find_first_of(quoted ? "\"\n" : ">\n", begin);
-    if (end != ByteView::npos && text[end] != '\n' && end != begin) {
-      names.push_back({text.substr(begin, end - begin), quoted});
+    ByteView directive = text.substr(at + 1);
+    skip_blanks(directive);
+    if (starts_with(directive, "if")) {
+      const bool guard =
+          conditionals == 0 && starts_with(directive, "ifndef") && is_guard(directive);
+      conditionals += guard ? 0 : 1;
+    } else if (starts_with(directive, "endif")) {
+      conditionals = std::max(0, conditionals - 1);  // the guard's own was not counted
+    } else if (conditionals == 0 && starts_with(directive, "include")) {
+      add_include(directive, names);
     }
   }
   return names;

@@ -13,8 +13,9 @@ struct IncludeName {
   bool quoted = false;
 };
 
-/// What a text may include, whatever its conditionals say. A guess about what will be asked, and
-/// never more: what is missed here is asked for, and what is too much is not looked at.
+/// What a text is sure to include, more or less: literal names outside every conditional but a
+/// guard around the whole. A guess about what will be asked, and never more: what is missed here is
+/// asked for, and what is too much is not looked at.
 std::vector<IncludeName> includes_in(ByteView text);
 
 }  // namespace cukiln
