@@ -47,7 +47,9 @@ Result<ProcessLock> ProcessLock::acquire(const std::string& generation_folder) {
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
       const std::string mine = this_copy();
       if (::pwrite(fd.get(), mine.data(), mine.size(), 0) != static_cast<ssize_t>(mine.size())) {
-        return make_error(ErrorCode::io, "cannot write {}: {}", path, errno_text(errno));
+        // A full disk must not keep out the process that comes to collect. Without a name in the
+        // file it is shared with nobody: the lock stays exclusive.
+        return ProcessLock(std::move(fd), std::move(path));
       }
     } else if (errno != EWOULDBLOCK) {
       return make_error(ErrorCode::io, "cannot lock {}: {}", path, errno_text(errno));

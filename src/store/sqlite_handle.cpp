@@ -15,6 +15,27 @@ int note_wal_pages(void* pages, sqlite3*, const char*, int count) {
   return SQLITE_OK;
 }
 
+bool is_growing(int code) noexcept {
+  return code == SQLITE_IOERR_WRITE || code == SQLITE_IOERR_TRUNCATE ||
+         code == SQLITE_IOERR_SHMSIZE || code == SQLITE_IOERR_FSYNC;
+}
+
+/// Whether the last system call that failed on the database or its WAL had no space, no quota, or
+/// met a limit on file sizes. (`sqlite3_system_errno` gives whatever errno was later.)
+bool no_space(sqlite3* db) noexcept {
+  for (const int which : {SQLITE_FCNTL_FILE_POINTER, SQLITE_FCNTL_JOURNAL_POINTER}) {
+    sqlite3_file* file = nullptr;
+    int last = 0;
+    if (sqlite3_file_control(db, "main", which, &file) == SQLITE_OK && file != nullptr &&
+        file->pMethods != nullptr &&
+        file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &last) == SQLITE_OK &&
+        (last == EFBIG || last == EDQUOT || last == ENOSPC)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 ErrorCode code_of(SqliteTrouble trouble) noexcept {
   switch (trouble) {
     case SqliteTrouble::busy: return ErrorCode::timeout;
@@ -208,9 +229,7 @@ std::int64_t SqliteHandle::last_row_id() const noexcept { return sqlite3_last_in
 
 Error SqliteHandle::error(int code, const char* what) {
   trouble_ = trouble_of(code);
-  const int error_number = db_ == nullptr ? 0 : sqlite3_system_errno(db_);
-  if ((code & 0xff) == SQLITE_IOERR &&
-      (error_number == EFBIG || error_number == EDQUOT || error_number == ENOSPC)) {
+  if (db_ != nullptr && is_growing(code) && no_space(db_)) {
     trouble_ = SqliteTrouble::full;  // SQLite itself calls only ENOSPC of a plain write "full"
   }
   if (code == SQLITE_ERROR) {

@@ -113,7 +113,7 @@ void SqliteStore::free_disk(SqliteHandle& db, std::uint64_t bytes) {
   // Each step may fail for want of space and the next still help.
   session_->free_reserve();
   static_cast<void>(session_->checkpoint(db));
-  static_cast<void>(evict_batch(db, 4 * bytes, kNever));
+  static_cast<void>(evict_batch(db, 4 * bytes + session_->reserve_bytes(), kNever));
   static_cast<void>(db.query("PRAGMA incremental_vacuum(2048)").run());
   static_cast<void>(session_->checkpoint(db));
 }

@@ -250,10 +250,14 @@ Result<int> StoreSession::schema_version() {
   return generation->version();
 }
 
+std::uint64_t StoreSession::reserve_bytes() const noexcept {
+  return std::min(options_.reserve_bytes, options_.max_bytes / 8);
+}
+
 void StoreSession::free_reserve() const { ::unlink(directory_->path("reserve.bin").c_str()); }
 
 void StoreSession::make_reserve() const {
-  const std::uint64_t bytes = std::min(options_.reserve_bytes, options_.max_bytes / 8);
+  const std::uint64_t bytes = reserve_bytes();
   const std::string path = directory_->path("reserve.bin");
   if (bytes == 0 || ::access(path.c_str(), F_OK) == 0) {
     return;
@@ -317,7 +321,11 @@ void StoreSession::checkpoint_if_long(SqliteHandle& db) {
   const auto page_bytes = static_cast<std::uint64_t>(options_.page_bytes);
   const auto lost =
       static_cast<std::uint64_t>(lost_checkpoint_pages_.load(std::memory_order_relaxed));
-  if ((pages - std::min(lost, pages)) * page_bytes < options_.checkpoint_bytes) {
+  // Merging a WAL may take as much space again: the reserve has to be enough for it on a full disk.
+  const std::uint64_t reserve = reserve_bytes();
+  const std::uint64_t limit =
+      reserve == 0 ? options_.checkpoint_bytes : std::min(options_.checkpoint_bytes, reserve / 2);
+  if ((pages - std::min(lost, pages)) * page_bytes < limit) {
     if (pages < lost) {
       lost_checkpoint_pages_.store(0, std::memory_order_relaxed);
     }

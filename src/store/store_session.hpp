@@ -106,6 +106,7 @@ class StoreSession {
   Result<void> begin_anew(const Error& why);
 
   /// Takes the reserve away, or puts it back. Call while writing.
+  std::uint64_t reserve_bytes() const noexcept;
   void free_reserve() const;
   void make_reserve() const;
   /// Removes generations that nobody has open, and locks of processes that are gone. Call while
