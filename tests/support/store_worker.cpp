@@ -75,8 +75,8 @@ void get(TieredStore& store, const Arguments& arguments) {
   const std::uint64_t count = arguments.number("count", 1);
   for (std::uint64_t i = first; i < first + count; ++i) {
     const StoreEntry entry = make_entry(i, shape_of(arguments));
-    const auto found =
-        store.disk() != nullptr ? store.disk()->get(entry.key) : store.get(entry.key);
+    const bool disk_only = arguments.verb == "get" && store.disk() != nullptr;
+    const auto found = disk_only ? store.disk()->get(entry.key) : store.get(entry.key);
     std::string what = "error";
     if (found) {
       what = !*found ? "miss" : (same_content(**found, entry) ? "hit" : "wrong");
@@ -139,7 +139,7 @@ int run(const Arguments& arguments) {
   say(tiers.bypass_reason().empty() ? "open" : "bypass " + tiers.bypass_reason());
   if (arguments.verb == "put") {
     put(tiers, arguments);
-  } else if (arguments.verb == "get") {
+  } else if (arguments.verb == "get" || arguments.verb == "system") {
     get(tiers, arguments);
   } else if (arguments.verb == "gc") {
     collect(tiers, arguments);

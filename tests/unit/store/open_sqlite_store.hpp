@@ -97,6 +97,7 @@ inline void make_checkpointed_store(const std::string& directory, std::uint64_t 
 inline void make_uncheckpointed_store(const std::string& directory, std::uint64_t count) {
   SqliteStoreOptions options = options_at(directory);
   options.checkpoint_bytes = 1ull << 40;
+  options.reserve_bytes = 0;
   const auto store = open_store_at(options);
   put_numbers(*store, 0, count, {2000});
   // A copy taken while it is open is what a killed process leaves.

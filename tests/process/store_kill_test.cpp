@@ -1,0 +1,180 @@
+// Processes that are killed, stopped, or many. The oracle: what a worker said was stored is there,
+// and nothing is ever handed out that is not what was put.
+#include <signal.h>
+
+#include <random>
+#include <thread>
+
+#include "support/store_processes.hpp"
+
+namespace cukiln::testing {
+namespace {
+
+constexpr std::size_t kBytes = 4000;
+
+void sleep_ms(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
+
+/// Rounds of three writers that are killed at random times; returns how many entries were checked.
+std::size_t kill_writers(const std::string& directory, int rounds, int checkpoint_bytes) {
+  std::mt19937 random(static_cast<unsigned>(checkpoint_bytes));
+  std::vector<std::uint64_t> numbers;
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<Child> writers;
+    for (int writer = 0; writer < 3; ++writer) {
+      writers.push_back(start_worker(
+          directory, "put",
+          {"first=" + std::to_string(1'000'000 * (round * 3 + writer + 1)),
+           "bytes=" + std::to_string(kBytes), "checkpoint=" + std::to_string(checkpoint_bytes)}));
+    }
+    REQUIRE(starts_with(writers.front().line(), "open"));
+    sleep_ms(20 + static_cast<int>(random() % 120));
+    for (const Child& writer : writers) {
+      writer.signal(SIGKILL);
+    }
+    for (Child& writer : writers) {
+      const auto acked = acknowledged(writer.lines());
+      numbers.insert(numbers.end(), acked.begin(), acked.end());
+      CHECK(writer.wait() == -SIGKILL);
+    }
+  }
+  CHECK(count_intact(directory, numbers, kBytes) == numbers.size());
+  return numbers.size();
+}
+
+TEST_CASE("row 2: kill -9 of writers loses nothing that was acknowledged") {
+  const ScratchFolder folder;
+  CHECK(kill_writers(folder / "s", 20, 4 << 20) > 0);
+}
+
+TEST_CASE("row 3: kill -9 of writers that checkpoint at every put loses nothing either") {
+  const ScratchFolder folder;
+  CHECK(kill_writers(folder / "s", 20, 1) > 0);
+}
+
+TEST_CASE("row 2: kill -9 while a store is being made leaves one that opens") {
+  const ScratchFolder folder;
+  std::mt19937 random(1);
+  for (int round = 0; round < 15; ++round) {
+    const std::string directory = folder / ("s" + std::to_string(round % 5));
+    Child child = start_worker(directory, "put", {"count=1"});
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 30'000));
+    child.signal(SIGKILL);
+    child.wait();
+  }
+  for (int i = 0; i < 5; ++i) {
+    const auto lines =
+        run_worker(folder / ("s" + std::to_string(i)), "put", {"first=10", "count=2"});
+    CHECK(count_lines(lines, "stored") == 2);
+  }
+}
+
+TEST_CASE("row 24: 64 processes that start cold put every entry once, without an error") {
+  const ScratchFolder folder;
+  std::vector<Child> all;
+  for (int i = 0; i < 64; ++i) {
+    all.push_back(
+        start_worker(folder / "s", "put", {"barrier", "count=3", "bytes=20000", "wait=20000"}));
+  }
+  for (Child& one : all) {
+    one.go();
+  }
+  std::size_t stored = 0, there = 0, errors = 0;
+  for (Child& one : all) {
+    const auto lines = one.lines();
+    CHECK_MESSAGE(lines.front() == "open", lines.front());
+    stored += count_lines(lines, " stored");
+    there += count_lines(lines, " already_there");
+    errors += count_lines(lines, " error");
+    CHECK(one.wait() == 0);
+  }
+  CHECK(stored == 3);
+  CHECK(there == 64 * 3 - 3);
+  CHECK(errors == 0);
+  CHECK(count_intact(folder / "s", {0, 1, 2}, 20'000) == 3);
+  CHECK_FALSE(exists(folder / "s/v1/gen-0002"));
+}
+
+TEST_CASE("row 25: 64 writers at once never see a busy database") {
+  const ScratchFolder folder;
+  std::vector<Child> all;
+  std::vector<std::uint64_t> numbers;
+  for (std::uint64_t i = 0; i < 64; ++i) {
+    all.push_back(start_worker(
+        folder / "s", "put",
+        {"barrier", "first=" + std::to_string(100 * i), "count=4", "bytes=4000", "wait=30000"}));
+    for (std::uint64_t n = 0; n < 4; ++n) {
+      numbers.push_back(100 * i + n);
+    }
+  }
+  for (Child& one : all) {
+    one.go();
+  }
+  for (Child& one : all) {
+    CHECK(count_lines(one.lines(), " stored") == 4);
+  }
+  CHECK(count_intact(folder / "s", numbers, 4000) == numbers.size());
+}
+
+TEST_CASE("row 26: a writer stopped with the lock hinders no reader, and writers give up in time") {
+  const ScratchFolder folder;
+  run_worker(folder / "s", "put", {"count=3"});
+  Child holder = start_worker(folder / "s", "hold");
+  CHECK(holder.line() == "open");
+  CHECK(holder.line() == "locked");
+  holder.signal(SIGSTOP);
+
+  const auto before = std::chrono::steady_clock::now();
+  const auto reads = run_worker(folder / "s", "get", {"count=3"});
+  CHECK(count_lines(reads, "hit") == 3);
+  const auto writes = run_worker(folder / "s", "put", {"first=10", "count=3", "wait=200"});
+  CHECK(count_lines(writes, "error timeout") == 3);
+  CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(4));
+
+  holder.signal(SIGKILL);
+  holder.wait();
+  CHECK(count_lines(run_worker(folder / "s", "put", {"first=10", "count=3"}), " stored") == 3);
+}
+
+TEST_CASE("row 26: writers stopped anywhere hinder no reader") {
+  const ScratchFolder folder;
+  run_worker(folder / "s", "put", {"count=3"});
+  std::mt19937 random(3);
+  for (int round = 0; round < 8; ++round) {
+    Child writer = start_worker(
+        folder / "s", "put", {"first=" + std::to_string(1000 * (round + 1)), "checkpoint=65536"});
+    CHECK(writer.line() == "open");
+    sleep_ms(static_cast<int>(random() % 60));
+    writer.signal(SIGSTOP);
+    CHECK(count_lines(run_worker(folder / "s", "get", {"count=3", "wait=100"}), "hit") == 3);
+    writer.signal(SIGKILL);
+  }
+  CHECK(count_intact(folder / "s", {0, 1, 2}, 20'000) == 3);
+}
+
+TEST_CASE("row 76: a collection killed half way is taken up again") {
+  const ScratchFolder folder;
+  std::vector<std::uint64_t> numbers(400);
+  for (std::uint64_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = i;
+  }
+  run_worker(folder / "s", "put", {"count=400", "bytes=20000"});
+  std::mt19937 random(4);
+  for (int round = 0; round < 6; ++round) {
+    Child collector = start_worker(folder / "s", "gc", {"max=1000000"});
+    CHECK(collector.line() == "open");
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 15'000));
+    collector.signal(SIGKILL);
+    collector.wait();
+    count_intact(folder / "s", numbers, 20'000);
+  }
+  const auto lines = run_worker(folder / "s", "gc", {"max=1000000"});
+  CHECK(count_lines(lines, "done") == 1);
+  const std::size_t left = count_intact(folder / "s", numbers, 20'000);
+  CHECK(left > 20);
+  CHECK(left < 60);
+}
+
+}  // namespace
+}  // namespace cukiln::testing

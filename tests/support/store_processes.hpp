@@ -1,0 +1,99 @@
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "store/sqlite_store.hpp"
+#include "support/child.hpp"
+#include "support/store_entries.hpp"
+
+namespace cukiln::testing {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+/// `store_worker DIRECTORY VERB OPTION…`, running.
+inline Child start_worker(const std::string& directory, const std::string& verb,
+                          std::vector<std::string> options = {},
+                          const std::vector<std::string>& environment = {}) {
+  std::vector<std::string> command = {CUKILN_TEST_BINARY_DIR "/store_worker", directory, verb};
+  command.insert(command.end(), options.begin(), options.end());
+  return Child(command, environment);
+}
+
+/// The same, to its end; its lines.
+inline std::vector<std::string> run_worker(const std::string& directory, const std::string& verb,
+                                           std::vector<std::string> options = {},
+                                           const std::vector<std::string>& environment = {}) {
+  Child child = start_worker(directory, verb, std::move(options), environment);
+  child.go();
+  std::vector<std::string> lines = child.lines();
+  const int status = child.wait();
+  CHECK_MESSAGE(status == 0, "the worker ended with ", status);
+  return lines;
+}
+
+/// The environment in which a system call fails on files whose path contains `match`.
+inline std::vector<std::string> faults(const std::string& call, const std::string& match, int error,
+                                       std::uint64_t bytes = 0) {
+  return {"LD_PRELOAD=" CUKILN_TEST_BINARY_DIR "/libfaulty_calls.so", "FAULT_CALL=" + call,
+          "FAULT_MATCH=" + match, "FAULT_ERRNO=" + std::to_string(error),
+          "FAULT_BYTES=" + std::to_string(bytes)};
+}
+
+inline bool starts_with(const std::string& text, const std::string& start) {
+  return text.compare(0, start.size(), start) == 0;
+}
+
+inline std::size_t count_lines(const std::vector<std::string>& lines, const std::string& part) {
+  return static_cast<std::size_t>(
+      std::count_if(lines.begin(), lines.end(),
+                    [&](const std::string& line) { return line.find(part) != std::string::npos; }));
+}
+
+/// The numbers of the entries that a worker said were stored.
+inline std::vector<std::uint64_t> acknowledged(const std::vector<std::string>& lines) {
+  std::vector<std::uint64_t> numbers;
+  for (const std::string& line : lines) {
+    if (starts_with(line, "put ") && line.find(" stored") != std::string::npos) {
+      numbers.push_back(std::strtoull(line.c_str() + 4, nullptr, 10));
+    }
+  }
+  return numbers;
+}
+
+/// Opens the store in this process and looks at the entries: how many are there. One that is not
+/// what was put fails the test.
+inline std::size_t count_intact(const std::string& directory,
+                                const std::vector<std::uint64_t>& numbers, std::size_t bytes) {
+  SqliteStoreOptions options;
+  options.directory = directory;
+  auto store = SqliteStore::open(options);
+  REQUIRE_MESSAGE(store.has_value(), store.error().message());
+  std::size_t intact = 0;
+  for (const std::uint64_t number : numbers) {
+    const StoreEntry entry = make_entry(number, {bytes});
+    const auto found = (*store)->get(entry.key);
+    REQUIRE_MESSAGE(found.has_value(), found.error().message());
+    if (*found) {
+      REQUIRE(same_content(**found, entry));
+      ++intact;
+    }
+  }
+  const auto report = (*store)->verify(false);
+  REQUIRE(report);
+  CHECK(report->damaged == 0);
+  CHECK((*store)->session().rebuilds() == 0);
+  return intact;
+}
+
+}  // namespace cukiln::testing
