@@ -13,6 +13,10 @@ namespace {
 constexpr std::size_t kMaxPlaces = 12;
 
 Error out_of_memory(const FailureContext& context) {
+  if (context.memory_bytes == 0) {
+    return make_error(ErrorCode::timeout, "compiling {} needs more memory than there is",
+                      context.job.label);
+  }
   return make_error(ErrorCode::timeout,
                     "compiling {} needs more than the {} MiB that a compile may have; raise "
                     "compile_memory_bytes",

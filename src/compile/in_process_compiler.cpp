@@ -70,7 +70,10 @@ Result<Toolchain> InProcessCompiler::toolchain() {
 
 std::vector<std::string> InProcessCompiler::toolkit_folders() {
   auto found = find_nvrtc(search_);
-  return found ? std::move(found->headers) : search_.include_path;
+  if (!found) {
+    return search_.include_path;
+  }
+  return std::move(found->headers);
 }
 
 Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {

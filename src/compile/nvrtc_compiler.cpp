@@ -133,7 +133,10 @@ std::vector<std::string> NvrtcCompiler::toolkit_folders() {
     }
   }
   auto found = find_nvrtc(options_.search);
-  return found ? std::move(found->headers) : options_.search.include_path;
+  if (!found) {
+    return options_.search.include_path;
+  }
+  return std::move(found->headers);
 }
 
 Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {

@@ -131,7 +131,7 @@ std::vector<std::string> NvrtcSearch::built_in_roots() {
   std::vector<std::string> roots;
   std::string_view rest = CUKILN_DEFAULT_CUDA_ROOTS;
   while (!rest.empty()) {
-    const std::size_t end = std::min(rest.find(';'), rest.size());
+    const std::size_t end = std::min(rest.find(':'), rest.size());
     if (end != 0) {
       roots.emplace_back(rest.substr(0, end));
     }

@@ -196,7 +196,7 @@ std::optional<Crashed> Crashed::decode(ByteView body) {
   message.signal = in.u32();
   message.out_of_memory = in.u8();
   message.stack_overflow = in.u8();
-  return whole(in, std::move(message));
+  return whole(in, message);
 }
 
 }  // namespace cukiln::wire
