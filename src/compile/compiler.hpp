@@ -63,6 +63,7 @@ class Compiler {
   /// The folders of CUDA's own headers, in order (for the virtual root /cukiln/toolkit).
   virtual std::vector<std::string> toolkit_folders() = 0;
 
+  /// With a virtual architecture in the arguments the image is PTX (for `show`; never stored).
   /// Errors: compile_failed with the log; timeout (wall clock, cancelled, memory); not_found (NVRTC
   /// or worker missing); incompatible; internal (the worker crashed, with the kernel's name).
   virtual Result<CompileOutcome> compile(const CompileJob& job) = 0;

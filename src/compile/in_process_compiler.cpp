@@ -102,12 +102,14 @@ Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {
       }
     }
   }
-  wire::Compiled compiled = compile_with(opened->api, wanted, NvrtcOutput::cubin, headers);
+  wire::Compiled compiled = compile_with(opened->api, wanted, output_of(wanted.arguments), headers);
   CompileLog log = parse_log(compiled.log);
   if (compiled.status != wire::CompileStatus::ok) {
     return compile_failed({job, opened->identity, 0, {}}, compiled, log.text, {});
   }
-  CUKILN_CHECK(check_image(compiled.image, job.request->target));
+  if (output_of(wanted.arguments) == NvrtcOutput::cubin) {
+    CUKILN_CHECK(check_image(compiled.image, job.request->target));
+  }
   CompileOutcome outcome;
   CompileResult& result = outcome.result;
   result.observed = false;

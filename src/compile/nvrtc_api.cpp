@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -68,6 +69,14 @@ std::string NvrtcApi::open(const std::string& library, const std::string& builti
   find(cubin_size, "nvrtcGetCUBINSize");
   find(cubin, "nvrtcGetCUBIN");
   return missing;
+}
+
+NvrtcOutput output_of(const std::vector<std::string>& arguments) {
+  const bool is_virtual =
+      std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
+        return argument.rfind("--gpu-architecture=compute_", 0) == 0;
+      });
+  return is_virtual ? NvrtcOutput::ptx : NvrtcOutput::cubin;
 }
 
 wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, NvrtcOutput output,

@@ -39,6 +39,9 @@ inline constexpr int kNvrtcBuiltins = 7;
 
 enum class NvrtcOutput { cubin, ptx };
 
+/// A virtual architecture (`--gpu-architecture=compute_100a`) asks for PTX: it gives no cubin.
+NvrtcOutput output_of(const std::vector<std::string>& arguments);
+
 /// A header that NVRTC is given with the program, by the name that the text includes it by.
 struct NamedHeader {
   std::string name;

@@ -12,6 +12,7 @@
 #include "compile/compile_errors.hpp"
 #include "compile/compile_log.hpp"
 #include "compile/file_questions.hpp"
+#include "compile/nvrtc_api.hpp"
 #include "compile/toolchain_identity.hpp"
 #include "compile/worker_pool.hpp"
 
@@ -258,7 +259,10 @@ Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled,
   if (compiled.status != wire::CompileStatus::ok) {
     return compile_failed(context(), compiled, log.text, result.dependencies);
   }
-  if (Result<void> checked = check_image(compiled.image, job.request->target); !checked) {
+  const bool is_ptx = output_of(job.request->options.arguments) == NvrtcOutput::ptx;
+  if (Result<void> checked =
+          is_ptx ? Result<void>() : check_image(compiled.image, job.request->target);
+      !checked) {
     return std::move(checked).error().with_context(
         fmt::format("NVRTC {} said that {} compiled, but what it gave is unusable",
                     identity.toolchain.version, job.label));

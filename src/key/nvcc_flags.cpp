@@ -226,4 +226,13 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
   return out;
 }
 
+FlagShape shape_of(const std::string& flag) {
+  const Match found = match(flag);
+  if (found.rule == nullptr) {
+    return FlagShape::unknown;
+  }
+  return found.rule->value == Value::required && !found.has_value ? FlagShape::value_follows
+                                                                  : FlagShape::alone;
+}
+
 }  // namespace cukiln

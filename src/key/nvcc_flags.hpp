@@ -21,4 +21,9 @@ struct TranslatedFlags {
 /// has but that cannot be cached (it writes files, hides headers, or gives no cubin).
 Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags);
 
+/// Whether a flag is one that `translate_flags` knows, and whether the next argument is its value
+/// (`-Xptxas`, but not `-Xptxas=-v` and not `-O3`).
+enum class FlagShape { unknown, alone, value_follows };
+FlagShape shape_of(const std::string& flag);
+
 }  // namespace cukiln

@@ -162,7 +162,7 @@ Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target)
       if (rank(summary) > best_rank) {
         break;
       }
-      const Lookup entry = store.get(summary.key);
+      const Lookup entry = store.peek(summary.key);
       if (!entry || !*entry) {
         continue;
       }
@@ -185,7 +185,7 @@ Result<Explanation> KernelLoader::explain(const CacheKey& was, const CacheKey& n
   return guarded([&]() -> Result<Explanation> {
     TieredStore& store = impl_->store.tiers();
     const auto entry_of = [&](const CacheKey& key) -> Result<StoreEntry> {
-      CUKILN_TRY(auto entry, store.get(key));
+      CUKILN_TRY(auto entry, store.peek(key));
       if (!entry) {
         return make_error(ErrorCode::not_found, "no entry {} in the store", key.hex());
       }

@@ -316,6 +316,8 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
     const auto job_start = SteadyClock::now();
     auto sought = seek(*job.spec, job.target);
     if (!sought) {
+      const bool missing = options.offline && sought.error().code() == ErrorCode::not_found;
+      job.report.outcome = missing ? Outcome::missing : Outcome::failed;
       fail(job, std::move(sought).error());
       continue;
     }

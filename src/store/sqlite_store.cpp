@@ -125,6 +125,12 @@ Lookup SqliteStore::get(const CacheKey& key) {
   return found;
 }
 
+Lookup SqliteStore::peek(const CacheKey& key) {
+  std::optional<Error> damage;
+  auto found = session_->inspect([&](SqliteHandle& db) { return look_up(db, key, &damage); });
+  return damage ? Lookup(*std::move(damage)) : std::move(found);
+}
+
 void SqliteStore::note_use(const CacheKey& key) {
   if (!read_only()) {
     pending_.used(key, now_s(nullptr));

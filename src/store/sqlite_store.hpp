@@ -36,6 +36,10 @@ class SqliteStore final : public CubinStore {
   StoreStats stats() override;
   Result<std::string> source_text(const CacheKey& key) override;
 
+  /// Like `get`, for people who look: it is no use, and damage stays where it is.
+  /// Errors besides `get`'s: corrupt.
+  Lookup peek(const CacheKey& key);
+
   /// An entry was used from a tier above: it is not the least recently used here.
   void note_use(const CacheKey& key);
   Result<std::uint64_t> remove_all();

@@ -173,6 +173,16 @@ Lookup TieredStore::get(const CacheKey& key) {
   return found;
 }
 
+Lookup TieredStore::peek(const CacheKey& key) {
+  CUKILN_TRY(std::optional<StoreEntry> found, memory_.get(key));
+  for (SqliteStore* tier : {disk_.get(), system_.get()}) {
+    if (!found && tier != nullptr) {
+      CUKILN_TRY(found, tier->peek(key));
+    }
+  }
+  return found;
+}
+
 Result<PutOutcome> TieredStore::put(const StoreEntry& entry) {
   CUKILN_TRY(const PutOutcome in_memory, memory_.put(entry));
   if (disk_ == nullptr) {

@@ -57,6 +57,8 @@ class TieredStore final : public CubinStore {
   Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
                                                         ByteView request_canonical) override;
   Lookup get(const CacheKey& key) override;
+  /// For `show` and `explain`: like `get`, but not a use of the entry, and nothing is changed.
+  Lookup peek(const CacheKey& key);
   /// Memory has it afterwards whatever happens (unless too_large). Without a disk tier: not_stored.
   /// Errors: the disk tier's.
   Result<PutOutcome> put(const StoreEntry& entry) override;

@@ -108,7 +108,7 @@ class Session {
     }
     ServedFiles& files = ServedFiles::instance();
     files.begin(&socket_, job->unit_path);
-    wire::Compiled compiled = compile_with(api_, *job, NvrtcOutput::cubin);
+    wire::Compiled compiled = compile_with(api_, *job, output_of(job->arguments));
     ServedFiles::Unasked unasked = files.end();
     compiled.inferred_absent = std::move(unasked.inferred_absent);
     compiled.used = std::move(unasked.used);

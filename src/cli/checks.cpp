@@ -1,0 +1,221 @@
+#include "cli/checks.hpp"
+
+#include <algorithm>
+
+#include "base/result.hpp"
+#include "cli/human.hpp"
+#include "compile/nvrtc_compiler.hpp"
+#include "compile/worker_process.hpp"
+#include "driver/module.hpp"
+#include "loader/make_compiler.hpp"
+#include "store/tiered_store.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+using Status = Check::Status;
+
+// More is not read just to say that it is healthy.
+constexpr std::uint64_t kMostCheckedBytes = 256ull << 20;
+
+/// `ext4` for `0xef53`: statfs(2)'s numbers.
+std::string file_system_name(const std::string& magic) {
+  constexpr std::pair<const char*, const char*> kNames[] = {
+      {"0xef53", "ext4"},     {"0x58465342", "xfs"},       {"0x9123683e", "btrfs"},
+      {"0x1021994", "tmpfs"}, {"0x794c7630", "overlayfs"}, {"0x2fc12fc1", "zfs"},
+      {"0xf2f52010", "f2fs"}};
+  for (const auto& [number, name] : kNames) {
+    if (magic == number) {
+      return name;
+    }
+  }
+  return magic;
+}
+
+/// `13.0` of `13.0.88`.
+std::string minor_version(const std::string& version) {
+  const std::size_t first = version.find('.');
+  return version.substr(0, first == std::string::npos ? first : version.find('.', first + 1));
+}
+
+Check check_worker(const LoaderOptions& options) {
+  Check check{.name = "worker"};
+  if (auto path = find_worker(options.worker)) {
+    check.detail = *std::move(path);
+  } else {
+    check.status = Status::missing;
+    check.detail = path.error().message();
+    check.advice = "install cukiln as a whole, or name the program in CUKILN_WORKER";
+  }
+  return check;
+}
+
+/// Whether the compiler and its headers belong together: 12.9 with headers of 13.0 fails inside
+/// them.
+Check check_headers(const NvrtcInstall& install, const std::string& nvrtc_version) {
+  Check check{.name = "headers"};
+  if (install.headers.empty()) {
+    check.status = Status::missing;
+    check.detail = "no folder with CUDA's headers (cuda_fp16.h) was found";
+    check.advice =
+        "install the headers of the same release (nvidia-cuda-runtime, or a toolkit), or name "
+        "their "
+        "folder in CUKILN_INCLUDE_PATH";
+    return check;
+  }
+  const std::string version = header_version(install.headers);
+  check.detail =
+      fmt::format("{} in {}", version.empty() ? "of an unknown release" : "CUDA " + version,
+                  fmt::join(install.headers, ", "));
+  if (!version.empty() && !nvrtc_version.empty() && version != minor_version(nvrtc_version)) {
+    const bool same_major =
+        version.substr(0, version.find('.')) == nvrtc_version.substr(0, nvrtc_version.find('.'));
+    check.status = same_major ? Status::ok : Status::wrong;
+    check.advice = fmt::format(
+        "NVRTC is {}: headers of {} fit it {}; CUKILN_INCLUDE_PATH names others", nvrtc_version,
+        minor_version(nvrtc_version), same_major ? "better" : "and these do not");
+  }
+  return check;
+}
+
+}  // namespace
+
+const char* name_of(Check::Status status) noexcept {
+  switch (status) {
+    case Status::ok: return "ok";
+    case Status::missing: return "missing";
+    case Status::wrong: return "wrong";
+  }
+  return "unknown";
+}
+
+void check_compiler(const LoaderOptions& options, std::vector<Check>& checks) {
+  Check nvrtc{.name = "nvrtc"};
+  const NvrtcSearch search = nvrtc_search(options);
+  auto install = find_nvrtc(search);
+  if (!install) {
+    nvrtc.status = Status::missing;
+    nvrtc.detail = install.error().message();
+    nvrtc.advice =
+        "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime, install a CUDA toolkit of 12.8 or "
+        "later, or "
+        "name the library in CUKILN_NVRTC_LIBRARY. What is in the store is served without it";
+    checks.push_back(std::move(nvrtc));
+    checks.push_back(check_worker(options));
+    return;
+  }
+  NvrtcCompilerOptions compiler;
+  compiler.search = search;
+  compiler.worker = options.worker;
+  compiler.memory_bytes = options.compile_memory_bytes;
+  const auto identity = NvrtcCompiler(std::move(compiler)).identity();
+  std::string version;
+  if (identity) {
+    version = identity->toolchain.version;
+    nvrtc.detail = fmt::format("{} in {}", version, install->library);
+    if (!identity->observed) {
+      nvrtc.status = Status::wrong;
+      nvrtc.advice =
+          "this NVRTC reads files where the worker cannot see it, so results are not kept on disk; "
+          "use "
+          "NVRTC of the wheel nvidia-cuda-nvrtc";
+    }
+  } else {
+    nvrtc.status = Status::wrong;
+    nvrtc.detail = fmt::format("{}: {}", install->library, identity.error().message());
+    nvrtc.advice = "another NVRTC can be named in CUKILN_NVRTC_LIBRARY";
+  }
+  checks.push_back(std::move(nvrtc));
+  checks.push_back(check_headers(*install, version));
+  checks.push_back(check_worker(options));
+}
+
+void check_driver(const LoaderOptions& options, std::vector<Check>& checks) {
+  Check driver{.name = "driver", .needed = false};
+  const auto api = DriverApi::open(options.cuda_library);
+  if (!api) {
+    driver.status = api.error().code() == ErrorCode::not_found ? Status::missing : Status::wrong;
+    driver.detail = api.error().message();
+    driver.advice = "nothing, unless kernels are to be loaded on this machine";
+    checks.push_back(std::move(driver));
+    return;
+  }
+  driver.detail = "CUDA " + (*api)->version_text();
+  checks.push_back(std::move(driver));
+
+  Check devices{.name = "devices", .needed = false};
+  const auto list = list_devices(**api);
+  if (!list || list->empty()) {
+    devices.status = list ? Status::missing : Status::wrong;
+    devices.detail = list ? "the driver shows no device" : list.error().message();
+    devices.advice = "look at nvidia-smi, and at CUDA_VISIBLE_DEVICES";
+  } else {
+    for (const DeviceInfo& device : *list) {
+      devices.detail +=
+          fmt::format("{}{}: {}, {}, {}", devices.detail.empty() ? "" : "\n", device.ordinal,
+                      device.name, target_of(device).name(), human_bytes(device.memory_bytes));
+    }
+  }
+  checks.push_back(std::move(devices));
+}
+
+void check_store(Context& context, std::vector<Check>& checks) {
+  Check store{.name = "store"};
+  auto opened = context.disk_store();
+  if (!opened) {
+    const bool disabled = context.settings().store.memory_only;
+    store.status = disabled ? Status::missing : Status::wrong;
+    store.needed = !disabled;
+    store.detail = opened.error().message();
+    store.advice =
+        disabled ? "" : "until then kernels are kept in memory only, and compiled at every start";
+  }
+  auto any = context.store();
+  if (!any) {
+    checks.push_back(std::move(store));
+    return;
+  }
+  TieredStore& tiers = (*any)->tiers();
+  const TieredStore::DiskFacts facts = tiers.facts();
+  if (opened) {
+    store.detail = fmt::format(
+        "{} on {}, schema {}, {}, {}", facts.directory, file_system_name(facts.file_system),
+        facts.schema, counted(facts.entries, "entry", "entries"), human_bytes(facts.bytes));
+    if (tiers.read_only()) {
+      store.advice = "it is read-only: what is compiled is not kept";
+    }
+    if (facts.bytes > kMostCheckedBytes) {
+      store.detail += "; 'cukiln verify' checks every entry";
+    } else if (const auto health = tiers.verify(false); !health || health->damaged != 0) {
+      store.status = Status::wrong;
+      store.detail +=
+          health ? fmt::format("; {} damaged", health->damaged) : "; " + health.error().message();
+      store.advice = "cukiln verify --repair";
+    } else {
+      store.detail += ", healthy";
+    }
+  }
+  checks.push_back(std::move(store));
+
+  Check system{.name = "system store", .needed = false};
+  const std::string& configured = context.settings().store.system_directory;
+  if (!facts.system_directory.empty()) {
+    system.detail = facts.system_directory + ", read-only";
+  } else {
+    system.status = Status::missing;
+    system.detail = configured.empty() ? "not configured" : "none in " + configured;
+  }
+  checks.push_back(std::move(system));
+
+  Check sqlite{.name = "sqlite"};
+  sqlite.detail = facts.sqlite_version;
+  if (!facts.sqlite_has_wal_reset_fix) {
+    sqlite.advice =
+        "before 3.51.3 a rare race of two writers can damage the database; here a lock of its own "
+        "allows one writer at a time, so it cannot happen";
+  }
+  checks.push_back(std::move(sqlite));
+}
+
+}  // namespace cukiln::cli

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/context.hpp"
+
+namespace cukiln::cli {
+
+/// One line of `doctor`.
+struct Check {
+  enum class Status { ok, missing, wrong };
+  std::string name;
+  Status status = Status::ok;
+  std::string detail;  ///< what was found
+  std::string advice;  ///< what to do; with `ok`: what is good to know
+  bool needed = true;  ///< false: cukiln works without it
+};
+const char* name_of(Check::Status status) noexcept;
+
+/// NVRTC, its headers, and the compile worker.
+void check_compiler(const LoaderOptions& options, std::vector<Check>& checks);
+/// The driver and the devices it shows.
+void check_driver(const LoaderOptions& options, std::vector<Check>& checks);
+/// The user's store, the system's, and SQLite.
+void check_store(Context& context, std::vector<Check>& checks);
+
+}  // namespace cukiln::cli

@@ -1,0 +1,143 @@
+#include "cli/command_line.hpp"
+
+#include <algorithm>
+
+#include "base/result.hpp"
+#include "cli/help.hpp"
+#include "cli/module_options.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+/// `--store needs a value` out of the parser's own words.
+Error usage_error(const CLI::ParseError& caught, const std::string& verb) {
+  std::string what = caught.what();
+  if (const auto* mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&caught)) {
+    what = mismatch->what();
+    what = what.substr(0, what.find(':')) + " needs a value after it";
+  }
+  return make_error(ErrorCode::invalid_argument, "{}; see 'cukiln {}--help'", what,
+                    verb.empty() ? verb : verb + " ");
+}
+
+}  // namespace
+
+CommandLine::CommandLine() : app_("", "cukiln") {
+  const auto last_one = CLI::MultiOptionPolicy::TakeLast;
+  app_.set_help_flag();  // a flag like others, so that a wrong option does not hide it
+  app_.allow_extras();
+  app_.add_option("--store", options_.store, "where cubins are kept (default: see 'cukiln config')")
+      ->type_name("DIR")
+      ->multi_option_policy(last_one);
+  app_.add_flag("--json", options_.json, "one JSON document on stdout and nothing else");
+  app_.add_flag("-q,--quiet", options_.quiet, "no messages but errors");
+  app_.add_option("--color", options_.color, "auto (on a terminal), always or never")
+      ->type_name("WHEN")
+      ->multi_option_policy(last_one);
+  app_.add_flag("--version", options_.version, "the version, and nothing else");
+  app_.add_flag("-h,--help", options_.help, "this text");
+
+  verbs_.push_back(make_doctor());
+  verbs_.push_back(make_compile());
+  verbs_.push_back(make_preload());
+  verbs_.push_back(make_ls());
+  verbs_.push_back(make_show());
+  verbs_.push_back(make_explain());
+  verbs_.push_back(make_stats());
+  verbs_.push_back(make_verify());
+  verbs_.push_back(make_gc());
+  verbs_.push_back(make_rm());
+  verbs_.push_back(make_config());
+  verbs_.push_back(make_completion(app_));
+  for (const auto& verb : verbs_) {
+    CLI::App* sub = app_.add_subcommand(verb->help().name, verb->help().summary);
+    sub->set_help_flag();
+    sub->fallthrough();
+    sub->allow_extras();
+    verb->add_options(*sub);
+    for (CLI::Option* option : sub->get_options()) {
+      if (option->get_items_expected_max() == 1) {
+        option->multi_option_policy(last_one);
+      }
+    }
+  }
+}
+
+std::vector<std::string> CommandLine::verb_names() const {
+  std::vector<std::string> names;
+  for (const auto& verb : verbs_) {
+    names.emplace_back(verb->help().name);
+  }
+  return names;
+}
+
+std::size_t CommandLine::find_verb(const std::vector<std::string>& arguments) const {
+  std::size_t at = 0;
+  while (at < arguments.size() && arguments[at].size() > 1 && arguments[at][0] == '-') {
+    const bool takes_value = arguments[at] == "--store" || arguments[at] == "--color";
+    at += takes_value ? 2 : 1;
+  }
+  return std::min(at, arguments.size());
+}
+
+Result<void> CommandLine::parse(std::vector<std::string> arguments) {
+  std::size_t at = find_verb(arguments);
+  if (at < arguments.size() && arguments[at] == "help") {  // `cukiln help compile`
+    arguments[at] = "--help";
+    at = find_verb(arguments);
+  }
+  const std::vector<std::string> names = verb_names();
+  std::string name;
+  if (at < arguments.size()) {
+    name = arguments[at];
+    const auto known = std::find(names.begin(), names.end(), name);
+    if (known == names.end()) {
+      const std::string meant = nearest(name, names);
+      return make_error(ErrorCode::invalid_argument, "unknown verb \"{}\"{}; see 'cukiln --help'",
+                        name, meant.empty() ? "" : fmt::format(": is \"{}\" meant?", meant));
+    }
+    verb_ = verbs_[static_cast<std::size_t>(known - names.begin())].get();
+    expand_compiler_flags(app_, *app_.get_subcommand(name), at + 1, arguments);
+  }
+  try {
+    std::reverse(arguments.begin(), arguments.end());  // as the parser wants them
+    app_.parse(arguments);
+  } catch (const CLI::ParseError& caught) {
+    return usage_error(caught, name);
+  }
+  return options_.help || options_.version ? Result<void>() : check_leftovers();
+}
+
+Result<void> CommandLine::check_leftovers() const {
+  const std::vector<std::string> rest = app_.remaining(true);
+  if (rest.empty()) {
+    return {};
+  }
+  const std::string verb = verb_ != nullptr ? verb_->help().name : "";
+  const std::string& given = rest.front();
+  if (given.size() < 2 || given[0] != '-') {
+    return make_error(ErrorCode::invalid_argument,
+                      "\"{}\" is one argument too many for 'cukiln {}'; see 'cukiln {} --help'",
+                      given, verb, verb);
+  }
+  std::vector<std::string> spellings;
+  const auto add = [&](const CLI::App& app) {
+    for (const CLI::Option* option : app.get_options()) {
+      for (const std::string& long_name : option->get_lnames()) {
+        spellings.push_back("--" + long_name);
+      }
+    }
+  };
+  add(app_);
+  if (verb_ != nullptr) {
+    add(*app_.get_subcommand(verb));
+  }
+  const std::string name = given.substr(0, given.find('='));
+  const std::string meant = nearest(name, spellings);
+  return make_error(ErrorCode::invalid_argument, "unknown option \"{}\"{}; see 'cukiln {}--help'",
+                    name, meant.empty() ? "" : fmt::format(": is \"{}\" meant?", meant),
+                    verb.empty() ? verb : verb + " ");
+}
+
+}  // namespace cukiln::cli

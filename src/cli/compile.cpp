@@ -1,0 +1,122 @@
+#include <sys/stat.h>
+
+#include "base/file.hpp"
+#include "base/result.hpp"
+#include "cli/module_options.hpp"
+#include "cli/module_report.hpp"
+#include "cli/progress.hpp"
+#include "cli/verb.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+bool is_folder(const std::string& path) {
+  struct stat status = {};
+  return path.back() == '/' || (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode));
+}
+
+class CompileVerb final : public Verb {
+ public:
+  VerbHelp help() const override {
+    return {
+        "compile",
+        "FILE.cu...",
+        "compile files through the cache",
+        "Compiles each file for each target, or finds the result in the store: the same bytes, "
+        "flags, compiler and headers are compiled once. A table shows what each module cost and "
+        "what its kernels use.",
+        {{"cukiln compile amax.cu --arch sm_100a", "one file for one target"},
+         {"cukiln compile *.cu -I include -DTILE=64 --arch sm_90a --arch sm_100a",
+          "several files, each for two targets"},
+         {"cukiln compile scale.cu --name 'scale<float, 4>'", "an instance of a template"},
+         {"cukiln compile amax.cu -O3 --use_fast_math -gencode=arch=compute_100a,code=sm_100a",
+          "with the flags of an nvcc command line"},
+         {"cukiln compile amax.cu -o amax.cubin", "writes the cubin to a file as well"}}};
+  }
+
+  void add_options(CLI::App& app) override {
+    app.add_option("FILE.cu", sources_);
+    module_.add_to(app);
+    app.add_option("-o,--output", output_,
+                   "write the cubin here; a folder when there are several modules")
+        ->type_name("OUT");
+    app.add_option("-j,--jobs", jobs_, "compiles at once (default: one per core)")->type_name("N");
+    app.add_flag("--offline", offline_, "never compile: what is not in the store is missing");
+  }
+
+  Exit run(Context& context) override {
+    if (sources_.empty()) {
+      return context.usage("a source is missing: cukiln compile FILE.cu... [options]");
+    }
+    auto modules = module_.modules(sources_);
+    if (!modules) {
+      return context.fail(Exit::usage, modules.error());
+    }
+    const auto jobs = parse_jobs(jobs_);
+    if (!jobs) {
+      return context.fail(Exit::usage, jobs.error());
+    }
+    LoaderOptions& options = context.settings().loader;
+    options.jobs = *jobs;
+    options.offline = options.offline || offline_;
+    auto loader = context.loader();
+    if (!loader) {
+      return context.fail(exit_of(loader.error()), loader.error());
+    }
+    auto report = compile(context, **loader, Manifest(*std::move(modules)));
+    if (!report) {
+      return context.fail(exit_of(report.error()), report.error());
+    }
+    if (!output_.empty()) {
+      if (auto written = write_cubins(**loader, *report); !written) {
+        const bool usage = written.error().code() == ErrorCode::invalid_argument;
+        return context.fail(usage ? Exit::usage : Exit::failed, written.error());
+      }
+    }
+    return tell(context, *report);
+  }
+
+ private:
+  static Result<PreloadReport> compile(Context& context, KernelLoader& loader,
+                                       const Manifest& manifest) {
+    PreloadOptions options;
+    options.load = false;
+    options.keep_going = true;
+    ProgressBar bar(context.messages(), manifest.modules().size());
+    return loader.preload(manifest, options,
+                          [&](std::size_t done, std::size_t total, const ModuleReport& last) {
+                            bar.update(done, total, last.name);
+                          });
+  }
+
+  Result<void> write_cubins(KernelLoader& loader, const PreloadReport& report) const {
+    const bool folder = is_folder(output_);
+    if (!folder && report.modules.size() > 1) {
+      return make_error(ErrorCode::invalid_argument,
+                        "-o {} is one file for {} modules; name a folder that exists", output_,
+                        report.modules.size());
+    }
+    for (const ModuleReport& module : report.modules) {
+      if (!module.status) {
+        continue;
+      }
+      CUKILN_TRY(const std::string cubin, loader.cubin(module.key));
+      const std::string name = module.name + "." + module.target.name() + ".cubin";
+      CUKILN_CHECK(write_file_atomically(folder ? join_path(output_, name) : output_, cubin));
+    }
+    return {};
+  }
+
+  std::vector<std::string> sources_;
+  ModuleOptions module_;
+  std::string output_;
+  std::string jobs_;
+  bool offline_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_compile() { return std::make_unique<CompileVerb>(); }
+
+}  // namespace cukiln::cli

@@ -1,0 +1,52 @@
+#include "cli/table.hpp"
+#include "cli/verb.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+class ConfigVerb final : public Verb {
+ public:
+  VerbHelp help() const override {
+    return {
+        "config",
+        "",
+        "show every setting and where it comes from",
+        "A setting comes from a flag, else the environment (CUKILN_ and its name in upper case), "
+        "else $XDG_CONFIG_HOME/cukiln/config.toml, else /etc/cukiln/config.toml, else its default.",
+        {{"cukiln config", "every setting"},
+         {"CUKILN_MAX_SIZE=512MiB cukiln config", "the same under another environment"}}};
+  }
+
+  void add_options(CLI::App&) override {}
+
+  Exit run(Context& context) override {
+    const Settings& settings = context.settings();
+    if (context.json()) {
+      Json list = Json::array();
+      for (const Setting& setting : settings.all) {
+        list.push_back(
+            Json{{"name", setting.name}, {"value", setting.value}, {"origin", setting.origin}});
+      }
+      context.print_json(Json{{"settings", std::move(list)}, {"warnings", settings.warnings}});
+      return Exit::done;
+    }
+    Table table({{"SETTING"},
+                 {"VALUE", Column::Align::left, true, 16},
+                 {"FROM", Column::Align::left, true, 20}});
+    for (const Setting& setting : settings.all) {
+      const bool is_default = setting.origin == "default";
+      table.add({{setting.name, Ink::bold},
+                 {setting.value.empty() ? "-" : setting.value, is_default ? Ink::plain : Ink::cyan},
+                 {setting.origin, is_default ? Ink::dim : Ink::plain}});
+    }
+    context.print(table.text(context.out()));
+    return Exit::done;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_config() { return std::make_unique<ConfigVerb>(); }
+
+}  // namespace cukiln::cli

@@ -1,0 +1,89 @@
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/result.hpp"
+#include "cli/checks.hpp"
+#include "cli/text.hpp"
+#include "cli/verb.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+Ink ink_of(const Check& check) {
+  return check.status == Check::Status::ok        ? Ink::green
+         : check.status == Check::Status::missing ? Ink::yellow
+                                                  : Ink::red;
+}
+
+class DoctorVerb final : public Verb {
+ public:
+  VerbHelp help() const override {
+    return {
+        "doctor",
+        "",
+        "check what cukiln needs on this machine",
+        "Checks NVRTC and its headers, the compile worker, the driver and its devices, the store "
+        "and SQLite: each is ok, missing or wrong, with what to do. Exits with 0 when compiling "
+        "and keeping kernels works, else with 3. Without a driver everything but loading works, so "
+        "a missing driver alone is no error.",
+        {{"cukiln doctor", "is everything there that is needed?"},
+         {"cukiln doctor --json | jq '.checks[] | select(.status != \"ok\")'",
+          "only what is not ok"}}};
+  }
+
+  void add_options(CLI::App&) override {}
+
+  Exit run(Context& context) override {
+    std::vector<Check> checks;
+    check_compiler(context.settings().loader, checks);
+    check_driver(context.settings().loader, checks);
+    check_store(context, checks);
+    const bool healthy = std::all_of(checks.begin(), checks.end(), [](const Check& check) {
+      return check.status == Check::Status::ok || !check.needed;
+    });
+    if (context.json()) {
+      Json list = Json::array();
+      for (const Check& check : checks) {
+        list.push_back(Json{{"name", check.name},
+                            {"status", name_of(check.status)},
+                            {"detail", check.detail},
+                            {"advice", check.advice}});
+      }
+      context.print_json(Json{{"checks", std::move(list)}});
+    } else {
+      tell(context, checks, healthy);
+    }
+    return healthy ? Exit::done : Exit::environment;
+  }
+
+ private:
+  static void tell(const Context& context, const std::vector<Check>& checks, bool healthy) {
+    constexpr std::size_t kName = 14;
+    constexpr std::size_t kStatus = 9;
+    constexpr std::size_t kIndent = kName + kStatus;
+    for (const Check& check : checks) {
+      const std::string status = name_of(check.status);
+      std::string text =
+          context.paint(Ink::bold, pad_right(check.name, kName)) +
+          context.paint(ink_of(check), status) + std::string(kStatus - status.size(), ' ') +
+          wrap_indented(printable_lines(check.detail), context.out().width(), kIndent);
+      if (!check.advice.empty()) {
+        const std::string arrow = check.status == Check::Status::ok ? "note: " : "do: ";
+        text += "\n" + std::string(kIndent, ' ') +
+                context.paint(Ink::cyan, wrap_indented(arrow + printable_lines(check.advice),
+                                                       context.out().width(), kIndent));
+      }
+      context.print(text + "\n");
+    }
+    context.print(healthy ? "\nEverything that is needed is there.\n"
+                          : "\nSomething that is needed is not right; see above.\n");
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_doctor() { return std::make_unique<DoctorVerb>(); }
+
+}  // namespace cukiln::cli

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/context.hpp"
+#include "store/tiered_store.hpp"
+
+namespace cukiln::cli {
+
+inline constexpr std::size_t kLeastKeyDigits = 6;
+inline constexpr std::size_t kShownKeyDigits = 12;
+
+/// Whether a text can be the beginning of a key: 6 to 32 hex digits.
+bool looks_like_key(const std::string& text) noexcept;
+
+/// The one entry whose key begins with `text`. Errors: invalid_argument (no key, or the beginning
+/// of several), not_found.
+Result<CacheKey> find_key(const std::vector<EntrySummary>& entries, const std::string& text);
+
+/// How an error of `find_key` ends a verb: a key that is not there is no mistake in the command
+/// line.
+Exit exit_of_key_error(const Error& error) noexcept;
+
+std::string short_key(const CacheKey& key);
+const char* name_of(Origin origin) noexcept;
+std::int64_t now_s();
+
+/// What `ls` says of an entry, and `show` before it says more.
+Json json_of(const EntrySummary& entry);
+
+}  // namespace cukiln::cli

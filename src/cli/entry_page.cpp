@@ -1,0 +1,162 @@
+#include "cli/entry_page.hpp"
+
+#include <algorithm>
+
+#include "base/result.hpp"
+#include "cli/human.hpp"
+#include "cli/module_report.hpp"
+#include "cli/table.hpp"
+#include "cli/text.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+constexpr std::size_t kShownDigits = 12;
+constexpr std::size_t kMostAbsent = 12;
+
+std::string heading(const Terminal& terminal, std::string_view text, std::string_view note = {}) {
+  return "\n" + terminal.paint(Ink::bold, text) +
+         (note.empty() ? "" : "  " + terminal.paint(Ink::dim, note)) + "\n";
+}
+
+std::string short_digest(const Digest128& digest) { return digest.hex().substr(0, kShownDigits); }
+
+std::string moment(std::int64_t unix_s) {
+  const std::string age = human_age(now_s() - unix_s);
+  return fmt::format("{} ({})", human_time(unix_s), age == "now" ? age : age + " ago");
+}
+
+/// A path that keeps its end when it is too long.
+Cell path_cell(const Terminal& terminal, const std::string& path, std::size_t beside) {
+  const std::size_t room = terminal.width() > beside + 20 ? terminal.width() - beside : 20;
+  return {shorten_front(printable(path), room)};
+}
+
+}  // namespace
+
+Result<EntryPage> EntryPage::make(const EntrySummary& summary, const StoreEntry& entry) {
+  CUKILN_TRY(RequestFields fields, RequestFields::parse(entry.request_canonical));
+  return EntryPage(summary, entry, std::move(fields));
+}
+
+Json EntryPage::json() const {
+  Json json = json_of(summary_);
+  Json present = Json::array();
+  for (const DependencySet::Present& header : entry_.dependencies.present) {
+    present.push_back(Json{{"path", header.path}, {"digest", header.digest.hex()}});
+  }
+  json["dependencies"] = std::move(present);
+  json["absent"] = entry_.dependencies.absent;
+  json["folders"] = entry_.dependencies.folders;
+  json["portable"] = entry_.dependencies.portable();
+  Json sources = Json::array();
+  for (const RequestFields::Source& source : fields_.sources) {
+    sources.push_back(
+        Json{{"path", source.path}, {"digest", source.digest.hex()}, {"bytes", source.size}});
+  }
+  json["request"] =
+      Json{{"digest", entry_.request.hex()},
+           {"key_format", fields_.key_format},
+           {"sources", std::move(sources)},
+           {"target", fields_.target.name()},
+           {"arguments", fields_.options.arguments},
+           {"names", fields_.options.name_expressions},
+           {"compiler",
+            {{"version", fields_.toolchain.version}, {"digest", fields_.toolchain.content.hex()}}}};
+  json["log"] = entry_.cubin.log;
+  return json;
+}
+
+std::string EntryPage::inputs(const Terminal& terminal) const {
+  Table table({{""}, {"", Column::Align::left, true, 20}});
+  table.add({"key", {summary_.key.hex(), Ink::yellow}});
+  table.add({"request", entry_.request.hex()});
+  table.add({"target", fields_.target.name()});
+  table.add({"compiler", fmt::format("nvrtc {}, library {}", fields_.toolchain.version,
+                                     short_digest(fields_.toolchain.content))});
+  for (const RequestFields::Source& source : fields_.sources) {
+    table.add({"source", fmt::format("{}  {}  {}", short_digest(source.digest), source.path,
+                                     counted(source.size, "byte", "bytes"))});
+  }
+  for (std::size_t i = 0; i < fields_.options.arguments.size(); ++i) {
+    table.add({i == 0 ? "flags" : "", fields_.options.arguments[i]});
+  }
+  for (std::size_t i = 0; i < fields_.options.name_expressions.size(); ++i) {
+    table.add({i == 0 ? "names" : "", fields_.options.name_expressions[i]});
+  }
+  table.add({"key format", std::to_string(fields_.key_format)});
+  return heading(terminal, "Inputs") + table.text(terminal, 2);
+}
+
+std::string EntryPage::dependencies(const Terminal& terminal) const {
+  const DependencySet& set = entry_.dependencies;
+  constexpr std::size_t kBeside = 2 + kShownDigits + 2;
+  Table table({{""}, {"", Column::Align::left, true, 20}});
+  for (const DependencySet::Present& header : set.present) {
+    table.add({{short_digest(header.digest), Ink::dim}, path_cell(terminal, header.path, kBeside)});
+  }
+  for (std::size_t i = 0; i < std::min(set.absent.size(), kMostAbsent); ++i) {
+    table.add({{"absent", Ink::dim}, path_cell(terminal, set.absent[i], kBeside)});
+  }
+  std::string text = heading(terminal, "Dependencies",
+                             fmt::format("{} read, {} looked for and absent",
+                                         counted(set.present.size(), "file", "files"),
+                                         human_count(set.absent.size()))) +
+                     table.text(terminal, 2);
+  if (set.absent.size() > kMostAbsent) {
+    text += fmt::format("  and {} more that are absent; --json names them\n",
+                        human_count(set.absent.size() - kMostAbsent));
+  }
+  if (!set.portable()) {
+    text += "  not portable: a file outside the source and include folders was read\n";
+  }
+  return text;
+}
+
+std::string EntryPage::kernels(const Terminal& terminal) const {
+  Table table({{"NAME", Column::Align::left, true, 16},
+               {"REGS", Column::Align::right},
+               {"SHARED", Column::Align::right},
+               {"LOCAL", Column::Align::right},
+               {"SPILLS", Column::Align::right},
+               {"SYMBOL", Column::Align::left, true, 16}});
+  for (const KernelInfo& kernel : entry_.cubin.kernels) {
+    const bool same = kernel.lowered == kernel.name;
+    table.add({{kernel.name, Ink::bold},
+               std::to_string(kernel.registers),
+               human_bytes(kernel.shared_bytes),
+               human_bytes(kernel.local_bytes),
+               {human_bytes(kernel.spill_bytes), kernel.spill_bytes == 0 ? Ink::plain : Ink::red},
+               same ? Cell("same", Ink::dim) : Cell(kernel.lowered)});
+  }
+  return heading(terminal, "Kernels") + table.text(terminal, 2);
+}
+
+std::string EntryPage::history(const Terminal& terminal) const {
+  Table table({{""}, {"", Column::Align::left, true, 20}});
+  table.add({name_of(summary_.origin), moment(summary_.created_s)});
+  table.add({"took", human_ms(static_cast<double>(summary_.compile_us) / 1000)});
+  table.add({"last used", moment(summary_.last_used_s)});
+  table.add(
+      {"hits", human_count(static_cast<std::uint64_t>(std::max<std::int64_t>(summary_.hits, 0)))});
+  if (!summary_.signer.empty()) {
+    table.add({"signed by", summary_.signer});
+  }
+  return heading(terminal, "History") + table.text(terminal, 2);
+}
+
+std::string EntryPage::text(const Terminal& terminal) const {
+  std::string text = fmt::format(
+      "{}  {} for {}, cubin of {}\n", terminal.paint(Ink::bold, printable(summary_.labels.name)),
+      printable(summary_.labels.source), printable(summary_.labels.target),
+      human_bytes(summary_.cubin_bytes));
+  text += inputs(terminal) + dependencies(terminal) + kernels(terminal);
+  text += history(terminal) + heading(terminal, "Log");
+  if (entry_.cubin.log.empty()) {
+    return text + "  nothing\n";
+  }
+  return text + indented(printable_lines(entry_.cubin.log), 2);
+}
+
+}  // namespace cukiln::cli

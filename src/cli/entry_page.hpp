@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+
+#include "cli/entries.hpp"
+#include "key/compile_request.hpp"
+
+namespace cukiln::cli {
+
+/// Everything about one entry, as `show` tells it.
+class EntryPage {
+ public:
+  /// `summary` has the history. Errors: corrupt, when the stored request cannot be read.
+  static Result<EntryPage> make(const EntrySummary& summary, const StoreEntry& entry);
+
+  Json json() const;
+  std::string text(const Terminal& terminal) const;
+
+ private:
+  EntryPage(const EntrySummary& summary, const StoreEntry& entry, RequestFields fields)
+      : summary_(summary), entry_(entry), fields_(std::move(fields)) {}
+
+  std::string inputs(const Terminal& terminal) const;
+  std::string dependencies(const Terminal& terminal) const;
+  std::string kernels(const Terminal& terminal) const;
+  std::string history(const Terminal& terminal) const;
+
+  const EntrySummary& summary_;
+  const StoreEntry& entry_;
+  RequestFields fields_;
+};
+
+}  // namespace cukiln::cli

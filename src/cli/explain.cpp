@@ -1,0 +1,211 @@
+#include <algorithm>
+
+#include "base/result.hpp"
+#include "cli/entries.hpp"
+#include "cli/human.hpp"
+#include "cli/module_options.hpp"
+#include "cli/text.hpp"
+#include "cli/verb.hpp"
+#include "loader/loader_impl.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+/// What is explained, and the answer.
+struct Answer {
+  std::string subject;  ///< `amax.cu for sm_100a`
+  Explanation explanation;
+};
+
+Json json_of(const Answer& answer) {
+  const Explanation& e = answer.explanation;
+  Json differences = Json::array();
+  for (const Difference& difference : e.differences) {
+    differences.push_back(
+        Json{{"field", difference.field}, {"was", difference.was}, {"now", difference.now}});
+  }
+  return Json{{"outcome", e.hit ? "hit" : "miss"},
+              {"subject", answer.subject},
+              {"key", e.key ? Json(e.key->hex()) : Json()},
+              {"nearest", e.nearest ? Json(e.nearest->hex()) : Json()},
+              {"differences", std::move(differences)}};
+}
+
+class ExplainVerb final : public Verb {
+ public:
+  VerbHelp help() const override {
+    return {
+        "explain",
+        "FILE.cu [the options of compile] | KEY KEY",
+        "say why something hits or misses",
+        "With a file: whether 'compile' with the same options would find it in the store. On a "
+        "miss, the nearest entry and everything in which it differs, down to the header. With two "
+        "keys: how the entries differ. Compiles nothing, and exits with 0 for hit and miss.",
+        {{"cukiln explain amax.cu --arch sm_100a", "would this be a hit?"},
+         {"cukiln explain 3fa9c01d 77d1e0aa", "what makes these two entries different"}}};
+  }
+
+  void add_options(CLI::App& app) override {
+    app.add_option("FILE.cu", subjects_);
+    module_.add_to(app);
+  }
+
+  Exit run(Context& context) override {
+    if (subjects_.empty()) {
+      return context.usage(
+          "what to explain is missing: cukiln explain FILE.cu [options] | KEY KEY");
+    }
+    const bool are_keys =
+        subjects_.size() == 2 && looks_like_key(subjects_[0]) && looks_like_key(subjects_[1]);
+    return are_keys ? explain_keys(context) : explain_files(context);
+  }
+
+ private:
+  Exit explain_keys(Context& context) {
+    auto store = context.disk_store();
+    auto loader = store ? context.loader() : Result<KernelLoader*>(store.error());
+    if (!loader) {
+      return context.fail(Exit::store, loader.error());
+    }
+    entries_ = list(**store);
+    CacheKey keys[2];
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto key = find_key(entries_, subjects_[i]);
+      if (!key) {
+        return context.fail(exit_of_key_error(key.error()), key.error());
+      }
+      keys[i] = *key;
+    }
+    auto explanation = (*loader)->explain(keys[0], keys[1]);
+    if (!explanation) {
+      return context.fail(Exit::failed, explanation.error());
+    }
+    const Answer answer{short_key(keys[0]) + " and " + short_key(keys[1]), *std::move(explanation)};
+    if (context.json()) {
+      context.print_json(json_of(answer));
+    } else if (answer.explanation.differences.empty()) {
+      context.print(answer.explanation.hit ? "Both keys are the same entry.\n"
+                                           : "The entries do not differ in anything recorded.\n");
+    } else {
+      context.print(fmt::format("{} {}\n{} {}\n", context.paint(Ink::red, "---"),
+                                described(context, keys[0]), context.paint(Ink::green, "+++"),
+                                described(context, keys[1])));
+      tell_differences(context, answer.explanation.differences);
+    }
+    return Exit::done;
+  }
+
+  Exit explain_files(Context& context) {
+    auto modules = module_.modules(subjects_);
+    if (!modules) {
+      return context.fail(Exit::usage, modules.error());
+    }
+    auto loader = context.loader();
+    if (!loader) {
+      return context.fail(exit_of(loader.error()), loader.error());
+    }
+    entries_ = list(**context.store());
+    std::vector<Answer> answers;
+    for (const ModuleSpec& module : *modules) {
+      auto targets = targets_of(**loader, module);
+      if (!targets) {
+        return context.fail(exit_of(targets.error()), targets.error());
+      }
+      for (const Target target : *targets) {
+        auto explanation = (*loader)->explain(module, target);
+        if (!explanation) {
+          return context.fail(exit_of(explanation.error()), explanation.error());
+        }
+        answers.push_back(
+            {module.sources.front().path + " for " + target.name(), *std::move(explanation)});
+      }
+    }
+    if (context.json() && answers.size() == 1) {
+      context.print_json(json_of(answers.front()));
+    } else if (context.json()) {
+      Json list = Json::array();
+      for (const Answer& answer : answers) {
+        list.push_back(json_of(answer));
+      }
+      context.print_json(Json{{"explanations", std::move(list)}});
+    } else {
+      for (std::size_t i = 0; i < answers.size(); ++i) {
+        context.print(i == 0 ? "" : "\n");
+        tell(context, answers[i]);
+      }
+    }
+    return Exit::done;
+  }
+
+  /// As `compile` chooses them.
+  static Result<std::vector<Target>> targets_of(KernelLoader& loader, const ModuleSpec& module) {
+    std::vector<DeviceInfo> visible;
+    if (module.targets.empty()) {
+      if (auto devices = loader.impl().devices({})) {
+        visible = *std::move(devices);
+      }
+    }
+    return loader.impl().targets_of(module, visible);
+  }
+
+  static std::vector<EntrySummary> list(Store& store) {
+    auto entries = store.tiers().list();
+    return entries ? *std::move(entries) : std::vector<EntrySummary>();
+  }
+
+  /// `3fa9c01d22be  amax_gsa for sm_100a, used 3 min ago`
+  std::string described(const Context& context, const CacheKey& key) const {
+    std::string text = context.paint(Ink::yellow, short_key(key));
+    const auto at = std::find_if(entries_.begin(), entries_.end(),
+                                 [&](const EntrySummary& e) { return e.key == key; });
+    if (at != entries_.end()) {
+      const std::string age = human_age(now_s() - at->last_used_s);
+      text += fmt::format("  {} for {}, used {}{}", printable(at->labels.name),
+                          printable(at->labels.target), age, age == "now" ? "" : " ago");
+    }
+    return text;
+  }
+
+  void tell(const Context& context, const Answer& answer) const {
+    const Explanation& e = answer.explanation;
+    context.print(
+        fmt::format("{}: {}\n", context.paint(Ink::bold, printable(answer.subject)),
+                    e.hit ? context.paint(Ink::green, "hit") : context.paint(Ink::yellow, "miss")));
+    if (e.hit) {
+      context.print("entry    " + described(context, *e.key) + "\n");
+    } else if (!e.nearest) {
+      context.print("Nothing in the store comes near: it was never compiled.\n");
+    } else {
+      context.print("nearest  " + described(context, *e.nearest) + "\n");
+      tell_differences(context, e.differences);
+    }
+  }
+
+  /// Like a diff, a heading for each kind of field.
+  static void tell_differences(const Context& context, const std::vector<Difference>& differences) {
+    std::string field;
+    for (const Difference& difference : differences) {
+      if (difference.field != field) {
+        field = difference.field;
+        context.print("\n" + context.paint(Ink::bold, printable(field)) + "\n");
+      }
+      if (!difference.was.empty()) {
+        context.print(context.paint(Ink::red, "- " + printable(difference.was)) + "\n");
+      }
+      if (!difference.now.empty()) {
+        context.print(context.paint(Ink::green, "+ " + printable(difference.now)) + "\n");
+      }
+    }
+  }
+
+  std::vector<std::string> subjects_;
+  ModuleOptions module_;
+  std::vector<EntrySummary> entries_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_explain() { return std::make_unique<ExplainVerb>(); }
+
+}  // namespace cukiln::cli

@@ -1,0 +1,96 @@
+#include "base/result.hpp"
+#include "cli/entries.hpp"
+#include "cli/human.hpp"
+#include "cli/verb.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+class GcVerb final : public Verb {
+ public:
+  VerbHelp help() const override {
+    return {
+        "gc",
+        "",
+        "make the store smaller",
+        "Removes what was not used for longest until the store is no larger than --max-size, and "
+        "what was not used within --max-age; then gives the space back to the file system. A store "
+        "keeps itself below its limit without this: 'cukiln config' shows it as max_size.",
+        {{"cukiln gc --max-size 512MiB", "down to a size"},
+         {"cukiln gc --max-age 30d --dry-run", "says what would go, and removes nothing"}}};
+  }
+
+  void add_options(CLI::App& app) override {
+    app.add_option("--max-size", max_size_, "such as 2GiB, 512M (default: the setting max_size)")
+        ->type_name("SIZE");
+    app.add_option("--max-age", max_age_, "such as 30d, 12h (default: any age)")->type_name("AGE");
+    app.add_flag("--dry-run", dry_run_, "only say what would go");
+  }
+
+  Exit run(Context& context) override {
+    GcOptions options;
+    options.dry_run = dry_run_;
+    if (max_size_.empty()) {
+      options.max_bytes = context.settings().store.max_bytes;
+    } else if (auto bytes = parse_bytes(max_size_)) {
+      options.max_bytes = *bytes;
+    } else {
+      return context.fail(Exit::usage, std::move(bytes).error().with_context("--max-size"));
+    }
+    if (!max_age_.empty()) {
+      auto age = parse_age(max_age_);
+      if (!age) {
+        return context.fail(Exit::usage, std::move(age).error().with_context("--max-age"));
+      }
+      options.max_age_s = *age;
+    }
+    auto store = context.disk_store();
+    if (!store) {
+      return context.fail(Exit::store, store.error());
+    }
+    auto report = (*store)->tiers().collect(options);
+    if (!report) {
+      return context.fail(Exit::store, report.error());
+    }
+    if (context.json()) {
+      context.print_json(Json{{"evicted", report->entries},
+                              {"bytes", report->bytes},
+                              {"bytes_before", report->bytes_before},
+                              {"bytes_after", report->bytes_after},
+                              {"dry_run", dry_run_},
+                              {"already_running", report->already_running}});
+    } else {
+      context.print(text_of(*report));
+    }
+    return Exit::done;
+  }
+
+ private:
+  std::string text_of(const GcReport& report) const {
+    const std::string what = fmt::format("{} with {}", counted(report.entries, "entry", "entries"),
+                                         human_bytes(report.bytes));
+    if (report.already_running) {
+      return "Another process is collecting; nothing was done.\n";
+    }
+    if (report.entries == 0) {
+      return dry_run_ ? "Nothing would go.\n"
+                      : fmt::format("Nothing to remove; the files take {}.\n",
+                                    human_bytes(report.bytes_after));
+    }
+    return dry_run_
+               ? fmt::format("Would remove {}.\n", what)
+               : fmt::format("Removed {}; the files took {}, and take {} now.\n", what,
+                             human_bytes(report.bytes_before), human_bytes(report.bytes_after));
+  }
+
+  std::string max_size_;
+  std::string max_age_;
+  bool dry_run_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_gc() { return std::make_unique<GcVerb>(); }
+
+}  // namespace cukiln::cli

@@ -1,0 +1,133 @@
+#include "cli/help.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "cli/text.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+constexpr std::size_t kNameColumn = 24;
+constexpr std::size_t kWidest = 100;  // longer lines are hard to read, however wide the terminal
+
+std::string heading(const Terminal& terminal, std::string_view text) {
+  return "\n" + terminal.paint(Ink::bold, text) + "\n";
+}
+
+/// `  --arch TARGET         what it does`, with the text wrapped in its own column.
+std::string entry(const Terminal& terminal, const std::string& name, const std::string& text) {
+  const std::size_t width = std::min(terminal.width(), kWidest);
+  std::string out = "  " + terminal.paint(Ink::cyan, name);
+  const std::size_t used = display_width(name) + 2;
+  out += used + 2 > kNameColumn ? "\n" + std::string(kNameColumn, ' ')
+                                : std::string(kNameColumn - used, ' ');
+  return out + wrap_indented(text, width, kNameColumn) + "\n";
+}
+
+std::string paragraph(const Terminal& terminal, std::string_view text) {
+  std::string out;
+  for (const std::string& line : wrap(text, std::min(terminal.width(), kWidest))) {
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::string options_of(const CLI::App& app, const Terminal& terminal) {
+  std::string out;
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_positional()) {
+      out += entry(terminal, spelling_of(*option), option->get_description());
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string spelling_of(const CLI::Option& option) {
+  std::string text;
+  for (const std::string& name : option.get_snames()) {
+    text += (text.empty() ? "-" : ", -") + name;
+  }
+  for (const std::string& name : option.get_lnames()) {
+    text += (text.empty() ? "--" : ", --") + name;
+  }
+  const std::string value = option.get_type_size() == 0 ? "" : option.get_type_name();
+  return value.empty() ? text : text + " " + value;
+}
+
+std::string general_help(const CLI::App& app, const Verbs& verbs, const Terminal& terminal) {
+  std::string out =
+      "cukiln compiles CUDA kernels once, keeps the cubins, and loads them before they are "
+      "needed.\n";
+  out = paragraph(terminal, out.substr(0, out.size() - 1));
+  out += heading(terminal, "Usage:") + "  cukiln VERB [options]\n";
+  out += heading(terminal, "Verbs:");
+  for (const auto& verb : verbs) {
+    out += entry(terminal, verb->help().name, verb->help().summary);
+  }
+  out += heading(terminal, "Options of every verb:") + options_of(app, terminal);
+  out += heading(terminal, "Examples:");
+  out +=
+      "  cukiln doctor                       is everything there that is needed?\n"
+      "  cukiln preload --no-load            compile the shipped kernels into the store\n"
+      "  cukiln compile k.cu --arch sm_90a   one file, through the cache\n"
+      "  cukiln help compile                 what a verb takes, with examples\n";
+  out += heading(terminal, "Exit codes:");
+  out +=
+      "  0  done\n"
+      "  1  the work failed: a kernel does not compile, damage was found\n"
+      "  2  usage: a flag or target that is unknown, a source that is not there\n"
+      "  3  the machine lacks something: NVRTC, the driver, a permission\n"
+      "  4  the store cannot be used\n";
+  return out;
+}
+
+std::string verb_help(const CLI::App& app, const Verb& verb, const Terminal& terminal) {
+  const VerbHelp help = verb.help();
+  const CLI::App& options = *app.get_subcommand(help.name);
+  const std::string own = options_of(options, terminal);
+  std::string out = paragraph(terminal, help.description);
+  out += heading(terminal, "Usage:") + "  cukiln " + help.name;
+  out += (*help.arguments == '\0' ? "" : " ") + std::string(help.arguments);
+  out += own.empty() ? "\n" : " [options]\n";
+  if (!own.empty()) {
+    out += heading(terminal, "Options:") + own;
+  }
+  out += heading(terminal, "Options of every verb:") + options_of(app, terminal);
+  out += heading(terminal, "Examples:");
+  for (const auto& [command, what] : help.examples) {
+    out += fmt::format("  {}\n      {}\n", terminal.paint(Ink::cyan, command),
+                       wrap_indented(what, std::min(terminal.width(), kWidest), 6));
+  }
+  return out;
+}
+
+std::string nearest(const std::string& given, const std::vector<std::string>& candidates) {
+  std::string best;
+  std::size_t least = std::max<std::size_t>(1, given.size() / 3);  // more is another word
+  for (const std::string& candidate : candidates) {
+    std::vector<std::size_t> row(candidate.size() + 1);
+    std::iota(row.begin(), row.end(), std::size_t{0});
+    for (std::size_t i = 1; i <= given.size(); ++i) {
+      std::size_t diagonal = row[0];
+      row[0] = i;
+      for (std::size_t j = 1; j <= candidate.size(); ++j) {
+        const std::size_t replace = diagonal + (given[i - 1] == candidate[j - 1] ? 0 : 1);
+        diagonal = row[j];
+        row[j] = std::min({row[j] + 1, row[j - 1] + 1, replace});
+      }
+    }
+    if (row.back() <= least) {
+      best = candidate;
+      least = row.back() - (row.back() > 0 ? 1 : 0);
+    }
+  }
+  return best;
+}
+
+}  // namespace cukiln::cli

@@ -1,0 +1,145 @@
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "base/result.hpp"
+#include "cli/entries.hpp"
+#include "cli/human.hpp"
+#include "cli/module_options.hpp"
+#include "cli/table.hpp"
+#include "cli/verb.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+using Entries = std::vector<EntrySummary>;
+
+struct Order {
+  const char* name;
+  bool (*before)(const EntrySummary& a, const EntrySummary& b);
+};
+
+constexpr Order kOrders[] = {
+    {"age",
+     [](const EntrySummary& a, const EntrySummary& b) { return a.last_used_s > b.last_used_s; }},
+    {"size",
+     [](const EntrySummary& a, const EntrySummary& b) { return a.cubin_bytes > b.cubin_bytes; }},
+    {"time",
+     [](const EntrySummary& a, const EntrySummary& b) { return a.compile_us > b.compile_us; }},
+    {"hits", [](const EntrySummary& a, const EntrySummary& b) { return a.hits > b.hits; }},
+};
+
+class LsVerb final : public Verb {
+ public:
+  VerbHelp help() const override {
+    return {
+        "ls",
+        "",
+        "list what is in the store",
+        "Lists the entries of the user's store, and those of the read-only system store that the "
+        "user's does not have. In JSON, times are seconds since 1970.",
+        {{"cukiln ls", "everything, the latest used first"},
+         {"cukiln ls --arch sm_90a --name 'quantize*'", "some of it"},
+         {"cukiln ls --sort time", "what took longest to compile first"},
+         {"cukiln ls --json | jq -r '.entries[].key'", "the keys, for a script"}}};
+  }
+
+  void add_options(CLI::App& app) override {
+    app.add_option("--arch", arch_, "only this target; repeatable")
+        ->type_name("TARGET")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    app.add_option("--name", name_, "only modules whose name matches, with * and ?")
+        ->type_name("GLOB");
+    app.add_option("--sort", sort_,
+                   "age (latest used first, the default), size, time (of compiling) or hits")
+        ->type_name("ORDER");
+  }
+
+  Exit run(Context& context) override {
+    const auto targets = parse_targets(arch_);
+    if (!targets) {
+      return context.fail(Exit::usage, targets.error());
+    }
+    const auto* const order = std::find_if(std::begin(kOrders), std::end(kOrders),
+                                           [&](const Order& o) { return sort_ == o.name; });
+    if (order == std::end(kOrders)) {
+      return context.usage("--sort takes age, size, time or hits, not \"{}\"", sort_);
+    }
+    auto store = context.disk_store();
+    if (!store) {
+      return context.fail(Exit::store, store.error());
+    }
+    auto listed = (*store)->tiers().list();
+    if (!listed) {
+      return context.fail(Exit::store, listed.error());
+    }
+    const bool store_is_empty = listed->empty();
+    Entries entries = *std::move(listed);
+    std::erase_if(entries, [&](const EntrySummary& entry) { return !is_wanted(entry, *targets); });
+    std::stable_sort(entries.begin(), entries.end(), order->before);
+    if (context.json()) {
+      Json list = Json::array();
+      for (const EntrySummary& entry : entries) {
+        list.push_back(json_of(entry));
+      }
+      context.print_json(Json{{"entries", std::move(list)}});
+    } else if (entries.empty()) {
+      context.print(store_is_empty ? "The store is empty; 'cukiln preload --no-load' fills it.\n"
+                                   : "No entry matches.\n");
+    } else {
+      tell(context, entries);
+    }
+    return Exit::done;
+  }
+
+ private:
+  bool is_wanted(const EntrySummary& entry, const std::vector<Target>& targets) const {
+    const bool has_target =
+        targets.empty() || std::any_of(targets.begin(), targets.end(), [&](Target target) {
+          return entry.labels.target == target.name();
+        });
+    return has_target &&
+           (name_.empty() || ::fnmatch(name_.c_str(), entry.labels.name.c_str(), 0) == 0);
+  }
+
+  static void tell(const Context& context, const Entries& entries) {
+    Table table({{"KEY"},
+                 {"NAME", Column::Align::left, true, 10},
+                 {"ARCH"},
+                 {"CUBIN", Column::Align::right},
+                 {"COMPILE", Column::Align::right},
+                 {"HITS", Column::Align::right},
+                 {"USED", Column::Align::right}});
+    std::uint64_t bytes = 0;
+    std::int64_t compile_us = 0;
+    const std::int64_t now = now_s();
+    for (const EntrySummary& entry : entries) {
+      bytes += entry.cubin_bytes;
+      compile_us += entry.compile_us;
+      table.add({{short_key(entry.key), Ink::yellow},
+                 {entry.labels.name, Ink::bold},
+                 entry.labels.target,
+                 human_bytes(entry.cubin_bytes),
+                 human_ms(static_cast<double>(entry.compile_us) / 1000),
+                 human_count(static_cast<std::uint64_t>(entry.hits)),
+                 human_age(now - entry.last_used_s)});
+    }
+    context.print(table.text(context.out()));
+    context.print(fmt::format("\n{}, {} of cubins, {} of compiling\n",
+                              counted(entries.size(), "entry", "entries"), human_bytes(bytes),
+                              human_ms(static_cast<double>(compile_us) / 1000)));
+  }
+
+  std::vector<std::string> arch_;
+  std::string name_;
+  std::string sort_ = "age";
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_ls() { return std::make_unique<LsVerb>(); }
+
+}  // namespace cukiln::cli

@@ -1,0 +1,96 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <optional>
+
+#include "cli/command_line.hpp"
+#include "cli/help.hpp"
+
+#include <cukiln/version.hpp>
+
+namespace cukiln::cli {
+
+namespace {
+
+std::optional<ColorMode> color_mode(const std::string& text) {
+  if (text == "auto") return ColorMode::automatic;
+  if (text == "always") return ColorMode::always;
+  if (text == "never") return ColorMode::never;
+  return std::nullopt;
+}
+
+Exit show_help(const CommandLine& line, const Terminal& terminal, std::FILE* where) {
+  const std::string text = line.verb() != nullptr
+                               ? verb_help(line.app(), *line.verb(), terminal)
+                               : general_help(line.app(), line.verbs(), terminal);
+  std::fwrite(text.data(), 1, text.size(), where);
+  return where == stdout ? Exit::done : Exit::usage;
+}
+
+Exit show_version(const Context& context) {
+  if (context.json()) {
+    context.print_json(Json{{"version", version()}});
+  } else {
+    context.print(std::string("cukiln ") + version() + "\n");
+  }
+  return Exit::done;
+}
+
+Exit run(const std::vector<std::string>& arguments) {
+  CommandLine line;
+  auto parsed = line.parse(arguments);
+  GlobalOptions options = line.options();
+  // A parse that failed may not have come to these.
+  options.json =
+      options.json || std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
+  const auto color = color_mode(options.color);
+  const ColorMode mode = color.value_or(ColorMode::automatic);
+
+  auto settings = Settings::resolve();
+  Context context(options, mode, settings ? *std::move(settings) : Settings());
+  if (!parsed) {
+    return context.fail(Exit::usage, parsed.error());
+  }
+  if (!color) {
+    return context.usage("--color takes auto, always or never, not \"{}\"", options.color);
+  }
+  if (options.help) {
+    return show_help(line, context.out(), stdout);
+  }
+  if (options.version) {
+    return show_version(context);
+  }
+  if (line.verb() == nullptr) {
+    return options.json ? context.usage("a verb is missing; see 'cukiln --help'")
+                        : show_help(line, context.messages().terminal(), stderr);
+  }
+  if (!settings) {
+    return context.fail(Exit::environment, settings.error());
+  }
+  for (const std::string& warning : context.settings().warnings) {
+    context.messages().warn(warning);
+  }
+  return line.verb()->run(context);
+}
+
+}  // namespace
+
+}  // namespace cukiln::cli
+
+int main(int count, char** values) {
+  using cukiln::cli::Exit;
+  Exit exit = Exit::failed;
+  try {
+    exit = cukiln::cli::run({values + 1, values + std::max(count, 1)});
+  } catch (const std::exception& caught) {
+    std::fprintf(stderr, "error: %s\n", caught.what());
+  }
+  if (std::fflush(stdout) != 0 ||
+      std::ferror(stdout) != 0) {  // a full disk must not pass for success
+    std::perror("error: stdout");
+    exit = exit == Exit::done ? Exit::failed : exit;
+  }
+  return static_cast<int>(exit);
+}

@@ -1,0 +1,59 @@
+#include "cli/messages.hpp"
+
+#include <cstdio>
+
+#include "cli/text.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+constexpr std::string_view kEraseLine = "\r\x1b[K";
+
+}  // namespace
+
+void Messages::say(LogLevel level, std::string_view text) {
+  if (!shows(level)) {
+    return;
+  }
+  std::string line;
+  switch (level) {
+    case LogLevel::error: line = terminal_.paint(Ink::red, "error:"); break;
+    case LogLevel::warn: line = terminal_.paint(Ink::yellow, "warning:"); break;
+    case LogLevel::info: line = terminal_.paint(Ink::cyan, "note:"); break;
+    case LogLevel::debug: line = terminal_.paint(Ink::dim, "debug:"); break;
+  }
+  show(line + " " + printable_lines(text) + "\n");
+}
+
+void Messages::show(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  write(std::string(text));
+}
+
+void Messages::set_status(std::string line) {
+  if (!terminal_.is_terminal()) {
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  if (line.empty() && status_.empty()) {
+    return;
+  }
+  status_ = std::move(line);
+  write({});
+}
+
+void Messages::write(const std::string& text) {
+  // One write, so that lines of several processes on one terminal do not mix.
+  const bool has_line = terminal_.is_terminal();
+  const std::string all =
+      (has_line ? std::string(kEraseLine) : std::string()).append(text).append(status_);
+  std::fwrite(all.data(), 1, all.size(), stderr);
+  std::fflush(stderr);
+}
+
+LogSink Messages::sink() {
+  return [this](LogLevel level, std::string_view message) { say(level, message); };
+}
+
+}  // namespace cukiln::cli

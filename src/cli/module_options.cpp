@@ -1,0 +1,174 @@
+#include "cli/module_options.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "base/result.hpp"
+#include "key/nvcc_flags.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+constexpr const char* kFlagOption = "--flag";
+
+CLI::Option* add_list(CLI::App& app, const char* name, std::vector<std::string>& values,
+                      const char* type, const char* what) {
+  return app.add_option(name, values, what)->type_name(type)->allow_extra_args(false);
+}
+
+/// The option of `app` or `verb` that a token begins with; null: neither has it.
+const CLI::Option* known_option(const CLI::App& app, const CLI::App& verb, const std::string& token,
+                                bool* has_value) {
+  const bool is_long = token.compare(0, 2, "--") == 0;
+  const std::string name = is_long ? token.substr(0, token.find('=')) : token.substr(0, 2);
+  *has_value = token.size() > name.size();
+  const CLI::Option* option = verb.get_option_no_throw(name);
+  option = option != nullptr ? option : app.get_option_no_throw(name);
+  // `-qfoo` is no `-q` with a value.
+  const bool is_flag = option != nullptr && option->get_type_size() == 0;
+  return is_flag && *has_value ? nullptr : option;
+}
+
+}  // namespace
+
+void add_arch_option(CLI::App& app, std::vector<std::string>& arch) {
+  add_list(app, "--arch", arch, "TARGET",
+           "compile for this target: sm_100a, sm_90a, ...; repeatable (default: the visible GPUs, "
+           "else sm_100a)")
+      ->delimiter(',');
+}
+
+void ModuleOptions::add_to(CLI::App& app) {
+  const auto last_one = CLI::MultiOptionPolicy::TakeLast;
+  add_arch_option(app, arch);
+  add_list(app, "-I,--include-path", include, "DIR", "search this folder for headers; repeatable");
+  add_list(app, "-D,--define-macro", define, "X[=V]", "define a macro; repeatable");
+  app.add_option("--std", standard, "the C++ standard (default: c++17)")
+      ->type_name("STD")
+      ->multi_option_policy(last_one);
+  add_list(app, "--name", names, "EXPR",
+           "a kernel that is wanted, such as 'scale<float, 4>'; repeatable (default: every extern "
+           "\"C\" kernel)");
+  add_list(
+      app, kFlagOption, flags, "F",
+      "a flag of NVRTC or nvcc; repeatable. Those that are not in this list may be given as they "
+      "are, too: -O3, --use_fast_math, -Xptxas -v");
+}
+
+Result<void> check_source(const Source& source) {
+  struct stat status = {};
+  if (source.in_memory) {
+    return {};
+  }
+  if (::stat(source.path.c_str(), &status) != 0) {
+    return make_error(ErrorCode::not_found, "there is no source {}; give the path of a .cu file",
+                      source.path);
+  }
+  if (S_ISDIR(status.st_mode)) {
+    return make_error(ErrorCode::not_found, "{} is a folder; give the path of a .cu file",
+                      source.path);
+  }
+  return {};
+}
+
+Result<std::vector<Target>> parse_targets(const std::vector<std::string>& texts) {
+  std::vector<Target> targets;
+  for (const std::string& text : texts) {
+    CUKILN_TRY(const Target target, Target::parse(text));
+    if (std::find(targets.begin(), targets.end(), target) == targets.end()) {
+      targets.push_back(target);
+    }
+  }
+  return targets;
+}
+
+Result<unsigned> parse_jobs(const std::string& text) {
+  constexpr unsigned kMost = 1024;
+  unsigned jobs = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), jobs);
+  if (!text.empty() &&
+      (error != std::errc{} || end != text.data() + text.size() || jobs == 0 || jobs > kMost)) {
+    return make_error(ErrorCode::invalid_argument, "--jobs takes a number from 1 to {}, not \"{}\"",
+                      kMost, text);
+  }
+  return jobs;
+}
+
+Result<std::vector<ModuleSpec>> ModuleOptions::modules(
+    const std::vector<std::string>& sources) const {
+  ModuleSpec common;
+  CUKILN_TRY(common.targets, parse_targets(arch));
+  CUKILN_TRY(const TranslatedFlags translated, translate_flags(flags));
+  for (const Target target : translated.targets) {
+    if (std::find(common.targets.begin(), common.targets.end(), target) == common.targets.end()) {
+      common.targets.push_back(target);
+    }
+  }
+  common.include = include;
+  common.names = names;
+  common.flags = flags;
+  for (const std::string& macro : define) {
+    const std::size_t equals = macro.find('=');
+    if (macro.empty() || equals == 0) {
+      return make_error(ErrorCode::invalid_argument, "-D takes NAME or NAME=VALUE, not \"{}\"",
+                        macro);
+    }
+    if (equals == macro.size() - 1) {  // defined as nothing, which is not defined as 1
+      common.flags.push_back("--define-macro=" + macro);
+    } else {
+      common.define[macro.substr(0, equals)] =
+          equals == std::string::npos ? "" : macro.substr(equals + 1);
+    }
+  }
+  if (!standard.empty()) {
+    common.flags.push_back("--std=" + standard);
+  }
+  std::vector<ModuleSpec> modules;
+  for (const std::string& source : sources) {
+    CUKILN_CHECK(check_source(Source::file(source)));
+    ModuleSpec module = common;
+    module.name = std::filesystem::path(source).stem().string();
+    module.sources.push_back(Source::file(source));
+    modules.push_back(std::move(module));
+  }
+  return modules;
+}
+
+void expand_compiler_flags(const CLI::App& app, const CLI::App& verb, std::size_t from,
+                           std::vector<std::string>& arguments) {
+  if (verb.get_option_no_throw(kFlagOption) == nullptr) {
+    return;
+  }
+  std::vector<std::string> out(arguments.begin(),
+                               arguments.begin() + static_cast<std::ptrdiff_t>(from));
+  for (std::size_t i = from; i < arguments.size(); ++i) {
+    const std::string& token = arguments[i];
+    if (token == "--") {
+      out.insert(out.end(), arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
+      break;
+    }
+    bool has_value = false;
+    if (token.size() < 2 || token[0] != '-') {
+      out.push_back(token);
+    } else if (const CLI::Option* option = known_option(app, verb, token, &has_value)) {
+      out.push_back(token);
+      if (option->get_type_size() != 0 && !has_value && i + 1 < arguments.size()) {
+        out.push_back(arguments[++i]);
+      }
+    } else if (const FlagShape shape = shape_of(token); shape == FlagShape::unknown) {
+      out.push_back(token);  // the parser complains, and knows what may have been meant
+    } else {
+      out.insert(out.end(), {kFlagOption, token});
+      if (shape == FlagShape::value_follows && i + 1 < arguments.size()) {
+        out.insert(out.end(), {kFlagOption, arguments[++i]});
+      }
+    }
+  }
+  arguments = std::move(out);
+}
+
+}  // namespace cukiln::cli

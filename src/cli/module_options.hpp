@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <cukiln/module_spec.hpp>
+#include <cukiln/result.hpp>
+
+namespace cukiln::cli {
+
+/// What `compile` and `explain` take to describe modules.
+struct ModuleOptions {
+  std::vector<std::string> arch;
+  std::vector<std::string> include;
+  std::vector<std::string> define;
+  std::vector<std::string> names;
+  std::vector<std::string> flags;
+  std::string standard;
+
+  void add_to(CLI::App& app);
+
+  /// One module for each source. Errors: invalid_argument (a flag, a target, a macro), not_found (a
+  /// source that is not there).
+  Result<std::vector<ModuleSpec>> modules(const std::vector<std::string>& sources) const;
+};
+
+/// Errors: not_found, naming a source that is no file.
+Result<void> check_source(const Source& source);
+
+/// The options that choose targets, for verbs without the others.
+void add_arch_option(CLI::App& app, std::vector<std::string>& arch);
+Result<std::vector<Target>> parse_targets(const std::vector<std::string>& texts);
+
+/// Errors: invalid_argument, unless it is a number from 1 to 1024. Empty: 0.
+Result<unsigned> parse_jobs(const std::string& text);
+
+/// Turns what `verb` does not know itself into `--flag`s, when it takes compiler flags: `-O3`,
+/// `-Xptxas -v`, `-gencode=…` work as they do with nvcc. `from`: where the verb's arguments begin.
+void expand_compiler_flags(const CLI::App& app, const CLI::App& verb, std::size_t from,
+                           std::vector<std::string>& arguments);
+
+}  // namespace cukiln::cli

@@ -1,0 +1,197 @@
+#include "cli/module_report.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "cli/entries.hpp"
+#include "cli/human.hpp"
+#include "cli/text.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+bool has_key(const ModuleReport& module) { return module.key != CacheKey{}; }
+
+Ink ink_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::hit: return Ink::green;
+    case Outcome::compiled: return Ink::cyan;
+    case Outcome::failed: return Ink::red;
+    case Outcome::missing: return Ink::yellow;
+  }
+  return Ink::plain;
+}
+
+std::string error_text(const ModuleReport& module) {
+  const Error& error = module.status.error();
+  return error.log().empty() ? error.message() : error.message() + "\n" + error.log();
+}
+
+Json module_json(const ModuleReport& module) {
+  Json json{{"name", module.name},
+            {"source", module.source},
+            {"arch", module.target.name()},
+            {"key", has_key(module) ? Json(module.key.hex()) : Json()},
+            {"outcome", name_of(module.outcome)},
+            {"reason", module.reason},
+            {"milliseconds", module.milliseconds},
+            {"load_milliseconds", module.load_milliseconds},
+            {"cubin_bytes", module.cubin_bytes},
+            {"functions", json_of(module.kernels)},
+            {"log", module.log},
+            {"dropped_flags", module.dropped_flags},
+            {"not_stored", module.not_stored},
+            {"error", module.status ? Json() : Json(error_text(module))}};
+  return json;
+}
+
+/// A source that is not there outweighs a machine that lacks something: nothing else will help.
+Exit worst_exit(const PreloadReport& report) {
+  Exit exit = Exit::done;
+  for (const ModuleReport& module : report.modules) {
+    if (module.status) {
+      continue;
+    }
+    const Exit one =
+        module.outcome == Outcome::missing ? Exit::failed : exit_of(module.status.error());
+    const bool replaces = exit == Exit::done || one == Exit::usage ||
+                          (one == Exit::environment && exit == Exit::failed);
+    exit = replaces ? one : exit;
+  }
+  return exit;
+}
+
+std::string summary(const PreloadReport& report) {
+  const std::size_t failed = report.modules.size() - report.hits - report.compiled;
+  std::string text = counted(report.modules.size(), "module", "modules");
+  std::vector<std::string> parts;
+  if (report.compiled != 0) {
+    parts.push_back(fmt::format("{} compiled", report.compiled));
+  }
+  if (report.hits != 0) {
+    parts.push_back(counted(report.hits, "hit", "hits"));
+  }
+  if (failed != 0) {
+    const auto missing = static_cast<std::size_t>(
+        std::count_if(report.modules.begin(), report.modules.end(),
+                      [](const ModuleReport& m) { return m.outcome == Outcome::missing; }));
+    if (failed > missing) parts.push_back(fmt::format("{} failed", failed - missing));
+    if (missing != 0) parts.push_back(fmt::format("{} missing", missing));
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    text += (i == 0 ? ": " : ", ") + parts[i];
+  }
+  return text + " in " + human_ms(report.milliseconds) + "\n";
+}
+
+void tell_table(const Context& context, const PreloadReport& report) {
+  Table modules({{"MODULE", Column::Align::left, true, 12},
+                 {"ARCH"},
+                 {"RESULT"},
+                 {"TIME", Column::Align::right},
+                 {"CUBIN", Column::Align::right},
+                 {"KEY"}});
+  KernelRows kernels;
+  for (const ModuleReport& module : report.modules) {
+    const bool there = has_key(module);
+    modules.add({{module.name, Ink::bold},
+                 module.target.name(),
+                 {name_of(module.outcome), ink_of(module.outcome)},
+                 human_ms(module.milliseconds),
+                 there ? human_bytes(module.cubin_bytes) : "-",
+                 {there ? short_key(module.key) : "-", Ink::yellow}});
+    for (const KernelInfo& kernel : module.kernels) {
+      kernels.add(kernel);
+    }
+  }
+  const auto module_lines = modules.lines(context.out());
+  const auto kernel_lines = kernels.lines(context.out());
+  std::string text = module_lines.front() + "\n";
+  std::size_t next = 0;
+  for (std::size_t m = 0; m < report.modules.size(); ++m) {
+    text += module_lines[m + 1] + "\n";
+    for (std::size_t k = 0; k < report.modules[m].kernels.size(); ++k) {
+      text += kernel_lines[next++] + "\n";
+    }
+  }
+  context.print(text + "\n" + summary(report));
+}
+
+void tell_messages(Context& context, const PreloadReport& report) {
+  Messages& messages = context.messages();
+  const bool disk_is_missing =
+      context.settings().store.memory_only || !(*context.store())->bypass_reason().empty();
+  for (const ModuleReport& module : report.modules) {
+    const std::string who = module.name + " for " + module.target.name();
+    if (!module.status) {
+      const std::string text = error_text(module);
+      const bool names_it = text.compare(0, module.name.size(), module.name) == 0;
+      messages.say(LogLevel::error, names_it ? text : who + ": " + text);
+      continue;
+    }
+    if (!module.log.empty() && module.outcome == Outcome::compiled && !context.json()) {
+      messages.warn(who + ": " + module.log);
+    }
+    if (!module.not_stored.empty() && !disk_is_missing) {
+      messages.warn(who + ": not stored: " + module.not_stored);
+    }
+    if (!module.dropped_flags.empty()) {
+      messages.info(fmt::format("{}: without effect here, left out: {}", who,
+                                fmt::join(module.dropped_flags, " ")));
+    }
+  }
+}
+
+}  // namespace
+
+Json json_of(const std::vector<KernelInfo>& kernels) {
+  Json list = Json::array();
+  for (const KernelInfo& kernel : kernels) {
+    list.push_back(Json{{"name", kernel.name},
+                        {"lowered", kernel.lowered},
+                        {"registers", kernel.registers},
+                        {"shared_bytes", kernel.shared_bytes},
+                        {"local_bytes", kernel.local_bytes},
+                        {"spill_bytes", kernel.spill_bytes}});
+  }
+  return list;
+}
+
+KernelRows::KernelRows()
+    : table_({{"", Column::Align::left, true, 16},
+              {"", Column::Align::right},
+              {"", Column::Align::right},
+              {"", Column::Align::right}}) {}
+
+void KernelRows::add(const KernelInfo& kernel) {
+  table_.add({{kernel.name, Ink::dim},
+              {fmt::format("{} regs", kernel.registers), Ink::dim},
+              {human_bytes(kernel.shared_bytes) + " shared", Ink::dim},
+              {kernel.spill_bytes == 0 ? "no spills" : human_bytes(kernel.spill_bytes) + " spilled",
+               kernel.spill_bytes == 0 ? Ink::dim : Ink::red}});
+}
+
+std::vector<std::string> KernelRows::lines(const Terminal& terminal) const {
+  return table_.lines(terminal, 2);
+}
+
+Exit tell(Context& context, const PreloadReport& report) {
+  tell_messages(context, report);
+  if (context.json()) {
+    Json modules = Json::array();
+    for (const ModuleReport& module : report.modules) {
+      modules.push_back(module_json(module));
+    }
+    context.print_json(Json{{"kernels", std::move(modules)},
+                            {"hits", report.hits},
+                            {"compiled", report.compiled},
+                            {"failed", report.failed},
+                            {"milliseconds", report.milliseconds}});
+  } else {
+    tell_table(context, report);
+  }
+  return worst_exit(report);
+}
+
+}  // namespace cukiln::cli

@@ -1,0 +1,135 @@
+#include <charconv>
+
+#include "base/result.hpp"
+#include "cli/module_options.hpp"
+#include "cli/module_report.hpp"
+#include "cli/progress.hpp"
+#include "cli/verb.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+/// Ordinals from `0,1`; none from `all`. Errors: invalid_argument.
+Result<std::vector<int>> parse_devices(const std::string& text) {
+  std::vector<int> devices;
+  std::string_view rest = text == "all" ? std::string_view() : std::string_view(text);
+  while (!rest.empty()) {
+    int ordinal = -1;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), ordinal);
+    rest.remove_prefix(error == std::errc{} ? static_cast<std::size_t>(end - rest.data()) : 0);
+    if (error != std::errc{} || ordinal < 0 || (!rest.empty() && rest[0] != ',') || rest == ",") {
+      return make_error(ErrorCode::invalid_argument,
+                        "--devices takes all, or ordinals with commas between, such as 0,1; not "
+                        "\"{}\"",
+                        text);
+    }
+    devices.push_back(ordinal);
+    rest.remove_prefix(rest.empty() ? 0 : 1);
+  }
+  return devices;
+}
+
+class PreloadVerb final : public Verb {
+ public:
+  VerbHelp help() const override {
+    return {
+        "preload",
+        "[MANIFEST]",
+        "make every kernel of a manifest ready",
+        "Finds every module of the manifest in the store, compiles the missing ones in parallel, "
+        "and loads all of them on the GPUs. Without a MANIFEST: the kernels that come with cukiln. "
+        "With --no-load it fills the store and needs no GPU and no driver.",
+        {{"cukiln preload --no-load --arch sm_100a", "fills the store on a machine without a GPU"},
+         {"cukiln preload kernels.json", "a manifest of your own, loaded on every GPU"},
+         {"cukiln preload --offline --no-load",
+          "checks that everything is in the store; names what is missing"},
+         {"cukiln preload kernels.json --devices 0,1 --jobs 4",
+          "on two GPUs, four compiles at once"}}};
+  }
+
+  void add_options(CLI::App& app) override {
+    app.add_option("MANIFEST", manifest_);
+    add_arch_option(app, arch_);
+    app.add_option("-j,--jobs", jobs_, "compiles at once (default: one per core)")->type_name("N");
+    app.add_flag("--no-load", no_load_, "fill the store only");
+    app.add_flag("--offline", offline_, "never compile: what is not in the store is missing");
+    app.add_option("--devices", devices_, "all (the default), or ordinals: 0,1")->type_name("LIST");
+  }
+
+  Exit run(Context& context) override {
+    auto manifest = read_manifest();
+    if (!manifest) {
+      return context.fail(Exit::usage, manifest.error());
+    }
+    auto options = preload_options();
+    const auto jobs = parse_jobs(jobs_);
+    if (!options || !jobs) {
+      return context.fail(Exit::usage, !options ? options.error() : jobs.error());
+    }
+    context.settings().loader.jobs = *jobs;
+    context.settings().loader.offline = context.settings().loader.offline || offline_;
+    auto loader = context.loader();
+    if (!loader) {
+      return context.fail(exit_of(loader.error()), loader.error());
+    }
+    auto report = preload(context, **loader, *manifest, *options);
+    if (!report) {
+      Error error = report.error();
+      const Exit exit = exit_of(error);
+      if (exit == Exit::environment && !no_load_) {
+        error = Error(error.code(), error.message() + "; --no-load fills the store without a GPU",
+                      error.log());
+      }
+      return context.fail(exit, error);
+    }
+    return tell(context, *report);
+  }
+
+ private:
+  Result<Manifest> read_manifest() const {
+    CUKILN_TRY(const std::vector<Target> targets, parse_targets(arch_));
+    Manifest manifest = Manifest::shipped();
+    if (!manifest_.empty()) {
+      CUKILN_TRY(manifest, Manifest::load(manifest_));
+    }
+    for (const ModuleSpec& module : manifest.modules()) {
+      for (const Source& source : module.sources) {
+        if (auto there = check_source(source); !there) {
+          return std::move(there).error().with_context(manifest_ + ", " + module.name);
+        }
+      }
+    }
+    return targets.empty() ? std::move(manifest) : manifest.for_targets(targets);
+  }
+
+  Result<PreloadOptions> preload_options() const {
+    PreloadOptions options;
+    CUKILN_TRY(options.devices, parse_devices(devices_));
+    options.load = !no_load_;
+    options.keep_going = true;
+    return options;
+  }
+
+  static Result<PreloadReport> preload(Context& context, KernelLoader& loader,
+                                       const Manifest& manifest, const PreloadOptions& options) {
+    ProgressBar bar(context.messages(), manifest.modules().size());
+    return loader.preload(manifest, options,
+                          [&](std::size_t done, std::size_t total, const ModuleReport& last) {
+                            bar.update(done, total, last.name);
+                          });
+  }
+
+  std::string manifest_;
+  std::vector<std::string> arch_;
+  std::string jobs_;
+  std::string devices_ = "all";
+  bool no_load_ = false;
+  bool offline_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_preload() { return std::make_unique<PreloadVerb>(); }
+
+}  // namespace cukiln::cli

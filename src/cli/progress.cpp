@@ -1,0 +1,66 @@
+#include "cli/progress.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "cli/text.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+constexpr std::size_t kBarWidth = 20;
+// What ends sooner needs no bar: it would only flicker.
+constexpr std::chrono::milliseconds kPatience{150};
+constexpr std::chrono::milliseconds kPeriod{250};
+
+}  // namespace
+
+ProgressBar::ProgressBar(Messages& messages, std::size_t total)
+    : messages_(messages), total_(total) {
+  if (messages_.terminal().is_terminal() && messages_.shows(LogLevel::warn)) {
+    ticker_ = std::thread([this] { tick(); });
+  }
+}
+
+ProgressBar::~ProgressBar() {
+  if (ticker_.joinable()) {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    ticker_.join();
+    messages_.set_status({});
+  }
+}
+
+void ProgressBar::update(std::size_t done, std::size_t total, const std::string& last) {
+  const std::lock_guard lock(mutex_);
+  done_ = done;
+  total_ = total;
+  last_ = last;
+  changed_.notify_all();
+}
+
+void ProgressBar::tick() {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kPatience, [this] { return ended_; });
+  while (!ended_) {
+    messages_.set_status(line());
+    changed_.wait_for(lock, kPeriod);
+  }
+}
+
+std::string ProgressBar::line() const {
+  const auto elapsed = std::chrono::steady_clock::now() - start_;
+  const std::size_t total = std::max<std::size_t>(total_, 1);
+  const std::size_t full = kBarWidth * std::min(done_, total) / total;
+  const std::string text = fmt::format(
+      "[{}{}] {}/{}  {} s  {}", std::string(full, '#'), std::string(kBarWidth - full, '-'), done_,
+      total_, std::chrono::duration_cast<std::chrono::seconds>(elapsed).count(), printable(last_));
+  return shorten(text, messages_.terminal().width() - 1);
+}
+
+}  // namespace cukiln::cli

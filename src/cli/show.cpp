@@ -1,0 +1,150 @@
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/file.hpp"
+#include "base/result.hpp"
+#include "cli/disassembly.hpp"
+#include "cli/entry_page.hpp"
+#include "cli/ptx.hpp"
+#include "cli/text.hpp"
+#include "cli/verb.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+class ShowVerb final : public Verb {
+ public:
+  VerbHelp help() const override {
+    return {
+        "show",
+        "KEY",
+        "show everything about one entry",
+        "Shows what an entry was made from, field by field, the headers it read with their "
+        "digests, its kernels, the compiler's log and its history. A KEY is the beginning of a key "
+        "of 'cukiln ls', at least 6 digits. The other forms give one thing alone, on stdout.",
+        {{"cukiln show 3fa9c01d", "everything"},
+         {"cukiln show 3fa9c01d --source", "the source as it was compiled"},
+         {"cukiln show 3fa9c01d --sass | less", "the machine code, through nvdisasm"},
+         {"cukiln show 3fa9c01d --cubin -o amax.cubin", "the cubin, into a file"}}};
+  }
+
+  void add_options(CLI::App& app) override {
+    app.add_option("KEY", keys_);
+    app.add_flag("--source", source_, "the source as it was compiled");
+    app.add_flag("--ptx", ptx_, "the PTX: the source compiled again for the virtual architecture");
+    app.add_flag("--sass", sass_, "the machine code as text; needs nvdisasm or cuobjdump");
+    app.add_flag("--cubin", cubin_, "the cubin's bytes");
+    app.add_option("-o,--output", output_, "write it here instead of to stdout")->type_name("F");
+  }
+
+  Exit run(Context& context) override {
+    const int forms = int{source_} + int{ptx_} + int{sass_} + int{cubin_};
+    if (keys_.size() != 1) {
+      return context.usage("{}: cukiln show KEY",
+                           keys_.empty() ? "a key is missing" : "one key at a time");
+    }
+    if (forms > 1) {
+      return context.usage("--source, --ptx, --sass and --cubin exclude each other");
+    }
+    if (!output_.empty() && forms == 0) {
+      return context.usage("-o goes with --source, --ptx, --sass or --cubin");
+    }
+    if (cubin_ && output_.empty() && (context.json() || context.out().is_terminal())) {
+      return context.usage("--cubin is not for {}: name a file with -o F",
+                           context.json() ? "JSON" : "a terminal");
+    }
+    auto store = context.disk_store();
+    if (!store) {
+      return context.fail(Exit::store, store.error());
+    }
+    TieredStore& tiers = (*store)->tiers();
+    auto entries = tiers.list();
+    if (!entries) {
+      return context.fail(Exit::store, entries.error());
+    }
+    const auto key = find_key(*entries, keys_.front());
+    if (!key) {
+      return context.fail(exit_of_key_error(key.error()), key.error());
+    }
+    auto entry = tiers.peek(*key);
+    if (!entry) {
+      return context.fail(entry.error().code() == ErrorCode::corrupt ? Exit::failed : Exit::store,
+                          entry.error());
+    }
+    if (!*entry) {
+      return context.fail(Exit::failed, make_error(ErrorCode::not_found,
+                                                   "entry {} was removed meanwhile", key->hex()));
+    }
+    const auto summary = std::find_if(entries->begin(), entries->end(),
+                                      [&](const EntrySummary& e) { return e.key == *key; });
+    return forms == 0 ? show_page(context, *summary, **entry) : show_form(context, tiers, **entry);
+  }
+
+ private:
+  static Exit show_page(Context& context, const EntrySummary& summary, const StoreEntry& entry) {
+    auto page = EntryPage::make(summary, entry);
+    if (!page) {
+      return context.fail(Exit::failed, page.error());
+    }
+    if (context.json()) {
+      context.print_json(page->json());
+    } else {
+      context.print(page->text(context.out()));
+    }
+    return Exit::done;
+  }
+
+  Exit show_form(Context& context, TieredStore& tiers, const StoreEntry& entry) {
+    auto form = cubin_  ? Result<std::string>(std::string(entry.cubin.image.view()))
+                : sass_ ? disassemble(entry.cubin.image, context.settings().loader)
+                        : text_form(context, tiers, entry);
+    if (!form) {
+      const ErrorCode code = form.error().code();
+      const bool lacks = code == ErrorCode::not_found || code == ErrorCode::incompatible;
+      return context.fail(lacks ? Exit::environment : Exit::failed, form.error());
+    }
+    if (!output_.empty()) {
+      if (auto written = write_file_atomically(output_, *form); !written) {
+        return context.fail(Exit::failed, written.error());
+      }
+      context.messages().info(fmt::format("{} bytes written to {}", form->size(), output_));
+      if (context.json()) {
+        context.print_json(
+            Json{{"key", entry.key.hex()}, {"output", output_}, {"bytes", form->size()}});
+      }
+    } else if (context.json()) {
+      context.print_json(Json{{"key", entry.key.hex()}, {form_name(), *form}});
+    } else {
+      // Bytes as they are for a file or a program, nothing that a terminal would obey.
+      context.print(context.out().is_terminal() ? printable_lines(*form) : *form);
+    }
+    return Exit::done;
+  }
+
+  Result<std::string> text_form(Context& context, TieredStore& tiers,
+                                const StoreEntry& entry) const {
+    CUKILN_TRY(std::string source, tiers.source_text(entry.key));
+    if (source_) {
+      return source;
+    }
+    CUKILN_TRY(KernelLoader * loader, context.loader());
+    return recompile_to_ptx(*loader, entry, source);
+  }
+
+  const char* form_name() const { return source_ ? "source_text" : ptx_ ? "ptx" : "sass"; }
+
+  std::vector<std::string> keys_;
+  std::string output_;
+  bool source_ = false;
+  bool ptx_ = false;
+  bool sass_ = false;
+  bool cubin_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_show() { return std::make_unique<ShowVerb>(); }
+
+}  // namespace cukiln::cli

@@ -1,0 +1,98 @@
+#include <map>
+
+#include "base/result.hpp"
+#include "cli/entries.hpp"
+#include "cli/human.hpp"
+#include "cli/table.hpp"
+#include "cli/verb.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+class StatsVerb final : public Verb {
+ public:
+  VerbHelp help() const override {
+    return {"stats",
+            "",
+            "count what the store did",
+            "Counters of all processes that used the user's store, since it was made.",
+            {{"cukiln stats", "hits, misses and why, time saved"},
+             {"cukiln stats --json", "for a dashboard; times in milliseconds"}}};
+  }
+
+  void add_options(CLI::App&) override {}
+
+  Exit run(Context& context) override {
+    auto store = context.disk_store();
+    if (!store) {
+      return context.fail(Exit::store, store.error());
+    }
+    TieredStore& tiers = (*store)->tiers();
+    auto counters = tiers.counters();
+    if (!counters) {
+      return context.fail(Exit::store, counters.error());
+    }
+    const StoreStats now = tiers.stats();
+    const auto count = [&](const char* name) {
+      const auto at = counters->find(name);
+      return at == counters->end() || at->second < 0 ? 0 : static_cast<std::uint64_t>(at->second);
+    };
+    const std::uint64_t misses = count("misses_new") + count("misses_header_changed") +
+                                 count("misses_header_appeared") + count("misses_header_vanished") +
+                                 count("misses_damaged");
+    const double saved_ms = static_cast<double>(count("saved_us")) / 1000;
+    if (context.json()) {
+      context.print_json(Json{{"entries", now.entries},
+                              {"bytes", now.bytes},
+                              {"hits", count("hits")},
+                              {"misses", misses},
+                              {"misses_by_reason",
+                               {{"new", count("misses_new")},
+                                {"header_changed", count("misses_header_changed")},
+                                {"header_appeared", count("misses_header_appeared")},
+                                {"header_vanished", count("misses_header_vanished")},
+                                {"damaged", count("misses_damaged")}}},
+                              {"compiles", count("compiles")},
+                              {"failed", count("failed")},
+                              {"stored", count("stored")},
+                              {"not_stored", count("not_stored")},
+                              {"evicted", count("evicted")},
+                              {"corrupt", count("corrupt")},
+                              {"singleflight_waits", count("singleflight_waits")},
+                              {"saved_ms", saved_ms},
+                              {"store_errors", count("store_errors")}});
+      return Exit::done;
+    }
+    Table table({{""}, {"", Column::Align::right}, {""}});
+    const auto row = [&](const char* what, const std::string& value, const char* note = "") {
+      table.add({what, {value, Ink::bold}, {note, Ink::dim}});
+    };
+    row("entries", human_count(now.entries));
+    row("files", human_bytes(now.bytes));
+    row("hits", human_count(count("hits")));
+    row("time saved", human_ms(saved_ms), "of compiling, by hits");
+    row("misses", human_count(misses));
+    row("  new", human_count(count("misses_new")), "source, flags or target never seen");
+    row("  header changed", human_count(count("misses_header_changed")));
+    row("  header appeared", human_count(count("misses_header_appeared")));
+    row("  header vanished", human_count(count("misses_header_vanished")));
+    row("  damaged", human_count(count("misses_damaged")));
+    row("compiles", human_count(count("compiles")));
+    row("failed compiles", human_count(count("failed")));
+    row("stored", human_count(count("stored")));
+    row("not stored", human_count(count("not_stored")), "used, but not kept");
+    row("evicted", human_count(count("evicted")), "least recently used");
+    row("damage found", human_count(count("corrupt")), "and removed");
+    row("waits", human_count(count("singleflight_waits")), "for another's compile of the same");
+    row("store errors", human_count(count("store_errors")), "survived");
+    context.print(table.text(context.out()));
+    return Exit::done;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_stats() { return std::make_unique<StatsVerb>(); }
+
+}  // namespace cukiln::cli

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/context.hpp"
+
+namespace cukiln::cli {
+
+/// What help says of a verb besides its options.
+struct VerbHelp {
+  const char* name;
+  const char* arguments;                                      ///< `FILE.cu...`; empty: none
+  const char* summary;                                        ///< one line, in the list of verbs
+  const char* description;                                    ///< a paragraph or two
+  std::vector<std::pair<const char*, const char*>> examples;  ///< a command line, what it does
+};
+
+/// One verb. Parsing fills the members that `add_options` bound; then `run` is called, once.
+class Verb {
+ public:
+  virtual ~Verb() = default;
+  virtual VerbHelp help() const = 0;
+  virtual void add_options(CLI::App& app) = 0;
+  virtual Exit run(Context& context) = 0;
+};
+
+using Verbs = std::vector<std::unique_ptr<Verb>>;
+
+std::unique_ptr<Verb> make_doctor();
+std::unique_ptr<Verb> make_compile();
+std::unique_ptr<Verb> make_preload();
+std::unique_ptr<Verb> make_ls();
+std::unique_ptr<Verb> make_show();
+std::unique_ptr<Verb> make_explain();
+std::unique_ptr<Verb> make_stats();
+std::unique_ptr<Verb> make_verify();
+std::unique_ptr<Verb> make_gc();
+std::unique_ptr<Verb> make_rm();
+std::unique_ptr<Verb> make_config();
+/// Reads the finished `app` for what there is to complete.
+std::unique_ptr<Verb> make_completion(const CLI::App& app);
+
+}  // namespace cukiln::cli

@@ -1,0 +1,81 @@
+#include "base/result.hpp"
+#include "cli/entries.hpp"
+#include "cli/human.hpp"
+#include "cli/table.hpp"
+#include "cli/verb.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+class VerifyVerb final : public Verb {
+ public:
+  VerbHelp help() const override {
+    return {
+        "verify",
+        "",
+        "read every entry and check it",
+        "Checks the database's structure, and every entry's bytes against its checksum and its "
+        "key. "
+        "Exits with 1 when damage was found, repaired or not. A damaged entry is never handed out "
+        "in any case: it is compiled again.",
+        {{"cukiln verify", "checks, changes nothing"},
+         {"cukiln verify --repair", "removes what is damaged; it is compiled again when needed"}}};
+  }
+
+  void add_options(CLI::App& app) override {
+    app.add_flag("--repair", repair_, "remove what is damaged");
+  }
+
+  Exit run(Context& context) override {
+    auto store = context.disk_store();
+    if (!store) {
+      return context.fail(Exit::store, store.error());
+    }
+    auto report = (*store)->tiers().verify(repair_);
+    if (!report) {
+      return context.fail(Exit::store, report.error());
+    }
+    if (context.json()) {
+      Json findings = Json::array();
+      for (const VerifyReport::Finding& finding : report->findings) {
+        const bool whole = finding.key == CacheKey{};
+        findings.push_back(
+            Json{{"key", whole ? Json() : Json(finding.key.hex())}, {"what", finding.what}});
+      }
+      context.print_json(Json{{"checked", report->checked},
+                              {"damaged", report->damaged},
+                              {"repaired", report->repaired},
+                              {"findings", std::move(findings)}});
+    } else {
+      tell(context, *report);
+    }
+    return report->damaged == 0 ? Exit::done : Exit::failed;
+  }
+
+ private:
+  void tell(const Context& context, const VerifyReport& report) const {
+    Table table({{""}, {"", Column::Align::left, true, 20}});
+    for (const VerifyReport::Finding& finding : report.findings) {
+      const bool whole = finding.key == CacheKey{};
+      table.add({{whole ? "database" : short_key(finding.key), Ink::red}, finding.what});
+    }
+    std::string text = table.text(context.out());
+    text += counted(report.checked, "entry", "entries") + " checked, ";
+    if (report.damaged == 0) {
+      text += "no damage found.\n";
+    } else {
+      text += fmt::format("{} damaged, {} removed.\n", report.damaged, report.repaired);
+      text += repair_ ? "" : "'cukiln verify --repair' removes what is damaged.\n";
+    }
+    context.print(text);
+  }
+
+  bool repair_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_verify() { return std::make_unique<VerifyVerb>(); }
+
+}  // namespace cukiln::cli

@@ -1,0 +1,284 @@
+"""compile, explain and show, with the real NVRTC and no GPU."""
+
+import os
+import stat
+import time
+import unittest
+
+from cli import ADD, BROKEN, CliTest, DONE, ENVIRONMENT, FAILED, SCALE, TEMPLATE, USAGE
+
+HEX32 = r"^[0-9a-f]{32}$"
+
+
+class Compile(CliTest):
+    def test_compiles_once_then_hits(self):
+        arguments = ("scale.cu", "--arch", "sm_90a")
+        first = self.run_json("compile", *arguments)
+        self.assertEqual((first["hits"], first["compiled"], first["failed"]), (0, 1, 0))
+        (module,) = first["kernels"]
+        self.assertRegex(module["key"], HEX32)
+        self.assertEqual(module["outcome"], "compiled")
+        self.assertEqual((module["name"], module["source"], module["arch"]), ("scale", "scale.cu", "sm_90a"))
+        self.assertIsNone(module["error"])
+        self.assertGreater(module["milliseconds"], 0)
+        functions = {f["name"]: f for f in module["functions"]}
+        self.assertEqual(set(functions), {"scale", "shift"})
+        self.assertEqual(functions["scale"]["shared_bytes"], 256)
+        self.assertGreater(functions["scale"]["registers"], 0)
+
+        second = self.run_json("compile", *arguments)
+        self.assertEqual((second["hits"], second["compiled"], second["failed"]), (1, 0, 0))
+        self.assertEqual(second["kernels"][0]["key"], module["key"])
+        self.assertEqual(second["kernels"][0]["outcome"], "hit")
+
+    def test_a_row_for_each_source_and_target(self):
+        modules = self.compile("add.cu", "scale.cu", "-DADDEND=1", "--arch", "sm_90a,sm_100a",
+                               "--arch", "sm_90a")  # fmt: skip
+        self.assertEqual(
+            [(m["name"], m["arch"]) for m in modules],
+            [("add", "sm_90a"), ("add", "sm_100a"), ("scale", "sm_90a"), ("scale", "sm_100a")],
+        )
+        self.assertEqual(len({m["key"] for m in modules}), 4)
+
+    def test_default_target_without_a_gpu(self):
+        self.assertEqual([m["arch"] for m in self.compile("add.cu", "-DADDEND=1")], ["sm_100a"])
+
+    def test_options_reach_the_compiler(self):
+        self.write("deep/inner.cuh", "#define ADDEND 3\n")
+        self.write("inc.cu", '#include <inner.cuh>\n' + ADD)
+        self.compile("inc.cu", "-Ideep")
+        self.compile("inc.cu", "-I", "deep", "--std", "c++20")
+        self.write("fill.cu", TEMPLATE)
+        (module,) = self.compile("fill.cu", "--name", "fill<float, 4>", "--name", "fill<int, 2>")
+        self.assertEqual({f["name"] for f in module["functions"]}, {"fill<float, 4>", "fill<int, 2>"})
+        self.assertTrue(all(f["lowered"].startswith("_Z") for f in module["functions"]))
+
+    def test_defined_as_nothing_is_not_defined_as_one(self):
+        self.write("one.cu", "#if ONE + 0 == 1\n" + ADD + "#else\n#error not one\n#endif\n")
+        self.compile("one.cu", "-DONE", "-DADDEND=1")
+        self.compile("one.cu", "-DONE=1", "-D", "ADDEND=1")
+        self.run_cli("compile", "one.cu", "-DONE=", "-DADDEND=1", expect=FAILED)
+
+    def test_nvcc_flags_as_they_are(self):
+        plain = self.one_key("add.cu", "-DADDEND=1", "--arch", "sm_90a")
+        (same,) = self.compile("-O3", "add.cu", "-DADDEND=1", "-gencode=arch=compute_90a,code=sm_90a",
+                               "-Xcompiler", "-fPIC", "--expt-relaxed-constexpr")  # fmt: skip
+        self.assertEqual((same["outcome"], same["key"]), ("hit", plain))
+        self.assertEqual(set(same["dropped_flags"]),
+                         {"-O3", "--compiler-options=-fPIC", "--expt-relaxed-constexpr"})  # fmt: skip
+        (fast,) = self.compile("add.cu", "-DADDEND=1", "-arch", "sm_90a", "--use_fast_math",
+                               "-Xptxas", "-O2", "--flag", "-lineinfo")  # fmt: skip
+        self.assertEqual((fast["outcome"], fast["arch"]), ("compiled", "sm_90a"))
+
+    def test_output_writes_the_cubin(self):
+        (module,) = self.compile("add.cu", "-DADDEND=1", "-o", "add.cubin")
+        cubin = (self.folder / "add.cubin").read_bytes()
+        self.assertEqual(cubin[:4], b"\x7fELF")
+        self.assertEqual(len(cubin), module["cubin_bytes"])
+        self.compile("add.cu", "-DADDEND=1", "-o", "again.cubin")  # a hit writes it, too
+        self.assertEqual((self.folder / "again.cubin").read_bytes(), cubin)
+
+    def test_output_of_several_modules_is_a_folder(self):
+        several = ("add.cu", "-DADDEND=1", "--arch", "sm_90a,sm_100a")
+        result = self.run_cli("compile", *several, "-o", "add.cubin", expect=USAGE)
+        self.assertIn("one file for 2 modules", result.err)
+        (self.folder / "out").mkdir()
+        self.compile(*several, "-o", "out")
+        self.assertEqual(sorted(os.listdir(self.folder / "out")),
+                         ["add.sm_100a.cubin", "add.sm_90a.cubin"])  # fmt: skip
+
+    def test_compile_error_shows_the_log_and_compiles_the_others(self):
+        result = self.run_cli("compile", "broken.cu", "add.cu", "-DADDEND=1", expect=FAILED)
+        self.assertIn('identifier "nowhere" is undefined', result.err)
+        self.assertIn("broken.cu(1)", result.err)
+        self.assertRegex(result.out, r"(?m)^broken +sm_100a +failed")
+        self.assertRegex(result.out, r"(?m)^add +sm_100a +compiled")
+        document = self.run_json("compile", "broken.cu", "add.cu", "-DADDEND=1", expect=FAILED)
+        self.assertEqual((document["hits"], document["failed"]), (1, 1))
+        self.assertIn("nowhere", document["kernels"][0]["error"])
+        self.assertIsNone(document["kernels"][0]["key"])
+
+    def test_warnings_are_shown(self):
+        self.write("warn.cu", 'extern "C" __global__ void warn(int* x) { int unused_one; *x = 1; }\n')
+        result = self.run_cli("compile", "warn.cu")
+        self.assertIn("warning: warn for sm_100a: ", result.err)
+        self.assertIn("unused_one", result.err)
+        self.assertEqual(self.run_cli("compile", "warn.cu", "--quiet", "-DX").err, "")
+
+    def test_offline_names_what_is_missing(self):
+        result = self.run_cli("compile", "add.cu", "-DADDEND=1", "--offline", expect=FAILED)
+        self.assertIn("is not in the store", result.err)
+        document = self.run_json("compile", "add.cu", "-DADDEND=1", expect=FAILED,
+                                 env={"CUKILN_OFFLINE": "1"})  # fmt: skip
+        self.assertEqual(document["kernels"][0]["outcome"], "missing")
+        self.compile("add.cu", "-DADDEND=1")
+        self.assertEqual(self.run_json("compile", "add.cu", "-DADDEND=1", "--offline")["hits"], 1)
+
+    def test_no_compiler_is_the_environments_fault(self):
+        env = {"CUKILN_NVRTC_LIBRARY": str(self.folder / "libnvrtc.so")}
+        result = self.run_cli("compile", "add.cu", "-DADDEND=1", expect=ENVIRONMENT, env=env)
+        self.assertIn("libnvrtc.so", result.err)
+        self.run_cli("compile", "add.cu", "-DADDEND=1", expect=ENVIRONMENT,
+                     env={"CUKILN_WORKER": str(self.folder / "no-worker")})  # fmt: skip
+
+    def test_what_is_in_the_store_is_served_without_a_compiler(self):
+        self.compile("add.cu", "-DADDEND=1")
+        env = {"CUKILN_NVRTC_LIBRARY": str(self.folder / "libnvrtc.so")}
+        self.assertEqual(self.compile("add.cu", "-DADDEND=1", env=env)[0]["outcome"], "hit")
+
+    def test_time_of_day_is_compiled_and_not_kept(self):
+        self.write("when.cu", '__device__ const char* when = __TIME__;\n' + ADD)
+        for _ in range(2):
+            result = self.run_cli("compile", "when.cu", "-DADDEND=1")
+            self.assertIn("not stored: uses __TIME__", result.err)
+            self.assertRegex(result.out, "compiled")
+
+    def test_control_characters_reach_no_terminal(self):
+        name = "esc\x1b[31m\u202ename.cu"
+        self.write(name, BROKEN.replace("nowhere", "nowhere /* \x1b[2J */"))
+        code, shown = self.run_on_terminal("compile", name, "--color", "never")
+        self.assertEqual(code, FAILED)
+        self.assertNotIn("\x1b[31m", shown)
+        self.assertNotIn("\x1b[2J", shown)
+        self.assertNotIn("\u202e", shown)
+        self.assertIn(r"\x1b[31m\u202e", shown)
+
+    def test_rows_fit_a_terminal(self):
+        code, shown = self.run_on_terminal("compile", "scale.cu", "add.cu", "-DADDEND=1")
+        self.assertEqual(code, DONE)
+        plain = self.run_cli("compile", "scale.cu", "add.cu", "-DADDEND=1").out
+        self.assertLessEqual(max(map(len, plain.splitlines())), 80)
+        self.assertRegex(plain, r"(?m)^  scale +\d+ regs +256 B shared +no spills$")
+        self.assertIn("2 modules: 2 hits in", plain)
+
+
+class Explain(CliTest):
+    scale = ("scale.cu", "--arch", "sm_90a")
+
+    def test_never_compiled(self):
+        document = self.run_json("explain", *self.scale)
+        self.assertEqual((document["outcome"], document["key"], document["nearest"]), ("miss", None, None))
+        self.assertIn("never compiled", self.run_cli("explain", *self.scale).out)
+
+    def test_hit(self):
+        key = self.one_key(*self.scale)
+        document = self.run_json("explain", *self.scale)
+        self.assertEqual((document["outcome"], document["key"]), ("hit", key))
+        self.assertEqual(document["differences"], [])
+        self.assertRegex(self.run_cli("explain", *self.scale).out, rf": hit\n.*{key[:12]}")
+
+    def test_changed_header_is_named_with_both_digests(self):
+        key = self.one_key(*self.scale)
+        self.write("tile.cuh", "#define TILE 32\n")
+        document = self.run_json("explain", *self.scale)
+        self.assertEqual((document["outcome"], document["nearest"]), ("miss", key))
+        (difference,) = document["differences"]
+        self.assertEqual(difference["field"], "header changed")
+        self.assertRegex(difference["was"], r"tile\.cuh [0-9a-f]{12}$")
+        self.assertNotEqual(difference["was"], difference["now"])
+        text = self.run_cli("explain", *self.scale).out
+        self.assertRegex(text, r"(?m)^header changed\n- .*tile\.cuh \w+\n\+ .*tile\.cuh \w+$")
+        self.assertEqual(self.compile(*self.scale)[0]["reason"][:15], "header changed:")
+
+    def test_flags_targets_and_sources_are_named(self):
+        self.one_key(*self.scale)
+        document = self.run_json("explain", "scale.cu", "--arch", "sm_100a", "--use_fast_math")
+        fields = {d["field"]: (d["was"], d["now"]) for d in document["differences"]}
+        self.assertEqual(fields["target"], ("sm_90a", "sm_100a"))
+        self.assertEqual(fields["flag"], ("", "--use_fast_math"))
+        self.write("scale.cu", SCALE + "// edited\n")
+        (difference,) = self.run_json("explain", *self.scale)["differences"]
+        self.assertEqual(difference["field"], "source")
+
+    def test_several_answers(self):
+        document = self.run_json("explain", "scale.cu", "--arch", "sm_90a,sm_100a")
+        self.assertEqual([e["outcome"] for e in document["explanations"]], ["miss", "miss"])
+
+    def test_two_keys(self):
+        a = self.one_key(*self.scale)
+        b = self.one_key(*self.scale, "-DX=1")
+        document = self.run_json("explain", a[:8], b[:8])
+        self.assertEqual([d["field"] for d in document["differences"]], ["flag"])
+        text = self.run_cli("explain", a, b).out
+        self.assertRegex(text, rf"--- {a[:12]}.*\n\+\+\+ {b[:12]}")
+        self.assertIn("same entry", self.run_cli("explain", a, a).out)
+        self.run_cli("explain", a, "0000000000", expect=FAILED)
+
+    def test_a_look_is_no_use(self):
+        a, b = self.one_key(*self.scale), self.one_key(*self.scale, "-DX=1")
+        self.run_cli("explain", a, b)
+        self.run_cli("show", a)
+        hits = {e["key"]: e["hits"] for e in self.run_json("ls")["entries"]}
+        self.assertEqual(hits, {a: 0, b: 0})
+
+
+class Show(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.key = self.one_key("scale.cu", "--arch", "sm_90a", "-DX=1", "--name", "scale")
+
+    def test_json_has_everything(self):
+        document = self.run_json("show", self.key[:6].upper())
+        self.assertEqual((document["key"], document["name"], document["arch"]), (self.key, "scale", "sm_90a"))
+        self.assertEqual([d["path"] for d in document["dependencies"]], ["/cukiln/src/tile.cuh"])
+        request = document["request"]
+        self.assertIn("--define-macro=X=1", request["arguments"])
+        self.assertEqual(request["names"], ["scale"])
+        self.assertEqual(request["sources"][0]["path"], "/cukiln/src/scale.cu")
+        self.assertEqual(request["sources"][0]["bytes"], len(SCALE))
+        self.assertRegex(request["compiler"]["version"], r"^\d+\.\d+\.\d+$")
+        self.assertTrue(document["portable"])
+        self.assertLess(abs(document["created"] - time.time()), 300)
+
+    def test_text_has_a_section_for_each(self):
+        text = self.run_cli("show", self.key).out
+        for section in ("Inputs", "Dependencies", "Kernels", "History", "Log"):
+            self.assertRegex(text, rf"(?m)^{section}\b")
+        self.assertIn(self.key, text)
+        self.assertLessEqual(max(map(len, text.splitlines())), 80)
+
+    def test_source_is_the_very_text(self):
+        self.assertEqual(self.run_cli("show", self.key, "--source", binary=True).out, SCALE.encode())
+        self.assertEqual(self.run_json("show", self.key, "--source")["source_text"], SCALE)
+
+    def test_source_is_harmless_on_a_terminal(self):
+        self.write("esc.cu", "// \x1b[31m\n" + ADD)
+        key = self.one_key("esc.cu", "-DADDEND=1")
+        self.assertIn(b"\x1b[31m", self.run_cli("show", key, "--source", binary=True).out)
+        _, shown = self.run_on_terminal("show", key, "--source")
+        self.assertNotIn("\x1b[31m", shown)
+
+    def test_cubin(self):
+        self.assertEqual(self.run_cli("show", self.key, "--cubin", binary=True).out[:4], b"\x7fELF")
+        self.run_cli("show", self.key, "--cubin", "-o", "out.cubin")
+        self.assertEqual((self.folder / "out.cubin").read_bytes()[:4], b"\x7fELF")
+        self.run_cli("show", self.key, "--cubin", "--json", expect=USAGE)
+        code, shown = self.run_on_terminal("show", self.key, "--cubin")
+        self.assertEqual(code, USAGE)
+        self.assertIn("-o F", shown)
+
+    def test_sass_through_a_program_in_path(self):
+        tool = self.write("tools/nvdisasm", '#!/bin/sh\nwc -c < "$2"\n')
+        tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+        bytes_in = self.run_json("ls")["entries"][0]["cubin_bytes"]
+        path = f"{tool.parent}:{os.environ['PATH']}"
+        result = self.run_cli("show", self.key, "--sass", env={"PATH": path})
+        self.assertEqual(int(result.out), bytes_in)
+
+    def test_sass_says_what_is_missing(self):
+        result = self.run_cli("show", self.key, "--sass", expect=ENVIRONMENT, env={"PATH": "/nowhere"})
+        self.assertIn("nvdisasm", result.err)
+
+    def test_ptx_is_compiled_again(self):
+        key = self.one_key("add.cu", "--arch", "sm_90a", "-DADDEND=7")
+        ptx = self.run_cli("show", key, "--ptx").out
+        self.assertIn(".target sm_90a", ptx)
+        self.assertIn("add", ptx)
+
+    def test_ptx_says_which_header_is_not_at_hand(self):
+        result = self.run_cli("show", self.key, "--ptx", expect=ENVIRONMENT)
+        self.assertIn("tile.cuh", result.err)
+
+
+if __name__ == "__main__":
+    unittest.main()

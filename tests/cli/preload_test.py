@@ -1,0 +1,106 @@
+"""preload, with the shipped manifest and others, over the stand-in for the driver."""
+
+import json
+import unittest
+
+from cli import CliTest, DONE, ENVIRONMENT, FAILED, FAKE_DRIVER, USAGE
+
+
+def driver(**settings):
+    return {"CUKILN_CUDA_LIBRARY": FAKE_DRIVER} | {f"FAKE_CUDA_{k}": v for k, v in settings.items()}
+
+
+class Preload(CliTest):
+    def manifest(self, *modules):
+        self.write("m.json", json.dumps({"format": 1, "modules": modules}))
+        return "m.json"
+
+    def two(self):
+        return self.manifest(
+            {"name": "scaling", "sources": ["scale.cu"], "names": ["scale", "shift"]},
+            {"name": "adding", "sources": ["add.cu"], "define": {"ADDEND": 5}, "names": ["add"]},
+        )
+
+    def test_shipped_kernels_twice(self):
+        arguments = ("preload", "--no-load", "--arch", "sm_100a")
+        first = self.run_json(*arguments)
+        self.assertEqual((first["hits"], first["failed"]), (0, 0))
+        self.assertGreater(first["compiled"], 3)
+        self.assertIn("sampler", [m["name"] for m in first["kernels"]])
+        second = self.run_json(*arguments, "--offline")
+        self.assertEqual((second["hits"], second["compiled"]), (first["compiled"], 0))
+        text = self.run_cli(*arguments).out
+        self.assertRegex(text, r"(?m)^amax_gsa +sm_100a +hit +")
+        self.assertLessEqual(max(map(len, text.splitlines())), 80)
+
+    def test_a_manifest_of_ones_own(self):
+        report = self.run_json("preload", self.two(), "--no-load", "--jobs", "2")
+        self.assertEqual([(m["name"], m["arch"]) for m in report["kernels"]],
+                         [("scaling", "sm_100a"), ("adding", "sm_100a")])  # fmt: skip
+        report = self.run_json("preload", self.two(), "--no-load", "--arch", "sm_90a", "--arch", "sm_100a")
+        self.assertEqual((report["hits"], report["compiled"]), (2, 2))
+
+    def test_loads_on_every_device_for_its_own_target(self):
+        report = self.run_json("preload", self.two(), env=driver(DEVICES="2", CAPABILITY="90,100"))
+        self.assertEqual([(m["name"], m["arch"]) for m in report["kernels"]],
+                         [("scaling", "sm_90a"), ("scaling", "sm_100a"),
+                          ("adding", "sm_90a"), ("adding", "sm_100a")])  # fmt: skip
+        self.assertTrue(all(m["load_milliseconds"] > 0 for m in report["kernels"]))
+        self.assertEqual(report["failed"], 0)
+
+    def test_devices_are_chosen(self):
+        env = driver(DEVICES="2", CAPABILITY="90,100")
+        report = self.run_json("preload", self.two(), "--devices", "1", env=env)
+        self.assertEqual({m["arch"] for m in report["kernels"]}, {"sm_100a"})
+        self.run_cli("preload", self.two(), "--devices", "all", env=env)
+        result = self.run_cli("preload", self.two(), "--devices", "7", env=env, expect=USAGE)
+        self.assertIn("no device 7", result.err)
+
+    def test_without_a_driver_says_what_to_do(self):
+        result = self.run_cli("preload", self.two(), expect=ENVIRONMENT)
+        self.assertIn("--no-load", result.err)
+
+    def test_driver_that_fails(self):
+        result = self.run_cli("preload", self.two(), env=driver(FAIL="cuInit=100"), expect=ENVIRONMENT)
+        self.assertIn("100", result.err)
+        self.run_cli("preload", self.two(), env=driver(FAIL="cuLibraryLoadData=2"), expect=ENVIRONMENT)
+
+    def test_a_cubin_that_runs_on_no_device(self):
+        result = self.run_cli("preload", self.two(), "--arch", "sm_120", env=driver(), expect=FAILED)
+        self.assertIn("sm_120", result.err)
+
+    def test_offline_names_each_missing_module(self):
+        self.run_cli("preload", self.two(), "--no-load", "--arch", "sm_90a")
+        result = self.run_cli("preload", self.two(), "--no-load", "--offline", "--arch", "sm_90a,sm_100a",
+                              expect=FAILED)  # fmt: skip
+        self.assertIn("scaling for sm_100a is not in the store", result.err)
+        self.assertIn("adding for sm_100a is not in the store", result.err)
+        self.assertNotIn("sm_90a is not in the store", result.err)
+        self.assertIn("2 hits, 2 missing", result.out)
+
+    def test_one_failure_leaves_the_others(self):
+        manifest = self.manifest(
+            {"name": "broken", "sources": ["broken.cu"]},
+            {"name": "adding", "sources": ["add.cu"], "define": {"ADDEND": 5}},
+        )
+        report = self.run_json("preload", manifest, "--no-load", expect=FAILED)
+        self.assertEqual([m["outcome"] for m in report["kernels"]], ["failed", "compiled"])
+        self.assertIn("nowhere", report["kernels"][0]["error"])
+
+    def test_a_source_that_is_not_there(self):
+        manifest = self.manifest({"name": "lost", "sources": ["lost.cu"]})
+        result = self.run_cli("preload", manifest, "--no-load", expect=USAGE)
+        self.assertIn("lost.cu", result.err)
+
+    def test_bar_on_a_terminal_only(self):
+        arguments = ("preload", "--no-load", "--arch", "sm_100a")
+        code, shown = self.run_on_terminal(*arguments, "--color", "never")
+        self.assertEqual(code, DONE)
+        self.assertRegex(shown, r"\[[#-]{20}\] \d/\d")
+        self.assertEqual(self.run_cli(*arguments, "--arch", "sm_90a").err, "")
+        code, shown = self.run_on_terminal(*arguments, "--quiet", "--arch", "sm_90a")
+        self.assertNotRegex(shown, r"\[[#-]{20}\]")
+
+
+if __name__ == "__main__":
+    unittest.main()

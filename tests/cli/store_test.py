@@ -1,0 +1,242 @@
+"""ls, rm, gc, verify, stats, doctor, and stores that cannot be used."""
+
+import os
+import sqlite3
+import unittest
+
+from cli import BINARIES, CliTest, DONE, ENVIRONMENT, FAILED, STORE, USAGE
+
+NOT_ROOT = unittest.skipIf(os.geteuid() == 0, "root may write anywhere")
+
+
+class Inventory(CliTest):
+    def fill(self):
+        self.compile("scale.cu", "--arch", "sm_90a")
+        self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a,sm_100a")
+        return self.run_json("ls")["entries"]
+
+    def test_empty_store(self):
+        self.assertEqual(self.run_json("ls"), {"entries": []})
+        self.assertIn("The store is empty", self.run_cli("ls").out)
+
+    def test_entries_have_the_promised_fields(self):
+        entries = self.fill()
+        self.assertEqual(len(entries), 3)
+        (scale,) = [e for e in entries if e["name"] == "scale"]
+        self.assertLessEqual(
+            {"key", "name", "source", "arch", "flags", "compiler", "cubin_bytes", "compile_ms", "created",
+             "last_used", "hits", "kernels", "dependencies", "origin"}, set(scale))  # fmt: skip
+        self.assertEqual((scale["source"], scale["arch"], scale["origin"]), ("scale.cu", "sm_90a", "compiled"))
+        self.assertEqual(scale["dependencies"], 1)
+        self.assertRegex(scale["compiler"], r"^nvrtc \d")
+        self.assertLessEqual({"name", "lowered", "registers", "shared_bytes", "local_bytes"},
+                             set(scale["kernels"][0]))  # fmt: skip
+
+    def test_filters_and_orders(self):
+        self.fill()
+        names = lambda *a: [(e["name"], e["arch"]) for e in self.run_json("ls", *a)["entries"]]
+        self.assertEqual(names("--arch", "sm_100a"), [("add", "sm_100a")])
+        self.assertEqual(names("--name", "sc*"), [("scale", "sm_90a")])
+        self.assertEqual(names("--name", "none"), [])
+        sizes = [e["cubin_bytes"] for e in self.run_json("ls", "--sort", "size")["entries"]]
+        self.assertEqual(sizes, sorted(sizes, reverse=True))
+        times = [e["compile_ms"] for e in self.run_json("ls", "--sort", "time")["entries"]]
+        self.assertEqual(times, sorted(times, reverse=True))
+        self.compile("scale.cu", "--arch", "sm_90a")
+        self.assertEqual(names("--sort", "hits")[0], ("scale", "sm_90a"))
+        self.assertIn("No entry matches", self.run_cli("ls", "--name", "none").out)
+
+    def test_text(self):
+        keys = {e["key"][:12] for e in self.fill()}
+        text = self.run_cli("ls").out
+        self.assertEqual(set(line.split()[0] for line in text.splitlines()[1:4]), keys)
+        self.assertRegex(text, r"(?m)^3 entries, .* of cubins, .* of compiling$")
+
+    def test_a_long_name_is_cut_to_the_line(self):
+        self.write("x" * 150 + ".cu", 'extern "C" __global__ void k() {}\n')
+        self.compile("x" * 150 + ".cu")
+        self.assertLessEqual(max(map(len, self.run_cli("ls").out.splitlines())), 80)
+
+
+class Remove(CliTest):
+    def test_by_prefix_and_all(self):
+        a, b = self.one_key(), self.one_key("add.cu", "-DADDEND=2")
+        self.assertEqual(self.run_json("rm", a[:10]), {"removed": 1})
+        self.assertEqual([e["key"] for e in self.run_json("ls")["entries"]], [b])
+        self.assertEqual(self.run_cli("rm", "--all").out, "Removed 1 entry.\n")
+        self.assertEqual(self.run_json("ls")["entries"], [])
+
+    def test_unknown_key_removes_nothing(self):
+        a = self.one_key()
+        result = self.run_cli("rm", a, "0123456789", expect=FAILED)
+        self.assertIn("no entry 0123456789", result.err)
+        self.run_cli("rm", "nothex", expect=USAGE)
+        self.run_cli("rm", a[:5], expect=USAGE)
+        self.assertEqual(len(self.run_json("ls")["entries"]), 1)
+
+
+class Maintenance(CliTest):
+    def test_gc(self):
+        self.one_key()
+        would = self.run_json("gc", "--max-age", "0s", "--dry-run", "--max-size", "1")
+        self.assertEqual((would["evicted"], would["dry_run"]), (1, True))
+        self.assertEqual(len(self.run_json("ls")["entries"]), 1)
+        self.assertIn("Would remove 1 entry", self.run_cli("gc", "--max-size", "1", "--dry-run").out)
+        self.assertEqual(self.run_json("gc", "--max-age", "30d")["evicted"], 0)
+        self.assertIn("Nothing to remove", self.run_cli("gc").out)
+        self.assertIn("Removed 1 entry", self.run_cli("gc", "--max-size", "1").out)
+        self.assertEqual(self.run_json("ls")["entries"], [])
+
+    def test_stats_count_over_processes(self):
+        for _ in range(3):
+            self.compile("add.cu", "-DADDEND=1")
+        self.run_cli("compile", "broken.cu", expect=FAILED)
+        stats = self.run_json("stats")
+        wanted = {"entries": 1, "hits": 2, "misses": 2, "compiles": 1, "stored": 1, "failed": 1,
+                  "evicted": 0, "corrupt": 0, "singleflight_waits": 0}  # fmt: skip
+        self.assertEqual({name: stats[name] for name in wanted}, wanted)
+        self.assertGreater(stats["bytes"], 0)
+        self.assertGreater(stats["saved_ms"], 0)
+        self.assertEqual(stats["misses_by_reason"]["new"], 2)
+        self.assertRegex(self.run_cli("stats").out, r"(?m)^hits +2$")
+
+    def damage(self):
+        """Turns bytes over in every stored cubin."""
+        (database,) = self.store.rglob("store.db")
+        with sqlite3.connect(database) as db:
+            for row, data in db.execute("SELECT id, data FROM cubin").fetchall():
+                middle = len(data) // 2
+                data = data[:middle] + bytes(b ^ 0xFF for b in data[middle : middle + 8]) + data[middle + 8 :]
+                db.execute("UPDATE cubin SET data=? WHERE id=?", (data, row))
+        db.close()
+
+    def test_verify_finds_and_repairs_damage(self):
+        key = self.one_key()
+        self.assertEqual(self.run_json("verify")["damaged"], 0)
+        self.assertIn("1 entry checked, no damage found", self.run_cli("verify").out)
+        self.damage()
+        result = self.run_cli("verify", expect=FAILED)
+        self.assertIn(key[:12], result.out)
+        self.assertIn("--repair", result.out)
+        document = self.run_json("verify", expect=FAILED)
+        self.assertEqual({n: document[n] for n in ("checked", "damaged", "repaired")},
+                         {"checked": 1, "damaged": 1, "repaired": 0})  # fmt: skip
+        self.assertEqual(document["findings"][0]["key"], key)
+        self.assertEqual(self.run_json("verify", "--repair", expect=FAILED)["repaired"], 1)
+        self.assertEqual(self.run_json("verify")["checked"], 0)
+        self.assertEqual(self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a")[0]["outcome"], "compiled")
+
+    def test_damage_is_compiled_again_and_shown(self):
+        key = self.one_key()
+        self.damage()
+        self.run_cli("show", key, expect=FAILED)
+        (module,) = self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a")
+        self.assertEqual((module["outcome"], module["key"]), ("compiled", key))
+        self.assertEqual(self.run_json("stats")["corrupt"], 1)
+
+
+class Doctor(CliTest):
+    def checks(self, **options):
+        return {c["name"]: c for c in self.run_json("doctor", **options)["checks"]}
+
+    def test_all_is_well_without_a_driver(self):
+        checks = self.checks()
+        for name in ("nvrtc", "headers", "worker", "store", "sqlite"):
+            self.assertEqual(checks[name]["status"], "ok", checks[name])
+        self.assertEqual(checks["driver"]["status"], "missing")
+        self.assertTrue(checks["driver"]["advice"])
+        self.assertIn(str(self.store), checks["store"]["detail"])
+
+    def test_driver_and_devices(self):
+        checks = self.checks(env={"CUKILN_CUDA_LIBRARY": str(BINARIES / "libcuda_fake.so"),
+                                  "FAKE_CUDA_DEVICES": "2", "FAKE_CUDA_CAPABILITY": "90,100"})  # fmt: skip
+        self.assertEqual(checks["driver"]["status"], "ok")
+        self.assertIn("sm_90a", checks["devices"]["detail"])
+        self.assertIn("sm_100a", checks["devices"]["detail"])
+
+    def test_missing_compiler_and_worker(self):
+        env = {"CUKILN_NVRTC_LIBRARY": str(self.folder / "libnvrtc.so"),
+               "CUKILN_WORKER": str(self.folder / "worker")}  # fmt: skip
+        checks = self.checks(expect=ENVIRONMENT, env=env)
+        for name in ("nvrtc", "worker"):
+            self.assertEqual(checks[name]["status"], "missing")
+            self.assertTrue(checks[name]["advice"])
+        text = self.run_cli("doctor", expect=ENVIRONMENT, env=env).out
+        self.assertIn("Something that is needed is not right", text)
+
+    def test_store_that_cannot_be_used(self):
+        self.store.mkdir(mode=0o755)
+        self.store.chmod(0o777)
+        checks = self.checks(expect=ENVIRONMENT)
+        self.assertEqual(checks["store"]["status"], "wrong")
+        self.assertIn("chmod", checks["store"]["detail"])
+
+    def test_text_fits_a_terminal(self):
+        _, shown = self.run_on_terminal("doctor", "--color", "never")
+        words = [line for line in shown.splitlines() if len(line) > 80]
+        self.assertTrue(all("/" in line for line in words), words)  # a path is not broken
+        self.assertIn("Everything that is needed is there.", shown)
+
+
+class UnusableStore(CliTest):
+    about_the_disk = (["ls"], ["show", "abcdef"], ["verify"], ["gc"], ["stats"], ["rm", "--all"])
+
+    def check(self, advice, env=None):
+        for verb in self.about_the_disk:
+            result = self.run_cli(*verb, expect=STORE, env=env)
+            self.assertEqual(result.out, "")
+            self.assertIn(advice, result.err)
+            self.assertEqual(result.err.count(advice), 1, "said once")
+            self.run_json(*verb, expect=STORE, env=env)["error"]
+        result = self.run_cli("compile", "add.cu", "-DADDEND=1", expect=DONE, env=env)
+        self.assertIn("1 compiled", result.out)
+        return result
+
+    def test_a_folder_open_to_others(self):
+        self.store.mkdir()
+        self.store.chmod(0o777)
+        result = self.check("chmod 700")
+        self.assertEqual(result.err.count("warning: "), 1)
+        self.assertEqual(os.listdir(self.store), [])
+
+    def test_a_symbolic_link(self):
+        (self.folder / "elsewhere").mkdir(mode=0o700)
+        self.store.symlink_to(self.folder / "elsewhere")
+        self.check(str(self.store))
+
+    def test_a_file_in_its_place(self):
+        self.write("store", "")
+        self.check(str(self.store))
+
+    @NOT_ROOT
+    def test_a_folder_that_cannot_be_written(self):
+        self.store.mkdir(mode=0o500)
+        self.check(str(self.store))
+
+    def test_disabled(self):
+        self.check("CUKILN_DISABLE_STORE", env={"CUKILN_DISABLE_STORE": "1"})
+        self.assertFalse(self.store.exists())
+
+    def test_output_works_without_a_store(self):
+        self.run_cli("compile", "add.cu", "-DADDEND=1", "-o", "x.cubin", env={"CUKILN_DISABLE_STORE": "1"})
+        self.assertEqual((self.folder / "x.cubin").read_bytes()[:4], b"\x7fELF")
+
+    def test_files_are_the_users_alone(self):
+        self.one_key()
+        for path in [self.store, *self.store.rglob("*")]:
+            self.assertEqual(path.stat().st_mode & 0o077, 0, path)
+
+
+class SystemStore(CliTest):
+    def test_is_listed_and_hit_and_left_alone(self):
+        key = self.one_key()
+        self.store.rename(self.folder / "system")
+        self.assertEqual([e["key"] for e in self.run_json("ls")["entries"]], [key])
+        self.assertEqual(self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a")[0]["outcome"], "hit")
+        result = self.run_cli("rm", key)
+        self.assertIn("read-only system store", result.err)
+        self.assertEqual(len(self.run_json("ls")["entries"]), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

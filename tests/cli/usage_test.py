@@ -1,0 +1,219 @@
+"""What does not touch a store: help, version, mistakes in the command line, config, completion."""
+
+import json
+import re
+import shutil
+import subprocess
+import unittest
+
+from cli import CUKILN, CliTest, USAGE
+
+VERBS = ["doctor", "compile", "preload", "ls", "show", "explain", "stats", "verify", "gc", "rm",
+         "config", "completion"]  # fmt: skip
+
+
+class Help(CliTest):
+    def test_help_names_every_verb_and_exit_code(self):
+        text = self.run_cli("--help").out
+        for verb in VERBS:
+            self.assertRegex(text, rf"(?m)^  {verb} +\w")
+        for code in range(5):
+            self.assertRegex(text, rf"(?m)^  {code}  \w")
+
+    def test_every_verb_has_help_with_usage_and_examples(self):
+        for verb in VERBS:
+            text = self.run_cli(verb, "--help").out
+            self.assertIn(f"  cukiln {verb}", text)
+            self.assertRegex(text, rf"(?s)Examples:\n  .*cukiln {verb}")
+            self.assertEqual(text, self.run_cli("help", verb).out)
+            self.assertEqual(text, self.run_cli("--help", verb).out)
+            self.assertEqual(text, self.run_cli(verb, "-h", "--no-such-option").out)
+
+    def test_help_fits_eighty_columns(self):
+        for verb in VERBS:
+            for line in self.run_cli(verb, "--help").out.split("Examples:")[0].splitlines():
+                self.assertLessEqual(len(line), 80, line)
+
+    def test_help_makes_no_store(self):
+        self.run_cli("ls", "--help")
+        self.run_cli("--version")
+        self.assertFalse(self.store.exists())
+
+    def test_version(self):
+        self.assertRegex(self.run_cli("--version").out, r"^cukiln \d+\.\d+\.\d+\n$")
+        self.assertRegex(self.run_json("--version")["version"], r"^\d+\.\d+\.\d+$")
+
+    def test_no_verb_shows_help_on_stderr(self):
+        result = self.run_cli(expect=USAGE)
+        self.assertEqual(result.out, "")
+        self.assertIn("Usage:", result.err)
+
+
+class Mistakes(CliTest):
+    def check(self, *arguments, says):
+        result = self.run_cli(*arguments, expect=USAGE)
+        self.assertEqual(result.out, "")
+        self.assertRegex(result.err, "^error: ")
+        self.assertIn(says, result.err)
+        error = self.run_json(*arguments, expect=USAGE)["error"]
+        self.assertEqual(set(error), {"code", "message"})
+        self.assertIn(says, error["message"])
+        self.assertFalse(self.store.exists())
+
+    def test_unknown_verb(self):
+        self.check("frobnicate", says='unknown verb "frobnicate"')
+        self.check("complie", says='is "compile" meant?')
+        for later in ("export", "import", "keygen", "record", "daemon"):
+            self.check(later, says="unknown verb")
+
+    def test_unknown_option(self):
+        self.check("ls", "--no-such", says='unknown option "--no-such"')
+        self.check("ls", "--jsno", says='is "--json" meant?')
+        self.check("compile", "add.cu", "--qiet", says='is "--quiet" meant?')
+        self.check("--no-such", "ls", says='unknown option "--no-such"')
+
+    def test_missing_values_and_arguments(self):
+        self.check("compile", says="a source is missing")
+        self.check("compile", "add.cu", "--arch", says="--arch needs a value")
+        self.check("show", says="a key is missing")
+        self.check("rm", says="a key is missing")
+        self.check("explain", says="is missing")
+        self.check("completion", says="a shell is missing")
+
+    def test_arguments_too_many(self):
+        self.check("ls", "everything", says='"everything" is one argument too many')
+        self.check("show", "abcdef", "abcdef", says="one key at a time")
+        self.check("rm", "--all", "abcdef", says="exclude each other")
+        self.check("show", "abcdef", "--ptx", "--sass", says="exclude each other")
+
+    def test_values_that_cannot_be(self):
+        self.check("compile", "add.cu", "--arch", "sm_1", says='unknown target "sm_1"')
+        self.check("ls", "--arch", "volta", says='unknown target "volta"')
+        self.check("ls", "--sort", "beauty", says="age, size, time or hits")
+        self.check("gc", "--max-size", "3X", says='"3X" is no size')
+        self.check("gc", "--max-age", "3", says='"3" is no age')
+        self.check("preload", "--devices", "first", says="--devices takes all")
+        self.check("preload", "--jobs", "0", says="--jobs takes a number")
+        self.check("completion", "tcsh", says="bash, zsh and fish")
+        self.check("--color", "sometimes", "ls", says="auto, always or never")
+        self.check("show", "abc", "-o", "file", says="-o goes with")
+
+    def test_sources_and_manifests_that_are_not_there(self):
+        self.check("compile", "nowhere.cu", says="there is no source nowhere.cu")
+        self.check("compile", ".", says="is a folder")
+        self.check("explain", "nowhere.cu", says="there is no source nowhere.cu")
+        self.check("preload", "nowhere.json", says="nowhere.json")
+
+    def test_compiler_flags_that_cannot_be(self):
+        self.check("compile", "add.cu", "--flag", "--frobnicate", says='"--frobnicate"')
+        self.check("compile", "add.cu", "--pch", says='"--pch" is refused')
+        self.check("compile", "add.cu", "-D", "=1", says="-D takes NAME")
+
+    def test_broken_manifest_says_where(self):
+        self.write("m.json", '{"format":1,"modules":[{"name":"a","sources":["add.cu"],"colour":1}]}')
+        self.check("preload", "m.json", says="modules[0].colour")
+
+
+class Config(CliTest):
+    def settings(self, *arguments, **options):
+        document = self.run_json("config", *arguments, **options)
+        return {s["name"]: (s["value"], s["origin"]) for s in document["settings"]}, document
+
+    def test_every_setting_has_a_value_and_an_origin(self):
+        settings, _ = self.settings(env={"CUKILN_MAX_SIZE": "1GiB"})
+        self.assertEqual(settings["store"], (str(self.store), "environment CUKILN_STORE"))
+        self.assertEqual(settings["max_size"], (str(1 << 30), "environment CUKILN_MAX_SIZE"))
+        self.assertEqual(settings["offline"], ("0", "default"))
+
+    def test_flag_before_and_after_the_verb_wins(self):
+        before = self.run_json("--store", "a", "config")
+        after = self.run_json("config", "--store", "a")
+        self.assertEqual(before, after)
+        self.assertIn({"name": "store", "value": str(self.folder.resolve() / "a"),
+                       "origin": "flag --store"}, after["settings"])  # fmt: skip
+
+    def test_file_is_read_and_its_mistakes_are_warnings(self):
+        self.write("config/cukiln/config.toml", 'max_size = "3GiB"\ncolour = "blue"\n')
+        settings, document = self.settings()
+        self.assertEqual(settings["max_size"][0], str(3 << 30))
+        self.assertTrue(settings["max_size"][1].endswith("config.toml"))
+        self.assertRegex(" ".join(document["warnings"]), 'unknown key "colour"')
+        self.assertIn('warning: ', self.run_cli("config").err)
+        self.assertEqual(self.run_cli("config", "--quiet").err, "")
+
+    def test_text(self):
+        text = self.run_cli("config").out
+        self.assertRegex(text, r"(?m)^SETTING +VALUE +FROM$")
+        self.assertRegex(text, r"(?m)^log +warn +default$")
+
+
+class Completion(CliTest):
+    def test_scripts_name_verbs_and_options(self):
+        for shell in ("bash", "zsh", "fish"):
+            script = self.run_cli("completion", shell).out
+            for word in [*VERBS, "max-age", "no-load", "sm_100a"]:
+                self.assertIn(word, script, shell)
+            self.assertEqual(self.run_json("completion", shell)["script"], script)
+
+    def test_scripts_are_valid_where_there_is_a_shell(self):
+        for shell in ("bash", "zsh", "fish"):
+            if shutil.which(shell):
+                script = self.run_cli("completion", shell).out
+                subprocess.run([shell, "-n"], input=script.encode(), check=True, capture_output=True)
+
+    def complete(self, *words):
+        script = self.run_cli("completion", "bash").out
+        line = " ".join(f"'{word}'" for word in words)
+        path = f"PATH={CUKILN.rsplit('/', 1)[0]}:$PATH"
+        asked = f"{path}\n{script}\nCOMP_WORDS=({line}) COMP_CWORD={len(words) - 1}\n_cukiln\n"
+        asked += 'printf "%s\\n" "${COMPREPLY[@]}"'
+        done = subprocess.run(["bash", "-c", asked], cwd=self.folder, env=self.environment,
+                              capture_output=True, text=True, check=True)  # fmt: skip
+        self.assertEqual(done.stderr, "")
+        return set(done.stdout.split())
+
+    def test_bash_completes(self):
+        self.assertEqual(self.complete("cukiln", "pre"), {"preload"})
+        self.assertEqual(self.complete("cukiln", "--store", "x", "pre"), {"preload"})
+        self.assertIn("--max-age", self.complete("cukiln", "gc", "--max"))
+        self.assertIn("--json", self.complete("cukiln", "gc", "--"))
+        self.assertEqual(self.complete("cukiln", "ls", "--sort", "s"), {"size"})
+        self.assertEqual(self.complete("cukiln", "compile", "add"), {"add.cu"})
+        self.assertEqual(self.complete("cukiln", "compile", "add.cu", "--arch", "sm_90"), {"sm_90a"})
+
+    def test_bash_completes_keys_of_the_store(self):
+        key = self.one_key()
+        self.assertEqual(self.complete("cukiln", "show", key[:3]), {key})
+
+
+class Output(CliTest):
+    def test_color_only_when_asked_for_or_on_a_terminal(self):
+        self.assertNotIn("\x1b", self.run_cli("config").out)
+        self.assertIn("\x1b[1m", self.run_cli("config", "--color", "always").out)
+        self.assertIn("\x1b[1m", self.run_on_terminal("config")[1])
+        self.assertNotIn("\x1b[1m", self.run_on_terminal("config", "--color", "never")[1])
+
+    def test_tables_are_as_wide_as_the_terminal(self):
+        env = {"CUKILN_WORKER": "/a/path/" + "x" * 200}
+        for columns in (60, 80, 120):
+            _, text = self.run_on_terminal("config", "--color", "never", columns=columns, env=env)
+            self.assertEqual(max(map(len, text.splitlines())), columns)
+            self.assertIn("…", text)
+
+    def test_json_is_one_document_even_with_color(self):
+        json.loads(self.run_cli("config", "--json", "--color", "always").out)
+
+    def test_bytes_that_are_no_text_are_escaped_and_replaced(self):
+        env = {"CUKILN_WORKER": b"/a/\xff\x1b[31mred\nline\xe2\x80\xae"}
+        text = self.run_cli("config", env=env).out
+        self.assertIn(r"/a/\xff\x1b[31mred\nline\u202e", text)
+        self.assertIn("�", json.dumps(self.run_json("config", env=env), ensure_ascii=False))
+
+    def test_full_disk_is_not_success(self):
+        with open("/dev/full", "w") as full:
+            result = self.run_cli("config", expect=1, stdout=full)
+        self.assertRegex(result.err, re.compile("^error: stdout", re.M))
+
+
+if __name__ == "__main__":
+    unittest.main()
