@@ -107,7 +107,7 @@ cukiln_code cukiln_loader_cubin(cukiln_loader* loader, const char* key, void** c
     if (copy == nullptr) {
       throw std::bad_alloc();
     }
-    std::memcpy(copy, bytes->data(), bytes->size());
+    bytes->copy(static_cast<char*>(copy), bytes->size());
     *cubin = copy;
     *cubin_bytes = bytes->size();
     return {};
