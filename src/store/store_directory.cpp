@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 
 #include "base/file.hpp"
@@ -21,6 +22,7 @@ namespace {
 constexpr const char* kVersionFolder = "v1";
 constexpr std::string_view kGenerationPrefix = "gen-";
 constexpr const char* kCurrent = "CURRENT";
+constexpr time_t kFlightKeptS = 3600;
 
 /// The number in `gen-0001`; 0 for any other name.
 std::uint64_t generation_number(std::string_view name) noexcept {
@@ -97,6 +99,19 @@ Result<std::string> resolve_parent(std::string directory) {
 bool is_process_lock(const std::string& name) {
   return name.rfind("proc-", 0) == 0 && name.size() > 10 &&
          name.compare(name.size() - 5, 5, ".lock") == 0;
+}
+
+/// 32 hex digits and `.lock`.
+bool is_flight_lock(const std::string& name) {
+  return name.size() == 37 && name.find_first_not_of("0123456789abcdef") == 32 &&
+         name.compare(32, 5, ".lock") == 0;
+}
+
+void unlink_if_unlocked(const std::string& file) {
+  const UniqueFd fd(::open(file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
+    ::unlink(file.c_str());
+  }
 }
 
 bool is_empty(const std::string& folder) {
@@ -273,15 +288,30 @@ void StoreDirectory::remove_generation(const std::string& generation) const {
   ::rmdir(folder.c_str());
 }
 
+void StoreDirectory::remove_stray_files() const {
+  for (const std::string& name : names_in(root_)) {
+    const std::string_view start = "CURRENT.";
+    if (name.size() == start.size() + 6 && name.rfind(start, 0) == 0) {  // mkstemp's six
+      ::unlink(path(name).c_str());
+    }
+  }
+  const std::string flights = path("flights");
+  for (const std::string& name : names_in(flights)) {
+    struct stat status {};
+    const std::string file = join_path(flights, name);
+    const bool ended = is_flight_lock(name) && ::lstat(file.c_str(), &status) == 0 &&
+                       status.st_mtime + kFlightKeptS < ::time(nullptr);
+    if (ended) {
+      unlink_if_unlocked(file);
+    }
+  }
+}
+
 void StoreDirectory::remove_dead_process_locks(const std::string& generation) const {
   const std::string folder = path(generation);
   for (const std::string& name : names_in(folder)) {
     if (is_process_lock(name)) {
-      const std::string file = join_path(folder, name);
-      const UniqueFd fd(::open(file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-      if (fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
-        ::unlink(file.c_str());
-      }
+      unlink_if_unlocked(join_path(folder, name));
     }
   }
 }

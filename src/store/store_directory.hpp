@@ -39,6 +39,9 @@ class StoreDirectory {
   /// Removes the files that a store made in a generation, and the folder unless something else is
   /// in it.
   void remove_generation(const std::string& generation) const;
+  /// Removes what killed processes left beside the generations: halves of a new CURRENT, and lock
+  /// files of flights that ended an hour ago. Call under the writer's lock.
+  void remove_stray_files() const;
   /// Removes the `proc-….lock` files that nobody holds.
   void remove_dead_process_locks(const std::string& generation) const;
 

@@ -274,6 +274,7 @@ void StoreSession::remove_leftovers() {
   if (!current_name) {
     return;
   }
+  directory_->remove_stray_files();
   for (const std::string& name : directory_->generations()) {
     const std::string folder = directory_->path(name);
     if (name != *current_name) {

@@ -120,5 +120,26 @@ TEST_CASE("locks of processes that are gone are cleared away, those of live ones
   CHECK(SqliteStore::open(options_at(folder / "s")).has_value());
 }
 
+TEST_CASE("what killed processes left is cleared away by a collection") {
+  const ScratchFolder folder;
+  const auto store = open_store_at(folder / "s");
+  const std::string flights = *store->directory().folder("flights");
+  const std::string old_flight = flights + "/" + std::string(32, 'a') + ".lock";
+  const std::string new_flight = flights + "/" + std::string(32, 'b') + ".lock";
+  const std::string held_flight = flights + "/" + std::string(32, 'c') + ".lock";
+  for (const std::string& file : {old_flight, new_flight, held_flight}) {
+    write_all(file, "");
+  }
+  REQUIRE(std::system(("touch -d '2 hours ago' " + old_flight + " " + held_flight).c_str()) == 0);
+  const UniqueFd holder(::open(held_flight.c_str(), O_RDWR | O_CLOEXEC));
+  REQUIRE(::flock(holder.get(), LOCK_EX | LOCK_NB) == 0);
+  write_all(folder / "s/v1/CURRENT.a1B2c3", "gen-00");
+  REQUIRE(store->collect({}));
+  CHECK_FALSE(exists(old_flight));
+  CHECK(exists(new_flight));
+  CHECK(exists(held_flight));
+  CHECK_FALSE(exists(folder / "s/v1/CURRENT.a1B2c3"));
+}
+
 }  // namespace
 }  // namespace cukiln::testing
