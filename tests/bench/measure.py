@@ -200,7 +200,7 @@ class Bench:
                     samples={"ours": ours, "theirs": theirs},
                 )
             )
-            if any(hot):
+            if any(hot) and self.by_name_ns():
                 rows.append(
                     Row(
                         2,
