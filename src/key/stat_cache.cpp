@@ -19,17 +19,25 @@ bool racy(const StatRecord& record) noexcept {
 }  // namespace
 
 std::optional<StatRecord> StatCache::find(const std::string& path, const FileStamp& stamp) {
-  const std::lock_guard lock(mutex_);
-  auto at = records_.find(path);
-  if (at == records_.end() && source_) {
-    if (auto stored = source_(path)) {
-      at = records_.emplace(path, *std::move(stored)).first;
+  const auto believed = [&](const StatRecord& record) {
+    return record.stamp == stamp && !racy(record);
+  };
+  Source source;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto at = records_.find(path); at != records_.end()) {
+      return believed(at->second) ? std::optional(at->second) : std::nullopt;
     }
+    source = source_;
   }
-  if (at == records_.end() || at->second.stamp != stamp || racy(at->second)) {
+  // Asked without the lock: a source is a store, which has locks of its own.
+  auto stored = source ? source(path) : std::nullopt;
+  if (!stored) {
     return std::nullopt;
   }
-  return at->second;
+  const std::lock_guard lock(mutex_);
+  const StatRecord& kept = records_.try_emplace(path, *std::move(stored)).first->second;
+  return believed(kept) ? std::optional(kept) : std::nullopt;
 }
 
 void StatCache::put(StatRecord record) {

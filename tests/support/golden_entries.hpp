@@ -8,8 +8,8 @@
 
 namespace cukiln::testing {
 
-/// make_entry with the request as key format 1 encoded it, spelt out: a later key format changes what is
-/// asked for, never what is stored.
+/// make_entry with the request as key format 1 encoded it, spelt out: a later key format changes
+/// what is asked for, never what is stored.
 inline StoreEntry golden_entry(std::uint64_t number, const EntryShape& shape) {
   StoreEntry entry = make_entry(number, shape);
   const Target target = *Target::parse(shape.target);
@@ -24,7 +24,8 @@ inline StoreEntry golden_entry(std::uint64_t number, const EntryShape& shape) {
   out.u32(1).bytes("/cukiln/src/" + entry.labels.source).u64(text.size()).raw(raw(source));
   out.u32(2).bytes("--gpu-architecture=" + shape.target).bytes("-std=c++17");
   out.u32(0);
-  out.u32(static_cast<std::uint32_t>(target.capability)).u8(static_cast<std::uint8_t>(target.suffix));
+  out.u32(static_cast<std::uint32_t>(target.capability))
+      .u8(static_cast<std::uint8_t>(target.suffix));
   out.bytes("13.0.88").raw(raw(compiler));
   entry.request_canonical = out.take();
   entry.request = CompileRequest::digest_of(entry.request_canonical);
