@@ -7,6 +7,7 @@
 #include "cli/module_report.hpp"
 #include "cli/table.hpp"
 #include "cli/text.hpp"
+#include "loader/module_request.hpp"
 
 namespace cukiln::cli {
 
@@ -14,6 +15,16 @@ namespace {
 
 constexpr std::size_t kShownDigits = 12;
 constexpr std::size_t kMostAbsent = 12;
+
+/// The flags that whoever compiled it gave in vain: `-O3 --compiler-options=-fPIC`.
+std::string dropped_flags(const EntrySummary& summary) {
+  const std::string& flags = summary.labels.flags;
+  const std::string_view mark = kDroppedMark;
+  const std::size_t at = flags.find(mark);
+  return at == std::string::npos || flags.back() != ']'
+             ? std::string()
+             : flags.substr(at + mark.size(), flags.size() - at - mark.size() - 1);
+}
 
 std::string heading(const Terminal& terminal, std::string_view text, std::string_view note = {}) {
   return "\n" + terminal.paint(Ink::bold, text) +
@@ -64,6 +75,7 @@ Json EntryPage::json() const {
            {"names", fields_.options.name_expressions},
            {"compiler",
             {{"version", fields_.toolchain.version}, {"digest", fields_.toolchain.content.hex()}}}};
+  json["dropped_flags"] = dropped_flags(summary_);
   json["log"] = entry_.cubin.log;
   return json;
 }
@@ -81,6 +93,9 @@ std::string EntryPage::inputs(const Terminal& terminal) const {
   }
   for (std::size_t i = 0; i < fields_.options.arguments.size(); ++i) {
     table.add({i == 0 ? "flags" : "", fields_.options.arguments[i]});
+  }
+  if (const std::string dropped = dropped_flags(summary_); !dropped.empty()) {
+    table.add({"dropped", dropped});
   }
   for (std::size_t i = 0; i < fields_.options.name_expressions.size(); ++i) {
     table.add({i == 0 ? "names" : "", fields_.options.name_expressions[i]});

@@ -26,8 +26,14 @@ void Messages::say(LogLevel level, std::string_view text) {
   show(line + " " + printable_lines(text) + "\n");
 }
 
+bool Messages::has_said(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  return said_.find(text) != std::string::npos;
+}
+
 void Messages::show(std::string_view text) {
   const std::lock_guard lock(mutex_);
+  said_ += text;
   write(std::string(text));
 }
 

@@ -25,6 +25,8 @@ class Messages {
 
   void say(LogLevel level, std::string_view text);
   void warn(std::string_view text) { say(LogLevel::warn, text); }
+  /// Whether something with this text in it was said, so that a verb need not say it again.
+  bool has_said(std::string_view text);
   void info(std::string_view text) { say(LogLevel::info, text); }
 
   /// Text as it is, without a label, whatever the level.
@@ -43,6 +45,7 @@ class Messages {
   const LogLevel level_;
   std::mutex mutex_;
   std::string status_;
+  std::string said_;
 };
 
 }  // namespace cukiln::cli

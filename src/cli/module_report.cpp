@@ -133,7 +133,7 @@ void tell_messages(Context& context, const PreloadReport& report) {
     if (!module.log.empty() && module.outcome == Outcome::compiled && !context.json()) {
       messages.warn(who + ": " + module.log);
     }
-    if (!module.not_stored.empty() && !disk_is_missing) {
+    if (!module.not_stored.empty() && !disk_is_missing && !messages.has_said(module.not_stored)) {
       messages.warn(who + ": not stored: " + module.not_stored);
     }
     if (!module.dropped_flags.empty()) {

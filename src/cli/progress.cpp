@@ -1,6 +1,10 @@
 #include "cli/progress.hpp"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -15,11 +19,40 @@ constexpr std::size_t kBarWidth = 20;
 constexpr std::chrono::milliseconds kPatience{150};
 constexpr std::chrono::milliseconds kPeriod{250};
 
+constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+extern "C" void leave_line_empty(int signal) {
+  constexpr std::string_view kErase = "\r\x1b[K";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kErase.data(), kErase.size());
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);
+}
+
 }  // namespace
+
+struct ProgressBar::Interrupts {
+  Interrupts() {
+    struct sigaction action = {};
+    action.sa_handler = leave_line_empty;
+    for (std::size_t i = 0; i < std::size(kEndingSignals); ++i) {
+      ::sigaction(kEndingSignals[i], nullptr, &before[i]);
+      if (before[i].sa_handler == SIG_DFL) {  // what nohup ignores stays ignored
+        ::sigaction(kEndingSignals[i], &action, nullptr);
+      }
+    }
+  }
+  ~Interrupts() {
+    for (std::size_t i = 0; i < std::size(kEndingSignals); ++i) {
+      ::sigaction(kEndingSignals[i], &before[i], nullptr);
+    }
+  }
+  struct sigaction before[std::size(kEndingSignals)] = {};
+};
 
 ProgressBar::ProgressBar(Messages& messages, std::size_t total)
     : messages_(messages), total_(total) {
   if (messages_.terminal().is_terminal() && messages_.shows(LogLevel::warn)) {
+    interrupts_ = std::make_unique<Interrupts>();
     ticker_ = std::thread([this] { tick(); });
   }
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -28,6 +29,8 @@ class ProgressBar {
   std::string line() const;
 
   Messages& messages_;
+  struct Interrupts;  ///< an interrupted bar leaves its line empty for the shell's prompt
+  std::unique_ptr<Interrupts> interrupts_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -74,6 +74,9 @@ Result<std::vector<ModuleReport>> KernelLoader::compile(const ModuleSpec& spec) 
 
 Result<std::string> KernelLoader::cubin(const CacheKey& key) {
   return guarded([&]() -> Result<std::string> {
+    if (const auto image = impl_->unstored(key)) {
+      return std::string(image->view());
+    }
     CUKILN_TRY(const auto entry, impl_->store.tiers().get(key));
     if (!entry) {
       return make_error(ErrorCode::not_found, "no entry {} in the store", key.hex());

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -54,6 +55,10 @@ struct KernelLoader::Impl {
   /// What was found, or else a compile; fills in the report.
   Result<Built> provide(const ModuleRequest& request, Builder::Found found, ModuleReport& report);
 
+  /// Images that no tier kept (a source with __TIME__, an unobserved compile), for `cubin()`.
+  void keep_unstored(const StoreEntry& entry);
+  std::optional<SharedBytes> unstored(const CacheKey& key);
+
   /// The module of a built entry on those devices of `site` that it runs on; once per key. Rebuilds
   /// an image that the driver refuses, once. Where one call loads to. The contexts are opened at
   /// the first need and serve all its modules.
@@ -92,6 +97,7 @@ struct KernelLoader::Impl {
   std::vector<Toolchain> stored_toolchains_;  // only where there is no compiler
   std::mutex modules_mutex_;
   std::unordered_map<CacheKey, std::shared_ptr<Module>> modules_;
+  std::unordered_map<CacheKey, SharedBytes> unstored_;
 };
 
 }  // namespace cukiln

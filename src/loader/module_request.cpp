@@ -138,7 +138,11 @@ Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
   out.name = spec.name.empty() ? std::filesystem::path(out.source).stem().string() : spec.name;
   out.kernel_names = spec.names;
   out.dropped_flags = std::move(flags.dropped);
-  out.labels = {out.name, file_name, target.name(), joined(arguments),
+  std::string shown_flags = joined(arguments);
+  if (!out.dropped_flags.empty()) {
+    shown_flags += kDroppedMark + joined(out.dropped_flags) + "]";
+  }
+  out.labels = {out.name, file_name, target.name(), std::move(shown_flags),
                 "nvrtc " + toolchain.version};
   return out;
 }

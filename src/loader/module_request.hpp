@@ -14,6 +14,9 @@
 
 namespace cukiln {
 
+/// In the label of an entry's flags, before those that were given and had no effect.
+inline constexpr const char* kDroppedMark = " [dropped: ";
+
 /// A ModuleSpec for one target, made ready to be looked up or compiled: the request, and how the
 /// virtual paths in it map to this host's files.
 struct ModuleRequest {

@@ -159,7 +159,24 @@ Result<Built> KernelLoader::Impl::provide(const ModuleRequest& request, Builder:
   report.cubin_bytes = built->entry.cubin.image.size();
   report.kernels = built->entry.cubin.kernels;
   report.log = built->entry.cubin.log;
+  if (!built->not_stored.empty()) {
+    keep_unstored(built->entry);
+  }
   return built;
+}
+
+void KernelLoader::Impl::keep_unstored(const StoreEntry& entry) {
+  const auto in_memory = store.tiers().peek(entry.key);
+  if (!in_memory || !*in_memory) {
+    const std::lock_guard lock(modules_mutex_);
+    unstored_[entry.key] = entry.cubin.image;
+  }
+}
+
+std::optional<SharedBytes> KernelLoader::Impl::unstored(const CacheKey& key) {
+  const std::lock_guard lock(modules_mutex_);
+  const auto at = unstored_.find(key);
+  return at != unstored_.end() ? std::optional(at->second) : std::nullopt;
 }
 
 Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& request, Built& built,
@@ -293,9 +310,17 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
   }
 
   std::vector<Job> jobs;
+  std::optional<std::vector<DeviceInfo>> visible;
   for (std::size_t m = 0; m < manifest.modules().size(); ++m) {
     const ModuleSpec& spec = manifest.modules()[m];
-    CUKILN_TRY(const auto targets, targets_of(spec, chosen));
+    CUKILN_TRY(std::vector<Target> targets, explicit_targets(spec));
+    if (targets.empty()) {
+      if (!visible) {  // without a load the driver is asked only where its answer counts
+        auto all = preload_options.load ? chosen : devices({});
+        visible = all ? *std::move(all) : std::vector<DeviceInfo>();
+      }
+      CUKILN_TRY(targets, targets_of(spec, *visible));
+    }
     for (const Target target : targets) {
       Job job;
       job.module_index = m;

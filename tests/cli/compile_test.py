@@ -5,7 +5,7 @@ import stat
 import time
 import unittest
 
-from cli import ADD, BROKEN, CliTest, DONE, ENVIRONMENT, FAILED, SCALE, TEMPLATE, USAGE
+from cli import ADD, BROKEN, CliTest, DONE, ENVIRONMENT, FAILED, FAKE_DRIVER, SCALE, TEMPLATE, USAGE
 
 HEX32 = r"^[0-9a-f]{32}$"
 
@@ -42,6 +42,14 @@ class Compile(CliTest):
 
     def test_default_target_without_a_gpu(self):
         self.assertEqual([m["arch"] for m in self.compile("add.cu", "-DADDEND=1")], ["sm_100a"])
+
+    def test_default_target_is_the_gpus(self):
+        env = {"CUKILN_CUDA_LIBRARY": FAKE_DRIVER, "FAKE_CUDA_DEVICES": "3",
+               "FAKE_CUDA_CAPABILITY": "90,86"}  # fmt: skip
+        modules = self.compile("add.cu", "-DADDEND=1", env=env)
+        self.assertEqual([m["arch"] for m in modules], ["sm_90a", "sm_86"])
+        explained = self.run_json("explain", "add.cu", "-DADDEND=1", env=env)["explanations"]
+        self.assertEqual([e["outcome"] for e in explained], ["hit", "hit"])
 
     def test_options_reach_the_compiler(self):
         self.write("deep/inner.cuh", "#define ADDEND 3\n")
@@ -132,6 +140,8 @@ class Compile(CliTest):
             result = self.run_cli("compile", "when.cu", "-DADDEND=1")
             self.assertIn("not stored: uses __TIME__", result.err)
             self.assertRegex(result.out, "compiled")
+        self.run_cli("compile", "when.cu", "-DADDEND=1", "-o", "when.cubin")
+        self.assertEqual((self.folder / "when.cubin").read_bytes()[:4], b"\x7fELF")
 
     def test_control_characters_reach_no_terminal(self):
         name = "esc\x1b[31m\u202ename.cu"
@@ -215,7 +225,7 @@ class Explain(CliTest):
 class Show(CliTest):
     def setUp(self):
         super().setUp()
-        self.key = self.one_key("scale.cu", "--arch", "sm_90a", "-DX=1", "--name", "scale")
+        self.key = self.one_key("scale.cu", "--arch", "sm_90a", "-DX=1", "--name", "scale", "-O3")
 
     def test_json_has_everything(self):
         document = self.run_json("show", self.key[:6].upper())
@@ -228,6 +238,7 @@ class Show(CliTest):
         self.assertEqual(request["sources"][0]["bytes"], len(SCALE))
         self.assertRegex(request["compiler"]["version"], r"^\d+\.\d+\.\d+$")
         self.assertTrue(document["portable"])
+        self.assertEqual(document["dropped_flags"], "-O3")
         self.assertLess(abs(document["created"] - time.time()), 300)
 
     def test_text_has_a_section_for_each(self):
