@@ -12,8 +12,8 @@ const Clock& Clock::system() noexcept {
           .count();
     }
   };
-  static const SystemClock clock;
-  return clock;
+  static const SystemClock* const clock = new SystemClock;  // threads may ask while the process exits
+  return *clock;
 }
 
 }  // namespace cukiln

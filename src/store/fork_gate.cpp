@@ -5,6 +5,11 @@
 #include <mutex>
 #include <new>
 
+#if defined(__SANITIZE_THREAD__)
+extern "C" void AnnotateRWLockReleased(const char* file, int line, const volatile void* lock,
+                                       long is_write);
+#endif
+
 namespace cukiln {
 
 namespace {
@@ -58,6 +63,9 @@ struct ForkGate::Handlers {
   static void after_in_child() {
     if (!fork_from_within) {
       // Not an unlock: glibc knows a write lock by the number of its thread, and that has changed.
+#if defined(__SANITIZE_THREAD__)
+      AnnotateRWLockReleased(__FILE__, __LINE__, &gate().lock, 1);
+#endif
       gate().initialise();
     }
   }

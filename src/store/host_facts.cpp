@@ -19,7 +19,7 @@ long HostFacts::file_system_type(const std::string& path) const {
 uid_t HostFacts::user() const { return ::geteuid(); }
 
 const HostFacts& HostFacts::system() noexcept {
-  static const HostFacts facts;
+  static const HostFacts& facts = *new HostFacts;  // threads may ask while the process exits
   return facts;
 }
 
