@@ -7,6 +7,7 @@
 
 #include "base/result.hpp"
 #include "store/entry_codec.hpp"
+#include "store/fork_gate.hpp"
 
 namespace cukiln {
 
@@ -70,6 +71,7 @@ void PendingWrites::drop_inherited() noexcept {
 }
 
 void PendingWrites::used(const CacheKey& key, std::int64_t now_s) {
+  const ForkGate::Pass pass;
   const std::lock_guard hold(mutex_);
   drop_inherited();
   Uses& uses = batch_.used[key];
@@ -78,6 +80,7 @@ void PendingWrites::used(const CacheKey& key, std::int64_t now_s) {
 }
 
 void PendingWrites::count(std::string_view counter, std::int64_t delta) {
+  const ForkGate::Pass pass;
   const std::lock_guard hold(mutex_);
   drop_inherited();
   const auto at = batch_.counters.find(counter);
@@ -89,6 +92,7 @@ void PendingWrites::count(std::string_view counter, std::int64_t delta) {
 }
 
 void PendingWrites::save(std::vector<StatRecord> records) {
+  const ForkGate::Pass pass;
   const std::lock_guard hold(mutex_);
   drop_inherited();
   for (StatRecord& record : records) {
@@ -98,6 +102,7 @@ void PendingWrites::save(std::vector<StatRecord> records) {
 }
 
 void PendingWrites::damaged(const CacheKey& key) {
+  const ForkGate::Pass pass;
   const std::lock_guard hold(mutex_);
   drop_inherited();
   if (std::find(batch_.damaged.begin(), batch_.damaged.end(), key) == batch_.damaged.end()) {
@@ -106,33 +111,39 @@ void PendingWrites::damaged(const CacheKey& key) {
 }
 
 bool PendingWrites::is_damaged(const CacheKey& key) const {
+  const ForkGate::Pass pass;
   const std::lock_guard hold(mutex_);
   return std::find(batch_.damaged.begin(), batch_.damaged.end(), key) != batch_.damaged.end();
 }
 
 std::optional<StatRecord> PendingWrites::find_stat_record(const std::string& path) const {
+  const ForkGate::Pass pass;
   const std::lock_guard hold(mutex_);
   const auto at = batch_.stat_records.find(path);
   return at == batch_.stat_records.end() ? std::nullopt : std::optional(at->second);
 }
 
 std::map<std::string, std::int64_t, std::less<>> PendingWrites::counters() const {
+  const ForkGate::Pass pass;
   const std::lock_guard hold(mutex_);
   return batch_.counters;
 }
 
 bool PendingWrites::empty() const {
+  const ForkGate::Pass pass;
   const std::lock_guard hold(mutex_);
   return batch_.empty();
 }
 
 PendingWrites::Batch PendingWrites::take() {
+  const ForkGate::Pass pass;
   const std::lock_guard hold(mutex_);
   drop_inherited();
   return std::exchange(batch_, {});
 }
 
 void PendingWrites::give_back(Batch batch) {
+  const ForkGate::Pass pass;
   const std::lock_guard hold(mutex_);
   drop_inherited();
   for (const auto& [key, uses] : batch.used) {

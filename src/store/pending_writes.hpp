@@ -20,7 +20,7 @@ namespace cukiln {
 
 /// What a store has to write but not at once: uses, counters, stat records, rows found damaged.
 /// Written with the next write, or when the store goes; a process that is killed loses them, which
-/// costs nothing that matters. Threads: safe.
+/// costs nothing that matters. Threads: safe; a fork never finds its mutex held.
 class PendingWrites {
  public:
   struct Uses {

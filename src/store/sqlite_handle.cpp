@@ -142,6 +142,7 @@ Result<SqliteHandle> SqliteHandle::open(const std::string& path, const Options& 
     return handle.error(code, "open the database");
   }
   sqlite3_busy_timeout(db, options.busy_ms);
+  sqlite3_limit(db, SQLITE_LIMIT_LENGTH, kMaxRowBytes);
   sqlite3_wal_autocheckpoint(db, 0);
   sqlite3_wal_hook(db, note_wal_pages, handle.wal_pages_);
   // The WAL must never be merged by whoever happens to close last: only under the writer's lock.

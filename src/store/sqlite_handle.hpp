@@ -26,6 +26,9 @@ enum class SqliteTrouble {
 };
 SqliteTrouble trouble_of(int code) noexcept;
 
+/// No row and no value is larger: a damaged length must not ask for the machine's memory.
+inline constexpr int kMaxRowBytes = 512 << 20;
+
 class SqliteHandle;
 
 /// A prepared statement in use. It is reset when this goes, so that no read transaction outlives

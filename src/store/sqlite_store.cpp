@@ -174,7 +174,7 @@ Result<PutOutcome> SqliteStore::put(const StoreEntry& entry) {
   const std::string source_text = compress(entry.source_text);
   const std::uint64_t bytes = encoded.bytes() + source_text.size();
   const SqliteStoreOptions& options = session_->options();
-  if (bytes > options.max_bytes) {
+  if (bytes > options.max_bytes || bytes > kMaxRowBytes) {
     return PutOutcome::too_large;
   }
   if (read_only()) {

@@ -156,6 +156,7 @@ Result<StoreDirectory> StoreDirectory::prepare(const std::string& directory, con
     failed = facts.status(top, &status);
   }
   CUKILN_CHECK(self.check(top, status, true));
+  const bool sealed = (status.st_mode & 0200) == 0;
 
   if (const char* network = network_file_system_name(facts.file_system_type(top));
       network != nullptr && !rules.allow_network_file_system) {
@@ -167,16 +168,19 @@ Result<StoreDirectory> StoreDirectory::prepare(const std::string& directory, con
   }
 
   failed = facts.status(self.root_, &status);
-  if (failed == ENOENT && !rules.system) {
+  if (failed == ENOENT && !rules.system && !sealed) {
     CUKILN_CHECK(make_folder(self.root_));
     failed = facts.status(self.root_, &status);
   }
   if (failed != 0) {
+    const bool closed = rules.system && failed == EACCES;
     return make_error(failed == ENOENT ? ErrorCode::not_found : ErrorCode::io,
-                      "cannot use the folder {}: {}", self.root_, errno_text(failed));
+                      "cannot use the folder {}: {}{}{}", self.root_, errno_text(failed),
+                      closed ? "; to share it, its owner runs: chmod -R a+rX " : "",
+                      closed ? top : std::string());
   }
   CUKILN_CHECK(self.check(self.root_, status, true));
-  self.read_only_ = rules.system || (status.st_mode & 0200) == 0 ||
+  self.read_only_ = rules.system || sealed || (status.st_mode & 0200) == 0 ||
                     ::faccessat(AT_FDCWD, self.root_.c_str(), W_OK, AT_EACCESS) != 0;
   return self;
 }

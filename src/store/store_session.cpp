@@ -41,8 +41,10 @@ Result<std::unique_ptr<StoreSession>> StoreSession::open(const SqliteStoreOption
   CUKILN_TRY(const std::shared_ptr<Generation> generation, self->current(false));
   self->read_only_ = generation->read_only();
   if (self->read_only_ && !options.system) {
-    options.log.warn("the store in {} can only be read: new kernels will not be kept",
-                     self->directory_->root());
+    options.log.warn(
+        "the store in {} can only be read: new kernels are not kept; to keep them: "
+        "chmod 700 {}",
+        options.directory, options.directory);
   }
   return self;
 }

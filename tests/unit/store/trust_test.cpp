@@ -96,6 +96,24 @@ TEST_CASE("an empty directory that its owner made with the usual umask becomes t
   CHECK(mode_of(folder / "s") == 0700);
 }
 
+TEST_CASE("row 10: a directory that its owner made read-only is only read, even by root") {
+  const ScratchFolder folder;
+  make_checkpointed_store(folder / "s", 2);
+  REQUIRE(::chmod((folder / "s").c_str(), 0555) == 0);
+  LogKeeper log;
+  SqliteStoreOptions options = options_at(folder / "s");
+  options.log = log.logger();
+  {
+    const auto store = open_store_at(options);
+    CHECK(store->read_only());
+    CHECK(count_hits(*store, 0, 2) == 2);
+    CHECK(*store->put(make_entry(5)) == PutOutcome::not_stored);
+    CHECK(log.contains("chmod 700 " + (folder / "s")));
+  }
+  REQUIRE(::chmod((folder / "s").c_str(), 0700) == 0);
+  CHECK(count_hits(*open_store_at(folder / "s"), 0, 2) == 2);
+}
+
 TEST_CASE("row 35: what belongs to another user is refused") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 1);
