@@ -119,6 +119,10 @@ TEST_CASE("row 29: a raw fork without handlers is refused the store, and the par
   CHECK(works(*store, 1, 11));
 }
 
+// GCC 12's AddressSanitizer does not make its allocator ready for a fork: with other threads
+// allocating, a child hangs in it (seen in SizeClassAllocator64::GetFromAllocator). The other
+// builds run this.
+#if !defined(__SANITIZE_ADDRESS__)
 TEST_CASE("row 30: forks while other threads read and write never deadlock") {
   const ScratchFolder folder;
   TieredStore::Options options;
@@ -152,6 +156,7 @@ TEST_CASE("row 30: forks while other threads read and write never deadlock") {
   CHECK(failed == 0);
   CHECK(is_healthy(*store->disk()));
 }
+#endif
 
 }  // namespace
 }  // namespace cukiln::testing
