@@ -1,6 +1,7 @@
 #include "base/clock.hpp"
 
 #include <chrono>
+#include <new>
 
 namespace cukiln {
 
@@ -12,7 +13,9 @@ const Clock& Clock::system() noexcept {
           .count();
     }
   };
-  static const SystemClock* const clock = new SystemClock;  // threads may ask while the process exits
+  // Never destroyed: threads may ask while the process exits.
+  alignas(SystemClock) static unsigned char storage[sizeof(SystemClock)];
+  static const SystemClock* const clock = new (storage) SystemClock;
   return *clock;
 }
 

@@ -63,10 +63,11 @@ Result<FileContent> read_file(const std::string& path, std::uint64_t max_bytes) 
     return make_error(ErrorCode::invalid_argument, "{} has {} bytes, the limit is {}", path,
                       static_cast<std::uint64_t>(status.st_size), max_bytes);
   }
-  std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
+  // One byte more than the size says: the end is found without growing the buffer (a library has
+  // 100 MB), and a file that grows meanwhile is read to its end, up to the limit.
+  std::string bytes(static_cast<std::size_t>(status.st_size) + 1, '\0');
   std::size_t done = 0;
-  for (;
-       ;) {  // one read more than the size says: a growing file is read to its end, up to the limit
+  while (true) {
     if (done == bytes.size()) {
       if (done > max_bytes) {
         return make_error(ErrorCode::invalid_argument, "{} grew over the limit of {} bytes", path,

@@ -1,6 +1,7 @@
 #include "cli/human.hpp"
 
 #include <charconv>
+#include <cmath>
 #include <ctime>
 
 #include "base/result.hpp"
@@ -35,7 +36,7 @@ std::string human_ms(double milliseconds) {
   if (seconds < 99.95) {
     return fmt::format("{:.1f} s", seconds);
   }
-  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  const std::int64_t whole = std::llround(seconds);
   return whole < 3600 ? fmt::format("{} min {} s", whole / 60, whole % 60)
                       : fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
 }

@@ -49,7 +49,7 @@ Exit run(const std::vector<std::string>& arguments) {
   const ColorMode mode = color.value_or(ColorMode::automatic);
 
   auto settings = Settings::resolve();
-  Context context(options, mode, settings ? *std::move(settings) : Settings());
+  Context context(options, mode, settings ? *settings : Settings());
   if (!parsed) {
     return context.fail(Exit::usage, parsed.error());
   }

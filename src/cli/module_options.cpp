@@ -152,15 +152,16 @@ void expand_compiler_flags(const CLI::App& app, const CLI::App& verb, std::size_
       break;
     }
     bool has_value = false;
-    if (token.size() < 2 || token[0] != '-') {
-      out.push_back(token);
-    } else if (const CLI::Option* option = known_option(app, verb, token, &has_value)) {
+    const bool is_flag = token.size() >= 2 && token[0] == '-';
+    const FlagShape shape = is_flag ? shape_of(token) : FlagShape::unknown;
+    const CLI::Option* option = is_flag ? known_option(app, verb, token, &has_value) : nullptr;
+    if (option != nullptr) {
       out.push_back(token);
       if (option->get_type_size() != 0 && !has_value && i + 1 < arguments.size()) {
         out.push_back(arguments[++i]);
       }
-    } else if (const FlagShape shape = shape_of(token); shape == FlagShape::unknown) {
-      out.push_back(token);  // the parser complains, and knows what may have been meant
+    } else if (shape == FlagShape::unknown) {
+      out.push_back(token);  // a file, or what the parser complains of: it knows what may be meant
     } else {
       out.insert(out.end(), {kFlagOption, token});
       if (shape == FlagShape::value_follows && i + 1 < arguments.size()) {

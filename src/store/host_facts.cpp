@@ -19,8 +19,10 @@ long HostFacts::file_system_type(const std::string& path) const {
 uid_t HostFacts::user() const { return ::geteuid(); }
 
 const HostFacts& HostFacts::system() noexcept {
-  static const HostFacts& facts = *new HostFacts;  // threads may ask while the process exits
-  return facts;
+  // Never destroyed: threads may ask while the process exits.
+  alignas(HostFacts) static unsigned char storage[sizeof(HostFacts)];
+  static const HostFacts* const facts = new (storage) HostFacts;
+  return *facts;
 }
 
 const char* network_file_system_name(long type) noexcept {
