@@ -90,7 +90,8 @@ class TypedKernel {
 
   /// Errors: invalid_argument, see `Kernel::check_parameters`.
   static Result<TypedKernel> from(Kernel kernel) {
-    const std::size_t sizes[sizeof...(Args) + 1] = {sizeof(Args)..., 0};
+    const std::size_t sizes[sizeof...(Args) + 1] = {
+        sizeof(Args)..., 0};  // NOLINT(bugprone-sizeof-expression): a pointer's own size is meant
     if (auto ok = kernel.check_parameters(sizes, sizeof...(Args)); !ok) {
       return std::move(ok).error();
     }

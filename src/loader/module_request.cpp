@@ -122,7 +122,7 @@ Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
   out.roots.push_back({toolkit, toolkit_folders});
   arguments.push_back("--include-path=" + toolkit);
   arguments.push_back("--include-path=" + toolkit + "/cccl");
-  arguments.push_back("--ptxas-options=-v");  // registers, shared memory and spills, in the log
+  arguments.emplace_back("--ptxas-options=-v");  // registers, shared memory and spills, in the log
 
   std::vector<std::string>& expressions = out.request.options.name_expressions;
   expressions = spec.names;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <new>
 
 #include "base/file.hpp"
 #include "base/result.hpp"
@@ -134,7 +135,7 @@ Result<std::shared_ptr<Generation>> Generation::open(const StoreDirectory& direc
 Generation::~Generation() {
   if (!belongs_to_this_process() && has_connections()) {
     // Closing them would release locks and write files for a process that is not this one.
-    new std::vector<SqliteHandle>(std::move(idle_));
+    static_cast<void>(new (std::nothrow) std::vector<SqliteHandle>(std::move(idle_)));
   }
 }
 

@@ -12,7 +12,6 @@ namespace {
 constexpr std::int64_t kBatchRows = 100;
 constexpr std::int64_t kVacuumPages = 2048;
 constexpr std::int64_t kNever = INT64_MIN;
-constexpr std::uint64_t kAll = UINT64_MAX;
 
 std::uint64_t size_of(const std::string& path) {
   struct stat status {};

@@ -14,7 +14,7 @@ constexpr std::int64_t kClockJumpS = 3600;
 
 }  // namespace
 
-Result<std::unique_ptr<SqliteStore>> SqliteStore::open(SqliteStoreOptions options) {
+Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const SqliteStoreOptions& options) {
   CUKILN_TRY(std::unique_ptr<StoreSession> session, StoreSession::open(options));
   return std::unique_ptr<SqliteStore>(new SqliteStore(std::move(session)));
 }

@@ -23,7 +23,7 @@ namespace cukiln {
 class SqliteStore final : public CubinStore {
  public:
   /// Errors: see StoreSession::open; each is a reason to go on without this tier.
-  static Result<std::unique_ptr<SqliteStore>> open(SqliteStoreOptions options);
+  static Result<std::unique_ptr<SqliteStore>> open(const SqliteStoreOptions& options);
   ~SqliteStore() override;
 
   const char* tier_name() const noexcept override;

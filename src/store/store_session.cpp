@@ -291,7 +291,7 @@ void StoreSession::remove_leftovers() {
   }
 }
 
-Result<bool> StoreSession::checkpoint(SqliteHandle& db) {
+Result<bool> StoreSession::checkpoint(SqliteHandle& db) const {
   // No waiting for readers: with one in the way the WAL is cut next time.
   db.set_busy_timeout(0);
   Query query = db.query("PRAGMA wal_checkpoint(TRUNCATE)");

@@ -116,7 +116,7 @@ class StoreSession {
   /// it alone. Does nothing when somebody else is writing.
   void checkpoint_before_close();
   /// Merges the WAL into the database and cuts it to nothing, unless a reader is in the way.
-  Result<bool> checkpoint(SqliteHandle& db);
+  Result<bool> checkpoint(SqliteHandle& db) const;
 
  private:
   explicit StoreSession(const SqliteStoreOptions& options) : options_(options) {}

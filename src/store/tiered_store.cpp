@@ -80,7 +80,7 @@ void TieredStore::open_disk() {
   disk.allow_network_file_system = options_.store.allow_network_file_system;
   disk.system = false;
   disk.log = log_;
-  auto opened = SqliteStore::open(std::move(disk));
+  auto opened = SqliteStore::open(disk);
   if (opened) {
     disk_ = *std::move(opened);
     return;
@@ -99,7 +99,7 @@ void TieredStore::open_system() {
   system.allow_network_file_system = options_.store.allow_network_file_system;
   system.system = true;
   system.log = log_;
-  auto opened = SqliteStore::open(std::move(system));
+  auto opened = SqliteStore::open(system);
   if (opened) {
     system_ = *std::move(opened);
   } else if (opened.error().code() != ErrorCode::not_found) {

@@ -4,7 +4,9 @@
 namespace cukiln::nvfp4 {
 namespace {
 
-enum Activation : std::uint32_t { kNone = 0, kSwiGlu = 1 };  // the kernel's numbers
+// The kernel's numbers.
+constexpr std::uint32_t kNoActivation = 0;
+constexpr std::uint32_t kSwiGlu = 1;
 
 }  // namespace
 
@@ -57,7 +59,8 @@ Result<void> DeinterleaveQuantize::launch(Stream stream, std::uint8_t* codes, st
   CUKILN_CHECK(check_quantize(codes, scales, input, rows, 2 * columns, 2 * columns, row_stride));
   return kernel_.launch(stream, quantize_config(rows, 2 * columns), codes, scales, input, gsa,
                         static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
-                        row_stride, static_cast<std::uint32_t>(layout), kNone, 0.0f, 0.0f, 0.0f);
+                        row_stride, static_cast<std::uint32_t>(layout), kNoActivation, 0.0f, 0.0f,
+                        0.0f);
 }
 
 Result<void> DeinterleaveQuantize::launch_swiglu(Stream stream, std::uint8_t* codes,
