@@ -28,7 +28,7 @@ Result<FileStamp> stamp_at(const std::string& path) {
 Digest128 combined(const Digest128& library, const Digest128& builtins) {
   SerialWriter both;
   for (const Digest128& part : {library, builtins}) {
-    both.raw(ByteView(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size()));
+    both.raw(view_of(part));
   }
   return digest_of(both.view());
 }

@@ -10,18 +10,6 @@ namespace {
 
 constexpr std::string_view kMagic = "cukiln request";
 
-ByteView view_of(const Digest128& digest) noexcept {
-  return {reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()};
-}
-
-Digest128 digest_from(ByteView bytes) noexcept {
-  Digest128 digest;
-  if (bytes.size() == digest.bytes.size()) {
-    std::memcpy(digest.bytes.data(), bytes.data(), bytes.size());
-  }
-  return digest;
-}
-
 void put_strings(SerialWriter& out, const std::vector<std::string>& strings) {
   out.u32(static_cast<std::uint32_t>(strings.size()));
   for (const std::string& text : strings) {

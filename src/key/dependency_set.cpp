@@ -45,7 +45,7 @@ std::string DependencySet::canonical() const {
   SerialWriter out;
   out.u32(static_cast<std::uint32_t>(present.size()));
   for (const auto& [path, digest] : present) {
-    out.bytes(path).raw({reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()});
+    out.bytes(path).raw(view_of(digest));
   }
   put_paths(out, folders);
   put_paths(out, absent);

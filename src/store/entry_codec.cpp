@@ -19,18 +19,6 @@ constexpr std::uint64_t kRowOverhead = 512;
 
 }  // namespace
 
-ByteView view_of(const Digest128& digest) noexcept {
-  return {reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()};
-}
-
-Digest128 digest_from(ByteView bytes) noexcept {
-  Digest128 digest;
-  if (bytes.size() == digest.bytes.size()) {
-    std::memcpy(digest.bytes.data(), bytes.data(), bytes.size());
-  }
-  return digest;
-}
-
 Digest128 checksum_of(const EntryParts& parts) noexcept {
   const auto& [request, dependencies, image, kernels, log, name, source, target, flags, compiler,
                signer, origin] = parts;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/bytes.hpp"
+#include "base/hasher.hpp"
 #include "key/compile_request.hpp"
 #include "store/cubin_store.hpp"
 
@@ -18,10 +19,6 @@ struct EntryParts {
 
 /// XXH3-128 over everything that is handed out.
 Digest128 checksum_of(const EntryParts& parts) noexcept;
-
-ByteView view_of(const Digest128& digest) noexcept;
-/// All zero when the size is not 16.
-Digest128 digest_from(ByteView bytes) noexcept;
 
 /// Parts that came from outside this process, back to an entry (without its source text). Checks
 /// the checksum, that request and set hash to `key`, and the image. Errors: corrupt, incompatible.
