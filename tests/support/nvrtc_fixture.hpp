@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -21,16 +23,28 @@ inline NvrtcCompilerOptions real_options(const std::string& root = {}) {
   return options;
 }
 
-/// Roots of further NVRTC versions, from CUKILN_TEST_NVRTC_ROOTS (semicolons between).
+/// Roots of the other NVRTC versions: what `scripts/bootstrap --tests` fetched, or what
+/// CUKILN_TEST_NVRTC_ROOTS names (semicolons between; empty for none).
 inline std::vector<std::string> further_roots() {
-  const char* value = std::getenv("CUKILN_TEST_NVRTC_ROOTS");
-  std::istringstream all(value != nullptr ? value : "");
   std::vector<std::string> roots;
-  for (std::string root; std::getline(all, root, ';');) {
-    if (!root.empty()) {
-      roots.push_back(root);
+  if (const char* value = std::getenv("CUKILN_TEST_NVRTC_ROOTS")) {
+    std::istringstream all(value);
+    for (std::string root; std::getline(all, root, ';');) {
+      if (!root.empty()) {
+        roots.push_back(root);
+      }
+    }
+    return roots;
+  }
+  const std::filesystem::path fetched = CUKILN_TEST_SOURCE_DIR "/.cukiln-cuda-tested";
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(fetched, none)) {
+    if (entry.path().extension() != ".part") {
+      roots.push_back(entry.path());
     }
   }
+  std::sort(roots.begin(), roots.end());
+  REQUIRE_MESSAGE(!roots.empty(), "there is no other NVRTC: run scripts/bootstrap --tests");
   return roots;
 }
 
