@@ -52,7 +52,18 @@ class Inventory(CliTest):
         self.assertEqual(set(line.split()[0] for line in text.splitlines()[1:4]), keys)
         self.assertRegex(text, r"(?m)^3 entries, .* of cubins, .* of compiling$")
 
-    def test_a_long_name_is_cut_to_the_line(self):
+    def test_row_78_a_name_is_text_whatever_is_in_it(self):
+        name = "<script>\n\x1b[2J\u202e&.cu"
+        self.write(name, 'extern "C" __global__ void k() {}\n')
+        self.compile(name)
+        text = self.run_cli("ls").out
+        self.assertIn(r"<script>\n\x1b[2J\u202e&", text)
+        self.assertNotRegex(text, "[\x1b\u202e]")
+        (entry,) = self.run_json("ls")["entries"]
+        self.assertEqual(entry["source"], name)
+        self.assertNotRegex(self.run_cli("show", entry["key"]).out, "[\x1b\u202e]")
+
+    def test_row_78_a_long_name_is_cut_to_the_line(self):
         self.write("x" * 150 + ".cu", 'extern "C" __global__ void k() {}\n')
         self.compile("x" * 150 + ".cu")
         self.assertLessEqual(max(map(len, self.run_cli("ls").out.splitlines())), 80)

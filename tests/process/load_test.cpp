@@ -82,8 +82,9 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(opened->kernels().at(2).name() == "second");
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "row 53: an image the driver refuses is removed and rebuilt once, then loads") {
+TEST_CASE_FIXTURE(
+    Fixture,
+    "rows 52 and 53: an image the driver refuses is removed and rebuilt once, then loads") {
   for (const CUresult refusal : {kInvalidImage, kNoBinaryForGpu, kPtxTooNew}) {
     CAPTURE(static_cast<int>(refusal));
     REQUIRE(open(with_driver())->preload(Manifest({two_kernels()})));
@@ -98,8 +99,8 @@ TEST_CASE_FIXTURE(Fixture,
   }
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "row 53: refused again after the rebuild, it is a clear error and no loop") {
+TEST_CASE_FIXTURE(
+    Fixture, "rows 52 and 53: refused again after the rebuild, it is a clear error and no loop") {
   driver.fail("cuLibraryLoadData", kNoBinaryForGpu, -1);
   const auto opened = open(with_driver());
   const auto report = opened->preload(Manifest({two_kernels()}));
