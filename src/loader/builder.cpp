@@ -110,7 +110,7 @@ Builder::Found Builder::look_up(const ModuleRequest& request) {
       }
       continue;
     }
-    Lookup entry = store_.get(recorded.key);
+    Lookup entry = store_.get_recorded(recorded);
     if (!entry) {
       Counters::add(counters_.store_errors);
       options_.log.warn("{}: the store could not be read: {}", request.name,

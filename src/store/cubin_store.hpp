@@ -60,6 +60,7 @@ struct EntrySummary {
 struct RecordedSet {
   CacheKey key;
   DependencySet dependencies;
+  std::int64_t row = 0;  ///< where its tier keeps the entry: spares `get_recorded` a search
 };
 
 struct StoreStats {
@@ -90,6 +91,9 @@ class CubinStore {
   /// Checked in full (checksum, preimage, image) before it is handed out; a damaged one is removed,
   /// counted and reported absent. The source text is left empty: `source_text()` has it.
   virtual Lookup get(const CacheKey& key) = 0;
+
+  /// The same, for a set that `find_dependency_sets` gave.
+  virtual Lookup get_recorded(const RecordedSet& set) { return get(set.key); }
 
   /// Keeps an entry; the same key again is already_there. Errors: io, timeout.
   virtual Result<PutOutcome> put(const StoreEntry& entry) = 0;

@@ -154,10 +154,14 @@ Result<SqliteHandle> SqliteHandle::open(const std::string& path, const Options& 
   sqlite3_file_control(db, "main", SQLITE_FCNTL_PERSIST_WAL, &persist);
   sqlite3_int64 no_mmap = 0;
   sqlite3_file_control(db, "main", SQLITE_FCNTL_MMAP_SIZE, &no_mmap);
+  // A small cache on purpose: a hit reads pages that it will not read again, and memory that was
+  // used a moment ago is cheaper than memory that the kernel has to find, clear and map. The
+  // operating system keeps the pages. What a transaction changes stays in memory, up to 1024 pages,
+  // until it is committed: on a full disk there is no room to write it twice.
   CUKILN_CHECK(
       handle.execute("PRAGMA cell_size_check=ON; PRAGMA temp_store=MEMORY;"
                      "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF;"
-                     "PRAGMA cache_size=-8192"));
+                     "PRAGMA cache_size=-128; PRAGMA cache_spill=1024"));
   return handle;
 }
 

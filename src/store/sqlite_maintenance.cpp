@@ -210,7 +210,7 @@ Result<std::uint64_t> SqliteStore::remove_all() {
 
 Result<void> SqliteStore::verify_entry(const CacheKey& key, VerifyReport& report) {
   std::optional<Error> damage;
-  auto entry = session_->inspect([&](SqliteHandle& db) { return look_up(db, key, &damage); });
+  auto entry = session_->inspect([&](SqliteHandle& db) { return look_up(db, key, 0, &damage); });
   if (!entry) {
     return std::move(entry).error();
   }

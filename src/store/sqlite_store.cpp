@@ -42,7 +42,7 @@ Result<std::vector<RecordedSet>> SqliteStore::find_dependency_sets(const Request
     std::vector<RecordedSet> sets;
     damaged.clear();
     Query query = db.query(
-        "SELECT key, request_canonical, dependencies FROM entry WHERE request=? "
+        "SELECT key, request_canonical, dependencies, id FROM entry WHERE request=? "
         "ORDER BY id DESC LIMIT 4");
     query.blob(view_of(request));
     for (;;) {
@@ -61,7 +61,7 @@ Result<std::vector<RecordedSet>> SqliteStore::find_dependency_sets(const Request
         damaged.push_back(key);
         continue;
       }
-      sets.push_back({key, *std::move(set)});
+      sets.push_back({key, *std::move(set), query.column_number(3)});
     }
   });
   for (const CacheKey& key : damaged) {
@@ -73,14 +73,17 @@ Result<std::vector<RecordedSet>> SqliteStore::find_dependency_sets(const Request
   return found;
 }
 
-Lookup SqliteStore::look_up(SqliteHandle& db, const CacheKey& key, std::optional<Error>* damage) {
+Lookup SqliteStore::look_up(SqliteHandle& db, const CacheKey& key, std::int64_t row,
+                            std::optional<Error>* damage) {
   Query query = db.query(
       "SELECT e.check128, e.request_canonical, e.dependencies, c.data, e.kernels, e.log, e.name, "
       "e.source, e.target, e.flags, e.compiler, e.signer, e.origin, e.compile_us, e.created_s, "
-      "e.last_used_s, e.hits FROM entry e LEFT JOIN cubin c ON c.id=e.cubin_id WHERE e.key=?");
-  query.blob(view_of(key));
-  CUKILN_TRY(const bool row, query.next());
-  if (!row) {
+      "e.last_used_s, e.hits FROM entry e LEFT JOIN cubin c ON c.id=e.cubin_id "
+      "WHERE e.id=CASE ?1 WHEN 0 THEN (SELECT id FROM entry WHERE key=?2) ELSE ?1 END "
+      "AND e.key=?2");
+  query.number(row).blob(view_of(key));
+  CUKILN_TRY(const bool there, query.next());
+  if (!there) {
     return std::optional<StoreEntry>();
   }
   EntryParts parts;
@@ -108,9 +111,13 @@ Lookup SqliteStore::look_up(SqliteHandle& db, const CacheKey& key, std::optional
   return std::optional<StoreEntry>(*std::move(entry));
 }
 
-Lookup SqliteStore::get(const CacheKey& key) {
+Lookup SqliteStore::get_at(const CacheKey& key, std::int64_t row) {
   std::optional<Error> damage;
-  auto found = session_->read([&](SqliteHandle& db) { return look_up(db, key, &damage); });
+  auto found = session_->read([&](SqliteHandle& db) {
+    Lookup there = look_up(db, key, row, &damage);
+    const bool gone = row != 0 && there && !*there && !damage;  // removed, or stored again
+    return gone ? look_up(db, key, 0, &damage) : std::move(there);
+  });
   if (damage) {
     found_damaged(key, *damage);
   }
@@ -127,7 +134,7 @@ Lookup SqliteStore::get(const CacheKey& key) {
 
 Lookup SqliteStore::peek(const CacheKey& key) {
   std::optional<Error> damage;
-  auto found = session_->inspect([&](SqliteHandle& db) { return look_up(db, key, &damage); });
+  auto found = session_->inspect([&](SqliteHandle& db) { return look_up(db, key, 0, &damage); });
   return damage ? Lookup(*std::move(damage)) : std::move(found);
 }
 

@@ -29,7 +29,8 @@ class SqliteStore final : public CubinStore {
   const char* tier_name() const noexcept override;
   Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
                                                         ByteView request_canonical) override;
-  Lookup get(const CacheKey& key) override;
+  Lookup get(const CacheKey& key) override { return get_at(key, 0); }
+  Lookup get_recorded(const RecordedSet& set) override { return get_at(set.key, set.row); }
   Result<PutOutcome> put(const StoreEntry& entry) override;
   Result<bool> remove(const CacheKey& key) override;
   Result<std::vector<EntrySummary>> list() override;
@@ -63,8 +64,11 @@ class SqliteStore final : public CubinStore {
  private:
   explicit SqliteStore(std::unique_ptr<StoreSession> session) : session_(std::move(session)) {}
 
+  /// `row`: where the entry was a moment ago; 0: not known.
+  Lookup get_at(const CacheKey& key, std::int64_t row);
   /// Absent and `damage` engaged: a row is there and cannot be believed.
-  static Lookup look_up(SqliteHandle& db, const CacheKey& key, std::optional<Error>* damage);
+  static Lookup look_up(SqliteHandle& db, const CacheKey& key, std::int64_t row,
+                        std::optional<Error>* damage);
   void found_damaged(const CacheKey& key, const Error& why);
 
   Result<PutOutcome> insert(SqliteHandle& db, const StoreEntry& entry, const EncodedEntry& encoded,

@@ -141,11 +141,11 @@ Result<std::vector<RecordedSet>> TieredStore::find_dependency_sets(const Request
 }
 
 std::optional<StoreEntry> TieredStore::get_from(SqliteStore* tier, TierBreaker& breaker,
-                                                const CacheKey& key) {
+                                                const RecordedSet& set) {
   if (tier == nullptr || breaker.open()) {
     return std::nullopt;
   }
-  auto found = tier->get(key);
+  auto found = tier->get_recorded(set);
   if (!found) {
     note_failure(breaker, tier->tier_name(), found.error());
     return std::nullopt;
@@ -154,16 +154,16 @@ std::optional<StoreEntry> TieredStore::get_from(SqliteStore* tier, TierBreaker& 
   return *std::move(found);
 }
 
-Lookup TieredStore::get(const CacheKey& key) {
-  CUKILN_TRY(std::optional<StoreEntry> found, memory_.get(key));
+Lookup TieredStore::get_recorded(const RecordedSet& set) {
+  CUKILN_TRY(std::optional<StoreEntry> found, memory_.get(set.key));
   if (found) {
     if (disk_ != nullptr) {
-      disk_->note_use(key);
+      disk_->note_use(set.key);
     }
   } else {
-    found = get_from(disk_.get(), disk_breaker_, key);
+    found = get_from(disk_.get(), disk_breaker_, set);
     if (!found) {
-      found = get_from(system_.get(), system_breaker_, key);
+      found = get_from(system_.get(), system_breaker_, set);
     }
     if (found) {
       static_cast<void>(memory_.keep(*found));

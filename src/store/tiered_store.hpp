@@ -56,7 +56,8 @@ class TieredStore final : public CubinStore {
   /// may.
   Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
                                                         ByteView request_canonical) override;
-  Lookup get(const CacheKey& key) override;
+  Lookup get(const CacheKey& key) override { return get_recorded({key, {}, 0}); }
+  Lookup get_recorded(const RecordedSet& set) override;
   /// For `show` and `explain`: like `get`, but not a use of the entry, and nothing is changed.
   Lookup peek(const CacheKey& key);
   /// Memory has it afterwards whatever happens (unless too_large). Without a disk tier: not_stored.
@@ -115,7 +116,8 @@ class TieredStore final : public CubinStore {
   Result<SqliteStore*> need_disk() const;
   void note_failure(TierBreaker& breaker, const char* tier, const Error& error);
   /// Absent when the tier is not there, is left alone, or failed.
-  std::optional<StoreEntry> get_from(SqliteStore* tier, TierBreaker& breaker, const CacheKey& key);
+  std::optional<StoreEntry> get_from(SqliteStore* tier, TierBreaker& breaker,
+                                     const RecordedSet& set);
   void find_in(SqliteStore* tier, TierBreaker& breaker, const RequestDigest& request,
                ByteView request_canonical, std::vector<RecordedSet>& sets);
 

@@ -110,7 +110,7 @@ double look_up_us(const std::string& folder, const std::vector<std::uint64_t>& n
     const auto sets =
         (*store)->find_dependency_sets(CompileRequest::digest_of(canonical), canonical);
     const auto found =
-        sets && !sets->empty() ? (*store)->get(sets->front().key) : Lookup(std::nullopt);
+        sets && !sets->empty() ? (*store)->get_recorded(sets->front()) : Lookup(std::nullopt);
     if (!found || !*found) std::exit(fail("an entry is missing"));
   }
   return (now_us() - start) / kBatch;

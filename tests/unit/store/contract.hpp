@@ -84,6 +84,22 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(sets->back().key == make_entry(1, {100, 1}).key);
   }
 
+  SUBCASE("a recorded set leads to its own entry, even after that moved to another place") {
+    const auto store = make_empty();
+    const StoreEntry entry = make_entry(1);
+    CHECK(store->put(entry).has_value());
+    const auto sets = store->find_dependency_sets(entry.request, entry.request_canonical);
+    REQUIRE(sets);
+    REQUIRE(sets->size() == 1);
+    CHECK((*store->get_recorded(sets->front()))->cubin.image.view() == entry.cubin.image.view());
+    CHECK(*store->remove(entry.key));
+    CHECK(store->put(make_entry(2)).has_value());  // takes the place
+    CHECK_FALSE(store->get_recorded(sets->front())->has_value());
+    CHECK(store->put(entry).has_value());
+    REQUIRE(store->get_recorded(sets->front())->has_value());
+    CHECK((*store->get_recorded(sets->front()))->key == entry.key);
+  }
+
   SUBCASE("a request keeps four sets, and the oldest goes") {
     const auto store = make_empty();
     for (std::uint64_t variant = 0; variant < 6; ++variant) {
