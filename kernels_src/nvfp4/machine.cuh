@@ -1,0 +1,184 @@
+// What gemm_sm100.cuh asks of the machine beside matrix products: shared memory by its 32-bit
+// address, mbarriers, clusters, TMA, and two roundings. One function for each PTX instruction.
+//
+// CUKILN_MACHINE, when defined, names a header with the same functions that is included instead:
+// the tests run the kernel on a CPU that way.
+//
+// Addresses: `shared_address` is a CTA's own; `address_in_rank` is the same place in another CTA of
+// the cluster, and serves only the functions that say so.
+// Source: NVIDIA PTX ISA, sections on mbarrier, cp.async.bulk.tensor, cvt and barrier.cluster.
+#pragma once
+
+namespace cukiln {
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+// A CUtensorMap: opaque to the kernel, and never copied by it.
+struct alignas(64) TensorMap {
+  u64 opaque[16];
+};
+
+}  // namespace cukiln
+
+#ifdef CUKILN_MACHINE
+#include CUKILN_MACHINE
+#else
+
+namespace cukiln {
+
+__device__ __forceinline__ u8* dynamic_shared_memory() {
+  extern __shared__ __align__(1024) u8 bytes[];
+  return bytes;
+}
+
+__device__ __forceinline__ u32 shared_address(const void* pointer) {
+  return static_cast<u32>(__cvta_generic_to_shared(pointer));
+}
+
+// One thread of a converged warp, the same at every call.
+__device__ __forceinline__ bool elect_one() {
+  u32 elected;
+  asm volatile(
+      "{\n\t"
+      ".reg .pred p;\n\t"
+      "elect.sync _|p, 0xFFFFFFFF;\n\t"
+      "selp.u32 %0, 1, 0, p;\n\t"
+      "}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
+__device__ __forceinline__ u32 rank_in_cluster() {
+  u32 rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+__device__ __forceinline__ u32 address_in_rank(u32 shared, u32 rank) {
+  u32 address;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared), "r"(rank));
+  return address;
+}
+
+// Every thread of every CTA of the cluster; what they wrote before is seen by all after it.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n\t"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
+__device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// After the last mbarrier_init, before the barrier that lets others use them.
+__device__ __forceinline__ void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// Arrives, and lets the phase end only after `bytes` more were copied.
+__device__ __forceinline__ void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// `barrier` as address_in_rank gave it, of this CTA or another.
+__device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
+               : "memory");
+}
+
+// Until the phase of this parity has ended. A new barrier's phases: 0, 1, 0, …; parity 1 passes.
+__device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
+  asm volatile(
+      "{\n\t"
+      ".reg .pred done;\n\t"
+      "WAIT:\n\t"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
+      "@!done bra WAIT;\n\t"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// Tensor to shared memory: the box of the map at these coordinates, zero where the tensor ends.
+// With kCtas == 2 `barrier` may be the other CTA's, as address_in_rank gave it.
+template <u32 kCtas>
+__device__ __forceinline__ void load_tile(u32 destination, const TensorMap* map, u32 x, u32 y,
+                                          u32 barrier) {
+  if constexpr (kCtas == 2) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.cta_group::2.shared::cluster.global.tile"
+        ".mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(destination),
+        "l"(map), "r"(x), "r"(y), "r"(barrier)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile"
+        ".mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(destination),
+        "l"(map), "r"(x), "r"(y), "r"(barrier)
+        : "memory");
+  }
+}
+
+template <u32 kCtas>
+__device__ __forceinline__ void load_tile(u32 destination, const TensorMap* map, u32 x, u32 y,
+                                          u32 z, u32 barrier) {
+  if constexpr (kCtas == 2) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.cta_group::2.shared::cluster.global.tile"
+        ".mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(destination),
+        "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile"
+        ".mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(destination),
+        "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+        : "memory");
+  }
+}
+
+// Shared memory to tensor, clipped where the tensor ends. A thread's stores since the last commit
+// are a group; the thread that committed waits.
+__device__ __forceinline__ void store_tile(const TensorMap* map, u32 x, u32 y, u32 source) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+      "r"(x), "r"(y), "r"(source)
+      : "memory");
+}
+
+__device__ __forceinline__ void store_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Until all but the kPending latest groups have read their shared memory.
+template <u32 kPending>
+__device__ __forceinline__ void store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+// Makes this thread's writes to shared memory visible to stores that follow.
+__device__ __forceinline__ void shared_writes_fence() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ __forceinline__ float multiply_add_rn(float a, float b, float c) {
+  float sum;
+  asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(sum) : "f"(a), "f"(b), "f"(c));
+  return sum;
+}
+
+__device__ __forceinline__ u32 bf16x2_rn(float low, float high) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+}  // namespace cukiln
+
+#endif

@@ -1,0 +1,158 @@
+// The tensor core of sm_100a: its descriptors, and one function for each instruction used.
+//
+// CUKILN_TCGEN05, when defined, names a header with the same functions that is included instead.
+//
+// Tensor memory has 128 lanes and 512 columns of 32 bits; an address is lane << 16 | column. kCtas
+// is 2 where two CTAs of a cluster work on one product: rank 0 then issues for both.
+// Source: NVIDIA PTX ISA, Tensorcore 5th generation instructions. The bits of the descriptors are
+// compared with those of CUTLASS in tests/cutlass.
+#pragma once
+
+#include "machine.cuh"
+
+namespace cukiln {
+
+constexpr u32 kTmemColumns = 512;
+
+enum class Swizzle : u32 { kNone = 0, k128Bytes = 2 };
+
+// A K-major operand in shared memory: rows in groups of 8, `group_stride` bytes from one to the
+// next.
+__host__ __device__ constexpr u64 shared_descriptor(u32 address, u32 group_stride,
+                                                    Swizzle swizzle) {
+  constexpr u64 kVersion = 1;
+  return (u64{address} >> 4 & 0x3FFF) | (u64{group_stride} >> 4 & 0x3FFF) << 32 | kVersion << 46 |
+         static_cast<u64>(swizzle) << 61;
+}
+
+// kind::mxf4nvf4: E2M1 by E2M1, both K-major, UE4M3 scales, f32 accumulator.
+__host__ __device__ constexpr u32 instruction_descriptor(u32 rows, u32 columns) {
+  constexpr u32 kE2m1 = 1;
+  return kE2m1 << 7 | kE2m1 << 10 | columns >> 3 << 17 | rows >> 4 << 24;
+}
+
+}  // namespace cukiln
+
+#ifdef CUKILN_TCGEN05
+#include CUKILN_TCGEN05
+#else
+
+namespace cukiln {
+
+// By one whole warp: takes all of tensor memory, and writes its address to shared memory at `slot`.
+template <u32 kCtas>
+__device__ __forceinline__ void tmem_allocate(u32 slot) {
+  if constexpr (kCtas == 2) {
+    asm volatile(
+        "tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], %1;\n\t"
+        "tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;" ::"r"(slot),
+        "n"(kTmemColumns)
+        : "memory");
+  } else {
+    asm volatile(
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;\n\t"
+        "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;" ::"r"(slot),
+        "n"(kTmemColumns)
+        : "memory");
+  }
+}
+
+// By the warp that allocated, when nobody uses it any more (with two CTAs: in neither).
+template <u32 kCtas>
+__device__ __forceinline__ void tmem_free(u32 tmem) {
+  if constexpr (kCtas == 2) {
+    asm volatile("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, %1;" ::"r"(tmem),
+                 "n"(kTmemColumns));
+  } else {
+    asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" ::"r"(tmem),
+                 "n"(kTmemColumns));
+  }
+}
+
+// One atom of block scales, 32 rows of 16 bytes, to four columns of every CTA's tensor memory,
+// repeated in each 32 lanes. Ordered with the products that the same thread issues.
+template <u32 kCtas>
+__device__ __forceinline__ void copy_scales(u32 tmem, u64 atom) {
+  if constexpr (kCtas == 2) {
+    asm volatile("tcgen05.cp.cta_group::2.32x128b.warpx4 [%0], %1;" ::"r"(tmem), "l"(atom)
+                 : "memory");
+  } else {
+    asm volatile("tcgen05.cp.cta_group::1.32x128b.warpx4 [%0], %1;" ::"r"(tmem), "l"(atom)
+                 : "memory");
+  }
+}
+
+// accumulator = rows * columns^T, over 64 of K, added to what it was if `accumulate`.
+template <u32 kCtas>
+__device__ __forceinline__ void multiply(u32 accumulator, u64 rows, u64 columns, u32 instruction,
+                                         u32 row_scales, u32 column_scales, bool accumulate) {
+  if constexpr (kCtas == 2) {
+    asm volatile(
+        "{\n\t"
+        ".reg .pred p;\n\t"
+        "setp.ne.b32 p, %6, 0;\n\t"
+        "tcgen05.mma.cta_group::2.kind::mxf4nvf4.block_scale.block16 [%0], %1, %2, %3, [%4], [%5], "
+        "p;\n\t"
+        "}" ::"r"(accumulator),
+        "l"(rows), "l"(columns), "r"(instruction), "r"(row_scales), "r"(column_scales),
+        "r"(static_cast<u32>(accumulate))
+        : "memory");
+  } else {
+    asm volatile(
+        "{\n\t"
+        ".reg .pred p;\n\t"
+        "setp.ne.b32 p, %6, 0;\n\t"
+        "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16 [%0], %1, %2, %3, [%4], [%5], "
+        "p;\n\t"
+        "}" ::"r"(accumulator),
+        "l"(rows), "l"(columns), "r"(instruction), "r"(row_scales), "r"(column_scales),
+        "r"(static_cast<u32>(accumulate))
+        : "memory");
+  }
+}
+
+// Arrives at the barrier, of every CTA, when all that this thread issued before is done.
+template <u32 kCtas>
+__device__ __forceinline__ void commit(u32 barrier) {
+  if constexpr (kCtas == 2) {
+    asm volatile(
+        "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 "
+        "[%0], %1;" ::"r"(barrier),
+        "h"(static_cast<u16>(3))
+        : "memory");
+  } else {
+    asm volatile(
+        "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(barrier)
+        : "memory");
+  }
+}
+
+// 32 columns, one lane a thread. Warp w may read the lanes 32 * (w % 4) to 32 * (w % 4) + 31.
+__device__ __forceinline__ void tmem_load(u32 tmem, u32 (&value)[32]) {
+  asm volatile(
+      "tcgen05.ld.sync.aligned.32x32b.x32.b32 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, [%32];\n\t"
+      "tcgen05.wait::ld.sync.aligned;"
+      : "=r"(value[0]), "=r"(value[1]), "=r"(value[2]), "=r"(value[3]), "=r"(value[4]),
+        "=r"(value[5]), "=r"(value[6]), "=r"(value[7]), "=r"(value[8]), "=r"(value[9]),
+        "=r"(value[10]), "=r"(value[11]), "=r"(value[12]), "=r"(value[13]), "=r"(value[14]),
+        "=r"(value[15]), "=r"(value[16]), "=r"(value[17]), "=r"(value[18]), "=r"(value[19]),
+        "=r"(value[20]), "=r"(value[21]), "=r"(value[22]), "=r"(value[23]), "=r"(value[24]),
+        "=r"(value[25]), "=r"(value[26]), "=r"(value[27]), "=r"(value[28]), "=r"(value[29]),
+        "=r"(value[30]), "=r"(value[31])
+      : "r"(tmem)
+      : "memory");
+}
+
+// Around every barrier that orders tensor memory between threads.
+__device__ __forceinline__ void fence_before_sync() {
+  asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
+}
+__device__ __forceinline__ void fence_after_sync() {
+  asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
+}
+
+}  // namespace cukiln
+
+#endif

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace cukiln::nvfp4 {
+
+/// A matrix of a product: [rows, k] codes and their block scales, as the quantisers write them.
+struct GemmMatrix {
+  const std::uint8_t* codes;
+  const std::uint8_t* scales;
+  std::int64_t rows;
+};
+
+/// What `cuTensorMapEncodeTiled` is to be told, innermost dimension first.
+struct TensorBox {
+  enum class Element : std::uint8_t { u8, u16, bf16 };
+  Element element;
+  bool swizzled;  // by 128 bytes
+  std::uint32_t rank;
+  const void* data;
+  std::uint64_t size[3];    // in elements
+  std::uint64_t stride[2];  // in bytes, of the dimensions above the innermost
+  std::uint32_t box[3];     // in elements
+};
+
+/// A kernel of nvfp4_gemm.cu on sm_100a: the tile it makes, and how it is launched. The numbers are
+/// Sm100Tile's in gemm_sm100.cuh; the emulator's tests compare them.
+struct Sm100Kernel {
+  const char* name;
+  std::uint32_t columns;  // of a tile; it has 128 rows for each CTA
+  std::uint32_t ctas;     // that make one tile together
+  bool swapped;           // rows are B's, columns A's
+  std::uint32_t shared_bytes;
+  /// How fast a CTA fills its part of a tile, against the best of these. An estimate from the bytes
+  /// of shared memory that a product reads, not measured.
+  double speed;
+};
+
+inline constexpr std::uint32_t kSm100BlockThreads = 192;
+inline constexpr Sm100Kernel kSm100Swapped = {"nvfp4_gemm_swapped", 64, 1, true, 205824, 0.5};
+inline constexpr Sm100Kernel kSm100Kernels[] = {
+    {"nvfp4_gemm_256x256", 256, 2, false, 228352, 1.0},
+    {"nvfp4_gemm_128x256", 256, 1, false, 199680, 0.95},
+    {"nvfp4_gemm_128x128", 128, 1, false, 218112, 0.8},
+};
+
+/// One launch: D[m, n] = A[m, k] · B[n, k]ᵀ.
+struct Sm100Plan {
+  const Sm100Kernel* kernel;
+  std::uint32_t grid;  // CTAs
+  TensorBox rows, columns, row_scales, column_scales, output;
+};
+
+constexpr std::int64_t tiles_of(const Sm100Kernel& kernel, std::int64_t m,
+                                std::int64_t n) noexcept {
+  const std::int64_t tile_rows = std::int64_t{128} * kernel.ctas;
+  return ((kernel.swapped ? n : m) + tile_rows - 1) / tile_rows *
+         (((kernel.swapped ? m : n) + kernel.columns - 1) / kernel.columns);
+}
+
+/// The kernel that should end first: whole waves of tiles over the multiprocessors, each as long as
+/// a CTA's part of a tile. Up to 64 rows of A fit one tile's columns; then B's rows fill the lanes.
+inline const Sm100Kernel& sm100_kernel_for(std::int64_t m, std::int64_t n,
+                                           std::int64_t multiprocessors) noexcept {
+  if (m <= kSm100Swapped.columns) {
+    return kSm100Swapped;
+  }
+  const auto time = [&](const Sm100Kernel& kernel) {
+    const std::int64_t at_once = std::max<std::int64_t>(multiprocessors / kernel.ctas, 1);
+    const std::int64_t waves = (tiles_of(kernel, m, n) + at_once - 1) / at_once;
+    return static_cast<double>(waves * kernel.columns) / (kernel.speed * kernel.ctas) * kernel.ctas;
+  };
+  const Sm100Kernel* best = &kSm100Kernels[0];
+  for (const Sm100Kernel& kernel : kSm100Kernels) {
+    if (time(kernel) < time(*best)) {
+      best = &kernel;
+    }
+  }
+  return *best;
+}
+
+inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const GemmMatrix& a, const GemmMatrix& b,
+                            const std::uint16_t* d, std::int64_t k,
+                            std::int64_t multiprocessors) noexcept {
+  const auto unsigned_of = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  const std::uint64_t code_bytes = unsigned_of(k) / 2;
+  const std::uint64_t scale_atoms = (unsigned_of(k) + 63) / 64;
+  const auto codes = [&](const GemmMatrix& matrix, std::uint32_t rows) {
+    return TensorBox{TensorBox::Element::u8,
+                     true,
+                     2,
+                     matrix.codes,
+                     {code_bytes, unsigned_of(matrix.rows)},
+                     {code_bytes},
+                     {128, rows, 1}};
+  };
+  // An atom of 512 bytes is 256 elements, because a box has at most 256 in a dimension.
+  const auto scales = [&](const GemmMatrix& matrix, std::uint32_t rows) {
+    return TensorBox{TensorBox::Element::u16,
+                     false,
+                     3,
+                     matrix.scales,
+                     {256, scale_atoms, (unsigned_of(matrix.rows) + 127) / 128},
+                     {512, scale_atoms * 512},
+                     {256, 4, (rows + 127) / 128}};
+  };
+  const GemmMatrix& rows = kernel.swapped ? b : a;
+  const GemmMatrix& columns = kernel.swapped ? a : b;
+  const std::int64_t tiles = tiles_of(kernel, a.rows, b.rows);
+  const std::int64_t at_once = std::max<std::int64_t>(multiprocessors / kernel.ctas, 1);
+  Sm100Plan plan{};
+  plan.kernel = &kernel;
+  plan.grid = static_cast<std::uint32_t>(std::min(tiles, at_once)) * kernel.ctas;
+  plan.rows = codes(rows, 128);
+  plan.columns = codes(columns, kernel.columns / kernel.ctas);
+  plan.row_scales = scales(rows, 128);
+  plan.column_scales = scales(columns, kernel.columns);
+  plan.output = {TensorBox::Element::bf16,
+                 !kernel.swapped,
+                 2,
+                 d,
+                 {unsigned_of(b.rows), unsigned_of(a.rows)},
+                 {unsigned_of(b.rows) * 2},
+                 {kernel.swapped ? 32u : 64u, kernel.swapped ? 64u : 32u, 1}};
+  return plan;
+}
+
+}  // namespace cukiln::nvfp4

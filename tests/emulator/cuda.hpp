@@ -1,0 +1,35 @@
+#pragma once
+
+// What a .cu file takes from the CUDA language, for g++. Included before everything else, so that
+// device code compiles for the CPU as it is. Light, because every mutant is compiled.
+
+#define __device__
+#define __host__
+#define __global__
+#define __forceinline__ inline
+#define __restrict__
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __cluster_dims__(...)
+
+struct Index3 {
+  unsigned x, y, z;
+};
+extern constinit thread_local Index3 threadIdx, blockIdx, gridDim;
+
+struct uint4 {
+  unsigned x, y, z, w;
+};
+
+void __syncthreads();
+void __syncwarp();
+
+template <class T>
+constexpr T min(T a, T b) {
+  return b < a ? b : a;
+}
+
+inline float __uint_as_float(unsigned bits) { return __builtin_bit_cast(float, bits); }
+
+#define CUKILN_MACHINE "emulator/machine.hpp"
+#define CUKILN_TCGEN05 "emulator/tcgen05.hpp"

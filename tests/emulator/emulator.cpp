@@ -1,0 +1,323 @@
+// Threads, shared memory, mbarriers: how they run, wait and are found to be stuck.
+#include "emulator/emulator.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "emulator/cta.hpp"
+
+constinit thread_local Index3 threadIdx{}, blockIdx{}, gridDim{};
+
+namespace cukiln::emulator {
+
+constinit thread_local Thread* self = nullptr;
+
+[[noreturn]] [[gnu::format(printf, 1, 2)]] void fault(const char* format, ...) {
+  std::fprintf(stderr, "emulator: ");
+  if (self != nullptr) {
+    std::fprintf(stderr, "cta %u, thread %u: ", blockIdx.x, self->index);
+  }
+  va_list arguments;
+  va_start(arguments, format);
+  std::vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  std::fputc('\n', stderr);
+  std::fflush(stderr);
+  _exit(2);
+}
+
+namespace {
+
+void futex_wait(const void* word, u32 value) {
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+}
+void futex_wake_all(const void* word) {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1 << 30, nullptr, nullptr, 0);
+}
+
+void wait_for(const void* what, const void* word, bool (*over)(const void*, u64), u64 argument,
+              u32 (*value)(const void*)) {
+  Wait& wait = self->wait;
+  wait.argument.store(argument, std::memory_order_relaxed);
+  wait.over.store(over, std::memory_order_relaxed);
+  wait.what.store(what, std::memory_order_relaxed);
+  for (;;) {
+    const u32 now = value(word);
+    if (over(what, argument)) {
+      break;
+    }
+    futex_wait(word, now);
+  }
+  wait.what.store(nullptr, std::memory_order_relaxed);
+  self->after_fence = false;
+}
+
+u32 relaxed_word(const void* word) { return __atomic_load_n(static_cast<const u32*>(word), 0); }
+
+bool generation_over(const void* what, u64 generation) {
+  return static_cast<const Rendezvous*>(what)->generation.load(std::memory_order_acquire) !=
+         generation;
+}
+
+void meet(Rendezvous& all) {
+  const u32 generation = all.generation.load(std::memory_order_relaxed);
+  if (all.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == all.expected) {
+    all.arrived.store(0, std::memory_order_relaxed);
+    all.generation.fetch_add(1, std::memory_order_release);
+    futex_wake_all(&all.generation);
+    self->after_fence = false;
+    return;
+  }
+  wait_for(&all, &all.generation, generation_over, generation, relaxed_word);
+}
+
+bool phase_over(const void* what, u64 parity) {
+  return static_cast<const Mbarrier*>(what)->word.load(std::memory_order_acquire) >> 63 != parity;
+}
+
+std::string waits_of(const Cluster& cluster) {
+  std::string text;
+  for (const auto& cta : cluster.ctas) {
+    for (u32 i = 0; i < cta->all.expected; i += 1) {
+      const void* what = cta->threads[i].wait.what.load(std::memory_order_relaxed);
+      const auto* barrier = static_cast<const Mbarrier*>(what);
+      if (cta->threads[i].ended || barrier < cta->barriers.get() ||
+          barrier >= cta->barriers.get() + kMostShared / 8) {
+        continue;
+      }
+      char line[128];
+      const u64 word = barrier->word.load(std::memory_order_relaxed);
+      std::snprintf(line, sizeof line, "; rank %u thread %u waits at +%td (%llu pending, %d bytes)",
+                    cta->rank, i, (barrier - cta->barriers.get()) * 8, word << 1 >> 33,
+                    static_cast<int>(word));
+      text += line;
+      i |= 31;  // one thread of a warp says enough
+    }
+  }
+  return text;
+}
+
+// A thread that waits for what has not come can only be freed by one that does not wait.
+bool is_stuck(const Cluster& cluster) {
+  bool any = false;
+  for (const auto& cta : cluster.ctas) {
+    for (u32 i = 0; i < cta->all.expected; ++i) {
+      const Thread& thread = cta->threads[i];
+      if (thread.ended.load(std::memory_order_relaxed)) {
+        continue;
+      }
+      const void* what = thread.wait.what.load(std::memory_order_relaxed);
+      if (what == nullptr || thread.wait.over.load(std::memory_order_relaxed)(
+                                 what, thread.wait.argument.load(std::memory_order_relaxed))) {
+        return false;
+      }
+      any = true;
+    }
+  }
+  return any;
+}
+
+}  // namespace
+
+u8* shared_bytes(Cta& cta, u32 offset, u32 bytes, const char* what) {
+  if (offset + u64{bytes} > cta.shared_bytes) {
+    fault("%s: shared memory at +%u, %u bytes, is beyond the %u there are", what, offset, bytes,
+          cta.shared_bytes);
+  }
+  return cta.shared + offset;
+}
+
+Cta& cta_of(u32 address) {
+  const u32 rank = address >> kRankShift;
+  if (rank >= self->cta->cluster->ctas.size()) {
+    fault("address %08x is of rank %u, the cluster has %zu", address, rank,
+          self->cta->cluster->ctas.size());
+  }
+  return *self->cta->cluster->ctas[rank];
+}
+
+Mbarrier& mbarrier_at(u32 address, bool of_any_rank) {
+  Cta& cta = cta_of(address);
+  const u32 offset = address & kOffsetMask;
+  if (&cta != self->cta && !of_any_rank) {
+    fault("an mbarrier of rank %u is used by rank %u", cta.rank, self->cta->rank);
+  }
+  if (offset % 8 != 0 || offset >= cta.shared_bytes || cta.barriers[offset / 8].arrivals == 0) {
+    fault("no mbarrier at %08x", address);
+  }
+  return cta.barriers[offset / 8];
+}
+
+void update(Mbarrier& barrier, u32 arrivals, std::int32_t bytes) {
+  u64 was = barrier.word.load(std::memory_order_relaxed);
+  for (;;) {
+    const u32 pending = static_cast<u32>(was << 1 >> 33);
+    if (arrivals > pending) {
+      fault("more arrivals at an mbarrier than the %u of its phase", barrier.arrivals);
+    }
+    const auto left = static_cast<u32>(static_cast<std::int32_t>(was) + bytes);
+    const bool ends = pending == arrivals && left == 0;
+    const u64 phase = was >> 63 ^ static_cast<u64>(ends);
+    const u64 now = phase << 63 | u64{ends ? barrier.arrivals : pending - arrivals} << 32 | left;
+    if (barrier.word.compare_exchange_weak(was, now, std::memory_order_release,
+                                           std::memory_order_relaxed)) {
+      if (ends) {
+        futex_wake_all(barrier.upper());
+      }
+      return;
+    }
+  }
+}
+
+float multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
+
+TensorMap encode(const Map& map) {
+  TensorMap tensor{};
+  std::memcpy(&tensor, &map, sizeof map);
+  return tensor;
+}
+
+namespace {
+
+std::unique_ptr<Cta> make_cta(Cluster& cluster, u32 rank, const Grid& grid) {
+  auto cta = std::make_unique<Cta>();
+  cta->cluster = &cluster;
+  cta->rank = rank;
+  cta->shared_bytes = grid.shared_bytes;
+  cta->memory = std::make_unique<u8[]>(kMostShared + 1024);
+  cta->shared = reinterpret_cast<u8*>((reinterpret_cast<std::uintptr_t>(cta->memory.get()) + 1023) /
+                                      1024 * 1024);
+  std::memset(cta->shared, 0xFF, kMostShared);
+  cta->tmem = std::make_unique<u32[]>(std::size_t{kLanes} * kTmemColumns);
+  std::fill_n(cta->tmem.get(), kLanes * kTmemColumns, kPoison);
+  cta->barriers = std::make_unique<Mbarrier[]>(kMostShared / 8);
+  cta->all.expected = grid.threads;
+  cta->warps = std::make_unique<Rendezvous[]>(grid.threads / 32);
+  cta->threads = std::make_unique<Thread[]>(grid.threads);
+  for (u32 i = 0; i < grid.threads; ++i) {
+    cta->warps[i / 32].expected = 32;
+    cta->threads[i].cta = cta.get();
+    cta->threads[i].index = i;
+  }
+  return cta;
+}
+
+}  // namespace
+
+void launch(const Grid& grid, const std::function<void()>& body) {
+  for (u32 first = 0; first < grid.ctas; first += grid.cluster) {
+    Cluster cluster;
+    cluster.all.expected = grid.cluster * grid.threads;
+    for (u32 rank = 0; rank < grid.cluster; ++rank) {
+      cluster.ctas.push_back(make_cta(cluster, rank, grid));
+    }
+    std::vector<std::thread> running;
+    for (auto& cta : cluster.ctas) {
+      for (u32 i = 0; i < grid.threads; ++i) {
+        running.emplace_back([&, i, &cta = *cta] {
+          self = &cta.threads[i];
+          threadIdx = {i, 0, 0};
+          blockIdx = {first + cta.rank, 0, 0};
+          gridDim = {grid.ctas, 1, 1};
+          body();
+          if (!self->groups.empty() || !self->group.empty()) {
+            fault("a CTA ends before its TMA stores have read shared memory");
+          }
+          self->ended.store(true);
+        });
+      }
+    }
+    std::atomic<bool> done{false};
+    std::thread watch([&] {
+      for (u32 stuck = 0; !done; stuck = is_stuck(cluster) ? stuck + 1 : 0) {
+        if (stuck == 3) {
+          fault("deadlock%s", waits_of(cluster).c_str());
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+    });
+    for (std::thread& thread : running) {
+      thread.join();
+    }
+    done = true;
+    watch.join();
+    for (const auto& cta : cluster.ctas) {
+      if (cta->allocated) {
+        fault("a CTA ends with tensor memory allocated");
+      }
+      for (u32 i = 0; i < kMostShared / 8; ++i) {
+        const Mbarrier& barrier = cta->barriers[i];
+        if (barrier.arrivals != 0 && barrier.word.load() << 1 != u64{barrier.arrivals} << 33) {
+          fault("the mbarrier at +%u is left in the middle of a phase", i * 8);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace cukiln::emulator
+
+namespace cukiln {
+
+using namespace emulator;
+
+u8* dynamic_shared_memory() { return self->cta->shared; }
+
+u32 shared_address(const void* pointer) {
+  const auto offset = static_cast<const u8*>(pointer) - self->cta->shared;
+  if (offset < 0 || offset >= self->cta->shared_bytes) {
+    fault("an address that is not in this CTA's shared memory");
+  }
+  return self->cta->rank << kRankShift | static_cast<u32>(offset);
+}
+
+bool elect_one() { return self->index % 32 == 0; }
+u32 rank_in_cluster() { return self->cta->rank; }
+u32 address_in_rank(u32 shared, u32 rank) { return (shared & kOffsetMask) | rank << kRankShift; }
+void cluster_sync() { meet(self->cta->cluster->all); }
+
+void mbarrier_init(u32 barrier, u32 arrivals) {
+  if (barrier % 8 != 0 || (barrier & kOffsetMask) >= self->cta->shared_bytes) {
+    fault("an mbarrier at %08x", barrier);
+  }
+  Mbarrier& made = self->cta->barriers[(barrier & kOffsetMask) / 8];
+  made.arrivals = arrivals;
+  made.word.store(u64{arrivals} << 32, std::memory_order_relaxed);
+}
+
+void mbarrier_init_fence() {}
+
+void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
+  update(mbarrier_at(barrier, false), 1, static_cast<std::int32_t>(bytes));
+}
+
+void mbarrier_arrive(u32 barrier) {
+  if (self->unfenced_loads) {
+    fault("an arrival after loads of tensor memory, without fence_before_sync");
+  }
+  update(mbarrier_at(barrier, true), 1, 0);
+}
+
+void mbarrier_wait(u32 barrier, u32 parity) {
+  const Mbarrier& waited = mbarrier_at(barrier, false);
+  wait_for(&waited, waited.upper(), phase_over, parity, relaxed_word);
+}
+
+}  // namespace cukiln
+
+void __syncthreads() { cukiln::emulator::meet(cukiln::emulator::self->cta->all); }
+void __syncwarp() {
+  using cukiln::emulator::self;
+  const bool fenced = self->after_fence;  // tensor memory is not ordered by it
+  cukiln::emulator::meet(self->cta->warps[self->index / 32]);
+  self->after_fence = fenced;
+}

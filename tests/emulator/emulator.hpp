@@ -1,0 +1,47 @@
+#pragma once
+
+// Runs a kernel of machine.cuh and tcgen05.cuh on a CPU, one std::thread a CUDA thread.
+//
+// What is modelled, each from the PTX ISA: shared memory by address, in clusters too; mbarriers
+// with arrivals, bytes and phases; TMA with its swizzle, its zeroes beyond the tensor and its
+// clipped stores, which read their source as late as they may; tensor memory; products and copies
+// of scales from the bits of their descriptors. Shared and tensor memory begin as NaN. A kernel
+// that breaks a rule, or whose threads all wait for each other, ends the process with a sentence
+// and code 2.
+//
+// A wait acquires and does nothing else, and an arrival releases: under ThreadSanitizer two
+// accesses are ordered only if the kernel's own barriers order them.
+
+#include <cstdint>
+#include <functional>
+
+#include "emulator/cuda.hpp"  // first
+#include "kernels_src/nvfp4/machine.cuh"
+
+namespace cukiln::emulator {
+
+/// What cuTensorMapEncodeTiled is told, in a kernel's TensorMap.
+struct Map {
+  std::uint8_t* data;
+  std::uint32_t rank;
+  std::uint32_t element_bytes;
+  std::uint32_t swizzle_bytes;  // 0 or 128
+  std::uint32_t box[3];
+  std::uint64_t size[3];    // in elements, innermost first
+  std::uint64_t stride[2];  // in bytes, of the second and third dimension
+};
+static_assert(sizeof(Map) <= sizeof(TensorMap));
+
+TensorMap encode(const Map& map);
+
+struct Grid {
+  std::uint32_t ctas;
+  std::uint32_t cluster;  // CTAs in one
+  std::uint32_t threads;  // in a CTA
+  std::uint32_t shared_bytes;
+};
+
+/// Runs `body` in every thread; the clusters run one after the other.
+void launch(const Grid& grid, const std::function<void()>& body);
+
+}  // namespace cukiln::emulator

@@ -1,0 +1,200 @@
+// Runs the kernels of nvfp4_gemm.cu on the CPU and compares them with a product in double.
+// Without arguments: every case; else those whose name contains the argument.
+// Exit code 0: all agree; 1: a wrong result; 2: the emulator found a broken rule.
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <cukiln/nvfp4.hpp>
+
+#include "emulator/emulator.hpp"
+#include "emulator/kernels.hpp"
+#include "kernels/nvfp4/sm100_plan.hpp"
+#include "kernels_src/nvfp4/sm100_tile.cuh"
+
+namespace {
+
+using namespace cukiln;
+using nvfp4::Sm100Kernel;
+
+struct Case {
+  std::int64_t m, n, k;
+  int processors;  // few, so that a CTA makes several tiles
+  bool bias;
+  const Sm100Kernel* kernel;
+  GemmKernel* run;
+};
+
+constexpr const Sm100Kernel* k256x256 = &nvfp4::kSm100Kernels[0];
+constexpr const Sm100Kernel* k128x256 = &nvfp4::kSm100Kernels[1];
+constexpr const Sm100Kernel* k128x128 = &nvfp4::kSm100Kernels[2];
+
+template <class Tile>
+constexpr bool is_planned(const Sm100Kernel& kernel) {
+  return kernel.columns == Tile::kColumns && kernel.ctas == Tile::kCtas &&
+         kernel.swapped == Tile::kSwapped && kernel.shared_bytes == sizeof(typename Tile::Shared);
+}
+static_assert(nvfp4::kSm100BlockThreads == nvfp4::kSm100Threads);
+static_assert(is_planned<nvfp4::Sm100Tile<256, 2, false>>(*k256x256));
+static_assert(is_planned<nvfp4::Sm100Tile<256, 1, false>>(*k128x256));
+static_assert(is_planned<nvfp4::Sm100Tile<128, 1, false>>(*k128x128));
+static_assert(is_planned<nvfp4::Sm100Tile<64, 1, true>>(nvfp4::kSm100Swapped));
+
+const Case kCases[] = {
+    {128, 128, 256, 1, false, k128x128, nvfp4_gemm_128x128},
+    {130, 136, 96, 1, true, k128x128, nvfp4_gemm_128x128},
+    {300, 264, 576, 2, true, k128x128, nvfp4_gemm_128x128},
+    {257, 384, 1600, 1, false, k128x128, nvfp4_gemm_128x128},
+    {200, 520, 320, 1, true, k128x256, nvfp4_gemm_128x256},
+    {384, 256, 1120, 1, false, k128x256, nvfp4_gemm_128x256},
+    {300, 600, 320, 2, true, k256x256, nvfp4_gemm_256x256},
+    {512, 256, 1600, 2, false, k256x256, nvfp4_gemm_256x256},
+    {1, 8, 32, 1, true, &nvfp4::kSm100Swapped, nvfp4_gemm_swapped},
+    {17, 264, 608, 1, true, &nvfp4::kSm100Swapped, nvfp4_gemm_swapped},
+    {64, 256, 1856, 1, false, &nvfp4::kSm100Swapped, nvfp4_gemm_swapped},
+};
+
+struct Matrix {
+  std::int64_t rows;
+  std::vector<std::uint8_t> codes, scales;
+  std::vector<float> values;  // what they stand for
+};
+
+Matrix random_matrix(std::int64_t rows, std::int64_t k, std::mt19937& random) {
+  constexpr float kMagnitude[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  Matrix made{rows, std::vector<std::uint8_t>(nvfp4::codes_bytes(rows, k)),
+              std::vector<std::uint8_t>(nvfp4::scales_bytes(rows, k)),
+              std::vector<float>(static_cast<std::size_t>(rows * k))};
+  for (auto& byte : made.codes) {
+    byte = static_cast<std::uint8_t>(random());
+  }
+  for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) {
+    for (std::size_t block = 0; block < static_cast<std::size_t>(k) / 16; ++block) {
+      const auto scale = static_cast<std::uint8_t>(0x28 + random() % 40);
+      made.scales[nvfp4::scale_offset(r, block, static_cast<std::size_t>(k))] = scale;
+      const float factor = std::ldexp(1 + static_cast<float>(scale & 7) / 8, (scale >> 3) - 7);
+      for (std::size_t i = 0; i < 16; ++i) {
+        const std::size_t at = r * static_cast<std::size_t>(k) + block * 16 + i;
+        const unsigned code = made.codes[at / 2] >> at % 2 * 4 & 15;
+        made.values[at] = kMagnitude[code & 7] * factor * ((code & 8) != 0 ? -1.0f : 1.0f);
+      }
+    }
+  }
+  return made;
+}
+
+// What cuTensorMapEncodeTiled refuses, and the map.
+TensorMap encode(const nvfp4::TensorBox& from) {
+  const std::uint32_t bytes = from.element == nvfp4::TensorBox::Element::u8 ? 1 : 2;
+  emulator::Map map{};
+  map.data = static_cast<std::uint8_t*>(const_cast<void*>(from.data));
+  map.rank = from.rank;
+  map.element_bytes = bytes;
+  map.swizzle_bytes = from.swizzled ? 128 : 0;
+  bool good =
+      reinterpret_cast<std::uintptr_t>(from.data) % 16 == 0 && from.box[0] * bytes % 16 == 0;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    map.box[i] = i < from.rank ? from.box[i] : 1;
+    map.size[i] = i < from.rank ? from.size[i] : 1;
+    good = good && map.size[i] > 0 && map.box[i] > 0 && map.box[i] <= 256;
+  }
+  for (std::uint32_t i = 0; i + 1 < from.rank; ++i) {
+    map.stride[i] = from.stride[i];
+    good = good && from.stride[i] % 16 == 0;
+  }
+  if (!good || (from.swizzled && from.box[0] * bytes > 128)) {
+    std::fprintf(stderr, "the driver would refuse a tensor map\n");
+    std::exit(1);
+  }
+  return emulator::encode(map);
+}
+
+float from_bf16(std::uint16_t bits) {
+  return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << 16);
+}
+
+std::string name_of(const Case& c) {
+  return std::string(c.kernel->name) + " m " + std::to_string(c.m) + ", n " + std::to_string(c.n) +
+         ", k " + std::to_string(c.k) + (c.bias ? ", bias" : "");
+}
+
+bool agrees(const Case& c) {
+  std::mt19937 random(static_cast<unsigned>(c.m * 7 + c.n * 3 + c.k));
+  const Matrix a = random_matrix(c.m, c.k, random);
+  const Matrix b = random_matrix(c.n, c.k, random);
+  const float gsa_a[2] = {2, 0.5f};
+  const float gsa_b[2] = {0.8f, 1.25f};
+  const double alpha = 0.5 * 1.25;
+  std::vector<std::uint16_t> bias(static_cast<std::size_t>(c.n));
+  for (auto& value : bias) {
+    value = static_cast<std::uint16_t>(0x4100 + random() % 512);
+  }
+  // A frame around D shows a store that misses it.
+  constexpr std::size_t kFrame = 64;
+  constexpr std::uint16_t kUntouched = 0x7FC1;
+  std::vector<std::uint16_t> frame(static_cast<std::size_t>(c.m * c.n) + 2 * kFrame, kUntouched);
+  std::uint16_t* const d = frame.data() + kFrame;
+
+  const nvfp4::Sm100Plan plan =
+      plan_sm100(*c.kernel, {a.codes.data(), a.scales.data(), c.m},
+                 {b.codes.data(), b.scales.data(), c.n}, d, c.k, c.processors);
+  const TensorMap maps[] = {encode(plan.rows), encode(plan.columns), encode(plan.row_scales),
+                            encode(plan.column_scales), encode(plan.output)};
+  const emulator::Grid grid{plan.grid, c.kernel->ctas, nvfp4::kSm100Threads,
+                            c.kernel->shared_bytes};
+  emulator::launch(grid, [&] {
+    c.run(maps[0], maps[1], maps[2], maps[3], maps[4], gsa_a, gsa_b, c.bias ? bias.data() : nullptr,
+          static_cast<u32>(c.m), static_cast<u32>(c.n), static_cast<u32>(c.k));
+  });
+
+  std::int64_t wrong = 0;
+  for (std::int64_t m = 0; m < c.m; ++m) {
+    for (std::int64_t n = 0; n < c.n; ++n) {
+      double sum = 0;
+      double magnitude = 0;
+      for (std::int64_t k = 0; k < c.k; ++k) {
+        const double product = double{a.values[static_cast<std::size_t>(m * c.k + k)]} *
+                               b.values[static_cast<std::size_t>(n * c.k + k)];
+        sum += product;
+        magnitude += std::fabs(product);
+      }
+      const double want = sum * alpha + (c.bias ? from_bf16(bias[static_cast<std::size_t>(n)]) : 0);
+      const float got = from_bf16(d[m * c.n + n]);
+      // Half a unit of bf16, and what sums of floats may lose.
+      if (!(std::fabs(got - want) <= std::fabs(want) / 256 + magnitude * alpha * 2e-6)) {
+        if (wrong++ == 0) {
+          std::fprintf(stderr, "D[%ld, %ld] is %g, not %g\n", m, n, double{got}, want);
+        }
+      }
+    }
+  }
+  for (std::size_t i = 0; i < kFrame; ++i) {
+    wrong += static_cast<std::int64_t>(frame[i] != kUntouched) +
+             static_cast<std::int64_t>(frame[frame.size() - 1 - i] != kUntouched);
+  }
+  std::printf("%s, grid %u: %ld wrong\n", name_of(c).c_str(), plan.grid, wrong);
+  std::fflush(stdout);
+  return wrong == 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bool good = true;
+  std::size_t run = 0;
+  for (const Case& c : kCases) {
+    if (argc < 2 || name_of(c).find(argv[1]) != std::string::npos) {
+      good = agrees(c) && good;
+      ++run;
+    }
+  }
+  if (run == 0) {
+    std::fprintf(stderr, "no case is called like %s\n", argv[1]);
+    return 1;
+  }
+  return good ? 0 : 1;
+}

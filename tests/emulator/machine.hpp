@@ -1,0 +1,55 @@
+#pragma once
+
+// machine.cuh on a CPU; emulator.cpp holds what these do.
+
+namespace cukiln {
+
+u8* dynamic_shared_memory();
+u32 shared_address(const void* pointer);
+bool elect_one();
+u32 rank_in_cluster();
+u32 address_in_rank(u32 shared, u32 rank);
+void cluster_sync();
+
+void mbarrier_init(u32 barrier, u32 arrivals);
+void mbarrier_init_fence();
+void mbarrier_arrive_expect(u32 barrier, u32 bytes);
+void mbarrier_arrive(u32 barrier);
+void mbarrier_wait(u32 barrier, u32 parity);
+
+namespace emulator {
+void load(u32 ctas, u32 destination, const TensorMap* map, u32 rank, const u32 (&at)[3],
+          u32 barrier);
+void store(const TensorMap* map, const u32 (&at)[3], u32 source);
+void store_wait(u32 pending);
+float multiply_add(float a, float b, float c);
+}  // namespace emulator
+
+template <u32 kCtas>
+void load_tile(u32 destination, const TensorMap* map, u32 x, u32 y, u32 barrier) {
+  emulator::load(kCtas, destination, map, 2, {x, y, 0}, barrier);
+}
+template <u32 kCtas>
+void load_tile(u32 destination, const TensorMap* map, u32 x, u32 y, u32 z, u32 barrier) {
+  emulator::load(kCtas, destination, map, 3, {x, y, z}, barrier);
+}
+
+inline void store_tile(const TensorMap* map, u32 x, u32 y, u32 source) {
+  emulator::store(map, {x, y, 0}, source);
+}
+void store_commit();
+template <u32 kPending>
+void store_wait_read() {
+  emulator::store_wait(kPending);
+}
+void shared_writes_fence();
+
+inline float multiply_add_rn(float a, float b, float c) { return emulator::multiply_add(a, b, c); }
+
+inline u32 bf16_rn(float value) {
+  const u32 bits = __builtin_bit_cast(u32, value);
+  return value != value ? 0x7FFF : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+}
+inline u32 bf16x2_rn(float low, float high) { return bf16_rn(low) | bf16_rn(high) << 16; }
+
+}  // namespace cukiln

@@ -1,0 +1,171 @@
+"""The emulator's cases notice when the GEMM is wrong.
+
+Each mutant is the kernel's source with one thing changed. It is compiled, linked with the emulator
+and run: it must end with a wrong result (1), a broken rule (2), or, where that is the point, with a
+data race that ThreadSanitizer saw (66). Unchanged, the source must pass both ways.
+
+usage: mutants_test.py KERNELS_FOLDER TESTS_FOLDER LIBRARY THREAD_LIBRARY COMPILER…
+"""
+
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+SMALL, RAGGED, LONG = "128x128 m 128", "128x128 m 300", "128x128 m 257"
+WIDE, WIDE_LONG, PAIR, SWAPPED = "128x256 m 200", "128x256 m 384", "256x256 m 300", "swapped m 17"
+WRONG, RULE, RACE = 1, 2, 66
+
+EMPTY = "commit<kCtas>(shared_address(&shared.empty[turn.index]));"
+FULL_WAIT = "mbarrier_wait(shared_address(&shared.full[turn.index]), turn.parity);"
+EMPTY_WAIT = (
+    "mbarrier_wait(shared_address(&shared.empty[turn.index]), turn.parity ^ 1);\n          if (rank"
+)
+FILLED_WAIT = "mbarrier_wait(shared_address(&control.filled[half.index]), half.parity);"
+DRAINED_WAIT = "mbarrier_wait(shared_address(&control.drained[drained.index]), drained.parity);"
+SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomColumns"
+FENCES = "fence_before_sync();\n  if constexpr (kCtas == 1) __syncthreads(); else cluster_sync();"
+
+# name: (what is replaced, by what, the case that is run, how it must end)
+MUTANTS = {
+    # descriptors and tensor memory
+    "step of rows": ("(stage.rows) + j * kStepBytes", "(stage.rows) + j * 16", SMALL, WRONG),
+    "step of columns": ("(stage.columns) + j * kStepBytes", "(stage.columns)", SMALL, WRONG),
+    "group stride": ("kSwizzleGroup = 8 * kStageBytes", "kSwizzleGroup = 4 * kStageBytes", SMALL, WRONG),
+    "group stride of scales": ("kScaleAtom / 4, Swizzle::kNone));\n            for", "kScaleAtom / 8, Swizzle::kNone));\n            for", SMALL, WRONG),
+    "swizzle": ("kSwizzleGroup, Swizzle::k128Bytes),\n                            kInst", "kSwizzleGroup, Swizzle::kNone),\n                            kInst", SMALL, RULE),
+    "step of scales": ("(stage.row_scales) + j * kScaleAtom", "(stage.row_scales)", SMALL, WRONG),
+    "columns of scales": (SCALES_AT, "(j + atom * kSteps) * kAtomColumns", WIDE, WRONG),
+    "scales of the product": ("tmem + Tile::kColumnScales + j * Tile::kColumnAtoms", "tmem + Tile::kColumnScales + j", WIDE, WRONG),
+    "column scales over row scales": ("kRowScales + kSteps * kAtomColumns", "kRowScales + kAtomColumns", SMALL, WRONG),
+    "n of the instruction": ("columns >> 3 << 17", "columns >> 4 << 17", SMALL, WRONG),
+    "m of the instruction": ("instruction_descriptor(kCtas * kTileRows", "instruction_descriptor(kTileRows", PAIR, RULE),
+    "version of descriptors": ("kVersion = 1", "kVersion = 0", SMALL, RULE),
+    # sums
+    "sum never begins anew": ("(s | j) != 0", "true", SMALL, WRONG),
+    "sum begins anew in each stage": ("(s | j) != 0", "j != 0", RAGGED, WRONG),
+    "last step of K": ("if (j >= steps) break;", "if (j + 1 >= steps) break;", SMALL, WRONG),
+    "last stage of K": ("(scale_atoms + kSteps - 1) / kSteps", "scale_atoms / kSteps", RAGGED, WRONG),
+    # barriers
+    "parity of the loads": ("turn.parity ^ 1);\n          if (rank", "turn.parity);\n          if (rank", SMALL, RULE),
+    "parity of the accumulator": (FILLED_WAIT, FILLED_WAIT.replace("parity", "parity ^ 1"), SMALL, WRONG),
+    "bytes of a stage": ("kCtas * sizeof(stage)", "sizeof(stage) - 1024", SMALL, RULE),
+    "bytes of the other CTA": ("kCtas * sizeof(stage)", "sizeof(stage)", PAIR, RULE),
+    "arrivals of the epilogue": ("kCtas * kTileRows);\n    }", "kTileRows);\n    }", PAIR, RULE),
+    "loads report to their own CTA": ("kCtas == 1 ? full : address_in_rank(full, 0)", "full", PAIR, RULE),
+    "epilogue reports to its own CTA": ("kCtas == 1 ? drained : address_in_rank(drained, 0)", "drained", PAIR, RULE),
+    # coordinates and the epilogue
+    "columns of the second CTA": ("column + rank * Tile::kColumnsLoaded", "column", PAIR, WRONG),
+    "rows of the second CTA": ("(row_tile * kCtas + rank) * kTileRows;", "(row_tile * kCtas) * kTileRows;", PAIR, WRONG),
+    "row scales of the tile": ("row / kTileRows, loaded", "0, loaded", RAGGED, WRONG),
+    "column scales of the tile": ("column / kTileRows, loaded", "0, loaded", RAGGED, WRONG),
+    "order of tiles": ("first + within % rows", "within % rows + 1", RAGGED, WRONG),
+    "lanes of a warp": ("quarter = warp % 4", "quarter = warp - 2", SMALL, RULE),
+    "rows of a warp": ("kTileRows + quarter * 32", "kTileRows + (warp - 2) * 32", SMALL, WRONG),
+    "second half": ("half.index * Tile::kSecondHalf +", "half.index * Tile::kColumns +", WIDE_LONG, RULE),
+    "swizzle of the store": (" ^ lane % 8", "", SMALL, WRONG),
+    "lanes of the swapped store": ("part * 32 * 32 + lane", "part * 32 * 32 + (lane ^ 1)", SWAPPED, WRONG),
+    "encode for decode": ("(gsa_a[1],", "(gsa_a[0],", SMALL, WRONG),
+    "bias of a column": ("bias + first)", "bias)", RAGGED, WRONG),
+    "bias of a row": ("bias[row + lane]", "bias[lane]", SWAPPED, WRONG),
+    # fences, which order nothing on this CPU
+    "fence before a product": (FULL_WAIT + "\n          fence_after_sync();", FULL_WAIT, SMALL, RULE),
+    "fence before loads of sums": (FILLED_WAIT + "\n      fence_after_sync();", FILLED_WAIT, SMALL, RULE),
+    "fence after loads of sums": ("fence_before_sync();\n          mbarrier_arrive", "mbarrier_arrive", SMALL, RULE),
+    "fence of the store": ("shared_writes_fence();", "", SMALL, RULE),
+    # the end
+    "tensor memory kept": ("if (warp == 1) tmem_free", "if (warp == 9) tmem_free", SMALL, RULE),
+    "stores not awaited": ("if (lane == 0) store_wait_read<0>();", "", SMALL, RULE),
+    # waits
+    "loads do not wait": (EMPTY_WAIT, "if (rank", LONG, RACE),
+    "products do not wait for loads": (FULL_WAIT, "", LONG, RACE),
+    "products do not wait for the epilogue": (DRAINED_WAIT, "", LONG, RACE),
+    "epilogue does not wait": (FILLED_WAIT, "", SMALL, RACE),
+    "stage is free before its products": (("for (u32 j = 0; j < kSteps; ++j) {\n            if", EMPTY), (EMPTY.replace("turn.index", "turn .index") + "\n          for (u32 j = 0; j < kSteps; ++j) {\n            if", ""), LONG, RACE),
+    "drained before it is": ("if (i + 1 == kDrainedAfter) {", "if (i == 0) {", LONG, RACE),
+    "overlap drained last": ("half.index == 0 ? kChunks - 1 - i : i", "i", WIDE_LONG, RACE),
+    "overlap not awaited": ("Tile::kOverlap != 0 ? 1 : 2", "2", WIDE_LONG, RACE),
+    "second CTA's epilogue not awaited": (("kCtas * kTileRows);\n    }", "mbarrier_arrive(drained_of_issuer);"), ("kTileRows);\n    }", "if (rank == 0) mbarrier_arrive(drained_of_issuer);"), "256x256 m 512", RACE),
+    "store buffer used again": ("store_wait_read<1>();\n        __syncwarp();", "__syncwarp();", SMALL, RACE),
+    "lanes do not wait for the buffer": ("store_wait_read<1>();\n        __syncwarp();", "store_wait_read<1>();", SMALL, RACE),
+    "store before its lanes wrote": ("shared_writes_fence();\n        __syncwarp();", "shared_writes_fence();", SMALL, RACE),
+}  # fmt: skip
+
+
+class Suite:
+    def __init__(self, kernels, tests, library, thread_library, *compiler):
+        self.kernels = Path(kernels)
+        self.tests = Path(tests)
+        self.libraries = {False: library, True: thread_library}
+        self.compiler = compiler
+        self.run_fixed = ["setarch", platform.machine(), "--addr-no-randomize"]
+        if subprocess.run([*self.run_fixed, "true"], capture_output=True, check=False).returncode:
+            self.run_fixed = []
+
+    def sources(self):
+        return {path.name: path.read_text() for path in sorted(self.kernels.glob("*.cu*"))}
+
+    def run(self, sources, case, *, races):
+        """(exit code, what was said) of the kernel in `sources`."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in sources.items():
+                Path(folder, name).write_text(text)
+            program = Path(folder, "cases")
+            compiled = subprocess.run(
+                [*self.compiler, "-std=c++20", "-O1", "-w", "-Wno-psabi", *(["-fsanitize=thread"] if races else []),
+                 f"-I{self.tests}", "-include", "emulator/cuda.hpp",
+                 "-x", "c++", str(Path(folder, "nvfp4_gemm.cu")), "-x", "none",
+                 self.libraries[races], "-pthread", "-o", str(program)],
+                capture_output=True, text=True, check=False)  # fmt: skip
+            if compiled.returncode != 0:
+                return None, compiled.stderr
+            environment = os.environ | {"TSAN_OPTIONS": "halt_on_error=1:exitcode=66:history_size=7"}
+            ran = subprocess.run(
+                [*(self.run_fixed if races else []), str(program), *([case] if case else [])],
+                capture_output=True, text=True, check=False, timeout=200, env=environment)  # fmt: skip
+            return ran.returncode, ran.stdout + ran.stderr
+
+    def mutate(self, old, new):
+        """The sources with each text, which must occur once, replaced; None if one does not."""
+        sources = self.sources()
+        for before, after in zip(*(([text] if isinstance(text, str) else text) for text in (old, new))):
+            homes = [name for name, text in sources.items() if text.count(before) == 1]
+            if len(homes) != 1 or sum(text.count(before) for text in sources.values()) != 1:
+                return None
+            sources[homes[0]] = sources[homes[0]].replace(before, after)
+        return sources
+
+    def check(self, name):
+        """What is wrong with a mutant's end; empty: nothing."""
+        old, new, case, expected = MUTANTS[name]
+        sources = self.mutate(old, new)
+        if sources is None:
+            return f"{name}: the text to replace does not occur exactly once; mend the mutant"
+        # Which of the three comes depends on timing, and now and then ThreadSanitizer has forgotten
+        # by whom memory was used before.
+        for _ in range(3 if expected == RACE else 1):
+            code, said = self.run(sources, case, races=expected == RACE)
+            if code in (WRONG, RULE) or code == expected:
+                return ""
+        return f"{name}: ended with {code}, expected {expected}\n{said[-600:]}"
+
+    def check_unchanged(self, races):
+        code, said = self.run(self.sources(), None, races=races)
+        return "" if code == 0 else f"the source as it is (races: {races}): {code}\n{said[-4000:]}"
+
+
+def main():
+    suite = Suite(*sys.argv[1:])
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = [pool.submit(suite.check_unchanged, races) for races in (True, False)]
+        jobs += [pool.submit(suite.check, name) for name in MUTANTS]
+        failures = [failure for job in jobs if (failure := job.result())]
+    print("\n".join(failures) or f"{len(MUTANTS)} mutants, all noticed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

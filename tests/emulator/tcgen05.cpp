@@ -1,0 +1,201 @@
+// Tensor memory, and products as their descriptors say.
+#include <cmath>
+#include <cstring>
+
+#include "emulator/cta.hpp"
+
+namespace cukiln::emulator {
+namespace {
+
+u32& tmem_at(Cta& cta, u32 lane, u32 column) {
+  if (!cta.allocated) {
+    fault("tensor memory is used and not allocated");
+  }
+  if (lane >= kLanes || column >= kTmemColumns) {
+    fault("tensor memory has no lane %u, column %u", lane, column);
+  }
+  return cta.tmem[lane * kTmemColumns + column];
+}
+
+// Where byte `k` of row `row` of an operand lies.
+u32 operand_offset(u64 descriptor, u32 row, u32 k) {
+  const u32 start = static_cast<u32>(descriptor & 0x3FFF) << 4;
+  const u32 group_stride = static_cast<u32>(descriptor >> 32 & 0x3FFF) << 4;
+  if ((descriptor >> 46 & 3) != 1 || (descriptor >> 49 & 7) != 0 || (descriptor >> 52 & 1) != 0) {
+    fault("descriptor %016llx: version 1, base offset 0 and relative strides are expected",
+          descriptor);
+  }
+  switch (descriptor >> 61) {
+    case 0:
+      if (k >= 16) fault("an operand without swizzle has 16 bytes a row");
+      return start + row / 8 * group_stride + row % 8 * 16 + k;
+    case 2: return swizzled(start + row / 8 * group_stride + row % 8 * 128 + k);
+    default: fault("descriptor %016llx: swizzle mode %llu", descriptor, descriptor >> 61);
+  }
+}
+
+float e2m1(u32 code) {
+  constexpr float kMagnitude[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  return (code & 8) != 0 ? -kMagnitude[code & 7] : kMagnitude[code & 7];
+}
+
+float ue4m3(u32 byte) {
+  if ((byte & 0x7F) == 0x7F) {
+    return NAN;
+  }
+  const int exponent = static_cast<int>(byte >> 3 & 15);
+  const auto mantissa = static_cast<float>(byte & 7);
+  return exponent != 0 ? std::ldexp(1 + mantissa / 8, exponent - 7) : std::ldexp(mantissa / 8, -6);
+}
+
+constexpr u32 kStep = 64;
+
+// One row of an operand, codes times scales: the scales of `row` are at tensor memory of
+// `scale_cta`.
+void decode_row(Cta& cta, u64 descriptor, u32 row, Cta& scale_cta, u32 scales, u32 scale_row,
+                float* out) {
+  const u32 column = (scales & 0xFFFF) + scale_row / 32;
+  u32 word = 0;
+  for (u32 quarter = 0; quarter < 4; ++quarter) {
+    const u32 copy = tmem_at(scale_cta, quarter * 32 + scale_row % 32, column);
+    if (quarter != 0 && copy != word) {
+      fault("the four copies of a row's scales differ");
+    }
+    word = copy;
+  }
+  for (u32 k = 0; k < kStep; k += 2) {
+    const u8 pair = *shared_bytes(cta, operand_offset(descriptor, row, k / 2), 1, "operand");
+    const float scale = ue4m3(word >> k / 16 * 8 & 0xFF);
+    out[k] = e2m1(pair & 15) * scale;
+    out[k + 1] = e2m1(pair >> 4) * scale;
+  }
+}
+
+// Arithmetic on private copies: nothing in it can race, so it is not watched.
+[[gnu::no_sanitize("thread")]] void multiply_row(float* sum, const float* row,
+                                                 const float (*columns)[256], u32 count) {
+  for (u32 k = 0; k < kStep; ++k) {
+    for (u32 n = 0; n < count; ++n) {
+      sum[n] += row[k] * columns[k][n];
+    }
+  }
+}
+
+void expect_issue(u32 ctas) {
+  if (!self->after_fence) {
+    fault("a tcgen05 instruction after a wait and before fence_after_sync");
+  }
+  if (ctas != self->cta->cluster->ctas.size() || self->cta->rank != 0) {
+    fault("cta_group::%u is issued by rank %u of %zu", ctas, self->cta->rank,
+          self->cta->cluster->ctas.size());
+  }
+}
+
+}  // namespace
+
+void tmem_allocate(u32 ctas, u32 slot) {
+  if (!elect_one()) {
+    return;
+  }
+  if (ctas != self->cta->cluster->ctas.size() || self->cta->allocated) {
+    fault("tcgen05.alloc: twice, or cta_group::%u in a cluster of %zu", ctas,
+          self->cta->cluster->ctas.size());
+  }
+  self->cta->allocated = true;
+  std::memset(shared_bytes(*self->cta, slot & kOffsetMask, 4, "tcgen05.alloc"), 0, 4);
+}
+
+void tmem_free(u32 /*ctas*/, u32 tmem) {
+  if (!elect_one()) {
+    return;
+  }
+  if (tmem != 0 || !self->cta->allocated) {
+    fault("tcgen05.dealloc of what was not allocated");
+  }
+  self->cta->allocated = false;
+}
+
+void copy_scales(u32 ctas, u32 tmem, u64 atom) {
+  expect_issue(ctas);
+  for (const auto& cta : self->cta->cluster->ctas) {
+    for (u32 lane = 0; lane < 32; ++lane) {
+      for (u32 column = 0; column < 4; ++column) {
+        u32 word;
+        std::memcpy(&word,
+                    shared_bytes(*cta, operand_offset(atom, lane, column * 4), 4, "tcgen05.cp"), 4);
+        for (u32 quarter = 0; quarter < 4; ++quarter) {
+          tmem_at(*cta, quarter * 32 + lane, (tmem & 0xFFFF) + column) = word;
+        }
+      }
+    }
+  }
+}
+
+void multiply(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instruction, u32 row_scales,
+              u32 column_scales, bool accumulate) {
+  expect_issue(ctas);
+  const u32 m = (instruction >> 24 & 31) << 4;
+  const u32 n = (instruction >> 17 & 63) << 3;
+  constexpr u32 kExpected = 1u << 7 | 1u << 10;  // E2M1 twice; all else 0
+  constexpr u32 kShape = 31u << 24 | 63u << 17;
+  if ((instruction & ~kShape) != kExpected || m != ctas * kLanes || n == 0 || n > 256 ||
+      n % (8 * ctas) != 0) {
+    fault("tcgen05.mma: instruction descriptor %08x", instruction);
+  }
+  auto& pair = self->cta->cluster->ctas;
+  static thread_local float column_values[kStep][256];
+  float row_values[kStep];
+  float sum[256];
+  for (u32 rank = 0; rank < ctas; ++rank) {
+    Cta& cta = *pair[rank];
+    for (u32 column = 0; column < n; ++column) {  // each CTA holds its part of the columns
+      decode_row(*pair[column / (n / ctas)], columns, column % (n / ctas), cta, column_scales,
+                 column, row_values);
+      for (u32 k = 0; k < kStep; ++k) {
+        column_values[k][column] = row_values[k];
+      }
+    }
+    for (u32 row = 0; row < kLanes; ++row) {
+      decode_row(cta, rows, row, cta, row_scales, row, row_values);
+      for (u32 column = 0; column < n; ++column) {
+        u32& word = tmem_at(cta, row, (accumulator & 0xFFFF) + column);
+        sum[column] = accumulate ? __uint_as_float(word) : 0.0f;
+      }
+      multiply_row(sum, row_values, column_values, n);
+      for (u32 column = 0; column < n; ++column) {
+        tmem_at(cta, row, (accumulator & 0xFFFF) + column) = __builtin_bit_cast(u32, sum[column]);
+      }
+    }
+  }
+}
+
+void commit(u32 ctas, u32 barrier) {
+  for (u32 rank = 0; rank < ctas; ++rank) {
+    update(mbarrier_at((barrier & kOffsetMask) | rank << kRankShift, true), 1, 0);
+  }
+}
+
+}  // namespace cukiln::emulator
+
+namespace cukiln {
+
+using namespace emulator;
+
+void tmem_load(u32 tmem, u32 (&value)[32]) {
+  if (!self->after_fence) {
+    fault("tcgen05.ld after a wait and before fence_after_sync");
+  }
+  const u32 lane = tmem >> 16;
+  if (lane != self->index / 32 % 4 * 32) {
+    fault("tcgen05.ld: warp %u may not read lane %u", self->index / 32, lane);
+  }
+  for (u32 i = 0; i < 32; ++i) {
+    value[i] = tmem_at(*self->cta, lane + self->index % 32, (tmem & 0xFFFF) + i);
+  }
+  self->unfenced_loads = true;
+}
+
+void fence_before_sync() { self->unfenced_loads = false; }
+void fence_after_sync() { self->after_fence = true; }
+
+}  // namespace cukiln

@@ -1,0 +1,107 @@
+// TMA: boxes of tensors to shared memory and back.
+#include <cstring>
+
+#include "emulator/cta.hpp"
+
+namespace cukiln::emulator {
+namespace {
+
+Map map_of(const TensorMap* map) {
+  Map copy;
+  std::memcpy(&copy, map, sizeof copy);
+  return copy;
+}
+
+// Calls visit(shared offset, address or null beyond the tensor) for each 16 bytes of a box's rows.
+template <class Visit>
+u32 for_each_piece(const Map& map, const std::array<u32, 3>& at, u32 shared, const Visit& visit) {
+  const u32 row_bytes = map.box[0] * map.element_bytes;
+  if ((shared & kOffsetMask) % (map.swizzle_bytes != 0 ? 1024 : 128) != 0) {
+    fault("TMA: shared address %08x is not aligned", shared);
+  }
+  if (map.swizzle_bytes != 0 && row_bytes > map.swizzle_bytes) {
+    fault("TMA: a box row of %u bytes is wider than the swizzle", row_bytes);
+  }
+  u32 offset = shared & kOffsetMask;
+  for (u32 z = 0; z < map.box[2]; ++z) {
+    for (u32 y = 0; y < map.box[1]; ++y) {
+      for (u32 x = 0; x < row_bytes; x += 16, offset += 16) {
+        const u64 column = u64{at[0]} * map.element_bytes + x;
+        const u64 columns = map.size[0] * map.element_bytes;
+        const bool inside = column < columns && at[1] + y < map.size[1] &&
+                            (map.rank < 3 || at[2] + z < map.size[2]);
+        u8* const data = map.data + (at[1] + y) * map.stride[0] + column +
+                         (map.rank < 3 ? 0 : (at[2] + z) * map.stride[1]);
+        visit(map.swizzle_bytes != 0 ? swizzled(offset) : offset, inside ? data : nullptr,
+              inside ? static_cast<u32>(min<u64>(16, columns - column)) : 0);
+      }
+    }
+  }
+  return map.box[0] * map.box[1] * map.box[2] * map.element_bytes;
+}
+
+void perform(const Store& store) {
+  Cta& cta = *self->cta;
+  for_each_piece(store.map, store.at, store.source, [&](u32 offset, u8* data, u32 valid) {
+    if (data != nullptr) {
+      std::memcpy(data, shared_bytes(cta, offset, 16, "TMA store"), valid);
+    }
+  });
+}
+
+}  // namespace
+
+void load(u32 ctas, u32 destination, const TensorMap* tensor, u32 rank, const u32 (&at)[3],
+          u32 barrier) {
+  const Map map = map_of(tensor);
+  if (map.rank != rank) {
+    fault("TMA: a map of rank %u is used with %u coordinates", map.rank, rank);
+  }
+  Mbarrier& done = mbarrier_at(barrier, ctas == 2);
+  Cta& cta = cta_of(destination);
+  const u32 bytes =
+      for_each_piece(map, {at[0], at[1], at[2]}, destination, [&](u32 offset, u8* data, u32 valid) {
+        u8* const to = shared_bytes(cta, offset, 16, "TMA load");
+        std::memset(to, 0, 16);
+        if (data != nullptr) {
+          std::memcpy(to, data, valid);
+        }
+      });
+  update(done, 0, -static_cast<std::int32_t>(bytes));
+}
+
+void store(const TensorMap* tensor, const u32 (&at)[3], u32 source) {
+  Cta& cta = *self->cta;
+  const u32 warp = self->index / 32 * 32;
+  for (u32 lane = warp; lane < warp + 32; ++lane) {
+    if (!cta.threads[lane].writes_fenced) {
+      fault("TMA store: thread %u has not made its writes visible", lane);
+    }
+    cta.threads[lane].writes_fenced = false;
+  }
+  self->group.push_back({map_of(tensor), {at[0], at[1], at[2]}, source});
+}
+
+void store_wait(u32 pending) {
+  while (self->groups.size() > pending) {
+    for (const Store& store : self->groups.front()) {
+      perform(store);
+    }
+    self->groups.erase(self->groups.begin());
+  }
+}
+
+}  // namespace cukiln::emulator
+
+namespace cukiln {
+
+using namespace emulator;
+
+void store_commit() {
+  self->groups.push_back(std::move(self->group));
+  self->group.clear();
+}
+
+void shared_writes_fence() { self->writes_fenced = true; }
+
+}  // namespace cukiln
