@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/cores.hpp"
 #include "base/result.hpp"
 #include "compile/compile_errors.hpp"
 #include "compile/compile_log.hpp"
@@ -35,9 +36,7 @@ std::string owner_line(const std::string& label) {
   return fmt::format("pid {} since {} compiling {}", ::getpid(), text, label);
 }
 
-std::size_t idle_bound(unsigned wanted) {
-  return wanted != 0 ? wanted : std::max(1u, std::thread::hardware_concurrency());
-}
+std::size_t idle_bound(unsigned wanted) { return wanted != 0 ? wanted : usable_cores(); }
 
 }  // namespace
 

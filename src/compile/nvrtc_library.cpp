@@ -19,6 +19,7 @@ namespace cukiln {
 
 namespace {
 
+constexpr std::string_view kPrefix = "libnvrtc";
 constexpr std::string_view kLibraryStem = "libnvrtc.so";
 constexpr std::string_view kBuiltinsStem = "libnvrtc-builtins.so";
 
@@ -44,18 +45,20 @@ std::vector<int> numbers_of(std::string_view version) {
   return numbers;
 }
 
-/// The newest library of that name in a folder whose version begins with `major`, if one is given.
-std::string newest_in(const std::string& folder, std::string_view stem, std::string_view major) {
+/// The newest library of that name among a folder's whose version begins with `major`, if one is
+/// given.
+std::string newest_of(const std::vector<std::string>& names, const std::string& folder,
+                      std::string_view stem, std::string_view major) {
   std::string best;
   std::vector<int> best_version;
-  for (const std::string& name : names_in(folder, stem)) {
-    if (name != stem && library_version(name, stem).empty()) {
+  for (const std::string& name : names) {
+    const std::string version = library_version(name, stem);
+    if (name != stem && version.empty()) {
       continue;
     }
-    const std::string version = library_version(name, stem);
     const bool fits = major.empty() || version.substr(0, version.find('.')) == major;
     const std::string path = join_path(folder, name);
-    if (!fits || !is_file(path) || (!best.empty() && numbers_of(version) <= best_version)) {
+    if (!fits || (!best.empty() && numbers_of(version) <= best_version) || !is_file(path)) {
       continue;
     }
     best = path;
@@ -88,28 +91,30 @@ bool has_cuda_headers(const std::vector<std::string>& folders) {
 
 /// Beside the library if they are there, else of the same major version, else whatever there is: an
 /// error inside them then tells both versions.
-std::vector<std::string> find_headers(const std::string& library,
-                                      const std::vector<SearchPlace>& places) {
+std::vector<std::string> find_headers(const std::string& library, const NvrtcSearch& search) {
   std::vector<std::string> beside = existing(headers_beside(folder_of(library)));
   if (has_cuda_headers(beside)) {
     return beside;
   }
+  std::vector<std::string> same_major;
   std::vector<std::string> any;
   const std::string major = major_of(library);
-  for (const SearchPlace& place : places) {
-    std::vector<std::string> here = existing(place.headers);
+  visit_places(search, [&](const std::string& folder) {
+    std::vector<std::string> here = existing(headers_beside(folder));
     if (!has_cuda_headers(here)) {
-      continue;
+      return false;
     }
     const std::string version = header_version(here);
     if (!major.empty() && version.substr(0, version.find('.')) == major) {
-      return here;
+      same_major = std::move(here);
+      return true;
     }
     if (any.empty()) {
       any = std::move(here);
     }
-  }
-  return any.empty() ? beside : any;
+    return false;
+  });
+  return !same_major.empty() ? same_major : !any.empty() ? any : beside;
 }
 
 int number_after(ByteView text, std::string_view name) {
@@ -172,7 +177,7 @@ std::string header_version(const std::vector<std::string>& folders) {
 
 Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search) {
   NvrtcInstall install;
-  const std::vector<SearchPlace> places = search_places(search);
+  std::vector<std::string> names;  // in the library's folder
   if (!search.nvrtc_library.empty()) {
     install.searched.push_back(search.nvrtc_library);
     if (!is_file(search.nvrtc_library)) {
@@ -181,32 +186,36 @@ Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search) {
                         search.nvrtc_library);
     }
     install.library = search.nvrtc_library;
-  }
-  std::set<std::pair<dev_t, ino_t>> seen;  // /lib is /usr/lib today, and both are configured
-  for (const SearchPlace& place : places) {
-    if (!install.library.empty()) {
-      break;
-    }
-    install.searched.push_back(place.libraries);
-    struct stat status {};
-    if (::stat(place.libraries.c_str(), &status) == 0 &&
-        seen.emplace(status.st_dev, status.st_ino).second) {
-      install.library = newest_in(place.libraries, kLibraryStem, {});
-    }
+    names = names_in(folder_of(install.library), kBuiltinsStem);
+  } else {
+    std::set<std::pair<dev_t, ino_t>> seen;  // /lib is /usr/lib today, and both may be named
+    visit_places(search, [&](const std::string& folder) {
+      install.searched.push_back(folder);
+      struct stat status {};
+      if (::stat(folder.c_str(), &status) == 0 &&
+          seen.emplace(status.st_dev, status.st_ino).second) {
+        names = names_in(folder, kPrefix);
+        install.library = newest_of(names, folder, kLibraryStem, {});
+      }
+      return !install.library.empty();
+    });
   }
   if (install.library.empty()) {
     std::string message =
         "NVRTC (libnvrtc.so) was not found. Install CUDA's toolkit, or the Python packages "
         "nvidia-cuda-nvrtc and nvidia-cuda-runtime, or set nvrtc_library to its path. Searched:";
+    if (search.system) {
+      message += "\n  what this process has loaded, and what ld.so would load (/etc/ld.so.cache)";
+    }
     for (const std::string& place : install.searched) {
       message += "\n  " + place;
     }
     return Error(ErrorCode::not_found, std::move(message));
   }
   install.builtins =
-      newest_in(folder_of(install.library), kBuiltinsStem, major_of(install.library));
+      newest_of(names, folder_of(install.library), kBuiltinsStem, major_of(install.library));
   install.headers = search.include_path;
-  for (std::string& folder : find_headers(install.library, places)) {
+  for (std::string& folder : find_headers(install.library, search)) {
     install.headers.push_back(std::move(folder));
   }
   return install;

@@ -20,7 +20,7 @@ struct NvrtcSearch {
   std::string home;                        ///< for wheels of `pip install --user`
   std::vector<std::string> library_path;   ///< $LD_LIBRARY_PATH
   std::vector<std::string> default_roots;  ///< searched last
-  bool system = true;  ///< also what this process has loaded, ld.so's folders and /usr/local/cuda*
+  bool system = true;  ///< also what this process has loaded, ld.so's cache and /usr/local/cuda*
 
   /// The folders that the build was configured with (CUKILN_DEFAULT_CUDA_ROOTS).
   static std::vector<std::string> built_in_roots();

@@ -1,12 +1,10 @@
 #include "compile/search_places.hpp"
 
 #include <dirent.h>
-#include <glob.h>
 #include <link.h>
 
 #include <algorithm>
 #include <functional>
-#include <sstream>
 
 #include "base/file.hpp"
 
@@ -22,7 +20,8 @@ constexpr const char* kMultiarch = "x86_64-linux-gnu";
 constexpr const char* kToolkitTarget = "targets/x86_64-linux";
 #endif
 
-constexpr int kMaxConfigDepth = 8;
+constexpr const char* kLoaderCache = "/etc/ld.so.cache";
+constexpr std::uint64_t kMaxLoaderCacheBytes = 16 << 20;
 
 bool starts_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
@@ -35,36 +34,30 @@ std::string parent_of(const std::string& path) {
 
 std::string last_of(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
 
-/// The folders of one Python environment: <prefix>/lib/python3.N/site-packages.
-std::vector<std::string> site_packages_of(const std::string& prefix) {
-  std::vector<std::string> folders;
-  const std::string lib = join_path(prefix, "lib");
-  for (const std::string& name : names_in(lib)) {
-    if (starts_with(name, "python3")) {
-      folders.push_back(join_path(lib, name + "/site-packages"));
-      folders.push_back(join_path(lib, name + "/dist-packages"));
-    }
-  }
-  return folders;
-}
-
 class Places {
  public:
+  explicit Places(const std::function<bool(const std::string&)>& visit) : visit_(visit) {}
+
+  /// True: the visitor has found what it wants.
+  bool done() const noexcept { return done_; }
+
   void libraries_in(const std::string& folder) {
-    const auto same = [&](const SearchPlace& place) { return place.libraries == folder; };
-    if (std::none_of(places_.begin(), places_.end(), same)) {
-      places_.push_back({folder, headers_beside(folder)});
+    if (!done_ && std::find(visited_.begin(), visited_.end(), folder) == visited_.end()) {
+      visited_.push_back(folder);
+      done_ = visit_(folder);
     }
   }
 
   /// A folder with NVIDIA's wheels: one folder per major version (13 and up), or one per wheel
   /// (12).
   void wheels_in(const std::string& root) {
+    if (done_) {
+      return;
+    }
     const std::string nvidia = join_path(root, "nvidia");
     bool any = false;
-    for (const std::string& name : names_in(nvidia)) {
-      if (name.size() > 2 && starts_with(name, "cu") &&
-          name.find_first_not_of("0123456789", 2) == std::string::npos) {
+    for (const std::string& name : names_in(nvidia, "cu")) {
+      if (name.size() > 2 && name.find_first_not_of("0123456789", 2) == std::string::npos) {
         libraries_in(join_path(nvidia, name + "/lib"));
         any = true;
       }
@@ -75,16 +68,28 @@ class Places {
     libraries_in(join_path(nvidia, "cuda_nvrtc/lib"));
   }
 
+  /// The wheels of one Python environment: <prefix>/lib/python3.N/site-packages.
+  void environment_in(const std::string& prefix) {
+    if (done_ || prefix.empty()) {
+      return;
+    }
+    const std::string lib = join_path(prefix, "lib");
+    for (const std::string& name : names_in(lib, "python3")) {
+      wheels_in(join_path(lib, name + "/site-packages"));
+      wheels_in(join_path(lib, name + "/dist-packages"));
+    }
+  }
+
   void toolkit_in(const std::string& root) {
     libraries_in(join_path(root, "lib64"));
     libraries_in(join_path(root, "lib"));
     libraries_in(join_path(root, std::string(kToolkitTarget) + "/lib"));
   }
 
-  std::vector<SearchPlace> take() { return std::move(places_); }
-
  private:
-  std::vector<SearchPlace> places_;
+  const std::function<bool(const std::string&)>& visit_;
+  std::vector<std::string> visited_;
+  bool done_ = false;
 };
 
 /// Folders of libraries named libnvrtc that this process has loaded already: a host that uses NVRTC
@@ -102,32 +107,21 @@ std::vector<std::string> loaded_folders() {
   return folders;
 }
 
-/// The folders that ld.so's configuration names. Its cache holds the same, in a format of its own.
-void add_configured_folders(const std::string& pattern, int depth, std::vector<std::string>& out) {
-  glob_t found{};
-  if (depth > kMaxConfigDepth || ::glob(pattern.c_str(), 0, nullptr, &found) != 0) {
-    return;
-  }
-  for (std::size_t i = 0; i < found.gl_pathc; ++i) {
-    const auto content = read_file(found.gl_pathv[i]);
-    if (!content) {
-      continue;
-    }
-    std::istringstream lines{std::string(content->bytes.view())};
-    for (std::string line; std::getline(lines, line);) {
-      std::istringstream words(line.substr(0, line.find('#')));
-      std::string first;
-      words >> first;
-      if (first == "include") {
-        for (std::string next; words >> next;) {
-          add_configured_folders(next.front() == '/' ? next : "/etc/" + next, depth + 1, out);
-        }
-      } else if (starts_with(first, "/")) {
-        out.push_back(first);
-      }
+/// Folders of the libraries named libnvrtc that ld.so would load: the paths in its cache. To list
+/// the folders that its configuration names would take a hundred times as long.
+std::vector<std::string> cached_folders() {
+  std::vector<std::string> folders;
+  const auto cache = read_file(kLoaderCache, kMaxLoaderCacheBytes);
+  const ByteView text = cache ? cache->bytes.view() : ByteView();
+  static constexpr std::string_view kName = "/libnvrtc.so";
+  for (std::size_t at = text.find(kName); at != ByteView::npos; at = text.find(kName, at + 1)) {
+    const std::size_t before = text.rfind('\0', at);  // paths are strings of C, one after the other
+    const std::size_t start = before == ByteView::npos ? 0 : before + 1;
+    if (text[start] == '/') {
+      folders.emplace_back(text.substr(start, at - start));
     }
   }
-  ::globfree(&found);
+  return folders;
 }
 
 }  // namespace
@@ -165,62 +159,48 @@ std::vector<std::string> headers_beside(const std::string& folder) {
   return headers;
 }
 
-std::vector<SearchPlace> search_places(const NvrtcSearch& search) {
-  Places places;
-  std::vector<std::string> site_packages = search.site_packages;
-  for (const std::string* prefix : {&search.virtual_env, &search.conda_prefix}) {
-    if (!prefix->empty()) {
-      const auto more = site_packages_of(*prefix);
-      site_packages.insert(site_packages.end(), more.begin(), more.end());
+void visit_places(const NvrtcSearch& search, const std::function<bool(const std::string&)>& visit) {
+  Places places(visit);
+  const auto libraries_in_all = [&](const std::vector<std::string>& folders) {
+    for (const std::string& folder : folders) {
+      places.libraries_in(folder);
     }
-  }
-  if (!search.home.empty()) {
-    const auto more = site_packages_of(join_path(search.home, ".local"));
-    site_packages.insert(site_packages.end(), more.begin(), more.end());
-  }
-  for (const std::string& folder : site_packages) {
+  };
+  for (const std::string& folder : search.site_packages) {
     places.wheels_in(folder);
   }
+  places.environment_in(search.virtual_env);
+  places.environment_in(search.conda_prefix);
+  places.environment_in(search.home.empty() ? std::string() : join_path(search.home, ".local"));
   if (!search.conda_prefix.empty()) {
     places.toolkit_in(search.conda_prefix);
   }
-  if (search.system) {
-    for (const std::string& folder : loaded_folders()) {
-      places.libraries_in(folder);
-    }
+  if (search.system && !places.done()) {
+    libraries_in_all(loaded_folders());
   }
-  for (const std::string& folder : search.library_path) {
-    places.libraries_in(folder);
-  }
-  if (search.system) {
-    std::vector<std::string> configured;
-    add_configured_folders("/etc/ld.so.conf", 0, configured);
-    for (const std::string& folder : configured) {
-      places.libraries_in(folder);
-    }
+  libraries_in_all(search.library_path);
+  if (search.system && !places.done()) {
+    libraries_in_all(cached_folders());
   }
   if (!search.cuda_home.empty()) {
     places.toolkit_in(search.cuda_home);
   }
-  if (search.system) {
+  if (search.system && !places.done()) {
     places.toolkit_in("/usr/local/cuda");
-    for (const std::string& name : names_in("/usr/local")) {
-      if (starts_with(name, "cuda-")) {
-        places.toolkit_in("/usr/local/" + name);
-      }
+    for (const std::string& name : names_in("/usr/local", "cuda-")) {
+      places.toolkit_in("/usr/local/" + name);
     }
     places.toolkit_in("/opt/cuda");
-    places.libraries_in(std::string("/usr/lib/") + kMultiarch);
-    places.libraries_in("/usr/lib64");
-    for (const std::string& folder : site_packages_of("/usr/local")) {
-      places.wheels_in(folder);
-    }
+    places.environment_in("/usr/local");
   }
   for (const std::string& root : search.default_roots) {
     places.wheels_in(root);
     places.toolkit_in(root);
   }
-  return places.take();
+  if (search.system) {  // last, because they are long; a library in them was in ld.so's cache
+    places.libraries_in(std::string("/usr/lib/") + kMultiarch);
+    places.libraries_in("/usr/lib64");
+  }
 }
 
 }  // namespace cukiln

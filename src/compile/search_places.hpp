@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,14 +9,10 @@
 
 namespace cukiln {
 
-/// A folder that may hold libnvrtc, and header folders that would belong to it.
-struct SearchPlace {
-  std::string libraries;
-  std::vector<std::string> headers;
-};
-
-/// Every place in order, whether or not it exists.
-std::vector<SearchPlace> search_places(const NvrtcSearch& search);
+/// Calls `visit` with every folder that may hold libnvrtc, in order, whether or not it exists,
+/// until it returns true. What comes later is not even looked up then: most starts end at the
+/// first.
+void visit_places(const NvrtcSearch& search, const std::function<bool(const std::string&)>& visit);
 
 /// Header folders that belong to a library in `folder`, by the layouts of wheels, toolkits and
 /// Debian.

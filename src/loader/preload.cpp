@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "base/cores.hpp"
 #include "base/result.hpp"
 #include "loader/loader_impl.hpp"
 
@@ -373,22 +374,23 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
       }
     }
   }
-  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-  run_parallel(misses.size(), options.jobs != 0 ? options.jobs : cores, [&](std::size_t i) {
-    Job& job = jobs[misses[i]];
-    const auto job_start = SteadyClock::now();
-    auto built = guarded([&] { return provide(*job.request, std::move(job.found), job.report); });
-    if (built) {
-      job.built = *std::move(built);
-    } else {
-      fail(job, std::move(built).error());
-    }
-    job.report.milliseconds += milliseconds_since(job_start);
-    if (progress) {
-      const std::lock_guard lock(progress_mutex);
-      progress(++done, jobs.size(), job.report);
-    }
-  });
+  run_parallel(
+      misses.size(), options.jobs != 0 ? options.jobs : usable_cores(), [&](std::size_t i) {
+        Job& job = jobs[misses[i]];
+        const auto job_start = SteadyClock::now();
+        auto built =
+            guarded([&] { return provide(*job.request, std::move(job.found), job.report); });
+        if (built) {
+          job.built = *std::move(built);
+        } else {
+          fail(job, std::move(built).error());
+        }
+        job.report.milliseconds += milliseconds_since(job_start);
+        if (progress) {
+          const std::lock_guard lock(progress_mutex);
+          progress(++done, jobs.size(), job.report);
+        }
+      });
 
   PreloadReport report;
   for (std::size_t i = 0; i < jobs.size();) {

@@ -1,0 +1,24 @@
+#include "base/cores.hpp"
+
+#include <doctest/doctest.h>
+#include <sched.h>
+
+#include <thread>
+
+TEST_CASE("only the cores that this thread may use are counted") {
+  cpu_set_t before;
+  REQUIRE(::sched_getaffinity(0, sizeof before, &before) == 0);
+  CHECK(cukiln::usable_cores() == static_cast<unsigned>(CPU_COUNT(&before)));
+  int any = 0;
+  while (CPU_ISSET(any, &before) == 0) {
+    ++any;
+  }
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(any, &one);
+  std::thread([&] {  // a thread's affinity is its own: nobody else is moved
+    REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
+    CHECK(cukiln::usable_cores() == 1);
+  })
+      .join();
+}
