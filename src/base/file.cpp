@@ -7,6 +7,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/hasher.hpp"
 #include "base/result.hpp"
 
 namespace cukiln {
@@ -15,6 +16,51 @@ namespace {
 
 std::int64_t nanoseconds(const timespec& t) noexcept {
   return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+constexpr std::size_t kPieceBytes = 256 << 10;  // stays in a core's own cache
+
+struct OpenFile {
+  UniqueFd fd;
+  FileStamp stamp;
+};
+
+Result<OpenFile> open_regular(const std::string& path, std::uint64_t max_bytes) {
+  // O_NONBLOCK: opening a FIFO for reading would otherwise wait for a writer.
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd) {
+    const int error = errno;
+    const bool absent = error == ENOENT || error == ENOTDIR;
+    return make_error(absent ? ErrorCode::not_found : ErrorCode::io, "cannot open {}: {}", path,
+                      errno_text(error));
+  }
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) {
+    return make_error(ErrorCode::io, "cannot read {}: {}", path, errno_text(errno));
+  }
+  if (!S_ISREG(status.st_mode)) {
+    return make_error(ErrorCode::invalid_argument, "{} is a {}, expected a regular file", path,
+                      S_ISDIR(status.st_mode) ? "directory" : "device, FIFO or socket");
+  }
+  if (static_cast<std::uint64_t>(status.st_size) > max_bytes) {
+    return make_error(ErrorCode::invalid_argument, "{} has {} bytes, the limit is {}", path,
+                      static_cast<std::uint64_t>(status.st_size), max_bytes);
+  }
+  return OpenFile{std::move(fd), stamp_of(status)};
+}
+
+/// 0: the end.
+Result<std::size_t> read_some(const UniqueFd& fd, char* to, std::size_t size,
+                              const std::string& path) {
+  for (;;) {
+    const ssize_t got = ::read(fd.get(), to, size);
+    if (got >= 0) {
+      return static_cast<std::size_t>(got);
+    }
+    if (errno != EINTR) {
+      return make_error(ErrorCode::io, "cannot read {}: {}", path, errno_text(errno));
+    }
+  }
 }
 
 }  // namespace
@@ -43,29 +89,10 @@ std::string join_path(const std::string& folder, std::string_view name) {
 }
 
 Result<FileContent> read_file(const std::string& path, std::uint64_t max_bytes) {
-  // O_NONBLOCK: opening a FIFO for reading would otherwise wait for a writer.
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!fd) {
-    const int error = errno;
-    const bool absent = error == ENOENT || error == ENOTDIR;
-    return make_error(absent ? ErrorCode::not_found : ErrorCode::io, "cannot open {}: {}", path,
-                      errno_text(error));
-  }
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) {
-    return make_error(ErrorCode::io, "cannot read {}: {}", path, errno_text(errno));
-  }
-  if (!S_ISREG(status.st_mode)) {
-    return make_error(ErrorCode::invalid_argument, "{} is a {}, expected a regular file", path,
-                      S_ISDIR(status.st_mode) ? "directory" : "device, FIFO or socket");
-  }
-  if (static_cast<std::uint64_t>(status.st_size) > max_bytes) {
-    return make_error(ErrorCode::invalid_argument, "{} has {} bytes, the limit is {}", path,
-                      static_cast<std::uint64_t>(status.st_size), max_bytes);
-  }
-  // One byte more than the size says: the end is found without growing the buffer (a library has
-  // 100 MB), and a file that grows meanwhile is read to its end, up to the limit.
-  std::string bytes(static_cast<std::size_t>(status.st_size) + 1, '\0');
+  CUKILN_TRY(const OpenFile file, open_regular(path, max_bytes));
+  // One byte more than the size says: the end is found without growing the buffer, and a
+  // file that grows meanwhile is read to its end, up to the limit.
+  std::string bytes(static_cast<std::size_t>(file.stamp.size) + 1, '\0');
   std::size_t done = 0;
   while (true) {
     if (done == bytes.size()) {
@@ -75,20 +102,35 @@ Result<FileContent> read_file(const std::string& path, std::uint64_t max_bytes) 
       }
       bytes.resize(done + 4096);
     }
-    const ssize_t got = ::read(fd.get(), bytes.data() + done, bytes.size() - done);
-    if (got < 0 && errno == EINTR) {
-      continue;
-    }
-    if (got < 0) {
-      return make_error(ErrorCode::io, "cannot read {}: {}", path, errno_text(errno));
-    }
+    CUKILN_TRY(const std::size_t got,
+               read_some(file.fd, bytes.data() + done, bytes.size() - done, path));
     if (got == 0) {
       break;
     }
-    done += static_cast<std::size_t>(got);
+    done += got;
   }
   bytes.resize(done);
-  return FileContent{SharedBytes(std::move(bytes)), stamp_of(status)};
+  return FileContent{SharedBytes(std::move(bytes)), file.stamp};
+}
+
+Result<HashedFile> hash_file(const std::string& path, std::uint64_t max_bytes) {
+  CUKILN_TRY(const OpenFile file, open_regular(path, max_bytes));
+  StreamHasher hasher;
+  std::string piece(kPieceBytes, '\0');
+  std::uint64_t done = 0;
+  while (true) {
+    CUKILN_TRY(const std::size_t got, read_some(file.fd, piece.data(), piece.size(), path));
+    if (got == 0) {
+      break;
+    }
+    hasher.add({piece.data(), got});
+    done += got;
+  }
+  if (done != file.stamp.size) {
+    return make_error(ErrorCode::io, "{} changed while it was read: {} bytes, expected {}", path,
+                      done, file.stamp.size);
+  }
+  return HashedFile{hasher.digest(), file.stamp};
 }
 
 Result<void> write_file_atomically(const std::string& path, ByteView bytes) {

@@ -8,6 +8,7 @@
 
 #include "base/bytes.hpp"
 
+#include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>
 
 namespace cukiln {
@@ -56,6 +57,15 @@ struct FileContent {
 /// Reads a whole regular file without ever blocking on a FIFO or device.
 /// Errors: not_found (absent), invalid_argument (not a regular file, larger than `max_bytes`), io.
 Result<FileContent> read_file(const std::string& path, std::uint64_t max_bytes = kMaxSourceBytes);
+
+/// XXH3-128 of a file's bytes, as `digest_of` gives it for all of them, in a buffer that does not
+/// grow with the file.
+struct HashedFile {
+  Digest128 digest;
+  FileStamp stamp;  ///< of the opened descriptor, taken before the bytes were read
+};
+/// Errors: as read_file; io also when it changed its size meanwhile.
+Result<HashedFile> hash_file(const std::string& path, std::uint64_t max_bytes);
 
 /// Writes by temporary file and rename, mode 0600. Errors: io.
 Result<void> write_file_atomically(const std::string& path, ByteView bytes);

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <string_view>
 #include <thread>
 
 #include "base/result.hpp"
@@ -92,6 +93,24 @@ Result<FileLock> FileLock::acquire(const std::string& path, Mode mode,
     return make_error(ErrorCode::internal, "more than {} file locks are held at once", kMaxLocks);
   }
   return FileLock(std::move(fd));
+}
+
+std::optional<std::string> FileLock::holder(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd) {
+    return std::nullopt;
+  }
+  if (::flock(fd.get(), LOCK_SH | LOCK_NB) == 0) {
+    ::flock(fd.get(), LOCK_UN);  // not left to close: a child forked just now has a copy
+    return std::nullopt;
+  }
+  if (errno != EWOULDBLOCK) {
+    return std::nullopt;
+  }
+  std::array<char, 512> text{};
+  const ssize_t size = ::pread(fd.get(), text.data(), text.size(), 0);
+  const std::string_view line(text.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
+  return std::string(line.substr(0, line.find('\n')));
 }
 
 FileLock::FileLock(UniqueFd fd) : fd_(std::move(fd)) {}

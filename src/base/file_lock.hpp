@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "base/file.hpp"
@@ -20,6 +21,11 @@ class FileLock {
   /// Errors: timeout (somebody else has it), io (ENOLCK, EACCES, …).
   static Result<FileLock> acquire(const std::string& path, Mode mode,
                                   std::chrono::milliseconds wait);
+
+  /// What the holder of an exclusive lock on `path` wrote there, its first line; nothing where
+  /// nobody holds it. Looks for a moment, as a reader: whoever asks for the lock just then is told
+  /// that it is taken, and asks again. Creates no file.
+  static std::optional<std::string> holder(const std::string& path);
 
   FileLock() = default;
   FileLock(FileLock&& other) noexcept;

@@ -1,18 +1,44 @@
 #include "base/hasher.hpp"
 
+#define XXH_STATIC_LINKING_ONLY  // the size of a state
 #include <xxhash.h>
 
 #include <cstring>
 
 namespace cukiln {
 
-Digest128 digest_of(ByteView bytes) noexcept {
+namespace {
+
+Digest128 in_canonical_order(XXH128_hash_t hash) noexcept {
   XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes.data(), bytes.size()));
+  XXH128_canonicalFromHash(&canonical, hash);
   Digest128 digest;
   static_assert(sizeof canonical.digest == sizeof digest.bytes);
   std::memcpy(digest.bytes.data(), canonical.digest, sizeof canonical.digest);
   return digest;
+}
+
+}  // namespace
+
+Digest128 digest_of(ByteView bytes) noexcept {
+  return in_canonical_order(XXH3_128bits(bytes.data(), bytes.size()));
+}
+
+struct StreamHasher::State {
+  XXH3_state_t xxh;  // aligned as it asks for
+};
+
+StreamHasher::StreamHasher() : state_(std::make_unique<State>()) {
+  XXH3_128bits_reset(&state_->xxh);
+}
+StreamHasher::~StreamHasher() = default;
+
+void StreamHasher::add(ByteView bytes) noexcept {
+  XXH3_128bits_update(&state_->xxh, bytes.data(), bytes.size());
+}
+
+Digest128 StreamHasher::digest() const noexcept {
+  return in_canonical_order(XXH3_128bits_digest(&state_->xxh));
 }
 
 ByteView view_of(const Digest128& digest) noexcept {

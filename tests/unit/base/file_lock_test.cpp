@@ -79,3 +79,18 @@ TEST_CASE(
   CHECK(WEXITSTATUS(status) == 0);
   CHECK_FALSE(is_free(path));
 }
+
+TEST_CASE("who looks for a lock's holder reads its line, makes no file and takes no lock") {
+  const ScratchFolder scratch;
+  const std::string path = scratch / "lock";
+  CHECK_FALSE(FileLock::holder(path));
+  CHECK_FALSE(std::filesystem::exists(path));
+  scratch.write("lock", "pid 17 since then\nmore\n");
+  CHECK_FALSE(FileLock::holder(path));  // it was left behind
+  {
+    const auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, milliseconds(0));
+    CHECK(FileLock::holder(path) == "pid 17 since then");
+  }
+  CHECK_FALSE(FileLock::holder(path));
+  CHECK(is_free(path));
+}

@@ -6,6 +6,7 @@
 
 #include <chrono>
 
+#include "base/hasher.hpp"
 #include "support/scratch.hpp"
 
 using namespace cukiln;
@@ -61,4 +62,20 @@ TEST_CASE("an atomic write replaces the whole file, mode 0600, and leaves nothin
   CHECK((status.st_mode & 0777) == 0600);
   CHECK(std::distance(std::filesystem::directory_iterator(scratch.path()), {}) == 1);
   CHECK_FALSE(write_file_atomically(scratch / "no/such/folder", "x"));
+}
+
+TEST_CASE("a file hashed in pieces has the digest of all its bytes") {
+  const ScratchFolder scratch;
+  for (const std::size_t size : {0, 1, 239, 240, 241, 262'143, 262'144, 262'145, 1'000'000}) {
+    CAPTURE(size);
+    std::string bytes(size, 'x');
+    for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(i * 31 >> 3);
+    const auto hashed = hash_file(scratch.write("f", bytes), 1 << 20);
+    REQUIRE(hashed);
+    CHECK(hashed->digest == digest_of(bytes));
+    CHECK(hashed->stamp == read_file(scratch / "f")->stamp);
+  }
+  CHECK(hash_file(scratch / "absent", 1).error().code() == ErrorCode::not_found);
+  CHECK(hash_file(scratch.path(), 1).error().code() == ErrorCode::invalid_argument);
+  CHECK(hash_file(scratch / "f", 999'999).error().code() == ErrorCode::invalid_argument);
 }
