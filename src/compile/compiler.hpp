@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -59,6 +60,10 @@ class Compiler {
   /// Who compiles: version with build, content of the libraries. Cheap when the library's stamp is
   /// in the stat cache (NVRTC is not opened then). Errors: not_found, with every place searched.
   virtual Result<Toolchain> toolchain() = 0;
+
+  /// A hint: so many compiles may follow. Who has to start something to say what compiles starts
+  /// that much at once.
+  virtual void expect(std::size_t compiles) { static_cast<void>(compiles); }
 
   /// The folders of CUDA's own headers, in order (for the virtual root /cukiln/toolkit).
   virtual std::vector<std::string> toolkit_folders() = 0;

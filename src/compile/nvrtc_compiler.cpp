@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/cores.hpp"
+#include "base/file_lock.hpp"
 #include "base/result.hpp"
 #include "compile/compile_errors.hpp"
 #include "compile/compile_log.hpp"
@@ -23,7 +24,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kStartPatience{30};
+constexpr const char* kMeasureLock = "toolchain.lock";
+constexpr std::chrono::seconds kMeasurePatience{20};
 constexpr std::chrono::seconds kReleasePatience{5};
 
 std::string owner_line(const std::string& label) {
@@ -103,13 +105,7 @@ Result<NvrtcIdentity> NvrtcCompiler::identity() {
   CUKILN_TRY(found.install, find_nvrtc(options_.search));
   CUKILN_TRY(own.stamps, stamps_of(found.install));
   if (!recall_identity(options_.stats, own.stamps, found)) {
-    CUKILN_TRY(const std::string path, find_worker(options_.worker));
-    CUKILN_TRY(std::unique_ptr<WorkerProcess> worker,
-               WorkerProcess::start({path, found.install.library, found.install.builtins,
-                                     options_.memory_bytes, options_.worker_idle},
-                                    {steady_clock::now() + kStartPatience}));
-    CUKILN_CHECK(measure_identity(*worker, options_.stats, own.stamps, found));
-    own.pool.put_back(std::move(worker));
+    CUKILN_CHECK(measure_once(own, found));
   }
   if (!found.observed) {
     options_.log.warn("NVRTC {} ({}) reads files unseen: results are not stored",
@@ -117,6 +113,49 @@ Result<NvrtcIdentity> NvrtcCompiler::identity() {
   }
   own.identity = std::move(found);
   return *own.identity;
+}
+
+/// Of the processes that ask at the same time one measures, and the others wait for what it saves.
+/// The lock is this process's: it is held for a moment only, and FileLock keeps it from children.
+Result<void> NvrtcCompiler::measure_once(State& own, NvrtcIdentity& found) {
+  if (options_.lock_directory.empty()) {
+    return measure(own, found);
+  }
+  const std::string path = join_path(options_.lock_directory, kMeasureLock);
+  const auto deadline = steady_clock::now() + kMeasurePatience;
+  for (;;) {
+    const auto turn = FileLock::acquire(path, FileLock::Mode::exclusive, {});
+    if (recall_identity(options_.stats, own.stamps, found)) {
+      return {};
+    }
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now());
+    if (turn || turn.error().code() != ErrorCode::timeout || left.count() <= 0) {
+      return measure(own, found);
+    }
+    // All of them at once when it is over: they only read.
+    static_cast<void>(FileLock::acquire(path, FileLock::Mode::shared, left));
+  }
+}
+
+Result<void> NvrtcCompiler::measure(State& own, NvrtcIdentity& found) {
+  CUKILN_TRY(std::string path, find_worker(options_.worker));
+  const std::size_t wanted =
+      std::clamp<std::size_t>(expected_.load(), 1, idle_bound(options_.max_idle_workers));
+  CUKILN_TRY(auto workers, measure_identity(worker_options(std::move(path), found.install), wanted,
+                                            options_.stats, own.stamps, found));
+  for (std::unique_ptr<WorkerProcess>& worker : workers) {
+    own.pool.put_back(std::move(worker));
+  }
+  if (options_.save_stats) {
+    options_.save_stats();
+  }
+  return {};
+}
+
+WorkerOptions NvrtcCompiler::worker_options(std::string path, const NvrtcInstall& install) const {
+  return {std::move(path), install.library, install.builtins, options_.memory_bytes,
+          options_.worker_idle};
 }
 
 Result<Toolchain> NvrtcCompiler::toolchain() {
@@ -147,11 +186,9 @@ Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
     run.worker = fresh ? nullptr : own.pool.take();
     const bool reused = run.worker != nullptr;
     if (!reused) {
-      CUKILN_TRY(const std::string path, find_worker(options_.worker));
-      CUKILN_TRY(run.worker,
-                 WorkerProcess::start({path, known.install.library, known.install.builtins,
-                                       options_.memory_bytes, options_.worker_idle},
-                                      run.patience));
+      CUKILN_TRY(std::string path, find_worker(options_.worker));
+      CUKILN_TRY(run.worker, WorkerProcess::start(worker_options(std::move(path), known.install),
+                                                  run.patience));
       // What this worker opened must be what the request was keyed with.
       const auto stamps = stamps_of(known.install);
       const std::lock_guard lock(own.mutex);

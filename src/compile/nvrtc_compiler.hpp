@@ -4,13 +4,16 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "base/logger.hpp"
 #include "compile/compiler.hpp"
 #include "compile/nvrtc_library.hpp"
+#include "compile/worker_process.hpp"
 #include "key/stat_cache.hpp"
 
 namespace cukiln {
@@ -22,6 +25,10 @@ struct NvrtcCompilerOptions {
   unsigned max_idle_workers = 0;  ///< 0: one per core
   std::chrono::seconds worker_idle{10};
   StatCache* stats = nullptr;  ///< remembers NVRTC's version and digest; may be null
+  /// Where processes that do not know this NVRTC agree on one that finds out; empty: each does.
+  std::string lock_directory;
+  /// Called when that is known: what is new in `stats` is to be where the other processes look.
+  std::function<void()> save_stats;
   Logger log;
 };
 
@@ -41,6 +48,7 @@ class NvrtcCompiler final : public Compiler {
   ~NvrtcCompiler() override;
 
   Result<Toolchain> toolchain() override;
+  void expect(std::size_t compiles) override { expected_.store(compiles); }
   std::vector<std::string> toolkit_folders() override;
   Result<CompileOutcome> compile(const CompileJob& job) override;
 
@@ -50,8 +58,12 @@ class NvrtcCompiler final : public Compiler {
   struct State;
   struct Run;
   State& state();
+  WorkerOptions worker_options(std::string path, const NvrtcInstall& install) const;
+  Result<void> measure_once(State& own, NvrtcIdentity& found);
+  Result<void> measure(State& own, NvrtcIdentity& found);
 
   const NvrtcCompilerOptions options_;
+  std::atomic<std::size_t> expected_{1};
   std::atomic<State*> state_;
 };
 

@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <chrono>
+#include <future>
 
 #include "base/clock.hpp"
 #include "base/hasher.hpp"
@@ -25,6 +27,10 @@ Result<FileStamp> stamp_at(const std::string& path) {
   return stamp_of(status);
 }
 
+Error being_replaced(const std::string& path) {
+  return make_error(ErrorCode::incompatible, "{} is being replaced; try again", path);
+}
+
 Digest128 combined(const Digest128& library, const Digest128& builtins) {
   SerialWriter both;
   for (const Digest128& part : {library, builtins}) {
@@ -34,11 +40,46 @@ Digest128 combined(const Digest128& library, const Digest128& builtins) {
 }
 
 Result<Digest128> hash_library(const std::string& path, const FileStamp& expected) {
-  CUKILN_TRY(const FileContent content, read_file(path, kMaxLibraryBytes));
-  if (content.stamp != expected) {
-    return make_error(ErrorCode::incompatible, "{} is being replaced; try again", path);
+  CUKILN_TRY(const HashedFile hashed, hash_file(path, kMaxLibraryBytes));
+  if (hashed.stamp != expected) {
+    return being_replaced(path);
   }
-  return digest_of(content.bytes);
+  return hashed.digest;
+}
+
+struct LibraryDigests {
+  Digest128 library;
+  Digest128 builtins;
+};
+
+Result<LibraryDigests> hash_libraries(const NvrtcInstall& install, const LibraryStamps& stamps) {
+  LibraryDigests digests;
+  CUKILN_TRY(digests.library, hash_library(install.library, stamps.library));
+  if (!install.builtins.empty()) {
+    CUKILN_TRY(digests.builtins, hash_library(install.builtins, stamps.builtins));
+  }
+  return digests;
+}
+
+Result<wire::Probed> probed_by(WorkerProcess& worker, const NvrtcInstall& install,
+                               const wire::Patience& patience) {
+  const WorkerReply reply = worker.receive(patience);
+  auto probed =
+      reply.is(wire::WorkerOp::probed) ? wire::Probed::decode(reply.frame.body) : std::nullopt;
+  if (!probed) {
+    return make_error(ErrorCode::internal, "NVRTC ({}) did not survive a compile of five lines{}",
+                      install.library, worker.last_words());
+  }
+  if (probed->version.empty()) {
+    return Error(
+        ErrorCode::incompatible,
+        fmt::format("NVRTC {}.{} ({}) cannot compile five lines with the builtins library "
+                    "{}. The two must be from one version of CUDA",
+                    worker.hello().nvrtc_major, worker.hello().nvrtc_minor, install.library,
+                    install.builtins.empty() ? "that ld.so found" : install.builtins),
+        probed->error);
+  }
+  return *std::move(probed);
 }
 
 }  // namespace
@@ -78,43 +119,60 @@ bool recall_identity(StatCache* stats, const LibraryStamps& stamps, NvrtcIdentit
   return true;
 }
 
-Result<void> measure_identity(WorkerProcess& worker, StatCache* stats, const LibraryStamps& stamps,
-                              NvrtcIdentity& identity) {
+Result<std::vector<std::unique_ptr<WorkerProcess>>> measure_identity(const WorkerOptions& options,
+                                                                     std::size_t count,
+                                                                     StatCache* stats,
+                                                                     const LibraryStamps& stamps,
+                                                                     NvrtcIdentity& identity) {
   const NvrtcInstall& install = identity.install;
   const wire::Patience patience{std::chrono::steady_clock::now() + kProbePatience};
-  worker.send(wire::WorkerOp::probe, {}, patience);
-  CUKILN_TRY(const Digest128 library, hash_library(install.library, stamps.library));
-  Digest128 builtins;
-  if (!install.builtins.empty()) {
-    CUKILN_TRY(builtins, hash_library(install.builtins, stamps.builtins));
+  // Without a policy: where no thread can be had, it is done when it is asked for.
+  std::future<Result<LibraryDigests>> hashing =
+      std::async([&] { return hash_libraries(install, stamps); });
+
+  std::vector<std::unique_ptr<WorkerProcess>> workers;
+  while (workers.size() < count) {
+    auto worker = WorkerProcess::launch(options);
+    if (!worker && workers.empty()) {
+      return std::move(worker).error();
+    }
+    if (!worker) {
+      break;
+    }
+    workers.push_back(*std::move(worker));
   }
-  const WorkerReply reply = worker.receive(patience);
-  const auto probed =
-      reply.is(wire::WorkerOp::probed) ? wire::Probed::decode(reply.frame.body) : std::nullopt;
-  if (!probed) {
-    return make_error(ErrorCode::internal, "NVRTC ({}) did not survive a compile of five lines{}",
-                      install.library, worker.last_words());
-  }
-  if (probed->version.empty()) {
-    return Error(
-        ErrorCode::incompatible,
-        fmt::format("NVRTC {}.{} ({}) cannot compile five lines with the builtins library "
-                    "{}. The two must be from one version of CUDA",
-                    worker.hello().nvrtc_major, worker.hello().nvrtc_minor, install.library,
-                    install.builtins.empty() ? "that ld.so found" : install.builtins),
-        probed->error);
-  }
-  identity.observed = probed->observed;
-  identity.toolchain = {probed->version, combined(library, builtins)};
-  if (stats != nullptr) {
-    const std::int64_t now = Clock::system().now_ns();
-    std::string note = probed->version + std::string(probed->observed ? "" : kUnobserved);
-    stats->put({install.library, stamps.library, library, std::move(note), now});
-    if (!install.builtins.empty()) {
-      stats->put({install.builtins, stamps.builtins, builtins, {}, now});
+  CUKILN_CHECK(workers.front()->greet(patience));
+  workers.front()->send(wire::WorkerOp::probe, {}, patience);
+  for (std::size_t i = 1; i < workers.size(); ++i) {
+    if (!workers[i]->greet(patience)) {
+      workers[i].reset();  // one less: who needs it starts another, and is told what is wrong
+    } else {
+      workers[i]->send(wire::WorkerOp::probe, {}, patience);
     }
   }
-  return {};
+  CUKILN_TRY(const wire::Probed probed, probed_by(*workers.front(), install, patience));
+  for (std::size_t i = 1; i < workers.size(); ++i) {
+    if (workers[i] != nullptr && !probed_by(*workers[i], install, patience)) {
+      workers[i].reset();
+    }
+  }
+  CUKILN_TRY(const LibraryDigests digests, hashing.get());
+  // What the workers opened must be what was hashed.
+  if (auto now = stamps_of(install); !now || *now != stamps) {
+    return being_replaced(install.library);
+  }
+
+  identity.observed = probed.observed;
+  identity.toolchain = {probed.version, combined(digests.library, digests.builtins)};
+  if (stats != nullptr) {
+    const std::int64_t now = Clock::system().now_ns();
+    std::string note = probed.version + std::string(probed.observed ? "" : kUnobserved);
+    stats->put({install.library, stamps.library, digests.library, std::move(note), now});
+    if (!install.builtins.empty()) {
+      stats->put({install.builtins, stamps.builtins, digests.builtins, {}, now});
+    }
+  }
+  return workers;
 }
 
 }  // namespace cukiln

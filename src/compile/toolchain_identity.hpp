@@ -1,6 +1,8 @@
 #pragma once
 
-#include <string>
+#include <cstddef>
+#include <memory>
+#include <vector>
 
 #include "base/file.hpp"
 #include "compile/nvrtc_compiler.hpp"
@@ -20,8 +22,13 @@ Result<LibraryStamps> stamps_of(const NvrtcInstall& install);
 bool recall_identity(StatCache* stats, const LibraryStamps& stamps, NvrtcIdentity& identity);
 
 /// Asks a worker for the version, and whether it sees what NVRTC reads, and hashes the libraries
-/// meanwhile. Errors: incompatible (builtins of another version), io, timeout.
-Result<void> measure_identity(WorkerProcess& worker, StatCache* stats, const LibraryStamps& stamps,
-                              NvrtcIdentity& identity);
+/// meanwhile. Gives back `count` workers, null where one could not be had: each has compiled the
+/// probe, so that none pays for its first compile when it matters.
+/// Errors: incompatible (builtins of another version), not_found, io, timeout, internal.
+Result<std::vector<std::unique_ptr<WorkerProcess>>> measure_identity(const WorkerOptions& options,
+                                                                     std::size_t count,
+                                                                     StatCache* stats,
+                                                                     const LibraryStamps& stamps,
+                                                                     NvrtcIdentity& identity);
 
 }  // namespace cukiln

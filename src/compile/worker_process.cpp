@@ -37,11 +37,18 @@ std::string folder_of(const std::string& path) { return path.substr(0, path.find
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(const WorkerOptions& options,
                                                             const wire::Patience& patience) {
+  CUKILN_TRY(std::unique_ptr<WorkerProcess> worker, launch(options));
+  CUKILN_CHECK(worker->greet(patience));
+  return worker;
+}
+
+Result<std::unique_ptr<WorkerProcess>> WorkerProcess::launch(const WorkerOptions& options) {
   CUKILN_TRY(SpawnedProcess spawned,
              spawn_unnoticed(options.path, {options.library, options.builtins,
                                             std::to_string(options.memory_bytes),
                                             std::to_string(options.idle.count())}));
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess);
+  worker->path_ = options.path;
   worker->owner_ = ::getpid();
   worker->pid_ = spawned.pid;
   worker->ours_to_reap_ = spawned.ours_to_reap;
@@ -49,11 +56,13 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(const WorkerOptions&
   worker->process_ = std::move(spawned.process);
   worker->error_log_ = std::move(spawned.error_log);
   worker->frames_ = std::make_unique<wire::FrameSocket>(worker->socket_.get());
+  return worker;
+}
 
-  const WorkerReply reply = worker->receive(patience);
+Result<void> WorkerProcess::greet(const wire::Patience& patience) {
+  const WorkerReply reply = receive(patience);
   if (reply.failure == WorkerFailure::timeout || reply.failure == WorkerFailure::cancelled) {
-    return make_error(ErrorCode::timeout, "the compile worker {} did not start in time",
-                      options.path);
+    return make_error(ErrorCode::timeout, "the compile worker {} did not start in time", path_);
   }
   const auto hello =
       reply.is(wire::WorkerOp::hello) ? wire::Hello::decode(reply.frame.body) : std::nullopt;
@@ -61,22 +70,22 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(const WorkerOptions&
     return make_error(ErrorCode::internal,
                       "the compile worker {} ended before it was ready{}. It must be the one that "
                       "was built with this library",
-                      options.path,
+                      path_,
                       reply.failure == WorkerFailure::crashed
                           ? fmt::format(" (signal {})", reply.crash.signal)
-                          : worker->last_words());
+                          : last_words());
   }
   if (hello->protocol != wire::kWorkerProtocol) {
     return make_error(ErrorCode::incompatible,
                       "the compile worker {} speaks version {} of the protocol, expected {}: it "
                       "must be the one that was built with this library",
-                      options.path, hello->protocol, wire::kWorkerProtocol);
+                      path_, hello->protocol, wire::kWorkerProtocol);
   }
   if (!hello->error.empty()) {
     return make_error(ErrorCode::not_found, "NVRTC cannot be opened: {}", hello->error);
   }
-  worker->hello_ = *hello;
-  return worker;
+  hello_ = *hello;
+  return {};
 }
 
 WorkerProcess::~WorkerProcess() {

@@ -48,7 +48,12 @@ struct WorkerReply {
 /// Threads: one at a time.
 class WorkerProcess {
  public:
-  /// Errors: not_found (no such executable, NVRTC does not open), timeout, io, internal.
+  /// Starts one and does not wait for it. Errors: not_found (no such executable), io.
+  static Result<std::unique_ptr<WorkerProcess>> launch(const WorkerOptions& options);
+  /// Waits for a launched one to have opened NVRTC; before anything else is asked of it.
+  /// Errors: not_found (NVRTC does not open), timeout, incompatible, internal.
+  Result<void> greet(const wire::Patience& patience);
+  /// Both.
   static Result<std::unique_ptr<WorkerProcess>> start(const WorkerOptions& options,
                                                       const wire::Patience& patience);
   ~WorkerProcess();
@@ -76,6 +81,7 @@ class WorkerProcess {
   WorkerProcess() = default;
   wire::Patience with_peer(wire::Patience patience) const;
 
+  std::string path_;
   pid_t owner_ = -1;
   pid_t pid_ = -1;
   bool ours_to_reap_ = false;

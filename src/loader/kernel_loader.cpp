@@ -10,7 +10,7 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
     : store(opened), options(std::move(given)), log(options.log) {
   TieredStore& tiers = store.tiers();
   stat_cache.set_source([&tiers](const std::string& path) { return tiers.find_stat_record(path); });
-  compiler = make_compiler(options, stat_cache);
+  compiler = make_compiler(options, tiers, stat_cache);
   Builder::Options build_options;
   build_options.offline = options.offline;
   build_options.compile_timeout = std::chrono::milliseconds(options.compile_timeout_ms);

@@ -19,7 +19,8 @@ NvrtcSearch nvrtc_search(const LoaderOptions& options) {
   return search;
 }
 
-std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, StatCache& stats) {
+std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, TieredStore& tiers,
+                                        StatCache& stats) {
   if (options.in_process_compile) {
     return std::make_unique<InProcessCompiler>(nvrtc_search(options));
   }
@@ -29,6 +30,11 @@ std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, StatCache&
   compiler.memory_bytes = options.compile_memory_bytes;
   compiler.max_idle_workers = options.jobs;
   compiler.stats = &stats;
+  compiler.lock_directory = tiers.flight_directory();
+  compiler.save_stats = [&tiers, &stats] {
+    tiers.save_stat_records(stats.take_new());
+    static_cast<void>(tiers.flush());  // else it is written with the next write
+  };
   compiler.log = Logger(options.log);
   return std::make_unique<NvrtcCompiler>(std::move(compiler));
 }

@@ -4,6 +4,7 @@
 
 #include "compile/compiler.hpp"
 #include "compile/nvrtc_library.hpp"
+#include "store/tiered_store.hpp"
 
 #include <cukiln/loader.hpp>
 
@@ -12,7 +13,9 @@ namespace cukiln {
 /// Where a loader with these options searches NVRTC.
 NvrtcSearch nvrtc_search(const LoaderOptions& options);
 
-/// The compiler of a loader: workers, or in this process where the host may not spawn.
-std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, StatCache& stats);
+/// The compiler of a loader: workers, or in this process where the host may not spawn. What it
+/// learns of NVRTC goes through `stats` to `tiers`.
+std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, TieredStore& tiers,
+                                        StatCache& stats);
 
 }  // namespace cukiln

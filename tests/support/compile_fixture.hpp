@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +27,20 @@ inline NvrtcCompilerOptions fake_options(const char* library = kFakeNvrtc) {
   options.search.system = false;
   options.worker = kTestWorker;
   return options;
+}
+
+/// A worker that writes a line into `started` before it begins, and runs `before` of a shell.
+inline std::string counted_worker(const ScratchFolder& folder, const std::string& started,
+                                  const std::string& before = {}) {
+  const std::string path =
+      folder.write("worker.sh", "#!/bin/sh\necho $$ >>'" + started + "'\n" + before + "\nexec '" +
+                                    kTestWorker + "' \"$@\"\n");
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  return path;
+}
+inline std::size_t lines_in(const std::string& path) {
+  const std::string text = read_all(path);
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
 /// A request and the files it may see: one source in memory, include folders on disk.
