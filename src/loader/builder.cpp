@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "base/file.hpp"
+#include "base/file_lock.hpp"
 #include "base/hasher.hpp"
 #include "base/result.hpp"
 
@@ -51,6 +53,15 @@ std::string Miss::text() const {
   }
   return {};
 }
+
+/// One request that another process compiles.
+struct Builder::FlightWait {
+  const std::string& name;
+  const std::string& lock;
+  SteadyClock::time_point deadline;
+  milliseconds pause = kFirstPause;
+  bool told = false;
+};
 
 /// Marks a request as being worked on in this process; the next thread with the same one waits.
 class Builder::InProcessFlight {
@@ -168,11 +179,21 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
     return *std::move(known);
   }
 
-  const auto deadline = SteadyClock::now() + options_.compile_timeout;
-  milliseconds pause = kFirstPause;
-  bool told = false;
-  bool use_lock = !options_.flight_directory.empty();
+  const std::string flight_lock =
+      options_.flight_directory.empty()
+          ? std::string()
+          : join_path(options_.flight_directory, request.digest.hex() + ".lock");
+  bool use_lock = !flight_lock.empty();
+  FlightWait wait{request.name, flight_lock, SteadyClock::now() + options_.compile_timeout};
+  std::optional<std::string> owner = use_lock ? FileLock::holder(flight_lock) : std::nullopt;
   for (;;) {
+    if (owner) {
+      CUKILN_TRY(use_lock, wait_for(wait, *owner));
+      if (Found again = look_up(request); again.entry) {
+        Counters::add(counters_.hits);
+        return Built{*std::move(again.entry), Outcome::hit, "another process compiled it", {}};
+      }
+    }
     const auto files = request.files(&stats_);
     Built built;
     built.outcome = Outcome::compiled;
@@ -187,7 +208,7 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
     job.timeout = options_.compile_timeout;
     job.cancelled = &cancelled_;
     if (use_lock) {
-      job.flight_lock = join_path(options_.flight_directory, request.digest.hex() + ".lock");
+      job.flight_lock = flight_lock;
       job.still_needed = [&] {
         superseded_by = look_up(request).entry;
         return !superseded_by.has_value();
@@ -210,29 +231,37 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
       }
       return built;
     }
-    if (!told) {
-      told = true;
-      Counters::add(counters_.singleflight_waits);
-      options_.log.info("{}: waiting for {}", request.name,
-                        outcome->owner.empty() ? "another process" : outcome->owner);
-    }
-    if (superseded_by || (superseded_by = look_up(request).entry)) {
+    if (superseded_by) {
       Counters::add(counters_.hits);
       return Built{*std::move(superseded_by), Outcome::hit, "another process compiled it", {}};
     }
+    owner = std::move(outcome->owner);
+  }
+}
+
+/// True when nobody has the flight any more. The store is not asked meanwhile: it has the result
+/// before the flight ends, and 64 processes that ask it all the time would take the compiler's
+/// core. False when it has taken too long: better compiled twice than never. Errors: timeout
+/// (cancelled).
+Result<bool> Builder::wait_for(FlightWait& wait, const std::string& owner) {
+  if (!std::exchange(wait.told, true)) {
+    Counters::add(counters_.singleflight_waits);
+    options_.log.info("{}: waiting for {}", wait.name, owner.empty() ? "another process" : owner);
+  }
+  do {
     if (cancelled_.load()) {
       return make_error(ErrorCode::timeout, "{}: cancelled while waiting for another process",
-                        request.name);
+                        wait.name);
     }
-    if (SteadyClock::now() >= deadline) {  // waits are bounded: better compiled twice than never
-      options_.log.warn("{}: waited {} ms for {}; compiling it here as well", request.name,
-                        options_.compile_timeout.count(), outcome->owner);
-      use_lock = false;
-      continue;
+    if (SteadyClock::now() >= wait.deadline) {
+      options_.log.warn("{}: waited {} ms for {}; compiling it here as well", wait.name,
+                        options_.compile_timeout.count(), owner);
+      return false;
     }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, kLongestPause);
-  }
+    std::this_thread::sleep_for(wait.pause);
+    wait.pause = std::min(wait.pause * 2, kLongestPause);
+  } while (FileLock::holder(wait.lock));
+  return true;
 }
 
 void Builder::store_result(const ModuleRequest& request, const CompileResult& result,

@@ -70,9 +70,11 @@ class Builder {
     std::chrono::milliseconds backoff;
   };
   class InProcessFlight;
+  struct FlightWait;
 
   Result<Built> compile(const ModuleRequest& request, const Miss& miss,
                         const std::function<Result<void>()>& may_compile);
+  Result<bool> wait_for(FlightWait& wait, const std::string& owner);
   void store_result(const ModuleRequest& request, const CompileResult& result, Built& built);
   std::optional<Error> remembered_failure(const RequestDigest& digest);
   void remember_failure(const RequestDigest& digest, const Error& error);

@@ -275,6 +275,14 @@ void fail(Job& job, Error error) {
   job.built.reset();
 }
 
+std::size_t source_bytes(const ModuleRequest& request) {
+  std::size_t bytes = 0;
+  for (const VirtualSource& source : request.request.sources) {
+    bytes += source.text.size();
+  }
+  return bytes;
+}
+
 /// Runs `work(i)` for i < count on up to `threads` threads, the calling one among them. They end
 /// before this returns: nothing of ours outlives a call.
 void run_parallel(std::size_t count, std::size_t threads,
@@ -334,6 +342,8 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
     }
   }
 
+  compiler->expect(jobs.size());
+
   // What is in the store is found here, one after the other: a look-up is cheaper than a thread.
   // Only what must be compiled goes to threads.
   std::vector<std::size_t> misses;
@@ -374,6 +384,11 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
       }
     }
   }
+  // The longest first, as far as the length of its source tells: begun last, it would keep the
+  // others' cores idle.
+  std::stable_sort(misses.begin(), misses.end(), [&](std::size_t a, std::size_t b) {
+    return source_bytes(*jobs[a].request) > source_bytes(*jobs[b].request);
+  });
   run_parallel(
       misses.size(), options.jobs != 0 ? options.jobs : usable_cores(), [&](std::size_t i) {
         Job& job = jobs[misses[i]];

@@ -24,12 +24,12 @@ const std::string kBin = CUKILN_TEST_BINARY_DIR;
 class BuildProcess {
  public:
   BuildProcess(const ScratchFolder& scratch, const std::string& source, int number,
-               const std::vector<std::string>& extra = {})
+               const std::vector<std::string>& extra = {},
+               const std::string& worker = kBin + "/cukiln-compile-worker")
       : out_(scratch / ("out" + std::to_string(number))),
         err_(scratch / ("err" + std::to_string(number))) {
     std::vector<std::string> words = {kBin + "/build_process", scratch / "store",
-                                      kBin + "/libnvrtc_fake.so", kBin + "/cukiln-compile-worker",
-                                      source};
+                                      kBin + "/libnvrtc_fake.so", worker, source};
     words.insert(words.end(), extra.begin(), extra.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
@@ -132,6 +132,16 @@ TEST_CASE_FIXTURE(Fixture, "row 1b: an owner that had forked is killed: its chil
   CHECK(next.wait() == 0);
   CHECK(next.output().rfind("compiled ", 0) == 0);
   CHECK(SteadyClock::now() - start < std::chrono::seconds(15));
+}
+
+TEST_CASE_FIXTURE(Fixture, "a process that waits for another's flight starts no worker") {
+  const std::string path = source("// fake: sleep 1500");
+  BuildProcess owner(scratch, path, 0);
+  REQUIRE(becomes_true([&] { return compiles() == 1; }, std::chrono::seconds(20)));
+  BuildProcess waiter(scratch, path, 1, {}, "/nowhere/cukiln-compile-worker");
+  CHECK(owner.wait() == 0);
+  CHECK(waiter.wait() == 0);
+  CHECK(waiter.output().rfind("hit ", 0) == 0);
 }
 
 TEST_CASE_FIXTURE(Fixture, "a waiter says who owns the flight, since when, and for which kernel") {

@@ -59,6 +59,28 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK_FALSE(table.find("third"));
 }
 
+TEST_CASE_FIXTURE(Fixture, "the longest source is compiled first; ids follow the manifest") {
+  LoaderOptions options = with_driver();
+  options.jobs = 1;
+  std::vector<ModuleSpec> modules;
+  for (const auto& [name, length] : {std::pair("middle", 20), {"longest", 30}, {"shortest", 10}}) {
+    modules.push_back(spec(scratch.write(std::string(name) + ".cu",
+                                         "extern \"C\" __global__ void k_" + std::string(name) +
+                                             "() {}\n" + std::string(length, '\n')),
+                           {}));
+    modules.back().name = name;
+    modules.back().names = {"k_" + std::string(name)};
+  }
+  std::vector<std::string> order;
+  const auto opened = open(options);
+  REQUIRE(opened->preload(
+      Manifest(modules), {},
+      [&](std::size_t, std::size_t, const ModuleReport& report) { order.push_back(report.name); }));
+  CHECK(order == std::vector<std::string>{"longest", "middle", "shortest"});
+  CHECK(opened->kernels().at(0).name() == "k_middle");
+  CHECK(opened->kernels().at(2).name() == "k_shortest");
+}
+
 TEST_CASE_FIXTURE(Fixture, "a second preload of the same modules loads nothing") {
   const auto opened = open(with_driver());
   REQUIRE(opened->preload(Manifest({two_kernels()})));

@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "base/file_lock.hpp"
 #include "base/hasher.hpp"
 #include "support/scratch.hpp"
 
@@ -21,6 +22,7 @@ class MapStore final : public CubinStore {
   Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
                                                         ByteView) override {
     const std::lock_guard lock(mutex_);
+    ++questions;
     if (broken) return Error(ErrorCode::io, "the disk is gone");
     std::vector<RecordedSet> sets;
     for (auto key = order_.rbegin(); key != order_.rend(); ++key) {  // the youngest first
@@ -55,6 +57,7 @@ class MapStore final : public CubinStore {
     return entries_.size();
   }
   std::atomic<bool> broken{false};
+  std::atomic<int> questions{0};
 
  private:
   std::mutex mutex_;
@@ -68,6 +71,7 @@ class TextCompiler final : public Compiler {
   Result<Toolchain> toolchain() override { return Toolchain{"13.0.88", {}}; }
   std::vector<std::string> toolkit_folders() override { return {}; }
   Result<CompileOutcome> compile(const CompileJob& job) override {
+    ++calls;
     if (job.still_needed && busy_rounds > 0) {
       --busy_rounds;
       CompileOutcome outcome;
@@ -96,6 +100,7 @@ class TextCompiler final : public Compiler {
     if (job.publish) job.publish(outcome.result);
     return outcome;
   }
+  std::atomic<int> calls{0};
   std::atomic<int> compiles{0};
   std::atomic<int> busy_rounds{0};
   std::vector<std::string> headers{"/cukiln/inc/0/a.cuh", "/cukiln/inc/0/b.cuh"};
@@ -214,6 +219,51 @@ TEST_CASE_FIXTURE(Fixture, "another process's flight is waited for, with a bound
   options.compile_timeout = std::chrono::milliseconds(50);
   Builder bounded = builder(options);
   CHECK(build(bounded, request())->outcome == Outcome::compiled);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "who waits for a flight asks neither compiler nor store until it has ended") {
+  Builder::Options options;
+  options.flight_directory = scratch.path();
+  Builder b = builder(options);
+  const ModuleRequest waited = request();
+  auto flight = FileLock::acquire(scratch / (waited.digest.hex() + ".lock"),
+                                  FileLock::Mode::exclusive, std::chrono::milliseconds(0));
+  REQUIRE(flight);
+  std::thread waiter([&] {
+    const auto built = build(b, waited);
+    REQUIRE(built);
+    CHECK(built->outcome == Outcome::hit);
+    CHECK(built->reason == "another process compiled it");
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  CHECK(store.questions == 1);  // before it had to wait
+  Builder other = builder();
+  REQUIRE(build(other, waited));  // the flight's owner stores its result
+  const int asked = store.questions;
+  flight->release();
+  waiter.join();
+  CHECK(store.questions == asked + 1);
+  CHECK(compiler.calls == 1);
+  CHECK(counters.singleflight_waits == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a wait for another process's flight ends when it is cancelled") {
+  Builder::Options options;
+  options.flight_directory = scratch.path();
+  Builder b = builder(options);
+  const ModuleRequest waited = request();
+  const auto flight = FileLock::acquire(scratch / (waited.digest.hex() + ".lock"),
+                                        FileLock::Mode::exclusive, std::chrono::milliseconds(0));
+  std::thread canceller([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    b.cancel();
+  });
+  const auto built = build(b, waited);
+  canceller.join();
+  REQUIRE_FALSE(built);
+  CHECK(built.error().code() == ErrorCode::timeout);
+  CHECK(built.error().message().find("cancelled") != std::string::npos);
 }
 
 TEST_CASE_FIXTURE(Fixture,
