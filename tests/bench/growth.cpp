@@ -2,9 +2,10 @@
 //
 //   cukiln_bench_growth FOLDER FEW MANY
 //
-// A hit is what a preload does for one module: recorded dependency sets, then the whole entry,
-// checked. Every entry is asked for at most once, so that nothing but the operating system's cache
-// helps.
+// A hit is what a preload asks the store for one module: recorded dependency sets, then the whole
+// entry, checked. Beside it the floor: what SQLite alone takes to find the same row and its cubin,
+// unchecked. The many are each asked for at most once, so that nothing but the operating system's
+// cache helps.
 
 #include <unistd.h>
 
@@ -17,7 +18,9 @@
 #include <string>
 #include <vector>
 
+#include "base/hasher.hpp"
 #include "key/compile_request.hpp"
+#include "store/sqlite_handle.hpp"
 #include "store/sqlite_store.hpp"
 
 using namespace cukiln;  // NOLINT: a program
@@ -95,15 +98,18 @@ Result<std::unique_ptr<SqliteStore>> open(const std::string& folder) {
   return SqliteStore::open(std::move(options));
 }
 
-/// A batch on a store that was just opened, as a host's start does it.
-double look_up_us(const std::string& folder, const std::vector<std::uint64_t>& numbers,
-                  std::size_t at) {
-  auto store = open(folder);
-  if (!store) std::exit(fail(store.error().message()));
+std::vector<CompileRequest> batch_of(const std::vector<std::uint64_t>& numbers, std::size_t at) {
   std::vector<CompileRequest> requests;
   for (std::size_t i = 0; i < kBatch; ++i) {
     requests.push_back(request(numbers[(at + i) % numbers.size()]));
   }
+  return requests;
+}
+
+/// A batch on a store that was just opened, as a host's start does it.
+double look_up_us(const std::string& folder, const std::vector<CompileRequest>& requests) {
+  auto store = open(folder);
+  if (!store) std::exit(fail(store.error().message()));
   const double start = now_us();
   for (const CompileRequest& asked : requests) {
     const std::string canonical = asked.canonical();
@@ -114,6 +120,29 @@ double look_up_us(const std::string& folder, const std::vector<std::uint64_t>& n
     if (!found || !*found) std::exit(fail("an entry is missing"));
   }
   return (now_us() - start) / kBatch;
+}
+
+/// The same with SQLite alone: one row by the request's index, and its cubin.
+double sqlite_us(const std::string& folder, const std::vector<CompileRequest>& requests) {
+  auto db = SqliteHandle::open(folder + "/v1/gen-0001/store.db", {});
+  if (!db) std::exit(fail(db.error().message()));
+  std::vector<RequestDigest> digests;
+  for (const CompileRequest& asked : requests) {
+    digests.push_back(CompileRequest::digest_of(asked.canonical()));
+  }
+  std::size_t bytes = 0;
+  const double start = now_us();
+  for (const RequestDigest& digest : digests) {
+    Query query = db->query(
+        "SELECT e.check128, e.request_canonical, e.dependencies, e.kernels, c.data FROM entry e "
+        "JOIN cubin c ON c.id=e.cubin_id WHERE e.request=? ORDER BY e.id DESC LIMIT 4");
+    const auto row = query.blob(view_of(digest)).next();
+    if (!row || !*row) std::exit(fail("an entry is missing"));
+    bytes += std::string(query.column_bytes(4)).size();
+  }
+  const double took = now_us() - start;
+  if (bytes != kBatch * kImageBytes) std::exit(fail("a cubin is missing"));
+  return took / kBatch;
 }
 
 std::vector<std::uint64_t> shuffled(std::uint64_t count) {
@@ -147,19 +176,25 @@ int main(int argc, char** argv) {
     }
     fill_us[i] = (now_us() - start) / static_cast<double>(counts[i]);
   }
-  const auto few_numbers = shuffled(counts[0]);
-  const auto many_numbers = shuffled(counts[1]);
-  look_up_us(folders[1], many_numbers, 0);
+  const std::vector<std::uint64_t> numbers[] = {shuffled(counts[0]), shuffled(counts[1])};
+  std::size_t at[2] = {};
+  const auto next = [&](int i) { return batch_of(numbers[i], at[i]++ * kBatch); };
+  look_up_us(folders[1], next(1));
   const double resident_before = resident_mb();
-  std::vector<double> times[2];
+  std::vector<double> ours[2];
+  std::vector<double> floor[2];
   for (std::size_t batch = 0; batch < kBatches; ++batch) {
-    times[0].push_back(look_up_us(folders[0], few_numbers, batch * kBatch));
-    times[1].push_back(look_up_us(folders[1], many_numbers, batch * kBatch));
+    for (int i = 0; i < 2; ++i) {
+      ours[i].push_back(look_up_us(folders[i], next(i)));
+      floor[i].push_back(sqlite_us(folders[i], next(i)));
+    }
   }
   std::printf(
-      "{\"few\": %llu, \"many\": %llu, \"few_us\": %.2f, \"many_us\": %.2f, \"put_few_us\": %.1f, "
-      "\"put_many_us\": %.1f, \"resident_grew_mb\": %.2f}\n",
+      "{\"few\": %llu, \"many\": %llu, \"few_us\": %.2f, \"many_us\": %.2f, \"sqlite_few_us\": "
+      "%.2f, \"sqlite_many_us\": %.2f, \"put_few_us\": %.1f, \"put_many_us\": %.1f, "
+      "\"resident_grew_mb\": %.2f}\n",
       static_cast<unsigned long long>(counts[0]), static_cast<unsigned long long>(counts[1]),
-      median(times[0]), median(times[1]), fill_us[0], fill_us[1], resident_mb() - resident_before);
+      median(ours[0]), median(ours[1]), median(floor[0]), median(floor[1]), fill_us[0], fill_us[1],
+      resident_mb() - resident_before);
   return 0;
 }
