@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "emulator/emulator.hpp"
+#include "emulator/swizzle.hpp"
 #include "kernels_src/nvfp4/tcgen05.cuh"
 
 namespace cukiln::emulator {
@@ -90,8 +91,5 @@ Cta& cta_of(u32 address);
 Mbarrier& mbarrier_at(u32 address, bool of_any_rank);
 /// Takes arrivals and adds bytes in one step; ends the phase when nothing is left.
 void update(Mbarrier& barrier, u32 arrivals, std::int32_t bytes);
-
-/// The 128-byte swizzle: 16-byte pieces, in rows of eight.
-inline u32 swizzled(u32 offset) { return offset ^ (offset >> 7 & 7) << 4; }
 
 }  // namespace cukiln::emulator

@@ -1,0 +1,31 @@
+"""Descriptors and layouts of the sm_100a kernels, beside CUTLASS's own types.
+
+usage: layouts_test.py COMPILER…
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+FETCHED = REPOSITORY / ".cukiln-cutlass"
+CUTLASS = FETCHED / "cutlass_library" / "source" / "include"
+CUDA = FETCHED / "nvidia" / "cu13" / "include"
+
+
+def main():
+    if not (CUTLASS / "cute" / "tensor.hpp").is_file():
+        sys.exit(f"{CUTLASS} has no CUTLASS: run scripts/bootstrap --tests")
+    ours = [f"-I{REPOSITORY / folder}" for folder in (".", "tests", "include")]
+    theirs = [word for folder in (CUTLASS, CUDA, CUDA / "cccl") for word in ("-isystem", str(folder))]
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "layouts")
+        subprocess.run([*sys.argv[1:], "-std=c++20", "-O1", "-w", *ours, *theirs,
+                        str(Path(__file__).with_name("layouts.cpp")), "-o", str(program)],
+                       check=True)  # fmt: skip
+        return subprocess.run([program], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

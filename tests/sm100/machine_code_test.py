@@ -1,0 +1,97 @@
+"""The machine code of every shipped module for sm_100a: nothing spills, and the products use what
+sm_100a has for them. environment: CUKILN_TEST_BINARY_DIR."""
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+from collections import Counter
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NVDISASM = REPOSITORY / ".cukiln-cutlass" / "nvidia" / "cu13" / "bin" / "nvdisasm"
+CUKILN = Path(os.environ["CUKILN_TEST_BINARY_DIR"], "cukiln")
+MANIFEST = REPOSITORY / "cache" / "manifests" / "shipped.json"
+
+# A kernel with 192 threads may have 255 registers; these have room for what a change may add.
+MOST_REGISTERS = 128
+# By kernel: what its code must have. The rest of a name says for how many CTAs, and what it copies.
+PRODUCTS = {
+    "nvfp4_gemm_128x128": ("UTCOMMA.4X", "UTCCP.T.S.4x32dp128bit", "UTMALDG.2D", "UTMALDG.3D"),
+    "nvfp4_gemm_128x256": ("UTCOMMA.4X", "UTCCP.T.S.4x32dp128bit", "UTMALDG.2D", "UTMALDG.3D"),
+    "nvfp4_gemm_swapped": ("UTCOMMA.4X", "UTCCP.T.S.4x32dp128bit", "UTMALDG.2D", "UTMALDG.3D"),
+    "nvfp4_gemm_256x256": (
+        "UTCOMMA.2CTA.4X", "UTCCP.T.S.2CTA.4x32dp128bit", "UTMALDG.2D.2CTA", "UTMALDG.3D.2CTA",
+        "UTCBAR.2CTA.MULTICAST", "UCGABAR_ARV"),
+}  # fmt: skip
+ALL_PRODUCTS = ("UTMASTG.2D", "LDTM.x32", "UTCBAR", "SYNCS.PHASECHK.TRANS64.TRYWAIT")
+
+
+def instructions(cubin):
+    """kernel -> how often each instruction occurs in it."""
+    text = subprocess.run([NVDISASM, "-c", cubin], check=True, capture_output=True, text=True).stdout
+    counts, kernel = {}, None
+    for line in text.splitlines():
+        if found := re.match(r"\s*\.section\s+\.text\.([^,\s]+)", line):
+            kernel = counts.setdefault(found[1], Counter())
+        elif kernel is not None and (
+            found := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", line)
+        ):
+            kernel[found[1]] += 1
+    return counts
+
+
+class MachineCode(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not NVDISASM.is_file():
+            raise FileNotFoundError(f"{NVDISASM} is missing: run scripts/bootstrap --tests")
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        sources = {
+            str((MANIFEST.parent / source).resolve())
+            for module in json.loads(MANIFEST.read_text())["modules"]
+            for source in module["sources"]
+        } | {str(REPOSITORY / "kernels_src" / "nvfp4" / "nvfp4_gemm.cu")}
+        cubins = Path(cls.folder.name, "cubins")
+        cubins.mkdir()
+        done = subprocess.run(
+            [CUKILN, "compile", *sorted(sources), "--arch", "sm_100a", "--store", Path(cls.folder.name, "store"),
+             "-o", cubins, "--json"], check=True, capture_output=True, text=True)  # fmt: skip
+        cls.functions = {
+            function["name"]: function
+            for module in json.loads(done.stdout)["kernels"]
+            for function in module["functions"]
+        }
+        cls.code = {}
+        for cubin in sorted(cubins.iterdir()):
+            cls.code |= instructions(cubin)
+
+    def test_every_shipped_kernel_was_disassembled(self):
+        self.assertEqual(sorted(self.code), sorted(self.functions))
+        self.assertTrue(all(sum(counts.values()) > 50 for counts in self.code.values()))
+
+    def test_nothing_spills_or_uses_local_memory(self):
+        for name, function in self.functions.items():
+            with self.subTest(name):
+                self.assertEqual(function["spill_bytes"], 0)
+                self.assertEqual(function["local_bytes"], 0)
+                local = [i for i in self.code[name] if i.split(".")[0] in ("LDL", "STL")]
+                self.assertEqual(local, [])
+
+    def test_products_use_what_sm_100a_has_for_them(self):
+        for name, wanted in PRODUCTS.items():
+            with self.subTest(name):
+                code = self.code[name]
+                missing = [i for i in (*wanted, *ALL_PRODUCTS)
+                           if not any(c == i or c.startswith(i + ".") for c in code)]  # fmt: skip
+                self.assertEqual(missing, [])
+                self.assertLessEqual(self.functions[name]["registers"], MOST_REGISTERS)
+                # All of it is dynamic: the launcher asks for what the kernel's layout takes.
+                self.assertEqual(self.functions[name]["shared_bytes"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
