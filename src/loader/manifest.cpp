@@ -153,6 +153,43 @@ std::string below(const std::string& folder, const std::string& path) {
   return (std::filesystem::path(folder) / path).lexically_normal().string();
 }
 
+/// `nvfp4/tile.cuh` from `nvfp4/` is `tile.cuh`, from `sampling/` it is `../nvfp4/tile.cuh`. The
+/// paths of std::filesystem would do it too, and take most of a start's time to make the manifest.
+std::string seen_from(std::string_view family, std::string_view header) {
+  if (header.substr(0, family.size()) == family) {
+    return std::string(header.substr(family.size()));
+  }
+  std::string path;
+  for (const char c : family) {
+    path += c == '/' ? "../" : "";
+  }
+  path += header;
+  return path;
+}
+
+/// Gives a module the embedded files whose names are in `text` behind `#include "`, and those whose
+/// names are in theirs. By the last part of the name alone: one too many does no harm.
+void add_headers(std::string_view text, std::string_view family, ModuleSpec& module) {
+  static constexpr std::string_view kInclude = "#include \"";
+  for (std::size_t at = text.find(kInclude); at != text.npos; at = text.find(kInclude, at + 1)) {
+    std::string_view name = text.substr(at + kInclude.size());
+    name = name.substr(0, name.find('"'));
+    name = name.substr(name.rfind('/') + 1);
+    for (const embedded::File& file : embedded::kernels_src()) {
+      if (file.name.substr(file.name.rfind('/') + 1) != name) {
+        continue;
+      }
+      const std::string path = seen_from(family, file.name);
+      const bool known = std::any_of(module.headers.begin(), module.headers.end(),
+                                     [&](const Source& header) { return header.path == path; });
+      if (!known) {
+        module.headers.push_back(Source::memory(path, std::string(file.bytes)));
+        add_headers(file.bytes, family, module);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Result<Manifest> Manifest::parse(std::string_view json, const std::string& folder) {
@@ -181,11 +218,12 @@ Manifest Manifest::shipped() {
   // The shipped manifest is an ordinary one: `cukiln preload cache/manifests/shipped.json` in a
   // checkout compiles the files on disk instead of these copies, and gives the same keys.
   static constexpr std::string_view kPrefix = "../../kernels_src/";
+  static constexpr std::string_view kFolder = "kernels_src/";
   const auto source_of = [](const std::string& path) -> Result<Source> {
     const std::string name = path.substr(std::min(kPrefix.size(), path.size()));
     for (const embedded::File& file : embedded::kernels_src()) {
       if (file.name == name) {
-        return Source::memory("kernels_src/" + name, std::string(file.bytes));
+        return Source::memory(std::string(kFolder) + name, std::string(file.bytes));
       }
     }
     return make_error(ErrorCode::internal, "kernels_src/{} is not in this build", name);
@@ -201,15 +239,10 @@ Manifest Manifest::shipped() {
     return {};  // a test reads the same file and fails first
   }
   for (ModuleSpec& module : manifest->modules_) {
-    const std::filesystem::path folder = std::filesystem::path(module.sources.front().path)
-                                             .parent_path()
-                                             .lexically_relative("kernels_src");
-    for (const embedded::File& file : embedded::kernels_src()) {
-      const std::filesystem::path header = file.name;
-      if (header.extension() == ".cuh") {
-        module.headers.push_back(
-            Source::memory(header.lexically_relative(folder).string(), std::string(file.bytes)));
-      }
+    std::string_view family = module.sources.front().path;  // kernels_src/nvfp4/amax_gsa.cu
+    family = family.substr(0, family.rfind('/') + 1).substr(kFolder.size());
+    for (const Source& source : module.sources) {
+      add_headers(source.text, family, module);
     }
   }
   return *std::move(manifest);

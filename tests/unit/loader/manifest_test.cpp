@@ -1,5 +1,8 @@
 #include <cukiln/manifest.hpp>
 
+#include <algorithm>
+#include <filesystem>
+
 #include <doctest/doctest.h>
 
 #include "support/scratch.hpp"
@@ -58,6 +61,18 @@ TEST_CASE("a wrong manifest is refused with the place and what was found there")
   CHECK(absent.error().code() == ErrorCode::not_found);
 }
 
+TEST_CASE("a shipped module carries the headers that it includes, however deep, and no others") {
+  const Manifest shipped = Manifest::shipped();
+  const auto at = std::find_if(shipped.modules().begin(), shipped.modules().end(),
+                               [](const ModuleSpec& m) { return m.name == "quantize_nvfp4"; });
+  REQUIRE(at != shipped.modules().end());
+  std::vector<std::string> carried;
+  for (const Source& header : at->headers) {
+    carried.push_back(header.path);
+  }
+  CHECK(carried == std::vector<std::string>{"quantize_tiles.cuh", "nvfp4_numerics.cuh"});
+}
+
 TEST_CASE("the shipped manifest is the one in the repository, its sources inside the library") {
   const auto from_disk =
       Manifest::load(std::string(CUKILN_TEST_SOURCE_DIR) + "/cache/manifests/shipped.json");
@@ -74,6 +89,11 @@ TEST_CASE("the shipped manifest is the one in the repository, its sources inside
     for (std::size_t s = 0; s < inside.sources.size(); ++s) {
       CHECK(inside.sources[s].in_memory);
       CHECK(inside.sources[s].text == testing::read_all(outside.sources[s].path));
+    }
+    CHECK(inside.headers.empty() == (inside.name == "sampler"));  // which includes CUDA's alone
+    const auto folder = std::filesystem::path(outside.sources.front().path).parent_path();
+    for (const Source& header : inside.headers) {  // by its path from the source, as on disk
+      CHECK(header.text == testing::read_all((folder / header.path).string()));
     }
   }
 }
