@@ -35,7 +35,8 @@ struct LaunchConfig {
 
 namespace detail {
 struct KernelState;  // immutable once published; owned by the loader
-}
+struct KernelAccess;
+}  // namespace detail
 
 /// A kernel that is loaded and ready: a handle, one pointer wide, copied freely.
 ///
@@ -73,6 +74,7 @@ class CUKILN_API Kernel {
                       void* const* arguments) const noexcept;
 
  private:
+  friend struct detail::KernelAccess;
   const detail::KernelState* state_ = nullptr;
 };
 

@@ -8,7 +8,7 @@
 #include <cukiln/loader.hpp>
 #include <cukiln/result.hpp>
 
-/// NVFP4 quantisation of bf16 matrices. Formulas, layouts and the NaN rule:
+/// NVFP4 quantisation of bf16 matrices, and products of them. Formulas, layouts and the NaN rule:
 /// `kernels_src/README.md`.
 ///
 /// Common to every class here. `create` compiles or finds the kernel, or takes what `preload` made
@@ -153,6 +153,46 @@ class CUKILN_API DeinterleaveQuantize {
   TypedKernel<std::uint8_t*, std::uint8_t*, const std::uint16_t*, const float*, std::uint32_t,
               std::uint32_t, std::int64_t, std::uint32_t, std::uint32_t, float, float, float>
       kernel_;
+};
+
+/// A quantised matrix in device memory: what `Quantize` wrote, and its global scale.
+struct Matrix {
+  const std::uint8_t* codes = nullptr;   ///< `codes_bytes`, 16-byte aligned
+  const std::uint8_t* scales = nullptr;  ///< `scales_bytes`, 16-byte aligned
+  const float* gsa = nullptr;            ///< {encode, decode}
+};
+
+namespace detail {
+struct GemmArchitecture;  // the kernels of one architecture, and how they are launched
+}
+
+/// D = alpha · A · Bᵀ + bias: A [m, k], B [n, k] quantised, D bf16 [m, n] dense, bias bf16 [n] or
+/// null. alpha is the product of the two decode scales, read on the device. Products are exact,
+/// sums in float, one rounding; the same inputs give the same bytes.
+///
+/// Limits: k a multiple of 32, n of 8; any m, of which 0 launches nothing. Alignment: D and bias 16
+/// bytes. NaN: a NaN scale makes the row of its A, or the column of its B, NaN.
+/// Workspace: `workspace_bytes`, 16-byte aligned, zeroed once; every launch leaves it ready for the
+/// next. One a stream. `launch` queues at most two kernels; it synchronises nothing and can be
+/// captured.
+class CUKILN_API Gemm {
+ public:
+  /// For the architecture of the first visible device. Errors: those of `KernelLoader::get`;
+  /// incompatible (a device below 9.0).
+  static Result<Gemm> create(KernelLoader& loader);
+
+  /// What `launch` needs for this shape, and no less for any smaller m. May be 0.
+  std::size_t workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept;
+
+  Result<void> launch(Stream stream, std::uint16_t* output, const Matrix& a, const Matrix& b,
+                      const std::uint16_t* bias, std::int64_t m, std::int64_t n, std::int64_t k,
+                      void* workspace) const noexcept;
+
+ private:
+  static constexpr std::size_t kMaxKernels = 16;
+  const detail::GemmArchitecture* architecture_ = nullptr;
+  std::uint32_t multiprocessors_ = 0;
+  Kernel kernels_[kMaxKernels];
 };
 
 }  // namespace cukiln::nvfp4

@@ -53,6 +53,7 @@ inline constexpr CUresult kCudaStreamCaptureImplicit = 906;
 
 // CUdevice_attribute
 inline constexpr int kDeviceMaxSharedPerBlock = 8;
+inline constexpr int kDeviceMultiprocessors = 16;
 inline constexpr int kDeviceCapabilityMajor = 75;
 inline constexpr int kDeviceCapabilityMinor = 76;
 inline constexpr int kDeviceMaxSharedPerBlockOptin = 97;
@@ -108,6 +109,24 @@ struct LaunchConfiguration {
   unsigned attribute_count;
 };
 
+/// CUtensorMap: made by the driver, passed to a kernel by value, opaque in between.
+struct alignas(128) TensorMap {  // 64 before CUDA 13
+  std::uint64_t opaque[16];
+};
+
+// CUtensorMapDataType
+inline constexpr int kTensorU8 = 0;
+inline constexpr int kTensorU16 = 1;
+inline constexpr int kTensorF16 = 6;
+inline constexpr int kTensorBf16 = 9;
+
+// CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill
+inline constexpr int kTensorInterleaveNone = 0;
+inline constexpr int kTensorSwizzleNone = 0;
+inline constexpr int kTensorSwizzle128 = 3;
+inline constexpr int kTensorPromotion128 = 2;
+inline constexpr int kTensorFillZero = 0;
+
 /// The functions used. Their exported names carry the version of their ABI (`cuCtxPushCurrent_v2`)
 /// and stay in every later driver. Those marked optional are null where the driver is older.
 struct DriverFunctions {
@@ -149,6 +168,11 @@ struct DriverFunctions {
                              void** extra);
   CUresult (*cuLaunchKernelEx)(const LaunchConfiguration* configuration, CUfunction function,
                                void** arguments, void** extra);
+
+  CUresult (*cuTensorMapEncodeTiled)(TensorMap* map, int type, std::uint32_t rank, void* data,
+                                     const std::uint64_t* size, const std::uint64_t* stride,
+                                     const std::uint32_t* box, const std::uint32_t* step,
+                                     int interleave, int swizzle, int promotion, int fill);
 
   CUresult (*cuStreamIsCapturing)(CUstream stream, int* status);
   CUresult (*cuThreadExchangeStreamCaptureMode)(int* mode);

@@ -60,6 +60,7 @@ const char* resolve(DriverFunctions& call, void* handle) {
   from.optional(call.cuFuncLoad, "cuFuncLoad");
   from.required(call.cuLaunchKernel, "cuLaunchKernel");
   from.required(call.cuLaunchKernelEx, "cuLaunchKernelEx");
+  from.required(call.cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled");
   from.required(call.cuStreamIsCapturing, "cuStreamIsCapturing");
   from.required(call.cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode");
   return from.missing();

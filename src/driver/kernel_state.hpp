@@ -9,6 +9,8 @@
 #include "driver/device_contexts.hpp"
 #include "driver/driver_api.hpp"
 
+#include <cukiln/kernel.hpp>
+
 namespace cukiln::detail {
 
 /// What a Kernel points to. Never changed once a Kernel was handed out.
@@ -24,6 +26,11 @@ struct alignas(64) KernelState {
   bool parameters_known = false;  ///< false where the driver is older than 12.4
   std::vector<std::size_t> parameter_bytes;
   mutable std::mutex reserve_mutex;  ///< reading and raising the limit are two driver calls
+};
+
+/// The state of a handle, for this layer and the launchers above it.
+struct KernelAccess {
+  static const KernelState* state(const Kernel& kernel) noexcept { return kernel.state_; }
 };
 
 }  // namespace cukiln::detail

@@ -357,6 +357,22 @@ FAKE_API CUresult cuLaunchKernelEx(const LaunchConfiguration* c, CUfunction func
   return record(reinterpret_cast<CUkernel>(function), launch, arguments);
 }
 
+// Believes a map for what it was asked: the words are its arguments.
+FAKE_API CUresult cuTensorMapEncodeTiled(TensorMap* map, int type, std::uint32_t rank, void* data,
+                                         const std::uint64_t* size, const std::uint64_t* stride,
+                                         const std::uint32_t* box, const std::uint32_t*, int,
+                                         int swizzle, int, int) {
+  FAKE_CALL(cuTensorMapEncodeTiled);
+  *map = {};
+  map->opaque[0] = reinterpret_cast<std::uintptr_t>(data);
+  map->opaque[1] = std::uint64_t(type) | std::uint64_t{rank} << 8 | std::uint64_t(swizzle) << 16;
+  for (std::uint32_t i = 0; i < rank && i < 3; ++i) {
+    map->opaque[2 + i] = size[i];
+    map->opaque[5 + i] = box[i];
+    map->opaque[8 + i] = i + 1 < rank ? stride[i] : 0;
+  }
+  return kCudaSuccess;
+}
 FAKE_API CUresult cuStreamIsCapturing(CUstream stream, int* status) {
   FAKE_CALL(cuStreamIsCapturing);
   const std::lock_guard lock(mutex);

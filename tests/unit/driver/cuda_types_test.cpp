@@ -53,6 +53,7 @@ SAME_FUNCTION(cuKernelSetAttribute);
 SAME_FUNCTION(cuFuncGetAttribute);
 SAME_FUNCTION(cuLaunchKernel);
 SAME_FUNCTION(cuLaunchKernelEx);
+SAME_FUNCTION(cuTensorMapEncodeTiled);
 SAME_FUNCTION(cuStreamIsCapturing);
 SAME_FUNCTION(cuThreadExchangeStreamCaptureMode);
 #if CUDA_VERSION >= 12040
@@ -117,6 +118,8 @@ static_assert(kLaunchClusterDimension == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
 static_assert(kLaunchProgrammaticSerialization ==
               CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
 
+static_assert(sizeof(TensorMap) == sizeof(CUtensorMap) &&
+              alignof(TensorMap) >= alignof(CUtensorMap));
 static_assert(sizeof(LaunchAttribute) == sizeof(CUlaunchAttribute));
 static_assert(offsetof(LaunchAttribute, value) == offsetof(CUlaunchAttribute, value));
 static_assert(sizeof(LaunchConfiguration) == sizeof(CUlaunchConfig));

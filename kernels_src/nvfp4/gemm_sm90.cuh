@@ -1,0 +1,51 @@
+// The kernels of nvfp4_gemm for sm_90a, and, those that need no warpgroup instructions, for whatever
+// has no kernels of its own. The launcher's table names the same tiles and shared memory.
+#pragma once
+
+#include "gemm_sm90_decode.cuh"
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#include "gemm_sm90_prefill.cuh"
+#endif
+
+#define CUKILN_GEMM_DECODE(kTokens, kUnits, kShared)                                              \
+  extern "C" __global__ void __launch_bounds__(512, 1) nvfp4_gemm_decode_##kTokens##x##kUnits(    \
+          cukiln::u16* output, const cukiln::u8* a_codes, const cukiln::u8* a_scales,             \
+          const float* a_gsa, const cukiln::u8* b_codes, const cukiln::u8* b_scales,              \
+          const float* b_gsa, const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n,              \
+          cukiln::u32 k) {                                                                        \
+    using Gemm = cukiln::nvfp4::DecodeGemm<kTokens, kUnits, 16>;                                  \
+    static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
+    Gemm::run(output, {a_codes, a_scales, a_gsa}, {b_codes, b_scales, b_gsa}, bias, m, n, k);     \
+  }
+
+CUKILN_GEMM_DECODE(8, 2, 8192)
+CUKILN_GEMM_DECODE(8, 4, 16384)
+CUKILN_GEMM_DECODE(8, 7, 28672)
+CUKILN_GEMM_DECODE(16, 2, 16384)
+CUKILN_GEMM_DECODE(16, 4, 32768)
+CUKILN_GEMM_DECODE(16, 7, 57344)
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+extern "C" __global__ void __launch_bounds__(256)
+    nvfp4_gemm_expand(cukiln::u32* output, const cukiln::u8* codes, const cukiln::u8* scales,
+                      cukiln::u32 rows, cukiln::u32 columns) {
+  cukiln::nvfp4::expand_tokens(output, codes, scales, rows, columns);
+}
+
+#define CUKILN_GEMM_PREFILL(kTokens, kRows, kStages, kShared)                                     \
+  extern "C" __global__ void __launch_bounds__(384, 1) nvfp4_gemm_prefill_##kTokens##x##kRows(    \
+      cukiln::u16* output, const __grid_constant__ cukiln::TensorMap tokens,                      \
+      const __grid_constant__ cukiln::TensorMap codes, const cukiln::u8* b_scales,                \
+      const float* a_gsa, const float* b_gsa, const cukiln::u16* bias, cukiln::u32 m,             \
+      cukiln::u32 n, cukiln::u32 k) {                                                             \
+    using Gemm = cukiln::nvfp4::PrefillGemm<kTokens, kRows, kStages>;                             \
+    static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
+    Gemm::run(output, &tokens, &codes, b_scales, a_gsa, b_gsa, bias, m, n, k);                    \
+  }
+
+CUKILN_GEMM_PREFILL(64, 128, 6, 163936)
+CUKILN_GEMM_PREFILL(128, 128, 4, 178240)
+CUKILN_GEMM_PREFILL(128, 256, 4, 223296)
+
+#endif

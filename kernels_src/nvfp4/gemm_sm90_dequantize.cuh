@@ -1,0 +1,69 @@
+// From NVFP4 to the operands of Hopper's half-precision tensor cores, exactly.
+//
+// A code times its block scale has at most six significant bits and is a multiple of 2^-10, so that
+// code * scale * 2^-14 is an fp16 number, a subnormal one if need be, which tensor cores take at
+// full speed. The factor 2^-14 is free: a code's three magnitude bits, put where fp16 has its lowest
+// exponent bits and its highest mantissa bit, are the code's value times 2^-14, its subnormal 0.5
+// included. Two operands carry 2^-28, which the product of the global scales takes back.
+//
+// K is summed over, so its order is free as long as both operands agree. Here it is, for each group
+// of 128: lane 4 * g + t of a warp holds, for its row g, elements 32 * t to 32 * t + 31, which is one
+// 16-byte load and two block scales; word w of the load feeds the matrix instructions 2 * w and
+// 2 * w + 1 of the eight that a group takes, and the pairs of `expand` their k = 2t, 2t + 1 and
+// k = 2t + 8, 2t + 9.
+#pragma once
+
+#include "nvfp4_numerics.cuh"
+
+namespace cukiln {
+namespace nvfp4 {
+
+constexpr u32 kGroupK = 128;         // elements of K that a warp takes at a time
+constexpr u32 kLaneK = 32;           // of them, a lane's
+constexpr u32 kLaneBytes = 16;       // their codes
+constexpr u32 kAtomBytes = 512;      // of block scales: 128 rows by 4 blocks
+constexpr u32 kAtomRows = 128;
+constexpr float kTwoTo14 = 16384.0f;
+
+__device__ __forceinline__ u32 permute_bytes(u32 low, u32 high, u32 selector) {
+  u32 result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
+  return result;
+}
+
+// Eight codes to eight fp16 numbers, in pairs: (0, 4), (2, 6), (1, 5), (3, 7). Unscaled: times 2^-14.
+__device__ __forceinline__ void expand(u32 codes, u32 (&pairs)[4]) {
+  const u32 even = ((codes << 1) & 0x0E0E0E0Eu) | ((codes << 4) & 0x80808080u);
+  const u32 odd = ((codes >> 3) & 0x0E0E0E0Eu) | (codes & 0x80808080u);
+  pairs[0] = permute_bytes(even, 0, 0x2404);
+  pairs[1] = even & 0xFF00FF00u;
+  pairs[2] = permute_bytes(odd, 0, 0x2404);
+  pairs[3] = odd & 0xFF00FF00u;
+}
+
+__device__ __forceinline__ u32 multiply_f16x2(u32 a, u32 b) {
+  u32 product;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
+// A scale byte, twice, from the low 16 bits, which hold it twice. 0x7F becomes NaN.
+__device__ __forceinline__ u32 scale_f16x2(u32 byte_twice) {
+  u32 pair;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<u16>(byte_twice)));
+  return pair;
+}
+
+// The lane's two block scales out of the word that holds its row's four of an atom. `selector`:
+// see lane_scale_selector.
+__device__ __forceinline__ void lane_scales(u32 word, u32 selector, u32 (&scales)[2]) {
+  const u32 bytes = permute_bytes(word, 0, selector);
+  scales[0] = scale_f16x2(bytes);
+  scales[1] = scale_f16x2(bytes >> 16);
+}
+
+// Lanes with an even t use the atom's blocks 0 and 1, the others 2 and 3.
+__device__ __forceinline__ u32 lane_scale_selector(u32 t) { return (t & 1) ? 0x3322u : 0x1100u; }
+
+}  // namespace nvfp4
+}  // namespace cukiln

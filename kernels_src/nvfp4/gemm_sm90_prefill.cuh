@@ -1,0 +1,493 @@
+// Many tokens: Hopper's warpgroup matrix instructions, with the weights dequantised in registers.
+//
+// `nvfp4_gemm_expand` writes the tokens as fp16, once, K permuted as the weights' lanes hold it; then
+// a persistent kernel multiplies. One warp keeps a ring of stages full, each 128 of K: a tile of
+// tokens, as the copy engine swizzles it, and a tile of weights as they are, codes and scales. Two
+// warpgroups load codes, dequantise them into the matrix instruction's register operand (64 rows of
+// weights) and multiply with the tokens in shared memory (its columns), one batch of dequantised
+// weights ahead of the tensor cores. Results are transposed through shared memory, so that rows of
+// the output are stored whole.
+#pragma once
+
+#include "async_copy.cuh"
+#include "gemm_sm90_dequantize.cuh"
+
+namespace cukiln {
+namespace nvfp4 {
+
+__device__ __forceinline__ void tensor_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void tensor_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kLeft>
+__device__ __forceinline__ void tensor_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
+}
+
+// Shared memory of rows of 128 bytes in the copy engine's 128-byte swizzle, 8 rows 1024 bytes apart.
+__device__ __forceinline__ u64 tile_descriptor(u32 address) {
+  return static_cast<u64>((address >> 4) & 0x3FFF) | (1ull << 16) | (64ull << 32) | (1ull << 62);
+}
+
+__device__ __forceinline__ u32 cluster_rank() {
+  u32 rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+__device__ __forceinline__ u32 cluster_size() {
+  u32 size;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  return size;
+}
+
+__device__ __forceinline__ void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+}
+
+// Four floats of block `rank`'s shared memory.
+__device__ __forceinline__ float4 load_of_block(u32 address, u32 rank) {
+  float4 value;
+  asm volatile(
+      "{\n\t"
+      ".reg .u32 there;\n\t"
+      "mapa.shared::cluster.u32 there, %4, %5;\n\t"
+      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n\t"
+      "}"
+      : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+      : "r"(address), "r"(rank)
+      : "memory");
+  return value;
+}
+
+#define CUKILN_F8(i)                                                                       \
+  "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3]), "+f"(sum[i + 4]),    \
+      "+f"(sum[i + 5]), "+f"(sum[i + 6]), "+f"(sum[i + 7])
+#define CUKILN_F32(i) CUKILN_F8(i), CUKILN_F8(i + 8), CUKILN_F8(i + 16), CUKILN_F8(i + 24)
+
+// sum += A * B: A 64 rows by 16 of K in registers, B kTokens columns at a descriptor.
+template <u32 kTokens>
+struct TensorMultiply;
+
+template <>
+struct TensorMultiply<32> {
+  static __device__ __forceinline__ void run(float (&sum)[16], const u32 (&a)[4], u64 b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+        "{%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
+        : CUKILN_F8(0), CUKILN_F8(8)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+
+template <>
+struct TensorMultiply<64> {
+  static __device__ __forceinline__ void run(float (&sum)[32], const u32 (&a)[4], u64 b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
+        : CUKILN_F32(0)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+
+template <>
+struct TensorMultiply<128> {
+  static __device__ __forceinline__ void run(float (&sum)[64], const u32 (&a)[4], u64 b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "{%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
+        : CUKILN_F32(0), CUKILN_F32(32)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+
+template <>
+struct TensorMultiply<256> {
+  static __device__ __forceinline__ void run(float (&sum)[128], const u32 (&a)[4], u64 b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
+        "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, "
+        "%125, %126, %127}, {%128, %129, %130, %131}, %132, 1, 1, 1, 0;"
+        : CUKILN_F32(0), CUKILN_F32(32), CUKILN_F32(64), CUKILN_F32(96)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+
+#undef CUKILN_F32
+#undef CUKILN_F8
+
+// Four 8x8 matrices of 16-bit numbers, transposed: lane i gives the address of row i % 8 of matrix
+// i / 8.
+__device__ __forceinline__ void store_transposed(u32 address, u32 m0, u32 m1, u32 m2, u32 m3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                   address),
+               "r"(m0), "r"(m1), "r"(m2), "r"(m3)
+               : "memory");
+}
+
+__device__ __forceinline__ void warpgroup_barrier(u32 id) {
+  asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory");
+}
+
+// Tokens of [rows, columns] as fp16, every group of 128 columns in the lanes' order, groups filled up
+// with 0. A thread writes 16 bytes at a time.
+__device__ __forceinline__ void expand_tokens(u32* output, const u8* codes, const u8* scales, u32 rows,
+                                              u32 columns) {
+  const u32 groups = (columns + kGroupK - 1) / kGroupK;
+  const u32 k_atoms = (columns + 63) / 64;
+  const u64 items = static_cast<u64>(rows) * groups * 16;
+  for (u64 item = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; item < items;
+       item += static_cast<u64>(gridDim.x) * blockDim.x) {
+    const u32 piece = item & 15;            // instruction piece / 2, pairs of k < 8 or of k >= 8
+    const u32 group = item / 16 % groups;
+    const u32 row = item / 16 / groups;
+    const u32 word = piece >> 2;
+    const u32 shift = (0x084Cu >> (4 * (piece & 3))) & 15;  // pairs (0,4), (2,6), (1,5), (3,7)
+    const u8* const row_codes = codes + static_cast<u64>(row) * (columns / 2) + group * 64;
+    const u8* const row_scales = scales +
+                                 (static_cast<u64>(row / kAtomRows) * k_atoms + group * 2) * kAtomBytes +
+                                 row % 32 * 16 + row / 32 % 4 * 4;
+    u32 pairs[4];
+#pragma unroll
+    for (u32 t = 0; t < 4; ++t) {
+      pairs[t] = 0;
+      if (group * kGroupK + t * kLaneK < columns) {
+        const u32 shifted =
+            __ldg(reinterpret_cast<const u32*>(row_codes + t * kLaneBytes + word * 4)) << shift;
+        const u32 scale = __ldg(row_scales + t / 2 * kAtomBytes + (2 * t + word / 2) % 4);
+        pairs[t] = multiply_f16x2((shifted & 0x80008000u) | ((shifted >> 3) & 0x0E000E00u),
+                                  scale_f16x2(scale * 0x101u));
+      }
+    }
+    reinterpret_cast<uint4*>(output)[item] = {pairs[0], pairs[1], pairs[2], pairs[3]};
+  }
+}
+
+// kTokens by kRows is a tile of the output; kRows is 128 or 256.
+template <u32 kTokens, u32 kRows, u32 kStages, u32 kResident = 1>
+struct PrefillGemm {
+  static constexpr u32 kWarpgroups = 2;                 // that multiply
+  static constexpr u32 kThreads = 128 * (kWarpgroups + 1);
+  static constexpr u32 kTiles = kRows / 64 / kWarpgroups;  // of 64 rows, for a warpgroup
+  static constexpr u32 kTokenBox = kTokens * 128;       // bytes of 64 of K
+  static constexpr u32 kCodeBytes = kRows * 64;
+  static constexpr u32 kScaleAtoms = kRows / kAtomRows;
+  static constexpr u32 kScaleBytes = 2 * kAtomBytes;    // of one row of atoms
+  static constexpr u32 kStageBytes = 2 * kTokenBox + kCodeBytes + kScaleAtoms * kScaleBytes;
+  static constexpr u32 kOutRows = 64 * kTiles;          // a warpgroup's
+  static constexpr u32 kOutPitch = kOutRows * 2 + 16;   // bytes of a token there
+  static constexpr u32 kOutBytes = 32 * kOutPitch;
+  static constexpr u32 kSharedBytes =
+      1024 + kStages * kStageBytes + kWarpgroups * kOutBytes + 2 * 8 * kStages;
+  static constexpr u32 kPartialPitch = kRows + 4;  // floats of a token in a block's part of a sum
+  static_assert(kTokens * kPartialPitch * 4 <= kStages * kStageBytes, "parts lie where stages did");
+  static constexpr u32 kTokenTilesTogether = 16;  // tiles of tokens that share the weights in L2
+
+  static __device__ __forceinline__ u32 word_of(const uint4& v, u32 i) {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+  }
+
+  static __device__ __forceinline__ uint4 load_shared(u32 address) {
+    uint4 value;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "r"(address)
+                 : "memory");
+    return value;
+  }
+
+  static __device__ __forceinline__ u32 load_shared_word(u32 address) {
+    u32 value;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+    return value;
+  }
+
+  struct Place {
+    u32 token;
+    u32 row;
+  };
+  static __device__ __forceinline__ Place place_of(u32 tile, u32 token_tiles, u32 row_tiles) {
+    const u32 together = tile / (kTokenTilesTogether * row_tiles);
+    const u32 first = together * kTokenTilesTogether;
+    const u32 count = min(token_tiles - first, kTokenTilesTogether);
+    const u32 within = tile - first * row_tiles;
+    return {(first + within % count) * kTokens, within / count * kRows};
+  }
+
+  static __device__ __forceinline__ void run(u16* output, const TensorMap* token_map,
+                                             const TensorMap* code_map, const u8* row_scales,
+                                             const float* gsa_a, const float* gsa_b, const u16* bias,
+                                             u32 tokens, u32 rows, u32 columns) {
+    extern __shared__ uint4 shared[];
+    const u32 base = (shared_address(shared) + 1023) & ~1023u;
+    const u32 out = base + kStages * kStageBytes;
+    const u32 full = out + kWarpgroups * kOutBytes;
+    const u32 empty = full + 8 * kStages;
+    const u32 token_tiles = (tokens + kTokens - 1) / kTokens;
+    const u32 row_tiles = (rows + kRows - 1) / kRows;
+    const u32 groups = (columns + kGroupK - 1) / kGroupK;
+    const u32 k_atoms = (columns + 63) / 64;
+    const u32 row_atoms = (rows + kAtomRows - 1) / kAtomRows;
+    // A cluster shares a tile and splits K; without one, a block's tiles are gridDim.x apart.
+    const u32 rank = cluster_rank();
+    const u32 ranks = cluster_size();
+    const u32 begin = groups * rank / ranks;
+    const u32 end = groups * (rank + 1) / ranks;
+    const u32 first_block_tile = blockIdx.x / ranks;
+    const u32 tile_step = gridDim.x / ranks;
+
+    if (threadIdx.x == 0) {
+      for (u32 i = 0; i < kStages; ++i) {
+        barrier_init(full + 8 * i, 1);
+        barrier_init(empty + 8 * i, 4 * kWarpgroups);  // a warp each
+      }
+      barrier_init_fence();
+    }
+    __syncthreads();
+
+    if (threadIdx.x < 128) {  // the copying warpgroup
+      if (kResident == 1) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+      } else {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+      }
+      if (threadIdx.x == 0) {
+        prefetch_map(token_map);
+        prefetch_map(code_map);
+        u32 stage = 0;
+        u32 parity = 1;
+        for (u32 tile = first_block_tile; tile < token_tiles * row_tiles; tile += tile_step) {
+          const Place place = place_of(tile, token_tiles, row_tiles);
+          for (u32 group = begin; group < end; ++group) {
+            const u32 to = base + stage * kStageBytes;
+            const u32 barrier = full + 8 * stage;
+            const u32 scale_bytes = min(2u, k_atoms - 2 * group) * kAtomBytes;
+            barrier_wait(empty + 8 * stage, parity);
+            barrier_expect(barrier, 2 * kTokenBox + kCodeBytes + kScaleAtoms * scale_bytes);
+            copy_box(to, token_map, group * kGroupK, place.token, barrier);
+            copy_box(to + kTokenBox, token_map, group * kGroupK + 64, place.token, barrier);
+            copy_box(to + 2 * kTokenBox, code_map, group * 64, place.row, barrier);
+#pragma unroll
+            for (u32 i = 0; i < kScaleAtoms; ++i) {
+              const u32 atom = min(place.row / kAtomRows + i, row_atoms - 1);  // beyond: not stored
+              copy_bytes(to + 2 * kTokenBox + kCodeBytes + i * kScaleBytes,
+                         row_scales + (static_cast<u64>(atom) * k_atoms + 2 * group) * kAtomBytes,
+                         scale_bytes, barrier);
+            }
+            if (++stage == kStages) {
+              stage = 0;
+              parity ^= 1;
+            }
+          }
+        }
+      }
+      return;
+    }
+
+    if (kResident == 1) {
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    } else {
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 104;");
+    }
+    const u32 warpgroup = threadIdx.x / 128 - 1;
+    const u32 warp = threadIdx.x / 32 % 4;
+    const u32 lane = threadIdx.x & 31;
+    const u32 g = lane >> 2;
+    const u32 t = lane & 3;
+    const u32 selector = lane_scale_selector(t);
+    // Tile i of the warpgroup is tile `warpgroup * kTiles + i` of the block: of 128 rows the even one
+    // takes 8 * warp + g and 32 more, the odd one 64 and 96 more, so that a lane's four scales lie
+    // together.
+    const u32 first_tile = warpgroup * kTiles;
+    const u32 lane_row = first_tile / 2 * 128 + first_tile % 2 * 64 + warp * 8 + g;
+    const u32 lane_codes = 2 * kTokenBox + lane_row * 64 + t * kLaneBytes;
+    const u32 lane_scale_words = 2 * kTokenBox + kCodeBytes + first_tile / 2 * kScaleBytes +
+                                 t / 2 * kAtomBytes + (warp * 8 + g) * 16 + first_tile % 2 * 8;
+    const float alpha_a = gsa_a[1] * kTwoTo14;
+    const float alpha_b = gsa_b[1] * kTwoTo14;
+    u32 stage = 0;
+    u32 parity = 0;
+
+    for (u32 tile = first_block_tile; tile < token_tiles * row_tiles; tile += tile_step) {
+      const Place place = place_of(tile, token_tiles, row_tiles);
+      float sum[kTiles][kTokens / 2];
+#pragma unroll
+      for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (u32 j = 0; j < kTokens / 2; ++j) sum[i][j] = 0.0f;
+      }
+      u32 operand[2][kTiles][2][4];  // dequantised weights: two instructions' worth, twice
+      u32 last_stage = 0;
+
+      for (u32 group = begin; group < end; ++group) {
+        const u32 from = base + stage * kStageBytes;
+        barrier_wait(full + 8 * stage, parity);
+        uint4 codes[kTiles][2];
+        u32 scales[kTiles][2][2];
+        const bool inside = group * kGroupK + t * kLaneK < columns;  // padding scales may be NaN
+#pragma unroll
+        for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+          for (u32 r = 0; r < 2; ++r) {
+            codes[i][r] = load_shared(from + lane_codes + (2 * i + r) * 32 * 64);
+            const u32 word = load_shared_word(from + lane_scale_words + (2 * i + r) * 4);
+            lane_scales(inside ? word : 0, selector, scales[i][r]);
+          }
+        }
+#pragma unroll
+        for (u32 w = 0; w < 4; ++w) {
+          u32(&now)[kTiles][2][4] = operand[w & 1];
+#pragma unroll
+          for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+            for (u32 r = 0; r < 2; ++r) {
+              u32 pairs[4];
+              expand(word_of(codes[i][r], w), pairs);
+#pragma unroll
+              for (u32 j = 0; j < 4; ++j) {
+                now[i][j / 2][j % 2 * 2 + r] = multiply_f16x2(pairs[j], scales[i][r][w / 2]);
+              }
+            }
+          }
+          tensor_fence();
+#pragma unroll
+          for (u32 half = 0; half < 2; ++half) {
+            const u64 tile_of_tokens =
+                tile_descriptor(from + w / 2 * kTokenBox + (w % 2 * 2 + half) * 32);
+#pragma unroll
+            for (u32 i = 0; i < kTiles; ++i) {
+              TensorMultiply<kTokens>::run(sum[i], now[i][half], tile_of_tokens);
+            }
+          }
+          tensor_commit();
+          tensor_wait<1>();  // the batch before: its registers are free
+          if (w == 0 && group != begin && lane == 0) barrier_arrive(empty + 8 * last_stage);
+        }
+        last_stage = stage;
+        if (++stage == kStages) {
+          stage = 0;
+          parity ^= 1;
+        }
+      }
+      tensor_wait<0>();
+      if (lane == 0) barrier_arrive(empty + 8 * last_stage);
+
+      float add[kTiles][2];
+#pragma unroll
+      for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (u32 r = 0; r < 2; ++r) {
+          const u32 row = place.row + lane_row + (2 * i + r) * 32;
+          add[i][r] = bias != nullptr && row < rows
+                          ? __uint_as_float(static_cast<u32>(__ldg(bias + row)) << 16)
+                          : 0.0f;
+        }
+      }
+      if (ranks > 1) {
+        asm volatile("bar.sync 3, 256;" ::: "memory");  // both warpgroups are done with the stages
+#pragma unroll
+        for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+          for (u32 j = 0; j < kTokens / 2; ++j) {
+            const u32 token = j / 4 * 8 + t * 2 + j % 2;
+            const u32 row = lane_row + (2 * i + j / 2 % 2) * 32;
+            asm volatile("st.shared.f32 [%0], %1;" ::"r"(base + (token * kPartialPitch + row) * 4),
+                         "f"(sum[i][j])
+                         : "memory");
+          }
+        }
+        cluster_barrier();
+        for (u32 i = threadIdx.x - 128 + rank * 256; i < kTokens * kRows / 4; i += 256 * ranks) {
+          const u32 token = place.token + i / (kRows / 4);
+          const u32 row = place.row + i % (kRows / 4) * 4;
+          if (token >= tokens || row >= rows) continue;
+          const u32 from_part = base + (i / (kRows / 4) * kPartialPitch + i % (kRows / 4) * 4) * 4;
+          float4 total = load_of_block(from_part, 0);
+          for (u32 r = 1; r < ranks; ++r) {
+            const float4 more = load_of_block(from_part, r);
+            total.x += more.x;
+            total.y += more.y;
+            total.z += more.z;
+            total.w += more.w;
+          }
+          uint2 plus = {0, 0};
+          if (bias != nullptr) plus = __ldg(reinterpret_cast<const uint2*>(bias + row));
+          total.x = total.x * alpha_a * alpha_b + __uint_as_float(plus.x << 16);
+          total.y = total.y * alpha_a * alpha_b + __uint_as_float(plus.x & 0xFFFF0000u);
+          total.z = total.z * alpha_a * alpha_b + __uint_as_float(plus.y << 16);
+          total.w = total.w * alpha_a * alpha_b + __uint_as_float(plus.y & 0xFFFF0000u);
+          uint2 packed;
+          asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed.x) : "f"(total.y), "f"(total.x));
+          asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed.y) : "f"(total.w), "f"(total.z));
+          *reinterpret_cast<uint2*>(output + static_cast<u64>(token) * rows + row) = packed;
+        }
+        cluster_barrier();  // nobody leaves while others read its shared memory
+        return;
+      }
+      // 32 tokens at a time: a token's 64 * kTiles numbers lie together, in the output's order.
+      const u32 here = out + warpgroup * kOutBytes;
+      const u32 matrix = lane / 8;
+#pragma unroll
+      for (u32 part = 0; part < kTokens / 32; ++part) {
+        u32 packed[kTiles][4][2];
+#pragma unroll
+        for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+          for (u32 j = 0; j < 4; ++j) {
+#pragma unroll
+            for (u32 r = 0; r < 2; ++r) {
+              const float* const two = &sum[i][(part * 4 + j) * 4 + r * 2];
+              const float low = two[0] * alpha_a * alpha_b + add[i][r];
+              const float high = two[1] * alpha_a * alpha_b + add[i][r];
+              asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed[i][j][r]) : "f"(high), "f"(low));
+            }
+          }
+        }
+        warpgroup_barrier(1 + warpgroup);
+#pragma unroll
+        for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+          for (u32 j = 0; j < 4; j += 2) {
+            // matrices: tokens j, rows +0 and +32; tokens j + 1, the same
+            store_transposed(here + ((j + matrix / 2) * 8 + lane % 8) * kOutPitch +
+                                 ((2 * i + matrix % 2) * 32 + warp * 8) * 2,
+                             packed[i][j][0], packed[i][j][1], packed[i][j + 1][0],
+                             packed[i][j + 1][1]);
+          }
+        }
+        warpgroup_barrier(1 + warpgroup);
+        const u32 row0 = place.row + first_tile / 2 * 128 + first_tile % 2 * 64;
+#pragma unroll
+        for (u32 i = threadIdx.x % 128; i < 32 * 8 * kTiles; i += 128) {
+          const u32 token = place.token + part * 32 + i / (8 * kTiles);
+          const u32 row = row0 + i % (8 * kTiles) * 8;
+          const uint4 eight = load_shared(here + i / (8 * kTiles) * kOutPitch + i % (8 * kTiles) * 16);
+          if (token < tokens && row < rows) {
+            *reinterpret_cast<uint4*>(output + static_cast<u64>(token) * rows + row) = eight;
+          }
+        }
+      }
+    }
+  }
+};
+
+}  // namespace nvfp4
+}  // namespace cukiln

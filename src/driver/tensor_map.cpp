@@ -1,0 +1,49 @@
+#include "driver/tensor_map.hpp"
+
+#include "base/result.hpp"
+#include "driver/kernel_state.hpp"
+
+namespace cukiln {
+namespace {
+
+int type_of(TensorBox::Element element) noexcept {
+  switch (element) {
+    case TensorBox::Element::u8: return kTensorU8;
+    case TensorBox::Element::u16: return kTensorU16;
+    case TensorBox::Element::f16: return kTensorF16;
+    case TensorBox::Element::bf16: return kTensorBf16;
+  }
+  return kTensorU8;
+}
+
+}  // namespace
+
+Result<TensorMap> tensor_map(const Kernel& kernel, const TensorBox& tensor) noexcept {
+  const detail::KernelState* state = detail::KernelAccess::state(kernel);
+  if (state == nullptr) [[unlikely]] {
+    return guarded([]() -> Result<TensorMap> {
+      return make_error(ErrorCode::invalid_argument, "a tensor map for an empty kernel handle");
+    });
+  }
+  TensorMap map{};
+  const std::uint32_t step[3] = {1, 1, 1};
+  const CUresult result = state->api->call.cuTensorMapEncodeTiled(
+      &map, type_of(tensor.element), tensor.rank, const_cast<void*>(tensor.data), tensor.size,
+      tensor.stride, tensor.box, step, kTensorInterleaveNone,
+      tensor.swizzled ? kTensorSwizzle128 : kTensorSwizzleNone, kTensorPromotion128,
+      kTensorFillZero);
+  if (result != kCudaSuccess) [[unlikely]] {
+    return guarded([&]() -> Result<TensorMap> {
+      return state->api->error(
+          fmt::format(
+              "cuTensorMapEncodeTiled for {} ({} x {} x {} elements at {}, boxes of {} x {} "
+              "x {})",
+              state->name, tensor.size[0], tensor.size[1], tensor.size[2], tensor.data,
+              tensor.box[0], tensor.box[1], tensor.box[2]),
+          result);
+    });
+  }
+  return map;
+}
+
+}  // namespace cukiln

@@ -1,0 +1,105 @@
+#include "kernels/checks.hpp"
+#include "kernels/nvfp4/gemm_architecture.hpp"
+#include "kernels/shipped_kernel.hpp"
+#include "loader/loader_impl.hpp"
+
+namespace cukiln::nvfp4 {
+namespace {
+
+constexpr int kLowestCapability = 90;
+
+// The last one serves whatever has no kernels of its own.
+constexpr const detail::GemmArchitecture* kArchitectures[] = {&detail::kGemmSm90,
+                                                              &detail::kGemmAny};
+
+const detail::GemmArchitecture& architecture_of(int capability) noexcept {
+  for (const detail::GemmArchitecture* architecture : kArchitectures) {
+    if (architecture->capability == capability || architecture->capability == 0) {
+      return *architecture;
+    }
+  }
+  return detail::kGemmAny;
+}
+
+Result<void> check_matrix(const char* codes_name, const char* scales_name, const char* gsa_name,
+                          const Matrix& matrix) noexcept {
+  CUKILN_CHECK(kernels::check_pointer(codes_name, matrix.codes, 16));
+  CUKILN_CHECK(kernels::check_pointer(scales_name, matrix.scales, 16));
+  return kernels::check_pointer(gsa_name, matrix.gsa, 4);
+}
+
+}  // namespace
+
+Result<Gemm> Gemm::create(KernelLoader& loader) {
+  return guarded([&]() -> Result<Gemm> {
+    CUKILN_TRY(const auto driver, loader.impl().driver());
+    CUKILN_TRY(const auto devices, loader.impl().devices({}));
+    if (devices.empty() || devices.front().capability < kLowestCapability) {
+      return make_error(
+          ErrorCode::incompatible, "nvfp4_gemm runs on compute capability 9.0 and later; {}",
+          devices.empty()
+              ? "no device is visible"
+              : "the first visible device, " + devices.front().name + ", has a lower one");
+    }
+    Gemm made;
+    made.architecture_ = &architecture_of(devices.front().capability);
+    int multiprocessors = 0;
+    const CUresult result = driver->call.cuDeviceGetAttribute(
+        &multiprocessors, kDeviceMultiprocessors, devices.front().ordinal);
+    if (result != kCudaSuccess) {
+      return driver->error("cuDeviceGetAttribute", result);
+    }
+    made.multiprocessors_ = static_cast<std::uint32_t>(multiprocessors);
+    if (made.architecture_->kernel_count > kMaxKernels) {
+      return make_error(ErrorCode::internal, "kMaxKernels is {}, {} are needed", kMaxKernels,
+                        made.architecture_->kernel_count);
+    }
+    for (std::size_t i = 0; i < made.architecture_->kernel_count; ++i) {
+      const detail::GemmKernel& wanted = made.architecture_->kernels[i];
+      CUKILN_TRY(made.kernels_[i], kernels::shipped_kernel(loader, "nvfp4_gemm", wanted.name));
+      CUKILN_CHECK(wanted.check(made.kernels_[i]));
+      CUKILN_CHECK(made.kernels_[i].reserve_shared(wanted.shared_bytes));
+    }
+    return made;
+  });
+}
+
+std::size_t Gemm::workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept {
+  return architecture_ == nullptr || m <= 0 || n <= 0 || k <= 0
+             ? 0
+             : architecture_->workspace_bytes(m, n, k);
+}
+
+Result<void> Gemm::launch(Stream stream, std::uint16_t* output, const Matrix& a, const Matrix& b,
+                          const std::uint16_t* bias, std::int64_t m, std::int64_t n, std::int64_t k,
+                          void* workspace) const noexcept {
+  if (architecture_ == nullptr) {
+    return kernels::refuse("an empty Gemm: make it with Gemm::create");
+  }
+  CUKILN_CHECK(kernels::check_shape(m, k));
+  CUKILN_CHECK(kernels::check_shape(n, k));
+  if (k == 0 || k % 32 != 0) {
+    return kernels::refuse("k is {}; a positive multiple of 32 is expected", k);
+  }
+  if (n % 8 != 0) {
+    return kernels::refuse("n is {}; a multiple of 8 is expected", n);
+  }
+  if (m == 0 || n == 0) {
+    return {};
+  }
+  CUKILN_CHECK(kernels::check_pointer("output", output, 16));
+  CUKILN_CHECK(check_matrix("a.codes", "a.scales", "a.gsa", a));
+  CUKILN_CHECK(check_matrix("b.codes", "b.scales", "b.gsa", b));
+  if (!kernels::is_aligned(bias, 16)) {
+    return kernels::check_pointer("bias", bias, 16);
+  }
+  if (workspace_bytes(m, n, k) != 0) {
+    CUKILN_CHECK(kernels::check_pointer("workspace", workspace, 16));
+  }
+  return architecture_->launch(
+      kernels_, multiprocessors_,
+      {stream, output, a, b, bias, static_cast<std::uint32_t>(m), static_cast<std::uint32_t>(n),
+       static_cast<std::uint32_t>(k), workspace});
+}
+
+}  // namespace cukiln::nvfp4
