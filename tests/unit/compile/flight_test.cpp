@@ -176,6 +176,25 @@ TEST_CASE("an idle worker is used again, and one that has ended is not") {
   CHECK(pool.take() == nullptr);
 }
 
+TEST_CASE("a worker's heap is in large pages where the kernel has them") {
+  if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage")) {
+    MESSAGE("this kernel has none");
+    return;
+  }
+  auto worker = WorkerProcess::start({kTestWorker, kFakeNvrtc, "", 0, 5s}, {});
+  REQUIRE(worker);
+  std::ifstream maps("/proc/" + std::to_string((*worker)->pid()) + "/smaps");
+  bool in_heap = false;
+  bool large = false;
+  for (std::string line; std::getline(maps, line);) {
+    const bool begins = line.find(" kB") == std::string::npos && line.find('-') < 20;
+    in_heap = begins ? line.find("[heap]") != std::string::npos : in_heap;
+    large = large ||
+            (in_heap && line.rfind("VmFlags:", 0) == 0 && line.find(" hg") != std::string::npos);
+  }
+  CHECK(large);
+}
+
 TEST_CASE("no more workers are kept idle than the bound") {
   WorkerPool pool(1);
   for (int i = 0; i < 2; ++i) {
