@@ -7,12 +7,15 @@
 //   swizzled atoms of 512 bytes, gsa {encode, decode}. bias bf16 [n], or null. D bf16 [m, n], dense.
 // Alignment: codes, scales, bias and D 16 bytes.
 // Limits: k a multiple of 32, n of 8.
-// NaN: a NaN scale makes its row of D (of A) or column (of B) NaN. Padding of scales is not used.
+// NaN: a NaN scale makes its row of D (of A) or column (of B) NaN. Padding of scales is 0, as the
+//   quantisers write it.
 // CUKILN_MACHINE: an emulator of sm_100a, see machine.cuh.
 // Each architecture has kernels of its own; launch configurations are the launcher's
-// (src/kernels/nvfp4/gemm_sm90.cpp): which kernel for which shape, grid, cluster, shared memory.
-// Source: NVIDIA PTX ISA, mma, wgmma and cp.async.bulk.
-#if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(CUKILN_MACHINE)
+// (src/kernels/nvfp4/gemm_sm90.cpp, gemm_sm100.cpp): which kernel for which shape, grid, cluster,
+// shared memory.
+// Source: NVIDIA PTX ISA, mma, wgmma, tcgen05 and cp.async.bulk.
+#if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM103_ALL) || \
+    defined(CUKILN_MACHINE)
 #include "gemm_sm100.cuh"
 #else
 #include "gemm_sm90.cuh"

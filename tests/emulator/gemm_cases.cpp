@@ -29,9 +29,9 @@ struct Case {
   GemmKernel* run;
 };
 
-constexpr const Sm100Kernel* k256x256 = &nvfp4::kSm100Kernels[0];
+constexpr const Sm100Kernel* k128x128 = &nvfp4::kSm100Kernels[0];
 constexpr const Sm100Kernel* k128x256 = &nvfp4::kSm100Kernels[1];
-constexpr const Sm100Kernel* k128x128 = &nvfp4::kSm100Kernels[2];
+constexpr const Sm100Kernel* k256x256 = &nvfp4::kSm100Kernels[2];
 
 template <class Tile>
 constexpr bool is_planned(const Sm100Kernel& kernel) {
@@ -88,8 +88,8 @@ Matrix random_matrix(std::int64_t rows, std::int64_t k, std::mt19937& random) {
 }
 
 // What cuTensorMapEncodeTiled refuses, and the map.
-TensorMap encode(const nvfp4::TensorBox& from) {
-  const std::uint32_t bytes = from.element == nvfp4::TensorBox::Element::u8 ? 1 : 2;
+TensorMap encode(const TensorBox& from) {
+  const std::uint32_t bytes = from.element == TensorBox::Element::u8 ? 1 : 2;
   emulator::Map map{};
   map.data = static_cast<std::uint8_t*>(const_cast<void*>(from.data));
   map.rank = from.rank;

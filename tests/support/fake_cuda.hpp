@@ -41,7 +41,7 @@ struct FakeLaunch {
   bool cooperative;
   bool extended;               ///< cuLaunchKernelEx
   std::size_t argument_bytes;  ///< of those whose sizes are known, one after the other
-  unsigned char arguments[256];
+  unsigned char arguments[1024];
 };
 
 /// The exported functions that drive the fake. Function names are given without `_v2`.

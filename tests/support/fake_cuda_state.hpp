@@ -41,6 +41,7 @@ namespace cukiln::testing::fake {
 inline constexpr int kMostDevices = 16;
 inline constexpr int kStaticShared = 1024;
 inline constexpr int kSharedOptin = 232448;
+inline constexpr int kMultiprocessors = 148;
 inline constexpr int kKeptLaunches = 16;
 
 struct Function {

@@ -39,7 +39,9 @@ struct GemmArchitecture {
 };
 
 extern const GemmArchitecture kGemmSm90;
-extern const GemmArchitecture kGemmAny;  ///< those of sm_90's kernels that compile everywhere
+extern const GemmArchitecture kGemmSm100;
+extern const GemmArchitecture kGemmSm103;  ///< the same kernels
+extern const GemmArchitecture kGemmAny;    ///< those of sm_90's kernels that compile everywhere
 
 template <class... Args>
 Result<void> check_parameters(const Kernel& kernel) {

@@ -9,8 +9,8 @@ namespace {
 constexpr int kLowestCapability = 90;
 
 // The last one serves whatever has no kernels of its own.
-constexpr const detail::GemmArchitecture* kArchitectures[] = {&detail::kGemmSm90,
-                                                              &detail::kGemmAny};
+constexpr const detail::GemmArchitecture* kArchitectures[] = {
+    &detail::kGemmSm90, &detail::kGemmSm100, &detail::kGemmSm103, &detail::kGemmAny};
 
 const detail::GemmArchitecture& architecture_of(int capability) noexcept {
   for (const detail::GemmArchitecture* architecture : kArchitectures) {

@@ -1,29 +1,11 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 
+#include "driver/tensor_box.hpp"
+
 namespace cukiln::nvfp4 {
-
-/// A matrix of a product: [rows, k] codes and their block scales, as the quantisers write them.
-struct GemmMatrix {
-  const std::uint8_t* codes;
-  const std::uint8_t* scales;
-  std::int64_t rows;
-};
-
-/// What `cuTensorMapEncodeTiled` is to be told, innermost dimension first.
-struct TensorBox {
-  enum class Element : std::uint8_t { u8, u16, bf16 };
-  Element element;
-  bool swizzled;  // by 128 bytes
-  std::uint32_t rank;
-  const void* data;
-  std::uint64_t size[3];    // in elements
-  std::uint64_t stride[2];  // in bytes, of the dimensions above the innermost
-  std::uint32_t box[3];     // in elements
-};
 
 /// A kernel of nvfp4_gemm.cu on sm_100a: the tile it makes, and how it is launched. The numbers are
 /// Sm100Tile's in gemm_sm100.cuh; the emulator's tests compare them.
@@ -39,11 +21,19 @@ struct Sm100Kernel {
 };
 
 inline constexpr std::uint32_t kSm100BlockThreads = 192;
-inline constexpr Sm100Kernel kSm100Swapped = {"nvfp4_gemm_swapped", 64, 1, true, 205824, 0.5};
 inline constexpr Sm100Kernel kSm100Kernels[] = {
-    {"nvfp4_gemm_256x256", 256, 2, false, 228352, 1.0},
-    {"nvfp4_gemm_128x256", 256, 1, false, 199680, 0.95},
     {"nvfp4_gemm_128x128", 128, 1, false, 218112, 0.8},
+    {"nvfp4_gemm_128x256", 256, 1, false, 199680, 0.95},
+    {"nvfp4_gemm_256x256", 256, 2, false, 228352, 1.0},
+    {"nvfp4_gemm_swapped", 64, 1, true, 205824, 0.5},
+};
+inline constexpr const Sm100Kernel& kSm100Swapped = kSm100Kernels[3];
+
+/// One of the two matrices, [rows, k].
+struct Sm100Operand {
+  const std::uint8_t* codes;
+  const std::uint8_t* scales;
+  std::int64_t rows;
 };
 
 /// One launch: D[m, n] = A[m, k] · B[n, k]ᵀ.
@@ -70,24 +60,24 @@ inline const Sm100Kernel& sm100_kernel_for(std::int64_t m, std::int64_t n,
   const auto time = [&](const Sm100Kernel& kernel) {
     const std::int64_t at_once = std::max<std::int64_t>(multiprocessors / kernel.ctas, 1);
     const std::int64_t waves = (tiles_of(kernel, m, n) + at_once - 1) / at_once;
-    return static_cast<double>(waves * kernel.columns) / (kernel.speed * kernel.ctas) * kernel.ctas;
+    return static_cast<double>(waves * kernel.columns) / kernel.speed;
   };
   const Sm100Kernel* best = &kSm100Kernels[0];
   for (const Sm100Kernel& kernel : kSm100Kernels) {
-    if (time(kernel) < time(*best)) {
+    if (!kernel.swapped && time(kernel) < time(*best)) {
       best = &kernel;
     }
   }
   return *best;
 }
 
-inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const GemmMatrix& a, const GemmMatrix& b,
+inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const Sm100Operand& a, const Sm100Operand& b,
                             const std::uint16_t* d, std::int64_t k,
                             std::int64_t multiprocessors) noexcept {
   const auto unsigned_of = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
   const std::uint64_t code_bytes = unsigned_of(k) / 2;
   const std::uint64_t scale_atoms = (unsigned_of(k) + 63) / 64;
-  const auto codes = [&](const GemmMatrix& matrix, std::uint32_t rows) {
+  const auto codes = [&](const Sm100Operand& matrix, std::uint32_t rows) {
     return TensorBox{TensorBox::Element::u8,
                      true,
                      2,
@@ -97,7 +87,7 @@ inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const GemmMatrix& a, cons
                      {128, rows, 1}};
   };
   // An atom of 512 bytes is 256 elements, because a box has at most 256 in a dimension.
-  const auto scales = [&](const GemmMatrix& matrix, std::uint32_t rows) {
+  const auto scales = [&](const Sm100Operand& matrix, std::uint32_t rows) {
     return TensorBox{TensorBox::Element::u16,
                      false,
                      3,
@@ -106,8 +96,8 @@ inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const GemmMatrix& a, cons
                      {512, scale_atoms * 512},
                      {256, 4, (rows + 127) / 128}};
   };
-  const GemmMatrix& rows = kernel.swapped ? b : a;
-  const GemmMatrix& columns = kernel.swapped ? a : b;
+  const Sm100Operand& rows = kernel.swapped ? b : a;
+  const Sm100Operand& columns = kernel.swapped ? a : b;
   const std::int64_t tiles = tiles_of(kernel, a.rows, b.rows);
   const std::int64_t at_once = std::max<std::int64_t>(multiprocessors / kernel.ctas, 1);
   Sm100Plan plan{};

@@ -1,0 +1,153 @@
+#include <cstring>
+#include <string>
+
+#include "driver/cuda_types.hpp"
+#include "kernels/nvfp4/sm100_plan.hpp"
+#include "support/fake_cuda.hpp"
+#include "support/loader_fixture.hpp"
+
+#include <cukiln/nvfp4.hpp>
+
+using namespace cukiln;
+using namespace cukiln::testing;
+
+namespace {
+
+constexpr std::int64_t kB200 = 148;  // multiprocessors, as the stand-in for the driver has them
+
+std::string chosen(std::int64_t m, std::int64_t n) {
+  return nvfp4::sm100_kernel_for(m, n, kB200).name;
+}
+
+// What a launch passes, as the kernel declares it; the maps are the stand-in's.
+struct Arguments {
+  TensorMap rows, columns, row_scales, column_scales, output;
+  const float* gsa_a;
+  const float* gsa_b;
+  const std::uint16_t* bias;
+  std::uint32_t m, n, k;
+};
+constexpr std::size_t kArgumentBytes = offsetof(Arguments, k) + 4;
+
+const void* data_of(const TensorMap& map) {
+  return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(map.opaque[0]));
+}
+
+template <class T>
+T* address(std::uintptr_t value) {
+  return reinterpret_cast<T*>(value);
+}
+
+struct GemmFixture : LoaderFixture {
+  GemmFixture() {
+    fake.set_capability(0, 100);
+    const std::size_t sizes[] = {128, 128, 128, 128, 128, 8, 8, 8, 4, 4, 4};
+    for (const auto& kernel : nvfp4::kSm100Kernels) {
+      fake.set_parameters(kernel.name, sizes, std::size(sizes));
+    }
+    LoaderOptions options = loader_options();
+    options.cuda_library = fake.path;
+    opened = open(options);
+    auto made = nvfp4::Gemm::create(*opened.loader);
+    if (!made) {
+      FAIL(made.error().message() << "\n" << made.error().log());
+    }
+    gemm = *made;
+    push(fake.new_context(0));
+  }
+  ~GemmFixture() {
+    CUcontext context = nullptr;
+    reinterpret_cast<CUresult (*)(CUcontext*)>(dlsym(fake.handle, "cuCtxPopCurrent_v2"))(&context);
+  }
+  void push(CUcontext context) const {
+    REQUIRE(reinterpret_cast<CUresult (*)(CUcontext)>(dlsym(fake.handle, "cuCtxPushCurrent_v2"))(
+                context) == 0);
+  }
+  Result<void> launch(std::int64_t m, std::int64_t n, std::int64_t k,
+                      const std::uint16_t* bias = nullptr) const {
+    return gemm.launch(nullptr, output, a, b, bias, m, n, k, nullptr);
+  }
+  Arguments arguments() const {
+    const FakeLaunch last = fake.last_launch();
+    REQUIRE(last.argument_bytes == kArgumentBytes);
+    Arguments out;
+    std::memcpy(&out, last.arguments, kArgumentBytes);
+    return out;
+  }
+
+  FakeCuda fake;
+  Opened opened;
+  nvfp4::Gemm gemm;
+  nvfp4::Matrix a{address<std::uint8_t>(0x10000), address<std::uint8_t>(0x20000),
+                  address<float>(0x30000)};
+  nvfp4::Matrix b{address<std::uint8_t>(0x40000), address<std::uint8_t>(0x50000),
+                  address<float>(0x60000)};
+  std::uint16_t* output = address<std::uint16_t>(0x70000);
+};
+
+}  // namespace
+
+TEST_CASE("a product takes the tile that should end first") {
+  CHECK(chosen(1, 8192) == "nvfp4_gemm_swapped");
+  CHECK(chosen(64, 8192) == "nvfp4_gemm_swapped");
+  CHECK(chosen(65, 8192) == "nvfp4_gemm_128x128");
+  CHECK(chosen(128, 7168) == "nvfp4_gemm_128x128");       // one wave: the smaller tile ends first
+  CHECK(chosen(128, 148 * 256) == "nvfp4_gemm_128x256");  // a pair's second half would be empty
+  CHECK(chosen(8192, 8192) == "nvfp4_gemm_256x256");
+  CHECK(std::string(nvfp4::sm100_kernel_for(8192, 8192, 1).name) != "nvfp4_gemm_swapped");
+}
+
+TEST_CASE_FIXTURE(GemmFixture, "a product on sm_100a is one launch, planned for its shape") {
+  REQUIRE(launch(4096, 4096, 7168));
+  FakeLaunch last = fake.last_launch();
+  CHECK(std::string(last.kernel) == "nvfp4_gemm_256x256");
+  CHECK(last.grid[0] == 148);  // 74 pairs at once
+  CHECK(last.block[0] == 192);
+  CHECK(last.shared_bytes == 228352);
+  Arguments passed = arguments();
+  CHECK(data_of(passed.rows) == a.codes);
+  CHECK(data_of(passed.columns) == b.codes);
+  CHECK(data_of(passed.row_scales) == a.scales);
+  CHECK(data_of(passed.column_scales) == b.scales);
+  CHECK(data_of(passed.output) == output);
+  CHECK(passed.gsa_a == a.gsa);
+  CHECK(passed.gsa_b == b.gsa);
+  CHECK(passed.bias == nullptr);
+  CHECK(passed.m == 4096);
+  CHECK(passed.k == 7168);
+
+  // Few rows of A: the weights' rows fill the lanes, and a small product takes a small grid.
+  const auto* bias = address<const std::uint16_t>(0x80000);
+  REQUIRE(launch(3, 264, 96, bias));
+  last = fake.last_launch();
+  CHECK(std::string(last.kernel) == "nvfp4_gemm_swapped");
+  CHECK(last.grid[0] == 3);
+  passed = arguments();
+  CHECK(data_of(passed.rows) == b.codes);
+  CHECK(data_of(passed.columns) == a.codes);
+  CHECK(data_of(passed.row_scales) == b.scales);
+  CHECK(data_of(passed.column_scales) == a.scales);
+  CHECK(passed.gsa_a == a.gsa);
+  CHECK(passed.bias == bias);
+  CHECK(passed.m == 3);
+  CHECK(passed.n == 264);
+}
+
+TEST_CASE_FIXTURE(GemmFixture,
+                  "a product on sm_100a needs no workspace and launches nothing empty") {
+  CHECK(gemm.workspace_bytes(8192, 8192, 8192) == 0);
+  const std::size_t before = fake.launches();
+  CHECK(launch(0, 128, 128));
+  CHECK(launch(128, 0, 128));
+  CHECK(fake.launches() == before);
+}
+
+TEST_CASE_FIXTURE(GemmFixture, "a tensor map that the driver refuses is an error, and no launch") {
+  fake.fail("cuTensorMapEncodeTiled", kCudaInvalidValue, 1);
+  const std::size_t before = fake.launches();
+  const auto refused = launch(128, 128, 128);
+  REQUIRE(!refused);
+  CHECK(refused.error().code() == ErrorCode::driver);
+  CHECK(refused.error().message().find("nvfp4_gemm_128x128") != std::string::npos);
+  CHECK(fake.launches() == before);
+}
