@@ -275,10 +275,11 @@ void fail(Job& job, Error error) {
   job.built.reset();
 }
 
-std::size_t source_bytes(const ModuleRequest& request) {
+/// The text that is known to belong to it: its sources, and the headers that came with them.
+std::size_t text_bytes(const ModuleRequest& request) {
   std::size_t bytes = 0;
-  for (const VirtualSource& source : request.request.sources) {
-    bytes += source.text.size();
+  for (const auto& [path, text] : request.memory_files) {
+    bytes += text.size();
   }
   return bytes;
 }
@@ -384,10 +385,10 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
       }
     }
   }
-  // The longest first, as far as the length of its source tells: begun last, it would keep the
-  // others' cores idle.
+  // The longest first, as far as the length of its text tells: begun last, it would leave the other
+  // cores without work.
   std::stable_sort(misses.begin(), misses.end(), [&](std::size_t a, std::size_t b) {
-    return source_bytes(*jobs[a].request) > source_bytes(*jobs[b].request);
+    return text_bytes(*jobs[a].request) > text_bytes(*jobs[b].request);
   });
   run_parallel(
       misses.size(), options.jobs != 0 ? options.jobs : usable_cores(), [&](std::size_t i) {

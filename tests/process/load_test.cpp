@@ -59,11 +59,12 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK_FALSE(table.find("third"));
 }
 
-TEST_CASE_FIXTURE(Fixture, "the longest source is compiled first; ids follow the manifest") {
+TEST_CASE_FIXTURE(Fixture, "the longest text is compiled first; ids follow the manifest") {
   LoaderOptions options = with_driver();
   options.jobs = 1;
   std::vector<ModuleSpec> modules;
-  for (const auto& [name, length] : {std::pair("middle", 20), {"longest", 30}, {"shortest", 10}}) {
+  for (const auto& [name, length] :
+       {std::pair("middle", 20), {"longest", 30}, {"with_header", 10}}) {
     modules.push_back(spec(scratch.write(std::string(name) + ".cu",
                                          "extern \"C\" __global__ void k_" + std::string(name) +
                                              "() {}\n" + std::string(length, '\n')),
@@ -71,14 +72,15 @@ TEST_CASE_FIXTURE(Fixture, "the longest source is compiled first; ids follow the
     modules.back().name = name;
     modules.back().names = {"k_" + std::string(name)};
   }
+  modules.back().headers = {Source::memory("large.cuh", std::string(1000, '\n'))};
   std::vector<std::string> order;
   const auto opened = open(options);
   REQUIRE(opened->preload(
       Manifest(modules), {},
       [&](std::size_t, std::size_t, const ModuleReport& report) { order.push_back(report.name); }));
-  CHECK(order == std::vector<std::string>{"longest", "middle", "shortest"});
+  CHECK(order == std::vector<std::string>{"with_header", "longest", "middle"});
   CHECK(opened->kernels().at(0).name() == "k_middle");
-  CHECK(opened->kernels().at(2).name() == "k_shortest");
+  CHECK(opened->kernels().at(2).name() == "k_with_header");
 }
 
 TEST_CASE_FIXTURE(Fixture, "a second preload of the same modules loads nothing") {
