@@ -27,7 +27,10 @@ struct LaunchConfig {
   Dim3 grid;                         ///< in blocks (in blocks also where clusters are used)
   Dim3 block;                        ///< in threads
   std::uint32_t shared_bytes = 0;    ///< dynamic shared memory; above 48 KiB see `reserve_shared`
-  Dim3 cluster = {0, 0, 0};          ///< in blocks; all zero: no cluster attribute
+  Dim3 cluster = {0, 0, 0};          ///< in blocks; all zero: no cluster attribute. More than 8
+                                     ///< in a cluster is not portable: set
+                                     ///< CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED on
+                                     ///< `Kernel::native` first
   bool programmatic_launch = false;  ///< programmatic dependent launch: may start before its
                                      ///< predecessor ends; the kernel must call griddepcontrol
   bool cooperative = false;          ///< all blocks resident at once, grid-wide barrier allowed
@@ -57,6 +60,7 @@ class CUKILN_API Kernel {
   CUkern_st* native() const noexcept;
 
   /// Number of parameters, and the size in bytes of one (0 where there is no such parameter).
+  /// Drivers before CUDA 12.4 do not tell: then the number is 0, and nothing is checked.
   std::size_t parameter_count() const noexcept;
   std::size_t parameter_bytes(std::size_t index) const noexcept;
 
@@ -65,7 +69,8 @@ class CUKILN_API Kernel {
   Result<void> reserve_shared(std::uint32_t bytes) const;
 
   /// Checks number and sizes of the arguments. Errors: invalid_argument, naming the first that
-  /// differs, its size here and in the kernel. `sizes` may be null when `count` is 0.
+  /// differs, its size here and in the kernel; none where the driver does not tell. `sizes` may be
+  /// null when `count` is 0.
   Result<void> check_parameters(const std::size_t* sizes, std::size_t count) const;
 
   /// Untyped launch: `arguments[i]` points to argument i, `parameter_count()` of them.
