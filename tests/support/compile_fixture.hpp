@@ -38,6 +38,10 @@ inline std::string counted_worker(const ScratchFolder& folder, const std::string
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
   return path;
 }
+/// Shell: waits for a file, or for the end of the folder that it would appear in.
+inline std::string until_exists(const std::string& path) {
+  return "while [ -e \"$0\" ] && [ ! -e '" + path + "' ]; do /bin/sleep 0.01; done";
+}
 inline std::size_t lines_in(const std::string& path) {
   const std::string text = read_all(path);
   return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));

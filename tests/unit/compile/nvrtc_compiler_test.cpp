@@ -200,8 +200,7 @@ TEST_CASE("of processes that do not know NVRTC one asks it; the others wait for 
   options.lock_directory = folder.path();
   int saved = 0;
   options.save_stats = [&] { ++saved; };
-  options.worker = counted_worker(
-      folder, started, "while [ ! -e '" + (folder / "go") + "' ]; do /bin/sleep 0.01; done");
+  options.worker = counted_worker(folder, started, until_exists(folder / "go"));
   NvrtcCompiler first(options);
   NvrtcCompiler second(options);
   std::thread measuring([&] { CHECK(first.toolchain()); });
@@ -226,8 +225,7 @@ TEST_CASE("a process that dies while it asks NVRTC keeps nobody waiting") {
   const std::string started = folder / "started";
   NvrtcCompilerOptions options = fake_options();
   options.lock_directory = folder.path();
-  options.worker = counted_worker(
-      folder, started, "while [ ! -e '" + (folder / "go") + "' ]; do /bin/sleep 0.01; done");
+  options.worker = counted_worker(folder, started, until_exists(folder / "go"));
   const pid_t owner = ::fork();
   if (owner == 0) {
     ::_exit(NvrtcCompiler(options).toolchain() ? 0 : 1);
