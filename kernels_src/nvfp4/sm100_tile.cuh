@@ -23,11 +23,12 @@ constexpr u32 kStoreBuffer = 4096;    // bytes: 32 lanes by kStoreColumns bf16
 constexpr u32 kSharedLimit = 232448;  // of a thread block
 constexpr u32 kGroupRows = 16;        // tiles of consecutive rows that share their columns in L2
 
-template <u32 kColumns_, u32 kCtas_, bool kSwapped_>
+template <u32 kColumns_, u32 kCtas_, bool kSwapped_, bool kGrouped_>
 struct Sm100Tile {
   static constexpr u32 kColumns = kColumns_;
   static constexpr u32 kCtas = kCtas_;
   static constexpr bool kSwapped = kSwapped_;
+  static constexpr bool kGrouped = kGrouped_;
   static constexpr u32 kColumnsLoaded = kColumns / kCtas;  // by each CTA
   static constexpr u32 kColumnAtoms = (kColumns + 127) / 128;
 
@@ -61,6 +62,8 @@ struct Sm100Tile {
 
   // Below 128 columns several tiles would share an atom of scales, so there is only one.
   static_assert(kColumns % kStoreColumns == 0 && kColumns <= 256 && (kColumns >= 128 || kSwapped));
+  // Groups are 128 rows of A.
+  static_assert(!kGrouped || (kCtas == 1 && !kSwapped));
   static_assert(kSecondHalf + kColumns <= kRowScales && sizeof(Shared) <= kSharedLimit);
 };
 

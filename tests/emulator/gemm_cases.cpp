@@ -26,12 +26,17 @@ struct Case {
   int processors;  // few, so that a CTA makes several tiles
   bool bias;
   const Sm100Kernel* kernel;
-  GemmKernel* run;
+  GemmKernel* run = nullptr;
+  GroupedGemmKernel* run_grouped = nullptr;
+  std::vector<int> experts = {};  // of each 128 rows; grouped only
 };
+constexpr int kExperts = 3;
 
 constexpr const Sm100Kernel* k128x128 = &nvfp4::kSm100Kernels[0];
 constexpr const Sm100Kernel* k128x256 = &nvfp4::kSm100Kernels[1];
 constexpr const Sm100Kernel* k256x256 = &nvfp4::kSm100Kernels[2];
+constexpr const Sm100Kernel* kGrouped128 = &nvfp4::kSm100Kernels[4];
+constexpr const Sm100Kernel* kGrouped256 = &nvfp4::kSm100Kernels[5];
 
 template <class Tile>
 constexpr bool is_planned(const Sm100Kernel& kernel) {
@@ -39,10 +44,12 @@ constexpr bool is_planned(const Sm100Kernel& kernel) {
          kernel.swapped == Tile::kSwapped && kernel.shared_bytes == sizeof(typename Tile::Shared);
 }
 static_assert(nvfp4::kSm100BlockThreads == nvfp4::kSm100Threads);
-static_assert(is_planned<nvfp4::Sm100Tile<256, 2, false>>(*k256x256));
-static_assert(is_planned<nvfp4::Sm100Tile<256, 1, false>>(*k128x256));
-static_assert(is_planned<nvfp4::Sm100Tile<128, 1, false>>(*k128x128));
-static_assert(is_planned<nvfp4::Sm100Tile<64, 1, true>>(nvfp4::kSm100Swapped));
+static_assert(is_planned<nvfp4::Sm100Tile<256, 2, false, false>>(*k256x256));
+static_assert(is_planned<nvfp4::Sm100Tile<256, 1, false, false>>(*k128x256));
+static_assert(is_planned<nvfp4::Sm100Tile<128, 1, false, false>>(*k128x128));
+static_assert(is_planned<nvfp4::Sm100Tile<64, 1, true, false>>(nvfp4::kSm100Swapped));
+static_assert(is_planned<nvfp4::Sm100Tile<128, 1, false, true>>(*kGrouped128));
+static_assert(is_planned<nvfp4::Sm100Tile<256, 1, false, true>>(*kGrouped256));
 
 const Case kCases[] = {
     {128, 128, 256, 1, false, k128x128, nvfp4_gemm_128x128},
@@ -56,6 +63,8 @@ const Case kCases[] = {
     {1, 8, 32, 1, true, &nvfp4::kSm100Swapped, nvfp4_gemm_swapped},
     {17, 264, 608, 1, true, &nvfp4::kSm100Swapped, nvfp4_gemm_swapped},
     {64, 256, 1856, 1, false, &nvfp4::kSm100Swapped, nvfp4_gemm_swapped},
+    {640, 128, 352, 2, true, kGrouped128, nullptr, nvfp4_gemm_grouped_128x128, {2, 0, -1, 0, 1}},
+    {512, 384, 288, 1, true, kGrouped256, nullptr, nvfp4_gemm_grouped_128x256, {0, -1, -1, 2}},
 };
 
 struct Matrix {
@@ -125,11 +134,12 @@ std::string name_of(const Case& c) {
 bool agrees(const Case& c) {
   std::mt19937 random(static_cast<unsigned>(c.m * 7 + c.n * 3 + c.k));
   const Matrix a = random_matrix(c.m, c.k, random);
-  const Matrix b = random_matrix(c.n, c.k, random);
-  const float gsa_a[2] = {2, 0.5f};
-  const float gsa_b[2] = {0.8f, 1.25f};
-  const double alpha = 0.5 * 1.25;
-  std::vector<std::uint16_t> bias(static_cast<std::size_t>(c.n));
+  const bool grouped = c.run_grouped != nullptr;
+  const std::int64_t experts = grouped ? kExperts : 1;
+  const Matrix b = random_matrix(c.n * experts, c.k, random);
+  const float gsa_a[] = {2, 0.5f, 1, 0.75f, 9, 2};
+  const float gsa_b[] = {0.8f, 1.25f, 7, 3, 5, 0.375f};
+  std::vector<std::uint16_t> bias(static_cast<std::size_t>(c.n * experts));
   for (auto& value : bias) {
     value = static_cast<std::uint16_t>(0x4100 + random() % 512);
   }
@@ -141,33 +151,49 @@ bool agrees(const Case& c) {
 
   const nvfp4::Sm100Plan plan =
       plan_sm100(*c.kernel, {a.codes.data(), a.scales.data(), c.m},
-                 {b.codes.data(), b.scales.data(), c.n}, d, c.k, c.processors);
+                 {b.codes.data(), b.scales.data(), b.rows}, d, c.n, c.k, c.processors);
   const TensorMap maps[] = {encode(plan.rows), encode(plan.columns), encode(plan.row_scales),
                             encode(plan.column_scales), encode(plan.output)};
   const emulator::Grid grid{plan.grid, c.kernel->ctas, nvfp4::kSm100Threads,
                             c.kernel->shared_bytes};
+  const std::uint16_t* given = c.bias ? bias.data() : nullptr;
+  const u32 m = static_cast<u32>(c.m), n = static_cast<u32>(c.n), k = static_cast<u32>(c.k);
   emulator::launch(grid, [&] {
-    c.run(maps[0], maps[1], maps[2], maps[3], maps[4], gsa_a, gsa_b, c.bias ? bias.data() : nullptr,
-          static_cast<u32>(c.m), static_cast<u32>(c.n), static_cast<u32>(c.k));
+    if (grouped) {
+      c.run_grouped(maps[0], maps[1], maps[2], maps[3], maps[4], gsa_a, gsa_b, given, m, n, k,
+                    c.experts.data(), 2);
+    } else {
+      c.run(maps[0], maps[1], maps[2], maps[3], maps[4], gsa_a, gsa_b, given, m, n, k);
+    }
   });
 
   std::int64_t wrong = 0;
-  for (std::int64_t m = 0; m < c.m; ++m) {
-    for (std::int64_t n = 0; n < c.n; ++n) {
+  const auto at = [](std::int64_t row, std::int64_t width, std::int64_t column) {
+    return static_cast<std::size_t>(row * width + column);
+  };
+  for (std::int64_t row = 0; row < c.m; ++row) {
+    const int expert = grouped ? c.experts[static_cast<std::size_t>(row / 128)] : 0;
+    const double alpha = expert < 0 ? 0 : double{gsa_a[expert * 2 + 1]} * gsa_b[expert * 2 + 1];
+    for (std::int64_t column = 0; column < c.n; ++column) {
+      if (expert < 0) {  // nobody's rows
+        wrong += static_cast<std::int64_t>(d[at(row, c.n, column)] != kUntouched);
+        continue;
+      }
+      const std::int64_t of_b = expert * c.n + column;
       double sum = 0;
       double magnitude = 0;
-      for (std::int64_t k = 0; k < c.k; ++k) {
-        const double product = double{a.values[static_cast<std::size_t>(m * c.k + k)]} *
-                               b.values[static_cast<std::size_t>(n * c.k + k)];
+      for (std::int64_t i = 0; i < c.k; ++i) {
+        const double product = double{a.values[at(row, c.k, i)]} * b.values[at(of_b, c.k, i)];
         sum += product;
         magnitude += std::fabs(product);
       }
-      const double want = sum * alpha + (c.bias ? from_bf16(bias[static_cast<std::size_t>(n)]) : 0);
-      const float got = from_bf16(d[m * c.n + n]);
+      const double want =
+          sum * alpha + (c.bias ? from_bf16(bias[static_cast<std::size_t>(of_b)]) : 0);
+      const float got = from_bf16(d[at(row, c.n, column)]);
       // Half a unit of bf16, and what sums of floats may lose.
       if (!(std::fabs(got - want) <= std::fabs(want) / 256 + magnitude * alpha * 2e-6)) {
         if (wrong++ == 0) {
-          std::fprintf(stderr, "D[%ld, %ld] is %g, not %g\n", m, n, double{got}, want);
+          std::fprintf(stderr, "D[%ld, %ld] is %g, not %g\n", row, column, double{got}, want);
         }
       }
     }

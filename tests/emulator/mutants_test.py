@@ -16,27 +16,27 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SMALL, RAGGED, LONG = "128x128 m 128", "128x128 m 300", "128x128 m 257"
-WIDE, WIDE_LONG, PAIR, SWAPPED = "128x256 m 200", "128x256 m 384", "256x256 m 300", "swapped m 17"
+WIDE, WIDE_LONG, PAIR, SWAPPED = "_128x256 m 200", "_128x256 m 384", "256x256 m 300", "swapped m 17"
+GROUPED = "grouped_128x256"
 WRONG, RULE, RACE = 1, 2, 66
 
 EMPTY = "commit<kCtas>(shared_address(&shared.empty[turn.index]));"
 FULL_WAIT = "mbarrier_wait(shared_address(&shared.full[turn.index]), turn.parity);"
 EMPTY_WAIT = (
-    "mbarrier_wait(shared_address(&shared.empty[turn.index]), turn.parity ^ 1);\n          if (rank"
+    "mbarrier_wait(shared_address(&shared.empty[turn.index]), turn.parity ^ 1);\n      if (rank"
 )
-FILLED_WAIT = "mbarrier_wait(shared_address(&control.filled[half.index]), half.parity);"
-DRAINED_WAIT = "mbarrier_wait(shared_address(&control.drained[drained.index]), drained.parity);"
+FILLED_WAIT = "mbarrier_wait(shared_address(&shared.control.filled[half.index]), half.parity);"
+DRAINED_WAIT = "mbarrier_wait(shared_address(&shared.control.drained[drained.index]), drained.parity);"
 SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomColumns"
-FENCES = "fence_before_sync();\n  if constexpr (kCtas == 1) __syncthreads(); else cluster_sync();"
 
-# name: (what is replaced, by what, the case that is run, how it must end)
+# name: (what is replaced, by what, the cases that are run, how it must end)
 MUTANTS = {
     # descriptors and tensor memory
     "step of rows": ("(stage.rows) + j * kStepBytes", "(stage.rows) + j * 16", SMALL, WRONG),
     "step of columns": ("(stage.columns) + j * kStepBytes", "(stage.columns)", SMALL, WRONG),
     "group stride": ("kSwizzleGroup = 8 * kStageBytes", "kSwizzleGroup = 4 * kStageBytes", SMALL, WRONG),
-    "group stride of scales": ("kScaleAtom / 4, Swizzle::kNone));\n            for", "kScaleAtom / 8, Swizzle::kNone));\n            for", SMALL, WRONG),
-    "swizzle": ("kSwizzleGroup, Swizzle::k128Bytes),\n                            kInst", "kSwizzleGroup, Swizzle::kNone),\n                            kInst", SMALL, RULE),
+    "group stride of scales": ("kScaleAtom / 4, Swizzle::kNone));\n        for", "kScaleAtom / 8, Swizzle::kNone));\n        for", SMALL, WRONG),
+    "swizzle": ("kSwizzleGroup, Swizzle::k128Bytes),\n                        kInst", "kSwizzleGroup, Swizzle::kNone),\n                        kInst", SMALL, RULE),
     "step of scales": ("(stage.row_scales) + j * kScaleAtom", "(stage.row_scales)", SMALL, WRONG),
     "columns of scales": (SCALES_AT, "(j + atom * kSteps) * kAtomColumns", WIDE, WRONG),
     "scales of the product": ("tmem + Tile::kColumnScales + j * Tile::kColumnAtoms", "tmem + Tile::kColumnScales + j", WIDE, WRONG),
@@ -48,50 +48,58 @@ MUTANTS = {
     "sum never begins anew": ("(s | j) != 0", "true", SMALL, WRONG),
     "sum begins anew in each stage": ("(s | j) != 0", "j != 0", RAGGED, WRONG),
     "last step of K": ("if (j >= steps) break;", "if (j + 1 >= steps) break;", SMALL, WRONG),
-    "last stage of K": ("(scale_atoms + kSteps - 1) / kSteps", "scale_atoms / kSteps", RAGGED, WRONG),
+    "last stage of K": ("(scale_atoms() + kSteps - 1) / kSteps", "scale_atoms() / kSteps", RAGGED, WRONG),
     # barriers
-    "parity of the loads": ("turn.parity ^ 1);\n          if (rank", "turn.parity);\n          if (rank", SMALL, RULE),
+    "parity of the loads": ("turn.parity ^ 1);\n      if (rank", "turn.parity);\n      if (rank", SMALL, RULE),
     "parity of the accumulator": (FILLED_WAIT, FILLED_WAIT.replace("parity", "parity ^ 1"), SMALL, WRONG),
     "bytes of a stage": ("kCtas * sizeof(stage)", "sizeof(stage) - 1024", SMALL, RULE),
     "bytes of the other CTA": ("kCtas * sizeof(stage)", "sizeof(stage)", PAIR, RULE),
     "arrivals of the epilogue": ("kCtas * kTileRows);\n    }", "kTileRows);\n    }", PAIR, RULE),
     "loads report to their own CTA": ("kCtas == 1 ? full : address_in_rank(full, 0)", "full", PAIR, RULE),
-    "epilogue reports to its own CTA": ("kCtas == 1 ? drained : address_in_rank(drained, 0)", "drained", PAIR, RULE),
+    "epilogue reports to its own CTA": ("Tile::kCtas == 1 ? drained : address_in_rank(drained, 0)", "drained", PAIR, RULE),
     # coordinates and the epilogue
     "columns of the second CTA": ("column + rank * Tile::kColumnsLoaded", "column", PAIR, WRONG),
-    "rows of the second CTA": ("(row_tile * kCtas + rank) * kTileRows;", "(row_tile * kCtas) * kTileRows;", PAIR, WRONG),
-    "row scales of the tile": ("row / kTileRows, loaded", "0, loaded", RAGGED, WRONG),
+    "rows of the second CTA": ("(row_tile * Tile::kCtas + rank) *", "(row_tile * Tile::kCtas) *", PAIR, WRONG),
+    "row scales of the tile": ("at.row / kTileRows, loaded", "0, loaded", RAGGED, WRONG),
     "column scales of the tile": ("column / kTileRows, loaded", "0, loaded", RAGGED, WRONG),
     "order of tiles": ("first + within % rows", "within % rows + 1", RAGGED, WRONG),
-    "lanes of a warp": ("quarter = warp % 4", "quarter = warp - 2", SMALL, RULE),
-    "rows of a warp": ("kTileRows + quarter * 32", "kTileRows + (warp - 2) * 32", SMALL, WRONG),
+    "lanes of a warp": ("quarter = threadIdx.x / 32 % 4", "quarter = threadIdx.x / 32 - 2", SMALL, RULE),
+    "rows of a warp": ("at.row + quarter * 32", "at.row + (threadIdx.x / 32 - 2) * 32", SMALL, WRONG),
     "second half": ("half.index * Tile::kSecondHalf +", "half.index * Tile::kColumns +", WIDE_LONG, RULE),
     "swizzle of the store": (" ^ lane % 8", "", SMALL, WRONG),
     "lanes of the swapped store": ("part * 32 * 32 + lane", "part * 32 * 32 + (lane ^ 1)", SWAPPED, WRONG),
-    "encode for decode": ("(gsa_a[1],", "(gsa_a[0],", SMALL, WRONG),
-    "bias of a column": ("bias + first)", "bias)", RAGGED, WRONG),
+    "encode for decode": ("u32 gsa_a = 1;", "u32 gsa_a = 0;", SMALL, WRONG),
+    "bias of a column": ("(bias + column + c)", "(bias + column)", RAGGED, WRONG),
     "bias of a row": ("bias[row + lane]", "bias[lane]", SWAPPED, WRONG),
     # fences, which order nothing on this CPU
-    "fence before a product": (FULL_WAIT + "\n          fence_after_sync();", FULL_WAIT, SMALL, RULE),
-    "fence before loads of sums": (FILLED_WAIT + "\n      fence_after_sync();", FILLED_WAIT, SMALL, RULE),
-    "fence after loads of sums": ("fence_before_sync();\n          mbarrier_arrive", "mbarrier_arrive", SMALL, RULE),
+    "fence before a product": (FULL_WAIT + "\n      fence_after_sync();", FULL_WAIT, SMALL, RULE),
+    "fence before loads of sums": (FILLED_WAIT + "\n    fence_after_sync();", FILLED_WAIT, SMALL, RULE),
+    "fence after loads of sums": ("fence_before_sync();\n        mbarrier_arrive", "mbarrier_arrive", SMALL, RULE),
     "fence of the store": ("shared_writes_fence();", "", SMALL, RULE),
     # the end
     "tensor memory kept": ("if (warp == 1) tmem_free", "if (warp == 9) tmem_free", SMALL, RULE),
     "stores not awaited": ("if (lane == 0) store_wait_read<0>();", "", SMALL, RULE),
+    # pairs and groups
+    "allocation before the pair has met": ("if constexpr (kCtas != 1) cluster_sync();", "", PAIR, RULE),
+    "expert of a tile": ("problem.experts[row_tile]);", "problem.experts[0]);", GROUPED, WRONG),
+    "rows of nobody": ("problem.experts[row_tile] < 0", "problem.experts[row_tile] <= 0", GROUPED, WRONG),
+    "weights of an expert": ("at.expert * problem.n + at.column", "at.column", GROUPED, WRONG),
+    "scale of an expert's weights": ("problem.gsa_b[at.expert * 2 + 1]", "problem.gsa_b[1]", GROUPED, WRONG),
+    "scale of an expert's rows": ("gsa_a += at.expert * problem.gsa_a_stride;", "", GROUPED, WRONG),
+    "bias of an expert": ("if (bias != nullptr) bias += u64{at.expert} * problem.n;", "", GROUPED, WRONG),
     # waits
     "loads do not wait": (EMPTY_WAIT, "if (rank", LONG, RACE),
     "products do not wait for loads": (FULL_WAIT, "", LONG, RACE),
     "products do not wait for the epilogue": (DRAINED_WAIT, "", LONG, RACE),
     "epilogue does not wait": (FILLED_WAIT, "", SMALL, RACE),
-    "stage is free before its products": (("for (u32 j = 0; j < kSteps; ++j) {\n            if", EMPTY), (EMPTY.replace("turn.index", "turn .index") + "\n          for (u32 j = 0; j < kSteps; ++j) {\n            if", ""), LONG, RACE),
+    "stage is free before its products": (("for (u32 j = 0; j < kSteps; ++j) {\n        if", EMPTY), (EMPTY.replace("turn.index", "turn .index") + "\n      for (u32 j = 0; j < kSteps; ++j) {\n        if", ""), LONG, RACE),
     "drained before it is": ("if (i + 1 == kDrainedAfter) {", "if (i == 0) {", LONG, RACE),
-    "overlap drained last": ("half.index == 0 ? kChunks - 1 - i : i", "i", WIDE_LONG, RACE),
+    "overlap drained last": ("(half.index == 0 ? kChunks - 1 - i : i)", "i", WIDE_LONG, RACE),
     "overlap not awaited": ("Tile::kOverlap != 0 ? 1 : 2", "2", WIDE_LONG, RACE),
     "second CTA's epilogue not awaited": (("kCtas * kTileRows);\n    }", "mbarrier_arrive(drained_of_issuer);"), ("kTileRows);\n    }", "if (rank == 0) mbarrier_arrive(drained_of_issuer);"), "256x256 m 512", RACE),
-    "store buffer used again": ("store_wait_read<1>();\n        __syncwarp();", "__syncwarp();", SMALL, RACE),
-    "lanes do not wait for the buffer": ("store_wait_read<1>();\n        __syncwarp();", "store_wait_read<1>();", SMALL, RACE),
-    "store before its lanes wrote": ("shared_writes_fence();\n        __syncwarp();", "shared_writes_fence();", SMALL, RACE),
+    "store buffer used again": ("store_wait_read<1>();\n      __syncwarp();", "__syncwarp();", SMALL, RACE),
+    "lanes do not wait for the buffer": ("store_wait_read<1>();\n      __syncwarp();", "store_wait_read<1>();", SMALL, RACE),
+    "store before its lanes wrote": ("shared_writes_fence();\n      __syncwarp();", "shared_writes_fence();", SMALL, RACE),
 }  # fmt: skip
 
 

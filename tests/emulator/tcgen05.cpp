@@ -101,6 +101,9 @@ void tmem_allocate(u32 ctas, u32 slot) {
     fault("tcgen05.alloc: twice, or cta_group::%u in a cluster of %zu", ctas,
           self->cta->cluster->ctas.size());
   }
+  if (ctas == 2 && self->cta->cluster->all.generation == 0) {
+    fault("tcgen05.alloc for two CTAs, before it is known that the other one has begun");
+  }
   self->cta->allocated = true;
   std::memset(shared_bytes(*self->cta, slot & kOffsetMask, 4, "tcgen05.alloc"), 0, 4);
 }

@@ -18,14 +18,17 @@ MANIFEST = REPOSITORY / "cache" / "manifests" / "shipped.json"
 # A kernel with 192 threads may have 255 registers; these have room for what a change may add.
 MOST_REGISTERS = 128
 # By kernel: what its code must have. The rest of a name says for how many CTAs, and what it copies.
+ONE_CTA = ("UTCOMMA.4X", "UTCCP.T.S.4x32dp128bit", "UTMALDG.2D", "UTMALDG.3D")
+PAIR = ("UTCOMMA.2CTA.4X", "UTCCP.T.S.2CTA.4x32dp128bit", "UTMALDG.2D.2CTA", "UTMALDG.3D.2CTA",
+        "UTCBAR.2CTA.MULTICAST", "UCGABAR_ARV")  # fmt: skip
 PRODUCTS = {
-    "nvfp4_gemm_128x128": ("UTCOMMA.4X", "UTCCP.T.S.4x32dp128bit", "UTMALDG.2D", "UTMALDG.3D"),
-    "nvfp4_gemm_128x256": ("UTCOMMA.4X", "UTCCP.T.S.4x32dp128bit", "UTMALDG.2D", "UTMALDG.3D"),
-    "nvfp4_gemm_swapped": ("UTCOMMA.4X", "UTCCP.T.S.4x32dp128bit", "UTMALDG.2D", "UTMALDG.3D"),
-    "nvfp4_gemm_256x256": (
-        "UTCOMMA.2CTA.4X", "UTCCP.T.S.2CTA.4x32dp128bit", "UTMALDG.2D.2CTA", "UTMALDG.3D.2CTA",
-        "UTCBAR.2CTA.MULTICAST", "UCGABAR_ARV"),
-}  # fmt: skip
+    "nvfp4_gemm_128x128": ONE_CTA,
+    "nvfp4_gemm_128x256": ONE_CTA,
+    "nvfp4_gemm_grouped_128x128": ONE_CTA,
+    "nvfp4_gemm_grouped_128x256": ONE_CTA,
+    "nvfp4_gemm_swapped": ONE_CTA,
+    "nvfp4_gemm_256x256": PAIR,
+}
 ALL_PRODUCTS = ("UTMASTG.2D", "LDTM.x32", "UTCBAR", "SYNCS.PHASECHK.TRANS64.TRYWAIT")
 
 

@@ -15,9 +15,9 @@ Result<void> check(const Kernel& kernel) {
                           std::uint32_t>(kernel);
 }
 
-constexpr std::size_t kCount = std::size(kSm100Kernels);
+// The first ones of kSm100Kernels: those that are not grouped.
+constexpr std::size_t kCount = kSm100Plain + 1;
 
-// In the order of kSm100Kernels.
 constexpr auto kKernels = [] {
   std::array<GemmKernel, kCount> all{};
   for (std::size_t i = 0; i < kCount; ++i) {
@@ -31,9 +31,9 @@ std::size_t no_workspace(std::int64_t, std::int64_t, std::int64_t) { return 0; }
 Result<void> launch(const Kernel* kernels, std::uint32_t multiprocessors,
                     const GemmCall& call) noexcept {
   const Sm100Kernel& chosen = sm100_kernel_for(call.m, call.n, multiprocessors);
-  const Sm100Plan plan =
-      plan_sm100(chosen, {call.a.codes, call.a.scales, call.m},
-                 {call.b.codes, call.b.scales, call.n}, call.output, call.k, multiprocessors);
+  const Sm100Plan plan = plan_sm100(chosen, {call.a.codes, call.a.scales, call.m},
+                                    {call.b.codes, call.b.scales, call.n}, call.output, call.n,
+                                    call.k, multiprocessors);
   const Kernel& kernel = kernels[&chosen - kSm100Kernels];
   CUKILN_TRY(const TensorMap rows, tensor_map(kernel, plan.rows));
   CUKILN_TRY(const TensorMap columns, tensor_map(kernel, plan.columns));

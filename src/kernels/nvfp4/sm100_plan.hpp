@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "driver/tensor_box.hpp"
@@ -26,7 +27,10 @@ inline constexpr Sm100Kernel kSm100Kernels[] = {
     {"nvfp4_gemm_128x256", 256, 1, false, 199680, 0.95},
     {"nvfp4_gemm_256x256", 256, 2, false, 228352, 1.0},
     {"nvfp4_gemm_swapped", 64, 1, true, 205824, 0.5},
+    {"nvfp4_gemm_grouped_128x128", 128, 1, false, 218112, 0.8},
+    {"nvfp4_gemm_grouped_128x256", 256, 1, false, 199680, 0.95},
 };
+inline constexpr std::size_t kSm100Plain = 3;  ///< the first ones: A's rows fill the lanes
 inline constexpr const Sm100Kernel& kSm100Swapped = kSm100Kernels[3];
 
 /// One of the two matrices, [rows, k].
@@ -36,7 +40,7 @@ struct Sm100Operand {
   std::int64_t rows;
 };
 
-/// One launch: D[m, n] = A[m, k] · B[n, k]ᵀ.
+/// One launch.
 struct Sm100Plan {
   const Sm100Kernel* kernel;
   std::uint32_t grid;  // CTAs
@@ -63,16 +67,17 @@ inline const Sm100Kernel& sm100_kernel_for(std::int64_t m, std::int64_t n,
     return static_cast<double>(waves * kernel.columns) / kernel.speed;
   };
   const Sm100Kernel* best = &kSm100Kernels[0];
-  for (const Sm100Kernel& kernel : kSm100Kernels) {
-    if (!kernel.swapped && time(kernel) < time(*best)) {
-      best = &kernel;
+  for (std::size_t i = 1; i < kSm100Plain; ++i) {
+    if (time(kSm100Kernels[i]) < time(*best)) {
+      best = &kSm100Kernels[i];
     }
   }
   return *best;
 }
 
+/// `n` is the number of D's columns: B's rows, or, of a grouped product, one expert's.
 inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const Sm100Operand& a, const Sm100Operand& b,
-                            const std::uint16_t* d, std::int64_t k,
+                            const std::uint16_t* d, std::int64_t n, std::int64_t k,
                             std::int64_t multiprocessors) noexcept {
   const auto unsigned_of = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
   const std::uint64_t code_bytes = unsigned_of(k) / 2;
@@ -98,7 +103,7 @@ inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const Sm100Operand& a, co
   };
   const Sm100Operand& rows = kernel.swapped ? b : a;
   const Sm100Operand& columns = kernel.swapped ? a : b;
-  const std::int64_t tiles = tiles_of(kernel, a.rows, b.rows);
+  const std::int64_t tiles = tiles_of(kernel, a.rows, n);
   const std::int64_t at_once = std::max<std::int64_t>(multiprocessors / kernel.ctas, 1);
   Sm100Plan plan{};
   plan.kernel = &kernel;
@@ -111,8 +116,8 @@ inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const Sm100Operand& a, co
                  !kernel.swapped,
                  2,
                  d,
-                 {unsigned_of(b.rows), unsigned_of(a.rows)},
-                 {unsigned_of(b.rows) * 2},
+                 {unsigned_of(n), unsigned_of(a.rows)},
+                 {unsigned_of(n) * 2},
                  {kernel.swapped ? 32u : 64u, kernel.swapped ? 64u : 32u, 1}};
   return plan;
 }
