@@ -12,6 +12,7 @@
 #include <cukiln/manifest.hpp>
 #include <cukiln/module_spec.hpp>
 #include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4_moe.hpp>
 #include <cukiln/result.hpp>
 #include <cukiln/sampling.hpp>
 #include <cukiln/settings.hpp>

@@ -29,11 +29,11 @@
 // Source: TransformerEngine, NVFP4 recipe; vLLM, SiluAndMulWithClamp and swigluoai_and_mul, for the
 //   clamped SwiGLU and the two layouts; Shazeer, GLU Variants Improve Transformer (2020).
 #include "quantize_tiles.cuh"
+#include "swiglu.cuh"
 
 namespace cukiln {
 namespace nvfp4 {
 
-enum GateUpLayout : u32 { kHalves = 0, kPairs = 1 };
 enum GateUpActivation : u32 { kNone = 0, kSwiGlu = 1 };
 
 // The quantised matrix as a function of the gate and up matrices. One source for every mode: the
@@ -47,21 +47,7 @@ struct GateUpSource {
   u32 columns;
   u32 layout;
   u32 activation;
-  float limit;
-  float negative_limit;
-  float exponent_factor;  // -alpha * log2(e)
-  float beta;
-
-  __device__ __forceinline__ float activate(float gate, float up) const {
-    float power, denominator, sigmoid, shifted;
-    const float g = min_nan(gate, limit);
-    const float u = min_nan(max_nan(up, negative_limit), limit);
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(mul_rn(exponent_factor, g)));
-    asm("add.rn.f32 %0, %1, 0f3F800000;" : "=f"(denominator) : "f"(power));
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(sigmoid) : "f"(denominator));
-    asm("add.rn.f32 %0, %1, %2;" : "=f"(shifted) : "f"(u), "f"(beta));
-    return mul_rn(mul_rn(g, sigmoid), shifted);
-  }
+  SwiGlu activate;
 
   __device__ __forceinline__ void load(u32 row, u32 column, u32 (&pairs)[8]) const {
     const bool is_up = column >= columns;  // never with kSwiGlu
@@ -113,15 +99,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads, 2)
                                       float alpha, float beta) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
-  const GateUpSource source{input,
-                            row_stride,
-                            columns,
-                            layout,
-                            activation,
-                            limit,
-                            mul_rn(limit, -1.0f),
-                            mul_rn(alpha, -1.44269504088896340736f),
-                            beta};
+  const GateUpSource source{input,  row_stride, columns,
+                            layout, activation, SwiGlu::of(limit, alpha, beta)};
   quantize_tiles(codes, scales, source, rows, activation == kSwiGlu ? columns : 2 * columns, gsa[0],
                  gsa[1]);
 }

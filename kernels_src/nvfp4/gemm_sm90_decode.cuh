@@ -48,19 +48,6 @@ __device__ __forceinline__ u32 load_scales(const u8* from, bool wanted) {
   return value;
 }
 
-__device__ __forceinline__ void multiply_16x8x16(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ u32 pack_bf16x2(float low, float high) {
-  u32 pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-
 template <u32 kTokens, u32 kUnits, u32 kWarps>
 struct DecodeGemm {
   static_assert(kTokens == 8 || kTokens == 16, "rows of one matrix instruction");

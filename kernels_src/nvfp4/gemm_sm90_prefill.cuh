@@ -10,6 +10,7 @@
 #pragma once
 
 #include "async_copy.cuh"
+#include "cluster.cuh"
 #include "gemm_sm90_dequantize.cuh"
 
 namespace cukiln {
@@ -29,38 +30,6 @@ __device__ __forceinline__ void tensor_wait() {
 // Shared memory of rows of 128 bytes in the copy engine's 128-byte swizzle, 8 rows 1024 bytes apart.
 __device__ __forceinline__ u64 tile_descriptor(u32 address) {
   return static_cast<u64>((address >> 4) & 0x3FFF) | (1ull << 16) | (64ull << 32) | (1ull << 62);
-}
-
-__device__ __forceinline__ u32 cluster_rank() {
-  u32 rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
-__device__ __forceinline__ u32 cluster_size() {
-  u32 size;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
-  return size;
-}
-
-__device__ __forceinline__ void cluster_barrier() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::
-                   : "memory");
-}
-
-// Four floats of block `rank`'s shared memory.
-__device__ __forceinline__ float4 load_of_block(u32 address, u32 rank) {
-  float4 value;
-  asm volatile(
-      "{\n\t"
-      ".reg .u32 there;\n\t"
-      "mapa.shared::cluster.u32 there, %4, %5;\n\t"
-      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n\t"
-      "}"
-      : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-      : "r"(address), "r"(rank)
-      : "memory");
-  return value;
 }
 
 #define CUKILN_F8(i)                                                                       \

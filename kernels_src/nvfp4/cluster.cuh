@@ -1,0 +1,42 @@
+// Thread block clusters of sm_90 and later: their ranks, their barrier, each other's shared memory.
+//
+// Source: NVIDIA PTX ISA, barrier.cluster and mapa.
+#pragma once
+
+#include "nvfp4_numerics.cuh"
+
+namespace cukiln {
+
+__device__ __forceinline__ u32 cluster_rank() {
+  u32 rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+__device__ __forceinline__ u32 cluster_size() {
+  u32 size;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  return size;
+}
+
+__device__ __forceinline__ void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+}
+
+// Four floats of block `rank`'s shared memory.
+__device__ __forceinline__ float4 load_of_block(u32 address, u32 rank) {
+  float4 value;
+  asm volatile(
+      "{\n\t"
+      ".reg .u32 there;\n\t"
+      "mapa.shared::cluster.u32 there, %4, %5;\n\t"
+      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n\t"
+      "}"
+      : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+      : "r"(address), "r"(rank)
+      : "memory");
+  return value;
+}
+
+}  // namespace cukiln

@@ -1,0 +1,197 @@
+// The two matrix products of a mixture of experts, by tiles of tokens of one expert (moe_tiles.cuh).
+//
+// moe_up
+//   What: for each position p of a tile of expert e, with the token x of that position's slot,
+//     h[r] = token_gsa[1] * weight_decode[e] * sum over k of x(k) * w(e, r, k), in float;
+//     y[c] = SwiGLU of rows c and width + c (layout 0) or 2 * c and 2 * c + 1 (layout 1) of h, as
+//     swiglu.cuh has it, in float, rounded to bf16 once; then quantised with gsa {encode, decode}.
+//   Shapes: tokens codes [.., columns / 2] and linear scales [.., columns / 16]; weights, an expert
+//     after the other, codes [2 * width, columns / 2] and block scales in swizzled atoms; outputs, by
+//     position, codes [.., width / 2] and linear scales [.., width / 16].
+//   Limits: columns and width multiples of 32.
+//   Launch: clusters of 2 * S blocks, S = 1, 2 or 4 parts of K; grid (2 * S * ceil(width / 128), most
+//     tiles there can be, 1).
+//
+// moe_down
+//   What: partial[s, p, r] = token_gsa[1] * weight_decode[e] * sum over the s-th part of k of
+//     x(k) * w(e, r, k), in float, x row p of what moe_up made.
+//   Shapes: weights codes [columns, width / 2] an expert; partial float [splits, slot_count, columns].
+//   Launch: grid (splits * ceil(columns / 128), most tiles there can be, 1), no cluster.
+//
+// Both: block (128, 1, 1), no dynamic shared memory; thread blocks beyond *tile_count end at once.
+//   CUKILN_MOE_TOKENS = 8, 16 or 32 is the tile's most tokens, which moe_route must be told too.
+// Alignment: codes and scales 16 bytes.
+// NaN: a NaN scale, of a token or of a row of weights, makes what depends on it NaN.
+// Determinism: sums in an order that shapes and splits alone decide.
+// Source: vLLM, fused MoE, for the steps; NVIDIA PTX ISA, mma and cp.async.
+#include "async_copy.cuh"
+#include "cluster.cuh"
+#include "moe_skinny.cuh"
+#include "moe_tiles.cuh"
+#include "swiglu.cuh"
+
+#ifndef CUKILN_MOE_TOKENS
+#define CUKILN_MOE_TOKENS 8
+#endif
+
+namespace cukiln {
+namespace nvfp4 {
+
+template <u32 kTokens>
+struct MoeGemm;
+
+// Slots of the ring, groups of K in a panel, and thread blocks on a multiprocessor, of moe_up and of
+// moe_down, whose registers allow one more: what was fastest on an H200.
+template <>
+struct MoeGemm<8> : SkinnyGemm<8, 3, 8> {
+  static constexpr u32 kResidentUp = 5;
+  static constexpr u32 kResidentDown = 5;
+};
+template <>
+struct MoeGemm<16> : SkinnyGemm<16, 3, 4> {
+  static constexpr u32 kResidentUp = 4;
+  static constexpr u32 kResidentDown = 4;
+};
+template <>
+struct MoeGemm<32> : SkinnyGemm<32, 2, 2> {
+  static constexpr u32 kResidentUp = 3;
+  static constexpr u32 kResidentDown = 4;
+};
+
+using Gemm = MoeGemm<CUKILN_MOE_TOKENS>;
+
+__device__ __forceinline__ u64 scale_bytes_of(u32 rows, u32 columns) {
+  return static_cast<u64>((rows + kAtomRows - 1) / kAtomRows) * ((columns + 63) / 64) * kAtomBytes;
+}
+
+}  // namespace nvfp4
+}  // namespace cukiln
+
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
+                                             cukiln::nvfp4::Gemm::kResidentUp)
+    moe_up(cukiln::u8* codes, cukiln::u8* scales, const cukiln::nvfp4::MoeTile* tiles,
+           const cukiln::u32* tile_count, const cukiln::u32* slots,
+           const cukiln::u8* token_codes, const cukiln::u8* token_scales, const float* token_gsa,
+           const cukiln::u8* weight_codes, const cukiln::u8* weight_scales,
+           const float* weight_decode, const float* gsa, cukiln::u32 topk, cukiln::u32 columns,
+           cukiln::u32 width, cukiln::u32 layout, float limit, float alpha, float beta) {
+  using namespace cukiln;
+  using namespace cukiln::nvfp4;
+  __shared__ uint4 shared[Gemm::kSharedBytes / 16];
+  const MoeTile tile = tiles[blockIdx.y];
+  if (blockIdx.y >= *tile_count) return;
+  const float token_scale = token_gsa[1] * kTwoTo14;
+  const float weight_scale = weight_decode[tile.expert] * kTwoTo14;
+  const float scale_factor = block_scale_factor(gsa[0]);
+  const float decode = gsa[1];
+
+  // Of a cluster, blocks 2 * s and 2 * s + 1 take the s-th part of K and half of the 256 rows that
+  // make 128 columns of the result: gate and up, or the first and the last 128 pairs' rows.
+  const u32 rank = cluster_rank();
+  const u32 splits = cluster_size() / 2;
+  const u32 half = rank & 1;
+  const u32 split = rank / 2;
+  const u32 first_column = blockIdx.x / (2 * splits) * 128;
+  const u32 groups = (columns + kGroupK - 1) / kGroupK;
+  const bool in_pairs = layout == kPairs;
+  const WeightRows rows{
+      weight_codes + static_cast<u64>(tile.expert) * width * columns,
+      weight_scales + tile.expert * scale_bytes_of(2 * width, columns),
+      in_pairs ? 2 * first_column + 128 * half : half * width + first_column,
+      in_pairs ? 2 * width : (half + 1) * width};
+  Gemm::run(shared, rows, {token_codes, token_scales}, tile.count,
+            [&](u32 i) { return slots[tile.first + i] / topk; }, columns, groups * split / splits,
+            groups * (split + 1) / splits);
+  cluster_barrier();
+
+  // A warp makes 128 columns of one token, a lane four of them, four lanes a block of 16.
+  const SwiGlu activate = SwiGlu::of(limit, alpha, beta);
+  const u32 lane = threadIdx.x & 31;
+  const u32 column = first_column + lane * 4;
+  constexpr u32 kWarps = Gemm::kThreads / 32;
+  for (u32 token = threadIdx.x / 32 * 2 * splits + rank; token < tile.count;
+       token += kWarps * 2 * splits) {
+    const u32 of_token = shared_address(shared) + token * Gemm::kPitch * 4;
+    const u32 low_at = of_token + (in_pairs ? lane % 16 * 32 : lane * 16);
+    const u32 high_at = in_pairs ? low_at + 16 : low_at;
+    float first[4] = {};   // gate, or gate and up of the first two columns
+    float second[4] = {};  // up, or those of the last two
+    for (u32 s = 0; s < splits; ++s) {
+      const float4 low = load_of_block(low_at, 2 * s + (in_pairs ? lane / 16 : 0));
+      const float4 high = load_of_block(high_at, 2 * s + (in_pairs ? lane / 16 : 1));
+      first[0] += low.x;
+      first[1] += low.y;
+      first[2] += low.z;
+      first[3] += low.w;
+      second[0] += high.x;
+      second[1] += high.y;
+      second[2] += high.z;
+      second[3] += high.w;
+    }
+    const float gate[4] = {first[0], in_pairs ? first[2] : first[1],
+                           in_pairs ? second[0] : first[2], in_pairs ? second[2] : first[3]};
+    const float up[4] = {in_pairs ? first[1] : second[0], in_pairs ? first[3] : second[1],
+                         in_pairs ? second[1] : second[2], second[3]};
+    float value[4];
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+      value[i] = activate(mul_rn(mul_rn(gate[i], token_scale), weight_scale),
+                          mul_rn(mul_rn(up[i], token_scale), weight_scale));
+    }
+    const u32 pairs[4] = {pack_bf16x2(value[0], value[1]), pack_bf16x2(value[2], value[3]), 0, 0};
+    const u32 magnitudes = max_magnitude_bf16x2(pairs[0] & 0x7FFF7FFFu, pairs[1]);
+    u32 largest = max(magnitudes & 0xFFFF0000u, magnitudes << 16);
+    largest = max(largest, __shfl_xor_sync(~0u, largest, 1));
+    largest = max(largest, __shfl_xor_sync(~0u, largest, 2));
+    const u32 scale_byte = encode_ue4m3(mul_rn(__uint_as_float(largest), scale_factor));
+    const bool representable = scale_byte != 0 && scale_byte != kNanScaleByte;
+    const u32 four =
+        representable ? encode_e2m1x8(pairs, element_multiplier(scale_byte, decode)) : 0;
+    if (column < width) {
+      const u64 at = static_cast<u64>(tile.first + token) * width + column;
+      *reinterpret_cast<u16*>(codes + at / 2) = static_cast<u16>(four);
+      if (lane % 4 == 0) scales[at / 16] = static_cast<u8>(scale_byte);
+    }
+  }
+  cluster_barrier();  // nobody leaves while others read its shared memory
+}
+
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
+                                             cukiln::nvfp4::Gemm::kResidentDown)
+    moe_down(float* partial, const cukiln::nvfp4::MoeTile* tiles, const cukiln::u32* tile_count,
+             const cukiln::u8* token_codes, const cukiln::u8* token_scales, const float* token_gsa,
+             const cukiln::u8* weight_codes, const cukiln::u8* weight_scales,
+             const float* weight_decode, cukiln::u32 slot_count, cukiln::u32 columns,
+             cukiln::u32 width, cukiln::u32 splits) {
+  using namespace cukiln;
+  using namespace cukiln::nvfp4;
+  __shared__ uint4 shared[Gemm::kSharedBytes / 16];
+  const float* const sums = reinterpret_cast<const float*>(shared);
+  const MoeTile tile = tiles[blockIdx.y];
+  if (blockIdx.y >= *tile_count) return;
+  const float token_scale = token_gsa[1] * kTwoTo14;
+  const float weight_scale = weight_decode[tile.expert] * kTwoTo14;
+
+  const u32 split = blockIdx.x % splits;
+  const u32 first_row = blockIdx.x / splits * 128;
+  const u32 groups = (width + kGroupK - 1) / kGroupK;
+  const WeightRows rows{weight_codes + static_cast<u64>(tile.expert) * columns * (width / 2),
+                        weight_scales + tile.expert * scale_bytes_of(columns, width), first_row,
+                        columns};
+  Gemm::run(shared, rows, {token_codes, token_scales}, tile.count,
+            [&](u32 i) { return tile.first + i; }, width, groups * split / splits,
+            groups * (split + 1) / splits);
+
+  float* const to = partial + (static_cast<u64>(split) * slot_count + tile.first) * columns;
+  for (u32 i = threadIdx.x; i < tile.count * 32; i += Gemm::kThreads) {
+    const u32 token = i / 32;
+    const u32 row = first_row + i % 32 * 4;
+    if (row >= columns) continue;
+    float4 value = *reinterpret_cast<const float4*>(sums + token * Gemm::kPitch + i % 32 * 4);
+    value.x = mul_rn(mul_rn(value.x, token_scale), weight_scale);
+    value.y = mul_rn(mul_rn(value.y, token_scale), weight_scale);
+    value.z = mul_rn(mul_rn(value.z, token_scale), weight_scale);
+    value.w = mul_rn(mul_rn(value.w, token_scale), weight_scale);
+    *reinterpret_cast<float4*>(to + static_cast<u64>(token) * columns + row) = value;
+  }
+}

@@ -1,0 +1,209 @@
+// The first and the last step of a mixture of experts: tokens to experts, and experts' results to
+// tokens.
+//
+// moe_route
+//   What: thread block 0 sorts the valid slots by expert (moe_tiles.cuh says what slots, positions
+//     and tiles are); the others quantise the tokens, as quantize_nvfp4_from_buffer does, but with
+//     linear block scales.
+//   A slot is valid if 0 <= id < global_experts and 0 <= expert < experts, where expert is
+//     expert_map[id], or id where expert_map is null. All others are skipped: their position is -1.
+//   Shapes: hidden bf16 [tokens, columns], gsa {encode, decode}, topk_ids int32 [tokens, topk],
+//     expert_map int32 [global_experts] or null. Outputs: tiles, as many as *tile_count says, at most
+//     min(slots, slots / tile_tokens + experts); slots [position] -> slot; positions [slot] ->
+//     position or -1; codes [tokens, columns / 2]; scales UE4M3 [tokens, columns / 16].
+//   Limits: columns a multiple of 16, experts at most 1024, tokens * topk below 2^31.
+//   Launch: block (256, 1, 1), grid (2 or more, 1, 1).
+//   Determinism: a stable counting sort; no atomics.
+//
+// moe_combine
+//   What: output[token] = bf16(sum of topk_weights[slot] * partial[s][position of slot]) over the
+//     splits s and, within each, the valid slots of the token, in this order, by float FMAs.
+//   Shapes: output bf16 [tokens, columns], topk_weights float [tokens, topk], partial float
+//     [splits, tokens * topk, columns].
+//   Limits: columns a multiple of 4. Launch: block (256, 1, 1), grid (tokens, ceil(columns / 1024), 1).
+//
+// Alignment: 16 bytes for all but ids, weights and scales.
+// Source: vLLM, moe_align_block_size, for the scheme of tiles.
+#include "moe_tiles.cuh"
+#include "quantize_tiles.cuh"
+
+namespace cukiln {
+namespace nvfp4 {
+
+constexpr u32 kRouteThreads = 256;
+constexpr u32 kRouteWarps = kRouteThreads / 32;
+constexpr u32 kMaxExperts = 1024;
+constexpr u32 kExpertsPerThread = kMaxExperts / kRouteThreads;
+constexpr u32 kNoExpert = ~0u;
+static_assert(kExpertsPerThread == 4, "a thread's counts are one vector");
+
+struct Routing {
+  const int* topk_ids;
+  const int* expert_map;
+  u32 slots;
+  u32 global_experts;
+  u32 experts;
+
+  // Of a slot before `end`, the local expert; else, or if there is none, kNoExpert.
+  __device__ __forceinline__ u32 expert_of(u32 slot, u32 end) const {
+    if (slot >= end) return kNoExpert;
+    u32 expert = static_cast<u32>(__ldg(topk_ids + slot));
+    if (expert >= global_experts) return kNoExpert;
+    if (expert_map != nullptr) expert = static_cast<u32>(__ldg(expert_map + expert));
+    return expert < experts ? expert : kNoExpert;
+  }
+};
+
+// A counting sort by one thread block; each warp has a run of consecutive slots.
+__device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slots, int* positions,
+                                      const Routing& routing, u32 tile_tokens) {
+  __shared__ u32 counts[kRouteWarps][kMaxExperts];  // of a warp; then its next index in the expert
+  __shared__ u32 first_position[kMaxExperts + 1];
+  __shared__ u32 first_tile[kMaxExperts];
+  __shared__ u64 warp_sums[kRouteWarps];
+  const u32 lane = threadIdx.x % 32;
+  const u32 warp = threadIdx.x / 32;
+  const u32 lower_lanes = (1u << lane) - 1;
+  const u32 run = (routing.slots + kRouteThreads - 1) / kRouteThreads * 32;
+  const u32 begin = min(warp * run, routing.slots);
+  const u32 end = min(begin + run, routing.slots);
+  const u32 warps = (routing.slots + run - 1) / run;  // that have slots
+  uint4* const own_counts = reinterpret_cast<uint4*>(&counts[0][0]) + threadIdx.x;
+
+  const bool has_experts = threadIdx.x * kExpertsPerThread < routing.experts;
+  for (u32 w = 0; has_experts && w < warps; ++w) own_counts[w * kRouteThreads] = {0, 0, 0, 0};
+  __syncthreads();
+
+  for (u32 slot = begin + lane; slot - lane < end; slot += 32) {
+    const u32 expert = routing.expert_of(slot, end);
+    const u32 same = __match_any_sync(~0u, expert);
+    if (expert != kNoExpert && (same & lower_lanes) == 0) counts[warp][expert] += __popc(same);
+    __syncwarp();
+  }
+  __syncthreads();
+
+  // Of the thread's four experts: positions (low half) and tiles (high half).
+  u64 sizes[kExpertsPerThread] = {};
+  u64 sum = 0;
+  if (has_experts) {
+    uint4 total = {0, 0, 0, 0};
+    for (u32 w = 0; w < warps; ++w) {
+      const uint4 count = own_counts[w * kRouteThreads];
+      own_counts[w * kRouteThreads] = total;
+      total.x += count.x;
+      total.y += count.y;
+      total.z += count.z;
+      total.w += count.w;
+    }
+    const u32 totals[kExpertsPerThread] = {total.x, total.y, total.z, total.w};
+#pragma unroll
+    for (u32 i = 0; i < kExpertsPerThread; ++i) {
+      sizes[i] = totals[i] | static_cast<u64>((totals[i] + tile_tokens - 1) / tile_tokens) << 32;
+      sum += sizes[i];
+    }
+  }
+  u64 inclusive = sum;
+#pragma unroll
+  for (u32 distance = 1; distance < 32; distance *= 2) {
+    const u64 before = __shfl_up_sync(~0u, inclusive, distance);
+    if (lane >= distance) inclusive += before;
+  }
+  if (lane == 31) warp_sums[warp] = inclusive;
+  __syncthreads();
+  u64 next = inclusive - sum;
+  for (u32 w = 0; w < warp; ++w) next += warp_sums[w];
+#pragma unroll
+  for (u32 i = 0; i < kExpertsPerThread; ++i) {
+    first_position[threadIdx.x * kExpertsPerThread + i] = static_cast<u32>(next);
+    first_tile[threadIdx.x * kExpertsPerThread + i] = static_cast<u32>(next >> 32);
+    next += sizes[i];
+  }
+  if (threadIdx.x == kRouteThreads - 1) {
+    first_position[kMaxExperts] = static_cast<u32>(next);
+    *tile_count = static_cast<u32>(next >> 32);
+  }
+  __syncthreads();
+
+  for (u32 slot = begin + lane; slot - lane < end; slot += 32) {
+    const u32 expert = routing.expert_of(slot, end);
+    const u32 same = __match_any_sync(~0u, expert);
+    const bool valid = expert != kNoExpert;
+    u32 index = 0;
+    if (valid) index = counts[warp][expert] + __popc(same & lower_lanes);
+    __syncwarp();
+    if (valid) {
+      if ((same & lower_lanes) == 0) counts[warp][expert] += __popc(same);
+      const u32 position = first_position[expert] + index;
+      slots[position] = slot;
+      positions[slot] = static_cast<int>(position);
+      if (index % tile_tokens == 0) {
+        tiles[first_tile[expert] + index / tile_tokens] = {
+            expert, position, min(tile_tokens, first_position[expert + 1] - position), 0};
+      }
+    } else if (slot < end) {
+      positions[slot] = -1;
+    }
+    __syncwarp();
+  }
+}
+
+}  // namespace nvfp4
+}  // namespace cukiln
+
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteThreads)
+    moe_route(cukiln::nvfp4::MoeTile* tiles, cukiln::u32* tile_count, cukiln::u32* slots,
+              int* positions, cukiln::u8* codes, cukiln::u8* scales, const cukiln::u16* hidden,
+              const float* gsa, const int* topk_ids, const int* expert_map, cukiln::u32 tokens,
+              cukiln::u32 topk, cukiln::u32 columns, cukiln::u32 global_experts,
+              cukiln::u32 experts, cukiln::u32 tile_tokens) {
+  using namespace cukiln;
+  using namespace cukiln::nvfp4;
+  if (blockIdx.x == 0) {
+    const Routing routing{topk_ids, expert_map, tokens * topk, global_experts, experts};
+    route(tiles, tile_count, slots, positions, routing, tile_tokens);
+    return;
+  }
+  const float scale_factor = block_scale_factor(gsa[0]);
+  const float decode = gsa[1];
+  const u64 blocks = static_cast<u64>(tokens) * (columns / kBlockColumns);
+  for (u64 block = static_cast<u64>(blockIdx.x - 1) * kRouteThreads + threadIdx.x; block < blocks;
+       block += static_cast<u64>(gridDim.x - 1) * kRouteThreads) {
+    u32 pairs[8];
+    uint2 packed;
+    load_16_bf16(hidden + block * kBlockColumns, pairs);
+    scales[block] = static_cast<u8>(quantize_block(pairs, scale_factor, decode, &packed));
+    reinterpret_cast<uint2*>(codes)[block] = packed;
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteThreads)
+    moe_combine(cukiln::u16* output, const float* partial, const float* topk_weights,
+                const int* positions, cukiln::u32 topk, cukiln::u32 columns, cukiln::u32 splits) {
+  using namespace cukiln;
+  using namespace cukiln::nvfp4;
+  const u32 token = blockIdx.x;
+  const u32 column = (blockIdx.y * kRouteThreads + threadIdx.x) * 4;
+  if (column >= columns) return;
+  float4 sum = {0, 0, 0, 0};
+  for (u32 split = 0; split < splits; ++split) {
+    // Loads without branches, so that several slots are in flight.
+#pragma unroll 8
+    for (u32 rank = 0; rank < topk; ++rank) {
+      const u32 slot = token * topk + rank;
+      const int position = positions[slot];
+      const bool valid = position >= 0;
+      const u64 row = static_cast<u64>(split) * gridDim.x * topk + (valid ? position : 0);
+      const float weight = valid ? topk_weights[slot] : 0.0f;
+      float4 value = {0, 0, 0, 0};
+      if (valid) value = *reinterpret_cast<const float4*>(partial + row * columns + column);
+      sum.x = __fmaf_rn(weight, value.x, sum.x);
+      sum.y = __fmaf_rn(weight, value.y, sum.y);
+      sum.z = __fmaf_rn(weight, value.z, sum.z);
+      sum.w = __fmaf_rn(weight, value.w, sum.w);
+    }
+  }
+  uint2 rounded;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(rounded.x) : "f"(sum.y), "f"(sum.x));
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(rounded.y) : "f"(sum.w), "f"(sum.z));
+  *reinterpret_cast<uint2*>(output + static_cast<u64>(token) * columns + column) = rounded;
+}

@@ -1,0 +1,79 @@
+#include "kernels/nvfp4/moe_plan.hpp"
+
+#include <doctest/doctest.h>
+
+namespace cukiln::nvfp4 {
+namespace {
+
+MoePlan plan_of(std::int64_t tokens, std::int64_t topk, std::int64_t experts, std::int64_t hidden,
+                std::int64_t width, std::int64_t global_experts = 0) {
+  return moe_plan(
+      {tokens, topk, experts, hidden, width, global_experts == 0 ? experts : global_experts});
+}
+
+TEST_CASE("A tile grows with the tokens of an expert") {
+  CHECK(plan_of(64, 8, 256, 7168, 2048).tile_tokens == 8);
+  CHECK(plan_of(40, 2, 8, 4096, 14336).tile_tokens == 16);
+  CHECK(plan_of(1024, 8, 256, 7168, 2048).tile_tokens == 32);
+  // Experts elsewhere take their share.
+  CHECK(plan_of(1024, 8, 16, 7168, 2048, 4096).tile_tokens == 8);
+}
+
+TEST_CASE("There are never more tiles than the grid is for") {
+  // Every expert but one with one token too many for its tiles: the worst there is.
+  for (const std::int64_t experts : {1, 3, 8, 256}) {
+    for (const std::int64_t slots : {1, 7, 8, 9, 100, 1000, 5000}) {
+      const MoePlan plan = plan_of(slots, 1, experts, 64, 64);
+      const std::int64_t tile = plan.tile_tokens;
+      std::int64_t left = slots;
+      std::int64_t tiles = 0;
+      for (std::int64_t e = 0; e + 1 < experts && left > 0; ++e) {
+        --left;
+        ++tiles;
+      }
+      tiles += (left + tile - 1) / tile;
+      CAPTURE(experts);
+      CAPTURE(slots);
+      CHECK(tiles <= plan.most_tiles);
+      CHECK(plan.most_tiles <= 65535);  // a grid's y
+    }
+  }
+  CHECK(plan_of(kMoeMostSlots, 1, kMoeMostExperts, 64, 64).most_tiles <= 65535);
+}
+
+TEST_CASE("K is split where few experts have tokens, and not below 512 a part") {
+  const MoePlan deepseek = plan_of(1, 8, 256, 7168, 2048);
+  CHECK(deepseek.up_splits == 1);
+  CHECK(deepseek.down_splits == 1);
+  const MoePlan mixtral = plan_of(1, 2, 8, 4096, 14336);
+  CHECK(mixtral.up_splits == 1);
+  CHECK(mixtral.down_splits == 4);
+  CHECK(plan_of(1, 8, 256, 7168, 256).up_splits == 4);
+  CHECK(plan_of(1, 8, 256, 1023, 256).up_splits == 1);
+  CHECK(plan_of(4096, 8, 256, 7168, 2048).down_splits == 1);
+}
+
+TEST_CASE("The parts of the workspace lie one after the other") {
+  const MoePlan plan = plan_of(5, 3, 16, 96, 160);
+  const std::size_t ends[] = {plan.tile_count + 4,
+                              plan.tiles + 16 * plan.most_tiles,
+                              plan.slot_of_position + 15 * 4,
+                              plan.position_of_slot + 15 * 4,
+                              plan.token_codes + 5 * 48,
+                              plan.token_scales + 5 * 6,
+                              plan.activation_codes + 15 * 80,
+                              plan.activation_scales + 15 * 10,
+                              plan.partial + 15 * 96 * 4};
+  const std::size_t begins[] = {
+      plan.tiles,        plan.slot_of_position, plan.position_of_slot,  plan.token_codes,
+      plan.token_scales, plan.activation_codes, plan.activation_scales, plan.partial,
+      plan.bytes};
+  for (std::size_t i = 0; i < 9; ++i) {
+    CAPTURE(i);
+    CHECK(ends[i] <= begins[i]);
+    CHECK(begins[i] % 256 == 0);
+  }
+}
+
+}  // namespace
+}  // namespace cukiln::nvfp4
