@@ -30,7 +30,8 @@ class CUKILN_API Manifest {
   const std::vector<ModuleSpec>& modules() const noexcept { return modules_; }
 
   /// The same list for other targets.
-  Manifest for_targets(const std::vector<Target>& targets) const;
+  Manifest for_targets(const std::vector<Target>& targets) const&;
+  Manifest for_targets(const std::vector<Target>& targets) &&;
 
  private:
   std::vector<ModuleSpec> modules_;

@@ -100,7 +100,7 @@ class PreloadVerb final : public Verb {
         }
       }
     }
-    return targets.empty() ? std::move(manifest) : manifest.for_targets(targets);
+    return targets.empty() ? std::move(manifest) : std::move(manifest).for_targets(targets);
   }
 
   Result<PreloadOptions> preload_options() const {

@@ -248,12 +248,15 @@ Manifest Manifest::shipped() {
   return *std::move(manifest);
 }
 
-Manifest Manifest::for_targets(const std::vector<Target>& targets) const {
-  Manifest copy = *this;
-  for (ModuleSpec& module : copy.modules_) {
+Manifest Manifest::for_targets(const std::vector<Target>& targets) const& {
+  return Manifest(*this).for_targets(targets);
+}
+
+Manifest Manifest::for_targets(const std::vector<Target>& targets) && {
+  for (ModuleSpec& module : modules_) {
     module.targets = targets;
   }
-  return copy;
+  return std::move(*this);
 }
 
 }  // namespace cukiln

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <sstream>
@@ -203,6 +204,9 @@ class Resolver {
   }
 
   void read_file_if_there(const std::string& path) {
+    if (::access(path.c_str(), F_OK) != 0 && errno == ENOENT) {
+      return;  // the usual case, and part of every start: no error is put into words for it
+    }
     const auto content = read_file(path, 1 << 20);
     if (!content) {
       if (content.error().code() != ErrorCode::not_found) {

@@ -32,7 +32,9 @@ Digest128 checksum_of(const EntryParts& parts) noexcept {
   return digest_of(out.view());
 }
 
-Result<StoreEntry> decode_entry(const CacheKey& key, const EntryParts& parts, ByteView check128) {
+Result<StoreEntry> decode_entry(const CacheKey& key, EntryParts parts, SharedBytes image,
+                                ByteView check128) {
+  parts.image = image;
   if (check128.size() != 16 || digest_from(check128) != checksum_of(parts)) {
     return make_error(ErrorCode::corrupt, "the entry {} does not match its checksum", key.hex());
   }
@@ -49,7 +51,7 @@ Result<StoreEntry> decode_entry(const CacheKey& key, const EntryParts& parts, By
   entry.key = key;
   entry.request = CompileRequest::digest_of(parts.request_canonical);
   entry.request_canonical = parts.request_canonical;
-  entry.cubin.image = SharedBytes(std::string(parts.image));
+  entry.cubin.image = std::move(image);
   entry.cubin.log = parts.log;
   entry.origin = static_cast<Origin>(parts.origin);
   entry.signer = parts.signer;

@@ -21,8 +21,10 @@ struct EntryParts {
 Digest128 checksum_of(const EntryParts& parts) noexcept;
 
 /// Parts that came from outside this process, back to an entry (without its source text). Checks
-/// the checksum, that request and set hash to `key`, and the image. Errors: corrupt, incompatible.
-Result<StoreEntry> decode_entry(const CacheKey& key, const EntryParts& parts, ByteView check128);
+/// the checksum, that request and set hash to `key`, and the image, which is apart because it is
+/// not copied (`parts.image` is not looked at). Errors: corrupt, incompatible.
+Result<StoreEntry> decode_entry(const CacheKey& key, EntryParts parts, SharedBytes image,
+                                ByteView check128);
 
 /// A whole entry in this process: what its checks and its size need.
 struct EncodedEntry {

@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 
 #include <cerrno>
+#include <memory>
 
 #include "base/result.hpp"
 
@@ -223,6 +224,25 @@ Result<std::int64_t> SqliteHandle::number(const char* sql, std::int64_t fallback
   Query asked = query(sql);
   CUKILN_TRY(const bool row, asked.next());
   return row ? asked.column_number(0) : fallback;
+}
+
+Result<std::optional<std::string>> SqliteHandle::read_blob(const char* table, const char* column,
+                                                           std::int64_t row, std::int64_t bytes) {
+  sqlite3_blob* opened = nullptr;
+  int code = sqlite3_blob_open(db_, "main", table, column, row, 0, &opened);
+  const std::unique_ptr<sqlite3_blob, int (*)(sqlite3_blob*)> blob(opened, sqlite3_blob_close);
+  if (code == SQLITE_ERROR || (code == SQLITE_OK && sqlite3_blob_bytes(opened) != bytes)) {
+    return std::optional<std::string>();
+  }
+  std::string data;
+  if (code == SQLITE_OK) {
+    data.resize(static_cast<std::size_t>(bytes));
+    code = sqlite3_blob_read(opened, data.data(), static_cast<int>(bytes), 0);
+  }
+  if (code != SQLITE_OK) {
+    return error(code, "read a blob");
+  }
+  return std::optional<std::string>(std::move(data));
 }
 
 void SqliteHandle::set_busy_timeout(int milliseconds) noexcept {

@@ -12,11 +12,10 @@ constexpr std::size_t kMaxSetsPerRequest = 4;
 constexpr std::chrono::milliseconds kFlushWait{100};
 constexpr std::int64_t kClockJumpS = 3600;
 
-// A join takes SQLite half as long again to prepare, and every start prepares this.
-#define CUKILN_SELECT_ENTRY                                                                 \
-  "SELECT check128, request_canonical, dependencies, "                                      \
-  "(SELECT data FROM cubin WHERE id=cubin_id), kernels, log, name, source, target, flags, " \
-  "compiler, signer, origin, compile_us, created_s, last_used_s, hits FROM entry WHERE "
+#define CUKILN_SELECT_ENTRY                                                                       \
+  "SELECT check128, request_canonical, dependencies, cubin_id, cubin_bytes, kernels, log, name, " \
+  "source, target, flags, compiler, signer, origin, compile_us, created_s, last_used_s, hits "    \
+  "FROM entry WHERE "
 
 }  // namespace
 
@@ -88,28 +87,32 @@ Lookup SqliteStore::look_up(SqliteHandle& db, const CacheKey& key, std::int64_t 
   if (!there) {
     return std::optional<StoreEntry>();
   }
+  // The cubin goes straight into the memory that is handed out. In the statement's row it would be
+  // copied on the way, and large ones twice into memory that has to be found for it.
+  CUKILN_TRY(std::optional<std::string> image,
+             db.read_blob("cubin", "data", query.column_number(3), query.column_number(4)));
   EntryParts parts;
   parts.request_canonical = query.column_bytes(1);
   parts.dependencies = query.column_bytes(2);
-  parts.image = query.column_bytes(3);
-  parts.kernels = query.column_bytes(4);
-  parts.log = query.column_bytes(5);
-  parts.name = query.column_bytes(6);
-  parts.source = query.column_bytes(7);
-  parts.target = query.column_bytes(8);
-  parts.flags = query.column_bytes(9);
-  parts.compiler = query.column_bytes(10);
-  parts.signer = query.column_bytes(11);
-  parts.origin = query.column_number(12);
-  auto entry = decode_entry(key, parts, query.column_bytes(0));
+  parts.kernels = query.column_bytes(5);
+  parts.log = query.column_bytes(6);
+  parts.name = query.column_bytes(7);
+  parts.source = query.column_bytes(8);
+  parts.target = query.column_bytes(9);
+  parts.flags = query.column_bytes(10);
+  parts.compiler = query.column_bytes(11);
+  parts.signer = query.column_bytes(12);
+  parts.origin = query.column_number(13);
+  auto entry = decode_entry(key, parts, SharedBytes(std::move(image).value_or(std::string())),
+                            query.column_bytes(0));
   if (!entry) {
     *damage = std::move(entry).error();
     return std::optional<StoreEntry>();
   }
-  entry->compile_us = query.column_number(13);
-  entry->created_s = query.column_number(14);
-  entry->last_used_s = query.column_number(15);
-  entry->hits = query.column_number(16);
+  entry->compile_us = query.column_number(14);
+  entry->created_s = query.column_number(15);
+  entry->last_used_s = query.column_number(16);
+  entry->hits = query.column_number(17);
   return std::optional<StoreEntry>(*std::move(entry));
 }
 

@@ -14,7 +14,7 @@ namespace {
 constexpr auto kInitialiseWait = std::chrono::seconds(10);
 constexpr std::int64_t kLookEveryNs = 1'000'000'000;
 constexpr std::chrono::milliseconds kNoWait{0};
-constexpr std::uint64_t kLongWalAtClose = 256 << 10;
+constexpr std::uint64_t kLongWalAtClose = 64 << 10;
 
 std::int64_t steady_ns() noexcept {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(

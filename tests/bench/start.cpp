@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
   if (target_name != nullptr) {
     auto target = cukiln::Target::parse(target_name);
     if (!target) return fail(target.error());
-    *manifest = manifest->for_targets({*target});
+    manifest = std::move(*manifest).for_targets({*target});
   }
   const auto made = Clock::now();
   auto report = (*loader)->preload(*manifest, preload);

@@ -75,7 +75,7 @@ Result<void> preload(cukiln_loader& loader, Manifest manifest, const cukiln_prel
       return std::move(targets).error();
     }
     if (!targets->empty()) {
-      manifest = manifest.for_targets(*targets);
+      manifest = std::move(manifest).for_targets(*targets);
     }
     if (known->progress != nullptr) {
       progress = [call = known->progress, user = known->progress_user](

@@ -98,6 +98,22 @@ TEST_CASE("row 16: a byte flipped in a cubin is a miss for that key alone") {
   CHECK(count_hits(*store, 0, 5) == 5);
 }
 
+TEST_CASE("row 16: an entry whose cubin is gone, or has another size, goes alone") {
+  const ScratchFolder folder;
+  const auto store = open_store_at(folder / "s");
+  put_numbers(*store, 0, 4);
+  REQUIRE(store->session().write(std::chrono::seconds(2), [](SqliteHandle& db) -> Result<void> {
+    CUKILN_CHECK(db.execute("DELETE FROM cubin WHERE id=(SELECT min(cubin_id) FROM entry)"));
+    // A damaged length must not ask for the machine's memory.
+    return db.execute("UPDATE entry SET cubin_bytes=1<<40 WHERE id=(SELECT max(id) FROM entry)");
+  }));
+  CHECK(count_hits(*store, 0, 4) == 2);
+  CHECK(store->stats().corrupt == 2);
+  CHECK(store->session().rebuilds() == 0);
+  CHECK(*store->put(make_entry(0)) == PutOutcome::stored);
+  CHECK(count_hits(*store, 0, 4) == 3);
+}
+
 TEST_CASE("row 16: verify finds the damage, and removes it only when told to") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 5);
