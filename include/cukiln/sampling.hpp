@@ -47,19 +47,22 @@ struct Parameters {
 /// min-p.
 class CUKILN_API Sampler {
  public:
-  static constexpr std::int64_t kMaxVocabulary = 409'600;
+  static constexpr std::int64_t kMaxVocabulary = 4'194'304;
 
-  /// Errors: those of `KernelLoader::get`; driver, when a device has less shared memory for a block
-  /// than the largest vocabulary takes (217 KiB).
+  /// Errors: those of `KernelLoader::get`.
   static Result<Sampler> create(KernelLoader& loader, LogitType type = LogitType::f32);
 
+  /// log_probabilities [rows], or null: the natural logarithm of the probability that the token was
+  /// drawn with, after temperature and filters; of a greedy row, of its probability under the plain
+  /// softmax at temperature 1 (both are vLLM's processed log-probabilities). To 1e-5.
   /// Errors: invalid_argument, with the given and the expected value; driver.
   Result<void> launch(Stream stream, std::int32_t* tokens, const void* logits, std::int64_t rows,
                       std::int64_t vocabulary, std::int64_t row_stride,
-                      const Parameters& parameters, State* state) const noexcept;
+                      const Parameters& parameters, State* state,
+                      float* log_probabilities = nullptr) const noexcept;
 
  private:
-  TypedKernel<std::int32_t*, const void*, std::uint32_t, std::int64_t, const float*,
+  TypedKernel<std::int32_t*, float*, const void*, std::uint32_t, std::int64_t, const float*,
               const std::int32_t*, const float*, const float*, std::uint32_t, State*>
       kernel_;
   std::size_t logit_bytes_ = 4;

@@ -25,6 +25,11 @@ struct RowSettings {
   FilterOrder order = FilterOrder::top_k_first;
 };
 
+struct Draws {
+  std::vector<std::int32_t> tokens;
+  std::vector<float> log_probabilities;
+};
+
 struct Fixture {
   sampling::Sampler sampler = create<sampling::Sampler>();
   TestStream stream;
@@ -38,20 +43,25 @@ struct Fixture {
   }
 
   // `rows` draws from one and the same row.
-  std::vector<std::int32_t> draw(const std::vector<float>& logits, std::size_t rows,
-                                 const RowSettings& settings, DeviceBuffer<State>& state) {
+  Draws draw_all(const std::vector<float>& logits, std::size_t rows, const RowSettings& settings,
+                 DeviceBuffer<State>& state) {
     const DeviceBuffer<float> row(logits);
     const DeviceBuffer<float> temperature(std::vector<float>(rows, settings.temperature));
     const DeviceBuffer<std::int32_t> top_k(std::vector<std::int32_t>(rows, settings.top_k));
     const DeviceBuffer<float> top_p(std::vector<float>(rows, settings.top_p));
     const DeviceBuffer<float> min_p(std::vector<float>(rows, settings.min_p));
     DeviceBuffer<std::int32_t> tokens(std::vector<std::int32_t>(rows, -1));
+    DeviceBuffer<float> log_probabilities(std::vector<float>(rows, 1));
     require_ok(sampler.launch(
         stream, tokens.data(), row.data(), static_cast<std::int64_t>(rows),
         static_cast<std::int64_t>(logits.size()), 0,
         {temperature.data(), top_k.data(), top_p.data(), min_p.data(), settings.order},
-        state.data()));
-    return tokens.download();
+        state.data(), log_probabilities.data()));
+    return {tokens.download(), log_probabilities.download()};
+  }
+  std::vector<std::int32_t> draw(const std::vector<float>& logits, std::size_t rows,
+                                 const RowSettings& settings, DeviceBuffer<State>& state) {
+    return draw_all(logits, rows, settings, state).tokens;
   }
 };
 
@@ -132,7 +142,7 @@ double chi_square_deviations(const std::vector<std::int32_t>& tokens,
 }  // namespace
 
 TEST_CASE_FIXTURE(Fixture, "temperature 0 takes the largest logit, lowest index among equals") {
-  for (const std::size_t vocabulary : {1, 7, 1000, 4097, 50257, 128256, 409600}) {
+  for (const std::size_t vocabulary : {1, 7, 1000, 4097, 50257, 128256, 409600, 4194304}) {
     for (const std::size_t offset : {0, 1}) {  // aligned and not
       CAPTURE(vocabulary);
       constexpr std::size_t kRows = 3;
@@ -194,7 +204,8 @@ TEST_CASE_FIXTURE(Fixture, "tokens come from the filtered distribution and never
       {"flat, top-k", 9001, 0.5f, {1, 5000}, 1000},
       {"flat, top-k, then top-p", 6001, 0.001f, {1, 5000, 0.9f}, 1000},
       {"flat, top-k and top-p", 6001, 0.001f, {1, 5500, 0.9f, 0, kJoint}, 1000},
-      {"largest vocabulary", 409600, 2, {1, 40, 0.95f}, 500},
+      {"far-off top-k", 20000, 1, {1, 1500}, 1000},
+      {"large vocabulary", 1000000, 2, {1, 40, 0.95f}, 500},
   };
   for (const Case& item : cases) {
     CAPTURE(item.name);
@@ -203,7 +214,7 @@ TEST_CASE_FIXTURE(Fixture, "tokens come from the filtered distribution and never
       for (float& logit : logits) logit = std::round(logit * 10) / 10;
     }
     DeviceBuffer<State> state = state_of(random());
-    const auto tokens = draw(logits, item.draws, item.settings, state);
+    const auto [tokens, log_probabilities] = draw_all(logits, item.draws, item.settings, state);
     const auto allowed = probabilities(logits, item.settings, 1e-5);
     std::size_t outside = 0;
     for (const std::int32_t token : tokens) {
@@ -213,8 +224,67 @@ TEST_CASE_FIXTURE(Fixture, "tokens come from the filtered distribution and never
     }
     CHECK(outside == 0);
     // Under one in a million for a right sampler, and the seed is fixed.
-    CHECK(chi_square_deviations(tokens, probabilities(logits, item.settings)) < 5);
+    const auto exact = probabilities(logits, item.settings);
+    CHECK(chi_square_deviations(tokens, exact) < 5);
+    double error = 0;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const double p = exact[static_cast<std::size_t>(tokens[i])];
+      if (p > 0) error = std::max(error, std::abs(std::log(p) - log_probabilities[i]));
+    }
+    CHECK(error < 1e-5);
   }
+}
+
+TEST_CASE_FIXTURE(Fixture, "a million draws follow the exact probabilities") {
+  constexpr std::size_t kRows = 20000;
+  const RowSettings cases[] = {{0.8f, 50, 0.9f}, {1}, {1, 0, 0.9f}, {1.5f, 0, 1, 0.01f}};
+  for (const RowSettings& settings : cases) {
+    CAPTURE(settings.temperature);
+    const auto logits = normal_logits(2000, 2);
+    DeviceBuffer<State> state = state_of(random());
+    std::vector<std::int32_t> tokens;
+    for (int launch = 0; launch < 50; ++launch) {
+      const auto more = draw(logits, kRows, settings, state);
+      tokens.insert(tokens.end(), more.begin(), more.end());
+    }
+    CHECK(chi_square_deviations(tokens, probabilities(logits, settings)) < 5);
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "a greedy row's log-probability is that of the plain softmax") {
+  for (const std::size_t vocabulary : {5, 4001, 128256}) {
+    const auto logits = normal_logits(vocabulary, 3);
+    DeviceBuffer<State> state = state_of(1);
+    const Draws greedy = draw_all(logits, 2, {0, 1, 0.5f, 0.5f}, state);
+    const auto exact = probabilities(logits, {});
+    const double p = exact[static_cast<std::size_t>(greedy.tokens[0])];
+    CHECK(p == *std::max_element(exact.begin(), exact.end()));
+    CHECK(std::abs(std::log(p) - greedy.log_probabilities[0]) < 1e-5);
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "where the best tokens lie changes nothing") {
+  constexpr std::size_t kVocabulary = 128256;
+  const RowSettings settings{1, 50, 0.9f};
+  DeviceBuffer<State> state = state_of(11);
+  // Side by side at either end, and all else far away or forbidden.
+  std::vector<float> falling(kVocabulary);
+  for (std::size_t i = 0; i < kVocabulary; ++i) falling[i] = -1e-3f * static_cast<float>(i);
+  std::vector<float> rising(falling.rbegin(), falling.rend());
+  for (const auto& logits : {falling, rising}) {
+    const auto tokens = draw(logits, 2000, settings, state);
+    CHECK(chi_square_deviations(tokens, probabilities(logits, settings)) < 5);
+  }
+  std::vector<float> masked(kVocabulary, -std::numeric_limits<float>::infinity());
+  masked[3] = -8;
+  masked[100000] = -9;
+  std::set<std::int32_t> seen;
+  for (const std::int32_t token : draw(masked, 2000, {1, 50}, state)) seen.insert(token);
+  CHECK(seen == std::set<std::int32_t>{3, 100000});
+  const std::vector<float> forbidden(5, -std::numeric_limits<float>::infinity());
+  seen.clear();
+  for (const std::int32_t token : draw(forbidden, 2000, {1, 2}, state)) seen.insert(token);
+  CHECK(seen == std::set<std::int32_t>{0, 1, 2, 3, 4});
 }
 
 TEST_CASE_FIXTURE(Fixture,
@@ -264,28 +334,39 @@ TEST_CASE_FIXTURE(Fixture, "a NaN is never drawn, and infinities share the row")
 }
 
 TEST_CASE_FIXTURE(Fixture, "16-bit logits draw what the same values draw as f32") {
-  auto half = create<sampling::Sampler>(sampling::LogitType::bf16);
   constexpr std::size_t kVocabulary = 3001;
-  std::vector<float> logits = normal_logits(kVocabulary, 3);
-  std::vector<std::uint16_t> bits(kVocabulary);
+  constexpr std::size_t kRows = 200;
+  std::vector<float> logits(kVocabulary);
+  std::vector<std::uint16_t> bf16(kVocabulary);
+  std::vector<std::uint16_t> f16(kVocabulary);
   for (std::size_t i = 0; i < kVocabulary; ++i) {
-    bits[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(logits[i]) >> 16);
-    logits[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits[i]) << 16);
+    // Eighths from 1 to 16: exact in every format.
+    const auto sign = static_cast<std::uint32_t>(random() % 2 << 31);
+    logits[i] = std::bit_cast<float>(
+        sign | std::bit_cast<std::uint32_t>(static_cast<float>(8 + random() % 120) / 8));
+    const auto bits = std::bit_cast<std::uint32_t>(logits[i]);
+    bf16[i] = static_cast<std::uint16_t>(bits >> 16);
+    f16[i] = static_cast<std::uint16_t>((bits >> 16 & 0x8000) |
+                                        (((bits & 0x7FFFFFFF) - (112 << 23)) >> 13));
   }
   const DeviceBuffer<float> wide(logits);
-  const DeviceBuffer<std::uint16_t> narrow(bits);
-  const DeviceBuffer<std::int32_t> top_k(std::vector<std::int32_t>(200, 40));
-  sampling::Parameters parameters;
-  parameters.top_k = top_k.data();
-  DeviceBuffer<std::int32_t> from_wide(200);
-  DeviceBuffer<std::int32_t> from_narrow(200);
-  DeviceBuffer<State> state = state_of(3);
-  DeviceBuffer<State> same = state_of(3);
-  require_ok(sampler.launch(stream, from_wide.data(), wide.data(), 200, kVocabulary, 0, parameters,
-                            state.data()));
-  require_ok(half.launch(stream, from_narrow.data(), narrow.data(), 200, kVocabulary, 0, parameters,
-                         same.data()));
-  CHECK(from_wide.download() == from_narrow.download());
+  const DeviceBuffer<std::int32_t> top_k(std::vector<std::int32_t>(kRows, 40));
+  for (std::int32_t* filter : {static_cast<std::int32_t*>(nullptr), top_k.data()}) {
+    const auto tokens_of = [&](const sampling::Sampler& by, const void* row) {
+      sampling::Parameters parameters;
+      parameters.top_k = filter;
+      DeviceBuffer<std::int32_t> tokens(kRows);
+      DeviceBuffer<State> state = state_of(3);
+      require_ok(
+          by.launch(stream, tokens.data(), row, kRows, kVocabulary, 0, parameters, state.data()));
+      return tokens.download();
+    };
+    const auto expected = tokens_of(sampler, wide.data());
+    CHECK(tokens_of(create<sampling::Sampler>(sampling::LogitType::bf16),
+                    DeviceBuffer<std::uint16_t>(bf16).data()) == expected);
+    CHECK(tokens_of(create<sampling::Sampler>(sampling::LogitType::f16),
+                    DeviceBuffer<std::uint16_t>(f16).data()) == expected);
+  }
 }
 
 TEST_CASE_FIXTURE(Fixture, "the sampler refuses what it cannot do") {
@@ -293,7 +374,7 @@ TEST_CASE_FIXTURE(Fixture, "the sampler refuses what it cannot do") {
   DeviceBuffer<std::int32_t> tokens(1);
   DeviceBuffer<State> state = state_of(1);
   CHECK(refusal(sampler.launch(stream, tokens.data(), logits.data(), 1, 0, 0, {}, state.data())) ==
-        "vocabulary is 0; 1 to 409600 are expected");
+        "vocabulary is 0; 1 to 4194304 are expected");
   CHECK(refusal(sampler.launch(stream, tokens.data(), logits.data(), -1, 64, 0, {},
                                state.data())) == "rows is -1; 0 to 268435455 are expected");
   CHECK(refusal(sampler.launch(stream, tokens.data(), logits.data(), 1, 64, 0, {}, nullptr)) ==
