@@ -1,4 +1,4 @@
-// What gemm_sm100.cuh asks of the machine beside matrix products: shared memory by its 32-bit
+// What gemm_sm100_roles.cuh asks of the machine beside matrix products: shared memory by its 32-bit
 // address, mbarriers, clusters, TMA, and two roundings. One function for each PTX instruction.
 //
 // CUKILN_MACHINE, when defined, names a header with the same functions that is included instead:

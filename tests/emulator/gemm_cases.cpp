@@ -1,7 +1,6 @@
 // Runs the kernels of nvfp4_gemm.cu on the CPU and compares them with a product in double.
 // Without arguments: every case; else those whose name contains the argument.
 // Exit code 0: all agree; 1: a wrong result; 2: the emulator found a broken rule.
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
@@ -9,16 +8,16 @@
 #include <string>
 #include <vector>
 
-#include <cukiln/nvfp4.hpp>
-
 #include "emulator/emulator.hpp"
 #include "emulator/kernels.hpp"
 #include "kernels/nvfp4/sm100_plan.hpp"
-#include "kernels_src/nvfp4/sm100_tile.cuh"
+#include "kernels_src/nvfp4/gemm_sm100_tile.cuh"
+#include "support/nvfp4_product.hpp"
 
 namespace {
 
 using namespace cukiln;
+using namespace cukiln::testing;
 using nvfp4::Sm100Kernel;
 
 struct Case {
@@ -67,35 +66,6 @@ const Case kCases[] = {
     {512, 384, 288, 1, true, kGrouped256, nullptr, nvfp4_gemm_grouped_128x256, {0, -1, -1, 2}},
 };
 
-struct Matrix {
-  std::int64_t rows;
-  std::vector<std::uint8_t> codes, scales;
-  std::vector<float> values;  // what they stand for
-};
-
-Matrix random_matrix(std::int64_t rows, std::int64_t k, std::mt19937& random) {
-  constexpr float kMagnitude[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-  Matrix made{rows, std::vector<std::uint8_t>(nvfp4::codes_bytes(rows, k)),
-              std::vector<std::uint8_t>(nvfp4::scales_bytes(rows, k)),
-              std::vector<float>(static_cast<std::size_t>(rows * k))};
-  for (auto& byte : made.codes) {
-    byte = static_cast<std::uint8_t>(random());
-  }
-  for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) {
-    for (std::size_t block = 0; block < static_cast<std::size_t>(k) / 16; ++block) {
-      const auto scale = static_cast<std::uint8_t>(0x28 + random() % 40);
-      made.scales[nvfp4::scale_offset(r, block, static_cast<std::size_t>(k))] = scale;
-      const float factor = std::ldexp(1 + static_cast<float>(scale & 7) / 8, (scale >> 3) - 7);
-      for (std::size_t i = 0; i < 16; ++i) {
-        const std::size_t at = r * static_cast<std::size_t>(k) + block * 16 + i;
-        const unsigned code = made.codes[at / 2] >> at % 2 * 4 & 15;
-        made.values[at] = kMagnitude[code & 7] * factor * ((code & 8) != 0 ? -1.0f : 1.0f);
-      }
-    }
-  }
-  return made;
-}
-
 // What cuTensorMapEncodeTiled refuses, and the map.
 TensorMap encode(const TensorBox& from) {
   const std::uint32_t bytes = from.element == TensorBox::Element::u8 ? 1 : 2;
@@ -122,10 +92,6 @@ TensorMap encode(const TensorBox& from) {
   return emulator::encode(map);
 }
 
-float from_bf16(std::uint16_t bits) {
-  return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << 16);
-}
-
 std::string name_of(const Case& c) {
   return std::string(c.kernel->name) + " m " + std::to_string(c.m) + ", n " + std::to_string(c.n) +
          ", k " + std::to_string(c.k) + (c.bias ? ", bias" : "");
@@ -133,10 +99,10 @@ std::string name_of(const Case& c) {
 
 bool agrees(const Case& c) {
   std::mt19937 random(static_cast<unsigned>(c.m * 7 + c.n * 3 + c.k));
-  const Matrix a = random_matrix(c.m, c.k, random);
+  const QuantisedMatrix a = random_quantised(c.m, c.k, random);
   const bool grouped = c.run_grouped != nullptr;
   const std::int64_t experts = grouped ? kExperts : 1;
-  const Matrix b = random_matrix(c.n * experts, c.k, random);
+  const QuantisedMatrix b = random_quantised(c.n * experts, c.k, random);
   const float gsa_a[] = {2, 0.5f, 1, 0.75f, 9, 2};
   const float gsa_b[] = {0.8f, 1.25f, 7, 3, 5, 0.375f};
   std::vector<std::uint16_t> bias(static_cast<std::size_t>(c.n * experts));
@@ -180,22 +146,9 @@ bool agrees(const Case& c) {
         continue;
       }
       const std::int64_t of_b = expert * c.n + column;
-      double sum = 0;
-      double magnitude = 0;
-      for (std::int64_t i = 0; i < c.k; ++i) {
-        const double product = double{a.values[at(row, c.k, i)]} * b.values[at(of_b, c.k, i)];
-        sum += product;
-        magnitude += std::fabs(product);
-      }
-      const double want =
-          sum * alpha + (c.bias ? from_bf16(bias[static_cast<std::size_t>(of_b)]) : 0);
-      const float got = from_bf16(d[at(row, c.n, column)]);
-      // Half a unit of bf16, and what sums of floats may lose.
-      if (!(std::fabs(got - want) <= std::fabs(want) / 256 + magnitude * alpha * 2e-6)) {
-        if (wrong++ == 0) {
-          std::fprintf(stderr, "D[%ld, %ld] is %g, not %g\n", row, column, double{got}, want);
-        }
-      }
+      const double added = c.bias ? float_of(bias[static_cast<std::size_t>(of_b)]) : 0;
+      wrong += static_cast<std::int64_t>(
+          !is_product(d[at(row, c.n, column)], a, row, b, of_b, alpha, added));
     }
   }
   for (std::size_t i = 0; i < kFrame; ++i) {

@@ -9,7 +9,7 @@
 namespace cukiln::nvfp4 {
 
 /// A kernel of nvfp4_gemm.cu on sm_100a: the tile it makes, and how it is launched. The numbers are
-/// Sm100Tile's in gemm_sm100.cuh; the emulator's tests compare them.
+/// Sm100Tile's in gemm_sm100_tile.cuh; the emulator's tests compare them.
 struct Sm100Kernel {
   const char* name;
   std::uint32_t columns;  // of a tile; it has 128 rows for each CTA

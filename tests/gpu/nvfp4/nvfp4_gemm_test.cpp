@@ -15,7 +15,8 @@ namespace {
 constexpr std::array<float, 16> kCodeValues = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
                                                -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 
-/// A quantised matrix on both sides. Padding of the scales is NaN: nobody may use it.
+/// A quantised matrix on both sides. Scales of rows that are none are NaN: nobody may use them.
+/// Those beyond the columns are 0, as the quantisers write them.
 struct HostMatrix {
   std::size_t rows;
   std::size_t columns;
@@ -43,8 +44,9 @@ HostMatrix random_matrix(std::size_t rows, std::size_t columns, float decode,
       0x7F);
   for (std::uint8_t& pair : made.codes) pair = static_cast<std::uint8_t>(random());
   for (std::size_t row = 0; row < rows; ++row) {
-    for (std::size_t block = 0; block < columns / 16; ++block) {
-      made.scale(row, block) = static_cast<std::uint8_t>(random() % 0x7F);
+    for (std::size_t block = 0; block < (columns + 63) / 64 * 4; ++block) {
+      made.scale(row, block) =
+          static_cast<std::uint8_t>(block < columns / 16 ? random() % 0x7F : 0);
     }
   }
   return made;

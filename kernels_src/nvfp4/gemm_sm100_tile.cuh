@@ -1,4 +1,4 @@
-// The tile that a CTA of gemm_sm100.cuh, or a pair of them, makes at a time: its sizes, and where
+// The tile that a CTA of gemm_sm100_roles.cuh, or a pair of them, makes at a time: its sizes, and where
 // things lie in shared memory and in tensor memory.
 //
 // The accumulator has two halves of tensor memory, used in turn. Two of 256 columns and the scales

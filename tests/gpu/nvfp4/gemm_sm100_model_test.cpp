@@ -1,0 +1,171 @@
+// The sm_100a product on sm_90a: the shipped source, with tensor memory and products modelled, so
+// that TMA, tensor maps as the driver makes them, mbarriers, scheduling and the epilogue are the
+// hardware's.
+#include <random>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "driver/tensor_map.hpp"
+#include "embedded/test_device_code.hpp"
+#include "gpu/support/device.hpp"
+#include "gpu/support/loader.hpp"
+#include "kernels/nvfp4/sm100_plan.hpp"
+#include "support/nvfp4_product.hpp"
+
+namespace cukiln::testing {
+namespace {
+
+using nvfp4::Sm100Kernel;
+
+constexpr const char* kSource = R"(
+#define CUKILN_TCGEN05 "tcgen05_model.cuh"
+#include "gemm_sm100_roles.cuh"
+#define MODEL_KERNEL(name, ...)                                                                   \
+  extern "C" __global__ void __launch_bounds__(192, 1)                                            \
+      name(const __grid_constant__ cukiln::TensorMap rows,                                        \
+           const __grid_constant__ cukiln::TensorMap columns,                                     \
+           const __grid_constant__ cukiln::TensorMap row_scales,                                  \
+           const __grid_constant__ cukiln::TensorMap column_scales,                               \
+           const __grid_constant__ cukiln::TensorMap output, const float* gsa_a,                  \
+           const float* gsa_b, const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n,             \
+           cukiln::u32 k, const int* experts, cukiln::u32 stride) {                               \
+    cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::Sm100Tile<__VA_ARGS__>>(                             \
+        {rows, columns, row_scales, column_scales, output, gsa_a, gsa_b, bias, m, n, k, experts,  \
+         stride});                                                                                \
+  }
+MODEL_KERNEL(nvfp4_gemm_128x128, 128, 1, false, false)
+MODEL_KERNEL(nvfp4_gemm_128x256, 256, 1, false, false)
+MODEL_KERNEL(nvfp4_gemm_swapped, 64, 1, true, false)
+MODEL_KERNEL(nvfp4_gemm_grouped_128x128, 128, 1, false, true)
+)";
+
+ModuleSpec model() {
+  ModuleSpec spec;
+  const Manifest manifest = Manifest::shipped();
+  for (const ModuleSpec& shipped : manifest.modules()) {
+    if (shipped.name == "nvfp4_gemm") {
+      spec.headers = shipped.headers;
+    }
+  }
+  for (const embedded::File& file : embedded::test_device_code()) {
+    spec.headers.push_back(Source::memory(std::string(file.name), std::string(file.bytes)));
+  }
+  spec.name = "gemm_sm100_model";
+  spec.sources = {Source::memory("gemm_sm100_model.cu", kSource)};
+  spec.targets = {{90, 'a'}};
+  return spec;
+}
+
+struct Case {
+  std::int64_t m, n, k;
+  int processors;
+  bool bias;
+  const Sm100Kernel* kernel;
+  std::vector<int> experts = {};
+};
+
+using ModelKernel = TypedKernel<TensorMap, TensorMap, TensorMap, TensorMap, TensorMap, const float*,
+                                const float*, const std::uint16_t*, std::uint32_t, std::uint32_t,
+                                std::uint32_t, const int*, std::uint32_t>;
+
+TensorMap map_for(const Kernel& kernel, const TensorBox& box) {
+  const auto map = tensor_map(kernel, box);
+  REQUIRE_MESSAGE(map, map.error().message());
+  return *map;
+}
+
+void check_product(const Case& c) {
+  constexpr std::int64_t kExperts = 3;
+  const bool grouped = !c.experts.empty();
+  std::mt19937 random(static_cast<unsigned>(c.m * 7 + c.n * 3 + c.k));
+  const QuantisedMatrix a = random_quantised(c.m, c.k, random);
+  const QuantisedMatrix b = random_quantised(grouped ? c.n * kExperts : c.n, c.k, random);
+  const std::vector<float> gsa_a = {2, 0.5f, 1, 0.75f, 9, 2};
+  const std::vector<float> gsa_b = {0.8f, 1.25f, 7, 3, 5, 0.375f};
+  std::vector<std::uint16_t> bias(static_cast<std::size_t>(b.rows));
+  for (std::uint16_t& value : bias) {
+    value = static_cast<std::uint16_t>(0x4100 + random() % 512);
+  }
+  const DeviceBuffer<std::uint8_t> a_codes(a.codes), a_scales(a.scales), b_codes(b.codes),
+      b_scales(b.scales);
+  const DeviceBuffer<float> device_gsa_a(gsa_a), device_gsa_b(gsa_b);
+  const DeviceBuffer<std::uint16_t> device_bias(bias);
+  const DeviceBuffer<int> experts(grouped ? c.experts : std::vector<int>{0});
+  constexpr std::size_t kAfter = 64;
+  constexpr std::uint16_t kUntouched = 0x7FC1;
+  DeviceBuffer<std::uint16_t> d(
+      std::vector<std::uint16_t>(static_cast<std::size_t>(c.m * c.n) + kAfter, kUntouched));
+
+  auto found = shipped_loader().get(model(), c.kernel->name);
+  REQUIRE_MESSAGE(found, found.error().message(), "\n", found.error().log());
+  require_ok(found->reserve_shared(c.kernel->shared_bytes));
+  const auto kernel = ModelKernel::from(*found);
+  REQUIRE_MESSAGE(kernel, kernel.error().message());
+  const nvfp4::Sm100Plan plan =
+      plan_sm100(*c.kernel, {a_codes.data(), a_scales.data(), a.rows},
+                 {b_codes.data(), b_scales.data(), b.rows}, d.data(), c.n, c.k, c.processors);
+  LaunchConfig config;
+  config.grid.x = plan.grid;
+  config.block.x = nvfp4::kSm100BlockThreads;
+  config.shared_bytes = c.kernel->shared_bytes;
+  require_ok(kernel->launch(
+      nullptr, config, map_for(*found, plan.rows), map_for(*found, plan.columns),
+      map_for(*found, plan.row_scales), map_for(*found, plan.column_scales),
+      map_for(*found, plan.output), device_gsa_a.data(), device_gsa_b.data(),
+      c.bias ? device_bias.data() : nullptr, static_cast<std::uint32_t>(c.m),
+      static_cast<std::uint32_t>(c.n), static_cast<std::uint32_t>(c.k), experts.data(), 2));
+  const std::vector<std::uint16_t> given = d.download();
+
+  std::size_t wrong = 0;
+  for (std::int64_t row = 0; row < c.m; ++row) {
+    const int expert = grouped ? c.experts[static_cast<std::size_t>(row / 128)] : 0;
+    for (std::int64_t column = 0; column < c.n; ++column) {
+      const std::uint16_t number = given[static_cast<std::size_t>(row * c.n + column)];
+      if (expert < 0) {
+        wrong += static_cast<std::size_t>(number != kUntouched);
+        continue;
+      }
+      const auto at = static_cast<std::size_t>(expert * 2 + 1);
+      const std::int64_t of_b = expert * c.n + column;
+      const double added = c.bias ? float_of(bias[static_cast<std::size_t>(of_b)]) : 0;
+      wrong += static_cast<std::size_t>(
+          !is_product(number, a, row, b, of_b, double{gsa_a[at]} * gsa_b[at], added));
+    }
+  }
+  CHECK(wrong == 0);
+  for (std::size_t i = given.size() - kAfter; i < given.size(); ++i) {
+    REQUIRE(given[i] == kUntouched);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the sm_100a product is right on sm_90a's hardware, its tensor core modelled") {
+  if (Device::first().capability() != 90) {
+    MESSAGE("the model is for sm_90a; this device has its own tensor core");
+    return;
+  }
+  const Sm100Kernel* const k128 = &nvfp4::kSm100Kernels[0];
+  const Sm100Kernel* const k256 = &nvfp4::kSm100Kernels[1];
+  const Sm100Kernel* const swapped = &nvfp4::kSm100Swapped;
+  const Sm100Kernel* const grouped = &nvfp4::kSm100Kernels[4];
+  for (const Case& c : {Case{130, 136, 96, 4, true, k128},
+                        {300, 264, 576, 2, true, k128},
+                        {257, 384, 1600, 9, false, k128},
+                        {200, 520, 320, 3, true, k256},
+                        {384, 256, 1120, 2, false, k256},
+                        {1, 8, 32, 1, true, swapped},
+                        {17, 264, 608, 2, true, swapped},
+                        {64, 1024, 1856, 8, false, swapped},
+                        {640, 128, 352, 4, true, grouped, {2, 0, -1, 0, 1}}}) {
+    CAPTURE(c.kernel->name);
+    CAPTURE(c.m);
+    CAPTURE(c.n);
+    CAPTURE(c.k);
+    check_product(c);
+  }
+}
+
+}  // namespace cukiln::testing

@@ -1,0 +1,71 @@
+#pragma once
+
+// Products of NVFP4 matrices for tests, in double.
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <random>
+#include <vector>
+
+#include <cukiln/nvfp4.hpp>
+
+namespace cukiln::testing {
+
+struct QuantisedMatrix {
+  std::int64_t rows, k;
+  std::vector<std::uint8_t> codes, scales;
+  std::vector<float> values;  ///< what they stand for, without the global scale
+
+  float at(std::int64_t row, std::int64_t column) const {
+    return values[static_cast<std::size_t>(row * k + column)];
+  }
+};
+
+/// Every code; scales that keep sums small. Scales of rows that are none are NaN: nobody may use
+/// those. Scales beyond k are 0, as the quantisers write them.
+inline QuantisedMatrix random_quantised(std::int64_t rows, std::int64_t k, std::mt19937& random) {
+  constexpr float kMagnitude[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  const auto columns = static_cast<std::size_t>(k);
+  QuantisedMatrix made{rows, k, std::vector<std::uint8_t>(nvfp4::codes_bytes(rows, k)),
+                       std::vector<std::uint8_t>(nvfp4::scales_bytes(rows, k), 0x7F),
+                       std::vector<float>(static_cast<std::size_t>(rows) * columns)};
+  for (std::uint8_t& byte : made.codes) {
+    byte = static_cast<std::uint8_t>(random());
+  }
+  for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
+    for (std::size_t block = 0; block < (columns + 63) / 64 * 4; ++block) {
+      const auto scale = static_cast<std::uint8_t>(block < columns / 16 ? 0x28 + random() % 40 : 0);
+      made.scales[nvfp4::scale_offset(row, block, columns)] = scale;
+      const float factor = std::ldexp(1 + static_cast<float>(scale & 7) / 8, (scale >> 3) - 7);
+      for (std::size_t i = block * 16; i < block * 16 + 16 && i < columns; ++i) {
+        const std::size_t at = row * columns + i;
+        const unsigned code = made.codes[at / 2] >> at % 2 * 4 & 15;
+        made.values[at] = kMagnitude[code & 7] * factor * ((code & 8) != 0 ? -1.0f : 1.0f);
+      }
+    }
+  }
+  return made;
+}
+
+inline float float_of(std::uint16_t bf16) {
+  return __builtin_bit_cast(float, static_cast<std::uint32_t>(bf16) << 16);
+}
+
+/// Whether `given` is row `row` of A by row `column` of B, but for half a unit of bf16 and what
+/// sums of floats may lose.
+inline bool is_product(std::uint16_t given, const QuantisedMatrix& a, std::int64_t row,
+                       const QuantisedMatrix& b, std::int64_t column, double alpha, double bias) {
+  double sum = 0;
+  double magnitude = 0;
+  for (std::int64_t i = 0; i < a.k; ++i) {
+    const double product = double{a.at(row, i)} * b.at(column, i);
+    sum += product;
+    magnitude += std::fabs(product);
+  }
+  const double want = sum * alpha + bias;
+  return std::fabs(float_of(given) - want) <= std::fabs(want) / 256 + magnitude * alpha * 2e-6;
+}
+
+}  // namespace cukiln::testing
