@@ -195,4 +195,37 @@ class CUKILN_API Gemm {
   Kernel kernels_[kMaxKernels];
 };
 
+/// Groups of rows, each multiplied by a matrix of its own, in one launch: what a mixture of experts
+/// does with its tokens once they are sorted.
+///
+///     output[i] = alpha · A[i] · B[e]ᵀ + bias[e], where e = experts[i / 128]
+///
+/// Shapes: A [rows, k], B [experts · n, k], one expert's after the other, output bf16 [rows, n],
+/// bias bf16 [experts, n] or null. `row_experts` int32 [ceil(rows / 128)], on the device: where it
+/// is negative, the 128 rows are neither computed nor written. alpha is the product of the decode
+/// scales: b.gsa has {encode, decode} for each expert; a.gsa too if `a_scale_per_expert`, else
+/// once. Limits: n a multiple of 128, k of 32. Devices of capability 10.0 and 10.3. Rounding, NaN,
+/// alignment and asynchrony as in `Gemm`; there is no workspace.
+class CUKILN_API GroupedGemm {
+ public:
+  struct Shape {
+    std::int64_t rows = 0;  ///< 0 launches nothing
+    std::int64_t n = 0;
+    std::int64_t k = 0;
+    std::int64_t experts = 0;
+    bool a_scale_per_expert = false;
+  };
+
+  /// Errors: those of `KernelLoader::get`; incompatible (another first visible device).
+  static Result<GroupedGemm> create(KernelLoader& loader);
+
+  Result<void> launch(Stream stream, std::uint16_t* output, const Matrix& a, const Matrix& b,
+                      const std::uint16_t* bias, const std::int32_t* row_experts,
+                      const Shape& shape) const noexcept;
+
+ private:
+  std::uint32_t multiprocessors_ = 0;
+  Kernel kernels_[2];  // tiles of 128 and of 256 columns
+};
+
 }  // namespace cukiln::nvfp4

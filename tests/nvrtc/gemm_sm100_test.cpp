@@ -41,9 +41,10 @@ T* address(std::uintptr_t value) {
 struct GemmFixture : LoaderFixture {
   GemmFixture() {
     fake.set_capability(0, 100);
-    const std::size_t sizes[] = {128, 128, 128, 128, 128, 8, 8, 8, 4, 4, 4};
-    for (const auto& kernel : nvfp4::kSm100Kernels) {
-      fake.set_parameters(kernel.name, sizes, std::size(sizes));
+    const std::size_t sizes[] = {128, 128, 128, 128, 128, 8, 8, 8, 4, 4, 4, 8, 4};
+    for (std::size_t i = 0; i < std::size(nvfp4::kSm100Kernels); ++i) {
+      fake.set_parameters(nvfp4::kSm100Kernels[i].name, sizes,
+                          std::size(sizes) - (i < nvfp4::kSm100Grouped ? 2 : 0));
     }
     LoaderOptions options = loader_options();
     options.cuda_library = fake.path;
@@ -150,4 +151,60 @@ TEST_CASE_FIXTURE(GemmFixture, "a tensor map that the driver refuses is an error
   CHECK(refused.error().code() == ErrorCode::driver);
   CHECK(refused.error().message().find("nvfp4_gemm_128x128") != std::string::npos);
   CHECK(fake.launches() == before);
+}
+
+TEST_CASE_FIXTURE(GemmFixture, "groups of rows are one launch, whatever their experts are") {
+  const auto made = nvfp4::GroupedGemm::create(*opened.loader);
+  REQUIRE_MESSAGE(made, made.error().message());
+  const auto* experts = address<const std::int32_t>(0x90000);
+  nvfp4::GroupedGemm::Shape shape{1000, 384, 96, 5, true};
+  REQUIRE(made->launch(nullptr, output, a, b, nullptr, experts, shape));
+  const FakeLaunch last = fake.last_launch();
+  CHECK(std::string(last.kernel) == "nvfp4_gemm_grouped_128x128");
+  CHECK(last.grid[0] == 24);  // 8 groups of rows, 3 tiles each
+  REQUIRE(last.argument_bytes == kArgumentBytes + 12);
+  TensorMap columns;
+  std::memcpy(&columns, last.arguments + 128, sizeof columns);
+  CHECK(data_of(columns) == b.codes);
+  CHECK(columns.opaque[3] == 5 * 384);  // the rows of every expert
+  TensorMap written;
+  std::memcpy(&written, last.arguments + 4 * 128, sizeof written);
+  CHECK(written.opaque[2] == 384);
+  const std::int32_t* passed = nullptr;
+  std::uint32_t stride = 0;
+  std::memcpy(&passed, last.arguments + kArgumentBytes, sizeof passed);
+  std::memcpy(&stride, last.arguments + kArgumentBytes + 8, sizeof stride);
+  CHECK(passed == experts);
+  CHECK(stride == 2);
+
+  shape.a_scale_per_expert = false;
+  shape.rows = 128 * 148;
+  REQUIRE(made->launch(nullptr, output, a, b, nullptr, experts, shape));
+  const FakeLaunch wide = fake.last_launch();
+  std::memcpy(&stride, wide.arguments + kArgumentBytes + 8, sizeof stride);
+  CHECK(stride == 0);
+  CHECK(wide.grid[0] == 148);
+
+  const std::size_t before = fake.launches();
+  shape.rows = 0;
+  CHECK(made->launch(nullptr, output, a, b, nullptr, experts, shape));
+  shape.rows = 128;
+  shape.n = 192;
+  const auto refused = made->launch(nullptr, output, a, b, nullptr, experts, shape);
+  REQUIRE(!refused);
+  CHECK(refused.error().message() == "n is 192; a positive multiple of 128 is expected");
+  shape.n = 128;
+  CHECK(made->launch(nullptr, output, a, b, nullptr, nullptr, shape).error().message() ==
+        "row_experts is null; a device pointer is expected");
+  CHECK(fake.launches() == before);
+}
+
+TEST_CASE_FIXTURE(GemmFixture, "grouped products say which devices have them") {
+  fake.set_capability(0, 90);
+  LoaderOptions options = loader_options();
+  options.cuda_library = fake.path;
+  const Opened hopper = open(options);
+  const auto made = nvfp4::GroupedGemm::create(*hopper.loader);
+  REQUIRE(!made);
+  CHECK(made.error().code() == ErrorCode::incompatible);
 }

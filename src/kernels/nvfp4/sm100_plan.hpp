@@ -30,7 +30,8 @@ inline constexpr Sm100Kernel kSm100Kernels[] = {
     {"nvfp4_gemm_grouped_128x128", 128, 1, false, 218112, 0.8},
     {"nvfp4_gemm_grouped_128x256", 256, 1, false, 199680, 0.95},
 };
-inline constexpr std::size_t kSm100Plain = 3;  ///< the first ones: A's rows fill the lanes
+inline constexpr std::size_t kSm100Plain = 3;    ///< the first ones: A's rows fill the lanes
+inline constexpr std::size_t kSm100Grouped = 4;  ///< from here on
 inline constexpr const Sm100Kernel& kSm100Swapped = kSm100Kernels[3];
 
 /// One of the two matrices, [rows, k].
@@ -54,25 +55,29 @@ constexpr std::int64_t tiles_of(const Sm100Kernel& kernel, std::int64_t m,
          (((kernel.swapped ? m : n) + kernel.columns - 1) / kernel.columns);
 }
 
-/// The kernel that should end first: whole waves of tiles over the multiprocessors, each as long as
-/// a CTA's part of a tile. Up to 64 rows of A fit one tile's columns; then B's rows fill the lanes.
-inline const Sm100Kernel& sm100_kernel_for(std::int64_t m, std::int64_t n,
-                                           std::int64_t multiprocessors) noexcept {
-  if (m <= kSm100Swapped.columns) {
-    return kSm100Swapped;
-  }
+/// Of the kernels from `first` up to `end`, the one that should be done first: whole waves of tiles
+/// over the multiprocessors, each as long as a CTA's part of a tile.
+inline const Sm100Kernel& quickest_sm100(std::size_t first, std::size_t end, std::int64_t m,
+                                         std::int64_t n, std::int64_t multiprocessors) noexcept {
   const auto time = [&](const Sm100Kernel& kernel) {
     const std::int64_t at_once = std::max<std::int64_t>(multiprocessors / kernel.ctas, 1);
     const std::int64_t waves = (tiles_of(kernel, m, n) + at_once - 1) / at_once;
     return static_cast<double>(waves * kernel.columns) / kernel.speed;
   };
-  const Sm100Kernel* best = &kSm100Kernels[0];
-  for (std::size_t i = 1; i < kSm100Plain; ++i) {
+  const Sm100Kernel* best = &kSm100Kernels[first];
+  for (std::size_t i = first + 1; i < end; ++i) {
     if (time(kSm100Kernels[i]) < time(*best)) {
       best = &kSm100Kernels[i];
     }
   }
   return *best;
+}
+
+/// Up to 64 rows of A fit one tile's columns; then B's rows fill the lanes.
+inline const Sm100Kernel& sm100_kernel_for(std::int64_t m, std::int64_t n,
+                                           std::int64_t multiprocessors) noexcept {
+  return m <= kSm100Swapped.columns ? kSm100Swapped
+                                    : quickest_sm100(0, kSm100Plain, m, n, multiprocessors);
 }
 
 /// `n` is the number of D's columns: B's rows, or, of a grouped product, one expert's.
