@@ -162,6 +162,12 @@ struct Matrix {
   const float* gsa = nullptr;            ///< {encode, decode}
 };
 
+struct GemmOptions {
+  /// B was complete before the kernel that precedes this one in the stream began, as weights are:
+  /// this one may start while that one ends, and fetch them meanwhile. Everything else waits.
+  bool constant_b = false;
+};
+
 namespace detail {
 struct GemmArchitecture;  // the kernels of one architecture, and how they are launched
 }
@@ -186,7 +192,7 @@ class CUKILN_API Gemm {
 
   Result<void> launch(Stream stream, std::uint16_t* output, const Matrix& a, const Matrix& b,
                       const std::uint16_t* bias, std::int64_t m, std::int64_t n, std::int64_t k,
-                      void* workspace) const noexcept;
+                      void* workspace, const GemmOptions& options = {}) const noexcept;
 
  private:
   static constexpr std::size_t kMaxKernels = 16;

@@ -20,6 +20,19 @@ __device__ __forceinline__ void barrier_init(u32 barrier, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
+// One lane of a converged warp, the same every time.
+__device__ __forceinline__ bool elect_one() {
+  u32 elected;
+  asm volatile(
+      "{\n\t"
+      ".reg .pred p;\n\t"
+      "elect.sync _|p, 0xFFFFFFFF;\n\t"
+      "selp.u32 %0, 1, 0, p;\n\t"
+      "}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
 // Makes initialised barriers visible to the copy engine and the cluster.
 __device__ __forceinline__ void barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -64,6 +77,16 @@ __device__ __forceinline__ void copy_bytes(u32 to, const void* from, u32 bytes, 
       "[%3];" ::"r"(to),
       "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
+}
+
+// Of kernels launched with programmatic stream serialisation: everything before in the stream is done
+// and visible after this. Otherwise it does nothing.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+// Lets such a next kernel start, once all blocks have said so or ended.
+__device__ __forceinline__ void allow_next_kernel() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 __device__ __forceinline__ void prefetch_map(const TensorMap* map) {

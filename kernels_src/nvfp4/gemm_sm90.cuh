@@ -8,22 +8,22 @@
 #endif
 
 #define CUKILN_GEMM_DECODE(kTokens, kUnits, kShared)                                              \
-  extern "C" __global__ void __launch_bounds__(512, 1) nvfp4_gemm_decode_##kTokens##x##kUnits(    \
-          cukiln::u16* output, const cukiln::u8* a_codes, const cukiln::u8* a_scales,             \
-          const float* a_gsa, const cukiln::u8* b_codes, const cukiln::u8* b_scales,              \
-          const float* b_gsa, const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n,              \
-          cukiln::u32 k) {                                                                        \
-    using Gemm = cukiln::nvfp4::DecodeGemm<kTokens, kUnits, 16>;                                  \
+  extern "C" __global__ void __launch_bounds__(256, 2) nvfp4_gemm_decode_##kTokens##x##kUnits(    \
+      cukiln::u16* output, const __grid_constant__ cukiln::TensorMap tokens,                      \
+      const __grid_constant__ cukiln::TensorMap codes, const cukiln::u8* a_scales,                \
+      const cukiln::u8* b_scales, const float* a_gsa, const float* b_gsa,                         \
+      const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n, cukiln::u32 k) {                     \
+    using Gemm = cukiln::nvfp4::DecodeGemm<kTokens, kUnits, 8, 2>;                                \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
-    Gemm::run(output, {a_codes, a_scales, a_gsa}, {b_codes, b_scales, b_gsa}, bias, m, n, k);     \
+    Gemm::run(output, &tokens, &codes, a_scales, b_scales, a_gsa, b_gsa, bias, m, n, k);          \
   }
 
-CUKILN_GEMM_DECODE(8, 2, 8192)
-CUKILN_GEMM_DECODE(8, 4, 16384)
-CUKILN_GEMM_DECODE(8, 7, 28672)
-CUKILN_GEMM_DECODE(16, 2, 16384)
-CUKILN_GEMM_DECODE(16, 4, 32768)
-CUKILN_GEMM_DECODE(16, 7, 57344)
+CUKILN_GEMM_DECODE(8, 2, 61696)
+CUKILN_GEMM_DECODE(8, 4, 78080)
+CUKILN_GEMM_DECODE(8, 7, 102656)
+CUKILN_GEMM_DECODE(16, 2, 73984)
+CUKILN_GEMM_DECODE(16, 4, 90368)
+CUKILN_GEMM_DECODE(16, 7, 114944)
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -33,19 +33,21 @@ extern "C" __global__ void __launch_bounds__(256)
   cukiln::nvfp4::expand_tokens(output, codes, scales, rows, columns);
 }
 
-#define CUKILN_GEMM_PREFILL(kTokens, kRows, kStages, kShared)                                     \
-  extern "C" __global__ void __launch_bounds__(384, 1) nvfp4_gemm_prefill_##kTokens##x##kRows(    \
-      cukiln::u16* output, const __grid_constant__ cukiln::TensorMap tokens,                      \
-      const __grid_constant__ cukiln::TensorMap codes, const cukiln::u8* b_scales,                \
-      const float* a_gsa, const float* b_gsa, const cukiln::u16* bias, cukiln::u32 m,             \
-      cukiln::u32 n, cukiln::u32 k) {                                                             \
-    using Gemm = cukiln::nvfp4::PrefillGemm<kTokens, kRows, kStages>;                             \
+#define CUKILN_GEMM_PREFILL(kTokens, kRows, kStages, kResident, kShared)                          \
+  extern "C" __global__ void __launch_bounds__(384, kResident)                                    \
+      nvfp4_gemm_prefill_##kTokens##x##kRows(                                                     \
+          cukiln::u16* output, const __grid_constant__ cukiln::TensorMap tokens,                  \
+          const __grid_constant__ cukiln::TensorMap codes, const cukiln::u8* b_scales,            \
+          const float* a_gsa, const float* b_gsa, const cukiln::u16* bias, cukiln::u32 m,         \
+          cukiln::u32 n, cukiln::u32 k) {                                                         \
+    using Gemm = cukiln::nvfp4::PrefillGemm<kTokens, kRows, kStages, kResident>;                  \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
     Gemm::run(output, &tokens, &codes, b_scales, a_gsa, b_gsa, bias, m, n, k);                    \
   }
 
-CUKILN_GEMM_PREFILL(64, 128, 6, 163936)
-CUKILN_GEMM_PREFILL(128, 128, 4, 178240)
-CUKILN_GEMM_PREFILL(128, 256, 4, 223296)
+CUKILN_GEMM_PREFILL(32, 128, 5, 2, 97360)
+CUKILN_GEMM_PREFILL(64, 128, 4, 2, 112704)
+CUKILN_GEMM_PREFILL(128, 128, 4, 1, 178240)
+CUKILN_GEMM_PREFILL(128, 256, 4, 1, 223296)
 
 #endif

@@ -1,197 +1,223 @@
 // A few tokens: every weight is read once, and reading and dequantising it is all that takes time.
 //
-// The tokens are the matrix instruction's 16 rows and the weights its 8 columns. A thread block takes
-// kUnits times 8 rows of B and all of K, so that nothing is shared between blocks; its warps take
-// groups of 128 of K in turn, each for all rows, and meet once, at the end, to add their sums in a
-// fixed order. A warp loads codes and scales straight to registers, a group ahead of their use.
-//
-// The 8 rows of a unit are r, r + 1 and those 32, 64 and 96 further: the rows whose block scales lie
-// together in an atom.
+// The weights are the matrix instruction's 16 rows and the tokens its 8 columns. A thread block takes
+// 8 * kUnits rows of B and all of K, so that nothing is shared between blocks; its warps take groups
+// of 128 of K in turn, each for all rows, and meet once, at the end, to add their sums in a fixed
+// order. A warp is its own producer: one lane has the copy engine fetch codes and scales two groups
+// ahead. What remains is dequantisation, which integer and half-precision instructions, at half rate,
+// make as expensive as the memory.
 #pragma once
 
+#include "async_copy.cuh"
 #include "gemm_sm90_dequantize.cuh"
 
 namespace cukiln {
 namespace nvfp4 {
 
-struct GemmOperand {
-  const u8* codes;
-  const u8* scales;
-  const float* gsa;
-};
-
-__device__ __forceinline__ uint4 load_codes(const u8* from, bool wanted) {
-  uint4 value;
-  asm volatile(
-      "{\n\t"
-      ".reg .pred p;\n\t"
-      "setp.ne.u32 p, %5, 0;\n\t"
-      "mov.b32 %0, 0;\n\tmov.b32 %1, 0;\n\tmov.b32 %2, 0;\n\tmov.b32 %3, 0;\n\t"
-      "@p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];\n\t"
-      "}"
-      : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-      : "l"(from), "r"(static_cast<u32>(wanted)));
-  return value;
-}
-
-__device__ __forceinline__ u32 load_scales(const u8* from, bool wanted) {
-  u32 value;
-  asm volatile(
-      "{\n\t"
-      ".reg .pred p;\n\t"
-      "setp.ne.u32 p, %2, 0;\n\t"
-      "mov.b32 %0, 0;\n\t"
-      "@p ld.global.nc.L1::no_allocate.L2::128B.u32 %0, [%1];\n\t"
-      "}"
-      : "=r"(value)
-      : "l"(from), "r"(static_cast<u32>(wanted)));
-  return value;
-}
-
-template <u32 kTokens, u32 kUnits, u32 kWarps>
+// kTokens: 8 or 16.
+template <u32 kTokens, u32 kUnits, u32 kWarps, u32 kStages = 2>
 struct DecodeGemm {
-  static_assert(kTokens == 8 || kTokens == 16, "rows of one matrix instruction");
   static constexpr u32 kThreads = 32 * kWarps;
   static constexpr u32 kRows = 8 * kUnits;
-  static constexpr u32 kSharedBytes = kWarps * kTokens * kRows * 4;
-  static constexpr u32 kHalves = kTokens / 8;
+  static constexpr u32 kPitch = kRows + 4;  // floats of a token's sums: no bank conflicts
+  static constexpr u32 kTiles = kTokens / 8;
+  static constexpr u32 kPairs = (kUnits + 1) / 2;
+  // A stage: codes of the rows and tokens, 64 bytes each, then whole atoms of the rows' scales (they
+  // may lie in two rows of atoms) and the tokens' 16 bytes of each atom.
+  static constexpr u32 kGroupBytes = 64;
+  static constexpr u32 kCodeBytes = kRows * kGroupBytes;
+  static constexpr u32 kTokenBytes = kTokens * kGroupBytes;
+  static constexpr u32 kTokenScaleBytes = kTokens * 16;  // of one atom
+  static constexpr u32 kTokensAt = kCodeBytes;
+  static constexpr u32 kScalesAt = kTokensAt + kTokenBytes;
+  static constexpr u32 kTokenScalesAt = kScalesAt + 4 * kAtomBytes;
+  static constexpr u32 kStageBytes = kTokenScalesAt + 2 * kTokenScaleBytes;
+  static constexpr u32 kWarpBytes = kStages * kStageBytes;
+  static constexpr u32 kSharedBytes = kWarps * (kWarpBytes + 8 * kStages) + 128;
+  static_assert(kTokens * kPitch * 4 <= kWarpBytes, "a warp's sums lie where its stages did");
+  static_assert(kStageBytes % 128 == 0 && kRows <= kAtomRows, "the copy engine's alignment");
 
   static __device__ __forceinline__ u32 word_of(const uint4& v, u32 i) {
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
   }
-  // Of unit `unit`, the row of B that column `n` of the matrix instruction is.
-  static __device__ __forceinline__ u32 row_of(u32 unit, u32 n) {
-    return unit / 16 * kAtomRows + unit % 16 * 2 + n % 2 + n / 2 * 32;
-  }
 
-  static __device__ __forceinline__ void run(u16* output, const GemmOperand& a, const GemmOperand& b,
-                                             const u16* bias, u32 tokens, u32 rows, u32 columns) {
-    extern __shared__ float partial[];
+  // A lane's part of 8 rows and 128 of K, dequantised a word at a time.
+  struct Piece {
+    uint4 codes;
+    u32 scales[2];
+    __device__ __forceinline__ Piece(const u8* lane_codes, const u8* scale_word, u32 selector,
+                                     bool inside) {
+      codes = *reinterpret_cast<const uint4*>(lane_codes);
+      const u32 word = *reinterpret_cast<const u32*>(scale_word);
+      lane_scales(inside ? word : 0, selector, scales);  // padding scales may be NaN
+    }
+    __device__ __forceinline__ void word(u32 w, u32 (&pairs)[4]) const {
+      expand(word_of(codes, w), pairs);
+#pragma unroll
+      for (u32 j = 0; j < 4; ++j) pairs[j] = multiply_f16x2(pairs[j], scales[w / 2]);
+    }
+  };
+
+  static __device__ __forceinline__ void run(u16* output, const TensorMap* token_map,
+                                             const TensorMap* code_map, const u8* token_scales,
+                                             const u8* row_scales, const float* gsa_a,
+                                             const float* gsa_b, const u16* bias, u32 tokens,
+                                             u32 rows, u32 columns) {
+    extern __shared__ uint4 shared[];
     const u32 lane = threadIdx.x & 31;
     const u32 g = lane >> 2;
     const u32 t = lane & 3;
-    const u32 warp = threadIdx.x >> 5;
-    const u32 first_unit = blockIdx.x * kUnits;
+    const u32 warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x >> 5, 0);  // uniform, for the compiler too
+    const u32 first_row = blockIdx.x * kRows;
     const u32 first_token = blockIdx.y * kTokens;
-    const u32 row_bytes = columns / 2;
     const u32 k_atoms = (columns + 63) / 64;
     const u32 groups = (columns + kGroupK - 1) / kGroupK;
-    const u32 last_unit = (rows + kAtomRows - 1) / kAtomRows * 16 - 1;
+    const u32 row_atoms = (rows + kAtomRows - 1) / kAtomRows;
+    const u32 first_atom = first_row / kAtomRows;
+
+    u8* const base = reinterpret_cast<u8*>(shared) + (-shared_address(shared) & 127);
+    u8* const ring = base + warp * kWarpBytes;
+    const u32 ring_address = shared_address(ring);
+    const u32 barriers = shared_address(base) + kWarps * kWarpBytes + warp * 8 * kStages;
+    const bool second_atom =
+        first_row % kAtomRows + kRows > kAtomRows && first_atom + 1 < row_atoms;
+
+    // One lane: group `group` into stage `stage`, weights first.
+    const auto load_rows = [&](u32 group, u32 stage) {
+      const u32 to = ring_address + stage * kStageBytes;
+      const u32 barrier = barriers + 8 * stage;
+      const u32 atoms = min(2u, k_atoms - 2 * group);
+      const u64 atom = static_cast<u64>(first_atom) * k_atoms + 2 * group;
+      barrier_expect(barrier, kCodeBytes + kTokenBytes +
+                                  atoms * ((second_atom ? 2 : 1) * kAtomBytes + kTokenScaleBytes));
+      copy_box(to, code_map, group * kGroupBytes, first_row, barrier);
+      copy_bytes(to + kScalesAt, row_scales + atom * kAtomBytes, atoms * kAtomBytes, barrier);
+      if (second_atom) {
+        copy_bytes(to + kScalesAt + 2 * kAtomBytes, row_scales + (atom + k_atoms) * kAtomBytes,
+                   atoms * kAtomBytes, barrier);
+      }
+    };
+    const auto load_tokens = [&](u32 group, u32 stage) {
+      const u32 to = ring_address + stage * kStageBytes;
+      const u32 barrier = barriers + 8 * stage;
+      const u32 atoms = min(2u, k_atoms - 2 * group);
+      const u64 atom = static_cast<u64>(first_token / kAtomRows) * k_atoms + 2 * group;
+      copy_box(to + kTokensAt, token_map, group * kGroupBytes, first_token, barrier);
+      for (u32 i = 0; i < atoms; ++i) {
+        copy_bytes(to + kTokenScalesAt + i * kTokenScaleBytes,
+                   token_scales + (atom + i) * kAtomBytes + first_token % 32 * 16, kTokenScaleBytes,
+                   barrier);
+      }
+    };
+    // Launched early (programmatically), this kernel fetches weights while the one before it ends.
+    if (elect_one()) {
+#pragma unroll
+      for (u32 i = 0; i < kStages; ++i) barrier_init(barriers + 8 * i, 1);
+      barrier_init_fence();
+#pragma unroll
+      for (u32 i = 0; i < kStages; ++i) {
+        if (warp + i * kWarps < groups) load_rows(warp + i * kWarps, i);
+      }
+    }
+    wait_for_previous_kernel();
+    allow_next_kernel();
+    if (elect_one()) {
+#pragma unroll
+      for (u32 i = 0; i < kStages; ++i) {
+        if (warp + i * kWarps < groups) load_tokens(warp + i * kWarps, i);
+      }
+    }
+    __syncwarp();
+
+    const float alpha_a = __ldg(gsa_a + 1) * kTwoTo14;
+    const float alpha_b = __ldg(gsa_b + 1) * kTwoTo14;
     const u32 selector = lane_scale_selector(t);
-    const float alpha_a = __ldg(a.gsa + 1) * kTwoTo14;
-    const float alpha_b = __ldg(b.gsa + 1) * kTwoTo14;
-
-    const u32 first_atom = first_unit / 16;
-    const u8* const block_codes = b.codes + static_cast<u64>(first_atom) * kAtomRows * row_bytes;
-    const u8* const block_scales = b.scales + static_cast<u64>(first_atom) * k_atoms * kAtomBytes;
-    u32 unit_codes[kUnits];  // offsets; beyond B: some row of it, not stored
-    u32 unit_scales[kUnits];
+    u32 scale_at[kUnits];
 #pragma unroll
     for (u32 u = 0; u < kUnits; ++u) {
-      const u32 unit = min(first_unit + u, last_unit);
-      unit_codes[u] = (min(row_of(unit, g), rows - 1) - first_atom * kAtomRows) * row_bytes;
-      unit_scales[u] = (unit / 16 - first_atom) * k_atoms * kAtomBytes +
-                       (unit % 16 * 2 + g % 2) * 16 + g / 2 * 4;
+      const u32 row = first_row % kAtomRows + u * 8 + g;
+      scale_at[u] = kScalesAt + row / kAtomRows * 2 * kAtomBytes + t / 2 * kAtomBytes + row % 32 * 16 +
+                    row / 32 % 4 * 4;
     }
-    const u8* token_codes[kHalves];
-    const u8* token_scales[kHalves];
-#pragma unroll
-    for (u32 h = 0; h < kHalves; ++h) {
-      const u32 token = min(first_token + h * 8 + g, tokens - 1);
-      token_codes[h] = a.codes + static_cast<u64>(token) * row_bytes;
-      token_scales[h] = a.scales + static_cast<u64>(token / kAtomRows) * k_atoms * kAtomBytes +
-                        token % 32 * 16 + token / 32 % 4 * 4;
-    }
+    const u32 token_scale_at =
+        kTokenScalesAt + t / 2 * kTokenScaleBytes + g * 16 + first_token / 32 % 4 * 4;
+    const u32 lane_at = g * kGroupBytes + t * kLaneBytes;
 
-    uint4 codes[kUnits];
-    u32 scales[kUnits];
-    uint4 codes_t[kHalves];
-    u32 scales_t[kHalves];
-    float sum[kUnits][4] = {};
-
-    u32 code_offset = warp * 64 + t * kLaneBytes;
-    u32 scale_offset = (warp * 2 + t / 2) * kAtomBytes;
-    bool inside = code_offset < row_bytes;
-#pragma unroll
-    for (u32 h = 0; h < kHalves; ++h) {
-      codes_t[h] = load_codes(token_codes[h] + code_offset, inside);
-      scales_t[h] = load_scales(token_scales[h] + scale_offset, inside);
-    }
-#pragma unroll
-    for (u32 u = 0; u < kUnits; ++u) {
-      codes[u] = load_codes(block_codes + (unit_codes[u] + code_offset), inside);
-      scales[u] = load_scales(block_scales + (unit_scales[u] + scale_offset), inside);
-    }
-
+    float sum[kPairs][kTiles][4] = {};
+    u32 stage = 0;
+    u32 parity = 0;
     for (u32 group = warp; group < groups; group += kWarps) {
-      code_offset += kWarps * 64;
-      scale_offset += kWarps * 2 * kAtomBytes;
-      inside = code_offset < row_bytes;
-      u32 operand[8][4];  // the tokens of this group, an instruction after the other
+      barrier_wait(barriers + 8 * stage, parity);
+      const u8* const from = ring + stage * kStageBytes;
+      const u8* const lane_from = from + lane_at;
+      const bool inside = group * kGroupK + t * kLaneK < columns;
+      u32 operand[kTiles][4][4];  // the tokens of this group, two instructions a word
 #pragma unroll
-      for (u32 h = 0; h < 2; ++h) {
-        u32 lane_scale[2];
-        if (h < kHalves) lane_scales(scales_t[h % kHalves], selector, lane_scale);
+      for (u32 i = 0; i < kTiles; ++i) {
+        const Piece token(lane_from + kTokensAt + i * 8 * kGroupBytes, from + token_scale_at + i * 128,
+                          selector, inside);
 #pragma unroll
-        for (u32 w = 0; w < 4; ++w) {
-          u32 pairs[4] = {0, 0, 0, 0};
-          if (h < kHalves) {
-            expand(word_of(codes_t[h % kHalves], w), pairs);
-#pragma unroll
-            for (u32 j = 0; j < 4; ++j) pairs[j] = multiply_f16x2(pairs[j], lane_scale[w / 2]);
-          }
-#pragma unroll
-          for (u32 j = 0; j < 4; ++j) operand[2 * w + j / 2][j % 2 * 2 + h] = pairs[j];
-        }
-        if (h < kHalves) {
-          codes_t[h % kHalves] = load_codes(token_codes[h % kHalves] + code_offset, inside);
-          scales_t[h % kHalves] = load_scales(token_scales[h % kHalves] + scale_offset, inside);
-        }
+        for (u32 w = 0; w < 4; ++w) token.word(w, operand[i][w]);
       }
 #pragma unroll
-      for (u32 u = 0; u < kUnits; ++u) {
-        u32 lane_scale[2];
-        lane_scales(scales[u], selector, lane_scale);
+      for (u32 p = 0; p < kPairs; ++p) {
+        const bool whole = 2 * p + 1 < kUnits;  // of an odd number of units, the last is alone
+        const u32 second = 2 * p + (whole ? 1 : 0);
+        const Piece low(lane_from + 2 * p * 8 * kGroupBytes, from + scale_at[2 * p], selector, inside);
+        const Piece high(lane_from + second * 8 * kGroupBytes, from + scale_at[second], selector, inside);
 #pragma unroll
         for (u32 w = 0; w < 4; ++w) {
-          u32 pairs[4];
-          expand(word_of(codes[u], w), pairs);
+          u32 x[4];
+          u32 y[4] = {0, 0, 0, 0};
+          low.word(w, x);
+          if (whole) high.word(w, y);
 #pragma unroll
-          for (u32 j = 0; j < 4; ++j) pairs[j] = multiply_f16x2(pairs[j], lane_scale[w / 2]);
-          multiply_16x8x16(sum[u], operand[2 * w], pairs[0], pairs[1]);
-          multiply_16x8x16(sum[u], operand[2 * w + 1], pairs[2], pairs[3]);
+          for (u32 i = 0; i < kTiles; ++i) {
+            multiply_16x8x16(sum[p][i], {x[0], y[0], x[1], y[1]}, operand[i][w][0], operand[i][w][1]);
+            multiply_16x8x16(sum[p][i], {x[2], y[2], x[3], y[3]}, operand[i][w][2], operand[i][w][3]);
+          }
         }
-        codes[u] = load_codes(block_codes + (unit_codes[u] + code_offset), inside);
-        scales[u] = load_scales(block_scales + (unit_scales[u] + scale_offset), inside);
+      }
+      __syncwarp();  // all lanes have read the stage
+      if (group + kStages * kWarps < groups && elect_one()) {
+        load_rows(group + kStages * kWarps, stage);
+        load_tokens(group + kStages * kWarps, stage);
+      }
+      if (++stage == kStages) {
+        stage = 0;
+        parity ^= 1;
       }
     }
 
+    float* const partial = reinterpret_cast<float*>(base);
+    float* const own = reinterpret_cast<float*>(ring);
 #pragma unroll
-    for (u32 u = 0; u < kUnits; ++u) {
+    for (u32 p = 0; p < kPairs; ++p) {
 #pragma unroll
-      for (u32 h = 0; h < kHalves; ++h) {
-        float2* const at = reinterpret_cast<float2*>(
-            partial + (warp * kTokens + h * 8 + g) * kRows + u * 8 + t * 2);
-        *at = {sum[u][2 * h], sum[u][2 * h + 1]};
+      for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (u32 c = 0; c < 4; ++c) {
+          if (2 * p + c / 2 < kUnits) {
+            own[(i * 8 + t * 2 + c % 2) * kPitch + (2 * p + c / 2) * 8 + g] = sum[p][i][c];
+          }
+        }
       }
     }
     __syncthreads();
-    // Two rows of one token a thread; neighbours in memory are neighbours here.
+    // Two rows of one token a thread.
     for (u32 i = threadIdx.x; i < kTokens * kRows / 2; i += kThreads) {
-      const u32 u = i % kUnits;
-      const u32 pair = i / kUnits % 4;
-      const u32 token = i / (4 * kUnits);
-      const float2* const from =
-          reinterpret_cast<const float2*>(partial + token * kRows + u * 8 + pair * 2);
+      const u32 token = first_token + i / (kRows / 2);
+      const u32 row = first_row + i % (kRows / 2) * 2;
+      if (token >= tokens || row >= rows) continue;
+      const float2* const from = reinterpret_cast<const float2*>(
+          partial + i / (kRows / 2) * kPitch + i % (kRows / 2) * 2);
       float2 total = *from;
 #pragma unroll
       for (u32 w = 1; w < kWarps; ++w) {
-        const float2 more = from[w * kTokens * kRows / 2];
+        const float2 more = from[w * kWarpBytes / 8];
         total.x += more.x;
         total.y += more.y;
       }
-      const u32 row = row_of(first_unit + u, pair * 2);
-      if (first_token + token >= tokens || first_unit + u > last_unit || row >= rows) continue;
       total.x = total.x * alpha_a * alpha_b;
       total.y = total.y * alpha_a * alpha_b;
       if (bias != nullptr) {
@@ -199,7 +225,7 @@ struct DecodeGemm {
         total.x += __uint_as_float(add << 16);
         total.y += __uint_as_float(add & 0xFFFF0000u);
       }
-      *reinterpret_cast<u32*>(output + static_cast<u64>(first_token + token) * rows + row) =
+      *reinterpret_cast<u32*>(output + static_cast<u64>(token) * rows + row) =
           pack_bf16x2(total.x, total.y);
     }
   }

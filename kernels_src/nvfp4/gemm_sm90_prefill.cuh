@@ -122,6 +122,7 @@ __device__ __forceinline__ void expand_tokens(u32* output, const u8* codes, cons
                                               u32 columns) {
   const u32 groups = (columns + kGroupK - 1) / kGroupK;
   const u32 k_atoms = (columns + 63) / 64;
+  allow_next_kernel();
   const u64 items = static_cast<u64>(rows) * groups * 16;
   for (u64 item = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; item < items;
        item += static_cast<u64>(gridDim.x) * blockDim.x) {
@@ -231,6 +232,7 @@ struct PrefillGemm {
       barrier_init_fence();
     }
     __syncthreads();
+    wait_for_previous_kernel();  // which expands the tokens
 
     if (threadIdx.x < 128) {  // the copying warpgroup
       if (kResident == 1) {

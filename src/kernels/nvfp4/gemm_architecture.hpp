@@ -18,6 +18,7 @@ struct GemmCall {
   std::uint32_t n;
   std::uint32_t k;
   void* workspace;
+  GemmOptions options;
 };
 
 namespace detail {

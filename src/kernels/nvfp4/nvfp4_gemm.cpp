@@ -72,7 +72,7 @@ std::size_t Gemm::workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k
 
 Result<void> Gemm::launch(Stream stream, std::uint16_t* output, const Matrix& a, const Matrix& b,
                           const std::uint16_t* bias, std::int64_t m, std::int64_t n, std::int64_t k,
-                          void* workspace) const noexcept {
+                          void* workspace, const GemmOptions& options) const noexcept {
   if (architecture_ == nullptr) {
     return kernels::refuse("an empty Gemm: make it with Gemm::create");
   }
@@ -99,7 +99,7 @@ Result<void> Gemm::launch(Stream stream, std::uint16_t* output, const Matrix& a,
   return architecture_->launch(
       kernels_, multiprocessors_,
       {stream, output, a, b, bias, static_cast<std::uint32_t>(m), static_cast<std::uint32_t>(n),
-       static_cast<std::uint32_t>(k), workspace});
+       static_cast<std::uint32_t>(k), workspace, options});
 }
 
 }  // namespace cukiln::nvfp4

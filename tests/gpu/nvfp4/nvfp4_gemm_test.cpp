@@ -235,6 +235,12 @@ TEST_CASE_FIXTURE(Fixture,
       require_ok(launch(output.data(), a, b, nullptr, m, kN, kK, space.data()));
     }
     CHECK(output.download() == first);
+    // Each may start while the one before it ends, which reads and writes the same memory.
+    for (int i = 0; i < 20; ++i) {
+      require_ok(gemm.launch(stream, output.data(), a, b, nullptr, static_cast<std::int64_t>(m), kN,
+                             kK, space.data(), {.constant_b = true}));
+    }
+    CHECK(output.download() == first);
     TestGraph graph(
         stream, [&] { require_ok(launch(output.data(), a, b, nullptr, m, kN, kK, space.data())); });
     for (int i = 0; i < 3; ++i) {
@@ -242,6 +248,31 @@ TEST_CASE_FIXTURE(Fixture,
       graph.launch(stream);
       stream.synchronize();
       CHECK(output.download() == first);
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "a product that starts early waits for what the kernel before it writes") {
+  constexpr std::size_t kN = 7168;
+  constexpr std::size_t kK = 7168;
+  const auto quantize = create<nvfp4::QuantizeStatic>();
+  const DeviceMatrix b(random_matrix(kN, kK, 1, random));
+  for (const std::size_t m : {1, 16}) {
+    CAPTURE(m);
+    const auto rows = static_cast<std::int64_t>(m);
+    const DeviceMatrix a(random_matrix(m, kK, 1, random));
+    DeviceBuffer<std::uint16_t> output(m * kN);
+    DeviceBuffer<std::uint16_t> late(m * kN);
+    for (int i = 0; i < 8; ++i) {
+      const DeviceBuffer<std::uint16_t> input(random_bf16(Kind::normal, m * kK, random));
+      require_ok(
+          quantize.launch(stream, a.codes.data(), a.scales.data(), input.data(), 100.0f, rows, kK));
+      require_ok(gemm.launch(stream, late.data(), a, b, nullptr, rows, kN, kK, nullptr,
+                             {.constant_b = true}));
+      stream.synchronize();
+      require_ok(launch(output.data(), a, b, nullptr, m, kN, kK, nullptr));
+      CHECK(late.download() == output.download());
     }
   }
 }
