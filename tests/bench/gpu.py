@@ -1,0 +1,295 @@
+"""What scripts/bench-gpu measures. A part yields Entries: our launch, a rival's, and the least work the
+job can be. Both are timed in turns in one run, over buffers that rotate, so that data comes from memory
+and not from the cache."""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+Launch = Callable[[int], None]  # the i-th, on the current stream
+
+L2_BYTES = 60 << 20
+ROTATED_BYTES = 4 * L2_BYTES  # of what is read, so that nothing is left of it when its turn comes
+
+
+@dataclass
+class Entry:
+    kernel: str
+    shape: str
+    ours: Launch
+    rival: str
+    theirs: Launch
+    bytes: float  # that must move, each once
+    operations: float  # that must be done
+    rate: str = "memory"  # or "matrix": which ceiling operations are held to
+
+
+@dataclass
+class Measured:
+    kernel: str
+    shape: str
+    us: float
+    rival: str
+    rival_us: float
+    limit_us: float
+    bytes: float
+    operations: float
+    samples: list[float] = field(default_factory=list)
+    rival_samples: list[float] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        return self.rival_us / self.us
+
+    @property
+    def fraction(self) -> float:
+        return self.limit_us / self.us
+
+
+class Kernels:
+    """The module of C functions; an error it reports is raised."""
+
+    def __init__(self, library: Path):
+        self.library = ctypes.CDLL(str(library))
+        self.library.bench_gemm_workspace.restype = ctypes.c_size_t
+        self("bench_open")
+
+    def __call__(self, name: str, *arguments: torch.Tensor | int | None) -> None:
+        function = getattr(self.library, name)
+        function.restype = ctypes.c_char_p
+        problem = function(*(self.value(argument) for argument in arguments))
+        if problem:
+            raise RuntimeError(f"{name}: {problem.decode()}")
+
+    @staticmethod
+    def value(argument: torch.Tensor | int | None) -> ctypes.c_void_p | ctypes.c_int64:
+        if argument is None:
+            return ctypes.c_void_p()
+        if isinstance(argument, torch.Tensor):
+            return ctypes.c_void_p(argument.data_ptr())
+        return ctypes.c_int64(argument)
+
+    @staticmethod
+    def stream() -> int:
+        return torch.cuda.current_stream().cuda_stream
+
+    def gemm_workspace(self, m: int, n: int, k: int) -> torch.Tensor:
+        sizes = (ctypes.c_int64(size) for size in (m, n, k))
+        count = self.library.bench_gemm_workspace(*sizes)
+        return torch.zeros(max(count, 16), dtype=torch.uint8, device="cuda")
+
+
+def copies_for(bytes_each: int) -> int:
+    return max(2, min(64, -(-ROTATED_BYTES // bytes_each)))
+
+
+class Quantised:
+    """A bf16 matrix, and the same in NVFP4."""
+
+    def __init__(self, kernels: Kernels, rows: int, columns: int):
+        self.bf16 = torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16)
+        self.codes = torch.empty(rows * columns // 2, device="cuda", dtype=torch.uint8)
+        atoms = -(-rows // 128) * -(-columns // 64)
+        self.scales = torch.empty(atoms * 512, device="cuda", dtype=torch.uint8)
+        self.gsa = torch.empty(2, device="cuda")
+        state = torch.zeros(2, device="cuda", dtype=torch.int32)
+        stream = kernels.stream()
+        kernels("bench_amax", stream, self.gsa, self.bf16, rows, columns, state)
+        kernels("bench_quantize", stream, self.codes, self.scales, self.bf16, self.gsa, rows, columns)
+        torch.cuda.synchronize()
+
+
+def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
+    """A linear layer: activations quantised beforehand, weights [n, k]. Beside cuBLAS in bf16."""
+    shapes = [(7168, 7168)] if quick else [(7168, 7168), (4096, 4096), (7168, 18432), (18432, 7168)]
+    for n, k in shapes:
+        weights = [Quantised(kernels, n, k) for _ in range(copies_for(n * k * 9 // 16))]
+        for m in (1, 8, 16, 32, 64, 128, 256, 1024, 4096):
+            tokens = Quantised(kernels, m, k)
+            space = kernels.gemm_workspace(m, n, k)
+            outputs = [torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
+            theirs = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+
+            def ours_with(
+                constant: int, m=m, n=n, k=k, tokens=tokens, space=space, outputs=outputs, weights=weights
+            ) -> Launch:
+                def launch(i: int) -> None:
+                    b = weights[i % len(weights)]
+                    kernels("bench_gemm", kernels.stream(), outputs[i % 2], tokens.codes, tokens.scales,
+                            tokens.gsa, b.codes, b.scales, b.gsa, m, n, k, space, constant)  # fmt: skip
+
+                return launch
+
+            def cublas(i: int, tokens=tokens, weights=weights, theirs=theirs) -> None:
+                torch.mm(tokens.bf16, weights[i % len(weights)].bf16.T, out=theirs)
+
+            ours_with(0)(0)
+            cublas(0)
+            similar = torch.nn.functional.cosine_similarity(outputs[0].double(), theirs.double(), dim=1)
+            if similar.min() < 0.98:
+                raise RuntimeError(f"nvfp4_gemm [{m}, {n}, {k}]: cosine {similar.min():.4f} with bf16")
+            work = {
+                "bytes": (m + n) * k * 9 / 16 + m * n * 2,
+                "operations": 2.0 * m * n * k,
+                "rate": "matrix",
+            }
+            shape = f"m {m}, n {n}, k {k}"
+            yield Entry("nvfp4_gemm", shape, ours_with(0), "cuBLAS bf16", cublas, **work)
+            if m <= 16:
+                name = "nvfp4_gemm, constant_b"
+                yield Entry(name, shape, ours_with(1), "cuBLAS bf16", cublas, **work)
+        del weights
+        torch.cuda.empty_cache()
+
+
+def amax(kernels: Kernels, quick: bool) -> Iterator[Entry]:
+    for rows in (4096,) if quick else (16, 4096, 16384):
+        columns = 7168
+        inputs = [
+            torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16)
+            for _ in range(min(8, copies_for(rows * columns * 2)))
+        ]
+        gsa = torch.empty(2, device="cuda")
+        state = torch.zeros(2, device="cuda", dtype=torch.int32)
+
+        def ours(i: int, inputs=inputs, gsa=gsa, state=state, rows=rows, columns=columns) -> None:
+            kernels("bench_amax", kernels.stream(), gsa, inputs[i % len(inputs)], rows, columns, state)
+
+        def theirs(i: int, inputs=inputs) -> None:
+            inputs[i % len(inputs)].abs().amax()
+
+        count = float(rows * columns)
+        yield Entry("amax_gsa", f"[{rows}, {columns}]", ours, "PyTorch eager", theirs, count * 2, count)
+
+
+def quantize(kernels: Kernels, quick: bool) -> Iterator[Entry]:
+    for rows in (4096,) if quick else (16, 4096, 16384):
+        columns = 7168
+        matrices = [Quantised(kernels, rows, columns) for _ in range(min(8, copies_for(rows * columns * 2)))]
+
+        def ours(i: int, matrices=matrices, rows=rows, columns=columns) -> None:
+            x = matrices[i % len(matrices)]
+            kernels("bench_quantize", kernels.stream(), x.codes, x.scales, x.bf16, x.gsa, rows, columns)
+
+        def theirs(i: int, matrices=matrices) -> None:
+            # Scales and rounding to E2M1's grid, neither packed nor swizzled.
+            x = matrices[i % len(matrices)]
+            blocks = x.bf16.view(-1, 16).float()
+            scale = (blocks.abs().amax(1, keepdim=True) * (x.gsa[0] / 6)).to(torch.float8_e4m3fn)
+            blocks = blocks * (x.gsa[0] / scale.float())
+            step = torch.exp2(torch.floor(torch.log2(blocks.abs().clamp(1, 6))) - 1)
+            torch.round(blocks / step).mul_(step).clamp_(-6, 6)
+
+        count = float(rows * columns)
+        yield Entry("quantize_nvfp4_from_buffer", f"[{rows}, {columns}]", ours, "PyTorch eager", theirs,
+                    count * (2 + 9 / 16), 2 * count)  # fmt: skip
+
+
+PARTS = {"gemm": gemm, "amax": amax, "quantize": quantize}
+
+
+class Timer:
+    """GPU time of a launch: many in a graph, so that what the host takes is not in it."""
+
+    def __init__(self, launch: Launch):
+        self.stream = torch.cuda.Stream()
+        with torch.cuda.stream(self.stream):
+            for i in range(3):
+                launch(i)
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            for i in range(4):
+                launch(i)
+            end.record()
+            end.synchronize()
+            self.count = max(4, min(48, int(1500 / max(start.elapsed_time(end) * 250, 1e-3))))
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, stream=self.stream):
+                for i in range(self.count):
+                    launch(i)
+            self.graph.replay()
+        self.stream.synchronize()
+
+    def sample_us(self) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.cuda.stream(self.stream):
+            start.record()
+            self.graph.replay()
+            end.record()
+        end.synchronize()
+        return start.elapsed_time(end) * 1e3 / self.count
+
+
+def measure(entry: Entry, ceilings: dict[str, float], rounds: int) -> Measured:
+    ours, theirs = Timer(entry.ours), Timer(entry.theirs)
+    samples, rival_samples = [], []
+    for _ in range(rounds):
+        samples.append(ours.sample_us())
+        rival_samples.append(theirs.sample_us())
+    limit = entry.bytes / ceilings["bytes_per_s"]
+    if entry.rate == "matrix":
+        limit = max(limit, entry.operations / ceilings["operations_per_s"])
+    return Measured(entry.kernel, entry.shape, statistics.median(samples), entry.rival,
+                    statistics.median(rival_samples), limit * 1e6, entry.bytes, entry.operations,
+                    samples, rival_samples)  # fmt: skip
+
+
+def ceilings() -> dict[str, float]:
+    """What this card does at best: a large copy, and a large product in bf16."""
+    source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    copy = Timer(lambda _: target.copy_(source))
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    c = torch.empty_like(a)
+    product = Timer(lambda _: torch.mm(a, b, out=c))
+    copy_us = statistics.median(copy.sample_us() for _ in range(5))
+    product_us = statistics.median(product.sample_us() for _ in range(5))
+    return {
+        "bytes_per_s": 2 * source.numel() / copy_us * 1e6,
+        "operations_per_s": 2 * 8192**3 / product_us * 1e6,
+    }
+
+
+def table(rows: list[Measured]) -> str:
+    lines = ["| kernel | shape | us | of the limit | beside | us | ratio |", "|---|---|---|---|---|---|---|"]
+    lines += [
+        f"| {row.kernel} | {row.shape} | {row.us:.1f} | {row.fraction:.0%} | {row.rival} "
+        f"| {row.rival_us:.1f} | {row.ratio:.2f}x |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def plot(path: Path, rows: list[Measured], limits: dict[str, float], title: str) -> bool:
+    """A roofline: operations a byte to the right, operations a second upwards. False: no matplotlib."""
+    try:
+        import matplotlib
+    except ImportError:
+        return False
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 6))
+    intensity = [2**i for i in range(-2, 14)]
+    roof = [min(x * limits["bytes_per_s"], limits["operations_per_s"]) / 1e12 for x in intensity]
+    axes.loglog(intensity, roof, color="black", linewidth=1)
+    for kernel in dict.fromkeys(row.kernel for row in rows):
+        mine = [row for row in rows if row.kernel == kernel]
+        points = axes.plot([row.operations / row.bytes for row in mine],
+                           [row.operations / row.us / 1e6 for row in mine], "o", label=kernel)  # fmt: skip
+        axes.plot([row.operations / row.bytes for row in mine],
+                  [row.operations / row.rival_us / 1e6 for row in mine], "x",
+                  color=points[0].get_color(), alpha=0.5)  # fmt: skip
+    axes.set_xlabel("operations a byte that must move (x: what it is measured beside)")
+    axes.set_ylabel("Tera-operations a second")
+    axes.set_title(title, fontsize=9)
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    return True

@@ -1,0 +1,94 @@
+// The launchers of the shipped kernels as C functions over plain values, for tests/bench/gpu.py,
+// which has PyTorch beside it in one process and so in one run. Each returns null, or why it could
+// not. A launcher made here is made once, for the process's current device.
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <cukiln/loader.hpp>
+#include <cukiln/nvfp4.hpp>
+#include <cukiln/settings.hpp>
+
+namespace {
+
+using namespace cukiln;  // NOLINT: the file is a C interface
+
+struct Launchers {
+  std::unique_ptr<Store> store;
+  std::unique_ptr<KernelLoader> loader;
+  nvfp4::AmaxGsa amax;
+  nvfp4::Quantize quantize;
+  nvfp4::Gemm gemm;
+};
+
+std::optional<Launchers> launchers;
+std::string problem;
+
+const char* told(const Result<void>& result) {
+  if (result) {
+    return nullptr;
+  }
+  problem = result.error().message() + "\n" + result.error().log();
+  return problem.c_str();
+}
+
+template <class Launcher>
+Result<void> make(Launcher& launcher, KernelLoader& loader) {
+  auto made = Launcher::create(loader);
+  if (!made) {
+    return std::move(made).error();
+  }
+  launcher = *made;
+  return {};
+}
+
+Result<void> open() {
+  auto settings = Settings::resolve();
+  if (!settings) return std::move(settings).error();
+  settings->store.memory_only = true;
+  auto store = open_store(settings->store);
+  if (!store) return std::move(store).error();
+  auto loader = KernelLoader::create(**store, settings->loader);
+  if (!loader) return std::move(loader).error();
+  Launchers made{*std::move(store), *std::move(loader), {}, {}, {}};
+  for (const auto& result : {make(made.amax, *made.loader), make(made.quantize, *made.loader),
+                             make(made.gemm, *made.loader)}) {
+    if (!result) return result;
+  }
+  launchers = std::move(made);
+  return {};
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* bench_open() { return told(open()); }
+
+const char* bench_amax(Stream stream, float* gsa, const std::uint16_t* input, std::int64_t rows,
+                       std::int64_t columns, std::uint32_t* workspace) {
+  return told(launchers->amax.launch(stream, gsa, input, rows, columns, workspace));
+}
+
+const char* bench_quantize(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
+                           const std::uint16_t* input, const float* gsa, std::int64_t rows,
+                           std::int64_t columns) {
+  return told(launchers->quantize.launch(stream, codes, scales, input, gsa, rows, columns));
+}
+
+std::size_t bench_gemm_workspace(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return launchers->gemm.workspace_bytes(m, n, k);
+}
+
+const char* bench_gemm(Stream stream, std::uint16_t* output, const std::uint8_t* a_codes,
+                       const std::uint8_t* a_scales, const float* a_gsa,
+                       const std::uint8_t* b_codes, const std::uint8_t* b_scales,
+                       const float* b_gsa, std::int64_t m, std::int64_t n, std::int64_t k,
+                       void* workspace, std::int64_t constant_b) {
+  return told(launchers->gemm.launch(stream, output, {a_codes, a_scales, a_gsa},
+                                     {b_codes, b_scales, b_gsa}, nullptr, m, n, k, workspace,
+                                     {constant_b != 0}));
+}
+
+}  // extern "C"
