@@ -53,27 +53,34 @@ class MachineCode(unittest.TestCase):
             raise FileNotFoundError(f"{NVDISASM} is missing: run scripts/bootstrap --tests")
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
-        sources = {
-            str((MANIFEST.parent / source).resolve())
-            for module in json.loads(MANIFEST.read_text())["modules"]
-            for source in module["sources"]
-        }
-        cubins = Path(cls.folder.name, "cubins")
-        cubins.mkdir()
+        cls.functions, cls.code = {}, {}  # by module and kernel
+        for module in json.loads(MANIFEST.read_text())["modules"]:
+            folder = Path(cls.folder.name, module["name"])
+            folder.mkdir()
+            for name, report, counts in cls.compile(module, folder):
+                cls.functions[module["name"], name] = report
+                cls.code[module["name"], name] = counts
+
+    @classmethod
+    def compile(cls, module, folder):
+        """Of each kernel: its name, what the compiler reports, and its instructions."""
+        sources = [(MANIFEST.parent / source).resolve() for source in module["sources"]]
+        define = [f"-D{name}" if value is True else f"-D{name}={value}"
+                  for name, value in module.get("define", {}).items()]  # fmt: skip
         done = subprocess.run(
-            [CUKILN, "compile", *sorted(sources), "--arch", "sm_100a", "--store", Path(cls.folder.name, "store"),
-             "-o", cubins, "--json"], check=True, capture_output=True, text=True)  # fmt: skip
-        cls.functions = {
-            function["name"]: function
-            for module in json.loads(done.stdout)["kernels"]
-            for function in module["functions"]
-        }
-        cls.code = {}
-        for cubin in sorted(cubins.iterdir()):
-            cls.code |= instructions(cubin)
+            [CUKILN, "compile", *sources, *define, "--arch", "sm_100a", "-o", folder, "--json",
+             "--store", Path(cls.folder.name, "store")],
+            check=True, capture_output=True, text=True)  # fmt: skip
+        functions = {f["name"]: f for m in json.loads(done.stdout)["kernels"] for f in m["functions"]}
+        code = {}
+        for cubin in sorted(folder.iterdir()):
+            code |= instructions(cubin)
+        assert sorted(functions) == sorted(code), (sorted(functions), sorted(code))
+        return [(name, functions[name], code[name]) for name in sorted(functions)]
 
     def test_every_shipped_kernel_was_disassembled(self):
-        self.assertEqual(sorted(self.code), sorted(self.functions))
+        modules = {module["name"] for module in json.loads(MANIFEST.read_text())["modules"]}
+        self.assertEqual({module for module, _ in self.code}, modules)
         self.assertTrue(all(sum(counts.values()) > 50 for counts in self.code.values()))
 
     def test_nothing_spills_or_uses_local_memory(self):
@@ -87,13 +94,14 @@ class MachineCode(unittest.TestCase):
     def test_products_use_what_sm_100a_has_for_them(self):
         for name, wanted in PRODUCTS.items():
             with self.subTest(name):
-                code = self.code[name]
+                code = self.code["nvfp4_gemm", name]
+                function = self.functions["nvfp4_gemm", name]
                 missing = [i for i in (*wanted, *ALL_PRODUCTS)
                            if not any(c == i or c.startswith(i + ".") for c in code)]  # fmt: skip
                 self.assertEqual(missing, [])
-                self.assertLessEqual(self.functions[name]["registers"], MOST_REGISTERS)
+                self.assertLessEqual(function["registers"], MOST_REGISTERS)
                 # All of it is dynamic: the launcher asks for what the kernel's layout takes.
-                self.assertEqual(self.functions[name]["shared_bytes"], 0)
+                self.assertEqual(function["shared_bytes"], 0)
 
 
 if __name__ == "__main__":
