@@ -111,6 +111,7 @@ __device__ __forceinline__ void load_tiles(typename Tile::Shared& shared,
   Turn<Tile::kStages> turn;
   for (Walk<Tile> at(problem, rank); at.next();) {
     const u32 column = at.expert * problem.n + at.column;
+#pragma unroll 1
     for (u32 s = 0; s < problem.stages(); ++s, turn.advance()) {
       auto& stage = shared.stage[turn.index];
       const u32 full = shared_address(&shared.full[turn.index]);
@@ -127,6 +128,7 @@ __device__ __forceinline__ void load_tiles(typename Tile::Shared& shared,
     }
   }
   // The last products arrive here, too, and shared memory must still be ours then.
+#pragma unroll 1
   for (u32 i = 0; i < Tile::kStages; ++i, turn.advance()) {
     mbarrier_wait(shared_address(&shared.empty[turn.index]), turn.parity ^ 1);
   }
@@ -151,6 +153,7 @@ __device__ __forceinline__ void issue_products(typename Tile::Shared& shared,
     }
     fence_after_sync();
     const u32 accumulator = tmem + half.index * Tile::kSecondHalf;
+#pragma unroll 1
     for (u32 s = 0; s < problem.stages(); ++s, turn.advance()) {
       auto& stage = shared.stage[turn.index];
       const u32 steps = min(kSteps, problem.scale_atoms() - s * kSteps);
@@ -257,6 +260,7 @@ __device__ __forceinline__ void finish_tiles(typename Tile::Shared& shared,
 
     mbarrier_wait(shared_address(&shared.control.filled[half.index]), half.parity);
     fence_after_sync();
+#pragma unroll 1
     for (u32 i = 0; i < kChunks; ++i, buffer ^= 1) {
       const u32 chunk = (half.index == 0 ? kChunks - 1 - i : i) * kStoreColumns;
       const u32 column = at.column + chunk;
@@ -298,6 +302,7 @@ __device__ __forceinline__ void gemm_sm100(const Sm100Problem& problem) {
   const u32 rank = kCtas == 1 ? 0 : rank_in_cluster();
 
   if (warp == 0 && elect_one()) {
+#pragma unroll 1
     for (u32 i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(shared_address(&shared.full[i]), 1);
       mbarrier_init(shared_address(&shared.empty[i]), 1);
