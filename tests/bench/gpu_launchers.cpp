@@ -62,6 +62,7 @@ Result<void> open() {
 
 }  // namespace
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 const char* bench_open() { return told(open()); }
@@ -92,3 +93,4 @@ const char* bench_gemm(Stream stream, std::uint16_t* output, const std::uint8_t*
 }
 
 }  // extern "C"
+#pragma GCC visibility pop

@@ -4,16 +4,17 @@
 #include "base/result.hpp"
 #include "driver/tensor_map.hpp"
 #include "kernels/nvfp4/gemm_architecture.hpp"
+#include "kernels/nvfp4/sm90_plan.hpp"
 
 namespace cukiln::nvfp4::detail {
 namespace {
 
-constexpr std::uint32_t kGroupK = 128;  // what the kernels take of K at a time
+using namespace sm90;
+
 constexpr std::uint32_t kMostDecodeTokens = 16;
 constexpr std::uint32_t kDecodeThreads = 256;
 constexpr std::uint32_t kExpandThreads = 256;
 constexpr std::uint32_t kPrefillThreads = 384;
-constexpr std::uint32_t kMostSplits = 4;
 
 Result<void> check_decode(const Kernel& kernel) {
   return check_parameters<std::uint16_t*, TensorMap, TensorMap, const std::uint8_t*,
@@ -49,33 +50,12 @@ constexpr GemmKernel kKernels[] = {
 };
 constexpr std::size_t kKernelCount = std::size(kKernels);
 
-struct DecodeTile {
-  std::uint32_t rows;
-  double alone;   // microseconds of a block that has its multiprocessor to itself,
-  double shared;  // and of two that share it; an H200, K = 7168
-};
-constexpr DecodeTile kDecodeTiles[] = {{16, 6.3, 8.5}, {32, 7.6, 13.6}, {56, 13.0, 20.0}};
 constexpr std::size_t kDecode8 = 0;
 constexpr std::size_t kDecode16 = kDecode8 + std::size(kDecodeTiles);
 
-struct PrefillTile {
-  std::uint32_t tokens;
-  std::uint32_t rows;
-  std::uint32_t resident;  // thread blocks that share a multiprocessor
-  double group;            // microseconds for 128 of K, on a full multiprocessor; an H200
-};
-constexpr PrefillTile kPrefillTiles[] = {
-    {32, 128, 2, 0.95}, {64, 128, 2, 1.05}, {128, 128, 1, 0.66}, {128, 256, 1, 1.31}};
 constexpr std::size_t kPrefill = kDecode16 + std::size(kDecodeTiles);
 constexpr std::size_t kExpand = kPrefill + std::size(kPrefillTiles);
 static_assert(kExpand + 1 == kKernelCount);
-
-// What adding a cluster's parts of a tile costs, in microseconds; an H200.
-double split_cost(const PrefillTile& tile) noexcept {
-  return 2.0 + 3.0 * tile.tokens * tile.rows / (128 * 128);
-}
-
-std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) noexcept { return (a + b - 1) / b; }
 
 std::uint64_t expanded_columns(std::uint64_t k) noexcept { return ceil_div(k, kGroupK) * kGroupK; }
 
@@ -100,25 +80,6 @@ TensorBox codes_box(const std::uint8_t* codes, std::uint32_t rows, std::uint32_t
   return box;
 }
 
-// The tile whose blocks end first: two blocks to a multiprocessor, wave after wave.
-std::size_t decode_tile_for(std::uint64_t n, std::uint64_t token_tiles,
-                            std::uint32_t multiprocessors) noexcept {
-  std::size_t best = 0;
-  double least = 0;
-  for (std::size_t i = 0; i < std::size(kDecodeTiles); ++i) {
-    const DecodeTile& tile = kDecodeTiles[i];
-    const std::uint64_t blocks = ceil_div(n, tile.rows) * token_tiles;
-    const std::uint64_t turns = ceil_div(blocks, multiprocessors);
-    const double time =
-        static_cast<double>(turns / 2) * tile.shared + static_cast<double>(turns % 2) * tile.alone;
-    if (i == 0 || time < least) {
-      best = i;
-      least = time;
-    }
-  }
-  return best;
-}
-
 Result<void> launch_decode(const Kernel* kernels, std::uint32_t multiprocessors,
                            const GemmCall& call) noexcept {
   const std::uint32_t tokens = call.m <= 8 ? 8 : 16;
@@ -141,37 +102,6 @@ Result<void> launch_decode(const Kernel* kernels, std::uint32_t multiprocessors,
                         call.n, call.k);
 }
 
-struct PrefillPlan {
-  std::size_t tile;
-  std::uint32_t splits;  // of K, by a cluster
-  std::uint64_t tiles;
-};
-
-PrefillPlan prefill_plan_for(const GemmCall& call, std::uint32_t multiprocessors) noexcept {
-  const std::uint64_t groups = ceil_div(call.k, kGroupK);
-  PrefillPlan best{};
-  double least = 0;
-  for (std::size_t i = 0; i < std::size(kPrefillTiles); ++i) {
-    const PrefillTile& tile = kPrefillTiles[i];
-    const std::uint64_t tiles = ceil_div(call.m, tile.tokens) * ceil_div(call.n, tile.rows);
-    for (std::uint32_t splits = 1; splits <= kMostSplits && splits <= groups; splits *= 2) {
-      const std::uint64_t blocks = tiles * splits;
-      const std::uint64_t turns = ceil_div(blocks, multiprocessors);
-      const std::uint64_t waves = ceil_div(turns, tile.resident);
-      // A block that has its multiprocessor to itself is faster, but not by much.
-      const double share = turns < tile.resident ? 0.6 : 1.0;
-      const double time =
-          static_cast<double>(waves * ceil_div(groups, splits)) * tile.group * share +
-          (splits > 1 ? split_cost(tile) : 0);
-      if (least == 0 || time < least) {
-        best = {i, splits, tiles};
-        least = time;
-      }
-    }
-  }
-  return best;
-}
-
 Result<void> launch_prefill(const Kernel* kernels, std::uint32_t multiprocessors,
                             const GemmCall& call) noexcept {
   const std::uint64_t columns = expanded_columns(call.k);
@@ -182,7 +112,7 @@ Result<void> launch_prefill(const Kernel* kernels, std::uint32_t multiprocessors
   CUKILN_CHECK(launch_checked(kernels[kExpand], call.stream, config, call.workspace, call.a.codes,
                               call.a.scales, call.m, call.k));
 
-  const PrefillPlan plan = prefill_plan_for(call, multiprocessors);
+  const PrefillPlan plan = prefill_plan_for(call.m, call.n, call.k, multiprocessors);
   const PrefillTile& tile = kPrefillTiles[plan.tile];
   const Kernel& kernel = kernels[kPrefill + plan.tile];
   TensorBox tokens;
