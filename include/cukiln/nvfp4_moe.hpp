@@ -49,16 +49,17 @@ struct MoeInput {
 /// hidden, width]; output bf16 [tokens, hidden], dense, 16-byte aligned. Limits: topk 1 to 1024,
 /// tokens · topk up to 2^20.
 /// Workspace: `workspace_bytes`, 16-byte aligned, any contents. One a stream.
-/// `launch` queues four kernels; it needs nothing from the device, can be captured, and a replay
-/// reads ids and weights anew. Threads, asynchrony, lifetime: as in nvfp4.hpp. Source: vLLM, fused
-/// MoE.
+/// `launch` queues four kernels, or six where experts have many tokens; it needs nothing from the
+/// device, can be captured, and a replay reads ids and weights anew. Threads, asynchrony, lifetime:
+/// as in nvfp4.hpp. Source: vLLM, fused MoE.
 class CUKILN_API MoeGemm {
  public:
-  /// Errors: those of `KernelLoader::get`.
+  /// For the first visible device. Errors: those of `KernelLoader::get`; incompatible (a device
+  /// below 9.0).
   static Result<MoeGemm> create(KernelLoader& loader);
 
   /// What `launch` needs for this shape; 0 for a shape that it refuses or has nothing to do for.
-  static std::size_t workspace_bytes(const MoeShape& shape) noexcept;
+  std::size_t workspace_bytes(const MoeShape& shape) const noexcept;
 
   Result<void> launch(Stream stream, std::uint16_t* output, const MoeShape& shape,
                       const MoeInput& input, const MoeWeights& up, const MoeWeights& down,
@@ -66,26 +67,13 @@ class CUKILN_API MoeGemm {
                       void* workspace) const noexcept;
 
  private:
-  struct Tile;  // of routing: {expert, first position, tokens, unused}
-
-  static constexpr std::size_t kTileSizes = 3;  // 8, 16 and 32 tokens
-  TypedKernel<Tile*, std::uint32_t*, std::uint32_t*, std::int32_t*, std::uint8_t*, std::uint8_t*,
-              const std::uint16_t*, const float*, const std::int32_t*, const std::int32_t*,
-              std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
-              std::uint32_t>
-      route_;
-  TypedKernel<std::uint8_t*, std::uint8_t*, const Tile*, const std::uint32_t*, const std::uint32_t*,
-              const std::uint8_t*, const std::uint8_t*, const float*, const std::uint8_t*,
-              const std::uint8_t*, const float*, const float*, std::uint32_t, std::uint32_t,
-              std::uint32_t, std::uint32_t, float, float, float>
-      up_[kTileSizes];
-  TypedKernel<float*, const Tile*, const std::uint32_t*, const std::uint8_t*, const std::uint8_t*,
-              const float*, const std::uint8_t*, const std::uint8_t*, const float*, std::uint32_t,
-              std::uint32_t, std::uint32_t, std::uint32_t>
-      down_[kTileSizes];
-  TypedKernel<std::uint16_t*, const float*, const float*, const std::int32_t*, std::uint32_t,
-              std::uint32_t, std::uint32_t>
-      combine_;
+  static constexpr std::size_t kTileSizes = 5;  // 8, 16, 32; 64, 128 by warpgroups
+  Kernel route_;
+  Kernel expand_;  // empty where there are no warpgroup instructions, as the last two below
+  Kernel up_[kTileSizes];
+  Kernel down_[kTileSizes];
+  Kernel combine_;
+  std::uint32_t multiprocessors_ = 0;
 };
 
 }  // namespace cukiln::nvfp4

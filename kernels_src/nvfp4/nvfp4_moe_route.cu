@@ -8,8 +8,8 @@
 //   A slot is valid if 0 <= id < global_experts and 0 <= expert < experts, where expert is
 //     expert_map[id], or id where expert_map is null. All others are skipped: their position is -1.
 //   Shapes: hidden bf16 [tokens, columns], gsa {encode, decode}, topk_ids int32 [tokens, topk],
-//     expert_map int32 [global_experts] or null. Outputs: tiles, as many as *tile_count says, at most
-//     min(slots, slots / tile_tokens + experts); slots [position] -> slot; positions [slot] ->
+//     expert_map int32 [global_experts] or null. Outputs: tile_count {tiles, positions}; tiles, at
+//     most min(slots, slots / tile_tokens + experts); slots [position] -> slot; positions [slot] ->
 //     position or -1; codes [tokens, columns / 2]; scales UE4M3 [tokens, columns / 16].
 //   Limits: columns a multiple of 16, experts at most 1024, tokens * topk below 2^31.
 //   Launch: block (256, 1, 1), grid (2 or more, 1, 1).
@@ -34,7 +34,8 @@ constexpr u32 kRouteThreads = 256;
 constexpr u32 kRouteWarps = kRouteThreads / 32;
 constexpr u32 kMaxExperts = 1024;
 constexpr u32 kExpertsPerThread = kMaxExperts / kRouteThreads;
-constexpr u32 kNoExpert = ~0u;
+constexpr u32 kNoExpert = 0xFFFF;
+constexpr u32 kStagedRows = 8;  // of 32 slots, whose experts a warp looks up at once
 static_assert(kExpertsPerThread == 4, "a thread's counts are one vector");
 
 struct Routing {
@@ -44,15 +45,59 @@ struct Routing {
   u32 global_experts;
   u32 experts;
 
-  // Of a slot before `end`, the local expert; else, or if there is none, kNoExpert.
-  __device__ __forceinline__ u32 expert_of(u32 slot, u32 end) const {
-    if (slot >= end) return kNoExpert;
-    u32 expert = static_cast<u32>(__ldg(topk_ids + slot));
-    if (expert >= global_experts) return kNoExpert;
-    if (expert_map != nullptr) expert = static_cast<u32>(__ldg(expert_map + expert));
-    return expert < experts ? expert : kNoExpert;
+  // Of slots first, first + 32, ..., the local experts, or kNoExpert where there is none or no slot.
+  // All loads are under way before one of them is used.
+  template <u32 kCount>
+  __device__ __forceinline__ void look_up(u32 (&found)[kCount], u32 first, u32 end) const {
+#pragma unroll
+    for (u32 i = 0; i < kCount; ++i) {
+      const u32 slot = first + 32 * i;
+      found[i] = slot < end ? static_cast<u32>(__ldg(topk_ids + slot)) : ~0u;
+    }
+    if (expert_map != nullptr) {
+#pragma unroll
+      for (u32 i = 0; i < kCount; ++i) {
+        found[i] =
+            found[i] < global_experts ? static_cast<u32>(__ldg(expert_map + found[i])) : ~0u;
+      }
+    }
+    const u32 limit = expert_map != nullptr ? experts : min(experts, global_experts);
+#pragma unroll
+    for (u32 i = 0; i < kCount; ++i) found[i] = found[i] < limit ? found[i] : kNoExpert;
   }
 };
+
+// The lanes that have the same. By votes on the eleven bits that tell experts, and none, apart:
+// match.any takes as long as there are different ones.
+__device__ __forceinline__ u32 lanes_with(u32 expert) {
+  u32 lanes = ~0u;
+#pragma unroll
+  for (u32 bit = 1; bit <= kMaxExperts; bit *= 2) {
+    const u32 set = __ballot_sync(~0u, (expert & bit) != 0);
+    lanes &= (expert & bit) != 0 ? set : ~set;
+  }
+  return lanes;
+}
+
+// body(slot, expert) for all slots of a warp, 32 at a time and in order; past `end` and for slots that
+// are not valid, with kNoExpert.
+template <class Body>
+__device__ __forceinline__ void for_slots(const Routing& routing, u32 begin, u32 end, u16* staged,
+                                          Body body) {
+  const u32 lane = threadIdx.x % 32;
+  for (u32 first = begin; first < end; first += 32 * kStagedRows) {
+    u32 experts[kStagedRows];
+    routing.look_up(experts, first + lane, end);
+#pragma unroll
+    for (u32 i = 0; i < kStagedRows; ++i) staged[32 * i + lane] = static_cast<u16>(experts[i]);
+    __syncwarp();
+#pragma unroll 1
+    for (u32 i = 0; i < kStagedRows && first + 32 * i < end; ++i) {
+      body(first + 32 * i + lane, staged[32 * i + lane]);
+      __syncwarp();
+    }
+  }
+}
 
 // A counting sort by one thread block; each warp has a run of consecutive slots.
 __device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slots, int* positions,
@@ -61,6 +106,7 @@ __device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slot
   __shared__ u32 first_position[kMaxExperts + 1];
   __shared__ u32 first_tile[kMaxExperts];
   __shared__ u64 warp_sums[kRouteWarps];
+  __shared__ u16 staged[kRouteWarps][32 * kStagedRows];
   const u32 lane = threadIdx.x % 32;
   const u32 warp = threadIdx.x / 32;
   const u32 lower_lanes = (1u << lane) - 1;
@@ -71,15 +117,14 @@ __device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slot
   uint4* const own_counts = reinterpret_cast<uint4*>(&counts[0][0]) + threadIdx.x;
 
   const bool has_experts = threadIdx.x * kExpertsPerThread < routing.experts;
+#pragma unroll 1
   for (u32 w = 0; has_experts && w < warps; ++w) own_counts[w * kRouteThreads] = {0, 0, 0, 0};
   __syncthreads();
 
-  for (u32 slot = begin + lane; slot - lane < end; slot += 32) {
-    const u32 expert = routing.expert_of(slot, end);
-    const u32 same = __match_any_sync(~0u, expert);
+  for_slots(routing, begin, end, staged[warp], [&](u32, u32 expert) {
+    const u32 same = lanes_with(expert);
     if (expert != kNoExpert && (same & lower_lanes) == 0) counts[warp][expert] += __popc(same);
-    __syncwarp();
-  }
+  });
   __syncthreads();
 
   // Of the thread's four experts: positions (low half) and tiles (high half).
@@ -87,6 +132,7 @@ __device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slot
   u64 sum = 0;
   if (has_experts) {
     uint4 total = {0, 0, 0, 0};
+#pragma unroll 1
     for (u32 w = 0; w < warps; ++w) {
       const uint4 count = own_counts[w * kRouteThreads];
       own_counts[w * kRouteThreads] = total;
@@ -111,6 +157,7 @@ __device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slot
   if (lane == 31) warp_sums[warp] = inclusive;
   __syncthreads();
   u64 next = inclusive - sum;
+#pragma unroll 1
   for (u32 w = 0; w < warp; ++w) next += warp_sums[w];
 #pragma unroll
   for (u32 i = 0; i < kExpertsPerThread; ++i) {
@@ -120,18 +167,17 @@ __device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slot
   }
   if (threadIdx.x == kRouteThreads - 1) {
     first_position[kMaxExperts] = static_cast<u32>(next);
-    *tile_count = static_cast<u32>(next >> 32);
+    tile_count[0] = static_cast<u32>(next >> 32);
+    tile_count[1] = static_cast<u32>(next);
   }
   __syncthreads();
 
-  for (u32 slot = begin + lane; slot - lane < end; slot += 32) {
-    const u32 expert = routing.expert_of(slot, end);
-    const u32 same = __match_any_sync(~0u, expert);
-    const bool valid = expert != kNoExpert;
+  for_slots(routing, begin, end, staged[warp], [&](u32 slot, u32 expert) {
+    const u32 same = lanes_with(expert);
     u32 index = 0;
-    if (valid) index = counts[warp][expert] + __popc(same & lower_lanes);
+    if (expert != kNoExpert) index = counts[warp][expert] + __popc(same & lower_lanes);
     __syncwarp();
-    if (valid) {
+    if (expert != kNoExpert) {
       if ((same & lower_lanes) == 0) counts[warp][expert] += __popc(same);
       const u32 position = first_position[expert] + index;
       slots[position] = slot;
@@ -143,14 +189,13 @@ __device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slot
     } else if (slot < end) {
       positions[slot] = -1;
     }
-    __syncwarp();
-  }
+  });
 }
 
 }  // namespace nvfp4
 }  // namespace cukiln
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteThreads)
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteThreads, 4)
     moe_route(cukiln::nvfp4::MoeTile* tiles, cukiln::u32* tile_count, cukiln::u32* slots,
               int* positions, cukiln::u8* codes, cukiln::u8* scales, const cukiln::u16* hidden,
               const float* gsa, const int* topk_ids, const int* expert_map, cukiln::u32 tokens,

@@ -175,5 +175,22 @@ __device__ __forceinline__ u32 encode_e2m1x8(const u32 (&pairs)[4], float multip
 
 #endif
 
+// Quantises one block; returns its scale byte and the sixteen codes, low nibble = even column.
+__device__ __forceinline__ u32 quantize_block(const u32 (&pairs)[8], float scale_factor,
+                                              float decode, uint2* codes) {
+  u32 magnitudes = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) magnitudes = max_magnitude_bf16x2(magnitudes, pairs[i]);
+  const u32 largest = max(magnitudes & 0xFFFF0000u, magnitudes << 16);
+  const u32 scale_byte = encode_ue4m3(mul_rn(__uint_as_float(largest), scale_factor));
+  const float multiplier = element_multiplier(scale_byte, decode);
+  const u32 low[4] = {pairs[0], pairs[1], pairs[2], pairs[3]};
+  const u32 high[4] = {pairs[4], pairs[5], pairs[6], pairs[7]};
+  const bool representable = scale_byte != 0 && scale_byte != kNanScaleByte;
+  codes->x = representable ? encode_e2m1x8(low, multiplier) : 0;
+  codes->y = representable ? encode_e2m1x8(high, multiplier) : 0;
+  return scale_byte;
+}
+
 }  // namespace nvfp4
 }  // namespace cukiln

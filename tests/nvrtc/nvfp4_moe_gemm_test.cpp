@@ -25,6 +25,12 @@ struct Fixture : testing::LoaderFixture {
     fake.set_parameters("moe_route", route, std::size(route));
     fake.set_parameters("moe_up", up_sizes, std::size(up_sizes));
     fake.set_parameters("moe_down", down_sizes, std::size(down_sizes));
+    const std::size_t expand[] = {8, 8, 8, 8, 8, 4, 4};
+    const std::size_t prefill_up[] = {8, 8, 8, 8, 128, 8, 128, 8, 8, 8, 4, 4, 4, 4, 4, 4};
+    const std::size_t prefill_down[] = {8, 8, 8, 128, 8, 128, 8, 8, 4, 4};
+    fake.set_parameters("moe_expand", expand, std::size(expand));
+    fake.set_parameters("moe_prefill_up", prefill_up, std::size(prefill_up));
+    fake.set_parameters("moe_prefill_down", prefill_down, std::size(prefill_down));
     fake.set_parameters("moe_combine", combine, std::size(combine));
     LoaderOptions options = loader_options();
     options.cuda_library = fake.path;
@@ -102,7 +108,20 @@ TEST_CASE_FIXTURE(Fixture, "a mixture of experts is four launches, and none with
   workspace = nullptr;
   REQUIRE(launch());
   CHECK_FALSE(fake.launch(4, &launched));
-  CHECK(MoeGemm::workspace_bytes(shape) == 0);
+  CHECK(moe.workspace_bytes(shape) == 0);
+}
+
+TEST_CASE_FIXTURE(Fixture, "many tokens take sm_90a's warpgroups, which want their rows as fp16") {
+  shape = {256, 2, 4, 64, 128};
+  REQUIRE(launch());
+  FakeLaunch launched{};
+  const char* const names[] = {"moe_combine",    "moe_prefill_down", "moe_expand",
+                               "moe_prefill_up", "moe_expand",       "moe_route"};
+  for (std::size_t i = 0; i < 6; ++i) {
+    REQUIRE(fake.launch(i, &launched));
+    CHECK(launched.kernel == std::string(names[i]));
+  }
+  CHECK_FALSE(fake.launch(6, &launched));
 }
 
 TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses shapes it cannot do, and says which it can") {
@@ -110,7 +129,7 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses shapes it cannot do, and says
   const auto with = [&](auto member, std::int64_t value) {
     shape = good;
     shape.*member = value;
-    CHECK(MoeGemm::workspace_bytes(shape) == 0);
+    CHECK(moe.workspace_bytes(shape) == 0);
     return refusal();
   };
   CHECK(with(&MoeShape::tokens, -1) == "[-1, 64] is not a shape: both are 0 to 2147483647");
@@ -123,8 +142,13 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses shapes it cannot do, and says
   CHECK(with(&MoeShape::tokens, 1 << 20) ==
         "1048576 tokens with 2 experts each are more than 1048576; launch parts of the tokens one "
         "by one");
+  shape = {1, 1, 1024, 64, 1 << 21};
+  CHECK(refusal() ==
+        "1024 experts with 4194304 and 64 rows of weights; at most 2147483647 in all are expected");
   shape = good;
-  CHECK(MoeGemm::workspace_bytes(shape) > 0);
+  CHECK(moe.workspace_bytes(shape) > 0);
+  moe = {};
+  CHECK(refusal() == "an empty MoeGemm: make it with MoeGemm::create");
 }
 
 TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses pointers it cannot use, by name") {

@@ -12,7 +12,8 @@ namespace cukiln::nvfp4 {
 /// are for the most tiles there can be, and a thread block without a tile ends at once.
 struct MoePlan {
   std::uint32_t slots;        ///< tokens · topk
-  std::uint32_t tile_tokens;  ///< 8, 16 or 32
+  std::uint32_t tile_tokens;  ///< 8, 16 or 32; 64 or 128 by warpgroups
+  bool by_warpgroups;         ///< nvfp4_moe_prefill's kernels, else nvfp4_moe_gemm's
   std::uint32_t most_tiles;
   std::uint32_t up_splits;    ///< of K, added up in a cluster of twice as many thread blocks
   std::uint32_t down_splits;  ///< of K, added up by moe_combine
@@ -25,6 +26,7 @@ struct MoePlan {
   std::size_t token_scales;
   std::size_t activation_codes;
   std::size_t activation_scales;
+  std::size_t expanded;  ///< of tokens, then of activations; by warpgroups only
   std::size_t partial;
   std::size_t bytes;
 };
@@ -32,17 +34,23 @@ struct MoePlan {
 inline constexpr std::int64_t kMoeMostExperts = 1024;
 inline constexpr std::int64_t kMoeMostSlots = 1 << 20;
 
-/// `shape` is one that `launch` accepts, with global_experts filled in.
-inline MoePlan moe_plan(const MoeShape& shape) noexcept {
+/// `shape` is one that `launch` accepts, with global_experts filled in. `warpgroups`: the device
+/// has sm_90a's warpgroup instructions.
+inline MoePlan moe_plan(const MoeShape& shape, bool warpgroups) noexcept {
   const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
   MoePlan plan{};
   const std::int64_t slots = shape.tokens * shape.topk;
   plan.slots = static_cast<std::uint32_t>(slots);
 
-  // A tile is padded to 8, 16 or 32 tokens, and every tile reads its expert's weights: the smallest
-  // that most experts' tokens fit in. Measured on an H200.
+  // A tile takes as long as if it were full, and every tile reads its expert's weights: the
+  // smallest that most experts' tokens fit in. Measured on an H200.
   const std::int64_t mean = slots / shape.global_experts;
-  plan.tile_tokens = mean <= 4 ? 8 : mean <= 10 ? 16 : 32;
+  plan.by_warpgroups = warpgroups && mean > 16 && shape.width % 64 == 0;
+  if (plan.by_warpgroups) {
+    plan.tile_tokens = mean <= 48 ? 64 : 128;
+  } else {
+    plan.tile_tokens = mean <= 4 ? 8 : mean <= 10 ? 16 : 32;
+  }
   plan.most_tiles = static_cast<std::uint32_t>(
       std::min(slots, slots / plan.tile_tokens + std::min(shape.experts, slots)));
 
@@ -53,7 +61,8 @@ inline MoePlan moe_plan(const MoeShape& shape) noexcept {
   const auto splits = [&](std::int64_t rows, std::int64_t k, std::int64_t wanted_blocks) {
     const std::int64_t blocks = tiles * ceil_div(rows, 128);
     std::int64_t parts = 1;
-    while (parts < 4 && blocks * parts < wanted_blocks && k >= 2 * parts * 512) {
+    while (!plan.by_warpgroups && parts < 4 && blocks * parts < wanted_blocks &&
+           k >= 2 * parts * 512) {
       parts *= 2;
     }
     return static_cast<std::uint32_t>(parts);
@@ -66,7 +75,7 @@ inline MoePlan moe_plan(const MoeShape& shape) noexcept {
     plan.bytes += (static_cast<std::size_t>(bytes) + 255) / 256 * 256;
     return at;
   };
-  plan.tile_count = take(4);
+  plan.tile_count = take(8);
   plan.tiles = take(std::int64_t{plan.most_tiles} * 16);
   plan.slot_of_position = take(slots * 4);
   plan.position_of_slot = take(slots * 4);
@@ -74,6 +83,8 @@ inline MoePlan moe_plan(const MoeShape& shape) noexcept {
   plan.token_scales = take(shape.tokens * (shape.hidden / 16));
   plan.activation_codes = take(slots * (shape.width / 2));
   plan.activation_scales = take(slots * (shape.width / 16));
+  const std::int64_t widest = std::max(shape.hidden, shape.width);
+  plan.expanded = take(plan.by_warpgroups ? slots * ceil_div(widest, 128) * 128 * 2 : 0);
   plan.partial = take(plan.down_splits * slots * shape.hidden * 4);
   return plan;
 }

@@ -180,8 +180,9 @@ struct Run {
   static constexpr std::size_t kGuard = 64;
 
   /// `garbage` fills the workspace, which may hold anything.
-  explicit Run(const Problem& of, unsigned char garbage = 0xA5)
-      : problem(of),
+  Run(const nvfp4::MoeGemm& with, const Problem& of, unsigned char garbage = 0xA5)
+      : moe(with),
+        problem(of),
         hidden(of.hidden),
         hidden_gsa(std::vector<float>{of.hidden_gsa.encode, of.hidden_gsa.decode}),
         activation_gsa(std::vector<float>{of.activation_gsa.encode, of.activation_gsa.decode}),
@@ -189,7 +190,7 @@ struct Run {
         weights(of.weights),
         map(of.map),
         output(of.hidden.size() + kGuard),
-        workspace_bytes(nvfp4::MoeGemm::workspace_bytes(of.shape)),
+        workspace_bytes(with.workspace_bytes(of.shape)),
         workspace(workspace_bytes + kGuard),
         guard(garbage) {
     output.fill_bytes(0xA5);
@@ -197,7 +198,7 @@ struct Run {
     Device::first().synchronize();
   }
 
-  Result<void> launch(const nvfp4::MoeGemm& moe, Stream stream) {
+  Result<void> launch(Stream stream) {
     return moe.launch(stream, output.data(), problem.shape,
                       {hidden.data(), hidden_gsa.data(), ids.data(), weights.data(),
                        problem.map.empty() ? nullptr : map.data()},
@@ -215,6 +216,7 @@ struct Run {
     return made;
   }
 
+  const nvfp4::MoeGemm& moe;
   const Problem& problem;
   DeviceBuffer<std::uint16_t> hidden;
   DeviceBuffer<float> hidden_gsa;
@@ -237,8 +239,8 @@ struct Fixture {
   /// products was rounded the other way, by at most a step of E2M1.
   void check(Problem& problem) {
     problem.solve();
-    Run run(problem);
-    require_ok(run.launch(moe, stream));
+    Run run(moe, problem);
+    require_ok(run.launch(stream));
     const auto given = run.result();
     const std::size_t k = index_of(problem.shape.hidden);
     std::size_t wrong = 0;
@@ -274,6 +276,8 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm equals float64 on many shapes") {
         Case{{9, 8, 300, 512, 64}}, Case{{33, 4, 1024, 64, 32}},
         Case{{70, 2, 5, 288, 160}, halves, {2, 1, 0}}, Case{{40, 3, 6, 160, 384}, pairs},
         Case{{16, 1, 1, 1056, 288}, pairs, {0.5f, 1.702f, 0}}, Case{{90, 2, 3, 96, 192}},
+        Case{{128, 2, 8, 320, 128}}, Case{{130, 2, 8, 1056, 192}, pairs, kGptOss},
+        Case{{200, 2, 4, 416, 64}, pairs}, Case{{150, 4, 7, 128, 320}, halves, {2, 1, 0}},
         Case{{2, 1, 3, 1088, 1056}}, Case{{1, 2, 4, 2080, 2080}, pairs}}) {
     CAPTURE(of.shape.tokens);
     CAPTURE(of.shape.topk);
@@ -286,9 +290,11 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm equals float64 on many shapes") {
 }
 
 TEST_CASE_FIXTURE(Fixture, "experts may have no token, and one of them all") {
-  Problem problem({{75, 2, 6, 128, 96}}, random);
-  problem.ids.assign(problem.ids.size(), 4);
-  check(problem);
+  for (const std::int64_t width : {96, 128}) {
+    Problem problem({{175, 2, 6, 128, width}}, random);
+    problem.ids.assign(problem.ids.size(), 4);
+    check(problem);
+  }
 }
 
 TEST_CASE_FIXTURE(Fixture, "a token may name an expert twice") {
@@ -305,20 +311,20 @@ TEST_CASE_FIXTURE(Fixture, "ids outside of the experts are skipped, and a token 
   for (std::size_t i = 0; i < 8; ++i) problem.ids[i] = outside[i % 4];
   problem.ids[9] = -7;
   check(problem);
-  Run run(problem);
-  require_ok(run.launch(moe, stream));
+  Run run(moe, problem);
+  require_ok(run.launch(stream));
   const auto given = run.result();
   CHECK(std::all_of(given.begin(), given.begin() + 4 * 128, [](auto bits) { return bits == 0; }));
 
   problem.ids.assign(problem.ids.size(), -1);
-  Run none(problem);
-  require_ok(none.launch(moe, stream));
+  Run none(moe, problem);
+  require_ok(none.launch(stream));
   CHECK(none.result() == std::vector<std::uint16_t>(problem.hidden.size(), 0));
 }
 
 TEST_CASE_FIXTURE(Fixture, "expert_map chooses the experts that are here") {
-  for (const std::int64_t tokens : {4, 100}) {
-    Problem problem({{tokens, 4, 3, 128, 96, 16}}, random);
+  for (const std::int64_t tokens : {4, 100, 300}) {
+    Problem problem({{tokens, 4, 3, 128, tokens == 100 ? 96 : 64, 16}}, random);
     problem.map.assign(16, -1);
     problem.map[5] = 2;
     problem.map[0] = 0;
@@ -344,8 +350,8 @@ TEST_CASE_FIXTURE(Fixture, "two ranks of experts make together what one makes al
     part.weights = whole.weights;
     std::swap(part.up, whole.up);
     std::swap(part.down, whole.down);
-    Run run(part);
-    require_ok(run.launch(moe, stream));
+    Run run(moe, part);
+    require_ok(run.launch(stream));
     const auto given = run.result();
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += float_of_bf16(given[i]);
     std::swap(part.up, whole.up);
@@ -357,63 +363,69 @@ TEST_CASE_FIXTURE(Fixture, "two ranks of experts make together what one makes al
 }
 
 TEST_CASE_FIXTURE(Fixture, "a NaN makes its token NaN and no other") {
-  Problem problem({{9, 2, 2, 128, 96}}, random);
-  problem.solve();
-  Run clean(problem);
-  require_ok(clean.launch(moe, stream));
-  const auto expected = clean.result();
-  problem.hidden[3 * 128 + 17] = 0x7FC0;
-  Run run(problem);
-  require_ok(run.launch(moe, stream));
-  const auto given = run.result();
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    if (i / 128 == 3) {
-      REQUIRE(std::isnan(float_of_bf16(given[i])));
-    } else {
-      REQUIRE(given[i] == expected[i]);
+  for (const std::int64_t tokens : {9, 90}) {
+    Problem problem({{tokens, 2, 2, 128, 64}}, random);
+    problem.solve();
+    Run clean(moe, problem);
+    require_ok(clean.launch(stream));
+    const auto expected = clean.result();
+    problem.hidden[3 * 128 + 17] = 0x7FC0;
+    Run run(moe, problem);
+    require_ok(run.launch(stream));
+    const auto given = run.result();
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      if (i / 128 == 3) {
+        REQUIRE(std::isnan(float_of_bf16(given[i])));
+      } else {
+        REQUIRE(given[i] == expected[i]);
+      }
     }
   }
 }
 
 TEST_CASE_FIXTURE(Fixture, "the same inputs give the same bytes, whatever the workspace holds") {
-  for (const Case& of : {Case{{1, 8, 64, 2048, 1024}}, Case{{50, 4, 8, 256, 192}}}) {
+  for (const Case& of : {Case{{1, 8, 16, 2048, 1024}}, Case{{20, 4, 8, 256, 192}},
+                         Case{{90, 4, 8, 256, 192}}, Case{{900, 4, 8, 256, 192}}}) {
     Problem problem(of, random);
     problem.activation_gsa = gsa_of_amax(100);
-    Run run(problem);
-    require_ok(run.launch(moe, stream));
+    Run run(moe, problem);
+    require_ok(run.launch(stream));
     const auto first = run.result();
     for (int again = 0; again < 20; ++again) {
-      require_ok(run.launch(moe, stream));
+      require_ok(run.launch(stream));
       CHECK(run.result() == first);
     }
     for (const unsigned char garbage : {0x00, 0x7F, 0xFF}) {
-      Run other(problem, garbage);
-      require_ok(other.launch(moe, stream));
+      Run other(moe, problem, garbage);
+      require_ok(other.launch(stream));
       CHECK(other.result() == first);
     }
   }
 }
 
 TEST_CASE_FIXTURE(Fixture, "a captured nvfp4_moe_gemm routes anew at every replay") {
-  Problem problem({{7, 3, 5, 160, 96}}, random);
-  problem.activation_gsa = gsa_of_amax(20);
-  Run run(problem);
-  TestGraph graph(stream, [&] { require_ok(run.launch(moe, stream)); });
-  for (int replay = 0; replay < 4; ++replay) {
-    for (std::int32_t& id : problem.ids) id = static_cast<std::int32_t>(random() % 6) - replay % 2;
-    problem.hidden = random_bf16(Kind::normal, problem.hidden.size(), random);
-    run.ids.upload(problem.ids);
-    run.hidden.upload(problem.hidden);
-    graph.launch(stream);
-    const auto replayed = run.result();
-    Run direct(problem);
-    require_ok(direct.launch(moe, stream));
-    CHECK(direct.result() == replayed);
+  for (const std::int64_t tokens : {7, 97}) {
+    Problem problem({{tokens, 3, 5, 160, 64}}, random);
+    problem.activation_gsa = gsa_of_amax(20);
+    Run run(moe, problem);
+    TestGraph graph(stream, [&] { require_ok(run.launch(stream)); });
+    for (int replay = 0; replay < 4; ++replay) {
+      for (std::int32_t& id : problem.ids)
+        id = static_cast<std::int32_t>(random() % 6) - replay % 2;
+      problem.hidden = random_bf16(Kind::normal, problem.hidden.size(), random);
+      run.ids.upload(problem.ids);
+      run.hidden.upload(problem.hidden);
+      graph.launch(stream);
+      const auto replayed = run.result();
+      Run direct(moe, problem);
+      require_ok(direct.launch(stream));
+      CHECK(direct.result() == replayed);
+    }
   }
 }
 
 TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm of no tokens launches nothing") {
-  CHECK(nvfp4::MoeGemm::workspace_bytes({0, 2, 4, 64, 64}) == 0);
+  CHECK(moe.workspace_bytes({0, 2, 4, 64, 64}) == 0);
   require_ok(moe.launch(stream, nullptr, {0, 2, 4, 64, 64}, {}, {}, {}, nullptr,
                         nvfp4::GateUpLayout::halves, {}, nullptr));
 }

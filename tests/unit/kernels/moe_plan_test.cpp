@@ -6,15 +6,21 @@ namespace cukiln::nvfp4 {
 namespace {
 
 MoePlan plan_of(std::int64_t tokens, std::int64_t topk, std::int64_t experts, std::int64_t hidden,
-                std::int64_t width, std::int64_t global_experts = 0) {
+                std::int64_t width, std::int64_t global_experts = 0, bool warpgroups = false) {
   return moe_plan(
-      {tokens, topk, experts, hidden, width, global_experts == 0 ? experts : global_experts});
+      {tokens, topk, experts, hidden, width, global_experts == 0 ? experts : global_experts},
+      warpgroups);
 }
 
 TEST_CASE("A tile grows with the tokens of an expert") {
   CHECK(plan_of(64, 8, 256, 7168, 2048).tile_tokens == 8);
   CHECK(plan_of(40, 2, 8, 4096, 14336).tile_tokens == 16);
   CHECK(plan_of(1024, 8, 256, 7168, 2048).tile_tokens == 32);
+  CHECK(plan_of(1024, 8, 256, 7168, 2048, 0, true).tile_tokens == 64);
+  CHECK(plan_of(4096, 8, 256, 7168, 2048, 0, true).tile_tokens == 128);
+  // Warpgroups take whole runs of 64 columns.
+  CHECK(plan_of(4096, 8, 256, 7168, 2080, 0, true).tile_tokens == 32);
+  CHECK(plan_of(64, 2, 8, 4096, 14336, 0, true).tile_tokens == 32);
   // Experts elsewhere take their share.
   CHECK(plan_of(1024, 8, 16, 7168, 2048, 4096).tile_tokens == 8);
 }
@@ -54,24 +60,34 @@ TEST_CASE("K is split where few experts have tokens, and not below 512 a part") 
 }
 
 TEST_CASE("The parts of the workspace lie one after the other") {
-  const MoePlan plan = plan_of(5, 3, 16, 96, 160);
-  const std::size_t ends[] = {plan.tile_count + 4,
-                              plan.tiles + 16 * plan.most_tiles,
-                              plan.slot_of_position + 15 * 4,
-                              plan.position_of_slot + 15 * 4,
-                              plan.token_codes + 5 * 48,
-                              plan.token_scales + 5 * 6,
-                              plan.activation_codes + 15 * 80,
-                              plan.activation_scales + 15 * 10,
-                              plan.partial + 15 * 96 * 4};
-  const std::size_t begins[] = {
-      plan.tiles,        plan.slot_of_position, plan.position_of_slot,  plan.token_codes,
-      plan.token_scales, plan.activation_codes, plan.activation_scales, plan.partial,
-      plan.bytes};
-  for (std::size_t i = 0; i < 9; ++i) {
-    CAPTURE(i);
-    CHECK(ends[i] <= begins[i]);
-    CHECK(begins[i] % 256 == 0);
+  for (const bool warpgroups : {false, true}) {
+    const MoePlan plan = plan_of(100, 3, 8, 96, 192, 0, warpgroups);
+    REQUIRE(plan.by_warpgroups == warpgroups);
+    const std::size_t ends[] = {plan.tile_count + 8,
+                                plan.tiles + 16 * plan.most_tiles,
+                                plan.slot_of_position + 300 * 4,
+                                plan.position_of_slot + 300 * 4,
+                                plan.token_codes + 100 * 48,
+                                plan.token_scales + 100 * 6,
+                                plan.activation_codes + 300 * 96,
+                                plan.activation_scales + 300 * 12,
+                                plan.expanded + (warpgroups ? 300 * 256 * 2 : 0),
+                                plan.partial + 300 * 96 * 4};
+    const std::size_t begins[] = {plan.tiles,
+                                  plan.slot_of_position,
+                                  plan.position_of_slot,
+                                  plan.token_codes,
+                                  plan.token_scales,
+                                  plan.activation_codes,
+                                  plan.activation_scales,
+                                  plan.expanded,
+                                  plan.partial,
+                                  plan.bytes};
+    for (std::size_t i = 0; i < 10; ++i) {
+      CAPTURE(i);
+      CHECK(ends[i] <= begins[i]);
+      CHECK(begins[i] % 256 == 0);
+    }
   }
 }
 
