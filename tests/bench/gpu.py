@@ -58,6 +58,7 @@ class Kernels:
     def __init__(self, library: Path):
         self.library = ctypes.CDLL(str(library))
         self.library.bench_gemm_workspace.restype = ctypes.c_size_t
+        self.library.bench_moe_workspace.restype = ctypes.c_size_t
         self("bench_open")
 
     def __call__(self, name: str, *arguments: torch.Tensor | int | None) -> None:
@@ -79,9 +80,9 @@ class Kernels:
     def stream() -> int:
         return torch.cuda.current_stream().cuda_stream
 
-    def gemm_workspace(self, m: int, n: int, k: int) -> torch.Tensor:
-        sizes = (ctypes.c_int64(size) for size in (m, n, k))
-        count = self.library.bench_gemm_workspace(*sizes)
+    def workspace(self, kernel: str, *sizes: int) -> torch.Tensor:
+        function = getattr(self.library, f"bench_{kernel}_workspace")
+        count = function(*(ctypes.c_int64(size) for size in sizes))
         return torch.zeros(max(count, 16), dtype=torch.uint8, device="cuda")
 
 
@@ -112,7 +113,7 @@ def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
         weights = [Quantised(kernels, n, k) for _ in range(copies_for(n * k * 9 // 16))]
         for m in (1, 8, 16, 32, 64, 128, 256, 1024, 4096):
             tokens = Quantised(kernels, m, k)
-            space = kernels.gemm_workspace(m, n, k)
+            space = kernels.workspace("gemm", m, n, k)
             outputs = [torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
             theirs = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
 
@@ -191,7 +192,82 @@ def quantize(kernels: Kernels, quick: bool) -> Iterator[Entry]:
                     count * (2 + 9 / 16), 2 * count)  # fmt: skip
 
 
-PARTS = {"gemm": gemm, "amax": amax, "quantize": quantize}
+class Experts:
+    """Matrices of a layer's experts, one after the other, in bf16 and in NVFP4."""
+
+    def __init__(self, kernels: Kernels, experts: int, rows: int, columns: int):
+        self.bf16 = torch.empty(experts, rows, columns, device="cuda", dtype=torch.bfloat16)
+        self.codes = torch.empty(experts, rows * columns // 2, device="cuda", dtype=torch.uint8)
+        atoms = -(-rows // 128) * -(-columns // 64)
+        self.scales = torch.empty(experts, atoms * 512, device="cuda", dtype=torch.uint8)
+        gsa = torch.empty(experts, 2, device="cuda")
+        state = torch.zeros(2, device="cuda", dtype=torch.int32)
+        stream = kernels.stream()
+        for e in range(experts):
+            self.bf16[e].normal_(std=columns**-0.5)
+            kernels("bench_amax", stream, gsa[e], self.bf16[e], rows, columns, state)
+            kernels("bench_quantize", stream, self.codes[e], self.scales[e], self.bf16[e], gsa[e], rows,
+                    columns)  # fmt: skip
+        self.decode = gsa[:, 1].contiguous()
+
+
+def moe(kernels: Kernels, quick: bool) -> Iterator[Entry]:
+    """A mixture of experts, routed at random. Beside a loop of bf16 products over the experts that have
+    tokens, whose indices it is given."""
+    shapes = [(8, 2, 4096, 14336)] if quick else [(8, 2, 4096, 14336), (256, 8, 7168, 2048)]
+    for experts, topk, hidden, width in shapes:
+        up = Experts(kernels, experts, 2 * width, hidden)
+        down = Experts(kernels, experts, hidden, width)
+        for m in (1, 16, 64, 1024) if quick else (1, 4, 16, 64, 256, 1024, 4096):
+            sizes = (m, topk, experts, hidden, width)
+            tokens = Quantised(kernels, m, hidden)
+            ids = torch.rand(m, experts, device="cuda").topk(topk).indices.int().contiguous()
+            weights = torch.rand(m, topk, device="cuda")
+            space = kernels.workspace("moe", *sizes)
+            output = torch.empty(m, hidden, device="cuda", dtype=torch.bfloat16)
+            slots = {e: (ids.view(-1) == e).nonzero().view(-1) for e in ids.unique().tolist()}
+
+            def loop(
+                i: int, tokens=tokens, slots=slots, weights=weights, up=up, down=down, topk=topk, width=width,
+                largest: list[torch.Tensor] | None = None,
+            ) -> torch.Tensor:  # fmt: skip
+                result = torch.zeros_like(tokens.bf16)
+                for e, of_expert in slots.items():
+                    rows = of_expert // topk
+                    both = torch.mm(tokens.bf16.index_select(0, rows), up.bf16[e].T)
+                    y = torch.nn.functional.silu(both[:, :width]) * both[:, width:]
+                    if largest is not None:
+                        largest.append(y.abs().amax().float())
+                    scale = weights.view(-1)[of_expert, None].bfloat16()
+                    result.index_add_(0, rows, torch.mm(y, down.bf16[e].T) * scale)
+                return result
+
+            largest: list[torch.Tensor] = []
+            expected = loop(0, largest=largest)
+            amax = torch.stack(largest).amax()
+            gsa = torch.stack((2688 / amax, amax / 2688))
+
+            def ours(
+                i: int, sizes=sizes, tokens=tokens, ids=ids, weights=weights, up=up, down=down, gsa=gsa,
+                space=space, output=output,
+            ) -> None:  # fmt: skip
+                kernels("bench_moe", kernels.stream(), output, *sizes, tokens.bf16, tokens.gsa, ids, weights,
+                        up.codes, up.scales, up.decode, down.codes, down.scales, down.decode, gsa,
+                        space)  # fmt: skip
+
+            ours(0)
+            similar = torch.nn.functional.cosine_similarity(output.double(), expected.double(), dim=1)
+            if similar.min() < 0.95:
+                raise RuntimeError(f"nvfp4_moe_gemm {sizes}: cosine {similar.min():.4f} with bf16")
+            yield Entry("nvfp4_moe_gemm", f"{m} tokens, top {topk} of {experts}, {hidden} x {width}", ours,
+                        "a loop of cuBLAS bf16", loop,
+                        len(slots) * 3 * hidden * width * 9 / 16 + 4.0 * m * hidden,
+                        6.0 * m * topk * hidden * width, "matrix")  # fmt: skip
+        del up, down
+        torch.cuda.empty_cache()
+
+
+PARTS = {"gemm": gemm, "moe": moe, "amax": amax, "quantize": quantize}
 
 
 class Timer:

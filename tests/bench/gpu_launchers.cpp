@@ -8,6 +8,7 @@
 
 #include <cukiln/loader.hpp>
 #include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4_moe.hpp>
 #include <cukiln/settings.hpp>
 
 namespace {
@@ -20,6 +21,7 @@ struct Launchers {
   nvfp4::AmaxGsa amax;
   nvfp4::Quantize quantize;
   nvfp4::Gemm gemm;
+  nvfp4::MoeGemm moe;
 };
 
 std::optional<Launchers> launchers;
@@ -51,9 +53,9 @@ Result<void> open() {
   if (!store) return std::move(store).error();
   auto loader = KernelLoader::create(**store, settings->loader);
   if (!loader) return std::move(loader).error();
-  Launchers made{*std::move(store), *std::move(loader), {}, {}, {}};
+  Launchers made{*std::move(store), *std::move(loader), {}, {}, {}, {}};
   for (const auto& result : {make(made.amax, *made.loader), make(made.quantize, *made.loader),
-                             make(made.gemm, *made.loader)}) {
+                             make(made.gemm, *made.loader), make(made.moe, *made.loader)}) {
     if (!result) return result;
   }
   launchers = std::move(made);
@@ -90,6 +92,24 @@ const char* bench_gemm(Stream stream, std::uint16_t* output, const std::uint8_t*
   return told(launchers->gemm.launch(stream, output, {a_codes, a_scales, a_gsa},
                                      {b_codes, b_scales, b_gsa}, nullptr, m, n, k, workspace,
                                      {constant_b != 0}));
+}
+
+std::size_t bench_moe_workspace(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
+                                std::int64_t hidden, std::int64_t width) {
+  return launchers->moe.workspace_bytes({tokens, topk, experts, hidden, width});
+}
+
+const char* bench_moe(Stream stream, std::uint16_t* output, std::int64_t tokens, std::int64_t topk,
+                      std::int64_t experts, std::int64_t hidden, std::int64_t width,
+                      const std::uint16_t* input, const float* gsa, const std::int32_t* ids,
+                      const float* weights, const std::uint8_t* up_codes,
+                      const std::uint8_t* up_scales, const float* up_decode,
+                      const std::uint8_t* down_codes, const std::uint8_t* down_scales,
+                      const float* down_decode, const float* activation_gsa, void* workspace) {
+  return told(launchers->moe.launch(stream, output, {tokens, topk, experts, hidden, width},
+                                    {input, gsa, ids, weights}, {up_codes, up_scales, up_decode},
+                                    {down_codes, down_scales, down_decode}, activation_gsa,
+                                    nvfp4::GateUpLayout::halves, {}, workspace));
 }
 
 }  // extern "C"
