@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "base/bytes.hpp"
 
@@ -23,6 +24,14 @@ class SerialWriter {
   }
   SerialWriter& raw(ByteView value) {
     out_.append(value);
+    return *this;
+  }
+  /// A 32-bit count, then each as `bytes`.
+  SerialWriter& strings(const std::vector<std::string>& values) {
+    u32(static_cast<std::uint32_t>(values.size()));
+    for (const std::string& value : values) {
+      bytes(value);
+    }
     return *this;
   }
   ByteView view() const noexcept { return out_; }
@@ -57,6 +66,14 @@ class SerialReader {
     const ByteView out = in_.substr(0, count);
     in_.remove_prefix(count);
     return out;
+  }
+  std::vector<std::string> strings() {
+    std::vector<std::string> values;
+    const std::uint32_t count = u32();
+    for (std::uint32_t i = 0; i < count && ok_; ++i) {
+      values.emplace_back(bytes());
+    }
+    return values;
   }
   bool ok() const noexcept { return ok_; }
   bool at_end() const noexcept { return ok_ && in_.empty(); }

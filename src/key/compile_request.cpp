@@ -10,22 +10,6 @@ namespace {
 
 constexpr std::string_view kMagic = "cukiln request";
 
-void put_strings(SerialWriter& out, const std::vector<std::string>& strings) {
-  out.u32(static_cast<std::uint32_t>(strings.size()));
-  for (const std::string& text : strings) {
-    out.bytes(text);
-  }
-}
-
-std::vector<std::string> get_strings(SerialReader& in) {
-  std::vector<std::string> strings;
-  const std::uint32_t count = in.u32();
-  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
-    strings.emplace_back(in.bytes());
-  }
-  return strings;
-}
-
 }  // namespace
 
 std::string CompileRequest::canonical() const {
@@ -42,8 +26,7 @@ std::string CompileRequest::canonical() const {
   for (const auto& [path, text] : all_sources) {
     out.bytes(path).u64(text.size()).raw(view_of(cukiln::digest_of(text)));
   }
-  put_strings(out, arguments);
-  put_strings(out, name_expressions);
+  out.strings(arguments).strings(name_expressions);
   out.u32(static_cast<std::uint32_t>(capability)).u8(static_cast<std::uint8_t>(suffix));
   out.bytes(compiler_version).raw(view_of(compiler_content));
   return out.take();
@@ -77,8 +60,8 @@ Result<RequestFields> RequestFields::parse(ByteView canonical) {
     source.digest = digest_from(in.raw(16));
     fields.sources.push_back(std::move(source));
   }
-  fields.options.arguments = get_strings(in);
-  fields.options.name_expressions = get_strings(in);
+  fields.options.arguments = in.strings();
+  fields.options.name_expressions = in.strings();
   fields.target.capability = static_cast<int>(in.u32());
   fields.target.suffix = static_cast<char>(in.u8());
   fields.toolchain.version = in.bytes();

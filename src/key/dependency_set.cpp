@@ -15,22 +15,6 @@ void sort_unique(std::vector<std::string>& paths) {
   paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
 }
 
-void put_paths(SerialWriter& out, const std::vector<std::string>& paths) {
-  out.u32(static_cast<std::uint32_t>(paths.size()));
-  for (const std::string& path : paths) {
-    out.bytes(path);
-  }
-}
-
-std::vector<std::string> get_paths(SerialReader& in) {
-  std::vector<std::string> paths;
-  const std::uint32_t count = in.u32();
-  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
-    paths.emplace_back(in.bytes());
-  }
-  return paths;
-}
-
 }  // namespace
 
 void DependencySet::sort() {
@@ -47,8 +31,7 @@ std::string DependencySet::canonical() const {
   for (const auto& [path, digest] : present) {
     out.bytes(path).raw(view_of(digest));
   }
-  put_paths(out, folders);
-  put_paths(out, absent);
+  out.strings(folders).strings(absent);
   return out.take();
 }
 
@@ -65,8 +48,8 @@ Result<DependencySet> DependencySet::parse(ByteView canonical) {
     }
     set.present.push_back(std::move(present));
   }
-  set.folders = get_paths(in);
-  set.absent = get_paths(in);
+  set.folders = in.strings();
+  set.absent = in.strings();
   if (!in.at_end()) {
     return Error(ErrorCode::corrupt, "the stored dependency set is damaged");
   }

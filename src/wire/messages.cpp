@@ -8,22 +8,6 @@ namespace cukiln::wire {
 
 namespace {
 
-void put(SerialWriter& out, const std::vector<std::string>& strings) {
-  out.u32(static_cast<std::uint32_t>(strings.size()));
-  for (const std::string& text : strings) {
-    out.bytes(text);
-  }
-}
-
-std::vector<std::string> get(SerialReader& in) {
-  std::vector<std::string> strings;
-  const std::uint32_t count = in.u32();
-  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
-    strings.emplace_back(in.bytes());
-  }
-  return strings;
-}
-
 /// A message with something left over is as wrong as a short one.
 template <class Message>
 std::optional<Message> whole(const SerialReader& in, Message message) {
@@ -109,8 +93,7 @@ std::optional<Busy> Busy::decode(ByteView body) {
 std::string Compile::encode() const {
   SerialWriter out;
   out.bytes(unit_path).bytes(unit_text);
-  put(out, arguments);
-  put(out, name_expressions);
+  out.strings(arguments).strings(name_expressions);
   return out.take();
 }
 
@@ -119,8 +102,8 @@ std::optional<Compile> Compile::decode(ByteView body) {
   Compile message;
   message.unit_path = in.bytes();
   message.unit_text = in.bytes();
-  message.arguments = get(in);
-  message.name_expressions = get(in);
+  message.arguments = in.strings();
+  message.name_expressions = in.strings();
   return whole(in, std::move(message));
 }
 
@@ -159,9 +142,7 @@ std::string Compiled::encode() const {
   SerialWriter out;
   out.u8(static_cast<std::uint8_t>(status)).u32(static_cast<std::uint32_t>(nvrtc_code));
   out.bytes(nvrtc_text).u64(static_cast<std::uint64_t>(compile_us)).bytes(log).bytes(image);
-  put(out, lowered);
-  put(out, inferred_absent);
-  put(out, used);
+  out.strings(lowered).strings(inferred_absent).strings(used);
   return out.take();
 }
 
@@ -178,9 +159,9 @@ std::optional<Compiled> Compiled::decode(ByteView body) {
   message.compile_us = static_cast<std::int64_t>(in.u64());
   message.log = in.bytes();
   message.image = in.bytes();
-  message.lowered = get(in);
-  message.inferred_absent = get(in);
-  message.used = get(in);
+  message.lowered = in.strings();
+  message.inferred_absent = in.strings();
+  message.used = in.strings();
   return whole(in, std::move(message));
 }
 
