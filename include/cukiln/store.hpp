@@ -14,8 +14,8 @@ class TieredStore;
 
 /// Where cubins are kept. The defaults are those of the command line without any setting.
 struct StoreOptions {
-  std::string directory;  ///< absolute; empty: `~/.cache/cukiln`, by the password database
-                          ///< (`Settings::resolve()` knows the environment's places)
+  std::string directory;  ///< absolute; empty: `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln`
+                          ///< (`Settings::resolve()` knows what was configured besides)
   std::string system_directory = "/var/cache/cukiln";  ///< read-only tier below; empty: none
   std::uint64_t max_bytes =
       2ull << 30;            ///< cap of the user's store; least recently used goes first

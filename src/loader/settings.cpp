@@ -1,5 +1,6 @@
 #include "loader/settings.hpp"
 
+#include <pwd.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
@@ -146,6 +147,31 @@ std::string text_of(const toml::node& node) {
   return out.str();
 }
 
+std::optional<std::string> value_of(const SettingsSources& sources, const char* name) {
+  auto value = sources.environment(name);
+  return value && !value->empty() ? value : std::nullopt;
+}
+
+/// Ours in `$variable`, else in `~/otherwise`.
+std::string user_folder(const SettingsSources& sources, const char* variable,
+                        const char* otherwise) {
+  auto folder = value_of(sources, variable);
+  return join_path(folder ? *folder : join_path(value_of(sources, "HOME").value_or("/"), otherwise),
+                   "cukiln");
+}
+
+/// What `~` is where nobody set $HOME: in a unit of systemd, say.
+std::optional<std::string> home_in_password_database() {
+  struct passwd entry {};
+  struct passwd* found = nullptr;
+  char buffer[4096];
+  if (::getpwuid_r(::geteuid(), &entry, buffer, sizeof buffer, &found) != 0 || found == nullptr ||
+      found->pw_dir == nullptr || found->pw_dir[0] != '/') {
+    return std::nullopt;
+  }
+  return std::string(found->pw_dir);
+}
+
 class Resolver {
  public:
   explicit Resolver(const SettingsSources& sources) : sources_(sources) {}
@@ -160,7 +186,8 @@ class Resolver {
           "nothing "
           "is kept on disk");
     } else {
-      read_file_if_there(join_path(config_home(), "cukiln/config.toml"));
+      read_file_if_there(
+          join_path(user_folder(sources_, "XDG_CONFIG_HOME", ".config"), "config.toml"));
       read_environment();
     }
     for (std::size_t i = 0; i < std::size(kKeys); ++i) {
@@ -171,20 +198,13 @@ class Resolver {
 
  private:
   std::optional<std::string> environment(const char* name) const {
-    auto value = sources_.environment(name);
-    return value && !value->empty() ? value : std::nullopt;
-  }
-
-  std::string home() const { return environment("HOME").value_or("/"); }
-  std::string config_home() const {
-    return environment("XDG_CONFIG_HOME").value_or(join_path(home(), ".config"));
+    return value_of(sources_, name);
   }
 
   void set_defaults() {
     origins_.assign(std::size(kKeys), "default");
     if (!sources_.secure_process) {
-      settings_.store.directory =
-          join_path(environment("XDG_CACHE_HOME").value_or(join_path(home(), ".cache")), "cukiln");
+      settings_.store.directory = default_store_directory(sources_);
       CudaPlaces& places = settings_.loader.cuda_places;
       places.virtual_env = environment("VIRTUAL_ENV").value_or("");
       places.conda_prefix = environment("CONDA_PREFIX").value_or("");
@@ -279,17 +299,26 @@ Result<Settings> resolve_settings(const SettingsSources& sources) {
   return Resolver(sources).run();
 }
 
+SettingsSources SettingsSources::of_this_process() {
+  SettingsSources sources;
+  sources.secure_process = ::getauxval(AT_SECURE) != 0;
+  sources.environment = [](const char* name) -> std::optional<std::string> {
+    const char* value =
+        std::getenv(name);  // NOLINT(concurrency-mt-unsafe): the one place that reads it
+    if (value == nullptr && std::string_view(name) == "HOME") {
+      return home_in_password_database();
+    }
+    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+  };
+  return sources;
+}
+
+std::string default_store_directory(const SettingsSources& sources) {
+  return user_folder(sources, "XDG_CACHE_HOME", ".cache");
+}
+
 Result<Settings> Settings::resolve() {
-  return guarded([]() -> Result<Settings> {
-    SettingsSources sources;
-    sources.secure_process = ::getauxval(AT_SECURE) != 0;
-    sources.environment = [](const char* name) -> std::optional<std::string> {
-      const char* value =
-          std::getenv(name);  // NOLINT(concurrency-mt-unsafe): the one place that reads it
-      return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-    };
-    return resolve_settings(sources);
-  });
+  return guarded([] { return resolve_settings(SettingsSources::of_this_process()); });
 }
 
 }  // namespace cukiln

@@ -14,7 +14,13 @@ struct SettingsSources {
   bool secure_process =
       false;  ///< set-user-id or the like (AT_SECURE): the environment is not trusted
   std::string system_file = "/etc/cukiln/config.toml";
+
+  /// This process's own. Without $HOME there is the password database's.
+  static SettingsSources of_this_process();
 };
+
+/// `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln`.
+std::string default_store_directory(const SettingsSources& sources);
 
 Result<Settings> resolve_settings(const SettingsSources& sources);
 

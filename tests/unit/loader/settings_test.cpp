@@ -1,11 +1,17 @@
 #include "loader/settings.hpp"
 
 #include <doctest/doctest.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
+#include "store/tiered_store.hpp"
 #include "support/scratch.hpp"
+
+#include <cukiln/store.hpp>
 
 using namespace cukiln;
 using cukiln::testing::ScratchFolder;
@@ -34,6 +40,47 @@ struct Fixture {
 };
 
 }  // namespace
+
+TEST_CASE("open_store refuses a relative directory and degrades for everything else") {
+  StoreOptions relative;
+  relative.directory = "cache";
+  CHECK(open_store(relative).error().code() == ErrorCode::invalid_argument);
+  StoreOptions impossible;
+  impossible.directory = "/proc/cukiln";
+  const auto store = open_store(impossible);
+  REQUIRE(store);
+  CHECK_FALSE((*store)->bypass_reason().empty());
+  StoreOptions memory;
+  memory.memory_only = true;
+  CHECK((*open_store(memory))->bypass_reason() == "kernels are kept in memory only, as asked");
+}
+
+TEST_CASE("open_store without a directory opens the one that the settings name") {
+  const ScratchFolder scratch;
+  StoreOptions options;
+  options.system_directory.clear();
+  const char* const before = std::getenv("XDG_CACHE_HOME");
+  const std::string kept = before != nullptr ? before : "";
+  ::setenv("XDG_CACHE_HOME", scratch.path().c_str(), 1);
+  const auto store = open_store(options);
+  const auto settings = Settings::resolve();
+  before != nullptr ? ::setenv("XDG_CACHE_HOME", kept.c_str(), 1) : ::unsetenv("XDG_CACHE_HOME");
+  REQUIRE(store);
+  CHECK((*store)->bypass_reason() == "");
+  CHECK((*store)->tiers().facts().directory == scratch / "cukiln/v1");
+  CHECK(settings->store.directory == scratch / "cukiln");
+}
+
+TEST_CASE("without HOME there is the password database's") {
+  const char* const before = std::getenv("HOME");
+  const std::string kept = before != nullptr ? before : "";
+  ::unsetenv("HOME");
+  const auto home = SettingsSources::of_this_process().environment("HOME");
+  if (before != nullptr) ::setenv("HOME", kept.c_str(), 1);
+  const struct passwd* const user = ::getpwuid(::geteuid());
+  REQUIRE(user != nullptr);
+  CHECK(home == std::string(user->pw_dir));
+}
 
 TEST_CASE_FIXTURE(Fixture, "the store is in XDG_CACHE_HOME, else in ~/.cache") {
   CHECK(resolve().store.directory == scratch / ".cache/cukiln");

@@ -165,19 +165,5 @@ TEST_CASE("facts say what a doctor asks") {
   CHECK_FALSE(facts.sqlite_version.empty());
 }
 
-TEST_CASE("open_store refuses a relative directory and degrades for everything else") {
-  StoreOptions relative;
-  relative.directory = "cache";
-  CHECK(open_store(relative).error().code() == ErrorCode::invalid_argument);
-  StoreOptions impossible;
-  impossible.directory = "/proc/cukiln";
-  const auto store = open_store(impossible);
-  REQUIRE(store);
-  CHECK_FALSE((*store)->bypass_reason().empty());
-  StoreOptions memory;
-  memory.memory_only = true;
-  CHECK((*open_store(memory))->bypass_reason() == "kernels are kept in memory only, as asked");
-}
-
 }  // namespace
 }  // namespace cukiln::testing
