@@ -18,6 +18,13 @@ class SharedBytes {
   explicit SharedBytes(std::string bytes)
       : bytes_(std::make_shared<const std::string>(std::move(bytes))) {}
 
+  /// The bytes stay where they are, and must outlive this and every copy of it.
+  static SharedBytes borrowed(const std::string& bytes) {
+    SharedBytes out;
+    out.bytes_ = std::shared_ptr<const std::string>(std::shared_ptr<void>(), &bytes);
+    return out;
+  }
+
   ByteView view() const noexcept { return bytes_ ? ByteView(*bytes_) : ByteView(); }
   operator ByteView() const noexcept { return view(); }  // NOLINT: a view is what they are for
   const char* data() const noexcept { return view().data(); }

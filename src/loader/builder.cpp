@@ -23,11 +23,11 @@ constexpr milliseconds kLongestBackoff{60'000};
 
 void count_miss(Counters& counters, const Miss& miss) {
   switch (miss.why) {
-    case Miss::Why::never_seen: Counters::add(counters.misses_new); break;
-    case Miss::Why::changed: Counters::add(counters.misses_header_changed); break;
-    case Miss::Why::appeared: Counters::add(counters.misses_header_appeared); break;
-    case Miss::Why::vanished: Counters::add(counters.misses_header_vanished); break;
-    case Miss::Why::damaged: Counters::add(counters.misses_damaged); break;
+    case Miss::Why::never_seen: counters.add(&Stats::misses_new); break;
+    case Miss::Why::changed: counters.add(&Stats::misses_header_changed); break;
+    case Miss::Why::appeared: counters.add(&Stats::misses_header_appeared); break;
+    case Miss::Why::vanished: counters.add(&Stats::misses_header_vanished); break;
+    case Miss::Why::damaged: counters.add(&Stats::misses_damaged); break;
   }
 }
 
@@ -99,11 +99,11 @@ Builder::Builder(CubinStore& store, Compiler& compiler, StatCache& stats, Counte
       counters_(counters),
       options_(std::move(options)) {}
 
-Builder::Found Builder::look_up(const ModuleRequest& request) {
+Builder::Found Builder::look_up(const ModuleRequest& request, Purpose purpose) {
   Found found;
   auto sets = store_.find_dependency_sets(request.digest, request.canonical);
   if (!sets) {
-    Counters::add(counters_.store_errors);
+    counters_.add(&Stats::store_errors);
     options_.log.warn("{}: the store could not be asked: {}", request.name, sets.error().message());
     return found;
   }
@@ -121,9 +121,13 @@ Builder::Found Builder::look_up(const ModuleRequest& request) {
       }
       continue;
     }
-    Lookup entry = store_.get_recorded(recorded);
+    const bool inspect = purpose == Purpose::inspect;
+    Lookup entry = inspect ? store_.peek(recorded.key) : store_.get_recorded(recorded);
+    if (inspect && !entry && entry.error().code() == ErrorCode::corrupt) {
+      entry = std::optional<StoreEntry>();  // what a use of it would find
+    }
     if (!entry) {
-      Counters::add(counters_.store_errors);
+      counters_.add(&Stats::store_errors);
       options_.log.warn("{}: the store could not be read: {}", request.name,
                         entry.error().message());
       continue;
@@ -141,8 +145,8 @@ Builder::Found Builder::look_up(const ModuleRequest& request) {
 Result<Built> Builder::build(const ModuleRequest& request, Found found,
                              const std::function<Result<void>()>& may_compile) {
   const auto hit = [&](StoreEntry entry, const char* reason) {
-    Counters::add(counters_.hits);
-    Counters::add(counters_.saved_us,
+    counters_.add(&Stats::hits);
+    counters_.add(&Stats::saved_us,
                   static_cast<std::uint64_t>(std::max<std::int64_t>(entry.compile_us, 0)));
     return Built{std::move(entry), Outcome::hit, reason, {}};
   };
@@ -151,7 +155,7 @@ Result<Built> Builder::build(const ModuleRequest& request, Found found,
   }
   const InProcessFlight flight(*this, request.digest);
   if (flight.waited()) {
-    Counters::add(counters_.singleflight_waits);
+    counters_.add(&Stats::singleflight_waits);
     Found again =
         look_up(request);  // the other's files may be other files: its set must hold for ours
     if (again.entry) {
@@ -190,7 +194,7 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
     if (owner) {
       CUKILN_TRY(use_lock, wait_for(wait, *owner));
       if (Found again = look_up(request); again.entry) {
-        Counters::add(counters_.hits);
+        counters_.add(&Stats::hits);
         return Built{*std::move(again.entry), Outcome::hit, "another process compiled it", {}};
       }
     }
@@ -220,19 +224,19 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
     }
     auto outcome = compiler_.compile(job);
     if (!outcome) {
-      Counters::add(counters_.failed);
+      counters_.add(&Stats::failed);
       remember_failure(request.digest, outcome.error());
       return std::move(outcome).error();
     }
     if (outcome->state == CompileState::done) {
-      Counters::add(counters_.compiles);
+      counters_.add(&Stats::compiles);
       if (!published) {
         store_result(request, outcome->result, built);
       }
       return built;
     }
     if (superseded_by) {
-      Counters::add(counters_.hits);
+      counters_.add(&Stats::hits);
       return Built{*std::move(superseded_by), Outcome::hit, "another process compiled it", {}};
     }
     owner = std::move(outcome->owner);
@@ -245,7 +249,7 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
 /// (cancelled).
 Result<bool> Builder::wait_for(FlightWait& wait, const std::string& owner) {
   if (!std::exchange(wait.told, true)) {
-    Counters::add(counters_.singleflight_waits);
+    counters_.add(&Stats::singleflight_waits);
     options_.log.info("{}: waiting for {}", wait.name, owner.empty() ? "another process" : owner);
   }
   do {
@@ -286,7 +290,7 @@ void Builder::store_result(const ModuleRequest& request, const CompileResult& re
   } else if (!result.observed) {
     built.not_stored = "unobserved: what the compiler read is not known for certain";
   } else if (auto put = store_.put(entry); !put) {
-    Counters::add(counters_.store_errors);
+    counters_.add(&Stats::store_errors);
     options_.log.warn("{}: compiled, but not stored: {}", request.name, put.error().message());
     built.not_stored = put.error().message();
   } else if (*put == PutOutcome::too_large) {
@@ -294,7 +298,7 @@ void Builder::store_result(const ModuleRequest& request, const CompileResult& re
   } else if (*put == PutOutcome::not_stored) {
     built.not_stored = "the store keeps nothing on disk";
   }
-  Counters::add(built.not_stored.empty() ? counters_.stored : counters_.not_stored);
+  counters_.add(built.not_stored.empty() ? &Stats::stored : &Stats::not_stored);
 }
 
 std::optional<Error> Builder::remembered_failure(const RequestDigest& digest) {

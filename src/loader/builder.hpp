@@ -54,7 +54,9 @@ class Builder {
     std::optional<StoreEntry> entry;
     Miss miss;
   };
-  Found look_up(const ModuleRequest& request);
+  /// `inspect`: somebody only wants to know. It is no use of the entry, and removes nothing.
+  enum class Purpose { use, inspect };
+  Found look_up(const ModuleRequest& request, Purpose purpose = Purpose::use);
 
   /// What `look_up` found, or else a compile. `may_compile` is asked before one starts: an error
   /// there is returned (a sealed loader). Errors: the compiler's; not_found when offline.

@@ -121,7 +121,7 @@ std::vector<Difference> describe(const std::vector<FileServer::Mismatch>& mismat
 
 Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target) {
   return guarded([&]() -> Result<Explanation> {
-    CUKILN_TRY(const Impl::Sought sought, impl_->seek(spec, target));
+    CUKILN_TRY(const Impl::Sought sought, impl_->seek(spec, target, Builder::Purpose::inspect));
     const ModuleRequest& request = sought.request;
     TieredStore& store = impl_->store.tiers();
     Explanation out;
@@ -137,7 +137,7 @@ Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target)
       out.nearest = sets.front().key;
       out.differences = describe(files->check_all(sets.front().dependencies), *files);
       if (out.differences.empty()) {
-        out.differences.push_back({"entry", "damaged: it was removed", ""});
+        out.differences.push_back({"entry", "damaged", "compiled again by its next use"});
       }
       return out;
     }

@@ -23,25 +23,15 @@ KernelLoader::Impl::~Impl() {
   // Best effort: what was learned is written with the store's next write, or when the store goes.
   TieredStore& tiers = store.tiers();
   tiers.save_stat_records(stat_cache.take_new());
-  const Stats s = counters.snapshot();
-  const std::pair<const char*, std::uint64_t> totals[] = {
-      {"hits", s.hits},
-      {"misses", s.misses},
-      {"misses_new", s.misses_new},
-      {"misses_header_changed", s.misses_header_changed},
-      {"misses_header_appeared", s.misses_header_appeared},
-      {"misses_header_vanished", s.misses_header_vanished},
-      {"misses_damaged", s.misses_damaged},
-      {"compiles", s.compiles},
-      {"failed", s.failed},
-      {"not_stored", s.not_stored},
-      {"singleflight_waits", s.singleflight_waits},
-      {"saved_us", s.saved_us},
-      {"store_errors", s.store_errors}};
-  for (const auto& [name, value] : totals) {
-    if (value != 0) {
+  const Stats now = counters.snapshot();
+  const auto keep = [&](const char* name, std::uint64_t value) {
+    if (name != nullptr && value != 0) {
       tiers.count(name, static_cast<std::int64_t>(value));
     }
+  };
+  keep("misses", now.misses);
+  for (const Counted& counted : kCounted) {
+    keep(counted.total, now.*counted.field);
   }
 }
 

@@ -37,8 +37,8 @@ struct KernelLoader::Impl {
   Result<std::vector<Target>> targets_of(const ModuleSpec& spec,
                                          const std::vector<DeviceInfo>& available);
 
-  /// The compilers a request may be looked up for: the one that is here; where there is none, those
-  /// that the store's entries were made by (a container without NVRTC still hits).
+  /// The compilers a request may be looked up for: the one that is here; where there
+  /// is none, those that the store's entries were made by (a container without NVRTC still hits).
   /// Errors: the compiler's, when the store knows none either.
   Result<std::vector<Toolchain>> toolchains();
 
@@ -47,7 +47,8 @@ struct KernelLoader::Impl {
     ModuleRequest request;
     Builder::Found found;
   };
-  Result<Sought> seek(const ModuleSpec& spec, Target target);
+  Result<Sought> seek(const ModuleSpec& spec, Target target,
+                      Builder::Purpose purpose = Builder::Purpose::use);
 
   /// `sealed` when sealed with `fail`; counts and logs when sealed with `warn`.
   Result<void> check_seal(const char* what, const std::string& name);

@@ -39,7 +39,7 @@ Result<void> add_sources(const ModuleSpec& spec, ModuleRequest& out) {
         return make_error(ErrorCode::invalid_argument, "{} has {} bytes, the limit is {}",
                           source.path, source.text.size(), kMaxSourceBytes);
       }
-      text = SharedBytes(source.text);
+      text = SharedBytes::borrowed(source.text);
     } else {
       CUKILN_TRY(FileContent content, read_file(source.path));
       text = std::move(content.bytes);
@@ -64,7 +64,7 @@ Result<void> add_sources(const ModuleSpec& spec, ModuleRequest& out) {
   }
   for (const Source& header : spec.headers) {
     out.memory_files.emplace_back(std::string(kSourceRoot) + "/" + header.path,
-                                  SharedBytes(header.text));
+                                  SharedBytes::borrowed(header.text));
   }
   return {};
 }

@@ -38,6 +38,7 @@ struct ModuleRequest {
 /// The targets a spec names itself: its own, else those in its flags. Errors: invalid_argument.
 Result<std::vector<Target>> explicit_targets(const ModuleSpec& spec);
 
+/// Texts in memory are borrowed: `spec` outlives the request.
 /// Errors: invalid_argument (flags, no source, too large), not_found (a source is not there), io.
 Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
                                           const Toolchain& toolchain,

@@ -97,7 +97,7 @@ Result<std::vector<Toolchain>> KernelLoader::Impl::toolchains() {
       if (!seen.insert(summary.labels.compiler).second) {
         continue;
       }
-      if (const Lookup entry = store.tiers().get(summary.key); entry && *entry) {
+      if (const Lookup entry = store.tiers().peek(summary.key); entry && *entry) {
         if (const auto fields = RequestFields::parse((*entry)->request_canonical)) {
           stored_toolchains_.push_back(fields->toolchain);
         }
@@ -110,13 +110,15 @@ Result<std::vector<Toolchain>> KernelLoader::Impl::toolchains() {
   return stored_toolchains_;
 }
 
-Result<KernelLoader::Impl::Sought> KernelLoader::Impl::seek(const ModuleSpec& spec, Target target) {
+Result<KernelLoader::Impl::Sought> KernelLoader::Impl::seek(const ModuleSpec& spec, Target target,
+                                                            Builder::Purpose purpose) {
   CUKILN_TRY(const auto candidates, toolchains());
   std::optional<Sought> first;
   for (const Toolchain& toolchain : candidates) {
     CUKILN_TRY(ModuleRequest request,
-               make_module_request(spec, target, toolchain, compiler->toolkit_folders()));
-    Builder::Found found = builder->look_up(request);
+               make_module_request(spec, target, toolchain,
+                                   compiler->toolkit_folders()));
+    Builder::Found found = builder->look_up(request, purpose);
     if (found.entry || !first) {
       first = Sought{std::move(request), std::move(found)};
     }
@@ -133,7 +135,7 @@ Result<void> KernelLoader::Impl::check_seal(const char* what, const std::string&
     return {};
   }
   if (state == sealed_warn) {
-    Counters::add(counters.sealed_violations);
+    counters.add(&Stats::sealed_violations);
     log.warn("{} {} after seal(): the hot path will notice", what, name);
     return {};
   }
@@ -221,7 +223,7 @@ Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& re
     log.warn("{}: {}; the entry {} is removed and built again", request.name,
              module.error().message(), built.entry.key.hex());
     if (auto removed = store.tiers().remove(built.entry.key); !removed) {
-      Counters::add(counters.store_errors);
+      counters.add(&Stats::store_errors);
     }
     CUKILN_TRY(built, provide(request, builder->look_up(request), report));
     module = load_once();

@@ -95,6 +95,10 @@ class CubinStore {
   /// The same, for a set that `find_dependency_sets` gave.
   virtual Lookup get_recorded(const RecordedSet& set) { return get(set.key); }
 
+  /// Like `get`, for people who look: it is no use of the entry, and damage is an error (corrupt)
+  /// and stays where it is.
+  virtual Lookup peek(const CacheKey& key) = 0;
+
   /// Keeps an entry; the same key again is already_there. Errors: io, timeout.
   virtual Result<PutOutcome> put(const StoreEntry& entry) = 0;
 

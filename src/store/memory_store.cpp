@@ -49,6 +49,13 @@ Lookup MemoryStore::get(const CacheKey& key) {
   return std::optional<StoreEntry>(entry);
 }
 
+Lookup MemoryStore::peek(const CacheKey& key) {
+  const ForkGate::Pass pass;
+  const std::lock_guard hold(mutex_);
+  const auto at = by_key_.find(key);
+  return at == by_key_.end() ? std::optional<StoreEntry>() : at->second->entry;
+}
+
 Result<PutOutcome> MemoryStore::put(const StoreEntry& entry) {
   const EncodedEntry encoded(entry);
   CUKILN_CHECK(check_consistent(entry, encoded));

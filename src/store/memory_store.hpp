@@ -22,6 +22,7 @@ class MemoryStore final : public CubinStore {
   Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
                                                         ByteView request_canonical) override;
   Lookup get(const CacheKey& key) override;
+  Lookup peek(const CacheKey& key) override;
   Result<PutOutcome> put(const StoreEntry& entry) override;
   Result<bool> remove(const CacheKey& key) override;
   Result<std::vector<EntrySummary>> list() override;

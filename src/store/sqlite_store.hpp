@@ -31,15 +31,12 @@ class SqliteStore final : public CubinStore {
                                                         ByteView request_canonical) override;
   Lookup get(const CacheKey& key) override { return get_at(key, 0); }
   Lookup get_recorded(const RecordedSet& set) override { return get_at(set.key, set.row); }
+  Lookup peek(const CacheKey& key) override;
   Result<PutOutcome> put(const StoreEntry& entry) override;
   Result<bool> remove(const CacheKey& key) override;
   Result<std::vector<EntrySummary>> list() override;
   StoreStats stats() override;
   Result<std::string> source_text(const CacheKey& key) override;
-
-  /// Like `get`, for people who look: it is no use, and damage stays where it is.
-  /// Errors besides `get`'s: corrupt.
-  Lookup peek(const CacheKey& key);
 
   /// An entry was used from a tier above: it is not the least recently used here.
   void note_use(const CacheKey& key);

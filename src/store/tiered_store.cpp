@@ -174,7 +174,7 @@ Lookup TieredStore::get_recorded(const RecordedSet& set) {
 }
 
 Lookup TieredStore::peek(const CacheKey& key) {
-  CUKILN_TRY(std::optional<StoreEntry> found, memory_.get(key));
+  CUKILN_TRY(std::optional<StoreEntry> found, memory_.peek(key));
   for (SqliteStore* tier : {disk_.get(), system_.get()}) {
     if (!found && tier != nullptr) {
       CUKILN_TRY(found, tier->peek(key));

@@ -58,8 +58,7 @@ class TieredStore final : public CubinStore {
                                                         ByteView request_canonical) override;
   Lookup get(const CacheKey& key) override { return get_recorded({key, {}, 0}); }
   Lookup get_recorded(const RecordedSet& set) override;
-  /// For `show` and `explain`: like `get`, but not a use of the entry, and nothing is changed.
-  Lookup peek(const CacheKey& key);
+  Lookup peek(const CacheKey& key) override;
   /// Memory has it afterwards whatever happens (unless too_large). Without a disk tier: not_stored.
   /// Errors: the disk tier's.
   Result<PutOutcome> put(const StoreEntry& entry) override;

@@ -176,6 +176,8 @@ class Explain(CliTest):
         self.assertEqual((document["outcome"], document["key"]), ("hit", key))
         self.assertEqual(document["differences"], [])
         self.assertRegex(self.run_cli("explain", *self.scale).out, rf": hit\n.*{key[:12]}")
+        (entry,) = self.run_json("ls")["entries"]
+        self.assertEqual(entry["hits"], 0, "to ask is no use of the entry")
 
     def test_changed_header_is_named_with_both_digests(self):
         key = self.one_key(*self.scale)

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <list>
 #include <map>
 #include <thread>
 
@@ -38,6 +39,7 @@ class MapStore final : public CubinStore {
     const auto at = entries_.find(key);
     return at == entries_.end() ? std::optional<StoreEntry>() : at->second;
   }
+  Lookup peek(const CacheKey& key) override { return get(key); }
   Result<PutOutcome> put(const StoreEntry& entry) override {
     const std::lock_guard lock(mutex_);
     if (broken) return Error(ErrorCode::io, "the disk is full");
@@ -116,8 +118,10 @@ struct Fixture {
   StatCache stats;
   Counters counters;
 
+  std::list<ModuleSpec> specs;  // requests borrow their texts
+
   ModuleRequest request(const std::string& folder = "inc") {
-    ModuleSpec spec;
+    ModuleSpec& spec = specs.emplace_back();
     spec.name = "demo";
     spec.sources = {Source::memory("demo.cu", "void k();")};
     spec.include = {scratch / folder};
@@ -145,8 +149,8 @@ TEST_CASE_FIXTURE(Fixture, "a request is compiled once, then found") {
   CHECK(second->outcome == Outcome::hit);
   CHECK(second->entry.key == first->entry.key);
   CHECK(compiler.compiles == 1);
-  CHECK(counters.hits == 1);
-  CHECK(counters.misses_new == 1);
+  CHECK(counters.snapshot().hits == 1);
+  CHECK(counters.snapshot().misses_new == 1);
 }
 
 TEST_CASE_FIXTURE(Fixture,
@@ -212,7 +216,7 @@ TEST_CASE_FIXTURE(Fixture, "another process's flight is waited for, with a bound
   compiler.busy_rounds = 3;
   Builder patient = builder(options);
   CHECK(build(patient, request())->outcome == Outcome::compiled);
-  CHECK(counters.singleflight_waits == 1);
+  CHECK(counters.snapshot().singleflight_waits == 1);
 
   store.remove(build(patient, request())->entry.key).value();
   compiler.busy_rounds = 1'000'000;  // an owner that never ends
@@ -245,7 +249,7 @@ TEST_CASE_FIXTURE(Fixture,
   waiter.join();
   CHECK(store.questions == asked + 1);
   CHECK(compiler.calls == 1);
-  CHECK(counters.singleflight_waits == 1);
+  CHECK(counters.snapshot().singleflight_waits == 1);
 }
 
 TEST_CASE_FIXTURE(Fixture, "a wait for another process's flight ends when it is cancelled") {
@@ -289,7 +293,7 @@ TEST_CASE_FIXTURE(Fixture, "rows 5 and 9: a store that fails costs the result no
   REQUIRE(built);
   CHECK(built->outcome == Outcome::compiled);
   CHECK(built->not_stored == "the disk is full");
-  CHECK(counters.store_errors == 2);
+  CHECK(counters.snapshot().store_errors == 2);
 }
 
 TEST_CASE_FIXTURE(Fixture, "offline forbids a compile and says what is missing and why") {

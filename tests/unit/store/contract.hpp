@@ -100,6 +100,18 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK((*store->get_recorded(sets->front()))->key == entry.key);
   }
 
+  SUBCASE("a look is no use") {
+    const auto store = make_empty();
+    const StoreEntry entry = make_entry(1);
+    CHECK(store->put(entry).has_value());
+    CHECK((*store->peek(entry.key))->cubin.image.view() == entry.cubin.image.view());
+    CHECK_FALSE(store->peek(make_entry(2).key)->has_value());
+    CHECK(store->stats().hits == 0);
+    CHECK(store->stats().misses == 0);
+    CHECK((*store->get(entry.key))->hits <= 1);  // this one, where the store counts at once
+    CHECK(store->stats().hits == 1);
+  }
+
   SUBCASE("a request keeps four sets, and the oldest goes") {
     const auto store = make_empty();
     for (std::uint64_t variant = 0; variant < 6; ++variant) {
