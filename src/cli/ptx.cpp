@@ -14,9 +14,10 @@ constexpr std::string_view kArchitecture = "--gpu-architecture=";
 
 /// The roots that can be rebuilt here: CUDA's headers from where they are now, the shipped kernels'
 /// from the library. Folders of the user's are not recorded, on purpose: rows hold no real path.
-FileServer make_files(KernelLoader& loader, const RequestFields::Source& source,
+FileServer make_files(KernelLoader& loader, Target target, const RequestFields::Source& source,
                       const SharedBytes& text) {
-  FileServer files({{kSourceRoot, {}}, {kToolkitRoot, loader.impl().compiler->toolkit_folders()}},
+  Compiler& compiler = loader.impl().compiler->for_target(target);
+  FileServer files({{kSourceRoot, {}}, {kToolkitRoot, compiler.toolkit_folders()}},
                    &loader.impl().stat_cache);
   files.add_memory_file(source.path, text);
   const std::string name = std::filesystem::path(source.path).filename().string();
@@ -46,7 +47,7 @@ Result<std::string> recompile_to_ptx(KernelLoader& loader, const StoreEntry& ent
         fields.sources.size());
   }
   const SharedBytes text{std::string(source_text)};
-  FileServer files = make_files(loader, fields.sources.front(), text);
+  FileServer files = make_files(loader, fields.target, fields.sources.front(), text);
   const FileServer::Mismatch mismatch = files.check(entry.dependencies);
   if (mismatch.what != FileServer::Mismatch::What::none) {
     return make_error(
@@ -55,7 +56,8 @@ Result<std::string> recompile_to_ptx(KernelLoader& loader, const StoreEntry& ent
         "was then, or not at hand; 'nvcc -ptx' gives it from the files",
         mismatch.path);
   }
-  CUKILN_TRY(const Toolchain toolchain, loader.impl().compiler->toolchain());
+  CUKILN_TRY(const Toolchain toolchain,
+             loader.impl().compiler->for_target(fields.target).toolchain());
   CompileRequest request;
   request.sources = {{fields.sources.front().path, text}};
   request.options = fields.options;

@@ -57,6 +57,12 @@ class Compiler {
  public:
   virtual ~Compiler() = default;
 
+  /// Who compiles for a target: this one, or another where this one is too old for it.
+  virtual Compiler& for_target(Target target) {
+    static_cast<void>(target);
+    return *this;
+  }
+
   /// Who compiles: version with build, content of the libraries. Cheap when the library's stamp is
   /// in the stat cache (NVRTC is not opened then). Errors: not_found, with every place searched.
   virtual Result<Toolchain> toolchain() = 0;

@@ -102,7 +102,8 @@ Result<NvrtcIdentity> NvrtcCompiler::identity() {
     return *own.identity;
   }
   NvrtcIdentity found;
-  CUKILN_TRY(found.install, find_nvrtc(options_.search));
+  CUKILN_TRY(found.install, options_.install ? Result<NvrtcInstall>(*options_.install)
+                                             : find_nvrtc(options_.search));
   CUKILN_TRY(own.stamps, stamps_of(found.install));
   if (!recall_identity(options_.stats, own.stamps, found)) {
     CUKILN_CHECK(measure_once(own, found));
@@ -159,6 +160,13 @@ WorkerOptions NvrtcCompiler::worker_options(std::string path, const NvrtcInstall
 }
 
 Result<Toolchain> NvrtcCompiler::toolchain() {
+  State& own = state();
+  {
+    const std::lock_guard lock(own.mutex);
+    if (own.identity) {
+      return own.identity->toolchain;
+    }
+  }
   CUKILN_TRY(NvrtcIdentity found, identity());
   return std::move(found.toolchain);
 }
@@ -170,6 +178,9 @@ std::vector<std::string> NvrtcCompiler::toolkit_folders() {
     if (own.identity) {
       return own.identity->install.headers;
     }
+  }
+  if (options_.install) {
+    return options_.install->headers;
   }
   auto found = find_nvrtc(options_.search);
   if (!found) {

@@ -20,7 +20,8 @@ namespace cukiln {
 
 struct NvrtcCompilerOptions {
   NvrtcSearch search;
-  std::string worker;  ///< the executable; empty: see find_worker
+  std::optional<NvrtcInstall> install;  ///< found already: nothing is searched
+  std::string worker;                   ///< the executable; empty: see find_worker
   std::uint64_t memory_bytes = 8ull << 30;
   unsigned max_idle_workers = 0;  ///< 0: one per core
   std::chrono::seconds worker_idle{10};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <cstdlib>
 #include <set>
 
 #include "base/file.hpp"
@@ -75,6 +76,44 @@ std::string major_of(const std::string& library) {
   const std::string version = library_version(
       std::string_view(library).substr(library.find_last_of('/') + 1), kLibraryStem);
   return version.substr(0, version.find('.'));
+}
+
+/// `12.6` or `13`, as far as names tell: the library's own (libnvrtc.so.12.6.85, or what the link
+/// libnvrtc.so.12 leads to), or those of the builtins beside it.
+std::vector<int> named_version(const std::string& library, const std::vector<std::string>& names) {
+  const auto version_in = [](const std::string& path) {
+    const std::string_view name = std::string_view(path).substr(path.find_last_of('/') + 1);
+    return numbers_of(library_version(name, kLibraryStem));
+  };
+  std::vector<int> version = version_in(library);
+  if (version.size() < 2) {
+    const std::string major = major_of(library);
+    const std::string builtins = newest_of(names, folder_of(library), kBuiltinsStem, major);
+    if (const std::size_t at = builtins.rfind(".so."); at != std::string::npos) {
+      version = numbers_of(std::string_view(builtins).substr(at + 4));
+    }
+  }
+  if (char* const real = version.size() < 2 ? ::realpath(library.c_str(), nullptr) : nullptr) {
+    version = version_in(real);
+    std::free(real);  // NOLINT: realpath's
+  }
+  return version;
+}
+
+/// Empty: new enough, or nothing says that it is not.
+std::string why_too_old(const std::string& library, const std::vector<std::string>& names,
+                        Target target) {
+  const auto [major, minor] = oldest_nvrtc_for(target);
+  if (major == 0) {
+    return {};
+  }
+  const std::vector<int> version = named_version(library, names);
+  if (version.empty() || version[0] > major || (version[0] == major && version.size() < 2) ||
+      (version[0] == major && version[1] >= minor)) {
+    return {};
+  }
+  return fmt::format("NVRTC {} ({}), which is too old for {} (that needs {}.{}),",
+                     fmt::join(version, "."), library, target.name(), major, minor);
 }
 
 std::vector<std::string> existing(const std::vector<std::string>& folders) {
@@ -157,6 +196,15 @@ std::string library_version(std::string_view file_name, std::string_view stem) {
   return std::string(file_name.substr(1));
 }
 
+std::pair<int, int> oldest_nvrtc_for(Target target) noexcept {
+  const int capability = target.capability;
+  if (capability == 88 || (capability >= 110 && capability < 120)) return {13, 0};
+  if (target.suffix == 'f' || capability == 103 || capability > 120) return {12, 9};
+  if (capability >= 100) return {12, 8};
+  if (target.suffix == 'a') return {12, 0};
+  return {0, 0};
+}
+
 std::string header_version(const std::vector<std::string>& folders) {
   for (const std::string& folder : folders) {
     int number = 0;
@@ -189,16 +237,32 @@ Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search) {
     names = names_in(folder_of(install.library), kBuiltinsStem);
   } else {
     std::set<std::pair<dev_t, ino_t>> seen;  // /lib is /usr/lib today, and both may be named
+    std::string too_old;                     // the first of them: better than none, the error tells
     visit_places(search, [&](const std::string& folder) {
       install.searched.push_back(folder);
       struct stat status {};
-      if (::stat(folder.c_str(), &status) == 0 &&
-          seen.emplace(status.st_dev, status.st_ino).second) {
-        names = names_in(folder, kPrefix);
-        install.library = newest_of(names, folder, kLibraryStem, {});
+      if (::stat(folder.c_str(), &status) != 0 ||
+          !seen.emplace(status.st_dev, status.st_ino).second) {
+        return false;
       }
-      return !install.library.empty();
+      names = names_in(folder, kPrefix);
+      std::string here = newest_of(names, folder, kLibraryStem, {});
+      if (here.empty()) {
+        return false;
+      }
+      if (std::string why = why_too_old(here, names, search.target); !why.empty()) {
+        install.passed_over.push_back(std::move(why));
+        too_old = too_old.empty() ? std::move(here) : too_old;
+        return false;
+      }
+      install.library = std::move(here);
+      return true;
     });
+    if (install.library.empty() && !too_old.empty()) {
+      install.library = std::move(too_old);
+      install.passed_over.clear();
+      names = names_in(folder_of(install.library), kBuiltinsStem);
+    }
   }
   if (install.library.empty()) {
     std::string message =

@@ -37,10 +37,10 @@ struct KernelLoader::Impl {
   Result<std::vector<Target>> targets_of(const ModuleSpec& spec,
                                          const std::vector<DeviceInfo>& available);
 
-  /// The compilers a request may be looked up for: the one that is here; where there
+  /// The compilers a request may be looked up for: the one that is here for the target; where there
   /// is none, those that the store's entries were made by (a container without NVRTC still hits).
   /// Errors: the compiler's, when the store knows none either.
-  Result<std::vector<Toolchain>> toolchains();
+  Result<std::vector<Toolchain>> toolchains(Target target);
 
   /// A spec's request for a target, and what the store has for it.
   struct Sought {

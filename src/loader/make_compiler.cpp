@@ -1,5 +1,8 @@
 #include "loader/make_compiler.hpp"
 
+#include <utility>
+
+#include "compile/compiler_by_target.hpp"
 #include "compile/in_process_compiler.hpp"
 #include "compile/nvrtc_compiler.hpp"
 
@@ -21,9 +24,6 @@ NvrtcSearch nvrtc_search(const LoaderOptions& options) {
 
 std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, TieredStore& tiers,
                                         StatCache& stats) {
-  if (options.in_process_compile) {
-    return std::make_unique<InProcessCompiler>(nvrtc_search(options));
-  }
   NvrtcCompilerOptions compiler;
   compiler.search = nvrtc_search(options);
   compiler.worker = options.worker;
@@ -36,7 +36,20 @@ std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, TieredStor
     static_cast<void>(tiers.flush());  // else it is written with the next write
   };
   compiler.log = Logger(options.log);
-  return std::make_unique<NvrtcCompiler>(std::move(compiler));
+  const auto make = [compiler, in_process = options.in_process_compile](
+                        std::optional<NvrtcInstall> install) -> std::unique_ptr<Compiler> {
+    if (in_process) {
+      NvrtcSearch search = compiler.search;
+      if (install) {
+        search.nvrtc_library = install->library;
+      }
+      return std::make_unique<InProcessCompiler>(std::move(search));
+    }
+    NvrtcCompilerOptions found = compiler;
+    found.install = std::move(install);
+    return std::make_unique<NvrtcCompiler>(std::move(found));
+  };
+  return std::make_unique<CompilerByTarget>(compiler.search, make, compiler.log);
 }
 
 }  // namespace cukiln

@@ -84,8 +84,8 @@ Result<std::vector<Target>> KernelLoader::Impl::targets_of(
   return targets;
 }
 
-Result<std::vector<Toolchain>> KernelLoader::Impl::toolchains() {
-  auto present = compiler->toolchain();
+Result<std::vector<Toolchain>> KernelLoader::Impl::toolchains(Target target) {
+  auto present = compiler->for_target(target).toolchain();
   if (present) {
     return std::vector<Toolchain>{*std::move(present)};
   }
@@ -112,12 +112,12 @@ Result<std::vector<Toolchain>> KernelLoader::Impl::toolchains() {
 
 Result<KernelLoader::Impl::Sought> KernelLoader::Impl::seek(const ModuleSpec& spec, Target target,
                                                             Builder::Purpose purpose) {
-  CUKILN_TRY(const auto candidates, toolchains());
+  CUKILN_TRY(const auto candidates, toolchains(target));
   std::optional<Sought> first;
   for (const Toolchain& toolchain : candidates) {
     CUKILN_TRY(ModuleRequest request,
                make_module_request(spec, target, toolchain,
-                                   compiler->toolkit_folders()));
+                                   compiler->for_target(target).toolkit_folders()));
     Builder::Found found = builder->look_up(request, purpose);
     if (found.entry || !first) {
       first = Sought{std::move(request), std::move(found)};

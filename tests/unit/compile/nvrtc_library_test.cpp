@@ -1,6 +1,7 @@
 #include "compile/nvrtc_library.hpp"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include "support/scratch.hpp"
 
@@ -136,6 +137,70 @@ TEST_CASE("the newest of several libraries in a folder is taken, with builtins o
   const auto found = find_nvrtc(only(root));
   CHECK(found->library == newest);
   CHECK(found->builtins == builtins);
+}
+
+TEST_CASE("an NVRTC that is too old for the target is passed over when a newer one follows") {
+  const ScratchFolder old;
+  const std::string old_library = old.write("lib64/libnvrtc.so.12", "");
+  old.write("lib64/libnvrtc-builtins.so.12.6", "");
+  const ScratchFolder wheels;
+  const std::string new_library = wheels.write("nvidia/cu13/lib/libnvrtc.so.13", "");
+  write_headers(wheels, "nvidia/cu13/include", 13000);
+  NvrtcSearch search = only(wheels);
+  search.cuda_home = old.path();
+  CHECK(find_nvrtc(search)->library == old_library);
+  search.target = {90, 'a'};
+  CHECK(find_nvrtc(search)->library == old_library);
+  search.target = {100, 'a'};
+  const auto found = find_nvrtc(search);
+  CHECK(found->library == new_library);
+  CHECK(found->headers == std::vector<std::string>{wheels / "nvidia/cu13/include"});
+  REQUIRE(found->passed_over.size() == 1);
+  for (const std::string& part :
+       {old_library, std::string("12.6"), std::string("sm_100a"), std::string("12.8")}) {
+    CHECK(found->passed_over.front().find(part) != std::string::npos);
+  }
+  search.nvrtc_library = old_library;  // what was configured is taken
+  CHECK(find_nvrtc(search)->library == old_library);
+}
+
+TEST_CASE("an NVRTC that is too old is better than none: the compile's error tells") {
+  const ScratchFolder root;
+  const std::string library = root.write("lib64/libnvrtc.so.12.6.85", "");
+  const std::string builtins = root.write("lib64/libnvrtc-builtins.so.12.6", "");
+  root.write("lib/libnvrtc.so.12.4", "");
+  NvrtcSearch search = only(root);
+  search.target = {100, 'a'};
+  const auto found = find_nvrtc(search);
+  REQUIRE(found);
+  CHECK(found->library == library);
+  CHECK(found->builtins == builtins);
+  CHECK(found->passed_over.empty());
+}
+
+TEST_CASE("a version is also in the name that a link leads to; an unknown one is not too old") {
+  const ScratchFolder root;
+  const std::string real = root.write("elsewhere/libnvrtc.so.12.6.85", "");
+  root.write("lib64/nothing", "");
+  const std::string link = root / "lib64/libnvrtc.so.12";
+  REQUIRE(::symlink(real.c_str(), link.c_str()) == 0);
+  const std::string unknown = root.write("lib/libnvrtc.so.12", "");
+  NvrtcSearch search = only(root);
+  CHECK(find_nvrtc(search)->library == link);
+  search.target = {100, 0};
+  CHECK(find_nvrtc(search)->library == unknown);
+}
+
+TEST_CASE("targets name the NVRTC that they need") {
+  using Version = std::pair<int, int>;
+  CHECK(oldest_nvrtc_for({80, 0}) == Version(0, 0));
+  CHECK(oldest_nvrtc_for({90, 'a'}) == Version(12, 0));
+  CHECK(oldest_nvrtc_for({100, 'a'}) == Version(12, 8));
+  CHECK(oldest_nvrtc_for({120, 0}) == Version(12, 8));
+  CHECK(oldest_nvrtc_for({100, 'f'}) == Version(12, 9));
+  CHECK(oldest_nvrtc_for({103, 'a'}) == Version(12, 9));
+  CHECK(oldest_nvrtc_for({121, 'a'}) == Version(12, 9));
+  CHECK(oldest_nvrtc_for({110, 'a'}) == Version(13, 0));
 }
 
 TEST_CASE("an error names every place that was searched") {

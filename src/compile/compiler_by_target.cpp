@@ -1,0 +1,71 @@
+#include "compile/compiler_by_target.hpp"
+
+#include <utility>
+
+namespace cukiln {
+
+struct CompilerByTarget::Choice {
+  Target target;
+  std::string library;
+  std::shared_ptr<Compiler> compiler;
+  Choice* next = nullptr;
+};
+
+CompilerByTarget::CompilerByTarget(NvrtcSearch search, Make make, Logger log)
+    : search_(std::move(search)),
+      make_(std::move(make)),
+      log_(std::move(log)),
+      unfound_(make_(std::nullopt)) {}
+
+CompilerByTarget::~CompilerByTarget() {
+  for (const Choice* choice = choices_.load(); choice != nullptr;) {
+    delete std::exchange(choice, choice->next);
+  }
+}
+
+Compiler& CompilerByTarget::for_target(Target target) {
+  for (const Choice* known = choices_.load(); known != nullptr; known = known->next) {
+    if (known->target == target) {
+      return *known->compiler;
+    }
+  }
+  NvrtcSearch search = search_;
+  search.target = target;
+  auto found = find_nvrtc(search);
+  if (!found) {
+    return *unfound_;
+  }
+  for (const std::string& why : found->passed_over) {
+    log_.debug("{} is passed over for {}", why, found->library);
+  }
+  auto choice = std::make_unique<Choice>();
+  choice->target = target;
+  choice->library = found->library;
+  std::shared_ptr<Compiler> made;
+  choice->next = choices_.load();
+  do {  // what other threads chose meanwhile is used
+    choice->compiler = made;
+    for (const Choice* known = choice->next; known != nullptr; known = known->next) {
+      if (known->target == target) {
+        return *known->compiler;
+      }
+      if (known->library == choice->library) {
+        choice->compiler = known->compiler;
+      }
+    }
+    if (choice->compiler == nullptr) {
+      choice->compiler = made = make_(*std::move(found));
+      made->expect(expected_.load());
+    }
+  } while (!choices_.compare_exchange_weak(choice->next, choice.get()));
+  return *choice.release()->compiler;
+}
+
+void CompilerByTarget::expect(std::size_t compiles) {
+  expected_.store(compiles);
+  for (const Choice* known = choices_.load(); known != nullptr; known = known->next) {
+    known->compiler->expect(compiles);
+  }
+}
+
+}  // namespace cukiln
