@@ -40,6 +40,12 @@ constexpr std::size_t scale_offset(std::size_t row, std::size_t block,
 
 /// The global scale of a matrix: gsa = {2688 / amax, amax / 2688}, both 1 when amax is 0.
 ///
+/// A weight is quantised once with its own scale, with nothing to wait for in between; gsa stays
+/// with its codes and block scales, the product needs it:
+///
+///     amax.launch(stream, gsa, weight, rows, columns, workspace);
+///     quantize.launch(stream, codes, scales, weight, gsa, rows, columns);
+///
 /// Shapes: input bf16 [rows, columns], any stride and alignment; gsa two floats.
 /// Workspace: `kWorkspaceBytes`, zeroed once; every launch leaves it zero. One a stream.
 /// NaN: any NaN makes gsa NaN; an infinity without a NaN makes it {1, 1}.
@@ -58,11 +64,25 @@ class CUKILN_API AmaxGsa {
                       std::int64_t columns, std::uint32_t* workspace) const noexcept {
     return launch(stream, gsa, input, rows, columns, columns, workspace);
   }
+  /// The same, and row_amax [rows]: max |x| of each row; NaN where the row has one, 0 where it is
+  /// empty.
+  Result<void> launch_by_row(Stream stream, float* gsa, float* row_amax, const std::uint16_t* input,
+                             std::int64_t rows, std::int64_t columns, std::int64_t row_stride,
+                             std::uint32_t* workspace) const noexcept;
 
  private:
   TypedKernel<float*, const std::uint16_t*, std::uint32_t, std::uint32_t, std::int64_t,
               std::uint32_t*>
       kernel_;
+  TypedKernel<float*, float*, const std::uint16_t*, std::uint32_t, std::uint32_t, std::int64_t,
+              std::uint32_t*>
+      by_row_;
+};
+
+/// How a block's scale byte and its codes follow from the global scale.
+enum class Formula {
+  exact,  ///< TransformerEngine's: correctly rounded divisions
+  fast,   ///< vLLM's: the hardware's approximate reciprocals, for the same bytes as its kernels
 };
 
 /// bf16 → codes and block scales, with the global scale that is in a device buffer.
@@ -74,7 +94,7 @@ class CUKILN_API AmaxGsa {
 class CUKILN_API Quantize {
  public:
   /// Errors: those of `KernelLoader::get`.
-  static Result<Quantize> create(KernelLoader& loader);
+  static Result<Quantize> create(KernelLoader& loader, Formula formula = Formula::exact);
 
   Result<void> launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
                       const std::uint16_t* input, const float* gsa, std::int64_t rows,
@@ -138,7 +158,8 @@ struct SwiGlu {
 class CUKILN_API DeinterleaveQuantize {
  public:
   /// Errors: those of `KernelLoader::get`.
-  static Result<DeinterleaveQuantize> create(KernelLoader& loader);
+  static Result<DeinterleaveQuantize> create(KernelLoader& loader,
+                                             Formula formula = Formula::exact);
 
   Result<void> launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
                       const std::uint16_t* input, const float* gsa, std::int64_t rows,
@@ -152,6 +173,26 @@ class CUKILN_API DeinterleaveQuantize {
  private:
   TypedKernel<std::uint8_t*, std::uint8_t*, const std::uint16_t*, const float*, std::uint32_t,
               std::uint32_t, std::int64_t, std::uint32_t, std::uint32_t, float, float, float>
+      kernel_;
+};
+
+/// The global scale of y = SwiGLU(gate, up), of the very values that
+/// `DeinterleaveQuantize::launch_swiglu` quantises from the same input: after it, on the same
+/// stream, an activation is quantised with a scale of its own, and y is written nowhere.
+///
+/// Shapes and alignment as in `DeinterleaveQuantize`; gsa, workspace and NaN as in `AmaxGsa`.
+class CUKILN_API SwiGluAmaxGsa {
+ public:
+  /// Errors: those of `KernelLoader::get`.
+  static Result<SwiGluAmaxGsa> create(KernelLoader& loader);
+
+  Result<void> launch(Stream stream, float* gsa, const std::uint16_t* input, std::int64_t rows,
+                      std::int64_t columns, std::int64_t row_stride, GateUpLayout layout,
+                      const SwiGlu& activation, std::uint32_t* workspace) const noexcept;
+
+ private:
+  TypedKernel<float*, const std::uint16_t*, std::uint32_t, std::uint32_t, std::int64_t,
+              std::uint32_t, float, float, float, std::uint32_t*>
       kernel_;
 };
 

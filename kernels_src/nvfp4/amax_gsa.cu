@@ -1,26 +1,28 @@
-// amax_gsa: the global scale of a bf16 tensor, in one launch.
+// amax_gsa: the global scale of a bf16 tensor, in one launch. amax_gsa_by_row: that, and the amax
+//   of each row.
 //
 // What: amax = max |x|; gsa = {encode, decode}, encode = min(2688 / amax, FLT_MAX),
-//   decode = 1 / encode. Both are 1 when amax is 0.
-// Shapes: input bf16 [rows, columns], row_stride elements from row to row; gsa two floats.
-// Alignment: input 2 bytes, gsa 4. Stretches that start on 16 bytes are read by vectors.
+//   decode = 1 / encode. Both are 1 when amax is 0. row_amax[r] = max |x| of row r.
+// Shapes: input bf16 [rows, columns], row_stride elements from row to row; gsa two floats; row_amax
+//   f32 [rows].
+// Alignment: input 2 bytes, gsa and row_amax 4. Stretches that start on 16 bytes are read by
+//   vectors.
 // Limits: rows * ceil(columns / 1024) below 2^32, or rows * columns below 2^42 if dense. An empty
 //   tensor has amax 0.
 // NaN and inf: any NaN makes both scales NaN, so that every product scaled by them shows it. An
 //   infinity without a NaN makes both 1, as TransformerEngine does; quantisers then saturate it.
+//   row_amax is NaN for a row with a NaN, else infinite for one with an infinity.
 // Launch: block (512, 1, 1); grid (any, 1, 1). A warp reads 1024 elements at a time, so a thread
-//   block has work for each 16384 elements. No dynamic shared memory.
+//   block has work for each 16384 elements; by row a warp reads a row. No dynamic shared memory.
 // Workspace: two 32-bit words {amax bits, ticket}, zeroed once by the caller; the last thread block
 //   to finish zeroes them again. One workspace a stream: launches that share one must not overlap.
 // Determinism: an integer maximum; neither the grid nor the order of thread blocks matters.
 // Source: TransformerEngine, NVFP4 recipe, for the scale.
-#include "nvfp4_numerics.cuh"
+#include "amax.cuh"
 
 namespace cukiln {
 namespace nvfp4 {
 
-constexpr u32 kAmaxThreads = 512;
-constexpr u32 kAmaxWarps = kAmaxThreads / 32;
 constexpr u32 kSegmentElements = 1024;
 constexpr u32 kVectorElements = 8;
 
@@ -85,21 +87,28 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads)
     const u16* first = input + row * row_stride + start;
     magnitudes = max_magnitude_bf16x2(magnitudes, segment_magnitudes(first, count, lane));
   }
+  write_global_scale(gsa, workspace, magnitudes);
+}
 
-  __shared__ u32 warp_amax[kAmaxWarps];
-  const u32 bits = __reduce_max_sync(~0u, max(magnitudes & 0xFFFF0000u, magnitudes << 16));
-  if (lane == 0) warp_amax[warp] = bits;
-  __syncthreads();
-  if (warp != 0) return;
-  const u32 block_amax = __reduce_max_sync(~0u, lane < kAmaxWarps ? warp_amax[lane] : 0u);
-  if (lane != 0) return;
-
-  atomicMax(&workspace[0], block_amax);
-  __threadfence();
-  if (atomicInc(&workspace[1], gridDim.x - 1) != gridDim.x - 1) return;
-  // The ticket wrapped to 0: every other block's maximum is in.
-  __threadfence();
-  const GlobalScale scale = global_scale_of(__uint_as_float(atomicExch(&workspace[0], 0u)));
-  gsa[0] = scale.encode;
-  gsa[1] = scale.decode;
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads)
+    amax_gsa_by_row(float* gsa, float* row_amax, const cukiln::u16* input, cukiln::u32 rows,
+                    cukiln::u32 columns, cukiln::i64 row_stride, cukiln::u32* workspace) {
+  using namespace cukiln;
+  using namespace cukiln::nvfp4;
+  const u32 lane = threadIdx.x % 32;
+  const u32 warp = threadIdx.x / 32;
+  u32 amax = 0;
+  for (u64 row = u64{blockIdx.x} * kAmaxWarps + warp; row < rows;
+       row += u64{gridDim.x} * kAmaxWarps) {
+    u32 magnitudes = 0;
+    for (u64 start = 0; start < columns; start += kSegmentElements) {
+      const u32 count = static_cast<u32>(min(columns - start, u64{kSegmentElements}));
+      const u16* first = input + static_cast<i64>(row) * row_stride + start;
+      magnitudes = max_magnitude_bf16x2(magnitudes, segment_magnitudes(first, count, lane));
+    }
+    const u32 of_row = __reduce_max_sync(~0u, larger_half(magnitudes));
+    if (lane == 0) row_amax[row] = __uint_as_float(of_row);
+    amax = max(amax, of_row);
+  }
+  write_global_scale(gsa, workspace, amax);
 }

@@ -28,59 +28,8 @@
 //   dynamic shared memory, no workspace.
 // Source: TransformerEngine, NVFP4 recipe; vLLM, SiluAndMulWithClamp and swigluoai_and_mul, for the
 //   clamped SwiGLU and the two layouts; Shazeer, GLU Variants Improve Transformer (2020).
+#include "gate_up.cuh"
 #include "quantize_tiles.cuh"
-#include "swiglu.cuh"
-
-namespace cukiln {
-namespace nvfp4 {
-
-enum GateUpActivation : u32 { kNone = 0, kSwiGlu = 1 };
-
-// The quantised matrix as a function of the gate and up matrices. One source for every mode: the
-// modes differ in the loads alone, and a second tile loop would cost more compile time than the
-// branches cost.
-struct GateUpSource {
-  static constexpr int kAtomsInFlight = 1;
-
-  const u16* input;
-  i64 row_stride;
-  u32 columns;
-  u32 layout;
-  u32 activation;
-  SwiGlu activate;
-
-  __device__ __forceinline__ void load(u32 row, u32 column, u32 (&pairs)[8]) const {
-    const bool is_up = column >= columns;  // never with kSwiGlu
-    const u32 matrix_column = is_up ? column - columns : column;
-    const bool in_pairs = layout == kPairs;
-    const u16* first_source =
-        input + row * row_stride + (in_pairs ? 2 * u64{matrix_column} : matrix_column);
-    u32 first[8], second[8], gate[8], up[8];
-    load_16_bf16(first_source, first);
-    load_16_bf16(first_source + (in_pairs ? 16 : columns), second);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      gate[i] = in_pairs ? __byte_perm(first[2 * i], first[2 * i + 1], 0x5410) : first[i];
-      gate[i + 4] = in_pairs ? __byte_perm(second[2 * i], second[2 * i + 1], 0x5410) : first[i + 4];
-      up[i] = in_pairs ? __byte_perm(first[2 * i], first[2 * i + 1], 0x7632) : second[i];
-      up[i + 4] = in_pairs ? __byte_perm(second[2 * i], second[2 * i + 1], 0x7632) : second[i + 4];
-    }
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      if (activation == kSwiGlu) {
-        const float even = activate(__uint_as_float(gate[i] << 16), __uint_as_float(up[i] << 16));
-        const float odd =
-            activate(__uint_as_float(gate[i] & 0xFFFF0000u), __uint_as_float(up[i] & 0xFFFF0000u));
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pairs[i]) : "f"(odd), "f"(even));
-      } else {
-        pairs[i] = is_up ? up[i] : gate[i];
-      }
-    }
-  }
-};
-
-}  // namespace nvfp4
-}  // namespace cukiln
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads,
                                              cukiln::nvfp4::kQuantizeResidentBlocks)
@@ -88,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads,
                                const float* gsa, cukiln::u32 rows, cukiln::u32 columns,
                                cukiln::i64 row_stride) {
   using namespace cukiln::nvfp4;
-  quantize_tiles(codes, scales, RowSource{input, row_stride}, rows, columns, gsa[0], gsa[1]);
+  quantize_tiles(codes, scales, RowSource{input, row_stride}, rows, columns, {gsa[0], gsa[1]});
 }
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads, 2)
@@ -101,6 +50,6 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads, 2)
   using namespace cukiln::nvfp4;
   const GateUpSource source{input,  row_stride, columns,
                             layout, activation, SwiGlu::of(limit, alpha, beta)};
-  quantize_tiles(codes, scales, source, rows, activation == kSwiGlu ? columns : 2 * columns, gsa[0],
-                 gsa[1]);
+  quantize_tiles(codes, scales, source, rows, activation == kSwiGlu ? columns : 2 * columns,
+                 {gsa[0], gsa[1]});
 }

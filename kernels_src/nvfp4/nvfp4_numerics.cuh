@@ -53,6 +53,12 @@ __device__ __forceinline__ float rcp_rn(float a) {
   return reciprocal;
 }
 
+__device__ __forceinline__ float rcp_approx(float a) {
+  float reciprocal;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(a));
+  return reciprocal;
+}
+
 // Minimum and maximum that return NaN when an operand is NaN, unlike fminf and fmaxf.
 __device__ __forceinline__ float min_nan(float a, float b) {
   float smaller;
@@ -66,10 +72,13 @@ __device__ __forceinline__ float max_nan(float a, float b) {
   return larger;
 }
 
+// Both halves without their signs.
+__device__ __forceinline__ u32 magnitudes_of(u32 pair) { return pair & 0x7FFF7FFFu; }
+
 // Largest magnitude of two bf16 pairs, per half, as an integer: NaN > inf > every finite value.
 // `magnitudes` has its sign bits clear already; `pair` may carry them.
 __device__ __forceinline__ u32 max_magnitude_bf16x2(u32 magnitudes, u32 pair) {
-  const u32 other = pair & 0x7FFF7FFFu;
+  const u32 other = magnitudes_of(pair);
 #if __CUDA_ARCH__ >= 900
   u32 larger;
   asm("max.u16x2 %0, %1, %2;" : "=r"(larger) : "r"(magnitudes), "r"(other));
@@ -78,6 +87,33 @@ __device__ __forceinline__ u32 max_magnitude_bf16x2(u32 magnitudes, u32 pair) {
   return max(magnitudes & 0xFFFF0000u, other & 0xFFFF0000u) |
          max(magnitudes & 0xFFFFu, other & 0xFFFFu);
 #endif
+}
+
+// The larger of two magnitudes, as the bits of a float.
+__device__ __forceinline__ u32 larger_half(u32 magnitudes) {
+  return max(magnitudes & 0xFFFF0000u, magnitudes << 16);
+}
+
+// `source` lies on 16 bytes.
+__device__ __forceinline__ void load_16_bf16(const u16* source, u32 (&pairs)[8]) {
+  const uint4 low = __ldg(reinterpret_cast<const uint4*>(source));
+  const uint4 high = __ldg(reinterpret_cast<const uint4*>(source) + 1);
+  pairs[0] = low.x;
+  pairs[1] = low.y;
+  pairs[2] = low.z;
+  pairs[3] = low.w;
+  pairs[4] = high.x;
+  pairs[5] = high.y;
+  pairs[6] = high.z;
+  pairs[7] = high.w;
+}
+
+// The largest magnitude of one block, as the bits of a float.
+__device__ __forceinline__ u32 amax_of(const u32 (&pairs)[8]) {
+  u32 magnitudes = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) magnitudes = max_magnitude_bf16x2(magnitudes, pairs[i]);
+  return larger_half(magnitudes);
 }
 
 __device__ __forceinline__ GlobalScale global_scale_of(float amax) {
@@ -160,9 +196,10 @@ __device__ __forceinline__ u32 encode_e2m1x8(const u32 (&pairs)[4], float multip
   u32 codes = 0u - 0xFB000000u;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const u32 magnitudes = pairs[i] & 0x7FFF7FFFu;
-    const float even = mul_rn(__uint_as_float(magnitudes << 16), multiplier);
-    const float odd = mul_rn(__uint_as_float(magnitudes & 0xFFFF0000u), multiplier);
+    // By byte_perm: the compiler would take the masks apart, and compute them once more.
+    const u32 magnitudes = magnitudes_of(pairs[i]);
+    const float even = mul_rn(__uint_as_float(__byte_perm(magnitudes, 0, 0x1044)), multiplier);
+    const float odd = mul_rn(__uint_as_float(__byte_perm(magnitudes, 0, 0x3244)), multiplier);
     codes += biased_e2m1_code(even) << (8 * i);
     codes += biased_e2m1_code(odd) << (8 * i + 4);
   }
@@ -175,20 +212,20 @@ __device__ __forceinline__ u32 encode_e2m1x8(const u32 (&pairs)[4], float multip
 
 #endif
 
-// Quantises one block; returns its scale byte and the sixteen codes, low nibble = even column.
-__device__ __forceinline__ u32 quantize_block(const u32 (&pairs)[8], float scale_factor,
-                                              float decode, uint2* codes) {
-  u32 magnitudes = 0;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) magnitudes = max_magnitude_bf16x2(magnitudes, pairs[i]);
-  const u32 largest = max(magnitudes & 0xFFFF0000u, magnitudes << 16);
-  const u32 scale_byte = encode_ue4m3(mul_rn(__uint_as_float(largest), scale_factor));
-  const float multiplier = element_multiplier(scale_byte, decode);
+// The sixteen codes of a block with this scale byte, low nibble = even column.
+__device__ __forceinline__ uint2 encode_block(const u32 (&pairs)[8], u32 scale_byte,
+                                              float multiplier) {
   const u32 low[4] = {pairs[0], pairs[1], pairs[2], pairs[3]};
   const u32 high[4] = {pairs[4], pairs[5], pairs[6], pairs[7]};
-  const bool representable = scale_byte != 0 && scale_byte != kNanScaleByte;
-  codes->x = representable ? encode_e2m1x8(low, multiplier) : 0;
-  codes->y = representable ? encode_e2m1x8(high, multiplier) : 0;
+  const u32 kept = scale_byte != 0 && scale_byte != kNanScaleByte ? ~0u : 0u;
+  return make_uint2(encode_e2m1x8(low, multiplier) & kept, encode_e2m1x8(high, multiplier) & kept);
+}
+
+// Quantises one block; returns its scale byte and the sixteen codes.
+__device__ __forceinline__ u32 quantize_block(const u32 (&pairs)[8], float scale_factor,
+                                              float decode, uint2* codes) {
+  const u32 scale_byte = encode_ue4m3(mul_rn(__uint_as_float(amax_of(pairs)), scale_factor));
+  *codes = encode_block(pairs, scale_byte, element_multiplier(scale_byte, decode));
   return scale_byte;
 }
 

@@ -20,6 +20,6 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads,
                    float encode_scale, cukiln::u32 rows, cukiln::u32 columns,
                    cukiln::i64 row_stride) {
   using namespace cukiln::nvfp4;
-  quantize_tiles(codes, scales, RowSource{input, row_stride}, rows, columns, encode_scale,
-                 rcp_rn(encode_scale));
+  quantize_tiles(codes, scales, RowSource{input, row_stride}, rows, columns,
+                 {encode_scale, rcp_rn(encode_scale)});
 }

@@ -8,12 +8,16 @@ namespace {
 constexpr std::uint32_t kNoActivation = 0;
 constexpr std::uint32_t kSwiGlu = 1;
 
+const char* module_of(Formula formula) noexcept {
+  return formula == Formula::fast ? "fused_amax_quantize_fast" : "fused_amax_quantize";
+}
+
 }  // namespace
 
-Result<Quantize> Quantize::create(KernelLoader& loader) {
+Result<Quantize> Quantize::create(KernelLoader& loader, Formula formula) {
   return guarded([&]() -> Result<Quantize> {
-    CUKILN_TRY(const Kernel kernel, kernels::shipped_kernel(loader, "fused_amax_quantize",
-                                                            "quantize_nvfp4_from_buffer"));
+    CUKILN_TRY(const Kernel kernel,
+               kernels::shipped_kernel(loader, module_of(formula), "quantize_nvfp4_from_buffer"));
     Quantize made;
     CUKILN_TRY(made.kernel_, decltype(made.kernel_)::from(kernel));
     return made;
@@ -35,9 +39,9 @@ Result<void> Quantize::launch(Stream stream, std::uint8_t* codes, std::uint8_t* 
                         row_stride);
 }
 
-Result<DeinterleaveQuantize> DeinterleaveQuantize::create(KernelLoader& loader) {
+Result<DeinterleaveQuantize> DeinterleaveQuantize::create(KernelLoader& loader, Formula formula) {
   return guarded([&]() -> Result<DeinterleaveQuantize> {
-    CUKILN_TRY(const Kernel kernel, kernels::shipped_kernel(loader, "fused_amax_quantize",
+    CUKILN_TRY(const Kernel kernel, kernels::shipped_kernel(loader, module_of(formula),
                                                             "deinterleave_quantize_from_buffer"));
     DeinterleaveQuantize made;
     CUKILN_TRY(made.kernel_, decltype(made.kernel_)::from(kernel));
@@ -57,7 +61,7 @@ Result<void> DeinterleaveQuantize::launch(Stream stream, std::uint8_t* codes, st
   }
   CUKILN_CHECK(kernels::check_pointer("gsa", gsa, 4));
   CUKILN_CHECK(check_quantize(codes, scales, input, rows, 2 * columns, 2 * columns, row_stride));
-  return kernel_.launch(stream, quantize_config(rows, 2 * columns), codes, scales, input, gsa,
+  return kernel_.launch(stream, deinterleave_config(rows, 2 * columns), codes, scales, input, gsa,
                         static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
                         row_stride, static_cast<std::uint32_t>(layout), kNoActivation, 0.0f, 0.0f,
                         0.0f);
@@ -71,16 +75,13 @@ Result<void> DeinterleaveQuantize::launch_swiglu(Stream stream, std::uint8_t* co
                                                  const SwiGlu& activation) const noexcept {
   CUKILN_CHECK(check_columns(columns));
   CUKILN_CHECK(kernels::check_shape(rows, columns));
-  if (!(activation.limit > 0)) {
-    return kernels::refuse("limit is {}; a positive number is expected, infinity for no limit",
-                           activation.limit);
-  }
+  CUKILN_CHECK(check_swiglu(activation));
   if (rows == 0 || columns == 0) {
     return {};
   }
   CUKILN_CHECK(kernels::check_pointer("gsa", gsa, 4));
   CUKILN_CHECK(check_quantize(codes, scales, input, rows, 2 * columns, columns, row_stride));
-  return kernel_.launch(stream, quantize_config(rows, columns), codes, scales, input, gsa,
+  return kernel_.launch(stream, deinterleave_config(rows, columns), codes, scales, input, gsa,
                         static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
                         row_stride, static_cast<std::uint32_t>(layout), kSwiGlu, activation.limit,
                         activation.alpha, activation.beta);

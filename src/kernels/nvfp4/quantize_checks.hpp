@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/checks.hpp"
 
 #include <cukiln/nvfp4.hpp>
@@ -8,12 +10,22 @@ namespace cukiln::nvfp4 {
 
 inline constexpr std::uint32_t kQuantizeThreads = 512;
 
-/// The grid's limit: twelve thread blocks for each of an H200's 132 multiprocessors, where longer
-/// runs of one block gained nothing.
-inline constexpr std::int64_t kQuantizeMaxBlocks = 1584;
+/// Multiprocessors of an H200, and the quantisers' thread blocks that one holds.
+inline constexpr std::int64_t kMultiprocessors = 132;
+inline constexpr std::int64_t kQuantizeResident = 4;
 
 inline std::int64_t atom_count(std::int64_t rows, std::int64_t columns) noexcept {
   return (rows + 127) / 128 * ((columns + 63) / 64);
+}
+
+/// Rows are read by vectors of 16 bytes.
+inline Result<void> check_row_stride(std::int64_t row_stride) noexcept {
+  if (row_stride % 8 != 0) {
+    return kernels::refuse(
+        "row_stride is {} elements; a multiple of 8 is expected, so that rows lie on 16 bytes",
+        row_stride);
+  }
+  return {};
 }
 
 /// What every quantiser asks of its arguments. `input_columns` is the width of the input's rows,
@@ -26,11 +38,7 @@ inline Result<void> check_quantize(const std::uint8_t* codes, const std::uint8_t
   CUKILN_CHECK(kernels::check_pointer("codes", codes, 8));
   CUKILN_CHECK(kernels::check_pointer("scales", scales, 1));
   CUKILN_CHECK(kernels::check_pointer("input", input, 16));
-  if (row_stride % 8 != 0) {
-    return kernels::refuse(
-        "row_stride is {} elements; a multiple of 8 is expected, so that rows lie on 16 bytes",
-        row_stride);
-  }
+  CUKILN_CHECK(check_row_stride(row_stride));
   if (atom_count(rows, columns) > INT32_MAX) {
     return kernels::refuse("[{}, {}] has {} scale atoms; fewer than 2147483648 are expected", rows,
                            columns, atom_count(rows, columns));
@@ -47,9 +55,30 @@ inline Result<void> check_columns(std::int64_t columns) noexcept {
   return {};
 }
 
+inline Result<void> check_swiglu(const SwiGlu& activation) noexcept {
+  if (!(activation.limit > 0)) {
+    return kernels::refuse("limit is {}; a positive number is expected, infinity for no limit",
+                           activation.limit);
+  }
+  return {};
+}
+
+/// As many thread blocks as are resident; of a large matrix six times that, with four atoms or more
+/// each, so that the last ones end together.
 inline LaunchConfig quantize_config(std::int64_t rows, std::int64_t columns) noexcept {
+  constexpr std::int64_t kWave = kMultiprocessors * kQuantizeResident;
+  const std::int64_t atoms = atom_count(rows, columns);
   LaunchConfig config;
-  config.grid.x = kernels::grid_of(atom_count(rows, columns), kQuantizeMaxBlocks);
+  config.grid.x = kernels::grid_of(atoms, std::clamp<std::int64_t>(atoms / 4, kWave, 6 * kWave));
+  config.block.x = kQuantizeThreads;
+  return config;
+}
+
+/// The kernel of gate and up needs registers for two thread blocks on a multiprocessor, and gained
+/// nothing from more.
+inline LaunchConfig deinterleave_config(std::int64_t rows, std::int64_t columns) noexcept {
+  LaunchConfig config;
+  config.grid.x = kernels::grid_of(atom_count(rows, columns), 2 * kMultiprocessors);
   config.block.x = kQuantizeThreads;
   return config;
 }

@@ -52,6 +52,39 @@ TEST_CASE_FIXTURE(Fixture, "amax_gsa takes any shape, stride and alignment") {
   }
 }
 
+TEST_CASE_FIXTURE(Fixture,
+                  "amax_gsa_by_row gives the amax of each row, and the same global scale") {
+  struct Shape {
+    std::size_t rows, columns, row_stride;
+  };
+  for (const Shape shape : {Shape{1, 1, 1}, Shape{7, 3, 5}, Shape{300, 80, 88},
+                            Shape{5, 1025, 1031}, Shape{2000, 2100, 2104}}) {
+    for (const Kind kind : kKinds) {
+      CAPTURE(shape.rows);
+      CAPTURE(shape.columns);
+      CAPTURE(static_cast<int>(kind));
+      const auto dense = random_bf16(kind, shape.rows * shape.columns, random);
+      const DeviceBuffer<std::uint16_t> input(
+          spread(dense, shape.rows, shape.columns, shape.row_stride));
+      DeviceBuffer<float> gsa(2);
+      DeviceBuffer<float> row_amax(shape.rows);
+      require_ok(amax.launch_by_row(stream, gsa.data(), row_amax.data(), input.data(),
+                                    static_cast<std::int64_t>(shape.rows),
+                                    static_cast<std::int64_t>(shape.columns),
+                                    static_cast<std::int64_t>(shape.row_stride), workspace.data()));
+      check_gsa(gsa.download(), gsa_of(dense));
+      const auto given = row_amax.download();
+      std::size_t wrong = 0;
+      for (std::size_t row = 0; row < shape.rows; ++row) {
+        const auto first = dense.begin() + static_cast<std::ptrdiff_t>(row * shape.columns);
+        const float expected = amax_of({first, first + static_cast<std::ptrdiff_t>(shape.columns)});
+        wrong += !same_bits(given[row], expected);
+      }
+      CHECK(wrong == 0);
+    }
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "amax_gsa of nothing is one") {
   DeviceBuffer<float> gsa(2);
   require_ok(amax.launch(stream, gsa.data(), nullptr, 0, 64, workspace.data()));
@@ -110,6 +143,9 @@ TEST_CASE_FIXTURE(Fixture, "amax_gsa refuses what it cannot do") {
         "[-1, 64] is not a shape: both are 0 to 2147483647");
   CHECK(refusal(amax.launch(stream, gsa.data(), input.data(), 1, 64, nullptr)) ==
         "workspace is null; a device pointer is expected");
+  CHECK(refusal(amax.launch_by_row(stream, gsa.data(), nullptr, input.data(), 1, 64, 64,
+                                   workspace.data())) ==
+        "row_amax is null; a device pointer is expected");
 }
 
 }  // namespace cukiln::testing

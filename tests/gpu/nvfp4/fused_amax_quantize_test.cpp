@@ -174,6 +174,94 @@ TEST_CASE_FIXTURE(Fixture, "SwiGLU clamps before the sigmoid and rounds to bf16 
   }
 }
 
+TEST_CASE_FIXTURE(Fixture, "swiglu_amax_gsa is the scale of what launch_swiglu quantises") {
+  const auto swiglu_amax = create<nvfp4::SwiGluAmaxGsa>();
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const nvfp4::SwiGlu activation :
+       {nvfp4::SwiGlu{}, nvfp4::SwiGlu{7, 1.702f, 1}, nvfp4::SwiGlu{0.5f, 1, 0}}) {
+    for (const std::size_t rows : {1, 130}) {
+      for (const std::size_t columns : {16, 80, 1024}) {
+        std::normal_distribution<float> normal(0, 5);
+        std::vector<std::uint16_t> gate(rows * columns);
+        std::vector<std::uint16_t> up(rows * columns);
+        float largest = 0;
+        for (std::size_t i = 0; i < gate.size(); ++i) {
+          gate[i] = bf16_of_float(normal(random));
+          up[i] = bf16_of_float(normal(random));
+          const double g = std::min(float_of_bf16(gate[i]), activation.limit);
+          const double u = std::clamp(float_of_bf16(up[i]), -activation.limit, activation.limit);
+          const double y = g / (1 + std::exp(-activation.alpha * g)) * (u + activation.beta);
+          largest = std::max(largest, static_cast<float>(std::abs(y)));
+        }
+        for (const nvfp4::GateUpLayout layout : kLayouts) {
+          CAPTURE(rows);
+          CAPTURE(columns);
+          CAPTURE(static_cast<unsigned>(layout));
+          const auto signed_rows = static_cast<std::int64_t>(rows);
+          const auto signed_columns = static_cast<std::int64_t>(columns);
+          const std::size_t stride = 2 * columns + 8;
+          const DeviceBuffer<std::uint16_t> input(
+              spread(join(gate, up, rows, layout), rows, 2 * columns, stride));
+          DeviceBuffer<float> gsa(2);
+          Outputs out(signed_rows, signed_columns);
+          require_ok(swiglu_amax.launch(stream, gsa.data(), input.data(), signed_rows,
+                                        signed_columns, static_cast<std::int64_t>(stride), layout,
+                                        activation, workspace.data()));
+          require_ok(deinterleave.launch_swiglu(
+              stream, out.codes.data(), out.scales.data(), input.data(), gsa.data(), signed_rows,
+              signed_columns, static_cast<std::int64_t>(stride), layout, activation));
+          const auto given = gsa.download();
+          CHECK(given[0] * largest == doctest::Approx(2688).epsilon(0.004));  // one bf16 rounding
+          CHECK(same_bits(given[1], 1.0f / given[0]));
+          // The largest block has the largest scale, and its largest element the code 6.
+          const auto scales = out.scales.download();
+          CHECK(*std::max_element(scales.begin(), scales.end()) == 0x7E);
+          bool six = false;
+          for (const std::uint8_t pair : out.codes.download()) {
+            six = six || (pair & 7) == 7 || (pair >> 4 & 7) == 7;
+          }
+          CHECK(six);
+        }
+      }
+    }
+  }
+  // NaN and zero, and a gate of -inf, for which the formula gives NaN.
+  for (const auto& [bits, expected] :
+       {std::pair{std::uint16_t{0x7FC0}, std::numeric_limits<float>::quiet_NaN()},
+        std::pair{std::uint16_t{0xFF80}, std::numeric_limits<float>::quiet_NaN()},
+        std::pair{std::uint16_t{0}, 1.0f}}) {
+    std::vector<std::uint16_t> host(64, 0);
+    host[5] = bits;
+    const DeviceBuffer<std::uint16_t> input(host);
+    DeviceBuffer<float> gsa(2);
+    require_ok(swiglu_amax.launch(stream, gsa.data(), input.data(), 1, 32, 64,
+                                  nvfp4::GateUpLayout::halves, {infinity, 1, 0}, workspace.data()));
+    CHECK(same_bits(gsa.download()[0], expected));
+    CHECK(same_bits(gsa.download()[1], expected));
+  }
+  CHECK(workspace.download() == std::vector<std::uint32_t>(2, 0));
+}
+
+TEST_CASE_FIXTURE(Fixture, "the fast formula is vLLM's, with the same rule for zero and NaN") {
+  const auto fast = create<nvfp4::Quantize>(nvfp4::Formula::fast);
+  for (const Kind kind : kKinds) {
+    CAPTURE(static_cast<int>(kind));
+    constexpr std::size_t kRows = 130;
+    constexpr std::size_t kColumns = 336;
+    const auto host = random_bf16(kind, kRows * kColumns, random);
+    const Gsa gsa = gsa_of(host);
+    const DeviceBuffer<std::uint16_t> input(host);
+    const DeviceBuffer<float> scale(std::vector<float>{gsa.encode, gsa.decode});
+    Outputs out(kRows, kColumns);
+    require_ok(fast.launch(stream, out.codes.data(), out.scales.data(), input.data(), scale.data(),
+                           kRows, kColumns));
+    const Quantized expected = testing::quantize(host, kRows, kColumns, gsa, Rounding::vllm);
+    // The approximate reciprocals are off by an ulp here and there.
+    CHECK(share_of_differences(out.codes.download(), expected.codes) < 0.01);
+    CHECK(share_of_differences(out.scales.download(), expected.scales) < 0.002);
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "the quantisers from a buffer refuse what they cannot do") {
   DeviceBuffer<std::uint16_t> input(256);
   DeviceBuffer<float> gsa(2);
@@ -187,6 +275,15 @@ TEST_CASE_FIXTURE(Fixture, "the quantisers from a buffer refuse what they cannot
                                            input.data(), gsa.data(), 1, 64, 128,
                                            nvfp4::GateUpLayout::pairs, {-1, 1, 0})) ==
         "limit is -1; a positive number is expected, infinity for no limit");
+  const auto swiglu_amax = create<nvfp4::SwiGluAmaxGsa>();
+  const auto refused = [&](std::int64_t columns, std::int64_t stride, float limit) {
+    return refusal(swiglu_amax.launch(stream, gsa.data(), input.data(), 1, columns, stride,
+                                      nvfp4::GateUpLayout::pairs, {limit, 1, 0}, workspace.data()));
+  };
+  CHECK(refused(24, 48, 1) == "columns is 24; a multiple of 16 is expected, one block scale each");
+  CHECK(refused(32, 65, 1) ==
+        "row_stride is 65 elements; a multiple of 8 is expected, so that rows lie on 16 bytes");
+  CHECK(refused(32, 64, 0) == "limit is 0; a positive number is expected, infinity for no limit");
 }
 
 }  // namespace cukiln::testing

@@ -72,24 +72,32 @@ inline Gsa gsa_of_amax(float amax) {
   return encode == 0 ? Gsa{} : Gsa{encode, 1.0f / encode};
 }
 
-inline Gsa gsa_of(const std::vector<std::uint16_t>& values) {
+/// NaN wherever there is one.
+inline float amax_of(const std::vector<std::uint16_t>& values) {
   float amax = 0;
   for (const std::uint16_t bits : values) {
     const float value = std::abs(float_of_bf16(bits));
-    if (std::isnan(value) || value > amax) amax = value;
-    if (std::isnan(amax)) break;
+    if (std::isnan(value)) return value;
+    amax = std::max(amax, value);
   }
-  return gsa_of_amax(amax);
+  return amax;
 }
+
+inline Gsa gsa_of(const std::vector<std::uint16_t>& values) { return gsa_of_amax(amax_of(values)); }
 
 struct Quantized {
   std::vector<std::uint8_t> codes;
   std::vector<std::uint8_t> scales;
 };
 
+/// TransformerEngine's formula, or vLLM's with correctly rounded reciprocals.
+enum class Rounding { transformer_engine, vllm };
+
 /// Dense rows.
 inline Quantized quantize(const std::vector<std::uint16_t>& input, std::size_t rows,
-                          std::size_t columns, Gsa gsa) {
+                          std::size_t columns, Gsa gsa,
+                          Rounding rounding = Rounding::transformer_engine) {
+  const bool vllm = rounding == Rounding::vllm;
   const std::size_t atoms_per_row = (columns + 63) / 64;
   Quantized out{std::vector<std::uint8_t>(rows * columns / 2),
                 std::vector<std::uint8_t>((rows + 127) / 128 * atoms_per_row * 512)};
@@ -102,12 +110,15 @@ inline Quantized quantize(const std::vector<std::uint16_t>& input, std::size_t r
         const float value = std::abs(float_of_bf16(values[i]));
         if (!std::isnan(amax) && !(value <= amax)) amax = value;
       }
-      const std::uint8_t scale = ue4m3_of_float(amax * factor);
+      const std::uint8_t scale =
+          ue4m3_of_float(vllm ? gsa.encode * (amax * (1.0f / 6.0f)) : amax * factor);
       out.scales[(row / 128 * atoms_per_row + block / 4) * 512 + row % 32 * 16 + row / 32 % 4 * 4 +
                  block % 4] = scale;
       if (scale == 0 || scale == 0x7F) continue;
+      float decode = gsa.decode;
+      if (vllm && decode < std::numeric_limits<float>::min()) decode = 0;  // approximate ones flush
       const float multiplier =
-          std::min(1.0f / (float_of_ue4m3(scale) * gsa.decode), std::numeric_limits<float>::max());
+          std::min(1.0f / (float_of_ue4m3(scale) * decode), std::numeric_limits<float>::max());
       for (std::size_t i = 0; i < 16; ++i) {
         const std::uint8_t code = e2m1_of_float(float_of_bf16(values[i]) * multiplier);
         out.codes[(row * columns + block * 16 + i) / 2] |=

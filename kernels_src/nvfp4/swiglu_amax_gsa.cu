@@ -1,0 +1,36 @@
+// swiglu_amax_gsa: the global scale of y = SwiGLU(gate, up), which is written nowhere.
+//
+// What: amax = max |y| of the very bf16 values that deinterleave_quantize_from_buffer quantises from
+//   the same input with activation 1 (gate_up.cuh); gsa of it as in amax_gsa. So the two launches,
+//   one after the other, quantise an activation with a scale of its own and no intermediate.
+// Shapes: input bf16 [rows, 2 * columns], row_stride elements from row to row; gsa two floats.
+// Alignment: every input row 16 bytes (so row_stride is a multiple of 8), gsa 4.
+// Limits: columns a multiple of 16; rows * columns / 16 below 2^31. An empty tensor has amax 0.
+// NaN and inf: of y, as in amax_gsa. gate = -inf gives NaN, as the formula does.
+// Launch: block (512, 1, 1); grid (any, 1, 1). A thread reads 16 columns of each matrix at a time,
+//   so a thread block has work for each 8192 elements of y. No dynamic shared memory.
+// Workspace, determinism, source: as in amax_gsa.
+#include "amax.cuh"
+#include "gate_up.cuh"
+
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads, 2)
+    swiglu_amax_gsa(float* gsa, const cukiln::u16* input, cukiln::u32 rows, cukiln::u32 columns,
+                    cukiln::i64 row_stride, cukiln::u32 layout, float limit, float alpha,
+                    float beta, cukiln::u32* workspace) {
+  using namespace cukiln;
+  using namespace cukiln::nvfp4;
+  const GateUpSource source{input,  row_stride, columns,
+                            layout, kSwiGlu,    SwiGlu::of(limit, alpha, beta)};
+  const u32 blocks_per_row = columns / kBlockColumns;
+  const u32 blocks = rows * blocks_per_row;
+  u32 amax = 0;
+#pragma unroll 1
+  for (u32 block = blockIdx.x * kAmaxThreads + threadIdx.x; block < blocks;
+       block += gridDim.x * kAmaxThreads) {
+    const u32 row = block / blocks_per_row;
+    u32 pairs[8];
+    source.load(row, (block - row * blocks_per_row) * kBlockColumns, pairs);
+    amax = max(amax, amax_of(pairs));
+  }
+  write_global_scale(gsa, workspace, amax);
+}
