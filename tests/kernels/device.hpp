@@ -1,0 +1,219 @@
+#pragma once
+
+// What the quantisers take from the CUDA language, for a host compiler: thread blocks run one after
+// the other, and the threads of one in turn, each until it waits for the others.
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __noinline__
+#define __launch_bounds__(...)
+#define __shared__ static
+#define __CUDA_ARCH__ CUKILN_HOST_ARCH
+
+using std::max;
+using std::min;
+
+struct Index {
+  unsigned x = 0;
+};
+inline Index threadIdx, blockIdx, gridDim;
+
+struct uint2 {
+  unsigned x, y;
+};
+struct uint4 {
+  unsigned x, y, z, w;
+};
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+
+namespace device {
+
+constexpr unsigned kWarp = 32;
+constexpr std::size_t kStackBytes = 1 << 16;
+
+struct Thread {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStackBytes);
+  bool ended = false;
+};
+
+// Threads that wait for each other.
+struct Group {
+  unsigned expected = 0;
+  unsigned arrived = 0;
+  unsigned round = 0;
+};
+
+inline std::vector<Thread> threads;
+inline ucontext_t scheduler;
+inline Group block;
+inline std::vector<Group> warps;
+inline std::vector<unsigned> exchanged;
+inline const std::function<void()>* body;
+
+inline void wait(Group& group) {
+  const unsigned round = group.round;
+  if (++group.arrived == group.expected) {
+    group.arrived = 0;
+    ++group.round;
+  }
+  const unsigned self = threadIdx.x;
+  while (group.round == round) swapcontext(&threads[self].context, &scheduler);
+  threadIdx.x = self;
+}
+
+inline Group& own_warp() { return warps[threadIdx.x / kWarp]; }
+
+inline void start() {
+  (*body)();
+  threads[threadIdx.x].ended = true;
+}
+
+inline void launch(unsigned grid, unsigned thread_count, const std::function<void()>& kernel) {
+  gridDim.x = grid;
+  body = &kernel;
+  exchanged.assign(thread_count, 0);
+  for (blockIdx.x = 0; blockIdx.x < grid; ++blockIdx.x) {
+    threads = std::vector<Thread>(thread_count);
+    block = {thread_count};
+    warps.assign(thread_count / kWarp, {kWarp});
+    for (Thread& thread : threads) {
+      getcontext(&thread.context);
+      thread.context.uc_stack.ss_sp = thread.stack.get();
+      thread.context.uc_stack.ss_size = kStackBytes;
+      thread.context.uc_link = &scheduler;
+      makecontext(&thread.context, start, 0);
+    }
+    for (unsigned left = thread_count; left > 0;) {
+      left = 0;
+      for (unsigned i = 0; i < thread_count; ++i) {
+        if (threads[i].ended) continue;
+        threadIdx.x = i;
+        swapcontext(&scheduler, &threads[i].context);
+        left += !threads[i].ended;
+      }
+    }
+  }
+}
+
+// Every lane's value, once all lanes gave theirs.
+template <class Use>
+unsigned among_lanes(unsigned value, Use use) {
+  exchanged[threadIdx.x] = value;
+  wait(own_warp());
+  const unsigned result = use(&exchanged[threadIdx.x / kWarp * kWarp]);
+  wait(own_warp());
+  return result;
+}
+
+}  // namespace device
+
+inline void __syncthreads() { device::wait(device::block); }
+inline void __threadfence() {}
+inline unsigned __shfl_xor_sync(unsigned, unsigned value, unsigned mask) {
+  const unsigned lane = threadIdx.x % device::kWarp;
+  return device::among_lanes(value, [&](const unsigned* lanes) { return lanes[lane ^ mask]; });
+}
+inline unsigned __reduce_max_sync(unsigned, unsigned value) {
+  return device::among_lanes(
+      value, [](const unsigned* lanes) { return *std::max_element(lanes, lanes + device::kWarp); });
+}
+
+inline unsigned atomicMax(unsigned* at, unsigned value) {
+  return std::exchange(*at, std::max(*at, value));
+}
+inline unsigned atomicExch(unsigned* at, unsigned value) { return std::exchange(*at, value); }
+inline unsigned atomicInc(unsigned* at, unsigned most) {
+  return std::exchange(*at, *at >= most ? 0 : *at + 1);
+}
+
+template <class T>
+T __ldg(const T* at) {
+  return *at;
+}
+inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
+inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+  const std::uint64_t bytes = std::uint64_t{b} << 32 | a;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) {
+    result |= static_cast<unsigned>(bytes >> (selector >> 4 * i & 7) * 8 & 0xFF) << 8 * i;
+  }
+  return result;
+}
+
+// PTX, as its specification has it. The host rounds to nearest even and keeps subnormals.
+namespace ptx {
+
+inline float f32(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+inline float saturated(float x) { return x > 0 ? std::min(x, 1.0f) : 0.0f; }
+inline float flushed(float x) {
+  return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
+}
+
+inline float add_rn_f32(float a, float b) { return a + b; }
+inline float mul_rn_f32(float a, float b) { return a * b; }
+inline float div_rn_f32(float a, float b) { return a / b; }
+inline float rcp_rn_f32(float a) { return 1 / a; }
+inline float fma_rn_f32(float a, float b, float c) { return std::fma(a, b, c); }
+inline float mul_rn_sat_f32(float a, float b) { return saturated(a * b); }
+inline float fma_rn_sat_f32(float a, float b, float c) { return saturated(std::fma(a, b, c)); }
+inline float rcp_approx_ftz_f32(float a) { return flushed(1 / flushed(a)); }
+inline float ex2_approx_ftz_f32(float a) { return flushed(std::exp2(flushed(a))); }
+inline float min_NaN_f32(float a, float b) {
+  return std::isnan(a) || std::isnan(b) ? NAN : std::min(a, b);
+}
+inline float max_NaN_f32(float a, float b) {
+  return std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b);
+}
+inline std::uint32_t max_u16x2(std::uint32_t a, std::uint32_t b) {
+  return std::max(a & 0xFFFF0000, b & 0xFFFF0000) | std::max(a & 0xFFFF, b & 0xFFFF);
+}
+inline std::uint32_t bf16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return std::isnan(x) ? 0x7FFF : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+}
+inline std::uint32_t cvt_rn_bf16x2_f32(float high, float low) {
+  return bf16(high) << 16 | bf16(low);
+}
+
+// To the nearest float of so many mantissa bits, ties to even, the largest beyond the largest.
+inline std::uint32_t rounded(float x, int mantissa_bits, int lowest_exponent,
+                             std::uint32_t largest) {
+  const float magnitude = std::fabs(x);
+  if (magnitude == 0) return 0;
+  const int exponent = std::max(std::ilogb(magnitude), lowest_exponent);
+  const double steps = std::nearbyint(std::ldexp(double{magnitude}, mantissa_bits - exponent));
+  const double code = steps + std::ldexp(exponent - lowest_exponent, mantissa_bits);
+  return code >= largest ? largest : static_cast<std::uint32_t>(code);
+}
+inline std::uint32_t e4m3(float x) {
+  return std::isnan(x) ? 0x7F : rounded(x, 3, -6, 0x7E) | (std::signbit(x) ? 0x80 : 0);
+}
+inline std::uint32_t e2m1(float x) {
+  return std::isnan(x) ? 7 : rounded(x, 1, 0, 7) | (std::signbit(x) ? 8 : 0);
+}
+inline std::uint16_t cvt_rn_satfinite_e4m3x2_f32(float high, float low) {
+  return static_cast<std::uint16_t>(e4m3(high) << 8 | e4m3(low));
+}
+inline std::uint32_t cvt_rn_satfinite_e2m1x2_f32(float high, float low) {
+  return e2m1(high) << 4 | e2m1(low);
+}
+inline std::uint32_t mov_b32(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+  return a | b << 8 | c << 16 | d << 24;
+}
+
+}  // namespace ptx

@@ -1,0 +1,85 @@
+// The quantisers' device code as a host library: what quantizers_test.py calls.
+
+#include "device.hpp"  // first
+
+#include <cstring>
+
+#include "amax_gsa.cu"
+#include "fused_amax_quantize.cu"
+#include "quantize_nvfp4.cu"
+#include "swiglu_amax_gsa.cu"
+
+using namespace cukiln;
+
+constexpr unsigned kThreads = 512;
+
+extern "C" {
+
+void run_amax(unsigned grid, float* gsa, float* row_amax, const u16* input, u32 rows, u32 columns,
+              i64 row_stride, u32* workspace) {
+  device::launch(grid, kThreads, [=] {
+    if (row_amax == nullptr) {
+      amax_gsa(gsa, input, rows, columns, row_stride, workspace);
+    } else {
+      amax_gsa_by_row(gsa, row_amax, input, rows, columns, row_stride, workspace);
+    }
+  });
+}
+
+void run_swiglu_amax(unsigned grid, float* gsa, const u16* input, u32 rows, u32 columns,
+                     i64 row_stride, u32 layout, float limit, float alpha, float beta,
+                     u32* workspace) {
+  device::launch(grid, kThreads, [=] {
+    swiglu_amax_gsa(gsa, input, rows, columns, row_stride, layout, limit, alpha, beta, workspace);
+  });
+}
+
+void run_quantize(unsigned grid, u8* codes, u8* scales, const u16* input, const float* gsa,
+                  u32 rows, u32 columns, i64 row_stride) {
+  device::launch(grid, kThreads, [=] {
+    quantize_nvfp4_from_buffer(codes, scales, input, gsa, rows, columns, row_stride);
+  });
+}
+
+void run_quantize_static(unsigned grid, u8* codes, u8* scales, const u16* input, float encode,
+                         u32 rows, u32 columns, i64 row_stride) {
+  device::launch(grid, kThreads,
+                 [=] { quantize_nvfp4(codes, scales, input, encode, rows, columns, row_stride); });
+}
+
+void run_deinterleave(unsigned grid, u8* codes, u8* scales, const u16* input, const float* gsa,
+                      u32 rows, u32 columns, i64 row_stride, u32 layout, u32 activation,
+                      float limit, float alpha, float beta) {
+  device::launch(grid, kThreads, [=] {
+    deinterleave_quantize_from_buffer(codes, scales, input, gsa, rows, columns, row_stride, layout,
+                                      activation, limit, alpha, beta);
+  });
+}
+
+// Codes of `count` floats, a multiple of 8, whose upper halves are bf16: multiplied by
+// `multiplier`.
+void run_e2m1(const u16* input, u64 count, float multiplier, u32* codes) {
+  for (u64 i = 0; i < count; i += 8) {
+    u32 pairs[4];
+    std::memcpy(pairs, input + i, sizeof pairs);
+    codes[i / 8] = nvfp4::encode_e2m1x8(pairs, multiplier);
+  }
+}
+
+#if CUKILN_HOST_ARCH < 1000
+// Codes of any magnitudes, by the arithmetic that stands for the instruction.
+void run_e2m1_code(const float* input, u64 count, u8* codes) {
+  for (u64 i = 0; i < count; ++i) {
+    codes[i] = static_cast<u8>(nvfp4::biased_e2m1_code(input[i]) - 0x4B000000u);
+  }
+}
+#endif
+
+void run_encode_ue4m3(const float* input, u64 count, u8* bytes) {
+  for (u64 i = 0; i < count; ++i) bytes[i] = static_cast<u8>(nvfp4::encode_ue4m3(input[i]));
+}
+
+void run_decode_ue4m3(const u8* bytes, u64 count, float* values) {
+  for (u64 i = 0; i < count; ++i) values[i] = nvfp4::decode_ue4m3(bytes[i]);
+}
+}
