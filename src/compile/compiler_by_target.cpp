@@ -54,7 +54,7 @@ Compiler& CompilerByTarget::for_target(Target target) {
       }
     }
     if (choice->compiler == nullptr) {
-      choice->compiler = made = make_(*std::move(found));
+      choice->compiler = made = make_(*found);
       made->expect(expected_.load());
     }
   } while (!choices_.compare_exchange_weak(choice->next, choice.get()));

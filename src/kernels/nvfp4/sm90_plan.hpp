@@ -29,8 +29,9 @@ inline std::size_t decode_tile_for(std::uint64_t n, std::uint64_t token_tiles,
     const DecodeTile& tile = kDecodeTiles[i];
     const std::uint64_t blocks = ceil_div(n, tile.rows) * token_tiles;
     const std::uint64_t turns = ceil_div(blocks, multiprocessors);
-    const double time =
-        static_cast<double>(turns / 2) * tile.shared + static_cast<double>(turns % 2) * tile.alone;
+    const std::uint64_t shared_turns = turns / 2;
+    const double time = static_cast<double>(shared_turns) * tile.shared +
+                        static_cast<double>(turns % 2) * tile.alone;
     if (i == 0 || time < least) {
       best = i;
       least = time;
