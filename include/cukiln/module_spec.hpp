@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <cukiln/export.hpp>
@@ -14,10 +15,16 @@ struct Source {
   std::string path;  ///< real path; for text in memory only its last component is used
   std::string text;  ///< the text, when `in_memory`
   bool in_memory = false;
+  std::string_view constant;  ///< or this, when it is there as long as the program: not copied
 
-  static Source file(std::string path) { return {std::move(path), {}, false}; }
+  std::string_view content() const noexcept { return constant.data() != nullptr ? constant : text; }
+
+  static Source file(std::string path) { return {std::move(path), {}, false, {}}; }
   static Source memory(std::string name, std::string text) {
-    return {std::move(name), std::move(text), true};
+    return {std::move(name), std::move(text), true, {}};
+  }
+  static Source literal(std::string name, std::string_view text) {
+    return {std::move(name), {}, true, text};
   }
 };
 

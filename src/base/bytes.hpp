@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace cukiln {
 
@@ -16,23 +17,34 @@ class SharedBytes {
  public:
   SharedBytes() = default;
   explicit SharedBytes(std::string bytes)
-      : bytes_(std::make_shared<const std::string>(std::move(bytes))) {}
+      : owner_(std::make_shared<const std::string>(std::move(bytes))), view_(*owner_) {}
+  SharedBytes(const SharedBytes&) = default;
+  SharedBytes& operator=(const SharedBytes&) = default;
+  SharedBytes(SharedBytes&& other) noexcept
+      : owner_(std::move(other.owner_)), view_(std::exchange(other.view_, {})) {}
+  SharedBytes& operator=(SharedBytes&& other) noexcept {
+    owner_ = std::move(other.owner_);
+    view_ = std::exchange(other.view_, {});
+    return *this;
+  }
+  ~SharedBytes() = default;
 
   /// The bytes stay where they are, and must outlive this and every copy of it.
-  static SharedBytes borrowed(const std::string& bytes) {
+  static SharedBytes borrowed(ByteView bytes) {
     SharedBytes out;
-    out.bytes_ = std::shared_ptr<const std::string>(std::shared_ptr<void>(), &bytes);
+    out.view_ = bytes;
     return out;
   }
 
-  ByteView view() const noexcept { return bytes_ ? ByteView(*bytes_) : ByteView(); }
-  operator ByteView() const noexcept { return view(); }  // NOLINT: a view is what they are for
-  const char* data() const noexcept { return view().data(); }
-  std::size_t size() const noexcept { return view().size(); }
-  bool empty() const noexcept { return view().empty(); }
+  ByteView view() const noexcept { return view_; }
+  operator ByteView() const noexcept { return view_; }  // NOLINT: a view is what they are for
+  const char* data() const noexcept { return view_.data(); }
+  std::size_t size() const noexcept { return view_.size(); }
+  bool empty() const noexcept { return view_.empty(); }
 
  private:
-  std::shared_ptr<const std::string> bytes_;
+  std::shared_ptr<const std::string> owner_;
+  ByteView view_;
 };
 
 }  // namespace cukiln

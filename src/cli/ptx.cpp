@@ -27,7 +27,7 @@ FileServer make_files(KernelLoader& loader, Target target, const RequestFields::
     if (std::filesystem::path(path).filename() == name) {
       for (const Source& header : module.headers) {
         files.add_memory_file(std::string(kSourceRoot) + "/" + header.path,
-                              SharedBytes(header.text));
+                              SharedBytes::borrowed(header.content()));
       }
     }
   }

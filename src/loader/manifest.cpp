@@ -183,7 +183,7 @@ void add_headers(std::string_view text, std::string_view family, ModuleSpec& mod
       const bool known = std::any_of(module.headers.begin(), module.headers.end(),
                                      [&](const Source& header) { return header.path == path; });
       if (!known) {
-        module.headers.push_back(Source::memory(path, std::string(file.bytes)));
+        module.headers.push_back(Source::literal(path, file.bytes));
         add_headers(file.bytes, family, module);
       }
     }
@@ -223,7 +223,7 @@ Manifest Manifest::shipped() {
     const std::string name = path.substr(std::min(kPrefix.size(), path.size()));
     for (const embedded::File& file : embedded::kernels_src()) {
       if (file.name == name) {
-        return Source::memory(std::string(kFolder) + name, std::string(file.bytes));
+        return Source::literal(std::string(kFolder) + name, file.bytes);
       }
     }
     return make_error(ErrorCode::internal, "kernels_src/{} is not in this build", name);
@@ -242,7 +242,7 @@ Manifest Manifest::shipped() {
     std::string_view family = module.sources.front().path;  // kernels_src/nvfp4/amax_gsa.cu
     family = family.substr(0, family.rfind('/') + 1).substr(kFolder.size());
     for (const Source& source : module.sources) {
-      add_headers(source.text, family, module);
+      add_headers(source.content(), family, module);
     }
   }
   return *std::move(manifest);

@@ -35,11 +35,11 @@ Result<void> add_sources(const ModuleSpec& spec, ModuleRequest& out) {
     std::string folder;
     SharedBytes text;
     if (source.in_memory) {
-      if (source.text.size() > kMaxSourceBytes) {
+      if (source.content().size() > kMaxSourceBytes) {
         return make_error(ErrorCode::invalid_argument, "{} has {} bytes, the limit is {}",
-                          source.path, source.text.size(), kMaxSourceBytes);
+                          source.path, source.content().size(), kMaxSourceBytes);
       }
-      text = SharedBytes::borrowed(source.text);
+      text = SharedBytes::borrowed(source.content());
     } else {
       CUKILN_TRY(FileContent content, read_file(source.path));
       text = std::move(content.bytes);
@@ -64,7 +64,7 @@ Result<void> add_sources(const ModuleSpec& spec, ModuleRequest& out) {
   }
   for (const Source& header : spec.headers) {
     out.memory_files.emplace_back(std::string(kSourceRoot) + "/" + header.path,
-                                  SharedBytes::borrowed(header.text));
+                                  SharedBytes::borrowed(header.content()));
   }
   return {};
 }

@@ -88,13 +88,13 @@ TEST_CASE("the shipped manifest is the one in the repository, its sources inside
     REQUIRE(inside.sources.size() == outside.sources.size());
     for (std::size_t s = 0; s < inside.sources.size(); ++s) {
       CHECK(inside.sources[s].in_memory);
-      CHECK(inside.sources[s].text == testing::read_all(outside.sources[s].path));
+      CHECK(inside.sources[s].content() == testing::read_all(outside.sources[s].path));
     }
     CHECK(inside.headers.empty() ==
           (inside.name.rfind("sampler", 0) == 0));  // which includes CUDA's alone
     const auto folder = std::filesystem::path(outside.sources.front().path).parent_path();
     for (const Source& header : inside.headers) {  // by its path from the source, as on disk
-      CHECK(header.text == testing::read_all((folder / header.path).string()));
+      CHECK(header.content() == testing::read_all((folder / header.path).string()));
     }
   }
 }
