@@ -171,7 +171,8 @@ std::string seen_from(std::string_view family, std::string_view header) {
 /// names are in theirs. By the last part of the name alone: one too many does no harm.
 void add_headers(std::string_view text, std::string_view family, ModuleSpec& module) {
   static constexpr std::string_view kInclude = "#include \"";
-  for (std::size_t at = text.find(kInclude); at != text.npos; at = text.find(kInclude, at + 1)) {
+  for (std::size_t at = text.find(kInclude); at != std::string_view::npos;
+       at = text.find(kInclude, at + 1)) {
     std::string_view name = text.substr(at + kInclude.size());
     name = name.substr(0, name.find('"'));
     name = name.substr(name.rfind('/') + 1);
