@@ -5,6 +5,7 @@
 #include <atomic>
 #include <list>
 #include <map>
+#include <mutex>
 #include <thread>
 
 #include "base/file_lock.hpp"
@@ -118,14 +119,17 @@ struct Fixture {
   StatCache stats;
   Counters counters;
 
+  std::mutex specs_mutex;
   std::list<ModuleSpec> specs;  // requests borrow their texts
 
   ModuleRequest request(const std::string& folder = "inc") {
-    ModuleSpec& spec = specs.emplace_back();
+    ModuleSpec spec;
     spec.name = "demo";
     spec.sources = {Source::memory("demo.cu", "void k();")};
     spec.include = {scratch / folder};
-    return *make_module_request(spec, {100, 'a'}, {"13.0.88", {}}, {});
+    const std::lock_guard lock(specs_mutex);
+    return *make_module_request(specs.emplace_back(std::move(spec)), {100, 'a'}, {"13.0.88", {}},
+                                {});
   }
   Result<Built> build(Builder& builder, const ModuleRequest& r) {
     return builder.build(r, builder.look_up(r));
