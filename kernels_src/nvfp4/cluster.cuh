@@ -1,27 +1,16 @@
-// Thread block clusters of sm_90 and later: their ranks, their barrier, each other's shared memory.
+// Thread block clusters beside machine.cuh: their size, and floats of each other's shared memory.
 //
-// Source: NVIDIA PTX ISA, barrier.cluster and mapa.
+// Source: NVIDIA PTX ISA, mapa.
 #pragma once
 
-#include "nvfp4_numerics.cuh"
+#include "machine.cuh"
 
 namespace cukiln {
-
-__device__ __forceinline__ u32 cluster_rank() {
-  u32 rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
 
 __device__ __forceinline__ u32 cluster_size() {
   u32 size;
   asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
   return size;
-}
-
-__device__ __forceinline__ void cluster_barrier() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::
-                   : "memory");
 }
 
 // Four floats of block `rank`'s shared memory.

@@ -57,7 +57,7 @@ struct GateUpSource {
         const float even = activate(__uint_as_float(gate[i] << 16), __uint_as_float(up[i] << 16));
         const float odd =
             activate(__uint_as_float(gate[i] & 0xFFFF0000u), __uint_as_float(up[i] & 0xFFFF0000u));
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pairs[i]) : "f"(odd), "f"(even));
+        pairs[i] = pack_bf16x2(even, odd);
       } else {
         pairs[i] = is_up ? up[i] : gate[i];
       }

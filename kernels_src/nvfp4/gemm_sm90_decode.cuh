@@ -37,10 +37,6 @@ struct DecodeGemm {
   static_assert(kTokens * kPitch * 4 <= kWarpBytes, "a warp's sums lie where its stages did");
   static_assert(kStageBytes % 128 == 0 && kRows <= kAtomRows, "the copy engine's alignment");
 
-  static __device__ __forceinline__ u32 word_of(const uint4& v, u32 i) {
-    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-  }
-
   // A lane's part of 8 rows and 128 of K, dequantised a word at a time.
   struct Piece {
     uint4 codes;
@@ -88,9 +84,9 @@ struct DecodeGemm {
       const u32 barrier = barriers + 8 * stage;
       const u32 atoms = min(2u, k_atoms - 2 * group);
       const u64 atom = static_cast<u64>(first_atom) * k_atoms + 2 * group;
-      barrier_expect(barrier, kCodeBytes + kTokenBytes +
+      mbarrier_arrive_expect(barrier, kCodeBytes + kTokenBytes +
                                   atoms * ((second_atom ? 2 : 1) * kAtomBytes + kTokenScaleBytes));
-      copy_box(to, code_map, group * kGroupBytes, first_row, barrier);
+      load_tile<1>(to, code_map, group * kGroupBytes, first_row, barrier);
       copy_bytes(to + kScalesAt, row_scales + atom * kAtomBytes, atoms * kAtomBytes, barrier);
       if (second_atom) {
         copy_bytes(to + kScalesAt + 2 * kAtomBytes, row_scales + (atom + k_atoms) * kAtomBytes,
@@ -102,7 +98,7 @@ struct DecodeGemm {
       const u32 barrier = barriers + 8 * stage;
       const u32 atoms = min(2u, k_atoms - 2 * group);
       const u64 atom = static_cast<u64>(first_token / kAtomRows) * k_atoms + 2 * group;
-      copy_box(to + kTokensAt, token_map, group * kGroupBytes, first_token, barrier);
+      load_tile<1>(to + kTokensAt, token_map, group * kGroupBytes, first_token, barrier);
       for (u32 i = 0; i < atoms; ++i) {
         copy_bytes(to + kTokenScalesAt + i * kTokenScaleBytes,
                    token_scales + (atom + i) * kAtomBytes + first_token % 32 * 16, kTokenScaleBytes,
@@ -112,8 +108,8 @@ struct DecodeGemm {
     // Launched early (programmatically), this kernel fetches weights while the one before it ends.
     if (elect_one()) {
 #pragma unroll
-      for (u32 i = 0; i < kStages; ++i) barrier_init(barriers + 8 * i, 1);
-      barrier_init_fence();
+      for (u32 i = 0; i < kStages; ++i) mbarrier_init(barriers + 8 * i, 1);
+      mbarrier_init_fence();
 #pragma unroll
       for (u32 i = 0; i < kStages; ++i) {
         if (warp + i * kWarps < groups) load_rows(warp + i * kWarps, i);
@@ -147,7 +143,7 @@ struct DecodeGemm {
     u32 stage = 0;
     u32 parity = 0;
     for (u32 group = warp; group < groups; group += kWarps) {
-      barrier_wait(barriers + 8 * stage, parity);
+      mbarrier_wait(barriers + 8 * stage, parity);
       const u8* const from = ring + stage * kStageBytes;
       const u8* const lane_from = from + lane_at;
       const bool inside = group * kGroupK + t * kLaneK < columns;

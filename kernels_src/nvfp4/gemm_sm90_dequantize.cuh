@@ -31,6 +31,10 @@ __device__ __forceinline__ u32 permute_bytes(u32 low, u32 high, u32 selector) {
   return result;
 }
 
+__device__ __forceinline__ u32 word_of(const uint4& v, u32 i) {
+  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
 // Eight codes to eight fp16 numbers, in pairs: (0, 4), (2, 6), (1, 5), (3, 7). Unscaled: times 2^-14.
 __device__ __forceinline__ void expand(u32 codes, u32 (&pairs)[4]) {
   const u32 even = ((codes << 1) & 0x0E0E0E0Eu) | ((codes << 4) & 0x80808080u);
@@ -71,12 +75,6 @@ __device__ __forceinline__ void multiply_16x8x16(float (&sum)[4], const u32 (&a)
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ u32 pack_bf16x2(float low, float high) {
-  u32 pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
 }
 
 }  // namespace nvfp4

@@ -12,96 +12,10 @@
 #include "async_copy.cuh"
 #include "cluster.cuh"
 #include "gemm_sm90_dequantize.cuh"
+#include "wgmma.cuh"
 
 namespace cukiln {
 namespace nvfp4 {
-
-__device__ __forceinline__ void tensor_fence() {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void tensor_commit() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-template <int kLeft>
-__device__ __forceinline__ void tensor_wait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
-}
-
-// Shared memory of rows of 128 bytes in the copy engine's 128-byte swizzle, 8 rows 1024 bytes apart.
-__device__ __forceinline__ u64 tile_descriptor(u32 address) {
-  return static_cast<u64>((address >> 4) & 0x3FFF) | (1ull << 16) | (64ull << 32) | (1ull << 62);
-}
-
-#define CUKILN_F8(i)                                                                       \
-  "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3]), "+f"(sum[i + 4]),    \
-      "+f"(sum[i + 5]), "+f"(sum[i + 6]), "+f"(sum[i + 7])
-#define CUKILN_F32(i) CUKILN_F8(i), CUKILN_F8(i + 8), CUKILN_F8(i + 16), CUKILN_F8(i + 24)
-
-// sum += A * B: A 64 rows by 16 of K in registers, B kTokens columns at a descriptor.
-template <u32 kTokens>
-struct TensorMultiply;
-
-template <>
-struct TensorMultiply<32> {
-  static __device__ __forceinline__ void run(float (&sum)[16], const u32 (&a)[4], u64 b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "{%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
-        : CUKILN_F8(0), CUKILN_F8(8)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-  }
-};
-
-template <>
-struct TensorMultiply<64> {
-  static __device__ __forceinline__ void run(float (&sum)[32], const u32 (&a)[4], u64 b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
-        : CUKILN_F32(0)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-  }
-};
-
-template <>
-struct TensorMultiply<128> {
-  static __device__ __forceinline__ void run(float (&sum)[64], const u32 (&a)[4], u64 b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "{%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
-        : CUKILN_F32(0), CUKILN_F32(32)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-  }
-};
-
-template <>
-struct TensorMultiply<256> {
-  static __device__ __forceinline__ void run(float (&sum)[128], const u32 (&a)[4], u64 b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
-        "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, "
-        "%125, %126, %127}, {%128, %129, %130, %131}, %132, 1, 1, 1, 0;"
-        : CUKILN_F32(0), CUKILN_F32(32), CUKILN_F32(64), CUKILN_F32(96)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-  }
-};
-
-#undef CUKILN_F32
-#undef CUKILN_F8
 
 // Four 8x8 matrices of 16-bit numbers, transposed: lane i gives the address of row i % 8 of matrix
 // i / 8.
@@ -171,25 +85,6 @@ struct PrefillGemm {
   static_assert(kTokens * kPartialPitch * 4 <= kStages * kStageBytes, "parts lie where stages did");
   static constexpr u32 kTokenTilesTogether = 16;  // tiles of tokens that share the weights in L2
 
-  static __device__ __forceinline__ u32 word_of(const uint4& v, u32 i) {
-    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-  }
-
-  static __device__ __forceinline__ uint4 load_shared(u32 address) {
-    uint4 value;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-                 : "r"(address)
-                 : "memory");
-    return value;
-  }
-
-  static __device__ __forceinline__ u32 load_shared_word(u32 address) {
-    u32 value;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-    return value;
-  }
-
   struct Place {
     u32 token;
     u32 row;
@@ -217,7 +112,7 @@ struct PrefillGemm {
     const u32 k_atoms = (columns + 63) / 64;
     const u32 row_atoms = (rows + kAtomRows - 1) / kAtomRows;
     // A cluster shares a tile and splits K; without one, a block's tiles are gridDim.x apart.
-    const u32 rank = cluster_rank();
+    const u32 rank = rank_in_cluster();
     const u32 ranks = cluster_size();
     const u32 begin = groups * rank / ranks;
     const u32 end = groups * (rank + 1) / ranks;
@@ -226,10 +121,10 @@ struct PrefillGemm {
 
     if (threadIdx.x == 0) {
       for (u32 i = 0; i < kStages; ++i) {
-        barrier_init(full + 8 * i, 1);
-        barrier_init(empty + 8 * i, 4 * kWarpgroups);  // a warp each
+        mbarrier_init(full + 8 * i, 1);
+        mbarrier_init(empty + 8 * i, 4 * kWarpgroups);  // a warp each
       }
-      barrier_init_fence();
+      mbarrier_init_fence();
     }
     __syncthreads();
     wait_for_previous_kernel();  // which expands the tokens
@@ -251,11 +146,11 @@ struct PrefillGemm {
             const u32 to = base + stage * kStageBytes;
             const u32 barrier = full + 8 * stage;
             const u32 scale_bytes = min(2u, k_atoms - 2 * group) * kAtomBytes;
-            barrier_wait(empty + 8 * stage, parity);
-            barrier_expect(barrier, 2 * kTokenBox + kCodeBytes + kScaleAtoms * scale_bytes);
-            copy_box(to, token_map, group * kGroupK, place.token, barrier);
-            copy_box(to + kTokenBox, token_map, group * kGroupK + 64, place.token, barrier);
-            copy_box(to + 2 * kTokenBox, code_map, group * 64, place.row, barrier);
+            mbarrier_wait(empty + 8 * stage, parity);
+            mbarrier_arrive_expect(barrier, 2 * kTokenBox + kCodeBytes + kScaleAtoms * scale_bytes);
+            load_tile<1>(to, token_map, group * kGroupK, place.token, barrier);
+            load_tile<1>(to + kTokenBox, token_map, group * kGroupK + 64, place.token, barrier);
+            load_tile<1>(to + 2 * kTokenBox, code_map, group * 64, place.row, barrier);
 #pragma unroll
             for (u32 i = 0; i < kScaleAtoms; ++i) {
               const u32 atom = min(place.row / kAtomRows + i, row_atoms - 1);  // beyond: not stored
@@ -310,7 +205,7 @@ struct PrefillGemm {
 
       for (u32 group = begin; group < end; ++group) {
         const u32 from = base + stage * kStageBytes;
-        barrier_wait(full + 8 * stage, parity);
+        mbarrier_wait(full + 8 * stage, parity);
         uint4 codes[kTiles][2];
         u32 scales[kTiles][2][2];
         const bool inside = group * kGroupK + t * kLaneK < columns;  // padding scales may be NaN
@@ -350,7 +245,7 @@ struct PrefillGemm {
           }
           tensor_commit();
           tensor_wait<1>();  // the batch before: its registers are free
-          if (w == 0 && group != begin && lane == 0) barrier_arrive(empty + 8 * last_stage);
+          if (w == 0 && group != begin && lane == 0) mbarrier_arrive_here(empty + 8 * last_stage);
         }
         last_stage = stage;
         if (++stage == kStages) {
@@ -359,7 +254,7 @@ struct PrefillGemm {
         }
       }
       tensor_wait<0>();
-      if (lane == 0) barrier_arrive(empty + 8 * last_stage);
+      if (lane == 0) mbarrier_arrive_here(empty + 8 * last_stage);
 
       float add[kTiles][2];
 #pragma unroll
@@ -385,7 +280,7 @@ struct PrefillGemm {
                          : "memory");
           }
         }
-        cluster_barrier();
+        cluster_sync();
         for (u32 i = threadIdx.x - 128 + rank * 256; i < kTokens * kRows / 4; i += 256 * ranks) {
           const u32 token = place.token + i / (kRows / 4);
           const u32 row = place.row + i % (kRows / 4) * 4;
@@ -406,11 +301,11 @@ struct PrefillGemm {
           total.z = total.z * alpha_a * alpha_b + __uint_as_float(plus.y << 16);
           total.w = total.w * alpha_a * alpha_b + __uint_as_float(plus.y & 0xFFFF0000u);
           uint2 packed;
-          asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed.x) : "f"(total.y), "f"(total.x));
-          asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed.y) : "f"(total.w), "f"(total.z));
+          packed.x = pack_bf16x2(total.x, total.y);
+          packed.y = pack_bf16x2(total.z, total.w);
           *reinterpret_cast<uint2*>(output + static_cast<u64>(token) * rows + row) = packed;
         }
-        cluster_barrier();  // nobody leaves while others read its shared memory
+        cluster_sync();  // nobody leaves while others read its shared memory
         return;
       }
       // 32 tokens at a time: a token's 64 * kTiles numbers lie together, in the output's order.
@@ -428,7 +323,7 @@ struct PrefillGemm {
               const float* const two = &sum[i][(part * 4 + j) * 4 + r * 2];
               const float low = two[0] * alpha_a * alpha_b + add[i][r];
               const float high = two[1] * alpha_a * alpha_b + add[i][r];
-              asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed[i][j][r]) : "f"(high), "f"(low));
+              packed[i][j][r] = pack_bf16x2(low, high);
             }
           }
         }

@@ -1,5 +1,5 @@
-// What gemm_sm100_roles.cuh asks of the machine beside matrix products: shared memory by its 32-bit
-// address, mbarriers, clusters, TMA, and two roundings. One function for each PTX instruction.
+// What kernels ask of the machine beside matrix products: shared memory by its 32-bit address,
+// mbarriers, clusters, TMA, and two roundings. One function for each PTX instruction.
 //
 // CUKILN_MACHINE, when defined, names a header with the same functions that is included instead:
 // the tests run the kernel on a CPU that way.

@@ -62,10 +62,6 @@ struct SkinnyGemm {
   static_assert(kItems * kWarps == kPanel * kTokenTiles, "and as much as every other");
   static_assert(kTokens * kPitch * 4 <= kSharedBytes, "the sums fit where tokens and weights were");
 
-  static __device__ __forceinline__ u32 word_of(const uint4& v, u32 i) {
-    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-  }
-
   // Leaves the sums over groups [begin, end) of K as sums[token * kPitch + row], without the global
   // scales, times 2^-28, and every thread behind a barrier. `row_of(i)` is token i's row of `tokens`.
   template <class RowOf>

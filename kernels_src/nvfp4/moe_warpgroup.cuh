@@ -52,10 +52,10 @@ struct WarpgroupGemm {
     columns = k;
     if (threadIdx.x == 0) {
       for (u32 i = 0; i < kStages; ++i) {
-        barrier_init(full + 8 * i, 1);
-        barrier_init(empty + 8 * i, kMultiplying / 32);
+        mbarrier_init(full + 8 * i, 1);
+        mbarrier_init(empty + 8 * i, kMultiplying / 32);
       }
-      barrier_init_fence();
+      mbarrier_init_fence();
     }
     __syncthreads();
   }
@@ -74,13 +74,13 @@ struct WarpgroupGemm {
       const u32 to = base + stage * kStageBytes;
       const u32 barrier = full + 8 * stage;
       const u32 scale_bytes = min(2u, k_atoms - 2 * group) * kAtomBytes;
-      barrier_wait(empty + 8 * stage, parity ^ 1);
-      barrier_expect(barrier, kScales + 2 * scale_bytes);
-      copy_box(to, token_map, group * kGroupK, first_token, barrier);
-      copy_box(to + kTokenBox, token_map, group * kGroupK + 64, first_token, barrier);
+      mbarrier_wait(empty + 8 * stage, parity ^ 1);
+      mbarrier_arrive_expect(barrier, kScales + 2 * scale_bytes);
+      load_tile<1>(to, token_map, group * kGroupK, first_token, barrier);
+      load_tile<1>(to + kTokenBox, token_map, group * kGroupK + 64, first_token, barrier);
 #pragma unroll
       for (u32 i = 0; i < 2; ++i) {
-        copy_box(to + kCodes + i * kCodeBox, code_map, group * 64, weights.row[i], barrier);
+        load_tile<1>(to + kCodes + i * kCodeBox, code_map, group * 64, weights.row[i], barrier);
         copy_bytes(to + kScales + i * kScaleBox, weights.scales[i] + group * kScaleBox, scale_bytes,
                    barrier);
       }
@@ -112,7 +112,7 @@ struct WarpgroupGemm {
     u32 last_stage = 0;
     for (u32 group = 0; group < groups; ++group) {
       const u32 from = base + stage * kStageBytes;
-      barrier_wait(full + 8 * stage, parity);
+      mbarrier_wait(full + 8 * stage, parity);
       uint4 codes[2];
       u32 scales[2][2];
       const bool inside = group * kGroupK + t * kLaneK < columns;  // padding scales may be NaN
@@ -141,30 +141,13 @@ struct WarpgroupGemm {
         }
         tensor_commit();
         tensor_wait<1>();  // the batch before: its registers are free
-        if (w == 0 && group != 0 && lane == 0) barrier_arrive(empty + 8 * last_stage);
+        if (w == 0 && group != 0 && lane == 0) mbarrier_arrive_here(empty + 8 * last_stage);
       }
       last_stage = stage;
       advance();
     }
     tensor_wait<0>();
-    if (lane == 0) barrier_arrive(empty + 8 * last_stage);
-  }
-
-  static __device__ __forceinline__ u32 word_of(const uint4& v, u32 i) {
-    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-  }
-  static __device__ __forceinline__ uint4 load_shared(u32 address) {
-    uint4 value;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-                 : "r"(address)
-                 : "memory");
-    return value;
-  }
-  static __device__ __forceinline__ u32 load_shared_word(u32 address) {
-    u32 value;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-    return value;
+    if (lane == 0) mbarrier_arrive_here(empty + 8 * last_stage);
   }
 };
 

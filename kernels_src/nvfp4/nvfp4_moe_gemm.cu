@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
 
   // Of a cluster, blocks 2 * s and 2 * s + 1 take the s-th part of K and half of the 256 rows that
   // make 128 columns of the result: gate and up, or the first and the last 128 pairs' rows.
-  const u32 rank = cluster_rank();
+  const u32 rank = rank_in_cluster();
   const u32 splits = cluster_size() / 2;
   const u32 half = rank & 1;
   const u32 split = rank / 2;
@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
   Gemm::run(shared, rows, {token_codes, token_scales}, tile.count,
             [&](u32 i) { return slots[tile.first + i] / topk; }, columns, groups * split / splits,
             groups * (split + 1) / splits);
-  cluster_barrier();
+  cluster_sync();
 
   // A warp makes 128 columns of one token, a lane four of them, four lanes a block of 16.
   const SwiGlu activate = SwiGlu::of(limit, alpha, beta);
@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
       if (lane % 4 == 0) scales[at / 16] = static_cast<u8>(scale_byte);
     }
   }
-  cluster_barrier();  // nobody leaves while others read its shared memory
+  cluster_sync();  // nobody leaves while others read its shared memory
 }
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,

@@ -151,8 +151,8 @@ struct UpGemm : WarpgroupGemm<kTokens, kStages> {
     const float decode = a.gsa[1];
     for (u32 i = thread; i < tile.count * 4; i += Base::kMultiplying) {
       const u32 from = results + i / 4 * kResultPitch + i % 4 * 32;
-      const uint4 low = Base::load_shared(from);
-      const uint4 high = Base::load_shared(from + 16);
+      const uint4 low = load_shared(from);
+      const uint4 high = load_shared(from + 16);
       const u32 pairs[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
       uint2 packed;
       const u32 scale_byte = quantize_block(pairs, scale_factor, decode, &packed);

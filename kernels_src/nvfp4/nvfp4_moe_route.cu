@@ -248,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteThreads)
     }
   }
   uint2 rounded;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(rounded.x) : "f"(sum.y), "f"(sum.x));
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(rounded.y) : "f"(sum.w), "f"(sum.z));
+  rounded.x = pack_bf16x2(sum.x, sum.y);
+  rounded.y = pack_bf16x2(sum.z, sum.w);
   *reinterpret_cast<uint2*>(output + static_cast<u64>(token) * columns + column) = rounded;
 }

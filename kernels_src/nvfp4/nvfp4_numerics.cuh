@@ -229,5 +229,11 @@ __device__ __forceinline__ u32 quantize_block(const u32 (&pairs)[8], float scale
   return scale_byte;
 }
 
+__device__ __forceinline__ u32 pack_bf16x2(float low, float high) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
 }  // namespace nvfp4
 }  // namespace cukiln
