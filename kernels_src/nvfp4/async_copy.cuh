@@ -22,6 +22,29 @@ __device__ __forceinline__ u32 load_shared_word(u32 address) {
   return value;
 }
 
+// Of what the kernel before this one may have written: after wait_for_previous_kernel, where the
+// compiler leaves it.
+__device__ __forceinline__ uint4 load_late(const uint4* from) {
+  uint4 value;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from)
+               : "memory");
+  return value;
+}
+
+__device__ __forceinline__ u32 load_late(const u16* from) {
+  u16 value;
+  asm volatile("ld.global.u16 %0, [%1];" : "=h"(value) : "l"(from) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ float load_late(const float* from) {
+  float value;
+  asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(from) : "memory");
+  return value;
+}
+
 // At a barrier of this CTA's own.
 __device__ __forceinline__ void mbarrier_arrive_here(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");

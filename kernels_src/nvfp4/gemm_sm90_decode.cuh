@@ -1,11 +1,12 @@
 // A few tokens: every weight is read once, and reading and dequantising it is all that takes time.
 //
-// The weights are the matrix instruction's 16 rows and the tokens its 8 columns. A thread block takes
-// 8 * kUnits rows of B and all of K, so that nothing is shared between blocks; its warps take groups
-// of 128 of K in turn, each for all rows, and meet once, at the end, to add their sums in a fixed
-// order. A warp is its own producer: one lane has the copy engine fetch codes and scales two groups
-// ahead. What remains is dequantisation, which integer and half-precision instructions, at half rate,
-// make as expensive as the memory.
+// A thread block takes 8 * kUnits rows of B and all of K, so that nothing is shared between blocks.
+// One warp has the copy engine bring codes and scales, a stage of 512 of K at a time, into a ring; of
+// the others, four share a stage and take 128 of its K each, for all rows. They meet once, at the
+// end, to add their sums in a fixed order. Tokens, which all blocks read, come from the cache into
+// registers, a stage ahead: behind the weights in the copy engine's queue they would be late. What
+// remains is dequantisation, which integer and half-precision instructions make as expensive as the
+// memory.
 #pragma once
 
 #include "async_copy.cuh"
@@ -15,187 +16,97 @@ namespace cukiln {
 namespace nvfp4 {
 
 // kTokens: 8 or 16.
-template <u32 kTokens, u32 kUnits, u32 kWarps, u32 kStages = 2>
+template <u32 kTokens, u32 kUnits, u32 kStages = 4, u32 kTeams = 2>
 struct DecodeGemm {
-  static constexpr u32 kThreads = 32 * kWarps;
+  static constexpr u32 kTeamWarps = 4;  // that share a stage
+  static constexpr u32 kWarps = kTeams * kTeamWarps;
+  static constexpr u32 kThreads = 32 * (kWarps + 1);
   static constexpr u32 kRows = 8 * kUnits;
   static constexpr u32 kPitch = kRows + 4;  // floats of a token's sums: no bank conflicts
   static constexpr u32 kTiles = kTokens / 8;
-  static constexpr u32 kPairs = (kUnits + 1) / 2;
-  // A stage: codes of the rows and tokens, 64 bytes each, then whole atoms of the rows' scales (they
-  // may lie in two rows of atoms) and the tokens' 16 bytes of each atom.
-  static constexpr u32 kGroupBytes = 64;
-  static constexpr u32 kCodeBytes = kRows * kGroupBytes;
-  static constexpr u32 kTokenBytes = kTokens * kGroupBytes;
-  static constexpr u32 kTokenScaleBytes = kTokens * 16;  // of one atom
-  static constexpr u32 kTokensAt = kCodeBytes;
-  static constexpr u32 kScalesAt = kTokensAt + kTokenBytes;
-  static constexpr u32 kTokenScalesAt = kScalesAt + 4 * kAtomBytes;
-  static constexpr u32 kStageBytes = kTokenScalesAt + 2 * kTokenScaleBytes;
-  static constexpr u32 kWarpBytes = kStages * kStageBytes;
-  static constexpr u32 kSharedBytes = kWarps * (kWarpBytes + 8 * kStages) + 128;
-  static_assert(kTokens * kPitch * 4 <= kWarpBytes, "a warp's sums lie where its stages did");
-  static_assert(kStageBytes % 128 == 0 && kRows <= kAtomRows, "the copy engine's alignment");
+  // Sixteen tokens are the instruction's rows and eight weight rows its columns; eight tokens are its
+  // columns and sixteen weight rows its rows.
+  static constexpr bool kTokensAreRows = kTokens == 16;
+  static constexpr u32 kUnitsAtOnce = kTokensAreRows ? 1 : 2;
+  static constexpr u32 kSums = (kUnits + kUnitsAtOnce - 1) / kUnitsAtOnce;
+  // A stage: two boxes of 256 codes of each row, swizzled, then whole atoms of the rows' scales,
+  // which may lie in two rows of atoms.
+  static constexpr u32 kStageK = kTeamWarps * kGroupK;
+  static constexpr u32 kBoxBytes = 128;  // of a row
+  static constexpr u32 kStageAtoms = kStageK / 64;
+  static constexpr u32 kRowAtoms = kAtomRows % kRows == 0 ? 1 : 2;
+  static constexpr u32 kScalesAt = 2 * kRows * kBoxBytes;
+  static constexpr u32 kScaleBytes = kStageAtoms * kAtomBytes;
+  static constexpr u32 kStageBytes = kScalesAt + kRowAtoms * kScaleBytes;
+  static constexpr u32 kSumBytes = kTokens * kPitch * 4;  // of a warp, where the stages were
+  static constexpr u32 kSharedBytes = kStages * (kStageBytes + 16) + 1024;
+  static_assert(kStages % kTeams == 0, "a place in the ring is one team's");
+  static_assert(kWarps * kSumBytes <= kStages * kStageBytes, "the warps' sums lie where stages did");
+  static_assert(kStageBytes % 1024 == 0 && kRows <= kAtomRows, "the copy engine's alignment");
 
-  // A lane's part of 8 rows and 128 of K, dequantised a word at a time.
-  struct Piece {
+  // A token's part of a group that a lane holds: 32 codes and their two scales.
+  struct Token {
     uint4 codes;
-    u32 scales[2];
-    __device__ __forceinline__ Piece(const u8* lane_codes, const u8* scale_word, u32 selector,
-                                     bool inside) {
-      codes = *reinterpret_cast<const uint4*>(lane_codes);
-      const u32 word = *reinterpret_cast<const u32*>(scale_word);
-      lane_scales(inside ? word : 0, selector, scales);  // padding scales may be NaN
-    }
-    __device__ __forceinline__ void word(u32 w, u32 (&pairs)[4]) const {
-      expand(word_of(codes, w), pairs);
-#pragma unroll
-      for (u32 j = 0; j < 4; ++j) pairs[j] = multiply_f16x2(pairs[j], scales[w / 2]);
-    }
+    u32 scales;
   };
 
-  static __device__ __forceinline__ void run(u16* output, const TensorMap* token_map,
+  static __device__ __forceinline__ void run(u16* output, const u8* token_codes,
                                              const TensorMap* code_map, const u8* token_scales,
                                              const u8* row_scales, const float* gsa_a,
                                              const float* gsa_b, const u16* bias, u32 tokens,
                                              u32 rows, u32 columns) {
     extern __shared__ uint4 shared[];
     const u32 lane = threadIdx.x & 31;
-    const u32 g = lane >> 2;
-    const u32 t = lane & 3;
     const u32 warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x >> 5, 0);  // uniform, for the compiler too
     const u32 first_row = blockIdx.x * kRows;
     const u32 first_token = blockIdx.y * kTokens;
     const u32 k_atoms = (columns + 63) / 64;
-    const u32 groups = (columns + kGroupK - 1) / kGroupK;
-    const u32 row_atoms = (rows + kAtomRows - 1) / kAtomRows;
-    const u32 first_atom = first_row / kAtomRows;
+    const u32 stages = (columns + kStageK - 1) / kStageK;
 
-    u8* const base = reinterpret_cast<u8*>(shared) + (-shared_address(shared) & 127);
-    u8* const ring = base + warp * kWarpBytes;
-    const u32 ring_address = shared_address(ring);
-    const u32 barriers = shared_address(base) + kWarps * kWarpBytes + warp * 8 * kStages;
-    const bool second_atom =
-        first_row % kAtomRows + kRows > kAtomRows && first_atom + 1 < row_atoms;
-
-    // One lane: group `group` into stage `stage`, weights first.
-    const auto load_rows = [&](u32 group, u32 stage) {
-      const u32 to = ring_address + stage * kStageBytes;
-      const u32 barrier = barriers + 8 * stage;
-      const u32 atoms = min(2u, k_atoms - 2 * group);
-      const u64 atom = static_cast<u64>(first_atom) * k_atoms + 2 * group;
-      mbarrier_arrive_expect(barrier, kCodeBytes + kTokenBytes +
-                                  atoms * ((second_atom ? 2 : 1) * kAtomBytes + kTokenScaleBytes));
-      load_tile<1>(to, code_map, group * kGroupBytes, first_row, barrier);
-      copy_bytes(to + kScalesAt, row_scales + atom * kAtomBytes, atoms * kAtomBytes, barrier);
-      if (second_atom) {
-        copy_bytes(to + kScalesAt + 2 * kAtomBytes, row_scales + (atom + k_atoms) * kAtomBytes,
-                   atoms * kAtomBytes, barrier);
-      }
-    };
-    const auto load_tokens = [&](u32 group, u32 stage) {
-      const u32 to = ring_address + stage * kStageBytes;
-      const u32 barrier = barriers + 8 * stage;
-      const u32 atoms = min(2u, k_atoms - 2 * group);
-      const u64 atom = static_cast<u64>(first_token / kAtomRows) * k_atoms + 2 * group;
-      load_tile<1>(to + kTokensAt, token_map, group * kGroupBytes, first_token, barrier);
-      for (u32 i = 0; i < atoms; ++i) {
-        copy_bytes(to + kTokenScalesAt + i * kTokenScaleBytes,
-                   token_scales + (atom + i) * kAtomBytes + first_token % 32 * 16, kTokenScaleBytes,
-                   barrier);
-      }
-    };
-    // Launched early (programmatically), this kernel fetches weights while the one before it ends.
-    if (elect_one()) {
+    u8* const base = reinterpret_cast<u8*>(shared) + (-shared_address(shared) & 1023);
+    const u32 ring = shared_address(base);
+    const u32 full = ring + kStages * kStageBytes;
+    const u32 empty = full + 8 * kStages;
+    if (threadIdx.x == 0) {
 #pragma unroll
-      for (u32 i = 0; i < kStages; ++i) mbarrier_init(barriers + 8 * i, 1);
+      for (u32 i = 0; i < kStages; ++i) {
+        mbarrier_init(full + 8 * i, 1);
+        mbarrier_init(empty + 8 * i, 32 * kTeamWarps);  // every lane, once it has read its part
+      }
       mbarrier_init_fence();
-#pragma unroll
-      for (u32 i = 0; i < kStages; ++i) {
-        if (warp + i * kWarps < groups) load_rows(warp + i * kWarps, i);
-      }
     }
-    wait_for_previous_kernel();
-    allow_next_kernel();
-    if (elect_one()) {
-#pragma unroll
-      for (u32 i = 0; i < kStages; ++i) {
-        if (warp + i * kWarps < groups) load_tokens(warp + i * kWarps, i);
-      }
-    }
-    __syncwarp();
+    __syncthreads();
 
-    const float alpha_a = __ldg(gsa_a + 1) * kTwoTo14;
-    const float alpha_b = __ldg(gsa_b + 1) * kTwoTo14;
-    const u32 selector = lane_scale_selector(t);
-    u32 scale_at[kUnits];
-#pragma unroll
-    for (u32 u = 0; u < kUnits; ++u) {
-      const u32 row = first_row % kAtomRows + u * 8 + g;
-      scale_at[u] = kScalesAt + row / kAtomRows * 2 * kAtomBytes + t / 2 * kAtomBytes + row % 32 * 16 +
-                    row / 32 % 4 * 4;
-    }
-    const u32 token_scale_at =
-        kTokenScalesAt + t / 2 * kTokenScaleBytes + g * 16 + first_token / 32 % 4 * 4;
-    const u32 lane_at = g * kGroupBytes + t * kLaneBytes;
-
-    float sum[kPairs][kTiles][4] = {};
-    u32 stage = 0;
-    u32 parity = 0;
-    for (u32 group = warp; group < groups; group += kWarps) {
-      mbarrier_wait(barriers + 8 * stage, parity);
-      const u8* const from = ring + stage * kStageBytes;
-      const u8* const lane_from = from + lane_at;
-      const bool inside = group * kGroupK + t * kLaneK < columns;
-      u32 operand[kTiles][4][4];  // the tokens of this group, two instructions a word
-#pragma unroll
-      for (u32 i = 0; i < kTiles; ++i) {
-        const Piece token(lane_from + kTokensAt + i * 8 * kGroupBytes, from + token_scale_at + i * 128,
-                          selector, inside);
-#pragma unroll
-        for (u32 w = 0; w < 4; ++w) token.word(w, operand[i][w]);
+    float sum[kSums][4] = {};
+    if (warp == kWarps) {
+      // Launched early (programmatically), this kernel fetches weights while the one before it ends.
+      allow_next_kernel();
+      if (elect_one()) {
+        load_stages(code_map, row_scales, ring, full, empty, first_row, rows, k_atoms, stages);
       }
-#pragma unroll
-      for (u32 p = 0; p < kPairs; ++p) {
-        const bool whole = 2 * p + 1 < kUnits;  // of an odd number of units, the last is alone
-        const u32 second = 2 * p + (whole ? 1 : 0);
-        const Piece low(lane_from + 2 * p * 8 * kGroupBytes, from + scale_at[2 * p], selector, inside);
-        const Piece high(lane_from + second * 8 * kGroupBytes, from + scale_at[second], selector, inside);
-#pragma unroll
-        for (u32 w = 0; w < 4; ++w) {
-          u32 x[4];
-          u32 y[4] = {0, 0, 0, 0};
-          low.word(w, x);
-          if (whole) high.word(w, y);
-#pragma unroll
-          for (u32 i = 0; i < kTiles; ++i) {
-            multiply_16x8x16(sum[p][i], {x[0], y[0], x[1], y[1]}, operand[i][w][0], operand[i][w][1]);
-            multiply_16x8x16(sum[p][i], {x[2], y[2], x[3], y[3]}, operand[i][w][2], operand[i][w][3]);
-          }
-        }
-      }
-      __syncwarp();  // all lanes have read the stage
-      if (group + kStages * kWarps < groups && elect_one()) {
-        load_rows(group + kStages * kWarps, stage);
-        load_tokens(group + kStages * kWarps, stage);
-      }
-      if (++stage == kStages) {
-        stage = 0;
-        parity ^= 1;
-      }
+      __syncwarp();
+      wait_for_previous_kernel();
+    } else {
+      wait_for_previous_kernel();
+      allow_next_kernel();
+      add_products(sum, base, full, empty, warp, token_codes, token_scales, first_row, first_token,
+                   tokens, columns);
     }
 
-    float* const partial = reinterpret_cast<float*>(base);
-    float* const own = reinterpret_cast<float*>(ring);
+    const float alpha_a = load_late(gsa_a + 1) * kTwoTo14;
+    const float alpha_b = load_late(gsa_b + 1) * kTwoTo14;
+    __syncthreads();  // nobody reads a stage any more
+    if (warp < kWarps) {
+      float* const own = reinterpret_cast<float*>(base + warp * kSumBytes);
 #pragma unroll
-    for (u32 p = 0; p < kPairs; ++p) {
-#pragma unroll
-      for (u32 i = 0; i < kTiles; ++i) {
+      for (u32 i = 0; i < kSums; ++i) {
 #pragma unroll
         for (u32 c = 0; c < 4; ++c) {
-          if (2 * p + c / 2 < kUnits) {
-            own[(i * 8 + t * 2 + c % 2) * kPitch + (2 * p + c / 2) * 8 + g] = sum[p][i][c];
-          }
+          const u32 column = lane % 4 * 2 + c % 2;
+          const u32 token = kTokensAreRows ? lane / 4 + c / 2 * 8 : column;
+          const u32 unit = kTokensAreRows ? i : 2 * i + c / 2;
+          const u32 row = row_of(kTokensAreRows ? column : lane / 4);
+          if (unit < kUnits) own[token * kPitch + unit * 8 + row] = sum[i][c];
         }
       }
     }
@@ -206,11 +117,11 @@ struct DecodeGemm {
       const u32 row = first_row + i % (kRows / 2) * 2;
       if (token >= tokens || row >= rows) continue;
       const float2* const from = reinterpret_cast<const float2*>(
-          partial + i / (kRows / 2) * kPitch + i % (kRows / 2) * 2);
+          reinterpret_cast<const float*>(base) + i / (kRows / 2) * kPitch + i % (kRows / 2) * 2);
       float2 total = *from;
 #pragma unroll
       for (u32 w = 1; w < kWarps; ++w) {
-        const float2 more = from[w * kWarpBytes / 8];
+        const float2 more = from[w * kSumBytes / 8];
         total.x += more.x;
         total.y += more.y;
       }
@@ -223,6 +134,136 @@ struct DecodeGemm {
       }
       *reinterpret_cast<u32*>(output + static_cast<u64>(token) * rows + row) =
           pack_bf16x2(total.x, total.y);
+    }
+  }
+
+ private:
+  // Which of eight rows is the instruction's i-th: two that are read together differ in what the
+  // swizzle changes, so that they do not meet in a bank.
+  static __device__ __forceinline__ u32 row_of(u32 i) { return i / 2 + i % 2 * 4; }
+
+  // One warp: its part of every stage of its team.
+  static __device__ __forceinline__ void add_products(float (&sum)[kSums][4], const u8* base, u32 full,
+                                                      u32 empty, u32 warp, const u8* token_codes,
+                                                      const u8* token_scales, u32 first_row,
+                                                      u32 first_token, u32 tokens, u32 columns) {
+    const u32 lane = threadIdx.x & 31;
+    const u32 k_atoms = (columns + 63) / 64;
+    const u32 stages = (columns + kStageK - 1) / kStageK;
+    const u32 g = lane >> 2;
+    const u32 t = lane & 3;
+    const u32 quarter = warp % kTeamWarps;
+    const u32 row_of_g = row_of(g);
+    const u32 codes_at = quarter / 2 * kRows * kBoxBytes + row_of_g * kBoxBytes +
+                         ((quarter % 2 * 4 + t) ^ row_of_g) * 16;
+    // Of eight rows' scales, which lie together, the lane's two.
+    const u32 scales_at = kScalesAt + (quarter * 2 + t / 2) * kAtomBytes + row_of_g * 16 + t % 2 * 2;
+    const auto scales_of_unit = [&](u32 u) {
+      const u32 row = first_row % kAtomRows + u * 8;
+      return row / kAtomRows * kScaleBytes + row % 32 * 16 + row / 32 % 4 * 4;
+    };
+    // The lane's token of a tile, from its part of the first group on.
+    const u32 token_row = first_token + g;
+    const u8* const own_codes =
+        token_codes + static_cast<u64>(token_row) * (columns / 2) + t * kLaneBytes;
+    const u8* const own_scales = token_scales +
+                                 (static_cast<u64>(first_token / kAtomRows) * k_atoms + t / 2) * kAtomBytes +
+                                 token_row % 32 * 16 + token_row / 32 % 4 * 4 + t % 2 * 2;
+    const auto load_tokens = [&](u32 group, Token (&to)[kTiles]) {
+      const bool inside = group * kGroupK + t * kLaneK < columns;
+#pragma unroll
+      for (u32 i = 0; i < kTiles; ++i) {
+        to[i] = {};
+        if (inside && token_row + 8 * i < tokens) {
+          to[i].codes = load_late(reinterpret_cast<const uint4*>(
+              own_codes + static_cast<u64>(i) * 4 * columns + group * (kGroupK / 2)));
+          to[i].scales = load_late(reinterpret_cast<const u16*>(
+              own_scales + i * 128 + static_cast<u64>(group) * 2 * kAtomBytes));
+        }
+      }
+    };
+
+    // A warp asks for the next tokens before it waits for weights. For sm_100 ptxas then keeps so much
+    // in registers that four would spill: there it asks after it, still a stage ahead.
+    constexpr bool kAsksEarly = __CUDA_ARCH__ < 1000;
+
+    Token next[kTiles];
+    load_tokens(warp, next);
+    for (u32 stage = warp / kTeamWarps; stage < stages; stage += kTeams) {
+      const u32 slot = stage % kStages;
+      const u32 group = stage * kTeamWarps + quarter;
+      u32 operand[kTiles][4][4];  // the tokens of this group, two instructions a word
+#pragma unroll
+      for (u32 i = 0; i < kTiles; ++i) {
+        const u32 scales = scales_f16x2(next[i].scales);
+#pragma unroll
+        for (u32 w = 0; w < 4; ++w) dequantize(word_of(next[i].codes, w), scales, w, operand[i][w]);
+      }
+      if constexpr (kAsksEarly) load_tokens(group + kTeams * kTeamWarps, next);
+      mbarrier_wait(full + 8 * slot, stage / kStages & 1);
+      if constexpr (!kAsksEarly) load_tokens(group + kTeams * kTeamWarps, next);
+      __syncwarp();  // the products need all lanes together
+      const u8* const from = base + slot * kStageBytes;
+      const bool inside = group * kGroupK + t * kLaneK < columns;
+#pragma unroll
+      for (u32 u = 0; u < kUnits; u += kUnitsAtOnce) {
+        u32 weights[kUnitsAtOnce][4][4] = {};  // of an odd number of units, the last is alone
+#pragma unroll
+        for (u32 h = 0; h < kUnitsAtOnce; ++h) {
+          if (u + h >= kUnits) break;
+          const u8* const unit = from + codes_at + (u + h) * 8 * kBoxBytes;
+          const u8* const unit_scales = from + scales_at + scales_of_unit(u + h);
+          const uint4 codes = *reinterpret_cast<const uint4*>(unit);
+          const u32 bytes = *reinterpret_cast<const u16*>(unit_scales);
+          const u32 scales = scales_f16x2(inside ? bytes : 0);  // padding scales may be NaN
+#pragma unroll
+          for (u32 w = 0; w < 4; ++w) dequantize(word_of(codes, w), scales, w, weights[h][w]);
+        }
+#pragma unroll
+        for (u32 w = 0; w < 4; ++w) {
+#pragma unroll
+          for (u32 j = 0; j < 4; j += 2) {
+            if constexpr (kTokensAreRows) {
+              const u32(&low)[4] = operand[0][w];
+              const u32(&high)[4] = operand[1][w];
+              multiply_16x8x16(sum[u], {low[j], high[j], low[j + 1], high[j + 1]}, weights[0][w][j],
+                               weights[0][w][j + 1]);
+            } else {
+              const u32(&low)[4] = weights[0][w];
+              const u32(&high)[4] = weights[1][w];
+              multiply_16x8x16(sum[u / 2], {low[j], high[j], low[j + 1], high[j + 1]},
+                               operand[0][w][j], operand[0][w][j + 1]);
+            }
+          }
+        }
+      }
+      mbarrier_arrive_here(empty + 8 * slot);
+    }
+  }
+
+  // One lane: every stage, as soon as the warps have left it.
+  static __device__ __forceinline__ void load_stages(const TensorMap* code_map, const u8* row_scales,
+                                                     u32 ring, u32 full, u32 empty, u32 first_row,
+                                                     u32 rows, u32 k_atoms, u32 stages) {
+    const u32 first_atom = first_row / kAtomRows;
+    const bool second_atom =
+        first_row % kAtomRows + kRows > kAtomRows && (first_atom + 1) * kAtomRows < rows;
+    for (u32 stage = 0; stage < stages; ++stage) {
+      const u32 slot = stage % kStages;
+      if (stage >= kStages) mbarrier_wait(empty + 8 * slot, (stage / kStages - 1) & 1);
+      const u32 to = ring + slot * kStageBytes;
+      const u32 barrier = full + 8 * slot;
+      const u32 bytes = min(kStageAtoms, k_atoms - stage * kStageAtoms) * kAtomBytes;
+      mbarrier_arrive_expect(barrier, kScalesAt + (second_atom ? 2 : 1) * bytes);
+      load_tile<1>(to, code_map, stage * (kStageK / 2), first_row, barrier);
+      load_tile<1>(to + kRows * kBoxBytes, code_map, stage * (kStageK / 2) + kBoxBytes, first_row, barrier);
+      const u8* const atoms =
+          row_scales + (static_cast<u64>(first_atom) * k_atoms + stage * kStageAtoms) * kAtomBytes;
+      copy_bytes(to + kScalesAt, atoms, bytes, barrier);
+      if (second_atom) {
+        copy_bytes(to + kScalesAt + kScaleBytes, atoms + static_cast<u64>(k_atoms) * kAtomBytes, bytes,
+                   barrier);
+      }
     }
   }
 };

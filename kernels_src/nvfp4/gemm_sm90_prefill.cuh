@@ -122,7 +122,7 @@ struct PrefillGemm {
     if (threadIdx.x == 0) {
       for (u32 i = 0; i < kStages; ++i) {
         mbarrier_init(full + 8 * i, 1);
-        mbarrier_init(empty + 8 * i, 4 * kWarpgroups);  // a warp each
+        mbarrier_init(empty + 8 * i, 128 * kWarpgroups);
       }
       mbarrier_init_fence();
     }
@@ -245,7 +245,7 @@ struct PrefillGemm {
           }
           tensor_commit();
           tensor_wait<1>();  // the batch before: its registers are free
-          if (w == 0 && group != begin && lane == 0) mbarrier_arrive_here(empty + 8 * last_stage);
+          if (w == 0 && group != begin) mbarrier_arrive_here(empty + 8 * last_stage);
         }
         last_stage = stage;
         if (++stage == kStages) {
@@ -254,7 +254,7 @@ struct PrefillGemm {
         }
       }
       tensor_wait<0>();
-      if (lane == 0) mbarrier_arrive_here(empty + 8 * last_stage);
+      mbarrier_arrive_here(empty + 8 * last_stage);
 
       float add[kTiles][2];
 #pragma unroll

@@ -53,7 +53,7 @@ struct WarpgroupGemm {
     if (threadIdx.x == 0) {
       for (u32 i = 0; i < kStages; ++i) {
         mbarrier_init(full + 8 * i, 1);
-        mbarrier_init(empty + 8 * i, kMultiplying / 32);
+        mbarrier_init(empty + 8 * i, kMultiplying);
       }
       mbarrier_init_fence();
     }
@@ -141,13 +141,13 @@ struct WarpgroupGemm {
         }
         tensor_commit();
         tensor_wait<1>();  // the batch before: its registers are free
-        if (w == 0 && group != 0 && lane == 0) mbarrier_arrive_here(empty + 8 * last_stage);
+        if (w == 0 && group != 0) mbarrier_arrive_here(empty + 8 * last_stage);
       }
       last_stage = stage;
       advance();
     }
     tensor_wait<0>();
-    if (lane == 0) mbarrier_arrive_here(empty + 8 * last_stage);
+    mbarrier_arrive_here(empty + 8 * last_stage);
   }
 };
 

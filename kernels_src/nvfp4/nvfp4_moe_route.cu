@@ -1,7 +1,5 @@
-// The first and the last step of a mixture of experts: tokens to experts, and experts' results to
-// tokens.
+// The first step of a mixture of experts, from tokens to experts: moe_route.
 //
-// moe_route
 //   What: thread block 0 sorts the valid slots by expert (moe_tiles.cuh says what slots, positions
 //     and tiles are); the others quantise the tokens, as quantize_nvfp4_from_buffer does, but with
 //     linear block scales.
@@ -14,13 +12,6 @@
 //   Limits: columns a multiple of 16, experts at most 1024, tokens * topk below 2^31.
 //   Launch: block (256, 1, 1), grid (2 or more, 1, 1).
 //   Determinism: a stable counting sort; no atomics.
-//
-// moe_combine
-//   What: output[token] = bf16(sum of topk_weights[slot] * partial[s][position of slot]) over the
-//     splits s and, within each, the valid slots of the token, in this order, by float FMAs.
-//   Shapes: output bf16 [tokens, columns], topk_weights float [tokens, topk], partial float
-//     [splits, tokens * topk, columns].
-//   Limits: columns a multiple of 4. Launch: block (256, 1, 1), grid (tokens, ceil(columns / 1024), 1).
 //
 // Alignment: 16 bytes for all but ids, weights and scales.
 // Source: vLLM, moe_align_block_size, for the scheme of tiles.
@@ -121,75 +112,80 @@ __device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slot
   for (u32 w = 0; has_experts && w < warps; ++w) own_counts[w * kRouteThreads] = {0, 0, 0, 0};
   __syncthreads();
 
-  for_slots(routing, begin, end, staged[warp], [&](u32, u32 expert) {
-    const u32 same = lanes_with(expert);
-    if (expert != kNoExpert && (same & lower_lanes) == 0) counts[warp][expert] += __popc(same);
-  });
-  __syncthreads();
-
-  // Of the thread's four experts: positions (low half) and tiles (high half).
-  u64 sizes[kExpertsPerThread] = {};
-  u64 sum = 0;
-  if (has_experts) {
-    uint4 total = {0, 0, 0, 0};
+  // From counts to where each expert's slots and tiles begin.
+  const auto place_experts = [&] {
+    // Of the thread's four experts: positions (low half) and tiles (high half).
+    u64 sizes[kExpertsPerThread] = {};
+    u64 sum = 0;
+    if (has_experts) {
+      uint4 total = {0, 0, 0, 0};
 #pragma unroll 1
-    for (u32 w = 0; w < warps; ++w) {
-      const uint4 count = own_counts[w * kRouteThreads];
-      own_counts[w * kRouteThreads] = total;
-      total.x += count.x;
-      total.y += count.y;
-      total.z += count.z;
-      total.w += count.w;
+      for (u32 w = 0; w < warps; ++w) {
+        const uint4 count = own_counts[w * kRouteThreads];
+        own_counts[w * kRouteThreads] = total;
+        total.x += count.x;
+        total.y += count.y;
+        total.z += count.z;
+        total.w += count.w;
+      }
+      const u32 totals[kExpertsPerThread] = {total.x, total.y, total.z, total.w};
+#pragma unroll
+      for (u32 i = 0; i < kExpertsPerThread; ++i) {
+        sizes[i] = totals[i] | static_cast<u64>((totals[i] + tile_tokens - 1) / tile_tokens) << 32;
+        sum += sizes[i];
+      }
     }
-    const u32 totals[kExpertsPerThread] = {total.x, total.y, total.z, total.w};
+    u64 inclusive = sum;
+#pragma unroll
+    for (u32 distance = 1; distance < 32; distance *= 2) {
+      const u64 before = __shfl_up_sync(~0u, inclusive, distance);
+      if (lane >= distance) inclusive += before;
+    }
+    if (lane == 31) warp_sums[warp] = inclusive;
+    __syncthreads();
+    u64 next = inclusive - sum;
+#pragma unroll 1
+    for (u32 w = 0; w < warp; ++w) next += warp_sums[w];
 #pragma unroll
     for (u32 i = 0; i < kExpertsPerThread; ++i) {
-      sizes[i] = totals[i] | static_cast<u64>((totals[i] + tile_tokens - 1) / tile_tokens) << 32;
-      sum += sizes[i];
+      first_position[threadIdx.x * kExpertsPerThread + i] = static_cast<u32>(next);
+      first_tile[threadIdx.x * kExpertsPerThread + i] = static_cast<u32>(next >> 32);
+      next += sizes[i];
     }
-  }
-  u64 inclusive = sum;
-#pragma unroll
-  for (u32 distance = 1; distance < 32; distance *= 2) {
-    const u64 before = __shfl_up_sync(~0u, inclusive, distance);
-    if (lane >= distance) inclusive += before;
-  }
-  if (lane == 31) warp_sums[warp] = inclusive;
-  __syncthreads();
-  u64 next = inclusive - sum;
-#pragma unroll 1
-  for (u32 w = 0; w < warp; ++w) next += warp_sums[w];
-#pragma unroll
-  for (u32 i = 0; i < kExpertsPerThread; ++i) {
-    first_position[threadIdx.x * kExpertsPerThread + i] = static_cast<u32>(next);
-    first_tile[threadIdx.x * kExpertsPerThread + i] = static_cast<u32>(next >> 32);
-    next += sizes[i];
-  }
-  if (threadIdx.x == kRouteThreads - 1) {
-    first_position[kMaxExperts] = static_cast<u32>(next);
-    tile_count[0] = static_cast<u32>(next >> 32);
-    tile_count[1] = static_cast<u32>(next);
-  }
-  __syncthreads();
+    if (threadIdx.x == kRouteThreads - 1) {
+      first_position[kMaxExperts] = static_cast<u32>(next);
+      tile_count[0] = static_cast<u32>(next >> 32);
+      tile_count[1] = static_cast<u32>(next);
+    }
+    __syncthreads();
+  };
 
-  for_slots(routing, begin, end, staged[warp], [&](u32 slot, u32 expert) {
-    const u32 same = lanes_with(expert);
-    u32 index = 0;
-    if (expert != kNoExpert) index = counts[warp][expert] + __popc(same & lower_lanes);
-    __syncwarp();
-    if (expert != kNoExpert) {
-      if ((same & lower_lanes) == 0) counts[warp][expert] += __popc(same);
-      const u32 position = first_position[expert] + index;
-      slots[position] = slot;
-      positions[slot] = static_cast<int>(position);
-      if (index % tile_tokens == 0) {
-        tiles[first_tile[expert] + index / tile_tokens] = {
-            expert, position, min(tile_tokens, first_position[expert + 1] - position), 0};
+  // Once to count, once to place: one loop, because the compiler takes its time for each.
+#pragma unroll 1
+  for (u32 pass = 0; pass < 2; ++pass) {
+    if (pass == 1) place_experts();
+    for_slots(routing, begin, end, staged[warp], [&](u32 slot, u32 expert) {
+      const u32 same = lanes_with(expert);
+      const bool is_valid = expert != kNoExpert;
+      u32 index = 0;
+      if (is_valid) index = counts[warp][expert] + __popc(same & lower_lanes);
+      __syncwarp();
+      if (is_valid && (same & lower_lanes) == 0) counts[warp][expert] += __popc(same);
+      if (pass == 0) return;
+      if (is_valid) {
+        const u32 position = first_position[expert] + index;
+        slots[position] = slot;
+        positions[slot] = static_cast<int>(position);
+        if (index % tile_tokens == 0) {
+          tiles[first_tile[expert] + index / tile_tokens] = {
+              expert, position, min(tile_tokens, first_position[expert + 1] - position), 0};
+        }
+      } else if (slot < end) {
+        positions[slot] = -1;
       }
-    } else if (slot < end) {
-      positions[slot] = -1;
-    }
-  });
+    });
+    __syncthreads();
+  }
 }
 
 }  // namespace nvfp4
@@ -219,36 +215,4 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteThreads, 4)
     scales[block] = static_cast<u8>(quantize_block(pairs, scale_factor, decode, &packed));
     reinterpret_cast<uint2*>(codes)[block] = packed;
   }
-}
-
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteThreads)
-    moe_combine(cukiln::u16* output, const float* partial, const float* topk_weights,
-                const int* positions, cukiln::u32 topk, cukiln::u32 columns, cukiln::u32 splits) {
-  using namespace cukiln;
-  using namespace cukiln::nvfp4;
-  const u32 token = blockIdx.x;
-  const u32 column = (blockIdx.y * kRouteThreads + threadIdx.x) * 4;
-  if (column >= columns) return;
-  float4 sum = {0, 0, 0, 0};
-  for (u32 split = 0; split < splits; ++split) {
-    // Loads without branches, so that several slots are in flight.
-#pragma unroll 8
-    for (u32 rank = 0; rank < topk; ++rank) {
-      const u32 slot = token * topk + rank;
-      const int position = positions[slot];
-      const bool valid = position >= 0;
-      const u64 row = static_cast<u64>(split) * gridDim.x * topk + (valid ? position : 0);
-      const float weight = valid ? topk_weights[slot] : 0.0f;
-      float4 value = {0, 0, 0, 0};
-      if (valid) value = *reinterpret_cast<const float4*>(partial + row * columns + column);
-      sum.x = __fmaf_rn(weight, value.x, sum.x);
-      sum.y = __fmaf_rn(weight, value.y, sum.y);
-      sum.z = __fmaf_rn(weight, value.z, sum.z);
-      sum.w = __fmaf_rn(weight, value.w, sum.w);
-    }
-  }
-  uint2 rounded;
-  rounded.x = pack_bf16x2(sum.x, sum.y);
-  rounded.y = pack_bf16x2(sum.z, sum.w);
-  *reinterpret_cast<uint2*>(output + static_cast<u64>(token) * columns + column) = rounded;
 }

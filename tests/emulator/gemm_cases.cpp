@@ -10,6 +10,7 @@
 
 #include "emulator/emulator.hpp"
 #include "emulator/kernels.hpp"
+#include "emulator/tensor_box.hpp"
 #include "kernels/nvfp4/sm100_plan.hpp"
 #include "kernels_src/nvfp4/gemm_sm100_tile.cuh"
 #include "support/nvfp4_product.hpp"
@@ -66,32 +67,6 @@ const Case kCases[] = {
     {512, 384, 288, 1, true, kGrouped256, nullptr, nvfp4_gemm_grouped_128x256, {0, -1, -1, 2}},
 };
 
-// What cuTensorMapEncodeTiled refuses, and the map.
-TensorMap encode(const TensorBox& from) {
-  const std::uint32_t bytes = from.element == TensorBox::Element::u8 ? 1 : 2;
-  emulator::Map map{};
-  map.data = static_cast<std::uint8_t*>(const_cast<void*>(from.data));
-  map.rank = from.rank;
-  map.element_bytes = bytes;
-  map.swizzle_bytes = from.swizzled ? 128 : 0;
-  bool good =
-      reinterpret_cast<std::uintptr_t>(from.data) % 16 == 0 && from.box[0] * bytes % 16 == 0;
-  for (std::uint32_t i = 0; i < 3; ++i) {
-    map.box[i] = i < from.rank ? from.box[i] : 1;
-    map.size[i] = i < from.rank ? from.size[i] : 1;
-    good = good && map.size[i] > 0 && map.box[i] > 0 && map.box[i] <= 256;
-  }
-  for (std::uint32_t i = 0; i + 1 < from.rank; ++i) {
-    map.stride[i] = from.stride[i];
-    good = good && from.stride[i] % 16 == 0;
-  }
-  if (!good || (from.swizzled && from.box[0] * bytes > 128)) {
-    std::fprintf(stderr, "the driver would refuse a tensor map\n");
-    std::exit(1);
-  }
-  return emulator::encode(map);
-}
-
 std::string name_of(const Case& c) {
   return std::string(c.kernel->name) + " m " + std::to_string(c.m) + ", n " + std::to_string(c.n) +
          ", k " + std::to_string(c.k) + (c.bias ? ", bias" : "");
@@ -118,8 +93,9 @@ bool agrees(const Case& c) {
   const nvfp4::Sm100Plan plan =
       plan_sm100(*c.kernel, {a.codes.data(), a.scales.data(), c.m},
                  {b.codes.data(), b.scales.data(), b.rows}, d, c.n, c.k, c.processors);
-  const TensorMap maps[] = {encode(plan.rows), encode(plan.columns), encode(plan.row_scales),
-                            encode(plan.column_scales), encode(plan.output)};
+  const TensorMap maps[] = {emulator::encode(plan.rows), emulator::encode(plan.columns),
+                            emulator::encode(plan.row_scales), emulator::encode(plan.column_scales),
+                            emulator::encode(plan.output)};
   const emulator::Grid grid{plan.grid, c.kernel->ctas, nvfp4::kSm100Threads,
                             c.kernel->shared_bytes};
   const std::uint16_t* given = c.bias ? bias.data() : nullptr;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the quantisers take from the CUDA language, for a host compiler: thread blocks run one after
-// the other, and the threads of one in turn, each until it waits for the others.
+// What kernels without tensor cores take from the CUDA language, for a host compiler: thread blocks
+// run one after the other, and the threads of one in turn, each until it waits for the others.
 
 #include <ucontext.h>
 
@@ -28,6 +28,7 @@ using std::min;
 
 struct Index {
   unsigned x = 0;
+  unsigned y = 0;
 };
 inline Index threadIdx, blockIdx, gridDim;
 
@@ -46,7 +47,7 @@ constexpr std::size_t kStackBytes = 1 << 16;
 
 struct Thread {
   ucontext_t context;
-  std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStackBytes);
+  std::unique_ptr<char[]> stack{new char[kStackBytes]};  // not filled, for there are many
   bool ended = false;
 };
 
@@ -61,7 +62,7 @@ inline std::vector<Thread> threads;
 inline ucontext_t scheduler;
 inline Group block;
 inline std::vector<Group> warps;
-inline std::vector<unsigned> exchanged;
+inline std::vector<std::uint64_t> exchanged;
 inline const std::function<void()>* body;
 
 inline void wait(Group& group) {
@@ -82,15 +83,17 @@ inline void start() {
   threads[threadIdx.x].ended = true;
 }
 
-inline void launch(unsigned grid, unsigned thread_count, const std::function<void()>& kernel) {
-  gridDim.x = grid;
+inline void launch(Index grid, unsigned thread_count, const std::function<void()>& kernel) {
+  gridDim = grid;
   body = &kernel;
   exchanged.assign(thread_count, 0);
-  for (blockIdx.x = 0; blockIdx.x < grid; ++blockIdx.x) {
-    threads = std::vector<Thread>(thread_count);
+  for (unsigned index = 0; index < grid.x * grid.y; ++index) {
+    blockIdx = {index % grid.x, index / grid.x};
+    threads.resize(thread_count);
     block = {thread_count};
     warps.assign(thread_count / kWarp, {kWarp});
     for (Thread& thread : threads) {
+      thread.ended = false;
       getcontext(&thread.context);
       thread.context.uc_stack.ss_sp = thread.stack.get();
       thread.context.uc_stack.ss_size = kStackBytes;
@@ -109,12 +112,16 @@ inline void launch(unsigned grid, unsigned thread_count, const std::function<voi
   }
 }
 
+inline void launch(unsigned grid, unsigned thread_count, const std::function<void()>& kernel) {
+  launch(Index{grid, 1}, thread_count, kernel);
+}
+
 // Every lane's value, once all lanes gave theirs.
-template <class Use>
-unsigned among_lanes(unsigned value, Use use) {
+template <class T, class Use>
+T among_lanes(T value, Use use) {
   exchanged[threadIdx.x] = value;
   wait(own_warp());
-  const unsigned result = use(&exchanged[threadIdx.x / kWarp * kWarp]);
+  const auto result = static_cast<T>(use(&exchanged[threadIdx.x / kWarp * kWarp]));
   wait(own_warp());
   return result;
 }
@@ -125,11 +132,26 @@ inline void __syncthreads() { device::wait(device::block); }
 inline void __threadfence() {}
 inline unsigned __shfl_xor_sync(unsigned, unsigned value, unsigned mask) {
   const unsigned lane = threadIdx.x % device::kWarp;
-  return device::among_lanes(value, [&](const unsigned* lanes) { return lanes[lane ^ mask]; });
+  return device::among_lanes(value, [&](const auto* lanes) { return lanes[lane ^ mask]; });
 }
+template <class T>
+T __shfl_up_sync(unsigned, T value, unsigned distance) {
+  const unsigned lane = threadIdx.x % device::kWarp;
+  return device::among_lanes(
+      value, [&](const auto* lanes) { return lanes[lane < distance ? lane : lane - distance]; });
+}
+inline unsigned __ballot_sync(unsigned, bool vote) {
+  return device::among_lanes(unsigned{vote}, [](const auto* lanes) {
+    std::uint64_t votes = 0;
+    for (unsigned lane = 0; lane < device::kWarp; ++lane) votes |= lanes[lane] << lane;
+    return votes;
+  });
+}
+inline void __syncwarp() { device::wait(device::own_warp()); }
+inline int __popc(unsigned bits) { return std::popcount(bits); }
 inline unsigned __reduce_max_sync(unsigned, unsigned value) {
   return device::among_lanes(
-      value, [](const unsigned* lanes) { return *std::max_element(lanes, lanes + device::kWarp); });
+      value, [](const auto* lanes) { return *std::max_element(lanes, lanes + device::kWarp); });
 }
 
 inline unsigned atomicMax(unsigned* at, unsigned value) {

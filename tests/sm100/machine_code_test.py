@@ -29,6 +29,8 @@ PRODUCTS = {
     "nvfp4_gemm_swapped": ONE_CTA,
     "nvfp4_gemm_256x256": PAIR,
 }
+# By kernel of nvfp4_moe_grouped.cu: how many 16-byte loads there are at least.
+WIDE = {"moe_gather": 8, "moe_activate": 4, "moe_combine_rows": 4}
 ALL_PRODUCTS = ("UTMASTG.2D", "LDTM.x32", "UTCBAR", "SYNCS.PHASECHK.TRANS64.TRYWAIT")
 
 
@@ -62,13 +64,13 @@ class MachineCode(unittest.TestCase):
                 cls.code[module["name"], name] = counts
 
     @classmethod
-    def compile(cls, module, folder):
+    def compile(cls, module, folder, arch="sm_100a"):
         """Of each kernel: its name, what the compiler reports, and its instructions."""
         sources = [(MANIFEST.parent / source).resolve() for source in module["sources"]]
         define = [f"-D{name}" if value is True else f"-D{name}={value}"
                   for name, value in module.get("define", {}).items()]  # fmt: skip
         done = subprocess.run(
-            [CUKILN, "compile", *sources, *define, "--arch", "sm_100a", "-o", folder, "--json",
+            [CUKILN, "compile", *sources, *define, "--arch", arch, "-o", folder, "--json",
              "--store", Path(cls.folder.name, "store")],
             check=True, capture_output=True, text=True)  # fmt: skip
         functions = {f["name"]: f for m in json.loads(done.stdout)["kernels"] for f in m["functions"]}
@@ -90,6 +92,22 @@ class MachineCode(unittest.TestCase):
                 self.assertEqual(function["local_bytes"], 0)
                 local = [i for i in self.code[name] if i.split(".")[0] in ("LDL", "STL")]
                 self.assertEqual(local, [])
+
+    def test_products_for_the_whole_family_spill_nothing_either(self):
+        folder = Path(self.folder.name, "family")
+        folder.mkdir()
+        source = MANIFEST.parent / "../../kernels_src/nvfp4/nvfp4_gemm.cu"
+        for name, function, code in self.compile({"sources": [source]}, folder, "sm_100f"):
+            with self.subTest(name):
+                self.assertEqual(function["spill_bytes"], 0)
+                self.assertTrue(any(i.startswith("HMMA") for i in code))
+
+    def test_a_mixture_of_experts_moves_16_bytes_at_a_time_between_its_products(self):
+        for name, loads in WIDE.items():
+            with self.subTest(name):
+                code = self.code["nvfp4_moe_grouped", name]
+                wide = [count for i, count in code.items() if i.startswith("LDG") and ".128" in i]
+                self.assertGreaterEqual(sum(wide), loads)
 
     def test_products_use_what_sm_100a_has_for_them(self):
         for name, wanted in PRODUCTS.items():

@@ -43,8 +43,11 @@ Result<DeinterleaveQuantize> DeinterleaveQuantize::create(KernelLoader& loader, 
   return guarded([&]() -> Result<DeinterleaveQuantize> {
     CUKILN_TRY(const Kernel kernel, kernels::shipped_kernel(loader, module_of(formula),
                                                             "deinterleave_quantize_from_buffer"));
+    CUKILN_TRY(const Kernel plain,
+               kernels::shipped_kernel(loader, module_of(formula), "quantize_nvfp4_from_buffer"));
     DeinterleaveQuantize made;
     CUKILN_TRY(made.kernel_, decltype(made.kernel_)::from(kernel));
+    CUKILN_TRY(made.plain_, decltype(made.plain_)::from(plain));
     return made;
   });
 }
@@ -61,6 +64,11 @@ Result<void> DeinterleaveQuantize::launch(Stream stream, std::uint8_t* codes, st
   }
   CUKILN_CHECK(kernels::check_pointer("gsa", gsa, 4));
   CUKILN_CHECK(check_quantize(codes, scales, input, rows, 2 * columns, 2 * columns, row_stride));
+  if (layout == GateUpLayout::halves) {  // they lie as they are wanted
+    return plain_.launch(stream, quantize_config(rows, 2 * columns), codes, scales, input, gsa,
+                         static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(2 * columns),
+                         row_stride);
+  }
   return kernel_.launch(stream, deinterleave_config(rows, 2 * columns), codes, scales, input, gsa,
                         static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
                         row_stride, static_cast<std::uint32_t>(layout), kNoActivation, 0.0f, 0.0f,

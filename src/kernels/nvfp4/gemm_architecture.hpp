@@ -34,6 +34,9 @@ struct GemmArchitecture {
   const GemmKernel* kernels;
   std::size_t kernel_count;
   std::size_t (*workspace_bytes)(std::int64_t m, std::int64_t n, std::int64_t k);
+  /// How many ways there are: what `GemmOptions::tactic` may name.
+  std::size_t (*tactics)(std::uint32_t m, std::uint32_t n, std::uint32_t k,
+                         std::uint32_t multiprocessors) noexcept;
   /// `kernels` in the order of the table above.
   Result<void> (*launch)(const Kernel* kernels, std::uint32_t multiprocessors,
                          const GemmCall& call) noexcept;

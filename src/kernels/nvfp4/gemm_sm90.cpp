@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "base/result.hpp"
@@ -11,13 +12,12 @@ namespace {
 
 using namespace sm90;
 
-constexpr std::uint32_t kMostDecodeTokens = 16;
-constexpr std::uint32_t kDecodeThreads = 256;
+constexpr std::uint32_t kDecodeThreads = 288;
 constexpr std::uint32_t kExpandThreads = 256;
 constexpr std::uint32_t kPrefillThreads = 384;
 
 Result<void> check_decode(const Kernel& kernel) {
-  return check_parameters<std::uint16_t*, TensorMap, TensorMap, const std::uint8_t*,
+  return check_parameters<std::uint16_t*, const std::uint8_t*, TensorMap, const std::uint8_t*,
                           const std::uint8_t*, const float*, const float*, const std::uint16_t*,
                           std::uint32_t, std::uint32_t, std::uint32_t>(kernel);
 }
@@ -33,15 +33,20 @@ Result<void> check_prefill(const Kernel& kernel) {
                           std::uint32_t>(kernel);
 }
 
+// Shared memory that one thread block asks for, so that no other, or one other, has room beside it
+// on an sm_90 multiprocessor.
+constexpr std::uint32_t kAloneBytes = 117 * 1024;
+constexpr std::uint32_t kPairBytes = 77 * 1024;
+
 // Decode's kernels come first, for they alone are in kGemmAny. Shared memory: gemm_sm90.cuh has the
 // same numbers and refuses to compile with others.
 constexpr GemmKernel kKernels[] = {
-    {"nvfp4_gemm_decode_8x2", 61696, check_decode},
-    {"nvfp4_gemm_decode_8x4", 78080, check_decode},
-    {"nvfp4_gemm_decode_8x7", 102656, check_decode},
-    {"nvfp4_gemm_decode_16x2", 73984, check_decode},
-    {"nvfp4_gemm_decode_16x4", 90368, check_decode},
-    {"nvfp4_gemm_decode_16x7", 114944, check_decode},
+    {"nvfp4_gemm_decode_8x2", kAloneBytes, check_decode},
+    {"nvfp4_gemm_decode_8x4", kAloneBytes, check_decode},
+    {"nvfp4_gemm_decode_8x7", kAloneBytes, check_decode},
+    {"nvfp4_gemm_decode_16x2", kAloneBytes, check_decode},
+    {"nvfp4_gemm_decode_16x4", kAloneBytes, check_decode},
+    {"nvfp4_gemm_decode_16x7", kAloneBytes, check_decode},
     {"nvfp4_gemm_prefill_32x128", 97360, check_prefill},
     {"nvfp4_gemm_prefill_64x128", 112704, check_prefill},
     {"nvfp4_gemm_prefill_128x128", 178240, check_prefill},
@@ -57,64 +62,96 @@ constexpr std::size_t kPrefill = kDecode16 + std::size(kDecodeTiles);
 constexpr std::size_t kExpand = kPrefill + std::size(kPrefillTiles);
 static_assert(kExpand + 1 == kKernelCount);
 
+constexpr auto kAnyKernels = [] {
+  std::array<GemmKernel, kPrefill> all{};
+  for (std::size_t i = 0; i < kPrefill; ++i) {
+    all[i] = kKernels[i];
+    all[i].shared_bytes = kDecodeTiles[i % std::size(kDecodeTiles)].shared_bytes;
+  }
+  return all;
+}();
+
 std::uint64_t expanded_columns(std::uint64_t k) noexcept { return ceil_div(k, kGroupK) * kGroupK; }
 
 std::size_t no_workspace(std::int64_t, std::int64_t, std::int64_t) { return 0; }
 
 std::size_t workspace_bytes(std::int64_t m, std::int64_t, std::int64_t k) {
-  return m <= kMostDecodeTokens
-             ? 0
-             : static_cast<std::size_t>(m) * expanded_columns(static_cast<std::uint64_t>(k)) * 2;
+  const auto tokens = static_cast<std::uint64_t>(m);
+  return tokens <= kMostDecodeTokens ? 0
+                                     : tokens * expanded_columns(static_cast<std::uint64_t>(k)) * 2;
 }
 
-// Codes of 128 of K: 64 bytes of `box_rows` rows.
+// Codes of `box_bytes` * 2 of K, of `box_rows` rows.
 TensorBox codes_box(const std::uint8_t* codes, std::uint32_t rows, std::uint32_t k,
-                    std::uint32_t box_rows) noexcept {
+                    std::uint32_t box_rows, std::uint32_t box_bytes) noexcept {
   TensorBox box;
   box.data = codes;
   box.size[0] = k / 2;
   box.size[1] = rows;
   box.stride[0] = k / 2;
-  box.box[0] = kGroupK / 2;
+  box.box[0] = box_bytes;
   box.box[1] = box_rows;
   return box;
 }
 
-Result<void> launch_decode(const Kernel* kernels, std::uint32_t multiprocessors,
-                           const GemmCall& call) noexcept {
-  const std::uint32_t tokens = call.m <= 8 ? 8 : 16;
-  const std::uint64_t token_tiles = ceil_div(call.m, tokens);
-  const std::size_t tile = decode_tile_for(call.n, token_tiles, multiprocessors);
-  const std::size_t which = (tokens == 8 ? kDecode8 : kDecode16) + tile;
-  const std::uint32_t rows = kDecodeTiles[tile].rows;
-  CUKILN_TRY(const TensorMap token_map,
-             tensor_map(kernels[which], codes_box(call.a.codes, call.m, call.k, tokens)));
-  CUKILN_TRY(const TensorMap code_map,
-             tensor_map(kernels[which], codes_box(call.b.codes, call.n, call.k, rows)));
+Shape shape_of(const GemmCall& call, std::uint32_t multiprocessors) noexcept {
+  return {call.m, call.n, call.k, multiprocessors};
+}
+
+GemmTactic tactic_of(const GemmCall& call, const Shape& shape) noexcept {
+  return call.options.tactic < 0
+             ? sm90::tactic_of(shape)
+             : tactics_of(shape).all[static_cast<std::size_t>(call.options.tactic)];
+}
+
+std::size_t count_tactics(std::uint32_t m, std::uint32_t n, std::uint32_t k,
+                          std::uint32_t multiprocessors) noexcept {
+  return tactics_of({m, n, k, multiprocessors}).count;
+}
+
+// Where a multiprocessor has one or two blocks to do, none gets more: of a kernel that starts
+// early, some would find room for another beside those of the kernel before it, and last the
+// longest.
+std::uint32_t evenly_spread_bytes(const DecodeTile& tile, const Shape& shape) noexcept {
+  const std::uint64_t blocks = blocks_of(tile, shape);
+  return std::max(tile.shared_bytes, blocks <= shape.multiprocessors       ? kAloneBytes
+                                     : blocks <= 2 * shape.multiprocessors ? kPairBytes
+                                                                           : 0);
+}
+
+Result<void> launch_decode(const Kernel* kernels, const GemmCall& call, const Shape& shape,
+                           std::size_t tile_index, std::uint32_t shared_bytes) noexcept {
+  const std::uint64_t tokens = shape.decode_tokens();
+  const DecodeTile& tile = kDecodeTiles[tile_index];
+  const Kernel& kernel = kernels[(tokens == 8 ? kDecode8 : kDecode16) + tile_index];
+  constexpr std::uint32_t kBoxBytes = 128;
+  TensorBox codes = codes_box(call.b.codes, call.n, call.k, tile.rows, kBoxBytes);
+  codes.swizzled = true;
+  CUKILN_TRY(const TensorMap code_map, tensor_map(kernel, codes));
   LaunchConfig config;
-  config.grid.x = static_cast<std::uint32_t>(ceil_div(call.n, rows));
-  config.grid.y = static_cast<std::uint32_t>(token_tiles);
+  config.grid.x = static_cast<std::uint32_t>(ceil_div(call.n, tile.rows));
+  config.grid.y = static_cast<std::uint32_t>(ceil_div(call.m, tokens));
   config.block.x = kDecodeThreads;
-  config.shared_bytes = kKernels[which].shared_bytes;
+  config.shared_bytes = shared_bytes;
   config.programmatic_launch = call.options.constant_b;
-  return launch_checked(kernels[which], call.stream, config, call.output, token_map, code_map,
+  return launch_checked(kernel, call.stream, config, call.output, call.a.codes, code_map,
                         call.a.scales, call.b.scales, call.a.gsa, call.b.gsa, call.bias, call.m,
                         call.n, call.k);
 }
 
-Result<void> launch_prefill(const Kernel* kernels, std::uint32_t multiprocessors,
-                            const GemmCall& call) noexcept {
+Result<void> launch_prefill(const Kernel* kernels, const GemmCall& call, const Shape& shape,
+                            const GemmTactic& tactic) noexcept {
   const std::uint64_t columns = expanded_columns(call.k);
   LaunchConfig config;
   config.block.x = kExpandThreads;
   config.grid.x = static_cast<std::uint32_t>(std::min<std::uint64_t>(
-      ceil_div(call.m * (columns / 8), kExpandThreads), std::uint64_t{multiprocessors} * 16));
+      ceil_div(call.m * (columns / 8), kExpandThreads), std::uint64_t{shape.multiprocessors} * 16));
   CUKILN_CHECK(launch_checked(kernels[kExpand], call.stream, config, call.workspace, call.a.codes,
                               call.a.scales, call.m, call.k));
 
-  const PrefillPlan plan = prefill_plan_for(call.m, call.n, call.k, multiprocessors);
-  const PrefillTile& tile = kPrefillTiles[plan.tile];
-  const Kernel& kernel = kernels[kPrefill + plan.tile];
+  const PrefillTile& tile = kPrefillTiles[tactic.tile];
+  const std::uint64_t tiles = tiles_of(tile, shape);
+  const Kernel& kernel = kernels[kPrefill + tactic.tile];
   TensorBox tokens;
   tokens.element = TensorBox::Element::f16;
   tokens.swizzled = true;
@@ -126,17 +163,17 @@ Result<void> launch_prefill(const Kernel* kernels, std::uint32_t multiprocessors
   tokens.box[1] = tile.tokens;
   CUKILN_TRY(const TensorMap token_map, tensor_map(kernel, tokens));
   CUKILN_TRY(const TensorMap code_map,
-             tensor_map(kernel, codes_box(call.b.codes, call.n, call.k, tile.rows)));
+             tensor_map(kernel, codes_box(call.b.codes, call.n, call.k, tile.rows, kGroupK / 2)));
   config = {};
   config.block.x = kPrefillThreads;
-  config.shared_bytes = kKernels[kPrefill + plan.tile].shared_bytes;
+  config.shared_bytes = kKernels[kPrefill + tactic.tile].shared_bytes;
   config.programmatic_launch = true;  // the kernel waits for the expanded tokens itself
-  if (plan.splits == 1) {             // persistent: a block takes tile after tile
+  if (tactic.splits == 1) {           // persistent: a block takes tile after tile
     config.grid.x = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(plan.tiles, std::uint64_t{multiprocessors} * tile.resident));
+        std::min<std::uint64_t>(tiles, std::uint64_t{shape.multiprocessors} * tile.resident));
   } else {
-    config.grid.x = static_cast<std::uint32_t>(plan.tiles * plan.splits);
-    config.cluster = {plan.splits, 1, 1};
+    config.grid.x = static_cast<std::uint32_t>(tiles * tactic.splits);
+    config.cluster = {tactic.splits, 1, 1};
   }
   return launch_checked(kernel, call.stream, config, call.output, token_map, code_map,
                         call.b.scales, call.a.gsa, call.b.gsa, call.bias, call.m, call.n, call.k);
@@ -144,13 +181,43 @@ Result<void> launch_prefill(const Kernel* kernels, std::uint32_t multiprocessors
 
 Result<void> launch(const Kernel* kernels, std::uint32_t multiprocessors,
                     const GemmCall& call) noexcept {
-  return call.m <= kMostDecodeTokens ? launch_decode(kernels, multiprocessors, call)
-                                     : launch_prefill(kernels, multiprocessors, call);
+  const Shape shape = shape_of(call, multiprocessors);
+  const GemmTactic tactic = tactic_of(call, shape);
+  return shape.decodes() ? launch_decode(kernels, call, shape, tactic.tile,
+                                         evenly_spread_bytes(kDecodeTiles[tactic.tile], shape))
+                         : launch_prefill(kernels, call, shape, tactic);
+}
+
+// Any number of tokens, sixteen to a thread block.
+GemmTactic any_tactic_of(const GemmCall& call, const Shape& shape) noexcept {
+  if (call.options.tactic >= 0) {
+    return {static_cast<std::uint32_t>(call.options.tactic), 1};
+  }
+  std::uint32_t best = 0;
+  for (std::uint32_t i = 1; i < std::size(kDecodeTiles); ++i) {
+    if (estimate(kDecodeTiles[i], shape) < estimate(kDecodeTiles[best], shape)) {
+      best = i;
+    }
+  }
+  return {best, 1};
+}
+
+Result<void> launch_any(const Kernel* kernels, std::uint32_t multiprocessors,
+                        const GemmCall& call) noexcept {
+  const Shape shape = shape_of(call, multiprocessors);
+  const std::size_t tile = any_tactic_of(call, shape).tile;
+  return launch_decode(kernels, call, shape, tile, kDecodeTiles[tile].shared_bytes);
+}
+
+std::size_t count_any_tactics(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t) noexcept {
+  return std::size(kDecodeTiles);
 }
 
 }  // namespace
 
-const GemmArchitecture kGemmSm90 = {90, kKernels, kKernelCount, workspace_bytes, launch};
-const GemmArchitecture kGemmAny = {0, kKernels, kPrefill, no_workspace, launch_decode};
+const GemmArchitecture kGemmSm90 = {90,    kKernels, kKernelCount, workspace_bytes, count_tactics,
+                                    launch};
+const GemmArchitecture kGemmAny = {
+    0, kAnyKernels.data(), kPrefill, no_workspace, count_any_tactics, launch_any};
 
 }  // namespace cukiln::nvfp4::detail

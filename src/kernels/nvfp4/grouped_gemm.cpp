@@ -1,31 +1,23 @@
 #include <iterator>
 
-#include "kernels/checks.hpp"
+#include "kernels/nvfp4/gemm_checks.hpp"
 #include "kernels/nvfp4/sm100_launch.hpp"
 #include "kernels/shipped_kernel.hpp"
-#include "loader/loader_impl.hpp"
 
 namespace cukiln::nvfp4 {
 
 Result<GroupedGemm> GroupedGemm::create(KernelLoader& loader) {
   return guarded([&]() -> Result<GroupedGemm> {
-    CUKILN_TRY(const auto driver, loader.impl().driver());
     CUKILN_TRY(const auto devices, loader.impl().devices({}));
     const int capability = devices.empty() ? 0 : devices.front().capability;
-    if (capability != 100 && capability != 103) {
+    if (!runs_on(capability)) {
       return make_error(ErrorCode::incompatible,
                         "grouped NVFP4 products run on compute capability 10.0 and 10.3; {}",
                         devices.empty() ? "no device is visible"
                                         : "the first visible device is " + devices.front().name);
     }
     GroupedGemm made;
-    int multiprocessors = 0;
-    const CUresult result = driver->call.cuDeviceGetAttribute(
-        &multiprocessors, kDeviceMultiprocessors, devices.front().ordinal);
-    if (result != kCudaSuccess) {
-      return driver->error("cuDeviceGetAttribute", result);
-    }
-    made.multiprocessors_ = static_cast<std::uint32_t>(multiprocessors);
+    CUKILN_TRY(made.multiprocessors_, detail::multiprocessors_of(loader, devices.front()));
     static_assert(std::size(decltype(made.kernels_){}) == std::size(kSm100Kernels) - kSm100Grouped);
     for (std::size_t i = 0; i < std::size(made.kernels_); ++i) {
       const Sm100Kernel& wanted = kSm100Kernels[kSm100Grouped + i];
@@ -47,9 +39,7 @@ Result<void> GroupedGemm::launch(Stream stream, std::uint16_t* output, const Mat
   CUKILN_CHECK(kernels::check_shape(shape.rows, shape.k));
   CUKILN_CHECK(kernels::check_shape(shape.n, shape.experts));
   CUKILN_CHECK(kernels::check_shape(shape.n * shape.experts, shape.k));
-  if (shape.k == 0 || shape.k % 32 != 0) {
-    return kernels::refuse("k is {}; a positive multiple of 32 is expected", shape.k);
-  }
+  CUKILN_CHECK(detail::check_k(shape.k));
   if (shape.n == 0 || shape.n % 128 != 0) {
     return kernels::refuse("n is {}; a positive multiple of 128 is expected", shape.n);
   }
@@ -60,12 +50,8 @@ Result<void> GroupedGemm::launch(Stream stream, std::uint16_t* output, const Mat
     return {};
   }
   CUKILN_CHECK(kernels::check_pointer("output", output, 16));
-  CUKILN_CHECK(kernels::check_pointer("a.codes", a.codes, 16));
-  CUKILN_CHECK(kernels::check_pointer("a.scales", a.scales, 16));
-  CUKILN_CHECK(kernels::check_pointer("a.gsa", a.gsa, 4));
-  CUKILN_CHECK(kernels::check_pointer("b.codes", b.codes, 16));
-  CUKILN_CHECK(kernels::check_pointer("b.scales", b.scales, 16));
-  CUKILN_CHECK(kernels::check_pointer("b.gsa", b.gsa, 4));
+  CUKILN_CHECK(detail::check_matrix("a.codes", "a.scales", "a.gsa", a));
+  CUKILN_CHECK(detail::check_matrix("b.codes", "b.scales", "b.gsa", b));
   CUKILN_CHECK(kernels::check_pointer("row_experts", row_experts, 4));
   if (!kernels::is_aligned(bias, 16)) {
     return kernels::check_pointer("bias", bias, 16);

@@ -1,12 +1,9 @@
-#include "kernels/checks.hpp"
 #include "kernels/nvfp4/gemm_architecture.hpp"
+#include "kernels/nvfp4/gemm_checks.hpp"
 #include "kernels/shipped_kernel.hpp"
-#include "loader/loader_impl.hpp"
 
 namespace cukiln::nvfp4 {
 namespace {
-
-constexpr int kLowestCapability = 90;
 
 // The last one serves whatever has no kernels of its own.
 constexpr const detail::GemmArchitecture* kArchitectures[] = {
@@ -21,35 +18,14 @@ const detail::GemmArchitecture& architecture_of(int capability) noexcept {
   return detail::kGemmAny;
 }
 
-Result<void> check_matrix(const char* codes_name, const char* scales_name, const char* gsa_name,
-                          const Matrix& matrix) noexcept {
-  CUKILN_CHECK(kernels::check_pointer(codes_name, matrix.codes, 16));
-  CUKILN_CHECK(kernels::check_pointer(scales_name, matrix.scales, 16));
-  return kernels::check_pointer(gsa_name, matrix.gsa, 4);
-}
-
 }  // namespace
 
 Result<Gemm> Gemm::create(KernelLoader& loader) {
   return guarded([&]() -> Result<Gemm> {
-    CUKILN_TRY(const auto driver, loader.impl().driver());
-    CUKILN_TRY(const auto devices, loader.impl().devices({}));
-    if (devices.empty() || devices.front().capability < kLowestCapability) {
-      return make_error(
-          ErrorCode::incompatible, "nvfp4_gemm runs on compute capability 9.0 and later; {}",
-          devices.empty()
-              ? "no device is visible"
-              : "the first visible device, " + devices.front().name + ", has a lower one");
-    }
+    CUKILN_TRY(const DeviceInfo device, detail::hopper_or_later(loader, "nvfp4_gemm"));
     Gemm made;
-    made.architecture_ = &architecture_of(devices.front().capability);
-    int multiprocessors = 0;
-    const CUresult result = driver->call.cuDeviceGetAttribute(
-        &multiprocessors, kDeviceMultiprocessors, devices.front().ordinal);
-    if (result != kCudaSuccess) {
-      return driver->error("cuDeviceGetAttribute", result);
-    }
-    made.multiprocessors_ = static_cast<std::uint32_t>(multiprocessors);
+    made.architecture_ = &architecture_of(device.capability);
+    CUKILN_TRY(made.multiprocessors_, detail::multiprocessors_of(loader, device));
     if (made.architecture_->kernel_count > kMaxKernels) {
       return make_error(ErrorCode::internal, "kMaxKernels is {}, {} are needed", kMaxKernels,
                         made.architecture_->kernel_count);
@@ -70,6 +46,14 @@ std::size_t Gemm::workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k
              : architecture_->workspace_bytes(m, n, k);
 }
 
+int Gemm::tactics(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept {
+  return architecture_ == nullptr || m <= 0 || n <= 0 || k <= 0
+             ? 0
+             : static_cast<int>(architecture_->tactics(
+                   static_cast<std::uint32_t>(m), static_cast<std::uint32_t>(n),
+                   static_cast<std::uint32_t>(k), multiprocessors_));
+}
+
 Result<void> Gemm::launch(Stream stream, std::uint16_t* output, const Matrix& a, const Matrix& b,
                           const std::uint16_t* bias, std::int64_t m, std::int64_t n, std::int64_t k,
                           void* workspace, const GemmOptions& options) const noexcept {
@@ -78,9 +62,7 @@ Result<void> Gemm::launch(Stream stream, std::uint16_t* output, const Matrix& a,
   }
   CUKILN_CHECK(kernels::check_shape(m, k));
   CUKILN_CHECK(kernels::check_shape(n, k));
-  if (k == 0 || k % 32 != 0) {
-    return kernels::refuse("k is {}; a positive multiple of 32 is expected", k);
-  }
+  CUKILN_CHECK(detail::check_k(k));
   if (n % 8 != 0) {
     return kernels::refuse("n is {}; a multiple of 8 is expected", n);
   }
@@ -88,13 +70,19 @@ Result<void> Gemm::launch(Stream stream, std::uint16_t* output, const Matrix& a,
     return {};
   }
   CUKILN_CHECK(kernels::check_pointer("output", output, 16));
-  CUKILN_CHECK(check_matrix("a.codes", "a.scales", "a.gsa", a));
-  CUKILN_CHECK(check_matrix("b.codes", "b.scales", "b.gsa", b));
+  CUKILN_CHECK(detail::check_matrix("a.codes", "a.scales", "a.gsa", a));
+  CUKILN_CHECK(detail::check_matrix("b.codes", "b.scales", "b.gsa", b));
   if (!kernels::is_aligned(bias, 16)) {
     return kernels::check_pointer("bias", bias, 16);
   }
   if (workspace_bytes(m, n, k) != 0) {
     CUKILN_CHECK(kernels::check_pointer("workspace", workspace, 16));
+  }
+  if (options.tactic >= 0 && options.tactic >= tactics(m, n, k)) {
+    return kernels::refuse(
+        "tactic is {}; [{}, {}, {}] has {}, counted from 0, and -1 is the one that "
+        "should be fastest",
+        options.tactic, m, n, k, tactics(m, n, k));
   }
   return architecture_->launch(
       kernels_, multiprocessors_,

@@ -1,26 +1,21 @@
 #include "driver/tensor_map.hpp"
-#include "kernels/checks.hpp"
 #include "kernels/nvfp4/gemm_architecture.hpp"
-#include "kernels/nvfp4/moe_plan.hpp"
+#include "kernels/nvfp4/gemm_checks.hpp"
+#include "kernels/nvfp4/moe_grouped.hpp"
 #include "kernels/shipped_kernel.hpp"
-#include "loader/loader_impl.hpp"
 
 #include <cukiln/nvfp4_moe.hpp>
 
 namespace cukiln::nvfp4 {
 namespace {
 
-constexpr int kLowestCapability = 90;
 constexpr int kWarpgroupCapability = 90;  // sm_90a alone
 
-constexpr std::uint32_t kRouteThreads = 256;
+constexpr std::uint32_t kSimpleThreads = 256;  // of kernels that copy, sort or add up
+constexpr std::uint32_t kActivateThreads = 512;
 constexpr std::uint32_t kSkinnyThreads = 128;
 constexpr std::uint32_t kWarpgroupThreads = 384;
 constexpr std::uint32_t kWarpgroupShared = 196720;
-constexpr std::uint32_t kBlocksPerMultiprocessor = 8;  // of kernels that take what they find
-
-/// {expert, first position, tokens, unused}, of the device alone.
-struct Tile;
 
 struct TileModule {
   const char* module;
@@ -47,7 +42,7 @@ std::size_t size_index(const MoePlan& plan) noexcept {
 
 using Check = Result<void> (*)(const Kernel&);
 constexpr Check kCheckRoute =
-    detail::check_parameters<Tile*, std::uint32_t*, std::uint32_t*, std::int32_t*, std::uint8_t*,
+    detail::check_parameters<MoeTile*, std::uint32_t*, std::uint32_t*, std::int32_t*, std::uint8_t*,
                              std::uint8_t*, const std::uint16_t*, const float*, const std::int32_t*,
                              const std::int32_t*, std::uint32_t, std::uint32_t, std::uint32_t,
                              std::uint32_t, std::uint32_t, std::uint32_t>;
@@ -56,28 +51,40 @@ constexpr Check kCheckExpand =
                              const std::uint32_t*, const std::uint32_t*, std::uint32_t,
                              std::uint32_t>;
 constexpr Check kCheckUp =
-    detail::check_parameters<std::uint8_t*, std::uint8_t*, const Tile*, const std::uint32_t*,
+    detail::check_parameters<std::uint8_t*, std::uint8_t*, const MoeTile*, const std::uint32_t*,
                              const std::uint32_t*, const std::uint8_t*, const std::uint8_t*,
                              const float*, const std::uint8_t*, const std::uint8_t*, const float*,
                              const float*, std::uint32_t, std::uint32_t, std::uint32_t,
                              std::uint32_t, float, float, float>;
 constexpr Check kCheckDown =
-    detail::check_parameters<float*, const Tile*, const std::uint32_t*, const std::uint8_t*,
+    detail::check_parameters<float*, const MoeTile*, const std::uint32_t*, const std::uint8_t*,
                              const std::uint8_t*, const float*, const std::uint8_t*,
                              const std::uint8_t*, const float*, std::uint32_t, std::uint32_t,
                              std::uint32_t, std::uint32_t>;
 constexpr Check kCheckWarpgroupUp =
-    detail::check_parameters<std::uint8_t*, std::uint8_t*, const Tile*, const std::uint32_t*,
+    detail::check_parameters<std::uint8_t*, std::uint8_t*, const MoeTile*, const std::uint32_t*,
                              TensorMap, const float*, TensorMap, const std::uint8_t*, const float*,
                              const float*, std::uint32_t, std::uint32_t, std::uint32_t, float,
                              float, float>;
 constexpr Check kCheckWarpgroupDown =
-    detail::check_parameters<float*, const Tile*, const std::uint32_t*, TensorMap, const float*,
+    detail::check_parameters<float*, const MoeTile*, const std::uint32_t*, TensorMap, const float*,
                              TensorMap, const std::uint8_t*, const float*, std::uint32_t,
                              std::uint32_t>;
 constexpr Check kCheckCombine =
     detail::check_parameters<std::uint16_t*, const float*, const float*, const std::int32_t*,
                              std::uint32_t, std::uint32_t, std::uint32_t>;
+constexpr Check kCheckGather =
+    detail::check_parameters<std::uint8_t*, std::uint8_t*, std::int32_t*, std::int32_t*, float*,
+                             float*, const MoeTile*, const std::uint32_t*, const std::uint32_t*,
+                             const std::uint8_t*, const std::uint8_t*, const float*, const float*,
+                             std::uint32_t, std::uint32_t>;
+constexpr Check kCheckActivate =
+    detail::check_parameters<std::uint8_t*, std::uint8_t*, const std::uint16_t*,
+                             const std::uint32_t*, const float*, std::uint32_t, std::uint32_t,
+                             float, float, float>;
+constexpr Check kCheckCombineRows =
+    detail::check_parameters<std::uint16_t*, const std::uint16_t*, const float*,
+                             const std::int32_t*, std::uint32_t, std::uint32_t>;
 
 MoeShape filled_in(MoeShape shape) noexcept {
   if (shape.global_experts == 0) {
@@ -125,10 +132,6 @@ Result<void> check_weights(const char* codes, const char* scales, const char* de
   return kernels::check_pointer(decode, weights.decode, 4);
 }
 
-std::uint32_t ceil_div(std::int64_t a, std::int64_t b) noexcept {
-  return static_cast<std::uint32_t>((a + b - 1) / b);
-}
-
 /// fp16 [slots, columns], as moe_expand makes it, by tiles of `tokens`.
 TensorBox token_box(const void* expanded, std::uint32_t slots, std::int64_t columns,
                     std::uint32_t tokens) noexcept {
@@ -156,39 +159,150 @@ TensorBox code_box(const std::uint8_t* codes, std::int64_t rows, std::int64_t co
   return box;
 }
 
+template <class... Args>
+Result<void> launch_simple(const Kernel& kernel, Stream stream, const MoeGrid& grid,
+                           std::uint32_t threads, Args... args) noexcept {
+  LaunchConfig config;
+  config.grid = {grid.x, grid.y, 1};
+  config.block.x = threads;
+  return detail::launch_checked(kernel, stream, config, args...);
+}
+
+/// The kernels of nvfp4_moe_gemm.cu.
+Result<void> launch_skinny(const MoePlan& plan, const MoeCall& call, const Kernel& up_kernel,
+                           const Kernel& down_kernel) noexcept {
+  const MoeShape& shape = call.shape;
+  auto* const tiles = call.at<MoeTile>(plan.tiles);
+  auto* const tile_count = call.at<std::uint32_t>(plan.tile_count);
+  auto* const activation_codes = call.at<std::uint8_t>(plan.activation_codes);
+  auto* const activation_scales = call.at<std::uint8_t>(plan.activation_scales);
+  const auto hidden = static_cast<std::uint32_t>(shape.hidden);
+  const auto width = static_cast<std::uint32_t>(shape.width);
+  LaunchConfig config;
+  config.block.x = kSkinnyThreads;
+  config.cluster = {2 * plan.up_splits, 1, 1};
+  config.grid = {ceil_div(shape.width, 128) * 2 * plan.up_splits, plan.most_tiles, 1};
+  CUKILN_CHECK(detail::launch_checked(
+      up_kernel, call.stream, config, activation_codes, activation_scales, tiles, tile_count,
+      call.at<std::uint32_t>(plan.slot_of_position), call.at<std::uint8_t>(plan.token_codes),
+      call.at<std::uint8_t>(plan.token_scales), call.input.hidden_gsa, call.up.codes,
+      call.up.scales, call.up.decode, call.activation_gsa, static_cast<std::uint32_t>(shape.topk),
+      hidden, width, static_cast<std::uint32_t>(call.layout), call.activation.limit,
+      call.activation.alpha, call.activation.beta));
+  config.cluster = {0, 0, 0};
+  config.grid = {ceil_div(shape.hidden, 128) * plan.down_splits, plan.most_tiles, 1};
+  return detail::launch_checked(down_kernel, call.stream, config, call.at<float>(plan.partial),
+                                tiles, tile_count, activation_codes, activation_scales,
+                                call.activation_gsa, call.down.codes, call.down.scales,
+                                call.down.decode, plan.slots, hidden, width, plan.down_splits);
+}
+
+/// The kernels of nvfp4_moe_prefill.cu.
+Result<void> launch_warpgroups(const MoePlan& plan, const MoeCall& call,
+                               std::uint32_t multiprocessors, const Kernel& expand_kernel,
+                               const Kernel& up_kernel, const Kernel& down_kernel) noexcept {
+  const MoeShape& shape = call.shape;
+  auto* const tiles = call.at<MoeTile>(plan.tiles);
+  auto* const tile_count = call.at<std::uint32_t>(plan.tile_count);
+  auto* const activation_codes = call.at<std::uint8_t>(plan.activation_codes);
+  auto* const activation_scales = call.at<std::uint8_t>(plan.activation_scales);
+  auto* const expanded = call.at<std::uint8_t>(plan.expanded);
+  const auto topk = static_cast<std::uint32_t>(shape.topk);
+  const auto hidden = static_cast<std::uint32_t>(shape.hidden);
+  const auto width = static_cast<std::uint32_t>(shape.width);
+  const std::uint32_t* const position_count = tile_count + 1;
+  const std::uint32_t* const in_order = nullptr;
+  const auto expand = [&](const std::uint8_t* codes, const std::uint8_t* scales,
+                          const std::uint32_t* slots, std::uint32_t columns) {
+    const MoeGrid grid{
+        std::min(ceil_div(std::int64_t{plan.slots} * ceil_div(columns, 128) * 16, kSimpleThreads),
+                 16 * multiprocessors)};
+    return launch_simple(expand_kernel, call.stream, grid, kSimpleThreads, expanded, codes, scales,
+                         slots, position_count, topk, columns);
+  };
+  LaunchConfig config;
+  config.block.x = kWarpgroupThreads;
+  config.shared_bytes = kWarpgroupShared;
+  const auto persistent = [&](std::uint32_t row_tiles) {
+    config.grid.x = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(multiprocessors, std::uint64_t{plan.most_tiles} * row_tiles));
+  };
+
+  CUKILN_TRY(
+      const TensorMap token_map,
+      tensor_map(up_kernel, token_box(expanded, plan.slots, shape.hidden, plan.tile_tokens)));
+  CUKILN_TRY(const TensorMap up_map,
+             tensor_map(up_kernel,
+                        code_box(call.up.codes, shape.experts * 2 * shape.width, shape.hidden)));
+  CUKILN_CHECK(expand(call.at<std::uint8_t>(plan.token_codes),
+                      call.at<std::uint8_t>(plan.token_scales),
+                      call.at<std::uint32_t>(plan.slot_of_position), hidden));
+  persistent(width / 64);
+  CUKILN_CHECK(detail::launch_checked(
+      up_kernel, call.stream, config, activation_codes, activation_scales, tiles, tile_count,
+      token_map, call.input.hidden_gsa, up_map, call.up.scales, call.up.decode, call.activation_gsa,
+      hidden, width, static_cast<std::uint32_t>(call.layout), call.activation.limit,
+      call.activation.alpha, call.activation.beta));
+
+  CUKILN_TRY(
+      const TensorMap activation_map,
+      tensor_map(down_kernel, token_box(expanded, plan.slots, shape.width, plan.tile_tokens)));
+  CUKILN_TRY(const TensorMap down_map,
+             tensor_map(down_kernel,
+                        code_box(call.down.codes, shape.experts * shape.hidden, shape.width)));
+  CUKILN_CHECK(expand(activation_codes, activation_scales, in_order, width));
+  persistent(ceil_div(shape.hidden, 128));
+  return detail::launch_checked(down_kernel, call.stream, config, call.at<float>(plan.partial),
+                                tiles, tile_count, activation_map, call.activation_gsa, down_map,
+                                call.down.scales, call.down.decode, hidden, width);
+}
+
+/// The steps of run_moe_grouped, on a device.
+struct GroupedSteps {
+  Stream stream;
+  const Kernel& gather_kernel;
+  const Kernel& activate_kernel;
+  const Kernel& combine_kernel;
+  const GroupedGemm& gemm;
+
+  template <class... Args>
+  Result<void> gather(const MoeGrid& grid, Args... args) const noexcept {
+    return launch_simple(gather_kernel, stream, grid, kSimpleThreads, args...);
+  }
+  template <class... Args>
+  Result<void> activate(const MoeGrid& grid, Args... args) const noexcept {
+    return launch_simple(activate_kernel, stream, grid, kActivateThreads, args...);
+  }
+  template <class... Args>
+  Result<void> combine(const MoeGrid& grid, Args... args) const noexcept {
+    return launch_simple(combine_kernel, stream, grid, kSimpleThreads, args...);
+  }
+  Result<void> product(std::uint16_t* output, const Matrix& a, const Matrix& b,
+                       const std::int32_t* row_experts,
+                       const GroupedGemm::Shape& shape) const noexcept {
+    return gemm.launch(stream, output, a, b, nullptr, row_experts, shape);
+  }
+};
+
 }  // namespace
 
 Result<MoeGemm> MoeGemm::create(KernelLoader& loader) {
   return guarded([&]() -> Result<MoeGemm> {
-    CUKILN_TRY(const auto driver, loader.impl().driver());
-    CUKILN_TRY(const auto devices, loader.impl().devices({}));
-    if (devices.empty() || devices.front().capability < kLowestCapability) {
-      return make_error(
-          ErrorCode::incompatible, "nvfp4_moe_gemm runs on compute capability 9.0 and later; {}",
-          devices.empty()
-              ? "no device is visible"
-              : "the first visible device, " + devices.front().name + ", has a lower one");
-    }
-    int multiprocessors = 0;
-    const CUresult result = driver->call.cuDeviceGetAttribute(
-        &multiprocessors, kDeviceMultiprocessors, devices.front().ordinal);
-    if (result != kCudaSuccess) {
-      return driver->error("cuDeviceGetAttribute", result);
-    }
+    CUKILN_TRY(const DeviceInfo device, detail::hopper_or_later(loader, "nvfp4_moe_gemm"));
     MoeGemm made;
-    made.multiprocessors_ = static_cast<std::uint32_t>(multiprocessors);
+    CUKILN_TRY(made.multiprocessors_, detail::multiprocessors_of(loader, device));
     const auto get = [&](Kernel& kernel, const char* module, const char* name,
                          Check check) -> Result<void> {
       CUKILN_TRY(kernel, kernels::shipped_kernel(loader, module, name));
       return check(kernel);
     };
     CUKILN_CHECK(get(made.route_, "nvfp4_moe_route", "moe_route", kCheckRoute));
-    CUKILN_CHECK(get(made.combine_, "nvfp4_moe_route", "moe_combine", kCheckCombine));
+    CUKILN_CHECK(get(made.combine_, "nvfp4_moe_combine", "moe_combine", kCheckCombine));
     for (std::size_t i = 0; i < kFirstWarpgroupModule; ++i) {
       CUKILN_CHECK(get(made.up_[i], kModules[i].module, kModules[i].up, kCheckUp));
       CUKILN_CHECK(get(made.down_[i], kModules[i].module, kModules[i].down, kCheckDown));
     }
-    if (devices.front().capability == kWarpgroupCapability) {
+    if (device.capability == kWarpgroupCapability) {
       CUKILN_CHECK(get(made.expand_, "nvfp4_moe_prefill", "moe_expand", kCheckExpand));
       for (std::size_t i = kFirstWarpgroupModule; i < kTileSizes; ++i) {
         CUKILN_CHECK(get(made.up_[i], kModules[i].module, kModules[i].up, kCheckWarpgroupUp));
@@ -197,14 +311,29 @@ Result<MoeGemm> MoeGemm::create(KernelLoader& loader) {
         CUKILN_CHECK(made.down_[i].reserve_shared(kWarpgroupShared));
       }
     }
+    if (GroupedGemm::runs_on(device.capability)) {
+      CUKILN_TRY(made.grouped_, GroupedGemm::create(loader));
+      CUKILN_CHECK(get(made.gather_, "nvfp4_moe_grouped", "moe_gather", kCheckGather));
+      CUKILN_CHECK(get(made.activate_, "nvfp4_moe_grouped", "moe_activate", kCheckActivate));
+      CUKILN_CHECK(
+          get(made.combine_rows_, "nvfp4_moe_grouped", "moe_combine_rows", kCheckCombineRows));
+    }
     return made;
   });
 }
 
+namespace {
+
+MoeKernels kernels_for_many(const Kernel& expand, const Kernel& gather) noexcept {
+  return expand ? MoeKernels::warpgroups : gather ? MoeKernels::grouped : MoeKernels::skinny;
+}
+
+}  // namespace
+
 std::size_t MoeGemm::workspace_bytes(const MoeShape& shape) const noexcept {
   return !route_ || shape.tokens == 0 || !check_moe_shape(shape)
              ? 0
-             : moe_plan(filled_in(shape), static_cast<bool>(expand_)).bytes;
+             : moe_plan(filled_in(shape), kernels_for_many(expand_, gather_)).bytes;
 }
 
 Result<void> MoeGemm::launch(Stream stream, std::uint16_t* output, const MoeShape& given,
@@ -232,100 +361,30 @@ Result<void> MoeGemm::launch(Stream stream, std::uint16_t* output, const MoeShap
   CUKILN_CHECK(kernels::check_pointer("activation_gsa", activation_gsa, 4));
   CUKILN_CHECK(kernels::check_pointer("workspace", workspace, 16));
 
-  const MoeShape shape = filled_in(given);
-  const MoePlan plan = moe_plan(shape, static_cast<bool>(expand_));
-  auto* const base = static_cast<std::uint8_t*>(workspace);
-  auto* const tiles = reinterpret_cast<Tile*>(base + plan.tiles);
-  auto* const tile_count = reinterpret_cast<std::uint32_t*>(base + plan.tile_count);
-  auto* const slots = reinterpret_cast<std::uint32_t*>(base + plan.slot_of_position);
-  auto* const positions = reinterpret_cast<std::int32_t*>(base + plan.position_of_slot);
-  auto* const partial = reinterpret_cast<float*>(base + plan.partial);
-  std::uint8_t* const token_codes = base + plan.token_codes;
-  std::uint8_t* const token_scales = base + plan.token_scales;
-  std::uint8_t* const activation_codes = base + plan.activation_codes;
-  std::uint8_t* const activation_scales = base + plan.activation_scales;
-  const auto tokens = static_cast<std::uint32_t>(shape.tokens);
-  const auto topk = static_cast<std::uint32_t>(shape.topk);
-  const auto hidden = static_cast<std::uint32_t>(shape.hidden);
-  const auto width = static_cast<std::uint32_t>(shape.width);
+  const MoeCall call{
+      stream, output,         filled_in(given), input,      up,
+      down,   activation_gsa, layout,           activation, static_cast<std::uint8_t*>(workspace)};
+  const MoePlan plan = moe_plan(call.shape, kernels_for_many(expand_, gather_));
+  CUKILN_CHECK(
+      run_moe_route(plan, call, multiprocessors_, [&](const MoeGrid& grid, auto... args) noexcept {
+        return launch_simple(route_, stream, grid, kSimpleThreads, args...);
+      }));
+  if (plan.kernels == MoeKernels::grouped) {
+    return run_moe_grouped(plan, call, multiprocessors_,
+                           GroupedSteps{stream, gather_, activate_, combine_rows_, grouped_});
+  }
   const Kernel& up_kernel = up_[size_index(plan)];
   const Kernel& down_kernel = down_[size_index(plan)];
-  const std::uint32_t most_blocks = multiprocessors_ * kBlocksPerMultiprocessor;
-
-  LaunchConfig simple;
-  simple.block.x = kRouteThreads;
-  simple.grid.x =
-      1 + std::min(ceil_div(shape.tokens * (shape.hidden / 16), kRouteThreads), most_blocks);
-  CUKILN_CHECK(detail::launch_checked(route_, stream, simple, tiles, tile_count, slots, positions,
-                                      token_codes, token_scales, input.hidden, input.hidden_gsa,
-                                      input.topk_ids, input.expert_map, tokens, topk, hidden,
-                                      static_cast<std::uint32_t>(shape.global_experts),
-                                      static_cast<std::uint32_t>(shape.experts), plan.tile_tokens));
-
-  LaunchConfig config;
-  if (plan.by_warpgroups) {
-    std::uint8_t* const expanded = base + plan.expanded;
-    const std::uint32_t* const position_count = tile_count + 1;
-    const std::uint32_t* const in_order = nullptr;
-    const auto persistent = [&](std::uint32_t row_tiles) {
-      config.grid.x = static_cast<std::uint32_t>(
-          std::min<std::uint64_t>(multiprocessors_, std::uint64_t{plan.most_tiles} * row_tiles));
-    };
-    config.block.x = kWarpgroupThreads;
-    config.shared_bytes = kWarpgroupShared;
-
-    CUKILN_TRY(
-        const TensorMap token_map,
-        tensor_map(up_kernel, token_box(expanded, plan.slots, shape.hidden, plan.tile_tokens)));
-    CUKILN_TRY(
-        const TensorMap up_map,
-        tensor_map(up_kernel, code_box(up.codes, shape.experts * 2 * shape.width, shape.hidden)));
-    simple.grid.x = std::min(
-        ceil_div(std::int64_t{plan.slots} * ceil_div(shape.hidden, 128) * 16, kRouteThreads),
-        2 * most_blocks);
-    CUKILN_CHECK(detail::launch_checked(expand_, stream, simple, expanded, token_codes,
-                                        token_scales, slots, position_count, topk, hidden));
-    persistent(width / 64);
-    CUKILN_CHECK(detail::launch_checked(
-        up_kernel, stream, config, activation_codes, activation_scales, tiles, tile_count,
-        token_map, input.hidden_gsa, up_map, up.scales, up.decode, activation_gsa, hidden, width,
-        static_cast<std::uint32_t>(layout), activation.limit, activation.alpha, activation.beta));
-
-    CUKILN_TRY(
-        const TensorMap activation_map,
-        tensor_map(down_kernel, token_box(expanded, plan.slots, shape.width, plan.tile_tokens)));
-    CUKILN_TRY(
-        const TensorMap down_map,
-        tensor_map(down_kernel, code_box(down.codes, shape.experts * shape.hidden, shape.width)));
-    simple.grid.x = std::min(
-        ceil_div(std::int64_t{plan.slots} * ceil_div(shape.width, 128) * 16, kRouteThreads),
-        2 * most_blocks);
-    CUKILN_CHECK(detail::launch_checked(expand_, stream, simple, expanded, activation_codes,
-                                        activation_scales, in_order, position_count, topk, width));
-    persistent(ceil_div(shape.hidden, 128));
-    CUKILN_CHECK(detail::launch_checked(down_kernel, stream, config, partial, tiles, tile_count,
-                                        activation_map, activation_gsa, down_map, down.scales,
-                                        down.decode, hidden, width));
-  } else {
-    config.block.x = kSkinnyThreads;
-    config.cluster = {2 * plan.up_splits, 1, 1};
-    config.grid = {ceil_div(shape.width, 128) * 2 * plan.up_splits, plan.most_tiles, 1};
-    CUKILN_CHECK(detail::launch_checked(
-        up_kernel, stream, config, activation_codes, activation_scales, tiles, tile_count, slots,
-        token_codes, token_scales, input.hidden_gsa, up.codes, up.scales, up.decode, activation_gsa,
-        topk, hidden, width, static_cast<std::uint32_t>(layout), activation.limit, activation.alpha,
-        activation.beta));
-    config.cluster = {0, 0, 0};
-    config.grid = {ceil_div(shape.hidden, 128) * plan.down_splits, plan.most_tiles, 1};
-    CUKILN_CHECK(detail::launch_checked(down_kernel, stream, config, partial, tiles, tile_count,
-                                        activation_codes, activation_scales, activation_gsa,
-                                        down.codes, down.scales, down.decode, plan.slots, hidden,
-                                        width, plan.down_splits));
-  }
-
-  simple.grid = {tokens, ceil_div(shape.hidden, 4 * kRouteThreads), 1};
-  return detail::launch_checked(combine_, stream, simple, output, partial, input.topk_weights,
-                                positions, topk, hidden, plan.down_splits);
+  CUKILN_CHECK(
+      plan.kernels == MoeKernels::warpgroups
+          ? launch_warpgroups(plan, call, multiprocessors_, expand_, up_kernel, down_kernel)
+          : launch_skinny(plan, call, up_kernel, down_kernel));
+  const auto hidden = static_cast<std::uint32_t>(given.hidden);
+  const MoeGrid grid{static_cast<std::uint32_t>(given.tokens),
+                     ceil_div(hidden, 4 * kSimpleThreads)};
+  return launch_simple(combine_, stream, grid, kSimpleThreads, output, call.at<float>(plan.partial),
+                       input.topk_weights, call.at<std::int32_t>(plan.position_of_slot),
+                       static_cast<std::uint32_t>(given.topk), hidden, plan.down_splits);
 }
 
 }  // namespace cukiln::nvfp4

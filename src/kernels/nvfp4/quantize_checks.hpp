@@ -63,13 +63,32 @@ inline Result<void> check_swiglu(const SwiGlu& activation) noexcept {
   return {};
 }
 
-/// As many thread blocks as are resident; of a large matrix six times that, with four atoms or more
-/// each, so that the last ones end together.
-inline LaunchConfig quantize_config(std::int64_t rows, std::int64_t columns) noexcept {
+/// The atoms that a thread block takes one after the other: of a small matrix one; of a large one
+/// four to eight, so that the last blocks end together. Blocks come in turns of as many as are
+/// resident, and of these numbers the one that leaves least of the last turn empty is best.
+constexpr std::int64_t quantize_run(std::int64_t atoms) noexcept {
   constexpr std::int64_t kWave = kMultiprocessors * kQuantizeResident;
+  if (atoms <= 4 * kWave) {
+    return (atoms + kWave - 1) / kWave;
+  }
+  const auto time = [&](std::int64_t run) {
+    const std::int64_t blocks = (atoms + run - 1) / run;
+    return (blocks + kWave - 1) / kWave * run;
+  };
+  std::int64_t best = 4;
+  for (std::int64_t run = 5; run <= 8; ++run) {
+    if (time(run) < time(best)) {
+      best = run;
+    }
+  }
+  return best;
+}
+
+inline LaunchConfig quantize_config(std::int64_t rows, std::int64_t columns) noexcept {
   const std::int64_t atoms = atom_count(rows, columns);
+  const std::int64_t run = std::max<std::int64_t>(quantize_run(atoms), 1);
   LaunchConfig config;
-  config.grid.x = kernels::grid_of(atoms, std::clamp<std::int64_t>(atoms / 4, kWave, 6 * kWave));
+  config.grid.x = kernels::grid_of((atoms + run - 1) / run, INT32_MAX);
   config.block.x = kQuantizeThreads;
   return config;
 }

@@ -1,95 +1,127 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 
+#include "kernels/nvfp4/sm90_table.hpp"
+
 namespace cukiln::nvfp4::sm90 {
 
-// Which tile for which shape. Times are an H200's, K = 7168; what counts is their ratios.
+// Which tile for which shape: what scripts/tune measured, or an estimate. The estimate's times are
+// an H200's, K = 7168; what counts is their ratios.
 
 inline constexpr std::uint32_t kGroupK = 128;  ///< what the kernels take of K at a time
 inline constexpr std::uint32_t kMostSplits = 4;
+inline constexpr std::uint64_t kMostDecodeTokens = 16;
 
 inline std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) noexcept { return (a + b - 1) / b; }
 
+/// For up to 16 tokens: rows of B, for 8 tokens and for 16.
 struct DecodeTile {
   std::uint32_t rows;
-  double alone;   // microseconds of a block that has its multiprocessor to itself,
-  double shared;  // and of two that share it; an H200, K = 7168
+  std::uint32_t shared_bytes;
+  double alone[2];   // microseconds of a block that has its multiprocessor to itself,
+  double shared[2];  // and of two that share it
 };
-inline constexpr DecodeTile kDecodeTiles[] = {{16, 6.3, 8.5}, {32, 7.6, 13.6}, {56, 13.0, 20.0}};
+inline constexpr DecodeTile kDecodeTiles[] = {{16, 33856, {4.6, 6.4}, {6.8, 9.3}},
+                                              {32, 50240, {6.5, 8.6}, {10.9, 14.0}},
+                                              {56, 91200, {9.7, 12.2}, {15.5, 24.4}}};
 
-// The tile whose blocks end first: two blocks to a multiprocessor, wave after wave.
-inline std::size_t decode_tile_for(std::uint64_t n, std::uint64_t token_tiles,
-                                   std::uint32_t multiprocessors) noexcept {
-  std::size_t best = 0;
-  double least = 0;
-  for (std::size_t i = 0; i < std::size(kDecodeTiles); ++i) {
-    const DecodeTile& tile = kDecodeTiles[i];
-    const std::uint64_t blocks = ceil_div(n, tile.rows) * token_tiles;
-    const std::uint64_t turns = ceil_div(blocks, multiprocessors);
-    const std::uint64_t shared_turns = turns / 2;
-    const double time = static_cast<double>(shared_turns) * tile.shared +
-                        static_cast<double>(turns % 2) * tile.alone;
-    if (i == 0 || time < least) {
-      best = i;
-      least = time;
-    }
-  }
-  return best;
-}
-
+/// For more.
 struct PrefillTile {
   std::uint32_t tokens;
   std::uint32_t rows;
   std::uint32_t resident;  // thread blocks that share a multiprocessor
-  double group;            // microseconds for 128 of K, on a full multiprocessor; an H200
+  double group;            // microseconds for 128 of K, on a full multiprocessor
 };
 inline constexpr PrefillTile kPrefillTiles[] = {
     {32, 128, 2, 0.95}, {64, 128, 2, 1.05}, {128, 128, 1, 0.66}, {128, 256, 1, 1.31}};
 
-// What adding a cluster's parts of a tile costs, in microseconds; an H200.
-inline double split_cost(const PrefillTile& tile) noexcept {
-  return 2.0 + 3.0 * tile.tokens * tile.rows / (128 * 128);
-}
+struct Shape {
+  std::uint64_t m, n, k;
+  std::uint32_t multiprocessors;
 
-struct PrefillPlan {
-  std::size_t tile;
-  std::uint32_t splits;  // of K, by a cluster
-  std::uint64_t tiles;
+  bool decodes() const noexcept { return m <= kMostDecodeTokens; }
+  std::uint64_t decode_tokens() const noexcept { return m <= 8 ? 8 : 16; }
 };
 
-inline PrefillPlan prefill_plan_for(std::uint64_t m, std::uint64_t n, std::uint64_t k,
-                                    std::uint32_t multiprocessors) noexcept {
-  const std::uint64_t groups = ceil_div(k, kGroupK);
-  PrefillPlan best{};
-  double least = 0;
-  for (std::size_t i = 0; i < std::size(kPrefillTiles); ++i) {
-    const PrefillTile& tile = kPrefillTiles[i];
-    const std::uint64_t tiles = ceil_div(m, tile.tokens) * ceil_div(n, tile.rows);
-    for (std::uint32_t splits = 1; splits <= kMostSplits && splits <= groups; splits *= 2) {
-      const std::uint64_t blocks = tiles * splits;
-      // Clusters are for one wave that would not fill the card, and those of four do not find room
-      // on its last multiprocessors.
-      const std::uint64_t room = std::uint64_t{multiprocessors} * tile.resident;
-      if (splits > 1 && blocks > (splits == 4 ? room * 7 / 8 : room)) {
-        break;
-      }
-      const std::uint64_t turns = ceil_div(blocks, multiprocessors);
-      const std::uint64_t waves = ceil_div(turns, tile.resident);
-      // A block that has its multiprocessor to itself is faster, but not by much.
-      const double share = turns < tile.resident ? 0.6 : 1.0;
-      const double time =
-          static_cast<double>(waves * ceil_div(groups, splits)) * tile.group * share +
-          (splits > 1 ? split_cost(tile) : 0);
-      if (least == 0 || time < least) {
-        best = {i, splits, tiles};
-        least = time;
+inline std::uint64_t blocks_of(const DecodeTile& tile, const Shape& shape) noexcept {
+  return ceil_div(shape.n, tile.rows) * ceil_div(shape.m, shape.decode_tokens());
+}
+
+inline std::uint64_t tiles_of(const PrefillTile& tile, const Shape& shape) noexcept {
+  return ceil_div(shape.m, tile.tokens) * ceil_div(shape.n, tile.rows);
+}
+
+// Clusters are for one wave that would not fill the card, and those of four do not find room on its
+// last multiprocessors.
+inline bool may_split(const PrefillTile& tile, std::uint32_t splits, const Shape& shape) noexcept {
+  const std::uint64_t room = std::uint64_t{shape.multiprocessors} * tile.resident;
+  return splits == 1 || (splits <= ceil_div(shape.k, kGroupK) &&
+                         tiles_of(tile, shape) * splits <= (splits == 4 ? room * 7 / 8 : room));
+}
+
+/// All there are for a shape.
+struct Tactics {
+  GemmTactic all[std::size(kPrefillTiles) * 3];
+  std::size_t count = 0;
+};
+
+inline Tactics tactics_of(const Shape& shape) noexcept {
+  Tactics found;
+  if (shape.decodes()) {
+    for (std::uint32_t tile = 0; tile < std::size(kDecodeTiles); ++tile) {
+      found.all[found.count++] = {tile, 1};
+    }
+    return found;
+  }
+  for (std::uint32_t tile = 0; tile < std::size(kPrefillTiles); ++tile) {
+    for (std::uint32_t splits = 1; splits <= kMostSplits; splits *= 2) {
+      if (may_split(kPrefillTiles[tile], splits, shape)) {
+        found.all[found.count++] = {tile, splits};
       }
     }
   }
-  return best;
+  return found;
+}
+
+/// Two blocks to a multiprocessor, wave after wave.
+inline double estimate(const DecodeTile& tile, const Shape& shape) noexcept {
+  const std::uint64_t turns = ceil_div(blocks_of(tile, shape), shape.multiprocessors);
+  const std::size_t which = shape.decode_tokens() == 8 ? 0 : 1;
+  const std::uint64_t shared_turns = turns / 2;
+  return static_cast<double>(shared_turns) * tile.shared[which] +
+         static_cast<double>(turns % 2) * tile.alone[which];
+}
+
+inline double estimate(const PrefillTile& tile, std::uint32_t splits, const Shape& shape) noexcept {
+  const std::uint64_t turns = ceil_div(tiles_of(tile, shape) * splits, shape.multiprocessors);
+  const std::uint64_t waves = ceil_div(turns, tile.resident);
+  // A block that has its multiprocessor to itself is faster, but not by much.
+  const double share = turns < tile.resident ? 0.6 : 1.0;
+  // What adding a cluster's parts of a tile costs.
+  const double adding = splits > 1 ? 2.0 + 3.0 * tile.tokens * tile.rows / (128 * 128) : 0;
+  const std::uint64_t groups = ceil_div(ceil_div(shape.k, kGroupK), splits);
+  return static_cast<double>(waves * groups) * tile.group * share + adding;
+}
+
+inline GemmTactic estimated_tactic(const Shape& shape) noexcept {
+  const Tactics tactics = tactics_of(shape);
+  const auto time = [&](const GemmTactic& tactic) {
+    return shape.decodes() ? estimate(kDecodeTiles[tactic.tile], shape)
+                           : estimate(kPrefillTiles[tactic.tile], tactic.splits, shape);
+  };
+  return *std::min_element(
+      tactics.all, tactics.all + tactics.count,
+      [&](const GemmTactic& a, const GemmTactic& b) { return time(a) < time(b); });
+}
+
+/// The tuned one, where the shape was measured on a card like this.
+inline GemmTactic tactic_of(const Shape& shape) noexcept {
+  const GemmTactic* const tuned = kTuned.find(shape.m, shape.n, shape.k, shape.multiprocessors);
+  return tuned != nullptr ? *tuned : estimated_tactic(shape);
 }
 
 }  // namespace cukiln::nvfp4::sm90

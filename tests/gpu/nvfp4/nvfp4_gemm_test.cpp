@@ -190,6 +190,33 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm equals the reference for the shapes of a 
   }
 }
 
+TEST_CASE_FIXTURE(Fixture, "every tactic gives the product") {
+  struct Shape {
+    std::size_t m, n, k;
+  };
+  for (const Shape shape :
+       {Shape{3, 264, 736}, {11, 776, 2080}, {40, 264, 2592}, {300, 520, 544}}) {
+    const HostMatrix a = random_matrix(shape.m, shape.k, 0.37f, random);
+    const HostMatrix b = random_matrix(shape.n, shape.k, 1.3e-3f, random);
+    const DeviceMatrix device_a(a);
+    const DeviceMatrix device_b(b);
+    const auto space = workspace(shape.m, shape.n, shape.k);
+    const auto m = static_cast<std::int64_t>(shape.m);
+    const auto n = static_cast<std::int64_t>(shape.n);
+    const auto k = static_cast<std::int64_t>(shape.k);
+    REQUIRE(gemm.tactics(m, n, k) >= 3);
+    for (int tactic = 0; tactic < gemm.tactics(m, n, k); ++tactic) {
+      CAPTURE(shape.m);
+      CAPTURE(tactic);
+      DeviceBuffer<std::uint16_t> output(shape.m * shape.n);
+      output.fill_bytes(0xA5, stream);
+      require_ok(gemm.launch(stream, output.data(), device_a, device_b, nullptr, m, n, k,
+                             space.data(), {.tactic = tactic}));
+      check_product(output.download(), a, b, {}, 5000, random);
+    }
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "a NaN scale makes its row or column NaN, and no other") {
   for (const std::size_t m : {5, 150}) {
     CAPTURE(m);

@@ -154,10 +154,13 @@ class DeviceBuffer {
   std::size_t size() const noexcept { return count_; }
   std::size_t bytes() const noexcept { return count_ * sizeof(T); }
 
+  /// Done when it returns: the driver's own copy from pageable memory may still be on its way then,
+  /// and a stream that does not wait for the legacy stream would read what was there before.
   void upload(const std::vector<T>& host) {
     REQUIRE(host.size() == count_);
     auto& gpu = Device::first();
     gpu.check(gpu.call.cuMemcpyHtoD(pointer_, host.data(), bytes()), "cuMemcpyHtoD");
+    gpu.synchronize();
   }
   /// After everything queued on the device is done.
   std::vector<T> download() const {

@@ -1,26 +1,36 @@
 #include "kernels/nvfp4/moe_plan.hpp"
 
+#include <iterator>
+
 #include <doctest/doctest.h>
 
 namespace cukiln::nvfp4 {
 namespace {
 
 MoePlan plan_of(std::int64_t tokens, std::int64_t topk, std::int64_t experts, std::int64_t hidden,
-                std::int64_t width, std::int64_t global_experts = 0, bool warpgroups = false) {
+                std::int64_t width, std::int64_t global_experts = 0,
+                MoeKernels for_many = MoeKernels::skinny) {
   return moe_plan(
       {tokens, topk, experts, hidden, width, global_experts == 0 ? experts : global_experts},
-      warpgroups);
+      for_many);
 }
+constexpr MoeKernels kWarpgroups = MoeKernels::warpgroups;
+constexpr MoeKernels kGrouped = MoeKernels::grouped;
 
 TEST_CASE("A tile grows with the tokens of an expert") {
   CHECK(plan_of(64, 8, 256, 7168, 2048).tile_tokens == 8);
   CHECK(plan_of(40, 2, 8, 4096, 14336).tile_tokens == 16);
   CHECK(plan_of(1024, 8, 256, 7168, 2048).tile_tokens == 32);
-  CHECK(plan_of(1024, 8, 256, 7168, 2048, 0, true).tile_tokens == 64);
-  CHECK(plan_of(4096, 8, 256, 7168, 2048, 0, true).tile_tokens == 128);
+  CHECK(plan_of(1024, 8, 256, 7168, 2048, 0, kWarpgroups).tile_tokens == 64);
+  CHECK(plan_of(4096, 8, 256, 7168, 2048, 0, kWarpgroups).tile_tokens == 128);
   // Warpgroups take whole runs of 64 columns.
-  CHECK(plan_of(4096, 8, 256, 7168, 2080, 0, true).tile_tokens == 32);
-  CHECK(plan_of(64, 2, 8, 4096, 14336, 0, true).tile_tokens == 32);
+  CHECK(plan_of(4096, 8, 256, 7168, 2080, 0, kWarpgroups).tile_tokens == 32);
+  CHECK(plan_of(64, 2, 8, 4096, 14336, 0, kWarpgroups).tile_tokens == 32);
+  // Groups are 128 rows, of whole tiles of 128 columns.
+  CHECK(plan_of(1024, 8, 256, 7168, 2048, 0, kGrouped).tile_tokens == 128);
+  CHECK(plan_of(1024, 8, 256, 7168, 2080, 0, kGrouped).tile_tokens == 32);
+  CHECK(plan_of(1024, 8, 256, 7200, 2048, 0, kGrouped).tile_tokens == 32);
+  CHECK(plan_of(64, 2, 8, 4096, 14336, 0, kGrouped).tile_tokens == 32);
   // Experts elsewhere take their share.
   CHECK(plan_of(1024, 8, 16, 7168, 2048, 4096).tile_tokens == 8);
 }
@@ -60,33 +70,35 @@ TEST_CASE("K is split where few experts have tokens, and not below 512 a part") 
 }
 
 TEST_CASE("The parts of the workspace lie one after the other") {
-  for (const bool warpgroups : {false, true}) {
-    const MoePlan plan = plan_of(100, 3, 8, 96, 192, 0, warpgroups);
-    REQUIRE(plan.by_warpgroups == warpgroups);
-    const std::size_t ends[] = {plan.tile_count + 8,
-                                plan.tiles + 16 * plan.most_tiles,
-                                plan.slot_of_position + 300 * 4,
-                                plan.position_of_slot + 300 * 4,
-                                plan.token_codes + 100 * 48,
-                                plan.token_scales + 100 * 6,
-                                plan.activation_codes + 300 * 96,
-                                plan.activation_scales + 300 * 12,
-                                plan.expanded + (warpgroups ? 300 * 256 * 2 : 0),
-                                plan.partial + 300 * 96 * 4};
-    const std::size_t begins[] = {plan.tiles,
-                                  plan.slot_of_position,
-                                  plan.position_of_slot,
-                                  plan.token_codes,
-                                  plan.token_scales,
-                                  plan.activation_codes,
-                                  plan.activation_scales,
-                                  plan.expanded,
-                                  plan.partial,
-                                  plan.bytes};
-    for (std::size_t i = 0; i < 10; ++i) {
+  for (const MoeKernels for_many : {MoeKernels::skinny, kWarpgroups, kGrouped}) {
+    const MoePlan plan = plan_of(100, 3, 8, 128, 192, 0, for_many);
+    REQUIRE(plan.kernels == for_many);
+    const bool grouped = for_many == kGrouped;
+    const std::size_t rows = grouped ? std::size_t{128} * plan.most_tiles : 0;
+    const std::size_t activations = grouped ? rows : 300;
+    const std::size_t parts[][2] = {
+        {plan.tile_count, 8},
+        {plan.tiles, 16 * plan.most_tiles},
+        {plan.slot_of_position, 300 * 4},
+        {plan.position_of_slot, 300 * 4},
+        {plan.token_codes, 100 * 64},
+        {plan.token_scales, 100 * 8},
+        {plan.activation_codes, activations * 96},
+        {plan.activation_scales, activations * 12},
+        {plan.expanded, for_many == kWarpgroups ? 300u * 256 * 2 : 0u},
+        {plan.partial, grouped ? 0u : 300u * 128 * 4},
+        {plan.row_experts, rows / 128 * 4},
+        {plan.up_gsa, grouped ? 8u * 8 : 0u},
+        {plan.down_gsa, grouped ? 8u * 8 : 0u},
+        {plan.row_codes, rows * 64},
+        {plan.row_scales, rows * 8},
+        {plan.products, rows * 384 * 2},
+        {plan.bytes, 0},
+    };
+    for (std::size_t i = 0; i + 1 < std::size(parts); ++i) {
       CAPTURE(i);
-      CHECK(ends[i] <= begins[i]);
-      CHECK(begins[i] % 256 == 0);
+      CHECK(parts[i][0] + parts[i][1] <= parts[i + 1][0]);
+      CHECK(parts[i + 1][0] % 256 == 0);
     }
   }
 }

@@ -1,14 +1,18 @@
-#include <doctest/doctest.h>
-
 #include "kernels/nvfp4/sm90_plan.hpp"
+
+#include <algorithm>
+
+#include <doctest/doctest.h>
 
 namespace cukiln::nvfp4::sm90 {
 namespace {
 
 constexpr std::uint32_t kH200 = 132;
 
-std::uint32_t decode_rows(std::uint64_t n) {
-  return kDecodeTiles[decode_tile_for(n, 1, kH200)].rows;
+Shape shape(std::uint64_t m, std::uint64_t n, std::uint64_t k) { return {m, n, k, kH200}; }
+
+std::uint32_t decode_rows(std::uint64_t m, std::uint64_t n) {
+  return kDecodeTiles[estimated_tactic(shape(m, n, 7168)).tile].rows;
 }
 
 struct Chosen {
@@ -16,21 +20,22 @@ struct Chosen {
   bool operator==(const Chosen&) const = default;
 };
 Chosen prefill(std::uint64_t m, std::uint64_t n, std::uint64_t k) {
-  const PrefillPlan plan = prefill_plan_for(m, n, k, kH200);
-  const PrefillTile& tile = kPrefillTiles[plan.tile];
-  CHECK(plan.tiles == ceil_div(m, tile.tokens) * ceil_div(n, tile.rows));
-  return {tile.tokens, tile.rows, plan.splits};
+  const GemmTactic tactic = estimated_tactic(shape(m, n, k));
+  const PrefillTile& tile = kPrefillTiles[tactic.tile];
+  return {tile.tokens, tile.rows, tactic.splits};
 }
 
 }  // namespace
 
-TEST_CASE("a few tokens take the tile of weights that was fastest for its number of rows") {
-  CHECK(decode_rows(2048) == 16);
-  CHECK(decode_rows(4096) == 32);
-  CHECK(decode_rows(7168) == 56);
+TEST_CASE("a few tokens take the tile of weights that should be fastest for its number of rows") {
+  CHECK(decode_rows(8, 2048) == 16);
+  CHECK(decode_rows(8, 4096) == 32);
+  CHECK(decode_rows(8, 7168) == 56);
+  CHECK(decode_rows(16, 7168) == 56);
+  CHECK(decode_rows(16, 4096) == 32);
 }
 
-TEST_CASE("many tokens take the tile and the split of K that were fastest") {
+TEST_CASE("many tokens take the tile and the split of K that should be fastest") {
   CHECK(prefill(32, 7168, 7168) == Chosen{32, 128, 4});
   CHECK(prefill(64, 7168, 7168) == Chosen{64, 128, 4});
   CHECK(prefill(128, 7168, 7168) == Chosen{128, 128, 2});
@@ -42,15 +47,68 @@ TEST_CASE("many tokens take the tile and the split of K that were fastest") {
 TEST_CASE("K is split only where all clusters run at once") {
   for (std::uint64_t m = 17; m <= 8192; m += 61) {
     for (std::uint64_t n = 128; n <= 32768; n += 1160) {
-      const PrefillPlan plan = prefill_plan_for(m, n, 7168, kH200);
       CAPTURE(m);
       CAPTURE(n);
-      if (plan.splits > 1) {
-        CHECK(plan.tiles * plan.splits <= std::uint64_t{kH200} * kPrefillTiles[plan.tile].resident);
+      const Tactics tactics = tactics_of(shape(m, n, 7168));
+      for (std::size_t i = 0; i < tactics.count; ++i) {
+        const PrefillTile& tile = kPrefillTiles[tactics.all[i].tile];
+        const std::uint32_t splits = tactics.all[i].splits;
+        CHECK((splits == 1 ||
+               tiles_of(tile, shape(m, n, 7168)) * splits <= std::uint64_t{kH200} * tile.resident));
       }
     }
   }
-  CHECK(prefill_plan_for(32, 128, 32, kH200).splits == 1);  // there is nothing to split
+  CHECK(tactics_of(shape(32, 128, 32)).count == std::size(kPrefillTiles));  // nothing to split
+}
+
+TEST_CASE("every row of the table is in order, and a way that its shape has") {
+  const TunedGemm* before = nullptr;
+  for (const TunedGemm& row : kTuned) {
+    CAPTURE(row.n);
+    CAPTURE(row.k);
+    CAPTURE(row.m);
+    CHECK(row.n % 8 == 0);
+    CHECK(row.k % 32 == 0);
+    const bool continues = before != nullptr && before->n == row.n && before->k == row.k;
+    if (continues) {
+      CHECK(before->m < row.m);
+    } else if (before != nullptr) {
+      CHECK((before->n != row.n ? before->n < row.n : before->k < row.k));
+    }
+    // A row also serves fewer tokens, from where the one before it ends.
+    const std::uint64_t first = continues ? before->m + 1 : 1;
+    for (const std::uint64_t m : {first, std::uint64_t{row.m}}) {
+      const Shape here = {m, row.n, row.k, kTuned.multiprocessors};
+      const Tactics tactics = tactics_of(here);
+      CHECK(std::find(tactics.all, tactics.all + tactics.count, row.tactic) !=
+            tactics.all + tactics.count);
+      CHECK(tactic_of(here) == row.tactic);
+    }
+    CHECK(Shape{first, row.n, row.k, 1}.decodes() == Shape{row.m, row.n, row.k, 1}.decodes());
+    before = &row;
+  }
+}
+
+TEST_CASE("a shape takes the first row that has as many tokens, and else none") {
+  static constexpr TunedGemm kRows[] = {
+      {64, 32, 8, {1, 1}}, {64, 32, 32, {2, 1}}, {64, 96, 8, {0, 1}}, {128, 32, 8, {3, 2}}};
+  static constexpr GemmTable kTable = {kRows, std::size(kRows), kH200};
+  const auto tile = [](std::uint64_t m, std::uint64_t n, std::uint64_t k,
+                       std::uint32_t multiprocessors = kH200) {
+    const GemmTactic* const found = kTable.find(m, n, k, multiprocessors);
+    return found != nullptr ? found->tile : -1;
+  };
+  CHECK(tile(1, 64, 32) == 1);
+  CHECK(tile(8, 64, 32) == 1);
+  CHECK(tile(9, 64, 32) == 2);
+  CHECK(tile(33, 64, 32) == -1);
+  CHECK(tile(8, 64, 64) == -1);
+  CHECK(tile(8, 64, 96) == 0);
+  CHECK(tile(1, 128, 32) == 3);
+  CHECK(tile(9, 128, 32) == -1);
+  CHECK(tile(1, 256, 32) == -1);
+  CHECK(tile(8, 64, 32, kH200 - 18) == -1);  // another card
+  CHECK(GemmTable{nullptr, 0, kH200}.find(8, 64, 32, kH200) == nullptr);
 }
 
 }  // namespace cukiln::nvfp4::sm90

@@ -1,0 +1,111 @@
+// The draw from the best tokens, which the first thread block sorts: without a further pass over the
+// row.
+#pragma once
+
+#include "sampler_passes.cuh"
+
+namespace cukiln {
+namespace sampling {
+
+// Sorts candidates[0, count), descending: bitonic, where every comparison leaves the larger first,
+// so that what is missing to a power of two needs no filling.
+__device__ __forceinline__ void sort_candidates(u32 count) {
+#pragma unroll 1
+  for (u32 length = 2; length < 2 * count; length *= 2) {
+#pragma unroll 1
+    for (u32 step = length / 2; step > 0; step /= 2) {
+      const u32 flip = step == length / 2 ? length - 1 : step;
+#pragma unroll 1
+      for (u32 pair = threadIdx.x; pair < min(count, kCandidates / 2); pair += kThreads) {
+        const u32 first = 2 * pair - (pair & (step - 1));
+        const u32 second = first ^ flip;
+        const u64 a = candidates[first];
+        const u64 b = candidates[second];
+        if (second < count && a < b) {
+          candidates[first] = b;
+          candidates[second] = a;
+        }
+      }
+      // Up to step 32 a warp works on elements of its own.
+      if (step > 32 || (step == 1 && length >= 64)) {
+        __syncthreads();
+      } else {
+        __syncwarp();
+      }
+    }
+  }
+  __syncthreads();
+}
+
+__device__ __forceinline__ u32 candidate_key(u32 i) {
+  return static_cast<u32>(candidates[i] >> 32);
+}
+
+// Top-p as a limit on the weight above a token; at least 1, so that the most likely tokens stay.
+__device__ __forceinline__ u64 weight_limit(const Filters& filters, u64 base) {
+  return max(__umul64hi(filters.top_p, base), u64{1});
+}
+
+// Sorted candidates come best first, so what every filter keeps is a beginning of them: the number
+// that have this key or a better one, and less than `limit` weight before them.
+__device__ __noinline__ u32 count_candidates(u32 count, u32 lowest, u64 limit) {
+  u32 number = 0;
+#pragma unroll 1
+  for (u32 base = 0; base < count; base += kThreads) {
+    const u32 i = base + threadIdx.x;
+    number += __syncthreads_count(i < count && candidate_key(i) >= lowest && staged[i] < limit);
+  }
+  return number;
+}
+
+// The work of the cluster's first thread block alone, on candidates that hold the kept set. `total`
+// is the row's weight where top-p wants it, then that of the kept set. Returns the token in one
+// thread, as key << 32 | index.
+__device__ __forceinline__ u64 draw_from_candidates(const Filters& filters, u32 count, u64* total) {
+  sort_candidates(count);
+  u64 weight = 0;
+#pragma unroll 1
+  for (u32 first = 0; first <= count; first += kThreads) {
+    const u32 i = first + threadIdx.x;
+    const Sum sum = block_sum(i < count ? weight_of(row, candidate_key(i)) : 0);
+    if (i <= count) staged[i] = weight + sum.before;
+    weight += sum.total;
+  }
+  __syncthreads();
+  // Fewer than top_k: what is missing weighs nothing.
+  u32 lowest = filters.top_k <= count ? candidate_key(filters.top_k - 1) : 1;
+  if (filters.by_top_p) {
+    if (!filters.base_is_row) *total = staged[count_candidates(count, lowest, ~u64{0})];
+    lowest = candidate_key(count_candidates(count, lowest, weight_limit(filters, *total)) - 1);
+  }
+  lowest = max(lowest, filters.min_p_key);
+  *total = staged[count_candidates(count, lowest, ~u64{0})];
+  const u64 target = __umul64hi(random_bits, *total);
+  const u64 drawn = candidates[count_candidates(count, lowest, target + 1) - 1];
+  return threadIdx.x == 0 ? drawn ^ 0xFFFFFFFFu : 0;
+}
+
+// Draws from the tokens from `lowest` up, which hold the top-k set. Returns false, having drawn
+// nothing, where they are too many, or tokens below may be kept.
+__device__ __forceinline__ bool draw_from_best(const Filters& filters, u32 lowest, bool holds_some,
+                                               u64* total, u64* drawn) {
+  const u64 weight = holds_some ? measure(kStage, lowest, 0) : 0;
+  if (!filters.by_top_k && cluster_sum(weight).total < weight_limit(filters, *total)) return false;
+  __syncthreads();
+  const u32 own_count = staged_count;
+  const Sum sum = cluster_sum(threadIdx.x == kThreads - 1 ? own_count : 0);
+  if (sum.total > kCandidates) return false;
+#pragma unroll 1
+  for (u32 i = threadIdx.x; i < own_count; i += kThreads) {
+    in_block(candidates, 0)[sum.before + i] = staged[i];
+  }
+  cluster_arrive();
+  cluster_wait();
+  if (row.rank == 0) {
+    *drawn = draw_from_candidates(filters, static_cast<u32>(sum.total), total);
+  }
+  return true;
+}
+
+}  // namespace sampling
+}  // namespace cukiln

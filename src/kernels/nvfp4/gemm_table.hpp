@@ -1,0 +1,49 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace cukiln::nvfp4 {
+
+/// One way to make a product: a tile of the architecture's list, and the parts of K that thread
+/// blocks of a cluster share.
+struct GemmTactic {
+  std::uint32_t tile = 0;
+  std::uint32_t splits = 1;
+
+  constexpr bool operator==(const GemmTactic& other) const noexcept {
+    return tile == other.tile && splits == other.splits;
+  }
+};
+
+/// The fastest way for this n and k, and for numbers of tokens up to m, from the row before on.
+struct TunedGemm {
+  std::uint32_t n, k, m;
+  GemmTactic tactic;
+};
+
+/// What scripts/tune measured, in ascending order of n, k, m, on a card of so many multiprocessors.
+struct GemmTable {
+  const TunedGemm* rows;
+  std::size_t count;
+  std::uint32_t multiprocessors;
+
+  const TunedGemm* begin() const noexcept { return rows; }
+  const TunedGemm* end() const noexcept { return rows + count; }
+
+  /// Null for a shape, or a card, that was not measured.
+  const GemmTactic* find(std::uint64_t m, std::uint64_t n, std::uint64_t k,
+                         std::uint32_t on) const noexcept {
+    if (on != multiprocessors) {
+      return nullptr;
+    }
+    const auto before = [&](const TunedGemm& row, std::uint64_t tokens) {
+      return row.n != n ? row.n < n : row.k != k ? row.k < k : row.m < tokens;
+    };
+    const TunedGemm* const found = std::lower_bound(begin(), end(), m, before);
+    return found != end() && found->n == n && found->k == k ? &found->tactic : nullptr;
+  }
+};
+
+}  // namespace cukiln::nvfp4

@@ -1,0 +1,3 @@
+// The grouped products, for moe_cases.cpp.
+#include "emulator/cuda.hpp"  // first
+#include "kernels_src/nvfp4/nvfp4_gemm.cu"

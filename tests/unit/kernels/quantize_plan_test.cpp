@@ -1,0 +1,18 @@
+#include <doctest/doctest.h>
+
+#include "kernels/nvfp4/quantize_checks.hpp"
+
+namespace cukiln::nvfp4 {
+
+TEST_CASE("a quantiser's thread blocks take runs of atoms that leave no turn half empty") {
+  const auto blocks = [](std::int64_t rows, std::int64_t columns) {
+    return quantize_config(rows, columns).grid.x;
+  };
+  CHECK(blocks(1, 16) == 1);
+  CHECK(blocks(128, 7168) == 112);     // one atom each
+  CHECK(blocks(4096, 7168) == 512);    // seven each, in one turn: four each would take two
+  CHECK(blocks(16384, 7168) == 3584);  // four each: the last ones end together
+  CHECK(blocks(8192, 8192) == 2048);
+}
+
+}  // namespace cukiln::nvfp4
