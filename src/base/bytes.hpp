@@ -17,7 +17,10 @@ class SharedBytes {
  public:
   SharedBytes() = default;
   explicit SharedBytes(std::string bytes)
-      : owner_(std::make_shared<const std::string>(std::move(bytes))), view_(*owner_) {}
+      : SharedBytes(std::make_shared<const std::string>(std::move(bytes))) {}
+  /// Bytes that live as long as `owner` does: a mapping, say.
+  SharedBytes(std::shared_ptr<const void> owner, ByteView view)
+      : owner_(std::move(owner)), view_(view) {}
   SharedBytes(const SharedBytes&) = default;
   SharedBytes& operator=(const SharedBytes&) = default;
   SharedBytes(SharedBytes&& other) noexcept
@@ -43,7 +46,11 @@ class SharedBytes {
   bool empty() const noexcept { return view_.empty(); }
 
  private:
-  std::shared_ptr<const std::string> owner_;
+  explicit SharedBytes(std::shared_ptr<const std::string> text) : view_(*text) {
+    owner_ = std::move(text);
+  }
+
+  std::shared_ptr<const void> owner_;
   ByteView view_;
 };
 

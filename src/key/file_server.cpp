@@ -42,12 +42,7 @@ FileServer::FileServer(std::vector<VirtualRoot> roots, StatCache* stats, const C
 }
 
 void FileServer::add_memory_file(std::string virtual_path, SharedBytes text) {
-  FileAnswer answer;
-  answer.kind = FileAnswer::Kind::file;
-  answer.digest = digest_of(text);
-  answer.bytes = std::move(text);
-  answer.real_path = real_path(virtual_path);
-  answers_.insert_or_assign(std::move(virtual_path), std::move(answer));
+  memory_files_.insert_or_assign(std::move(virtual_path), std::move(text));
 }
 
 std::vector<std::string> FileServer::candidates(const std::string& virtual_path) const {
@@ -71,6 +66,13 @@ const FileAnswer& FileServer::serve(const std::string& virtual_path) {
     return known->second;
   }
   FileAnswer answer;
+  if (const auto in_memory = memory_files_.find(virtual_path); in_memory != memory_files_.end()) {
+    answer.kind = FileAnswer::Kind::file;
+    answer.digest = digest_of(in_memory->second);
+    answer.bytes = in_memory->second;
+    answer.real_path = real_path(virtual_path);
+    return answers_.emplace(virtual_path, std::move(answer)).first->second;
+  }
   if (virtual_path == "/cukiln") {
     answer.kind = FileAnswer::Kind::folder;
   }
@@ -118,6 +120,10 @@ bool FileServer::exists(const std::string& virtual_path, bool* is_folder) {
     *is_folder = known->second.kind == FileAnswer::Kind::folder;
     return known->second.kind != FileAnswer::Kind::absent;
   }
+  if (memory_files_.contains(virtual_path)) {
+    *is_folder = false;
+    return true;
+  }
   for (const std::string& path : candidates(virtual_path)) {
     struct stat status {};
     if (::stat(path.c_str(), &status) == 0) {
@@ -131,7 +137,8 @@ bool FileServer::exists(const std::string& virtual_path, bool* is_folder) {
 
 FileServer::Mismatch FileServer::check_present(const DependencySet::Present& present) {
   using What = Mismatch::What;
-  if (!answers_.contains(present.path) && stats_ != nullptr) {
+  if (!answers_.contains(present.path) && !memory_files_.contains(present.path) &&
+      stats_ != nullptr) {
     for (const std::string& path : candidates(present.path)) {
       struct stat status {};
       if (::stat(path.c_str(), &status) != 0) {

@@ -58,18 +58,24 @@ class FileServer {
   /// Every mismatch, for explain.
   std::vector<Mismatch> check_all(const DependencySet& set);
 
+  const std::vector<VirtualRoot>& roots() const noexcept { return roots_; }
+  /// How many `add_memory_file` brought.
+  std::size_t memory_files() const noexcept { return memory_files_.size(); }
+  /// The real paths that are looked at for a virtual one, in order.
+  std::vector<std::string> candidates(const std::string& virtual_path) const;
+
   /// A virtual path as the user knows it: `/cukiln/inc/0/a.cuh` → `include/a.cuh`; and a whole log.
   std::string real_path(const std::string& virtual_path) const;
   std::string with_real_paths(ByteView log) const;
 
  private:
-  std::vector<std::string> candidates(const std::string& virtual_path) const;
   Mismatch check_present(const DependencySet::Present& present);
   bool exists(const std::string& virtual_path, bool* is_folder);
 
   std::vector<VirtualRoot> roots_;
   StatCache* stats_;
   const Clock& clock_;
+  std::unordered_map<std::string, SharedBytes> memory_files_;
   std::unordered_map<std::string, FileAnswer> answers_;
 };
 

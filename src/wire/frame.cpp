@@ -37,17 +37,24 @@ const char* name_of(IoStatus status) noexcept {
 }
 
 IoStatus FrameSocket::wait_for(short events, const Patience& patience) const {
+  const auto never = steady_clock::time_point::max();
+  auto silent_at = when_silent_ ? steady_clock::now() + silence_ : never;
   for (;;) {
     if (patience.cancelled != nullptr && patience.cancelled->load(std::memory_order_relaxed)) {
       return IoStatus::cancelled;
     }
     int timeout_ms = -1;
-    if (patience.deadline != steady_clock::time_point::max()) {
-      const auto left =
-          std::chrono::ceil<milliseconds>(patience.deadline - steady_clock::now()).count();
-      if (left <= 0) {
+    if (const auto next = std::min(patience.deadline, silent_at); next != never) {
+      const auto now = steady_clock::now();
+      if (patience.deadline <= now) {
         return IoStatus::timeout;
       }
+      if (silent_at <= now) {
+        silent_at = never;
+        when_silent_();
+        continue;
+      }
+      const auto left = std::chrono::ceil<milliseconds>(next - now).count();
       timeout_ms = static_cast<int>(std::min<std::int64_t>(left, 1 << 30));
     }
     if (patience.cancelled != nullptr) {

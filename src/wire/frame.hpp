@@ -3,8 +3,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <string>
+#include <utility>
 
 #include "base/bytes.hpp"
 
@@ -51,6 +53,13 @@ class FrameSocket {
   /// After anything but ok the connection is of no more use: a part of a frame may have been read.
   IoStatus receive(Frame& frame, const Patience& patience = {});
 
+  /// Calls `then` whenever the peer, in one wait, has said or taken nothing for `silence`; the wait
+  /// goes on.
+  void when_silent(std::chrono::milliseconds silence, std::function<void()> then) {
+    silence_ = silence;
+    when_silent_ = std::move(then);
+  }
+
   int fd() const noexcept { return fd_; }
 
  private:
@@ -58,6 +67,8 @@ class FrameSocket {
   IoStatus read_some(char* to, std::size_t size, std::size_t& got, const Patience& patience) const;
 
   int fd_;
+  std::chrono::milliseconds silence_{0};
+  std::function<void()> when_silent_;
   std::string buffer_;  // allocated once; what arrived beyond the last frame is in [begin_, end_)
   std::size_t begin_ = 0;
   std::size_t end_ = 0;

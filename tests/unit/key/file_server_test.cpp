@@ -127,6 +127,29 @@ TEST_CASE_FIXTURE(Fixture, "a file in memory comes before the disk") {
   CHECK(files.check(set_of("/cukiln/inc/0/a.cuh", "memory")).what == What::none);
 }
 
+TEST_CASE_FIXTURE(Fixture, "a set holds for files in memory, whatever is on disk and never read") {
+  const std::string path = scratch.write("first/a.cuh", "disk");
+  struct stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  const FileStamp stamp = stamp_of(status);
+  stats.put({path, stamp, digest_of("disk"), {}, stamp.ctime_ns + 5'000'000'000});
+  const auto in_memory = [&] {
+    FileServer files = server();
+    files.add_memory_file("/cukiln/inc/0/a.cuh", SharedBytes("memory"));
+    files.add_memory_file("/cukiln/inc/1/b.cuh", SharedBytes("memory"));
+    return files;
+  };
+  CHECK(in_memory().check(set_of("/cukiln/inc/0/a.cuh", "memory")).what == What::none);
+  CHECK(in_memory().check(set_of("/cukiln/inc/0/a.cuh", "disk")).what == What::changed);
+  DependencySet without;
+  without.absent = {"/cukiln/inc/1/b.cuh"};
+  CHECK(server().check(without).what == What::none);
+  CHECK(in_memory().check(without).what == What::appeared);
+  DependencySet folder;
+  folder.folders = {"/cukiln/inc/1/b.cuh"};
+  CHECK(in_memory().check(folder).what == What::vanished);  // a file is no folder
+}
+
 TEST_CASE_FIXTURE(Fixture, "a log shows the user's own paths") {
   scratch.write("first/a.cuh", "");
   const auto files = server();

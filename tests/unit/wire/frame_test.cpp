@@ -163,6 +163,26 @@ TEST_CASE("a cancel flag ends a wait without a deadline") {
   canceller.join();
 }
 
+TEST_CASE("a peer that neither says nor takes anything is noticed, and waited for all the same") {
+  Pair pair;
+  FrameSocket socket(pair.here.get());
+  int noticed = 0;
+  socket.when_silent(20ms, [&] { ++noticed; });
+  Frame frame;
+  CHECK(socket.receive(frame, within(200ms)) == IoStatus::timeout);
+  CHECK(noticed == 1);  // once in a wait
+  CHECK(socket.send(1, {std::string(1 << 20, 'x')}, within(200ms)) == IoStatus::timeout);
+  CHECK(noticed == 2);
+  std::thread speaker([&] {
+    std::this_thread::sleep_for(100ms);
+    pair.raw(header(0, 7));
+  });
+  CHECK(socket.receive(frame, within(20s)) == IoStatus::ok);
+  CHECK(frame.op == 7);
+  CHECK(noticed == 3);
+  speaker.join();
+}
+
 TEST_CASE("sending to a peer that is gone is an error and raises no SIGPIPE") {
   Pair pair;
   pair.here.reset();

@@ -2,23 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include "unit/wire/whole_messages.hpp"
+
 using namespace cukiln;
 using namespace cukiln::wire;
-
-namespace {
-
-/// Every shorter body, and every longer one, must be refused.
-template <class Message>
-void check_only_whole(const Message& message) {
-  const std::string body = message.encode();
-  for (std::size_t size = 0; size < body.size(); ++size) {
-    CHECK_FALSE(Message::decode(ByteView(body).substr(0, size)).has_value());
-  }
-  CHECK_FALSE(Message::decode(body + "x").has_value());
-  CHECK(Message::decode(body).has_value());
-}
-
-}  // namespace
+using cukiln::testing::check_only_whole;
 
 TEST_CASE("every message is read as it was written") {
   const auto hello = Hello::decode(Hello{kWorkerProtocol, 13, 5, "no"}.encode());

@@ -1,0 +1,134 @@
+#include "remote/bundle.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/file.hpp"
+#include "base/result.hpp"
+#include "base/serial.hpp"
+#include "remote/envelope.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr std::string_view kMagic = "CKB1";
+constexpr std::size_t kHeadBytes = 8;
+constexpr std::size_t kPiece = 1 << 20;
+
+}  // namespace
+
+Result<BundleWriter> BundleWriter::create(const std::string& path) {
+  std::string part = fmt::format("{}.part-{}", path, ::getpid());
+  FilePointer file(std::fopen(part.c_str(), "wbxe"));
+  if (!file) {
+    return make_error(ErrorCode::io, "cannot write {}: {}", path, errno_text(errno));
+  }
+  BundleWriter writer(path, std::move(part), std::move(file));
+  CUKILN_CHECK(writer.write(SerialWriter().raw(kMagic).u32(0).view()));
+  return writer;
+}
+
+BundleWriter::~BundleWriter() {
+  if (file_) {
+    ::unlink(part_.c_str());
+  }
+}
+
+Error BundleWriter::failed() const {
+  return make_error(ErrorCode::io, "cannot write {}: {}", path_, errno_text(errno));
+}
+
+Result<void> BundleWriter::write(ByteView bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size()) {
+    return failed();
+  }
+  bytes_ += bytes.size();
+  return {};
+}
+
+Result<void> BundleWriter::add(ByteView envelope) {
+  if (envelope.size() > kMaxEnvelopeBytes) {
+    return make_error(ErrorCode::invalid_argument, "an entry has {} bytes, a bundle takes {}",
+                      envelope.size(), kMaxEnvelopeBytes);
+  }
+  CUKILN_CHECK(write(SerialWriter().u64(envelope.size()).view()));
+  CUKILN_CHECK(write(envelope));
+  ++count_;
+  return {};
+}
+
+Result<void> BundleWriter::finish() {
+  if (std::fseek(file_.get(), 0, SEEK_SET) != 0) {
+    return failed();
+  }
+  CUKILN_CHECK(write(SerialWriter().raw(kMagic).u32(count_).view()));
+  bytes_ -= kHeadBytes;  // written twice
+  if (std::fflush(file_.get()) != 0 || ::rename(part_.c_str(), path_.c_str()) != 0) {
+    return failed();
+  }
+  file_.reset();
+  return {};
+}
+
+Result<BundleReader> BundleReader::open(const std::string& path) {
+  FilePointer file(std::fopen(path.c_str(), "rbe"));
+  if (!file) {
+    return make_error(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
+                      "cannot open the bundle {}: {}", path, errno_text(errno));
+  }
+  BundleReader reader(path, std::move(file));
+  std::string head;
+  const auto read = reader.read(head, kHeadBytes);
+  SerialReader in(head);
+  if (!read || in.raw(kMagic.size()) != kMagic) {
+    return make_error(ErrorCode::corrupt,
+                      "{} is no bundle of this version: expected a file that begins with {}, as "
+                      "'cukiln export' writes it",
+                      path, kMagic);
+  }
+  reader.count_ = in.u32();
+  return reader;
+}
+
+/// In pieces: a length that the file does not have must not be allocated.
+Result<void> BundleReader::read(std::string& bytes, std::size_t size) {
+  bytes.clear();
+  while (bytes.size() < size) {
+    const std::size_t before = bytes.size();
+    bytes.resize(std::min(size, before + kPiece));
+    const std::size_t got =
+        std::fread(bytes.data() + before, 1, bytes.size() - before, file_.get());
+    if (got != bytes.size() - before) {
+      return make_error(std::ferror(file_.get()) != 0 ? ErrorCode::io : ErrorCode::corrupt,
+                        "the bundle {} is cut off in its entry {} of {}", path_, given_ + 1,
+                        count_);
+    }
+  }
+  return {};
+}
+
+Result<std::optional<std::string>> BundleReader::next() {
+  if (given_ == count_) {
+    if (std::fgetc(file_.get()) != EOF) {
+      return make_error(ErrorCode::corrupt, "the bundle {} goes on after its {} entries", path_,
+                        count_);
+    }
+    return std::optional<std::string>();
+  }
+  std::string envelope;
+  CUKILN_CHECK(read(envelope, sizeof(std::uint64_t)));
+  const std::uint64_t size = SerialReader(envelope).u64();
+  if (size > kMaxEnvelopeBytes) {
+    return make_error(ErrorCode::corrupt,
+                      "the bundle {} says that its entry {} has {} bytes; the limit is {}", path_,
+                      given_ + 1, size, kMaxEnvelopeBytes);
+  }
+  CUKILN_CHECK(read(envelope, static_cast<std::size_t>(size)));
+  ++given_;
+  return std::optional(std::move(envelope));
+}
+
+}  // namespace cukiln

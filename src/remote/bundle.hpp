@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/bytes.hpp"
+
+#include <cukiln/result.hpp>
+
+namespace cukiln {
+
+struct CloseFile {
+  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+};
+using FilePointer = std::unique_ptr<std::FILE, CloseFile>;
+
+/// Envelopes one after the other in a file, for container images and machines without a network.
+/// cache/FORMAT.md, "Bundle". What is written appears under its name when it is whole.
+class BundleWriter {
+ public:
+  /// Errors: io.
+  static Result<BundleWriter> create(const std::string& path);
+  BundleWriter(BundleWriter&&) noexcept = default;
+  ~BundleWriter();
+  Result<void> add(ByteView envelope);
+  /// Errors: io (a full disk among them): nothing is left behind then.
+  Result<void> finish();
+  std::uint64_t bytes() const noexcept { return bytes_; }
+
+ private:
+  BundleWriter(std::string path, std::string part, FilePointer file)
+      : path_(std::move(path)), part_(std::move(part)), file_(std::move(file)) {}
+  Error failed() const;
+  Result<void> write(ByteView bytes);
+
+  std::string path_;
+  std::string part_;
+  FilePointer file_;
+  std::uint32_t count_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
+class BundleReader {
+ public:
+  /// Errors: not_found, io; corrupt (no bundle, or one of another version).
+  static Result<BundleReader> open(const std::string& path);
+  std::uint32_t count() const noexcept { return count_; }
+  /// The next envelope's bytes; nothing after the last. Errors: io; corrupt (cut off, too large).
+  Result<std::optional<std::string>> next();
+
+ private:
+  BundleReader(std::string path, FilePointer file)
+      : path_(std::move(path)), file_(std::move(file)) {}
+  Result<void> read(std::string& bytes, std::size_t size);
+
+  std::string path_;
+  FilePointer file_;
+  std::uint32_t count_ = 0;
+  std::uint32_t given_ = 0;
+};
+
+}  // namespace cukiln

@@ -1,0 +1,98 @@
+#include "remote/endpoint.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/file.hpp"
+#include "base/result.hpp"
+
+namespace cukiln {
+
+const char* name_of(RemoteStatus status) noexcept {
+  switch (status) {
+    case RemoteStatus::ok: return "ok";
+    case RemoteStatus::absent: return "absent";
+    case RemoteStatus::timeout: return "timeout";
+    case RemoteStatus::unreachable: return "unreachable";
+    case RemoteStatus::busy: return "busy";
+    case RemoteStatus::denied: return "denied";
+    case RemoteStatus::untrusted: return "untrusted";
+    case RemoteStatus::redirected: return "redirected";
+    case RemoteStatus::bad_answer: return "bad_answer";
+    case RemoteStatus::oversize: return "oversize";
+  }
+  return "unknown";
+}
+
+const char* name_of(RemoteOp op) noexcept {
+  switch (op) {
+    case RemoteOp::get: return "get";
+    case RemoteOp::put: return "put";
+    case RemoteOp::lease: return "lease";
+  }
+  return "unknown";
+}
+
+namespace {
+
+/// A file that libcurl reads at each connection: said now when that cannot be.
+Result<void> check_file(std::string_view option, const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file) {
+    return {};
+  }
+  return make_error(ErrorCode::invalid_argument,
+                    "cannot read {}, which {}= of a remote store names: {}", path, option,
+                    errno_text(errno));
+}
+
+Result<RemoteOptions> parse_options(std::string_view list, std::string_view scheme) {
+  const bool tls = scheme == "https" || scheme == "rediss" || scheme == "s3+https";
+  RemoteOptions options;
+  while (!list.empty()) {
+    const std::size_t end = std::min(list.find('&'), list.size());
+    const std::string_view part = list.substr(0, end);
+    list.remove_prefix(std::min(end + 1, list.size()));
+    const std::size_t equals = std::min(part.find('='), part.size());
+    const std::string_view name = part.substr(0, equals);
+    const std::string value(part.substr(std::min(equals + 1, part.size())));
+    const bool is_file = name == "ca" || name == "certificate";
+    const bool is_region = name == "region" && scheme.substr(0, 3) == "s3+";
+    if (value.empty() || !((is_file && tls) || is_region)) {
+      return make_error(
+          ErrorCode::invalid_argument,
+          "\"{}\" after a remote store's address means nothing to {}: expected ca=FILE "
+          "or certificate=FILE with https and rediss, region=NAME with s3+http(s)",
+          part, scheme);
+    }
+    if (is_file) {
+      CUKILN_CHECK(check_file(name, value));
+    }
+    (is_region ? options.region : name == "ca" ? options.ca : options.certificate) = value;
+  }
+  return options;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RemoteEndpoint>> make_remote_endpoint(const std::string& url) {
+  const std::string_view scheme = std::string_view(url).substr(0, url.find("://"));
+  const std::size_t question = std::min(url.find('?'), url.size());
+  const bool redis = scheme == "redis" || scheme == "rediss";
+  if (!redis && scheme != "http" && scheme != "https" && scheme != "s3+http" &&
+      scheme != "s3+https") {
+    return make_error(ErrorCode::invalid_argument,
+                      "\"{}\" is no remote store: expected redis(s)://host:port[/prefix], "
+                      "http(s)://host/path or s3+http(s)://host/bucket",
+                      url.substr(0, std::min<std::size_t>(question, 100)));
+  }
+  CUKILN_TRY(
+      const RemoteOptions options,
+      parse_options(std::string_view(url).substr(std::min(question + 1, url.size())), scheme));
+  const std::string address = url.substr(0, question);
+  return redis ? make_redis_remote(address, options) : make_http_remote(address, options);
+}
+
+}  // namespace cukiln

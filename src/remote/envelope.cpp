@@ -1,0 +1,308 @@
+#include "remote/envelope.hpp"
+
+#include <zstd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/hasher.hpp"
+#include "base/result.hpp"
+#include "base/serial.hpp"
+#include "key/compile_request.hpp"
+#include "store/entry_codec.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr std::string_view kMagic = "CKE";
+constexpr char kVersion = '1';
+constexpr std::uint8_t kRaw = 0;
+constexpr std::uint8_t kZstd = 1;
+constexpr std::size_t kLongestText = 255;
+constexpr std::size_t kMostSets = 4;
+
+template <class... Args>
+Error reject(Rejection& why, Rejection reason, fmt::format_string<Args...> format, Args&&... args) {
+  why = reason;
+  return make_error(ErrorCode::corrupt, format, std::forward<Args>(args)...);
+}
+
+template <std::size_t size>
+ByteView view_of(const std::array<std::uint8_t, size>& bytes) noexcept {
+  return {reinterpret_cast<const char*>(bytes.data()), size};
+}
+
+template <std::size_t size>
+void copy_to(std::array<std::uint8_t, size>& to, ByteView from) noexcept {
+  if (from.size() == size) {
+    std::memcpy(to.data(), from.data(), size);
+  }
+}
+
+/// The header with all that is in it, and where it lies in the bytes.
+struct Parsed {
+  EnvelopeHead head;
+  std::uint8_t codec = kRaw;
+  Blake2b256 stored_hash;
+  ByteView signed_bytes;
+  Signature signature{};
+  ByteView stored;
+};
+
+Result<Parsed> parse(ByteView bytes, Rejection& why) {
+  if (bytes.size() > kMaxEnvelopeBytes) {
+    return reject(why, Rejection::oversize, "the object has {} bytes, the limit is {}",
+                  bytes.size(), kMaxEnvelopeBytes);
+  }
+  if (bytes.size() <= kMagic.size() || bytes.substr(0, kMagic.size()) != kMagic) {
+    return reject(why, Rejection::malformed, "what came is no envelope (it does not begin with {})",
+                  kMagic);
+  }
+  if (bytes[kMagic.size()] != kVersion) {
+    return reject(why, Rejection::version,
+                  "the envelope has version {:#04x}, this cukiln reads version {}",
+                  static_cast<unsigned char>(bytes[kMagic.size()]), kVersion);
+  }
+  Parsed out;
+  SerialReader in(bytes.substr(kMagic.size() + 1));
+  out.codec = in.u8();
+  const std::uint64_t stored_bytes = in.u64();
+  out.head.raw_bytes = in.u64();
+  copy_to(out.head.name.bytes, in.raw(out.head.name.bytes.size()));
+  copy_to(out.stored_hash.bytes, in.raw(out.stored_hash.bytes.size()));
+  out.head.created_s = static_cast<std::int64_t>(in.u64());
+  for (std::string* text : {&out.head.target, &out.head.toolchain, &out.head.signer}) {
+    const ByteView value = in.bytes();
+    if (value.size() > kLongestText) {
+      return reject(why, Rejection::malformed, "a text in the envelope's header has {} bytes",
+                    value.size());
+    }
+    *text = value;
+  }
+  const std::size_t head_bytes = bytes.size() - in.remaining();
+  copy_to(out.signature, in.raw(out.signature.size()));
+  const bool signer_named = out.head.signer.empty() || is_key_name(out.head.signer);
+  if (!in.ok() || out.codec > kZstd || !signer_named) {
+    return reject(why, Rejection::malformed, "the envelope's header is cut off or damaged");
+  }
+  if (stored_bytes > kMaxEnvelopeBytes || out.head.raw_bytes > kMaxPayloadBytes) {
+    return reject(why, Rejection::oversize,
+                  "the object says it has {} bytes, {} unpacked; the limits are {} and {}",
+                  stored_bytes, out.head.raw_bytes, kMaxEnvelopeBytes, kMaxPayloadBytes);
+  }
+  if (stored_bytes != in.remaining()) {
+    return reject(why, Rejection::malformed, "the object should have {} bytes and has {}",
+                  stored_bytes, in.remaining());
+  }
+  out.signed_bytes = bytes.substr(0, head_bytes);
+  out.stored = bytes.substr(bytes.size() - in.remaining());
+  return out;
+}
+
+Result<std::string> check_signer(const Parsed& envelope, const TrustedKeys& trusted,
+                                 Rejection& why) {
+  const std::string& name = envelope.head.signer;
+  if (name.empty()) {
+    return reject(why, Rejection::no_signature, "the object is not signed");
+  }
+  PublicKey signer;
+  switch (trusted.verify(name, envelope.signed_bytes, envelope.signature, signer)) {
+    case TrustedKeys::Verdict::good: return signer.text();
+    case TrustedKeys::Verdict::unknown_signer:
+      return reject(why, Rejection::unknown_signer,
+                    "the object is signed by \"{}\", which is none of the {} trusted keys", name,
+                    trusted.size());
+    case TrustedKeys::Verdict::revoked:
+      return reject(why, Rejection::revoked_signer,
+                    "the object is signed by \"{}\", whose key was revoked", name);
+    case TrustedKeys::Verdict::bad_signature: break;
+  }
+  return reject(why, Rejection::bad_signature,
+                "the object's signature is not one of the trusted key \"{}\"", name);
+}
+
+Result<std::string> unpack(const Parsed& envelope, Rejection& why) {
+  if (blake2b_of(envelope.stored) != envelope.stored_hash) {
+    return reject(why, Rejection::bad_hash, "the object's bytes do not match its hash");
+  }
+  if (envelope.codec == kRaw) {
+    if (envelope.stored.size() != envelope.head.raw_bytes) {
+      return reject(why, Rejection::oversize, "the object says it has {} bytes and has {}",
+                    envelope.head.raw_bytes, envelope.stored.size());
+    }
+    return std::string(envelope.stored);
+  }
+  // Never more than what the header, signed, says: whatever the frame claims, or would give.
+  std::string payload(static_cast<std::size_t>(envelope.head.raw_bytes), '\0');
+  const std::size_t got = ZSTD_decompress(payload.data(), payload.size(), envelope.stored.data(),
+                                          envelope.stored.size());
+  if (got != payload.size()) {
+    return reject(why, Rejection::oversize, "the object does not unpack to the {} bytes it says",
+                  payload.size());
+  }
+  return payload;
+}
+
+std::string encode_payload(const StoreEntry& entry, bool with_source) {
+  const EncodedEntry encoded(entry);
+  const EntryParts& parts = encoded.parts;
+  SerialWriter out;
+  out.bytes(parts.request_canonical).bytes(parts.dependencies).bytes(parts.kernels);
+  out.bytes(parts.log).bytes(parts.name).bytes(parts.source).bytes(parts.target);
+  out.bytes(parts.flags).bytes(parts.compiler);
+  out.u64(static_cast<std::uint64_t>(entry.compile_us));
+  out.bytes(with_source ? ByteView(entry.source_text) : ByteView());
+  out.bytes(parts.image);
+  return out.take();
+}
+
+}  // namespace
+
+const char* name_of(Rejection rejection) noexcept {
+  switch (rejection) {
+    case Rejection::none: return "none";
+    case Rejection::oversize: return "oversize";
+    case Rejection::malformed: return "malformed";
+    case Rejection::version: return "version";
+    case Rejection::wrong_name: return "wrong_name";
+    case Rejection::no_signature: return "no_signature";
+    case Rejection::unknown_signer: return "unknown_signer";
+    case Rejection::revoked_signer: return "revoked_signer";
+    case Rejection::bad_signature: return "bad_signature";
+    case Rejection::bad_hash: return "bad_hash";
+    case Rejection::bad_payload: return "bad_payload";
+    case Rejection::wrong_image: return "wrong_image";
+  }
+  return "unknown";
+}
+
+std::string seal_envelope(EnvelopeHead head, ByteView payload, const SecretKey* key) {
+  std::string stored = compress(payload);
+  const bool packed = !stored.empty() && stored.size() < payload.size();
+  if (!packed) {
+    stored = payload;
+  }
+  SerialWriter out;
+  out.raw(kMagic).u8(static_cast<std::uint8_t>(kVersion)).u8(packed ? kZstd : kRaw);
+  out.u64(stored.size()).u64(payload.size());
+  out.raw(head.name.view()).raw(blake2b_of(stored).view());
+  out.u64(static_cast<std::uint64_t>(head.created_s));
+  for (const std::string* text : {&head.target, &head.toolchain}) {
+    out.bytes(ByteView(*text).substr(0, kLongestText));
+  }
+  out.bytes(key != nullptr ? ByteView(key->public_key().name) : ByteView());
+  const Signature signature = key != nullptr ? key->sign(out.view()) : Signature{};
+  out.raw(view_of(signature)).raw(stored);
+  return out.take();
+}
+
+Result<OpenedEnvelope> open_envelope(ByteView bytes, const OpenRules& rules, Rejection& why) {
+  CUKILN_TRY(Parsed envelope, parse(bytes, why));
+  if (rules.name != nullptr && envelope.head.name != *rules.name) {
+    return reject(why, Rejection::wrong_name, "the object is {}, the one asked for is {}",
+                  envelope.head.name.hex(), rules.name->hex());
+  }
+  OpenedEnvelope out;
+  if (rules.trusted != nullptr) {
+    CUKILN_TRY(out.signer, check_signer(envelope, *rules.trusted, why));
+  }
+  CUKILN_TRY(out.payload, unpack(envelope, why));
+  out.head = std::move(envelope.head);
+  return out;
+}
+
+std::string seal_entry(const StoreEntry& entry, const SecretKey* key, bool with_source) {
+  EnvelopeHead head;
+  head.name = ObjectName::of_entry(entry.request_canonical, entry.dependencies.canonical());
+  head.created_s = entry.created_s;
+  head.target = entry.labels.target;
+  head.toolchain = entry.labels.compiler;
+  return seal_envelope(std::move(head), encode_payload(entry, with_source), key);
+}
+
+Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection& why) {
+  CUKILN_TRY(const OpenedEnvelope opened, open_envelope(bytes, rules, why));
+  SerialReader in(opened.payload);
+  EntryParts parts;
+  parts.request_canonical = in.bytes();
+  parts.dependencies = in.bytes();
+  parts.kernels = in.bytes();
+  parts.log = in.bytes();
+  parts.name = in.bytes();
+  parts.source = in.bytes();
+  parts.target = in.bytes();
+  parts.flags = in.bytes();
+  parts.compiler = in.bytes();
+  const std::uint64_t compile_us = in.u64();
+  const ByteView source_text = in.bytes();
+  parts.image = in.bytes();
+  if (!in.at_end()) {
+    return reject(why, Rejection::bad_payload, "the object does not hold an entry");
+  }
+  if (ObjectName::of_entry(parts.request_canonical, parts.dependencies) != opened.head.name) {
+    return reject(why, Rejection::wrong_name, "the object holds another entry than its name says");
+  }
+  if (parts.target != opened.head.target || parts.compiler != opened.head.toolchain) {
+    return reject(why, Rejection::wrong_image, "the object is for {} and says {}", parts.target,
+                  opened.head.target);
+  }
+  const CacheKey key = cache_key_of(parts.request_canonical, parts.dependencies);
+  auto entry = decode_entry(key, parts, SharedBytes(std::string(parts.image)),
+                            view_of(checksum_of(parts).bytes));
+  if (!entry) {
+    const auto target = Target::parse(parts.target);
+    const bool image = !target || !check_image(parts.image, *target);
+    why = image ? Rejection::wrong_image : Rejection::bad_payload;
+    return std::move(entry).error();
+  }
+  entry->source_text = source_text;
+  entry->compile_us = static_cast<std::int64_t>(compile_us);
+  entry->created_s = opened.head.created_s;
+  entry->signer = opened.signer;
+  return entry;
+}
+
+std::string seal_sets(ByteView request_canonical, const std::vector<RecordedSet>& sets,
+                      const SecretKey* key, std::int64_t now_s) {
+  EnvelopeHead head;
+  head.name = ObjectName::of_sets(request_canonical);
+  head.created_s = now_s;
+  if (const auto fields = RequestFields::parse(request_canonical)) {
+    head.target = fields->target.name();
+    head.toolchain = "nvrtc " + fields->toolchain.version;
+  }
+  const std::size_t count = std::min(sets.size(), kMostSets);
+  SerialWriter out;
+  out.u32(static_cast<std::uint32_t>(count));
+  for (std::size_t i = 0; i < count; ++i) {
+    out.raw(view_of(sets[i].key.bytes)).bytes(sets[i].dependencies.canonical());
+  }
+  return seal_envelope(std::move(head), out.view(), key);
+}
+
+Result<std::vector<RecordedSet>> open_sets(ByteView bytes, ByteView request_canonical,
+                                           const TrustedKeys* trusted, Rejection& why) {
+  const ObjectName name = ObjectName::of_sets(request_canonical);
+  CUKILN_TRY(const OpenedEnvelope opened, open_envelope(bytes, {trusted, &name}, why));
+  std::vector<RecordedSet> sets;
+  SerialReader in(opened.payload);
+  const std::uint32_t count = in.u32();
+  for (std::uint32_t i = 0; i < count && i < kMostSets && in.ok(); ++i) {
+    RecordedSet set;
+    copy_to(set.key.bytes, in.raw(set.key.bytes.size()));
+    const ByteView canonical = in.bytes();
+    auto dependencies = DependencySet::parse(canonical);
+    if (!in.ok() || !dependencies || cache_key_of(request_canonical, canonical) != set.key) {
+      return reject(why, Rejection::bad_payload, "the object holds sets of another request");
+    }
+    set.dependencies = *std::move(dependencies);
+    sets.push_back(std::move(set));
+  }
+  if (!in.at_end()) {
+    return reject(why, Rejection::bad_payload, "the object does not hold a list of sets");
+  }
+  return sets;
+}
+
+}  // namespace cukiln

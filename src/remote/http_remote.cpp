@@ -1,0 +1,245 @@
+#include "remote/endpoint.hpp"
+
+#ifdef CUKILN_HAS_CURL
+
+#include <sodium.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <vector>
+
+#include "base/result.hpp"
+#include "remote/curl_handle.hpp"
+#include "remote/envelope.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr std::string_view kS3 = "s3+";
+
+struct FreeUrl {
+  void operator()(CURLU* url) const noexcept { ::curl_url_cleanup(url); }
+};
+struct FreeList {
+  void operator()(curl_slist* list) const noexcept { ::curl_slist_free_all(list); }
+};
+
+std::string part_of(CURLU* url, CURLUPart part) {
+  char* text = nullptr;
+  if (::curl_url_get(url, part, &text, 0) != CURLUE_OK || text == nullptr) {
+    return {};
+  }
+  std::string out = text;
+  ::curl_free(text);
+  return out;
+}
+
+std::string sha256_hex(ByteView bytes) {
+  std::array<unsigned char, crypto_hash_sha256_BYTES> hash{};
+  ::crypto_hash_sha256(hash.data(), reinterpret_cast<const unsigned char*>(bytes.data()),
+                       bytes.size());
+  std::string text(hash.size() * 2 + 1, '\0');
+  ::sodium_bin2hex(text.data(), text.size(), hash.data(), hash.size());
+  text.pop_back();
+  return text;
+}
+
+/// What a transfer writes to and reads from.
+struct Transfer {
+  std::string body;
+  bool oversize = false;
+  ByteView to_send;
+};
+
+std::size_t on_body(char* data, std::size_t one, std::size_t size, void* into) {
+  auto& transfer = *static_cast<Transfer*>(into);
+  if (transfer.body.size() + one * size > kMaxEnvelopeBytes) {
+    transfer.oversize = true;
+    return 0;  // an answer without an end is over here
+  }
+  transfer.body.append(data, one * size);
+  return one * size;
+}
+
+std::size_t on_send(char* to, std::size_t one, std::size_t size, void* from) {
+  auto& transfer = *static_cast<Transfer*>(from);
+  const std::size_t count = std::min(one * size, transfer.to_send.size());
+  transfer.to_send.copy(to, count);
+  transfer.to_send.remove_prefix(count);
+  return count;
+}
+
+RemoteStatus status_of(long http) noexcept {
+  if (http >= 200 && http < 300) return RemoteStatus::ok;
+  if (http >= 300 && http < 400) return RemoteStatus::redirected;
+  if (http == 404 || http == 410) return RemoteStatus::absent;
+  if (http == 401 || http == 403) return RemoteStatus::denied;
+  if (http == 429 || http >= 500) return RemoteStatus::busy;
+  return RemoteStatus::bad_answer;
+}
+
+class HttpRemote final : public RemoteEndpoint {
+ public:
+  /// `signature`: what libcurl is told to sign requests for; empty: nothing.
+  HttpRemote(std::string base, std::string where, bool flat, std::string signature,
+             RemoteOptions options)
+      : base_(std::move(base)),
+        where_(std::move(where)),
+        flat_(flat),
+        signature_(std::move(signature)),
+        options_(std::move(options)) {}
+
+  const std::string& where() const noexcept override { return where_; }
+
+  RemoteAnswer get(const ObjectName& name, SteadyTime deadline) override {
+    return perform(name, nullptr, deadline);
+  }
+  RemoteAnswer put(const ObjectName& name, ByteView bytes, SteadyTime deadline) override {
+    RemoteAnswer answer = perform(name, &bytes, deadline);
+    answer.body.clear();
+    if (answer.status == RemoteStatus::absent) {  // of a PUT it means that there is no such place
+      answer.status = RemoteStatus::denied;
+    }
+    return answer;
+  }
+
+ private:
+  std::string url_of(const ObjectName& name) const {
+    const std::string hex = name.hex();
+    return flat_ ? base_ + "/" + hex : base_ + "/" + hex.substr(0, 2) + "/" + hex.substr(2);
+  }
+
+  RemoteAnswer perform(const ObjectName& name, const ByteView* upload, SteadyTime deadline) {
+    CurlHandle handle = take();
+    if (!handle.prepare(url_of(name), deadline, options_)) {
+      return {RemoteStatus::timeout, {}, "no time left"};
+    }
+    Transfer transfer;
+    CURL* const curl = handle.get();
+    ::curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
+    ::curl_easy_setopt(curl, CURLOPT_HTTP09_ALLOWED, 0L);
+    ::curl_easy_setopt(curl, CURLOPT_MAXFILESIZE_LARGE, static_cast<curl_off_t>(kMaxEnvelopeBytes));
+    ::curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+    ::curl_easy_setopt(curl, CURLOPT_WRITEDATA, &transfer);
+    ::curl_easy_setopt(curl, CURLOPT_USERAGENT, "cukiln");
+    std::string header = "Expect:";  // no round trip before the body
+    if (!signature_.empty()) {       // S3 wants the body's hash, and libcurl would sign "Expect:"
+      header = "x-amz-content-sha256: " + sha256_hex(upload != nullptr ? *upload : ByteView());
+      ::curl_easy_setopt(curl, CURLOPT_EXPECT_100_TIMEOUT_MS, 1L);
+      ::curl_easy_setopt(curl, CURLOPT_AWS_SIGV4, signature_.c_str());
+    }
+    const std::unique_ptr<curl_slist, FreeList> headers(
+        ::curl_slist_append(nullptr, header.c_str()));
+    ::curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
+    if (upload != nullptr) {
+      transfer.to_send = *upload;
+      ::curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
+      ::curl_easy_setopt(curl, CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(upload->size()));
+      ::curl_easy_setopt(curl, CURLOPT_READFUNCTION, on_send);
+      ::curl_easy_setopt(curl, CURLOPT_READDATA, &transfer);
+    }
+    const CURLcode code = ::curl_easy_perform(curl);
+    if (code != CURLE_OK) {
+      // The connection is of no more use, nor is whatever state the server left it in.
+      return transfer.oversize ? RemoteAnswer{RemoteStatus::oversize, {}, "the answer has no end"}
+                               : handle.failure(code, options_);
+    }
+    RemoteAnswer answer;
+    long http = 0;
+    ::curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &http);
+    answer.status = status_of(http);
+    answer.detail = fmt::format("HTTP status {}", http);
+    if (answer.status == RemoteStatus::ok) {
+      answer.body = std::move(transfer.body);
+    }
+    give_back(std::move(handle));
+    return answer;
+  }
+
+  CurlHandle take() {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) {
+      return {};
+    }
+    CurlHandle handle = std::move(idle_.back());
+    idle_.pop_back();
+    return handle;
+  }
+  void give_back(CurlHandle handle) {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(handle));
+  }
+
+  const std::string base_;
+  const std::string where_;
+  const bool flat_;
+  const std::string signature_;
+  const RemoteOptions options_;
+  std::mutex mutex_;
+  std::vector<CurlHandle> idle_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<RemoteEndpoint>> make_http_remote(const std::string& url,
+                                                         const RemoteOptions& options) {
+  const bool s3 = url.substr(0, kS3.size()) == kS3;
+  const std::unique_ptr<CURLU, FreeUrl> parsed(::curl_url());
+  if (!CurlHandle::available() || parsed == nullptr) {
+    return Error(ErrorCode::internal, "libcurl does not start");
+  }
+  if (::curl_url_set(parsed.get(), CURLUPART_URL, url.c_str() + (s3 ? kS3.size() : 0), 0) !=
+          CURLUE_OK ||
+      !part_of(parsed.get(), CURLUPART_QUERY).empty()) {
+    return make_error(ErrorCode::invalid_argument,
+                      "a remote store's address cannot be read: expected "
+                      "http(s)://[user:password@]host[:port]/path");
+  }
+  if (s3 && (part_of(parsed.get(), CURLUPART_USER).empty() ||
+             part_of(parsed.get(), CURLUPART_PASSWORD).empty())) {
+    return make_error(
+        ErrorCode::invalid_argument,
+        "a store in S3 has keys in its address: expected "
+        "s3+http(s)://ACCESS-KEY:SECRET-KEY@host[:port]/bucket[/path], with %2F for a "
+        "slash and %2C for a comma in them");
+  }
+  const auto without_slash = [](std::string text) {
+    while (!text.empty() && text.back() == '/') {
+      text.pop_back();
+    }
+    return text;
+  };
+  const std::string path = without_slash(part_of(parsed.get(), CURLUPART_PATH));
+  const bool flat = path.size() >= 3 && path.substr(path.size() - 3) == "/ac";
+  std::string base = without_slash(part_of(parsed.get(), CURLUPART_URL));
+  for (const CURLUPart secret : {CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_OPTIONS}) {
+    ::curl_url_set(parsed.get(), secret, nullptr, 0);
+  }
+  std::string where = without_slash(part_of(parsed.get(), CURLUPART_URL));
+  std::string signature;
+  if (s3) {
+    where.insert(0, kS3);
+    signature = fmt::format("aws:amz:{}:s3", options.region.empty() ? "us-east-1" : options.region);
+  }
+  return std::unique_ptr<RemoteEndpoint>(std::make_unique<HttpRemote>(
+      std::move(base), std::move(where), flat, std::move(signature), options));
+}
+
+}  // namespace cukiln
+
+#else  // programs that run where libcurl is not: it cannot be linked statically without twenty
+       // others
+
+#include "base/result.hpp"
+
+namespace cukiln {
+
+Result<std::unique_ptr<RemoteEndpoint>> make_http_remote(const std::string&, const RemoteOptions&) {
+  return Error(ErrorCode::invalid_argument, kWithoutCurl);
+}
+
+}  // namespace cukiln
+
+#endif

@@ -1,0 +1,216 @@
+#include "remote/keys.hpp"
+
+#include <sodium.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/file.hpp"
+#include "base/result.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr std::size_t kLongestName = 64;
+constexpr std::uint64_t kLargestKeyFile = 1 << 20;
+
+const unsigned char* bytes_of(ByteView view) noexcept {
+  return reinterpret_cast<const unsigned char*>(view.data());
+}
+
+Error bad_name(std::string_view name) {
+  return make_error(ErrorCode::invalid_argument,
+                    "\"{}\" is no name for a key: letters, digits, '.', '_' and '-', at most {}",
+                    name.substr(0, kLongestName), kLongestName);
+}
+
+/// `name:base64` with exactly so many bytes in it.
+template <std::size_t size>
+bool parse_key(std::string_view text, std::string& name, std::array<std::uint8_t, size>& bytes) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos || !is_key_name(text.substr(0, colon))) {
+    return false;
+  }
+  name = text.substr(0, colon);
+  const std::string_view encoded = text.substr(colon + 1);
+  std::size_t got = 0;
+  const char* end = nullptr;
+  return ::sodium_base642bin(bytes.data(), size, encoded.data(), encoded.size(), nullptr, &got,
+                             &end, sodium_base64_VARIANT_ORIGINAL) == 0 &&
+         got == size && end == encoded.data() + encoded.size();
+}
+
+template <std::size_t size>
+std::string key_text(const std::string& name, const std::array<std::uint8_t, size>& bytes) {
+  std::string encoded(sodium_base64_ENCODED_LEN(size, sodium_base64_VARIANT_ORIGINAL), '\0');
+  ::sodium_bin2base64(encoded.data(), encoded.size(), bytes.data(), size,
+                      sodium_base64_VARIANT_ORIGINAL);
+  encoded.pop_back();
+  return name + ":" + encoded;
+}
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r");
+  return first == std::string_view::npos
+             ? std::string_view()
+             : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+/// The next piece up to `separator`, taken away from `rest`.
+std::string_view next_piece(std::string_view& rest, char separator) {
+  const std::size_t end = std::min(rest.find(separator), rest.size());
+  const std::string_view piece = trimmed(rest.substr(0, end));
+  rest.remove_prefix(std::min(end + 1, rest.size()));
+  return piece;
+}
+
+bool contains(const std::vector<PublicKey>& keys, const PublicKey& key) {
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](const PublicKey& one) { return one.bytes == key.bytes; });
+}
+
+}  // namespace
+
+bool is_key_name(std::string_view text) noexcept {
+  return !text.empty() && text.size() <= kLongestName &&
+         text.find_first_not_of(
+             "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") ==
+             std::string_view::npos;
+}
+
+Result<PublicKey> PublicKey::parse(std::string_view text) {
+  PublicKey key;
+  if (!parse_key(text, key.name, key.bytes)) {
+    return make_error(ErrorCode::invalid_argument,
+                      "\"{}\" is no public key: expected name:base64, as in the .pub file that "
+                      "'cukiln keygen' writes",
+                      text.substr(0, 100));
+  }
+  return key;
+}
+
+std::string PublicKey::text() const { return key_text(name, bytes); }
+
+bool PublicKey::verifies(ByteView message, const Signature& signature) const noexcept {
+  return ::crypto_sign_verify_detached(signature.data(), bytes_of(message), message.size(),
+                                       bytes.data()) == 0;
+}
+
+Result<SecretKey> SecretKey::generate(std::string_view name) {
+  if (!is_key_name(name)) {
+    return bad_name(name);
+  }
+  if (::sodium_init() < 0) {
+    return Error(ErrorCode::internal, "libsodium found no source of random numbers");
+  }
+  SecretKey key;
+  key.public_key_.name = name;
+  ::crypto_sign_keypair(key.public_key_.bytes.data(), key.bytes_.data());
+  return key;
+}
+
+Result<SecretKey> SecretKey::load(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 &&
+      ((status.st_mode & 077) != 0 || (status.st_uid != ::geteuid() && status.st_uid != 0))) {
+    return make_error(
+        ErrorCode::invalid_argument,
+        "the secret key {} is not its owner's alone (mode {:o}, user {}): whoever has "
+        "it can sign for you; chmod 600 it, or make another one",
+        path, status.st_mode & 0777, status.st_uid);
+  }
+  CUKILN_TRY(const FileContent content, read_file(path, kLargestKeyFile));
+  std::string_view text = content.bytes.view();
+  SecretKey key;
+  if (!parse_key(next_piece(text, '\n'), key.public_key_.name, key.bytes_)) {
+    return make_error(ErrorCode::invalid_argument,
+                      "{} holds no secret key: expected the file that 'cukiln keygen -o FILE' "
+                      "writes (a public key, FILE.pub, cannot sign)",
+                      path);
+  }
+  ::crypto_sign_ed25519_sk_to_pk(key.public_key_.bytes.data(), key.bytes_.data());
+  return key;
+}
+
+SecretKey::~SecretKey() { ::sodium_memzero(bytes_.data(), bytes_.size()); }
+
+Signature SecretKey::sign(ByteView message) const {
+  Signature signature;
+  ::crypto_sign_detached(signature.data(), nullptr, bytes_of(message), message.size(),
+                         bytes_.data());
+  return signature;
+}
+
+std::string SecretKey::text() const { return key_text(public_key_.name, bytes_); }
+
+Result<TrustedKeys> TrustedKeys::parse(std::string_view list) {
+  TrustedKeys keys;
+  while (!list.empty()) {
+    const std::string item(next_piece(list, ','));
+    if (item.empty()) {
+      continue;
+    }
+    if (item.find('/') == 0 || item.find(':') == std::string::npos) {
+      CUKILN_TRY(const FileContent content, read_file(item, kLargestKeyFile));
+      CUKILN_CHECK(keys.read(content.bytes.view(), item));
+    } else {
+      CUKILN_TRY(PublicKey key, PublicKey::parse(item));
+      keys.add(std::move(key));
+    }
+  }
+  return keys;
+}
+
+void TrustedKeys::add(PublicKey key) {
+  if (std::find(trusted_.begin(), trusted_.end(), key) == trusted_.end()) {
+    trusted_.push_back(std::move(key));
+  }
+}
+
+Result<void> TrustedKeys::read(std::string_view text, const std::string& where) {
+  static constexpr std::string_view kRevoked = "revoked ";
+  while (!text.empty()) {
+    std::string_view line = next_piece(text, '\n');
+    line = trimmed(line.substr(0, line.find('#')));
+    if (line.empty()) {
+      continue;
+    }
+    const bool revoked = line.substr(0, kRevoked.size()) == kRevoked;
+    auto key = PublicKey::parse(revoked ? trimmed(line.substr(kRevoked.size())) : line);
+    if (!key) {
+      return std::move(key).error().with_context(where);
+    }
+    (revoked ? revoked_ : trusted_).push_back(*std::move(key));
+  }
+  return {};
+}
+
+TrustedKeys::Verdict TrustedKeys::verify(std::string_view name, ByteView message,
+                                         const Signature& signature, PublicKey& signer) const {
+  Verdict verdict = Verdict::unknown_signer;
+  for (const PublicKey& key : revoked_) {
+    if (key.name == name) {
+      verdict = Verdict::revoked;
+    }
+  }
+  for (const PublicKey& key : trusted_) {
+    if (key.name != name || contains(revoked_, key)) {
+      continue;
+    }
+    if (key.verifies(message, signature)) {
+      signer = key;
+      return Verdict::good;
+    }
+    verdict = verdict == Verdict::revoked ? verdict : Verdict::bad_signature;
+  }
+  return verdict;
+}
+
+bool TrustedKeys::has_revoked(std::string_view signer) const {
+  const auto key = PublicKey::parse(signer);
+  return key && contains(revoked_, *key);
+}
+
+}  // namespace cukiln

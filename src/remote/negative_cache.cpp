@@ -1,0 +1,44 @@
+#include "remote/negative_cache.hpp"
+
+#include <algorithm>
+
+namespace cukiln {
+
+bool NegativeCache::has(const ObjectName& name, SteadyTime now) {
+  const std::lock_guard lock(mutex_);
+  const auto at = until_.find(name);
+  if (at == until_.end()) {
+    return false;
+  }
+  if (now < at->second) {
+    return true;
+  }
+  until_.erase(at);
+  return false;
+}
+
+void NegativeCache::add(const ObjectName& name, SteadyTime until, SteadyTime now) {
+  const std::lock_guard lock(mutex_);
+  if (until_.size() >= kMostNames) {
+    for (auto at = until_.begin(); at != until_.end();) {
+      at = at->second <= now ? until_.erase(at) : std::next(at);
+    }
+  }
+  if (until_.size() >= kMostNames) {
+    until_.clear();  // costs a question for each; rare, and simpler than an order
+  }
+  SteadyTime& moment = until_[name];
+  moment = std::max(moment, until);
+}
+
+void NegativeCache::remove(const ObjectName& name) {
+  const std::lock_guard lock(mutex_);
+  until_.erase(name);
+}
+
+std::size_t NegativeCache::size() const {
+  const std::lock_guard lock(mutex_);
+  return until_.size();
+}
+
+}  // namespace cukiln

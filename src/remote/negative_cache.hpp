@@ -1,0 +1,32 @@
+#pragma once
+
+#include <mutex>
+#include <unordered_map>
+
+#include "remote/endpoint.hpp"
+#include "remote/object_name.hpp"
+
+namespace cukiln {
+
+/// Names that need not be asked for again before a moment: what was not there, and what was bad.
+/// Bounded; when it is full it forgets. Time is given. Threads: safe.
+class NegativeCache {
+ public:
+  static constexpr std::size_t kMostNames = 65'536;
+
+  bool has(const ObjectName& name, SteadyTime now);
+  void add(const ObjectName& name, SteadyTime until, SteadyTime now);
+  void remove(const ObjectName& name);
+  std::size_t size() const;
+
+ private:
+  struct Hash {
+    std::size_t operator()(const ObjectName& name) const noexcept {
+      return std::hash<ByteView>()(name.view());
+    }
+  };
+  mutable std::mutex mutex_;
+  std::unordered_map<ObjectName, SteadyTime, Hash> until_;
+};
+
+}  // namespace cukiln

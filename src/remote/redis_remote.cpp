@@ -1,0 +1,394 @@
+#include <hiredis/hiredis.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <charconv>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/result.hpp"
+#include "remote/endpoint.hpp"
+#include "remote/envelope.hpp"
+#include "remote/resolve.hpp"
+#include "remote/stream.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr std::size_t kBufferBytes = 64 << 10;
+constexpr std::size_t kLongestLine = 1024;  // of a reply that is one line
+constexpr std::size_t kLongestDetail = 200;
+constexpr const char* kExpiry = "2592000";  // 30 days: what nobody renews goes
+
+struct FreeReader {
+  void operator()(redisReader* reader) const noexcept { ::redisReaderFree(reader); }
+};
+struct FreeReply {
+  void operator()(redisReply* reply) const noexcept { ::freeReplyObject(reply); }
+};
+using Reply = std::unique_ptr<redisReply, FreeReply>;
+
+std::string command(const std::vector<ByteView>& words) {
+  std::vector<const char*> data;
+  std::vector<std::size_t> sizes;
+  for (const ByteView word : words) {
+    data.push_back(word.data());
+    sizes.push_back(word.size());
+  }
+  char* text = nullptr;
+  const int size =
+      ::redisFormatCommandArgv(&text, static_cast<int>(words.size()), data.data(), sizes.data());
+  std::string out;
+  if (size > 0) {
+    out.assign(text, static_cast<std::size_t>(size));
+    ::redisFreeCommand(text);
+  }
+  return out;
+}
+
+/// What an error reply says about the server.
+RemoteStatus status_of_error(std::string_view text) noexcept {
+  const std::string_view word = text.substr(0, text.find(' '));
+  for (const std::string_view one : {"NOAUTH", "WRONGPASS", "NOPERM", "DENIED"}) {
+    if (word == one) return RemoteStatus::denied;
+  }
+  for (const std::string_view one :
+       {"OOM", "MISCONF", "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"}) {
+    if (word == one) return RemoteStatus::busy;
+  }
+  return word == "MOVED" || word == "ASK" ? RemoteStatus::redirected : RemoteStatus::bad_answer;
+}
+
+/// The parser of hiredis believes any length it is told: `*2147483647` makes it allocate 16 GiB. So
+/// the first line of a reply is read here: none of our commands is answered by a list, and no
+/// string is larger than an object may be.
+class ReplyGuard {
+ public:
+  /// More of the reply; ok while nothing is wrong with it.
+  RemoteStatus check(ByteView bytes) {
+    if (known_) {
+      return RemoteStatus::ok;
+    }
+    line_.append(bytes.substr(0, kLongestLine - std::min(kLongestLine, line_.size())));
+    if (line_.empty()) {
+      return RemoteStatus::ok;
+    }
+    if (std::string_view("+-:$").find(line_[0]) == std::string_view::npos) {
+      return RemoteStatus::bad_answer;
+    }
+    const std::size_t end = line_.find("\r\n");
+    if (end == std::string::npos) {
+      return line_.size() >= kLongestLine ? RemoteStatus::bad_answer : RemoteStatus::ok;
+    }
+    known_ = true;
+    if (line_[0] != '$') {
+      return RemoteStatus::ok;
+    }
+    std::int64_t size = 0;
+    const auto [rest, error] = std::from_chars(line_.data() + 1, line_.data() + end, size);
+    if (error != std::errc{} || rest != line_.data() + end || size < -1) {
+      return RemoteStatus::bad_answer;
+    }
+    return size > static_cast<std::int64_t>(kMaxEnvelopeBytes) ? RemoteStatus::oversize
+                                                               : RemoteStatus::ok;
+  }
+
+ private:
+  std::string line_;
+  bool known_ = false;
+};
+
+/// One connection. After anything but a whole reply it is of no more use.
+class RedisConnection {
+ public:
+  explicit RedisConnection(std::unique_ptr<Stream> stream)
+      : stream_(std::move(stream)), reader_(::redisReaderCreate()) {}
+
+  /// Closed by the server meanwhile, or talking without being asked.
+  bool stale() const {
+    char unasked = 0;
+    return reader_->pos < reader_->len || stream_->receive(&unasked, 1) != Stream::kLater;
+  }
+
+  /// Whether anything came of the last question: a server that closes an idle connection just then
+  /// has not failed.
+  bool heard() const noexcept { return heard_; }
+
+  RemoteAnswer ask(const std::vector<ByteView>& words, SteadyTime deadline, Reply& reply) {
+    heard_ = false;
+    RemoteAnswer sent = send(command(words), deadline);
+    return sent.status == RemoteStatus::ok ? receive(deadline, reply) : sent;
+  }
+
+ private:
+  RemoteAnswer send(ByteView bytes, SteadyTime deadline) const {
+    while (!bytes.empty()) {
+      const std::ptrdiff_t count = stream_->send(bytes);
+      if (count >= 0) {
+        bytes.remove_prefix(static_cast<std::size_t>(count));
+      } else if (count == Stream::kFailed) {
+        return stream_->failure();
+      } else if (!wait_for_socket(stream_->socket(), POLLOUT, deadline)) {
+        return {RemoteStatus::timeout, {}, "the server does not take the request"};
+      }
+    }
+    return {};
+  }
+
+  RemoteAnswer receive(SteadyTime deadline, Reply& reply) {
+    ReplyGuard guard;
+    std::string buffer(kBufferBytes, '\0');
+    for (;;) {
+      const std::ptrdiff_t count = stream_->receive(buffer.data(), buffer.size());
+      if (count == Stream::kLater) {
+        if (!wait_for_socket(stream_->socket(), POLLIN, deadline)) {
+          return {RemoteStatus::timeout, {}, "no whole answer in time"};
+        }
+        continue;
+      }
+      if (count == Stream::kFailed && stream_->failure().status == RemoteStatus::untrusted) {
+        return stream_->failure();
+      }
+      if (count <= 0) {
+        return {RemoteStatus::bad_answer, {}, "the server closed the connection"};
+      }
+      heard_ = true;
+      const ByteView bytes(buffer.data(), static_cast<std::size_t>(count));
+      if (const RemoteStatus status = guard.check(bytes); status != RemoteStatus::ok) {
+        return {status, {}, "the answer is not one of Redis to such a question"};
+      }
+      void* whole = nullptr;
+      if (::redisReaderFeed(reader_.get(), bytes.data(), bytes.size()) != REDIS_OK ||
+          ::redisReaderGetReply(reader_.get(), &whole) != REDIS_OK) {
+        return {RemoteStatus::bad_answer, {}, reader_->errstr};
+      }
+      if (whole != nullptr) {
+        reply.reset(static_cast<redisReply*>(whole));
+        return {};
+      }
+    }
+  }
+
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<redisReader, FreeReader> reader_;
+  bool heard_ = false;
+};
+
+struct RedisAddress {
+  std::string host, port = "6379", user, password, prefix = "cukiln1";
+  bool tls = false;
+};
+
+std::optional<RedisAddress> parse_address(std::string_view url) {
+  RedisAddress out;
+  out.tls = url.substr(0, url.find(':')) == "rediss";
+  url.remove_prefix(std::min(url.find("://") + 3, url.size()));
+  if (const std::size_t slash = url.find('/'); slash != std::string_view::npos) {
+    const std::string_view prefix = url.substr(slash + 1);
+    out.prefix = prefix.empty() ? out.prefix : std::string(prefix);
+    url = url.substr(0, slash);
+  }
+  if (const std::size_t at = url.rfind('@'); at != std::string_view::npos) {
+    const std::string_view who = url.substr(0, at);
+    const std::size_t colon = who.find(':');
+    out.user = who.substr(0, colon);
+    out.password = colon == std::string_view::npos ? "" : who.substr(colon + 1);
+    url.remove_prefix(at + 1);
+  }
+  std::size_t end = url.rfind(':');
+  if (!url.empty() && url[0] == '[') {  // an IPv6 address
+    const std::size_t close = url.find(']');
+    if (close == std::string_view::npos) {
+      return std::nullopt;
+    }
+    out.host = url.substr(1, close - 1);
+    end = close + 1 < url.size() ? close + 1 : std::string_view::npos;
+  } else {
+    out.host = url.substr(0, end);
+  }
+  if (end != std::string_view::npos) {
+    out.port = url.substr(end + 1);
+  }
+  int port = 0;
+  const auto [rest, error] =
+      std::from_chars(out.port.data(), out.port.data() + out.port.size(), port);
+  const bool good = !out.host.empty() && error == std::errc{} &&
+                    rest == out.port.data() + out.port.size() && port > 0 && port < 65536;
+  return good ? std::optional(std::move(out)) : std::nullopt;
+}
+
+class RedisRemote final : public RemoteEndpoint {
+ public:
+  RedisRemote(RedisAddress address, RemoteOptions options)
+      : address_(std::move(address)),
+        options_(std::move(options)),
+        where_(fmt::format("{}://{}:{}/{}", address_.tls ? "rediss" : "redis", address_.host,
+                           address_.port, address_.prefix)) {}
+
+  const std::string& where() const noexcept override { return where_; }
+
+  RemoteAnswer get(const ObjectName& name, SteadyTime deadline) override {
+    Reply reply;
+    RemoteAnswer answer = ask({"GET", key_of(name)}, deadline, reply);
+    if (answer.status != RemoteStatus::ok) {
+      return answer;
+    }
+    if (reply->type == REDIS_REPLY_NIL) {
+      return {RemoteStatus::absent, {}, {}};
+    }
+    if (reply->type != REDIS_REPLY_STRING) {
+      return wrong_type();
+    }
+    answer.body.assign(reply->str, static_cast<std::size_t>(reply->len));
+    return answer;
+  }
+
+  RemoteAnswer put(const ObjectName& name, ByteView bytes, SteadyTime deadline) override {
+    return set({"SET", key_of(name), bytes, "EX", kExpiry}, deadline);
+  }
+
+  bool has_leases() const noexcept override { return true; }
+  RemoteAnswer take_lease(const ObjectName& name, std::chrono::milliseconds expiry,
+                          SteadyTime deadline) override {
+    const std::string ms = std::to_string(expiry.count());
+    return set({"SET", lease_of(name), "1", "NX", "PX", ms}, deadline);
+  }
+  RemoteAnswer renew_lease(const ObjectName& name, std::chrono::milliseconds expiry,
+                           SteadyTime deadline) override {
+    const std::string ms = std::to_string(expiry.count());
+    return set({"SET", lease_of(name), "1", "XX", "PX", ms}, deadline);
+  }
+  RemoteAnswer drop_lease(const ObjectName& name, SteadyTime deadline) override {
+    Reply reply;
+    RemoteAnswer answer = ask({"DEL", lease_of(name)}, deadline, reply);
+    const bool wrong = answer.status == RemoteStatus::ok && reply->type != REDIS_REPLY_INTEGER;
+    return wrong ? wrong_type() : answer;
+  }
+  RemoteAnswer look_at_lease(const ObjectName& name, SteadyTime deadline) override {
+    Reply reply;
+    RemoteAnswer answer = ask({"GET", lease_of(name)}, deadline, reply);
+    if (answer.status == RemoteStatus::ok && reply->type == REDIS_REPLY_NIL) {
+      answer.status = RemoteStatus::absent;
+    }
+    return answer;
+  }
+
+ private:
+  std::string key_of(const ObjectName& name) const { return address_.prefix + ":" + name.hex(); }
+  std::string lease_of(const ObjectName& name) const {
+    return address_.prefix + ":lease:" + name.hex();
+  }
+  static RemoteAnswer wrong_type() {
+    return {RemoteStatus::bad_answer, {}, "an answer of the wrong type"};
+  }
+
+  /// OK, or nil where NX or XX forbids.
+  RemoteAnswer set(const std::vector<ByteView>& words, SteadyTime deadline) {
+    Reply reply;
+    RemoteAnswer answer = ask(words, deadline, reply);
+    if (answer.status != RemoteStatus::ok) {
+      return answer;
+    }
+    if (reply->type == REDIS_REPLY_NIL) {
+      return {RemoteStatus::absent, {}, {}};
+    }
+    return reply->type == REDIS_REPLY_STATUS ? RemoteAnswer() : wrong_type();
+  }
+
+  /// A reply that is not an error, or why there is none.
+  RemoteAnswer ask(const std::vector<ByteView>& words, SteadyTime deadline, Reply& reply) {
+    std::unique_ptr<RedisConnection> connection = take_idle();
+    RemoteAnswer answer;
+    if (connection != nullptr) {
+      answer = ask_on(*connection, words, deadline, reply);
+    }
+    if (connection == nullptr || (!connection->heard() && answer.status != RemoteStatus::timeout)) {
+      answer = connect(deadline, connection);
+      if (answer.status == RemoteStatus::ok) {
+        answer = ask_on(*connection, words, deadline, reply);
+      }
+    }
+    if (reply != nullptr) {  // an error reply leaves the connection as good as it was
+      const std::lock_guard lock(mutex_);
+      idle_.push_back(std::move(connection));
+    }
+    return answer;
+  }
+
+  RemoteAnswer ask_on(RedisConnection& connection, const std::vector<ByteView>& words,
+                      SteadyTime deadline, Reply& reply) const {
+    RemoteAnswer answer = connection.ask(words, deadline, reply);
+    if (address_.tls && answer.status == RemoteStatus::bad_answer && !connection.heard() &&
+        options_.certificate.empty()) {
+      answer.detail +=
+          "; if it wants to know its clients, ?certificate=FILE names this machine's certificate";
+    }
+    if (answer.status == RemoteStatus::ok && reply->type == REDIS_REPLY_ERROR) {
+      const std::string_view text(reply->str, static_cast<std::size_t>(reply->len));
+      return {status_of_error(text), {}, std::string(text.substr(0, kLongestDetail))};
+    }
+    return answer;
+  }
+
+  std::unique_ptr<RedisConnection> take_idle() {
+    const std::lock_guard lock(mutex_);
+    while (!idle_.empty()) {
+      std::unique_ptr<RedisConnection> connection = std::move(idle_.back());
+      idle_.pop_back();
+      if (!connection->stale()) {
+        return connection;
+      }
+    }
+    return nullptr;
+  }
+
+  RemoteAnswer connect(SteadyTime deadline, std::unique_ptr<RedisConnection>& connection) {
+    OpenedStream opened =
+        address_.tls ? open_tls_stream(address_.host, address_.port, deadline, options_)
+                     : open_stream(address_.host, address_.port, connect_deadline(deadline));
+    if (opened.stream == nullptr) {
+      return std::move(opened.failure);
+    }
+    auto fresh = std::make_unique<RedisConnection>(std::move(opened.stream));
+    if (!address_.password.empty()) {
+      std::vector<ByteView> words = {"AUTH", address_.user, address_.password};
+      if (address_.user.empty()) {
+        words.erase(words.begin() + 1);
+      }
+      Reply reply;
+      RemoteAnswer answer = ask_on(*fresh, words, deadline, reply);
+      if (answer.status != RemoteStatus::ok) {
+        return answer;
+      }
+    }
+    connection = std::move(fresh);
+    return {};
+  }
+
+  const RedisAddress address_;
+  const RemoteOptions options_;
+  const std::string where_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<RedisConnection>> idle_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<RemoteEndpoint>> make_redis_remote(const std::string& url,
+                                                          const RemoteOptions& options) {
+  auto address = parse_address(url);
+  if (!address) {
+    return make_error(ErrorCode::invalid_argument,
+                      "a Redis store's address cannot be read: expected "
+                      "redis(s)://[[user]:password@]host[:port][/prefix]");
+  }
+  if (address->tls && !has_tls()) {
+    return Error(ErrorCode::invalid_argument, kWithoutCurl);
+  }
+  return std::unique_ptr<RemoteEndpoint>(
+      std::make_unique<RedisRemote>(*std::move(address), options));
+}
+
+}  // namespace cukiln

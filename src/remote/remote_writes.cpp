@@ -1,0 +1,246 @@
+// What a remote store does besides looking up: turns to compile, and uploads, each with a thread.
+#include <algorithm>
+#include <random>
+
+#include "base/result.hpp"
+#include "remote/remote_store.hpp"
+
+namespace cukiln {
+
+namespace {
+
+using std::chrono::milliseconds;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr milliseconds kFirstPause{10};
+constexpr milliseconds kLongestPause{250};
+
+/// Waiting machines do not ask in step.
+milliseconds with_jitter(milliseconds pause) {
+  thread_local std::minstd_rand random{std::random_device{}()};
+  return milliseconds(std::uniform_int_distribution<std::int64_t>(pause.count() / 2,
+                                                                  pause.count() * 3 / 2)(random));
+}
+
+}  // namespace
+
+/// False: the server cannot say. Else `taken` says whether the turn is ours.
+bool RemoteStore::take_turn(Server& server, ByteView request_canonical, bool& taken) {
+  const ObjectName name = ObjectName::of_sets(request_canonical);
+  // A reader has nothing to give to those who would wait for it: it only looks.
+  const RemoteAnswer answer = ask(server, RemoteOp::lease, [&](RemoteEndpoint& endpoint) {
+    return writes() ? endpoint.take_lease(name, options_.lease, look_up_deadline())
+                    : endpoint.look_at_lease(name, look_up_deadline());
+  });
+  if (answer.status != RemoteStatus::ok && answer.status != RemoteStatus::absent) {
+    return false;
+  }
+  taken = (answer.status == RemoteStatus::ok) == writes();
+  if (taken && writes()) {
+    const std::lock_guard lock(mutex_);
+    leases_[std::string(name.view())] = {std::string(request_canonical), &server, false};
+    if (!renewer_.joinable()) {
+      renewer_ = std::thread([this] { run_renewals(); });
+    }
+    renew_.notify_one();
+  }
+  return true;
+}
+
+bool RemoteStore::found_while_waiting(ByteView request_canonical, milliseconds limit,
+                                      const std::atomic<bool>& cancelled,
+                                      const std::function<bool()>& found) {
+  const auto at = std::find_if(servers_.begin(), servers_.end(),
+                               [](const Server& server) { return server.endpoint->has_leases(); });
+  if (at == servers_.end()) {
+    return false;
+  }
+  const SteadyTime deadline = SteadyClock::now() + limit;
+  milliseconds pause = kFirstPause;
+  for (bool waited = false;; waited = true) {
+    bool taken = false;
+    if (!take_turn(*at, request_canonical, taken)) {
+      return false;
+    }
+    if (taken) {
+      // Whoever had the turn before may have ended just now.
+      if ((waited || writes()) && found()) {
+        end_turn(request_canonical);
+        return true;
+      }
+      return false;
+    }
+    if (!waited) {
+      const std::lock_guard lock(stats_mutex_);
+      ++stats_.waits;
+    }
+    if (cancelled.load() || SteadyClock::now() >= deadline) {
+      return false;
+    }
+    std::this_thread::sleep_for(with_jitter(pause));
+    pause = std::min(pause * 2, kLongestPause);
+    if (found()) {
+      return true;
+    }
+  }
+}
+
+void RemoteStore::drop(Server& server, const ObjectName& name) {
+  static_cast<void>(ask(server, RemoteOp::lease, [&](RemoteEndpoint& endpoint) {
+    return endpoint.drop_lease(name, look_up_deadline());
+  }));
+}
+
+void RemoteStore::end_turn(ByteView request_canonical) {
+  const ObjectName name = ObjectName::of_sets(request_canonical);
+  Server* server = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto at = leases_.find(std::string(name.view()));
+    if (at == leases_.end() || at->second.uploading) {
+      return;
+    }
+    server = at->second.server;
+    leases_.erase(at);
+  }
+  drop(*server, name);
+}
+
+void RemoteStore::put(const StoreEntry& entry) {
+  // A set with paths of this machine is of no use elsewhere, and would tell what they are.
+  if (!writes() || !entry.dependencies.portable()) {
+    return;
+  }
+  const std::uint64_t bytes = entry.cubin.image.size() + entry.request_canonical.size();
+  const ObjectName name = ObjectName::of_sets(entry.request_canonical);
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_ || queue_.size() >= options_.most_queued ||
+        queued_bytes_ + bytes > options_.most_queued_bytes) {
+      const std::lock_guard stats(stats_mutex_);
+      ++stats_.dropped;
+      return;
+    }
+    if (const auto at = leases_.find(std::string(name.view())); at != leases_.end()) {
+      at->second.uploading = true;
+    }
+    queue_.push_back({entry, bytes});
+    queue_.back().entry.source_text.clear();
+    queued_bytes_ += bytes;
+    if (!uploader_.joinable()) {
+      uploader_ = std::thread([this] { run_uploads(); });
+    }
+  }
+  work_.notify_one();
+}
+
+/// The entry first: a list that names it must not be there before it.
+void RemoteStore::upload(const Upload& job) {
+  const StoreEntry& entry = job.entry;
+  const ObjectName name =
+      ObjectName::of_entry(entry.request_canonical, entry.dependencies.canonical());
+  const ObjectName sets_name = ObjectName::of_sets(entry.request_canonical);
+  const std::string sealed = seal_entry(entry, &*options_.key, false);
+  bool arrived = false;
+  for (Server& server : servers_) {
+    SteadyTime deadline = SteadyClock::now() + options_.upload_timeout;
+    {
+      const std::lock_guard lock(mutex_);
+      deadline = std::min(deadline, give_up_at_);
+    }
+    const auto put = [&](const ObjectName& at, ByteView bytes) {
+      const RemoteAnswer answer = ask(server, RemoteOp::put, [&](RemoteEndpoint& endpoint) {
+        return endpoint.put(at, bytes, deadline);
+      });
+      const bool ok = answer.status == RemoteStatus::ok;
+      const std::lock_guard lock(stats_mutex_);
+      stats_.sent_bytes += ok ? bytes.size() : 0;
+      return ok;
+    };
+    if (sealed.size() > kMaxEnvelopeBytes || !put(name, sealed)) {
+      continue;
+    }
+    bool absent = false;
+    std::vector<RecordedSet> sets = {{entry.key, entry.dependencies}};
+    if (auto others = sets_on(server, entry.request_canonical, deadline, absent)) {
+      std::copy_if(others->begin(), others->end(), std::back_inserter(sets),
+                   [&](const RecordedSet& other) { return other.key != entry.key; });
+    }
+    arrived = put(sets_name, seal_sets(entry.request_canonical, sets, &*options_.key,
+                                       options_.clock->now_s())) ||
+              arrived;
+  }
+  absent_.remove(name);
+  absent_.remove(sets_name);
+  const std::lock_guard lock(stats_mutex_);
+  ++(arrived ? stats_.stored : stats_.dropped);
+}
+
+void RemoteStore::run_uploads() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) {
+      return;
+    }
+    const Upload job = std::move(queue_.front());
+    queue_.pop_front();
+    uploading_ = true;
+    lock.unlock();
+    upload(job);
+    const ObjectName name = ObjectName::of_sets(job.entry.request_canonical);
+    lock.lock();
+    uploading_ = false;
+    queued_bytes_ -= job.bytes;
+    Server* leased = nullptr;
+    if (const auto at = leases_.find(std::string(name.view())); at != leases_.end()) {
+      leased = at->second.server;
+      leases_.erase(at);
+    }
+    if (leased != nullptr) {
+      lock.unlock();
+      drop(*leased, name);
+      lock.lock();
+    }
+    idle_.notify_all();
+  }
+}
+
+void RemoteStore::run_renewals() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    renew_.wait(lock, [&] { return stopping_ || !leases_.empty(); });
+    renew_.wait_for(lock, options_.lease / 3, [&] { return stopping_; });
+    if (stopping_) {
+      return;
+    }
+    const Names held = leases_;
+    lock.unlock();
+    for (const auto& [bytes, lease] : held) {
+      const ObjectName name = ObjectName::of_sets(lease.request_canonical);
+      static_cast<void>(ask(*lease.server, RemoteOp::lease, [&](RemoteEndpoint& endpoint) {
+        return endpoint.renew_lease(name, options_.lease, look_up_deadline());
+      }));
+    }
+    lock.lock();
+  }
+}
+
+bool RemoteStore::finish(milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  give_up_at_ = SteadyClock::now() + patience;
+  const bool all =
+      idle_.wait_until(lock, give_up_at_, [&] { return queue_.empty() && !uploading_; });
+  if (!all) {
+    const std::lock_guard stats(stats_mutex_);
+    stats_.dropped += queue_.size();
+    queue_.clear();
+    queued_bytes_ = 0;
+  }
+  // One that is on its way ends by the same moment.
+  idle_.wait(lock, [&] { return !uploading_; });
+  give_up_at_ = SteadyTime::max();
+  return all;
+}
+
+}  // namespace cukiln

@@ -1,0 +1,119 @@
+#include "remote/resolve.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "base/result.hpp"
+
+namespace cukiln {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+/// One look-up, shared with the thread that does it: getaddrinfo knows no deadline and cannot be
+/// stopped, so a hanging one is left behind.
+struct LookUp {
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool done = false;
+  int error = 0;
+  Addresses found;
+};
+
+Addresses resolve(const std::string& host, const std::string& port, int flags, int& error) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | flags;
+  addrinfo* list = nullptr;
+  error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &list);
+  return Addresses(error == 0 ? list : nullptr);
+}
+
+RemoteAnswer resolve_by(const std::string& host, const std::string& port, SteadyTime deadline,
+                        Addresses& found) {
+  int error = 0;
+  found = resolve(host, port, AI_NUMERICHOST, error);
+  if (found != nullptr) {
+    return {};
+  }
+  const auto look_up = std::make_shared<LookUp>();
+  std::thread([look_up, host, port] {
+    int failed = 0;
+    Addresses list = resolve(host, port, 0, failed);
+    const std::lock_guard lock(look_up->mutex);
+    look_up->found = std::move(list);
+    look_up->error = failed;
+    look_up->done = true;
+    look_up->ended.notify_one();
+  }).detach();
+  std::unique_lock lock(look_up->mutex);
+  if (!look_up->ended.wait_until(lock, deadline, [&] { return look_up->done; })) {
+    return {RemoteStatus::timeout, {}, "the name server does not answer"};
+  }
+  found = std::move(look_up->found);
+  if (found == nullptr) {
+    return {RemoteStatus::unreachable, {}, ::gai_strerror(look_up->error)};
+  }
+  return {};
+}
+
+}  // namespace
+
+bool wait_for_socket(int socket, short events, SteadyTime deadline) {
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+    if (left <= 0) {
+      return false;
+    }
+    pollfd one{socket, events, 0};
+    const int ready = ::poll(&one, 1, static_cast<int>(left));
+    if (ready > 0 || (ready < 0 && errno != EINTR)) {
+      return true;  // an error is told by the next call on it
+    }
+  }
+}
+
+Connected connect_to(const std::string& host, const std::string& port, SteadyTime deadline) {
+  Connected out;
+  Addresses addresses;
+  out.failure = resolve_by(host, port, deadline, addresses);
+  for (const addrinfo* one = addresses.get(); one != nullptr; one = one->ai_next) {
+    UniqueFd socket(::socket(one->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    int error = 0;
+    if (!socket ||
+        (::connect(socket.get(), one->ai_addr, one->ai_addrlen) != 0 && errno != EINPROGRESS)) {
+      error = errno;
+    } else if (!wait_for_socket(socket.get(), POLLOUT, deadline)) {
+      out.failure = {RemoteStatus::timeout, {}, "no connection in time"};
+      return out;
+    } else {
+      socklen_t size = sizeof error;
+      ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+    if (error == 0) {
+      const int on = 1;
+      ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      out.failure = {};
+      out.socket = std::move(socket);
+      return out;
+    }
+    out.failure = {RemoteStatus::unreachable, {}, errno_text(error)};
+  }
+  return out;
+}
+
+}  // namespace cukiln

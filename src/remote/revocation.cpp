@@ -1,0 +1,22 @@
+#include "remote/revocation.hpp"
+
+#include "base/result.hpp"
+
+namespace cukiln {
+
+Result<std::uint64_t> remove_revoked(CubinStore& store, const TrustedKeys& keys) {
+  std::uint64_t removed = 0;
+  if (!keys.revokes_any()) {
+    return removed;
+  }
+  CUKILN_TRY(const std::vector<EntrySummary> entries, store.list());
+  for (const EntrySummary& entry : entries) {
+    if (entry.origin != Origin::compiled && keys.has_revoked(entry.signer)) {
+      CUKILN_TRY(const bool gone, store.remove(entry.key));
+      removed += gone ? 1 : 0;
+    }
+  }
+  return removed;
+}
+
+}  // namespace cukiln

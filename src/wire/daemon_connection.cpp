@@ -1,0 +1,144 @@
+#include "wire/daemon_connection.hpp"
+
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/result.hpp"
+#include "wire/unix_socket.hpp"
+
+namespace cukiln::wire {
+
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kCancelPoll{20};
+constexpr milliseconds kFullQueuePause{1};
+
+std::string program_name() {
+  std::array<char, 4096> path{};
+  const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
+  const std::string_view whole(path.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
+  return std::string(whole.substr(whole.find_last_of('/') + 1));
+}
+
+}  // namespace
+
+Ready wait_for(int fd, short events, SteadyClock::time_point deadline,
+               const std::atomic<bool>* cancelled) {
+  for (;;) {
+    if (cancelled != nullptr && cancelled->load(std::memory_order_relaxed)) {
+      return Ready::cancelled;
+    }
+    const auto left = std::chrono::ceil<milliseconds>(deadline - SteadyClock::now());
+    if (left.count() <= 0) {
+      return Ready::deadline;
+    }
+    const auto slice = cancelled != nullptr ? std::min(left, kCancelPoll) : left;
+    pollfd polled{fd, events, 0};
+    const int ready =
+        ::poll(&polled, 1, static_cast<int>(std::min<std::int64_t>(slice.count(), 1 << 30)));
+    if (ready > 0 || (ready < 0 && errno != EINTR && errno != EAGAIN)) {
+      return Ready::yes;  // an error shows itself in the read or write that follows
+    }
+  }
+}
+
+Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connect(
+    const std::string& path) {
+  const auto deadline = SteadyClock::now() + options_.connect_budget;
+  CUKILN_TRY(const UnixAddress to, unix_address(path));
+  auto connection = std::make_unique<Conversation::Connection>();
+  connection->socket = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int fd = connection->socket.get();
+  if (fd < 0) {
+    return make_error(ErrorCode::io, "no socket can be made: {}", errno_text(errno));
+  }
+  while (::connect(fd, reinterpret_cast<const sockaddr*>(&to.address), to.size) != 0) {
+    // EAGAIN: more are waiting for it than the queue holds. It is there, and may be soon done.
+    if (errno == EINTR || (errno == EAGAIN && SteadyClock::now() < deadline)) {
+      std::this_thread::sleep_for(kFullQueuePause);
+      continue;
+    }
+    const bool nobody = errno == ENOENT || errno == ECONNREFUSED || errno == ENOTDIR;
+    return make_error(nobody            ? ErrorCode::not_found
+                      : errno == EAGAIN ? ErrorCode::timeout
+                                        : ErrorCode::io,
+                      "cukilnd cannot be reached at {}: {}", path, errno_text(errno));
+  }
+  CUKILN_TRY(const Peer peer, peer_of(fd));
+  const std::string folder = path.substr(0, path.find_last_of('/'));
+  struct stat status {};
+  struct stat above {};
+  if (::stat(folder.c_str(), &status) != 0 || ::stat((folder + "/..").c_str(), &above) != 0) {
+    return make_error(ErrorCode::io, "{} cannot be looked at: {}", folder, errno_text(errno));
+  }
+  const uid_t self = options_.own_user != nullptr ? options_.own_user() : ::geteuid();
+  if (!is_trusted_peer(peer.user, self, status, above)) {
+    return make_error(ErrorCode::io,
+                      "who answers at {} is user {}, expected {}: remove that socket, or set "
+                      "daemon=off",
+                      path, peer.user, self);
+  }
+  std::string bytes;
+  std::array<char, kGreetingBytes> buffer{};
+  while (bytes.size() < kGreetingBytes) {
+    if (wait_for(fd, POLLIN, deadline, nullptr) != Ready::yes) {
+      return make_error(ErrorCode::timeout, "cukilnd at {} said nothing for {} ms", path,
+                        options_.connect_budget.count());
+    }
+    UniqueFd none;
+    const ssize_t got = receive_some(fd, buffer.data(), kGreetingBytes - bytes.size(), none);
+    if (got == 0 || (got < 0 && errno != EAGAIN)) {
+      return make_error(ErrorCode::io, "cukilnd at {} hung up", path);
+    }
+    bytes.append(buffer.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
+  }
+  if (!Greeting::decode(bytes, connection->greeting)) {
+    return make_error(ErrorCode::incompatible, "what answers at {} is no cukilnd", path);
+  }
+  const Greeting& greeting = connection->greeting;
+  if (kDaemonProtocol < greeting.oldest_version || kDaemonProtocol > greeting.newest_version) {
+    return make_error(
+        ErrorCode::incompatible,
+        "cukilnd at {} speaks versions {} to {} of the protocol, expected {}: restart "
+        "it from the same version as this program",
+        path, greeting.oldest_version, greeting.newest_version, kDaemonProtocol);
+  }
+  DaemonHello hello;
+  hello.process = static_cast<std::uint32_t>(::getpid());
+  hello.program = program_name();
+  const std::string body = hello.encode();
+  const std::string header = encode_header(DaemonOp::hello, 0, body.size(), false);
+  if (send_some(fd, {header, body}, -1) != static_cast<ssize_t>(header.size() + body.size())) {
+    return make_error(ErrorCode::io, "cukilnd at {} hung up", path);
+  }
+  return connection;
+}
+
+Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connect_any() {
+  Error first(ErrorCode::not_found, "no socket of cukilnd is known here");
+  for (const std::string& path : options_.sockets) {
+    auto connection = connect(path);
+    if (connection) {
+      return connection;
+    }
+    const bool telling = first.code() == ErrorCode::not_found;
+    if (telling &&
+        (connection.error().code() != ErrorCode::not_found || &path == &options_.sockets.front())) {
+      first = std::move(connection).error();
+    }
+  }
+  return first;
+}
+
+}  // namespace cukiln::wire

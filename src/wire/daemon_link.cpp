@@ -1,0 +1,315 @@
+#include "wire/daemon_link.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <utility>
+
+#include "base/result.hpp"
+#include "wire/daemon_connection.hpp"
+#include "wire/sealed_file.hpp"
+#include "wire/unix_socket.hpp"
+
+namespace cukiln::wire {
+
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr std::size_t kMaxIdleConnections = 8;
+constexpr std::size_t kReadBytes = 64 << 10;
+
+std::int64_t steady_ns() noexcept {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(SteadyClock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+Result<SharedBytes> content_of(DaemonFrame& frame, std::uint64_t max_bytes) {
+  if (frame.attachment && frame.body.empty()) {
+    return map_sealed_file(frame.attachment.get(), max_bytes);
+  }
+  return SharedBytes(std::move(frame.body));
+}
+
+Refusal refusal_of(DaemonFrame& frame) {
+  const std::uint16_t op = frame.op;
+  const bool is_error = frame.is(DaemonOp::error);
+  const auto content = content_of(frame);
+  auto refusal = is_error && content ? Refusal::decode(*content) : std::nullopt;
+  if (!refusal) {
+    return {ErrorCode::internal,
+            fmt::format("cukilnd gave an answer that makes no sense here (op {})", op),
+            {},
+            {}};
+  }
+  return *std::move(refusal);
+}
+
+Error error_of(DaemonFrame& frame) {
+  Refusal refusal = refusal_of(frame);
+  return Error(refusal.code, std::move(refusal.message), std::move(refusal.log));
+}
+
+// Of one process, as NvrtcCompiler's: a forked child makes its own, and leaves the parent's alone.
+struct DaemonLink::State {
+  const pid_t owner = ::getpid();
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Conversation::Connection>> idle;
+};
+
+DaemonLink::DaemonLink(Options options) : options_(std::move(options)), state_(new State) {}
+
+DaemonLink::~DaemonLink() {
+  State* const state = state_.load();
+  if (state->owner == ::getpid()) {
+    delete state;
+  }
+}
+
+DaemonLink::State& DaemonLink::state() {
+  State* current = state_.load();
+  while (current->owner != ::getpid()) {
+    auto fresh = std::make_unique<State>();
+    if (state_.compare_exchange_strong(current, fresh.get())) {
+      return *fresh.release();
+    }
+  }
+  return *current;
+}
+
+bool DaemonLink::available() const noexcept {
+  if (options_.sockets.empty()) {
+    return false;
+  }
+  return options_.required || steady_ns() >= leave_until_ns_.load(std::memory_order_relaxed);
+}
+
+bool DaemonLink::hung() const noexcept {
+  return steady_ns() < hung_until_ns_.load(std::memory_order_relaxed);
+}
+
+DaemonLinkStats DaemonLink::stats() const noexcept {
+  return {asked_.load(std::memory_order_relaxed), absent_.load(std::memory_order_relaxed),
+          failed_.load(std::memory_order_relaxed), declined_.load(std::memory_order_relaxed)};
+}
+
+void DaemonLink::note(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::not_found: count(Fallback::absent); break;
+    case ErrorCode::timeout: count(Fallback::timeout); break;
+    case ErrorCode::incompatible: count(Fallback::version); break;
+    case ErrorCode::internal: count(Fallback::protocol); break;
+    default: count(Fallback::io); break;
+  }
+  const bool absent = error.code() == ErrorCode::not_found;
+  (absent ? absent_ : failed_).fetch_add(1, std::memory_order_relaxed);
+  const auto pause = std::chrono::duration_cast<std::chrono::nanoseconds>(options_.leave_alone);
+  const std::int64_t until = steady_ns() + pause.count();
+  leave_until_ns_.store(until, std::memory_order_relaxed);
+  if (!absent) {
+    options_.log.warn("the daemon is left alone for {} s: {}", options_.leave_alone.count() / 1000,
+                      error.message());
+  }
+}
+
+std::unique_ptr<DaemonLink::Conversation::Connection> DaemonLink::take_idle() {
+  State& own = state();
+  for (;;) {
+    std::unique_ptr<Conversation::Connection> idle;
+    {
+      const std::lock_guard lock(own.mutex);
+      if (own.idle.empty()) {
+        return nullptr;
+      }
+      idle = std::move(own.idle.back());
+      own.idle.pop_back();
+    }
+    // Nothing is to come on an idle connection: what is readable there is its end.
+    pollfd polled{idle->socket.get(), POLLIN | POLLRDHUP, 0};
+    if (::poll(&polled, 1, 0) == 0) {
+      return idle;
+    }
+  }
+}
+
+void DaemonLink::keep_idle(std::unique_ptr<Conversation::Connection> connection) {
+  State& own = state();
+  const std::lock_guard lock(own.mutex);
+  if (own.idle.size() < kMaxIdleConnections) {
+    own.idle.push_back(std::move(connection));
+  }
+}
+
+Result<DaemonLink::Conversation> DaemonLink::begin() {
+  if (!available()) {
+    return make_error(ErrorCode::not_found, "cukilnd is left alone for a while");
+  }
+  asked_.fetch_add(1, std::memory_order_relaxed);
+  if (auto idle = take_idle()) {
+    return Conversation(*this, std::move(idle));
+  }
+  auto connection = connect_any();
+  if (!connection) {
+    note(connection.error());
+    return std::move(connection).error();
+  }
+  return Conversation(*this, *std::move(connection));
+}
+
+DaemonLink::Conversation::Conversation(DaemonLink& link, std::unique_ptr<Connection> connection)
+    : link_(&link), connection_(std::move(connection)), id_(++connection_->last_id) {}
+
+DaemonLink::Conversation::~Conversation() = default;
+
+const Greeting& DaemonLink::Conversation::greeting() const noexcept {
+  return connection_->greeting;
+}
+
+Error DaemonLink::Conversation::lost(ErrorCode code, std::string why) {
+  connection_.reset();
+  Error error(code, std::move(why));
+  link_->note(error);
+  return error;
+}
+
+Error DaemonLink::Conversation::confused(const char* about) {
+  return lost(ErrorCode::internal,
+              fmt::format("cukilnd said something that makes no sense ({})", about));
+}
+
+Result<void> DaemonLink::Conversation::send(DaemonOp op, ByteView body, UniqueFd attachment) {
+  if (connection_ == nullptr) {
+    return Error(ErrorCode::io, "the conversation with cukilnd is over");
+  }
+  const int fd = connection_->socket.get();
+  const std::string header = encode_header(op, id_, body.size(), static_cast<bool>(attachment));
+  const auto deadline = SteadyClock::now() + link_->options_.heartbeat;
+  std::size_t done = 0;
+  const std::size_t total = header.size() + body.size();
+  while (done < total) {
+    const ByteView head = done < header.size() ? ByteView(header).substr(done) : ByteView();
+    const ByteView rest = done < header.size() ? body : body.substr(done - header.size());
+    const ssize_t sent = send_some(fd, {head, rest}, done == 0 ? attachment.get() : -1);
+    if (sent > 0) {
+      done += static_cast<std::size_t>(sent);
+    } else if (errno != EAGAIN && errno != ENOBUFS) {
+      return lost(ErrorCode::io, "cukilnd hung up: " + errno_text(errno));
+    } else if (wait_for(fd, POLLOUT, deadline, nullptr) != Ready::yes) {
+      return lost(ErrorCode::timeout,
+                  fmt::format("cukilnd took nothing for {} ms", link_->options_.heartbeat.count()));
+    }
+  }
+  return {};
+}
+
+Result<void> DaemonLink::Conversation::send_content(DaemonOp op, const std::string& content) {
+  if (content.size() <= kMaxInlineBytes) {
+    return send(op, content);
+  }
+  CUKILN_TRY(UniqueFd sealed, make_sealed_file({content}));
+  return send(op, {}, std::move(sealed));
+}
+
+Result<DaemonFrame> DaemonLink::Conversation::receive(SteadyClock::time_point deadline,
+                                                      const std::atomic<bool>* cancelled) {
+  if (connection_ == nullptr) {
+    return Error(ErrorCode::io, "the conversation with cukilnd is over");
+  }
+  const int fd = connection_->socket.get();
+  const auto silent_at = SteadyClock::now() + link_->options_.heartbeat;
+  std::string buffer;
+  for (;;) {
+    DaemonFrame frame;
+    switch (connection_->parser.next(frame)) {
+      case DaemonFrameParser::Next::frame:
+        if (frame.id != id_) {
+          continue;  // the end of a conversation that was given up
+        }
+        return frame;
+      case DaemonFrameParser::Next::malformed: return confused(connection_->parser.fault());
+      case DaemonFrameParser::Next::more: break;
+    }
+    switch (wait_for(fd, POLLIN, std::min(deadline, silent_at), cancelled)) {
+      case Ready::yes: break;
+      case Ready::cancelled: connection_.reset(); return Error(ErrorCode::timeout, "cancelled");
+      case Ready::deadline: {
+        if (deadline <= silent_at) {
+          connection_.reset();
+          return Error(ErrorCode::timeout, "the daemon took too long");
+        }
+        Error error = lost(ErrorCode::timeout, fmt::format("cukilnd said nothing for {} ms",
+                                                           link_->options_.heartbeat.count()));
+        link_->hung_until_ns_.store(link_->leave_until_ns_.load());
+        return error;
+      }
+    }
+    buffer.resize(kReadBytes);
+    UniqueFd descriptor;
+    const ssize_t got = receive_some(fd, buffer.data(), buffer.size(), descriptor);
+    if (got == 0 || (got < 0 && errno != EAGAIN)) {
+      return lost(ErrorCode::io, "cukilnd hung up");
+    }
+    if (got > 0) {
+      connection_->parser.feed(ByteView(buffer).substr(0, static_cast<std::size_t>(got)));
+    }
+    if (descriptor) {
+      connection_->parser.feed(std::move(descriptor));
+    }
+  }
+}
+
+void DaemonLink::Conversation::finish() {
+  if (connection_ == nullptr || connection_->parser.in_frame()) {
+    return;
+  }
+  link_->keep_idle(std::move(connection_));
+}
+
+void DaemonLink::Conversation::declined() {
+  link_->declined_.fetch_add(1, std::memory_order_relaxed);
+  link_->count(Fallback::declined);
+  finish();
+}
+
+Result<DaemonFrame> DaemonLink::ask(DaemonOp op, const std::string& content) {
+  CUKILN_TRY(Conversation conversation, begin());
+  CUKILN_CHECK(conversation.send_content(op, content));
+  CUKILN_TRY(DaemonFrame answer, conversation.receive());
+  conversation.finish();
+  return answer;
+}
+
+bool DaemonLink::report(const ClientReport& report) {
+  auto connection = take_idle();
+  if (connection == nullptr) {
+    return false;
+  }
+  if (!connection->greeting.takes_reports) {
+    keep_idle(std::move(connection));
+    return false;
+  }
+  const std::string body = report.encode();
+  const std::string header =
+      encode_header(DaemonOp::report, ++connection->last_id, body.size(), false);
+  const ssize_t sent = send_some(connection->socket.get(), {header, body}, -1);
+  if (sent != static_cast<ssize_t>(header.size() + body.size())) {
+    return false;  // a part of a frame is no use: the connection goes
+  }
+  keep_idle(std::move(connection));
+  return true;
+}
+
+Result<Greeting> DaemonLink::greet() {
+  CUKILN_TRY(Conversation conversation, begin());
+  Greeting greeting = conversation.greeting();
+  conversation.finish();
+  return greeting;
+}
+
+}  // namespace cukiln::wire

@@ -1,0 +1,400 @@
+#include "wire/daemon_messages.hpp"
+
+#include <algorithm>
+
+#include "base/hasher.hpp"
+#include "base/serial.hpp"
+#include "wire/sealed_file.hpp"
+
+namespace cukiln::wire {
+
+namespace {
+
+constexpr std::size_t kMaxProgramBytes = 64;
+constexpr std::uint32_t kMaxSets = 4;
+constexpr std::uint32_t kMaxTimeoutMs = 24u * 3600 * 1000;
+constexpr std::uint32_t kMaxSources = 1024;
+constexpr std::uint32_t kMaxRoots = 4096;
+constexpr int kMaxCapability = 9999;
+constexpr auto kLastError = static_cast<std::uint32_t>(ErrorCode::internal);
+constexpr std::uint8_t kLastOrigin = 2;
+
+template <class Message>
+std::optional<Message> whole(const SerialReader& in, Message message) {
+  if (!in.at_end()) {
+    return std::nullopt;
+  }
+  return message;
+}
+
+/// A bool is 0 or 1: anything else is a mistake of the sender's.
+bool flag(SerialReader& in, bool& valid) noexcept {
+  const std::uint8_t value = in.u8();
+  valid = valid && value <= 1;
+  return value == 1;
+}
+
+Digest128 digest(SerialReader& in) noexcept { return digest_from(in.raw(16)); }
+
+void put_labels(SerialWriter& out, const EntryLabels& labels) {
+  const auto& [name, source, target, flags, compiler] = labels;
+  out.bytes(name).bytes(source).bytes(target).bytes(flags).bytes(compiler);
+}
+
+EntryLabels get_labels(SerialReader& in) {
+  EntryLabels labels;
+  auto& [name, source, target, flags, compiler] = labels;
+  for (std::string* text : {&name, &source, &target, &flags, &compiler}) {
+    *text = in.bytes();
+  }
+  return labels;
+}
+
+}  // namespace
+
+std::string DaemonHello::encode() const {
+  SerialWriter out;
+  out.u32(version).u32(process).bytes(ByteView(program).substr(0, kMaxProgramBytes));
+  return out.take();
+}
+
+std::optional<DaemonHello> DaemonHello::decode(ByteView body) {
+  SerialReader in(body);
+  DaemonHello message;
+  const std::uint32_t version = in.u32();
+  message.version = static_cast<std::uint16_t>(version);
+  message.process = in.u32();
+  message.program = in.bytes();
+  if (version > 0xffff || message.program.size() > kMaxProgramBytes) {
+    return std::nullopt;
+  }
+  return whole(in, std::move(message));
+}
+
+std::string SetsWanted::encode() const {
+  SerialWriter out;
+  out.raw(view_of(request)).bytes(canonical);
+  return out.take();
+}
+
+std::optional<SetsWanted> SetsWanted::decode(ByteView body) {
+  SerialReader in(body);
+  SetsWanted message;
+  message.request = RequestDigest{digest(in)};
+  message.canonical = in.bytes();
+  return whole(in, std::move(message));
+}
+
+std::string SetsFound::encode() const {
+  SerialWriter out;
+  out.u32(static_cast<std::uint32_t>(sets.size()));
+  for (const auto& [key, canonical] : sets) {
+    out.raw(view_of(key)).bytes(canonical);
+  }
+  return out.take();
+}
+
+std::optional<SetsFound> SetsFound::decode(ByteView body) {
+  SerialReader in(body);
+  SetsFound message;
+  const std::uint32_t count = in.u32();
+  if (count > kMaxSets) {
+    return std::nullopt;
+  }
+  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
+    Set set;
+    set.key = CacheKey{digest(in)};
+    set.canonical = in.bytes();
+    message.sets.push_back(std::move(set));
+  }
+  return whole(in, std::move(message));
+}
+
+std::string EntryWanted::encode() const { return std::string(view_of(key)); }
+
+std::optional<EntryWanted> EntryWanted::decode(ByteView body) {
+  SerialReader in(body);
+  return whole(in, EntryWanted{CacheKey{digest(in)}});
+}
+
+std::string CompileOrder::encode() const {
+  const auto& [sources, options, target_machine, toolchain] = request;
+  SerialWriter out;
+  out.u32(static_cast<std::uint32_t>(sources.size()));
+  for (const auto& [path, text] : sources) {
+    out.bytes(path).bytes(text);
+  }
+  out.strings(options.arguments).strings(options.name_expressions);
+  out.u32(static_cast<std::uint32_t>(target_machine.capability));
+  out.u8(static_cast<std::uint8_t>(target_machine.suffix));
+  out.bytes(toolchain.version).raw(view_of(toolchain.content));
+  put_labels(out, labels);
+  out.bytes(library).bytes(builtins).strings(headers);
+  return out.take();
+}
+
+std::optional<CompileOrder> CompileOrder::decode(ByteView body) {
+  SerialReader in(body);
+  CompileOrder order;
+  const std::uint32_t count = in.u32();
+  if (count == 0 || count > kMaxSources) {
+    return std::nullopt;
+  }
+  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
+    VirtualSource source;
+    source.path = in.bytes();
+    source.text = SharedBytes(std::string(in.bytes()));
+    if (source.text.size() > kMaxSourceBytes) {
+      return std::nullopt;
+    }
+    order.request.sources.push_back(std::move(source));
+  }
+  order.request.options.arguments = in.strings();
+  order.request.options.name_expressions = in.strings();
+  const std::uint32_t capability = in.u32();
+  const std::uint8_t suffix = in.u8();
+  if (capability > kMaxCapability || (suffix != 0 && suffix != 'a' && suffix != 'f')) {
+    return std::nullopt;
+  }
+  order.request.target = {static_cast<int>(capability), static_cast<char>(suffix)};
+  order.request.toolchain.version = in.bytes();
+  order.request.toolchain.content = digest(in);
+  order.labels = get_labels(in);
+  order.library = in.bytes();
+  order.builtins = in.bytes();
+  order.headers = in.strings();
+  return whole(in, std::move(order));
+}
+
+std::string CompileTerms::encode() const {
+  SerialWriter out;
+  out.u32(timeout_ms).u8(again ? 1 : 0);
+  return out.take();
+}
+
+std::optional<CompileTerms> CompileTerms::decode(ByteView body) {
+  SerialReader in(body);
+  CompileTerms terms;
+  bool valid = true;
+  terms.timeout_ms = in.u32();
+  terms.again = flag(in, valid);
+  if (!valid || terms.timeout_ms == 0 || terms.timeout_ms > kMaxTimeoutMs) {
+    return std::nullopt;
+  }
+  return whole(in, terms);
+}
+
+std::string Places::encode() const {
+  SerialWriter out;
+  out.u32(static_cast<std::uint32_t>(roots.size()));
+  for (const auto& [prefix, folders] : roots) {
+    out.bytes(prefix).strings(folders);
+  }
+  return out.take();
+}
+
+std::optional<Places> Places::decode(ByteView body) {
+  SerialReader in(body);
+  Places message;
+  const std::uint32_t count = in.u32();
+  if (count > kMaxRoots) {
+    return std::nullopt;
+  }
+  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
+    VirtualRoot root;
+    root.prefix = in.bytes();
+    root.folders = in.strings();
+    for (const std::string& folder : root.folders) {
+      if (folder.empty() || folder.front() != '/' || folder.find('\0') != std::string::npos) {
+        return std::nullopt;
+      }
+    }
+    message.roots.push_back(std::move(root));
+  }
+  return whole(in, std::move(message));
+}
+
+Result<UniqueFd> EntryBody::seal() const {
+  SerialWriter facts;
+  facts.raw(view_of(key)).bytes(request_canonical).bytes(set_canonical).bytes(kernels).bytes(log);
+  put_labels(facts, labels);
+  facts.u64(static_cast<std::uint64_t>(compile_us)).u8(origin).bytes(signer);
+  SerialWriter size;
+  size.u32(static_cast<std::uint32_t>(facts.view().size()));
+  return make_sealed_file({size.view(), facts.view(), image.view()});
+}
+
+std::optional<EntryBody> EntryBody::decode(const SharedBytes& attachment) {
+  SerialReader outer(attachment.view());
+  SerialReader in(outer.bytes());
+  EntryBody entry;
+  entry.key = CacheKey{digest(in)};
+  entry.request_canonical = in.bytes();
+  entry.set_canonical = in.bytes();
+  entry.kernels = in.bytes();
+  entry.log = in.bytes();
+  entry.labels = get_labels(in);
+  entry.compile_us = static_cast<std::int64_t>(in.u64());
+  entry.origin = in.u8();
+  entry.signer = in.bytes();
+  const ByteView image = outer.raw(outer.remaining());
+  if (!outer.ok() || !in.at_end() || image.empty() || entry.origin > kLastOrigin) {
+    return std::nullopt;
+  }
+  entry.image = SharedBytes(std::make_shared<SharedBytes>(attachment), image);
+  return entry;
+}
+
+std::string EntryTerms::encode() const {
+  SerialWriter out;
+  for (const bool value : {caused, stored, uses_time, observed}) {
+    out.u8(value ? 1 : 0);
+  }
+  return out.take();
+}
+
+std::optional<EntryTerms> EntryTerms::decode(ByteView body) {
+  SerialReader in(body);
+  EntryTerms terms;
+  bool valid = true;
+  terms.caused = flag(in, valid);
+  terms.stored = flag(in, valid);
+  terms.uses_time = flag(in, valid);
+  terms.observed = flag(in, valid);
+  return valid ? whole(in, terms) : std::nullopt;
+}
+
+std::string Refusal::encode() const {
+  SerialWriter out;
+  out.u32(static_cast<std::uint32_t>(code)).bytes(message).bytes(log).bytes(set_canonical);
+  return out.take();
+}
+
+std::optional<Refusal> Refusal::decode(ByteView body) {
+  SerialReader in(body);
+  Refusal refusal;
+  const std::uint32_t code = in.u32();
+  if (code == 0 || code > kLastError) {
+    return std::nullopt;
+  }
+  refusal.code = static_cast<ErrorCode>(code);
+  refusal.message = in.bytes();
+  refusal.log = in.bytes();
+  refusal.set_canonical = in.bytes();
+  return whole(in, std::move(refusal));
+}
+
+std::string Declined::encode() const {
+  SerialWriter out;
+  out.bytes(reason).u8(later ? 1 : 0);
+  return out.take();
+}
+
+std::optional<Declined> Declined::decode(ByteView body) {
+  SerialReader in(body);
+  Declined message;
+  bool valid = true;
+  message.reason = in.bytes();
+  message.later = flag(in, valid);
+  return valid ? whole(in, std::move(message)) : std::nullopt;
+}
+
+std::string Progress::encode() const {
+  SerialWriter out;
+  out.u8(running ? 1 : 0).u32(elapsed_ms);
+  return out.take();
+}
+
+std::optional<Progress> Progress::decode(ByteView body) {
+  SerialReader in(body);
+  Progress progress;
+  bool valid = true;
+  progress.running = flag(in, valid);
+  progress.elapsed_ms = in.u32();
+  return valid ? whole(in, progress) : std::nullopt;
+}
+
+std::string ClientReport::encode() const {
+  SerialWriter out;
+  out.u32(static_cast<std::uint32_t>(std::min(numbers.size(), kMaxNumbers)));
+  for (std::size_t i = 0; i < std::min(numbers.size(), kMaxNumbers); ++i) {
+    out.bytes(numbers[i].first).u64(std::min(numbers[i].second, kMaxNumber));
+  }
+  return out.take();
+}
+
+std::optional<ClientReport> ClientReport::decode(ByteView body) {
+  SerialReader in(body);
+  ClientReport report;
+  const std::uint32_t count = in.u32();
+  if (count > kMaxNumbers) {
+    return std::nullopt;
+  }
+  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
+    std::string name(in.bytes());
+    const std::uint64_t number = in.u64();
+    if (name.size() > kMaxProgramBytes || number > kMaxNumber) {
+      return std::nullopt;
+    }
+    report.numbers.emplace_back(std::move(name), number);
+  }
+  return whole(in, std::move(report));
+}
+
+std::uint64_t DaemonSnapshot::counter(std::string_view name) const noexcept {
+  const auto at = std::find_if(counters.begin(), counters.end(),
+                               [&](const auto& counter) { return counter.first == name; });
+  return at != counters.end() ? at->second : 0;
+}
+
+std::string DaemonSnapshot::encode() const {
+  SerialWriter out;
+  out.u32(process).bytes(build).bytes(store).bytes(socket);
+  out.u8(system ? 1 : 0).u8(draining ? 1 : 0).u64(uptime_ms);
+  out.u32(static_cast<std::uint32_t>(jobs.size()));
+  for (const Job& job : jobs) {
+    out.bytes(job.name).bytes(job.target).raw(view_of(job.request));
+    out.u32(job.owner_process).u32(job.owner_user).u32(job.elapsed_ms).u32(job.waiters);
+    out.u8(job.running ? 1 : 0).u8(job.orphaned ? 1 : 0);
+  }
+  out.u32(static_cast<std::uint32_t>(counters.size()));
+  for (const auto& [name, value] : counters) {
+    out.bytes(name).u64(value);
+  }
+  return out.take();
+}
+
+std::optional<DaemonSnapshot> DaemonSnapshot::decode(ByteView body) {
+  SerialReader in(body);
+  DaemonSnapshot snapshot;
+  bool valid = true;
+  snapshot.process = in.u32();
+  snapshot.build = in.bytes();
+  snapshot.store = in.bytes();
+  snapshot.socket = in.bytes();
+  snapshot.system = flag(in, valid);
+  snapshot.draining = flag(in, valid);
+  snapshot.uptime_ms = in.u64();
+  const std::uint32_t jobs = in.u32();
+  for (std::uint32_t i = 0; i < jobs && in.ok(); ++i) {
+    Job job;
+    job.name = in.bytes();
+    job.target = in.bytes();
+    job.request = RequestDigest{digest(in)};
+    job.owner_process = in.u32();
+    job.owner_user = in.u32();
+    job.elapsed_ms = in.u32();
+    job.waiters = in.u32();
+    job.running = flag(in, valid);
+    job.orphaned = flag(in, valid);
+    snapshot.jobs.push_back(std::move(job));
+  }
+  const std::uint32_t counters = in.u32();
+  for (std::uint32_t i = 0; i < counters && in.ok(); ++i) {
+    std::string name(in.bytes());
+    snapshot.counters.emplace_back(std::move(name), in.u64());
+  }
+  return valid ? whole(in, std::move(snapshot)) : std::nullopt;
+}
+
+}  // namespace cukiln::wire

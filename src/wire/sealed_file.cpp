@@ -1,0 +1,83 @@
+#include "wire/sealed_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "base/result.hpp"
+
+namespace cukiln::wire {
+
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+
+struct Mapping {
+  Mapping(void* at, std::size_t bytes) noexcept : address(at), size(bytes) {}
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() { ::munmap(address, size); }
+  void* address;
+  std::size_t size;
+};
+
+}  // namespace
+
+Result<UniqueFd> make_sealed_file(std::initializer_list<ByteView> parts) {
+  UniqueFd fd(::memfd_create("cukiln", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) {
+    return make_error(ErrorCode::io, "no file in memory can be made: {}", errno_text(errno));
+  }
+  for (ByteView part : parts) {
+    while (!part.empty()) {
+      const ssize_t written = ::write(fd.get(), part.data(), part.size());
+      if (written < 0 && errno == EINTR) {
+        continue;
+      }
+      if (written <= 0) {
+        return make_error(ErrorCode::io, "a file in memory cannot be written: {}",
+                          errno_text(errno));
+      }
+      part.remove_prefix(static_cast<std::size_t>(written));
+    }
+  }
+  if (::fcntl(fd.get(), F_ADD_SEALS, kSeals | F_SEAL_SEAL) != 0) {
+    return make_error(ErrorCode::io, "a file in memory cannot be sealed: {}", errno_text(errno));
+  }
+  return fd;
+}
+
+Result<std::uint64_t> check_sealed_file(int fd, std::uint64_t max_bytes) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  struct stat status {};
+  if (seals < 0 || (seals & kSeals) != kSeals || ::fstat(fd, &status) != 0) {
+    return Error(ErrorCode::invalid_argument,
+                 "the descriptor that came along is no sealed file in memory");
+  }
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size > max_bytes) {
+    return make_error(ErrorCode::invalid_argument, "{} bytes came along, expected at most {}", size,
+                      max_bytes);
+  }
+  return size;
+}
+
+Result<SharedBytes> map_sealed_file(int fd, std::uint64_t max_bytes) {
+  CUKILN_TRY(const std::uint64_t size, check_sealed_file(fd, max_bytes));
+  if (size == 0) {
+    return SharedBytes();
+  }
+  void* const at = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (at == MAP_FAILED) {
+    return make_error(ErrorCode::io, "{} bytes in memory cannot be mapped: {}", size,
+                      errno_text(errno));
+  }
+  return SharedBytes(std::make_shared<Mapping>(at, size),
+                     ByteView(static_cast<const char*>(at), size));
+}
+
+}  // namespace cukiln::wire

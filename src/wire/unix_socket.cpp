@@ -1,0 +1,123 @@
+#include "wire/unix_socket.hpp"
+
+#include <fcntl.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/result.hpp"
+
+namespace cukiln::wire {
+
+namespace {
+
+constexpr std::size_t kMaxParts = 4;
+constexpr std::size_t kMaxDescriptors = 4;
+
+}  // namespace
+
+Result<UnixAddress> unix_address(const std::string& path) {
+  UnixAddress out;
+  out.address.sun_family = AF_UNIX;
+  std::string name = path;
+  if (name.size() >= sizeof out.address.sun_path) {
+    const std::size_t slash = path.find_last_of('/');
+    const std::string folder = path.substr(0, slash == std::string::npos ? 0 : slash);
+    out.folder = UniqueFd(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!out.folder) {
+      return make_error(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
+                        "cannot open the socket's folder {}: {}", folder, errno_text(errno));
+    }
+    name = fmt::format("/proc/self/fd/{}/{}", out.folder.get(), path.substr(slash + 1));
+  }
+  if (name.empty() || name.size() >= sizeof out.address.sun_path) {
+    return make_error(ErrorCode::invalid_argument,
+                      "{} cannot be a socket's path: its last part may have 80 bytes", path);
+  }
+  std::memcpy(out.address.sun_path, name.data(), name.size());
+  out.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size() + 1);
+  return out;
+}
+
+Result<Peer> peer_of(int socket) {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
+    return make_error(ErrorCode::io, "nobody knows who is at the other end of a socket: {}",
+                      errno_text(errno));
+  }
+  return Peer{credentials.uid, credentials.pid};
+}
+
+bool is_trusted_peer(uid_t peer, uid_t self, const struct stat& folder,
+                     const struct stat& above) noexcept {
+  if (peer == self || peer == 0) {
+    return true;
+  }
+  const bool made_by_root = above.st_uid == 0 && (above.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  const bool its_own = folder.st_uid == peer && (folder.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  return made_by_root && its_own;
+}
+
+ssize_t send_some(int socket, std::initializer_list<ByteView> parts, int descriptor) noexcept {
+  std::array<iovec, kMaxParts> pieces{};
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  for (const ByteView part : parts) {
+    if (!part.empty() && message.msg_iovlen < kMaxParts) {
+      pieces[message.msg_iovlen++] = {const_cast<char*>(part.data()), part.size()};
+    }
+  }
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  if (descriptor >= 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof descriptor);
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
+  ssize_t sent = 0;
+  do {
+    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  return sent;
+}
+
+ssize_t receive_some(int socket, char* to, std::size_t size, UniqueFd& descriptor) noexcept {
+  iovec piece{to, size};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMaxDescriptors * sizeof(int))> control{};
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ssize_t got = 0;
+  do {
+    got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) {
+    return got;
+  }
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
+      continue;
+    }
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
+      UniqueFd came(fd);
+      if (!descriptor) {
+        descriptor = std::move(came);
+      }
+    }
+  }
+  return got;
+}
+
+}  // namespace cukiln::wire

@@ -1,0 +1,128 @@
+#include "remote/breaker.hpp"
+
+#include <doctest/doctest.h>
+
+#include "remote/negative_cache.hpp"
+
+using namespace cukiln;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Status = RemoteStatus;
+
+namespace {
+const SteadyTime kStart = SteadyTime() + std::chrono::hours(1);
+}
+
+TEST_CASE("three failures in a row open the breaker, a success between them does not") {
+  Breaker breaker;
+  CHECK_FALSE(breaker.failed(Status::busy, kStart));
+  CHECK_FALSE(breaker.failed(Status::bad_answer, kStart));
+  breaker.succeeded();
+  CHECK_FALSE(breaker.failed(Status::busy, kStart));
+  CHECK_FALSE(breaker.failed(Status::busy, kStart));
+  CHECK(breaker.allows(kStart));
+  CHECK(breaker.failed(Status::busy, kStart));
+  CHECK_FALSE(breaker.allows(kStart));
+  CHECK_FALSE(breaker.failed(Status::busy, kStart));  // one that was on its way
+  CHECK(breaker.state(kStart) == Breaker::State::open);
+  CHECK_FALSE(breaker.allows(kStart + seconds(23)));
+  CHECK(breaker.allows(kStart + seconds(37)));
+}
+
+TEST_CASE("what it comes to is counted") {
+  using Turns = std::array<std::uint64_t, Breaker::kStates>;  // closed, open, trying, forbidden
+  Breaker breaker;
+  breaker.succeeded();
+  CHECK(breaker.turns() == Turns{0, 0, 0, 0});
+  breaker.failed(Status::timeout, kStart);
+  breaker.failed(Status::timeout, kStart);  // one that was on its way
+  CHECK(breaker.turns() == Turns{0, 1, 0, 0});
+  CHECK(breaker.allows(kStart + seconds(37)));
+  CHECK_FALSE(breaker.allows(kStart + seconds(37)));  // one at a time
+  CHECK(breaker.turns() == Turns{0, 1, 1, 0});
+  breaker.failed(Status::busy, kStart + seconds(37));
+  CHECK(breaker.allows(kStart + seconds(600)));
+  breaker.succeeded();
+  CHECK(breaker.turns() == Turns{1, 2, 2, 0});
+  breaker.failed(Status::denied, kStart);
+  breaker.failed(Status::denied, kStart);
+  CHECK(breaker.turns() == Turns{1, 2, 2, 1});
+}
+
+TEST_CASE("one timeout is enough: it has cost its deadline") {
+  Breaker breaker;
+  CHECK(breaker.failed(Status::timeout, kStart));
+  CHECK_FALSE(breaker.allows(kStart));
+}
+
+TEST_CASE("more than half of twenty opens it too") {
+  Breaker half;
+  Breaker worse;
+  int asked = 0;
+  for (; asked < 100; ++asked) {
+    if (asked % 2 == 0) {
+      half.succeeded();
+    } else {
+      CHECK_FALSE(half.failed(Status::busy, kStart));
+    }
+  }
+  bool opened = false;
+  for (asked = 0; asked < 100 && !opened; ++asked) {
+    if (asked % 3 == 0) {
+      worse.succeeded();
+    } else {
+      opened = worse.failed(Status::busy, kStart);
+    }
+  }
+  CHECK(opened);
+  CHECK(asked == 20);
+}
+
+TEST_CASE("after the pause one request tries, and each failure doubles the pause") {
+  Breaker breaker;
+  SteadyTime now = kStart;
+  breaker.failed(Status::timeout, now);
+  std::chrono::seconds pause = breaker.pause();
+  CHECK(pause == seconds(30));
+  for (const seconds next : {seconds(60), seconds(120), seconds(240), seconds(300), seconds(300)}) {
+    now += pause * 12 / 10 + seconds(1);
+    CHECK(breaker.allows(now));
+    CHECK_FALSE(breaker.allows(now));  // one at a time
+    CHECK(breaker.failed(Status::unreachable, now));
+    CHECK(breaker.pause() == next);
+    pause = next;
+  }
+  now += pause * 12 / 10 + seconds(1);
+  CHECK(breaker.allows(now));
+  breaker.succeeded();
+  CHECK(breaker.state(now) == Breaker::State::closed);
+  CHECK(breaker.allows(now));
+  CHECK(breaker.allows(now));
+  CHECK_FALSE(breaker.failed(Status::busy, now));  // it has forgotten
+}
+
+TEST_CASE("a refusal is for good") {
+  Breaker breaker;
+  CHECK(breaker.failed(Status::denied, kStart));
+  CHECK_FALSE(breaker.failed(Status::denied, kStart));
+  CHECK_FALSE(breaker.allows(kStart + std::chrono::hours(24)));
+  CHECK(breaker.state(kStart) == Breaker::State::forbidden);
+}
+
+TEST_CASE("absent names are remembered for a time, and bounded") {
+  NegativeCache cache;
+  const ObjectName name = ObjectName::of_sets("a");
+  CHECK_FALSE(cache.has(name, kStart));
+  cache.add(name, kStart + seconds(60), kStart);
+  cache.add(name, kStart + seconds(10), kStart);  // the longer one counts
+  CHECK(cache.has(name, kStart + seconds(59)));
+  CHECK_FALSE(cache.has(name, kStart + seconds(60)));
+  CHECK(cache.size() == 0);
+  cache.add(name, kStart + seconds(60), kStart);
+  cache.remove(name);
+  CHECK_FALSE(cache.has(name, kStart));
+  for (std::size_t i = 0; i < NegativeCache::kMostNames + 10; ++i) {
+    cache.add(ObjectName::of_sets(std::to_string(i)), kStart + seconds(60), kStart);
+  }
+  CHECK(cache.size() <= NegativeCache::kMostNames);
+}

@@ -1,0 +1,113 @@
+#include "remote/bundle.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+
+#include <filesystem>
+
+#include "base/serial.hpp"
+#include "remote/envelope.hpp"
+#include "support/golden_entries.hpp"
+
+using namespace cukiln;
+using namespace cukiln::testing;
+
+namespace {
+
+Result<std::vector<std::string>> read_bundle(const std::string& path) {
+  auto bundle = BundleReader::open(path);
+  if (!bundle) {
+    return bundle.error();
+  }
+  std::vector<std::string> all;
+  for (;;) {
+    auto next = bundle->next();
+    if (!next) {
+      return next.error();
+    }
+    if (!*next) {
+      return all;
+    }
+    all.push_back(**std::move(next));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a bundle gives back what was put into it, and appears when it is whole") {
+  const ScratchFolder folder;
+  const std::string path = folder / "b.ckb";
+  const std::vector<std::string> parts = {"one", "", std::string(3 << 20, 'x')};
+  {
+    BundleWriter writer = *BundleWriter::create(path);
+    for (const std::string& part : parts) {
+      CHECK(writer.add(part).has_value());
+    }
+    CHECK_FALSE(exists(path));
+    CHECK(writer.finish().has_value());
+    CHECK(writer.bytes() == std::filesystem::file_size(path));
+  }
+  CHECK(*read_bundle(path) == parts);
+  { const BundleWriter abandoned = *BundleWriter::create(folder / "c.ckb"); }
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+}
+
+TEST_CASE("a bundle that is cut off, goes on, or is none is corrupt") {
+  const ScratchFolder folder;
+  {
+    BundleWriter writer = *BundleWriter::create(folder / "b.ckb");
+    CHECK(writer.add("one").has_value());
+    CHECK(writer.add("two").has_value());
+    CHECK(writer.finish().has_value());
+  }
+  const std::string good = read_all(folder / "b.ckb");
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    CAPTURE(size);
+    const auto cut = read_bundle(folder.write("cut", good.substr(0, size)));
+    REQUIRE_FALSE(cut);
+    CHECK(cut.error().code() == ErrorCode::corrupt);
+  }
+  CHECK(read_bundle(folder.write("long", good + "x")).error().code() == ErrorCode::corrupt);
+  CHECK(read_bundle(folder.write("other", "CKB2" + good.substr(4))).error().code() ==
+        ErrorCode::corrupt);
+  CHECK(read_bundle(folder / "none").error().code() == ErrorCode::not_found);
+}
+
+TEST_CASE("row 64: a length that the bundle does not have is not allocated") {
+  const ScratchFolder folder;
+  for (const std::uint64_t claim : {kMaxEnvelopeBytes, kMaxEnvelopeBytes + 1, ~std::uint64_t{0}}) {
+    const std::string path =
+        folder.write("claim", SerialWriter().raw("CKB1").u32(1).u64(claim).raw("x").take());
+    struct rusage before {};
+    ::getrusage(RUSAGE_SELF, &before);
+    CHECK(read_bundle(path).error().code() == ErrorCode::corrupt);
+    struct rusage after {};
+    ::getrusage(RUSAGE_SELF, &after);
+    CHECK(after.ru_maxrss - before.ru_maxrss < 16 << 10);
+  }
+}
+
+TEST_CASE("the golden bundle of version 1 holds its entries byte for byte") {
+  const std::string golden = CUKILN_TEST_SOURCE_DIR "/cache/golden/bundle-1.ckb";
+  const TrustedKeys keys = *TrustedKeys::parse(golden + ".pub");
+  const auto envelopes = read_bundle(golden);
+  REQUIRE(envelopes);
+  std::vector<StoreEntry> entries = golden_entries();
+  REQUIRE(envelopes->size() == entries.size() + 1);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    Rejection why = Rejection::none;
+    const auto opened = open_entry((*envelopes)[i], {&keys, nullptr}, why);
+    REQUIRE_MESSAGE(opened.has_value(), opened.error().message());
+    CHECK(opened->source_text == entries[i].source_text);
+    entries[i].origin = Origin::compiled;
+    entries[i].signer = opened->signer;
+    CHECK(same_content(*opened, entries[i]));
+  }
+  // The last is the list of sets of the first two.
+  Rejection why = Rejection::none;
+  const auto sets = open_sets(envelopes->back(), entries[0].request_canonical, &keys, why);
+  REQUIRE(sets);
+  REQUIRE(sets->size() == 2);
+  CHECK(sets->front().key == entries[1].key);
+  CHECK(sets->back().dependencies == entries[0].dependencies);
+}

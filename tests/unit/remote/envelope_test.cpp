@@ -1,0 +1,241 @@
+#include "remote/envelope.hpp"
+
+#include <doctest/doctest.h>
+#include <zstd.h>
+
+#include <cstring>
+
+#include "base/serial.hpp"
+#include "support/store_entries.hpp"
+
+using namespace cukiln;
+using namespace cukiln::testing;
+
+namespace {
+
+const SecretKey& fleet() {
+  static const SecretKey key = *SecretKey::generate("fleet");
+  return key;
+}
+
+TrustedKeys trusting(const SecretKey& key) {
+  TrustedKeys keys;
+  keys.add(key.public_key());
+  return keys;
+}
+
+ObjectName name_of_entry(const StoreEntry& entry) {
+  return ObjectName::of_entry(entry.request_canonical, entry.dependencies.canonical());
+}
+
+/// Why an object is not taken as the entry `wanted`.
+Rejection rejection_of(ByteView bytes, const StoreEntry& wanted, const TrustedKeys& keys) {
+  Rejection why = Rejection::none;
+  const ObjectName name = name_of_entry(wanted);
+  const auto opened = open_entry(bytes, {&keys, &name}, why);
+  CHECK(opened.has_value() == (why == Rejection::none));
+  return why;
+}
+
+/// Header and payload of one's own choice, as a signer could make them.
+struct Forged {
+  std::string magic = "CKE1";
+  std::uint8_t codec = 0;
+  std::string payload = "payload";
+  std::uint64_t stored_bytes = payload.size();
+  std::uint64_t raw_bytes = payload.size();
+  ObjectName name;
+  std::string target = "sm_100a";
+  std::string signer = "fleet";
+
+  std::string bytes(const SecretKey& key) const {
+    SerialWriter out;
+    out.raw(magic).u8(codec).u64(stored_bytes).u64(raw_bytes);
+    out.raw(name.view()).raw(blake2b_of(payload).view()).u64(0);
+    out.bytes(target).bytes("nvrtc 13.0.88").bytes(signer);
+    const Signature signature = key.sign(out.view());
+    out.raw({reinterpret_cast<const char*>(signature.data()), signature.size()}).raw(payload);
+    return out.take();
+  }
+};
+
+constexpr std::size_t kNameOffset = 4 + 1 + 8 + 8;
+
+}  // namespace
+
+TEST_CASE("an entry comes out as it went in") {
+  const TrustedKeys keys = trusting(fleet());
+  for (const std::size_t size : {std::size_t{0}, std::size_t{20'000}}) {
+    StoreEntry entry = make_entry(1, {size});
+    entry.created_s = 1'700'000'000;
+    const ObjectName name = name_of_entry(entry);
+    Rejection why = Rejection::none;
+    const auto opened = open_entry(seal_entry(entry, &fleet(), true), {&keys, &name}, why);
+    REQUIRE_MESSAGE(opened.has_value(), opened.error().message());
+    CHECK(opened->signer == fleet().public_key().text());
+    CHECK(opened->source_text == entry.source_text);
+    CHECK(opened->compile_us == entry.compile_us);
+    CHECK(opened->created_s == entry.created_s);
+    entry.signer = opened->signer;
+    CHECK(same_content(*opened, entry));
+  }
+}
+
+TEST_CASE("sources do not leave the machine unless asked for") {
+  StoreEntry entry = make_entry(1);
+  entry.source_text = "int secret_source;";
+  Rejection why = Rejection::none;
+  const auto opened = open_entry(seal_entry(entry, &fleet(), false), {}, why);
+  REQUIRE(opened);
+  CHECK(opened->source_text.empty());
+}
+
+TEST_CASE("sets come out as they went in, four at most") {
+  std::vector<RecordedSet> sets;
+  for (std::uint64_t variant = 0; variant < 6; ++variant) {
+    const StoreEntry entry = make_entry(1, {100, variant});
+    sets.push_back({entry.key, entry.dependencies});
+  }
+  const TrustedKeys keys = trusting(fleet());
+  const std::string request = make_entry(1).request_canonical;
+  Rejection why = Rejection::none;
+  const auto opened = open_sets(seal_sets(request, sets, &fleet(), 0), request, &keys, why);
+  REQUIRE(opened);
+  REQUIRE(opened->size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK((*opened)[i].key == sets[i].key);
+    CHECK((*opened)[i].dependencies == sets[i].dependencies);
+  }
+  // Of another request: its name says so.
+  CHECK_FALSE(open_sets(seal_sets(request, sets, &fleet(), 0), make_entry(2).request_canonical,
+                        &keys, why));
+  CHECK(why == Rejection::wrong_name);
+  // Signed, under the right name, and still not this request's.
+  sets.front().key = make_entry(2).key;
+  CHECK_FALSE(open_sets(seal_sets(request, sets, &fleet(), 0), request, &keys, why));
+  CHECK(why == Rejection::bad_payload);
+}
+
+TEST_CASE("row 72: a flipped bit anywhere is rejected, and nothing signed wrongly is unpacked") {
+  const StoreEntry entry = make_entry(1, {300});
+  const TrustedKeys keys = trusting(fleet());
+  const std::string good = seal_entry(entry, &fleet(), false);
+  REQUIRE(rejection_of(good, entry, keys) == Rejection::none);
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ 1);
+    CAPTURE(i);
+    CHECK(rejection_of(bad, entry, keys) != Rejection::none);
+  }
+  std::string body = good;
+  body.back() = static_cast<char>(body.back() ^ 1);
+  CHECK(rejection_of(body, entry, keys) == Rejection::bad_hash);
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    CAPTURE(size);
+    CHECK(rejection_of(good.substr(0, size), entry, keys) != Rejection::none);
+  }
+  CHECK(rejection_of(good + "x", entry, keys) == Rejection::malformed);
+}
+
+TEST_CASE("row 72: a good object at another object's place is rejected") {
+  const TrustedKeys keys = trusting(fleet());
+  const StoreEntry wanted = make_entry(1);
+  const StoreEntry other = make_entry(2);
+  std::string replay = seal_entry(other, &fleet(), false);
+  CHECK(rejection_of(replay, wanted, keys) == Rejection::wrong_name);
+  // Renamed: then the signature is of something else.
+  const ObjectName name = name_of_entry(wanted);
+  replay.replace(kNameOffset, name.bytes.size(), name.view());
+  CHECK(rejection_of(replay, wanted, keys) == Rejection::bad_signature);
+  // Even a signer cannot put one entry into another's envelope.
+  Rejection why = Rejection::none;
+  const std::string payload = open_envelope(seal_entry(other, &fleet(), false), {}, why)->payload;
+  EnvelopeHead head;
+  head.name = name;
+  CHECK(rejection_of(seal_envelope(head, payload, &fleet()), wanted, keys) ==
+        Rejection::wrong_name);
+}
+
+TEST_CASE("row 72: an unknown signer, an absent and a bad signature are rejected") {
+  const TrustedKeys keys = trusting(fleet());
+  const StoreEntry entry = make_entry(1);
+  const SecretKey stranger = *SecretKey::generate("stranger");
+  const SecretKey namesake = *SecretKey::generate("fleet");
+  CHECK(rejection_of(seal_entry(entry, &stranger, false), entry, keys) ==
+        Rejection::unknown_signer);
+  CHECK(rejection_of(seal_entry(entry, nullptr, false), entry, keys) == Rejection::no_signature);
+  CHECK(rejection_of(seal_entry(entry, &namesake, false), entry, keys) == Rejection::bad_signature);
+  CHECK(rejection_of(seal_entry(entry, &fleet(), false), entry, TrustedKeys()) ==
+        Rejection::unknown_signer);
+}
+
+TEST_CASE("row 72: an old envelope version is rejected, and so is what is no envelope") {
+  const TrustedKeys keys = trusting(fleet());
+  const StoreEntry entry = make_entry(1);
+  Forged forged;
+  forged.name = name_of_entry(entry);
+  forged.magic = "CKE0";
+  CHECK(rejection_of(forged.bytes(fleet()), entry, keys) == Rejection::version);
+  CHECK(rejection_of("<html>captive portal</html>", entry, keys) == Rejection::malformed);
+  CHECK(rejection_of("", entry, keys) == Rejection::malformed);
+  forged.magic = "CKE1";
+  forged.codec = 9;
+  CHECK(rejection_of(forged.bytes(fleet()), entry, keys) == Rejection::malformed);
+}
+
+TEST_CASE("row 64, 72: an oversize claim is rejected before anything is allocated for it") {
+  const TrustedKeys keys = trusting(fleet());
+  const StoreEntry entry = make_entry(1);
+  Forged forged;
+  forged.name = name_of_entry(entry);
+  forged.raw_bytes = ~0ull;
+  CHECK(rejection_of(forged.bytes(fleet()), entry, keys) == Rejection::oversize);
+  forged.raw_bytes = forged.payload.size();
+  forged.stored_bytes = kMaxEnvelopeBytes + 1;
+  CHECK(rejection_of(forged.bytes(fleet()), entry, keys) == Rejection::oversize);
+  forged.stored_bytes = forged.payload.size() + 1;
+  CHECK(rejection_of(forged.bytes(fleet()), entry, keys) == Rejection::malformed);
+}
+
+TEST_CASE("row 64: a zip bomb gives no more than its header says") {
+  const TrustedKeys keys = trusting(fleet());
+  const StoreEntry entry = make_entry(1);
+  const std::string zeros(64 << 20, '\0');
+  Forged bomb;
+  bomb.name = name_of_entry(entry);
+  bomb.codec = 1;
+  bomb.payload.resize(ZSTD_compressBound(zeros.size()));
+  bomb.payload.resize(
+      ZSTD_compress(bomb.payload.data(), bomb.payload.size(), zeros.data(), zeros.size(), 1));
+  bomb.stored_bytes = bomb.payload.size();
+  CHECK(bomb.payload.size() < 10'000);
+  for (const std::uint64_t claim : {std::uint64_t{1000}, zeros.size() - 1, zeros.size() + 1}) {
+    bomb.raw_bytes = claim;
+    CHECK(rejection_of(bomb.bytes(fleet()), entry, keys) == Rejection::oversize);
+  }
+  bomb.raw_bytes = zeros.size();  // honest, and no entry
+  CHECK(rejection_of(bomb.bytes(fleet()), entry, keys) == Rejection::bad_payload);
+}
+
+TEST_CASE("row 72: an image for another target, or none, is rejected however well it is signed") {
+  const TrustedKeys keys = trusting(fleet());
+  StoreEntry entry = make_entry(1);
+  entry.cubin.image = SharedBytes(fake_cubin(90, 100, 1));
+  CHECK(rejection_of(seal_entry(entry, &fleet(), false), entry, keys) == Rejection::wrong_image);
+  entry.cubin.image = SharedBytes("#!/bin/sh");
+  CHECK(rejection_of(seal_entry(entry, &fleet(), false), entry, keys) == Rejection::wrong_image);
+  entry = make_entry(1);
+  Rejection why = Rejection::none;
+  const OpenedEnvelope opened = *open_envelope(seal_entry(entry, nullptr, false), {}, why);
+  EnvelopeHead head = opened.head;
+  head.target = "sm_90a";
+  CHECK(rejection_of(seal_envelope(head, opened.payload, &fleet()), entry, keys) ==
+        Rejection::wrong_image);
+}
+
+TEST_CASE("names are BLAKE2b-256") {
+  CHECK(blake2b_of("abc").hex() ==
+        "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
+  CHECK(ObjectName::of_sets("a") != ObjectName::of_sets("b"));
+  CHECK(ObjectName::of_entry("ab", "c") != ObjectName::of_entry("a", "bc"));
+}

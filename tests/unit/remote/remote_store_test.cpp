@@ -1,0 +1,276 @@
+#include "remote/remote_store.hpp"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <thread>
+
+#include "support/store_entries.hpp"
+
+using namespace cukiln;
+using namespace cukiln::testing;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+namespace {
+
+constexpr auto kUsual = RemoteTier::Freshness::usual;
+constexpr auto kNow = RemoteTier::Freshness::now;
+
+/// The memory of a server that several stores use.
+struct Shelf {
+  std::mutex mutex;
+  std::map<std::string, std::string> objects;
+  std::map<std::string, SteadyTime> leases;
+  milliseconds put_takes{0};
+};
+
+class ShelfEndpoint final : public RemoteEndpoint {
+ public:
+  explicit ShelfEndpoint(Shelf& shelf) : shelf_(shelf) {}
+  const std::string& where() const noexcept override { return where_; }
+  RemoteAnswer get(const ObjectName& name, SteadyTime) override {
+    const std::lock_guard lock(shelf_.mutex);
+    const auto at = shelf_.objects.find(name.hex());
+    return at == shelf_.objects.end() ? RemoteAnswer{RemoteStatus::absent, {}, {}}
+                                      : RemoteAnswer{RemoteStatus::ok, at->second, {}};
+  }
+  RemoteAnswer put(const ObjectName& name, ByteView bytes, SteadyTime) override {
+    std::this_thread::sleep_for(shelf_.put_takes);
+    const std::lock_guard lock(shelf_.mutex);
+    shelf_.objects[name.hex()] = bytes;
+    return {};
+  }
+  bool has_leases() const noexcept override { return true; }
+  RemoteAnswer take_lease(const ObjectName& name, milliseconds expiry, SteadyTime) override {
+    const std::lock_guard lock(shelf_.mutex);
+    const bool held = is_held(name);
+    if (!held) {
+      shelf_.leases[name.hex()] = steady_clock::now() + expiry;
+    }
+    return {held ? RemoteStatus::absent : RemoteStatus::ok, {}, {}};
+  }
+  RemoteAnswer renew_lease(const ObjectName& name, milliseconds expiry, SteadyTime) override {
+    const std::lock_guard lock(shelf_.mutex);
+    if (is_held(name)) {
+      shelf_.leases[name.hex()] = steady_clock::now() + expiry;
+    }
+    return {};
+  }
+  RemoteAnswer drop_lease(const ObjectName& name, SteadyTime) override {
+    const std::lock_guard lock(shelf_.mutex);
+    shelf_.leases.erase(name.hex());
+    return {};
+  }
+  RemoteAnswer look_at_lease(const ObjectName& name, SteadyTime) override {
+    const std::lock_guard lock(shelf_.mutex);
+    return {is_held(name) ? RemoteStatus::ok : RemoteStatus::absent, {}, {}};
+  }
+
+ private:
+  bool is_held(const ObjectName& name) const {
+    const auto at = shelf_.leases.find(name.hex());
+    return at != shelf_.leases.end() && steady_clock::now() < at->second;
+  }
+  Shelf& shelf_;
+  const std::string where_ = "shelf://";
+};
+
+struct Fleet {
+  Shelf shelf;
+  SecretKey key = *SecretKey::generate("fleet");
+
+  std::unique_ptr<RemoteStore> host(bool writer = true) {
+    RemoteStore::Options options;
+    options.endpoints.push_back(std::make_unique<ShelfEndpoint>(shelf));
+    options.trusted.add(key.public_key());
+    options.lease = milliseconds(150);
+    if (writer) {
+      options.key = key;
+    }
+    return std::make_unique<RemoteStore>(std::move(options));
+  }
+};
+
+const std::atomic<bool> kNotCancelled{false};
+const auto kNothing = [] { return false; };
+
+bool finds(RemoteStore& store, const StoreEntry& entry) {
+  for (const RecordedSet& set : store.find_dependency_sets(entry.request_canonical, kNow)) {
+    if (set.key == entry.key) {
+      return store.get(entry.request_canonical, set).has_value();
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("a host that never compiled finds what another one put") {
+  Fleet fleet;
+  const StoreEntry entry = make_entry(1);
+  const auto writer = fleet.host();
+  writer->put(entry);
+  CHECK(writer->finish(milliseconds(1000)));
+  CHECK(writer->stats().stored == 1);
+  const auto reader = fleet.host(false);
+  const auto sets = reader->find_dependency_sets(entry.request_canonical, kUsual);
+  REQUIRE(sets.size() == 1);
+  auto found = reader->get(entry.request_canonical, sets.front());
+  REQUIRE(found);
+  CHECK(found->origin == Origin::remote);
+  CHECK(found->signer == fleet.key.public_key().text());
+  CHECK(found->source_text.empty());
+  found->origin = entry.origin;
+  found->signer.clear();
+  CHECK(same_content(*found, entry));
+  CHECK(reader->stats().hits == 1);
+}
+
+TEST_CASE("requests are counted by what was asked, with the time that they took") {
+  Fleet fleet;
+  const auto writer = fleet.host();
+  CHECK_FALSE(finds(*writer, make_entry(1)));
+  fleet.shelf.put_takes = milliseconds(30);
+  writer->put(make_entry(1));
+  writer->put(make_entry(2));
+  CHECK(writer->stats().queued >= 1);
+  CHECK(writer->finish(milliseconds(5000)));
+  CHECK(writer->stats().queued == 0);
+  const RemoteStore::Health health = writer->health().at(0);
+  CHECK(health.has_leases);
+  const RemoteTraffic& gets = health.traffic[static_cast<std::size_t>(RemoteOp::get)];
+  const RemoteTraffic& puts = health.traffic[static_cast<std::size_t>(RemoteOp::put)];
+  const RemoteTraffic& leases = health.traffic[static_cast<std::size_t>(RemoteOp::lease)];
+  CHECK(gets.ended[static_cast<std::size_t>(RemoteStatus::absent)] == 3);
+  CHECK(puts.ended[static_cast<std::size_t>(RemoteStatus::ok)] == 4);
+  CHECK(leases.ended == std::array<std::uint64_t, kRemoteStatuses>{});
+  CHECK(puts.took >= milliseconds(120));
+  CHECK(puts.within.front() == 0);  // 1 ms
+  CHECK(puts.within.back() == 4);   // 10 s
+  CHECK(gets.took < puts.took);
+}
+
+TEST_CASE("a second set of a request joins the first, the youngest first") {
+  Fleet fleet;
+  const auto a = fleet.host();
+  const auto b = fleet.host();
+  for (std::uint64_t variant = 0; variant < 6; ++variant) {
+    (variant % 2 == 0 ? a : b)->put(make_entry(1, {100, variant}));
+    CHECK(a->finish(milliseconds(1000)));
+    CHECK(b->finish(milliseconds(1000)));
+  }
+  const auto sets = a->find_dependency_sets(make_entry(1).request_canonical, kUsual);
+  REQUIRE(sets.size() == 4);
+  CHECK(sets.front().key == make_entry(1, {100, 5}).key);
+  CHECK(sets.back().key == make_entry(1, {100, 2}).key);
+}
+
+TEST_CASE("what a host put itself it does not believe to be absent") {
+  Fleet fleet;
+  const auto store = fleet.host();
+  const StoreEntry entry = make_entry(1);
+  CHECK(store->find_dependency_sets(entry.request_canonical, kUsual).empty());
+  store->put(entry);
+  CHECK(store->finish(milliseconds(1000)));
+  CHECK(store->find_dependency_sets(entry.request_canonical, kUsual).size() == 1);
+}
+
+TEST_CASE("a set that names paths of this machine stays on it") {
+  Fleet fleet;
+  const auto store = fleet.host();
+  StoreEntry entry = make_entry(1);
+  entry.dependencies.present.push_back({"/opt/secret/project.h", digest_of("x")});
+  entry.dependencies.sort();
+  store->put(entry);
+  CHECK(store->finish(milliseconds(1000)));
+  CHECK(fleet.shelf.objects.empty());
+}
+
+TEST_CASE("one host compiles, the others wait for what it puts") {
+  Fleet fleet;
+  fleet.shelf.put_takes = milliseconds(20);
+  const StoreEntry entry = make_entry(1);
+  std::atomic<int> compiled{0};
+  std::atomic<int> found{0};
+  std::vector<std::thread> hosts;
+  for (int i = 0; i < 8; ++i) {
+    hosts.emplace_back([&] {
+      const auto store = fleet.host();
+      const bool there =
+          store->found_while_waiting(entry.request_canonical, milliseconds(10'000), kNotCancelled,
+                                     [&] { return finds(*store, entry); });
+      if (there) {
+        ++found;
+      } else {
+        ++compiled;
+        std::this_thread::sleep_for(milliseconds(500));  // longer than the lease: it is renewed
+        store->put(entry);
+      }
+      store->end_turn(entry.request_canonical);
+      store->finish(milliseconds(1000));
+    });
+  }
+  for (std::thread& host : hosts) {
+    host.join();
+  }
+  CHECK(compiled == 1);
+  CHECK(found == 7);
+  CHECK(fleet.shelf.leases.empty());
+}
+
+TEST_CASE("a host that died with its turn is waited for no longer than its lease") {
+  Fleet fleet;
+  const StoreEntry entry = make_entry(1);
+  ShelfEndpoint dead(fleet.shelf);
+  dead.take_lease(ObjectName::of_sets(entry.request_canonical), milliseconds(200), {});
+  const auto start = steady_clock::now();
+  for (const bool writer : {false, true}) {
+    const auto store = fleet.host(writer);
+    CHECK_FALSE(store->found_while_waiting(entry.request_canonical, milliseconds(10'000),
+                                           kNotCancelled, kNothing));
+    CHECK(steady_clock::now() - start > milliseconds(150));
+    CHECK(steady_clock::now() - start < milliseconds(1000));
+  }
+}
+
+TEST_CASE("a compile that failed lets the next host try") {
+  Fleet fleet;
+  const auto a = fleet.host();
+  const auto b = fleet.host();
+  CHECK_FALSE(a->found_while_waiting("request", milliseconds(0), kNotCancelled, kNothing));
+  CHECK(fleet.shelf.leases.size() == 1);
+  a->end_turn("request");
+  CHECK(fleet.shelf.leases.empty());
+  CHECK_FALSE(b->found_while_waiting("request", milliseconds(0), kNotCancelled, kNothing));
+  CHECK(b->stats().waits == 0);
+}
+
+TEST_CASE("a wait has a limit, and can be cancelled") {
+  Fleet fleet;
+  const auto holder = fleet.host();
+  CHECK_FALSE(holder->found_while_waiting("request", milliseconds(0), kNotCancelled, kNothing));
+  const auto waiter = fleet.host();
+  const auto start = steady_clock::now();
+  CHECK_FALSE(waiter->found_while_waiting("request", milliseconds(300), kNotCancelled, kNothing));
+  CHECK(steady_clock::now() - start >= milliseconds(300));
+  CHECK(steady_clock::now() - start < milliseconds(1500));
+  const std::atomic<bool> cancelled{true};
+  CHECK_FALSE(waiter->found_while_waiting("request", milliseconds(60'000), cancelled, kNothing));
+  CHECK(waiter->stats().waits == 2);
+}
+
+TEST_CASE("a reader waits for whoever compiles, and asks nobody to wait for it") {
+  Fleet fleet;
+  const auto reader = fleet.host(false);
+  CHECK_FALSE(reader->found_while_waiting("request", milliseconds(0), kNotCancelled, kNothing));
+  CHECK(fleet.shelf.leases.empty());
+}
+
+TEST_CASE("a remote without a trusted key is an error that says what is missing") {
+  const auto opened = RemoteStore::open("redis://127.0.0.1:1", "", "", milliseconds(200), {});
+  REQUIRE_FALSE(opened);
+  CHECK(opened.error().message().find("CUKILN_REMOTE_TRUST") != std::string::npos);
+  CHECK(*RemoteStore::open("", "", "", milliseconds(200), {}) == nullptr);
+  CHECK(*RemoteStore::open(" , ", "nonsense", "", milliseconds(200), {}) == nullptr);
+}

@@ -1,0 +1,190 @@
+#include "wire/daemon_frame.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/serial.hpp"
+#include "wire/sealed_file.hpp"
+#include "wire/unix_socket.hpp"
+
+using namespace cukiln;
+using namespace cukiln::wire;
+using Next = DaemonFrameParser::Next;
+
+namespace {
+
+std::string header(std::uint32_t size, std::uint32_t op, std::uint32_t flags, std::uint64_t id) {
+  SerialWriter out;
+  out.u32(size).u32(op | flags << 16).u64(id);
+  return out.take();
+}
+
+UniqueFd some_descriptor() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+}  // namespace
+
+TEST_CASE("a frame is read as it was written, in whatever pieces it comes") {
+  const std::string bytes = encode_header(DaemonOp::sets, 7, 5, false) + "hello" +
+                            encode_header(DaemonOp::ping, 8, 0, false);
+  for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
+    DaemonFrameParser parser;
+    std::vector<DaemonFrame> frames;
+    for (std::size_t at = 0; at < bytes.size(); at += piece) {
+      parser.feed(ByteView(bytes).substr(at, piece));
+      DaemonFrame frame;
+      while (parser.next(frame) == Next::frame) {
+        frames.push_back(std::move(frame));
+      }
+    }
+    REQUIRE(frames.size() == 2);
+    CHECK(frames[0].is(DaemonOp::sets));
+    CHECK(frames[0].id == 7);
+    CHECK(frames[0].body == "hello");
+    CHECK(frames[1].is(DaemonOp::ping));
+    CHECK_FALSE(parser.in_frame());
+  }
+}
+
+TEST_CASE("row 62: a length above the limit is refused before anything is kept for it") {
+  for (const std::uint32_t size : {kMaxDaemonBody + 1, 0x7fffffffu, 0x80000000u, 0xffffffffu}) {
+    DaemonFrameParser parser;
+    parser.feed(header(size, 1, 0, 0));
+    DaemonFrame frame;
+    CHECK(parser.next(frame) == Next::malformed);
+    CHECK(std::string(parser.fault()) == "length");
+  }
+}
+
+TEST_CASE("row 62: a flag that is not known is refused") {
+  for (const std::uint32_t flags : {2u, 4u, 0x8000u, 3u}) {
+    DaemonFrameParser parser;
+    parser.feed(header(0, 1, flags, 0));
+    DaemonFrame frame;
+    CHECK(parser.next(frame) == Next::malformed);
+    CHECK(std::string(parser.fault()) == "flags");
+  }
+}
+
+TEST_CASE("an operation that is not known is a frame: who reads it says so, and goes on") {
+  DaemonFrameParser parser;
+  parser.feed(header(0, 0xffff, 0, 9));
+  DaemonFrame frame;
+  CHECK(parser.next(frame) == Next::frame);
+  CHECK(frame.op == 0xffff);
+}
+
+TEST_CASE("a descriptor belongs to the frame that announces it, and to no other") {
+  SUBCASE("announced, and there") {
+    DaemonFrameParser parser;
+    parser.feed(encode_header(DaemonOp::entry, 1, 0, true));
+    parser.feed(some_descriptor());
+    DaemonFrame frame;
+    CHECK(parser.next(frame) == Next::frame);
+    CHECK(static_cast<bool>(frame.attachment));
+    CHECK(parser.next(frame) == Next::more);
+  }
+  SUBCASE("announced, and not there") {
+    DaemonFrameParser parser;
+    parser.feed(encode_header(DaemonOp::entry, 1, 0, true));
+    DaemonFrame frame;
+    CHECK(parser.next(frame) == Next::malformed);
+  }
+  SUBCASE("not announced") {
+    DaemonFrameParser parser;
+    parser.feed(encode_header(DaemonOp::ping, 1, 0, false));
+    parser.feed(some_descriptor());
+    DaemonFrame frame;
+    CHECK(parser.next(frame) == Next::frame);
+    CHECK_FALSE(static_cast<bool>(frame.attachment));
+    CHECK(parser.next(frame) == Next::malformed);
+  }
+  SUBCASE("more of them than frames can have") {
+    DaemonFrameParser parser;
+    for (int i = 0; i < 3; ++i) {
+      parser.feed(some_descriptor());
+    }
+    DaemonFrame frame;
+    CHECK(parser.next(frame) == Next::malformed);
+  }
+}
+
+TEST_CASE("a greeting is 64 bytes and read as it was written; any other byte sequence is refused") {
+  Greeting greeting;
+  greeting.oldest_version = 1;
+  greeting.newest_version = 3;
+  greeting.system = true;
+  greeting.takes_reports = true;
+  greeting.process = 42;
+  greeting.store_device = 5;
+  greeting.store_inode = 6;
+  greeting.build = "0.1.0";
+  const std::string bytes = greeting.encode();
+  CHECK(bytes.size() == kGreetingBytes);
+  Greeting read;
+  REQUIRE(Greeting::decode(bytes, read));
+  CHECK(read.newest_version == 3);
+  CHECK(read.system);
+  CHECK(read.takes_reports);
+  Greeting older = greeting;
+  older.takes_reports = false;
+  REQUIRE(Greeting::decode(older.encode(), read));
+  CHECK_FALSE(read.takes_reports);
+  CHECK(read.system);
+  CHECK(read.process == 42);
+  CHECK(read.store_inode == 6);
+  CHECK(read.build == "0.1.0");
+
+  std::string other = bytes;
+  other[0] = 'X';
+  CHECK_FALSE(Greeting::decode(other, read));
+  CHECK_FALSE(Greeting::decode(bytes.substr(1), read));
+  CHECK_FALSE(Greeting::decode(bytes + "x", read));
+  other = bytes;
+  std::swap(other[4], other[6]);  // the oldest version is newer than the newest
+  CHECK_FALSE(Greeting::decode(other, read));
+}
+
+TEST_CASE("a sealed file has its parts, and cannot be changed by anybody") {
+  auto sealed = make_sealed_file({"one ", "two"});
+  REQUIRE(sealed);
+  CHECK(::ftruncate(sealed->get(), 0) != 0);
+  CHECK(::write(sealed->get(), "x", 1) < 0);
+  const auto bytes = map_sealed_file(sealed->get(), 100);
+  REQUIRE(bytes);
+  CHECK(bytes->view() == "one two");
+  CHECK(map_sealed_file(sealed->get(), 6).error().code() == ErrorCode::invalid_argument);
+}
+
+TEST_CASE("a descriptor that could still be cut under its reader is refused") {
+  UniqueFd open_file(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  CHECK(::write(open_file.get(), "text", 4) == 4);
+  CHECK_FALSE(check_sealed_file(open_file.get(), 100));
+  CHECK(::fcntl(open_file.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW) == 0);
+  CHECK_FALSE(check_sealed_file(open_file.get(), 100));
+  CHECK_FALSE(check_sealed_file(some_descriptor().get(), 100));
+  CHECK_FALSE(check_sealed_file(-1, 100));
+}
+
+TEST_CASE("row 36: who is believed: oneself, root, and the owner of a folder that only root made") {
+  struct stat folder {};
+  struct stat above {};
+  folder.st_mode = S_IFDIR | 0755;
+  above.st_mode = S_IFDIR | 0755;
+  folder.st_uid = 77;  // as a service of user 77 has it: /run/cukiln
+  const uid_t self = 1000;
+  CHECK(is_trusted_peer(self, self, folder, above));
+  CHECK(is_trusted_peer(0, self, folder, above));
+  CHECK(is_trusted_peer(77, self, folder, above));
+  CHECK_FALSE(is_trusted_peer(78, self, folder, above));  // not the folder's owner
+  above.st_mode = S_IFDIR | S_ISVTX | 0777;               // as /tmp: anybody can have made it
+  CHECK_FALSE(is_trusted_peer(77, self, folder, above));
+  above.st_mode = S_IFDIR | 0755;
+  above.st_uid = 77;
+  CHECK_FALSE(is_trusted_peer(77, self, folder, above));
+  above.st_uid = 0;
+  folder.st_mode = S_IFDIR | 0777;
+  CHECK_FALSE(is_trusted_peer(77, self, folder, above));
+}

@@ -1,0 +1,177 @@
+#include "wire/daemon_messages.hpp"
+
+#include <doctest/doctest.h>
+
+#include "base/hasher.hpp"
+#include "base/serial.hpp"
+#include "unit/wire/whole_messages.hpp"
+#include "wire/sealed_file.hpp"
+
+using namespace cukiln;
+using namespace cukiln::wire;
+using cukiln::testing::check_only_whole;
+
+namespace {
+
+/// One byte at `at` becomes `value`.
+template <class Message>
+bool decodes_with(const Message& message, std::size_t at, char value) {
+  std::string body = message.encode();
+  body.at(at) = value;
+  return Message::decode(body).has_value();
+}
+
+CompileOrder an_order() {
+  CompileOrder order;
+  order.request.sources = {{"/cukiln/src/k.cu", SharedBytes(std::string("text"))}};
+  order.request.options = {{"-a", "-b"}, {"k<1>"}};
+  order.request.target = {100, 'a'};
+  order.request.toolchain = {"13.0.88", digest_of("nvrtc")};
+  order.labels = {"k", "k.cu", "sm_100a", "-a -b", "nvrtc 13.0.88"};
+  order.library = "/lib/libnvrtc.so";
+  order.headers = {"/include"};
+  return order;
+}
+
+EntryBody an_entry() {
+  EntryBody entry;
+  entry.key = CacheKey{digest_of("key")};
+  entry.request_canonical = "request";
+  entry.set_canonical = "set";
+  entry.kernels = "kernels";
+  entry.log = "log";
+  entry.labels = {"k", "k.cu", "sm_100a", "-a", "nvrtc"};
+  entry.compile_us = 1234;
+  entry.origin = 2;
+  entry.signer = "ci";
+  entry.image = SharedBytes(std::string(10'000, 'i'));
+  return entry;
+}
+
+}  // namespace
+
+TEST_CASE("a compile's order is read as it was written: the request keeps its digest") {
+  const CompileOrder order = an_order();
+  const auto read = CompileOrder::decode(order.encode());
+  REQUIRE(read);
+  CHECK(read->request.canonical() == order.request.canonical());
+  CHECK(read->labels.flags == "-a -b");
+  CHECK(read->library == "/lib/libnvrtc.so");
+  CHECK(read->headers == std::vector<std::string>{"/include"});
+}
+
+TEST_CASE("an entry is read as it was written, and its image is not copied") {
+  const auto sealed = an_entry().seal();
+  REQUIRE(sealed);
+  const auto bytes = map_sealed_file(sealed->get(), 1 << 20);
+  REQUIRE(bytes);
+  const auto read = EntryBody::decode(*bytes);
+  REQUIRE(read);
+  CHECK(read->key == an_entry().key);
+  CHECK(read->labels.target == "sm_100a");
+  CHECK(read->compile_us == 1234);
+  CHECK(read->signer == "ci");
+  CHECK(read->image.view() == an_entry().image.view());
+  CHECK(read->image.data() >= bytes->data());
+  CHECK(read->image.data() + read->image.size() == bytes->data() + bytes->size());
+}
+
+TEST_CASE("row 62: a message that is short, or has something left over, is refused") {
+  check_only_whole(DaemonHello{1, 42, "program"});
+  check_only_whole(SetsWanted{RequestDigest{digest_of("r")}, "canonical"});
+  check_only_whole(SetsFound{{{CacheKey{digest_of("a")}, "one"}, {CacheKey{}, "two"}}});
+  check_only_whole(EntryWanted{CacheKey{digest_of("k")}});
+  check_only_whole(CompileTerms{1000, true});
+  check_only_whole(Places{{{"/cukiln/src", {"/kernels"}}, {"/cukiln/inc/0", {}}}});
+  check_only_whole(an_order());
+  check_only_whole(EntryTerms{true, false, true, false});
+  check_only_whole(Refusal{ErrorCode::timeout, "message", "log", "set"});
+  check_only_whole(Declined{"busy", true});
+  check_only_whole(Progress{true, 500});
+  check_only_whole(ClientReport{{{"preload_us_sum", 1}, {"fallbacks_absent", 2}}});
+  DaemonSnapshot snapshot;
+  snapshot.jobs.push_back({"k", "sm_100a", {}, 1, 2, 3, 4, true, false});
+  snapshot.counters = {{"a", 1}, {"b", 2}};
+  check_only_whole(snapshot);
+}
+
+TEST_CASE("row 62: places are folders with an absolute path, and nothing else") {
+  for (const std::string& folder :
+       {std::string(), std::string("kernels"), std::string("/a\0b", 4)}) {
+    CHECK_FALSE(Places::decode(Places{{{"/cukiln/src", {folder}}}}.encode()));
+  }
+  CHECK(Places::decode(Places{{{"/cukiln/src", {"/a"}}}}.encode()));
+}
+
+TEST_CASE("row 62: an entry that is short, or without an image, is refused") {
+  const auto sealed = an_entry().seal();
+  REQUIRE(sealed);
+  const auto bytes = map_sealed_file(sealed->get(), 1 << 20);
+  REQUIRE(bytes);
+  const std::size_t facts = bytes->size() - an_entry().image.size();
+  for (std::size_t size = 0; size <= facts; ++size) {
+    CHECK_FALSE(
+        EntryBody::decode(SharedBytes(std::string(bytes->view().substr(0, size)))).has_value());
+  }
+}
+
+TEST_CASE("row 62: each field out of its range is refused") {
+  CHECK_FALSE(decodes_with(DaemonHello{1, 42, "p"}, 2, 1));  // a version of more than 16 bits
+  SerialWriter hello;
+  hello.u32(1).u32(42).bytes(std::string(65, 'x'));
+  CHECK_FALSE(DaemonHello::decode(hello.view()));
+
+  SerialWriter many;
+  many.u32(5);
+  for (int i = 0; i < 5; ++i) {
+    many.raw(std::string(16, 'k')).bytes("set");
+  }
+  CHECK_FALSE(SetsFound::decode(many.view()));
+
+  const auto report = [](std::uint32_t count, const std::string& name, std::uint64_t number) {
+    SerialWriter body;
+    body.u32(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      body.bytes(name).u64(number);
+    }
+    return ClientReport::decode(body.view()).has_value();
+  };
+  CHECK(report(256, std::string(64, 'x'), std::uint64_t{1} << 40));
+  CHECK_FALSE(report(257, "x", 1));
+  CHECK_FALSE(report(1, std::string(65, 'x'), 1));
+  CHECK_FALSE(report(1, "x", (std::uint64_t{1} << 40) + 1));
+
+  CHECK_FALSE(CompileTerms::decode(CompileTerms{0, false}.encode()));
+  CHECK_FALSE(CompileTerms::decode(CompileTerms{25u * 3600 * 1000, false}.encode()));
+  CHECK_FALSE(decodes_with(CompileTerms{1000, true}, 4, 2));  // no bool
+
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK_FALSE(decodes_with(EntryTerms{}, i, 2));
+  }
+  CHECK_FALSE(decodes_with(Refusal{ErrorCode::internal, "", "", ""}, 0, 0));
+  CHECK_FALSE(decodes_with(Refusal{ErrorCode::internal, "", "", ""}, 0, 11));
+  CHECK_FALSE(decodes_with(Progress{}, 0, 2));
+
+  CompileOrder order = an_order();
+  order.request.sources.clear();
+  CHECK_FALSE(CompileOrder::decode(order.encode()));
+  order = an_order();
+  order.request.target = {100'000, 'a'};
+  CHECK_FALSE(CompileOrder::decode(order.encode()));
+  order.request.target = {100, 'x'};
+  CHECK_FALSE(CompileOrder::decode(order.encode()));
+  EntryBody entry = an_entry();
+  entry.origin = 3;
+  const auto sealed = entry.seal();
+  REQUIRE(sealed);
+  CHECK_FALSE(EntryBody::decode(*map_sealed_file(sealed->get(), 1 << 20)));
+}
+
+TEST_CASE("row 62: a count that promises more than there is reserves nothing") {
+  SerialWriter sources;
+  sources.u32(0xffffffff);
+  CHECK_FALSE(CompileOrder::decode(sources.view()));
+  SerialWriter strings;
+  strings.u32(1).bytes("/cukiln/src/k.cu").bytes("text").u32(0xffffffff);
+  CHECK_FALSE(CompileOrder::decode(strings.view()));
+}
