@@ -120,6 +120,16 @@ typedef enum cukiln_outcome {
   CUKILN_MISSING = 3  ///< not in the store, and compiling is forbidden
 } cukiln_outcome;
 
+/// cukiln::KernelInfo: one kernel of a cubin and what it uses.
+typedef struct cukiln_kernel_info {  // never grows: it is used in arrays
+  const char* name;                  ///< as asked for: `amax_gsa`, or a name expression
+  const char* lowered;               ///< the symbol in the cubin
+  uint32_t registers;                ///< per thread
+  uint32_t shared_bytes;             ///< static, per block
+  uint32_t local_bytes;              ///< stack frame per thread
+  uint32_t spill_bytes;              ///< spill stores and loads per thread
+} cukiln_kernel_info;
+
 /// What one module cost for one target. Made by the library: read what the header knows, take no
 /// sizeof.
 typedef struct cukiln_module_report {
@@ -135,6 +145,8 @@ typedef struct cukiln_module_report {
   cukiln_code code;   ///< CUKILN_OK, or why it failed
   const char* error;  ///< the sentence; empty on success
   const char* log;    ///< the compiler's log: of the error, else its warnings
+  const cukiln_kernel_info* kernels;
+  size_t kernel_count;
 } cukiln_module_report;
 
 /// Called after every module, from one of the preload's threads, one call at a time. `last` and
@@ -154,6 +166,8 @@ typedef struct cukiln_preload_options {
   cukiln_stream capture_guard;  ///< a stream of the host's: refused while it captures
   cukiln_progress_function progress;
   void* progress_user;
+  const char* const* modules;  ///< names of the manifest's modules; none: all of them
+  size_t module_count;
 } cukiln_preload_options;
 
 typedef struct cukiln_preload_report {
@@ -171,6 +185,11 @@ typedef struct cukiln_preload_report {
 CUKILN_API cukiln_code cukiln_loader_preload(cukiln_loader* loader, const char* manifest,
                                              const cukiln_preload_options* options,
                                              cukiln_preload_report* report);
+
+/// The text of a source that comes with cukiln, by its file's name (`sampler.cu`). Ended by NUL;
+/// there as long as the library. NULL, and `*text_bytes` 0: there is none. `text_bytes` may be
+/// NULL.
+CUKILN_API const char* cukiln_shipped_source(const char* file_name, size_t* text_bytes);
 
 /// One source: a file, or text in memory when `text` is set (`path` is then its name).
 typedef struct cukiln_source {  // never grows: it is used in arrays
@@ -223,8 +242,9 @@ typedef enum cukiln_seal_policy {
 CUKILN_API void cukiln_loader_seal(cukiln_loader* loader, cukiln_seal_policy policy);
 CUKILN_API int cukiln_loader_sealed(const cukiln_loader* loader);
 
-/// Makes compiles in progress, and later ones, end with CUKILN_TIMEOUT.
+/// Makes compiles in progress, and later ones, end with CUKILN_TIMEOUT, until cukiln_loader_resume.
 CUKILN_API void cukiln_loader_cancel(cukiln_loader* loader);
+CUKILN_API void cukiln_loader_resume(cukiln_loader* loader);
 
 /// Look-ups: lock-free, no allocation; NULL when there is none (no error is kept). By name:
 /// `kernel`, when one module has it; `module/kernel`; each also with `@sm_90a` appended. By id: the
@@ -262,6 +282,8 @@ CUKILN_API cukiln_code cukiln_kernel_reserve_shared(cukiln_kernel kernel, uint32
 /// Copies the name, cut to fit and ended by NUL; gives its whole length without the NUL.
 CUKILN_API size_t cukiln_kernel_name(cukiln_kernel kernel, char* buffer, size_t buffer_bytes);
 CUKILN_API size_t cukiln_kernel_parameter_count(cukiln_kernel kernel);
+/// 0 where there is no such parameter, or the driver does not tell (before CUDA 12.4).
+CUKILN_API size_t cukiln_kernel_parameter_bytes(cukiln_kernel kernel, size_t index);
 /// The driver's handle, a CUkernel; NULL for no kernel.
 CUKILN_API struct CUkern_st* cukiln_kernel_native(cukiln_kernel kernel);
 
@@ -316,6 +338,10 @@ typedef struct cukiln_stats {
   uint64_t saved_us;
   uint64_t store_errors;
   uint64_t sealed_violations;
+  uint64_t daemon_asked;  ///< questions put to cukilnd; of these:
+  uint64_t daemon_absent;
+  uint64_t daemon_failed;
+  uint64_t daemon_declined;
 } cukiln_stats;
 
 CUKILN_API cukiln_code cukiln_loader_stats(const cukiln_loader* loader, cukiln_stats* stats);

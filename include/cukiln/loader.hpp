@@ -46,6 +46,7 @@ struct LoaderOptions {
   unsigned jobs = 0;                      ///< compiles at once; 0: one per core
   std::uint32_t compile_timeout_ms = 300'000;       ///< wall clock of one compile
   std::uint64_t compile_memory_bytes = 8ull << 30;  ///< address space of one worker; 0: no limit
+  std::string record;  ///< a file that what is asked for is appended to (`cukiln record`)
   LogSink log;
 };
 
@@ -140,8 +141,9 @@ class CUKILN_API KernelLoader {
   Result<Explanation> explain(const CacheKey& was, const CacheKey& now);
   Stats stats() const;
 
-  /// Makes compiles in progress, and later ones, end with `timeout`.
+  /// Makes compiles in progress, and later ones, end with `timeout`, until `resume()`.
   void cancel() noexcept;
+  void resume() noexcept;
 
   struct Impl;
   Impl& impl() noexcept { return *impl_; }

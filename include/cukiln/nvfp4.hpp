@@ -174,6 +174,9 @@ class CUKILN_API DeinterleaveQuantize {
   TypedKernel<std::uint8_t*, std::uint8_t*, const std::uint16_t*, const float*, std::uint32_t,
               std::uint32_t, std::int64_t, std::uint32_t, std::uint32_t, float, float, float>
       kernel_;
+  TypedKernel<std::uint8_t*, std::uint8_t*, const std::uint16_t*, const float*, std::uint32_t,
+              std::uint32_t, std::int64_t>
+      plain_;
 };
 
 /// The global scale of y = SwiGLU(gate, up), of the very values that
@@ -207,6 +210,10 @@ struct GemmOptions {
   /// B was complete before the kernel that precedes this one in the stream began, as weights are:
   /// this one may start while that one ends, and fetch them meanwhile. Everything else waits.
   bool constant_b = false;
+  /// Which of the `Gemm::tactics(m, n, k)` ways to make the product: for a host that tunes its own
+  /// shapes. -1: the one that was measured to be the fastest, or else should be. Ways that split K
+  /// differently may round differently.
+  int tactic = -1;
 };
 
 namespace detail {
@@ -230,6 +237,9 @@ class CUKILN_API Gemm {
 
   /// What `launch` needs for this shape, and no less for any smaller m. May be 0.
   std::size_t workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept;
+
+  /// The number of ways this device has for a shape, see `GemmOptions::tactic`.
+  int tactics(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept;
 
   Result<void> launch(Stream stream, std::uint16_t* output, const Matrix& a, const Matrix& b,
                       const std::uint16_t* bias, std::int64_t m, std::int64_t n, std::int64_t k,
@@ -265,6 +275,11 @@ class CUKILN_API GroupedGemm {
 
   /// Errors: those of `KernelLoader::get`; incompatible (another first visible device).
   static Result<GroupedGemm> create(KernelLoader& loader);
+
+  /// 100 for compute capability 10.0.
+  static constexpr bool runs_on(int capability) noexcept {
+    return capability == 100 || capability == 103;
+  }
 
   Result<void> launch(Stream stream, std::uint16_t* output, const Matrix& a, const Matrix& b,
                       const std::uint16_t* bias, const std::int32_t* row_experts,

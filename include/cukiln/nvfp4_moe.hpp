@@ -43,7 +43,10 @@ struct MoeInput {
 /// where e is the expert of the token's rank: topk_ids, through expert_map if there is one. Ranks
 /// whose id is negative or not below global_experts, or that map to no expert here, are skipped: a
 /// token without any gets zeros. Products are exact, sums in float, SwiGLU in float with one
-/// rounding to bf16 before quantisation. The same inputs and shape give the same bytes.
+/// rounding to bf16 before quantisation. On compute capability 10.0 and 10.3, with more than 16
+/// tokens for each expert (and hidden a multiple of 128, width of 64), the tensor cores' own NVFP4
+/// products are used: then the two products are rounded to bf16 too, before SwiGLU and before the
+/// sum over ranks. The same inputs and shape give the same bytes.
 ///
 /// Shapes: up [experts, 2 · width, hidden], gate and up rows as `layout` says; down [experts,
 /// hidden, width]; output bf16 [tokens, hidden], dense, 16-byte aligned. Limits: topk 1 to 1024,
@@ -73,6 +76,11 @@ class CUKILN_API MoeGemm {
   Kernel up_[kTileSizes];
   Kernel down_[kTileSizes];
   Kernel combine_;
+  // Empty but on sm_100a and sm_103a.
+  Kernel gather_;
+  Kernel activate_;
+  Kernel combine_rows_;
+  GroupedGemm grouped_;
   std::uint32_t multiprocessors_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,15 @@ struct Setting {
   std::string origin;  ///< `default`, `environment CUKILN_STORE`, `/etc/cukiln/config.toml`, …
 };
 
+/// The fleet's stores. The library itself never speaks to them: the command line and the daemon do.
+struct RemoteSettings {
+  std::string stores;  ///< `redis(s)://host:port[/prefix]`, `http(s)://host/path`,
+                       ///< `s3+http(s)://keys@host/bucket`, commas between; empty: none
+  std::string trust;   ///< public keys, `name:base64` or files of them, commas between
+  std::string sign;    ///< the file with a secret key: makes this host a writer; empty: a reader
+  std::uint32_t timeout_ms = 200;  ///< of one look-up
+};
+
 /// Everything that the environment and the configuration files say, read once, on request only.
 /// Order: what the caller sets afterwards, environment, `$XDG_CONFIG_HOME/cukiln/config.toml`,
 /// `/etc/cukiln/config.toml`, default. In a set-user-id process the environment and the user's file
@@ -24,7 +34,9 @@ struct Setting {
 struct CUKILN_API Settings {
   StoreOptions store;
   LoaderOptions loader;
+  RemoteSettings remote;
   LogLevel log_level = LogLevel::warn;
+  bool watch_sources = true;  ///< whether a cukilnd of one user compiles ahead what was edited
   std::vector<Setting> all;
   std::vector<std::string> warnings;  ///< unknown keys, values that were refused and why
 

@@ -25,6 +25,10 @@ struct Stats {
   std::uint64_t saved_us = 0;            ///< compile time that hits saved
   std::uint64_t store_errors = 0;        ///< store operations that failed and were survived
   std::uint64_t sealed_violations = 0;   ///< compiles or loads after `seal(SealPolicy::warn)`
+  std::uint64_t daemon_asked = 0;        ///< questions put to cukilnd
+  std::uint64_t daemon_absent = 0;       ///< nobody was there
+  std::uint64_t daemon_failed = 0;       ///< it hung, died, or was another version's or user's
+  std::uint64_t daemon_declined = 0;     ///< it was busy or about to end: compiled here
 };
 
 }  // namespace cukiln

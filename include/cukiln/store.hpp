@@ -12,6 +12,13 @@ namespace cukiln {
 
 class TieredStore;
 
+/// Whether cukilnd, the host's compile daemon, is asked before something is compiled here.
+enum class DaemonUse {
+  automatic,  ///< where one answers; a missing, hung or strange one costs milliseconds
+  off,
+  require,  ///< never compile here: without a daemon, what is not in the store is an error
+};
+
 /// Where cubins are kept. The defaults are those of the command line without any setting.
 struct StoreOptions {
   std::string directory;  ///< absolute; empty: `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln`
@@ -21,6 +28,8 @@ struct StoreOptions {
       2ull << 30;            ///< cap of the user's store; least recently used goes first
   bool memory_only = false;  ///< no disk at all
   bool allow_network_file_system = false;  ///< SQLite's WAL does not work there: refused by default
+  DaemonUse daemon = DaemonUse::automatic;
+  std::string daemon_socket;  ///< empty: this user's daemon, else the system's
   LogSink log;
 };
 

@@ -12,7 +12,15 @@ namespace {
 
 constexpr std::size_t kMaxPlaces = 12;
 
+/// As the user knows it; as it is, where the user is another process.
+std::string real_path(const CompileJob& job, const std::string& path) {
+  return job.files != nullptr ? job.files->real_path(path) : path;
+}
+
 Error out_of_memory(const FailureContext& context) {
+  if (context.job.trouble != nullptr) {
+    *context.job.trouble = CompileTrouble::out_of_memory;
+  }
   if (context.memory_bytes == 0) {
     return make_error(ErrorCode::timeout, "compiling {} needs more memory than there is",
                       context.job.label);
@@ -47,7 +55,7 @@ std::string places_of(const std::string& header, const FailureContext& context,
       continue;
     }
     if (++count <= kMaxPlaces) {
-      places += "\n  " + context.job.files->real_path(path);
+      places += "\n  " + real_path(context.job, path);
     }
   }
   return places;
@@ -115,7 +123,8 @@ Error compile_failed(const FailureContext& context, const wire::Compiled& compil
   if (compiled.status == wire::CompileStatus::out_of_memory) {
     return out_of_memory(context);
   }
-  std::string real_log = context.job.files->with_real_paths(log);
+  std::string real_log =
+      context.job.files != nullptr ? context.job.files->with_real_paths(log) : std::string(log);
   if (compiled.nvrtc_code == kNvrtcBuiltins) {
     return Error(ErrorCode::incompatible,
                  fmt::format("NVRTC {} and its builtins library {} do not fit; both must be from "

@@ -36,7 +36,7 @@ Compiler& CompilerByTarget::for_target(Target target) {
     return *unfound_;
   }
   for (const std::string& why : found->passed_over) {
-    log_.debug("{} is passed over for {}", why, found->library);
+    log_.debug("{}: {} is used instead", why, found->library);
   }
   auto choice = std::make_unique<Choice>();
   choice->target = target;

@@ -22,22 +22,11 @@ bool is_below(const std::string& path, std::string_view folder) {
 constexpr std::size_t kMaxOffers = 96;
 constexpr std::size_t kMaxOfferedBytes = 1 << 20;
 
-/// Also in comments and strings: a wrong yes costs one compile each time, a wrong no an old date.
-bool has_time_macro(ByteView text) {
-  return text.find("__TIME__") != ByteView::npos || text.find("__DATE__") != ByteView::npos ||
-         text.find("__TIMESTAMP__") != ByteView::npos;
-}
-
 }  // namespace
 
 FileQuestions::FileQuestions(const CompileRequest& request, const VirtualSource& unit,
                              FileServer& files)
-    : files_(files) {
-  for (const VirtualSource& source : request.sources) {
-    sources_[source.path] = source.text;
-    uses_time_ = uses_time_ || has_time_macro(source.text);
-  }
-  sources_[unit.path] = unit.text;
+    : files_(files), looked_at_(request, unit) {
   for (const std::string& argument : request.options.arguments) {
     if (argument.compare(0, 2, "-I") == 0) {
       include_folders_.push_back(argument.substr(2));
@@ -87,10 +76,10 @@ std::string FileQuestions::topmost_absent_folder(const std::string& path) {
 wire::Answer FileQuestions::answer_one(const std::string& path) {
   wire::Answer answer;
   answer.path = path;
-  if (const auto source = sources_.find(path); source != sources_.end()) {
+  if (const SharedBytes* const source = looked_at_.source(path)) {
     answer.kind = wire::FileKind::file;
     identify({}, path, answer);
-    answer.bytes = source->second;
+    answer.bytes = *source;
     return answer;
   }
   const FileAnswer& found = files_.serve(path);
@@ -151,7 +140,7 @@ void FileQuestions::offer_includes(const std::string& path, ByteView text, wire:
 
 /// True when there is something at the path, so that the search ends.
 bool FileQuestions::offer(const std::string& path, wire::Answers& to) {
-  if (sources_.contains(path)) {
+  if (looked_at_.source(path) != nullptr) {
     return true;
   }
   if (told_.insert(path).second) {
@@ -169,22 +158,17 @@ bool FileQuestions::offer(const std::string& path, wire::Answers& to) {
 
 /// What the file server said of a path it says for ever, so this may come after the answer.
 void FileQuestions::note(const std::string& path) {
-  if (sources_.contains(path)) {
+  if (looked_at_.source(path) != nullptr) {
     return;
   }
   const FileAnswer& found = files_.serve(path);
   switch (found.kind) {
     case FileAnswer::Kind::file:
-      dependencies_.present.push_back({path, found.digest});
-      uses_time_ = uses_time_ || has_time_macro(found.bytes);
+      looked_at_.add_file(path, found.digest, has_time_macro(found.bytes));
       break;
-    case FileAnswer::Kind::folder: dependencies_.folders.push_back(path); break;
-    case FileAnswer::Kind::absent: dependencies_.absent.push_back(path); break;
-    case FileAnswer::Kind::error:
-      if (refused_.empty()) {
-        refused_ = found.message;
-      }
-      break;
+    case FileAnswer::Kind::folder: looked_at_.add_folder(path); break;
+    case FileAnswer::Kind::absent: looked_at_.add_absent(path); break;
+    case FileAnswer::Kind::error: looked_at_.add_unreadable(found.message); break;
   }
 }
 
@@ -192,10 +176,7 @@ DependencySet FileQuestions::take_dependencies(const wire::Compiled& compiled) {
   for (const std::string& path : compiled.used) {
     note(path);
   }
-  dependencies_.absent.insert(dependencies_.absent.end(), compiled.inferred_absent.begin(),
-                              compiled.inferred_absent.end());
-  dependencies_.sort();
-  return std::move(dependencies_);
+  return looked_at_.take(compiled.inferred_absent);
 }
 
 }  // namespace cukiln

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "compile/looked_at.hpp"
+#include "compile/questions.hpp"
 #include "key/compile_request.hpp"
 #include "key/dependency_set.hpp"
 #include "key/file_server.hpp"
@@ -17,21 +19,17 @@ namespace cukiln {
 
 /// Answers a worker's questions about files during one compile, and keeps account of them: what
 /// NVRTC looked at is what the result depends on.
-class FileQuestions {
+class FileQuestions final : public Questions {
  public:
   FileQuestions(const CompileRequest& request, const VirtualSource& unit, FileServer& files);
 
   /// The answer, and answers to questions that are likely to follow.
   wire::Answers answer(const std::string& path);
 
-  /// Everything that was looked at, without the sources, which the request has.
-  DependencySet take_dependencies(const wire::Compiled& compiled);
-
-  /// Whether something that was looked at has a macro of the compile's date. Known with the
-  /// dependencies.
-  bool uses_time() const noexcept { return uses_time_; }
-  /// What could not be read, as a sentence; empty: nothing.
-  const std::string& refused() const noexcept { return refused_; }
+  Result<std::string> reply(const std::string& path) override { return answer(path).encode(); }
+  DependencySet take_dependencies(const wire::Compiled& compiled) override;
+  bool uses_time() const noexcept override { return looked_at_.uses_time(); }
+  const std::string& refused() const noexcept override { return looked_at_.refused(); }
 
  private:
   wire::Answer answer_one(const std::string& path);
@@ -43,7 +41,7 @@ class FileQuestions {
   std::string topmost_absent_folder(const std::string& path);
 
   FileServer& files_;
-  std::unordered_map<std::string, SharedBytes> sources_;
+  LookedAt looked_at_;
   std::vector<std::string> include_folders_;  // virtual, in the order they are searched
   std::unordered_map<std::string, std::uint64_t> memory_inodes_;
   std::unordered_set<std::string> told_;
@@ -52,9 +50,6 @@ class FileQuestions {
     SharedBytes text;
   };
   std::deque<Unread> unread_;  // served, and not looked through for includes yet
-  DependencySet dependencies_;
-  std::string refused_;
-  bool uses_time_ = false;
 };
 
 }  // namespace cukiln

@@ -68,7 +68,7 @@ struct NvrtcCompiler::Run {
   }
   std::optional<CompileOutcome> lock(std::optional<Error>& error);
   Result<CompileResult> compile();
-  Result<CompileResult> finish(wire::Compiled compiled, FileQuestions& questions);
+  Result<CompileResult> finish(wire::Compiled compiled, Questions& questions);
   void release();
 };
 
@@ -274,7 +274,9 @@ std::optional<CompileOutcome> NvrtcCompiler::Run::lock(std::optional<Error>& err
 
 Result<CompileResult> NvrtcCompiler::Run::compile() {
   const VirtualSource unit = job.request->translation_unit();
-  FileQuestions questions(*job.request, unit, *job.files);
+  std::optional<FileQuestions> own;
+  Questions& questions =
+      job.questions != nullptr ? *job.questions : own.emplace(*job.request, unit, *job.files);
   const std::string body =
       wire::Compile{unit.path, std::string(unit.text.view()), job.request->options.arguments,
                     job.request->options.name_expressions}
@@ -283,8 +285,8 @@ Result<CompileResult> NvrtcCompiler::Run::compile() {
   heard = heard || reply.failure != WorkerFailure::closed;
   worker->count_compile();
   while (reply.is(wire::WorkerOp::ask)) {
-    reply = worker->request(wire::WorkerOp::answer, questions.answer(reply.frame.body).encode(),
-                            patience);
+    CUKILN_TRY(const std::string answer, questions.reply(reply.frame.body));
+    reply = worker->request(wire::WorkerOp::answer, answer, patience);
   }
   auto compiled =
       reply.is(wire::WorkerOp::result) ? wire::Compiled::decode(reply.frame.body) : std::nullopt;
@@ -294,8 +296,7 @@ Result<CompileResult> NvrtcCompiler::Run::compile() {
   return finish(*std::move(compiled), questions);
 }
 
-Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled,
-                                                 FileQuestions& questions) {
+Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled, Questions& questions) {
   CompileResult result;
   result.dependencies = questions.take_dependencies(compiled);
   if (!questions.refused().empty()) {
@@ -310,6 +311,9 @@ Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled,
   if (Result<void> checked =
           is_ptx ? Result<void>() : check_image(compiled.image, job.request->target);
       !checked) {
+    if (job.trouble != nullptr) {
+      *job.trouble = CompileTrouble::garbage;
+    }
     return std::move(checked).error().with_context(
         fmt::format("NVRTC {} said that {} compiled, but what it gave is unusable",
                     identity.toolchain.version, job.label));

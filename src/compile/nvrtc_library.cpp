@@ -112,8 +112,8 @@ std::string why_too_old(const std::string& library, const std::vector<std::strin
       (version[0] == major && version[1] >= minor)) {
     return {};
   }
-  return fmt::format("NVRTC {} ({}), which is too old for {} (that needs {}.{}),",
-                     fmt::join(version, "."), library, target.name(), major, minor);
+  return fmt::format("NVRTC {} ({}) is too old for {}, which needs {}.{}", fmt::join(version, "."),
+                     library, target.name(), major, minor);
 }
 
 std::vector<std::string> existing(const std::vector<std::string>& folders) {
@@ -235,6 +235,7 @@ Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search) {
     }
     install.library = search.nvrtc_library;
     names = names_in(folder_of(install.library), kBuiltinsStem);
+    install.too_old = why_too_old(install.library, names, search.target);
   } else {
     std::set<std::pair<dev_t, ino_t>> seen;  // /lib is /usr/lib today, and both may be named
     std::string too_old;                     // the first of them: better than none, the error tells
@@ -260,6 +261,7 @@ Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search) {
     });
     if (install.library.empty() && !too_old.empty()) {
       install.library = std::move(too_old);
+      install.too_old = std::move(install.passed_over.front());
       install.passed_over.clear();
       names = names_in(folder_of(install.library), kBuiltinsStem);
     }

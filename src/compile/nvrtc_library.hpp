@@ -36,7 +36,8 @@ struct NvrtcInstall {
   std::vector<std::string> headers;   ///< folders of CUDA's own headers, in order; may be empty
   std::vector<std::string> searched;  ///< every place looked at, in order
   std::vector<std::string>
-      passed_over;  ///< NVRTCs before it that are too old for the target, and why
+      passed_over;      ///< NVRTCs before it that are too old for the target, and why
+  std::string too_old;  ///< why it is too old itself, and yet the best; empty: nothing says so
 };
 
 /// The first NVRTC in the order of NVIDIA's cuda-pathfinder: wheels in site-packages, conda, what

@@ -1,9 +1,13 @@
 #include "compile/search_places.hpp"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <link.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <climits>
 #include <functional>
 
 #include "base/file.hpp"
@@ -21,7 +25,6 @@ constexpr const char* kToolkitTarget = "targets/x86_64-linux";
 #endif
 
 constexpr const char* kLoaderCache = "/etc/ld.so.cache";
-constexpr std::uint64_t kMaxLoaderCacheBytes = 16 << 20;
 
 bool starts_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
@@ -107,21 +110,32 @@ std::vector<std::string> loaded_folders() {
   return folders;
 }
 
-/// Folders of the libraries named libnvrtc that ld.so would load: the paths in its cache. To list
-/// the folders that its configuration names would take a hundred times as long.
+/// Folders of the libraries named libnvrtc that ld.so would load: the paths in its cache, strings
+/// of C one after the other. To list the folders that its configuration names would take a hundred
+/// times as long. In pieces: memory for all of it is dearer than to read it.
 std::vector<std::string> cached_folders() {
-  std::vector<std::string> folders;
-  const auto cache = read_file(kLoaderCache, kMaxLoaderCacheBytes);
-  const ByteView text = cache ? cache->bytes.view() : ByteView();
   static constexpr std::string_view kName = "/libnvrtc.so";
-  for (std::size_t at = text.find(kName); at != ByteView::npos; at = text.find(kName, at + 1)) {
-    const std::size_t before = text.rfind('\0', at);  // paths are strings of C, one after the other
-    const std::size_t start = before == ByteView::npos ? 0 : before + 1;
-    if (text[start] == '/') {
-      folders.emplace_back(text.substr(start, at - start));
+  std::vector<std::string> folders;
+  const UniqueFd cache(::open(kLoaderCache, O_RDONLY | O_CLOEXEC));
+  std::array<char, 2 * PATH_MAX> piece;  // NOLINT: read into before it is read from
+  std::size_t kept = 0;                  // of a string that ends in the next piece
+  for (;;) {
+    const ssize_t got = ::read(cache.get(), piece.data() + kept, piece.size() - kept);
+    if (got <= 0) {
+      return folders;
     }
+    const std::string_view text(piece.data(), kept + static_cast<std::size_t>(got));
+    const std::size_t end = text.rfind('\0') + 1;  // npos + 1: 0
+    for (std::size_t at = text.find(kName); at < end; at = text.find(kName, at + 1)) {
+      const std::size_t start = text.rfind('\0', at) + 1;
+      if (text[start] == '/') {
+        folders.emplace_back(text.substr(start, at - start));
+      }
+    }
+    kept = text.size() - end;
+    kept = kept < piece.size() ? kept : 0;  // no path is that long
+    std::copy(text.end() - static_cast<std::ptrdiff_t>(kept), text.end(), piece.begin());
   }
-  return folders;
 }
 
 }  // namespace

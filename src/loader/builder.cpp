@@ -8,6 +8,7 @@
 #include "base/file_lock.hpp"
 #include "base/hasher.hpp"
 #include "base/result.hpp"
+#include "loader/make_entry.hpp"
 
 namespace cukiln {
 
@@ -18,8 +19,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{1};
 constexpr milliseconds kLongestPause{20};
-constexpr milliseconds kFirstBackoff{1'000};
-constexpr milliseconds kLongestBackoff{60'000};
 
 void count_miss(Counters& counters, const Miss& miss) {
   switch (miss.why) {
@@ -63,6 +62,17 @@ struct Builder::FlightWait {
   bool told = false;
 };
 
+/// Ends this machine's turn in the fleet, however the compile ends.
+struct Builder::RemoteTurn {
+  RemoteTier* remote;
+  ByteView request;
+  ~RemoteTurn() {
+    if (remote != nullptr) {
+      remote->end_turn(request);
+    }
+  }
+};
+
 /// Marks a request as being worked on in this process; the next thread with the same one waits.
 class Builder::InProcessFlight {
  public:
@@ -100,18 +110,41 @@ Builder::Builder(CubinStore& store, Compiler& compiler, StatCache& stats, Counte
       options_(std::move(options)) {}
 
 Builder::Found Builder::look_up(const ModuleRequest& request, Purpose purpose) {
+  const auto began = SteadyClock::now();
   Found found;
-  auto sets = store_.find_dependency_sets(request.digest, request.canonical);
+  std::unique_ptr<FileServer> files;
+  look_in(store_, request, purpose, files, found);
+  if (!found.entry && options_.daemon != nullptr) {
+    look_in(*options_.daemon, request, purpose, files, found);
+    if (found.entry && purpose == Purpose::use) {
+      store_.hold(*found.entry);
+    }
+  }
+  if (found.entry && purpose == Purpose::use) {
+    counters_.meters.hit(found.entry->found_in, SteadyClock::now() - began);
+  }
+  return found;
+}
+
+void Builder::look_in(CubinStore& store, const ModuleRequest& request, Purpose purpose,
+                      std::unique_ptr<FileServer>& files, Found& found) {
+  const bool optional = &store != &store_;  // whoever counts for a daemon is its link
+  auto sets = store.find_dependency_sets(request.digest, request.canonical);
   if (!sets) {
-    counters_.add(&Stats::store_errors);
-    options_.log.warn("{}: the store could not be asked: {}", request.name, sets.error().message());
-    return found;
+    if (!optional) {
+      counters_.add(&Stats::store_errors);
+      options_.log.warn("{}: the store could not be asked: {}", request.name,
+                        sets.error().message());
+    }
+    return;
   }
   if (sets->empty()) {
-    return found;
+    return;
   }
-  const auto files = request.files(&stats_);
-  bool first = true;
+  if (files == nullptr) {
+    files = request.files(&stats_);
+  }
+  bool first = found.miss.why == Miss::Why::never_seen;
   for (const RecordedSet& recorded : *sets) {
     const FileServer::Mismatch mismatch = files->check(recorded.dependencies);
     if (mismatch.what != FileServer::Mismatch::What::none) {
@@ -122,24 +155,25 @@ Builder::Found Builder::look_up(const ModuleRequest& request, Purpose purpose) {
       continue;
     }
     const bool inspect = purpose == Purpose::inspect;
-    Lookup entry = inspect ? store_.peek(recorded.key) : store_.get_recorded(recorded);
+    Lookup entry = inspect ? store.peek(recorded.key) : store.get_recorded(recorded);
     if (inspect && !entry && entry.error().code() == ErrorCode::corrupt) {
       entry = std::optional<StoreEntry>();  // what a use of it would find
     }
     if (!entry) {
-      counters_.add(&Stats::store_errors);
-      options_.log.warn("{}: the store could not be read: {}", request.name,
-                        entry.error().message());
+      if (!optional) {
+        counters_.add(&Stats::store_errors);
+        options_.log.warn("{}: the store could not be read: {}", request.name,
+                          entry.error().message());
+      }
       continue;
     }
     if (*entry) {
       found.entry = **std::move(entry);
-      return found;
+      return;
     }
     found.miss = {Miss::Why::damaged, {}};
     first = false;
   }
-  return found;
 }
 
 Result<Built> Builder::build(const ModuleRequest& request, Found found,
@@ -163,6 +197,9 @@ Result<Built> Builder::build(const ModuleRequest& request, Found found,
     }
     found.miss = again.miss;
   }
+  if (auto entry = fetch(request, RemoteTier::Freshness::usual)) {
+    return hit(*std::move(entry), "in the remote store");
+  }
   count_miss(counters_, found.miss);
   return compile(request, found.miss, may_compile);
 }
@@ -176,11 +213,30 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
         "it elsewhere and bring the store, or allow compiling",
         request.name, request.request.target.name(), miss.text());
   }
+  if (cancelled_.load()) {  // of many, those that have not begun start nothing
+    return make_error(ErrorCode::timeout, "compiling {} was cancelled", request.name);
+  }
   if (may_compile) {
     CUKILN_CHECK(may_compile());
   }
-  if (auto known = remembered_failure(request.digest)) {
+  if (auto known = failures_.recall(request.digest)) {
     return *std::move(known);
+  }
+
+  // Who compiles takes the turn in the fleet, and uploads: a daemon does so itself.
+  const bool by_daemon = compiler_.for_target(request.request.target).keeps_flights();
+  RemoteTier* const remote = by_daemon ? nullptr : remote_;
+  // One compile in the fleet; those who wait for it meanwhile start nothing.
+  const RemoteTurn turn{remote, request.canonical};
+  std::optional<StoreEntry> fetched;
+  const auto fetch_now = [&] {
+    fetched = fetch(request, RemoteTier::Freshness::now);
+    return fetched.has_value();
+  };
+  if (remote != nullptr && remote->found_while_waiting(request.canonical, options_.compile_timeout,
+                                                       cancelled_, fetch_now)) {
+    counters_.add(&Stats::hits);
+    return Built{*std::move(fetched), Outcome::hit, "another machine compiled it", {}};
   }
 
   const std::string flight_lock =
@@ -189,7 +245,8 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
           : join_path(options_.flight_directory, request.digest.hex() + ".lock");
   bool use_lock = !flight_lock.empty();
   FlightWait wait{request.name, flight_lock, SteadyClock::now() + options_.compile_timeout};
-  std::optional<std::string> owner = use_lock ? FileLock::holder(flight_lock) : std::nullopt;
+  std::optional<std::string> owner =
+      use_lock && !by_daemon ? FileLock::holder(flight_lock) : std::nullopt;
   for (;;) {
     if (owner) {
       CUKILN_TRY(use_lock, wait_for(wait, *owner));
@@ -209,30 +266,41 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
     job.request = &request.request;
     job.files = files.get();
     job.label = request.name;
+    job.labels = &request.labels;
     job.timeout = options_.compile_timeout;
     job.cancelled = &cancelled_;
+    job.still_needed = [&] {
+      superseded_by = look_up(request).entry;
+      return !superseded_by.has_value();
+    };
     if (use_lock) {
       job.flight_lock = flight_lock;
-      job.still_needed = [&] {
-        superseded_by = look_up(request).entry;
-        return !superseded_by.has_value();
-      };
       job.publish = [&](const CompileResult& result) {
-        store_result(request, result, built);
+        store_result(request, result, false, remote, built);
         published = true;
       };
     }
     auto outcome = compiler_.compile(job);
     if (!outcome) {
       counters_.add(&Stats::failed);
-      remember_failure(request.digest, outcome.error());
+      if (!cancelled_.load()) {
+        failures_.remember(request.digest, outcome.error());
+      }
       return std::move(outcome).error();
     }
     if (outcome->state == CompileState::done) {
       counters_.add(&Stats::compiles);
       if (!published) {
-        store_result(request, outcome->result, built);
+        store_result(request, outcome->result, outcome->stored, remote, built);
       }
+      return built;
+    }
+    if (outcome->state == CompileState::joined) {
+      counters_.add(&Stats::singleflight_waits);
+      counters_.add(&Stats::hits);
+      built.outcome = Outcome::hit;
+      built.reason = "another process had it compiled";
+      store_result(request, outcome->result, outcome->stored, remote, built);
       return built;
     }
     if (superseded_by) {
@@ -269,62 +337,62 @@ Result<bool> Builder::wait_for(FlightWait& wait, const std::string& owner) {
 }
 
 void Builder::store_result(const ModuleRequest& request, const CompileResult& result,
-                           Built& built) {
+                           bool is_stored, RemoteTier* remote, Built& built) {
   StoreEntry& entry = built.entry;
-  const std::string set = result.dependencies.canonical();
-  entry.key = cache_key_of(request.canonical, set);
-  entry.request = request.digest;
-  entry.request_canonical = request.canonical;
-  entry.dependencies = result.dependencies;
-  entry.cubin = result.cubin;
-  entry.labels = request.labels;
-  entry.source_text = std::string(request.request.sources.front().text.view());
-  for (std::size_t i = 1; i < request.request.sources.size(); ++i) {
-    entry.source_text += fmt::format("\n// {}\n", request.request.sources[i].path);
-    entry.source_text += request.request.sources[i].text.view();
-  }
-  entry.compile_us = result.compile_us;
-
+  const auto not_stored = [&](NotStored reason, std::string text) {
+    built.not_stored = std::move(text);
+    if (!is_stored || built.outcome == Outcome::compiled) {  // else it is the other's to count
+      counters_.meters.count(reason);
+    }
+  };
+  entry = make_entry(request.request, request.canonical, request.labels, result);
   if (result.uses_time) {
-    built.not_stored = "uses __TIME__, __DATE__ or __TIMESTAMP__";
+    not_stored(NotStored::time, "uses __TIME__, __DATE__ or __TIMESTAMP__");
   } else if (!result.observed) {
-    built.not_stored = "unobserved: what the compiler read is not known for certain";
+    not_stored(NotStored::unobserved,
+               "unobserved: what the compiler read is not known for certain");
+  } else if (is_stored) {
+    store_.hold(entry);
   } else if (auto put = store_.put(entry); !put) {
     counters_.add(&Stats::store_errors);
     options_.log.warn("{}: compiled, but not stored: {}", request.name, put.error().message());
-    built.not_stored = put.error().message();
+    not_stored(NotStored::error, put.error().message());
   } else if (*put == PutOutcome::too_large) {
-    built.not_stored = "larger than the store's limit";
+    not_stored(NotStored::too_large, "larger than the store's limit");
   } else if (*put == PutOutcome::not_stored) {
-    built.not_stored = "the store keeps nothing on disk";
+    not_stored(NotStored::no_disk, "the store keeps nothing on disk");
   }
-  counters_.add(built.not_stored.empty() ? &Stats::stored : &Stats::not_stored);
+  if (!is_stored || built.outcome == Outcome::compiled) {  // else it is the other's to count
+    counters_.add(built.not_stored.empty() ? &Stats::stored : &Stats::not_stored);
+  }
+  if (remote != nullptr && result.observed && !result.uses_time) {
+    remote->put(entry);
+  }
 }
 
-std::optional<Error> Builder::remembered_failure(const RequestDigest& digest) {
-  const std::lock_guard lock(mutex_);
-  const auto at = failures_.find(digest);
-  if (at == failures_.end() || SteadyClock::now() >= at->second.until) {
+/// What the fleet has for a request and this host's files. It is kept here too.
+std::optional<StoreEntry> Builder::fetch(const ModuleRequest& request,
+                                         RemoteTier::Freshness freshness) {
+  if (remote_ == nullptr) {
     return std::nullopt;
   }
-  Error error = at->second.error;
-  return std::move(error).with_context("tried a moment ago and not tried again yet");
-}
-
-void Builder::remember_failure(const RequestDigest& digest, const Error& error) {
-  // A compile error is cheap to repeat, and the file it lacked may be there by now. A compiler that
-  // hung or crashed is not tried again at once. Never on disk.
-  const bool crashed = error.code() == ErrorCode::internal || error.code() == ErrorCode::timeout;
-  if (!crashed || cancelled_.load()) {
-    return;
+  const auto began = SteadyClock::now();
+  const auto files = request.files(&stats_);
+  for (const RecordedSet& set : remote_->find_dependency_sets(request.canonical, freshness)) {
+    if (files->check(set.dependencies).what != FileServer::Mismatch::What::none) {
+      continue;
+    }
+    if (auto entry = remote_->get(request.canonical, set)) {
+      counters_.meters.hit(Tier::remote, SteadyClock::now() - began);
+      entry->source_text = source_text_of(request.request);
+      if (const auto put = store_.put(*entry); !put) {
+        counters_.add(&Stats::store_errors);
+        options_.log.warn("{}: fetched, but not stored: {}", request.name, put.error().message());
+      }
+      return entry;
+    }
   }
-  const std::lock_guard lock(mutex_);
-  const auto [at, is_new] = failures_.try_emplace(digest, Failure{error, {}, kFirstBackoff});
-  if (!is_new) {
-    at->second.backoff = std::min(at->second.backoff * 2, kLongestBackoff);
-  }
-  at->second.error = error;
-  at->second.until = SteadyClock::now() + at->second.backoff;
+  return std::nullopt;
 }
 
 }  // namespace cukiln

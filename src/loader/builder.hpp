@@ -4,7 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
-#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -13,8 +13,10 @@
 #include "base/logger.hpp"
 #include "compile/compiler.hpp"
 #include "loader/counters.hpp"
+#include "loader/failure_memory.hpp"
 #include "loader/module_request.hpp"
 #include "store/cubin_store.hpp"
+#include "store/remote_tier.hpp"
 
 #include <cukiln/loader.hpp>
 
@@ -44,6 +46,7 @@ class Builder {
     bool offline = false;
     std::chrono::milliseconds compile_timeout{300'000};
     std::string flight_directory;  ///< empty: single flight within this process only
+    CubinStore* daemon = nullptr;  ///< asked where the store has nothing; null: there is none
     Logger log;
   };
   Builder(CubinStore& store, Compiler& compiler, StatCache& stats, Counters& counters,
@@ -63,35 +66,40 @@ class Builder {
   Result<Built> build(const ModuleRequest& request, Found found,
                       const std::function<Result<void>()>& may_compile = {});
 
+  /// Other machines' results, asked for what is not on this one. Before the first build; outlives
+  /// this.
+  void set_remote(RemoteTier* remote) noexcept { remote_ = remote; }
+
+  /// Compiles end with `timeout` until they may be resumed.
   void cancel() noexcept { cancelled_.store(true); }
+  void resume() noexcept { cancelled_.store(false); }
 
  private:
-  struct Failure {
-    Error error;
-    std::chrono::steady_clock::time_point until;
-    std::chrono::milliseconds backoff;
-  };
   class InProcessFlight;
   struct FlightWait;
+  struct RemoteTurn;
 
+  void look_in(CubinStore& store, const ModuleRequest& request, Purpose purpose,
+               std::unique_ptr<FileServer>& files, Found& found);
   Result<Built> compile(const ModuleRequest& request, const Miss& miss,
                         const std::function<Result<void>()>& may_compile);
+  std::optional<StoreEntry> fetch(const ModuleRequest& request, RemoteTier::Freshness freshness);
   Result<bool> wait_for(FlightWait& wait, const std::string& owner);
-  void store_result(const ModuleRequest& request, const CompileResult& result, Built& built);
-  std::optional<Error> remembered_failure(const RequestDigest& digest);
-  void remember_failure(const RequestDigest& digest, const Error& error);
+  void store_result(const ModuleRequest& request, const CompileResult& result, bool is_stored,
+                    RemoteTier* remote, Built& built);
 
   CubinStore& store_;
   Compiler& compiler_;
   StatCache& stats_;
   Counters& counters_;
   const Options options_;
+  RemoteTier* remote_ = nullptr;
   std::atomic<bool> cancelled_{false};
 
   std::mutex mutex_;
   std::condition_variable flight_ended_;
   std::set<RequestDigest> in_flight_;
-  std::map<RequestDigest, Failure> failures_;
+  FailureMemory failures_;
 };
 
 }  // namespace cukiln

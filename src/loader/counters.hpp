@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "loader/meters.hpp"
+
 #include <cukiln/stats.hpp>
 
 namespace cukiln {
@@ -46,6 +48,8 @@ class Counters {
                s.misses_header_vanished + s.misses_damaged;
     return s;
   }
+
+  Meters meters;
 
  private:
   mutable Stats now_;  // an atomic_ref to a const is not to be had before C++26

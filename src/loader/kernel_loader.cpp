@@ -7,7 +7,7 @@
 namespace cukiln {
 
 KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
-    : store(opened), options(std::move(given)), log(options.log) {
+    : store(opened), options(std::move(given)), log(options.log), recorder(options.record, log) {
   TieredStore& tiers = store.tiers();
   stat_cache.set_source([&tiers](const std::string& path) { return tiers.find_stat_record(path); });
   compiler = make_compiler(options, tiers, stat_cache);
@@ -15,8 +15,30 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
   build_options.offline = options.offline;
   build_options.compile_timeout = std::chrono::milliseconds(options.compile_timeout_ms);
   build_options.flight_directory = tiers.flight_directory();
+  build_options.daemon = tiers.daemon();
   build_options.log = log;
   builder = std::make_unique<Builder>(tiers, *compiler, stat_cache, counters, build_options);
+}
+
+void KernelLoader::Impl::hand_on_meters() {
+  TieredStore& tiers = store.tiers();
+  wire::ClientReport report;
+  const auto take = [&](std::string name, std::uint64_t number) {
+    report.numbers.emplace_back(std::move(name), number);
+  };
+  counters.meters.drain(take);
+  const auto& link = tiers.daemon_link();
+  if (link != nullptr) {
+    link->drain_fallbacks([&](const char* reason, std::uint64_t times) {
+      take(std::string("fallbacks_") + reason, times);
+    });
+  }
+  if (report.numbers.empty() || (link != nullptr && link->report(report))) {
+    return;
+  }
+  for (const auto& [name, number] : report.numbers) {
+    tiers.count(name, static_cast<std::int64_t>(number));
+  }
 }
 
 KernelLoader::Impl::~Impl() {
@@ -33,6 +55,7 @@ KernelLoader::Impl::~Impl() {
   for (const Counted& counted : kCounted) {
     keep(counted.total, now.*counted.field);
   }
+  hand_on_meters();
 }
 
 KernelLoader::KernelLoader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -47,7 +70,13 @@ Result<std::unique_ptr<KernelLoader>> KernelLoader::create(Store& store, LoaderO
 
 Result<PreloadReport> KernelLoader::preload(const Manifest& manifest, const PreloadOptions& options,
                                             const Progress& progress) {
-  return guarded([&] { return impl_->preload(manifest, options, progress); });
+  return guarded([&] {
+    const auto began = std::chrono::steady_clock::now();
+    auto report = impl_->preload(manifest, options, progress);
+    impl_->counters.meters.preloads.add(std::chrono::steady_clock::now() - began);
+    impl_->hand_on_meters();
+    return report;
+  });
 }
 
 Result<PreloadReport> KernelLoader::preload_all() { return preload(Manifest::shipped()); }
@@ -141,9 +170,17 @@ Stats KernelLoader::stats() const {
   stats.evicted = store.evicted;
   stats.corrupt = store.corrupt;
   stats.store_errors += store.errors;
+  if (const auto& link = impl_->store.tiers().daemon_link()) {
+    const wire::DaemonLinkStats daemon = link->stats();
+    stats.daemon_asked = daemon.asked;
+    stats.daemon_absent = daemon.absent;
+    stats.daemon_failed = daemon.failed;
+    stats.daemon_declined = daemon.declined;
+  }
   return stats;
 }
 
 void KernelLoader::cancel() noexcept { impl_->builder->cancel(); }
+void KernelLoader::resume() noexcept { impl_->builder->resume(); }
 
 }  // namespace cukiln

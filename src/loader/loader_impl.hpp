@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,14 +17,21 @@
 #include "loader/builder.hpp"
 #include "loader/counters.hpp"
 #include "loader/module_request.hpp"
+#include "loader/recorder.hpp"
 #include "store/tiered_store.hpp"
 
 #include <cukiln/loader.hpp>
 
 namespace cukiln {
 
-/// What a KernelLoader is made of. The steps of a preload are here (preload.cpp), the façade above
-/// them (kernel_loader.cpp) and the comparison of entries (explain.cpp) use them.
+inline double milliseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+/// What a KernelLoader is made of. Its steps are here (loader_impl.cpp), a preload that takes them
+/// for a whole manifest (preload.cpp), the façade above them (kernel_loader.cpp) and the comparison
+/// of entries (explain.cpp) use them.
 struct KernelLoader::Impl {
   Impl(Store& opened, LoaderOptions given);
   ~Impl();
@@ -74,6 +82,10 @@ struct KernelLoader::Impl {
   Result<PreloadReport> preload(const Manifest& manifest, const PreloadOptions& preload_options,
                                 const Progress& progress);
 
+  /// Hands on what was measured: to cukilnd where a connection to it is open anyway, else to the
+  /// store's counters, which are written with its next write. Waits for nobody.
+  void hand_on_meters();
+
   /// Puts a module's kernels into the table, with ids when `with_ids`.
   void publish(const std::string& module_name, Target target, const std::vector<Kernel>& kernels,
                bool with_ids);
@@ -82,6 +94,7 @@ struct KernelLoader::Impl {
   const LoaderOptions options;
   const Logger log;
   Counters counters;
+  Recorder recorder;
   StatCache stat_cache;
   std::unique_ptr<Compiler> compiler;
   std::unique_ptr<Builder> builder;

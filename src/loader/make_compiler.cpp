@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "compile/compiler_by_target.hpp"
+#include "compile/daemon_compiler.hpp"
 #include "compile/in_process_compiler.hpp"
 #include "compile/nvrtc_compiler.hpp"
 
@@ -22,8 +23,8 @@ NvrtcSearch nvrtc_search(const LoaderOptions& options) {
   return search;
 }
 
-std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, TieredStore& tiers,
-                                        StatCache& stats) {
+NvrtcCompilerOptions nvrtc_options(const LoaderOptions& options, TieredStore& tiers,
+                                   StatCache& stats) {
   NvrtcCompilerOptions compiler;
   compiler.search = nvrtc_search(options);
   compiler.worker = options.worker;
@@ -36,7 +37,19 @@ std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, TieredStor
     static_cast<void>(tiers.flush());  // else it is written with the next write
   };
   compiler.log = Logger(options.log);
-  const auto make = [compiler, in_process = options.in_process_compile](
+  return compiler;
+}
+
+std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, TieredStore& tiers,
+                                        StatCache& stats) {
+  const NvrtcCompilerOptions compiler = nvrtc_options(options, tiers, stats);
+  DaemonCompiler::Options daemon;
+  daemon.link = tiers.daemon_link();
+  daemon.shares_store = [&tiers](const wire::Greeting& greeting) {
+    return tiers.is_store_of(greeting);
+  };
+  daemon.log = compiler.log;
+  const auto make = [compiler, daemon, in_process = options.in_process_compile](
                         std::optional<NvrtcInstall> install) -> std::unique_ptr<Compiler> {
     if (in_process) {
       NvrtcSearch search = compiler.search;
@@ -47,7 +60,11 @@ std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, TieredStor
     }
     NvrtcCompilerOptions found = compiler;
     found.install = std::move(install);
-    return std::make_unique<NvrtcCompiler>(std::move(found));
+    auto here = std::make_unique<NvrtcCompiler>(std::move(found));
+    if (daemon.link == nullptr) {
+      return here;
+    }
+    return std::make_unique<DaemonCompiler>(daemon, std::move(here));
   };
   return std::make_unique<CompilerByTarget>(compiler.search, make, compiler.log);
 }

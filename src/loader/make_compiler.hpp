@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "compile/compiler.hpp"
+#include "compile/nvrtc_compiler.hpp"
 #include "compile/nvrtc_library.hpp"
 #include "store/tiered_store.hpp"
 
@@ -12,6 +13,11 @@ namespace cukiln {
 
 /// Where a loader with these options searches NVRTC.
 NvrtcSearch nvrtc_search(const LoaderOptions& options);
+
+/// What an NVRTC that these options find, or that was found already, is used with. What is learned
+/// of it goes through `stats` to `tiers`.
+NvrtcCompilerOptions nvrtc_options(const LoaderOptions& options, TieredStore& tiers,
+                                   StatCache& stats);
 
 /// The compiler of a loader: workers, or in this process where the host may not spawn. What it
 /// learns of NVRTC goes through `stats` to `tiers`.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -19,13 +20,18 @@ namespace {
 using Json = nlohmann::json;
 constexpr int kFormat = 1;
 
-Error wrong(const std::string& where, std::string_view expected, const Json& given) {
-  std::string shown = given.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (shown.size() > 80) {
-    shown = shown.substr(0, 77) + "...";
+/// A list or an object by its kind alone: one that is nested too deep would end the process.
+std::string shown(const Json& value) {
+  if (value.is_structured()) {
+    return value.is_array() ? "a list" : "an object";
   }
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text.size() > 80 ? text.substr(0, 77) + "..." : text;
+}
+
+Error wrong(const std::string& where, std::string_view expected, const Json& given) {
   return make_error(ErrorCode::invalid_argument, "manifest, {}: expected {}, found {}", where,
-                    expected, shown);
+                    expected, shown(given));
 }
 
 Result<std::vector<std::string>> strings_of(const Json& value, const std::string& where) {
@@ -128,7 +134,7 @@ Result<Manifest> read_manifest(std::string_view text, const ResolveSource& resol
     return make_error(
         ErrorCode::invalid_argument,
         "manifest, format: expected {}, found {}; a newer cukiln may have written it", kFormat,
-        root.is_object() && root.contains("format") ? root["format"].dump() : "nothing");
+        root.is_object() && root.contains("format") ? shown(root["format"]) : "nothing");
   }
   if (!root.contains("modules") || !root["modules"].is_array()) {
     return make_error(ErrorCode::invalid_argument, "manifest, modules: expected a list of modules");
@@ -167,29 +173,47 @@ std::string seen_from(std::string_view family, std::string_view header) {
   return path;
 }
 
-/// Gives a module the embedded files whose names are in `text` behind `#include "`, and those whose
-/// names are in theirs. By the last part of the name alone: one too many does no harm.
-void add_headers(std::string_view text, std::string_view family, ModuleSpec& module) {
-  static constexpr std::string_view kInclude = "#include \"";
-  for (std::size_t at = text.find(kInclude); at != std::string_view::npos;
-       at = text.find(kInclude, at + 1)) {
-    std::string_view name = text.substr(at + kInclude.size());
-    name = name.substr(0, name.find('"'));
-    name = name.substr(name.rfind('/') + 1);
-    for (const embedded::File& file : embedded::kernels_src()) {
-      if (file.name.substr(file.name.rfind('/') + 1) != name) {
-        continue;
-      }
-      const std::string path = seen_from(family, file.name);
+/// The headers that came with the library, by the text that asks for them.
+class EmbeddedHeaders {
+ public:
+  /// Gives a module the embedded files whose names are in `text` behind `#include "`, and those
+  /// whose names are in theirs. By the last part of the name alone: one too many does no harm.
+  void add_to(ModuleSpec& module, std::string_view text, std::string_view family) {
+    for (const embedded::File* file : asked_for_by(text)) {
+      const std::string path = seen_from(family, file->name);
       const bool known = std::any_of(module.headers.begin(), module.headers.end(),
                                      [&](const Source& header) { return header.path == path; });
       if (!known) {
-        module.headers.push_back(Source::literal(path, file.bytes));
-        add_headers(file.bytes, family, module);
+        module.headers.push_back(Source::literal(path, file->bytes));
+        add_to(module, file->bytes, family);
       }
     }
   }
-}
+
+ private:
+  using Files = std::vector<const embedded::File*>;
+
+  /// A text is read once: most headers belong to several modules.
+  const Files& asked_for_by(std::string_view text) {
+    static constexpr std::string_view kInclude = "#include \"";
+    const auto [at_text, is_new] = asked_for_.try_emplace(text.data());
+    Files& files = at_text->second;
+    for (std::size_t at = is_new ? text.find(kInclude) : std::string_view::npos;
+         at != std::string_view::npos; at = text.find(kInclude, at + 1)) {
+      std::string_view name = text.substr(at + kInclude.size());
+      name = name.substr(0, name.find('"'));
+      name = name.substr(name.rfind('/') + 1);
+      for (const embedded::File& file : embedded::kernels_src()) {
+        if (file.name.substr(file.name.rfind('/') + 1) == name) {
+          files.push_back(&file);
+        }
+      }
+    }
+    return files;
+  }
+
+  std::map<const char*, Files> asked_for_;  // embedded text stays where it is
+};
 
 }  // namespace
 
@@ -239,11 +263,12 @@ Manifest Manifest::shipped() {
   if (!manifest) {
     return {};  // a test reads the same file and fails first
   }
+  EmbeddedHeaders headers;
   for (ModuleSpec& module : manifest->modules_) {
     std::string_view family = module.sources.front().path;  // kernels_src/nvfp4/amax_gsa.cu
     family = family.substr(0, family.rfind('/') + 1).substr(kFolder.size());
     for (const Source& source : module.sources) {
-      add_headers(source.content(), family, module);
+      headers.add_to(module, source.content(), family);
     }
   }
   return *std::move(manifest);

@@ -69,6 +69,37 @@ Result<void> add_sources(const ModuleSpec& spec, ModuleRequest& out) {
   return {};
 }
 
+/// A string of C ends at a NUL: NVRTC and the file system would see less than what the key has.
+Result<void> check_no_nul(const ModuleSpec& spec) {
+  const auto check = [&](const char* what, const std::string& text) -> Result<void> {
+    const std::size_t nul = text.find('\0');
+    return nul == std::string::npos
+               ? Result<void>()
+               : make_error(
+                     ErrorCode::invalid_argument,
+                     "module \"{}\": the {} \"{}\" has a NUL byte at offset {}; expected none",
+                     spec.name, what, text.substr(0, nul), nul);
+  };
+  for (const Source& source : spec.sources) {
+    CUKILN_CHECK(check("source", source.path));
+  }
+  for (const Source& header : spec.headers) {
+    CUKILN_CHECK(check("header", header.path));
+  }
+  const std::pair<const char*, const std::vector<std::string>&> lists[] = {
+      {"include folder", spec.include}, {"flag", spec.flags}, {"name expression", spec.names}};
+  for (const auto& [what, texts] : lists) {
+    for (const std::string& text : texts) {
+      CUKILN_CHECK(check(what, text));
+    }
+  }
+  for (const auto& [macro, value] : spec.define) {
+    CUKILN_CHECK(check("macro", macro));
+    CUKILN_CHECK(check("macro's value", value));
+  }
+  return {};
+}
+
 std::string joined(const std::vector<std::string>& parts) {
   std::string text;
   for (const std::string& part : parts) {
@@ -98,6 +129,7 @@ Result<std::vector<Target>> explicit_targets(const ModuleSpec& spec) {
 Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
                                           const Toolchain& toolchain,
                                           const std::vector<std::string>& toolkit_folders) {
+  CUKILN_CHECK(check_no_nul(spec));
   ModuleRequest out;
   CUKILN_TRY(TranslatedFlags flags, translate_flags(spec.flags));
   CUKILN_CHECK(add_sources(spec, out));

@@ -14,8 +14,13 @@ Result<std::unique_ptr<Store>> open_store(StoreOptions options) {
   return guarded([&]() -> Result<std::unique_ptr<Store>> {
     TieredStore::Options tiers;
     tiers.store = std::move(options);
+    const SettingsSources sources = SettingsSources::of_this_process();
+    if (tiers.store.daemon != DaemonUse::off) {
+      tiers.daemon_sockets = tiers.store.daemon_socket.empty()
+                                 ? daemon_sockets(sources)
+                                 : std::vector<std::string>{tiers.store.daemon_socket};
+    }
     if (tiers.store.directory.empty() && !tiers.store.memory_only) {
-      const SettingsSources sources = SettingsSources::of_this_process();
       tiers.store.memory_only = sources.secure_process;  // its environment is somebody else's
       if (!sources.secure_process) {
         tiers.store.directory = default_store_directory(sources);

@@ -21,6 +21,8 @@ namespace {
 
 constexpr std::string_view kLevels[] = {"error", "warn", "info", "debug"};
 
+constexpr std::string_view kDaemonUses[] = {"auto", "off", "require"};
+
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   while (!text.empty()) {
@@ -67,6 +69,7 @@ struct Key {
   const char* name;
   Result<void> (*set)(Settings&, const std::string&);
   std::string (*get)(const Settings&);
+  char separator = ':';  ///< between the elements, where a file has a list
 };
 
 template <std::string LoaderOptions::*member>
@@ -77,6 +80,16 @@ constexpr Key loader_text(const char* name) {
             return Result<void>();
           },
           [](const Settings& s) { return s.loader.*member; }};
+}
+
+template <std::string RemoteSettings::*member>
+constexpr Key remote_text(const char* name) {
+  return {name,
+          [](Settings& s, const std::string& text) {
+            s.remote.*member = text;
+            return Result<void>();
+          },
+          [](const Settings& s) { return s.remote.*member; }, ','};
 }
 
 const Key kKeys[] = {
@@ -107,6 +120,7 @@ const Key kKeys[] = {
     loader_text<&LoaderOptions::nvrtc_library>("nvrtc_library"),
     loader_text<&LoaderOptions::cuda_library>("cuda_library"),
     loader_text<&LoaderOptions::worker>("worker"),
+    loader_text<&LoaderOptions::record>("record"),
     {"include_path",
      [](Settings& s, const std::string& text) {
        s.loader.include_path = split(text, ':');
@@ -119,6 +133,46 @@ const Key kKeys[] = {
        return {};
      },
      [](const Settings& s) { return std::string(s.loader.offline ? "1" : "0"); }},
+    remote_text<&RemoteSettings::stores>("remote"),
+    remote_text<&RemoteSettings::trust>("remote_trust"),
+    remote_text<&RemoteSettings::sign>("remote_sign"),
+    {"remote_timeout_ms",
+     [](Settings& s, const std::string& text) -> Result<void> {
+       const auto [end, error] =
+           std::from_chars(text.data(), text.data() + text.size(), s.remote.timeout_ms);
+       if (error != std::errc{} || end != text.data() + text.size() || s.remote.timeout_ms == 0) {
+         s.remote.timeout_ms = RemoteSettings().timeout_ms;
+         return make_error(ErrorCode::invalid_argument, "expected milliseconds, found \"{}\"",
+                           text);
+       }
+       return {};
+     },
+     [](const Settings& s) { return std::to_string(s.remote.timeout_ms); }},
+    {"daemon",
+     [](Settings& s, const std::string& text) -> Result<void> {
+       const auto* const at = std::find(std::begin(kDaemonUses), std::end(kDaemonUses), text);
+       if (at == std::end(kDaemonUses)) {
+         return make_error(ErrorCode::invalid_argument,
+                           "expected auto, off or require, found \"{}\"", text);
+       }
+       s.store.daemon = static_cast<DaemonUse>(at - std::begin(kDaemonUses));
+       return {};
+     },
+     [](const Settings& s) {
+       return std::string(kDaemonUses[static_cast<std::size_t>(s.store.daemon)]);
+     }},
+    {"daemon_socket",
+     [](Settings& s, const std::string& text) {
+       s.store.daemon_socket = text;
+       return Result<void>();
+     },
+     [](const Settings& s) { return s.store.daemon_socket; }},
+    {"daemon_watch",
+     [](Settings& s, const std::string& text) -> Result<void> {
+       CUKILN_TRY(s.watch_sources, parse_bool(text));
+       return {};
+     },
+     [](const Settings& s) { return std::string(s.watch_sources ? "1" : "0"); }},
     {"log", [](Settings& s, const std::string& text) { return parse_level(text, s.log_level); },
      [](const Settings& s) { return std::string(kLevels[static_cast<std::size_t>(s.log_level)]); }},
 };
@@ -131,16 +185,16 @@ std::string environment_name(std::string_view name) {
   return text;
 }
 
-std::string text_of(const toml::node& node) {
+std::string text_of(const toml::node& node, char separator) {
   if (const auto text = node.value<std::string>()) {
     return *text;
   }
   if (const toml::array* list = node.as_array()) {
     std::vector<std::string> parts;
     for (const toml::node& item : *list) {
-      parts.push_back(text_of(item));
+      parts.push_back(text_of(item, separator));
     }
-    return joined(parts, ':');
+    return joined(parts, separator);
   }
   std::ostringstream out;
   node.visit([&](const auto& value) { out << value; });
@@ -156,8 +210,10 @@ std::optional<std::string> value_of(const SettingsSources& sources, const char* 
 std::string user_folder(const SettingsSources& sources, const char* variable,
                         const char* otherwise) {
   auto folder = value_of(sources, variable);
-  return join_path(folder ? *folder : join_path(value_of(sources, "HOME").value_or("/"), otherwise),
-                   "cukiln");
+  if (!folder || folder->front() != '/') {  // XDG: a relative one counts as none
+    folder = join_path(value_of(sources, "HOME").value_or("/"), otherwise);
+  }
+  return join_path(*folder, "cukiln");
 }
 
 /// What `~` is where nobody set $HOME: in a unit of systemd, say.
@@ -249,7 +305,7 @@ class Resolver {
         settings_.warnings.push_back(fmt::format("{}: unknown key \"{}\"", path, name));
         continue;
       }
-      set(static_cast<std::size_t>(at - std::begin(kKeys)), text_of(node), path);
+      set(static_cast<std::size_t>(at - std::begin(kKeys)), text_of(node, at->separator), path);
     }
   }
 
@@ -315,6 +371,21 @@ SettingsSources SettingsSources::of_this_process() {
 
 std::string default_store_directory(const SettingsSources& sources) {
   return user_folder(sources, "XDG_CACHE_HOME", ".cache");
+}
+
+std::vector<std::string> daemon_sockets(const SettingsSources& sources) {
+  if (sources.secure_process) {
+    return {};
+  }
+  std::vector<std::string> sockets;
+  if (const auto runtime = value_of(sources, "XDG_RUNTIME_DIR");
+      runtime && runtime->front() == '/') {
+    sockets.push_back(join_path(*runtime, "cukiln/cukilnd.sock"));
+  }
+  const std::string temporary = value_of(sources, "TMPDIR").value_or("/tmp");
+  sockets.push_back(join_path(temporary, fmt::format("cukiln-{}/cukilnd.sock", ::geteuid())));
+  sockets.emplace_back(kSystemSocket);
+  return sockets;
 }
 
 Result<Settings> Settings::resolve() {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <cukiln/settings.hpp>
 
@@ -21,6 +22,12 @@ struct SettingsSources {
 
 /// `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln`.
 std::string default_store_directory(const SettingsSources& sources);
+
+/// Where cukilnd may answer: this user's, `$XDG_RUNTIME_DIR/cukiln/cukilnd.sock` and
+/// `$TMPDIR/cukiln-<uid>/cukilnd.sock`, then the system's, `/run/cukiln/cukilnd.sock`. The first is
+/// where a daemon of this user listens. None for a set-user-id process.
+std::vector<std::string> daemon_sockets(const SettingsSources& sources);
+inline constexpr const char* kSystemSocket = "/run/cukiln/cukilnd.sock";
 
 Result<Settings> resolve_settings(const SettingsSources& sources);
 

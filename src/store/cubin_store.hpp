@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -9,6 +11,7 @@
 #include "base/bytes.hpp"
 #include "key/cubin.hpp"
 #include "key/dependency_set.hpp"
+#include "key/entry_labels.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>
@@ -18,14 +21,10 @@ namespace cukiln {
 /// Where an entry came from.
 enum class Origin : int { compiled = 0, imported = 1, remote = 2 };
 
-/// What people want to know of an entry; none of it is part of the key.
-struct EntryLabels {
-  std::string name;      ///< the module's
-  std::string source;    ///< the first source's file name (no folder: rows hold no real path)
-  std::string target;    ///< `sm_100a`
-  std::string flags;     ///< the arguments, joined by a space, and what was dropped of them
-  std::string compiler;  ///< `nvrtc 13.0.88`
-};
+/// The places that a look-up goes through, one after the other.
+enum class Tier : int { memory, disk, system, daemon, remote };
+inline constexpr std::array<const char*, 5> kTiers = {"memory", "disk", "system", "daemon",
+                                                      "remote"};
 
 /// One entry, whole: what `put` takes and `get` gives.
 struct StoreEntry {
@@ -42,6 +41,7 @@ struct StoreEntry {
   std::int64_t hits = 0;         ///< by the store
   Origin origin = Origin::compiled;
   std::string signer;
+  Tier found_in = Tier::memory;  ///< by a store of several tiers
 };
 
 /// The same without the bytes, for inventories.
@@ -56,11 +56,13 @@ struct EntrySummary {
   std::string signer;
 };
 
+struct StoredRow;
+
 /// A recorded dependency set of a request and the entry it leads to.
 struct RecordedSet {
   CacheKey key;
   DependencySet dependencies;
-  std::int64_t row = 0;  ///< where its tier keeps the entry: spares `get_recorded` a search
+  std::shared_ptr<const StoredRow> row;  ///< what its tier has read: `get_recorded` needs the rest
 };
 
 struct StoreStats {
@@ -101,6 +103,9 @@ class CubinStore {
 
   /// Keeps an entry; the same key again is already_there. Errors: io, timeout.
   virtual Result<PutOutcome> put(const StoreEntry& entry) = 0;
+
+  /// Holds an entry that a lower tier keeps already, where that makes the next use of it cheaper.
+  virtual void hold(const StoreEntry& entry) { static_cast<void>(entry); }
 
   virtual Result<bool> remove(const CacheKey& key) = 0;  ///< false: was not there
   virtual Result<std::vector<EntrySummary>> list() = 0;

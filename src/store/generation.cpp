@@ -21,22 +21,6 @@ constexpr std::size_t kMaxIdle = 8;
 constexpr int kOpenBusyMs = 2000;
 constexpr int kReadBusyMs = 250;
 
-/// SQLite calls a file system without locks "busy", for ever. Asked once, on a file that SQLite
-/// does not know (closing one that it does would drop its locks).
-Result<void> check_locks_work(const std::string& lock_file) {
-  const UniqueFd fd(::open(lock_file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  struct flock range {};
-  range.l_type = F_RDLCK;
-  range.l_whence = SEEK_SET;
-  range.l_len = 1;
-  if (fd && ::fcntl(fd.get(), F_SETLK, &range) != 0 && errno != EAGAIN && errno != EACCES) {
-    return make_error(ErrorCode::io,
-                      "the file system of {} gives no record locks: {}; choose a local directory",
-                      lock_file, errno_text(errno));
-  }
-  return {};
-}
-
 Result<void> run_step(SqliteHandle& db, const std::string& sql) { return db.execute(sql.c_str()); }
 
 }  // namespace
@@ -54,6 +38,9 @@ Result<void> Generation::initialise(const std::string& folder, const Options& op
   SqliteHandle::Options open_options;
   open_options.busy_ms = kOpenBusyMs;
   CUKILN_TRY(SqliteHandle db, SqliteHandle::open(database, open_options));
+  // Nobody looks here before it is named as the current one: the checkpoint at the end makes all of
+  // it durable, and the steps before need not wait for the disk one by one.
+  CUKILN_CHECK(db.execute("PRAGMA synchronous=OFF"));
   CUKILN_CHECK(run_step(
       db, fmt::format("PRAGMA page_size={}; PRAGMA auto_vacuum=INCREMENTAL", options.page_bytes)));
   {
@@ -80,6 +67,7 @@ Result<void> Generation::initialise(const std::string& folder, const Options& op
                       options.schema.min_reader, options.schema.min_writer,
                       StoreSchema::kApplicationId, options.schema.version)));
   CUKILN_CHECK(transaction.commit());
+  CUKILN_CHECK(db.execute("PRAGMA synchronous=NORMAL"));
   // Without this the tables would be in the WAL alone, and gone with it.
   return db.query("PRAGMA wal_checkpoint(TRUNCATE)").run();
 }
@@ -117,8 +105,7 @@ Result<std::shared_ptr<Generation>> Generation::open(const StoreDirectory& direc
     const std::string lock_file = join_path(folder, "inuse.lock");
     CUKILN_TRY(in_use, FileLock::acquire(lock_file, FileLock::Mode::shared,
                                          std::chrono::milliseconds(kOpenBusyMs)));
-    CUKILN_CHECK(check_locks_work(lock_file));
-    CUKILN_TRY(ProcessLock mine, ProcessLock::acquire(folder));
+    CUKILN_TRY(ProcessLock mine, ProcessLock::acquire(lock_file));
     std::shared_ptr<Generation> self(
         new Generation(std::move(folder), name, options, std::move(in_use), std::move(mine)));
     CUKILN_TRY(Lease lease, self->lease());

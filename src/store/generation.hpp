@@ -36,7 +36,7 @@ class Generation final : private ForkGate::Guarded {
  public:
   struct Options {
     bool read_only = false;
-    int page_bytes = 8192;
+    int page_bytes = 4096;
     StoreSchema schema;
   };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -33,6 +34,23 @@ struct GcReport {
   std::uint64_t bytes_before = 0;  ///< of the database's files
   std::uint64_t bytes_after = 0;
   bool already_running = false;  ///< another process collects: nothing was done
+};
+
+/// What a piece of a store's upkeep came to, and took.
+struct UpkeepRuns {
+  std::uint64_t done = 0;
+  std::uint64_t held_up = 0;  ///< by others: a reader, a second collection
+  std::uint64_t failed = 0;
+  std::chrono::nanoseconds took{0};  ///< all together
+  std::uint64_t all() const noexcept { return done + held_up + failed; }
+};
+
+/// What this process did for the store since it opened it.
+struct UpkeepStats {
+  UpkeepRuns gc_by_put;    ///< evictions for an entry that had no room
+  UpkeepRuns gc_by_timer;  ///< what a keeper does now and then, whether or not something went
+  std::int64_t gc_last_success_s = 0;  ///< since 1970; 0: none yet
+  UpkeepRuns checkpoints;              ///< of the write-ahead log
 };
 
 }  // namespace cukiln

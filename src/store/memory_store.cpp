@@ -27,7 +27,7 @@ Result<std::vector<RecordedSet>> MemoryStore::find_dependency_sets(const Request
   for (auto key = keys->second.rbegin(); key != keys->second.rend(); ++key) {
     const StoreEntry& entry = by_key_.at(*key)->entry;
     if (entry.request_canonical == request_canonical) {
-      sets.push_back({*key, entry.dependencies, 0});
+      sets.push_back({*key, entry.dependencies, nullptr});
     }
   }
   return sets;

@@ -85,7 +85,9 @@ void PendingWrites::count(std::string_view counter, std::int64_t delta) {
   drop_inherited();
   const auto at = batch_.counters.find(counter);
   if (at != batch_.counters.end()) {
-    at->second += delta;
+    if (__builtin_add_overflow(at->second, delta, &at->second)) {
+      at->second = INT64_MAX;  // somebody else's numbers, perhaps
+    }
   } else {
     batch_.counters.emplace(counter, delta);
   }

@@ -1,89 +1,112 @@
 #include "store/process_lock.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdint>
-#include <thread>
 
+#include "base/hasher.hpp"
 #include "base/result.hpp"
 
 namespace cukiln {
 
 namespace {
 
-const char kThisCopy = 0;  // its address names this copy of the library
+constexpr int kCopyBits = 20;
+constexpr int kProcessBits = 22;  // Linux numbers no more than 4 Mi
+constexpr int kRandomBits = 20;
+constexpr int kPageBits = 12;
 
-std::string this_copy() {
-  return fmt::format("{:016x}\n", reinterpret_cast<std::uintptr_t>(&kThisCopy));
+constexpr std::int64_t low_bits(std::uint64_t value, int bits) noexcept {
+  return static_cast<std::int64_t>(value & ((std::uint64_t{1} << bits) - 1));
 }
 
-std::string lock_name() {
-  struct stat status {};
-  // Two containers that share a store are both process 1 of their own pid namespace.
-  const ino_t space = ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
-  return fmt::format("proc-{}-{}.lock", space, ::getpid());
+/// What the kernel drew for this program's start, the same for all copies of a library in it. Of
+/// its digest: the bytes themselves guard the stack.
+std::uint64_t drawn_for_this_process() noexcept {
+  const auto* const drawn = reinterpret_cast<const char*>(::getauxval(AT_RANDOM));
+  return drawn != nullptr ? hash64({drawn, 16}) : 0;
 }
 
-bool belongs_to_this_copy(int fd) {
-  const std::string expected = this_copy();
-  char found[32] = {};
-  const ssize_t size = ::pread(fd, found, sizeof found, 0);
-  return size == static_cast<ssize_t>(expected.size()) && expected == found;
+/// The first of this process's bytes. Two containers that share a store are both process 1 of their
+/// own pid namespace: the number alone does not tell them apart.
+std::int64_t first_byte() noexcept {
+  const auto process = static_cast<std::uint64_t>(::getpid());
+  return (low_bits(drawn_for_this_process(), kRandomBits) << kProcessBits |
+          low_bits(process, kProcessBits))
+         << kCopyBits;
+}
+
+/// Which of them is this copy's: copies of a library lie on different pages, within 4 GiB as a
+/// rule.
+std::int64_t byte_of_this_copy() noexcept {
+  static const char here = 0;
+  return low_bits(reinterpret_cast<std::uintptr_t>(&here) >> kPageBits, kCopyBits);
+}
+
+/// Locks of an open file description: unlike a process's own they conflict within a process, and
+/// stay when another descriptor of the file is closed.
+int lock_bytes(const UniqueFd& fd, int command, struct flock& range, std::int64_t from,
+               std::int64_t count) noexcept {
+  range.l_whence = SEEK_SET;
+  range.l_start = from;
+  range.l_len = count;
+  range.l_pid = 0;
+  return ::fcntl(fd.get(), command, &range);
+}
+
+/// 0: nobody. 1: somebody. -1: failed, see errno.
+int locked_by_others(const UniqueFd& fd, std::int64_t from, std::int64_t count) noexcept {
+  struct flock range {};
+  range.l_type = F_WRLCK;
+  if (count == 0) {
+    return 0;
+  }
+  const int failed = lock_bytes(fd, F_OFD_GETLK, range, from, count);
+  return failed != 0 ? -1 : range.l_type != F_UNLCK ? 1 : 0;
 }
 
 }  // namespace
 
-Result<ProcessLock> ProcessLock::acquire(const std::string& generation_folder) {
-  std::string path = join_path(generation_folder, lock_name());
-  for (int attempt = 0; attempt < 50; ++attempt) {
-    UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd) {
-      return make_error(ErrorCode::io, "cannot open the lock file {}: {}", path, errno_text(errno));
-    }
-    if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
-      const std::string mine = this_copy();
-      if (::pwrite(fd.get(), mine.data(), mine.size(), 0) != static_cast<ssize_t>(mine.size())) {
-        // A full disk must not keep out the process that comes to collect. Without a name in the
-        // file it is shared with nobody: the lock stays exclusive.
-        return ProcessLock(std::move(fd), std::move(path));
-      }
-    } else if (errno != EWOULDBLOCK) {
-      return make_error(ErrorCode::io, "cannot lock {}: {}", path, errno_text(errno));
-    }
-    // Turning an exclusive lock into a shared one may let another copy in between: hence the look
-    // at the file once it is ours to share.
-    if (::flock(fd.get(), LOCK_SH | LOCK_NB) == 0) {
-      struct stat opened {
-      }, named{};
-      const bool same = ::fstat(fd.get(), &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
-                        opened.st_ino == named.st_ino;
-      if (!same) {
-        continue;  // its last holder unlinked it between our open and our lock
-      }
-      if (!belongs_to_this_copy(fd.get())) {
-        return make_error(ErrorCode::incompatible,
-                          "another copy of the cukiln library in this process has the store open; "
-                          "load one copy only, or give each its own directory");
-      }
-      return ProcessLock(std::move(fd), std::move(path));
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+Result<ProcessLock> ProcessLock::acquire(const std::string& lock_file) {
+  UniqueFd fd(::open(lock_file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd) {
+    return make_error(ErrorCode::io, "cannot open the lock file {}: {}", lock_file,
+                      errno_text(errno));
   }
-  return make_error(ErrorCode::timeout, "{} stayed locked; expected a moment only", path);
+  constexpr std::int64_t kCount = std::int64_t{1} << kCopyBits;
+  const std::int64_t first = first_byte();
+  const std::int64_t mine = byte_of_this_copy();
+  struct flock range {};
+  range.l_type = F_RDLCK;
+  int others = lock_bytes(fd, F_OFD_SETLK, range, first + mine, 1);
+  // Locked first and looked at then: of two copies that open at once one at least sees the other.
+  others = others != 0 ? others : locked_by_others(fd, first, mine);
+  others = others != 0 ? others : locked_by_others(fd, first + mine + 1, kCount - mine - 1);
+  if (others < 0) {
+    // SQLite calls a file system without locks "busy", for ever.
+    return make_error(ErrorCode::io,
+                      "the file system of {} gives no record locks: {}; choose a local directory",
+                      lock_file, errno_text(errno));
+  }
+  if (others > 0) {
+    return make_error(ErrorCode::incompatible,
+                      "another copy of the cukiln library in this process has the store open; "
+                      "load one copy only, or give each its own directory");
+  }
+  return ProcessLock(std::move(fd));
 }
 
-ProcessLock::ProcessLock(UniqueFd fd, std::string path)
-    : fd_(std::move(fd)), process_(::getpid()), path_(std::move(path)) {}
+ProcessLock::ProcessLock(UniqueFd fd) : fd_(std::move(fd)), process_(::getpid()) {}
 
 ProcessLock::~ProcessLock() {
-  // Only the last holder takes the file away: another store of this copy may still share it. In a
-  // forked child the descriptor is the parent's, and so is the lock.
-  if (fd_ && process_ == ::getpid() && ::flock(fd_.get(), LOCK_EX | LOCK_NB) == 0) {
-    ::unlink(path_.c_str());
+  // In a forked child the lock is the parent's. Here it must not wait for a child's copy to close.
+  if (fd_ && process_ == ::getpid()) {
+    struct flock range {};
+    range.l_type = F_UNLCK;
+    lock_bytes(fd_, F_OFD_SETLK, range, 0, 0);
   }
 }
 

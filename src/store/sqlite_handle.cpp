@@ -1,6 +1,7 @@
 #include "store/sqlite_handle.hpp"
 
 #include <sqlite3.h>
+#include <sys/mman.h>
 
 #include <cerrno>
 #include <memory>
@@ -35,6 +36,20 @@ bool no_space(sqlite3* db) noexcept {
     }
   }
   return false;
+}
+
+/// Not zeroed first, and its pages there at once: a fault for each would take as long as reading
+/// into it does. Where the kernel cannot (before Linux 5.14) they come one by one.
+std::shared_ptr<char[]> unwritten_memory(std::size_t bytes) {
+  auto memory = std::make_shared_for_overwrite<char[]>(bytes);
+  constexpr std::uintptr_t kPage = 4096;
+  constexpr std::uintptr_t kFew = 3;
+  const auto begin = (reinterpret_cast<std::uintptr_t>(memory.get()) + kPage - 1) / kPage * kPage;
+  const auto end = (reinterpret_cast<std::uintptr_t>(memory.get()) + bytes) / kPage * kPage;
+  if (end > begin + kFew * kPage) {
+    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE);  // NOLINT
+  }
+  return memory;
 }
 
 ErrorCode code_of(SqliteTrouble trouble) noexcept {
@@ -226,23 +241,24 @@ Result<std::int64_t> SqliteHandle::number(const char* sql, std::int64_t fallback
   return row ? asked.column_number(0) : fallback;
 }
 
-Result<std::optional<std::string>> SqliteHandle::read_blob(const char* table, const char* column,
-                                                           std::int64_t row, std::int64_t bytes) {
+Result<SharedBytes> SqliteHandle::read_blob(const char* table, const char* column, std::int64_t row,
+                                            std::int64_t bytes) {
   sqlite3_blob* opened = nullptr;
   int code = sqlite3_blob_open(db_, "main", table, column, row, 0, &opened);
   const std::unique_ptr<sqlite3_blob, int (*)(sqlite3_blob*)> blob(opened, sqlite3_blob_close);
   if (code == SQLITE_ERROR || (code == SQLITE_OK && sqlite3_blob_bytes(opened) != bytes)) {
-    return std::optional<std::string>();
+    return SharedBytes();
   }
-  std::string data;
+  std::shared_ptr<char[]> data;
   if (code == SQLITE_OK) {
-    data.resize(static_cast<std::size_t>(bytes));
-    code = sqlite3_blob_read(opened, data.data(), static_cast<int>(bytes), 0);
+    data = unwritten_memory(static_cast<std::size_t>(bytes));
+    code = sqlite3_blob_read(opened, data.get(), static_cast<int>(bytes), 0);
   }
   if (code != SQLITE_OK) {
     return error(code, "read a blob");
   }
-  return std::optional<std::string>(std::move(data));
+  const ByteView view(data.get(), static_cast<std::size_t>(bytes));
+  return SharedBytes(std::move(data), view);
 }
 
 void SqliteHandle::set_busy_timeout(int milliseconds) noexcept {

@@ -87,10 +87,10 @@ class SqliteHandle {
   /// The first column of the first row, or `fallback`.
   Result<std::int64_t> number(const char* sql, std::int64_t fallback = 0);
 
-  /// A blob by its row, in the snapshot of a query that is in use. Nothing: there is no such row,
-  /// or it does not have `bytes` bytes.
-  Result<std::optional<std::string>> read_blob(const char* table, const char* column,
-                                               std::int64_t row, std::int64_t bytes);
+  /// A blob by its row, in the snapshot of a query that is in use. Empty: there is no such row, or
+  /// it does not have `bytes` bytes.
+  Result<SharedBytes> read_blob(const char* table, const char* column, std::int64_t row,
+                                std::int64_t bytes);
 
   void set_busy_timeout(int milliseconds) noexcept;
   int changes() const noexcept;

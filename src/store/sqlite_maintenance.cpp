@@ -9,6 +9,7 @@ namespace cukiln {
 
 namespace {
 
+constexpr std::uint64_t kSpareForKeeper = 8;  // an eighth of the cap
 constexpr std::int64_t kBatchRows = 100;
 constexpr std::int64_t kVacuumPages = 2048;
 constexpr std::int64_t kNever = INT64_MIN;
@@ -40,13 +41,36 @@ Result<std::vector<CacheKey>> all_keys(SqliteHandle& db) {
 
 }  // namespace
 
+void SqliteStore::note_gc(UpkeepRuns UpkeepStats::*trigger,
+                          std::chrono::steady_clock::time_point began, const Result<bool>& done) {
+  const std::lock_guard hold(upkeep_mutex_);
+  UpkeepRuns& runs = upkeep_.*trigger;
+  ++(!done ? runs.failed : *done ? runs.done : runs.held_up);
+  runs.took += std::chrono::steady_clock::now() - began;
+  if (done && *done) {
+    upkeep_.gc_last_success_s = now_s(nullptr);
+  }
+}
+
 Result<void> SqliteStore::make_room(SqliteHandle& db, std::uint64_t bytes) {
-  const std::uint64_t cap = session_->options().max_bytes;
+  const auto began = std::chrono::steady_clock::now();
+  bool is_run = false;
+  auto made = evict_for(db, bytes, is_run);
+  if (is_run) {
+    note_gc(&UpkeepStats::gc_by_put, began, made ? Result<bool>(true) : Result<bool>(made.error()));
+  }
+  return made;
+}
+
+Result<void> SqliteStore::evict_for(SqliteHandle& db, std::uint64_t bytes, bool& is_run) {
+  const std::uint64_t cap = session_->max_bytes();
   for (bool first = true;; first = false) {
     CUKILN_TRY(const std::uint64_t live, live_bytes(db));
-    if (live + bytes <= cap) {
-      return {};
+    if (live + bytes <= cap ||
+        (live + bytes <= cap + cap / kSpareForKeeper && !session_->is_keeper())) {
+      return {};  // a keeper will see to it
     }
+    is_run = true;
     if (first && !pending_.empty()) {  // what this process uses counts before it is chosen to go
       PendingWrites::Batch batch = pending_.take();
       auto transaction = WriteTransaction::begin(db);
@@ -104,6 +128,7 @@ Result<SqliteStore::Evicted> SqliteStore::evict_batch(SqliteHandle& db, std::uin
   CUKILN_CHECK(transaction.commit());
   evicted_.fetch_add(gone.entries, std::memory_order_relaxed);
   pending_.count("evicted", static_cast<std::int64_t>(gone.entries));
+  pending_.count("evicted_bytes", static_cast<std::int64_t>(gone.bytes));
   return gone;
 }
 
@@ -124,6 +149,35 @@ std::uint64_t SqliteStore::file_bytes() {
   }
   const std::string database = join_path(directory().path(*name), "store.db");
   return size_of(database) + size_of(database + "-wal");
+}
+
+Result<void> SqliteStore::maintain() {
+  if (read_only()) {
+    return {};
+  }
+  session_->become_keeper();
+  CUKILN_CHECK(flush(session_->options().write_wait));
+  if (!session_->is_keeper()) {
+    return {};
+  }
+  const auto began = std::chrono::steady_clock::now();
+  auto below = bring_below_cap();
+  note_gc(&UpkeepStats::gc_by_timer, began, below);
+  session_->checkpoint_before_close();
+  return below ? Result<void>() : Result<void>(below.error());
+}
+
+/// False: another process collects.
+Result<bool> SqliteStore::bring_below_cap() {
+  CUKILN_TRY(const std::uint64_t live,
+             session_->read([](SqliteHandle& db) { return live_bytes(db); }));
+  if (live <= session_->max_bytes()) {
+    return true;
+  }
+  GcOptions options;
+  options.max_bytes = session_->max_bytes();
+  CUKILN_TRY(const GcReport report, collect(options));
+  return !report.already_running;
 }
 
 Result<GcReport> SqliteStore::collect(const GcOptions& options) {
@@ -210,7 +264,7 @@ Result<std::uint64_t> SqliteStore::remove_all() {
 
 Result<void> SqliteStore::verify_entry(const CacheKey& key, VerifyReport& report) {
   std::optional<Error> damage;
-  auto entry = session_->inspect([&](SqliteHandle& db) { return look_up(db, key, 0, &damage); });
+  auto entry = session_->inspect([&](SqliteHandle& db) { return look_up(db, key, &damage); });
   if (!entry) {
     return std::move(entry).error();
   }
@@ -261,78 +315,10 @@ Result<VerifyReport> SqliteStore::verify(bool repair) {
     for (const VerifyReport::Finding& finding : report.findings) {
       CUKILN_TRY(const bool removed, remove(finding.key));
       report.repaired += removed ? 1 : 0;
-      corrupt_.fetch_add(1, std::memory_order_relaxed);
-      pending_.count("corrupt", 1);
+      count_damage(Damage::verify);
     }
   }
   return report;
-}
-
-Result<std::vector<EntrySummary>> SqliteStore::list() {
-  return session_->read([](SqliteHandle& db) -> Result<std::vector<EntrySummary>> {
-    std::vector<EntrySummary> entries;
-    Query query = db.query(
-        "SELECT key, created_s, last_used_s, hits, compile_us, origin, cubin_bytes, "
-        "dependency_count, "
-        "name, source, target, flags, compiler, signer, kernels FROM entry ORDER BY id");
-    for (;;) {
-      CUKILN_TRY(const bool row, query.next());
-      if (!row) {
-        return entries;
-      }
-      EntrySummary entry;
-      entry.key = CacheKey{digest_from(query.column_bytes(0))};
-      entry.created_s = query.column_number(1);
-      entry.last_used_s = query.column_number(2);
-      entry.hits = query.column_number(3);
-      entry.compile_us = query.column_number(4);
-      entry.origin = static_cast<Origin>(query.column_number(5));
-      entry.cubin_bytes = static_cast<std::uint64_t>(query.column_number(6));
-      entry.dependencies = static_cast<std::size_t>(query.column_number(7));
-      entry.labels = {std::string(query.column_bytes(8)), std::string(query.column_bytes(9)),
-                      std::string(query.column_bytes(10)), std::string(query.column_bytes(11)),
-                      std::string(query.column_bytes(12))};
-      entry.signer = query.column_bytes(13);
-      if (auto kernels = decode_kernels(query.column_bytes(14))) {
-        entry.kernels = *std::move(kernels);  // a damaged list shows when the entry is read
-      }
-      entries.push_back(std::move(entry));
-    }
-  });
-}
-
-StoreStats SqliteStore::stats() {
-  StoreStats stats;
-  const auto entries =
-      session_->read([](SqliteHandle& db) { return db.number("SELECT count(*) FROM entry"); });
-  stats.entries = entries ? static_cast<std::uint64_t>(*entries) : 0;
-  stats.bytes = file_bytes();
-  stats.hits = hits_.load(std::memory_order_relaxed);
-  stats.misses = misses_.load(std::memory_order_relaxed);
-  stats.stored = stored_.load(std::memory_order_relaxed);
-  stats.evicted = evicted_.load(std::memory_order_relaxed);
-  stats.corrupt = corrupt_.load(std::memory_order_relaxed);
-  stats.errors = errors_.load(std::memory_order_relaxed);
-  return stats;
-}
-
-Result<std::map<std::string, std::int64_t>> SqliteStore::counters() {
-  CUKILN_TRY(auto all,
-             session_->read([](SqliteHandle& db) -> Result<std::map<std::string, std::int64_t>> {
-               std::map<std::string, std::int64_t> stored;
-               Query query = db.query("SELECT name, value FROM counter");
-               for (;;) {
-                 CUKILN_TRY(const bool row, query.next());
-                 if (!row) {
-                   return stored;
-                 }
-                 stored[std::string(query.column_bytes(0))] = query.column_number(1);
-               }
-             }));
-  for (const auto& [name, delta] : pending_.counters()) {
-    all[name] += delta;
-  }
-  return all;
 }
 
 }  // namespace cukiln

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/result.hpp"
+#include "store/stored_row.hpp"
 
 namespace cukiln {
 
@@ -11,11 +12,6 @@ namespace {
 constexpr std::size_t kMaxSetsPerRequest = 4;
 constexpr std::chrono::milliseconds kFlushWait{100};
 constexpr std::int64_t kClockJumpS = 3600;
-
-#define CUKILN_SELECT_ENTRY                                                                       \
-  "SELECT check128, request_canonical, dependencies, cubin_id, cubin_bytes, kernels, log, name, " \
-  "source, target, flags, compiler, signer, origin, compile_us, created_s, last_used_s, hits "    \
-  "FROM entry WHERE "
 
 }  // namespace
 
@@ -46,31 +42,29 @@ Result<std::vector<RecordedSet>> SqliteStore::find_dependency_sets(const Request
   auto found = session_->read([&](SqliteHandle& db) -> Result<std::vector<RecordedSet>> {
     std::vector<RecordedSet> sets;
     damaged.clear();
-    Query query = db.query(
-        "SELECT key, request_canonical, dependencies, id FROM entry WHERE request=? "
-        "ORDER BY id DESC LIMIT 4");
+    Query query = db.query(CUKILN_SELECT_ENTRY "request=? ORDER BY id DESC LIMIT 4");
     query.blob(view_of(request));
     for (;;) {
-      CUKILN_TRY(const bool row, query.next());
-      if (!row) {
+      CUKILN_TRY(const bool there, query.next());
+      if (!there) {
         return sets;
       }
-      const CacheKey key{digest_from(query.column_bytes(0))};
-      const ByteView canonical = query.column_bytes(1);
-      const ByteView dependencies = query.column_bytes(2);
-      if (canonical != request_canonical) {
+      auto row = std::make_shared<const StoredRow>(query);
+      const CacheKey key{digest_from(query.column_bytes(kKeyColumn))};
+      if (row->request_canonical != request_canonical) {
         continue;  // another request with the same digest, or a damaged row that get will find
       }
-      auto set = DependencySet::parse(dependencies);
-      if (!set || cache_key_of(canonical, dependencies) != key) {
+      auto set = DependencySet::parse(row->dependencies);
+      if (!set || cache_key_of(row->request_canonical, row->dependencies) != key) {
         damaged.push_back(key);
         continue;
       }
-      sets.push_back({key, *std::move(set), query.column_number(3)});
+      sets.push_back({key, *std::move(set), std::move(row)});
     }
   });
   for (const CacheKey& key : damaged) {
-    found_damaged(key, Error(ErrorCode::corrupt, "its dependency set does not hash to its key"));
+    found_damaged(key, Damage::set,
+                  Error(ErrorCode::corrupt, "its dependency set does not hash to its key"));
   }
   if (!found) {
     errors_.fetch_add(1, std::memory_order_relaxed);
@@ -78,53 +72,55 @@ Result<std::vector<RecordedSet>> SqliteStore::find_dependency_sets(const Request
   return found;
 }
 
-Lookup SqliteStore::look_up(SqliteHandle& db, const CacheKey& key, std::int64_t row,
-                            std::optional<Error>* damage) {
-  Query query =
-      db.query(row != 0 ? CUKILN_SELECT_ENTRY "id=?1 AND key=?2" : CUKILN_SELECT_ENTRY "key=?2");
-  query.number(row).blob(view_of(key));
-  CUKILN_TRY(const bool there, query.next());
-  if (!there) {
-    return std::optional<StoreEntry>();
-  }
+Lookup SqliteStore::look_up(SqliteHandle& db, const CacheKey& key, std::optional<Error>* damage) {
+  Query query = db.query(CUKILN_SELECT_ENTRY "key=?");
+  CUKILN_TRY(const bool there, query.blob(view_of(key)).next());
+  return there ? entry_of(db, key, StoredRow(query), damage) : Lookup(std::nullopt);
+}
+
+Lookup SqliteStore::entry_of(SqliteHandle& db, const CacheKey& key, const StoredRow& row,
+                             std::optional<Error>* damage) {
   // The cubin goes straight into the memory that is handed out. In the statement's row it would be
   // copied on the way, and large ones twice into memory that has to be found for it.
-  CUKILN_TRY(std::optional<std::string> image,
-             db.read_blob("cubin", "data", query.column_number(3), query.column_number(4)));
+  CUKILN_TRY(SharedBytes image, db.read_blob("cubin", "data", row.cubin_id, row.cubin_bytes));
   EntryParts parts;
-  parts.request_canonical = query.column_bytes(1);
-  parts.dependencies = query.column_bytes(2);
-  parts.kernels = query.column_bytes(5);
-  parts.log = query.column_bytes(6);
-  parts.name = query.column_bytes(7);
-  parts.source = query.column_bytes(8);
-  parts.target = query.column_bytes(9);
-  parts.flags = query.column_bytes(10);
-  parts.compiler = query.column_bytes(11);
-  parts.signer = query.column_bytes(12);
-  parts.origin = query.column_number(13);
-  auto entry = decode_entry(key, parts, SharedBytes(std::move(image).value_or(std::string())),
-                            query.column_bytes(0));
+  parts.request_canonical = row.request_canonical;
+  parts.dependencies = row.dependencies;
+  parts.kernels = row.kernels;
+  parts.log = row.log;
+  parts.name = row.name;
+  parts.source = row.source;
+  parts.target = row.target;
+  parts.flags = row.flags;
+  parts.compiler = row.compiler;
+  parts.signer = row.signer;
+  parts.origin = row.origin;
+  auto entry = decode_entry(key, parts, std::move(image), row.check128);
   if (!entry) {
     *damage = std::move(entry).error();
     return std::optional<StoreEntry>();
   }
-  entry->compile_us = query.column_number(14);
-  entry->created_s = query.column_number(15);
-  entry->last_used_s = query.column_number(16);
-  entry->hits = query.column_number(17);
+  entry->compile_us = row.compile_us;
+  entry->created_s = row.created_s;
+  entry->last_used_s = row.last_used_s;
+  entry->hits = row.hits;
   return std::optional<StoreEntry>(*std::move(entry));
 }
 
-Lookup SqliteStore::get_at(const CacheKey& key, std::int64_t row) {
+Lookup SqliteStore::get_at(const CacheKey& key, const StoredRow* row) {
   std::optional<Error> damage;
   auto found = session_->read([&](SqliteHandle& db) {
-    Lookup there = look_up(db, key, row, &damage);
-    const bool gone = row != 0 && there && !*there && !damage;  // removed, or stored again
-    return gone ? look_up(db, key, 0, &damage) : std::move(there);
+    if (row != nullptr) {
+      std::optional<Error> changed;  // since the row was read: removed, or stored again
+      Lookup there = entry_of(db, key, *row, &changed);
+      if (!changed) {
+        return there;
+      }
+    }
+    return look_up(db, key, &damage);
   });
   if (damage) {
-    found_damaged(key, *damage);
+    found_damaged(key, Damage::entry, *damage);
   }
   if (!found) {
     errors_.fetch_add(1, std::memory_order_relaxed);
@@ -139,7 +135,7 @@ Lookup SqliteStore::get_at(const CacheKey& key, std::int64_t row) {
 
 Lookup SqliteStore::peek(const CacheKey& key) {
   std::optional<Error> damage;
-  auto found = session_->inspect([&](SqliteHandle& db) { return look_up(db, key, 0, &damage); });
+  auto found = session_->inspect([&](SqliteHandle& db) { return look_up(db, key, &damage); });
   return damage ? Lookup(*std::move(damage)) : std::move(found);
 }
 
@@ -149,15 +145,23 @@ void SqliteStore::note_use(const CacheKey& key) {
   }
 }
 
-void SqliteStore::found_damaged(const CacheKey& key, const Error& why) {
+void SqliteStore::count_damage(Damage damage) {
+  constexpr const char* kCounters[] = {"corrupt_set", "corrupt_entry", "corrupt_verify"};
   corrupt_.fetch_add(1, std::memory_order_relaxed);
+  if (!read_only()) {
+    pending_.count("corrupt", 1);
+    pending_.count(kCounters[static_cast<int>(damage)], 1);
+  }
+}
+
+void SqliteStore::found_damaged(const CacheKey& key, Damage damage, const Error& why) {
+  count_damage(damage);
   session_->options().log.warn("a damaged entry in the {} store is dropped: {}", tier_name(),
                                why.message());
   if (read_only()) {
     return;
   }
   pending_.damaged(key);
-  pending_.count("corrupt", 1);
   // If somebody else is writing, the row goes with our next write; until then it stays a miss.
   if (auto flushed = flush(kFlushWait); !flushed) {
     session_->options().log.debug("it is removed later: {}", flushed.error().message());
@@ -186,7 +190,7 @@ Result<PutOutcome> SqliteStore::put(const StoreEntry& entry) {
   const std::string source_text = compress(entry.source_text);
   const std::uint64_t bytes = encoded.bytes() + source_text.size();
   const SqliteStoreOptions& options = session_->options();
-  if (bytes > options.max_bytes || bytes > kMaxRowBytes) {
+  if (bytes > session_->max_bytes() || bytes > kMaxRowBytes) {
     return PutOutcome::too_large;
   }
   if (read_only()) {
@@ -284,22 +288,23 @@ Result<PutOutcome> SqliteStore::insert(SqliteHandle& db, const StoreEntry& entry
 }
 
 Result<void> SqliteStore::drop_old_sets(SqliteHandle& db, const RequestDigest& request) {
-  std::vector<CacheKey> keys;
+  std::vector<std::pair<CacheKey, std::int64_t>> keys;  // and their cubins' bytes
   {
-    Query query = db.query("SELECT key FROM entry WHERE request=? ORDER BY id DESC");
+    Query query = db.query("SELECT key, cubin_bytes FROM entry WHERE request=? ORDER BY id DESC");
     query.blob(view_of(request));
     for (;;) {
       CUKILN_TRY(const bool row, query.next());
       if (!row) {
         break;
       }
-      keys.push_back(CacheKey{digest_from(query.column_bytes(0))});
+      keys.emplace_back(CacheKey{digest_from(query.column_bytes(0))}, query.column_number(1));
     }
   }
   for (std::size_t i = kMaxSetsPerRequest; i < keys.size(); ++i) {
-    CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, keys[i]));
+    CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, keys[i].first));
     evicted_.fetch_add(1, std::memory_order_relaxed);
     pending_.count("evicted", 1);
+    pending_.count("evicted_bytes", keys[i].second);
   }
   return {};
 }

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,8 +31,8 @@ class SqliteStore final : public CubinStore {
   const char* tier_name() const noexcept override;
   Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
                                                         ByteView request_canonical) override;
-  Lookup get(const CacheKey& key) override { return get_at(key, 0); }
-  Lookup get_recorded(const RecordedSet& set) override { return get_at(set.key, set.row); }
+  Lookup get(const CacheKey& key) override { return get_at(key, nullptr); }
+  Lookup get_recorded(const RecordedSet& set) override { return get_at(set.key, set.row.get()); }
   Lookup peek(const CacheKey& key) override;
   Result<PutOutcome> put(const StoreEntry& entry) override;
   Result<bool> remove(const CacheKey& key) override;
@@ -53,6 +55,12 @@ class SqliteStore final : public CubinStore {
 
   /// Writes what is pending now. Errors: io, timeout.
   Result<void> flush(std::chrono::milliseconds wait);
+  /// What a keeper (SqliteStoreOptions) does now and then: what is pending is written, the store
+  /// brought below its cap, a long write-ahead log merged.
+  Result<void> maintain();
+  UpkeepStats upkeep() const;
+  /// When the entry that goes first was used last; nothing: there is none.
+  Result<std::optional<std::int64_t>> oldest_use_s();
 
   bool read_only() const noexcept { return session_->read_only(); }
   const StoreDirectory& directory() const noexcept { return session_->directory(); }
@@ -61,12 +69,16 @@ class SqliteStore final : public CubinStore {
  private:
   explicit SqliteStore(std::unique_ptr<StoreSession> session) : session_(std::move(session)) {}
 
-  /// `row`: where the entry was a moment ago; 0: not known.
-  Lookup get_at(const CacheKey& key, std::int64_t row);
+  /// `row`: the entry's a moment ago; null: not known.
+  Lookup get_at(const CacheKey& key, const StoredRow* row);
   /// Absent and `damage` engaged: a row is there and cannot be believed.
-  static Lookup look_up(SqliteHandle& db, const CacheKey& key, std::int64_t row,
-                        std::optional<Error>* damage);
-  void found_damaged(const CacheKey& key, const Error& why);
+  static Lookup look_up(SqliteHandle& db, const CacheKey& key, std::optional<Error>* damage);
+  static Lookup entry_of(SqliteHandle& db, const CacheKey& key, const StoredRow& row,
+                         std::optional<Error>* damage);
+  /// Which part of an entry was damaged, or who found it so, for the counters.
+  enum class Damage { set, entry, verify };
+  void count_damage(Damage damage);
+  void found_damaged(const CacheKey& key, Damage damage, const Error& why);
 
   Result<PutOutcome> insert(SqliteHandle& db, const StoreEntry& entry, const EncodedEntry& encoded,
                             ByteView source_text);
@@ -75,6 +87,12 @@ class SqliteStore final : public CubinStore {
   Result<void> drop_old_sets(SqliteHandle& db, const RequestDigest& request);
   /// Makes room below the cap, in transactions of at most 100 rows each.
   Result<void> make_room(SqliteHandle& db, std::uint64_t bytes);
+  /// `is_run`: something had to go.
+  Result<void> evict_for(SqliteHandle& db, std::uint64_t bytes, bool& is_run);
+  Result<bool> bring_below_cap();
+  /// `done`: whether nobody was in the way, or why it failed.
+  void note_gc(UpkeepRuns UpkeepStats::*trigger, std::chrono::steady_clock::time_point began,
+               const Result<bool>& done);
   struct Evicted {
     std::uint64_t entries = 0, bytes = 0;
   };
@@ -93,6 +111,8 @@ class SqliteStore final : public CubinStore {
   PendingWrites pending_;
   std::atomic<std::int64_t> last_stamp_s_{0};
   std::atomic<std::uint64_t> hits_{0}, misses_{0}, stored_{0}, evicted_{0}, corrupt_{0}, errors_{0};
+  mutable std::mutex upkeep_mutex_;
+  UpkeepStats upkeep_;  // without the session's part
 };
 
 }  // namespace cukiln

@@ -96,11 +96,6 @@ Result<std::string> resolve_parent(std::string directory) {
   return whole ? std::string(resolved) : join_path(resolved, name);
 }
 
-bool is_process_lock(const std::string& name) {
-  return name.rfind("proc-", 0) == 0 && name.size() > 10 &&
-         name.compare(name.size() - 5, 5, ".lock") == 0;
-}
-
 /// 32 hex digits and `.lock`.
 bool is_flight_lock(const std::string& name) {
   return name.size() == 37 && name.find_first_not_of("0123456789abcdef") == 32 &&
@@ -195,8 +190,9 @@ Result<void> StoreDirectory::check(const std::string& path, const struct stat& s
         path);
   }
   if (folder ? !S_ISDIR(status.st_mode) : !S_ISREG(status.st_mode)) {
-    return make_error(ErrorCode::invalid_argument, "{} is not a {}; move it away", path,
-                      folder ? "directory" : "regular file");
+    return make_error(ErrorCode::invalid_argument, "{} is not a {}; {}move it away", path,
+                      folder ? "directory" : "regular file",
+                      folder ? "choose another path, or " : "");
   }
   const uid_t user = facts_->user();
   if (status.st_uid != user && !(rules_.system && status.st_uid == 0)) {
@@ -285,7 +281,7 @@ void StoreDirectory::remove_generation(const std::string& generation) const {
   const std::string folder = path(generation);
   for (const std::string& name : names_in(folder)) {
     if (name == "store.db" || name == "store.db-wal" || name == "store.db-shm" ||
-        name == "inuse.lock" || is_process_lock(name)) {
+        name == "inuse.lock") {
       ::unlink(join_path(folder, name).c_str());
     }
   }
@@ -307,15 +303,6 @@ void StoreDirectory::remove_stray_files() const {
                        status.st_mtime + kFlightKeptS < ::time(nullptr);
     if (ended) {
       unlink_if_unlocked(file);
-    }
-  }
-}
-
-void StoreDirectory::remove_dead_process_locks(const std::string& generation) const {
-  const std::string folder = path(generation);
-  for (const std::string& name : names_in(folder)) {
-    if (is_process_lock(name)) {
-      unlink_if_unlocked(join_path(folder, name));
     }
   }
 }

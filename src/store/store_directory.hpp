@@ -42,8 +42,6 @@ class StoreDirectory {
   /// Removes what killed processes left beside the generations: halves of a new CURRENT, and lock
   /// files of flights that ended an hour ago. Call under the writer's lock.
   void remove_stray_files() const;
-  /// Removes the `proc-….lock` files that nobody holds.
-  void remove_dead_process_locks(const std::string& generation) const;
 
   /// Makes a folder beside the generations, 0700, or checks the one that is there.
   Result<std::string> folder(std::string_view name) const;

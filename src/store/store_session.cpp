@@ -14,6 +14,7 @@ namespace {
 constexpr auto kInitialiseWait = std::chrono::seconds(10);
 constexpr std::int64_t kLookEveryNs = 1'000'000'000;
 constexpr std::chrono::milliseconds kNoWait{0};
+constexpr std::uint64_t kPatienceWithKeeper = 8;
 constexpr std::uint64_t kLongWalAtClose = 64 << 10;
 
 std::int64_t steady_ns() noexcept {
@@ -40,6 +41,7 @@ Result<std::unique_ptr<StoreSession>> StoreSession::open(const SqliteStoreOption
   self->read_only_ = self->directory_->read_only();
   CUKILN_TRY(const std::shared_ptr<Generation> generation, self->current(false));
   self->read_only_ = generation->read_only();
+  self->become_keeper();
   if (self->read_only_ && !options.system) {
     options.log.warn(
         "the store in {} can only be read: new kernels are not kept; to keep them: "
@@ -54,7 +56,9 @@ Result<FileLock> StoreSession::take_turn(std::chrono::milliseconds wait) {
     return make_error(ErrorCode::io, "the store in {} is read-only", directory_->root());
   }
   const std::string lock_file = directory_->path("writer.lock");
+  const std::int64_t began = steady_ns();
   auto lock = FileLock::acquire(lock_file, FileLock::Mode::exclusive, wait);
+  lock_waits_.add(std::chrono::nanoseconds(steady_ns() - began));
   if (!lock && lock.error().code() == ErrorCode::io &&
       ::access(directory_->root().c_str(), F_OK) != 0) {
     // The whole store was removed under us: it is made again.
@@ -63,6 +67,9 @@ Result<FileLock> StoreSession::take_turn(std::chrono::milliseconds wait) {
                                        {options_.system, options_.allow_network_file_system},
                                        *options_.facts));
     lock = FileLock::acquire(again.path("writer.lock"), FileLock::Mode::exclusive, wait);
+  }
+  if (!lock && lock.error().code() == ErrorCode::timeout) {
+    lock_timeouts_.fetch_add(1, std::memory_order_relaxed);
   }
   return lock;
 }
@@ -149,6 +156,7 @@ Result<std::shared_ptr<Generation>> StoreSession::open_current(bool in_turn) {
       const std::lock_guard hold(mutex_);
       generation_ = *generation;
       current_stamp_ = stamp;
+      next_look_ns_.store(steady_ns() + kLookEveryNs, std::memory_order_relaxed);
       return generation_;
     }
     const Error why = generation.error();
@@ -162,13 +170,16 @@ Result<std::shared_ptr<Generation>> StoreSession::open_current(bool in_turn) {
       alone = true;
       continue;
     }
-    CUKILN_CHECK(begin_generation(why));
+    const bool there_was_one = why.code() == ErrorCode::corrupt;
+    CUKILN_CHECK(begin_generation(why, !there_was_one   ? std::optional<Rebuild>()
+                                       : files_replaced ? Rebuild::replaced
+                                                        : Rebuild::damaged));
   }
 }
 
-Result<void> StoreSession::begin_generation(const Error& why) {
-  if (why.code() == ErrorCode::corrupt) {
-    rebuilds_.fetch_add(1, std::memory_order_relaxed);
+Result<void> StoreSession::begin_generation(const Error& why, std::optional<Rebuild> rebuild) {
+  if (rebuild) {
+    rebuilds_[static_cast<std::size_t>(*rebuild)].fetch_add(1, std::memory_order_relaxed);
     options_.log.warn("the store in {} begins anew: {}", directory_->root(), why.message());
   }
   CUKILN_TRY(const std::string name, directory_->make_generation());
@@ -210,7 +221,8 @@ Result<void> StoreSession::recover_in_turn(const std::shared_ptr<Generation>& br
   }
   const auto name = directory_->current();
   if (!name || *name == broken->name()) {
-    CUKILN_CHECK(begin_generation(Error(ErrorCode::corrupt, why.message())));
+    CUKILN_CHECK(begin_generation(
+        why, why.code() == ErrorCode::corrupt ? Rebuild::damaged : Rebuild::replaced));
   }
   CUKILN_TRY([[maybe_unused]] const auto generation, open_current(true));
   return {};
@@ -219,7 +231,7 @@ Result<void> StoreSession::recover_in_turn(const std::shared_ptr<Generation>& br
 Result<void> StoreSession::begin_anew(const Error& why) {
   const ForkGate::Pass pass;
   CUKILN_TRY(const FileLock turn, take_turn(options_.write_wait));
-  CUKILN_CHECK(begin_generation(Error(ErrorCode::corrupt, why.message())));
+  CUKILN_CHECK(begin_generation(why, Rebuild::repair));
   CUKILN_TRY([[maybe_unused]] const auto generation, open_current(true));
   return {};
 }
@@ -252,8 +264,16 @@ Result<int> StoreSession::schema_version() {
   return generation->version();
 }
 
+std::uint64_t StoreSession::rebuilds() const noexcept {
+  std::uint64_t all = 0;
+  for (const auto& count : rebuilds_) {
+    all += count.load(std::memory_order_relaxed);
+  }
+  return all;
+}
+
 std::uint64_t StoreSession::reserve_bytes() const noexcept {
-  return std::min(options_.reserve_bytes, options_.max_bytes / 8);
+  return std::min(options_.reserve_bytes, max_bytes() / 8);
 }
 
 void StoreSession::free_reserve() const { ::unlink(directory_->path("reserve.bin").c_str()); }
@@ -278,30 +298,52 @@ void StoreSession::remove_leftovers() {
   }
   directory_->remove_stray_files();
   for (const std::string& name : directory_->generations()) {
-    const std::string folder = directory_->path(name);
-    if (name != *current_name) {
-      auto unused =
-          FileLock::acquire(join_path(folder, "inuse.lock"), FileLock::Mode::exclusive, kNoWait);
-      if (unused) {
-        directory_->remove_generation(name);
-      }
+    if (name == *current_name) {
       continue;
     }
-    directory_->remove_dead_process_locks(name);
+    auto unused = FileLock::acquire(join_path(directory_->path(name), "inuse.lock"),
+                                    FileLock::Mode::exclusive, kNoWait);
+    if (unused) {
+      directory_->remove_generation(name);
+    }
   }
 }
 
-Result<bool> StoreSession::checkpoint(SqliteHandle& db) const {
+Result<bool> StoreSession::checkpoint(SqliteHandle& db) {
+  const auto began = std::chrono::steady_clock::now();
   // No waiting for readers: with one in the way the WAL is cut next time.
   db.set_busy_timeout(0);
   Query query = db.query("PRAGMA wal_checkpoint(TRUNCATE)");
-  CUKILN_TRY(const bool row, query.next());
-  const bool done = row && query.column_number(0) == 0;
+  const auto row = query.next();
+  const bool done = row && *row && query.column_number(0) == 0;
+  {
+    const std::lock_guard hold(checkpoints_mutex_);
+    ++(!row ? checkpoints_.failed : done ? checkpoints_.done : checkpoints_.held_up);
+    checkpoints_.took += std::chrono::steady_clock::now() - began;
+  }
   db.set_busy_timeout(static_cast<int>(options_.write_wait.count()));
+  if (!row) {
+    return row.error();
+  }
   if (done) {
     db.forget_wal_pages();
   }
   return done;
+}
+
+bool StoreSession::is_keeper() const {
+  return keeper_.held() || !FileLock::holder(directory_->path("keeper.lock"));
+}
+
+void StoreSession::become_keeper() {
+  if (!options_.keeper || read_only_ || keeper_.held()) {
+    return;
+  }
+  auto lock =
+      FileLock::acquire(directory_->path("keeper.lock"), FileLock::Mode::exclusive, kNoWait);
+  if (lock) {
+    keeper_ = *std::move(lock);
+  }
 }
 
 void StoreSession::checkpoint_before_close() {
@@ -314,7 +356,7 @@ void StoreSession::checkpoint_before_close() {
     }
     wal = join_path(generation_->folder(), "store.db-wal");
   }
-  if (stamp_at(wal).size >= kLongWalAtClose) {
+  if (stamp_at(wal).size >= kLongWalAtClose && is_keeper()) {
     static_cast<void>(write(kNoWait, [this](SqliteHandle& db) { return checkpoint(db); }));
   }
 }
@@ -332,6 +374,10 @@ void StoreSession::checkpoint_if_long(SqliteHandle& db) {
     if (pages < lost) {
       lost_checkpoint_pages_.store(0, std::memory_order_relaxed);
     }
+    return;
+  }
+  // A keeper that hangs must not let the log grow for ever.
+  if (pages * page_bytes < kPatienceWithKeeper * limit && !is_keeper()) {
     return;
   }
   const auto done = checkpoint(db);

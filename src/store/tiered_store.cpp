@@ -1,6 +1,7 @@
 #include "store/tiered_store.hpp"
 
 #include <sqlite3.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
@@ -70,6 +71,7 @@ Result<std::unique_ptr<TieredStore>> TieredStore::open(Options options) {
     self->open_disk();
     self->open_system();
   }
+  self->open_daemon();
   return self;
 }
 
@@ -107,8 +109,29 @@ void TieredStore::open_system() {
   }
 }
 
-void TieredStore::note_failure(TierBreaker& breaker, const char* tier, const Error& error) {
+void TieredStore::open_daemon() {
+  if (options_.daemon_sockets.empty() || options_.store.daemon == DaemonUse::off) {
+    return;
+  }
+  wire::DaemonLink::Options link;
+  link.sockets = options_.daemon_sockets;
+  link.required = options_.store.daemon == DaemonUse::require;
+  link.log = log_;
+  daemon_link_ = std::make_shared<wire::DaemonLink>(std::move(link));
+  daemon_ = std::make_unique<DaemonStore>(daemon_link_);
+}
+
+bool TieredStore::is_store_of(const wire::Greeting& greeting) const noexcept {
+  struct stat status {};
+  return disk_ != nullptr && ::stat(disk_->directory().root().c_str(), &status) == 0 &&
+         greeting.store_inode != 0 && status.st_ino == greeting.store_inode &&
+         status.st_dev == greeting.store_device;
+}
+
+void TieredStore::note_failure(TierBreaker& breaker, const char* tier, const char* op,
+                               const Error& error) {
   errors_.fetch_add(1, std::memory_order_relaxed);
+  count(fmt::format("store_errors_{}_{}", op, name_of(error.code())));
   if (breaker.failed(error)) {
     log_.warn("the {} store is left alone for {} s: {}", tier, kOpenNs / 1'000'000'000,
               error.message());
@@ -127,7 +150,7 @@ void TieredStore::find_in(SqliteStore* tier, TierBreaker& breaker, const Request
     breaker.succeeded();
     add_new(sets, *std::move(found));
   } else {
-    note_failure(breaker, tier->tier_name(), found.error());
+    note_failure(breaker, tier->tier_name(), "find", found.error());
   }
 }
 
@@ -147,7 +170,7 @@ std::optional<StoreEntry> TieredStore::get_from(SqliteStore* tier, TierBreaker& 
   }
   auto found = tier->get_recorded(set);
   if (!found) {
-    note_failure(breaker, tier->tier_name(), found.error());
+    note_failure(breaker, tier->tier_name(), "get", found.error());
     return std::nullopt;
   }
   breaker.succeeded();
@@ -157,15 +180,19 @@ std::optional<StoreEntry> TieredStore::get_from(SqliteStore* tier, TierBreaker& 
 Lookup TieredStore::get_recorded(const RecordedSet& set) {
   CUKILN_TRY(std::optional<StoreEntry> found, memory_.get(set.key));
   if (found) {
+    found->found_in = Tier::memory;
     if (disk_ != nullptr) {
       disk_->note_use(set.key);
     }
   } else {
+    Tier tier = Tier::disk;
     found = get_from(disk_.get(), disk_breaker_, set);
     if (!found) {
+      tier = Tier::system;
       found = get_from(system_.get(), system_breaker_, set);
     }
     if (found) {
+      found->found_in = tier;
       static_cast<void>(memory_.keep(*found));
     }
   }
@@ -194,7 +221,7 @@ Result<PutOutcome> TieredStore::put(const StoreEntry& entry) {
   }
   auto outcome = disk_->put(entry);
   if (!outcome) {
-    note_failure(disk_breaker_, disk_->tier_name(), outcome.error());
+    note_failure(disk_breaker_, disk_->tier_name(), "put", outcome.error());
   } else {
     disk_breaker_.succeeded();
     stored_.fetch_add(*outcome == PutOutcome::stored ? 1 : 0, std::memory_order_relaxed);

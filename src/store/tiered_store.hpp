@@ -13,6 +13,7 @@
 #include "base/logger.hpp"
 #include "key/stat_cache.hpp"
 #include "store/cubin_store.hpp"
+#include "store/daemon_store.hpp"
 #include "store/maintenance.hpp"
 #include "store/memory_store.hpp"
 #include "store/sqlite_store.hpp"
@@ -43,7 +44,8 @@ class TieredStore final : public CubinStore {
   struct Options {
     StoreOptions store;
     std::uint64_t memory_bytes = 256ull << 20;
-    SqliteStoreOptions disk;  ///< directory, cap and log come from `store`
+    SqliteStoreOptions disk;                  ///< directory, cap and log come from `store`
+    std::vector<std::string> daemon_sockets;  ///< none: no daemon is asked
   };
 
   /// Errors: invalid_argument (a relative directory). A disk tier that cannot be had is none: see
@@ -56,12 +58,13 @@ class TieredStore final : public CubinStore {
   /// may.
   Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
                                                         ByteView request_canonical) override;
-  Lookup get(const CacheKey& key) override { return get_recorded({key, {}, 0}); }
+  Lookup get(const CacheKey& key) override { return get_recorded({key, {}, {}}); }
   Lookup get_recorded(const RecordedSet& set) override;
   Lookup peek(const CacheKey& key) override;
   /// Memory has it afterwards whatever happens (unless too_large). Without a disk tier: not_stored.
   /// Errors: the disk tier's.
   Result<PutOutcome> put(const StoreEntry& entry) override;
+  void hold(const StoreEntry& entry) override { static_cast<void>(memory_.keep(entry)); }
   Result<bool> remove(const CacheKey& key) override;
   /// The user's (in memory where there is no disk tier), then what only the system store has.
   Result<std::vector<EntrySummary>> list() override;
@@ -105,6 +108,13 @@ class TieredStore final : public CubinStore {
   };
   DiskFacts facts();
 
+  /// The way to cukilnd, and what it has; null: none is to be asked. Not one of the tiers that a
+  /// look-up goes through: it is asked where they have nothing.
+  const std::shared_ptr<wire::DaemonLink>& daemon_link() const noexcept { return daemon_link_; }
+  CubinStore* daemon() noexcept { return daemon_.get(); }
+  /// Whether a greeting is from a daemon that has this same disk store open.
+  bool is_store_of(const wire::Greeting& greeting) const noexcept;
+
   SqliteStore* disk() noexcept { return disk_.get(); }
   SqliteStore* system() noexcept { return system_.get(); }
 
@@ -112,8 +122,10 @@ class TieredStore final : public CubinStore {
   explicit TieredStore(Options options);
   void open_disk();
   void open_system();
+  void open_daemon();
   Result<SqliteStore*> need_disk() const;
-  void note_failure(TierBreaker& breaker, const char* tier, const Error& error);
+  /// `op`: `find`, `get` or `put`.
+  void note_failure(TierBreaker& breaker, const char* tier, const char* op, const Error& error);
   /// Absent when the tier is not there, is left alone, or failed.
   std::optional<StoreEntry> get_from(SqliteStore* tier, TierBreaker& breaker,
                                      const RecordedSet& set);
@@ -127,6 +139,8 @@ class TieredStore final : public CubinStore {
   std::string bypass_reason_;
   std::unique_ptr<SqliteStore> disk_;
   std::unique_ptr<SqliteStore> system_;
+  std::shared_ptr<wire::DaemonLink> daemon_link_;
+  std::unique_ptr<DaemonStore> daemon_;
   TierBreaker disk_breaker_, system_breaker_;
   std::atomic<std::uint64_t> hits_{0}, misses_{0}, stored_{0}, errors_{0};
 };

@@ -28,6 +28,9 @@ using wire::WorkerOp;
 // Deep recursion in headers is NVRTC's to refuse, and needs room until it does.
 constexpr std::size_t kCompileStackBytes = 64 << 20;
 
+// An owner answers at once, and stores a result within two seconds or gives up.
+constexpr std::chrono::seconds kOwnerSilence{5};
+
 struct Arguments {
   std::string library;
   std::string builtins;
@@ -39,6 +42,8 @@ Arguments g_arguments;
 class Session {
  public:
   void run() {
+    // Those who wait for the flight's result would wait for a stopped owner as for a slow compile.
+    socket_.when_silent(kOwnerSilence, [this] { flight_.release(); });
     wire::Hello hello;
     hello.error = api_.open(g_arguments.library, g_arguments.builtins);
     int major = 0;

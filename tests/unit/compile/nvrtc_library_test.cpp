@@ -160,8 +160,10 @@ TEST_CASE("an NVRTC that is too old for the target is passed over when a newer o
        {old_library, std::string("12.6"), std::string("sm_100a"), std::string("12.8")}) {
     CHECK(found->passed_over.front().find(part) != std::string::npos);
   }
+  CHECK(found->too_old.empty());
   search.nvrtc_library = old_library;  // what was configured is taken
   CHECK(find_nvrtc(search)->library == old_library);
+  CHECK(find_nvrtc(search)->too_old.find("12.8") != std::string::npos);
 }
 
 TEST_CASE("an NVRTC that is too old is better than none: the compile's error tells") {
@@ -176,6 +178,7 @@ TEST_CASE("an NVRTC that is too old is better than none: the compile's error tel
   CHECK(found->library == library);
   CHECK(found->builtins == builtins);
   CHECK(found->passed_over.empty());
+  CHECK(found->too_old.find(library) != std::string::npos);
 }
 
 TEST_CASE("a version is also in the name that a link leads to; an unknown one is not too old") {

@@ -274,6 +274,18 @@ TEST_CASE_FIXTURE(Fixture, "a wait for another process's flight ends when it is 
   CHECK(built.error().message().find("cancelled") != std::string::npos);
 }
 
+TEST_CASE_FIXTURE(Fixture, "while it is cancelled nothing is compiled, and afterwards it is") {
+  Builder b = builder();
+  b.cancel();
+  const auto cancelled = build(b, request());
+  REQUIRE_FALSE(cancelled);
+  CHECK(cancelled.error().code() == ErrorCode::timeout);
+  CHECK(compiler.calls == 0);
+  b.resume();
+  REQUIRE(build(b, request()));
+  CHECK(compiler.calls == 1);
+}
+
 TEST_CASE_FIXTURE(Fixture,
                   "row 45: a result that depends on the time is used and not stored, and says so") {
   compiler.uses_time = true;

@@ -41,6 +41,22 @@ struct Fixture {
 
 }  // namespace
 
+TEST_CASE_FIXTURE(Fixture, "the remote stores are a list with commas, in a file a list") {
+  environment["CUKILN_REMOTE"] = "redis://a:1,http://b/c";
+  environment["CUKILN_REMOTE_TIMEOUT_MS"] = "50";
+  CHECK(resolve().remote.stores == "redis://a:1,http://b/c");
+  CHECK(resolve().remote.timeout_ms == 50);
+  scratch.write(".config/cukiln/config.toml",
+                "remote_trust = [\"a:b\", \"/keys\"]\nremote_sign = \"/key\"\n");
+  CHECK(resolve().remote.trust == "a:b,/keys");
+  CHECK(resolve().remote.sign == "/key");
+  for (const char* wrong : {"0", "fast", "-1", "10s"}) {
+    environment["CUKILN_REMOTE_TIMEOUT_MS"] = wrong;
+    CHECK(resolve().remote.timeout_ms == 200);
+    CHECK(resolve().warnings.size() == 1);
+  }
+}
+
 TEST_CASE("open_store refuses a relative directory and degrades for everything else") {
   StoreOptions relative;
   relative.directory = "cache";
@@ -86,6 +102,8 @@ TEST_CASE_FIXTURE(Fixture, "the store is in XDG_CACHE_HOME, else in ~/.cache") {
   CHECK(resolve().store.directory == scratch / ".cache/cukiln");
   environment["XDG_CACHE_HOME"] = "/xdg";
   CHECK(resolve().store.directory == "/xdg/cukiln");
+  environment["XDG_CACHE_HOME"] = "relative";  // its specification: counts as none
+  CHECK(resolve().store.directory == scratch / ".cache/cukiln");
 }
 
 TEST_CASE_FIXTURE(Fixture,

@@ -50,6 +50,46 @@ TEST_CASE("at the cap the least recently used goes first, and the cap holds") {
   CHECK(count_hits(*store, 1, 40) == 0);
   CHECK(count_hits(*store, 75, 25) == 25);
   CHECK((*store->counters())["evicted"] == static_cast<std::int64_t>(store->stats().evicted));
+  CHECK((*store->counters())["evicted_bytes"] > (*store->counters())["evicted"] * 1000);
+  const UpkeepStats upkeep = store->upkeep();
+  CHECK(upkeep.gc_by_put.done > 0);
+  CHECK(upkeep.gc_by_put.failed == 0);
+  CHECK(upkeep.gc_by_put.took.count() > 0);
+  CHECK(upkeep.gc_last_success_s == clock.now_s_value);
+}
+
+TEST_CASE("a keeper sees to a cap that was lowered while the store is open") {
+  const ScratchFolder folder;
+  FakeClock clock;
+  SqliteStoreOptions options = options_at(folder / "s");
+  options.clock = &clock;
+  options.keeper = true;
+  const auto store = open_store_at(options);
+  REQUIRE(store->oldest_use_s());
+  CHECK_FALSE(*store->oldest_use_s());
+  const std::int64_t first = clock.now_s_value;
+  for (std::uint64_t i = 0; i < 60; ++i) {
+    clock.now_s_value = first + static_cast<std::int64_t>(i);
+    put_numbers(*store, i, 1);
+  }
+  CHECK(**store->oldest_use_s() == first);
+  REQUIRE(store->maintain());
+  CHECK(store->stats().evicted == 0);
+  store->session().set_max_bytes(1 << 20);
+  {
+    const auto other = FileLock::acquire(folder / "s/v1/gc.lock", FileLock::Mode::exclusive,
+                                         std::chrono::milliseconds(0));
+    REQUIRE(other);
+    REQUIRE(store->maintain());  // somebody else is at it
+  }
+  CHECK(store->stats().evicted == 0);
+  REQUIRE(store->maintain());
+  CHECK(store->stats().evicted > 10);
+  CHECK(**store->oldest_use_s() > first);
+  CHECK(count_hits(*store, 55, 5) == 5);
+  CHECK(store->upkeep().gc_by_timer.done == 2);
+  CHECK(store->upkeep().gc_by_timer.held_up == 1);
+  CHECK(store->upkeep().gc_by_put.all() == 0);
 }
 
 TEST_CASE("row 75: an entry larger than the cap is too large, and nothing is evicted for it") {
@@ -209,8 +249,11 @@ TEST_CASE("row 28: a reader that holds the WAL delays its end and is named in th
     put_numbers(*store, 1, 80);
     CHECK(std::filesystem::file_size(wal) > 4 * options.checkpoint_bytes);
     CHECK(log.contains("because a reader holds it"));
+    CHECK(store->upkeep().checkpoints.held_up > 0);
+    CHECK(store->upkeep().checkpoints.done == 0);
   }
   put_numbers(*store, 81, 30);
+  CHECK(store->upkeep().checkpoints.done > 0);
   CHECK(std::filesystem::file_size(wal) < 2 * options.checkpoint_bytes);
   CHECK(count_hits(*store, 0, 111) == 111);
 }

@@ -1,9 +1,11 @@
 // Stores of other versions of the schema, and other copies of the library.
 #include <fcntl.h>
+#include <sys/auxv.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hasher.hpp"
 #include "unit/store/open_sqlite_store.hpp"
 
 namespace cukiln::testing {
@@ -96,27 +98,36 @@ TEST_CASE("row 22: two versions use one store at the same time") {
 TEST_CASE("row 23: a store that another copy of the library has open in this process is refused") {
   const ScratchFolder folder;
   put_numbers(*open_store_at(folder / "s"), 0, 1);
-  struct stat space {};
-  REQUIRE(::stat("/proc/self/ns/pid", &space) == 0);
-  const std::string path = folder / ("s/v1/gen-0001/proc-" + std::to_string(space.st_ino) + "-" +
-                                     std::to_string(::getpid()) + ".lock");
-  write_all(path, "another copy\n");
+  const auto* const drawn = reinterpret_cast<const char*>(::getauxval(AT_RANDOM));
+  const auto random = static_cast<std::int64_t>(hash64({drawn, 16}) & 0xfffff);
+  const std::int64_t process = (random << 22 | ::getpid()) << 20;
+  const std::int64_t copies = 1 << 20;
+  const std::string path = folder / "s/v1/gen-0001/inuse.lock";
   const UniqueFd other(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  REQUIRE(::flock(other.get(), LOCK_SH | LOCK_NB) == 0);
-  const auto refused = SqliteStore::open(options_at(folder / "s"));
-  REQUIRE_FALSE(refused);
-  CHECK(refused.error().code() == ErrorCode::incompatible);
-  CHECK(refused.error().message().find("another copy") != std::string::npos);
-  REQUIRE(::flock(other.get(), LOCK_UN) == 0);
-  CHECK(SqliteStore::open(options_at(folder / "s")).has_value());
-}
-
-TEST_CASE("locks of processes that are gone are cleared away, those of live ones stay") {
-  const ScratchFolder folder;
-  const auto store = open_store_at(folder / "s");
-  write_all(folder / "s/v1/gen-0001/proc-1-99.lock", "");
-  REQUIRE(store->collect({}));
-  CHECK_FALSE(exists(folder / "s/v1/gen-0001/proc-1-99.lock"));
+  const auto lock = [&](short type, std::int64_t from, std::int64_t count) {
+    struct flock range {};
+    range.l_type = type;
+    range.l_whence = SEEK_SET;
+    range.l_start = from;
+    range.l_len = count;
+    REQUIRE(::fcntl(other.get(), F_OFD_SETLK, &range) == 0);
+  };
+  // One byte is ours, below and above it are those of other copies; beyond are other processes.
+  const auto refused_beside = [&](std::int64_t byte) {
+    lock(F_RDLCK, process + byte, 1);
+    const auto opened = SqliteStore::open(options_at(folder / "s"));
+    lock(F_UNLCK, 0, 0);
+    if (!opened) {
+      CHECK(opened.error().code() == ErrorCode::incompatible);
+      CHECK(opened.error().message().find("another copy") != std::string::npos);
+    }
+    return !opened;
+  };
+  CHECK(refused_beside(0) + refused_beside(1) >= 1);
+  CHECK(refused_beside(copies - 2) + refused_beside(copies - 1) >= 1);
+  CHECK_FALSE(refused_beside(-1));
+  CHECK_FALSE(refused_beside(copies));
+  const auto shared = open_store_at(folder / "s");
   CHECK(SqliteStore::open(options_at(folder / "s")).has_value());
 }
 

@@ -1,0 +1,95 @@
+#pragma once
+
+/// PyTorch ops over the shipped kernels, and the runners that hold their weights. What Python's
+/// `cukiln.torch` is made of; other hosts with libtorch in their process may call it too.
+///
+///     import torch  (or libtorch linked)        the ops are found in the libtorch that is loaded
+///     cukiln_torch_register();                  torch.ops.nvfp4.* and torch.ops.cukiln.* exist
+///     cukiln_torch_set_loader(loader);          ... and run on CUDA tensors
+///     cukiln_torch_linear_create(&linear, &id); nvfp4::linear_gemm(x, id, out_features)
+///
+/// The library is built without PyTorch and serves 2.11 and later: it uses libtorch's stable C
+/// interface, found at run time. Ops, shapes and formulas: `cukiln/torch/__init__.py` and
+/// <cukiln/nvfp4.hpp>. Errors, strings, structs: as in <cukiln/cukiln.h>. Of an op, an
+/// unknown runner is an IndexError, anything else a RuntimeError, as with PyTorch's own ops.
+
+// NOLINTBEGIN(readability-identifier-naming, modernize-use-using, modernize-deprecated-headers): C
+#include <cukiln/cukiln.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// Registers the ops with the libtorch of this process, for CPU and CUDA tensors. They stay until
+/// the process ends; a second call does nothing.
+/// Errors: not_found (no libtorch is loaded); incompatible (one before 2.11, or another copy of
+/// cukiln has registered its ops).
+CUKILN_API cukiln_code cukiln_torch_register(void);
+
+/// Makes the kernels that the ops launch on CUDA tensors ready: found or compiled, and loaded. The
+/// loader must outlive every op. Call it once, before CUDA runners are made.
+/// Errors: invalid_argument (not registered, or another loader was set); not_found (PyTorch has no
+/// CUDA); those of KernelLoader::get. What this device cannot run is an error of the op that needs
+/// it.
+CUKILN_API cukiln_code cukiln_torch_set_loader(cukiln_loader* loader);
+
+/// The weights of a linear layer, quantised as <cukiln/nvfp4.hpp> says, on one device. Pointers are
+/// the caller's, and stay valid until the runner is destroyed.
+typedef struct cukiln_torch_linear {
+  size_t struct_bytes;
+  int device;              ///< CUDA ordinal; -1: the CPU
+  int64_t in_features;     ///< a multiple of 32
+  int64_t out_features;    ///< a multiple of 8
+  const void* codes;       ///< [out_features, in_features / 2] bytes
+  const void* scales;      ///< as the quantiser lays them out
+  const float* gsa;        ///< {encode, decode} of the weight
+  const void* bias;        ///< bf16 [out_features], or NULL
+  const float* input_gsa;  ///< {encode, decode} of every input; NULL: each input's own amax decides
+  int64_t max_tokens;      ///< scratch is reserved for so many rows; 0: at the first call
+} cukiln_torch_linear;
+
+/// The weights of a mixture of experts: <cukiln/nvfp4_moe.hpp>.
+typedef struct cukiln_torch_moe {
+  size_t struct_bytes;
+  int device;
+  int64_t experts;         ///< that have weights here
+  int64_t global_experts;  ///< ids count to this; 0: experts
+  int64_t hidden;          ///< a multiple of 32
+  int64_t width;           ///< a multiple of 32
+  const void* up_codes;    ///< [experts, 2 * width, hidden / 2] bytes
+  const void* up_scales;
+  const float* up_decode;  ///< [experts]
+  const void* down_codes;  ///< [experts, hidden, width / 2] bytes
+  const void* down_scales;
+  const float* down_decode;     ///< [experts]
+  const float* hidden_gsa;      ///< of every input; NULL: each input's own amax decides
+  const float* activation_gsa;  ///< of what lies between the two products
+  const int32_t* expert_map;    ///< [global_experts] to local experts, or NULL
+  int interleaved;              ///< 1: gate and up rows alternate, gate first; 0: a half each
+  float limit;                  ///< of SwiGLU, > 0; infinity: none
+  float alpha;
+  float beta;
+  int64_t max_tokens;
+  int64_t max_topk;  ///< that scratch is reserved for; 0: 8
+} cukiln_torch_moe;
+
+/// A runner is named by a number that goes through graphs as an integer. Numbers follow from the
+/// order of create and destroy alone (0, 1, 2, …), so that a compiled graph with one in it is found
+/// again by the next process. Each is used once.
+///
+/// Threads: an op looks a runner up without a lock. A runner has one scratch memory: its calls must
+/// be on one stream, or ordered. Errors: invalid_argument.
+CUKILN_API cukiln_code cukiln_torch_linear_create(const cukiln_torch_linear* linear, int64_t* id);
+CUKILN_API cukiln_code cukiln_torch_moe_create(const cukiln_torch_moe* moe, int64_t* id);
+
+/// Scratch for `tokens` rows, outside of PyTorch's allocator: so a later call allocates nothing,
+/// and can be captured. Less is kept as it is. Errors: not_found (no such runner), driver.
+CUKILN_API cukiln_code cukiln_torch_runner_reserve(int64_t id, int64_t tokens);
+
+/// Nothing may be running it, and no captured graph of it may be replayed. Errors: not_found.
+CUKILN_API cukiln_code cukiln_torch_runner_destroy(int64_t id);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
+// NOLINTEND(readability-identifier-naming, modernize-use-using, modernize-deprecated-headers)

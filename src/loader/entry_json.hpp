@@ -1,0 +1,106 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "key/compile_request.hpp"
+#include "loader/module_request.hpp"
+#include "store/cubin_store.hpp"
+
+#include <cukiln/kernel_info.hpp>
+
+namespace cukiln {
+
+/// What a store has, as programs read it: from the command line with --json and from a daemon's
+/// operations door. Inline, so that the library, which writes no JSON, does not carry it.
+using EntryJson = nlohmann::ordered_json;
+
+inline const char* name_of(Origin origin) noexcept {
+  switch (origin) {
+    case Origin::compiled: return "compiled";
+    case Origin::imported: return "imported";
+    case Origin::remote: return "remote";
+  }
+  return "unknown";
+}
+
+/// The flags that whoever compiled it gave in vain: `-O3 --compiler-options=-fPIC`.
+inline std::string dropped_flags(const EntryLabels& labels) {
+  const std::string& flags = labels.flags;
+  const std::string_view mark = kDroppedMark;
+  const std::size_t at = flags.find(mark);
+  return at == std::string::npos || flags.back() != ']'
+             ? std::string()
+             : flags.substr(at + mark.size(), flags.size() - at - mark.size() - 1);
+}
+
+inline EntryJson json_of(const std::vector<KernelInfo>& kernels) {
+  EntryJson list = EntryJson::array();
+  for (const KernelInfo& kernel : kernels) {
+    list.push_back(EntryJson{{"name", kernel.name},
+                             {"lowered", kernel.lowered},
+                             {"registers", kernel.registers},
+                             {"shared_bytes", kernel.shared_bytes},
+                             {"local_bytes", kernel.local_bytes},
+                             {"spill_bytes", kernel.spill_bytes}});
+  }
+  return list;
+}
+
+/// An entry in a list. Times are seconds since 1970.
+inline EntryJson json_of(const EntrySummary& entry) {
+  constexpr double kUsPerMs = 1000;
+  return EntryJson{{"key", entry.key.hex()},
+                   {"name", entry.labels.name},
+                   {"source", entry.labels.source},
+                   {"arch", entry.labels.target},
+                   {"flags", entry.labels.flags},
+                   {"compiler", entry.labels.compiler},
+                   {"cubin_bytes", entry.cubin_bytes},
+                   {"compile_ms", static_cast<double>(entry.compile_us) / kUsPerMs},
+                   {"created", entry.created_s},
+                   {"last_used", entry.last_used_s},
+                   {"hits", entry.hits},
+                   {"kernels", json_of(entry.kernels)},
+                   {"dependencies", entry.dependencies},
+                   {"origin", name_of(entry.origin)},
+                   {"signer", entry.signer}};
+}
+
+/// All of an entry but its bytes and its source. `summary` has the history, `fields` is the parsed
+/// `entry.request_canonical`.
+inline EntryJson json_of(const EntrySummary& summary, const StoreEntry& entry,
+                         const RequestFields& fields) {
+  EntryJson json = json_of(summary);
+  EntryJson present = EntryJson::array();
+  for (const DependencySet::Present& header : entry.dependencies.present) {
+    present.push_back(EntryJson{{"path", header.path}, {"digest", header.digest.hex()}});
+  }
+  json["dependencies"] = std::move(present);
+  json["absent"] = entry.dependencies.absent;
+  json["folders"] = entry.dependencies.folders;
+  json["portable"] = entry.dependencies.portable();
+  EntryJson sources = EntryJson::array();
+  for (const RequestFields::Source& source : fields.sources) {
+    sources.push_back(
+        EntryJson{{"path", source.path}, {"digest", source.digest.hex()}, {"bytes", source.size}});
+  }
+  json["request"] = EntryJson{
+      {"digest", entry.request.hex()},
+      {"key_format", fields.key_format},
+      {"sources", std::move(sources)},
+      {"target", fields.target.name()},
+      {"arguments", fields.options.arguments},
+      {"names", fields.options.name_expressions},
+      {"compiler",
+       {{"version", fields.toolchain.version}, {"digest", fields.toolchain.content.hex()}}}};
+  json["dropped_flags"] = dropped_flags(summary.labels);
+  json["log"] = entry.cubin.log;
+  return json;
+}
+
+}  // namespace cukiln

@@ -1,0 +1,54 @@
+#include "loader/failure_memory.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace cukiln {
+
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFirstPause{1'000};
+constexpr milliseconds kLongestPause{60'000};
+
+}  // namespace
+
+std::optional<Error> FailureMemory::recall(const RequestDigest& request) {
+  const std::lock_guard lock(mutex_);
+  const auto at = failures_.find(request);
+  if (at == failures_.end() || SteadyClock::now() >= at->second.until) {
+    return std::nullopt;
+  }
+  Error error = at->second.error;
+  return std::move(error).with_context("tried a moment ago and not tried again yet");
+}
+
+void FailureMemory::remember(const RequestDigest& request, const Error& error) {
+  if (error.code() != ErrorCode::internal && error.code() != ErrorCode::timeout) {
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  const auto [at, is_new] = failures_.try_emplace(request, Failure{error, {}, kFirstPause});
+  if (!is_new) {
+    at->second.pause = std::min(at->second.pause * 2, kLongestPause);
+  }
+  at->second.error = error;
+  at->second.until = SteadyClock::now() + at->second.pause;
+}
+
+std::size_t FailureMemory::size() {
+  const std::lock_guard lock(mutex_);
+  const auto now = SteadyClock::now();
+  return static_cast<std::size_t>(
+      std::count_if(failures_.begin(), failures_.end(),
+                    [&](const auto& failure) { return now < failure.second.until; }));
+}
+
+void FailureMemory::forget(const RequestDigest& request) {
+  const std::lock_guard lock(mutex_);
+  failures_.erase(request);
+}
+
+}  // namespace cukiln

@@ -1,0 +1,253 @@
+#include "loader/loader_impl.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <set>
+
+#include "base/result.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr Target kDefaultTarget{100, 'a'};
+
+/// Kernels in the order in which they were asked for, then the others: ids follow it.
+std::vector<Module::KernelName> in_order(const std::vector<KernelInfo>& kernels,
+                                         const std::vector<std::string>& asked) {
+  const auto rank = [&](const KernelInfo& kernel) {
+    return std::find(asked.begin(), asked.end(), kernel.name) - asked.begin();
+  };
+  std::vector<KernelInfo> sorted = kernels;
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](const KernelInfo& a, const KernelInfo& b) { return rank(a) < rank(b); });
+  std::vector<Module::KernelName> names;
+  for (const KernelInfo& kernel : sorted) {
+    names.push_back({kernel.name, kernel.lowered});
+  }
+  return names;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const DriverApi>> KernelLoader::Impl::driver() {
+  const std::lock_guard lock(driver_mutex_);
+  if (!driver_) {
+    CUKILN_TRY(driver_, DriverApi::open(options.cuda_library));
+    CUKILN_TRY(devices_, list_devices(*driver_));
+  }
+  return driver_;
+}
+
+Result<std::vector<DeviceInfo>> KernelLoader::Impl::devices(const std::vector<int>& ordinals) {
+  CUKILN_CHECK(driver());
+  if (ordinals.empty()) {
+    return devices_;
+  }
+  std::vector<DeviceInfo> chosen;
+  for (const int ordinal : ordinals) {
+    const auto at = std::find_if(devices_.begin(), devices_.end(),
+                                 [&](const DeviceInfo& d) { return d.ordinal == ordinal; });
+    if (at == devices_.end()) {
+      return make_error(ErrorCode::invalid_argument, "there is no device {}: {} are visible",
+                        ordinal, devices_.size());
+    }
+    chosen.push_back(*at);
+  }
+  return chosen;
+}
+
+Result<std::vector<Target>> KernelLoader::Impl::targets_of(
+    const ModuleSpec& spec, const std::vector<DeviceInfo>& available) {
+  CUKILN_TRY(std::vector<Target> targets, explicit_targets(spec));
+  if (targets.empty()) {
+    for (const DeviceInfo& device : available) {
+      if (const Target target = target_of(device);
+          std::find(targets.begin(), targets.end(), target) == targets.end()) {
+        targets.push_back(target);
+      }
+    }
+  }
+  if (targets.empty()) {
+    targets.push_back(kDefaultTarget);
+  }
+  return targets;
+}
+
+Result<std::vector<Toolchain>> KernelLoader::Impl::toolchains(Target target) {
+  auto present = compiler->for_target(target).toolchain();
+  if (present) {
+    return std::vector<Toolchain>{*std::move(present)};
+  }
+  const std::lock_guard lock(toolchain_mutex_);
+  if (stored_toolchains_.empty()) {
+    CUKILN_TRY(const auto entries, store.tiers().list());
+    std::set<std::string> seen;
+    for (const EntrySummary& summary : entries) {
+      if (!seen.insert(summary.labels.compiler).second) {
+        continue;
+      }
+      if (const Lookup entry = store.tiers().peek(summary.key); entry && *entry) {
+        if (const auto fields = RequestFields::parse((*entry)->request_canonical)) {
+          stored_toolchains_.push_back(fields->toolchain);
+        }
+      }
+    }
+  }
+  if (stored_toolchains_.empty()) {
+    return std::move(present).error();
+  }
+  return stored_toolchains_;
+}
+
+Result<KernelLoader::Impl::Sought> KernelLoader::Impl::seek(const ModuleSpec& spec, Target target,
+                                                            Builder::Purpose purpose) {
+  if (purpose == Builder::Purpose::use) {
+    recorder.note(spec, target);
+  }
+  CUKILN_TRY(const auto candidates, toolchains(target));
+  std::optional<Sought> first;
+  for (const Toolchain& toolchain : candidates) {
+    CUKILN_TRY(ModuleRequest request,
+               make_module_request(spec, target, toolchain,
+                                   compiler->for_target(target).toolkit_folders()));
+    Builder::Found found = builder->look_up(request, purpose);
+    if (found.entry || !first) {
+      first = Sought{std::move(request), std::move(found)};
+    }
+    if (first->found.entry) {
+      break;
+    }
+  }
+  return *std::move(first);
+}
+
+Result<void> KernelLoader::Impl::check_seal(const char* what, const std::string& name) {
+  const int state = seal_state.load(std::memory_order_relaxed);
+  if (state == open) {
+    return {};
+  }
+  if (state == sealed_warn) {
+    counters.add(&Stats::sealed_violations);
+    log.warn("{} {} after seal(): the hot path will notice", what, name);
+    return {};
+  }
+  return make_error(
+      ErrorCode::sealed,
+      "{} {} was needed after seal(); add it to the manifest that is preloaded, or seal "
+      "with SealPolicy::warn",
+      what, name);
+}
+
+Result<Built> KernelLoader::Impl::provide(const ModuleRequest& request, Builder::Found found,
+                                          ModuleReport& report) {
+  auto built = builder->build(request, std::move(found),
+                              [&] { return check_seal("a compile of", request.name); });
+  if (!built) {
+    const bool missing = options.offline && built.error().code() == ErrorCode::not_found;
+    report.outcome = missing ? Outcome::missing : Outcome::failed;
+    return std::move(built).error();
+  }
+  report.outcome = built->outcome;
+  report.reason = built->reason;
+  report.not_stored = built->not_stored;
+  report.key = built->entry.key;
+  report.cubin_bytes = built->entry.cubin.image.size();
+  report.kernels = built->entry.cubin.kernels;
+  report.log = built->entry.cubin.log;
+  if (!built->not_stored.empty()) {
+    keep_unstored(built->entry);
+  }
+  return built;
+}
+
+void KernelLoader::Impl::keep_unstored(const StoreEntry& entry) {
+  const auto in_memory = store.tiers().peek(entry.key);
+  if (!in_memory || !*in_memory) {
+    const std::lock_guard lock(modules_mutex_);
+    unstored_[entry.key] = entry.cubin.image;
+  }
+}
+
+std::optional<SharedBytes> KernelLoader::Impl::unstored(const CacheKey& key) {
+  const std::lock_guard lock(modules_mutex_);
+  const auto at = unstored_.find(key);
+  return at != unstored_.end() ? std::optional(at->second) : std::nullopt;
+}
+
+Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& request, Built& built,
+                                                         LoadSite& site, ModuleReport& report) {
+  {
+    const std::lock_guard lock(modules_mutex_);
+    if (const auto known = modules_.find(built.entry.key); known != modules_.end()) {
+      return known->second;
+    }
+  }
+  CUKILN_CHECK(check_seal("a load of", request.name));
+  CUKILN_TRY(const auto api, driver());
+  std::vector<int> ordinals;
+  for (const DeviceInfo& device : site.chosen) {
+    if (request.request.target.runs_on(device.capability)) {
+      ordinals.push_back(device.ordinal);
+    }
+  }
+  if (ordinals.empty()) {
+    return make_error(ErrorCode::incompatible,
+                      "{} was compiled for {}, which runs on none of the {} chosen devices{}",
+                      request.name, request.request.target.name(), site.chosen.size(),
+                      site.chosen.empty()
+                          ? std::string()
+                          : fmt::format(" (device {} is {})", site.chosen.front().ordinal,
+                                        target_of(site.chosen.front()).name()));
+  }
+  std::shared_ptr<const DeviceContexts>& contexts = site.contexts[ordinals];
+  if (!contexts) {
+    CUKILN_TRY(contexts, DeviceContexts::open(api, ordinals));
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const auto load_once = [&]() {
+    return Module::load(api, built.entry.cubin.image,
+                        in_order(built.entry.cubin.kernels, request.kernel_names), contexts,
+                        site.capture_guard);
+  };
+  auto module = load_once();
+  if (!module && (module.error().code() == ErrorCode::incompatible ||
+                  module.error().code() == ErrorCode::corrupt)) {
+    log.warn("{}: {}; the entry {} is removed and built again", request.name,
+             module.error().message(), built.entry.key.hex());
+    if (auto removed = store.tiers().remove(built.entry.key); !removed) {
+      counters.add(&Stats::store_errors);
+    }
+    CUKILN_TRY(built, provide(request, builder->look_up(request), report));
+    module = load_once();
+  }
+  if (!module) {
+    return std::move(module).error().with_context(request.name);
+  }
+  report.load_milliseconds = milliseconds_since(start);
+  const std::lock_guard lock(modules_mutex_);
+  return modules_.try_emplace(built.entry.key, *std::move(module)).first->second;
+}
+
+void KernelLoader::Impl::publish(const std::string& module_name, Target target,
+                                 const std::vector<Kernel>& kernels, bool with_ids) {
+  for (const Kernel kernel : kernels) {
+    if (with_ids) {
+      table.add(kernel);
+    }
+    const std::string name(kernel.name());
+    const std::string qualified = module_name + "/" + name;
+    for (const std::string& suffix : {std::string(), "@" + target.name()}) {
+      // A bare name stays with the module that had it first, but follows that module's edits.
+      const Kernel before = table.find(qualified + suffix);
+      const Kernel bare = table.find(name + suffix);
+      table.set_name(qualified + suffix, kernel);
+      if (!bare || (before && bare.native() == before.native())) {
+        table.set_name(name + suffix, kernel);
+      }
+    }
+  }
+}
+
+}  // namespace cukiln

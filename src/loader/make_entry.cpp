@@ -1,0 +1,30 @@
+#include "loader/make_entry.hpp"
+
+#include <fmt/format.h>
+
+namespace cukiln {
+
+std::string source_text_of(const CompileRequest& request) {
+  std::string text(request.sources.front().text.view());
+  for (std::size_t i = 1; i < request.sources.size(); ++i) {
+    text += fmt::format("\n// {}\n", request.sources[i].path);
+    text += request.sources[i].text.view();
+  }
+  return text;
+}
+
+StoreEntry make_entry(const CompileRequest& request, ByteView canonical, const EntryLabels& labels,
+                      const CompileResult& result) {
+  StoreEntry entry;
+  entry.key = cache_key_of(canonical, result.dependencies.canonical());
+  entry.request = CompileRequest::digest_of(canonical);
+  entry.request_canonical = canonical;
+  entry.dependencies = result.dependencies;
+  entry.cubin = result.cubin;
+  entry.labels = labels;
+  entry.source_text = source_text_of(request);
+  entry.compile_us = result.compile_us;
+  return entry;
+}
+
+}  // namespace cukiln

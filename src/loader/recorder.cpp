@@ -1,0 +1,87 @@
+#include "loader/recorder.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.hpp"
+#include "base/hasher.hpp"
+#include "base/result.hpp"
+#include "key/nvcc_flags.hpp"
+
+namespace cukiln {
+
+namespace {
+
+using Json = nlohmann::json;
+
+std::string absolute_path(const std::string& path) {
+  std::error_code failed;
+  const auto absolute = std::filesystem::absolute(path, failed);
+  return failed ? path : absolute.lexically_normal().string();
+}
+
+Json json_of(const Source& source) {
+  return source.in_memory ? Json{{"path", source.path}, {"text", source.content()}}
+                          : Json{{"path", absolute_path(source.path)}};
+}
+
+/// Everything that is relative to this process's folder made absolute. Empty: the flags are wrong,
+/// and whoever compiles says so.
+std::string line_of(const ModuleSpec& spec, Target target) {
+  const auto flags = translate_flags(spec.flags);
+  if (!flags || spec.sources.empty()) {
+    return {};
+  }
+  Json line{
+      {"name", spec.name.empty() ? std::filesystem::path(spec.sources.front().path).stem().string()
+                                 : spec.name},
+      {"define", spec.define},
+      {"flags", flags->arguments},
+      {"names", spec.names},
+      {"target", target.name()},
+      {"sources", Json::array()},
+      {"headers", Json::array()},
+      {"include", Json::array()}};
+  if (!flags->standard.empty()) {
+    line["flags"].push_back("-std=" + flags->standard);
+  }
+  for (const Source& source : spec.sources) {
+    line["sources"].push_back(json_of(source));
+  }
+  for (const Source& header : spec.headers) {
+    line["headers"].push_back(json_of(header));
+  }
+  for (const std::vector<std::string>* folders : {&spec.include, &flags->include}) {
+    for (const std::string& folder : *folders) {
+      line["include"].push_back(absolute_path(folder));
+    }
+  }
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+void Recorder::note(const ModuleSpec& spec, Target target) {
+  if (path_.empty()) {
+    return;
+  }
+  const std::string line = line_of(spec, target);
+  const std::lock_guard lock(mutex_);
+  if (line.empty() || failed_ || !known_.insert(digest_of(line)).second) {
+    return;
+  }
+  // Opened each time: a host may close descriptors that it does not know. One write with O_APPEND
+  // is one piece, whoever else writes.
+  const UniqueFd file(::open(path_.c_str(), O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
+  if (!file || ::write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+    failed_ = true;
+    log_.warn("what is asked for cannot be recorded in {}: {}", path_, errno_text(errno));
+  }
+}
+
+}  // namespace cukiln

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "store/cubin_store.hpp"
+#include "wire/daemon_link.hpp"
+#include "wire/daemon_messages.hpp"
+
+namespace cukiln {
+
+/// What cukilnd has, asked over its socket: cubins come as sealed files in memory, mapped and never
+/// copied. Nothing can be put into it: it keeps what it compiled itself. A daemon that is missing,
+/// hung or strange is a failed look-up, which the link counts.
+class DaemonStore final : public CubinStore {
+ public:
+  explicit DaemonStore(std::shared_ptr<wire::DaemonLink> link) : link_(std::move(link)) {}
+
+  const char* tier_name() const noexcept override { return "daemon"; }
+  Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
+                                                        ByteView request_canonical) override;
+  Lookup get(const CacheKey& key) override;
+  Lookup peek(const CacheKey& key) override { return get(key); }
+  Result<PutOutcome> put(const StoreEntry& /*entry*/) override { return PutOutcome::not_stored; }
+  Result<bool> remove(const CacheKey& /*key*/) override { return false; }
+  Result<std::vector<EntrySummary>> list() override { return std::vector<EntrySummary>(); }
+  StoreStats stats() override { return {}; }
+  Result<std::string> source_text(const CacheKey& key) override;
+
+ private:
+  const std::shared_ptr<wire::DaemonLink> link_;
+};
+
+/// An entry as it goes over the wire, and back. Back gives nothing where the parts do not belong
+/// together: the key is not that of the request and the set.
+wire::EntryBody to_wire(const StoreEntry& entry);
+std::optional<StoreEntry> from_wire(wire::EntryBody body);
+
+}  // namespace cukiln

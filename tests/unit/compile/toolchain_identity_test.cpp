@@ -1,0 +1,190 @@
+#include "compile/toolchain_identity.hpp"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "compile/nvrtc_compiler.hpp"
+#include "support/compile_fixture.hpp"
+
+using namespace cukiln;
+using namespace cukiln::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+const std::string kKernel = "extern \"C\" __global__ void k(int*) {}\n";
+
+/// Stamps as young as the record are not believed; so wait until this file's is old enough.
+void let_age(const std::string& path) {
+  struct stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  while (std::time(nullptr) < status.st_ctime + 4) {
+    std::this_thread::sleep_for(100ms);
+  }
+}
+
+bool becomes_true(const std::function<bool()>& condition) {
+  for (int i = 0; i < 3000 && !condition(); ++i) {
+    std::this_thread::sleep_for(5ms);
+  }
+  return condition();
+}
+
+}  // namespace
+
+TEST_CASE("an NVRTC that reads files unseen is used, and its results are marked") {
+  NvrtcCompiler compiler(fake_options(kUnobservedNvrtc));
+  TestModule module(kKernel);
+  CHECK_FALSE(must(module.run(compiler)).observed);
+}
+
+TEST_CASE("NVRTC's version and digest are remembered, and then nothing is started") {
+  let_age(kFakeNvrtc);
+  StatCache stats;
+  NvrtcCompilerOptions options = fake_options();
+  options.stats = &stats;
+  const auto first = NvrtcCompiler(options).toolchain();
+  REQUIRE(first);
+  CHECK(first->version == "13.0.99");
+  options.worker = "/nowhere/worker";
+  const auto second = NvrtcCompiler(options).toolchain();
+  REQUIRE(second);
+  CHECK(second->version == first->version);
+  CHECK(second->content == first->content);
+}
+
+TEST_CASE("what many compiles are expected of starts as many workers at once, up to its bound") {
+  const ScratchFolder folder;
+  const std::string started = folder / "started";
+  NvrtcCompilerOptions options = fake_options();
+  options.worker = counted_worker(folder, started);
+  options.max_idle_workers = 3;
+  NvrtcCompiler compiler(options);
+  compiler.expect(7);
+  REQUIRE(compiler.toolchain());
+  CHECK(lines_in(started) == 3);
+  std::vector<std::thread> threads;
+  std::atomic<int> good = 0;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      TestModule module("// fake: sleep 300\n" + kKernel);
+      good += module.run(compiler) ? 1 : 0;
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  CHECK(good == 3);
+  CHECK(lines_in(started) == 3);  // each compile found one that was ready
+}
+
+TEST_CASE("of the workers that are started together the others may fail") {
+  const ScratchFolder folder;
+  const std::string started = folder / "started";
+  NvrtcCompilerOptions options = fake_options();
+  options.worker = counted_worker(folder, started,
+                                  "while [ $(wc -l <'" + started +
+                                      "') -lt 3 ]; do sleep 0.01; done\n"
+                                      "[ $$ = $(sort -n '" +
+                                      started + "' | head -n 1) ] || exit 1");
+  options.max_idle_workers = 3;
+  NvrtcCompiler compiler(options);
+  compiler.expect(3);
+  CHECK(compiler.toolchain());
+  TestModule module(kKernel);
+  must(module.run(compiler));
+  CHECK(lines_in(started) == 3);
+}
+
+TEST_CASE("of processes that do not know NVRTC one asks it; the others wait for what it saves") {
+  let_age(kFakeNvrtc);
+  const ScratchFolder folder;
+  const std::string started = folder / "started";
+  StatCache stats;
+  NvrtcCompilerOptions options = fake_options();
+  options.stats = &stats;
+  options.lock_directory = folder.path();
+  int saved = 0;
+  options.save_stats = [&] { ++saved; };
+  options.worker = counted_worker(folder, started, until_exists(folder / "go"));
+  NvrtcCompiler first(options);
+  NvrtcCompiler second(options);
+  std::thread measuring([&] { CHECK(first.toolchain()); });
+  REQUIRE(becomes_true([&] { return lines_in(started) == 1; }));
+  std::atomic<bool> known = false;
+  std::thread waiting([&] {
+    CHECK(second.toolchain());
+    known = true;
+  });
+  std::this_thread::sleep_for(300ms);
+  CHECK_FALSE(known);
+  folder.write("go", "");
+  measuring.join();
+  waiting.join();
+  CHECK(lines_in(started) == 1);
+  CHECK(saved == 1);
+}
+
+TEST_CASE("a process that dies while it asks NVRTC keeps nobody waiting") {
+  let_age(kFakeNvrtc);
+  const ScratchFolder folder;
+  const std::string started = folder / "started";
+  NvrtcCompilerOptions options = fake_options();
+  options.lock_directory = folder.path();
+  options.worker = counted_worker(folder, started, until_exists(folder / "go"));
+  const pid_t owner = ::fork();
+  if (owner == 0) {
+    ::_exit(NvrtcCompiler(options).toolchain() ? 0 : 1);
+  }
+  REQUIRE(becomes_true([&] { return lines_in(started) == 1; }));
+  StatCache stats;
+  options.stats = &stats;
+  NvrtcCompiler next(options);
+  std::thread waiting([&] { CHECK(next.toolchain()); });
+  std::this_thread::sleep_for(200ms);
+  CHECK(lines_in(started) == 1);
+  ::kill(owner, SIGKILL);
+  ::waitpid(owner, nullptr, 0);
+  CHECK(becomes_true([&] { return lines_in(started) == 2; }));
+  folder.write("go", "");
+  waiting.join();
+}
+
+TEST_CASE("what was remembered of an unobserved NVRTC is that it is unobserved") {
+  let_age(kUnobservedNvrtc);
+  StatCache stats;
+  NvrtcCompilerOptions options = fake_options(kUnobservedNvrtc);
+  options.stats = &stats;
+  REQUIRE(NvrtcCompiler(options).toolchain());
+  const auto again = NvrtcCompiler(options).identity();
+  CHECK_FALSE(again->observed);
+  CHECK(again->toolchain.version == "13.0.99");
+}
+
+TEST_CASE("an NVRTC that is replaced while the process runs is not compiled with unnoticed") {
+  const ScratchFolder folder;
+  const std::string library = folder / "libnvrtc.so.13";
+  std::filesystem::copy_file(kFakeNvrtc, library);
+  NvrtcCompilerOptions options = fake_options(library.c_str());
+  options.max_idle_workers = 1;
+  options.worker_idle = 1s;
+  NvrtcCompiler compiler(options);
+  const auto before = compiler.toolchain();
+  REQUIRE(before);
+  std::this_thread::sleep_for(1500ms);  // the worker that has the old one open ends
+  std::filesystem::remove(library);
+  std::filesystem::copy_file(kUnobservedNvrtc, library);
+  TestModule module(kKernel);
+  module.request.toolchain = *before;
+  auto outcome = module.run(compiler);
+  REQUIRE_FALSE(outcome);
+  CHECK(outcome.error().code() == ErrorCode::incompatible);
+  const auto after = compiler.toolchain();
+  REQUIRE(after);
+  CHECK(after->content != before->content);
+}
