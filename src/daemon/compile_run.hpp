@@ -1,0 +1,108 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_set>
+
+#include "base/file.hpp"
+#include "base/logger.hpp"
+#include "compile/answer_account.hpp"
+#include "compile/compiler.hpp"
+#include "daemon/compilers.hpp"
+#include "store/remote_tier.hpp"
+#include "store/tiered_store.hpp"
+#include "wire/daemon_messages.hpp"
+
+namespace cukiln::daemon {
+
+/// What a run came to.
+struct RunResult {
+  enum class Kind {
+    done,        ///< `sealed` is the entry
+    superseded,  ///< the store has something for the request that it had not before
+    failed,      ///< `refusal`
+    declined,    ///< no compiler here is the client's; `refusal.message` says why
+    gone,        ///< whoever had the files left before the last answer
+  };
+  Kind kind = Kind::failed;
+  std::shared_ptr<UniqueFd> sealed;
+  CacheKey key;
+  wire::EntryTerms terms;
+  wire::Refusal refusal;
+  CompileTrouble trouble = CompileTrouble::other;
+
+  /// It failed, for whatever files.
+  static RunResult of(const Error& error) {
+    RunResult failed;
+    failed.refusal = {error.code(), error.message(), error.log(), {}};
+    return failed;
+  }
+};
+
+/// One compile in a thread of its own, on behalf of a client that answers its questions by way of
+/// the loop. It lasts as long as the thread does.
+class CompileRun final : public Questions {
+ public:
+  struct Setup {
+    std::shared_ptr<const wire::CompileOrder> order;
+    std::string canonical;
+    RequestDigest digest;
+    std::chrono::milliseconds timeout{0};
+    bool again = false;  ///< what the store has does not hold for the client's files
+    Compilers* compilers = nullptr;
+    TieredStore* store = nullptr;
+    RemoteTier* remote = nullptr;                      ///< may be null
+    std::function<void(const std::string& path)> ask;  ///< from the run's thread
+    std::shared_ptr<const wire::Places> here;  ///< the files are opened here, nobody is asked
+    Logger log;
+  };
+  explicit CompileRun(Setup setup);
+  ~CompileRun() override;
+
+  /// The thread's part: compiles, and stores the result.
+  RunResult run();
+
+  /// The loop's part.
+  void answer(std::string body);
+  void owner_left();  ///< a question that is open, or still to come, ends the run
+  void cancel() noexcept;
+  bool waits_for_answer() const;
+  /// What the compile depends on, canonical; empty: that is not known. After the run.
+  const std::string& looked_at() const noexcept { return looked_at_; }
+
+  Result<std::string> reply(const std::string& path) override;
+  DependencySet take_dependencies(const wire::Compiled& compiled) override;
+  bool uses_time() const noexcept override { return account_.uses_time(); }
+  const std::string& refused() const noexcept override { return account_.refused(); }
+
+ private:
+  RunResult compile();
+  bool fetch_from_remote(RemoteTier::Freshness freshness);
+  bool store_has_news();
+  /// Until nobody holds the flight's lock. False: it took too long.
+  bool wait_for_flight(const std::string& lock, std::chrono::steady_clock::time_point deadline);
+  RunResult finish(const CompileResult& result);
+  Result<std::string> ask_owner(const std::string& path);
+
+  struct Here;
+  const Setup setup_;
+  AnswerAccount account_;
+  std::unique_ptr<Here> here_;
+  std::string looked_at_;  // the dependency set, canonical
+  std::unordered_set<CacheKey> known_;
+  std::atomic<bool> cancelled_{false};
+
+  mutable std::mutex mutex_;
+  std::condition_variable told_;
+  bool asked_ = false;
+  bool owner_left_ = false;
+  std::optional<std::string> answer_;
+};
+
+}  // namespace cukiln::daemon

@@ -1,0 +1,262 @@
+#include "daemon/folder_watch.hpp"
+
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace cukiln::daemon {
+
+namespace {
+
+// Editors write in place, or write another file and rename it; checkouts unlink and create.
+constexpr std::uint32_t kEvents = IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_MOVED_FROM |
+                                  IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR |
+                                  IN_EXCL_UNLINK;
+constexpr std::uint32_t kFolderGone = IN_DELETE_SELF | IN_MOVE_SELF | IN_UNMOUNT | IN_IGNORED;
+constexpr std::size_t kReadBytes = 16 << 10;
+
+FileStamp stamp_now(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 ? stamp_of(status) : FileStamp{};
+}
+
+bool is_same_folder(const FileStamp& a, const FileStamp& b) {
+  return a.device == b.device && a.inode == b.inode;
+}
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
+}
+
+/// Where a link leads; empty: it is none, or leads nowhere.
+std::string target_of_link(const std::string& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0 || !S_ISLNK(status.st_mode)) {
+    return {};
+  }
+  const std::unique_ptr<char, void (*)(void*)> real(::realpath(path.c_str(), nullptr), &std::free);
+  return real ? std::string(real.get()) : std::string();
+}
+
+}  // namespace
+
+FolderWatch::FolderWatch(Options options)
+    : options_(options), inotify_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
+
+void FolderWatch::watch(const std::string& path, Folder& folder) {
+  folder.stamp = stamp_now(path);
+  folder.limited = false;
+  if (folder.stamp == FileStamp{}) {
+    return;
+  }
+  if (by_watch_.size() >= options_.max_folders) {
+    folder.limited = true;
+    return;
+  }
+  const auto add_watch = options_.add_watch != nullptr ? options_.add_watch : &::inotify_add_watch;
+  folder.watch = add_watch(inotify_.get(), path.c_str(), kEvents);
+  if (folder.watch >= 0) {
+    by_watch_[folder.watch].insert(path);
+  } else {  // EBADF: there was not even an inotify to be had
+    folder.limited = errno == ENOSPC || errno == ENOMEM || errno == EBADF;
+  }
+}
+
+FolderWatch::Stats FolderWatch::stats() const {
+  Stats stats{by_watch_.size(), events_, overflows_, 0};
+  for (const auto& [path, folder] : folders_) {
+    stats.limited += folder.limited ? 1 : 0;
+  }
+  for (const auto& [subject, own] : of_subject_) {
+    stats.limited += own.left_out;
+  }
+  return stats;
+}
+
+void FolderWatch::unwatch(Folders::iterator at) {
+  if (const auto known = by_watch_.find(at->second.watch); known != by_watch_.end()) {
+    known->second.erase(at->first);
+    if (known->second.empty()) {
+      ::inotify_rm_watch(inotify_.get(), at->second.watch);
+      by_watch_.erase(known);
+    }
+  }
+  folders_.erase(at);
+}
+
+void FolderWatch::add(Subject subject, const std::string& path) {
+  Own& own = of_subject_[subject];
+  if (path.size() < 2 || path.front() != '/' || own.paths.contains(path)) {
+    return;
+  }
+  if (files_.size() >= options_.max_files && !files_.contains(path)) {
+    ++own.left_out;
+    return;
+  }
+  own.paths.insert(path);
+  const std::string parent = folder_of(path);
+  const auto [at, is_new] = folders_.try_emplace(parent);
+  Folder& folder = at->second;
+  if (is_new || folder.stamp == FileStamp{}) {
+    watch(parent, folder);
+  }
+  const bool is_there = folder.stamp != FileStamp{};
+  folder.files.insert(path);
+  File& file = files_[path];
+  if (file.subjects.empty()) {
+    file.stamp = stamp_now(path);
+  }
+  file.subjects.insert(subject);
+  if (!is_there) {
+    add(subject, parent);  // its coming is told by the nearest folder that is there
+  } else if (const std::string target = target_of_link(path); !target.empty()) {
+    add(subject, target);
+  }
+}
+
+void FolderWatch::release(const std::string& path, Subject subject) {
+  const auto file = files_.find(path);
+  file->second.subjects.erase(subject);
+  if (!file->second.subjects.empty()) {
+    return;
+  }
+  files_.erase(file);
+  const auto folder = folders_.find(folder_of(path));
+  folder->second.files.erase(path);
+  if (folder->second.files.empty()) {
+    unwatch(folder);
+  }
+}
+
+void FolderWatch::set(Subject subject, const std::vector<std::string>& files) {
+  // The new ones first: a folder of both stays watched, and misses nothing in between.
+  const std::set<std::string> before = std::exchange(of_subject_[subject], {}).paths;
+  for (const std::string& file : files) {
+    add(subject, file);
+  }
+  const std::set<std::string>& now = of_subject_[subject].paths;
+  for (const std::string& path : before) {
+    if (!now.contains(path)) {
+      release(path, subject);
+    }
+  }
+  if (now.empty()) {
+    of_subject_.erase(subject);
+  }
+}
+
+void FolderWatch::drop(Subject subject) { set(subject, {}); }
+
+void FolderWatch::look_at(const std::string& path, Subjects& changed) {
+  const auto at = files_.find(path);
+  if (at == files_.end()) {
+    return;
+  }
+  File& file = at->second;
+  const FileStamp now = stamp_now(path);
+  if (now != file.stamp) {
+    file.stamp = now;
+    changed.insert(file.subjects.begin(), file.subjects.end());
+  }
+}
+
+void FolderWatch::look_at_all_in(const Folder& folder, Subjects& changed) {
+  for (const std::string& path : folder.files) {
+    look_at(path, changed);
+  }
+}
+
+/// A folder was renamed, removed or unmounted: who has files there sets them again, and so finds
+/// what is there now.
+void FolderWatch::lose(int watch, Subjects& changed) {
+  const auto known = by_watch_.find(watch);
+  if (known == by_watch_.end()) {
+    return;
+  }
+  ::inotify_rm_watch(inotify_.get(), watch);  // of one that was renamed; else it has gone already
+  const std::set<std::string> paths = std::move(known->second);
+  by_watch_.erase(known);
+  for (const std::string& path : paths) {
+    Folder& folder = folders_.at(path);
+    folder.watch = -1;
+    this->watch(path, folder);
+    for (const std::string& file : folder.files) {
+      look_at(file, changed);
+      const Subjects& subjects = files_.at(file).subjects;
+      changed.insert(subjects.begin(), subjects.end());
+    }
+  }
+}
+
+FolderWatch::Subjects FolderWatch::take_changes() {
+  Subjects changed;
+  alignas(inotify_event) std::array<char, kReadBytes> buffer;
+  for (;;) {
+    const ssize_t got = ::read(inotify_.get(), buffer.data(), buffer.size());
+    if (got <= 0) {
+      return changed;
+    }
+    for (std::size_t at = 0; at < static_cast<std::size_t>(got);) {
+      inotify_event event{};
+      std::memcpy(&event, buffer.data() + at, sizeof event);
+      const char* const name = buffer.data() + at + sizeof event;
+      at += sizeof event + event.len;
+      if ((event.mask & IN_Q_OVERFLOW) != 0) {
+        ++overflows_;
+        for (const auto& [path, folder] : folders_) {
+          look_at_all_in(folder, changed);
+        }
+        continue;
+      }
+      if ((event.mask & kFolderGone) != 0) {
+        lose(event.wd, changed);
+        continue;
+      }
+      const auto known = by_watch_.find(event.wd);
+      if (known == by_watch_.end() || event.len == 0) {
+        continue;
+      }
+      for (const std::string& folder : known->second) {
+        const std::string path = join_path(folder, name);
+        if (files_.contains(path)) {
+          ++events_;
+          look_at(path, changed);
+        }
+      }
+    }
+  }
+}
+
+FolderWatch::Subjects FolderWatch::look_again() {
+  Subjects changed;
+  std::set<int> lost;
+  for (auto& [path, folder] : folders_) {
+    // Also where inotify watches: another machine's changes on a network file system make no event.
+    look_at_all_in(folder, changed);
+    const FileStamp now = stamp_now(path);
+    if (is_same_folder(now, folder.stamp)) {
+      if (folder.watch < 0 && now != FileStamp{}) {
+        watch(path, folder);  // there may be room by now
+      }
+    } else if (folder.watch >= 0) {
+      lost.insert(folder.watch);
+    } else {
+      watch(path, folder);
+    }
+  }
+  for (const int watch : lost) {
+    lose(watch, changed);
+  }
+  return changed;
+}
+
+}  // namespace cukiln::daemon

@@ -1,0 +1,100 @@
+#include "daemon/listener.hpp"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "base/result.hpp"
+#include "wire/unix_socket.hpp"
+
+namespace cukiln::daemon {
+
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr mode_t kForOneUser = 0700;
+constexpr mode_t kForAllUsers = 0755;
+
+/// Who can put a socket there is who clients talk to.
+Result<void> prepare_folder(const std::string& folder, bool system) {
+  if (::mkdir(folder.c_str(), system ? kForAllUsers : kForOneUser) != 0 && errno != EEXIST) {
+    return make_error(ErrorCode::io, "cannot make {}: {}", folder, errno_text(errno));
+  }
+  struct stat status {};
+  if (::lstat(folder.c_str(), &status) != 0) {
+    return make_error(ErrorCode::io, "cannot look at {}: {}", folder, errno_text(errno));
+  }
+  const mode_t open_to = system ? S_IWGRP | S_IWOTH : S_IRWXG | S_IRWXO;
+  if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & open_to) != 0) {
+    return make_error(ErrorCode::invalid_argument,
+                      "{} cannot be trusted: expected a folder (no link) of user {} that others "
+                      "cannot {}; remove it, or: chmod {} {}",
+                      folder, ::geteuid(), system ? "write" : "enter", system ? "755" : "700",
+                      folder);
+  }
+  return {};
+}
+
+/// Where a socket is that somebody else has bound. Empty: it has no path.
+std::string path_of(int socket) {
+  sockaddr_un address{};
+  socklen_t size = sizeof address;
+  ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
+  const std::size_t longest =
+      size > offsetof(sockaddr_un, sun_path)
+          ? std::min<std::size_t>(size, sizeof address) - offsetof(sockaddr_un, sun_path)
+          : 0;
+  const std::string path(address.sun_path, ::strnlen(address.sun_path, longest));
+  return !path.empty() && path.front() == '/' ? path : std::string();
+}
+
+}  // namespace
+
+Listener::~Listener() {
+  if (lock.held() && !inherited && !path.empty()) {
+    ::unlink(path.c_str());  // by the lock it is ours
+  }
+}
+
+Result<Listener> listen_at(const std::string& wanted, bool system, UniqueFd inherited) {
+  const std::string own = inherited ? path_of(inherited.get()) : std::string();
+  const std::string& path = own.empty() ? wanted : own;  // it is where clients find it
+  const std::string folder = path.substr(0, path.find_last_of('/'));
+  Listener listener;
+  if (path.empty() || path.front() != '/') {
+    return make_error(ErrorCode::invalid_argument, "\"{}\" is no absolute path of a socket", path);
+  }
+  if (!inherited) {
+    CUKILN_CHECK(prepare_folder(folder, system));
+  }
+  CUKILN_TRY(listener.lock,
+             FileLock::acquire(join_path(folder, "cukilnd.lock"), FileLock::Mode::exclusive,
+                               std::chrono::milliseconds(0)));
+  listener.path = path;
+  if (inherited) {
+    listener.inherited = true;
+    listener.socket = std::move(inherited);
+    return listener;
+  }
+  CUKILN_TRY(const wire::UnixAddress address, wire::unix_address(path));
+  listener.socket = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int fd = listener.socket.get();
+  ::unlink(path.c_str());  // a dead daemon's: a live one would have the lock
+  const mode_t before = ::umask(system ? 0 : 077);
+  const bool bound =
+      fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&address.address), address.size) == 0;
+  const int why = errno;
+  ::umask(before);
+  if (!bound || ::listen(fd, kBacklog) != 0) {
+    return make_error(ErrorCode::io, "cannot listen at {}: {}", path,
+                      errno_text(bound ? errno : why));
+  }
+  return listener;
+}
+
+}  // namespace cukiln::daemon

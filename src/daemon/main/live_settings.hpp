@@ -1,0 +1,45 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <string_view>
+
+#include "base/logger.hpp"
+#include "daemon/main/current_remote.hpp"
+#include "loader/settings.hpp"
+#include "store/tiered_store.hpp"
+
+namespace cukiln::daemon {
+
+/// The settings that may change while a daemon runs, where they take effect: the store's cap, how
+/// much is logged, the fleet's stores and whom they are believed. Everything else waits for its
+/// next start, and is said to.
+class LiveSettings {
+ public:
+  struct Targets {
+    TieredStore& store;
+    CurrentRemote& remote;
+    std::atomic<LogLevel>& log_level;
+    bool verbose = false;  ///< the command line's word on the log, which counts more
+  };
+  LiveSettings(SettingsSources sources, Settings now, Targets targets, Logger log);
+
+  /// Opens the fleet's stores. One that cannot be used is none: the host must not suffer for it.
+  void open_remote();
+  /// Reads the settings again, and the keys that they name. Settings with mistakes in them change
+  /// nothing.
+  void reload();
+
+ private:
+  void take(const Settings& fresh);
+
+  const SettingsSources sources_;
+  Settings now_;
+  const Targets targets_;
+  const Logger log_;
+};
+
+/// For uploads that are on their way when nothing more is to be sent to a store.
+inline constexpr std::chrono::milliseconds kUploadPatience{5'000};
+
+}  // namespace cukiln::daemon

@@ -1,0 +1,232 @@
+// cukilnd: compiles for all processes of a user, or of a host, each request once.
+//
+//   cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS] [--verbose]
+//
+// Everything else comes from the settings that the library reads too. It stays in the foreground;
+// `cukiln daemon start` puts it into the background, a service manager keeps it there.
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <charconv>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "base/cores.hpp"
+#include "base/result.hpp"
+#include "daemon/listener.hpp"
+#include "daemon/main/live_settings.hpp"
+#include "daemon/main/operations.hpp"
+#include "daemon/server.hpp"
+#include "daemon/service_manager.hpp"
+#include "loader/settings.hpp"
+#include "store/tiered_store.hpp"
+
+#include <cukiln/version.hpp>
+
+namespace cukiln::daemon {
+namespace {
+
+constexpr const char* kUsage =
+    "usage: cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS]\n"
+    "               [--verbose] [--version]\n"
+    "Compiles for all processes of this user (or, with --system, of this machine), each request "
+    "once.\n";
+
+enum Exit : int { ok = 0, failed = 1, usage = 2, no_store = 4 };
+
+struct Arguments {
+  bool system = false;
+  bool verbose = false;
+  std::string socket;
+  std::string store;
+  std::string http;
+  unsigned jobs = 0;
+};
+
+/// Nothing: the process ends with `status`.
+bool parse(int count, char** values, Arguments& out, int& status) {
+  for (int i = 1; i < count; ++i) {
+    const std::string_view name = values[i];
+    const bool has_value = i + 1 < count;
+    if (name == "--system") {
+      out.system = true;
+    } else if (name == "--verbose") {
+      out.verbose = true;
+    } else if (name == "--socket" && has_value) {
+      out.socket = values[++i];
+    } else if (name == "--store" && has_value) {
+      out.store = values[++i];
+    } else if (name == "--http" && has_value) {
+      out.http = values[++i];
+    } else if (name == "--jobs" && has_value) {
+      const std::string_view number = values[++i];
+      const auto [end, error] =
+          std::from_chars(number.data(), number.data() + number.size(), out.jobs);
+      if (error != std::errc{} || end != number.data() + number.size() || out.jobs == 0) {
+        std::fprintf(stderr, "cukilnd: --jobs %s: expected a number from 1\n", values[i]);
+        status = usage;
+        return false;
+      }
+    } else if (name == "--version") {
+      std::printf("cukilnd %s\n", version());
+      status = ok;
+      return false;
+    } else if (name == "--help") {
+      std::fputs(kUsage, stdout);
+      status = ok;
+      return false;
+    } else {
+      std::fprintf(stderr, "cukilnd: %s is not understood\n%s", values[i], kUsage);
+      status = usage;
+      return false;
+    }
+  }
+  return true;
+}
+
+int fail(const Error& error) {
+  std::fprintf(stderr, "cukilnd: %s\n", error.message().c_str());
+  return failed;
+}
+
+/// So many clients each have a descriptor, and each answer may have one on its way.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+}
+
+int main_of(int count, char** values) {
+  Arguments arguments;
+  int status = ok;
+  if (!parse(count, values, arguments, status)) {
+    return status;
+  }
+  ServiceManager manager = ServiceManager::of_this_process();
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    ::sigaddset(&signals, signal);
+  }
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
+  ::umask(077);
+  raise_descriptor_limit();
+
+  const SettingsSources sources = SettingsSources::of_this_process();
+  auto settings = resolve_settings(sources);
+  if (!settings) {
+    return fail(settings.error());
+  }
+  std::atomic<LogLevel> most = arguments.verbose ? LogLevel::debug : settings->log_level;
+  const LogSink sink = [&most](LogLevel level, std::string_view text) {
+    if (level <= most.load(std::memory_order_relaxed)) {
+      std::fprintf(stderr, "cukilnd: %.*s\n", static_cast<int>(text.size()), text.data());
+    }
+  };
+  const Logger log(sink);
+  for (const auto* const warnings : {&settings->warnings, &manager.warnings}) {
+    for (const std::string& warning : *warnings) {
+      log.warn("{}", warning);
+    }
+  }
+  std::string socket = !arguments.socket.empty() ? arguments.socket : settings->store.daemon_socket;
+  if (socket.empty()) {
+    socket = arguments.system ? std::string(kSystemSocket) : daemon_sockets(sources).front();
+  }
+  auto listener = listen_at(socket, arguments.system, std::move(manager.data_socket));
+  if (!listener) {
+    if (listener.error().code() == ErrorCode::timeout) {
+      std::fprintf(stderr, "cukilnd: already running at %s\n", socket.c_str());
+      return ok;
+    }
+    return fail(listener.error());
+  }
+
+  TieredStore::Options tiers;
+  tiers.store = settings->store;
+  tiers.store.log = sink;
+  tiers.disk.keeper = true;
+  tiers.memory_bytes = 0;  // what is hot is kept ready to be handed out (Blobs)
+  if (!arguments.store.empty()) {
+    tiers.store.directory = arguments.store;
+  }
+  if (arguments.system) {  // what a client names, and other people's stores, are not for it
+    tiers.store.system_directory.clear();
+  }
+  auto store = TieredStore::open(std::move(tiers));
+  if (!store) {
+    std::fprintf(stderr, "cukilnd: %s\n", store.error().message().c_str());
+    return no_store;
+  }
+  ServerOptions options;
+  options.system = arguments.system;
+  options.loader = settings->loader;
+  options.loader.log = sink;
+  options.flights.at_once = arguments.jobs != 0          ? arguments.jobs
+                            : settings->loader.jobs != 0 ? settings->loader.jobs
+                                                         : usable_cores();
+  options.flights.longest = std::chrono::milliseconds(settings->loader.compile_timeout_ms);
+  options.loader.jobs = options.flights.at_once;
+  options.watch_sources = settings->watch_sources;
+  options.log = log;
+  CurrentRemote remote;
+  LiveSettings live(sources, *settings, {**store, remote, most, arguments.verbose}, log);
+  live.open_remote();
+  options.remote = &remote;
+  socket = listener->path;
+  Operations::Options doors;
+  doors.path = socket.substr(0, socket.rfind('/')) + "/ops.sock";
+  doors.inherited = std::move(manager.operations_socket);
+  doors.address = arguments.http;
+  doors.remote = &remote;
+  auto server =
+      Server::create(std::move(options), **store, *std::move(listener), std::move(manager));
+  if (!server) {
+    return fail(server.error());
+  }
+  const auto operations = Operations::open(std::move(doors), **server, **store);
+  if (!operations) {
+    if (!arguments.http.empty()) {
+      return fail(operations.error());
+    }
+    log.warn("{}; it serves all the same", operations.error().message());
+  }
+  (*server)->on_idle_minute([&store, &log] {
+    if (SqliteStore* const disk = (*store)->disk()) {
+      if (auto done = disk->maintain(); !done) {
+        log.info("the store was not maintained: {}", done.error().message());
+      }
+    }
+  });
+  (*server)->on_reload([&live] { live.reload(); });
+  log.info("serving at {} (process {})", socket, ::getpid());
+  if (!arguments.http.empty()) {
+    log.info("its page is at http://localhost:{}/", (*operations)->port());
+  }
+  const auto done = (*server)->run();
+  if (const auto last = remote.get(); last != nullptr && !last->finish(kUploadPatience)) {
+    log.warn("some uploads to the remote store were given up: it takes too long");
+  }
+  return done ? ok : fail(done.error());
+}
+
+}  // namespace
+}  // namespace cukiln::daemon
+
+int main(int count, char** values) {
+  auto status =
+      cukiln::guarded([&] { return cukiln::Result<int>(cukiln::daemon::main_of(count, values)); });
+  if (!status) {
+    std::fprintf(stderr, "cukilnd: %s\n", status.error().message().c_str());
+    return 1;
+  }
+  return *status;
+}

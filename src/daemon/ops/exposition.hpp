@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.hpp"
+
+namespace cukiln::ops {
+
+inline constexpr double kUsPerSecond = 1e6;
+
+/// Builds Prometheus' text format: samples of one metric come one after the other, and the first
+/// brings its help along.
+class Exposition {
+ public:
+  template <class Number>
+  void add(std::string_view type, std::string_view metric, std::string_view help,
+           std::string_view labels, Number value) {
+    const std::string name = fmt::format("{}{}", prefix_of(metric), metric);
+    begin(type, name, metric, help);
+    text_ += labels.empty() ? fmt::format("{} {}\n", name, value)
+                            : fmt::format("{}{{{}}} {}\n", name, labels, value);
+  }
+  /// `buckets`: an upper bound in seconds, and how many were within it.
+  void histogram(std::string_view metric, std::string_view help,
+                 const std::vector<std::pair<double, std::uint64_t>>& buckets, double sum,
+                 std::uint64_t count, const std::string& labels = {}) {
+    begin("histogram", fmt::format("cukiln_{}", metric), metric, help);
+    const std::string before = labels.empty() ? "" : labels + ",";
+    const std::string alone = labels.empty() ? "" : "{" + labels + "}";
+    for (const auto& [bound, within] : buckets) {
+      text_ += fmt::format("cukiln_{}_bucket{{{}le=\"{}\"}} {}\n", metric, before, bound, within);
+    }
+    text_ += fmt::format(
+        "cukiln_{0}_bucket{{{1}le=\"+Inf\"}} {2}\ncukiln_{0}_sum{3} {4}\ncukiln_{0}_count{3} {2}\n",
+        metric, before, count, alone, sum);
+  }
+  /// A Histogram of base; `number(name)` is one of the numbers of the one that is called `name`.
+  template <class Times, class Number>
+  void times(std::string_view metric, std::string_view help, const std::string& labels,
+             std::string_view name, const Number& number) {
+    const std::vector<std::string> names = Times::names(name);
+    std::vector<std::pair<double, std::uint64_t>> buckets;
+    std::uint64_t within = 0;
+    for (std::size_t i = 0; i < Times::kBounds.size(); ++i) {
+      within += number(names[i]);
+      buckets.emplace_back(Times::kBounds[i] / kUsPerSecond, within);
+    }
+    histogram(metric, help, buckets, static_cast<double>(number(names.back())) / kUsPerSecond,
+              within + number(names[Times::kBounds.size()]), labels);
+  }
+  void summary(std::string_view metric, std::string_view help, double sum, std::uint64_t count) {
+    text_ += fmt::format(
+        "# HELP cukiln_{0} {1}\n# TYPE cukiln_{0} summary\ncukiln_{0}_sum {2}\ncukiln_{0}_count "
+        "{3}\n",
+        metric, help, sum, count);
+  }
+  template <class Number>
+  void gauge(std::string_view metric, std::string_view help, Number value,
+             std::string_view labels = {}) {
+    add("gauge", metric, help, labels, value);
+  }
+  template <class Number>
+  void counter(std::string_view metric, std::string_view help, Number value,
+               std::string_view labels = {}) {
+    add("counter", metric, help, labels, value);
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  /// What a metric is, said once before its samples.
+  void begin(std::string_view type, const std::string& name, std::string_view metric,
+             std::string_view help) {
+    if (metric != last_) {
+      text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type);
+      last_ = metric;
+    }
+  }
+  /// Prometheus has names of its own for processes.
+  static std::string_view prefix_of(std::string_view metric) {
+    return metric.substr(0, 8) == "process_" ? "" : "cukiln_";
+  }
+
+  std::string text_;
+  std::string last_;
+};
+
+/// `NAME="VALUE"`, with what the format reserves quoted.
+inline std::string label(std::string_view name, std::string_view value) {
+  std::string out(name);
+  out += "=\"";
+  for (const char c : value) {
+    out += c == '\\' ? "\\\\" : c == '"' ? "\\\"" : c == '\n' ? "\\n" : std::string(1, c);
+  }
+  return out + '"';
+}
+
+}  // namespace cukiln::ops

@@ -1,0 +1,271 @@
+#include "daemon/ops/json_answers.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "base/histogram.hpp"
+#include "base/result.hpp"
+#include "daemon/ops/disk_use.hpp"
+#include "loader/entry_json.hpp"
+#include "loader/entry_order.hpp"
+#include "wire/daemon_link.hpp"
+
+#include <cukiln/version.hpp>
+
+namespace cukiln::ops {
+
+namespace {
+
+using Json = EntryJson;
+
+constexpr std::size_t kMostListed = 500;
+constexpr std::size_t kLongLabel = 300;
+constexpr std::size_t kLongText = 32'768;
+
+bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0u) == 0x80; }
+
+/// Not longer than `most` bytes, and an ellipsis where something was cut off.
+std::string cut(std::string text, std::size_t most) {
+  if (text.size() > most) {
+    std::size_t end = most;
+    while (end > 0 && is_continuation(text[end])) {
+      --end;
+    }
+    text.resize(end);
+    text += "…";
+  }
+  return text;
+}
+
+void cut_all(Json& json, std::size_t most) {
+  if (json.is_string()) {
+    json = cut(json.get<std::string>(), most);
+  }
+  if (json.is_structured()) {
+    for (Json& part : json) {
+      cut_all(part, most);
+    }
+  }
+}
+
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return text;
+}
+
+bool is_wanted(const EntrySummary& entry, const EntryQuery& query, const std::string& text) {
+  const auto has = [&](const std::string& field) {
+    return lower(field).find(text) != std::string::npos;
+  };
+  return (query.target.empty() || entry.labels.target == query.target) &&
+         (query.origin.empty() || name_of(entry.origin) == query.origin) &&
+         (text.empty() || has(entry.labels.name) || has(entry.labels.source) ||
+          has(entry.labels.flags) || entry.key.hex().compare(0, text.size(), text) == 0 ||
+          std::any_of(entry.kernels.begin(), entry.kernels.end(),
+                      [&](const KernelInfo& kernel) { return has(kernel.name); }));
+}
+
+struct Order {
+  std::string_view name;
+  entry_order::Before before;
+};
+
+constexpr Order kOrders[] = {{"used", entry_order::latest_used},
+                             {"size", entry_order::largest},
+                             {"time", entry_order::slowest_compiled},
+                             {"hits", entry_order::most_hits},
+                             {"name", entry_order::by_name}};
+
+Json counters_json(const std::vector<std::pair<std::string, std::uint64_t>>& counters) {
+  Json json = Json::object();
+  for (const auto& [name, value] : counters) {
+    json[name] = value;
+  }
+  return json;
+}
+
+Json job_json(const wire::DaemonSnapshot::Job& job) {
+  return Json{{"name", cut(job.name, kLongLabel)},
+              {"arch", cut(job.target, kLongLabel)},
+              {"request", job.request.hex()},
+              {"owner_process", job.owner_process},
+              {"owner_user", job.owner_user},
+              {"elapsed_ms", job.elapsed_ms},
+              {"waiters", job.waiters},
+              {"running", job.running},
+              {"orphaned", job.orphaned}};
+}
+
+Json remotes_json(const RemoteReport& remotes) {
+  Json servers = Json::array();
+  for (const RemoteReport::Server& server : remotes.servers) {
+    servers.push_back(
+        Json{{"where", cut(server.where, kLongLabel)}, {"left_alone", server.left_alone}});
+  }
+  return Json{{"servers", std::move(servers)},
+              {"hits", remotes.hits},
+              {"misses", remotes.misses},
+              {"waits", remotes.waits},
+              {"skipped", remotes.skipped},
+              {"stored", remotes.stored},
+              {"dropped", remotes.dropped},
+              {"received_bytes", remotes.received_bytes},
+              {"sent_bytes", remotes.sent_bytes},
+              {"requests", counters_json(remotes.requests)},
+              {"rejected", counters_json(remotes.rejected)}};
+}
+
+}  // namespace
+
+std::string status_json(const wire::DaemonSnapshot& state, TieredStore& store,
+                        const RemoteReport& remotes) {
+  const TieredStore::DiskFacts facts = store.facts();
+  const DiskUse use = disk_use(store);
+  const auto counted = store.counters();
+  const auto count = [&](const std::string& name) -> std::int64_t {
+    if (!counted) {
+      return 0;
+    }
+    const auto at = counted->find(name);
+    return at == counted->end() ? 0 : std::max<std::int64_t>(at->second, 0);
+  };
+  const Json misses{{"new", count("misses_new")},
+                    {"header_changed", count("misses_header_changed")},
+                    {"header_appeared", count("misses_header_appeared")},
+                    {"header_vanished", count("misses_header_vanished")},
+                    {"damaged", count("misses_damaged")}};
+  std::int64_t missed = 0;
+  for (const Json& part : misses) {
+    missed += part.get<std::int64_t>();
+  }
+  Json tiers = Json::object();
+  for (const char* tier : kTiers) {
+    const auto times = ShortTimes::summary(
+        fmt::format("look_up_{}", tier),
+        [&](const std::string& name) { return static_cast<std::uint64_t>(count(name)); });
+    tiers[tier] = {{"hits", times.count}, {"median_us", times.median_us}};
+  }
+  Json fallbacks = Json::object();
+  for (const char* reason : wire::kFallbacks) {
+    fallbacks[reason] = count(fmt::format("fallbacks_{}", reason));
+  }
+  Json jobs = Json::array();
+  for (const wire::DaemonSnapshot::Job& job : state.jobs) {
+    if (jobs.size() == kMostListed) {
+      break;
+    }
+    jobs.push_back(job_json(job));
+  }
+  return text_of(Json{{"version", version()},
+                      {"process", state.process},
+                      {"build", state.build},
+                      {"socket", state.socket},
+                      {"system", state.system},
+                      {"draining", state.draining},
+                      {"uptime_ms", state.uptime_ms},
+                      {"compiles", std::move(jobs)},
+                      {"compiles_total", state.jobs.size()},
+                      {"counters", counters_json(state.counters)},
+                      {"store",
+                       {{"directory", facts.directory},
+                        {"generation", facts.generation},
+                        {"entries", facts.entries},
+                        {"bytes", facts.bytes},
+                        {"max_bytes", use.max_bytes},
+                        {"wal_bytes", use.wal_bytes},
+                        {"free_disk_bytes", use.free_disk_bytes},
+                        {"bypassed", store.bypass_reason()},
+                        {"rebuilds", facts.rebuilds},
+                        {"evicted", count("evicted")},
+                        {"damaged", count("corrupt")},
+                        {"stored", count("stored")},
+                        {"errors", count("store_errors")}}},
+                      {"lookups",
+                       {{"hits", count("hits")},
+                        {"misses", missed},
+                        {"misses_by_reason", misses},
+                        {"by_tier", tiers},
+                        {"waits", count("singleflight_waits")},
+                        {"compiles", count("compiles")},
+                        {"failed", count("failed")},
+                        {"saved_ms", count("saved_us") / 1000}}},
+                      {"fallbacks", fallbacks},
+                      {"remotes", remotes_json(remotes)}});
+}
+
+Result<std::string> entries_json(TieredStore& store, const EntryQuery& query) {
+  const auto* const order =
+      std::find_if(std::begin(kOrders), std::end(kOrders), [&](const Order& candidate) {
+        return candidate.name == (query.sort.empty() ? "used" : query.sort);
+      });
+  if (order == std::end(kOrders)) {
+    return make_error(ErrorCode::invalid_argument,
+                      "sort is used, size, time, hits or name, not \"{}\"",
+                      cut(query.sort, kLongLabel));
+  }
+  CUKILN_TRY(std::vector<EntrySummary> entries, store.list());
+  const std::size_t all = entries.size();
+  std::set<std::string> targets;
+  for (const EntrySummary& entry : entries) {
+    targets.insert(cut(entry.labels.target, kLongLabel));
+  }
+  const std::string text = lower(query.text);
+  std::erase_if(entries, [&](const EntrySummary& entry) { return !is_wanted(entry, query, text); });
+  std::stable_sort(entries.begin(), entries.end(), order->before);
+  std::uint64_t bytes = 0;
+  for (const EntrySummary& entry : entries) {
+    bytes += entry.cubin_bytes;
+  }
+  Json list = Json::array();
+  const std::size_t begin = std::min(query.offset, entries.size());
+  const std::size_t end = begin + std::min({query.limit, kMostListed, entries.size() - begin});
+  for (std::size_t i = begin; i < end; ++i) {
+    Json entry = json_of(entries[i]);
+    entry["kernels"] = entries[i].kernels.size();
+    cut_all(entry, kLongLabel);
+    list.push_back(std::move(entry));
+  }
+  return text_of(Json{{"all", all},
+                      {"matching", entries.size()},
+                      {"matching_bytes", bytes},
+                      {"offset", begin},
+                      {"targets", targets},
+                      {"entries", std::move(list)}});
+}
+
+Result<std::string> entry_json(TieredStore& store, const std::string& key) {
+  const auto digest = Digest128::from_hex(key);
+  if (!digest) {
+    return make_error(ErrorCode::invalid_argument, "a key has 32 hex digits");
+  }
+  CUKILN_TRY(const auto found, store.peek(CacheKey{*digest}));
+  if (!found) {
+    return make_error(ErrorCode::not_found, "no entry {} in the store", key);
+  }
+  const StoreEntry& entry = *found;
+  CUKILN_TRY(const RequestFields fields, RequestFields::parse(entry.request_canonical));
+  const EntrySummary summary{entry.key,
+                             entry.labels,
+                             entry.cubin.kernels,
+                             entry.cubin.image.size(),
+                             entry.dependencies.present.size(),
+                             entry.compile_us,
+                             entry.created_s,
+                             entry.last_used_s,
+                             entry.hits,
+                             entry.origin,
+                             entry.signer};
+  Json json = json_of(summary, entry, fields);
+  cut_all(json, kLongText);
+  return text_of(json);
+}
+
+}  // namespace cukiln::ops

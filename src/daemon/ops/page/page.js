@@ -1,0 +1,442 @@
+'use strict';
+
+// Draws what /api/status and /api/entries say. Every text goes through `node`, which makes text nodes
+// and never parses HTML: names of kernels are other people's words.
+
+const kRefreshMs = 2000;
+const kPageSize = 100;
+const kSlowest = 6;
+const kReasons = {
+  new: 'never seen',
+  header_changed: 'header changed',
+  header_appeared: 'header appeared',
+  header_vanished: 'header vanished',
+  damaged: 'damaged',
+};
+
+const kTierNames = {
+  memory: 'process memory',
+  disk: 'store on disk',
+  system: 'system store',
+  daemon: 'this daemon',
+  remote: 'remote store',
+};
+const kFallbacks = {
+  absent: 'it was not there',
+  timeout: 'it did not answer',
+  version: 'another version',
+  io: 'it hung up',
+  protocol: 'it made no sense',
+  declined: 'it was busy',
+};
+
+const kOrigins = { compiled: 'compiled here', imported: 'imported', remote: 'from a remote' };
+
+const byId = (id) => document.getElementById(id);
+
+// What a terminal or a line of text would obey is shown as one sign: line ends, and marks that turn
+// the direction of what follows.
+const printable = (text) =>
+  String(text).replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, '␣');
+
+function node(tag, properties, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties ?? {})) {
+    if (name === 'class') made.className = value;
+    else if (name === 'on') made.addEventListener('click', value);
+    else made.setAttribute(name, printable(value));
+  }
+  made.append(...children.map((child) => (child instanceof Node ? child : printable(child))));
+  return made;
+}
+
+const count = (n) => Number(n).toLocaleString('en');
+const plural = (n, one, many) => `${count(n)} ${Number(n) === 1 ? one : many}`;
+const short = (key) => key.slice(0, 12);
+
+function bytes(n) {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let unit = 0;
+  while (n >= 1024 && unit < units.length - 1) {
+    n /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 || n >= 100 ? Math.round(n) : n.toPrecision(3)} ${units[unit]}`;
+}
+
+function duration(ms) {
+  if (ms < 1) return `${Math.round(ms * 1000)} µs`;
+  if (ms < 1000) return `${ms < 10 ? Number(ms).toPrecision(2) : Math.round(ms)} ms`;
+  const s = ms / 1000;
+  if (s < 60) return `${s.toPrecision(3)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
+  if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
+}
+
+function age(unix) {
+  const s = Date.now() / 1000 - unix;
+  if (s < 60) return 'now';
+  if (s < 3600) return `${Math.floor(s / 60)} min`;
+  if (s < 86400) return `${Math.floor(s / 3600)} h`;
+  return `${Math.floor(s / 86400)} d`;
+}
+
+const moment = (unix) => `${new Date(unix * 1000).toLocaleString()} (${age(unix)})`;
+
+async function ask(path) {
+  const answer = await fetch(path, { cache: 'no-store' });
+  if (!answer.ok) throw new Error((await answer.text()).trim());
+  return answer.json();
+}
+
+// Panels with nothing in them say so.
+function fill(panel, list, items) {
+  list.replaceChildren(...items);
+  panel.classList.toggle('filled', items.length > 0);
+}
+
+const width = (element, share) => {
+  element.style.width = `${Math.round(Math.min(Math.max(share, 0), 1) * 1000) / 10}%`;
+};
+
+function bars(id, rows) {
+  const panel = byId(id);
+  const most = Math.max(...rows.map((row) => row.value), 1e-9);
+  fill(panel, panel.querySelector('ul'), rows.map((row) => {
+    const bar = node('i');
+    width(bar, row.value / most);
+    const what = row.open
+      ? node('button', { type: 'button', class: 'link what', title: row.what, on: row.open }, row.what)
+      : node('span', { class: 'what' }, row.what);
+    return node('li', {}, bar, what, node('span', { class: 'number' }, row.shown));
+  }));
+}
+
+function drawHealth(words, kind) {
+  const pill = byId('health');
+  if (pill.textContent !== words) pill.textContent = words;
+  pill.className = `pill ${kind}`;
+  document.body.classList.toggle('stale', kind === 'bad');
+}
+
+function drawStatus(status) {
+  const { store, lookups } = status;
+  drawHealth(status.draining ? 'draining' : store.bypassed ? 'no disk' : 'running',
+    status.draining || store.bypassed ? 'warn' : 'good');
+  byId('about').textContent = printable(
+    `${status.version} · process ${status.process} · up ${duration(status.uptime_ms)} · ` +
+    `${status.system ? 'for this host' : 'for one user'} · ${store.bypassed || store.directory}`);
+
+  const asked = lookups.hits + lookups.misses;
+  byId('ratio').textContent = asked ? `${((100 * lookups.hits) / asked).toFixed(1)} %` : '–';
+  width(byId('ratio-bar'), asked ? lookups.hits / asked : 0);
+  byId('ratio-note').textContent =
+    `${plural(lookups.hits, 'hit', 'hits')}, ${plural(lookups.misses, 'miss', 'misses')}`;
+  byId('saved').textContent = duration(lookups.saved_ms);
+  byId('saved-note').textContent =
+    `${plural(lookups.compiles, 'compile', 'compiles')}, ${count(lookups.failed)} failed; ` +
+    `${count(lookups.waits)} waited for another's`;
+  byId('size').textContent = bytes(store.bytes);
+  width(byId('size-bar'), store.max_bytes ? store.bytes / store.max_bytes : 0);
+  byId('size-note').textContent = printable(
+    `${plural(store.entries, 'entry', 'entries')}, cap ${bytes(store.max_bytes)}, ` +
+    `${count(store.evicted)} evicted` +
+    (store.damaged ? `, ${count(store.damaged)} were damaged` : ''));
+
+  const running = status.compiles.filter((job) => job.running).length;
+  const waiters = status.compiles.reduce((sum, job) => sum + job.waiters, 0);
+  byId('running').textContent = count(running);
+  byId('running-note').textContent =
+    `${count(status.compiles_total - running)} queued, ${plural(waiters, 'client waits', 'clients wait')}`;
+
+  fill(byId('flights'), byId('flights').querySelector('tbody'), status.compiles.map((job) =>
+    node('tr', { class: job.running ? '' : 'waits' },
+      node('td', { class: 'name', title: job.name }, job.name),
+      node('td', {}, job.arch),
+      node('td', {}, job.orphaned ? 'has left' : `process ${job.owner_process}, user ${job.owner_user}`),
+      node('td', { class: 'number' }, count(job.waiters)),
+      node('td', { class: 'number' }, job.running ? duration(job.elapsed_ms) : 'queued'))));
+
+  bars('misses', Object.entries(lookups.misses_by_reason)
+    .filter(([, n]) => n > 0)
+    .map(([reason, n]) => ({ what: kReasons[reason] ?? reason, value: n, shown: count(n) })));
+
+  bars('tiers', Object.entries(lookups.by_tier)
+    .filter(([, tier]) => tier.hits > 0)
+    .map(([name, tier]) => ({
+      what: kTierNames[name] ?? name,
+      value: tier.hits,
+      shown: `${count(tier.hits)} · ≤ ${duration(tier.median_us / 1000)}`,
+    })));
+  const without = Object.entries(status.fallbacks).filter(([, n]) => n > 0);
+  byId('fallbacks').textContent = printable(without.length === 0 ? '' :
+    `Clients did without this daemon: ${without.map(([reason, n]) =>
+      `${count(n)} × ${kFallbacks[reason] ?? reason}`).join(', ')}`);
+
+  drawRemotes(status.remotes);
+}
+
+function drawRemotes(remotes) {
+  const total = (counters) => Object.values(counters).reduce((sum, n) => sum + n, 0);
+  const rejected = Object.entries(remotes.rejected).filter(([, n]) => n > 0);
+  fill(byId('remotes'), byId('remotes').querySelector('ul'), remotes.servers.map((server) =>
+    node('li', {},
+      node('span', { class: `dot ${server.left_alone ? 'bad' : ''}` }),
+      server.where,
+      node('div', { class: 'quiet' }, server.left_alone ? 'left alone after failures' : 'answers'))));
+  byId('remotes-note').textContent = printable(remotes.servers.length === 0 ? '' :
+    `${plural(remotes.hits, 'hit', 'hits')}, ${plural(remotes.misses, 'miss', 'misses')}, ` +
+    `${count(remotes.skipped)} not asked; ${plural(total(remotes.requests), 'request', 'requests')}, ` +
+    `${bytes(remotes.received_bytes)} in, ${bytes(remotes.sent_bytes)} out; ` +
+    `${plural(remotes.stored, 'upload', 'uploads')}, ${count(remotes.dropped)} given up`);
+  byId('remotes-problem').textContent = printable(rejected.length === 0 ? '' :
+    `Not believed: ${rejected.map(([reason, n]) => `${count(n)} for ${reason.replace(/_/g, ' ')}`).join(', ')}`);
+}
+
+// The inventory's question is in the address, so that a link leads to what was seen.
+const view = { q: '', target: '', origin: '', sort: 'used', key: '', limit: kPageSize };
+
+function readAddress() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  for (const name of ['q', 'target', 'origin', 'key']) view[name] = given.get(name) ?? '';
+  view.sort = given.get('sort') ?? 'used';
+  byId('search').value = view.q;
+  byId('origin').value = view.origin;
+}
+
+function writeAddress(push) {
+  const parameters = new URLSearchParams();
+  for (const name of ['q', 'target', 'origin', 'key']) if (view[name]) parameters.set(name, view[name]);
+  if (view.sort !== 'used') parameters.set('sort', view.sort);
+  const hash = `#${parameters}`;
+  if (hash === (location.hash || '#')) return;
+  if (push) history.pushState(null, '', hash);
+  else history.replaceState(null, '', hash);
+}
+
+let asked = 0;
+
+async function drawInventory() {
+  const panel = byId('inventory');
+  const problem = panel.querySelector('.problem');
+  const number = (asked += 1);
+  const { q, target, origin, sort, limit } = view;
+  try {
+    const found = await ask(`api/entries?${new URLSearchParams({ q, target, origin, sort, limit })}`);
+    if (number !== asked) return; // a later question is under way
+    problem.hidden = true;
+    fill(panel, panel.querySelector('tbody'), found.entries.map((entry) => {
+      const row = node('tr', { on: () => openEntry(entry.key) },
+        node('td', { class: 'name' },
+          node('button', { type: 'button', class: 'link', title: entry.name }, entry.name || '(no name)')),
+        node('td', { class: 'mono' }, short(entry.key)),
+        node('td', {}, entry.arch),
+        node('td', { class: 'number' }, bytes(entry.cubin_bytes)),
+        node('td', { class: 'number' }, duration(entry.compile_ms)),
+        node('td', { class: 'number' }, count(entry.hits)),
+        node('td', { class: 'number' }, age(entry.last_used)));
+      row.dataset.key = entry.key;
+      return row;
+    }));
+    byId('matching').textContent = found.matching === found.all
+      ? `${plural(found.all, 'entry', 'entries')}, ${bytes(found.matching_bytes)}`
+      : `${count(found.matching)} of ${plural(found.all, 'entry', 'entries')}, ${bytes(found.matching_bytes)}`;
+    byId('more').hidden = found.entries.length >= found.matching || limit >= 500;
+    drawTargets(found.targets);
+  } catch (error) {
+    if (number !== asked) return;
+    problem.textContent = printable(error.message);
+    problem.hidden = false;
+  }
+  for (const button of panel.querySelectorAll('[data-sort]')) {
+    const direction = button.dataset.sort === 'name' ? 'ascending' : 'descending';
+    button.closest('th').setAttribute('aria-sort', button.dataset.sort === view.sort ? direction : 'none');
+  }
+}
+
+function drawTargets(targets) {
+  const select = byId('target');
+  const known = new Set(targets);
+  if (view.target) known.add(view.target);
+  const wanted = ['', ...[...known].sort()];
+  if (wanted.join() !== [...select.options].map((option) => option.value).join()) {
+    select.replaceChildren(...wanted.map((name) => node('option', { value: name }, name || 'all')));
+  }
+  select.value = view.target;
+}
+
+async function drawSlowest() {
+  try {
+    const found = await ask(`api/entries?sort=time&limit=${kSlowest}`);
+    bars('slowest', found.entries.map((entry) => ({
+      what: `${entry.name} · ${entry.arch}`,
+      value: entry.compile_ms,
+      shown: duration(entry.compile_ms),
+      open: () => openEntry(entry.key),
+    })));
+  } catch {
+    // The inventory says what is wrong.
+  }
+}
+
+const fields = (rows) => node('dl', {}, ...rows.filter(([, value]) => value !== '' && value != null)
+  .flatMap(([name, value, kind]) => [node('dt', {}, name), node('dd', { class: kind ?? '' }, value)]));
+
+const lines = (text) => {
+  const box = node('pre');
+  box.textContent = text.split('\n').map(printable).join('\n');
+  return box;
+};
+
+const table = (heads, rows) => node('div', { class: 'scroll' }, node('table', {},
+  node('thead', {}, node('tr', {}, ...heads.map(([name, kind]) => node('th', { class: kind ?? '' }, name)))),
+  node('tbody', {}, ...rows.map((row) =>
+    node('tr', {}, ...row.map((cell, i) => node('td', { class: heads[i][1] ?? '' }, cell)))))));
+
+function drawEntry(entry) {
+  const parts = [
+    fields([
+      ['key', entry.key, 'mono'],
+      ['target', entry.arch],
+      ['source', entry.source],
+      ['cubin', bytes(entry.cubin_bytes)],
+      ['compiler', entry.compiler],
+      ['flags', entry.request.arguments.join(' '), 'mono'],
+      ['without effect', entry.dropped_flags, 'mono'],
+      ['names', entry.request.names.join(', '), 'mono'],
+      ['request', entry.request.digest, 'mono'],
+    ]),
+    node('h3', {}, 'History'),
+    fields([
+      [kOrigins[entry.origin] ?? entry.origin, moment(entry.created)],
+      ['took', duration(entry.compile_ms)],
+      ['last used', moment(entry.last_used)],
+      ['hits', count(entry.hits)],
+      ['signed by', entry.signer],
+    ]),
+    node('h3', {}, plural(entry.kernels.length, 'kernel', 'kernels')),
+    table([['Name', 'mono'], ['Registers', 'number'], ['Shared', 'number'], ['Local', 'number'], ['Spills', 'number']],
+      entry.kernels.map((kernel) => [kernel.name, count(kernel.registers), bytes(kernel.shared_bytes),
+        bytes(kernel.local_bytes), bytes(kernel.spill_bytes)])),
+    node('h3', {}, `Depends on ${plural(entry.dependencies.length, 'file', 'files')}`),
+    table([['Path', 'mono'], ['Digest', 'mono']],
+      entry.dependencies.map((file) => [file.path, short(file.digest)])),
+  ];
+  if (entry.absent.length > 0) {
+    parts.push(node('h3', {}, `Looked for and not there: ${count(entry.absent.length)}`),
+      lines(entry.absent.join('\n')));
+  }
+  parts.push(node('h3', {}, 'Log'), entry.log ? lines(entry.log) : node('p', { class: 'quiet' }, 'nothing'));
+  byId('entry-name').textContent = printable(entry.name || '(no name)');
+  byId('entry-body').replaceChildren(...parts);
+}
+
+async function showEntry() {
+  const dialog = byId('entry');
+  if (!view.key) {
+    dialog.close();
+    return;
+  }
+  const { key } = view;
+  try {
+    const entry = await ask(`api/entries/${encodeURIComponent(key)}`);
+    if (key !== view.key) return;
+    drawEntry(entry);
+  } catch (error) {
+    if (key !== view.key) return;
+    byId('entry-name').textContent = printable(short(key));
+    byId('entry-body').replaceChildren(node('p', { class: 'problem' }, error.message));
+  }
+  if (!dialog.open) dialog.showModal();
+  dialog.scrollTop = 0;
+}
+
+function openEntry(key) {
+  view.key = key;
+  writeAddress(true);
+  showEntry();
+}
+
+function askAgain() {
+  view.limit = kPageSize;
+  writeAddress(false);
+  drawInventory();
+}
+
+let drawn = '';
+
+async function refresh() {
+  try {
+    const status = await ask('api/status');
+    drawStatus(status);
+    // Lists are asked for again when there is something new in them.
+    const { entries, stored, evicted, generation } = status.store;
+    const now = [entries, stored, evicted, generation, status.lookups.hits].join();
+    if (now !== drawn) {
+      drawn = now;
+      await Promise.all([drawInventory(), drawSlowest()]);
+    }
+  } catch (error) {
+    drawHealth('does not answer', 'bad');
+    byId('about').textContent = printable(error.message);
+    drawn = '';
+  }
+}
+
+async function keepFresh() {
+  if (!document.hidden) await refresh();
+  setTimeout(keepFresh, kRefreshMs);
+}
+
+let typing = 0;
+byId('search').addEventListener('input', () => {
+  clearTimeout(typing);
+  typing = setTimeout(() => {
+    view.q = byId('search').value;
+    askAgain();
+  }, 150);
+});
+for (const name of ['target', 'origin']) {
+  byId(name).addEventListener('change', () => {
+    view[name] = byId(name).value;
+    askAgain();
+  });
+}
+document.querySelector('form').addEventListener('submit', (event) => event.preventDefault());
+for (const button of document.querySelectorAll('[data-sort]')) {
+  button.addEventListener('click', () => {
+    view.sort = button.dataset.sort;
+    askAgain();
+  });
+}
+byId('more').addEventListener('click', () => {
+  view.limit = 500;
+  drawInventory();
+});
+byId('close').addEventListener('click', () => byId('entry').close());
+byId('entry').addEventListener('click', (event) => {
+  if (event.target === byId('entry')) byId('entry').close(); // beside it
+});
+byId('entry').addEventListener('close', () => {
+  if (view.key) {
+    view.key = '';
+    writeAddress(true);
+  }
+});
+addEventListener('popstate', () => {
+  readAddress();
+  drawInventory();
+  showEntry();
+});
+addEventListener('keydown', (event) => {
+  const inField = ['INPUT', 'SELECT', 'TEXTAREA'].includes(document.activeElement?.tagName);
+  if (event.key === '/' && !inField && !byId('entry').open) {
+    event.preventDefault();
+    byId('search').focus();
+  }
+});
+
+readAddress();
+if (view.key) showEntry();
+keepFresh();

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "daemon/ops/exposition.hpp"
+#include "wire/daemon_messages.hpp"
+
+namespace cukiln::ops {
+
+/// What Prometheus knows of every process, of this one.
+void add_process(Exposition& out, const wire::DaemonSnapshot& state);
+
+}  // namespace cukiln::ops

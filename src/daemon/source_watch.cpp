@@ -1,0 +1,222 @@
+#include "daemon/source_watch.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "base/hasher.hpp"
+#include "base/result.hpp"
+
+namespace cukiln::daemon {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+/// What stays the same while somebody edits: all of an order but the texts.
+Digest128 identity_of(const wire::CompileOrder& order, const wire::Places& places) {
+  wire::CompileOrder without;
+  without.request.options = order.request.options;
+  without.request.target = order.request.target;
+  without.request.toolchain = order.request.toolchain;
+  without.library = order.library;
+  for (const VirtualSource& source : order.request.sources) {
+    without.request.sources.push_back({source.path, {}});
+  }
+  return digest_of(without.encode() + places.encode());
+}
+
+bool is_of_toolkit(const std::string& path) {
+  return path.compare(0, std::string_view(kToolkitRoot).size(), kToolkitRoot) == 0;
+}
+
+}  // namespace
+
+SourceWatch::SourceWatch(Options options, TieredStore& store, Compile compile)
+    : options_(std::move(options)),
+      store_(store),
+      compile_(std::move(compile)),
+      folders_(options_.folders),
+      thread_([this] { run(); }) {}
+
+SourceWatch::~SourceWatch() {
+  mailbox_.post([this] { ending_ = true; });
+  thread_.join();
+}
+
+SourceWatch::Stats SourceWatch::stats() const noexcept {
+  return {seen_folders_.load(std::memory_order_relaxed),
+          seen_events_.load(std::memory_order_relaxed),
+          seen_overflows_.load(std::memory_order_relaxed),
+          seen_limited_.load(std::memory_order_relaxed)};
+}
+
+void SourceWatch::note_stats() {
+  const FolderWatch::Stats now = folders_.stats();
+  seen_folders_.store(now.folders, std::memory_order_relaxed);
+  seen_events_.store(now.events, std::memory_order_relaxed);
+  seen_overflows_.store(now.overflows, std::memory_order_relaxed);
+  seen_limited_.store(now.limited, std::memory_order_relaxed);
+}
+
+void SourceWatch::note(Order order, Where places, std::string set_canonical) {
+  mailbox_.post([this, order = std::move(order), places = std::move(places),
+                 set = std::move(set_canonical)] { take_note(order, places, set); });
+}
+
+void SourceWatch::forget(Modules::iterator module) {
+  folders_.drop(module->number);
+  by_number_.erase(module->number);
+  text_bytes_ -= module->text_bytes;
+  modules_.erase(module);
+}
+
+void SourceWatch::take_note(Order order, Where places, const std::string& set_canonical) {
+  Module module;
+  module.identity = identity_of(*order, *places);
+  const auto known = std::find_if(modules_.begin(), modules_.end(), [&](const Module& other) {
+    return other.identity == module.identity;
+  });
+  if (known != modules_.end()) {
+    module.looked_at = std::move(known->looked_at);
+    forget(known);
+  }
+  module.number = ++last_number_;
+  module.order = std::move(order);
+  module.places = std::move(places);
+  FileServer files(module.places->roots, &stats_);
+  bool is_current = true;
+  if (!set_canonical.empty()) {  // of a compile that crashed nothing is known
+    if (const auto set = DependencySet::parse(set_canonical)) {
+      is_current = files.check(*set).what == FileServer::Mismatch::What::none;
+      depend(module, *set);
+    }
+  }
+  for (const VirtualSource& source : module.order->request.sources) {
+    module.text_bytes += source.text.size();
+    if (!files.candidates(source.path).empty()) {
+      const FileAnswer& now = files.serve(source.path);
+      is_current &= now.kind == FileAnswer::Kind::file && now.digest == digest_of(source.text);
+    }
+  }
+  text_bytes_ += module.text_bytes;
+  modules_.push_front(std::move(module));
+  by_number_[last_number_] = modules_.begin();
+  watch(modules_.front(), files);
+  if (!is_current) {  // edited while it was compiled
+    changed_.insert(last_number_);
+    quiet_at_ = act_at_ = Times::now() + options_.quiet;
+  }
+  while (modules_.size() > options_.max_modules ||
+         (text_bytes_ > options_.max_text_bytes && modules_.size() > 1)) {
+    forget(std::prev(modules_.end()));
+  }
+}
+
+void SourceWatch::depend(Module& module, const DependencySet& set) {
+  module.looked_at.clear();
+  const auto add = [&](const std::string& path) {
+    if (!is_of_toolkit(path)) {  // nobody edits those, and they are many
+      module.looked_at.push_back(path);
+    }
+  };
+  for (const DependencySet::Present& present : set.present) {
+    add(present.path);
+  }
+  std::for_each(set.absent.begin(), set.absent.end(), add);
+}
+
+void SourceWatch::watch(const Module& module, const FileServer& files) {
+  std::vector<std::string> paths;
+  const auto add = [&](const std::string& path) {
+    const std::vector<std::string> real = files.candidates(path);
+    paths.insert(paths.end(), real.begin(), real.end());
+  };
+  for (const VirtualSource& source : module.order->request.sources) {
+    add(source.path);
+  }
+  std::for_each(module.looked_at.begin(), module.looked_at.end(), add);
+  folders_.set(module.number, paths);
+}
+
+void SourceWatch::look_at(Module& module) {
+  FileServer files(module.places->roots, &stats_);
+  watch(module, files);
+  auto order = std::make_shared<wire::CompileOrder>(*module.order);
+  for (VirtualSource& source : order->request.sources) {
+    if (files.candidates(source.path).empty()) {
+      continue;  // its text came from memory
+    }
+    const FileAnswer& now = files.serve(source.path);
+    if (now.kind != FileAnswer::Kind::file) {
+      return;  // between two steps of an editor, or for good
+    }
+    source.text = now.bytes;
+  }
+  const std::string canonical = order->request.canonical();
+  const auto sets = store_.find_dependency_sets(CompileRequest::digest_of(canonical), canonical);
+  for (std::size_t i = 0; sets && i < sets->size(); ++i) {
+    const DependencySet& set = (*sets)[i].dependencies;
+    if (files.check(set).what == FileServer::Mismatch::What::none) {
+      depend(module, set);  // changed back, or compiled by somebody else
+      module.order = std::move(order);
+      watch(module, files);
+      return;
+    }
+  }
+  options_.log.info("{} for {}: its files have changed, it is compiled ahead", order->labels.name,
+                    order->labels.target);
+  compile_(std::move(order), module.places);
+}
+
+void SourceWatch::run() {
+  Times::time_point next_look = Times::now() + options_.look_every;
+  while (!ending_) {
+    auto until = Times::time_point::max();
+    if (!changed_.empty()) {
+      until = std::min(quiet_at_, act_at_);
+    }
+    if (!folders_.empty()) {
+      until = std::min(until, next_look);
+    }
+    int timeout = -1;
+    if (until != Times::time_point::max()) {
+      const auto left = std::chrono::ceil<milliseconds>(until - Times::now()).count();
+      timeout = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30));
+    }
+    std::array<pollfd, 2> wait{{{mailbox_.fd(), POLLIN, 0}, {folders_.fd(), POLLIN, 0}}};
+    ::poll(wait.data(), wait.size(), timeout);
+    const auto now = Times::now();
+    FolderWatch::Subjects news;
+    if ((wait[1].revents & POLLIN) != 0) {
+      news = folders_.take_changes();
+    }
+    if (now >= next_look) {
+      news.merge(folders_.look_again());
+      next_look = now + options_.look_every;
+    }
+    if (!news.empty()) {
+      if (changed_.empty()) {
+        act_at_ = now + options_.not_later;
+      }
+      quiet_at_ = now + options_.quiet;
+      changed_.merge(news);
+    }
+    if ((wait[0].revents & POLLIN) != 0) {
+      mailbox_.open();
+    }
+    if (!changed_.empty() && now >= std::min(quiet_at_, act_at_)) {
+      for (const FolderWatch::Subject number : std::exchange(changed_, {})) {
+        if (const auto at = by_number_.find(number); at != by_number_.end() && !ending_) {
+          look_at(*at->second);
+        }
+      }
+    }
+    note_stats();
+  }
+}
+
+}  // namespace cukiln::daemon

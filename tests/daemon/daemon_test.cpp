@@ -1,0 +1,232 @@
+#include <map>
+
+#include "support/daemon_process.hpp"
+
+using cukiln::testing::becomes_true;
+using cukiln::testing::BuildProcess;
+using cukiln::testing::Child;
+using cukiln::testing::first_word;
+using Fixture = cukiln::testing::DaemonFixture;
+using SteadyClock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TEST_CASE_FIXTURE(Fixture,
+                  "64 processes that start cold: the daemon compiles once, and one of them "
+                  "is told that it caused it") {
+  const auto daemon = start();
+  const std::string path = source("// fake: sleep 300");
+  std::vector<std::unique_ptr<BuildProcess>> processes;
+  for (int i = 0; i < 64; ++i) {
+    processes.push_back(client(path));
+  }
+  std::map<std::string, int> outcomes;
+  for (const auto& process : processes) {
+    CHECK(process->wait() == 0);
+    ++outcomes[first_word(process->output())];
+  }
+  CHECK(compiles() == 1);
+  CHECK(outcomes["compiled"] == 1);
+  CHECK(outcomes["hit"] == 63);
+  CHECK(counter("connections_accepted") > 0);  // who is not answered in 50 ms does without it
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "what a daemon with another store compiled is kept in the client's too") {
+  auto daemon = start();
+  const std::string path = source("");
+  CHECK(client(path, {}, "other")->wait() == 0);
+  CHECK(counter("compiles_ok") == 1);
+  daemon->signal(SIGTERM);
+  CHECK(daemon->wait() == 0);
+  auto later = client(path, {}, "other");
+  CHECK(later->wait() == 0);
+  CHECK(first_word(later->output()) == "hit");
+  CHECK(compiles() == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a client of another store hits what the daemon has") {
+  const auto daemon = start();
+  const std::string path = source("");
+  CHECK(client(path)->wait() == 0);
+  auto other = client(path, {}, "other");
+  CHECK(other->wait() == 0);
+  CHECK(first_word(other->output()) == "hit");
+  CHECK(compiles() == 1);
+  CHECK(counter("entries_given") == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "headers come from the client: each of two gets what its own files say") {
+  const auto daemon = start();
+  scratch.write("a/tile.h", "one");
+  scratch.write("b/tile.h", "two");
+  const std::string text = "// fake: count " + count_file +
+                           "\n// fake: include /cukiln/src/tile.h\n// fake: sleep 400\n";
+  const std::string a = scratch.write("a/k.cu", text);
+  const std::string b = scratch.write("b/k.cu", text);
+  auto first = client(a);
+  REQUIRE(becomes_true([&] { return compiles() == 1; }, seconds(20)));
+  auto second = client(b);  // waits for the first, and finds that it does not hold for its files
+  auto third = client(a);
+  CHECK(first->wait() == 0);
+  CHECK(second->wait() == 0);
+  CHECK(third->wait() == 0);
+  CHECK(first_word(first->output()) == "compiled");
+  CHECK(first_word(second->output()) == "compiled");
+  CHECK(first_word(third->output()) == "hit");
+  CHECK(first->output().substr(9) != second->output().substr(9));
+  CHECK(compiles() == 2);
+}
+
+TEST_CASE_FIXTURE(Fixture, "an error names the client's own files") {
+  const auto daemon = start();
+  const std::string path = source("// fake: error /cukiln/src/slow.cu(1): error: no");
+  auto failing = client(path);
+  CHECK(failing->wait() != 0);
+  CAPTURE(failing->output());
+  CHECK(failing->output().find("slow does not compile") != std::string::npos);
+  CHECK(failing->output().find("/cukiln/") == std::string::npos);
+  CHECK(counter("compiles_failed") == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a compile whose questions are answered outlives its client") {
+  const auto daemon = start();
+  const std::string path = source("// fake: sleep 700");
+  auto first = compiling_client(path);
+  first->kill(SIGKILL);
+  first->wait();
+  CHECK(becomes_true([&] { return counter("orphans_finished") == 1; }, seconds(10)));
+  auto next = client(path);
+  CHECK(next->wait() == 0);
+  CHECK(first_word(next->output()) == "hit");
+  CHECK(compiles() == 1);
+}
+
+TEST_CASE_FIXTURE(
+    Fixture, "a compile whose client leaves before the last answer begins again for the next") {
+  const auto daemon = start();
+  scratch.write("tile.h", "one");
+  const std::string path = source("// fake: sleep 700\n// fake: include /cukiln/src/tile.h");
+  auto first = compiling_client(path);
+  auto second = client(path);
+  REQUIRE(becomes_true([&] { return counter("coalesced") == 1; }, seconds(10)));
+  first->kill(SIGKILL);
+  first->wait();
+  CHECK(second->wait() == 0);
+  CHECK(first_word(second->output()) == "compiled");
+  CHECK(compiles() == 2);
+  CHECK(counter("restarted") == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "row 4: the daemon is killed with waiters: they compile once themselves") {
+  auto daemon = start();
+  const std::string path = source("// fake: sleep 600");
+  std::vector<std::unique_ptr<BuildProcess>> waiters;
+  for (int i = 0; i < 4; ++i) {
+    waiters.push_back(client(path));
+  }
+  REQUIRE(becomes_true([&] { return counter("coalesced") == 3 && compiles() == 1; }, seconds(20)));
+  daemon->signal(SIGKILL);
+  daemon->wait();
+  const auto start_of_wait = SteadyClock::now();
+  std::map<std::string, int> outcomes;
+  for (const auto& waiter : waiters) {
+    CHECK(waiter->wait() == 0);
+    ++outcomes[first_word(waiter->output())];
+  }
+  CHECK(outcomes["compiled"] == 1);
+  CHECK(outcomes["hit"] == 3);
+  CHECK(compiles() == 2);
+  CHECK(SteadyClock::now() - start_of_wait < seconds(10));
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "row 49: a compiler that crashes is the client's error, is remembered, "
+                  "and leaves the daemon alive") {
+  const auto daemon = start();
+  const std::string path = source("// fake: segv");
+  for (int i = 0; i < 2; ++i) {
+    auto failing = client(path);
+    CHECK(failing->wait() != 0);
+    CHECK(failing->output().find("crashed") != std::string::npos);
+  }
+  CHECK(compiles() == 1);
+  CHECK(counter("remembered_failures") == 1);
+  CHECK(client(scratch.write("fine.cu", "// fine\n"))->wait() == 0);
+}
+
+TEST_CASE_FIXTURE(Fixture, "row 55: a socket that a dead daemon left is taken over") {
+  auto dead = start();
+  dead->signal(SIGKILL);
+  dead->wait();
+  CHECK(std::filesystem::exists(socket));
+  CHECK_FALSE(state());
+  const auto daemon = start();
+  CHECK(client(source(""))->wait() == 0);
+  CHECK(counter("compiles_ok") == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture, "row 56: a second daemon says that there is one, and leaves it alone") {
+  const auto daemon = start();
+  const auto before = state();
+  REQUIRE(before);
+  Child second(
+      {cukiln::testing::bin() + "/cukilnd", "--store", scratch / "store", "--socket", socket});
+  CHECK(second.wait() == 0);
+  const auto after = state();
+  REQUIRE(after);
+  CHECK(after->process == before->process);
+}
+
+TEST_CASE_FIXTURE(Fixture, "row 57: a daemon that hangs in a compile costs one heartbeat") {
+  auto daemon = start();
+  const std::string path = source("// fake: sleep 1500");
+  auto waiting = compiling_client(path, {"log"});
+  daemon->signal(SIGSTOP);
+  const auto stopped = SteadyClock::now();
+  CHECK(waiting->wait() == 0);
+  CHECK(SteadyClock::now() - stopped < seconds(12));
+  CAPTURE(waiting->log());
+  CHECK(waiting->log().find("said nothing for 2000 ms") != std::string::npos);
+  const auto began = SteadyClock::now();
+  CHECK(client(scratch.write("other.cu", "// other\n"))->wait() == 0);
+  CHECK(SteadyClock::now() - began < seconds(5));
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "row 57: the worker of a daemon that hangs gives its flight up: who comes then "
+                  "compiles, and waits for no deadline") {
+  auto daemon = start();
+  const std::string path = source("// fake: sleep 400");
+  auto first = compiling_client(path);
+  daemon->signal(SIGSTOP);
+  first->kill(SIGKILL);
+  first->wait();
+  auto next = client(path, {"log"});
+  CHECK(next->ends_within(seconds(30)));
+  CHECK(first_word(next->output()) == "compiled");
+  CHECK(next->log().find("waiting for pid") != std::string::npos);
+  CHECK(compiles() == 2);
+  daemon->signal(SIGCONT);
+  CHECK(becomes_true([&] { return counter("orphans_finished") == 1; }, seconds(20)));
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "row 67: SIGTERM during compiles: they end, their clients are served, and "
+                  "nothing new is taken") {
+  auto daemon = start({"--jobs", "2"});
+  const std::string path = source("// fake: sleep 900");
+  auto running = compiling_client(path);
+  daemon->signal(SIGTERM);
+  std::this_thread::sleep_for(milliseconds(100));
+  auto late = client(scratch.write("late.cu", "// late\n"));
+  CHECK(late->wait() == 0);
+  CHECK(first_word(late->output()) == "compiled");
+  CHECK(running->wait() == 0);
+  CHECK(first_word(running->output()) == "compiled");
+  CHECK(daemon->wait() == 0);
+  CHECK(compiles() == 1);
+  CHECK_FALSE(std::filesystem::exists(socket));
+}

@@ -1,0 +1,458 @@
+// What strangers, broken peers and full tables do to cukilnd, and what a broken cukilnd does to its
+// clients.
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+
+#include "base/serial.hpp"
+#include "support/daemon_process.hpp"
+#include "support/fake_daemon.hpp"
+#include "support/raw_client.hpp"
+
+using namespace cukiln;
+using cukiln::testing::becomes_true;
+using cukiln::testing::Child;
+using cukiln::testing::FakeDaemon;
+using cukiln::testing::first_word;
+using cukiln::testing::RawClient;
+using SteadyClock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using wire::DaemonOp;
+
+namespace {
+
+double ms_since(SteadyClock::time_point then) {
+  return std::chrono::duration<double, std::milli>(SteadyClock::now() - then).count();
+}
+
+std::string greeting(std::uint16_t oldest, std::uint16_t newest) {
+  wire::Greeting greeting;
+  greeting.oldest_version = oldest;
+  greeting.newest_version = newest;
+  return greeting.encode();
+}
+
+struct Fixture : cukiln::testing::DaemonFixture {
+  /// The error of a link's first question, and how long it took.
+  Error refused(wire::DaemonLink& link, double& milliseconds_taken) const {
+    const auto began = SteadyClock::now();
+    auto greeted = link.greet();
+    milliseconds_taken = ms_since(began);
+    REQUIRE_FALSE(greeted);
+    return greeted.error();
+  }
+  long in_proc_status(std::uint32_t process, const std::string& name) const {
+    std::ifstream in("/proc/" + std::to_string(process) + "/status");
+    for (std::string line; std::getline(in, line);) {
+      if (line.rfind(name + ":", 0) == 0) {
+        return std::stol(line.substr(name.size() + 1));
+      }
+    }
+    return -1;
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture, "row 54: no daemon: a millisecond, once, and then nothing for a while") {
+  double best = 1000;  // of several: others use this machine too
+  for (int i = 0; i < 10; ++i) {
+    wire::DaemonLink another(options());
+    double taken = 0;
+    CHECK(refused(another, taken).code() == ErrorCode::not_found);
+    best = std::min(best, taken);
+  }
+  CHECK(best < 1.0);
+  wire::DaemonLink link(options());
+  CHECK_FALSE(link.greet());
+  CHECK_FALSE(link.available());
+  CHECK(link.stats().absent == 1);
+  for (int i = 0; i < 1000; ++i) {
+    CHECK_FALSE(link.greet());
+  }
+  CHECK(link.stats().absent == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "row 59: another version of the protocol is refused by the greeting, "
+                  "and the client compiles itself") {
+  FakeDaemon newer(socket, greeting(2, 9));
+  wire::DaemonLink link(options());
+  double taken = 0;
+  const Error error = refused(link, taken);
+  CHECK(error.code() == ErrorCode::incompatible);
+  CHECK(error.message().find("versions 2 to 9") != std::string::npos);
+  auto compiling = client(source(""));
+  CHECK(compiling->wait() == 0);
+  CHECK(first_word(compiling->output()) == "compiled");
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "a report takes a connection that is open, and only to a daemon that wants it") {
+  const wire::ClientReport report{{{"fallbacks_io", 2}}};
+  for (const bool wants : {false, true}) {
+    std::filesystem::remove(socket);
+    wire::Greeting greeting;
+    greeting.oldest_version = greeting.newest_version = wire::kDaemonProtocol;
+    greeting.takes_reports = wants;
+    FakeDaemon daemon(socket, greeting.encode(), FakeDaemon::HangsUp::last);
+    {
+      wire::DaemonLink link(options());
+      CHECK_FALSE(link.report(report));
+      CHECK(daemon.accepted == 0);
+      REQUIRE(link.greet());
+      REQUIRE(becomes_true([&] { return daemon.heard > 0; }, seconds(10)));
+      const int hello = daemon.heard;
+      CHECK(link.report(report) == wants);
+      CHECK(link.report(report) == wants);  // the connection is still good
+      const auto told = static_cast<int>(wire::kDaemonHeaderBytes + report.encode().size());
+      CHECK(becomes_true([&] { return daemon.heard == hello + (wants ? 2 * told : 0); },
+                         seconds(10)));
+    }
+    CHECK(becomes_true([&] { return daemon.ended == 1; }, seconds(10)));
+    CHECK(daemon.accepted == 1);
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "why a client did without is counted by reason, and told once") {
+  const auto reasons = [](wire::DaemonLink& link) {
+    std::string all;
+    link.drain_fallbacks([&](const char* reason, std::uint64_t times) {
+      all += reason + (" " + std::to_string(times));
+    });
+    return all;
+  };
+  wire::DaemonLink absent(options());
+  CHECK_FALSE(absent.greet());
+  CHECK_FALSE(absent.greet());  // left alone: not found wanting again
+  CHECK(reasons(absent) == "absent 1");
+  CHECK(reasons(absent).empty());
+  {
+    FakeDaemon newer(socket, greeting(2, 9));
+    wire::DaemonLink link(options());
+    CHECK_FALSE(link.greet());
+    CHECK(reasons(link) == "version 1");
+  }
+  std::filesystem::remove(socket);
+  FakeDaemon rude(socket, "CKD");  // and no more
+  auto hasty = options();
+  hasty.connect_budget = milliseconds(100);
+  wire::DaemonLink link(hasty);
+  CHECK_FALSE(link.greet());
+  CHECK(reasons(link) == "timeout 1");
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "row 58: a daemon that dies in mid-frame, or talks nonsense, costs "
+                  "nothing but itself") {
+  const std::string entry = wire::encode_header(DaemonOp::entry, 1, 100, false);
+  const std::string bad_length = std::string("\xff\xff\xff\xff", 4) + std::string(12, '\0');
+  for (const std::string& said :
+       {std::string("HTTP/1.1 400 Bad Request\r\n\r\n") + std::string(64, ' '),
+        greeting(1, 1) + entry + "short", greeting(1, 1) + bad_length, greeting(1, 1)}) {
+    std::filesystem::remove(socket);
+    FakeDaemon fake(socket, said);
+    auto compiling = client(scratch.write("k" + std::to_string(clients) + ".cu",
+                                          "// " + std::to_string(clients) + "\n"));
+    CHECK(compiling->wait() == 0);
+    CHECK(first_word(compiling->output()) == "compiled");
+    CHECK(fake.accepted > 0);
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "row 60: a socket's path of 200 bytes works on both sides") {
+  const std::string folder = runtime + "/" + std::string(100, 'd') + "/cukiln";
+  std::filesystem::create_directories(folder);
+  std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
+  socket = folder + "/cukilnd.sock";
+  CHECK(socket.size() > 107);
+  const auto daemon = start();
+  CHECK(state());
+}
+
+TEST_CASE_FIXTURE(Fixture, "row 61: clients that come all at once are all greeted") {
+  const auto daemon = start();
+  std::vector<std::unique_ptr<RawClient>> many;
+  for (int i = 0; i < 200; ++i) {
+    many.push_back(std::make_unique<RawClient>(socket));
+    REQUIRE(many.back()->connected());
+  }
+  CHECK(counter("connections") >= 200);
+}
+
+TEST_CASE_FIXTURE(Fixture, "row 62: what is no frame ends the connection, and nothing else") {
+  const auto daemon = start();
+  struct {
+    const char* what;
+    std::string bytes;
+  } const table[] = {
+      {"a length of 4 GiB", std::string("\xff\xff\xff\xff", 4) + std::string(12, '\0')},
+      {"a body of 1 MiB and a byte", std::string("\x01\x00\x10\x00", 4) + std::string(12, '\0')},
+      {"an unknown flag", std::string("\0\0\0\0\x09\0\x02\0", 8) + std::string(8, '\0')},
+      {"a descriptor that is not there",
+       std::string("\0\0\0\0\x04\0\x01\0", 8) + std::string(8, '\1')},
+      {"a second hello", wire::encode_header(DaemonOp::hello, 0, 0, false)},
+      {"a get without a key", wire::encode_header(DaemonOp::get, 1, 3, false) + "abc"},
+      {"a get with more than a key",
+       wire::encode_header(DaemonOp::get, 1, 17, false) + std::string(17, 'k')},
+      {"sets without a digest", wire::encode_header(DaemonOp::sets, 1, 0, false)},
+      {"a compile without an order", wire::encode_header(DaemonOp::compile, 1, 5, false) +
+                                         wire::CompileTerms{1000, false}.encode()},
+      {"an answer that nobody asked for", wire::encode_header(DaemonOp::answer, 1, 1, false) + "x"},
+      {"an invalidate without a key",
+       wire::encode_header(DaemonOp::invalidate, 1, 2, false) + "xx"},
+  };
+  std::uint64_t errors = 0;
+  for (const auto& [what, bytes] : table) {
+    CAPTURE(what);
+    const RawClient client(socket);
+    client.send(bytes);
+    CHECK(client.hung_up(seconds(5)));
+    CHECK(counter("protocol_errors") == ++errors);
+  }
+  const RawClient client(socket);
+  client.send(wire::encode_header(static_cast<DaemonOp>(999), 5, 0, false));
+  CHECK(client.answer() == DaemonOp::error);
+  client.frame(DaemonOp::ping, 6, "still here");
+  CHECK(client.answer() == DaemonOp::pong);
+}
+
+TEST_CASE_FIXTURE(Fixture, "row 62: without a hello nothing is answered") {
+  const auto daemon = start();
+  const RawClient client(socket, false);
+  client.frame(DaemonOp::ping, 1, {});
+  CHECK(client.hung_up(seconds(5)));
+}
+
+TEST_CASE_FIXTURE(Fixture, "an order in a file that could still change is refused") {
+  const auto daemon = start();
+  const RawClient client(socket);
+  const UniqueFd open_file(::open((scratch / "order").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  client.frame(DaemonOp::compile, 1, wire::CompileTerms{1000, false}.encode(), open_file.get());
+  CHECK(client.hung_up(seconds(5)));
+  CHECK(counter("protocol_errors") == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture, "row 63: who sends a byte a second, or half a frame, is hung up on") {
+  const auto daemon = start();
+  const RawClient silent(socket, false);
+  const RawClient half(socket);
+  half.send(wire::encode_header(DaemonOp::ping, 1, 10, false) + "half");
+  const RawClient slow(socket);
+  std::atomic<bool> over{false};
+  std::thread drip([&] {
+    for (const char c : wire::encode_header(DaemonOp::ping, 1, 10, false)) {
+      slow.send(ByteView(&c, 1));
+      std::this_thread::sleep_for(milliseconds(over ? 0 : 400));
+    }
+  });
+  const auto began = SteadyClock::now();
+  CHECK(silent.hung_up(seconds(5)));
+  CHECK(half.hung_up(seconds(5)));
+  CHECK(slow.hung_up(seconds(5)));
+  CHECK(ms_since(began) < 4000);
+  over = true;
+  drip.join();
+  CHECK(counter("slow_clients") == 3);
+  CHECK(client(source(""))->wait() == 0);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "row 63: a user may have so many connections, and the next is hung up on") {
+  const auto daemon = start();
+  std::vector<std::unique_ptr<RawClient>> many;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  for (int i = 0; i < 1024; ++i) {
+    many.push_back(std::make_unique<RawClient>(socket));
+  }
+  const RawClient too_many(socket, false);
+  CHECK(too_many.hung_up(seconds(5)));
+  many.resize(1000);
+  CHECK(becomes_true([&] { return counter("rejected_limit") > 0; }, seconds(5)));
+  CHECK(becomes_true([&] { return counter("connections") < 1010; }, seconds(5)));
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "row 66: out of descriptors the daemon hangs up, does not spin, and "
+                  "serves again afterwards") {
+  const auto daemon = start();
+  const auto before = state();
+  REQUIRE(before);
+  const rlimit few{40, 40};
+  REQUIRE(::prlimit(static_cast<pid_t>(before->process), RLIMIT_NOFILE, &few, nullptr) == 0);
+  {
+    std::vector<std::unique_ptr<RawClient>> many;
+    for (int i = 0; i < 60; ++i) {
+      many.push_back(std::make_unique<RawClient>(socket, false));
+    }
+    CHECK(many.back()->hung_up(seconds(5)));
+    const long switches = in_proc_status(before->process, "voluntary_ctxt_switches");
+    std::this_thread::sleep_for(milliseconds(500));
+    CHECK(in_proc_status(before->process, "voluntary_ctxt_switches") - switches < 50);
+  }
+  CHECK(becomes_true([&] { return counter("rejected_limit") > 0; }, seconds(5)));
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "row 64: what claims to be huge is refused before memory is taken for it") {
+  const auto daemon = start();
+  const auto before = state();
+  REQUIRE(before);
+  UniqueFd huge(::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::ftruncate(huge.get(), off_t{1} << 40) == 0);  // a TiB of nothing
+  REQUIRE(::fcntl(huge.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0);
+  const long peak = in_proc_status(before->process, "VmHWM");
+  const RawClient client(socket);
+  client.frame(DaemonOp::compile, 1, wire::CompileTerms{1000, false}.encode(), huge.get());
+  CHECK(client.hung_up(seconds(5)));
+  CHECK(counter("protocol_errors") == 1);
+  CHECK(in_proc_status(before->process, "VmHWM") < peak + (16 << 10));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they end a process for that
+TEST_CASE_FIXTURE(Fixture,
+                  "row 66: out of memory the daemon hangs up on who wants too much, declines what "
+                  "it cannot begin, and serves again afterwards") {
+  const auto daemon = start();
+  const auto now = state();
+  REQUIRE(now);
+  const auto process = static_cast<pid_t>(now->process);
+  const auto limit = [&](rlim_t more) {
+    const rlim_t have = static_cast<rlim_t>(in_proc_status(now->process, "VmSize")) << 10;
+    const rlimit bounds{more == RLIM_INFINITY ? more : have + more, RLIM_INFINITY};
+    REQUIRE(::prlimit(process, RLIMIT_AS, &bounds, nullptr) == 0);
+  };
+  limit(48 << 20);
+  wire::CompileOrder order;
+  order.request.sources = {{"/cukiln/src/k.cu", SharedBytes(std::string(60 << 20, ' '))}};
+  const auto content = wire::make_sealed_file({order.encode()});
+  REQUIRE(content);
+  const RawClient greedy(socket);
+  greedy.frame(DaemonOp::compile, 1, wire::CompileTerms{1000, false}.encode(), content->get());
+  CHECK(greedy.hung_up(seconds(5)));
+  CHECK(state());
+
+  limit(2 << 20);  // no room for a thread's stack
+  order.request.sources = {{"/cukiln/src/k.cu", SharedBytes(std::string("// small"))}};
+  const auto small = wire::make_sealed_file({order.encode()});
+  REQUIRE(small);
+  const RawClient modest(socket);
+  modest.frame(DaemonOp::compile, 1, wire::CompileTerms{1000, false}.encode(), small->get());
+  CHECK(modest.answer() == DaemonOp::declined);
+  CHECK(counter("declined_busy") == 1);
+
+  limit(RLIM_INFINITY);
+  CHECK(becomes_true(
+      [&, number = 0]() mutable {
+        const std::string name = "k" + std::to_string(++number) + ".cu";
+        CHECK(client(scratch.write(name, "// " + name + "\n"))->wait() == 0);
+        return counter("compiles_ok") > 0;
+      },
+      seconds(20)));
+}
+#endif
+
+TEST_CASE_FIXTURE(Fixture, "an idle daemon sleeps: no wake-up in a second, and less than 20 MiB") {
+  const auto daemon = start();
+  CHECK(client(source(""))->wait() == 0);
+  const auto now = state();
+  REQUIRE(now);
+  std::this_thread::sleep_for(milliseconds(300));
+  const long switches = in_proc_status(now->process, "voluntary_ctxt_switches");
+  std::this_thread::sleep_for(seconds(1));
+  CHECK(in_proc_status(now->process, "voluntary_ctxt_switches") == switches);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their memory is not its
+  CHECK(in_proc_status(now->process, "VmRSS") < 20 * 1024);
+#endif
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "a folder for the socket that others can enter is refused, with what to do") {
+  std::filesystem::create_directories(runtime + "/cukiln");
+  std::filesystem::permissions(runtime + "/cukiln", std::filesystem::perms::all);
+  Child daemon({cukiln::testing::bin() + "/cukilnd", "--socket", socket});
+  CHECK(daemon.wait() == 1);
+  std::filesystem::remove(runtime + "/cukiln");
+  std::filesystem::create_directory(scratch / "elsewhere");
+  std::filesystem::create_directory_symlink(scratch / "elsewhere", runtime + "/cukiln");
+  Child by_link({cukiln::testing::bin() + "/cukilnd", "--socket", socket});
+  CHECK(by_link.wait() == 1);
+  CHECK_FALSE(std::filesystem::exists(scratch / "elsewhere/cukilnd.sock"));
+}
+
+TEST_CASE_FIXTURE(Fixture, "a system's daemon declines an NVRTC that is not its own") {
+  const auto daemon = start({"--system"});
+  // The same build by another path is the same; another build is not.
+  const auto same = client(source(""));
+  CHECK(same->wait() == 0);
+  CHECK(counter("compiles_ok") == 1);
+  std::filesystem::copy_file(cukiln::testing::bin() + "/libnvrtc_fake_unobserved.so",
+                             scratch / "libnvrtc.so.13.0.0");
+  const auto other = [&](const std::string& word) {
+    Child client(
+        {cukiln::testing::bin() + "/build_process", scratch / ("other" + std::to_string(clients++)),
+         scratch / "libnvrtc.so.13.0.0", cukiln::testing::bin() + "/cukiln-compile-worker",
+         scratch.write("o.cu", "// o\n"), word},
+        {"XDG_RUNTIME_DIR=" + runtime});
+    return client.line(seconds(20));
+  };
+  // A client of a busy machine does without a daemon that does not greet it in time: hence again.
+  CHECK(becomes_true(
+      [&] { return first_word(other({})) == "compiled" && counter("declined_compiler") > 0; },
+      seconds(20)));
+  // One that may not do without learns why, and not after the limit of a compile.
+  std::string said;
+  CHECK(becomes_true(
+      [&] {
+        said = other("require-daemon");
+        return said.find("is not the client's") != std::string::npos;
+      },
+      seconds(20)));
+  CAPTURE(said);
+  CHECK(first_word(said) == "failed");
+  CHECK(counter("compiles_ok") == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "a daemon keeps the store while it lives: others leave a long log and the "
+                  "cap to it, and see to them when it has gone") {
+  const std::string log = scratch / "store/v1/gen-0001/store.db-wal";
+  const auto write_much = [&](int from) {
+    for (int i = from; i < from + 3; ++i) {  // each source text is a MiB, and does not compress
+      std::string text = "// " + std::to_string(i) + "\n";
+      std::uint64_t state = static_cast<std::uint64_t>(i) + 88172645463325252ull;
+      while (text.size() < 3u << 20) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        text += "//" + std::to_string(state) + (text.size() % 64 == 0 ? "\n" : "");
+      }
+      Child process({cukiln::testing::bin() + "/build_process", scratch / "store",
+                     cukiln::testing::bin() + "/libnvrtc_fake.so",
+                     cukiln::testing::bin() + "/cukiln-compile-worker",
+                     scratch.write("big" + std::to_string(i) + ".cu", text)},
+                    {"XDG_RUNTIME_DIR=" + scratch / "nowhere"});
+      CHECK(first_word(process.line()) == "compiled");
+      process.wait();
+    }
+  };
+  auto daemon = start();
+  write_much(0);
+  CHECK(std::filesystem::file_size(log) > 4u << 20);  // theirs was above the limit, and stayed
+  daemon->signal(SIGTERM);
+  CHECK(daemon->wait() == 0);
+  CHECK(std::filesystem::file_size(log) == 0);  // the keeper's last deed
+  write_much(3);
+  CHECK(std::filesystem::file_size(log) < 4u << 20);
+}

@@ -1,0 +1,232 @@
+"""Each of a real cukilnd's metrics moves when that happens which it counts, and promtool likes them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import signal
+import socket
+import sqlite3
+import struct
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+from ops_daemon import BINARIES, DaemonCase
+from ops_observability_test import promtool
+
+HELLO, PING, REPORT = 1, 9, 11
+
+
+def frame(op: int, body: bytes = b"", number: int = 1, length: int | None = None) -> bytes:
+    return struct.pack("<IHHQ", len(body) if length is None else length, op, 0, number) + body
+
+
+def counted(text: bytes) -> bytes:
+    return struct.pack("<I", len(text)) + text
+
+
+def report_of(numbers: dict[str, int]) -> bytes:
+    body = struct.pack("<I", len(numbers))
+    return body + b"".join(counted(name.encode()) + struct.pack("<Q", n) for name, n in numbers.items())
+
+
+GREET = frame(HELLO, struct.pack("<II", 1, 1) + counted(b"test"), number=0)
+
+
+class MetricsTest(DaemonCase):
+    kernels = 0
+
+    def metrics(self) -> dict[str, float]:
+        samples = {}
+        for line in self.get("/metrics")[1].splitlines():
+            if not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                samples[name.removeprefix("cukiln_")] = float(value)
+        return samples
+
+    def metric(self, name: str) -> float:
+        return self.metrics()[name]
+
+    def comes_to(self, name: str, least: float = 1) -> None:
+        self.wait_until(lambda: self.metric(name) >= least)
+
+    def moves(self, name: str, action) -> None:
+        """A client on a busy machine may do without the daemon: it is tried again."""
+        before = self.metric(name)
+        for _ in range(8):
+            action()
+            if self.metric(name) > before:
+                return
+        self.fail(f"{name} stays at {before}")
+
+    def run_client(self, text: str = "", fails: bool = False, name: str = "", **environment: str) -> str:
+        if not name:
+            MetricsTest.kernels += 1
+            name = f"k{MetricsTest.kernels}"
+        client = self.client(name, f'{text}\nextern "C" __global__ void {name}(int* x) {{}}\n', **environment)
+        client.communicate(timeout=60)
+        self.assertEqual(client.returncode != 0, fails)
+        return name
+
+    def connect(self) -> socket.socket:
+        plug = socket.socket(socket.AF_UNIX)
+        self.addCleanup(plug.close)
+        plug.settimeout(20)
+        plug.connect(str(self.folder / "run" / "cukilnd.sock"))
+        return plug
+
+    def say(self, *frames: bytes) -> bytes:
+        """What the daemon answers, until it hangs up."""
+        plug = self.connect()
+        answer = b""
+        try:
+            plug.sendall(b"".join(frames))
+            while part := plug.recv(4096):
+                answer += part
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        return answer
+
+    def database(self) -> Path:
+        return max((self.folder / "store").rglob("store.db"))
+
+    def test_they_are_in_good_form_and_say_what_runs(self) -> None:
+        self.run_client()
+        text = self.get("/metrics")[1]
+        promtool("check", "metrics", text=text)
+        info = re.search(r"\ncukiln_build_info\{(.*)\} 1\n", text)[1]
+        self.assertIn('nvrtc="13.0.99"', info)
+        self.assertIn('protocol="1"', info)
+        self.assertRegex(info, r'sqlite="3\.')
+
+    def test_requests_are_counted_and_timed_by_what_they_came_to(self) -> None:
+        self.moves('ipc_requests_total{op="compile",code="ok"}', self.run_client)
+        self.moves('ipc_requests_total{op="compile",code="error"}',
+                   lambda: self.run_client("// fake: error no", fails=True))  # fmt: skip
+        elsewhere = {"CUKILN_STORE": str(self.folder / "other")}
+        # A client of another store finds what the daemon has, and tells how long it took.
+        self.moves('ipc_requests_total{op="get",code="ok"}',
+                   lambda: (name := self.run_client(), self.run_client(name=name, **elsewhere)))  # fmt: skip
+        self.comes_to('lookup_duration_seconds_count{tier="daemon"}')
+        now = self.metrics()
+        self.assertGreater(now['ipc_requests_total{op="sets",code="ok"}'], 0)
+        for op in ("sets", "get", "compile"):
+            all_codes = sum(n for name, n in now.items() if name.startswith(f'ipc_requests_total{{op="{op}",'))
+            self.assertEqual(now[f'ipc_request_duration_seconds_count{{op="{op}"}}'], all_codes)
+            self.assertGreater(now[f'ipc_request_duration_seconds_sum{{op="{op}"}}'], 0)
+        with self.connect() as plug:
+            plug.recv(64)
+            self.comes_to("ipc_connections", 1)
+        self.wait_until(lambda: self.metric("ipc_connections") == 0)
+
+    def test_what_breaks_the_protocol_is_counted_by_reason(self) -> None:
+        for reason, frames in {"length": [GREET, frame(PING, length=1 << 30)], "no_hello": [frame(PING)],
+                               "hello": [GREET, GREET], "report": [GREET, frame(REPORT, b"nonsense")],
+                               "flags": [GREET, struct.pack("<IHHQ", 0, PING, 8, 1)]}.items():  # fmt: skip
+            with self.subTest(reason=reason):
+                self.say(*frames)
+                self.assertEqual(self.metric(f'ipc_protocol_errors_total{{reason="{reason}"}}'), 1)
+        self.say(frame(HELLO, struct.pack("<II", 99, 1) + counted(b"new"), number=0))
+        self.assertEqual(self.metric('ipc_connections_rejected_total{reason="version"}'), 1)
+
+    def test_a_client_may_tell_numbers_that_are_known_and_no_others(self) -> None:
+        plug = self.connect()
+        self.assertEqual(plug.recv(64)[8] & 4, 4)  # "takes reports"
+        told = {"fallbacks_timeout": 3, "preload_us_to_25000": 2, "preload_us_sum": 30_000, "entries": 7, "hits": 7}
+        plug.sendall(GREET + frame(REPORT, report_of(told)) + frame(PING, b"!", number=2))
+        self.assertEqual(plug.recv(64)[4], 74)  # the report has no answer, the ping has
+        now = self.metrics()
+        self.assertEqual(now['client_fallbacks_total{reason="timeout"}'], 3)
+        self.assertEqual(now['client_preload_duration_seconds_bucket{le="0.025"}'], 2)
+        self.assertEqual(now['client_preload_duration_seconds_bucket{le="0.01"}'], 0)
+        self.assertEqual(now["client_preload_duration_seconds_sum"], 0.03)
+        self.assertEqual(now['lookups_total{tier="all",result="hit"}'], 0)
+        self.assertEqual(now["store_entries"], 0)
+
+    def test_clients_without_a_daemon_are_known_of_when_there_is_one_again(self) -> None:
+        self.stop()
+        name = self.run_client()
+        self.run_client(name=name)
+        (self.folder / "m.json").write_text(json.dumps(
+            {"format": 1, "modules": [{"name": "m", "sources": [f"{name}.cu"], "names": [name]}]}))  # fmt: skip
+        subprocess.run([BINARIES / "cukiln", "preload", self.folder / "m.json", "--no-load", "--arch", "sm_90a"],
+                       env=self.environment, check=True, stdout=subprocess.DEVNULL)  # fmt: skip
+        self.start()
+        now = self.metrics()
+        self.assertGreaterEqual(now['client_fallbacks_total{reason="absent"}'], 1)
+        self.assertGreaterEqual(now['lookup_duration_seconds_count{tier="disk"}'], 1)
+        self.assertEqual(now["client_preload_duration_seconds_count"], 3)  # a compile is one of one module
+
+    def test_compiles_are_counted_by_their_end(self) -> None:
+        for result, order in {"garbage": "garbage", "oom": "oom", "error": "error no"}.items():
+            self.moves(f'compiles_total{{result="{result}"}}',
+                       lambda order=order: self.run_client(f"// fake: {order}", fails=True))  # fmt: skip
+        self.moves('uncacheable_total{reason="time"}', lambda: self.run_client("const char* when = __TIME__;"))
+
+    def test_what_crashed_is_left_alone_for_a_while(self) -> None:
+        seen = False
+        for _ in range(6):  # the pause doubles
+            crash = self.client("crash", '// fake: segv\nextern "C" __global__ void crash(int* x) {}\n')
+            while crash.poll() is None:
+                seen = seen or self.metric("quarantined_keys") == 1
+            seen = seen or self.metric("quarantined_keys") == 1
+            crash.stdout.close()
+            if seen:
+                break
+            time.sleep(0.5)
+        self.assertTrue(seen)
+        self.assertGreaterEqual(self.metric('compiles_total{result="crash"}'), 1)
+        self.wait_until(lambda: self.metric("quarantined_keys") == 0, 70)
+
+    def test_waits_for_other_writers_are_timed_and_a_put_that_gave_up_is_an_error(self) -> None:
+        self.comes_to("store_lock_wait_seconds_count", 0)
+        self.moves("store_lock_wait_seconds_count", self.run_client)
+        with open(next((self.folder / "store").rglob("writer.lock")), "r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.moves('store_errors_total{op="put",code="timeout"}', self.run_client)
+        now = self.metrics()
+        self.assertGreaterEqual(now["store_lock_timeouts_total"], 1)
+        self.assertGreater(now["store_lock_wait_seconds_sum"], 1)
+        self.assertGreater(now['store_lock_wait_seconds_bucket{le="+Inf"}'],
+                           now['store_lock_wait_seconds_bucket{le="0.5"}'])  # fmt: skip
+
+    def test_damage_is_counted_by_what_was_damaged(self) -> None:
+        for kind, change in {"entry": "log='another'", "set": "dependencies=x'00'"}.items():
+            def damage(change: str = change) -> None:
+                name = self.run_client()
+                self.stop()
+                with sqlite3.connect(self.database()) as database:
+                    database.execute(f"UPDATE entry SET {change} WHERE name=?", (name,))
+                database.close()
+                self.start()
+                self.run_client(name=name, CUKILN_STORE=str(self.folder / "other"))
+
+            self.moves(f'store_corrupt_entries_total{{kind="{kind}"}}', damage)
+
+    def test_a_store_that_begins_anew_is_counted_by_why(self) -> None:
+        self.run_client()
+        self.stop()
+        self.database().write_bytes(b"no database" * 1000)
+        self.start()
+        self.assertEqual(self.metric('store_rebuilds_total{reason="damaged"}'), 1)
+        for file in self.database().parent.glob("store.db*"):
+            file.unlink()
+        elsewhere = {"CUKILN_STORE": str(self.folder / "other")}  # a client's own would see it first
+        self.moves('store_rebuilds_total{reason="replaced"}', lambda: self.run_client(**elsewhere))
+
+    def test_who_comes_while_it_ends_is_hung_up_on_at_once(self) -> None:
+        text = '// fake: sleep 4000\nextern "C" __global__ void slow(int* x) {}\n'
+        client = self.client("slow", text)
+        self.wait_until(lambda: self.status()["compiles"])
+        self.daemon.send_signal(signal.SIGTERM)
+        self.wait_until(lambda: self.status()["draining"])
+        self.assertEqual(self.say(), b"")
+        self.assertEqual(self.metric('ipc_connections_rejected_total{reason="draining"}'), 1)
+        client.communicate(timeout=30)
+
+
+if __name__ == "__main__":
+    unittest.main()

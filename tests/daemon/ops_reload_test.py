@@ -1,0 +1,149 @@
+"""SIGHUP: what a cukilnd takes from its settings while it runs, and what it says of the rest."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
+PATIENCE = 30
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=PATIENCE)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self.path))
+
+
+class ReloadTest(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="cukiln-reload-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        (self.folder / "cukiln").mkdir()
+        self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.notify.bind(str(self.folder / "notify.sock"))
+        self.notify.settimeout(PATIENCE)
+        self.addCleanup(self.notify.close)
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("CUKILN_")} | {
+            "HOME": str(self.folder), "XDG_CONFIG_HOME": str(self.folder),
+            "CUKILN_NVRTC_LIBRARY": str(BINARIES / "libnvrtc_fake.so"),
+            "CUKILN_STORE": str(self.folder / "store"), "CUKILN_SYSTEM_STORE": "",
+            "CUKILN_DAEMON_SOCKET": str(self.folder / "run" / "cukilnd.sock"),
+            "NOTIFY_SOCKET": str(self.folder / "notify.sock")}  # fmt: skip
+
+    def start(self, settings: str, *arguments: str) -> None:
+        self.configure(settings)
+        self.log = self.folder / "log"
+        with self.log.open("w") as log:
+            self.daemon = subprocess.Popen([BINARIES / "cukilnd", *arguments], env=self.environment, stderr=log)
+        self.addCleanup(self.stop)
+        self.wait_for("READY=1")
+
+    def stop(self) -> None:
+        if self.daemon.poll() is None:
+            self.daemon.terminate()
+        self.assertEqual(self.daemon.wait(timeout=PATIENCE), 0)
+
+    def wait_for(self, state: str) -> None:
+        while not self.notify.recv(4096).decode().startswith(state):
+            pass
+
+    def configure(self, settings: str) -> None:
+        (self.folder / "cukiln" / "config.toml").write_text(settings)
+
+    def reload(self, settings: str) -> None:
+        self.configure(settings)
+        self.daemon.send_signal(signal.SIGHUP)
+        self.wait_for("RELOADING=1\nMONOTONIC_USEC=")
+        self.wait_for("READY=1")
+
+    def get(self, path: str) -> str:
+        connection = UnixConnection(self.folder / "run" / "ops.sock")
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().read().decode()
+        finally:
+            connection.close()
+
+    def cap(self) -> int:
+        return int(re.search(r'cukiln_store_limit_bytes\{type="soft"\} (\d+)', self.get("/metrics"))[1])
+
+    def public_key(self) -> str:
+        made = subprocess.run([BINARIES / "cukiln", "keygen", "-o", self.folder / "key", "--json"],
+                              env=self.environment, capture_output=True, check=True)  # fmt: skip
+        return json.loads(made.stdout)["public_key"]
+
+    def servers(self) -> list[str]:
+        return [server["where"] for server in json.loads(self.get("/api/status"))["remotes"]["servers"]]
+
+    def test_cap_log_and_remote_are_taken_while_it_runs(self) -> None:
+        self.start('max_size = "64MiB"\nlog = "warn"\n')
+        self.assertEqual((self.cap(), self.servers()), (64 << 20, []))
+        trust = f'remote_trust = "{self.public_key()}"\n'
+        self.reload('max_size = "32MiB"\nlog = "info"\nremote = "redis://:secret@127.0.0.1:1"\n' + trust)
+        self.assertEqual((self.cap(), self.servers()), (32 << 20, ["redis://127.0.0.1:1/cukiln1"]))
+        self.assertIn("the settings were read again", self.log.read_text())  # at level info
+        self.reload('log = "info"\n')
+        self.assertEqual((self.cap(), self.servers()), (2 << 30, []))
+        self.assertNotIn("secret", self.log.read_text())
+
+    def test_keys_in_a_file_are_read_again_though_the_settings_are_the_same(self) -> None:
+        keys = self.folder / "trusted"
+        keys.write_text(self.public_key() + "\n")
+        settings = f'remote = "redis://127.0.0.1:1"\nremote_trust = "{keys}"\n'
+        self.start(settings)
+        self.assertEqual(len(self.servers()), 1)
+        keys.write_text("no key at all\n")
+        self.reload(settings)
+        self.assertEqual(self.servers(), [])
+        self.assertIn("the remote store is not used", self.log.read_text())
+
+    def test_what_cannot_change_is_said_and_mistakes_change_nothing(self) -> None:
+        self.start('max_size = "64MiB"\n')
+        self.reload('max_size = "64MiB"\ninclude_path = ["/elsewhere"]\ndaemon_watch = false\n')
+        for name in ("include_path", "daemon_watch"):
+            self.assertRegex(self.log.read_text(), rf"(?m)^cukilnd: {name} has changed .*restart cukilnd for it$")
+        for mistake in ('max_size = "much"\n', "max_size = \n", 'max_size = "1MiB"\nno_such_key = 1\n'):
+            with self.subTest(mistake=mistake):
+                before = self.log.stat().st_size
+                self.reload(mistake)
+                self.assertEqual(self.cap(), 64 << 20)
+                self.assertIn("are not taken", self.log.read_text()[before:])
+
+    def test_many_signals_are_no_burden(self) -> None:
+        self.start("")
+        for _ in range(200):
+            self.daemon.send_signal(signal.SIGHUP)
+            time.sleep(0.001)
+        self.configure('max_size = "16MiB"\n')
+        self.daemon.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + PATIENCE
+        reloads = 0
+        while self.cap() != 16 << 20 or not reloads:  # one that reads no notices for a while
+            self.assertLess(time.monotonic(), deadline)
+            self.notify.settimeout(0.05)
+            try:
+                while True:
+                    reloads += self.notify.recv(4096).startswith(b"READY=1")
+            except TimeoutError:
+                pass
+        self.assertLess(reloads, 200)  # those that came while one was done were one
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,261 @@
+// cukilnd with more to do than it can, interrupted all the time, or with compilers that hang:
+// whoever asks gets a kernel all the same.
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "support/daemon_process.hpp"
+#include "support/raw_client.hpp"
+
+using namespace cukiln;
+using cukiln::testing::becomes_true;
+using cukiln::testing::BuildProcess;
+using cukiln::testing::first_word;
+using cukiln::testing::RawClient;
+using SteadyClock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using wire::DaemonOp;
+
+namespace {
+
+/// Whether a compile worker runs that was started with this library.
+bool has_worker(const std::string& library) {
+  const std::string begin =
+      cukiln::testing::bin() + "/cukiln-compile-worker" + std::string(1, '\0') + library;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    if (cukiln::testing::read_all(entry.path() / "cmdline").rfind(begin, 0) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+struct Fixture : cukiln::testing::DaemonFixture {
+  /// A source of its own, whose compiles are counted with all others.
+  std::string numbered(int number, const std::string& directives) const {
+    return scratch.write("k" + std::to_string(number) + ".cu",
+                         "// fake: count " + count_file + "\n" + directives + "\n");
+  }
+  /// An order that waits for its turn as any other. Its NVRTC is nobody's: when its turn comes, it
+  /// is declined.
+  static std::string order(int number) {
+    wire::CompileOrder order;
+    order.request.sources = {{"/cukiln/src/k.cu", SharedBytes("// " + std::to_string(number))}};
+    order.request.target = {90, 'a'};
+    order.request.toolchain.version = "0";
+    order.labels.name = "waits";
+    return order.encode();
+  }
+  /// Three clients for each of six sources, all at once: one compile a source, one result for all
+  /// three. Again, until the daemon had a part in it: who is not answered in 50 ms does without it.
+  void crowds_are_served(const std::vector<std::string>& extra) {
+    scratch.write("tile.h", "one");
+    std::size_t rounds = 0;
+    CHECK(becomes_true(
+        [&] {
+          std::vector<std::unique_ptr<BuildProcess>> processes;
+          for (int i = 0; i < 18; ++i) {
+            processes.push_back(client(numbered(static_cast<int>(6 * rounds) + i / 3,
+                                                "// fake: sleep 20\n"
+                                                "// fake: include /cukiln/src/tile.h\n"
+                                                "// fake: sleep 20"),
+                                       extra));
+          }
+          std::vector<std::string> keys;
+          for (const auto& process : processes) {
+            CHECK(process->ends_within(seconds(60)));
+            const std::string said = process->output();
+            keys.push_back(said.substr(std::min(said.find(' '), said.size())));
+            CHECK(keys.back().size() > 32);
+            CHECK(keys.back() == keys[(keys.size() - 1) / 3 * 3]);
+          }
+          CHECK(compiles() == 6 * ++rounds);
+          return counter("compiles_ok") > 0;
+        },
+        seconds(30)));
+  }
+  std::size_t jobs() const {
+    const auto now = state();
+    return now ? now->jobs.size() : 0;
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture,
+                  "busy: a full queue takes nobody, and who is declined compiles, and counts it") {
+  const auto daemon = start({"--jobs", "1"});
+  const auto slow = compiling_client(source("// fake: sleep 60000"));  // ends with the daemon
+  constexpr std::size_t kQueue = 1024;
+  auto crowd = std::make_unique<RawClient>(socket);
+  for (std::size_t i = 0; i < kQueue; ++i) {
+    const auto content = wire::make_sealed_file({order(static_cast<int>(i))});
+    REQUIRE(content);
+    crowd->frame(DaemonOp::compile, i + 1, wire::CompileTerms{60'000, false}.encode(),
+                 content->get());
+  }
+  REQUIRE(becomes_true([&] { return jobs() == 1 + kQueue; }, seconds(20)));
+  CHECK(counter("declined_busy") == 0);
+  const auto content = wire::make_sealed_file({order(-1)});
+  crowd->frame(DaemonOp::compile, 5000, wire::CompileTerms{60'000, false}.encode(), content->get());
+  CHECK(becomes_true([&] { return counter("declined_busy") == 1; }, seconds(20)));
+
+  int tries = 0;  // a client of a busy machine does without a daemon that does not greet it in time
+  CHECK(becomes_true(
+      [&] {
+        auto declined = client(numbered(++tries, ""), {"counts"});
+        CHECK(declined->wait() == 0);
+        CHECK(first_word(declined->output()) == "compiled");
+        return declined->output().find("declined 1 failed 0") != std::string::npos;
+      },
+      seconds(20)));
+  CHECK(counter("declined_busy") > 1);
+
+  crowd.reset();
+  CHECK(becomes_true([&] { return jobs() == 1; }, seconds(20)));
+  std::vector<std::unique_ptr<BuildProcess>> welcome;
+  CHECK(becomes_true(
+      [&] {
+        welcome.push_back(client(numbered(++tries, "")));
+        return becomes_true([&] { return jobs() > 1; }, seconds(2));
+      },
+      seconds(20)));
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "row 61: where no more can wait to be accepted, the next does without, and all "
+                  "who waited are answered") {
+  const auto daemon = start();
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  daemon->signal(SIGSTOP);
+  const auto address = wire::unix_address(socket);
+  REQUIRE(address);
+  std::vector<UniqueFd> queue;
+  for (;;) {
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    REQUIRE(fd);
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address->address), address->size) !=
+        0) {
+      REQUIRE(errno == EAGAIN);
+      break;
+    }
+    queue.push_back(std::move(fd));
+  }
+  CHECK(queue.size() > 100);
+  auto impatient = options();
+  impatient.connect_budget = milliseconds(50);
+  wire::DaemonLink link(impatient);
+  const auto refused = link.greet();
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code() == ErrorCode::timeout);
+  CHECK(refused.error().message().find("cannot be reached") != std::string::npos);
+  const auto alone = client(source(""));
+  CHECK(alone->ends_within(seconds(20)));
+  CHECK(first_word(alone->output()) == "compiled");
+  daemon->signal(SIGCONT);
+  std::size_t greeted = 0;
+  std::size_t refusals = 0;
+  for (const UniqueFd& fd : queue) {
+    pollfd polled{fd.get(), POLLIN, 0};
+    char byte = 0;
+    CHECK(::poll(&polled, 1, 20'000) == 1);
+    (::recv(fd.get(), &byte, 1, 0) == 1 ? greeted : refusals) += 1;
+  }
+  CHECK(greeted == std::min<std::size_t>(queue.size(), 1024));  // as many as one user may have
+  queue.clear();
+  CHECK(becomes_true([&] { return counter("connections") < 10; }, seconds(20)));
+  CHECK(counter("rejected_limit") >= refusals);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "who asks and never reads is hung up on, and others are served meanwhile") {
+  const auto daemon = start();
+  const RawClient deaf(socket);
+  const std::string much(60'000, 'x');
+  for (std::uint64_t i = 1; i <= 400; ++i) {  // more than 16 MiB of answers
+    deaf.frame(DaemonOp::ping, i, much);
+  }
+  CHECK(becomes_true([&] { return counter("slow_clients") == 1; }, seconds(20)));
+  CHECK(deaf.hung_up(seconds(20)));
+}
+
+TEST_CASE_FIXTURE(Fixture, "row 66: clients that signals interrupt all the time lose nothing") {
+  const auto daemon = start();
+  crowds_are_served({"interrupted"});
+}
+
+TEST_CASE_FIXTURE(Fixture, "row 66: a daemon that signals interrupt all the time loses nobody") {
+  const auto daemon = start();
+  std::atomic<bool> over{false};
+  std::thread storm([&] {
+    for (int i = 0; !over; ++i) {
+      daemon->signal(i % 3 == 0 ? SIGHUP : SIGCHLD);
+      if (i % 20 == 0) {
+        daemon->signal(SIGSTOP);
+        daemon->signal(SIGCONT);
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  });
+  crowds_are_served({});
+  over = true;
+  storm.join();
+  CHECK(counter("protocol_errors") == 0);
+  daemon->signal(SIGTERM);
+  CHECK(daemon->wait() == 0);
+}
+
+TEST_CASE_FIXTURE(
+    Fixture,
+    "row 49: a compiler that hangs is ended when its time is over; the error names the "
+    "kernel, and the daemon goes on") {
+  const std::string nvrtc = scratch / "libnvrtc-hangs.so";  // by which its worker is known
+  std::filesystem::copy_file(cukiln::testing::bin() + "/libnvrtc_fake.so", nvrtc);
+  const auto daemon = start();
+  cukiln::testing::Child hanging(
+      {cukiln::testing::bin() + "/build_process", scratch / "store", nvrtc,
+       cukiln::testing::bin() + "/cukiln-compile-worker", source("// fake: spin"), "impatient"},
+      {"XDG_RUNTIME_DIR=" + runtime});
+  REQUIRE(becomes_true([&] { return compiles() == 1; }, seconds(20)));
+  CHECK(has_worker(nvrtc));
+  const std::string said = hanging.line();
+  CAPTURE(said);
+  CHECK(said.rfind("failed ", 0) == 0);
+  CHECK(said.find("compiling slow took longer than 2000 ms") != std::string::npos);
+  CHECK(hanging.wait() == 1);
+  CHECK(counter("compiles_timed_out") == 1);
+  CHECK(becomes_true([&] { return !has_worker(nvrtc); }, seconds(20)));
+  CHECK(becomes_true(
+      [&, number = 0]() mutable {
+        CHECK(client(numbered(++number, ""))->wait() == 0);
+        return counter("compiles_ok") > 0;
+      },
+      seconds(20)));
+}
+
+TEST_CASE_FIXTURE(Fixture, "row 67: a daemon that is told twice to end does not wait") {
+  const auto daemon = start();
+  const auto running = compiling_client(source("// fake: sleep 60000"));
+  wire::DaemonLink link(options());  // greeted before: nobody is, afterwards
+  const auto draining = [&] {
+    auto frame = link.ask(DaemonOp::state, {});
+    auto content = frame ? wire::content_of(*frame) : Result<SharedBytes>(frame.error());
+    const auto now = content ? wire::DaemonSnapshot::decode(*content) : std::nullopt;
+    return now && now->draining;
+  };
+  CHECK_FALSE(draining());
+  const auto began = SteadyClock::now();
+  daemon->signal(SIGTERM);
+  REQUIRE(becomes_true(draining, seconds(20)));
+  daemon->signal(SIGTERM);
+  CHECK(daemon->wait() == 0);
+  CHECK(SteadyClock::now() - began < seconds(9));  // it would have waited for ten
+}

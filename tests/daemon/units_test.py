@@ -1,0 +1,58 @@
+"""The units for systemd, as systemd itself reads them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
+UNITS = Path(__file__).resolve().parents[2] / "scripts" / "systemd"
+WORST_EXPOSURE = 2.5  # of 10; systemd calls less than 4 OK
+
+
+class UnitsTest(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="cukiln-units-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        for unit in UNITS.iterdir():  # what is started must be there
+            text = unit.read_text().replace("=/usr/bin/cukilnd", f"={BINARIES}/cukilnd")
+            (self.folder / unit.name).write_text(text)
+
+    def analyze(self, *arguments: str) -> subprocess.CompletedProcess:
+        return subprocess.run(["systemd-analyze", *arguments], cwd=self.folder, text=True, capture_output=True,
+                              env=os.environ | {"XDG_RUNTIME_DIR": str(self.folder)})  # fmt: skip
+
+    def test_systemd_understands_every_line(self) -> None:
+        for kind, name in (("--system", "cukilnd-system"), ("--user", "cukilnd")):
+            done = self.analyze("verify", kind, "--man=no", f"./{name}.service", f"./{name}.socket")
+            said = [line for line in done.stderr.splitlines() if self.folder.name in line or name in line]
+            self.assertEqual((done.returncode, said), (0, []))
+
+    def test_a_line_that_is_none_is_noticed(self) -> None:
+        unit = self.folder / "cukilnd.service"
+        unit.write_text(unit.read_text().replace("WatchdogSec=", "WatchdogSecs="))
+        done = self.analyze("verify", "--user", "--man=no", "./cukilnd.service")
+        self.assertIn("WatchdogSecs", done.stderr)
+
+    def test_the_service_of_a_machine_is_confined(self) -> None:
+        done = self.analyze("security", "--offline=yes", "--no-pager", "./cukilnd-system.service")
+        exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
+        self.assertIsNotNone(exposure, done.stderr)
+        self.assertLessEqual(float(exposure[1]), WORST_EXPOSURE)
+
+    def test_a_daemon_for_all_users_sees_who_its_clients_are(self) -> None:
+        self.assertNotIn("\nPrivateUsers=yes", (UNITS / "cukilnd-system.service").read_text())
+
+
+if __name__ == "__main__":
+    if shutil.which("systemd-analyze") is None:
+        print("skipped: this machine has no systemd-analyze")
+        sys.exit(77)
+    unittest.main()

@@ -1,0 +1,326 @@
+// Several users on one machine. Only root can be them all: another user tests what one can.
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "support/daemon_process.hpp"
+#include "support/fake_daemon.hpp"
+#include "support/raw_client.hpp"
+
+using namespace cukiln;
+using cukiln::testing::becomes_true;
+using cukiln::testing::Child;
+using cukiln::testing::FakeDaemon;
+using cukiln::testing::first_word;
+using cukiln::testing::RawClient;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+constexpr uid_t kAlice = 64'001;
+constexpr uid_t kMallory = 64'002;
+constexpr uid_t kService = 64'003;
+
+/// This process is another user for a while, where files and sockets are made.
+class Being {
+ public:
+  explicit Being(uid_t user) {
+    REQUIRE(::setegid(user) == 0);
+    REQUIRE(::seteuid(user) == 0);
+  }
+  ~Being() { static_cast<void>(::seteuid(0) == 0 && ::setegid(0) == 0); }
+};
+
+struct Users : cukiln::testing::DaemonFixture {
+  // Root of a namespace with one user in it is nobody else either.
+  bool is_root = ::geteuid() == 0 &&
+                 std::system("setpriv --reuid=64001 --regid=64001 --clear-groups true") == 0;
+
+  Users() {
+    if (!is_root) {
+      MESSAGE("not root: nobody else can be played");
+      return;
+    }
+    // Others may come in here, and need no way to where this was built.
+    open_to_all(scratch.path(), 0755);
+    std::filesystem::create_directory(scratch / "bin");
+    open_to_all(scratch / "bin", 0755);
+    for (const char* program :
+         {"cukilnd", "cukiln-compile-worker", "build_process", "libnvrtc_fake.so"}) {
+      std::filesystem::copy_file(cukiln::testing::bin() + "/" + program, in_bin(program));
+    }
+  }
+  std::string in_bin(const std::string& program) const { return scratch / ("bin/" + program); }
+  static void open_to_all(const std::string& path, mode_t mode) {
+    REQUIRE(::chmod(path.c_str(), mode) == 0);
+  }
+  /// A folder of theirs, which nobody else can enter.
+  std::string home_of(uid_t user) const {
+    std::string path = scratch / std::to_string(user);
+    std::filesystem::create_directory(path);
+    REQUIRE(::chown(path.c_str(), user, user) == 0);
+    open_to_all(path, 0700);
+    return path;
+  }
+  std::unique_ptr<Child> run_as(uid_t user, std::vector<std::string> command,
+                                std::vector<std::string> environment) const {
+    const std::string id = std::to_string(user);
+    command.insert(command.begin(), {"/bin/sh", "-c",
+                                     "exec setpriv --reuid=" + id + " --regid=" + id +
+                                         " --clear-groups -- \"$0\" \"$@\" 2>&1"});
+    environment.push_back("CUKILN_NVRTC_LIBRARY=" + in_bin("libnvrtc_fake.so"));
+    environment.push_back("XDG_CONFIG_HOME=" + scratch / "no-config");
+    environment.push_back("XDG_CACHE_HOME=" + scratch / "no-cache");
+    return std::make_unique<Child>(command, environment);
+  }
+  /// A process of theirs that wants a kernel; what it logs is among its output.
+  std::unique_ptr<Child> client_of(uid_t user, const std::string& path,
+                                   const std::string& variable) const {
+    return run_as(user,
+                  {in_bin("build_process"), home_of(user) + "/store", in_bin("libnvrtc_fake.so"),
+                   in_bin("cukiln-compile-worker"), path, "log"},
+                  {variable, "HOME=" + home_of(user)});
+  }
+  /// A daemon for all users, of the service's own; where root keeps its socket's folder, as in
+  /// /run.
+  std::unique_ptr<Child> serve_all(std::vector<std::string> extra = {}) const {
+    open_to_all(runtime, 0755);
+    std::filesystem::create_directory(runtime + "/cukiln");
+    open_to_all(runtime + "/cukiln", 0755);
+    REQUIRE(::chown((runtime + "/cukiln").c_str(), kService, kService) == 0);
+    std::vector<std::string> command = {
+        in_bin("cukilnd"), "--system", "--socket", socket, "--store", home_of(kService) + "/store"};
+    command.insert(command.end(), extra.begin(), extra.end());
+    auto daemon = run_as(kService, command, {});
+    REQUIRE(becomes_true([this] { return state().has_value(); }, seconds(20)));
+    return daemon;
+  }
+  /// What comes of it when a user wants a kernel from the daemon for all.
+  std::string asks(uid_t user, const std::string& path) const {
+    const auto process = client_of(user, path, "XDG_RUNTIME_DIR=" + runtime);
+    std::string said = all_of(*process);
+    process->wait();
+    return said;
+  }
+  static std::string all_of(Child& child) {
+    std::string text;
+    for (const std::string& line : child.lines()) {
+      text += line + "\n";
+    }
+    return text;
+  }
+  std::string readable(const std::string& name, const std::string& text) const {
+    std::string path = scratch.write("src/" + name, text);
+    open_to_all(scratch / "src", 0755);
+    open_to_all(path, 0644);
+    return path;
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Users, "row 36: a socket of somebody else's is not spoken to") {
+  if (!is_root) {
+    const auto daemon = start();
+    auto as_another = options();
+    as_another.own_user = [] { return ::geteuid() + 1; };
+    const auto refused = wire::DaemonLink(as_another).greet();
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().message().find("expected " + std::to_string(::geteuid() + 1)) !=
+          std::string::npos);
+    return;
+  }
+  // Where everybody may make folders, Mallory was faster.
+  const std::string shared = scratch / "tmp";
+  std::filesystem::create_directory(shared);
+  open_to_all(shared, 01777);
+  const std::string place = shared + "/cukiln-" + std::to_string(kAlice);
+  std::unique_ptr<FakeDaemon> squatter;
+  {
+    const Being mallory(kMallory);
+    squatter = std::make_unique<FakeDaemon>(place + "/cukilnd.sock", wire::Greeting().encode());
+    open_to_all(place, 0755);
+    open_to_all(place + "/cukilnd.sock", 0777);
+  }
+  const auto alice =
+      run_as(kAlice,
+             {in_bin("build_process"), home_of(kAlice) + "/store", in_bin("libnvrtc_fake.so"),
+              in_bin("cukiln-compile-worker"), readable("k.cu", "// alice's\n"), "log"},
+             {"TMPDIR=" + shared, "XDG_RUNTIME_DIR=", "HOME=" + home_of(kAlice)});
+  const std::string said = all_of(*alice);
+  CAPTURE(said);
+  CHECK(alice->wait() == 0);
+  CHECK(said.find("is user " + std::to_string(kMallory) + ", expected " + std::to_string(kAlice)) !=
+        std::string::npos);
+  CHECK(said.find("\ncompiled ") != std::string::npos);
+  CHECK(becomes_true([&] { return squatter->accepted == 1; }, seconds(20)));
+  CHECK(squatter->heard == 0);
+
+  // And Alice's own daemon does not move in there.
+  const auto daemon = run_as(kAlice, {in_bin("cukilnd"), "--store", home_of(kAlice) + "/store"},
+                             {"TMPDIR=" + shared, "XDG_RUNTIME_DIR="});
+  CHECK(all_of(*daemon).find("cannot be trusted") != std::string::npos);
+  CHECK(daemon->wait() == 1);
+}
+
+TEST_CASE_FIXTURE(Users, "row 36: one user's daemon speaks to nobody else, not even to root") {
+  if (!is_root) {
+    return;
+  }
+  runtime = home_of(kAlice);
+  socket = runtime + "/cukiln/cukilnd.sock";
+  const auto daemon = run_as(kAlice, {in_bin("cukilnd"), "--store", runtime + "/store"},
+                             {"XDG_RUNTIME_DIR=" + runtime});
+  const auto rejected = [&] {
+    const Being alice(kAlice);
+    return counter("rejected_user");
+  };
+  REQUIRE(becomes_true(
+      [&] {
+        const Being alice(kAlice);
+        return state().has_value();
+      },
+      seconds(20)));
+  const RawClient root(socket, false);
+  CHECK(root.text(1).empty());
+  CHECK(rejected() == 1);
+  // Mallory is not let into the folder in the first place.
+  const auto mallory =
+      client_of(kMallory, readable("k.cu", "// mallory's\n"), "XDG_RUNTIME_DIR=" + runtime);
+  CHECK(all_of(*mallory).find("compiled ") != std::string::npos);
+  CHECK(mallory->wait() == 0);
+  CHECK(rejected() == 1);
+}
+
+TEST_CASE_FIXTURE(Users,
+                  "a daemon for all serves users it knows nothing of, once for all of them, and "
+                  "reads with the eyes of whoever asks") {
+  if (!is_root) {
+    return;
+  }
+  const auto daemon = serve_all();
+  const auto give_header = [&](const std::string& name, uid_t owner) {
+    const std::string path = readable(name, "of " + std::to_string(owner));
+    REQUIRE(::chown(path.c_str(), owner, owner) == 0);
+    open_to_all(path, 0400);
+  };
+  const std::string count = "// fake: count " + readable("count", "") + "\n";
+  open_to_all(scratch / "src/count", 0666);
+  const auto compiles_here = [&] {
+    return cukiln::testing::read_all(scratch / "src/count").size();
+  };
+  // Each with another source, until it was the daemon that did it: a client of a busy machine does
+  // without one that does not greet it in time.
+  int number = 0;
+  const auto next = [&](const std::string& directives) {
+    const std::string name = "k" + std::to_string(++number);
+    return readable(name + ".cu", count + "// " + name + "\n" + directives);
+  };
+
+  // A header that Alice may read, and the daemon may not; and Mallory does not get what came of it.
+  give_header("tile.h", kAlice);
+  CHECK(becomes_true(
+      [&] {
+        const std::string path = next("// fake: include /cukiln/src/tile.h\n");
+        CHECK(asks(kAlice, path).find("compiled ") != std::string::npos);
+        CHECK(asks(kMallory, path).find("Permission denied") != std::string::npos);
+        return counter("compiles_ok") > 0;
+      },
+      seconds(30)));
+
+  // What needs no header is compiled once for both.
+  CHECK(becomes_true(
+      [&] {
+        const std::string path = next({});
+        const std::size_t before = compiles_here();
+        CHECK(asks(kAlice, path).find("compiled ") != std::string::npos);
+        const bool hit = asks(kMallory, path).find("hit ") != std::string::npos;
+        CHECK(compiles_here() == before + (hit ? 1 : 2));
+        return hit;
+      },
+      seconds(30)));
+
+  // What the daemon can read is not Mallory's for that.
+  give_header("secret.h", kService);
+  const std::uint64_t asked_before = counter("compiles_asked");
+  CHECK(becomes_true(
+      [&] {
+        const std::string said = asks(kMallory, next("// fake: include /cukiln/src/secret.h\n"));
+        CAPTURE(said);
+        CHECK(said.find("Permission denied") != std::string::npos);
+        return counter("compiles_asked") > asked_before;
+      },
+      seconds(30)));
+}
+
+TEST_CASE_FIXTURE(
+    Users,
+    "a daemon for all: what a compiler does with one user's files is not held against "
+    "another's") {
+  if (!is_root) {
+    return;
+  }
+  const auto daemon = serve_all();
+  int number = 0;
+  const auto next = [&](const char* whose, const std::string& header) {
+    const std::string name = "k" + std::to_string(number);
+    readable(std::string(whose) + "/" + name + ".h", header);
+    open_to_all(scratch / "src/" + whose, 0755);
+    return readable(std::string(whose) + "/" + name + ".cu",
+                    "// fake: include /cukiln/src/" + name + ".h\n");
+  };
+  const auto mallory = [&](const std::string& header) {
+    ++number;
+    return client_of(kMallory, next("mallory", header), "XDG_RUNTIME_DIR=" + runtime);
+  };
+  const auto alice_is_served = [&] {
+    return asks(kAlice, next("alice", "fine")).find("compiled ") != std::string::npos;
+  };
+  // Until it was the daemon that did it.
+  CHECK(becomes_true(
+      [&] {
+        CHECK(all_of(*mallory("// fake: segv\n")).find("crashed") != std::string::npos);
+        CHECK(alice_is_served());
+        return counter("compiles_crashed") > 0 && counter("compiles_ok") > 0;
+      },
+      seconds(30)));
+  CHECK(becomes_true(
+      [&] {
+        const auto slow = mallory("// fake: sleep 500\n// fake: segv\n");
+        becomes_true([&] { return state()->jobs.size() == 1; }, seconds(1));
+        CHECK(alice_is_served());
+        CHECK(all_of(*slow).find("crashed") != std::string::npos);
+        return counter("coalesced") > 0 && counter("restarted") > 0;
+      },
+      seconds(30)));
+}
+
+TEST_CASE_FIXTURE(Users, "a daemon for all: one user's many do not keep another's one waiting") {
+  if (!is_root) {
+    return;
+  }
+  const auto daemon = serve_all({"--jobs", "1"});
+  std::vector<std::unique_ptr<Child>> many;
+  CHECK(becomes_true(
+      [&] {  // those that were not greeted in time compile for themselves
+        const std::string name = "slow" + std::to_string(many.size()) + ".cu";
+        many.push_back(client_of(kMallory,
+                                 readable(name, "// " + name + "\n// fake: sleep 60000\n"),
+                                 "XDG_RUNTIME_DIR=" + runtime));
+        std::this_thread::sleep_for(milliseconds(100));
+        return state()->jobs.size() >= 3;
+      },
+      seconds(20)));
+  int number = 0;
+  CHECK(becomes_true(
+      [&] {
+        const std::string name = "quick" + std::to_string(++number) + ".cu";
+        CHECK(asks(kAlice, readable(name, "// " + name + "\n")).find("compiled ") !=
+              std::string::npos);
+        return counter("compiles_ok") == 1;
+      },
+      seconds(20)));
+  CHECK(state()->jobs.size() >= 3);
+}

@@ -1,0 +1,246 @@
+"""Machines with one remote store: real nginx, real Redis, and servers that want to do harm."""
+
+import json
+import time
+import unittest
+
+from fleet import KERNELS, FleetTest
+from servers import Hostile, Nginx, Redis
+
+
+class Http(FleetTest):
+    def setUp(self):
+        super().setUp()
+        self.nginx = self.started(Nginx())
+
+    def test_a_machine_that_never_compiled_hits_what_another_one_put(self):
+        remote = f"{self.nginx.url}/cache"
+        a, b = self.host("a", remote), self.host("b", remote, writer=False)
+        self.assertEqual(self.outcome(a), "compiled")
+        files = self.nginx.files()
+        self.assertEqual(len(files), 2)
+        for file in files:
+            self.assertRegex(file, r"^cache/[0-9a-f]{2}/[0-9a-f]{62}$")
+        self.assertEqual(self.outcome(b), "hit")
+        (entry,) = self.run_json("ls", env=b)["entries"]
+        self.assertEqual((entry["origin"], entry["signer"]), ("remote", self.public))
+        self.assertEqual(self.remote_stats(a)["stored"], 1)
+        self.assertEqual(self.remote_stats(b)["hits"], 1)
+        self.assertIn("__global__ void add", self.run_cli("show", entry["key"], "--source", env=b).out)
+        # Then it is b's own: the server is not asked.
+        before = len(self.nginx.requests())
+        self.assertEqual(self.outcome(b), "hit")
+        self.assertEqual(len(self.nginx.requests()), before)
+
+    def test_a_header_that_differs_is_no_hit(self):
+        remote = f"{self.nginx.url}/cache"
+        scale = ("scale.cu", "--arch", "sm_90a")
+        self.assertEqual(self.outcome(self.host("a", remote), *scale), "compiled")
+        self.write("tile.cuh", "#define TILE 32\n")
+        self.assertEqual(self.outcome(self.host("b", remote), *scale), "compiled")
+        # Both are there now, each for whose files it holds.
+        self.assertEqual(self.outcome(self.host("c", remote), *scale), "hit")
+        self.write("tile.cuh", "#define TILE 64\n")
+        self.assertEqual(self.outcome(self.host("d", remote), *scale), "hit")
+
+    def test_layouts_of_bazel_and_of_folders(self):
+        # /bazel takes the paths that bazel-remote takes, and no others.
+        for path, pattern in (("/bazel/ac", r"^bazel/ac/[0-9a-f]{64}$"), ("/bazel/team/ac/", r"^bazel/team/ac/[0-9a-f]{64}$"),
+                              ("/deep/kernels", r"^deep/kernels/[0-9a-f]{2}/[0-9a-f]{62}$")):  # fmt: skip
+            before = set(self.nginx.files())
+            remote = self.nginx.url + path
+            name = path.replace("/", "-")
+            self.assertEqual(self.outcome(self.host("a" + name, remote)), "compiled")
+            self.assertEqual(self.outcome(self.host("b" + name, remote, writer=False)), "hit")
+            for file in set(self.nginx.files()) - before:
+                self.assertRegex(file, pattern)
+
+    def test_a_place_that_bazel_remote_does_not_have_costs_no_compile(self):
+        host = self.host("a", f"{self.nginx.url}/bazel/elsewhere")
+        self.assertEqual(self.outcome(host), "compiled")
+        self.assertEqual((self.nginx.files(), self.remote_stats(host)["dropped"]), ([], 1))
+
+    def test_a_reader_writes_nothing(self):
+        reader = self.host("a", f"{self.nginx.url}/cache", writer=False)
+        self.assertEqual(self.outcome(reader), "compiled")
+        self.assertEqual(self.nginx.files(), [])
+
+    def test_a_server_that_forbids_writing_costs_no_compile(self):
+        host = self.host("a", f"{self.nginx.url}/readonly")
+        result = self.run_cli("compile", *KERNELS, env=host)
+        self.assertIn("it refuses us (HTTP status 403)", result.err)
+        self.assertEqual(self.remote_stats(host)["dropped"], 1)
+
+    def test_offline_takes_from_the_remote_and_compiles_nothing(self):
+        remote = f"{self.nginx.url}/cache"
+        b = self.host("b", remote)
+        self.assertEqual(self.outcome(b, *KERNELS, "--offline", expect=1), "missing")
+        self.outcome(self.host("a", remote))
+        self.assertEqual(self.outcome(b, *KERNELS, "--offline"), "hit")
+
+    def test_row_72_what_others_signed_is_never_used(self):
+        remote = f"{self.nginx.url}/cache"
+        self.outcome(self.host("a", remote))
+        stranger = self.run_json("keygen", "-o", "stranger.key")["public_key"]
+        b = self.host("b", remote, writer=False, CUKILN_REMOTE_TRUST=stranger)
+        result = self.run_cli("compile", *KERNELS, "--json", env=b)
+        self.assertEqual(json.loads(result.out)["kernels"][0]["outcome"], "compiled")
+        self.assertIn("unknown_signer", result.err)
+        self.assertEqual(self.remote_stats(b)["rejected"], 1)
+        (entry,) = self.run_json("ls", env=b)["entries"]
+        self.assertEqual(entry["origin"], "compiled")
+
+    def test_row_73_what_a_revoked_key_signed_goes(self):
+        remote = f"{self.nginx.url}/cache"
+        self.outcome(self.host("a", remote))
+        self.write("trusted", self.public + "\n")
+        b = self.host("b", remote, writer=False, CUKILN_REMOTE_TRUST=str(self.folder / "trusted"))
+        self.assertEqual(self.outcome(b), "hit")
+        self.write("trusted", f"{self.public}\nrevoked {self.public}\n")
+        result = self.run_cli("compile", *KERNELS, "--json", env=b)
+        self.assertEqual(json.loads(result.out)["kernels"][0]["outcome"], "compiled")
+        self.assertIn("1 entry was removed", result.err)
+        (entry,) = self.run_json("ls", env=b)["entries"]
+        self.assertEqual(entry["origin"], "compiled")
+
+    def test_row_72_damaged_objects_are_compiled_again(self):
+        remote = f"{self.nginx.url}/cache"
+        self.outcome(self.host("a", remote))
+        for file in self.nginx.files():
+            path = self.nginx.folder / "www" / file
+            path.write_bytes(path.read_bytes()[:-1] + b"?")
+        b = self.host("b", remote)
+        self.assertEqual(self.outcome(b), "compiled")
+        self.assertEqual(self.remote_stats(b)["rejected"], 2)  # the list, by the look-up and by the upload
+        # Whoever compiled has put good ones in their place.
+        self.assertEqual(self.outcome(self.host("c", remote, writer=False)), "hit")
+
+    def test_doctor_asks_every_store(self):
+        remote = f"{self.nginx.url}/cache,redis://127.0.0.1:1"
+        checks = self.run_json("doctor", env=self.host("a", remote))["checks"]
+        http, redis = [c for c in checks if c["name"] == "remote"]
+        self.assertEqual((http["status"], redis["status"]), ("ok", "wrong"))
+        self.assertIn("this machine writes, 1 trusted key", http["detail"])
+        self.assertIn("unreachable", redis["detail"])
+        checks = self.run_json("doctor")["checks"]
+        self.assertEqual([c["status"] for c in checks if c["name"] == "remote"], ["missing"])
+
+    def test_without_a_key_it_says_what_is_missing_and_works(self):
+        host = self.host("a", f"{self.nginx.url}/cache", writer=False, CUKILN_REMOTE_TRUST="")
+        result = self.run_cli("compile", *KERNELS, env=host)
+        self.assertIn("CUKILN_REMOTE_TRUST", result.err)
+        self.assertEqual(self.nginx.requests(), [])
+
+
+class InRedis(FleetTest):
+    def test_a_machine_that_never_compiled_hits_what_another_one_put(self):
+        redis = self.started(Redis())
+        for remote, prefix in ((redis.url, "cukiln1:"), (redis.url + "/cukiln-team", "cukiln-team:")):
+            name = prefix.rstrip(":")
+            self.assertEqual(self.outcome(self.host("a" + name, remote)), "compiled")
+            self.assertEqual(self.outcome(self.host("b" + name, remote, writer=False)), "hit")
+            keys = [key for key in redis.keys() if key.startswith(prefix)]
+            self.assertEqual(len(keys), 2)  # and no lease is left
+            for key in keys:
+                self.assertRegex(key, rf"^{prefix}[0-9a-f]{{64}}$")
+                self.assertRegex(redis.ask("TTL", key), rb"^:[1-9]\d+\r\n")  # what nobody renews goes
+
+    def test_row_69_access_is_the_servers_to_decide(self):
+        redis = self.started(Redis("user reader on >r ~cukiln1:* +get",
+                                   "user writer on >w ~cukiln1:* +get +set +del", "user default off"))  # fmt: skip
+        url = lambda who: redis.url.replace("redis://", f"redis://{who}@")
+        self.assertEqual(self.outcome(self.host("a", url("writer:w"))), "compiled")
+        self.assertEqual(self.outcome(self.host("b", url("reader:r"), writer=False)), "hit")
+        wrong = self.run_cli("compile", *KERNELS, env=self.host("c", url("writer:x")))
+        self.assertIn("it refuses us", wrong.err)
+        self.assertNotIn("writer:x", wrong.err)
+        # A reader that believes to be a writer.
+        sly = self.host("d", url("reader:r"))
+        self.assertEqual(self.outcome(sly, "add.cu", "-DADDEND=2"), "compiled")
+        self.assertEqual(self.remote_stats(sly)["stored"], 0)
+
+    def test_row_69_a_server_that_evicts_costs_a_compile(self):
+        redis = self.started(Redis())
+        self.outcome(self.host("a", redis.url))
+        entry, sets = sorted(redis.keys(), key=lambda key: -int(redis.ask("STRLEN", key)[1:-2]))
+        redis.ask("DEL", entry)
+        b = self.host("b", redis.url)
+        self.assertEqual(self.outcome(b), "compiled")
+        self.assertIn(entry, redis.keys())  # put there again
+        self.assertEqual(self.outcome(self.host("c", redis.url, writer=False)), "hit")
+
+    def test_row_69_a_full_server_costs_an_upload(self):
+        redis = self.started(Redis("maxmemory 1", "maxmemory-policy noeviction"))
+        host = self.host("a", redis.url)
+        self.assertEqual(self.outcome(host), "compiled")
+        self.assertEqual(self.remote_stats(host)["dropped"], 1)
+
+    def test_the_second_server_has_what_the_first_one_lost(self):
+        first, second = self.started(Redis()), self.started(Nginx())
+        both = f"{first.url}, {second.url}/cache"
+        self.assertEqual(self.outcome(self.host("a", both)), "compiled")
+        first.ask("FLUSHALL")
+        self.assertEqual(self.outcome(self.host("b", both, writer=False)), "hit")
+        first.stop()
+        self.assertEqual(self.outcome(self.host("c", both, writer=False)), "hit")
+
+
+class Harm(FleetTest):
+    """A start is never late, and never wrong, for a server."""
+
+    def fast(self, name, remote):
+        return self.host(name, remote, CUKILN_REMOTE_TIMEOUT_MS="200")
+
+    def seconds(self, host, *files):
+        start = time.monotonic()
+        report = self.run_json("compile", *files, "--arch", "sm_90a", env=host)
+        self.assertEqual(report["failed"], 0)
+        return time.monotonic() - start
+
+    def test_row_68_a_start_is_not_late_for_a_dead_server(self):
+        files = [self.write(f"k{i}.cu", f'extern "C" __global__ void k{i}() {{}}\n').name for i in range(8)]
+        alone = self.seconds(self.host("alone", ""), *files)
+        silent = Hostile(lambda connection: time.sleep(60))
+        self.addCleanup(silent.stop)
+        for i, remote in enumerate((silent.url, silent.redis_url, "redis://127.0.0.1:1", "http://no-such-host.invalid/x")):
+            late = self.seconds(self.fast(f"h{i}", remote), *files) - alone
+            # A deadline for each of the compiles that are under way together, not for each kernel.
+            self.assertLess(late, 2 * 0.2 + 1.0, remote)
+        self.assertLess(silent.connections, 8)
+
+    def test_row_71_a_hotel_network_is_not_believed(self):
+        page = b"<html>Sign in</html>"
+        def script(connection):
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page))
+        portal = Hostile(script)
+        self.addCleanup(portal.stop)
+        host = self.fast("a", portal.url)
+        self.assertEqual(self.outcome(host), "compiled")
+        self.assertGreater(self.remote_stats(host)["rejected"], 0)
+        self.assertEqual(self.run_json("verify", env=host)["damaged"], 0)
+
+    def test_an_upload_is_given_up_before_the_command_ends(self):
+        def script(connection):
+            data = connection.recv(65536)
+            if data.startswith(b"GET"):
+                connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            else:
+                time.sleep(60)
+        silent = Hostile(script)
+        self.addCleanup(silent.stop)
+        start = time.monotonic()
+        host = self.fast("a", silent.url)
+        self.assertEqual(self.outcome(host), "compiled")
+        self.assertLess(time.monotonic() - start, 15)
+        self.assertEqual(self.remote_stats(host)["dropped"], 1)
+
+    def test_addresses_and_keys_that_are_wrong_are_named_and_survived(self):
+        for more in ({"CUKILN_REMOTE": "ftp://x"}, {"CUKILN_REMOTE_TRUST": "/no/such/file"},
+                     {"CUKILN_REMOTE_SIGN": "/no/such/key"}):  # fmt: skip
+            result = self.run_cli("compile", *KERNELS, env=self.host("a", "redis://127.0.0.1:1", **more))
+            self.assertIn("the remote store is not used", result.err)
+
+
+if __name__ == "__main__":
+    unittest.main()

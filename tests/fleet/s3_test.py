@@ -1,0 +1,53 @@
+"""A bucket of S3 as the remote store, of a server that checks who signed each request and what they may do."""
+
+import unittest
+
+from fleet import KERNELS, FleetTest
+from servers import S3
+
+
+class InS3(FleetTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.s3 = S3("kernels", {"writer": "s3:*", "reader": ["s3:GetObject", "s3:ListBucket"], "nobody": "ec2:*"})
+        cls.addClassCleanup(cls.s3.stop)
+
+    def test_a_machine_that_never_compiled_hits_what_another_one_put(self):
+        for path, pattern in (("", "[0-9a-f]{2}/[0-9a-f]{62}"), ("/team/x/", "team/x/[0-9a-f]{2}/[0-9a-f]{62}"),
+                              ("/ac?region=eu-central-1", "ac/[0-9a-f]{64}")):  # fmt: skip
+            before, name = set(self.s3.names("writer")), "".join(c for c in path if c.isalnum())
+            a = self.host("a" + name, self.s3.url("writer", path))
+            self.assertEqual(self.outcome(a), "compiled")
+            self.assertEqual(self.remote_stats(a)["stored"], 1)
+            added = set(self.s3.names("writer")) - before
+            self.assertEqual(len(added), 2)
+            for key in added:
+                self.assertRegex(key, f"^{pattern}$")
+            self.assertEqual(self.outcome(self.host("b" + name, self.s3.url("reader", path), writer=False)), "hit")
+
+    def test_a_wrong_secret_is_refused_and_not_shown(self):
+        url = self.s3.url("writer", "/wrong", secret="not/the+secret")
+        host = self.host("a", url)
+        result = self.run_cli("compile", *KERNELS, env=host)
+        self.assertIn("it refuses us (HTTP status 403)", result.err)
+        self.assertNotIn("the+secret", result.err)
+        self.assertNotIn("secret", "".join(c["detail"] for c in self.run_json("doctor", env=host)["checks"]))
+
+    def test_who_may_only_read_writes_nothing(self):
+        before = self.s3.names("writer")
+        sly = self.host("a", self.s3.url("reader", "/sly"))
+        self.assertEqual(self.outcome(sly), "compiled")
+        self.assertEqual(self.remote_stats(sly)["stored"], 0)
+        self.assertEqual(self.s3.names("writer"), before)
+
+    def test_who_may_nothing_compiles(self):
+        result = self.run_cli("compile", *KERNELS, env=self.host("a", self.s3.url("nobody"), writer=False))
+        self.assertIn("it refuses us", result.err)
+
+    def test_an_address_without_keys_says_what_is_missing(self):
+        result = self.run_cli("compile", *KERNELS, env=self.host("a", "s3+https://s3.example/kernels"))
+        self.assertIn("s3+http(s)://ACCESS-KEY:SECRET-KEY@host", result.err)
+
+
+if __name__ == "__main__":
+    unittest.main()

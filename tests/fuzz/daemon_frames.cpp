@@ -1,0 +1,74 @@
+// libFuzzer: what a client may send to cukilnd, and a daemon to its client. Built by scripts/fuzz.
+//
+// The first byte says where the stream is cut into pieces; the rest is the stream. Whatever comes,
+// the parser takes frames of a limited size, every message is taken whole or not at all, and what
+// was taken is written again as it was read.
+
+#include <cstdint>
+#include <string>
+
+#include "base/bytes.hpp"
+#include "fuzz/require.hpp"
+#include "wire/daemon_frame.hpp"
+#include "wire/daemon_messages.hpp"
+#include "wire/messages.hpp"
+
+namespace {
+
+using namespace cukiln;
+using namespace cukiln::wire;
+using cukiln::testing::require;
+
+template <class Message>
+void try_message(ByteView body) {
+  if (const auto message = Message::decode(body)) {
+    require(message->encode() == body, "a message is written as it was read");
+  }
+}
+
+void try_all(ByteView body) {
+  try_message<DaemonHello>(body);
+  try_message<SetsWanted>(body);
+  try_message<SetsFound>(body);
+  try_message<EntryWanted>(body);
+  try_message<CompileOrder>(body);
+  try_message<CompileTerms>(body);
+  try_message<Places>(body);
+  try_message<EntryTerms>(body);
+  try_message<Refusal>(body);
+  try_message<Declined>(body);
+  try_message<Progress>(body);
+  try_message<DaemonSnapshot>(body);
+  try_message<Answers>(body);
+  static_cast<void>(EntryBody::decode(SharedBytes(std::string(body))));
+  Greeting greeting;
+  static_cast<void>(Greeting::decode(body, greeting));
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) {
+    return 0;
+  }
+  const std::size_t piece = data[0] + std::size_t{1};
+  const ByteView stream(reinterpret_cast<const char*>(data) + 1, size - 1);
+  try_all(stream);
+  DaemonFrameParser parser;
+  for (std::size_t at = 0; at < stream.size(); at += piece) {
+    parser.feed(stream.substr(at, piece));
+    for (;;) {
+      DaemonFrame frame;
+      const auto next = parser.next(frame);
+      if (next == DaemonFrameParser::Next::malformed) {
+        return 0;
+      }
+      if (next == DaemonFrameParser::Next::more) {
+        break;
+      }
+      require(frame.body.size() <= kMaxDaemonBody, "a frame has a limit");
+      try_all(frame.body);
+    }
+  }
+  return 0;
+}

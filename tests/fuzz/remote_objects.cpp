@@ -1,0 +1,132 @@
+// libFuzzer: objects as a remote store or a bundle may hold them. Built by scripts/fuzz.
+//
+// The first byte says what the rest is: an envelope as it comes; the payload of an entry or of a
+// list, sealed here as a trusted builder would, so that what lies behind the signature is reached;
+// a bundle; a list of keys. Whatever comes is refused with a reason or taken, and what was taken
+// holds what it was asked for.
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <string>
+
+#include "base/bytes.hpp"
+#include "base/file.hpp"
+#include "fuzz/require.hpp"
+#include "remote/bundle.hpp"
+#include "remote/envelope.hpp"
+#include "remote/keys.hpp"
+#include "support/store_entries.hpp"
+
+namespace {
+
+using namespace cukiln;
+using cukiln::testing::require;
+
+struct Builder {
+  SecretKey key = *SecretKey::generate("builder");
+  TrustedKeys trusted = *TrustedKeys::parse(key.public_key().text());
+  StoreEntry entry = testing::make_entry(1, {64, 0, 1, "sm_100a"});
+};
+
+void require_reason(bool taken, Rejection why) {
+  require(taken == (why == Rejection::none), "what is refused has a reason", name_of(why));
+}
+
+void open_as_entry(ByteView bytes, const OpenRules& rules) {
+  Rejection why = Rejection::none;
+  const auto entry = open_entry(bytes, rules, why);
+  require_reason(bool(entry), why);
+  if (entry) {
+    require(entry->key == cache_key_of(entry->request_canonical, entry->dependencies.canonical()),
+            "an entry has its key");
+    require(entry->request == CompileRequest::digest_of(entry->request_canonical),
+            "and its request");
+  }
+}
+
+void open_as_sets(ByteView bytes, const Builder& builder, const TrustedKeys* trusted) {
+  Rejection why = Rejection::none;
+  const auto sets = open_sets(bytes, builder.entry.request_canonical, trusted, why);
+  require_reason(bool(sets), why);
+  if (sets) {
+    for (const RecordedSet& set : *sets) {
+      require(
+          set.key == cache_key_of(builder.entry.request_canonical, set.dependencies.canonical()),
+          "a set has its key");
+    }
+  }
+}
+
+void try_envelope(ByteView bytes, const Builder& builder) {
+  Rejection why = Rejection::none;
+  const auto opened = open_envelope(bytes, {}, why);
+  require_reason(bool(opened), why);
+  if (opened) {
+    require(opened->payload.size() == opened->head.raw_bytes, "a payload has its size");
+  }
+  open_as_entry(bytes, {});
+  open_as_sets(bytes, builder, nullptr);
+  // Nobody but the builder signs for it.
+  why = Rejection::none;
+  require(!open_envelope(bytes, {&builder.trusted, nullptr}, why), "a stranger's is not taken");
+}
+
+void try_payload(ByteView payload, const Builder& builder) {
+  EnvelopeHead head;
+  head.name =
+      ObjectName::of_entry(builder.entry.request_canonical, builder.entry.dependencies.canonical());
+  head.target = builder.entry.labels.target;
+  const std::string entry = seal_envelope(head, payload, &builder.key);
+  open_as_entry(entry, {&builder.trusted, &head.name});
+  open_as_entry(entry, {&builder.trusted, nullptr});
+  head.name = ObjectName::of_sets(builder.entry.request_canonical);
+  open_as_sets(seal_envelope(head, payload, &builder.key), builder, &builder.trusted);
+}
+
+void try_bundle(ByteView bytes) {
+  const UniqueFd file(::memfd_create("bundle", MFD_CLOEXEC));
+  require(::write(file.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()),
+          "memory takes a file");
+  auto bundle = BundleReader::open("/proc/self/fd/" + std::to_string(file.get()));
+  if (!bundle) {
+    return;
+  }
+  for (std::uint32_t given = 0;; ++given) {
+    const auto next = bundle->next();
+    if (!next || !*next) {
+      require(!next || given == bundle->count(), "a bundle has as many as it says");
+      return;
+    }
+    require((*next)->size() <= bytes.size(), "and no more than there is");
+  }
+}
+
+void try_keys(ByteView bytes) {
+  const std::string text(bytes);
+  if (const auto key = PublicKey::parse(text)) {
+    const auto again = PublicKey::parse(key->text());
+    require(again && *again == *key, "a key is written as it was read");
+  }
+  if (text.find('/') == std::string::npos) {  // else it may name a file
+    static_cast<void>(TrustedKeys::parse(text));
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const Builder builder;
+  if (size == 0) {
+    return 0;
+  }
+  const ByteView bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  switch (data[0] % 4) {
+    case 0: try_envelope(bytes, builder); break;
+    case 1: try_payload(bytes, builder); break;
+    case 2: try_bundle(bytes); break;
+    default: try_keys(bytes); break;
+  }
+  return 0;
+}
