@@ -64,6 +64,9 @@ struct seen {
   char key[33];
   char reason[64];
   char log[256];
+  size_t kernels;
+  char kernel[16];
+  unsigned registers;
 };
 
 static void remember(void* user, size_t done, size_t total, const cukiln_module_report* last) {
@@ -76,6 +79,11 @@ static void remember(void* user, size_t done, size_t total, const cukiln_module_
   snprintf(seen->key, sizeof seen->key, "%s", last->key);
   snprintf(seen->reason, sizeof seen->reason, "%s", last->reason);
   snprintf(seen->log, sizeof seen->log, "%s", last->log);
+  seen->kernels = last->kernel_count;
+  if (last->kernel_count != 0) {
+    snprintf(seen->kernel, sizeof seen->kernel, "%s", last->kernels[0].name);
+    seen->registers = last->kernels[0].registers;
+  }
 }
 
 /// Compiles one module for sm_90a, loads nothing.
@@ -199,9 +207,11 @@ static void what_was_compiled_is_found_and_explained(void) {
   cukiln_preload_report report = {.struct_bytes = sizeof report};
   CHECK_CODE(CUKILN_OK, compile(loader, kSource, &first, &report));
   CHECK(first.outcome == CUKILN_COMPILED && first.calls == 1 && first.done == 1 && first.total == 1);
+  CHECK(first.kernels == 1 && strcmp(first.kernel, "twice") == 0 && first.registers != 0);
   CHECK(strlen(first.key) == 32 && report.compiled == 1 && report.failed == 0);
   CHECK_CODE(CUKILN_OK, compile(loader, kSource, &second, &report));
   CHECK(second.outcome == CUKILN_HIT && strcmp(first.key, second.key) == 0 && report.hits == 1);
+  CHECK(second.kernels == 1 && second.registers == first.registers);
 
   void* cubin = NULL;
   size_t cubin_bytes = 0;
@@ -250,7 +260,7 @@ static void a_compile_error_has_the_compilers_log(void) {
   CHECK_CODE(CUKILN_COMPILE_FAILED, compile(loader, "__global__ void k() { nonsense; }", &seen, NULL));
   CHECK(strstr(cukiln_last_error_log(), "nonsense") != NULL);
   CHECK(seen.code == CUKILN_COMPILE_FAILED && seen.outcome == CUKILN_FAILED);
-  CHECK(strstr(seen.log, "nonsense") != NULL && seen.key[0] == '\0');
+  CHECK(strstr(seen.log, "nonsense") != NULL && seen.key[0] == '\0' && seen.kernels == 0);
   cukiln_loader_destroy(loader);
 }
 
@@ -266,11 +276,14 @@ static void offline_forbids_a_compile(void) {
   cukiln_loader_destroy(loader);
 }
 
-static void cancel_ends_compiles(void) {
+static void cancel_ends_compiles_until_they_resume(void) {
   cukiln_loader* const loader = open_loader();
   cukiln_loader_cancel(loader);
   struct seen seen;
   CHECK_CODE(CUKILN_TIMEOUT,
+             compile(loader, "extern \"C\" __global__ void cancelled() {}", &seen, NULL));
+  cukiln_loader_resume(loader);  // and what was cancelled is no failure to be remembered
+  CHECK_CODE(CUKILN_OK,
              compile(loader, "extern \"C\" __global__ void cancelled() {}", &seen, NULL));
   cukiln_loader_destroy(loader);
 }
@@ -280,11 +293,15 @@ static void a_kernel_launches_from_c(void) {
   size_t (*launches)(void) = NULL;
   void* (*new_context)(int) = NULL;
   unsigned (*push)(void*) = NULL;
+  void (*set_parameters)(const char*, const size_t*, size_t) = NULL;
   if (!CHECK(fake != NULL)) return;
   *(void**)&launches = dlsym(fake, "fake_cuda_launches");
   *(void**)&new_context = dlsym(fake, "fake_cuda_new_context");
   *(void**)&push = dlsym(fake, "cuCtxPushCurrent_v2");
+  *(void**)&set_parameters = dlsym(fake, "fake_cuda_set_parameters");
   CHECK(push(new_context(0)) == 0);
+  const size_t sizes[] = {sizeof(float*), sizeof(int)};
+  set_parameters("twice", sizes, 2);
 
   cukiln_loader* const loader = open_loader();
   const char* const manifest = write_file(
@@ -299,6 +316,9 @@ static void a_kernel_launches_from_c(void) {
   CHECK(kernel != NULL && kernel == cukiln_loader_at(loader, 0));
   CHECK(kernel == cukiln_loader_find(loader, "twice/twice@sm_90a"));
   CHECK(cukiln_kernel_native(kernel) != NULL);
+  CHECK(cukiln_kernel_parameter_count(kernel) == 2);
+  CHECK(cukiln_kernel_parameter_bytes(kernel, 0) == 8 && cukiln_kernel_parameter_bytes(kernel, 1) == 4);
+  CHECK(cukiln_kernel_parameter_bytes(kernel, 2) == 0 && cukiln_kernel_parameter_bytes(NULL, 0) == 0);
   char name[4];
   CHECK(cukiln_kernel_name(kernel, name, sizeof name) == 5 && strcmp(name, "twi") == 0);
 
@@ -324,6 +344,36 @@ static void a_kernel_launches_from_c(void) {
   cukiln_stats stats = {.struct_bytes = sizeof stats};
   CHECK_CODE(CUKILN_OK, cukiln_loader_stats(loader, &stats));
   CHECK(stats.sealed_violations != 0);
+  cukiln_loader_destroy(loader);
+}
+
+static void shipped_sources_are_found_by_their_names(void) {
+  size_t bytes = 0;
+  const char* const text = cukiln_shipped_source("sampler.cu", &bytes);
+  CHECK(text != NULL && bytes > 1000 && strstr(text, "sampler") != NULL);
+  CHECK(cukiln_shipped_source("ampler.cu", &bytes) == NULL && bytes == 0);
+  CHECK(cukiln_shipped_source(NULL, NULL) == NULL);
+}
+
+static void a_preload_may_name_its_modules(void) {
+  cukiln_loader* const loader = open_loader();
+  const char* const manifest = write_file(
+      "two.json",
+      "{\"format\":1,\"modules\":[{\"name\":\"one\",\"sources\":[\"none.cu\"]},"
+      "{\"name\":\"two\",\"sources\":[\"twice.cu\"],\"names\":[\"twice\"]}]}");
+  const char* const names[] = {"two", "three"};
+  struct seen seen = {0};
+  cukiln_preload_options options = {.struct_bytes = sizeof options,
+                                    .no_load = 1,
+                                    .progress = remember,
+                                    .progress_user = &seen,
+                                    .modules = names,
+                                    .module_count = 1};
+  CHECK_CODE(CUKILN_OK, cukiln_loader_preload(loader, manifest, &options, NULL));
+  CHECK(seen.calls == 1 && seen.total == 1);
+  options.module_count = 2;
+  CHECK_CODE(CUKILN_NOT_FOUND, cukiln_loader_preload(loader, manifest, &options, NULL));
+  CHECK_ERROR_SAYS("three");
   cukiln_loader_destroy(loader);
 }
 
@@ -369,8 +419,10 @@ int main(void) {
   RUN(what_was_compiled_is_found_and_explained);
   RUN(a_compile_error_has_the_compilers_log);
   RUN(offline_forbids_a_compile);
-  RUN(cancel_ends_compiles);
+  RUN(cancel_ends_compiles_until_they_resume);
   RUN(a_kernel_launches_from_c);
+  RUN(a_preload_may_name_its_modules);
+  RUN(shipped_sources_are_found_by_their_names);
   RUN(an_unusable_store_is_a_warning);
   RUN(no_options_means_the_environment);
   char command[80];

@@ -1,6 +1,6 @@
 """Only the documented C functions and namespace cukiln leave the library.
 
-usage: exports_test.py NM LIBRARY CUKILN_H
+usage: exports_test.py NM LIBRARY HEADER…
 """
 
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    nm, library, header = sys.argv[1:]
+    nm, library, *headers = sys.argv[1:]
     listing = subprocess.run(
         [nm, "--dynamic", "--defined-only", "--demangle", library],
         capture_output=True, text=True, check=True,
@@ -24,17 +24,18 @@ def main() -> int:
             failures.append(f"{name} is exported")
         # The layers below the public API stay inside.
         if re.match(
-            r"cukiln::(?:\(anonymous|embedded::|c::|detail::|SqliteStore|DriverApi|Builder)", name
+            r"cukiln::(?:\(anonymous|embedded::|c::|torch::|detail::|SqliteStore|DriverApi|Builder)",
+            name,
         ):
             failures.append(f"{name} is exported")
 
-    text = Path(header).read_text(encoding="utf-8")
+    text = "".join(Path(header).read_text(encoding="utf-8") for header in headers)
     declared = set(re.findall(r"CUKILN_API[^;(]*?\b(cukiln_\w+)\(", text))
     exported = {name for name in names if name.startswith("cukiln_")}
     failures += [f"{name} is declared and not exported" for name in sorted(declared - exported)]
     failures += [f"{name} is exported and not declared" for name in sorted(exported - declared)]
     if not declared:
-        failures.append(f"no function found in {header}")
+        failures.append(f"no function found in {headers}")
 
     print(
         "\n".join(failures) or f"{len(exported)} C functions, {len(names) - len(exported)} of C++"

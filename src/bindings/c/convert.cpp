@@ -203,6 +203,12 @@ ReportView::ReportView(const ModuleReport& report) : target_(report.target.name(
     view_.error = error.message().c_str();
     view_.log = error.log().c_str();
   }
+  for (const KernelInfo& kernel : report.kernels) {
+    kernels_.push_back({kernel.name.c_str(), kernel.lowered.c_str(), kernel.registers,
+                        kernel.shared_bytes, kernel.local_bytes, kernel.spill_bytes});
+  }
+  view_.kernels = kernels_.data();
+  view_.kernel_count = kernels_.size();
 }
 
 }  // namespace cukiln::c

@@ -75,6 +75,7 @@ class ReportView {
  private:
   std::string target_;
   std::string key_;
+  std::vector<cukiln_kernel_info> kernels_;
   cukiln_module_report view_{};
 };
 

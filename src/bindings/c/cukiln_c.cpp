@@ -54,6 +54,23 @@ Result<void> create(const cukiln_options* given, cukiln_loader*& out) {
   return {};
 }
 
+/// The modules of these names, in the manifest's order; a name may have several.
+Result<Manifest> only(const Manifest& manifest, const std::vector<std::string>& names) {
+  Manifest chosen;
+  for (const ModuleSpec& module : manifest.modules()) {
+    if (std::find(names.begin(), names.end(), module.name) != names.end()) {
+      chosen.add(module);
+    }
+  }
+  for (const std::string& name : names) {
+    const auto& all = chosen.modules();
+    if (std::none_of(all.begin(), all.end(), [&](const ModuleSpec& m) { return m.name == name; })) {
+      return Error(ErrorCode::not_found, "the manifest has no module \"" + name + "\"");
+    }
+  }
+  return chosen;
+}
+
 Result<void> preload(cukiln_loader& loader, Manifest manifest, const cukiln_preload_options* given,
                      cukiln_preload_report* out) {
   PreloadOptions options;
@@ -70,6 +87,17 @@ Result<void> preload(cukiln_loader& loader, Manifest manifest, const cukiln_prel
     options.load = known->no_load == 0;
     options.keep_going = known->keep_going != 0;
     options.capture_guard = known->capture_guard;
+    auto names = c::read_strings(known->modules, known->module_count, "modules");
+    if (!names) {
+      return std::move(names).error();
+    }
+    if (!names->empty()) {
+      auto chosen = only(manifest, *names);
+      if (!chosen) {
+        return std::move(chosen).error();
+      }
+      manifest = *std::move(chosen);
+    }
     auto targets = c::read_targets(known->targets, known->target_count);
     if (!targets) {
       return std::move(targets).error();
@@ -197,6 +225,26 @@ cukiln_code cukiln_loader_get_cuda_module(cukiln_loader* loader, const char* nam
   });
 }
 
+const char* cukiln_shipped_source(const char* file_name, size_t* text_bytes) {
+  std::string_view found;
+  guarded([&]() -> Result<void> {
+    const Manifest shipped = Manifest::shipped();
+    for (const ModuleSpec& module : shipped.modules()) {
+      for (const Source& source : module.sources) {
+        const std::string_view path = source.path;
+        if (file_name != nullptr && path.substr(path.rfind('/') + 1) == file_name) {
+          found = source.constant;
+        }
+      }
+    }
+    return {};
+  });
+  if (text_bytes != nullptr) {
+    *text_bytes = found.size();
+  }
+  return found.data();
+}
+
 void cukiln_loader_seal(cukiln_loader* loader, cukiln_seal_policy policy) {
   if (loader != nullptr) {
     loader->loader->seal(policy == CUKILN_SEAL_WARN ? SealPolicy::warn : SealPolicy::fail);
@@ -210,6 +258,12 @@ int cukiln_loader_sealed(const cukiln_loader* loader) {
 void cukiln_loader_cancel(cukiln_loader* loader) {
   if (loader != nullptr) {
     loader->loader->cancel();
+  }
+}
+
+void cukiln_loader_resume(cukiln_loader* loader) {
+  if (loader != nullptr) {
+    loader->loader->resume();
   }
 }
 

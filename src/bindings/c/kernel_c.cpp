@@ -96,6 +96,10 @@ size_t cukiln_kernel_parameter_count(cukiln_kernel kernel) {
   return kernel != nullptr ? from_c(kernel).parameter_count() : 0;
 }
 
+size_t cukiln_kernel_parameter_bytes(cukiln_kernel kernel, size_t index) {
+  return kernel != nullptr ? from_c(kernel).parameter_bytes(index) : 0;
+}
+
 CUkern_st* cukiln_kernel_native(cukiln_kernel kernel) {
   return kernel != nullptr ? from_c(kernel).native() : nullptr;
 }

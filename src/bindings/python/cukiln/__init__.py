@@ -1,0 +1,64 @@
+"""CUDA kernels, compiled once with NVRTC, kept in a store, ready before the hot path.
+
+Threads: everything may be called from any thread; calls into the library release the GIL.
+Forks: a child process makes a loader of its own; kernels that were loaded before the fork are the
+parent's, because a CUDA context does not survive one.
+"""
+
+from ._errors import (
+    CompileError,
+    CorruptError,
+    DriverError,
+    Error,
+    IncompatibleError,
+    InternalError,
+    InvalidArgumentError,
+    IoError,
+    NotFoundError,
+    SealedError,
+    TimeoutError,
+)
+from ._kernel import Kernel, Launch
+from ._loader import Loader, default_loader
+from ._modules import CudaModule, get_cuda_module, preload_all
+from ._spec import (
+    Difference,
+    Explanation,
+    KernelInfo,
+    ModuleReport,
+    ModuleSpec,
+    PreloadReport,
+    Source,
+    Stats,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CompileError",
+    "CorruptError",
+    "CudaModule",
+    "Difference",
+    "DriverError",
+    "Error",
+    "Explanation",
+    "IncompatibleError",
+    "InternalError",
+    "InvalidArgumentError",
+    "IoError",
+    "Kernel",
+    "KernelInfo",
+    "Launch",
+    "Loader",
+    "ModuleReport",
+    "ModuleSpec",
+    "NotFoundError",
+    "PreloadReport",
+    "SealedError",
+    "Source",
+    "Stats",
+    "TimeoutError",
+    "default_loader",
+    "get_cuda_module",
+    "preload_all",
+]

@@ -1,0 +1,98 @@
+"""Errors of the library as exceptions, one class a code."""
+
+from __future__ import annotations
+
+import builtins
+
+
+class Error(Exception):
+    """What was given, what was expected, what to do. `code` is for programs."""
+
+    code = "internal"
+
+    def __init__(self, message: str, *, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log  #: the compiler's log; empty for other errors
+
+
+class InvalidArgumentError(Error, ValueError):
+    """The caller gave something that cannot work; nothing was changed."""
+
+    code = "invalid_argument"
+
+
+class NotFoundError(Error, LookupError):
+    """A file, kernel, entry or library is not there."""
+
+    code = "not_found"
+
+
+class CompileError(Error):
+    """The compiler said no: `log` is what it printed, and is shown with the message."""
+
+    code = "compile_failed"
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return f"{message}\n{self.log}" if self.log else message
+
+
+class IncompatibleError(Error):
+    """Versions or architectures do not fit together."""
+
+    code = "incompatible"
+
+
+class CorruptError(Error):
+    """Stored bytes are not what was written."""
+
+    code = "corrupt"
+
+
+class IoError(Error, OSError):
+    """The operating system refused a read, a write or a lock."""
+
+    code = "io"
+
+
+class TimeoutError(Error, builtins.TimeoutError):
+    """A limit in time or memory was reached, or it was cancelled."""
+
+    code = "timeout"
+
+
+class SealedError(Error):
+    """A compile or a load was needed after sealing."""
+
+    code = "sealed"
+
+
+class DriverError(Error):
+    """The CUDA driver is missing or returned an error."""
+
+    code = "driver"
+
+
+class InternalError(Error):
+    """A defect of cukiln, or no memory."""
+
+
+# In the order of cukiln_code, from 1.
+BY_CODE: tuple[type[Error], ...] = (
+    InvalidArgumentError,
+    NotFoundError,
+    CompileError,
+    IncompatibleError,
+    CorruptError,
+    IoError,
+    TimeoutError,
+    SealedError,
+    DriverError,
+    InternalError,
+)
+
+
+def of(code: int, message: str, log: str) -> Error:
+    """The exception of a cukiln_code."""
+    kind = BY_CODE[code - 1] if 0 < code <= len(BY_CODE) else InternalError
+    return kind(message, log=log)

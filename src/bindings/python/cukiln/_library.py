@@ -1,0 +1,319 @@
+"""libcukiln.so: where it is, and its C interface (<cukiln/cukiln.h>) in ctypes' words.
+
+The library is opened by path, once a process, by whoever asks first. Calls release the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Sequence
+from ctypes import (
+    POINTER,
+    c_char_p,
+    c_double,
+    c_int,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from pathlib import Path
+
+from . import _errors
+
+_FOLDER = "lib"  # in the package, as the wheel lays it down
+
+
+def find(name: str) -> Path:
+    """A file that came with the package, or lies beside the library that CUKILN_LIBRARY names."""
+    chosen = os.environ.get("CUKILN_LIBRARY")
+    if chosen:
+        library = Path(chosen)
+        candidates = [library if name == "libcukiln.so" else library.resolve().parent / name]
+    else:  # an editable install has them elsewhere than this file
+        from . import __path__ as folders
+
+        candidates = [Path(folder) / _FOLDER / name for folder in folders]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    tried = "".join(f"\n  {candidate}" for candidate in candidates)
+    raise _errors.NotFoundError(
+        f"{name} is not there; looked for:{tried}\n"
+        "Install the package (pip install .), or set CUKILN_LIBRARY to a built libcukiln.so."
+    )
+
+
+class Sized(ctypes.Structure):
+    """A struct that the caller fills: it starts with its own size."""
+
+    def __init__(self, **members: object) -> None:
+        super().__init__(struct_bytes=ctypes.sizeof(type(self)), **members)
+
+
+LOG_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
+
+_STRINGS = POINTER(c_char_p)
+
+
+class Options(Sized):
+    _fields_ = (
+        ("struct_bytes", c_size_t),
+        ("from_environment", c_int),
+        ("store_directory", c_char_p),
+        ("system_directory", c_char_p),
+        ("max_bytes", c_uint64),
+        ("memory_only", c_int),
+        ("allow_network_file_system", c_int),
+        ("nvrtc_library", c_char_p),
+        ("cuda_library", c_char_p),
+        ("worker", c_char_p),
+        ("include_path", _STRINGS),
+        ("include_path_count", c_size_t),
+        ("site_packages", _STRINGS),
+        ("site_packages_count", c_size_t),
+        ("virtual_env", c_char_p),
+        ("conda_prefix", c_char_p),
+        ("cuda_home", c_char_p),
+        ("in_process_compile", c_int),
+        ("offline", c_int),
+        ("jobs", c_uint32),
+        ("compile_timeout_ms", c_uint32),
+        ("compile_memory_bytes", c_uint64),
+        ("log", LOG_FUNCTION),
+        ("log_user", c_void_p),
+    )
+
+
+class KernelInfo(ctypes.Structure):
+    _fields_ = (
+        ("name", c_char_p),
+        ("lowered", c_char_p),
+        ("registers", c_uint32),
+        ("shared_bytes", c_uint32),
+        ("local_bytes", c_uint32),
+        ("spill_bytes", c_uint32),
+    )
+
+
+class ModuleReport(ctypes.Structure):  # made by the library
+    _fields_ = (
+        ("name", c_char_p),
+        ("source", c_char_p),
+        ("target", c_char_p),
+        ("key", c_char_p),
+        ("outcome", c_int),
+        ("reason", c_char_p),
+        ("not_stored", c_char_p),
+        ("milliseconds", c_double),
+        ("cubin_bytes", c_uint64),
+        ("code", c_int),
+        ("error", c_char_p),
+        ("log", c_char_p),
+        ("kernels", POINTER(KernelInfo)),
+        ("kernel_count", c_size_t),
+    )
+
+
+PROGRESS_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p, c_size_t, c_size_t, POINTER(ModuleReport))
+
+
+class PreloadOptions(Sized):
+    _fields_ = (
+        ("struct_bytes", c_size_t),
+        ("devices", POINTER(c_int)),
+        ("device_count", c_size_t),
+        ("targets", _STRINGS),
+        ("target_count", c_size_t),
+        ("no_load", c_int),
+        ("keep_going", c_int),
+        ("capture_guard", c_void_p),
+        ("progress", PROGRESS_FUNCTION),
+        ("progress_user", c_void_p),
+        ("modules", _STRINGS),
+        ("module_count", c_size_t),
+    )
+
+
+class PreloadReport(Sized):
+    _fields_ = (
+        ("struct_bytes", c_size_t),
+        ("hits", c_size_t),
+        ("compiled", c_size_t),
+        ("failed", c_size_t),
+        ("milliseconds", c_double),
+    )
+
+
+class Source(ctypes.Structure):
+    _fields_ = (("path", c_char_p), ("text", c_char_p), ("text_bytes", c_size_t))
+
+
+class Module(Sized):
+    _fields_ = (
+        ("struct_bytes", c_size_t),
+        ("name", c_char_p),
+        ("sources", POINTER(Source)),
+        ("source_count", c_size_t),
+        ("headers", POINTER(Source)),
+        ("header_count", c_size_t),
+        ("include", _STRINGS),
+        ("include_count", c_size_t),
+        ("flags", _STRINGS),
+        ("flag_count", c_size_t),
+        ("names", _STRINGS),
+        ("name_count", c_size_t),
+        ("targets", _STRINGS),
+        ("target_count", c_size_t),
+    )
+
+
+class LaunchConfig(Sized):
+    _fields_ = (
+        ("struct_bytes", c_size_t),
+        ("grid", c_uint32 * 3),
+        ("block", c_uint32 * 3),
+        ("shared_bytes", c_uint32),
+        ("cluster", c_uint32 * 3),
+        ("programmatic_launch", c_int),
+        ("cooperative", c_int),
+    )
+
+
+class Difference(ctypes.Structure):
+    _fields_ = (("field", c_char_p), ("was", c_char_p), ("now", c_char_p))
+
+
+class Explanation(ctypes.Structure):  # made by the library
+    _fields_ = (
+        ("hit", c_int),
+        ("key", c_char_p),
+        ("nearest", c_char_p),
+        ("differences", POINTER(Difference)),
+        ("difference_count", c_size_t),
+    )
+
+
+class Stats(Sized):
+    _fields_ = (
+        ("struct_bytes", c_size_t),
+        *(
+            (name, c_uint64)
+            for name in (
+                "entries",
+                "bytes",
+                "hits",
+                "misses",
+                "misses_new",
+                "misses_header_changed",
+                "misses_header_appeared",
+                "misses_header_vanished",
+                "misses_damaged",
+                "compiles",
+                "failed",
+                "stored",
+                "not_stored",
+                "evicted",
+                "corrupt",
+                "singleflight_waits",
+                "saved_us",
+                "store_errors",
+                "sealed_violations",
+                "daemon_asked",
+                "daemon_absent",
+                "daemon_failed",
+                "daemon_declined",
+            )
+        ),
+    )
+
+
+_LOADER = c_void_p
+_KERNEL = c_void_p
+
+# name: result, arguments
+_PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
+    "cukiln_code_name": (c_char_p, (c_int,)),
+    "cukiln_last_error": (c_char_p, ()),
+    "cukiln_last_error_log": (c_char_p, ()),
+    "cukiln_version": (c_char_p, ()),
+    "cukiln_loader_create": (c_int, (POINTER(Options), POINTER(_LOADER))),
+    "cukiln_loader_destroy": (None, (_LOADER,)),
+    "cukiln_loader_preload": (
+        c_int,
+        (_LOADER, c_char_p, POINTER(PreloadOptions), POINTER(PreloadReport)),
+    ),
+    "cukiln_loader_preload_modules": (
+        c_int,
+        (
+            _LOADER,
+            POINTER(POINTER(Module)),
+            c_size_t,
+            POINTER(PreloadOptions),
+            POINTER(PreloadReport),
+        ),
+    ),
+    "cukiln_shipped_source": (c_void_p, (c_char_p, POINTER(c_size_t))),
+    "cukiln_loader_get": (c_int, (_LOADER, POINTER(Module), c_char_p, POINTER(_KERNEL))),
+    "cukiln_loader_seal": (None, (_LOADER, c_int)),
+    "cukiln_loader_sealed": (c_int, (_LOADER,)),
+    "cukiln_loader_cancel": (None, (_LOADER,)),
+    "cukiln_loader_resume": (None, (_LOADER,)),
+    "cukiln_loader_find": (_KERNEL, (_LOADER, c_char_p)),
+    "cukiln_loader_at": (_KERNEL, (_LOADER, c_size_t)),
+    "cukiln_loader_kernel_count": (c_size_t, (_LOADER,)),
+    "cukiln_kernel_launch": (c_int, (_KERNEL, c_void_p, POINTER(LaunchConfig), c_void_p)),
+    "cukiln_kernel_reserve_shared": (c_int, (_KERNEL, c_uint32)),
+    "cukiln_kernel_name": (c_size_t, (_KERNEL, c_char_p, c_size_t)),
+    "cukiln_kernel_parameter_count": (c_size_t, (_KERNEL,)),
+    "cukiln_kernel_parameter_bytes": (c_size_t, (_KERNEL, c_size_t)),
+    "cukiln_kernel_native": (c_void_p, (_KERNEL,)),
+    "cukiln_loader_explain": (
+        c_int,
+        (_LOADER, POINTER(Module), c_char_p, POINTER(POINTER(Explanation))),
+    ),
+    "cukiln_loader_explain_keys": (
+        c_int,
+        (_LOADER, c_char_p, c_char_p, POINTER(POINTER(Explanation))),
+    ),
+    "cukiln_explanation_destroy": (None, (POINTER(Explanation),)),
+    "cukiln_loader_cubin": (c_int, (_LOADER, c_char_p, POINTER(c_void_p), POINTER(c_size_t))),
+    "cukiln_free": (None, (c_void_p,)),
+    "cukiln_loader_stats": (c_int, (_LOADER, POINTER(Stats))),
+}
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Errors: NotFoundError; IncompatibleError, when it cannot be opened."""
+    path = find("libcukiln.so")
+    try:
+        opened = ctypes.CDLL(str(path))  # RTLD_LOCAL: its symbols meet nobody else's
+        for name, (result, arguments) in _PROTOTYPES.items():
+            function = getattr(opened, name)
+            function.restype = result
+            function.argtypes = arguments
+    except (OSError, AttributeError) as error:
+        raise _errors.IncompatibleError(f"{path} cannot be used: {error}") from error
+    return opened
+
+
+def check(code: int) -> None:
+    """Raises what a call in this thread left behind unless `code` says that it succeeded."""
+    if code != 0:
+        opened = library()
+        raise _errors.of(
+            code, text(opened.cukiln_last_error()), text(opened.cukiln_last_error_log())
+        )
+
+
+def text(given: bytes | None) -> str:
+    """Paths are bytes, and so are messages with paths in them."""
+    return os.fsdecode(given or b"")
+
+
+def strings(given: Sequence[str | os.PathLike[str]]) -> ctypes.Array[c_char_p] | None:
+    """NULL for none."""
+    return (c_char_p * len(given))(*map(os.fsencode, given)) if given else None

@@ -1,0 +1,323 @@
+"""Loader: a store, and the kernels that were made ready from it."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from ctypes import byref, c_int, c_size_t, c_void_p, pointer
+from pathlib import Path
+from typing import Any
+
+from . import _errors, _interrupts, _library
+from ._kernel import Kernel
+from ._spec import Explanation, ModuleReport, ModuleSpec, PreloadReport, Stats, several
+
+_logger = logging.getLogger("cukiln")
+_logger.addHandler(logging.NullHandler())  # no output unless the host configures logging
+_LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
+
+
+@_library.LOG_FUNCTION
+def _log(_user: int | None, level: int, message: bytes) -> None:
+    _logger.log(_LEVELS[level], "%s", _library.text(message))
+
+
+def _cuda_wheels() -> tuple[str, ...]:
+    """Folders of this Python that hold NVIDIA's wheels."""
+    return tuple(folder for folder in sys.path if folder and (Path(folder) / "nvidia").is_dir())
+
+
+def _destroy(handle: c_void_p, owner: int) -> None:
+    if os.getpid() == owner:  # a forked child has no part in its parent's kernels
+        _library.library().cukiln_loader_destroy(handle)
+
+
+def _limit(name: str, given: int, bits: int = 64) -> int:
+    if not 0 <= given < 1 << bits:
+        raise _errors.InvalidArgumentError(
+            f"{name} is {given}; a number of at most {bits} bits is expected, 0 for the default"
+        )
+    return given
+
+
+def _request(module: ModuleSpec) -> _library.Module:
+    if not isinstance(module, ModuleSpec):
+        raise _errors.InvalidArgumentError(
+            f"{module!r} is a {type(module).__name__}; a ModuleSpec is expected"
+        )
+    return module.to_c()
+
+
+class Loader:
+    """From sources to kernels that are ready to launch.
+
+    What is not given comes from the environment and the configuration files, as for `cukiln` on
+    the command line. Warnings go to the logger `cukiln`.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: str | os.PathLike[str] | None = None,
+        system_store: str | os.PathLike[str] | None = None,
+        max_bytes: int = 0,
+        memory_only: bool = False,
+        offline: bool = False,
+        in_process_compile: bool = False,
+        include_path: Iterable[str | os.PathLike[str]] = (),
+        nvrtc_library: str | os.PathLike[str] | None = None,
+        cuda_library: str | os.PathLike[str] | None = None,
+        jobs: int = 0,
+        compile_timeout_ms: int = 0,
+        compile_memory_bytes: int = 0,
+    ) -> None:
+        self._handle: c_void_p | None = None
+        self._cancelled = False
+        self._modules: dict[object, Any] = {}  # what get_cuda_module made, by its arguments
+        self._library = _library.library()
+        wheels = _cuda_wheels()
+        include = tuple(os.fspath(folder) for folder in several("include_path", include_path))
+        options = _library.Options(
+            from_environment=1,
+            store_directory=None if store is None else os.fsencode(Path(store).absolute()),
+            system_directory=None if system_store is None else os.fsencode(system_store),
+            max_bytes=_limit("max_bytes", max_bytes),
+            memory_only=memory_only,
+            offline=offline,
+            in_process_compile=in_process_compile,
+            include_path=_library.strings(include),
+            include_path_count=len(include),
+            site_packages=_library.strings(wheels),
+            site_packages_count=len(wheels),
+            nvrtc_library=None if nvrtc_library is None else os.fsencode(nvrtc_library),
+            cuda_library=None if cuda_library is None else os.fsencode(cuda_library),
+            jobs=_limit("jobs", jobs, 32),
+            compile_timeout_ms=_limit("compile_timeout_ms", compile_timeout_ms, 32),
+            compile_memory_bytes=_limit("compile_memory_bytes", compile_memory_bytes),
+            log=_log,
+        )
+        handle = c_void_p()
+        _library.check(self._library.cukiln_loader_create(byref(options), byref(handle)))
+        self._handle = handle
+        # Not __del__: at exit it runs while everything is still there.
+        self._finalizer = weakref.finalize(self, _destroy, handle, os.getpid())
+
+    @property
+    def handle(self) -> c_void_p:
+        """The cukiln_loader*, for other bindings. Errors: InvalidArgumentError, when closed."""
+        if self._handle is None:
+            raise _errors.InvalidArgumentError("this loader is closed; make another one")
+        return self._handle
+
+    def close(self) -> None:
+        """Every kernel of the loader is invalid afterwards; nothing may be running in it."""
+        self._handle = None
+        self._modules.clear()
+        self._finalizer()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def preload(
+        self,
+        manifest: str | os.PathLike[str] | Iterable[ModuleSpec] | None = None,
+        *,
+        modules: Iterable[str] = (),
+        targets: Iterable[str] = (),
+        devices: Iterable[int] = (),
+        load: bool = True,
+        keep_going: bool = False,
+        progress: Callable[[int, int, ModuleReport], object] | None = None,
+    ) -> PreloadReport:
+        """Makes every module ready: hits load, misses compile, in parallel, on every device.
+
+        `manifest`: a file, modules, or None for the kernels that come with cukiln; all of them, or
+        those that `modules` names. `load=False` only compiles, and needs no driver. With
+        `keep_going` failures are in the report; else the first is raised, after all others were
+        done.
+        """
+        reports: list[ModuleReport] = []
+        raised: list[BaseException] = []
+
+        def report_one(_user: int | None, done: int, total: int, last) -> None:
+            try:
+                reports.append(ModuleReport.from_c(last.contents))
+                if progress is not None and not raised:
+                    progress(done, total, reports[-1])
+            except BaseException as error:  # it cannot pass through C
+                raised.append(error)
+
+        only, wanted = several("modules", modules), several("targets", targets)
+        ordinals = tuple(devices)
+        options = _library.PreloadOptions(
+            devices=(c_int * len(ordinals))(*ordinals) if ordinals else None,
+            device_count=len(ordinals),
+            targets=_library.strings(wanted),
+            target_count=len(wanted),
+            no_load=not load,
+            keep_going=keep_going,
+            progress=_library.PROGRESS_FUNCTION(report_one),
+            modules=_library.strings(only),
+            module_count=len(only),
+        )
+        report = _library.PreloadReport()
+        if manifest is None or isinstance(manifest, (str, os.PathLike)):
+            code = self._wait_for(
+                self._library.cukiln_loader_preload,
+                None if manifest is None else os.fsencode(manifest),
+                byref(options),
+                byref(report),
+            )
+        else:
+            specs = tuple(manifest)
+            pointers = (ctypes.POINTER(_library.Module) * len(specs))(
+                *(pointer(_request(spec)) for spec in specs)
+            )
+            code = self._wait_for(
+                self._library.cukiln_loader_preload_modules,
+                pointers,
+                len(specs),
+                byref(options),
+                byref(report),
+            )
+        if raised:
+            raise raised[0]
+        _library.check(code)
+        return PreloadReport(
+            tuple(reports), report.hits, report.compiled, report.failed, report.milliseconds
+        )
+
+    def compile(self, module: ModuleSpec) -> tuple[ModuleReport, ...]:
+        """Compiles, or finds, one module for each of its targets; loads nothing."""
+        return self.preload([module], load=False).modules
+
+    def get(self, module: ModuleSpec, kernel: str | None = None) -> Kernel:
+        """One kernel of a module, compiled and loaded if it is not yet. None: the only one."""
+        return Kernel(self, self._get(_request(module), kernel))
+
+    def _get(self, module: _library.Module, kernel: str | None) -> int:
+        found = c_void_p()
+        name = None if kernel is None else os.fsencode(kernel)
+        get = self._library.cukiln_loader_get
+        _library.check(self._wait_for(get, byref(module), name, byref(found)))
+        return found.value or 0  # never null when it succeeded
+
+    def _wait_for(self, function: Callable[..., int], *arguments: object) -> int:
+        """A call that may compile: Ctrl-C ends it, and the loader can be used afterwards."""
+        handle = self.handle
+        return _interrupts.run(
+            lambda: self._library.cukiln_loader_cancel(handle),
+            self._resume,
+            lambda: function(handle, *arguments),
+        )
+
+    def _resume(self) -> None:
+        if not self._cancelled and self._handle is not None:
+            self._library.cukiln_loader_resume(self._handle)
+
+    def find(self, name: str | int) -> Kernel | None:
+        """What is ready, by name (`kernel`, `module/kernel`, each also with `@sm_90a`) or by id,
+        its index in the preloaded manifests."""
+        if isinstance(name, int):
+            found = self._library.cukiln_loader_at(self.handle, name) if name >= 0 else None
+        else:
+            found = self._library.cukiln_loader_find(self.handle, os.fsencode(name))
+        return Kernel(self, found) if found else None
+
+    def __getitem__(self, name: str | int) -> Kernel:
+        kernel = self.find(name)
+        if kernel is None:
+            raise _errors.NotFoundError(
+                f"no kernel {name!r} is ready; preload or get its module first"
+            )
+        return kernel
+
+    def __len__(self) -> int:
+        return self._library.cukiln_loader_kernel_count(self.handle)
+
+    def __bool__(self) -> bool:  # an empty loader is still a loader
+        return True
+
+    def seal(self, *, warn: bool = False) -> None:
+        """From here on a compile or a load is a SealedError, or with `warn` logged and counted."""
+        self._library.cukiln_loader_seal(self.handle, int(warn))
+
+    @property
+    def sealed(self) -> bool:
+        return bool(self._library.cukiln_loader_sealed(self.handle))
+
+    def cancel(self) -> None:
+        """Makes compiles in progress, and later ones, end with TimeoutError. Ctrl-C in the main
+        thread ends those in progress only, with KeyboardInterrupt."""
+        self._cancelled = True
+        self._library.cukiln_loader_cancel(self.handle)
+
+    def explain(self, module: ModuleSpec, target: str) -> Explanation:
+        """Why the module hits or misses; compiles nothing."""
+        out = ctypes.POINTER(_library.Explanation)()
+        code = self._library.cukiln_loader_explain(
+            self.handle, byref(_request(module)), os.fsencode(target), byref(out)
+        )
+        return self._explanation(code, out)
+
+    def explain_keys(self, was: str, now: str) -> Explanation:
+        """What differs between two entries, named by their keys."""
+        out = ctypes.POINTER(_library.Explanation)()
+        code = self._library.cukiln_loader_explain_keys(
+            self.handle, os.fsencode(was), os.fsencode(now), byref(out)
+        )
+        return self._explanation(code, out)
+
+    def _explanation(self, code: int, out) -> Explanation:
+        _library.check(code)
+        try:
+            return Explanation.from_c(out.contents)
+        finally:
+            self._library.cukiln_explanation_destroy(out)
+
+    def cubin(self, key: str) -> bytes:
+        """The machine code of a key that a report named."""
+        memory, size = c_void_p(), c_size_t()
+        _library.check(
+            self._library.cukiln_loader_cubin(
+                self.handle, os.fsencode(key), byref(memory), byref(size)
+            )
+        )
+        try:
+            return ctypes.string_at(memory, size.value)
+        finally:
+            self._library.cukiln_free(memory)
+
+    def stats(self) -> Stats:
+        c = _library.Stats()
+        _library.check(self._library.cukiln_loader_stats(self.handle, byref(c)))
+        return Stats(**{name: getattr(c, name) for name, *_ in c._fields_[1:]})
+
+
+_default: Loader | None = None
+_default_lock = threading.Lock()
+
+
+def default_loader() -> Loader:
+    """The loader of get_cuda_module and preload_all, made by whoever asks first in a process."""
+    global _default
+    with _default_lock:
+        if _default is None or _default._handle is None:
+            _default = Loader()
+        return _default
+
+
+def _forget_default() -> None:
+    global _default, _default_lock
+    _default, _default_lock = None, threading.Lock()  # another thread may have held the old one
+
+
+os.register_at_fork(after_in_child=_forget_default)

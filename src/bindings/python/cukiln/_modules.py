@@ -1,0 +1,277 @@
+"""get_cuda_module: the shape of torch.utils.cpp_extension.load, over a Loader."""
+
+from __future__ import annotations
+
+import importlib
+import operator
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from ctypes import byref, c_size_t, string_at
+from pathlib import Path
+from typing import Any
+
+from . import _errors, _library
+from ._kernel import Kernel
+from ._loader import Loader, default_loader
+from ._spec import ModuleReport, ModuleSpec, PreloadReport, several
+
+
+class CudaModule:
+    """Kernels of one module: `module.saxpy[grid, block](…)`, `module["axpy<float>"]`."""
+
+    def __init__(
+        self, name: str, kernels: dict[str, Any], reports: tuple[ModuleReport, ...]
+    ) -> None:
+        self.__name__ = name
+        self._kernels = kernels
+        self._reports = reports
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_kernels"][name]
+        except KeyError:
+            raise AttributeError(self._unknown(name)) from None
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._kernels[name]
+        except KeyError:
+            raise _errors.NotFoundError(self._unknown(name)) from None
+
+    def _unknown(self, name: str) -> str:
+        known = ", ".join(self.__dict__.get("_kernels", ())) or "none"
+        return f"module {self.__dict__.get('__name__')} has no kernel {name!r}; it has: {known}"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kernels)
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+    def __dir__(self) -> Iterable[str]:
+        return [*super().__dir__(), *self._kernels]
+
+    def __repr__(self) -> str:
+        made = ", ".join(f"{report.target}: {report.outcome}" for report in self._reports)
+        return f"<cukiln module {self.__name__!r} ({made}): {', '.join(self._kernels)}>"
+
+
+class _ShippedKernel:
+    """A kernel that comes with cukiln: called, it takes and returns tensors."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        on_gpu = any(getattr(value, "is_cuda", False) for value in arguments)
+        return _operator(self._kernel.name, on_gpu)(*arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kernel, name)
+
+    def __getitem__(self, config: tuple) -> Any:
+        return self._kernel[config]
+
+    def __repr__(self) -> str:
+        return f"<shipped {self._kernel!r}>"
+
+
+class _NotLoaded:
+    """A kernel that is compiled and cannot run here: using it says why."""
+
+    def __init__(self, name: str, error: _errors.Error) -> None:
+        self.name = name
+        self._error = error
+
+    def _fail(self, *_: Any, **__: Any) -> Any:
+        raise _errors.DriverError(f"{self.name} is compiled and not loaded: {self._error}")
+
+    __getitem__ = launch = configure = reserve_shared = _fail
+
+    def __repr__(self) -> str:
+        return f"<cukiln kernel {self.name!r}, not loaded>"
+
+
+# What a shipped kernel is as a PyTorch operator, where it has tensors to take and to return.
+_OPERATORS = {
+    "amax_gsa": "nvfp4.amax_gsa",
+    "deinterleave_quantize_from_buffer": "nvfp4.deinterleave_quantize_from_buffer",
+    "quantize_nvfp4": "nvfp4.quantize_nvfp4",
+    "quantize_nvfp4_from_buffer": "nvfp4.quantize_nvfp4_from_buffer",
+    "sampler": "cukiln.sample",
+    "swiglu_amax_gsa": "nvfp4.swiglu_amax_gsa",
+}
+
+
+def _operator(kernel: str, on_gpu: bool) -> Any:
+    torch = importlib.import_module(".torch", __package__)  # registers them
+    if on_gpu:
+        torch.use_loader()  # what they launch on the GPU; does nothing from the second time on
+    return operator.attrgetter(_OPERATORS[kernel])(sys.modules["torch"].ops)
+
+
+_Path = str | os.PathLike[str]
+
+
+_HOST_CODE = (".c", ".cc", ".cpp", ".cxx")
+
+
+def _paths(given: Sequence[_Path] | _Path | None) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    several = (given,) if isinstance(given, (str, os.PathLike)) else given
+    return tuple(os.fspath(path) for path in several)
+
+
+def _is_shipped(source: str) -> bool:
+    """Whether a file is, to the byte, one that comes with cukiln; so is its name where there is
+    no such file."""
+    size = c_size_t()
+    library = _library.library()
+    text = library.cukiln_shipped_source(os.fsencode(Path(source).name), byref(size))
+    if not text:
+        return False
+    try:
+        return Path(source).read_bytes() == string_at(text, size.value)
+    except FileNotFoundError:
+        return True
+
+
+class _Loaded:
+    """A module as it was loaded, and how to notice that it is another one now."""
+
+    def __init__(self, module: CudaModule, request: Any = None, first: Kernel | None = None):
+        self.module = module
+        self._request = request  # the ModuleSpec in C; None: text that cannot change
+        self._first = first  # one of its kernels; None: nothing is loaded
+
+    def is_current(self, owner: Loader) -> bool:
+        if self._first is None:
+            return False
+        if self._request is None:
+            return True
+        try:
+            found = owner._get(self._request, self._first.name)
+        except _errors.NotFoundError:  # a kernel or a file has gone: loading says which
+            return False
+        return found == self._first._handle
+
+    @staticmethod
+    def make(
+        owner: Loader,
+        name: str,
+        sources: tuple[str, ...],
+        flags: tuple[str, ...],
+        include: tuple[str, ...],
+        names: tuple[str, ...],
+        targets: tuple[str, ...],
+    ) -> _Loaded:
+        for source in sources:
+            if source.endswith(_HOST_CODE):
+                raise _errors.InvalidArgumentError(
+                    f"{source} is host code; expected .cu files alone: kernels are launched from "
+                    "Python, without a binding in C++"
+                )
+        shipped = all(map(_is_shipped, sources))
+        if shipped and not any(Path(source).exists() for source in sources):
+            module = Path(sources[0]).stem if sources else name
+            wanted: dict[str, Any] = {"modules": [module], "targets": targets}
+            request = None
+        else:
+            spec = ModuleSpec(
+                sources, name=name, include=include, flags=flags, names=names, targets=targets
+            )
+            request = spec.to_c()
+            wanted = {"manifest": [spec]}
+        try:
+            reports = owner.preload(**wanted).modules
+            missing = None
+        except (_errors.DriverError, _errors.NotFoundError) as error:
+            if _has_gpu(owner):
+                raise
+            reports = owner.preload(**wanted, load=False).modules
+            missing = error
+        kernels: dict[str, Any] = {}
+        for kernel in dict.fromkeys(kernel.name for report in reports for kernel in report.kernels):
+            if missing is not None:
+                kernels[kernel] = _NotLoaded(kernel, missing)
+            elif request is None:
+                kernels[kernel] = owner[f"{module}/{kernel}"]
+            else:
+                kernels[kernel] = Kernel(owner, owner._get(request, kernel))
+        first = None if missing is not None else next(iter(kernels.values()), None)
+        if shipped:
+            for kernel in kernels.keys() & _OPERATORS.keys():
+                kernels[kernel] = _ShippedKernel(kernels[kernel])
+        return _Loaded(CudaModule(name, kernels, reports), request, first)
+
+
+def _has_gpu(owner: Loader) -> bool:
+    try:
+        owner.preload([])  # asks the driver for its devices, and no more
+    except (_errors.DriverError, _errors.NotFoundError):
+        return False
+    return True
+
+
+def get_cuda_module(
+    name: str,
+    sources: _Path | Sequence[_Path] | None = None,
+    extra_cuda_cflags: Sequence[str] | None = None,
+    *,
+    extra_include_paths: Sequence[_Path] | _Path | None = None,
+    names: Sequence[str] = (),
+    targets: Sequence[str] = (),
+    loader: Loader | None = None,
+    verbose: bool = False,
+    extra_cflags: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
+    build_directory: _Path | None = None,
+    with_cuda: bool | None = None,
+    is_python_module: bool = True,
+    is_standalone: bool = False,
+    keep_intermediates: bool = True,
+) -> CudaModule:
+    """Compiles, or finds, the sources as one module and loads it: in the shape of
+    torch.utils.cpp_extension.load, for `.cu` files whose kernels are `extern "C"` or asked for in
+    `names`.
+
+    A second call with the same arguments is cheap, and notices an edited file or header. Without
+    sources `name` is a module that comes with cukiln; its functions take and return tensors. Where
+    there is no GPU the module is compiled, and its kernels say so when they are launched.
+
+    What has no meaning without a host compiler is taken and has no effect: `extra_cflags`,
+    `extra_ldflags`, `build_directory` (the store is elsewhere), `with_cuda`, `keep_intermediates`.
+    """
+    if not is_python_module or is_standalone:
+        raise _errors.InvalidArgumentError(
+            "is_python_module=False and is_standalone=True ask for a library on disk; there is "
+            "none: kernels are cubins in the store"
+        )
+    owner = loader if loader is not None else default_loader()
+    paths = _paths(sources)
+    if sources is not None and not paths:
+        raise _errors.InvalidArgumentError(
+            f"module {name} has no sources; .cu files are expected, or None for a module that "
+            "comes with cukiln"
+        )
+    key = (
+        name,
+        paths,
+        several("extra_cuda_cflags", extra_cuda_cflags or ()),
+        _paths(extra_include_paths),
+        several("names", names),
+        several("targets", targets),
+    )
+    known = owner._modules.get(key)
+    if known is None or not known.is_current(owner):
+        known = owner._modules[key] = _Loaded.make(owner, *key)
+    if verbose:
+        print(known.module, *(report.log for report in known.module._reports), file=sys.stderr)
+    return known.module
+
+
+def preload_all(*, loader: Loader | None = None, **options: Any) -> PreloadReport:
+    """Makes every kernel that comes with cukiln ready; `options` as for Loader.preload."""
+    return (loader if loader is not None else default_loader()).preload(**options)

@@ -1,0 +1,207 @@
+"""What a host asks for, and what it is told about it: plain values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from . import _errors, _library
+
+Path = str | os.PathLike[str]
+
+
+class Source(NamedTuple):
+    """Text in memory."""
+
+    name: str
+    text: str | bytes
+
+
+@dataclass(frozen=True)
+class ModuleSpec:
+    """Sources that are compiled as one module."""
+
+    sources: Path | Source | Sequence[Path | Source]
+    name: str = ""  #: for people and look-ups; else the first source's base name
+    headers: Mapping[str, str | bytes] = field(default_factory=dict)  #: in memory, by path
+    include: Iterable[Path] = ()  #: folders, searched in order
+    define: Mapping[str, object] = field(default_factory=dict)  #: None and True define it as 1
+    flags: Iterable[str] = ()  #: NVRTC's, or nvcc's spellings
+    names: Iterable[str] = ()  #: kernels or name expressions; none: every extern "C" kernel
+    targets: Iterable[str] = ()  #: sm_100a; none: from the flags, else the devices', else sm_100a
+
+    def to_c(self) -> _library.Module:
+        """Keeps alive what it points to."""
+        given = self.sources
+        sources = (given,) if isinstance(given, (str, os.PathLike, Source)) else tuple(given)
+        headers = tuple(Source(path, text) for path, text in self.headers.items())
+        include = tuple(os.fspath(folder) for folder in several("include", self.include))
+        flags = (*map(_macro, self.define.items()), *several("flags", self.flags))
+        names = several("names", self.names)
+        targets = several("targets", self.targets)
+        return _library.Module(
+            name=os.fsencode(self.name) or None,
+            sources=_sources(sources),
+            source_count=len(sources),
+            headers=_sources(headers),
+            header_count=len(headers),
+            include=_library.strings(include),
+            include_count=len(include),
+            flags=_library.strings(flags),
+            flag_count=len(flags),
+            names=_library.strings(names),
+            name_count=len(names),
+            targets=_library.strings(targets),
+            target_count=len(targets),
+        )
+
+
+def several(what: str, given: Iterable[Any]) -> tuple[Any, ...]:
+    if isinstance(given, (str, bytes, os.PathLike)):  # a str would be taken letter by letter
+        raise _errors.InvalidArgumentError(f"{what} is {given!r}; expected a list of them")
+    return tuple(given)
+
+
+def _macro(item: tuple[str, object]) -> str:
+    name, value = item
+    return f"-D{name}" if value is None or value is True else f"-D{name}={value}"
+
+
+def _sources(given: tuple[Path | Source, ...]):
+    array = (_library.Source * len(given))()
+    for entry, source in zip(array, given, strict=True):
+        if isinstance(source, Source):
+            text = source.text.encode() if isinstance(source.text, str) else bytes(source.text)
+            entry.path, entry.text, entry.text_bytes = os.fsencode(source.name), text, len(text)
+        else:
+            entry.path = os.fsencode(source)
+    return array if given else None
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """One kernel of a cubin and what it uses, as the assembler reported it."""
+
+    name: str
+    lowered: str  #: the symbol in the cubin
+    registers: int
+    shared_bytes: int
+    local_bytes: int
+    spill_bytes: int
+
+
+_OUTCOMES = ("hit", "compiled", "failed", "missing")
+
+
+@dataclass(frozen=True)
+class ModuleReport:
+    """What one module cost for one target, and why."""
+
+    name: str
+    source: str
+    target: str
+    key: str  #: 32 hex digits; empty when there is none
+    outcome: str  #: hit, compiled, failed, missing
+    reason: str
+    not_stored: str  #: why a result was not written; empty: it was, or it was a hit
+    milliseconds: float
+    cubin_bytes: int
+    kernels: tuple[KernelInfo, ...]
+    log: str  #: the compiler's warnings
+    error: _errors.Error | None
+
+    @staticmethod
+    def from_c(c: _library.ModuleReport) -> ModuleReport:
+        text = _library.text
+        log = text(c.log)
+        return ModuleReport(
+            name=text(c.name),
+            source=text(c.source),
+            target=text(c.target),
+            key=text(c.key),
+            outcome=_OUTCOMES[c.outcome],
+            reason=text(c.reason),
+            not_stored=text(c.not_stored),
+            milliseconds=c.milliseconds,
+            cubin_bytes=c.cubin_bytes,
+            kernels=tuple(
+                KernelInfo(
+                    text(k.name),
+                    text(k.lowered),
+                    k.registers,
+                    k.shared_bytes,
+                    k.local_bytes,
+                    k.spill_bytes,
+                )
+                for k in c.kernels[: c.kernel_count]
+            ),
+            log=log,
+            error=_errors.of(c.code, text(c.error), log) if c.code else None,
+        )
+
+
+@dataclass(frozen=True)
+class PreloadReport:
+    modules: tuple[ModuleReport, ...]  #: in the order in which they were done
+    hits: int
+    compiled: int
+    failed: int  #: failed and missing
+    milliseconds: float
+
+
+class Difference(NamedTuple):
+    field: str
+    was: str  #: the entry's; empty where there is none
+    now: str  #: the request's; empty where there is none
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a module hits or misses."""
+
+    hit: bool
+    key: str  #: of the entry that is the hit
+    nearest: str  #: on a miss: the entry with the fewest differences
+    differences: tuple[Difference, ...]
+
+    @staticmethod
+    def from_c(c: _library.Explanation) -> Explanation:
+        text = _library.text
+        return Explanation(
+            bool(c.hit),
+            text(c.key),
+            text(c.nearest),
+            tuple(
+                Difference(text(d.field), text(d.was), text(d.now))
+                for d in c.differences[: c.difference_count]
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Stats:
+    entries: int
+    bytes: int
+    hits: int
+    misses: int  #: the sum of the next five
+    misses_new: int
+    misses_header_changed: int
+    misses_header_appeared: int
+    misses_header_vanished: int
+    misses_damaged: int
+    compiles: int
+    failed: int
+    stored: int
+    not_stored: int
+    evicted: int
+    corrupt: int
+    singleflight_waits: int
+    saved_us: int
+    store_errors: int
+    sealed_violations: int
+    daemon_asked: int
+    daemon_absent: int
+    daemon_failed: int
+    daemon_declined: int

@@ -1,0 +1,48 @@
+"""The shipped kernels as PyTorch ops: `torch.ops.nvfp4.*`, on CPU and CUDA tensors.
+
+Importing this registers them. Matrices are bfloat16 [rows, columns], rows contiguous; a quantised
+matrix is codes uint8 [rows, columns / 2], scales uint8 [rows to 128, columns / 16 to 4] as tensor
+cores read them, and gsa float32 [2], {encode, decode} = {2688 / amax, amax / 2688}.
+
+    gsa = nvfp4.amax_gsa(w)
+    codes, scales = nvfp4.quantize_nvfp4_from_buffer(w, gsa)
+    layer = cukiln.torch.LinearRunner(codes, scales, gsa)
+    y = nvfp4.linear_gemm(x, layer.runner_id, layer.out_features)
+
+On the CPU the same numbers come from exact emulation: for tests, slow. A bad argument is a
+RuntimeError before anything runs, as with PyTorch's own ops; an unknown runner an IndexError. NaN
+in an input makes its row NaN; a NaN in a matrix that gets a global scale of its own makes all of
+it NaN. A token's expert that is out of range is skipped.
+"""
+
+from __future__ import annotations
+
+try:
+    import torch  # noqa: F401  (loads libtorch, in which the ops are registered)
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "cukiln.torch needs PyTorch 2.11 or later: pip install 'cukiln[torch]'", name="torch"
+    ) from error
+
+from . import _native
+
+_native.call("register")
+
+from . import _autograd, _fakes  # noqa: E402, F401
+from ._runners import LinearRunner, MoeRunner, Runner, use_loader  # noqa: E402
+from .experts import NVFP4MoE, NVFP4SharedExpert  # noqa: E402
+from .layers import NVFP4Linear, process_weights_after_loading, quantize_  # noqa: E402
+from .training import NVFP4TrainableLinear  # noqa: E402
+
+__all__ = [
+    "LinearRunner",
+    "MoeRunner",
+    "NVFP4Linear",
+    "NVFP4MoE",
+    "NVFP4SharedExpert",
+    "NVFP4TrainableLinear",
+    "Runner",
+    "process_weights_after_loading",
+    "quantize_",
+    "use_loader",
+]

@@ -1,0 +1,43 @@
+"""The gradients of `nvfp4::linear_fwd`: each is one op, so that a compiled backward has two nodes.
+
+    wq, wsf, wtq, wtsf, wgsa    the weight and its transpose, by quantize_weight_: a workspace
+                                that is written again when the weight has changed
+    y, *saved = linear_fwd(x, weight, wq, wsf, wtq, wtsf, wgsa, bias)
+
+Rounding counts as the identity (straight-through): the gradient of what was rounded is that of
+the rounded. Between a forward and its backward the workspace must not be quantised again:
+autograd keeps it, not a copy, and does not notice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    _, _, _, _, wtq, wtsf, wgsa, bias = inputs
+    _, xtq, xtsf, xgsa = output
+    ctx.save_for_backward(wtq, wtsf, wgsa, xtq, xtsf, xgsa)
+    ctx.has_bias = bias is not None
+    ctx.mark_non_differentiable(xtq, xtsf, xgsa)
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx: Any, dy: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    wtq, wtsf, wgsa, xtq, xtsf, xgsa = ctx.saved_tensors
+    dx = dw = db = None
+    if dy is not None:
+        dy = dy.contiguous()
+        if ctx.needs_input_grad[0]:
+            dx = torch.ops.nvfp4.linear_dgrad(dy, wtq, wtsf, wgsa)
+        if ctx.needs_input_grad[1]:
+            dw = torch.ops.nvfp4.linear_wgrad(dy, xtq, xtsf, xgsa)
+        if ctx.has_bias and ctx.needs_input_grad[7]:
+            db = dy.sum(0, dtype=torch.float32).to(dy.dtype)
+    return dx, dw, None, None, None, None, None, db
+
+
+torch.library.register_autograd("nvfp4::linear_fwd", _backward, setup_context=_setup_context)

@@ -1,0 +1,130 @@
+"""What the ops' results look like: shape, dtype and device, for tracing. No runner is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def _quantized(x: Tensor, rows: Any, columns: Any) -> tuple[Tensor, Tensor]:
+    codes = x.new_empty((rows, columns // 2), dtype=torch.uint8)
+    scales = x.new_empty(((rows + 127) // 128 * 128, (columns + 63) // 64 * 4), dtype=torch.uint8)
+    return codes, scales
+
+
+def _gsa(x: Tensor) -> Tensor:
+    return x.new_empty((2,), dtype=torch.float32)
+
+
+@torch.library.register_fake("nvfp4::linear_gemm")
+def _(x: Tensor, runner_id: int, out_features: int) -> Tensor:
+    return x.new_empty((x.shape[0], out_features), dtype=torch.bfloat16)
+
+
+@torch.library.register_fake("nvfp4::moe_gemm")
+def _(
+    hidden_states: Tensor,
+    topk_weights: Tensor,
+    topk_ids: Tensor,
+    runner_id: int,
+    hidden_size: int,
+) -> Tensor:
+    return hidden_states.new_empty((hidden_states.shape[0], hidden_size), dtype=torch.bfloat16)
+
+
+@torch.library.register_fake("nvfp4::amax_gsa")
+def _(x: Tensor) -> Tensor:
+    return _gsa(x)
+
+
+@torch.library.register_fake("nvfp4::quantize_nvfp4")
+def _(x: Tensor, encode_scale: float) -> tuple[Tensor, Tensor]:
+    return _quantized(x, x.shape[0], x.shape[1])
+
+
+@torch.library.register_fake("nvfp4::quantize_nvfp4_from_buffer")
+def _(x: Tensor, gsa: Tensor) -> tuple[Tensor, Tensor]:
+    return _quantized(x, x.shape[0], x.shape[1])
+
+
+@torch.library.register_fake("nvfp4::deinterleave_quantize_from_buffer")
+def _(x: Tensor, gsa: Tensor, interleaved: bool = False) -> tuple[Tensor, Tensor]:
+    return _quantized(x, x.shape[0], x.shape[1])
+
+
+@torch.library.register_fake("nvfp4::swiglu_quantize_from_buffer")
+def _(
+    x: Tensor,
+    gsa: Tensor,
+    limit: float,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    interleaved: bool = False,
+) -> tuple[Tensor, Tensor]:
+    return _quantized(x, x.shape[0], x.shape[1] // 2)
+
+
+@torch.library.register_fake("nvfp4::swiglu_amax_gsa")
+def _(
+    x: Tensor, limit: float, alpha: float = 1.0, beta: float = 0.0, interleaved: bool = False
+) -> Tensor:
+    return _gsa(x)
+
+
+@torch.library.register_fake("nvfp4::gemm")
+def _(
+    a_codes: Tensor,
+    a_scales: Tensor,
+    a_gsa: Tensor,
+    b_codes: Tensor,
+    b_scales: Tensor,
+    b_gsa: Tensor,
+    bias: Tensor | None = None,
+) -> Tensor:
+    return a_codes.new_empty((a_codes.shape[0], b_codes.shape[0]), dtype=torch.bfloat16)
+
+
+@torch.library.register_fake("nvfp4::quantize_weight_")
+def _(weight: Tensor, wq: Tensor, wsf: Tensor, wtq: Tensor, wtsf: Tensor, wgsa: Tensor) -> None:
+    return None
+
+
+@torch.library.register_fake("nvfp4::linear_fwd")
+def _(
+    x: Tensor,
+    weight: Tensor,
+    wq: Tensor,
+    wsf: Tensor,
+    wtq: Tensor,
+    wtsf: Tensor,
+    wgsa: Tensor,
+    bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    y = x.new_empty((x.shape[0], weight.shape[0]), dtype=torch.bfloat16)
+    return y, *_quantized(x, x.shape[1], (x.shape[0] + 31) // 32 * 32), _gsa(x)
+
+
+@torch.library.register_fake("nvfp4::linear_dgrad")
+def _(dy: Tensor, wtq: Tensor, wtsf: Tensor, wgsa: Tensor) -> Tensor:
+    return dy.new_empty((dy.shape[0], wtq.shape[0]), dtype=torch.bfloat16)
+
+
+@torch.library.register_fake("nvfp4::linear_wgrad")
+def _(dy: Tensor, xtq: Tensor, xtsf: Tensor, xgsa: Tensor) -> Tensor:
+    return dy.new_empty((dy.shape[1], xtq.shape[0]), dtype=torch.bfloat16)
+
+
+@torch.library.register_fake("cukiln::sample")
+def _(
+    logits: Tensor,
+    state: Tensor,
+    temperature: Tensor | None = None,
+    top_k: Tensor | None = None,
+    top_p: Tensor | None = None,
+    min_p: Tensor | None = None,
+    joint: bool = False,
+) -> tuple[Tensor, Tensor]:
+    rows = (logits.shape[0],)
+    return logits.new_empty(rows, dtype=torch.int32), logits.new_empty(rows, dtype=torch.float32)

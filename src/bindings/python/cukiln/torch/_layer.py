@@ -1,0 +1,251 @@
+"""What NVFP4 layers have in common: weights in the form of checkpoints and of the kernels, a
+runner, and its number in graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ._runners import Runner
+from ._weights import (
+    BLOCK,
+    K_MULTIPLE,
+    N_MULTIPLE,
+    apply_keeping_dtypes,
+    pad_codes,
+    pad_scales,
+    swizzle,
+    unswizzle,
+    up,
+)
+
+E4M3 = torch.float8_e4m3fn
+WORKABLE = {torch.bfloat16, torch.float16, torch.float32, torch.float64}
+
+
+class Layer(nn.Module):
+    """Buffers in the form of checkpoints, until `process_weights_after_loading` brings them, in
+    place, into that of the kernels, and makes the runner."""
+
+    matrices: tuple[tuple[str, str], ...]  # names of codes and of block scales
+    decodes: tuple[str, ...]  # names of the decode scales of weights
+    optional: tuple[str, ...]  # and of inputs; a checkpoint may lack these: 0 stands for them
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ready = False
+        self._max_tokens = 0
+        self._runner: Runner | None = None
+        self.runner_id = -1
+
+    def shape(self, codes: str) -> tuple[int, int]:
+        """Rows and columns of a matrix in a checkpoint."""
+        raise NotImplementedError
+
+    def make_runner(self) -> Runner:
+        raise NotImplementedError
+
+    def process_weights_after_loading(self) -> None:
+        """Pads weights and lays out their scales, once: a second call does nothing. For loaders
+        that copy into the buffers; `load_state_dict` calls it itself."""
+        if self._ready:
+            return
+        if any(buffer.is_meta for buffer in self.buffers()):
+            raise RuntimeError(
+                f"this {type(self).__name__} is on meta, where there is no memory to load into: "
+                "use load_state_dict(…, assign=True), or to_empty(device=…) before"
+            )
+        for codes, scales in self.matrices:
+            rows, columns = self.shape(codes)
+            check(codes, getattr(self, codes), torch.uint8, rows, columns // 2)
+            check(scales, getattr(self, scales), E4M3, rows, columns // BLOCK)
+            if (getattr(self, scales).view(torch.uint8) >= 0x7F).any():
+                raise ValueError(f"{scales} has NaN or a negative number; a block scale is neither")
+        for codes, scales in self.matrices:
+            rows, columns = self.shape(codes)
+            rows, columns = up(rows, N_MULTIPLE), up(columns, K_MULTIPLE)
+            setattr(self, codes, pad_codes(getattr(self, codes), rows, columns))
+            setattr(self, scales, swizzle(pad_scales(getattr(self, scales), rows, columns)))
+        self.bind()
+
+    def bind(self) -> None:
+        """A runner for the buffers as they are."""
+        for name in (*self.decodes, *self.optional):
+            decode = getattr(self, name)
+            if not ((decode >= 0) & decode.isfinite()).all():
+                raise ValueError(f"{name} is {decode.tolist()}; 0 or more is expected, and finite")
+        self._runner = self.make_runner()
+        if self._max_tokens:
+            self._runner.reserve(self._max_tokens)
+        self.runner_id = self._runner.runner_id
+        self._ready = True
+
+    def _checkpoint_form(self, codes: str, scales: str) -> tuple[Tensor, Tensor]:
+        rows, columns = self.shape(codes)
+        return (
+            getattr(self, codes)[..., :rows, : columns // 2].contiguous(),
+            unswizzle(getattr(self, scales), rows, columns // BLOCK),
+        )
+
+    def reserve(self, max_tokens: int) -> None:
+        """Scratch for so many tokens: no later call with as many or fewer allocates, so that it can
+        be captured. A layer that moves reserves it again."""
+        if max_tokens <= 0:
+            raise ValueError(f"max_tokens is {max_tokens}; a positive number is expected")
+        self._max_tokens = max(self._max_tokens, max_tokens)
+        if self._runner is not None:
+            self._runner.reserve(self._max_tokens)
+
+    def compile_unsupported_reason(self) -> str | None:
+        """Why torch.compile cannot have this layer in a graph; None where it can."""
+        if not self._ready:
+            return (
+                f"this {type(self).__name__} has no weights yet: load them, then call "
+                "process_weights_after_loading()"
+            )
+        return None
+
+    def require_ready(self) -> None:
+        if not self._ready:
+            raise RuntimeError(self.compile_unsupported_reason())
+
+    # ---- Moves, copies and state dicts.
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Layer:
+        before = [buffer.data_ptr() for buffer in self.buffers()]
+        apply_keeping_dtypes(self, super()._apply, fn, recurse)
+        if self._ready and any(buffer.is_meta for buffer in self.buffers()):
+            self._become_empty()
+        elif self._ready and before != [buffer.data_ptr() for buffer in self.buffers()]:
+            self.bind()
+        return self
+
+    def _become_empty(self) -> None:
+        """On meta: as it was before weights were loaded."""
+        for codes, scales in self.matrices:
+            self._buffers[codes], self._buffers[scales] = self._checkpoint_form(codes, scales)
+        self._runner, self.runner_id, self._ready = None, -1, False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_runner": None, "runner_id": -1}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self._ready:
+            self.bind()
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for codes, scales in self.matrices if self._ready else ():
+            form = self._checkpoint_form(codes, scales)
+            destination[prefix + codes], destination[prefix + scales] = form
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *arguments: Any
+    ) -> None:
+        errors = [
+            f"{prefix}{name} is {given.dtype}; {dtype} is expected"
+            for names in self.matrices
+            for name, dtype in zip(names, (torch.uint8, E4M3), strict=True)
+            if (given := state_dict.get(prefix + name)) is not None and given.dtype != dtype
+        ]
+        if errors:  # copying would convert them, number by number
+            arguments[-1].extend(errors)
+            return
+        complete = all(prefix + name in state_dict for pair in self.matrices for name in pair)
+        if complete:
+            for name in self.optional:
+                state_dict.setdefault(prefix + name, torch.zeros_like(getattr(self, name)))
+            for codes, scales in self.matrices if self._ready else ():
+                form = self._checkpoint_form(codes, scales)
+                self._buffers[codes], self._buffers[scales] = form
+            self._ready = False
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+        if complete:
+            self.process_weights_after_loading()
+
+    # ---- Runners' numbers in graphs.
+
+    def call(self, op: Any, *tensors: Tensor, size: int) -> Tensor:
+        if not torch.compiler.is_dynamo_compiling():
+            y = op(*tensors, self.runner_id, size)
+            if y.requires_grad and not torch.compiler.is_compiling():
+                y = _NoGradient.apply(y, type(self).__name__)
+            return y
+        # A module's integers are constants of a graph, so that layers of one kind, each compiled by
+        # itself, would each be another graph. The number may be a variable.
+        with torch._dynamo.patch_dynamo_config(allow_unspec_int_on_nn_module=True):
+            return op(*tensors, self.runner_id, size)
+
+
+class _NoGradient(torch.autograd.Function):
+    """PyTorch itself only warns, and leaves gradients out."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, layer: str) -> Tensor:
+        ctx.layer = layer
+        return y.view_as(y)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[None, None]:
+        raise RuntimeError(
+            f"{ctx.layer} has no gradient: use it under torch.no_grad(), or NVFP4TrainableLinear"
+        )
+
+
+def check(name: str, tensor: Tensor, dtype: torch.dtype, rows: int, columns: int) -> None:
+    if tensor.dtype != dtype or tuple(tensor.shape[-2:]) != (rows, columns):
+        raise ValueError(
+            f"{name} is {tuple(tensor.shape)} {tensor.dtype}; [..., {rows}, {columns}] {dtype} is "
+            "expected"
+        )
+
+
+def check_input(x: Tensor, columns: int) -> None:
+    if x.shape[-1:] != (columns,) or x.dtype not in WORKABLE:
+        raise ValueError(
+            f"x is {tuple(x.shape)} {x.dtype}; [..., {columns}] bfloat16, float16, float32 or "
+            "float64 is expected"
+        )
+
+
+def as_rows(x: Tensor, columns: int) -> Tensor:
+    check_input(x, columns)
+    # A call of PyTorch's costs as much as half an op, also where it has nothing to do.
+    if x.dim() != 2:
+        x = x.reshape(-1, columns)
+    if x.dtype != torch.bfloat16:
+        x = x.to(torch.bfloat16)
+    return x if x.is_contiguous() else x.contiguous()
+
+
+def like(y: Tensor, x: Tensor) -> Tensor:
+    """[tokens, features] with the leading shape and the dtype of x."""
+    if x.dtype != torch.bfloat16:
+        y = y.to(x.dtype)
+    return y if x.dim() == 2 else y.reshape(*x.shape[:-1], y.shape[-1])
+
+
+def one_scale(decode: Tensor) -> Tensor:
+    """Of parts that share a runner's one scale."""
+    decode = decode.detach().float().reshape(-1)
+    if (decode[1:] != decode[0]).any():
+        raise ValueError(
+            f"the parts of a weight have different weight_scale_2, {decode.tolist()}; calibrate "
+            "them together, so that one scale holds for all"
+        )
+    return decode[0].clone()
+
+
+def largest(scale: float | Tensor | list[Tensor] | None) -> Tensor:
+    """Of decode scales of one input, each of which some part saw; 0 for none."""
+    if scale is None or (isinstance(scale, list) and not scale):
+        return torch.zeros(())
+    if isinstance(scale, list):
+        scale = torch.stack([one.detach().float().max() for one in scale])
+    return torch.as_tensor(scale).detach().float().max().clone()

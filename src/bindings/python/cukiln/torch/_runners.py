@@ -1,0 +1,219 @@
+"""Runners: quantised weights on a device, by a number that goes through graphs."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+from typing import Any
+
+import torch
+
+from .. import Loader, default_loader
+from . import _native
+
+_loader: Loader | None = None  # of this process, once set
+
+
+def use_loader(loader: Loader | None = None) -> Loader:
+    """Makes the kernels ready that the ops launch on CUDA tensors; for the whole process, once.
+
+    Without an argument it is the loader that get_cuda_module and preload_all use. Runners on CUDA
+    call this themselves.
+    """
+    global _loader
+    if _loader is None or loader not in (None, _loader):
+        chosen = default_loader() if loader is None else loader
+        _native.preload(chosen.handle)
+        _native.call("set_loader", chosen.handle)
+        _loader = chosen
+    return _loader
+
+
+def _scale_shape(rows: int, columns: int) -> tuple[int, int]:
+    return -(-rows // 128) * 128, -(-columns // 64) * 4
+
+
+def _pointer(
+    tensors: list[torch.Tensor],
+    name: str,
+    tensor: torch.Tensor | None,
+    dtype: torch.dtype,
+    *shape: int,
+) -> int | None:
+    """Of a tensor that is as expected and on the device of the first; it joins those kept alive."""
+    if tensor is None:
+        return None
+    if tensor.dtype != dtype or tuple(tensor.shape) != shape or not tensor.is_contiguous():
+        gaps = "" if tensor.is_contiguous() else ", not contiguous"
+        raise ValueError(
+            f"{name} is {tuple(tensor.shape)} {tensor.dtype}{gaps}; {shape} {dtype}, contiguous, "
+            "is expected"
+        )
+    if tensors and tensor.device != tensors[0].device:
+        raise ValueError(
+            f"{name} is on {tensor.device}, and the codes on {tensors[0].device}: all weights of a "
+            "runner are on one device"
+        )
+    tensors.append(tensor)
+    return tensor.data_ptr()
+
+
+def _device(tensor: torch.Tensor) -> int:
+    """As the library counts; kernels are made ready for a CUDA device."""
+    if tensor.device.type == "cpu":
+        return -1
+    if tensor.device.type != "cuda":
+        raise ValueError(f"the weights are on {tensor.device}; cpu or cuda is expected")
+    use_loader()
+    return tensor.device.index
+
+
+class Runner:
+    """Weights that ops find by `runner_id`: 0, 1, 2, … in the order of creation.
+
+    One stream at a time may use it: it has one scratch memory. The tensors are shared, not copied:
+    what is written into them counts from then on.
+    """
+
+    def __init__(self, kind: str, weights: ctypes.Structure, tensors: list[torch.Tensor]) -> None:
+        self._tensors = tensors
+        self._open = False
+        self.runner_id = _native.create(kind, weights)
+        self._open = True
+
+    def reserve(self, max_tokens: int) -> None:
+        """Scratch for so many tokens, so that calls allocate nothing and may be captured."""
+        _native.call("runner_reserve", self.runner_id, max_tokens)
+
+    def close(self) -> None:
+        """The number is unknown afterwards, also to graphs that were captured with it."""
+        if self._open:
+            self._open = False
+            _native.call("runner_destroy", self.runner_id)
+            self._tensors.clear()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the interpreter may be shutting down
+            self.close()
+
+
+class LinearRunner(Runner):
+    """y = x · weightᵀ + bias for `torch.ops.nvfp4.linear_gemm(x, runner_id, out_features)`.
+
+    codes uint8 [out, in / 2], scales uint8 as `nvfp4::quantize_nvfp4_from_buffer` gives them, gsa
+    float32 [2], bias bfloat16 [out]. input_gsa float32 [2] scales every input; without it, each
+    input's own amax does.
+    """
+
+    def __init__(
+        self,
+        codes: torch.Tensor,
+        scales: torch.Tensor,
+        gsa: torch.Tensor,
+        *,
+        bias: torch.Tensor | None = None,
+        input_gsa: torch.Tensor | None = None,
+        max_tokens: int = 0,
+    ) -> None:
+        if codes.dim() != 2:
+            raise ValueError(f"codes is {tuple(codes.shape)}; [out, in / 2] is expected")
+        rows, columns = codes.shape[0], 2 * codes.shape[1]
+        kept: list[torch.Tensor] = []
+        self.out_features, self.in_features = rows, columns
+        weights: dict[str, Any] = {
+            "codes": _pointer(kept, "codes", codes, torch.uint8, rows, columns // 2),
+            "scales": _pointer(kept, "scales", scales, torch.uint8, *_scale_shape(rows, columns)),
+            "gsa": _pointer(kept, "gsa", gsa, torch.float32, 2),
+            "bias": _pointer(kept, "bias", bias, torch.bfloat16, rows),
+            "input_gsa": _pointer(kept, "input_gsa", input_gsa, torch.float32, 2),
+        }
+        super().__init__(
+            "linear",
+            _native.Linear(
+                device=_device(codes),
+                in_features=columns,
+                out_features=rows,
+                max_tokens=max_tokens,
+                **weights,
+            ),
+            kept,
+        )
+
+
+class MoeRunner(Runner):
+    """A mixture of experts for
+    `torch.ops.nvfp4.moe_gemm(hidden_states, topk_weights, topk_ids, runner_id, hidden_size)`.
+
+    up_codes uint8 [experts, 2 · width, hidden / 2], down_codes uint8 [experts, hidden, width / 2];
+    scales uint8 [experts, …] as the quantisers lay out each expert's; decode float32 [experts], the
+    decode scale of each. activation_gsa float32 [2] scales what lies between the products;
+    hidden_gsa float32 [2] every input, and without it each input's own amax does. expert_map int32
+    maps ids to local experts, -1 to none. SwiGLU: gate = min(gate, limit), up clamped to ±limit,
+    gate · sigmoid(alpha · gate) · (up + beta).
+    """
+
+    def __init__(
+        self,
+        up_codes: torch.Tensor,
+        up_scales: torch.Tensor,
+        up_decode: torch.Tensor,
+        down_codes: torch.Tensor,
+        down_scales: torch.Tensor,
+        down_decode: torch.Tensor,
+        *,
+        activation_gsa: torch.Tensor,
+        hidden_gsa: torch.Tensor | None = None,
+        expert_map: torch.Tensor | None = None,
+        interleaved: bool = False,
+        limit: float = math.inf,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        max_tokens: int = 0,
+        max_topk: int = 8,
+    ) -> None:
+        if up_codes.dim() != 3:
+            raise ValueError(
+                f"up_codes is {tuple(up_codes.shape)}; [experts, 2 * width, hidden / 2] is expected"
+            )
+        experts, double_width, half_hidden = up_codes.shape
+        hidden, width = 2 * half_hidden, double_width // 2
+        byte, real = torch.uint8, torch.float32
+        kept: list[torch.Tensor] = []
+
+        def scales(name: str, tensor: torch.Tensor, rows: int, columns: int) -> int | None:
+            return _pointer(kept, name, tensor, byte, experts, *_scale_shape(rows, columns))
+
+        ids = None if expert_map is None else expert_map.numel()
+        weights: dict[str, Any] = {
+            "up_codes": _pointer(kept, "up_codes", up_codes, byte, *up_codes.shape),
+            "up_scales": scales("up_scales", up_scales, 2 * width, hidden),
+            "up_decode": _pointer(kept, "up_decode", up_decode, real, experts),
+            "down_codes": _pointer(
+                kept, "down_codes", down_codes, byte, experts, hidden, width // 2
+            ),
+            "down_scales": scales("down_scales", down_scales, hidden, width),
+            "down_decode": _pointer(kept, "down_decode", down_decode, real, experts),
+            "activation_gsa": _pointer(kept, "activation_gsa", activation_gsa, real, 2),
+            "hidden_gsa": _pointer(kept, "hidden_gsa", hidden_gsa, real, 2),
+            "expert_map": _pointer(kept, "expert_map", expert_map, torch.int32, ids or 0),
+        }
+        self.hidden_size, self.width, self.experts = hidden, width, experts
+        super().__init__(
+            "moe",
+            _native.Moe(
+                device=_device(up_codes),
+                experts=experts,
+                global_experts=ids or 0,
+                hidden=hidden,
+                width=width,
+                interleaved=int(interleaved),
+                limit=limit,
+                alpha=alpha,
+                beta=beta,
+                max_tokens=max_tokens,
+                max_topk=max_topk,
+                **weights,
+            ),
+            kept,
+        )

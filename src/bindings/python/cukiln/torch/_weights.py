@@ -1,0 +1,106 @@
+"""NVFP4 weights between the form of checkpoints and that of the kernels.
+
+A checkpoint keeps block scales row by row, and the decode scale of the whole: what ModelOpt writes.
+The kernels read block scales in atoms of 128 rows by 4 blocks of 16 columns (<cukiln/nvfp4.hpp>).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from ._runners import use_loader
+
+BLOCK = 16  # columns that share a scale
+K_MULTIPLE = 32  # columns of a product's operands
+N_MULTIPLE = 8  # columns of its result
+
+
+def up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def ready(tensor: Tensor) -> None:
+    """The kernels, where a tensor is on a GPU."""
+    if tensor.is_cuda:
+        use_loader()
+
+
+def swizzle(scales: Tensor) -> Tensor:
+    """[…, rows, blocks] → […, rows up to 128, blocks up to 4] in the kernels' order, padding 0."""
+    *lead, rows, blocks = scales.shape
+    bytes_ = scales.view(torch.uint8)
+    bytes_ = pad(bytes_, (0, up(blocks, 4) - blocks, 0, up(rows, 128) - rows))
+    atoms = bytes_.view(*lead, up(rows, 128) // 128, 4, 32, up(blocks, 4) // 4, 4)
+    # Row groups, 4 of 32 rows, 32 rows, atoms, 4 blocks → row groups, atoms, 32 rows, 4 of 32, 4.
+    return atoms.movedim(-2, -4).transpose(-2, -3).contiguous().view(bytes_.shape)
+
+
+def unswizzle(scales: Tensor, rows: int, blocks: int) -> Tensor:
+    """What `swizzle` was given, as E4M3."""
+    *lead, rows_up, blocks_up = scales.shape
+    atoms = scales.reshape(*lead, rows_up // 128, blocks_up // 4, 32, 4, 4)
+    bytes_ = atoms.transpose(-2, -3).movedim(-4, -2).reshape(scales.shape)
+    return bytes_[..., :rows, :blocks].contiguous().view(torch.float8_e4m3fn)
+
+
+def pad_codes(codes: Tensor, rows: int, columns: int) -> Tensor:
+    """Packed codes of a matrix that is `rows` by `columns` with zeros at its end.
+
+    Always memory of its own, on 16 bytes: a checkpoint's tensor may be a view of a mapped file.
+    """
+    more = (0, columns // 2 - codes.shape[-1], 0, rows - codes.shape[-2])
+    return pad(codes.view(torch.uint8), more)  # copies, also where there is nothing to add
+
+
+def pad_scales(scales: Tensor, rows: int, columns: int) -> Tensor:
+    more = (0, columns // BLOCK - scales.shape[-1], 0, rows - scales.shape[-2])
+    return pad(scales.view(torch.uint8), more)
+
+
+def quantize(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Codes, swizzled scales and {encode, decode} of a matrix, with a scale of its own."""
+    if weight.is_meta:
+        raise ValueError(f"a weight {tuple(weight.shape)} is on meta; there is nothing to quantise")
+    weight = weight.detach().to(torch.bfloat16).contiguous()
+    if not weight.isfinite().all():
+        raise ValueError(f"a weight {tuple(weight.shape)} has NaN or infinities; none is expected")
+    rows, columns = weight.shape
+    weight = pad(weight, (0, up(columns, K_MULTIPLE) - columns, 0, up(rows, N_MULTIPLE) - rows))
+    ready(weight)
+    gsa = torch.ops.nvfp4.amax_gsa(weight)
+    codes, scales = torch.ops.nvfp4.quantize_nvfp4_from_buffer(weight, gsa)
+    return codes, scales, gsa
+
+
+def gsa_of(decode: Tensor) -> Tensor:
+    """{encode, decode} from decode scales [...]."""
+    decode = decode.detach().float()
+    return torch.stack([1 / decode, decode], -1).contiguous()
+
+
+def empty_quantized(
+    rows: int, columns: int, device: torch.device | str | None
+) -> tuple[Tensor, Tensor]:
+    """Room for the codes and swizzled scales of a matrix."""
+    codes = torch.empty(rows, columns // 2, dtype=torch.uint8, device=device)
+    blocks = columns // BLOCK
+    return codes, codes.new_empty(up(rows, 128), up(blocks, 4))
+
+
+def apply_keeping_dtypes(
+    module: nn.Module, apply: Callable[..., Any], fn: Callable[[Tensor], Tensor], recurse: bool
+) -> Any:
+    """nn.Module._apply, whose `.half()` and the like must not round a module's own buffers: scales
+    are no weights."""
+    before = dict(module._buffers)
+    result = apply(fn, recurse)
+    for name, was in before.items():
+        now = module._buffers[name]
+        if was is not None and now.dtype != was.dtype:
+            module._buffers[name] = was.to(now.device)
+    return result

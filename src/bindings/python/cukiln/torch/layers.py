@@ -1,0 +1,194 @@
+"""Layers with NVFP4 weights, in place of nn.Linear, mixtures of experts and shared experts.
+
+A layer takes any leading batch shape and any floating dtype (it works in bfloat16), and is one node
+of a graph. Its weights are those of a runner, `runner_id`. It moves with `.to(device)`, and keeps
+its dtypes. Copies, pickles and state dicts work: a state dict holds what a ModelOpt checkpoint
+holds, under its names, so that either loads the other's. A layer that goes to meta is empty again.
+
+Call `reserve(max_tokens)` before graphs are captured. A graph or an exported program has the
+runner's number in it: keep the layer, on its device, as long as the graph. Nothing here has a
+gradient: a backward through it is an error, of which PyTorch in a compiled graph only warns.
+Training is `cukiln.torch.training`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from ._layer import E4M3, Layer, as_rows, largest, like, one_scale
+from ._runners import LinearRunner, Runner
+from ._weights import BLOCK, K_MULTIPLE, N_MULTIPLE, gsa_of, quantize, up
+from .experts import NVFP4MoE
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+class NVFP4Linear(Layer):
+    """y = x · weightᵀ + bias.
+
+    Empty, in the form of a checkpoint, until weights are loaded: `weight` uint8
+    [out, in / 2], `weight_scale` float8_e4m3fn [out, in / 16], `weight_scale_2` and `input_scale`
+    float32 decode scales. With `input_scale` 0 each input is scaled by its own amax.
+    """
+
+    matrices = (("weight", "weight_scale"),)
+    decodes = ("weight_scale_2",)
+    optional = ("input_scale",)
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = False,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        if in_features <= 0 or out_features <= 0:
+            raise ValueError(
+                f"in_features is {in_features} and out_features {out_features}; positive numbers "
+                "are expected"
+            )
+        self.in_features, self.out_features = in_features, out_features
+        rows, columns = self.shape("weight")
+        for name, value in (
+            ("weight", torch.empty(rows, columns // 2, dtype=torch.uint8, device=device)),
+            ("weight_scale", torch.empty(rows, columns // BLOCK, dtype=E4M3, device=device)),
+            ("weight_scale_2", torch.empty((), dtype=torch.float32, device=device)),
+            ("input_scale", torch.zeros((), dtype=torch.float32, device=device)),
+            ("bias", torch.zeros(rows, dtype=torch.bfloat16, device=device) if bias else None),
+        ):
+            self.register_buffer(name, value)
+
+    @classmethod
+    def from_linear(
+        cls, linear: nn.Linear, *, input_scale: float | Tensor | None = None
+    ) -> NVFP4Linear:
+        """Quantises the weight with a scale of its own. `input_scale`: decode, amax / 2688 of what
+        calibration saw; without it each input is scaled by its own amax. Of a linear on meta it is
+        an empty layer there, for load_state_dict(…, assign=True)."""
+        if not isinstance(linear, nn.Linear):
+            raise TypeError(f"a {type(linear).__name__} is given; an nn.Linear is expected")
+        layer = cls(linear.in_features, linear.out_features, linear.bias is not None, "meta")
+        if linear.weight.is_meta:
+            return layer.train(linear.training)
+        layer.weight, layer.weight_scale, gsa = quantize(linear.weight)
+        layer.weight_scale_2 = gsa[1].clone()
+        layer._take(linear.bias, input_scale)
+        layer.bind()
+        return layer.train(linear.training)
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        weight: Tensor,
+        weight_scale: Tensor,
+        weight_scale_2: Tensor,
+        input_scale: float | Tensor | None = None,
+        bias: Tensor | None = None,
+    ) -> NVFP4Linear:
+        """Of the tensors of one linear layer in a ModelOpt checkpoint, on the weight's device."""
+        if weight.dim() != 2:
+            raise ValueError(f"weight is {tuple(weight.shape)}; [out, in / 2] is expected")
+        rows, half = weight.shape
+        layer = cls(2 * half, rows, bias is not None, "meta")
+        layer.weight, layer.weight_scale = weight.detach(), weight_scale.detach()
+        layer.weight_scale_2 = one_scale(weight_scale_2).to(weight.device)
+        layer._take(bias, input_scale)
+        layer.process_weights_after_loading()
+        return layer
+
+    def _take(self, bias: Tensor | None, input_scale: float | Tensor | None) -> None:
+        self.input_scale = largest(input_scale).to(self.weight.device)
+        if bias is not None:
+            self.bias = bias.detach().to(self.weight.device, torch.bfloat16, copy=True)
+
+    def shape(self, codes: str) -> tuple[int, int]:
+        return self.out_features, up(self.in_features, BLOCK)
+
+    def make_runner(self) -> Runner:
+        bias = self.bias
+        if bias is not None:
+            bias = pad(bias, (0, self.weight.shape[0] - self.out_features)).contiguous()
+        gsa = gsa_of(self.weight_scale_2)
+        input_gsa = gsa_of(self.input_scale) if self.input_scale > 0 else None
+        return LinearRunner(self.weight, self.weight_scale, gsa, bias=bias, input_gsa=input_gsa)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.require_ready()
+        rows = as_rows(x, self.in_features)
+        more = -self.in_features % K_MULTIPLE
+        if more:
+            rows = pad(rows, (0, more))
+        size = up(self.out_features, N_MULTIPLE)
+        y = self.call(torch.ops.nvfp4.linear_gemm.default, rows, size=size)
+        if size != self.out_features:
+            y = y[:, : self.out_features]
+        return like(y, x)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}, runner_id={self.runner_id}"
+        )
+
+
+def quantize_(model: Module, filter: Callable[[str, nn.Linear], bool] | None = None) -> Module:
+    """Puts an NVFP4Linear where the model has an nn.Linear, for which `filter(name, linear)` holds;
+    without a filter, everywhere. Left alone are subclasses of nn.Linear and what is in an
+    nn.TransformerEncoderLayer, because their parents compute with the weights themselves. A model
+    on meta becomes one of empty layers, for load_state_dict(…, assign=True). Gives the model back.
+    Errors name the layer; those before it are NVFP4 then."""
+    if type(model) is nn.Linear:
+        raise ValueError(
+            "the model itself is a Linear: NVFP4Linear.from_linear(model) makes a new one"
+        )
+    made: dict[int, NVFP4Linear] = {}  # a module that is in two places stays one
+    for name, parent in list(model.named_modules(remove_duplicate=False)):
+        for child_name, child in list(parent._modules.items()):
+            if type(child) is not nn.Linear or isinstance(parent, nn.TransformerEncoderLayer):
+                continue
+            path = f"{name}.{child_name}" if name else child_name
+            if filter is None or filter(path, child):
+                if id(child) not in made:
+                    try:
+                        made[id(child)] = NVFP4Linear.from_linear(child)
+                    except ValueError as error:
+                        raise ValueError(f"{path}: {error}") from error
+                setattr(parent, child_name, made[id(child)])
+    return model
+
+
+def process_weights_after_loading(layer: nn.Module, **settings: Any) -> NVFP4Linear | NVFP4MoE:
+    """For the quantisation method of an inference engine, whose own layer was loaded from a
+    ModelOpt checkpoint: weight, weight_scale, weight_scale_2 and input_scale, or those of experts
+    under w13_ and w2_, become `layer.nvfp4`, which `apply` calls, and `layer.runner_id`.
+    `settings`: NVFP4MoE's, such as its limit."""
+    kinds = ("weight", "weight_scale", "weight_scale_2", "input_scale")
+    stacked = hasattr(layer, "w13_weight")
+    names = [f"{part}_{kind}" for part in ("w13", "w2") for kind in kinds] if stacked else kinds
+    tensors = {name: getattr(layer, name, None) for name in names}
+    missing = [name for name in names if tensors[name] is None and not name.endswith("input_scale")]
+    if missing:
+        raise ValueError(
+            f"this {type(layer).__name__} has no {', '.join(missing)}; the tensors of a ModelOpt "
+            "checkpoint are expected"
+        )
+    made: NVFP4Linear | NVFP4MoE
+    if stacked:
+        made = NVFP4MoE.from_stacked(tensors, **settings)
+    else:
+        bias = getattr(layer, "bias", None)
+        made = NVFP4Linear.from_checkpoint(
+            **tensors, bias=bias if isinstance(bias, Tensor) else None, **settings
+        )
+    for name in names:
+        if hasattr(layer, name):
+            delattr(layer, name)
+    layer.nvfp4 = made
+    layer.runner_id = made.runner_id
+    return made

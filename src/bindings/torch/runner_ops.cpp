@@ -1,0 +1,85 @@
+#include "bindings/torch/host.hpp"
+#include "bindings/torch/ops.hpp"
+#include "bindings/torch/runners.hpp"
+
+namespace cukiln::torch {
+
+namespace {
+
+void linear_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
+  Arguments arguments(host().shim, stack);
+  const Tensor x = arguments.tensor();
+  const std::int64_t id = arguments.integer();
+  const std::int64_t out_features = arguments.integer();
+
+  LinearRunner& runner = linear_runner(id);
+  runner.check_device(x, "x");
+  const Bf16Matrix matrix = require_bf16_matrix(x, "x");
+  if (matrix.columns != runner.in_features()) {
+    refuse("x is {}; the layer of runner {} takes [tokens, {}]", x.describe(), id,
+           runner.in_features());
+  }
+  require_aligned_rows(matrix, x, "x");
+  if (out_features != runner.out_features()) {
+    refuse("out_features is {}; the layer of runner {} has {}", out_features, id,
+           runner.out_features());
+  }
+  Tensor output = empty_like(x, host().shim.bfloat16, {matrix.rows, out_features});
+  if (matrix.rows != 0) {
+    runner.run(matrix, output.data<std::uint16_t>());
+  }
+  stack[0] = output.release();
+}
+
+void moe_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
+  Arguments arguments(host().shim, stack);
+  const Tensor hidden_states = arguments.tensor();
+  const Tensor topk_weights = arguments.tensor();
+  const Tensor topk_ids = arguments.tensor();
+  const std::int64_t id = arguments.integer();
+  const std::int64_t hidden_size = arguments.integer();
+
+  MoeRunner& runner = moe_runner(id);
+  const Shim& shim = host().shim;
+  runner.check_device(hidden_states, "hidden_states");
+  require_device(topk_weights, "topk_weights", hidden_states);
+  require_device(topk_ids, "topk_ids", hidden_states);
+  const Bf16Matrix matrix = require_bf16_matrix(hidden_states, "hidden_states");
+  require_dense(hidden_states, "hidden_states", {matrix.rows, runner.hidden()});
+  require_aligned_rows(matrix, hidden_states, "hidden_states");
+  if (hidden_size != runner.hidden()) {
+    refuse("hidden_size is {}; the layer of runner {} has {}", hidden_size, id, runner.hidden());
+  }
+  require_dtype(topk_weights, "topk_weights", shim.float32, "float32");
+  require_dtype(topk_ids, "topk_ids", shim.int32, "int32");
+  if (topk_ids.dim() != 2) {
+    refuse("topk_ids is {}; [tokens, experts of a token] is expected", topk_ids.describe());
+  }
+  const std::int64_t topk = topk_ids.size(1);
+  require_dense(topk_ids, "topk_ids", {matrix.rows, topk});
+  require_dense(topk_weights, "topk_weights", {matrix.rows, topk});
+  if (topk < 1 || topk > 1024) {
+    refuse("topk_ids is {}; each token has 1 to 1024 experts", topk_ids.describe());
+  }
+  Tensor output = empty_like(hidden_states, shim.bfloat16, {matrix.rows, hidden_size});
+  if (matrix.rows != 0) {
+    runner.run(matrix.data, matrix.rows, topk, topk_ids.data<const std::int32_t>(),
+               topk_weights.data<const float>(), output.data<std::uint16_t>());
+  }
+  stack[0] = output.release();
+}
+
+constexpr Op kOps[] = {
+    {"linear_gemm", "linear_gemm(Tensor x, SymInt runner_id, SymInt out_features) -> Tensor",
+     linear_gemm},
+    {"moe_gemm",
+     "moe_gemm(Tensor hidden_states, Tensor topk_weights, Tensor topk_ids, SymInt runner_id, "
+     "SymInt hidden_size) -> Tensor",
+     moe_gemm},
+};
+
+}  // namespace
+
+std::span<const Op> runner_ops() noexcept { return kOps; }
+
+}  // namespace cukiln::torch

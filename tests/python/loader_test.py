@@ -1,0 +1,218 @@
+"""Loader: options, errors, what it compiles, finds and explains."""
+
+import gc
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import cukiln
+
+TWICE = cukiln.Source("twice.cu", 'extern "C" __global__ void twice(float* x) { *x *= 2; }')
+
+
+def module(**rest):
+    return cukiln.ModuleSpec(TWICE, targets=["sm_90a"], **rest)
+
+
+def test_a_loader_begins_with_an_empty_store(tmp_path):
+    with cukiln.Loader(store=tmp_path / "mine") as loader:
+        assert loader.stats().entries == 0
+    assert (tmp_path / "mine").is_dir()
+
+
+def test_what_is_compiled_once_is_found_by_the_next_loader(home):
+    with cukiln.Loader() as loader:
+        (first,) = loader.compile(module())
+        assert (first.outcome, first.target, first.name) == ("compiled", "sm_90a", "twice")
+        assert [kernel.name for kernel in first.kernels] == ["twice"]
+        assert first.kernels[0].registers > 0
+    with cukiln.Loader() as loader:
+        (second,) = loader.compile(module())
+        assert (second.outcome, second.key) == ("hit", first.key)
+        assert loader.cubin(first.key)[:4] == b"\x7fELF"
+        assert loader.stats().hits == 1
+
+
+def test_a_miss_is_explained(loader):
+    (report,) = loader.compile(module())
+    assert loader.explain(module(), "sm_90a").key == report.key
+    why = loader.explain(module(flags=["--use_fast_math"]), "sm_90a")
+    assert not why.hit and why.nearest == report.key
+    assert [d.field for d in why.differences] == ["flag"]
+    assert loader.explain_keys(report.key, report.key).hit
+
+
+def test_defines_headers_and_name_expressions_reach_the_compiler(loader):
+    spec = cukiln.ModuleSpec(
+        cukiln.Source(
+            "fill.cu",
+            '#include "n.h"\ntemplate <class T> __global__ void fill(T* x) { *x = N + M + ONE; }',
+        ),
+        headers={"n.h": "#define N 3"},
+        define={"M": 4, "ONE": True},
+        names=["fill<int>", "fill<float>"],
+        targets=["sm_90a"],
+    )
+    (report,) = loader.compile(spec)
+    assert {kernel.name for kernel in report.kernels} == {"fill<int>", "fill<float>"}
+
+
+def test_a_compile_error_keeps_the_log(loader):
+    broken = cukiln.ModuleSpec(cukiln.Source("broken.cu", "__global__ void k() { nonsense; }"))
+    with pytest.raises(cukiln.CompileError) as raised:
+        loader.compile(broken)
+    assert raised.value.code == "compile_failed"
+    assert 'identifier "nonsense" is undefined' in raised.value.log
+    assert raised.value.log in str(raised.value)
+    report = loader.preload([broken, module()], load=False, keep_going=True)
+    assert (report.failed, report.compiled) == (1, 1)
+    assert {type(one.error) for one in report.modules} == {type(None), cukiln.CompileError}
+
+
+def test_errors_have_the_class_of_their_code(loader, tmp_path):
+    with pytest.raises(cukiln.NotFoundError, match=r"nowhere\.json"):
+        loader.preload(tmp_path / "nowhere.json")
+    with pytest.raises(ValueError, match="sm_12345"):
+        loader.explain(module(), "sm_12345")
+    with pytest.raises(cukiln.InvalidArgumentError, match="flags is '-O3'; expected a list"):
+        loader.compile(module(flags="-O3"))
+    with cukiln.Loader(offline=True) as offline, pytest.raises(cukiln.NotFoundError):
+        offline.compile(cukiln.ModuleSpec(cukiln.Source("a.cu", "// never seen")))
+    with pytest.raises(cukiln.NotFoundError, match="no kernel 'none' is ready"):
+        loader["none"]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda loader: cukiln.Loader(jobs=-1), "jobs is -1"),
+        (lambda loader: cukiln.Loader(compile_timeout_ms=1 << 32), "at most 32 bits"),
+        (lambda loader: cukiln.Loader(max_bytes=-1), "max_bytes is -1"),
+        (lambda loader: cukiln.Loader(include_path="/usr"), "include_path is '/usr'; expected a l"),
+        (lambda loader: loader.preload(targets="sm_90a"), "targets is 'sm_90a'; expected a list"),
+        (lambda loader: loader.preload(modules="sampler"), "modules is 'sampler'; expected a list"),
+        (lambda loader: loader.preload(["a.cu"]), "'a.cu' is a str; a ModuleSpec is expected"),
+        (lambda loader: loader.get("a.cu"), "a ModuleSpec is expected"),
+        (lambda loader: cukiln.get_cuda_module("a", [], loader=loader), "a has no sources"),
+        (
+            lambda loader: cukiln.get_cuda_module("a", ["a.cu"], "-O3", loader=loader),
+            "extra_cuda_cflags is '-O3'; expected a list",
+        ),
+        (
+            lambda loader: cukiln.get_cuda_module("a", ["a.cu"], names="k", loader=loader),
+            "names is 'k'; expected a list",
+        ),
+    ],
+)
+def test_what_would_be_taken_for_something_else_is_refused(loader, call, said):
+    with pytest.raises(cukiln.InvalidArgumentError, match=said):
+        call(loader)
+
+
+def test_without_pytorch_it_says_what_to_install(home):
+    done = run("import sys; sys.modules['torch'] = None; import cukiln.torch")
+    assert "pip install 'cukiln[torch]'" in done.stderr
+
+
+def test_a_module_without_a_name_is_called_by_its_source(loader):
+    with pytest.raises(cukiln.NotFoundError, match=r"the first, /nowhere/none\.cu: "):
+        loader.compile(cukiln.ModuleSpec("/nowhere/none.cu"))
+
+
+def test_a_sealed_loader_compiles_nothing(loader, cuda):
+    loader.seal()
+    assert loader.sealed
+    with pytest.raises(cukiln.SealedError):
+        loader.get(module())
+
+
+def test_a_manifest_is_preloaded_with_progress(loader, cuda, tmp_path):
+    (tmp_path / "twice.cu").write_text(TWICE.text)
+    (tmp_path / "m.json").write_text(
+        '{"format": 1, "modules": [{"name": "t", "sources": ["twice.cu"], "names": ["twice"]}]}'
+    )
+    seen = []
+    report = loader.preload(tmp_path / "m.json", progress=lambda *given: seen.append(given))
+    assert [(done, total, one.name) for done, total, one in seen] == [(1, 1, "t")]
+    assert (report.compiled, len(report.modules), len(loader)) == (1, 1, 1)
+    assert loader[0] == loader["twice"] == loader["t/twice@sm_90a"]
+    assert loader.find("none") is None and loader.find(1) is None and loader.find(-1) is None
+
+
+def test_an_exception_in_progress_is_raised_after_the_work(loader):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        loader.preload([module()], load=False, progress=interrupt)
+    assert loader.stats().compiles == 1
+
+
+def test_shipped_modules_are_preloaded_by_name(loader):
+    report = loader.preload(modules=["amax_gsa"], targets=["sm_90a"], load=False)
+    assert [one.name for one in report.modules] == ["amax_gsa"]
+    with pytest.raises(cukiln.NotFoundError, match="no_such"):
+        loader.preload(modules=["no_such"], load=False)
+
+
+def run(script, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture
+def shared_folder(tmp_path):
+    wide = tmp_path / "wide"
+    wide.mkdir()
+    wide.chmod(0o777)
+    return wide
+
+
+def test_warnings_go_to_the_logger(shared_folder, caplog):
+    with caplog.at_level(logging.WARNING, logger="cukiln"), cukiln.Loader(store=shared_folder):
+        assert any(str(shared_folder) in record.getMessage() for record in caplog.records)
+
+
+def test_a_host_without_logging_hears_nothing(shared_folder):
+    done = run("import cukiln; cukiln.Loader()", CUKILN_STORE=str(shared_folder))
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+def test_a_dropped_loader_is_closed(home, tmp_path):
+    loader = cukiln.Loader(store=tmp_path / "dropped")
+    loader.compile(module())
+    handle = loader._finalizer
+    del loader
+    gc.collect()
+    assert not handle.alive
+
+
+def test_a_forked_child_makes_its_own_default_loader(home):
+    done = run("""
+        import os, cukiln
+        parent = cukiln.default_loader()
+        child = os.fork()
+        if child == 0:
+            mine = cukiln.default_loader()
+            spec = cukiln.ModuleSpec(cukiln.Source("a.cu", "// nothing"), targets=["sm_90a"])
+            ok = mine is not parent and mine.compile(spec)[0].outcome == "compiled"
+            os._exit(0 if ok else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        print(parent is cukiln.default_loader())
+    """)
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
+
+
+def test_a_library_that_is_not_there_is_named(home):
+    done = run("import cukiln; cukiln.Loader()", CUKILN_LIBRARY="/nowhere/libcukiln.so")
+    assert "/nowhere/libcukiln.so" in done.stderr
+    assert "set CUKILN_LIBRARY" in done.stderr

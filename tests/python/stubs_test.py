@@ -1,0 +1,88 @@
+"""The types that the package tells type checkers, held to the code and to a program."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+PACKAGE = REPOSITORY / "src" / "bindings" / "python" / "cukiln"
+PROGRAM = """
+from pathlib import Path
+import cukiln
+
+with cukiln.Loader(store=Path("store")) as loader:
+    spec = cukiln.ModuleSpec(cukiln.Source("a.cu", ""), define={"N": 4})
+    kernel: cukiln.Kernel = loader.get(spec)
+    kernel[1, (2, 3), None, 1024](kernel.native, 2.0)
+    reveal_type(loader.compile(spec)[0].kernels[0].registers)
+try:
+    cukiln.get_cuda_module("a", ["a.cu"]).a.launch(grid=1, block=32)
+except cukiln.CompileError as error:
+    error.log.upper()
+loader.get("a.cu")
+kernel["grid"]
+"""
+
+LAYERS = """
+import torch
+from torch import nn
+from cukiln.torch import NVFP4Linear, NVFP4TrainableLinear, quantize_
+
+layer = NVFP4Linear.from_linear(nn.Linear(64, 16))
+reveal_type(layer)
+reveal_type(layer.runner_id)
+quantize_(nn.Sequential(), lambda name, linear: name.startswith("mlp"))
+layer.reserve("many")
+NVFP4TrainableLinear(64, 64, parallel_mode="diagonal")
+"""
+
+
+SAID = {
+    "program.py": ['type is "int"', 'expected "ModuleSpec"', 'matches argument type "str"'],
+    "layers.py": [
+        'type is "cukiln.torch.layers.NVFP4Linear"',
+        'type is "int"',
+        'incompatible type "str"; expected "int"',
+        "Literal['column', 'row'] | None",
+    ],
+}
+
+
+def test_the_stubs_say_what_the_code_does(tmp_path):
+    private = tmp_path / "private"
+    private.write_text(r"cukiln\.(_[a-z]|torch).*")  # annotated where it is
+    options = ["--mypy-config-file", "pyproject.toml", "--allowlist", private, "--concise"]
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy.stubtest", "cukiln", *options, "--ignore-unused-allowlist"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_programs_are_checked_against_an_installed_package(tmp_path):
+    """py.typed tells, in site-packages. PyTorch's own types are left out: they take minutes."""
+    site = tmp_path / "site-packages"
+    shutil.copytree(PACKAGE, site / "cukiln")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "layers.py").write_text(LAYERS)
+    (tmp_path / "mypy.ini").write_text("[mypy]\n[mypy-torch.*]\nfollow_imports = skip\n")
+    path = os.pathsep.join([str(site), *filter(None, sys.path)])
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", *SAID],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    lines = [line for line in checked.stdout.splitlines() if "error:" in line or "Revealed" in line]
+    for file, expected in SAID.items():
+        said = [line for line in lines if line.startswith(file)]
+        assert len(said) == len(expected), checked.stdout + checked.stderr
+        for line, words in zip(said, expected, strict=True):
+            assert words in line

@@ -1,0 +1,340 @@
+"""The quantisers and products on CPU tensors: beside NumPy, and given what they must refuse."""
+
+import math
+import resource
+
+import numpy as np
+import pytest
+import torch
+
+import cukiln.torch as ct
+from nvfp4_emulation import Quantized, bf16, global_scale, laid_out, quantize, swiglu
+from torch_support import (
+    assert_rounded,
+    linear_runner,
+    matrix,
+    moe_runner,
+    moe_weights,
+    numbers,
+    ops,
+    sampler_state,
+    workspace,
+)
+
+
+def special_matrices(rows=130, columns=80):
+    random = np.random.default_rng(7)
+    normal = random.standard_normal((rows, columns)).astype(np.float32)
+    yield "normal", normal
+    yield "heavy tail", random.standard_t(2, (rows, columns)).astype(np.float32)
+    bits = (
+        random.integers(0, 0x7F80, (rows, columns)) | random.integers(0, 2, (rows, columns)) << 15
+    )
+    yield "any finite", (bits.astype(np.uint32) << 16).view(np.float32)
+    yield "subnormal", ((bits & 0x807F).astype(np.uint32) << 16).view(np.float32)
+    yield "zeros", normal * np.float32(0)
+    ties = np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5], np.float32)
+    block = np.concatenate([ties, -ties, np.array([0, 6], np.float32)])
+    yield "ties", np.tile(block, (rows, columns // 16))
+    for name, value in (("a NaN", np.nan), ("an infinity", -np.inf), ("an outlier", 1344)):
+        special = normal * np.float32(1e-3 if name == "an outlier" else 1)
+        special[rows // 2, columns // 2] = value
+        yield name, special
+
+
+@pytest.mark.parametrize(
+    ("name", "x"), [pytest.param(*case, id=case[0]) for case in special_matrices()]
+)
+def test_quantisers_give_the_bytes_of_the_definition(name, x):
+    x = bf16(x)
+    tensor = torch.from_numpy(x).bfloat16()
+    gsa = ops.amax_gsa(tensor)
+    np.testing.assert_array_equal(gsa.numpy(), global_scale(x))
+    expected = laid_out(*quantize(x, gsa.numpy()))
+    for given, wanted in zip(ops.quantize_nvfp4_from_buffer(tensor, gsa), expected, strict=True):
+        np.testing.assert_array_equal(given.numpy(), wanted)
+
+    encode = np.float32(3.7)
+    expected = laid_out(*quantize(x, np.array([encode, np.float32(1) / encode])))
+    for given, wanted in zip(ops.quantize_nvfp4(tensor, float(encode)), expected, strict=True):
+        np.testing.assert_array_equal(given.numpy(), wanted)
+
+
+@pytest.mark.parametrize("shape", [(0, 32), (1, 16), (127, 48), (129, 64), (300, 208)])
+def test_quantisers_fill_scales_up_to_whole_atoms(shape):
+    x = matrix(*shape)
+    gsa = torch.tensor([100.0, 0.01])
+    codes, scales = ops.quantize_nvfp4_from_buffer(x, gsa)
+    expected = laid_out(*quantize(numbers(x), gsa.numpy()))
+    np.testing.assert_array_equal(codes.numpy(), expected[0])
+    np.testing.assert_array_equal(scales.numpy(), expected[1])
+
+
+def test_a_global_scale_asks_for_no_alignment():
+    x = matrix(7, 45)
+    for part in (x, x[:, 3:], x[2:, 1:2], x[:1, 5:18]):
+        np.testing.assert_array_equal(ops.amax_gsa(part).numpy(), global_scale(numbers(part)))
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_gate_and_up_are_found_in_either_layout(interleaved):
+    gate, up = matrix(20, 48, 1, 4), matrix(20, 48, 2, 4)
+    x = torch.stack([gate, up], -1).flatten(1) if interleaved else torch.cat([gate, up], 1)
+    gsa = torch.tensor([200.0, 1 / 200])
+    for given, wanted in zip(
+        ops.deinterleave_quantize_from_buffer(x, gsa, interleaved),
+        laid_out(*quantize(np.concatenate([numbers(gate), numbers(up)], 1), gsa.numpy())),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(given.numpy(), wanted)
+
+    y = swiglu(numbers(gate), numbers(up), 7.0, 1.702, 1.0)
+    own = ops.swiglu_amax_gsa(x, 7.0, 1.702, 1.0, interleaved)
+    np.testing.assert_array_equal(own.numpy(), global_scale(y))
+    for given, wanted in zip(
+        ops.swiglu_quantize_from_buffer(x, own, 7.0, 1.702, 1.0, interleaved),
+        laid_out(*quantize(y, own.numpy())),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(given.numpy(), wanted)
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 3, 130])
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_linear_gemm_is_the_rounded_product_of_the_quantised(tokens, static, with_bias):
+    weight = Quantized(numbers(matrix(40, 96, 1)))
+    bias = matrix(1, 40, 2)[0] if with_bias else None
+    input_gsa = torch.tensor([500.0, 1 / 500]) if static else None
+    runner = ct.LinearRunner(*weight.tensors(), bias=bias, input_gsa=input_gsa)
+    x = matrix(tokens, 96, 3)
+    y = ops.linear_gemm(x, runner.runner_id, 40)
+    quantised = Quantized(numbers(x), input_gsa.numpy() if static else None)
+    expected = quantised.numbers() @ weight.numbers().T
+    if with_bias:
+        expected += numbers(bias)
+    assert y.shape == (tokens, 40)
+    assert_rounded(y, expected)
+
+
+def test_gemm_takes_what_the_quantisers_give():
+    a, b = Quantized(numbers(matrix(5, 64, 1))), Quantized(numbers(matrix(24, 64, 2)))
+    bias = matrix(1, 24)[0]
+    y = ops.gemm(*a.tensors(), *b.tensors(), bias)
+    expected = a.numbers() @ b.numbers().T + numbers(bias)
+    assert_rounded(y, expected)
+
+
+def test_rows_may_have_gaps():
+    wide = matrix(6, 128)
+    runner = linear_runner()
+    given = ops.linear_gemm(wide[:, 64:], runner.runner_id, 48)
+    assert given.equal(ops.linear_gemm(wide[:, 64:].contiguous(), runner.runner_id, 48))
+
+
+def expected_moe(x, topk_weights, topk_ids, up, down, activation_gsa, interleaved, swiglu_of):
+    quantised = Quantized(numbers(x)).numbers()
+    width = down[0].codes.shape[1]
+    out = np.zeros((len(x), x.shape[1]))
+    for token, (ids, weights) in enumerate(
+        zip(topk_ids.tolist(), topk_weights.tolist(), strict=True)
+    ):
+        for expert, weight in zip(ids, weights, strict=True):
+            if not 0 <= expert < len(up):
+                continue
+            h = quantised[token] @ up[expert].numbers().T
+            gate, linear = (h[0::2], h[1::2]) if interleaved else (h[:width], h[width:])
+            y = swiglu(gate[None], linear[None], *swiglu_of)
+            out[token] += (
+                weight * (Quantized(y, activation_gsa).numbers() @ down[expert].numbers().T)[0]
+            )
+    return out
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_moe_gemm_is_the_mixture_of_its_experts(interleaved):
+    up, down = moe_weights()
+    activation_gsa = torch.tensor([64.0, 1 / 64])
+    runner = moe_runner(
+        up,
+        down,
+        activation_gsa=activation_gsa,
+        interleaved=interleaved,
+        limit=7.0,
+        alpha=1.702,
+        beta=1.0,
+    )
+    x = matrix(9, 64, 5)
+    topk_weights = torch.rand(9, 2, generator=torch.Generator().manual_seed(3))
+    topk_ids = torch.randint(
+        0, 3, (9, 2), generator=torch.Generator().manual_seed(4), dtype=torch.int32
+    )
+    topk_ids[4] = torch.tensor([-1, 3])  # no expert: zeros
+    topk_ids[5, 1] = 1 << 20
+    y = ops.moe_gemm(x, topk_weights, topk_ids, runner.runner_id, 64)
+    expected = expected_moe(
+        x, topk_weights, topk_ids, up, down, activation_gsa.numpy(), interleaved, (7.0, 1.702, 1.0)
+    )
+    assert not y[4].any()
+    # Gate and up are summed in another order than NumPy's: next to a tie, y may round otherwise.
+    np.testing.assert_allclose(numbers(y), expected, rtol=2e-2, atol=2e-2 * np.abs(expected).max())
+    exact = numbers(y) == bf16(expected.astype(np.float32))
+    assert exact.mean() > 0.95
+
+
+def test_an_expert_map_names_the_experts_that_are_here():
+    up, down = moe_weights()
+    x, ones = matrix(3, 64), torch.ones(3, 1)
+    everywhere = moe_runner(up, down)
+    mapped = moe_runner(up, down, expert_map=torch.tensor([-1, 2, -1, 0], dtype=torch.int32))
+    ids = torch.tensor([[1], [3], [0]], dtype=torch.int32)
+    there = torch.tensor([[2], [0], [-1]], dtype=torch.int32)
+    given = ops.moe_gemm(x, ones, ids, mapped.runner_id, 64)
+    assert given.equal(ops.moe_gemm(x, ones, there, everywhere.runner_id, 64))
+    assert not given[2].any()
+
+
+def test_a_nan_makes_its_own_rows_nan():
+    x = matrix(4, 64)
+    x[2, 5] = math.nan
+    static = linear_runner(input_gsa=torch.tensor([500.0, 1 / 500]))
+    y = ops.linear_gemm(x, static.runner_id, 48)
+    assert y[2].isnan().all() and not y[[0, 1, 3]].isnan().any()
+    assert ops.linear_gemm(x, linear_runner().runner_id, 48).isnan().all()
+
+    weight = matrix(16, 64)
+    weight[3, 3] = math.nan
+    codes, scales = ops.quantize_nvfp4(weight, 500.0)
+    runner = ct.LinearRunner(codes, scales, torch.tensor([500.0, 1 / 500]))
+    y = ops.linear_gemm(matrix(4, 64), runner.runner_id, 16)
+    assert y[:, 3].isnan().all() and y.isnan().sum() == 4
+
+
+# ---- What is refused
+
+
+X = matrix(4, 64)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda r, m: ops.linear_gemm(X.float(), r, 48), "x is .* float32.*bfloat16 is expected"),
+        (lambda r, m: ops.linear_gemm(X[0], r, 48), r"a matrix \[rows, columns\]"),
+        (lambda r, m: ops.linear_gemm(matrix(4, 96), r, 48), r"takes \[tokens, 64\]"),
+        (lambda r, m: ops.linear_gemm(X, r, 40), "out_features is 40; .* has 48"),
+        (lambda r, m: ops.linear_gemm(matrix(64, 64).t(), r, 48), "contiguous"),
+        (lambda r, m: ops.linear_gemm(matrix(4, 72)[:, 1:65], r, 48), r"x.clone\(\)"),
+        (lambda r, m: ops.amax_gsa(X.half()), "float16"),
+        (lambda r, m: ops.quantize_nvfp4(matrix(2, 24), 1.0), "multiple of 16 columns"),
+        (lambda r, m: ops.quantize_nvfp4(matrix(2, 20), 1.0), "multiple of 16 columns"),
+        (lambda r, m: ops.quantize_nvfp4(X, 0.0), "encode_scale is 0"),
+        (lambda r, m: ops.quantize_nvfp4(X, math.nan), "encode_scale is nan"),
+        (lambda r, m: ops.quantize_nvfp4_from_buffer(X, torch.ones(3)), r"shape \[2\] is expected"),
+        (
+            lambda r, m: ops.quantize_nvfp4_from_buffer(X, torch.ones(2).double()),
+            "float32 is expected",
+        ),
+        (
+            lambda r, m: ops.deinterleave_quantize_from_buffer(matrix(2, 48), torch.ones(2)),
+            "multiple of 16 columns each",
+        ),
+        (lambda r, m: ops.swiglu_amax_gsa(X, -1.0), "limit is -1"),
+        (
+            lambda r, m: ops.moe_gemm(X, torch.rand(4, 2), torch.zeros(4, 2).long(), m, 64),
+            "topk_ids is .* int64.*int32 is expected",
+        ),
+        (
+            lambda r, m: ops.moe_gemm(X, torch.rand(4, 3), torch.zeros(4, 2).int(), m, 64),
+            r"topk_weights is .*\[4, 2\] is expected",
+        ),
+        (
+            lambda r, m: ops.moe_gemm(
+                X, torch.rand(4, 2).bfloat16(), torch.zeros(4, 2).int(), m, 64
+            ),
+            "float32 is expected",
+        ),
+        (
+            lambda r, m: ops.moe_gemm(X, torch.rand(2, 4).t(), torch.zeros(4, 2).int(), m, 64),
+            "not contiguous",
+        ),
+        (
+            lambda r, m: ops.moe_gemm(
+                matrix(4, 32), torch.rand(4, 2), torch.zeros(4, 2).int(), m, 64
+            ),
+            r"\[4, 64\] is expected",
+        ),
+        (
+            lambda r, m: ops.moe_gemm(X, torch.rand(4, 2), torch.zeros(4, 2).int(), m, 32),
+            "hidden_size is 32; .* has 64",
+        ),
+        (
+            lambda r, m: ops.gemm(
+                *Quantized(numbers(X)).tensors(), *Quantized(numbers(matrix(8, 32))).tensors()
+            ),
+            "same number of columns",
+        ),
+        (
+            lambda r, m: ops.gemm(
+                *Quantized(numbers(X)).tensors(), *Quantized(numbers(matrix(9, 64))).tensors()
+            ),
+            "multiple of 8 rows",
+        ),
+        (
+            lambda r, m: workspace(torch.zeros(48, 64, dtype=torch.bfloat16)),
+            "weight is .*multiples of 32",
+        ),
+        (
+            lambda r, m: ops.linear_fwd(X, matrix(64, 96), *workspace(matrix(64, 96))),
+            "same number of columns",
+        ),
+        (
+            lambda r, m: ops.linear_wgrad(
+                X, *ops.linear_fwd(matrix(40, 64), matrix(64, 64), *workspace(matrix(64, 64)))[1:]
+            ),
+            "xtq is",
+        ),
+        (lambda r, m: torch.ops.cukiln.sample(X.double(), sampler_state()), "float32, bfloat16"),
+        (lambda r, m: torch.ops.cukiln.sample(X, sampler_state()[:2]), r"state is .*\[3\]"),
+        (
+            lambda r, m: torch.ops.cukiln.sample(X, sampler_state(), torch.ones(3)),
+            r"temperature is .*\[4\]",
+        ),
+    ],
+)
+def test_a_bad_argument_is_refused_before_anything_runs(call, message):
+    linear, moe = linear_runner(), moe_runner(*moe_weights())
+    with pytest.raises(RuntimeError, match=message):
+        call(linear.runner_id, moe.runner_id)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"codes": torch.zeros(8, 8, dtype=torch.uint8)}, "in_features is 16; .*multiple of 32"),
+        ({"codes": torch.zeros(4, 32, dtype=torch.uint8)}, "out_features is 4; .*multiple of 8"),
+        ({"codes": torch.zeros(8, 32)}, "codes is .*uint8"),
+        ({"codes": torch.zeros(8, 64, dtype=torch.uint8)[:, ::2]}, "not contiguous"),
+        ({"scales": torch.zeros(8, 4, dtype=torch.uint8)}, r"\(128, 4\)"),
+        ({"gsa": torch.ones(1)}, r"gsa is \(1,\)"),
+        ({"bias": torch.ones(8)}, "bias is .*bfloat16"),
+        ({"input_gsa": torch.ones(2, device="meta")}, "on meta"),
+    ],
+)
+def test_a_runner_refuses_weights_that_do_not_fit(change, message):
+    weights = {
+        "codes": torch.zeros(8, 32, dtype=torch.uint8),
+        "scales": torch.zeros(128, 4, dtype=torch.uint8),
+        "gsa": torch.ones(2),
+    }
+    with pytest.raises(ValueError, match=message):
+        ct.LinearRunner(**{**weights, **change})
+
+
+def test_errors_leave_no_tensor_behind():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(200):
+        with pytest.raises(IndexError):
+            ops.linear_gemm(torch.zeros(64, 1 << 14), 1 << 40, 8)
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown_kib < 200_000  # 800 MB if each were kept

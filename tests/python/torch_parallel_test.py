@@ -1,0 +1,23 @@
+"""NVFP4TrainableLinear over two ranks, tensor and sequence parallel, by gloo on the CPU."""
+
+import pytest
+
+import torch_parallel_ranks as parallel
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    return parallel.run_ranks(tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return parallel.run_alone()
+
+
+def test_tensor_parallel_ranks_compute_parts_of_the_whole(ranks, expected):
+    parallel.check_tensor_parallel(ranks[False], expected)
+
+
+def test_sequence_parallel_ranks_compute_parts_of_the_whole(ranks, expected):
+    parallel.check_sequence_parallel(ranks[True], expected)

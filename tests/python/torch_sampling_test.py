@@ -1,0 +1,87 @@
+"""cukiln::sample on the CPU."""
+
+import math
+
+import pytest
+import torch
+
+from torch_support import matrix, sampler_state
+
+
+def test_greedy_rows_take_the_first_of_the_largest():
+    logits = torch.tensor([[0.0, 3, 3, 1], [math.nan, -1, -2, -3], [-math.inf] * 4])
+    zero = torch.zeros(3)
+    tokens, log_probabilities = torch.ops.cukiln.sample(logits, sampler_state(), temperature=zero)
+    assert tokens.tolist() == [1, 1, 0]
+    expected = logits.nan_to_num(-math.inf, neginf=-math.inf).log_softmax(-1)[[0, 1], [1, 1]]
+    assert torch.allclose(log_probabilities, torch.cat([expected, torch.tensor([-math.log(4)])]))
+
+
+def by_definition(weights, top_k=12, top_p=1.0, min_p=0.0, joint=False):
+    """With sets: those that top-k leaves, of them top-p's, of them min-p's."""
+    order = weights.argsort(descending=True)
+    best = order[:top_k]
+    share = weights[best] if joint else weights[best] / weights[best].sum()
+    kept = best[(share.cumsum(0) - share) < top_p]
+    kept = kept[weights[kept] >= min_p * weights.max()]
+    out = torch.zeros_like(weights)
+    out[kept] = weights[kept] / weights[kept].sum()
+    return out
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {},
+        {"top_k": 3},
+        {"top_p": 0.6},
+        {"min_p": 0.2},
+        {"top_k": 4, "top_p": 0.8, "min_p": 0.1},
+        {"top_k": 4, "top_p": 0.8, "joint": True},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_draws_follow_the_filtered_distribution(dtype, filters):
+    rows, vocabulary = 20000, 12
+    logits = torch.randn(vocabulary, generator=torch.Generator().manual_seed(1)).mul(2).to(dtype)
+    expected = by_definition((logits.double() / 1.7).softmax(-1), **filters)
+    types = {"top_k": torch.int32, "top_p": torch.float32, "min_p": torch.float32}
+    tokens, log_probabilities = torch.ops.cukiln.sample(
+        logits.expand(rows, vocabulary),
+        sampler_state(7),
+        temperature=torch.full((rows,), 1.7),
+        joint=filters.get("joint", False),
+        **{n: torch.full((rows,), filters[n], dtype=types[n]) for n in filters if n in types},
+    )
+    counts = torch.bincount(tokens, minlength=vocabulary).double() / rows
+    assert (counts - expected).abs().max() < 0.015
+    assert not counts[expected == 0].any()
+    logarithms = expected[tokens.long()].log().float()
+    assert torch.allclose(log_probabilities, logarithms, atol=1e-4)
+
+
+def test_ties_with_the_last_that_is_kept_are_kept():
+    logits = torch.tensor([1.0, 3, 2, 2, 2, 0]).expand(5000, 6)
+    two = torch.full((5000,), 2, dtype=torch.int32)
+    tokens = torch.ops.cukiln.sample(logits, sampler_state(), top_k=two)[0]
+    assert set(tokens.tolist()) == {1, 2, 3, 4}
+
+
+def test_a_state_repeats_its_draws_and_moves_on():
+    logits = matrix(50, 100).float()
+    state = sampler_state(3)
+    first = torch.ops.cukiln.sample(logits, state)[0]
+    assert state.tolist() == [3, 1, 0]
+    second = torch.ops.cukiln.sample(logits, state)[0]
+    assert not first.equal(second)
+    assert first.equal(torch.ops.cukiln.sample(logits, sampler_state(3))[0])
+    assert not first.equal(torch.ops.cukiln.sample(logits, sampler_state(4))[0])
+
+
+def test_random_words_are_philox():
+    # Salmon et al.: Philox4x32-10 of counter 0 and key 0 begins 6627e8d5 e169c58d.
+    word = 0xE169C58D6627E8D5 / 2**64
+    logits = torch.zeros(1, 1000)
+    token = torch.ops.cukiln.sample(logits, sampler_state(0))[0]
+    assert token.item() == math.floor(word * 1000)
