@@ -3,11 +3,14 @@
 #include <algorithm>
 
 #include "base/result.hpp"
+#include "cli/daemon_status.hpp"
 #include "cli/human.hpp"
 #include "compile/nvrtc_compiler.hpp"
 #include "compile/worker_process.hpp"
 #include "driver/module.hpp"
 #include "loader/make_compiler.hpp"
+#include "loader/settings.hpp"
+#include "remote/remote_store.hpp"
 #include "store/tiered_store.hpp"
 
 namespace cukiln::cli {
@@ -15,6 +18,9 @@ namespace cukiln::cli {
 namespace {
 
 using Status = Check::Status;
+
+// What the shipped kernels are made for.
+constexpr Target kCheckedTargets[] = {{100, 'a'}, {90, 'a'}};
 
 // More is not read just to say that it is healthy.
 constexpr std::uint64_t kMostCheckedBytes = 256ull << 20;
@@ -79,6 +85,65 @@ Check check_headers(const NvrtcInstall& install, const std::string& nvrtc_versio
   return check;
 }
 
+/// A library, and the targets that it would be used for.
+struct Nvrtc {
+  NvrtcInstall install;
+  std::vector<std::string> targets;
+  std::vector<std::string> notes;  ///< which others were passed over, and why
+};
+
+Result<std::vector<Nvrtc>> nvrtc_of_targets(NvrtcSearch search) {
+  std::vector<Nvrtc> found;
+  for (const Target target : kCheckedTargets) {
+    search.target = target;
+    CUKILN_TRY(NvrtcInstall install, find_nvrtc(search));
+    auto at = std::find_if(found.begin(), found.end(), [&](const Nvrtc& known) {
+      return known.install.library == install.library;
+    });
+    if (at == found.end()) {
+      at = found.insert(found.end(), {install, {}, {}});
+    }
+    at->install.too_old += at->install.too_old.empty() ? install.too_old : std::string();
+    at->targets.push_back(target.name());
+    at->notes.insert(at->notes.end(), install.passed_over.begin(), install.passed_over.end());
+  }
+  return found;
+}
+
+/// Also gives its version, where it tells one.
+Check check_nvrtc(const LoaderOptions& options, const Nvrtc& found, std::string& version) {
+  Check nvrtc{.name = "nvrtc"};
+  NvrtcCompilerOptions compiler;
+  compiler.install = found.install;
+  compiler.worker = options.worker;
+  compiler.memory_bytes = options.compile_memory_bytes;
+  const auto identity = NvrtcCompiler(std::move(compiler)).identity();
+  if (identity) {
+    version = identity->toolchain.version;
+    nvrtc.detail = fmt::format("{} in {}, for {}", version, found.install.library,
+                               fmt::join(found.targets, ", "));
+    nvrtc.advice = fmt::format("{}", fmt::join(found.notes, "; "));
+    if (!identity->observed) {
+      nvrtc.status = Status::wrong;
+      nvrtc.advice =
+          "this NVRTC reads files where the worker cannot see it, so results are not kept on disk; "
+          "use "
+          "NVRTC of the wheel nvidia-cuda-nvrtc";
+    }
+  } else {
+    nvrtc.status = Status::wrong;
+    nvrtc.detail = fmt::format("{}, for {}: {}", found.install.library,
+                               fmt::join(found.targets, ", "), identity.error().message());
+    nvrtc.advice = "another NVRTC can be named in CUKILN_NVRTC_LIBRARY";
+  }
+  if (!found.install.too_old.empty()) {
+    nvrtc.status = Status::wrong;
+    nvrtc.advice =
+        found.install.too_old + "; install a newer one, or name it in CUKILN_NVRTC_LIBRARY";
+  }
+  return nvrtc;
+}
+
 }  // namespace
 
 const char* name_of(Check::Status status) noexcept {
@@ -91,43 +156,22 @@ const char* name_of(Check::Status status) noexcept {
 }
 
 void check_compiler(const LoaderOptions& options, std::vector<Check>& checks) {
-  Check nvrtc{.name = "nvrtc"};
-  const NvrtcSearch search = nvrtc_search(options);
-  auto install = find_nvrtc(search);
-  if (!install) {
-    nvrtc.status = Status::missing;
-    nvrtc.detail = install.error().message();
+  const auto all = nvrtc_of_targets(nvrtc_search(options));
+  if (!all) {
+    Check nvrtc{.name = "nvrtc", .status = Status::missing};
+    nvrtc.detail = all.error().message();
     nvrtc.advice =
         "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime, install a CUDA toolkit of 12.8 or "
         "later, or "
         "name the library in CUKILN_NVRTC_LIBRARY. What is in the store is served without it";
     checks.push_back(std::move(nvrtc));
-    checks.push_back(check_worker(options));
-    return;
-  }
-  NvrtcCompilerOptions compiler;
-  compiler.search = search;
-  compiler.worker = options.worker;
-  compiler.memory_bytes = options.compile_memory_bytes;
-  const auto identity = NvrtcCompiler(std::move(compiler)).identity();
-  std::string version;
-  if (identity) {
-    version = identity->toolchain.version;
-    nvrtc.detail = fmt::format("{} in {}", version, install->library);
-    if (!identity->observed) {
-      nvrtc.status = Status::wrong;
-      nvrtc.advice =
-          "this NVRTC reads files where the worker cannot see it, so results are not kept on disk; "
-          "use "
-          "NVRTC of the wheel nvidia-cuda-nvrtc";
-    }
   } else {
-    nvrtc.status = Status::wrong;
-    nvrtc.detail = fmt::format("{}: {}", install->library, identity.error().message());
-    nvrtc.advice = "another NVRTC can be named in CUKILN_NVRTC_LIBRARY";
+    for (const Nvrtc& one : *all) {
+      std::string version;
+      checks.push_back(check_nvrtc(options, one, version));
+      checks.push_back(check_headers(one.install, version));
+    }
   }
-  checks.push_back(std::move(nvrtc));
-  checks.push_back(check_headers(*install, version));
   checks.push_back(check_worker(options));
 }
 
@@ -158,6 +202,29 @@ void check_driver(const LoaderOptions& options, std::vector<Check>& checks) {
     }
   }
   checks.push_back(std::move(devices));
+}
+
+void check_daemon(const StoreOptions& options, std::vector<Check>& checks) {
+  Check daemon{.name = "daemon", .needed = options.daemon == DaemonUse::require};
+  if (options.daemon == DaemonUse::off) {
+    daemon.detail = "off, as set: every process compiles for itself";
+    checks.push_back(std::move(daemon));
+    return;
+  }
+  const auto running =
+      ask_daemon(options.daemon_socket.empty() ? daemon_sockets(SettingsSources::of_this_process())
+                                               : std::vector<std::string>{options.daemon_socket});
+  if (running) {
+    daemon.detail = fmt::format("cukilnd {} at {}, process {}", running->build, running->socket,
+                                running->process);
+  } else {
+    const bool absent = running.error().code() == ErrorCode::not_found;
+    daemon.status = absent ? Status::missing : Status::wrong;
+    daemon.detail = absent ? "none is running" : running.error().message();
+    daemon.advice = absent ? "cukiln daemon start, where many processes start at the same time"
+                           : "cukiln daemon stop; cukiln daemon start";
+  }
+  checks.push_back(std::move(daemon));
 }
 
 void check_store(Context& context, std::vector<Check>& checks) {
@@ -216,6 +283,48 @@ void check_store(Context& context, std::vector<Check>& checks) {
         "allows one writer at a time, so it cannot happen";
   }
   checks.push_back(std::move(sqlite));
+}
+
+void check_remote(Context& context, std::vector<Check>& checks) {
+  const RemoteSettings& settings = context.settings().remote;
+  Check remote{.name = "remote", .needed = false};
+  auto store = RemoteStore::open(settings.stores, settings.trust, settings.sign,
+                                 std::chrono::milliseconds(settings.timeout_ms), Logger());
+  if (!store) {
+    remote.status = Status::wrong;
+    remote.detail = store.error().message();
+    remote.advice = "until then no remote store is used; 'cukiln config' shows its settings";
+    checks.push_back(std::move(remote));
+    return;
+  }
+  if (*store == nullptr) {
+    remote.status = Status::missing;
+    remote.detail = "not configured";
+    checks.push_back(std::move(remote));
+    return;
+  }
+  const std::vector<RemoteStore::Health> places = (*store)->health();
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const RemoteAnswer answer = (*store)->probe(i);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    Check one = remote;
+    if (answer.status == RemoteStatus::ok || answer.status == RemoteStatus::absent) {
+      one.detail = fmt::format("{} answers in {}; this machine {}, {}", places[i].where,
+                               human_ms(took.count()), (*store)->writes() ? "writes" : "reads",
+                               counted((*store)->trusted().size(), "trusted key", "trusted keys"));
+    } else {
+      one.status = Status::wrong;
+      one.detail =
+          fmt::format("{}: {} ({})", places[i].where, answer.detail, name_of(answer.status));
+      one.advice = answer.status == RemoteStatus::denied
+                       ? "set right the user and password in the address, or the server's rules"
+                   : answer.status == RemoteStatus::untrusted
+                       ? "set right the certificate; until then the store is not used"
+                       : "until it answers, what is not on this machine is compiled";
+    }
+    checks.push_back(std::move(one));
+  }
 }
 
 }  // namespace cukiln::cli

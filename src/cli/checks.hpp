@@ -23,6 +23,10 @@ void check_compiler(const LoaderOptions& options, std::vector<Check>& checks);
 /// The driver and the devices it shows.
 void check_driver(const LoaderOptions& options, std::vector<Check>& checks);
 /// The user's store, the system's, and SQLite.
+/// Whether cukilnd answers; that none does is fine.
+void check_daemon(const StoreOptions& options, std::vector<Check>& checks);
 void check_store(Context& context, std::vector<Check>& checks);
+/// The fleet's stores: each is asked for something.
+void check_remote(Context& context, std::vector<Check>& checks);
 
 }  // namespace cukiln::cli

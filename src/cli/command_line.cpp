@@ -48,6 +48,11 @@ CommandLine::CommandLine() : app_("", "cukiln") {
   verbs_.push_back(make_verify());
   verbs_.push_back(make_gc());
   verbs_.push_back(make_rm());
+  verbs_.push_back(make_export());
+  verbs_.push_back(make_import());
+  verbs_.push_back(make_keygen());
+  verbs_.push_back(make_record());
+  verbs_.push_back(make_daemon());
   verbs_.push_back(make_config());
   verbs_.push_back(make_completion(app_));
   for (const auto& verb : verbs_) {
@@ -106,11 +111,16 @@ Result<void> CommandLine::parse(std::vector<std::string> arguments) {
   } catch (const CLI::ParseError& caught) {
     return usage_error(caught, name);
   }
+  if (options_.store.empty() && app_.get_option("--store")->count() != 0) {
+    // Of a script whose variable is not set: it does not mean everybody's store.
+    return make_error(ErrorCode::invalid_argument, "--store \"\" names no folder");
+  }
   return options_.help || options_.version ? Result<void>() : check_leftovers();
 }
 
 Result<void> CommandLine::check_leftovers() const {
-  const std::vector<std::string> rest = app_.remaining(true);
+  std::vector<std::string> rest = app_.remaining(true);
+  rest.erase(std::remove(rest.begin(), rest.end(), "--"), rest.end());  // "no more options"
   if (rest.empty()) {
     return {};
   }

@@ -47,10 +47,10 @@ std::string_view values_of(const std::string& type) {
 }
 
 bool takes_keys(std::string_view verb) {
-  return verb == "show" || verb == "rm" || verb == "explain";
+  return verb == "show" || verb == "rm" || verb == "explain" || verb == "export";
 }
 bool takes_files(std::string_view verb) {
-  return verb == "compile" || verb == "preload" || verb == "explain";
+  return verb == "compile" || verb == "preload" || verb == "explain" || verb == "import";
 }
 
 // The keys that there are, from the store that the command line names so far.

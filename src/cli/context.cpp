@@ -4,15 +4,21 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <numeric>
+#include <utility>
 
 #include "base/result.hpp"
 #include "cli/text.hpp"
+#include "loader/loader_impl.hpp"
+#include "remote/remote_store.hpp"
+#include "remote/revocation.hpp"
 
 namespace cukiln::cli {
 
 namespace {
 
 constexpr int kJsonIndent = 2;
+constexpr std::chrono::milliseconds kUploadPatience{10'000};
 
 LogLevel level_of(const GlobalOptions& options, const Settings& settings) {
   return options.quiet ? LogLevel::error : settings.log_level;
@@ -43,6 +49,8 @@ Context::Context(const GlobalOptions& options, ColorMode color, Settings setting
     }
   };
 }
+
+Context::~Context() = default;
 
 void Context::print(std::string_view text) const {
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -92,9 +100,70 @@ Result<Store*> Context::disk_store() {
 Result<KernelLoader*> Context::loader() {
   if (!loader_) {
     CUKILN_TRY(Store * opened, store());
+    remove_revoked_entries(opened->tiers());
     CUKILN_TRY(loader_, KernelLoader::create(*opened, settings_.loader));
+    loader_->impl().builder->set_remote(remote());
   }
   return loader_.get();
+}
+
+void Context::remove_revoked_entries(TieredStore& tiers) {
+  const auto keys = TrustedKeys::parse(settings_.remote.trust);
+  if (!keys) {
+    return;  // said where the remote is opened
+  }
+  const auto removed = remove_revoked(tiers, *keys);
+  if (!removed) {
+    messages_.warn("entries that a revoked key signed could not be removed: " +
+                   removed.error().message());
+  } else if (*removed != 0) {
+    messages_.warn(
+        fmt::format("{} removed: signed by a key that was revoked",
+                    *removed == 1 ? "1 entry was" : fmt::format("{} entries were", *removed)));
+  }
+}
+
+RemoteStore* Context::remote() {
+  if (!std::exchange(remote_opened_, true)) {
+    const RemoteSettings& from = settings_.remote;
+    auto opened =
+        RemoteStore::open(from.stores, from.trust, from.sign,
+                          std::chrono::milliseconds(from.timeout_ms), Logger(messages_.sink()));
+    if (opened) {
+      remote_ = *std::move(opened);
+    } else {
+      messages_.warn("the remote store is not used: " + opened.error().message());
+    }
+  }
+  return remote_.get();
+}
+
+void Context::finish_uploads() {
+  if (remote_ == nullptr) {
+    return;
+  }
+  if (!remote_->finish(kUploadPatience)) {
+    messages_.warn("some uploads to the remote store were given up: it takes too long");
+  }
+  const RemoteStats stats = remote_->stats();
+  std::uint64_t failed = 0;
+  for (int i = 0; i < kRemoteStatuses; ++i) {
+    const auto status = static_cast<RemoteStatus>(i);
+    failed += status == RemoteStatus::ok || status == RemoteStatus::absent
+                  ? 0
+                  : stats.requests[static_cast<std::size_t>(i)];
+  }
+  const std::uint64_t rejected =
+      std::accumulate(stats.rejected.begin(), stats.rejected.end(), std::uint64_t{0});
+  for (const auto& [name, value] :
+       {std::pair("remote_hits", stats.hits), std::pair("remote_misses", stats.misses),
+        std::pair("remote_stored", stats.stored), std::pair("remote_dropped", stats.dropped),
+        std::pair("remote_waits", stats.waits), std::pair("remote_errors", failed),
+        std::pair("remote_rejected", rejected)}) {
+    if (value != 0 && store_ != nullptr) {
+      store_->tiers().count(name, static_cast<std::int64_t>(value));
+    }
+  }
 }
 
 Exit exit_of(const Error& error) noexcept {

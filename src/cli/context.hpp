@@ -13,6 +13,10 @@
 #include <cukiln/loader.hpp>
 #include <cukiln/settings.hpp>
 
+namespace cukiln {
+class RemoteStore;
+}
+
 namespace cukiln::cli {
 
 /// Keeps the order in which fields are written.
@@ -40,6 +44,9 @@ struct GlobalOptions {
 class Context {
  public:
   Context(const GlobalOptions& options, ColorMode color, Settings settings);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
 
   bool json() const noexcept { return json_; }
   bool quiet() const noexcept { return quiet_; }
@@ -67,8 +74,16 @@ class Context {
   Result<Store*> disk_store();
   /// A loader on `store()`, with the options of the settings as they are at the first call.
   Result<KernelLoader*> loader();
+  /// The fleet's stores; null where none is configured, or what is configured cannot be used, which
+  /// is said once.
+  RemoteStore* remote();
+
+  /// Before the end: uploads arrive, or are given up.
+  void finish_uploads();
 
  private:
+  void remove_revoked_entries(TieredStore& tiers);
+
   const bool json_;
   const bool quiet_;
   Settings settings_;
@@ -76,6 +91,8 @@ class Context {
   Messages messages_;
   bool hold_store_warnings_ = false;
   std::unique_ptr<Store> store_;
+  bool remote_opened_ = false;
+  std::unique_ptr<RemoteStore> remote_;  // outlives the loader that asks it
   std::unique_ptr<KernelLoader> loader_;
 };
 

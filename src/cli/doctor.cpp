@@ -24,8 +24,9 @@ class DoctorVerb final : public Verb {
         "doctor",
         "",
         "check what cukiln needs on this machine",
-        "Checks NVRTC and its headers, the compile worker, the driver and its devices, the store "
-        "and SQLite: each is ok, missing or wrong, with what to do. Exits with 0 when compiling "
+        "Checks NVRTC and its headers, the compile worker, the driver and its devices, the store, "
+        "SQLite, the daemon and the remote stores: each is ok, missing or wrong, with what to do. "
+        "Exits with 0 when compiling "
         "and keeping kernels works, else with 3. Without a driver everything but loading works, so "
         "a missing driver alone is no error.",
         {{"cukiln doctor", "is everything there that is needed?"},
@@ -40,6 +41,8 @@ class DoctorVerb final : public Verb {
     check_compiler(context.settings().loader, checks);
     check_driver(context.settings().loader, checks);
     check_store(context, checks);
+    check_daemon(context.settings().store, checks);
+    check_remote(context, checks);
     const bool healthy = std::all_of(checks.begin(), checks.end(), [](const Check& check) {
       return check.status == Check::Status::ok || !check.needed;
     });

@@ -4,7 +4,6 @@
 
 #include "base/clock.hpp"
 #include "base/result.hpp"
-#include "cli/module_report.hpp"
 
 namespace cukiln::cli {
 
@@ -64,34 +63,6 @@ Exit exit_of_key_error(const Error& error) noexcept {
 
 std::string short_key(const CacheKey& key) { return key.hex().substr(0, kShownKeyDigits); }
 
-const char* name_of(Origin origin) noexcept {
-  switch (origin) {
-    case Origin::compiled: return "compiled";
-    case Origin::imported: return "imported";
-    case Origin::remote: return "remote";
-  }
-  return "unknown";
-}
-
 std::int64_t now_s() { return Clock::system().now_s(); }
-
-Json json_of(const EntrySummary& entry) {
-  constexpr double kUsPerMs = 1000;
-  return Json{{"key", entry.key.hex()},
-              {"name", entry.labels.name},
-              {"source", entry.labels.source},
-              {"arch", entry.labels.target},
-              {"flags", entry.labels.flags},
-              {"compiler", entry.labels.compiler},
-              {"cubin_bytes", entry.cubin_bytes},
-              {"compile_ms", static_cast<double>(entry.compile_us) / kUsPerMs},
-              {"created", entry.created_s},
-              {"last_used", entry.last_used_s},
-              {"hits", entry.hits},
-              {"kernels", json_of(entry.kernels)},
-              {"dependencies", entry.dependencies},
-              {"origin", name_of(entry.origin)},
-              {"signer", entry.signer}};
-}
 
 }  // namespace cukiln::cli

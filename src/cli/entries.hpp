@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/context.hpp"
+#include "loader/entry_json.hpp"
 #include "store/tiered_store.hpp"
 
 namespace cukiln::cli {
@@ -23,10 +24,6 @@ Result<CacheKey> find_key(const std::vector<EntrySummary>& entries, const std::s
 Exit exit_of_key_error(const Error& error) noexcept;
 
 std::string short_key(const CacheKey& key);
-const char* name_of(Origin origin) noexcept;
 std::int64_t now_s();
-
-/// What `ls` says of an entry, and `show` before it says more.
-Json json_of(const EntrySummary& entry);
 
 }  // namespace cukiln::cli

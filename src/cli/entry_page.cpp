@@ -4,10 +4,8 @@
 
 #include "base/result.hpp"
 #include "cli/human.hpp"
-#include "cli/module_report.hpp"
 #include "cli/table.hpp"
 #include "cli/text.hpp"
-#include "loader/module_request.hpp"
 
 namespace cukiln::cli {
 
@@ -15,16 +13,6 @@ namespace {
 
 constexpr std::size_t kShownDigits = 12;
 constexpr std::size_t kMostAbsent = 12;
-
-/// The flags that whoever compiled it gave in vain: `-O3 --compiler-options=-fPIC`.
-std::string dropped_flags(const EntrySummary& summary) {
-  const std::string& flags = summary.labels.flags;
-  const std::string_view mark = kDroppedMark;
-  const std::size_t at = flags.find(mark);
-  return at == std::string::npos || flags.back() != ']'
-             ? std::string()
-             : flags.substr(at + mark.size(), flags.size() - at - mark.size() - 1);
-}
 
 std::string heading(const Terminal& terminal, std::string_view text, std::string_view note = {}) {
   return "\n" + terminal.paint(Ink::bold, text) +
@@ -51,34 +39,7 @@ Result<EntryPage> EntryPage::make(const EntrySummary& summary, const StoreEntry&
   return EntryPage(summary, entry, std::move(fields));
 }
 
-Json EntryPage::json() const {
-  Json json = json_of(summary_);
-  Json present = Json::array();
-  for (const DependencySet::Present& header : entry_.dependencies.present) {
-    present.push_back(Json{{"path", header.path}, {"digest", header.digest.hex()}});
-  }
-  json["dependencies"] = std::move(present);
-  json["absent"] = entry_.dependencies.absent;
-  json["folders"] = entry_.dependencies.folders;
-  json["portable"] = entry_.dependencies.portable();
-  Json sources = Json::array();
-  for (const RequestFields::Source& source : fields_.sources) {
-    sources.push_back(
-        Json{{"path", source.path}, {"digest", source.digest.hex()}, {"bytes", source.size}});
-  }
-  json["request"] =
-      Json{{"digest", entry_.request.hex()},
-           {"key_format", fields_.key_format},
-           {"sources", std::move(sources)},
-           {"target", fields_.target.name()},
-           {"arguments", fields_.options.arguments},
-           {"names", fields_.options.name_expressions},
-           {"compiler",
-            {{"version", fields_.toolchain.version}, {"digest", fields_.toolchain.content.hex()}}}};
-  json["dropped_flags"] = dropped_flags(summary_);
-  json["log"] = entry_.cubin.log;
-  return json;
-}
+Json EntryPage::json() const { return json_of(summary_, entry_, fields_); }
 
 std::string EntryPage::inputs(const Terminal& terminal) const {
   Table table({{""}, {"", Column::Align::left, true, 20}});
@@ -94,7 +55,7 @@ std::string EntryPage::inputs(const Terminal& terminal) const {
   for (std::size_t i = 0; i < fields_.options.arguments.size(); ++i) {
     table.add({i == 0 ? "flags" : "", fields_.options.arguments[i]});
   }
-  if (const std::string dropped = dropped_flags(summary_); !dropped.empty()) {
+  if (const std::string dropped = dropped_flags(summary_.labels); !dropped.empty()) {
     table.add({"dropped", dropped});
   }
   for (std::size_t i = 0; i < fields_.options.name_expressions.size(); ++i) {

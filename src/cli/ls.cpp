@@ -9,6 +9,7 @@
 #include "cli/module_options.hpp"
 #include "cli/table.hpp"
 #include "cli/verb.hpp"
+#include "loader/entry_order.hpp"
 
 namespace cukiln::cli {
 
@@ -18,18 +19,13 @@ using Entries = std::vector<EntrySummary>;
 
 struct Order {
   const char* name;
-  bool (*before)(const EntrySummary& a, const EntrySummary& b);
+  entry_order::Before before;
 };
 
-constexpr Order kOrders[] = {
-    {"age",
-     [](const EntrySummary& a, const EntrySummary& b) { return a.last_used_s > b.last_used_s; }},
-    {"size",
-     [](const EntrySummary& a, const EntrySummary& b) { return a.cubin_bytes > b.cubin_bytes; }},
-    {"time",
-     [](const EntrySummary& a, const EntrySummary& b) { return a.compile_us > b.compile_us; }},
-    {"hits", [](const EntrySummary& a, const EntrySummary& b) { return a.hits > b.hits; }},
-};
+constexpr Order kOrders[] = {{"age", entry_order::latest_used},
+                             {"size", entry_order::largest},
+                             {"time", entry_order::slowest_compiled},
+                             {"hits", entry_order::most_hits}};
 
 class LsVerb final : public Verb {
  public:

@@ -72,7 +72,9 @@ Exit run(const std::vector<std::string>& arguments) {
   for (const std::string& warning : context.settings().warnings) {
     context.messages().warn(warning);
   }
-  return line.verb()->run(context);
+  const Exit exit = line.verb()->run(context);
+  context.finish_uploads();
+  return exit;
 }
 
 }  // namespace

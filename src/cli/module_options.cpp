@@ -65,8 +65,8 @@ Result<void> check_source(const Source& source) {
     return {};
   }
   if (::stat(source.path.c_str(), &status) != 0) {
-    return make_error(ErrorCode::not_found, "there is no source {}; give the path of a .cu file",
-                      source.path);
+    return make_error(ErrorCode::not_found,
+                      "there is no source \"{}\"; give the path of a .cu file", source.path);
   }
   if (S_ISDIR(status.st_mode)) {
     return make_error(ErrorCode::not_found, "{} is a folder; give the path of a .cu file",
@@ -147,8 +147,11 @@ void expand_compiler_flags(const CLI::App& app, const CLI::App& verb, std::size_
                                arguments.begin() + static_cast<std::ptrdiff_t>(from));
   for (std::size_t i = from; i < arguments.size(); ++i) {
     const std::string& token = arguments[i];
-    if (token == "--") {
-      out.insert(out.end(), arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
+    if (token == "--") {  // files follow, whatever they begin with
+      while (++i < arguments.size()) {
+        const std::string& file = arguments[i];
+        out.push_back(file.rfind('-', 0) == 0 ? "./" + file : file);
+      }
       break;
     }
     bool has_value = false;

@@ -145,19 +145,6 @@ void tell_messages(Context& context, const PreloadReport& report) {
 
 }  // namespace
 
-Json json_of(const std::vector<KernelInfo>& kernels) {
-  Json list = Json::array();
-  for (const KernelInfo& kernel : kernels) {
-    list.push_back(Json{{"name", kernel.name},
-                        {"lowered", kernel.lowered},
-                        {"registers", kernel.registers},
-                        {"shared_bytes", kernel.shared_bytes},
-                        {"local_bytes", kernel.local_bytes},
-                        {"spill_bytes", kernel.spill_bytes}});
-  }
-  return list;
-}
-
 KernelRows::KernelRows()
     : table_({{"", Column::Align::left, true, 16},
               {"", Column::Align::right},

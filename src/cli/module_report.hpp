@@ -14,8 +14,6 @@ namespace cukiln::cli {
 /// compiler's logs on stderr, notes; or one JSON document.
 Exit tell(Context& context, const PreloadReport& report);
 
-Json json_of(const std::vector<KernelInfo>& kernels);
-
 /// `32 registers`, `2.0 KiB shared`, …: a row a kernel, below the line of its module.
 class KernelRows {
  public:

@@ -61,7 +61,15 @@ class StatsVerb final : public Verb {
                               {"corrupt", count("corrupt")},
                               {"singleflight_waits", count("singleflight_waits")},
                               {"saved_ms", saved_ms},
-                              {"store_errors", count("store_errors")}});
+                              {"store_errors", count("store_errors")},
+                              {"remote",
+                               {{"hits", count("remote_hits")},
+                                {"misses", count("remote_misses")},
+                                {"stored", count("remote_stored")},
+                                {"dropped", count("remote_dropped")},
+                                {"waits", count("remote_waits")},
+                                {"errors", count("remote_errors")},
+                                {"rejected", count("remote_rejected")}}}});
       return Exit::done;
     }
     Table table({{""}, {"", Column::Align::right}, {""}});
@@ -86,8 +94,25 @@ class StatsVerb final : public Verb {
     row("damage found", human_count(count("corrupt")), "and removed");
     row("waits", human_count(count("singleflight_waits")), "for another's compile of the same");
     row("store errors", human_count(count("store_errors")), "survived");
+    remote_rows(count, row);
     context.print(table.text(context.out()));
     return Exit::done;
+  }
+
+ private:
+  /// Where a remote store was ever asked.
+  template <class Count, class Row>
+  static void remote_rows(const Count& count, const Row& row) {
+    if (count("remote_hits") + count("remote_misses") + count("remote_errors") == 0) {
+      return;
+    }
+    row("remote hits", human_count(count("remote_hits")), "compiled by other machines");
+    row("remote misses", human_count(count("remote_misses")));
+    row("uploads", human_count(count("remote_stored")));
+    row("uploads given up", human_count(count("remote_dropped")));
+    row("remote waits", human_count(count("remote_waits")), "for another machine's compile");
+    row("remote errors", human_count(count("remote_errors")), "survived");
+    row("remote rejected", human_count(count("remote_rejected")), "not signed, or not as signed");
   }
 };
 

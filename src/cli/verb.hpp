@@ -41,6 +41,11 @@ std::unique_ptr<Verb> make_stats();
 std::unique_ptr<Verb> make_verify();
 std::unique_ptr<Verb> make_gc();
 std::unique_ptr<Verb> make_rm();
+std::unique_ptr<Verb> make_export();
+std::unique_ptr<Verb> make_import();
+std::unique_ptr<Verb> make_keygen();
+std::unique_ptr<Verb> make_record();
+std::unique_ptr<Verb> make_daemon();
 std::unique_ptr<Verb> make_config();
 /// Reads the finished `app` for what there is to complete.
 std::unique_ptr<Verb> make_completion(const CLI::App& app);

@@ -31,6 +31,12 @@ class Compile(CliTest):
         self.assertEqual(second["kernels"][0]["key"], module["key"])
         self.assertEqual(second["kernels"][0]["outcome"], "hit")
 
+    def test_what_follows_two_dashes_is_a_file(self):
+        self.write("-O3.cu", ADD)
+        modules = self.compile("-DADDEND=1", "--arch", "sm_90a", "add.cu", "--", "-O3.cu", "scale.cu")
+        self.assertEqual([m["name"] for m in modules], ["add", "-O3", "scale"])
+        self.assertEqual(self.run_json("ls", "--"), self.run_json("ls"))
+
     def test_a_row_for_each_source_and_target(self):
         modules = self.compile("add.cu", "scale.cu", "-DADDEND=1", "--arch", "sm_90a,sm_100a",
                                "--arch", "sm_90a")  # fmt: skip

@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import unittest
+from pathlib import Path
 
 from cli import BINARIES, CliTest, DONE, ENVIRONMENT, FAILED, STORE, USAGE
 
@@ -174,6 +175,35 @@ class Doctor(CliTest):
             self.assertTrue(checks[name]["advice"])
         text = self.run_cli("doctor", expect=ENVIRONMENT, env=env).out
         self.assertIn("Something that is needed is not right", text)
+
+    def test_each_nvrtc_that_would_be_used_and_why_one_is_passed_over(self):
+        if "CUKILN_NVRTC_LIBRARY" in self.environment:
+            self.skipTest("an NVRTC was named: no other is looked at")
+        detail = self.checks()["nvrtc"]["detail"]
+        self.assertIn("for sm_100a, sm_90a", detail)
+        library = Path(detail.split(" in ")[1].split(",")[0])
+        old = self.folder / "venv/lib/python3.11/site-packages/nvidia/cuda_nvrtc/lib"
+        old.mkdir(parents=True)
+        (old / "libnvrtc.so.12.6.85").symlink_to(library)  # it is what its name says
+        for builtins in library.parent.glob("libnvrtc-builtins.so.*"):
+            (old / builtins.name).symlink_to(builtins)
+        result = self.run_cli("--json", "doctor", env={"VIRTUAL_ENV": str(self.folder / "venv")},
+                              expect=None)  # fmt: skip
+        newer, older = [c for c in result.json()["checks"] if c["name"] == "nvrtc"]
+        self.assertIn(f"{library}, for sm_100a", newer["detail"])
+        self.assertNotIn("sm_90a", newer["detail"])
+        self.assertEqual(newer["status"], "ok")
+        self.assertIn(f"({old}/libnvrtc.so.12.6.85) is too old for sm_100a, which needs 12.8",
+                      newer["advice"])  # fmt: skip
+        self.assertIn(f"{old}/libnvrtc.so.12.6.85, for sm_90a", older["detail"])
+
+    def test_an_nvrtc_that_is_too_old_is_not_right(self):
+        library = self.checks()["nvrtc"]["detail"].split(" in ")[1].split(",")[0]
+        old = self.folder / "libnvrtc.so.12.6.85"
+        old.symlink_to(library)
+        checks = self.checks(expect=ENVIRONMENT, env={"CUKILN_NVRTC_LIBRARY": str(old)})
+        self.assertEqual(checks["nvrtc"]["status"], "wrong")
+        self.assertIn("too old for sm_100a, which needs 12.8", checks["nvrtc"]["advice"])
 
     def test_store_that_cannot_be_used(self):
         self.store.mkdir(mode=0o755)

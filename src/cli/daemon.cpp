@@ -1,0 +1,205 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "base/result.hpp"
+#include "cli/daemon_status.hpp"
+#include "cli/human.hpp"
+#include "cli/table.hpp"
+#include "cli/verb.hpp"
+#include "loader/settings.hpp"
+#include "wire/daemon_link.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kStartPatience{10};
+constexpr std::chrono::seconds kStopPatience{15};
+constexpr milliseconds kPause{10};
+
+std::string program_folder() {
+  std::array<char, 4096> path{};
+  const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
+  return std::filesystem::path(
+             std::string(path.data(), size > 0 ? static_cast<std::size_t>(size) : 0))
+      .parent_path()
+      .string();
+}
+
+/// Starts `command` in a session of its own, with stderr in `log`. The process, or -1.
+pid_t start_in_background(std::vector<std::string> command, const std::string& log) {
+  std::vector<char*> arguments;
+  for (std::string& word : command) {
+    arguments.push_back(word.data());
+  }
+  arguments.push_back(nullptr);
+  const pid_t process = ::fork();
+  if (process == 0) {
+    ::setsid();
+    const int null = ::open("/dev/null", O_RDWR);
+    const int err = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+    ::dup2(null, 0);
+    ::dup2(null, 1);
+    ::dup2(err >= 0 ? err : null, 2);
+    ::closefrom(3);
+    ::execv(arguments[0], arguments.data());
+    ::_exit(127);
+  }
+  return process;
+}
+
+class DaemonVerb final : public Verb {
+ public:
+  VerbHelp help() const override {
+    return {
+        "daemon",
+        "start|stop|status",
+        "start, stop or look at cukilnd, this user's compile daemon",
+        "cukilnd compiles for all processes of this user: each kernel once, however many ask at "
+        "the same time. Nothing needs it; processes find it when it is there, and compile for "
+        "themselves when it is not. 'status' exits with 3 when none is running. To have it at "
+        "every start of the machine, see OPERATIONS.md.",
+        {{"cukiln daemon start", "in the background, until it is stopped"},
+         {"cukiln daemon status --json | jq .jobs", "what it is compiling, and for whom"}}};
+  }
+
+  void add_options(CLI::App& app) override {
+    app.add_option("action", action_, "start, stop or status")->type_name("ACTION");
+  }
+
+  Exit run(Context& context) override {
+    const Settings& settings = context.settings();
+    socket_ = settings.store.daemon_socket;
+    if (socket_.empty()) {
+      const auto sockets = daemon_sockets(SettingsSources::of_this_process());
+      socket_ = sockets.empty() ? std::string() : sockets.front();
+    }
+    if (action_ == "start") {
+      return start(context);
+    }
+    if (action_ == "stop") {
+      return stop(context);
+    }
+    if (action_ == "status") {
+      return status(context);
+    }
+    if (action_.empty()) {
+      return context.usage("an action is missing: expected start, stop or status");
+    }
+    return context.usage("\"{}\" is no action of daemon: expected start, stop or status", action_);
+  }
+
+ private:
+  Exit tell(Context& context, const wire::DaemonSnapshot& snapshot, const char* what) const {
+    if (context.json()) {
+      context.print_json(json_of(snapshot));
+    } else {
+      context.print(fmt::format("{}: process {} at {}\n", what, snapshot.process, snapshot.socket));
+    }
+    return Exit::done;
+  }
+
+  Exit start(Context& context) const {
+    if (const auto running = ask_daemon({socket_})) {
+      return tell(context, *running, "Already running");
+    }
+    const std::string program = program_folder() + "/cukilnd";
+    if (::access(program.c_str(), X_OK) != 0) {
+      return context.fail(
+          Exit::environment,
+          make_error(ErrorCode::not_found, "{} is not there: install cukiln as a whole", program));
+    }
+    const std::string folder = std::filesystem::path(socket_).parent_path().string();
+    std::error_code ignored;
+    if (std::filesystem::create_directory(folder, ignored)) {
+      std::filesystem::permissions(folder, std::filesystem::perms::owner_all, ignored);
+    }
+    const std::string log = folder + "/cukilnd.log";
+    std::vector<std::string> command = {program, "--socket", socket_};
+    if (!context.settings().store.directory.empty()) {
+      command.insert(command.end(), {"--store", context.settings().store.directory});
+    }
+    const pid_t process = start_in_background(std::move(command), log);
+    const auto deadline = SteadyClock::now() + kStartPatience;
+    int status = 0;
+    while (process > 0 && SteadyClock::now() < deadline) {
+      if (const auto running = ask_daemon({socket_})) {
+        return tell(context, *running, "Started");
+      }
+      if (::waitpid(process, &status, WNOHANG) == process) {
+        break;
+      }
+      std::this_thread::sleep_for(kPause);
+    }
+    return context.fail(Exit::environment,
+                        make_error(ErrorCode::io, "cukilnd did not start; {} says why", log));
+  }
+
+  void tell_ended(Context& context, const std::string& sentence) const {
+    if (context.json()) {
+      context.print_json(Json{{"running", false}, {"socket", socket_}});
+    } else {
+      context.print(sentence);
+    }
+  }
+
+  Exit stop(Context& context) const {
+    const auto running = ask_daemon({socket_});
+    if (!running) {
+      tell_ended(context, fmt::format("Not running: nobody answers at {}\n", socket_));
+      return Exit::done;
+    }
+    const auto process = static_cast<pid_t>(running->process);
+    if (::kill(process, SIGTERM) != 0) {
+      return context.fail(
+          Exit::environment,
+          make_error(ErrorCode::io, "process {} cannot be ended: {}", process, errno_text(errno)));
+    }
+    const auto deadline = SteadyClock::now() + kStopPatience;
+    while (::kill(process, 0) == 0 && SteadyClock::now() < deadline) {
+      std::this_thread::sleep_for(kPause);
+    }
+    if (::kill(process, 0) == 0) {
+      return context.fail(
+          Exit::failed,
+          make_error(ErrorCode::timeout, "process {} has not ended in {} s; kill -9 {} would",
+                     process, kStopPatience.count(), process));
+    }
+    tell_ended(context, fmt::format("Stopped: process {}\n", process));
+    return Exit::done;
+  }
+
+  Exit status(Context& context) const {
+    const auto running = ask_daemon({socket_});
+    if (!running) {
+      tell_ended(context, fmt::format("Not running: {}\n", running.error().message()));
+      return Exit::environment;
+    }
+    if (context.json()) {
+      context.print_json(json_of(*running));
+    } else {
+      context.print(text_of(*running));
+    }
+    return Exit::done;
+  }
+
+  std::string action_;
+  std::string socket_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_daemon() { return std::make_unique<DaemonVerb>(); }
+
+}  // namespace cukiln::cli

@@ -1,0 +1,71 @@
+#include "cli/daemon_status.hpp"
+
+#include "base/result.hpp"
+#include "cli/human.hpp"
+#include "wire/daemon_link.hpp"
+
+namespace cukiln::cli {
+
+Result<wire::DaemonSnapshot> ask_daemon(const std::vector<std::string>& sockets) {
+  wire::DaemonLink::Options options;
+  options.sockets = sockets;
+  wire::DaemonLink link(std::move(options));
+  CUKILN_TRY(wire::DaemonFrame frame, link.ask(wire::DaemonOp::state, {}));
+  CUKILN_TRY(const SharedBytes content, wire::content_of(frame));
+  auto snapshot = wire::DaemonSnapshot::decode(content);
+  if (!snapshot) {
+    return Error(ErrorCode::corrupt, "cukilnd's account of itself cannot be read");
+  }
+  return *std::move(snapshot);
+}
+
+Json json_of(const wire::DaemonSnapshot& snapshot) {
+  Json jobs = Json::array();
+  for (const wire::DaemonSnapshot::Job& job : snapshot.jobs) {
+    jobs.push_back(Json{{"name", job.name},
+                        {"arch", job.target},
+                        {"request", job.request.hex()},
+                        {"running", job.running},
+                        {"milliseconds", job.elapsed_ms},
+                        {"waiters", job.waiters},
+                        {"owner_process", job.owner_process},
+                        {"owner_user", job.owner_user},
+                        {"orphaned", job.orphaned}});
+  }
+  Json counters = Json::object();
+  for (const auto& [name, value] : snapshot.counters) {
+    counters[name] = value;
+  }
+  return Json{{"running", true},
+              {"process", snapshot.process},
+              {"version", snapshot.build},
+              {"socket", snapshot.socket},
+              {"store", snapshot.store},
+              {"system", snapshot.system},
+              {"draining", snapshot.draining},
+              {"uptime_ms", snapshot.uptime_ms},
+              {"jobs", std::move(jobs)},
+              {"counters", std::move(counters)}};
+}
+
+std::string text_of(const wire::DaemonSnapshot& snapshot) {
+  std::string text = fmt::format(
+      "Running: process {}, version {}{}\nSocket:  {}\nStore:   {}\n"
+      "Since it started, {} s ago: {} compiled, {} failed, {} joined a compile that ran, {} "
+      "found.\n",
+      snapshot.process, snapshot.build, snapshot.draining ? ", about to end" : "", snapshot.socket,
+      snapshot.store.empty() ? "none on disk" : snapshot.store, snapshot.uptime_ms / 1000,
+      snapshot.counter("compiles_ok"),
+      snapshot.counter("compiles_failed") + snapshot.counter("compiles_crashed") +
+          snapshot.counter("compiles_timed_out"),
+      snapshot.counter("coalesced"), snapshot.counter("entries_given"));
+  for (const wire::DaemonSnapshot::Job& job : snapshot.jobs) {
+    const std::string owner =
+        job.orphaned ? "whoever asked has gone" : fmt::format("for process {}", job.owner_process);
+    text += fmt::format("  {} {} {}: {} ms, {}, {} waiting\n", job.running ? "compiling" : "queued",
+                        job.name, job.target, job.elapsed_ms, owner, job.waiters);
+  }
+  return text;
+}
+
+}  // namespace cukiln::cli

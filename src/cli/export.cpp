@@ -1,0 +1,158 @@
+#include <algorithm>
+
+#include "base/result.hpp"
+#include "cli/entries.hpp"
+#include "cli/human.hpp"
+#include "cli/verb.hpp"
+#include "loader/loader_impl.hpp"
+#include "remote/bundle.hpp"
+#include "remote/envelope.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+class ExportVerb final : public Verb {
+ public:
+  VerbHelp help() const override {
+    return {"export",
+            "-o BUNDLE [KEY...]",
+            "write entries to a signed bundle",
+            "Writes entries of the store to one file, with everything that another machine needs "
+            "to use them: for container images, and machines without a network. Without a KEY: "
+            "all. Sign it, or 'cukiln import' takes it with --insecure only.",
+            {{"cukiln export -o kernels.ckb --sign fleet-1.key", "the whole store, signed"},
+             {"cukiln export -o kernels.ckb --manifest kernels.json --sign fleet-1.key",
+              "what a manifest needs, as its files are now"},
+             {"cukiln export -o one.ckb 3fa9c01d", "one entry, not signed"}}};
+  }
+
+  void add_options(CLI::App& app) override {
+    app.add_option("KEY", keys_);
+    app.add_option("-o,--output", output_, "the bundle's file")->type_name("BUNDLE");
+    app.add_option("--manifest", manifest_, "what this manifest's modules need")->type_name("FILE");
+    app.add_option("--sign", sign_, "a secret key of 'cukiln keygen'")->type_name("KEYFILE");
+  }
+
+  Exit run(Context& context) override {
+    if (output_.empty()) {
+      return context.usage("a file is missing: cukiln export -o BUNDLE [KEY...]");
+    }
+    if (!keys_.empty() && !manifest_.empty()) {
+      return context.usage("keys and --manifest exclude each other");
+    }
+    std::optional<SecretKey> key;
+    if (!sign_.empty()) {
+      auto loaded = SecretKey::load(sign_);
+      if (!loaded) {
+        return context.fail(Exit::usage, loaded.error());
+      }
+      key = *std::move(loaded);
+    }
+    auto store = context.disk_store();
+    if (!store) {
+      return context.fail(Exit::store, store.error());
+    }
+    TieredStore& tiers = (*store)->tiers();
+    Exit why = Exit::done;
+    auto chosen = manifest_.empty() ? by_key(tiers, why) : by_manifest(context, why);
+    if (!chosen) {
+      return context.fail(why, chosen.error());
+    }
+    std::sort(chosen->begin(), chosen->end());
+    chosen->erase(std::unique(chosen->begin(), chosen->end()), chosen->end());
+    auto bytes = write(tiers, *chosen, key ? &*key : nullptr);
+    if (!bytes) {
+      return context.fail(Exit::failed, bytes.error());
+    }
+    if (context.json()) {
+      context.print_json(Json{{"bundle", output_},
+                              {"entries", chosen->size()},
+                              {"bytes", *bytes},
+                              {"signer", key ? key->public_key().text() : ""}});
+    } else {
+      context.print(fmt::format(
+          "Wrote {} to {}, {}, {}.\n", counted(chosen->size(), "entry", "entries"), output_,
+          human_bytes(*bytes), key ? "signed by " + key->public_key().name : "not signed"));
+    }
+    return Exit::done;
+  }
+
+ private:
+  Result<std::vector<CacheKey>> by_key(TieredStore& tiers, Exit& why) const {
+    why = Exit::store;
+    CUKILN_TRY(const auto entries, tiers.list());
+    std::vector<CacheKey> chosen;
+    for (const std::string& text : keys_) {
+      auto key = find_key(entries, text);
+      if (!key) {
+        why = exit_of_key_error(key.error());
+        return std::move(key).error();
+      }
+      chosen.push_back(*key);
+    }
+    if (keys_.empty()) {
+      for (const EntrySummary& entry : entries) {
+        chosen.push_back(entry.key);
+      }
+    }
+    return chosen;
+  }
+
+  /// The entries that the manifest's modules would hit now.
+  Result<std::vector<CacheKey>> by_manifest(Context& context, Exit& why) const {
+    why = Exit::usage;
+    CUKILN_TRY(const Manifest manifest, Manifest::load(manifest_));
+    why = Exit::failed;
+    CUKILN_TRY(KernelLoader* const loader, context.loader());
+    std::vector<CacheKey> chosen;
+    std::string missing;
+    for (const ModuleSpec& module : manifest.modules()) {
+      CUKILN_TRY(const auto targets, loader->impl().targets_of(module, {}));
+      for (const Target target : targets) {
+        CUKILN_TRY(const auto sought,
+                   loader->impl().seek(module, target, Builder::Purpose::inspect));
+        if (sought.found.entry) {
+          chosen.push_back(sought.found.entry->key);
+        } else {
+          missing += fmt::format("{}{} for {}", missing.empty() ? "" : ", ", sought.request.name,
+                                 target.name());
+        }
+      }
+    }
+    if (!missing.empty()) {
+      return make_error(ErrorCode::not_found,
+                        "not in the store: {}; 'cukiln preload {} --no-load' compiles it", missing,
+                        manifest_);
+    }
+    return chosen;
+  }
+
+  Result<std::uint64_t> write(TieredStore& tiers, const std::vector<CacheKey>& chosen,
+                              const SecretKey* key) const {
+    CUKILN_TRY(BundleWriter bundle, BundleWriter::create(output_));
+    for (const CacheKey& one : chosen) {
+      CUKILN_TRY(auto entry, tiers.peek(one));
+      if (!entry) {
+        return make_error(ErrorCode::not_found, "the entry {} went away meanwhile", one.hex());
+      }
+      if (auto source = tiers.source_text(one)) {
+        entry->source_text = *std::move(source);
+      }
+      CUKILN_CHECK(bundle.add(seal_entry(*entry, key, true)));
+    }
+    CUKILN_CHECK(bundle.finish());
+    return bundle.bytes();
+  }
+
+  std::vector<std::string> keys_;
+  std::string output_;
+  std::string manifest_;
+  std::string sign_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_export() { return std::make_unique<ExportVerb>(); }
+
+}  // namespace cukiln::cli

@@ -1,0 +1,186 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "base/file.hpp"
+#include "base/result.hpp"
+#include "cli/human.hpp"
+#include "cli/recorded_manifest.hpp"
+#include "cli/verb.hpp"
+
+extern char** environ;  // NOLINT: POSIX's own
+
+namespace cukiln::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kVariable = "CUKILN_RECORD=";
+constexpr std::uint64_t kMostRecorded = 1ull << 30;
+
+/// The file that the command's processes write to; gone with this.
+class RecordFile {
+ public:
+  static Result<RecordFile> make(const std::string& beside) {
+    std::string path = fmt::format("{}.recording-{}", beside, ::getpid());
+    const UniqueFd file(
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!file) {
+      return make_error(ErrorCode::io, "cannot write beside {}: {}", beside, errno_text(errno));
+    }
+    return RecordFile(fs::absolute(path).string());
+  }
+  RecordFile(RecordFile&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  RecordFile& operator=(RecordFile&&) = delete;
+  ~RecordFile() {
+    if (!path_.empty()) {
+      ::unlink(path_.c_str());
+    }
+  }
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  explicit RecordFile(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+/// Runs a command with one variable more, and waits for it. Its output is its own; only where ours
+/// is a document it goes to stderr. The exit code, 128 + the signal that ended it.
+Result<int> run_command(std::vector<std::string> command, const std::string& record,
+                        bool output_to_stderr) {
+  std::vector<char*> argv;
+  for (std::string& word : command) {
+    argv.push_back(word.data());
+  }
+  argv.push_back(nullptr);
+  std::string variable = std::string(kVariable) + record;
+  std::vector<char*> environment;
+  for (char** one = environ; *one != nullptr; ++one) {
+    if (std::string_view(*one).substr(0, kVariable.size()) != kVariable) {
+      environment.push_back(*one);
+    }
+  }
+  environment.push_back(variable.data());
+  environment.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  if (output_to_stderr) {
+    ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  }
+  // Ctrl-C is for the command: what it asked for until then is still worth a manifest.
+  struct sigaction ignore {};
+  struct sigaction before {};
+  ignore.sa_handler = SIG_IGN;
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  sigset_t defaults;
+  ::sigemptyset(&defaults);
+  ::sigaddset(&defaults, SIGINT);
+  ::posix_spawnattr_setsigdefault(&attributes, &defaults);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  ::sigaction(SIGINT, &ignore, &before);
+  pid_t child = -1;
+  const int error =
+      ::posix_spawnp(&child, argv[0], &actions, &attributes, argv.data(), environment.data());
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::posix_spawnattr_destroy(&attributes);
+  int status = 0;
+  while (error == 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  ::sigaction(SIGINT, &before, nullptr);
+  if (error != 0) {
+    return make_error(ErrorCode::not_found, "cannot start {}: {}", command[0], errno_text(error));
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+class RecordVerb final : public Verb {
+ public:
+  VerbHelp help() const override {
+    return {
+        "record",
+        "-o MANIFEST -- COMMAND...",
+        "write down what an application asks for",
+        "Runs COMMAND and writes a manifest of the modules that it, and the processes it "
+        "started, asked cukiln for: preload it before the next start. The application has to "
+        "read its settings (C++: Settings::resolve(); the C interface and Python do), for the "
+        "variable CUKILN_RECORD is what tells it. It runs as it always does.",
+        {{"cukiln record -o kernels.json -- python serve.py", "then: cukiln preload kernels.json"},
+         {"cukiln record -o all.json -- ./engine --warm-up --exit", "a run that ends by itself"}}};
+  }
+
+  void add_options(CLI::App& app) override {
+    app.add_option("COMMAND", command_);
+    app.add_option("-o,--output", output_, "the manifest's file")->type_name("MANIFEST");
+  }
+
+  Exit run(Context& context) override {
+    if (output_.empty() || command_.empty()) {
+      return context.usage("{} is missing: cukiln record -o MANIFEST -- COMMAND...",
+                           output_.empty() ? "a manifest's file" : "a command");
+    }
+    const auto record = RecordFile::make(output_);
+    if (!record) {
+      return context.fail(Exit::usage, record.error());
+    }
+    const auto ended = run_command(command_, record->path(), context.json());
+    if (!ended) {
+      return context.fail(Exit::usage, ended.error());
+    }
+    RecordedManifest manifest(output_);
+    if (auto written = write(record->path(), manifest); !written) {
+      return context.fail(Exit::failed, written.error());
+    }
+    if (manifest.skipped() != 0) {
+      context.messages().warn(fmt::format(
+          "{} cannot be told by a manifest (files mixed with texts in memory), and {} left out",
+          counted(manifest.skipped(), "module", "modules"),
+          manifest.skipped() == 1 ? "was" : "were"));
+    }
+    if (manifest.modules() == 0) {
+      context.messages().warn(
+          "nothing was asked for; does the application read its settings? (Settings::resolve())");
+    }
+    if (*ended != 0) {
+      context.messages().warn(fmt::format(
+          "the command ended with {}; what it asked for until then is in {}", *ended, output_));
+    }
+    if (context.json()) {
+      context.print_json(
+          Json{{"manifest", output_}, {"modules", manifest.modules()}, {"exit_code", *ended}});
+    } else {
+      context.messages().info(
+          fmt::format("{} in {}", counted(manifest.modules(), "module", "modules"), output_));
+    }
+    return *ended == 0 ? Exit::done : Exit::failed;
+  }
+
+ private:
+  static Result<void> write(const std::string& record, RecordedManifest& manifest) {
+    CUKILN_TRY(const FileContent content, read_file(record, kMostRecorded));
+    ByteView rest = content.bytes.view();
+    while (!rest.empty()) {
+      const std::size_t end = std::min(rest.find('\n'), rest.size());
+      CUKILN_CHECK(manifest.add(std::string(rest.substr(0, end))));
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    return manifest.write();
+  }
+
+  std::vector<std::string> command_;
+  std::string output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_record() { return std::make_unique<RecordVerb>(); }
+
+}  // namespace cukiln::cli

@@ -1,0 +1,117 @@
+"""keygen, export, import: kernels carried from one store to another, and whom one believes."""
+
+import os
+import unittest
+
+from cli import CliTest, DONE, FAILED, STORE, USAGE
+
+
+class Bundles(CliTest):
+    def fill(self):
+        self.compile("scale.cu", "--arch", "sm_90a")
+        self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a,sm_100a")
+        return {e["key"]: e for e in self.run_json("ls")["entries"]}
+
+    def keygen(self, name):
+        return self.run_json("keygen", "-o", f"{name}.key")["public_key"]
+
+    def elsewhere(self, *arguments, **options):
+        """With another, empty store."""
+        env = {"CUKILN_STORE": str(self.folder / "elsewhere")}
+        return self.run_cli(*arguments, env=env | options.pop("env", {}), **options)
+
+    def elsewhere_json(self, *arguments, **options):
+        return self.elsewhere("--json", *arguments, **options).json()
+
+    def test_an_exported_entry_is_a_hit_where_it_is_imported(self):
+        entries = self.fill()
+        public = self.keygen("fleet")
+        written = self.run_json("export", "-o", "all.ckb", "--sign", "fleet.key")
+        self.assertEqual((written["entries"], written["signer"]), (3, public))
+        self.assertEqual(written["bytes"], (self.folder / "all.ckb").stat().st_size)
+        taken = self.elsewhere_json("import", "all.ckb", "--trust", "fleet.key.pub")
+        self.assertEqual((taken["imported"], taken["already_there"], taken["signers"]), (3, 0, [public]))
+        there = {e["key"]: e for e in self.elsewhere_json("ls")["entries"]}
+        self.assertEqual(set(there), set(entries))
+        for key, entry in there.items():
+            self.assertEqual((entry["origin"], entry["signer"]), ("imported", public))
+            same = ("name", "source", "arch", "flags", "compiler", "cubin_bytes", "kernels", "dependencies")
+            self.assertEqual([entry[n] for n in same], [entries[key][n] for n in same])
+        report = self.elsewhere_json("compile", "scale.cu", "--arch", "sm_90a", "--offline")
+        self.assertEqual(report["kernels"][0]["outcome"], "hit")
+        key = report["kernels"][0]["key"]
+        self.assertIn("void scale", self.elsewhere("show", key, "--source").out)
+        again = self.elsewhere_json("import", "all.ckb", "--trust", public)
+        self.assertEqual((again["imported"], again["already_there"]), (0, 3))
+
+    def test_some_keys_or_a_manifest(self):
+        keys = sorted(self.fill())
+        self.assertEqual(self.run_json("export", "-o", "some.ckb", keys[0][:8], keys[0], keys[1])["entries"], 2)
+        self.run_cli("export", "-o", "x.ckb", "0123456789", expect=FAILED)
+        self.write("m.json", '{"format":1,"modules":[{"name":"s","sources":["scale.cu"],"targets":["sm_90a"]}]}')
+        self.assertEqual(self.run_json("export", "-o", "m.ckb", "--manifest", "m.json")["entries"], 1)
+        self.write("m.json", '{"format":1,"modules":[{"name":"s","sources":["scale.cu"],"targets":["sm_80"]}]}')
+        missing = self.run_cli("export", "-o", "n.ckb", "--manifest", "m.json", expect=FAILED)
+        self.assertIn("s for sm_80", missing.err)
+        self.assertFalse((self.folder / "n.ckb").exists())
+        self.run_cli("export", "-o", "x.ckb", keys[0], "--manifest", "m.json", expect=USAGE)
+        self.run_cli("export", expect=USAGE)
+
+    def refused(self, *arguments):
+        result = self.elsewhere("import", *arguments, expect=FAILED)
+        self.assertEqual(self.elsewhere_json("ls")["entries"], [])
+        return result.err
+
+    def test_what_nobody_trusted_signed_is_refused_whole(self):
+        self.fill()
+        self.keygen("fleet")
+        self.keygen("stranger")
+        self.run_cli("export", "-o", "unsigned.ckb")
+        self.run_cli("export", "-o", "strange.ckb", "--sign", "stranger.key")
+        self.assertIn("--insecure", self.refused("unsigned.ckb", "--trust", "fleet.key.pub"))
+        self.assertIn("--trust", self.refused("strange.ckb", "--trust", "fleet.key.pub"))
+        self.refused("strange.ckb")
+        # One bad entry, the last, and none of the others is taken.
+        self.run_cli("export", "-o", "good.ckb", "--sign", "fleet.key")
+        bad = bytearray((self.folder / "good.ckb").read_bytes())
+        bad[-1] ^= 1
+        self.write("bad.ckb", bytes(bad))
+        self.assertIn("entry 3 of 3", self.refused("bad.ckb", "--trust", "fleet.key.pub"))
+        taken = self.elsewhere_json("import", "unsigned.ckb", "--insecure")
+        self.assertEqual((taken["imported"], taken["signers"]), (3, [""]))
+
+    def test_row_73_a_revoked_key_is_believed_no_more(self):
+        self.fill()
+        public = self.keygen("fleet")
+        self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")
+        self.write("trust", f"{public}\nrevoked {public}\n")
+        self.assertIn("revoked", self.refused("all.ckb", "--trust", "trust"))
+
+    def test_the_settings_name_trusted_keys_too(self):
+        self.one_key()
+        public = self.keygen("fleet")
+        self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")
+        taken = self.elsewhere_json("import", "all.ckb", env={"CUKILN_REMOTE_TRUST": public})
+        self.assertEqual(taken["imported"], 1)
+        self.write("config/cukiln/config.toml", f'remote_trust = ["{public}", "fleet.key.pub"]\n')
+        self.assertEqual(self.elsewhere_json("import", "all.ckb")["already_there"], 1)
+
+    def test_secret_keys_are_guarded(self):
+        self.keygen("fleet")
+        self.assertEqual((self.folder / "fleet.key").stat().st_mode & 0o777, 0o600)
+        self.assertIn("never written over", self.run_cli("keygen", "-o", "fleet.key", expect=USAGE).err)
+        (self.folder / "fleet.key").chmod(0o644)
+        self.one_key()
+        self.assertIn("chmod 600", self.run_cli("export", "-o", "b.ckb", "--sign", "fleet.key", expect=USAGE).err)
+        self.run_cli("export", "-o", "b.ckb", "--sign", "fleet.key.pub", expect=USAGE)
+        self.run_cli("keygen", expect=USAGE)
+
+    def test_what_is_no_bundle(self):
+        self.assertIn("no bundle", self.refused("add.cu", "--insecure"))
+        self.elsewhere("import", "none.ckb", "--insecure", expect=USAGE)
+        self.elsewhere("import", expect=USAGE)
+        self.run_cli("export", "-o", "x.ckb", env={"CUKILN_DISABLE_STORE": "1"}, expect=STORE)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,77 @@
+"""record: what an application asked for, as a manifest that preload then finds whole."""
+
+import json
+import unittest
+
+from cli import CUKILN, CliTest, FAILED, USAGE
+
+
+class Record(CliTest):
+    def manifest(self, name="m.json"):
+        return json.loads((self.folder / name).read_text())
+
+    def test_what_was_asked_for_is_preloaded_from_the_store(self):
+        self.write("include/extra.cuh", "#define EXTRA 1\n")
+        (self.folder / "made").mkdir()
+        recorded = self.run_json(
+            "record", "-o", "made/m.json", "--", CUKILN, "compile", "scale.cu", "add.cu", "-I", "include", "-DADDEND=3",
+            "--flag=-O3", "--flag=--use_fast_math", "--arch", "sm_90a,sm_100a")  # fmt: skip
+        self.assertEqual((recorded["modules"], recorded["exit_code"]), (2, 0))
+        scale, add = self.manifest("made/m.json")["modules"]
+        self.assertEqual(scale["sources"], ["../scale.cu"])
+        self.assertEqual(scale["targets"], ["sm_90a", "sm_100a"])
+        self.assertEqual(add["include"], ["../include"])
+        report = self.run_json("preload", "made/m.json", "--no-load", "--offline")
+        self.assertEqual([(m["name"], m["outcome"]) for m in report["kernels"]],
+                         [("scale", "hit"), ("scale", "hit"), ("add", "hit"), ("add", "hit")])  # fmt: skip
+        # From anywhere, for it is the manifest that paths are relative to.
+        self.assertEqual(sorted(p.name for p in self.folder.glob("made/*")), ["m.json"])
+
+    def test_texts_in_memory_become_files_with_the_same_keys(self):
+        """The lines are those of a host with texts in memory; the keys those of the same text in files."""
+        lines = [{"name": "k", "sources": [{"path": "gen/k.cu", "text": '#include "../lib/a.cuh"\n#include "b.cuh"\n'
+                                            'extern "C" __global__ void k(float* x) { *x = A + B; }\n'}],
+                  "headers": [{"path": "../lib/a.cuh", "text": "#define A 1\n"}, {"path": "b.cuh", "text": "#define B 2\n"}],
+                  "include": [], "define": {}, "flags": [], "names": ["k"], "target": target}
+                 for target in ("sm_90a", "sm_100a")]  # fmt: skip
+        self.write("lines", "".join(json.dumps(line) + "\n" for line in lines) + '{"cut off')
+        result = self.run_cli("record", "-o", "m.json", "--", "sh", "-c", 'cat lines >> "$CUKILN_RECORD"')
+        self.assertIn("1 module cannot be told", result.err)
+        (module,) = self.manifest()["modules"]
+        self.assertEqual(module["targets"], ["sm_90a", "sm_100a"])
+        report = self.run_json("preload", "m.json", "--no-load")
+        self.assertEqual([m["outcome"] for m in report["kernels"]], ["compiled", "compiled"])
+        self.write("x/lib/a.cuh", "#define A 1\n")
+        self.write("x/gen/b.cuh", "#define B 2\n")
+        self.write("x/gen/k.cu", lines[0]["sources"][0]["text"])
+        (same,) = self.compile("x/gen/k.cu", "--name", "k", "--arch", "sm_90a")
+        self.assertEqual(same["outcome"], "hit")
+
+    def test_two_modules_of_one_name(self):
+        self.run_cli("record", "-o", "m.json", "--", "sh", "-c",
+                     f'"{CUKILN}" compile add.cu -DADDEND=1 --arch sm_90a; "{CUKILN}" compile add.cu -DADDEND=2 --arch sm_90a')  # fmt: skip
+        self.assertEqual([m["name"] for m in self.manifest()["modules"]], ["add", "add-2"])
+
+    def test_the_command_is_left_alone(self):
+        result = self.run_cli("record", "-o", "m.json", "--", "sh", "-c", "echo out; echo err >&2; exit 3", expect=FAILED)
+        self.assertEqual(result.out, "out\n")
+        self.assertIn("ended with 3", result.err)
+        self.assertIn("nothing was asked for", result.err)
+        self.assertEqual(self.manifest(), {"format": 1, "modules": []})
+        document = self.run_json("record", "-o", "m.json", "--", "sh", "-c", "echo out; kill -9 $$", expect=FAILED)
+        self.assertEqual(document["exit_code"], 128 + 9)
+
+    def test_a_record_that_cannot_be_written_costs_nothing(self):
+        (module,) = self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a", env={"CUKILN_RECORD": "/no/such/file"})
+        self.assertEqual(module["outcome"], "compiled")
+
+    def test_mistakes(self):
+        self.run_cli("record", "--", "true", expect=USAGE)
+        self.run_cli("record", "-o", "m.json", expect=USAGE)
+        self.run_cli("record", "-o", "m.json", "--", "no-such-program", expect=USAGE)
+        self.run_cli("record", "-o", "no/such/folder/m.json", "--", "true", expect=USAGE)
+        self.assertEqual(list(self.folder.glob("m.json*")), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
