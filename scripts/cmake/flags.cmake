@@ -18,8 +18,10 @@ if(NOT CMAKE_BUILD_TYPE AND PROJECT_IS_TOP_LEVEL)
 endif()
 
 if(CUKILN_STATIC_DEPENDENCIES)
-  add_link_options(-static-libstdc++ -static-libgcc)
   link_libraries(m)  # libsqlite3.a's
+  if(NOT BUILD_SHARED_LIBS)  # what PyTorch's ops throw goes through libtorch, to the shared libstdc++
+    add_link_options(-static-libstdc++ -static-libgcc)
+  endif()
 endif()
 
 # Sanitizers cover the library and its tests, never the compile worker (RLIMIT_AS kills those).
@@ -28,8 +30,11 @@ if(CUKILN_SANITIZE STREQUAL "address")
   set(sanitize -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
 elseif(CUKILN_SANITIZE STREQUAL "thread")
   set(sanitize -fsanitize=thread -fno-omit-frame-pointer)
+elseif(CUKILN_SANITIZE STREQUAL "fuzzer")  # clang only; tests/fuzz links libFuzzer
+  set(sanitize -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
 elseif(CUKILN_SANITIZE)
-  message(FATAL_ERROR "CUKILN_SANITIZE is \"${CUKILN_SANITIZE}\"; expected address, thread or nothing")
+  message(FATAL_ERROR
+    "CUKILN_SANITIZE is \"${CUKILN_SANITIZE}\"; expected address, thread, fuzzer or nothing")
 endif()
 target_compile_options(cukiln_sanitize INTERFACE ${sanitize})
 target_link_options(cukiln_sanitize INTERFACE ${sanitize})

@@ -7,10 +7,11 @@ from __future__ import annotations
 import ctypes
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from roofline import Measured
 
 Launch = Callable[[int], None]  # the i-th, on the current stream
 
@@ -30,28 +31,6 @@ class Entry:
     rate: str = "memory"  # or "matrix": which ceiling operations are held to
 
 
-@dataclass
-class Measured:
-    kernel: str
-    shape: str
-    us: float
-    rival: str
-    rival_us: float
-    limit_us: float
-    bytes: float
-    operations: float
-    samples: list[float] = field(default_factory=list)
-    rival_samples: list[float] = field(default_factory=list)
-
-    @property
-    def ratio(self) -> float:
-        return self.rival_us / self.us
-
-    @property
-    def fraction(self) -> float:
-        return self.limit_us / self.us
-
-
 class Kernels:
     """The module of C functions; an error it reports is raised."""
 
@@ -59,6 +38,8 @@ class Kernels:
         self.library = ctypes.CDLL(str(library))
         self.library.bench_gemm_workspace.restype = ctypes.c_size_t
         self.library.bench_moe_workspace.restype = ctypes.c_size_t
+        self.library.bench_gemm_tactics.restype = ctypes.c_int64
+        self.library.bench_gemm_sm90_tactic.restype = ctypes.c_int64
         self("bench_open")
 
     def __call__(self, name: str, *arguments: torch.Tensor | int | None) -> None:
@@ -79,6 +60,14 @@ class Kernels:
     @staticmethod
     def stream() -> int:
         return torch.cuda.current_stream().cuda_stream
+
+    def gemm_tactics(self, m: int, n: int, k: int) -> int:
+        return self.library.bench_gemm_tactics(*(ctypes.c_int64(size) for size in (m, n, k)))
+
+    def gemm_sm90_tactic(self, *values: int) -> tuple[int, int]:
+        """Of m, n, k, multiprocessors, tactic: its tile and splits."""
+        packed = self.library.bench_gemm_sm90_tactic(*(ctypes.c_int64(value) for value in values))
+        return packed & 0xFF, packed >> 8
 
     def workspace(self, kernel: str, *sizes: int) -> torch.Tensor:
         function = getattr(self.library, f"bench_{kernel}_workspace")
@@ -123,7 +112,7 @@ def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
                 def launch(i: int) -> None:
                     b = weights[i % len(weights)]
                     kernels("bench_gemm", kernels.stream(), outputs[i % 2], tokens.codes, tokens.scales,
-                            tokens.gsa, b.codes, b.scales, b.gsa, m, n, k, space, constant)  # fmt: skip
+                            tokens.gsa, b.codes, b.scales, b.gsa, m, n, k, space, constant, -1)  # fmt: skip
 
                 return launch
 
@@ -149,6 +138,18 @@ def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
         torch.cuda.empty_cache()
 
 
+def copy_of(count: float) -> Launch:
+    """Reads and writes as many bytes altogether: what the memory does at this size."""
+    elements = int(count) // 8
+    sources = [torch.zeros(elements, device="cuda") for _ in range(min(8, copies_for(elements * 4)))]
+    target = torch.empty(elements, device="cuda")
+
+    def launch(i: int) -> None:
+        torch.neg(sources[i % len(sources)], out=target)
+
+    return launch
+
+
 def amax(kernels: Kernels, quick: bool) -> Iterator[Entry]:
     for rows in (4096,) if quick else (16, 4096, 16384):
         columns = 7168
@@ -166,7 +167,9 @@ def amax(kernels: Kernels, quick: bool) -> Iterator[Entry]:
             inputs[i % len(inputs)].abs().amax()
 
         count = float(rows * columns)
-        yield Entry("amax_gsa", f"[{rows}, {columns}]", ours, "PyTorch eager", theirs, count * 2, count)
+        shape = f"[{rows}, {columns}]"
+        yield Entry("amax_gsa", shape, ours, "PyTorch eager", theirs, count * 2, count)
+        yield Entry("amax_gsa", shape, ours, "a copy of as many bytes", copy_of(count * 2), count * 2, count)
 
 
 def quantize(kernels: Kernels, quick: bool) -> Iterator[Entry]:
@@ -188,8 +191,79 @@ def quantize(kernels: Kernels, quick: bool) -> Iterator[Entry]:
             torch.round(blocks / step).mul_(step).clamp_(-6, 6)
 
         count = float(rows * columns)
-        yield Entry("quantize_nvfp4_from_buffer", f"[{rows}, {columns}]", ours, "PyTorch eager", theirs,
-                    count * (2 + 9 / 16), 2 * count)  # fmt: skip
+        for rival, launch in (("PyTorch eager", theirs), ("a copy of as many bytes", copy_of(count * 41 / 16))):
+            yield Entry("quantize_nvfp4_from_buffer", f"[{rows}, {columns}]", ours, rival, launch,
+                        count * (2 + 9 / 16), 2 * count)  # fmt: skip
+
+
+def gate_up(kernels: Kernels, quick: bool) -> Iterator[Entry]:
+    """Gate and up matrices: deinterleaved and quantised, with an activation or without; its scale."""
+    columns = 7168
+    for rows in (4096,) if quick else (4096, 16384):
+        inputs = [
+            torch.randn(rows, 2 * columns, device="cuda", dtype=torch.bfloat16)
+            for _ in range(min(4, copies_for(rows * columns * 4)))
+        ]
+        gsa = torch.tensor((64.0, 1 / 64.0), device="cuda")
+        codes = torch.empty(rows * columns, device="cuda", dtype=torch.uint8)
+        scales = torch.empty(rows * columns // 8, device="cuda", dtype=torch.uint8)
+        state = torch.zeros(2, device="cuda", dtype=torch.int32)
+        count = float(rows * columns)
+        for layout, word in enumerate(("halves", "pairs")):
+            for swiglu, written in ((0, 9 / 8), (1, 9 / 16)):
+
+                def ours(
+                    i: int, inputs=inputs, codes=codes, scales=scales, gsa=gsa, rows=rows, layout=layout,
+                    swiglu=swiglu,
+                ) -> None:  # fmt: skip
+                    kernels("bench_deinterleave", kernels.stream(), codes, scales, inputs[i % len(inputs)],
+                            gsa, rows, columns, layout, swiglu)  # fmt: skip
+
+                name = "deinterleave_quantize_from_buffer" + (", SwiGLU" if swiglu else "")
+                moved = count * (4 + written)
+                yield Entry(name, f"[{rows}, 2 x {columns}], {word}", ours, "a copy of as many bytes",
+                            copy_of(moved), moved, 2 * count)  # fmt: skip
+
+            def scale_of(i: int, inputs=inputs, gsa=gsa, state=state, rows=rows, layout=layout) -> None:
+                kernels("bench_swiglu_amax", kernels.stream(), gsa, inputs[i % len(inputs)], rows, columns,
+                        layout, state)  # fmt: skip
+
+            yield Entry("swiglu_amax_gsa", f"[{rows}, 2 x {columns}], {word}", scale_of,
+                        "a copy of as many bytes", copy_of(count * 4), count * 4, 2 * count)  # fmt: skip
+        del inputs
+        torch.cuda.empty_cache()
+
+
+def sampler(kernels: Kernels, quick: bool) -> Iterator[Entry]:
+    """Temperature, top-k 50, top-p 0.9 over a vocabulary of 128,256. Beside PyTorch's own operations."""
+    vocabulary = 128256
+    for rows in (1, 64) if quick else (1, 8, 64, 256):
+        logits = [
+            torch.randn(rows, vocabulary, device="cuda") * 3
+            for _ in range(min(16, copies_for(rows * vocabulary * 4)))
+        ]
+        temperature = torch.full((rows,), 0.8, device="cuda")
+        top_k = torch.full((rows,), 50, device="cuda", dtype=torch.int32)
+        top_p = torch.full((rows,), 0.9, device="cuda")
+        state = torch.zeros(3, device="cuda", dtype=torch.int64)
+        tokens = torch.empty(rows, device="cuda", dtype=torch.int32)
+
+        def ours(
+            i: int, logits=logits, temperature=temperature, top_k=top_k, top_p=top_p, state=state,
+            tokens=tokens, rows=rows,
+        ) -> None:  # fmt: skip
+            kernels("bench_sample", kernels.stream(), tokens, logits[i % len(logits)], rows, vocabulary,
+                    temperature, top_k, top_p, state)  # fmt: skip
+
+        def theirs(i: int, logits=logits, temperature=temperature) -> None:
+            values, indices = torch.topk(logits[i % len(logits)] / temperature[:, None], 50)
+            kept = torch.softmax(values, dim=1)
+            kept = kept.masked_fill(kept.cumsum(1) - kept >= 0.9, 0)
+            drawn = (kept / torch.empty_like(kept).exponential_()).argmax(1, keepdim=True)
+            indices.gather(1, drawn)
+
+        read = 4.0 * rows * vocabulary
+        yield Entry("sampler", f"{rows} rows of {vocabulary}", ours, "PyTorch eager", theirs, read, read)
 
 
 class Experts:
@@ -267,7 +341,8 @@ def moe(kernels: Kernels, quick: bool) -> Iterator[Entry]:
         torch.cuda.empty_cache()
 
 
-PARTS = {"gemm": gemm, "moe": moe, "amax": amax, "quantize": quantize}
+PARTS = {"gemm": gemm, "moe": moe, "amax": amax, "quantize": quantize, "gate_up": gate_up,
+         "sampler": sampler}  # fmt: skip
 
 
 class Timer:
@@ -275,6 +350,7 @@ class Timer:
 
     def __init__(self, launch: Launch):
         self.stream = torch.cuda.Stream()
+        self.stream.wait_stream(torch.cuda.current_stream())  # which fills what is read
         with torch.cuda.stream(self.stream):
             for i in range(3):
                 launch(i)
@@ -330,42 +406,3 @@ def ceilings() -> dict[str, float]:
         "bytes_per_s": 2 * source.nbytes / copy_us * 1e6,
         "operations_per_s": 2 * 8192**3 / product_us * 1e6,
     }
-
-
-def table(rows: list[Measured]) -> str:
-    lines = ["| kernel | shape | us | of the limit | beside | us | ratio |", "|---|---|---|---|---|---|---|"]
-    lines += [
-        f"| {row.kernel} | {row.shape} | {row.us:.1f} | {row.fraction:.0%} | {row.rival} "
-        f"| {row.rival_us:.1f} | {row.ratio:.2f}x |"
-        for row in rows
-    ]
-    return "\n".join(lines)
-
-
-def plot(path: Path, rows: list[Measured], limits: dict[str, float], title: str) -> bool:
-    """A roofline: operations a byte to the right, operations a second upwards. False: no matplotlib."""
-    try:
-        import matplotlib
-    except ImportError:
-        return False
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(9, 6))
-    intensity = [2**i for i in range(-2, 14)]
-    roof = [min(x * limits["bytes_per_s"], limits["operations_per_s"]) / 1e12 for x in intensity]
-    axes.loglog(intensity, roof, color="black", linewidth=1)
-    for kernel in dict.fromkeys(row.kernel for row in rows):
-        mine = [row for row in rows if row.kernel == kernel]
-        points = axes.plot([row.operations / row.bytes for row in mine],
-                           [row.operations / row.us / 1e6 for row in mine], "o", label=kernel)  # fmt: skip
-        axes.plot([row.operations / row.bytes for row in mine],
-                  [row.operations / row.rival_us / 1e6 for row in mine], "x",
-                  color=points[0].get_color(), alpha=0.5)  # fmt: skip
-    axes.set_xlabel("operations a byte that must move (x: what it is measured beside)")
-    axes.set_ylabel("Tera-operations a second")
-    axes.set_title(title, fontsize=9)
-    axes.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    return True

@@ -9,7 +9,10 @@
 #include <cukiln/loader.hpp>
 #include <cukiln/nvfp4.hpp>
 #include <cukiln/nvfp4_moe.hpp>
+#include <cukiln/sampling.hpp>
 #include <cukiln/settings.hpp>
+
+#include "kernels/nvfp4/sm90_plan.hpp"
 
 namespace {
 
@@ -22,6 +25,9 @@ struct Launchers {
   nvfp4::Quantize quantize;
   nvfp4::Gemm gemm;
   nvfp4::MoeGemm moe;
+  nvfp4::DeinterleaveQuantize deinterleave;
+  nvfp4::SwiGluAmaxGsa swiglu_amax;
+  sampling::Sampler sampler;
 };
 
 std::optional<Launchers> launchers;
@@ -53,9 +59,12 @@ Result<void> open() {
   if (!store) return std::move(store).error();
   auto loader = KernelLoader::create(**store, settings->loader);
   if (!loader) return std::move(loader).error();
-  Launchers made{*std::move(store), *std::move(loader), {}, {}, {}, {}};
-  for (const auto& result : {make(made.amax, *made.loader), make(made.quantize, *made.loader),
-                             make(made.gemm, *made.loader), make(made.moe, *made.loader)}) {
+  Launchers made{*std::move(store), *std::move(loader), {}, {}, {}, {}, {}, {}, {}};
+  for (const auto& result :
+       {make(made.amax, *made.loader), make(made.quantize, *made.loader),
+        make(made.gemm, *made.loader), make(made.moe, *made.loader),
+        make(made.deinterleave, *made.loader), make(made.swiglu_amax, *made.loader),
+        make(made.sampler, *made.loader)}) {
     if (!result) return result;
   }
   launchers = std::move(made);
@@ -88,10 +97,55 @@ const char* bench_gemm(Stream stream, std::uint16_t* output, const std::uint8_t*
                        const std::uint8_t* a_scales, const float* a_gsa,
                        const std::uint8_t* b_codes, const std::uint8_t* b_scales,
                        const float* b_gsa, std::int64_t m, std::int64_t n, std::int64_t k,
-                       void* workspace, std::int64_t constant_b) {
+                       void* workspace, std::int64_t constant_b, std::int64_t tactic) {
   return told(launchers->gemm.launch(stream, output, {a_codes, a_scales, a_gsa},
                                      {b_codes, b_scales, b_gsa}, nullptr, m, n, k, workspace,
-                                     {constant_b != 0}));
+                                     {constant_b != 0, static_cast<int>(tactic)}));
+}
+
+std::int64_t bench_gemm_tactics(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return launchers->gemm.tactics(m, n, k);
+}
+
+// On sm_90: tile and splits of a tactic, as the table has them; splits in the second byte.
+std::int64_t bench_gemm_sm90_tactic(std::int64_t m, std::int64_t n, std::int64_t k,
+                                    std::int64_t multiprocessors, std::int64_t tactic) {
+  const auto unsigned_of = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  const auto tactics = nvfp4::sm90::tactics_of({unsigned_of(m), unsigned_of(n), unsigned_of(k),
+                                                static_cast<std::uint32_t>(multiprocessors)});
+  const nvfp4::GemmTactic& named = tactics.all[tactic];
+  return named.tile | named.splits << 8;
+}
+
+// Layout 0: halves, 1: pairs. GPT-OSS's activation, or none.
+const char* bench_deinterleave(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
+                               const std::uint16_t* input, const float* gsa, std::int64_t rows,
+                               std::int64_t columns, std::int64_t layout, std::int64_t swiglu) {
+  const auto gate_up = static_cast<nvfp4::GateUpLayout>(layout);
+  return told(swiglu != 0 ? launchers->deinterleave.launch_swiglu(stream, codes, scales, input, gsa,
+                                                                  rows, columns, 2 * columns,
+                                                                  gate_up, {7.0f, 1.702f, 1.0f})
+                          : launchers->deinterleave.launch(stream, codes, scales, input, gsa, rows,
+                                                           columns, 2 * columns, gate_up));
+}
+
+const char* bench_swiglu_amax(Stream stream, float* gsa, const std::uint16_t* input,
+                              std::int64_t rows, std::int64_t columns, std::int64_t layout,
+                              std::uint32_t* workspace) {
+  return told(launchers->swiglu_amax.launch(stream, gsa, input, rows, columns, 2 * columns,
+                                            static_cast<nvfp4::GateUpLayout>(layout),
+                                            {7.0f, 1.702f, 1.0f}, workspace));
+}
+
+const char* bench_sample(Stream stream, std::int32_t* tokens, const float* logits,
+                         std::int64_t rows, std::int64_t vocabulary, const float* temperature,
+                         const std::int32_t* top_k, const float* top_p, sampling::State* state) {
+  sampling::Parameters parameters;
+  parameters.temperature = temperature;
+  parameters.top_k = top_k;
+  parameters.top_p = top_p;
+  return told(launchers->sampler.launch(stream, tokens, logits, rows, vocabulary, vocabulary,
+                                        parameters, state));
 }
 
 std::size_t bench_moe_workspace(std::int64_t tokens, std::int64_t topk, std::int64_t experts,

@@ -9,11 +9,12 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import daemon
+from harness import TARGET, Harness, Row, SkippedError, say
+
 RIVALS = ("cuda_core", "cupy", "triton", "cpp_extension")
-TARGET = "sm_100a"
 
 PLAIN = """extern "C" __global__ void scale_{i}(float* x, const float* y, int n) {{
   for (int k = blockIdx.x * blockDim.x + threadIdx.x; k < n; k += gridDim.x * blockDim.x) {{
@@ -31,54 +32,7 @@ extern "C" __global__ void scale_{i}(__nv_bfloat16* x, float y, int n) {{
 """
 
 
-@dataclass
-class Row:
-    """One comparison. `ratio`: theirs over ours where `faster`, else ours over the floor."""
-
-    goal: int
-    what: str
-    ours: float
-    unit: str
-    against: str = ""
-    theirs: float | None = None
-    faster: bool = True
-    note: str = ""
-    samples: dict[str, list[float]] = field(default_factory=dict)
-
-    @property
-    def ratio(self) -> float | None:
-        if self.theirs is None or not self.ours or not self.theirs:
-            return None
-        return self.theirs / self.ours if self.faster else self.ours / self.theirs
-
-    def to_json(self) -> dict:
-        return asdict(self) | {"ratio": self.ratio}
-
-
-class SkippedError(Exception):
-    """This cannot be measured here, and why."""
-
-
-class Bench:
-    def __init__(
-        self, programs: Path, sources: Path, scratch: Path, pythons: dict[str, str], quick: bool
-    ):
-        self.programs, self.sources, self.scratch = programs, sources, scratch
-        self.pythons, self.quick = pythons, quick
-        self.cores = len(os.sched_getaffinity(0))
-        kept = ("CUKILN_NVRTC_LIBRARY", "CUKILN_INCLUDE_PATH", "CUKILN_CUDA_LIBRARY")
-        self.environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("CUKILN_") or name in kept
-        } | {
-            "HOME": str(scratch),
-            "XDG_CACHE_HOME": str(scratch / "cache"),
-            "XDG_CONFIG_HOME": str(scratch),
-        }
-
-    # The parts.
-
+class Bench(Harness):
     def all(self) -> dict:
         return {
             "start": self.start,
@@ -88,6 +42,9 @@ class Bench:
             "cold": self.cold,
             "stampede": self.stampede,
             "growth": self.growth,
+            "dispatch": self.dispatch,
+            "modules": self.modules,
+            "daemon": self.daemon,
         }
 
     def start(self) -> list[Row]:
@@ -311,6 +268,72 @@ class Bench:
             ),
         ]
 
+    def run_python(self, script: str, *arguments: str, **environment: str) -> dict:
+        """A script beside this one, with the package and PyTorch."""
+        library = self.programs / "libcukiln.so"
+        if not library.exists():
+            raise SkippedError("this build has no shared library")
+        path = [self.sources / "src" / "bindings" / "python", self.sources / ".cukiln-torch"]
+        return self.run(
+            [sys.executable, str(Path(__file__).with_name(script)), *arguments],
+            CUKILN_LIBRARY=str(library),
+            PYTHONPATH=os.pathsep.join([*map(str, path), os.environ.get("PYTHONPATH", "")]),
+            **environment,
+        )
+
+    def modules(self) -> list[Row]:
+        """Goal 7: a module that Python has already, and a launch from Python."""
+        environment = {"CUKILN_STORE": str(self.folder("modules-store"))}
+        stand_in = self.programs / "libcuda_fake.so"
+        on_gpu = Path("/dev/nvidiactl").exists()
+        if not on_gpu and stand_in.exists():  # it loads what it is given; nothing is launched
+            environment["CUKILN_CUDA_LIBRARY"] = str(stand_in)
+        rounds = "3" if self.quick else "11"
+        result = self.run_python("modules.py", rounds, str(self.folder("modules")), **environment)
+        rows = [
+            Row(
+                7,
+                "get_cuda_module, nothing changed, same process",
+                statistics.median(result["ours_us"]),
+                "us",
+                f"cpp_extension.load, PyTorch {result['version']}",
+                statistics.median(result["cpp_extension_us"]),
+                note="" if on_gpu else "without a GPU",
+                samples={"ours": result["ours_us"], "theirs": result["cpp_extension_us"]},
+            )
+        ]
+        launches = dict(result.get("launch_us", {}))
+        ours = launches.pop("cukiln", None)
+        for name, theirs in launches.items():
+            rows.append(
+                Row(
+                    7,
+                    "a launch from Python, three arguments",
+                    statistics.median(ours),
+                    "us",
+                    name,
+                    statistics.median(theirs),
+                    samples={"ours": ours, "theirs": theirs},
+                )
+            )
+        return rows
+
+    def dispatch(self) -> list[Row]:
+        """Goal 7: a call of an op from C++, beside one of an op in Python."""
+        result = self.run_python("dispatch.py", "5" if self.quick else "21")
+        return [
+            Row(
+                7,
+                "a call of an op, besides its work",
+                statistics.median(result["ours_us"]),
+                "us",
+                f"@torch.library.custom_op, PyTorch {result['version']}",
+                statistics.median(result["custom_op_us"]),
+                note="goal: 5x",
+                samples={"ours": result["ours_us"], "theirs": result["custom_op_us"]},
+            )
+        ]
+
     def growth(self) -> list[Row]:
         """Goal 6: as a host sees it, as the store sees it, and what SQLite alone takes."""
         few, many = 100, 5_000 if self.quick else 100_000
@@ -318,34 +341,39 @@ class Bench:
         folder = self.folder("growth")
         result = self.run([self.program("growth"), str(folder), str(few), str(many)])
         memory = f"memory grew by {result['resident_grew_mb']:.1f} MB"
-        rows = [
-            Row(
-                6,
-                f"a look-up in a store of {many:,} entries",
-                result["many_us"],
-                "us",
-                f"of {few}",
-                result["few_us"],
-                faster=False,
-                note=f"goal: 1.2; {memory}. SQLite alone {result['sqlite_many_us']:.0f} and "
-                f"{result['sqlite_few_us']:.0f} us: the few pages stay in the processor's cache, "
-                "and of the many each is copied from memory",
-            ),
+        rows = []
+        for name, which, note in (
+            ("together", "of modules that were stored together", "goal: 1.2"),
+            ("apart", "of modules from all over the store", "each on pages of its own"),
+        ):
+            times = result[name]
+            floor = times["sqlite_many_us"] / times["sqlite_few_us"]
+            rows.append(
+                Row(
+                    6,
+                    f"a look-up in a store of {many:,} entries, {which}",
+                    times["many_us"],
+                    "us",
+                    f"of {few}",
+                    times["few_us"],
+                    faster=False,
+                    note=f"{note}; {memory}; SQLite alone {floor:.1f}",
+                )
+            )
+        rows.append(
             Row(
                 6,
                 "the same, against the floor",
-                result["many_us"],
+                result["apart"]["many_us"],
                 "us",
                 "SQLite alone, unchecked",
-                result["sqlite_many_us"],
+                result["apart"]["sqlite_many_us"],
                 faster=False,
-            ),
-        ]
+            )
+        )
         # As a host sees it: modules with headers, whose source is read and whose headers are
         # verified too, found among the entries that are there already.
-        sets = {
-            count: self.manifest(f"growth-{count}", WITH_HEADERS, count) for count in (6, 56)
-        }
+        sets = {count: self.manifest(f"growth-{count}", WITH_HEADERS, count) for count in (6, 56)}
         times: dict[tuple[int, int], list[float]] = {}
         for warm in range(2 + rounds):
             for entries in (few, many):
@@ -354,7 +382,9 @@ class Bench:
                     if warm >= 2:
                         times.setdefault((entries, count), []).append(took["cpu_us"])
         median = {key: statistics.median(values) for key, values in times.items()}
-        slope = {entries: (median[entries, 56] - median[entries, 6]) / 50 for entries in (few, many)}
+        slope = {
+            entries: (median[entries, 56] - median[entries, 6]) / 50 for entries in (few, many)
+        }
         rows.insert(
             0,
             Row(
@@ -371,48 +401,9 @@ class Bench:
         )
         return rows
 
-    # Their tools.
-
-    def program(self, name: str) -> str:
-        path = self.programs / f"cukiln_bench_{name}"
-        if not path.exists():
-            raise SkippedError(f"{path.name} is not in this build")
-        return str(path)
-
-    def folder(self, name: str) -> Path:
-        path = self.scratch / name
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return path
-
-    def manifest(self, name: str, template: str, count: int) -> str:
-        folder = self.folder(name)
-        (folder / "common.cuh").write_text(
-            "__device__ inline float common(float x) { return x + 1; }\n"
-        )
-        modules = []
-        for i in range(count):
-            (folder / f"scale_{i}.cu").write_text(template.format(i=i))
-            modules.append(
-                {"name": f"scale_{i}", "sources": [f"scale_{i}.cu"], "names": [f"scale_{i}"]}
-            )
-        path = folder / "manifest.json"
-        path.write_text(json.dumps({"format": 1, "modules": modules}))
-        return str(path)
-
-    def preload(self, store: Path, manifest: str, load: bool = False) -> dict:
-        command = [self.program("start"), str(store), manifest]
-        return self.run([*command, "--load"] if load else [*command, "--target", TARGET])
-
-    def run(self, command: list[str]) -> dict:
-        done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            reason = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            raise SkippedError(
-                f"{Path(command[0]).name}: {reason[0]}" if done.returncode != 3 else reason[0]
-            )
-        return json.loads(done.stdout)
+    def daemon(self) -> list[Row]:
+        """Goal 8."""
+        return daemon.measure(self)
 
     def look_up_times(self) -> dict[tuple[str, int], float]:
         if not hasattr(self, "_look_up_times"):
@@ -439,7 +430,3 @@ class Bench:
             return self.look_up_times()["by_name", 1]
         except SkippedError:
             return 0.0
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from measure import Row
+from harness import Row
 
 
 def number(value: float) -> str:

@@ -41,11 +41,7 @@ T* address(std::uintptr_t value) {
 struct GemmFixture : LoaderFixture {
   GemmFixture() {
     fake.set_capability(0, 100);
-    const std::size_t sizes[] = {128, 128, 128, 128, 128, 8, 8, 8, 4, 4, 4, 8, 4};
-    for (std::size_t i = 0; i < std::size(nvfp4::kSm100Kernels); ++i) {
-      fake.set_parameters(nvfp4::kSm100Kernels[i].name, sizes,
-                          std::size(sizes) - (i < nvfp4::kSm100Grouped ? 2 : 0));
-    }
+    fake.read_parameters(1);
     LoaderOptions options = loader_options();
     options.cuda_library = fake.path;
     opened = open(options);
@@ -132,6 +128,24 @@ TEST_CASE_FIXTURE(GemmFixture, "a product on sm_100a is one launch, planned for 
   CHECK(passed.bias == bias);
   CHECK(passed.m == 3);
   CHECK(passed.n == 264);
+}
+
+TEST_CASE_FIXTURE(GemmFixture, "a tactic is the way that a host names, of those that there are") {
+  REQUIRE(gemm.tactics(4096, 4096, 7168) == 4);
+  for (int tactic = 0; tactic < 4; ++tactic) {
+    REQUIRE(
+        gemm.launch(nullptr, output, a, b, nullptr, 4096, 4096, 7168, nullptr, {false, tactic}));
+    CHECK(std::string(fake.last_launch().kernel) == nvfp4::kSm100Kernels[tactic].name);
+  }
+  const std::size_t before = fake.launches();
+  const auto refused =
+      gemm.launch(nullptr, output, a, b, nullptr, 4096, 4096, 7168, nullptr, {false, 4});
+  REQUIRE(!refused);
+  CHECK(refused.error().message() ==
+        "tactic is 4; [4096, 4096, 7168] has 4, counted from 0, and -1 is the one that should be "
+        "fastest");
+  CHECK(fake.launches() == before);
+  CHECK(nvfp4::Gemm().tactics(4096, 4096, 7168) == 0);
 }
 
 TEST_CASE_FIXTURE(GemmFixture,

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "support/loader_fixture.hpp"
 
@@ -45,6 +46,29 @@ TEST_CASE_FIXTURE(LoaderFixture,
   REQUIRE_FALSE(reports->front().status);
   CHECK(reports->front().status.error().code() == ErrorCode::invalid_argument);
   CHECK(reports->front().status.error().message().find("offset 34") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "row 39: so is one in anything that becomes a string of C") {
+  const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}\n");
+  const std::string nul("a\0b", 3);
+  const auto opened = open();
+  const auto refused = [&](const std::function<void(ModuleSpec&)>& spoil) {
+    ModuleSpec spoilt = spec(source);
+    spoil(spoilt);
+    const auto reports = opened->compile(spoilt);
+    const Error* error = !reports                   ? &reports.error()
+                         : !reports->front().status ? &reports->front().status.error()
+                                                    : nullptr;
+    return error != nullptr && error->code() == ErrorCode::invalid_argument &&
+           error->message().find("NUL byte at offset 1") != std::string::npos;
+  };
+  CHECK(refused([&](ModuleSpec& module) { module.sources.front().path = nul; }));
+  CHECK(refused([&](ModuleSpec& module) { module.headers = {Source::literal(nul, "")}; }));
+  CHECK(refused([&](ModuleSpec& module) { module.include = {nul}; }));
+  CHECK(refused([&](ModuleSpec& module) { module.flags = {nul}; }));
+  CHECK(refused([&](ModuleSpec& module) { module.names = {nul}; }));
+  CHECK(refused([&](ModuleSpec& module) { module.define[nul] = "1"; }));
+  CHECK(refused([&](ModuleSpec& module) { module.define["A"] = nul; }));
 }
 
 TEST_CASE_FIXTURE(

@@ -1,10 +1,13 @@
 // What the launcher does and refuses: kernels compiled by the real NVRTC, on a driver that runs
 // nothing.
 
+#include <cstddef>
+#include <cstring>
 #include <string>
 
 #include <doctest/doctest.h>
 
+#include "kernels/nvfp4/moe_plan.hpp"
 #include "support/fake_cuda.hpp"
 #include "support/loader_fixture.hpp"
 
@@ -17,21 +20,9 @@ using testing::FakeCuda;
 using testing::FakeLaunch;
 
 struct Fixture : testing::LoaderFixture {
-  Fixture() {
-    const std::size_t route[] = {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4};
-    const std::size_t up_sizes[] = {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4};
-    const std::size_t down_sizes[] = {8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4};
-    const std::size_t combine[] = {8, 8, 8, 8, 4, 4, 4};
-    fake.set_parameters("moe_route", route, std::size(route));
-    fake.set_parameters("moe_up", up_sizes, std::size(up_sizes));
-    fake.set_parameters("moe_down", down_sizes, std::size(down_sizes));
-    const std::size_t expand[] = {8, 8, 8, 8, 8, 4, 4};
-    const std::size_t prefill_up[] = {8, 8, 8, 8, 128, 8, 128, 8, 8, 8, 4, 4, 4, 4, 4, 4};
-    const std::size_t prefill_down[] = {8, 8, 8, 128, 8, 128, 8, 8, 4, 4};
-    fake.set_parameters("moe_expand", expand, std::size(expand));
-    fake.set_parameters("moe_prefill_up", prefill_up, std::size(prefill_up));
-    fake.set_parameters("moe_prefill_down", prefill_down, std::size(prefill_down));
-    fake.set_parameters("moe_combine", combine, std::size(combine));
+  explicit Fixture(int capability = 90) {
+    fake.set_capability(0, capability);
+    fake.read_parameters(1);
     LoaderOptions options = loader_options();
     options.cuda_library = fake.path;
     opened = open(options);
@@ -122,6 +113,106 @@ TEST_CASE_FIXTURE(Fixture, "many tokens take sm_90a's warpgroups, which want the
     CHECK(launched.kernel == std::string(names[i]));
   }
   CHECK_FALSE(fake.launch(6, &launched));
+}
+
+namespace {
+
+struct BlackwellFixture : Fixture {
+  BlackwellFixture() : Fixture(100) {}
+
+  // One after the other, as the launch that many launches ago had them.
+  template <class... Parts>
+  void check_arguments(std::size_t newest_first, const char* kernel, const Parts&... parts) const {
+    CAPTURE(kernel);
+    FakeLaunch launched{};
+    REQUIRE(fake.launch(newest_first, &launched));
+    CHECK(launched.kernel == std::string(kernel));
+    std::size_t at = 0;
+    const auto check = [&](const auto& part) {
+      CAPTURE(at);
+      CHECK(std::memcmp(launched.arguments + at, &part, sizeof part) == 0);
+      at += sizeof part;
+    };
+    (check(parts), ...);
+    CHECK(launched.argument_bytes == at);
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(BlackwellFixture, "many tokens take sm_100a's grouped products") {
+  shape = {300, 2, 4, 256, 128};
+  input.expert_map = address<std::int32_t>(0xE000);
+  REQUIRE(launch());
+  FakeLaunch launched{};
+  const char* const names[] = {"moe_combine_rows", "nvfp4_gemm_grouped_128x128",
+                               "moe_activate",     "nvfp4_gemm_grouped_128x128",
+                               "moe_gather",       "moe_route"};
+  for (std::size_t i = 0; i < 6; ++i) {
+    REQUIRE(fake.launch(i, &launched));
+    CHECK(launched.kernel == std::string(names[i]));
+  }
+  CHECK_FALSE(fake.launch(6, &launched));
+  REQUIRE(fake.launch(4, &launched));
+  CHECK(launched.grid[0] == 1);
+  CHECK(launched.grid[1] == 8);  // 600 slots are at most so many tiles of 4 experts
+
+  // Everything between is the workspace's, which tests/emulator computes with.
+  const MoePlan plan = moe_plan({300, 2, 4, 256, 128, 4}, MoeKernels::grouped);
+  const auto in = [&](std::size_t offset) { return address<std::uint8_t>(0xD000 + offset); };
+  check_arguments(4, "moe_gather", in(plan.row_codes), in(plan.row_scales), in(plan.row_experts),
+                  in(plan.position_of_slot), in(plan.up_gsa), in(plan.down_gsa), in(plan.tiles),
+                  in(plan.tile_count), in(plan.slot_of_position), in(plan.token_codes),
+                  in(plan.token_scales), up.decode, down.decode, 2u, 256u);
+  check_arguments(2, "moe_activate", in(plan.activation_codes), in(plan.activation_scales),
+                  in(plan.products), in(plan.tile_count), gsa, 128u, 0u, activation.limit,
+                  activation.alpha, activation.beta);
+  check_arguments(0, "moe_combine_rows", output, in(plan.products), input.topk_weights,
+                  in(plan.position_of_slot), 2u, 256u);
+  for (const std::size_t product : {1, 3}) {
+    const bool is_up = product == 3;
+    REQUIRE(fake.launch(product, &launched));
+    struct {
+      TensorMap rows, columns, row_scales, column_scales, output;
+      const float* gsa_a;
+      const float* gsa_b;
+      const std::uint16_t* bias;
+      std::uint32_t m, n, k;
+    } passed;
+    const void* experts = nullptr;
+    std::uint32_t stride = 1;
+    constexpr std::size_t kBytes = offsetof(decltype(passed), k) + 4;
+    REQUIRE(launched.argument_bytes == kBytes + 12);
+    std::memcpy(&passed, launched.arguments, kBytes);
+    std::memcpy(&experts, launched.arguments + kBytes, sizeof experts);
+    std::memcpy(&stride, launched.arguments + kBytes + sizeof experts, sizeof stride);
+    const auto data = [](const TensorMap& map) { return address<std::uint8_t>(map.opaque[0]); };
+    CHECK(data(passed.rows) == in(is_up ? plan.row_codes : plan.activation_codes));
+    CHECK(data(passed.row_scales) == in(is_up ? plan.row_scales : plan.activation_scales));
+    CHECK(data(passed.columns) == (is_up ? up : down).codes);
+    CHECK(data(passed.column_scales) == (is_up ? up : down).scales);
+    CHECK(data(passed.output) == in(plan.products));
+    CHECK(passed.gsa_a == (is_up ? input.hidden_gsa : gsa));
+    CHECK(passed.gsa_b == static_cast<const void*>(in(is_up ? plan.up_gsa : plan.down_gsa)));
+    CHECK(passed.bias == nullptr);
+    CHECK(passed.m == 8 * 128);
+    CHECK(passed.n == 256);
+    CHECK(passed.k == (is_up ? 256 : 128));
+    CHECK(experts == in(plan.row_experts));
+    CHECK(stride == 0);
+  }
+  CHECK(moe.workspace_bytes(shape) == plan.bytes);
+}
+
+TEST_CASE_FIXTURE(BlackwellFixture, "few tokens, and columns that are no whole groups, do not") {
+  for (const MoeShape& of : {MoeShape{16, 2, 4, 256, 128}, MoeShape{300, 2, 4, 192, 128},
+                             MoeShape{300, 2, 4, 256, 96}}) {
+    shape = of;
+    REQUIRE(launch());
+    FakeLaunch launched{};
+    REQUIRE(fake.launch(1, &launched));
+    CHECK(launched.kernel == std::string("moe_down"));
+  }
 }
 
 TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses shapes it cannot do, and says which it can") {

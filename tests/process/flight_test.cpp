@@ -1,92 +1,15 @@
-#include <doctest/doctest.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "support/build_process.hpp"
 
 #include <chrono>
-#include <functional>
 #include <map>
+#include <memory>
 #include <thread>
 #include <vector>
 
-#include "support/scratch.hpp"
-
-using cukiln::testing::read_all;
-using cukiln::testing::ScratchFolder;
+using cukiln::testing::becomes_true;
+using cukiln::testing::BuildProcess;
 using SteadyClock = std::chrono::steady_clock;
-
-namespace {
-
-const std::string kBin = CUKILN_TEST_BINARY_DIR;
-
-/// A child running build_process, its standard output and error in files.
-class BuildProcess {
- public:
-  BuildProcess(const ScratchFolder& scratch, const std::string& source, int number,
-               const std::vector<std::string>& extra = {},
-               const std::string& worker = kBin + "/cukiln-compile-worker")
-      : out_(scratch / ("out" + std::to_string(number))),
-        err_(scratch / ("err" + std::to_string(number))) {
-    std::vector<std::string> words = {kBin + "/build_process", scratch / "store",
-                                      kBin + "/libnvrtc_fake.so", worker, source};
-    words.insert(words.end(), extra.begin(), extra.end());
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    pid_ = ::fork();
-    REQUIRE(pid_ >= 0);
-    if (pid_ == 0) {
-      ::dup2(::open(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 1);
-      ::dup2(::open(err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 2);
-      ::execv(argv[0], argv.data());
-      ::_exit(127);
-    }
-  }
-  ~BuildProcess() {
-    if (pid_ > 0) {
-      ::kill(pid_, SIGKILL);
-      ::waitpid(pid_, nullptr, 0);
-    }
-  }
-  BuildProcess(const BuildProcess&) = delete;
-  BuildProcess& operator=(const BuildProcess&) = delete;
-
-  int wait() {
-    int status = 0;
-    ::waitpid(pid_, &status, 0);
-    pid_ = -1;
-    return status;
-  }
-  void kill(int signal) const { ::kill(pid_, signal); }
-  std::string output() const { return read_all(out_); }
-  std::string log() const { return read_all(err_); }
-
- private:
-  std::string out_, err_;
-  pid_t pid_ = -1;
-};
-
-bool becomes_true(const std::function<bool()>& condition, std::chrono::seconds limit) {
-  const auto deadline = SteadyClock::now() + limit;
-  while (!condition()) {
-    if (SteadyClock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
-
-struct Fixture {
-  ScratchFolder scratch;
-  std::string count_file = scratch / "count";
-  std::size_t compiles() const { return read_all(count_file).size(); }
-  std::string source(const std::string& directives) const {
-    return scratch.write("slow.cu", "// fake: count " + count_file + "\n" + directives +
-                                        "\n__global__ void slow() {}\n");
-  }
-};
-
-}  // namespace
+using Fixture = cukiln::testing::FlightFixture;
 
 TEST_CASE_FIXTURE(Fixture,
                   "row 24: 64 processes start cold with one request: one compile, no error") {
@@ -132,6 +55,21 @@ TEST_CASE_FIXTURE(Fixture, "row 1b: an owner that had forked is killed: its chil
   CHECK(next.wait() == 0);
   CHECK(next.output().rfind("compiled ", 0) == 0);
   CHECK(SteadyClock::now() - start < std::chrono::seconds(15));
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "an owner that is stopped, and owes its worker an answer, loses the flight") {
+  scratch.write("tile.h", "one");
+  const std::string path = source("// fake: sleep 300\n// fake: include /cukiln/src/tile.h");
+  BuildProcess owner(scratch, path, 0);
+  REQUIRE(becomes_true([&] { return compiles() == 1; }, std::chrono::seconds(20)));
+  owner.kill(SIGSTOP);
+  BuildProcess next(scratch, path, 1);
+  CHECK(next.ends_within(std::chrono::seconds(30)));
+  CHECK(next.output().rfind("compiled ", 0) == 0);
+  owner.kill(SIGCONT);
+  CHECK(owner.wait() == 0);  // and its result is as good
+  CHECK(owner.output() == next.output());
 }
 
 TEST_CASE_FIXTURE(Fixture, "a process that waits for another's flight starts no worker") {

@@ -1,14 +1,19 @@
 // One process that asks a loader for one module, for tests that need several: a stampede, a killed
 // owner.
 //
-//   build_process STORE NVRTC WORKER SOURCE [fork] [log] [exit-while-working]
+//   build_process STORE NVRTC WORKER SOURCE [fork] [log] [exit-while-working] [require-daemon]
+//                 [interrupted] [impatient] [counts]
 //
 // Prints one line: the outcome, the key, and what took the result's place in the store, if nothing
-// did.
+// did. `interrupted`: by a signal every half a millisecond. `impatient`: a compile may take
+// two seconds. `counts`: a second line, with what became of its questions to a daemon.
 
+#include <sys/time.h>
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,27 +22,56 @@
 
 #include <cukiln/cukiln.hpp>
 
+namespace {
+
+std::atomic<int> g_interruptions{0};  // by whichever thread the signal comes to
+
+void be_interrupted() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { ++g_interruptions; };  // without SA_RESTART
+  ::sigaction(SIGALRM, &action, nullptr);
+  const itimerval often{{0, 500}, {0, 500}};
+  ::setitimer(ITIMER_REAL, &often, nullptr);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace cukiln;
   if (argc < 5) {
     return 2;
   }
-  bool with_log = false, forks = false, exits = false;
+  bool with_log = false, forks = false, exits = false, requires_daemon = false;
+  bool interrupted = false, impatient = false, counts = false;
   for (int i = 5; i < argc; ++i) {
     with_log |= std::strcmp(argv[i], "log") == 0;
     forks |= std::strcmp(argv[i], "fork") == 0;
     exits |= std::strcmp(argv[i], "exit-while-working") == 0;
+    requires_daemon |= std::strcmp(argv[i], "require-daemon") == 0;
+    interrupted |= std::strcmp(argv[i], "interrupted") == 0;
+    impatient |= std::strcmp(argv[i], "impatient") == 0;
+    counts |= std::strcmp(argv[i], "counts") == 0;
+  }
+  if (interrupted) {
+    be_interrupted();
   }
   StoreOptions store_options;
   store_options.directory = argv[1];
   store_options.system_directory.clear();
+  if (requires_daemon) {
+    store_options.daemon = DaemonUse::require;
+  }
   LoaderOptions options;
   options.nvrtc_library = argv[2];
   options.worker = argv[3];
+  if (impatient) {
+    options.compile_timeout_ms = 2000;
+  }
   if (with_log) {
     options.log = [](LogLevel, std::string_view text) {
       std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
     };
+    store_options.log = options.log;
   }
   auto store = open_store(store_options);
   if (!store) {
@@ -76,5 +110,12 @@ int main(int argc, char** argv) {
   }
   std::printf("%s %s %s\n", name_of(report.outcome), report.key.hex().c_str(),
               report.not_stored.c_str());
-  return 0;
+  if (counts) {
+    const Stats stats = (*loader)->stats();
+    std::printf("declined %llu failed %llu\n",
+                static_cast<unsigned long long>(stats.daemon_declined),
+                static_cast<unsigned long long>(stats.daemon_failed));
+  }
+  const bool was_quiet = g_interruptions < 10;  // a hit is over too soon for more
+  return interrupted && was_quiet && report.outcome == Outcome::compiled ? 3 : 0;
 }

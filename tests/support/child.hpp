@@ -7,8 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,9 +19,11 @@ namespace cukiln::testing {
 /// A program that a test runs, with its standard output read line by line. Killed when this goes.
 class Child {
  public:
-  /// `environment`: `NAME=value`, added to this process's.
+  /// `environment`: `NAME=value`, added to this process's, or in the place of what it has.
+  /// `descriptors` of this process become 3, 4, … there.
   explicit Child(const std::vector<std::string>& command,
-                 const std::vector<std::string>& environment = {}) {
+                 const std::vector<std::string>& environment = {},
+                 const std::vector<int>& descriptors = {}) {
     int out[2];
     int in[2];
     if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(in, O_CLOEXEC) != 0) {
@@ -31,22 +35,38 @@ class Child {
     }
     arguments.push_back(nullptr);
     std::vector<char*> variables;
-    for (char** one = environ; *one != nullptr; ++one) {
-      variables.push_back(*one);
-    }
     for (const std::string& variable : environment) {
       variables.push_back(const_cast<char*>(variable.c_str()));
+    }
+    for (char** one = environ; *one != nullptr; ++one) {
+      const std::string_view name =
+          std::string_view(*one).substr(0, std::string_view(*one).find('='));
+      const bool replaced =
+          std::any_of(environment.begin(), environment.end(), [&](const std::string& variable) {
+            return std::string_view(variable).substr(0, variable.find('=')) == name;
+          });
+      if (!replaced) {  // of two with one name, a program reads the first
+        variables.push_back(*one);
+      }
     }
     variables.push_back(nullptr);
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
     ::posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+    std::vector<int> parked;  // above those that they become
+    for (std::size_t i = 0; i < descriptors.size(); ++i) {
+      parked.push_back(::fcntl(descriptors[i], F_DUPFD_CLOEXEC, kParkingPlace));
+      ::posix_spawn_file_actions_adddup2(&actions, parked[i], static_cast<int>(3 + i));
+    }
     if (::posix_spawn(&process_, arguments[0], &actions, nullptr, arguments.data(),
                       variables.data()) != 0) {
       process_ = -1;
     }
     ::posix_spawn_file_actions_destroy(&actions);
+    for (const int fd : parked) {
+      ::close(fd);
+    }
     ::close(out[1]);
     ::close(in[0]);
     out_ = out[0];
@@ -126,6 +146,8 @@ class Child {
   }
 
  private:
+  static constexpr int kParkingPlace = 100;
+
   pid_t process_ = -1;
   int out_ = -1;
   int in_ = -1;

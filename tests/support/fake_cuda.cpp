@@ -145,6 +145,10 @@ FAKE_API void fake_cuda_check_arch(int on) {
   const std::lock_guard lock(mutex);
   settings.check_arch = on != 0;
 }
+FAKE_API void fake_cuda_read_parameters(int on) {
+  const std::lock_guard lock(mutex);
+  settings.read_parameters = on != 0;
+}
 FAKE_API CUcontext fake_cuda_new_context(int device) {
   const std::lock_guard lock(mutex);
   contexts.push_back({device, kMostDevices + static_cast<int>(contexts.size())});

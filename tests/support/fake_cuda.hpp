@@ -64,6 +64,7 @@ struct FakeCuda {
     resolve(set_legacy_capture, "fake_cuda_set_legacy_capture");
     resolve(set_foreign_capture, "fake_cuda_set_foreign_capture");
     resolve(check_arch, "fake_cuda_check_arch");
+    resolve(read_parameters, "fake_cuda_read_parameters");
     resolve(new_context, "fake_cuda_new_context");
     resolve(retained, "fake_cuda_retained");
     resolve(current_depth, "fake_cuda_current_depth");
@@ -93,6 +94,7 @@ struct FakeCuda {
   void (*set_legacy_capture)(int on);
   void (*set_foreign_capture)(int on);  ///< another thread captures: 900 unless relaxed
   void (*check_arch)(int on);
+  void (*read_parameters)(int on);  ///< of a kernel that has none set: what its cubin says
   CUcontext (*new_context)(int device);
   int (*retained)(int device);   ///< of its primary context, now
   int (*current_depth)();        ///< contexts pushed in this thread

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "support/cubin_parameters.hpp"
 #include "support/fake_cuda_state.hpp"
 
 using namespace cukiln;                 // NOLINT: the file is a C interface
@@ -246,6 +247,9 @@ FAKE_API CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const 
   made->name = name;
   made->library = library;
   made->parameters = settings.parameters[name];
+  if (settings.read_parameters && made->parameters.empty()) {
+    made->parameters = cubin_parameters(library->image, name);
+  }
   *kernel = made.get();
   return kCudaSuccess;
 }

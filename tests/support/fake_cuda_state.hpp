@@ -64,6 +64,7 @@ struct Settings {
   bool legacy_capture = false;
   bool foreign_capture = false;
   bool check_arch = false;
+  bool read_parameters = false;
 };
 
 // Never destroyed: threads may still be in the driver while the process exits.

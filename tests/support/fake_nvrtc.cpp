@@ -2,7 +2,8 @@
 // know of it goes through files, because the worker that opens it has no environment:
 //
 //   // fake: count FILE       appends a byte to FILE for each compile that begins
-//   // fake: include PATH     reads PATH as NVRTC reads a header; the image depends on its bytes
+//   // fake: include PATH     reads PATH as NVRTC reads a header; the image depends on its bytes,
+//                             and what they tell is done next
 //   // fake: look PATH        asks whether PATH is there
 //   // fake: sleep MS | spin | segv | abort | overflow | oom
 //   // fake: error TEXT       does not compile, with TEXT as its log
@@ -169,11 +170,19 @@ int compile(Program& program, int sm) {
   std::string replacement;
   bool replaced = false;
   int code = 0;
-  for (const Order& order : orders_in(program.text)) {
+  std::vector<Order> orders = orders_in(program.text);
+  for (std::size_t next = 0; next < orders.size(); ++next) {
+    const Order order = orders[next];
     if (order.what == "count") {
       append_byte(order.rest);
     } else if (order.what == "include") {
-      if (!read_file(order.rest, content)) {
+      std::string header;
+      const bool is_there = read_file(order.rest, header);
+      const std::vector<Order> its_own = orders_in(header);
+      orders.insert(orders.begin() + static_cast<std::ptrdiff_t>(next) + 1, its_own.begin(),
+                    its_own.end());
+      content += header;
+      if (!is_there) {
         log += program.name + "(1): catastrophic error: cannot open source file \"" +
                order.rest.substr(order.rest.find_last_of('/') + 1) + "\"\n";
         code = kCompilationError;

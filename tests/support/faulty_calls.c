@@ -87,7 +87,8 @@ SYNC(fdatasync)
     va_start(rest, command);                                                               \
     void* argument = va_arg(rest, void*);                                                  \
     va_end(rest);                                                                          \
-    const int locks = command == F_SETLK || command == F_SETLKW || command == F_GETLK;     \
+    const int locks = command == F_SETLK || command == F_SETLKW || command == F_GETLK ||   \
+                      command == F_OFD_SETLK || command == F_OFD_GETLK;                    \
     return locks && matches("lock", fd) ? fail()                                           \
                                         : NEXT(int, name, int, int, void*)(fd, command, argument); \
   }

@@ -1,0 +1,45 @@
+"""scripts/bench-gpu draws an earlier run again, where neither PyTorch nor a GPU is.
+
+usage: bench_gpu_test.py
+"""
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RECORDED = REPOSITORY / "tests" / "gpu" / "results" / "2026-11-20-h200-kernels.json"
+sys.path.insert(0, str(REPOSITORY / "tests" / "bench"))
+import roofline
+
+
+class Roofline(unittest.TestCase):
+    def test_a_recorded_run_has_what_a_table_and_a_plot_need(self):
+        rows, limits, title = roofline.recorded(RECORDED)
+        self.assertIn("H200", title)
+        self.assertEqual(len(rows), len(roofline.table(rows).splitlines()) - 2)
+        for row in rows:
+            # What was measured cannot be faster than the card, but for noise of a few percent.
+            with self.subTest(row.kernel, shape=row.shape):
+                self.assertLess(row.bytes / row.us * 1e6, 1.1 * limits["bytes_per_s"])
+                self.assertLess(row.operations / row.us * 1e6, 1.1 * limits["operations_per_s"])
+                self.assertAlmostEqual(row.ratio, row.rival_us / row.us)
+
+    def test_it_is_drawn_where_matplotlib_is_and_elsewhere_says_so(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ran = subprocess.run(
+                [sys.executable, REPOSITORY / "scripts" / "bench-gpu", "--plot", RECORDED, "-o", folder],
+                capture_output=True, text=True, check=False)  # fmt: skip
+            if importlib.util.find_spec("matplotlib"):
+                self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+                self.assertTrue(Path(folder, "gpu.png").read_bytes().startswith(b"\x89PNG"))
+            else:
+                self.assertEqual((ran.returncode, ran.stderr), (3, "no plot: matplotlib is not here\n"))
+                self.assertEqual(list(Path(folder).iterdir()), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

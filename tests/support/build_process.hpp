@@ -1,0 +1,104 @@
+#pragma once
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/scratch.hpp"
+
+namespace cukiln::testing {
+
+inline std::string bin() { return CUKILN_TEST_BINARY_DIR; }
+
+/// A child running build_process, its standard output and error in files.
+class BuildProcess {
+ public:
+  /// Without a daemon, unless `runtime` is the folder that one's socket is under.
+  BuildProcess(const ScratchFolder& scratch, const std::string& source, int number,
+               const std::vector<std::string>& extra = {},
+               const std::string& worker = bin() + "/cukiln-compile-worker",
+               const std::string& runtime = {}, const std::string& store = "store")
+      : out_(scratch / ("out" + std::to_string(number))),
+        err_(scratch / ("err" + std::to_string(number))) {
+    std::vector<std::string> words = {bin() + "/build_process", scratch / store,
+                                      bin() + "/libnvrtc_fake.so", worker, source};
+    words.insert(words.end(), extra.begin(), extra.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    pid_ = ::fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      ::dup2(::open(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 1);
+      ::dup2(::open(err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 2);
+      ::setenv("XDG_RUNTIME_DIR", (runtime.empty() ? scratch / "nowhere" : runtime).c_str(), 1);
+      ::setenv("TMPDIR", scratch.path().c_str(), 1);
+      ::execv(argv[0], argv.data());
+      ::_exit(127);
+    }
+  }
+  ~BuildProcess() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+  }
+  BuildProcess(const BuildProcess&) = delete;
+  BuildProcess& operator=(const BuildProcess&) = delete;
+
+  int wait() {
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return status;
+  }
+  /// Whether it does, with status 0.
+  bool ends_within(std::chrono::seconds limit) {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    int status = 0;
+    while (::waitpid(pid_, &status, WNOHANG) == 0) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    pid_ = -1;
+    return status == 0;
+  }
+  void kill(int signal) const { ::kill(pid_, signal); }
+  std::string output() const { return read_all(out_); }
+  std::string log() const { return read_all(err_); }
+
+ private:
+  std::string out_, err_;
+  pid_t pid_ = -1;
+};
+
+inline bool becomes_true(const std::function<bool()>& condition, std::chrono::seconds limit) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+/// A request whose compiles are counted.
+struct FlightFixture {
+  ScratchFolder scratch;
+  std::string count_file = scratch / "count";
+  std::size_t compiles() const { return read_all(count_file).size(); }
+  std::string source(const std::string& directives) const {
+    return scratch.write("slow.cu", "// fake: count " + count_file + "\n" + directives +
+                                        "\n__global__ void slow() {}\n");
+  }
+};
+
+}  // namespace cukiln::testing

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <signal.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/build_process.hpp"
+#include "support/child.hpp"
+#include "wire/daemon_link.hpp"
+
+namespace cukiln::testing {
+
+/// cukilnd for one user, in a folder of its own, and clients of it.
+struct DaemonFixture : FlightFixture {
+  std::string runtime = scratch / "run";
+  std::string socket = scratch / "run/cukiln/cukilnd.sock";
+  int clients = 0;
+
+  DaemonFixture() {
+    std::filesystem::create_directory(runtime);
+    std::filesystem::permissions(runtime, std::filesystem::perms::owner_all);
+  }
+
+  /// Running, and answering.
+  std::unique_ptr<Child> start(std::vector<std::string> extra = {},
+                               std::vector<std::string> environment = {}) const {
+    std::vector<std::string> command = {bin() + "/cukilnd", "--store", scratch / "store",
+                                        "--socket", socket};
+    command.insert(command.end(), extra.begin(), extra.end());
+    environment.push_back("XDG_RUNTIME_DIR=" + runtime);
+    environment.push_back("XDG_CONFIG_HOME=" + scratch / "config");
+    environment.push_back("CUKILN_NVRTC_LIBRARY=" + bin() + "/libnvrtc_fake.so");
+    auto daemon = std::make_unique<Child>(command, environment);
+    CHECK(becomes_true([this] { return state().has_value(); }, std::chrono::seconds(20)));
+    return daemon;
+  }
+
+  /// What the daemon says of itself; nothing when it does not answer.
+  std::optional<wire::DaemonSnapshot> state() const {
+    wire::DaemonLink link(options());
+    auto frame = link.ask(wire::DaemonOp::state, {});
+    auto content = frame ? wire::content_of(*frame) : Result<SharedBytes>(frame.error());
+    return content ? wire::DaemonSnapshot::decode(*content) : std::nullopt;
+  }
+  std::uint64_t counter(const std::string& name) const {
+    const auto now = state();
+    return now ? now->counter(name) : 0;
+  }
+  wire::DaemonLink::Options options() const {
+    wire::DaemonLink::Options options;
+    options.sockets = {socket};
+    options.connect_budget = std::chrono::seconds(5);  // a look at the daemon is not what is tested
+    return options;
+  }
+
+  std::unique_ptr<BuildProcess> client(const std::string& path,
+                                       const std::vector<std::string>& extra = {},
+                                       const std::string& store = "store") {
+    return std::make_unique<BuildProcess>(scratch, path, clients++, extra,
+                                          bin() + "/cukiln-compile-worker", runtime, store);
+  }
+  /// One whose compile the daemon has begun. A client that a busy machine's daemon does not greet
+  /// in time does without: then another is tried.
+  std::unique_ptr<BuildProcess> compiling_client(const std::string& path,
+                                                 const std::vector<std::string>& extra = {}) {
+    std::unique_ptr<BuildProcess> process;
+    const bool begun = becomes_true(
+        [&] {
+          process.reset();
+          std::filesystem::remove(count_file);
+          process = client(path, extra);
+          return becomes_true([this] { return compiles() == 1; }, std::chrono::seconds(20)) &&
+                 !state().value_or(wire::DaemonSnapshot()).jobs.empty();
+        },
+        std::chrono::seconds(30));
+    REQUIRE(begun);
+    return process;
+  }
+};
+
+inline std::string first_word(const std::string& line) { return line.substr(0, line.find(' ')); }
+
+}  // namespace cukiln::testing

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "base/file.hpp"
+#include "wire/unix_socket.hpp"
+
+namespace cukiln::testing {
+
+/// Answers at the daemon's place with fixed bytes, and hangs up.
+class FakeDaemon {
+ public:
+  enum class HangsUp { at_once, last };
+  FakeDaemon(const std::string& path, std::string bytes, HangsUp when = HangsUp::at_once)
+      : bytes_(std::move(bytes)), when_(when) {
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    const auto address = wire::unix_address(path);
+    REQUIRE(address);
+    socket_ = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    REQUIRE(::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address->address),
+                   address->size) == 0);
+    REQUIRE(::listen(socket_.get(), 16) == 0);
+    thread_ = std::thread([this] {
+      for (;;) {
+        const UniqueFd client(::accept(socket_.get(), nullptr, nullptr));
+        if (!client) {
+          return;
+        }
+        ++accepted;
+        static_cast<void>(::send(client.get(), bytes_.data(), bytes_.size(), MSG_NOSIGNAL));
+        char buffer[4096];
+        ssize_t got = 0;
+        do {
+          got = ::recv(client.get(), buffer, sizeof buffer, 0);
+          heard += static_cast<int>(std::max<ssize_t>(got, 0));
+        } while (got > 0 && when_ == HangsUp::last);
+        ++ended;
+      }
+    });
+  }
+  ~FakeDaemon() {
+    ::shutdown(socket_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+  std::atomic<int> accepted{0}, ended{0};
+  std::atomic<int> heard{0};  ///< bytes
+
+ private:
+  const std::string bytes_;
+  const HangsUp when_;
+  UniqueFd socket_;
+  std::thread thread_;
+};
+
+}  // namespace cukiln::testing

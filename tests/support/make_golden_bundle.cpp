@@ -1,0 +1,43 @@
+// Writes a bundle with known entries and the public key that it is signed with, to be kept under
+// cache/golden/:
+//
+//   make_golden_bundle FILE
+//
+// Run once for each version of the format, by whoever changes it, never by a test. The secret key
+// is thrown away.
+#include <cstdio>
+
+#include "base/file.hpp"
+#include "base/result.hpp"
+#include "remote/bundle.hpp"
+#include "remote/envelope.hpp"
+#include "support/golden_entries.hpp"
+
+namespace cukiln::testing {
+namespace {
+
+Result<void> make(const std::string& path) {
+  CUKILN_TRY(const SecretKey key, SecretKey::generate("golden"));
+  CUKILN_TRY(BundleWriter bundle, BundleWriter::create(path));
+  const std::vector<StoreEntry> entries = golden_entries();
+  for (const StoreEntry& entry : entries) {
+    CUKILN_CHECK(bundle.add(seal_entry(entry, &key, true)));
+  }
+  const std::vector<RecordedSet> sets = {{entries[1].key, entries[1].dependencies},
+                                         {entries[0].key, entries[0].dependencies}};
+  CUKILN_CHECK(
+      bundle.add(seal_sets(entries[0].request_canonical, sets, &key, FakeClock().now_s())));
+  CUKILN_CHECK(bundle.finish());
+  return write_file_atomically(path + ".pub", key.public_key().text() + "\n");
+}
+
+}  // namespace
+}  // namespace cukiln::testing
+
+int main(int count, char** values) {
+  const auto made = cukiln::testing::make(count == 2 ? values[1] : "");
+  if (!made) {
+    std::fprintf(stderr, "%s\n", made.error().message().c_str());
+  }
+  return made ? 0 : 1;
+}

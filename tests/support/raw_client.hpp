@@ -1,0 +1,98 @@
+#pragma once
+
+#include <doctest/doctest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "base/serial.hpp"
+#include "wire/daemon_messages.hpp"
+#include "wire/sealed_file.hpp"
+#include "wire/unix_socket.hpp"
+
+namespace cukiln::testing {
+
+/// A client of cukilnd that says what it likes.
+class RawClient {
+ public:
+  using DaemonOp = wire::DaemonOp;
+
+  explicit RawClient(const std::string& path, bool greeted = true)
+      : socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const auto to = wire::unix_address(path);
+    REQUIRE(to);
+    connected_ =
+        ::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&to->address), to->size) == 0;
+    if (connected_ && greeted) {
+      CHECK(greeting());
+      frame(DaemonOp::hello, 0, wire::DaemonHello{1, 1, "test"}.encode());
+    }
+  }
+  bool connected() const noexcept { return connected_; }
+  /// All of it, unless the daemon hangs up.
+  void send(ByteView bytes, int descriptor = -1) const {
+    while (!bytes.empty()) {
+      const ssize_t sent = wire::send_some(socket_.get(), {bytes}, descriptor);
+      pollfd polled{socket_.get(), POLLOUT, 0};
+      const bool later = errno == EAGAIN || errno == ETOOMANYREFS;
+      if (sent < 0 && (!later || ::poll(&polled, 1, 10'000) <= 0)) {
+        return;
+      }
+      if (sent > 0) {
+        bytes.remove_prefix(static_cast<std::size_t>(sent));
+        descriptor = -1;
+      }
+    }
+  }
+  void frame(DaemonOp op, std::uint64_t id, const std::string& body, int descriptor = -1) const {
+    send(wire::encode_header(op, id, body.size(), descriptor >= 0) + body, descriptor);
+  }
+  /// So many bytes, or what there is until the end.
+  std::string text(std::size_t size) const {
+    std::string bytes(size, '\0');
+    const ssize_t got = ::recv(socket_.get(), bytes.data(), size, MSG_WAITALL);
+    bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    return bytes;
+  }
+  /// Whether it came.
+  bool greeting() const { return text(wire::kGreetingBytes).size() == wire::kGreetingBytes; }
+  /// Whether the daemon hangs up within `limit`.
+  bool hung_up(std::chrono::milliseconds limit) const {
+    const auto until = std::chrono::steady_clock::now() + limit;
+    for (;;) {
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now())
+              .count();
+      pollfd polled{socket_.get(), POLLIN, 0};
+      if (left <= 0 || ::poll(&polled, 1, static_cast<int>(left)) <= 0) {
+        return false;
+      }
+      char buffer[4096];
+      if (::recv(socket_.get(), buffer, sizeof buffer, MSG_DONTWAIT) <= 0) {
+        return true;
+      }
+    }
+  }
+  /// The operation of the next frame.
+  std::optional<DaemonOp> answer() const {
+    const std::string header = text(wire::kDaemonHeaderBytes);
+    if (header.size() != wire::kDaemonHeaderBytes) {
+      return std::nullopt;
+    }
+    SerialReader in(header);
+    const std::uint32_t size = in.u32();
+    const auto op = static_cast<DaemonOp>(in.u32() & 0xffff);
+    static_cast<void>(text(size));
+    return op;
+  }
+
+ private:
+  UniqueFd socket_;
+  bool connected_ = false;
+};
+
+}  // namespace cukiln::testing
