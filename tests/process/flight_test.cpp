@@ -40,7 +40,7 @@ TEST_CASE_FIXTURE(Fixture, "row 1: an owner killed in mid-compile leaves no entr
   CHECK(next.wait() == 0);
   CHECK(next.output().rfind("compiled ", 0) == 0);
   CHECK(compiles() == 2);
-  CHECK(SteadyClock::now() - start < std::chrono::seconds(10));
+  CHECK(SteadyClock::now() - start < std::chrono::seconds(30));
 }
 
 TEST_CASE_FIXTURE(Fixture, "row 1b: an owner that had forked is killed: its child blocks nobody") {
@@ -54,7 +54,7 @@ TEST_CASE_FIXTURE(Fixture, "row 1b: an owner that had forked is killed: its chil
   BuildProcess next(scratch, path, 1);
   CHECK(next.wait() == 0);
   CHECK(next.output().rfind("compiled ", 0) == 0);
-  CHECK(SteadyClock::now() - start < std::chrono::seconds(15));
+  CHECK(SteadyClock::now() - start < std::chrono::seconds(30));
 }
 
 TEST_CASE_FIXTURE(Fixture,

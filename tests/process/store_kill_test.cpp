@@ -130,7 +130,7 @@ TEST_CASE("row 26: a writer stopped with the lock hinders no reader, and writers
   CHECK(count_lines(reads, "hit") == 3);
   const auto writes = run_worker(folder / "s", "put", {"first=10", "count=3", "wait=200"});
   CHECK(count_lines(writes, "error timeout") == 3);
-  CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(4));
+  CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(12));
 
   holder.signal(SIGKILL);
   holder.wait();

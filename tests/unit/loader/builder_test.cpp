@@ -244,6 +244,9 @@ TEST_CASE_FIXTURE(Fixture,
     CHECK(built->outcome == Outcome::hit);
     CHECK(built->reason == "another process compiled it");
   });
+  for (int i = 0; i < 2000 && store.questions == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   CHECK(store.questions == 1);  // before it had to wait
   Builder other = builder();

@@ -84,7 +84,7 @@ struct Fleet {
     RemoteStore::Options options;
     options.endpoints.push_back(std::make_unique<ShelfEndpoint>(shelf));
     options.trusted.add(key.public_key());
-    options.lease = milliseconds(150);
+    options.lease = milliseconds(600);
     if (writer) {
       options.key = key;
     }
@@ -111,7 +111,7 @@ TEST_CASE("a host that never compiled finds what another one put") {
   const StoreEntry entry = make_entry(1);
   const auto writer = fleet.host();
   writer->put(entry);
-  CHECK(writer->finish(milliseconds(1000)));
+  CHECK(writer->finish(milliseconds(10'000)));
   CHECK(writer->stats().stored == 1);
   const auto reader = fleet.host(false);
   const auto sets = reader->find_dependency_sets(entry.request_canonical, kUsual);
@@ -157,8 +157,8 @@ TEST_CASE("a second set of a request joins the first, the youngest first") {
   const auto b = fleet.host();
   for (std::uint64_t variant = 0; variant < 6; ++variant) {
     (variant % 2 == 0 ? a : b)->put(make_entry(1, {100, variant}));
-    CHECK(a->finish(milliseconds(1000)));
-    CHECK(b->finish(milliseconds(1000)));
+    CHECK(a->finish(milliseconds(10'000)));
+    CHECK(b->finish(milliseconds(10'000)));
   }
   const auto sets = a->find_dependency_sets(make_entry(1).request_canonical, kUsual);
   REQUIRE(sets.size() == 4);
@@ -172,7 +172,7 @@ TEST_CASE("what a host put itself it does not believe to be absent") {
   const StoreEntry entry = make_entry(1);
   CHECK(store->find_dependency_sets(entry.request_canonical, kUsual).empty());
   store->put(entry);
-  CHECK(store->finish(milliseconds(1000)));
+  CHECK(store->finish(milliseconds(10'000)));
   CHECK(store->find_dependency_sets(entry.request_canonical, kUsual).size() == 1);
 }
 
@@ -183,7 +183,7 @@ TEST_CASE("a set that names paths of this machine stays on it") {
   entry.dependencies.present.push_back({"/opt/secret/project.h", digest_of("x")});
   entry.dependencies.sort();
   store->put(entry);
-  CHECK(store->finish(milliseconds(1000)));
+  CHECK(store->finish(milliseconds(10'000)));
   CHECK(fleet.shelf.objects.empty());
 }
 
@@ -204,11 +204,11 @@ TEST_CASE("one host compiles, the others wait for what it puts") {
         ++found;
       } else {
         ++compiled;
-        std::this_thread::sleep_for(milliseconds(500));  // longer than the lease: it is renewed
+        std::this_thread::sleep_for(milliseconds(1500));  // longer than the lease: it is renewed
         store->put(entry);
       }
       store->end_turn(entry.request_canonical);
-      store->finish(milliseconds(1000));
+      store->finish(milliseconds(10'000));
     });
   }
   for (std::thread& host : hosts) {
@@ -230,7 +230,7 @@ TEST_CASE("a host that died with its turn is waited for no longer than its lease
     CHECK_FALSE(store->found_while_waiting(entry.request_canonical, milliseconds(10'000),
                                            kNotCancelled, kNothing));
     CHECK(steady_clock::now() - start > milliseconds(150));
-    CHECK(steady_clock::now() - start < milliseconds(1000));
+    CHECK(steady_clock::now() - start < milliseconds(8000));
   }
 }
 
@@ -254,7 +254,7 @@ TEST_CASE("a wait has a limit, and can be cancelled") {
   const auto start = steady_clock::now();
   CHECK_FALSE(waiter->found_while_waiting("request", milliseconds(300), kNotCancelled, kNothing));
   CHECK(steady_clock::now() - start >= milliseconds(300));
-  CHECK(steady_clock::now() - start < milliseconds(1500));
+  CHECK(steady_clock::now() - start < milliseconds(10'000));
   const std::atomic<bool> cancelled{true};
   CHECK_FALSE(waiter->found_while_waiting("request", milliseconds(60'000), cancelled, kNothing));
   CHECK(waiter->stats().waits == 2);

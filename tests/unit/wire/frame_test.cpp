@@ -166,7 +166,7 @@ TEST_CASE("a cancel flag ends a wait without a deadline") {
 TEST_CASE("a peer that neither says nor takes anything is noticed, and waited for all the same") {
   Pair pair;
   FrameSocket socket(pair.here.get());
-  int noticed = 0;
+  std::atomic<int> noticed{0};
   socket.when_silent(20ms, [&] { ++noticed; });
   Frame frame;
   CHECK(socket.receive(frame, within(200ms)) == IoStatus::timeout);
@@ -174,7 +174,9 @@ TEST_CASE("a peer that neither says nor takes anything is noticed, and waited fo
   CHECK(socket.send(1, {std::string(1 << 20, 'x')}, within(200ms)) == IoStatus::timeout);
   CHECK(noticed == 2);
   std::thread speaker([&] {
-    std::this_thread::sleep_for(100ms);
+    for (int i = 0; i < 2000 && noticed < 3; ++i) {
+      std::this_thread::sleep_for(5ms);
+    }
     pair.raw(header(0, 7));
   });
   CHECK(socket.receive(frame, within(20s)) == IoStatus::ok);
