@@ -88,6 +88,16 @@ std::string join_path(const std::string& folder, std::string_view name) {
   return folder + (folder.back() == '/' ? "" : "/") + std::string(name);
 }
 
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos || slash == 0 ? "/" : path.substr(0, slash);
+}
+
+bool is_within(std::string_view path, std::string_view folder) noexcept {
+  return path.substr(0, folder.size()) == folder &&
+         (path.size() == folder.size() || path[folder.size()] == '/');
+}
+
 Result<FileContent> read_file(const std::string& path, std::uint64_t max_bytes) {
   CUKILN_TRY(const OpenFile file, open_regular(path, max_bytes));
   // One byte more than the size says: the end is found without growing the buffer, and a

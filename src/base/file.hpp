@@ -76,4 +76,10 @@ std::string errno_text(int error_number);
 /// Joins with one slash.
 std::string join_path(const std::string& folder, std::string_view name);
 
+/// What holds a path; of what lies in the root, of the root itself and of a name alone: `/`.
+std::string folder_of(const std::string& path);
+
+/// Whether a path is the folder, or leads into it.
+bool is_within(std::string_view path, std::string_view folder) noexcept;
+
 }  // namespace cukiln

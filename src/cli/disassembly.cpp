@@ -28,7 +28,7 @@ std::vector<std::string> tool_folders(const LoaderOptions& options) {
     }
   };
   if (const auto install = find_nvrtc(nvrtc_search(options))) {
-    folders.push_back(install->library.substr(0, install->library.rfind('/')) + "/../bin");
+    folders.push_back(join_path(folder_of(install->library), "../bin"));
   }
   const CudaPlaces& places = options.cuda_places;
   for (const std::string& root : {places.virtual_env, places.conda_prefix, places.cuda_home}) {

@@ -12,11 +12,6 @@ namespace {
 /// A device number that no file system has: files that exist in memory only.
 constexpr std::uint64_t kMemoryDevice = ~std::uint64_t{0};
 
-bool is_below(const std::string& path, std::string_view folder) {
-  return path.size() > folder.size() && path.compare(0, folder.size(), folder) == 0 &&
-         path[folder.size()] == '/';
-}
-
 // What one reply carries at most beyond the answer: enough to spare nearly all questions, and
 // little enough that the worker is not kept waiting for it.
 constexpr std::size_t kMaxOffers = 96;
@@ -52,11 +47,11 @@ void FileQuestions::identify(const FileAnswer& from, const std::string& path, wi
 /// that spares two questions of three.
 std::string FileQuestions::topmost_absent_folder(const std::string& path) {
   std::size_t first = 1;  // where the name of the topmost folder that may be absent begins
-  if (is_below(path, kIncludeRoot)) {
+  if (is_within(path, kIncludeRoot)) {
     first = std::string_view(kIncludeRoot).size() + 1;
-  } else if (is_below(path, kToolkitRoot)) {
+  } else if (is_within(path, kToolkitRoot)) {
     first = std::string_view(kToolkitRoot).size();
-  } else if (is_below(path, "/cukiln")) {
+  } else if (is_within(path, "/cukiln")) {
     return {};  // a source may lie in a folder that exists nowhere else
   }
   for (std::size_t slash = path.find('/', first); slash != std::string::npos;
@@ -130,8 +125,7 @@ void FileQuestions::offer_includes(const std::string& path, ByteView text, wire:
     if (include.name.front() == '/') {
       continue;
     }
-    bool found = include.quoted &&
-                 offer(join_path(path.substr(0, path.find_last_of('/')), include.name), to);
+    bool found = include.quoted && offer(join_path(folder_of(path), include.name), to);
     for (std::size_t i = 0; i < include_folders_.size() && !found; ++i) {
       found = offer(join_path(include_folders_[i], include.name), to);
     }

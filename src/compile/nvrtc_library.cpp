@@ -68,10 +68,6 @@ std::string newest_of(const std::vector<std::string>& names, const std::string& 
   return best;
 }
 
-std::string folder_of(const std::string& path) {
-  return path.substr(0, std::max<std::size_t>(1, path.find_last_of('/')));
-}
-
 std::string major_of(const std::string& library) {
   const std::string version = library_version(
       std::string_view(library).substr(library.find_last_of('/') + 1), kLibraryStem);

@@ -30,11 +30,6 @@ bool starts_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
 }
 
-std::string parent_of(const std::string& path) {
-  const std::size_t slash = path.find_last_of('/');
-  return slash == std::string::npos || slash == 0 ? "/" : path.substr(0, slash);
-}
-
 std::string last_of(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
 
 class Places {
@@ -102,7 +97,7 @@ std::vector<std::string> loaded_folders() {
   const auto look = [](dl_phdr_info* info, std::size_t, void* out) {
     const std::string path = info->dlpi_name != nullptr ? info->dlpi_name : "";
     if (path.find('/') != std::string::npos && starts_with(last_of(path), "libnvrtc.so")) {
-      static_cast<std::vector<std::string>*>(out)->push_back(parent_of(path));
+      static_cast<std::vector<std::string>*>(out)->push_back(folder_of(path));
     }
     return 0;
   };
@@ -156,15 +151,15 @@ std::vector<std::string> names_in(const std::string& folder, std::string_view pr
 }
 
 std::vector<std::string> headers_beside(const std::string& folder) {
-  const std::string root = parent_of(folder);
+  const std::string root = folder_of(folder);
   if (last_of(root) == "cuda_nvrtc") {  // wheels of CUDA 12: one folder each
-    const std::string nvidia = parent_of(root);
+    const std::string nvidia = folder_of(root);
     return {join_path(nvidia, "cuda_runtime/include"), join_path(nvidia, "cuda_cccl/include"),
             join_path(nvidia, "cuda_runtime/include/cccl")};
   }
   std::vector<std::string> headers{join_path(root, "include"), join_path(root, "include/cccl")};
   if (last_of(folder) == kMultiarch) {  // /usr/lib/<multiarch> and /usr/include
-    headers = {join_path(parent_of(root), "include")};
+    headers = {join_path(folder_of(root), "include")};
   } else {
     const std::string target = join_path(root, std::string(kToolkitTarget) + "/include");
     headers.push_back(target);  // conda

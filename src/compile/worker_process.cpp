@@ -31,8 +31,6 @@ void send_kill(int process) {
 #endif
 }
 
-std::string folder_of(const std::string& path) { return path.substr(0, path.find_last_of('/')); }
-
 }  // namespace
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(const WorkerOptions& options,

@@ -32,11 +32,6 @@ bool is_same_folder(const FileStamp& a, const FileStamp& b) {
   return a.device == b.device && a.inode == b.inode;
 }
 
-std::string folder_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
-}
-
 /// Where a link leads; empty: it is none, or leads nowhere.
 std::string target_of_link(const std::string& path) {
   struct stat status {};

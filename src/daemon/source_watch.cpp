@@ -29,10 +29,6 @@ Digest128 identity_of(const wire::CompileOrder& order, const wire::Places& place
   return digest_of(without.encode() + places.encode());
 }
 
-bool is_of_toolkit(const std::string& path) {
-  return path.compare(0, std::string_view(kToolkitRoot).size(), kToolkitRoot) == 0;
-}
-
 }  // namespace
 
 SourceWatch::SourceWatch(Options options, TieredStore& store, Compile compile)
@@ -119,7 +115,7 @@ void SourceWatch::take_note(Order order, Where places, const std::string& set_ca
 void SourceWatch::depend(Module& module, const DependencySet& set) {
   module.looked_at.clear();
   const auto add = [&](const std::string& path) {
-    if (!is_of_toolkit(path)) {  // nobody edits those, and they are many
+    if (!is_within(path, kToolkitRoot)) {  // nobody edits those, and they are many
       module.looked_at.push_back(path);
     }
   };

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "base/cores.hpp"
+#include "base/file.hpp"
 #include "base/result.hpp"
 #include "daemon/listener.hpp"
 #include "daemon/main/live_settings.hpp"
@@ -183,7 +184,7 @@ int main_of(int count, char** values) {
   options.remote = &remote;
   socket = listener->path;
   Operations::Options doors;
-  doors.path = socket.substr(0, socket.rfind('/')) + "/ops.sock";
+  doors.path = join_path(folder_of(socket), "ops.sock");
   doors.inherited = std::move(manager.operations_socket);
   doors.address = arguments.http;
   doors.remote = &remote;

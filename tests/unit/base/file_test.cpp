@@ -64,6 +64,22 @@ TEST_CASE("an atomic write replaces the whole file, mode 0600, and leaves nothin
   CHECK_FALSE(write_file_atomically(scratch / "no/such/folder", "x"));
 }
 
+TEST_CASE("the folder of a path is what holds it, and the root where nothing else does") {
+  CHECK(folder_of("/usr/lib/libnvrtc.so") == "/usr/lib");
+  CHECK(folder_of("build/bin") == "build");
+  for (const char* path : {"/vmlinuz", "/", "name", ""}) {
+    CAPTURE(path);
+    CHECK(folder_of(path) == "/");
+  }
+}
+
+TEST_CASE("a folder and what is below it are within it, and its namesakes are not") {
+  CHECK(is_within("/cukiln/inc", "/cukiln/inc"));
+  CHECK(is_within("/cukiln/inc/0/a.h", "/cukiln/inc"));
+  CHECK_FALSE(is_within("/cukiln/include/a.h", "/cukiln/inc"));
+  CHECK_FALSE(is_within("/cukiln", "/cukiln/inc"));
+}
+
 TEST_CASE("a file hashed in pieces has the digest of all its bytes") {
   const ScratchFolder scratch;
   for (const std::size_t size : {0, 1, 239, 240, 241, 262'143, 262'144, 262'145, 1'000'000}) {
