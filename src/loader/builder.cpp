@@ -339,11 +339,10 @@ Result<bool> Builder::wait_for(FlightWait& wait, const std::string& owner) {
 void Builder::store_result(const ModuleRequest& request, const CompileResult& result,
                            bool is_stored, RemoteTier* remote, Built& built) {
   StoreEntry& entry = built.entry;
+  std::optional<NotStored> why_not;
   const auto not_stored = [&](NotStored reason, std::string text) {
+    why_not = reason;
     built.not_stored = std::move(text);
-    if (!is_stored || built.outcome == Outcome::compiled) {  // else it is the other's to count
-      counters_.meters.count(reason);
-    }
   };
   entry = make_entry(request.request, request.canonical, request.labels, result);
   if (result.uses_time) {
@@ -363,7 +362,10 @@ void Builder::store_result(const ModuleRequest& request, const CompileResult& re
     not_stored(NotStored::no_disk, "the store keeps nothing on disk");
   }
   if (!is_stored || built.outcome == Outcome::compiled) {  // else it is the other's to count
-    counters_.add(built.not_stored.empty() ? &Stats::stored : &Stats::not_stored);
+    counters_.add(why_not ? &Stats::not_stored : &Stats::stored);
+    if (why_not) {
+      counters_.meters.count(*why_not);
+    }
   }
   if (remote != nullptr && result.observed && !result.uses_time) {
     remote->put(entry);

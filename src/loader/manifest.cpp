@@ -198,8 +198,11 @@ class EmbeddedHeaders {
     static constexpr std::string_view kInclude = "#include \"";
     const auto [at_text, is_new] = asked_for_.try_emplace(text.data());
     Files& files = at_text->second;
-    for (std::size_t at = is_new ? text.find(kInclude) : std::string_view::npos;
-         at != std::string_view::npos; at = text.find(kInclude, at + 1)) {
+    if (!is_new) {
+      return files;
+    }
+    for (std::size_t at = text.find(kInclude); at != std::string_view::npos;
+         at = text.find(kInclude, at + 1)) {
       std::string_view name = text.substr(at + kInclude.size());
       name = name.substr(0, name.find('"'));
       name = name.substr(name.rfind('/') + 1);
