@@ -19,10 +19,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kFirstPause{1};
 constexpr milliseconds kLongestPause{20};
 
-wire::Refusal refusal_of(const Error& error, std::string set = {}) {
-  return {error.code(), error.message(), error.log(), std::move(set)};
-}
-
 }  // namespace
 
 /// Files that this process opens itself.
@@ -151,7 +147,6 @@ bool CompileRun::wait_for_flight(const std::string& lock, SteadyClock::time_poin
 RunResult CompileRun::finish(const CompileResult& result) {
   const StoreEntry entry =
       make_entry(setup_.order->request, setup_.canonical, setup_.order->labels, result);
-  RunResult out;
   bool stored = false;
   if (result.observed && !result.uses_time) {
     auto put = setup_.store->put(entry);
@@ -165,9 +160,9 @@ RunResult CompileRun::finish(const CompileResult& result) {
   }
   auto sealed = to_wire(entry).seal();
   if (!sealed) {
-    out.refusal = refusal_of(sealed.error());
-    return out;
+    return RunResult::of(sealed.error());
   }
+  RunResult out;
   out.kind = RunResult::Kind::done;
   out.key = entry.key;
   out.sealed = std::make_shared<UniqueFd>(*std::move(sealed));
@@ -182,7 +177,7 @@ RunResult CompileRun::compile() {
   auto compiler = setup_.compilers->for_order(*setup_.order);
   if (!compiler) {
     out.kind = RunResult::Kind::declined;
-    out.refusal = refusal_of(compiler.error());
+    out.refusal = wire::Refusal::of(compiler.error());
     return out;
   }
   std::optional<RunResult> published;
@@ -212,7 +207,7 @@ RunResult CompileRun::compile() {
       const bool of_files = outcome.error().code() == ErrorCode::compile_failed ||
                             outcome.error().code() == ErrorCode::incompatible ||
                             outcome.error().code() == ErrorCode::invalid_argument;
-      out.refusal = refusal_of(outcome.error(), of_files ? looked_at_ : std::string());
+      out.refusal = wire::Refusal::of(outcome.error(), of_files ? looked_at_ : std::string());
       return out;
     }
     switch (outcome->state) {

@@ -40,7 +40,7 @@ struct RunResult {
   /// It failed, for whatever files.
   static RunResult of(const Error& error) {
     RunResult failed;
-    failed.refusal = {error.code(), error.message(), error.log(), {}};
+    failed.refusal = wire::Refusal::of(error);
     return failed;
   }
 };

@@ -116,12 +116,11 @@ void Flights::finish(std::uint64_t serial, RunResult result) {
   }
   if (flight.timed_out && result.kind == RunResult::Kind::gone) {
     result.kind = RunResult::Kind::failed;
-    result.refusal = {ErrorCode::timeout,
-                      fmt::format("compiling {} took longer than {} ms and was ended; raise "
-                                  "compile_timeout_ms if it needs more",
-                                  flight.order->labels.name, flight.timeout.count()),
-                      {},
-                      {}};
+    result.refusal =
+        wire::Refusal::of(make_error(ErrorCode::timeout,
+                                     "compiling {} took longer than {} ms and was ended; raise "
+                                     "compile_timeout_ms if it needs more",
+                                     flight.order->labels.name, flight.timeout.count()));
   }
   count(result);
   if (result.kind == RunResult::Kind::done) {

@@ -53,9 +53,7 @@ void Flights::compile(const Asker& asker, const wire::CompileTerms& terms,
   const RequestDigest digest = CompileRequest::digest_of(canonical);
   if (const auto known = failures_[asker.user].recall(digest)) {
     ++counters_.remembered_failures;
-    return replies_.reply(asker, DaemonOp::error,
-                          wire::Refusal{known->code(), known->message(), known->log(), {}}.encode(),
-                          nullptr);
+    return replies_.reply(asker, DaemonOp::error, wire::Refusal::of(*known).encode(), nullptr);
   }
   if (const auto at = by_request_.find(digest); at != by_request_.end()) {
     ++counters_.coalesced;

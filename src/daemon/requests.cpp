@@ -81,11 +81,9 @@ bool Server::handle(Client& client, DaemonFrame& frame) {
       break;
     default:
       send(client, DaemonOp::error, frame.id,
-           wire::Refusal{ErrorCode::invalid_argument,
-                         fmt::format("this daemon does not know operation {}; it is version {}",
-                                     frame.op, version()),
-                         {},
-                         {}}
+           wire::Refusal::of(make_error(ErrorCode::invalid_argument,
+                                        "this daemon does not know operation {}; it is version {}",
+                                        frame.op, version()))
                .encode(),
            nullptr);
       break;
@@ -117,7 +115,7 @@ void Server::find_sets(Client& client, DaemonFrame& frame) {
   auto sets = store_.find_dependency_sets(wanted->request, wanted->canonical);
   if (!sets) {
     return answer_to(counters_.sets, since, client, DaemonOp::error, frame.id,
-                     wire::Refusal{sets.error().code(), sets.error().message(), {}, {}}.encode());
+                     wire::Refusal::of(sets.error()).encode());
   }
   wire::SetsFound found;
   for (const RecordedSet& set : *sets) {
@@ -137,9 +135,8 @@ void Server::give_entry(Client& client, const DaemonFrame& frame) {
   }
   auto sealed = blobs_.get(wanted->key);
   if (!sealed) {
-    return answer_to(
-        counters_.get, since, client, DaemonOp::error, frame.id,
-        wire::Refusal{sealed.error().code(), sealed.error().message(), {}, {}}.encode());
+    return answer_to(counters_.get, since, client, DaemonOp::error, frame.id,
+                     wire::Refusal::of(sealed.error()).encode());
   }
   if (*sealed == nullptr) {
     return answer_to(counters_.get, since, client, DaemonOp::miss, frame.id, {});

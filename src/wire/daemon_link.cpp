@@ -43,10 +43,8 @@ Refusal refusal_of(DaemonFrame& frame) {
   const auto content = content_of(frame);
   auto refusal = is_error && content ? Refusal::decode(*content) : std::nullopt;
   if (!refusal) {
-    return {ErrorCode::internal,
-            fmt::format("cukilnd gave an answer that makes no sense here (op {})", op),
-            {},
-            {}};
+    return Refusal::of(make_error(ErrorCode::internal,
+                                  "cukilnd gave an answer that makes no sense here (op {})", op));
   }
   return *std::move(refusal);
 }

@@ -126,6 +126,9 @@ struct Refusal {
   /// holds for its files. Empty: no matter what the files are.
   std::string set_canonical;
 
+  static Refusal of(const Error& error, std::string set_canonical = {}) {
+    return {error.code(), error.message(), error.log(), std::move(set_canonical)};
+  }
   std::string encode() const;
   static std::optional<Refusal> decode(ByteView body);
 };
