@@ -33,6 +33,9 @@ struct Flights::Flight {
   std::thread thread;
 
   bool running() const noexcept { return run != nullptr; }
+  bool is_owner(const Asker& asker) const noexcept {
+    return owner && owner->connection == asker.connection && owner->id == asker.id;
+  }
   void belongs_to(const Asker& asker) {
     owner = asker;
     user = asker.user;

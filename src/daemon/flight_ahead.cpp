@@ -10,10 +10,8 @@
 namespace cukiln::daemon {
 
 void Flights::places(const Asker& asker, wire::Places places) {
-  const auto own = std::find_if(flights_.begin(), flights_.end(), [&](const Flight& flight) {
-    return flight.owner && flight.owner->connection == asker.connection &&
-           flight.owner->id == asker.id;
-  });
+  const auto own = std::find_if(flights_.begin(), flights_.end(),
+                                [&](const Flight& flight) { return flight.is_owner(asker); });
   if (own != flights_.end()) {
     own->places = std::make_shared<const wire::Places>(std::move(places));
   }

@@ -41,8 +41,7 @@ void Flights::count(const RunResult& result) {
 
 void Flights::tell_all(Flight& flight, const RunResult& result) {
   for (const Asker& waiter : flight.waiters) {
-    const bool is_owner = flight.owner && flight.owner->connection == waiter.connection &&
-                          flight.owner->id == waiter.id;
+    const bool is_owner = flight.is_owner(waiter);
     switch (result.kind) {
       case RunResult::Kind::done: {
         wire::EntryTerms terms = result.terms;
@@ -152,9 +151,7 @@ void Flights::finish(std::uint64_t serial, RunResult result) {
     counters_.orphans_finished += flight.owner || flight.ahead ? 0 : 1;
   }
   tell_all(flight, result);
-  by_request_.erase(flight.digest);
-  held_bytes_ -= flight.bytes;
-  flights_.erase(place);
+  remove(place);
   start_next();
 }
 

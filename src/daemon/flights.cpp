@@ -41,6 +41,13 @@ Flights::Place Flights::find(std::uint64_t serial) {
                       [&](const Flight& flight) { return flight.serial == serial; });
 }
 
+/// What comes after it.
+Flights::Place Flights::remove(Place place) {
+  by_request_.erase(place->digest);
+  held_bytes_ -= place->bytes;
+  return flights_.erase(place);
+}
+
 void Flights::compile(const Asker& asker, const wire::CompileTerms& terms,
                       wire::CompileOrder order) {
   ++counters_.compiles_asked;
@@ -177,8 +184,7 @@ void Flights::start(Flight& flight) {
 
 bool Flights::answer(const Asker& from, std::string body) {
   for (Flight& flight : flights_) {
-    if (flight.running() && flight.owner && flight.owner->connection == from.connection &&
-        flight.owner->id == from.id && flight.run->waits_for_answer()) {
+    if (flight.running() && flight.is_owner(from) && flight.run->waits_for_answer()) {
       flight.run->answer(std::move(body));
       return true;
     }
@@ -206,9 +212,7 @@ void Flights::leave(const Asker& asker) {
     Flight& flight = *place;
     drop_waiter(flight, asker);
     if (flight.waiters.empty() && !flight.running() && !flight.ahead) {
-      by_request_.erase(flight.digest);
-      held_bytes_ -= flight.bytes;
-      place = flights_.erase(place);
+      place = remove(place);
     } else {
       ++place;
     }
@@ -258,9 +262,7 @@ void Flights::drain() {
       ++counters_.declined_draining;
       replies_.reply(waiter, DaemonOp::draining, {}, nullptr);
     }
-    by_request_.erase(place->digest);
-    held_bytes_ -= place->bytes;
-    place = flights_.erase(place);
+    place = remove(place);
   }
 }
 

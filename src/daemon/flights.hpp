@@ -108,6 +108,7 @@ class Flights {
   bool begin_again_for_others(Flight& flight, const RunResult& result);
   void drop_waiter(Flight& flight, const Asker& asker);
   Place find(std::uint64_t serial);
+  Place remove(Place place);
 
   const Options options_;
   Compilers& compilers_;
