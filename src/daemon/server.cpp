@@ -351,7 +351,7 @@ wire::DaemonSnapshot Server::describe() {
   snapshot.counters = counters_.named();
   snapshot.counters.emplace_back("connections", clients_.size());
   if (watch_ != nullptr) {
-    const SourceWatch::Stats watched = watch_->stats();
+    const FolderWatch::Stats watched = watch_->stats();
     snapshot.counters.emplace_back("watch_directories", watched.folders);
     snapshot.counters.emplace_back("watch_events", watched.events);
     snapshot.counters.emplace_back("watch_overflows", watched.overflows);

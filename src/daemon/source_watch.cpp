@@ -43,7 +43,7 @@ SourceWatch::~SourceWatch() {
   thread_.join();
 }
 
-SourceWatch::Stats SourceWatch::stats() const noexcept {
+FolderWatch::Stats SourceWatch::stats() const noexcept {
   return {seen_folders_.load(std::memory_order_relaxed),
           seen_events_.load(std::memory_order_relaxed),
           seen_overflows_.load(std::memory_order_relaxed),

@@ -52,10 +52,7 @@ class SourceWatch {
   /// content. Any thread.
   void note(Order order, Where places, std::string set_canonical);
 
-  struct Stats {
-    std::uint64_t folders = 0, events = 0, overflows = 0, limited = 0;
-  };
-  Stats stats() const noexcept;
+  FolderWatch::Stats stats() const noexcept;
 
  private:
   struct Module {
