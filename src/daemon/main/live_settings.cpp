@@ -1,6 +1,7 @@
 #include "daemon/main/live_settings.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <utility>
 
@@ -11,6 +12,7 @@ namespace cukiln::daemon {
 
 namespace {
 
+constexpr std::chrono::milliseconds kUploadPatience{5'000};
 constexpr std::string_view kRemote = "remote";  // and all that begins so
 // Of processes, and not of a daemon.
 constexpr std::string_view kOfOthers[] = {"daemon", "record", "offline", "cuda_library"};
@@ -20,6 +22,12 @@ bool is_live(std::string_view name) {
 }
 
 }  // namespace
+
+void finish_uploads(RemoteStore* remote, const Logger& log) {
+  if (remote != nullptr && !remote->finish(kUploadPatience)) {
+    log.warn("some uploads to the remote store were given up: it takes too long");
+  }
+}
 
 LiveSettings::LiveSettings(SettingsSources sources, Settings now, Targets targets, Logger log)
     : sources_(std::move(sources)), now_(std::move(now)), targets_(targets), log_(std::move(log)) {}
@@ -40,9 +48,7 @@ void LiveSettings::open_remote() {
       log_.warn("{} entries removed: signed by a key that was revoked", *removed);
     }
   }
-  if (before != nullptr && !before->finish(kUploadPatience)) {
-    log_.warn("some uploads to the remote store were given up: it takes too long");
-  }
+  finish_uploads(before.get(), log_);
 }
 
 void LiveSettings::take(const Settings& fresh) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <string_view>
 
 #include "base/logger.hpp"
@@ -39,7 +38,8 @@ class LiveSettings {
   const Logger log_;
 };
 
-/// For uploads that are on their way when nothing more is to be sent to a store.
-inline constexpr std::chrono::milliseconds kUploadPatience{5'000};
+/// Nothing more is to be sent to this store: waits for what is on its way, for some seconds. Null:
+/// there is none.
+void finish_uploads(RemoteStore* remote, const Logger& log);
 
 }  // namespace cukiln::daemon

@@ -213,9 +213,7 @@ int main_of(int count, char** values) {
     log.info("its page is at http://localhost:{}/", (*operations)->port());
   }
   const auto done = (*server)->run();
-  if (const auto last = remote.get(); last != nullptr && !last->finish(kUploadPatience)) {
-    log.warn("some uploads to the remote store were given up: it takes too long");
-  }
+  finish_uploads(remote.get().get(), log);
   return done ? ok : fail(done.error());
 }
 
