@@ -156,6 +156,19 @@ void add_daemon(Exposition& out, const wire::DaemonSnapshot& state) {
   }
 }
 
+/// The store's counters, by name; 0: nobody counted that.
+class StoreCounts {
+ public:
+  explicit StoreCounts(std::map<std::string, std::int64_t> all) : all_(std::move(all)) {}
+  std::uint64_t operator()(const std::string& name) const {
+    const auto at = all_.find(name);
+    return at == all_.end() ? 0 : static_cast<std::uint64_t>(std::max<std::int64_t>(at->second, 0));
+  }
+
+ private:
+  const std::map<std::string, std::int64_t> all_;
+};
+
 double seconds(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(time).count();
 }
@@ -226,15 +239,10 @@ void add_store(Exposition& out, TieredStore& store, const TieredStore::DiskFacts
                         "How long writes of this daemon waited for others.", {}, "lock_waits",
                         [&](const std::string& name) { return waits[name]; });
   add_upkeep(out, *store.disk());
-  const auto counted = store.counters();
-  if (!counted) {
-    return;
-  }
-  const auto count = [&](std::string_view name) {
-    const auto at = counted->find(std::string(name));
-    return at == counted->end() ? 0
-                                : static_cast<std::uint64_t>(std::max<std::int64_t>(at->second, 0));
-  };
+}
+
+/// What all users of the store have counted.
+void add_users(Exposition& out, const StoreCounts& count) {
   constexpr std::string_view kLookups = "lookups_total";
   constexpr std::string_view kLookupsHelp = "Look-ups by all users of the store.";
   out.counter(kLookups, kLookupsHelp, count("hits"), R"(tier="all",result="hit")");
@@ -243,7 +251,8 @@ void add_store(Exposition& out, TieredStore& store, const TieredStore::DiskFacts
                   count("misses_header_appeared") + count("misses_header_vanished") +
                   count("misses_damaged"),
               R"(tier="all",result="miss")");
-  add_rows(out, kStoreCounters, [&](std::string_view name) { return std::optional(count(name)); });
+  add_rows(out, kStoreCounters,
+           [&](std::string_view name) { return std::optional(count(std::string(name))); });
   for (const char* op : {"find", "get", "put"}) {
     for (const ErrorCode code : kStoreErrors) {
       out.counter("store_errors_total", "Store errors of all users, each survived.",
@@ -256,30 +265,21 @@ void add_store(Exposition& out, TieredStore& store, const TieredStore::DiskFacts
 }
 
 /// What processes that use the store, or this daemon, have told of themselves.
-void add_clients(Exposition& out, TieredStore& store) {
-  const auto counted = store.counters();
-  if (!counted) {
-    return;
-  }
-  const auto number = [&](const std::string& name) {
-    const auto at = counted->find(name);
-    return static_cast<std::uint64_t>(at == counted->end() ? 0
-                                                           : std::max<std::int64_t>(at->second, 0));
-  };
+void add_clients(Exposition& out, const StoreCounts& count) {
   for (const char* tier : kTiers) {
     out.times<ShortTimes>("lookup_duration_seconds",
                           "Look-ups that hit, by where; the files are checked too.",
-                          label("tier", tier), fmt::format("look_up_{}", tier), number);
+                          label("tier", tier), fmt::format("look_up_{}", tier), count);
   }
   out.times<LongTimes>("client_preload_duration_seconds", "Preloads, from call to return.", {},
-                       "preload", number);
+                       "preload", count);
   for (const char* reason : kNotStored) {
     out.counter("uncacheable_total", "Compiles whose result was used and not kept.",
-                number(fmt::format("not_stored_{}", reason)), label("reason", reason));
+                count(fmt::format("not_stored_{}", reason)), label("reason", reason));
   }
   for (const char* reason : wire::kFallbacks) {
     out.counter("client_fallbacks_total", "Times that a client found this daemon wanting.",
-                number(fmt::format("fallbacks_{}", reason)), label("reason", reason));
+                count(fmt::format("fallbacks_{}", reason)), label("reason", reason));
   }
 }
 
@@ -355,7 +355,13 @@ std::string metrics_text(const wire::DaemonSnapshot& state, TieredStore& store,
                 label("protocol", std::to_string(wire::kDaemonProtocol)));
   add_daemon(out, state);
   add_store(out, store, facts);
-  add_clients(out, store);
+  if (auto counters = store.counters()) {
+    const StoreCounts counts(*std::move(counters));
+    if (store.bypass_reason().empty()) {
+      add_users(out, counts);
+    }
+    add_clients(out, counts);
+  }
   add_remotes(out, remotes);
   add_process(out, state);
   return out.take();
