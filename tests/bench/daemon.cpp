@@ -17,11 +17,14 @@
 #include <thread>
 #include <vector>
 
+#include "program.hpp"
 #include "store/daemon_store.hpp"
 #include "store/sqlite_store.hpp"
 #include "support/store_entries.hpp"
 
 using namespace cukiln;  // NOLINT: a program
+using cukiln::bench::fail;
+using cukiln::bench::now_us;
 
 namespace {
 
@@ -29,17 +32,6 @@ constexpr std::array<std::size_t, 3> kImageBytes = {4 << 10, 64 << 10, 1 << 20};
 constexpr std::size_t kHeaders = 20;
 constexpr std::size_t kBatch = 200;
 constexpr std::size_t kClients = 4;
-
-int fail(const std::string& text) {
-  std::fprintf(stderr, "%s\n", text.c_str());
-  return 3;
-}
-
-double now_us() {
-  return std::chrono::duration<double, std::micro>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 StoreEntry entry_of(std::size_t bytes) { return testing::make_entry(bytes, {bytes, 0, kHeaders}); }
 

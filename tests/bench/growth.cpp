@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -22,27 +21,19 @@
 
 #include "base/hasher.hpp"
 #include "key/compile_request.hpp"
+#include "program.hpp"
 #include "store/sqlite_handle.hpp"
 #include "store/sqlite_store.hpp"
 
 using namespace cukiln;  // NOLINT: a program
+using cukiln::bench::fail;
+using cukiln::bench::now_us;
 
 namespace {
 
 constexpr std::size_t kImageBytes = 6 << 10;
 constexpr std::size_t kBatches = 31;
 constexpr std::size_t kBatch = 16;
-
-int fail(const std::string& text) {
-  std::fprintf(stderr, "%s\n", text.c_str());
-  return 3;
-}
-
-double now_us() {
-  return std::chrono::duration<double, std::micro>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 double resident_mb() {
   long pages = 0;

@@ -8,24 +8,23 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "program.hpp"
+
 #include <cukiln/cukiln.h>
 #include <cukiln/cukiln.hpp>
+
+using cukiln::bench::fail;
+using cukiln::bench::now_us;
 
 namespace {
 
 constexpr int kBatches = 61;
 constexpr int kBatch = 400;  // below the depth at which the driver makes a launch wait
-
-int fail(const std::string& text) {
-  std::fprintf(stderr, "%s\n", text.c_str());
-  return 3;
-}
 
 /// What a host uses of libcuda here.
 struct Driver {
@@ -145,11 +144,10 @@ int main(int argc, char** argv) {
   for (int batch = -4; batch < kBatches; ++batch) {
     for (Contender& contender : contenders) {
       driver.synchronize();
-      const auto start = std::chrono::steady_clock::now();
+      const double start = now_us();
       if (!contender.batch()) return fail(std::string(contender.name) + " failed");
-      const std::chrono::duration<double, std::micro> took =
-          std::chrono::steady_clock::now() - start;
-      if (batch >= 0) contender.times.push_back(took.count() / kBatch);
+      const double took = now_us() - start;
+      if (batch >= 0) contender.times.push_back(took / kBatch);
     }
   }
   driver.synchronize();

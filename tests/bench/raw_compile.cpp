@@ -11,7 +11,6 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,10 +21,13 @@
 #include "compile/nvrtc_api.hpp"
 #include "compile/nvrtc_library.hpp"
 #include "loader/make_compiler.hpp"
+#include "program.hpp"
 
 #include <cukiln/cukiln.hpp>
 
 using namespace cukiln;  // NOLINT: a program
+using cukiln::bench::fail;
+using cukiln::bench::now_us;
 
 // The executable's, exported: NVRTC asks it first.
 extern "C" __attribute__((visibility("default"))) void* dlopen(const char* path, int flags) {
@@ -33,21 +35,6 @@ extern "C" __attribute__((visibility("default"))) void* dlopen(const char* path,
       reinterpret_cast<void* (*)(const char*, int)>(::dlsym(RTLD_NEXT, "dlopen"));
   return path != nullptr && std::strstr(path, "libcuda") != nullptr ? nullptr : real(path, flags);
 }
-
-namespace {
-
-using SteadyClock = std::chrono::steady_clock;
-
-double us_since(SteadyClock::time_point start) {
-  return std::chrono::duration<double, std::micro>(SteadyClock::now() - start).count();
-}
-
-int fail(const std::string& text) {
-  std::fprintf(stderr, "%s\n", text.c_str());
-  return 3;
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 3) return fail("usage: cukiln_bench_raw_compile KERNELS_SRC TARGET [ROUNDS]");
@@ -58,12 +45,12 @@ int main(int argc, char** argv) {
   if (!settings) return fail(settings.error().message());
   const auto install = find_nvrtc(nvrtc_search(settings->loader));
   if (!install) return fail(install.error().message());
-  const auto open_start = SteadyClock::now();
+  const double open_start = now_us();
   NvrtcApi api;
   if (const std::string error = api.open(install->library, install->builtins); !error.empty()) {
     return fail(error);
   }
-  const double open_us = us_since(open_start);
+  const double open_us = now_us() - open_start;
 
   const Manifest shipped = Manifest::shipped();
   std::vector<double> best(shipped.modules().size(), 1e12);
@@ -78,15 +65,15 @@ int main(int argc, char** argv) {
       job.unit_path = path;
       job.unit_text = file->bytes.view();
       job.arguments = {std::string("--gpu-architecture=") + argv[2], "--std=c++17",
-                       "--ptxas-options=-v", "--include-path=" + path.substr(0, path.rfind('/'))};
+                       "--ptxas-options=-v", "--include-path=" + folder_of(path)};
       for (const std::string& folder : install->headers) {
         job.arguments.push_back("--include-path=" + folder);
       }
       for (const std::string& flag : module.flags) job.arguments.push_back(flag);
       job.name_expressions = module.names;
-      const auto start = SteadyClock::now();
+      const double start = now_us();
       const wire::Compiled compiled = compile_with(api, job, NvrtcOutput::cubin);
-      const double us = us_since(start);
+      const double us = now_us() - start;
       if (compiled.status != wire::CompileStatus::ok) return fail(compiled.log);
       best[i] = std::min(best[i], us);
     }
