@@ -1,19 +1,11 @@
-// What strangers, broken peers and full tables do to cukilnd, and what a broken cukilnd does to its
-// clients.
+// What strangers and broken peers do to cukilnd, and what a broken cukilnd does to its clients.
 
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 
-#include "base/serial.hpp"
 #include "support/daemon_process.hpp"
 #include "support/fake_daemon.hpp"
 #include "support/raw_client.hpp"
@@ -48,15 +40,6 @@ struct Fixture : cukiln::testing::DaemonFixture {
     auto greeted = link.greet();
     REQUIRE_FALSE(greeted);
     return greeted.error();
-  }
-  long in_proc_status(std::uint32_t process, const std::string& name) const {
-    std::ifstream in("/proc/" + std::to_string(process) + "/status");
-    for (std::string line; std::getline(in, line);) {
-      if (line.rfind(name + ":", 0) == 0) {
-        return std::stol(line.substr(name.size() + 1));
-      }
-    }
-    return -1;
   }
 };
 
@@ -262,121 +245,6 @@ TEST_CASE_FIXTURE(Fixture, "row 63: who sends a byte a second, or half a frame, 
   drip.join();
   CHECK(counter("slow_clients") == 3);
   CHECK(client(source(""))->wait() == 0);
-}
-
-TEST_CASE_FIXTURE(Fixture,
-                  "row 63: a user may have so many connections, and the next is hung up on") {
-  const auto daemon = start();
-  std::vector<std::unique_ptr<RawClient>> many;
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-  for (int i = 0; i < 1024; ++i) {
-    many.push_back(std::make_unique<RawClient>(socket));
-  }
-  const RawClient too_many(socket, false);
-  CHECK(too_many.hung_up(seconds(20)));
-  many.resize(1000);
-  CHECK(becomes_true([&] { return counter("rejected_limit") > 0; }, seconds(20)));
-  CHECK(becomes_true([&] { return counter("connections") < 1010; }, seconds(20)));
-}
-
-TEST_CASE_FIXTURE(Fixture,
-                  "row 66: out of descriptors the daemon hangs up, does not spin, and "
-                  "serves again afterwards") {
-  const auto daemon = start();
-  const auto before = state();
-  REQUIRE(before);
-  const rlimit few{40, 40};
-  REQUIRE(::prlimit(static_cast<pid_t>(before->process), RLIMIT_NOFILE, &few, nullptr) == 0);
-  {
-    std::vector<std::unique_ptr<RawClient>> many;
-    for (int i = 0; i < 60; ++i) {
-      many.push_back(std::make_unique<RawClient>(socket, false));
-    }
-    CHECK(many.back()->hung_up(seconds(20)));
-    const long switches = in_proc_status(before->process, "voluntary_ctxt_switches");
-    std::this_thread::sleep_for(milliseconds(500));
-    CHECK(in_proc_status(before->process, "voluntary_ctxt_switches") - switches < 50);
-  }
-  CHECK(becomes_true([&] { return counter("rejected_limit") > 0; }, seconds(20)));
-}
-
-TEST_CASE_FIXTURE(Fixture,
-                  "row 64: what claims to be huge is refused before memory is taken for it") {
-  const auto daemon = start();
-  const auto before = state();
-  REQUIRE(before);
-  UniqueFd huge(::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  REQUIRE(::ftruncate(huge.get(), off_t{1} << 40) == 0);  // a TiB of nothing
-  REQUIRE(::fcntl(huge.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0);
-  const long peak = in_proc_status(before->process, "VmHWM");
-  const RawClient client(socket);
-  client.frame(DaemonOp::compile, 1, wire::CompileTerms{1000, false}.encode(), huge.get());
-  CHECK(client.hung_up(seconds(20)));
-  CHECK(counter("protocol_errors") == 1);
-  CHECK(in_proc_status(before->process, "VmHWM") < peak + (16 << 10));
-}
-
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they end a process for that
-TEST_CASE_FIXTURE(Fixture,
-                  "row 66: out of memory the daemon hangs up on who wants too much, declines what "
-                  "it cannot begin, and serves again afterwards") {
-  const auto daemon = start();
-  const auto now = state();
-  REQUIRE(now);
-  const auto process = static_cast<pid_t>(now->process);
-  const auto limit = [&](rlim_t more) {
-    const rlim_t have = static_cast<rlim_t>(in_proc_status(now->process, "VmSize")) << 10;
-    const rlimit bounds{more == RLIM_INFINITY ? more : have + more, RLIM_INFINITY};
-    REQUIRE(::prlimit(process, RLIMIT_AS, &bounds, nullptr) == 0);
-  };
-  limit(48 << 20);
-  wire::CompileOrder order;
-  order.request.sources = {{"/cukiln/src/k.cu", SharedBytes(std::string(60 << 20, ' '))}};
-  const auto content = wire::make_sealed_file({order.encode()});
-  REQUIRE(content);
-  const RawClient greedy(socket);
-  greedy.frame(DaemonOp::compile, 1, wire::CompileTerms{1000, false}.encode(), content->get());
-  CHECK(greedy.hung_up(seconds(20)));
-  CHECK(state());
-
-  limit(2 << 20);  // no room for a thread's stack
-  order.request.sources = {{"/cukiln/src/k.cu", SharedBytes(std::string("// small"))}};
-  const auto small = wire::make_sealed_file({order.encode()});
-  REQUIRE(small);
-  const RawClient modest(socket);
-  modest.frame(DaemonOp::compile, 1, wire::CompileTerms{1000, false}.encode(), small->get());
-  CHECK(modest.answer() == DaemonOp::declined);
-  CHECK(counter("declined_busy") == 1);
-
-  limit(RLIM_INFINITY);
-  CHECK(becomes_true(
-      [&, number = 0]() mutable {
-        const std::string name = "k" + std::to_string(++number) + ".cu";
-        CHECK(client(scratch.write(name, "// " + name + "\n"))->wait() == 0);
-        return counter("compiles_ok") > 0;
-      },
-      seconds(20)));
-}
-#endif
-
-TEST_CASE_FIXTURE(Fixture, "an idle daemon sleeps: no wake-up in a second, and less than 20 MiB") {
-  const auto daemon = start();
-  CHECK(client(source(""))->wait() == 0);
-  const auto now = state();
-  REQUIRE(now);
-  const auto switches = [&] { return in_proc_status(now->process, "voluntary_ctxt_switches"); };
-  const auto sleeps = [&] {
-    const long before = switches();
-    std::this_thread::sleep_for(seconds(1));
-    return switches() == before;
-  };
-  CHECK(becomes_true(sleeps, seconds(10)));  // once its last client's end has been seen to
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their memory is not its
-  CHECK(in_proc_status(now->process, "VmRSS") < 20 * 1024);
-#endif
 }
 
 TEST_CASE_FIXTURE(Fixture,
