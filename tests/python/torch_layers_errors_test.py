@@ -1,0 +1,143 @@
+"""What the layers refuse, and what they say of it."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import cukiln.torch as ct
+from cukiln.torch import NVFP4Linear, NVFP4MoE, NVFP4SharedExpert, quantize_
+from torch_layers_support import Mlp, bf16_linear, modelopt
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(20250605)
+
+
+def test_a_layer_without_weights_says_what_to_do():
+    with pytest.raises(RuntimeError, match="process_weights_after_loading"):
+        NVFP4Linear(64, 16)(torch.randn(1, 64))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_weights_that_are_no_numbers_are_refused(bad):
+    linear = bf16_linear(64, 16)
+    with torch.no_grad():
+        linear.weight[3, 5] = bad
+    with pytest.raises(ValueError, match="NaN or infinities"):
+        NVFP4Linear.from_linear(linear)
+    with pytest.raises(ValueError, match=r"1\.head: a weight \(16, 64\) has NaN"):
+        quantize_(nn.Sequential(nn.Linear(64, 64), nn.ModuleDict({"head": linear})))
+
+
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        (torch.tensor(1.0), r"x is \(\)"),
+        (torch.ones(2, 64, dtype=torch.int32), "int32"),
+        (torch.ones(2, 64, dtype=torch.complex64), "complex64"),
+        (torch.ones(2, 64).to(torch.float8_e4m3fn), "float8_e4m3fn"),
+    ],
+)
+def test_an_input_that_is_no_matrix_of_numbers_is_refused(x, said):
+    layers = (
+        NVFP4Linear.from_linear(bf16_linear(64, 16)),
+        NVFP4SharedExpert.from_linear([Mlp()]),
+    )
+    for layer in layers:
+        with pytest.raises(ValueError, match=said):
+            layer(x)
+
+
+def test_a_backward_is_an_error_and_no_missing_gradient():
+    layers = (
+        NVFP4Linear.from_linear(bf16_linear(64, 16)),
+        NVFP4SharedExpert.from_linear([Mlp()]),
+    )
+    for layer in layers:
+        x = torch.randn(2, 64, requires_grad=True)
+        y = layer(x)
+        assert torch.equal(y, layer(x.detach()))
+        with pytest.raises(RuntimeError, match=f"{type(layer).__name__} has no gradient"):
+            y.sum().backward()
+
+
+@pytest.mark.parametrize("scale", [math.nan, math.inf, -1.0])
+def test_scales_that_cannot_be_are_refused(scale):
+    tensors, _ = modelopt(torch.randn(16, 64).bfloat16())
+    with pytest.raises(ValueError, match="weight_scale_2 is"):
+        NVFP4Linear.from_checkpoint(**{**tensors, "weight_scale_2": torch.tensor(scale)})
+    with pytest.raises(ValueError, match="input_scale is"):
+        NVFP4Linear.from_checkpoint(**tensors, input_scale=scale)
+    with pytest.raises(ValueError, match="w2_input_scale is"):
+        NVFP4MoE.from_linear([Mlp()], activation_scale=scale)
+    blocks = tensors["weight_scale"].float()
+    blocks[3, 1] = scale if scale < 0 else math.nan
+    with pytest.raises(ValueError, match="weight_scale has NaN or a negative number"):
+        NVFP4Linear.from_checkpoint(**{**tensors, "weight_scale": blocks.to(torch.float8_e4m3fn)})
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("weight", torch.float32), ("weight_scale", torch.uint8)]
+)
+def test_a_state_dict_is_not_converted(name, dtype):
+    state = NVFP4Linear.from_linear(bf16_linear(64, 16)).state_dict()
+    layer = NVFP4Linear.from_linear(bf16_linear(64, 16))
+    x = torch.randn(2, 64)
+    before = layer(x)
+    model = nn.Sequential(layer)
+    with pytest.raises(RuntimeError, match=rf"0\.{name} is {dtype}; torch\.\w+ is expected"):
+        model.load_state_dict(
+            {f"0.{key}": value for key, value in state.items()}
+            | {f"0.{name}": state[name].view(torch.uint8).to(dtype)}
+        )
+    assert torch.equal(layer(x), before)
+
+
+def test_arguments_that_do_not_fit_are_refused():
+    layer = NVFP4Linear.from_linear(bf16_linear(64, 16))
+    with pytest.raises(ValueError, match=r"\(2, 60\).*64"):
+        layer(torch.randn(2, 60))
+    tensors, _ = modelopt(torch.randn(16, 64).bfloat16())
+    with pytest.raises(ValueError, match="weight_scale is"):
+        NVFP4Linear.from_checkpoint(**{**tensors, "weight_scale": tensors["weight_scale"][:8]})
+    with pytest.raises(ValueError, match=r"weight is .*float32"):
+        NVFP4Linear.from_checkpoint(**{**tensors, "weight": torch.randn(16, 64)})
+    stacked = NVFP4MoE.from_linear([Mlp()]).state_dict()
+    stacked["w2_weight_scale"] = stacked["w2_weight_scale"].float()
+    with pytest.raises(ValueError, match=r"w2_weight_scale is .*float32"):
+        NVFP4MoE.from_stacked(stacked)
+    with pytest.raises(TypeError, match="a Conv1d is given"):
+        NVFP4Linear.from_linear(nn.Conv1d(1, 1, 1))
+    with pytest.raises(ValueError, match="out_features 0"):
+        NVFP4Linear(64, 0)
+    with pytest.raises(ValueError, match="max_tokens is -1"):
+        layer.reserve(-1)
+    with pytest.raises(ValueError, match="itself is a Linear"):
+        quantize_(nn.Linear(64, 16))
+    with pytest.raises(ValueError, match="width is 40"):
+        NVFP4MoE(2, 64, 40)
+    with pytest.raises(ValueError, match="experts is 0"):
+        NVFP4MoE(0, 64, 32)
+    with pytest.raises(ValueError, match="expert_map has 0 to 2; -1, for none, to 1 are expected"):
+        NVFP4MoE(2, 64, 32, expert_map=torch.tensor([0, 2]))
+    with pytest.raises(ValueError, match=r"expert_map is .*float32"):
+        NVFP4MoE(2, 64, 32, expert_map=torch.ones(2))
+    with pytest.raises(ValueError, match=r"gate_proj of expert 1 is \(64, 64\); \(32, 64\)"):
+        NVFP4MoE.from_linear([Mlp(), Mlp(64, 64)])
+    with pytest.raises(ValueError, match="on meta"):
+        NVFP4MoE.from_linear([Mlp().to("meta")])
+    with pytest.raises(ValueError, match=r"weight is \(4,\)"):
+        NVFP4Linear.from_checkpoint(torch.zeros(4, dtype=torch.uint8), torch.ones(1), torch.ones(1))
+    engine = nn.Module()
+    engine.weight = nn.Parameter(torch.zeros(4, 32, dtype=torch.uint8), requires_grad=False)
+    with pytest.raises(ValueError, match="Module has no weight_scale, weight_scale_2;"):
+        ct.process_weights_after_loading(engine)
+    with pytest.raises(ValueError, match="2 experts"):
+        NVFP4SharedExpert.from_linear([Mlp(), Mlp()])
+    biased = Mlp()
+    biased.down_proj = bf16_linear(32, 64, bias=True)
+    with pytest.raises(ValueError, match="down_proj has a bias"):
+        NVFP4MoE.from_linear([biased])
