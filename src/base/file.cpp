@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <system_error>
 
@@ -61,6 +63,42 @@ Result<std::size_t> read_some(const UniqueFd& fd, char* to, std::size_t size,
       return make_error(ErrorCode::io, "cannot read {}: {}", path, errno_text(errno));
     }
   }
+}
+
+/// False: errno says why.
+bool write_all(const UniqueFd& fd, ByteView bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(fd.get(), bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) {
+      continue;
+    }
+    if (put < 0) {
+      return false;
+    }
+    bytes.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return true;
+}
+
+/// Fills a new file, which then takes the place of `path`, or goes.
+Result<void> replace_by(UniqueFd fd, const std::string& temporary, const std::string& path,
+                        ByteView bytes) {
+  const auto fail = [&](const char* what) {
+    Error error = make_error(ErrorCode::io, "cannot {} {}: {}", what, path, errno_text(errno));
+    ::unlink(temporary.c_str());
+    return error;
+  };
+  if (!write_all(fd, bytes)) {
+    return fail("write");
+  }
+  if (::fsync(fd.get()) != 0) {
+    return fail("sync");
+  }
+  fd.reset();
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    return fail("replace");
+  }
+  return {};
 }
 
 }  // namespace
@@ -149,29 +187,42 @@ Result<void> write_file_atomically(const std::string& path, ByteView bytes) {
   if (!fd) {
     return make_error(ErrorCode::io, "cannot create {}: {}", temporary, errno_text(errno));
   }
-  const auto fail = [&](const char* what) {
-    Error error = make_error(ErrorCode::io, "cannot {} {}: {}", what, path, errno_text(errno));
-    ::unlink(temporary.c_str());
-    return error;
-  };
-  while (!bytes.empty()) {
-    const ssize_t put = ::write(fd.get(), bytes.data(), bytes.size());
-    if (put < 0 && errno == EINTR) {
-      continue;
+  return replace_by(std::move(fd), temporary, path, bytes);
+}
+
+std::string replaceable_path(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    return path;
+  }
+  if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) {
+    return {};
+  }
+  char resolved[PATH_MAX];
+  return ::realpath(path.c_str(), resolved) != nullptr ? resolved : path;
+}
+
+Result<void> write_output(const std::string& path, ByteView bytes) {
+  const std::string target = replaceable_path(path);
+  if (target.empty()) {
+    const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+    if (!fd || !write_all(fd, bytes)) {
+      return make_error(ErrorCode::io, "cannot write {}: {}", path, errno_text(errno));
     }
-    if (put < 0) {
-      return fail("write");
-    }
-    bytes.remove_prefix(static_cast<std::size_t>(put));
+    return {};
   }
-  if (::fsync(fd.get()) != 0) {
-    return fail("sync");
+  constexpr mode_t kWhatUmaskLeaves = 0666;
+  const std::string temporary = fmt::format("{}.part-{}", target, ::getpid());
+  UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                     kWhatUmaskLeaves));
+  if (!fd) {
+    return make_error(ErrorCode::io, "cannot create {}: {}", temporary, errno_text(errno));
   }
-  fd.reset();
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    return fail("replace");
+  struct stat status {};
+  if (::stat(target.c_str(), &status) == 0 && S_ISREG(status.st_mode)) {
+    ::fchmod(fd.get(), status.st_mode & 0777);
   }
-  return {};
+  return replace_by(std::move(fd), temporary, target, bytes);
 }
 
 }  // namespace cukiln

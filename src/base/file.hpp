@@ -70,6 +70,14 @@ Result<HashedFile> hash_file(const std::string& path, std::uint64_t max_bytes);
 /// Writes by temporary file and rename, mode 0600. Errors: io.
 Result<void> write_file_atomically(const std::string& path, ByteView bytes);
 
+/// Where a file that a person named is to be written, so that it can be put there by rename: behind
+/// symbolic links. Empty: it is a device, a FIFO or a socket, which must not be replaced.
+std::string replaceable_path(const std::string& path);
+
+/// Writes a file that a person named: whole or not at all, readable by those whom the file that is
+/// there, or else the umask, lets read it. A device or FIFO is written to. Errors: io.
+Result<void> write_output(const std::string& path, ByteView bytes);
+
 /// The message for an errno value, `No such file or directory (2)`.
 std::string errno_text(int error_number);
 

@@ -1,5 +1,7 @@
 #include <sys/stat.h>
 
+#include <set>
+
 #include "base/file.hpp"
 #include "base/result.hpp"
 #include "cli/module_options.hpp"
@@ -97,13 +99,25 @@ class CompileVerb final : public Verb {
                         "-o {} is one file for {} modules; name a folder that exists", output_,
                         report.modules.size());
     }
+    const auto name_of = [](const ModuleReport& module) {
+      return module.name + "." + module.target.name() + ".cubin";
+    };
+    std::set<std::string> names;
+    for (const ModuleReport& module : report.modules) {
+      if (!names.insert(name_of(module)).second) {
+        return make_error(ErrorCode::invalid_argument,
+                          "-o {}: two modules would be {}; compile them one after the other, each "
+                          "with an -o of its own",
+                          output_, name_of(module));
+      }
+    }
     for (const ModuleReport& module : report.modules) {
       if (!module.status) {
         continue;
       }
       CUKILN_TRY(const std::string cubin, loader.cubin(module.key));
-      const std::string name = module.name + "." + module.target.name() + ".cubin";
-      CUKILN_CHECK(write_file_atomically(folder ? join_path(output_, name) : output_, cubin));
+      const std::string name = name_of(module);
+      CUKILN_CHECK(write_output(folder ? join_path(output_, name) : output_, cubin));
     }
     return {};
   }

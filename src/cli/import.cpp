@@ -54,7 +54,8 @@ class ImportVerb final : public Verb {
     // Twice: nothing is taken of a bundle that is not good to its end, and none is held in memory.
     const auto nothing = [](const StoreEntry&) { return Result<void>(); };
     if (auto checked = for_each(rules, nothing); !checked) {
-      const bool usage = checked.error().code() == ErrorCode::not_found;
+      const ErrorCode code = checked.error().code();
+      const bool usage = code == ErrorCode::not_found || code == ErrorCode::invalid_argument;
       return context.fail(usage ? Exit::usage : Exit::failed, checked.error());
     }
     std::uint64_t stored = 0;

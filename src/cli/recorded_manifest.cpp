@@ -84,8 +84,8 @@ Result<void> RecordedManifest::add(const std::string& line) {
 
 Result<void> RecordedManifest::write() const {
   const Json manifest{{"format", 1}, {"modules", modules_}};
-  return write_file_atomically(path_.string(),
-                               manifest.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  return write_output(path_.string(),
+                      manifest.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 std::string RecordedManifest::relative(const std::string& path) const {
@@ -134,7 +134,7 @@ Result<Json> RecordedManifest::write_texts(const Json& recorded) const {
     const std::string to = (folder / name).lexically_normal().string();
     std::error_code failed;
     fs::create_directories(fs::path(to).parent_path(), failed);
-    CUKILN_CHECK(write_file_atomically(to, file["text"].get<std::string>()));
+    CUKILN_CHECK(write_output(to, file["text"].get<std::string>()));
     return to;
   };
   for (const Json& header : recorded["headers"]) {

@@ -106,7 +106,7 @@ class ShowVerb final : public Verb {
       return context.fail(lacks ? Exit::environment : Exit::failed, form.error());
     }
     if (!output_.empty()) {
-      if (auto written = write_file_atomically(output_, *form); !written) {
+      if (auto written = write_output(output_, *form); !written) {
         return context.fail(Exit::failed, written.error());
       }
       context.messages().info(fmt::format("{} bytes written to {}", form->size(), output_));

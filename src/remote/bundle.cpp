@@ -1,5 +1,7 @@
 #include "remote/bundle.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,12 +23,16 @@ constexpr std::size_t kPiece = 1 << 20;
 }  // namespace
 
 Result<BundleWriter> BundleWriter::create(const std::string& path) {
-  std::string part = fmt::format("{}.part-{}", path, ::getpid());
+  const std::string target = replaceable_path(path);
+  if (target.empty()) {
+    return make_error(ErrorCode::io, "cannot write {}: a bundle goes to a regular file", path);
+  }
+  std::string part = fmt::format("{}.part-{}", target, ::getpid());
   FilePointer file(std::fopen(part.c_str(), "wbxe"));
   if (!file) {
     return make_error(ErrorCode::io, "cannot write {}: {}", path, errno_text(errno));
   }
-  BundleWriter writer(path, std::move(part), std::move(file));
+  BundleWriter writer(target, std::move(part), std::move(file));
   CUKILN_CHECK(writer.write(SerialWriter().raw(kMagic).u32(0).view()));
   return writer;
 }
@@ -66,7 +72,8 @@ Result<void> BundleWriter::finish() {
   }
   CUKILN_CHECK(write(SerialWriter().raw(kMagic).u32(count_).view()));
   bytes_ -= kHeadBytes;  // written twice
-  if (std::fflush(file_.get()) != 0 || ::rename(part_.c_str(), path_.c_str()) != 0) {
+  if (std::fflush(file_.get()) != 0 || ::fsync(::fileno(file_.get())) != 0 ||
+      ::rename(part_.c_str(), path_.c_str()) != 0) {
     return failed();
   }
   file_.reset();
@@ -74,11 +81,22 @@ Result<void> BundleWriter::finish() {
 }
 
 Result<BundleReader> BundleReader::open(const std::string& path) {
-  FilePointer file(std::fopen(path.c_str(), "rbe"));
-  if (!file) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat status {};
+  if (!fd || ::fstat(fd.get(), &status) != 0) {
     return make_error(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
                       "cannot open the bundle {}: {}", path, errno_text(errno));
   }
+  if (!S_ISREG(status.st_mode)) {
+    return make_error(ErrorCode::invalid_argument,
+                      "the bundle {} is a {}; expected a regular file, which can be read twice",
+                      path, S_ISDIR(status.st_mode) ? "directory" : "device, FIFO or socket");
+  }
+  FilePointer file(::fdopen(fd.get(), "rb"));
+  if (!file) {
+    return make_error(ErrorCode::io, "cannot open the bundle {}: {}", path, errno_text(errno));
+  }
+  fd.release();
   BundleReader reader(path, std::move(file));
   std::string head;
   const auto read = reader.read(head, kHeadBytes);

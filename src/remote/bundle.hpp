@@ -45,7 +45,8 @@ class BundleWriter {
 
 class BundleReader {
  public:
-  /// Errors: not_found, io; corrupt (no bundle, or one of another version).
+  /// Errors: not_found, io; invalid_argument (no regular file); corrupt (no bundle, or one of
+  /// another version).
   static Result<BundleReader> open(const std::string& path);
   std::uint32_t count() const noexcept { return count_; }
   /// The next envelope's bytes; nothing after the last. Errors: io; corrupt (cut off, too large).

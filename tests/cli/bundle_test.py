@@ -106,6 +106,26 @@ class Bundles(CliTest):
         self.run_cli("export", "-o", "b.ckb", "--sign", "fleet.key.pub", expect=USAGE)
         self.run_cli("keygen", expect=USAGE)
 
+    def test_a_secret_key_is_never_shown(self):
+        self.keygen("fleet")
+        self.run_cli("export", "-o", "b.ckb", "--sign", "fleet.key")
+        secret = (self.folder / "fleet.key").read_text().split(":")[1].strip()
+        for given in ("fleet.key", f"fleet:{secret}"):
+            refused = self.elsewhere("import", "b.ckb", "--trust", given, expect=USAGE).err
+            self.assertIn('"fleet…" is no public key', refused)
+            self.assertNotIn(secret[:16], refused)
+
+    def test_half_a_pair_of_keys_is_not_left(self):
+        self.write("fleet.key.pub", "somebody's")
+        self.assertIn("fleet.key.pub is there", self.run_cli("keygen", "-o", "fleet.key", expect=USAGE).err)
+        self.assertFalse((self.folder / "fleet.key").exists())
+
+    def test_a_bundle_is_read_twice_and_so_no_pipe(self):
+        os.mkfifo(self.folder / "pipe")
+        for no_file in ("pipe", "."):
+            refused = self.elsewhere("import", no_file, "--insecure", expect=USAGE)
+            self.assertIn("expected a regular file", refused.err)
+
     def test_what_is_no_bundle(self):
         self.assertIn("no bundle", self.refused("add.cu", "--insecure"))
         self.elsewhere("import", "none.ckb", "--insecure", expect=USAGE)
