@@ -26,7 +26,11 @@ Result<void> write_new(const std::string& path, mode_t mode, const std::string& 
   }
   if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       ::fsync(file.get()) != 0) {
-    return make_error(ErrorCode::io, "cannot write {}: {}", path, errno_text(errno));
+    Error error = make_error(ErrorCode::io, "cannot write {}: {}", path, errno_text(errno));
+    if (file) {
+      ::unlink(path.c_str());  // a part of a key is none, and would be in the way of the next try
+    }
+    return error;
   }
   return {};
 }
@@ -64,6 +68,9 @@ class KeygenVerb final : public Verb {
     for (const auto& [path, mode, text] : {std::tuple(output_, mode_t{0600}, key->text()),
                                            std::tuple(public_path, mode_t{0644}, public_text)}) {
       if (auto written = write_new(path, mode, text + "\n"); !written) {
+        if (path != output_) {
+          ::unlink(output_.c_str());  // half a pair
+        }
         const bool usage = written.error().code() == ErrorCode::invalid_argument;
         return context.fail(usage ? Exit::usage : Exit::environment, written.error());
       }

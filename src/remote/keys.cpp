@@ -14,6 +14,7 @@ namespace cukiln {
 namespace {
 
 constexpr std::size_t kLongestName = 64;
+constexpr std::size_t kLongestShown = 32;  // of what may be a secret key without its name
 constexpr std::uint64_t kLargestKeyFile = 1 << 20;
 
 const unsigned char* bytes_of(ByteView view) noexcept {
@@ -83,10 +84,12 @@ bool is_key_name(std::string_view text) noexcept {
 Result<PublicKey> PublicKey::parse(std::string_view text) {
   PublicKey key;
   if (!parse_key(text, key.name, key.bytes)) {
+    // By its name alone: it may be a secret key, and errors end up in logs.
+    const std::string_view name = text.substr(0, std::min(text.find(':'), kLongestShown));
     return make_error(ErrorCode::invalid_argument,
-                      "\"{}\" is no public key: expected name:base64, as in the .pub file that "
+                      "\"{}{}\" is no public key: expected name:base64, as in the .pub file that "
                       "'cukiln keygen' writes",
-                      text.substr(0, 100));
+                      name, name.size() == text.size() ? "" : "…");
   }
   return key;
 }
@@ -130,7 +133,18 @@ Result<SecretKey> SecretKey::load(const std::string& path) {
                       "writes (a public key, FILE.pub, cannot sign)",
                       path);
   }
-  ::crypto_sign_ed25519_sk_to_pk(key.public_key_.bytes.data(), key.bytes_.data());
+  // The seed makes both halves: what a damaged key signs, nobody believes.
+  std::array<std::uint8_t, crypto_sign_SEEDBYTES> seed{};
+  SecretKey again;
+  ::crypto_sign_ed25519_sk_to_seed(seed.data(), key.bytes_.data());
+  ::crypto_sign_seed_keypair(key.public_key_.bytes.data(), again.bytes_.data(), seed.data());
+  ::sodium_memzero(seed.data(), seed.size());
+  if (again.bytes_ != key.bytes_) {
+    return make_error(ErrorCode::invalid_argument,
+                      "the secret key {} is damaged: its halves do not belong together; take it "
+                      "from where it is kept, or make another one",
+                      path);
+  }
   return key;
 }
 

@@ -61,6 +61,11 @@ TEST_CASE("what is no key is refused with what was expected") {
     CAPTURE(text);
     CHECK_FALSE(PublicKey::parse(text).has_value());
   }
+  std::string damaged = SecretKey::generate("k")->text();
+  damaged[10] = damaged[10] == 'A' ? 'B' : 'A';
+  const std::string secret = folder.write("damaged", damaged);
+  ::chmod(secret.c_str(), 0600);
+  CHECK(SecretKey::load(secret).error().message().find("is damaged") != std::string::npos);
   const std::string path = folder.write("public", good);
   ::chmod(path.c_str(), 0600);
   CHECK(SecretKey::load(path).error().message().find("cannot sign") != std::string::npos);
