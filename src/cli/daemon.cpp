@@ -1,14 +1,18 @@
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
 
+#include "base/file.hpp"
 #include "base/result.hpp"
 #include "cli/daemon_status.hpp"
 #include "cli/human.hpp"
@@ -16,6 +20,7 @@
 #include "cli/verb.hpp"
 #include "loader/settings.hpp"
 #include "wire/daemon_link.hpp"
+#include "wire/unix_socket.hpp"
 
 namespace cukiln::cli {
 
@@ -37,8 +42,65 @@ std::string program_folder() {
       .string();
 }
 
+/// Where a daemon in the background says what goes wrong. In a folder that is not ours it may be a
+/// FIFO, which nobody reads, or somebody else's file.
+Result<UniqueFd> open_log(const std::string& path) {
+  UniqueFd log(::open(path.c_str(),
+                      O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+  struct stat status {};
+  if (!log || ::fstat(log.get(), &status) != 0) {
+    return make_error(ErrorCode::io,
+                      "cukilnd's log {} cannot be written: {}; CUKILN_DAEMON_SOCKET names a "
+                      "socket in another folder",
+                      path, errno_text(errno));
+  }
+  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid()) {
+    return make_error(ErrorCode::io,
+                      "cukilnd's log {} cannot be trusted: expected a regular file of user {}; "
+                      "remove it, or name another socket in CUKILN_DAEMON_SOCKET",
+                      path, ::geteuid());
+  }
+  return log;
+}
+
+/// The cukilnd that listens at a socket and says nothing (it hangs), or nothing that is understood
+/// (it is another version's). 0: none is known; of a socket that a service manager made, the kernel
+/// knows that one alone.
+pid_t silent_daemon(const std::string& path) {
+  const auto address = wire::unix_address(path);
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!address || !socket ||
+      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address->address),
+                address->size) != 0) {
+    return 0;
+  }
+  const auto peer = wire::peer_of(socket.get());
+  if (!peer || (peer->user != ::geteuid() && ::geteuid() != 0)) {
+    return 0;
+  }
+  std::array<char, 16> name{};
+  const UniqueFd comm(
+      ::open(fmt::format("/proc/{}/comm", peer->process).c_str(), O_RDONLY | O_CLOEXEC));
+  const ssize_t size = ::read(comm.get(), name.data(), name.size());
+  const std::string_view is(name.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
+  return is == "cukilnd\n" ? peer->process : 0;
+}
+
+/// The last line from `start` on.
+std::string last_line(const UniqueFd& log, off_t start) {
+  std::string text(4096, '\0');
+  const off_t end = ::lseek(log.get(), 0, SEEK_END);
+  start = std::max(start, end - static_cast<off_t>(text.size()));
+  text.resize(static_cast<std::size_t>(
+      std::max<ssize_t>(::pread(log.get(), text.data(), text.size(), start), 0)));
+  while (!text.empty() && text.back() == '\n') {
+    text.pop_back();
+  }
+  return text.substr(text.rfind('\n') + 1);
+}
+
 /// Starts `command` in a session of its own, with stderr in `log`. The process, or -1.
-pid_t start_in_background(std::vector<std::string> command, const std::string& log) {
+pid_t start_in_background(std::vector<std::string> command, const UniqueFd& log) {
   std::vector<char*> arguments;
   for (std::string& word : command) {
     arguments.push_back(word.data());
@@ -48,10 +110,9 @@ pid_t start_in_background(std::vector<std::string> command, const std::string& l
   if (process == 0) {
     ::setsid();
     const int null = ::open("/dev/null", O_RDWR);
-    const int err = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
     ::dup2(null, 0);
     ::dup2(null, 1);
-    ::dup2(err >= 0 ? err : null, 2);
+    ::dup2(log.get(), 2);
     ::closefrom(3);
     ::execv(arguments[0], arguments.data());
     ::_exit(127);
@@ -85,6 +146,10 @@ class DaemonVerb final : public Verb {
       const auto sockets = daemon_sockets(SettingsSources::of_this_process());
       socket_ = sockets.empty() ? std::string() : sockets.front();
     }
+    if (socket_.empty() || socket_.front() != '/') {
+      return context.usage(
+          "daemon_socket is \"{}\": expected an absolute path (see 'cukiln config')", socket_);
+    }
     if (action_ == "start") {
       return start(context);
     }
@@ -113,6 +178,12 @@ class DaemonVerb final : public Verb {
   Exit start(Context& context) const {
     if (const auto running = ask_daemon({socket_})) {
       return tell(context, *running, "Already running");
+    } else if (const pid_t process = silent_daemon(socket_); process != 0) {
+      return context.fail(
+          Exit::environment,
+          make_error(ErrorCode::io,
+                     "process {} is there already, but {}; end it first: cukiln daemon stop",
+                     process, running.error().message()));
     }
     const std::string program = program_folder() + "/cukilnd";
     if (::access(program.c_str(), X_OK) != 0) {
@@ -125,12 +196,17 @@ class DaemonVerb final : public Verb {
     if (std::filesystem::create_directory(folder, ignored)) {
       std::filesystem::permissions(folder, std::filesystem::perms::owner_all, ignored);
     }
-    const std::string log = folder + "/cukilnd.log";
+    const std::string log_path = folder + "/cukilnd.log";
+    const auto log = open_log(log_path);
+    if (!log) {
+      return context.fail(Exit::environment, log.error());
+    }
+    const off_t log_start = ::lseek(log->get(), 0, SEEK_END);
     std::vector<std::string> command = {program, "--socket", socket_};
     if (!context.settings().store.directory.empty()) {
       command.insert(command.end(), {"--store", context.settings().store.directory});
     }
-    const pid_t process = start_in_background(std::move(command), log);
+    const pid_t process = start_in_background(std::move(command), *log);
     const auto deadline = SteadyClock::now() + kStartPatience;
     int status = 0;
     while (process > 0 && SteadyClock::now() < deadline) {
@@ -143,7 +219,8 @@ class DaemonVerb final : public Verb {
       std::this_thread::sleep_for(kPause);
     }
     return context.fail(Exit::environment,
-                        make_error(ErrorCode::io, "cukilnd did not start; {} says why", log));
+                        make_error(ErrorCode::io, "cukilnd did not start; {} says why: {}",
+                                   log_path, last_line(*log, log_start)));
   }
 
   void tell_ended(Context& context, const std::string& sentence) const {
@@ -156,11 +233,11 @@ class DaemonVerb final : public Verb {
 
   Exit stop(Context& context) const {
     const auto running = ask_daemon({socket_});
-    if (!running) {
+    const pid_t process = running ? static_cast<pid_t>(running->process) : silent_daemon(socket_);
+    if (process == 0) {
       tell_ended(context, fmt::format("Not running: nobody answers at {}\n", socket_));
       return Exit::done;
     }
-    const auto process = static_cast<pid_t>(running->process);
     if (::kill(process, SIGTERM) != 0) {
       return context.fail(
           Exit::environment,
@@ -183,7 +260,10 @@ class DaemonVerb final : public Verb {
   Exit status(Context& context) const {
     const auto running = ask_daemon({socket_});
     if (!running) {
-      tell_ended(context, fmt::format("Not running: {}\n", running.error().message()));
+      const pid_t process = silent_daemon(socket_);
+      tell_ended(context, process == 0 ? fmt::format("Not running: {}\n", running.error().message())
+                                       : fmt::format("Process {} does not answer: {}\n", process,
+                                                     running.error().message()));
       return Exit::environment;
     }
     if (context.json()) {

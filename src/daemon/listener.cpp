@@ -31,11 +31,15 @@ Result<void> prepare_folder(const std::string& folder, bool system) {
   }
   const mode_t open_to = system ? S_IWGRP | S_IWOTH : S_IRWXG | S_IRWXO;
   if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & open_to) != 0) {
+    // A folder that many use, such as /tmp, must stay as it is.
+    const bool ours =
+        S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() && (status.st_mode & S_ISVTX) == 0;
     return make_error(ErrorCode::invalid_argument,
                       "{} cannot be trusted: expected a folder (no link) of user {} that others "
-                      "cannot {}; remove it, or: chmod {} {}",
-                      folder, ::geteuid(), system ? "write" : "enter", system ? "755" : "700",
-                      folder);
+                      "cannot {}; {}",
+                      folder, ::geteuid(), system ? "write" : "enter",
+                      ours ? fmt::format("chmod {} {}", system ? "755" : "700", folder)
+                           : "name a socket in a folder of its own (CUKILN_DAEMON_SOCKET)");
   }
   return {};
 }
@@ -75,8 +79,8 @@ Result<Listener> listen_at(const std::string& wanted, bool system, UniqueFd inhe
   CUKILN_TRY(listener.lock,
              FileLock::acquire(join_path(folder, "cukilnd.lock"), FileLock::Mode::exclusive,
                                std::chrono::milliseconds(0)));
-  listener.path = path;
   if (inherited) {
+    listener.path = path;
     listener.inherited = true;
     listener.socket = std::move(inherited);
     return listener;
@@ -84,12 +88,13 @@ Result<Listener> listen_at(const std::string& wanted, bool system, UniqueFd inhe
   CUKILN_TRY(const wire::UnixAddress address, wire::unix_address(path));
   listener.socket = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int fd = listener.socket.get();
-  ::unlink(path.c_str());  // a dead daemon's: a live one would have the lock
+  CUKILN_CHECK(wire::remove_dead_socket(path));  // a live daemon would have the lock
   const mode_t before = ::umask(system ? 0 : 077);
   const bool bound =
       fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&address.address), address.size) == 0;
   const int why = errno;
   ::umask(before);
+  listener.path = bound ? path : std::string();  // ours to remove from here on
   if (!bound || ::listen(fd, kBacklog) != 0) {
     return make_error(ErrorCode::io, "cannot listen at {}: {}", path,
                       errno_text(bound ? errno : why));

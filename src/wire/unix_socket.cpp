@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -39,6 +40,18 @@ Result<UnixAddress> unix_address(const std::string& path) {
   std::memcpy(out.address.sun_path, name.data(), name.size());
   out.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size() + 1);
   return out;
+}
+
+Result<void> remove_dead_socket(const std::string& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) == 0 && !S_ISSOCK(status.st_mode)) {
+    return make_error(ErrorCode::invalid_argument,
+                      "{} is there and is no socket: name another path, or move it away", path);
+  }
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
+    return make_error(ErrorCode::io, "cannot replace the socket {}: {}", path, errno_text(errno));
+  }
+  return {};
 }
 
 Result<Peer> peer_of(int socket) {

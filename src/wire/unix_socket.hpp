@@ -26,6 +26,10 @@ struct UnixAddress {
 /// be).
 Result<UnixAddress> unix_address(const std::string& path);
 
+/// Makes room for a socket: removes the one that a dead daemon left, and nothing else.
+/// Errors: invalid_argument (something that is no socket), io.
+Result<void> remove_dead_socket(const std::string& path);
+
 /// Who is at the other end.
 struct Peer {
   uid_t user = 0;

@@ -1,5 +1,9 @@
 """daemon start, stop, status; doctor's line; compile through a daemon."""
 
+import contextlib
+import os
+import signal
+import threading
 import unittest
 
 from cli import CliTest, ENVIRONMENT, USAGE
@@ -61,6 +65,52 @@ class Daemon(CliTest):
         self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a", env={"CUKILN_DAEMON": "off"})
         counters = self.run_json("daemon", "status")["counters"]
         self.assertEqual((counters["sets_asked"], counters["compiles_asked"]), (0, 0))
+
+    def start_at(self, socket, expect):
+        return self.run_cli("daemon", "start", env={"CUKILN_DAEMON_SOCKET": str(socket)}, expect=expect).err
+
+    def test_one_that_hangs_can_be_ended(self):
+        process = self.run_json("daemon", "start")["process"]
+        os.kill(process, signal.SIGSTOP)
+        self.addCleanup(self.kill, process)
+        self.assertIn(f"Process {process} does not answer", self.run_cli("daemon", "status", expect=ENVIRONMENT).out)
+        self.assertIn("cukiln daemon stop", self.run_cli("daemon", "start", expect=ENVIRONMENT).err)
+        threading.Timer(0.5, os.kill, (process, signal.SIGCONT)).start()
+        self.assertIn(f"Stopped: process {process}", self.run_cli("daemon", "stop").out)
+
+    @staticmethod
+    def kill(process):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+    def test_two_of_them_in_one_folder(self):
+        (self.folder / "own").mkdir(mode=0o700)
+        self.start_at(self.folder / "own/one.sock", 0)
+        self.assertIn("a folder of its own", self.start_at(self.folder / "own/two.sock", ENVIRONMENT))
+        self.run_cli("daemon", "stop", env={"CUKILN_DAEMON_SOCKET": str(self.folder / "own/one.sock")})
+
+    def test_what_is_no_socket_is_not_removed(self):
+        (self.folder / "own").mkdir(mode=0o700)
+        self.write("own/letter", "dear")
+        self.assertIn("is no socket", self.start_at(self.folder / "own/letter", ENVIRONMENT))
+        self.assertEqual((self.folder / "own/letter").read_text(), "dear")
+        self.write("own/ops.sock", "dear")
+        self.start_at(self.folder / "own/d.sock", 0)
+        self.run_cli("daemon", "stop", env={"CUKILN_DAEMON_SOCKET": str(self.folder / "own/d.sock")})
+        self.assertEqual((self.folder / "own/ops.sock").read_text(), "dear")
+
+    def test_a_start_that_fails_says_why(self):
+        self.assertIn("absolute path", self.start_at("d.sock", USAGE))
+        self.assertIn("No such file", self.start_at(self.folder / "no/such/d.sock", ENVIRONMENT))
+        (self.folder / "shared").mkdir()
+        (self.folder / "shared").chmod(0o1777)
+        refused = self.start_at(self.folder / "shared/d.sock", ENVIRONMENT)
+        self.assertIn("cannot be trusted", refused)
+        self.assertNotIn("chmod", refused)  # of a folder that everybody uses
+
+    def test_a_log_that_nobody_reads_does_not_hold_it_up(self):
+        os.mkfifo(self.folder / "cukilnd.log")
+        self.assertIn("expected a regular file", self.start_at(self.folder / "d.sock", ENVIRONMENT))
 
     def test_an_action_that_there_is_not(self):
         self.assertIn("expected start, stop or status", self.run_cli("daemon", "restart", expect=USAGE).err)

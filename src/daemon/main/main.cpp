@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <charconv>
@@ -81,7 +82,10 @@ bool parse(int count, char** values, Arguments& out, int& status) {
       status = ok;
       return false;
     } else {
-      std::fprintf(stderr, "cukilnd: %s is not understood\n%s", values[i], kUsage);
+      const bool lacks_value =
+          name == "--socket" || name == "--store" || name == "--http" || name == "--jobs";
+      std::fprintf(stderr, "cukilnd: %s %s\n%s", values[i],
+                   lacks_value ? "needs a value after it" : "is not understood", kUsage);
       status = usage;
       return false;
     }
@@ -145,6 +149,13 @@ int main_of(int count, char** values) {
   auto listener = listen_at(socket, arguments.system, std::move(manager.data_socket));
   if (!listener) {
     if (listener.error().code() == ErrorCode::timeout) {
+      if (::access(socket.c_str(), F_OK) != 0) {
+        std::fprintf(stderr,
+                     "cukilnd: another cukilnd serves in the folder of %s, by another name: give "
+                     "each a folder of its own\n",
+                     socket.c_str());
+        return failed;
+      }
       std::fprintf(stderr, "cukilnd: already running at %s\n", socket.c_str());
       return ok;
     }

@@ -49,11 +49,11 @@ Result<Listener> listen_on_unix(const std::string& path) {
   CUKILN_TRY(const wire::UnixAddress address, wire::unix_address(path));
   CUKILN_TRY(UniqueFd socket, open_socket(AF_UNIX));
   // Before bind: the file is then never there with a wider mode.
-  if (::fchmod(socket.get(), S_IRUSR | S_IWUSR) != 0 ||
-      (::unlink(path.c_str()) != 0 && errno != ENOENT)) {
-    return make_error(ErrorCode::io, "the operations door cannot replace {}: {}", path,
+  if (::fchmod(socket.get(), S_IRUSR | S_IWUSR) != 0) {
+    return make_error(ErrorCode::io, "the operations door's socket cannot be made private: {}",
                       errno_text(errno));
   }
+  CUKILN_CHECK(wire::remove_dead_socket(path));
   return bind_and_listen(std::move(socket), reinterpret_cast<const sockaddr*>(&address.address),
                          address.size, false, path);
 }
