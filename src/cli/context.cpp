@@ -33,8 +33,9 @@ Context::Context(const GlobalOptions& options, ColorMode color, Settings setting
       out_(STDOUT_FILENO, color),
       messages_(Terminal(STDERR_FILENO, color), level_of(options, settings_)) {
   if (!options.store.empty()) {
-    settings_.store.directory =
-        std::filesystem::absolute(options.store).lexically_normal().string();
+    std::error_code unknown;  // where we are: the folder may be gone
+    const auto absolute = std::filesystem::absolute(options.store, unknown);
+    settings_.store.directory = unknown ? options.store : absolute.lexically_normal().string();
     for (Setting& setting : settings_.all) {
       if (setting.name == "store") {
         setting.value = settings_.store.directory;
@@ -44,7 +45,9 @@ Context::Context(const GlobalOptions& options, ColorMode color, Settings setting
   }
   settings_.loader.log = messages_.sink();
   settings_.store.log = [this](LogLevel level, std::string_view text) {
-    if (!hold_store_warnings_ || level != LogLevel::warn) {
+    if (hold_store_warnings_ && level == LogLevel::warn) {
+      held_warnings_.emplace_back(text);
+    } else {
       messages_.say(level, text);
     }
   };
@@ -93,6 +96,12 @@ Result<Store*> Context::disk_store() {
   }
   if (!store->bypass_reason().empty()) {
     return Error(ErrorCode::io, store->bypass_reason());
+  }
+  if (store->tiers().disk()->session().rebuilds() !=
+      0) {  // what was asked for is not there any more
+    for (const std::string& warning : std::exchange(held_warnings_, {})) {
+      messages_.warn(warning);
+    }
   }
   return store;
 }

@@ -90,6 +90,7 @@ class Context {
   const Terminal out_;
   Messages messages_;
   bool hold_store_warnings_ = false;
+  std::vector<std::string> held_warnings_;
   std::unique_ptr<Store> store_;
   bool remote_opened_ = false;
   std::unique_ptr<RemoteStore> remote_;  // outlives the loader that asks it

@@ -32,9 +32,16 @@ class VerifyVerb final : public Verb {
     if (!store) {
       return context.fail(Exit::store, store.error());
     }
-    auto report = (*store)->tiers().verify(repair_);
+    TieredStore& tiers = (*store)->tiers();
+    const bool was_unreadable = tiers.disk()->session().rebuilds() != 0;
+    auto report = tiers.verify(repair_);
     if (!report) {
       return context.fail(Exit::store, report.error());
+    }
+    if (was_unreadable) {
+      ++report->damaged;
+      ++report->repaired;
+      report->findings.push_back({CacheKey{}, "it could not be read, and a new one was begun"});
     }
     if (context.json()) {
       Json findings = Json::array();
@@ -66,7 +73,9 @@ class VerifyVerb final : public Verb {
       text += "no damage found.\n";
     } else {
       text += fmt::format("{} damaged, {} removed.\n", report.damaged, report.repaired);
-      text += repair_ ? "" : "'cukiln verify --repair' removes what is damaged.\n";
+      text += report.repaired == report.damaged
+                  ? ""
+                  : "'cukiln verify --repair' removes what is damaged.\n";
     }
     context.print(text);
   }

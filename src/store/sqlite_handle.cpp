@@ -155,7 +155,7 @@ Result<SqliteHandle> SqliteHandle::open(const std::string& path, const Options& 
       access | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOFOLLOW, nullptr);
   SqliteHandle handle(db);
   if (code != SQLITE_OK) {
-    return handle.error(code, "open the database");
+    return handle.error(code, ("open the database " + path).c_str());
   }
   sqlite3_busy_timeout(db, options.busy_ms);
   sqlite3_limit(db, SQLITE_LIMIT_LENGTH, kMaxRowBytes);

@@ -197,6 +197,9 @@ Result<GcReport> SqliteStore::collect(const GcOptions& options) {
     report.bytes = would_go.bytes;
     return report;
   }
+  if (read_only()) {
+    return make_error(ErrorCode::io, "the store in {} is read-only", directory().root());
+  }
   auto alone = FileLock::acquire(directory().path("gc.lock"), FileLock::Mode::exclusive,
                                  std::chrono::milliseconds(0));
   if (!alone) {
@@ -313,8 +316,18 @@ Result<VerifyReport> SqliteStore::verify(bool repair) {
   }
   if (repair) {
     for (const VerifyReport::Finding& finding : report.findings) {
-      CUKILN_TRY(const bool removed, remove(finding.key));
-      report.repaired += removed ? 1 : 0;
+      const auto removed = remove(finding.key);
+      if (!removed && removed.error().code() == ErrorCode::corrupt) {
+        // An index: the check above reads the tables alone.
+        CUKILN_CHECK(session_->begin_anew(removed.error()));
+        report.findings.push_back({CacheKey{}, removed.error().message()});
+        report.repaired = ++report.damaged;
+        return report;
+      }
+      if (!removed) {
+        return removed.error();
+      }
+      report.repaired += *removed ? 1 : 0;
       count_damage(Damage::verify);
     }
   }

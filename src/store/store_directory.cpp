@@ -180,6 +180,19 @@ Result<StoreDirectory> StoreDirectory::prepare(const std::string& directory, con
   return self;
 }
 
+std::string StoreDirectory::why_read_only() const {
+  if (!read_only_) {
+    return "a newer cukiln wrote it: use that one, or another directory";
+  }
+  if (::access(root_.c_str(), W_OK) != 0 && errno == EROFS) {
+    return "its file system is mounted read-only; choose another directory";
+  }
+  struct stat status {};
+  const std::string top = root_.substr(0, root_.rfind('/'));
+  const bool is_below = ::stat(top.c_str(), &status) == 0 && (status.st_mode & S_IWUSR) != 0;
+  return "to keep them: chmod 700 " + (is_below ? root_ : top);
+}
+
 Result<void> StoreDirectory::check(const std::string& path, const struct stat& status,
                                    bool folder) const {
   if (S_ISLNK(status.st_mode)) {

@@ -27,6 +27,8 @@ class StoreDirectory {
 
   /// Whether nothing in it can or may be written.
   bool read_only() const noexcept { return read_only_; }
+  /// Of a store that can only be read: the reason, or what would help.
+  std::string why_read_only() const;
   const std::string& root() const noexcept { return root_; }
   std::string path(std::string_view name) const;
 

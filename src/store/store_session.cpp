@@ -43,10 +43,8 @@ Result<std::unique_ptr<StoreSession>> StoreSession::open(const SqliteStoreOption
   self->read_only_ = generation->read_only();
   self->become_keeper();
   if (self->read_only_ && !options.system) {
-    options.log.warn(
-        "the store in {} can only be read: new kernels are not kept; to keep them: "
-        "chmod 700 {}",
-        options.directory, options.directory);
+    options.log.warn("the store in {} can only be read: new kernels are not kept; {}",
+                     options.directory, self->directory_->why_read_only());
   }
   return self;
 }

@@ -138,6 +138,33 @@ class Maintenance(CliTest):
         self.assertEqual(self.run_json("verify")["checked"], 0)
         self.assertEqual(self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a")[0]["outcome"], "compiled")
 
+    def test_a_database_that_was_begun_anew_is_damage_that_verify_tells(self):
+        self.one_key()
+        (database,) = self.store.rglob("store.db")
+        os.truncate(database, 0)
+        result = self.run_cli("verify", expect=FAILED)
+        self.assertIn("begins anew", result.err)
+        self.assertIn("1 damaged, 1 removed", result.out)
+        self.assertNotIn("--repair", result.out)
+        self.assertEqual(self.run_json("verify")["damaged"], 0)
+
+    def test_a_damaged_index_does_not_stop_a_repair(self):
+        self.one_key()
+        self.damage()
+        (database,) = self.store.rglob("store.db")
+        with sqlite3.connect(database) as db:
+            db.execute("PRAGMA writable_schema=ON")
+            db.execute("CREATE TABLE other(key BLOB PRIMARY KEY)")
+            root = "(SELECT rootpage FROM sqlite_schema WHERE name='sqlite_autoindex_other_1')"
+            db.execute(f"UPDATE sqlite_schema SET rootpage={root} WHERE name='entry_lru'")
+            db.execute("DELETE FROM sqlite_schema WHERE name LIKE '%other%'")
+        db.close()
+        document = self.run_json("verify", "--repair", expect=FAILED)
+        self.assertEqual(document["damaged"], document["repaired"])
+        self.assertEqual(self.run_json("verify")["damaged"], 0)
+        self.one_key()
+        self.assertEqual(self.run_json("verify")["checked"], 1)
+
     def test_damage_is_compiled_again_and_shown(self):
         key = self.one_key()
         self.damage()
@@ -253,6 +280,22 @@ class UnusableStore(CliTest):
     def test_a_folder_that_cannot_be_written(self):
         self.store.mkdir(mode=0o500)
         self.check(str(self.store))
+
+    def test_what_can_only_be_read_says_what_would_help(self):
+        self.one_key()
+        compile = ("compile", "add.cu", "-DADDEND=1", "--arch", "sm_90a")
+        (self.store / "v1").chmod(0o500)
+        self.assertIn(f"chmod 700 {self.store}/v1\n", self.run_cli(*compile).err)
+        self.assertIn("is read-only", self.run_cli("gc", expect=STORE).err)
+        (self.store / "v1").chmod(0o700)
+        (database,) = self.store.rglob("store.db")
+        with sqlite3.connect(database) as db:
+            db.execute("PRAGMA user_version=99")
+            db.execute("UPDATE meta SET v=99 WHERE k='min_writer'")
+        db.close()
+        newer = self.run_cli(*compile).err
+        self.assertIn("a newer cukiln wrote it", newer)
+        self.assertNotIn("chmod", newer)
 
     def test_disabled(self):
         self.check("CUKILN_DISABLE_STORE", env={"CUKILN_DISABLE_STORE": "1"})
