@@ -115,6 +115,11 @@ Result<void> CommandLine::parse(std::vector<std::string> arguments) {
     // Of a script whose variable is not set: it does not mean everybody's store.
     return make_error(ErrorCode::invalid_argument, "--store \"\" names no folder");
   }
+  const CLI::Option* const output =
+      verb_ != nullptr ? app_.get_subcommand(name)->get_option_no_throw("--output") : nullptr;
+  if (output != nullptr && output->count() != 0 && output->results().back().empty()) {
+    return make_error(ErrorCode::invalid_argument, "-o \"\" names no file");
+  }
   return options_.help || options_.version ? Result<void>() : check_leftovers();
 }
 

@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,9 +43,10 @@ Exit run(const std::vector<std::string>& arguments) {
   CommandLine line;
   auto parsed = line.parse(arguments);
   GlobalOptions options = line.options();
-  // A parse that failed may not have come to these.
-  options.json =
-      options.json || std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
+  if (!parsed) {  // it may not have come to this; what follows -- is somebody else's
+    const auto end = std::find(arguments.begin(), arguments.end(), "--");
+    options.json = options.json || std::find(arguments.begin(), end, "--json") != end;
+  }
   const auto color = color_mode(options.color);
   const ColorMode mode = color.value_or(ColorMode::automatic);
 
@@ -83,6 +85,8 @@ Exit run(const std::vector<std::string>& arguments) {
 
 int main(int count, char** values) {
   using cukiln::cli::Exit;
+  ::signal(SIGXFSZ,
+           SIG_IGN);  // a limit on files is an error of the store, which a compile survives
   Exit exit = Exit::failed;
   try {
     exit = cukiln::cli::run({values + 1, values + std::max(count, 1)});

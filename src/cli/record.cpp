@@ -84,6 +84,7 @@ Result<int> run_command(std::vector<std::string> command, const std::string& rec
   sigset_t defaults;
   ::sigemptyset(&defaults);
   ::sigaddset(&defaults, SIGINT);
+  ::sigaddset(&defaults, SIGXFSZ);
   ::posix_spawnattr_setsigdefault(&attributes, &defaults);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   ::sigaction(SIGINT, &ignore, &before);

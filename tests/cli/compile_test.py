@@ -1,11 +1,13 @@
 """compile, explain and show, with the real NVRTC and no GPU."""
 
 import os
+import resource
 import stat
+import subprocess
 import time
 import unittest
 
-from cli import ADD, BROKEN, CliTest, DONE, ENVIRONMENT, FAILED, FAKE_DRIVER, SCALE, TEMPLATE, USAGE
+from cli import ADD, BROKEN, CUKILN, CliTest, DONE, ENVIRONMENT, FAILED, FAKE_DRIVER, SCALE, STORE, TEMPLATE, USAGE
 
 HEX32 = r"^[0-9a-f]{32}$"
 
@@ -100,6 +102,50 @@ class Compile(CliTest):
         self.compile(*several, "-o", "out")
         self.assertEqual(sorted(os.listdir(self.folder / "out")),
                          ["add.sm_100a.cubin", "add.sm_90a.cubin"])  # fmt: skip
+
+    def test_a_limit_on_files_costs_no_compile(self):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_FSIZE, before)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        (module,) = self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a")
+        self.assertEqual(module["outcome"], "compiled")
+
+    def test_a_working_folder_that_is_gone(self):
+        gone = ("sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$0" --store rel ls', CUKILN)
+        done = subprocess.run(gone, cwd=self.folder, env=self.environment, capture_output=True, text=True)
+        self.assertEqual(done.returncode, STORE)
+        self.assertIn("expected an absolute path", done.stderr)
+
+    def test_two_modules_of_one_name_do_not_write_over_each_other(self):
+        self.write("other/add.cu", ADD)
+        (self.folder / "out").mkdir()
+        result = self.run_cli("compile", "add.cu", "other/add.cu", "-DADDEND=1", "-o", "out", expect=USAGE)
+        self.assertIn("add.sm_100a.cubin", result.err)
+        self.assertEqual(os.listdir(self.folder / "out"), [])
+
+    def test_output_is_read_by_whom_the_user_lets_read(self):
+        before = os.umask(0o027)
+        self.addCleanup(os.umask, before)
+        output = ("compile", "add.cu", "-DADDEND=1", "-o")
+        self.run_cli(*output, "add.cubin")
+        cubin = self.folder / "add.cubin"
+        self.assertEqual(cubin.stat().st_mode & 0o777, 0o640)
+        cubin.chmod(0o664)
+        (self.folder / "link").symlink_to("add.cubin")
+        self.run_cli(*output, "link")
+        self.assertTrue((self.folder / "link").is_symlink())
+        self.assertEqual(cubin.stat().st_mode & 0o777, 0o664)
+
+    def test_a_device_is_written_to_and_stays_one(self):
+        fifo = self.folder / "fifo"  # as /dev/null is
+        os.mkfifo(fifo)
+        reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        self.run_cli("compile", "add.cu", "-DADDEND=1", "-o", "fifo")
+        self.assertTrue(stat.S_ISFIFO(fifo.lstat().st_mode))
+        self.assertEqual(os.read(reader, 4), b"\x7fELF")
+        self.assertIn("regular file", self.run_cli("export", "-o", "fifo", expect=FAILED).err)
+        self.assertTrue(stat.S_ISFIFO(fifo.lstat().st_mode))
 
     def test_compile_error_shows_the_log_and_compiles_the_others(self):
         result = self.run_cli("compile", "broken.cu", "add.cu", "-DADDEND=1", expect=FAILED)

@@ -61,6 +61,10 @@ class Record(CliTest):
         document = self.run_json("record", "-o", "m.json", "--", "sh", "-c", "echo out; kill -9 $$", expect=FAILED)
         self.assertEqual(document["exit_code"], 128 + 9)
 
+    def test_the_commands_options_are_its_own(self):
+        result = self.run_cli("record", "-o", "m.json", "--", "echo", "--json", "--help", "--", "-q")
+        self.assertEqual(result.out, "--json --help -- -q\n")
+
     def test_a_record_that_cannot_be_written_costs_nothing(self):
         (module,) = self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a", env={"CUKILN_RECORD": "/no/such/file"})
         self.assertEqual(module["outcome"], "compiled")

@@ -95,6 +95,7 @@ class Mistakes(CliTest):
         self.check("completion", "tcsh", says="bash, zsh and fish")
         self.check("--color", "sometimes", "ls", says="auto, always or never")
         self.check("show", "abc", "-o", "file", says="-o goes with")
+        self.check("compile", "add.cu", "-o", "", says="names no file")
         self.check("--store", "", "ls", says='--store "" names no folder')
 
     def test_sources_and_manifests_that_are_not_there(self):
