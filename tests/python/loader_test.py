@@ -18,6 +18,21 @@ def module(**rest):
     return cukiln.ModuleSpec(TWICE, targets=["sm_90a"], **rest)
 
 
+def test_a_text_that_c_would_cut_is_refused(loader):
+    for spec in (
+        cukiln.ModuleSpec("a\0b.cu"),
+        cukiln.ModuleSpec("a.cu", flags=["-DA=1\0"]),
+        cukiln.ModuleSpec("a.cu", include=["a\0b"]),
+    ):
+        with pytest.raises(cukiln.InvalidArgumentError, match="has a NUL byte"):
+            loader.preload([spec], load=False)
+
+
+def test_an_empty_store_is_no_folder():
+    with pytest.raises(cukiln.InvalidArgumentError, match='store is ""'):
+        cukiln.Loader(store="")
+
+
 def test_a_loader_begins_with_an_empty_store(tmp_path):
     with cukiln.Loader(store=tmp_path / "mine") as loader:
         assert loader.stats().entries == 0

@@ -314,6 +314,14 @@ def text(given: bytes | None) -> str:
     return os.fsdecode(given or b"")
 
 
+def encoded(given: str | bytes | os.PathLike[str]) -> bytes:
+    """For C, where a text ends at its first NUL byte."""
+    bytes = os.fsencode(given)
+    if b"\0" in bytes:
+        raise _errors.InvalidArgumentError(f"{given!r} has a NUL byte; expected none")
+    return bytes
+
+
 def strings(given: Sequence[str | os.PathLike[str]]) -> ctypes.Array[c_char_p] | None:
     """NULL for none."""
-    return (c_char_p * len(given))(*map(os.fsencode, given)) if given else None
+    return (c_char_p * len(given))(*map(encoded, given)) if given else None

@@ -80,12 +80,14 @@ class Loader:
         self._cancelled = False
         self._modules: dict[object, Any] = {}  # what get_cuda_module made, by its arguments
         self._library = _library.library()
+        if store is not None and not os.fspath(store):  # of a variable that is not set
+            raise _errors.InvalidArgumentError('store is ""; expected a folder, or None')
         wheels = _cuda_wheels()
         include = tuple(os.fspath(folder) for folder in several("include_path", include_path))
         options = _library.Options(
             from_environment=1,
-            store_directory=None if store is None else os.fsencode(Path(store).absolute()),
-            system_directory=None if system_store is None else os.fsencode(system_store),
+            store_directory=None if store is None else _library.encoded(Path(store).absolute()),
+            system_directory=None if system_store is None else _library.encoded(system_store),
             max_bytes=_limit("max_bytes", max_bytes),
             memory_only=memory_only,
             offline=offline,
@@ -94,8 +96,8 @@ class Loader:
             include_path_count=len(include),
             site_packages=_library.strings(wheels),
             site_packages_count=len(wheels),
-            nvrtc_library=None if nvrtc_library is None else os.fsencode(nvrtc_library),
-            cuda_library=None if cuda_library is None else os.fsencode(cuda_library),
+            nvrtc_library=None if nvrtc_library is None else _library.encoded(nvrtc_library),
+            cuda_library=None if cuda_library is None else _library.encoded(cuda_library),
             jobs=_limit("jobs", jobs, 32),
             compile_timeout_ms=_limit("compile_timeout_ms", compile_timeout_ms, 32),
             compile_memory_bytes=_limit("compile_memory_bytes", compile_memory_bytes),
@@ -172,7 +174,7 @@ class Loader:
         if manifest is None or isinstance(manifest, (str, os.PathLike)):
             code = self._wait_for(
                 self._library.cukiln_loader_preload,
-                None if manifest is None else os.fsencode(manifest),
+                None if manifest is None else _library.encoded(manifest),
                 byref(options),
                 byref(report),
             )
@@ -205,7 +207,7 @@ class Loader:
 
     def _get(self, module: _library.Module, kernel: str | None) -> int:
         found = c_void_p()
-        name = None if kernel is None else os.fsencode(kernel)
+        name = None if kernel is None else _library.encoded(kernel)
         get = self._library.cukiln_loader_get
         _library.check(self._wait_for(get, byref(module), name, byref(found)))
         return found.value or 0  # never null when it succeeded
@@ -229,7 +231,7 @@ class Loader:
         if isinstance(name, int):
             found = self._library.cukiln_loader_at(self.handle, name) if name >= 0 else None
         else:
-            found = self._library.cukiln_loader_find(self.handle, os.fsencode(name))
+            found = self._library.cukiln_loader_find(self.handle, _library.encoded(name))
         return Kernel(self, found) if found else None
 
     def __getitem__(self, name: str | int) -> Kernel:
@@ -264,7 +266,7 @@ class Loader:
         """Why the module hits or misses; compiles nothing."""
         out = ctypes.POINTER(_library.Explanation)()
         code = self._library.cukiln_loader_explain(
-            self.handle, byref(_request(module)), os.fsencode(target), byref(out)
+            self.handle, byref(_request(module)), _library.encoded(target), byref(out)
         )
         return self._explanation(code, out)
 
@@ -272,7 +274,7 @@ class Loader:
         """What differs between two entries, named by their keys."""
         out = ctypes.POINTER(_library.Explanation)()
         code = self._library.cukiln_loader_explain_keys(
-            self.handle, os.fsencode(was), os.fsencode(now), byref(out)
+            self.handle, _library.encoded(was), _library.encoded(now), byref(out)
         )
         return self._explanation(code, out)
 
@@ -288,7 +290,7 @@ class Loader:
         memory, size = c_void_p(), c_size_t()
         _library.check(
             self._library.cukiln_loader_cubin(
-                self.handle, os.fsencode(key), byref(memory), byref(size)
+                self.handle, _library.encoded(key), byref(memory), byref(size)
             )
         )
         try:

@@ -129,7 +129,7 @@ def _is_shipped(source: str) -> bool:
     no such file."""
     size = c_size_t()
     library = _library.library()
-    text = library.cukiln_shipped_source(os.fsencode(Path(source).name), byref(size))
+    text = library.cukiln_shipped_source(_library.encoded(Path(source).name), byref(size))
     if not text:
         return False
     try:

@@ -42,7 +42,7 @@ class ModuleSpec:
         names = several("names", self.names)
         targets = several("targets", self.targets)
         return _library.Module(
-            name=os.fsencode(self.name) or None,
+            name=_library.encoded(self.name) or None,
             sources=_sources(sources),
             source_count=len(sources),
             headers=_sources(headers),
@@ -74,9 +74,9 @@ def _sources(given: tuple[Path | Source, ...]):
     for entry, source in zip(array, given, strict=True):
         if isinstance(source, Source):
             text = source.text.encode() if isinstance(source.text, str) else bytes(source.text)
-            entry.path, entry.text, entry.text_bytes = os.fsencode(source.name), text, len(text)
+            entry.path, entry.text, entry.text_bytes = _library.encoded(source.name), text, len(text)
         else:
-            entry.path = os.fsencode(source)
+            entry.path = _library.encoded(source)
     return array if given else None
 
 
