@@ -67,7 +67,8 @@ Result<void> WorkerProcess::greet(const wire::Patience& patience) {
   if (!hello) {
     return make_error(ErrorCode::internal,
                       "the compile worker {} ended before it was ready{}. It must be the one that "
-                      "was built with this library",
+                      "was built with this library, and needs descriptors and memory (ulimit -n, "
+                      "ulimit -v)",
                       path_,
                       reply.failure == WorkerFailure::crashed
                           ? fmt::format(" (signal {})", reply.crash.signal)

@@ -159,6 +159,11 @@ Result<void> add_gencode(std::string_view value, TranslatedFlags& out) {
   }
   std::string list(code);
   std::erase_if(list, [](char c) { return c == '[' || c == ']' || c == '"' || c == '\''; });
+  if (list.empty()) {  // no target is not the default one
+    return make_error(ErrorCode::invalid_argument,
+                      "-gencode={} names no target: expected arch=compute_100a,code=sm_100a",
+                      value);
+  }
   for (std::string_view rest = list; !rest.empty();) {
     const std::size_t comma = std::min(rest.find(','), rest.size());
     CUKILN_CHECK(add_target(rest.substr(0, comma), out));

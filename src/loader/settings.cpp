@@ -361,7 +361,8 @@ SettingsSources SettingsSources::of_this_process() {
   sources.environment = [](const char* name) -> std::optional<std::string> {
     const char* value =
         std::getenv(name);  // NOLINT(concurrency-mt-unsafe): the one place that reads it
-    if (value == nullptr && std::string_view(name) == "HOME") {
+    // As a login shell has it, or not at all: a relative one would be another folder each time.
+    if ((value == nullptr || value[0] != '/') && std::string_view(name) == "HOME") {
       return home_in_password_database();
     }
     return value != nullptr ? std::optional<std::string>(value) : std::nullopt;

@@ -46,6 +46,8 @@ TEST_CASE("a flag that is unknown, misspelt, or lacks its value is named") {
   }
   CHECK_FALSE(translate_flags({"-D"}));
   CHECK_FALSE(translate_flags({"-gencode=nonsense"}));
+  CHECK_FALSE(translate_flags({"-gencode=arch=compute_90,code="}));
+  CHECK_FALSE(translate_flags({"-gencode=arch=compute_90,code=[]"}));
   CHECK_FALSE(translate_flags({"-arch=native"}));
   CHECK_FALSE(translate_flags({"--use_fast_math=1"}));
 }

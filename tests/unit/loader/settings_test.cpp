@@ -90,12 +90,16 @@ TEST_CASE("open_store without a directory opens the one that the settings name")
 TEST_CASE("without HOME there is the password database's") {
   const char* const before = std::getenv("HOME");
   const std::string kept = before != nullptr ? before : "";
-  ::unsetenv("HOME");
-  const auto home = SettingsSources::of_this_process().environment("HOME");
-  if (before != nullptr) ::setenv("HOME", kept.c_str(), 1);
   const struct passwd* const user = ::getpwuid(::geteuid());
   REQUIRE(user != nullptr);
-  CHECK(home == std::string(user->pw_dir));
+  const auto home = [] { return SettingsSources::of_this_process().environment("HOME"); };
+  ::unsetenv("HOME");
+  CHECK(home() == std::string(user->pw_dir));
+  for (const char* const none : {"", "relative"}) {
+    ::setenv("HOME", none, 1);
+    CHECK(home() == std::string(user->pw_dir));
+  }
+  before != nullptr ? ::setenv("HOME", kept.c_str(), 1) : ::unsetenv("HOME");
 }
 
 TEST_CASE_FIXTURE(Fixture, "the store is in XDG_CACHE_HOME, else in ~/.cache") {
