@@ -57,6 +57,11 @@ bool takes_files(std::string_view verb) {
 constexpr std::string_view kKeys =
     "cukiln ls --json --quiet 2>/dev/null | sed -n 's/^ *\"key\": \"\\([0-9a-f]*\\)\".*/\\1/p'";
 
+/// What a verb takes one of. Empty: no fixed words.
+std::string_view words_of(const std::string& verb) {
+  return verb == "completion" ? "bash zsh fish" : verb == "daemon" ? "start stop status" : "";
+}
+
 std::string bash_script(const CLI::App& app) {
   std::string verbs;
   std::string cases;
@@ -84,10 +89,11 @@ std::string bash_script(const CLI::App& app) {
     for (const OptionWords& option : options_of(*verb)) {
       words += option.words + " ";
     }
-    const std::string keys = takes_keys(verb->get_name()) ? fmt::format(" $({})", kKeys) : "";
+    const std::string others = takes_keys(verb->get_name())
+                                   ? fmt::format(" $({})", kKeys)
+                                   : std::string(words_of(verb->get_name()));
     cases += fmt::format("    {}) words=\"{}\"; others=\"{}\"; files={} ;;\n", verb->get_name(),
-                         words, verb->get_name() == "completion" ? "bash zsh fish" : keys,
-                         takes_files(verb->get_name()) ? 1 : 0);
+                         words, others, takes_files(verb->get_name()) ? 1 : 0);
     add_values(*verb);
   }
   return fmt::format(R"sh(# bash completion of cukiln: eval "$(cukiln completion bash)"
@@ -170,11 +176,11 @@ std::string zsh_script(const CLI::App& app) {
     for (const OptionWords& option : options_of(*verb)) {
       words += zsh_option(option);
     }
-    const char* rest = name == "completion" ? " '1:shell:(bash zsh fish)'"
-                       : name == "explain"  ? " '*:file or key:_cukiln_files_or_keys'"
-                       : takes_keys(name)   ? " '*:key:_cukiln_keys'"
-                       : takes_files(name)  ? " '*:file:_files'"
-                                            : "";
+    const std::string rest = !words_of(name).empty() ? fmt::format(" '1:what:({})'", words_of(name))
+                             : name == "explain"     ? " '*:file or key:_cukiln_files_or_keys'"
+                             : takes_keys(name)      ? " '*:key:_cukiln_keys'"
+                             : takes_files(name)     ? " '*:file:_files'"
+                                                     : "";
     cases += fmt::format("    {}) _arguments{}{} $global ;;\n", name, words, rest);
   }
   return fmt::format(R"sh(#compdef cukiln
@@ -243,8 +249,8 @@ std::string fish_script(const CLI::App& app) {
     if (takes_files(name)) {
       out += fmt::format("complete -c cukiln -n {} -F\n", quoted(condition));
     }
-    if (name == "completion") {
-      out += fmt::format("complete -c cukiln -n {} -a 'bash zsh fish'\n", quoted(condition));
+    if (!words_of(name).empty()) {
+      out += fmt::format("complete -c cukiln -n {} -a '{}'\n", quoted(condition), words_of(name));
     }
   }
   return out;

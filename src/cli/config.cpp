@@ -1,9 +1,33 @@
+#include <algorithm>
+
 #include "cli/table.hpp"
 #include "cli/verb.hpp"
 
 namespace cukiln::cli {
 
 namespace {
+
+/// Addresses with commas between, without the passwords in them.
+std::string without_passwords(const std::string& addresses) {
+  std::string shown;
+  for (std::size_t begin = 0; begin <= addresses.size();) {
+    const std::size_t end = std::min(addresses.find(',', begin), addresses.size());
+    std::string address = addresses.substr(begin, end - begin);
+    const std::size_t scheme = address.find("://");
+    const std::size_t at = address.rfind('@');
+    if (scheme != std::string::npos && at != std::string::npos && at > scheme + 3) {
+      address.replace(scheme + 3, at - scheme - 3, "***");
+    }
+    shown += (begin == 0 ? "" : ",") + address;
+    begin = end + 1;
+  }
+  return shown;
+}
+
+/// What people paste into reports.
+std::string value_of(const Setting& setting) {
+  return setting.name == "remote" ? without_passwords(setting.value) : setting.value;
+}
 
 class ConfigVerb final : public Verb {
  public:
@@ -26,7 +50,7 @@ class ConfigVerb final : public Verb {
       Json list = Json::array();
       for (const Setting& setting : settings.all) {
         list.push_back(
-            Json{{"name", setting.name}, {"value", setting.value}, {"origin", setting.origin}});
+            Json{{"name", setting.name}, {"value", value_of(setting)}, {"origin", setting.origin}});
       }
       context.print_json(Json{{"settings", std::move(list)}, {"warnings", settings.warnings}});
       return Exit::done;
@@ -36,9 +60,10 @@ class ConfigVerb final : public Verb {
                  {"FROM", Column::Align::left, true, 20}});
     for (const Setting& setting : settings.all) {
       const bool is_default = setting.origin == "default";
-      table.add({{setting.name, Ink::bold},
-                 {setting.value.empty() ? "-" : setting.value, is_default ? Ink::plain : Ink::cyan},
-                 {setting.origin, is_default ? Ink::dim : Ink::plain}});
+      table.add(
+          {{setting.name, Ink::bold},
+           {setting.value.empty() ? "-" : value_of(setting), is_default ? Ink::plain : Ink::cyan},
+           {setting.origin, is_default ? Ink::dim : Ink::plain}});
     }
     context.print(table.text(context.out()));
     return Exit::done;

@@ -1,5 +1,7 @@
 // What a SqliteStore has, and what was counted: all that people and metrics ask.
 
+#include <algorithm>
+
 #include "base/result.hpp"
 #include "store/sqlite_store.hpp"
 
@@ -24,8 +26,11 @@ Result<std::vector<EntrySummary>> SqliteStore::list() {
       entry.hits = query.column_number(3);
       entry.compile_us = query.column_number(4);
       entry.origin = static_cast<Origin>(query.column_number(5));
-      entry.cubin_bytes = static_cast<std::uint64_t>(query.column_number(6));
-      entry.dependencies = static_cast<std::size_t>(query.column_number(7));
+      // A damaged row shows when it is read; until then it has no size below none.
+      entry.cubin_bytes =
+          static_cast<std::uint64_t>(std::max<std::int64_t>(query.column_number(6), 0));
+      entry.dependencies =
+          static_cast<std::size_t>(std::max<std::int64_t>(query.column_number(7), 0));
       entry.labels = {std::string(query.column_bytes(8)), std::string(query.column_bytes(9)),
                       std::string(query.column_bytes(10)), std::string(query.column_bytes(11)),
                       std::string(query.column_bytes(12))};

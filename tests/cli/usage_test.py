@@ -141,6 +141,13 @@ class Config(CliTest):
         self.assertIn('warning: ', self.run_cli("config").err)
         self.assertEqual(self.run_cli("config", "--quiet").err, "")
 
+    def test_passwords_are_not_shown(self):
+        remote = "redis://:pa55@a:1/p,http://b/c,s3+https://KEY:sec%2Fret@e/f"
+        settings, _ = self.settings(env={"CUKILN_REMOTE": remote})
+        self.assertEqual(settings["remote"][0], "redis://***@a:1/p,http://b/c,s3+https://***@e/f")
+        text = self.run_cli("config", env={"CUKILN_REMOTE": remote}).out
+        self.assertNotRegex(text, "pa55|KEY|sec")
+
     def test_text(self):
         text = self.run_cli("config").out
         self.assertRegex(text, r"(?m)^SETTING +VALUE +FROM$")
@@ -180,6 +187,10 @@ class Completion(CliTest):
         self.assertEqual(self.complete("cukiln", "ls", "--sort", "s"), {"size"})
         self.assertEqual(self.complete("cukiln", "compile", "add"), {"add.cu"})
         self.assertEqual(self.complete("cukiln", "compile", "add.cu", "--arch", "sm_90"), {"sm_90a"})
+
+    def test_bash_completes_what_a_verb_takes_one_of(self):
+        self.assertEqual(self.complete("cukiln", "daemon", "st"), {"start", "stop", "status"})
+        self.assertEqual(self.complete("cukiln", "completion", "z"), {"zsh"})
 
     def test_bash_completes_keys_of_the_store(self):
         key = self.one_key()

@@ -114,6 +114,20 @@ TEST_CASE("row 16: an entry whose cubin is gone, or has another size, goes alone
   CHECK(count_hits(*store, 0, 4) == 3);
 }
 
+TEST_CASE("row 16: a damaged length is no size below none in the inventory") {
+  const ScratchFolder folder;
+  const auto store = open_store_at(folder / "s");
+  put_numbers(*store, 0, 1);
+  REQUIRE(store->session().write(std::chrono::seconds(2), [](SqliteHandle& db) -> Result<void> {
+    return db.execute("UPDATE entry SET cubin_bytes=-5, dependency_count=-1");
+  }));
+  const auto entries = store->list();
+  REQUIRE(entries);
+  REQUIRE(entries->size() == 1);
+  CHECK(entries->front().cubin_bytes == 0);
+  CHECK(entries->front().dependencies == 0);
+}
+
 TEST_CASE("row 16: verify finds the damage, and removes it only when told to") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 5);

@@ -316,10 +316,10 @@ def text(given: bytes | None) -> str:
 
 def encoded(given: str | bytes | os.PathLike[str]) -> bytes:
     """For C, where a text ends at its first NUL byte."""
-    bytes = os.fsencode(given)
-    if b"\0" in bytes:
+    out = os.fsencode(given)
+    if b"\0" in out:
         raise _errors.InvalidArgumentError(f"{given!r} has a NUL byte; expected none")
-    return bytes
+    return out
 
 
 def strings(given: Sequence[str | os.PathLike[str]]) -> ctypes.Array[c_char_p] | None:
