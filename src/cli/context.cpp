@@ -97,8 +97,8 @@ Result<Store*> Context::disk_store() {
   if (!store->bypass_reason().empty()) {
     return Error(ErrorCode::io, store->bypass_reason());
   }
-  if (store->tiers().disk()->session().rebuilds() !=
-      0) {  // what was asked for is not there any more
+  // What was asked for is not there any more.
+  if (store->tiers().disk()->session().rebuilds() != 0) {
     for (const std::string& warning : std::exchange(held_warnings_, {})) {
       messages_.warn(warning);
     }

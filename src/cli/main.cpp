@@ -85,8 +85,8 @@ Exit run(const std::vector<std::string>& arguments) {
 
 int main(int count, char** values) {
   using cukiln::cli::Exit;
-  ::signal(SIGXFSZ,
-           SIG_IGN);  // a limit on files is an error of the store, which a compile survives
+  // A limit on files is then an error of the store, which a compile survives.
+  ::signal(SIGXFSZ, SIG_IGN);
   Exit exit = Exit::failed;
   try {
     exit = cukiln::cli::run({values + 1, values + std::max(count, 1)});
