@@ -2,15 +2,13 @@
 // that TMA, tensor maps as the driver makes them, mbarriers, scheduling and the epilogue are the
 // hardware's.
 #include <random>
-#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 
-#include "driver/tensor_map.hpp"
-#include "embedded/test_device_code.hpp"
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
+#include "gpu/support/sm100_model.hpp"
 #include "kernels/nvfp4/sm100_plan.hpp"
 #include "support/nvfp4_product.hpp"
 
@@ -19,45 +17,6 @@ namespace {
 
 using nvfp4::Sm100Kernel;
 
-constexpr const char* kSource = R"(
-#define CUKILN_TCGEN05 "tcgen05_model.cuh"
-#include "gemm_sm100_roles.cuh"
-#define MODEL_KERNEL(name, ...)                                                                   \
-  extern "C" __global__ void __launch_bounds__(192, 1)                                            \
-      name(const __grid_constant__ cukiln::TensorMap rows,                                        \
-           const __grid_constant__ cukiln::TensorMap columns,                                     \
-           const __grid_constant__ cukiln::TensorMap row_scales,                                  \
-           const __grid_constant__ cukiln::TensorMap column_scales,                               \
-           const __grid_constant__ cukiln::TensorMap output, const float* gsa_a,                  \
-           const float* gsa_b, const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n,             \
-           cukiln::u32 k, const int* experts, cukiln::u32 stride) {                               \
-    cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::Sm100Tile<__VA_ARGS__>>(                             \
-        {rows, columns, row_scales, column_scales, output, gsa_a, gsa_b, bias, m, n, k, experts,  \
-         stride});                                                                                \
-  }
-MODEL_KERNEL(nvfp4_gemm_128x128, 128, 1, false, false)
-MODEL_KERNEL(nvfp4_gemm_128x256, 256, 1, false, false)
-MODEL_KERNEL(nvfp4_gemm_swapped, 64, 1, true, false)
-MODEL_KERNEL(nvfp4_gemm_grouped_128x128, 128, 1, false, true)
-)";
-
-ModuleSpec model() {
-  ModuleSpec spec;
-  const Manifest manifest = Manifest::shipped();
-  for (const ModuleSpec& shipped : manifest.modules()) {
-    if (shipped.name == "nvfp4_gemm") {
-      spec.headers = shipped.headers;
-    }
-  }
-  for (const embedded::File& file : embedded::test_device_code()) {
-    spec.headers.push_back(Source::memory(std::string(file.name), std::string(file.bytes)));
-  }
-  spec.name = "gemm_sm100_model";
-  spec.sources = {Source::memory("gemm_sm100_model.cu", kSource)};
-  spec.targets = {{90, 'a'}};
-  return spec;
-}
-
 struct Case {
   std::int64_t m, n, k;
   int processors;
@@ -65,16 +24,6 @@ struct Case {
   const Sm100Kernel* kernel;
   std::vector<int> experts = {};
 };
-
-using ModelKernel = TypedKernel<TensorMap, TensorMap, TensorMap, TensorMap, TensorMap, const float*,
-                                const float*, const std::uint16_t*, std::uint32_t, std::uint32_t,
-                                std::uint32_t, const int*, std::uint32_t>;
-
-TensorMap map_for(const Kernel& kernel, const TensorBox& box) {
-  const auto map = tensor_map(kernel, box);
-  REQUIRE_MESSAGE(map, map.error().message());
-  return *map;
-}
 
 void check_product(const Case& c) {
   constexpr std::int64_t kExperts = 3;
@@ -98,24 +47,13 @@ void check_product(const Case& c) {
   DeviceBuffer<std::uint16_t> d(
       std::vector<std::uint16_t>(static_cast<std::size_t>(c.m * c.n) + kAfter, kUntouched));
 
-  auto found = shipped_loader().get(model(), c.kernel->name);
-  REQUIRE_MESSAGE(found, found.error().message(), "\n", found.error().log());
-  require_ok(found->reserve_shared(c.kernel->shared_bytes));
-  const auto kernel = ModelKernel::from(*found);
-  REQUIRE_MESSAGE(kernel, kernel.error().message());
+  const Kernel kernel = sm100_model(*c.kernel);
   const nvfp4::Sm100Plan plan =
       plan_sm100(*c.kernel, {a_codes.data(), a_scales.data(), a.rows},
                  {b_codes.data(), b_scales.data(), b.rows}, d.data(), c.n, c.k, c.processors);
-  LaunchConfig config;
-  config.grid.x = plan.grid;
-  config.block.x = nvfp4::kSm100BlockThreads;
-  config.shared_bytes = c.kernel->shared_bytes;
-  require_ok(kernel->launch(
-      nullptr, config, map_for(*found, plan.rows), map_for(*found, plan.columns),
-      map_for(*found, plan.row_scales), map_for(*found, plan.column_scales),
-      map_for(*found, plan.output), device_gsa_a.data(), device_gsa_b.data(),
-      c.bias ? device_bias.data() : nullptr, static_cast<std::uint32_t>(c.m),
-      static_cast<std::uint32_t>(c.n), static_cast<std::uint32_t>(c.k), experts.data(), 2));
+  require_ok(launch_sm100_model(kernel, nullptr, plan, device_gsa_a.data(), device_gsa_b.data(),
+                                c.bias ? device_bias.data() : nullptr, c.m, c.n, c.k,
+                                experts.data(), 2));
   const std::vector<std::uint16_t> given = d.download();
 
   std::size_t wrong = 0;
@@ -143,7 +81,7 @@ void check_product(const Case& c) {
 }  // namespace
 
 TEST_CASE("the sm_100a product is right on sm_90a's hardware, its tensor core modelled") {
-  if (Device::first().capability() != 90) {
+  if (Device::first().capability() != kSm100ModelCapability) {
     MESSAGE("the model is for sm_90a; this device has its own tensor core");
     return;
   }
@@ -151,6 +89,7 @@ TEST_CASE("the sm_100a product is right on sm_90a's hardware, its tensor core mo
   const Sm100Kernel* const k256 = &nvfp4::kSm100Kernels[1];
   const Sm100Kernel* const swapped = &nvfp4::kSm100Swapped;
   const Sm100Kernel* const grouped = &nvfp4::kSm100Kernels[4];
+  const Sm100Kernel* const wide_grouped = &nvfp4::kSm100Kernels[5];
   for (const Case& c : {Case{130, 136, 96, 4, true, k128},
                         {300, 264, 576, 2, true, k128},
                         {257, 384, 1600, 9, false, k128},
@@ -159,7 +98,8 @@ TEST_CASE("the sm_100a product is right on sm_90a's hardware, its tensor core mo
                         {1, 8, 32, 1, true, swapped},
                         {17, 264, 608, 2, true, swapped},
                         {64, 1024, 1856, 8, false, swapped},
-                        {640, 128, 352, 4, true, grouped, {2, 0, -1, 0, 1}}}) {
+                        {640, 128, 352, 4, true, grouped, {2, 0, -1, 0, 1}},
+                        {384, 384, 160, 2, true, wide_grouped, {1, -1, 2}}}) {
     CAPTURE(c.kernel->name);
     CAPTURE(c.m);
     CAPTURE(c.n);

@@ -1,0 +1,289 @@
+#pragma once
+
+// Mixtures of experts for tests: inputs, and results in double.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <cukiln/nvfp4_moe.hpp>
+
+#include "gpu/nvfp4/reference.hpp"
+#include "gpu/support/device.hpp"
+
+namespace cukiln::testing {
+
+inline constexpr std::array<double, 16> kCodeValues = {0,    0.5,  1,  1.5,  2,  3,  4,  6,
+                                                       -0.0, -0.5, -1, -1.5, -2, -3, -4, -6};
+
+inline std::size_t index_of(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+/// The clamped SwiGLU, rounded to bf16 once.
+inline std::uint16_t swiglu(double gate, double up, const nvfp4::SwiGlu& activation) {
+  const double limit = activation.limit;
+  const double g = std::min(gate, limit);
+  const double u = std::clamp(up, -limit, limit);
+  return bf16_of_float(
+      static_cast<float>(g / (1 + std::exp(-activation.alpha * g)) * (u + activation.beta)));
+}
+
+/// [rows, columns] out of codes and swizzled scales.
+inline std::vector<double> dequantised(const std::uint8_t* codes, const std::uint8_t* scales,
+                                       std::size_t rows, std::size_t columns, double decode) {
+  std::vector<double> made(rows * columns);
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t column = 0; column < columns; ++column) {
+      const std::uint8_t pair = codes[(row * columns + column) / 2];
+      made[row * columns + column] =
+          kCodeValues[column % 2 != 0 ? pair >> 4 : pair & 15] *
+          float_of_ue4m3(scales[nvfp4::scale_offset(row, column / 16, columns)]) * decode;
+    }
+  }
+  return made;
+}
+
+/// What the two products are kept as, before SwiGLU and before the sum over ranks.
+enum class Products {
+  floats,
+  /// Then all global scales are powers of two: whoever multiplies by them in another order still
+  /// rounds the same number to bf16.
+  bf16,
+};
+
+/// Experts' weights [experts, rows, columns] on both sides. Padding of the scales is NaN: nobody
+/// may use it.
+struct MoeMatrices {
+  MoeMatrices(std::int64_t experts, std::int64_t rows, std::int64_t columns, Products products,
+              std::mt19937_64& random) {
+    const std::size_t scale_bytes = nvfp4::scales_bytes(rows, columns);
+    std::vector<std::uint8_t> codes(index_of(experts) * nvfp4::codes_bytes(rows, columns));
+    std::vector<std::uint8_t> scales(index_of(experts) * scale_bytes, 0x7F);
+    std::vector<float> decode(index_of(experts));
+    for (std::uint8_t& pair : codes) pair = static_cast<std::uint8_t>(random());
+    for (std::size_t e = 0; e < index_of(experts); ++e) {
+      for (std::size_t row = 0; row < index_of(rows); ++row) {
+        for (std::size_t block = 0; block < index_of(columns) / 16; ++block) {
+          scales[e * scale_bytes + nvfp4::scale_offset(row, block, index_of(columns))] =
+              static_cast<std::uint8_t>(0x20 + random() % 0x20);
+        }
+      }
+      decode[e] = products == Products::bf16 ? std::ldexp(1.0f, -5 - static_cast<int>(random() % 3))
+                                             : 0.01f + static_cast<float>(random() % 100) * 1e-4f;
+      dense.push_back(dequantised(&codes[e * nvfp4::codes_bytes(rows, columns)],
+                                  &scales[e * scale_bytes], index_of(rows), index_of(columns),
+                                  decode[e]));
+    }
+    device_codes = std::make_unique<DeviceBuffer<std::uint8_t>>(codes);
+    device_scales = std::make_unique<DeviceBuffer<std::uint8_t>>(scales);
+    device_decode = std::make_unique<DeviceBuffer<float>>(decode);
+  }
+  operator nvfp4::MoeWeights() const {  // NOLINT
+    return {device_codes->data(), device_scales->data(), device_decode->data()};
+  }
+
+  std::vector<std::vector<double>> dense;
+  std::unique_ptr<DeviceBuffer<std::uint8_t>> device_codes;
+  std::unique_ptr<DeviceBuffer<std::uint8_t>> device_scales;
+  std::unique_ptr<DeviceBuffer<float>> device_decode;
+};
+
+struct MoeCase {
+  nvfp4::MoeShape shape;
+  nvfp4::GateUpLayout layout = nvfp4::GateUpLayout::halves;
+  nvfp4::SwiGlu activation{};
+};
+
+/// A mixture of experts, its inputs and its result in double.
+struct MoeProblem {
+  MoeProblem(const MoeCase& of, std::mt19937_64& random, Products kept_as = Products::floats)
+      : shape(of.shape),
+        layout(of.layout),
+        activation(of.activation),
+        products(kept_as),
+        up(shape.experts, 2 * shape.width, shape.hidden, products, random),
+        down(shape.experts, shape.hidden, shape.width, products, random),
+        hidden(random_bf16(Kind::normal, index_of(shape.tokens * shape.hidden), random)),
+        ids(index_of(shape.tokens * shape.topk)),
+        weights(ids.size()),
+        hidden_gsa(scale_of(amax_of(hidden))) {
+    std::uniform_real_distribution<float> uniform(0, 1);
+    for (float& weight : weights) weight = uniform(random);
+    for (std::int32_t& id : ids) {
+      id = static_cast<std::int32_t>(random() % index_of(global_experts()));
+    }
+  }
+
+  std::int64_t global_experts() const {
+    return shape.global_experts == 0 ? shape.experts : shape.global_experts;
+  }
+
+  /// The local expert, or -1.
+  std::int64_t expert_of(std::size_t slot) const {
+    if (ids[slot] < 0 || ids[slot] >= global_experts()) return -1;
+    const std::int64_t expert = map.empty() ? ids[slot] : map[index_of(ids[slot])];
+    return expert >= 0 && expert < shape.experts ? expert : -1;
+  }
+
+  Gsa scale_of(float amax) const {
+    const Gsa gsa = gsa_of_amax(amax);
+    if (products == Products::floats) return gsa;
+    const float encode = std::exp2(std::floor(std::log2(gsa.encode)));
+    return {encode, 1 / encode};
+  }
+
+  double kept(double product) const {
+    return products == Products::floats
+               ? product
+               : double{float_of_bf16(bf16_of_float(static_cast<float>(product)))};
+  }
+
+  /// SwiGLU of one slot's token.
+  std::vector<std::uint16_t> activated(const std::vector<double>& x, std::size_t slot) const {
+    const std::size_t width = index_of(shape.width);
+    const std::size_t k = index_of(shape.hidden);
+    const std::vector<double>& w = up.dense[index_of(expert_of(slot))];
+    const double* token = &x[slot / index_of(shape.topk) * k];
+    const auto product = [&](std::size_t row) {
+      double sum = 0;
+      for (std::size_t i = 0; i < k; ++i) sum += token[i] * w[row * k + i];
+      return kept(sum);
+    };
+    const bool pairs = layout == nvfp4::GateUpLayout::pairs;
+    std::vector<std::uint16_t> y(width);
+    for (std::size_t i = 0; i < width; ++i) {
+      y[i] = swiglu(product(pairs ? 2 * i : i), product(pairs ? 2 * i + 1 : width + i), activation);
+    }
+    return y;
+  }
+
+  /// Fills `expected`, `magnitude` (the sum of what is added up, without signs) and, if it has not
+  /// been set, the scale of the activations.
+  void solve() {
+    const std::size_t k = index_of(shape.hidden);
+    const std::size_t width = index_of(shape.width);
+    const Quantized tokens = testing::quantize(hidden, index_of(shape.tokens), k, hidden_gsa);
+    const auto x = dequantised(tokens.codes.data(), tokens.scales.data(), index_of(shape.tokens), k,
+                               hidden_gsa.decode);
+    std::vector<std::vector<std::uint16_t>> y(ids.size());
+    float amax = 0;
+    for (std::size_t slot = 0; slot < ids.size(); ++slot) {
+      if (expert_of(slot) < 0) continue;
+      y[slot] = activated(x, slot);
+      for (const std::uint16_t bits : y[slot]) amax = std::max(amax, std::abs(float_of_bf16(bits)));
+    }
+    if (activation_gsa.encode == 0) activation_gsa = scale_of(amax);
+    expected.assign(hidden.size(), 0);
+    magnitude.assign(hidden.size(), 0);
+    for (std::size_t slot = 0; slot < ids.size(); ++slot) {
+      if (y[slot].empty()) continue;
+      const Quantized quantised = testing::quantize(y[slot], 1, width, activation_gsa);
+      const auto row = dequantised(quantised.codes.data(), quantised.scales.data(), 1, width,
+                                   activation_gsa.decode);
+      const std::vector<double>& w = down.dense[index_of(expert_of(slot))];
+      const std::size_t at = slot / index_of(shape.topk) * k;
+      for (std::size_t column = 0; column < k; ++column) {
+        double sum = 0;
+        double size = 0;
+        for (std::size_t i = 0; i < width; ++i) {
+          sum += row[i] * w[column * width + i];
+          size += std::abs(row[i] * w[column * width + i]);
+        }
+        expected[at + column] += weights[slot] * kept(sum);
+        magnitude[at + column] += weights[slot] * size;
+      }
+    }
+  }
+
+  /// Whether outputs are as exact as sums in float allow, but for the few tokens where a value
+  /// between the products was rounded the other way, by at most a step of E2M1. After solve().
+  void check(const std::vector<std::uint16_t>& given) const {
+    const std::size_t k = index_of(shape.hidden);
+    std::size_t wrong = 0;
+    std::size_t moved_tokens = 0;
+    for (std::size_t token = 0; token < index_of(shape.tokens); ++token) {
+      bool moved = false;
+      for (std::size_t i = token * k; i < (token + 1) * k; ++i) {
+        const double error = std::abs(float_of_bf16(given[i]) - expected[i]);
+        const double rounding = std::abs(expected[i]) / 256;
+        moved = moved || !(error <= rounding + magnitude[i] * std::ldexp(1.0, -18));
+        wrong += !(error <= rounding + magnitude[i] * 0.02);
+      }
+      moved_tokens += moved;
+    }
+    CHECK(wrong == 0);
+    CHECK(moved_tokens <= 1 + index_of(shape.tokens) / 20);
+  }
+
+  nvfp4::MoeShape shape;
+  nvfp4::GateUpLayout layout;
+  nvfp4::SwiGlu activation;
+  Products products;
+  MoeMatrices up;
+  MoeMatrices down;
+  std::vector<std::uint16_t> hidden;
+  std::vector<std::int32_t> ids;
+  std::vector<float> weights;
+  std::vector<std::int32_t> map;
+  Gsa hidden_gsa;
+  Gsa activation_gsa{0, 0};
+  std::vector<double> expected;
+  std::vector<double> magnitude;
+};
+
+/// A problem's inputs on the device, an output and a workspace, each with a guard behind it.
+struct MoeBuffers {
+  static constexpr std::size_t kGuard = 64;
+
+  /// `garbage` fills the workspace, which may hold anything.
+  MoeBuffers(const MoeProblem& of, std::size_t bytes, unsigned char garbage)
+      : problem(of),
+        hidden(of.hidden),
+        hidden_gsa(std::vector<float>{of.hidden_gsa.encode, of.hidden_gsa.decode}),
+        activation_gsa(std::vector<float>{of.activation_gsa.encode, of.activation_gsa.decode}),
+        ids(of.ids),
+        weights(of.weights),
+        map(of.map),
+        output(of.hidden.size() + kGuard),
+        workspace_bytes(bytes),
+        workspace(bytes + kGuard),
+        guard(garbage) {
+    output.fill_bytes(0xA5);
+    workspace.fill_bytes(garbage);
+    Device::first().synchronize();
+  }
+
+  nvfp4::MoeInput input() const {
+    return {hidden.data(), hidden_gsa.data(), ids.data(), weights.data(),
+            problem.map.empty() ? nullptr : map.data()};
+  }
+
+  /// The output, after a look at the guards.
+  std::vector<std::uint16_t> result() const {
+    auto made = output.download();
+    for (std::size_t i = problem.hidden.size(); i < made.size(); ++i) REQUIRE(made[i] == 0xA5A5);
+    made.resize(problem.hidden.size());
+    const auto bytes = workspace.download();
+    for (std::size_t i = workspace_bytes; i < bytes.size(); ++i) REQUIRE(bytes[i] == guard);
+    return made;
+  }
+
+  const MoeProblem& problem;
+  DeviceBuffer<std::uint16_t> hidden;
+  DeviceBuffer<float> hidden_gsa;
+  DeviceBuffer<float> activation_gsa;
+  DeviceBuffer<std::int32_t> ids;
+  DeviceBuffer<float> weights;
+  DeviceBuffer<std::int32_t> map;
+  DeviceBuffer<std::uint16_t> output;
+  std::size_t workspace_bytes;
+  DeviceBuffer<std::uint8_t> workspace;
+  unsigned char guard;
+};
+
+}  // namespace cukiln::testing

@@ -1,0 +1,80 @@
+#pragma once
+
+// The sm_100a products on sm_90a: the shipped source, with tensor memory and the tensor core
+// modelled (tcgen05_model.cuh). Slow: one thread of a block multiplies.
+
+#include <cstdint>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "embedded/test_device_code.hpp"
+#include "gpu/support/device.hpp"
+#include "gpu/support/loader.hpp"
+#include "kernels/nvfp4/sm100_launch.hpp"
+#include "kernels/nvfp4/sm100_plan.hpp"
+
+#include <cukiln/loader.hpp>
+
+namespace cukiln::testing {
+
+inline constexpr int kSm100ModelCapability = 90;
+
+/// The modelled kernel, ready to be launched on a device of that capability. An error ends the test
+/// case.
+inline Kernel sm100_model(const nvfp4::Sm100Kernel& of) {
+  constexpr const char* kSource = R"(
+#define CUKILN_TCGEN05 "tcgen05_model.cuh"
+#include "gemm_sm100_roles.cuh"
+#define MODEL_KERNEL(name, ...)                                                                   \
+  extern "C" __global__ void __launch_bounds__(192, 1)                                            \
+      name(const __grid_constant__ cukiln::TensorMap rows,                                        \
+           const __grid_constant__ cukiln::TensorMap columns,                                     \
+           const __grid_constant__ cukiln::TensorMap row_scales,                                  \
+           const __grid_constant__ cukiln::TensorMap column_scales,                               \
+           const __grid_constant__ cukiln::TensorMap output, const float* gsa_a,                  \
+           const float* gsa_b, const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n,             \
+           cukiln::u32 k, const int* experts, cukiln::u32 stride) {                               \
+    cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::Sm100Tile<__VA_ARGS__>>(                             \
+        {rows, columns, row_scales, column_scales, output, gsa_a, gsa_b, bias, m, n, k, experts,  \
+         stride});                                                                                \
+  }
+MODEL_KERNEL(nvfp4_gemm_128x128, 128, 1, false, false)
+MODEL_KERNEL(nvfp4_gemm_128x256, 256, 1, false, false)
+MODEL_KERNEL(nvfp4_gemm_swapped, 64, 1, true, false)
+MODEL_KERNEL(nvfp4_gemm_grouped_128x128, 128, 1, false, true)
+MODEL_KERNEL(nvfp4_gemm_grouped_128x256, 256, 1, false, true)
+)";
+  ModuleSpec spec;
+  const Manifest manifest = Manifest::shipped();
+  for (const ModuleSpec& shipped : manifest.modules()) {
+    if (shipped.name == "nvfp4_gemm") {
+      spec.headers = shipped.headers;
+    }
+  }
+  for (const embedded::File& file : embedded::test_device_code()) {
+    spec.headers.push_back(Source::memory(std::string(file.name), std::string(file.bytes)));
+  }
+  spec.name = "gemm_sm100_model";
+  spec.sources = {Source::memory("gemm_sm100_model.cu", kSource)};
+  spec.targets = {{kSm100ModelCapability, 'a'}};
+  auto kernel = shipped_loader().get(spec, of.name);
+  REQUIRE_MESSAGE(kernel, kernel.error().message(), "\n", kernel.error().log());
+  require_ok(nvfp4::detail::check_sm100<const std::int32_t*, std::uint32_t>(*kernel));
+  require_ok(kernel->reserve_shared(of.shared_bytes));
+  return *kernel;
+}
+
+/// Of a product without groups, `experts` may be anything.
+inline Result<void> launch_sm100_model(const Kernel& kernel, Stream stream,
+                                       const nvfp4::Sm100Plan& plan, const float* gsa_a,
+                                       const float* gsa_b, const std::uint16_t* bias,
+                                       std::int64_t m, std::int64_t n, std::int64_t k,
+                                       const std::int32_t* experts,
+                                       std::uint32_t gsa_a_stride) noexcept {
+  return nvfp4::detail::launch_sm100(kernel, stream, plan, gsa_a, gsa_b, bias,
+                                     static_cast<std::uint32_t>(m), static_cast<std::uint32_t>(n),
+                                     static_cast<std::uint32_t>(k), experts, gsa_a_stride);
+}
+
+}  // namespace cukiln::testing
