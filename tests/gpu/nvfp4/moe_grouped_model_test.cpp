@@ -1,0 +1,210 @@
+// A mixture of experts by grouped products, all of it, on sm_90a: the launcher's own steps and the
+// shipped kernels, the tensor core modelled.
+#include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <random>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <cukiln/nvfp4_moe.hpp>
+
+#include "gpu/nvfp4/moe_grouped_kernels.hpp"
+#include "gpu/nvfp4/moe_problem.hpp"
+#include "gpu/nvfp4/reference.hpp"
+#include "gpu/support/device.hpp"
+#include "gpu/support/loader.hpp"
+#include "gpu/support/sm100_model.hpp"
+#include "kernels/nvfp4/moe_grouped.hpp"
+
+namespace cukiln::testing {
+namespace {
+
+constexpr std::uint32_t kMultiprocessors = 4;  // few, so that a thread block makes several tiles
+
+/// The launcher's steps, with products of the modelled tensor core.
+struct Fixture : MoeGroupedKernels {
+  bool here = Device::first().capability() == kSm100ModelCapability;
+  Kernel products[2];
+  TestStream stream;
+  std::mt19937_64 random{20251121};
+
+  Fixture() {
+    for (std::size_t i = 0; here && i < std::size(products); ++i) {
+      products[i] = sm100_model(nvfp4::kSm100Kernels[nvfp4::kSm100Grouped + i]);
+    }
+    if (!here) MESSAGE("the model is for sm_90a; this device has its own tensor core");
+  }
+
+  struct Steps {
+    const Fixture& with;
+
+    template <class... Args>
+    Result<void> gather(const nvfp4::MoeGrid& grid, Args... args) const noexcept {
+      return with.gather.launch(with.stream, config_of(grid, 256), args...);
+    }
+    template <class... Args>
+    Result<void> activate(const nvfp4::MoeGrid& grid, Args... args) const noexcept {
+      return with.activate.launch(with.stream, config_of(grid, 512), args...);
+    }
+    template <class... Args>
+    Result<void> combine(const nvfp4::MoeGrid& grid, Args... args) const noexcept {
+      return with.combine.launch(with.stream, config_of(grid, 256), args...);
+    }
+    /// As GroupedGemm::launch.
+    Result<void> product(std::uint16_t* output, const nvfp4::Matrix& a, const nvfp4::Matrix& b,
+                         const std::int32_t* row_experts,
+                         const nvfp4::GroupedGemm::Shape& shape) const noexcept {
+      const nvfp4::Sm100Kernel& chosen =
+          nvfp4::quickest_sm100(nvfp4::kSm100Grouped, std::size(nvfp4::kSm100Kernels), shape.rows,
+                                shape.n, kMultiprocessors);
+      const nvfp4::Sm100Plan plan = nvfp4::plan_sm100(chosen, {a.codes, a.scales, shape.rows},
+                                                      {b.codes, b.scales, shape.n * shape.experts},
+                                                      output, shape.n, shape.k, kMultiprocessors);
+      return launch_sm100_model(
+          with.products[&chosen - nvfp4::kSm100Kernels - nvfp4::kSm100Grouped], with.stream, plan,
+          a.gsa, b.gsa, nullptr, shape.rows, shape.n, shape.k, row_experts,
+          shape.a_scale_per_expert ? 2 : 0);
+    }
+  };
+
+  struct Run : MoeBuffers {
+    Run(const MoeProblem& of, unsigned char garbage = 0xA5)
+        : MoeBuffers(of, plan_of(of).bytes, garbage) {}
+
+    static nvfp4::MoePlan plan_of(const MoeProblem& of) {
+      nvfp4::MoeShape shape = of.shape;
+      shape.global_experts = of.global_experts();
+      const nvfp4::MoePlan plan = nvfp4::moe_plan(shape, nvfp4::MoeKernels::grouped);
+      REQUIRE(plan.kernels == nvfp4::MoeKernels::grouped);
+      return plan;
+    }
+
+    Result<void> launch(const Fixture& with) {
+      const nvfp4::MoePlan plan = plan_of(problem);
+      nvfp4::MoeCall call{
+          with.stream,        output.data(),   problem.shape,         input(),
+          problem.up,         problem.down,    activation_gsa.data(), problem.layout,
+          problem.activation, workspace.data()};
+      call.shape.global_experts = problem.global_experts();
+      CUKILN_CHECK(nvfp4::run_moe_route(
+          plan, call, kMultiprocessors, [&](const nvfp4::MoeGrid& grid, auto... args) noexcept {
+            return with.route.launch(with.stream, config_of(grid, 256), args...);
+          }));
+      return nvfp4::run_moe_grouped(plan, call, kMultiprocessors, Steps{with});
+    }
+  };
+
+  void check(MoeProblem& problem) {
+    problem.solve();
+    Run run(problem);
+    for (int launch = 0; launch < 2; ++launch) {  // the second one with what the first one left
+      require_ok(run.launch(*this));
+      problem.check(run.result());
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture, "a mixture of experts by grouped products equals float64") {
+  if (!here) return;
+  const auto halves = nvfp4::GateUpLayout::halves;
+  const auto pairs = nvfp4::GateUpLayout::pairs;
+  for (const MoeCase& of :
+       {MoeCase{{60, 2, 3, 128, 64}}, MoeCase{{140, 2, 2, 256, 192}, pairs, {7, 1.702f, 1}},
+        MoeCase{{100, 4, 6, 128, 128}, halves, {2, 1, 0}},
+        MoeCase{{300, 1, 1, 384, 64}, pairs, {10, 1, 0}}}) {
+    CAPTURE(of.shape.tokens);
+    CAPTURE(of.shape.experts);
+    MoeProblem problem(of, random, Products::bf16);
+    check(problem);
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "by grouped products too, experts may have no token, and one of them all") {
+  if (!here) return;
+  MoeProblem problem({{70, 2, 4, 128, 64}}, random, Products::bf16);
+  problem.ids.assign(problem.ids.size(), 2);
+  check(problem);
+}
+
+TEST_CASE_FIXTURE(Fixture, "by grouped products too, ids outside of the experts are skipped") {
+  if (!here) return;
+  MoeProblem problem({{40, 2, 3, 128, 128}}, random, Products::bf16);
+  const std::int32_t outside[] = {-1, 3, INT32_MAX, INT32_MIN};
+  for (std::size_t i = 0; i < 8; ++i) problem.ids[i] = outside[i % 4];
+  problem.ids[9] = -7;
+  check(problem);
+
+  problem.ids.assign(problem.ids.size(), -1);
+  Run none(problem);
+  require_ok(none.launch(*this));
+  CHECK(none.result() == std::vector<std::uint16_t>(problem.hidden.size(), 0));
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "by grouped products too, expert_map chooses the experts that are here") {
+  if (!here) return;
+  MoeProblem problem({{60, 2, 3, 384, 64, 6}, nvfp4::GateUpLayout::halves, {2, 1, 0}}, random,
+                     Products::bf16);
+  problem.map = {-1, 2, 0, 7, 1, -INT32_MAX};
+  check(problem);
+}
+
+TEST_CASE_FIXTURE(Fixture, "by grouped products too, a NaN makes its token NaN and no other") {
+  if (!here) return;
+  MoeProblem problem({{60, 2, 3, 128, 64}}, random, Products::bf16);
+  problem.solve();
+  Run clean(problem);
+  require_ok(clean.launch(*this));
+  const auto expected = clean.result();
+  problem.hidden[3 * 128 + 17] = 0x7FC0;
+  Run run(problem);
+  require_ok(run.launch(*this));
+  const auto given = run.result();
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (i / 128 == 3) {
+      REQUIRE(std::isnan(float_of_bf16(given[i])));
+    } else {
+      REQUIRE(given[i] == expected[i]);
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "grouped products give the same bytes, whatever the workspace holds") {
+  if (!here) return;
+  MoeProblem problem({{90, 4, 8, 256, 192}}, random, Products::bf16);
+  problem.activation_gsa = gsa_of_amax(100);
+  Run run(problem);
+  require_ok(run.launch(*this));
+  const auto first = run.result();
+  for (const unsigned char garbage : {0x00, 0x7F, 0xFF}) {
+    Run other(problem, garbage);
+    require_ok(other.launch(*this));
+    CHECK(other.result() == first);
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "a captured mixture of experts routes its grouped products anew") {
+  if (!here) return;
+  MoeProblem problem({{97, 3, 5, 128, 64}}, random, Products::bf16);
+  problem.activation_gsa = gsa_of_amax(20);
+  Run run(problem);
+  TestGraph graph(stream, [&] { require_ok(run.launch(*this)); });
+  for (int replay = 0; replay < 3; ++replay) {
+    for (std::int32_t& id : problem.ids) id = static_cast<std::int32_t>(random() % 6) - replay % 2;
+    problem.hidden = random_bf16(Kind::normal, problem.hidden.size(), random);
+    run.ids.upload(problem.ids);
+    run.hidden.upload(problem.hidden);
+    graph.launch(stream);
+    const auto replayed = run.result();
+    Run direct(problem);
+    require_ok(direct.launch(*this));
+    CHECK(direct.result() == replayed);
+  }
+}
+
+}  // namespace cukiln::testing
