@@ -16,42 +16,6 @@ namespace {
 
 static_assert(std::atomic<Kernel>::is_always_lock_free, "a look-up would take a lock");
 
-// Kernels by id, right behind their count: a look-up follows no pointer more than it must. Grown by
-// publishing a larger copy; a reader that still holds the smaller one sees the table as it was a
-// moment ago.
-class Array {
- public:
-  struct Deleter {
-    void operator()(Array* array) const noexcept {
-      array->~Array();
-      ::operator delete(array);
-    }
-  };
-  using Owner = std::unique_ptr<Array, Deleter>;
-
-  static Owner make(std::size_t capacity) {
-    void* memory = ::operator new(sizeof(Array) + capacity * sizeof(std::atomic<Kernel>));
-    return Owner(new (memory) Array(capacity));
-  }
-
-  const std::size_t capacity;
-  std::atomic<Kernel>* kernels() noexcept {
-    return reinterpret_cast<std::atomic<Kernel>*>(this + 1);
-  }
-  const std::atomic<Kernel>* kernels() const noexcept {
-    return reinterpret_cast<const std::atomic<Kernel>*>(this + 1);
-  }
-
- private:
-  explicit Array(std::size_t wanted) : capacity(wanted) {
-    for (std::size_t i = 0; i < capacity; ++i) {
-      new (kernels() + i) std::atomic<Kernel>(Kernel());
-    }
-  }
-};
-static_assert(alignof(Array) >= alignof(std::atomic<Kernel>));
-static_assert(std::is_trivially_destructible_v<std::atomic<Kernel>>);
-
 struct Named {
   Named(std::string_view text, Kernel its) : name(text), kernel(its) {}
   const std::string name;
@@ -100,27 +64,46 @@ constexpr std::size_t kFirstIndex = 256;  // a power of two
 }  // namespace
 
 struct KernelTable::Impl {
+  // An array grows by publishing a larger copy; a reader that still holds the smaller one sees the
+  // table as it was a moment ago.
+  struct Deleter {
+    void operator()(Array* array) const noexcept { ::operator delete(array); }
+  };
+  using ArrayOwner = std::unique_ptr<Array, Deleter>;
+  static_assert(std::is_trivially_destructible_v<std::atomic<Kernel>>);
+  static_assert(sizeof(Array) % alignof(std::atomic<Kernel>) == 0);
+
+  static std::atomic<Kernel>* kernels_of(Array* array) noexcept {
+    return reinterpret_cast<std::atomic<Kernel>*>(array + 1);
+  }
+  static ArrayOwner make_array(std::size_t capacity) {
+    void* memory = ::operator new(sizeof(Array) + capacity * sizeof(std::atomic<Kernel>));
+    ArrayOwner made(new (memory) Array{capacity});
+    for (std::size_t i = 0; i < capacity; ++i) {
+      new (kernels_of(made.get()) + i) std::atomic<Kernel>(Kernel());
+    }
+    return made;
+  }
+
   // What look-ups read.
-  std::atomic<const Array*> array{nullptr};
   std::atomic<const Index*> index{nullptr};
   std::atomic<std::size_t> size{0};
 
   // What writers keep, in a cache line that look-ups do not read. Nothing is freed before the
   // table: a reader may still be in any of them. Together they take less than twice the newest.
   alignas(64) std::mutex mutex;
-  std::vector<Array::Owner> arrays;
+  std::vector<ArrayOwner> arrays;
   std::vector<std::unique_ptr<Index>> indices;
   std::deque<Named> names;
 
   void grow_array() {
-    const Array* old = arrays.back().get();
-    auto larger = Array::make(old->capacity * 2);
+    Array* old = arrays.back().get();
+    auto larger = make_array(old->capacity * 2);
     for (std::size_t i = 0; i < old->capacity; ++i) {
-      larger->kernels()[i].store(old->kernels()[i].load(std::memory_order_relaxed),
-                                 std::memory_order_relaxed);
+      kernels_of(larger.get())[i].store(kernels_of(old)[i].load(std::memory_order_relaxed),
+                                        std::memory_order_relaxed);
     }
     arrays.push_back(std::move(larger));
-    array.store(arrays.back().get(), std::memory_order_release);
   }
 
   void grow_index() {
@@ -137,18 +120,13 @@ struct KernelTable::Impl {
 };
 
 KernelTable::KernelTable() : impl_(std::make_unique<Impl>()) {
-  impl_->arrays.push_back(Array::make(kFirstArray));
+  impl_->arrays.push_back(Impl::make_array(kFirstArray));
   impl_->indices.push_back(std::make_unique<Index>(kFirstIndex));
-  impl_->array.store(impl_->arrays.back().get(), std::memory_order_release);
+  array_.store(impl_->arrays.back().get(), std::memory_order_release);
   impl_->index.store(impl_->indices.back().get(), std::memory_order_release);
 }
 
 KernelTable::~KernelTable() = default;
-
-Kernel KernelTable::at(std::size_t id) const noexcept {
-  const Array* array = impl_->array.load(std::memory_order_acquire);
-  return id < array->capacity ? array->kernels()[id].load(std::memory_order_acquire) : Kernel();
-}
 
 Kernel KernelTable::find(std::string_view name) const noexcept {
   const Index* index = impl_->index.load(std::memory_order_acquire);
@@ -165,8 +143,9 @@ std::size_t KernelTable::add(Kernel kernel) {
   const std::size_t id = impl_->size.load(std::memory_order_relaxed);
   if (id == impl_->arrays.back()->capacity) {
     impl_->grow_array();
+    array_.store(impl_->arrays.back().get(), std::memory_order_release);
   }
-  impl_->arrays.back()->kernels()[id].store(kernel, std::memory_order_release);
+  Impl::kernels_of(impl_->arrays.back().get())[id].store(kernel, std::memory_order_release);
   impl_->size.store(id + 1, std::memory_order_release);
   return id;
 }
