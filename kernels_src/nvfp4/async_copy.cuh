@@ -1,8 +1,9 @@
 // What the kernels for sm_90 and later ask of the machine beside machine.cuh, a line of PTX each.
 //
-// Source: NVIDIA PTX ISA, ld, mbarrier, cp.async.bulk and griddepcontrol.
+// Source: NVIDIA PTX ISA, ld, mbarrier and cp.async.bulk.
 #pragma once
 
+#include "dependent_launch.cuh"
 #include "machine.cuh"
 
 namespace cukiln {
@@ -57,16 +58,6 @@ __device__ __forceinline__ void copy_bytes(u32 to, const void* from, u32 bytes, 
       "[%3];" ::"r"(to),
       "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
-}
-
-// Of kernels launched with programmatic stream serialisation: everything before in the stream is done
-// and visible after this. Otherwise it does nothing.
-__device__ __forceinline__ void wait_for_previous_kernel() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-// Lets such a next kernel start, once all blocks have said so or ended.
-__device__ __forceinline__ void allow_next_kernel() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 __device__ __forceinline__ void prefetch_map(const TensorMap* map) {

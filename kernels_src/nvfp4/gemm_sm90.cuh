@@ -13,11 +13,12 @@
           cukiln::u16* output, const cukiln::u8* tokens,                                          \
           const __grid_constant__ cukiln::TensorMap codes, const cukiln::u8* a_scales,            \
           const cukiln::u8* b_scales, const float* a_gsa, const float* b_gsa,                     \
-          const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n, cukiln::u32 k) {                 \
+          const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n, cukiln::u32 k,                   \
+          cukiln::u32 constant_b) {                                                               \
     using Gemm = cukiln::nvfp4::DecodeGemm<kTokens, kUnits>;                                      \
     static_assert(Gemm::kThreads == 288, "the launch bounds have another number");                \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
-    Gemm::run(output, tokens, &codes, a_scales, b_scales, a_gsa, b_gsa, bias, m, n, k);           \
+    Gemm::run(output, tokens, &codes, a_scales, b_scales, a_gsa, b_gsa, bias, m, n, k, constant_b != 0); \
   }
 
 CUKILN_GEMM_DECODE(8, 2, 2, 33856)

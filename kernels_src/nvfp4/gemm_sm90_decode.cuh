@@ -15,6 +15,10 @@
 namespace cukiln {
 namespace nvfp4 {
 
+// Hides where a value comes from: the compiler would compute it anew in every turn of a loop.
+__device__ __forceinline__ void keep(u32& value) { asm("" : "+r"(value)); }
+__device__ __forceinline__ void keep(const u8*& pointer) { asm("" : "+l"(pointer)); }
+
 // kTokens: 8 or 16.
 template <u32 kTokens, u32 kUnits, u32 kStages = 4, u32 kTeams = 2>
 struct DecodeGemm {
@@ -54,7 +58,7 @@ struct DecodeGemm {
                                              const TensorMap* code_map, const u8* token_scales,
                                              const u8* row_scales, const float* gsa_a,
                                              const float* gsa_b, const u16* bias, u32 tokens,
-                                             u32 rows, u32 columns) {
+                                             u32 rows, u32 columns, bool constant_b) {
     extern __shared__ uint4 shared[];
     const u32 lane = threadIdx.x & 31;
     const u32 warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x >> 5, 0);  // uniform, for the compiler too
@@ -79,8 +83,10 @@ struct DecodeGemm {
 
     float sum[kSums][4] = {};
     if (warp == kWarps) {
-      // Launched early (programmatically), this kernel fetches weights while the one before it ends.
+      // Launched early (programmatically), this kernel fetches weights that no kernel writes while the
+      // one before it ends.
       allow_next_kernel();
+      if (!constant_b) wait_for_previous_kernel();
       if (elect_one()) {
         load_stages(code_map, row_scales, ring, full, empty, first_row, rows, k_atoms, stages);
       }
@@ -154,21 +160,28 @@ struct DecodeGemm {
     const u32 t = lane & 3;
     const u32 quarter = warp % kTeamWarps;
     const u32 row_of_g = row_of(g);
-    const u32 codes_at = quarter / 2 * kRows * kBoxBytes + row_of_g * kBoxBytes +
+    u32 codes_at = quarter / 2 * kRows * kBoxBytes + row_of_g * kBoxBytes +
                          ((quarter % 2 * 4 + t) ^ row_of_g) * 16;
     // Of eight rows' scales, which lie together, the lane's two.
-    const u32 scales_at = kScalesAt + (quarter * 2 + t / 2) * kAtomBytes + row_of_g * 16 + t % 2 * 2;
-    const auto scales_of_unit = [&](u32 u) {
+    u32 scales_at = kScalesAt + (quarter * 2 + t / 2) * kAtomBytes + row_of_g * 16 + t % 2 * 2;
+    u32 scales_of_unit[kUnits];
+#pragma unroll
+    for (u32 u = 0; u < kUnits; ++u) {
       const u32 row = first_row % kAtomRows + u * 8;
-      return row / kAtomRows * kScaleBytes + row % 32 * 16 + row / 32 % 4 * 4;
-    };
+      scales_of_unit[u] = row / kAtomRows * kScaleBytes + row % 32 * 16 + row / 32 % 4 * 4;
+      keep(scales_of_unit[u]);
+    }
     // The lane's token of a tile, from its part of the first group on.
     const u32 token_row = first_token + g;
-    const u8* const own_codes =
+    const u8* own_codes =
         token_codes + static_cast<u64>(token_row) * (columns / 2) + t * kLaneBytes;
-    const u8* const own_scales = token_scales +
+    const u8* own_scales = token_scales +
                                  (static_cast<u64>(first_token / kAtomRows) * k_atoms + t / 2) * kAtomBytes +
                                  token_row % 32 * 16 + token_row / 32 % 4 * 4 + t % 2 * 2;
+    keep(codes_at);
+    keep(scales_at);
+    keep(own_codes);
+    keep(own_scales);
     const auto load_tokens = [&](u32 group, Token (&to)[kTiles]) {
       const bool inside = group * kGroupK + t * kLaneK < columns;
 #pragma unroll
@@ -212,7 +225,7 @@ struct DecodeGemm {
         for (u32 h = 0; h < kUnitsAtOnce; ++h) {
           if (u + h >= kUnits) break;
           const u8* const unit = from + codes_at + (u + h) * 8 * kBoxBytes;
-          const u8* const unit_scales = from + scales_at + scales_of_unit(u + h);
+          const u8* const unit_scales = from + scales_at + scales_of_unit[u + h];
           const uint4 codes = *reinterpret_cast<const uint4*>(unit);
           const u32 bytes = *reinterpret_cast<const u16*>(unit_scales);
           const u32 scales = scales_f16x2(inside ? bytes : 0);  // padding scales may be NaN

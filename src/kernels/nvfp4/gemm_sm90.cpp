@@ -19,7 +19,7 @@ constexpr std::uint32_t kPrefillThreads = 384;
 Result<void> check_decode(const Kernel& kernel) {
   return check_parameters<std::uint16_t*, const std::uint8_t*, TensorMap, const std::uint8_t*,
                           const std::uint8_t*, const float*, const float*, const std::uint16_t*,
-                          std::uint32_t, std::uint32_t, std::uint32_t>(kernel);
+                          std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>(kernel);
 }
 
 Result<void> check_expand(const Kernel& kernel) {
@@ -133,10 +133,10 @@ Result<void> launch_decode(const Kernel* kernels, const GemmCall& call, const Sh
   config.grid.y = static_cast<std::uint32_t>(ceil_div(call.m, tokens));
   config.block.x = kDecodeThreads;
   config.shared_bytes = shared_bytes;
-  config.programmatic_launch = call.options.constant_b;
+  config.programmatic_launch = true;  // the kernel itself waits for what it reads
   return launch_checked(kernel, call.stream, config, call.output, call.a.codes, code_map,
                         call.a.scales, call.b.scales, call.a.gsa, call.b.gsa, call.bias, call.m,
-                        call.n, call.k);
+                        call.n, call.k, std::uint32_t{call.options.constant_b});
 }
 
 Result<void> launch_prefill(const Kernel* kernels, const GemmCall& call, const Shape& shape,
