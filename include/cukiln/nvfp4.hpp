@@ -171,12 +171,13 @@ class CUKILN_API DeinterleaveQuantize {
                              const SwiGlu& activation) const noexcept;
 
  private:
+  using Plain = TypedKernel<std::uint8_t*, std::uint8_t*, const std::uint16_t*, const float*,
+                            std::uint32_t, std::uint32_t, std::int64_t>;
+  Plain halves_;
+  Plain pairs_;
   TypedKernel<std::uint8_t*, std::uint8_t*, const std::uint16_t*, const float*, std::uint32_t,
-              std::uint32_t, std::int64_t, std::uint32_t, std::uint32_t, float, float, float>
-      kernel_;
-  TypedKernel<std::uint8_t*, std::uint8_t*, const std::uint16_t*, const float*, std::uint32_t,
-              std::uint32_t, std::int64_t>
-      plain_;
+              std::uint32_t, std::int64_t, std::uint32_t, float, float, float>
+      swiglu_;
 };
 
 /// The global scale of y = SwiGLU(gate, up), of the very values that

@@ -19,6 +19,7 @@
 // Determinism: an integer maximum; neither the grid nor the order of thread blocks matters.
 // Source: TransformerEngine, NVFP4 recipe, for the scale.
 #include "amax.cuh"
+#include "dependent_launch.cuh"
 
 namespace cukiln {
 namespace nvfp4 {
@@ -42,19 +43,19 @@ __device__ __forceinline__ u32 segment_magnitudes(const u16* segment, u32 count,
     if (count == kSegmentElements) {
       uint4 loaded[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) loaded[i] = __ldg(vectors + i * 32 + lane);
+      for (int i = 0; i < 4; ++i) loaded[i] = vectors[i * 32 + lane];
 #pragma unroll
       for (int i = 0; i < 4; ++i) magnitudes = max_magnitude(magnitudes, loaded[i]);
       return magnitudes;
     }
     const u32 vector_count = count / kVectorElements;
     for (u32 i = lane; i < vector_count; i += 32) {
-      magnitudes = max_magnitude(magnitudes, __ldg(vectors + i));
+      magnitudes = max_magnitude(magnitudes, vectors[i]);
     }
     done = vector_count * kVectorElements;
   }
   for (u32 i = done + lane; i < count; i += 32) {
-    magnitudes = max_magnitude_bf16x2(magnitudes, __ldg(segment + i));
+    magnitudes = max_magnitude_bf16x2(magnitudes, segment[i]);
   }
   return magnitudes;
 }
@@ -69,6 +70,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads)
   using namespace cukiln::nvfp4;
   const u32 lane = threadIdx.x % 32;
   const u32 warp = threadIdx.x / 32;
+  allow_next_kernel();
+  wait_for_previous_kernel();
 
   // A dense tensor is one long row.
   const bool dense = row_stride == static_cast<i64>(columns);
@@ -97,6 +100,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads)
   using namespace cukiln::nvfp4;
   const u32 lane = threadIdx.x % 32;
   const u32 warp = threadIdx.x / 32;
+  allow_next_kernel();
+  wait_for_previous_kernel();
   u32 amax = 0;
   for (u64 row = u64{blockIdx.x} * kAmaxWarps + warp; row < rows;
        row += u64{gridDim.x} * kAmaxWarps) {

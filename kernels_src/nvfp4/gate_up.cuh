@@ -1,8 +1,6 @@
-// A gate and an up matrix in one bf16 input [rows, 2 * columns], and what is made of them.
+// A gate and an up matrix in one bf16 input [rows, 2 * columns], and their clamped SwiGLU (swiglu.cuh).
 //
-//   layout      kHalves 0: gate | up; kPairs 1: gate and up alternate, gate first.
-//   activation  kNone 0: [gate | up], 2 * columns wide, from either layout.
-//               kSwiGlu 1: bf16 of the clamped SwiGLU (swiglu.cuh), `columns` wide, rounded once.
+// layout: kHalves 0: gate | up; kPairs 1: gate and up alternate, gate first.
 #pragma once
 
 #include "swiglu.cuh"
@@ -10,58 +8,65 @@
 namespace cukiln {
 namespace nvfp4 {
 
-enum GateUpActivation : u32 { kNone = 0, kSwiGlu = 1 };
+// Sixteen columns of both, on their way from memory or there.
+struct GateUpCursor {
+  const u16* low_from;
+  u32 to_high;  // elements from the first sixteen to the others
+  u32 step;     // elements from atom to atom
+  u32 low[8];   // as they lie there: gate's, then up's, or alternating
+  u32 high[8];
 
-// One source for every mode: a second loop over it would cost more compile time than the branches
-// cost.
-struct GateUpSource {
+  __device__ __forceinline__ void load() {
+    load_16_bf16(low_from, low);
+    load_16_bf16(low_from + to_high, high);
+  }
+  __device__ __forceinline__ void advance() { low_from += step; }
+};
+
+// bf16 of the clamped SwiGLU, rounded once.
+struct SwiGluSource {
   const u16* input;
   i64 row_stride;
   u32 columns;
   u32 layout;
-  u32 activation;
   SwiGlu activate;
 
-  // Sixteen of gate and of up from `column` on.
-  __device__ __forceinline__ void load_both(u32 row, u32 column, u32 (&gate)[8],
-                                            u32 (&up)[8]) const {
+  using Cursor = GateUpCursor;
+  static constexpr bool kLoadsAhead = true;
+
+  __device__ __forceinline__ Cursor at(u32 row, u32 column) const {
     const u16* const first = input + row * row_stride;
+    if (layout == kHalves) return {first + column, columns, 64, {}, {}};
+    return {first + 2 * u64{column}, 16, 128, {}, {}};
+  }
+
+  // The layout is looked at once, not for each pair, and each has code of its own: what follows is
+  // one stretch, in which the instructions of pairs overlap, and nothing is moved.
+  __device__ __forceinline__ void take(const Cursor& from, u32 (&pairs)[8]) const {
     if (layout == kHalves) {
-      load_16_bf16(first + column, gate);
-      load_16_bf16(first + columns + column, up);
-      return;
-    }
-    u32 low[8], high[8];
-    load_16_bf16(first + 2 * u64{column}, low);
-    load_16_bf16(first + 2 * u64{column} + 16, high);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      gate[i] = __byte_perm(low[2 * i], low[2 * i + 1], 0x5410);
-      gate[i + 4] = __byte_perm(high[2 * i], high[2 * i + 1], 0x5410);
-      up[i] = __byte_perm(low[2 * i], low[2 * i + 1], 0x7632);
-      up[i + 4] = __byte_perm(high[2 * i], high[2 * i + 1], 0x7632);
+      for (int i = 0; i < 8; ++i) {
+        const u32 gate = from.low[i];
+        const u32 up = from.high[i];
+        pairs[i] = pack_bf16x2(activate(low_half(gate), low_half(up)),
+                               activate(high_half(gate), high_half(up)));
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const u32(&words)[8] = i < 4 ? from.low : from.high;
+        const u32 even = words[2 * i % 8];
+        const u32 odd = words[2 * i % 8 + 1];
+        pairs[i] = pack_bf16x2(activate(low_half(even), high_half(even)),
+                               activate(low_half(odd), high_half(odd)));
+      }
     }
   }
 
-  __device__ __forceinline__ void load(u32 row, u32 column, u32 (&pairs)[8]) const {
-    if (activation == kNone && layout == kHalves) {  // as they lie there
-      load_16_bf16(input + row * row_stride + column, pairs);
-      return;
-    }
-    u32 gate[8], up[8];
-    const bool is_up = column >= columns;  // never with kSwiGlu
-    load_both(row, is_up ? column - columns : column, gate, up);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      if (activation == kSwiGlu) {
-        const float even = activate(__uint_as_float(gate[i] << 16), __uint_as_float(up[i] << 16));
-        const float odd =
-            activate(__uint_as_float(gate[i] & 0xFFFF0000u), __uint_as_float(up[i] & 0xFFFF0000u));
-        pairs[i] = pack_bf16x2(even, odd);
-      } else {
-        pairs[i] = is_up ? up[i] : gate[i];
-      }
-    }
+ private:
+  static __device__ __forceinline__ float low_half(u32 pair) { return __uint_as_float(pair << 16); }
+  static __device__ __forceinline__ float high_half(u32 pair) {
+    return __uint_as_float(pair & 0xFFFF0000u);
   }
 };
 

@@ -1,5 +1,6 @@
-// The last step of a mixture of experts, from experts' results to tokens: moe_combine.
+// The last step of a mixture of experts, from experts' results to tokens.
 //
+// moe_combine
 //   What: output[token] = bf16(sum of topk_weights[slot] * partial[s][position of slot]) over the
 //     splits s and, within each, the valid slots of the token, in this order, by float FMAs. What a
 //     slot and its position are: moe_tiles.cuh.
@@ -7,12 +8,30 @@
 //     [tokens, topk], -1 for a slot that is not valid, partial float [splits, tokens * topk, columns].
 //   Limits: columns a multiple of 4. Launch: block (256, 1, 1), grid (tokens, ceil(columns / 1024), 1).
 //
-// Alignment: 16 bytes for output and partial.
+// moe_combine_rows
+//   What: output[token] = bf16(sum of topk_weights[slot] * products[rows[slot]]) over the token's slots
+//     that have a row, in order, by float FMAs.
+//   Shapes: products bf16 [rows, columns]; output bf16 [tokens, columns].
+//   Limits: columns a multiple of 8. Launch: block (256, 1, 1), grid (tokens, ceil(columns / 2048), 1).
+//
+// Alignment: 16 bytes for output, partial and products.
 #include "nvfp4_numerics.cuh"
 
-constexpr unsigned kCombineThreads = 256;
+namespace cukiln {
+namespace nvfp4 {
 
-extern "C" __global__ void __launch_bounds__(kCombineThreads)
+constexpr u32 kCombineThreads = 256;
+
+__device__ __forceinline__ float multiply_add_rn(float a, float b, float c) {
+  float sum;
+  asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(sum) : "f"(a), "f"(b), "f"(c));
+  return sum;
+}
+
+}  // namespace nvfp4
+}  // namespace cukiln
+
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kCombineThreads)
     moe_combine(cukiln::u16* output, const float* partial, const float* topk_weights,
                 const int* positions, cukiln::u32 topk, cukiln::u32 columns, cukiln::u32 splits) {
   using namespace cukiln;
@@ -32,14 +51,49 @@ extern "C" __global__ void __launch_bounds__(kCombineThreads)
       const float weight = valid ? topk_weights[slot] : 0.0f;
       float4 value = {0, 0, 0, 0};
       if (valid) value = *reinterpret_cast<const float4*>(partial + row * columns + column);
-      sum.x = __fmaf_rn(weight, value.x, sum.x);
-      sum.y = __fmaf_rn(weight, value.y, sum.y);
-      sum.z = __fmaf_rn(weight, value.z, sum.z);
-      sum.w = __fmaf_rn(weight, value.w, sum.w);
+      sum.x = multiply_add_rn(weight, value.x, sum.x);
+      sum.y = multiply_add_rn(weight, value.y, sum.y);
+      sum.z = multiply_add_rn(weight, value.z, sum.z);
+      sum.w = multiply_add_rn(weight, value.w, sum.w);
     }
   }
   uint2 rounded;
   rounded.x = pack_bf16x2(sum.x, sum.y);
   rounded.y = pack_bf16x2(sum.z, sum.w);
   *reinterpret_cast<uint2*>(output + static_cast<u64>(token) * columns + column) = rounded;
+}
+
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kCombineThreads)
+    moe_combine_rows(cukiln::u16* output, const cukiln::u16* products, const float* topk_weights,
+                     const int* rows, cukiln::u32 topk, cukiln::u32 columns) {
+  using namespace cukiln;
+  using namespace cukiln::nvfp4;
+  const u32 token = blockIdx.x;
+  const u32 column = (blockIdx.y * kCombineThreads + threadIdx.x) * 8;
+  if (column >= columns) return;
+  float sum[8] = {};
+  // Loads without branches, so that several slots are in flight.
+#pragma unroll 4
+  for (u32 rank = 0; rank < topk; ++rank) {
+    const u32 slot = token * topk + rank;
+    const int row = rows[slot];
+    const bool valid = row >= 0;
+    const float weight = valid ? topk_weights[slot] : 0.0f;
+    uint4 value = {0, 0, 0, 0};
+    if (valid) {
+      value = *reinterpret_cast<const uint4*>(products + static_cast<u64>(row) * columns + column);
+    }
+    const u32 pairs[4] = {value.x, value.y, value.z, value.w};
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+      sum[2 * i] = multiply_add_rn(weight, __uint_as_float(pairs[i] << 16), sum[2 * i]);
+      sum[2 * i + 1] = multiply_add_rn(weight, __uint_as_float(pairs[i] & 0xFFFF0000u), sum[2 * i + 1]);
+    }
+  }
+  uint4 rounded;
+  rounded.x = pack_bf16x2(sum[0], sum[1]);
+  rounded.y = pack_bf16x2(sum[2], sum[3]);
+  rounded.z = pack_bf16x2(sum[4], sum[5]);
+  rounded.w = pack_bf16x2(sum[6], sum[7]);
+  *reinterpret_cast<uint4*>(output + static_cast<u64>(token) * columns + column) = rounded;
 }

@@ -96,8 +96,8 @@ __device__ __forceinline__ u32 larger_half(u32 magnitudes) {
 
 // `source` lies on 16 bytes.
 __device__ __forceinline__ void load_16_bf16(const u16* source, u32 (&pairs)[8]) {
-  const uint4 low = __ldg(reinterpret_cast<const uint4*>(source));
-  const uint4 high = __ldg(reinterpret_cast<const uint4*>(source) + 1);
+  const uint4 low = reinterpret_cast<const uint4*>(source)[0];
+  const uint4 high = reinterpret_cast<const uint4*>(source)[1];
   pairs[0] = low.x;
   pairs[1] = low.y;
   pairs[2] = low.z;

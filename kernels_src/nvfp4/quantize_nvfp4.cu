@@ -12,6 +12,7 @@
 // Launch: block (512, 1, 1); grid (any, 1, 1), where more thread blocks than atoms do not help; no
 //   dynamic shared memory, no workspace.
 // Source: TransformerEngine, NVFP4 recipe.
+#include "dependent_launch.cuh"
 #include "quantize_tiles.cuh"
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads,
@@ -19,7 +20,10 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads,
     quantize_nvfp4(cukiln::u8* codes, cukiln::u8* scales, const cukiln::u16* input,
                    float encode_scale, cukiln::u32 rows, cukiln::u32 columns,
                    cukiln::i64 row_stride) {
+  using namespace cukiln;
   using namespace cukiln::nvfp4;
+  allow_next_kernel();
+  wait_for_previous_kernel();
   quantize_tiles(codes, scales, RowSource{input, row_stride}, rows, columns,
                  {encode_scale, rcp_rn(encode_scale)});
 }

@@ -8,7 +8,11 @@
 // threads write the padding bytes as 0.
 //
 // A source provides
-//   void load(u32 row, u32 column, u32 (&pairs)[8])   16 bf16 from `column` on, low half = even
+//   Cursor at(u32 row, u32 column)      what moves from atom to atom, with what it has loaded:
+//     load(), advance()                 16 columns of the row, or what is made into 16
+//   take(cursor, u32 (&pairs)[8])       of what is loaded: 16 bf16, low half = even column
+//   kLoadsAhead                         whether a thread loads what comes next before it quantises
+//                                       what it has, which takes registers for both
 #pragma once
 
 #include "nvfp4_numerics.cuh"
@@ -49,44 +53,59 @@ struct TensorScale {
   }
 };
 
+// The multipliers of all scale bytes: one costs a division, and there are 128 of them.
+__device__ __forceinline__ void fill_multipliers(float (&multipliers)[128],
+                                                 const TensorScale& tensor) {
+  if (threadIdx.x < 128) multipliers[threadIdx.x] = tensor.multiplier(threadIdx.x);
+  __syncthreads();
+}
+
 // Quantises [rows, columns] as `source` delivers it. Blocks of kQuantizeThreads threads, any grid;
 // block i takes the i-th of gridDim.x equal runs of consecutive atoms.
 template <class Source>
 __device__ __forceinline__ void quantize_tiles(u8* codes, u8* scales, const Source& source,
                                                u32 rows, u32 columns, const TensorScale& tensor) {
-  const u32 atoms_per_row_tile = (columns + 63) / 64;
+  const u32 atoms_per_row_tile = (columns + kAtomColumns - 1) / kAtomColumns;
   const u32 atoms = (rows + kAtomRows - 1) / kAtomRows * atoms_per_row_tile;
   const u32 atoms_per_thread_block = (atoms + gridDim.x - 1) / gridDim.x;
-  const u32 first = blockIdx.x * atoms_per_thread_block;
-  const u32 last = min(first + atoms_per_thread_block, atoms);
+  const u32 last = min((blockIdx.x + 1) * atoms_per_thread_block, atoms);
+  u32 first = blockIdx.x * atoms_per_thread_block;
   if (first >= last) return;
 
-  // A multiplier costs a division, and there are 128 of them.
   __shared__ float multipliers[128];
-  const u32 thread = threadIdx.x;
-  if (thread < 128) multipliers[thread] = tensor.multiplier(thread);
-  __syncthreads();
+  fill_multipliers(multipliers, tensor);
 
+  const u32 thread = threadIdx.x;
   const u32 row_in_tile = ((thread >> 2) & 3) * 32 + (thread >> 4);
-  const u32 column_in_atom = (thread & 3) * kBlockColumns;
-  u32 row = first / atoms_per_row_tile * kAtomRows + row_in_tile;
-  u32 column = first % atoms_per_row_tile * kAtomColumns + column_in_atom;
   u8* scale = scales + static_cast<u64>(first) * kAtomBytes + thread;
+  // A row tile's part of the run at a time: within it, everything moves on by the same distances.
+  while (first < last) {
+    const u32 tile = first / atoms_per_row_tile;
+    const u32 row = tile * kAtomRows + row_in_tile;
+    const u32 column = (first - tile * atoms_per_row_tile) * kAtomColumns + thread % 4 * kBlockColumns;
+    const u32 end = min(last, (tile + 1) * atoms_per_row_tile);
+    int columns_left = row < rows ? static_cast<int>(columns - column) : 0;
+    u8* to = codes + (static_cast<u64>(row) * columns + column) / 2;
+    typename Source::Cursor cursor = source.at(row, column);
+    if (Source::kLoadsAhead && columns_left > 0) cursor.load();
 #pragma unroll 1
-  for (u32 atom = first; atom < last; ++atom, scale += kAtomBytes) {
-    u32 scale_byte = 0;
-    if (row < rows && column < columns) {
-      u32 pairs[8];
-      source.load(row, column, pairs);
-      scale_byte = tensor.scale_byte(__uint_as_float(amax_of(pairs)));
-      *reinterpret_cast<uint2*>(codes + (static_cast<u64>(row) * columns + column) / 2) =
-          encode_block(pairs, scale_byte, multipliers[scale_byte]);
-    }
-    *scale = static_cast<u8>(scale_byte);
-    column += kAtomColumns;
-    if (column >= atoms_per_row_tile * kAtomColumns) {
-      column = column_in_atom;
-      row += kAtomRows;
+    for (; first < end; ++first) {
+      u32 scale_byte = 0;
+      if (columns_left > 0) {
+        u32 pairs[8];
+        if (!Source::kLoadsAhead) cursor.load();
+        source.take(cursor, pairs);
+        cursor.advance();
+        if (Source::kLoadsAhead && columns_left > static_cast<int>(kAtomColumns) && first + 1 < end) {
+          cursor.load();
+        }
+        scale_byte = tensor.scale_byte(__uint_as_float(amax_of(pairs)));
+        *reinterpret_cast<uint2*>(to) = encode_block(pairs, scale_byte, multipliers[scale_byte]);
+      }
+      *scale = static_cast<u8>(scale_byte);
+      columns_left -= kAtomColumns;
+      to += kAtomColumns / 2;
+      scale += kAtomBytes;
     }
   }
 }
@@ -96,8 +115,21 @@ struct RowSource {
   const u16* input;
   i64 row_stride;
 
-  __device__ __forceinline__ void load(u32 row, u32 column, u32 (&pairs)[8]) const {
-    load_16_bf16(input + row * row_stride + column, pairs);
+  struct Cursor {
+    const u16* from;
+    u32 pairs[8];
+
+    __device__ __forceinline__ void load() { load_16_bf16(from, pairs); }
+    __device__ __forceinline__ void advance() { from += kAtomColumns; }
+  };
+  static constexpr bool kLoadsAhead = false;  // there are no registers for two
+
+  __device__ __forceinline__ Cursor at(u32 row, u32 column) const {
+    return {input + row * row_stride + column, {}};
+  }
+  __device__ __forceinline__ void take(const Cursor& cursor, u32 (&pairs)[8]) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) pairs[i] = cursor.pairs[i];
   }
 };
 

@@ -11,6 +11,7 @@
 //   so a thread block has work for each 8192 elements of y. No dynamic shared memory.
 // Workspace, determinism, source: as in amax_gsa.
 #include "amax.cuh"
+#include "dependent_launch.cuh"
 #include "gate_up.cuh"
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads, 2)
@@ -19,8 +20,9 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads, 2)
                     float beta, cukiln::u32* workspace) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
-  const GateUpSource source{input,  row_stride, columns,
-                            layout, kSwiGlu,    SwiGlu::of(limit, alpha, beta)};
+  const SwiGluSource source{input, row_stride, columns, layout, SwiGlu::of(limit, alpha, beta)};
+  allow_next_kernel();
+  wait_for_previous_kernel();
   const u32 blocks_per_row = columns / kBlockColumns;
   const u32 blocks = rows * blocks_per_row;
   u32 amax = 0;
@@ -28,8 +30,10 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads, 2)
   for (u32 block = blockIdx.x * kAmaxThreads + threadIdx.x; block < blocks;
        block += gridDim.x * kAmaxThreads) {
     const u32 row = block / blocks_per_row;
+    GateUpCursor cursor = source.at(row, (block - row * blocks_per_row) * kBlockColumns);
     u32 pairs[8];
-    source.load(row, (block - row * blocks_per_row) * kBlockColumns, pairs);
+    cursor.load();
+    source.take(cursor, pairs);
     amax = max(amax, amax_of(pairs));
   }
   write_global_scale(gsa, workspace, amax);

@@ -4,6 +4,7 @@
 #include "device.hpp"  // first
 
 #include "../emulator/moe_device.hpp"
+#include "nvfp4_moe_combine.cu"
 #include "nvfp4_moe_grouped.cu"
 #include "nvfp4_moe_route.cu"
 

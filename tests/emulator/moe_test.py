@@ -19,7 +19,7 @@ COMPILER = sys.argv[4:]
 sys.path.insert(0, str(TESTS / "kernels"))
 from device_source import translate_files
 
-SOURCES = ["nvfp4_moe_grouped.cu", "nvfp4_moe_route.cu"]
+SOURCES = ["nvfp4_moe_combine.cu", "nvfp4_moe_grouped.cu", "nvfp4_moe_route.cu"]
 MUTATED = SOURCES[0]
 
 # name: (what is replaced, by what)

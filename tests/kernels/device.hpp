@@ -38,6 +38,9 @@ struct uint2 {
 struct uint4 {
   unsigned x, y, z, w;
 };
+struct float4 {
+  float x, y, z, w;
+};
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 
 namespace device {
@@ -129,7 +132,6 @@ T among_lanes(T value, Use use) {
 }  // namespace device
 
 inline void __syncthreads() { device::wait(device::block); }
-inline void __threadfence() {}
 inline unsigned __shfl_xor_sync(unsigned, unsigned value, unsigned mask) {
   const unsigned lane = threadIdx.x % device::kWarp;
   return device::among_lanes(value, [&](const auto* lanes) { return lanes[lane ^ mask]; });
@@ -185,6 +187,10 @@ inline float saturated(float x) { return x > 0 ? std::min(x, 1.0f) : 0.0f; }
 inline float flushed(float x) {
   return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
 }
+
+inline void fence_acq_rel_gpu() {}    // thread blocks run one after the other,
+inline void griddepcontrol_wait() {}  // and so do kernels
+inline void griddepcontrol_launch_dependents() {}
 
 inline float add_rn_f32(float a, float b) { return a + b; }
 inline float mul_rn_f32(float a, float b) { return a * b; }

@@ -68,6 +68,8 @@ def calls(operands: str) -> str:
             continue
         target, *given = [part.strip() for part in rest.replace("{", "").replace("}", "").split(",")]
         given = [re.sub(r"^0f([0-9A-F]{8})$", r"ptx::f32(0x\1u)", part) for part in given]
-        line = f"{target} = ptx::{name.replace('.', '_')}({', '.join(given)});"
+        line = f"ptx::{name.replace('.', '_')}({', '.join(given)});"
+        if target:
+            line = f"{target} = {line}"
         lines.append(re.sub(r"%(\d)", lambda number: f"({values[int(number[1])]})", line))
     return "{ " + " ".join(lines) + " }"

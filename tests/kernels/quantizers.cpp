@@ -8,6 +8,7 @@
 #include "fused_amax_quantize.cu"
 #include "quantize_nvfp4.cu"
 #include "swiglu_amax_gsa.cu"
+#include "swiglu_quantize.cu"
 
 using namespace cukiln;
 
@@ -48,11 +49,18 @@ void run_quantize_static(unsigned grid, u8* codes, u8* scales, const u16* input,
 }
 
 void run_deinterleave(unsigned grid, u8* codes, u8* scales, const u16* input, const float* gsa,
-                      u32 rows, u32 columns, i64 row_stride, u32 layout, u32 activation,
-                      float limit, float alpha, float beta) {
+                      u32 rows, u32 columns, i64 row_stride) {
   device::launch(grid, kThreads, [=] {
-    deinterleave_quantize_from_buffer(codes, scales, input, gsa, rows, columns, row_stride, layout,
-                                      activation, limit, alpha, beta);
+    deinterleave_quantize_from_buffer(codes, scales, input, gsa, rows, columns, row_stride);
+  });
+}
+
+void run_swiglu_quantize(unsigned grid, u8* codes, u8* scales, const u16* input, const float* gsa,
+                         u32 rows, u32 columns, i64 row_stride, u32 layout, float limit,
+                         float alpha, float beta) {
+  device::launch(grid, kThreads, [=] {
+    swiglu_quantize_from_buffer(codes, scales, input, gsa, rows, columns, row_stride, layout, limit,
+                                alpha, beta);
   });
 }
 

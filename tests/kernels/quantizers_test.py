@@ -29,7 +29,7 @@ except ImportError as missing:
 
 from device_source import translate_files
 
-SOURCES = ["amax_gsa.cu", "fused_amax_quantize.cu", "quantize_nvfp4.cu", "swiglu_amax_gsa.cu"]
+SOURCES = ["amax_gsa.cu", "fused_amax_quantize.cu", "quantize_nvfp4.cu", "swiglu_amax_gsa.cu", "swiglu_quantize.cu"]
 F32 = np.float32
 E4M3 = ml_dtypes.float8_e4m3fn
 E2M1 = ml_dtypes.float4_e2m1fn
@@ -271,19 +271,18 @@ class Quantizers(unittest.TestCase):
                     np.testing.assert_array_equal(row_amax, np.abs(x).max(-1), str(what))
 
     def test_deinterleave_quantises_gate_and_up_side_by_side(self):
-        for rows, columns in ((1, 16), (129, 48), (5, 208)):
+        for rows, columns in ((1, 16), (129, 48), (5, 208), (130, 32), (64, 64)):
             for name, x in matrices(rows, 2 * columns, self.random):
                 x = exact(x)
                 gsa = np.array(global_scale(x), F32)
                 packed, scales = quantize(x, *gsa)
-                for layout in (0, 1):
-                    laid = lay(x[:, :columns], x[:, columns:], layout)
+                laid = lay(x[:, :columns], x[:, columns:], 1)
+                for grid in (1, 2, 5):
                     codes, given = np.full_like(packed, 0xA5), np.full_like(scales, 0xA5)
-                    self.sm_90("deinterleave", u32(2), codes, given, spread(laid, 2 * columns + 8), gsa,
-                               u32(rows), u32(columns), np.int64(2 * columns + 8), u32(layout), u32(0),
-                               F32(0), F32(0), F32(0))  # fmt: skip
-                    self.assert_equal(codes, packed, rows, columns, name, layout)
-                    self.assert_equal(given, scales, rows, columns, name, layout)
+                    self.sm_90("deinterleave", u32(grid), codes, given, spread(laid, 2 * columns + 8), gsa,
+                               u32(rows), u32(columns), np.int64(2 * columns + 8))  # fmt: skip
+                    self.assert_equal(codes, packed, rows, columns, name, grid)
+                    self.assert_equal(given, scales, rows, columns, name, grid)
 
     def test_swiglu_is_quantised_with_a_scale_of_its_own(self):
         for (rows, columns), activation, layout in itertools.product(
@@ -301,8 +300,8 @@ class Quantizers(unittest.TestCase):
             np.testing.assert_allclose(gsa[0], global_scale(y)[0], rtol=0.004)
             packed, scales = quantize(y, *gsa)
             codes, given = np.full_like(packed, 0xA5), np.full_like(scales, 0xA5)
-            self.sm_90("deinterleave", u32(3), codes, given, laid, gsa, u32(rows), u32(columns), stride,
-                       u32(layout), u32(1), *clamped)  # fmt: skip
+            self.sm_90("swiglu_quantize", u32(3), codes, given, laid, gsa, u32(rows), u32(columns), stride,
+                       u32(layout), *clamped)  # fmt: skip
             self.assertLess(np.mean(codes != packed), 0.01, (rows, columns, activation, layout))
             self.assertLess(np.mean(given != scales), 0.004, (rows, columns, activation, layout))
 

@@ -29,8 +29,12 @@ PRODUCTS = {
     "nvfp4_gemm_swapped": ONE_CTA,
     "nvfp4_gemm_256x256": PAIR,
 }
-# By kernel of nvfp4_moe_grouped.cu: how many 16-byte loads there are at least.
-WIDE = {"moe_gather": 8, "moe_activate": 4, "moe_combine_rows": 4}
+# By module and kernel, how many 16-byte loads there are at least.
+WIDE = {
+    ("nvfp4_moe_grouped", "moe_gather"): 8,
+    ("nvfp4_moe_grouped", "moe_activate"): 4,
+    ("nvfp4_moe_combine", "moe_combine_rows"): 4,
+}
 ALL_PRODUCTS = ("UTMASTG.2D", "LDTM.x32", "UTCBAR", "SYNCS.PHASECHK.TRANS64.TRYWAIT")
 
 
@@ -103,9 +107,9 @@ class MachineCode(unittest.TestCase):
                 self.assertTrue(any(i.startswith("HMMA") for i in code))
 
     def test_a_mixture_of_experts_moves_16_bytes_at_a_time_between_its_products(self):
-        for name, loads in WIDE.items():
-            with self.subTest(name):
-                code = self.code["nvfp4_moe_grouped", name]
+        for kernel, loads in WIDE.items():
+            with self.subTest(kernel):
+                code = self.code[kernel]
                 wide = [count for i, count in code.items() if i.startswith("LDG") and ".128" in i]
                 self.assertGreaterEqual(sum(wide), loads)
 

@@ -4,12 +4,12 @@
 namespace cukiln::nvfp4 {
 namespace {
 
-// The kernel's numbers.
-constexpr std::uint32_t kNoActivation = 0;
-constexpr std::uint32_t kSwiGlu = 1;
-
 const char* module_of(Formula formula) noexcept {
   return formula == Formula::fast ? "fused_amax_quantize_fast" : "fused_amax_quantize";
+}
+
+const char* swiglu_module_of(Formula formula) noexcept {
+  return formula == Formula::fast ? "swiglu_quantize_fast" : "swiglu_quantize";
 }
 
 }  // namespace
@@ -41,13 +41,16 @@ Result<void> Quantize::launch(Stream stream, std::uint8_t* codes, std::uint8_t* 
 
 Result<DeinterleaveQuantize> DeinterleaveQuantize::create(KernelLoader& loader, Formula formula) {
   return guarded([&]() -> Result<DeinterleaveQuantize> {
-    CUKILN_TRY(const Kernel kernel, kernels::shipped_kernel(loader, module_of(formula),
-                                                            "deinterleave_quantize_from_buffer"));
-    CUKILN_TRY(const Kernel plain,
+    CUKILN_TRY(const Kernel halves,
                kernels::shipped_kernel(loader, module_of(formula), "quantize_nvfp4_from_buffer"));
+    CUKILN_TRY(const Kernel pairs, kernels::shipped_kernel(loader, module_of(formula),
+                                                           "deinterleave_quantize_from_buffer"));
+    CUKILN_TRY(const Kernel swiglu, kernels::shipped_kernel(loader, swiglu_module_of(formula),
+                                                            "swiglu_quantize_from_buffer"));
     DeinterleaveQuantize made;
-    CUKILN_TRY(made.kernel_, decltype(made.kernel_)::from(kernel));
-    CUKILN_TRY(made.plain_, decltype(made.plain_)::from(plain));
+    CUKILN_TRY(made.halves_, decltype(made.halves_)::from(halves));
+    CUKILN_TRY(made.pairs_, decltype(made.pairs_)::from(pairs));
+    CUKILN_TRY(made.swiglu_, decltype(made.swiglu_)::from(swiglu));
     return made;
   });
 }
@@ -65,14 +68,13 @@ Result<void> DeinterleaveQuantize::launch(Stream stream, std::uint8_t* codes, st
   CUKILN_CHECK(kernels::check_pointer("gsa", gsa, 4));
   CUKILN_CHECK(check_quantize(codes, scales, input, rows, 2 * columns, 2 * columns, row_stride));
   if (layout == GateUpLayout::halves) {  // they lie as they are wanted
-    return plain_.launch(stream, quantize_config(rows, 2 * columns), codes, scales, input, gsa,
-                         static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(2 * columns),
-                         row_stride);
+    return halves_.launch(stream, quantize_config(rows, 2 * columns), codes, scales, input, gsa,
+                          static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(2 * columns),
+                          row_stride);
   }
-  return kernel_.launch(stream, deinterleave_config(rows, 2 * columns), codes, scales, input, gsa,
-                        static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
-                        row_stride, static_cast<std::uint32_t>(layout), kNoActivation, 0.0f, 0.0f,
-                        0.0f);
+  return pairs_.launch(stream, pairs_config(rows, columns), codes, scales, input, gsa,
+                       static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
+                       row_stride);
 }
 
 Result<void> DeinterleaveQuantize::launch_swiglu(Stream stream, std::uint8_t* codes,
@@ -89,9 +91,9 @@ Result<void> DeinterleaveQuantize::launch_swiglu(Stream stream, std::uint8_t* co
   }
   CUKILN_CHECK(kernels::check_pointer("gsa", gsa, 4));
   CUKILN_CHECK(check_quantize(codes, scales, input, rows, 2 * columns, columns, row_stride));
-  return kernel_.launch(stream, deinterleave_config(rows, columns), codes, scales, input, gsa,
+  return swiglu_.launch(stream, swiglu_config(rows, columns), codes, scales, input, gsa,
                         static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
-                        row_stride, static_cast<std::uint32_t>(layout), kSwiGlu, activation.limit,
+                        row_stride, static_cast<std::uint32_t>(layout), activation.limit,
                         activation.alpha, activation.beta);
 }
 

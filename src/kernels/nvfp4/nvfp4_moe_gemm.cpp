@@ -316,7 +316,7 @@ Result<MoeGemm> MoeGemm::create(KernelLoader& loader) {
       CUKILN_CHECK(get(made.gather_, "nvfp4_moe_grouped", "moe_gather", kCheckGather));
       CUKILN_CHECK(get(made.activate_, "nvfp4_moe_grouped", "moe_activate", kCheckActivate));
       CUKILN_CHECK(
-          get(made.combine_rows_, "nvfp4_moe_grouped", "moe_combine_rows", kCheckCombineRows));
+          get(made.combine_rows_, "nvfp4_moe_combine", "moe_combine_rows", kCheckCombineRows));
     }
     return made;
   });

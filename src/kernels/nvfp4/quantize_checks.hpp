@@ -10,9 +10,7 @@ namespace cukiln::nvfp4 {
 
 inline constexpr std::uint32_t kQuantizeThreads = 512;
 
-/// Multiprocessors of an H200, and the quantisers' thread blocks that one holds.
-inline constexpr std::int64_t kMultiprocessors = 132;
-inline constexpr std::int64_t kQuantizeResident = 4;
+inline constexpr std::int64_t kMultiprocessors = 132;  ///< of an H200
 
 inline std::int64_t atom_count(std::int64_t rows, std::int64_t columns) noexcept {
   return (rows + 127) / 128 * ((columns + 63) / 64);
@@ -63,20 +61,31 @@ inline Result<void> check_swiglu(const SwiGlu& activation) noexcept {
   return {};
 }
 
-/// The atoms that a thread block takes one after the other: of a small matrix one; of a large one
-/// four to eight, so that the last blocks end together. Blocks come in turns of as many as are
-/// resident, and of these numbers the one that leaves least of the last turn empty is best.
-constexpr std::int64_t quantize_run(std::int64_t atoms) noexcept {
-  constexpr std::int64_t kWave = kMultiprocessors * kQuantizeResident;
-  if (atoms <= 4 * kWave) {
-    return (atoms + kWave - 1) / kWave;
+/// How a kernel's pieces of work are dealt out: a thread block takes a run of them, one after the
+/// other, of a length that was measured to be good.
+struct Runs {
+  std::int64_t resident;  ///< thread blocks that a multiprocessor holds
+  std::int64_t shortest;
+  std::int64_t longest;
+};
+inline constexpr Runs kQuantizeRuns = {4, 4, 8};
+inline constexpr Runs kPairsRuns = {3, 8, 20};  // of half atoms
+inline constexpr Runs kSwigluRuns = {2, 8, 28};
+
+/// The pieces of a thread block: few pieces are spread over all that are resident. Else blocks come
+/// in turns of as many as are resident, and of the lengths the one that leaves least of the last
+/// turn empty is best.
+constexpr std::int64_t run_length(std::int64_t pieces, const Runs& runs) noexcept {
+  const std::int64_t turn = kMultiprocessors * runs.resident;
+  if (pieces <= runs.shortest * turn) {
+    return std::max<std::int64_t>((pieces + turn - 1) / turn, 1);
   }
   const auto time = [&](std::int64_t run) {
-    const std::int64_t blocks = (atoms + run - 1) / run;
-    return (blocks + kWave - 1) / kWave * run;
+    const std::int64_t blocks = (pieces + run - 1) / run;
+    return (blocks + turn - 1) / turn * run;
   };
-  std::int64_t best = 4;
-  for (std::int64_t run = 5; run <= 8; ++run) {
+  std::int64_t best = runs.shortest;
+  for (std::int64_t run = best + 1; run <= runs.longest; ++run) {
     if (time(run) < time(best)) {
       best = run;
     }
@@ -84,22 +93,28 @@ constexpr std::int64_t quantize_run(std::int64_t atoms) noexcept {
   return best;
 }
 
-inline LaunchConfig quantize_config(std::int64_t rows, std::int64_t columns) noexcept {
-  const std::int64_t atoms = atom_count(rows, columns);
-  const std::int64_t run = std::max<std::int64_t>(quantize_run(atoms), 1);
+inline LaunchConfig run_config(std::int64_t pieces, const Runs& runs) noexcept {
+  const std::int64_t run = run_length(pieces, runs);
   LaunchConfig config;
-  config.grid.x = kernels::grid_of((atoms + run - 1) / run, INT32_MAX);
+  config.grid.x = kernels::grid_of((pieces + run - 1) / run, INT32_MAX);
   config.block.x = kQuantizeThreads;
+  config.programmatic_launch = true;  // the kernels wait for what they read
   return config;
 }
 
-/// The kernel of gate and up needs registers for two thread blocks on a multiprocessor, and gained
-/// nothing from more.
-inline LaunchConfig deinterleave_config(std::int64_t rows, std::int64_t columns) noexcept {
-  LaunchConfig config;
-  config.grid.x = kernels::grid_of(atom_count(rows, columns), 2 * kMultiprocessors);
-  config.block.x = kQuantizeThreads;
-  return config;
+/// [rows, columns] by rows.
+inline LaunchConfig quantize_config(std::int64_t rows, std::int64_t columns) noexcept {
+  return run_config(atom_count(rows, columns), kQuantizeRuns);
+}
+
+/// A gate and an up matrix that alternate, [rows, columns] each.
+inline LaunchConfig pairs_config(std::int64_t rows, std::int64_t columns) noexcept {
+  return run_config(2 * atom_count(rows, columns), kPairsRuns);
+}
+
+/// Their SwiGLU, [rows, columns].
+inline LaunchConfig swiglu_config(std::int64_t rows, std::int64_t columns) noexcept {
+  return run_config(atom_count(rows, columns), kSwigluRuns);
 }
 
 }  // namespace cukiln::nvfp4

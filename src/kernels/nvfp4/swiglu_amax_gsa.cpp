@@ -40,6 +40,7 @@ Result<void> SwiGluAmaxGsa::launch(Stream stream, float* gsa, const std::uint16_
   LaunchConfig config;
   config.grid.x = kernels::grid_of((blocks + kThreads - 1) / kThreads, kMaxBlocks);
   config.block.x = kThreads;
+  config.programmatic_launch = true;  // the kernel waits for what it reads
   return kernel_.launch(stream, config, gsa, input, static_cast<std::uint32_t>(rows),
                         static_cast<std::uint32_t>(columns), row_stride,
                         static_cast<std::uint32_t>(layout), activation.limit, activation.alpha,

@@ -50,7 +50,7 @@ struct MoeGroupedKernels {
   MoeRoute route = shipped<MoeRoute>("nvfp4_moe_route", "moe_route");
   MoeGather gather = shipped<MoeGather>("nvfp4_moe_grouped", "moe_gather");
   MoeActivate activate = shipped<MoeActivate>("nvfp4_moe_grouped", "moe_activate");
-  MoeCombineRows combine = shipped<MoeCombineRows>("nvfp4_moe_grouped", "moe_combine_rows");
+  MoeCombineRows combine = shipped<MoeCombineRows>("nvfp4_moe_combine", "moe_combine_rows");
 };
 
 }  // namespace cukiln::testing

@@ -15,4 +15,11 @@ TEST_CASE("a quantiser's thread blocks take runs of atoms that leave no turn hal
   CHECK(blocks(8192, 8192) == 2048);
 }
 
+TEST_CASE("thread blocks for gate and up are runs that few of share a multiprocessor") {
+  CHECK(pairs_config(1, 16).grid.x == 2);         // the two halves of an atom
+  CHECK(pairs_config(4096, 7168).grid.x == 378);  // one turn of three to a multiprocessor
+  CHECK(swiglu_config(1, 16).grid.x == 1);
+  CHECK(swiglu_config(4096, 7168).grid.x == 256);  // one turn of two
+}
+
 }  // namespace cukiln::nvfp4

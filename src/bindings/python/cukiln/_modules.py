@@ -101,6 +101,7 @@ _OPERATORS = {
     "quantize_nvfp4_from_buffer": "nvfp4.quantize_nvfp4_from_buffer",
     "sampler": "cukiln.sample",
     "swiglu_amax_gsa": "nvfp4.swiglu_amax_gsa",
+    "swiglu_quantize_from_buffer": "nvfp4.swiglu_quantize_from_buffer",
 }
 
 
