@@ -209,7 +209,7 @@ struct Matrix {
 
 struct GemmOptions {
   /// B was complete before the kernel that precedes this one in the stream began, as weights are:
-  /// this one may start while that one ends, and fetch them meanwhile. Everything else waits.
+  /// while that one ends, this one may fetch B. Everything else waits.
   bool constant_b = false;
   /// Which of the `Gemm::tactics(m, n, k)` ways to make the product: for a host that tunes its own
   /// shapes. -1: the one that was measured to be the fastest, or else should be. Ways that split K

@@ -219,7 +219,7 @@ def gate_up(kernels: Kernels, quick: bool) -> Iterator[Entry]:
                     kernels("bench_deinterleave", kernels.stream(), codes, scales, inputs[i % len(inputs)],
                             gsa, rows, columns, layout, swiglu)  # fmt: skip
 
-                name = "deinterleave_quantize_from_buffer" + (", SwiGLU" if swiglu else "")
+                name = "swiglu_quantize_from_buffer" if swiglu else "deinterleave_quantize_from_buffer"
                 moved = count * (4 + written)
                 yield Entry(name, f"[{rows}, 2 x {columns}], {word}", ours, "a copy of as many bytes",
                             copy_of(moved), moved, 2 * count)  # fmt: skip

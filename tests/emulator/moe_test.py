@@ -20,7 +20,7 @@ sys.path.insert(0, str(TESTS / "kernels"))
 from device_source import translate_files
 
 SOURCES = ["nvfp4_moe_combine.cu", "nvfp4_moe_grouped.cu", "nvfp4_moe_route.cu"]
-MUTATED = SOURCES[0]
+MUTATED = SOURCES[:2]
 
 # name: (what is replaced, by what)
 MUTANTS = {
@@ -40,7 +40,8 @@ MUTANTS = {
     "alpha of the activation": ("SwiGlu::of(limit, alpha, beta)", "SwiGlu::of(limit, 0.0f, beta)"),
     "slots that have no row": ("row >= 0", "row >= -1"),
     "row 0": ("row >= 0", "row > 0"),
-    "weight of a slot": ("valid ? topk_weights[slot]", "valid ? topk_weights[token]"),
+    "weight of a slot": ("row >= 0;\n    const float weight = valid ? topk_weights[slot]",
+                         "row >= 0;\n    const float weight = valid ? topk_weights[token]"),
     "order of columns": ("pairs[i] << 16), sum[2 * i])", "pairs[i ^ 1] << 16), sum[2 * i])"),
 }  # fmt: skip
 
@@ -51,11 +52,11 @@ def outcome(change):
         translate_files(KERNELS, SOURCES, Path(folder))
         if change is not None:
             # On what was translated: the texts above have no asm statement.
-            source = Path(folder, MUTATED)
-            text = source.read_text()
-            if text.count(change[0]) != 1:
+            sources = [Path(folder, name) for name in MUTATED]
+            if sum(source.read_text().count(change[0]) for source in sources) != 1:
                 return None, "the text to replace does not occur exactly once; mend the mutant"
-            source.write_text(text.replace(*change))
+            for source in sources:
+                source.write_text(source.read_text().replace(*change))
         library = Path(folder, "libmoe.so")
         compiled = subprocess.run(
             [*COMPILER, "-std=c++20", "-O1", "-ffp-contract=off", "-w", "-shared", "-fPIC",

@@ -171,9 +171,18 @@ class Layers(unittest.TestCase):
             program = torch.export.export(
                 model, (x,), dynamic_shapes=({0: torch.export.Dim("tokens", min=2, max=64)},)
             )
-            package = torch._inductor.aoti_compile_and_package(
-                program, package_path=str(Path(folder, "block.pt2"))
+            # Without -Bsymbolic, templates of the C++ library in the package bind to PyTorch's own, which
+            # another compiler made: on some machines not even a package of nn.Linear can be opened.
+            compiler = Path(folder, "c++")
+            compiler.write_text(
+                '#!/bin/sh\ncase " $* " in *" -shared "*) set -- "$@" -Wl,-Bsymbolic ;; esac\n'
+                'exec "${CXX:-g++}" "$@"\n'
             )
+            compiler.chmod(0o755)
+            with torch._inductor.config.patch({"cpp.cxx": (str(compiler),)}):
+                package = torch._inductor.aoti_compile_and_package(
+                    program, package_path=str(Path(folder, "block.pt2"))
+                )
             run_package = torch._inductor.aoti_load_package(package)
             for tokens in (4, 31):
                 x = torch.randn(tokens, 512, device=DEVICE, dtype=torch.bfloat16)
