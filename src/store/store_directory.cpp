@@ -87,7 +87,7 @@ Result<std::string> resolve_parent(std::string directory) {
   const std::size_t slash = directory.rfind('/');
   const std::string name = directory.substr(slash + 1);
   const bool whole = name.empty() || name == "." || name == "..";
-  const std::string parent = whole ? directory : (slash == 0 ? "/" : directory.substr(0, slash));
+  const std::string parent = whole ? directory : folder_of(directory);
   char resolved[PATH_MAX];
   if (::realpath(parent.c_str(), resolved) == nullptr) {
     return make_error(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
@@ -188,7 +188,7 @@ std::string StoreDirectory::why_read_only() const {
     return "its file system is mounted read-only; choose another directory";
   }
   struct stat status {};
-  const std::string top = root_.substr(0, root_.rfind('/'));
+  const std::string top = folder_of(root_);
   const bool is_below = ::stat(top.c_str(), &status) == 0 && (status.st_mode & S_IWUSR) != 0;
   return "to keep them: chmod 700 " + (is_below ? root_ : top);
 }

@@ -39,27 +39,26 @@ std::string program_name() {
 Ready wait_for(int fd, short events, SteadyClock::time_point deadline,
                const std::atomic<bool>* cancelled) {
   const auto awake_until = SteadyClock::now() + kAwake;
-  do {
-    pollfd polled{fd, events, 0};
-    if (::poll(&polled, 1, 0) > 0) {
-      return Ready::yes;
-    }
-    ::sched_yield();
-  } while (SteadyClock::now() < awake_until);
   for (;;) {
     if (cancelled != nullptr && cancelled->load(std::memory_order_relaxed)) {
       return Ready::cancelled;
     }
-    const auto left = std::chrono::ceil<milliseconds>(deadline - SteadyClock::now());
+    const auto now = SteadyClock::now();
+    const auto left = std::chrono::ceil<milliseconds>(deadline - now);
     if (left.count() <= 0) {
       return Ready::deadline;
     }
-    const auto slice = cancelled != nullptr ? std::min(left, kCancelPoll) : left;
+    const bool awake = now < awake_until;
+    const auto slice =
+        awake ? milliseconds(0) : (cancelled != nullptr ? std::min(left, kCancelPoll) : left);
     pollfd polled{fd, events, 0};
     const int ready =
         ::poll(&polled, 1, static_cast<int>(std::min<std::int64_t>(slice.count(), 1 << 30)));
     if (ready > 0 || (ready < 0 && errno != EINTR && errno != EAGAIN)) {
       return Ready::yes;  // an error shows itself in the read or write that follows
+    }
+    if (awake) {
+      ::sched_yield();
     }
   }
 }
