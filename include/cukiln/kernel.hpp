@@ -32,7 +32,8 @@ struct LaunchConfig {
                                      ///< CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED on
                                      ///< `Kernel::native` first
   bool programmatic_launch = false;  ///< programmatic dependent launch: may start before its
-                                     ///< predecessor ends; the kernel must call griddepcontrol
+                                     ///< predecessor ends; the kernel must call griddepcontrol.
+                                     ///< Drivers before 12.3, which cannot capture that, wait
   bool cooperative = false;          ///< all blocks resident at once, grid-wide barrier allowed
 };
 

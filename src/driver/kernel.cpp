@@ -81,7 +81,7 @@ CUresult launch_with_attributes(const KernelState& state, Stream stream, const L
     attributes[count].id = kLaunchClusterDimension;
     attributes[count++].value.cluster = {config.cluster.x, config.cluster.y, config.cluster.z};
   }
-  if (config.programmatic_launch) {
+  if (config.programmatic_launch && state.starts_early) {
     attributes[count].id = kLaunchProgrammaticSerialization;
     attributes[count++].value.flag = 1;
   }

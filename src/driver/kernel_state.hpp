@@ -19,6 +19,7 @@ struct alignas(64) KernelState {
   CUkernel kernel = nullptr;
   decltype(DriverFunctions::cuLaunchKernel) launch = nullptr;
   decltype(DriverFunctions::cuLaunchKernelEx) launch_ex = nullptr;
+  bool starts_early = false;  ///< what asks for a programmatic launch gets one
 
   const DriverApi* api = nullptr;
   const DeviceContexts* devices = nullptr;

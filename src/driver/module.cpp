@@ -12,6 +12,8 @@ namespace {
 
 using detail::KernelState;
 
+constexpr int kProgrammaticInGraphs = 12030;  // the driver's first version that captures one
+
 // In relaxed mode a load neither fails because another thread captures, nor ends that capture.
 class RelaxedCaptureMode {
  public:
@@ -169,6 +171,7 @@ struct Module::Impl {
       }
       state.launch = api->call.cuLaunchKernel;
       state.launch_ex = api->call.cuLaunchKernelEx;
+      state.starts_early = api->version >= kProgrammaticInGraphs;
       state.api = api.get();
       state.devices = devices.get();
       state.name = name.name;

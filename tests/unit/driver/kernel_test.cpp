@@ -23,8 +23,9 @@ bool contains(const std::string& text, const std::string& part) {
 // scale(float* data, float factor, int count), loaded on two devices; device 0's context is
 // current.
 struct Fixture {
-  explicit Fixture(const char* library = "libcuda_fake.so") : fake(library) {
+  explicit Fixture(const char* library = "libcuda_fake.so", int version = 13000) : fake(library) {
     fake.set_devices(2);
+    fake.set_version(version);
     const std::size_t sizes[] = {8, 4, 4};
     fake.set_parameters("scale", sizes, 3);
     auto opened = DriverApi::open(fake.path);
@@ -133,6 +134,18 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(launch.grid[0] == 4);
   CHECK(launch.shared_bytes == 64);
   CHECK(launch.argument_bytes == 16);
+}
+
+TEST_CASE("A driver whose graphs know no programmatic launch gets a plain one") {
+  for (const auto& [version, is_programmatic] : {std::pair(12020, false), std::pair(12030, true)}) {
+    Fixture fixture("libcuda_fake.so", version);
+    LaunchConfig config{{4}, {32}};
+    config.programmatic_launch = true;
+    const auto scale = TypedKernel<float*, float, int>::from(fixture.kernel);
+    REQUIRE(scale);
+    REQUIRE(scale->launch(nullptr, config, nullptr, 1.0f, 1));
+    CHECK(fixture.fake.last_launch().programmatic == is_programmatic);
+  }
 }
 
 TEST_CASE_FIXTURE(Fixture, "Wrong arguments are refused with index, given and expected size") {
