@@ -33,8 +33,6 @@ constexpr int kEventsAtOnce = 64;
 constexpr int kAcceptsAtOnce = 64;
 constexpr std::chrono::seconds kChoreEvery{60};
 constexpr milliseconds kAcceptPause{100};
-// Who has asked asks again, sooner than a virtual machine wakes a processor that sleeps.
-constexpr std::chrono::microseconds kAwake{60};
 constexpr auto kNever = SteadyClock::time_point::max();
 
 // epoll's data: these, or a client's number.
@@ -157,14 +155,17 @@ Result<void> Server::run() {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
       switch (event.data.u64) {
         case kListenerTag: accept_clients(); continue;
-        case kMailboxTag: mailbox_.open(); continue;
+        case kMailboxTag:
+          remove_closed();  // who has left owns nothing, and is told nothing, of what has ended
+          mailbox_.open();
+          continue;
         case kSignalTag: take_signal(); continue;
         default: break;
       }
       if (const auto at = clients_.find(event.data.u64);
           at != clients_.end() && !at->second->closed) {
         serve(*at->second, event.events);
-        awake_until = SteadyClock::now() + kAwake;
+        awake_until = SteadyClock::now() + wire::kAwake;
       }
     }
   }

@@ -24,8 +24,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kCancelPoll{20};
 constexpr milliseconds kFullQueuePause{1};
-// The daemon answers a look-up sooner than a virtual machine wakes a processor that sleeps.
-constexpr std::chrono::microseconds kAwake{60};
 
 std::string program_name() {
   std::array<char, 4096> path{};

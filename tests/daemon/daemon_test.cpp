@@ -210,12 +210,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(next->log().find("waiting for pid") != std::string::npos);
   CHECK(compiles() == 2);
   daemon->signal(SIGCONT);
-  // It may notice first that its client is gone, or that its worker is done: both end the job.
-  const auto is_idle = [&] {
-    const auto now = state();
-    return now && now->jobs.empty();
-  };
-  CHECK(becomes_true(is_idle, seconds(20)));
+  CHECK(becomes_true([&] { return counter("orphans_finished") == 1; }, seconds(20)));
   auto later = client(path);
   CHECK(later->wait() == 0);
   CHECK(first_word(later->output()) == "hit");
