@@ -23,7 +23,7 @@ class CUKILN_API KernelTable {
 
   /// By id (its index in the preloaded manifests, in the order of preloading). Empty handle: none.
   Kernel at(std::size_t id) const noexcept {
-    const Array* const array = array_.load(std::memory_order_acquire);
+    Array* const array = array_.load(std::memory_order_acquire);
     return id < array->capacity ? array->kernels()[id].load(std::memory_order_acquire) : Kernel();
   }
 
@@ -43,13 +43,13 @@ class CUKILN_API KernelTable {
   // here because it takes less time than a call of it would.
   struct Array {
     std::size_t capacity;
-    const std::atomic<Kernel>* kernels() const noexcept {
-      return reinterpret_cast<const std::atomic<Kernel>*>(this + 1);
+    std::atomic<Kernel>* kernels() noexcept {
+      return reinterpret_cast<std::atomic<Kernel>*>(this + 1);
     }
   };
   struct Impl;
 
-  std::atomic<const Array*> array_{nullptr};
+  std::atomic<Array*> array_{nullptr};
   std::unique_ptr<Impl> impl_;
 };
 

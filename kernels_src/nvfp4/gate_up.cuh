@@ -36,8 +36,8 @@ struct SwiGluSource {
 
   __device__ __forceinline__ Cursor at(u32 row, u32 column) const {
     const u16* const first = input + row * row_stride;
-    if (layout == kHalves) return {first + column, columns, 64, {}, {}};
-    return {first + 2 * u64{column}, 16, 128, {}, {}};
+    if (layout == kHalves) return {first + column, columns, 4 * kBlockColumns, {}, {}};
+    return {first + 2 * u64{column}, kBlockColumns, 8 * kBlockColumns, {}, {}};
   }
 
   // The layout is looked at once, not for each pair, and each has code of its own: what follows is

@@ -73,14 +73,11 @@ struct KernelTable::Impl {
   static_assert(std::is_trivially_destructible_v<std::atomic<Kernel>>);
   static_assert(sizeof(Array) % alignof(std::atomic<Kernel>) == 0);
 
-  static std::atomic<Kernel>* kernels_of(Array* array) noexcept {
-    return reinterpret_cast<std::atomic<Kernel>*>(array + 1);
-  }
   static ArrayOwner make_array(std::size_t capacity) {
     void* memory = ::operator new(sizeof(Array) + capacity * sizeof(std::atomic<Kernel>));
     ArrayOwner made(new (memory) Array{capacity});
     for (std::size_t i = 0; i < capacity; ++i) {
-      new (kernels_of(made.get()) + i) std::atomic<Kernel>(Kernel());
+      new (made->kernels() + i) std::atomic<Kernel>(Kernel());
     }
     return made;
   }
@@ -100,8 +97,8 @@ struct KernelTable::Impl {
     Array* old = arrays.back().get();
     auto larger = make_array(old->capacity * 2);
     for (std::size_t i = 0; i < old->capacity; ++i) {
-      kernels_of(larger.get())[i].store(kernels_of(old)[i].load(std::memory_order_relaxed),
-                                        std::memory_order_relaxed);
+      larger->kernels()[i].store(old->kernels()[i].load(std::memory_order_relaxed),
+                                 std::memory_order_relaxed);
     }
     arrays.push_back(std::move(larger));
   }
@@ -145,7 +142,7 @@ std::size_t KernelTable::add(Kernel kernel) {
     impl_->grow_array();
     array_.store(impl_->arrays.back().get(), std::memory_order_release);
   }
-  Impl::kernels_of(impl_->arrays.back().get())[id].store(kernel, std::memory_order_release);
+  impl_->arrays.back()->kernels()[id].store(kernel, std::memory_order_release);
   impl_->size.store(id + 1, std::memory_order_release);
   return id;
 }

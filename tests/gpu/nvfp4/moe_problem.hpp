@@ -286,4 +286,17 @@ struct MoeBuffers {
   unsigned char guard;
 };
 
+/// Rows of `columns`: that of `token` is NaN throughout, all others are as expected.
+inline void require_nan_in_one_token(const std::vector<std::uint16_t>& given,
+                                     const std::vector<std::uint16_t>& expected, std::size_t token,
+                                     std::size_t columns) {
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (i / columns == token) {
+      REQUIRE(std::isnan(float_of_bf16(given[i])));
+    } else {
+      REQUIRE(given[i] == expected[i]);
+    }
+  }
+}
+
 }  // namespace cukiln::testing
