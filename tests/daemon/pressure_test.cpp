@@ -62,12 +62,14 @@ struct Fixture : cukiln::testing::DaemonFixture {
     CHECK(becomes_true(
         [&] {
           std::vector<std::unique_ptr<BuildProcess>> processes;
-          for (int i = 0; i < 18; ++i) {
-            processes.push_back(client(numbered(static_cast<int>(6 * rounds) + i / 3,
-                                                "// fake: sleep 20\n"
-                                                "// fake: include /cukiln/src/tile.h\n"
-                                                "// fake: sleep 20"),
-                                       extra));
+          for (std::size_t i = 6 * rounds; i < 6 * rounds + 6; ++i) {
+            const std::string path = numbered(static_cast<int>(i),
+                                              "// fake: sleep 20\n"
+                                              "// fake: include /cukiln/src/tile.h\n"
+                                              "// fake: sleep 20");
+            for (int client_of_it = 0; client_of_it < 3; ++client_of_it) {
+              processes.push_back(client(path, extra));
+            }
           }
           std::vector<std::string> keys;
           for (const auto& process : processes) {
