@@ -16,8 +16,8 @@ foreach(name IN LISTS names)
   if(hex STREQUAL "")
     set(hex "    \"\"")
   endif()
-  string(APPEND arrays "constexpr char k${index}[] =\n${hex};\n")
-  string(APPEND rows "    {\"${name}\", {k${index}, ${size}}},\n")
+  string(APPEND arrays "constexpr char k_${NAME}_${index}[] =\n${hex};\n")
+  string(APPEND rows "    {\"${name}\", {k_${NAME}_${index}, ${size}}},\n")
   math(EXPR index "${index} + 1")
 endforeach()
 
@@ -28,12 +28,12 @@ namespace cukiln::embedded {
 namespace {
 
 ${arrays}
-constexpr File kFiles[] = {
+constexpr File k_${NAME}[] = {
 ${rows}};
 
 }  // namespace
 
-std::span<const File> ${NAME}() { return kFiles; }
+std::span<const File> ${NAME}() { return k_${NAME}; }
 
 }  // namespace cukiln::embedded
 ")

@@ -19,4 +19,10 @@ const Clock& Clock::system() noexcept {
   return *clock;
 }
 
+std::int64_t steady_ns() noexcept {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
 }  // namespace cukiln

@@ -16,4 +16,7 @@ class Clock {
   static const Clock& system() noexcept;
 };
 
+/// Since some moment in the past: for spans of time that atomics hold. It never jumps.
+std::int64_t steady_ns() noexcept;
+
 }  // namespace cukiln

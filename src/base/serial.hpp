@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -92,5 +93,15 @@ class SerialReader {
   ByteView in_;
   bool ok_ = true;
 };
+
+/// What was read, if nothing is left: a message with something left over is as wrong as a short
+/// one.
+template <class Message>
+std::optional<Message> whole(const SerialReader& in, Message message) {
+  if (!in.at_end()) {
+    return std::nullopt;
+  }
+  return message;
+}
 
 }  // namespace cukiln

@@ -21,7 +21,7 @@ constexpr std::uint32_t kEvents = IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_MO
                                   IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR |
                                   IN_EXCL_UNLINK;
 constexpr std::uint32_t kFolderGone = IN_DELETE_SELF | IN_MOVE_SELF | IN_UNMOUNT | IN_IGNORED;
-constexpr std::size_t kReadBytes = 16 << 10;
+constexpr std::size_t kEventBytes = 16 << 10;
 
 FileStamp stamp_now(const std::string& path) {
   struct stat status {};
@@ -194,7 +194,7 @@ void FolderWatch::lose(int watch, Subjects& changed) {
 
 FolderWatch::Subjects FolderWatch::take_changes() {
   Subjects changed;
-  alignas(inotify_event) std::array<char, kReadBytes> buffer;
+  alignas(inotify_event) std::array<char, kEventBytes> buffer;
   for (;;) {
     const ssize_t got = ::read(inotify_.get(), buffer.data(), buffer.size());
     if (got <= 0) {

@@ -17,8 +17,8 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstPause{1};
-constexpr milliseconds kLongestPause{20};
+constexpr milliseconds kFirstPoll{1};
+constexpr milliseconds kLongestPoll{20};
 
 void count_miss(Counters& counters, const Miss& miss) {
   switch (miss.why) {
@@ -58,7 +58,7 @@ struct Builder::FlightWait {
   const std::string& name;
   const std::string& lock;
   SteadyClock::time_point deadline;
-  milliseconds pause = kFirstPause;
+  milliseconds pause = kFirstPoll;
   bool told = false;
 };
 
@@ -331,7 +331,7 @@ Result<bool> Builder::wait_for(FlightWait& wait, const std::string& owner) {
       return false;
     }
     std::this_thread::sleep_for(wait.pause);
-    wait.pause = std::min(wait.pause * 2, kLongestPause);
+    wait.pause = std::min(wait.pause * 2, kLongestPoll);
   } while (FileLock::holder(wait.lock));
   return true;
 }

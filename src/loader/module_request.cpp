@@ -13,12 +13,6 @@ namespace {
 
 constexpr std::string_view kDefaultStandard = "c++17";
 
-std::string absolute_path(const std::string& path) {
-  std::error_code ignored;
-  const auto absolute = std::filesystem::absolute(path, ignored);
-  return ignored ? path : absolute.string();
-}
-
 /// Sources of one folder share a virtual folder; a second folder is `/cukiln/src.1`, and so on.
 std::string source_root(std::size_t index) {
   return index == 0 ? std::string(kSourceRoot) : fmt::format("{}.{}", kSourceRoot, index);
@@ -109,6 +103,12 @@ std::string joined(const std::vector<std::string>& parts) {
 }
 
 }  // namespace
+
+std::string absolute_path(const std::string& path) {
+  std::error_code ignored;
+  const auto absolute = std::filesystem::absolute(path, ignored);
+  return ignored ? path : absolute.string();
+}
 
 std::unique_ptr<FileServer> ModuleRequest::files(StatCache* stats) const {
   auto server = std::make_unique<FileServer>(roots, stats);

@@ -35,6 +35,9 @@ struct ModuleRequest {
   std::unique_ptr<FileServer> files(StatCache* stats) const;
 };
 
+/// A path below this process's folder, unless it is absolute already; the file need not exist.
+std::string absolute_path(const std::string& path);
+
 /// The targets a spec names itself: its own, else those in its flags. Errors: invalid_argument.
 Result<std::vector<Target>> explicit_targets(const ModuleSpec& spec);
 

@@ -12,18 +12,13 @@
 #include "base/hasher.hpp"
 #include "base/result.hpp"
 #include "key/nvcc_flags.hpp"
+#include "loader/module_request.hpp"
 
 namespace cukiln {
 
 namespace {
 
 using Json = nlohmann::json;
-
-std::string absolute_path(const std::string& path) {
-  std::error_code failed;
-  const auto absolute = std::filesystem::absolute(path, failed);
-  return failed ? path : absolute.lexically_normal().string();
-}
 
 Json json_of(const Source& source) {
   return source.in_memory ? Json{{"path", source.path}, {"text", source.content()}}

@@ -9,6 +9,7 @@
 /// The number formats of NVFP4, as `kernels_src/nvfp4/nvfp4_numerics.cuh` has them, for a CPU.
 namespace cukiln::reference {
 
+inline constexpr std::int64_t kBlock = 16;  ///< elements that share a scale
 inline constexpr float kFloatMax = std::numeric_limits<float>::max();
 inline constexpr std::uint8_t kNanScaleByte = 0x7F;
 

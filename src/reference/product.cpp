@@ -9,8 +9,6 @@ namespace cukiln::reference {
 
 namespace {
 
-constexpr std::int64_t kBlock = 16;
-
 /// Rows of a quantised matrix, taken apart: twice the elements, and the scale of each block.
 struct Rows {
   std::int64_t columns;

@@ -10,8 +10,6 @@ namespace cukiln::reference {
 
 namespace {
 
-constexpr std::int64_t kBlock = 16;
-
 /// The largest magnitude, as bf16: as integers NaN is above infinity, and that above all numbers.
 std::uint16_t largest_magnitude(const std::uint16_t* values, std::int64_t count) noexcept {
   std::uint16_t largest = 0;

@@ -16,7 +16,7 @@ namespace cukiln {
 
 namespace {
 
-constexpr std::string_view kMagic = "CKB1";
+constexpr std::string_view kBundleMagic = "CKB1";
 constexpr std::size_t kHeadBytes = 8;
 constexpr std::size_t kPiece = 1 << 20;
 
@@ -33,7 +33,7 @@ Result<BundleWriter> BundleWriter::create(const std::string& path) {
     return make_error(ErrorCode::io, "cannot write {}: {}", path, errno_text(errno));
   }
   BundleWriter writer(target, std::move(part), std::move(file));
-  CUKILN_CHECK(writer.write(SerialWriter().raw(kMagic).u32(0).view()));
+  CUKILN_CHECK(writer.write(SerialWriter().raw(kBundleMagic).u32(0).view()));
   return writer;
 }
 
@@ -70,7 +70,7 @@ Result<void> BundleWriter::finish() {
   if (std::fseek(file_.get(), 0, SEEK_SET) != 0) {
     return failed();
   }
-  CUKILN_CHECK(write(SerialWriter().raw(kMagic).u32(count_).view()));
+  CUKILN_CHECK(write(SerialWriter().raw(kBundleMagic).u32(count_).view()));
   bytes_ -= kHeadBytes;  // written twice
   if (std::fflush(file_.get()) != 0 || ::fsync(::fileno(file_.get())) != 0 ||
       ::rename(part_.c_str(), path_.c_str()) != 0) {
@@ -101,11 +101,11 @@ Result<BundleReader> BundleReader::open(const std::string& path) {
   std::string head;
   const auto read = reader.read(head, kHeadBytes);
   SerialReader in(head);
-  if (!read || in.raw(kMagic.size()) != kMagic) {
+  if (!read || in.raw(kBundleMagic.size()) != kBundleMagic) {
     return make_error(ErrorCode::corrupt,
                       "{} is no bundle of this version: expected a file that begins with {}, as "
                       "'cukiln export' writes it",
-                      path, kMagic);
+                      path, kBundleMagic);
   }
   reader.count_ = in.u32();
   return reader;

@@ -15,7 +15,7 @@ namespace cukiln {
 
 namespace {
 
-constexpr std::string_view kMagic = "CKE";
+constexpr std::string_view kEnvelopeMagic = "CKE";
 constexpr char kVersion = '1';
 constexpr std::uint8_t kRaw = 0;
 constexpr std::uint8_t kZstd = 1;
@@ -55,17 +55,18 @@ Result<Parsed> parse(ByteView bytes, Rejection& why) {
     return reject(why, Rejection::oversize, "the object has {} bytes, the limit is {}",
                   bytes.size(), kMaxEnvelopeBytes);
   }
-  if (bytes.size() <= kMagic.size() || bytes.substr(0, kMagic.size()) != kMagic) {
+  if (bytes.size() <= kEnvelopeMagic.size() ||
+      bytes.substr(0, kEnvelopeMagic.size()) != kEnvelopeMagic) {
     return reject(why, Rejection::malformed, "what came is no envelope (it does not begin with {})",
-                  kMagic);
+                  kEnvelopeMagic);
   }
-  if (bytes[kMagic.size()] != kVersion) {
+  if (bytes[kEnvelopeMagic.size()] != kVersion) {
     return reject(why, Rejection::version,
                   "the envelope has version {:#04x}, this cukiln reads version {}",
-                  static_cast<unsigned char>(bytes[kMagic.size()]), kVersion);
+                  static_cast<unsigned char>(bytes[kEnvelopeMagic.size()]), kVersion);
   }
   Parsed out;
-  SerialReader in(bytes.substr(kMagic.size() + 1));
+  SerialReader in(bytes.substr(kEnvelopeMagic.size() + 1));
   out.codec = in.u8();
   const std::uint64_t stored_bytes = in.u64();
   out.head.raw_bytes = in.u64();
@@ -184,7 +185,7 @@ std::string seal_envelope(EnvelopeHead head, ByteView payload, const SecretKey* 
     stored = payload;
   }
   SerialWriter out;
-  out.raw(kMagic).u8(static_cast<std::uint8_t>(kVersion)).u8(packed ? kZstd : kRaw);
+  out.raw(kEnvelopeMagic).u8(static_cast<std::uint8_t>(kVersion)).u8(packed ? kZstd : kRaw);
   out.u64(stored.size()).u64(payload.size());
   out.raw(head.name.view()).raw(blake2b_of(stored).view());
   out.u64(static_cast<std::uint64_t>(head.created_s));

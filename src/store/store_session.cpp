@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/clock.hpp"
 #include "base/file.hpp"
 
 namespace cukiln {
@@ -16,12 +17,6 @@ constexpr std::int64_t kLookEveryNs = 1'000'000'000;
 constexpr std::chrono::milliseconds kNoWait{0};
 constexpr std::uint64_t kPatienceWithKeeper = 8;
 constexpr std::uint64_t kLongWalAtClose = 64 << 10;
-
-std::int64_t steady_ns() noexcept {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 FileStamp stamp_at(const std::string& path) noexcept {
   struct stat status {};

@@ -4,10 +4,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <chrono>
 #include <unordered_set>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/result.hpp"
 
 namespace cukiln {
@@ -17,12 +17,6 @@ namespace {
 constexpr int kFailuresToOpen = 3;
 constexpr std::int64_t kOpenNs = 30'000'000'000;
 constexpr int kWalResetFixVersion = 3051003;
-
-std::int64_t steady_ns() noexcept {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 void add_new(std::vector<RecordedSet>& sets, std::vector<RecordedSet> more) {
   for (RecordedSet& one : more) {

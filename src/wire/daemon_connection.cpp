@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/result.hpp"
+#include "wire/frame.hpp"
 #include "wire/unix_socket.hpp"
 
 namespace cukiln::wire {
@@ -22,7 +23,6 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kCancelPoll{20};
 constexpr milliseconds kFullQueuePause{1};
 
 std::string program_name() {

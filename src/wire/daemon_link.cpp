@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/result.hpp"
 #include "wire/daemon_connection.hpp"
 #include "wire/sealed_file.hpp"
@@ -22,11 +23,6 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kMaxIdleConnections = 8;
 constexpr std::size_t kReadBytes = 64 << 10;
-
-std::int64_t steady_ns() noexcept {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(SteadyClock::now().time_since_epoch())
-      .count();
-}
 
 }  // namespace
 

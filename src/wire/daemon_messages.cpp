@@ -19,14 +19,6 @@ constexpr int kMaxCapability = 9999;
 constexpr auto kLastError = static_cast<std::uint32_t>(ErrorCode::internal);
 constexpr std::uint8_t kLastOrigin = 2;
 
-template <class Message>
-std::optional<Message> whole(const SerialReader& in, Message message) {
-  if (!in.at_end()) {
-    return std::nullopt;
-  }
-  return message;
-}
-
 /// A bool is 0 or 1: anything else is a mistake of the sender's.
 bool flag(SerialReader& in, bool& valid) noexcept {
   const std::uint8_t value = in.u8();

@@ -18,8 +18,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// A cancel flag has no descriptor to poll: it is looked at this often.
-constexpr milliseconds kCancelPoll{20};
 constexpr std::size_t kReadAhead = 64 << 10;
 constexpr std::size_t kMaxParts = 6;
 

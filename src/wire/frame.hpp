@@ -32,6 +32,9 @@ enum class IoStatus {
 };
 const char* name_of(IoStatus status) noexcept;
 
+/// A cancel flag has no descriptor to poll: it is looked at this often.
+inline constexpr std::chrono::milliseconds kCancelPoll{20};
+
 /// When to give up waiting. The default waits for ever.
 struct Patience {
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();

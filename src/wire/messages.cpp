@@ -6,19 +6,6 @@
 
 namespace cukiln::wire {
 
-namespace {
-
-/// A message with something left over is as wrong as a short one.
-template <class Message>
-std::optional<Message> whole(const SerialReader& in, Message message) {
-  if (!in.at_end()) {
-    return std::nullopt;
-  }
-  return message;
-}
-
-}  // namespace
-
 std::string Hello::encode() const {
   SerialWriter out;
   out.u32(protocol).u32(nvrtc_major).u32(nvrtc_minor).bytes(error);

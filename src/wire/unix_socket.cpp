@@ -14,7 +14,7 @@ namespace cukiln::wire {
 
 namespace {
 
-constexpr std::size_t kMaxParts = 4;
+constexpr std::size_t kMaxPieces = 4;
 constexpr std::size_t kMaxDescriptors = 4;
 
 }  // namespace
@@ -75,11 +75,11 @@ bool is_trusted_peer(uid_t peer, uid_t self, const struct stat& folder,
 }
 
 ssize_t send_some(int socket, std::initializer_list<ByteView> parts, int descriptor) noexcept {
-  std::array<iovec, kMaxParts> pieces{};
+  std::array<iovec, kMaxPieces> pieces{};
   msghdr message{};
   message.msg_iov = pieces.data();
   for (const ByteView part : parts) {
-    if (!part.empty() && message.msg_iovlen < kMaxParts) {
+    if (!part.empty() && message.msg_iovlen < kMaxPieces) {
       pieces[message.msg_iovlen++] = {const_cast<char*>(part.data()), part.size()};
     }
   }
