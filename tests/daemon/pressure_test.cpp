@@ -72,9 +72,12 @@ struct Fixture : cukiln::testing::DaemonFixture {
             }
           }
           std::vector<std::string> keys;
+          std::string all_said;
+          CAPTURE(all_said);
           for (const auto& process : processes) {
             CHECK(process->ends_within(seconds(60)));
             const std::string said = process->output();
+            all_said += said + "\n";
             keys.push_back(said.substr(std::min(said.find(' '), said.size())));
             CHECK(keys.back().size() > 32);
             CHECK(keys.back() == keys[(keys.size() - 1) / 3 * 3]);
