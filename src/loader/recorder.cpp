@@ -20,9 +20,14 @@ namespace {
 
 using Json = nlohmann::json;
 
+/// A file that is asked for as `k.cu` and as `./k.cu` is recorded once.
+std::string recorded_path(const std::string& path) {
+  return std::filesystem::path(absolute_path(path)).lexically_normal().string();
+}
+
 Json json_of(const Source& source) {
   return source.in_memory ? Json{{"path", source.path}, {"text", source.content()}}
-                          : Json{{"path", absolute_path(source.path)}};
+                          : Json{{"path", recorded_path(source.path)}};
 }
 
 /// Everything that is relative to this process's folder made absolute. Empty: the flags are wrong,
@@ -53,7 +58,7 @@ std::string line_of(const ModuleSpec& spec, Target target) {
   }
   for (const std::vector<std::string>* folders : {&spec.include, &flags->include}) {
     for (const std::string& folder : *folders) {
-      line["include"].push_back(absolute_path(folder));
+      line["include"].push_back(recorded_path(folder));
     }
   }
   return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";

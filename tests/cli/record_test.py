@@ -47,6 +47,14 @@ class Record(CliTest):
         (same,) = self.compile("x/gen/k.cu", "--name", "k", "--arch", "sm_90a")
         self.assertEqual(same["outcome"], "hit")
 
+    def test_one_source_spelt_in_two_ways_is_one_module(self):
+        (self.folder / "deep").mkdir()
+        self.run_cli("record", "-o", "m.json", "--", "sh", "-c", " && ".join(
+            f"{CUKILN} compile {path} -I {folder} --arch sm_90a" for path, folder in
+            (("scale.cu", "deep"), ("./scale.cu", "./deep"), ("deep/../scale.cu", "deep/../deep"))))  # fmt: skip
+        (module,) = self.manifest()["modules"]
+        self.assertEqual((module["sources"], module["name"]), (["scale.cu"], "scale"))
+
     def test_two_modules_of_one_name(self):
         self.run_cli("record", "-o", "m.json", "--", "sh", "-c",
                      f'"{CUKILN}" compile add.cu -DADDEND=1 --arch sm_90a; "{CUKILN}" compile add.cu -DADDEND=2 --arch sm_90a')  # fmt: skip
