@@ -14,11 +14,6 @@ namespace {
 constexpr std::size_t kShownDigits = 12;
 constexpr std::size_t kMostAbsent = 12;
 
-std::string heading(const Terminal& terminal, std::string_view text, std::string_view note = {}) {
-  return "\n" + terminal.paint(Ink::bold, text) +
-         (note.empty() ? "" : "  " + terminal.paint(Ink::dim, note)) + "\n";
-}
-
 std::string short_digest(const Digest128& digest) { return digest.hex().substr(0, kShownDigits); }
 
 std::string moment(std::int64_t unix_s) {

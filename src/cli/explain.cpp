@@ -188,7 +188,7 @@ class ExplainVerb final : public Verb {
     for (const Difference& difference : differences) {
       if (difference.field != field) {
         field = difference.field;
-        context.print("\n" + context.paint(Ink::bold, printable(field)) + "\n");
+        context.print(heading(context.out(), printable(field)));
       }
       if (!difference.was.empty()) {
         context.print(context.paint(Ink::red, "- " + printable(difference.was)) + "\n");

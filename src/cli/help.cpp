@@ -14,10 +14,6 @@ namespace {
 constexpr std::size_t kNameColumn = 24;
 constexpr std::size_t kWidest = 100;  // longer lines are hard to read, however wide the terminal
 
-std::string section(const Terminal& terminal, std::string_view text) {
-  return "\n" + terminal.paint(Ink::bold, text) + "\n";
-}
-
 /// `  --arch TARGET         what it does`, with the text wrapped in its own column.
 std::string entry(const Terminal& terminal, const std::string& name, const std::string& text) {
   const std::size_t width = std::min(terminal.width(), kWidest);
@@ -65,19 +61,19 @@ std::string general_help(const CLI::App& app, const Verbs& verbs, const Terminal
       "cukiln compiles CUDA kernels once, keeps the cubins, and loads them before they are "
       "needed.\n";
   out = paragraph(terminal, out.substr(0, out.size() - 1));
-  out += section(terminal, "Usage:") + "  cukiln VERB [options]\n";
-  out += section(terminal, "Verbs:");
+  out += heading(terminal, "Usage:") + "  cukiln VERB [options]\n";
+  out += heading(terminal, "Verbs:");
   for (const auto& verb : verbs) {
     out += entry(terminal, verb->help().name, verb->help().summary);
   }
-  out += section(terminal, "Options of every verb:") + options_of(app, terminal);
-  out += section(terminal, "Examples:");
+  out += heading(terminal, "Options of every verb:") + options_of(app, terminal);
+  out += heading(terminal, "Examples:");
   out +=
       "  cukiln doctor                       is everything there that is needed?\n"
       "  cukiln preload --no-load            compile the shipped kernels into the store\n"
       "  cukiln compile k.cu --arch sm_90a   one file, through the cache\n"
       "  cukiln help compile                 what a verb takes, with examples\n";
-  out += section(terminal, "Exit codes:");
+  out += heading(terminal, "Exit codes:");
   out +=
       "  0  done\n"
       "  1  the work failed: a kernel does not compile, damage was found\n"
@@ -92,14 +88,14 @@ std::string verb_help(const CLI::App& app, const Verb& verb, const Terminal& ter
   const CLI::App& options = *app.get_subcommand(help.name);
   const std::string own = options_of(options, terminal);
   std::string out = paragraph(terminal, help.description);
-  out += section(terminal, "Usage:") + "  cukiln " + help.name;
+  out += heading(terminal, "Usage:") + "  cukiln " + help.name;
   out += (*help.arguments == '\0' ? "" : " ") + std::string(help.arguments);
   out += own.empty() ? "\n" : " [options]\n";
   if (!own.empty()) {
-    out += section(terminal, "Options:") + own;
+    out += heading(terminal, "Options:") + own;
   }
-  out += section(terminal, "Options of every verb:") + options_of(app, terminal);
-  out += section(terminal, "Examples:");
+  out += heading(terminal, "Options of every verb:") + options_of(app, terminal);
+  out += heading(terminal, "Examples:");
   for (const auto& [command, what] : help.examples) {
     out += fmt::format("  {}\n      {}\n", terminal.paint(Ink::cyan, command),
                        wrap_indented(what, std::min(terminal.width(), kWidest), 6));

@@ -42,4 +42,9 @@ std::string Terminal::paint(Ink ink, std::string_view text) const {
   return std::string(sequence_of(ink)).append(text).append("\x1b[0m");
 }
 
+std::string heading(const Terminal& terminal, std::string_view text, std::string_view note) {
+  return "\n" + terminal.paint(Ink::bold, text) +
+         (note.empty() ? "" : "  " + terminal.paint(Ink::dim, note)) + "\n";
+}
+
 }  // namespace cukiln::cli

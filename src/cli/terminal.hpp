@@ -31,4 +31,7 @@ class Terminal {
   std::size_t width_ = kDefaultWidth;
 };
 
+/// The line above a part of a page, with an empty one before it; the note is dim.
+std::string heading(const Terminal& terminal, std::string_view text, std::string_view note = {});
+
 }  // namespace cukiln::cli

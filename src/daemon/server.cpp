@@ -15,6 +15,7 @@
 #include <future>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/result.hpp"
 #include "daemon/server_client.hpp"
 #include "loader/meters.hpp"
@@ -213,9 +214,7 @@ void Server::reload() {
   // It reads files and may wait for the store's other writers; clients must not.
   reload_running_ = std::async(std::launch::async, [this] {
     for (unsigned asked = reloads_asked_.load();;) {
-      const auto now = std::chrono::duration_cast<std::chrono::microseconds>(
-          SteadyClock::now().time_since_epoch());
-      manager_.notify(fmt::format("RELOADING=1\nMONOTONIC_USEC={}", now.count()));
+      manager_.notify(fmt::format("RELOADING=1\nMONOTONIC_USEC={}", steady_ns() / 1000));
       reload_();
       manager_.notify("READY=1");
       if (reloads_asked_.compare_exchange_strong(asked, 0)) {
