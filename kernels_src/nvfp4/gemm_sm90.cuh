@@ -30,6 +30,8 @@ CUKILN_GEMM_DECODE(16, 7, 1, 91200)
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
+CUKILN_GEMM_DECODE(16, 18, 1, 181312)
+
 extern "C" __global__ void __launch_bounds__(256)
     nvfp4_gemm_expand(cukiln::u32* output, const cukiln::u8* codes, const cukiln::u8* scales,
                       cukiln::u32 rows, cukiln::u32 columns) {

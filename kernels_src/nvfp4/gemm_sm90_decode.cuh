@@ -46,7 +46,8 @@ struct DecodeGemm {
   static constexpr u32 kSharedBytes = kStages * (kStageBytes + 16) + 1024;
   static_assert(kStages % kTeams == 0, "a place in the ring is one team's");
   static_assert(kWarps * kSumBytes <= kStages * kStageBytes, "the warps' sums lie where stages did");
-  static_assert(kStageBytes % 1024 == 0 && kRows <= kAtomRows, "the copy engine's alignment");
+  static_assert(kStageBytes % 1024 == 0, "the copy engine's alignment");
+  static_assert(kRows - (kRows & -kRows) <= kAtomRows, "rows lie in two rows of atoms at most");
 
   // A token's part of a group that a lane holds: 32 codes and their two scales.
   struct Token {
@@ -261,6 +262,7 @@ struct DecodeGemm {
     const u32 first_atom = first_row / kAtomRows;
     const bool second_atom =
         first_row % kAtomRows + kRows > kAtomRows && (first_atom + 1) * kAtomRows < rows;
+#pragma unroll 1
     for (u32 stage = 0; stage < stages; ++stage) {
       const u32 slot = stage % kStages;
       if (stage >= kStages) mbarrier_wait(empty + 8 * slot, (stage / kStages - 1) & 1);

@@ -43,16 +43,33 @@ __device__ __forceinline__ u32 merge_bits(u32 a, u32 b, u32 mask) {
   return merged;
 }
 
+// (a ^ b) & c, and (a & b) ^ c, each in one instruction though two of the three are constants.
+__device__ __forceinline__ u32 flip_then_mask(u32 a, u32 flip, u32 mask) {
+  u32 result;
+  asm("lop3.b32 %0, %1, %2, %3, 0x28;" : "=r"(result) : "r"(a), "r"(flip), "r"(mask));
+  return result;
+}
+
+__device__ __forceinline__ u32 mask_then_flip(u32 a, u32 mask, u32 flip) {
+  u32 result;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6A;" : "=r"(result) : "r"(a), "r"(mask), "r"(flip));
+  return result;
+}
+
 // Eight codes to eight fp16 numbers, in pairs: (0, 4), (2, 6), (1, 5), (3, 7). Unscaled: times 2^-14.
-// Left shifts are the multiplier's, so that the integer unit, which has most to do, has seven of the
-// eleven instructions.
+//
+// Of a byte's two codes the odd one has its sign where it belongs. The even one, its magnitude m
+// flipped to f = 7 - m, is multiplied by 16 + 2 to have both parts where they belong: its sign s and f are
+// then 128 s + 16 (s + f) + 2 f. The middle term is masked away; only s + f = 8, which is the code -0,
+// carries, which makes it +0, and sets the lowest bit of the next byte, which is masked away too.
 __device__ __forceinline__ void expand(u32 codes, u32 (&pairs)[4]) {
   constexpr u32 kSigns = 0x80808080u;
   constexpr u32 kHigh = 0x8E008E00u;  // sign and magnitude of an fp16 number's high byte
-  const u32 even = merge_bits(codes << 1, codes << 4, kSigns);
+  constexpr u32 kMagnitude = 0x0E000E00u;
+  const u32 even = flip_then_mask(codes, 0x07070707u, 0x0F0F0F0Fu) * 18;
   const u32 odd = merge_bits(codes >> 3, codes, kSigns);
-  pairs[0] = (even << 8) & kHigh;
-  pairs[1] = even & kHigh;
+  pairs[0] = mask_then_flip(even << 8, kHigh, kMagnitude);
+  pairs[1] = mask_then_flip(even, kHigh, kMagnitude);
   pairs[2] = (odd << 8) & kHigh;
   pairs[3] = odd & kHigh;
 }
@@ -60,6 +77,35 @@ __device__ __forceinline__ void expand(u32 codes, u32 (&pairs)[4]) {
 __device__ __forceinline__ u32 multiply_f16x2(u32 a, u32 b) {
   u32 product;
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
+// Both halves of `a` times one half of `b`, which the instruction itself picks.
+__device__ __forceinline__ u32 multiply_by_low(u32 a, u32 b) {
+  u32 product;
+  asm("{\n\t"
+      ".reg .b16 low, high;\n\t"
+      ".reg .b32 twice;\n\t"
+      "mov.b32 {low, high}, %2;\n\t"
+      "mov.b32 twice, {low, low};\n\t"
+      "mul.rn.f16x2 %0, %1, twice;\n\t"
+      "}"
+      : "=r"(product)
+      : "r"(a), "r"(b));
+  return product;
+}
+
+__device__ __forceinline__ u32 multiply_by_high(u32 a, u32 b) {
+  u32 product;
+  asm("{\n\t"
+      ".reg .b16 low, high;\n\t"
+      ".reg .b32 twice;\n\t"
+      "mov.b32 {low, high}, %2;\n\t"
+      "mov.b32 twice, {high, high};\n\t"
+      "mul.rn.f16x2 %0, %1, twice;\n\t"
+      "}"
+      : "=r"(product)
+      : "r"(a), "r"(b));
   return product;
 }
 
@@ -87,9 +133,10 @@ __device__ __forceinline__ u32 scales_f16x2(u32 bytes) { return scale_f16x2(byte
 // Word w of the lane's four: eight codes times their block's scale, in the order of `expand`.
 __device__ __forceinline__ void dequantize(u32 codes, u32 scales, u32 w, u32 (&pairs)[4]) {
   expand(codes, pairs);
-  const u32 scale = w < 2 ? __byte_perm(scales, 0, 0x1010) : __byte_perm(scales, 0, 0x3232);
 #pragma unroll
-  for (u32 j = 0; j < 4; ++j) pairs[j] = multiply_f16x2(pairs[j], scale);
+  for (u32 j = 0; j < 4; ++j) {
+    pairs[j] = w < 2 ? multiply_by_low(pairs[j], scales) : multiply_by_high(pairs[j], scales);
+  }
 }
 
 // sum += A * B, 16 rows by 16 of K times 8 columns: the instruction that takes such operands.

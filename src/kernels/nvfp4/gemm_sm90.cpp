@@ -38,8 +38,8 @@ Result<void> check_prefill(const Kernel& kernel) {
 constexpr std::uint32_t kAloneBytes = 117 * 1024;
 constexpr std::uint32_t kPairBytes = 77 * 1024;
 
-// Decode's kernels come first, for they alone are in kGemmAny. Shared memory: gemm_sm90.cuh has the
-// same numbers and refuses to compile with others.
+// Decode's kernels come first, for they alone are in kGemmAny, but for the last of them. Shared memory:
+// gemm_sm90.cuh has the same numbers and refuses to compile with others.
 constexpr GemmKernel kKernels[] = {
     {"nvfp4_gemm_decode_8x2", kAloneBytes, check_decode},
     {"nvfp4_gemm_decode_8x4", kAloneBytes, check_decode},
@@ -47,6 +47,7 @@ constexpr GemmKernel kKernels[] = {
     {"nvfp4_gemm_decode_16x2", kAloneBytes, check_decode},
     {"nvfp4_gemm_decode_16x4", kAloneBytes, check_decode},
     {"nvfp4_gemm_decode_16x7", kAloneBytes, check_decode},
+    {"nvfp4_gemm_decode_16x18", 181312, check_decode},
     {"nvfp4_gemm_prefill_32x128", 97360, check_prefill},
     {"nvfp4_gemm_prefill_64x128", 112704, check_prefill},
     {"nvfp4_gemm_prefill_128x128", 178240, check_prefill},
@@ -56,17 +57,18 @@ constexpr GemmKernel kKernels[] = {
 constexpr std::size_t kKernelCount = std::size(kKernels);
 
 constexpr std::size_t kDecode8 = 0;
-constexpr std::size_t kDecode16 = kDecode8 + std::size(kDecodeTiles);
+constexpr std::size_t kDecode16 = kDecode8 + kSmallDecodeTiles;
 
 constexpr std::size_t kPrefill = kDecode16 + std::size(kDecodeTiles);
+constexpr std::size_t kAnyKernelCount = kDecode16 + kSmallDecodeTiles;
 constexpr std::size_t kExpand = kPrefill + std::size(kPrefillTiles);
 static_assert(kExpand + 1 == kKernelCount);
 
 constexpr auto kAnyKernels = [] {
-  std::array<GemmKernel, kPrefill> all{};
-  for (std::size_t i = 0; i < kPrefill; ++i) {
+  std::array<GemmKernel, kAnyKernelCount> all{};
+  for (std::size_t i = 0; i < kAnyKernelCount; ++i) {
     all[i] = kKernels[i];
-    all[i].shared_bytes = kDecodeTiles[i % std::size(kDecodeTiles)].shared_bytes;
+    all[i].shared_bytes = kDecodeTiles[i % kSmallDecodeTiles].shared_bytes;
   }
   return all;
 }();
@@ -194,7 +196,7 @@ GemmTactic any_tactic_of(const GemmCall& call, const Shape& shape) noexcept {
     return {static_cast<std::uint32_t>(call.options.tactic), 1};
   }
   std::uint32_t best = 0;
-  for (std::uint32_t i = 1; i < std::size(kDecodeTiles); ++i) {
+  for (std::uint32_t i = 1; i < kSmallDecodeTiles; ++i) {
     if (estimate(kDecodeTiles[i], shape) < estimate(kDecodeTiles[best], shape)) {
       best = i;
     }
@@ -210,7 +212,7 @@ Result<void> launch_any(const Kernel* kernels, std::uint32_t multiprocessors,
 }
 
 std::size_t count_any_tactics(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t) noexcept {
-  return std::size(kDecodeTiles);
+  return kSmallDecodeTiles;
 }
 
 }  // namespace
@@ -218,6 +220,6 @@ std::size_t count_any_tactics(std::uint32_t, std::uint32_t, std::uint32_t, std::
 const GemmArchitecture kGemmSm90 = {90,    kKernels, kKernelCount, workspace_bytes, count_tactics,
                                     launch};
 const GemmArchitecture kGemmAny = {
-    0, kAnyKernels.data(), kPrefill, no_workspace, count_any_tactics, launch_any};
+    0, kAnyKernels.data(), kAnyKernelCount, no_workspace, count_any_tactics, launch_any};
 
 }  // namespace cukiln::nvfp4::detail

@@ -25,9 +25,12 @@ struct DecodeTile {
   double alone[2];   // microseconds of a block that has its multiprocessor to itself,
   double shared[2];  // and of two that share it
 };
-inline constexpr DecodeTile kDecodeTiles[] = {{16, 33856, {4.6, 6.4}, {6.8, 9.3}},
-                                              {32, 50240, {6.5, 8.6}, {10.9, 14.0}},
-                                              {56, 91200, {9.7, 12.2}, {15.5, 24.4}}};
+inline constexpr DecodeTile kDecodeTiles[] = {{16, 33856, {4.4, 6.1}, {6.6, 9.0}},
+                                              {32, 50240, {6.3, 8.3}, {10.0, 12.9}},
+                                              {56, 91200, {9.8, 11.9}, {14.8, 21.1}},
+                                              {144, 181312, {20.5, 25.0}, {41.0, 50.0}}};
+/// The first ones, which are for 8 tokens too, and for every card.
+inline constexpr std::uint32_t kSmallDecodeTiles = 3;
 
 /// For more.
 struct PrefillTile {
@@ -45,6 +48,9 @@ struct Shape {
 
   bool decodes() const noexcept { return m <= kMostDecodeTokens; }
   std::uint64_t decode_tokens() const noexcept { return m <= 8 ? 8 : 16; }
+  std::uint32_t decode_tiles() const noexcept {
+    return m <= 8 ? kSmallDecodeTiles : static_cast<std::uint32_t>(std::size(kDecodeTiles));
+  }
 };
 
 inline std::uint64_t blocks_of(const DecodeTile& tile, const Shape& shape) noexcept {
@@ -72,7 +78,7 @@ struct Tactics {
 inline Tactics tactics_of(const Shape& shape) noexcept {
   Tactics found;
   if (shape.decodes()) {
-    for (std::uint32_t tile = 0; tile < std::size(kDecodeTiles); ++tile) {
+    for (std::uint32_t tile = 0; tile < shape.decode_tiles(); ++tile) {
       found.all[found.count++] = {tile, 1};
     }
     return found;
