@@ -38,8 +38,8 @@ Result<void> check_prefill(const Kernel& kernel) {
 constexpr std::uint32_t kAloneBytes = 117 * 1024;
 constexpr std::uint32_t kPairBytes = 77 * 1024;
 
-// Decode's kernels come first, for they alone are in kGemmAny, but for the last of them. Shared memory:
-// gemm_sm90.cuh has the same numbers and refuses to compile with others.
+// Decode's kernels come first, for they alone are in kGemmAny, but for the last of them. Shared
+// memory: gemm_sm90.cuh has the same numbers and refuses to compile with others.
 constexpr GemmKernel kKernels[] = {
     {"nvfp4_gemm_decode_8x2", kAloneBytes, check_decode},
     {"nvfp4_gemm_decode_8x4", kAloneBytes, check_decode},

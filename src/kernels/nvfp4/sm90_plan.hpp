@@ -124,6 +124,17 @@ inline GemmTactic estimated_tactic(const Shape& shape) noexcept {
       [&](const GemmTactic& a, const GemmTactic& b) { return time(a) < time(b); });
 }
 
+static_assert(
+    [] {
+      for (const TunedGemm& row : kTunedRows) {
+        if (row.m <= 8 && row.tactic.tile >= kSmallDecodeTiles) {
+          return false;
+        }
+      }
+      return true;
+    }(),
+    "8 tokens have no such tile");
+
 /// The tuned one, where the shape was measured on a card like this.
 inline GemmTactic tactic_of(const Shape& shape) noexcept {
   const GemmTactic* const tuned = kTuned.find(shape.m, shape.n, shape.k, shape.multiprocessors);
