@@ -1,11 +1,8 @@
-// The kernels of nvfp4_gemm for sm_90a, and, those that need no warpgroup instructions, for whatever
-// has no kernels of its own. The launcher's table names the same tiles and shared memory.
+// The kernels of nvfp4_gemm for few tokens, of sm_90a and of whatever has no kernels of its own. The
+// launcher's table names the same tiles and shared memory.
 #pragma once
 
 #include "gemm_sm90_decode.cuh"
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#include "gemm_sm90_prefill.cuh"
-#endif
 
 #define CUKILN_GEMM_DECODE(kTokens, kUnits, kResident, kShared)                                   \
   extern "C" __global__ void __launch_bounds__(288, kResident)                                    \
@@ -31,28 +28,5 @@ CUKILN_GEMM_DECODE(16, 7, 1, 91200)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 CUKILN_GEMM_DECODE(16, 18, 1, 181312)
-
-extern "C" __global__ void __launch_bounds__(256)
-    nvfp4_gemm_expand(cukiln::u32* output, const cukiln::u8* codes, const cukiln::u8* scales,
-                      cukiln::u32 rows, cukiln::u32 columns) {
-  cukiln::nvfp4::expand_tokens(output, codes, scales, rows, columns);
-}
-
-#define CUKILN_GEMM_PREFILL(kTokens, kRows, kStages, kResident, kShared)                          \
-  extern "C" __global__ void __launch_bounds__(384, kResident)                                    \
-      nvfp4_gemm_prefill_##kTokens##x##kRows(                                                     \
-          cukiln::u16* output, const __grid_constant__ cukiln::TensorMap tokens,                  \
-          const __grid_constant__ cukiln::TensorMap codes, const cukiln::u8* b_scales,            \
-          const float* a_gsa, const float* b_gsa, const cukiln::u16* bias, cukiln::u32 m,         \
-          cukiln::u32 n, cukiln::u32 k) {                                                         \
-    using Gemm = cukiln::nvfp4::PrefillGemm<kTokens, kRows, kStages, kResident>;                  \
-    static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
-    Gemm::run(output, &tokens, &codes, b_scales, a_gsa, b_gsa, bias, m, n, k);                    \
-  }
-
-CUKILN_GEMM_PREFILL(32, 128, 5, 2, 97360)
-CUKILN_GEMM_PREFILL(64, 128, 4, 2, 112704)
-CUKILN_GEMM_PREFILL(128, 128, 4, 1, 178240)
-CUKILN_GEMM_PREFILL(128, 256, 4, 1, 223296)
 
 #endif

@@ -10,7 +10,8 @@
 // NaN: a NaN scale makes its row of D (of A) or column (of B) NaN. Padding of scales is 0, as the
 //   quantisers write it.
 // CUKILN_MACHINE: an emulator of sm_100a, see machine.cuh.
-// Each architecture has kernels of its own; launch configurations are the launcher's
+// Each architecture has kernels of its own, sm_90a those of nvfp4_gemm_prefill.cu too, for more than 16
+// rows of A; launch configurations are the launcher's
 // (src/kernels/nvfp4/gemm_sm90.cpp, gemm_sm100.cpp): which kernel for which shape, grid, cluster,
 // shared memory.
 // Source: NVIDIA PTX ISA, mma, wgmma, tcgen05 and cp.async.bulk.

@@ -24,6 +24,7 @@ struct GemmCall {
 namespace detail {
 
 struct GemmKernel {
+  const char* module;
   const char* name;
   std::uint32_t shared_bytes;                   // dynamic
   Result<void> (*check)(const Kernel& kernel);  // number and sizes of the parameters

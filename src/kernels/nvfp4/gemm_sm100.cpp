@@ -13,7 +13,7 @@ constexpr std::size_t kCount = kSm100Plain + 1;
 constexpr auto kKernels = [] {
   std::array<GemmKernel, kCount> all{};
   for (std::size_t i = 0; i < kCount; ++i) {
-    all[i] = {kSm100Kernels[i].name, kSm100Kernels[i].shared_bytes, check_sm100<>};
+    all[i] = {"nvfp4_gemm", kSm100Kernels[i].name, kSm100Kernels[i].shared_bytes, check_sm100<>};
   }
   return all;
 }();

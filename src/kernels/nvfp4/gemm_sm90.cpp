@@ -38,21 +38,25 @@ Result<void> check_prefill(const Kernel& kernel) {
 constexpr std::uint32_t kAloneBytes = 117 * 1024;
 constexpr std::uint32_t kPairBytes = 77 * 1024;
 
+constexpr const char* kDecodeModule = "nvfp4_gemm";
+constexpr const char* kPrefillModule = "nvfp4_gemm_prefill";
+
 // Decode's kernels come first, for they alone are in kGemmAny, but for the last of them. Shared
-// memory: gemm_sm90.cuh has the same numbers and refuses to compile with others.
+// memory: gemm_sm90.cuh and nvfp4_gemm_prefill.cu have the same numbers and refuse to compile with
+// others.
 constexpr GemmKernel kKernels[] = {
-    {"nvfp4_gemm_decode_8x2", kAloneBytes, check_decode},
-    {"nvfp4_gemm_decode_8x4", kAloneBytes, check_decode},
-    {"nvfp4_gemm_decode_8x7", kAloneBytes, check_decode},
-    {"nvfp4_gemm_decode_16x2", kAloneBytes, check_decode},
-    {"nvfp4_gemm_decode_16x4", kAloneBytes, check_decode},
-    {"nvfp4_gemm_decode_16x7", kAloneBytes, check_decode},
-    {"nvfp4_gemm_decode_16x18", 181312, check_decode},
-    {"nvfp4_gemm_prefill_32x128", 97360, check_prefill},
-    {"nvfp4_gemm_prefill_64x128", 112704, check_prefill},
-    {"nvfp4_gemm_prefill_128x128", 178240, check_prefill},
-    {"nvfp4_gemm_prefill_128x256", 223296, check_prefill},
-    {"nvfp4_gemm_expand", 0, check_expand},
+    {kDecodeModule, "nvfp4_gemm_decode_8x2", kAloneBytes, check_decode},
+    {kDecodeModule, "nvfp4_gemm_decode_8x4", kAloneBytes, check_decode},
+    {kDecodeModule, "nvfp4_gemm_decode_8x7", kAloneBytes, check_decode},
+    {kDecodeModule, "nvfp4_gemm_decode_16x2", kAloneBytes, check_decode},
+    {kDecodeModule, "nvfp4_gemm_decode_16x4", kAloneBytes, check_decode},
+    {kDecodeModule, "nvfp4_gemm_decode_16x7", kAloneBytes, check_decode},
+    {kDecodeModule, "nvfp4_gemm_decode_16x18", 181312, check_decode},
+    {kPrefillModule, "nvfp4_gemm_prefill_32x128", 97360, check_prefill},
+    {kPrefillModule, "nvfp4_gemm_prefill_64x128", 112704, check_prefill},
+    {kPrefillModule, "nvfp4_gemm_prefill_128x128", 178240, check_prefill},
+    {kPrefillModule, "nvfp4_gemm_prefill_128x256", 223296, check_prefill},
+    {kPrefillModule, "nvfp4_gemm_expand", 0, check_expand},
 };
 constexpr std::size_t kKernelCount = std::size(kKernels);
 

@@ -32,7 +32,7 @@ Result<Gemm> Gemm::create(KernelLoader& loader) {
     }
     for (std::size_t i = 0; i < made.architecture_->kernel_count; ++i) {
       const detail::GemmKernel& wanted = made.architecture_->kernels[i];
-      CUKILN_TRY(made.kernels_[i], kernels::shipped_kernel(loader, "nvfp4_gemm", wanted.name));
+      CUKILN_TRY(made.kernels_[i], kernels::shipped_kernel(loader, wanted.module, wanted.name));
       CUKILN_CHECK(wanted.check(made.kernels_[i]));
       CUKILN_CHECK(made.kernels_[i].reserve_shared(wanted.shared_bytes));
     }
