@@ -3,10 +3,7 @@
 
 #include "driver/cuda_types.hpp"
 #include "kernels/nvfp4/sm100_plan.hpp"
-#include "support/fake_cuda.hpp"
-#include "support/loader_fixture.hpp"
-
-#include <cukiln/nvfp4.hpp>
+#include "nvrtc/gemm_fixture.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;
@@ -33,37 +30,9 @@ const void* data_of(const TensorMap& map) {
   return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(map.opaque[0]));
 }
 
-template <class T>
-T* address(std::uintptr_t value) {
-  return reinterpret_cast<T*>(value);
-}
+struct Sm100Fixture : GemmFixture {
+  Sm100Fixture() : GemmFixture(100) {}
 
-struct GemmFixture : LoaderFixture {
-  GemmFixture() {
-    fake.set_capability(0, 100);
-    fake.read_parameters(1);
-    LoaderOptions options = loader_options();
-    options.cuda_library = fake.path;
-    opened = open(options);
-    auto made = nvfp4::Gemm::create(*opened.loader);
-    if (!made) {
-      FAIL(made.error().message() << "\n" << made.error().log());
-    }
-    gemm = *made;
-    push(fake.new_context(0));
-  }
-  ~GemmFixture() {
-    CUcontext context = nullptr;
-    reinterpret_cast<CUresult (*)(CUcontext*)>(dlsym(fake.handle, "cuCtxPopCurrent_v2"))(&context);
-  }
-  void push(CUcontext context) const {
-    REQUIRE(reinterpret_cast<CUresult (*)(CUcontext)>(dlsym(fake.handle, "cuCtxPushCurrent_v2"))(
-                context) == 0);
-  }
-  Result<void> launch(std::int64_t m, std::int64_t n, std::int64_t k,
-                      const std::uint16_t* bias = nullptr) const {
-    return gemm.launch(nullptr, output, a, b, bias, m, n, k, nullptr);
-  }
   Arguments arguments() const {
     const FakeLaunch last = fake.last_launch();
     REQUIRE(last.argument_bytes == kArgumentBytes);
@@ -71,15 +40,6 @@ struct GemmFixture : LoaderFixture {
     std::memcpy(&out, last.arguments, kArgumentBytes);
     return out;
   }
-
-  FakeCuda fake;
-  Opened opened;
-  nvfp4::Gemm gemm;
-  nvfp4::Matrix a{address<std::uint8_t>(0x10000), address<std::uint8_t>(0x20000),
-                  address<float>(0x30000)};
-  nvfp4::Matrix b{address<std::uint8_t>(0x40000), address<std::uint8_t>(0x50000),
-                  address<float>(0x60000)};
-  std::uint16_t* output = address<std::uint16_t>(0x70000);
 };
 
 }  // namespace
@@ -94,7 +54,7 @@ TEST_CASE("a product takes the tile that should end first") {
   CHECK(std::string(nvfp4::sm100_kernel_for(8192, 8192, 1).name) != "nvfp4_gemm_swapped");
 }
 
-TEST_CASE_FIXTURE(GemmFixture, "a product on sm_100a is one launch, planned for its shape") {
+TEST_CASE_FIXTURE(Sm100Fixture, "a product on sm_100a is one launch, planned for its shape") {
   REQUIRE(launch(4096, 4096, 7168));
   FakeLaunch last = fake.last_launch();
   CHECK(std::string(last.kernel) == "nvfp4_gemm_256x256");
@@ -130,7 +90,7 @@ TEST_CASE_FIXTURE(GemmFixture, "a product on sm_100a is one launch, planned for 
   CHECK(passed.n == 264);
 }
 
-TEST_CASE_FIXTURE(GemmFixture, "a tactic is the way that a host names, of those that there are") {
+TEST_CASE_FIXTURE(Sm100Fixture, "a tactic is the way that a host names, of those that there are") {
   REQUIRE(gemm.tactics(4096, 4096, 7168) == 4);
   for (int tactic = 0; tactic < 4; ++tactic) {
     REQUIRE(
@@ -148,7 +108,7 @@ TEST_CASE_FIXTURE(GemmFixture, "a tactic is the way that a host names, of those 
   CHECK(nvfp4::Gemm().tactics(4096, 4096, 7168) == 0);
 }
 
-TEST_CASE_FIXTURE(GemmFixture,
+TEST_CASE_FIXTURE(Sm100Fixture,
                   "a product on sm_100a needs no workspace and launches nothing empty") {
   CHECK(gemm.workspace_bytes(8192, 8192, 8192) == 0);
   const std::size_t before = fake.launches();
@@ -157,7 +117,7 @@ TEST_CASE_FIXTURE(GemmFixture,
   CHECK(fake.launches() == before);
 }
 
-TEST_CASE_FIXTURE(GemmFixture, "a tensor map that the driver refuses is an error, and no launch") {
+TEST_CASE_FIXTURE(Sm100Fixture, "a tensor map that the driver refuses is an error, and no launch") {
   fake.fail("cuTensorMapEncodeTiled", kCudaInvalidValue, 1);
   const std::size_t before = fake.launches();
   const auto refused = launch(128, 128, 128);
@@ -167,7 +127,7 @@ TEST_CASE_FIXTURE(GemmFixture, "a tensor map that the driver refuses is an error
   CHECK(fake.launches() == before);
 }
 
-TEST_CASE_FIXTURE(GemmFixture, "groups of rows are one launch, whatever their experts are") {
+TEST_CASE_FIXTURE(Sm100Fixture, "groups of rows are one launch, whatever their experts are") {
   const auto made = nvfp4::GroupedGemm::create(*opened.loader);
   REQUIRE_MESSAGE(made, made.error().message());
   const auto* experts = address<const std::int32_t>(0x90000);
@@ -213,7 +173,7 @@ TEST_CASE_FIXTURE(GemmFixture, "groups of rows are one launch, whatever their ex
   CHECK(fake.launches() == before);
 }
 
-TEST_CASE_FIXTURE(GemmFixture, "grouped products say which devices have them") {
+TEST_CASE_FIXTURE(Sm100Fixture, "grouped products say which devices have them") {
   fake.set_capability(0, 90);
   LoaderOptions options = loader_options();
   options.cuda_library = fake.path;
