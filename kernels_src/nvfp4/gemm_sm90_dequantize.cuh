@@ -80,33 +80,17 @@ __device__ __forceinline__ u32 multiply_f16x2(u32 a, u32 b) {
   return product;
 }
 
-// Both halves of `a` times one half of `b`, which the instruction itself picks.
-__device__ __forceinline__ u32 multiply_by_low(u32 a, u32 b) {
-  u32 product;
-  asm("{\n\t"
-      ".reg .b16 low, high;\n\t"
-      ".reg .b32 twice;\n\t"
-      "mov.b32 {low, high}, %2;\n\t"
-      "mov.b32 twice, {low, low};\n\t"
-      "mul.rn.f16x2 %0, %1, twice;\n\t"
-      "}"
-      : "=r"(product)
-      : "r"(a), "r"(b));
-  return product;
+// One half of a register, twice: no instruction, for a multiplication picks its operand's halves itself.
+__device__ __forceinline__ u32 low_twice(u32 pair) {
+  u32 twice;
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {low, low};}" : "=r"(twice) : "r"(pair));
+  return twice;
 }
 
-__device__ __forceinline__ u32 multiply_by_high(u32 a, u32 b) {
-  u32 product;
-  asm("{\n\t"
-      ".reg .b16 low, high;\n\t"
-      ".reg .b32 twice;\n\t"
-      "mov.b32 {low, high}, %2;\n\t"
-      "mov.b32 twice, {high, high};\n\t"
-      "mul.rn.f16x2 %0, %1, twice;\n\t"
-      "}"
-      : "=r"(product)
-      : "r"(a), "r"(b));
-  return product;
+__device__ __forceinline__ u32 high_twice(u32 pair) {
+  u32 twice;
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {high, high};}" : "=r"(twice) : "r"(pair));
+  return twice;
 }
 
 // A scale byte, twice, from the low 16 bits, which hold it twice. 0x7F becomes NaN.
@@ -133,10 +117,9 @@ __device__ __forceinline__ u32 scales_f16x2(u32 bytes) { return scale_f16x2(byte
 // Word w of the lane's four: eight codes times their block's scale, in the order of `expand`.
 __device__ __forceinline__ void dequantize(u32 codes, u32 scales, u32 w, u32 (&pairs)[4]) {
   expand(codes, pairs);
+  const u32 scale = w < 2 ? low_twice(scales) : high_twice(scales);
 #pragma unroll
-  for (u32 j = 0; j < 4; ++j) {
-    pairs[j] = w < 2 ? multiply_by_low(pairs[j], scales) : multiply_by_high(pairs[j], scales);
-  }
+  for (u32 j = 0; j < 4; ++j) pairs[j] = multiply_f16x2(pairs[j], scale);
 }
 
 // sum += A * B, 16 rows by 16 of K times 8 columns: the instruction that takes such operands.
