@@ -3,7 +3,7 @@
 
 #include "driver/cuda_types.hpp"
 #include "kernels/nvfp4/sm100_plan.hpp"
-#include "nvrtc/gemm_fixture.hpp"
+#include "nvrtc/launch_fixture.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;

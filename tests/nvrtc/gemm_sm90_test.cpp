@@ -1,7 +1,7 @@
 #include <string>
 
 #include "kernels/nvfp4/sm90_plan.hpp"
-#include "nvrtc/gemm_fixture.hpp"
+#include "nvrtc/launch_fixture.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;

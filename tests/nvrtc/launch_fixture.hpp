@@ -1,7 +1,7 @@
 #pragma once
 
-// Gemm, its kernels compiled by the real NVRTC, on a driver that runs nothing and tells what it was
-// given.
+// Launchers of shipped kernels, those compiled by the real NVRTC, on a driver that runs nothing and
+// tells what it was given.
 
 #include <cstdint>
 
@@ -14,40 +14,56 @@
 
 namespace cukiln::testing {
 
+/// Addresses that nobody reads.
 template <class T>
 T* address(std::uintptr_t value) {
   return reinterpret_cast<T*>(value);
 }
 
-struct GemmFixture : LoaderFixture {
-  explicit GemmFixture(int capability) {
+/// A loader for one device.
+struct LaunchFixture : LoaderFixture {
+  explicit LaunchFixture(int capability) {
     fake.set_capability(0, capability);
     fake.read_parameters(1);
     LoaderOptions options = loader_options();
     options.cuda_library = fake.path;
     opened = open(options);
-    auto made = nvfp4::Gemm::create(*opened.loader);
-    if (!made) {
-      FAIL(made.error().message() << "\n" << made.error().log());
-    }
-    gemm = *made;
-    push(fake.new_context(0));
   }
-  ~GemmFixture() {
+  ~LaunchFixture() {
+    using Pop = CUresult (*)(CUcontext*);
     CUcontext context = nullptr;
-    reinterpret_cast<CUresult (*)(CUcontext*)>(dlsym(fake.handle, "cuCtxPopCurrent_v2"))(&context);
+    reinterpret_cast<Pop>(dlsym(fake.handle, "cuCtxPopCurrent_v2"))(&context);
   }
-  void push(CUcontext context) const {
-    REQUIRE(reinterpret_cast<CUresult (*)(CUcontext)>(dlsym(fake.handle, "cuCtxPushCurrent_v2"))(
-                context) == 0);
+  LaunchFixture(const LaunchFixture&) = delete;
+  LaunchFixture& operator=(const LaunchFixture&) = delete;
+
+  /// What `create` of a launcher made, in a thread without a context; one of the device's is
+  /// current then.
+  template <class Launcher>
+  Launcher made() const {
+    auto launcher = Launcher::create(*opened.loader);
+    if (!launcher) {
+      FAIL(launcher.error().message() << "\n" << launcher.error().log());
+    }
+    using Push = CUresult (*)(CUcontext);
+    REQUIRE(reinterpret_cast<Push>(dlsym(fake.handle, "cuCtxPushCurrent_v2"))(
+                fake.new_context(0)) == 0);
+    return *launcher;
   }
+
+  FakeCuda fake;
+  Opened opened;
+};
+
+struct GemmFixture : LaunchFixture {
+  explicit GemmFixture(int capability) : LaunchFixture(capability) {}
+
   Result<void> launch(std::int64_t m, std::int64_t n, std::int64_t k,
                       const std::uint16_t* bias = nullptr) const {
     return gemm.launch(nullptr, output, a, b, bias, m, n, k, nullptr);
   }
-  FakeCuda fake;
-  Opened opened;
-  nvfp4::Gemm gemm;
+
+  nvfp4::Gemm gemm = made<nvfp4::Gemm>();
   nvfp4::Matrix a{address<std::uint8_t>(0x10000), address<std::uint8_t>(0x20000),
                   address<float>(0x30000)};
   nvfp4::Matrix b{address<std::uint8_t>(0x40000), address<std::uint8_t>(0x50000),

@@ -8,46 +8,18 @@
 #include <doctest/doctest.h>
 
 #include "kernels/nvfp4/moe_plan.hpp"
-#include "support/fake_cuda.hpp"
-#include "support/loader_fixture.hpp"
+#include "nvrtc/launch_fixture.hpp"
 
 #include <cukiln/nvfp4_moe.hpp>
 
 namespace cukiln::nvfp4 {
 namespace {
 
-using testing::FakeCuda;
+using testing::address;
 using testing::FakeLaunch;
 
-struct Fixture : testing::LoaderFixture {
-  explicit Fixture(int capability = 90) {
-    fake.set_capability(0, capability);
-    fake.read_parameters(1);
-    LoaderOptions options = loader_options();
-    options.cuda_library = fake.path;
-    opened = open(options);
-    auto made = MoeGemm::create(*opened.loader);
-    if (!made) {
-      FAIL(made.error().message() << "\n" << made.error().log());
-    }
-    moe = *made;
-    using Push = CUresult (*)(CUcontext);
-    REQUIRE(reinterpret_cast<Push>(dlsym(fake.handle, "cuCtxPushCurrent_v2"))(
-                fake.new_context(0)) == 0);
-  }
-  ~Fixture() {
-    using Pop = CUresult (*)(CUcontext*);
-    CUcontext context = nullptr;
-    reinterpret_cast<Pop>(dlsym(fake.handle, "cuCtxPopCurrent_v2"))(&context);
-  }
-  Fixture(const Fixture&) = delete;
-  Fixture& operator=(const Fixture&) = delete;
-
-  // Addresses that nobody reads.
-  template <class T>
-  static T* address(std::uintptr_t value) {
-    return reinterpret_cast<T*>(value);
-  }
+struct Fixture : testing::LaunchFixture {
+  explicit Fixture(int capability = 90) : LaunchFixture(capability) {}
 
   Result<void> launch() {
     return moe.launch(nullptr, output, shape, input, up, down, gsa, GateUpLayout::halves,
@@ -62,9 +34,7 @@ struct Fixture : testing::LoaderFixture {
     return result.error().message();
   }
 
-  FakeCuda fake;
-  Opened opened;
-  MoeGemm moe;
+  MoeGemm moe = made<MoeGemm>();
   MoeShape shape{3, 2, 4, 64, 96};
   MoeInput input{address<std::uint16_t>(0x1000), address<float>(0x2000),
                  address<std::int32_t>(0x3000), address<float>(0x4000)};
