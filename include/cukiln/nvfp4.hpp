@@ -247,7 +247,7 @@ class CUKILN_API Gemm {
                       void* workspace, const GemmOptions& options = {}) const noexcept;
 
  private:
-  static constexpr std::size_t kMaxKernels = 16;
+  static constexpr std::size_t kMaxKernels = 24;
   const detail::GemmArchitecture* architecture_ = nullptr;
   std::uint32_t multiprocessors_ = 0;
   Kernel kernels_[kMaxKernels];

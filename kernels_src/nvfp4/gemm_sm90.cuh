@@ -1,32 +1,56 @@
-// The kernels of nvfp4_gemm for few tokens, of sm_90a and of whatever has no kernels of its own. The
-// launcher's table names the same tiles and shared memory.
+// The kernels of nvfp4_gemm for CUKILN_GEMM_TOKENS tokens at most, of sm_90a and of whatever has no
+// kernels of its own. The launcher's table names the same tiles and shared memory.
 #pragma once
 
 #include "gemm_sm90_decode.cuh"
 
 #define CUKILN_GEMM_DECODE(kTokens, kUnits, kResident, kShared)                                   \
-  extern "C" __global__ void __launch_bounds__(288, kResident)                                    \
+  extern "C" __global__ void __launch_bounds__(kTokens > 16 ? 384 : 288, kResident)               \
       nvfp4_gemm_decode_##kTokens##x##kUnits(                                                     \
           cukiln::u16* output, const cukiln::u8* tokens,                                          \
           const __grid_constant__ cukiln::TensorMap codes, const cukiln::u8* a_scales,            \
           const cukiln::u8* b_scales, const float* a_gsa, const float* b_gsa,                     \
           const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n, cukiln::u32 k,                   \
           cukiln::u32 constant_b) {                                                               \
-    using Gemm = cukiln::nvfp4::DecodeGemm<kTokens, kUnits>;                                      \
-    static_assert(Gemm::kThreads == 288, "the launch bounds have another number");                \
+    using Gemm = cukiln::nvfp4::DecodeGemm<kTokens, kUnits, kResident>;                           \
+    static_assert(Gemm::kThreads == (kTokens > 16 ? 384 : 288), "the launch bounds have another number"); \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
     Gemm::run(output, tokens, &codes, a_scales, b_scales, a_gsa, b_gsa, bias, m, n, k, constant_b != 0); \
   }
 
+#if CUKILN_GEMM_TOKENS == 8
+
 CUKILN_GEMM_DECODE(8, 2, 2, 33856)
 CUKILN_GEMM_DECODE(8, 4, 2, 50240)
 CUKILN_GEMM_DECODE(8, 7, 1, 91200)
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+CUKILN_GEMM_DECODE(8, 5, 2, 74816)
+CUKILN_GEMM_DECODE(8, 18, 1, 181312)
+#endif
+
+#elif CUKILN_GEMM_TOKENS == 16
+
 CUKILN_GEMM_DECODE(16, 2, 2, 33856)
-CUKILN_GEMM_DECODE(16, 4, 2, 50240)
+CUKILN_GEMM_DECODE(16, 4, 1, 50240)
 CUKILN_GEMM_DECODE(16, 7, 1, 91200)
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+CUKILN_GEMM_DECODE(16, 5, 1, 74816)
+CUKILN_GEMM_DECODE(16, 8, 1, 83008)
+CUKILN_GEMM_DECODE(16, 10, 1, 115776)
+CUKILN_GEMM_DECODE(16, 14, 1, 148544)
+CUKILN_GEMM_DECODE(16, 18, 1, 181312)
+#endif
+
+#elif CUKILN_GEMM_TOKENS == 32
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+CUKILN_GEMM_DECODE(32, 4, 1, 50240)
+CUKILN_GEMM_DECODE(32, 5, 1, 74816)
+CUKILN_GEMM_DECODE(32, 7, 1, 91200)
+CUKILN_GEMM_DECODE(32, 8, 1, 83008)
+CUKILN_GEMM_DECODE(32, 10, 1, 115776)
+#endif
 
-CUKILN_GEMM_DECODE(16, 18, 1, 181312)
-
+#else
+#error "CUKILN_GEMM_TOKENS: 8, 16 or 32 is expected"
 #endif

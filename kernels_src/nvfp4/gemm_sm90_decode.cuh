@@ -19,19 +19,22 @@ namespace nvfp4 {
 __device__ __forceinline__ void keep(u32& value) { asm("" : "+r"(value)); }
 __device__ __forceinline__ void keep(const u8*& pointer) { asm("" : "+l"(pointer)); }
 
-// kTokens: 8 or 16.
-template <u32 kTokens, u32 kUnits, u32 kStages = 4, u32 kTeams = 2>
+// kTokens: 8, or a multiple of 16. kResident: blocks that share a multiprocessor.
+template <u32 kTokens, u32 kUnits, u32 kResident, u32 kStages = 4, u32 kTeams = 2>
 struct DecodeGemm {
   static constexpr u32 kTeamWarps = 4;  // that share a stage
   static constexpr u32 kWarps = kTeams * kTeamWarps;
-  static constexpr u32 kThreads = 32 * (kWarps + 1);
+  // More than 16 tokens need more registers than an even share: a warpgroup copies then, and gives its own away.
+  static constexpr bool kSharesRegisters = kTokens > 16;
+  static constexpr u32 kThreads = 32 * (kWarps + (kSharesRegisters ? 4 : 1));
   static constexpr u32 kRows = 8 * kUnits;
   static constexpr u32 kPitch = kRows + 4;  // floats of a token's sums: no bank conflicts
   static constexpr u32 kTiles = kTokens / 8;
   // Sixteen tokens are the instruction's rows and eight weight rows its columns; eight tokens are its
   // columns and sixteen weight rows its rows.
-  static constexpr bool kTokensAreRows = kTokens == 16;
+  static constexpr bool kTokensAreRows = kTokens != 8;
   static constexpr u32 kUnitsAtOnce = kTokensAreRows ? 1 : 2;
+  static constexpr u32 kProducts = kTokensAreRows ? kTokens / 16 : 1;  // of a weight, once it is there
   static constexpr u32 kSums = (kUnits + kUnitsAtOnce - 1) / kUnitsAtOnce;
   // A stage: two boxes of 256 codes of each row, swizzled, then whole atoms of the rows' scales,
   // which may lie in two rows of atoms.
@@ -42,8 +45,10 @@ struct DecodeGemm {
   static constexpr u32 kScalesAt = 2 * kRows * kBoxBytes;
   static constexpr u32 kScaleBytes = kStageAtoms * kAtomBytes;
   static constexpr u32 kStageBytes = kScalesAt + kRowAtoms * kScaleBytes;
+  static constexpr u32 kPrefetchBytes = 44 << 10;  // measured; more would hold the tokens up
+  static constexpr u32 kPrefetchedStages = kPrefetchBytes / kStageBytes == 0 ? 1 : kPrefetchBytes / kStageBytes;
   static constexpr u32 kSumBytes = kTokens * kPitch * 4;  // of a warp, where the stages were
-  static constexpr u32 kSharedBytes = kStages * (kStageBytes + 16) + 1024;
+  static constexpr u32 kSharedBytes = kStages * (kStageBytes + 16) + 1024;  // 16 more than alignment takes
   static_assert(kStages % kTeams == 0, "a place in the ring is one team's");
   static_assert(kWarps * kSumBytes <= kStages * kStageBytes, "the warps' sums lie where stages did");
   static_assert(kStageBytes % 1024 == 0, "the copy engine's alignment");
@@ -65,7 +70,6 @@ struct DecodeGemm {
     const u32 warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x >> 5, 0);  // uniform, for the compiler too
     const u32 first_row = blockIdx.x * kRows;
     const u32 first_token = blockIdx.y * kTokens;
-    const u32 k_atoms = (columns + 63) / 64;
     const u32 stages = (columns + kStageK - 1) / kStageK;
 
     u8* const base = reinterpret_cast<u8*>(shared) + (-shared_address(shared) & 1023);
@@ -82,44 +86,58 @@ struct DecodeGemm {
     }
     __syncthreads();
 
-    float sum[kSums][4] = {};
-    if (warp == kWarps) {
-      // Launched early (programmatically), this kernel fetches weights that no kernel writes while the
-      // one before it ends.
+    if (warp >= kWarps) {
+      if constexpr (kSharesRegisters) asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+      // Launched early (programmatically), this kernel fetches weights while the one before it ends: if
+      // no kernel writes them, else no further than to L2.
+      const Source source = {code_map, row_scales, first_row, rows, columns};
+      const bool early = blockIdx.y * gridDim.x + blockIdx.x < multiprocessors() * kResident;
       allow_next_kernel();
+      if (warp == kWarps && elect_one()) {
+        prefetch_map(code_map);
+        if (early && !constant_b) prefetch_stages(source, min(kPrefetchedStages, stages));
+      }
       if (!constant_b) wait_for_previous_kernel();
-      if (elect_one()) {
-        load_stages(code_map, row_scales, ring, full, empty, first_row, rows, k_atoms, stages);
+      if (warp == kWarps && elect_one()) {
+        load_stages(source, ring, full, empty, stages, early && constant_b);
       }
       __syncwarp();
       wait_for_previous_kernel();
-    } else {
-      wait_for_previous_kernel();
-      allow_next_kernel();
-      add_products(sum, base, full, empty, warp, token_codes, token_scales, first_row, first_token,
-                   tokens, columns);
+      return;
     }
+    if constexpr (kSharesRegisters) asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    float sum[kSums][kProducts][4] = {};
+    wait_for_previous_kernel();
+    allow_next_kernel();
+    const u32 alphas = empty + 8 * kStages;  // in no register while there are products to add
+    if (threadIdx.x == 0) {
+      copy_word(alphas, gsa_a + 1);
+      copy_word(alphas + 4, gsa_b + 1);
+    }
+    add_products(sum, base, full, empty, warp, token_codes, token_scales, first_row, first_token, tokens,
+                 columns);
 
-    const float alpha_a = load_late(gsa_a + 1) * kTwoTo14;
-    const float alpha_b = load_late(gsa_b + 1) * kTwoTo14;
-    __syncthreads();  // nobody reads a stage any more
-    if (warp < kWarps) {
-      float* const own = reinterpret_cast<float*>(base + warp * kSumBytes);
+    if (threadIdx.x == 0) wait_for_copied_words();
+    meet();  // nobody reads a stage any more
+    const float alpha_a = __uint_as_float(load_shared_word(alphas)) * kTwoTo14;
+    const float alpha_b = __uint_as_float(load_shared_word(alphas + 4)) * kTwoTo14;
+    // The lane's first sum; where its others lie from there, no instruction has to find out.
+    float* const own = reinterpret_cast<float*>(base + warp * kSumBytes) +
+                       (kTokensAreRows ? lane / 4 * kPitch + row_of(lane % 4 * 2)
+                                       : lane % 4 * 2 * kPitch + row_of(lane / 4));
 #pragma unroll
-      for (u32 i = 0; i < kSums; ++i) {
+    for (u32 i = 0; i < kSums; ++i) {
 #pragma unroll
-        for (u32 c = 0; c < 4; ++c) {
-          const u32 column = lane % 4 * 2 + c % 2;
-          const u32 token = kTokensAreRows ? lane / 4 + c / 2 * 8 : column;
-          const u32 unit = kTokensAreRows ? i : 2 * i + c / 2;
-          const u32 row = row_of(kTokensAreRows ? column : lane / 4);
-          if (unit < kUnits) own[token * kPitch + unit * 8 + row] = sum[i][c];
-        }
+      for (u32 c = 0; c < 4 * kProducts; ++c) {
+        const u32 token = kTokensAreRows ? c / 2 * 8 : c % 2;
+        const u32 unit = kTokensAreRows ? i : 2 * i + c / 2;
+        const u32 row = kTokensAreRows ? row_of(c % 2) : 0;
+        if (unit < kUnits) own[token * kPitch + unit * 8 + row] = sum[i][c / 4][c % 4];
       }
     }
-    __syncthreads();
+    meet();
     // Two rows of one token a thread.
-    for (u32 i = threadIdx.x; i < kTokens * kRows / 2; i += kThreads) {
+    for (u32 i = threadIdx.x; i < kTokens * kRows / 2; i += 32 * kWarps) {
       const u32 token = first_token + i / (kRows / 2);
       const u32 row = first_row + i % (kRows / 2) * 2;
       if (token >= tokens || row >= rows) continue;
@@ -145,12 +163,17 @@ struct DecodeGemm {
   }
 
  private:
+  // All warps but those that copy.
+  static __device__ __forceinline__ void meet() {
+    asm volatile("bar.sync 1, %0;" ::"n"(32 * kWarps) : "memory");
+  }
+
   // Which of eight rows is the instruction's i-th: two that are read together differ in what the
   // swizzle changes, so that they do not meet in a bank.
   static __device__ __forceinline__ u32 row_of(u32 i) { return i / 2 + i % 2 * 4; }
 
   // One warp: its part of every stage of its team.
-  static __device__ __forceinline__ void add_products(float (&sum)[kSums][4], const u8* base, u32 full,
+  static __device__ __forceinline__ void add_products(float (&sum)[kSums][kProducts][4], const u8* base, u32 full,
                                                       u32 empty, u32 warp, const u8* token_codes,
                                                       const u8* token_scales, u32 first_row,
                                                       u32 first_token, u32 tokens, u32 columns) {
@@ -238,14 +261,17 @@ struct DecodeGemm {
 #pragma unroll
           for (u32 j = 0; j < 4; j += 2) {
             if constexpr (kTokensAreRows) {
-              const u32(&low)[4] = operand[0][w];
-              const u32(&high)[4] = operand[1][w];
-              multiply_16x8x16(sum[u], {low[j], high[j], low[j + 1], high[j + 1]}, weights[0][w][j],
-                               weights[0][w][j + 1]);
+#pragma unroll
+              for (u32 p = 0; p < kProducts; ++p) {
+                const u32(&low)[4] = operand[2 * p][w];
+                const u32(&high)[4] = operand[2 * p + 1][w];
+                multiply_16x8x16(sum[u][p], {low[j], high[j], low[j + 1], high[j + 1]}, weights[0][w][j],
+                                 weights[0][w][j + 1]);
+              }
             } else {
               const u32(&low)[4] = weights[0][w];
               const u32(&high)[4] = weights[1][w];
-              multiply_16x8x16(sum[u / 2], {low[j], high[j], low[j + 1], high[j + 1]},
+              multiply_16x8x16(sum[u / 2][0], {low[j], high[j], low[j + 1], high[j + 1]},
                                operand[0][w][j], operand[0][w][j + 1]);
             }
           }
@@ -255,30 +281,74 @@ struct DecodeGemm {
     }
   }
 
-  // One lane: every stage, as soon as the warps have left it.
-  static __device__ __forceinline__ void load_stages(const TensorMap* code_map, const u8* row_scales,
-                                                     u32 ring, u32 full, u32 empty, u32 first_row,
-                                                     u32 rows, u32 k_atoms, u32 stages) {
-    const u32 first_atom = first_row / kAtomRows;
-    const bool second_atom =
-        first_row % kAtomRows + kRows > kAtomRows && (first_atom + 1) * kAtomRows < rows;
+  static __device__ __forceinline__ u32 multiprocessors() {
+    u32 count;
+    asm("mov.u32 %0, %%nsmid;" : "=r"(count));
+    return count;
+  }
+
+  // The block's rows of B.
+  struct Source {
+    const TensorMap* code_map;
+    const u8* row_scales;
+    u32 first_row;
+    u32 rows;
+    u32 columns;
+
+    __device__ __forceinline__ u32 k_atoms() const { return (columns + 63) / 64; }
+    // Of a stage's scales in one row of atoms.
+    __device__ __forceinline__ u32 scale_bytes(u32 stage) const {
+      return min(kStageAtoms, k_atoms() - stage * kStageAtoms) * kAtomBytes;
+    }
+    __device__ __forceinline__ const u8* scales(u32 stage) const {
+      return row_scales +
+             (static_cast<u64>(first_row / kAtomRows) * k_atoms() + stage * kStageAtoms) * kAtomBytes;
+    }
+    __device__ __forceinline__ u64 scales_of_next_atom() const {
+      return static_cast<u64>(k_atoms()) * kAtomBytes;
+    }
+    __device__ __forceinline__ bool reaches_next_atom() const {
+      return first_row % kAtomRows + kRows > kAtomRows && (first_row / kAtomRows + 1) * kAtomRows < rows;
+    }
+  };
+
+  // One lane: every stage, as soon as the warps have left its place. What is asked for waits behind what
+  // was asked for before, and tokens are asked for late: `slowly` leaves them room, a stage for a team at
+  // a time until the ring is full.
+  static __device__ __forceinline__ void load_stages(const Source& source, u32 ring, u32 full, u32 empty,
+                                                     u32 stages, bool slowly) {
+    const bool second_atom = source.reaches_next_atom();
 #pragma unroll 1
     for (u32 stage = 0; stage < stages; ++stage) {
       const u32 slot = stage % kStages;
-      if (stage >= kStages) mbarrier_wait(empty + 8 * slot, (stage / kStages - 1) & 1);
+      if (stage >= kStages) {
+        mbarrier_wait(empty + 8 * slot, (stage / kStages - 1) & 1);
+      } else if (slowly && stage >= kTeams) {
+        mbarrier_wait(full + 8 * (stage - kTeams), 0);
+      }
       const u32 to = ring + slot * kStageBytes;
       const u32 barrier = full + 8 * slot;
-      const u32 bytes = min(kStageAtoms, k_atoms - stage * kStageAtoms) * kAtomBytes;
+      const u32 bytes = source.scale_bytes(stage);
       mbarrier_arrive_expect(barrier, kScalesAt + (second_atom ? 2 : 1) * bytes);
-      load_tile<1>(to, code_map, stage * (kStageK / 2), first_row, barrier);
-      load_tile<1>(to + kRows * kBoxBytes, code_map, stage * (kStageK / 2) + kBoxBytes, first_row, barrier);
-      const u8* const atoms =
-          row_scales + (static_cast<u64>(first_atom) * k_atoms + stage * kStageAtoms) * kAtomBytes;
+      const u32 x = stage * (kStageK / 2);
+      load_tile<1>(to, source.code_map, x, source.first_row, barrier);
+      load_tile<1>(to + kRows * kBoxBytes, source.code_map, x + kBoxBytes, source.first_row, barrier);
+      const u8* const atoms = source.scales(stage);
       copy_bytes(to + kScalesAt, atoms, bytes, barrier);
       if (second_atom) {
-        copy_bytes(to + kScalesAt + kScaleBytes, atoms + static_cast<u64>(k_atoms) * kAtomBytes, bytes,
-                   barrier);
+        copy_bytes(to + kScalesAt + kScaleBytes, atoms + source.scales_of_next_atom(), bytes, barrier);
       }
+    }
+  }
+
+  // One lane: the first stages, to L2.
+  static __device__ __forceinline__ void prefetch_stages(const Source& source, u32 count) {
+#pragma unroll 1
+    for (u32 stage = 0; stage < count; ++stage) {
+      const u32 x = stage * (kStageK / 2);
+      prefetch_tile(source.code_map, x, source.first_row);
+      prefetch_tile(source.code_map, x + kBoxBytes, source.first_row);
+      prefetch_bytes(source.scales(stage), source.scale_bytes(stage));
     }
   }
 };

@@ -10,14 +10,21 @@
 // NaN: a NaN scale makes its row of D (of A) or column (of B) NaN. Padding of scales is 0, as the
 //   quantisers write it.
 // CUKILN_MACHINE: an emulator of sm_100a, see machine.cuh.
-// Each architecture has kernels of its own, sm_90a those of nvfp4_gemm_prefill.cu too, for more than 16
-// rows of A; launch configurations are the launcher's
+// CUKILN_GEMM_TOKENS: the rows of A that kernels other than sm_100a's are for, 8, 16 or 32 at most; 32
+//   sm_90a alone has, and more in nvfp4_gemm_prefill.cu.
+// Each architecture has kernels of its own; launch configurations are the launcher's
 // (src/kernels/nvfp4/gemm_sm90.cpp, gemm_sm100.cpp): which kernel for which shape, grid, cluster,
 // shared memory.
 // Source: NVIDIA PTX ISA, mma, wgmma, tcgen05 and cp.async.bulk.
+#ifndef CUKILN_GEMM_TOKENS
+#define CUKILN_GEMM_TOKENS 8
+#endif
+
 #if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM103_ALL) || \
     defined(CUKILN_MACHINE)
+#if CUKILN_GEMM_TOKENS == 8  // one module has all of them
 #include "gemm_sm100.cuh"
+#endif
 #else
 #include "gemm_sm90.cuh"
 #endif

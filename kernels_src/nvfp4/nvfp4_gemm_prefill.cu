@@ -1,4 +1,4 @@
-// The product of nvfp4_gemm.cu for more than 16 tokens, on sm_90a.
+// The product of nvfp4_gemm.cu for more than 32 tokens, on sm_90a.
 //
 // nvfp4_gemm_expand
 //   What: rows of codes and swizzled block scales as fp16, exactly, times 2^-14; K in the lanes' order,

@@ -1,3 +1,4 @@
+#include <set>
 #include <string>
 
 #include "kernels/nvfp4/sm90_plan.hpp"
@@ -6,6 +7,8 @@
 using namespace cukiln;
 using namespace cukiln::testing;
 using nvfp4::sm90::ceil_div;
+using nvfp4::sm90::decode_tiles;
+using nvfp4::sm90::DecodeTile;
 using nvfp4::sm90::kDecodeTiles;
 using nvfp4::sm90::kPrefillTiles;
 
@@ -19,8 +22,8 @@ struct OtherFixture : GemmFixture {
   OtherFixture() : GemmFixture(120) {}
 };
 
-std::string decode_name(int tokens, std::uint32_t rows) {
-  return "nvfp4_gemm_decode_" + std::to_string(tokens) + "x" + std::to_string(rows / 8);
+std::string name_of(const DecodeTile& tile) {
+  return "nvfp4_gemm_decode_" + std::to_string(tile.tokens) + "x" + std::to_string(tile.rows / 8);
 }
 
 }  // namespace
@@ -28,24 +31,44 @@ std::string decode_name(int tokens, std::uint32_t rows) {
 TEST_CASE_FIXTURE(Sm90Fixture,
                   "few tokens on sm_90a are one launch, for every tile that they have") {
   constexpr std::int64_t kRows = 7176;
-  for (const int m : {1, 8, 9, 16}) {
+  for (const int m : {1, 8, 9, 16, 17, 32}) {
     CAPTURE(m);
-    const int tiles = gemm.tactics(m, kRows, 2048);
-    REQUIRE(tiles == (m <= 8 ? 3 : 4));
-    for (int tile = 0; tile < tiles; ++tile) {
-      CAPTURE(tile);
-      REQUIRE(gemm.launch(nullptr, output, a, b, nullptr, m, kRows, 2048, nullptr, {true, tile}));
+    const auto [first, tiles] = decode_tiles(m <= 8 ? 8 : m <= 16 ? 16 : 32);
+    REQUIRE(gemm.tactics(m, kRows, 2048) == static_cast<int>(tiles));
+    REQUIRE(tiles > 0);
+    for (int i = 0; i < static_cast<int>(tiles); ++i) {
+      CAPTURE(i);
+      const DecodeTile& tile = kDecodeTiles[first + static_cast<unsigned>(i)];
+      REQUIRE(gemm.launch(nullptr, output, a, b, nullptr, m, kRows, 2048, nullptr, {true, i}));
       const FakeLaunch last = fake.last_launch();
-      CHECK(std::string(last.kernel) == decode_name(m <= 8 ? 8 : 16, kDecodeTiles[tile].rows));
-      CHECK(last.grid[0] == ceil_div(kRows, kDecodeTiles[tile].rows));
+      CHECK(last.kernel == name_of(tile));
+      CHECK(last.grid[0] == ceil_div(kRows, tile.rows));
       CHECK(last.grid[1] == 1);
-      CHECK(last.block[0] == 288);
-      CHECK(last.shared_bytes >= kDecodeTiles[tile].shared_bytes);
+      CHECK(last.block[0] == (m <= 16 ? 288 : 384));
+      CHECK(last.shared_bytes >= tile.shared_bytes);
       CHECK(last.programmatic);
     }
-    CHECK(!gemm.launch(nullptr, output, a, b, nullptr, m, kRows, 2048, nullptr, {true, tiles}));
+    CHECK(!gemm.launch(nullptr, output, a, b, nullptr, m, kRows, 2048, nullptr,
+                       {true, static_cast<int>(tiles)}));
+    CHECK(gemm.workspace_bytes(m, kRows, 2048) == 0);
   }
-  CHECK(gemm.workspace_bytes(16, kRows, 2048) == 0);
+}
+
+TEST_CASE_FIXTURE(Sm90Fixture, "each tile on sm_90a is the fastest for some number of rows") {
+  constexpr std::int64_t kColumns =
+      7168;  // no number of rows below was measured: an estimate decides
+  for (const int m : {1, 16, 32}) {
+    CAPTURE(m);
+    std::set<std::string> chosen;
+    for (std::int64_t rows = 1032; rows < 40000; rows += 520) {
+      REQUIRE(gemm.launch(nullptr, output, a, b, nullptr, m, rows, kColumns, nullptr));
+      chosen.insert(fake.last_launch().kernel);
+    }
+    const auto [first, tiles] = decode_tiles(m <= 8 ? 8 : m <= 16 ? 16 : 32);
+    for (std::uint32_t i = first; i < first + tiles; ++i) {
+      CHECK_MESSAGE(chosen.count(name_of(kDecodeTiles[i])) == 1, name_of(kDecodeTiles[i]));
+    }
+  }
 }
 
 TEST_CASE_FIXTURE(Sm90Fixture,
@@ -79,9 +102,11 @@ TEST_CASE_FIXTURE(OtherFixture,
     for (int tile = 0; tile < 3; ++tile) {
       REQUIRE(gemm.launch(nullptr, output, a, b, nullptr, m, 4096, 2048, nullptr, {false, tile}));
       const FakeLaunch last = fake.last_launch();
-      CHECK(std::string(last.kernel) == decode_name(m <= 8 ? 8 : 16, kDecodeTiles[tile].rows));
-      CHECK(last.grid[1] == ceil_div(static_cast<std::uint64_t>(m), m <= 8 ? 8 : 16));
-      CHECK(last.shared_bytes == kDecodeTiles[tile].shared_bytes);
+      const DecodeTile& expected =
+          kDecodeTiles[decode_tiles(m <= 8 ? 8 : 16).first + static_cast<unsigned>(tile)];
+      CHECK(last.kernel == name_of(expected));
+      CHECK(last.grid[1] == ceil_div(static_cast<std::uint64_t>(m), expected.tokens));
+      CHECK(last.shared_bytes == expected.shared_bytes);
     }
   }
   CHECK(gemm.workspace_bytes(100, 4096, 2048) == 0);

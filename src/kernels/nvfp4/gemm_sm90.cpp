@@ -12,7 +12,6 @@ namespace {
 
 using namespace sm90;
 
-constexpr std::uint32_t kDecodeThreads = 288;
 constexpr std::uint32_t kExpandThreads = 256;
 constexpr std::uint32_t kPrefillThreads = 384;
 
@@ -38,20 +37,32 @@ Result<void> check_prefill(const Kernel& kernel) {
 constexpr std::uint32_t kAloneBytes = 117 * 1024;
 constexpr std::uint32_t kPairBytes = 77 * 1024;
 
-constexpr const char* kDecodeModule = "nvfp4_gemm";
+constexpr const char* kModule8 = "nvfp4_gemm";
+constexpr const char* kModule16 = "nvfp4_gemm_16";
+constexpr const char* kModule32 = "nvfp4_gemm_32";
 constexpr const char* kPrefillModule = "nvfp4_gemm_prefill";
 
-// Decode's kernels come first, for they alone are in kGemmAny, but for the last of them. Shared
-// memory: gemm_sm90.cuh and nvfp4_gemm_prefill.cu have the same numbers and refuse to compile with
-// others.
+// Decode's kernels come first, in the order of their tiles. Shared memory: gemm_sm90.cuh and
+// nvfp4_gemm_prefill.cu have the same numbers and refuse to compile with others.
 constexpr GemmKernel kKernels[] = {
-    {kDecodeModule, "nvfp4_gemm_decode_8x2", kAloneBytes, check_decode},
-    {kDecodeModule, "nvfp4_gemm_decode_8x4", kAloneBytes, check_decode},
-    {kDecodeModule, "nvfp4_gemm_decode_8x7", kAloneBytes, check_decode},
-    {kDecodeModule, "nvfp4_gemm_decode_16x2", kAloneBytes, check_decode},
-    {kDecodeModule, "nvfp4_gemm_decode_16x4", kAloneBytes, check_decode},
-    {kDecodeModule, "nvfp4_gemm_decode_16x7", kAloneBytes, check_decode},
-    {kDecodeModule, "nvfp4_gemm_decode_16x18", 181312, check_decode},
+    {kModule8, "nvfp4_gemm_decode_8x2", kAloneBytes, check_decode},
+    {kModule8, "nvfp4_gemm_decode_8x4", kAloneBytes, check_decode},
+    {kModule8, "nvfp4_gemm_decode_8x7", kAloneBytes, check_decode},
+    {kModule8, "nvfp4_gemm_decode_8x5", kAloneBytes, check_decode},
+    {kModule8, "nvfp4_gemm_decode_8x18", 181312, check_decode},
+    {kModule16, "nvfp4_gemm_decode_16x2", kAloneBytes, check_decode},
+    {kModule16, "nvfp4_gemm_decode_16x4", kAloneBytes, check_decode},
+    {kModule16, "nvfp4_gemm_decode_16x7", kAloneBytes, check_decode},
+    {kModule16, "nvfp4_gemm_decode_16x5", kAloneBytes, check_decode},
+    {kModule16, "nvfp4_gemm_decode_16x8", kAloneBytes, check_decode},
+    {kModule16, "nvfp4_gemm_decode_16x10", kAloneBytes, check_decode},
+    {kModule16, "nvfp4_gemm_decode_16x14", 148544, check_decode},
+    {kModule16, "nvfp4_gemm_decode_16x18", 181312, check_decode},
+    {kModule32, "nvfp4_gemm_decode_32x4", kAloneBytes, check_decode},
+    {kModule32, "nvfp4_gemm_decode_32x5", kAloneBytes, check_decode},
+    {kModule32, "nvfp4_gemm_decode_32x7", kAloneBytes, check_decode},
+    {kModule32, "nvfp4_gemm_decode_32x8", kAloneBytes, check_decode},
+    {kModule32, "nvfp4_gemm_decode_32x10", kAloneBytes, check_decode},
     {kPrefillModule, "nvfp4_gemm_prefill_32x128", 97360, check_prefill},
     {kPrefillModule, "nvfp4_gemm_prefill_64x128", 112704, check_prefill},
     {kPrefillModule, "nvfp4_gemm_prefill_128x128", 178240, check_prefill},
@@ -59,20 +70,19 @@ constexpr GemmKernel kKernels[] = {
     {kPrefillModule, "nvfp4_gemm_expand", 0, check_expand},
 };
 constexpr std::size_t kKernelCount = std::size(kKernels);
-
-constexpr std::size_t kDecode8 = 0;
-constexpr std::size_t kDecode16 = kDecode8 + kSmallDecodeTiles;
-
-constexpr std::size_t kPrefill = kDecode16 + std::size(kDecodeTiles);
-constexpr std::size_t kAnyKernelCount = kDecode16 + kSmallDecodeTiles;
+constexpr std::size_t kPrefill = std::size(kDecodeTiles);
 constexpr std::size_t kExpand = kPrefill + std::size(kPrefillTiles);
 static_assert(kExpand + 1 == kKernelCount);
 
+// The first tiles for 8 tokens and for 16 are for every card.
+constexpr std::uint32_t kAnyTiles = 3;
+constexpr std::uint64_t kMostAnyTokens = 16;
 constexpr auto kAnyKernels = [] {
-  std::array<GemmKernel, kAnyKernelCount> all{};
-  for (std::size_t i = 0; i < kAnyKernelCount; ++i) {
-    all[i] = kKernels[i];
-    all[i].shared_bytes = kDecodeTiles[i % kSmallDecodeTiles].shared_bytes;
+  std::array<GemmKernel, 2 * kAnyTiles> all{};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::size_t tile = decode_tiles(i < kAnyTiles ? 8 : 16).first + i % kAnyTiles;
+    all[i] = kKernels[tile];
+    all[i].shared_bytes = kDecodeTiles[tile].shared_bytes;
   }
   return all;
 }();
@@ -125,19 +135,16 @@ std::uint32_t evenly_spread_bytes(const DecodeTile& tile, const Shape& shape) no
                                                                            : 0);
 }
 
-Result<void> launch_decode(const Kernel* kernels, const GemmCall& call, const Shape& shape,
-                           std::size_t tile_index, std::uint32_t shared_bytes) noexcept {
-  const std::uint64_t tokens = shape.decode_tokens();
-  const DecodeTile& tile = kDecodeTiles[tile_index];
-  const Kernel& kernel = kernels[(tokens == 8 ? kDecode8 : kDecode16) + tile_index];
+Result<void> launch_decode(const Kernel& kernel, const GemmCall& call, const DecodeTile& tile,
+                           std::uint32_t shared_bytes) noexcept {
   constexpr std::uint32_t kBoxBytes = 128;
   TensorBox codes = codes_box(call.b.codes, call.n, call.k, tile.rows, kBoxBytes);
   codes.swizzled = true;
   CUKILN_TRY(const TensorMap code_map, tensor_map(kernel, codes));
   LaunchConfig config;
   config.grid.x = static_cast<std::uint32_t>(ceil_div(call.n, tile.rows));
-  config.grid.y = static_cast<std::uint32_t>(ceil_div(call.m, tokens));
-  config.block.x = kDecodeThreads;
+  config.grid.y = static_cast<std::uint32_t>(ceil_div(call.m, tile.tokens));
+  config.block.x = tile.tokens > 16 ? 384 : 288;
   config.shared_bytes = shared_bytes;
   config.programmatic_launch = true;  // the kernel itself waits for what it reads
   return launch_checked(kernel, call.stream, config, call.output, call.a.codes, code_map,
@@ -189,34 +196,34 @@ Result<void> launch(const Kernel* kernels, std::uint32_t multiprocessors,
                     const GemmCall& call) noexcept {
   const Shape shape = shape_of(call, multiprocessors);
   const GemmTactic tactic = tactic_of(call, shape);
-  return shape.decodes() ? launch_decode(kernels, call, shape, tactic.tile,
-                                         evenly_spread_bytes(kDecodeTiles[tactic.tile], shape))
-                         : launch_prefill(kernels, call, shape, tactic);
+  if (!shape.decodes()) {
+    return launch_prefill(kernels, call, shape, tactic);
+  }
+  const std::size_t index = decode_tiles(decode_tokens(call.m)).first + tactic.tile;
+  const DecodeTile& tile = kDecodeTiles[index];
+  return launch_decode(kernels[index], call, tile, evenly_spread_bytes(tile, shape));
 }
 
 // Any number of tokens, sixteen to a thread block.
-GemmTactic any_tactic_of(const GemmCall& call, const Shape& shape) noexcept {
-  if (call.options.tactic >= 0) {
-    return {static_cast<std::uint32_t>(call.options.tactic), 1};
-  }
-  std::uint32_t best = 0;
-  for (std::uint32_t i = 1; i < kSmallDecodeTiles; ++i) {
-    if (estimate(kDecodeTiles[i], shape) < estimate(kDecodeTiles[best], shape)) {
-      best = i;
-    }
-  }
-  return {best, 1};
-}
-
 Result<void> launch_any(const Kernel* kernels, std::uint32_t multiprocessors,
                         const GemmCall& call) noexcept {
   const Shape shape = shape_of(call, multiprocessors);
-  const std::size_t tile = any_tactic_of(call, shape).tile;
-  return launch_decode(kernels, call, shape, tile, kDecodeTiles[tile].shared_bytes);
+  const std::uint64_t tokens = std::min(decode_tokens(call.m), kMostAnyTokens);
+  const DecodeTile* const tiles = kDecodeTiles + decode_tiles(tokens).first;
+  std::uint32_t best = 0;
+  if (call.options.tactic >= 0) {
+    best = static_cast<std::uint32_t>(call.options.tactic);
+  } else {
+    for (std::uint32_t i = 1; i < kAnyTiles; ++i) {
+      best = estimate(tiles[i], shape) < estimate(tiles[best], shape) ? i : best;
+    }
+  }
+  return launch_decode(kernels[(tokens == 8 ? 0 : kAnyTiles) + best], call, tiles[best],
+                       tiles[best].shared_bytes);
 }
 
 std::size_t count_any_tactics(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t) noexcept {
-  return kSmallDecodeTiles;
+  return kAnyTiles;
 }
 
 }  // namespace
@@ -224,6 +231,6 @@ std::size_t count_any_tactics(std::uint32_t, std::uint32_t, std::uint32_t, std::
 const GemmArchitecture kGemmSm90 = {90,    kKernels, kKernelCount, workspace_bytes, count_tactics,
                                     launch};
 const GemmArchitecture kGemmAny = {
-    0, kAnyKernels.data(), kAnyKernelCount, no_workspace, count_any_tactics, launch_any};
+    0, kAnyKernels.data(), kAnyKernels.size(), no_workspace, count_any_tactics, launch_any};
 
 }  // namespace cukiln::nvfp4::detail

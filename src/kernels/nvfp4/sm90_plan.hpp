@@ -14,23 +14,43 @@ namespace cukiln::nvfp4::sm90 {
 
 inline constexpr std::uint32_t kGroupK = 128;  ///< what the kernels take of K at a time
 inline constexpr std::uint32_t kMostSplits = 4;
-inline constexpr std::uint64_t kMostDecodeTokens = 16;
-
 inline std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) noexcept { return (a + b - 1) / b; }
 
-/// For up to 16 tokens: rows of B, for 8 tokens and for 16.
+/// For a few tokens: at most so many, and rows of B.
 struct DecodeTile {
+  std::uint32_t tokens;
   std::uint32_t rows;
   std::uint32_t shared_bytes;
-  double alone[2];   // microseconds of a block that has its multiprocessor to itself,
-  double shared[2];  // and of two that share it
+  double alone;   // microseconds of a block that has its multiprocessor to itself,
+  double shared;  // and of two that share it, or take turns
 };
-inline constexpr DecodeTile kDecodeTiles[] = {{16, 33856, {4.4, 6.1}, {6.6, 9.0}},
-                                              {32, 50240, {6.3, 8.3}, {10.0, 12.9}},
-                                              {56, 91200, {9.8, 11.9}, {14.8, 21.1}},
-                                              {144, 181312, {20.5, 25.0}, {41.0, 50.0}}};
-/// The first ones, which are for 8 tokens too, and for every card.
-inline constexpr std::uint32_t kSmallDecodeTiles = 3;
+inline constexpr DecodeTile kDecodeTiles[] = {
+    {8, 16, 33856, 4.4, 6.6},      {8, 32, 50240, 6.3, 10.0},    {8, 56, 91200, 9.5, 14.8},
+    {8, 40, 74816, 7.6, 12.7},     {8, 144, 181312, 21.6, 43.0}, {16, 16, 33856, 6.1, 9.0},
+    {16, 32, 50240, 7.9, 15.1},    {16, 56, 91200, 11.3, 21.1},  {16, 40, 74816, 8.9, 17.4},
+    {16, 64, 83008, 12.4, 24.5},   {16, 80, 115776, 14.6, 29.0}, {16, 112, 148544, 20.0, 40.0},
+    {16, 144, 181312, 24.3, 49.0}, {32, 32, 50240, 10.8, 20.4},  {32, 40, 74816, 12.3, 24.0},
+    {32, 56, 91200, 15.2, 30.5},   {32, 64, 83008, 16.0, 30.5},  {32, 80, 115776, 18.8, 38.0}};
+
+/// Those for one number of tokens.
+struct DecodeTiles {
+  std::uint32_t first;
+  std::uint32_t count;
+};
+constexpr DecodeTiles decode_tiles(std::uint64_t tokens) noexcept {
+  DecodeTiles found{0, 0};
+  for (const DecodeTile& tile : kDecodeTiles) {
+    found.first += tile.tokens < tokens ? 1 : 0;
+    found.count += tile.tokens == tokens ? 1 : 0;
+  }
+  return found;
+}
+
+inline constexpr std::uint64_t kMostDecodeTokens = kDecodeTiles[std::size(kDecodeTiles) - 1].tokens;
+
+constexpr std::uint64_t decode_tokens(std::uint64_t m) noexcept {
+  return m <= 8 ? 8 : m <= 16 ? 16 : kMostDecodeTokens;
+}
 
 /// For more.
 struct PrefillTile {
@@ -47,14 +67,10 @@ struct Shape {
   std::uint32_t multiprocessors;
 
   bool decodes() const noexcept { return m <= kMostDecodeTokens; }
-  std::uint64_t decode_tokens() const noexcept { return m <= 8 ? 8 : 16; }
-  std::uint32_t decode_tiles() const noexcept {
-    return m <= 8 ? kSmallDecodeTiles : static_cast<std::uint32_t>(std::size(kDecodeTiles));
-  }
 };
 
 inline std::uint64_t blocks_of(const DecodeTile& tile, const Shape& shape) noexcept {
-  return ceil_div(shape.n, tile.rows) * ceil_div(shape.m, shape.decode_tokens());
+  return ceil_div(shape.n, tile.rows) * ceil_div(shape.m, tile.tokens);
 }
 
 inline std::uint64_t tiles_of(const PrefillTile& tile, const Shape& shape) noexcept {
@@ -69,7 +85,7 @@ inline bool may_split(const PrefillTile& tile, std::uint32_t splits, const Shape
                          tiles_of(tile, shape) * splits <= (splits == 4 ? room * 7 / 8 : room));
 }
 
-/// All there are for a shape.
+/// All there are for a shape. A few tokens' tiles are counted among those of as many tokens.
 struct Tactics {
   GemmTactic all[std::size(kPrefillTiles) * 3];
   std::size_t count = 0;
@@ -78,7 +94,8 @@ struct Tactics {
 inline Tactics tactics_of(const Shape& shape) noexcept {
   Tactics found;
   if (shape.decodes()) {
-    for (std::uint32_t tile = 0; tile < shape.decode_tiles(); ++tile) {
+    const std::uint32_t count = decode_tiles(decode_tokens(shape.m)).count;
+    for (std::uint32_t tile = 0; tile < count; ++tile) {
       found.all[found.count++] = {tile, 1};
     }
     return found;
@@ -96,10 +113,9 @@ inline Tactics tactics_of(const Shape& shape) noexcept {
 /// Two blocks to a multiprocessor, wave after wave.
 inline double estimate(const DecodeTile& tile, const Shape& shape) noexcept {
   const std::uint64_t turns = ceil_div(blocks_of(tile, shape), shape.multiprocessors);
-  const std::size_t which = shape.decode_tokens() == 8 ? 0 : 1;
   const std::uint64_t shared_turns = turns / 2;
-  return static_cast<double>(shared_turns) * tile.shared[which] +
-         static_cast<double>(turns % 2) * tile.alone[which];
+  return static_cast<double>(shared_turns) * tile.shared +
+         static_cast<double>(turns % 2) * tile.alone;
 }
 
 inline double estimate(const PrefillTile& tile, std::uint32_t splits, const Shape& shape) noexcept {
@@ -115,8 +131,9 @@ inline double estimate(const PrefillTile& tile, std::uint32_t splits, const Shap
 
 inline GemmTactic estimated_tactic(const Shape& shape) noexcept {
   const Tactics tactics = tactics_of(shape);
+  const std::uint32_t first = decode_tiles(decode_tokens(shape.m)).first;
   const auto time = [&](const GemmTactic& tactic) {
-    return shape.decodes() ? estimate(kDecodeTiles[tactic.tile], shape)
+    return shape.decodes() ? estimate(kDecodeTiles[first + tactic.tile], shape)
                            : estimate(kPrefillTiles[tactic.tile], tactic.splits, shape);
   };
   return *std::min_element(
@@ -124,16 +141,25 @@ inline GemmTactic estimated_tactic(const Shape& shape) noexcept {
       [&](const GemmTactic& a, const GemmTactic& b) { return time(a) < time(b); });
 }
 
+// A row serves the numbers of tokens since the row before, which must have the same tiles.
 static_assert(
     [] {
-      for (const TunedGemm& row : kTunedRows) {
-        if (row.m <= 8 && row.tactic.tile >= kSmallDecodeTiles) {
+      for (std::size_t i = 0; i < std::size(kTunedRows); ++i) {
+        const TunedGemm& row = kTunedRows[i];
+        const bool decodes = row.m <= kMostDecodeTokens;
+        if (decodes && row.tactic.tile >= decode_tiles(decode_tokens(row.m)).count) {
+          return false;
+        }
+        const bool first = i == 0 || kTunedRows[i - 1].n != row.n || kTunedRows[i - 1].k != row.k;
+        const std::uint64_t since = first ? 1 : kTunedRows[i - 1].m + 1;
+        if (since <= kMostDecodeTokens &&
+            (!decodes || decode_tokens(since) != decode_tokens(row.m))) {
           return false;
         }
       }
       return true;
     }(),
-    "8 tokens have no such tile");
+    "a row whose tile its number of tokens does not have");
 
 /// The tuned one, where the shape was measured on a card like this.
 inline GemmTactic tactic_of(const Shape& shape) noexcept {

@@ -182,7 +182,7 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm equals the reference for every kind of sh
 }
 
 TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm equals the reference for the shapes of a language model") {
-  for (const std::size_t m : {1, 16, 64, 300, 4096}) {
+  for (const std::size_t m : {1, 16, 32, 64, 300, 4096}) {
     CAPTURE(m);
     const HostMatrix a = random_matrix(m, 7168, 1, random);
     const HostMatrix b = random_matrix(2048, 7168, 1, random);
@@ -194,8 +194,17 @@ TEST_CASE_FIXTURE(Fixture, "every tactic gives the product") {
   struct Shape {
     std::size_t m, n, k;
   };
-  for (const Shape shape :
-       {Shape{3, 264, 736}, {11, 776, 2080}, {40, 264, 2592}, {300, 520, 544}}) {
+  for (const Shape shape : {Shape{3, 264, 736},
+                            {7, 1032, 4128},
+                            {5, 7176, 544},  // more thread blocks than multiprocessors
+                            {11, 776, 2080},
+                            {16, 520, 8224},
+                            {13, 7176, 544},
+                            {17, 776, 2080},
+                            {32, 520, 8224},
+                            {31, 7176, 544},
+                            {40, 264, 2592},
+                            {300, 520, 544}}) {
     const HostMatrix a = random_matrix(shape.m, shape.k, 0.37f, random);
     const HostMatrix b = random_matrix(shape.n, shape.k, 1.3e-3f, random);
     const DeviceMatrix device_a(a);
@@ -212,7 +221,12 @@ TEST_CASE_FIXTURE(Fixture, "every tactic gives the product") {
       output.fill_bytes(0xA5, stream);
       require_ok(gemm.launch(stream, output.data(), device_a, device_b, nullptr, m, n, k,
                              space.data(), {.tactic = tactic}));
-      check_product(output.download(), a, b, {}, 5000, random);
+      const auto given = output.download();
+      check_product(given, a, b, {}, 5000, random);
+      output.fill_bytes(0xA5, stream);
+      require_ok(gemm.launch(stream, output.data(), device_a, device_b, nullptr, m, n, k,
+                             space.data(), {.constant_b = true, .tactic = tactic}));
+      CHECK(output.download() == given);
     }
   }
 }
@@ -248,7 +262,7 @@ TEST_CASE_FIXTURE(Fixture, "zero scales give zero, and bias alone") {
 
 TEST_CASE_FIXTURE(Fixture,
                   "the same inputs give the same bytes, launch after launch and replayed") {
-  for (const std::size_t m : {1, 16, 48, 130, 600}) {
+  for (const std::size_t m : {1, 16, 32, 48, 130, 600}) {
     CAPTURE(m);
     constexpr std::size_t kN = 1032;
     constexpr std::size_t kK = 3104;
@@ -285,7 +299,7 @@ TEST_CASE_FIXTURE(Fixture,
   constexpr std::size_t kK = 7168;
   const auto quantize = create<nvfp4::QuantizeStatic>();
   const DeviceMatrix b(random_matrix(kN, kK, 1, random));
-  for (const std::size_t m : {1, 16}) {
+  for (const std::size_t m : {1, 16, 32}) {
     CAPTURE(m);
     const auto rows = static_cast<std::int64_t>(m);
     const DeviceMatrix a(random_matrix(m, kK, 1, random));
@@ -297,6 +311,30 @@ TEST_CASE_FIXTURE(Fixture,
           quantize.launch(stream, a.codes.data(), a.scales.data(), input.data(), 100.0f, rows, kK));
       require_ok(gemm.launch(stream, late.data(), a, b, nullptr, rows, kN, kK, nullptr,
                              {.constant_b = true}));
+      stream.synchronize();
+      require_ok(launch(output.data(), a, b, nullptr, m, kN, kK, nullptr));
+      CHECK(late.download() == output.download());
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "a product that starts early reads weights that the kernel before it writes") {
+  constexpr std::size_t kN = 1024;
+  constexpr std::size_t kK = 7168;
+  const auto quantize = create<nvfp4::QuantizeStatic>();
+  for (const std::size_t m : {1, 16, 32}) {
+    CAPTURE(m);
+    const auto rows = static_cast<std::int64_t>(m);
+    const DeviceMatrix a(random_matrix(m, kK, 1, random));
+    const DeviceMatrix b(random_matrix(kN, kK, 1, random));
+    DeviceBuffer<std::uint16_t> output(m * kN);
+    DeviceBuffer<std::uint16_t> late(m * kN);
+    for (int i = 0; i < 8; ++i) {
+      const DeviceBuffer<std::uint16_t> input(random_bf16(Kind::normal, kN * kK, random));
+      require_ok(
+          quantize.launch(stream, b.codes.data(), b.scales.data(), input.data(), 100.0f, kN, kK));
+      require_ok(gemm.launch(stream, late.data(), a, b, nullptr, rows, kN, kK, nullptr));
       stream.synchronize();
       require_ok(launch(output.data(), a, b, nullptr, m, kN, kK, nullptr));
       CHECK(late.download() == output.download());
