@@ -17,7 +17,6 @@ namespace nvfp4 {
 
 // Hides where a value comes from: the compiler would compute it anew in every turn of a loop.
 __device__ __forceinline__ void keep(u32& value) { asm("" : "+r"(value)); }
-__device__ __forceinline__ void keep(const u8*& pointer) { asm("" : "+l"(pointer)); }
 
 // kTokens: 8, or a multiple of 16. kResident: blocks that share a multiprocessor.
 template <u32 kTokens, u32 kUnits, u32 kResident, u32 kStages = 4, u32 kTeams = 2>
@@ -195,40 +194,43 @@ struct DecodeGemm {
       scales_of_unit[u] = row / kAtomRows * kScaleBytes + row % 32 * 16 + row / 32 % 4 * 4;
       keep(scales_of_unit[u]);
     }
-    // The lane's token of a tile, from its part of the first group on.
-    const u32 token_row = first_token + g;
-    const u8* own_codes =
-        token_codes + static_cast<u64>(token_row) * (columns / 2) + t * kLaneBytes;
-    const u8* own_scales = token_scales +
-                                 (static_cast<u64>(first_token / kAtomRows) * k_atoms + t / 2) * kAtomBytes +
-                                 token_row % 32 * 16 + token_row / 32 % 4 * 4 + t % 2 * 2;
     keep(codes_at);
     keep(scales_at);
-    keep(own_codes);
-    keep(own_scales);
-    const auto load_tokens = [&](u32 group, Token (&to)[kTiles]) {
-      const bool inside = group * kGroupK + t * kLaneK < columns;
+    // The lane's token of a tile: its part of the group that is asked for next.
+    constexpr u32 kStepK = kTeams * kStageK;
+    const u32 token_row = first_token + g;
+    u32 next_k = warp * kGroupK + t * kLaneK;
+    const u8* next_codes = token_codes + static_cast<u64>(token_row) * (columns / 2) + next_k / 2;
+    const u8* next_scales =
+        token_scales + (static_cast<u64>(first_token / kAtomRows) * k_atoms + next_k / 64) * kAtomBytes +
+        token_row % 32 * 16 + token_row / 32 % 4 * 4 + t % 2 * 2;
+    // What lies beyond the last token or K stays what it was: weights beyond K are 0, rows beyond the
+    // last token nobody reads.
+    Token next[kTiles] = {};
+    const auto ask = [&] {
+      const bool inside = next_k < columns;
 #pragma unroll
       for (u32 i = 0; i < kTiles; ++i) {
-        to[i] = {};
         if (inside && token_row + 8 * i < tokens) {
-          to[i].codes = load_late(reinterpret_cast<const uint4*>(
-              own_codes + static_cast<u64>(i) * 4 * columns + group * (kGroupK / 2)));
-          to[i].scales = load_late(reinterpret_cast<const u16*>(
-              own_scales + i * 128 + static_cast<u64>(group) * 2 * kAtomBytes));
+          next[i].codes = load_late(
+              reinterpret_cast<const uint4*>(next_codes + static_cast<u64>(i) * 4 * columns));
+          next[i].scales = load_late(reinterpret_cast<const u16*>(next_scales + i * 128));
         }
       }
+      next_k += kStepK;
+      next_codes += kStepK / 2;
+      next_scales += kStepK / 64 * kAtomBytes;
+      return inside;
     };
 
     // A warp asks for the next tokens before it waits for weights. For sm_100 ptxas then keeps so much
     // in registers that four would spill: there it asks after it, still a stage ahead.
     constexpr bool kAsksEarly = __CUDA_ARCH__ < 1000;
 
-    Token next[kTiles];
-    load_tokens(warp, next);
+    bool next_inside = ask();
     for (u32 stage = warp / kTeamWarps; stage < stages; stage += kTeams) {
       const u32 slot = stage % kStages;
-      const u32 group = stage * kTeamWarps + quarter;
+      const bool inside = next_inside;
       u32 operand[kTiles][4][4];  // the tokens of this group, two instructions a word
 #pragma unroll
       for (u32 i = 0; i < kTiles; ++i) {
@@ -236,12 +238,11 @@ struct DecodeGemm {
 #pragma unroll
         for (u32 w = 0; w < 4; ++w) dequantize(word_of(next[i].codes, w), scales, w, operand[i][w]);
       }
-      if constexpr (kAsksEarly) load_tokens(group + kTeams * kTeamWarps, next);
+      if constexpr (kAsksEarly) next_inside = ask();
       mbarrier_wait(full + 8 * slot, stage / kStages & 1);
-      if constexpr (!kAsksEarly) load_tokens(group + kTeams * kTeamWarps, next);
+      if constexpr (!kAsksEarly) next_inside = ask();
       __syncwarp();  // the products need all lanes together
       const u8* const from = base + slot * kStageBytes;
-      const bool inside = group * kGroupK + t * kLaneK < columns;
 #pragma unroll
       for (u32 u = 0; u < kUnits; u += kUnitsAtOnce) {
         u32 weights[kUnitsAtOnce][4][4] = {};  // of an odd number of units, the last is alone

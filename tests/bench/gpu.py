@@ -360,7 +360,7 @@ class Timer:
                 launch(i)
             end.record()
             end.synchronize()
-            self.count = max(4, min(48, int(1500 / max(start.elapsed_time(end) * 250, 1e-3))))
+            self.count = max(4, min(256, int(1500 / max(start.elapsed_time(end) * 250, 1e-3))))
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph, stream=self.stream):
                 for i in range(self.count):
