@@ -64,15 +64,6 @@ __device__ __forceinline__ void prefetch_map(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// Four bytes, which this thread sees after wait_for_copied_words.
-__device__ __forceinline__ void copy_word(u32 to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
-}
-
-__device__ __forceinline__ void wait_for_copied_words() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
 // Into L2, where a kernel that writes there passes too: nothing is read.
 __device__ __forceinline__ void prefetch_tile(const TensorMap* map, u32 x, u32 y) {
   asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(x),

@@ -13,7 +13,8 @@
           const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n, cukiln::u32 k,                   \
           cukiln::u32 constant_b) {                                                               \
     using Gemm = cukiln::nvfp4::DecodeGemm<kTokens, kUnits, kResident>;                           \
-    static_assert(Gemm::kThreads == (kTokens > 16 ? 384 : 288), "the launch bounds have another number"); \
+    static_assert(Gemm::kThreads == (kTokens > 16 ? 384 : 288),                                   \
+                  "the launch bounds have another number");                                       \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
     Gemm::run(output, tokens, &codes, a_scales, b_scales, a_gsa, b_gsa, bias, m, n, k, constant_b != 0); \
   }

@@ -4,9 +4,10 @@
 // One warp has the copy engine bring codes and scales, a stage of 512 of K at a time, into a ring; of
 // the others, four share a stage and take 128 of its K each, for all rows. They meet once, at the
 // end, to add their sums in a fixed order. Tokens, which all blocks read, come from the cache into
-// registers, a stage ahead: behind the weights in the copy engine's queue they would be late. What
-// remains is dequantisation, which integer and half-precision instructions make as expensive as the
-// memory.
+// registers, a stage ahead: behind the weights in the copy engine's queue they would be late. The
+// first are late as well, by a microsecond, where a whole ring of weights was asked for before them:
+// they are asked for once the kernel before has ended, so weights go slowly until then. What remains is
+// dequantisation, which integer and half-precision instructions make as expensive as the memory.
 #pragma once
 
 #include "async_copy.cuh"
@@ -23,7 +24,8 @@ template <u32 kTokens, u32 kUnits, u32 kResident, u32 kStages = 4, u32 kTeams = 
 struct DecodeGemm {
   static constexpr u32 kTeamWarps = 4;  // that share a stage
   static constexpr u32 kWarps = kTeams * kTeamWarps;
-  // More than 16 tokens need more registers than an even share: a warpgroup copies then, and gives its own away.
+  // More than 16 tokens need more than an even share of the registers: a warpgroup copies then, and
+  // gives most of its own away.
   static constexpr bool kSharesRegisters = kTokens > 16;
   static constexpr u32 kThreads = 32 * (kWarps + (kSharesRegisters ? 4 : 1));
   static constexpr u32 kRows = 8 * kUnits;
@@ -44,10 +46,11 @@ struct DecodeGemm {
   static constexpr u32 kScalesAt = 2 * kRows * kBoxBytes;
   static constexpr u32 kScaleBytes = kStageAtoms * kAtomBytes;
   static constexpr u32 kStageBytes = kScalesAt + kRowAtoms * kScaleBytes;
-  static constexpr u32 kPrefetchBytes = 44 << 10;  // measured; more would hold the tokens up
-  static constexpr u32 kPrefetchedStages = kPrefetchBytes / kStageBytes == 0 ? 1 : kPrefetchBytes / kStageBytes;
+  static constexpr u32 kPrefetchBytes = 44 << 10;  // measured: more holds the tokens up
+  static constexpr u32 kPrefetchedStages = kPrefetchBytes / kStageBytes;
+  static_assert(kPrefetchedStages > 0, "a stage has more bytes than are fetched early");
   static constexpr u32 kSumBytes = kTokens * kPitch * 4;  // of a warp, where the stages were
-  static constexpr u32 kSharedBytes = kStages * (kStageBytes + 16) + 1024;  // 16 more than alignment takes
+  static constexpr u32 kSharedBytes = kStages * (kStageBytes + 16) + 1024;
   static_assert(kStages % kTeams == 0, "a place in the ring is one team's");
   static_assert(kWarps * kSumBytes <= kStages * kStageBytes, "the warps' sums lie where stages did");
   static_assert(kStageBytes % 1024 == 0, "the copy engine's alignment");
@@ -108,18 +111,12 @@ struct DecodeGemm {
     float sum[kSums][kProducts][4] = {};
     wait_for_previous_kernel();
     allow_next_kernel();
-    const u32 alphas = empty + 8 * kStages;  // in no register while there are products to add
-    if (threadIdx.x == 0) {
-      copy_word(alphas, gsa_a + 1);
-      copy_word(alphas + 4, gsa_b + 1);
-    }
     add_products(sum, base, full, empty, warp, token_codes, token_scales, first_row, first_token, tokens,
                  columns);
 
-    if (threadIdx.x == 0) wait_for_copied_words();
+    const float alpha_a = load_late(gsa_a + 1) * kTwoTo14;
+    const float alpha_b = load_late(gsa_b + 1) * kTwoTo14;
     meet();  // nobody reads a stage any more
-    const float alpha_a = __uint_as_float(load_shared_word(alphas)) * kTwoTo14;
-    const float alpha_b = __uint_as_float(load_shared_word(alphas + 4)) * kTwoTo14;
     // The lane's first sum; where its others lie from there, no instruction has to find out.
     float* const own = reinterpret_cast<float*>(base + warp * kSumBytes) +
                        (kTokensAreRows ? lane / 4 * kPitch + row_of(lane % 4 * 2)
@@ -172,10 +169,11 @@ struct DecodeGemm {
   static __device__ __forceinline__ u32 row_of(u32 i) { return i / 2 + i % 2 * 4; }
 
   // One warp: its part of every stage of its team.
-  static __device__ __forceinline__ void add_products(float (&sum)[kSums][kProducts][4], const u8* base, u32 full,
-                                                      u32 empty, u32 warp, const u8* token_codes,
-                                                      const u8* token_scales, u32 first_row,
-                                                      u32 first_token, u32 tokens, u32 columns) {
+  static __device__ __forceinline__ void add_products(float (&sum)[kSums][kProducts][4], const u8* base,
+                                                      u32 full, u32 empty, u32 warp,
+                                                      const u8* token_codes, const u8* token_scales,
+                                                      u32 first_row, u32 first_token, u32 tokens,
+                                                      u32 columns) {
     const u32 lane = threadIdx.x & 31;
     const u32 k_atoms = (columns + 63) / 64;
     const u32 stages = (columns + kStageK - 1) / kStageK;
