@@ -52,6 +52,10 @@ def instructions(cubin):
     return counts
 
 
+# Modules of other targets' products: nvfp4_gemm has all of sm_100a's.
+WITHOUT_KERNELS = {"nvfp4_gemm_16", "nvfp4_gemm_32"}
+
+
 class MachineCode(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -86,7 +90,7 @@ class MachineCode(unittest.TestCase):
 
     def test_every_shipped_kernel_was_disassembled(self):
         modules = {module["name"] for module in json.loads(MANIFEST.read_text())["modules"]}
-        self.assertEqual({module for module, _ in self.code}, modules)
+        self.assertEqual({module for module, _ in self.code}, modules - WITHOUT_KERNELS)
         self.assertTrue(all(sum(counts.values()) > 50 for counts in self.code.values()))
 
     def test_nothing_spills_or_uses_local_memory(self):
@@ -101,10 +105,15 @@ class MachineCode(unittest.TestCase):
         folder = Path(self.folder.name, "family")
         folder.mkdir()
         source = MANIFEST.parent / "../../kernels_src/nvfp4/nvfp4_gemm.cu"
-        for name, function, code in self.compile({"sources": [source]}, folder, "sm_100f"):
-            with self.subTest(name):
-                self.assertEqual(function["spill_bytes"], 0)
-                self.assertTrue(any(i.startswith("HMMA") for i in code))
+        for tokens in ("8", "16"):
+            (folder / tokens).mkdir()
+            module = {"sources": [source], "define": {"CUKILN_GEMM_TOKENS": tokens}}
+            compiled = self.compile(module, folder / tokens, "sm_100f")
+            self.assertEqual(len(compiled), 3)
+            for name, function, code in compiled:
+                with self.subTest(name):
+                    self.assertEqual(function["spill_bytes"], 0)
+                    self.assertTrue(any(i.startswith("HMMA") for i in code))
 
     def test_a_mixture_of_experts_moves_16_bytes_at_a_time_between_its_products(self):
         for kernel, loads in WIDE.items():
