@@ -141,26 +141,6 @@ inline GemmTactic estimated_tactic(const Shape& shape) noexcept {
       [&](const GemmTactic& a, const GemmTactic& b) { return time(a) < time(b); });
 }
 
-// A row serves the numbers of tokens since the row before, which must have the same tiles.
-static_assert(
-    [] {
-      for (std::size_t i = 0; i < std::size(kTunedRows); ++i) {
-        const TunedGemm& row = kTunedRows[i];
-        const bool decodes = row.m <= kMostDecodeTokens;
-        if (decodes && row.tactic.tile >= decode_tiles(decode_tokens(row.m)).count) {
-          return false;
-        }
-        const bool first = i == 0 || kTunedRows[i - 1].n != row.n || kTunedRows[i - 1].k != row.k;
-        const std::uint64_t since = first ? 1 : kTunedRows[i - 1].m + 1;
-        if (since <= kMostDecodeTokens &&
-            (!decodes || decode_tokens(since) != decode_tokens(row.m))) {
-          return false;
-        }
-      }
-      return true;
-    }(),
-    "a row whose tile its number of tokens does not have");
-
 /// The tuned one, where the shape was measured on a card like this.
 inline GemmTactic tactic_of(const Shape& shape) noexcept {
   const GemmTactic* const tuned = kTuned.find(shape.m, shape.n, shape.k, shape.multiprocessors);
