@@ -22,14 +22,14 @@ class Rows(unittest.TextTestResult):
     def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802
         problems = [text for _, text in self.failures + self.errors]
         failed = len(problems) > self._problems
-        skipped = any(one is test for one, _ in self.skipped)
+        skipped = [reason for one, reason in self.skipped if one is test]
         self.rows.append(
             {
                 "program": Path(sys.argv[0]).stem.removesuffix("_test"),
                 "name": test.id().split(".")[-1].removeprefix("test_").replace("_", " "),
                 "outcome": "failed" if failed else "skipped" if skipped else "passed",
                 "seconds": round(time.monotonic() - self._started, 3),
-                **({"message": problems[-1]} if failed else {}),
+                **({"message": (problems + skipped)[-1]} if failed or skipped else {}),
             }
         )
         super().stopTest(test)
