@@ -199,7 +199,7 @@ Result<void> launch(const Kernel* kernels, std::uint32_t multiprocessors,
   if (!shape.decodes()) {
     return launch_prefill(kernels, call, shape, tactic);
   }
-  const std::size_t index = decode_tiles(decode_tokens(call.m)).first + tactic.tile;
+  const std::size_t index = decode_tiles(call.m).first + tactic.tile;
   const DecodeTile& tile = kDecodeTiles[index];
   return launch_decode(kernels[index], call, tile, evenly_spread_bytes(tile, shape));
 }
@@ -208,8 +208,8 @@ Result<void> launch(const Kernel* kernels, std::uint32_t multiprocessors,
 Result<void> launch_any(const Kernel* kernels, std::uint32_t multiprocessors,
                         const GemmCall& call) noexcept {
   const Shape shape = shape_of(call, multiprocessors);
-  const std::uint64_t tokens = std::min(decode_tokens(call.m), kMostAnyTokens);
-  const DecodeTile* const tiles = kDecodeTiles + decode_tiles(tokens).first;
+  const std::uint32_t first = decode_tiles(std::min<std::uint64_t>(call.m, kMostAnyTokens)).first;
+  const DecodeTile* const tiles = kDecodeTiles + first;
   std::uint32_t best = 0;
   if (call.options.tactic >= 0) {
     best = static_cast<std::uint32_t>(call.options.tactic);
@@ -218,7 +218,7 @@ Result<void> launch_any(const Kernel* kernels, std::uint32_t multiprocessors,
       best = estimate(tiles[i], shape) < estimate(tiles[best], shape) ? i : best;
     }
   }
-  return launch_decode(kernels[(tokens == 8 ? 0 : kAnyTiles) + best], call, tiles[best],
+  return launch_decode(kernels[(first == 0 ? 0 : kAnyTiles) + best], call, tiles[best],
                        tiles[best].shared_bytes);
 }
 

@@ -14,6 +14,7 @@ namespace cukiln::nvfp4::sm90 {
 
 inline constexpr std::uint32_t kGroupK = 128;  ///< what the kernels take of K at a time
 inline constexpr std::uint32_t kMostSplits = 4;
+
 inline std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) noexcept { return (a + b - 1) / b; }
 
 /// For a few tokens: at most so many, and rows of B.
@@ -32,24 +33,26 @@ inline constexpr DecodeTile kDecodeTiles[] = {
     {16, 144, 181312, 24.3, 49.0}, {32, 32, 50240, 10.8, 20.4},  {32, 40, 74816, 12.3, 24.0},
     {32, 56, 91200, 15.2, 30.5},   {32, 64, 83008, 16.0, 30.5},  {32, 80, 115776, 18.8, 38.0}};
 
-/// Those for one number of tokens.
+inline constexpr std::uint64_t kMostDecodeTokens = kDecodeTiles[std::size(kDecodeTiles) - 1].tokens;
+
+/// Those for a number of tokens, or for the next greater one that has any, or for the most.
 struct DecodeTiles {
   std::uint32_t first;
   std::uint32_t count;
 };
-constexpr DecodeTiles decode_tiles(std::uint64_t tokens) noexcept {
-  DecodeTiles found{0, 0};
-  for (const DecodeTile& tile : kDecodeTiles) {
-    found.first += tile.tokens < tokens ? 1 : 0;
-    found.count += tile.tokens == tokens ? 1 : 0;
-  }
-  return found;
-}
-
-inline constexpr std::uint64_t kMostDecodeTokens = kDecodeTiles[std::size(kDecodeTiles) - 1].tokens;
-
-constexpr std::uint64_t decode_tokens(std::uint64_t m) noexcept {
-  return m <= 8 ? 8 : m <= 16 ? 16 : kMostDecodeTokens;
+constexpr DecodeTiles decode_tiles(std::uint64_t m) noexcept {
+  constexpr auto of = [](std::uint32_t tokens) {
+    DecodeTiles found{0, 0};
+    for (const DecodeTile& tile : kDecodeTiles) {
+      found.first += tile.tokens < tokens ? 1 : 0;
+      found.count += tile.tokens == tokens ? 1 : 0;
+    }
+    return found;
+  };
+  constexpr DecodeTiles k8 = of(8);
+  constexpr DecodeTiles k16 = of(16);
+  constexpr DecodeTiles kMost = of(kMostDecodeTokens);
+  return m <= 8 ? k8 : m <= 16 ? k16 : kMost;
 }
 
 /// For more.
@@ -87,14 +90,14 @@ inline bool may_split(const PrefillTile& tile, std::uint32_t splits, const Shape
 
 /// All there are for a shape. A few tokens' tiles are counted among those of as many tokens.
 struct Tactics {
-  GemmTactic all[std::size(kPrefillTiles) * 3];
+  GemmTactic all[std::max(std::size(kDecodeTiles), std::size(kPrefillTiles) * 3)];
   std::size_t count = 0;
 };
 
 inline Tactics tactics_of(const Shape& shape) noexcept {
   Tactics found;
   if (shape.decodes()) {
-    const std::uint32_t count = decode_tiles(decode_tokens(shape.m)).count;
+    const std::uint32_t count = decode_tiles(shape.m).count;
     for (std::uint32_t tile = 0; tile < count; ++tile) {
       found.all[found.count++] = {tile, 1};
     }
@@ -131,7 +134,7 @@ inline double estimate(const PrefillTile& tile, std::uint32_t splits, const Shap
 
 inline GemmTactic estimated_tactic(const Shape& shape) noexcept {
   const Tactics tactics = tactics_of(shape);
-  const std::uint32_t first = decode_tiles(decode_tokens(shape.m)).first;
+  const std::uint32_t first = decode_tiles(shape.m).first;
   const auto time = [&](const GemmTactic& tactic) {
     return shape.decodes() ? estimate(kDecodeTiles[first + tactic.tile], shape)
                            : estimate(kPrefillTiles[tactic.tile], tactic.splits, shape);

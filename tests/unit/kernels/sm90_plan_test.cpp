@@ -12,7 +12,7 @@ constexpr std::uint32_t kH200 = 132;
 Shape shape(std::uint64_t m, std::uint64_t n, std::uint64_t k) { return {m, n, k, kH200}; }
 
 const DecodeTile& decode_tile(std::uint64_t m, std::uint64_t n) {
-  const std::uint32_t first = decode_tiles(decode_tokens(m)).first;
+  const std::uint32_t first = decode_tiles(m).first;
   return kDecodeTiles[first + estimated_tactic(shape(m, n, 7168)).tile];
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("every row of the table is in order, and a way that its shape has") {
     }
     if (first <= kMostDecodeTokens) {  // whose tiles are others
       CHECK(row.m <= kMostDecodeTokens);
-      CHECK(decode_tokens(first) == decode_tokens(row.m));
+      CHECK(decode_tiles(first).first == decode_tiles(row.m).first);
     }
     before = &row;
   }
