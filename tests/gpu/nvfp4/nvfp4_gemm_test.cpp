@@ -83,6 +83,28 @@ struct Fixture {
                        static_cast<std::int64_t>(n), static_cast<std::int64_t>(k), space);
   }
 
+  // A quantiser writes `written`, which is `a` or `b`, and their product follows it at once: it is
+  // the one of a launch that has nothing running before it.
+  void check_early(const DeviceMatrix& a, const DeviceMatrix& b, const DeviceMatrix& written,
+                   std::size_t m, std::size_t n, std::size_t k, const nvfp4::GemmOptions& options) {
+    const auto quantize = create<nvfp4::QuantizeStatic>();
+    const std::size_t rows = &written == &a ? m : n;
+    DeviceBuffer<std::uint16_t> output(m * n);
+    DeviceBuffer<std::uint16_t> late(m * n);
+    for (int i = 0; i < 8; ++i) {
+      const DeviceBuffer<std::uint16_t> input(random_bf16(Kind::normal, rows * k, random));
+      require_ok(quantize.launch(stream, written.codes.data(), written.scales.data(), input.data(),
+                                 100.0f, static_cast<std::int64_t>(rows),
+                                 static_cast<std::int64_t>(k)));
+      require_ok(gemm.launch(stream, late.data(), a, b, nullptr, static_cast<std::int64_t>(m),
+                             static_cast<std::int64_t>(n), static_cast<std::int64_t>(k), nullptr,
+                             options));
+      stream.synchronize();
+      require_ok(launch(output.data(), a, b, nullptr, m, n, k, nullptr));
+      CHECK(late.download() == output.download());
+    }
+  }
+
   std::vector<std::uint16_t> product(const HostMatrix& a, const HostMatrix& b,
                                      const std::vector<std::uint16_t>& bias) {
     const DeviceMatrix device_a(a);
@@ -295,50 +317,21 @@ TEST_CASE_FIXTURE(Fixture,
 
 TEST_CASE_FIXTURE(Fixture,
                   "a product that starts early waits for what the kernel before it writes") {
-  constexpr std::size_t kN = 7168;
-  constexpr std::size_t kK = 7168;
-  const auto quantize = create<nvfp4::QuantizeStatic>();
-  const DeviceMatrix b(random_matrix(kN, kK, 1, random));
+  const DeviceMatrix b(random_matrix(7168, 7168, 1, random));
   for (const std::size_t m : {1, 16, 32}) {
     CAPTURE(m);
-    const auto rows = static_cast<std::int64_t>(m);
-    const DeviceMatrix a(random_matrix(m, kK, 1, random));
-    DeviceBuffer<std::uint16_t> output(m * kN);
-    DeviceBuffer<std::uint16_t> late(m * kN);
-    for (int i = 0; i < 8; ++i) {
-      const DeviceBuffer<std::uint16_t> input(random_bf16(Kind::normal, m * kK, random));
-      require_ok(
-          quantize.launch(stream, a.codes.data(), a.scales.data(), input.data(), 100.0f, rows, kK));
-      require_ok(gemm.launch(stream, late.data(), a, b, nullptr, rows, kN, kK, nullptr,
-                             {.constant_b = true}));
-      stream.synchronize();
-      require_ok(launch(output.data(), a, b, nullptr, m, kN, kK, nullptr));
-      CHECK(late.download() == output.download());
-    }
+    const DeviceMatrix a(random_matrix(m, 7168, 1, random));
+    check_early(a, b, a, m, 7168, 7168, {.constant_b = true});
   }
 }
 
 TEST_CASE_FIXTURE(Fixture,
                   "a product that starts early reads weights that the kernel before it writes") {
-  constexpr std::size_t kN = 1024;
-  constexpr std::size_t kK = 7168;
-  const auto quantize = create<nvfp4::QuantizeStatic>();
   for (const std::size_t m : {1, 16, 32}) {
     CAPTURE(m);
-    const auto rows = static_cast<std::int64_t>(m);
-    const DeviceMatrix a(random_matrix(m, kK, 1, random));
-    const DeviceMatrix b(random_matrix(kN, kK, 1, random));
-    DeviceBuffer<std::uint16_t> output(m * kN);
-    DeviceBuffer<std::uint16_t> late(m * kN);
-    for (int i = 0; i < 8; ++i) {
-      const DeviceBuffer<std::uint16_t> input(random_bf16(Kind::normal, kN * kK, random));
-      require_ok(
-          quantize.launch(stream, b.codes.data(), b.scales.data(), input.data(), 100.0f, kN, kK));
-      require_ok(gemm.launch(stream, late.data(), a, b, nullptr, rows, kN, kK, nullptr));
-      stream.synchronize();
-      require_ok(launch(output.data(), a, b, nullptr, m, kN, kK, nullptr));
-      CHECK(late.download() == output.download());
-    }
+    const DeviceMatrix a(random_matrix(m, 7168, 1, random));
+    const DeviceMatrix b(random_matrix(1024, 7168, 1, random));
+    check_early(a, b, b, m, 1024, 7168, {});
   }
 }
 
