@@ -1,6 +1,6 @@
 // What the kernels for sm_90 and later ask of the machine beside machine.cuh, a line of PTX each.
 //
-// Source: NVIDIA PTX ISA, ld, mbarrier and cp.async.bulk.
+// Source: NVIDIA PTX ISA, ld, mbarrier, cp.async.bulk and setmaxnreg.
 #pragma once
 
 #include "dependent_launch.cuh"
@@ -73,6 +73,17 @@ __device__ __forceinline__ void prefetch_tile(const TensorMap* map, u32 x, u32 y
 
 __device__ __forceinline__ void prefetch_bytes(const void* from, u32 bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
+// A warpgroup gives registers away until its threads have kCount each; another takes them.
+template <u32 kCount>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+template <u32 kCount>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
 }  // namespace cukiln

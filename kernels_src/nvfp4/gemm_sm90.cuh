@@ -5,7 +5,8 @@
 #include "gemm_sm90_decode.cuh"
 
 #define CUKILN_GEMM_DECODE(kTokens, kUnits, kResident, kShared)                                   \
-  extern "C" __global__ void __launch_bounds__(kTokens > 16 ? 384 : 288, kResident)               \
+  extern "C" __global__ void __launch_bounds__(                                                   \
+      cukiln::nvfp4::DecodeGemm<kTokens, kUnits, kResident>::kThreads, kResident)                 \
       nvfp4_gemm_decode_##kTokens##x##kUnits(                                                     \
           cukiln::u16* output, const cukiln::u8* tokens,                                          \
           const __grid_constant__ cukiln::TensorMap codes, const cukiln::u8* a_scales,            \
@@ -13,8 +14,6 @@
           const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n, cukiln::u32 k,                   \
           cukiln::u32 constant_b) {                                                               \
     using Gemm = cukiln::nvfp4::DecodeGemm<kTokens, kUnits, kResident>;                           \
-    static_assert(Gemm::kThreads == (kTokens > 16 ? 384 : 288),                                   \
-                  "the launch bounds have another number");                                       \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
     Gemm::run(output, tokens, &codes, a_scales, b_scales, a_gsa, b_gsa, bias, m, n, k, constant_b != 0); \
   }

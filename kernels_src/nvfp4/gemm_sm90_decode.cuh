@@ -89,7 +89,7 @@ struct DecodeGemm {
     __syncthreads();
 
     if (warp >= kWarps) {
-      if constexpr (kSharesRegisters) asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+      if constexpr (kSharesRegisters) give_registers<24>();
       // Launched early (programmatically), this kernel fetches weights while the one before it ends: if
       // no kernel writes them, else no further than to L2.
       const Source source = {code_map, row_scales, first_row, rows, columns};
@@ -107,7 +107,7 @@ struct DecodeGemm {
       wait_for_previous_kernel();
       return;
     }
-    if constexpr (kSharesRegisters) asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    if constexpr (kSharesRegisters) take_registers<240>();
     float sum[kSums][kProducts][4] = {};
     wait_for_previous_kernel();
     allow_next_kernel();

@@ -35,25 +35,26 @@ __device__ __forceinline__ u32 word_of(const uint4& v, u32 i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-// The bits of `a`, but those of `mask` from `b`: one instruction, where the compiler would see that some
-// bits are not needed, and take two.
-__device__ __forceinline__ u32 merge_bits(u32 a, u32 b, u32 mask) {
-  u32 merged;
-  asm("lop3.b32 %0, %1, %2, %3, 0xD8;" : "=r"(merged) : "r"(a), "r"(b), "r"(mask));
-  return merged;
+// Any function of three bits, for all 32: kTable is its value for 0xF0, 0xCC and 0xAA. One instruction, where
+// the compiler would see that some bits are not needed, or constants, and take two.
+template <u32 kTable>
+__device__ __forceinline__ u32 combine_bits(u32 a, u32 b, u32 c) {
+  u32 result;
+  asm("lop3.b32 %0, %1, %2, %3, %4;" : "=r"(result) : "r"(a), "r"(b), "r"(c), "n"(kTable));
+  return result;
 }
 
-// (a ^ b) & c, and (a & b) ^ c, each in one instruction though two of the three are constants.
+// The bits of `a`, but those of `mask` from `b`.
+__device__ __forceinline__ u32 merge_bits(u32 a, u32 b, u32 mask) {
+  return combine_bits<(0xF0 & ~0xAA) | (0xCC & 0xAA)>(a, b, mask);
+}
+
 __device__ __forceinline__ u32 flip_then_mask(u32 a, u32 flip, u32 mask) {
-  u32 result;
-  asm("lop3.b32 %0, %1, %2, %3, 0x28;" : "=r"(result) : "r"(a), "r"(flip), "r"(mask));
-  return result;
+  return combine_bits<(0xF0 ^ 0xCC) & 0xAA>(a, flip, mask);
 }
 
 __device__ __forceinline__ u32 mask_then_flip(u32 a, u32 mask, u32 flip) {
-  u32 result;
-  asm("lop3.b32 %0, %1, %2, %3, 0x6A;" : "=r"(result) : "r"(a), "r"(mask), "r"(flip));
-  return result;
+  return combine_bits<(0xF0 & 0xCC) ^ 0xAA>(a, mask, flip);
 }
 
 // Eight codes to eight fp16 numbers, in pairs: (0, 4), (2, 6), (1, 5), (3, 7). Unscaled: times 2^-14.
@@ -93,10 +94,10 @@ __device__ __forceinline__ u32 high_twice(u32 pair) {
   return twice;
 }
 
-// A scale byte, twice, from the low 16 bits, which hold it twice. 0x7F becomes NaN.
-__device__ __forceinline__ u32 scale_f16x2(u32 byte_twice) {
+// Two scale bytes, the low 16 bits. 0x7F becomes NaN.
+__device__ __forceinline__ u32 scales_f16x2(u32 bytes) {
   u32 pair;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<u16>(byte_twice)));
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<u16>(bytes)));
   return pair;
 }
 
@@ -104,15 +105,12 @@ __device__ __forceinline__ u32 scale_f16x2(u32 byte_twice) {
 // see lane_scale_selector.
 __device__ __forceinline__ void lane_scales(u32 word, u32 selector, u32 (&scales)[2]) {
   const u32 bytes = permute_bytes(word, 0, selector);
-  scales[0] = scale_f16x2(bytes);
-  scales[1] = scale_f16x2(bytes >> 16);
+  scales[0] = scales_f16x2(bytes);
+  scales[1] = scales_f16x2(bytes >> 16);
 }
 
 // Lanes with an even t use the atom's blocks 0 and 1, the others 2 and 3.
 __device__ __forceinline__ u32 lane_scale_selector(u32 t) { return (t & 1) ? 0x3322u : 0x1100u; }
-
-// A lane's two block scales, bytes one after the other.
-__device__ __forceinline__ u32 scales_f16x2(u32 bytes) { return scale_f16x2(bytes); }
 
 // Word w of the lane's four: eight codes times their block's scale, in the order of `expand`.
 __device__ __forceinline__ void dequantize(u32 codes, u32 scales, u32 w, u32 (&pairs)[4]) {

@@ -58,7 +58,7 @@ __device__ __forceinline__ void expand_tokens(u32* output, const u8* codes, cons
             __ldg(reinterpret_cast<const u32*>(row_codes + t * kLaneBytes + word * 4)) << shift;
         const u32 scale = __ldg(row_scales + t / 2 * kAtomBytes + (2 * t + word / 2) % 4);
         pairs[t] = multiply_f16x2((shifted & 0x80008000u) | ((shifted >> 3) & 0x0E000E00u),
-                                  scale_f16x2(scale * 0x101u));
+                                  scales_f16x2(scale * 0x101u));
       }
     }
     reinterpret_cast<uint4*>(output)[item] = {pairs[0], pairs[1], pairs[2], pairs[3]};
@@ -130,11 +130,7 @@ struct PrefillGemm {
     wait_for_previous_kernel();  // which expands the tokens
 
     if (threadIdx.x < 128) {  // the copying warpgroup
-      if (kResident == 1) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-      } else {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-      }
+      give_registers<kResident == 1 ? 40 : 24>();
       if (threadIdx.x == 0) {
         prefetch_map(token_map);
         prefetch_map(code_map);
@@ -168,11 +164,7 @@ struct PrefillGemm {
       return;
     }
 
-    if (kResident == 1) {
-      asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    } else {
-      asm volatile("setmaxnreg.inc.sync.aligned.u32 104;");
-    }
+    take_registers<kResident == 1 ? 232 : 104>();
     const u32 warpgroup = threadIdx.x / 128 - 1;
     const u32 warp = threadIdx.x / 32 % 4;
     const u32 lane = threadIdx.x & 31;

@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(256)
         const u32 scale = __ldg(scales + first / 16 + t * 2 + word / 2);
         const u32 shifted = eight << shift;
         pairs[t] = multiply_f16x2((shifted & 0x80008000u) | ((shifted >> 3) & 0x0E000E00u),
-                                  scale_f16x2(scale * 0x101u));
+                                  scales_f16x2(scale * 0x101u));
       }
     }
     output[item] = {pairs[0], pairs[1], pairs[2], pairs[3]};
@@ -170,7 +170,7 @@ struct UpGemm : WarpgroupGemm<kTokens, kStages> {
     const u32 column_tiles = a.width / 64;
     const u32 work = *a.tile_count * column_tiles;
     if (threadIdx.x < 128) {  // the copying warpgroup
-      asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+      give_registers<40>();
       if (threadIdx.x != 0) return;
       prefetch_map(token_map);
       prefetch_map(code_map);
@@ -181,7 +181,7 @@ struct UpGemm : WarpgroupGemm<kTokens, kStages> {
       }
       return;
     }
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    take_registers<232>();
     const SwiGlu activate = SwiGlu::of(a.limit, a.alpha, a.beta);
     for (u32 i = blockIdx.x; i < work; i += gridDim.x) {
       const MoeTile tile = a.tiles[i / column_tiles];
@@ -252,7 +252,7 @@ struct DownGemm : WarpgroupGemm<kTokens, kStages> {
     const u32 row_tiles = (a.columns + 127) / 128;
     const u32 work = *a.tile_count * row_tiles;
     if (threadIdx.x < 128) {  // the copying warpgroup
-      asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+      give_registers<40>();
       if (threadIdx.x != 0) return;
       prefetch_map(token_map);
       prefetch_map(code_map);
@@ -263,7 +263,7 @@ struct DownGemm : WarpgroupGemm<kTokens, kStages> {
       }
       return;
     }
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    take_registers<232>();
     for (u32 i = blockIdx.x; i < work; i += gridDim.x) {
       const MoeTile tile = a.tiles[i / row_tiles];
       const u32 first_row = i % row_tiles * 128;
