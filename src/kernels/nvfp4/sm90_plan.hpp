@@ -35,23 +35,24 @@ inline constexpr DecodeTile kDecodeTiles[] = {
 
 inline constexpr std::uint64_t kMostDecodeTokens = kDecodeTiles[std::size(kDecodeTiles) - 1].tokens;
 
-/// Those for a number of tokens, or for the next greater one that has any, or for the most.
 struct DecodeTiles {
   std::uint32_t first;
   std::uint32_t count;
 };
+constexpr DecodeTiles tiles_for(std::uint64_t tokens) noexcept {
+  DecodeTiles found{0, 0};
+  for (const DecodeTile& tile : kDecodeTiles) {
+    found.first += tile.tokens < tokens ? 1 : 0;
+    found.count += tile.tokens == tokens ? 1 : 0;
+  }
+  return found;
+}
+
+/// Those for m tokens, or for the next greater number that has any, or for the most.
 constexpr DecodeTiles decode_tiles(std::uint64_t m) noexcept {
-  constexpr auto of = [](std::uint32_t tokens) {
-    DecodeTiles found{0, 0};
-    for (const DecodeTile& tile : kDecodeTiles) {
-      found.first += tile.tokens < tokens ? 1 : 0;
-      found.count += tile.tokens == tokens ? 1 : 0;
-    }
-    return found;
-  };
-  constexpr DecodeTiles k8 = of(8);
-  constexpr DecodeTiles k16 = of(16);
-  constexpr DecodeTiles kMost = of(kMostDecodeTokens);
+  constexpr DecodeTiles k8 = tiles_for(8);
+  constexpr DecodeTiles k16 = tiles_for(16);
+  constexpr DecodeTiles kMost = tiles_for(kMostDecodeTokens);
   return m <= 8 ? k8 : m <= 16 ? k16 : kMost;
 }
 
