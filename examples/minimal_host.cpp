@@ -38,8 +38,9 @@ int main() {
   std::vector<std::uint16_t> host(rows * columns, 0x3F80);  // bf16 1.0
   host[1234] = 0xC2A8;                                      // bf16 -84
   float* gsa = device.allocate<float>(2);
-  auto launched = amax_gsa->launch(nullptr, gsa, device.upload(host), rows, columns,
-                                   device.allocate<std::uint32_t>(2));
+  auto* workspace = device.allocate<std::uint32_t>(cukiln::nvfp4::AmaxGsa::kWorkspaceBytes /
+                                                   sizeof(std::uint32_t));
+  auto launched = amax_gsa->launch(nullptr, gsa, device.upload(host), rows, columns, workspace);
   if (!launched) return fail(launched.error());
 
   const std::vector<float> scale = device.download(gsa, 2);

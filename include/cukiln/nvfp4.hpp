@@ -47,11 +47,12 @@ constexpr std::size_t scale_offset(std::size_t row, std::size_t block,
 ///     quantize.launch(stream, codes, scales, weight, gsa, rows, columns);
 ///
 /// Shapes: input bf16 [rows, columns], any stride and alignment; gsa two floats.
-/// Workspace: `kWorkspaceBytes`, zeroed once; every launch leaves it zero. One a stream.
+/// Workspace: `kWorkspaceBytes`, zeroed once; every launch leaves it zero. One a stream: launches
+/// that share one and overlap may never end.
 /// NaN: any NaN makes gsa NaN; an infinity without a NaN makes it {1, 1}.
 class CUKILN_API AmaxGsa {
  public:
-  static constexpr std::size_t kWorkspaceBytes = 8;
+  static constexpr std::size_t kWorkspaceBytes = 4224;  ///< a word for each thread block
 
   /// Errors: those of `KernelLoader::get`.
   static Result<AmaxGsa> create(KernelLoader& loader);

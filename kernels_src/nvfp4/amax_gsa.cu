@@ -7,15 +7,16 @@
 //   f32 [rows].
 // Alignment: input 2 bytes, gsa and row_amax 4. Stretches that start on 16 bytes are read by
 //   vectors.
-// Limits: rows * ceil(columns / 1024) below 2^32, or rows * columns below 2^42 if dense. An empty
-//   tensor has amax 0.
+// Limits: rows * ceil(columns / 1024) below 2^31, or rows * columns below 2^41 if dense. An empty
+//   tensor has amax 0. Both sizes below 2^31.
 // NaN and inf: any NaN makes both scales NaN, so that every product scaled by them shows it. An
 //   infinity without a NaN makes both 1, as TransformerEngine does; quantisers then saturate it.
 //   row_amax is NaN for a row with a NaN, else infinite for one with an infinity.
 // Launch: block (512, 1, 1); grid (any, 1, 1). A warp reads 1024 elements at a time, so a thread
 //   block has work for each 16384 elements; by row a warp reads a row. No dynamic shared memory.
-// Workspace: two 32-bit words {amax bits, ticket}, zeroed once by the caller; the last thread block
-//   to finish zeroes them again. One workspace a stream: launches that share one must not overlap.
+//   May be launched programmatically.
+// Workspace: a 32-bit word for each thread block, zeroed once by the caller; the last thread block
+//   zeroes them again. One workspace a stream: launches that share one and overlap may never end.
 // Determinism: an integer maximum; neither the grid nor the order of thread blocks matters.
 // Source: TransformerEngine, NVFP4 recipe, for the scale.
 #include "amax.cuh"
@@ -26,6 +27,9 @@ namespace nvfp4 {
 
 constexpr u32 kSegmentElements = 1024;
 constexpr u32 kVectorElements = 8;
+constexpr u32 kLineElements = 64;
+// What a warp prefetches; more takes from what the kernel before still reads.
+constexpr u32 kPrefetchLines = 4;
 
 __device__ __forceinline__ u32 max_magnitude(u32 magnitudes, uint4 vector) {
   magnitudes = max_magnitude_bf16x2(magnitudes, vector.x);
@@ -34,36 +38,46 @@ __device__ __forceinline__ u32 max_magnitude(u32 magnitudes, uint4 vector) {
   return max_magnitude_bf16x2(magnitudes, vector.w);
 }
 
-// One warp's share of `count` <= kSegmentElements elements.
-__device__ __forceinline__ u32 segment_magnitudes(const u16* segment, u32 count, u32 lane) {
-  u32 magnitudes = 0;
-  u32 done = 0;
-  if ((reinterpret_cast<u64>(segment) & 15u) == 0) {
-    const uint4* vectors = reinterpret_cast<const uint4*>(segment);
-    if (count == kSegmentElements) {
-      uint4 loaded[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) loaded[i] = vectors[i * 32 + lane];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) magnitudes = max_magnitude(magnitudes, loaded[i]);
-      return magnitudes;
-    }
-    const u32 vector_count = count / kVectorElements;
-    for (u32 i = lane; i < vector_count; i += 32) {
-      magnitudes = max_magnitude(magnitudes, vectors[i]);
-    }
-    done = vector_count * kVectorElements;
+// What a warp reads at a time: `count` <= kSegmentElements elements.
+struct Segment {
+  const u16* first;
+  u32 count;
+
+  __device__ __forceinline__ void prefetch(u32 lane) const {
+    const u32 element = lane * kLineElements;
+    if (lane < kPrefetchLines && element < count) prefetch_line(first + element);
   }
-  for (u32 i = done + lane; i < count; i += 32) {
-    magnitudes = max_magnitude_bf16x2(magnitudes, segment[i]);
+
+  __device__ __forceinline__ u32 magnitudes(u32 lane) const {
+    u32 magnitudes = 0;
+    u32 done = 0;
+    if ((reinterpret_cast<u64>(first) & 15u) == 0) {
+      const uint4* vectors = reinterpret_cast<const uint4*>(first);
+      if (count == kSegmentElements) {
+        uint4 loaded[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) loaded[i] = vectors[i * 32 + lane];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) magnitudes = max_magnitude(magnitudes, loaded[i]);
+        return magnitudes;
+      }
+      const u32 vector_count = count / kVectorElements;
+      for (u32 i = lane; i < vector_count; i += 32) {
+        magnitudes = max_magnitude(magnitudes, vectors[i]);
+      }
+      done = vector_count * kVectorElements;
+    }
+    for (u32 i = done + lane; i < count; i += 32) {
+      magnitudes = max_magnitude_bf16x2(magnitudes, first[i]);
+    }
+    return magnitudes;
   }
-  return magnitudes;
-}
+};
 
 }  // namespace nvfp4
 }  // namespace cukiln
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads)
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads, 4)
     amax_gsa(float* gsa, const cukiln::u16* input, cukiln::u32 rows, cukiln::u32 columns,
              cukiln::i64 row_stride, cukiln::u32* workspace) {
   using namespace cukiln;
@@ -71,7 +85,6 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads)
   const u32 lane = threadIdx.x % 32;
   const u32 warp = threadIdx.x / 32;
   allow_next_kernel();
-  wait_for_previous_kernel();
 
   // A dense tensor is one long row.
   const bool dense = row_stride == static_cast<i64>(columns);
@@ -79,21 +92,25 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads)
   const u64 row_count = dense ? 1 : rows;
   const u32 segments_per_row =
       static_cast<u32>((row_elements + kSegmentElements - 1) / kSegmentElements);
-  const u64 segments = row_count * segments_per_row;
+  const u32 segments = static_cast<u32>(row_count * segments_per_row);
+  const auto segment_of = [&](u32 index) -> Segment {
+    const u32 row = index / segments_per_row;
+    const u64 start = u64{index - row * segments_per_row} * kSegmentElements;
+    return {input + row * row_stride + start,
+            static_cast<u32>(min(row_elements - start, u64{kSegmentElements}))};
+  };
 
+  u32 index = blockIdx.x * kAmaxWarps + warp;
+  if (index < segments) segment_of(index).prefetch(lane);
+  wait_for_previous_kernel();
   u32 magnitudes = 0;
-  for (u64 segment = u64{blockIdx.x} * kAmaxWarps + warp; segment < segments;
-       segment += u64{gridDim.x} * kAmaxWarps) {
-    const u32 row = static_cast<u32>(segment) / segments_per_row;
-    const u64 start = (segment - u64{row} * segments_per_row) * kSegmentElements;
-    const u32 count = static_cast<u32>(min(row_elements - start, u64{kSegmentElements}));
-    const u16* first = input + row * row_stride + start;
-    magnitudes = max_magnitude_bf16x2(magnitudes, segment_magnitudes(first, count, lane));
+  for (; index < segments; index += gridDim.x * kAmaxWarps) {
+    magnitudes = max_magnitude_bf16x2(magnitudes, segment_of(index).magnitudes(lane));
   }
   write_global_scale(gsa, workspace, magnitudes);
 }
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads)
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads, 4)
     amax_gsa_by_row(float* gsa, float* row_amax, const cukiln::u16* input, cukiln::u32 rows,
                     cukiln::u32 columns, cukiln::i64 row_stride, cukiln::u32* workspace) {
   using namespace cukiln;
@@ -103,13 +120,12 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads)
   allow_next_kernel();
   wait_for_previous_kernel();
   u32 amax = 0;
-  for (u64 row = u64{blockIdx.x} * kAmaxWarps + warp; row < rows;
-       row += u64{gridDim.x} * kAmaxWarps) {
+  for (u32 row = blockIdx.x * kAmaxWarps + warp; row < rows; row += gridDim.x * kAmaxWarps) {
     u32 magnitudes = 0;
-    for (u64 start = 0; start < columns; start += kSegmentElements) {
-      const u32 count = static_cast<u32>(min(columns - start, u64{kSegmentElements}));
-      const u16* first = input + static_cast<i64>(row) * row_stride + start;
-      magnitudes = max_magnitude_bf16x2(magnitudes, segment_magnitudes(first, count, lane));
+    for (u32 start = 0; start < columns; start += kSegmentElements) {
+      const u32 count = min(columns - start, kSegmentElements);
+      const Segment segment{input + static_cast<i64>(row) * row_stride + start, count};
+      magnitudes = max_magnitude_bf16x2(magnitudes, segment.magnitudes(lane));
     }
     const u32 of_row = __reduce_max_sync(~0u, larger_half(magnitudes));
     if (lane == 0) row_amax[row] = __uint_as_float(of_row);

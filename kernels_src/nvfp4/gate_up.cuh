@@ -3,6 +3,7 @@
 // layout: kHalves 0: gate | up; kPairs 1: gate and up alternate, gate first.
 #pragma once
 
+#include "dependent_launch.cuh"
 #include "swiglu.cuh"
 
 namespace cukiln {
@@ -16,9 +17,21 @@ struct GateUpCursor {
   u32 low[8];   // as they lie there: gate's, then up's, or alternating
   u32 high[8];
 
+  static __device__ __forceinline__ GateUpCursor of_pairs(const u16* row, u32 column) {
+    return {row + 2 * u64{column}, kBlockColumns, 8 * kBlockColumns, {}, {}};
+  }
+
+  // Where they alternate: gate and up of column 2 * i, and of the next.
+  __device__ __forceinline__ u32 even(int i) const { return (i < 4 ? low : high)[2 * i % 8]; }
+  __device__ __forceinline__ u32 odd(int i) const { return (i < 4 ? low : high)[2 * i % 8 + 1]; }
+
   __device__ __forceinline__ void load() {
     load_16_bf16(low_from, low);
     load_16_bf16(low_from + to_high, high);
+  }
+  __device__ __forceinline__ void prefetch() const {
+    prefetch_line(low_from);
+    prefetch_line(low_from + to_high);
   }
   __device__ __forceinline__ void advance() { low_from += step; }
 };
@@ -37,7 +50,7 @@ struct SwiGluSource {
   __device__ __forceinline__ Cursor at(u32 row, u32 column) const {
     const u16* const first = input + row * row_stride;
     if (layout == kHalves) return {first + column, columns, 4 * kBlockColumns, {}, {}};
-    return {first + 2 * u64{column}, kBlockColumns, 8 * kBlockColumns, {}, {}};
+    return Cursor::of_pairs(first, column);
   }
 
   // The layout is looked at once, not for each pair, and each has code of its own: what follows is
@@ -54,9 +67,8 @@ struct SwiGluSource {
     } else {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        const u32(&words)[8] = i < 4 ? from.low : from.high;
-        const u32 even = words[2 * i % 8];
-        const u32 odd = words[2 * i % 8 + 1];
+        const u32 even = from.even(i);
+        const u32 odd = from.odd(i);
         pairs[i] = pack_bf16x2(activate(low_half(even), high_half(even)),
                                activate(low_half(odd), high_half(odd)));
       }

@@ -22,15 +22,19 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads, 2)
   using namespace cukiln::nvfp4;
   const SwiGluSource source{input, row_stride, columns, layout, SwiGlu::of(limit, alpha, beta)};
   allow_next_kernel();
-  wait_for_previous_kernel();
   const u32 blocks_per_row = columns / kBlockColumns;
   const u32 blocks = rows * blocks_per_row;
+  const auto cursor_at = [&](u32 block) {
+    const u32 row = block / blocks_per_row;
+    return source.at(row, (block - row * blocks_per_row) * kBlockColumns);
+  };
+  u32 block = blockIdx.x * kAmaxThreads + threadIdx.x;
+  if (block < blocks) cursor_at(block).prefetch();
+  wait_for_previous_kernel();
   u32 amax = 0;
 #pragma unroll 1
-  for (u32 block = blockIdx.x * kAmaxThreads + threadIdx.x; block < blocks;
-       block += gridDim.x * kAmaxThreads) {
-    const u32 row = block / blocks_per_row;
-    GateUpCursor cursor = source.at(row, (block - row * blocks_per_row) * kBlockColumns);
+  for (; block < blocks; block += gridDim.x * kAmaxThreads) {
+    GateUpCursor cursor = cursor_at(block);
     u32 pairs[8];
     cursor.load();
     source.take(cursor, pairs);

@@ -36,8 +36,8 @@ class Kernels:
 
     def __init__(self, library: Path):
         self.library = ctypes.CDLL(str(library))
-        self.library.bench_gemm_workspace.restype = ctypes.c_size_t
-        self.library.bench_moe_workspace.restype = ctypes.c_size_t
+        for kernel in ("amax", "gemm", "moe"):
+            getattr(self.library, f"bench_{kernel}_workspace").restype = ctypes.c_size_t
         self.library.bench_gemm_tactics.restype = ctypes.c_int64
         self.library.bench_gemm_sm90_tactic.restype = ctypes.c_int64
         self("bench_open")
@@ -88,7 +88,7 @@ class Quantised:
         atoms = -(-rows // 128) * -(-columns // 64)
         self.scales = torch.empty(atoms * 512, device="cuda", dtype=torch.uint8)
         self.gsa = torch.empty(2, device="cuda")
-        state = torch.zeros(2, device="cuda", dtype=torch.int32)
+        state = kernels.workspace("amax")
         stream = kernels.stream()
         kernels("bench_amax", stream, self.gsa, self.bf16, rows, columns, state)
         kernels("bench_quantize", stream, self.codes, self.scales, self.bf16, self.gsa, rows, columns)
@@ -158,7 +158,7 @@ def amax(kernels: Kernels, quick: bool) -> Iterator[Entry]:
             for _ in range(min(8, copies_for(rows * columns * 2)))
         ]
         gsa = torch.empty(2, device="cuda")
-        state = torch.zeros(2, device="cuda", dtype=torch.int32)
+        state = kernels.workspace("amax")
 
         def ours(i: int, inputs=inputs, gsa=gsa, state=state, rows=rows, columns=columns) -> None:
             kernels("bench_amax", kernels.stream(), gsa, inputs[i % len(inputs)], rows, columns, state)
@@ -207,7 +207,7 @@ def gate_up(kernels: Kernels, quick: bool) -> Iterator[Entry]:
         gsa = torch.tensor((64.0, 1 / 64.0), device="cuda")
         codes = torch.empty(rows * columns, device="cuda", dtype=torch.uint8)
         scales = torch.empty(rows * columns // 8, device="cuda", dtype=torch.uint8)
-        state = torch.zeros(2, device="cuda", dtype=torch.int32)
+        state = kernels.workspace("amax")
         count = float(rows * columns)
         for layout, word in enumerate(("halves", "pairs")):
             for swiglu, written in ((0, 9 / 8), (1, 9 / 16)):
@@ -275,7 +275,7 @@ class Experts:
         atoms = -(-rows // 128) * -(-columns // 64)
         self.scales = torch.empty(experts, atoms * 512, device="cuda", dtype=torch.uint8)
         gsa = torch.empty(experts, 2, device="cuda")
-        state = torch.zeros(2, device="cuda", dtype=torch.int32)
+        state = kernels.workspace("amax")
         stream = kernels.stream()
         for e in range(experts):
             self.bf16[e].normal_(std=columns**-0.5)

@@ -83,6 +83,8 @@ const char* bench_amax(Stream stream, float* gsa, const std::uint16_t* input, st
   return told(launchers->amax.launch(stream, gsa, input, rows, columns, workspace));
 }
 
+std::size_t bench_amax_workspace() { return nvfp4::AmaxGsa::kWorkspaceBytes; }
+
 const char* bench_quantize(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
                            const std::uint16_t* input, const float* gsa, std::int64_t rows,
                            std::int64_t columns) {

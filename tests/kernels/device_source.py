@@ -2,6 +2,8 @@
 
     asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
     product = ptx::mul_rn_f32(a, b);
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
+    ptx::prefetch_global_L2(from);
 
 The rest of the source stays as it is: device.hpp gives it what it takes from the CUDA language.
 """
@@ -67,6 +69,8 @@ def calls(operands: str) -> str:
             lines.append(f"std::uint32_t {rest.split(' ', 1)[1]};")
             continue
         target, *given = [part.strip() for part in rest.replace("{", "").replace("}", "").split(",")]
+        if target.startswith("["):  # an address, and nothing is written
+            target, given = "", [target[1:-1], *given]
         given = [re.sub(r"^0f([0-9A-F]{8})$", r"ptx::f32(0x\1u)", part) for part in given]
         line = f"ptx::{name.replace('.', '_')}({', '.join(given)});"
         if target:

@@ -260,7 +260,7 @@ class Quantizers(unittest.TestCase):
         for (rows, columns, stride, grid), by_row in itertools.product(shapes, (False, True)):
             for name, x in matrices(rows, columns, self.random):
                 x = exact(x)
-                gsa, workspace = np.zeros(2, F32), np.zeros(2, np.uint32)
+                gsa, workspace = np.zeros(2, F32), np.zeros(grid, np.uint32)
                 row_amax = np.full(rows, -1, F32)
                 self.sm_90("amax", u32(grid), gsa, row_amax if by_row else None, spread(x, stride),
                            u32(rows), u32(columns), np.int64(stride), workspace)  # fmt: skip

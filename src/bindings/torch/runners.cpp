@@ -13,12 +13,12 @@ namespace cukiln::torch {
 
 namespace {
 
+constexpr std::size_t rounded_up(std::size_t bytes) noexcept { return (bytes + 255) / 256 * 256; }
+
 /// What `AmaxGsa` writes and needs, at the beginning of scratch: {encode, decode}, then its
 /// workspace.
-constexpr std::size_t kGsaBytes = 256;
 constexpr std::size_t kGsaWorkspace = 64;
-
-constexpr std::size_t rounded_up(std::size_t bytes) noexcept { return (bytes + 255) / 256 * 256; }
+constexpr std::size_t kGsaBytes = rounded_up(kGsaWorkspace + nvfp4::AmaxGsa::kWorkspaceBytes);
 
 /// The global scale of x: the given one, or its own into scratch.
 const float* input_scale(const Cuda& cuda, Stream stream, const Bf16Matrix& x, const float* given,

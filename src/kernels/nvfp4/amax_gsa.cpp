@@ -9,7 +9,7 @@ namespace {
 constexpr std::uint32_t kThreads = 512;
 constexpr std::int64_t kSegmentElements = 1024;  // a warp's at a time
 constexpr std::int64_t kWarps = kThreads / 32;
-constexpr std::int64_t kMaxBlocks = 1056;  // eight for each of an H200's multiprocessors
+constexpr std::int64_t kMaxBlocks = AmaxGsa::kWorkspaceBytes / 4;
 
 Result<void> check_amax(const float* gsa, const std::uint16_t* input, std::int64_t rows,
                         std::int64_t columns, const std::uint32_t* workspace) noexcept {
@@ -51,9 +51,9 @@ Result<void> AmaxGsa::launch(Stream stream, float* gsa, const std::uint16_t* inp
   const std::int64_t segments = row_stride == columns
                                     ? (rows * columns + kSegmentElements - 1) / kSegmentElements
                                     : rows * ((columns + kSegmentElements - 1) / kSegmentElements);
-  if (segments > UINT32_MAX) {
+  if (segments > INT32_MAX) {
     return kernels::refuse("[{}, {}] is {} pieces of {} elements; at most {} are expected", rows,
-                           columns, segments, kSegmentElements, UINT32_MAX);
+                           columns, segments, kSegmentElements, INT32_MAX);
   }
   return kernel_.launch(stream, amax_config(segments), gsa, input, static_cast<std::uint32_t>(rows),
                         static_cast<std::uint32_t>(columns), row_stride, workspace);

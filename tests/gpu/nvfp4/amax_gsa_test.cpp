@@ -11,9 +11,11 @@
 namespace cukiln::testing {
 namespace {
 
+const std::vector<std::uint32_t> kZeros(nvfp4::AmaxGsa::kWorkspaceBytes / 4, 0);
+
 struct Fixture {
   nvfp4::AmaxGsa amax = create<nvfp4::AmaxGsa>();
-  DeviceBuffer<std::uint32_t> workspace{std::vector<std::uint32_t>(2, 0)};
+  DeviceBuffer<std::uint32_t> workspace{kZeros};
   TestStream stream;
   std::mt19937_64 random{20250601};
 };
@@ -116,7 +118,28 @@ TEST_CASE_FIXTURE(Fixture, "a thousand launches share one workspace and leave it
     wrong += !same_bits(given[2 * i], expected[i]);
   }
   CHECK(wrong == 0);
-  CHECK(workspace.download() == std::vector<std::uint32_t>(2, 0));
+  CHECK(workspace.download() == kZeros);
+}
+
+TEST_CASE_FIXTURE(Fixture, "the largest is found whichever of all thread blocks reads it") {
+  constexpr std::size_t kColumns = 1024;  // what a warp reads at a time
+  const std::size_t rows = kZeros.size() * 16;
+  std::vector<std::uint16_t> host(rows * kColumns, 0);
+  DeviceBuffer<std::uint16_t> input(host);
+  DeviceBuffer<float> gsa(2);
+  for (const std::size_t at : {std::size_t{0}, host.size() - 1, random() % host.size(),
+                               random() % host.size(), random() % host.size()}) {
+    CAPTURE(at);
+    host[at] = 0xC2A8;  // -84
+    input.upload(host);
+    for (int i = 0; i < 3; ++i) {
+      require_ok(amax.launch(stream, gsa.data(), input.data(), static_cast<std::int64_t>(rows),
+                             kColumns, workspace.data()));
+    }
+    check_gsa(gsa.download(), gsa_of_amax(84));
+    host[at] = 0;
+  }
+  CHECK(workspace.download() == kZeros);
 }
 
 TEST_CASE_FIXTURE(Fixture, "a captured amax_gsa reads its input anew at every replay") {

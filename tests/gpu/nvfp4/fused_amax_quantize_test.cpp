@@ -1,3 +1,4 @@
+#include <cstring>
 #include <random>
 
 #include <doctest/doctest.h>
@@ -11,11 +12,13 @@
 namespace cukiln::testing {
 namespace {
 
+const std::vector<std::uint32_t> kZeros(nvfp4::AmaxGsa::kWorkspaceBytes / 4, 0);
+
 struct Fixture {
   nvfp4::AmaxGsa amax = create<nvfp4::AmaxGsa>();
   nvfp4::Quantize quantize = create<nvfp4::Quantize>();
   nvfp4::DeinterleaveQuantize deinterleave = create<nvfp4::DeinterleaveQuantize>();
-  DeviceBuffer<std::uint32_t> workspace{std::vector<std::uint32_t>(2, 0)};
+  DeviceBuffer<std::uint32_t> workspace{kZeros};
   TestStream stream;
   std::mt19937_64 random{20250603};
 };
@@ -85,6 +88,45 @@ TEST_CASE_FIXTURE(Fixture,
         CHECK(out.scales.download() == expected.scales);
       }
     }
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "both read what the kernel before them wrote, however early they start") {
+  constexpr std::int64_t kRows = 64;
+  constexpr std::int64_t kColumns = 8192;
+  constexpr std::int64_t kWords = kColumns / 4;  // a row's codes, taken for bf16
+  Outputs first(kRows, kColumns);
+  Outputs second(kRows, kWords);
+  const auto* const words = reinterpret_cast<const std::uint16_t*>(first.codes.data());
+  const DeviceBuffer<float> one(std::vector<float>{1, 1});
+  DeviceBuffer<float> gsa(2);
+  const auto write_words = [&] {
+    auto host = random_bf16(Kind::normal, static_cast<std::size_t>(kRows * kColumns), random);
+    for (std::uint16_t& value : host) value &= 0x7FFF;  // codes 0 to 7, which make no NaN
+    DeviceBuffer<std::uint16_t> input(host);
+    require_ok(quantize.launch(stream, first.codes.data(), first.scales.data(), input.data(),
+                               one.data(), kRows, kColumns));
+    return input;
+  };
+  const auto written = [&] {
+    const auto bytes = first.codes.download();
+    std::vector<std::uint16_t> values(bytes.size() / 2);
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  };
+  for (int i = 0; i < 8; ++i) {
+    const auto input = write_words();
+    require_ok(quantize.launch(stream, second.codes.data(), second.scales.data(), words, one.data(),
+                               kRows, kWords));
+    const Quantized expected = testing::quantize(written(), kRows, kWords, {1, 1});
+    CHECK(second.codes.download() == expected.codes);
+    CHECK(second.scales.download() == expected.scales);
+
+    const auto other = write_words();
+    require_ok(amax.launch(stream, gsa.data(), words, kRows, kWords, workspace.data()));
+    const Gsa scale = gsa_of(written());
+    CHECK(gsa.download() == std::vector<float>{scale.encode, scale.decode});
   }
 }
 
@@ -239,7 +281,7 @@ TEST_CASE_FIXTURE(Fixture, "swiglu_amax_gsa is the scale of what launch_swiglu q
     CHECK(same_bits(gsa.download()[0], expected));
     CHECK(same_bits(gsa.download()[1], expected));
   }
-  CHECK(workspace.download() == std::vector<std::uint32_t>(2, 0));
+  CHECK(workspace.download() == kZeros);
 }
 
 TEST_CASE_FIXTURE(Fixture, "the fast formula is vLLM's, with the same rule for zero and NaN") {

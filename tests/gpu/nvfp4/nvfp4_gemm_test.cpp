@@ -349,7 +349,7 @@ TEST_CASE_FIXTURE(Fixture, "a linear layer in NVFP4 is close to the same layer i
           codes(rows * kK / 2),
           scales(nvfp4::scales_bytes(static_cast<std::int64_t>(rows), kK)),
           gsa(2),
-          state(2) {
+          state(nvfp4::AmaxGsa::kWorkspaceBytes / 4) {
       state.fill_bytes(0, stream);
       require_ok(amax.launch(stream, gsa.data(), input.data(), static_cast<std::int64_t>(rows), kK,
                              state.data()));
