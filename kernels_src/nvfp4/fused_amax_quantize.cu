@@ -30,12 +30,14 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads,
                                cukiln::i64 row_stride) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
+  const RowSource source{input, row_stride};
   allow_next_kernel();
+  prefetch_tiles(source, rows, columns);
   wait_for_previous_kernel();
-  quantize_tiles(codes, scales, RowSource{input, row_stride}, rows, columns, {gsa[0], gsa[1]});
+  quantize_tiles(codes, scales, source, rows, columns, {gsa[0], gsa[1]});
 }
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads, 3)
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads, 2)
     deinterleave_quantize_from_buffer(cukiln::u8* codes, cukiln::u8* scales,
                                       const cukiln::u16* input, const float* gsa, cukiln::u32 rows,
                                       cukiln::u32 columns, cukiln::i64 row_stride) {

@@ -22,8 +22,10 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads,
                    cukiln::i64 row_stride) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
+  const RowSource source{input, row_stride};
+  const TensorScale tensor{encode_scale, rcp_rn(encode_scale)};
   allow_next_kernel();
+  prefetch_tiles(source, rows, columns);
   wait_for_previous_kernel();
-  quantize_tiles(codes, scales, RowSource{input, row_stride}, rows, columns,
-                 {encode_scale, rcp_rn(encode_scale)});
+  quantize_tiles(codes, scales, source, rows, columns, tensor);
 }

@@ -10,11 +10,13 @@
 // A source provides
 //   Cursor at(u32 row, u32 column)      what moves from atom to atom, with what it has loaded:
 //     load(), advance()                 16 columns of the row, or what is made into 16
+//     prefetch()                        the same, into L2
 //   take(cursor, u32 (&pairs)[8])       of what is loaded: 16 bf16, low half = even column
 //   kLoadsAhead                         whether a thread loads what comes next before it quantises
 //                                       what it has, which takes registers for both
 #pragma once
 
+#include "dependent_launch.cuh"
 #include "nvfp4_numerics.cuh"
 
 namespace cukiln {
@@ -60,43 +62,75 @@ __device__ __forceinline__ void fill_multipliers(float (&multipliers)[128],
   __syncthreads();
 }
 
-// Quantises [rows, columns] as `source` delivers it. Blocks of kQuantizeThreads threads, any grid;
-// block i takes the i-th of gridDim.x equal runs of consecutive atoms.
+// What a thread block takes of [rows, columns]: block i the i-th of gridDim.x equal runs of
+// consecutive atoms, thread t byte t of each.
+struct AtomRun {
+  u32 per_row_tile;
+  u32 first;
+  u32 last;
+
+  __device__ __forceinline__ AtomRun(u32 rows, u32 columns)
+      : per_row_tile((columns + kAtomColumns - 1) / kAtomColumns) {
+    const u32 atoms = (rows + kAtomRows - 1) / kAtomRows * per_row_tile;
+    const u32 per_thread_block = (atoms + gridDim.x - 1) / gridDim.x;
+    first = blockIdx.x * per_thread_block;
+    last = min(first + per_thread_block, atoms);
+  }
+  __device__ __forceinline__ u32 row_tile() const { return first / per_row_tile; }
+  // Up to which the run is in the row tile of its first atom.
+  __device__ __forceinline__ u32 end_in_row_tile() const {
+    return min(last, (row_tile() + 1) * per_row_tile);
+  }
+  // Of the thread's byte of the first atom.
+  __device__ __forceinline__ u32 row() const {
+    return row_tile() * kAtomRows + ((threadIdx.x >> 2) & 3) * 32 + (threadIdx.x >> 4);
+  }
+  __device__ __forceinline__ u32 column() const {
+    return (first - row_tile() * per_row_tile) * kAtomColumns + threadIdx.x % 4 * kBlockColumns;
+  }
+};
+
+// Before wait_for_previous_kernel: what quantize_tiles of the same reads first, and no more, which
+// would take from what the kernel before still reads.
+template <class Source>
+__device__ __forceinline__ void prefetch_tiles(const Source& source, u32 rows, u32 columns) {
+  const AtomRun run(rows, columns);
+  if (run.first >= run.last) return;
+  const u32 row = run.row();
+  const u32 column = run.column();
+  if (row < rows && column < columns) source.at(row, column).prefetch();
+}
+
+// Quantises [rows, columns] as `source` delivers it. Blocks of kQuantizeThreads threads, any grid.
 template <class Source>
 __device__ __forceinline__ void quantize_tiles(u8* codes, u8* scales, const Source& source,
                                                u32 rows, u32 columns, const TensorScale& tensor) {
-  const u32 atoms_per_row_tile = (columns + kAtomColumns - 1) / kAtomColumns;
-  const u32 atoms = (rows + kAtomRows - 1) / kAtomRows * atoms_per_row_tile;
-  const u32 atoms_per_thread_block = (atoms + gridDim.x - 1) / gridDim.x;
-  const u32 last = min((blockIdx.x + 1) * atoms_per_thread_block, atoms);
-  u32 first = blockIdx.x * atoms_per_thread_block;
-  if (first >= last) return;
+  AtomRun run(rows, columns);
+  if (run.first >= run.last) return;
 
   __shared__ float multipliers[128];
   fill_multipliers(multipliers, tensor);
 
-  const u32 thread = threadIdx.x;
-  const u32 row_in_tile = ((thread >> 2) & 3) * 32 + (thread >> 4);
-  u8* scale = scales + static_cast<u64>(first) * kAtomBytes + thread;
+  u8* scale = scales + (static_cast<u64>(run.first) * kAtomBytes | threadIdx.x);
   // A row tile's part of the run at a time: within it, everything moves on by the same distances.
-  while (first < last) {
-    const u32 tile = first / atoms_per_row_tile;
-    const u32 row = tile * kAtomRows + row_in_tile;
-    const u32 column = (first - tile * atoms_per_row_tile) * kAtomColumns + thread % 4 * kBlockColumns;
-    const u32 end = min(last, (tile + 1) * atoms_per_row_tile);
+  while (run.first < run.last) {
+    const u32 row = run.row();
+    const u32 column = run.column();
+    const u32 end = run.end_in_row_tile();
     int columns_left = row < rows ? static_cast<int>(columns - column) : 0;
     u8* to = codes + (static_cast<u64>(row) * columns + column) / 2;
     typename Source::Cursor cursor = source.at(row, column);
     if (Source::kLoadsAhead && columns_left > 0) cursor.load();
 #pragma unroll 1
-    for (; first < end; ++first) {
+    for (; run.first < end; ++run.first) {
       u32 scale_byte = 0;
       if (columns_left > 0) {
         u32 pairs[8];
         if (!Source::kLoadsAhead) cursor.load();
         source.take(cursor, pairs);
         cursor.advance();
-        if (Source::kLoadsAhead && columns_left > static_cast<int>(kAtomColumns) && first + 1 < end) {
+        if (Source::kLoadsAhead && columns_left > static_cast<int>(kAtomColumns) &&
+            run.first + 1 < end) {
           cursor.load();
         }
         scale_byte = tensor.scale_byte(__uint_as_float(amax_of(pairs)));
@@ -120,6 +154,7 @@ struct RowSource {
     u32 pairs[8];
 
     __device__ __forceinline__ void load() { load_16_bf16(from, pairs); }
+    __device__ __forceinline__ void prefetch() const { prefetch_line(from); }
     __device__ __forceinline__ void advance() { from += kAtomColumns; }
   };
   static constexpr bool kLoadsAhead = false;  // there are no registers for two

@@ -68,8 +68,8 @@ struct Runs {
   std::int64_t shortest;
   std::int64_t longest;
 };
-inline constexpr Runs kQuantizeRuns = {4, 4, 8};
-inline constexpr Runs kPairsRuns = {3, 8, 20};  // of half atoms
+inline constexpr Runs kQuantizeRuns = {4, 3, 4};
+inline constexpr Runs kPairsRuns = {2, 4, 4};
 inline constexpr Runs kSwigluRuns = {2, 8, 28};
 
 /// The pieces of a thread block: few pieces are spread over all that are resident. Else blocks come
@@ -109,7 +109,7 @@ inline LaunchConfig quantize_config(std::int64_t rows, std::int64_t columns) noe
 
 /// A gate and an up matrix that alternate, [rows, columns] each.
 inline LaunchConfig pairs_config(std::int64_t rows, std::int64_t columns) noexcept {
-  return run_config(2 * atom_count(rows, columns), kPairsRuns);
+  return run_config(atom_count(rows, columns), kPairsRuns);
 }
 
 /// Their SwiGLU, [rows, columns].
