@@ -24,28 +24,36 @@ __device__ __forceinline__ void quantize_pairs(u8* codes, u8* scales, const u16*
   AtomRun run(rows, columns);
   if (run.first >= run.last) return;
 
-  __shared__ float multipliers[128];
-  fill_multipliers(multipliers, tensor);
-
   const u32 blocks = columns / kBlockColumns;
   const u32 atoms_per_row_tile = (2 * columns + kAtomColumns - 1) / kAtomColumns;
-  while (run.first < run.last) {
-    const u32 row = run.row();
+  u32 row;
+  u32 end;
+  int blocks_left;
+  u8* to;
+  u8* scale;
+  u8* up_scale;
+  GateUpCursor cursor;
+  const auto start_row_tile = [&] {
+    row = run.row();
     const u32 block = run.column() / kBlockColumns;
-    const u32 end = run.end_in_row_tile();
-    const bool row_is_inside = row < rows;
-    int blocks_left = static_cast<int>(blocks - block);
-    u8* to = codes + static_cast<u64>(row) * columns + run.column() / 2;
-    u8* scale = scales + scale_offset(row, block, atoms_per_row_tile);
-    u8* up_scale = scales + scale_offset(row, block + blocks, atoms_per_row_tile);
-    GateUpCursor cursor = GateUpCursor::of_pairs(input + row * row_stride, run.column());
-    if (row_is_inside && blocks_left > 0) cursor.load();
+    end = run.end_in_row_tile();
+    blocks_left = static_cast<int>(blocks - block);
+    to = codes + static_cast<u64>(row) * columns + run.column() / 2;
+    scale = scales + scale_offset(row, block, atoms_per_row_tile);
+    up_scale = scales + scale_offset(row, block + blocks, atoms_per_row_tile);
+    cursor = GateUpCursor::of_pairs(input + row * row_stride, run.column());
+    if (row < rows && blocks_left > 0) cursor.load();
+  };
+  start_row_tile();  // loads while the table is filled
+  __shared__ float multipliers[128];
+  fill_multipliers(multipliers, tensor);
+  while (true) {
 #pragma unroll 1
     for (; run.first < end; ++run.first) {
       if (blocks_left > 0) {
         u32 gate_byte = 0;
         u32 up_byte = 0;
-        if (row_is_inside) {
+        if (row < rows) {
           u32 gate[8];
           u32 up[8];
 #pragma unroll
@@ -78,6 +86,8 @@ __device__ __forceinline__ void quantize_pairs(u8* codes, u8* scales, const u16*
       scale += kAtomBytes;
       up_scale += kAtomBytes;
     }
+    if (run.first >= run.last) return;
+    start_row_tile();
   }
 }
 
