@@ -46,8 +46,10 @@ struct DecodeGemm {
   static constexpr u32 kScalesAt = 2 * kRows * kBoxBytes;
   static constexpr u32 kScaleBytes = kStageAtoms * kAtomBytes;
   static constexpr u32 kStageBytes = kScalesAt + kRowAtoms * kScaleBytes;
-  static constexpr u32 kPrefetchBytes = 44 << 10;  // measured: more holds the tokens up
-  static constexpr u32 kPrefetchedStages = kPrefetchBytes / kStageBytes;
+  // A stage for each team, but no more than this: measured, more holds the tokens up.
+  static constexpr u32 kPrefetchBytes = 44 << 10;
+  static constexpr u32 kPrefetchedStages =
+      kPrefetchBytes / kStageBytes < kTeams ? kPrefetchBytes / kStageBytes : kTeams;
   static_assert(kPrefetchedStages > 0, "a stage has more bytes than are fetched early");
   static constexpr u32 kSumBytes = kTokens * kPitch * 4;  // of a warp, where the stages were
   static constexpr u32 kSharedBytes = kStages * (kStageBytes + 16) + 1024;
