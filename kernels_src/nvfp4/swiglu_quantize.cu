@@ -29,8 +29,9 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads, 2)
                                 float beta) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
-  allow_next_kernel();
-  wait_for_previous_kernel();
   const SwiGluSource source{input, row_stride, columns, layout, SwiGlu::of(limit, alpha, beta)};
+  allow_next_kernel();
+  prefetch_tiles(source, rows, columns);
+  wait_for_previous_kernel();
   quantize_tiles(codes, scales, source, rows, columns, {gsa[0], gsa[1]});
 }
