@@ -181,13 +181,18 @@ __device__ __forceinline__ u32 encode_e2m1x8(const u32 (&pairs)[4], float multip
 // operation and added to 2^23, where one unit in the last place is one code: the addition itself
 // rounds to nearest even. Everything runs on the FMA pipe, twice as wide here as the integer one.
 __device__ __forceinline__ u32 biased_e2m1_code(float magnitude) {
-  float low, middle, high, code;
-  asm("mul.rn.sat.f32 %0, %1, 0f3F000000;" : "=f"(low) : "f"(magnitude));
-  asm("fma.rn.sat.f32 %0, %1, 0f3F000000, 0fBF800000;" : "=f"(middle) : "f"(magnitude));
-  asm("fma.rn.sat.f32 %0, %1, 0f3F000000, 0fC0000000;" : "=f"(high) : "f"(magnitude));
-  asm("fma.rn.f32 %0, %1, 0f40800000, 0f4B000000;" : "=f"(code) : "f"(low));
-  asm("fma.rn.f32 %0, %1, 0f40000000, %0;" : "+f"(code) : "f"(middle));
-  asm("add.rn.f32 %0, %0, %1;" : "+f"(code) : "f"(high));
+  float code;
+  asm("{\n\t"
+      ".reg .f32 low, middle, high;\n\t"
+      "mul.rn.sat.f32 low, %1, 0f3F000000;\n\t"
+      "fma.rn.sat.f32 middle, %1, 0f3F000000, 0fBF800000;\n\t"
+      "fma.rn.sat.f32 high, %1, 0f3F000000, 0fC0000000;\n\t"
+      "fma.rn.f32 low, low, 0f40800000, 0f4B000000;\n\t"
+      "fma.rn.f32 low, middle, 0f40000000, low;\n\t"
+      "add.rn.f32 %0, low, high;\n\t"
+      "}"
+      : "=f"(code)
+      : "f"(magnitude));
   return __float_as_uint(code);
 }
 

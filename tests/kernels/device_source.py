@@ -66,7 +66,8 @@ def calls(operands: str) -> str:
             continue
         name, _, rest = instruction.partition(" ")
         if name == ".reg":
-            lines.append(f"std::uint32_t {rest.split(' ', 1)[1]};")
+            kind, names = rest.split(" ", 1)
+            lines.append(f"{'float' if kind == '.f32' else 'std::uint32_t'} {names};")
             continue
         target, *given = [part.strip() for part in rest.replace("{", "").replace("}", "").split(",")]
         if target.startswith("["):  # an address, and nothing is written
