@@ -151,7 +151,7 @@ def copy_of(count: float) -> Launch:
 
 
 def amax(kernels: Kernels, quick: bool) -> Iterator[Entry]:
-    for rows in (4096,) if quick else (16, 4096, 16384):
+    for rows in (4096,) if quick else (16, 2304, 4096, 16384):
         columns = 7168
         inputs = [
             torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16)
@@ -173,7 +173,7 @@ def amax(kernels: Kernels, quick: bool) -> Iterator[Entry]:
 
 
 def quantize(kernels: Kernels, quick: bool) -> Iterator[Entry]:
-    for rows in (4096,) if quick else (16, 4096, 16384):
+    for rows in (4096,) if quick else (16, 2304, 4096, 16384):
         columns = 7168
         matrices = [Quantised(kernels, rows, columns) for _ in range(min(8, copies_for(rows * columns * 2)))]
 
