@@ -6,6 +6,7 @@ namespace {
 
 constexpr std::uint32_t kThreads = 512;
 constexpr std::int64_t kMaxBlocks = 2 * kMultiprocessors;  // what a device holds
+static_assert(kMaxBlocks * 4 <= AmaxGsa::kWorkspaceBytes, "a thread block has no word");
 
 }  // namespace
 
