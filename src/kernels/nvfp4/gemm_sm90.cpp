@@ -37,42 +37,35 @@ Result<void> check_prefill(const Kernel& kernel) {
 constexpr std::uint32_t kAloneBytes = 117 * 1024;
 constexpr std::uint32_t kPairBytes = 77 * 1024;
 
-constexpr const char* kModule8 = "nvfp4_gemm";
-constexpr const char* kModule16 = "nvfp4_gemm_16";
-constexpr const char* kModule32 = "nvfp4_gemm_32";
 constexpr const char* kPrefillModule = "nvfp4_gemm_prefill";
 
-// Decode's kernels come first, in the order of their tiles. Shared memory: gemm_sm90.cuh and
-// nvfp4_gemm_prefill.cu have the same numbers and refuse to compile with others.
-constexpr GemmKernel kKernels[] = {
-    {kModule8, "nvfp4_gemm_decode_8x2", kAloneBytes, check_decode},
-    {kModule8, "nvfp4_gemm_decode_8x4", kAloneBytes, check_decode},
-    {kModule8, "nvfp4_gemm_decode_8x7", kAloneBytes, check_decode},
-    {kModule8, "nvfp4_gemm_decode_8x5", kAloneBytes, check_decode},
-    {kModule8, "nvfp4_gemm_decode_8x18", 181312, check_decode},
-    {kModule16, "nvfp4_gemm_decode_16x2", kAloneBytes, check_decode},
-    {kModule16, "nvfp4_gemm_decode_16x4", kAloneBytes, check_decode},
-    {kModule16, "nvfp4_gemm_decode_16x7", kAloneBytes, check_decode},
-    {kModule16, "nvfp4_gemm_decode_16x5", kAloneBytes, check_decode},
-    {kModule16, "nvfp4_gemm_decode_16x8", kAloneBytes, check_decode},
-    {kModule16, "nvfp4_gemm_decode_16x10", kAloneBytes, check_decode},
-    {kModule16, "nvfp4_gemm_decode_16x14", 148544, check_decode},
-    {kModule16, "nvfp4_gemm_decode_16x18", 181312, check_decode},
-    {kModule32, "nvfp4_gemm_decode_32x4", kAloneBytes, check_decode},
-    {kModule32, "nvfp4_gemm_decode_32x5", kAloneBytes, check_decode},
-    {kModule32, "nvfp4_gemm_decode_32x7", kAloneBytes, check_decode},
-    {kModule32, "nvfp4_gemm_decode_32x8", kAloneBytes, check_decode},
-    {kModule32, "nvfp4_gemm_decode_32x10", kAloneBytes, check_decode},
-    {kPrefillModule, "nvfp4_gemm_prefill_32x128", 97360, check_prefill},
-    {kPrefillModule, "nvfp4_gemm_prefill_64x128", 112704, check_prefill},
-    {kPrefillModule, "nvfp4_gemm_prefill_128x128", 178240, check_prefill},
-    {kPrefillModule, "nvfp4_gemm_prefill_128x256", 223296, check_prefill},
-    {kPrefillModule, "nvfp4_gemm_expand", 0, check_expand},
-};
-constexpr std::size_t kKernelCount = std::size(kKernels);
+constexpr const char* module_of(const DecodeTile& tile) noexcept {
+  return tile.tokens == 8 ? "nvfp4_gemm" : tile.tokens == 16 ? "nvfp4_gemm_16" : "nvfp4_gemm_32";
+}
+
+// One copying warp, or a warpgroup: gemm_sm90_decode.cuh.
+constexpr std::uint32_t threads_of(const DecodeTile& tile) noexcept {
+  return tile.tokens > 16 ? 384 : 288;
+}
+
+constexpr GemmKernel decode_kernel(const DecodeTile& tile, std::uint32_t shared_bytes) noexcept {
+  return {module_of(tile), tile.name, shared_bytes, check_decode};
+}
+
 constexpr std::size_t kPrefill = std::size(kDecodeTiles);
 constexpr std::size_t kExpand = kPrefill + std::size(kPrefillTiles);
-static_assert(kExpand + 1 == kKernelCount);
+constexpr auto kKernels = [] {
+  std::array<GemmKernel, kExpand + 1> all{};
+  for (std::size_t i = 0; i < kPrefill; ++i) {
+    all[i] = decode_kernel(kDecodeTiles[i], std::max(kDecodeTiles[i].shared_bytes, kAloneBytes));
+  }
+  for (std::size_t i = 0; i < std::size(kPrefillTiles); ++i) {
+    all[kPrefill + i] = {kPrefillModule, kPrefillTiles[i].name, kPrefillTiles[i].shared_bytes,
+                         check_prefill};
+  }
+  all[kExpand] = {kPrefillModule, "nvfp4_gemm_expand", 0, check_expand};
+  return all;
+}();
 
 // The first tiles for 8 tokens and for 16 are for every card.
 constexpr std::uint32_t kAnyTiles = 3;
@@ -80,9 +73,9 @@ constexpr std::uint64_t kMostAnyTokens = 16;
 constexpr auto kAnyKernels = [] {
   std::array<GemmKernel, 2 * kAnyTiles> all{};
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const std::size_t tile = decode_tiles(i < kAnyTiles ? 8 : 16).first + i % kAnyTiles;
-    all[i] = kKernels[tile];
-    all[i].shared_bytes = kDecodeTiles[tile].shared_bytes;
+    const DecodeTile& tile =
+        kDecodeTiles[decode_tiles(i < kAnyTiles ? 8 : 16).first + i % kAnyTiles];
+    all[i] = decode_kernel(tile, tile.shared_bytes);
   }
   return all;
 }();
@@ -144,7 +137,7 @@ Result<void> launch_decode(const Kernel& kernel, const GemmCall& call, const Dec
   LaunchConfig config;
   config.grid.x = static_cast<std::uint32_t>(ceil_div(call.n, tile.rows));
   config.grid.y = static_cast<std::uint32_t>(ceil_div(call.m, tile.tokens));
-  config.block.x = tile.tokens > 16 ? 384 : 288;
+  config.block.x = threads_of(tile);
   config.shared_bytes = shared_bytes;
   config.programmatic_launch = true;  // the kernel itself waits for what it reads
   return launch_checked(kernel, call.stream, config, call.output, call.a.codes, code_map,
@@ -179,7 +172,7 @@ Result<void> launch_prefill(const Kernel* kernels, const GemmCall& call, const S
              tensor_map(kernel, codes_box(call.b.codes, call.n, call.k, tile.rows, kGroupK / 2)));
   config = {};
   config.block.x = kPrefillThreads;
-  config.shared_bytes = kKernels[kPrefill + tactic.tile].shared_bytes;
+  config.shared_bytes = tile.shared_bytes;
   config.programmatic_launch = true;  // the kernel waits for the expanded tokens itself
   if (tactic.splits == 1) {           // persistent: a block takes tile after tile
     config.grid.x = static_cast<std::uint32_t>(
@@ -228,8 +221,8 @@ std::size_t count_any_tactics(std::uint32_t, std::uint32_t, std::uint32_t, std::
 
 }  // namespace
 
-const GemmArchitecture kGemmSm90 = {90,    kKernels, kKernelCount, workspace_bytes, count_tactics,
-                                    launch};
+const GemmArchitecture kGemmSm90 = {
+    90, kKernels.data(), kKernels.size(), workspace_bytes, count_tactics, launch};
 const GemmArchitecture kGemmAny = {
     0, kAnyKernels.data(), kAnyKernels.size(), no_workspace, count_any_tactics, launch_any};
 

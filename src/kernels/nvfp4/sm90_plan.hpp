@@ -9,8 +9,9 @@
 
 namespace cukiln::nvfp4::sm90 {
 
-// Which tile for which shape: what scripts/tune measured, or an estimate. The estimate's times are
-// an H200's, K = 7168; what counts is their ratios.
+// The kernels' tiles, and which for which shape: what scripts/tune measured, or an estimate. The
+// estimate's times are an H200's, K = 7168; what counts is their ratios. Shared memory:
+// gemm_sm90.cuh and nvfp4_gemm_prefill.cu have the same numbers and refuse to compile with others.
 
 inline constexpr std::uint32_t kGroupK = 128;  ///< what the kernels take of K at a time
 inline constexpr std::uint32_t kMostSplits = 4;
@@ -19,6 +20,7 @@ inline std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) noexcept { retur
 
 /// For a few tokens: at most so many, and rows of B.
 struct DecodeTile {
+  const char* name;
   std::uint32_t tokens;
   std::uint32_t rows;
   std::uint32_t shared_bytes;
@@ -26,12 +28,25 @@ struct DecodeTile {
   double shared;  // and of two that share it, or take turns
 };
 inline constexpr DecodeTile kDecodeTiles[] = {
-    {8, 16, 33856, 4.4, 6.6},      {8, 32, 50240, 6.3, 10.0},    {8, 56, 91200, 9.5, 14.8},
-    {8, 40, 74816, 7.6, 12.7},     {8, 144, 181312, 21.6, 43.0}, {16, 16, 33856, 6.1, 9.0},
-    {16, 32, 50240, 7.9, 15.1},    {16, 56, 91200, 11.3, 21.1},  {16, 40, 74816, 8.9, 17.4},
-    {16, 64, 83008, 12.4, 24.5},   {16, 80, 115776, 14.6, 29.0}, {16, 112, 148544, 20.0, 40.0},
-    {16, 144, 181312, 24.3, 49.0}, {32, 32, 50240, 10.8, 20.4},  {32, 40, 74816, 12.3, 24.0},
-    {32, 56, 91200, 15.2, 30.5},   {32, 64, 83008, 16.0, 30.5},  {32, 80, 115776, 18.8, 38.0}};
+    {"nvfp4_gemm_decode_8x2", 8, 16, 33856, 4.4, 6.6},
+    {"nvfp4_gemm_decode_8x4", 8, 32, 50240, 6.3, 10.0},
+    {"nvfp4_gemm_decode_8x7", 8, 56, 91200, 9.5, 14.8},
+    {"nvfp4_gemm_decode_8x5", 8, 40, 74816, 7.6, 12.7},
+    {"nvfp4_gemm_decode_8x18", 8, 144, 181312, 21.6, 43.0},
+    {"nvfp4_gemm_decode_16x2", 16, 16, 33856, 6.1, 9.0},
+    {"nvfp4_gemm_decode_16x4", 16, 32, 50240, 7.9, 15.1},
+    {"nvfp4_gemm_decode_16x7", 16, 56, 91200, 11.3, 21.1},
+    {"nvfp4_gemm_decode_16x5", 16, 40, 74816, 8.9, 17.4},
+    {"nvfp4_gemm_decode_16x8", 16, 64, 83008, 12.4, 24.5},
+    {"nvfp4_gemm_decode_16x10", 16, 80, 115776, 14.6, 29.0},
+    {"nvfp4_gemm_decode_16x14", 16, 112, 148544, 20.0, 40.0},
+    {"nvfp4_gemm_decode_16x18", 16, 144, 181312, 24.3, 49.0},
+    {"nvfp4_gemm_decode_32x4", 32, 32, 50240, 10.8, 20.4},
+    {"nvfp4_gemm_decode_32x5", 32, 40, 74816, 12.3, 24.0},
+    {"nvfp4_gemm_decode_32x7", 32, 56, 91200, 15.2, 30.5},
+    {"nvfp4_gemm_decode_32x8", 32, 64, 83008, 16.0, 30.5},
+    {"nvfp4_gemm_decode_32x10", 32, 80, 115776, 18.8, 38.0},
+};
 
 inline constexpr std::uint64_t kMostDecodeTokens = kDecodeTiles[std::size(kDecodeTiles) - 1].tokens;
 
@@ -58,13 +73,19 @@ constexpr DecodeTiles decode_tiles(std::uint64_t m) noexcept {
 
 /// For more.
 struct PrefillTile {
+  const char* name;
   std::uint32_t tokens;
   std::uint32_t rows;
+  std::uint32_t shared_bytes;
   std::uint32_t resident;  // thread blocks that share a multiprocessor
   double group;            // microseconds for 128 of K, on a full multiprocessor
 };
 inline constexpr PrefillTile kPrefillTiles[] = {
-    {32, 128, 2, 0.95}, {64, 128, 2, 1.05}, {128, 128, 1, 0.66}, {128, 256, 1, 1.31}};
+    {"nvfp4_gemm_prefill_32x128", 32, 128, 97360, 2, 0.95},
+    {"nvfp4_gemm_prefill_64x128", 64, 128, 112704, 2, 1.05},
+    {"nvfp4_gemm_prefill_128x128", 128, 128, 178240, 1, 0.66},
+    {"nvfp4_gemm_prefill_128x256", 128, 256, 223296, 1, 1.31},
+};
 
 struct Shape {
   std::uint64_t m, n, k;
