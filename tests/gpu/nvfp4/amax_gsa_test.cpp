@@ -4,6 +4,7 @@
 
 #include <cukiln/nvfp4.hpp>
 
+#include "gpu/nvfp4/amax_workspace.hpp"
 #include "gpu/nvfp4/reference.hpp"
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
@@ -11,11 +12,9 @@
 namespace cukiln::testing {
 namespace {
 
-const std::vector<std::uint32_t> kZeros(nvfp4::AmaxGsa::kWorkspaceBytes / 4, 0);
-
 struct Fixture {
   nvfp4::AmaxGsa amax = create<nvfp4::AmaxGsa>();
-  DeviceBuffer<std::uint32_t> workspace{kZeros};
+  DeviceBuffer<std::uint32_t> workspace{kAmaxWorkspace};
   TestStream stream;
   std::mt19937_64 random{20250601};
 };
@@ -118,12 +117,12 @@ TEST_CASE_FIXTURE(Fixture, "a thousand launches share one workspace and leave it
     wrong += !same_bits(given[2 * i], expected[i]);
   }
   CHECK(wrong == 0);
-  CHECK(workspace.download() == kZeros);
+  CHECK(workspace.download() == kAmaxWorkspace);
 }
 
 TEST_CASE_FIXTURE(Fixture, "the largest is found whichever of all thread blocks reads it") {
   constexpr std::size_t kColumns = 1024;  // what a warp reads at a time
-  const std::size_t rows = kZeros.size() * 16;
+  const std::size_t rows = kAmaxWorkspace.size() * 16;
   std::vector<std::uint16_t> host(rows * kColumns, 0);
   DeviceBuffer<std::uint16_t> input(host);
   DeviceBuffer<float> gsa(2);
@@ -139,7 +138,7 @@ TEST_CASE_FIXTURE(Fixture, "the largest is found whichever of all thread blocks 
     check_gsa(gsa.download(), gsa_of_amax(84));
     host[at] = 0;
   }
-  CHECK(workspace.download() == kZeros);
+  CHECK(workspace.download() == kAmaxWorkspace);
 }
 
 TEST_CASE_FIXTURE(Fixture, "a captured amax_gsa reads its input anew at every replay") {

@@ -5,6 +5,7 @@
 
 #include <cukiln/nvfp4.hpp>
 
+#include "gpu/nvfp4/amax_workspace.hpp"
 #include "gpu/nvfp4/reference.hpp"
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
@@ -12,13 +13,11 @@
 namespace cukiln::testing {
 namespace {
 
-const std::vector<std::uint32_t> kZeros(nvfp4::AmaxGsa::kWorkspaceBytes / 4, 0);
-
 struct Fixture {
   nvfp4::AmaxGsa amax = create<nvfp4::AmaxGsa>();
   nvfp4::Quantize quantize = create<nvfp4::Quantize>();
   nvfp4::DeinterleaveQuantize deinterleave = create<nvfp4::DeinterleaveQuantize>();
-  DeviceBuffer<std::uint32_t> workspace{kZeros};
+  DeviceBuffer<std::uint32_t> workspace{kAmaxWorkspace};
   TestStream stream;
   std::mt19937_64 random{20250603};
 };
@@ -281,7 +280,7 @@ TEST_CASE_FIXTURE(Fixture, "swiglu_amax_gsa is the scale of what launch_swiglu q
     CHECK(same_bits(gsa.download()[0], expected));
     CHECK(same_bits(gsa.download()[1], expected));
   }
-  CHECK(workspace.download() == kZeros);
+  CHECK(workspace.download() == kAmaxWorkspace);
 }
 
 TEST_CASE_FIXTURE(Fixture, "the fast formula is vLLM's, with the same rule for zero and NaN") {

@@ -5,6 +5,7 @@
 
 #include <cukiln/nvfp4.hpp>
 
+#include "gpu/nvfp4/amax_workspace.hpp"
 #include "gpu/nvfp4/reference.hpp"
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
@@ -349,8 +350,7 @@ TEST_CASE_FIXTURE(Fixture, "a linear layer in NVFP4 is close to the same layer i
           codes(rows * kK / 2),
           scales(nvfp4::scales_bytes(static_cast<std::int64_t>(rows), kK)),
           gsa(2),
-          state(nvfp4::AmaxGsa::kWorkspaceBytes / 4) {
-      state.fill_bytes(0, stream);
+          state(kAmaxWorkspace) {
       require_ok(amax.launch(stream, gsa.data(), input.data(), static_cast<std::int64_t>(rows), kK,
                              state.data()));
       require_ok(quantize.launch(stream, codes.data(), scales.data(), input.data(), gsa.data(),
