@@ -25,6 +25,7 @@
 namespace cukiln {
 namespace nvfp4 {
 
+constexpr u32 kAmaxResidentBlocks = 4;  // all the threads that a multiprocessor holds
 constexpr u32 kSegmentElements = 1024;
 constexpr u32 kVectorElements = 8;
 constexpr u32 kLineElements = 64;
@@ -77,7 +78,8 @@ struct Segment {
 }  // namespace nvfp4
 }  // namespace cukiln
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads, 4)
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads,
+                                             cukiln::nvfp4::kAmaxResidentBlocks)
     amax_gsa(float* gsa, const cukiln::u16* input, cukiln::u32 rows, cukiln::u32 columns,
              cukiln::i64 row_stride, cukiln::u32* workspace) {
   using namespace cukiln;
@@ -110,7 +112,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads, 4)
   write_global_scale(gsa, workspace, magnitudes);
 }
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads, 4)
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads,
+                                             cukiln::nvfp4::kAmaxResidentBlocks)
     amax_gsa_by_row(float* gsa, float* row_amax, const cukiln::u16* input, cukiln::u32 rows,
                     cukiln::u32 columns, cukiln::i64 row_stride, cukiln::u32* workspace) {
   using namespace cukiln;

@@ -64,7 +64,7 @@ __device__ __forceinline__ void prefetch_map(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// Into L2, where a kernel that writes there passes too: nothing is read.
+// Into L2, as prefetch_line.
 __device__ __forceinline__ void prefetch_tile(const TensorMap* map, u32 x, u32 y) {
   asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(x),
                "r"(y)
