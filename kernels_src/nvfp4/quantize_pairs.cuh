@@ -71,15 +71,10 @@ __device__ __forceinline__ void quantize_pairs(u8* codes, u8* scales, const u16*
         }
         *scale = static_cast<u8>(gate_byte);
         *up_scale = static_cast<u8>(up_byte);
-      } else {
-        // Behind gate lies up. What pads both is behind that, at most twice as much as here.
-        const u32 beyond = blocks - blocks_left;
-        const u32 paddings[2] = {beyond + blocks, beyond + run.per_row_tile * 4};
-        for (const u32 padding : paddings) {
-          if (padding < atoms_per_row_tile * 4) {
-            scales[scale_offset(row, padding, atoms_per_row_tile)] = 0;
-          }
-        }
+      } else if (blocks_left == 0 && blocks % 2 != 0) {
+        // Behind gate lies up, and behind that what pads both: two blocks, or none.
+        up_scale[0] = 0;
+        up_scale[1] = 0;
       }
       blocks_left -= 4;
       to += kAtomColumns / 2;
