@@ -1,6 +1,6 @@
 """What scripts/bench-gpu measures. A part yields Entries: our launch, a rival's, and the least work the
 job can be. Both are timed in turns in one run, over buffers that rotate, so that data comes from memory
-and not from the cache."""
+and not from the cache; where memory is the rival, what is written goes there too."""
 
 from __future__ import annotations
 
@@ -140,12 +140,12 @@ def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
 
 def copy_of(count: float) -> Launch:
     """Reads and writes as many bytes altogether: what the memory does at this size."""
-    elements = int(count) // 8
-    sources = [torch.zeros(elements, device="cuda") for _ in range(min(8, copies_for(elements * 4)))]
-    target = torch.empty(elements, device="cuda")
+    elements = int(count) // 32 * 4  # halves of whole 16 bytes
+    buffers = [torch.zeros(2, elements, device="cuda") for _ in range(min(8, copies_for(elements * 4)))]
 
     def launch(i: int) -> None:
-        torch.neg(sources[i % len(sources)], out=target)
+        source, target = buffers[i % len(buffers)]
+        torch.neg(source, out=target)
 
     return launch
 
@@ -199,14 +199,12 @@ def quantize(kernels: Kernels, quick: bool) -> Iterator[Entry]:
 def gate_up(kernels: Kernels, quick: bool) -> Iterator[Entry]:
     """Gate and up matrices: deinterleaved and quantised, with an activation or without; its scale."""
     columns = 7168
-    for rows in (4096,) if quick else (4096, 16384):
-        inputs = [
-            torch.randn(rows, 2 * columns, device="cuda", dtype=torch.bfloat16)
-            for _ in range(min(4, copies_for(rows * columns * 4)))
-        ]
+    for rows in (4096,) if quick else (2304, 4096, 16384):
+        copies = min(4, copies_for(rows * columns * 4))
+        inputs = [torch.randn(rows, 2 * columns, device="cuda", dtype=torch.bfloat16) for _ in range(copies)]
+        codes = torch.empty(copies, rows * columns, device="cuda", dtype=torch.uint8)
+        scales = torch.empty(copies, rows * columns // 8, device="cuda", dtype=torch.uint8)
         gsa = torch.tensor((64.0, 1 / 64.0), device="cuda")
-        codes = torch.empty(rows * columns, device="cuda", dtype=torch.uint8)
-        scales = torch.empty(rows * columns // 8, device="cuda", dtype=torch.uint8)
         state = kernels.workspace("amax")
         count = float(rows * columns)
         for layout, word in enumerate(("halves", "pairs")):
@@ -216,8 +214,9 @@ def gate_up(kernels: Kernels, quick: bool) -> Iterator[Entry]:
                     i: int, inputs=inputs, codes=codes, scales=scales, gsa=gsa, rows=rows, layout=layout,
                     swiglu=swiglu,
                 ) -> None:  # fmt: skip
-                    kernels("bench_deinterleave", kernels.stream(), codes, scales, inputs[i % len(inputs)],
-                            gsa, rows, columns, layout, swiglu)  # fmt: skip
+                    i %= len(inputs)
+                    kernels("bench_deinterleave", kernels.stream(), codes[i], scales[i], inputs[i], gsa, rows,
+                            columns, layout, swiglu)  # fmt: skip
 
                 name = "swiglu_quantize_from_buffer" if swiglu else "deinterleave_quantize_from_buffer"
                 moved = count * (4 + written)
@@ -230,7 +229,7 @@ def gate_up(kernels: Kernels, quick: bool) -> Iterator[Entry]:
 
             yield Entry("swiglu_amax_gsa", f"[{rows}, 2 x {columns}], {word}", scale_of,
                         "a copy of as many bytes", copy_of(count * 4), count * 4, 2 * count)  # fmt: skip
-        del inputs
+        del inputs, codes, scales
         torch.cuda.empty_cache()
 
 
