@@ -59,17 +59,11 @@ __device__ __forceinline__ float rcp_approx(float a) {
   return reciprocal;
 }
 
-// Minimum and maximum that return NaN when an operand is NaN, unlike fminf and fmaxf.
+// Returns NaN when an operand is NaN, unlike fminf.
 __device__ __forceinline__ float min_nan(float a, float b) {
   float smaller;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
   return smaller;
-}
-
-__device__ __forceinline__ float max_nan(float a, float b) {
-  float larger;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
-  return larger;
 }
 
 // Both halves without their signs.

@@ -19,18 +19,18 @@ enum GateUpLayout : u32 { kHalves = 0, kPairs = 1 };
 
 struct SwiGlu {
   float limit;
-  float negative_limit;
   float exponent_factor;  // -alpha * log2(e)
   float beta;
 
   static __device__ __forceinline__ SwiGlu of(float limit, float alpha, float beta) {
-    return {limit, mul_rn(limit, -1.0f), mul_rn(alpha, -1.44269504088896340736f), beta};
+    return {limit, mul_rn(alpha, -1.44269504088896340736f), beta};
   }
 
   __device__ __forceinline__ float operator()(float gate, float up) const {
-    float power, denominator, sigmoid, shifted;
+    float u, power, denominator, sigmoid, shifted;
     const float g = min_nan(gate, limit);
-    const float u = min_nan(max_nan(up, negative_limit), limit);
+    // Clamped to +-limit in one operation: the smaller magnitude, with the sign of both.
+    asm("min.NaN.xorsign.abs.f32 %0, %1, %2;" : "=f"(u) : "f"(up), "f"(limit));
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(mul_rn(exponent_factor, g)));
     asm("add.rn.f32 %0, %1, 0f3F800000;" : "=f"(denominator) : "f"(power));
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(sigmoid) : "f"(denominator));

@@ -204,8 +204,9 @@ inline float ex2_approx_ftz_f32(float a) { return flushed(std::exp2(flushed(a)))
 inline float min_NaN_f32(float a, float b) {
   return std::isnan(a) || std::isnan(b) ? NAN : std::min(a, b);
 }
-inline float max_NaN_f32(float a, float b) {
-  return std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b);
+inline float min_NaN_xorsign_abs_f32(float a, float b) {
+  const float magnitude = min_NaN_f32(std::fabs(a), std::fabs(b));
+  return std::signbit(a) != std::signbit(b) ? -magnitude : magnitude;
 }
 inline std::uint32_t max_u16x2(std::uint32_t a, std::uint32_t b) {
   return std::max(a & 0xFFFF0000, b & 0xFFFF0000) | std::max(a & 0xFFFF, b & 0xFFFF);
