@@ -12,7 +12,6 @@
 #include <functional>
 #include <limits>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #define __device__
@@ -154,13 +153,6 @@ inline int __popc(unsigned bits) { return std::popcount(bits); }
 inline unsigned __reduce_max_sync(unsigned, unsigned value) {
   return device::among_lanes(
       value, [](const auto* lanes) { return *std::max_element(lanes, lanes + device::kWarp); });
-}
-
-inline unsigned atomicMax(unsigned* at, unsigned value) {
-  return std::exchange(*at, std::max(*at, value));
-}
-inline unsigned atomicInc(unsigned* at, unsigned most) {
-  return std::exchange(*at, *at >= most ? 0 : *at + 1);
 }
 
 template <class T>
