@@ -36,8 +36,6 @@ class Kernels:
 
     def __init__(self, library: Path):
         self.library = ctypes.CDLL(str(library))
-        for kernel in ("amax", "gemm", "moe"):
-            getattr(self.library, f"bench_{kernel}_workspace").restype = ctypes.c_size_t
         self.library.bench_gemm_tactics.restype = ctypes.c_int64
         self.library.bench_gemm_sm90_tactic.restype = ctypes.c_int64
         self("bench_open")
@@ -71,6 +69,7 @@ class Kernels:
 
     def workspace(self, kernel: str, *sizes: int) -> torch.Tensor:
         function = getattr(self.library, f"bench_{kernel}_workspace")
+        function.restype = ctypes.c_size_t
         count = function(*(ctypes.c_int64(size) for size in sizes))
         return torch.zeros(max(count, 16), dtype=torch.uint8, device="cuda")
 
