@@ -111,6 +111,7 @@ __device__ __forceinline__ void quantize_tiles(u8* codes, u8* scales, const Sour
   __shared__ float multipliers[128];
   fill_multipliers(multipliers, tensor);
 
+  // By `|`: with `+`, ptxas spills for sm_90.
   u8* scale = scales + (static_cast<u64>(run.first) * kAtomBytes | threadIdx.x);
   // A row tile's part of the run at a time: within it, everything moves on by the same distances.
   while (run.first < run.last) {
