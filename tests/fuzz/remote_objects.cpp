@@ -51,7 +51,7 @@ void open_as_sets(ByteView bytes, const Builder& builder, const TrustedKeys* tru
   const auto sets = open_sets(bytes, builder.entry.request_canonical, trusted, why);
   require_reason(bool(sets), why);
   if (sets) {
-    for (const RecordedSet& set : *sets) {
+    for (const RecordedSet& set : sets->recent) {
       require(
           set.key == cache_key_of(builder.entry.request_canonical, set.dependencies.canonical()),
           "a set has its key");

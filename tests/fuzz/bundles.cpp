@@ -1,0 +1,117 @@
+// libFuzzer: a whole bundle, read as import reads it. Built by scripts/fuzz.
+//
+// The input is a bundle; or, after an odd first byte, envelopes' payloads, each behind two bytes of
+// length, that a builder seals into one: signed by a trusted key, by another, or not at all. A
+// bundle is read to its end or refused with a reason, and nothing is taken that a trusted key did
+// not sign.
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "base/bytes.hpp"
+#include "base/file.hpp"
+#include "base/serial.hpp"
+#include "fuzz/require.hpp"
+#include "remote/bundle.hpp"
+#include "remote/envelope.hpp"
+#include "remote/keys.hpp"
+#include "support/store_entries.hpp"
+
+namespace {
+
+using namespace cukiln;
+using cukiln::testing::require;
+
+std::string magic_of_a_bundle() {
+  const testing::ScratchFolder folder;
+  auto bundle = BundleWriter::create(folder / "bundle");
+  require(bundle && bundle->finish(), "a bundle can be written");
+  return testing::read_all(folder / "bundle").substr(0, 4);
+}
+
+struct Builders {
+  SecretKey known = *SecretKey::generate("known");
+  SecretKey stranger = *SecretKey::generate("stranger");
+  TrustedKeys trusted = *TrustedKeys::parse(known.public_key().text());
+  StoreEntry entry = testing::make_entry(1, {64, 0, 1, "sm_100a"});
+  std::string magic = magic_of_a_bundle();
+};
+
+/// As import reads one: nothing of a bundle is taken before all of it was good.
+bool read_bundle(const std::string& path, const OpenRules& rules) {
+  auto bundle = BundleReader::open(path);
+  if (!bundle) {
+    return false;
+  }
+  for (std::uint32_t given = 0;; ++given) {
+    const auto bytes = bundle->next();
+    if (!bytes) {
+      return false;
+    }
+    if (!*bytes) {
+      require(given == bundle->count(), "a bundle has as many as it says");
+      return true;
+    }
+    Rejection why = Rejection::none;
+    const auto entry = open_entry(**bytes, rules, why);
+    require(bool(entry) == (why == Rejection::none), "what is refused has a reason", name_of(why));
+    if (!entry) {
+      return false;
+    }
+    require(rules.trusted == nullptr || entry->signer == "known", "a trusted key signed it",
+            entry->signer);
+    require(entry->key == cache_key_of(entry->request_canonical, entry->dependencies.canonical()),
+            "an entry has its key");
+  }
+}
+
+void try_both(ByteView bytes, const Builders& builders) {
+  const UniqueFd file(::memfd_create("bundle", MFD_CLOEXEC));
+  require(::write(file.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()),
+          "memory takes a file");
+  const std::string path = "/proc/self/fd/" + std::to_string(file.get());
+  const bool believed = read_bundle(path, {&builders.trusted, nullptr});
+  const bool taken = read_bundle(path, {});
+  require(taken || !believed, "who trusts a key takes no more than who trusts all");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const Builders builders;
+  if (size == 0) {
+    return 0;
+  }
+  ByteView rest(reinterpret_cast<const char*>(data) + 1, size - 1);
+  if (data[0] % 2 == 0) {
+    try_both(rest, builders);
+    return 0;
+  }
+  EnvelopeHead head;
+  head.name = ObjectName::of_entry(builders.entry.request_canonical,
+                                   builders.entry.dependencies.canonical());
+  head.target = builders.entry.labels.target;
+  std::uint32_t count = 0;
+  SerialWriter envelopes;
+  while (rest.size() > 2) {
+    std::uint16_t bytes = 0;
+    std::memcpy(&bytes, rest.data(), sizeof bytes);
+    const SecretKey* const signers[] = {&builders.known, &builders.known, &builders.stranger,
+                                        nullptr};
+    const SecretKey* signer = signers[bytes >> 14];
+    rest.remove_prefix(sizeof bytes);
+    const ByteView payload = rest.substr(0, bytes & 0x3fff);
+    rest.remove_prefix(payload.size());
+    const std::string envelope = seal_envelope(head, payload, signer);
+    envelopes.u64(envelope.size()).raw(envelope);
+    ++count;
+  }
+  SerialWriter bundle;  // as BundleWriter does, which waits for a disk
+  bundle.raw(builders.magic).u32(count).raw(envelopes.view());
+  try_both(bundle.view(), builders);
+  return 0;
+}

@@ -1,0 +1,41 @@
+// libFuzzer: flags in nvcc's or NVRTC's spelling, one a line. Built by scripts/fuzz.
+//
+// They are refused with a message that says why, or translated, and what was translated is its own
+// translation: no spelling gets through that the next reader would take for something else.
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "fuzz/require.hpp"
+#include "key/nvcc_flags.hpp"
+
+using cukiln::testing::require;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  cukiln::ByteView rest(reinterpret_cast<const char*>(data), size);
+  std::vector<std::string> flags;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    flags.emplace_back(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    static_cast<void>(cukiln::shape_of(flags.back()));
+  }
+  const auto translated = cukiln::translate_flags(flags);
+  if (!translated) {
+    require(translated.error().code() == cukiln::ErrorCode::invalid_argument,
+            "what cannot be translated is an invalid argument", translated.error().message());
+    return 0;
+  }
+  const auto again = cukiln::translate_flags(translated->arguments);
+  require(bool(again), "what was translated can be translated");
+  require(again->arguments == translated->arguments, "and is its own translation");
+  require(again->targets.empty() && again->standard.empty() && again->dropped.empty(),
+          "targets, standard and what is dropped are not among the arguments");
+  for (const std::string& argument : translated->arguments) {
+    require(argument.size() > 1 && argument.front() == '-', "an argument is a flag", argument);
+  }
+  return 0;
+}

@@ -1,0 +1,188 @@
+// libFuzzer: rows as a damaged or forged store may have them. Built by scripts/fuzz.
+//
+// The first byte says what the rest is: a column of its own, the columns of an entry whose key and
+// hashes are right, or a value that replaces one column of a real store. Nothing is read beyond its
+// end, and what is taken is written again as it was read. In the store an entry is the one that was
+// put, or is not there; and putting it again mends it, whatever a column had.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "base/bytes.hpp"
+#include "fuzz/require.hpp"
+#include "key/compile_request.hpp"
+#include "key/dependency_set.hpp"
+#include "key/set_tree.hpp"
+#include "store/entry_codec.hpp"
+#include "store/sqlite_store.hpp"
+#include "support/store_entries.hpp"
+
+namespace {
+
+using namespace cukiln;
+using cukiln::testing::require;
+
+void try_set(ByteView bytes) {
+  if (const auto set = DependencySet::parse(bytes)) {
+    require(set->canonical() == bytes, "a set is written as it was read");
+  }
+}
+
+void try_tree(ByteView bytes) {
+  const auto tree = SetTree::parse(bytes);
+  if (!tree) {
+    return;
+  }
+  require(tree->size() <= SetTree::kMaxSets, "a tree has a limit");
+  std::string differs;
+  const auto found = tree->candidates(
+      [](const std::string& path) {
+        SetTree::Label label{};
+        label[0] = static_cast<std::uint8_t>(path.size());
+        return label;
+      },
+      &differs);
+  require(found.size() <= tree->size(), "no leaf is invented");
+}
+
+void try_kernels(ByteView bytes) {
+  if (const auto kernels = decode_kernels(bytes)) {
+    require(encode_kernels(*kernels) == bytes, "kernels are written as they were read");
+  }
+}
+
+/// Columns behind two bytes of length each; the last has what is left.
+struct Columns {
+  ByteView rest;
+  ByteView next() {
+    std::uint16_t bytes = 0;
+    if (rest.size() >= sizeof bytes) {
+      std::memcpy(&bytes, rest.data(), sizeof bytes);
+      rest.remove_prefix(sizeof bytes);
+    }
+    const ByteView column = rest.substr(0, bytes);
+    rest.remove_prefix(column.size());
+    return column;
+  }
+};
+
+void try_entry(ByteView bytes) {
+  Columns columns{bytes};
+  EntryParts parts;
+  parts.request_canonical = columns.next();
+  parts.dependencies = columns.next();
+  parts.kernels = columns.next();
+  parts.target = columns.next();
+  parts.origin = static_cast<std::int64_t>(columns.next().size()) - 1;
+  parts.log = parts.name = parts.flags = columns.next();
+  const CacheKey key = cache_key_of(parts.request_canonical, parts.dependencies);
+  const auto entry = decode_entry(key, parts, SharedBytes(std::string(columns.rest)));
+  if (entry) {
+    require(entry->key == key, "an entry has its key");
+    require(entry->request == CompileRequest::digest_of(entry->request_canonical),
+            "and its request");
+    require(entry->dependencies.canonical() == parts.dependencies, "and its set");
+  }
+}
+
+struct Change {
+  const char* sql;
+  enum Type { blob, text, number } type;
+};
+constexpr Change kChanges[] = {
+    {"UPDATE entry SET request=?", Change::blob},
+    {"UPDATE entry SET check128=?", Change::blob},
+    {"UPDATE entry SET dependencies=?", Change::blob},
+    {"UPDATE entry SET kernels=?", Change::blob},
+    {"UPDATE entry SET key=?", Change::blob},
+    {"UPDATE entry SET source_text=?", Change::blob},
+    {"UPDATE entry SET name=?", Change::text},
+    {"UPDATE entry SET target=?", Change::text},
+    {"UPDATE entry SET flags=?", Change::text},
+    {"UPDATE entry SET log=?", Change::text},
+    {"UPDATE entry SET signer=?", Change::text},
+    {"UPDATE entry SET cubin_bytes=?", Change::number},
+    {"UPDATE entry SET dependency_count=?", Change::number},
+    {"UPDATE entry SET origin=?", Change::number},
+    {"UPDATE entry SET created_s=?", Change::number},
+    {"UPDATE entry SET last_used_s=?", Change::number},
+    {"UPDATE entry SET hits=?", Change::number},
+    {"UPDATE cubin SET data=?", Change::blob},
+    {"UPDATE request SET digest=?", Change::blob},
+    {"UPDATE request SET canonical=?", Change::blob},
+    {"UPDATE request SET tree=?", Change::blob},
+    {"UPDATE request SET check128=?", Change::blob},
+    {"UPDATE request SET only_entry=?", Change::number},
+};
+
+struct Store {
+  testing::ScratchFolder folder;
+  StoreEntry entry = testing::make_entry(1, {64, 0, 2, "sm_100a"});
+  std::unique_ptr<SqliteStore> store;
+
+  Store() {
+    SqliteStoreOptions options;
+    options.directory = folder / "store";
+    options.reserve_bytes = 0;
+    store = *SqliteStore::open(options);
+  }
+
+  void require_same(const Lookup& found) const {
+    require(!found || !*found || testing::same_content(**found, entry),
+            "an entry is the one that was put");
+  }
+
+  void try_change(const Change& change, ByteView value) const {
+    require(bool(store->put(entry)), "an entry can be put");
+    const auto changed =
+        store->session().write(std::chrono::seconds(10), [&](SqliteHandle& db) -> Result<void> {
+          Query query = db.query(change.sql);
+          std::int64_t number = 0;
+          std::memcpy(&number, value.data(), std::min(value.size(), sizeof number));
+          switch (change.type) {
+            case Change::blob: query.blob(value); break;
+            case Change::text: query.text(value); break;
+            case Change::number: query.number(number); break;
+          }
+          return query.run();
+        });
+    if (!changed) {
+      return;  // SQLite refuses it
+    }
+    static_cast<void>(store->list());
+    static_cast<void>(store->list_sets(entry.request, entry.request_canonical));
+    require_same(store->peek(entry.key));
+    if (!testing::finds(*store, entry)) {
+      require_same(store->get(entry.key));
+      require(bool(store->put(entry)), "an entry can be put again");
+      require(testing::finds(*store, entry), "and is found then", change.sql);
+    }
+    require(bool(store->remove_all()), "a store can be emptied");
+  }
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const Store store;
+  if (size < 2) {
+    return 0;
+  }
+  const ByteView bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  switch (data[0] % 8) {
+    case 0: static_cast<void>(RequestFields::parse(bytes)); break;
+    case 1: try_set(bytes); break;
+    case 2: try_tree(bytes); break;
+    case 3: try_kernels(bytes); break;
+    case 4: try_entry(bytes); break;
+    case 5: static_cast<void>(decompress(bytes)); break;
+    default:
+      store.try_change(kChanges[static_cast<std::uint8_t>(bytes[0]) % std::size(kChanges)],
+                       bytes.substr(1));
+  }
+  return 0;
+}

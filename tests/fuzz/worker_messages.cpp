@@ -1,0 +1,81 @@
+// libFuzzer: what a compile worker may say to its owner, and an owner to its worker. Built by
+// scripts/fuzz.
+//
+// The first byte says which message the rest is, or that it is a stream of frames. A worker runs
+// NVRTC on what anybody wrote: whatever comes of it, its owner takes a message whole or not at all,
+// and what was taken is written again as it was read.
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <string>
+
+#include "base/bytes.hpp"
+#include "base/file.hpp"
+#include "fuzz/require.hpp"
+#include "wire/frame.hpp"
+#include "wire/messages.hpp"
+
+namespace {
+
+using namespace cukiln;
+using namespace cukiln::wire;
+using cukiln::testing::require;
+
+/// The bytes of a flag are read as "not zero": a message is what its own encoding decodes to.
+template <class Message>
+void try_message(ByteView body) {
+  if (const auto message = Message::decode(body)) {
+    const std::string encoded = message->encode();
+    require(encoded.size() == body.size(), "a message is read to its end");
+    const auto again = Message::decode(encoded);
+    require(again && again->encode() == encoded, "a message is written as it was read");
+  }
+}
+
+void try_stream(ByteView stream) {
+  int ends[2];
+  require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "there are sockets");
+  const UniqueFd sender(ends[0]);
+  const UniqueFd receiver(ends[1]);
+  // Less than a socket holds, so that nothing waits.
+  require(::send(sender.get(), stream.data(), stream.size(), MSG_DONTWAIT | MSG_NOSIGNAL) ==
+              static_cast<ssize_t>(stream.size()),
+          "a socket takes a small stream");
+  ::shutdown(sender.get(), SHUT_WR);
+  FrameSocket socket(receiver.get());
+  std::size_t taken = 0;
+  for (;;) {
+    Frame frame;
+    const IoStatus status = socket.receive(frame);
+    if (status != IoStatus::ok) {
+      require(status == IoStatus::closed || status == IoStatus::malformed, "a stream ends");
+      return;
+    }
+    taken += kHeaderBytes + frame.body.size();
+    require(taken <= stream.size(), "no more is taken than came");
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) {
+    return 0;
+  }
+  const ByteView body(reinterpret_cast<const char*>(data) + 1, size - 1);
+  switch (data[0] % 11) {
+    case 0: try_message<Hello>(body); break;
+    case 1: try_message<Probed>(body); break;
+    case 2: try_message<Lock>(body); break;
+    case 3: try_message<Locked>(body); break;
+    case 4: try_message<Busy>(body); break;
+    case 5: try_message<Compile>(body); break;
+    case 6: try_message<Answers>(body); break;
+    case 7: try_message<Compiled>(body); break;
+    case 8: try_message<Crashed>(body); break;
+    default: try_stream(body); break;
+  }
+  return 0;
+}

@@ -1,0 +1,132 @@
+"""Version 0.1 and this one on one machine, one store folder and one remote: each finds its own."""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fleet"))
+from fleet import BINARIES, KERNELS, FleetTest  # noqa: E402
+from servers import Nginx, Redis  # noqa: E402
+
+OLD = Path(os.environ["CUKILN_0_1_BINARY_DIR"])
+NEW = BINARIES
+ORDERS = ((OLD, NEW), (NEW, OLD))
+
+
+def name_of(version):
+    return "0.1" if version == OLD else "this version"
+
+
+class SideBySide(FleetTest):
+    def run_as(self, version, *arguments, expect=0, env=None):
+        """One document; or, where another exit code is expected, what was said."""
+        done = subprocess.run(
+            [version / "cukiln", "--json", *map(str, arguments)], cwd=self.folder,
+            env=self.environment | (env or {}), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=120, check=False)  # fmt: skip
+        said = f"{name_of(version)}: {arguments}\n{done.stdout}\n{done.stderr}"
+        self.assertIn(done.returncode, [expect] if isinstance(expect, int) else expect, said)
+        return json.loads(done.stdout) if expect == 0 else said
+
+    def compiled_by(self, version, *more, env=None):
+        """The outcome of the one module."""
+        report = self.run_as(version, "compile", *KERNELS, *more, env=env)
+        (module,) = report["modules"] if "modules" in report else report["kernels"]
+        self.assertEqual(len(module["key"]), 32 if version == OLD else 64)
+        return module["outcome"]
+
+    def entries_of(self, version, env=None):
+        return self.run_as(version, "ls", env=env)["entries"]
+
+    def in_each_order(self):
+        """With a store for each, which both versions share."""
+        for first, second in ORDERS:
+            with self.subTest(first=name_of(first)):
+                self.environment["CUKILN_STORE"] = str(self.folder / f"store, {name_of(first)} first")
+                yield first, second
+
+    def fill(self, *versions):
+        for version in versions:
+            self.assertEqual(self.compiled_by(version), "compiled", name_of(version))
+
+    def test_each_hits_its_own_and_reads_nothing_of_the_other(self):
+        for first, second in self.in_each_order():
+            self.fill(first, second)  # the second finds nothing
+            for version in (first, second, first):
+                self.assertEqual(self.compiled_by(version), "hit", name_of(version))
+            for version in (first, second):
+                self.assertEqual(len(self.entries_of(version)), 1)
+                self.assertEqual(self.run_as(version, "verify")["damaged"], 0)
+
+    def test_what_one_removes_the_other_keeps(self):
+        for first, second in self.in_each_order():
+            for removing in (("rm", "--all"), ("gc", "--max-size", "1"), ("verify", "--repair")):
+                self.run_as(first, "rm", "--all")
+                self.run_as(second, "rm", "--all")
+                self.fill(first, second)
+                self.run_as(first, *removing)
+                self.assertEqual(self.compiled_by(second), "hit", removing)
+
+    def test_both_write_at_once(self):
+        self.fill(OLD, NEW)
+        running = [
+            subprocess.Popen(
+                [version / "cukiln", "--json", "compile", "add.cu", f"-DADDEND={number}", "--arch", "sm_90a"],
+                cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # fmt: skip
+            for number in range(2, 5) for version in (OLD, NEW)  # fmt: skip
+        ]
+        for process in running:
+            _, said = process.communicate(timeout=120)
+            self.assertEqual(process.returncode, 0, said)
+        for version in (OLD, NEW):
+            self.assertEqual(len(self.entries_of(version)), 4)
+            self.assertEqual(self.compiled_by(version), "hit")
+            self.assertEqual(self.run_as(version, "verify")["damaged"], 0)
+
+    def test_a_bundle_of_the_other_is_refused_and_changes_nothing(self):
+        for first, second in self.in_each_order():
+            self.fill(first, second)
+            bundle = self.folder / f"{first.parent.name}.ckb"
+            self.run_as(first, "export", "-o", bundle)
+            said = self.run_as(second, "import", bundle, "--insecure", expect=1)
+            self.assertIn("version", said)
+            self.assertEqual(len(self.entries_of(second)), 1)
+            self.assertEqual(self.compiled_by(second), "hit")
+
+    def test_one_remote_serves_both(self):
+        for server, path in ((Nginx, "/cache"), (Redis, "")):
+            for first, second in ORDERS:
+                with self.subTest(server=server.__name__, first=name_of(first)):
+                    remote = self.started(server())
+                    names = remote.files if server is Nginx else remote.keys
+                    for version, found_before in ((first, "compiled"), (second, "compiled"),
+                                                  (first, "hit"), (second, "hit")):  # fmt: skip
+                        before = set(names())
+                        number = len(list((self.folder / "hosts").glob("*"))) if (self.folder / "hosts").exists() else 0
+                        host = self.host(f"h{number}", remote.url + path)
+                        self.assertEqual(self.compiled_by(version, env=host), found_before, name_of(version))
+                        self.assertLessEqual(before, set(names()))  # nothing of the other's is replaced
+                    self.assertEqual(len(names()), 4)
+
+    def test_a_daemon_of_the_other_is_passed_by(self):
+        for first, second in self.in_each_order():
+            (self.folder / "run").mkdir(mode=0o700, exist_ok=True)
+            self.run_as(first, "daemon", "start")
+            try:
+                self.assertEqual(self.compiled_by(second), "compiled")
+                self.assertEqual(self.compiled_by(second), "hit")
+                self.assertEqual(self.compiled_by(first), "compiled")
+                self.assertEqual(self.compiled_by(first), "hit")
+            finally:
+                self.run_as(first, "daemon", "stop")
+
+
+if __name__ == "__main__":
+    if not (OLD / "cukiln").exists():
+        print("skipped: version 0.1 is not built; see build_0_1")
+        sys.exit(77)
+    unittest.main()
