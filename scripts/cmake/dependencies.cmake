@@ -9,11 +9,19 @@ find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(XXHASH REQUIRED libxxhash)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 find_path(TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED)
 
 add_library(cukiln_xxhash INTERFACE)
 target_compile_definitions(cukiln_xxhash INTERFACE XXH_INLINE_ALL)
 target_include_directories(cukiln_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIRS})
+
+# BLAKE2b. The archive where there is one: it is position-independent, a few kB of it are linked, and no
+# host meets another libsodium because of us.
+find_library(SODIUM_ARCHIVE libsodium.a)
+if(SODIUM_ARCHIVE)
+  set_target_properties(PkgConfig::SODIUM PROPERTIES INTERFACE_LINK_LIBRARIES "${SODIUM_ARCHIVE}")
+endif()
 
 add_library(cukiln_toml INTERFACE)
 target_compile_definitions(cukiln_toml INTERFACE TOML_EXCEPTIONS=0)
@@ -39,7 +47,6 @@ if(CUKILN_BUILD_CLI)
   find_package(CLI11 REQUIRED)
 endif()
 if(CUKILN_BUILD_CLI OR CUKILN_BUILD_DAEMON)
-  pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
   pkg_check_modules(HIREDIS REQUIRED IMPORTED_TARGET hiredis)
   if(NOT CUKILN_STATIC_DEPENDENCIES)  # libcurl.a needs twenty others: those programs have no HTTP
     find_package(CURL 7.88 REQUIRED)  # before, it signs no uploads to S3

@@ -3,7 +3,7 @@
 # Compiles files into TARGET as bytes, and makes them reachable through a generated header:
 #
 #     #include "embedded/NAME.hpp"
-#     for (const cukiln::embedded::File& file : cukiln::embedded::NAME()) …   // file.name, file.bytes
+#     for (const cukiln::embedded::File& file : cukiln::embedded::NAME()) …   // name, bytes, blake2b_256
 #
 # A file's name is its path below FOLDER; the table is sorted by it. The bytes end in a NUL that
 # file.bytes does not count. The same files give the same .cpp, byte for byte; an edited file
@@ -45,6 +45,7 @@ namespace cukiln::embedded {
 struct File {
   std::string_view name;
   std::string_view bytes;
+  std::string_view blake2b_256;  ///< of the bytes: 32 bytes
 };
 
 }  // namespace cukiln::embedded

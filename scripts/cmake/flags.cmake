@@ -21,6 +21,32 @@ if(NOT CMAKE_BUILD_TYPE AND PROJECT_IS_TOP_LEVEL)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
+# Hardening: what a memory error of ours or of a library meets in a host. tests/scripts/hardening_test.py
+# reads the binaries. Sanitizers find more and do not go with it. FORTIFY needs an optimised build.
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES C CXX)
+if(NOT CUKILN_SANITIZE)
+  include(CheckCXXCompilerFlag)
+  include(CheckCXXSourceCompiles)
+  # glibc and the compiler agree on level 3 since glibc 2.34 with GCC 12 or clang 9; others warn.
+  set(CMAKE_REQUIRED_FLAGS "-O2 -Werror -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3")
+  check_cxx_source_compiles("#include <cstdio>\nint main() { return 0; }" CUKILN_HAS_FORTIFY_3)
+  unset(CMAKE_REQUIRED_FLAGS)
+  set(fortify 2)
+  if(CUKILN_HAS_FORTIFY_3)
+    set(fortify 3)
+  endif()
+  target_compile_options(cukiln_flags INTERFACE -fstack-protector-strong
+    "$<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=${fortify}>")
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+    check_cxx_compiler_flag(-fcf-protection=full CUKILN_HAS_CF_PROTECTION)
+    if(CUKILN_HAS_CF_PROTECTION)
+      target_compile_options(cukiln_flags INTERFACE -fcf-protection=full)
+    endif()
+  endif()
+  target_link_options(cukiln_flags INTERFACE LINKER:-z,relro,-z,now,-z,noexecstack)
+endif()
+
 if(CUKILN_STATIC_DEPENDENCIES)
   link_libraries(m)  # libsqlite3.a's
   if(NOT BUILD_SHARED_LIBS)  # what PyTorch's ops throw goes through libtorch, to the shared libstdc++
