@@ -1,4 +1,4 @@
--- The store's tables, version 1. FORMAT.md says what every column holds. Columns that inventories and
+-- The store's tables, version 2. FORMAT.md says what every column holds. Columns that inventories and
 -- evictions read come first: SQLite leaves the rest of a long row on overflow pages, unread.
 CREATE TABLE meta(
   k TEXT PRIMARY KEY,
@@ -8,6 +8,15 @@ CREATE TABLE meta(
 CREATE TABLE cubin(
   id INTEGER PRIMARY KEY,
   data BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE request(
+  id INTEGER PRIMARY KEY,
+  digest BLOB NOT NULL UNIQUE,
+  only_entry INTEGER NOT NULL,
+  check128 BLOB NOT NULL,
+  canonical BLOB NOT NULL,
+  tree BLOB NOT NULL
 ) STRICT;
 
 CREATE TABLE entry(
@@ -30,13 +39,17 @@ CREATE TABLE entry(
   compiler TEXT NOT NULL,
   signer TEXT NOT NULL,
   kernels BLOB NOT NULL,
-  request_canonical BLOB NOT NULL,
   dependencies BLOB NOT NULL,
   log TEXT NOT NULL,
   source_text BLOB NOT NULL
 ) STRICT;
 CREATE INDEX entry_request ON entry(request);
 CREATE INDEX entry_lru ON entry(last_used_s);
+CREATE TRIGGER entry_gone AFTER DELETE ON entry BEGIN
+  DELETE FROM cubin WHERE id = OLD.cubin_id;
+  DELETE FROM request WHERE digest = OLD.request
+    AND NOT EXISTS (SELECT 1 FROM entry WHERE request = OLD.request);
+END;
 
 CREATE TABLE stat_cache(
   path TEXT PRIMARY KEY,
@@ -47,7 +60,8 @@ CREATE TABLE stat_cache(
   ctime_ns INTEGER NOT NULL,
   digest BLOB NOT NULL,
   note TEXT NOT NULL,
-  recorded_ns INTEGER NOT NULL
+  recorded_ns INTEGER NOT NULL,
+  check64 INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE counter(

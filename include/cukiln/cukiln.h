@@ -52,7 +52,7 @@ CUKILN_API cukiln_code cukiln_last_error_code(void);
 CUKILN_API const char* cukiln_last_error(void);      ///< one sentence: given, expected, what to do
 CUKILN_API const char* cukiln_last_error_log(void);  ///< the compiler's log; empty for other errors
 
-/// `0.1.0`: of the library that is loaded, not of this header.
+/// `0.2.0`: of the library that is loaded, not of this header.
 CUKILN_API const char* cukiln_version(void);
 
 /// A store and a loader over it: cukiln::Store and cukiln::KernelLoader.
@@ -73,7 +73,7 @@ typedef enum cukiln_log_level {
 } cukiln_log_level;
 
 /// Called from any thread that calls into cukiln, also concurrently; `message` is valid during the
-/// call. It must not call back into cukiln.
+/// call. It must not call back into cukiln. What it throws (C++) costs that message.
 typedef void (*cukiln_log_function)(void* user, cukiln_log_level level, const char* message);
 
 /// cukiln::StoreOptions and cukiln::LoaderOptions.
@@ -89,7 +89,8 @@ typedef struct cukiln_options {
   int allow_network_file_system;
   const char* nvrtc_library;  ///< a path to open instead of searching
   const char* cuda_library;   ///< likewise, for libcuda
-  const char* worker;         ///< the compile worker; NULL: beside the library, then in libexec
+  const char* worker;         ///< absolute; the compile worker; NULL: beside the library, then in
+                              ///< libexec
   const char* const* include_path;  ///< folders with CUDA's own headers, before searching
   size_t include_path_count;
   const char* const* site_packages;  ///< folders with NVIDIA's Python wheels
@@ -136,7 +137,7 @@ typedef struct cukiln_module_report {
   const char* name;
   const char* source;  ///< the first source's path as given
   const char* target;  ///< `sm_100a`
-  const char* key;     ///< 32 hex digits; empty when there is none (failed, missing)
+  const char* key;     ///< 64 hex digits; empty when there is none (failed, missing)
   cukiln_outcome outcome;
   const char* reason;      ///< `in the store`, `never seen`, `header changed: …`
   const char* not_stored;  ///< why a result was not written; empty: it was, or it was a hit
@@ -199,6 +200,7 @@ typedef struct cukiln_source {  // never grows: it is used in arrays
 } cukiln_source;
 
 /// cukiln::ModuleSpec: sources that are compiled as one module. Macros are flags here: `-DN=4`.
+/// `include` comes before `flags`, whose order is kept: see <cukiln/module_spec.hpp>.
 typedef struct cukiln_module {
   size_t struct_bytes;
   const char* name;  ///< for people and look-ups; NULL: the first source's base name
@@ -214,6 +216,8 @@ typedef struct cukiln_module {
   size_t name_count;           ///< `extern "C"` kernel
   const char* const* targets;  ///< `sm_100a`; none: from the flags, else the devices', else sm_100a
   size_t target_count;
+  const char* working_folder;  ///< what relative paths in `flags` (`-include`, `-I`) are relative
+                               ///< to; NULL: this process's folder at the call. Since 0.2
 } cukiln_module;
 
 /// The same for modules that are given here instead of in a file. With `no_load` it only compiles.
@@ -306,12 +310,12 @@ typedef struct cukiln_explanation {
 /// `target` as in `sm_100a`. Compiles nothing. `*out` is NULL after an error.
 CUKILN_API cukiln_code cukiln_loader_explain(cukiln_loader* loader, const cukiln_module* module,
                                              const char* target, cukiln_explanation** out);
-/// What differs between two entries, named by their keys (32 hex digits).
+/// What differs between two entries, named by their keys (64 hex digits).
 CUKILN_API cukiln_code cukiln_loader_explain_keys(cukiln_loader* loader, const char* was,
                                                   const char* now, cukiln_explanation** out);
 CUKILN_API void cukiln_explanation_destroy(cukiln_explanation* explanation);
 
-/// A copy of the cubin of a key (32 hex digits); free it with cukiln_free. Errors: not_found.
+/// A copy of the cubin of a key (64 hex digits); free it with cukiln_free. Errors: not_found.
 CUKILN_API cukiln_code cukiln_loader_cubin(cukiln_loader* loader, const char* key, void** cubin,
                                            size_t* cubin_bytes);
 CUKILN_API void cukiln_free(void* memory);
@@ -322,7 +326,7 @@ typedef struct cukiln_stats {
   uint64_t entries;
   uint64_t bytes;
   uint64_t hits;
-  uint64_t misses;  ///< the sum of the next five
+  uint64_t misses;  ///< the sum of the next five, of misses_revoked and of misses_evicted
   uint64_t misses_new;
   uint64_t misses_header_changed;
   uint64_t misses_header_appeared;
@@ -342,6 +346,8 @@ typedef struct cukiln_stats {
   uint64_t daemon_absent;
   uint64_t daemon_failed;
   uint64_t daemon_declined;
+  uint64_t misses_revoked;
+  uint64_t misses_evicted;
 } cukiln_stats;
 
 CUKILN_API cukiln_code cukiln_loader_stats(const cukiln_loader* loader, cukiln_stats* stats);

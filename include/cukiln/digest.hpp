@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -12,41 +13,50 @@
 
 namespace cukiln {
 
-/// 128 bits of XXH3, canonical (big-endian) byte order. Against accidents, not against attackers.
-struct CUKILN_API Digest128 {
-  std::array<std::uint8_t, 16> bytes{};
+/// `2 * size` lower-case hex digits.
+CUKILN_API std::string hex_of_bytes(const std::uint8_t* bytes, std::size_t size);
+/// Reads `2 * size` hex digits. False: `hex` is something else.
+CUKILN_API bool bytes_of_hex(std::string_view hex, std::uint8_t* bytes, std::size_t size) noexcept;
 
-  /// 32 lower-case hex digits.
-  std::string hex() const;
-  static std::optional<Digest128> from_hex(std::string_view text) noexcept;
+/// A BLAKE2b-256 hash. `Tag` tells what is hashed: digests of different things neither compare with
+/// nor convert to each other.
+template <class Tag>
+struct Digest256 {
+  std::array<std::uint8_t, 32> bytes{};
 
-  friend bool operator==(const Digest128& a, const Digest128& b) noexcept {
+  /// 64 lower-case hex digits.
+  std::string hex() const { return hex_of_bytes(bytes.data(), bytes.size()); }
+  /// Nothing: not 64 hex digits.
+  static std::optional<Digest256> from_hex(std::string_view text) noexcept {
+    Digest256 digest;
+    return bytes_of_hex(text, digest.bytes.data(), digest.bytes.size())
+               ? std::optional<Digest256>(digest)
+               : std::nullopt;
+  }
+
+  friend bool operator==(const Digest256& a, const Digest256& b) noexcept {
     return a.bytes == b.bytes;
   }
-  friend bool operator!=(const Digest128& a, const Digest128& b) noexcept { return !(a == b); }
-  friend bool operator<(const Digest128& a, const Digest128& b) noexcept {
+  friend bool operator!=(const Digest256& a, const Digest256& b) noexcept { return !(a == b); }
+  friend bool operator<(const Digest256& a, const Digest256& b) noexcept {
     return a.bytes < b.bytes;
   }
 };
 
-/// What is known of a compile before it runs: H(canonical request). See `cache/FORMAT.md`.
-struct CUKILN_API RequestDigest : Digest128 {};
+/// Identifies a compile before it runs: the hash of the canonical request. See `cache/FORMAT.md`.
+using RequestDigest = Digest256<struct RequestDigestTag>;
 
-/// Names one cubin for ever: H(canonical request ‖ dependency set).
-struct CUKILN_API CacheKey : Digest128 {};
+/// Identifies one cubin for ever: the hash of the RequestDigest and the dependency set.
+using CacheKey = Digest256<struct CacheKeyTag>;
 
 }  // namespace cukiln
 
 /// Digests are uniform already: their first word is the hash.
-template <>
-struct std::hash<cukiln::Digest128> {
-  std::size_t operator()(const cukiln::Digest128& d) const noexcept {
+template <class Tag>
+struct std::hash<cukiln::Digest256<Tag>> {
+  std::size_t operator()(const cukiln::Digest256<Tag>& digest) const noexcept {
     std::size_t word = 0;
-    std::memcpy(&word, d.bytes.data(), sizeof word);
+    std::memcpy(&word, digest.bytes.data(), sizeof word);
     return word;
   }
 };
-template <>
-struct std::hash<cukiln::RequestDigest> : std::hash<cukiln::Digest128> {};
-template <>
-struct std::hash<cukiln::CacheKey> : std::hash<cukiln::Digest128> {};

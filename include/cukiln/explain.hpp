@@ -10,7 +10,9 @@ namespace cukiln {
 
 /// One field in which a request and the nearest stored entry differ. `was` is the entry's, `now`
 /// the request's; empty where there is none. Fields: `source`, `target`, `compiler`, `flag`, `name
-/// expression`, `include root`, `header changed`, `header appeared`, `header vanished`.
+/// expression`, `include root`, `header changed`, `header appeared`, `header vanished`. A module
+/// that uses the compile's date has `never stored` alone, whose `now` names the macro and the
+/// place.
 struct Difference {
   std::string field;
   std::string was;

@@ -62,6 +62,10 @@ struct ModuleReport {
   Outcome outcome = Outcome::missing;
   std::string reason;      ///< `in store`, `never seen`, `header changed: inc/0/tile.cuh`, …
   std::string not_stored;  ///< why a result was not written; empty: it was, or it was a hit
+  /// With `not_stored`: the store should have taken it and could not. False for what is never
+  /// stored
+  /// (`__TIME__`, an unobserved compile), and for a store that is switched off.
+  bool store_refused = false;
   std::vector<std::string> dropped_flags;  ///< host-only nvcc flags that had no effect
   double milliseconds = 0;                 ///< wall time for this module, waiting included
   double load_milliseconds = 0;            ///< of it, in the driver
@@ -79,7 +83,8 @@ struct PreloadReport {
   double milliseconds = 0;
 };
 
-/// Called after every module, from one of the preload's threads, one call at a time.
+/// Called after every module, from one of the preload's threads, one call at a time. What it throws
+/// is caught and logged; it is not called again then, and the preload goes on.
 using Progress = std::function<void(std::size_t done, std::size_t total, const ModuleReport& last)>;
 
 struct PreloadOptions {
@@ -99,9 +104,12 @@ enum class SealPolicy {
 ///
 /// Lifetime: the Store must outlive it; it must outlive every Kernel. One or several a process.
 /// Threads: every member may be called from any thread at once.
-/// Capture: a load while a stream captures would invalidate the capture. It is refused with a clear
-/// error when `capture_guard` captures, or when the legacy stream reports a capture (error 906);
-/// captures of other streams cannot be seen from here.
+/// Fork: a child may go on using it, whatever other threads were doing here; it starts workers and
+/// opens the store and the driver anew. A callback (log, progress) may fork, but its child must
+/// exec or exit, and not return from the callback. Capture: a load while a stream captures would
+/// invalidate the capture. It is refused with a clear error when `capture_guard` captures, or when
+/// the legacy stream reports a capture (error 906); captures of other streams cannot be seen from
+/// here.
 class CUKILN_API KernelLoader {
  public:
   static Result<std::unique_ptr<KernelLoader>> create(Store& store, LoaderOptions options = {});

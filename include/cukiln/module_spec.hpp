@@ -32,6 +32,15 @@ struct Source {
 /// encoding, CRLF, no final newline.
 ///
 /// Several sources are compiled as one translation unit, in order.
+///
+/// Order: `-D`, `-U`, `-I` and `-include` act as on NVRTC's command line, where the last of `-D X`
+/// and `-U X` wins and the first folder that has a header wins. That line is `include`, `define`,
+/// `flags`, each in its own order (`-isystem` after every `-I`, as with nvcc); whoever needs
+/// another order writes all of it in `flags`.
+///
+/// A relative `-include` is looked for in `working_folder` and then in the folders of `-I`; an
+/// absolute one is read where it is.
+///
 /// Limits: a source of at most 64 MiB.
 struct ModuleSpec {
   std::string name;  ///< for people, logs and look-ups; not part of the key
@@ -39,12 +48,15 @@ struct ModuleSpec {
   std::vector<Source> headers;       ///< in memory, found as if they lay beside the sources;
                                      ///< `path` is relative to the sources' folder
   std::vector<std::string> include;  ///< folders, searched in order (`-I`)
-  std::map<std::string, std::string> define;  ///< `-D`; an empty value defines it as 1
+  std::map<std::string, std::string> define;  ///< `-D`, by name; an empty value defines it as 1
   std::vector<std::string> flags;  ///< NVRTC's, or nvcc's spellings (see the README's table)
   std::vector<std::string> names;  ///< kernels: `extern "C"` names or name expressions;
                                    ///< empty: every `extern "C"` kernel of the cubin
   std::vector<Target> targets;     ///< empty: from the flags (`-arch`, `-gencode`), else
                                    ///< the visible devices', else sm_100a
+  std::string working_folder;  ///< what relative paths in `flags` (`-include`, `-I`) are relative
+                               ///< to; empty: this process's folder at the call. Not part of the
+                               ///< key
 };
 
 }  // namespace cukiln

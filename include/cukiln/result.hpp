@@ -37,11 +37,12 @@ class CUKILN_API Error {
  public:
   Error(ErrorCode code, std::string message, std::string log = {})
       : detail_(new Detail{code, std::move(message), std::move(log)}) {}
-  Error(const Error& other)
-      : detail_(other.detail_ ? std::make_unique<Detail>(*other.detail_) : nullptr) {}
+  /// `internal`, "out of memory". Allocates nothing.
+  CUKILN_API static Error out_of_memory() noexcept;
+  Error(const Error& other) : detail_(copy_of(other.detail_.get())) {}
   Error(Error&&) noexcept = default;
   Error& operator=(const Error& other) {
-    detail_ = other.detail_ ? std::make_unique<Detail>(*other.detail_) : nullptr;
+    detail_.reset(copy_of(other.detail_.get()));
     return *this;
   }
   Error& operator=(Error&&) noexcept = default;
@@ -53,8 +54,7 @@ class CUKILN_API Error {
 
   /// The same error with "`context`: " before its message.
   Error with_context(std::string_view context) && {
-    detail_->message.insert(0, std::string(context) + ": ");
-    return std::move(*this);
+    return Error(code(), std::string(context) + ": " + message(), std::move(detail_->log));
   }
 
  private:
@@ -65,7 +65,12 @@ class CUKILN_API Error {
     std::string message;
     std::string log;
   };
-  std::unique_ptr<Detail> detail_;
+  struct Deleter {
+    CUKILN_API void operator()(Detail* detail) const noexcept;
+  };
+  static Detail* copy_of(const Detail* detail) { return detail ? new Detail(*detail) : nullptr; }
+  static Detail& no_memory() noexcept;
+  std::unique_ptr<Detail, Deleter> detail_;
 };
 
 /// A value or an Error. Test it before use: `if (!r) return r.error();`.

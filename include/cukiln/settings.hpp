@@ -22,7 +22,8 @@ struct Setting {
 struct RemoteSettings {
   std::string stores;  ///< `redis(s)://host:port[/prefix]`, `http(s)://host/path`,
                        ///< `s3+http(s)://keys@host/bucket`, commas between; empty: none
-  std::string trust;   ///< public keys, `name:base64` or files of them, commas between
+  std::string trust;   ///< public keys, `name:base64` or files of them, commas between; what they
+                       ///< revoke is in StoreOptions::revoked_keys too
   std::string sign;    ///< the file with a secret key: makes this host a writer; empty: a reader
   std::uint32_t timeout_ms = 200;  ///< of one look-up
 };

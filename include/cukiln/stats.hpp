@@ -9,7 +9,7 @@ struct Stats {
   std::uint64_t entries = 0;  ///< in the store now
   std::uint64_t bytes = 0;    ///< of the store's files now
   std::uint64_t hits = 0;
-  std::uint64_t misses = 0;      ///< the sum of the next five
+  std::uint64_t misses = 0;  ///< the sum of the next five, of misses_revoked and of misses_evicted
   std::uint64_t misses_new = 0;  ///< request never seen
   std::uint64_t misses_header_changed = 0;
   std::uint64_t misses_header_appeared = 0;
@@ -29,6 +29,8 @@ struct Stats {
   std::uint64_t daemon_absent = 0;       ///< nobody was there
   std::uint64_t daemon_failed = 0;       ///< it hung, died, or was another version's or user's
   std::uint64_t daemon_declined = 0;     ///< it was busy or about to end: compiled here
+  std::uint64_t misses_revoked = 0;      ///< the entry was there, signed by a revoked key
+  std::uint64_t misses_evicted = 0;      ///< recorded, and evicted or removed since
 };
 
 }  // namespace cukiln

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <cukiln/export.hpp>
 #include <cukiln/log.hpp>
@@ -29,7 +30,10 @@ struct StoreOptions {
   bool memory_only = false;  ///< no disk at all
   bool allow_network_file_system = false;  ///< SQLite's WAL does not work there: refused by default
   DaemonUse daemon = DaemonUse::automatic;
-  std::string daemon_socket;  ///< empty: this user's daemon, else the system's
+  std::string daemon_socket;              ///< empty: this user's daemon, else the system's
+  std::vector<std::string> revoked_keys;  ///< public keys, `name:base64`: what they signed, at any
+                                          ///< time, is a miss. `Settings::resolve()` has those that
+                                          ///< `remote_trust` revokes
   LogSink log;
 };
 

@@ -8,7 +8,7 @@
 
 namespace cukiln {
 
-/// `0.1.0`: of the library that is loaded, not of the header.
+/// `0.2.0`: of the library that is loaded, not of the header.
 CUKILN_API const char* version() noexcept;
 
 }  // namespace cukiln

@@ -163,7 +163,7 @@ Result<FileContent> read_file(const std::string& path, std::uint64_t max_bytes) 
 
 Result<HashedFile> hash_file(const std::string& path, std::uint64_t max_bytes) {
   CUKILN_TRY(const OpenFile file, open_regular(path, max_bytes));
-  StreamHasher hasher;
+  ContentHasher hasher;
   std::string piece(kPieceBytes, '\0');
   std::uint64_t done = 0;
   while (true) {
@@ -178,7 +178,7 @@ Result<HashedFile> hash_file(const std::string& path, std::uint64_t max_bytes) {
     return make_error(ErrorCode::io, "{} changed while it was read: {} bytes, expected {}", path,
                       done, file.stamp.size);
   }
-  return HashedFile{hasher.digest(), file.stamp};
+  return HashedFile{hasher.finish(), file.stamp};
 }
 
 Result<void> write_file_atomically(const std::string& path, ByteView bytes) {

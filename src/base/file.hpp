@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/bytes.hpp"
+#include "base/hasher.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>
@@ -58,10 +59,9 @@ struct FileContent {
 /// Errors: not_found (absent), invalid_argument (not a regular file, larger than `max_bytes`), io.
 Result<FileContent> read_file(const std::string& path, std::uint64_t max_bytes = kMaxSourceBytes);
 
-/// XXH3-128 of a file's bytes, as `digest_of` gives it for all of them, in a buffer that does not
-/// grow with the file.
+/// The hash of a file's bytes, in a buffer that does not grow with the file.
 struct HashedFile {
-  Digest128 digest;
+  ContentHash digest;
   FileStamp stamp;  ///< of the opened descriptor, taken before the bytes were read
 };
 /// Errors: as read_file; io also when it changed its size meanwhile.

@@ -35,9 +35,11 @@ void close_in_child() {
   }
 }
 
+// When the library is loaded: at the first lock another thread might fork meanwhile.
+const int kInstalled = ::pthread_atfork(nullptr, nullptr, close_in_child);
+
 bool remember(int fd) noexcept {
-  static const int installed = ::pthread_atfork(nullptr, nullptr, close_in_child);
-  if (installed != 0) {
+  if (kInstalled != 0) {
     return false;
   }
   for (std::atomic<int>& slot : held_descriptors()) {

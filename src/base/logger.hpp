@@ -38,9 +38,12 @@ class Logger {
   template <class... Args>
   void write(LogLevel level, fmt::format_string<Args...> format, Args&&... args) const {
     if (sink_) {
-      sink_(level, fmt::format(format, std::forward<Args>(args)...));
+      deliver(level, format, fmt::make_format_args(args...));
     }
   }
+  /// What the sink throws, or a want of memory, costs the message.
+  void deliver(LogLevel level, fmt::string_view format, fmt::format_args args) const noexcept;
+
   LogSink sink_;
 };
 

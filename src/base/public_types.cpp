@@ -1,6 +1,7 @@
 // What the smallest public types need: names, text forms.
 
 #include <charconv>
+#include <new>
 
 #include "base/result.hpp"
 
@@ -27,6 +28,35 @@ const char* name_of(ErrorCode code) noexcept {
   return "unknown";
 }
 
+// One for all, and never freed: where it is needed there is no memory for another.
+Error::Detail& Error::no_memory() noexcept {
+  static Detail* const detail = [] {
+    alignas(Detail) static unsigned char place[sizeof(Detail)];
+    return new (place) Detail{ErrorCode::internal, "out of memory", {}};  // short: no allocation
+  }();
+  return *detail;
+}
+
+Error internal_error(const char* what) noexcept {
+  try {
+    return Error(ErrorCode::internal, what);
+  } catch (const std::bad_alloc&) {
+    return Error::out_of_memory();
+  }
+}
+
+Error Error::out_of_memory() noexcept {
+  Error error;
+  error.detail_.reset(&no_memory());
+  return error;
+}
+
+void Error::Deleter::operator()(Detail* detail) const noexcept {
+  if (detail != &no_memory()) {
+    delete detail;
+  }
+}
+
 const char* name_of(Outcome outcome) noexcept {
   switch (outcome) {
     case Outcome::hit: return "hit";
@@ -37,32 +67,31 @@ const char* name_of(Outcome outcome) noexcept {
   return "unknown";
 }
 
-const char* version() noexcept { return "0.1.0"; }
+const char* version() noexcept { return "0.2.0"; }
 
-std::string Digest128::hex() const {
+std::string hex_of_bytes(const std::uint8_t* bytes, std::size_t size) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
-  text.reserve(32);
-  for (const std::uint8_t byte : bytes) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
+  text.reserve(2 * size);
+  for (std::size_t i = 0; i < size; ++i) {
+    text += kDigits[bytes[i] >> 4];
+    text += kDigits[bytes[i] & 15];
   }
   return text;
 }
 
-std::optional<Digest128> Digest128::from_hex(std::string_view text) noexcept {
-  Digest128 digest;
-  if (text.size() != 32) {
-    return std::nullopt;
+bool bytes_of_hex(std::string_view hex, std::uint8_t* bytes, std::size_t size) noexcept {
+  if (hex.size() != 2 * size) {
+    return false;
   }
-  for (std::size_t i = 0; i < 16; ++i) {
-    const char* from = text.data() + 2 * i;
-    const auto [end, error] = std::from_chars(from, from + 2, digest.bytes[i], 16);
+  for (std::size_t i = 0; i < size; ++i) {
+    const char* from = hex.data() + 2 * i;
+    const auto [end, error] = std::from_chars(from, from + 2, bytes[i], 16);
     if (error != std::errc{} || end != from + 2) {
-      return std::nullopt;
+      return false;
     }
   }
-  return digest;
+  return true;
 }
 
 Result<Target> Target::parse(std::string_view text) {

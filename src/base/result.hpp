@@ -31,6 +31,9 @@ Error make_error(ErrorCode code, fmt::format_string<Args...> format, Args&&... a
   return Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
+/// Where there is no memory for it, the Error says that.
+Error internal_error(const char* what) noexcept;
+
 /// Runs `body` and turns what libraries throw (bad_alloc, fmt, …) into an Error: nothing of ours
 /// leaves the public API as an exception.
 template <class Body>
@@ -38,11 +41,11 @@ auto guarded(Body&& body) noexcept -> decltype(body()) {
   try {
     return body();
   } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::internal, "out of memory");
+    return Error::out_of_memory();
   } catch (const std::exception& caught) {
-    return Error(ErrorCode::internal, caught.what());
+    return internal_error(caught.what());
   } catch (...) {
-    return Error(ErrorCode::internal, "an unknown exception");
+    return internal_error("an unknown exception");
   }
 }
 

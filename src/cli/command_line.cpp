@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "base/nearest.hpp"
 #include "base/result.hpp"
 #include "cli/help.hpp"
 #include "cli/module_options.hpp"
+#include "key/nvcc_flags.hpp"
 
 namespace cukiln::cli {
 
@@ -146,7 +148,12 @@ Result<void> CommandLine::check_leftovers() const {
   };
   add(app_);
   if (verb_ != nullptr) {
-    add(*app_.get_subcommand(verb));
+    const CLI::App& app = *app_.get_subcommand(verb);
+    add(app);
+    if (takes_compiler_flags(app)) {
+      const std::vector<std::string> flags = known_flags();
+      spellings.insert(spellings.end(), flags.begin(), flags.end());
+    }
   }
   const std::string name = given.substr(0, given.find('='));
   const std::string meant = nearest(name, spellings);

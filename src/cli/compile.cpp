@@ -76,7 +76,7 @@ class CompileVerb final : public Verb {
         return context.fail(usage ? Exit::usage : Exit::failed, written.error());
       }
     }
-    return tell(context, *report);
+    return tell(context, *report, output_.empty());
   }
 
  private:

@@ -117,11 +117,7 @@ Result<KernelLoader*> Context::loader() {
 }
 
 void Context::remove_revoked_entries(TieredStore& tiers) {
-  const auto keys = TrustedKeys::parse(settings_.remote.trust);
-  if (!keys) {
-    return;  // said where the remote is opened
-  }
-  const auto removed = remove_revoked(tiers, *keys);
+  const auto removed = remove_revoked(tiers, tiers.revoked_keys());
   if (!removed) {
     messages_.warn("entries that a revoked key signed could not be removed: " +
                    removed.error().message());

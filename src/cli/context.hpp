@@ -72,6 +72,8 @@ class Context {
   Result<Store*> store();
   /// The store on disk. Errors: why there is none, and what to do.
   Result<Store*> disk_store();
+  /// Removes what a key signed that was revoked since, and says so.
+  void remove_revoked_entries(TieredStore& tiers);
   /// A loader on `store()`, with the options of the settings as they are at the first call.
   Result<KernelLoader*> loader();
   /// The fleet's stores; null where none is configured, or what is configured cannot be used, which
@@ -82,8 +84,6 @@ class Context {
   void finish_uploads();
 
  private:
-  void remove_revoked_entries(TieredStore& tiers);
-
   const bool json_;
   const bool quiet_;
   Settings settings_;

@@ -9,7 +9,7 @@ namespace cukiln::cli {
 
 namespace {
 
-constexpr std::size_t kKeyDigits = 32;
+constexpr std::size_t kKeyDigits = 64;
 constexpr std::size_t kMostShown = 5;
 
 std::string lower(std::string text) {

@@ -12,7 +12,7 @@ namespace cukiln::cli {
 inline constexpr std::size_t kLeastKeyDigits = 6;
 inline constexpr std::size_t kShownKeyDigits = 12;
 
-/// Whether a text can be the beginning of a key: 6 to 32 hex digits.
+/// Whether a text can be the beginning of a key: 6 to 64 hex digits.
 bool looks_like_key(const std::string& text) noexcept;
 
 /// The one entry whose key begins with `text`. Errors: invalid_argument (no key, or the beginning

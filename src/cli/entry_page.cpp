@@ -1,11 +1,13 @@
 #include "cli/entry_page.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/result.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
 #include "cli/text.hpp"
+#include "store/signers.hpp"
 
 namespace cukiln::cli {
 
@@ -14,7 +16,7 @@ namespace {
 constexpr std::size_t kShownDigits = 12;
 constexpr std::size_t kMostAbsent = 12;
 
-std::string short_digest(const Digest128& digest) { return digest.hex().substr(0, kShownDigits); }
+std::string short_digest(const ContentHash& digest) { return digest.hex().substr(0, kShownDigits); }
 
 std::string moment(std::int64_t unix_s) {
   const std::string age = human_age(now_s() - unix_s);
@@ -64,20 +66,23 @@ std::string EntryPage::dependencies(const Terminal& terminal) const {
   const DependencySet& set = entry_.dependencies;
   constexpr std::size_t kBeside = 2 + kShownDigits + 2;
   Table table({{""}, {"", Column::Align::left, true, 20}});
-  for (const DependencySet::Present& header : set.present) {
-    table.add({{short_digest(header.digest), Ink::dim}, path_cell(terminal, header.path, kBeside)});
+  for (const Observation& seen : set.observations) {
+    if (seen.kind == Observation::Kind::file) {
+      table.add({{short_digest(seen.hash), Ink::dim}, path_cell(terminal, seen.path, kBeside)});
+    }
   }
-  for (std::size_t i = 0; i < std::min(set.absent.size(), kMostAbsent); ++i) {
-    table.add({{"absent", Ink::dim}, path_cell(terminal, set.absent[i], kBeside)});
+  const std::vector<std::string> absent = set.paths(Observation::Kind::absent);
+  for (std::size_t i = 0; i < std::min(absent.size(), kMostAbsent); ++i) {
+    table.add({{"absent", Ink::dim}, path_cell(terminal, absent[i], kBeside)});
   }
-  std::string text = heading(terminal, "Dependencies",
-                             fmt::format("{} read, {} looked for and absent",
-                                         counted(set.present.size(), "file", "files"),
-                                         human_count(set.absent.size()))) +
-                     table.text(terminal, 2);
-  if (set.absent.size() > kMostAbsent) {
+  std::string text =
+      heading(terminal, "Dependencies",
+              fmt::format("{} read, {} looked for and absent",
+                          counted(set.files(), "file", "files"), human_count(absent.size()))) +
+      table.text(terminal, 2);
+  if (absent.size() > kMostAbsent) {
     text += fmt::format("  and {} more that are absent; --json names them\n",
-                        human_count(set.absent.size() - kMostAbsent));
+                        human_count(absent.size() - kMostAbsent));
   }
   if (!set.portable()) {
     text += "  not portable: a file outside the source and include folders was read\n";
@@ -111,8 +116,10 @@ std::string EntryPage::history(const Terminal& terminal) const {
   table.add({"last used", moment(summary_.last_used_s)});
   table.add(
       {"hits", human_count(static_cast<std::uint64_t>(std::max<std::int64_t>(summary_.hits, 0)))});
-  if (!summary_.signer.empty()) {
-    table.add({"signed by", summary_.signer});
+  const char* label = "signed by";  // the oldest first
+  for (const std::string& signer : split_signers(summary_.signer)) {
+    table.add({std::exchange(label, "then by"),
+               signer == kUnsigned ? "nobody: imported with --insecure" : printable(signer)});
   }
   return heading(terminal, "History") + table.text(terminal, 2);
 }

@@ -41,7 +41,8 @@ class ExplainVerb final : public Verb {
         "say why something hits or misses",
         "With a file: whether 'compile' with the same options would find it in the store. On a "
         "miss, the nearest entry and everything in which it differs, down to the header. With two "
-        "keys: how the entries differ. Compiles nothing, and exits with 0 for hit and miss.",
+        "keys: how the entries differ. Compiles nothing, writes nothing, and exits with 0 for hit "
+        "and miss; what tells 'compile' where to write and how to run is taken and has no effect.",
         {{"cukiln explain amax.cu --arch sm_100a", "would this be a hit?"},
          {"cukiln explain 3fa9c01d 77d1e0aa", "what makes these two entries different"}}};
   }
@@ -49,6 +50,10 @@ class ExplainVerb final : public Verb {
   void add_options(CLI::App& app) override {
     app.add_option("FILE.cu", subjects_);
     module_.add_to(app);
+    const std::string unused = "taken as 'compile' takes it, without effect";
+    app.add_option("-o,--output", output_, unused)->type_name("OUT");
+    app.add_option("-j,--jobs", jobs_, unused)->type_name("N");
+    app.add_flag("--offline", offline_, unused);
   }
 
   Exit run(Context& context) override {
@@ -174,6 +179,9 @@ class ExplainVerb final : public Verb {
                     e.hit ? context.paint(Ink::green, "hit") : context.paint(Ink::yellow, "miss")));
     if (e.hit) {
       context.print("entry    " + described(context, *e.key) + "\n");
+    } else if (!e.nearest && !e.differences.empty()) {
+      const Difference& why = e.differences.front();
+      context.print(fmt::format("{}: {}\n", why.field, printable(why.now)));
     } else if (!e.nearest) {
       context.print("Nothing in the store comes near: it was never compiled.\n");
     } else {
@@ -201,6 +209,9 @@ class ExplainVerb final : public Verb {
 
   std::vector<std::string> subjects_;
   ModuleOptions module_;
+  std::string output_;  // of a line that was written for `compile`
+  std::string jobs_;
+  bool offline_ = false;
   std::vector<EntrySummary> entries_;
 };
 

@@ -20,7 +20,8 @@ class ExportVerb final : public Verb {
             "write entries to a signed bundle",
             "Writes entries of the store to one file, with everything that another machine needs "
             "to use them: for container images, and machines without a network. Without a KEY: "
-            "all. Sign it, or 'cukiln import' takes it with --insecure only.",
+            "all. Sign it, or 'cukiln import' takes it with --insecure only. Who signed an entry "
+            "before stays written in it.",
             {{"cukiln export -o kernels.ckb --sign fleet-1.key", "the whole store, signed"},
              {"cukiln export -o kernels.ckb --manifest kernels.json --sign fleet-1.key",
               "what a manifest needs, as its files are now"},
@@ -32,6 +33,8 @@ class ExportVerb final : public Verb {
     app.add_option("-o,--output", output_, "the bundle's file")->type_name("BUNDLE");
     app.add_option("--manifest", manifest_, "what this manifest's modules need")->type_name("FILE");
     app.add_option("--sign", sign_, "a secret key of 'cukiln keygen'")->type_name("KEYFILE");
+    app.add_flag("--sign-unsigned", sign_unsigned_,
+                 "sign also what was imported with --insecure: you vouch for it");
   }
 
   Exit run(Context& context) override {
@@ -54,6 +57,7 @@ class ExportVerb final : public Verb {
       return context.fail(Exit::store, store.error());
     }
     TieredStore& tiers = (*store)->tiers();
+    context.remove_revoked_entries(tiers);
     Exit why = Exit::done;
     auto chosen = manifest_.empty() ? by_key(tiers, why) : by_manifest(context, why);
     if (!chosen) {
@@ -136,6 +140,17 @@ class ExportVerb final : public Verb {
       if (!entry) {
         return make_error(ErrorCode::not_found, "the entry {} went away meanwhile", one.hex());
       }
+      if (tiers.revoked_keys().signed_any_of(entry->signer)) {
+        return make_error(ErrorCode::invalid_argument,
+                          "{} ({}) was signed by a key that was revoked: cukiln rm {}",
+                          entry->labels.name, short_key(one), short_key(one));
+      }
+      if (key != nullptr && is_unsigned(entry->signer) && !sign_unsigned_) {
+        return make_error(ErrorCode::invalid_argument,
+                          "{} ({}) was imported with --insecure: nobody signed it. To vouch for it "
+                          "with your key: --sign-unsigned; else compile it here, or leave it out",
+                          entry->labels.name, short_key(one));
+      }
       if (auto source = tiers.source_text(one)) {
         entry->source_text = *std::move(source);
       }
@@ -149,6 +164,7 @@ class ExportVerb final : public Verb {
   std::string output_;
   std::string manifest_;
   std::string sign_;
+  bool sign_unsigned_ = false;
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "cli/help.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/format.h>
 
@@ -101,29 +100,6 @@ std::string verb_help(const CLI::App& app, const Verb& verb, const Terminal& ter
                        wrap_indented(what, std::min(terminal.width(), kWidest), 6));
   }
   return out;
-}
-
-std::string nearest(const std::string& given, const std::vector<std::string>& candidates) {
-  std::string best;
-  std::size_t least = std::max<std::size_t>(1, given.size() / 3);  // more is another word
-  for (const std::string& candidate : candidates) {
-    std::vector<std::size_t> row(candidate.size() + 1);
-    std::iota(row.begin(), row.end(), std::size_t{0});
-    for (std::size_t i = 1; i <= given.size(); ++i) {
-      std::size_t diagonal = row[0];
-      row[0] = i;
-      for (std::size_t j = 1; j <= candidate.size(); ++j) {
-        const std::size_t replace = diagonal + (given[i - 1] == candidate[j - 1] ? 0 : 1);
-        diagonal = row[j];
-        row[j] = std::min({row[j] + 1, row[j - 1] + 1, replace});
-      }
-    }
-    if (row.back() <= least) {
-      best = candidate;
-      least = row.back() - (row.back() > 0 ? 1 : 0);
-    }
-  }
-  return best;
 }
 
 }  // namespace cukiln::cli

@@ -13,7 +13,4 @@ std::string verb_help(const CLI::App& app, const Verb& verb, const Terminal& ter
 /// `-I DIR`, `--arch TARGET`: as help and completion show an option.
 std::string spelling_of(const CLI::Option& option);
 
-/// The candidate that `given` was probably meant to be; empty: none comes near.
-std::string nearest(const std::string& given, const std::vector<std::string>& candidates);
-
 }  // namespace cukiln::cli

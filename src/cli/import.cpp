@@ -1,3 +1,4 @@
+#include <map>
 #include <set>
 
 #include "base/result.hpp"
@@ -23,7 +24,8 @@ class ImportVerb final : public Verb {
             "the setting remote_trust.",
             {{"cukiln import kernels.ckb --trust fleet-1.key.pub", "signed by that key"},
              {"cukiln import kernels.ckb --insecure",
-              "from yourself: whoever wrote it could have put anything in"}}};
+              "from yourself: whoever wrote it could have put anything in. They are marked as "
+              "unsigned, and 'cukiln export' does not sign them"}}};
   }
 
   void add_options(CLI::App& app) override {
@@ -42,55 +44,96 @@ class ImportVerb final : public Verb {
     for (const std::string& key : trust_) {
       list += (list.empty() ? "" : ",") + key;
     }
-    const auto trusted = insecure_ ? Result<TrustedKeys>(TrustedKeys()) : TrustedKeys::parse(list);
+    const auto trusted = TrustedKeys::parse(list);
     if (!trusted) {
       return context.fail(Exit::usage, trusted.error());
     }
-    auto store = context.disk_store();
-    if (!store) {
-      return context.fail(Exit::store, store.error());
-    }
     const OpenRules rules{insecure_ ? nullptr : &*trusted, nullptr};
+    const RevokedKeys& revoked = trusted->revoked();
     // Twice: nothing is taken of a bundle that is not good to its end, and none is held in memory.
-    const auto nothing = [](const StoreEntry&) { return Result<void>(); };
-    if (auto checked = for_each(rules, nothing); !checked) {
+    std::uint64_t entries = 0;
+    const auto count = [&](const StoreEntry&) {
+      ++entries;
+      return Result<void>();
+    };
+    if (auto checked = for_each(rules, revoked, count); !checked) {
       const ErrorCode code = checked.error().code();
       const bool usage = code == ErrorCode::not_found || code == ErrorCode::invalid_argument;
       return context.fail(usage ? Exit::usage : Exit::failed, checked.error());
     }
-    std::uint64_t stored = 0;
-    std::uint64_t known = 0;
-    std::set<std::string> signers;
+    Taken taken;
+    auto store = context.disk_store();
     const auto put = [&](const StoreEntry& entry) -> Result<void> {
-      CUKILN_TRY(const PutOutcome outcome, (*store)->tiers().put(entry));
-      if (outcome == PutOutcome::too_large) {
-        return make_error(ErrorCode::io, "{} is larger than the store's limit, max_size",
-                          entry.labels.name);
-      }
-      ++(outcome == PutOutcome::stored ? stored : known);
-      signers.insert(entry.signer);
+      taken.put((*store)->tiers(), entry);
       return {};
     };
-    if (auto taken = for_each(rules, put); !taken) {
-      return context.fail(Exit::store, taken.error());
+    if (!store) {
+      taken.refuse_all(entries, store.error());
+    } else if (auto read = for_each(rules, revoked, put); !read) {  // replaced meanwhile
+      return context.fail(Exit::failed, read.error());
     }
-    if (context.json()) {
-      context.print_json(Json{{"bundle", bundles_.front()},
-                              {"entries", stored + known},
-                              {"imported", stored},
-                              {"already_there", known},
-                              {"signers", signers}});
-    } else {
-      context.print(fmt::format("Imported {}; {} already there.\n",
-                                counted(stored, "entry", "entries"),
-                                known == 1 ? "1 was" : fmt::format("{} were", known)));
-    }
-    return Exit::done;
+    tell(context, entries, taken);
+    // A store that is switched off refuses nothing.
+    const bool refused = !taken.not_stored.empty() && !context.settings().store.memory_only;
+    return refused ? Exit::store : Exit::done;
   }
 
  private:
+  /// What became of the entries.
+  struct Taken {
+    std::uint64_t stored = 0;
+    std::uint64_t known = 0;
+    std::map<std::string, std::uint64_t> not_stored;  // by the reason
+    std::set<std::string> signers;
+
+    void put(TieredStore& store, const StoreEntry& entry) {
+      signers.insert(entry.signer);
+      const auto outcome = store.put(entry);
+      if (!outcome) {
+        ++not_stored[outcome.error().message()];
+        return;
+      }
+      switch (*outcome) {
+        case PutOutcome::stored: ++stored; return;
+        case PutOutcome::already_there: ++known; return;
+        case PutOutcome::too_large: ++not_stored["larger than the store's limit, max_size"]; return;
+        case PutOutcome::not_stored: ++not_stored["the store can only be read"]; return;
+      }
+    }
+    void refuse_all(std::uint64_t entries, const Error& why) {
+      if (entries != 0) {
+        not_stored[why.message()] = entries;
+      }
+    }
+  };
+
+  void tell(Context& context, std::uint64_t entries, const Taken& taken) const {
+    if (context.json()) {
+      Json reasons = Json::array();
+      for (const auto& [reason, count] : taken.not_stored) {
+        reasons.push_back(Json{{"reason", reason}, {"entries", count}});
+      }
+      context.print_json(Json{{"bundle", bundles_.front()},
+                              {"entries", entries},
+                              {"imported", taken.stored},
+                              {"stored", taken.stored},
+                              {"already_there", taken.known},
+                              {"not_stored", std::move(reasons)},
+                              {"signers", taken.signers}});
+      return;
+    }
+    context.print(fmt::format("Imported {}; {} already there.\n",
+                              counted(taken.stored, "entry", "entries"),
+                              taken.known == 1 ? "1 was" : fmt::format("{} were", taken.known)));
+    for (const auto& [reason, count] : taken.not_stored) {
+      context.messages().say(
+          LogLevel::error,
+          fmt::format("{} not stored: {}", counted(count, "entry", "entries"), reason));
+    }
+  }
+
   template <class Body>
-  Result<void> for_each(const OpenRules& rules, Body&& body) const {
+  Result<void> for_each(const OpenRules& rules, const RevokedKeys& revoked, Body&& body) const {
     CUKILN_TRY(BundleReader bundle, BundleReader::open(bundles_.front()));
     for (std::uint32_t index = 1;; ++index) {
       CUKILN_TRY(const auto bytes, bundle.next());
@@ -102,6 +145,10 @@ class ImportVerb final : public Verb {
       if (!entry) {
         return make_error(ErrorCode::corrupt, "{}, entry {} of {}: {}{}", bundles_.front(), index,
                           bundle.count(), entry.error().message(), advice(why));
+      }
+      if (revoked.signed_any_of(entry->signer)) {  // --insecure takes no word back
+        return make_error(ErrorCode::corrupt, "{}, entry {} of {}: {} was signed by a revoked key",
+                          bundles_.front(), index, bundle.count(), entry->labels.name);
       }
       entry->origin = Origin::imported;
       CUKILN_CHECK(body(*entry));

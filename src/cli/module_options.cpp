@@ -20,6 +20,8 @@ CLI::Option* add_list(CLI::App& app, const char* name, std::vector<std::string>&
   return app.add_option(name, values, what)->type_name(type)->allow_extra_args(false);
 }
 
+bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() != 0; }
+
 /// The option of `app` or `verb` that a token begins with; null: neither has it.
 const CLI::Option* known_option(const CLI::App& app, const CLI::App& verb, const std::string& token,
                                 bool* has_value) {
@@ -29,8 +31,7 @@ const CLI::Option* known_option(const CLI::App& app, const CLI::App& verb, const
   const CLI::Option* option = verb.get_option_no_throw(name);
   option = option != nullptr ? option : app.get_option_no_throw(name);
   // `-qfoo` is no `-q` with a value.
-  const bool is_flag = option != nullptr && option->get_type_size() == 0;
-  return is_flag && *has_value ? nullptr : option;
+  return option != nullptr && *has_value && !takes_value(*option) ? nullptr : option;
 }
 
 }  // namespace
@@ -43,20 +44,36 @@ void add_arch_option(CLI::App& app, std::vector<std::string>& arch) {
 }
 
 void ModuleOptions::add_to(CLI::App& app) {
-  const auto last_one = CLI::MultiOptionPolicy::TakeLast;
-  add_arch_option(app, arch);
-  add_list(app, "-I,--include-path", include, "DIR", "search this folder for headers; repeatable");
-  add_list(app, "-D,--define-macro", define, "X[=V]", "define a macro; repeatable");
-  app.add_option("--std", standard, "the C++ standard (default: c++17)")
-      ->type_name("STD")
-      ->multi_option_policy(last_one);
-  add_list(app, "--name", names, "EXPR",
+  app_ = &app;
+  add_arch_option(app, arch_);
+  flag_options_ = {
+      {add_list(app, "-I,--include-path", include_, "DIR",
+                "search this folder for headers; repeatable"),
+       "--include-path="},
+      {add_list(app, "-D,--define-macro", define_, "X[=V]", "define a macro; repeatable"),
+       "--define-macro="},
+      {add_list(app, "--std", standard_, "STD", "the C++ standard (default: c++17)"), "--std="},
+      {add_list(app, kFlagOption, flags_, "F",
+                "a flag of NVRTC or nvcc; repeatable. Those that are not in this list may be given "
+                "as they are, too: -O3, --use_fast_math, -Xptxas -v"),
+       ""}};
+  add_list(app, "--name", names_, "EXPR",
            "a kernel that is wanted, such as 'scale<float, 4>'; repeatable (default: every extern "
            "\"C\" kernel)");
-  add_list(
-      app, kFlagOption, flags, "F",
-      "a flag of NVRTC or nvcc; repeatable. Those that are not in this list may be given as they "
-      "are, too: -O3, --use_fast_math, -Xptxas -v");
+}
+
+/// In the order of the command line, which has a meaning: `-U X -D X`, `-D X -U X`.
+std::vector<std::string> ModuleOptions::flags() const {
+  std::vector<std::string> flags;
+  std::vector<std::size_t> taken(flag_options_.size());
+  for (const CLI::Option* option : app_->parse_order()) {
+    for (std::size_t i = 0; i < flag_options_.size(); ++i) {
+      if (flag_options_[i].option == option) {
+        flags.push_back(flag_options_[i].prefix + option->results().at(taken[i]++));
+      }
+    }
+  }
+  return flags;
 }
 
 Result<void> check_source(const Source& source) {
@@ -101,32 +118,15 @@ Result<unsigned> parse_jobs(const std::string& text) {
 Result<std::vector<ModuleSpec>> ModuleOptions::modules(
     const std::vector<std::string>& sources) const {
   ModuleSpec common;
-  CUKILN_TRY(common.targets, parse_targets(arch));
-  CUKILN_TRY(const TranslatedFlags translated, translate_flags(flags));
+  CUKILN_TRY(common.targets, parse_targets(arch_));
+  common.flags = flags();
+  CUKILN_TRY(const TranslatedFlags translated, translate_flags(common.flags));
   for (const Target target : translated.targets) {
     if (std::find(common.targets.begin(), common.targets.end(), target) == common.targets.end()) {
       common.targets.push_back(target);
     }
   }
-  common.include = include;
-  common.names = names;
-  common.flags = flags;
-  for (const std::string& macro : define) {
-    const std::size_t equals = macro.find('=');
-    if (macro.empty() || equals == 0) {
-      return make_error(ErrorCode::invalid_argument, "-D takes NAME or NAME=VALUE, not \"{}\"",
-                        macro);
-    }
-    if (equals == macro.size() - 1) {  // defined as nothing, which is not defined as 1
-      common.flags.push_back("--define-macro=" + macro);
-    } else {
-      common.define[macro.substr(0, equals)] =
-          equals == std::string::npos ? "" : macro.substr(equals + 1);
-    }
-  }
-  if (!standard.empty()) {
-    common.flags.push_back("--std=" + standard);
-  }
+  common.names = names_;
   std::vector<ModuleSpec> modules;
   for (const std::string& source : sources) {
     CUKILN_CHECK(check_source(Source::file(source)));
@@ -138,9 +138,13 @@ Result<std::vector<ModuleSpec>> ModuleOptions::modules(
   return modules;
 }
 
+bool takes_compiler_flags(const CLI::App& verb) {
+  return verb.get_option_no_throw(kFlagOption) != nullptr;
+}
+
 void expand_compiler_flags(const CLI::App& app, const CLI::App& verb, std::size_t from,
                            std::vector<std::string>& arguments) {
-  if (verb.get_option_no_throw(kFlagOption) == nullptr) {
+  if (!takes_compiler_flags(verb)) {
     return;
   }
   std::vector<std::string> out(arguments.begin(),
@@ -160,7 +164,7 @@ void expand_compiler_flags(const CLI::App& app, const CLI::App& verb, std::size_
     const CLI::Option* option = is_flag ? known_option(app, verb, token, &has_value) : nullptr;
     if (option != nullptr) {
       out.push_back(token);
-      if (option->get_type_size() != 0 && !has_value && i + 1 < arguments.size()) {
+      if (takes_value(*option) && !has_value && i + 1 < arguments.size()) {
         out.push_back(arguments[++i]);
       }
     } else if (shape == FlagShape::unknown) {

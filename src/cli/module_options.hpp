@@ -12,19 +12,27 @@
 namespace cukiln::cli {
 
 /// What `compile` and `explain` take to describe modules.
-struct ModuleOptions {
-  std::vector<std::string> arch;
-  std::vector<std::string> include;
-  std::vector<std::string> define;
-  std::vector<std::string> names;
-  std::vector<std::string> flags;
-  std::string standard;
-
+class ModuleOptions {
+ public:
   void add_to(CLI::App& app);
 
   /// One module for each source. Errors: invalid_argument (a flag, a target, a macro), not_found (a
   /// source that is not there).
   Result<std::vector<ModuleSpec>> modules(const std::vector<std::string>& sources) const;
+
+ private:
+  /// An option that is another spelling of a flag.
+  struct FlagOption {
+    const CLI::Option* option = nullptr;
+    std::string prefix;  ///< of each value, to make the flag
+  };
+  std::vector<std::string> flags() const;
+
+  const CLI::App* app_ = nullptr;
+  std::vector<FlagOption> flag_options_;
+  std::vector<std::string> arch_;
+  std::vector<std::string> names_;
+  std::vector<std::string> include_, define_, standard_, flags_;  // read through `flag_options_`
 };
 
 /// Errors: not_found, naming a source that is no file.
@@ -36,6 +44,9 @@ Result<std::vector<Target>> parse_targets(const std::vector<std::string>& texts)
 
 /// Errors: invalid_argument, unless it is a number from 1 to 1024. Empty: 0.
 Result<unsigned> parse_jobs(const std::string& text);
+
+/// Whether a verb takes NVRTC's and nvcc's flags as they are.
+bool takes_compiler_flags(const CLI::App& verb);
 
 /// Turns what `verb` does not know itself into `--flag`s, when it takes compiler flags: `-O3`,
 /// `-Xptxas -v`, `-gencode=…` work as they do with nvcc. `from`: where the verb's arguments begin.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
@@ -28,6 +29,16 @@ std::string error_text(const ModuleReport& module) {
   return error.log().empty() ? error.message() : error.message() + "\n" + error.log();
 }
 
+/// Whether this run wrote it: a hit was there.
+bool is_stored(const ModuleReport& module) {
+  return module.status && module.outcome == Outcome::compiled && module.not_stored.empty();
+}
+
+std::size_t count_stored(const PreloadReport& report) {
+  return static_cast<std::size_t>(
+      std::count_if(report.modules.begin(), report.modules.end(), is_stored));
+}
+
 Json module_json(const ModuleReport& module) {
   Json json{{"name", module.name},
             {"source", module.source},
@@ -41,6 +52,7 @@ Json module_json(const ModuleReport& module) {
             {"functions", json_of(module.kernels)},
             {"log", module.log},
             {"dropped_flags", module.dropped_flags},
+            {"stored", is_stored(module)},
             {"not_stored", module.not_stored},
             {"error", module.status ? Json() : Json(error_text(module))}};
   return json;
@@ -60,6 +72,21 @@ Exit worst_exit(const PreloadReport& report) {
     exit = replaces ? one : exit;
   }
   return exit;
+}
+
+/// `1 stored, 2 not stored: the disk is full`; empty where nothing was refused or left out.
+std::string stored_summary(const PreloadReport& report) {
+  std::map<std::string, std::size_t> reasons;
+  for (const ModuleReport& module : report.modules) {
+    if (!module.not_stored.empty()) {
+      ++reasons[module.not_stored];
+    }
+  }
+  std::string text;
+  for (const auto& [reason, count] : reasons) {
+    text += fmt::format(", {} not stored: {}", count, reason);
+  }
+  return text.empty() ? text : fmt::format("{} stored{}\n", count_stored(report), text);
 }
 
 std::string summary(const PreloadReport& report) {
@@ -82,7 +109,7 @@ std::string summary(const PreloadReport& report) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     text += (i == 0 ? ": " : ", ") + parts[i];
   }
-  return text + " in " + human_ms(report.milliseconds) + "\n";
+  return text + " in " + human_ms(report.milliseconds) + "\n" + stored_summary(report);
 }
 
 void tell_table(const Context& context, const PreloadReport& report) {
@@ -163,7 +190,7 @@ std::vector<std::string> KernelRows::lines(const Terminal& terminal) const {
   return table_.lines(terminal, 2);
 }
 
-Exit tell(Context& context, const PreloadReport& report) {
+Exit tell(Context& context, const PreloadReport& report, bool fills_store) {
   tell_messages(context, report);
   if (context.json()) {
     Json modules = Json::array();
@@ -174,11 +201,15 @@ Exit tell(Context& context, const PreloadReport& report) {
                             {"hits", report.hits},
                             {"compiled", report.compiled},
                             {"failed", report.failed},
+                            {"stored", count_stored(report)},
                             {"milliseconds", report.milliseconds}});
   } else {
     tell_table(context, report);
   }
-  return worst_exit(report);
+  const Exit exit = worst_exit(report);
+  const bool refused = std::any_of(report.modules.begin(), report.modules.end(),
+                                   [](const ModuleReport& m) { return m.store_refused; });
+  return exit == Exit::done && fills_store && refused ? Exit::store : exit;
 }
 
 }  // namespace cukiln::cli

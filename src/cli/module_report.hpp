@@ -11,8 +11,9 @@
 namespace cukiln::cli {
 
 /// What `compile` and `preload` say of the modules they made: a table, the errors with the
-/// compiler's logs on stderr, notes; or one JSON document.
-Exit tell(Context& context, const PreloadReport& report);
+/// compiler's logs on stderr, notes; or one JSON document. `fills_store`: that is all that was
+/// asked for, so that a store which refused a result is Exit::store, where nothing is worse.
+Exit tell(Context& context, const PreloadReport& report, bool fills_store);
 
 /// `32 registers`, `2.0 KiB shared`, …: a row a kernel, below the line of its module.
 class KernelRows {

@@ -83,7 +83,7 @@ class PreloadVerb final : public Verb {
       }
       return context.fail(exit, error);
     }
-    return tell(context, *report);
+    return tell(context, *report, no_load_);
   }
 
  private:

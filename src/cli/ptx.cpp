@@ -39,7 +39,7 @@ FileServer make_files(KernelLoader& loader, Target target, const RequestFields::
 Result<std::string> recompile_to_ptx(KernelLoader& loader, const StoreEntry& entry,
                                      const std::string& source_text) {
   CUKILN_TRY(const RequestFields fields, RequestFields::parse(entry.request_canonical));
-  if (fields.sources.size() != 1 || digest_of(source_text) != fields.sources.front().digest) {
+  if (fields.sources.size() != 1 || hash_of(source_text) != fields.sources.front().digest) {
     return make_error(
         ErrorCode::incompatible,
         "this entry was made from {} sources, and cubins are kept, not PTX; 'nvcc -ptx' "

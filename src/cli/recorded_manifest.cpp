@@ -31,7 +31,8 @@ bool has_everything(const Json& recorded) {
   return are_files(recorded["sources"]) && are_files(recorded["headers"]) &&
          recorded.contains("define") && recorded["define"].is_object() &&
          recorded.contains("name") && recorded["name"].is_string() && recorded.contains("target") &&
-         recorded["target"].is_string();
+         recorded["target"].is_string() &&
+         (!recorded.contains("working_folder") || recorded["working_folder"].is_string());
 }
 
 std::string path_of(const Json& file) { return file["path"].get<std::string>(); }
@@ -76,6 +77,9 @@ Result<void> RecordedManifest::add(const std::string& line) {
     for (Json& folder : module["include"]) {
       folder = relative(folder.get<std::string>());
     }
+  }
+  if (recorded.contains("working_folder")) {
+    module["working_folder"] = relative(recorded["working_folder"].get<std::string>());
   }
   module["targets"] = Json::array({target});
   modules_.push_back(std::move(module));
@@ -126,7 +130,7 @@ Result<Json> RecordedManifest::write_texts(const Json& recorded) const {
   }
   Json texts = recorded;
   texts.erase("target");
-  fs::path folder = texts_ / digest_of(texts.dump()).hex().substr(0, 16);
+  fs::path folder = texts_ / hash_of(texts.dump()).hex().substr(0, 16);
   for (; depth > 0; --depth) {
     folder /= "src";
   }

@@ -40,7 +40,8 @@ class StatsVerb final : public Verb {
     };
     const std::uint64_t misses = count("misses_new") + count("misses_header_changed") +
                                  count("misses_header_appeared") + count("misses_header_vanished") +
-                                 count("misses_damaged");
+                                 count("misses_damaged") + count("misses_revoked") +
+                                 count("misses_evicted");
     const double saved_ms = static_cast<double>(count("saved_us")) / 1000;
     if (context.json()) {
       context.print_json(Json{{"entries", now.entries},
@@ -52,7 +53,9 @@ class StatsVerb final : public Verb {
                                 {"header_changed", count("misses_header_changed")},
                                 {"header_appeared", count("misses_header_appeared")},
                                 {"header_vanished", count("misses_header_vanished")},
-                                {"damaged", count("misses_damaged")}}},
+                                {"damaged", count("misses_damaged")},
+                                {"revoked", count("misses_revoked")},
+                                {"evicted", count("misses_evicted")}}},
                               {"compiles", count("compiles")},
                               {"failed", count("failed")},
                               {"stored", count("stored")},
@@ -86,6 +89,8 @@ class StatsVerb final : public Verb {
     row("  header appeared", human_count(count("misses_header_appeared")));
     row("  header vanished", human_count(count("misses_header_vanished")));
     row("  damaged", human_count(count("misses_damaged")));
+    row("  revoked", human_count(count("misses_revoked")), "signed by a key that was revoked");
+    row("  evicted", human_count(count("misses_evicted")));
     row("compiles", human_count(count("compiles")));
     row("failed compiles", human_count(count("failed")));
     row("stored", human_count(count("stored")));

@@ -1,20 +1,18 @@
 #pragma once
 
+#include <optional>
 #include <string>
-#include <unordered_map>
-#include <vector>
 
 #include "compile/looked_at.hpp"
 #include "key/compile_request.hpp"
 #include "key/dependency_set.hpp"
+#include "key/set_tree.hpp"
 #include "wire/messages.hpp"
-
-#include <cukiln/digest.hpp>
 
 namespace cukiln {
 
-/// What a compile depends on, from answers that somebody else gave: the digests are of the bytes
-/// that came, whatever the one who sent them says of them.
+/// What a compile depends on, from answers that a client gave: the digests are of the bytes that
+/// came, whatever the client says of them.
 class AnswerAccount {
  public:
   explicit AnswerAccount(const CompileRequest& request);
@@ -23,24 +21,21 @@ class AnswerAccount {
   /// passed on: another path was answered, or a source, which the request has.
   std::string learn(const std::string& path, const wire::Answers& answers);
 
-  DependencySet take_dependencies(const wire::Compiled& compiled);
-  bool uses_time() const noexcept { return looked_at_.uses_time(); }
+  Result<DependencySet> take_dependencies(const wire::Compiled& compiled) {
+    return looked_at_.take(compiled.looked_at);
+  }
   /// What could not be read; empty: nothing.
   const std::string& refused() const noexcept { return looked_at_.refused(); }
 
   /// A source's own bytes: no question to anybody. Null: it is none.
   const SharedBytes* source(const std::string& path) const { return looked_at_.source(path); }
+  /// The label of what a client said is at a path; nothing: it was not asked.
+  std::optional<SetTree::Label> label(const std::string& path) const {
+    return looked_at_.label(path);
+  }
 
  private:
-  struct Told {
-    wire::FileKind kind = wire::FileKind::absent;
-    Digest128 digest;
-    bool has_time = false;
-  };
-  void note(const std::string& path);
-
   LookedAt looked_at_;
-  std::unordered_map<std::string, Told> told_;
 };
 
 }  // namespace cukiln

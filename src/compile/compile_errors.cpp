@@ -49,7 +49,7 @@ std::string places_of(const std::string& header, const FailureContext& context,
   std::string places;
   std::size_t count = 0;
   const std::string ending = "/" + header;
-  for (const std::string& path : dependencies.absent) {
+  for (const std::string& path : dependencies.paths(Observation::Kind::absent)) {
     if (path.size() < ending.size() ||
         path.compare(path.size() - ending.size(), ending.size(), ending) != 0) {
       continue;

@@ -24,7 +24,7 @@ struct CompileResult {
   Cubin cubin;
   DependencySet dependencies;
   bool observed = true;  ///< false: the dependency set is not known to be complete; keep in memory
-  bool uses_time = false;       ///< __TIME__, __DATE__ or __TIMESTAMP__ occurs in what was read
+  bool uses_time = false;       ///< __TIME__, __DATE__ or __TIMESTAMP__ is spelt in what was read
   std::int64_t compile_us = 0;  ///< NVRTC's part
 };
 

@@ -19,6 +19,10 @@ using wire::DaemonOp;
 // The daemon ends a compile at its limit and says so: its word is better than ours.
 constexpr std::chrono::seconds kGrace{3};
 constexpr std::chrono::milliseconds kBusyPause{50};
+// How often one order is given, when what comes back holds for other files, and how many times the
+// limit of a compile is waited in a queue.
+constexpr int kMaxOrders = 8;
+constexpr int kMaxQueueing = 4;
 
 wire::CompileOrder order_of(const CompileJob& job, const NvrtcInstall& install) {
   wire::CompileOrder order;
@@ -59,7 +63,9 @@ struct DaemonCompiler::Attempt {
   const CompileJob& job;
   const std::string order;
   const SteadyClock::duration patience = job.timeout + kGrace;
-  SteadyClock::time_point deadline = SteadyClock::now() + patience;
+  const SteadyClock::time_point began = SteadyClock::now();
+  SteadyClock::time_point deadline = began + patience;
+  int orders = 0;
   bool again = false;  ///< all that the daemon has was looked at
   NotDone not_done;
 
@@ -69,9 +75,27 @@ struct DaemonCompiler::Attempt {
   std::optional<Error> failure;
 
   Said ask_once();
-  Said take_entry(DaemonFrame& frame, const wire::Greeting& greeting);
-  Said take_error(DaemonFrame& frame, const FileQuestions& questions);
+  using Conversation = wire::DaemonLink::Conversation;
+  Said take_entry(DaemonFrame& frame, Conversation& conversation);
+  Said take_error(DaemonFrame& frame, Conversation& conversation, const FileQuestions& questions);
   Said lost(const Error& error);
+  /// It was counted as a fallback. `later`: it may do better when it is asked again.
+  Said no(std::string why, bool later) {
+    not_done = {std::move(why), later};
+    return Said::no;
+  }
+  Said confused(Conversation& conversation, const char* about) {
+    return no(conversation.confused(about).message(), false);
+  }
+  Said ask_again(Conversation& conversation) {
+    again = true;
+    if (++orders < kMaxOrders) {
+      conversation.finish();
+      return Said::retry;
+    }
+    conversation.declined();
+    return no("what it has is of other files, again and again", true);
+  }
   Said fail(Error error) {
     failure = std::move(error);
     return Said::failure;
@@ -88,8 +112,7 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::lost(const Error& error) 
                            "needs more",
                            job.label, job.timeout.count()));
   }
-  not_done.why = error.message();
-  return Said::no;
+  return no(error.message(), false);
 }
 
 DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::ask_once() {
@@ -120,12 +143,21 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::ask_once() {
       return lost(frame.error());
     }
     switch (static_cast<DaemonOp>(frame->op)) {
-      case DaemonOp::progress:
-        if (const auto progress = wire::Progress::decode(frame->body);
-            progress && !progress->running) {
-          deadline = SteadyClock::now() + patience;  // the limit is on a compile, not on a queue
+      case DaemonOp::progress: {
+        const auto progress = wire::Progress::decode(frame->body);
+        if (!progress) {
+          return confused(*conversation, "progress");
+        }
+        if (!progress->running) {  // the limit is on a compile, not on a queue
+          const auto now = SteadyClock::now();
+          if (!options.link->required() && now - began > kMaxQueueing * patience) {
+            conversation->declined();
+            return no("its queue is too long", true);
+          }
+          deadline = now + patience;
         }
         continue;
+      }
       case DaemonOp::question: {
         const std::string reply = questions.answer(frame->body).encode();
         if (auto sent = conversation->send_content(DaemonOp::answer, reply); !sent) {
@@ -133,59 +165,44 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::ask_once() {
         }
         continue;
       }
-      case DaemonOp::entry: {
-        const Said said = take_entry(*frame, conversation->greeting());
-        if (said == Said::no) {
-          not_done.why = conversation->confused("an entry").message();
-        } else {
-          conversation->finish();
-        }
-        return said;
-      }
+      case DaemonOp::entry: return take_entry(*frame, *conversation);
       case DaemonOp::superseded:
-        conversation->finish();
-        again = true;
         if (job.still_needed && !job.still_needed()) {
+          conversation->finish();
           outcome.state = CompileState::superseded;
           return Said::outcome;
         }
-        return Said::retry;
-      case DaemonOp::error: conversation->finish(); return take_error(*frame, questions);
+        return ask_again(*conversation);
+      case DaemonOp::error: return take_error(*frame, *conversation, questions);
       case DaemonOp::declined:
       case DaemonOp::draining: {
         conversation->declined();
         const auto declined = wire::Declined::decode(frame->body);
-        not_done.why = declined ? declined->reason : "it is about to end";
-        not_done.later = !declined || declined->later;
-        return Said::no;
+        return no(declined ? declined->reason : "it is about to end", !declined || declined->later);
       }
-      default:
-        not_done.why = conversation->confused("a compile's answer").message();
-        return Said::no;
+      default: return confused(*conversation, "a compile's answer");
     }
   }
 }
 
 DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::take_entry(DaemonFrame& frame,
-                                                                  const wire::Greeting& greeting) {
+                                                                  Conversation& conversation) {
   const auto terms = wire::EntryTerms::decode(frame.body);
   const auto content = wire::map_sealed_file(frame.attachment.get(), wire::kMaxAttachmentBytes);
   auto body = terms && content ? wire::EntryBody::decode(*content) : std::nullopt;
   if (!body || body->request_canonical != job.request->canonical() ||
       cache_key_of(body->request_canonical, body->set_canonical) != body->key) {
-    return Said::no;
+    return confused(conversation, "an entry");
   }
   auto dependencies = DependencySet::parse(body->set_canonical);
   auto kernels = decode_kernels(body->kernels);
   if (!dependencies || !kernels) {
-    return Said::no;
+    return confused(conversation, "an entry");
   }
-  if (!terms->caused) {
-    FileServer& files = *job.files;
-    if (files.check(*dependencies).what != FileServer::Mismatch::What::none) {
-      again = true;
-      return Said::retry;
-    }
+  // Of this client's own compile too: what it was served must be what its result depends on.
+  if (job.files->check(*dependencies).what != FileServer::Mismatch::What::none) {
+    return terms->caused ? confused(conversation, "an entry of other files")
+                         : ask_again(conversation);
   }
   CompileResult& result = outcome.result;
   result.dependencies = *std::move(dependencies);
@@ -193,26 +210,40 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::take_entry(DaemonFrame& f
   result.observed = terms->observed;
   result.uses_time = terms->uses_time;
   result.compile_us = body->compile_us;
-  outcome.stored = terms->stored && options.shares_store && options.shares_store(greeting);
+  outcome.stored =
+      terms->stored && options.shares_store && options.shares_store(conversation.greeting());
   outcome.state = terms->caused ? CompileState::done : CompileState::joined;
+  conversation.finish();
   return Said::outcome;
 }
 
+/// What NVRTC said of this client's own files is final, and so is a limit that was reached. All
+/// else that went wrong there may go well here.
 DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::take_error(DaemonFrame& frame,
+                                                                  Conversation& conversation,
                                                                   const FileQuestions& questions) {
-  wire::Refusal refusal = wire::refusal_of(frame);
-  if (!questions.refused().empty()) {
-    return fail(make_error(ErrorCode::compile_failed, "{} cannot be compiled: {}", job.label,
-                           questions.refused()));
+  const auto content = wire::content_of(frame);
+  const auto refusal = content ? wire::Refusal::decode(*content) : std::nullopt;
+  if (!refusal) {
+    return confused(conversation, "an error");
   }
-  if (!refusal.set_canonical.empty()) {
-    const auto looked_at = DependencySet::parse(refusal.set_canonical);
-    if (!looked_at || job.files->check(*looked_at).what != FileServer::Mismatch::What::none) {
-      again = true;
-      return Said::retry;
-    }
+  const bool own = refusal->set_canonical.empty();
+  const bool verdict =
+      own && refusal->code == ErrorCode::compile_failed && questions.refused().empty();
+  const bool too_long =
+      own && refusal->code == ErrorCode::timeout && SteadyClock::now() - began >= job.timeout;
+  if (verdict || too_long || options.link->required()) {
+    conversation.finish();
+    return fail(questions.refused().empty()
+                    ? in_users_words(*refusal, *job.files)
+                    : make_error(ErrorCode::compile_failed, "{} cannot be compiled: {}", job.label,
+                                 questions.refused()));
   }
-  return fail(in_users_words(refusal, *job.files));
+  if (refusal->code == ErrorCode::invalid_argument) {
+    return confused(conversation, refusal->message.c_str());
+  }
+  conversation.declined();
+  return no(refusal->message, true);
 }
 
 std::optional<Result<CompileOutcome>> DaemonCompiler::ask(const CompileJob& job,

@@ -1,16 +1,11 @@
 #include "compile/file_questions.hpp"
 
-#include <sys/stat.h>
-
 #include "base/file.hpp"
 #include "compile/include_outlook.hpp"
 
 namespace cukiln {
 
 namespace {
-
-/// A device number that no file system has: files that exist in memory only.
-constexpr std::uint64_t kMemoryDevice = ~std::uint64_t{0};
 
 // What one reply carries at most beyond the answer: enough to spare nearly all questions, and
 // little enough that the worker is not kept waiting for it.
@@ -21,26 +16,15 @@ constexpr std::size_t kMaxOfferedBytes = 1 << 20;
 
 FileQuestions::FileQuestions(const CompileRequest& request, const VirtualSource& unit,
                              FileServer& files)
-    : files_(files), looked_at_(request, unit) {
-  for (const std::string& argument : request.options.arguments) {
-    if (argument.compare(0, 2, "-I") == 0) {
-      include_folders_.push_back(argument.substr(2));
-    }
-  }
-}
+    : files_(files),
+      looked_at_(request, unit),
+      include_folders_(include_folders_of(request.options)) {}
 
-/// `#pragma once` goes by device and inode. They are those of the real file, so that a header
-/// reached by two paths (`a/../x.h`, a link) is one header, as it is for nvcc.
-void FileQuestions::identify(const FileAnswer& from, const std::string& path, wire::Answer& to) {
-  struct stat status {};
-  if (!from.real_path.empty() && from.real_path.front() == '/' &&
-      ::stat(from.real_path.c_str(), &status) == 0) {
-    to.device = status.st_dev;
-    to.inode = status.st_ino;
-    return;
-  }
-  to.device = kMemoryDevice;
-  to.inode = memory_inodes_.try_emplace(path, memory_inodes_.size() + 1).first->second;
+/// `#pragma once` goes by device and inode: a header that is reached by two paths (`a/../x.h`, a
+/// link) is one header, as it is for nvcc.
+std::uint32_t FileQuestions::number_of(const FileIdentity& identity) {
+  const auto next = static_cast<std::uint32_t>(numbers_.size() + 1);
+  return numbers_.try_emplace({identity.device, identity.inode}, next).first->second;
 }
 
 /// When a whole folder is absent, the worker need not ask for each name in it: with CUB included,
@@ -73,7 +57,7 @@ wire::Answer FileQuestions::answer_one(const std::string& path) {
   answer.path = path;
   if (const SharedBytes* const source = looked_at_.source(path)) {
     answer.kind = wire::FileKind::file;
-    identify({}, path, answer);
+    answer.file = number_of({FileIdentity::kMemoryDevice, ~std::hash<std::string>()(path)});
     answer.bytes = *source;
     return answer;
   }
@@ -81,25 +65,28 @@ wire::Answer FileQuestions::answer_one(const std::string& path) {
   switch (found.kind) {
     case FileAnswer::Kind::file:
       answer.kind = wire::FileKind::file;
-      identify(found, path, answer);
+      answer.file = number_of(found.identity);
       answer.bytes = found.bytes;
       break;
     case FileAnswer::Kind::folder:
       answer.kind = wire::FileKind::folder;
-      identify(found, path, answer);
+      answer.file = number_of(found.identity);
       break;
     case FileAnswer::Kind::absent: answer.absent_folder = topmost_absent_folder(path); break;
     case FileAnswer::Kind::error: answer.kind = wire::FileKind::error; break;
   }
+  looked_at_.told(answer, found.digest, found.message);
   return answer;
 }
 
 wire::Answers FileQuestions::answer(const std::string& path) {
   wire::Answers reply;
   reply.answers.push_back(answer_one(path));
-  note(path);
   told_.insert(path);
   const wire::Answer& answer = reply.answers.front();
+  if (answer.kind == wire::FileKind::error) {  // asked for is looked at
+    looked_at_.refuse(files_.serve(path).message);
+  }
   if (answer.kind == wire::FileKind::file) {
     unread_.push_back({path, answer.bytes});
   }
@@ -148,29 +135,6 @@ bool FileQuestions::offer(const std::string& path, wire::Answers& to) {
     to.answers.push_back(std::move(answer));
   }
   return files_.serve(path).kind != FileAnswer::Kind::absent;
-}
-
-/// What the file server said of a path it says for ever, so this may come after the answer.
-void FileQuestions::note(const std::string& path) {
-  if (looked_at_.source(path) != nullptr) {
-    return;
-  }
-  const FileAnswer& found = files_.serve(path);
-  switch (found.kind) {
-    case FileAnswer::Kind::file:
-      looked_at_.add_file(path, found.digest, has_time_macro(found.bytes));
-      break;
-    case FileAnswer::Kind::folder: looked_at_.add_folder(path); break;
-    case FileAnswer::Kind::absent: looked_at_.add_absent(path); break;
-    case FileAnswer::Kind::error: looked_at_.add_unreadable(found.message); break;
-  }
-}
-
-DependencySet FileQuestions::take_dependencies(const wire::Compiled& compiled) {
-  for (const std::string& path : compiled.used) {
-    note(path);
-  }
-  return looked_at_.take(compiled.inferred_absent);
 }
 
 }  // namespace cukiln

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -27,8 +27,9 @@ class FileQuestions final : public Questions {
   wire::Answers answer(const std::string& path);
 
   Result<std::string> reply(const std::string& path) override { return answer(path).encode(); }
-  DependencySet take_dependencies(const wire::Compiled& compiled) override;
-  bool uses_time() const noexcept override { return looked_at_.uses_time(); }
+  Result<DependencySet> take_dependencies(const wire::Compiled& compiled) override {
+    return looked_at_.take(compiled.looked_at);
+  }
   const std::string& refused() const noexcept override { return looked_at_.refused(); }
 
  private:
@@ -36,14 +37,13 @@ class FileQuestions final : public Questions {
   void offer_more(wire::Answers& to);
   void offer_includes(const std::string& path, ByteView text, wire::Answers& to);
   bool offer(const std::string& path, wire::Answers& to);
-  void note(const std::string& path);
-  void identify(const FileAnswer& from, const std::string& path, wire::Answer& to);
+  std::uint32_t number_of(const FileIdentity& identity);
   std::string topmost_absent_folder(const std::string& path);
 
   FileServer& files_;
   LookedAt looked_at_;
   std::vector<std::string> include_folders_;  // virtual, in the order they are searched
-  std::unordered_map<std::string, std::uint64_t> memory_inodes_;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> numbers_;  // device and inode
   std::unordered_set<std::string> told_;
   struct Unread {
     std::string path;

@@ -1,5 +1,7 @@
 #include "compile/in_process_compiler.hpp"
 
+#include "base/file.hpp"
+#include "base/fork_gate.hpp"
 #include "base/hasher.hpp"
 #include "base/result.hpp"
 #include "compile/compile_errors.hpp"
@@ -35,13 +37,41 @@ std::vector<std::string> with_real_folders(const std::string& argument, FileServ
   return {option + files.real_path(path)};
 }
 
+/// A relative `-include` as the file that a worker would find: NVRTC would look in this process's
+/// folder.
+std::string with_real_pre_include(const std::string& argument, const CompileRequest& request,
+                                  FileServer& files) {
+  constexpr std::string_view kPreInclude = "--pre-include=";
+  constexpr std::string_view kIncludePath = "--include-path=";
+  if (argument.compare(0, kPreInclude.size(), kPreInclude) != 0) {
+    return argument;
+  }
+  const std::string name = argument.substr(kPreInclude.size());
+  if (name.empty() || name.front() == '/') {
+    return argument;
+  }
+  std::vector<std::string> folders = {kWorkRoot};
+  for (const std::string& other : request.options.arguments) {
+    if (other.compare(0, kIncludePath.size(), kIncludePath) == 0) {
+      folders.push_back(other.substr(kIncludePath.size()));
+    }
+  }
+  for (const std::string& folder : folders) {
+    const FileAnswer& found = files.serve(join_path(folder, name));
+    if (found.kind == FileAnswer::Kind::file) {
+      return std::string(kPreInclude) + found.real_path;
+    }
+  }
+  return argument;  // NVRTC says that it is nowhere
+}
+
 }  // namespace
 
 InProcessCompiler::InProcessCompiler(NvrtcSearch search) : search_(std::move(search)) {}
 InProcessCompiler::~InProcessCompiler() = default;
 
 Result<const InProcessCompiler::Opened*> InProcessCompiler::open() {
-  const std::lock_guard lock(mutex_);
+  const ForkSafeLock lock(mutex_);
   if (opened_ != nullptr) {
     return opened_.get();
   }
@@ -58,7 +88,7 @@ Result<const InProcessCompiler::Opened*> InProcessCompiler::open() {
   identity.observed = false;
   // Nothing is stored under this identity, so it need not tell two builds of one version apart.
   identity.toolchain.version = fmt::format("{}.{}", major, minor);
-  identity.toolchain.content = digest_of(identity.install.library);
+  identity.toolchain.content = hash_of(identity.install.library);
   opened_ = std::move(opened);
   return opened_.get();
 }
@@ -85,7 +115,8 @@ Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {
   wanted.name_expressions = job.request->options.name_expressions;
   for (const std::string& argument : job.request->options.arguments) {
     for (std::string& real :
-         with_real_folders(argument, *job.files, opened->identity.install.headers)) {
+         with_real_folders(with_real_pre_include(argument, *job.request, *job.files), *job.files,
+                           opened->identity.install.headers)) {
       wanted.arguments.push_back(std::move(real));
     }
   }

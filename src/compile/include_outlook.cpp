@@ -52,6 +52,56 @@ bool begins_its_line(ByteView text, std::size_t at) {
   return at == 0 || text[at - 1] == '\n';
 }
 
+/// Whether the `/*` at `at` begins a comment: it is in no string and not behind `//`. `from`: where
+/// the comment before ended. What a line before left open is not known: this is a guess.
+bool begins_comment(ByteView text, std::size_t at, std::size_t from) {
+  const std::size_t line_end = text.substr(0, at).rfind('\n');
+  bool in_string = false;
+  const std::size_t line = line_end == ByteView::npos ? 0 : line_end + 1;
+  for (std::size_t i = std::max(line, from); i < at; ++i) {
+    if (text[i] == '\\' || starts_with(text.substr(i), "'\"'")) {
+      ++i;
+    } else if (text[i] == '"') {
+      in_string = !in_string;
+    } else if (!in_string && starts_with(text.substr(i), "//")) {
+      return false;
+    }
+  }
+  return !in_string;
+}
+
+/// The comments of a text, walked through from its beginning.
+class BlockComments {
+ public:
+  explicit BlockComments(ByteView text) : text_(text), begin_(next(0)) {}
+
+  /// Where the comment that `at` lies in ends; `at`: it lies in none. Never to be asked of a place
+  /// before the last one.
+  std::size_t end_if_within(std::size_t at) {
+    while (begin_ < at) {
+      const std::size_t close = text_.find("*/", begin_ + 2);
+      const std::size_t end = close == ByteView::npos ? text_.size() : close + 2;
+      if (at < end) {
+        return end;
+      }
+      begin_ = next(end);
+    }
+    return at;
+  }
+
+ private:
+  std::size_t next(std::size_t from) const {
+    std::size_t at = text_.find("/*", from);
+    while (at != ByteView::npos && !begins_comment(text_, at, from)) {
+      at = text_.find("/*", at + 2);
+    }
+    return at;
+  }
+
+  ByteView text_;
+  std::size_t begin_;  // of the first that may not have ended yet; npos: there is none
+};
+
 void add_include(ByteView rest, std::vector<IncludeName>& names) {
   rest.remove_prefix(string_view("include").size());
   skip_blanks(rest);
@@ -69,9 +119,14 @@ void add_include(ByteView rest, std::vector<IncludeName>& names) {
 
 std::vector<IncludeName> includes_in(ByteView text) {
   std::vector<IncludeName> names;
+  BlockComments comments(text);
   int conditionals = 0;
   for (std::size_t at = text.find('#'); at != ByteView::npos; at = text.find('#', at + 1)) {
     if (!begins_its_line(text, at)) {
+      continue;
+    }
+    if (const std::size_t end = comments.end_if_within(at); end != at) {
+      at = end - 1;
       continue;
     }
     ByteView directive = text.substr(at + 1);
@@ -87,6 +142,17 @@ std::vector<IncludeName> includes_in(ByteView text) {
     }
   }
   return names;
+}
+
+std::vector<std::string> include_folders_of(const CompileOptions& options) {
+  constexpr string_view kOption = "--include-path=";  // as every spelling of it is written there
+  std::vector<std::string> folders;
+  for (const std::string& argument : options.arguments) {
+    if (starts_with(argument, kOption)) {
+      folders.push_back(argument.substr(kOption.size()));
+    }
+  }
+  return folders;
 }
 
 }  // namespace cukiln

@@ -1,18 +1,15 @@
 #include "compile/looked_at.hpp"
 
+#include <algorithm>
 #include <utility>
 
-namespace cukiln {
+#include "base/result.hpp"
 
-bool has_time_macro(ByteView text) noexcept {
-  return text.find("__TIME__") != ByteView::npos || text.find("__DATE__") != ByteView::npos ||
-         text.find("__TIMESTAMP__") != ByteView::npos;
-}
+namespace cukiln {
 
 LookedAt::LookedAt(const CompileRequest& request, const VirtualSource& unit) {
   for (const VirtualSource& source : request.sources) {
     sources_[source.path] = source.text;
-    uses_time_ = uses_time_ || has_time_macro(source.text);
   }
   sources_[unit.path] = unit.text;
 }
@@ -22,22 +19,69 @@ const SharedBytes* LookedAt::source(const std::string& path) const {
   return at != sources_.end() ? &at->second : nullptr;
 }
 
-void LookedAt::add_file(const std::string& path, const Digest128& digest, bool has_time) {
-  dependencies_.present.push_back({path, digest});
-  uses_time_ = uses_time_ || has_time;
-}
-
-void LookedAt::add_unreadable(const std::string& sentence) {
-  if (refused_.empty()) {
-    refused_ = sentence;
+void LookedAt::told(const wire::Answer& answer, const ContentHash& digest,
+                    const std::string& refusal) {
+  if (!answer.absent_folder.empty()) {
+    absent_folders_.push_back(answer.absent_folder + "/");
+  }
+  const auto [at, is_new] = facts_.try_emplace(answer.path);
+  if (is_new) {
+    at->second = {answer.kind, digest, answer.file, refusal};
   }
 }
 
-DependencySet LookedAt::take(const std::vector<std::string>& inferred_absent) {
-  dependencies_.absent.insert(dependencies_.absent.end(), inferred_absent.begin(),
-                              inferred_absent.end());
-  dependencies_.sort();
-  return std::move(dependencies_);
+bool LookedAt::below_absent_folder(const std::string& path) const {
+  return std::any_of(
+      absent_folders_.begin(), absent_folders_.end(),
+      [&](const std::string& folder) { return path.compare(0, folder.size(), folder) == 0; });
+}
+
+std::optional<SetTree::Label> LookedAt::label(const std::string& path) const {
+  const auto at = facts_.find(path);
+  if (at == facts_.end()) {
+    return std::nullopt;
+  }
+  switch (at->second.kind) {
+    case wire::FileKind::file: return SetTree::label_of(Observation::Kind::file, at->second.digest);
+    case wire::FileKind::folder: return SetTree::label_of(Observation::Kind::folder, {});
+    case wire::FileKind::absent: return SetTree::label_of(Observation::Kind::absent, {});
+    case wire::FileKind::error: break;
+  }
+  return std::nullopt;
+}
+
+Result<DependencySet> LookedAt::take(const std::vector<std::string>& paths) {
+  DependencySet set;
+  set.observations.reserve(paths.size());
+  std::unordered_map<std::uint32_t, std::uint32_t> numbers;  // in order of first use
+  const auto number_of = [&](std::uint32_t file) {
+    return numbers.try_emplace(file, static_cast<std::uint32_t>(numbers.size())).first->second;
+  };
+  for (const std::string& path : paths) {
+    if (source(path) != nullptr) {
+      continue;
+    }
+    const auto at = facts_.find(path);
+    if (at == facts_.end()) {
+      if (!below_absent_folder(path)) {
+        return make_error(ErrorCode::internal,
+                          "the compile worker looked at {}, which it was told nothing about", path);
+      }
+      set.add_absent(path);
+      continue;
+    }
+    const Fact& fact = at->second;
+    switch (fact.kind) {
+      case wire::FileKind::file: set.add_file(path, fact.digest, number_of(fact.file)); break;
+      case wire::FileKind::folder: set.add_folder(path, number_of(fact.file)); break;
+      case wire::FileKind::absent: set.add_absent(path); break;
+      case wire::FileKind::error:
+        refuse(fact.refusal);
+        set.add_absent(path);
+        break;
+    }
+  }
+  return set;
 }
 
 }  // namespace cukiln

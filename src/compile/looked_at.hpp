@@ -1,18 +1,20 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "base/hasher.hpp"
 #include "key/compile_request.hpp"
 #include "key/dependency_set.hpp"
-
-#include <cukiln/digest.hpp>
+#include "key/set_tree.hpp"
+#include "wire/messages.hpp"
 
 namespace cukiln {
 
-/// What NVRTC looked at during one compile: what the result depends on, without the sources, which
-/// the request has.
+/// What one compile was told is where, and of that what NVRTC looked at: what the result depends
+/// on, without the sources, which the request has.
 class LookedAt {
  public:
   LookedAt(const CompileRequest& request, const VirtualSource& unit);
@@ -20,26 +22,32 @@ class LookedAt {
   /// A source's own bytes. Null: `path` is none.
   const SharedBytes* source(const std::string& path) const;
 
-  void add_file(const std::string& path, const Digest128& digest, bool has_time);
-  void add_folder(const std::string& path) { dependencies_.folders.push_back(path); }
-  void add_absent(const std::string& path) { dependencies_.absent.push_back(path); }
-  void add_unreadable(const std::string& sentence);
+  /// Notes an answer that NVRTC may look at. The first for a path counts, as it does in the worker.
+  /// `digest`: of the answer's bytes.
+  void told(const wire::Answer& answer, const ContentHash& digest, const std::string& refusal);
 
-  /// In order, with the paths that must be absent because a folder of theirs is.
-  DependencySet take(const std::vector<std::string>& inferred_absent);
-  bool uses_time() const noexcept { return uses_time_; }
-  /// The first that could not be read, as a sentence; empty: none.
+  /// From the paths that NVRTC looked at, in order. Errors: internal, a path that nothing was said
+  /// about.
+  Result<DependencySet> take(const std::vector<std::string>& paths);
+  /// What a SetTree knows of an answer; nothing: none came for the path.
+  std::optional<SetTree::Label> label(const std::string& path) const;
+  void refuse(const std::string& sentence) { refused_ = refused_.empty() ? sentence : refused_; }
+  /// The first that was looked at and could not be read, as a sentence; empty: none.
   const std::string& refused() const noexcept { return refused_; }
 
  private:
-  std::unordered_map<std::string, SharedBytes> sources_;
-  DependencySet dependencies_;
-  std::string refused_;
-  bool uses_time_ = false;
-};
+  struct Fact {
+    wire::FileKind kind = wire::FileKind::absent;
+    ContentHash digest;
+    std::uint32_t file = 0;  ///< as the answer numbers it
+    std::string refusal;
+  };
+  bool below_absent_folder(const std::string& path) const;
 
-/// __TIME__, __DATE__ or __TIMESTAMP__, also in comments and strings: a wrong yes costs one compile
-/// each time, a wrong no an old date.
-bool has_time_macro(ByteView text) noexcept;
+  std::unordered_map<std::string, SharedBytes> sources_;
+  std::unordered_map<std::string, Fact> facts_;
+  std::vector<std::string> absent_folders_;  // each with a slash at its end
+  std::string refused_;
+};
 
 }  // namespace cukiln

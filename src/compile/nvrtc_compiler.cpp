@@ -10,6 +10,7 @@
 
 #include "base/cores.hpp"
 #include "base/file_lock.hpp"
+#include "base/process_local.hpp"
 #include "base/result.hpp"
 #include "compile/compile_errors.hpp"
 #include "compile/compile_log.hpp"
@@ -42,12 +43,11 @@ std::size_t idle_bound(unsigned wanted) { return wanted != 0 ? wanted : usable_c
 
 }  // namespace
 
-// Everything that belongs to one process. A forked child makes its own: the parent's mutexes may be
-// locked for ever in its copy, and the workers are the parent's.
+// Of one process: a child's copies of the descriptors stay open there, and harm nobody, because the
+// parent hangs up by shutdown and its end shows on a pidfd.
 struct NvrtcCompiler::State {
-  explicit State(std::size_t max_idle) : owner(::getpid()), pool(max_idle) {}
+  explicit State(std::size_t max_idle) : pool(max_idle) {}
 
-  const pid_t owner;
   WorkerPool pool;
   std::mutex mutex;  // of what follows
   std::optional<NvrtcIdentity> identity;
@@ -73,26 +73,13 @@ struct NvrtcCompiler::Run {
 };
 
 NvrtcCompiler::NvrtcCompiler(NvrtcCompilerOptions options)
-    : options_(std::move(options)), state_(new State(idle_bound(options_.max_idle_workers))) {}
+    : options_(std::move(options)),
+      state_(std::make_unique<ProcessLocal<State>>(idle_bound(options_.max_idle_workers))) {}
 
-NvrtcCompiler::~NvrtcCompiler() {
-  State* state = state_.load();
-  if (state->owner == ::getpid()) {
-    delete state;
-  }
-}
+NvrtcCompiler::~NvrtcCompiler() = default;
 
 NvrtcCompiler::State& NvrtcCompiler::state() {
-  State* current = state_.load();
-  while (current->owner != ::getpid()) {
-    auto fresh = std::make_unique<State>(idle_bound(options_.max_idle_workers));
-    // The old one is not destroyed: see State. Its descriptors stay open here, and harm nobody,
-    // because the parent hangs up by shutdown and its end shows on a pidfd.
-    if (state_.compare_exchange_strong(current, fresh.get())) {
-      return *fresh.release();
-    }
-  }
-  return *current;
+  return state_->get(idle_bound(options_.max_idle_workers));
 }
 
 Result<NvrtcIdentity> NvrtcCompiler::identity() {
@@ -279,7 +266,7 @@ Result<CompileResult> NvrtcCompiler::Run::compile() {
       job.questions != nullptr ? *job.questions : own.emplace(*job.request, unit, *job.files);
   const std::string body =
       wire::Compile{unit.path, std::string(unit.text.view()), job.request->options.arguments,
-                    job.request->options.name_expressions}
+                    job.request->options.name_expressions, !identity.observed}
           .encode();
   WorkerReply reply = worker->request(wire::WorkerOp::compile, body, patience);
   heard = heard || reply.failure != WorkerFailure::closed;
@@ -298,7 +285,7 @@ Result<CompileResult> NvrtcCompiler::Run::compile() {
 
 Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled, Questions& questions) {
   CompileResult result;
-  result.dependencies = questions.take_dependencies(compiled);
+  CUKILN_TRY(result.dependencies, questions.take_dependencies(compiled));
   if (!questions.refused().empty()) {
     return make_error(ErrorCode::compile_failed, "{} cannot be compiled: {}", job.label,
                       questions.refused());
@@ -323,7 +310,7 @@ Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled, Questi
   result.cubin.image = SharedBytes(std::move(compiled.image));
   result.cubin.log = std::move(log.text);
   result.observed = identity.observed;
-  result.uses_time = questions.uses_time();
+  result.uses_time = compiled.uses_time;
   result.compile_us = compiled.compile_us;
   return result;
 }

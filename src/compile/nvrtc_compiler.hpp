@@ -18,6 +18,9 @@
 
 namespace cukiln {
 
+template <class T>
+class ProcessLocal;
+
 struct NvrtcCompilerOptions {
   NvrtcSearch search;
   std::optional<NvrtcInstall> install;  ///< found already: nothing is searched
@@ -65,7 +68,7 @@ class NvrtcCompiler final : public Compiler {
 
   const NvrtcCompilerOptions options_;
   std::atomic<std::size_t> expected_{1};
-  std::atomic<State*> state_;
+  const std::unique_ptr<ProcessLocal<State>> state_;
 };
 
 }  // namespace cukiln

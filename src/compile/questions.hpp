@@ -20,11 +20,8 @@ class Questions {
   virtual Result<std::string> reply(const std::string& path) = 0;
 
   /// Everything that was looked at, without the sources, which the request has.
-  virtual DependencySet take_dependencies(const wire::Compiled& compiled) = 0;
+  virtual Result<DependencySet> take_dependencies(const wire::Compiled& compiled) = 0;
 
-  /// Whether something that was looked at has a macro of the compile's date. Known with the
-  /// dependencies.
-  virtual bool uses_time() const noexcept = 0;
   /// What could not be read, as a sentence; empty: nothing.
   virtual const std::string& refused() const noexcept = 0;
 };

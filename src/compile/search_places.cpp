@@ -9,8 +9,11 @@
 #include <array>
 #include <climits>
 #include <functional>
+#include <memory>
+#include <new>
 
 #include "base/file.hpp"
+#include "base/fork_gate.hpp"
 
 namespace cukiln {
 
@@ -93,16 +96,29 @@ class Places {
 /// Folders of libraries named libnvrtc that this process has loaded already: a host that uses NVRTC
 /// itself (PyTorch does) has one that works.
 std::vector<std::string> loaded_folders() {
-  std::vector<std::string> folders;
-  const auto look = [](dl_phdr_info* info, std::size_t, void* out) {
-    const std::string path = info->dlpi_name != nullptr ? info->dlpi_name : "";
-    if (path.find('/') != std::string::npos && starts_with(last_of(path), "libnvrtc.so")) {
-      static_cast<std::vector<std::string>*>(out)->push_back(folder_of(path));
+  struct Found {
+    std::vector<std::string> folders;
+    bool no_memory = false;
+  } found;
+  // An exception must not pass through libc: to unwind its frames it may want memory.
+  const auto look = [](dl_phdr_info* info, std::size_t, void* out) noexcept {
+    auto& to = *static_cast<Found*>(out);
+    try {
+      const std::string path = info->dlpi_name != nullptr ? info->dlpi_name : "";
+      if (path.find('/') != std::string::npos && starts_with(last_of(path), "libnvrtc.so")) {
+        to.folders.push_back(folder_of(path));
+      }
+    } catch (const std::bad_alloc&) {
+      to.no_memory = true;
     }
-    return 0;
+    return to.no_memory ? 1 : 0;
   };
-  ::dl_iterate_phdr(look, &folders);
-  return folders;
+  const ForkGate::Pass pass;  // the dynamic linker has a lock of its own
+  ::dl_iterate_phdr(look, &found);
+  if (found.no_memory) {
+    throw std::bad_alloc();
+  }
+  return std::move(found.folders);
 }
 
 /// Folders of the libraries named libnvrtc that ld.so would load: the paths in its cache, strings
@@ -137,14 +153,14 @@ std::vector<std::string> cached_folders() {
 
 std::vector<std::string> names_in(const std::string& folder, std::string_view prefix) {
   std::vector<std::string> names;
-  if (DIR* listing = ::opendir(folder.c_str())) {
-    while (const dirent* entry = ::readdir(listing)) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(folder.c_str()), &::closedir);
+  if (listing != nullptr) {
+    while (const dirent* entry = ::readdir(listing.get())) {
       // Filtered here: a system folder has thousands of names, and this is part of every start.
       if (const std::string_view name = entry->d_name; name.substr(0, prefix.size()) == prefix) {
         names.emplace_back(name);
       }
     }
-    ::closedir(listing);
   }
   std::sort(names.begin(), names.end(), std::greater<>());
   return names;

@@ -37,6 +37,7 @@ namespace {
 // moved.
 constexpr int kParkingPlace = 16;
 constexpr std::size_t kPassed = 5;
+constexpr int kProgram = kPassed;  // closed by the exec
 
 /// Twice returned from, like vfork: 0 in the child, which has our memory and our stack. It may call
 /// functions, below this frame, but must not return from the one that this is expanded in.
@@ -71,6 +72,7 @@ struct Plan {
   const char* path = nullptr;
   char* const* arguments = nullptr;
   int descriptors[kPassed] = {};  // which become 0, 1, …; -1: none
+  int executable = -1;            // -1: what is at the path
   // Written by the steps, in our memory.
   volatile pid_t program = -1;
   volatile int error = 0;
@@ -78,6 +80,10 @@ struct Plan {
 
 [[noreturn]] CUKILN_IN_CHILD void run_program(Plan* plan) {
   int parked[kPassed];
+  const int program = plan->executable < 0
+                          ? -1
+                          : static_cast<int>(::syscall(SYS_fcntl, plan->executable, F_DUPFD_CLOEXEC,
+                                                       kParkingPlace));
   for (std::size_t i = 0; i < kPassed; ++i) {
     parked[i] = plan->descriptors[i] < 0
                     ? -1
@@ -91,12 +97,26 @@ struct Plan {
       ::syscall(SYS_close, static_cast<int>(i));
     }
   }
+  if (program >= 0) {
+    ::syscall(SYS_dup3, program, kProgram, O_CLOEXEC);
+  } else {
+    ::syscall(SYS_close, kProgram);
+  }
 #ifdef SYS_close_range
-  ::syscall(SYS_close_range, static_cast<unsigned>(kPassed), ~0U, 0);  // the worker does it again
+  ::syscall(SYS_close_range, static_cast<unsigned>(kProgram) + 1, ~0U,
+            0);  // the worker does it again
 #endif
   char* const environment[] = {nullptr};
-  ::syscall(SYS_execve, plan->path, plan->arguments, environment);
-  plan->error = errno;  // this thread's own, which waits meanwhile
+  if (program >= 0) {
+    ::syscall(SYS_execveat, kProgram, "", plan->arguments, environment, AT_EMPTY_PATH);
+    plan->error = errno;  // this thread's own, which waits meanwhile
+  }
+  // ENOENT of a file that is open: a script, whose interpreter would find it closed.
+  if (program < 0 || plan->error == ENOENT || plan->error == ENOSYS) {
+    plan->error = 0;
+    ::syscall(SYS_execve, plan->path, plan->arguments, environment);
+    plan->error = errno;
+  }
   for (;;) {
     ::syscall(SYS_exit_group, 127);
   }
@@ -150,7 +170,7 @@ int open_pidfd(pid_t pid) {
 }  // namespace
 
 Result<SpawnedProcess> spawn_unnoticed(const std::string& path,
-                                       const std::vector<std::string>& arguments) {
+                                       const std::vector<std::string>& arguments, int program) {
   SpawnedProcess spawned;
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
@@ -175,6 +195,7 @@ Result<SpawnedProcess> spawn_unnoticed(const std::string& path,
 
   Plan plan;
   plan.path = path.c_str();
+  plan.executable = program;
   plan.arguments = values.data();
   const int passed[kPassed] = {null.get(), null.get(), spawned.error_log.get(), far_end.get(),
                                owner.get()};

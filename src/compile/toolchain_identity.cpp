@@ -1,15 +1,17 @@
 #include "compile/toolchain_identity.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <future>
+#include <thread>
 
 #include "base/clock.hpp"
 #include "base/hasher.hpp"
 #include "base/result.hpp"
-#include "base/serial.hpp"
 
 namespace cukiln {
 
@@ -18,6 +20,8 @@ namespace {
 constexpr std::uint64_t kMaxLibraryBytes = 2ull << 30;
 constexpr std::chrono::seconds kProbePatience{60};
 constexpr std::string_view kUnobserved = " unobserved";
+constexpr std::string_view kHead = " head=";
+constexpr std::size_t kHeadBytes = 64 << 10;
 
 Result<FileStamp> stamp_at(const std::string& path) {
   struct stat status {};
@@ -31,15 +35,21 @@ Error being_replaced(const std::string& path) {
   return make_error(ErrorCode::incompatible, "{} is being replaced; try again", path);
 }
 
-Digest128 combined(const Digest128& library, const Digest128& builtins) {
-  SerialWriter both;
-  for (const Digest128& part : {library, builtins}) {
-    both.raw(view_of(part));
-  }
-  return digest_of(both.view());
+ContentHash combined(const ContentHash& library, const ContentHash& builtins) {
+  return hash_of({view_of(library), view_of(builtins)});
 }
 
-Result<Digest128> hash_library(const std::string& path, const FileStamp& expected) {
+/// Where stamps are not believed (a read-only image, a network file system), a library is known by
+/// its stamp and its beginning, which has its build id: hashing it whole at every start would cost
+/// more than the start. Empty: it cannot be read.
+std::string mark_of(const NvrtcInstall& install) {
+  std::string head(kHeadBytes, '\0');
+  const UniqueFd fd(::open(install.library.c_str(), O_RDONLY | O_CLOEXEC));
+  const ssize_t got = fd ? ::pread(fd.get(), head.data(), head.size(), 0) : -1;
+  return got == static_cast<ssize_t>(head.size()) ? hash_of(head).hex() : std::string();
+}
+
+Result<ContentHash> hash_library(const std::string& path, const FileStamp& expected) {
   CUKILN_TRY(const HashedFile hashed, hash_file(path, kMaxLibraryBytes));
   if (hashed.stamp != expected) {
     return being_replaced(path);
@@ -48,8 +58,8 @@ Result<Digest128> hash_library(const std::string& path, const FileStamp& expecte
 }
 
 struct LibraryDigests {
-  Digest128 library;
-  Digest128 builtins;
+  ContentHash library;
+  ContentHash builtins;
 };
 
 Result<LibraryDigests> hash_libraries(const NvrtcInstall& install, const LibraryStamps& stamps) {
@@ -97,19 +107,26 @@ bool recall_identity(StatCache* stats, const LibraryStamps& stamps, NvrtcIdentit
   if (stats == nullptr) {
     return false;
   }
-  const auto library = stats->find(identity.install.library, stamps.library);
+  const auto library = stats->find_anywhere(identity.install.library, stamps.library);
   if (!library || library->note.empty()) {
     return false;
   }
-  Digest128 builtins;
+  ContentHash builtins;
   if (!identity.install.builtins.empty()) {
-    const auto known = stats->find(identity.install.builtins, stamps.builtins);
+    const auto known = stats->find_anywhere(identity.install.builtins, stamps.builtins);
     if (!known) {
       return false;
     }
     builtins = known->digest;
   }
   std::string version = library->note;
+  const std::size_t head = version.find(kHead);
+  if (!stats->believes_stamps(identity.install.library, stamps.library.device) &&
+      (head == std::string::npos ||
+       version.substr(head + kHead.size()) != mark_of(identity.install))) {
+    return false;
+  }
+  version.resize(std::min(head, version.size()));
   identity.observed = true;
   if (const std::size_t at = version.find(kUnobserved); at != std::string::npos) {
     version.resize(at);
@@ -126,9 +143,15 @@ Result<std::vector<std::unique_ptr<WorkerProcess>>> measure_identity(const Worke
                                                                      NvrtcIdentity& identity) {
   const NvrtcInstall& install = identity.install;
   const wire::Patience patience{std::chrono::steady_clock::now() + kProbePatience};
-  // Without a policy: where no thread can be had, it is done when it is asked for.
-  std::future<Result<LibraryDigests>> hashing =
-      std::async([&] { return hash_libraries(install, stamps); });
+  // Not std::async: it lets exceptions pass through libc, which then wants memory for its unwinder.
+  Result<LibraryDigests> digests = Error::out_of_memory();
+  const auto hash = [&] { digests = guarded([&] { return hash_libraries(install, stamps); }); };
+  std::jthread hashing;
+  try {
+    hashing = std::jthread(hash);
+  } catch (const std::exception&) {  // no thread, or no memory for one
+    hash();
+  }
 
   std::vector<std::unique_ptr<WorkerProcess>> workers;
   while (workers.size() < count) {
@@ -156,20 +179,24 @@ Result<std::vector<std::unique_ptr<WorkerProcess>>> measure_identity(const Worke
       workers[i].reset();
     }
   }
-  CUKILN_TRY(const LibraryDigests digests, hashing.get());
+  if (hashing.joinable()) {
+    hashing.join();
+  }
+  CUKILN_CHECK(digests);
   // What the workers opened must be what was hashed.
   if (auto now = stamps_of(install); !now || *now != stamps) {
     return being_replaced(install.library);
   }
 
   identity.observed = probed.observed;
-  identity.toolchain = {probed.version, combined(digests.library, digests.builtins)};
+  identity.toolchain = {probed.version, combined(digests->library, digests->builtins)};
   if (stats != nullptr) {
     const std::int64_t now = Clock::system().now_ns();
-    std::string note = probed.version + std::string(probed.observed ? "" : kUnobserved);
-    stats->put({install.library, stamps.library, digests.library, std::move(note), now});
+    std::string note = probed.version + std::string(probed.observed ? "" : kUnobserved) +
+                       std::string(kHead) + mark_of(install);
+    stats->put({install.library, stamps.library, digests->library, std::move(note), now});
     if (!install.builtins.empty()) {
-      stats->put({install.builtins, stamps.builtins, digests.builtins, {}, now});
+      stats->put({install.builtins, stamps.builtins, digests->builtins, {}, now});
     }
   }
   return workers;

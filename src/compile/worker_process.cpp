@@ -1,6 +1,6 @@
 #include "compile/worker_process.hpp"
 
-#include <dlfcn.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include <array>
-#include <vector>
 
 #include "base/result.hpp"
+#include "base/trusted_file.hpp"
 #include "compile/spawn.hpp"
 
 namespace cukiln {
@@ -18,6 +18,7 @@ namespace cukiln {
 namespace {
 
 constexpr const char* kWorkerName = "cukiln-compile-worker";
+constexpr const char* kWorkerKind = "the compile worker";
 constexpr int kReapPatienceMs = 1000;
 constexpr off_t kLastWordsBytes = 600;
 
@@ -41,10 +42,12 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(const WorkerOptions&
 }
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::launch(const WorkerOptions& options) {
-  CUKILN_TRY(SpawnedProcess spawned,
-             spawn_unnoticed(options.path, {options.library, options.builtins,
-                                            std::to_string(options.memory_bytes),
-                                            std::to_string(options.idle.count())}));
+  CUKILN_TRY(const UniqueFd program, open_trusted_file(options.path, kWorkerKind, O_PATH));
+  CUKILN_TRY(SpawnedProcess spawned, spawn_unnoticed(options.path,
+                                                     {options.library, options.builtins,
+                                                      std::to_string(options.memory_bytes),
+                                                      std::to_string(options.idle.count())},
+                                                     program.get()));
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess);
   worker->path_ = options.path;
   worker->owner_ = ::getpid();
@@ -153,36 +156,38 @@ std::string WorkerProcess::last_words() const {
 }
 
 Result<std::string> find_worker(const std::string& configured) {
+  std::string path = configured;
   if (!configured.empty()) {
+    if (configured.front() != '/') {
+      return make_error(ErrorCode::not_found,
+                        "the setting worker names {}; expected an absolute path", configured);
+    }
     if (::access(configured.c_str(), X_OK) != 0) {
       return make_error(ErrorCode::not_found, "the setting worker names {}, which is no executable",
                         configured);
     }
-    return configured;
-  }
-  std::vector<std::string> folders;
-  Dl_info self{};
-  if (::dladdr(reinterpret_cast<const void*>(&find_worker), &self) != 0 &&
-      self.dli_fname != nullptr) {
-    folders.push_back(folder_of(self.dli_fname));
-  }
-  std::array<char, 4096> program{};
-  if (const ssize_t size = ::readlink("/proc/self/exe", program.data(), program.size()); size > 0) {
-    folders.push_back(folder_of(std::string(program.data(), static_cast<std::size_t>(size))));
-  }
-  std::string tried;
-  for (const std::string& folder : folders) {
+  } else {
+    CUKILN_TRY(const std::string library, path_of_this_library());
+    const std::string folder = folder_of(library);
+    std::string tried;
     for (const char* relative : {"", "../libexec/cukiln", "../../libexec/cukiln"}) {
-      const std::string path = join_path(join_path(folder, relative), kWorkerName);
-      if (::access(path.c_str(), X_OK) == 0) {
-        return path;
+      std::string candidate = join_path(join_path(folder, relative), kWorkerName);
+      if (::access(candidate.c_str(), X_OK) == 0) {
+        path = std::move(candidate);
+        break;
       }
-      tried += "\n  " + path;
+      tried += "\n  " + candidate;
+    }
+    if (path.empty()) {
+      return make_error(ErrorCode::not_found,
+                        "the compile worker was not found; set worker to its path. Looked at:{}",
+                        tried);
     }
   }
-  return make_error(ErrorCode::not_found,
-                    "the compile worker was not found; set worker to its path. Looked at:{}",
-                    tried);
+  if (const auto program = open_trusted_file(path, kWorkerKind, O_PATH); !program) {
+    return Error(ErrorCode::not_found, program.error().message());
+  }
+  return path;
 }
 
 }  // namespace cukiln

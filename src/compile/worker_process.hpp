@@ -48,7 +48,8 @@ struct WorkerReply {
 /// Threads: one at a time.
 class WorkerProcess {
  public:
-  /// Starts one and does not wait for it. Errors: not_found (no such executable), io.
+  /// Starts one and does not wait for it. Errors: not_found (no such executable), io;
+  /// invalid_argument: another user could have written it (base/trusted_file.hpp).
   static Result<std::unique_ptr<WorkerProcess>> launch(const WorkerOptions& options);
   /// Waits for a launched one to have opened NVRTC; before anything else is asked of it.
   /// Errors: not_found (NVRTC does not open), timeout, incompatible, internal.
@@ -93,8 +94,11 @@ class WorkerProcess {
   std::uint32_t compiles_ = 0;
 };
 
-/// `/usr/libexec/cukiln/cukiln-compile-worker`: `configured` if given, else beside the library or
-/// the executable that holds this code, else in the installed libexec folder. Errors: not_found.
+/// `/usr/libexec/cukiln/cukiln-compile-worker`: `configured` if given, else beside the library that
+/// holds this code (or the executable, where it is linked into one), else in the libexec folder
+/// that was installed with it. The folder of a host's executable is not looked into: others may own
+/// it. Errors: not_found, also for a program that another user could have written
+/// (base/trusted_file.hpp), with the reason.
 Result<std::string> find_worker(const std::string& configured);
 
 }  // namespace cukiln

@@ -14,28 +14,29 @@ constexpr std::size_t kMaxBlobs = 512;  // each is a descriptor
 
 }  // namespace
 
-Result<std::shared_ptr<UniqueFd>> Blobs::get(const CacheKey& key) {
-  if (const auto at = by_key_.find(key); at != by_key_.end()) {
+Result<std::shared_ptr<UniqueFd>> Blobs::get(uid_t user, const CacheKey& key) {
+  const UserStores::Handle store = stores_.find(user);
+  if (store == nullptr) {
+    return std::shared_ptr<UniqueFd>();
+  }
+  if (const auto at = by_key_.find({user, key}); at != by_key_.end()) {
     order_.splice(order_.begin(), order_, at->second);
-    if (store_.disk() != nullptr) {
-      store_.disk()->note_use(key);
+    if (store->disk() != nullptr) {
+      store->disk()->note_use(key);
     }
     return at->second->sealed;
   }
-  CUKILN_TRY(const std::optional<StoreEntry> entry, store_.get(key));
+  CUKILN_TRY(const std::optional<StoreEntry> entry, store->get(key));
   if (!entry) {
     return std::shared_ptr<UniqueFd>();
   }
   CUKILN_TRY(UniqueFd fd, to_wire(*entry).seal());
   auto sealed = std::make_shared<UniqueFd>(std::move(fd));
-  put(key, sealed);
+  put({user, key}, sealed);
   return sealed;
 }
 
-void Blobs::put(const CacheKey& key, std::shared_ptr<UniqueFd> sealed) {
-  if (const auto at = by_key_.find(key); at != by_key_.end()) {
-    erase(at->second);
-  }
+void Blobs::put(const Key& key, std::shared_ptr<UniqueFd> sealed) {
   const auto size = wire::check_sealed_file(sealed->get(), wire::kMaxAttachmentBytes);
   const std::uint64_t bytes = size ? *size : 0;
   if (bytes > max_bytes_) {
@@ -49,13 +50,12 @@ void Blobs::put(const CacheKey& key, std::shared_ptr<UniqueFd> sealed) {
   }
 }
 
-void Blobs::forget(const CacheKey& key) {
-  if (key == CacheKey{}) {
-    order_.clear();
-    by_key_.clear();
-    bytes_ = 0;
-  } else if (const auto at = by_key_.find(key); at != by_key_.end()) {
-    erase(at->second);
+void Blobs::forget(uid_t user, const CacheKey& key) {
+  for (auto next = order_.begin(); next != order_.end();) {
+    const auto at = next++;
+    if (at->key.first == user && (key == CacheKey{} || at->key.second == key)) {
+      erase(at);
+    }
   }
 }
 

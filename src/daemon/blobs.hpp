@@ -1,41 +1,49 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 #include "base/file.hpp"
-#include "store/tiered_store.hpp"
+#include "daemon/user_stores.hpp"
 
 namespace cukiln::daemon {
 
-/// Entries as sealed files in memory, made once and given to everybody who asks: what a hit costs
-/// does not grow with the cubin. Least recently used out first. The loop's thread only.
+/// Entries of users' stores as sealed files in memory, made once and given to each process of the
+/// user that asks: what a hit costs does not grow with the cubin. Least recently used out first.
+/// The loop's thread only.
 class Blobs {
  public:
-  Blobs(TieredStore& store, std::uint64_t max_bytes) : store_(store), max_bytes_(max_bytes) {}
+  Blobs(UserStores& stores, std::uint64_t max_bytes) : stores_(stores), max_bytes_(max_bytes) {}
 
-  /// Null: the store has no such entry. Errors: the store's.
-  Result<std::shared_ptr<UniqueFd>> get(const CacheKey& key);
-  /// A fresh one: what was kept for the key is out of date.
-  void put(const CacheKey& key, std::shared_ptr<UniqueFd> sealed);
-  /// All of them for the zero key.
-  void forget(const CacheKey& key);
+  /// Null: the user's store has no such entry. Errors: the store's.
+  Result<std::shared_ptr<UniqueFd>> get(uid_t user, const CacheKey& key);
+  /// All of the user's for the zero key.
+  void forget(uid_t user, const CacheKey& key);
 
  private:
+  using Key = std::pair<uid_t, CacheKey>;
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const noexcept {
+      return std::hash<CacheKey>()(key.second) ^ (std::size_t{key.first} << 32);
+    }
+  };
   struct Blob {
-    CacheKey key;
+    Key key;
     std::shared_ptr<UniqueFd> sealed;
     std::uint64_t bytes = 0;
   };
+  void put(const Key& key, std::shared_ptr<UniqueFd> sealed);
   void erase(std::list<Blob>::iterator at);
 
-  TieredStore& store_;
+  UserStores& stores_;
   const std::uint64_t max_bytes_;
   std::uint64_t bytes_ = 0;
   std::list<Blob> order_;  // the most recently used first
-  std::unordered_map<CacheKey, std::list<Blob>::iterator> by_key_;
+  std::unordered_map<Key, std::list<Blob>::iterator, KeyHash> by_key_;
 };
 
 }  // namespace cukiln::daemon

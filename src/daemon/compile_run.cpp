@@ -18,6 +18,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{1};
 constexpr milliseconds kLongestPause{20};
+/// Above every number that a client gives: a source is no other file.
+constexpr std::uint32_t kFirstSource = 1u << 31;
 
 }  // namespace
 
@@ -77,12 +79,20 @@ Result<std::string> CompileRun::ask_owner(const std::string& path) {
   return *std::exchange(answer_, std::nullopt);
 }
 
+/// Each source is a file of its own; the unit that includes several comes after them.
+std::uint32_t CompileRun::source_number(const std::string& path) const {
+  const auto& sources = setup_.order->request.sources;
+  const auto at = std::find_if(sources.begin(), sources.end(),
+                               [&](const VirtualSource& source) { return source.path == path; });
+  return static_cast<std::uint32_t>(at - sources.begin());
+}
+
 Result<std::string> CompileRun::reply(const std::string& path) {
   if (const SharedBytes* text = account_.source(path)) {
     // The request has it: nobody can say otherwise.
     wire::Answers own;
     own.answers.push_back(
-        {path, wire::FileKind::file, ~std::uint64_t{0}, std::hash<std::string>()(path), {}, *text});
+        {path, wire::FileKind::file, kFirstSource + source_number(path), {}, *text});
     return own.encode();
   }
   {
@@ -101,17 +111,41 @@ Result<std::string> CompileRun::reply(const std::string& path) {
   return body;
 }
 
-DependencySet CompileRun::take_dependencies(const wire::Compiled& compiled) {
-  DependencySet set = account_.take_dependencies(compiled);
+Result<DependencySet> CompileRun::take_dependencies(const wire::Compiled& compiled) {
+  CUKILN_TRY(DependencySet set, account_.take_dependencies(compiled));
   looked_at_ = set.canonical();
   return set;
 }
 
 bool CompileRun::store_has_news() {
-  const auto sets = setup_.store->find_dependency_sets(setup_.digest, setup_.canonical);
-  return sets && std::any_of(sets->begin(), sets->end(),
-                             [&](const RecordedSet& set) { return !known_.contains(set.key); });
+  const auto sets = setup_.store->find_sets(setup_.digest, setup_.canonical);
+  const auto leaves = sets ? sets->leaves() : std::vector<SetTree::Leaf>();
+  return std::any_of(leaves.begin(), leaves.end(),
+                     [&](const SetTree::Leaf& leaf) { return !known_.contains(leaf.key); });
 }
+
+/// By the files of the client, which is asked about the few that tell the fleet's sets apart.
+/// Whether the whole set holds is for the client to see.
+class CompileRun::OwnerCheck final : public SetCheck {
+ public:
+  explicit OwnerCheck(CompileRun& run) : run_(run) {}
+
+  SetTree::Label label(const std::string& path) override {
+    auto known = run_.account_.label(path);
+    if (!known && run_.reply(path)) {
+      known = run_.account_.label(path);
+    }
+    SetTree::Label unreadable;
+    unreadable.fill(1);
+    return known.value_or(unreadable);
+  }
+  bool holds(const DependencySet& set) override {
+    return !run_.known_.contains(cache_key_of(run_.setup_.digest, set.canonical()));
+  }
+
+ private:
+  CompileRun& run_;
+};
 
 /// Whether the store has something of the fleet's now that it had not. Whether it holds for the
 /// client's files is for the client to see.
@@ -119,18 +153,14 @@ bool CompileRun::fetch_from_remote(RemoteTier::Freshness freshness) {
   if (setup_.remote == nullptr) {
     return false;
   }
-  bool found = false;
-  for (const RecordedSet& set : setup_.remote->find_dependency_sets(setup_.canonical, freshness)) {
-    if (known_.contains(set.key) || cancelled_.load()) {
-      continue;
-    }
-    if (auto entry = setup_.remote->get(setup_.canonical, set)) {
-      entry->source_text = source_text_of(setup_.order->request);
-      const auto put = setup_.store->put(*entry);
-      found |= put && (*put == PutOutcome::stored || *put == PutOutcome::already_there);
-    }
+  OwnerCheck check(*this);
+  auto entry = setup_.remote->find(setup_.canonical, check, freshness);
+  if (!entry) {
+    return false;
   }
-  return found;
+  entry->source_text = source_text_of(setup_.order->request);
+  const auto put = setup_.store->put(*entry);
+  return put && (*put == PutOutcome::stored || *put == PutOutcome::already_there);
 }
 
 bool CompileRun::wait_for_flight(const std::string& lock, SteadyClock::time_point deadline) {
@@ -227,9 +257,9 @@ RunResult CompileRun::compile() {
 }
 
 RunResult CompileRun::run() {
-  if (const auto sets = setup_.store->find_dependency_sets(setup_.digest, setup_.canonical)) {
-    for (const RecordedSet& set : *sets) {
-      known_.insert(set.key);
+  if (const auto sets = setup_.store->find_sets(setup_.digest, setup_.canonical)) {
+    for (const SetTree::Leaf& leaf : sets->leaves()) {
+      known_.insert(leaf.key);
     }
   }
   RunResult superseded;

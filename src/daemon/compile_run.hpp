@@ -15,8 +15,8 @@
 #include "compile/answer_account.hpp"
 #include "compile/compiler.hpp"
 #include "daemon/compilers.hpp"
+#include "daemon/user_stores.hpp"
 #include "store/remote_tier.hpp"
-#include "store/tiered_store.hpp"
 #include "wire/daemon_messages.hpp"
 
 namespace cukiln::daemon {
@@ -56,7 +56,7 @@ class CompileRun final : public Questions {
     std::chrono::milliseconds timeout{0};
     bool again = false;  ///< what the store has does not hold for the client's files
     Compilers* compilers = nullptr;
-    TieredStore* store = nullptr;
+    UserStores::Handle store;                          ///< the client's user's
     RemoteTier* remote = nullptr;                      ///< may be null
     std::function<void(const std::string& path)> ask;  ///< from the run's thread
     std::shared_ptr<const wire::Places> here;  ///< the files are opened here, nobody is asked
@@ -77,8 +77,7 @@ class CompileRun final : public Questions {
   const std::string& looked_at() const noexcept { return looked_at_; }
 
   Result<std::string> reply(const std::string& path) override;
-  DependencySet take_dependencies(const wire::Compiled& compiled) override;
-  bool uses_time() const noexcept override { return account_.uses_time(); }
+  Result<DependencySet> take_dependencies(const wire::Compiled& compiled) override;
   const std::string& refused() const noexcept override { return account_.refused(); }
 
  private:
@@ -89,8 +88,10 @@ class CompileRun final : public Questions {
   bool wait_for_flight(const std::string& lock, std::chrono::steady_clock::time_point deadline);
   RunResult finish(const CompileResult& result);
   Result<std::string> ask_owner(const std::string& path);
+  std::uint32_t source_number(const std::string& path) const;
 
   struct Here;
+  class OwnerCheck;
   const Setup setup_;
   AnswerAccount account_;
   std::unique_ptr<Here> here_;

@@ -26,7 +26,8 @@ struct Flights::Flight {
   std::shared_ptr<const wire::Places> places;  ///< of the owner's files, or of those that changed
   std::vector<Asker> waiters;
   std::optional<Asker> owner;  ///< one of the waiters; nothing: it has gone
-  std::uint32_t user = 0;      ///< the owner's, whose files they are
+  std::uint32_t user = 0;      ///< everybody's who waits
+  UserStores::Handle store;    ///< the user's
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point asked_at{};
   std::shared_ptr<CompileRun> run;
@@ -36,13 +37,9 @@ struct Flights::Flight {
   bool is_owner(const Asker& asker) const noexcept {
     return owner && owner->connection == asker.connection && owner->id == asker.id;
   }
-  void belongs_to(const Asker& asker) {
-    owner = asker;
-    user = asker.user;
-  }
   /// To the next one that waits, who has other files, and may have gone when they change.
   void hand_over() {
-    belongs_to(waiters.front());
+    owner = waiters.front();
     places.reset();
     ahead = false;
   }

@@ -25,11 +25,17 @@ void Flights::compile_ahead(std::shared_ptr<const wire::CompileOrder> order,
   flight.digest = CompileRequest::digest_of(flight.canonical);
   flight.bytes = bytes_of(*order);
   failures_[flight.user].forget(flight.digest);  // it was another file's fault
-  if (draining_ || by_request_.contains(flight.digest) || flights_.size() >= options_.max_waiting ||
+  if (draining_ || by_request_.contains({flight.user, flight.digest}) ||
+      flights_.size() >= options_.max_waiting ||
       held_bytes_ + flight.bytes > options_.max_held_bytes) {
     return;
   }
+  auto store = stores_.open(flight.user);
+  if (!store) {
+    return;
+  }
   ++counters_.compiles_ahead;
+  flight.store = *std::move(store);
   flight.serial = ++last_serial_;
   flight.order = std::move(order);
   flight.places = std::move(places);

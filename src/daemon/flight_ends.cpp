@@ -1,6 +1,5 @@
 // What becomes of those who wait when a compile has ended.
 
-#include <algorithm>
 #include <utility>
 
 #include "base/result.hpp"
@@ -58,43 +57,19 @@ void Flights::tell_all(Flight& flight, const RunResult& result) {
                        nullptr);
         break;
       case RunResult::Kind::failed: {
-        wire::Refusal refusal = result.refusal;
-        if (is_owner) {
-          refusal.set_canonical.clear();  // its own files: nothing to compare
+        if (!is_owner) {  // another client's files, and perhaps its whims: no verdict on this one's
+          replies_.reply(waiter, DaemonOp::declined,
+                         wire::Declined{"another client's compile failed", true}.encode(), nullptr);
+          break;
         }
+        wire::Refusal refusal = result.refusal;
+        refusal.set_canonical.clear();  // its own files: nothing to compare
         replies_.reply(waiter, DaemonOp::error, refusal.encode(), nullptr);
         break;
       }
       case RunResult::Kind::gone: replies_.reply(waiter, DaemonOp::draining, {}, nullptr); break;
     }
   }
-}
-
-/// What a compiler did to one user's files says nothing of another's. True: the user's own waiters
-/// were told, and others still wait.
-bool Flights::begin_again_for_others(Flight& flight, const RunResult& result) {
-  const bool of_compiler =
-      result.refusal.code == ErrorCode::internal || result.refusal.code == ErrorCode::timeout;
-  const auto others =
-      std::stable_partition(flight.waiters.begin(), flight.waiters.end(),
-                            [&](const Asker& waiter) { return waiter.user == flight.user; });
-  if (!of_compiler || others == flight.waiters.end()) {
-    return false;
-  }
-  std::vector<Asker> remaining(others, flight.waiters.end());
-  flight.waiters.erase(others, flight.waiters.end());
-  if (draining_) {
-    for (const Asker& waiter : remaining) {
-      replies_.reply(waiter, DaemonOp::draining, {}, nullptr);
-    }
-    return false;
-  }
-  tell_all(flight, result);
-  flight.waiters = std::move(remaining);
-  flight.hand_over();
-  flight.timed_out = false;
-  ++counters_.restarted;
-  return true;
 }
 
 void Flights::finish(std::uint64_t serial, RunResult result) {
@@ -142,9 +117,6 @@ void Flights::finish(std::uint64_t serial, RunResult result) {
     if (!flight.timed_out || flight.timeout >= options_.longest) {
       failures_[flight.user].remember(
           flight.digest, Error(result.refusal.code, result.refusal.message, result.refusal.log));
-    }
-    if (begin_again_for_others(flight, result)) {
-      return start_next();
     }
   } else if (result.kind == RunResult::Kind::done) {
     failures_[flight.user].forget(flight.digest);

@@ -16,11 +16,11 @@ using wire::DaemonOp;
 
 }  // namespace
 
-Flights::Flights(Options options, Compilers& compilers, TieredStore& store, RemoteTier* remote,
+Flights::Flights(Options options, Compilers& compilers, UserStores& stores, RemoteTier* remote,
                  Replies& replies, Mailbox& mailbox, DaemonCounters& counters, Logger log)
     : options_(options),
       compilers_(compilers),
-      store_(store),
+      stores_(stores),
       remote_(remote),
       replies_(replies),
       mailbox_(mailbox),
@@ -43,7 +43,7 @@ Flights::Place Flights::find(std::uint64_t serial) {
 
 /// What comes after it.
 Flights::Place Flights::remove(Place place) {
-  by_request_.erase(place->digest);
+  by_request_.erase({place->user, place->digest});
   held_bytes_ -= place->bytes;
   return flights_.erase(place);
 }
@@ -62,15 +62,16 @@ void Flights::compile(const Asker& asker, const wire::CompileTerms& terms,
     ++counters_.remembered_failures;
     return replies_.reply(asker, DaemonOp::error, wire::Refusal::of(*known).encode(), nullptr);
   }
-  if (const auto at = by_request_.find(digest); at != by_request_.end()) {
+  if (const auto at = by_request_.find({asker.user, digest}); at != by_request_.end()) {
     ++counters_.coalesced;
     Flight& flight = *find(at->second);
     flight.waiters.push_back(asker);
     flight.timeout = std::max(flight.timeout, timeout);
     return;
   }
-  if (!terms.again) {
-    const auto sets = store_.find_dependency_sets(digest, canonical);
+  const UserStores::Handle known_store = terms.again ? nullptr : stores_.find(asker.user);
+  if (known_store != nullptr) {
+    const auto sets = known_store->find_sets(digest, canonical);
     if (sets && !sets->empty()) {
       ++counters_.superseded;
       return replies_.reply(asker, DaemonOp::superseded, {}, nullptr);
@@ -84,8 +85,16 @@ void Flights::compile(const Asker& asker, const wire::CompileTerms& terms,
                           wire::Declined{"too many compiles wait for their turn", true}.encode(),
                           nullptr);
   }
+  auto store = stores_.open(asker.user);
+  if (!store) {
+    ++counters_.declined_busy;
+    return replies_.reply(asker, DaemonOp::declined,
+                          wire::Declined{store.error().message(), false}.encode(), nullptr);
+  }
   Flight flight;
   flight.serial = ++last_serial_;
+  flight.store = *std::move(store);
+  flight.user = asker.user;
   flight.order = std::make_shared<const wire::CompileOrder>(std::move(order));
   flight.canonical = std::move(canonical);
   flight.digest = digest;
@@ -93,7 +102,7 @@ void Flights::compile(const Asker& asker, const wire::CompileTerms& terms,
   flight.timeout = timeout;
   flight.again = terms.again;
   flight.waiters = {asker};
-  flight.belongs_to(asker);
+  flight.owner = asker;
   begin(std::move(flight));
 }
 
@@ -104,7 +113,7 @@ void Flights::begin(Flight flight) {
   flights_.push_back(std::move(flight));
   const Flight& kept = flights_.back();
   held_bytes_ += kept.bytes;
-  by_request_[kept.digest] = kept.serial;
+  by_request_[{kept.user, kept.digest}] = kept.serial;
   start_next();
 }
 
@@ -145,7 +154,7 @@ void Flights::start(Flight& flight) {
   setup.timeout = options_.longest;
   setup.again = flight.again;
   setup.compilers = &compilers_;
-  setup.store = &store_;
+  setup.store = flight.store;
   setup.remote = remote_;
   setup.log = log_;
   setup.here = flight.ahead ? flight.places : nullptr;

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/logger.hpp"
@@ -18,8 +19,8 @@
 #include "daemon/compilers.hpp"
 #include "daemon/counters.hpp"
 #include "daemon/mailbox.hpp"
+#include "daemon/user_stores.hpp"
 #include "loader/failure_memory.hpp"
-#include "store/tiered_store.hpp"
 #include "wire/daemon_messages.hpp"
 
 namespace cukiln::daemon {
@@ -43,12 +44,11 @@ class Replies {
   virtual void give_up(const Asker& client) = 0;
 };
 
-/// One compile per request for all clients: who asks for what is being compiled waits with the
-/// others. The first of them, the owner, answers questions about files. When it goes, what needs no
-/// further answer goes on, and what does begins again for the next. Where its files crash a
-/// compiler or keep it busy for too long, that is its user's affair: for other users it begins
-/// again. Nobody's many keep another user's one waiting: see next_in_turn. Threads: the loop's
-/// only; each run has a thread, which speaks through the mailbox.
+/// One compile per user and request: who asks for what is being compiled for the same user waits
+/// with the others. The first of them, the owner, answers questions about files. When it goes, what
+/// needs no further answer goes on, and what does begins again for the next. Results and failures
+/// are the user's; nothing of them reaches another's. Scheduling is fair across users: see
+/// next_in_turn. Threads: the loop's only; each run has a thread, which speaks through the mailbox.
 class Flights {
  public:
   struct Options {
@@ -59,7 +59,7 @@ class Flights {
     std::chrono::milliseconds progress_every{500};
     std::chrono::milliseconds answer_within{10'000};
   };
-  Flights(Options options, Compilers& compilers, TieredStore& store, RemoteTier* remote,
+  Flights(Options options, Compilers& compilers, UserStores& stores, RemoteTier* remote,
           Replies& replies, Mailbox& mailbox, DaemonCounters& counters, Logger log);
   ~Flights();
 
@@ -96,6 +96,12 @@ class Flights {
  private:
   struct Flight;
   using Place = std::list<Flight>::iterator;
+  using Key = std::pair<std::uint32_t, RequestDigest>;  // of a user's
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const noexcept {
+      return std::hash<RequestDigest>()(key.second) ^ (std::size_t{key.first} << 32);
+    }
+  };
 
   void begin(Flight flight);
   Flight* next_in_turn();
@@ -105,14 +111,13 @@ class Flights {
   void finish(std::uint64_t serial, RunResult result);
   void count(const RunResult& result);
   void tell_all(Flight& flight, const RunResult& result);
-  bool begin_again_for_others(Flight& flight, const RunResult& result);
   void drop_waiter(Flight& flight, const Asker& asker);
   Place find(std::uint64_t serial);
   Place remove(Place place);
 
   const Options options_;
   Compilers& compilers_;
-  TieredStore& store_;
+  UserStores& stores_;
   RemoteTier* const remote_;
   Replies& replies_;
   Mailbox& mailbox_;
@@ -121,7 +126,7 @@ class Flights {
   std::map<std::uint32_t, FailureMemory> failures_;  // by user
 
   std::list<Flight> flights_;  // in the order they were asked for
-  std::unordered_map<RequestDigest, std::uint64_t> by_request_;
+  std::unordered_map<Key, std::uint64_t, KeyHash> by_request_;
   std::uint64_t last_serial_ = 0;
   std::uint64_t held_bytes_ = 0;
   unsigned running_ = 0;  ///< without the one that is ahead

@@ -20,7 +20,6 @@ using wire::DaemonFrame;
 using wire::DaemonOp;
 
 constexpr std::uint64_t kMaxOrderBytes = 128ull << 20;
-constexpr std::size_t kMaxSets = 4;
 
 /// What came in a descriptor is read and not mapped: a file with holes would cost memory to map.
 Result<SharedBytes> read_content(DaemonFrame& frame, std::uint64_t max_bytes) {
@@ -69,7 +68,7 @@ bool Server::handle(Client& client, DaemonFrame& frame) {
       break;
     case DaemonOp::invalidate:
       if (const auto wanted = wire::EntryWanted::decode(frame.body)) {
-        blobs_.forget(wanted->key);
+        blobs_.forget(client.peer.user, wanted->key);
         send(client, DaemonOp::done, frame.id, {}, nullptr);
       } else {
         misuse(client, "invalidate");
@@ -112,18 +111,14 @@ void Server::find_sets(Client& client, DaemonFrame& frame) {
   if (!wanted) {
     return misuse(client, "sets");
   }
-  auto sets = store_.find_dependency_sets(wanted->request, wanted->canonical);
+  const UserStores::Handle store = stores_.find(client.peer.user);
+  auto sets = store != nullptr ? store->find_sets(wanted->request, wanted->canonical) : SetTree();
   if (!sets) {
     return answer_to(counters_.sets, since, client, DaemonOp::error, frame.id,
                      wire::Refusal::of(sets.error()).encode());
   }
-  wire::SetsFound found;
-  for (const RecordedSet& set : *sets) {
-    if (found.sets.size() < kMaxSets) {
-      found.sets.push_back({set.key, set.dependencies.canonical()});
-    }
-  }
-  answer_to(counters_.sets, since, client, DaemonOp::found_sets, frame.id, found.encode());
+  answer_to(counters_.sets, since, client, DaemonOp::found_sets, frame.id,
+            wire::SetsFound{*std::move(sets)}.encode());
 }
 
 void Server::give_entry(Client& client, const DaemonFrame& frame) {
@@ -133,7 +128,7 @@ void Server::give_entry(Client& client, const DaemonFrame& frame) {
   if (!wanted) {
     return misuse(client, "get");
   }
-  auto sealed = blobs_.get(wanted->key);
+  auto sealed = blobs_.get(client.peer.user, wanted->key);
   if (!sealed) {
     return answer_to(counters_.get, since, client, DaemonOp::error, frame.id,
                      wire::Refusal::of(sealed.error()).encode());

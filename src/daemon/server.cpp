@@ -50,16 +50,18 @@ bool add_to_epoll(int epoll, int fd, std::uint32_t events, std::uint64_t tag) {
 
 }  // namespace
 
-Server::Server(ServerOptions options, TieredStore& store, Listener listener, ServiceManager manager)
+Server::Server(ServerOptions options, TieredStore& store, UserStores& stores, Listener listener,
+               ServiceManager manager)
     : options_(std::move(options)),
       store_(store),
+      stores_(stores),
       listener_(std::move(listener)),
       manager_(std::move(manager)),
       log_(options_.log),
       reportable_(Meters::names()),
-      blobs_(store, options_.blob_bytes),
+      blobs_(stores, options_.blob_bytes),
       compilers_(options_.loader, options_.system, store),
-      flights_(options_.flights, compilers_, store, options_.remote, *this, mailbox_, counters_,
+      flights_(options_.flights, compilers_, stores, options_.remote, *this, mailbox_, counters_,
                options_.log) {
   for (const char* reason : wire::kFallbacks) {
     reportable_.insert(std::string("fallbacks_") + reason);
@@ -69,9 +71,10 @@ Server::Server(ServerOptions options, TieredStore& store, Listener listener, Ser
 Server::~Server() = default;
 
 Result<std::unique_ptr<Server>> Server::create(ServerOptions options, TieredStore& store,
-                                               Listener listener, ServiceManager manager) {
+                                               UserStores& stores, Listener listener,
+                                               ServiceManager manager) {
   std::unique_ptr<Server> self(
-      new Server(std::move(options), store, std::move(listener), std::move(manager)));
+      new Server(std::move(options), store, stores, std::move(listener), std::move(manager)));
   wire::Greeting greeting;
   greeting.oldest_version = wire::kDaemonProtocol;
   greeting.newest_version = wire::kDaemonProtocol;
@@ -84,7 +87,8 @@ Result<std::unique_ptr<Server>> Server::create(ServerOptions options, TieredStor
   greeting.process = static_cast<std::uint32_t>(::getpid());
   greeting.build = version();
   struct stat status {};
-  if (store.disk() != nullptr && ::stat(store.disk()->directory().root().c_str(), &status) == 0) {
+  const bool has_entries = !greeting.system && store.disk() != nullptr;
+  if (has_entries && ::stat(store.disk()->directory().root().c_str(), &status) == 0) {
     greeting.store_device = status.st_dev;
     greeting.store_inode = status.st_ino;
   }

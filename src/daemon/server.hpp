@@ -25,6 +25,7 @@
 #include "daemon/mailbox.hpp"
 #include "daemon/service_manager.hpp"
 #include "daemon/source_watch.hpp"
+#include "daemon/user_stores.hpp"
 #include "store/tiered_store.hpp"
 #include "wire/daemon_frame.hpp"
 
@@ -46,12 +47,13 @@ struct ServerOptions {
 };
 
 /// The data door of cukilnd (cache/WIRE.md): one thread, one epoll, any number of clients. Looks up
-/// in a store, and has what is not there compiled, once.
+/// in the client's user's store, and has what is not there compiled, once.
 class Server final : private Replies {
  public:
-  /// Errors: io.
+  /// `store` is the daemon's own; `stores` have the entries. Errors: io.
   static Result<std::unique_ptr<Server>> create(ServerOptions options, TieredStore& store,
-                                                Listener listener, ServiceManager manager);
+                                                UserStores& stores, Listener listener,
+                                                ServiceManager manager);
   ~Server() override;
 
   /// Until SIGTERM or SIGINT (which the caller has blocked, with SIGHUP, in all threads), and until
@@ -74,7 +76,8 @@ class Server final : private Replies {
 
  private:
   struct Client;
-  Server(ServerOptions options, TieredStore& store, Listener listener, ServiceManager manager);
+  Server(ServerOptions options, TieredStore& store, UserStores& stores, Listener listener,
+         ServiceManager manager);
 
   void watch_sources();
   void accept_clients();
@@ -115,7 +118,8 @@ class Server final : private Replies {
   Asker asker(const Client& client, std::uint64_t id) const noexcept;
 
   const ServerOptions options_;
-  TieredStore& store_;
+  TieredStore& store_;  ///< what is nobody's: counters, digests of libraries
+  UserStores& stores_;
   Listener listener_;
   const ServiceManager manager_;
   const Logger log_;

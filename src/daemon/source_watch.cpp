@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 /// What stays the same while somebody edits: all of an order but the texts.
-Digest128 identity_of(const wire::CompileOrder& order, const wire::Places& places) {
+ContentHash identity_of(const wire::CompileOrder& order, const wire::Places& places) {
   wire::CompileOrder without;
   without.request.options = order.request.options;
   without.request.target = order.request.target;
@@ -26,7 +26,7 @@ Digest128 identity_of(const wire::CompileOrder& order, const wire::Places& place
   for (const VirtualSource& source : order.request.sources) {
     without.request.sources.push_back({source.path, {}});
   }
-  return digest_of(without.encode() + places.encode());
+  return hash_of(without.encode() + places.encode());
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ void SourceWatch::take_note(Order order, Where places, const std::string& set_ca
     module.text_bytes += source.text.size();
     if (!files.candidates(source.path).empty()) {
       const FileAnswer& now = files.serve(source.path);
-      is_current &= now.kind == FileAnswer::Kind::file && now.digest == digest_of(source.text);
+      is_current &= now.kind == FileAnswer::Kind::file && now.digest == source.digest;
     }
   }
   text_bytes_ += module.text_bytes;
@@ -119,10 +119,11 @@ void SourceWatch::depend(Module& module, const DependencySet& set) {
       module.looked_at.push_back(path);
     }
   };
-  for (const DependencySet::Present& present : set.present) {
-    add(present.path);
+  for (const Observation& seen : set.observations) {
+    if (seen.kind != Observation::Kind::folder) {
+      add(seen.path);
+    }
   }
-  std::for_each(set.absent.begin(), set.absent.end(), add);
 }
 
 void SourceWatch::watch(const Module& module, const FileServer& files) {
@@ -150,18 +151,17 @@ void SourceWatch::look_at(Module& module) {
     if (now.kind != FileAnswer::Kind::file) {
       return;  // between two steps of an editor, or for good
     }
-    source.text = now.bytes;
+    source = {source.path, now.bytes, now.digest};
   }
   const std::string canonical = order->request.canonical();
-  const auto sets = store_.find_dependency_sets(CompileRequest::digest_of(canonical), canonical);
-  for (std::size_t i = 0; sets && i < sets->size(); ++i) {
-    const DependencySet& set = (*sets)[i].dependencies;
-    if (files.check(set).what == FileServer::Mismatch::What::none) {
-      depend(module, set);  // changed back, or compiled by somebody else
-      module.order = std::move(order);
-      watch(module, files);
-      return;
-    }
+  FileCheck check(files);
+  const auto known = store_.find(CompileRequest::digest_of(canonical), canonical, check,
+                                 CubinStore::Purpose::inspect);
+  if (known && *known) {
+    depend(module, (*known)->dependencies);  // changed back, or compiled by somebody else
+    module.order = std::move(order);
+    watch(module, files);
+    return;
   }
   options_.log.info("{} for {}: its files have changed, it is compiled ahead", order->labels.name,
                     order->labels.target);

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/hasher.hpp"
 #include "base/logger.hpp"
 #include "daemon/folder_watch.hpp"
 #include "daemon/mailbox.hpp"
@@ -57,7 +58,7 @@ class SourceWatch {
  private:
   struct Module {
     FolderWatch::Subject number = 0;
-    Digest128 identity;
+    ContentHash identity;
     Order order;
     Where places;
     std::vector<std::string> looked_at;  ///< virtual paths: what it depends on besides

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/fork_gate.hpp"
 #include "base/result.hpp"
 #include "driver/kernel_state.hpp"
 
@@ -122,7 +123,7 @@ Result<void> Kernel::reserve_shared(std::uint32_t bytes) const {
     if (state_ == nullptr) {
       return empty_handle();
     }
-    const std::lock_guard lock(state_->reserve_mutex);
+    const ForkSafeLock lock(state_->reserve_mutex);
     for (const DeviceContexts::Entry& entry : state_->devices->entries()) {
       SharedLimits limits;
       CUresult result = shared_limits(*state_, entry.device, limits);

@@ -23,8 +23,8 @@ std::string CompileRequest::canonical() const {
   SerialWriter out;
   out.bytes(kMagic).u32(kKeyFormat);
   out.u32(static_cast<std::uint32_t>(all_sources.size()));
-  for (const auto& [path, text] : all_sources) {
-    out.bytes(path).u64(text.size()).raw(view_of(cukiln::digest_of(text)));
+  for (const VirtualSource& source : all_sources) {
+    out.bytes(source.path).u64(source.text.size()).raw(view_of(source.digest));
   }
   out.strings(arguments).strings(name_expressions);
   out.u32(static_cast<std::uint32_t>(capability)).u8(static_cast<std::uint8_t>(suffix));
@@ -33,7 +33,7 @@ std::string CompileRequest::canonical() const {
 }
 
 RequestDigest CompileRequest::digest_of(ByteView canonical) noexcept {
-  return RequestDigest{cukiln::digest_of(canonical)};
+  return hash_of<RequestDigest>(canonical);
 }
 
 VirtualSource CompileRequest::translation_unit() const {
@@ -57,7 +57,7 @@ Result<RequestFields> RequestFields::parse(ByteView canonical) {
     Source source;
     source.path = in.bytes();
     source.size = in.u64();
-    source.digest = digest_from(in.raw(16));
+    source.digest = digest_from<ContentHash>(in.raw(32));
     fields.sources.push_back(std::move(source));
   }
   fields.options.arguments = in.strings();
@@ -65,7 +65,7 @@ Result<RequestFields> RequestFields::parse(ByteView canonical) {
   fields.target.capability = static_cast<int>(in.u32());
   fields.target.suffix = static_cast<char>(in.u8());
   fields.toolchain.version = in.bytes();
-  fields.toolchain.content = digest_from(in.raw(16));
+  fields.toolchain.content = digest_from<ContentHash>(in.raw(32));
   if (!ours || !in.at_end()) {
     return Error(ErrorCode::corrupt, "the stored request is damaged or of another kind");
   }

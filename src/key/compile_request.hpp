@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/hasher.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/target.hpp>
@@ -12,22 +14,30 @@
 namespace cukiln {
 
 /// Raised whenever the canonical encoding, the virtual layout or what the worker adds changes.
-inline constexpr std::uint32_t kKeyFormat = 1;
+inline constexpr std::uint32_t kKeyFormat = 2;
 
 /// The virtual folders that a compile sees (see file_server.hpp).
 inline constexpr const char* kSourceRoot = "/cukiln/src";
 inline constexpr const char* kIncludeRoot = "/cukiln/inc";  // + "/0", "/1", …
 inline constexpr const char* kToolkitRoot = "/cukiln/toolkit";
+inline constexpr const char* kWorkRoot = "/cukiln/work";  // where the compiler seems to run
 
 /// The compiler's identity: `nvrtc 13.0.88`, build included, and a digest of its libraries' bytes.
 struct Toolchain {
   std::string version;  ///< `13.0.88`
-  Digest128 content;    ///< of libnvrtc and libnvrtc-builtins
+  ContentHash content;  ///< of libnvrtc and libnvrtc-builtins
 };
 
 struct VirtualSource {
+  VirtualSource(std::string virtual_path, SharedBytes bytes)
+      : path(std::move(virtual_path)), text(std::move(bytes)), digest(hash_of(text)) {}
+  /// `known` is the hash of `bytes`.
+  VirtualSource(std::string virtual_path, SharedBytes bytes, const ContentHash& known)
+      : path(std::move(virtual_path)), text(std::move(bytes)), digest(known) {}
+
   std::string path;  ///< virtual, `/cukiln/src/amax_gsa.cu`
   SharedBytes text;
+  ContentHash digest;  ///< of the text
 };
 
 /// Everything in order: the arguments exactly as NVRTC gets them (target, standard, the defaults,
@@ -58,7 +68,7 @@ struct CompileRequest {
 struct RequestFields {
   struct Source {
     std::string path;
-    Digest128 digest;
+    ContentHash digest;
     std::uint64_t size = 0;
   };
   std::uint32_t key_format = 0;

@@ -2,36 +2,52 @@
 
 #include <algorithm>
 
-#include "base/hasher.hpp"
 #include "base/result.hpp"
 #include "base/serial.hpp"
+#include "key/compile_request.hpp"
 
 namespace cukiln {
 
-namespace {
+using Kind = Observation::Kind;
 
-void sort_unique(std::vector<std::string>& paths) {
-  std::sort(paths.begin(), paths.end());
-  paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
+std::uint32_t DependencySet::next_identity() const noexcept {
+  std::uint32_t next = 0;
+  for (const Observation& seen : observations) {
+    next = seen.kind == Kind::absent ? next : std::max(next, seen.identity + 1);
+  }
+  return next;
 }
 
-}  // namespace
+void DependencySet::add_file(std::string path, const ContentHash& hash) {
+  add_file(std::move(path), hash, next_identity());
+}
 
-void DependencySet::sort() {
-  std::sort(present.begin(), present.end(),
-            [](const Present& a, const Present& b) { return a.path < b.path; });
-  present.erase(std::unique(present.begin(), present.end()), present.end());
-  sort_unique(folders);
-  sort_unique(absent);
+void DependencySet::add_file(std::string path, const ContentHash& hash, std::uint32_t identity) {
+  observations.push_back({Kind::file, std::move(path), hash, identity});
+}
+
+void DependencySet::add_folder(std::string path) { add_folder(std::move(path), next_identity()); }
+
+void DependencySet::add_folder(std::string path, std::uint32_t identity) {
+  observations.push_back({Kind::folder, std::move(path), {}, identity});
+}
+
+void DependencySet::add_absent(std::string path) {
+  observations.push_back({Kind::absent, std::move(path), {}, 0});
 }
 
 std::string DependencySet::canonical() const {
   SerialWriter out;
-  out.u32(static_cast<std::uint32_t>(present.size()));
-  for (const auto& [path, digest] : present) {
-    out.bytes(path).raw(view_of(digest));
+  out.u32(static_cast<std::uint32_t>(observations.size()));
+  for (const auto& [kind, path, hash, identity] : observations) {
+    out.u8(static_cast<std::uint8_t>(kind)).bytes(path);
+    if (kind == Kind::file) {
+      out.raw(view_of(hash));
+    }
+    if (kind != Kind::absent) {
+      out.u32(identity);
+    }
   }
-  out.strings(folders).strings(absent);
   return out.take();
 }
 
@@ -39,33 +55,67 @@ Result<DependencySet> DependencySet::parse(ByteView canonical) {
   SerialReader in(canonical);
   DependencySet set;
   const std::uint32_t count = in.u32();
-  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
-    Present present;
-    present.path = in.bytes();
-    const ByteView digest = in.raw(16);
-    if (in.ok()) {
-      std::memcpy(present.digest.bytes.data(), digest.data(), 16);
+  constexpr std::size_t kSmallestObservation = 1 + 4;
+  set.observations.reserve(std::min<std::size_t>(count, in.remaining() / kSmallestObservation));
+  std::uint32_t next_identity = 0;
+  bool valid = true;
+  for (std::uint32_t i = 0; i < count && in.ok() && valid; ++i) {
+    Observation seen;
+    const std::uint8_t kind = in.u8();
+    valid = kind >= static_cast<std::uint8_t>(Kind::file) &&
+            kind <= static_cast<std::uint8_t>(Kind::absent);
+    seen.kind = static_cast<Kind>(kind);
+    seen.path = in.bytes();
+    if (seen.kind == Kind::file) {
+      seen.hash = digest_from<ContentHash>(in.raw(sizeof(ContentHash::bytes)));
     }
-    set.present.push_back(std::move(present));
+    if (seen.kind != Kind::absent) {
+      seen.identity = in.u32();
+      valid = valid && seen.identity <= next_identity;
+      next_identity += seen.identity == next_identity ? 1 : 0;
+    }
+    set.observations.push_back(std::move(seen));
   }
-  set.folders = in.strings();
-  set.absent = in.strings();
-  if (!in.at_end()) {
+  if (!valid || !in.at_end()) {
     return Error(ErrorCode::corrupt, "the stored dependency set is damaged");
   }
   return set;
 }
 
-bool DependencySet::portable() const noexcept {
-  const auto is_virtual = [](const std::string& path) { return path.rfind("/cukiln/", 0) == 0; };
-  return std::all_of(present.begin(), present.end(),
-                     [&](const Present& p) { return is_virtual(p.path); });
+std::size_t DependencySet::files() const noexcept {
+  return static_cast<std::size_t>(
+      std::count_if(observations.begin(), observations.end(),
+                    [](const Observation& seen) { return seen.kind == Kind::file; }));
 }
 
-CacheKey cache_key_of(ByteView request_canonical, ByteView set_canonical) {
-  SerialWriter out;
-  out.bytes(request_canonical).bytes(set_canonical);
-  return CacheKey{digest_of(out.view())};
+std::vector<std::string> DependencySet::paths(Kind kind) const {
+  std::vector<std::string> all;
+  for (const Observation& seen : observations) {
+    if (seen.kind == kind) {
+      all.push_back(seen.path);
+    }
+  }
+  return all;
+}
+
+const Observation* DependencySet::find(std::string_view path) const noexcept {
+  const auto at = std::find_if(observations.begin(), observations.end(),
+                               [&](const Observation& seen) { return seen.path == path; });
+  return at != observations.end() ? &*at : nullptr;
+}
+
+bool DependencySet::portable() const noexcept {
+  return std::all_of(observations.begin(), observations.end(), [](const Observation& seen) {
+    return seen.kind != Kind::file || seen.path.rfind("/cukiln/", 0) == 0;
+  });
+}
+
+CacheKey cache_key_of(const RequestDigest& request, ByteView set_canonical) noexcept {
+  return hash_of<CacheKey>({"cukiln key", view_of(request), set_canonical});
+}
+
+CacheKey cache_key_of(ByteView request_canonical, ByteView set_canonical) noexcept {
+  return cache_key_of(CompileRequest::digest_of(request_canonical), set_canonical);
 }
 
 }  // namespace cukiln

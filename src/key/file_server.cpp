@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 
 #include "base/hasher.hpp"
@@ -31,6 +32,12 @@ bool starts_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
 }
 
+/// Nothing is there as far as NVRTC can tell: it goes on to the next folder.
+bool is_absence(int error) noexcept {
+  return error == ENOENT || error == ENOTDIR || error == ELOOP || error == EACCES ||
+         error == ENAMETOOLONG;
+}
+
 }  // namespace
 
 FileServer::FileServer(std::vector<VirtualRoot> roots, StatCache* stats, const Clock& clock)
@@ -41,8 +48,11 @@ FileServer::FileServer(std::vector<VirtualRoot> roots, StatCache* stats, const C
   });
 }
 
-void FileServer::add_memory_file(std::string virtual_path, SharedBytes text) {
-  memory_files_.insert_or_assign(std::move(virtual_path), std::move(text));
+void FileServer::add_memory_file(std::string virtual_path, SharedBytes text,
+                                 std::optional<ContentHash> digest) {
+  const std::uint64_t number = memory_files_.size() + 1;
+  memory_files_.insert_or_assign(std::move(virtual_path),
+                                 MemoryFile{std::move(text), digest, number});
 }
 
 std::vector<std::string> FileServer::candidates(const std::string& virtual_path) const {
@@ -61,25 +71,43 @@ std::vector<std::string> FileServer::candidates(const std::string& virtual_path)
   return {virtual_path};
 }
 
-const FileAnswer& FileServer::serve(const std::string& virtual_path) {
-  if (const auto known = answers_.find(virtual_path); known != answers_.end()) {
-    return known->second;
+const ContentHash& FileServer::digest_of(MemoryFile& file) {
+  if (!file.digest) {
+    file.digest = hash_of(file.text);
+  }
+  return *file.digest;
+}
+
+/// An answer that needs no disk; null: it does.
+const FileAnswer* FileServer::known(const std::string& virtual_path) {
+  if (const auto at = answers_.find(virtual_path); at != answers_.end()) {
+    return &at->second;
   }
   FileAnswer answer;
-  if (const auto in_memory = memory_files_.find(virtual_path); in_memory != memory_files_.end()) {
+  if (const auto at = memory_files_.find(virtual_path); at != memory_files_.end()) {
+    MemoryFile& file = at->second;
     answer.kind = FileAnswer::Kind::file;
-    answer.digest = digest_of(in_memory->second);
-    answer.bytes = in_memory->second;
+    answer.digest = digest_of(file);
+    answer.bytes = file.text;
+    answer.identity.inode = file.number;
     answer.real_path = real_path(virtual_path);
-    return answers_.emplace(virtual_path, std::move(answer)).first->second;
-  }
-  if (virtual_path == "/cukiln") {
+  } else if (virtual_path == "/cukiln") {
     answer.kind = FileAnswer::Kind::folder;
+  } else {
+    return nullptr;
   }
+  return &answers_.emplace(virtual_path, std::move(answer)).first->second;
+}
+
+const FileAnswer& FileServer::serve(const std::string& virtual_path) {
+  if (const FileAnswer* const answer = known(virtual_path)) {
+    return *answer;
+  }
+  FileAnswer answer;
   for (std::string& path : candidates(virtual_path)) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) {
-      if (errno == ENOENT || errno == ENOTDIR) {
+      if (is_absence(errno)) {
         continue;
       }
       answer.kind = FileAnswer::Kind::error;
@@ -88,10 +116,14 @@ const FileAnswer& FileServer::serve(const std::string& virtual_path) {
       break;
     }
     answer.real_path = path;
+    answer.identity = {status.st_dev, status.st_ino};
     if (S_ISDIR(status.st_mode)) {
       answer.kind = FileAnswer::Kind::folder;
       break;
     }
+    // Before the file is opened: a process that is held up afterwards must not make a stamp look
+    // older than it is.
+    const std::int64_t now = clock_.now_ns();
     auto content = read_file(path);
     if (!content) {
       if (content.error().code() == ErrorCode::not_found) {
@@ -102,10 +134,11 @@ const FileAnswer& FileServer::serve(const std::string& virtual_path) {
       break;
     }
     answer.kind = FileAnswer::Kind::file;
-    answer.digest = digest_of(content->bytes);
+    answer.identity = {content->stamp.device, content->stamp.inode};
+    answer.digest = hash_of(content->bytes);
     answer.bytes = std::move(content->bytes);
     if (stats_ != nullptr) {
-      stats_->put({path, content->stamp, answer.digest, {}, clock_.now_ns()});
+      stats_->put({path, content->stamp, answer.digest, {}, now});
     }
     break;
   }
@@ -115,71 +148,96 @@ const FileAnswer& FileServer::serve(const std::string& virtual_path) {
   return answers_.emplace(virtual_path, std::move(answer)).first->second;
 }
 
-bool FileServer::exists(const std::string& virtual_path, bool* is_folder) {
-  if (const auto known = answers_.find(virtual_path); known != answers_.end()) {
-    *is_folder = known->second.kind == FileAnswer::Kind::folder;
-    return known->second.kind != FileAnswer::Kind::absent;
+FileServer::Found FileServer::look(const std::string& virtual_path, bool hashed) {
+  const auto of = [](const FileAnswer& answer) {
+    return Found{answer.kind, answer.digest, answer.identity};
+  };
+  // Not `known`, which finds the real path for messages: that takes a look at the disk.
+  if (const auto at = memory_files_.find(virtual_path); at != memory_files_.end()) {
+    return {FileAnswer::Kind::file, digest_of(at->second), {FileIdentity::kMemoryDevice,
+                                                            at->second.number}};
   }
-  if (memory_files_.contains(virtual_path)) {
-    *is_folder = false;
-    return true;
+  if (const FileAnswer* const answer = known(virtual_path)) {
+    return of(*answer);
   }
   for (const std::string& path : candidates(virtual_path)) {
     struct stat status {};
-    if (::stat(path.c_str(), &status) == 0) {
-      *is_folder = S_ISDIR(status.st_mode);
-      return true;
-    }
-  }
-  *is_folder = virtual_path == "/cukiln";
-  return *is_folder;
-}
-
-FileServer::Mismatch FileServer::check_present(const DependencySet::Present& present) {
-  using What = Mismatch::What;
-  if (!answers_.contains(present.path) && !memory_files_.contains(present.path) &&
-      stats_ != nullptr) {
-    for (const std::string& path : candidates(present.path)) {
-      struct stat status {};
-      if (::stat(path.c_str(), &status) != 0) {
+    if (::stat(path.c_str(), &status) != 0) {
+      if (is_absence(errno)) {
         continue;
       }
-      if (const auto known = stats_->find(path, stamp_of(status));
-          known && S_ISREG(status.st_mode)) {
-        if (known->digest == present.digest) {
-          return {};
-        }
-        return {What::changed, present.path, present.digest, known->digest};
-      }
-      break;
+      return {FileAnswer::Kind::error, {}, {}};
     }
-  }
-  const FileAnswer& answer = serve(present.path);
-  if (answer.kind != FileAnswer::Kind::file) {
-    return {What::vanished, present.path, present.digest, {}};
-  }
-  if (answer.digest != present.digest) {
-    return {What::changed, present.path, present.digest, answer.digest};
+    const FileIdentity identity{status.st_dev, status.st_ino};
+    if (S_ISDIR(status.st_mode)) {
+      return {FileAnswer::Kind::folder, {}, identity};
+    }
+    if (!hashed) {
+      return {FileAnswer::Kind::file, {}, identity};
+    }
+    if (stats_ != nullptr && S_ISREG(status.st_mode)) {
+      if (const auto record = stats_->find(path, stamp_of(status))) {
+        return {FileAnswer::Kind::file, record->digest, identity};
+      }
+    }
+    return of(serve(virtual_path));
   }
   return {};
 }
 
-FileServer::Mismatch FileServer::check(const DependencySet& set) {
+/// Compares which paths are one file today with which were.
+class FileServer::Identities {
+ public:
+  explicit Identities(std::size_t most) : slots_(std::bit_ceil(2 * most + 1), kFree) {}
+
+  /// False: `identity` is not what observation `number` was.
+  bool agree(std::uint32_t number, const FileIdentity& identity) {
+    if (number < seen_.size()) {
+      return seen_[number] == identity;
+    }
+    std::size_t at = (identity.inode * 0x9E3779B97F4A7C15u ^ identity.device) >> 7;
+    for (at &= slots_.size() - 1; slots_[at] != kFree; at = (at + 1) & (slots_.size() - 1)) {
+      if (seen_[slots_[at]] == identity) {
+        seen_.push_back(identity);
+        return false;  // was a file of its own
+      }
+    }
+    slots_[at] = static_cast<std::uint32_t>(seen_.size());
+    seen_.push_back(identity);
+    return true;
+  }
+
+ private:
+  static constexpr std::uint32_t kFree = ~0u;
+  std::vector<FileIdentity> seen_;  // by number
+  std::vector<std::uint32_t> slots_;
+};
+
+FileServer::Mismatch FileServer::compare(const Observation& seen, Identities& identities) {
   using What = Mismatch::What;
-  for (const DependencySet::Present& present : set.present) {
-    if (Mismatch found = check_present(present); found.what != What::none) {
+  const bool was_file = seen.kind == Observation::Kind::file;
+  const Found now = look(seen.path, was_file);
+  if (seen.kind == Observation::Kind::absent) {
+    return now.kind == FileAnswer::Kind::absent ? Mismatch{}
+                                                : Mismatch{What::appeared, seen.path, {}, {}};
+  }
+  const auto expected = was_file ? FileAnswer::Kind::file : FileAnswer::Kind::folder;
+  // Asked for each, so that later numbers are right where the caller goes on.
+  const bool agrees = identities.agree(seen.identity, now.identity);
+  if (now.kind != expected) {
+    return {What::vanished, seen.path, seen.hash, {}};
+  }
+  if (was_file && now.digest != seen.hash) {
+    return {What::changed, seen.path, seen.hash, now.digest};
+  }
+  return agrees ? Mismatch{} : Mismatch{What::relinked, seen.path, seen.hash, now.digest};
+}
+
+FileServer::Mismatch FileServer::check(const DependencySet& set) {
+  Identities identities(set.observations.size());
+  for (const Observation& seen : set.observations) {
+    if (Mismatch found = compare(seen, identities); found.what != Mismatch::What::none) {
       return found;
-    }
-  }
-  bool is_folder = false;
-  for (const std::string& folder : set.folders) {
-    if (!exists(folder, &is_folder) || !is_folder) {
-      return {What::vanished, folder, {}, {}};
-    }
-  }
-  for (const std::string& absent : set.absent) {
-    if (exists(absent, &is_folder)) {
-      return {What::appeared, absent, {}, {}};
     }
   }
   return {};
@@ -187,21 +245,26 @@ FileServer::Mismatch FileServer::check(const DependencySet& set) {
 
 std::vector<FileServer::Mismatch> FileServer::check_all(const DependencySet& set) {
   std::vector<Mismatch> all;
-  const auto collect = [&](const DependencySet& part) {
-    if (Mismatch found = check(part); found.what != Mismatch::What::none) {
+  Identities identities(set.observations.size());
+  for (const Observation& seen : set.observations) {
+    if (Mismatch found = compare(seen, identities); found.what != Mismatch::What::none) {
       all.push_back(std::move(found));
     }
-  };
-  for (const DependencySet::Present& present : set.present) {
-    collect({{present}, {}, {}});
-  }
-  for (const std::string& folder : set.folders) {
-    collect({{}, {folder}, {}});
-  }
-  for (const std::string& absent : set.absent) {
-    collect({{}, {}, {absent}});
   }
   return all;
+}
+
+SetTree::Label FileServer::label(const std::string& virtual_path) {
+  const Found now = look(virtual_path, true);
+  switch (now.kind) {
+    case FileAnswer::Kind::file: return SetTree::label_of(Observation::Kind::file, now.digest);
+    case FileAnswer::Kind::folder: return SetTree::label_of(Observation::Kind::folder, {});
+    case FileAnswer::Kind::absent: return SetTree::label_of(Observation::Kind::absent, {});
+    case FileAnswer::Kind::error: break;
+  }
+  SetTree::Label none;
+  none.fill(1);
+  return none;
 }
 
 std::string FileServer::real_path(const std::string& virtual_path) const {

@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "base/nearest.hpp"
 #include "base/result.hpp"
 
 namespace cukiln {
@@ -13,22 +14,26 @@ namespace {
 enum class Action {
   keep,          // NVRTC's own
   drop,          // host-only, or what NVRTC does anyway
+  drop_loudly,   // likewise, or what cukiln does itself; the user hears of it once
   target,        // -arch=…
   gencode,       // -gencode=arch=…,code=…
   include,       // -I
+  system,        // -isystem: searched after every -I, as with nvcc
   standard,      // -std
-  refuse_cache,  // NVRTC has it, but a cached result cannot be right
+  refuse_files,  // NVRTC has it, but a hit would not write its files
   refuse_image,  // NVRTC has it, but it gives no cubin
 };
 
 enum class Value { none, required, optional };  // optional: only after "=" (--fmad, --fmad=false)
+
+enum class Glue { none, text, digits };  // a value that may follow the letter: -Ifolder, -t4
 
 struct Rule {
   std::string_view canonical;                 // as passed to NVRTC
   std::array<std::string_view, 3> spellings;  // others that are taken
   Action action;
   Value value;
-  bool glued = false;  // the value may follow at once: -Ifolder
+  Glue glue = Glue::none;
 };
 
 using enum Action;
@@ -39,15 +44,17 @@ constexpr Value kOptional = Value::optional;
 constexpr Rule kRules[] = {
     {"--gpu-architecture", {"-arch", "--gpu-code", "-code"}, target, kRequired},
     {"--generate-code", {"-gencode"}, gencode, kRequired},
-    {"--include-path", {"-I", "-isystem", "--system-include"}, include, kRequired, true},
+    {"--include-path", {"-I"}, include, kRequired, Glue::text},
+    {"--system-include", {"-isystem"}, system, kRequired},
     {"--std", {"-std"}, standard, kRequired},
-    {"--define-macro", {"-D"}, keep, kRequired, true},
-    {"--undefine-macro", {"-U"}, keep, kRequired, true},
+    {"--define-macro", {"-D"}, keep, kRequired, Glue::text},
+    {"--undefine-macro", {"-U"}, keep, kRequired, Glue::text},
     {"--pre-include", {"-include"}, keep, kRequired},
     {"--no-source-include", {"-no-source-include"}, keep, kNone},
     {"--use_fast_math", {"-use_fast_math"}, keep, kNone},
     {"--generate-line-info", {"-lineinfo"}, keep, kNone},
     {"--device-debug", {"-G"}, keep, kNone},
+    {"--extensible-whole-program", {"-ewp"}, keep, kNone},
     {"--dopt", {"-dopt"}, keep, kOptional},
     {"--Ofast-compile", {"-Ofc"}, keep, kRequired},
     {"--maxrregcount", {"-maxrregcount"}, keep, kRequired},
@@ -84,7 +91,7 @@ constexpr Rule kRules[] = {
     {"-O3", {"-O2", "-O1", "-O0"}, drop, kNone},
     {"--expt-relaxed-constexpr", {"-expt-relaxed-constexpr"}, drop, kNone},
     {"--extended-lambda", {"-extended-lambda", "--expt-extended-lambda"}, drop, kNone},
-    {"--threads", {"-t"}, drop, kRequired},
+    {"--threads", {}, drop, kRequired},
     {"--compiler-options", {"-Xcompiler"}, drop, kRequired},
     {"--linker-options", {"-Xlinker"}, drop, kRequired},
     {"--compiler-bindir", {"-ccbin"}, drop, kRequired},
@@ -93,15 +100,33 @@ constexpr Rule kRules[] = {
     {"--machine", {"-m64"}, drop, kOptional},
     {"--resource-usage", {"-res-usage"}, drop, kNone},
 
-    {"--pch", {"-pch"}, refuse_cache, kNone},
-    {"--create-pch", {"-create-pch"}, refuse_cache, kRequired},
-    {"--use-pch", {"-use-pch"}, refuse_cache, kRequired},
-    {"--pch-dir", {"-pch-dir"}, refuse_cache, kRequired},
-    {"--pch-verbose", {"-pch-verbose"}, refuse_cache, kOptional},
-    {"--pch-messages", {"-pch-messages"}, refuse_cache, kOptional},
-    {"--instantiate-templates-in-pch", {"-instantiate-templates-in-pch"}, refuse_cache, kOptional},
-    {"--time", {"-time"}, refuse_cache, kRequired},
-    {"--fdevice-time-trace", {"-fdevice-time-trace"}, refuse_cache, kRequired},
+    {"--pch", {"-pch"}, drop_loudly, kNone},
+    {"--create-pch", {"-create-pch"}, drop_loudly, kRequired},
+    {"--use-pch", {"-use-pch"}, drop_loudly, kRequired},
+    {"--pch-dir", {"-pch-dir"}, drop_loudly, kRequired},
+    {"--pch-verbose", {"-pch-verbose"}, drop_loudly, kOptional},
+    {"--pch-messages", {"-pch-messages"}, drop_loudly, kOptional},
+    {"--instantiate-templates-in-pch", {"-instantiate-templates-in-pch"}, drop_loudly, kOptional},
+    {"--time", {"-time"}, drop_loudly, kRequired},
+    {"--no-cache", {"-no-cache"}, drop_loudly, kNone},
+    {"--compile", {"-c"}, drop_loudly, kNone},
+    {"--cubin", {"-cubin"}, drop_loudly, kNone},
+    {"--threads", {"-t"}, drop_loudly, kRequired, Glue::digits},
+    {"--x", {"-x"}, drop_loudly, kRequired},
+    {"--keep", {"-keep"}, drop_loudly, kNone},
+    {"--keep-dir", {"-keep-dir"}, drop_loudly, kRequired},
+    {"--save-temps", {"-save-temps"}, drop_loudly, kNone},
+    {"--cudart", {"-cudart"}, drop_loudly, kRequired},
+    {"--default-stream", {"-default-stream"}, drop_loudly, kRequired},
+    {"--allow-unsupported-compiler", {"-allow-unsupported-compiler"}, drop_loudly, kNone},
+    {"--forward-unknown-to-host-compiler",
+     {"-forward-unknown-to-host-compiler", "--forward-unknown-opts", "-forward-unknown-opts"},
+     drop_loudly,
+     kNone},
+    {"-fPIC", {"-fpic"}, drop_loudly, kNone},
+    {"-W", {"-W"}, drop_loudly, kOptional, Glue::text},
+
+    {"--fdevice-time-trace", {"-fdevice-time-trace"}, refuse_files, kRequired},
     {"--dlink-time-opt", {"-dlto"}, refuse_image, kNone},
     {"--gen-opt-lto", {"-gen-opt-lto"}, refuse_image, kNone},
     {"--optix-ir", {"-optix-ir"}, refuse_image, kNone},
@@ -109,6 +134,9 @@ constexpr Rule kRules[] = {
     {"--device-c", {"-dc"}, refuse_image, kNone},
     {"--relocatable-device-code", {"-rdc"}, refuse_image, kOptional},
 };
+
+constexpr std::string_view kDefine = "--define-macro";
+constexpr std::string_view kPreInclude = "--pre-include";
 
 struct Match {
   const Rule* rule = nullptr;
@@ -130,8 +158,13 @@ Match match(std::string_view flag) {
   }
   for (const Rule& rule : kRules) {
     const std::string_view letter = rule.spellings[0];
-    if (rule.glued && flag.size() > letter.size() && flag.substr(0, letter.size()) == letter) {
-      return {&rule, true, std::string(flag.substr(letter.size()))};
+    if (rule.glue == Glue::none || flag.size() <= letter.size() ||
+        flag.substr(0, letter.size()) != letter) {
+      continue;
+    }
+    const std::string_view value = flag.substr(letter.size());
+    if (rule.glue == Glue::text || value.find_first_not_of("0123456789") == value.npos) {
+      return {&rule, true, std::string(value)};
     }
   }
   return {};
@@ -172,27 +205,39 @@ Result<void> add_gencode(std::string_view value, TranslatedFlags& out) {
   return {};
 }
 
+Result<void> check_macro(std::string_view macro) {
+  if (macro.empty() || macro.front() == '=') {
+    return make_error(ErrorCode::invalid_argument, "-D takes NAME or NAME=VALUE, not \"{}\"",
+                      macro);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
   TranslatedFlags out;
+  std::vector<std::string> system_folders;
   for (std::size_t i = 0; i < flags.size(); ++i) {
     const std::string& flag = flags[i];
     Match found = match(flag);
     if (found.rule == nullptr) {
+      const std::string meant = nearest(flag.substr(0, flag.find('=')), known_flags());
       return make_error(
           ErrorCode::invalid_argument,
           "unknown flag \"{}\": NVRTC has no such option, and it is not one of nvcc's "
-          "host-only options that can be left out",
-          flag);
+          "host-only options that can be left out{}",
+          flag, meant.empty() ? "" : fmt::format("; is \"{}\" meant?", meant));
     }
     const Rule& rule = *found.rule;
+    std::string given = flag;
     if (rule.value == Value::required && !found.has_value) {
       if (i + 1 == flags.size()) {
         return make_error(ErrorCode::invalid_argument, "\"{}\" needs a value after it", flag);
       }
       found.value = flags[++i];
       found.has_value = true;
+      given += " " + found.value;
     }
     if (rule.value == Value::none && found.has_value) {
       return make_error(ErrorCode::invalid_argument, "\"{}\" takes no value", flag);
@@ -200,9 +245,22 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
     const std::string canonical =
         std::string(rule.canonical) + (found.has_value ? "=" + found.value : std::string());
     switch (rule.action) {
-      case keep: out.arguments.push_back(canonical); break;
+      case keep:
+        if (rule.canonical == kDefine) {
+          CUKILN_CHECK(check_macro(found.value));
+        }
+        if (rule.canonical == kPreInclude && found.value.substr(0, 1) != "/") {
+          out.relative_pre_include = true;
+        }
+        out.arguments.push_back(canonical);
+        break;
+      case drop_loudly:
+        out.dropped.push_back(given);
+        out.reported.push_back(flag.substr(0, flag.find('=')));
+        break;
       case drop: out.dropped.push_back(canonical); break;
       case include: out.include.push_back(found.value); break;
+      case system: system_folders.push_back(found.value); break;
       case standard: out.standard = found.value; break;
       case target:
         if (found.value == "all" || found.value == "all-major" || found.value == "native") {
@@ -212,12 +270,10 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
         CUKILN_CHECK(add_target(found.value, out));
         break;
       case gencode: CUKILN_CHECK(add_gencode(found.value, out)); break;
-      case refuse_cache:
-        return make_error(
-            ErrorCode::invalid_argument,
-            "\"{}\" is refused: it writes files or hides headers from the cache; leave "
-            "it out (a repeated compile is a hit anyway)",
-            flag);
+      case refuse_files:
+        return make_error(ErrorCode::invalid_argument,
+                          "\"{}\" is refused: it writes a file, and a hit would not; leave it out",
+                          flag);
       case refuse_image:
         if (found.value == "false") {
           out.dropped.push_back(canonical);
@@ -228,7 +284,21 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
             "\"{}\" is refused: it gives no cubin that a driver could load; leave it out", flag);
     }
   }
+  out.include.insert(out.include.end(), system_folders.begin(), system_folders.end());
   return out;
+}
+
+std::vector<std::string> known_flags() {
+  std::vector<std::string> flags;
+  for (const Rule& rule : kRules) {
+    flags.emplace_back(rule.canonical);
+    for (const std::string_view spelling : rule.spellings) {
+      if (!spelling.empty() && spelling != rule.canonical) {
+        flags.emplace_back(spelling);
+      }
+    }
+  }
+  return flags;
 }
 
 FlagShape shape_of(const std::string& flag) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fork_gate.hpp"
+
 namespace cukiln {
 
 namespace {
@@ -18,13 +20,30 @@ bool racy(const StatRecord& record) noexcept {
 
 }  // namespace
 
+bool StatCache::believes_stamps(const std::string& path, std::uint64_t device) {
+  {
+    const ForkSafeLock lock(mutex_);
+    if (const auto known = believed_.find(device); known != believed_.end()) {
+      return known->second;
+    }
+  }
+  const bool believed = stamps_are_believed(file_system_type_(path));
+  const ForkSafeLock lock(mutex_);
+  return believed_.try_emplace(device, believed).first->second;
+}
+
 std::optional<StatRecord> StatCache::find(const std::string& path, const FileStamp& stamp) {
+  return believes_stamps(path, stamp.device) ? find_anywhere(path, stamp) : std::nullopt;
+}
+
+std::optional<StatRecord> StatCache::find_anywhere(const std::string& path,
+                                                   const FileStamp& stamp) {
   const auto believed = [&](const StatRecord& record) {
     return record.stamp == stamp && !racy(record);
   };
   Source source;
   {
-    const std::lock_guard lock(mutex_);
+    const ForkSafeLock lock(mutex_);
     if (const auto at = records_.find(path); at != records_.end()) {
       return believed(at->second) ? std::optional(at->second) : std::nullopt;
     }
@@ -35,13 +54,13 @@ std::optional<StatRecord> StatCache::find(const std::string& path, const FileSta
   if (!stored) {
     return std::nullopt;
   }
-  const std::lock_guard lock(mutex_);
+  const ForkSafeLock lock(mutex_);
   const StatRecord& kept = records_.try_emplace(path, *std::move(stored)).first->second;
   return believed(kept) ? std::optional(kept) : std::nullopt;
 }
 
 void StatCache::put(StatRecord record) {
-  const std::lock_guard lock(mutex_);
+  const ForkSafeLock lock(mutex_);
   if (!racy(record)) {
     new_.push_back(record);
   }
@@ -49,12 +68,12 @@ void StatCache::put(StatRecord record) {
 }
 
 void StatCache::set_source(Source source) {
-  const std::lock_guard lock(mutex_);
+  const ForkSafeLock lock(mutex_);
   source_ = std::move(source);
 }
 
 std::vector<StatRecord> StatCache::take_new() {
-  const std::lock_guard lock(mutex_);
+  const ForkSafeLock lock(mutex_);
   return std::exchange(new_, {});
 }
 

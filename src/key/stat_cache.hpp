@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/file.hpp"
+#include "base/file_system.hpp"
+#include "base/hasher.hpp"
 
 #include <cukiln/digest.hpp>
 
@@ -18,18 +20,27 @@ namespace cukiln {
 struct StatRecord {
   std::string path;  ///< real, absolute
   FileStamp stamp;
-  Digest128 digest;
+  ContentHash digest;
   std::string note;              ///< for libraries: the version it reported
-  std::int64_t recorded_ns = 0;  ///< wall clock when the bytes were read
+  std::int64_t recorded_ns = 0;  ///< wall clock before the file was opened
 };
 
 /// Digests of real files by their stamps: local, disposable, never part of a key. A file whose
 /// max(mtime, ctime) is as young as the record (within 2 s, the coarsest timestamp in use) is not
-/// believed: it may have been rewritten in the same tick (git's racy entry).
+/// believed: it may have been rewritten in the same tick (git's racy entry). Nor is any file where
+/// stamps repeat or stay (`stamps_are_believed`).
 /// Threads: safe.
 class StatCache {
  public:
+  using FileSystemType = long (*)(const std::string& path);
+  explicit StatCache(FileSystemType file_system_type = &cukiln::file_system_type) noexcept
+      : file_system_type_(file_system_type) {}
+
   std::optional<StatRecord> find(const std::string& path, const FileStamp& stamp);
+  /// The same wherever the file is: whoever asks has something else to go by.
+  std::optional<StatRecord> find_anywhere(const std::string& path, const FileStamp& stamp);
+  /// Whether stamps tell files apart on the file system that holds `path`, whose device this is.
+  bool believes_stamps(const std::string& path, std::uint64_t device);
   void put(StatRecord record);
 
   /// Where records of earlier processes are looked up, one path at a time: a start that needs eight
@@ -45,6 +56,8 @@ class StatCache {
   Source source_;
   std::unordered_map<std::string, StatRecord> records_;
   std::vector<StatRecord> new_;
+  const FileSystemType file_system_type_;
+  std::unordered_map<std::uint64_t, bool> believed_;  // by device
 };
 
 }  // namespace cukiln

@@ -27,31 +27,22 @@ void count_miss(Counters& counters, const Miss& miss) {
     case Miss::Why::appeared: counters.add(&Stats::misses_header_appeared); break;
     case Miss::Why::vanished: counters.add(&Stats::misses_header_vanished); break;
     case Miss::Why::damaged: counters.add(&Stats::misses_damaged); break;
+    case Miss::Why::revoked: counters.add(&Stats::misses_revoked); break;
+    case Miss::Why::evicted: counters.add(&Stats::misses_evicted); break;
   }
 }
 
 Miss miss_of(const FileServer::Mismatch& mismatch, const FileServer& files) {
   using What = FileServer::Mismatch::What;
   Miss miss;
-  miss.why = mismatch.what == What::changed    ? Miss::Why::changed
-             : mismatch.what == What::appeared ? Miss::Why::appeared
-                                               : Miss::Why::vanished;
+  miss.why = mismatch.what == What::appeared   ? Miss::Why::appeared
+             : mismatch.what == What::vanished ? Miss::Why::vanished
+                                               : Miss::Why::changed;
   miss.path = files.real_path(mismatch.path);
   return miss;
 }
 
 }  // namespace
-
-std::string Miss::text() const {
-  switch (why) {
-    case Why::never_seen: return "never seen";
-    case Why::changed: return "header changed: " + path;
-    case Why::appeared: return "header appeared: " + path;
-    case Why::vanished: return "header vanished: " + path;
-    case Why::damaged: return "the stored entry was damaged";
-  }
-  return {};
-}
 
 /// One request that another process compiles.
 struct Builder::FlightWait {
@@ -71,34 +62,6 @@ struct Builder::RemoteTurn {
       remote->end_turn(request);
     }
   }
-};
-
-/// Marks a request as being worked on in this process; the next thread with the same one waits.
-class Builder::InProcessFlight {
- public:
-  InProcessFlight(Builder& builder, const RequestDigest& digest)
-      : builder_(builder), digest_(digest) {
-    std::unique_lock lock(builder_.mutex_);
-    while (!builder_.in_flight_.insert(digest_).second) {
-      waited_ = true;
-      builder_.flight_ended_.wait(lock);
-    }
-  }
-  ~InProcessFlight() {
-    {
-      const std::lock_guard lock(builder_.mutex_);
-      builder_.in_flight_.erase(digest_);
-    }
-    builder_.flight_ended_.notify_all();
-  }
-  InProcessFlight(const InProcessFlight&) = delete;
-  InProcessFlight& operator=(const InProcessFlight&) = delete;
-  bool waited() const noexcept { return waited_; }
-
- private:
-  Builder& builder_;
-  RequestDigest digest_;
-  bool waited_ = false;
 };
 
 Builder::Builder(CubinStore& store, Compiler& compiler, StatCache& stats, Counters& counters,
@@ -129,50 +92,32 @@ Builder::Found Builder::look_up(const ModuleRequest& request, Purpose purpose) {
 void Builder::look_in(CubinStore& store, const ModuleRequest& request, Purpose purpose,
                       std::unique_ptr<FileServer>& files, Found& found) {
   const bool optional = &store != &store_;  // whoever counts for a daemon is its link
-  auto sets = store.find_dependency_sets(request.digest, request.canonical);
-  if (!sets) {
-    if (!optional) {
-      counters_.add(&Stats::store_errors);
-      options_.log.warn("{}: the store could not be asked: {}", request.name,
-                        sets.error().message());
-    }
-    return;
-  }
-  if (sets->empty()) {
-    return;
-  }
   if (files == nullptr) {
     files = request.files(&stats_);
   }
-  bool first = found.miss.why == Miss::Why::never_seen;
-  for (const RecordedSet& recorded : *sets) {
-    const FileServer::Mismatch mismatch = files->check(recorded.dependencies);
-    if (mismatch.what != FileServer::Mismatch::What::none) {
-      if (first) {  // the youngest set is the one that people mean by "what changed?"
-        found.miss = miss_of(mismatch, *files);
-        first = false;
-      }
-      continue;
+  FileCheck check(*files);
+  Lookup entry = store.find(request.digest, request.canonical, check, purpose);
+  if (!entry) {
+    if (!optional) {
+      counters_.add(&Stats::store_errors);
+      options_.log.warn("{}: the store could not be asked: {}", request.name,
+                        entry.error().message());
     }
-    const bool inspect = purpose == Purpose::inspect;
-    Lookup entry = inspect ? store.peek(recorded.key) : store.get_recorded(recorded);
-    if (inspect && !entry && entry.error().code() == ErrorCode::corrupt) {
-      entry = std::optional<StoreEntry>();  // what a use of it would find
+    return;
+  }
+  if (*entry && options_.revoked_keys.signed_any_of((*entry)->signer)) {
+    if (purpose == Purpose::use) {
+      static_cast<void>(store.remove((*entry)->key));  // where it can be: else it is a miss again
     }
-    if (!entry) {
-      if (!optional) {
-        counters_.add(&Stats::store_errors);
-        options_.log.warn("{}: the store could not be read: {}", request.name,
-                          entry.error().message());
-      }
-      continue;
-    }
-    if (*entry) {
-      found.entry = **std::move(entry);
-      return;
-    }
-    found.miss = {Miss::Why::damaged, {}};
-    first = false;
+    found.miss = {Miss::Why::revoked, {}};
+  } else if (*entry) {
+    found.entry = **std::move(entry);
+  } else if (check.has_lost()) {
+    const bool is_damaged = check.loss() == SetCheck::Loss::damaged;
+    found.miss = {is_damaged ? Miss::Why::damaged : Miss::Why::evicted, {}};
+  } else if (found.miss.why == Miss::Why::never_seen &&
+             check.mismatch().what != FileServer::Mismatch::What::none) {
+    found.miss = miss_of(check.mismatch(), *files);
   }
 }
 
@@ -182,12 +127,15 @@ Result<Built> Builder::build(const ModuleRequest& request, Found found,
     counters_.add(&Stats::hits);
     counters_.add(&Stats::saved_us,
                   static_cast<std::uint64_t>(std::max<std::int64_t>(entry.compile_us, 0)));
-    return Built{std::move(entry), Outcome::hit, reason, {}};
+    return Built{std::move(entry), Outcome::hit, reason, {}, false};
   };
   if (found.entry) {
     return hit(*std::move(found.entry), "in the store");
   }
-  const InProcessFlight flight(*this, request.digest);
+  if (const auto corrected = request.with_true_digests(stats_)) {
+    return build(*corrected, look_up(*corrected), may_compile);
+  }
+  const InFlight::Turn flight(in_flight_, request.digest);
   if (flight.waited()) {
     counters_.add(&Stats::singleflight_waits);
     Found again =
@@ -197,8 +145,11 @@ Result<Built> Builder::build(const ModuleRequest& request, Found found,
     }
     found.miss = again.miss;
   }
-  if (auto entry = fetch(request, RemoteTier::Freshness::usual)) {
-    return hit(*std::move(entry), "in the remote store");
+  if (auto fetched = fetch(request, RemoteTier::Freshness::usual)) {
+    Built built = hit(std::move(fetched->entry), "in the remote store");
+    built.not_stored = std::move(fetched->not_stored);
+    built.store_refused = fetched->store_refused;
+    return built;
   }
   count_miss(counters_, found.miss);
   return compile(request, found.miss, may_compile);
@@ -228,7 +179,7 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
   RemoteTier* const remote = by_daemon ? nullptr : remote_;
   // One compile in the fleet; those who wait for it meanwhile start nothing.
   const RemoteTurn turn{remote, request.canonical};
-  std::optional<StoreEntry> fetched;
+  std::optional<Built> fetched;
   const auto fetch_now = [&] {
     fetched = fetch(request, RemoteTier::Freshness::now);
     return fetched.has_value();
@@ -236,7 +187,8 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
   if (remote != nullptr && remote->found_while_waiting(request.canonical, options_.compile_timeout,
                                                        cancelled_, fetch_now)) {
     counters_.add(&Stats::hits);
-    return Built{*std::move(fetched), Outcome::hit, "another machine compiled it", {}};
+    fetched->reason = "another machine compiled it";
+    return *std::move(fetched);
   }
 
   const std::string flight_lock =
@@ -252,7 +204,8 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
       CUKILN_TRY(use_lock, wait_for(wait, *owner));
       if (Found again = look_up(request); again.entry) {
         counters_.add(&Stats::hits);
-        return Built{*std::move(again.entry), Outcome::hit, "another process compiled it", {}};
+        return Built{
+            *std::move(again.entry), Outcome::hit, "another process compiled it", {}, false};
       }
     }
     const auto files = request.files(&stats_);
@@ -305,7 +258,8 @@ Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
     }
     if (superseded_by) {
       counters_.add(&Stats::hits);
-      return Built{*std::move(superseded_by), Outcome::hit, "another process compiled it", {}};
+      return Built{
+          *std::move(superseded_by), Outcome::hit, "another process compiled it", {}, false};
     }
     owner = std::move(outcome->owner);
   }
@@ -361,6 +315,7 @@ void Builder::store_result(const ModuleRequest& request, const CompileResult& re
   } else if (*put == PutOutcome::not_stored) {
     not_stored(NotStored::no_disk, "the store keeps nothing on disk");
   }
+  built.store_refused = why_not && *why_not != NotStored::time && *why_not != NotStored::unobserved;
   if (!is_stored || built.outcome == Outcome::compiled) {  // else it is the other's to count
     counters_.add(why_not ? &Stats::not_stored : &Stats::stored);
     if (why_not) {
@@ -373,28 +328,32 @@ void Builder::store_result(const ModuleRequest& request, const CompileResult& re
 }
 
 /// What the fleet has for a request and this host's files. It is kept here too.
-std::optional<StoreEntry> Builder::fetch(const ModuleRequest& request,
-                                         RemoteTier::Freshness freshness) {
+std::optional<Built> Builder::fetch(const ModuleRequest& request, RemoteTier::Freshness freshness) {
   if (remote_ == nullptr) {
     return std::nullopt;
   }
   const auto began = SteadyClock::now();
   const auto files = request.files(&stats_);
-  for (const RecordedSet& set : remote_->find_dependency_sets(request.canonical, freshness)) {
-    if (files->check(set.dependencies).what != FileServer::Mismatch::What::none) {
-      continue;
-    }
-    if (auto entry = remote_->get(request.canonical, set)) {
-      counters_.meters.hit(Tier::remote, SteadyClock::now() - began);
-      entry->source_text = source_text_of(request.request);
-      if (const auto put = store_.put(*entry); !put) {
-        counters_.add(&Stats::store_errors);
-        options_.log.warn("{}: fetched, but not stored: {}", request.name, put.error().message());
-      }
-      return entry;
-    }
+  FileCheck check(*files);
+  auto entry = remote_->find(request.canonical, check, freshness);
+  if (!entry) {
+    return std::nullopt;
   }
-  return std::nullopt;
+  counters_.meters.hit(Tier::remote, SteadyClock::now() - began);
+  entry->source_text = source_text_of(request.request);
+  Built built;
+  if (const auto put = store_.put(*entry); !put) {
+    counters_.add(&Stats::store_errors);
+    options_.log.warn("{}: fetched, but not stored: {}", request.name, put.error().message());
+    built.not_stored = put.error().message();
+  } else if (*put == PutOutcome::too_large) {
+    built.not_stored = "larger than the store's limit";
+  } else if (*put == PutOutcome::not_stored) {
+    built.not_stored = "the store keeps nothing on disk";
+  }
+  built.store_refused = !built.not_stored.empty();
+  built.entry = *std::move(entry);
+  return built;
 }
 
 }  // namespace cukiln

@@ -2,21 +2,20 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "base/logger.hpp"
 #include "compile/compiler.hpp"
 #include "loader/counters.hpp"
 #include "loader/failure_memory.hpp"
+#include "loader/in_flight.hpp"
 #include "loader/module_request.hpp"
 #include "store/cubin_store.hpp"
 #include "store/remote_tier.hpp"
+#include "store/signers.hpp"
 
 #include <cukiln/loader.hpp>
 
@@ -24,7 +23,15 @@ namespace cukiln {
 
 /// Why a look-up missed.
 struct Miss {
-  enum class Why { never_seen, changed, appeared, vanished, damaged } why = Why::never_seen;
+  enum class Why {
+    never_seen,
+    changed,
+    appeared,
+    vanished,
+    damaged,
+    revoked,  ///< signed by a key that was revoked
+    evicted   ///< recorded, and evicted or removed since
+  } why = Why::never_seen;
   std::string path;  ///< the header, as the user knows it
 
   std::string text() const;  ///< `header changed: include/tile.cuh`
@@ -36,6 +43,7 @@ struct Built {
   Outcome outcome = Outcome::hit;
   std::string reason;
   std::string not_stored;
+  bool store_refused = false;  ///< it should have been stored
 };
 
 /// From a request to a cubin: look up, else compile once and store. Joins the store and the
@@ -47,6 +55,7 @@ class Builder {
     std::chrono::milliseconds compile_timeout{300'000};
     std::string flight_directory;  ///< empty: single flight within this process only
     CubinStore* daemon = nullptr;  ///< asked where the store has nothing; null: there is none
+    RevokedKeys revoked_keys;      ///< what they signed is a miss, and removed
     Logger log;
   };
   Builder(CubinStore& store, Compiler& compiler, StatCache& stats, Counters& counters,
@@ -57,8 +66,7 @@ class Builder {
     std::optional<StoreEntry> entry;
     Miss miss;
   };
-  /// `inspect`: somebody only wants to know. It is no use of the entry, and removes nothing.
-  enum class Purpose { use, inspect };
+  using Purpose = CubinStore::Purpose;
   Found look_up(const ModuleRequest& request, Purpose purpose = Purpose::use);
 
   /// What `look_up` found, or else a compile. `may_compile` is asked before one starts: an error
@@ -75,7 +83,6 @@ class Builder {
   void resume() noexcept { cancelled_.store(false); }
 
  private:
-  class InProcessFlight;
   struct FlightWait;
   struct RemoteTurn;
 
@@ -83,7 +90,7 @@ class Builder {
                std::unique_ptr<FileServer>& files, Found& found);
   Result<Built> compile(const ModuleRequest& request, const Miss& miss,
                         const std::function<Result<void>()>& may_compile);
-  std::optional<StoreEntry> fetch(const ModuleRequest& request, RemoteTier::Freshness freshness);
+  std::optional<Built> fetch(const ModuleRequest& request, RemoteTier::Freshness freshness);
   Result<bool> wait_for(FlightWait& wait, const std::string& owner);
   void store_result(const ModuleRequest& request, const CompileResult& result, bool is_stored,
                     RemoteTier* remote, Built& built);
@@ -96,9 +103,7 @@ class Builder {
   RemoteTier* remote_ = nullptr;
   std::atomic<bool> cancelled_{false};
 
-  std::mutex mutex_;
-  std::condition_variable flight_ended_;
-  std::set<RequestDigest> in_flight_;
+  InFlight in_flight_;
   FailureMemory failures_;
 };
 

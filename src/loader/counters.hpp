@@ -22,6 +22,8 @@ inline constexpr Counted kCounted[] = {
     {&Stats::misses_header_appeared, "misses_header_appeared"},
     {&Stats::misses_header_vanished, "misses_header_vanished"},
     {&Stats::misses_damaged, "misses_damaged"},
+    {&Stats::misses_revoked, "misses_revoked"},
+    {&Stats::misses_evicted, "misses_evicted"},
     {&Stats::compiles, "compiles"},
     {&Stats::failed, "failed"},
     {&Stats::stored, nullptr},
@@ -45,7 +47,7 @@ class Counters {
       s.*counted.field = std::atomic_ref(now_.*counted.field).load(std::memory_order_relaxed);
     }
     s.misses = s.misses_new + s.misses_header_changed + s.misses_header_appeared +
-               s.misses_header_vanished + s.misses_damaged;
+               s.misses_header_vanished + s.misses_damaged + s.misses_revoked + s.misses_evicted;
     return s;
   }
 

@@ -10,6 +10,7 @@
 #include "key/compile_request.hpp"
 #include "loader/module_request.hpp"
 #include "store/cubin_store.hpp"
+#include "store/signers.hpp"
 
 #include <cukiln/kernel_info.hpp>
 
@@ -68,7 +69,8 @@ inline EntryJson json_of(const EntrySummary& entry) {
                    {"kernels", json_of(entry.kernels)},
                    {"dependencies", entry.dependencies},
                    {"origin", name_of(entry.origin)},
-                   {"signer", entry.signer}};
+                   {"signer", entry.signer},
+                   {"signers", split_signers(entry.signer)}};
 }
 
 /// All of an entry but its bytes and its source. `summary` has the history, `fields` is the parsed
@@ -77,12 +79,15 @@ inline EntryJson json_of(const EntrySummary& summary, const StoreEntry& entry,
                          const RequestFields& fields) {
   EntryJson json = json_of(summary);
   EntryJson present = EntryJson::array();
-  for (const DependencySet::Present& header : entry.dependencies.present) {
-    present.push_back(EntryJson{{"path", header.path}, {"digest", header.digest.hex()}});
+  for (const Observation& seen : entry.dependencies.observations) {
+    if (seen.kind == Observation::Kind::file) {
+      present.push_back(
+          EntryJson{{"path", seen.path}, {"digest", seen.hash.hex()}, {"identity", seen.identity}});
+    }
   }
   json["dependencies"] = std::move(present);
-  json["absent"] = entry.dependencies.absent;
-  json["folders"] = entry.dependencies.folders;
+  json["absent"] = entry.dependencies.paths(Observation::Kind::absent);
+  json["folders"] = entry.dependencies.paths(Observation::Kind::folder);
   json["portable"] = entry.dependencies.portable();
   EntryJson sources = EntryJson::array();
   for (const RequestFields::Source& source : fields.sources) {

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "base/result.hpp"
+#include "compile/time_use.hpp"
 #include "loader/loader_impl.hpp"
 
 namespace cukiln {
@@ -10,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMaxCandidates = 64;
 
-std::string short_digest(const Digest128& digest) { return digest.hex().substr(0, 12); }
+std::string short_digest(const ContentHash& digest) { return digest.hex().substr(0, 12); }
 
 /// Elements of `a` that `b` lacks, counting duplicates, in a's order.
 std::vector<std::string> without(const std::vector<std::string>& a, std::vector<std::string> b) {
@@ -79,21 +80,31 @@ std::vector<Difference> compare(const RequestFields& was, const RequestFields& n
 
 std::vector<Difference> compare_sets(const DependencySet& was, const DependencySet& now) {
   std::vector<Difference> out;
-  for (const DependencySet::Present& a : was.present) {
-    const auto b = std::find_if(now.present.begin(), now.present.end(),
-                                [&](const auto& p) { return p.path == a.path; });
-    if (b == now.present.end()) {
-      out.push_back({"header vanished", a.path + " " + short_digest(a.digest), ""});
-    } else if (b->digest != a.digest) {
-      out.push_back({"header changed", a.path + " " + short_digest(a.digest),
-                     b->path + " " + short_digest(b->digest)});
+  const auto file_in = [](const DependencySet& set, const std::string& path) {
+    const Observation* const seen = set.find(path);
+    return seen != nullptr && seen->kind == Observation::Kind::file ? seen : nullptr;
+  };
+  const auto text_of = [](const Observation& seen) {
+    return seen.path + " " + short_digest(seen.hash);
+  };
+  for (const Observation& a : was.observations) {
+    if (a.kind != Observation::Kind::file) {
+      continue;
+    }
+    const Observation* const b = file_in(now, a.path);
+    if (b == nullptr) {
+      out.push_back({"header vanished", text_of(a), ""});
+    } else if (b->hash != a.hash) {
+      out.push_back({"header changed", text_of(a), text_of(*b)});
     }
   }
-  for (const DependencySet::Present& b : now.present) {
-    if (std::none_of(was.present.begin(), was.present.end(),
-                     [&](const auto& p) { return p.path == b.path; })) {
-      out.push_back({"header appeared", "", b.path + " " + short_digest(b.digest)});
+  for (const Observation& b : now.observations) {
+    if (b.kind == Observation::Kind::file && file_in(was, b.path) == nullptr) {
+      out.push_back({"header appeared", "", text_of(b)});
     }
+  }
+  if (out.empty() && was != now) {
+    out.push_back({"headers linked otherwise", "", ""});
   }
   return out;
 }
@@ -111,6 +122,7 @@ std::vector<Difference> describe(const std::vector<FileServer::Mismatch>& mismat
         break;
       case What::appeared: out.push_back({"header appeared", "", path}); break;
       case What::vanished: out.push_back({"header vanished", path, ""}); break;
+      case What::relinked: out.push_back({"header linked otherwise", path, path}); break;
       case What::none: break;
     }
   }
@@ -130,12 +142,24 @@ Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target)
       out.key = sought.found.entry->key;
       return out;
     }
+    if (const auto use = find_time_use(request.request, *request.files(&impl_->stat_cache))) {
+      out.differences.push_back(
+          {"never stored", "", fmt::format("uses {} ({})", use->macro, use->place)});
+      return out;
+    }
     // The same request with other headers is the nearest there can be.
-    CUKILN_TRY(const auto sets, store.find_dependency_sets(request.digest, request.canonical));
+    CUKILN_TRY(const auto sets, store.list_sets(request.digest, request.canonical));
     if (!sets.empty()) {
       const auto files = request.files(&impl_->stat_cache);
-      out.nearest = sets.front().key;
-      out.differences = describe(files->check_all(sets.front().dependencies), *files);
+      std::optional<std::vector<FileServer::Mismatch>> fewest;
+      for (const RecordedSet& set : sets) {  // the youngest of those that differ least
+        auto mismatches = files->check_all(set.dependencies);
+        if (!fewest || mismatches.size() < fewest->size()) {
+          fewest = std::move(mismatches);
+          out.nearest = set.key;
+        }
+      }
+      out.differences = describe(*fewest, *files);
       if (out.differences.empty()) {
         out.differences.push_back({"entry", "damaged", "compiled again by its next use"});
       }

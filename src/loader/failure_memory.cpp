@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fork_gate.hpp"
+
 namespace cukiln {
 
 namespace {
@@ -16,7 +18,7 @@ constexpr milliseconds kLongestPause{60'000};
 }  // namespace
 
 std::optional<Error> FailureMemory::recall(const RequestDigest& request) {
-  const std::lock_guard lock(mutex_);
+  const ForkSafeLock lock(mutex_);
   const auto at = failures_.find(request);
   if (at == failures_.end() || SteadyClock::now() >= at->second.until) {
     return std::nullopt;
@@ -29,7 +31,7 @@ void FailureMemory::remember(const RequestDigest& request, const Error& error) {
   if (error.code() != ErrorCode::internal && error.code() != ErrorCode::timeout) {
     return;
   }
-  const std::lock_guard lock(mutex_);
+  const ForkSafeLock lock(mutex_);
   const auto [at, is_new] = failures_.try_emplace(request, Failure{error, {}, kFirstPause});
   if (!is_new) {
     at->second.pause = std::min(at->second.pause * 2, kLongestPause);
@@ -39,7 +41,7 @@ void FailureMemory::remember(const RequestDigest& request, const Error& error) {
 }
 
 std::size_t FailureMemory::size() {
-  const std::lock_guard lock(mutex_);
+  const ForkSafeLock lock(mutex_);
   const auto now = SteadyClock::now();
   return static_cast<std::size_t>(
       std::count_if(failures_.begin(), failures_.end(),
@@ -47,7 +49,7 @@ std::size_t FailureMemory::size() {
 }
 
 void FailureMemory::forget(const RequestDigest& request) {
-  const std::lock_guard lock(mutex_);
+  const ForkSafeLock lock(mutex_);
   failures_.erase(request);
 }
 

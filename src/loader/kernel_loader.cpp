@@ -16,6 +16,7 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
   build_options.compile_timeout = std::chrono::milliseconds(options.compile_timeout_ms);
   build_options.flight_directory = tiers.flight_directory();
   build_options.daemon = tiers.daemon();
+  build_options.revoked_keys = tiers.revoked_keys();
   build_options.log = log;
   builder = std::make_unique<Builder>(tiers, *compiler, stat_cache, counters, build_options);
 }
@@ -43,6 +44,13 @@ void KernelLoader::Impl::hand_on_meters() {
 
 KernelLoader::Impl::~Impl() {
   // Best effort: what was learned is written with the store's next write, or when the store goes.
+  static_cast<void>(guarded([this]() -> Result<void> {
+    hand_on_counters();
+    return {};
+  }));
+}
+
+void KernelLoader::Impl::hand_on_counters() {
   TieredStore& tiers = store.tiers();
   tiers.save_stat_records(stat_cache.take_new());
   const Stats now = counters.snapshot();

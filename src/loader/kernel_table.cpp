@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/fork_gate.hpp"
 #include "base/hasher.hpp"
 
 namespace cukiln {
@@ -136,7 +137,7 @@ std::size_t KernelTable::size() const noexcept {
 }
 
 std::size_t KernelTable::add(Kernel kernel) {
-  const std::lock_guard lock(impl_->mutex);
+  const ForkSafeLock lock(impl_->mutex);
   const std::size_t id = impl_->size.load(std::memory_order_relaxed);
   if (id == impl_->arrays.back()->capacity) {
     impl_->grow_array();
@@ -149,7 +150,7 @@ std::size_t KernelTable::add(Kernel kernel) {
 
 void KernelTable::set_name(std::string_view name, Kernel kernel) {
   const std::uint64_t hash = hash64(name);
-  const std::lock_guard lock(impl_->mutex);
+  const ForkSafeLock lock(impl_->mutex);
   if (const Named* known = impl_->indices.back()->find(name, hash)) {
     known->kernel.store(kernel, std::memory_order_release);
     return;

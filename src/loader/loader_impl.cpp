@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "base/fork_gate.hpp"
 #include "base/result.hpp"
 
 namespace cukiln {
@@ -32,26 +33,29 @@ std::vector<Module::KernelName> in_order(const std::vector<KernelInfo>& kernels,
 }  // namespace
 
 Result<std::shared_ptr<const DriverApi>> KernelLoader::Impl::driver() {
-  const std::lock_guard lock(driver_mutex_);
-  if (!driver_) {
-    CUKILN_TRY(driver_, DriverApi::open(options.cuda_library));
-    CUKILN_TRY(devices_, list_devices(*driver_));
+  Driver& own = driver_.get();
+  const std::lock_guard lock(own.mutex);
+  if (!own.api) {
+    CUKILN_TRY(const auto api, DriverApi::open(options.cuda_library));
+    CUKILN_TRY(own.devices, list_devices(*api));
+    own.api = api;
   }
-  return driver_;
+  return own.api;
 }
 
 Result<std::vector<DeviceInfo>> KernelLoader::Impl::devices(const std::vector<int>& ordinals) {
   CUKILN_CHECK(driver());
+  const std::vector<DeviceInfo>& visible = driver_.get().devices;  // settled once it is open
   if (ordinals.empty()) {
-    return devices_;
+    return visible;
   }
   std::vector<DeviceInfo> chosen;
   for (const int ordinal : ordinals) {
-    const auto at = std::find_if(devices_.begin(), devices_.end(),
+    const auto at = std::find_if(visible.begin(), visible.end(),
                                  [&](const DeviceInfo& d) { return d.ordinal == ordinal; });
-    if (at == devices_.end()) {
+    if (at == visible.end()) {
       return make_error(ErrorCode::invalid_argument, "there is no device {}: {} are visible",
-                        ordinal, devices_.size());
+                        ordinal, visible.size());
     }
     chosen.push_back(*at);
   }
@@ -80,25 +84,31 @@ Result<std::vector<Toolchain>> KernelLoader::Impl::toolchains(Target target) {
   if (present) {
     return std::vector<Toolchain>{*std::move(present)};
   }
-  const std::lock_guard lock(toolchain_mutex_);
-  if (stored_toolchains_.empty()) {
-    CUKILN_TRY(const auto entries, store.tiers().list());
-    std::set<std::string> seen;
-    for (const EntrySummary& summary : entries) {
-      if (!seen.insert(summary.labels.compiler).second) {
-        continue;
-      }
-      if (const Lookup entry = store.tiers().peek(summary.key); entry && *entry) {
-        if (const auto fields = RequestFields::parse((*entry)->request_canonical)) {
-          stored_toolchains_.push_back(fields->toolchain);
-        }
+  {
+    const ForkSafeLock lock(toolchain_mutex_);
+    if (!stored_toolchains_.empty()) {
+      return stored_toolchains_;
+    }
+  }
+  CUKILN_TRY(const auto entries, store.tiers().list());
+  std::vector<Toolchain> stored;
+  std::set<std::string> seen;
+  for (const EntrySummary& summary : entries) {
+    if (!seen.insert(summary.labels.compiler).second) {
+      continue;
+    }
+    if (const Lookup entry = store.tiers().peek(summary.key); entry && *entry) {
+      if (const auto fields = RequestFields::parse((*entry)->request_canonical)) {
+        stored.push_back(fields->toolchain);
       }
     }
   }
-  if (stored_toolchains_.empty()) {
+  if (stored.empty()) {
     return std::move(present).error();
   }
-  return stored_toolchains_;
+  const ForkSafeLock lock(toolchain_mutex_);
+  stored_toolchains_ = stored;
+  return stored;
 }
 
 Result<KernelLoader::Impl::Sought> KernelLoader::Impl::seek(const ModuleSpec& spec, Target target,
@@ -111,7 +121,8 @@ Result<KernelLoader::Impl::Sought> KernelLoader::Impl::seek(const ModuleSpec& sp
   for (const Toolchain& toolchain : candidates) {
     CUKILN_TRY(ModuleRequest request,
                make_module_request(spec, target, toolchain,
-                                   compiler->for_target(target).toolkit_folders()));
+                                   compiler->for_target(target).toolkit_folders(), &stat_cache));
+    report_dropped(request.reported_flags);
     Builder::Found found = builder->look_up(request, purpose);
     if (found.entry || !first) {
       first = Sought{std::move(request), std::move(found)};
@@ -121,6 +132,19 @@ Result<KernelLoader::Impl::Sought> KernelLoader::Impl::seek(const ModuleSpec& sp
     }
   }
   return *std::move(first);
+}
+
+void KernelLoader::Impl::report_dropped(const std::vector<std::string>& flags) {
+  for (const std::string& flag : flags) {
+    const auto is_new = [&] {
+      const ForkSafeLock lock(reported_mutex_);
+      return reported_flags_.insert(flag).second;
+    };
+    if (is_new()) {
+      log.warn("{} is left out: it does not change the cubin, or cukiln does that job itself",
+               flag);
+    }
+  }
 }
 
 Result<void> KernelLoader::Impl::check_seal(const char* what, const std::string& name) {
@@ -152,6 +176,7 @@ Result<Built> KernelLoader::Impl::provide(const ModuleRequest& request, Builder:
   report.outcome = built->outcome;
   report.reason = built->reason;
   report.not_stored = built->not_stored;
+  report.store_refused = built->store_refused && !store.tiers().memory_only();
   report.key = built->entry.key;
   report.cubin_bytes = built->entry.cubin.image.size();
   report.kernels = built->entry.cubin.kernels;
@@ -165,13 +190,13 @@ Result<Built> KernelLoader::Impl::provide(const ModuleRequest& request, Builder:
 void KernelLoader::Impl::keep_unstored(const StoreEntry& entry) {
   const auto in_memory = store.tiers().peek(entry.key);
   if (!in_memory || !*in_memory) {
-    const std::lock_guard lock(modules_mutex_);
+    const ForkSafeLock lock(modules_mutex_);
     unstored_[entry.key] = entry.cubin.image;
   }
 }
 
 std::optional<SharedBytes> KernelLoader::Impl::unstored(const CacheKey& key) {
-  const std::lock_guard lock(modules_mutex_);
+  const ForkSafeLock lock(modules_mutex_);
   const auto at = unstored_.find(key);
   return at != unstored_.end() ? std::optional(at->second) : std::nullopt;
 }
@@ -179,7 +204,7 @@ std::optional<SharedBytes> KernelLoader::Impl::unstored(const CacheKey& key) {
 Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& request, Built& built,
                                                          LoadSite& site, ModuleReport& report) {
   {
-    const std::lock_guard lock(modules_mutex_);
+    const ForkSafeLock lock(modules_mutex_);
     if (const auto known = modules_.find(built.entry.key); known != modules_.end()) {
       return known->second;
     }
@@ -226,7 +251,7 @@ Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& re
     return std::move(module).error().with_context(request.name);
   }
   report.load_milliseconds = milliseconds_since(start);
-  const std::lock_guard lock(modules_mutex_);
+  const ForkSafeLock lock(modules_mutex_);
   return modules_.try_emplace(built.entry.key, *std::move(module)).first->second;
 }
 

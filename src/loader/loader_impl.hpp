@@ -6,11 +6,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "base/logger.hpp"
+#include "base/process_local.hpp"
 #include "compile/compiler.hpp"
 #include "driver/device_contexts.hpp"
 #include "driver/module.hpp"
@@ -58,6 +60,9 @@ struct KernelLoader::Impl {
   Result<Sought> seek(const ModuleSpec& spec, Target target,
                       Builder::Purpose purpose = Builder::Purpose::use);
 
+  /// Logs flags that have no effect here, each once.
+  void report_dropped(const std::vector<std::string>& flags);
+
   /// `sealed` when sealed with `fail`; counts and logs when sealed with `warn`.
   Result<void> check_seal(const char* what, const std::string& name);
 
@@ -85,6 +90,8 @@ struct KernelLoader::Impl {
   /// Hands on what was measured: to cukilnd where a connection to it is open anyway, else to the
   /// store's counters, which are written with its next write. Waits for nobody.
   void hand_on_meters();
+  /// The same for all that was counted and learned; once, at the end.
+  void hand_on_counters();
 
   /// Puts a module's kernels into the table, with ids when `with_ids`.
   void publish(const std::string& module_name, Target target, const std::vector<Kernel>& kernels,
@@ -104,9 +111,14 @@ struct KernelLoader::Impl {
   std::atomic<int> seal_state{open};
 
  private:
-  std::mutex driver_mutex_;
-  std::shared_ptr<const DriverApi> driver_;
-  std::vector<DeviceInfo> devices_;
+  struct Driver {
+    std::mutex mutex;  // held while it is opened
+    std::shared_ptr<const DriverApi> api;
+    std::vector<DeviceInfo> devices;
+  };
+  ProcessLocal<Driver> driver_;  // CUDA does not survive a fork
+  std::mutex reported_mutex_;
+  std::set<std::string> reported_flags_;
   std::mutex toolchain_mutex_;
   std::vector<Toolchain> stored_toolchains_;  // only where there is no compiler
   std::mutex modules_mutex_;

@@ -12,6 +12,7 @@
 #include "base/result.hpp"
 #include "embedded/kernels_src.hpp"
 #include "embedded/manifests.hpp"
+#include "loader/embedded_digest.hpp"
 
 namespace cukiln {
 
@@ -76,6 +77,7 @@ Result<ModuleSpec> read_module(const Json& object, const std::string& where,
     return wrong(where, "an object", object);
   }
   ModuleSpec module;
+  module.working_folder = resolve_folder(".");
   for (const auto& [key, value] : object.items()) {
     const std::string at = where + "." + key;
     if (key == "name") {
@@ -97,6 +99,11 @@ Result<ModuleSpec> read_module(const Json& object, const std::string& where,
       CUKILN_CHECK(read_define(value, at, module));
     } else if (key == "flags") {
       CUKILN_TRY(module.flags, strings_of(value, at));
+    } else if (key == "working_folder") {
+      if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
+        return wrong(at, "a folder", value);
+      }
+      module.working_folder = resolve_folder(value.get<std::string>());
     } else if (key == "names") {
       CUKILN_TRY(module.names, strings_of(value, at));
     } else if (key == "targets") {
@@ -112,7 +119,7 @@ Result<ModuleSpec> read_module(const Json& object, const std::string& where,
       return make_error(
           ErrorCode::invalid_argument,
           "manifest, {}: unknown field; expected name, sources, include, define, flags, "
-          "names or targets",
+          "working_folder, names or targets",
           at);
     }
   }
@@ -219,6 +226,15 @@ class EmbeddedHeaders {
 };
 
 }  // namespace
+
+std::optional<ContentHash> embedded_digest_of(ByteView text) noexcept {
+  for (const embedded::File& file : embedded::kernels_src()) {
+    if (file.bytes.data() == text.data() && file.bytes.size() == text.size()) {
+      return digest_from<ContentHash>(file.blake2b_256);
+    }
+  }
+  return std::nullopt;
+}
 
 Result<Manifest> Manifest::parse(std::string_view json, const std::string& folder) {
   return guarded([&]() -> Result<Manifest> {

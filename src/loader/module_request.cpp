@@ -6,6 +6,7 @@
 #include "base/file.hpp"
 #include "base/result.hpp"
 #include "key/nvcc_flags.hpp"
+#include "loader/embedded_digest.hpp"
 
 namespace cukiln {
 
@@ -18,7 +19,22 @@ std::string source_root(std::size_t index) {
   return index == 0 ? std::string(kSourceRoot) : fmt::format("{}.{}", kSourceRoot, index);
 }
 
-Result<void> add_sources(const ModuleSpec& spec, ModuleRequest& out) {
+/// Hashes a source that was read, unless its stamp tells the digest.
+ContentHash digest_of_source(const FileContent& content, const ModuleRequest::SourceFile& file,
+                             StatCache* stats) {
+  if (stats != nullptr) {
+    if (const auto known = stats->find(file.path, file.stamp)) {
+      return known->digest;
+    }
+  }
+  const ContentHash digest = hash_of(content.bytes);
+  if (stats != nullptr) {
+    stats->put({file.path, file.stamp, digest, {}, file.recorded_ns});
+  }
+  return digest;
+}
+
+Result<void> add_sources(const ModuleSpec& spec, StatCache* stats, ModuleRequest& out) {
   if (spec.sources.empty()) {
     return make_error(ErrorCode::invalid_argument,
                       "module \"{}\" has no source: expected at least one", spec.name);
@@ -28,16 +44,24 @@ Result<void> add_sources(const ModuleSpec& spec, ModuleRequest& out) {
     const std::filesystem::path path = source.path;
     std::string folder;
     SharedBytes text;
+    ContentHash digest;
+    ModuleRequest::SourceFile file;
     if (source.in_memory) {
       if (source.content().size() > kMaxSourceBytes) {
         return make_error(ErrorCode::invalid_argument, "{} has {} bytes, the limit is {}",
                           source.path, source.content().size(), kMaxSourceBytes);
       }
       text = SharedBytes::borrowed(source.content());
+      const auto known = embedded_digest_of(text);
+      digest = known ? *known : hash_of(text);
     } else {
+      file.recorded_ns = Clock::system().now_ns();  // before it is opened: see FileServer::serve
       CUKILN_TRY(FileContent content, read_file(source.path));
+      file.path = absolute_path(source.path);
+      file.stamp = content.stamp;
+      digest = digest_of_source(content, file, stats);
       text = std::move(content.bytes);
-      folder = std::filesystem::path(absolute_path(source.path)).parent_path().string();
+      folder = std::filesystem::path(file.path).parent_path().string();
     }
     if (const std::size_t nul = text.view().find('\0'); nul != ByteView::npos) {
       return make_error(ErrorCode::invalid_argument,
@@ -53,12 +77,14 @@ Result<void> add_sources(const ModuleSpec& spec, ModuleRequest& out) {
           {root, folder.empty() ? std::vector<std::string>{} : std::vector<std::string>{folder}});
     }
     const std::string virtual_path = root + "/" + path.filename().string();
-    out.memory_files.emplace_back(virtual_path, text);
-    out.request.sources.push_back({virtual_path, std::move(text)});
+    out.memory_files.push_back({virtual_path, text, digest});
+    out.request.sources.emplace_back(virtual_path, std::move(text), digest);
+    out.source_files.push_back(std::move(file));
   }
   for (const Source& header : spec.headers) {
-    out.memory_files.emplace_back(std::string(kSourceRoot) + "/" + header.path,
-                                  SharedBytes::borrowed(header.content()));
+    out.memory_files.push_back({std::string(kSourceRoot) + "/" + header.path,
+                                SharedBytes::borrowed(header.content()),
+                                embedded_digest_of(header.content())});
   }
   return {};
 }
@@ -80,6 +106,7 @@ Result<void> check_no_nul(const ModuleSpec& spec) {
   for (const Source& header : spec.headers) {
     CUKILN_CHECK(check("header", header.path));
   }
+  CUKILN_CHECK(check("working folder", spec.working_folder));
   const std::pair<const char*, const std::vector<std::string>&> lists[] = {
       {"include folder", spec.include}, {"flag", spec.flags}, {"name expression", spec.names}};
   for (const auto& [what, texts] : lists) {
@@ -104,18 +131,52 @@ std::string joined(const std::vector<std::string>& parts) {
 
 }  // namespace
 
-std::string absolute_path(const std::string& path) {
+std::string absolute_path(const std::string& path, const std::string& folder) {
   std::error_code ignored;
-  const auto absolute = std::filesystem::absolute(path, ignored);
+  const auto absolute = std::filesystem::absolute(std::filesystem::path(folder) / path, ignored);
   return ignored ? path : absolute.string();
+}
+
+std::string working_folder_of(const ModuleSpec& spec) {
+  if (!spec.working_folder.empty()) {
+    return absolute_path(spec.working_folder);
+  }
+  std::error_code gone;
+  const std::filesystem::path here = std::filesystem::current_path(gone);
+  return gone ? std::string() : here.string();
 }
 
 std::unique_ptr<FileServer> ModuleRequest::files(StatCache* stats) const {
   auto server = std::make_unique<FileServer>(roots, stats);
-  for (const auto& [path, text] : memory_files) {
-    server->add_memory_file(path, text);
+  for (const auto& [path, text, digest] : memory_files) {
+    server->add_memory_file(path, text, digest);
   }
   return server;
+}
+
+std::optional<ModuleRequest> ModuleRequest::with_true_digests(StatCache& stats) const {
+  std::optional<ModuleRequest> corrected;
+  for (std::size_t i = 0; i < request.sources.size(); ++i) {
+    const VirtualSource& source = request.sources[i];
+    const SourceFile& file = source_files[i];
+    const ContentHash digest = file.path.empty() ? source.digest : hash_of(source.text);
+    if (digest == source.digest) {
+      continue;
+    }
+    if (!corrected) {
+      corrected = *this;
+    }
+    stats.put({file.path, file.stamp, digest, {}, file.recorded_ns});
+    corrected->request.sources[i].digest = digest;
+    for (MemoryFile& memory : corrected->memory_files) {
+      memory.digest = memory.path == source.path ? std::optional(digest) : memory.digest;
+    }
+  }
+  if (corrected) {
+    corrected->canonical = corrected->request.canonical();
+    corrected->digest = CompileRequest::digest_of(corrected->canonical);
+  }
+  return corrected;
 }
 
 Result<std::vector<Target>> explicit_targets(const ModuleSpec& spec) {
@@ -128,11 +189,12 @@ Result<std::vector<Target>> explicit_targets(const ModuleSpec& spec) {
 
 Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
                                           const Toolchain& toolchain,
-                                          const std::vector<std::string>& toolkit_folders) {
+                                          const std::vector<std::string>& toolkit_folders,
+                                          StatCache* stats) {
   CUKILN_CHECK(check_no_nul(spec));
   ModuleRequest out;
   CUKILN_TRY(TranslatedFlags flags, translate_flags(spec.flags));
-  CUKILN_CHECK(add_sources(spec, out));
+  CUKILN_CHECK(add_sources(spec, stats, out));
 
   std::vector<std::string>& arguments = out.request.options.arguments;
   arguments.push_back("--gpu-architecture=" + target.name());
@@ -143,12 +205,22 @@ Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
   }
   arguments.insert(arguments.end(), flags.arguments.begin(), flags.arguments.end());
 
-  std::vector<std::string> include = spec.include;
-  include.insert(include.end(), flags.include.begin(), flags.include.end());
+  std::vector<std::string> include;
+  for (const std::string& folder : spec.include) {
+    include.push_back(absolute_path(folder));
+  }
+  for (const std::string& folder : flags.include) {
+    include.push_back(absolute_path(folder, spec.working_folder));
+  }
   for (std::size_t i = 0; i < include.size(); ++i) {
     const std::string root = fmt::format("{}/{}", kIncludeRoot, i);
-    out.roots.push_back({root, {absolute_path(include[i])}});
+    out.roots.push_back({root, {std::move(include[i])}});
     arguments.push_back("--include-path=" + root);
+  }
+  if (flags.relative_pre_include) {
+    const std::string folder = working_folder_of(spec);
+    out.roots.push_back({kWorkRoot, folder.empty() ? std::vector<std::string>{}
+                                                   : std::vector<std::string>{folder}});
   }
   const std::string toolkit = kToolkitRoot;
   out.roots.push_back({toolkit, toolkit_folders});
@@ -170,6 +242,7 @@ Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
   out.name = spec.name.empty() ? std::filesystem::path(out.source).stem().string() : spec.name;
   out.kernel_names = spec.names;
   out.dropped_flags = std::move(flags.dropped);
+  out.reported_flags = std::move(flags.reported);
   std::string shown_flags = joined(arguments);
   if (!out.dropped_flags.empty()) {
     shown_flags += kDroppedMark + joined(out.dropped_flags) + "]";

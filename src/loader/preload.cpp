@@ -35,8 +35,8 @@ void fail(Job& job, Error error) {
 /// The text that is known to belong to it: its sources, and the headers that came with them.
 std::size_t text_bytes(const ModuleRequest& request) {
   std::size_t bytes = 0;
-  for (const auto& [path, text] : request.memory_files) {
-    bytes += text.size();
+  for (const ModuleRequest::MemoryFile& file : request.memory_files) {
+    bytes += file.text.size();
   }
   return bytes;
 }
@@ -51,15 +51,42 @@ void run_parallel(std::size_t count, std::size_t threads,
       work(i);
     }
   };
-  std::vector<std::thread> helpers;
-  for (std::size_t t = 1; t < std::min(threads, count); ++t) {
-    helpers.emplace_back(body);
+  std::vector<std::jthread> helpers;
+  try {
+    for (std::size_t t = 1; t < std::min(threads, count); ++t) {
+      helpers.emplace_back(body);
+    }
+  } catch (const std::exception&) {  // no thread, or no memory for one: then with those there are
   }
   body();
-  for (std::thread& helper : helpers) {
-    helper.join();
-  }
 }
+
+/// The host's callback, kept from ending the host: what it throws is caught, and it is not called
+/// again.
+class GuardedProgress {
+ public:
+  GuardedProgress(const Progress& progress, const Logger& log) : progress_(progress), log_(log) {}
+
+  void operator()(std::size_t done, std::size_t total, const ModuleReport& last) noexcept {
+    if (!progress_ || threw_) {
+      return;
+    }
+    const auto called = guarded([&]() -> Result<void> {
+      progress_(done, total, last);
+      return {};
+    });
+    if (!called) {
+      threw_ = true;
+      log_.warn("the progress callback threw and is not called again: {}",
+                called.error().message());
+    }
+  }
+
+ private:
+  const Progress& progress_;
+  const Logger& log_;
+  bool threw_ = false;
+};
 
 }  // namespace
 
@@ -134,13 +161,11 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
   }
 
   std::mutex progress_mutex;
-  std::size_t done = jobs.size() - misses.size();
-  if (progress) {
-    std::size_t told = 0;
-    for (const Job& job : jobs) {
-      if (!job.missed) {
-        progress(++told, jobs.size(), job.report);
-      }
+  GuardedProgress report_progress(progress, log);
+  std::size_t done = 0;
+  for (const Job& job : jobs) {
+    if (!job.missed) {
+      report_progress(++done, jobs.size(), job.report);
     }
   }
   // The longest first, as far as the length of its text tells: begun last, it would leave the other
@@ -160,10 +185,8 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
           fail(job, std::move(built).error());
         }
         job.report.milliseconds += milliseconds_since(job_start);
-        if (progress) {
-          const std::lock_guard lock(progress_mutex);
-          progress(++done, jobs.size(), job.report);
-        }
+        const std::lock_guard lock(progress_mutex);
+        report_progress(++done, jobs.size(), job.report);
       });
 
   PreloadReport report;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.hpp"
+#include "base/fork_gate.hpp"
 #include "base/hasher.hpp"
 #include "base/result.hpp"
 #include "key/nvcc_flags.hpp"
@@ -56,10 +57,14 @@ std::string line_of(const ModuleSpec& spec, Target target) {
   for (const Source& header : spec.headers) {
     line["headers"].push_back(json_of(header));
   }
-  for (const std::vector<std::string>* folders : {&spec.include, &flags->include}) {
-    for (const std::string& folder : *folders) {
-      line["include"].push_back(recorded_path(folder));
-    }
+  for (const std::string& folder : spec.include) {
+    line["include"].push_back(recorded_path(folder));
+  }
+  for (const std::string& folder : flags->include) {
+    line["include"].push_back(recorded_path(absolute_path(folder, spec.working_folder)));
+  }
+  if (flags->relative_pre_include) {
+    line["working_folder"] = recorded_path(working_folder_of(spec));
   }
   return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -71,17 +76,25 @@ void Recorder::note(const ModuleSpec& spec, Target target) {
     return;
   }
   const std::string line = line_of(spec, target);
-  const std::lock_guard lock(mutex_);
-  if (line.empty() || failed_ || !known_.insert(digest_of(line)).second) {
-    return;
+  if (const std::string error = append(line); !error.empty()) {
+    log_.warn("what is asked for cannot be recorded in {}: {}", path_, error);
+  }
+}
+
+/// Empty; or what is wrong, said once.
+std::string Recorder::append(const std::string& line) {
+  const ForkSafeLock lock(mutex_);
+  if (line.empty() || failed_ || !known_.insert(hash_of(line)).second) {
+    return {};
   }
   // Opened each time: a host may close descriptors that it does not know. One write with O_APPEND
   // is one piece, whoever else writes.
   const UniqueFd file(::open(path_.c_str(), O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
   if (!file || ::write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
     failed_ = true;
-    log_.warn("what is asked for cannot be recorded in {}: {}", path_, errno_text(errno));
+    return errno_text(errno);
   }
+  return {};
 }
 
 }  // namespace cukiln

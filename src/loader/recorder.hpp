@@ -23,10 +23,12 @@ class Recorder {
   void note(const ModuleSpec& spec, Target target);
 
  private:
+  std::string append(const std::string& line);
+
   const std::string path_;
   const Logger log_;
   std::mutex mutex_;
-  std::set<Digest128> known_;
+  std::set<ContentHash> known_;
   bool failed_ = false;
 };
 

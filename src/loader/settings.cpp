@@ -8,18 +8,20 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
-#include <sstream>
-
-#include <toml++/toml.h>
 
 #include "base/file.hpp"
 #include "base/result.hpp"
+#include "base/trusted_file.hpp"
+#include "loader/config_text.hpp"
+#include "store/signers.hpp"
 
 namespace cukiln {
 
 namespace {
 
 constexpr std::string_view kLevels[] = {"error", "warn", "info", "debug"};
+
+constexpr std::size_t kMaxFileBytes = 1 << 20;
 
 constexpr std::string_view kDaemonUses[] = {"auto", "off", "require"};
 
@@ -185,22 +187,6 @@ std::string environment_name(std::string_view name) {
   return text;
 }
 
-std::string text_of(const toml::node& node, char separator) {
-  if (const auto text = node.value<std::string>()) {
-    return *text;
-  }
-  if (const toml::array* list = node.as_array()) {
-    std::vector<std::string> parts;
-    for (const toml::node& item : *list) {
-      parts.push_back(text_of(item, separator));
-    }
-    return joined(parts, separator);
-  }
-  std::ostringstream out;
-  node.visit([&](const auto& value) { out << value; });
-  return out.str();
-}
-
 std::optional<std::string> value_of(const SettingsSources& sources, const char* name) {
   auto value = sources.environment(name);
   return value && !value->empty() ? value : std::nullopt;
@@ -246,6 +232,7 @@ class Resolver {
           join_path(user_folder(sources_, "XDG_CONFIG_HOME", ".config"), "config.toml"));
       read_environment();
     }
+    find_revoked_keys();
     for (std::size_t i = 0; i < std::size(kKeys); ++i) {
       settings_.all.push_back({kKeys[i].name, kKeys[i].get(settings_), origins_[i]});
     }
@@ -283,29 +270,27 @@ class Resolver {
     if (::access(path.c_str(), F_OK) != 0 && errno == ENOENT) {
       return;  // the usual case, and part of every start: no error is put into words for it
     }
-    const auto content = read_file(path, 1 << 20);
+    const auto content = read_trusted_file(path, "the configuration file", kMaxFileBytes);
     if (!content) {
       if (content.error().code() != ErrorCode::not_found) {
         settings_.warnings.push_back(path + " is ignored: " + content.error().message());
       }
       return;
     }
-    const toml::parse_result parsed = toml::parse(content->bytes.view(), path);
-    if (!parsed) {
-      std::ostringstream what;
-      what << parsed.error();
-      settings_.warnings.push_back(path + " is ignored: " + what.str());
+    const auto config = parse_config(*content, path);
+    if (!config) {
+      settings_.warnings.push_back(path + " is ignored: " + config.error().message());
       return;
     }
-    for (const auto& [key, node] : parsed.table()) {
-      const std::string_view name = key.str();
-      const auto* const at = std::find_if(std::begin(kKeys), std::end(kKeys),
-                                          [&](const Key& k) { return name == k.name; });
+    for (const auto& [name, values] : *config) {
+      const auto* const at = std::find_if(
+          std::begin(kKeys), std::end(kKeys),
+          [&, wanted = std::string_view(name)](const Key& k) { return wanted == k.name; });
       if (at == std::end(kKeys)) {
         settings_.warnings.push_back(fmt::format("{}: unknown key \"{}\"", path, name));
         continue;
       }
-      set(static_cast<std::size_t>(at - std::begin(kKeys)), text_of(node, at->separator), path);
+      set(static_cast<std::size_t>(at - std::begin(kKeys)), joined(values, at->separator), path);
     }
   }
 
@@ -318,38 +303,23 @@ class Resolver {
     }
   }
 
+  /// For hosts, which check no signatures: they know a signer by the text of its key.
+  void find_revoked_keys() {
+    auto revoked = read_revoked_keys(settings_.remote.trust);
+    if (revoked) {
+      settings_.store.revoked_keys = *std::move(revoked);
+    } else {
+      settings_.warnings.push_back("what remote_trust revokes is not known: " +
+                                   revoked.error().message());
+    }
+  }
+
   const SettingsSources& sources_;
   Settings settings_;
   std::vector<std::string> origins_;
 };
 
 }  // namespace
-
-Result<std::uint64_t> parse_bytes(std::string_view text) {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
-  while (!unit.empty() && unit.front() == ' ') {
-    unit.remove_prefix(1);
-  }
-  int shift = -1;
-  if (unit.empty() || unit == "B") {
-    shift = 0;
-  } else {
-    const std::size_t power = std::string_view("KMGT").find(unit.front() & ~0x20);
-    const std::string_view rest = unit.substr(1);
-    if (power != std::string_view::npos &&
-        (rest.empty() || rest == "B" || rest == "b" || rest == "iB")) {
-      shift = 10 * (static_cast<int>(power) + 1);
-    }
-  }
-  if (error != std::errc{} || shift < 0 || number > (UINT64_MAX >> shift)) {
-    return make_error(
-        ErrorCode::invalid_argument,
-        "\"{}\" is no size: expected a number and a unit, such as 2GiB, 512M or 1048576", text);
-  }
-  return number << shift;
-}
 
 Result<Settings> resolve_settings(const SettingsSources& sources) {
   return Resolver(sources).run();

@@ -16,7 +16,7 @@ namespace cukiln {
 
 namespace {
 
-constexpr std::string_view kBundleMagic = "CKB1";
+constexpr std::string_view kBundleMagic = "CKB2";
 constexpr std::size_t kHeadBytes = 8;
 constexpr std::size_t kPiece = 1 << 20;
 
@@ -101,7 +101,15 @@ Result<BundleReader> BundleReader::open(const std::string& path) {
   std::string head;
   const auto read = reader.read(head, kHeadBytes);
   SerialReader in(head);
-  if (!read || in.raw(kBundleMagic.size()) != kBundleMagic) {
+  const ByteView magic = in.raw(kBundleMagic.size());
+  const std::size_t common = kBundleMagic.size() - 1;  // the last character is the format
+  if (read && magic != kBundleMagic && magic.substr(0, common) == kBundleMagic.substr(0, common)) {
+    return make_error(ErrorCode::corrupt,
+                      "{} is a bundle of format {}, this cukiln reads format {}: export it "
+                      "again with a cukiln of this version",
+                      path, magic.back(), kBundleMagic.back());
+  }
+  if (!read || magic != kBundleMagic) {
     return make_error(ErrorCode::corrupt,
                       "{} is no bundle of this version: expected a file that begins with {}, as "
                       "'cukiln export' writes it",

@@ -48,7 +48,7 @@ class RemoteEndpoint {
  public:
   virtual ~RemoteEndpoint() = default;
 
-  /// The server for messages, without passwords: `redis://cache:6379/cukiln1`.
+  /// The server for messages, without passwords: `redis://cache:6379/cukiln2`.
   virtual const std::string& where() const noexcept = 0;
   virtual RemoteAnswer get(const ObjectName& name, SteadyTime deadline) = 0;
   virtual RemoteAnswer put(const ObjectName& name, ByteView bytes, SteadyTime deadline) = 0;
@@ -93,7 +93,7 @@ struct RemoteOptions {
 /// bucket's. Errors: invalid_argument.
 Result<std::unique_ptr<RemoteEndpoint>> make_http_remote(const std::string& url,
                                                          const RemoteOptions& options = {});
-/// `redis(s)://[[user]:password@]host[:port][/prefix]`; the prefix is `cukiln1` by default.
+/// `redis(s)://[[user]:password@]host[:port][/prefix]`; the prefix is `cukiln2` by default.
 Result<std::unique_ptr<RemoteEndpoint>> make_redis_remote(const std::string& url,
                                                           const RemoteOptions& options = {});
 /// Of a build without libcurl, which carries HTTP and TLS.

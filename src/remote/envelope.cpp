@@ -4,23 +4,24 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/hasher.hpp"
 #include "base/result.hpp"
 #include "base/serial.hpp"
 #include "key/compile_request.hpp"
 #include "store/entry_codec.hpp"
+#include "store/signers.hpp"
 
 namespace cukiln {
 
 namespace {
 
 constexpr std::string_view kEnvelopeMagic = "CKE";
-constexpr char kVersion = '1';
+constexpr char kVersion = '2';
 constexpr std::uint8_t kRaw = 0;
 constexpr std::uint8_t kZstd = 1;
 constexpr std::size_t kLongestText = 255;
-constexpr std::size_t kMostSets = 4;
 
 template <class... Args>
 Error reject(Rejection& why, Rejection reason, fmt::format_string<Args...> format, Args&&... args) {
@@ -29,7 +30,7 @@ Error reject(Rejection& why, Rejection reason, fmt::format_string<Args...> forma
 }
 
 template <std::size_t size>
-ByteView view_of(const std::array<std::uint8_t, size>& bytes) noexcept {
+ByteView bytes_of(const std::array<std::uint8_t, size>& bytes) noexcept {
   return {reinterpret_cast<const char*>(bytes.data()), size};
 }
 
@@ -44,7 +45,7 @@ void copy_to(std::array<std::uint8_t, size>& to, ByteView from) noexcept {
 struct Parsed {
   EnvelopeHead head;
   std::uint8_t codec = kRaw;
-  Blake2b256 stored_hash;
+  ContentHash stored_hash;
   ByteView signed_bytes;
   Signature signature{};
   ByteView stored;
@@ -124,7 +125,7 @@ Result<std::string> check_signer(const Parsed& envelope, const TrustedKeys& trus
 }
 
 Result<std::string> unpack(const Parsed& envelope, Rejection& why) {
-  if (blake2b_of(envelope.stored) != envelope.stored_hash) {
+  if (hash_of(envelope.stored) != envelope.stored_hash) {
     return reject(why, Rejection::bad_hash, "the object's bytes do not match its hash");
   }
   if (envelope.codec == kRaw) {
@@ -152,10 +153,25 @@ std::string encode_payload(const StoreEntry& entry, bool with_source) {
   out.bytes(parts.request_canonical).bytes(parts.dependencies).bytes(parts.kernels);
   out.bytes(parts.log).bytes(parts.name).bytes(parts.source).bytes(parts.target);
   out.bytes(parts.flags).bytes(parts.compiler);
+  const std::vector<std::string> signers = split_signers(entry.signer);
+  out.u32(static_cast<std::uint32_t>(signers.size()));
+  for (const std::string& signer : signers) {
+    out.bytes(signer);
+  }
   out.u64(static_cast<std::uint64_t>(entry.compile_us));
   out.bytes(with_source ? ByteView(entry.source_text) : ByteView());
   out.bytes(parts.image);
   return out.take();
+}
+
+/// Who signed an entry before it was put into this object. Nothing: what is there is no such list.
+std::optional<std::vector<std::string>> read_signers(SerialReader& in) {
+  std::vector<std::string> signers;
+  const std::uint32_t count = in.u32();
+  for (std::uint32_t i = 0; i < count && i <= kMaxSigners && in.ok(); ++i) {
+    signers.emplace_back(in.bytes());
+  }
+  return in.ok() && are_signers(signers) ? std::optional(std::move(signers)) : std::nullopt;
 }
 
 }  // namespace
@@ -187,14 +203,14 @@ std::string seal_envelope(EnvelopeHead head, ByteView payload, const SecretKey* 
   SerialWriter out;
   out.raw(kEnvelopeMagic).u8(static_cast<std::uint8_t>(kVersion)).u8(packed ? kZstd : kRaw);
   out.u64(stored.size()).u64(payload.size());
-  out.raw(head.name.view()).raw(blake2b_of(stored).view());
+  out.raw(view_of(head.name)).raw(view_of(hash_of(stored)));
   out.u64(static_cast<std::uint64_t>(head.created_s));
   for (const std::string* text : {&head.target, &head.toolchain}) {
     out.bytes(ByteView(*text).substr(0, kLongestText));
   }
   out.bytes(key != nullptr ? ByteView(key->public_key().name) : ByteView());
   const Signature signature = key != nullptr ? key->sign(out.view()) : Signature{};
-  out.raw(view_of(signature)).raw(stored);
+  out.raw(bytes_of(signature)).raw(stored);
   return out.take();
 }
 
@@ -235,11 +251,21 @@ Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection&
   parts.target = in.bytes();
   parts.flags = in.bytes();
   parts.compiler = in.bytes();
+  const auto signers = read_signers(in);
   const std::uint64_t compile_us = in.u64();
   const ByteView source_text = in.bytes();
   parts.image = in.bytes();
-  if (!in.at_end()) {
+  if (!in.at_end() || !signers) {
     return reject(why, Rejection::bad_payload, "the object does not hold an entry");
+  }
+  std::string chain;
+  for (const std::string& signer : *signers) {
+    chain = with_signer(chain, signer);
+  }
+  if (rules.trusted != nullptr && rules.trusted->revoked().signed_any_of(chain)) {
+    return reject(why, Rejection::revoked_signer,
+                  "the object is signed by \"{}\" and was signed before by a key that was revoked",
+                  opened.head.signer);
   }
   if (ObjectName::of_entry(parts.request_canonical, parts.dependencies) != opened.head.name) {
     return reject(why, Rejection::wrong_name, "the object holds another entry than its name says");
@@ -249,8 +275,7 @@ Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection&
                   opened.head.target);
   }
   const CacheKey key = cache_key_of(parts.request_canonical, parts.dependencies);
-  auto entry = decode_entry(key, parts, SharedBytes(std::string(parts.image)),
-                            view_of(checksum_of(parts).bytes));
+  auto entry = decode_entry(key, parts, SharedBytes(std::string(parts.image)));
   if (!entry) {
     const auto target = Target::parse(parts.target);
     const bool image = !target || !check_image(parts.image, *target);
@@ -260,12 +285,27 @@ Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection&
   entry->source_text = source_text;
   entry->compile_us = static_cast<std::int64_t>(compile_us);
   entry->created_s = opened.head.created_s;
-  entry->signer = opened.signer;
+  entry->signer = with_signer(chain, rules.trusted != nullptr ? opened.signer : kUnsigned);
   return entry;
 }
 
-std::string seal_sets(ByteView request_canonical, const std::vector<RecordedSet>& sets,
-                      const SecretKey* key, std::int64_t now_s) {
+const DependencySet* FleetSets::find(const CacheKey& key) const noexcept {
+  const auto at = std::find_if(recent.begin(), recent.end(),
+                               [&](const RecordedSet& set) { return set.key == key; });
+  return at != recent.end() ? &at->dependencies : nullptr;
+}
+
+void FleetSets::add(const RecordedSet& set, const SetTree::Load& load) {
+  tree.insert({set.key}, set.dependencies, [&](const SetTree::Leaf& leaf) {
+    const DependencySet* const known = find(leaf.key);
+    return known != nullptr ? std::optional(*known) : load(leaf);
+  });
+  std::erase_if(recent, [&](const RecordedSet& other) { return other.key == set.key; });
+  recent.insert(recent.begin(), set);
+}
+
+std::string seal_sets(ByteView request_canonical, FleetSets sets, const SecretKey* key,
+                      std::int64_t now_s) {
   EnvelopeHead head;
   head.name = ObjectName::of_sets(request_canonical);
   head.created_s = now_s;
@@ -273,36 +313,57 @@ std::string seal_sets(ByteView request_canonical, const std::vector<RecordedSet>
     head.target = fields->target.name();
     head.toolchain = "nvrtc " + fields->toolchain.version;
   }
-  const std::size_t count = std::min(sets.size(), kMostSets);
-  SerialWriter out;
-  out.u32(static_cast<std::uint32_t>(count));
-  for (std::size_t i = 0; i < count; ++i) {
-    out.raw(view_of(sets[i].key.bytes)).bytes(sets[i].dependencies.canonical());
+  for (const SetTree::Leaf& leaf : sets.tree.leaves()) {
+    if (sets.tree.size() <= kMaxFleetSets) {
+      break;
+    }
+    if (sets.find(leaf.key) == nullptr) {
+      sets.tree.remove(leaf.key);
+    }
   }
-  return seal_envelope(std::move(head), out.view(), key);
+  for (;;) {
+    SerialWriter out;
+    out.bytes(sets.tree.encoded());
+    out.u32(static_cast<std::uint32_t>(sets.recent.size()));
+    for (const auto& [its, dependencies] : sets.recent) {
+      out.raw(view_of(its)).bytes(dependencies.canonical());
+    }
+    std::string sealed = seal_envelope(head, out.view(), key);
+    if (sealed.size() <= kMaxSetsObjectBytes || sets.recent.empty()) {
+      return sealed;
+    }
+    sets.recent.resize(sets.recent.size() / 2);
+  }
 }
 
-Result<std::vector<RecordedSet>> open_sets(ByteView bytes, ByteView request_canonical,
-                                           const TrustedKeys* trusted, Rejection& why) {
+Result<FleetSets> open_sets(ByteView bytes, ByteView request_canonical, const TrustedKeys* trusted,
+                            Rejection& why) {
+  if (bytes.size() > kMaxSetsObjectBytes) {
+    return reject(why, Rejection::oversize, "the sets of a request have {} bytes, the limit is {}",
+                  bytes.size(), kMaxSetsObjectBytes);
+  }
   const ObjectName name = ObjectName::of_sets(request_canonical);
   CUKILN_TRY(const OpenedEnvelope opened, open_envelope(bytes, {trusted, &name}, why));
-  std::vector<RecordedSet> sets;
+  FleetSets sets;
   SerialReader in(opened.payload);
+  auto tree = SetTree::parse(in.bytes());
   const std::uint32_t count = in.u32();
-  for (std::uint32_t i = 0; i < count && i < kMostSets && in.ok(); ++i) {
+  const RequestDigest request = CompileRequest::digest_of(request_canonical);
+  for (std::uint32_t i = 0; i < count && i < kMaxFleetSets && in.ok(); ++i) {
     RecordedSet set;
-    copy_to(set.key.bytes, in.raw(set.key.bytes.size()));
+    set.key = digest_from<CacheKey>(in.raw(sizeof(CacheKey::bytes)));
     const ByteView canonical = in.bytes();
     auto dependencies = DependencySet::parse(canonical);
-    if (!in.ok() || !dependencies || cache_key_of(request_canonical, canonical) != set.key) {
+    if (!in.ok() || !dependencies || cache_key_of(request, canonical) != set.key) {
       return reject(why, Rejection::bad_payload, "the object holds sets of another request");
     }
     set.dependencies = *std::move(dependencies);
-    sets.push_back(std::move(set));
+    sets.recent.push_back(std::move(set));
   }
-  if (!in.at_end()) {
+  if (!tree || !in.at_end()) {
     return reject(why, Rejection::bad_payload, "the object does not hold a list of sets");
   }
+  sets.tree = *std::move(tree);
   return sets;
 }
 

@@ -36,7 +36,7 @@ enum class Rejection {
 inline constexpr int kRejections = static_cast<int>(Rejection::wrong_image) + 1;
 const char* name_of(Rejection rejection) noexcept;
 
-/// CKE1: one object as it lies in a remote store or a bundle, compressed and signed. The signature
+/// CKE2: one object as it lies in a remote store or a bundle, compressed and signed. The signature
 /// covers the whole header, and so the object's own name: a good object is of no use at another's
 /// place. cache/FORMAT.md, "Envelope".
 struct EnvelopeHead {
@@ -60,23 +60,41 @@ struct OpenedEnvelope {
 /// What an object is opened with. Nothing is decompressed before it is known who signed it, and
 /// that every byte is what was signed.
 struct OpenRules {
-  const TrustedKeys* trusted = nullptr;  ///< null: whoever signed, or nobody
+  const TrustedKeys* trusted = nullptr;  ///< null: whoever signed, or nobody; noted as `unsigned`
   const ObjectName* name = nullptr;      ///< the one that was asked for; null: any
 };
 
 /// Errors: corrupt, with the sentence; `why` has the reason.
 Result<OpenedEnvelope> open_envelope(ByteView bytes, const OpenRules& rules, Rejection& why);
 
-/// An entry as an object. A remote's readers have the source: `with_source` is for bundles.
+/// An entry as an object, with those who signed it before. A remote's readers have the source:
+/// `with_source` is for bundles.
 std::string seal_entry(const StoreEntry& entry, const SecretKey* key, bool with_source);
 /// Checks that the payload is the entry that the name says, and everything that a store checks.
-/// Origin is left to the caller. Errors: as open_envelope.
+/// Its `signer` is all who signed it, the last one now; one of them that was revoked is a
+/// Rejection::revoked_signer. Origin is left to the caller. Errors: as open_envelope.
 Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection& why);
 
-/// A request's recorded sets as an object, at most four, the youngest first.
-std::string seal_sets(ByteView request_canonical, const std::vector<RecordedSet>& sets,
-                      const SecretKey* key, std::int64_t now_s);
-Result<std::vector<RecordedSet>> open_sets(ByteView bytes, ByteView request_canonical,
-                                           const TrustedKeys* trusted, Rejection& why);
+/// What the fleet recorded for a request: the tree leads to the entry that may hold. Of the
+/// youngest entries the sets lie beside it, so that most are known to hold before they are fetched.
+struct FleetSets {
+  SetTree tree;
+  std::vector<RecordedSet> recent;  ///< the youngest first
+
+  /// The set of a key; null: it is not among the youngest.
+  const DependencySet* find(const CacheKey& key) const noexcept;
+  /// Adds an entry, or makes it the youngest. `load` as for SetTree.
+  void add(const RecordedSet& set, const SetTree::Load& load);
+};
+
+/// Reading the sets of a request costs no look-up more than this.
+inline constexpr std::size_t kMaxSetsObjectBytes = 64 << 10;
+inline constexpr std::size_t kMaxFleetSets = 512;
+
+/// As an object of at most kMaxSetsObjectBytes: what does not fit is left out, the oldest first.
+std::string seal_sets(ByteView request_canonical, FleetSets sets, const SecretKey* key,
+                      std::int64_t now_s);
+Result<FleetSets> open_sets(ByteView bytes, ByteView request_canonical, const TrustedKeys* trusted,
+                            Rejection& why);
 
 }  // namespace cukiln

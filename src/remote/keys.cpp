@@ -1,10 +1,12 @@
 #include "remote/keys.hpp"
 
+#include <fcntl.h>
 #include <sodium.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "base/file.hpp"
 #include "base/result.hpp"
@@ -15,7 +17,7 @@ namespace {
 
 constexpr std::size_t kLongestName = 64;
 constexpr std::size_t kLongestShown = 32;  // of what may be a secret key without its name
-constexpr std::uint64_t kLargestKeyFile = 1 << 20;
+constexpr std::size_t kSecretFileBytes = 4096;
 
 const unsigned char* bytes_of(ByteView view) noexcept {
   return reinterpret_cast<const unsigned char*>(view.data());
@@ -52,19 +54,59 @@ std::string key_text(const std::string& name, const std::array<std::uint8_t, siz
   return name + ":" + encoded;
 }
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\r");
-  return first == std::string_view::npos
-             ? std::string_view()
-             : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
+/// A secret key's text: wiped when it goes.
+class SecretText {
+ public:
+  SecretText() = default;
+  ~SecretText() { ::sodium_memzero(bytes_.data(), bytes_.size()); }
+  SecretText(const SecretText&) = delete;
+  SecretText& operator=(const SecretText&) = delete;
 
-/// The next piece up to `separator`, taken away from `rest`.
-std::string_view next_piece(std::string_view& rest, char separator) {
-  const std::size_t end = std::min(rest.find(separator), rest.size());
-  const std::string_view piece = trimmed(rest.substr(0, end));
-  rest.remove_prefix(std::min(end + 1, rest.size()));
-  return piece;
+  /// The first line of a file; empty: it is too long to be one. Errors: io.
+  Result<std::string_view> read(const UniqueFd& file, const std::string& path) {
+    std::size_t done = 0;
+    while (done < bytes_.size()) {
+      const ssize_t got = ::read(file.get(), bytes_.data() + done, bytes_.size() - done);
+      if (got < 0 && errno != EINTR) {
+        return make_error(ErrorCode::io, "cannot read the secret key {}: {}", path,
+                          errno_text(errno));
+      }
+      if (got == 0) {
+        const std::string_view text(bytes_.data(), done);
+        const std::string_view line = text.substr(0, text.find_first_of("\r\n"));
+        return line;
+      }
+      done += got > 0 ? static_cast<std::size_t>(got) : 0;
+    }
+    return std::string_view();
+  }
+
+ private:
+  std::array<char, kSecretFileBytes> bytes_{};
+};
+
+/// Opens what only its owner may read.
+Result<UniqueFd> open_secret(const std::string& path) {
+  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0) {
+    return make_error(errno == ENOENT || errno == ENOTDIR ? ErrorCode::not_found : ErrorCode::io,
+                      "cannot open the secret key {}: {}", path, errno_text(errno));
+  }
+  if (!S_ISREG(status.st_mode)) {
+    return make_error(ErrorCode::invalid_argument,
+                      "the secret key {} is no regular file: expected the file that 'cukiln keygen "
+                      "-o FILE' writes",
+                      path);
+  }
+  if ((status.st_mode & 077) != 0 || (status.st_uid != ::geteuid() && status.st_uid != 0)) {
+    return make_error(
+        ErrorCode::invalid_argument,
+        "the secret key {} is not its owner's alone (mode {:o}, user {}): whoever has "
+        "it can sign for you; chmod 600 it, or make another one",
+        path, status.st_mode & 0777, status.st_uid);
+  }
+  return file;
 }
 
 bool contains(const std::vector<PublicKey>& keys, const PublicKey& key) {
@@ -73,13 +115,6 @@ bool contains(const std::vector<PublicKey>& keys, const PublicKey& key) {
 }
 
 }  // namespace
-
-bool is_key_name(std::string_view text) noexcept {
-  return !text.empty() && text.size() <= kLongestName &&
-         text.find_first_not_of(
-             "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") ==
-             std::string_view::npos;
-}
 
 Result<PublicKey> PublicKey::parse(std::string_view text) {
   PublicKey key;
@@ -115,19 +150,11 @@ Result<SecretKey> SecretKey::generate(std::string_view name) {
 }
 
 Result<SecretKey> SecretKey::load(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) == 0 &&
-      ((status.st_mode & 077) != 0 || (status.st_uid != ::geteuid() && status.st_uid != 0))) {
-    return make_error(
-        ErrorCode::invalid_argument,
-        "the secret key {} is not its owner's alone (mode {:o}, user {}): whoever has "
-        "it can sign for you; chmod 600 it, or make another one",
-        path, status.st_mode & 0777, status.st_uid);
-  }
-  CUKILN_TRY(const FileContent content, read_file(path, kLargestKeyFile));
-  std::string_view text = content.bytes.view();
+  CUKILN_TRY(const UniqueFd file, open_secret(path));
+  SecretText text;
+  CUKILN_TRY(const std::string_view line, text.read(file, path));
   SecretKey key;
-  if (!parse_key(next_piece(text, '\n'), key.public_key_.name, key.bytes_)) {
+  if (!parse_key(line, key.public_key_.name, key.bytes_)) {
     return make_error(ErrorCode::invalid_argument,
                       "{} holds no secret key: expected the file that 'cukiln keygen -o FILE' "
                       "writes (a public key, FILE.pub, cannot sign)",
@@ -161,19 +188,22 @@ std::string SecretKey::text() const { return key_text(public_key_.name, bytes_);
 
 Result<TrustedKeys> TrustedKeys::parse(std::string_view list) {
   TrustedKeys keys;
-  while (!list.empty()) {
-    const std::string item(next_piece(list, ','));
-    if (item.empty()) {
-      continue;
+  std::vector<std::string> revoked;
+  CUKILN_TRY(const std::vector<KeyLine> lines, read_key_list(list));
+  for (const KeyLine& line : lines) {
+    auto key = PublicKey::parse(line.key);
+    if (!key) {
+      return line.where.empty() ? std::move(key).error()
+                                : std::move(key).error().with_context(line.where);
     }
-    if (item.find('/') == 0 || item.find(':') == std::string::npos) {
-      CUKILN_TRY(const FileContent content, read_file(item, kLargestKeyFile));
-      CUKILN_CHECK(keys.read(content.bytes.view(), item));
+    if (line.revoked) {
+      revoked.push_back(key->text());
+      keys.revoked_.push_back(*std::move(key));
     } else {
-      CUKILN_TRY(PublicKey key, PublicKey::parse(item));
-      keys.add(std::move(key));
+      keys.add(*std::move(key));
     }
   }
+  keys.revoked_texts_ = RevokedKeys(std::move(revoked));
   return keys;
 }
 
@@ -181,24 +211,6 @@ void TrustedKeys::add(PublicKey key) {
   if (std::find(trusted_.begin(), trusted_.end(), key) == trusted_.end()) {
     trusted_.push_back(std::move(key));
   }
-}
-
-Result<void> TrustedKeys::read(std::string_view text, const std::string& where) {
-  static constexpr std::string_view kRevoked = "revoked ";
-  while (!text.empty()) {
-    std::string_view line = next_piece(text, '\n');
-    line = trimmed(line.substr(0, line.find('#')));
-    if (line.empty()) {
-      continue;
-    }
-    const bool revoked = line.substr(0, kRevoked.size()) == kRevoked;
-    auto key = PublicKey::parse(revoked ? trimmed(line.substr(kRevoked.size())) : line);
-    if (!key) {
-      return std::move(key).error().with_context(where);
-    }
-    (revoked ? revoked_ : trusted_).push_back(*std::move(key));
-  }
-  return {};
 }
 
 TrustedKeys::Verdict TrustedKeys::verify(std::string_view name, ByteView message,
@@ -220,11 +232,6 @@ TrustedKeys::Verdict TrustedKeys::verify(std::string_view name, ByteView message
     verdict = verdict == Verdict::revoked ? verdict : Verdict::bad_signature;
   }
   return verdict;
-}
-
-bool TrustedKeys::has_revoked(std::string_view signer) const {
-  const auto key = PublicKey::parse(signer);
-  return key && contains(revoked_, *key);
 }
 
 }  // namespace cukiln

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "store/signers.hpp"
 
 #include <cukiln/result.hpp>
 
@@ -27,14 +28,13 @@ struct PublicKey {
   friend bool operator==(const PublicKey&, const PublicKey&) = default;
 };
 
-bool is_key_name(std::string_view text) noexcept;
-
 /// What makes a host a writer. Wiped when it goes.
 class SecretKey {
  public:
   /// Errors: invalid_argument (the name).
   static Result<SecretKey> generate(std::string_view name);
-  /// A file of `keygen`. Errors: not_found, io; invalid_argument: others may read it, or no key.
+  /// A file of `keygen`, judged when it is open. Errors: not_found, io; invalid_argument: others
+  /// may read it, or no key.
   static Result<SecretKey> load(const std::string& path);
 
   SecretKey(const SecretKey&) = default;
@@ -54,9 +54,8 @@ class SecretKey {
 /// The keys whose entries are believed, and those that no longer are.
 class TrustedKeys {
  public:
-  /// Keys as `name:base64` or files of them, with commas between. A file has one key a line; `#`
-  /// begins a comment, and `revoked name:base64` takes a key back, whoever else names it.
-  /// Errors: invalid_argument with the line that is no key; not_found, io.
+  /// See read_key_list. Errors: invalid_argument with the line that is no key, or for a file that
+  /// another user could have written; not_found, io.
   static Result<TrustedKeys> parse(std::string_view list);
 
   void add(PublicKey key);  ///< once
@@ -69,15 +68,13 @@ class TrustedKeys {
   Verdict verify(std::string_view name, ByteView message, const Signature& signature,
                  PublicKey& signer) const;
 
-  /// Whether `signer`, as stored with an entry (`name:base64`), was taken back.
-  bool has_revoked(std::string_view signer) const;
-  bool revokes_any() const noexcept { return !revoked_.empty(); }
+  /// Those that were taken back.
+  const RevokedKeys& revoked() const noexcept { return revoked_texts_; }
 
  private:
-  Result<void> read(std::string_view text, const std::string& where);
-
   std::vector<PublicKey> trusted_;
   std::vector<PublicKey> revoked_;
+  RevokedKeys revoked_texts_;  ///< the same
 };
 
 }  // namespace cukiln

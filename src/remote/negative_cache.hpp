@@ -22,7 +22,7 @@ class NegativeCache {
  private:
   struct Hash {
     std::size_t operator()(const ObjectName& name) const noexcept {
-      return std::hash<ByteView>()(name.view());
+      return std::hash<ByteView>()(view_of(name));
     }
   };
   mutable std::mutex mutex_;

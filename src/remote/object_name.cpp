@@ -1,32 +1,21 @@
 #include "remote/object_name.hpp"
 
-#include <sodium.h>
-
-#include "base/serial.hpp"
+#include "key/compile_request.hpp"
+#include "key/dependency_set.hpp"
 
 namespace cukiln {
 
-std::string Blake2b256::hex() const {
-  std::string text(bytes.size() * 2 + 1, '\0');
-  ::sodium_bin2hex(text.data(), text.size(), bytes.data(), bytes.size());
-  text.pop_back();
-  return text;
+ObjectName ObjectName::of_sets(ByteView request_canonical) noexcept {
+  const RequestDigest request = CompileRequest::digest_of(request_canonical);
+  return {hash_of<Digest256<ObjectNameTag>>({"cukiln sets", view_of(request)})};
 }
 
-Blake2b256 blake2b_of(ByteView bytes) noexcept {
-  Blake2b256 out;
-  ::crypto_generichash(out.bytes.data(), out.bytes.size(),
-                       reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), nullptr,
-                       0);
-  return out;
+ObjectName ObjectName::of_entry(const CacheKey& key) noexcept {
+  return {hash_of<Digest256<ObjectNameTag>>({"cukiln entry", view_of(key)})};
 }
 
-ObjectName ObjectName::of_sets(ByteView request_canonical) {
-  return {blake2b_of(SerialWriter().raw("sets").raw(request_canonical).view())};
-}
-
-ObjectName ObjectName::of_entry(ByteView request_canonical, ByteView set_canonical) {
-  return {blake2b_of(SerialWriter().bytes(request_canonical).bytes(set_canonical).view())};
+ObjectName ObjectName::of_entry(ByteView request_canonical, ByteView set_canonical) noexcept {
+  return of_entry(cache_key_of(request_canonical, set_canonical));
 }
 
 }  // namespace cukiln

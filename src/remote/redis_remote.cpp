@@ -177,7 +177,7 @@ class RedisConnection {
 };
 
 struct RedisAddress {
-  std::string host, port = "6379", user, password, prefix = "cukiln1";
+  std::string host, port = "6379", user, password, prefix = "cukiln2";
   bool tls = false;
 };
 

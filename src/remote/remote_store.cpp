@@ -139,9 +139,8 @@ void RemoteStore::rejected(Server& server, const ObjectName& name, Rejection why
 }
 
 /// Nothing: not there, or no answer; `absent` says which.
-std::optional<std::vector<RecordedSet>> RemoteStore::sets_on(Server& server,
-                                                             ByteView request_canonical,
-                                                             SteadyTime deadline, bool& absent) {
+std::optional<FleetSets> RemoteStore::sets_on(Server& server, ByteView request_canonical,
+                                              SteadyTime deadline, bool& absent) {
   const ObjectName name = ObjectName::of_sets(request_canonical);
   const RemoteAnswer answer = ask(
       server, RemoteOp::get, [&](RemoteEndpoint& endpoint) { return endpoint.get(name, deadline); },
@@ -160,66 +159,69 @@ std::optional<std::vector<RecordedSet>> RemoteStore::sets_on(Server& server,
   return *std::move(sets);
 }
 
-std::vector<RecordedSet> RemoteStore::find_dependency_sets(ByteView request_canonical,
-                                                           Freshness freshness) {
-  const ObjectName name = ObjectName::of_sets(request_canonical);
-  std::vector<RecordedSet> found;
-  if (freshness == Freshness::usual && absent_.has(name, SteadyClock::now())) {
-    const std::lock_guard lock(stats_mutex_);
-    ++stats_.misses;
-    return found;
+std::optional<StoreEntry> RemoteStore::get_from(Server& server, const CacheKey& key,
+                                                SteadyTime deadline) {
+  const ObjectName name = ObjectName::of_entry(key);
+  if (absent_.has(name, SteadyClock::now())) {
+    return std::nullopt;
   }
-  bool absent_everywhere = true;
-  for (Server& server : servers_) {
-    bool absent = false;
-    auto sets = sets_on(server, request_canonical, look_up_deadline(), absent);
-    absent_everywhere = absent_everywhere && absent;
-    if (sets && !sets->empty()) {
-      found = *std::move(sets);
-      break;
-    }
+  const RemoteAnswer answer = ask(
+      server, RemoteOp::get, [&](RemoteEndpoint& endpoint) { return endpoint.get(name, deadline); },
+      Judge::whoever_opens);
+  if (answer.status != RemoteStatus::ok) {
+    return std::nullopt;
   }
-  if (found.empty()) {
-    if (absent_everywhere) {
-      const SteadyTime now = SteadyClock::now();
-      absent_.add(name, now + options_.absent_for, now);
-    }
-    const std::lock_guard lock(stats_mutex_);
-    ++stats_.misses;
+  Rejection why = Rejection::none;
+  auto entry = open_entry(answer.body, {&options_.trusted, &name}, why);
+  if (!entry) {
+    rejected(server, name, why, entry.error());
+    return std::nullopt;
   }
-  return found;
+  server.breaker->succeeded();
+  entry->origin = Origin::remote;
+  entry->created_s = 0;  // in this store it is new
+  return *std::move(entry);
 }
 
-std::optional<StoreEntry> RemoteStore::get(ByteView request_canonical, const RecordedSet& set) {
-  const ObjectName name = ObjectName::of_entry(request_canonical, set.dependencies.canonical());
-  const bool known_bad = absent_.has(name, SteadyClock::now());
+std::optional<StoreEntry> RemoteStore::find(ByteView request_canonical, SetCheck& check,
+                                            Freshness freshness) {
+  const ObjectName name = ObjectName::of_sets(request_canonical);
+  const bool known_absent = freshness == Freshness::usual && absent_.has(name, SteadyClock::now());
+  const RequestDigest request = CompileRequest::digest_of(request_canonical);
+  std::optional<StoreEntry> found;
+  bool absent_everywhere = true;
   for (Server& server : servers_) {
-    if (known_bad) {
+    if (known_absent || found) {
       break;
     }
-    const RemoteAnswer answer = ask(
-        server, RemoteOp::get,
-        [&](RemoteEndpoint& endpoint) { return endpoint.get(name, look_up_deadline()); },
-        Judge::whoever_opens);
-    if (answer.status != RemoteStatus::ok) {
+    bool absent = false;
+    const auto sets = sets_on(server, request_canonical, look_up_deadline(), absent);
+    absent_everywhere = absent_everywhere && absent;
+    if (!sets) {
       continue;
     }
-    Rejection why = Rejection::none;
-    auto entry = open_entry(answer.body, {&options_.trusted, &name}, why);
-    if (!entry) {
-      rejected(server, name, why, entry.error());
-      continue;
+    for (const SetTree::Leaf& leaf :
+         sets->tree.candidates([&](const std::string& path) { return check.label(path); })) {
+      const DependencySet* const set = sets->find(leaf.key);
+      if (set != nullptr && !check.holds(*set)) {
+        continue;
+      }
+      found = get_from(server, leaf.key, look_up_deadline());
+      if (found && (found->request != request || !check.holds(found->dependencies))) {
+        found.reset();
+      }
+      if (found) {
+        break;
+      }
     }
-    server.breaker->succeeded();
-    entry->origin = Origin::remote;
-    entry->created_s = 0;  // in this store it is new
-    const std::lock_guard lock(stats_mutex_);
-    ++stats_.hits;
-    return *std::move(entry);
+  }
+  if (!found && !known_absent && absent_everywhere) {
+    const SteadyTime now = SteadyClock::now();
+    absent_.add(name, now + options_.absent_for, now);
   }
   const std::lock_guard lock(stats_mutex_);
-  ++stats_.misses;
-  return std::nullopt;
+  ++(found ? stats_.hits : stats_.misses);
+  return found;
 }
 
 RemoteStats RemoteStore::stats() const {

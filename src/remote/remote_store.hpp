@@ -78,9 +78,8 @@ class RemoteStore final : public RemoteTier {
                                                    std::chrono::milliseconds look_up_timeout,
                                                    const Logger& log);
 
-  std::vector<RecordedSet> find_dependency_sets(ByteView request_canonical,
-                                                Freshness freshness) override;
-  std::optional<StoreEntry> get(ByteView request_canonical, const RecordedSet& set) override;
+  std::optional<StoreEntry> find(ByteView request_canonical, SetCheck& check,
+                                 Freshness freshness) override;
   bool found_while_waiting(ByteView request_canonical, std::chrono::milliseconds limit,
                            const std::atomic<bool>& cancelled,
                            const std::function<bool()>& found) override;
@@ -128,8 +127,9 @@ class RemoteStore final : public RemoteTier {
   RemoteAnswer ask(Server& server, RemoteOp op, const Question& question,
                    Judge judge = Judge::here);
   void rejected(Server& server, const ObjectName& name, Rejection why, const Error& error);
-  std::optional<std::vector<RecordedSet>> sets_on(Server& server, ByteView request_canonical,
-                                                  SteadyTime deadline, bool& absent);
+  std::optional<FleetSets> sets_on(Server& server, ByteView request_canonical, SteadyTime deadline,
+                                   bool& absent);
+  std::optional<StoreEntry> get_from(Server& server, const CacheKey& key, SteadyTime deadline);
   void upload(const Upload& job);
   void run_uploads();
   void run_renewals();

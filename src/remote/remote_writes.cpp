@@ -38,7 +38,7 @@ bool RemoteStore::take_turn(Server& server, ByteView request_canonical, bool& ta
   taken = (answer.status == RemoteStatus::ok) == writes();
   if (taken && writes()) {
     const std::lock_guard lock(mutex_);
-    leases_[std::string(name.view())] = {std::string(request_canonical), &server, false};
+    leases_[std::string(view_of(name))] = {std::string(request_canonical), &server, false};
     if (!renewer_.joinable()) {
       renewer_ = std::thread([this] { run_renewals(); });
     }
@@ -96,7 +96,7 @@ void RemoteStore::end_turn(ByteView request_canonical) {
   Server* server = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    const auto at = leases_.find(std::string(name.view()));
+    const auto at = leases_.find(std::string(view_of(name)));
     if (at == leases_.end() || at->second.uploading) {
       return;
     }
@@ -121,7 +121,7 @@ void RemoteStore::put(const StoreEntry& entry) {
       ++stats_.dropped;
       return;
     }
-    if (const auto at = leases_.find(std::string(name.view())); at != leases_.end()) {
+    if (const auto at = leases_.find(std::string(view_of(name))); at != leases_.end()) {
       at->second.uploading = true;
     }
     queue_.push_back({entry, bytes});
@@ -161,12 +161,13 @@ void RemoteStore::upload(const Upload& job) {
       continue;
     }
     bool absent = false;
-    std::vector<RecordedSet> sets = {{entry.key, entry.dependencies}};
-    if (auto others = sets_on(server, entry.request_canonical, deadline, absent)) {
-      std::copy_if(others->begin(), others->end(), std::back_inserter(sets),
-                   [&](const RecordedSet& other) { return other.key != entry.key; });
-    }
-    arrived = put(sets_name, seal_sets(entry.request_canonical, sets, &*options_.key,
+    FleetSets sets =
+        sets_on(server, entry.request_canonical, deadline, absent).value_or(FleetSets());
+    sets.add({entry.key, entry.dependencies}, [&](const SetTree::Leaf& leaf) {
+      auto other = get_from(server, leaf.key, deadline);
+      return other ? std::optional(std::move(other->dependencies)) : std::nullopt;
+    });
+    arrived = put(sets_name, seal_sets(entry.request_canonical, std::move(sets), &*options_.key,
                                        options_.clock->now_s())) ||
               arrived;
   }
@@ -193,7 +194,7 @@ void RemoteStore::run_uploads() {
     uploading_ = false;
     queued_bytes_ -= job.bytes;
     Server* leased = nullptr;
-    if (const auto at = leases_.find(std::string(name.view())); at != leases_.end()) {
+    if (const auto at = leases_.find(std::string(view_of(name))); at != leases_.end()) {
       leased = at->second.server;
       leases_.erase(at);
     }

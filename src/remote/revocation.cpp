@@ -4,14 +4,14 @@
 
 namespace cukiln {
 
-Result<std::uint64_t> remove_revoked(CubinStore& store, const TrustedKeys& keys) {
+Result<std::uint64_t> remove_revoked(CubinStore& store, const RevokedKeys& keys) {
   std::uint64_t removed = 0;
-  if (!keys.revokes_any()) {
+  if (!keys.any()) {
     return removed;
   }
   CUKILN_TRY(const std::vector<EntrySummary> entries, store.list());
   for (const EntrySummary& entry : entries) {
-    if (entry.origin != Origin::compiled && keys.has_revoked(entry.signer)) {
+    if (keys.signed_any_of(entry.signer)) {
       CUKILN_TRY(const bool gone, store.remove(entry.key));
       removed += gone ? 1 : 0;
     }

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -12,6 +11,8 @@
 #include "key/cubin.hpp"
 #include "key/dependency_set.hpp"
 #include "key/entry_labels.hpp"
+#include "key/set_check.hpp"
+#include "key/set_tree.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>
@@ -56,13 +57,10 @@ struct EntrySummary {
   std::string signer;
 };
 
-struct StoredRow;
-
 /// A recorded dependency set of a request and the entry it leads to.
 struct RecordedSet {
   CacheKey key;
   DependencySet dependencies;
-  std::shared_ptr<const StoredRow> row;  ///< what its tier has read: `get_recorded` needs the rest
 };
 
 struct StoreStats {
@@ -84,18 +82,27 @@ class CubinStore {
 
   virtual const char* tier_name() const noexcept = 0;  ///< `memory`, `disk`, `system`
 
-  /// The sets recorded for a request, the youngest first, at most four. Rows whose stored request
-  /// is not `request_canonical`, or whose set does not hash to their key, are dropped (never
-  /// returned).
-  virtual Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
-                                                                ByteView request_canonical) = 0;
+  /// The entry of the request whose recorded set holds, as `check` says. Finding it among hundreds
+  /// costs what finding it among one costs.
+  enum class Purpose {
+    use,     ///< counts as a use; damage is removed
+    inspect  ///< somebody only wants to know: no use, and damage stays where it is
+  };
+  virtual Lookup find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
+                      Purpose purpose) = 0;
+
+  /// What a SetTree of this request's sets looks like here, for who has no files to check; empty:
+  /// nothing is recorded.
+  virtual Result<SetTree> find_sets(const RequestDigest& request, ByteView request_canonical) = 0;
+
+  /// All sets recorded for a request, the youngest first, for people: it reads every one. Rows that
+  /// are damaged, or of another request, are left out.
+  virtual Result<std::vector<RecordedSet>> list_sets(const RequestDigest& request,
+                                                     ByteView request_canonical) = 0;
 
   /// Checked in full (checksum, preimage, image) before it is handed out; a damaged one is removed,
   /// counted and reported absent. The source text is left empty: `source_text()` has it.
   virtual Lookup get(const CacheKey& key) = 0;
-
-  /// The same, for a set that `find_dependency_sets` gave.
-  virtual Lookup get_recorded(const RecordedSet& set) { return get(set.key); }
 
   /// Like `get`, for people who look: it is no use of the entry, and damage is an error (corrupt)
   /// and stays where it is.

@@ -45,44 +45,87 @@ std::optional<StoreEntry> from_wire(wire::EntryBody body) {
   return entry;
 }
 
-Result<std::vector<RecordedSet>> DaemonStore::find_dependency_sets(const RequestDigest& request,
-                                                                   ByteView request_canonical) {
-  CUKILN_TRY(DaemonFrame answer,
-             link_->ask(DaemonOp::sets,
-                        wire::SetsWanted{request, std::string(request_canonical)}.encode()));
+/// What is not the answer: a refusal, or nonsense, which the link counts.
+Error DaemonStore::not_answered(wire::DaemonLink::Conversation& conversation, DaemonFrame& answer,
+                                const char* about) {
+  const auto content = wire::content_of(answer);
+  auto refusal =
+      answer.is(DaemonOp::error) && content ? wire::Refusal::decode(*content) : std::nullopt;
+  if (!refusal) {
+    return conversation.confused(about);
+  }
+  conversation.declined();
+  return Error(refusal->code, std::move(refusal->message));
+}
+
+Result<SetTree> DaemonStore::find_sets(const RequestDigest& request, ByteView request_canonical) {
+  constexpr const char* kAbout = "dependency sets";
+  CUKILN_TRY(auto conversation, link_->begin());
+  const wire::SetsWanted wanted{request, std::string(request_canonical)};
+  CUKILN_CHECK(conversation.send_content(DaemonOp::sets, wanted.encode()));
+  CUKILN_TRY(DaemonFrame answer, conversation.receive());
   if (!answer.is(DaemonOp::found_sets)) {
-    return wire::error_of(answer);
+    return not_answered(conversation, answer, kAbout);
   }
-  CUKILN_TRY(const SharedBytes content, wire::content_of(answer));
-  const auto found = wire::SetsFound::decode(content);
+  const auto content = wire::content_of(answer);
+  auto found = content ? wire::SetsFound::decode(*content) : std::nullopt;
   if (!found) {
-    return Error(ErrorCode::corrupt, "cukilnd's list of dependency sets cannot be read");
+    return conversation.confused(kAbout);
   }
+  conversation.finish();
+  return std::move(found->tree);
+}
+
+Lookup DaemonStore::find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
+                         Purpose) {
+  CUKILN_TRY(const SetTree tree, find_sets(request, request_canonical));
+  std::string differs;
+  const auto candidates =
+      tree.candidates([&](const std::string& path) { return check.label(path); }, &differs);
+  if (candidates.empty() && !tree.empty()) {
+    check.differs(differs);
+  }
+  for (const SetTree::Leaf& leaf : candidates) {
+    CUKILN_TRY(auto entry, get(leaf.key));
+    if (entry && entry->request == request && check.holds(entry->dependencies)) {
+      return entry;
+    }
+  }
+  return std::optional<StoreEntry>();
+}
+
+Result<std::vector<RecordedSet>> DaemonStore::list_sets(const RequestDigest& request,
+                                                        ByteView request_canonical) {
+  CUKILN_TRY(const SetTree tree, find_sets(request, request_canonical));
   std::vector<RecordedSet> sets;
-  for (const auto& [key, canonical] : found->sets) {
-    auto dependencies = DependencySet::parse(canonical);
-    if (dependencies && cache_key_of(request_canonical, canonical) == key) {
-      sets.push_back({key, *std::move(dependencies), nullptr});
+  for (const SetTree::Leaf& leaf : tree.leaves()) {
+    CUKILN_TRY(auto entry, get(leaf.key));
+    if (entry && entry->request == request) {
+      sets.push_back({leaf.key, std::move(entry->dependencies)});
     }
   }
   return sets;
 }
 
 Lookup DaemonStore::get(const CacheKey& key) {
-  CUKILN_TRY(DaemonFrame answer, link_->ask(DaemonOp::get, wire::EntryWanted{key}.encode()));
+  constexpr const char* kAbout = "an entry";
+  CUKILN_TRY(auto conversation, link_->begin());
+  CUKILN_CHECK(conversation.send_content(DaemonOp::get, wire::EntryWanted{key}.encode()));
+  CUKILN_TRY(DaemonFrame answer, conversation.receive());
   if (answer.is(DaemonOp::miss)) {
+    conversation.finish();
     return std::optional<StoreEntry>();
   }
   if (!answer.is(DaemonOp::entry)) {
-    return wire::error_of(answer);
+    return not_answered(conversation, answer, kAbout);
   }
-  CUKILN_TRY(const SharedBytes content,
-             wire::map_sealed_file(answer.attachment.get(), wire::kMaxAttachmentBytes));
-  auto body = wire::EntryBody::decode(content);
+  const auto content = wire::map_sealed_file(answer.attachment.get(), wire::kMaxAttachmentBytes);
+  auto body = content ? wire::EntryBody::decode(*content) : std::nullopt;
   auto entry = body ? from_wire(*std::move(body)) : std::nullopt;
   if (!entry || entry->key != key) {
-    return make_error(ErrorCode::corrupt, "cukilnd's entry {} cannot be read", key.hex());
+    return conversation.confused(kAbout);
   }
+  conversation.finish();
   entry->found_in = Tier::daemon;
   return entry;
 }

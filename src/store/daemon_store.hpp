@@ -18,8 +18,11 @@ class DaemonStore final : public CubinStore {
   explicit DaemonStore(std::shared_ptr<wire::DaemonLink> link) : link_(std::move(link)) {}
 
   const char* tier_name() const noexcept override { return "daemon"; }
-  Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
-                                                        ByteView request_canonical) override;
+  Lookup find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
+              Purpose purpose) override;
+  Result<SetTree> find_sets(const RequestDigest& request, ByteView request_canonical) override;
+  Result<std::vector<RecordedSet>> list_sets(const RequestDigest& request,
+                                             ByteView request_canonical) override;
   Lookup get(const CacheKey& key) override;
   Lookup peek(const CacheKey& key) override { return get(key); }
   Result<PutOutcome> put(const StoreEntry& /*entry*/) override { return PutOutcome::not_stored; }
@@ -29,6 +32,9 @@ class DaemonStore final : public CubinStore {
   Result<std::string> source_text(const CacheKey& key) override;
 
  private:
+  static Error not_answered(wire::DaemonLink::Conversation& conversation, wire::DaemonFrame& answer,
+                            const char* about);
+
   const std::shared_ptr<wire::DaemonLink> link_;
 };
 

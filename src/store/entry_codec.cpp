@@ -15,33 +15,23 @@ namespace {
 
 constexpr int kCompressionLevel = 3;
 constexpr std::uint64_t kMaxTextBytes = 4 * kMaxSourceBytes;
-constexpr std::uint64_t kRowOverhead = 512;
+constexpr std::uint64_t kRowOverhead = 1024;
 
 }  // namespace
 
-Digest128 checksum_of(const EntryParts& parts) noexcept {
-  const auto& [request, dependencies, image, kernels, log, name, source, target, flags, compiler,
-               signer, origin] = parts;
-  // The image goes in as its digest: it is long, and would be copied here only to be hashed.
-  SerialWriter out;
-  out.bytes(request).bytes(dependencies);
-  out.u64(image.size()).raw(view_of(digest_of(image)));
-  out.bytes(kernels).bytes(log);
-  out.bytes(name).bytes(source).bytes(target).bytes(flags).bytes(compiler).bytes(signer);
-  out.u64(static_cast<std::uint64_t>(origin));
-  return digest_of(out.view());
+Result<StoreEntry> decode_entry(const CacheKey& key, EntryParts parts, SharedBytes image) {
+  return decode_entry(key, CompileRequest::digest_of(parts.request_canonical), parts,
+                      std::move(image));
 }
 
-Result<StoreEntry> decode_entry(const CacheKey& key, EntryParts parts, SharedBytes image,
-                                ByteView check128) {
+Result<StoreEntry> decode_entry(const CacheKey& key, const RequestDigest& request, EntryParts parts,
+                                SharedBytes image) {
   parts.image = image;
-  if (check128.size() != 16 || digest_from(check128) != checksum_of(parts)) {
-    return make_error(ErrorCode::corrupt, "the entry {} does not match its checksum", key.hex());
-  }
-  if (cache_key_of(parts.request_canonical, parts.dependencies) != key) {
+  StoreEntry entry;
+  entry.request = request;
+  if (cache_key_of(request, parts.dependencies) != key) {
     return make_error(ErrorCode::corrupt, "the entry {} holds another request", key.hex());
   }
-  StoreEntry entry;
   CUKILN_TRY(entry.dependencies, DependencySet::parse(parts.dependencies));
   CUKILN_TRY(entry.cubin.kernels, decode_kernels(parts.kernels));
   entry.labels = {std::string(parts.name), std::string(parts.source), std::string(parts.target),
@@ -49,7 +39,6 @@ Result<StoreEntry> decode_entry(const CacheKey& key, EntryParts parts, SharedByt
   CUKILN_TRY(const Target target, Target::parse(parts.target));
   CUKILN_CHECK(check_image(parts.image, target));
   entry.key = key;
-  entry.request = CompileRequest::digest_of(parts.request_canonical);
   entry.request_canonical = parts.request_canonical;
   entry.cubin.image = std::move(image);
   entry.cubin.log = parts.log;
@@ -81,9 +70,9 @@ std::uint64_t EncodedEntry::bytes() const noexcept {
 }
 
 Result<void> check_consistent(const StoreEntry& entry, const EncodedEntry& encoded) {
-  const CacheKey expected = cache_key_of(entry.request_canonical, encoded.dependencies);
-  if (entry.key != expected ||
-      entry.request != CompileRequest::digest_of(entry.request_canonical)) {
+  const RequestDigest request = CompileRequest::digest_of(entry.request_canonical);
+  const CacheKey expected = cache_key_of(request, encoded.dependencies);
+  if (entry.key != expected || entry.request != request) {
     return make_error(ErrorCode::invalid_argument,
                       "the entry's key is {}, but its request and dependencies hash to {}",
                       entry.key.hex(), expected.hex());

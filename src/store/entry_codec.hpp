@@ -17,14 +17,13 @@ struct EntryParts {
   std::int64_t origin = 0;
 };
 
-/// XXH3-128 over everything that is handed out.
-Digest128 checksum_of(const EntryParts& parts) noexcept;
-
 /// Parts that came from outside this process, back to an entry (without its source text). Checks
-/// the checksum, that request and set hash to `key`, and the image, which is apart because it is
-/// not copied (`parts.image` is not looked at). Errors: corrupt, incompatible.
-Result<StoreEntry> decode_entry(const CacheKey& key, EntryParts parts, SharedBytes image,
-                                ByteView check128);
+/// that request and set hash to `key`, and the image, which is apart because it is not copied
+/// (`parts.image` is not looked at). Errors: corrupt, incompatible.
+Result<StoreEntry> decode_entry(const CacheKey& key, EntryParts parts, SharedBytes image);
+/// The same where it is known what `parts.request_canonical` hashes to.
+Result<StoreEntry> decode_entry(const CacheKey& key, const RequestDigest& request, EntryParts parts,
+                                SharedBytes image);
 
 /// A whole entry in this process: what its checks and its size need.
 struct EncodedEntry {

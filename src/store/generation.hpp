@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/file_lock.hpp"
-#include "store/fork_gate.hpp"
+#include "base/fork_gate.hpp"
 #include "store/process_lock.hpp"
 #include "store/sqlite_handle.hpp"
 #include "store/store_directory.hpp"
@@ -20,8 +20,8 @@ namespace cukiln {
 /// The version of the tables. A store says which version wrote it, and the oldest that may still
 /// read and write it: additions leave those two where they are.
 struct StoreSchema {
-  /// `CKLN`.
-  static constexpr std::int64_t kApplicationId = 0x434B4C4E;
+  /// `CKL2`: format 1 had another, and its tables would not do.
+  static constexpr std::int64_t kApplicationId = 0x434B4C32;
 
   int version = 1;
   int min_reader = 1;
@@ -45,9 +45,10 @@ class Generation final : private ForkGate::Guarded {
 
   /// Errors: corrupt (not a store, or damaged: make another generation), incompatible (a newer
   /// version's, or open in another copy of this library), invalid_argument (not to be trusted), io,
-  /// timeout.
+  /// timeout. `trouble`: what SQLite failed with.
   static Result<std::shared_ptr<Generation>> open(const StoreDirectory& directory,
-                                                  const std::string& name, const Options& options);
+                                                  const std::string& name, const Options& options,
+                                                  SqliteTrouble* trouble = nullptr);
   ~Generation() override;
 
   /// A connection, back in the pool when it goes.
@@ -65,7 +66,7 @@ class Generation final : private ForkGate::Guarded {
     Generation* owner_;
     SqliteHandle handle_;
   };
-  Result<Lease> lease();
+  Result<Lease> lease(SqliteTrouble* trouble = nullptr);
 
   const std::string& name() const noexcept { return name_; }
   const std::string& folder() const noexcept { return folder_; }
@@ -87,6 +88,8 @@ class Generation final : private ForkGate::Guarded {
   Generation(std::string folder, std::string name, const Options& options, FileLock in_use,
              ProcessLock process);
   void before_fork() noexcept override;
+  /// The first use of a connection, by `open`.
+  Result<void> look(SqliteTrouble* trouble);
   Result<void> check_identity(SqliteHandle& db);
   void give_back(SqliteHandle handle);
   void note_files();

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "base/file_system.hpp"
+
 namespace cukiln {
 
 /// What the machine says of a path, injected so that tests can have foreign owners and network file
@@ -20,9 +22,5 @@ class HostFacts {
 
   static const HostFacts& system() noexcept;
 };
-
-/// The name of a file system on which SQLite's WAL does not work (its shared memory is not shared,
-/// or its locks are not locks); nullptr for any other.
-const char* network_file_system_name(long type) noexcept;
 
 }  // namespace cukiln

@@ -3,39 +3,61 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fork_gate.hpp"
 #include "base/result.hpp"
 #include "store/entry_codec.hpp"
-#include "store/fork_gate.hpp"
 
 namespace cukiln {
 
-namespace {
+SetTree::Load MemoryStore::loader() {
+  return [this](const SetTree::Leaf& leaf) -> std::optional<DependencySet> {
+    const auto at = by_key_.find(leaf.key);
+    return at != by_key_.end() ? std::optional(at->second->entry.dependencies) : std::nullopt;
+  };
+}
 
-constexpr std::size_t kMaxSetsPerRequest = 4;
+Result<SetTree> MemoryStore::find_sets(const RequestDigest& request, ByteView) {
+  const ForkSafeLock hold(mutex_);
+  const auto sets = by_request_.find(request);
+  return sets != by_request_.end() ? sets->second : SetTree();
+}
 
-}  // namespace
-
-Result<std::vector<RecordedSet>> MemoryStore::find_dependency_sets(const RequestDigest& request,
-                                                                   ByteView request_canonical) {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
-  std::vector<RecordedSet> sets;
-  const auto keys = by_request_.find(request);
-  if (keys == by_request_.end()) {
-    return sets;
+Lookup MemoryStore::find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
+                         Purpose purpose) {
+  CUKILN_TRY(const SetTree tree, find_sets(request, request_canonical));
+  if (tree.empty()) {
+    return std::optional<StoreEntry>();
   }
-  for (auto key = keys->second.rbegin(); key != keys->second.rend(); ++key) {
-    const StoreEntry& entry = by_key_.at(*key)->entry;
-    if (entry.request_canonical == request_canonical) {
-      sets.push_back({*key, entry.dependencies, nullptr});
+  // Files are looked at without the lock.
+  std::string differs;
+  const auto candidates =
+      tree.candidates([&](const std::string& path) { return check.label(path); }, &differs);
+  if (candidates.empty()) {
+    check.differs(differs);
+  }
+  for (const SetTree::Leaf& leaf : candidates) {
+    CUKILN_TRY(std::optional<StoreEntry> entry, peek(leaf.key));
+    if (entry && entry->request_canonical == request_canonical &&
+        check.holds(entry->dependencies)) {
+      return purpose == Purpose::use ? get(leaf.key) : Lookup(std::move(entry));
+    }
+  }
+  return std::optional<StoreEntry>();
+}
+
+Result<std::vector<RecordedSet>> MemoryStore::list_sets(const RequestDigest& request, ByteView) {
+  const ForkSafeLock hold(mutex_);
+  std::vector<RecordedSet> sets;
+  for (const Slot& slot : order_) {
+    if (slot.entry.request == request) {
+      sets.push_back({slot.entry.key, slot.entry.dependencies});
     }
   }
   return sets;
 }
 
 Lookup MemoryStore::get(const CacheKey& key) {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   const auto at = by_key_.find(key);
   if (at == by_key_.end()) {
     ++stats_.misses;
@@ -50,8 +72,7 @@ Lookup MemoryStore::get(const CacheKey& key) {
 }
 
 Lookup MemoryStore::peek(const CacheKey& key) {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   const auto at = by_key_.find(key);
   return at == by_key_.end() ? std::optional<StoreEntry>() : at->second->entry;
 }
@@ -71,8 +92,7 @@ PutOutcome MemoryStore::insert(const StoreEntry& entry, std::uint64_t bytes) {
   if (bytes > max_bytes_) {
     return PutOutcome::too_large;
   }
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   if (by_key_.count(entry.key) != 0) {
     return PutOutcome::already_there;
   }
@@ -80,31 +100,27 @@ PutOutcome MemoryStore::insert(const StoreEntry& entry, std::uint64_t bytes) {
     erase(std::prev(order_.end()));
     ++stats_.evicted;
   }
-  order_.push_front({entry, entry.source_text, bytes});
-  Slot& slot = order_.front();
+  Order made;  // what may want memory comes before anything is changed
+  made.push_front({entry, entry.source_text, bytes});
+  Slot& slot = made.front();
   slot.entry.source_text.clear();
   if (slot.entry.created_s == 0) {
     slot.entry.created_s = slot.entry.last_used_s = clock_.now_s();
   }
-  by_key_[entry.key] = order_.begin();
-  by_request_[entry.request].push_back(entry.key);
+  SetTree sets = by_request_[entry.request];
+  sets.insert({entry.key}, entry.dependencies, loader());
+  by_key_.emplace(entry.key, made.begin());
+  by_request_.find(entry.request)->second = std::move(sets);
+  order_.splice(order_.begin(), made);
   bytes_ += bytes;
   ++stats_.stored;
-  drop_old_sets(entry.request);
   return PutOutcome::stored;
-}
-
-void MemoryStore::drop_old_sets(const RequestDigest& request) {
-  while (by_request_[request].size() > kMaxSetsPerRequest) {
-    erase(by_key_.at(by_request_[request].front()));
-    ++stats_.evicted;
-  }
 }
 
 void MemoryStore::erase(Order::iterator slot) {
   const StoreEntry& entry = slot->entry;
   const auto keys = by_request_.find(entry.request);
-  keys->second.erase(std::find(keys->second.begin(), keys->second.end(), entry.key));
+  keys->second.remove(entry.key);
   if (keys->second.empty()) {
     by_request_.erase(keys);
   }
@@ -114,8 +130,7 @@ void MemoryStore::erase(Order::iterator slot) {
 }
 
 Result<bool> MemoryStore::remove(const CacheKey& key) {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   const auto at = by_key_.find(key);
   if (at == by_key_.end()) {
     return false;
@@ -125,8 +140,7 @@ Result<bool> MemoryStore::remove(const CacheKey& key) {
 }
 
 std::uint64_t MemoryStore::remove_all() {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   const std::uint64_t count = order_.size();
   by_key_.clear();
   by_request_.clear();
@@ -136,21 +150,19 @@ std::uint64_t MemoryStore::remove_all() {
 }
 
 Result<std::vector<EntrySummary>> MemoryStore::list() {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   std::vector<EntrySummary> entries;
   for (auto slot = order_.rbegin(); slot != order_.rend(); ++slot) {
     const StoreEntry& entry = slot->entry;
     entries.push_back({entry.key, entry.labels, entry.cubin.kernels, entry.cubin.image.size(),
-                       entry.dependencies.present.size(), entry.compile_us, entry.created_s,
+                       entry.dependencies.files(), entry.compile_us, entry.created_s,
                        entry.last_used_s, entry.hits, entry.origin, entry.signer});
   }
   return entries;
 }
 
 StoreStats MemoryStore::stats() {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   StoreStats now = stats_;
   now.entries = order_.size();
   now.bytes = bytes_;
@@ -158,8 +170,7 @@ StoreStats MemoryStore::stats() {
 }
 
 Result<std::string> MemoryStore::source_text(const CacheKey& key) {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   const auto at = by_key_.find(key);
   if (at == by_key_.end()) {
     return make_error(ErrorCode::not_found, "no entry {} in memory", key.hex());

@@ -19,8 +19,11 @@ class MemoryStore final : public CubinStore {
       : max_bytes_(max_bytes), clock_(clock) {}
 
   const char* tier_name() const noexcept override { return "memory"; }
-  Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
-                                                        ByteView request_canonical) override;
+  Lookup find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
+              Purpose purpose) override;
+  Result<SetTree> find_sets(const RequestDigest& request, ByteView request_canonical) override;
+  Result<std::vector<RecordedSet>> list_sets(const RequestDigest& request,
+                                             ByteView request_canonical) override;
   Lookup get(const CacheKey& key) override;
   Lookup peek(const CacheKey& key) override;
   Result<PutOutcome> put(const StoreEntry& entry) override;
@@ -43,14 +46,14 @@ class MemoryStore final : public CubinStore {
 
   PutOutcome insert(const StoreEntry& entry, std::uint64_t bytes);
   void erase(Order::iterator slot);
-  void drop_old_sets(const RequestDigest& request);
+  SetTree::Load loader();
 
   const std::uint64_t max_bytes_;
   const Clock& clock_;
   mutable std::mutex mutex_;
   Order order_;
   std::unordered_map<CacheKey, Order::iterator> by_key_;
-  std::unordered_map<RequestDigest, std::vector<CacheKey>> by_request_;  // the youngest last
+  std::unordered_map<RequestDigest, SetTree> by_request_;
   std::uint64_t bytes_ = 0;
   StoreStats stats_;
 };

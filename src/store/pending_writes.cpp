@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
+#include "base/fork_gate.hpp"
 #include "base/result.hpp"
 #include "store/entry_codec.hpp"
-#include "store/fork_gate.hpp"
+#include "store/set_records.hpp"
 
 namespace cukiln {
 
@@ -34,18 +36,20 @@ Result<void> apply_uses(SqliteHandle& db, const PendingWrites::Batch& batch) {
 
 Result<void> apply_stat_records(SqliteHandle& db, const PendingWrites::Batch& batch) {
   for (const auto& [path, record] : batch.stat_records) {
-    CUKILN_CHECK(db.query("INSERT OR REPLACE INTO stat_cache(path, device, inode, size, mtime_ns, "
-                          "ctime_ns, digest, note, recorded_ns) VALUES(?,?,?,?,?,?,?,?,?)")
-                     .text(path)
-                     .number(static_cast<std::int64_t>(record.stamp.device))
-                     .number(static_cast<std::int64_t>(record.stamp.inode))
-                     .number(static_cast<std::int64_t>(record.stamp.size))
-                     .number(record.stamp.mtime_ns)
-                     .number(record.stamp.ctime_ns)
-                     .blob(view_of(record.digest))
-                     .text(record.note)
-                     .number(record.recorded_ns)
-                     .run());
+    CUKILN_CHECK(
+        db.query("INSERT OR REPLACE INTO stat_cache(path, device, inode, size, mtime_ns, "
+                 "ctime_ns, digest, note, recorded_ns, check64) VALUES(?,?,?,?,?,?,?,?,?,?)")
+            .text(path)
+            .number(static_cast<std::int64_t>(record.stamp.device))
+            .number(static_cast<std::int64_t>(record.stamp.inode))
+            .number(static_cast<std::int64_t>(record.stamp.size))
+            .number(record.stamp.mtime_ns)
+            .number(record.stamp.ctime_ns)
+            .blob(view_of(record.digest))
+            .text(record.note)
+            .number(record.recorded_ns)
+            .number(check_of(record))
+            .run());
   }
   if (batch.stat_records.empty()) {
     return {};
@@ -63,6 +67,22 @@ Result<void> apply_stat_records(SqliteHandle& db, const PendingWrites::Batch& ba
 
 }  // namespace
 
+std::int64_t check_of(const StatRecord& record) noexcept {
+  const auto& [path, stamp, digest, note, recorded_ns] = record;
+  const auto& [device, inode, size, mtime_ns, ctime_ns] = stamp;
+  Checksummer sum;
+  sum.add_sized(path).add(view_of(digest)).add_sized(note);
+  for (const std::uint64_t number :
+       {device, inode, size, static_cast<std::uint64_t>(mtime_ns),
+        static_cast<std::uint64_t>(ctime_ns), static_cast<std::uint64_t>(recorded_ns)}) {
+    sum.add_number(number);
+  }
+  std::int64_t check = 0;
+  const Checksum whole = sum.finish();
+  std::memcpy(&check, whole.bytes.data(), sizeof check);
+  return check;
+}
+
 void PendingWrites::drop_inherited() noexcept {
   if (const int process = ::getpid(); process != process_) {
     batch_ = {};
@@ -71,8 +91,7 @@ void PendingWrites::drop_inherited() noexcept {
 }
 
 void PendingWrites::used(const CacheKey& key, std::int64_t now_s) {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   drop_inherited();
   Uses& uses = batch_.used[key];
   ++uses.count;
@@ -80,8 +99,7 @@ void PendingWrites::used(const CacheKey& key, std::int64_t now_s) {
 }
 
 void PendingWrites::count(std::string_view counter, std::int64_t delta) {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   drop_inherited();
   const auto at = batch_.counters.find(counter);
   if (at != batch_.counters.end()) {
@@ -94,8 +112,7 @@ void PendingWrites::count(std::string_view counter, std::int64_t delta) {
 }
 
 void PendingWrites::save(std::vector<StatRecord> records) {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   drop_inherited();
   for (StatRecord& record : records) {
     std::string path = record.path;
@@ -104,49 +121,48 @@ void PendingWrites::save(std::vector<StatRecord> records) {
 }
 
 void PendingWrites::damaged(const CacheKey& key) {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   drop_inherited();
   if (std::find(batch_.damaged.begin(), batch_.damaged.end(), key) == batch_.damaged.end()) {
     batch_.damaged.push_back(key);
   }
 }
 
+void PendingWrites::repair(const RequestDigest& request, std::string canonical) {
+  const ForkSafeLock hold(mutex_);
+  drop_inherited();
+  batch_.repairs.insert_or_assign(request, std::move(canonical));
+}
+
 bool PendingWrites::is_damaged(const CacheKey& key) const {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   return std::find(batch_.damaged.begin(), batch_.damaged.end(), key) != batch_.damaged.end();
 }
 
 std::optional<StatRecord> PendingWrites::find_stat_record(const std::string& path) const {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   const auto at = batch_.stat_records.find(path);
   return at == batch_.stat_records.end() ? std::nullopt : std::optional(at->second);
 }
 
 std::map<std::string, std::int64_t, std::less<>> PendingWrites::counters() const {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   return batch_.counters;
 }
 
 bool PendingWrites::empty() const {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   return batch_.empty();
 }
 
 PendingWrites::Batch PendingWrites::take() {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   drop_inherited();
   return std::exchange(batch_, {});
 }
 
 void PendingWrites::give_back(Batch batch) {
-  const ForkGate::Pass pass;
-  const std::lock_guard hold(mutex_);
+  const ForkSafeLock hold(mutex_);
   drop_inherited();
   for (const auto& [key, uses] : batch.used) {
     Uses& now = batch_.used[key];
@@ -158,11 +174,15 @@ void PendingWrites::give_back(Batch batch) {
   }
   batch_.stat_records.merge(batch.stat_records);  // what was saved meanwhile is younger and stays
   batch_.damaged.insert(batch_.damaged.end(), batch.damaged.begin(), batch.damaged.end());
+  batch_.repairs.merge(batch.repairs);
 }
 
 Result<void> apply(SqliteHandle& db, const PendingWrites::Batch& batch) {
   for (const CacheKey& key : batch.damaged) {
     CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, key));
+  }
+  for (const auto& [request, canonical] : batch.repairs) {
+    CUKILN_CHECK(rebuild_sets(db, request, canonical));
   }
   CUKILN_CHECK(apply_uses(db, batch));
   for (const auto& [name, delta] : batch.counters) {
@@ -176,9 +196,6 @@ Result<void> apply(SqliteHandle& db, const PendingWrites::Batch& batch) {
 }
 
 Result<bool> remove_entry(SqliteHandle& db, const CacheKey& key) {
-  CUKILN_CHECK(db.query("DELETE FROM cubin WHERE id=(SELECT cubin_id FROM entry WHERE key=?)")
-                   .blob(view_of(key))
-                   .run());
   CUKILN_CHECK(db.query("DELETE FROM entry WHERE key=?").blob(view_of(key)).run());
   return db.changes() > 0;
 }

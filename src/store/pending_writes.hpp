@@ -32,8 +32,10 @@ class PendingWrites {
     std::map<std::string, std::int64_t, std::less<>> counters;
     std::unordered_map<std::string, StatRecord> stat_records;
     std::vector<CacheKey> damaged;
+    std::unordered_map<RequestDigest, std::string> repairs;  // their canonical bytes
     bool empty() const noexcept {
-      return used.empty() && counters.empty() && stat_records.empty() && damaged.empty();
+      return used.empty() && counters.empty() && stat_records.empty() && damaged.empty() &&
+             repairs.empty();
     }
   };
 
@@ -41,6 +43,8 @@ class PendingWrites {
   void count(std::string_view counter, std::int64_t delta);
   void save(std::vector<StatRecord> records);
   void damaged(const CacheKey& key);
+  /// The tree of a request's sets is to be made anew.
+  void repair(const RequestDigest& request, std::string canonical);
 
   bool is_damaged(const CacheKey& key) const;
   std::optional<StatRecord> find_stat_record(const std::string& path) const;
@@ -63,7 +67,10 @@ class PendingWrites {
 /// Writes a batch inside the caller's transaction.
 Result<void> apply(SqliteHandle& db, const PendingWrites::Batch& batch);
 
-/// Removes an entry and its cubin. False: was not there.
+/// The check of a row of `stat_cache`.
+std::int64_t check_of(const StatRecord& record) noexcept;
+
+/// Removes an entry with all that belongs to it (a trigger's work). False: was not there.
 Result<bool> remove_entry(SqliteHandle& db, const CacheKey& key);
 
 inline constexpr std::size_t kMaxStatRecords = 50'000;

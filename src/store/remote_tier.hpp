@@ -22,11 +22,10 @@ class RemoteTier {
     usual,  ///< what was not there a moment ago is not asked for again
     now     ///< somebody may be putting it there
   };
-  /// The sets that the fleet recorded for a request.
-  virtual std::vector<RecordedSet> find_dependency_sets(ByteView request_canonical,
-                                                        Freshness freshness) = 0;
-  /// The entry of such a set, checked in full, its origin `remote`.
-  virtual std::optional<StoreEntry> get(ByteView request_canonical, const RecordedSet& set) = 0;
+  /// The entry whose set holds, as `check` says: verified in full, its origin `remote`. Reads at
+  /// most 64 KiB of sets, and the entries that may hold, usually one.
+  virtual std::optional<StoreEntry> find(ByteView request_canonical, SetCheck& check,
+                                         Freshness freshness) = 0;
 
   /// Waits while another machine compiles this request, for `limit` at most, and asks `found` every
   /// now and then. True: `found` said yes. False: it is for this machine to compile it now; others

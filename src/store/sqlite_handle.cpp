@@ -5,8 +5,10 @@
 
 #include <cerrno>
 #include <memory>
+#include <new>
 
 #include "base/result.hpp"
+#include "store/wal_index_vfs.hpp"
 
 namespace cukiln {
 
@@ -81,7 +83,7 @@ SqliteTrouble trouble_of(int code) noexcept {
     case SQLITE_NOTADB:
     case SQLITE_FORMAT: return SqliteTrouble::corrupt;
     case SQLITE_READONLY: return SqliteTrouble::read_only;
-    default: return SqliteTrouble::other;
+    default: return SqliteTrouble::other;  // SQLITE_NOMEM too
   }
 }
 
@@ -137,25 +139,36 @@ std::int64_t Query::column_number(int column) const noexcept {
   return sqlite3_column_int64(statement_, column);
 }
 
-ByteView Query::column_bytes(int column) const noexcept {
+ByteView Query::column_bytes(int column) const {
   const void* bytes = sqlite3_column_blob(statement_, column);
+  if (bytes == nullptr && sqlite3_errcode(handle_->db_) == SQLITE_NOMEM) {
+    throw std::bad_alloc();  // as `new` would: an empty value would be taken for a damaged row
+  }
   const int size = sqlite3_column_bytes(statement_, column);
   return bytes == nullptr
              ? ByteView()
              : ByteView(static_cast<const char*>(bytes), static_cast<std::size_t>(size));
 }
 
-Result<SqliteHandle> SqliteHandle::open(const std::string& path, const Options& options) {
+Result<SqliteHandle> SqliteHandle::open(const std::string& path, const Options& options,
+                                        SqliteTrouble* trouble) {
   const int access = options.read_only
                          ? SQLITE_OPEN_READONLY
                          : SQLITE_OPEN_READWRITE | (options.create ? SQLITE_OPEN_CREATE : 0);
-  sqlite3* db = nullptr;
+  SqliteHandle handle(nullptr);
   const int code = sqlite3_open_v2(
-      path.c_str(), &db,
-      access | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOFOLLOW, nullptr);
-  SqliteHandle handle(db);
+      path.c_str(), &handle.db_,
+      access | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOFOLLOW, wal_index_vfs());
+  sqlite3* const db = handle.db_;
+  const auto failed = [&](int failure) {
+    Error error = handle.error(failure, ("open the database " + path).c_str());
+    if (trouble != nullptr) {
+      *trouble = handle.trouble();
+    }
+    return error;
+  };
   if (code != SQLITE_OK) {
-    return handle.error(code, ("open the database " + path).c_str());
+    return failed(code);
   }
   sqlite3_busy_timeout(db, options.busy_ms);
   sqlite3_limit(db, SQLITE_LIMIT_LENGTH, kMaxRowBytes);
@@ -174,10 +187,14 @@ Result<SqliteHandle> SqliteHandle::open(const std::string& path, const Options& 
   // used a moment ago is cheaper than memory that the kernel has to find, clear and map. The
   // operating system keeps the pages. What a transaction changes stays in memory, up to 1024 pages,
   // until it is committed: on a full disk there is no room to write it twice.
-  CUKILN_CHECK(
-      handle.execute("PRAGMA cell_size_check=ON; PRAGMA temp_store=MEMORY;"
-                     "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF;"
-                     "PRAGMA cache_size=-128; PRAGMA cache_spill=1024"));
+  const int set = sqlite3_exec(db,
+                               "PRAGMA cell_size_check=ON; PRAGMA temp_store=MEMORY;"
+                               "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF;"
+                               "PRAGMA cache_size=-128; PRAGMA cache_spill=1024",
+                               nullptr, nullptr, nullptr);
+  if (set != SQLITE_OK) {
+    return failed(set);
+  }
   return handle;
 }
 
@@ -227,6 +244,7 @@ Query SqliteHandle::query(const char* sql) {
       return Query(*this, prepared.statement);
     }
   }
+  prepared_.reserve(prepared_.size() + 1);  // a statement that is not kept would never be finalised
   sqlite3_stmt* statement = nullptr;
   prepare_code_ = sqlite3_prepare_v3(db_, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
   if (prepare_code_ == SQLITE_OK) {
@@ -273,7 +291,7 @@ Error SqliteHandle::error(int code, const char* what) {
   if (db_ != nullptr && is_growing(code) && no_space(db_)) {
     trouble_ = SqliteTrouble::full;  // SQLite itself calls only ENOSPC of a plain write "full"
   }
-  if (code == SQLITE_ERROR) {
+  if (code == SQLITE_ERROR && (db_ == nullptr || sqlite3_errcode(db_) != SQLITE_NOMEM)) {
     // "unsupported file format", or a table or column that our SQL names is missing.
     trouble_ = SqliteTrouble::corrupt;
   }

@@ -56,7 +56,7 @@ class Query {
 
   std::int64_t column_number(int column) const noexcept;
   /// Valid until the next call of `next`.
-  ByteView column_bytes(int column) const noexcept;
+  ByteView column_bytes(int column) const;
 
  private:
   SqliteHandle* handle_;
@@ -73,8 +73,10 @@ class SqliteHandle {
     int busy_ms = 250;
   };
 
-  /// The file is never opened through a symbolic link or a URI. Errors: as `error`.
-  static Result<SqliteHandle> open(const std::string& path, const Options& options);
+  /// The file is never opened through a symbolic link or a URI. Errors: as `error`; `trouble`: what
+  /// it came from.
+  static Result<SqliteHandle> open(const std::string& path, const Options& options,
+                                   SqliteTrouble* trouble = nullptr);
 
   SqliteHandle() = default;
   SqliteHandle(SqliteHandle&& other) noexcept;

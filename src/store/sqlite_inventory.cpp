@@ -20,7 +20,7 @@ Result<std::vector<EntrySummary>> SqliteStore::list() {
         return entries;
       }
       EntrySummary entry;
-      entry.key = CacheKey{digest_from(query.column_bytes(0))};
+      entry.key = digest_from<CacheKey>(query.column_bytes(0));
       entry.created_s = query.column_number(1);
       entry.last_used_s = query.column_number(2);
       entry.hits = query.column_number(3);
@@ -88,7 +88,7 @@ Result<std::optional<std::int64_t>> SqliteStore::oldest_use_s() {
 UpkeepStats SqliteStore::upkeep() const {
   UpkeepStats stats;
   {
-    const std::lock_guard hold(upkeep_mutex_);
+    const ForkSafeLock hold(upkeep_mutex_);
     stats = upkeep_;
   }
   stats.checkpoints = session_->checkpoints();

@@ -35,7 +35,7 @@ Result<std::vector<CacheKey>> all_keys(SqliteHandle& db) {
     if (!row) {
       return keys;
     }
-    keys.push_back(CacheKey{digest_from(query.column_bytes(0))});
+    keys.push_back(digest_from<CacheKey>(query.column_bytes(0)));
   }
 }
 
@@ -43,7 +43,7 @@ Result<std::vector<CacheKey>> all_keys(SqliteHandle& db) {
 
 void SqliteStore::note_gc(UpkeepRuns UpkeepStats::*trigger,
                           std::chrono::steady_clock::time_point began, const Result<bool>& done) {
-  const std::lock_guard hold(upkeep_mutex_);
+  const ForkSafeLock hold(upkeep_mutex_);
   UpkeepRuns& runs = upkeep_.*trigger;
   ++(!done ? runs.failed : *done ? runs.done : runs.held_up);
   runs.took += std::chrono::steady_clock::now() - began;
@@ -57,6 +57,7 @@ Result<void> SqliteStore::make_room(SqliteHandle& db, std::uint64_t bytes) {
   bool is_run = false;
   auto made = evict_for(db, bytes, is_run);
   if (is_run) {
+    session_->remove_leftovers();
     note_gc(&UpkeepStats::gc_by_put, began, made ? Result<bool>(true) : Result<bool>(made.error()));
   }
   return made;
@@ -120,9 +121,6 @@ Result<SqliteStore::Evicted> SqliteStore::evict_batch(SqliteHandle& db, std::uin
   std::vector<std::int64_t> ids;
   CUKILN_TRY(const Evicted gone, choose(db, bytes, unused_since_s, kBatchRows, &ids));
   for (const std::int64_t id : ids) {
-    CUKILN_CHECK(db.query("DELETE FROM cubin WHERE id=(SELECT cubin_id FROM entry WHERE id=?)")
-                     .number(id)
-                     .run());
     CUKILN_CHECK(db.query("DELETE FROM entry WHERE id=?").number(id).run());
   }
   CUKILN_CHECK(transaction.commit());
@@ -133,11 +131,18 @@ Result<SqliteStore::Evicted> SqliteStore::evict_batch(SqliteHandle& db, std::uin
 }
 
 void SqliteStore::free_disk(SqliteHandle& db, std::uint64_t bytes) {
-  // Deleting writes to the WAL first, so on a full disk nothing can be deleted without the reserve.
   // Each step may fail for want of space and the next still help.
+  make_room_to_delete(db);
+  static_cast<void>(evict_batch(db, 4 * bytes + session_->reserve_bytes(), kNever));
+  give_back_space(db);
+}
+
+void SqliteStore::make_room_to_delete(SqliteHandle& db) {
   session_->free_reserve();
   static_cast<void>(session_->checkpoint(db));
-  static_cast<void>(evict_batch(db, 4 * bytes + session_->reserve_bytes(), kNever));
+}
+
+void SqliteStore::give_back_space(SqliteHandle& db) {
   static_cast<void>(db.query("PRAGMA incremental_vacuum(2048)").run());
   static_cast<void>(session_->checkpoint(db));
 }
@@ -209,18 +214,13 @@ Result<GcReport> SqliteStore::collect(const GcOptions& options) {
     report.already_running = true;
     return report;
   }
-  const auto wait = session_->options().write_wait;
-  CUKILN_CHECK(flush(wait));
+  // Uses count before anything is chosen to go; a full disk has no room for them.
+  static_cast<void>(flush(session_->options().write_wait));
   for (;;) {  // one short turn per batch: others may write in between
-    CUKILN_TRY(const Evicted gone, session_->write(wait, [&](SqliteHandle& db) -> Result<Evicted> {
-      CUKILN_TRY(const std::uint64_t bytes, excess(db));
-      auto evicted = evict_batch(db, bytes, since);
-      if (!evicted && db.trouble() == SqliteTrouble::full) {
-        free_disk(db, bytes);
-        evicted = evict_batch(db, bytes, since);
-      }
-      return evicted;
-    }));
+    CUKILN_TRY(const Evicted gone, write_deletion([&](SqliteHandle& db) -> Result<Evicted> {
+                 CUKILN_TRY(const std::uint64_t bytes, excess(db));
+                 return evict_batch(db, bytes, since);
+               }));
     report.entries += gone.entries;
     report.bytes += gone.bytes;
     if (gone.entries == 0) {
@@ -250,17 +250,32 @@ Result<void> SqliteStore::shrink_file() {
   });
 }
 
+Result<bool> SqliteStore::remove(const CacheKey& key) {
+  int attempts = 0;
+  CUKILN_TRY(const bool removed, write_deletion([&](SqliteHandle& db) -> Result<bool> {
+               ++attempts;
+               CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
+               CUKILN_TRY(const bool there, remove_entry(db, key));
+               CUKILN_CHECK(transaction.commit());
+               return there;
+             }));
+  if (attempts > 1) {
+    CUKILN_CHECK(shrink_file());  // the reserve comes back
+  }
+  return removed;
+}
+
 Result<std::uint64_t> SqliteStore::remove_all() {
   CUKILN_TRY(const std::uint64_t removed,
-             session_->write(
-                 session_->options().write_wait, [](SqliteHandle& db) -> Result<std::uint64_t> {
-                   CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
-                   CUKILN_TRY(const std::int64_t entries, db.number("SELECT count(*) FROM entry"));
-                   CUKILN_CHECK(db.query("DELETE FROM entry").run());
-                   CUKILN_CHECK(db.query("DELETE FROM cubin").run());
-                   CUKILN_CHECK(transaction.commit());
-                   return static_cast<std::uint64_t>(entries);
-                 }));
+             write_deletion([](SqliteHandle& db) -> Result<std::uint64_t> {
+               CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
+               CUKILN_TRY(const std::int64_t entries, db.number("SELECT count(*) FROM entry"));
+               CUKILN_CHECK(db.query("DELETE FROM entry").run());
+               CUKILN_CHECK(db.query("DELETE FROM cubin").run());
+               CUKILN_CHECK(db.query("DELETE FROM request").run());
+               CUKILN_CHECK(transaction.commit());
+               return static_cast<std::uint64_t>(entries);
+             }));
   CUKILN_CHECK(shrink_file());
   return removed;
 }

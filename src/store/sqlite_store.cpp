@@ -9,7 +9,6 @@ namespace cukiln {
 
 namespace {
 
-constexpr std::size_t kMaxSetsPerRequest = 4;
 constexpr std::chrono::milliseconds kFlushWait{100};
 constexpr std::int64_t kClockJumpS = 3600;
 
@@ -21,122 +20,22 @@ Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const SqliteStoreOptions&
 }
 
 SqliteStore::~SqliteStore() {
+  const ForkGate::Pass pass;
   if (!read_only()) {
-    if (auto flushed = flush(kFlushWait); !flushed) {
+    if (auto flushed = guarded([&] { return flush(kFlushWait); }); !flushed) {
       session_->options().log.debug("uses and counters were not written: {}",
                                     flushed.error().message());
     }
   }
-  const ForkGate::Pass pass;
-  session_->checkpoint_before_close();
+  static_cast<void>(guarded([&]() -> Result<void> {
+    session_->checkpoint_before_close();
+    return {};
+  }));
   session_.reset();
 }
 
 const char* SqliteStore::tier_name() const noexcept {
   return session_->options().system ? "system" : "disk";
-}
-
-Result<std::vector<RecordedSet>> SqliteStore::find_dependency_sets(const RequestDigest& request,
-                                                                   ByteView request_canonical) {
-  std::vector<CacheKey> damaged;
-  auto found = session_->read([&](SqliteHandle& db) -> Result<std::vector<RecordedSet>> {
-    std::vector<RecordedSet> sets;
-    damaged.clear();
-    Query query = db.query(CUKILN_SELECT_ENTRY "request=? ORDER BY id DESC LIMIT 4");
-    query.blob(view_of(request));
-    for (;;) {
-      CUKILN_TRY(const bool there, query.next());
-      if (!there) {
-        return sets;
-      }
-      auto row = std::make_shared<const StoredRow>(query);
-      const CacheKey key{digest_from(query.column_bytes(kKeyColumn))};
-      if (row->request_canonical != request_canonical) {
-        continue;  // another request with the same digest, or a damaged row that get will find
-      }
-      auto set = DependencySet::parse(row->dependencies);
-      if (!set || cache_key_of(row->request_canonical, row->dependencies) != key) {
-        damaged.push_back(key);
-        continue;
-      }
-      sets.push_back({key, *std::move(set), std::move(row)});
-    }
-  });
-  for (const CacheKey& key : damaged) {
-    found_damaged(key, Damage::set,
-                  Error(ErrorCode::corrupt, "its dependency set does not hash to its key"));
-  }
-  if (!found) {
-    errors_.fetch_add(1, std::memory_order_relaxed);
-  }
-  return found;
-}
-
-Lookup SqliteStore::look_up(SqliteHandle& db, const CacheKey& key, std::optional<Error>* damage) {
-  Query query = db.query(CUKILN_SELECT_ENTRY "key=?");
-  CUKILN_TRY(const bool there, query.blob(view_of(key)).next());
-  return there ? entry_of(db, key, StoredRow(query), damage) : Lookup(std::nullopt);
-}
-
-Lookup SqliteStore::entry_of(SqliteHandle& db, const CacheKey& key, const StoredRow& row,
-                             std::optional<Error>* damage) {
-  // The cubin goes straight into the memory that is handed out. In the statement's row it would be
-  // copied on the way, and large ones twice into memory that has to be found for it.
-  CUKILN_TRY(SharedBytes image, db.read_blob("cubin", "data", row.cubin_id, row.cubin_bytes));
-  EntryParts parts;
-  parts.request_canonical = row.request_canonical;
-  parts.dependencies = row.dependencies;
-  parts.kernels = row.kernels;
-  parts.log = row.log;
-  parts.name = row.name;
-  parts.source = row.source;
-  parts.target = row.target;
-  parts.flags = row.flags;
-  parts.compiler = row.compiler;
-  parts.signer = row.signer;
-  parts.origin = row.origin;
-  auto entry = decode_entry(key, parts, std::move(image), row.check128);
-  if (!entry) {
-    *damage = std::move(entry).error();
-    return std::optional<StoreEntry>();
-  }
-  entry->compile_us = row.compile_us;
-  entry->created_s = row.created_s;
-  entry->last_used_s = row.last_used_s;
-  entry->hits = row.hits;
-  return std::optional<StoreEntry>(*std::move(entry));
-}
-
-Lookup SqliteStore::get_at(const CacheKey& key, const StoredRow* row) {
-  std::optional<Error> damage;
-  auto found = session_->read([&](SqliteHandle& db) {
-    if (row != nullptr) {
-      std::optional<Error> changed;  // since the row was read: removed, or stored again
-      Lookup there = entry_of(db, key, *row, &changed);
-      if (!changed) {
-        return there;
-      }
-    }
-    return look_up(db, key, &damage);
-  });
-  if (damage) {
-    found_damaged(key, Damage::entry, *damage);
-  }
-  if (!found) {
-    errors_.fetch_add(1, std::memory_order_relaxed);
-  } else if (*found) {
-    hits_.fetch_add(1, std::memory_order_relaxed);
-    note_use(key);
-  } else {
-    misses_.fetch_add(1, std::memory_order_relaxed);
-  }
-  return found;
-}
-
-Lookup SqliteStore::peek(const CacheKey& key) {
-  std::optional<Error> damage;
-  auto found = session_->inspect([&](SqliteHandle& db) { return look_up(db, key, &damage); });
-  return damage ? Lookup(*std::move(damage)) : std::move(found);
 }
 
 void SqliteStore::note_use(const CacheKey& key) {
@@ -196,12 +95,6 @@ Result<PutOutcome> SqliteStore::put(const StoreEntry& entry) {
   if (read_only()) {
     return PutOutcome::not_stored;
   }
-  auto there = session_->read([&](SqliteHandle& db) -> Result<bool> {
-    return db.query("SELECT 1 FROM entry WHERE key=?").blob(view_of(entry.key)).next();
-  });
-  if (there && *there && !pending_.is_damaged(entry.key)) {
-    return PutOutcome::already_there;
-  }
   auto outcome = session_->write(options.write_wait, [&](SqliteHandle& db) -> Result<PutOutcome> {
     CUKILN_CHECK(make_room(db, bytes));
     auto first = insert(db, entry, encoded, source_text);
@@ -241,15 +134,27 @@ Result<PutOutcome> SqliteStore::insert(SqliteHandle& db, const StoreEntry& entry
   for (const CacheKey& damaged : batch.damaged) {
     CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, damaged));
   }
-  {
-    Query same = db.query("SELECT 1 FROM entry WHERE key=?");
-    CUKILN_TRY(const bool there, same.blob(view_of(entry.key)).next());
-    if (there) {
-      return PutOutcome::already_there;
+  std::optional<Error> damage;
+  CUKILN_TRY(const auto there, look_up(db, entry.key, &damage));
+  if (there) {
+    CUKILN_TRY(const bool known, is_recorded(db, entry.request, entry.key));
+    if (!known) {  // it could not be found, or it would not have been compiled again
+      CUKILN_CHECK(record_set(db, entry.request, entry.request_canonical, {entry.key, 0},
+                              entry.dependencies));
+      CUKILN_CHECK(apply(db, batch));
+      CUKILN_CHECK(transaction.commit());
     }
+    return PutOutcome::already_there;
+  }
+  if (damage) {
+    count_damage(Damage::entry);
+    CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, entry.key));
   }
   const EntryParts& parts = encoded.parts;
-  const Digest128 check = checksum_of(parts);
+  const std::int64_t created = session_->options().clock->now_s();
+  const auto files = static_cast<std::int64_t>(entry.dependencies.files());
+  const Checksum check =
+      checksum_of(entry.key, entry.request, parts, entry.compile_us, created, files);
   CUKILN_CHECK(db.query("INSERT INTO cubin(data) VALUES(?)").blob(parts.image).run());
   const std::int64_t cubin_id = db.last_row_id();
   const std::int64_t now = now_s(&db);
@@ -257,17 +162,17 @@ Result<PutOutcome> SqliteStore::insert(SqliteHandle& db, const StoreEntry& entry
       db.query(
             "INSERT INTO entry(key, request, cubin_id, created_s, last_used_s, hits, compile_us, "
             "origin, cubin_bytes, dependency_count, check128, name, source, target, flags, "
-            "compiler, signer, kernels, request_canonical, dependencies, log, source_text) "
-            "VALUES(?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
+            "compiler, signer, kernels, dependencies, log, source_text) "
+            "VALUES(?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
           .blob(view_of(entry.key))
           .blob(view_of(entry.request))
           .number(cubin_id)
-          .number(session_->options().clock->now_s())
+          .number(created)
           .number(now)
           .number(entry.compile_us)
           .number(parts.origin)
           .number(static_cast<std::int64_t>(parts.image.size()))
-          .number(static_cast<std::int64_t>(entry.dependencies.present.size()))
+          .number(files)
           .blob(view_of(check))
           .text(parts.name)
           .text(parts.source)
@@ -276,35 +181,34 @@ Result<PutOutcome> SqliteStore::insert(SqliteHandle& db, const StoreEntry& entry
           .text(parts.compiler)
           .text(parts.signer)
           .blob(parts.kernels)
-          .blob(parts.request_canonical)
           .blob(parts.dependencies)
           .text(parts.log)
           .blob(source_text)
           .run());
-  CUKILN_CHECK(drop_old_sets(db, entry.request));
+  const auto id = static_cast<std::uint64_t>(db.last_row_id());
+  CUKILN_CHECK(drop_excess_sets(db, entry.request));
+  CUKILN_CHECK(
+      record_set(db, entry.request, entry.request_canonical, {entry.key, id}, entry.dependencies));
   CUKILN_CHECK(apply(db, batch));
   CUKILN_CHECK(transaction.commit());
   return PutOutcome::stored;
 }
 
-Result<void> SqliteStore::drop_old_sets(SqliteHandle& db, const RequestDigest& request) {
-  std::vector<std::pair<CacheKey, std::int64_t>> keys;  // and their cubins' bytes
-  {
-    Query query = db.query("SELECT key, cubin_bytes FROM entry WHERE request=? ORDER BY id DESC");
-    query.blob(view_of(request));
-    for (;;) {
-      CUKILN_TRY(const bool row, query.next());
-      if (!row) {
-        break;
-      }
-      keys.emplace_back(CacheKey{digest_from(query.column_bytes(0))}, query.column_number(1));
-    }
+/// A request has room for a thousand sets; beyond that the least recently used goes.
+Result<void> SqliteStore::drop_excess_sets(SqliteHandle& db, const RequestDigest& request) {
+  CUKILN_TRY(const auto leaves, leaves_of(db, request));
+  if (leaves.size() <= SetTree::kMaxSets) {
+    return {};
   }
-  for (std::size_t i = kMaxSetsPerRequest; i < keys.size(); ++i) {
-    CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, keys[i].first));
+  Query query = db.query(
+      "SELECT key, cubin_bytes FROM entry WHERE request=? ORDER BY last_used_s, id LIMIT 1");
+  CUKILN_TRY(const bool there, query.blob(view_of(request)).next());
+  if (there) {
+    const auto key = digest_from<CacheKey>(query.column_bytes(0));
+    pending_.count("evicted_bytes", query.column_number(1));
+    CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, key));
     evicted_.fetch_add(1, std::memory_order_relaxed);
     pending_.count("evicted", 1);
-    pending_.count("evicted_bytes", keys[i].second);
   }
   return {};
 }
@@ -321,15 +225,6 @@ std::int64_t SqliteStore::now_s(SqliteHandle* db) {
   const std::int64_t now = clock < last - kClockJumpS ? last + 1 : std::max(clock, last);
   last_stamp_s_.store(now, std::memory_order_relaxed);
   return now;
-}
-
-Result<bool> SqliteStore::remove(const CacheKey& key) {
-  return session_->write(session_->options().write_wait, [&](SqliteHandle& db) -> Result<bool> {
-    CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
-    CUKILN_TRY(const bool removed, remove_entry(db, key));
-    CUKILN_CHECK(transaction.commit());
-    return removed;
-  });
 }
 
 Result<std::string> SqliteStore::source_text(const CacheKey& key) {
@@ -353,10 +248,10 @@ std::optional<StatRecord> SqliteStore::find_stat_record(const std::string& path)
   }
   auto found = session_->read([&](SqliteHandle& db) -> Result<std::optional<StatRecord>> {
     Query query = db.query(
-        "SELECT device, inode, size, mtime_ns, ctime_ns, digest, note, recorded_ns "
+        "SELECT device, inode, size, mtime_ns, ctime_ns, digest, note, recorded_ns, check64 "
         "FROM stat_cache WHERE path=?");
     CUKILN_TRY(const bool row, query.text(path).next());
-    if (!row || query.column_bytes(5).size() != 16) {
+    if (!row || query.column_bytes(5).size() != 32) {
       return std::optional<StatRecord>();
     }
     StatRecord record;
@@ -365,10 +260,11 @@ std::optional<StatRecord> SqliteStore::find_stat_record(const std::string& path)
                     static_cast<std::uint64_t>(query.column_number(1)),
                     static_cast<std::uint64_t>(query.column_number(2)), query.column_number(3),
                     query.column_number(4)};
-    record.digest = digest_from(query.column_bytes(5));
+    record.digest = digest_from<ContentHash>(query.column_bytes(5));
     record.note = query.column_bytes(6);
     record.recorded_ns = query.column_number(7);
-    return std::optional<StatRecord>(std::move(record));
+    return query.column_number(8) == check_of(record) ? std::optional(std::move(record))
+                                                      : std::nullopt;
   });
   return found ? *std::move(found) : std::nullopt;
 }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "key/stat_cache.hpp"
@@ -16,7 +17,9 @@
 #include "store/entry_codec.hpp"
 #include "store/maintenance.hpp"
 #include "store/pending_writes.hpp"
+#include "store/set_records.hpp"
 #include "store/store_session.hpp"
+#include "store/stored_row.hpp"
 
 namespace cukiln {
 
@@ -29,10 +32,12 @@ class SqliteStore final : public CubinStore {
   ~SqliteStore() override;
 
   const char* tier_name() const noexcept override;
-  Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
-                                                        ByteView request_canonical) override;
-  Lookup get(const CacheKey& key) override { return get_at(key, nullptr); }
-  Lookup get_recorded(const RecordedSet& set) override { return get_at(set.key, set.row.get()); }
+  Lookup find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
+              Purpose purpose) override;
+  Result<SetTree> find_sets(const RequestDigest& request, ByteView request_canonical) override;
+  Result<std::vector<RecordedSet>> list_sets(const RequestDigest& request,
+                                             ByteView request_canonical) override;
+  Lookup get(const CacheKey& key) override;
   Lookup peek(const CacheKey& key) override;
   Result<PutOutcome> put(const StoreEntry& entry) override;
   Result<bool> remove(const CacheKey& key) override;
@@ -69,22 +74,27 @@ class SqliteStore final : public CubinStore {
  private:
   explicit SqliteStore(std::unique_ptr<StoreSession> session) : session_(std::move(session)) {}
 
-  /// `row`: the entry's a moment ago; null: not known.
-  Lookup get_at(const CacheKey& key, const StoredRow* row);
+  Lookup use_row(const RequestDigest& request, ByteView request_canonical,
+                 const SetTree::Leaf& leaf, std::optional<StoredRow> row, SetCheck& check,
+                 Purpose purpose);
+  Lookup find_among_all(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
+                        Purpose purpose);
   /// Absent and `damage` engaged: a row is there and cannot be believed.
   static Lookup look_up(SqliteHandle& db, const CacheKey& key, std::optional<Error>* damage);
   static Lookup entry_of(SqliteHandle& db, const CacheKey& key, const StoredRow& row,
+                         const RequestDigest& request, ByteView request_canonical,
                          std::optional<Error>* damage);
   /// Which part of an entry was damaged, or who found it so, for the counters.
   enum class Damage { set, entry, verify };
   void count_damage(Damage damage);
+  bool is_set_sound(const CacheKey& key);
   void found_damaged(const CacheKey& key, Damage damage, const Error& why);
 
   Result<PutOutcome> insert(SqliteHandle& db, const StoreEntry& entry, const EncodedEntry& encoded,
                             ByteView source_text);
   Result<PutOutcome> insert(SqliteHandle& db, const StoreEntry& entry, const EncodedEntry& encoded,
                             ByteView source_text, const PendingWrites::Batch& batch);
-  Result<void> drop_old_sets(SqliteHandle& db, const RequestDigest& request);
+  Result<void> drop_excess_sets(SqliteHandle& db, const RequestDigest& request);
   /// Makes room below the cap, in transactions of at most 100 rows each.
   Result<void> make_room(SqliteHandle& db, std::uint64_t bytes);
   /// `is_run`: something had to go.
@@ -102,6 +112,21 @@ class SqliteStore final : public CubinStore {
                          std::int64_t limit, std::vector<std::int64_t>* ids);
   Result<void> shrink_file();
   void free_disk(SqliteHandle& db, std::uint64_t bytes);
+  /// Deleting writes to the WAL first, so on a full disk nothing goes without the reserve.
+  void make_room_to_delete(SqliteHandle& db);
+  void give_back_space(SqliteHandle& db);
+  /// A deletion, as the only writer; on a full disk once more, with the reserve's space.
+  template <class Body>
+  auto write_deletion(Body&& body) -> decltype(body(std::declval<SqliteHandle&>())) {
+    return session_->write(session_->options().write_wait, [&](SqliteHandle& db) {
+      auto done = body(db);
+      if (!done && db.trouble() == SqliteTrouble::full) {
+        make_room_to_delete(db);
+        done = body(db);
+      }
+      return done;
+    });
+  }
   Result<void> verify_entry(const CacheKey& key, VerifyReport& report);
   std::uint64_t file_bytes();
   /// The clock, but never behind a stamp that was given out or read.

@@ -19,10 +19,10 @@ namespace cukiln {
 
 namespace {
 
-constexpr const char* kVersionFolder = "v1";
+constexpr const char* kVersionFolder = "v2";
 constexpr std::string_view kGenerationPrefix = "gen-";
 constexpr const char* kCurrent = "CURRENT";
-constexpr time_t kFlightKeptS = 3600;
+constexpr time_t kFlightKeptS = 60;  // a file that was just made is not locked yet
 
 /// The number in `gen-0001`; 0 for any other name.
 std::uint64_t generation_number(std::string_view name) noexcept {
@@ -96,10 +96,10 @@ Result<std::string> resolve_parent(std::string directory) {
   return whole ? std::string(resolved) : join_path(resolved, name);
 }
 
-/// 32 hex digits and `.lock`.
-bool is_flight_lock(const std::string& name) {
-  return name.size() == 37 && name.find_first_not_of("0123456789abcdef") == 32 &&
-         name.compare(32, 5, ".lock") == 0;
+/// A request's digest, 64 hex digits, and `.lock`.
+bool is_flight_lock(std::string_view name) {
+  const std::size_t digits = std::min(name.find_first_not_of("0123456789abcdef"), name.size());
+  return digits == 64 && name.substr(digits) == ".lock";
 }
 
 void unlink_if_unlocked(const std::string& file) {
@@ -145,13 +145,15 @@ Result<StoreDirectory> StoreDirectory::prepare(const std::string& directory, con
                       "cannot use the folder {}: {}", top, errno_text(failed));
   }
   if (!rules.system && S_ISDIR(status.st_mode) && status.st_uid == facts.user() &&
-      (status.st_mode & 0077) != 0 && (status.st_mode & 0022) == 0 && is_empty(top)) {
-    // A folder that its owner made for us, with the usual umask: it becomes the store's own.
+      (status.st_mode & 0222) == 0200 && (status.st_mode & 0055) != 0 && is_empty(top)) {
+    // A folder that its owner made for us, with the usual umask: it becomes the store's own. One
+    // that is closed to its owner too stays as it is.
     ::chmod(top.c_str(), 0700);
     static_cast<void>(facts.status(top, &status));  // the check below judges what is there now
   }
   CUKILN_CHECK(self.check(top, status, true));
-  const bool sealed = (status.st_mode & 0200) == 0;
+  const unsigned top_mode = status.st_mode & 0777;
+  const bool sealed = (top_mode & 0200) == 0;
 
   if (const char* network = network_file_system_name(facts.file_system_type(top));
       network != nullptr && !rules.allow_network_file_system) {
@@ -166,6 +168,13 @@ Result<StoreDirectory> StoreDirectory::prepare(const std::string& directory, con
   if (failed == ENOENT && !rules.system && !sealed) {
     CUKILN_CHECK(make_folder(self.root_));
     failed = facts.status(self.root_, &status);
+  }
+  if (failed == ENOENT && sealed && !rules.system) {
+    return make_error(
+        ErrorCode::not_found,
+        "the folder {} has mode {:04o}, read-only, and there is no store in it: chmod "
+        "700 {}, or choose another directory",
+        top, top_mode, top);
   }
   if (failed != 0) {
     const bool closed = rules.system && failed == EACCES;

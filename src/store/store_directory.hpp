@@ -42,7 +42,7 @@ class StoreDirectory {
   /// in it.
   void remove_generation(const std::string& generation) const;
   /// Removes what killed processes left beside the generations: halves of a new CURRENT, and lock
-  /// files of flights that ended an hour ago. Call under the writer's lock.
+  /// files of compiles that ended a minute ago. Call under the writer's lock.
   void remove_stray_files() const;
 
   /// Makes a folder beside the generations, 0700, or checks the one that is there.

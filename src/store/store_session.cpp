@@ -97,17 +97,19 @@ Result<std::shared_ptr<Generation>> StoreSession::current(bool in_turn) {
   return open_current(in_turn);
 }
 
-Result<std::shared_ptr<Generation>> StoreSession::open_named(const std::string& name) const {
+Result<std::shared_ptr<Generation>> StoreSession::open_named(const std::string& name,
+                                                             SqliteTrouble* trouble) const {
   Generation::Options options;
   options.read_only = directory_->read_only();
   options.page_bytes = options_.page_bytes;
   options.schema = options_.schema;
-  return Generation::open(*directory_, name, options);
+  return Generation::open(*directory_, name, options, trouble);
 }
 
 Result<std::shared_ptr<Generation>> StoreSession::open_current(bool in_turn) {
   FileLock turn;  // taken once something has to be written
   bool alone = in_turn;
+  bool asked_reserve = false;
   for (int attempt = 0;; ++attempt) {
     const FileStamp stamp = stamp_at(directory_->path("CURRENT"));
     auto name = directory_->current();
@@ -118,6 +120,7 @@ Result<std::shared_ptr<Generation>> StoreSession::open_current(bool in_turn) {
     }
     // In one process SQLite shares what it knows of a file among connections: opened again while it
     // is still open, a database would be read through the index of a WAL that is gone.
+    SqliteTrouble trouble = SqliteTrouble::none;
     const bool files_replaced = name && before != nullptr && before->belongs_to_this_process() &&
                                 before->name() == *name && before->has_connections() &&
                                 before->moved();
@@ -125,7 +128,8 @@ Result<std::shared_ptr<Generation>> StoreSession::open_current(bool in_turn) {
         files_replaced
             ? Error(ErrorCode::corrupt,
                     fmt::format("the files of {} were replaced under their user", before->folder()))
-            : (name ? open_named(*name) : Result<std::shared_ptr<Generation>>(name.error()));
+            : (name ? open_named(*name, &trouble)
+                    : Result<std::shared_ptr<Generation>>(name.error()));
     const bool raced = stamp_at(directory_->path("CURRENT")) != stamp && attempt < 10;
     if (raced) {
       continue;
@@ -153,6 +157,17 @@ Result<std::shared_ptr<Generation>> StoreSession::open_current(bool in_turn) {
       return generation_;
     }
     const Error why = generation.error();
+    if (trouble == SqliteTrouble::full && !asked_reserve && !directory_->read_only()) {
+      // The WAL index found no room on the disk: without it nothing can be read, or removed.
+      asked_reserve = true;
+      if (!alone) {
+        CUKILN_TRY(turn, take_turn(options_.write_wait));
+        alone = true;
+      }
+      if (reserve().release_some()) {
+        continue;
+      }
+    }
     const bool begin =
         why.code() == ErrorCode::corrupt || (!name && why.code() == ErrorCode::not_found);
     if (!begin || directory_->read_only() || attempt >= 12) {
@@ -269,21 +284,6 @@ std::uint64_t StoreSession::reserve_bytes() const noexcept {
   return std::min(options_.reserve_bytes, max_bytes() / 8);
 }
 
-void StoreSession::free_reserve() const { ::unlink(directory_->path("reserve.bin").c_str()); }
-
-void StoreSession::make_reserve() const {
-  const std::uint64_t bytes = reserve_bytes();
-  const std::string path = directory_->path("reserve.bin");
-  if (bytes == 0 || ::access(path.c_str(), F_OK) == 0) {
-    return;
-  }
-  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  // Not posix_fallocate: where the file system has no such call, that one writes every block.
-  if (!fd || ::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0) {
-    ::unlink(path.c_str());
-  }
-}
-
 void StoreSession::remove_leftovers() {
   const auto current_name = directory_->current();
   if (!current_name) {
@@ -310,7 +310,7 @@ Result<bool> StoreSession::checkpoint(SqliteHandle& db) {
   const auto row = query.next();
   const bool done = row && *row && query.column_number(0) == 0;
   {
-    const std::lock_guard hold(checkpoints_mutex_);
+    const ForkSafeLock hold(checkpoints_mutex_);
     ++(!row ? checkpoints_.failed : done ? checkpoints_.done : checkpoints_.held_up);
     checkpoints_.took += std::chrono::steady_clock::now() - began;
   }

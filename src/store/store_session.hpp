@@ -15,6 +15,7 @@
 #include "base/histogram.hpp"
 #include "base/logger.hpp"
 #include "base/result.hpp"
+#include "store/disk_reserve.hpp"
 #include "store/generation.hpp"
 #include "store/host_facts.hpp"
 #include "store/maintenance.hpp"
@@ -122,7 +123,7 @@ class StoreSession {
     return lock_timeouts_.load(std::memory_order_relaxed);
   }
   UpkeepRuns checkpoints() const {
-    const std::lock_guard hold(checkpoints_mutex_);
+    const ForkSafeLock hold(checkpoints_mutex_);
     return checkpoints_;
   }
   /// The cap of the live data. It may be changed while the store is open.
@@ -138,8 +139,8 @@ class StoreSession {
 
   /// Takes the reserve away, or puts it back. Call while writing.
   std::uint64_t reserve_bytes() const noexcept;
-  void free_reserve() const;
-  void make_reserve() const;
+  void free_reserve() const { reserve().release(); }
+  void make_reserve() const { reserve().make(reserve_bytes()); }
   /// Removes generations that nobody has open, and locks of processes that are gone. Call while
   /// writing.
   void remove_leftovers();
@@ -164,7 +165,8 @@ class StoreSession {
   /// once a second for reads.
   Result<std::shared_ptr<Generation>> current(bool in_turn);
   Result<std::shared_ptr<Generation>> open_current(bool in_turn);
-  Result<std::shared_ptr<Generation>> open_named(const std::string& name) const;
+  Result<std::shared_ptr<Generation>> open_named(const std::string& name,
+                                                 SqliteTrouble* trouble = nullptr) const;
   /// `rebuild`: nothing, where there was no store before.
   Result<void> begin_generation(const Error& why, std::optional<Rebuild> rebuild);
   Result<void> recover(const std::shared_ptr<Generation>& broken, const Error& why);
@@ -174,6 +176,7 @@ class StoreSession {
   bool looks_healthy(const Generation& generation) const;
   bool is_stale(const Generation& generation);
   void checkpoint_if_long(SqliteHandle& db);
+  DiskReserve reserve() const { return DiskReserve(directory_->path("reserve.bin")); }
 
   SqliteStoreOptions options_;
   std::atomic<std::uint64_t> max_bytes_;

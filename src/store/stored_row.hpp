@@ -3,43 +3,67 @@
 #include <cstdint>
 #include <string>
 
+#include "base/hasher.hpp"
+#include "store/entry_codec.hpp"
 #include "store/sqlite_handle.hpp"
+
+#include <cukiln/digest.hpp>
 
 namespace cukiln {
 
-/// The columns of a StoredRow, then the key; a condition follows.
-#define CUKILN_SELECT_ENTRY                                                                       \
-  "SELECT check128, request_canonical, dependencies, cubin_id, cubin_bytes, kernels, log, name, " \
-  "source, target, flags, compiler, signer, origin, compile_us, created_s, last_used_s, hits, "   \
-  "key FROM entry WHERE "
-inline constexpr int kKeyColumn = 18;
+/// The columns of a StoredRow, of a table `entry` named e.
+#define CUKILN_ENTRY_COLUMNS                                                                \
+  "e.id, e.key, e.request, e.check128, e.dependencies, e.cubin_id, e.cubin_bytes, "         \
+  "e.dependency_count, e.kernels, e.log, e.name, e.source, e.target, e.flags, e.compiler, " \
+  "e.signer, e.origin, e.compile_us, e.created_s, e.last_used_s, e.hits"
+inline constexpr int kEntryColumns = 21;
 
-/// A row of `entry`.
+/// A row of `entry`, as it was read.
 struct StoredRow {
-  std::string check128, request_canonical, dependencies;
-  std::int64_t cubin_id, cubin_bytes;
+  std::int64_t id;  ///< 0: a row was joined and there was none
+  std::string key, request, check128, dependencies;
+  std::int64_t cubin_id, cubin_bytes, dependency_count;
   std::string kernels, log, name, source, target, flags, compiler, signer;
   std::int64_t origin, compile_us, created_s, last_used_s, hits;
 
-  explicit StoredRow(const Query& query)
-      : check128(query.column_bytes(0)),
-        request_canonical(query.column_bytes(1)),
-        dependencies(query.column_bytes(2)),
-        cubin_id(query.column_number(3)),
-        cubin_bytes(query.column_number(4)),
-        kernels(query.column_bytes(5)),
-        log(query.column_bytes(6)),
-        name(query.column_bytes(7)),
-        source(query.column_bytes(8)),
-        target(query.column_bytes(9)),
-        flags(query.column_bytes(10)),
-        compiler(query.column_bytes(11)),
-        signer(query.column_bytes(12)),
-        origin(query.column_number(13)),
-        compile_us(query.column_number(14)),
-        created_s(query.column_number(15)),
-        last_used_s(query.column_number(16)),
-        hits(query.column_number(17)) {}
+  /// From the columns beginning with `first`.
+  explicit StoredRow(const Query& query, int first = 0)
+      : id(query.column_number(first)),
+        key(query.column_bytes(first + 1)),
+        request(query.column_bytes(first + 2)),
+        check128(query.column_bytes(first + 3)),
+        dependencies(query.column_bytes(first + 4)),
+        cubin_id(query.column_number(first + 5)),
+        cubin_bytes(query.column_number(first + 6)),
+        dependency_count(query.column_number(first + 7)),
+        kernels(query.column_bytes(first + 8)),
+        log(query.column_bytes(first + 9)),
+        name(query.column_bytes(first + 10)),
+        source(query.column_bytes(first + 11)),
+        target(query.column_bytes(first + 12)),
+        flags(query.column_bytes(first + 13)),
+        compiler(query.column_bytes(first + 14)),
+        signer(query.column_bytes(first + 15)),
+        origin(query.column_number(first + 16)),
+        compile_us(query.column_number(first + 17)),
+        created_s(query.column_number(first + 18)),
+        last_used_s(query.column_number(first + 19)),
+        hits(query.column_number(first + 20)) {}
+
+  /// `image` and the request's bytes are elsewhere.
+  EntryParts parts(ByteView request_canonical, ByteView image) const {
+    return {request_canonical, dependencies, image, kernels, log, name, source, target, flags,
+            compiler,          signer,       origin};
+  }
 };
+
+/// XXH3-128 over all columns of `entry` that do not change, and the cubin.
+Checksum checksum_of(const CacheKey& key, const RequestDigest& request, const EntryParts& parts,
+                     std::int64_t compile_us, std::int64_t created_s,
+                     std::int64_t dependency_count) noexcept;
+
+/// Of `request`: over the other columns.
+Checksum checksum_of(const RequestDigest& digest, std::int64_t only_entry, ByteView canonical,
+                     ByteView tree) noexcept;
 
 }  // namespace cukiln

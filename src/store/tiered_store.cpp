@@ -49,6 +49,7 @@ bool TierBreaker::failed(const Error& error) noexcept {
 
 TieredStore::TieredStore(Options options)
     : options_(std::move(options)),
+      revoked_keys_(options_.store.revoked_keys),
       log_(options_.store.log),
       memory_(options_.memory_bytes, *options_.disk.clock) {}
 
@@ -134,64 +135,82 @@ void TieredStore::note_failure(TierBreaker& breaker, const char* tier, const cha
   }
 }
 
-void TieredStore::find_in(SqliteStore* tier, TierBreaker& breaker, const RequestDigest& request,
-                          ByteView request_canonical, std::vector<RecordedSet>& sets) {
-  if (tier == nullptr || breaker.open()) {
-    return;
-  }
-  auto found = tier->find_dependency_sets(request, request_canonical);
-  if (found) {
-    breaker.succeeded();
-    add_new(sets, *std::move(found));
-  } else {
-    note_failure(breaker, tier->tier_name(), "find", found.error());
-  }
-}
-
-Result<std::vector<RecordedSet>> TieredStore::find_dependency_sets(const RequestDigest& request,
-                                                                   ByteView request_canonical) {
-  CUKILN_TRY(std::vector<RecordedSet> sets,
-             memory_.find_dependency_sets(request, request_canonical));
-  find_in(disk_.get(), disk_breaker_, request, request_canonical, sets);
-  find_in(system_.get(), system_breaker_, request, request_canonical, sets);
-  return sets;
-}
-
-std::optional<StoreEntry> TieredStore::get_from(SqliteStore* tier, TierBreaker& breaker,
-                                                const RecordedSet& set) {
-  if (tier == nullptr || breaker.open()) {
+/// A tier that cannot answer has nothing: counted, logged, and after some time asked again.
+template <class Ask>
+auto TieredStore::ask(Tier tier, const char* op, Ask&& ask)
+    -> std::optional<typename decltype(ask(std::declval<SqliteStore&>()))::value_type> {
+  SqliteStore* const store = tier == Tier::disk ? disk_.get() : system_.get();
+  TierBreaker& breaker = tier == Tier::disk ? disk_breaker_ : system_breaker_;
+  if (store == nullptr || breaker.open()) {
     return std::nullopt;
   }
-  auto found = tier->get_recorded(set);
-  if (!found) {
-    note_failure(breaker, tier->tier_name(), "get", found.error());
+  auto answer = ask(*store);
+  if (!answer) {
+    note_failure(breaker, store->tier_name(), op, answer.error());
     return std::nullopt;
   }
   breaker.succeeded();
-  return *std::move(found);
+  return *std::move(answer);
 }
 
-Lookup TieredStore::get_recorded(const RecordedSet& set) {
-  CUKILN_TRY(std::optional<StoreEntry> found, memory_.get(set.key));
+Lookup TieredStore::through_tiers(const std::function<Lookup(CubinStore&)>& look, Purpose purpose) {
+  CUKILN_TRY(std::optional<StoreEntry> found, look(memory_));
   if (found) {
     found->found_in = Tier::memory;
-    if (disk_ != nullptr) {
-      disk_->note_use(set.key);
-    }
-  } else {
-    Tier tier = Tier::disk;
-    found = get_from(disk_.get(), disk_breaker_, set);
-    if (!found) {
-      tier = Tier::system;
-      found = get_from(system_.get(), system_breaker_, set);
-    }
-    if (found) {
-      found->found_in = tier;
-      static_cast<void>(memory_.keep(*found));
+    if (disk_ != nullptr && purpose == Purpose::use) {
+      disk_->note_use(found->key);
     }
   }
-  (found ? hits_ : misses_).fetch_add(1, std::memory_order_relaxed);
+  for (const Tier tier : {Tier::disk, Tier::system}) {
+    if (found) {
+      break;
+    }
+    found = ask(tier, "get", look).value_or(std::nullopt);
+    if (found) {
+      found->found_in = tier;
+      if (purpose == Purpose::use) {
+        static_cast<void>(memory_.keep(*found));
+      }
+    }
+  }
+  if (purpose == Purpose::use) {
+    (found ? hits_ : misses_).fetch_add(1, std::memory_order_relaxed);
+  }
   return found;
+}
+
+Lookup TieredStore::find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
+                         Purpose purpose) {
+  return through_tiers(
+      [&](CubinStore& tier) { return tier.find(request, request_canonical, check, purpose); },
+      purpose);
+}
+
+Lookup TieredStore::get(const CacheKey& key) {
+  return through_tiers([&](CubinStore& tier) { return tier.get(key); }, Purpose::use);
+}
+
+Result<SetTree> TieredStore::find_sets(const RequestDigest& request, ByteView request_canonical) {
+  const auto sets_of = [&](CubinStore& tier) { return tier.find_sets(request, request_canonical); };
+  CUKILN_TRY(SetTree tree, sets_of(memory_));
+  for (const Tier tier : {Tier::disk, Tier::system}) {
+    if (auto more = ask(tier, "find", sets_of); more && more->size() > tree.size()) {
+      tree = *std::move(more);  // memory has a part of what the disk has
+    }
+  }
+  return tree;
+}
+
+Result<std::vector<RecordedSet>> TieredStore::list_sets(const RequestDigest& request,
+                                                        ByteView request_canonical) {
+  const auto sets_of = [&](CubinStore& tier) { return tier.list_sets(request, request_canonical); };
+  CUKILN_TRY(std::vector<RecordedSet> sets, sets_of(memory_));
+  for (const Tier tier : {Tier::disk, Tier::system}) {
+    if (auto more = ask(tier, "find", sets_of)) {
+      add_new(sets, *std::move(more));
+    }
+  }
+  return sets;
 }
 
 Lookup TieredStore::peek(const CacheKey& key) {

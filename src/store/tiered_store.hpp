@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "store/daemon_store.hpp"
 #include "store/maintenance.hpp"
 #include "store/memory_store.hpp"
+#include "store/signers.hpp"
 #include "store/sqlite_store.hpp"
 
 #include <cukiln/store.hpp>
@@ -54,12 +56,14 @@ class TieredStore final : public CubinStore {
 
   const char* tier_name() const noexcept override { return "tiered"; }
 
-  /// Of all tiers, each key once: what one tier knows may not hold for today's files, and another's
-  /// may.
-  Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
-                                                        ByteView request_canonical) override;
-  Lookup get(const CacheKey& key) override { return get_recorded({key, {}, {}}); }
-  Lookup get_recorded(const RecordedSet& set) override;
+  Lookup find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
+              Purpose purpose) override;
+  /// Of the tier that has the most.
+  Result<SetTree> find_sets(const RequestDigest& request, ByteView request_canonical) override;
+  /// Of all tiers, each key once.
+  Result<std::vector<RecordedSet>> list_sets(const RequestDigest& request,
+                                             ByteView request_canonical) override;
+  Lookup get(const CacheKey& key) override;
   Lookup peek(const CacheKey& key) override;
   /// Memory has it afterwards whatever happens (unless too_large). Without a disk tier: not_stored.
   /// Errors: the disk tier's.
@@ -72,8 +76,12 @@ class TieredStore final : public CubinStore {
   StoreStats stats() override;
   Result<std::string> source_text(const CacheKey& key) override;
 
+  /// Those of the options. What they signed is handed out all the same: who uses an entry looks.
+  const RevokedKeys& revoked_keys() const noexcept { return revoked_keys_; }
   /// Why there is no disk tier; empty when there is one.
   const std::string& bypass_reason() const noexcept { return bypass_reason_; }
+  /// Whether that is so because it was asked for.
+  bool memory_only() const noexcept { return options_.store.memory_only; }
   /// Whether the disk tier can be read but not written.
   bool read_only() const noexcept { return disk_ != nullptr && disk_->read_only(); }
   /// A folder of the user's store for single-flight lock files; empty where nothing can be written.
@@ -126,13 +134,13 @@ class TieredStore final : public CubinStore {
   Result<SqliteStore*> need_disk() const;
   /// `op`: `find`, `get` or `put`.
   void note_failure(TierBreaker& breaker, const char* tier, const char* op, const Error& error);
-  /// Absent when the tier is not there, is left alone, or failed.
-  std::optional<StoreEntry> get_from(SqliteStore* tier, TierBreaker& breaker,
-                                     const RecordedSet& set);
-  void find_in(SqliteStore* tier, TierBreaker& breaker, const RequestDigest& request,
-               ByteView request_canonical, std::vector<RecordedSet>& sets);
+  template <class Ask>
+  auto ask(Tier tier, const char* op, Ask&& ask)
+      -> std::optional<typename decltype(ask(std::declval<SqliteStore&>()))::value_type>;
+  Lookup through_tiers(const std::function<Lookup(CubinStore&)>& look, Purpose purpose);
 
   Options options_;
+  RevokedKeys revoked_keys_;
   Logger log_;
   MemoryStore memory_;
   PendingWrites memory_only_;  // counters and stat records where there is no disk tier

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/process_local.hpp"
 #include "base/result.hpp"
 #include "wire/daemon_connection.hpp"
 #include "wire/sealed_file.hpp"
@@ -50,32 +51,15 @@ Error error_of(DaemonFrame& frame) {
   return Error(refusal.code, std::move(refusal.message), std::move(refusal.log));
 }
 
-// Of one process, as NvrtcCompiler's: a forked child makes its own, and leaves the parent's alone.
 struct DaemonLink::State {
-  const pid_t owner = ::getpid();
   std::mutex mutex;
   std::vector<std::unique_ptr<Conversation::Connection>> idle;
 };
 
-DaemonLink::DaemonLink(Options options) : options_(std::move(options)), state_(new State) {}
+DaemonLink::DaemonLink(Options options)
+    : options_(std::move(options)), state_(std::make_unique<ProcessLocal<State>>()) {}
 
-DaemonLink::~DaemonLink() {
-  State* const state = state_.load();
-  if (state->owner == ::getpid()) {
-    delete state;
-  }
-}
-
-DaemonLink::State& DaemonLink::state() {
-  State* current = state_.load();
-  while (current->owner != ::getpid()) {
-    auto fresh = std::make_unique<State>();
-    if (state_.compare_exchange_strong(current, fresh.get())) {
-      return *fresh.release();
-    }
-  }
-  return *current;
-}
+DaemonLink::~DaemonLink() = default;
 
 bool DaemonLink::available() const noexcept {
   if (options_.sockets.empty()) {
@@ -113,7 +97,7 @@ void DaemonLink::note(const Error& error) {
 }
 
 std::unique_ptr<DaemonLink::Conversation::Connection> DaemonLink::take_idle() {
-  State& own = state();
+  State& own = state_->get();
   for (;;) {
     std::unique_ptr<Conversation::Connection> idle;
     {
@@ -133,7 +117,7 @@ std::unique_ptr<DaemonLink::Conversation::Connection> DaemonLink::take_idle() {
 }
 
 void DaemonLink::keep_idle(std::unique_ptr<Conversation::Connection> connection) {
-  State& own = state();
+  State& own = state_->get();
   const std::lock_guard lock(own.mutex);
   if (own.idle.size() < kMaxIdleConnections) {
     own.idle.push_back(std::move(connection));
@@ -159,6 +143,8 @@ Result<DaemonLink::Conversation> DaemonLink::begin() {
 DaemonLink::Conversation::Conversation(DaemonLink& link, std::unique_ptr<Connection> connection)
     : link_(&link), connection_(std::move(connection)), id_(++connection_->last_id) {}
 
+DaemonLink::Conversation::Conversation(Conversation&&) noexcept = default;
+DaemonLink::Conversation& DaemonLink::Conversation::operator=(Conversation&&) noexcept = default;
 DaemonLink::Conversation::~Conversation() = default;
 
 const Greeting& DaemonLink::Conversation::greeting() const noexcept {

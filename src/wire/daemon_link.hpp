@@ -19,6 +19,11 @@
 
 #include <cukiln/result.hpp>
 
+namespace cukiln {
+template <class T>
+class ProcessLocal;
+}
+
 namespace cukiln::wire {
 
 /// How long a side that has just spoken waits awake for the other: an answer comes, and who has
@@ -71,8 +76,8 @@ class DaemonLink {
   /// connection up.
   class Conversation {
    public:
-    Conversation(Conversation&&) noexcept = default;
-    Conversation& operator=(Conversation&&) noexcept = default;
+    Conversation(Conversation&&) noexcept;
+    Conversation& operator=(Conversation&&) noexcept;
     ~Conversation();
 
     const Greeting& greeting() const noexcept;
@@ -127,8 +132,7 @@ class DaemonLink {
   Result<Greeting> greet();
 
  private:
-  struct State;
-  State& state();
+  struct State;  // of one process
   Result<std::unique_ptr<Conversation::Connection>> connect(const std::string& path);
   Result<std::unique_ptr<Conversation::Connection>> connect_any();
   std::unique_ptr<Conversation::Connection> take_idle();
@@ -139,7 +143,7 @@ class DaemonLink {
   }
 
   const Options options_;
-  std::atomic<State*> state_;
+  const std::unique_ptr<ProcessLocal<State>> state_;
   std::atomic<std::int64_t> leave_until_ns_{0}, hung_until_ns_{0};
   std::atomic<std::uint64_t> asked_{0}, absent_{0}, failed_{0}, declined_{0};
   std::array<std::atomic<std::uint64_t>, std::size(kFallbacks)> fallbacks_{};

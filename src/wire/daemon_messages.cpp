@@ -11,7 +11,6 @@ namespace cukiln::wire {
 namespace {
 
 constexpr std::size_t kMaxProgramBytes = 64;
-constexpr std::uint32_t kMaxSets = 4;
 constexpr std::uint32_t kMaxTimeoutMs = 24u * 3600 * 1000;
 constexpr std::uint32_t kMaxSources = 1024;
 constexpr std::uint32_t kMaxRoots = 4096;
@@ -26,7 +25,10 @@ bool flag(SerialReader& in, bool& valid) noexcept {
   return value == 1;
 }
 
-Digest128 digest(SerialReader& in) noexcept { return digest_from(in.raw(16)); }
+template <class Digest>
+Digest digest(SerialReader& in) noexcept {
+  return digest_from<Digest>(in.raw(sizeof(Digest::bytes)));
+}
 
 void put_labels(SerialWriter& out, const EntryLabels& labels) {
   const auto& [name, source, target, flags, compiler] = labels;
@@ -72,49 +74,31 @@ std::string SetsWanted::encode() const {
 std::optional<SetsWanted> SetsWanted::decode(ByteView body) {
   SerialReader in(body);
   SetsWanted message;
-  message.request = RequestDigest{digest(in)};
+  message.request = digest<RequestDigest>(in);
   message.canonical = in.bytes();
   return whole(in, std::move(message));
 }
 
-std::string SetsFound::encode() const {
-  SerialWriter out;
-  out.u32(static_cast<std::uint32_t>(sets.size()));
-  for (const auto& [key, canonical] : sets) {
-    out.raw(view_of(key)).bytes(canonical);
-  }
-  return out.take();
-}
+std::string SetsFound::encode() const { return std::string(tree.encoded()); }
 
 std::optional<SetsFound> SetsFound::decode(ByteView body) {
-  SerialReader in(body);
-  SetsFound message;
-  const std::uint32_t count = in.u32();
-  if (count > kMaxSets) {
-    return std::nullopt;
-  }
-  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
-    Set set;
-    set.key = CacheKey{digest(in)};
-    set.canonical = in.bytes();
-    message.sets.push_back(std::move(set));
-  }
-  return whole(in, std::move(message));
+  auto tree = SetTree::parse(body);
+  return tree ? std::optional(SetsFound{*std::move(tree)}) : std::nullopt;
 }
 
 std::string EntryWanted::encode() const { return std::string(view_of(key)); }
 
 std::optional<EntryWanted> EntryWanted::decode(ByteView body) {
   SerialReader in(body);
-  return whole(in, EntryWanted{CacheKey{digest(in)}});
+  return whole(in, EntryWanted{digest<CacheKey>(in)});
 }
 
 std::string CompileOrder::encode() const {
   const auto& [sources, options, target_machine, toolchain] = request;
   SerialWriter out;
   out.u32(static_cast<std::uint32_t>(sources.size()));
-  for (const auto& [path, text] : sources) {
-    out.bytes(path).bytes(text);
+  for (const VirtualSource& source : sources) {
+    out.bytes(source.path).bytes(source.text);
   }
   out.strings(options.arguments).strings(options.name_expressions);
   out.u32(static_cast<std::uint32_t>(target_machine.capability));
@@ -133,13 +117,12 @@ std::optional<CompileOrder> CompileOrder::decode(ByteView body) {
     return std::nullopt;
   }
   for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
-    VirtualSource source;
-    source.path = in.bytes();
-    source.text = SharedBytes(std::string(in.bytes()));
-    if (source.text.size() > kMaxSourceBytes) {
+    std::string path(in.bytes());
+    const ByteView text = in.bytes();
+    if (text.size() > kMaxSourceBytes) {
       return std::nullopt;
     }
-    order.request.sources.push_back(std::move(source));
+    order.request.sources.emplace_back(std::move(path), SharedBytes(std::string(text)));
   }
   order.request.options.arguments = in.strings();
   order.request.options.name_expressions = in.strings();
@@ -150,7 +133,7 @@ std::optional<CompileOrder> CompileOrder::decode(ByteView body) {
   }
   order.request.target = {static_cast<int>(capability), static_cast<char>(suffix)};
   order.request.toolchain.version = in.bytes();
-  order.request.toolchain.content = digest(in);
+  order.request.toolchain.content = digest<ContentHash>(in);
   order.labels = get_labels(in);
   order.library = in.bytes();
   order.builtins = in.bytes();
@@ -220,7 +203,7 @@ std::optional<EntryBody> EntryBody::decode(const SharedBytes& attachment) {
   SerialReader outer(attachment.view());
   SerialReader in(outer.bytes());
   EntryBody entry;
-  entry.key = CacheKey{digest(in)};
+  entry.key = digest<CacheKey>(in);
   entry.request_canonical = in.bytes();
   entry.set_canonical = in.bytes();
   entry.kernels = in.bytes();
@@ -372,7 +355,7 @@ std::optional<DaemonSnapshot> DaemonSnapshot::decode(ByteView body) {
     Job job;
     job.name = in.bytes();
     job.target = in.bytes();
-    job.request = RequestDigest{digest(in)};
+    job.request = digest<RequestDigest>(in);
     job.owner_process = in.u32();
     job.owner_user = in.u32();
     job.elapsed_ms = in.u32();

@@ -12,6 +12,7 @@
 #include "key/dependency_set.hpp"
 #include "key/entry_labels.hpp"
 #include "key/file_server.hpp"
+#include "key/set_tree.hpp"
 #include "wire/daemon_frame.hpp"
 
 #include <cukiln/digest.hpp>
@@ -39,13 +40,9 @@ struct SetsWanted {
   static std::optional<SetsWanted> decode(ByteView body);
 };
 
-/// At most four, the youngest first.
+/// The tree that finds the set that holds; the client has the files.
 struct SetsFound {
-  struct Set {
-    CacheKey key;
-    std::string canonical;
-  };
-  std::vector<Set> sets;
+  SetTree tree;
 
   std::string encode() const;
   static std::optional<SetsFound> decode(ByteView body);

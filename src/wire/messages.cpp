@@ -80,7 +80,7 @@ std::optional<Busy> Busy::decode(ByteView body) {
 std::string Compile::encode() const {
   SerialWriter out;
   out.bytes(unit_path).bytes(unit_text);
-  out.strings(arguments).strings(name_expressions);
+  out.strings(arguments).strings(name_expressions).u8(real_clock ? 1 : 0);
   return out.take();
 }
 
@@ -91,14 +91,15 @@ std::optional<Compile> Compile::decode(ByteView body) {
   message.unit_text = in.bytes();
   message.arguments = in.strings();
   message.name_expressions = in.strings();
+  message.real_clock = in.u8() != 0;
   return whole(in, std::move(message));
 }
 
 std::string Answers::encode() const {
   SerialWriter out;
   out.u32(static_cast<std::uint32_t>(answers.size()));
-  for (const auto& [path, kind, device, inode, absent_folder, bytes] : answers) {
-    out.bytes(path).u8(static_cast<std::uint8_t>(kind)).u64(device).u64(inode);
+  for (const auto& [path, kind, file, absent_folder, bytes] : answers) {
+    out.bytes(path).u8(static_cast<std::uint8_t>(kind)).u32(file);
     out.bytes(absent_folder).bytes(bytes);
   }
   return out.take();
@@ -116,8 +117,7 @@ std::optional<Answers> Answers::decode(ByteView body) {
       return std::nullopt;
     }
     answer.kind = static_cast<FileKind>(kind);
-    answer.device = in.u64();
-    answer.inode = in.u64();
+    answer.file = in.u32();
     answer.absent_folder = in.bytes();
     answer.bytes = SharedBytes(std::string(in.bytes()));
     message.answers.push_back(std::move(answer));
@@ -128,8 +128,9 @@ std::optional<Answers> Answers::decode(ByteView body) {
 std::string Compiled::encode() const {
   SerialWriter out;
   out.u8(static_cast<std::uint8_t>(status)).u32(static_cast<std::uint32_t>(nvrtc_code));
-  out.bytes(nvrtc_text).u64(static_cast<std::uint64_t>(compile_us)).bytes(log).bytes(image);
-  out.strings(lowered).strings(inferred_absent).strings(used);
+  out.bytes(nvrtc_text).u64(static_cast<std::uint64_t>(compile_us));
+  out.u8(uses_time ? 1 : 0).bytes(log).bytes(image);
+  out.strings(lowered).strings(looked_at);
   return out.take();
 }
 
@@ -144,11 +145,11 @@ std::optional<Compiled> Compiled::decode(ByteView body) {
   message.nvrtc_code = static_cast<std::int32_t>(in.u32());
   message.nvrtc_text = in.bytes();
   message.compile_us = static_cast<std::int64_t>(in.u64());
+  message.uses_time = in.u8() != 0;
   message.log = in.bytes();
   message.image = in.bytes();
   message.lowered = in.strings();
-  message.inferred_absent = in.strings();
-  message.used = in.strings();
+  message.looked_at = in.strings();
   return whole(in, std::move(message));
 }
 

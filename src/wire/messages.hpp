@@ -10,7 +10,7 @@
 namespace cukiln::wire {
 
 /// Raised whenever a message below changes; both ends must have the same.
-inline constexpr std::uint32_t kWorkerProtocol = 1;
+inline constexpr std::uint32_t kWorkerProtocol = 3;
 
 /// Descriptors of a compile worker: its end of the socket pair, and the process whose end is its
 /// end.
@@ -88,6 +88,7 @@ struct Compile {
   std::string unit_text;
   std::vector<std::string> arguments;
   std::vector<std::string> name_expressions;
+  bool real_clock = false;  ///< NVRTC sees the time, whatever is compiled: nothing will be stored
 
   std::string encode() const;
   static std::optional<Compile> decode(ByteView body);
@@ -99,8 +100,9 @@ enum class FileKind : std::uint8_t { absent, file, folder, error };
 struct Answer {
   std::string path;
   FileKind kind = FileKind::absent;
-  std::uint64_t device = 0;  ///< with `inode`: two paths to one file have the same pair
-  std::uint64_t inode = 0;
+  /// File or folder: a number of the one who answers, from 1. Two paths to one file have the same;
+  /// of the file system's own numbers none leaves the machine.
+  std::uint32_t file = 0;
   std::string absent_folder;  ///< absent: a folder above it that is absent too, with all below it
   SharedBytes bytes;          ///< file
 };
@@ -121,11 +123,12 @@ struct Compiled {
   std::int32_t nvrtc_code = 0;
   std::string nvrtc_text;  ///< nvrtcGetErrorString
   std::int64_t compile_us = 0;
+  bool uses_time =
+      false;  ///< __TIME__ or its kin is spelt in what was compiled: the clock was real
   std::string log;
   std::string image;
-  std::vector<std::string> lowered;          ///< one for each name expression, in their order
-  std::vector<std::string> inferred_absent;  ///< looked at, and answered by an `absent_folder`
-  std::vector<std::string> used;             ///< looked at, and answered before they were asked
+  std::vector<std::string> lowered;    ///< one for each name expression, in their order
+  std::vector<std::string> looked_at;  ///< every path that NVRTC looked at, in order of first use
 
   std::string encode() const;
   static std::optional<Compiled> decode(ByteView body);

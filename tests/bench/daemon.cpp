@@ -43,12 +43,7 @@ std::unique_ptr<DaemonStore> client_of(const std::string& socket) {
   return std::make_unique<DaemonStore>(std::make_shared<wire::DaemonLink>(std::move(options)));
 }
 
-bool is_hit(DaemonStore& store, const StoreEntry& wanted) {
-  const auto sets = store.find_dependency_sets(wanted.request, wanted.request_canonical);
-  if (!sets || sets->size() != 1) return false;
-  const auto found = store.get(sets->front().key);
-  return found && *found && (*found)->cubin.image.size() == wanted.cubin.image.size();
-}
+bool is_hit(DaemonStore& store, const StoreEntry& wanted) { return finds(store, wanted); }
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),

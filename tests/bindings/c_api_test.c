@@ -61,7 +61,7 @@ struct seen {
   size_t total;
   cukiln_outcome outcome;
   cukiln_code code;
-  char key[33];
+  char key[65];
   char reason[64];
   char log[256];
   size_t kernels;
@@ -208,7 +208,7 @@ static void what_was_compiled_is_found_and_explained(void) {
   CHECK_CODE(CUKILN_OK, compile(loader, kSource, &first, &report));
   CHECK(first.outcome == CUKILN_COMPILED && first.calls == 1 && first.done == 1 && first.total == 1);
   CHECK(first.kernels == 1 && strcmp(first.kernel, "twice") == 0 && first.registers != 0);
-  CHECK(strlen(first.key) == 32 && report.compiled == 1 && report.failed == 0);
+  CHECK(strlen(first.key) == 64 && report.compiled == 1 && report.failed == 0);
   CHECK_CODE(CUKILN_OK, compile(loader, kSource, &second, &report));
   CHECK(second.outcome == CUKILN_HIT && strcmp(first.key, second.key) == 0 && report.hits == 1);
   CHECK(second.kernels == 1 && second.registers == first.registers);
@@ -218,7 +218,7 @@ static void what_was_compiled_is_found_and_explained(void) {
   CHECK_CODE(CUKILN_OK, cukiln_loader_cubin(loader, first.key, &cubin, &cubin_bytes));
   CHECK(cubin_bytes > 100 && memcmp(cubin, "\177ELF", 4) == 0);
   cukiln_free(cubin);
-  CHECK_CODE(CUKILN_NOT_FOUND, cukiln_loader_cubin(loader, "00000000000000000000000000000000",
+  CHECK_CODE(CUKILN_NOT_FOUND, cukiln_loader_cubin(loader, "0000000000000000000000000000000000000000000000000000000000000000",
                                                    &cubin, &cubin_bytes));
   CHECK(cubin == NULL && cubin_bytes == 0);
 
@@ -251,6 +251,40 @@ static void what_was_compiled_is_found_and_explained(void) {
   cukiln_stats stats = {.struct_bytes = sizeof stats};
   CHECK_CODE(CUKILN_OK, cukiln_loader_stats(loader, &stats));
   CHECK(stats.compiles == 1 && stats.hits == 1 && stats.misses_new == 1 && stats.entries == 1);
+  cukiln_loader_destroy(loader);
+}
+
+static void flags_act_in_their_order_and_from_the_working_folder(void) {
+  cukiln_loader* const loader = open_loader();
+  write_file("pre.h", "#define N 3\n");
+  const char* const text = "extern \"C\" __global__ void k(int* x) { *x = N + M; }";
+  const cukiln_source source = {"k.cu", text, strlen(text)};
+  const char* const flags[] = {"-UM", "-DM=1", "-include", "pre.h"};
+  const char* const targets[] = {"sm_90a"};
+  cukiln_module module = {.struct_bytes = sizeof module,
+                          .sources = &source,
+                          .source_count = 1,
+                          .flags = flags,
+                          .flag_count = 4,
+                          .targets = targets,
+                          .target_count = 1,
+                          .working_folder = scratch};
+  const cukiln_module* const modules[] = {&module};
+  const cukiln_preload_options options = {.struct_bytes = sizeof options, .no_load = 1};
+  CHECK_CODE(CUKILN_OK, cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
+  cukiln_explanation* why = NULL;
+  if (CHECK_CODE(CUKILN_OK, cukiln_loader_explain(loader, &module, "sm_90a", &why))) {
+    CHECK(why->hit);
+    cukiln_explanation_destroy(why);
+  }
+  // A host that was built before the member existed.
+  module.struct_bytes = offsetof(cukiln_module, working_folder);
+  module.working_folder = (const char*)1;
+  module.flag_count = 2;
+  if (CHECK_CODE(CUKILN_OK, cukiln_loader_explain(loader, &module, "sm_90a", &why))) {
+    CHECK(!why->hit);
+    cukiln_explanation_destroy(why);
+  }
   cukiln_loader_destroy(loader);
 }
 
@@ -417,6 +451,7 @@ int main(void) {
   RUN(null_is_an_error_and_no_crash);
   RUN(the_last_error_is_the_threads_own);
   RUN(what_was_compiled_is_found_and_explained);
+  RUN(flags_act_in_their_order_and_from_the_working_folder);
   RUN(a_compile_error_has_the_compilers_log);
   RUN(offline_forbids_a_compile);
   RUN(cancel_ends_compiles_until_they_resume);

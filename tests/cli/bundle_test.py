@@ -1,6 +1,7 @@
 """keygen, export, import: kernels carried from one store to another, and whom one believes."""
 
 import os
+import re
 import unittest
 
 from cli import CliTest, DONE, FAILED, STORE, USAGE
@@ -78,7 +79,7 @@ class Bundles(CliTest):
         self.write("bad.ckb", bytes(bad))
         self.assertIn("entry 3 of 3", self.refused("bad.ckb", "--trust", "fleet.key.pub"))
         taken = self.elsewhere_json("import", "unsigned.ckb", "--insecure")
-        self.assertEqual((taken["imported"], taken["signers"]), (3, [""]))
+        self.assertEqual((taken["imported"], taken["signers"]), (3, ["unsigned"]))
 
     def test_row_73_a_revoked_key_is_believed_no_more(self):
         self.fill()
@@ -86,6 +87,72 @@ class Bundles(CliTest):
         self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")
         self.write("trust", f"{public}\nrevoked {public}\n")
         self.assertIn("revoked", self.refused("all.ckb", "--trust", "trust"))
+
+    def pass_on(self, bundle, *how, sign=None, expect=DONE):
+        """Taken by a machine with an empty store, and exported from there."""
+        env = {"CUKILN_STORE": str(self.folder / f"between-{bundle}")}
+        self.run_cli("import", bundle, *how, env=env)
+        arguments = ("--sign", f"{sign}.key") if isinstance(sign, str) else sign or ()
+        return self.run_cli("export", "-o", "again.ckb", *arguments, env=env, expect=expect)
+
+    def test_to_sign_again_does_not_hide_who_signed_before(self):
+        self.one_key()
+        fleet, other = self.keygen("fleet"), self.keygen("other")
+        self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")
+        self.pass_on("all.ckb", "--trust", "fleet.key.pub", sign="other")
+        self.write("trust", f"{other}\nrevoked {fleet}\n")
+        refused = self.refused("again.ckb", "--trust", "trust")
+        self.assertIn("a key that was revoked", refused)
+        self.assertIn("was signed by a revoked key", self.refused("again.ckb", "--insecure", "--trust", "trust"))
+        taken = self.elsewhere_json("import", "again.ckb", "--trust", "other.key.pub")
+        self.assertEqual(taken["signers"], [f"{fleet} {other}"])
+        (entry,) = self.elsewhere_json("ls")["entries"]
+        self.assertEqual((entry["signer"], entry["signers"]), (f"{fleet} {other}", [fleet, other]))
+        shown = self.elsewhere("show", entry["key"]).out
+        self.assertRegex(shown, rf"signed by\s+{re.escape(fleet)}")
+        self.assertRegex(shown, rf"then by\s+{re.escape(other)}")
+        # Taken back afterwards, it goes with all that was built on it.
+        trust = {"CUKILN_REMOTE_TRUST": str(self.folder / "trust")}
+        self.elsewhere("compile", "add.cu", "-DADDEND=1", "--arch", "sm_90a", env=trust)
+        (entry,) = self.elsewhere_json("ls")["entries"]
+        self.assertEqual((entry["origin"], entry["signers"]), ("compiled", []))
+
+    def test_what_a_revoked_key_signed_is_not_exported(self):
+        self.one_key()
+        fleet = self.keygen("fleet")
+        self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")
+        self.elsewhere("import", "all.ckb", "--trust", "fleet.key.pub")
+        self.write("trust", f"revoked {fleet}\n")
+        done = self.elsewhere("--json", "export", "-o", "b.ckb", env={"CUKILN_REMOTE_TRUST": str(self.folder / "trust")})
+        self.assertEqual(done.json()["entries"], 0)
+        self.assertIn("1 entry was removed: signed by a key that was revoked", done.err)
+
+    def test_what_nobody_signed_is_marked_and_not_signed_unless_asked_for(self):
+        self.one_key()
+        fleet = self.keygen("fleet")
+        self.run_cli("export", "-o", "unsigned.ckb")
+        refused = self.pass_on("unsigned.ckb", "--insecure", sign="fleet", expect=FAILED)
+        self.assertIn("--sign-unsigned", refused.err)
+        self.assertFalse((self.folder / "again.ckb").exists())
+        self.pass_on("unsigned.ckb", "--insecure")  # without a signature it may go on
+        self.pass_on("unsigned.ckb", "--insecure", sign=("--sign", "fleet.key", "--sign-unsigned"))
+        self.elsewhere("import", "again.ckb", "--trust", "fleet.key.pub")
+        (entry,) = self.elsewhere_json("ls")["entries"]
+        self.assertEqual(entry["signers"], ["unsigned", fleet])
+        self.assertIn("nobody: imported with --insecure", self.elsewhere("show", entry["key"]).out)
+        # Somebody vouches for it now.
+        self.elsewhere("export", "-o", "more.ckb", "--sign", "fleet.key")
+
+    def test_files_that_others_may_write_are_not_believed(self):
+        self.one_key()
+        self.keygen("fleet")
+        self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")
+        (self.folder / "fleet.key.pub").chmod(0o666)
+        refused = self.elsewhere("import", "all.ckb", "--trust", "fleet.key.pub", expect=USAGE).err
+        self.assertIn("everybody may write it (mode 0666)", refused)
+        self.assertIn("chmod go-w fleet.key.pub", refused)
+        (self.folder / "fleet.key.pub").chmod(0o644)
+        self.elsewhere("import", "all.ckb", "--trust", "fleet.key.pub")
 
     def test_the_settings_name_trusted_keys_too(self):
         self.one_key()

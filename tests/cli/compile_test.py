@@ -1,5 +1,6 @@
 """compile, explain and show, with the real NVRTC and no GPU."""
 
+import json
 import os
 import resource
 import stat
@@ -9,7 +10,7 @@ import unittest
 
 from cli import ADD, BROKEN, CUKILN, CliTest, DONE, ENVIRONMENT, FAILED, FAKE_DRIVER, SCALE, STORE, TEMPLATE, USAGE
 
-HEX32 = r"^[0-9a-f]{32}$"
+HEX64 = r"^[0-9a-f]{64}$"
 
 
 class Compile(CliTest):
@@ -18,7 +19,7 @@ class Compile(CliTest):
         first = self.run_json("compile", *arguments)
         self.assertEqual((first["hits"], first["compiled"], first["failed"]), (0, 1, 0))
         (module,) = first["kernels"]
-        self.assertRegex(module["key"], HEX32)
+        self.assertRegex(module["key"], HEX64)
         self.assertEqual(module["outcome"], "compiled")
         self.assertEqual((module["name"], module["source"], module["arch"]), ("scale", "scale.cu", "sm_90a"))
         self.assertIsNone(module["error"])
@@ -85,6 +86,103 @@ class Compile(CliTest):
         (fast,) = self.compile("add.cu", "-DADDEND=1", "-arch", "sm_90a", "--use_fast_math",
                                "-Xptxas", "-O2", "--flag", "-lineinfo")  # fmt: skip
         self.assertEqual((fast["outcome"], fast["arch"]), ("compiled", "sm_90a"))
+
+    def x_of(self, *arguments):
+        """What X is in a kernel whose shared memory has X floats, and the key."""
+        (module,) = self.compile("x.cu", "--arch", "sm_90a", *arguments)
+        return self.shared_floats(module), module["key"]
+
+    def shared_floats(self, module):
+        return next(f["shared_bytes"] for f in module["functions"] if f["name"] == "scale") // 4
+
+    def write_x(self, first=""):
+        self.write("x.cu", first + "#ifndef X\n#define X 77\n#endif\n" + SCALE.replace("TILE", "X"))
+
+    def test_the_order_of_the_command_line_is_the_compilers(self):
+        self.write_x()
+        for arguments, x in (
+            (("-U", "X", "-D", "X=11"), 11),
+            (("-D", "X=11", "-UX"), 77),
+            (("-DX=11", "-U", "X", "-DX=12"), 12),
+            (("--flag", "-DX=11", "-DX=12"), 12),
+            (("-DX=11", "--flag=-DX=12"), 12),
+            (("-D", "X=11", "--undefine-macro=X", "--define-macro", "X=13"), 13),
+        ):
+            self.assertEqual(self.x_of(*arguments)[0], x, arguments)
+
+    def test_folders_are_searched_in_the_order_of_the_command_line(self):
+        self.write_x("#include <which.h>\n")
+        self.write("a/which.h", "#define X 11\n")
+        self.write("b/which.h", "#define X 12\n")
+        for arguments, x in (
+            (("--flag", "-Ia", "-I", "b"), 11),
+            (("-I", "b", "--flag=-Ia"), 12),
+            (("--include-path", "b", "-Ia"), 12),
+            (("-isystem", "a", "-I", "b"), 12),
+        ):
+            self.assertEqual(self.x_of(*arguments)[0], x, arguments)
+
+    def test_the_last_standard_wins_however_it_is_spelt(self):
+        self.write("std.cu", ADD + "static_assert(__cplusplus == EXPECTED);\n")
+        self.compile("std.cu", "-DADDEND=1", "-DEXPECTED=202002L", "-std=c++17", "--std", "c++20")
+        self.compile("std.cu", "-DADDEND=1", "-DEXPECTED=201703L", "--std", "c++20", "--flag=-std=c++17")
+
+    def test_a_manifest_has_the_key_of_the_command_line(self):
+        self.write_x("#include <which.h>\n")
+        self.write("a/which.h", "")
+        self.write("b/which.h", "#error never found\n")
+        self.write("pre.h", "#undef X\n#define X 9\n")
+        line = ["-U", "X", "-I", "a", "-D", "X=1", "-lineinfo", "-Ib", "-include", "pre.h", "--std", "c++20"]
+        x, key = self.x_of(*line)
+        self.assertEqual(x, 9)
+        apart = {"include": ["../a"], "flags": ["-UX", "-DX=1", "-lineinfo", "-include", "pre.h", "-std=c++20", "-I", "b"]}
+        self.write("made/m.json", json.dumps({"format": 1, "modules": [
+            {"name": "flags", "sources": ["../x.cu"], "flags": line, "working_folder": "..", "targets": ["sm_90a"]},
+            {"name": "apart", "sources": ["../x.cu"], **apart, "working_folder": "..", "targets": ["sm_90a"]}]}))  # fmt: skip
+        report = self.run_json("preload", "made/m.json", "--no-load")["kernels"]
+        self.assertEqual([(m["outcome"], m["key"]) for m in report], [("hit", key)] * 2)
+        self.assertEqual(self.run_json("explain", "x.cu", "--arch", "sm_90a", *line)["key"], key)
+
+        # `define` comes before `flags`: an -U there undefines what is defined here.
+        self.write("m.json", json.dumps({"format": 1, "modules": [
+            {"name": "x", "sources": ["x.cu"], "include": ["a"], "define": {"X": 1}, "flags": ["-UX"], "targets": ["sm_90a"]}]}))
+        (module,) = self.run_json("preload", "m.json", "--no-load")["kernels"]
+        self.assertEqual(self.shared_floats(module), 77)
+        self.assertEqual(self.x_of("-I", "a", "-DX=1", "-UX"), (77, module["key"]))
+
+    def test_a_relative_include_is_looked_for_in_the_working_folder(self):
+        self.write_x()
+        self.write("pre.h", "#define X 5\n")
+        self.write("elsewhere/other.h", "#define X 6\n")
+        self.write("sub/x.cu", (self.folder / "x.cu").read_text())
+        self.write("sub/pre.h", "#error beside the source, which is no place to look at\n")
+        self.write("sub/tile.cuh", "")
+        x, key = self.x_of("-include", "pre.h")
+        self.assertEqual(x, 5)
+        (module,) = self.compile("sub/x.cu", "--arch", "sm_90a", "--pre-include=./pre.h")
+        self.assertEqual(self.shared_floats(module), 5)
+        self.assertEqual(self.x_of("-include", "other.h", "-I", "elsewhere")[0], 6)
+        self.assertEqual(self.x_of("-include", self.folder / "elsewhere/other.h")[0], 6)
+        failed = self.run_cli("compile", "x.cu", "-include", "none.h", "-Ielsewhere", expect=FAILED)
+        self.assertIn("none.h is in none of the searched folders", failed.err)
+        self.assertIn(str(self.folder / "none.h"), failed.err)
+        self.assertNotIn(" /none.h", failed.err)
+        shown = self.run_json("show", key)
+        self.assertIn("/cukiln/work/pre.h", [d["path"] for d in shown["dependencies"]])
+
+    def test_flags_that_cukiln_makes_needless_are_said_once(self):
+        plain = self.one_key("add.cu", "-DADDEND=1", "--arch", "sm_90a")
+        line = ("--pch", "--no-cache", "--time=-", "-c", "-cubin", "-t", "4", "-Wall")
+        result = self.run_cli("--json", "compile", "add.cu", "-DADDEND=1", "--arch", "sm_90a,sm_100a", *line)
+        module = result.json()["kernels"][0]
+        self.assertEqual((module["outcome"], module["key"]), ("hit", plain))
+        self.assertEqual(module["dropped_flags"],
+                         ["--pch", "--no-cache", "--time=-", "-c", "-cubin", "-t 4", "-Wall"])  # fmt: skip
+        for flag in ("--pch", "--no-cache", "--time", "-c", "-cubin", "-t", "-Wall"):
+            self.assertEqual(result.err.count(f"{flag} is left out: "), 1, result.err)
+        self.assertNotEqual(self.one_key("add.cu", "-DADDEND=1", "--arch", "sm_90a", "-ewp"), plain)
+        failed = self.run_cli("compile", "add.cu", "--use_fast_mth", expect=USAGE)
+        self.assertIn('is "--use_fast_math" meant?', failed.err)
 
     def test_output_writes_the_cubin(self):
         (module,) = self.compile("add.cu", "-DADDEND=1", "-o", "add.cubin")
@@ -192,6 +290,12 @@ class Compile(CliTest):
             result = self.run_cli("compile", "when.cu", "-DADDEND=1")
             self.assertIn("not stored: uses __TIME__", result.err)
             self.assertRegex(result.out, "compiled")
+        explained = self.run_cli("explain", "when.cu", "-DADDEND=1").out
+        self.assertIn("never stored: uses __TIME__ (", explained)
+        self.assertIn("when.cu)", explained)
+        for _ in range(2):
+            result = self.run_cli("compile", "add.cu", "-DADDEND=sizeof(__DATE__)")
+            self.assertIn("not stored: uses __TIME__", result.err)
         self.run_cli("compile", "when.cu", "-DADDEND=1", "-o", "when.cubin")
         self.assertEqual((self.folder / "when.cubin").read_bytes()[:4], b"\x7fELF")
 
@@ -253,6 +357,13 @@ class Explain(CliTest):
         self.write("scale.cu", SCALE + "// edited\n")
         (difference,) = self.run_json("explain", *self.scale)["differences"]
         self.assertEqual(difference["field"], "source")
+
+    def test_the_whole_line_of_compile_is_taken(self):
+        line = ("add.cu", "-DADDEND=1", "--arch", "sm_90a", "-j", "2", "-o", "add.cubin", "--offline", "-O3", "--pch")
+        self.assertEqual(self.run_json("explain", *line)["outcome"], "miss")
+        self.one_key()
+        self.assertEqual(self.run_json("explain", *line)["outcome"], "hit")
+        self.assertFalse((self.folder / "add.cubin").exists())
 
     def test_several_answers(self):
         document = self.run_json("explain", "scale.cu", "--arch", "sm_90a,sm_100a")

@@ -25,7 +25,7 @@ class Daemon(CliTest):
 
         started = self.run_json("daemon", "start")
         self.assertTrue(started["running"])
-        self.assertEqual(started["store"], str(self.store / "v1"))
+        self.assertEqual(started["store"], str(self.store / "v2"))
         again = self.run_cli("daemon", "start")
         self.assertIn(f"Already running: process {started['process']}", again.out)
         self.assertEqual(self.doctor_line()["status"], "ok")
@@ -44,6 +44,19 @@ class Daemon(CliTest):
         self.assertEqual(status["jobs"], [])
         self.assertIn("1 compiled", self.run_cli("daemon", "status").out)
         self.assertEqual(self.run_json("ls")["entries"][0]["name"], "add")
+
+    def test_a_relative_include_is_the_clients(self):
+        self.run_cli("daemon", "start")
+        self.write("pre.h", "#define ADDEND 1\n")
+        self.write("inc/far.h", "#define ADDEND 2\n")
+        line = ("compile", "add.cu", "--arch", "sm_90a", "-I", "inc", "-include")
+        require = {"CUKILN_DAEMON": "require"}
+        for header in ("pre.h", "far.h"):
+            self.assertEqual(self.run_json(*line, header, env=require)["compiled"], 1)
+            self.assertEqual(self.run_json(*line, header, env=require)["hits"], 1)
+        self.write("far.h", "#define ADDEND 3\n")
+        again = self.run_json(*line, "far.h", env=require)["kernels"][0]
+        self.assertEqual((again["outcome"], again["reason"]), ("compiled", f"header appeared: {self.folder}/far.h"))
 
     def test_an_error_names_the_users_own_file(self):
         self.run_cli("daemon", "start")

@@ -27,6 +27,17 @@ class Record(CliTest):
         # From anywhere, for it is the manifest that paths are relative to.
         self.assertEqual(sorted(p.name for p in self.folder.glob("made/*")), ["m.json"])
 
+    def test_the_order_of_flags_and_the_working_folder_are_kept(self):
+        self.write("work/deep/pre.h", "#undef ADDEND\n#define ADDEND 3\n")
+        (self.folder / "made").mkdir()
+        line = f"{CUKILN} compile ../add.cu -U ADDEND -D ADDEND=1 -include deep/pre.h -I deep --arch sm_90a"
+        self.run_cli("record", "-o", "made/m.json", "--", "sh", "-c", f"cd work && {line}")
+        (module,) = self.manifest("made/m.json")["modules"]
+        self.assertEqual(module["flags"], ["--undefine-macro=ADDEND", "--define-macro=ADDEND=1", "--pre-include=deep/pre.h"])
+        self.assertEqual((module["working_folder"], module["include"]), ("../work", ["../work/deep"]))
+        report = self.run_json("preload", "made/m.json", "--no-load", "--offline")
+        self.assertEqual([m["outcome"] for m in report["kernels"]], ["hit"])
+
     def test_texts_in_memory_become_files_with_the_same_keys(self):
         """The lines are those of a host with texts in memory; the keys those of the same text in files."""
         lines = [{"name": "k", "sources": [{"path": "gen/k.cu", "text": '#include "../lib/a.cuh"\n#include "b.cuh"\n'

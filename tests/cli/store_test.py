@@ -5,7 +5,7 @@ import sqlite3
 import unittest
 from pathlib import Path
 
-from cli import BINARIES, CliTest, DONE, ENVIRONMENT, FAILED, STORE, USAGE
+from cli import BINARIES, CliTest, DONE, ENVIRONMENT, FAILED, FAKE_DRIVER, STORE, USAGE
 
 NOT_ROOT = unittest.skipIf(os.geteuid() == 0, "root may write anywhere")
 
@@ -249,15 +249,16 @@ class Doctor(CliTest):
 class UnusableStore(CliTest):
     about_the_disk = (["ls"], ["show", "abcdef"], ["verify"], ["gc"], ["stats"], ["rm", "--all"])
 
-    def check(self, advice, env=None):
+    def check(self, advice, env=None, compiles=STORE):
         for verb in self.about_the_disk:
             result = self.run_cli(*verb, expect=STORE, env=env)
             self.assertEqual(result.out, "")
             self.assertIn(advice, result.err)
             self.assertEqual(result.err.count(advice), 1, "said once")
             self.run_json(*verb, expect=STORE, env=env)["error"]
-        result = self.run_cli("compile", "add.cu", "-DADDEND=1", expect=DONE, env=env)
+        result = self.run_cli("compile", "add.cu", "-DADDEND=1", expect=compiles, env=env)
         self.assertIn("1 compiled", result.out)
+        self.assertIn("0 stored, 1 not stored: ", result.out)
         return result
 
     def test_a_folder_open_to_others(self):
@@ -284,21 +285,21 @@ class UnusableStore(CliTest):
     def test_what_can_only_be_read_says_what_would_help(self):
         self.one_key()
         compile = ("compile", "add.cu", "-DADDEND=1", "--arch", "sm_90a")
-        (self.store / "v1").chmod(0o500)
-        self.assertIn(f"chmod 700 {self.store}/v1\n", self.run_cli(*compile).err)
+        (self.store / "v2").chmod(0o500)
+        self.assertIn(f"chmod 700 {self.store}/v2\n", self.run_cli(*compile, expect=STORE).err)
         self.assertIn("is read-only", self.run_cli("gc", expect=STORE).err)
-        (self.store / "v1").chmod(0o700)
+        (self.store / "v2").chmod(0o700)
         (database,) = self.store.rglob("store.db")
         with sqlite3.connect(database) as db:
             db.execute("PRAGMA user_version=99")
             db.execute("UPDATE meta SET v=99 WHERE k='min_writer'")
         db.close()
-        newer = self.run_cli(*compile).err
+        newer = self.run_cli(*compile, expect=STORE).err
         self.assertIn("a newer cukiln wrote it", newer)
         self.assertNotIn("chmod", newer)
 
     def test_disabled(self):
-        self.check("CUKILN_DISABLE_STORE", env={"CUKILN_DISABLE_STORE": "1"})
+        self.check("CUKILN_DISABLE_STORE", env={"CUKILN_DISABLE_STORE": "1"}, compiles=DONE)
         self.assertFalse(self.store.exists())
 
     def test_output_works_without_a_store(self):
@@ -309,6 +310,85 @@ class UnusableStore(CliTest):
         self.one_key()
         for path in [self.store, *self.store.rglob("*")]:
             self.assertEqual(path.stat().st_mode & 0o077, 0, path)
+
+
+class FillingTheStore(CliTest):
+    """Where that is the only purpose, a store that refuses is exit code 4, and nothing else is."""
+
+    arguments = ("compile", "add.cu", "-DADDEND=1", "--arch", "sm_90a")
+
+    def setUp(self):
+        super().setUp()
+        self.write("m.json", """{"format":1,"modules":[
+            {"name":"add","sources":["add.cu"],"define":{"ADDEND":"1"},"targets":["sm_90a"]},
+            {"name":"scale","sources":["scale.cu"],"targets":["sm_90a"]}]}""")
+
+    def spoil(self):
+        self.store.mkdir(exist_ok=True)
+        self.store.chmod(0o777)
+
+    def test_what_was_stored_is_counted(self):
+        report = self.run_json(*self.arguments)
+        self.assertEqual((report["stored"], report["kernels"][0]["stored"]), (1, True))
+        again = self.run_json(*self.arguments)
+        self.assertEqual((again["hits"], again["stored"], again["kernels"][0]["stored"]), (1, 0, False))
+        self.assertEqual(again["kernels"][0]["not_stored"], "")
+
+    def test_a_store_that_refuses_is_named_after_the_work_was_done(self):
+        self.spoil()
+        for arguments, modules in ((self.arguments, 1), (("preload", "m.json", "--no-load"), 2)):
+            report = self.run_json(*arguments, expect=STORE)
+            self.assertEqual((report["compiled"], report["stored"]), (modules, 0))
+            for module in report["kernels"]:
+                self.assertEqual((module["outcome"], module["stored"]), ("compiled", False))
+                self.assertTrue(module["not_stored"])
+        self.assertIn("0 stored, 2 not stored: ", self.run_cli("preload", "m.json", "--no-load", expect=STORE).out)
+
+    def test_what_is_too_large_for_the_store_is_refused(self):
+        report = self.run_json(*self.arguments, expect=STORE, env={"CUKILN_MAX_SIZE": "1KiB"})
+        self.assertIn("larger than the store's limit", report["kernels"][0]["not_stored"])
+
+    def test_another_purpose_was_served(self):
+        self.spoil()
+        self.run_cli(*self.arguments, "-o", "add.cubin")
+        self.run_cli("preload", "m.json", env={"CUKILN_CUDA_LIBRARY": FAKE_DRIVER})
+
+    def test_what_is_never_stored_is_no_refusal(self):
+        self.write("when.cu", 'extern "C" __global__ void when(char* x) { *x = __TIME__[0]; }\n')
+        report = self.run_json("compile", "when.cu", "--arch", "sm_90a")
+        self.assertEqual((report["stored"], report["kernels"][0]["stored"]), (0, False))
+        self.assertIn("__TIME__", report["kernels"][0]["not_stored"])
+        off = self.run_json(*self.arguments, env={"CUKILN_DISABLE_STORE": "1"})
+        self.assertEqual((off["compiled"], off["stored"]), (1, 0))
+
+    def test_what_is_worse_comes_first(self):
+        self.spoil()
+        self.run_cli("compile", "add.cu", "broken.cu", "-DADDEND=1", expect=FAILED)
+        self.run_cli(*self.arguments, "--no-such-flag", expect=USAGE)
+        self.run_cli(*self.arguments, expect=ENVIRONMENT, env={"CUKILN_NVRTC_LIBRARY": "/nowhere/libnvrtc.so"})
+
+    def test_an_import_says_what_was_not_stored(self):
+        self.run_cli(*self.arguments)
+        self.run_cli("compile", "scale.cu", "--arch", "sm_90a")
+        self.run_cli("export", "-o", "all.ckb")
+        self.run_cli("rm", "--all")
+        taken = self.run_json("import", "all.ckb", "--insecure", expect=STORE, env={"CUKILN_MAX_SIZE": "1KiB"})
+        self.assertEqual((taken["entries"], taken["stored"]), (2, 0))
+        self.assertEqual([r["entries"] for r in taken["not_stored"]], [2])
+        self.assertIn("larger", taken["not_stored"][0]["reason"])
+        off = self.run_json("import", "all.ckb", "--insecure", env={"CUKILN_DISABLE_STORE": "1"})
+        self.assertEqual((off["stored"], len(off["not_stored"])), (0, 1))
+        self.spoil()
+        taken = self.run_cli("import", "all.ckb", "--insecure", expect=STORE)
+        self.assertIn("Imported 0 entries", taken.out)
+        self.assertIn("2 entries not stored: ", taken.err)
+        self.assertIn("chmod", taken.err)
+        bundle = bytearray((self.folder / "all.ckb").read_bytes())
+        bundle[-1] ^= 1
+        self.write("bad.ckb", bytes(bundle))
+        self.run_cli("import", "bad.ckb", "--insecure", expect=FAILED)
+        self.store.chmod(0o700)
+        self.assertEqual(self.run_json("import", "all.ckb", "--insecure")["stored"], 2)
 
 
 class SystemStore(CliTest):

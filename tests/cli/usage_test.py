@@ -106,7 +106,7 @@ class Mistakes(CliTest):
 
     def test_compiler_flags_that_cannot_be(self):
         self.check("compile", "add.cu", "--flag", "--frobnicate", says='"--frobnicate"')
-        self.check("compile", "add.cu", "--pch", says='"--pch" is refused')
+        self.check("compile", "add.cu", "--fdevice-time-trace=t", says='"--fdevice-time-trace=t" is refused')
         self.check("compile", "add.cu", "-D", "=1", says="-D takes NAME")
 
     def test_broken_manifest_says_where(self):

@@ -297,7 +297,7 @@ TEST_CASE_FIXTURE(Fixture, "a system's daemon declines an NVRTC that is not its 
 TEST_CASE_FIXTURE(Fixture,
                   "a daemon keeps the store while it lives: others leave a long log and the "
                   "cap to it, and see to them when it has gone") {
-  const std::string log = scratch / "store/v1/gen-0001/store.db-wal";
+  const std::string log = scratch / "store/v2/gen-0001/store.db-wal";
   const auto write_much = [&](int from) {
     for (int i = from; i < from + 3; ++i) {  // each source text is a MiB, and does not compress
       std::string text = "// " + std::to_string(i) + "\n";

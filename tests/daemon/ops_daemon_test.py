@@ -41,6 +41,15 @@ class OpsDaemonTest(DaemonCase):
         shown = json.loads(self.get(f"/api/entries/{entry['key']}")[1])
         self.assertEqual([kernel["name"] for kernel in shown["kernels"]], ["slow"])
 
+    def test_with_all_users_it_shows_entries_of_none(self) -> None:
+        self.stop()
+        self.start("--system")
+        client = self.client("k", 'extern "C" __global__ void k(int* x) {}\n', CUKILN_STORE=str(self.folder / "own"))
+        key = json.loads(client.communicate(timeout=20)[0])["kernels"][0]["key"]
+        self.assertIn('\ncukiln_compiles_total{result="ok"} 1\n', self.get("/metrics")[1])
+        self.assertEqual(json.loads(self.get("/api/entries")[1])["entries"], [])
+        self.assertEqual(self.get(f"/api/entries/{key}")[0], 404)
+
     def test_what_alerts_and_dashboard_name_is_measured_and_a_dead_remote_is_seen(self) -> None:
         made = subprocess.run([BINARIES / "cukiln", "keygen", "-o", self.folder / "key", "--json"],
                               env=self.environment, capture_output=True, check=True)  # fmt: skip
@@ -54,7 +63,7 @@ class OpsDaemonTest(DaemonCase):
             client.communicate(timeout=20)
             self.assertEqual(client.returncode, 0)
         servers = self.status()["remotes"]["servers"]
-        self.assertEqual(servers, [{"where": "redis://127.0.0.1:1/cukiln1", "left_alone": True}])
+        self.assertEqual(servers, [{"where": "redis://127.0.0.1:1/cukiln2", "left_alone": True}])
         metrics = self.get("/metrics")[1]
         self.assertIn('\ncukiln_remote_breaker_open{backend="redis"} 1\n', metrics)
         asked = r'\{backend="redis",op="get"'

@@ -186,7 +186,8 @@ class MetricsTest(DaemonCase):
         self.moves("store_lock_wait_seconds_count", self.run_client)
         with open(next((self.folder / "store").rglob("writer.lock")), "r+b") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self.moves('store_errors_total{op="put",code="timeout"}', self.run_client)
+            self.moves('store_errors_total{op="put",code="timeout"}',
+                       lambda: self.run_client(fails=True))  # fmt: skip
         now = self.metrics()
         self.assertGreaterEqual(now["store_lock_timeouts_total"], 1)
         self.assertGreater(now["store_lock_wait_seconds_sum"], 1)

@@ -96,7 +96,7 @@ class ReloadTest(unittest.TestCase):
         self.assertEqual((self.cap(), self.servers()), (64 << 20, []))
         trust = f'remote_trust = "{self.public_key()}"\n'
         self.reload('max_size = "32MiB"\nlog = "info"\nremote = "redis://:secret@127.0.0.1:1"\n' + trust)
-        self.assertEqual((self.cap(), self.servers()), (32 << 20, ["redis://127.0.0.1:1/cukiln1"]))
+        self.assertEqual((self.cap(), self.servers()), (32 << 20, ["redis://127.0.0.1:1/cukiln2"]))
         self.assertIn("the settings were read again", self.log.read_text())  # at level info
         self.reload('log = "info"\n')
         self.assertEqual((self.cap(), self.servers()), (2 << 30, []))
@@ -124,6 +124,23 @@ class ReloadTest(unittest.TestCase):
                 self.reload(mistake)
                 self.assertEqual(self.cap(), 64 << 20)
                 self.assertIn("are not taken", self.log.read_text()[before:])
+
+    def test_a_daemon_for_all_users_does_not_sign(self) -> None:
+        key = f'remote_sign = "{self.folder / "key"}"\n'
+        for settings, variables in ((key, {}), ("", {"CUKILN_REMOTE_SIGN": str(self.folder / "key")})):
+            self.configure(settings)
+            with self.subTest(settings=settings, variables=variables):
+                done = subprocess.run([BINARIES / "cukilnd", "--system"], env=self.environment | variables,
+                                      stderr=subprocess.PIPE, text=True, timeout=PATIENCE)  # fmt: skip
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertRegex(done.stderr, "remote_sign is set, from .*(config.toml|CUKILN_REMOTE_SIGN)")
+        self.assertFalse((self.folder / "run" / "cukilnd.sock").exists())
+
+        self.start('max_size = "64MiB"\n', "--system")
+        before = self.log.stat().st_size
+        self.reload('max_size = "32MiB"\n' + key)
+        self.assertEqual((self.cap(), self.servers()), (64 << 20, []))
+        self.assertRegex(self.log.read_text()[before:], "not taken: remote_sign is set")
 
     def test_many_signals_are_no_burden(self) -> None:
         self.start("")

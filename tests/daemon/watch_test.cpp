@@ -63,6 +63,18 @@ TEST_CASE_FIXTURE(Fixture, "a saved header is compiled ahead: who asks next hits
   CHECK(never_happens([&] { return counter("compiles_ahead") > 2; }));
 }
 
+TEST_CASE_FIXTURE(Fixture, "what is compiled ahead and spells __TIME__ is not stored") {
+  const auto daemon = start();
+  scratch.write("tile.h", "one");
+  const std::string path = watched_source(kIncludes);
+  const auto compiled = counter("compiles_ok");
+  scratch.write("tile.h", "const char* when = __TI\\\nME__;\n");
+  CHECK(becomes_true([&] { return counter("compiles_ok") > compiled; }, seconds(20)));
+  auto next = client(path);
+  CHECK(next->wait() == 0);
+  CHECK(first_word(next->output()) == "compiled");
+}
+
 TEST_CASE_FIXTURE(Fixture, "a saved source is compiled ahead, and a header that appears in front") {
   const auto daemon = start();
   const std::string path = watched_source("// fake: look /cukiln/src/option.h\n");

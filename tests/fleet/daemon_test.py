@@ -13,7 +13,7 @@ from servers import Hostile, Redis
 
 
 class Daemons(FleetTest):
-    def daemon(self, name, remote, writer=True):
+    def daemon(self, name, remote, *arguments, writer=True):
         """A daemon for a host, and the environment of the host's applications, which name no remote."""
         host = self.host(name, remote, writer)
         run = Path(tempfile.mkdtemp(prefix="ckf-"))  # a socket's path is short
@@ -21,7 +21,7 @@ class Daemons(FleetTest):
         socket = run / "s" / "cukilnd.sock"
         with open(self.folder / f"{name}.log", "w") as log:
             process = subprocess.Popen(
-                [BINARIES / "cukilnd", "--socket", str(socket)], env=self.environment | host, cwd=self.folder,
+                [BINARIES / "cukilnd", "--socket", str(socket), *arguments], env=self.environment | host, cwd=self.folder,
                 stdin=subprocess.DEVNULL, stderr=log,
             )  # fmt: skip
         self.addCleanup(self.stop, process, socket)
@@ -52,6 +52,19 @@ class Daemons(FleetTest):
         b = self.daemon("b", redis.url, writer=False)
         self.assertEqual(self.outcome(b), "hit")
         (entry,) = self.run_json("ls", env=b)["entries"]
+        self.assertEqual((entry["origin"], entry["signer"]), ("remote", self.public))
+
+    def test_a_daemon_for_all_users_takes_what_the_fleet_signed_for_who_asks(self):
+        redis = self.started(Redis())
+        self.assertEqual(self.outcome(self.daemon("a", redis.url)), "compiled")
+        deadline = time.monotonic() + 20
+        while len(redis.keys()) != 2:
+            self.assertLess(time.monotonic(), deadline, redis.keys())
+            time.sleep(0.02)
+        b = self.daemon("b", redis.url, "--system", writer=False)
+        theirs = Path(b["CUKILN_STORE"]) / "users" / str(os.getuid())
+        self.assertEqual(self.outcome(b | {"CUKILN_STORE": str(self.folder / "own")}), "hit")
+        (entry,) = self.run_json("ls", env=b | {"CUKILN_STORE": str(theirs)})["entries"]
         self.assertEqual((entry["origin"], entry["signer"]), ("remote", self.public))
 
     def test_a_header_that_differs_is_compiled_there(self):

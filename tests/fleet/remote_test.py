@@ -135,7 +135,7 @@ class Http(FleetTest):
 class InRedis(FleetTest):
     def test_a_machine_that_never_compiled_hits_what_another_one_put(self):
         redis = self.started(Redis())
-        for remote, prefix in ((redis.url, "cukiln1:"), (redis.url + "/cukiln-team", "cukiln-team:")):
+        for remote, prefix in ((redis.url, "cukiln2:"), (redis.url + "/cukiln-team", "cukiln-team:")):
             name = prefix.rstrip(":")
             self.assertEqual(self.outcome(self.host("a" + name, remote)), "compiled")
             self.assertEqual(self.outcome(self.host("b" + name, remote, writer=False)), "hit")
@@ -146,8 +146,8 @@ class InRedis(FleetTest):
                 self.assertRegex(redis.ask("TTL", key), rb"^:[1-9]\d+\r\n")  # what nobody renews goes
 
     def test_row_69_access_is_the_servers_to_decide(self):
-        redis = self.started(Redis("user reader on >r ~cukiln1:* +get",
-                                   "user writer on >w ~cukiln1:* +get +set +del", "user default off"))  # fmt: skip
+        redis = self.started(Redis("user reader on >r ~cukiln2:* +get",
+                                   "user writer on >w ~cukiln2:* +get +set +del", "user default off"))  # fmt: skip
         url = lambda who: redis.url.replace("redis://", f"redis://{who}@")
         self.assertEqual(self.outcome(self.host("a", url("writer:w"))), "compiled")
         self.assertEqual(self.outcome(self.host("b", url("reader:r"), writer=False)), "hit")

@@ -2,6 +2,9 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "store/sqlite_store.hpp"
 #include "support/golden_entries.hpp"
@@ -19,10 +22,10 @@ std::string copy_of(const ScratchFolder& folder, const char* version) {
   return copy;
 }
 
-TEST_CASE("the golden store v1 holds its entries byte for byte") {
+TEST_CASE("the golden store v2 holds its entries byte for byte") {
   const ScratchFolder folder;
   SqliteStoreOptions options;
-  options.directory = copy_of(folder, "v1");
+  options.directory = copy_of(folder, "v2");
   LogSink no_warning = [](LogLevel, std::string_view message) { FAIL_CHECK(std::string(message)); };
   options.log = Logger(no_warning);
   auto store = SqliteStore::open(options);
@@ -41,7 +44,9 @@ TEST_CASE("the golden store v1 holds its entries byte for byte") {
     CHECK(*(*store)->source_text(entry.key) == entry.source_text);
   }
   const StoreEntry& twice = entries[1];
-  const auto sets = (*store)->find_dependency_sets(twice.request, twice.request_canonical);
+  CHECK(finds(**store, twice));
+  CHECK(finds(**store, entries[0]));
+  const auto sets = (*store)->list_sets(twice.request, twice.request_canonical);
   REQUIRE(sets);
   REQUIRE(sets->size() == 2);
   CHECK(sets->front().key == twice.key);
@@ -56,20 +61,61 @@ TEST_CASE("the golden store v1 holds its entries byte for byte") {
   CHECK((*store)->session().rebuilds() == 0);
 }
 
-TEST_CASE("the golden store v1 can be written by this version") {
+TEST_CASE("the golden store v2 can be written by this version") {
   const ScratchFolder folder;
   SqliteStoreOptions options;
-  options.directory = copy_of(folder, "v1");
+  options.directory = copy_of(folder, "v2");
   const auto store = *SqliteStore::open(options);
   CHECK(*store->put(make_entry(77)) == PutOutcome::stored);
   CHECK(*store->put(golden_entries()[0]) == PutOutcome::already_there);
 }
 
-TEST_CASE("keys of the first version never change") {
+TEST_CASE("a store of format 1 is ignored: not read, not written, not removed") {
+  const ScratchFolder folder;
+  SqliteStoreOptions options;
+  options.directory = copy_of(folder, "v1");
+  const auto listing = [&] {
+    std::string all;
+    for (const auto& item :
+         std::filesystem::recursive_directory_iterator(options.directory + "/v1")) {
+      all += item.path().string() + "\n";
+      if (item.is_regular_file()) {
+        std::ifstream file(item.path(), std::ios::binary);
+        all += std::string(std::istreambuf_iterator<char>(file), {}) + "\n";
+      }
+    }
+    return all;
+  };
+  const std::string before = listing();
+  {
+    const auto store = *SqliteStore::open(options);
+    CHECK(store->list()->empty());
+    for (const StoreEntry& entry : golden_entries()) {
+      CHECK_FALSE(store->get(entry.key)->has_value());
+    }
+    CHECK(*store->put(make_entry(77)) == PutOutcome::stored);
+    CHECK(store->verify(true)->checked == 1);
+  }
+  CHECK(listing() == before);
+}
+
+TEST_CASE("tables of format 1 in the place of format 2 are no store") {
+  const ScratchFolder folder;
+  SqliteStoreOptions options;
+  options.directory = copy_of(folder, "v1");
+  std::filesystem::rename(options.directory + "/v1", options.directory + "/v2");
+  const auto store = *SqliteStore::open(options);
+  CHECK(store->list()->empty());
+  CHECK(store->session().rebuilds() == 1);
+  CHECK(*store->put(make_entry(77)) == PutOutcome::stored);
+}
+
+TEST_CASE("keys of format 2 never change") {
   const std::vector<StoreEntry> entries = golden_entries();
-  CHECK(entries[0].request.hex() == "fcd97d740cd7486e7a88847596e3038a");
-  CHECK(entries[0].key.hex() == "50ea14ac19e9d47b5601e0eea93e8458");
-  CHECK(entries[1].key.hex() == "ca334cf07135f4b2c42f367c81b1423c");
+  CHECK(entries[0].request.hex() ==
+        "760a76cd641db60bec778899a4b66de700a5560f84094627b3b2f9c6fb662528");
+  CHECK(entries[0].key.hex() == "7eea073173dc1fdeaeb6dd2fc394701f37179053d2df08fa3d4e220a8013930d");
+  CHECK(entries[1].key.hex() == "e031e96007881703572c0c29932b9786e8b56995b09af8564f8404a2e9f4c7f9");
 }
 
 }  // namespace

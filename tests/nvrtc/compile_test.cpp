@@ -52,7 +52,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "a kernel compiles for its target and tells what it
   CHECK(result.observed);
   CHECK(result.cubin.log.empty());
   CHECK(result.compile_us > 0);
-  CHECK(has(paths_of(result.dependencies.present), "/cukiln/toolkit/cuda_fp16.h"));
+  CHECK(has(result.dependencies.paths(Observation::Kind::file), "/cukiln/toolkit/cuda_fp16.h"));
   CHECK(result.dependencies.portable());
 }
 
@@ -107,7 +107,7 @@ TEST_CASE_FIXTURE(RealNvrtc,
           std::string(kEmptyKernel),
       {include.path()});
   const CompileResult result = must(module.run(compiler()));
-  CHECK(own(paths_of(result.dependencies.present)) ==
+  CHECK(own(result.dependencies.paths(Observation::Kind::file)) ==
         Paths{"/cukiln/inc/0/computed.h", "/cukiln/inc/0/plain.h"});
 }
 
@@ -119,8 +119,8 @@ TEST_CASE_FIXTURE(RealNvrtc, "__has_include depends on what it found and on what
                     {include.path()});
   const CompileResult result = must(module.run(compiler()));
   CHECK(result.cubin.kernels.size() == 1);
-  CHECK(has(paths_of(result.dependencies.present), "/cukiln/inc/0/there.h"));
-  CHECK(has(result.dependencies.absent, "/cukiln/inc/0/gone.h"));
+  CHECK(has(result.dependencies.paths(Observation::Kind::file), "/cukiln/inc/0/there.h"));
+  CHECK(has(result.dependencies.paths(Observation::Kind::absent), "/cukiln/inc/0/gone.h"));
 }
 
 TEST_CASE_FIXTURE(RealNvrtc, "#include_next goes on in the next folder") {
@@ -132,7 +132,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "#include_next goes on in the next folder") {
       {include / "a", include / "b"});
   const CompileResult result = must(module.run(compiler()));
   CHECK(result.cubin.kernels.size() == 1);
-  CHECK(own(paths_of(result.dependencies.present)) ==
+  CHECK(own(result.dependencies.paths(Observation::Kind::file)) ==
         Paths{"/cukiln/inc/0/x.h", "/cukiln/inc/1/x.h"});
 }
 
@@ -146,7 +146,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "two headers of one name in two folders are two hea
                         std::string(kEmptyKernel),
                     {include.path()});
   const CompileResult result = must(module.run(compiler()));
-  CHECK(own(paths_of(result.dependencies.present)) ==
+  CHECK(own(result.dependencies.paths(Observation::Kind::file)) ==
         Paths{"/cukiln/inc/0/a/all.h", "/cukiln/inc/0/a/config.h", "/cukiln/inc/0/b/all.h",
               "/cukiln/inc/0/b/config.h"});
 }
@@ -162,7 +162,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "#pragma once knows a header by any of its paths") 
           std::string(kEmptyKernel),
       {include.path()});
   const CompileResult result = must(module.run(compiler()));
-  CHECK(has(paths_of(result.dependencies.present), "/cukiln/inc/0/a/sub/../x.h"));
+  CHECK(has(result.dependencies.paths(Observation::Kind::file), "/cukiln/inc/0/a/sub/../x.h"));
 }
 
 TEST_CASE_FIXTURE(RealNvrtc,
@@ -185,11 +185,13 @@ TEST_CASE_FIXTURE(RealNvrtc,
   TestModule module("#include <x.h>\n__device__ int v = VALUE;\n" + std::string(kEmptyKernel),
                     {include / "a", include / "b"});
   const CompileResult before = must(module.run(compiler()));
-  CHECK(has(before.dependencies.absent, "/cukiln/inc/0/x.h"));
+  CHECK(has(before.dependencies.paths(Observation::Kind::absent), "/cukiln/inc/0/x.h"));
   FileServer unchanged(module.roots, &module.stats);
   using What = FileServer::Mismatch::What;
   DependencySet set = before.dependencies;
-  std::erase_if(set.absent, [](const std::string& p) { return !contains(p, "/inc/"); });
+  std::erase_if(set.observations, [](const Observation& seen) {
+    return seen.kind == Observation::Kind::absent && !contains(seen.path, "/inc/");
+  });
   CHECK(unchanged.check(set).what == What::none);
 
   include.write("a/x.h", "#define VALUE 2\n");
@@ -208,8 +210,8 @@ TEST_CASE_FIXTURE(RealNvrtc,
   TestModule module("#include <lib/x.h>\n#include <lib/y.h>\n" + std::string(kEmptyKernel),
                     {include / "a", include / "b"});
   const CompileResult result = must(module.run(compiler()));
-  CHECK(has(result.dependencies.absent, "/cukiln/inc/0/lib/x.h"));
-  CHECK(has(result.dependencies.absent, "/cukiln/inc/0/lib/y.h"));
+  CHECK(has(result.dependencies.paths(Observation::Kind::absent), "/cukiln/inc/0/lib/x.h"));
+  CHECK(has(result.dependencies.paths(Observation::Kind::absent), "/cukiln/inc/0/lib/y.h"));
 }
 
 TEST_CASE_FIXTURE(RealNvrtc, "an absolute include is literal, and makes the set not portable") {
@@ -217,7 +219,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "an absolute include is literal, and makes the set 
   const std::string header = elsewhere.write("x.h", "");
   TestModule module("#include \"" + header + "\"\n" + std::string(kEmptyKernel));
   const CompileResult result = must(module.run(compiler()));
-  CHECK(has(paths_of(result.dependencies.present), header));
+  CHECK(has(result.dependencies.paths(Observation::Kind::file), header));
   CHECK_FALSE(result.dependencies.portable());
 }
 
@@ -228,8 +230,8 @@ TEST_CASE_FIXTURE(RealNvrtc, "several sources are one translation unit, and no d
        SharedBytes(std::string("extern \"C\" __global__ void k(int* p) { *p = helper(); }\n"))});
   const CompileResult result = must(module.run(compiler()));
   CHECK(result.cubin.kernels.size() == 1);
-  CHECK(own(paths_of(result.dependencies.present)).empty());
-  CHECK(result.dependencies.folders.empty());
+  CHECK(own(result.dependencies.paths(Observation::Kind::file)).empty());
+  CHECK(result.dependencies.paths(Observation::Kind::folder).empty());
 
   InProcessCompiler in_process(options().search);
   CHECK(must(module.run(in_process)).cubin.kernels.size() == 1);

@@ -34,11 +34,12 @@ TEST_CASE("every NVRTC that is given is observed, and its own headers are found"
     const CompileResult result = must(module.run(compiler));
     CHECK(result.cubin.kernels.size() == 1);
     CHECK(result.cubin.kernels[0].registers > 0);
-    CHECK(paths_of(result.dependencies.present).front() == "/cukiln/inc/0/x.cuh");
-    CHECK(std::count(result.dependencies.absent.begin(), result.dependencies.absent.end(),
-                     "/cukiln/inc/0/gone.h") == 1);
-    CHECK(result.dependencies.folders.empty());
-    for (const std::string& path : result.dependencies.absent) {
+    const auto files = result.dependencies.paths(Observation::Kind::file);
+    CHECK(std::count(files.begin(), files.end(), "/cukiln/inc/0/x.cuh") == 1);
+    const auto absent = result.dependencies.paths(Observation::Kind::absent);
+    CHECK(std::count(absent.begin(), absent.end(), "/cukiln/inc/0/gone.h") == 1);
+    CHECK(result.dependencies.paths(Observation::Kind::folder).empty());
+    for (const std::string& path : absent) {
       CHECK(path.compare(0, 8, "/cukiln/") == 0);
     }
   }

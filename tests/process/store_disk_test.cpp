@@ -83,6 +83,104 @@ TEST_CASE("row 7: a disk that others filled is collected with the help of the re
   CHECK(count_lines(lines, "hit") == 5);
 }
 
+TEST_CASE("row 7: rm works on a disk that others filled, and the reserve is there again") {
+  const ScratchFolder folder;
+  std::vector<std::string> lines;
+  if (!in_small_file_system(folder.path(), 6,
+                            "R=reserve=1000000; F=${D%/s}/filler; "
+                            "$W $D put count=100 bytes=20000 $R; "
+                            "head -c 9000000 /dev/zero > $F 2>/dev/null; "
+                            "$W $D rm first=5 bytes=20000 $R; "
+                            "head -c 9000000 /dev/zero > $F.2 2>/dev/null; "
+                            "$W $D rm $R; "
+                            "stat -c 'reserve %s' $D/*/reserve.bin; "
+                            "$W $D put first=200 count=5 bytes=20000 $R",
+                            &lines)) {
+    MESSAGE("skipped: this process may not mount a file system");
+    return;
+  }
+  CHECK(count_lines(lines, "removed 1") == 1);
+  CHECK(count_lines(lines, "removed 99") == 1);
+  CHECK(count_lines(lines, "rm error") == 0);
+  CHECK(count_lines(lines, "reserve 1000000") == 1);
+  CHECK(acknowledged(lines).size() == 105);
+}
+
+/// What happens to users of a store, in turn, when others took the space that its WAL index gave
+/// back: $RUN runs the worker there, $S says how that ended.
+const char* const kWithoutRoomForWalIndex =
+    "D0=${D%/s}; S='echo rc $?'; "
+    "fill() { sync -f $D0; head -c 99000000 /dev/zero > $D0/filler.$1 2>/dev/null; }; "
+    "empty_index() { truncate -s 3 $D/*/gen-*/store.db-shm; fill $1; }; "
+    "$W $D put count=20 $R; $W $D put first=20 count=1 $R; "  // the last one is in the WAL alone
+    "fill 1; "
+    "empty_index 2; $RUN $W $D get count=3 log $R; eval $S; "
+    "empty_index 3; $RUN $W $D get count=3 log $R; eval $S; "
+    "empty_index 4; $RUN $W $D rm $R; eval $S; "
+    "rm $D0/filler.*; $W $D get count=3 $R; eval $S";
+
+TEST_CASE("row 5: a WAL index with no room on the disk means memory only, and ends no process") {
+  const ScratchFolder folder;
+  std::vector<std::string> lines;
+  for (const char* holes : {"holes", "old_holes"}) {
+    CAPTURE(holes);
+    // A file system with small blocks is one where growing a file by a byte a page leaves holes.
+    const std::string run =
+        std::string("env LD_PRELOAD=" CUKILN_TEST_BINARY_DIR
+                    "/libfaulty_calls.so FAULT_MATCH=store.db-shm FAULT_CALL=") +
+        holes;
+    if (kSanitized || !in_small_file_system(
+                          folder.path(), 6,
+                          "R=reserve=0; RUN='" + run + "'; " + kWithoutRoomForWalIndex, &lines)) {
+      MESSAGE("skipped: this process may not mount a file system, or preload a library");
+      return;
+    }
+    CHECK(count_lines(lines, "rc 0") == 4);
+    CHECK(count_lines(lines, "log kernels are kept in memory only") == 2);
+    CHECK(count_lines(lines, "miss") == 6);
+    CHECK(count_lines(lines, "rm error") == 1);
+    CHECK(count_lines(lines, "hit") == 3);  // there is room again
+  }
+}
+
+TEST_CASE("row 5: the reserve has room for the WAL index") {
+  const ScratchFolder folder;
+  std::vector<std::string> lines;
+  if (!in_small_file_system(folder.path(), 6,
+                            std::string("R=reserve=1000000; RUN=; ") + kWithoutRoomForWalIndex,
+                            &lines)) {
+    MESSAGE("skipped: this process may not mount a file system");
+    return;
+  }
+  CHECK(count_lines(lines, "rc 0") == 4);
+  CHECK(count_lines(lines, "hit") == 6);
+  CHECK(count_lines(lines, "removed 21") == 1);
+}
+
+TEST_CASE("row 5: a full ext4 with blocks of 1 KiB ends no process") {
+  const ScratchFolder folder;
+  const std::string image = folder / "image";
+  if (::geteuid() != 0 || std::system("losetup -f >/dev/null 2>&1") != 0) {
+    MESSAGE("skipped: only root may mount an image, where there are loop devices");
+    return;
+  }
+  shell("mke2fs -qF -t ext4 -b 1024 '" + image + "' 16m > /dev/null && mkdir '" +
+        (folder / "mount") + "'");
+  Child child({"/usr/bin/unshare", "-m", "/bin/sh", "-c",
+               "mount -o loop '" + image + "' '" + (folder / "mount") + "' || exit 99; cd '" +
+                   (folder / "mount") +
+                   "'; W='" CUKILN_TEST_BINARY_DIR "/store_worker'; R=; D=$PWD/s; S='echo rc $?'; "
+                   "$W $D put count=30 $R > /dev/null; "
+                   "dd if=/dev/zero of=filler bs=1k 2>/dev/null; "
+                   "$W $D get count=3; eval $S; $W $D get count=3; eval $S; "
+                   "$W $D put first=50 count=1; eval $S; $W $D gc max=1000; eval $S"});
+  child.go();
+  const auto lines = child.lines();
+  REQUIRE(child.wait() == 0);
+  CHECK(count_lines(lines, "rc 0") == 4);
+  CHECK(count_lines(lines, "hit") == 6);
+}
+
 TEST_CASE("row 8: a limit on file sizes kills nobody, and what was stored stays") {
   const ScratchFolder folder;
   const auto lines =
@@ -204,7 +302,7 @@ TEST_CASE("row 10: a sealed directory is read; without its -wal and -shm it is d
   lines = run_worker(directory, "put", as_ordinary_user(folder, {"first=10", "count=2"}));
   CHECK(count_lines(lines, "not_stored") == 2);
 
-  const std::string generation = directory + "/v1/gen-0001";
+  const std::string generation = directory + "/v2/gen-0001";
   shell("cd '" + generation + "' && chmod u+w . && rm store.db-wal store.db-shm && chmod u-w .");
   lines = run_worker(directory, "get", as_ordinary_user(folder, {"count=3", "log"}));
   CHECK(count_lines(lines, "bypass") == 1);

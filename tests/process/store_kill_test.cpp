@@ -100,7 +100,7 @@ TEST_CASE("row 24: 64 processes that start cold put every entry once, without an
   CHECK(there == 64 * 3 - 3);
   CHECK(errors == 0);
   CHECK(count_intact(folder / "s", {0, 1, 2}, 20'000) == 3);
-  CHECK_FALSE(exists(folder / "s/v1/gen-0002"));
+  CHECK_FALSE(exists(folder / "s/v2/gen-0002"));
 }
 
 TEST_CASE("row 25: 64 writers at once never see a busy database") {

@@ -1,6 +1,7 @@
 """Loader: options, errors, what it compiles, finds and explains."""
 
 import gc
+import json
 import logging
 import os
 import subprocess
@@ -10,6 +11,7 @@ import textwrap
 import pytest
 
 import cukiln
+from conftest import BINARIES
 
 TWICE = cukiln.Source("twice.cu", 'extern "C" __global__ void twice(float* x) { *x *= 2; }')
 
@@ -74,6 +76,46 @@ def test_defines_headers_and_name_expressions_reach_the_compiler(loader):
     )
     (report,) = loader.compile(spec)
     assert {kernel.name for kernel in report.kernels} == {"fill<int>", "fill<float>"}
+
+
+def test_a_spec_has_the_key_of_the_command_line(home):
+    (home / "a").mkdir()
+    (home / "a/which.h").write_text("")
+    (home / "pre.h").write_text("#define X 5\n")
+    (home / "k.cu").write_text(
+        '#include <which.h>\nextern "C" __global__ void k(int* p) { *p = X + Y; }'
+    )
+    line = ["-DY=0", "-U", "Y", "-I", "a", "-D", "Y=2", "-include", "pre.h", "-std=c++20"]
+    done = subprocess.run(
+        [BINARIES / "cukiln", "--json", "compile", "k.cu", "--arch", "sm_90a", *line],
+        cwd=home, capture_output=True, check=True,
+    )  # fmt: skip
+    (wanted,) = json.loads(done.stdout)["kernels"]
+    one_list = cukiln.ModuleSpec(
+        home / "k.cu", flags=line, targets=["sm_90a"], working_folder=home
+    )
+    fields = cukiln.ModuleSpec(
+        home / "k.cu",
+        include=[home / "a"],
+        define={"Y": 0},
+        flags=["-UY", "-DY=2", "-include", "pre.h", "-std=c++20"],
+        targets=["sm_90a"],
+        working_folder=home,
+    )
+    with cukiln.Loader() as loader:
+        for spec in one_list, fields:
+            (report,) = loader.compile(spec)
+            assert (report.outcome, report.key) == ("hit", wanted["key"])
+
+
+def test_the_working_folder_is_by_default_the_one_at_the_call(home, loader, monkeypatch):
+    spec = cukiln.ModuleSpec(TWICE, flags=["-include", "pre.h"], targets=["sm_90a"])
+    for folder in "one", "two":
+        (home / folder).mkdir()
+        (home / folder / "pre.h").write_text(f"// {folder}\n")
+        monkeypatch.chdir(home / folder)
+        assert loader.compile(spec)[0].outcome == "compiled"
+        assert loader.compile(spec)[0].outcome == "hit"
 
 
 def test_a_compile_error_keeps_the_log(loader):

@@ -66,10 +66,10 @@ struct TestModule {
     }
     for (std::size_t i = 0; i < include.size(); ++i) {
       const std::string root = std::string(kIncludeRoot) + "/" + std::to_string(i);
-      request.options.arguments.push_back("-I" + root);
+      request.options.arguments.push_back("--include-path=" + root);
       roots.push_back({root, {include[i]}});
     }
-    request.options.arguments.push_back(std::string("-I") + kToolkitRoot);
+    request.options.arguments.push_back(std::string("--include-path=") + kToolkitRoot);
     request.sources.push_back({source_path, SharedBytes(std::move(source))});
   }
 
@@ -105,14 +105,6 @@ inline CompileResult must(Result<CompileOutcome> outcome) {
     FAIL(outcome.error().message() << "\n" << outcome.error().log());
   }
   return std::move(outcome->result);
-}
-
-inline std::vector<std::string> paths_of(const std::vector<DependencySet::Present>& present) {
-  std::vector<std::string> paths;
-  for (const DependencySet::Present& file : present) {
-    paths.push_back(file.path);
-  }
-  return paths;
 }
 
 }  // namespace cukiln::testing

@@ -7,6 +7,10 @@
 //   // fake: look PATH        asks whether PATH is there
 //   // fake: sleep MS | spin | segv | abort | overflow | oom
 //   // fake: error TEXT       does not compile, with TEXT as its log
+//   // fake: clock           puts into the log what the clocks said when the compile began, the
+//   time
+//                             zone and the process's number: `clock 946684800 946684800 946684800
+//                             UTC 1`
 //   // fake: warn TEXT        TEXT in the log of a compile that succeeds
 //   // fake: code N           ends with that nvrtcResult
 //   // fake: empty | garbage | sm N    success, but with no image, one that is none, one for sm_N
@@ -25,6 +29,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -160,11 +165,24 @@ std::vector<Order> orders_in(const std::string& text) {
   return orders;
 }
 
+std::string clock_line() {
+  const std::time_t now = std::time(nullptr);
+  timespec monotonic{};
+  ::clock_gettime(CLOCK_MONOTONIC, &monotonic);
+  timespec by_number{};
+  ::syscall(SYS_clock_gettime, CLOCK_REALTIME, &by_number);
+  char zone[16];
+  std::strftime(zone, sizeof zone, "%Z", std::localtime(&now));
+  return "clock " + std::to_string(now) + " " + std::to_string(monotonic.tv_sec) + " " +
+         std::to_string(by_number.tv_sec) + " " + zone + " " + std::to_string(::getpid()) + "\n";
+}
+
 int compile(Program& program, int sm) {
   if (program.text.find("static_assert(false, CUKILN_PROBE)") != std::string::npos) {
     program.log = probe_log();
     return kCompilationError;
   }
+  const std::string clock = clock_line();
   std::string content = program.text;
   std::string log;
   std::string replacement;
@@ -211,6 +229,8 @@ int compile(Program& program, int sm) {
     } else if (order.what == "error") {
       log += order.rest + "\n";
       code = kCompilationError;
+    } else if (order.what == "clock") {
+      log += clock;
     } else if (order.what == "warn") {
       log += order.rest + "\n";
     } else if (order.what == "code") {

@@ -1,6 +1,8 @@
 /* Preloaded: makes system calls fail on files whose path contains $FAULT_MATCH.
  *
- *   FAULT_CALL   write, read, sync or lock
+ *   FAULT_CALL   write, read, sync or lock; holes: a write of one byte leaves a hole where it was
+ *                to allocate a block, as on a file system whose blocks are smaller than pages;
+ *                old_holes: the same, under a kernel without MADV_POPULATE_WRITE
  *   FAULT_ERRNO  the errno value
  *   FAULT_BYTES  for write: how many bytes succeed before (default 0) */
 #define _GNU_SOURCE
@@ -55,9 +57,26 @@ static int write_fails(int fd, size_t count) {
 
 #define NEXT(type, name, ...) ((type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name))
 
+static int leaves_hole(int fd, size_t count, off_t at) {
+  return count == 1 && (matches("holes", fd) || matches("old_holes", fd)) &&
+         ftruncate(fd, at + 1) == 0;
+}
+
+__attribute__((visibility("default"))) int madvise(void* at, size_t size, int advice) {
+  const char* wanted = getenv("FAULT_CALL");
+  if (advice == 23 && wanted != NULL && strcmp(wanted, "old_holes") == 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  return NEXT(int, madvise, void*, size_t, int)(at, size, advice);
+}
+
 #define PWRITE(name)                                                                   \
   __attribute__((visibility("default"))) ssize_t name(int fd, const void* bytes,       \
                                                       size_t count, off_t at) {        \
+    if (leaves_hole(fd, count, at)) {                                                  \
+      return 1;                                                                        \
+    }                                                                                  \
     return write_fails(fd, count)                                                      \
                ? fail()                                                                \
                : NEXT(ssize_t, name, int, const void*, size_t, off_t)(fd, bytes, count, at); \

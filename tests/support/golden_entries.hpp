@@ -8,32 +8,30 @@
 
 namespace cukiln::testing {
 
-/// make_entry with the request as key format 1 encoded it, spelt out: a later key format changes
+/// make_entry with the request as key format 2 encoded it, spelt out: a later key format changes
 /// what is asked for, never what is stored.
 inline StoreEntry golden_entry(std::uint64_t number, const EntryShape& shape) {
   StoreEntry entry = make_entry(number, shape);
   const Target target = *Target::parse(shape.target);
   const std::string text = entry.source_text;
-  const Digest128 source = digest_of(text);
-  const Digest128 compiler = digest_of("nvrtc");
-  const auto raw = [](const Digest128& digest) {
-    return ByteView(reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size());
-  };
+  const ContentHash source = hash_of(text);
+  const ContentHash compiler = hash_of("nvrtc");
   SerialWriter out;
-  out.bytes("cukiln request").u32(1);
-  out.u32(1).bytes("/cukiln/src/" + entry.labels.source).u64(text.size()).raw(raw(source));
+  out.bytes("cukiln request").u32(2);
+  out.u32(1).bytes("/cukiln/src/" + entry.labels.source).u64(text.size()).raw(view_of(source));
   out.u32(2).bytes("--gpu-architecture=" + shape.target).bytes("-std=c++17");
   out.u32(0);
   out.u32(static_cast<std::uint32_t>(target.capability))
       .u8(static_cast<std::uint8_t>(target.suffix));
-  out.bytes("13.0.88").raw(raw(compiler));
+  out.bytes("13.0.88").raw(view_of(compiler));
   entry.request_canonical = out.take();
   entry.request = CompileRequest::digest_of(entry.request_canonical);
   entry.key = cache_key_of(entry.request_canonical, entry.dependencies.canonical());
   return entry;
 }
 
-/// What lies in cache/golden/v1. These never change: they are what the first version wrote.
+/// What lies in cache/golden/v2. These never change: they are what the first version of format 2
+/// wrote.
 inline std::vector<StoreEntry> golden_entries() {
   std::vector<StoreEntry> entries;
   entries.push_back(golden_entry(1, {3000}));
@@ -53,7 +51,7 @@ inline StatRecord golden_stat_record() {
   StatRecord record;
   record.path = "/usr/local/cuda/include/cuda_fp16.h";
   record.stamp = {2049, 131'072, 150'000, 1'690'000'000'123'456'789, 1'690'000'001'123'456'789};
-  record.digest = digest_of("cuda_fp16.h");
+  record.digest = hash_of("cuda_fp16.h");
   record.note = "13.0.88";
   record.recorded_ns = 1'700'000'000'000'000'000;
   return record;

@@ -23,8 +23,11 @@ Result<void> make(const std::string& path) {
   for (const StoreEntry& entry : entries) {
     CUKILN_CHECK(bundle.add(seal_entry(entry, &key, true)));
   }
-  const std::vector<RecordedSet> sets = {{entries[1].key, entries[1].dependencies},
-                                         {entries[0].key, entries[0].dependencies}};
+  FleetSets sets;
+  for (const std::size_t i : {0, 1}) {
+    sets.add({entries[i].key, entries[i].dependencies},
+             [](const SetTree::Leaf&) { return std::nullopt; });
+  }
   CUKILN_CHECK(
       bundle.add(seal_sets(entries[0].request_canonical, sets, &key, FakeClock().now_s())));
   CUKILN_CHECK(bundle.finish());

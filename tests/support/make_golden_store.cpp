@@ -2,7 +2,7 @@
 //
 //   make_golden_store DIRECTORY
 //
-// Its v1/CURRENT, store.db and store.db-wal are kept; run once for each version of the format, by
+// Its v2/CURRENT, store.db and store.db-wal are kept; run once for each version of the format, by
 // whoever changes it, never by a test.
 #include <cstdio>
 

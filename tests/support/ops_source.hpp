@@ -35,7 +35,7 @@ class FakeOpsSource final : public ops::OpsSource {
     }
     wire::DaemonSnapshot state;
     state.process = 4711;
-    state.build = "0.1.0";
+    state.build = "0.2.0";
     state.store = store_->facts().directory;
     state.socket = "/run/user/1000/cukiln/cukilnd.sock";
     state.draining = draining;

@@ -50,19 +50,18 @@ inline StoreEntry make_entry(std::uint64_t number, const EntryShape& shape = {})
       {"/cukiln/src/" + name + ".cu", SharedBytes("__global__ void " + name + "() {}\n")});
   request.options.arguments = {"--gpu-architecture=" + shape.target, "-std=c++17"};
   request.target = *Target::parse(shape.target);
-  request.toolchain = {"13.0.88", digest_of("nvrtc")};
+  request.toolchain = {"13.0.88", hash_of("nvrtc")};
 
   StoreEntry entry;
   entry.request_canonical = request.canonical();
   entry.request = CompileRequest::digest_of(entry.request_canonical);
   for (std::size_t i = 0; i < shape.dependencies; ++i) {
-    entry.dependencies.present.push_back({"/cukiln/toolkit/header_" + std::to_string(i) + ".h",
-                                          digest_of("header " + std::to_string(i) + " of variant " +
-                                                    std::to_string(shape.variant))});
+    entry.dependencies.add_file(
+        "/cukiln/toolkit/header_" + std::to_string(i) + ".h",
+        hash_of("header " + std::to_string(i) + " of variant " + std::to_string(shape.variant)));
   }
-  entry.dependencies.folders = {"/cukiln/toolkit"};
-  entry.dependencies.absent = {"/cukiln/src/cuda_fp16.h"};
-  entry.dependencies.sort();
+  entry.dependencies.add_folder("/cukiln/toolkit");
+  entry.dependencies.add_absent("/cukiln/src/cuda_fp16.h");
   entry.key = cache_key_of(entry.request_canonical, entry.dependencies.canonical());
   entry.cubin.image = SharedBytes(
       fake_cubin(request.target.capability, shape.cubin_bytes, number * 1000 + shape.variant));
@@ -72,6 +71,39 @@ inline StoreEntry make_entry(std::uint64_t number, const EntryShape& shape = {})
   entry.source_text = std::string(request.sources.front().text.view());
   entry.compile_us = 48'000;
   return entry;
+}
+
+/// Files that are what one set says of them.
+class FilesOf final : public SetCheck {
+ public:
+  explicit FilesOf(DependencySet set) : set_(std::move(set)) {}
+  SetTree::Label label(const std::string& path) override {
+    ++looked_at;
+    const Observation* const seen = set_.find(path);
+    return seen != nullptr ? SetTree::label_of(seen->kind, seen->hash) : SetTree::Label{};
+  }
+  bool holds(const DependencySet& set) override {
+    ++checked;
+    return set == set_;
+  }
+  void differs(const std::string& path) override { different = path; }
+  void lost(Loss loss) override { losses.push_back(loss); }
+
+  int looked_at = 0, checked = 0;
+  std::string different;
+  std::vector<Loss> losses;
+
+ private:
+  DependencySet set_;
+};
+
+/// Whether a store leads from the entry's request and files to the entry.
+inline bool finds(CubinStore& store, const StoreEntry& entry) {
+  FilesOf files(entry.dependencies);
+  const Lookup found =
+      store.find(entry.request, entry.request_canonical, files, CubinStore::Purpose::use);
+  return found && *found && (*found)->key == entry.key &&
+         (*found)->cubin.image.view() == entry.cubin.image.view();
 }
 
 inline bool same_content(const StoreEntry& a, const StoreEntry& b) {

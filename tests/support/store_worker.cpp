@@ -94,6 +94,18 @@ void collect(TieredStore& store, const Arguments& arguments) {
           : "gc error " + report.error().message());
 }
 
+void remove(TieredStore& store, const Arguments& arguments) {
+  if (arguments.options.count("first") == 0) {
+    const auto removed = store.remove_all();
+    say(removed ? "removed " + std::to_string(*removed) : "rm error " + removed.error().message());
+    return;
+  }
+  const StoreEntry entry = make_entry(arguments.number("first", 0), shape_of(arguments));
+  const auto removed = store.remove(entry.key);
+  say(removed ? "removed " + std::to_string(int{*removed})
+              : "rm error " + removed.error().message());
+}
+
 void hold_writer_lock(TieredStore& store) {
   const auto lock = FileLock::acquire(store.disk()->directory().path("writer.lock"),
                                       FileLock::Mode::exclusive, std::chrono::seconds(10));
@@ -143,6 +155,8 @@ int run(const Arguments& arguments) {
     get(tiers, arguments);
   } else if (arguments.verb == "gc") {
     collect(tiers, arguments);
+  } else if (arguments.verb == "rm") {
+    remove(tiers, arguments);
   } else if (arguments.verb == "hold") {
     hold_writer_lock(tiers);
   } else if (arguments.verb != "open") {

@@ -100,6 +100,7 @@ Result<ModuleSpec> read_module(const cukiln_module* module) {
   }
   ModuleSpec spec;
   set(spec.name, given->name);
+  set(spec.working_folder, given->working_folder);
   const auto take = [](auto result, auto& out) -> Result<void> {
     if (!result) {
       return std::move(result).error();
@@ -129,10 +130,10 @@ Result<ModuleSpec> read_module(const cukiln_module* module) {
 }
 
 Result<CacheKey> read_key(const char* hex) {
-  const auto digest = Digest128::from_hex(text_or_empty(hex));
+  const auto digest = CacheKey::from_hex(text_or_empty(hex));
   if (!digest) {
     return Error(ErrorCode::invalid_argument,
-                 "\"" + std::string(text_or_empty(hex)) + "\" is no key: expected 32 hex digits");
+                 "\"" + std::string(text_or_empty(hex)) + "\" is no key: expected 64 hex digits");
   }
   return CacheKey{*digest};
 }

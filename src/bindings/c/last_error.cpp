@@ -1,55 +1,84 @@
 #include "bindings/c/last_error.hpp"
 
+#include <pthread.h>
+
 #include <optional>
 
 namespace cukiln::c {
 
 namespace {
 
+// A thread_local object with a destructor would be registered with glibc, which ends the process
+// where it has no memory for that. So what a thread has is plain, and the Error is freed by a
+// thread-specific key. initial-exec: the linker allocates the place with the thread, not at its
+// first use.
 struct LastError {
-  cukiln_code code = CUKILN_OK;
-  std::optional<Error> error;
-  const char* fixed = "";  // the message where there is no Error
+  cukiln_code code;
+  const char* fixed;  // the message where there is no Error; null: none
+  Error* error;
 };
+#define CUKILN_TLS __attribute__((tls_model("initial-exec")))
+thread_local constinit LastError last CUKILN_TLS{CUKILN_OK, nullptr, nullptr};
 
-LastError& last_error() noexcept {
-  thread_local LastError last;
-  return last;
+void free_at_thread_end(void* error) { delete static_cast<Error*>(error); }
+
+struct Key {
+  pthread_key_t key{};
+  bool made = ::pthread_key_create(&key, free_at_thread_end) == 0;
+  ~Key() {
+    if (made) {
+      ::pthread_key_delete(key);
+    }
+  }
+};
+Key key;  // made when the library is loaded
+
+void forget() noexcept {
+  if (last.error != nullptr) {
+    static_cast<void>(::pthread_setspecific(key.key, nullptr));
+    delete last.error;
+    last.error = nullptr;
+  }
 }
 
 }  // namespace
 
 cukiln_code keep(Error error) noexcept {
-  LastError& last = last_error();
-  last.code = static_cast<cukiln_code>(error.code());
-  last.error.emplace(std::move(error));
-  return last.code;
+  const auto code = static_cast<cukiln_code>(error.code());
+  forget();
+  last.code = code;
+  last.fixed = "out of memory";
+  auto* const kept = new (std::nothrow) Error(std::move(error));
+  if (kept != nullptr && (!key.made || ::pthread_setspecific(key.key, kept) != 0)) {
+    delete kept;
+    return code;
+  }
+  last.error = kept;
+  return code;
 }
 
 cukiln_code keep_fixed(cukiln_code code, const char* message) noexcept {
-  LastError& last = last_error();
+  forget();
   last.code = code;
-  last.error.reset();
   last.fixed = message;
   return code;
 }
 
 }  // namespace cukiln::c
 
-using cukiln::c::last_error;
+using cukiln::c::last;
 
 extern "C" {
 
-cukiln_code cukiln_last_error_code(void) { return last_error().code; }
+cukiln_code cukiln_last_error_code(void) { return last.code; }
 
 const char* cukiln_last_error(void) {
-  const auto& last = last_error();
-  return last.error ? last.error->message().c_str() : last.fixed;
+  return last.error != nullptr ? last.error->message().c_str()
+                               : (last.fixed != nullptr ? last.fixed : "");
 }
 
 const char* cukiln_last_error_log(void) {
-  const auto& last = last_error();
-  return last.error ? last.error->log().c_str() : "";
+  return last.error != nullptr ? last.error->log().c_str() : "";
 }
 
 const char* cukiln_code_name(cukiln_code code) {

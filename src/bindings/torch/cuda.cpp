@@ -1,5 +1,6 @@
 #include "bindings/torch/cuda.hpp"
 
+#include "base/fork_gate.hpp"
 #include "base/result.hpp"
 #include "bindings/torch/host.hpp"
 #include "bindings/torch/tensor.hpp"
@@ -75,7 +76,7 @@ Scratch::~Scratch() {
 }
 
 Result<Scratch::Block> Scratch::grow(Stream stream, std::int64_t tokens, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const ForkSafeLock lock(mutex_);
   if (const Block latest = current(); latest.tokens >= tokens && latest.bytes >= bytes) {
     return latest;  // another thread was faster
   }

@@ -1,5 +1,6 @@
 #include <string>
 
+#include "base/fork_gate.hpp"
 #include "base/result.hpp"
 #include "bindings/c/convert.hpp"
 #include "bindings/c/handles.hpp"
@@ -48,7 +49,7 @@ Result<void> register_ops(const Shim& shim, const char* name_space, std::span<co
 }
 
 Result<void> register_all() {
-  const std::lock_guard lock(host_mutex);
+  const ForkSafeLock lock(host_mutex);
   if (the_host.load() != nullptr) {
     return {};
   }
@@ -77,12 +78,12 @@ Result<void> set_loader(cukiln_loader* loader) {
   if (loader == nullptr) {
     return c::null_argument("loader");
   }
-  const std::lock_guard lock(host_mutex);
+  CUKILN_TRY(auto cuda, Cuda::create(*loader->loader));  // not under the lock: it opens the driver
+  const ForkSafeLock lock(host_mutex);
   if (here->cuda.load() != nullptr) {
     return Error(ErrorCode::invalid_argument,
                  "a loader was set already: the ops of a process use one");
   }
-  CUKILN_TRY(auto cuda, Cuda::create(*loader->loader));
   here->cuda.store(cuda.release(), std::memory_order_release);
   return {};
 }

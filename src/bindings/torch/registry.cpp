@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/fork_gate.hpp"
 #include "base/result.hpp"
 
 namespace cukiln::torch {
@@ -37,7 +38,7 @@ Runner* Registry::find(std::int64_t id) const noexcept {
 }
 
 Result<std::int64_t> Registry::add(std::unique_ptr<Runner> runner) {
-  const std::lock_guard lock(mutex_);
+  const ForkSafeLock lock(mutex_);
   const auto free = std::find(used_.begin(), used_.end(), false);
   const auto slot = static_cast<std::size_t>(free - used_.begin());
   if (slot == kChunk * kChunks) {
@@ -63,7 +64,7 @@ Result<std::int64_t> Registry::add(std::unique_ptr<Runner> runner) {
 
 Result<void> Registry::remove(std::int64_t id) {
   std::unique_ptr<Runner> removed;
-  const std::lock_guard lock(mutex_);
+  const ForkSafeLock lock(mutex_);
   if (find(id) == nullptr) {
     return no_runner(id);
   }

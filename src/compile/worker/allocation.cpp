@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdlib>
 
+#include "compile/worker/interpose.hpp"
+
 // libc's own allocator behind malloc & co., so that what they return may be freed by libc's free.
 extern "C" {
 void* __libc_malloc(std::size_t size);
@@ -33,11 +35,6 @@ void* noted(void* memory, std::size_t size) noexcept {
 }  // namespace
 
 bool ran_out_of_memory() noexcept { return g_refused; }
-
-#define CUKILN_DEFINE(result, label, name, parameters)    \
-  extern "C" __attribute__((visibility("default"), used)) \
-  result cukiln_##name parameters __asm__(label);         \
-  result cukiln_##name parameters
 
 CUKILN_DEFINE(void*, "malloc", malloc, (std::size_t size)) {
   return noted(__libc_malloc(size), size);

@@ -3,8 +3,7 @@
 // calls.
 //
 // Every function that can look at, open or resolve a path is here, whether or not today's NVRTC
-// uses it: 12.9, 13.0 and 13.5 ask with __xstat and read with fopen. getcwd is not: the worker
-// lives in "/".
+// uses it: 12.9, 13.0 and 13.5 ask with __xstat and read with fopen.
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -24,14 +23,9 @@
 #include <string>
 #include <string_view>
 
+#include "compile/worker/clock.hpp"
+#include "compile/worker/interpose.hpp"
 #include "compile/worker/served_files.hpp"
-
-// The names are given as assembler labels, so that the definitions meet neither libc's declarations
-// nor its inline versions under _FORTIFY_SOURCE.
-#define CUKILN_DEFINE(result, label, name, parameters)    \
-  extern "C" __attribute__((visibility("default"), used)) \
-  result cukiln_##name parameters __asm__(label);         \
-  result cukiln_##name parameters
 
 namespace cukiln::worker {
 namespace {
@@ -63,8 +57,8 @@ void describe(const ServedFile& file, struct stat* out) {
   out->st_size = static_cast<off_t>(file.bytes.size());
   out->st_blksize = 4096;
   out->st_blocks = (out->st_size + 511) / 512;
-  out->st_mtim.tv_sec = 1;  // one time for all: no result may depend on a file's age
-  out->st_ctim.tv_sec = 1;
+  out->st_mtim.tv_sec = kFixedInstant_s;  // for all: no result may depend on a file's age
+  out->st_ctim.tv_sec = kFixedInstant_s;
 }
 
 /// An errno value; 0: it is there.
@@ -118,6 +112,7 @@ int open_served(const char* path, int flags) {
   if (file.kind == FileKind::folder) {
     return fail(EISDIR);
   }
+  ServedFiles::instance().note_read(file);
   const int fd = ::memfd_create("cukiln", MFD_CLOEXEC);
   if (fd < 0) {
     return -1;
@@ -207,7 +202,8 @@ char* realpath_any(const char* path, char* out) {
     fail(error);
     return nullptr;
   }
-  const std::string normal = std::filesystem::path(path).lexically_normal().string();
+  const std::string normal =
+      std::filesystem::path(ServedFiles::absolute(path)).lexically_normal().string();
   if (out == nullptr) {
     return ::strdup(normal.c_str());
   }

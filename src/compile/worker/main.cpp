@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -13,10 +14,12 @@
 
 #include "compile/nvrtc_api.hpp"
 #include "compile/worker/allocation.hpp"
+#include "compile/worker/clock.hpp"
 #include "compile/worker/flight_lock.hpp"
 #include "compile/worker/process.hpp"
 #include "compile/worker/self_probe.hpp"
 #include "compile/worker/served_files.hpp"
+#include "key/time_macro.hpp"
 #include "wire/frame.hpp"
 #include "wire/messages.hpp"
 
@@ -38,6 +41,13 @@ struct Arguments {
   std::chrono::seconds idle{10};
 };
 Arguments g_arguments;
+
+/// In what NVRTC is given besides files.
+bool spells_time_macro(const wire::Compile& job) {
+  const auto spells = [](const std::string& text) { return !find_time_macro(text).empty(); };
+  return spells(job.unit_text) || std::any_of(job.arguments.begin(), job.arguments.end(), spells) ||
+         std::any_of(job.name_expressions.begin(), job.name_expressions.end(), spells);
+}
 
 class Session {
  public:
@@ -111,12 +121,14 @@ class Session {
     if (!job) {
       return false;
     }
+    const auto begin = std::chrono::steady_clock::now();
     ServedFiles& files = ServedFiles::instance();
     files.begin(&socket_, job->unit_path);
-    wire::Compiled compiled = compile_with(api_, *job, output_of(job->arguments));
-    ServedFiles::Unasked unasked = files.end();
-    compiled.inferred_absent = std::move(unasked.inferred_absent);
-    compiled.used = std::move(unasked.used);
+    wire::Compiled compiled = compile_observed(*job);
+    compiled.compile_us = std::chrono::duration_cast<std::chrono::microseconds>(
+                              std::chrono::steady_clock::now() - begin)
+                              .count();
+    compiled.looked_at = files.end();
     if (compiled.status != wire::CompileStatus::ok && ran_out_of_memory()) {
       compiled.status = wire::CompileStatus::out_of_memory;
     }
@@ -124,6 +136,26 @@ class Session {
     // NVRTC has unwound from a failed allocation, but nobody knows how well: a fresh worker is
     // cheap.
     return compiled.status != wire::CompileStatus::out_of_memory;
+  }
+
+  /// NVRTC takes the date before it reads a file: when a header turns out to spell a macro of it,
+  /// the compile is done again, with the real clock.
+  wire::Compiled compile_observed(const wire::Compile& job) {
+    const NvrtcOutput output = output_of(job.arguments);
+    const bool spelt = spells_time_macro(job);
+    wire::Compiled compiled;
+    if (!spelt && !job.real_clock) {
+      fix_clock();
+      compiled = compile_with(api_, job, output);
+      release_clock();
+      compiled.uses_time = ServedFiles::instance().uses_time();
+      if (!compiled.uses_time || ran_out_of_memory()) {
+        return compiled;
+      }
+    }
+    compiled = compile_with(api_, job, output);
+    compiled.uses_time = spelt || ServedFiles::instance().uses_time();
+    return compiled;
   }
 
   wire::FrameSocket socket_{wire::kWorkerSocket};

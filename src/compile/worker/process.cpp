@@ -106,6 +106,8 @@ void isolate_process(std::uint64_t memory_bytes) {
   }
   ::setsid();  // a terminal's Ctrl-C is the owner's affair
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  // Run by a descriptor, the process would be shown under its number.
+  ::prctl(PR_SET_NAME, "cukiln-compile-worker", 0, 0, 0);
   for (int signal = 1; signal < NSIG; ++signal) {
     ::signal(signal, SIG_DFL);
   }

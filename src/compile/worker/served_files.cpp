@@ -2,7 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <string_view>
 #include <utility>
+
+#include "compile/worker/clock.hpp"
+#include "key/compile_request.hpp"
+#include "key/time_macro.hpp"
 
 namespace cukiln::worker {
 
@@ -11,6 +19,16 @@ namespace {
 /// Parts of the tree that are the same for everybody: the folders above the translation unit. NVRTC
 /// looks at them to find out where it is.
 constexpr std::uint64_t kOwnDevice = 1;
+constexpr std::uint64_t kServedDevice = 2;
+
+/// Names of texts inside NVRTC. It looks for them in the working folder and needs no file there.
+bool is_nvrtcs_own(std::string_view path) {
+  constexpr std::string_view kNames[] = {"__nv_name_map", "__nv_nvrtc_builtin_header.h"};
+  const std::string_view folder = kWorkRoot;
+  return path.substr(0, folder.size()) == folder && path.size() > folder.size() &&
+         std::find(std::begin(kNames), std::end(kNames), path.substr(folder.size() + 1)) !=
+             std::end(kNames);
+}
 
 const ServedFile& nothing() {
   static const ServedFile absent{};
@@ -27,25 +45,36 @@ ServedFiles& ServedFiles::instance() {
 void ServedFiles::begin(wire::FrameSocket* socket, const std::string& unit_path) {
   socket_ = socket;
   std::uint64_t inode = 0;
-  known_["/"] = {wire::FileKind::folder, kOwnDevice, ++inode, {}, false};
-  known_["."] = known_["/"];
+  const auto own_folder = [&](const std::string& path) {
+    known_[path] = {wire::FileKind::folder, kOwnDevice, ++inode, {}, 0, true};
+  };
+  own_folder("/");
+  own_folder(kWorkRoot);
   for (std::size_t slash = unit_path.find('/', 1); slash != std::string::npos;
        slash = unit_path.find('/', slash + 1)) {
-    known_[unit_path.substr(0, slash)] = {wire::FileKind::folder, kOwnDevice, ++inode, {}, false};
+    own_folder(unit_path.substr(0, slash));
   }
+  uses_time_ = false;
   observing_ = true;
 }
 
 void ServedFiles::add(const std::string& path, std::string bytes) {
-  known_[path] = {wire::FileKind::file, kOwnDevice, 1000 + known_.size(),
-                  SharedBytes(std::move(bytes)), false};
+  known_[path] = {wire::FileKind::file,          kOwnDevice, 1000 + known_.size(),
+                  SharedBytes(std::move(bytes)), 0,          true};
 }
 
-ServedFiles::Unasked ServedFiles::end() {
+std::vector<std::string> ServedFiles::end() {
   observing_ = false;
   known_.clear();
   absent_folders_.clear();
-  return std::exchange(unasked_, {});
+  inodes_.clear();
+  return std::exchange(looked_at_, {});
+}
+
+void ServedFiles::note_read(const ServedFile& file) {
+  if (!uses_time_ && !find_time_macro(file.bytes).empty()) {
+    uses_time_ = true;
+  }
 }
 
 bool ServedFiles::below_absent_folder(const std::string& path) const {
@@ -57,28 +86,43 @@ bool ServedFiles::below_absent_folder(const std::string& path) const {
   return false;
 }
 
-const ServedFile& ServedFiles::find(const char* path) {
-  const std::lock_guard lock(mutex_);
-  std::string name(path);
-  if (const auto known = known_.find(name); known != known_.end()) {
-    if (std::exchange(known->second.offered, false)) {
-      unasked_.used.push_back(name);
-    }
-    return known->second;
+std::string ServedFiles::absolute(const char* path) {
+  if (*path == '/') {
+    return path;
   }
-  // A relative path is one of NVRTC's own names (`__nv_name_map`): the translation unit and every
-  // search path are absolute, so nothing that a user wrote comes here, and nothing is ever there.
-  if (name.empty() || name.front() != '/' || socket_ == nullptr) {
-    return nothing();
-  }
-  if (below_absent_folder(name)) {
-    unasked_.inferred_absent.push_back(name);
-    return known_.emplace(std::move(name), ServedFile{}).first->second;
-  }
-  return ask(name);
+  const std::string folder = kWorkRoot;
+  return std::strcmp(path, ".") == 0 ? folder : folder + "/" + path;
 }
 
-const ServedFile& ServedFiles::ask(const std::string& path) {
+const ServedFile& ServedFiles::find(const char* path) {
+  const std::lock_guard lock(mutex_);
+  std::string name = absolute(path);
+  if (const auto known = known_.find(name); known != known_.end()) {
+    return look(name, known->second);
+  }
+  if (*path == '\0' || socket_ == nullptr || is_nvrtcs_own(name)) {
+    return nothing();
+  }
+  if (!below_absent_folder(name)) {
+    ask(name);
+  }
+  return look(name, known_[name]);
+}
+
+/// The first look at a path is what the result depends on.
+const ServedFile& ServedFiles::look(const std::string& path, ServedFile& file) {
+  if (!std::exchange(file.looked_at, true)) {
+    looked_at_.push_back(path);
+    if (file.file != 0) {
+      file.device = kServedDevice;
+      file.inode = inodes_.try_emplace(file.file, inodes_.size() + 1).first->second;
+    }
+  }
+  return file;
+}
+
+void ServedFiles::ask(const std::string& path) {
+  const RealClock real;  // the socket's
   wire::Frame frame;
   const auto op = static_cast<std::uint16_t>(wire::WorkerOp::ask);
   if (socket_->send(op, {path}) != wire::IoStatus::ok ||
@@ -90,20 +134,20 @@ const ServedFile& ServedFiles::ask(const std::string& path) {
   if (!told || told->answers.empty() || told->answers.front().path != path) {
     ::_exit(1);
   }
-  bool offered = false;
   for (wire::Answer& answer : told->answers) {
-    learn(std::move(answer), offered);
-    offered = true;
+    learn(std::move(answer));
   }
-  return known_.at(path);
 }
 
-void ServedFiles::learn(wire::Answer answer, bool offered) {
+void ServedFiles::learn(wire::Answer answer) {
   if (!answer.absent_folder.empty()) {
     absent_folders_.push_back(answer.absent_folder + "/");
   }
-  known_.try_emplace(std::move(answer.path), ServedFile{answer.kind, answer.device, answer.inode,
-                                                        std::move(answer.bytes), offered});
+  ServedFile file;
+  file.kind = answer.kind;
+  file.bytes = std::move(answer.bytes);
+  file.file = answer.file;
+  known_.try_emplace(std::move(answer.path), std::move(file));
 }
 
 }  // namespace cukiln::worker

@@ -23,15 +23,10 @@ class CurrentRemote final : public RemoteTier {
     return std::exchange(store_, std::move(store));
   }
 
-  std::vector<RecordedSet> find_dependency_sets(ByteView request_canonical,
-                                                Freshness freshness) override {
+  std::optional<StoreEntry> find(ByteView request_canonical, SetCheck& check,
+                                 Freshness freshness) override {
     const auto store = get();
-    return store ? store->find_dependency_sets(request_canonical, freshness)
-                 : std::vector<RecordedSet>();
-  }
-  std::optional<StoreEntry> get(ByteView request_canonical, const RecordedSet& set) override {
-    const auto store = get();
-    return store ? store->get(request_canonical, set) : std::nullopt;
+    return store ? store->find(request_canonical, check, freshness) : std::nullopt;
   }
   bool found_while_waiting(ByteView request_canonical, std::chrono::milliseconds limit,
                            const std::atomic<bool>& cancelled,

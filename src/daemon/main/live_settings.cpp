@@ -23,6 +23,19 @@ bool is_live(std::string_view name) {
 
 }  // namespace
 
+std::optional<std::string> refused_for_system(const Settings& settings) {
+  if (settings.remote.sign.empty()) {
+    return std::nullopt;
+  }
+  const auto from = std::find_if(settings.all.begin(), settings.all.end(),
+                                 [](const auto& one) { return one.name == "remote_sign"; });
+  return fmt::format(
+      "remote_sign is set, from {}: with --system any user of this machine would have a kernel "
+      "of their choice signed for the fleet. Take it out of these settings, and sign with a "
+      "cukilnd of one user, or with cukiln export --sign",
+      from->origin);
+}
+
 void finish_uploads(RemoteStore* remote, const Logger& log) {
   if (remote != nullptr && !remote->finish(kUploadPatience)) {
     log.warn("some uploads to the remote store were given up: it takes too long");
@@ -42,10 +55,14 @@ void LiveSettings::open_remote() {
     log_.warn("the remote store is not used: {}", opened.error().message());
   }
   const auto before = targets_.remote.exchange(fresh);
-  if (fresh != nullptr) {
-    const auto removed = remove_revoked(targets_.store, fresh->trusted());
-    if (removed && *removed != 0) {
-      log_.warn("{} entries removed: signed by a key that was revoked", *removed);
+  if (const RevokedKeys revoked(now_.store.revoked_keys); revoked.any()) {
+    std::uint64_t removed = 0;
+    targets_.stores.for_each([&](TieredStore& store) {
+      const auto gone = remove_revoked(store, revoked);
+      removed += gone ? *gone : 0;
+    });
+    if (removed != 0) {
+      log_.warn("{} entries removed: signed by a key that was revoked", removed);
     }
   }
   finish_uploads(before.get(), log_);
@@ -68,9 +85,7 @@ void LiveSettings::take(const Settings& fresh) {
   if (!targets_.verbose) {
     targets_.log_level.store(fresh.log_level, std::memory_order_relaxed);
   }
-  if (SqliteStore* const disk = targets_.store.disk()) {
-    disk->session().set_max_bytes(fresh.store.max_bytes);
-  }
+  targets_.stores.set_max_bytes(fresh.store.max_bytes);
 }
 
 void LiveSettings::reload() {
@@ -78,6 +93,10 @@ void LiveSettings::reload() {
   if (!fresh || !fresh->warnings.empty()) {
     log_.error("the settings were read again and are not taken, because of a mistake: {}",
                fresh ? fresh->warnings.front() : fresh.error().message());
+    return;
+  }
+  if (const auto refused = targets_.system ? refused_for_system(*fresh) : std::nullopt) {
+    log_.error("the settings were read again and are not taken: {}", *refused);
     return;
   }
   take(*fresh);

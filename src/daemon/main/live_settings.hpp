@@ -1,12 +1,14 @@
 #pragma once
 
 #include <atomic>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/logger.hpp"
 #include "daemon/main/current_remote.hpp"
+#include "daemon/user_stores.hpp"
 #include "loader/settings.hpp"
-#include "store/tiered_store.hpp"
 
 namespace cukiln::daemon {
 
@@ -16,9 +18,10 @@ namespace cukiln::daemon {
 class LiveSettings {
  public:
   struct Targets {
-    TieredStore& store;
+    UserStores& stores;
     CurrentRemote& remote;
     std::atomic<LogLevel>& log_level;
+    bool system = false;   ///< for all users: it does not sign
     bool verbose = false;  ///< the command line's word on the log, which counts more
   };
   LiveSettings(SettingsSources sources, Settings now, Targets targets, Logger log);
@@ -37,6 +40,10 @@ class LiveSettings {
   const Targets targets_;
   const Logger log_;
 };
+
+/// Why a daemon for all users cannot serve with these settings: it would sign, for the fleet, what
+/// any user of the machine had it compile. Nothing: it can.
+std::optional<std::string> refused_for_system(const Settings& settings);
 
 /// Nothing more is to be sent to this store: waits for what is on its way, for some seconds. Null:
 /// there is none.

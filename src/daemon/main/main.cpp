@@ -1,4 +1,4 @@
-// cukilnd: compiles for all processes of a user, or of a host, each request once.
+// cukilnd: compiles for all processes of a user, or of each user of a host, each request once.
 //
 //   cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS] [--verbose]
 //
@@ -13,6 +13,7 @@
 #include <atomic>
 #include <charconv>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -24,6 +25,7 @@
 #include "daemon/main/operations.hpp"
 #include "daemon/server.hpp"
 #include "daemon/service_manager.hpp"
+#include "daemon/user_stores.hpp"
 #include "loader/settings.hpp"
 #include "store/tiered_store.hpp"
 
@@ -35,8 +37,8 @@ namespace {
 constexpr const char* kUsage =
     "usage: cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS]\n"
     "               [--verbose] [--version]\n"
-    "Compiles for all processes of this user (or, with --system, of this machine), each request "
-    "once.\n";
+    "Compiles for all processes of this user, each request once; with --system for all users of "
+    "this\nmachine, each user's requests once.\n";
 
 enum Exit : int { ok = 0, failed = 1, usage = 2, no_store = 4 };
 
@@ -130,6 +132,10 @@ int main_of(int count, char** values) {
   if (!settings) {
     return fail(settings.error());
   }
+  if (const auto refused = arguments.system ? refused_for_system(*settings) : std::nullopt) {
+    std::fprintf(stderr, "cukilnd: %s\n", refused->c_str());
+    return usage;
+  }
   std::atomic<LogLevel> most = arguments.verbose ? LogLevel::debug : settings->log_level;
   const LogSink sink = [&most](LogLevel level, std::string_view text) {
     if (level <= most.load(std::memory_order_relaxed)) {
@@ -173,11 +179,15 @@ int main_of(int count, char** values) {
   if (arguments.system) {  // what a client names, and other people's stores, are not for it
     tiers.store.system_directory.clear();
   }
+  UserStores::Options of_users;
+  of_users.each = tiers;
   auto store = TieredStore::open(std::move(tiers));
   if (!store) {
     std::fprintf(stderr, "cukilnd: %s\n", store.error().message().c_str());
     return no_store;
   }
+  const auto stores = arguments.system ? std::make_unique<UserStores>(**store, std::move(of_users))
+                                       : std::make_unique<UserStores>(**store);
   ServerOptions options;
   options.system = arguments.system;
   options.loader = settings->loader;
@@ -190,7 +200,8 @@ int main_of(int count, char** values) {
   options.watch_sources = settings->watch_sources;
   options.log = log;
   CurrentRemote remote;
-  LiveSettings live(sources, *settings, {**store, remote, most, arguments.verbose}, log);
+  LiveSettings live(sources, *settings,
+                    {*stores, remote, most, arguments.system, arguments.verbose}, log);
   live.open_remote();
   options.remote = &remote;
   socket = listener->path;
@@ -199,8 +210,8 @@ int main_of(int count, char** values) {
   doors.inherited = std::move(manager.operations_socket);
   doors.address = arguments.http;
   doors.remote = &remote;
-  auto server =
-      Server::create(std::move(options), **store, *std::move(listener), std::move(manager));
+  auto server = Server::create(std::move(options), **store, *stores, *std::move(listener),
+                               std::move(manager));
   if (!server) {
     return fail(server.error());
   }
@@ -211,11 +222,9 @@ int main_of(int count, char** values) {
     }
     log.warn("{}; it serves all the same", operations.error().message());
   }
-  (*server)->on_idle_minute([&store, &log] {
-    if (SqliteStore* const disk = (*store)->disk()) {
-      if (auto done = disk->maintain(); !done) {
-        log.info("the store was not maintained: {}", done.error().message());
-      }
+  (*server)->on_idle_minute([&stores, &log] {
+    if (auto done = stores->maintain(); !done) {
+      log.info("the store was not maintained: {}", done.error().message());
     }
   });
   (*server)->on_reload([&live] { live.reload(); });

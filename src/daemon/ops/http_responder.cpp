@@ -181,7 +181,7 @@ class HttpResponder::Server final : public httplib::Server {
     Get("/api/entries", [this](const Request& request, Response& response) {
       with_store(response, [&](Server&, Response& to) { tell_entries(request, to); });
     });
-    Get("/api/entries/([0-9a-f]{32})", [this](const Request& request, Response& response) {
+    Get("/api/entries/([0-9a-f]{64})", [this](const Request& request, Response& response) {
       with_store(response, [&](Server&, Response& to) { tell_entry(request.matches[1], to); });
     });
   }

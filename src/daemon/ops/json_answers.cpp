@@ -141,7 +141,8 @@ std::string status_json(const wire::DaemonSnapshot& state, TieredStore& store,
                     {"header_changed", count("misses_header_changed")},
                     {"header_appeared", count("misses_header_appeared")},
                     {"header_vanished", count("misses_header_vanished")},
-                    {"damaged", count("misses_damaged")}};
+                    {"damaged", count("misses_damaged")},
+                    {"revoked", count("misses_revoked")}};
   std::int64_t missed = 0;
   for (const Json& part : misses) {
     missed += part.get<std::int64_t>();
@@ -242,9 +243,9 @@ Result<std::string> entries_json(TieredStore& store, const EntryQuery& query) {
 }
 
 Result<std::string> entry_json(TieredStore& store, const std::string& key) {
-  const auto digest = Digest128::from_hex(key);
+  const auto digest = CacheKey::from_hex(key);
   if (!digest) {
-    return make_error(ErrorCode::invalid_argument, "a key has 32 hex digits");
+    return make_error(ErrorCode::invalid_argument, "a key has 64 hex digits");
   }
   CUKILN_TRY(const auto found, store.peek(CacheKey{*digest}));
   if (!found) {
@@ -256,7 +257,7 @@ Result<std::string> entry_json(TieredStore& store, const std::string& key) {
                              entry.labels,
                              entry.cubin.kernels,
                              entry.cubin.image.size(),
-                             entry.dependencies.present.size(),
+                             entry.dependencies.files(),
                              entry.compile_us,
                              entry.created_s,
                              entry.last_used_s,

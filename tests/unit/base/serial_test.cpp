@@ -44,10 +44,14 @@ TEST_CASE("a length beyond the end is refused without an allocation of that leng
 }
 
 TEST_CASE("digests are XXH3-128 in canonical order, as everybody else prints them") {
-  CHECK(digest_of("").hex() == "99aa06d3014798d86001c324468d497f");
-  CHECK(Digest128::from_hex(digest_of("a").hex()) == digest_of("a"));
-  CHECK_FALSE(Digest128::from_hex("xyz"));
-  CHECK_FALSE(Digest128::from_hex(std::string(32, 'g')));
+  CHECK(hash_of("").hex() == "0e5751c026e543b2e8ab2eb06099daa1d1e5df47778f7787faab45cdf12fe3a8");
+  CHECK(hash_of({"a", "bc"}) == hash_of("abc"));
+  constexpr std::uint8_t kFirstOfNothing = 0x99;
+  CHECK(checksum_of("").bytes[0] == kFirstOfNothing);
+  CHECK(Checksummer().add("a").add("bc").finish() == checksum_of("abc"));
+  CHECK(ContentHash::from_hex(hash_of("a").hex()) == hash_of("a"));
+  CHECK_FALSE(ContentHash::from_hex("xyz"));
+  CHECK_FALSE(ContentHash::from_hex(std::string(64, 'g')));
 }
 
 TEST_CASE(

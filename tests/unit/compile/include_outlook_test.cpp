@@ -32,10 +32,31 @@ TEST_CASE("an include in a comment's example is none") {
   CHECK(includes_in("//! #include <a>\n * #include <b>\n").empty());
 }
 
+TEST_CASE("an include in a block comment is none, and one behind it is one") {
+  const auto names = includes_in(
+      "/* by hand:\n#include \"secret.h\"\n */\n#include <a>\n//* no comment\n#include <b>\n"
+      "const char* all = \"dir/*\";\n#include <c>\nchar q = '\"'; /*\n#include <d>\n*/\n"
+      "int x; // http://x/* \n#include <e>\n/**/ /* *//*\n#if 0\n*/\n#include <f>\n"
+      "#define S \"\\\"\" /*\n#include <g>\n");
+  REQUIRE(names.size() == 5);
+  CHECK(names[0].name == "a");
+  CHECK(names[1].name == "b");
+  CHECK(names[2].name == "c");
+  CHECK(names[3].name == "e");
+  CHECK(names[4].name == "f");
+}
+
+TEST_CASE("the include folders are those of the arguments, as they are written for NVRTC") {
+  const CompileOptions options{
+      {"--std=c++17", "--include-path=/cukiln/inc/0", "--include-path=/cukiln/toolkit"}, {}};
+  CHECK(include_folders_of(options) ==
+        std::vector<std::string>{"/cukiln/inc/0", "/cukiln/toolkit"});
+}
+
 TEST_CASE("no text makes the outlook read beyond its end") {
-  for (const char* text :
-       {"", "#", "#include", "#include ", "#include <", "#include \"x", "# ", "#ifndef",
-        "#ifndef A", "#ifndef A\n", "#ifndef A\n#", "#ifndef A\n#define"}) {
+  for (const char* text : {"", "#", "#include", "#include ", "#include <", "#include \"x", "# ",
+                           "#ifndef", "#ifndef A", "#ifndef A\n", "#ifndef A\n#",
+                           "#ifndef A\n#define", "/*", "/", "/*\n#include \"x\"", "\"/*", "#/*"}) {
     CHECK(includes_in(text).empty());
   }
 }

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <filesystem>
 #include <thread>
 
@@ -68,13 +69,14 @@ TEST_CASE("the dependency set is what was looked at: present, absent, folders, a
           kKernel,
       {include.path()});
   const CompileResult result = must(module.run(compiler));
-  REQUIRE(result.dependencies.present.size() == 1);
-  CHECK(result.dependencies.present[0].path == "/cukiln/inc/0/used.h");
-  CHECK(result.dependencies.present[0].digest == digest_of("used"));
-  CHECK(result.dependencies.folders == std::vector<std::string>{"/cukiln/inc/0/folder"});
-  CHECK(result.dependencies.absent == std::vector<std::string>{"/cukiln/inc/0/no/folder/a.h",
-                                                               "/cukiln/inc/0/no/folder/b.h",
-                                                               "/cukiln/inc/0/nothing.h"});
+  DependencySet expected;  // in the order of the looks
+  expected.add_file("/cukiln/inc/0/used.h", hash_of("used"));
+  expected.add_absent("/cukiln/inc/0/nothing.h");
+  expected.add_folder("/cukiln/inc/0/folder");
+  expected.add_absent("/cukiln/inc/0/no/folder/a.h");
+  expected.add_absent("/cukiln/inc/0/no/folder/b.h");
+  expected.add_absent("/cukiln/work/__own_name");
+  CHECK(result.dependencies == expected);
 }
 
 TEST_CASE("what was served is what was hashed, though the file changes meanwhile") {
@@ -93,8 +95,8 @@ TEST_CASE("what was served is what was hashed, though the file changes meanwhile
   });
   const CompileResult first = must(module.run(compiler));
   editor.join();
-  REQUIRE(first.dependencies.present.size() == 1);
-  CHECK(first.dependencies.present[0].digest == digest_of("old"));
+  REQUIRE(first.dependencies.observations.size() == 1);
+  CHECK(first.dependencies.observations[0].hash == hash_of("old"));
 }
 
 TEST_CASE("a macro of the compile's date is noticed in sources and in headers that are used") {
@@ -107,6 +109,55 @@ TEST_CASE("a macro of the compile's date is noticed in sources and in headers th
   CHECK(must(in_header.run(compiler)).uses_time);
   TestModule unused("#include \"date.h\"\n" + kKernel, {include.path()});
   CHECK_FALSE(must(unused.run(compiler)).uses_time);
+}
+
+TEST_CASE("a compile sees one instant and one process, whatever the clock and the worker") {
+  for (int i = 0; i < 2; ++i) {
+    NvrtcCompiler compiler(fake_options());
+    TestModule module("// fake: clock\n// fake: sleep 20\n" + kKernel);
+    const CompileResult result = must(module.run(compiler));
+    CHECK(result.cubin.log == "clock 946684800 946684800 946684800 UTC 1\n");
+    CHECK(result.compile_us >= 20'000);
+  }
+}
+
+TEST_CASE("a compile whose arguments, source or header spell a time macro sees the real clock") {
+  const ScratchFolder include;
+  include.write("date.h", "const char* date = __DA\\\nTE__;");
+  NvrtcCompiler compiler(fake_options());
+  TestModule modules[] = {
+      TestModule("// fake: clock\n" + kKernel, {}, {"--define-macro=NOW=__TIME__"}),
+      TestModule("// fake: clock\n// __TIMESTAMP__\n" + kKernel),
+      TestModule("// fake: clock\n// fake: include /cukiln/inc/0/date.h\n" + kKernel,
+                 {include.path()}),
+  };
+  for (TestModule& module : modules) {
+    const std::time_t before = std::time(nullptr);
+    const CompileResult result = must(module.run(compiler));
+    CHECK(result.uses_time);
+    const std::string& log = result.cubin.log;
+    REQUIRE(log.compare(0, 6, "clock ") == 0);
+    CHECK(std::stol(log.substr(6)) >= before);
+    CHECK_FALSE(contains(log, "946684800"));
+    CHECK_FALSE(contains(log, " 1\n"));
+    TestModule next("// fake: clock\n" + kKernel);
+    CHECK(must(next.run(compiler)).cubin.log == "clock 946684800 946684800 946684800 UTC 1\n");
+  }
+}
+
+TEST_CASE("a name expression that spells a time macro is noticed") {
+  NvrtcCompiler compiler(fake_options());
+  TestModule module(kKernel);
+  module.request.options.name_expressions = {"f<sizeof(__DATE__)>"};
+  CHECK(must(module.run(compiler)).uses_time);
+}
+
+TEST_CASE("an NVRTC that reads files unseen sees the real clock: its results are not stored") {
+  NvrtcCompiler compiler(fake_options(kUnobservedNvrtc));
+  TestModule module("// fake: clock\n" + kKernel);
+  const CompileResult result = must(module.run(compiler));
+  CHECK_FALSE(result.observed);
+  CHECK_FALSE(contains(result.cubin.log, "946684800"));
 }
 
 TEST_CASE("a compile that hangs ends at its time limit and names its kernel") {

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -40,8 +41,9 @@ class SigchldWatch {
 };
 
 /// What a shell that was spawned says about itself.
-std::string shell_says(const std::string& script) {
-  auto spawned = spawn_unnoticed("/bin/sh", {"-c", script});
+std::string shell_says(const std::string& script, const std::string& shell = "/bin/sh",
+                       int program = -1) {
+  auto spawned = spawn_unnoticed(shell, {"-c", script}, program);
   REQUIRE(spawned);
   char byte = 0;
   REQUIRE(::recv(spawned->socket.get(), &byte, 1, 0) == 0);  // its end, as it holds the other one
@@ -203,4 +205,19 @@ TEST_CASE("a forked child that drops its copy of a worker does not end the paren
 TEST_CASE("a worker that is asked what it does not know ends instead of guessing") {
   auto worker = fake_worker();
   CHECK(worker->request(static_cast<wire::WorkerOp>(999), {}, {}).failure == WorkerFailure::closed);
+}
+
+TEST_CASE("a program that was opened is what is run, whatever is at its path by then") {
+  const ScratchFolder folder;
+  const std::string path = folder / "program";
+  std::filesystem::copy_file("/bin/sh", path);
+  const UniqueFd opened(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  REQUIRE(opened);
+  std::filesystem::copy_file("/bin/false", folder / "other");
+  std::filesystem::rename(folder / "other", path);
+  CHECK(shell_says("echo believed >&2", path, opened.get()) == "believed\n");
+  // And nothing more of it is open there.
+  CHECK(shell_says("for fd in 0 1 2 3 4 5 6 16 17; do [ -e /proc/self/fd/$fd ] && "
+                   "echo -n \"$fd \" >&2; done",
+                   path, opened.get()) == "0 1 2 3 4 ");
 }

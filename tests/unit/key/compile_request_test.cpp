@@ -17,7 +17,7 @@ CompileRequest example() {
   request.options.arguments = {"--gpu-architecture=sm_100a", "--std=c++17", "-DA=1", "-UA"};
   request.options.name_expressions = {"k<int>"};
   request.target = {100, 'a'};
-  request.toolchain = {"13.0.88", digest_of("libnvrtc")};
+  request.toolchain = {"13.0.88", hash_of("libnvrtc")};
   return request;
 }
 
@@ -45,7 +45,7 @@ TEST_CASE("every member of a request changes the key") {
       {"suffix f", [](auto& r) { r.target.suffix = 'f'; }},
       {"no suffix", [](auto& r) { r.target.suffix = 0; }},
       {"compiler build", [](auto& r) { r.toolchain.version = "13.0.89"; }},
-      {"compiler bytes", [](auto& r) { r.toolchain.content = digest_of("other"); }},
+      {"compiler bytes", [](auto& r) { r.toolchain.content = hash_of("other"); }},
   };
   const RequestDigest before = digest(example());
   CHECK(before == digest(example()));
@@ -63,7 +63,7 @@ TEST_CASE("a canonical request can be taken apart again, and a damaged one is re
   REQUIRE(fields);
   CHECK(fields->key_format == kKeyFormat);
   CHECK(fields->sources.at(0).path == "/cukiln/src/a.cu");
-  CHECK(fields->sources.at(0).digest == digest_of("__global__ void k() {}"));
+  CHECK(fields->sources.at(0).digest == hash_of("__global__ void k() {}"));
   CHECK(fields->options.arguments == example().options.arguments);
   CHECK(fields->target == Target{100, 'a'});
   CHECK(fields->toolchain.version == "13.0.88");
@@ -81,14 +81,16 @@ TEST_CASE("several sources are one translation unit, in order") {
   CHECK(unit.text.view() == "#include \"/cukiln/src/a.cu\"\n#include \"/cukiln/src/b.cu\"\n");
 }
 
-TEST_CASE("a dependency set reads back, sorts, and every part of it changes the key") {
+TEST_CASE("a dependency set reads back in its order, and every part of it changes the key") {
   DependencySet set;
-  set.present = {{"/cukiln/inc/0/b.cuh", digest_of("b")}, {"/cukiln/inc/0/a.cuh", digest_of("a")}};
-  set.folders = {"/cukiln/inc/0"};
-  set.absent = {"/cukiln/src/z.cuh", "/cukiln/src/a.cuh", "/cukiln/src/a.cuh"};
-  set.sort();
-  CHECK(set.present[0].path == "/cukiln/inc/0/a.cuh");
-  CHECK(set.absent == std::vector<std::string>{"/cukiln/src/a.cuh", "/cukiln/src/z.cuh"});
+  set.add_absent("/cukiln/src/b.cuh");
+  set.add_file("/cukiln/inc/0/b.cuh", hash_of("b"));
+  set.add_folder("/cukiln/inc/0");
+  set.add_file("/cukiln/inc/0/a.cuh", hash_of("a"));
+  CHECK(set.observations[3].identity == 2);
+  CHECK(set.files() == 2);
+  CHECK(set.find("/cukiln/inc/0/a.cuh")->hash == hash_of("a"));
+  CHECK(set.find("/cukiln/inc/0/c.cuh") == nullptr);
   const auto again = DependencySet::parse(set.canonical());
   REQUIRE(again);
   CHECK(*again == set);
@@ -97,16 +99,28 @@ TEST_CASE("a dependency set reads back, sorts, and every part of it changes the 
   const CacheKey key = cache_key_of("request", set.canonical());
   CHECK(key != cache_key_of("request2", set.canonical()));
   DependencySet other = set;
-  other.absent.pop_back();
+  other.observations.pop_back();
   CHECK(cache_key_of("request", other.canonical()) != key);
   other = set;
-  other.present[0].digest = digest_of("edited");
+  other.observations[1].hash = hash_of("edited");
   CHECK(cache_key_of("request", other.canonical()) != key);
   other = set;
-  other.present.push_back({"/opt/site/x.cuh", digest_of("x")});
+  std::swap(other.observations[0], other.observations[1]);
+  CHECK(cache_key_of("request", other.canonical()) != key);
+  other = set;
+  other.observations[3].identity = other.observations[1].identity;  // one file, and not two
+  CHECK(cache_key_of("request", other.canonical()) != key);
+  other = set;
+  other.observations[0].kind = Observation::Kind::folder;
+  CHECK(cache_key_of("request", other.canonical()) != key);
+  other = set;
+  other.add_file("/opt/site/x.cuh", hash_of("x"));
   CHECK_FALSE(other.portable());
   const std::string canonical = set.canonical();
   for (std::size_t length = 0; length < canonical.size(); ++length) {
     CHECK_FALSE(DependencySet::parse(canonical.substr(0, length)));
   }
+  other = set;
+  other.observations[3].identity = 7;  // after 0 and 1 comes 2
+  CHECK_FALSE(DependencySet::parse(other.canonical()));
 }

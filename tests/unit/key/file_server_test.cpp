@@ -31,7 +31,7 @@ struct Fixture {
   }
   DependencySet set_of(const std::string& path, const std::string& text) {
     DependencySet set;
-    set.present = {{path, digest_of(text)}};
+    set.add_file(path, hash_of(text));
     return set;
   }
 };
@@ -68,7 +68,7 @@ TEST_CASE_FIXTURE(Fixture, "touching a file keeps the set true; other bytes make
   scratch.write("first/a.cuh", "two");
   const auto mismatch = server().check(set);
   CHECK(mismatch.what == What::changed);
-  CHECK(mismatch.now == digest_of("two"));
+  CHECK(mismatch.now == hash_of("two"));
 }
 
 TEST_CASE_FIXTURE(Fixture, "same size and same mtime with other bytes is noticed") {
@@ -88,17 +88,17 @@ TEST_CASE_FIXTURE(
   struct stat status {};
   REQUIRE(::stat(path.c_str(), &status) == 0);
   const FileStamp stamp = stamp_of(status);
-  stats.put({path, stamp, digest_of("stale"), {}, stamp.mtime_ns + 1'000'000});
+  stats.put({path, stamp, hash_of("stale"), {}, stamp.mtime_ns + 1'000'000});
   CHECK(server().check(set_of("/cukiln/inc/0/a.cuh", "one")).what == What::none);
-  stats.put({path, stamp, digest_of("believed"), {}, stamp.ctime_ns + 5'000'000'000});
+  stats.put({path, stamp, hash_of("believed"), {}, stamp.ctime_ns + 5'000'000'000});
   CHECK(server().check(set_of("/cukiln/inc/0/a.cuh", "believed")).what == What::none);
 }
 
 TEST_CASE_FIXTURE(Fixture, "a header that vanishes or appears makes the set false") {
   const std::string path = scratch.write("first/a.cuh", "one");
   DependencySet set = set_of("/cukiln/inc/0/a.cuh", "one");
-  set.folders = {"/cukiln/inc/0"};
-  set.absent = {"/cukiln/inc/1/a.cuh"};
+  set.add_folder("/cukiln/inc/0");
+  set.add_absent("/cukiln/inc/1/a.cuh");
   CHECK(server().check(set).what == What::none);
   scratch.write("third/a.cuh", "");
   auto mismatch = server().check(set);
@@ -132,7 +132,7 @@ TEST_CASE_FIXTURE(Fixture, "a set holds for files in memory, whatever is on disk
   struct stat status {};
   REQUIRE(::stat(path.c_str(), &status) == 0);
   const FileStamp stamp = stamp_of(status);
-  stats.put({path, stamp, digest_of("disk"), {}, stamp.ctime_ns + 5'000'000'000});
+  stats.put({path, stamp, hash_of("disk"), {}, stamp.ctime_ns + 5'000'000'000});
   const auto in_memory = [&] {
     FileServer files = server();
     files.add_memory_file("/cukiln/inc/0/a.cuh", SharedBytes("memory"));
@@ -142,11 +142,11 @@ TEST_CASE_FIXTURE(Fixture, "a set holds for files in memory, whatever is on disk
   CHECK(in_memory().check(set_of("/cukiln/inc/0/a.cuh", "memory")).what == What::none);
   CHECK(in_memory().check(set_of("/cukiln/inc/0/a.cuh", "disk")).what == What::changed);
   DependencySet without;
-  without.absent = {"/cukiln/inc/1/b.cuh"};
+  without.add_absent("/cukiln/inc/1/b.cuh");
   CHECK(server().check(without).what == What::none);
   CHECK(in_memory().check(without).what == What::appeared);
   DependencySet folder;
-  folder.folders = {"/cukiln/inc/1/b.cuh"};
+  folder.add_folder("/cukiln/inc/1/b.cuh");
   CHECK(in_memory().check(folder).what == What::vanished);  // a file is no folder
 }
 

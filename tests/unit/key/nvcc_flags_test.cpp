@@ -8,15 +8,18 @@ using Strings = std::vector<std::string>;
 TEST_CASE("nvcc's spellings become NVRTC's, in the order given") {
   const auto flags =
       translate_flags({"-DA=1", "-U", "A", "-std=c++20", "--use_fast_math", "-lineinfo", "-Xptxas",
-                       "-v", "--ptxas-options=-O2", "-fmad=false", "-I", "inc", "-I/opt/x",
-                       "-isystem=sys", "-maxrregcount=64", "-G"});
+                       "-v", "--ptxas-options=-O2", "-fmad=false", "-isystem=sys", "-I", "inc",
+                       "-I/opt/x", "-maxrregcount=64", "-G", "-ewp", "-include", "/x.h"});
   REQUIRE(flags);
   CHECK(flags->arguments == Strings{"--define-macro=A=1", "--undefine-macro=A", "--use_fast_math",
                                     "--generate-line-info", "--ptxas-options=-v",
                                     "--ptxas-options=-O2", "--fmad=false", "--maxrregcount=64",
-                                    "--device-debug"});
-  CHECK(flags->include == Strings{"inc", "/opt/x", "sys"});
+                                    "--device-debug", "--extensible-whole-program",
+                                    "--pre-include=/x.h"});
+  CHECK(flags->include == Strings{"inc", "/opt/x", "sys"});  // -isystem last, as with nvcc
   CHECK(flags->standard == "c++20");
+  CHECK_FALSE(flags->relative_pre_include);
+  CHECK(translate_flags({"-include", "x.h", "-include", "/y.h"})->relative_pre_include);
 }
 
 TEST_CASE("architectures become targets, several give several, a repeated one counts once") {
@@ -34,6 +37,26 @@ TEST_CASE("host-only flags are dropped and listed") {
   REQUIRE(flags);
   CHECK(flags->arguments.empty());
   CHECK(flags->dropped.size() == 9);
+  CHECK(flags->reported.empty());
+}
+
+TEST_CASE("what cukiln does itself, and nvcc's word for what it makes, is dropped and reported") {
+  const auto flags = translate_flags({"--pch", "--create-pch=x", "-use-pch", "y", "--pch-dir=d",
+                                      "--time=t.csv", "--no-cache", "-c", "-cubin", "-t", "2",
+                                      "-t4", "-Wall", "-Wno-deprecated-gpu-targets", "-x", "cu"});
+  REQUIRE(flags);
+  CHECK(flags->arguments.empty());
+  CHECK(flags->dropped == Strings{"--pch", "--create-pch=x", "-use-pch y", "--pch-dir=d",
+                                  "--time=t.csv", "--no-cache", "-c", "-cubin", "-t 2", "-t4",
+                                  "-Wall", "-Wno-deprecated-gpu-targets", "-x cu"});
+  CHECK(flags->reported == Strings{"--pch", "--create-pch", "-use-pch", "--pch-dir", "--time",
+                                   "--no-cache", "-c", "-cubin", "-t", "-t4", "-Wall",
+                                   "-Wno-deprecated-gpu-targets", "-x"});
+  CHECK(shape_of("-t4") == FlagShape::alone);
+  CHECK(shape_of("-Wall") == FlagShape::alone);
+  CHECK(shape_of("-t") == FlagShape::value_follows);
+  CHECK(shape_of("-tx") == FlagShape::unknown);
+  CHECK(translate_flags({"-Werror"})->arguments == Strings{"--Werror"});
 }
 
 TEST_CASE("a flag that is unknown, misspelt, or lacks its value is named") {
@@ -44,7 +67,11 @@ TEST_CASE("a flag that is unknown, misspelt, or lacks its value is named") {
     CHECK(flags.error().code() == ErrorCode::invalid_argument);
     CHECK(flags.error().message().find(given[0]) != std::string::npos);
   }
+  const auto misspelt = translate_flags({"-maxregcount=64"});
+  CHECK(misspelt.error().message().find("is \"-maxrregcount\" meant?") != std::string::npos);
   CHECK_FALSE(translate_flags({"-D"}));
+  CHECK_FALSE(translate_flags({"-D", "=1"}));
+  CHECK_FALSE(translate_flags({"-D", ""}));
   CHECK_FALSE(translate_flags({"-gencode=nonsense"}));
   CHECK_FALSE(translate_flags({"-gencode=arch=compute_90,code="}));
   CHECK_FALSE(translate_flags({"-gencode=arch=compute_90,code=[]"}));
@@ -52,12 +79,10 @@ TEST_CASE("a flag that is unknown, misspelt, or lacks its value is named") {
   CHECK_FALSE(translate_flags({"--use_fast_math=1"}));
 }
 
-TEST_CASE("flags that write files, hide headers or give no cubin are refused with the reason") {
-  for (const char* flag : {"--pch", "--create-pch=x", "--time=t.csv", "--fdevice-time-trace=t"}) {
-    const auto flags = translate_flags({flag});
-    REQUIRE_FALSE(flags);
-    CHECK(flags.error().message().find("hides headers") != std::string::npos);
-  }
+TEST_CASE("flags that write files or give no cubin are refused with the reason") {
+  const auto trace = translate_flags({"--fdevice-time-trace=t"});
+  REQUIRE_FALSE(trace);
+  CHECK(trace.error().message().find("writes a file") != std::string::npos);
   for (const char* flag : {"-dlto", "--optix-ir", "-dc", "-rdc=true"}) {
     const auto flags = translate_flags({flag});
     REQUIRE_FALSE(flags);

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <list>
 #include <map>
@@ -10,6 +11,7 @@
 
 #include "base/file_lock.hpp"
 #include "base/hasher.hpp"
+#include "base/result.hpp"
 #include "support/scratch.hpp"
 
 using namespace cukiln;
@@ -21,8 +23,15 @@ namespace {
 class MapStore final : public CubinStore {
  public:
   const char* tier_name() const noexcept override { return "map"; }
-  Result<std::vector<RecordedSet>> find_dependency_sets(const RequestDigest& request,
-                                                        ByteView) override {
+  Lookup find(const RequestDigest& request, ByteView canonical, SetCheck& check, Purpose) override {
+    CUKILN_TRY(const auto sets, list_sets(request, canonical));
+    for (const RecordedSet& set : sets) {
+      if (check.holds(set.dependencies)) return get(set.key);
+    }
+    return std::optional<StoreEntry>();
+  }
+  Result<SetTree> find_sets(const RequestDigest&, ByteView) override { return SetTree(); }
+  Result<std::vector<RecordedSet>> list_sets(const RequestDigest& request, ByteView) override {
     const std::lock_guard lock(mutex_);
     ++questions;
     if (broken) return Error(ErrorCode::io, "the disk is gone");
@@ -50,6 +59,7 @@ class MapStore final : public CubinStore {
   }
   Result<bool> remove(const CacheKey& key) override {
     const std::lock_guard lock(mutex_);
+    order_.erase(std::remove(order_.begin(), order_.end(), key), order_.end());
     return entries_.erase(key) != 0;
   }
   Result<std::vector<EntrySummary>> list() override { return std::vector<EntrySummary>{}; }
@@ -89,13 +99,12 @@ class TextCompiler final : public Compiler {
     for (const std::string& header : headers) {
       const FileAnswer& answer = job.files->serve(header);
       if (answer.kind == FileAnswer::Kind::file) {
-        outcome.result.dependencies.present.push_back({header, answer.digest});
+        outcome.result.dependencies.add_file(header, answer.digest);
         text += answer.bytes.view();
       } else {
-        outcome.result.dependencies.absent.push_back(header);
+        outcome.result.dependencies.add_absent(header);
       }
     }
-    outcome.result.dependencies.sort();
     outcome.result.cubin.image = SharedBytes(text);
     outcome.result.uses_time = uses_time;
     outcome.result.observed = observed;
@@ -111,6 +120,9 @@ class TextCompiler final : public Compiler {
   bool uses_time = false;
   bool observed = true;
 };
+
+/// A key's text.
+const std::string kStolen = "stolen:" + std::string(43, 'A') + "=";
 
 struct Fixture {
   ScratchFolder scratch;
@@ -340,4 +352,29 @@ TEST_CASE_FIXTURE(
   CHECK(again.error().message().find("a moment ago") != std::string::npos);
   CHECK(compiler.compiles == 3);
   CHECK(store.size() == 0);
+}
+
+TEST_CASE_FIXTURE(Fixture, "what a revoked key signed is a miss, is removed, and compiled anew") {
+  scratch.write("inc/a.cuh", "1");
+  Builder trusting = builder();
+  StoreEntry entry = build(trusting, request())->entry;
+  CHECK(*store.remove(entry.key));
+  entry.origin = Origin::imported;
+  entry.signer = "other:" + std::string(43, 'B') + "= " + kStolen;
+  CHECK(*store.put(entry) == PutOutcome::stored);
+  CHECK(build(trusting, request())->outcome == Outcome::hit);
+
+  Builder::Options options;
+  options.revoked_keys = RevokedKeys({kStolen});
+  Builder warned = builder(std::move(options));
+  CHECK(warned.look_up(request(), Builder::Purpose::inspect).miss.why == Miss::Why::revoked);
+  CHECK(store.size() == 1);  // who only looks removes nothing
+  const auto built = build(warned, request());
+  REQUIRE(built);
+  CHECK(built->outcome == Outcome::compiled);
+  CHECK(built->reason.find("signed by a key that was revoked") != std::string::npos);
+  CHECK(counters.snapshot().misses_revoked == 1);
+  CHECK(counters.snapshot().misses == 2);
+  CHECK(built->entry.signer.empty());
+  CHECK(build(warned, request())->outcome == Outcome::hit);
 }

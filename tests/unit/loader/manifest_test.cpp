@@ -26,6 +26,19 @@ TEST_CASE("a manifest's paths are relative to its folder, and every field is rea
   CHECK(module.define.at("FAST") == "1");
   CHECK(module.define.at("T") == "float");
   CHECK(module.targets == std::vector<Target>{{90, 'a'}, {100, 'a'}});
+  CHECK(std::filesystem::equivalent(module.working_folder, scratch / "m"));
+}
+
+TEST_CASE("a manifest may say what its flags are relative to; else it is its folder") {
+  const auto manifest = Manifest::parse(
+      R"({"format": 1, "modules": [
+          {"name": "a", "sources": ["a.cu"], "working_folder": "../w"},
+          {"name": "b", "sources": ["b.cu"]}]})",
+      "/m/n");
+  REQUIRE(manifest);
+  CHECK(manifest->modules().at(0).working_folder == "/m/w");
+  CHECK(std::filesystem::path(manifest->modules().at(1).working_folder).lexically_normal() ==
+        "/m/n/");
 }
 
 TEST_CASE("a wrong manifest is refused with the place and what was found there") {
@@ -44,6 +57,8 @@ TEST_CASE("a wrong manifest is refused with the place and what was found there")
        "modules[0].targets"},
       {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"], "define": {"A": []}}]})",
        "define.A"},
+      {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"], "working_folder": 1}]})",
+       "modules[0].working_folder"},
       {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"]},
            {"name": "a", "sources": ["b.cu"]}]})",
        "unique"},

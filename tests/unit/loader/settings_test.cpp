@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <pwd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,9 +47,10 @@ TEST_CASE_FIXTURE(Fixture, "the remote stores are a list with commas, in a file 
   environment["CUKILN_REMOTE_TIMEOUT_MS"] = "50";
   CHECK(resolve().remote.stores == "redis://a:1,http://b/c");
   CHECK(resolve().remote.timeout_ms == 50);
+  const std::string keys = scratch.write("keys", "");
   scratch.write(".config/cukiln/config.toml",
-                "remote_trust = [\"a:b\", \"/keys\"]\nremote_sign = \"/key\"\n");
-  CHECK(resolve().remote.trust == "a:b,/keys");
+                "remote_trust = [\"a:b\", \"" + keys + "\"]\nremote_sign = \"/key\"\n");
+  CHECK(resolve().remote.trust == "a:b," + keys);
   CHECK(resolve().remote.sign == "/key");
   for (const char* wrong : {"0", "fast", "-1", "10s"}) {
     environment["CUKILN_REMOTE_TIMEOUT_MS"] = wrong;
@@ -83,7 +85,7 @@ TEST_CASE("open_store without a directory opens the one that the settings name")
   before != nullptr ? ::setenv("XDG_CACHE_HOME", kept.c_str(), 1) : ::unsetenv("XDG_CACHE_HOME");
   REQUIRE(store);
   CHECK((*store)->bypass_reason() == "");
-  CHECK((*store)->tiers().facts().directory == scratch / "cukiln/v1");
+  CHECK((*store)->tiers().facts().directory == scratch / "cukiln/v2");
   CHECK(settings->store.directory == scratch / "cukiln");
 }
 
@@ -129,6 +131,25 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(settings.warnings.empty());
 }
 
+TEST_CASE_FIXTURE(Fixture, "a file that is no TOML is ignored with a warning that says why") {
+  for (const char* text : {
+           "store = \n",
+           "[\n",
+           "\xCB\x8A\n",
+           "store = \"/a\" \xCB\x8A\n",
+           "store = [\"/a\", \xC5\x9F]\n",
+       }) {
+    CAPTURE(text);
+    scratch.write("etc/config.toml", text);
+    const Settings settings = resolve();
+    CHECK(origin(settings, "store") == "default");
+    REQUIRE(settings.warnings.size() == 1);
+    CHECK(settings.warnings.front().find("is ignored") != std::string::npos);
+  }
+  scratch.write("etc/config.toml", "\xEF\xBB\xBFstore = \"/\xC3\xBC\\\"\"  # \xC3\xBC\n");
+  CHECK(resolve().store.directory == "/\xC3\xBC\"");
+}
+
 TEST_CASE_FIXTURE(Fixture, "a value that makes no sense is ignored with a warning that names it") {
   environment["CUKILN_MAX_SIZE"] = "lots";
   environment["CUKILN_LOG"] = "loud";
@@ -154,6 +175,29 @@ TEST_CASE_FIXTURE(Fixture, "a configuration file that is no TOML costs nothing b
   CHECK(settings.store.directory == scratch / ".cache/cukiln");
   REQUIRE(settings.warnings.size() == 1);
   CHECK(settings.warnings[0].find("config.toml") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a configuration that others may write is ignored, and said why") {
+  const std::string file = scratch.write(".config/cukiln/config.toml", "worker = \"/evil\"\n");
+  ::chmod(file.c_str(), 0666);
+  const Settings settings = resolve();
+  CHECK(settings.loader.worker.empty());
+  REQUIRE(settings.warnings.size() == 1);
+  CHECK(settings.warnings[0].find(file + " is ignored") == 0);
+  CHECK(settings.warnings[0].find("everybody may write it (mode 0666)") != std::string::npos);
+  ::chmod(file.c_str(), 0644);
+  CHECK(resolve().loader.worker == "/evil");
+}
+
+TEST_CASE_FIXTURE(Fixture, "what remote_trust revokes is known to the store") {
+  const std::string key = "fleet:" + std::string(43, 'A') + "=";
+  environment["CUKILN_REMOTE_TRUST"] = scratch.write("trust", "revoked " + key + "\n");
+  CHECK(resolve().store.revoked_keys == std::vector<std::string>{key});
+  CHECK(resolve().warnings.empty());
+  environment["CUKILN_REMOTE_TRUST"] = key;
+  CHECK(resolve().store.revoked_keys.empty());
+  environment["CUKILN_REMOTE_TRUST"] = scratch / "none";
+  CHECK(resolve().warnings.size() == 1);
 }
 
 TEST_CASE_FIXTURE(

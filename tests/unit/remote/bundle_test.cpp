@@ -8,6 +8,7 @@
 #include "base/serial.hpp"
 #include "remote/envelope.hpp"
 #include "support/golden_entries.hpp"
+#include "support/store_entries.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;
@@ -68,16 +69,38 @@ TEST_CASE("a bundle that is cut off, goes on, or is none is corrupt") {
     CHECK(cut.error().code() == ErrorCode::corrupt);
   }
   CHECK(read_bundle(folder.write("long", good + "x")).error().code() == ErrorCode::corrupt);
-  CHECK(read_bundle(folder.write("other", "CKB2" + good.substr(4))).error().code() ==
+  CHECK(read_bundle(folder.write("other", "CKB3" + good.substr(4))).error().code() ==
         ErrorCode::corrupt);
   CHECK(read_bundle(folder / "none").error().code() == ErrorCode::not_found);
+}
+
+TEST_CASE("a bundle of another format is refused, and said which one it is and what to do") {
+  const ScratchFolder folder;
+  {
+    BundleWriter writer = *BundleWriter::create(folder / "b.ckb");
+    CHECK(writer.add("one").has_value());
+    CHECK(writer.finish().has_value());
+  }
+  const std::string good = read_all(folder / "b.ckb");
+  for (const char format : {'0', '1', '2', '3', '\x1b'}) {
+    std::string other = good;
+    other[3] = format;
+    if (other == good) {
+      continue;
+    }
+    const auto refused = read_bundle(folder.write("other", other));
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code() == ErrorCode::corrupt);
+    CHECK(refused.error().message().find("is a bundle of format") != std::string::npos);
+    CHECK(refused.error().message().find("export it again") != std::string::npos);
+  }
 }
 
 TEST_CASE("row 64: a length that the bundle does not have is not allocated") {
   const ScratchFolder folder;
   for (const std::uint64_t claim : {kMaxEnvelopeBytes, kMaxEnvelopeBytes + 1, ~std::uint64_t{0}}) {
     const std::string path =
-        folder.write("claim", SerialWriter().raw("CKB1").u32(1).u64(claim).raw("x").take());
+        folder.write("claim", SerialWriter().raw("CKB2").u32(1).u64(claim).raw("x").take());
     struct rusage before {};
     ::getrusage(RUSAGE_SELF, &before);
     CHECK(read_bundle(path).error().code() == ErrorCode::corrupt);
@@ -87,8 +110,8 @@ TEST_CASE("row 64: a length that the bundle does not have is not allocated") {
   }
 }
 
-TEST_CASE("the golden bundle of version 1 holds its entries byte for byte") {
-  const std::string golden = CUKILN_TEST_SOURCE_DIR "/cache/golden/bundle-1.ckb";
+TEST_CASE("the golden bundle of version 2 holds its entries byte for byte") {
+  const std::string golden = CUKILN_TEST_SOURCE_DIR "/cache/golden/bundle-2.ckb";
   const TrustedKeys keys = *TrustedKeys::parse(golden + ".pub");
   const auto envelopes = read_bundle(golden);
   REQUIRE(envelopes);
@@ -107,7 +130,34 @@ TEST_CASE("the golden bundle of version 1 holds its entries byte for byte") {
   Rejection why = Rejection::none;
   const auto sets = open_sets(envelopes->back(), entries[0].request_canonical, &keys, why);
   REQUIRE(sets);
-  REQUIRE(sets->size() == 2);
-  CHECK(sets->front().key == entries[1].key);
-  CHECK(sets->back().dependencies == entries[0].dependencies);
+  REQUIRE(sets->recent.size() == 2);
+  CHECK(sets->recent.front().key == entries[1].key);
+  CHECK(sets->recent.back().dependencies == entries[0].dependencies);
+  CHECK(sets->tree.size() == 2);
+}
+
+TEST_CASE("the golden bundle of format 1 is refused, and never misread") {
+  const std::string golden = CUKILN_TEST_SOURCE_DIR "/cache/golden/bundle-1.ckb";
+  const auto bundle = BundleReader::open(golden);
+  REQUIRE_FALSE(bundle);
+  CHECK(bundle.error().code() == ErrorCode::corrupt);
+  CHECK(
+      bundle.error().message() ==
+      golden +
+          " is a bundle of format 1, this cukiln reads format 2: export it again with a cukiln of "
+          "this version");
+  // Nor is one of its objects, signed by a key that is trusted: as it would lie in a remote store.
+  const TrustedKeys keys = *TrustedKeys::parse(golden + ".pub");
+  const std::string bytes = read_all(golden);
+  SerialReader in(ByteView(bytes).substr(8));
+  for (int objects = 0; in.remaining() != 0; ++objects) {
+    CAPTURE(objects);
+    const ByteView object = in.raw(static_cast<std::size_t>(in.u64()));
+    REQUIRE(in.ok());
+    for (const TrustedKeys* trusted : {&keys, static_cast<const TrustedKeys*>(nullptr)}) {
+      Rejection why = Rejection::none;
+      CHECK_FALSE(open_entry(object, {trusted, nullptr}, why));
+      CHECK(why == Rejection::version);
+    }
+  }
 }

@@ -39,7 +39,7 @@ Rejection rejection_of(ByteView bytes, const StoreEntry& wanted, const TrustedKe
 
 /// Header and payload of one's own choice, as a signer could make them.
 struct Forged {
-  std::string magic = "CKE1";
+  std::string magic = "CKE2";
   std::uint8_t codec = 0;
   std::string payload = "payload";
   std::uint64_t stored_bytes = payload.size();
@@ -51,7 +51,7 @@ struct Forged {
   std::string bytes(const SecretKey& key) const {
     SerialWriter out;
     out.raw(magic).u8(codec).u64(stored_bytes).u64(raw_bytes);
-    out.raw(name.view()).raw(blake2b_of(payload).view()).u64(0);
+    out.raw(view_of(name)).raw(view_of(hash_of(payload))).u64(0);
     out.bytes(target).bytes("nvrtc 13.0.88").bytes(signer);
     const Signature signature = key.sign(out.view());
     out.raw({reinterpret_cast<const char*>(signature.data()), signature.size()}).raw(payload);
@@ -81,6 +81,62 @@ TEST_CASE("an entry comes out as it went in") {
   }
 }
 
+TEST_CASE("an object keeps who signed its entry before, and says so to whoever opens it") {
+  const SecretKey first = *SecretKey::generate("first");
+  const SecretKey second = *SecretKey::generate("second");
+  TrustedKeys keys = trusting(fleet());
+  Rejection why = Rejection::none;
+  StoreEntry entry = make_entry(1);
+  for (const SecretKey* key : {&first, &second}) {
+    const TrustedKeys own = trusting(*key);
+    entry = *open_entry(seal_entry(entry, key, false), {&own, nullptr}, why);
+  }
+  const std::string chain = first.public_key().text() + " " + second.public_key().text();
+  CHECK(entry.signer == chain);
+  const std::string sealed = seal_entry(entry, &fleet(), false);
+  const auto opened = open_entry(sealed, {&keys, nullptr}, why);
+  REQUIRE(opened);
+  CHECK(opened->signer == chain + " " + fleet().public_key().text());
+  // Signed again by one of them: each is there once.
+  const TrustedKeys own = trusting(first);
+  CHECK(open_entry(seal_entry(entry, &first, false), {&own, nullptr}, why)->signer ==
+        second.public_key().text() + " " + first.public_key().text());
+  // Opened without asking who signed: that is noted.
+  CHECK(open_entry(sealed, {}, why)->signer == chain + " unsigned");
+  CHECK(open_entry(seal_entry(make_entry(1), nullptr, false), {}, why)->signer == "unsigned");
+}
+
+TEST_CASE("row 73: a key that was revoked is found under the signature of another") {
+  const ScratchFolder folder;
+  const SecretKey stolen = *SecretKey::generate("stolen");
+  const std::string good = fleet().public_key().text();
+  const std::string bad = stolen.public_key().text();
+  Rejection why = Rejection::none;
+  const TrustedKeys both = *TrustedKeys::parse(good + "," + bad);
+  const StoreEntry entry =
+      *open_entry(seal_entry(make_entry(1), &stolen, false), {&both, nullptr}, why);
+  const std::string again = seal_entry(entry, &fleet(), false);
+  CHECK(open_entry(again, {&both, nullptr}, why).has_value());
+  const TrustedKeys now =
+      *TrustedKeys::parse(folder.write("keys", good + "\n" + bad + "\nrevoked " + bad + "\n"));
+  const auto refused = open_entry(again, {&now, nullptr}, why);
+  REQUIRE_FALSE(refused);
+  CHECK(why == Rejection::revoked_signer);
+}
+
+TEST_CASE("a list of signers without bounds, or of other things, is no entry") {
+  const TrustedKeys keys = trusting(fleet());
+  StoreEntry entry = make_entry(1);
+  for (int i = 0; i < 40; ++i) {
+    entry.signer += "k" + std::to_string(i) + ":AAAA ";
+  }
+  CHECK(rejection_of(seal_entry(entry, &fleet(), false), entry, keys) == Rejection::bad_payload);
+  entry.signer = std::string(200, 'k');
+  CHECK(rejection_of(seal_entry(entry, &fleet(), false), entry, keys) == Rejection::bad_payload);
+  entry.signer = "\x1b[31mfleet";
+  CHECK(rejection_of(seal_entry(entry, &fleet(), false), entry, keys) == Rejection::bad_payload);
+}
+
 TEST_CASE("sources do not leave the machine unless asked for") {
   StoreEntry entry = make_entry(1);
   entry.source_text = "int secret_source;";
@@ -90,28 +146,40 @@ TEST_CASE("sources do not leave the machine unless asked for") {
   CHECK(opened->source_text.empty());
 }
 
-TEST_CASE("sets come out as they went in, four at most") {
-  std::vector<RecordedSet> sets;
+TEST_CASE("sets come out as they went in, the youngest first, as many as have room") {
+  FleetSets sets;
   for (std::uint64_t variant = 0; variant < 6; ++variant) {
     const StoreEntry entry = make_entry(1, {100, variant});
-    sets.push_back({entry.key, entry.dependencies});
+    sets.add({entry.key, entry.dependencies}, [](const SetTree::Leaf&) { return std::nullopt; });
   }
   const TrustedKeys keys = trusting(fleet());
   const std::string request = make_entry(1).request_canonical;
   Rejection why = Rejection::none;
   const auto opened = open_sets(seal_sets(request, sets, &fleet(), 0), request, &keys, why);
   REQUIRE(opened);
-  REQUIRE(opened->size() == 4);
-  for (std::size_t i = 0; i < 4; ++i) {
-    CHECK((*opened)[i].key == sets[i].key);
-    CHECK((*opened)[i].dependencies == sets[i].dependencies);
+  REQUIRE(opened->recent.size() == 6);
+  CHECK(opened->recent.front().key == make_entry(1, {100, 5}).key);
+  CHECK(opened->recent.back().dependencies == make_entry(1, {100, 0}).dependencies);
+  CHECK(opened->tree.encoded() == sets.tree.encoded());
+  // A tree of many, and sets of many headers: the object keeps its bound, the tree is whole.
+  FleetSets many;
+  for (std::uint64_t variant = 0; variant < 64; ++variant) {
+    const StoreEntry entry = make_entry(1, {100, variant, 300});
+    many.add({entry.key, entry.dependencies}, [](const SetTree::Leaf&) { return std::nullopt; });
   }
+  const std::string sealed = seal_sets(request, many, &fleet(), 0);
+  CHECK(sealed.size() <= kMaxSetsObjectBytes);
+  const auto bounded = open_sets(sealed, request, &keys, why);
+  REQUIRE(bounded);
+  CHECK(bounded->tree.size() == 64);
+  CHECK_FALSE(bounded->recent.empty());
+  CHECK(bounded->recent.front().key == make_entry(1, {100, 63, 300}).key);
   // Of another request: its name says so.
   CHECK_FALSE(open_sets(seal_sets(request, sets, &fleet(), 0), make_entry(2).request_canonical,
                         &keys, why));
   CHECK(why == Rejection::wrong_name);
   // Signed, under the right name, and still not this request's.
-  sets.front().key = make_entry(2).key;
+  sets.recent.front().key = make_entry(2).key;
   CHECK_FALSE(open_sets(seal_sets(request, sets, &fleet(), 0), request, &keys, why));
   CHECK(why == Rejection::bad_payload);
 }
@@ -145,7 +213,7 @@ TEST_CASE("row 72: a good object at another object's place is rejected") {
   CHECK(rejection_of(replay, wanted, keys) == Rejection::wrong_name);
   // Renamed: then the signature is of something else.
   const ObjectName name = name_of_entry(wanted);
-  replay.replace(kNameOffset, name.bytes.size(), name.view());
+  replay.replace(kNameOffset, name.bytes.size(), view_of(name));
   CHECK(rejection_of(replay, wanted, keys) == Rejection::bad_signature);
   // Even a signer cannot put one entry into another's envelope.
   Rejection why = Rejection::none;
@@ -174,11 +242,13 @@ TEST_CASE("row 72: an old envelope version is rejected, and so is what is no env
   const StoreEntry entry = make_entry(1);
   Forged forged;
   forged.name = name_of_entry(entry);
-  forged.magic = "CKE0";
-  CHECK(rejection_of(forged.bytes(fleet()), entry, keys) == Rejection::version);
+  for (const char* const magic : {"CKE0", "CKE1", "CKE3"}) {
+    forged.magic = magic;
+    CHECK(rejection_of(forged.bytes(fleet()), entry, keys) == Rejection::version);
+  }
   CHECK(rejection_of("<html>captive portal</html>", entry, keys) == Rejection::malformed);
   CHECK(rejection_of("", entry, keys) == Rejection::malformed);
-  forged.magic = "CKE1";
+  forged.magic = "CKE2";
   forged.codec = 9;
   CHECK(rejection_of(forged.bytes(fleet()), entry, keys) == Rejection::malformed);
 }
@@ -234,8 +304,7 @@ TEST_CASE("row 72: an image for another target, or none, is rejected however wel
 }
 
 TEST_CASE("names are BLAKE2b-256") {
-  CHECK(blake2b_of("abc").hex() ==
-        "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
+  CHECK(hash_of("abc").hex() == "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
   CHECK(ObjectName::of_sets("a") != ObjectName::of_sets("b"));
   CHECK(ObjectName::of_entry("ab", "c") != ObjectName::of_entry("a", "bc"));
 }

@@ -1,7 +1,14 @@
 #include "remote/keys.hpp"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <thread>
 
 #include "support/scratch.hpp"
 
@@ -49,6 +56,44 @@ TEST_CASE("a secret key that others may read is refused") {
   }
   CHECK(SecretKey::load(save(folder, key, 0400)).has_value());
   CHECK(SecretKey::load(folder / "none").error().code() == ErrorCode::not_found);
+}
+
+TEST_CASE("the secret key that is judged is the one that is read, whatever is put in its place") {
+  const ScratchFolder folder;
+  const SecretKey own = *SecretKey::generate("own");
+  const SecretKey open = *SecretKey::generate("open");
+  const std::string path = save(folder, own);
+  const std::string other = folder.write("other", open.text());
+  ::chmod(other.c_str(), 0644);
+  std::atomic<bool> stop{false};
+  std::thread swapping([&] {
+    while (!stop) {
+      ::syscall(SYS_renameat2, AT_FDCWD, path.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE);
+    }
+  });
+  int loaded = 0;
+  for (int i = 0; i < 4000; ++i) {
+    const auto key = SecretKey::load(path);
+    if (key) {
+      ++loaded;
+      CHECK(key->public_key() == own.public_key());
+    }
+  }
+  stop = true;
+  swapping.join();
+  CHECK(loaded > 0);
+}
+
+TEST_CASE("a list of trusted keys that others may write is refused") {
+  const ScratchFolder folder;
+  const std::string key = SecretKey::generate("k")->public_key().text();
+  const std::string list = folder.write("keys", key + "\n");
+  CHECK(TrustedKeys::parse(list)->size() == 1);
+  ::chmod(list.c_str(), 0666);
+  const auto refused = TrustedKeys::parse(list);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code() == ErrorCode::invalid_argument);
+  CHECK(refused.error().message().find("chmod go-w " + list) != std::string::npos);
 }
 
 TEST_CASE("what is no key is refused with what was expected") {
@@ -102,9 +147,9 @@ TEST_CASE("lists have keys, files, comments and revocations") {
   CHECK(verify(keys, a, "a message") == Verdict::good);
   CHECK(verify(keys, b, "a message") == Verdict::good);
   CHECK(verify(keys, c, "a message") == Verdict::revoked);  // wherever it is trusted besides
-  CHECK(keys.has_revoked(c.public_key().text()));
-  CHECK_FALSE(keys.has_revoked(a.public_key().text()));
-  CHECK_FALSE(keys.has_revoked(""));
+  CHECK(keys.revoked().signed_any_of(c.public_key().text()));
+  CHECK_FALSE(keys.revoked().signed_any_of(a.public_key().text()));
+  CHECK_FALSE(keys.revoked().signed_any_of(""));
   CHECK(TrustedKeys::parse("")->empty());
   CHECK(TrustedKeys::parse("/no/such/file").error().code() == ErrorCode::not_found);
   const auto bad = TrustedKeys::parse(folder.write("bad", "nonsense\n"));

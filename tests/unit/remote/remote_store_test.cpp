@@ -95,13 +95,15 @@ struct Fleet {
 const std::atomic<bool> kNotCancelled{false};
 const auto kNothing = [] { return false; };
 
+std::optional<StoreEntry> found_by(RemoteStore& store, const StoreEntry& entry,
+                                   RemoteTier::Freshness freshness = kNow) {
+  FilesOf files(entry.dependencies);
+  return store.find(entry.request_canonical, files, freshness);
+}
+
 bool finds(RemoteStore& store, const StoreEntry& entry) {
-  for (const RecordedSet& set : store.find_dependency_sets(entry.request_canonical, kNow)) {
-    if (set.key == entry.key) {
-      return store.get(entry.request_canonical, set).has_value();
-    }
-  }
-  return false;
+  const auto found = found_by(store, entry);
+  return found && found->key == entry.key;
 }
 
 }  // namespace
@@ -114,9 +116,7 @@ TEST_CASE("a host that never compiled finds what another one put") {
   CHECK(writer->finish(milliseconds(10'000)));
   CHECK(writer->stats().stored == 1);
   const auto reader = fleet.host(false);
-  const auto sets = reader->find_dependency_sets(entry.request_canonical, kUsual);
-  REQUIRE(sets.size() == 1);
-  auto found = reader->get(entry.request_canonical, sets.front());
+  auto found = found_by(*reader, entry, kUsual);
   REQUIRE(found);
   CHECK(found->origin == Origin::remote);
   CHECK(found->signer == fleet.key.public_key().text());
@@ -151,37 +151,44 @@ TEST_CASE("requests are counted by what was asked, with the time that they took"
   CHECK(gets.took < puts.took);
 }
 
-TEST_CASE("a second set of a request joins the first, the youngest first") {
+TEST_CASE("a hundred sets of a request are found, and a look-up reads 64 KiB of sets at most") {
   Fleet fleet;
   const auto a = fleet.host();
   const auto b = fleet.host();
-  for (std::uint64_t variant = 0; variant < 6; ++variant) {
-    (variant % 2 == 0 ? a : b)->put(make_entry(1, {100, variant}));
+  constexpr std::uint64_t kSets = 100;
+  const auto shape = [](std::uint64_t variant) { return EntryShape{100, variant, 40}; };
+  for (std::uint64_t variant = 0; variant < kSets; ++variant) {
+    (variant % 2 == 0 ? a : b)->put(make_entry(1, shape(variant)));
     CHECK(a->finish(milliseconds(10'000)));
     CHECK(b->finish(milliseconds(10'000)));
   }
-  const auto sets = a->find_dependency_sets(make_entry(1).request_canonical, kUsual);
-  REQUIRE(sets.size() == 4);
-  CHECK(sets.front().key == make_entry(1, {100, 5}).key);
-  CHECK(sets.back().key == make_entry(1, {100, 2}).key);
+  const auto reader = fleet.host(false);
+  for (const std::uint64_t variant : {99, 98, 50, 1, 0}) {
+    CAPTURE(variant);
+    const StoreEntry entry = make_entry(1, shape(variant));
+    const std::uint64_t before = reader->stats().received_bytes;
+    CHECK(finds(*reader, entry));
+    constexpr std::uint64_t kEntryBytes = 16 << 10;
+    CHECK(reader->stats().received_bytes - before <= kMaxSetsObjectBytes + kEntryBytes);
+  }
+  CHECK_FALSE(finds(*reader, make_entry(1, shape(kSets))));
 }
 
 TEST_CASE("what a host put itself it does not believe to be absent") {
   Fleet fleet;
   const auto store = fleet.host();
   const StoreEntry entry = make_entry(1);
-  CHECK(store->find_dependency_sets(entry.request_canonical, kUsual).empty());
+  CHECK_FALSE(found_by(*store, entry, kUsual));
   store->put(entry);
   CHECK(store->finish(milliseconds(10'000)));
-  CHECK(store->find_dependency_sets(entry.request_canonical, kUsual).size() == 1);
+  CHECK(found_by(*store, entry, kUsual));
 }
 
 TEST_CASE("a set that names paths of this machine stays on it") {
   Fleet fleet;
   const auto store = fleet.host();
   StoreEntry entry = make_entry(1);
-  entry.dependencies.present.push_back({"/opt/secret/project.h", digest_of("x")});
-  entry.dependencies.sort();
+  entry.dependencies.add_file("/opt/secret/project.h", hash_of("x"));
   store->put(entry);
   CHECK(store->finish(milliseconds(10'000)));
   CHECK(fleet.shelf.objects.empty());

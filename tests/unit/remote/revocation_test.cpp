@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "remote/keys.hpp"
 #include "store/memory_store.hpp"
 #include "support/store_entries.hpp"
 
@@ -25,9 +26,9 @@ TEST_CASE("row 73: what a revoked key signed goes, and nothing else") {
   const CacheKey fetched = put(3, Origin::remote, stolen);
   const CacheKey imported = put(4, Origin::imported, stolen);
 
-  CHECK(*remove_revoked(store, *TrustedKeys::parse(good + "," + stolen)) == 0);
+  CHECK(*remove_revoked(store, TrustedKeys::parse(good + "," + stolen)->revoked()) == 0);
   const std::string list = folder.write("keys", stolen + "\nrevoked " + stolen + "\n");
-  CHECK(*remove_revoked(store, *TrustedKeys::parse(list)) == 2);
+  CHECK(*remove_revoked(store, TrustedKeys::parse(list)->revoked()) == 2);
   CHECK(store.get(own)->has_value());
   CHECK(store.get(kept)->has_value());
   CHECK_FALSE(store.get(fetched)->has_value());

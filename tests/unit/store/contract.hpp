@@ -17,7 +17,7 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
   SUBCASE("an empty store knows nothing") {
     const auto store = make_empty();
     const StoreEntry entry = make_entry(1);
-    CHECK(store->find_dependency_sets(entry.request, entry.request_canonical)->empty());
+    CHECK(store->list_sets(entry.request, entry.request_canonical)->empty());
     const auto found = store->get(entry.key);
     REQUIRE(found);
     CHECK_FALSE(found->has_value());
@@ -76,7 +76,7 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(store->put(make_entry(1, {100, 2})).has_value());
     CHECK(store->put(make_entry(2, {100, 1})).has_value());
     const StoreEntry youngest = make_entry(1, {100, 2});
-    const auto sets = store->find_dependency_sets(youngest.request, youngest.request_canonical);
+    const auto sets = store->list_sets(youngest.request, youngest.request_canonical);
     REQUIRE(sets);
     REQUIRE(sets->size() == 2);
     CHECK(sets->front().key == youngest.key);
@@ -84,20 +84,16 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(sets->back().key == make_entry(1, {100, 1}).key);
   }
 
-  SUBCASE("a recorded set leads to its own entry, even after that moved to another place") {
+  SUBCASE("a set leads to its own entry, even after that moved to another place") {
     const auto store = make_empty();
     const StoreEntry entry = make_entry(1);
     CHECK(store->put(entry).has_value());
-    const auto sets = store->find_dependency_sets(entry.request, entry.request_canonical);
-    REQUIRE(sets);
-    REQUIRE(sets->size() == 1);
-    CHECK((*store->get_recorded(sets->front()))->cubin.image.view() == entry.cubin.image.view());
+    CHECK(finds(*store, entry));
     CHECK(*store->remove(entry.key));
     CHECK(store->put(make_entry(2)).has_value());  // takes the place
-    CHECK_FALSE(store->get_recorded(sets->front())->has_value());
+    CHECK_FALSE(finds(*store, entry));
     CHECK(store->put(entry).has_value());
-    REQUIRE(store->get_recorded(sets->front())->has_value());
-    CHECK((*store->get_recorded(sets->front()))->key == entry.key);
+    CHECK(finds(*store, entry));
   }
 
   SUBCASE("a look is no use") {
@@ -112,26 +108,56 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(store->stats().hits == 1);
   }
 
-  SUBCASE("a request keeps four sets, and the oldest goes") {
+  SUBCASE("of three hundred sets of a request each is found, by checking one") {
     const auto store = make_empty();
-    for (std::uint64_t variant = 0; variant < 6; ++variant) {
+    constexpr std::uint64_t kSets = 300;
+    for (std::uint64_t variant = 0; variant < kSets; ++variant) {
       CHECK(store->put(make_entry(1, {100, variant})).has_value());
     }
+    for (std::uint64_t variant = 0; variant < kSets; ++variant) {
+      CAPTURE(variant);
+      const StoreEntry entry = make_entry(1, {100, variant});
+      FilesOf files(entry.dependencies);
+      const auto found =
+          store->find(entry.request, entry.request_canonical, files, CubinStore::Purpose::use);
+      REQUIRE(found);
+      REQUIRE(found->has_value());
+      CHECK((**found).key == entry.key);
+      CHECK(files.checked == 1);
+    }
+    CHECK(store->stats().entries == kSets);
+    CHECK(store->stats().evicted == 0);
+    FilesOf other(make_entry(1, {100, kSets}).dependencies);
     const StoreEntry any = make_entry(1);
-    const auto sets = store->find_dependency_sets(any.request, any.request_canonical);
-    REQUIRE(sets);
-    CHECK(sets->size() == 4);
-    CHECK(sets->back().key == make_entry(1, {100, 2}).key);
-    CHECK_FALSE(store->get(make_entry(1, {100, 0}).key)->has_value());
-    CHECK(store->stats().entries == 4);
-    CHECK(store->stats().evicted == 2);
+    CHECK_FALSE(store->find(any.request, any.request_canonical, other, CubinStore::Purpose::use)
+                    ->has_value());
+    CHECK(other.different == "/cukiln/toolkit/header_0.h");
+  }
+
+  SUBCASE("sets that look alike but for what is one file are told apart") {
+    const auto store = make_empty();
+    StoreEntry copies = make_entry(1);
+    StoreEntry links = make_entry(1, {20'000, 0});
+    links.dependencies.observations[1].identity = 0;
+    links.dependencies.observations[2].identity = 1;
+    links.dependencies.observations[3].identity = 2;
+    links.key = cache_key_of(links.request_canonical, links.dependencies.canonical());
+    CHECK(store->put(copies).has_value());
+    CHECK_FALSE(finds(*store, links));
+    CHECK(store->put(links).has_value());
+    CHECK(finds(*store, links));
+    CHECK(finds(*store, copies));
   }
 
   SUBCASE("another request with the same digest is no hit") {
     const auto store = make_empty();
     const StoreEntry entry = make_entry(1);
     CHECK(store->put(entry).has_value());
-    CHECK(store->find_dependency_sets(entry.request, make_entry(2).request_canonical)->empty());
+    FilesOf files(entry.dependencies);
+    CHECK_FALSE(
+        store->find(entry.request, make_entry(2).request_canonical, files, CubinStore::Purpose::use)
+            ->has_value());
+    CHECK(finds(*store, entry));
   }
 
   SUBCASE("an entry that does not fit together is refused") {
@@ -157,7 +183,7 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(store->put(entry).has_value());
     CHECK(*store->remove(entry.key));
     CHECK_FALSE(store->get(entry.key)->has_value());
-    CHECK(store->find_dependency_sets(entry.request, entry.request_canonical)->empty());
+    CHECK(store->list_sets(entry.request, entry.request_canonical)->empty());
     CHECK(store->put(entry).has_value());
     CHECK(store->get(entry.key)->has_value());
   }

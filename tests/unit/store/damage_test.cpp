@@ -239,10 +239,10 @@ TEST_CASE("an old generation goes once nobody has it open") {
   make_checkpointed_store(folder / "s", 3);
   overwrite(database_in(folder / "s"), 0, "garbage");
   const auto store = open_store_at(folder / "s");
-  CHECK(exists(folder / "s/v1/gen-0001"));
+  CHECK(exists(folder / "s/v2/gen-0001"));
   REQUIRE(store->collect({}));
-  CHECK_FALSE(exists(folder / "s/v1/gen-0001"));
-  CHECK(exists(folder / "s/v1/gen-0002"));
+  CHECK_FALSE(exists(folder / "s/v2/gen-0001"));
+  CHECK(exists(folder / "s/v2/gen-0002"));
 }
 
 TEST_CASE("a CURRENT that names nothing begins a new generation") {
@@ -250,7 +250,7 @@ TEST_CASE("a CURRENT that names nothing begins a new generation") {
   make_checkpointed_store(folder / "s", 3);
   for (const char* text : {"", "gen-0009\n", "../../etc\n", "nonsense"}) {
     CAPTURE(text);
-    write_all(folder / "s/v1/CURRENT", text);
+    write_all(folder / "s/v2/CURRENT", text);
     const auto store = open_store_at(folder / "s");
     put_numbers(*store, 50, 1);
     REQUIRE(store->remove(make_entry(50).key));

@@ -71,7 +71,7 @@ TEST_CASE("the system store is below: its hits come into memory, never onto the 
   CHECK(store->system()->stats().entries == 3);
   CHECK(*store->source_text(make_entry(2).key) == make_entry(2).source_text);
   const StoreEntry entry = make_entry(1);
-  CHECK(store->find_dependency_sets(entry.request, entry.request_canonical)->size() == 1);
+  CHECK(store->list_sets(entry.request, entry.request_canonical)->size() == 1);
 }
 
 TEST_CASE("sets of one request come from every tier, each once") {
@@ -81,7 +81,7 @@ TEST_CASE("sets of one request come from every tier, each once") {
   CHECK(store->put(make_entry(0, {20'000, 1})).has_value());
   CHECK(store->get(make_entry(0).key)->has_value());
   const StoreEntry any = make_entry(0);
-  CHECK(store->find_dependency_sets(any.request, any.request_canonical)->size() == 2);
+  CHECK(store->list_sets(any.request, any.request_canonical)->size() == 2);
 }
 
 TEST_CASE("row 35: a system store that others can write is not used") {
@@ -127,7 +127,7 @@ TEST_CASE("a writer that is stuck is waited for once, then left alone") {
   options.disk.write_wait = std::chrono::milliseconds(3000);
   const auto store = open_tiers(options);
   CHECK(store->put(make_entry(0)).has_value());
-  const auto stuck = FileLock::acquire(folder / "s/v1/writer.lock", FileLock::Mode::exclusive,
+  const auto stuck = FileLock::acquire(folder / "s/v2/writer.lock", FileLock::Mode::exclusive,
                                        std::chrono::milliseconds(100));
   REQUIRE(stuck);
   CHECK(store->put(make_entry(1)).error().code() == ErrorCode::timeout);
@@ -148,8 +148,8 @@ TEST_CASE("the same directory twice is one tier") {
 TEST_CASE("flight_directory is a folder of the user's store") {
   const ScratchFolder folder;
   const auto store = open_tiers(tiers_at(folder / "s"));
-  CHECK(store->flight_directory() == folder / "s/v1/flights");
-  CHECK(mode_of(folder / "s/v1/flights") == 0700);
+  CHECK(store->flight_directory() == folder / "s/v2/flights");
+  CHECK(mode_of(folder / "s/v2/flights") == 0700);
 }
 
 TEST_CASE("facts say what a doctor asks") {
@@ -157,7 +157,7 @@ TEST_CASE("facts say what a doctor asks") {
   const auto store = open_tiers(tiers_at(folder / "s"));
   CHECK(store->put(make_entry(1)).has_value());
   const TieredStore::DiskFacts facts = store->facts();
-  CHECK(facts.directory == folder / "s/v1");
+  CHECK(facts.directory == folder / "s/v2");
   CHECK(facts.generation == "gen-0001");
   CHECK(facts.schema == 1);
   CHECK(facts.entries == 1);

@@ -42,7 +42,7 @@ TEST_CASE("directories are 0700 and files 0600, whatever the umask") {
   }
   ::umask(before);
   const std::string root = folder / "a/b/s";
-  for (const char* name : {"", "/v1", "/v1/gen-0001", "/v1/flights"}) {
+  for (const char* name : {"", "/v2", "/v2/gen-0001", "/v2/flights"}) {
     CAPTURE(name);
     CHECK(mode_of(root + name) == 0700);
   }
@@ -50,7 +50,7 @@ TEST_CASE("directories are 0700 and files 0600, whatever the umask") {
        {"CURRENT", "writer.lock", "reserve.bin", "gen-0001/store.db", "gen-0001/store.db-wal",
         "gen-0001/store.db-shm", "gen-0001/inuse.lock"}) {
     CAPTURE(name);
-    CHECK(mode_of(root + "/v1/" + name) == 0600);
+    CHECK(mode_of(root + "/v2/" + name) == 0600);
   }
 }
 
@@ -74,10 +74,10 @@ TEST_CASE("row 35: a store that was opened to others afterwards is refused") {
     mode_t mode;
     const char* advice;
   };
-  for (const Widened& one : {Widened{"s", 0755, "chmod 700"}, Widened{"s/v1", 0755, "chmod 700"},
-                             Widened{"s/v1/gen-0001", 0777, "chmod 700"},
-                             Widened{"s/v1/gen-0001/store.db", 0644, "chmod 600"},
-                             Widened{"s/v1/gen-0001/store.db-wal", 0666, "chmod 600"}}) {
+  for (const Widened& one : {Widened{"s", 0755, "chmod 700"}, Widened{"s/v2", 0755, "chmod 700"},
+                             Widened{"s/v2/gen-0001", 0777, "chmod 700"},
+                             Widened{"s/v2/gen-0001/store.db", 0644, "chmod 600"},
+                             Widened{"s/v2/gen-0001/store.db-wal", 0666, "chmod 600"}}) {
     CAPTURE(one.name);
     const std::string path = folder / one.name;
     const mode_t before = mode_of(path);
@@ -94,6 +94,21 @@ TEST_CASE("an empty directory that its owner made with the usual umask becomes t
   REQUIRE(::chmod((folder / "s").c_str(), 0755) == 0);
   put_numbers(*open_store_at(folder / "s"), 0, 1);
   CHECK(mode_of(folder / "s") == 0700);
+}
+
+TEST_CASE("an empty directory that its owner made read-only stays as it is, and is reported") {
+  const ScratchFolder folder;
+  for (const mode_t mode : {0555u, 0500u, 0511u}) {
+    CAPTURE(mode);
+    const std::string directory = folder / ("s" + std::to_string(mode));
+    REQUIRE(::mkdir(directory.c_str(), 0700) == 0);
+    REQUIRE(::chmod(directory.c_str(), mode) == 0);
+    const std::string message = refusal(options_at(directory));
+    CHECK(contains(message, "there is no store in it"));
+    CHECK(contains(message, "chmod 700 " + directory));
+    CHECK(mode_of(directory) == mode);
+    CHECK(::rmdir(directory.c_str()) == 0);  // and is still empty
+  }
 }
 
 TEST_CASE("row 10: a directory that its owner made read-only is only read, even by root") {
@@ -120,7 +135,7 @@ TEST_CASE("row 35: what belongs to another user is refused") {
   FakeFacts facts;
   SqliteStoreOptions options = options_at(folder / "s");
   options.facts = &facts;
-  for (const char* name : {"s", "s/v1", "s/v1/gen-0001", "s/v1/gen-0001/store.db"}) {
+  for (const char* name : {"s", "s/v2", "s/v2/gen-0001", "s/v2/gen-0001/store.db"}) {
     CAPTURE(name);
     facts.foreign = folder / name;
     CHECK(contains(refusal(options), "belongs to user 12345"));
@@ -130,7 +145,7 @@ TEST_CASE("row 35: what belongs to another user is refused") {
 TEST_CASE("row 34: a symbolic link in place of anything of ours is refused") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 1);
-  for (const char* name : {"s", "s/v1", "s/v1/gen-0001", "s/v1/gen-0001/store.db"}) {
+  for (const char* name : {"s", "s/v2", "s/v2/gen-0001", "s/v2/gen-0001/store.db"}) {
     CAPTURE(name);
     const std::string path = folder / name;
     const std::string moved = folder / "moved";
@@ -174,12 +189,12 @@ TEST_CASE("row 79: foreign files are ignored and never deleted") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 3);
   const std::vector<std::string> foreign = {"s/lost+found",
-                                            "s/v1/.nfs0001",
-                                            "s/v1/CURRENT.swp",
-                                            "s/v1/gen-x",
-                                            "s/v1/gen-0001/notes.txt",
-                                            "s/v1/gen-0001/proc-notes",
-                                            "s/v1/gen-99999999999999"};
+                                            "s/v2/.nfs0001",
+                                            "s/v2/CURRENT.swp",
+                                            "s/v2/gen-x",
+                                            "s/v2/gen-0001/notes.txt",
+                                            "s/v2/gen-0001/proc-notes",
+                                            "s/v2/gen-99999999999999"};
   for (const std::string& name : foreign) {
     write_all(folder / name, "mine");
   }

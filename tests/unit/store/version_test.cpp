@@ -58,7 +58,7 @@ TEST_CASE("row 20: a newer store that this version may not read is refused and l
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code() == ErrorCode::incompatible);
   CHECK(refused.error().message().find("newer cukiln") != std::string::npos);
-  CHECK_FALSE(exists(folder / "s/v1/gen-0002"));
+  CHECK_FALSE(exists(folder / "s/v2/gen-0002"));
   CHECK(count_hits(*open_store_at(with_schema(folder / "s", next)), 0, 3) == 3);
 }
 
@@ -102,7 +102,7 @@ TEST_CASE("row 23: a store that another copy of the library has open in this pro
   const auto random = static_cast<std::int64_t>(hash64({drawn, 16}) & 0xfffff);
   const std::int64_t process = (random << 22 | ::getpid()) << 20;
   const std::int64_t copies = 1 << 20;
-  const std::string path = folder / "s/v1/gen-0001/inuse.lock";
+  const std::string path = folder / "s/v2/gen-0001/inuse.lock";
   const UniqueFd other(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   const auto lock = [&](short type, std::int64_t from, std::int64_t count) {
     struct flock range {};
@@ -135,21 +135,24 @@ TEST_CASE("what killed processes left is cleared away by a collection") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   const std::string flights = *store->directory().folder("flights");
-  const std::string old_flight = flights + "/" + std::string(32, 'a') + ".lock";
-  const std::string new_flight = flights + "/" + std::string(32, 'b') + ".lock";
-  const std::string held_flight = flights + "/" + std::string(32, 'c') + ".lock";
-  for (const std::string& file : {old_flight, new_flight, held_flight}) {
+  const std::string old_flight = flights + "/" + std::string(64, 'a') + ".lock";
+  const std::string new_flight = flights + "/" + std::string(64, 'b') + ".lock";
+  const std::string held_flight = flights + "/" + std::string(64, 'c') + ".lock";
+  const std::string foreign = flights + "/" + std::string(63, 'd') + ".lock";
+  for (const std::string& file : {old_flight, new_flight, held_flight, foreign}) {
     write_all(file, "");
   }
-  REQUIRE(std::system(("touch -d '2 hours ago' " + old_flight + " " + held_flight).c_str()) == 0);
+  REQUIRE(std::system(("touch -d '2 minutes ago' " + old_flight + " " + held_flight + " " + foreign)
+                          .c_str()) == 0);
   const UniqueFd holder(::open(held_flight.c_str(), O_RDWR | O_CLOEXEC));
   REQUIRE(::flock(holder.get(), LOCK_EX | LOCK_NB) == 0);
-  write_all(folder / "s/v1/CURRENT.a1B2c3", "gen-00");
+  write_all(folder / "s/v2/CURRENT.a1B2c3", "gen-00");
   REQUIRE(store->collect({}));
   CHECK_FALSE(exists(old_flight));
   CHECK(exists(new_flight));
   CHECK(exists(held_flight));
-  CHECK_FALSE(exists(folder / "s/v1/CURRENT.a1B2c3"));
+  CHECK(exists(foreign));
+  CHECK_FALSE(exists(folder / "s/v2/CURRENT.a1B2c3"));
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ TEST_CASE("a greeting is 64 bytes and read as it was written; any other byte seq
   greeting.process = 42;
   greeting.store_device = 5;
   greeting.store_inode = 6;
-  greeting.build = "0.1.0";
+  greeting.build = "0.2.0";
   const std::string bytes = greeting.encode();
   CHECK(bytes.size() == kGreetingBytes);
   Greeting read;
@@ -135,7 +135,7 @@ TEST_CASE("a greeting is 64 bytes and read as it was written; any other byte seq
   CHECK(read.system);
   CHECK(read.process == 42);
   CHECK(read.store_inode == 6);
-  CHECK(read.build == "0.1.0");
+  CHECK(read.build == "0.2.0");
 
   std::string other = bytes;
   other[0] = 'X';

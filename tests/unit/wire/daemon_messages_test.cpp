@@ -26,7 +26,7 @@ CompileOrder an_order() {
   order.request.sources = {{"/cukiln/src/k.cu", SharedBytes(std::string("text"))}};
   order.request.options = {{"-a", "-b"}, {"k<1>"}};
   order.request.target = {100, 'a'};
-  order.request.toolchain = {"13.0.88", digest_of("nvrtc")};
+  order.request.toolchain = {"13.0.88", hash_of("nvrtc")};
   order.labels = {"k", "k.cu", "sm_100a", "-a -b", "nvrtc 13.0.88"};
   order.library = "/lib/libnvrtc.so";
   order.headers = {"/include"};
@@ -35,7 +35,7 @@ CompileOrder an_order() {
 
 EntryBody an_entry() {
   EntryBody entry;
-  entry.key = CacheKey{digest_of("key")};
+  entry.key = hash_of<CacheKey>("key");
   entry.request_canonical = "request";
   entry.set_canonical = "set";
   entry.kernels = "kernels";
@@ -78,9 +78,8 @@ TEST_CASE("an entry is read as it was written, and its image is not copied") {
 
 TEST_CASE("row 62: a message that is short, or has something left over, is refused") {
   check_only_whole(DaemonHello{1, 42, "program"});
-  check_only_whole(SetsWanted{RequestDigest{digest_of("r")}, "canonical"});
-  check_only_whole(SetsFound{{{CacheKey{digest_of("a")}, "one"}, {CacheKey{}, "two"}}});
-  check_only_whole(EntryWanted{CacheKey{digest_of("k")}});
+  check_only_whole(SetsWanted{hash_of<RequestDigest>("r"), "canonical"});
+  check_only_whole(EntryWanted{hash_of<CacheKey>("k")});
   check_only_whole(CompileTerms{1000, true});
   check_only_whole(Places{{{"/cukiln/src", {"/kernels"}}, {"/cukiln/inc/0", {}}}});
   check_only_whole(an_order());

@@ -34,17 +34,17 @@ TEST_CASE("every message is read as it was written") {
 
 TEST_CASE("answers keep their order, kinds and bytes") {
   Answers answers;
-  answers.answers.push_back({"/f", FileKind::file, 5, 6, "", SharedBytes(std::string("a\0b", 3))});
-  answers.answers.push_back({"/g/h", FileKind::absent, 0, 0, "/g", {}});
+  answers.answers.push_back({"/f", FileKind::file, 6, "", SharedBytes(std::string("a\0b", 3))});
+  answers.answers.push_back({"/g/h", FileKind::absent, 0, "/g", {}});
   const auto read = Answers::decode(answers.encode());
   REQUIRE(read->answers.size() == 2);
   CHECK(read->answers[0].bytes.view() == ByteView("a\0b", 3));
-  CHECK(read->answers[0].inode == 6);
+  CHECK(read->answers[0].file == 6);
   CHECK(read->answers[1].kind == FileKind::absent);
   CHECK(read->answers[1].absent_folder == "/g");
 }
 
-TEST_CASE("a result keeps image, log, names and both lists of paths") {
+TEST_CASE("a result keeps image, log, names and the paths in their order") {
   Compiled compiled;
   compiled.status = CompileStatus::unusable;
   compiled.nvrtc_code = 7;
@@ -54,16 +54,14 @@ TEST_CASE("a result keeps image, log, names and both lists of paths") {
       "ELF\0\0",
       6);
   compiled.lowered = {"_Z1kv"};
-  compiled.inferred_absent = {"/a"};
-  compiled.used = {"/b", "/c"};
+  compiled.looked_at = {"/b", "/a"};
   const auto read = Compiled::decode(compiled.encode());
   CHECK(read->status == CompileStatus::unusable);
   CHECK(read->nvrtc_code == 7);
   CHECK(read->compile_us == compiled.compile_us);
   CHECK(read->image == compiled.image);
   CHECK(read->lowered == compiled.lowered);
-  CHECK(read->inferred_absent == compiled.inferred_absent);
-  CHECK(read->used == compiled.used);
+  CHECK(read->looked_at == compiled.looked_at);
 }
 
 TEST_CASE("a message that is cut off, or goes on, is no message") {
@@ -71,15 +69,15 @@ TEST_CASE("a message that is cut off, or goes on, is no message") {
   check_only_whole(Probed{"13.0.88", true, "log"});
   check_only_whole(Lock{"/a", "b"});
   check_only_whole(Compile{"/u", "text", {"-a"}, {"k"}});
-  check_only_whole(Answers{{{"/f", FileKind::file, 1, 2, "", SharedBytes(std::string("x"))}}});
+  check_only_whole(Answers{{{"/f", FileKind::file, 1, "", SharedBytes(std::string("x"))}}});
   Compiled compiled;
-  compiled.used = {"/a"};
+  compiled.looked_at = {"/a"};
   check_only_whole(compiled);
   check_only_whole(Crashed{});
 }
 
 TEST_CASE("a kind or status that does not exist is no message") {
-  std::string answers = Answers{{{"/f", FileKind::file, 0, 0, "", {}}}}.encode();
+  std::string answers = Answers{{{"/f", FileKind::file, 0, "", {}}}}.encode();
   answers[4 + 4 + 2] = 17;  // after the count and the path
   CHECK_FALSE(Answers::decode(answers).has_value());
   std::string compiled = Compiled{}.encode();

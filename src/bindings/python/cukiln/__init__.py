@@ -32,7 +32,7 @@ from ._spec import (
     Stats,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CompileError",

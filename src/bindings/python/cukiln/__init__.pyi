@@ -70,6 +70,7 @@ class ModuleSpec:
     flags: Iterable[str] = ()
     names: Iterable[str] = ()
     targets: Iterable[str] = ()
+    working_folder: _Path = ""
     def to_c(self) -> ctypes.Structure: ...
 
 @dataclass(frozen=True)
@@ -145,6 +146,8 @@ class Stats:
     daemon_absent: int
     daemon_failed: int
     daemon_declined: int
+    misses_revoked: int
+    misses_evicted: int
 
 class Launch:
     def __init__(

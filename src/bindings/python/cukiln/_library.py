@@ -167,6 +167,7 @@ class Module(Sized):
         ("name_count", c_size_t),
         ("targets", _STRINGS),
         ("target_count", c_size_t),
+        ("working_folder", c_char_p),
     )
 
 
@@ -225,6 +226,8 @@ class Stats(Sized):
                 "daemon_absent",
                 "daemon_failed",
                 "daemon_declined",
+                "misses_revoked",
+                "misses_evicted",
             )
         ),
     )

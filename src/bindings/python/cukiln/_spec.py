@@ -21,7 +21,11 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True)
 class ModuleSpec:
-    """Sources that are compiled as one module."""
+    """Sources that are compiled as one module.
+
+    `-D`, `-U`, `-I` and `-include` act as on NVRTC's command line, which is `include`, `define`,
+    `flags`, each in its own order. Whoever needs another order writes all of it in `flags`.
+    """
 
     sources: Path | Source | Sequence[Path | Source]
     name: str = ""  #: for people and look-ups; else the first source's base name
@@ -31,6 +35,7 @@ class ModuleSpec:
     flags: Iterable[str] = ()  #: NVRTC's, or nvcc's spellings
     names: Iterable[str] = ()  #: kernels or name expressions; none: every extern "C" kernel
     targets: Iterable[str] = ()  #: sm_100a; none: from the flags, else the devices', else sm_100a
+    working_folder: Path = ""  #: of relative paths in `flags`; empty: the process's at the call
 
     def to_c(self) -> _library.Module:
         """Keeps alive what it points to."""
@@ -55,6 +60,7 @@ class ModuleSpec:
             name_count=len(names),
             targets=_library.strings(targets),
             target_count=len(targets),
+            working_folder=_library.encoded(os.fspath(self.working_folder)) or None,
         )
 
 
@@ -102,7 +108,7 @@ class ModuleReport:
     name: str
     source: str
     target: str
-    key: str  #: 32 hex digits; empty when there is none
+    key: str  #: 64 hex digits; empty when there is none
     outcome: str  #: hit, compiled, failed, missing
     reason: str
     not_stored: str  #: why a result was not written; empty: it was, or it was a hit
@@ -185,7 +191,7 @@ class Stats:
     entries: int
     bytes: int
     hits: int
-    misses: int  #: the sum of the next five
+    misses: int  #: the sum of the next five and of misses_revoked
     misses_new: int
     misses_header_changed: int
     misses_header_appeared: int
@@ -205,3 +211,5 @@ class Stats:
     daemon_absent: int
     daemon_failed: int
     daemon_declined: int
+    misses_revoked: int
+    misses_evicted: int

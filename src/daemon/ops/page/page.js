@@ -12,6 +12,7 @@ const kReasons = {
   header_appeared: 'header appeared',
   header_vanished: 'header vanished',
   damaged: 'damaged',
+  revoked: 'signed by a revoked key',
 };
 
 const kTierNames = {

@@ -1,0 +1,46 @@
+// libc's getcwd, as libnvrtc finds it. During a compile the working folder is the virtual one:
+// NVRTC 13.5 makes relative paths absolute with it, 12.9 and 13.0 search it for a relative
+// -include, and all write it into cubins with -G.
+
+#include <dlfcn.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "compile/worker/interpose.hpp"
+#include "compile/worker/served_files.hpp"
+#include "key/compile_request.hpp"
+
+namespace cukiln::worker {
+namespace {
+
+char* working_folder(char* out, std::size_t size) {
+  static const auto real =
+      reinterpret_cast<char* (*)(char*, std::size_t)>(::dlsym(RTLD_NEXT, "getcwd"));
+  if (!ServedFiles::instance().observing()) {
+    return real(out, size);
+  }
+  if (out == nullptr) {
+    return ::strdup(kWorkRoot);
+  }
+  if (size <= std::strlen(kWorkRoot)) {
+    errno = size == 0 ? EINVAL : ERANGE;
+    return nullptr;
+  }
+  return std::strcpy(out, kWorkRoot);
+}
+
+}  // namespace
+
+CUKILN_DEFINE(char*, "getcwd", getcwd, (char* out, std::size_t size)) {
+  return working_folder(out, size);
+}
+CUKILN_DEFINE(char*, "__getcwd_chk", getcwd_chk, (char* out, std::size_t size, std::size_t)) {
+  return working_folder(out, size);
+}
+CUKILN_DEFINE(char*, "get_current_dir_name", get_current_dir_name, ()) {
+  return working_folder(nullptr, 0);
+}
+
+}  // namespace cukiln::worker

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/bytes.hpp"
+
+#include <cukiln/result.hpp>
+
+namespace cukiln {
+
+/// A key of a config.toml with its value as text, or those of its list.
+struct ConfigValue {
+  std::string name;
+  std::vector<std::string> values;
+};
+
+/// The keys in their order by name. Errors: invalid_argument, with line and reason.
+Result<std::vector<ConfigValue>> parse_config(ByteView text, const std::string& path);
+
+}  // namespace cukiln

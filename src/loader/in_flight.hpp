@@ -1,0 +1,59 @@
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <set>
+
+#include "base/process_local.hpp"
+
+#include <cukiln/digest.hpp>
+
+namespace cukiln {
+
+/// The requests that threads of this process work on. A forked child begins with none: the threads
+/// are its parent's. Threads: safe.
+class InFlight {
+  struct Set {
+    std::mutex mutex;
+    std::condition_variable ended;
+    std::set<RequestDigest> requests;
+  };
+
+ public:
+  /// Marks a request as being worked on; the next thread with the same one waits.
+  class Turn {
+   public:
+    Turn(InFlight& all, const RequestDigest& request) : all_(all), request_(request) {
+      Set& set = all_.set_.get();
+      std::unique_lock lock(set.mutex);
+      while (!set.requests.insert(request_).second) {
+        waited_ = true;
+        set.ended.wait(lock);
+      }
+    }
+    ~Turn() {
+      Set* const set = all_.set_.existing();
+      if (set == nullptr) {
+        return;  // a callback forked, and this is the child
+      }
+      {
+        const std::lock_guard lock(set->mutex);
+        set->requests.erase(request_);
+      }
+      set->ended.notify_all();
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    bool waited() const noexcept { return waited_; }
+
+   private:
+    InFlight& all_;
+    const RequestDigest request_;
+    bool waited_ = false;
+  };
+
+ private:
+  ProcessLocal<Set> set_;
+};
+
+}  // namespace cukiln

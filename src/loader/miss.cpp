@@ -1,0 +1,18 @@
+#include "loader/builder.hpp"
+
+namespace cukiln {
+
+std::string Miss::text() const {
+  switch (why) {
+    case Why::never_seen: return "never seen";
+    case Why::changed: return "header changed: " + path;
+    case Why::appeared: return "header appeared: " + path;
+    case Why::vanished: return "header vanished: " + path;
+    case Why::damaged: return "the stored entry was damaged";
+    case Why::evicted: return "the stored entry was evicted";
+    case Why::revoked: return "the stored entry was signed by a key that was revoked";
+  }
+  return {};
+}
+
+}  // namespace cukiln

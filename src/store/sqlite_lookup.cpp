@@ -1,0 +1,251 @@
+// How a SqliteStore finds entries: by request, among all its sets, and by key.
+
+#include <utility>
+
+#include "base/result.hpp"
+#include "store/sqlite_store.hpp"
+#include "store/stored_row.hpp"
+
+namespace cukiln {
+
+namespace {
+
+Error another_request(const CacheKey& key) {
+  return make_error(ErrorCode::corrupt, "the entry {} lies under another request", key.hex());
+}
+
+}  // namespace
+
+Lookup SqliteStore::find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
+                         Purpose purpose) {
+  std::optional<RequestRow> recorded;
+  std::optional<StoredRow> only;
+  bool orphaned = false;  // entries whose request's row is gone
+  auto read = session_->read([&](SqliteHandle& db) -> Result<void> {
+    Query query = db.query("SELECT " CUKILN_REQUEST_COLUMNS ", " CUKILN_ENTRY_COLUMNS
+                           " FROM request r LEFT JOIN entry e ON e.id=r.only_entry"
+                           " WHERE r.digest=?");
+    CUKILN_TRY(const bool there, query.blob(view_of(request)).next());
+    if (there) {
+      recorded.emplace(query);
+      only.emplace(query, kRequestColumns);
+      return {};
+    }
+    CUKILN_TRY(
+        orphaned,
+        db.query("SELECT 1 FROM entry WHERE request=? LIMIT 1").blob(view_of(request)).next());
+    return {};
+  });
+  if (!read) {
+    errors_.fetch_add(1, std::memory_order_relaxed);
+    return std::move(read).error();
+  }
+  if (!recorded && !orphaned) {
+    misses_.fetch_add(1, std::memory_order_relaxed);
+    return std::optional<StoreEntry>();
+  }
+  const auto tree =
+      recorded ? recorded->sound_tree(request, request_canonical) : std::optional<SetTree>();
+  if (!tree) {
+    return find_among_all(request, request_canonical, check, purpose);
+  }
+  std::vector<SetTree::Leaf> leaves;
+  if (only->id != 0) {
+    leaves.push_back({digest_from<CacheKey>(only->key), static_cast<std::uint64_t>(only->id)});
+  } else {
+    std::string differs;
+    leaves = tree->candidates([&](const std::string& path) { return check.label(path); }, &differs);
+    if (leaves.empty()) {
+      check.differs(differs);
+    }
+  }
+  for (const SetTree::Leaf& leaf : leaves) {
+    CUKILN_TRY(auto found,
+               use_row(request, request_canonical, leaf, std::exchange(only, {}), check, purpose));
+    if (found) {
+      return found;
+    }
+  }
+  misses_.fetch_add(1, std::memory_order_relaxed);
+  return std::optional<StoreEntry>();
+}
+
+/// The entry of one candidate, if its set holds. `row`: as it was read with the request; its id is
+/// 0 where there was none.
+Lookup SqliteStore::use_row(const RequestDigest& request, ByteView request_canonical,
+                            const SetTree::Leaf& leaf, std::optional<StoredRow> row,
+                            SetCheck& check, Purpose purpose) {
+  const auto damaged = [&](Damage what, const Error& why) {
+    check.lost(SetCheck::Loss::damaged);
+    if (purpose == Purpose::use) {
+      found_damaged(leaf.key, what, why);
+    }
+    return std::optional<StoreEntry>();
+  };
+  const auto reread = [&]() -> Result<void> {
+    CUKILN_TRY(row, session_->read([&](SqliteHandle& db) { return row_of(db, leaf); }));
+    return {};
+  };
+  if (!row || row->id == 0) {
+    CUKILN_CHECK(reread());
+  }
+  for (int attempt = 0; row; ++attempt) {
+    if (row->request != view_of(request)) {
+      return damaged(Damage::set, another_request(leaf.key));
+    }
+    const auto set = DependencySet::parse(row->dependencies);
+    const bool holds = set && check.holds(*set);
+    if (!holds) {
+      if (!set || cache_key_of(request, row->dependencies) != leaf.key) {
+        return damaged(Damage::set,
+                       Error(ErrorCode::corrupt, "its dependency set does not hash to its key"));
+      }
+      return std::optional<StoreEntry>();
+    }
+    std::optional<Error> damage;
+    CUKILN_TRY(auto entry, session_->read([&](SqliteHandle& db) {
+      return entry_of(db, leaf.key, *row, request, request_canonical, &damage);
+    }));
+    if (entry) {
+      if (purpose == Purpose::use) {
+        hits_.fetch_add(1, std::memory_order_relaxed);
+        note_use(leaf.key);
+      }
+      return std::optional<StoreEntry>(std::move(entry));
+    }
+    if (attempt > 0) {
+      return damaged(Damage::entry, *damage);
+    }
+    CUKILN_CHECK(reread());  // removed, or stored again, since the row was read
+  }
+  check.lost(SetCheck::Loss::evicted);
+  return std::optional<StoreEntry>();
+}
+
+/// What finds entries was damaged: they are gone through one by one, and it is made anew.
+Lookup SqliteStore::find_among_all(const RequestDigest& request, ByteView request_canonical,
+                                   SetCheck& check, Purpose purpose) {
+  if (CompileRequest::digest_of(request_canonical) != request) {
+    return std::optional<StoreEntry>();  // the caller's mistake, and no damage
+  }
+  CUKILN_TRY(const auto leaves,
+             session_->read([&](SqliteHandle& db) { return leaves_of(db, request); }));
+  if (purpose == Purpose::use) {
+    count_damage(Damage::set);
+    session_->options().log.warn(
+        "the {} store's list of sets of a request was damaged: it is made "
+        "anew",
+        tier_name());
+    pending_.repair(request, std::string(request_canonical));
+  }
+  for (const SetTree::Leaf& leaf : leaves) {
+    CUKILN_TRY(auto found, use_row(request, request_canonical, leaf, std::nullopt, check, purpose));
+    if (found) {
+      return found;
+    }
+  }
+  misses_.fetch_add(1, std::memory_order_relaxed);
+  return std::optional<StoreEntry>();
+}
+
+Result<SetTree> SqliteStore::find_sets(const RequestDigest& request, ByteView request_canonical) {
+  return session_->read([&](SqliteHandle& db) -> Result<SetTree> {
+    Query query = db.query("SELECT " CUKILN_REQUEST_COLUMNS " FROM request r WHERE r.digest=?");
+    CUKILN_TRY(const bool there, query.blob(view_of(request)).next());
+    if (!there) {
+      return SetTree();
+    }
+    return RequestRow(query).sound_tree(request, request_canonical).value_or(SetTree());
+  });
+}
+
+Result<std::vector<RecordedSet>> SqliteStore::list_sets(const RequestDigest& request, ByteView) {
+  return session_->read([&](SqliteHandle& db) -> Result<std::vector<RecordedSet>> {
+    CUKILN_TRY(const auto leaves, leaves_of(db, request));
+    std::vector<RecordedSet> sets;
+    for (const SetTree::Leaf& leaf : leaves) {
+      CUKILN_TRY(auto set, set_of(db, request, leaf));
+      if (set) {
+        sets.push_back({leaf.key, *std::move(set)});
+      }
+    }
+    return sets;
+  });
+}
+
+Lookup SqliteStore::look_up(SqliteHandle& db, const CacheKey& key, std::optional<Error>* damage) {
+  Query query = db.query("SELECT " CUKILN_ENTRY_COLUMNS
+                         ", r.canonical"
+                         " FROM entry e LEFT JOIN request r ON r.digest=e.request WHERE e.key=?");
+  CUKILN_TRY(const bool there, query.blob(view_of(key)).next());
+  if (!there) {
+    return std::optional<StoreEntry>();
+  }
+  const std::string canonical(query.column_bytes(kEntryColumns));
+  return entry_of(db, key, StoredRow(query), CompileRequest::digest_of(canonical), canonical,
+                  damage);
+}
+
+/// `request`: what the canonical bytes hash to.
+Lookup SqliteStore::entry_of(SqliteHandle& db, const CacheKey& key, const StoredRow& row,
+                             const RequestDigest& request, ByteView request_canonical,
+                             std::optional<Error>* damage) {
+  // The cubin goes straight into the memory that is handed out. In the statement's row it would be
+  // copied on the way, and large ones twice into memory that has to be found for it.
+  CUKILN_TRY(SharedBytes image, db.read_blob("cubin", "data", row.cubin_id, row.cubin_bytes));
+  const EntryParts parts = row.parts(request_canonical, image);
+  const Checksum check = checksum_of(key, digest_from<RequestDigest>(row.request), parts,
+                                     row.compile_us, row.created_s, row.dependency_count);
+  if (view_of(check) != row.check128 || row.key != view_of(key)) {
+    *damage = make_error(ErrorCode::corrupt, "the entry {} does not match its checksum", key.hex());
+    return std::optional<StoreEntry>();
+  }
+  auto entry = row.request == view_of(request) ? decode_entry(key, request, parts, std::move(image))
+                                               : Result<StoreEntry>(another_request(key));
+  if (!entry) {
+    *damage = std::move(entry).error();
+    return std::optional<StoreEntry>();
+  }
+  entry->compile_us = row.compile_us;
+  entry->created_s = row.created_s;
+  entry->last_used_s = row.last_used_s;
+  entry->hits = row.hits;
+  return std::optional<StoreEntry>(*std::move(entry));
+}
+
+/// Of an entry that is damaged: whether its set is what its key says.
+bool SqliteStore::is_set_sound(const CacheKey& key) {
+  const auto set = session_->read([&](SqliteHandle& db) -> Result<std::optional<DependencySet>> {
+    CUKILN_TRY(const auto row, row_of(db, {key}));
+    if (!row) {
+      return std::optional<DependencySet>();
+    }
+    return set_of(db, digest_from<RequestDigest>(row->request), {key});
+  });
+  return set && *set;
+}
+
+Lookup SqliteStore::get(const CacheKey& key) {
+  std::optional<Error> damage;
+  auto found = session_->read([&](SqliteHandle& db) { return look_up(db, key, &damage); });
+  if (damage) {
+    found_damaged(key, is_set_sound(key) ? Damage::entry : Damage::set, *damage);
+  }
+  if (!found) {
+    errors_.fetch_add(1, std::memory_order_relaxed);
+  } else if (*found) {
+    hits_.fetch_add(1, std::memory_order_relaxed);
+    note_use(key);
+  } else {
+    misses_.fetch_add(1, std::memory_order_relaxed);
+  }
+  return found;
+}
+
+Lookup SqliteStore::peek(const CacheKey& key) {
+  std::optional<Error> damage;
+  auto found = session_->inspect([&](SqliteHandle& db) { return look_up(db, key, &damage); });
+  return damage ? Lookup(*std::move(damage)) : std::move(found);
+}
+
+}  // namespace cukiln

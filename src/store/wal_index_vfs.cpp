@@ -1,0 +1,128 @@
+#include "store/wal_index_vfs.hpp"
+
+#include <linux/futex.h>
+#include <sqlite3.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <new>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace cukiln {
+
+namespace {
+
+/// `unix`, and the copy of it that is registered. SQLite passes `vfs` to every method.
+struct Shim {
+  sqlite3_vfs vfs;
+  sqlite3_vfs* unix_vfs;
+  char name[32];
+};
+
+/// The methods of one open file, behind what `unix` keeps of it.
+struct Methods {
+  sqlite3_io_methods table;
+  decltype(sqlite3_io_methods::xShmMap) map_unchecked;
+};
+
+/// Writes to a page without changing it: the kernel ORs zero to its first word, atomically, and
+/// reports EFAULT where a write by the process itself would raise SIGBUS.
+bool touch(void* page) noexcept {
+  std::uint32_t unused = 0;
+  const long done = ::syscall(SYS_futex, &unused, FUTEX_WAKE_OP_PRIVATE, 0, nullptr, page,
+                              FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0));
+  return done >= 0 || errno != EFAULT;
+}
+
+/// Allocates the blocks of mapped pages. False: the disk has no room for them.
+bool allocate(volatile void* region, std::size_t bytes) noexcept {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto at = reinterpret_cast<std::uintptr_t>(region);
+  const std::uintptr_t begin = at / page * page;
+  const std::uintptr_t end = (at + bytes + page - 1) / page * page;
+  int failed = 0;
+  do {
+    failed =
+        ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE) == 0  // NOLINT
+            ? 0
+            : errno;
+  } while (failed == EINTR);
+  if (failed == 0) {
+    return true;
+  }
+  if (failed == EFAULT || failed == ENOMEM || failed == EHWPOISON) {
+    return false;
+  }
+  for (std::uintptr_t one = begin; one < end; one += page) {  // Linux before 5.14, or a sandbox
+    if (!touch(reinterpret_cast<void*>(one))) {               // NOLINT
+      return false;
+    }
+  }
+  return true;
+}
+
+int map_wal_index(sqlite3_file* file, int region, int bytes, int extend, void volatile** out) {
+  const auto* const methods = reinterpret_cast<const Methods*>(file->pMethods);
+  const int code = methods->map_unchecked(file, region, bytes, extend, out);
+  if (code == SQLITE_IOERR_SHMSIZE) {  // the file could not grow
+    return SQLITE_FULL;
+  }
+  // A file that may only be read is SQLITE_READONLY: nothing will be written to it.
+  if (code == SQLITE_OK && *out != nullptr && !allocate(*out, static_cast<std::size_t>(bytes))) {
+    *out = nullptr;  // it stays mapped, and is tried again by the next operation
+    return SQLITE_FULL;
+  }
+  return code;
+}
+
+std::size_t offset_of_methods(const sqlite3_vfs& unix_vfs) noexcept {
+  constexpr std::size_t kAlign = alignof(Methods);
+  return (static_cast<std::size_t>(unix_vfs.szOsFile) + kAlign - 1) / kAlign * kAlign;
+}
+
+int open_file(sqlite3_vfs* vfs, const char* path, sqlite3_file* file, int flags, int* out_flags) {
+  sqlite3_vfs* const unix_vfs = reinterpret_cast<Shim*>(vfs)->unix_vfs;
+  const int code = unix_vfs->xOpen(unix_vfs, path, file, flags, out_flags);
+  if (code == SQLITE_OK && (flags & SQLITE_OPEN_MAIN_DB) != 0 && file->pMethods->iVersion >= 2 &&
+      file->pMethods->xShmMap != nullptr) {
+    auto* const methods = new (reinterpret_cast<char*>(file) + offset_of_methods(*unix_vfs))
+        Methods{*file->pMethods, file->pMethods->xShmMap};
+    methods->table.xShmMap = map_wal_index;
+    file->pMethods = &methods->table;
+  }
+  return code;
+}
+
+/// Never unregistered: SQLite keeps the address, and connections may outlive any object of ours.
+const Shim* register_shim() noexcept {
+  alignas(Shim) static unsigned char storage[sizeof(Shim)];
+  sqlite3_vfs* const unix_vfs = sqlite3_vfs_find("unix");
+  if (unix_vfs == nullptr) {
+    return nullptr;
+  }
+  auto* const shim = new (storage) Shim{*unix_vfs, unix_vfs, {}};
+  // Another copy of this library in the process has a name of its own.
+  std::snprintf(shim->name, sizeof shim->name, "cukiln-%p", static_cast<void*>(shim));
+  shim->vfs.pNext = nullptr;
+  shim->vfs.zName = shim->name;
+  shim->vfs.szOsFile = static_cast<int>(offset_of_methods(*unix_vfs) + sizeof(Methods));
+  shim->vfs.xOpen = open_file;
+  return sqlite3_vfs_register(&shim->vfs, 0) == SQLITE_OK ? shim : nullptr;
+}
+
+}  // namespace
+
+const char* wal_index_vfs() noexcept {
+  static const Shim* const shim = register_shim();
+  return shim == nullptr ? nullptr : shim->name;
+}
+
+}  // namespace cukiln

@@ -1,0 +1,286 @@
+// A daemon for all users: nothing that came of one user's compile reaches another.
+
+#include <sys/stat.h>
+
+#include <functional>
+#include <optional>
+
+#include "compile/nvrtc_compiler.hpp"
+#include "loader/module_request.hpp"
+#include "store/daemon_store.hpp"
+#include "support/daemon_users.hpp"
+#include "wire/sealed_file.hpp"
+
+using namespace cukiln;
+using cukiln::testing::becomes_true;
+using cukiln::testing::Being;
+using cukiln::testing::Child;
+using cukiln::testing::first_word;
+using cukiln::testing::kAlice;
+using cukiln::testing::kMallory;
+using cukiln::testing::kService;
+using cukiln::testing::Users;
+using std::chrono::seconds;
+using wire::DaemonOp;
+
+namespace {
+
+/// The key in a client's output; empty: it says something else.
+std::string key_after(const std::string& outcome, const std::string& said) {
+  const std::string lines = "\n" + said;
+  const std::size_t at = lines.find("\n" + outcome);
+  return at == std::string::npos ? std::string()
+                                 : first_word(lines.substr(at + 1 + outcome.size()));
+}
+
+/// What a client says of a file.
+using Claim = std::function<wire::Answer(const std::string& path)>;
+
+struct Isolation : Users {
+  const std::string count_directive = "// fake: count " + (scratch / "src/count") + "\n";
+  int number = 0;
+
+  Isolation() {
+    if (is_root) {
+      readable("count", "");
+      open_to_all(scratch / "src/count", 0666);
+    }
+  }
+  std::size_t compiles_begun() const {
+    return cukiln::testing::read_all(scratch / "src/count").size();
+  }
+  /// A source that nobody has asked for yet.
+  std::string next(const std::string& directives = {}) {
+    const std::string name = "k" + std::to_string(++number);
+    return readable(name + ".cu", count_directive + "// " + name + "\n" + directives);
+  }
+  std::unique_ptr<Child> client(uid_t user, const std::string& path,
+                                const std::string& store = "store") const {
+    return client_of(user, path, "XDG_RUNTIME_DIR=" + runtime, store);
+  }
+  /// Has the daemon compile a source for this user: the key. A client of a busy machine does
+  /// without a daemon that does not greet it in time: hence with another source, if need be.
+  std::string compiled_for(uid_t user, std::string& path) {
+    std::string key;
+    const bool done = becomes_true(
+        [&] {
+          path = next();
+          const std::uint64_t before = counter("compiles_ok");
+          const std::string said = asks(user, path);
+          key = key_after("compiled ", said);
+          return counter("compiles_ok") == before + 1;
+        },
+        seconds(30));
+    REQUIRE(done);
+    return key;
+  }
+  /// The request that a client makes of a source, asked for by hand; `claim` answers the compiler's
+  /// questions. Whether an entry came of it.
+  bool compile_by_hand(uid_t user, const std::string& path, const Claim& claim) const {
+    NvrtcCompilerOptions compiler_options;
+    compiler_options.search.nvrtc_library = in_bin("libnvrtc_fake.so");
+    compiler_options.search.system = false;
+    compiler_options.worker = in_bin("cukiln-compile-worker");
+    NvrtcCompiler compiler(std::move(compiler_options));
+    const auto toolchain = compiler.toolchain();
+    REQUIRE(toolchain);
+    ModuleSpec spec;
+    spec.sources = {Source::file(path)};
+    const auto module = make_module_request(spec, {90, 'a'}, *toolchain, {});
+    REQUIRE(module);
+    wire::CompileOrder order;
+    order.request = module->request;
+    order.labels = module->labels;
+
+    wire::DaemonLink link(options());
+    auto conversation = [&] {
+      const Being them(user);
+      return link.begin();
+    }();
+    REQUIRE(conversation);
+    REQUIRE(conversation->send(DaemonOp::compile, wire::CompileTerms{60'000, true}.encode(),
+                               *wire::make_sealed_file({order.encode()})));
+    for (;;) {
+      const auto frame = conversation->receive(std::chrono::steady_clock::now() + seconds(30));
+      REQUIRE(frame);
+      if (frame->is(DaemonOp::question)) {
+        wire::Answers answers;
+        answers.answers.push_back(claim(frame->body));
+        REQUIRE(conversation->send_content(DaemonOp::answer, answers.encode()));
+      } else if (!frame->is(DaemonOp::progress)) {
+        return frame->is(DaemonOp::entry);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Isolation, "a daemon for all: what one user compiled is no other user's hit") {
+  if (!is_root) {
+    return;
+  }
+  const auto daemon = serve_all();
+  std::string path;
+  const std::string key = compiled_for(kMallory, path);
+  const std::size_t before = compiles_begun();
+  CHECK(key_after("compiled ", asks(kAlice, path)) != "");
+  CHECK(compiles_begun() == before + 1);
+  // Each has an entry of their own, and hits it with a store of their own that is empty.
+  CHECK(becomes_true([&] { return key_after("hit ", asks(kMallory, path, "empty")) == key; },
+                     seconds(20)));
+  namespace fs = std::filesystem;
+  const std::string users = home_of(kService) + "/store/users/";
+  CHECK(fs::is_directory(users + std::to_string(kAlice)));
+  CHECK(fs::is_directory(users + std::to_string(kMallory)));
+}
+
+TEST_CASE_FIXTURE(Isolation,
+                  "a daemon for all: who knows another's key and request gets neither the entry "
+                  "nor the dependency sets") {
+  if (!is_root) {
+    return;
+  }
+  const auto daemon = serve_all();
+  std::string path;
+  const std::string text = compiled_for(kAlice, path);
+  const auto digest = CacheKey::from_hex(text);
+  REQUIRE(digest);
+  const CacheKey key{*digest};
+  std::optional<StoreEntry> entry;
+  {
+    const Being alice(kAlice);
+    DaemonStore store(std::make_shared<wire::DaemonLink>(options()));
+    auto found = store.get(key);
+    REQUIRE(found);
+    REQUIRE(*found);
+    entry = **found;
+    const auto sets = store.list_sets(entry->request, entry->request_canonical);
+    REQUIRE(sets);
+    CHECK(sets->size() == 1);
+  }
+  for (const uid_t other : {kMallory, kService, uid_t{0}}) {
+    CAPTURE(other);
+    const Being them(other);
+    DaemonStore store(std::make_shared<wire::DaemonLink>(options()));
+    const auto found = store.get(key);
+    REQUIRE(found);
+    CHECK_FALSE(*found);
+    const auto sets = store.list_sets(entry->request, entry->request_canonical);
+    REQUIRE(sets);
+    CHECK(sets->empty());
+  }
+}
+
+TEST_CASE_FIXTURE(Isolation,
+                  "a daemon for all: one request of two users is two compiles, of one user one") {
+  if (!is_root) {
+    return;
+  }
+  const auto daemon = serve_all({"--jobs", "4"});
+  CHECK(becomes_true(
+      [&] {
+        const std::string path = next("// fake: sleep 1500\n");
+        const std::uint64_t joined_before = counter("coalesced");
+        std::vector<std::unique_ptr<Child>> asking;
+        asking.push_back(client(kMallory, path));
+        asking.push_back(client(kAlice, path));
+        asking.push_back(client(kAlice, path, "another-store"));
+        const bool two = becomes_true(
+            [&] {
+              const auto now = state();
+              const auto waiters = [&](uid_t user) -> std::uint32_t {
+                for (const auto& job : now->jobs) {
+                  if (job.owner_user == user && job.running) {
+                    return job.waiters;
+                  }
+                }
+                return 0;
+              };
+              return now && now->jobs.size() == 2 && waiters(kMallory) == 1 && waiters(kAlice) == 2;
+            },
+            seconds(1));
+        for (const auto& one : asking) {
+          const std::string said = all_of(*one);
+          CHECK(key_after("compiled ", said) + key_after("hit ", said) != "");
+        }
+        return two && counter("coalesced") == joined_before + 1;
+      },
+      seconds(60)));
+}
+
+TEST_CASE_FIXTURE(Isolation,
+                  "a daemon for all: what a client claims of its files decides nothing for "
+                  "another user") {
+  if (!is_root) {
+    return;
+  }
+  const auto daemon = serve_all();
+  const std::string true_bytes = "of a header";
+  readable("a.h", true_bytes);
+  readable("b.h", true_bytes);
+  const std::string includes =
+      "// fake: include /cukiln/src/a.h\n// fake: include /cukiln/src/b.h\n";
+  // True bytes, and one file's identity for two.
+  const Claim one_file_for_two = [&](const std::string& path) {
+    wire::Answer answer;
+    answer.path = path;
+    if (path.ends_with(".h")) {
+      answer.kind = wire::FileKind::file;
+      answer.file = 5;
+      answer.bytes = SharedBytes(true_bytes);
+    }
+    return answer;
+  };
+  SUBCASE("before the other asks") {
+    const std::string path = next(includes);
+    CHECK(compile_by_hand(kMallory, path, one_file_for_two));
+    const std::size_t before = compiles_begun();
+    CHECK(key_after("compiled ", asks(kAlice, path)) != "");
+    CHECK(compiles_begun() == before + 1);
+  }
+  const auto while_the_other_waits = [&](const Claim& claim, bool is_compiled) {
+    CHECK(becomes_true(
+        [&] {
+          const std::string path = next(includes);
+          const std::uint64_t compiled_before = counter("compiles_ok");
+          std::unique_ptr<Child> alice;
+          bool is_served = false;
+          const Claim when_the_other_was_served = [&](const std::string& asked) {
+            if (alice == nullptr) {
+              alice = client(kAlice, path);
+              is_served = becomes_true([&] { return counter("compiles_ok") > compiled_before; },
+                                       seconds(3));
+            }
+            return claim(asked);
+          };
+          const std::size_t before = compiles_begun();
+          CHECK(compile_by_hand(kMallory, path, when_the_other_was_served) == is_compiled);
+          REQUIRE(alice != nullptr);
+          CHECK(key_after("compiled ", all_of(*alice)) != "");
+          CHECK(compiles_begun() == before + 2);
+          return is_served;
+        },
+        seconds(30)));
+  };
+  SUBCASE("while the other waits") { while_the_other_waits(one_file_for_two, true); }
+  SUBCASE("that it cannot be read") {
+    while_the_other_waits(
+        [](const std::string& path) {
+          wire::Answer answer;
+          answer.path = path;
+          answer.kind = wire::FileKind::error;
+          return answer;
+        },
+        false);
+  }
+  SUBCASE("about another file") {
+    while_the_other_waits(
+        [](const std::string& path) {
+          wire::Answer answer;
+          answer.path = path + ".h";
+          return answer;
+        },
+        false);
+  }
+}

@@ -1,0 +1,328 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "compile/compile_log.hpp"
+#include "compile/nvrtc_api.hpp"
+#include "support/loader_fixture.hpp"
+#include "support/nvrtc_fixture.hpp"
+
+using namespace cukiln;
+using namespace cukiln::testing;
+
+namespace {
+
+using Strings = std::vector<std::string>;
+
+/// What X is can be read off its shared memory.
+constexpr const char* kKernel =
+    "#ifndef X\n#define X 77\n#endif\n"
+    "extern \"C\" __global__ void k(float* p) {\n"
+    "  __shared__ float s[X];\n  s[threadIdx.x] = *p;\n  __syncthreads();\n  *p = s[0];\n}\n";
+
+/// This process's folder, for as long as it lives.
+class WorkingFolder {
+ public:
+  explicit WorkingFolder(const std::string& path) : before_(std::filesystem::current_path()) {
+    std::filesystem::current_path(path);
+  }
+  ~WorkingFolder() { std::filesystem::current_path(before_); }
+
+ private:
+  std::filesystem::path before_;
+};
+
+/// X as NVRTC itself understands a command line, in this process: no worker, no virtual path, no
+/// translation of flags.
+std::uint32_t plain(const std::string& source, const Strings& flags) {
+  static const NvrtcApi api = [] {
+    NvrtcApi opened;
+    const auto install = find_nvrtc(real_options().search);
+    REQUIRE(install);
+    REQUIRE(opened.open(install->library, install->builtins) == "");
+    return opened;
+  }();
+  wire::Compile job;
+  job.unit_path = source;
+  job.unit_text = read_all(source);
+  job.arguments = {"--gpu-architecture=sm_100a", "--std=c++17", "--ptxas-options=-v"};
+  job.arguments.insert(job.arguments.end(), flags.begin(), flags.end());
+  const wire::Compiled compiled = compile_with(api, job, NvrtcOutput::cubin);
+  CAPTURE(compiled.log);
+  REQUIRE(compiled.status == wire::CompileStatus::ok);
+  const CompileLog log = parse_log(compiled.log);
+  REQUIRE(log.kernels.size() == 1);
+  return log.kernels.front().shared_bytes / 4;
+}
+
+std::string line_of(const Strings& flags) {
+  std::string line;
+  for (const std::string& flag : flags) {
+    line += (line.empty() ? "" : " ") + flag;
+  }
+  return line;
+}
+
+std::uint32_t x_of(const ModuleReport& report) {
+  REQUIRE(report.kernels.size() == 1);
+  return report.kernels.front().shared_bytes / 4;
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(LoaderFixture, "-D and -U act in the order given, as in NVRTC itself") {
+  const std::string source = scratch.write("k.cu", kKernel);
+  const auto opened = open();
+  const std::pair<Strings, std::uint32_t> lines[] = {
+      {{"-UX", "-DX=11"}, 11},
+      {{"-DX=11", "-UX"}, 77},
+      {{"-DX=11", "-UX", "-DX=12"}, 12},
+      {{"-DX=11", "-DX=12"}, 12},
+      {{"-D", "X=11", "--undefine-macro=X", "--define-macro", "X=13"}, 13},
+  };
+  for (const auto& [flags, expected] : lines) {
+    CAPTURE(line_of(flags));
+    ModuleSpec module = spec(source);
+    module.flags = flags;
+    CHECK(x_of(only(opened->compile(module))) == expected);
+    CHECK(plain(source, flags) == expected);
+  }
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "-I acts in the order given, as in NVRTC itself") {
+  const std::string source = scratch.write("k.cu", std::string("#include <x.h>\n") + kKernel);
+  scratch.write("a/x.h", "#define X 11\n");
+  scratch.write("b/x.h", "#define X 12\n");
+  const auto opened = open();
+  const std::string a = scratch / "a";
+  const std::string b = scratch / "b";
+  const std::pair<Strings, std::uint32_t> lines[] = {
+      {{"-I" + a, "-I", b}, 11},
+      {{"--include-path=" + b, "-I" + a}, 12},
+      {{"-DY", "-I" + b, "-UX", "-I" + a}, 12},
+  };
+  for (const auto& [flags, expected] : lines) {
+    CAPTURE(line_of(flags));
+    ModuleSpec module = spec(source);
+    module.flags = flags;
+    CHECK(x_of(only(opened->compile(module))) == expected);
+    CHECK(plain(source, flags) == expected);
+  }
+}
+
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "the compiler's line is include, define, flags, and flags' order") {
+  const std::string source = scratch.write("k.cu", std::string("#include <x.h>\n") + kKernel);
+  scratch.write("a/x.h", "#define A\n");
+  scratch.write("b/x.h", "#undef X\n#define X 12\n");
+  const auto opened = open();
+
+  ModuleSpec undefined = spec(source);
+  undefined.include = {scratch / "a"};
+  undefined.define = {{"X", "11"}};
+  undefined.flags = {"-UX", "-I" + (scratch / "b")};
+  CHECK(x_of(only(opened->compile(undefined))) == 77);
+
+  ModuleSpec mixed = spec(source);
+  mixed.flags = {"-UX", "-I" + (scratch / "b"), "-DX=11", "-I" + (scratch / "a")};
+  CHECK(x_of(only(opened->compile(mixed))) == 12);
+
+  // However a line is spread over the fields, it is the same key.
+  ModuleSpec fields = spec(source);
+  fields.include = {scratch / "a"};
+  fields.define = {{"X", "15"}};
+  fields.flags = {"-lineinfo"};
+  ModuleSpec flags = spec(source);
+  flags.flags = {"-I", scratch / "a", "-D", "X=15", "-lineinfo"};
+  const ModuleReport report = only(opened->compile(fields));
+  CHECK(x_of(report) == 15);
+  CHECK(only(opened->compile(flags)).key == report.key);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "-isystem is searched after every -I, as with nvcc") {
+  const std::string source = scratch.write("k.cu", std::string("#include <x.h>\n") + kKernel);
+  scratch.write("a/x.h", "#define X 11\n");
+  scratch.write("b/x.h", "#define X 12\n");
+  ModuleSpec module = spec(source);
+  module.flags = {"-isystem", scratch / "a", "-I", scratch / "b"};
+  CHECK(x_of(only(open()->compile(module))) == 12);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "a relative -include: the working folder, then -I, as in NVRTC itself") {
+  const std::string source = scratch.write("src/k.cu", kKernel);
+  scratch.write("work/x.h", "#define X 11\n");
+  scratch.write("work/again.h", "#undef X\n#define X 12\n");
+  scratch.write("work/sub/y.h", "#include \"x.h\"\n");
+  scratch.write("work/sub/x.h", "#define X 13\n");
+  scratch.write("beside/x.h", "#define X 14\n");
+  scratch.write("inc/x.h", "#define X 15\n");
+  scratch.write("inc/only.h", "#define X 16\n");
+  scratch.write("src/x.h", "#define X 17\n");
+  const WorkingFolder here(scratch / "work");
+  const auto opened = open();
+  const std::string inc = "-I" + (scratch / "inc");
+  const std::pair<Strings, std::uint32_t> lines[] = {
+      {{"-include=x.h"}, 11},
+      {{"-include", "./x.h", inc}, 11},
+      {{inc, "--pre-include=x.h"}, 11},
+      {{"-include", "x.h", "-include", "again.h"}, 12},
+      {{"-include", "sub/y.h"}, 13},
+      {{"-include", "../beside/x.h"}, 14},
+      {{"-include", scratch / "inc/x.h"}, 15},
+      {{"-include", "only.h", inc}, 16},
+  };
+  for (const auto& [flags, expected] : lines) {
+    CAPTURE(line_of(flags));
+    ModuleSpec module = spec(source);
+    module.flags = flags;
+    CHECK(x_of(only(opened->compile(module))) == expected);
+    CHECK(plain(source, flags) == expected);
+    CHECK(only(opened->compile(module)).outcome == Outcome::hit);
+  }
+  ModuleSpec nowhere = spec(source);  // beside the source is no place where it is looked for
+  std::filesystem::remove(scratch / "work/x.h");
+  nowhere.flags = {"-include", "x.h"};
+  const auto reports = opened->compile(nowhere);
+  REQUIRE(reports);
+  REQUIRE_FALSE(reports->front().status);
+  const std::string message = reports->front().status.error().message();
+  CHECK(message.find(scratch / "work/x.h") != std::string::npos);
+  CHECK(message.find(" /x.h") == std::string::npos);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "the working folder is a field, by default the one at the call") {
+  const std::string source = scratch.write("k.cu", kKernel);
+  scratch.write("one/x.h", "#define X 11\n");
+  scratch.write("two/x.h", "#define X 12\n");
+  scratch.write("two/inc/y.h", "#define Y\n");
+  const auto opened = open();
+  ModuleSpec module = spec(source);
+  module.flags = {"-include", "x.h"};
+  {
+    const WorkingFolder here(scratch / "one");
+    CHECK(x_of(only(opened->compile(module))) == 11);
+    module.working_folder = "../two";
+    CHECK(x_of(only(opened->compile(module))) == 12);
+  }
+  module.working_folder = scratch / "two";
+  module.flags = {"-include", "x.h", "-include", "y.h", "-Iinc"};
+  CHECK(x_of(only(opened->compile(module))) == 12);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "every place where a relative -include was looked for is watched") {
+  const std::string source = scratch.write("k.cu", kKernel);
+  scratch.write("inc/x.h", "#define X 11\n");
+  std::filesystem::create_directory(scratch / "work");
+  const auto opened = open();
+  ModuleSpec module = spec(source);
+  module.flags = {"-include", "x.h", "-I", scratch / "inc"};
+  module.working_folder = scratch / "work";
+  CHECK(x_of(only(opened->compile(module))) == 11);
+
+  const std::string nearer = scratch.write("work/x.h", "#define X 12\n");
+  const ModuleReport appeared = only(opened->compile(module));
+  CHECK(x_of(appeared) == 12);
+  CHECK(appeared.reason == "header appeared: " + nearer);
+
+  scratch.write("work/x.h", "#define X 13\n");
+  const ModuleReport changed = only(opened->compile(module));
+  CHECK(x_of(changed) == 13);
+  CHECK(changed.reason == "header changed: " + nearer);
+
+  std::filesystem::remove(nearer);
+  const ModuleReport gone = only(opened->compile(module));
+  CHECK(x_of(gone) == 11);
+  CHECK(gone.outcome == Outcome::hit);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "a relative -include gives one key and one cubin in every folder") {
+  const auto make = [&](const std::string& folder) {
+    scratch.write(folder + "/pre.h", "__device__ inline const char* file() { return __FILE__; }\n");
+    ModuleSpec module = spec(scratch.write(
+        folder + "/k.cu", "extern \"C\" __global__ void k(const char** p) { *p = file(); }\n"));
+    module.flags = {"-include", "pre.h", "-G"};
+    module.working_folder = scratch / folder;
+    return module;
+  };
+  const auto opened = open();
+  const ModuleReport one = only(opened->compile(make("one")));
+  const ModuleReport two = only(opened->compile(make("deep/down/two")));
+  CHECK(one.outcome == Outcome::compiled);
+  CHECK(two.outcome == Outcome::hit);
+  CHECK(two.key == one.key);
+  CHECK(opened->cubin(one.key)->find(scratch.path()) == std::string::npos);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "a compile in the host's process finds a relative -include, too") {
+  const std::string source = scratch.write("k.cu", kKernel);
+  scratch.write("work/x.h", "#define X 11\n");
+  scratch.write("inc/only.h", "#undef X\n#define X 12\n");
+  LoaderOptions options = loader_options();
+  options.in_process_compile = true;
+  ModuleSpec module = spec(source);
+  module.working_folder = scratch / "work";
+  module.flags = {"-include", "x.h", "-I", scratch / "inc"};
+  const auto opened = open(options);
+  CHECK(x_of(only(opened->compile(module))) == 11);
+  module.flags.insert(module.flags.end(), {"-include", "only.h"});
+  CHECK(x_of(only(opened->compile(module))) == 12);
+}
+
+TEST_CASE("every NVRTC looks for a relative -include in the virtual working folder, never in /") {
+  std::vector<std::string> roots = further_roots();
+  roots.emplace_back();  // the machine's own
+  for (const std::string& root : roots) {
+    CAPTURE(root);
+    NvrtcCompiler compiler(real_options(root));
+    const ScratchFolder folder;
+    folder.write("work/x.h", "#define X 13\n#include \"y.h\"\n");
+    folder.write("work/y.h", "");
+    folder.write("inc/z.h", "template <class T> __global__ void t() {}\n");
+    TestModule module(kKernel, {folder / "inc"}, {"--pre-include=x.h", "--pre-include=z.h", "-G"});
+    module.arch(90, 'a');
+    module.roots.push_back({kWorkRoot, {folder / "work"}});
+    module.request.options.name_expressions = {"k", "t<int>"};
+    const CompileResult result = must(module.run(compiler));
+    const Strings present = result.dependencies.paths(Observation::Kind::file);
+    CHECK(present == Strings{"/cukiln/work/x.h", "/cukiln/work/y.h", "/cukiln/inc/0/z.h"});
+    CHECK(result.dependencies.paths(Observation::Kind::absent) == Strings{"/cukiln/work/z.h"});
+    CHECK(result.dependencies.portable());
+  }
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "flags that cukiln makes needless are left out, and said once") {
+  Strings said;
+  LoaderOptions options = loader_options();
+  options.log = [&](LogLevel level, std::string_view message) {
+    if (level <= LogLevel::warn) {
+      said.emplace_back(message);
+    }
+  };
+  const std::string source = scratch.write("k.cu", kKernel);
+  const auto opened = open(options);
+  const ModuleReport bare = only(opened->compile(spec(source)));
+  ModuleSpec module = spec(source);
+  module.flags = {"--pch",    "--pch-dir=" + scratch.path(),
+                  "--time=-", "--no-cache",
+                  "-c",       "-cubin",
+                  "-t4",      "-t",
+                  "2",        "-Wall"};
+  CHECK(only(opened->compile(module)).key == bare.key);
+  CHECK(only(opened->compile(module)).outcome == Outcome::hit);
+  REQUIRE(said.size() == 9);
+  const char* const names[] = {"--pch",  "--pch-dir", "--time", "--no-cache", "-c",
+                               "-cubin", "-t4",       "-t",     "-Wall"};
+  for (std::size_t i = 0; i < said.size(); ++i) {
+    CHECK(said[i] == std::string(names[i]) +
+                         " is left out: it does not change the cubin, or cukiln does that job "
+                         "itself");
+  }
+
+  ModuleSpec kept = spec(source);
+  kept.flags = {"-ewp"};
+  const ModuleReport report = only(opened->compile(kept));
+  CHECK(report.key != bare.key);
+  CHECK(said.size() == 9);
+}

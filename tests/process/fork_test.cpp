@@ -1,0 +1,121 @@
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/loader_fixture.hpp"
+
+using namespace cukiln;
+
+namespace {
+
+constexpr int kThreads = 3;
+constexpr int kChildren = 120;
+constexpr unsigned kChildSeconds = 30;
+
+struct Fixture : testing::LoaderFixture {
+  std::string source = scratch.write("k.cu", "// fake: sleep 3\n__global__ void k() {}\n");
+
+  static LoaderOptions options() {
+    const std::string bin = CUKILN_TEST_BINARY_DIR;
+    LoaderOptions options;
+    options.nvrtc_library = bin + "/libnvrtc_fake.so";
+    options.cuda_library = bin + "/libcuda_fake.so";
+    options.worker = bin + "/cukiln-compile-worker";
+    return options;
+  }
+  ModuleSpec variant(int number) const {
+    ModuleSpec module = spec(source, {{90, 'a'}});
+    module.define["N"] = std::to_string(number);
+    return module;
+  }
+};
+
+/// Zero; or which step went wrong. `key`: of the first compile.
+int use_in_child(KernelLoader& loader, const std::vector<ModuleSpec>& modules, CacheKey& key) {
+  for (const ModuleSpec& module : modules) {
+    const auto compiled = loader.compile(module);
+    if (!compiled || !compiled->front().status) return 2;
+    if (&module == &modules.front()) key = compiled->front().key;
+    const auto kernel = loader.get(module, "k");
+    if (!kernel) return 3;
+    const auto explained = loader.explain(module, {90, 'a'});
+    if (!explained || !explained->hit) return 4;
+  }
+  if (loader.stats().hits + loader.stats().compiles == 0) return 5;
+  return loader.kernels().find("k") ? 0 : 6;
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture,
+                  "a child that is forked while threads work goes on alone, and waits for none") {
+  const Opened opened = open(options());
+  std::atomic<int> next{0};
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      while (!stop) {
+        const ModuleSpec module = variant(next++);
+        static_cast<void>(opened->compile(module));
+        static_cast<void>(opened->get(module));
+        static_cast<void>(opened->explain(module, {90, 'a'}));
+        static_cast<void>(opened->stats());
+      }
+    });
+  }
+  int hung = 0, failed = 0, wrong = 0;
+  for (int c = 0; c < kChildren; ++c) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(c % 7));
+    // What the threads are at just now, and what they will be at.
+    const int now = next.load();
+    std::vector<ModuleSpec> modules;
+    for (int number = std::max(now - kThreads, 0); number <= now; ++number) {
+      modules.push_back(variant(number));
+    }
+    int answer[2];
+    REQUIRE(::pipe(answer) == 0);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      ::alarm(kChildSeconds);
+      CacheKey key;
+      const int status = use_in_child(*opened.loader, modules, key);
+      const std::string text = key.hex();
+      static_cast<void>(!::write(answer[1], text.data(), text.size()));
+      ::_exit(status);
+    }
+    ::close(answer[1]);
+    char text[129] = {};
+    static_cast<void>(!::read(answer[0], text, sizeof text - 1));
+    ::close(answer[0]);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    if (WIFSIGNALED(status)) {
+      ++hung;
+      CHECK(WTERMSIG(status) == SIGALRM);
+    } else if (WEXITSTATUS(status) != 0) {
+      CAPTURE(WEXITSTATUS(status));
+      CHECK(false);
+      ++failed;
+    } else {
+      const auto here = opened->compile(modules.front());
+      wrong += here && here->front().key.hex() == text ? 0 : 1;
+    }
+    if (hung > 1) break;
+  }
+  stop = true;
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  CHECK(hung == 0);
+  CHECK(failed == 0);
+  CHECK(wrong == 0);
+}

@@ -1,0 +1,214 @@
+#include "key/set_tree.hpp"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <random>
+#include <string>
+
+#include "base/hasher.hpp"
+
+using namespace cukiln;
+
+namespace {
+
+/// A project whose answers decide what is asked next, as a compiler's do.
+struct Project {
+  std::map<std::string, std::string> files;  // no entry: absent
+
+  DependencySet compile() const {
+    DependencySet set;
+    look("/root.h", set);
+    return set;
+  }
+  SetTree::Label label(const std::string& path) const {
+    const auto at = files.find(path);
+    return at == files.end() ? SetTree::Label{}
+                             : SetTree::label_of(Observation::Kind::file, hash_of(at->second));
+  }
+
+ private:
+  /// A file's text names what it includes, one letter each.
+  void look(const std::string& path, DependencySet& set) const {
+    if (set.find(path) != nullptr) {
+      return;
+    }
+    const auto at = files.find(path);
+    if (at == files.end()) {
+      set.add_absent(path);
+      return;
+    }
+    set.add_file(path, hash_of(at->second));
+    for (const char name : at->second) {
+      if (name >= 'a' && name <= 'z') {
+        look(std::string("/") + name + ".h", set);
+      }
+    }
+  }
+};
+
+struct Recorded {
+  std::map<CacheKey, DependencySet> sets;
+  SetTree tree;
+
+  SetTree::Load load() {
+    return [this](const SetTree::Leaf& leaf) -> std::optional<DependencySet> {
+      const auto at = sets.find(leaf.key);
+      return at != sets.end() ? std::optional(at->second) : std::nullopt;
+    };
+  }
+  CacheKey add(const DependencySet& set) {
+    const CacheKey key = cache_key_of("request", set.canonical());
+    sets.emplace(key, set);
+    tree.insert({key, 7}, set, load());
+    return key;
+  }
+  std::vector<SetTree::Leaf> find(const Project& project, int* looks = nullptr) const {
+    return tree.candidates([&](const std::string& path) {
+      if (looks != nullptr) {
+        ++*looks;
+      }
+      return project.label(path);
+    });
+  }
+};
+
+Project random_project(std::minstd_rand& random) {
+  Project project;
+  const auto text = [&] {
+    std::string letters;
+    for (std::size_t i = random() % 3; i > 0; --i) {
+      letters += static_cast<char>('a' + random() % 8);
+    }
+    return letters + std::to_string(random() % 3);
+  };
+  project.files["/root.h"] = text();
+  for (char name = 'a'; name <= 'h'; ++name) {
+    if (random() % 4 != 0) {
+      project.files[std::string("/") + name + ".h"] = text();
+    }
+  }
+  return project;
+}
+
+}  // namespace
+
+TEST_CASE("whatever was recorded is found again, among hundreds, and by one candidate") {
+  std::minstd_rand random(17);
+  Recorded recorded;
+  std::vector<std::pair<Project, CacheKey>> all;
+  for (int i = 0; i < 400; ++i) {
+    Project project = random_project(random);
+    const CacheKey key = recorded.add(project.compile());
+    all.emplace_back(std::move(project), key);
+  }
+  int looks = 0;
+  for (const auto& [project, key] : all) {
+    const auto found = recorded.find(project, &looks);
+    REQUIRE(found.size() == 1);
+    CHECK(found.front().key == key);
+    CHECK(found.front().hint == 7);
+  }
+  CHECK(looks < 400 * 16);
+  CHECK(recorded.tree.size() == recorded.sets.size());
+  CHECK(recorded.tree.encoded().size() < 100 * recorded.sets.size());
+}
+
+TEST_CASE("versions of one header are told apart by one look, and a new one is named") {
+  Recorded recorded;
+  Project project;
+  project.files["/root.h"] = "a0";
+  for (int version = 0; version < 100; ++version) {
+    project.files["/a.h"] = std::to_string(version);
+    recorded.add(project.compile());
+  }
+  for (int version = 0; version < 100; ++version) {
+    project.files["/a.h"] = std::to_string(version);
+    int looks = 0;
+    const auto found = recorded.find(project, &looks);
+    REQUIRE(found.size() == 1);
+    CHECK(recorded.sets.at(found.front().key) == project.compile());
+    CHECK(looks == 1);
+  }
+  project.files["/a.h"] = "new";
+  std::string differs;
+  CHECK(recorded.tree
+            .candidates([&](const std::string& path) { return project.label(path); }, &differs)
+            .empty());
+  CHECK(differs == "/a.h");
+}
+
+TEST_CASE("sets that differ in file identity alone share a leaf") {
+  Recorded recorded;
+  DependencySet copies;
+  copies.add_file("/a.h", hash_of("x"));
+  copies.add_file("/b.h", hash_of("x"));
+  DependencySet links = copies;
+  links.observations[1].identity = 0;
+  recorded.add(copies);
+  recorded.add(links);
+  Project project;
+  project.files = {{"/a.h", "x"}, {"/b.h", "x"}};
+  CHECK(recorded.find(project).size() == 2);
+}
+
+TEST_CASE("what is removed, or cannot be read any more, leaves the tree") {
+  std::minstd_rand random(3);
+  Recorded recorded;
+  std::vector<std::pair<Project, CacheKey>> all;
+  for (int i = 0; i < 60; ++i) {
+    Project project = random_project(random);
+    const CacheKey key = recorded.add(project.compile());
+    all.emplace_back(std::move(project), key);
+  }
+  const CacheKey gone = all[5].second;
+  recorded.tree.remove(gone);
+  recorded.sets.erase(gone);
+  for (const auto& [project, key] : all) {
+    const auto found = recorded.find(project);
+    CHECK((key == gone || (found.size() == 1 && found.front().key == key)));
+  }
+  const std::size_t before = recorded.tree.size();
+  recorded.sets.clear();  // evicted, unknown to the tree
+  recorded.add(all[0].first.compile());
+  CHECK(recorded.tree.size() <= before);
+  const auto found = recorded.find(all[0].first);
+  REQUIRE_FALSE(found.empty());
+  CHECK(found.front().key == all[0].second);
+  for (const SetTree::Leaf& leaf : recorded.tree.leaves()) {
+    recorded.tree.remove(leaf.key);
+  }
+  CHECK(recorded.tree.empty());
+}
+
+TEST_CASE("a tree is bounded, and bytes that are none are refused") {
+  Recorded recorded;
+  Project project;
+  project.files["/root.h"] = "a0";
+  for (std::size_t version = 0; version < SetTree::kMaxSets + 20; ++version) {
+    project.files["/a.h"] = std::to_string(version);
+    recorded.add(project.compile());
+  }
+  CHECK(recorded.tree.size() <= SetTree::kMaxSets);
+  CHECK(recorded.find(project).size() == 1);
+
+  Recorded small;
+  std::minstd_rand random(5);
+  for (int i = 0; i < 5; ++i) {
+    small.add(random_project(random).compile());
+  }
+  const std::string encoded(small.tree.encoded());
+  CHECK(SetTree::parse(encoded)->encoded() == encoded);
+  CHECK(SetTree::parse("")->empty());
+  for (std::size_t length = 1; length < encoded.size(); ++length) {
+    CHECK_FALSE(SetTree::parse(encoded.substr(0, length)));
+  }
+  for (std::size_t at = 0; at < encoded.size(); ++at) {
+    std::string damaged = encoded;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x41);
+    if (auto tree = SetTree::parse(damaged)) {  // another tree; whatever it leads to is checked
+      tree->candidates([](const std::string&) { return SetTree::Label{}; });
+      tree->leaves();
+    }
+  }
+}
