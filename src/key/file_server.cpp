@@ -154,8 +154,9 @@ FileServer::Found FileServer::look(const std::string& virtual_path, bool hashed)
   };
   // Not `known`, which finds the real path for messages: that takes a look at the disk.
   if (const auto at = memory_files_.find(virtual_path); at != memory_files_.end()) {
-    return {FileAnswer::Kind::file, digest_of(at->second), {FileIdentity::kMemoryDevice,
-                                                            at->second.number}};
+    return {FileAnswer::Kind::file,
+            digest_of(at->second),
+            {FileIdentity::kMemoryDevice, at->second.number}};
   }
   if (const FileAnswer* const answer = known(virtual_path)) {
     return of(*answer);
