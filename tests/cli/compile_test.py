@@ -205,7 +205,7 @@ class Compile(CliTest):
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         self.addCleanup(resource.setrlimit, resource.RLIMIT_FSIZE, before)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-        (module,) = self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a")
+        (module,) = self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a", expect=STORE)
         self.assertEqual(module["outcome"], "compiled")
 
     def test_a_working_folder_that_is_gone(self):

@@ -286,7 +286,7 @@ class UnusableStore(CliTest):
         self.one_key()
         compile = ("compile", "add.cu", "-DADDEND=1", "--arch", "sm_90a")
         (self.store / "v2").chmod(0o500)
-        self.assertIn(f"chmod 700 {self.store}/v2\n", self.run_cli(*compile, expect=STORE).err)
+        self.assertIn(f"chmod 700 {self.store}/v2\n", self.run_cli(*compile).err)  # a hit
         self.assertIn("is read-only", self.run_cli("gc", expect=STORE).err)
         (self.store / "v2").chmod(0o700)
         (database,) = self.store.rglob("store.db")
@@ -294,7 +294,7 @@ class UnusableStore(CliTest):
             db.execute("PRAGMA user_version=99")
             db.execute("UPDATE meta SET v=99 WHERE k='min_writer'")
         db.close()
-        newer = self.run_cli(*compile, expect=STORE).err
+        newer = self.run_cli(*compile).err
         self.assertIn("a newer cukiln wrote it", newer)
         self.assertNotIn("chmod", newer)
 

@@ -216,7 +216,6 @@ TEST_CASE_FIXTURE(Fixture,
   };
   const Kind kinds[] = {
       {"greeting", kGreeting, 29, 290, ""},
-      {"found_sets", DaemonOp::found_sets, 5, 32, ""},
       {"question", DaemonOp::question, 11, 150, ""},
       {"progress", DaemonOp::progress, 9, 40, "// fake: sleep 600\n"},
       {"entry", DaemonOp::entry, 3, 32, ""},

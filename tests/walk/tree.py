@@ -249,7 +249,7 @@ class Tree:
         """A folder goes away, comes back, or is exchanged with another."""
         name, other = random.sample(("i0", "i1", "i2", "i0/sub", "i1/sub", "src/sub"), 2)
         path, away = self.root / name, self.root / name.replace("i", "away").replace("src", "gone")
-        if away.exists() and not path.exists():
+        if away.exists() and not path.exists() and path.parent.is_dir():
             away.rename(path)
             return f"{path} is back"
         if random.random() < 0.5 and name.count("/") == other.count("/"):
