@@ -37,7 +37,7 @@ class SetTree {
     friend bool operator==(const Leaf&, const Leaf&) = default;
   };
 
-  /// More sets are not kept for one request: the encoding stays below 64 KiB.
+  /// More sets are not kept for one request, which bounds the encoding.
   static constexpr std::size_t kMaxSets = 1024;
 
   SetTree() = default;

@@ -100,7 +100,7 @@ class CubinStore {
   virtual Result<std::vector<RecordedSet>> list_sets(const RequestDigest& request,
                                                      ByteView request_canonical) = 0;
 
-  /// Checked in full (checksum, preimage, image) before it is handed out; a damaged one is removed,
+  /// Checked in full (checksum, key, image) before it is handed out; a damaged one is removed,
   /// counted and reported absent. The source text is left empty: `source_text()` has it.
   virtual Lookup get(const CacheKey& key) = 0;
 

@@ -191,7 +191,7 @@ class Stats:
     entries: int
     bytes: int
     hits: int
-    misses: int  #: the sum of the next five and of misses_revoked
+    misses: int  #: the sum of the next five, of misses_revoked and of misses_evicted
     misses_new: int
     misses_header_changed: int
     misses_header_appeared: int
