@@ -10,10 +10,11 @@ namespace cukiln {
 
 /// One field in which a request and the nearest stored entry differ. `was` is the entry's, `now`
 /// the request's; empty where there is none. Fields: `source`, `target`, `compiler`, `flag`, `name
-/// expression`, `include root`, `header changed`, `header appeared`, `header vanished`, `header
-/// linked otherwise` (two paths were one file and are not, or the other way round), `headers linked
-/// otherwise` (the same between two entries), `entry` (it was damaged). A module that uses the
-/// compile's date has `never stored` alone, whose `now` names the macro and the place.
+/// expression`, `include root`, `key format`, `header changed`, `header appeared`, `header
+/// vanished`, `header linked otherwise` (two paths were one file and are not, or the other way
+/// round), `headers linked otherwise` (the same between two entries), `entry` (it was damaged). A
+/// module that uses the compile's date has `never stored` alone, whose `now` names the macro and
+/// the place.
 struct Difference {
   std::string field;
   std::string was;
