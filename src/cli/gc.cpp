@@ -16,7 +16,9 @@ class GcVerb final : public Verb {
         "make the store smaller",
         "Removes what was not used for longest until the store is no larger than --max-size, and "
         "what was not used within --max-age; then gives the space back to the file system. A store "
-        "keeps itself below its limit without this: 'cukiln config' shows it as max_size.",
+        "keeps itself below its limit without this: 'cukiln config' shows it as max_size. The "
+        "store "
+        "that cukiln 0.1 left in the same directory goes once no process has used it for 30 days.",
         {{"cukiln gc --max-size 512MiB", "down to a size"},
          {"cukiln gc --max-age 30d --dry-run", "says what would go, and removes nothing"}}};
   }
@@ -58,10 +60,16 @@ class GcVerb final : public Verb {
                               {"bytes", report->bytes},
                               {"bytes_before", report->bytes_before},
                               {"bytes_after", report->bytes_after},
+                              {"old_store_bytes", report->old_store_bytes},
                               {"dry_run", dry_run_},
                               {"already_running", report->already_running}});
     } else {
       context.print(text_of(*report));
+      if (report->old_store_bytes > 0) {
+        context.print(fmt::format("{} the store of cukiln 0.1, unused for 30 days: {}.\n",
+                                  dry_run_ ? "Would remove" : "Removed",
+                                  human_bytes(report->old_store_bytes)));
+      }
     }
     return Exit::done;
   }

@@ -33,6 +33,8 @@ struct GcReport {
   std::uint64_t bytes = 0;         ///< of their data
   std::uint64_t bytes_before = 0;  ///< of the database's files
   std::uint64_t bytes_after = 0;
+  /// Of the store of format 1 in the same directory, which nobody has used for a month: removed.
+  std::uint64_t old_store_bytes = 0;
   bool already_running = false;  ///< another process collects: nothing was done
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/result.hpp"
+#include "store/old_store.hpp"
 #include "store/sqlite_store.hpp"
 
 namespace cukiln {
@@ -13,6 +14,7 @@ constexpr std::uint64_t kSpareForKeeper = 8;  // an eighth of the cap
 constexpr std::int64_t kBatchRows = 100;
 constexpr std::int64_t kVacuumPages = 2048;
 constexpr std::int64_t kNever = INT64_MIN;
+constexpr std::int64_t kOldStoreKeptS = 30 * 86'400;
 
 std::uint64_t size_of(const std::string& path) {
   struct stat status {};
@@ -193,7 +195,14 @@ Result<GcReport> SqliteStore::collect(const GcOptions& options) {
     CUKILN_TRY(const std::uint64_t live, live_bytes(db));
     return options.max_bytes && live > *options.max_bytes ? live - *options.max_bytes : 0;
   };
+  const auto remove_old = [&] {
+    const SqliteStoreOptions& ours = session_->options();
+    report.old_store_bytes =
+        remove_old_store(folder_of(directory().root()), ours.facts->user(),
+                         ours.clock->now_s() - kOldStoreKeptS, options.dry_run);
+  };
   if (options.dry_run) {
+    remove_old();
     CUKILN_TRY(const Evicted would_go, session_->read([&](SqliteHandle& db) -> Result<Evicted> {
       CUKILN_TRY(const std::uint64_t bytes, excess(db));
       return choose(db, bytes, since, -1, nullptr);
@@ -229,6 +238,7 @@ Result<GcReport> SqliteStore::collect(const GcOptions& options) {
   }
   CUKILN_CHECK(shrink_file());
   report.bytes_after = file_bytes();
+  remove_old();
   return report;
 }
 
