@@ -148,8 +148,8 @@ std::string working_folder_of(const ModuleSpec& spec) {
 
 std::unique_ptr<FileServer> ModuleRequest::files(StatCache* stats) const {
   auto server = std::make_unique<FileServer>(roots, stats);
-  for (const auto& [path, text, digest] : memory_files) {
-    server->add_memory_file(path, text, digest);
+  for (const MemoryFile& file : memory_files) {
+    server->add_memory_file(file.path, file.text, file.digest);
   }
   return server;
 }
@@ -157,19 +157,19 @@ std::unique_ptr<FileServer> ModuleRequest::files(StatCache* stats) const {
 std::optional<ModuleRequest> ModuleRequest::with_true_digests(StatCache& stats) const {
   std::optional<ModuleRequest> corrected;
   for (std::size_t i = 0; i < request.sources.size(); ++i) {
-    const VirtualSource& source = request.sources[i];
+    const VirtualSource& asked = request.sources[i];
     const SourceFile& file = source_files[i];
-    const ContentHash digest = file.path.empty() ? source.digest : hash_of(source.text);
-    if (digest == source.digest) {
+    const ContentHash found = file.path.empty() ? asked.digest : hash_of(asked.text);
+    if (found == asked.digest) {
       continue;
     }
     if (!corrected) {
       corrected = *this;
     }
-    stats.put({file.path, file.stamp, digest, {}, file.recorded_ns});
-    corrected->request.sources[i].digest = digest;
+    stats.put({file.path, file.stamp, found, {}, file.recorded_ns});
+    corrected->request.sources[i].digest = found;
     for (MemoryFile& memory : corrected->memory_files) {
-      memory.digest = memory.path == source.path ? std::optional(digest) : memory.digest;
+      memory.digest = memory.path == asked.path ? std::optional(found) : memory.digest;
     }
   }
   if (corrected) {

@@ -43,7 +43,7 @@ std::unique_ptr<DaemonStore> client_of(const std::string& socket) {
   return std::make_unique<DaemonStore>(std::make_shared<wire::DaemonLink>(std::move(options)));
 }
 
-bool is_hit(DaemonStore& store, const StoreEntry& wanted) { return finds(store, wanted); }
+bool is_hit(DaemonStore& store, const StoreEntry& wanted) { return testing::finds(store, wanted); }
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
