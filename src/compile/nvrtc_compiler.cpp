@@ -39,8 +39,6 @@ std::string owner_line(const std::string& label) {
   return fmt::format("pid {} since {} compiling {}", ::getpid(), text, label);
 }
 
-std::size_t idle_bound(unsigned wanted) { return wanted != 0 ? wanted : usable_cores(); }
-
 }  // namespace
 
 // Of one process: a child's copies of the descriptors stay open there, and harm nobody, because the
@@ -74,13 +72,12 @@ struct NvrtcCompiler::Run {
 
 NvrtcCompiler::NvrtcCompiler(NvrtcCompilerOptions options)
     : options_(std::move(options)),
-      state_(std::make_unique<ProcessLocal<State>>(idle_bound(options_.max_idle_workers))) {}
+      max_idle_(options_.max_idle_workers != 0 ? options_.max_idle_workers : usable_cores()),
+      state_(std::make_unique<ProcessLocal<State>>(max_idle_)) {}
 
 NvrtcCompiler::~NvrtcCompiler() = default;
 
-NvrtcCompiler::State& NvrtcCompiler::state() {
-  return state_->get(idle_bound(options_.max_idle_workers));
-}
+NvrtcCompiler::State& NvrtcCompiler::state() { return state_->get(max_idle_); }
 
 Result<NvrtcIdentity> NvrtcCompiler::identity() {
   State& own = state();
@@ -128,8 +125,7 @@ Result<void> NvrtcCompiler::measure_once(State& own, NvrtcIdentity& found) {
 
 Result<void> NvrtcCompiler::measure(State& own, NvrtcIdentity& found) {
   CUKILN_TRY(std::string path, find_worker(options_.worker));
-  const std::size_t wanted =
-      std::clamp<std::size_t>(expected_.load(), 1, idle_bound(options_.max_idle_workers));
+  const std::size_t wanted = std::clamp<std::size_t>(expected_.load(), 1, max_idle_);
   CUKILN_TRY(auto workers, measure_identity(worker_options(std::move(path), found.install), wanted,
                                             options_.stats, own.stamps, found));
   for (std::unique_ptr<WorkerProcess>& worker : workers) {

@@ -67,6 +67,7 @@ class NvrtcCompiler final : public Compiler {
   Result<void> measure(State& own, NvrtcIdentity& found);
 
   const NvrtcCompilerOptions options_;
+  const std::size_t max_idle_;  ///< workers
   std::atomic<std::size_t> expected_{1};
   const std::unique_ptr<ProcessLocal<State>> state_;
 };

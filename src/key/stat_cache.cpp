@@ -18,6 +18,10 @@ bool racy(const StatRecord& record) noexcept {
          record.recorded_ns;
 }
 
+std::optional<StatRecord> if_believed(const StatRecord& record, const FileStamp& stamp) {
+  return record.stamp == stamp && !racy(record) ? std::optional(record) : std::nullopt;
+}
+
 }  // namespace
 
 bool StatCache::believes_stamps(const std::string& path, std::uint64_t device) {
@@ -33,19 +37,24 @@ bool StatCache::believes_stamps(const std::string& path, std::uint64_t device) {
 }
 
 std::optional<StatRecord> StatCache::find(const std::string& path, const FileStamp& stamp) {
+  {
+    const ForkSafeLock lock(mutex_);
+    const auto believed = believed_.find(stamp.device);
+    const auto at = records_.find(path);
+    if (believed != believed_.end() && at != records_.end()) {
+      return believed->second ? if_believed(at->second, stamp) : std::nullopt;
+    }
+  }
   return believes_stamps(path, stamp.device) ? find_anywhere(path, stamp) : std::nullopt;
 }
 
 std::optional<StatRecord> StatCache::find_anywhere(const std::string& path,
                                                    const FileStamp& stamp) {
-  const auto believed = [&](const StatRecord& record) {
-    return record.stamp == stamp && !racy(record);
-  };
   Source source;
   {
     const ForkSafeLock lock(mutex_);
     if (const auto at = records_.find(path); at != records_.end()) {
-      return believed(at->second) ? std::optional(at->second) : std::nullopt;
+      return if_believed(at->second, stamp);
     }
     source = source_;
   }
@@ -55,8 +64,7 @@ std::optional<StatRecord> StatCache::find_anywhere(const std::string& path,
     return std::nullopt;
   }
   const ForkSafeLock lock(mutex_);
-  const StatRecord& kept = records_.try_emplace(path, *std::move(stored)).first->second;
-  return believed(kept) ? std::optional(kept) : std::nullopt;
+  return if_believed(records_.try_emplace(path, *std::move(stored)).first->second, stamp);
 }
 
 void StatCache::put(StatRecord record) {

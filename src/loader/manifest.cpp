@@ -71,13 +71,13 @@ using ResolveSource = std::function<Result<Source>(const std::string& path)>;
 using ResolveFolder = std::function<std::string(const std::string& path)>;
 
 Result<ModuleSpec> read_module(const Json& object, const std::string& where,
-                               const ResolveSource& resolve_source,
+                               const std::string& own_folder, const ResolveSource& resolve_source,
                                const ResolveFolder& resolve_folder) {
   if (!object.is_object()) {
     return wrong(where, "an object", object);
   }
   ModuleSpec module;
-  module.working_folder = resolve_folder(".");
+  module.working_folder = own_folder;
   for (const auto& [key, value] : object.items()) {
     const std::string at = where + "." + key;
     if (key == "name") {
@@ -147,11 +147,13 @@ Result<Manifest> read_manifest(std::string_view text, const ResolveSource& resol
     return make_error(ErrorCode::invalid_argument, "manifest, modules: expected a list of modules");
   }
   Manifest manifest;
+  const std::string own_folder = resolve_folder(".");
   std::set<std::string> names;
   std::size_t index = 0;
   for (const Json& object : root["modules"]) {
     const std::string where = fmt::format("modules[{}]", index++);
-    CUKILN_TRY(ModuleSpec module, read_module(object, where, resolve_source, resolve_folder));
+    CUKILN_TRY(ModuleSpec module,
+               read_module(object, where, own_folder, resolve_source, resolve_folder));
     if (!names.insert(module.name).second) {
       return make_error(ErrorCode::invalid_argument,
                         "manifest, {}.name: \"{}\" is taken by an earlier module; names are unique",

@@ -14,6 +14,9 @@ namespace {
 
 constexpr std::string_view kDefaultStandard = "c++17";
 
+// Hashing so much takes less time than the look-up of a recorded digest does.
+constexpr std::size_t kHashedAnyway = 4096;
+
 /// Sources of one folder share a virtual folder; a second folder is `/cukiln/src.1`, and so on.
 std::string source_root(std::size_t index) {
   return index == 0 ? std::string(kSourceRoot) : fmt::format("{}.{}", kSourceRoot, index);
@@ -22,15 +25,14 @@ std::string source_root(std::size_t index) {
 /// Hashes a source that was read, unless its stamp tells the digest.
 ContentHash digest_of_source(const FileContent& content, const ModuleRequest::SourceFile& file,
                              StatCache* stats) {
-  if (stats != nullptr) {
-    if (const auto known = stats->find(file.path, file.stamp)) {
-      return known->digest;
-    }
+  if (stats == nullptr || content.bytes.size() <= kHashedAnyway) {
+    return hash_of(content.bytes);
+  }
+  if (const auto known = stats->find(file.path, file.stamp)) {
+    return known->digest;
   }
   const ContentHash digest = hash_of(content.bytes);
-  if (stats != nullptr) {
-    stats->put({file.path, file.stamp, digest, {}, file.recorded_ns});
-  }
+  stats->put({file.path, file.stamp, digest, {}, file.recorded_ns});
   return digest;
 }
 
@@ -132,6 +134,9 @@ std::string joined(const std::vector<std::string>& parts) {
 }  // namespace
 
 std::string absolute_path(const std::string& path, const std::string& folder) {
+  if (!path.empty() && path.front() == '/') {
+    return path;
+  }
   std::error_code ignored;
   const auto absolute = std::filesystem::absolute(std::filesystem::path(folder) / path, ignored);
   return ignored ? path : absolute.string();
