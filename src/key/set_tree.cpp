@@ -195,8 +195,8 @@ void SetTree::insert(const Leaf& leaf, const DependencySet& set, const Load& loa
     encoded_ = out.take();
   };
   std::unordered_map<std::string_view, const Observation*> seen_at;
-  for (const Observation& seen : set.observations) {
-    seen_at.emplace(seen.path, &seen);
+  for (std::size_t i = 0; root != nullptr && i < set.observations.size(); ++i) {
+    seen_at.emplace(set.observations[i].path, &set.observations[i]);
   }
   // The child that agrees with the set, or else any.
   const auto next = [&](const Node& branch) {
