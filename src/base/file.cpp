@@ -123,7 +123,10 @@ std::string join_path(const std::string& folder, std::string_view name) {
   if (folder.empty()) {
     return std::string(name);
   }
-  return folder + (folder.back() == '/' ? "" : "/") + std::string(name);
+  std::string path;
+  path.reserve(folder.size() + 1 + name.size());
+  path.append(folder).append(folder.back() == '/' ? "" : "/").append(name);
+  return path;
 }
 
 std::string folder_of(const std::string& path) {

@@ -59,6 +59,7 @@ std::vector<std::string> FileServer::candidates(const std::string& virtual_path)
   for (const VirtualRoot& root : roots_) {
     if (const auto rest = below(virtual_path, root.prefix)) {
       std::vector<std::string> paths;
+      paths.reserve(root.folders.size());
       for (const std::string& folder : root.folders) {
         paths.push_back(rest->empty() ? folder : join_path(folder, *rest));
       }

@@ -126,7 +126,7 @@ Result<void> check_no_nul(const ModuleSpec& spec) {
 std::string joined(const std::vector<std::string>& parts) {
   std::string text;
   for (const std::string& part : parts) {
-    text += (text.empty() ? "" : " ") + part;
+    text.append(text.empty() ? "" : " ").append(part);
   }
   return text;
 }
