@@ -196,11 +196,18 @@ Result<UniqueFd> EntryBody::seal() const {
   facts.u64(static_cast<std::uint64_t>(compile_us)).u8(origin).bytes(signer);
   SerialWriter size;
   size.u32(static_cast<std::uint32_t>(facts.view().size()));
-  return make_sealed_file({size.view(), facts.view(), image.view()});
+  const Checksum checksum =
+      Checksummer().add(size.view()).add(facts.view()).add(image.view()).finish();
+  return make_sealed_file({size.view(), facts.view(), image.view(), view_of(checksum)});
 }
 
 std::optional<EntryBody> EntryBody::decode(const SharedBytes& attachment) {
-  SerialReader outer(attachment.view());
+  const ByteView all = attachment.view();
+  const ByteView body = all.substr(0, all.size() - std::min(all.size(), sizeof(Checksum)));
+  if (checksum_of(body) != digest_from<Checksum>(all.substr(body.size()))) {
+    return std::nullopt;
+  }
+  SerialReader outer(body);
   SerialReader in(outer.bytes());
   EntryBody entry;
   entry.key = digest<CacheKey>(in);

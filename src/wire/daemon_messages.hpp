@@ -87,7 +87,8 @@ struct Places {
   static std::optional<Places> decode(ByteView body);
 };
 
-/// An entry of the store. The attachment of `entry`; its image is at the end, and not copied.
+/// An entry of the store. The attachment of `entry`, with a checksum at its end; the image in it is
+/// not copied.
 struct EntryBody {
   CacheKey key;
   std::string request_canonical;

@@ -11,6 +11,7 @@
 
 #include "base/serial.hpp"
 #include "support/daemon_process.hpp"
+#include "wire/sealed_file.hpp"
 #include "wire/unix_socket.hpp"
 
 using namespace cukiln;
@@ -22,12 +23,13 @@ using wire::DaemonOp;
 namespace {
 
 /// Passes on what clients and a daemon say to each other, and turns one bit of each answer of one
-/// kind, behind the first 16 bytes: those say how long it is, and whose.
+/// kind: behind the first 16 bytes, which say how long it is, and whose; or in what comes with it.
 class FlippingProxy {
  public:
   static constexpr int kNothing = -1;
   static constexpr int kGreeting = 0;
   std::atomic<int> kind{kNothing};  ///< a DaemonOp
+  std::atomic<bool> in_attachment{false};
   std::atomic<std::size_t> bit{0};  ///< modulo the bits that there are
   std::atomic<int> flipped{0};
 
@@ -109,18 +111,27 @@ class FlippingProxy {
       std::string frame = said.substr(0, size);
       said.erase(0, size);
       greeted = true;
-      if (op == kind && size > wire::kDaemonHeaderBytes) {
-        const std::size_t at = bit % ((size - wire::kDaemonHeaderBytes) * 8);
-        frame[wire::kDaemonHeaderBytes + at / 8] ^= static_cast<char>(1 << at % 8);
-        ++flipped;
+      if (op == kind && !in_attachment && size > wire::kDaemonHeaderBytes) {
+        flip_in(frame, wire::kDaemonHeaderBytes);
       }
       UniqueFd attachment;
       if (attached) {
         attachment = std::move(attachments.front());
         attachments.pop_front();
+        if (op == kind && in_attachment) {
+          std::string bytes(wire::map_sealed_file(attachment.get(), 1 << 20)->view());
+          flip_in(bytes, 0);
+          attachment = *wire::make_sealed_file({bytes});
+        }
       }
       if (!send_all(client, frame, attachment.get())) return false;
     }
+  }
+
+  void flip_in(std::string& bytes, std::size_t from) {
+    const std::size_t at = bit % ((bytes.size() - from) * 8);
+    bytes[from + at / 8] = static_cast<char>(bytes[from + at / 8] ^ 1 << at % 8);
+    ++flipped;
   }
 
   static bool send_all(int to, ByteView bytes, int attachment) {
@@ -261,5 +272,34 @@ TEST_CASE_FIXTURE(Fixture, "one wrong bit in the sets of a daemon's store is a m
     CHECK(strange.status == 0);
     CHECK((strange.word == "compiled" || strange.word == "hit"));
     CHECK(run(path, "store").key == strange.key);
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "one wrong bit in an entry of the daemon's is a fallback, and no cubin") {
+  bool is_stored_before = false;
+  SUBCASE("that it compiles") {}
+  SUBCASE("that it has") { is_stored_before = true; }
+  CAPTURE(is_stored_before);
+  proxy->in_attachment = true;
+  int number = 0;
+  for (std::size_t bit = 5; bit < 30 * 1531; bit += 1531) {
+    CAPTURE(bit);
+    std::string path, store;
+    const Outcome strange = run_confused(
+        DaemonOp::entry, bit, path,
+        [&] {
+          const std::string made = module(number++);
+          if (is_stored_before) {
+            run(made, "store");
+          }
+          return made;
+        },
+        [&] { return store = "other-" + std::to_string(number); });
+    CHECK(strange.status == 0);
+    CHECK(strange.word == "compiled");
+    CHECK(strange.fell_back());
+    CHECK(client_alone(path, "alone")->wait() == 0);
+    CHECK(image_in(store, strange.key) == image_in("alone", strange.key));
   }
 }

@@ -41,6 +41,9 @@ void try_all(ByteView body) {
   try_message<DaemonSnapshot>(body);
   try_message<Answers>(body);
   static_cast<void>(EntryBody::decode(SharedBytes(std::string(body))));
+  const Checksum checksum = checksum_of(body);
+  static_cast<void>(
+      EntryBody::decode(SharedBytes(std::string(body) + std::string(view_of(checksum)))));
   Greeting greeting;
   static_cast<void>(Greeting::decode(body, greeting));
 }

@@ -11,6 +11,8 @@
 #include "support/child.hpp"
 #include "wire/daemon_link.hpp"
 
+#include <cukiln/cukiln.hpp>
+
 namespace cukiln::testing {
 
 /// cukilnd for one user, in a folder of its own, and clients of it.
@@ -56,11 +58,32 @@ struct DaemonFixture : FlightFixture {
     return options;
   }
 
+  /// The cubin that a store has under a key's text.
+  std::string image_in(const std::string& store, const std::string& key) const {
+    StoreOptions store_options;
+    store_options.directory = scratch / store;
+    store_options.system_directory.clear();
+    const auto opened = open_store(store_options);
+    REQUIRE(opened);
+    const auto loader = KernelLoader::create(**opened, {});
+    REQUIRE(loader);
+    const auto digest = CacheKey::from_hex(key);
+    REQUIRE(digest);
+    const auto image = (*loader)->cubin(*digest);
+    REQUIRE(image);
+    return *image;
+  }
+
   std::unique_ptr<BuildProcess> client(const std::string& path,
                                        const std::vector<std::string>& extra = {},
                                        const std::string& store = "store") {
     return std::make_unique<BuildProcess>(scratch, path, clients++, extra,
                                           bin() + "/cukiln-compile-worker", runtime, store);
+  }
+  /// One that knows of no daemon.
+  std::unique_ptr<BuildProcess> client_alone(const std::string& path, const std::string& store) {
+    return std::make_unique<BuildProcess>(scratch, path, clients++, std::vector<std::string>(),
+                                          bin() + "/cukiln-compile-worker", std::string(), store);
   }
   /// One whose compile the daemon has begun. A client that a busy machine's daemon does not greet
   /// in time does without: then another is tried.

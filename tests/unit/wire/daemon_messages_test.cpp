@@ -48,6 +48,23 @@ EntryBody an_entry() {
   return entry;
 }
 
+std::string with_checksum(const std::string& body) {
+  return body + std::string(view_of(checksum_of(body)));
+}
+bool decodes(const std::string& attachment) {
+  return EntryBody::decode(SharedBytes(attachment)).has_value();
+}
+/// As it is handed over, without the checksum.
+std::string body_of(const EntryBody& entry) {
+  const auto sealed = entry.seal();
+  REQUIRE(sealed);
+  const auto bytes = map_sealed_file(sealed->get(), 1 << 20);
+  REQUIRE(bytes);
+  std::string body(bytes->view().substr(0, bytes->size() - sizeof(Checksum)));
+  CHECK(with_checksum(body) == bytes->view());
+  return body;
+}
+
 }  // namespace
 
 TEST_CASE("a compile's order is read as it was written: the request keeps its digest") {
@@ -73,7 +90,8 @@ TEST_CASE("an entry is read as it was written, and its image is not copied") {
   CHECK(read->signer == "ci");
   CHECK(read->image.view() == an_entry().image.view());
   CHECK(read->image.data() >= bytes->data());
-  CHECK(read->image.data() + read->image.size() == bytes->data() + bytes->size());
+  CHECK(read->image.data() + read->image.size() + sizeof(Checksum) ==
+        bytes->data() + bytes->size());
 }
 
 TEST_CASE("row 62: a message that is short, or has something left over, is refused") {
@@ -103,15 +121,24 @@ TEST_CASE("row 62: places are folders with an absolute path, and nothing else") 
 }
 
 TEST_CASE("row 62: an entry that is short, or without an image, is refused") {
-  const auto sealed = an_entry().seal();
-  REQUIRE(sealed);
-  const auto bytes = map_sealed_file(sealed->get(), 1 << 20);
-  REQUIRE(bytes);
-  const std::size_t facts = bytes->size() - an_entry().image.size();
+  const std::string body = body_of(an_entry());
+  const std::size_t facts = body.size() - an_entry().image.size();
   for (std::size_t size = 0; size <= facts; ++size) {
-    CHECK_FALSE(
-        EntryBody::decode(SharedBytes(std::string(bytes->view().substr(0, size)))).has_value());
+    CHECK_FALSE(decodes(with_checksum(body.substr(0, size))));
+    CHECK_FALSE(decodes(body.substr(0, size)));
   }
+  CHECK(decodes(with_checksum(body.substr(0, facts + 1))));
+}
+
+TEST_CASE("one wrong bit anywhere in an entry is noticed, and so is a byte too many") {
+  const std::string bytes = with_checksum(body_of(an_entry()));
+  REQUIRE(decodes(bytes));
+  for (std::size_t at = 0; at < bytes.size(); ++at) {
+    std::string wrong = bytes;
+    wrong[at] = static_cast<char>(wrong[at] ^ 1 << at % 8);
+    CHECK_FALSE(decodes(wrong));
+  }
+  CHECK_FALSE(decodes(bytes + '\0'));
 }
 
 TEST_CASE("row 62: each field out of its range is refused") {
