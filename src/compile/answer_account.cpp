@@ -12,7 +12,7 @@ std::string AnswerAccount::learn(const std::string& path, const wire::Answers& a
     return "the answer is not about " + path;
   }
   for (const wire::Answer& answer : answers.answers) {
-    if (source(answer.path) != nullptr) {
+    if (source(answer.path) != nullptr || answer.file >= kFirstSource) {
       return "the answer is about a source, " + answer.path;
     }
     const bool is_file = answer.kind == wire::FileKind::file;

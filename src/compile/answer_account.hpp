@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -15,6 +16,9 @@ namespace cukiln {
 /// came, whatever the client says of them.
 class AnswerAccount {
  public:
+  /// The numbers of sources begin here, and a client's own are below: a source is no other file.
+  static constexpr std::uint32_t kFirstSource = 1u << 31;
+
   explicit AnswerAccount(const CompileRequest& request);
 
   /// Takes note of an answer to `path`, and of what came with it. Empty; or why it cannot be

@@ -21,6 +21,9 @@ const SharedBytes* LookedAt::source(const std::string& path) const {
 
 void LookedAt::told(const wire::Answer& answer, const ContentHash& digest,
                     const std::string& refusal) {
+  if (below_absent_folder(answer.path)) {
+    return;
+  }
   if (!answer.absent_folder.empty()) {
     absent_folders_.push_back(answer.absent_folder + "/");
   }

@@ -22,8 +22,8 @@ class LookedAt {
   /// A source's own bytes. Null: `path` is none.
   const SharedBytes* source(const std::string& path) const;
 
-  /// Notes an answer that NVRTC may look at. The first for a path counts, as it does in the worker.
-  /// `digest`: of the answer's bytes.
+  /// Notes an answer that NVRTC may look at. The first for a path counts, and none below a folder
+  /// that is absent, as in the worker. `digest`: of the answer's bytes.
   void told(const wire::Answer& answer, const ContentHash& digest, const std::string& refusal);
 
   /// From the paths that NVRTC looked at, in order. Errors: internal, a path that nothing was said

@@ -18,8 +18,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{1};
 constexpr milliseconds kLongestPause{20};
-/// Above every number that a client gives: a source is no other file.
-constexpr std::uint32_t kFirstSource = 1u << 31;
 
 }  // namespace
 
@@ -92,7 +90,7 @@ Result<std::string> CompileRun::reply(const std::string& path) {
     // The request has it: nobody can say otherwise.
     wire::Answers own;
     own.answers.push_back(
-        {path, wire::FileKind::file, kFirstSource + source_number(path), {}, *text});
+        {path, wire::FileKind::file, AnswerAccount::kFirstSource + source_number(path), {}, *text});
     return own.encode();
   }
   {

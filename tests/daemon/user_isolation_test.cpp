@@ -2,26 +2,25 @@
 
 #include <sys/stat.h>
 
-#include <functional>
 #include <optional>
 
-#include "compile/nvrtc_compiler.hpp"
-#include "loader/module_request.hpp"
 #include "store/daemon_store.hpp"
+#include "support/daemon_claims.hpp"
 #include "support/daemon_users.hpp"
-#include "wire/sealed_file.hpp"
 
 using namespace cukiln;
 using cukiln::testing::becomes_true;
 using cukiln::testing::Being;
 using cukiln::testing::Child;
+using cukiln::testing::Claim;
+using cukiln::testing::claim_absent;
+using cukiln::testing::claim_file;
 using cukiln::testing::first_word;
 using cukiln::testing::kAlice;
 using cukiln::testing::kMallory;
 using cukiln::testing::kService;
 using cukiln::testing::Users;
 using std::chrono::seconds;
-using wire::DaemonOp;
 
 namespace {
 
@@ -32,9 +31,6 @@ std::string key_after(const std::string& outcome, const std::string& said) {
   return at == std::string::npos ? std::string()
                                  : first_word(lines.substr(at + 1 + outcome.size()));
 }
-
-/// What a client says of a file.
-using Claim = std::function<wire::Answer(const std::string& path)>;
 
 struct Isolation : Users {
   const std::string count_directive = "// fake: count " + (scratch / "src/count") + "\n";
@@ -74,43 +70,13 @@ struct Isolation : Users {
     REQUIRE(done);
     return key;
   }
-  /// The request that a client makes of a source, asked for by hand; `claim` answers the compiler's
-  /// questions. Whether an entry came of it.
   bool compile_by_hand(uid_t user, const std::string& path, const Claim& claim) const {
-    NvrtcCompilerOptions compiler_options;
-    compiler_options.search.nvrtc_library = in_bin("libnvrtc_fake.so");
-    compiler_options.search.system = false;
-    compiler_options.worker = in_bin("cukiln-compile-worker");
-    NvrtcCompiler compiler(std::move(compiler_options));
-    const auto toolchain = compiler.toolchain();
-    REQUIRE(toolchain);
-    ModuleSpec spec;
-    spec.sources = {Source::file(path)};
-    const auto module = make_module_request(spec, {90, 'a'}, *toolchain, {});
-    REQUIRE(module);
-    wire::CompileOrder order;
-    order.request = module->request;
-    order.labels = module->labels;
-
     wire::DaemonLink link(options());
     auto conversation = [&] {
       const Being them(user);
       return link.begin();
     }();
-    REQUIRE(conversation);
-    REQUIRE(conversation->send(DaemonOp::compile, wire::CompileTerms{60'000, true}.encode(),
-                               *wire::make_sealed_file({order.encode()})));
-    for (;;) {
-      const auto frame = conversation->receive(std::chrono::steady_clock::now() + seconds(30));
-      REQUIRE(frame);
-      if (frame->is(DaemonOp::question)) {
-        wire::Answers answers;
-        answers.answers.push_back(claim(frame->body));
-        REQUIRE(conversation->send_content(DaemonOp::answer, answers.encode()));
-      } else if (!frame->is(DaemonOp::progress)) {
-        return frame->is(DaemonOp::entry);
-      }
-    }
+    return cukiln::testing::compile_by_hand(std::move(conversation), scratch / "bin", path, claim);
   }
 };
 
@@ -223,14 +189,7 @@ TEST_CASE_FIXTURE(Isolation,
       "// fake: include /cukiln/src/a.h\n// fake: include /cukiln/src/b.h\n";
   // True bytes, and one file's identity for two.
   const Claim one_file_for_two = [&](const std::string& path) {
-    wire::Answer answer;
-    answer.path = path;
-    if (path.ends_with(".h")) {
-      answer.kind = wire::FileKind::file;
-      answer.file = 5;
-      answer.bytes = SharedBytes(true_bytes);
-    }
-    return answer;
+    return path.ends_with(".h") ? claim_file(path, 5, true_bytes) : claim_absent(path);
   };
   SUBCASE("before the other asks") {
     const std::string path = next(includes);
@@ -265,22 +224,9 @@ TEST_CASE_FIXTURE(Isolation,
   };
   SUBCASE("while the other waits") { while_the_other_waits(one_file_for_two, true); }
   SUBCASE("that it cannot be read") {
-    while_the_other_waits(
-        [](const std::string& path) {
-          wire::Answer answer;
-          answer.path = path;
-          answer.kind = wire::FileKind::error;
-          return answer;
-        },
-        false);
+    while_the_other_waits(cukiln::testing::claim_unreadable, false);
   }
   SUBCASE("about another file") {
-    while_the_other_waits(
-        [](const std::string& path) {
-          wire::Answer answer;
-          answer.path = path + ".h";
-          return answer;
-        },
-        false);
+    while_the_other_waits([](const std::string& path) { return claim_absent(path + ".h"); }, false);
   }
 }

@@ -139,7 +139,11 @@ void ServedFiles::ask(const std::string& path) {
   }
 }
 
+/// What was looked at below an absent folder was absent, so nothing there comes into being later.
 void ServedFiles::learn(wire::Answer answer) {
+  if (below_absent_folder(answer.path)) {
+    return;
+  }
   if (!answer.absent_folder.empty()) {
     absent_folders_.push_back(answer.absent_folder + "/");
   }

@@ -99,6 +99,38 @@ TEST_CASE("what was served is what was hashed, though the file changes meanwhile
   CHECK(first.dependencies.observations[0].hash == hash_of("old"));
 }
 
+TEST_CASE("a folder that appears during a compile is absent for all of it") {
+  const ScratchFolder include;
+  include.write("later.h", "#include \"folder/x.h\"\n");
+  const std::string count = include / "count";
+  NvrtcCompiler compiler(fake_options());
+  TestModule module(
+      "// fake: look /cukiln/inc/0/folder/a.h\n// fake: look /cukiln/inc/0/folder/x.h\n"
+      "// fake: count " +
+          count +
+          "\n// fake: sleep 300\n"
+          "// fake: include /cukiln/inc/0/later.h\n// fake: look /cukiln/inc/0/folder/y.h\n" +
+          kKernel,
+      {include.path()});
+  std::thread editor([&] {
+    while (!std::filesystem::exists(count)) {
+      std::this_thread::sleep_for(1ms);
+    }
+    include.write("folder/x.h", "");
+    include.write("folder/y.h", "");
+  });
+  const CompileResult result = must(module.run(compiler));
+  editor.join();
+  DependencySet expected;
+  expected.add_absent("/cukiln/inc/0/folder/a.h");
+  expected.add_absent("/cukiln/inc/0/folder/x.h");
+  expected.add_file("/cukiln/inc/0/later.h", hash_of("#include \"folder/x.h\"\n"));
+  expected.add_absent("/cukiln/inc/0/folder/y.h");
+  CHECK(result.dependencies == expected);
+  FileServer now(module.roots, nullptr);
+  CHECK(now.check(result.dependencies).what == FileServer::Mismatch::What::appeared);
+}
+
 TEST_CASE("a macro of the compile's date is noticed in sources and in headers that are used") {
   const ScratchFolder include;
   include.write("date.h", "const char* date = __DATE__;");
