@@ -142,6 +142,8 @@ Result<std::vector<std::unique_ptr<WorkerProcess>>> measure_identity(const Worke
                                                                      const LibraryStamps& stamps,
                                                                      NvrtcIdentity& identity) {
   const NvrtcInstall& install = identity.install;
+  const std::int64_t now =
+      Clock::system().now_ns();  // before they are opened: see FileServer::serve
   const wire::Patience patience{std::chrono::steady_clock::now() + kProbePatience};
   // Not std::async: it lets exceptions pass through libc, which then wants memory for its unwinder.
   Result<LibraryDigests> digests = Error::out_of_memory();
@@ -191,7 +193,6 @@ Result<std::vector<std::unique_ptr<WorkerProcess>>> measure_identity(const Worke
   identity.observed = probed.observed;
   identity.toolchain = {probed.version, combined(digests->library, digests->builtins)};
   if (stats != nullptr) {
-    const std::int64_t now = Clock::system().now_ns();
     std::string note = probed.version + std::string(probed.observed ? "" : kUnobserved) +
                        std::string(kHead) + mark_of(install);
     stats->put({install.library, stamps.library, digests->library, std::move(note), now});
