@@ -180,7 +180,9 @@ Result<Built> KernelLoader::Impl::provide(const ModuleRequest& request, Builder:
   report.key = built->entry.key;
   report.cubin_bytes = built->entry.cubin.image.size();
   report.kernels = built->entry.cubin.kernels;
-  report.log = built->entry.cubin.log;
+  if (!built->entry.cubin.log.empty()) {
+    report.log = request.files(nullptr)->with_real_paths(built->entry.cubin.log);
+  }
   if (!built->not_stored.empty()) {
     keep_unstored(built->entry);
   }

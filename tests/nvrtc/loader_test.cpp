@@ -179,6 +179,26 @@ TEST_CASE_FIXTURE(LoaderFixture, "explain says hit, and what differs from the ne
   CHECK(pair->differences[0].field == "header changed");
 }
 
+TEST_CASE_FIXTURE(LoaderFixture, "warnings name the user's own files, of a hit elsewhere too") {
+  const auto make = [&](const std::string& folder) {
+    scratch.write(folder + "/inc/w.h", "__device__ inline void f() { int unused_one; }\n");
+    ModuleSpec module = spec(
+        scratch.write(folder + "/k.cu",
+                      "#include <w.h>\nextern \"C\" __global__ void k() { int unused_two; }\n"));
+    module.include = {scratch / (folder + "/inc")};
+    return module;
+  };
+  const auto opened = open();
+  for (const std::string folder : {"one", "two"}) {
+    const ModuleReport report = only(opened->compile(make(folder)));
+    CAPTURE(report.log);
+    CHECK(report.outcome == (folder == "one" ? Outcome::compiled : Outcome::hit));
+    CHECK(report.log.find((scratch / (folder + "/inc/w.h")) + "(1): warning") != std::string::npos);
+    CHECK(report.log.find((scratch / (folder + "/k.cu")) + "(2): warning") != std::string::npos);
+    CHECK(report.log.find("/cukiln/") == std::string::npos);
+  }
+}
+
 TEST_CASE_FIXTURE(LoaderFixture,
                   "row 45: __TIME__ is compiled, not stored, and said so; in a header too") {
   scratch.write("tile.cuh", "#define TILE sizeof(__TIME__)");
