@@ -1,23 +1,13 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "compile/compile_log.hpp"
-#include "compile/nvrtc_api.hpp"
 #include "support/loader_fixture.hpp"
-#include "support/nvrtc_fixture.hpp"
+#include "support/plain_nvrtc.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;
 
 namespace {
-
-using Strings = std::vector<std::string>;
-
-/// What X is can be read off its shared memory.
-constexpr const char* kKernel =
-    "#ifndef X\n#define X 77\n#endif\n"
-    "extern \"C\" __global__ void k(float* p) {\n"
-    "  __shared__ float s[X];\n  s[threadIdx.x] = *p;\n  __syncthreads();\n  *p = s[0];\n}\n";
 
 /// This process's folder, for as long as it lives.
 class WorkingFolder {
@@ -31,29 +21,6 @@ class WorkingFolder {
   std::filesystem::path before_;
 };
 
-/// X as NVRTC itself understands a command line, in this process: no worker, no virtual path, no
-/// translation of flags.
-std::uint32_t plain(const std::string& source, const Strings& flags) {
-  static const NvrtcApi api = [] {
-    NvrtcApi opened;
-    const auto install = find_nvrtc(real_options().search);
-    REQUIRE(install);
-    REQUIRE(opened.open(install->library, install->builtins) == "");
-    return opened;
-  }();
-  wire::Compile job;
-  job.unit_path = source;
-  job.unit_text = read_all(source);
-  job.arguments = {"--gpu-architecture=sm_100a", "--std=c++17", "--ptxas-options=-v"};
-  job.arguments.insert(job.arguments.end(), flags.begin(), flags.end());
-  const wire::Compiled compiled = compile_with(api, job, NvrtcOutput::cubin);
-  CAPTURE(compiled.log);
-  REQUIRE(compiled.status == wire::CompileStatus::ok);
-  const CompileLog log = parse_log(compiled.log);
-  REQUIRE(log.kernels.size() == 1);
-  return log.kernels.front().shared_bytes / 4;
-}
-
 std::string line_of(const Strings& flags) {
   std::string line;
   for (const std::string& flag : flags) {
@@ -62,15 +29,10 @@ std::string line_of(const Strings& flags) {
   return line;
 }
 
-std::uint32_t x_of(const ModuleReport& report) {
-  REQUIRE(report.kernels.size() == 1);
-  return report.kernels.front().shared_bytes / 4;
-}
-
 }  // namespace
 
 TEST_CASE_FIXTURE(LoaderFixture, "-D and -U act in the order given, as in NVRTC itself") {
-  const std::string source = scratch.write("k.cu", kKernel);
+  const std::string source = scratch.write("k.cu", kKernelOfX);
   const auto opened = open();
   const std::pair<Strings, std::uint32_t> lines[] = {
       {{"-UX", "-DX=11"}, 11},
@@ -84,12 +46,12 @@ TEST_CASE_FIXTURE(LoaderFixture, "-D and -U act in the order given, as in NVRTC 
     ModuleSpec module = spec(source);
     module.flags = flags;
     CHECK(x_of(only(opened->compile(module))) == expected);
-    CHECK(plain(source, flags) == expected);
+    CHECK(plain_x(source, flags) == expected);
   }
 }
 
 TEST_CASE_FIXTURE(LoaderFixture, "-I acts in the order given, as in NVRTC itself") {
-  const std::string source = scratch.write("k.cu", std::string("#include <x.h>\n") + kKernel);
+  const std::string source = scratch.write("k.cu", std::string("#include <x.h>\n") + kKernelOfX);
   scratch.write("a/x.h", "#define X 11\n");
   scratch.write("b/x.h", "#define X 12\n");
   const auto opened = open();
@@ -105,13 +67,13 @@ TEST_CASE_FIXTURE(LoaderFixture, "-I acts in the order given, as in NVRTC itself
     ModuleSpec module = spec(source);
     module.flags = flags;
     CHECK(x_of(only(opened->compile(module))) == expected);
-    CHECK(plain(source, flags) == expected);
+    CHECK(plain_x(source, flags) == expected);
   }
 }
 
 TEST_CASE_FIXTURE(LoaderFixture,
                   "the compiler's line is include, define, flags, and flags' order") {
-  const std::string source = scratch.write("k.cu", std::string("#include <x.h>\n") + kKernel);
+  const std::string source = scratch.write("k.cu", std::string("#include <x.h>\n") + kKernelOfX);
   scratch.write("a/x.h", "#define A\n");
   scratch.write("b/x.h", "#undef X\n#define X 12\n");
   const auto opened = open();
@@ -139,7 +101,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
 }
 
 TEST_CASE_FIXTURE(LoaderFixture, "-isystem is searched after every -I, as with nvcc") {
-  const std::string source = scratch.write("k.cu", std::string("#include <x.h>\n") + kKernel);
+  const std::string source = scratch.write("k.cu", std::string("#include <x.h>\n") + kKernelOfX);
   scratch.write("a/x.h", "#define X 11\n");
   scratch.write("b/x.h", "#define X 12\n");
   ModuleSpec module = spec(source);
@@ -149,7 +111,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "-isystem is searched after every -I, as with n
 
 TEST_CASE_FIXTURE(LoaderFixture,
                   "a relative -include: the working folder, then -I, as in NVRTC itself") {
-  const std::string source = scratch.write("src/k.cu", kKernel);
+  const std::string source = scratch.write("src/k.cu", kKernelOfX);
   scratch.write("work/x.h", "#define X 11\n");
   scratch.write("work/again.h", "#undef X\n#define X 12\n");
   scratch.write("work/sub/y.h", "#include \"x.h\"\n");
@@ -176,7 +138,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
     ModuleSpec module = spec(source);
     module.flags = flags;
     CHECK(x_of(only(opened->compile(module))) == expected);
-    CHECK(plain(source, flags) == expected);
+    CHECK(plain_x(source, flags) == expected);
     CHECK(only(opened->compile(module)).outcome == Outcome::hit);
   }
   ModuleSpec nowhere = spec(source);  // beside the source is no place where it is looked for
@@ -191,7 +153,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
 }
 
 TEST_CASE_FIXTURE(LoaderFixture, "the working folder is a field, by default the one at the call") {
-  const std::string source = scratch.write("k.cu", kKernel);
+  const std::string source = scratch.write("k.cu", kKernelOfX);
   scratch.write("one/x.h", "#define X 11\n");
   scratch.write("two/x.h", "#define X 12\n");
   scratch.write("two/inc/y.h", "#define Y\n");
@@ -211,7 +173,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "the working folder is a field, by default the 
 
 TEST_CASE_FIXTURE(LoaderFixture,
                   "every place where a relative -include was looked for is watched") {
-  const std::string source = scratch.write("k.cu", kKernel);
+  const std::string source = scratch.write("k.cu", kKernelOfX);
   scratch.write("inc/x.h", "#define X 11\n");
   std::filesystem::create_directory(scratch / "work");
   const auto opened = open();
@@ -256,7 +218,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
 }
 
 TEST_CASE_FIXTURE(LoaderFixture, "a compile in the host's process finds a relative -include, too") {
-  const std::string source = scratch.write("k.cu", kKernel);
+  const std::string source = scratch.write("k.cu", kKernelOfX);
   scratch.write("work/x.h", "#define X 11\n");
   scratch.write("inc/only.h", "#undef X\n#define X 12\n");
   LoaderOptions options = loader_options();
@@ -280,7 +242,8 @@ TEST_CASE("every NVRTC looks for a relative -include in the virtual working fold
     folder.write("work/x.h", "#define X 13\n#include \"y.h\"\n");
     folder.write("work/y.h", "");
     folder.write("inc/z.h", "template <class T> __global__ void t() {}\n");
-    TestModule module(kKernel, {folder / "inc"}, {"--pre-include=x.h", "--pre-include=z.h", "-G"});
+    TestModule module(kKernelOfX, {folder / "inc"},
+                      {"--pre-include=x.h", "--pre-include=z.h", "-G"});
     module.arch(90, 'a');
     module.roots.push_back({kWorkRoot, {folder / "work"}});
     module.request.options.name_expressions = {"k", "t<int>"};
@@ -300,7 +263,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "flags that cukiln makes needless are left out,
       said.emplace_back(message);
     }
   };
-  const std::string source = scratch.write("k.cu", kKernel);
+  const std::string source = scratch.write("k.cu", kKernelOfX);
   const auto opened = open(options);
   const ModuleReport bare = only(opened->compile(spec(source)));
   ModuleSpec module = spec(source);

@@ -94,6 +94,80 @@ TEST_CASE_FIXTURE(
   CHECK(server().check(set_of("/cukiln/inc/0/a.cuh", "believed")).what == What::none);
 }
 
+TEST_CASE_FIXTURE(Fixture, "another text with the same checksum is another text") {
+  // The last 128 bytes of the first 512 make up, in XXH3, for the first byte.
+  const std::string own(1200, 'a');
+  std::string forged = own;
+  forged[0] = 'b';
+  REQUIRE(
+      bytes_of_hex("b8084674db1fe11fe03590e60fd292233c2852bbee7cf8fe88d0658b91f0a2b6"
+                   "7164489701ea77293819ef466efe07cea8fa763fa8bab503f9dcbbc7d3880505"
+                   "192736ba813a264ca66aa69591c300cbc08035b21b532ea374defeb3a20df94e"
+                   "eb8b87b3a9deacd842b11220e39c343f8e0ddc28c70b4f1d6b875e15cdb45931",
+                   reinterpret_cast<std::uint8_t*>(forged.data() + 384), 128));
+  REQUIRE(checksum_of(own) == checksum_of(forged));
+
+  scratch.write("first/a.cuh", forged);
+  CHECK(server().check(set_of("/cukiln/inc/0/a.cuh", forged)).what == What::none);
+  CHECK(server().check(set_of("/cukiln/inc/0/a.cuh", own)).what == What::changed);
+  const auto request_of = [](const std::string& text) {
+    CompileRequest request;
+    request.sources.emplace_back("/cukiln/src/k.cu", SharedBytes(text));
+    return CompileRequest::digest_of(request.canonical());
+  };
+  CHECK(request_of(own) != request_of(forged));
+  CHECK(cache_key_of("request", set_of("/cukiln/inc/0/a.cuh", own).canonical()) !=
+        cache_key_of("request", set_of("/cukiln/inc/0/a.cuh", forged).canonical()));
+}
+
+TEST_CASE_FIXTURE(Fixture, "row 32: the clock of a record is read before the file is opened") {
+  // Who asks what time it is finds the file written meanwhile.
+  struct WritingClock final : Clock {
+    const ScratchFolder& scratch;
+    explicit WritingClock(const ScratchFolder& folder) : scratch(folder) {}
+    std::int64_t now_ns() const noexcept override {
+      scratch.write("first/a.cuh", "two");
+      return 4'000'000'000'000'000'000;
+    }
+  } const writing(scratch);
+  scratch.write("first/a.cuh", "one");
+  FileServer files({{"/cukiln/inc/0", {scratch / "first"}}}, &stats, writing);
+  CHECK(files.serve("/cukiln/inc/0/a.cuh").bytes.view() == "two");
+  const auto records = stats.take_new();
+  REQUIRE(records.size() == 1);
+  CHECK(records[0].digest == hash_of("two"));
+}
+
+TEST_CASE_FIXTURE(Fixture, "stamps are believed where they tell files apart, and nowhere else") {
+  const std::string path = scratch.write("first/a.cuh", "one");
+  struct stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  const FileStamp stamp = stamp_of(status);
+  static long type;
+  const auto is_believed = [&](long file_system) {
+    type = file_system;
+    StatCache cache([](const std::string&) { return type; });
+    cache.put({path, stamp, hash_of("recorded"), {}, stamp.ctime_ns + 5'000'000'000});
+    FileServer files({{"/cukiln/inc/0", {scratch / "first"}}}, &cache, clock);
+    const bool recorded = files.check(set_of("/cukiln/inc/0/a.cuh", "recorded")).what == What::none;
+    CHECK(recorded == cache.find(path, stamp).has_value());
+    CHECK(recorded != (files.check(set_of("/cukiln/inc/0/a.cuh", "one")).what == What::none));
+    return recorded;
+  };
+  for (const long local : {0xEF53L /* ext4 */, 0x58465342L /* XFS */, 0x9123683EL /* btrfs */,
+                           0x794C7630L /* overlay */}) {
+    CAPTURE(local);
+    CHECK(is_believed(local));
+  }
+  for (const long other :
+       {0x6969L /* NFS */, 0xFF534D42L /* CIFS */, 0xFE534D42L /* SMB2 */, 0x65735546L /* FUSE */,
+        0x01021994L /* tmpfs */, 0x73717368L /* squashfs */, 0xE0F5E1E2L /* EROFS */,
+        0x9660L /* ISO 9660 */, 0x15013346L /* UDF */, 0L /* unknown */}) {
+    CAPTURE(other);
+    CHECK_FALSE(is_believed(other));
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "a header that vanishes or appears makes the set false") {
   const std::string path = scratch.write("first/a.cuh", "one");
   DependencySet set = set_of("/cukiln/inc/0/a.cuh", "one");

@@ -5,6 +5,10 @@
 
 #include <doctest/doctest.h>
 
+#include "embedded/kernels_src.hpp"
+#include "embedded/manifests.hpp"
+#include "embedded/store_schema.hpp"
+#include "loader/embedded_digest.hpp"
 #include "support/scratch.hpp"
 
 using namespace cukiln;
@@ -122,5 +126,22 @@ TEST_CASE("the shipped manifest is the one in the repository, its sources inside
     for (const Source& header : inside.headers) {  // by its path from the source, as on disk
       CHECK(header.content() == testing::read_all((folder / header.path).string()));
     }
+  }
+}
+
+TEST_CASE("the digest of each embedded file, made by the build, is that of its bytes") {
+  std::size_t files = 0;
+  for (const auto table :
+       {embedded::kernels_src(), embedded::manifests(), embedded::store_schema()}) {
+    for (const embedded::File& file : table) {
+      CAPTURE(file.name);
+      CHECK(file.blake2b_256 == view_of(hash_of(file.bytes)));
+      ++files;
+    }
+  }
+  CHECK(files > 10);
+  for (const embedded::File& file : embedded::kernels_src()) {
+    CHECK(embedded_digest_of(file.bytes) == hash_of(file.bytes));
+    CHECK_FALSE(embedded_digest_of(std::string(file.bytes)));  // elsewhere: known by its place
   }
 }

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compile/compile_log.hpp"
+#include "compile/nvrtc_api.hpp"
+#include "support/nvrtc_fixture.hpp"
+
+#include <cukiln/cukiln.hpp>
+
+namespace cukiln::testing {
+
+using Strings = std::vector<std::string>;
+
+/// What X is can be read off its shared memory.
+inline constexpr const char* kKernelOfX =
+    "#ifndef X\n#define X 77\n#endif\n"
+    "extern \"C\" __global__ void k(float* p) {\n"
+    "  __shared__ float s[X];\n  s[threadIdx.x] = *p;\n  __syncthreads();\n  *p = s[0];\n}\n";
+
+/// X as NVRTC itself understands a command line, in this process: no worker, no virtual path, no
+/// translation of flags.
+inline std::uint32_t plain_x(const std::string& source, const Strings& flags) {
+  static const NvrtcApi api = [] {
+    NvrtcApi opened;
+    const auto install = find_nvrtc(real_options().search);
+    REQUIRE(install);
+    REQUIRE(opened.open(install->library, install->builtins) == "");
+    return opened;
+  }();
+  wire::Compile job;
+  job.unit_path = source;
+  job.unit_text = read_all(source);
+  job.arguments = {"--gpu-architecture=sm_100a", "--std=c++17", "--ptxas-options=-v"};
+  job.arguments.insert(job.arguments.end(), flags.begin(), flags.end());
+  const wire::Compiled compiled = compile_with(api, job, NvrtcOutput::cubin);
+  CAPTURE(compiled.log);
+  REQUIRE(compiled.status == wire::CompileStatus::ok);
+  const CompileLog log = parse_log(compiled.log);
+  REQUIRE(log.kernels.size() == 1);
+  return log.kernels.front().shared_bytes / 4;
+}
+
+/// X as a compile of ours understood it.
+inline std::uint32_t x_of(const ModuleReport& report) {
+  REQUIRE(report.kernels.size() == 1);
+  return report.kernels.front().shared_bytes / 4;
+}
+
+}  // namespace cukiln::testing
