@@ -4,6 +4,7 @@
 
 #include "base/result.hpp"
 #include "store/old_store.hpp"
+#include "store/set_records.hpp"
 #include "store/sqlite_store.hpp"
 
 namespace cukiln {
@@ -312,6 +313,48 @@ Result<void> SqliteStore::verify_entry(const CacheKey& key, VerifyReport& report
   return {};
 }
 
+/// What leads from a request to its entries.
+Result<void> SqliteStore::verify_requests(bool repair, VerifyReport& report) {
+  struct Damaged {
+    std::string digest, canonical;  // as they stand there
+  };
+  std::vector<Damaged> damaged;
+  CUKILN_CHECK(session_->inspect([&](SqliteHandle& db) -> Result<void> {
+    Query query = db.query("SELECT " CUKILN_REQUEST_COLUMNS ", r.digest FROM request r");
+    for (;;) {
+      CUKILN_TRY(const bool more, query.next());
+      if (!more) {
+        return {};
+      }
+      RequestRow row(query);
+      std::string digest(query.column_bytes(kRequestColumns));
+      if (!row.is_sound(digest_from<RequestDigest>(digest)) || !SetTree::parse(row.tree)) {
+        damaged.push_back({std::move(digest), std::move(row.canonical)});
+      }
+    }
+  }));
+  for (const Damaged& row : damaged) {
+    ++report.damaged;
+    report.findings.push_back({CacheKey{}, "the list of sets of a request is damaged"});
+    if (!repair || read_only()) {
+      continue;
+    }
+    CUKILN_CHECK(
+        session_->write(session_->options().write_wait, [&](SqliteHandle& db) -> Result<void> {
+          CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
+          const RequestDigest digest = CompileRequest::digest_of(row.canonical);
+          CUKILN_CHECK(db.query("DELETE FROM request WHERE digest=?").blob(row.digest).run());
+          if (view_of(digest) == row.digest) {
+            CUKILN_CHECK(rebuild_sets(db, digest, row.canonical));
+          }
+          return transaction.commit();
+        }));
+    ++report.repaired;
+    count_damage(Damage::verify);
+  }
+  return {};
+}
+
 Result<VerifyReport> SqliteStore::verify(bool repair) {
   VerifyReport report;
   auto keys = session_->inspect([&](SqliteHandle& db) -> Result<std::vector<CacheKey>> {
@@ -356,6 +399,7 @@ Result<VerifyReport> SqliteStore::verify(bool repair) {
       count_damage(Damage::verify);
     }
   }
+  CUKILN_CHECK(verify_requests(repair, report));
   return report;
 }
 

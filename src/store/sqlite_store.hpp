@@ -128,6 +128,7 @@ class SqliteStore final : public CubinStore {
     });
   }
   Result<void> verify_entry(const CacheKey& key, VerifyReport& report);
+  Result<void> verify_requests(bool repair, VerifyReport& report);
   std::uint64_t file_bytes();
   /// The clock, but never behind a stamp that was given out or read.
   std::int64_t now_s(SqliteHandle* db);
