@@ -3,6 +3,8 @@
 #include <zstd.h>
 
 #include <cstring>
+#include <memory>
+#include <new>
 
 #include "base/file.hpp"
 #include "base/hasher.hpp"
@@ -97,19 +99,45 @@ std::string compress(ByteView text) {
   return out;
 }
 
-Result<std::string> decompress(ByteView bytes) {
+namespace {
+
+Result<void> decompress(ZSTD_DCtx* context, ByteView bytes, std::string& out) {
+  out.clear();
   if (bytes.empty()) {
-    return std::string();
+    return {};
   }
   const unsigned long long size = ZSTD_getFrameContentSize(bytes.data(), bytes.size());
   if (size == ZSTD_CONTENTSIZE_ERROR || size == ZSTD_CONTENTSIZE_UNKNOWN || size > kMaxTextBytes) {
     return Error(ErrorCode::corrupt, "the stored source text is damaged");
   }
-  std::string out(static_cast<std::size_t>(size), '\0');
-  if (ZSTD_decompress(out.data(), out.size(), bytes.data(), bytes.size()) != size) {
+  out.resize(static_cast<std::size_t>(size));
+  if (ZSTD_decompressDCtx(context, out.data(), out.size(), bytes.data(), bytes.size()) != size) {
     return Error(ErrorCode::corrupt, "the stored source text is damaged");
   }
-  return out;
+  return {};
+}
+
+}  // namespace
+
+Result<std::string> decompress(ByteView bytes) {
+  const std::unique_ptr<ZSTD_DCtx, std::size_t (*)(ZSTD_DCtx*)> context(ZSTD_createDCtx(),
+                                                                        ZSTD_freeDCtx);
+  if (context == nullptr) {
+    throw std::bad_alloc();
+  }
+  std::string text;
+  CUKILN_CHECK(decompress(context.get(), bytes, text));
+  return text;
+}
+
+TextCheck::TextCheck() noexcept : context_(ZSTD_createDCtx()) {}
+TextCheck::~TextCheck() { ZSTD_freeDCtx(static_cast<ZSTD_DCtx*>(context_)); }
+
+Result<void> TextCheck::check(ByteView bytes) {
+  if (context_ == nullptr) {
+    throw std::bad_alloc();
+  }
+  return decompress(static_cast<ZSTD_DCtx*>(context_), bytes, text_);
 }
 
 }  // namespace cukiln

@@ -42,4 +42,18 @@ std::string compress(ByteView text);
 /// Errors: corrupt; more than `kMaxSourceBytes` is corrupt too.
 Result<std::string> decompress(ByteView bytes);
 
+/// Whether texts can be decompressed: many, for less than each alone.
+class TextCheck {
+ public:
+  TextCheck() noexcept;
+  TextCheck(const TextCheck&) = delete;
+  ~TextCheck();
+  /// Errors: corrupt.
+  Result<void> check(ByteView bytes);
+
+ private:
+  void* context_;  // zstd's
+  std::string text_;
+};
+
 }  // namespace cukiln

@@ -83,6 +83,22 @@ std::int64_t check_of(const StatRecord& record) noexcept {
   return check;
 }
 
+std::optional<StatRecord> stat_record_of(const Query& query) {
+  const auto unsigned_at = [&](int column) {
+    return static_cast<std::uint64_t>(query.column_number(column));
+  };
+  StatRecord record;
+  record.path = query.column_bytes(0);
+  record.stamp = {unsigned_at(1), unsigned_at(2), unsigned_at(3), query.column_number(4),
+                  query.column_number(5)};
+  record.digest = digest_from<ContentHash>(query.column_bytes(6));
+  record.note = query.column_bytes(7);
+  record.recorded_ns = query.column_number(8);
+  const bool sound = query.column_bytes(6).size() == record.digest.bytes.size() &&
+                     query.column_number(9) == check_of(record);
+  return sound ? std::optional(std::move(record)) : std::nullopt;
+}
+
 void PendingWrites::drop_inherited() noexcept {
   if (const int process = ::getpid(); process != process_) {
     batch_ = {};

@@ -70,6 +70,11 @@ Result<void> apply(SqliteHandle& db, const PendingWrites::Batch& batch);
 /// The check of a row of `stat_cache`.
 std::int64_t check_of(const StatRecord& record) noexcept;
 
+/// The columns of a stat record, and the record; nothing: it is damaged.
+#define CUKILN_STAT_COLUMNS \
+  "path, device, inode, size, mtime_ns, ctime_ns, digest, note, recorded_ns, check64"
+std::optional<StatRecord> stat_record_of(const Query& query);
+
 /// Removes an entry with all that belongs to it (a trigger's work). False: was not there.
 Result<bool> remove_entry(SqliteHandle& db, const CacheKey& key);
 

@@ -106,7 +106,8 @@ Result<std::optional<DependencySet>> set_of(SqliteHandle& db, const RequestDiges
   return set ? std::optional(*std::move(set)) : std::nullopt;
 }
 
-Result<bool> is_recorded(SqliteHandle& db, const RequestDigest& request, const CacheKey& key) {
+Result<bool> is_recorded(SqliteHandle& db, const RequestDigest& request, const CacheKey& key,
+                         std::optional<std::uint64_t> id) {
   Query query = db.query("SELECT " CUKILN_REQUEST_COLUMNS " FROM request r WHERE r.digest=?");
   CUKILN_TRY(const bool there, query.blob(view_of(request)).next());
   if (!there) {
@@ -115,8 +116,9 @@ Result<bool> is_recorded(SqliteHandle& db, const RequestDigest& request, const C
   const RequestRow row(query);
   const auto tree = row.is_sound(request) ? SetTree::parse(row.tree) : std::nullopt;
   const auto leaves = tree ? tree->leaves() : std::vector<SetTree::Leaf>();
-  return std::any_of(leaves.begin(), leaves.end(),
-                     [&](const SetTree::Leaf& leaf) { return leaf.key == key; });
+  return std::any_of(leaves.begin(), leaves.end(), [&](const SetTree::Leaf& leaf) {
+    return leaf.key == key && (!id || leaf.hint == 0 || leaf.hint == *id);
+  });
 }
 
 /// Inserts sets into a tree; remembers the first error of the database.

@@ -50,8 +50,9 @@ Result<std::vector<SetTree::Leaf>> leaves_of(SqliteHandle& db, const RequestDige
 Result<std::optional<DependencySet>> set_of(SqliteHandle& db, const RequestDigest& request,
                                             const SetTree::Leaf& leaf);
 
-/// Whether the request's tree is sound and leads to an entry.
-Result<bool> is_recorded(SqliteHandle& db, const RequestDigest& request, const CacheKey& key);
+/// Whether the request's tree is sound and leads to an entry. `id`: whose row it must name, if any.
+Result<bool> is_recorded(SqliteHandle& db, const RequestDigest& request, const CacheKey& key,
+                         std::optional<std::uint64_t> id = std::nullopt);
 
 /// Adds a set to the request's tree. A tree that is damaged, or not there, is made from all
 /// entries.

@@ -50,7 +50,7 @@ Lookup SqliteStore::find(const RequestDigest& request, ByteView request_canonica
     return find_among_all(request, request_canonical, check, purpose);
   }
   std::vector<SetTree::Leaf> leaves;
-  if (only->id != 0) {
+  if (only->id != 0 && only->request == view_of(request)) {
     leaves.push_back({digest_from<CacheKey>(only->key), static_cast<std::uint64_t>(only->id)});
   } else {
     std::string differs;

@@ -216,7 +216,10 @@ Result<GcReport> SqliteStore::collect(const GcOptions& options) {
   for (;;) {  // one short turn per batch: others may write in between
     CUKILN_TRY(const Evicted gone, write_deletion([&](SqliteHandle& db) -> Result<Evicted> {
                  CUKILN_TRY(const std::uint64_t bytes, excess(db));
-                 return evict_batch(db, bytes, since);
+                 CUKILN_TRY(const Evicted batch, evict_batch(db, bytes, since));
+                 // At once, while few pages are free: SQLite looks through all of them for each.
+                 CUKILN_CHECK(db.query("PRAGMA incremental_vacuum(2048)").run());
+                 return batch;
                }));
     report.entries += gone.entries;
     report.bytes += gone.bytes;

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kFlushWait{100};
 constexpr std::int64_t kClockJumpS = 3600;
+constexpr std::int64_t kLastStampS = std::int64_t{1} << 32;  // a later one, in 2106, is damage
 
 }  // namespace
 
@@ -216,7 +217,10 @@ Result<void> SqliteStore::drop_excess_sets(SqliteHandle& db, const RequestDigest
 std::int64_t SqliteStore::now_s(SqliteHandle* db) {
   std::int64_t last = last_stamp_s_.load(std::memory_order_relaxed);
   if (db != nullptr) {
-    if (auto youngest = db->number("SELECT max(last_used_s) FROM entry"); youngest) {
+    static_assert(kLastStampS == 4294967296);
+    if (auto youngest =
+            db->number("SELECT max(last_used_s) FROM entry WHERE last_used_s<4294967296");
+        youngest) {
       last = std::max(last, *youngest);
     }
   }
@@ -247,24 +251,9 @@ std::optional<StatRecord> SqliteStore::find_stat_record(const std::string& path)
     return pending;
   }
   auto found = session_->read([&](SqliteHandle& db) -> Result<std::optional<StatRecord>> {
-    Query query = db.query(
-        "SELECT device, inode, size, mtime_ns, ctime_ns, digest, note, recorded_ns, check64 "
-        "FROM stat_cache WHERE path=?");
+    Query query = db.query("SELECT " CUKILN_STAT_COLUMNS " FROM stat_cache WHERE path=?");
     CUKILN_TRY(const bool row, query.text(path).next());
-    if (!row || query.column_bytes(5).size() != 32) {
-      return std::optional<StatRecord>();
-    }
-    StatRecord record;
-    record.path = path;
-    record.stamp = {static_cast<std::uint64_t>(query.column_number(0)),
-                    static_cast<std::uint64_t>(query.column_number(1)),
-                    static_cast<std::uint64_t>(query.column_number(2)), query.column_number(3),
-                    query.column_number(4)};
-    record.digest = digest_from<ContentHash>(query.column_bytes(5));
-    record.note = query.column_bytes(6);
-    record.recorded_ns = query.column_number(7);
-    return query.column_number(8) == check_of(record) ? std::optional(std::move(record))
-                                                      : std::nullopt;
+    return row ? stat_record_of(query) : std::nullopt;
   });
   return found ? *std::move(found) : std::nullopt;
 }

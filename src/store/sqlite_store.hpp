@@ -23,6 +23,8 @@
 
 namespace cukiln {
 
+struct Damages;
+
 /// Cubins in an SQLite file, shared by any number of processes; cache/FORMAT.md is its contract.
 /// A read takes no lock of ours; a write is alone across processes and gives up at a deadline.
 class SqliteStore final : public CubinStore {
@@ -127,8 +129,7 @@ class SqliteStore final : public CubinStore {
       return done;
     });
   }
-  Result<void> verify_entry(const CacheKey& key, VerifyReport& report);
-  Result<void> verify_requests(bool repair, VerifyReport& report);
+  Result<void> repair(const Damages& damages);
   std::uint64_t file_bytes();
   /// The clock, but never behind a stamp that was given out or read.
   std::int64_t now_s(SqliteHandle* db);

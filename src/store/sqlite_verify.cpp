@@ -1,138 +1,308 @@
-// How a SqliteStore goes through all that it has.
+// How a SqliteStore reads all it has and checks it, and removes what is damaged.
 
-#include <utility>
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "base/result.hpp"
-#include "store/set_records.hpp"
 #include "store/sqlite_store.hpp"
+#include "store/stored_row.hpp"
 
 namespace cukiln {
 
+/// What a look through the tables found, and how to take it out again.
+struct Damages {
+  struct Entry {
+    std::int64_t id = 0, cubin_id = 0;
+    std::string key;  ///< as the row has it
+  };
+  std::vector<Entry> entries;
+  std::vector<std::int64_t> requests;  ///< ids: made from their entries again, or removed
+  std::vector<RequestDigest> trees;    ///< sound, but an entry is not in them
+  std::vector<std::string> stat_records;
+  bool lost_cubins = false;
+  std::unordered_set<std::int64_t> used_cubins;  ///< of sound entries
+
+  bool any() const noexcept {
+    return lost_cubins || !entries.empty() || !requests.empty() || !trees.empty() ||
+           !stat_records.empty();
+  }
+};
+
 namespace {
 
-Result<std::vector<CacheKey>> all_keys(SqliteHandle& db) {
-  std::vector<CacheKey> keys;
-  Query query = db.query("SELECT key FROM entry ORDER BY id");
-  for (;;) {
-    CUKILN_TRY(const bool row, query.next());
-    if (!row) {
-      return keys;
-    }
-    keys.push_back(digest_from<CacheKey>(query.column_bytes(0)));
-  }
+constexpr std::size_t kRepairRows = 100;
+
+/// Whether a request is what its digest says, tree aside.
+bool is_request(const RequestDigest& digest, ByteView canonical) {
+  return CompileRequest::digest_of(canonical) == digest;
 }
 
-}  // namespace
+/// Reads every table, in short read transactions: a long one would keep the write-ahead log.
+class Verification {
+ public:
+  Verification(SqliteHandle& db, VerifyReport& report, Damages& damages)
+      : db_(db), report_(report), damages_(damages) {}
 
-Result<void> SqliteStore::verify_entry(const CacheKey& key, VerifyReport& report) {
-  std::optional<Error> damage;
-  auto entry = session_->inspect([&](SqliteHandle& db) { return look_up(db, key, &damage); });
-  if (!entry) {
-    return std::move(entry).error();
+  Result<void> run() {
+    CUKILN_CHECK(check_structure());
+    CUKILN_CHECK(check_requests());
+    CUKILN_CHECK(check_entries());
+    CUKILN_CHECK(check_cubins());
+    return check_stat_records();
   }
-  if (!*entry && !damage) {
-    return {};  // evicted meanwhile
-  }
-  ++report.checked;
-  if (!damage) {
-    if (auto text = source_text(key); !text && text.error().code() == ErrorCode::corrupt) {
-      damage = std::move(text).error();
-    }
-  }
-  if (damage) {
-    ++report.damaged;
-    report.findings.push_back({key, damage->message()});
-  }
-  return {};
-}
 
-/// What leads from a request to its entries.
-Result<void> SqliteStore::verify_requests(bool repair, VerifyReport& report) {
-  struct Damaged {
-    std::string digest, canonical;  // as they stand there
-  };
-  std::vector<Damaged> damaged;
-  CUKILN_CHECK(session_->inspect([&](SqliteHandle& db) -> Result<void> {
-    Query query = db.query("SELECT " CUKILN_REQUEST_COLUMNS ", r.digest FROM request r");
-    for (;;) {
-      CUKILN_TRY(const bool more, query.next());
-      if (!more) {
-        return {};
-      }
-      RequestRow row(query);
-      std::string digest(query.column_bytes(kRequestColumns));
-      if (!row.is_sound(digest_from<RequestDigest>(digest)) || !SetTree::parse(row.tree)) {
-        damaged.push_back({std::move(digest), std::move(row.canonical)});
-      }
-    }
-  }));
-  for (const Damaged& row : damaged) {
-    ++report.damaged;
-    report.findings.push_back({CacheKey{}, "the list of sets of a request is damaged"});
-    if (!repair || read_only()) {
-      continue;
-    }
-    CUKILN_CHECK(
-        session_->write(session_->options().write_wait, [&](SqliteHandle& db) -> Result<void> {
-          CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
-          const RequestDigest digest = CompileRequest::digest_of(row.canonical);
-          CUKILN_CHECK(db.query("DELETE FROM request WHERE digest=?").blob(row.digest).run());
-          if (view_of(digest) == row.digest) {
-            CUKILN_CHECK(rebuild_sets(db, digest, row.canonical));
-          }
-          return transaction.commit();
-        }));
-    ++report.repaired;
-    count_damage(Damage::verify);
+ private:
+  void found(const CacheKey& key, std::string what) {
+    ++report_.damaged;
+    report_.findings.push_back({key, std::move(what)});
   }
-  return {};
-}
 
-Result<VerifyReport> SqliteStore::verify(bool repair) {
-  VerifyReport report;
-  auto keys = session_->inspect([&](SqliteHandle& db) -> Result<std::vector<CacheKey>> {
-    Query check = db.query("PRAGMA quick_check(1)");
+  Result<void> check_structure() {
+    Query check = db_.query("PRAGMA quick_check(1)");
     CUKILN_TRY(const bool row, check.next());
     if (!row || check.column_bytes(0) != "ok") {
       return make_error(ErrorCode::corrupt, "the database is damaged: {}",
                         row ? check.column_bytes(0) : ByteView("no answer"));
     }
-    return all_keys(db);
-  });
-  auto done = keys ? Result<void>() : Result<void>(keys.error());
-  for (std::size_t i = 0; done && i < keys->size(); ++i) {
-    done = verify_entry((*keys)[i], report);
+    return {};
+  }
+
+  Result<void> check_requests() {
+    std::int64_t last = INT64_MIN;
+    for (bool more = true; more;) {
+      Query query = db_.query("SELECT r.id, r.digest, " CUKILN_REQUEST_COLUMNS
+                              " FROM request r WHERE r.id>? ORDER BY r.id LIMIT 500");
+      query.number(last);
+      more = false;
+      for (;;) {
+        CUKILN_TRY(const bool there, query.next());
+        if (!there) {
+          break;
+        }
+        more = true;
+        last = query.column_number(0);
+        const auto digest = digest_from<RequestDigest>(query.column_bytes(1));
+        const RequestRow row(query, 2);
+        const bool named = is_request(digest, row.canonical);
+        const auto tree = named && row.is_sound(digest) ? SetTree::parse(row.tree) : std::nullopt;
+        known_[digest] = !named ? Request::lost : tree ? Request::sound : Request::damaged;
+        if (!tree) {
+          damages_.requests.push_back(last);
+          found({}, fmt::format("the request {} is damaged", digest.hex().substr(0, 12)));
+          continue;
+        }
+        for (const SetTree::Leaf& leaf : tree->leaves()) {
+          recorded_[leaf.key] = leaf.hint;
+        }
+      }
+    }
+    return {};
+  }
+
+  Result<void> check_entries() {
+    std::int64_t last = INT64_MIN;
+    for (bool more = true; more;) {
+      Query query = db_.query("SELECT " CUKILN_ENTRY_COLUMNS
+                              ", e.source_text, c.data FROM entry e LEFT JOIN cubin c ON "
+                              "c.id=e.cubin_id WHERE e.id>? ORDER BY e.id LIMIT 200");
+      query.number(last);
+      more = false;
+      for (;;) {
+        CUKILN_TRY(const bool there, query.next());
+        if (!there) {
+          break;
+        }
+        more = true;
+        const StoredRow row(query);
+        last = row.id;
+        CUKILN_CHECK(check_entry(row, query.column_bytes(kEntryColumns),
+                                 query.column_bytes(kEntryColumns + 1)));
+      }
+    }
+    return {};
+  }
+
+  Result<void> check_entry(const StoredRow& row, ByteView source_text, ByteView image) {
+    ++report_.checked;
+    const auto key = digest_from<CacheKey>(row.key);
+    const auto request = digest_from<RequestDigest>(row.request);
+    if (auto sound = check_content(row, key, request, source_text, image); !sound) {
+      damages_.entries.push_back({row.id, row.cubin_id, row.key});
+      found(key, sound.error().message());
+      return {};
+    }
+    CUKILN_TRY(const Request its, state_of(request));
+    if (its == Request::lost) {
+      damages_.entries.push_back({row.id, row.cubin_id, row.key});
+      found(key, fmt::format("the entry {} has no request", key.hex()));
+      return {};
+    }
+    damages_.used_cubins.insert(row.cubin_id);
+    const auto at = recorded_.find(key);
+    const bool leads = at != recorded_.end() && (at->second == 0 || at->second == id_of(row));
+    if (its == Request::sound && !leads) {
+      CUKILN_TRY(const bool leads_now, is_recorded(db_, request, key, id_of(row)));
+      if (!leads_now) {
+        damages_.trees.push_back(request);
+        found(key, fmt::format("the sets of its request do not lead to the entry {}", key.hex()));
+      }
+    }
+    return {};
+  }
+
+  Result<void> check_content(const StoredRow& row, const CacheKey& key,
+                             const RequestDigest& request, ByteView source_text, ByteView image) {
+    const Checksum check = checksum_of(key, request, row.parts({}, image), row.compile_us,
+                                       row.created_s, row.dependency_count);
+    if (view_of(check) != row.check128 || row.key.size() != key.bytes.size() ||
+        row.cubin_bytes != static_cast<std::int64_t>(image.size())) {
+      return make_error(ErrorCode::corrupt, "the entry {} does not match its checksum", key.hex());
+    }
+    CUKILN_TRY(const StoreEntry entry,
+               decode_entry(key, request, row.parts({}, {}), SharedBytes(std::string(image))));
+    return text_.check(source_text);
+  }
+
+  static std::uint64_t id_of(const StoredRow& row) { return static_cast<std::uint64_t>(row.id); }
+
+  enum class Request { sound, damaged, lost };
+  /// One that was not seen may have been stored since.
+  Result<Request> state_of(const RequestDigest& request) {
+    const auto at = known_.find(request);
+    if (at != known_.end()) {
+      return at->second;
+    }
+    Query query = db_.query("SELECT canonical FROM request WHERE digest=?");
+    CUKILN_TRY(const bool there, query.blob(view_of(request)).next());
+    return there && is_request(request, query.column_bytes(0)) ? Request::sound : Request::lost;
+  }
+
+  /// A cubin that lost its entry, or the entry its number, takes room and harms nobody: no finding.
+  Result<void> check_cubins() {
+    CUKILN_TRY(const std::int64_t lost, db_.number("SELECT count(*) FROM cubin WHERE id NOT IN "
+                                                   "(SELECT cubin_id FROM entry)"));
+    damages_.lost_cubins = lost > 0;
+    return {};
+  }
+
+  Result<void> check_stat_records() {
+    Query query = db_.query("SELECT " CUKILN_STAT_COLUMNS " FROM stat_cache");
+    for (;;) {
+      CUKILN_TRY(const bool there, query.next());
+      if (!there) {
+        return {};
+      }
+      if (!stat_record_of(query)) {
+        damages_.stat_records.emplace_back(query.column_bytes(0));
+        found({}, fmt::format("the digest of the file {} is damaged", query.column_bytes(0)));
+      }
+    }
+  }
+
+  SqliteHandle& db_;
+  VerifyReport& report_;
+  Damages& damages_;
+  TextCheck text_;
+  std::unordered_map<RequestDigest, Request> known_;
+  std::unordered_map<CacheKey, std::uint64_t> recorded_;  // and the row that its tree names
+};
+
+Result<void> remove_damaged(SqliteHandle& db, const Damages& damages, const Damages::Entry& entry) {
+  if (damages.used_cubins.contains(entry.cubin_id)) {  // what goes with the row is not its own
+    CUKILN_CHECK(db.query("UPDATE entry SET cubin_id=0 WHERE id=? AND key=?")
+                     .number(entry.id)
+                     .blob(entry.key)
+                     .run());
+  }
+  return db.query("DELETE FROM entry WHERE id=? AND key=?").number(entry.id).blob(entry.key).run();
+}
+
+/// Makes a request's tree again from its entries, or removes it. The row is `query`'s.
+Result<void> repair_request(SqliteHandle& db, Query query) {
+  CUKILN_TRY(const bool there, query.next());
+  if (!there) {
+    return {};
+  }
+  const std::int64_t id = query.column_number(0);
+  const auto digest = digest_from<RequestDigest>(query.column_bytes(1));
+  const std::string canonical(query.column_bytes(2));
+  return is_request(digest, canonical)
+             ? rebuild_sets(db, digest, canonical)
+             : db.query("DELETE FROM request WHERE id=?").number(id).run();
+}
+
+Result<void> repair_rest(SqliteHandle& db, const Damages& damages) {
+  for (const std::int64_t id : damages.requests) {
+    Query query = db.query("SELECT id, digest, canonical FROM request WHERE id=?");
+    query.number(id);
+    CUKILN_CHECK(repair_request(db, std::move(query)));
+  }
+  for (const RequestDigest& digest : damages.trees) {
+    Query query = db.query("SELECT id, digest, canonical FROM request WHERE digest=?");
+    query.blob(view_of(digest));
+    CUKILN_CHECK(repair_request(db, std::move(query)));
+  }
+  for (const std::string& path : damages.stat_records) {
+    CUKILN_CHECK(db.query("DELETE FROM stat_cache WHERE path=?").text(path).run());
+  }
+  CUKILN_CHECK(db.query("DELETE FROM cubin WHERE id NOT IN (SELECT cubin_id FROM entry)").run());
+  return db
+      .query(
+          "DELETE FROM request WHERE NOT EXISTS "
+          "(SELECT 1 FROM entry WHERE request=request.digest)")
+      .run();
+}
+
+}  // namespace
+
+Result<void> SqliteStore::repair(const Damages& damages) {
+  const auto in_transaction = [&](auto&& body) {
+    return write_deletion([&](SqliteHandle& db) -> Result<void> {
+      CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
+      CUKILN_CHECK(body(db));
+      return transaction.commit();
+    });
+  };
+  for (std::size_t done = 0; done < damages.entries.size(); done += kRepairRows) {
+    const std::size_t end = std::min(done + kRepairRows, damages.entries.size());
+    CUKILN_CHECK(in_transaction([&](SqliteHandle& db) -> Result<void> {
+      for (std::size_t i = done; i < end; ++i) {
+        CUKILN_CHECK(remove_damaged(db, damages, damages.entries[i]));
+      }
+      return {};
+    }));
+  }
+  return in_transaction([&](SqliteHandle& db) { return repair_rest(db, damages); });
+}
+
+Result<VerifyReport> SqliteStore::verify(bool repair_too) {
+  VerifyReport report;
+  Damages damages;
+  auto done =
+      session_->inspect([&](SqliteHandle& db) { return Verification(db, report, damages).run(); });
+  const bool writes = repair_too && !read_only();
+  if (done && writes && damages.any()) {
+    done = repair(damages);
+    if (done) {
+      report.repaired = report.damaged;
+      for (std::uint64_t i = 0; i < report.damaged; ++i) {
+        count_damage(Damage::verify);
+      }
+    }
   }
   if (!done && done.error().code() == ErrorCode::corrupt) {
     ++report.damaged;
     report.findings.push_back({CacheKey{}, done.error().message()});
-    if (repair && !read_only()) {
+    if (writes) {
       CUKILN_CHECK(session_->begin_anew(done.error()));
-      ++report.repaired;
+      report.repaired = report.damaged;
     }
     return report;
   }
   if (!done) {
     return std::move(done).error();
   }
-  if (repair) {
-    for (const VerifyReport::Finding& finding : report.findings) {
-      const auto removed = remove(finding.key);
-      if (!removed && removed.error().code() == ErrorCode::corrupt) {
-        // An index: the check above reads the tables alone.
-        CUKILN_CHECK(session_->begin_anew(removed.error()));
-        report.findings.push_back({CacheKey{}, removed.error().message()});
-        report.repaired = ++report.damaged;
-        return report;
-      }
-      if (!removed) {
-        return removed.error();
-      }
-      report.repaired += *removed ? 1 : 0;
-      count_damage(Damage::verify);
-    }
-  }
-  CUKILN_CHECK(verify_requests(repair, report));
   return report;
 }
 
