@@ -20,7 +20,8 @@ target_include_directories(cukiln_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIRS}
 # host meets another libsodium because of us.
 find_library(SODIUM_ARCHIVE libsodium.a)
 if(SODIUM_ARCHIVE)
-  set_target_properties(PkgConfig::SODIUM PROPERTIES INTERFACE_LINK_LIBRARIES "${SODIUM_ARCHIVE}")
+  set_target_properties(PkgConfig::SODIUM PROPERTIES INTERFACE_LINK_LIBRARIES "${SODIUM_ARCHIVE}"
+    INTERFACE_LINK_OPTIONS LINKER:--exclude-libs,libsodium.a)
 endif()
 
 add_library(cukiln_toml INTERFACE)

@@ -313,6 +313,9 @@ std::string seal_sets(ByteView request_canonical, FleetSets sets, const SecretKe
     head.target = fields->target.name();
     head.toolchain = "nvrtc " + fields->toolchain.version;
   }
+  if (sets.recent.size() > kMaxFleetSets) {
+    sets.recent.resize(kMaxFleetSets);
+  }
   for (const SetTree::Leaf& leaf : sets.tree.leaves()) {
     if (sets.tree.size() <= kMaxFleetSets) {
       break;

@@ -101,6 +101,6 @@ struct Greeting {
   static bool decode(ByteView bytes, Greeting& out);
 };
 inline constexpr std::size_t kGreetingBytes = 64;
-inline constexpr std::uint16_t kDaemonProtocol = 1;
+inline constexpr std::uint16_t kDaemonProtocol = 2;
 
 }  // namespace cukiln::wire

@@ -138,7 +138,7 @@ TEST_CASE_FIXTURE(
     Fixture, "a compile whose client leaves before the last answer begins again for the next") {
   const auto daemon = start();
   scratch.write("tile.h", "one");
-  const std::string path = source("// fake: sleep 700\n// fake: include /cukiln/src/tile.h");
+  const std::string path = source("// fake: sleep 2000\n// fake: include /cukiln/src/tile.h");
   auto first = compiling_client(path);
   auto second = client(path);
   REQUIRE(becomes_true([&] { return counter("coalesced") == 1; }, seconds(10)));

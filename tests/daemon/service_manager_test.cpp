@@ -119,7 +119,8 @@ TEST_CASE_FIXTURE(Fixture,
     auto daemon = activate({given.get()}, {"LISTEN_FDS=1"});
     REQUIRE(serves());
     CHECK(state()->socket == socket);
-    early.frame(wire::DaemonOp::hello, 0, wire::DaemonHello{1, 1, "early"}.encode());
+    early.frame(wire::DaemonOp::hello, 0,
+                wire::DaemonHello{wire::kDaemonProtocol, 1, "early"}.encode());
     early.frame(wire::DaemonOp::ping, 5, "?");
     CHECK(early.greeting());
     CHECK(early.answer() == wire::DaemonOp::pong);

@@ -1,7 +1,9 @@
 #include <elf.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <new>
 
 #include "support/cubin_parameters.hpp"
 #include "support/fake_cuda_state.hpp"
@@ -73,6 +75,12 @@ CUresult record(CUkernel kernel, FakeLaunch& launch, void** arguments) {
   recording.clear(std::memory_order_release);
   return kCudaSuccess;
 }
+
+// A child of a process with threads can call the driver. A recursive mutex knows its owner by a
+// number that the child does not have: it gets another.
+[[maybe_unused]] const int kForks =
+    ::pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); },
+                     [] { ::new (static_cast<void*>(&mutex)) std::recursive_mutex; });
 
 }  // namespace
 

@@ -29,7 +29,7 @@ class RawClient {
         ::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&to->address), to->size) == 0;
     if (connected_ && greeted) {
       CHECK(greeting());
-      frame(DaemonOp::hello, 0, wire::DaemonHello{1, 1, "test"}.encode());
+      frame(DaemonOp::hello, 0, wire::DaemonHello{wire::kDaemonProtocol, 1, "test"}.encode());
     }
   }
   bool connected() const noexcept { return connected_; }

@@ -142,7 +142,8 @@ std::string status_json(const wire::DaemonSnapshot& state, TieredStore& store,
                     {"header_appeared", count("misses_header_appeared")},
                     {"header_vanished", count("misses_header_vanished")},
                     {"damaged", count("misses_damaged")},
-                    {"revoked", count("misses_revoked")}};
+                    {"revoked", count("misses_revoked")},
+                    {"evicted", count("misses_evicted")}};
   std::int64_t missed = 0;
   for (const Json& part : misses) {
     missed += part.get<std::int64_t>();

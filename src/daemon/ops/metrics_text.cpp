@@ -249,7 +249,7 @@ void add_users(Exposition& out, const StoreCounts& count) {
   out.counter(kLookups, kLookupsHelp,
               count("misses_new") + count("misses_header_changed") +
                   count("misses_header_appeared") + count("misses_header_vanished") +
-                  count("misses_damaged") + count("misses_revoked"),
+                  count("misses_damaged") + count("misses_revoked") + count("misses_evicted"),
               R"(tier="all",result="miss")");
   add_rows(out, kStoreCounters,
            [&](std::string_view name) { return std::optional(count(std::string(name))); });

@@ -346,7 +346,7 @@ TEST_CASE_FIXTURE(Fixture, "metrics are what was counted, in the text format") {
                            "cukiln_stale_total{reason=\"header_changed\"} 5\n",
                            "cukiln_compiles_total{result=\"ok\"} 41\n",
                            "cukiln_compiles_in_flight 1\n",
-                           "nvrtc=\"13.0.88\",protocol=\"1\"} 1\n",
+                           "nvrtc=\"13.0.88\",protocol=\"2\"} 1\n",
                            "_duration_seconds_bucket{tier=\"disk\",le=\"5e-05\"} 0\n",
                            "_duration_seconds_bucket{tier=\"disk\",le=\"0.0001\"} 6\n",
                            "_duration_seconds_bucket{tier=\"disk\",le=\"2.5\"} 7\n",

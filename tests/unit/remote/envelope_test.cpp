@@ -174,6 +174,17 @@ TEST_CASE("sets come out as they went in, the youngest first, as many as have ro
   CHECK(bounded->tree.size() == 64);
   CHECK_FALSE(bounded->recent.empty());
   CHECK(bounded->recent.front().key == make_entry(1, {100, 63, 300}).key);
+  // More sets than one object lists, so small that all have room.
+  FleetSets small;
+  for (std::uint64_t variant = 0; variant < kMaxFleetSets + 88; ++variant) {
+    const StoreEntry entry = make_entry(1, {100, variant, 1});
+    small.add({entry.key, entry.dependencies}, [](const SetTree::Leaf&) { return std::nullopt; });
+  }
+  const auto cut = open_sets(seal_sets(request, small, &fleet(), 0), request, &keys, why);
+  REQUIRE(cut);
+  CHECK(cut->recent.size() <= kMaxFleetSets);
+  CHECK(cut->tree.size() <= kMaxFleetSets);
+  CHECK(cut->recent.front().key == make_entry(1, {100, kMaxFleetSets + 87, 1}).key);
   // Of another request: its name says so.
   CHECK_FALSE(open_sets(seal_sets(request, sets, &fleet(), 0), make_entry(2).request_canonical,
                         &keys, why));
