@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <utility>
 
 #include "base/hasher.hpp"
 #include "base/result.hpp"
@@ -215,10 +216,12 @@ class FileServer::Identities {
   std::vector<std::uint32_t> slots_;
 };
 
-FileServer::Mismatch FileServer::compare(const Observation& seen, Identities& identities) {
+FileServer::Mismatch FileServer::compare(const Observation& seen, const Labelled& labelled,
+                                         Identities& identities) {
   using What = Mismatch::What;
   const bool was_file = seen.kind == Observation::Kind::file;
-  const Found now = look(seen.path, was_file);
+  const auto known = labelled.find(seen.path);
+  const Found now = known != labelled.end() ? known->second : look(seen.path, was_file);
   if (seen.kind == Observation::Kind::absent) {
     return now.kind == FileAnswer::Kind::absent ? Mismatch{}
                                                 : Mismatch{What::appeared, seen.path, {}, {}};
@@ -236,9 +239,10 @@ FileServer::Mismatch FileServer::compare(const Observation& seen, Identities& id
 }
 
 FileServer::Mismatch FileServer::check(const DependencySet& set) {
+  const Labelled labelled = std::exchange(labelled_, {});
   Identities identities(set.observations.size());
   for (const Observation& seen : set.observations) {
-    if (Mismatch found = compare(seen, identities); found.what != Mismatch::What::none) {
+    if (Mismatch found = compare(seen, labelled, identities); found.what != Mismatch::What::none) {
       return found;
     }
   }
@@ -249,7 +253,7 @@ std::vector<FileServer::Mismatch> FileServer::check_all(const DependencySet& set
   std::vector<Mismatch> all;
   Identities identities(set.observations.size());
   for (const Observation& seen : set.observations) {
-    if (Mismatch found = compare(seen, identities); found.what != Mismatch::What::none) {
+    if (Mismatch found = compare(seen, {}, identities); found.what != Mismatch::What::none) {
       all.push_back(std::move(found));
     }
   }
@@ -257,7 +261,8 @@ std::vector<FileServer::Mismatch> FileServer::check_all(const DependencySet& set
 }
 
 SetTree::Label FileServer::label(const std::string& virtual_path) {
-  const Found now = look(virtual_path, true);
+  const Found now =
+      labelled_.insert_or_assign(virtual_path, look(virtual_path, true)).first->second;
   switch (now.kind) {
     case FileAnswer::Kind::file: return SetTree::label_of(Observation::Kind::file, now.digest);
     case FileAnswer::Kind::folder: return SetTree::label_of(Observation::Kind::folder, {});

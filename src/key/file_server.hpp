@@ -109,13 +109,15 @@ class FileServer {
   const FileAnswer* known(const std::string& virtual_path);
   /// `hashed`: the digest is wanted too.
   Found look(const std::string& virtual_path, bool hashed);
-  Mismatch compare(const Observation& seen, Identities& identities);
+  using Labelled = std::unordered_map<std::string, Found>;
+  Mismatch compare(const Observation& seen, const Labelled& labelled, Identities& identities);
 
   std::vector<VirtualRoot> roots_;
   StatCache* stats_;
   const Clock& clock_;
   std::unordered_map<std::string, MemoryFile> memory_files_;
   std::unordered_map<std::string, FileAnswer> answers_;
+  Labelled labelled_;  // since the last check: what led to a set is not looked at again for it
 };
 
 }  // namespace cukiln

@@ -183,18 +183,14 @@ Result<SqliteHandle> SqliteHandle::open(const std::string& path, const Options& 
   sqlite3_file_control(db, "main", SQLITE_FCNTL_PERSIST_WAL, &persist);
   sqlite3_int64 no_mmap = 0;
   sqlite3_file_control(db, "main", SQLITE_FCNTL_MMAP_SIZE, &no_mmap);
-  // A small cache on purpose: a hit reads pages that it will not read again, and memory that was
-  // used a moment ago is cheaper than memory that the kernel has to find, clear and map. The
-  // operating system keeps the pages. What a transaction changes stays in memory, up to 1024 pages,
-  // until it is committed: on a full disk there is no room to write it twice.
   const int set = sqlite3_exec(db,
                                "PRAGMA cell_size_check=ON; PRAGMA temp_store=MEMORY;"
-                               "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF;"
-                               "PRAGMA cache_size=-128; PRAGMA cache_spill=1024",
+                               "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF",
                                nullptr, nullptr, nullptr);
   if (set != SQLITE_OK) {
     return failed(set);
   }
+  handle.use_cache(Cache::small);
   return handle;
 }
 
@@ -236,6 +232,17 @@ Result<void> SqliteHandle::execute(const char* sql) {
     return error(code, sql);
   }
   return {};
+}
+
+// A small cache on purpose: a hit reads pages that it will not read again, and memory that was used
+// a moment ago is cheaper than memory that the kernel has to find, clear and map. The operating
+// system keeps the pages. What a transaction changes stays in memory, up to so many pages, until it
+// is committed: on a full disk there is no room to write it twice.
+void SqliteHandle::use_cache(Cache size) noexcept {
+  sqlite3_exec(db_,
+               size == Cache::small ? "PRAGMA cache_size=-128; PRAGMA cache_spill=1024"
+                                    : "PRAGMA cache_size=-32768; PRAGMA cache_spill=8192",
+               nullptr, nullptr, nullptr);
 }
 
 Query SqliteHandle::query(const char* sql) {

@@ -95,6 +95,10 @@ class SqliteHandle {
                                 std::int64_t bytes);
 
   void set_busy_timeout(int milliseconds) noexcept;
+  /// Of pages. Large is for who changes many rows from all over; small is what a handle begins
+  /// with.
+  enum class Cache { small, large };
+  void use_cache(Cache size) noexcept;
   int changes() const noexcept;
   std::int64_t last_row_id() const noexcept;
   /// Pages in the WAL after the last commit of this connection.

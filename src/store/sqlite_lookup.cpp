@@ -82,11 +82,21 @@ Lookup SqliteStore::use_row(const RequestDigest& request, ByteView request_canon
     }
     return std::optional<StoreEntry>();
   };
-  const auto reread = [&]() -> Result<void> {
-    CUKILN_TRY(row, session_->read([&](SqliteHandle& db) { return row_of(db, leaf); }));
+  Lookup entry = std::optional<StoreEntry>();
+  std::optional<Error> damage;
+  const auto read_entry = [&](SqliteHandle& db) -> Result<void> {
+    damage.reset();
+    CUKILN_TRY(entry, entry_of(db, leaf.key, *row, request, request_canonical, &damage));
     return {};
   };
-  if (!row || row->id == 0) {
+  const auto reread = [&] {  // all of it at once: the tree has led here, so its set will hold
+    return session_->read([&](SqliteHandle& db) -> Result<void> {
+      CUKILN_TRY(row, row_of(db, leaf));
+      return row && row->request == view_of(request) ? read_entry(db) : Result<void>();
+    });
+  };
+  const bool was_read = row && row->id != 0;
+  if (!was_read) {
     CUKILN_CHECK(reread());
   }
   for (int attempt = 0; row; ++attempt) {
@@ -102,16 +112,15 @@ Lookup SqliteStore::use_row(const RequestDigest& request, ByteView request_canon
       }
       return std::optional<StoreEntry>();
     }
-    std::optional<Error> damage;
-    CUKILN_TRY(auto entry, session_->read([&](SqliteHandle& db) {
-      return entry_of(db, leaf.key, *row, request, request_canonical, &damage);
-    }));
-    if (entry) {
+    if (was_read && attempt == 0) {
+      CUKILN_CHECK(session_->read(read_entry));
+    }
+    if (*entry) {
       if (purpose == Purpose::use) {
         hits_.fetch_add(1, std::memory_order_relaxed);
         note_use(leaf.key);
       }
-      return std::optional<StoreEntry>(std::move(entry));
+      return entry;
     }
     if (attempt > 0) {
       return damaged(Damage::entry, *damage);

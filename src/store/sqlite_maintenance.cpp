@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::uint64_t kSpareForKeeper = 8;  // an eighth of the cap
 constexpr std::int64_t kBatchRows = 100;
+// A collection doubles its batches while they take less than this: the rows of many share pages.
+constexpr auto kShortTurn = std::chrono::milliseconds(50);
+constexpr std::int64_t kMostBatchRows = 6400;
 constexpr std::int64_t kVacuumPages = 2048;
 constexpr std::int64_t kNever = INT64_MIN;
 constexpr std::int64_t kOldStoreKeptS = 30 * 86'400;
@@ -75,7 +78,8 @@ Result<void> SqliteStore::evict_for(SqliteHandle& db, std::uint64_t bytes, bool&
       }
     }
     // A little more than is needed, so that not every put at the cap has to evict.
-    CUKILN_TRY(const Evicted gone, evict_batch(db, live + bytes - cap + cap / 64, kNever));
+    CUKILN_TRY(const Evicted gone,
+               evict_batch(db, live + bytes - cap + cap / 64, kNever, kBatchRows));
     if (gone.entries == 0) {
       return {};  // the cap is below what an empty store takes
     }
@@ -106,10 +110,11 @@ Result<SqliteStore::Evicted> SqliteStore::choose(SqliteHandle& db, std::uint64_t
 }
 
 Result<SqliteStore::Evicted> SqliteStore::evict_batch(SqliteHandle& db, std::uint64_t bytes,
-                                                      std::int64_t unused_since_s) {
+                                                      std::int64_t unused_since_s,
+                                                      std::int64_t rows) {
   CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
   std::vector<std::int64_t> ids;
-  CUKILN_TRY(const Evicted gone, choose(db, bytes, unused_since_s, kBatchRows, &ids));
+  CUKILN_TRY(const Evicted gone, choose(db, bytes, unused_since_s, rows, &ids));
   for (const std::int64_t id : ids) {
     CUKILN_CHECK(db.query("DELETE FROM entry WHERE id=?").number(id).run());
   }
@@ -123,7 +128,7 @@ Result<SqliteStore::Evicted> SqliteStore::evict_batch(SqliteHandle& db, std::uin
 void SqliteStore::free_disk(SqliteHandle& db, std::uint64_t bytes) {
   // Each step may fail for want of space and the next still help.
   make_room_to_delete(db);
-  static_cast<void>(evict_batch(db, 4 * bytes + session_->reserve_bytes(), kNever));
+  static_cast<void>(evict_batch(db, 4 * bytes + session_->reserve_bytes(), kNever, kBatchRows));
   give_back_space(db);
 }
 
@@ -213,19 +218,32 @@ Result<GcReport> SqliteStore::collect(const GcOptions& options) {
   }
   // Uses count before anything is chosen to go; a full disk has no room for them.
   static_cast<void>(flush(session_->options().write_wait));
-  for (;;) {  // one short turn per batch: others may write in between
-    CUKILN_TRY(const Evicted gone, write_deletion([&](SqliteHandle& db) -> Result<Evicted> {
-                 CUKILN_TRY(const std::uint64_t bytes, excess(db));
-                 CUKILN_TRY(const Evicted batch, evict_batch(db, bytes, since));
-                 // At once, while few pages are free: SQLite looks through all of them for each.
-                 CUKILN_CHECK(db.query("PRAGMA incremental_vacuum(2048)").run());
-                 return batch;
-               }));
-    report.entries += gone.entries;
-    report.bytes += gone.bytes;
-    if (gone.entries == 0) {
+  std::int64_t most_rows = kMostBatchRows;
+  for (std::int64_t rows = kBatchRows;;) {  // one short turn per batch: others may write in between
+    std::chrono::steady_clock::duration turn{};
+    const auto gone = write_deletion([&](SqliteHandle& db) -> Result<Evicted> {
+      const auto began = std::chrono::steady_clock::now();
+      db.use_cache(SqliteHandle::Cache::large);
+      CUKILN_TRY(const std::uint64_t bytes, excess(db));
+      CUKILN_TRY(const Evicted batch, evict_batch(db, bytes, since, rows));
+      // At once, while few pages are free: SQLite looks through all of them for each.
+      CUKILN_CHECK(db.query("PRAGMA incremental_vacuum(2048)").run());
+      turn = std::chrono::steady_clock::now() - began;
+      return batch;
+    });
+    if (!gone && rows > kBatchRows) {
+      rows = most_rows = kBatchRows;  // a full disk has no room for more
+      continue;
+    }
+    if (!gone) {
+      return gone.error();
+    }
+    report.entries += gone->entries;
+    report.bytes += gone->bytes;
+    if (gone->entries == 0) {
       break;
     }
+    rows = turn < kShortTurn ? std::min(rows * 2, most_rows) : std::max(rows / 2, kBatchRows);
   }
   CUKILN_CHECK(shrink_file());
   report.bytes_after = file_bytes();
@@ -247,6 +265,7 @@ Result<void> SqliteStore::shrink_file() {
     CUKILN_TRY([[maybe_unused]] const bool cut, session_->checkpoint(db));
     session_->remove_leftovers();
     session_->make_reserve();
+    db.use_cache(SqliteHandle::Cache::small);
     return {};
   });
 }

@@ -109,7 +109,8 @@ class SqliteStore final : public CubinStore {
     std::uint64_t entries = 0, bytes = 0;
   };
   /// One transaction: least recently used first, until `bytes` are gone, or all unused since then.
-  Result<Evicted> evict_batch(SqliteHandle& db, std::uint64_t bytes, std::int64_t unused_since_s);
+  Result<Evicted> evict_batch(SqliteHandle& db, std::uint64_t bytes, std::int64_t unused_since_s,
+                              std::int64_t rows);
   Result<Evicted> choose(SqliteHandle& db, std::uint64_t bytes, std::int64_t unused_since_s,
                          std::int64_t limit, std::vector<std::int64_t>* ids);
   Result<void> shrink_file();

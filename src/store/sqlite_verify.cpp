@@ -266,12 +266,13 @@ Result<void> SqliteStore::repair(const Damages& damages) {
   };
   for (std::size_t done = 0; done < damages.entries.size(); done += kRepairRows) {
     const std::size_t end = std::min(done + kRepairRows, damages.entries.size());
-    CUKILN_CHECK(in_transaction([&](SqliteHandle& db) -> Result<void> {
+    auto removed = in_transaction([&](SqliteHandle& db) -> Result<void> {
       for (std::size_t i = done; i < end; ++i) {
         CUKILN_CHECK(remove_damaged(db, damages, damages.entries[i]));
       }
       return {};
-    }));
+    });
+    CUKILN_CHECK(removed);
   }
   return in_transaction([&](SqliteHandle& db) { return repair_rest(db, damages); });
 }
