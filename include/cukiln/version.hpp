@@ -3,7 +3,7 @@
 #include <cukiln/export.hpp>
 
 #define CUKILN_VERSION_MAJOR 0
-#define CUKILN_VERSION_MINOR 1
+#define CUKILN_VERSION_MINOR 2
 #define CUKILN_VERSION_PATCH 0
 
 namespace cukiln {

@@ -186,7 +186,7 @@ Result<std::vector<std::unique_ptr<WorkerProcess>>> measure_identity(const Worke
   }
   CUKILN_CHECK(digests);
   // What the workers opened must be what was hashed.
-  if (auto now = stamps_of(install); !now || *now != stamps) {
+  if (auto stamped = stamps_of(install); !stamped || *stamped != stamps) {
     return being_replaced(install.library);
   }
 
