@@ -30,7 +30,7 @@ thread_local constinit bool fork_from_within CUKILN_TLS = false;
 struct ForkGate::Handlers {
   // Registered when the library is loaded: at the first use another thread might fork meanwhile.
   // ENOMEM: then a child finds its parent's handles, and leaves them.
-  static const int installed;
+  static const int kInstalled;
 
   static void before() {
     fork_from_within = passes > 0;
@@ -59,7 +59,7 @@ struct ForkGate::Handlers {
   }
 };
 
-const int ForkGate::Handlers::installed =
+const int ForkGate::Handlers::kInstalled =
     ::pthread_atfork(Handlers::before, Handlers::after_in_parent, Handlers::after_in_child);
 
 ForkGate::Pass::Pass() noexcept {

@@ -21,7 +21,7 @@ class Search {
       : files_(files), folders_(include_folders_of(request.options)) {
     for (const VirtualSource& source : request.sources) {
       known_.insert(source.path);
-      unread_.push_back({source.path, source.text});
+      unread_.emplace_back(source.path, source.text);
     }
     for (const std::string& argument : request.options.arguments) {
       if (argument.compare(0, kPreInclude.size(), kPreInclude) == 0) {
@@ -68,7 +68,7 @@ class Search {
       return false;
     }
     known_.insert(path);
-    unread_.push_back({path, found.bytes});
+    unread_.emplace_back(path, found.bytes);
     return true;
   }
 

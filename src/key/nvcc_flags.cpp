@@ -163,7 +163,8 @@ Match match(std::string_view flag) {
       continue;
     }
     const std::string_view value = flag.substr(letter.size());
-    if (rule.glue == Glue::text || value.find_first_not_of("0123456789") == value.npos) {
+    if (rule.glue == Glue::text ||
+        value.find_first_not_of("0123456789") == std::string_view::npos) {
       return {&rule, true, std::string(value)};
     }
   }

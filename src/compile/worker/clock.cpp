@@ -43,7 +43,7 @@ long as_argument(T* pointer) {
 }
 
 timespec now(clockid_t clock) {
-  timespec out{kFixedInstant_s, 0};
+  timespec out{kFixedInstantS, 0};
   if (!fixed()) {
     real_syscall(SYS_clock_gettime, clock, as_argument(&out));
   }
@@ -87,7 +87,7 @@ CUKILN_DEFINE(int, "gettimeofday", gettimeofday, (timeval * out, struct timezone
     return static_cast<int>(real_syscall(SYS_gettimeofday, as_argument(out), as_argument(zone)));
   }
   if (out != nullptr) {
-    *out = {kFixedInstant_s, 0};
+    *out = {kFixedInstantS, 0};
   }
   return cleared(zone);
 }
@@ -95,7 +95,7 @@ CUKILN_DEFINE(int, "clock_gettime", clock_gettime, (clockid_t clock, timespec* o
   if (!fixed()) {
     return static_cast<int>(real_syscall(SYS_clock_gettime, clock, as_argument(out)));
   }
-  *out = {kFixedInstant_s, 0};
+  *out = {kFixedInstantS, 0};
   return 0;
 }
 CUKILN_DEFINE(int, "timespec_get", timespec_get, (timespec * out, int base)) {

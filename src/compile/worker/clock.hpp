@@ -6,7 +6,7 @@ namespace cukiln::worker {
 
 /// What every clock says while it is fixed, 2000-01-01 00:00:00 UTC in seconds, and also the age of
 /// every file that is served. In the past, so that a wait with a deadline ends and never hangs.
-inline constexpr std::int64_t kFixedInstant_s = 946684800;
+inline constexpr std::int64_t kFixedInstantS = 946684800;
 
 /// From now on every clock of this process says one instant, the time zone is UTC, and the
 /// process's number is one that all workers share. NVRTC asks for them in every compile.

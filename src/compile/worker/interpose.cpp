@@ -57,8 +57,8 @@ void describe(const ServedFile& file, struct stat* out) {
   out->st_size = static_cast<off_t>(file.bytes.size());
   out->st_blksize = 4096;
   out->st_blocks = (out->st_size + 511) / 512;
-  out->st_mtim.tv_sec = kFixedInstant_s;  // for all: no result may depend on a file's age
-  out->st_ctim.tv_sec = kFixedInstant_s;
+  out->st_mtim.tv_sec = kFixedInstantS;  // for all: no result may depend on a file's age
+  out->st_ctim.tv_sec = kFixedInstantS;
 }
 
 /// An errno value; 0: it is there.
