@@ -10,8 +10,8 @@ struct Stats {
   std::uint64_t bytes = 0;    ///< of the store's files now
   std::uint64_t hits = 0;
   std::uint64_t misses = 0;  ///< the sum of the next five, of misses_revoked and of misses_evicted
-  std::uint64_t misses_new = 0;  ///< request never seen
-  std::uint64_t misses_header_changed = 0;
+  std::uint64_t misses_new = 0;             ///< request never seen
+  std::uint64_t misses_header_changed = 0;  ///< or linked otherwise
   std::uint64_t misses_header_appeared = 0;
   std::uint64_t misses_header_vanished = 0;
   std::uint64_t misses_damaged = 0;  ///< the entry was there and failed its check
@@ -30,7 +30,7 @@ struct Stats {
   std::uint64_t daemon_failed = 0;       ///< it hung, died, or was another version's or user's
   std::uint64_t daemon_declined = 0;     ///< it was busy or about to end: compiled here
   std::uint64_t misses_revoked = 0;      ///< the entry was there, signed by a revoked key
-  std::uint64_t misses_evicted = 0;      ///< recorded, and evicted or removed since
+  std::uint64_t misses_evicted = 0;      ///< recorded beside others, and evicted or removed since
 };
 
 }  // namespace cukiln

@@ -48,15 +48,14 @@ class ImportVerb final : public Verb {
     if (!trusted) {
       return context.fail(Exit::usage, trusted.error());
     }
-    const OpenRules rules{insecure_ ? nullptr : &*trusted, nullptr};
-    const RevokedKeys& revoked = trusted->revoked();
+    const OpenRules rules{&*trusted, nullptr, insecure_};
     // Twice: nothing is taken of a bundle that is not good to its end, and none is held in memory.
     std::uint64_t entries = 0;
     const auto count = [&](const StoreEntry&) {
       ++entries;
       return Result<void>();
     };
-    if (auto checked = for_each(rules, revoked, count); !checked) {
+    if (auto checked = for_each(rules, count); !checked) {
       const ErrorCode code = checked.error().code();
       const bool usage = code == ErrorCode::not_found || code == ErrorCode::invalid_argument;
       return context.fail(usage ? Exit::usage : Exit::failed, checked.error());
@@ -69,7 +68,7 @@ class ImportVerb final : public Verb {
     };
     if (!store) {
       taken.refuse_all(entries, store.error());
-    } else if (auto read = for_each(rules, revoked, put); !read) {  // replaced meanwhile
+    } else if (auto read = for_each(rules, put); !read) {  // replaced meanwhile
       return context.fail(Exit::failed, read.error());
     }
     tell(context, entries, taken);
@@ -133,7 +132,7 @@ class ImportVerb final : public Verb {
   }
 
   template <class Body>
-  Result<void> for_each(const OpenRules& rules, const RevokedKeys& revoked, Body&& body) const {
+  Result<void> for_each(const OpenRules& rules, Body&& body) const {
     CUKILN_TRY(BundleReader bundle, BundleReader::open(bundles_.front()));
     for (std::uint32_t index = 1;; ++index) {
       CUKILN_TRY(const auto bytes, bundle.next());
@@ -145,10 +144,6 @@ class ImportVerb final : public Verb {
       if (!entry) {
         return make_error(ErrorCode::corrupt, "{}, entry {} of {}: {}{}", bundles_.front(), index,
                           bundle.count(), entry.error().message(), advice(why));
-      }
-      if (revoked.signed_any_of(entry->signer)) {  // --insecure takes no word back
-        return make_error(ErrorCode::corrupt, "{}, entry {} of {}: {} was signed by a revoked key",
-                          bundles_.front(), index, bundle.count(), entry->labels.name);
       }
       entry->origin = Origin::imported;
       CUKILN_CHECK(body(*entry));

@@ -23,6 +23,7 @@ constexpr milliseconds kLongestPoll{20};
 void count_miss(Counters& counters, const Miss& miss) {
   switch (miss.why) {
     case Miss::Why::never_seen: counters.add(&Stats::misses_new); break;
+    case Miss::Why::relinked:
     case Miss::Why::changed: counters.add(&Stats::misses_header_changed); break;
     case Miss::Why::appeared: counters.add(&Stats::misses_header_appeared); break;
     case Miss::Why::vanished: counters.add(&Stats::misses_header_vanished); break;
@@ -37,6 +38,7 @@ Miss miss_of(const FileServer::Mismatch& mismatch, const FileServer& files) {
   Miss miss;
   miss.why = mismatch.what == What::appeared   ? Miss::Why::appeared
              : mismatch.what == What::vanished ? Miss::Why::vanished
+             : mismatch.what == What::relinked ? Miss::Why::relinked
                                                : Miss::Why::changed;
   miss.path = files.real_path(mismatch.path);
   return miss;

@@ -28,9 +28,10 @@ struct Miss {
     changed,
     appeared,
     vanished,
+    relinked,  ///< was one file with another path, and is not; or the other way round
     damaged,
     revoked,  ///< signed by a key that was revoked
-    evicted   ///< recorded, and evicted or removed since
+    evicted   ///< recorded beside others of its request, and evicted or removed since
   } why = Why::never_seen;
   std::string path;  ///< the header, as the user knows it
 

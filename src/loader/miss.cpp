@@ -8,6 +8,7 @@ std::string Miss::text() const {
     case Why::changed: return "header changed: " + path;
     case Why::appeared: return "header appeared: " + path;
     case Why::vanished: return "header vanished: " + path;
+    case Why::relinked: return "header linked otherwise: " + path;
     case Why::damaged: return "the stored entry was damaged";
     case Why::evicted: return "the stored entry was evicted";
     case Why::revoked: return "the stored entry was signed by a key that was revoked";

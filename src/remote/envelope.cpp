@@ -222,7 +222,14 @@ Result<OpenedEnvelope> open_envelope(ByteView bytes, const OpenRules& rules, Rej
   }
   OpenedEnvelope out;
   if (rules.trusted != nullptr) {
-    CUKILN_TRY(out.signer, check_signer(envelope, *rules.trusted, why));
+    auto signer = check_signer(envelope, *rules.trusted, why);
+    if (signer) {
+      out.signer = *std::move(signer);
+    } else if (!rules.insecure || why == Rejection::revoked_signer) {
+      return std::move(signer).error();
+    } else {
+      why = Rejection::none;
+    }
   }
   CUKILN_TRY(out.payload, unpack(envelope, why));
   out.head = std::move(envelope.head);
@@ -285,7 +292,7 @@ Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection&
   entry->source_text = source_text;
   entry->compile_us = static_cast<std::int64_t>(compile_us);
   entry->created_s = opened.head.created_s;
-  entry->signer = with_signer(chain, rules.trusted != nullptr ? opened.signer : kUnsigned);
+  entry->signer = with_signer(chain, opened.signer.empty() ? kUnsigned : opened.signer);
   return entry;
 }
 

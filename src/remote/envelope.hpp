@@ -62,6 +62,8 @@ struct OpenedEnvelope {
 struct OpenRules {
   const TrustedKeys* trusted = nullptr;  ///< null: whoever signed, or nobody; noted as `unsigned`
   const ObjectName* name = nullptr;      ///< the one that was asked for; null: any
+  /// What no trusted key signed is taken too, and noted as `unsigned`; not what a revoked one did.
+  bool insecure = false;
 };
 
 /// Errors: corrupt, with the sentence; `why` has the reason.

@@ -44,7 +44,8 @@ bool is_file_of_generation(std::string_view name) {
   return is_one_of(name, {"store.db", "store.db-wal", "store.db-shm", "inuse.lock"});
 }
 bool is_flight(std::string_view name) {
-  return name.ends_with(".lock") && name.size() == 37 && has_only(name.substr(0, 32), kHexDigits);
+  return name == "toolchain.lock" ||
+         (name.ends_with(".lock") && name.size() == 37 && has_only(name.substr(0, 32), kHexDigits));
 }
 
 UniqueFd open_folder(int parent, const std::string& name) {

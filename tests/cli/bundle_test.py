@@ -103,7 +103,8 @@ class Bundles(CliTest):
         self.write("trust", f"{other}\nrevoked {fleet}\n")
         refused = self.refused("again.ckb", "--trust", "trust")
         self.assertIn("a key that was revoked", refused)
-        self.assertIn("was signed by a revoked key", self.refused("again.ckb", "--insecure", "--trust", "trust"))
+        self.assertIn("a key that was revoked", self.refused("again.ckb", "--insecure", "--trust", "trust"))
+        self.assertIn("whose key was revoked", self.refused("all.ckb", "--insecure", "--trust", "trust"))
         taken = self.elsewhere_json("import", "again.ckb", "--trust", "other.key.pub")
         self.assertEqual(taken["signers"], [f"{fleet} {other}"])
         (entry,) = self.elsewhere_json("ls")["entries"]

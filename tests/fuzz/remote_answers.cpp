@@ -26,7 +26,7 @@ namespace {
 
 using namespace cukiln;
 using cukiln::testing::require;
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 class Server {
  public:
@@ -52,7 +52,7 @@ class Server {
     }
     RemoteEndpoint& endpoint = what % 2 == 0 ? *http_ : *redis_;
     const ObjectName name = ObjectName::of_sets("fuzz");
-    const auto deadline = Clock::now() + std::chrono::seconds(5);
+    const auto deadline = SteadyClock::now() + std::chrono::seconds(5);
     switch (what / 2 % 4) {
       case 0: return endpoint.put(name, "bytes", deadline);
       case 1: return endpoint.look_at_lease(name, deadline);
@@ -97,10 +97,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) {
     return 0;
   }
-  const auto start = Clock::now();
+  const auto start = SteadyClock::now();
   const RemoteAnswer answer =
       server.ask(data[0], ByteView(reinterpret_cast<const char*>(data) + 1, size - 1));
-  require(Clock::now() - start < std::chrono::seconds(6), "a call ends at its deadline",
+  require(SteadyClock::now() - start < std::chrono::seconds(6), "a call ends at its deadline",
           answer.detail);
   require(answer.status == RemoteStatus::ok || answer.body.empty(), "only a good answer has a body",
           answer.body);

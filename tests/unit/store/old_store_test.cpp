@@ -23,9 +23,9 @@ struct OldStore : ScratchFolder {
     put_numbers(*store, 0, 1);
     fs::copy(CUKILN_TEST_SOURCE_DIR "/cache/golden/v1", old, fs::copy_options::recursive);
     fs::create_directory(old + "/flights");
-    for (const char* name :
-         {"writer.lock", "gc.lock", "keeper.lock", "gen-0001/inuse.lock",
-          "flights/0123456789abcdef0123456789abcdef.lock", "CURRENT.aBc123", "reserve.bin"}) {
+    for (const char* name : {"writer.lock", "gc.lock", "keeper.lock", "gen-0001/inuse.lock",
+                             "flights/0123456789abcdef0123456789abcdef.lock",
+                             "flights/toolchain.lock", "CURRENT.aBc123", "reserve.bin"}) {
       write_all(old + "/" + name, "");
     }
     for (const auto& entry : fs::recursive_directory_iterator(old)) {
