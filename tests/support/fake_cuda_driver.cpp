@@ -76,11 +76,10 @@ CUresult record(CUkernel kernel, FakeLaunch& launch, void** arguments) {
   return kCudaSuccess;
 }
 
-// A child of a process with threads can call the driver. A recursive mutex knows its owner by a
-// number that the child does not have: it gets another.
-[[maybe_unused]] const int kForks =
-    ::pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); },
-                     [] { ::new (static_cast<void*>(&mutex)) std::recursive_mutex; });
+// A child of a process with threads can call the driver, whoever held its mutex. The parent's fork
+// waits for nobody here: a thread that is in the driver may be one that a fork of ours waits for.
+[[maybe_unused]] const int kForks = ::pthread_atfork(
+    nullptr, nullptr, [] { ::new (static_cast<void*>(&mutex)) std::recursive_mutex; });
 
 }  // namespace
 
