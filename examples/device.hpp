@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Device memory for the examples, through libcuda opened at run time, so that building them takes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A host in C: makes the shipped kernels ready and shows what it got. How to launch: see cukiln_kernel_launch. */
 #include <cukiln/cukiln.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shortest host: makes the shipped kernels ready, then launches one of them.
 
 #include <cukiln/cukiln.hpp>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel of one's own on PyTorch tensors: a template in a file with a header, compiled for the
 GPU that is here, kept in the store, launched on PyTorch's current stream."""
 

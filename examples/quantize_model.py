@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A model to NVFP4, cell by cell: open it in an editor that knows `# %%`, or run it.
 # It needs no GPU: on the CPU the kernels are emulated exactly.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a service starts: a manifest of its own, progress in its log, readiness only when every
 // kernel is loaded, and exit codes that tell a broken kernel from a broken machine.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An nn.Linear in NVFP4: made, compiled, saved as a checkpoint and loaded.
 
 Runs on the first GPU, or by exact emulation on the CPU.

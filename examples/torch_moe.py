@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A mixture of experts and a shared expert in NVFP4, each one node from hidden states to hidden
 states.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The C interface of cukiln (C11, C++). The same library, the same rules as <cukiln/loader.hpp>.

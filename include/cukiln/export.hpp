@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// CUKILN_API marks what leaves the shared library; everything else is hidden.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// PyTorch ops over the shipped kernels, and the runners that hold their weights. What Python's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What cukiln is built from. Header-only where that keeps symbols out of other people's processes.
 if(CUKILN_STATIC_DEPENDENCIES)  # for the searches below, pkg-config's among them
   set(CMAKE_FIND_LIBRARY_SUFFIXES .a)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cukiln_embed(TARGET NAME BASE FOLDER FILES FILE…)
 #
 # Compiles files into TARGET as bytes, and makes them reachable through a generated header:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Run by cukiln_embed at build time: cmake -D NAME= -D BASE= -D LIST= -D OUTPUT= -P embed_files.cmake
 
 file(STRINGS "${LIST}" names)

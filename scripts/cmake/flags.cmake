@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cukiln_flags: how every target of ours is compiled.
 add_library(cukiln_flags INTERFACE)
 target_compile_features(cukiln_flags INTERFACE cxx_std_20)

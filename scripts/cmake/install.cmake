@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` lays down, and what find_package(cukiln) then finds. Everything is relative to
 # the prefix, which may be moved afterwards.
 include(CMakePackageConfigHelpers)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A layer is one folder of src, compiled once as objects. `cukiln_link_layers` gives a target the objects
 # of the named layers and of everything they may include.
 #

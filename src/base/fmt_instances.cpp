@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What fmt's library holds, compiled once and hidden: header-only fmt would be compiled anew in
 // every file (3 s each), and fmt's shared library would be a symbol that clashes with the host's
 // own.

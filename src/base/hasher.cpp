@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/hasher.hpp"
 
 #include <sodium/crypto_generichash_blake2b.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the smallest public types need: names, text forms.
 
 #include <charconv>

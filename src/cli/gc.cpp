@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/result.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/module_options.hpp"
 
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compile/answer_account.hpp"
 
 #include "base/hasher.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compile/compile_errors.hpp"
 
 #include <string.h>

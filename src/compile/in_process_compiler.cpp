@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compile/in_process_compiler.hpp"
 
 #include "base/file.hpp"

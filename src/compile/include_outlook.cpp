@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compile/include_outlook.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Server's bytes: in from clients, and out to them.
 
 #include <sys/epoll.h>

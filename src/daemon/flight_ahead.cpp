@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compiles that nobody has asked for yet.
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What becomes of those who wait when a compile has ended.
 
 #include <utility>

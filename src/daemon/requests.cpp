@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a client may ask of a Server, one function an operation.
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "driver/tensor_map.hpp"
 
 #include "base/result.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "key/compile_request.hpp"
 
 #include "base/hasher.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <cukiln/kernel_table.hpp>
 
 #include <atomic>

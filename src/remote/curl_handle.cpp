@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifdef CUKILN_HAS_CURL
 
 #include "remote/curl_handle.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "remote/object_name.hpp"
 
 #include "key/compile_request.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <hiredis/hiredis.h>
 #include <poll.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a remote store does besides looking up: turns to compile, and uploads, each with a thread.
 #include <algorithm>
 #include <random>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TLS by libcurl, which is here for HTTP already: it connects, checks who answers, and then carries
 // our bytes.
 #include "remote/stream.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "store/old_store.hpp"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "store/pending_writes.hpp"
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a SqliteStore has, and what was counted: all that people and metrics ask.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a SqliteStore finds entries: by request, among all its sets, and by key.
 
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a SqliteStore reads all it has and checks it, and removes what is damaged.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "store/wal_index_vfs.hpp"
 
 #include <linux/futex.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "wire/unix_socket.hpp"
 
 #include <fcntl.h>

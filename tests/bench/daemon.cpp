@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A hit through cukilnd, as a client has it: the recorded dependency sets of a request, then the
 // entry.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What cukilnd costs: its start, itself when nobody asks, and a hit through it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A decode step of a small transformer (random weights, made here) with NVFP4 layers beside bf16,
 eager and under torch.compile's reduce-overhead.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a call of an op costs besides its work: from C++, and by Python's @torch.library.custom_op.
 
 Both take (x, runner_id, out_features), find the runner and allocate the result; there are no rows,

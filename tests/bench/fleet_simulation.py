@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a roll-out costs the servers of a fleet: HOSTS machines start a new build against one remote store.
 
 Nothing runs but this file: a simulation of requests at a server, seeded, with measured service times. What it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What scripts/bench-gpu measures. A part yields Entries: our launch, a rival's, and the least work the
 job can be. Both are timed in turns in one run, over buffers that rotate, so that data comes from memory
 and not from the cache; where memory is the rival, what is written goes there too."""

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launchers of the shipped kernels as C functions over plain values, for tests/bench/gpu.py,
 // which has PyTorch beside it in one process and so in one run. Each returns null, or why it could
 // not. A launcher made here is made once, for the process's current device.

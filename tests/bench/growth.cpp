@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A hit in a store with few entries and one with many, asked in turns.
 //
 //   cukiln_bench_growth FOLDER FEW MANY

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the parts of a measurement share: programs that are run in an environment of their own, in
 scratch folders, and the rows that come of it."""
 

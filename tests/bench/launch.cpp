@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A launch through cukiln beside the driver's own, in turns, of a kernel that does nothing.
 //
 //   cukiln_bench_launch STORE

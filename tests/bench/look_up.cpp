@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finding a kernel that is ready: by a handle that was kept, by id, by name; alone and with every
 // core at it; beside what one would write instead, a hash map under a mutex.
 

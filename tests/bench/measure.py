@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What scripts/bench measures. Everything that is compared is measured in turns, in one run: these
 machines are shared, and a time alone says more about the neighbours."""
 

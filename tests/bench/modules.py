@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Python waits for when it asks for a module that it has, and when it launches a kernel.
 
 usage: modules.py ROUNDS FOLDER

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What NVRTC alone takes for the shipped kernels: this process, one after the other, no cache, no
 // worker, no observing, and no driver: where NVRTC can open libcuda, the first compile initialises
 // it (200 ms), and the later ones may come from NVRTC's own cache on disk. The floor of a cold

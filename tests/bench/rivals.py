@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One start with somebody else's cache, in a process of its own.
 
 usage: rivals.py RIVAL FOLDER PROGRAMS.json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What scripts/bench-gpu reports of what it measured: a table, and a roofline."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One start of a host, in a process of its own: opens the store, makes a loader, preloads a
 // manifest.
 //

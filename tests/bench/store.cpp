@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a store costs: opening, a checked hit, a miss, a put, with few entries and with many.
 //
 //   cukiln_bench_store --benchmark_filter=Get

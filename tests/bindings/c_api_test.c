@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C interface from C: every function, on a machine without a GPU (a stand-in plays libcuda).
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Another SQLite and another fmt, loaded first and with all their symbols in front, beside a cukiln
 // that is loaded later: each keeps working on its own.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Only the documented C functions and namespace cukiln leave the library.
 
 usage: exports_test.py NM LIBRARY HEADER…

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A host in which the n-th allocation of a whole use of cukiln fails, for one n after the other: each
  * use must succeed or return an error, give back every descriptor, and be followed by one that works.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host that loads the library by a name, goes to another folder, and compiles one kernel by the
 // settings of its environment. It says what it saw, one `name value` a line.
 //

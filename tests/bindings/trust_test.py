@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whom a host believes: the program that compiles for it, its settings, and who signed what it has.
 
 usage: trust_test.py LIBCUKILN

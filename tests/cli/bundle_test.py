@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """keygen, export, import: kernels carried from one store to another, and whom one believes."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of the command line share: a user with a home of their own, and kernels to compile."""
 
 import fcntl

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """compile, explain and show, with the real NVRTC and no GPU."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """daemon start, stop, status; doctor's line; compile through a daemon."""
 
 import contextlib

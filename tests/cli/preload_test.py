@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """preload, with the shipped manifest and others, over the stand-in for the driver."""
 
 import json

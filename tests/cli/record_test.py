@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """record: what an application asked for, as a manifest that preload then finds whole."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ls, rm, gc, verify, stats, doctor, and stores that cannot be used."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What does not touch a store: help, version, mistakes in the command line, config, completion."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A headless Chromium, driven by its DevTools protocol over a pipe."""
 
 from __future__ import annotations

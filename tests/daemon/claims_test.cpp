@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a client claims of its files decides nothing for another one of the same user.
 
 #include "support/daemon_claims.hpp"

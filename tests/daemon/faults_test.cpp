@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What strangers and broken peers do to cukilnd, and what a broken cukilnd does to its clients.
 
 #include <fcntl.h>

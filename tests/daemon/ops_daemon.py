@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real cukilnd with its operations door, over the stand-in for NVRTC, and clients of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations door of a real cukilnd: what it tells is what happened."""
 
 from __future__ import annotations

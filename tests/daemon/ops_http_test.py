@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients that mean no good to the operations door, or cannot help it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each of a real cukilnd's metrics moves when that happens which it counts, and promtool likes them."""
 
 from __future__ import annotations

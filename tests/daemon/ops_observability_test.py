@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shipped alerts and dashboard, by promtool and beside what a daemon really measures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon's page in a browser: what it shows, click, filter, drill down, and hostile names."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SIGHUP: what a cukilnd takes from its settings while it runs, and what it says of the rest."""
 
 from __future__ import annotations

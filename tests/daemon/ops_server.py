@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An operations door in a process of its own, and plain HTTP to it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cukilnd with more to do than it can, out of memory or descriptors, interrupted all the time, or
 // with compilers that hang: whoever asks gets a kernel all the same.
 

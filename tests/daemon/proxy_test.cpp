@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A daemon whose every answer has one bit that is wrong.
 
 #include <poll.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cukilnd under a service manager: sockets that were opened for it, and what it says of itself. The
 // test is the manager.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The units for systemd, as systemd itself reads them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A daemon for all users: nothing that came of one user's compile reaches another.
 
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several users on one machine. Only root can be them all: another user tests what one can.
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // What the parts of the emulator share: a cluster, its CTAs and their threads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // What a .cu file takes from the CUDA language, for g++. Included before everything else, so that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads, shared memory, mbarriers: how they run, wait and are found to be stuck.
 #include "emulator/emulator.hpp"
 

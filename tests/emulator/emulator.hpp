@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Runs a kernel of machine.cuh and tcgen05.cuh on a CPU, one std::thread a CUDA thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the kernels of nvfp4_gemm.cu on the CPU and compares them with a product in double.
 // Without arguments: every case; else those whose name contains the argument.
 // Exit code 0: all agree; 1: a wrong result; 2: the emulator found a broken rule.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a mixture of experts on the CPU as a launch on sm_100a runs it, the launcher's own steps and
 // workspace with the kernels' own sources, and compares with src/reference.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of a mixture of experts without tensor cores as a host library: moe_test.py compiles
 // it with what device_source.py made of the sources, and moe_cases.cpp opens it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // The kernels of a mixture of experts that have no tensor cores, as the library that moe_device.cpp

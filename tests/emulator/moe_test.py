@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A mixture of experts on sm_100a, all of it on the CPU, and things broken on purpose.
 
 The launcher's steps run with the kernels' own sources: products in the emulator, the others as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The emulator's cases notice when the GEMM is wrong.
 
 Each mutant is the kernel's source with one thing changed. It is compiled, linked with the emulator

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensor memory, and products as their descriptors say.
 #include <cmath>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // tcgen05.cuh on a CPU; emulator.cpp holds what these do.

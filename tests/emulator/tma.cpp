@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TMA: boxes of tensors to shared memory and back.
 #include <cstring>
 

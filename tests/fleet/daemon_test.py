@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines whose daemons know the remote store: their applications reach it without knowing of it."""
 
 import os

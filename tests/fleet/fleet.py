@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fleet: stores that stand for machines, one pair of keys, and servers between them."""
 
 import os

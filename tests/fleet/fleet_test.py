@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Eight machines, one remote store: each kernel is compiled once in the fleet."""
 
 import json

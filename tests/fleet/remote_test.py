@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines with one remote store: real nginx, real Redis, and servers that want to do harm."""
 
 import json

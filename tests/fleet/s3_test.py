@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bucket of S3 as the remote store, of a server that checks who signed each request and what they may do."""
 
 import unittest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers on free ports of the loopback, each with a folder of its own, gone when the test ends."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulation of a roll-out says what its assumptions imply."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores that are spoken to by TLS: who they are must be right before anything is asked."""
 
 import json

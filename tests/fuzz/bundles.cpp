@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer: a whole bundle, read as import reads it. Built by scripts/fuzz.
 //
 // The input is a bundle; or, after an odd first byte, envelopes' payloads, each behind two bytes of

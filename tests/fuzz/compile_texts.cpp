@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer: the compiler's log, and texts whose includes are guessed. Built by scripts/fuzz.
 //
 // A kernel's author has a say in both. A log's lines are the assembler's report or for people, none

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer: config.toml and the environment. Built by scripts/fuzz.
 //
 // Up to the first NUL the input is the file; behind it are values of the environment, a NUL between

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer: what a client may send to cukilnd, and a daemon to its client. Built by scripts/fuzz.
 //
 // The first byte says where the stream is cut into pieces; the rest is the stream. Whatever comes,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer: flags in nvcc's or NVRTC's spelling, one a line. Built by scripts/fuzz.
 //
 // They are refused with a message that says why, or translated, and what was translated is its own

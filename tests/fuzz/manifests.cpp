@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer: manifests as anybody may hand them on. Built by scripts/fuzz.
 //
 // Whatever comes is refused with a message or taken, and what was taken is a list of modules that

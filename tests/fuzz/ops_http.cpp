@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer: what a client may send to the operations door. Built by scripts/fuzz.
 //
 // A whole door, with its thread and a store that has entries, on a socket of its own. The first

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer: what a remote store may answer. Built by scripts/fuzz.
 //
 // A server that sends the input to whoever asks, and closes. The first byte says which protocol is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer: objects as a remote store or a bundle may hold them. Built by scripts/fuzz.
 //
 // The first byte says what the rest is: an envelope as it comes; the payload of an entry or of a

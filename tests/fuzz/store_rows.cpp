@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer: rows as a damaged or forged store may have them. Built by scripts/fuzz.
 //
 // The first byte says what the rest is: a column of its own, the columns of an entry whose key and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer: what a compile worker may say to its owner, and an owner to its worker. Built by
 // scripts/fuzz.
 //

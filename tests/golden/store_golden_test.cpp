@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stores that released versions wrote still open, and hold what was put into them.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // What kernels without tensor cores take from the CUDA language, for a host compiler: thread blocks

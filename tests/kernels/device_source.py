@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Device code for a host compiler: every asm statement becomes calls of the functions in ptx.hpp.
 
     asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));

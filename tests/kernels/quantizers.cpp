@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The quantisers' device code as a host library: what quantizers_test.py calls.
 
 #include "device.hpp"  // first

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The quantisers' device code, run on the CPU, beside NumPy and ml_dtypes, which share nothing with it.
 
   quantizers_test.py COMPILER…

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a lookup goes by where files are links, cannot be looked at, keep their stamps, or come in
 // many versions: always what NVRTC itself finds at that moment.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Launchers of shipped kernels, those compiled by the real NVRTC, on a driver that runs nothing and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the launcher does and refuses: kernels compiled by the real NVRTC, on a driver that runs
 // nothing.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A C host that has nothing but the installed package.
 #include <cukiln/cukiln.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens a store in the folder given and compiles a kernel into it, as a host without a GPU would.
 #include <cukiln/cukiln.hpp>
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a Python program knows of an installed wheel: nothing but `import cukiln`.
 
 usage: use_python.py STORE [torch]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Disks that are full, read-only, broken or without locks.
 #include <sys/stat.h>
 #include <sys/statfs.h>

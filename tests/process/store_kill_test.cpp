@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes that are killed, stopped, or many. The oracle: what a worker said was stored is there,
 // and nothing is ever handed out that is not what was put.
 #include <signal.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests share: a user with a home and a store of their own, and no GPU."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The example of a kernel of one's own. On a GPU it runs in tests/gpu/torch."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ctrl-C while the library works: in a process of its own, with an NVRTC that never ends."""
 
 import os

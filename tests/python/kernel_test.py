@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels: what arrives at the driver when Python values are passed."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loader: options, errors, what it compiles, finds and explains."""
 
 import gc

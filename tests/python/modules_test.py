@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """get_cuda_module: a drop-in for a loader over torch.utils.cpp_extension.load."""
 
 import inspect

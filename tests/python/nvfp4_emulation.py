@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVFP4 by NumPy, from its definition: numbers are looked up in the lists of those that exist."""
 
 import numpy as np

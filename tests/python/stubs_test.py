@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The types that the package tells type checkers, held to the code and to a program."""
 
 import os

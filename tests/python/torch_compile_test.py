@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The layers under torch.compile, torch.export and AOTInductor, on the CPU."""
 
 import io

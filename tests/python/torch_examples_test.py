@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The examples for PyTorch run to their end without a GPU, and print what they promise."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The layers from checkpoints, and their state as one."""
 
 import numpy as np

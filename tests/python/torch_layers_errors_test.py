@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the layers refuse, and what they say of it."""
 
 import math

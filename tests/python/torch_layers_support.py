@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of the layers share: layers in bf16, checkpoints, and their emulation."""
 
 import math

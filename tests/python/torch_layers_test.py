@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The layers on the CPU: beside emulation and bf16, moved, copied and saved."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The quantisers and products on CPU tensors: beside NumPy, and given what they must refuse."""
 
 import math

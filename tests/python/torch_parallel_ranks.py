@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the ranks of a tensor or sequence parallel MLP compute, and the same in one process: for
 torch_parallel_test.py, and on two GPUs for tests/gpu/torch/parallel_test.py."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVFP4TrainableLinear over two ranks, tensor and sequence parallel, by gloo on the CPU."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every op under opcheck; runners, their numbers, threads; the library and PyTorch."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of the ops share: small matrices, and layers with weights."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVFP4TrainableLinear on the CPU: learning, microbatches, compiled graphs, errors."""
 
 import copy

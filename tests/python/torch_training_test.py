@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The three products of a linear layer in training, and their gradients, on the CPU."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """scripts/bench-gpu draws an earlier run again, where neither PyTorch nor a GPU is.
 
 usage: bench_gpu_test.py

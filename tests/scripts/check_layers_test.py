@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """scripts/check-layers finds each thing that it is there to find, and nothing in clean code."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is shipped is hardened: what a memory error meets in a host's process, and in the worker's.
 
 usage: hardening_test.py [--unoptimised] BINARY…

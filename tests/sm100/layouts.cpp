@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the sm_100a kernels and their emulator believe about bits and layouts, beside what CUTLASS's
 // own types say. Prints a line a comparison; exit code 1 if any differs.
 #include <cutlass/numeric_types.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Descriptors and layouts of the sm_100a kernels, beside CUTLASS's own types.
 
 usage: layouts_test.py COMPILER…

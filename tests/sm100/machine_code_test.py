@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine code of every shipped module for sm_100a: nothing spills, and the products use what
 sm_100a has for them. environment: CUKILN_TEST_BINARY_DIR."""
 

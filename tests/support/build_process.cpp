@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One process that asks a loader for one module, for tests that need several: a stampede, a killed
 // owner.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // The sizes of a kernel's parameters, as a compiler wrote them into the cubin.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // A stand-in for libcuda.so.1 (build/<preset>/bin/libcuda_fake.so) that runs nothing and remembers

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // What the two halves of the fake share: fake_cuda.cpp (how tests drive it) and

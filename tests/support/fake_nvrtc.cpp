@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A libnvrtc that does what comments in the source text tell it. Everything else a test needs to
 // know of it goes through files, because the worker that opens it has no environment:
 //

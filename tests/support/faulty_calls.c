@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Preloaded: makes system calls fail on files whose path contains $FAULT_MATCH.
  *
  *   FAULT_CALL   write, read, sync or lock; holes: a write of one byte leaves a hole where it was

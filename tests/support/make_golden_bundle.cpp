@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a bundle with known entries and the public key that it is signed with, to be kept under
 // cache/golden/:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a store with known entries, to be kept under cache/golden/:
 //
 //   make_golden_store DIRECTORY

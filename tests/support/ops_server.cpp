@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An operations door over a daemon that is not there, for tests of the page and of hostile clients:
 //
 //     ops_server FOLDER [ENTRIES]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Preloaded: the wall clock is a minute ahead, so that the stamps of files that were just written look old
  * enough to be believed. */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process that uses a store, for the tests that need several:
 //
 //   store_worker DIR VERB [ARGUMENT…]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Version 0.1 and this one on one machine, one store folder and one remote: each finds its own."""
 
 import json

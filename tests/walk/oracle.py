@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVRTC itself over the real files: no code of cukiln's between the compiler and the disk."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Header trees that change at random, and the flags that go with them.
 
 A header's text has a level; a file of level n includes files of higher levels only, and may hold or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A random walk over header trees: whatever happened to the files, a store answers as the compiler does.
 
 usage: walk.py [--seed N] [--steps K] [--only STEP,…] [--trust-stamps] [--no-shrink]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bindings/c/convert.hpp"
 #include "bindings/c/handles.hpp"
 #include "bindings/c/last_error.hpp"

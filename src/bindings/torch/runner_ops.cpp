@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bindings/torch/host.hpp"
 #include "bindings/torch/ops.hpp"
 #include "bindings/torch/runners.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A linear layer for training: y = x · Wᵀ + b and the products of its two gradients, all of NVFP4
 // matrices. A product sums along the columns of both its operands, and blocks of sixteen lie along
 // columns: so what is summed along another dimension in backward, W and x, is also quantised

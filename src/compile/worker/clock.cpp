@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libc's clocks and the process's number, as libnvrtc finds them: see interpose.cpp. Asked of NVRTC
 // 12.9, 13.0 and 13.5: time, clock, gettimeofday, getpid, and syscall(SYS_clock_gettime). The
 // functions that convert a time (localtime, ctime, strftime) depend on the time zone besides, which

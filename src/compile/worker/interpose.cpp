@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libc's file functions, as libnvrtc finds them: the dynamic linker asks this executable first.
 // During a compile they answer from ServedFiles; otherwise they do what libc does, by direct system
 // calls.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Defines a function of libc's, so that NVRTC calls this one. The name is given as an assembler

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cukiln-compile-worker: opens NVRTC, compiles what its owner sends, and lets the owner answer for
 // every file that NVRTC looks at. Arguments: NVRTC's library, its builtins library (may be empty),
 // the limit in bytes of address space, the seconds after which an idle worker ends.

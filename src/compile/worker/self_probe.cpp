@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compile/worker/self_probe.hpp"
 
 #include <string_view>

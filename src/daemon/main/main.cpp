@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cukilnd: compiles for all processes of a user, or of each user of a host, each request once.
 //
 //   cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS] [--verbose]

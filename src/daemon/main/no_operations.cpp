@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In place of operations.cpp, where cpp-httplib is not: it is a shared library only, and programs
 // that are carried elsewhere bring all they need.
 #include "base/result.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "daemon/ops/disk_use.hpp"
 
 #include <sys/stat.h>

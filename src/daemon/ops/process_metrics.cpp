@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "daemon/ops/process_metrics.hpp"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <iterator>
 
 #include "kernels/nvfp4/gemm_checks.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/nvfp4/gemm_architecture.hpp"
 #include "kernels/nvfp4/gemm_checks.hpp"
 #include "kernels/shipped_kernel.hpp"

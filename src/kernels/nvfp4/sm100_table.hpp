@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // scripts/tune writes this file on a card of sm_100. None was measured so far.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // Written by scripts/tune on 2026-11-20, up to 32 tokens on 2026-11-22, on an NVIDIA H200.

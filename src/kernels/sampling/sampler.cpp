@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/checks.hpp"
 #include "kernels/shipped_kernel.hpp"
 

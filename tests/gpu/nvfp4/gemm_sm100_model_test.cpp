@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sm_100a product on sm_90a: the shipped source, with tensor memory and products modelled, so
 // that TMA, tensor maps as the driver makes them, mbarriers, scheduling and the epilogue are the
 // hardware's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // The kernels that a mixture of experts launches around grouped products, on whatever device is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A mixture of experts by grouped products, all of it, on sm_90a: the launcher's own steps and the
 // shipped kernels, the tensor core modelled.
 #include <cmath>

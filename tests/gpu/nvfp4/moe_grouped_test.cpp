@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels around a mixture of experts' grouped products, each beside a CPU.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // NVFP4 on the CPU, written from the formats' definitions and TransformerEngine's formula, sharing

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // A GPU for tests: device memory, streams, events and graphs over libcuda, opened at run time like

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // A loader for tests of the shipped kernels: a store in memory, NVRTC where the environment says.

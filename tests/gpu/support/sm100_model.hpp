@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // The sm_100a products on sm_90a: the shipped source, with tensor memory and the tensor core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 // A KernelLoader for GPU tests: a store in memory, compilers and driver where the environment says

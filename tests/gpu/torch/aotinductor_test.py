@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A package that AOTInductor made of the layers, in a process of its own: opening one ends a process
 where the package and PyTorch disagree about the C++ library, and no other test should go with it.
 

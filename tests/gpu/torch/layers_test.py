@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The layers on CUDA tensors: beside bf16, beside their emulation, and in CUDA graphs.
 
 usage: layers_test.py [RESULTS.json]   with cukiln and PyTorch to be imported

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels launched from Python on a GPU's own tensors.
 
 usage: modules_test.py [RESULTS.json]   with cukiln and PyTorch to be imported

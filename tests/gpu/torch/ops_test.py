@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ops on CUDA tensors, beside the same ops on CPU tensors, which tests/python holds to NumPy.
 
 usage: ops_test.py [RESULTS.json]   with cukiln and PyTorch to be imported

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVFP4TrainableLinear over two GPUs, tensor and sequence parallel, by NCCL.
 
 usage: parallel_test.py [RESULTS.json]   with cukiln and PyTorch to be imported

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the tests of a class and writes one row a test, as scripts/test-gpu collects them."""
 
 from __future__ import annotations

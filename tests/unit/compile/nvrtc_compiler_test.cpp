@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compile/nvrtc_compiler.hpp"
 
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compile/nvrtc_library.hpp"
 
 #include <doctest/doctest.h>

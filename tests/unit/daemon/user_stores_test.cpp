@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "daemon/user_stores.hpp"
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our declarations of the driver's ABI against <cuda.h>, where there is one. It comes first: it
 // maps names to the versions that driver_api.cpp spells out, here in both.
 #if __has_include(<cuda.h>)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/nvfp4/sm90_plan.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The hot path's promise, shown by counters and by the kernel: a look-up and a launch allocate
 // nothing, take no lock, make no system call, and call the driver once. A child process installs a
 // seccomp filter that kills it at the first system call, after its warm-up.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Servers that are down, slow, wrong or hostile: each call ends in time, says what happened, and
 // takes no more memory than an object may.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One bit flipped in each column of each row: never a wrong entry, found by verify, repaired by
 // use.
 #include <sqlite3.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "unit/store/contract.hpp"
 
 #include "store/memory_store.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What happens to a store whose files were damaged while nobody, or somebody, had it open. The
 // numbers are those of the fault matrix in cache/FORMAT.md.
 #include <unistd.h>

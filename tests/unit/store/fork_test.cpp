@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process that forks while it has a store open.
 #include <sys/syscall.h>
 #include <sys/wait.h>

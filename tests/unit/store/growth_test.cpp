@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What must stay cheap as a store grows: finding one among many sets, and looking at all of it.
 
 #include <time.h>

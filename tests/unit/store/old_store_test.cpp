@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store of format 1 that lies beside ours: `gc` removes it when it was not used for a month.
 #include <fcntl.h>
 #include <signal.h>

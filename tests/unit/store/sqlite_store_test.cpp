@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an SqliteStore promises beyond the contract of every store.
 #include <algorithm>
 #include <filesystem>

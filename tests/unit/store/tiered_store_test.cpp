@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order of the tiers, and what a tier that fails costs.
 #include <sys/stat.h>
 #include <sys/wait.h>

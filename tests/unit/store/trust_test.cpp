@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which directories a store uses, and which it refuses.
 #include <sys/stat.h>
 #include <unistd.h>

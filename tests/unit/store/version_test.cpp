@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stores of other versions of the schema, and other copies of the library.
 #include <fcntl.h>
 #include <sys/auxv.h>

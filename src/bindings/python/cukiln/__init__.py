@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CUDA kernels, compiled once with NVRTC, kept in a store, ready before the hot path.
 
 Threads: everything may be called from any thread; calls into the library release the GIL.

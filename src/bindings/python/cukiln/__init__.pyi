@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The public names with their types; tests/python/stubs_test.py holds them to the code.
 import builtins
 import ctypes

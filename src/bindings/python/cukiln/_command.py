@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`cukiln` and `python -m cukiln`: the command line of the package takes over the process."""
 
 import os

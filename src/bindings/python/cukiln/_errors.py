@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of the library as exceptions, one class a code."""
 
 from __future__ import annotations

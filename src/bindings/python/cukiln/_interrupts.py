@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ctrl-C while the library works.
 
 Python's own handler runs between two steps of the main thread, so after the library has returned,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels, and how a Python value becomes an argument of one."""
 
 from __future__ import annotations

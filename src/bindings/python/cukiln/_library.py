@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libcukiln.so: where it is, and its C interface (<cukiln/cukiln.h>) in ctypes' words.
 
 The library is opened by path, once a process, by whoever asks first. Calls release the GIL.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loader: a store, and the kernels that were made ready from it."""
 
 from __future__ import annotations

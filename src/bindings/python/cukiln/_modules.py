@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """get_cuda_module: the shape of torch.utils.cpp_extension.load, over a Loader."""
 
 from __future__ import annotations

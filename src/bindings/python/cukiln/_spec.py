@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a host asks for, and what it is told about it: plain values."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 'use strict';
 
 // Draws what /api/status and /api/entries say. Every text goes through `node`, which makes text nodes

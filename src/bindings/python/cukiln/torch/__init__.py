@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shipped kernels as PyTorch ops: `torch.ops.nvfp4.*`, on CPU and CUDA tensors.
 
 Importing this registers them. Matrices are bfloat16 [rows, columns], rows contiguous; a quantised

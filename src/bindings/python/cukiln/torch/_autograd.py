@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gradients of `nvfp4::linear_fwd`: each is one op, so that a compiled backward has two nodes.
 
     wq, wsf, wtq, wtsf, wgsa    the weight and its transpose, by quantize_weight_: a workspace

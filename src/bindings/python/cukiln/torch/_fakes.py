@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the ops' results look like: shape, dtype and device, for tracing. No runner is asked."""
 
 from __future__ import annotations

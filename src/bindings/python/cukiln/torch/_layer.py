@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What NVFP4 layers have in common: weights in the form of checkpoints and of the kernels, a
 runner, and its number in graphs."""
 

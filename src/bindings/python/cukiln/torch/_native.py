@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """<cukiln/torch.h> in ctypes' words."""
 
 from __future__ import annotations

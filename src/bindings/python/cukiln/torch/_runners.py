@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runners: quantised weights on a device, by a number that goes through graphs."""
 
 from __future__ import annotations

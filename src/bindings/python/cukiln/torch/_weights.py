@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVFP4 weights between the form of checkpoints and that of the kernels.
 
 A checkpoint keeps block scales row by row, and the decode scale of the whole: what ModelOpt writes.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mixtures of experts and shared experts with NVFP4 weights; the rest as in `layers`."""
 
 from __future__ import annotations

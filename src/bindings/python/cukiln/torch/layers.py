@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layers with NVFP4 weights, in place of nn.Linear, mixtures of experts and shared experts.
 
 A layer takes any leading batch shape and any floating dtype (it works in bfloat16), and is one node

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A linear layer that is trained: its three products are NVFP4's.
 
 Forward and both gradients quantise their operands and are one op each (`nvfp4::linear_fwd`,
