@@ -220,7 +220,7 @@ Result<void> write_output(const std::string& path, ByteView bytes) {
   UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                      kWhatUmaskLeaves));
   if (!fd) {
-    return make_error(ErrorCode::io, "cannot create {}: {}", temporary, errno_text(errno));
+    return make_error(ErrorCode::io, "cannot write {}: {}", path, errno_text(errno));
   }
   struct stat status {};
   if (::stat(target.c_str(), &status) == 0 && S_ISREG(status.st_mode)) {

@@ -2,6 +2,8 @@
 // What the smallest public types need: names, text forms.
 
 #include <charconv>
+#include <cstdio>
+#include <cstdlib>
 #include <new>
 
 #include "base/result.hpp"
@@ -56,6 +58,28 @@ void Error::Deleter::operator()(Detail* detail) const noexcept {
   if (detail != &no_memory()) {
     delete detail;
   }
+}
+
+std::string Error::to_string() const {
+  std::string text = fmt::format("{}: {}", name_of(code()), message());
+  if (!log().empty()) {
+    text.append("\n").append(log());
+  }
+  return text;
+}
+
+// Nothing is allocated: there may be no memory, and the process ends.
+void Error::end_without_value(const Error& error) noexcept {
+  static_cast<void>(std::fprintf(
+      stderr, "cukiln: value() of a Result that has an error (%s: %s); test it before: if (!r)\n",
+      name_of(error.code()), error.message().c_str()));
+  std::abort();
+}
+
+void Error::end_without_error() noexcept {
+  static_cast<void>(std::fputs(
+      "cukiln: error() of a Result that has a value; test it before: if (!r)\n", stderr));
+  std::abort();
 }
 
 const char* name_of(Outcome outcome) noexcept {

@@ -69,7 +69,7 @@ RemoteStore::RemoteStore(Options options) : options_(std::move(options)) {
     options_.trusted.add(options_.key->public_key());
   }
   for (auto& endpoint : options_.endpoints) {
-    servers_.push_back({std::move(endpoint), std::make_unique<Breaker>(), {}});
+    servers_.push_back({std::move(endpoint), std::make_unique<ServerBreaker>(), {}});
   }
 }
 

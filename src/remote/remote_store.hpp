@@ -16,11 +16,11 @@
 
 #include "base/clock.hpp"
 #include "base/logger.hpp"
-#include "remote/breaker.hpp"
 #include "remote/endpoint.hpp"
 #include "remote/envelope.hpp"
 #include "remote/keys.hpp"
 #include "remote/negative_cache.hpp"
+#include "remote/server_breaker.hpp"
 #include "store/remote_tier.hpp"
 
 namespace cukiln {
@@ -81,10 +81,10 @@ class RemoteStore final : public RemoteTier {
 
   std::optional<StoreEntry> find(ByteView request_canonical, SetCheck& check,
                                  Freshness freshness) override;
-  bool found_while_waiting(ByteView request_canonical, std::chrono::milliseconds limit,
-                           const std::atomic<bool>& cancelled,
-                           const std::function<bool()>& found) override;
-  void end_turn(ByteView request_canonical) override;
+  std::optional<RemoteLease> await_peer_or_lease(ByteView request_canonical,
+                                                 std::chrono::milliseconds limit,
+                                                 const std::atomic<bool>& cancelled,
+                                                 const std::function<bool()>& found) override;
   void put(const StoreEntry& entry) override;
 
   /// Waits for the uploads, `patience` at most, and gives the others up. True: all arrived, or
@@ -97,10 +97,10 @@ class RemoteStore final : public RemoteTier {
 
   struct Health {
     std::string where;
-    Breaker::State state = Breaker::State::closed;
+    ServerBreaker::State state = ServerBreaker::State::closed;
     bool has_leases = false;
-    std::array<std::uint64_t, Breaker::kStates> turns{};  ///< of the breaker
-    std::array<RemoteTraffic, kRemoteOps> traffic{};      ///< by what was asked
+    std::array<std::uint64_t, ServerBreaker::kStates> turns{};  ///< of the breaker
+    std::array<RemoteTraffic, kRemoteOps> traffic{};            ///< by what was asked
   };
   std::vector<Health> health() const;
   /// Asks a server, by its place in `health`, for something that is not there. For `doctor`.
@@ -109,7 +109,7 @@ class RemoteStore final : public RemoteTier {
  private:
   struct Server {
     std::unique_ptr<RemoteEndpoint> endpoint;
-    std::unique_ptr<Breaker> breaker;
+    std::unique_ptr<ServerBreaker> breaker;
     std::array<RemoteTraffic, kRemoteOps> traffic{};  // under stats_mutex_
   };
   struct Upload {
@@ -123,6 +123,8 @@ class RemoteStore final : public RemoteTier {
   };
   using Names = std::map<std::string, Lease>;  // by the name's bytes
 
+  void release_lease(ByteView request_canonical) override;
+
   enum class Judge { here, whoever_opens };
   using Question = std::function<RemoteAnswer(RemoteEndpoint&)>;
   RemoteAnswer ask(Server& server, RemoteOp op, const Question& question,
@@ -134,7 +136,7 @@ class RemoteStore final : public RemoteTier {
   void upload(const Upload& job);
   void run_uploads();
   void run_renewals();
-  bool take_turn(Server& server, ByteView request_canonical, bool& taken);
+  bool acquire_lease(Server& server, ByteView request_canonical, bool& is_free, RemoteLease& lease);
   void drop(Server& server, const ObjectName& name);
   SteadyTime look_up_deadline() const {
     return std::chrono::steady_clock::now() + options_.look_up_timeout;

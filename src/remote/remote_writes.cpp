@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a remote store does besides looking up: turns to compile, and uploads, each with a thread.
+// What a remote store does besides looking up: leases and uploads, each with a thread.
 #include <algorithm>
-#include <random>
 
+#include "base/backoff.hpp"
 #include "base/result.hpp"
 #include "remote/remote_store.hpp"
 
@@ -13,20 +13,14 @@ namespace {
 using std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr milliseconds kFirstPause{10};
-constexpr milliseconds kLongestPause{250};
-
-/// Waiting machines do not ask in step.
-milliseconds with_jitter(milliseconds pause) {
-  thread_local std::minstd_rand random{std::random_device{}()};
-  return milliseconds(std::uniform_int_distribution<std::int64_t>(pause.count() / 2,
-                                                                  pause.count() * 3 / 2)(random));
-}
+constexpr Backoff::Limits kLeasePolls{milliseconds(10), milliseconds(250), 0.5};
 
 }  // namespace
 
-/// False: the server cannot say. Else `taken` says whether the turn is ours.
-bool RemoteStore::take_turn(Server& server, ByteView request_canonical, bool& taken) {
+/// False: the server cannot say. Otherwise `is_free` tells that no other machine has the lease; a
+/// writer holds it in `lease` then.
+bool RemoteStore::acquire_lease(Server& server, ByteView request_canonical, bool& is_free,
+                                RemoteLease& lease) {
   const ObjectName name = ObjectName::of_sets(request_canonical);
   // A reader has nothing to give to those who would wait for it: it only looks.
   const RemoteAnswer answer = ask(server, RemoteOp::lease, [&](RemoteEndpoint& endpoint) {
@@ -36,8 +30,9 @@ bool RemoteStore::take_turn(Server& server, ByteView request_canonical, bool& ta
   if (answer.status != RemoteStatus::ok && answer.status != RemoteStatus::absent) {
     return false;
   }
-  taken = (answer.status == RemoteStatus::ok) == writes();
-  if (taken && writes()) {
+  is_free = (answer.status == RemoteStatus::ok) == writes();
+  if (is_free && writes()) {
+    lease = RemoteLease(*this, request_canonical);
     const std::lock_guard lock(mutex_);
     leases_[std::string(view_of(name))] = {std::string(request_canonical), &server, false};
     if (!renewer_.joinable()) {
@@ -48,40 +43,40 @@ bool RemoteStore::take_turn(Server& server, ByteView request_canonical, bool& ta
   return true;
 }
 
-bool RemoteStore::found_while_waiting(ByteView request_canonical, milliseconds limit,
-                                      const std::atomic<bool>& cancelled,
-                                      const std::function<bool()>& found) {
+std::optional<RemoteLease> RemoteStore::await_peer_or_lease(ByteView request_canonical,
+                                                            milliseconds limit,
+                                                            const std::atomic<bool>& cancelled,
+                                                            const std::function<bool()>& found) {
   const auto at = std::find_if(servers_.begin(), servers_.end(),
                                [](const Server& server) { return server.endpoint->has_leases(); });
   if (at == servers_.end()) {
-    return false;
+    return RemoteLease();
   }
   const SteadyTime deadline = SteadyClock::now() + limit;
-  milliseconds pause = kFirstPause;
+  Backoff backoff(kLeasePolls);
   for (bool waited = false;; waited = true) {
-    bool taken = false;
-    if (!take_turn(*at, request_canonical, taken)) {
-      return false;
+    bool is_free = false;
+    RemoteLease lease;
+    if (!acquire_lease(*at, request_canonical, is_free, lease)) {
+      return lease;
     }
-    if (taken) {
-      // Whoever had the turn before may have ended just now.
+    if (is_free) {
+      // The machine that held the lease before may have stored its result just now.
       if ((waited || writes()) && found()) {
-        end_turn(request_canonical);
-        return true;
+        return std::nullopt;
       }
-      return false;
+      return lease;
     }
     if (!waited) {
       const std::lock_guard lock(stats_mutex_);
       ++stats_.waits;
     }
     if (cancelled.load() || SteadyClock::now() >= deadline) {
-      return false;
+      return lease;
     }
-    std::this_thread::sleep_for(with_jitter(pause));
-    pause = std::min(pause * 2, kLongestPause);
+    std::this_thread::sleep_for(backoff.next());
     if (found()) {
-      return true;
+      return std::nullopt;
     }
   }
 }
@@ -92,7 +87,7 @@ void RemoteStore::drop(Server& server, const ObjectName& name) {
   }));
 }
 
-void RemoteStore::end_turn(ByteView request_canonical) {
+void RemoteStore::release_lease(ByteView request_canonical) {
   const ObjectName name = ObjectName::of_sets(request_canonical);
   Server* server = nullptr;
   {

@@ -11,13 +11,12 @@
 #include <mutex>
 #include <thread>
 
+#include "base/poll_until.hpp"
 #include "base/result.hpp"
 
 namespace cukiln {
 
 namespace {
-
-using std::chrono::milliseconds;
 
 struct FreeAddresses {
   void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
@@ -74,18 +73,13 @@ RemoteAnswer resolve_by(const std::string& host, const std::string& port, Steady
 }  // namespace
 
 bool wait_for_socket(int socket, short events, SteadyTime deadline) {
-  for (;;) {
-    const auto left =
-        std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now()).count();
-    if (left <= 0) {
-      return false;
-    }
-    pollfd one{socket, events, 0};
-    const int ready = ::poll(&one, 1, static_cast<int>(left));
-    if (ready > 0 || (ready < 0 && errno != EINTR)) {
-      return true;  // an error is told by the next call on it
+  pollfd one{socket, events, 0};
+  while (std::chrono::steady_clock::now() < deadline) {
+    if (poll_until(&one, 1, deadline) != Polled::waiting) {
+      return true;  // an error is reported by the next call on the socket
     }
   }
+  return false;
 }
 
 Connected connect_to(const std::string& host, const std::string& port, SteadyTime deadline) {

@@ -30,7 +30,7 @@ TEST_CASE("an absent file is not_found and names its path") {
   CHECK(content.error().message().find("absent") != std::string::npos);
 }
 
-TEST_CASE("row 44: a FIFO, a folder and a device are refused at once and never block") {
+TEST_CASE("fault 44: a FIFO, a folder and a device are refused at once and never block") {
   const ScratchFolder scratch;
   const std::string fifo = scratch / "fifo";
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
@@ -43,7 +43,7 @@ TEST_CASE("row 44: a FIFO, a folder and a device are refused at once and never b
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
 }
 
-TEST_CASE("row 38: a file over the limit is refused before it is read") {
+TEST_CASE("fault 38: a file over the limit is refused before it is read") {
   const ScratchFolder scratch;
   const std::string path = scratch.write("large", "");
   REQUIRE(::truncate(path.c_str(), (64 << 20) + 1) == 0);

@@ -41,6 +41,7 @@ void set_mode(const std::string& path, mode_t mode) { REQUIRE(::chmod(path.c_str
 
 }  // namespace
 
+// fault 112
 TEST_CASE("believed is what root, this user, or the owner of the library alone can have written") {
   for (const uid_t owner : {0U, 1000U, 990U}) {
     for (const mode_t mode : {0400U, 0600U, 0644U, 0755U, 0555U}) {
@@ -60,6 +61,7 @@ TEST_CASE("believed is what root, this user, or the owner of the library alone c
   CHECK_FALSE(why(1001, 0664, true).empty());
 }
 
+// fault 112
 TEST_CASE("a file that everybody may write is refused, with the reason and what to do") {
   const ScratchFolder folder;
   const std::string path = folder.write("list", "text");
@@ -72,6 +74,7 @@ TEST_CASE("a file that everybody may write is refused, with the reason and what 
   CHECK(said.find("chmod go-w " + path) != std::string::npos);
 }
 
+// fault 112
 TEST_CASE("a file in a folder that everybody may write is refused, unless the folder is sticky") {
   const ScratchFolder folder;
   const std::string path = folder.write("open/list", "text");
@@ -91,6 +94,7 @@ TEST_CASE("a file in a folder that everybody may write is refused, unless the fo
   CHECK(refusal(folder / "open/link").empty());
 }
 
+// fault 112
 TEST_CASE("a group that has others in it may not write what is believed") {
   if (::geteuid() != 0) {  // a file of another group can be made by root alone
     return;
@@ -107,6 +111,7 @@ TEST_CASE("a group that has others in it may not write what is believed") {
   CHECK(refusal(path).find("chown 0 " + path) != std::string::npos);
 }
 
+// fault 113
 TEST_CASE("what takes a believed file's place afterwards is not what is read") {
   const ScratchFolder folder;
   const std::string path = folder.write("program", "text");
@@ -131,6 +136,7 @@ TEST_CASE("what is no file, absent, or too long is told apart from what is refus
   CHECK(read(folder / "pipe").message().find("expected a regular file") != std::string::npos);
 }
 
+// fault 111
 TEST_CASE("the path of this library is absolute, whatever the program was called by") {
   const auto path = path_of_this_library();
   REQUIRE(path);

@@ -75,6 +75,7 @@ TEST_CASE("a bundle that is cut off, goes on, or is none is corrupt") {
   CHECK(read_bundle(folder / "none").error().code() == ErrorCode::not_found);
 }
 
+// fault 124
 TEST_CASE("a bundle of another format is refused, and said which one it is and what to do") {
   const ScratchFolder folder;
   {
@@ -97,7 +98,7 @@ TEST_CASE("a bundle of another format is refused, and said which one it is and w
   }
 }
 
-TEST_CASE("row 64: a length that the bundle does not have is not allocated") {
+TEST_CASE("fault 64: a length that the bundle does not have is not allocated") {
   const ScratchFolder folder;
   for (const std::uint64_t claim : {kMaxEnvelopeBytes, kMaxEnvelopeBytes + 1, ~std::uint64_t{0}}) {
     const std::string path =
@@ -137,6 +138,7 @@ TEST_CASE("the golden bundle of version 2 holds its entries byte for byte") {
   CHECK(sets->tree.size() == 2);
 }
 
+// fault 124
 TEST_CASE("the golden bundle of format 1 is refused, and never misread") {
   const std::string golden = CUKILN_TEST_SOURCE_DIR "/cache/golden/bundle-1.ckb";
   const auto bundle = BundleReader::open(golden);

@@ -82,6 +82,7 @@ TEST_CASE("an entry comes out as it went in") {
   }
 }
 
+// fault 114
 TEST_CASE("an object keeps who signed its entry before, and says so to whoever opens it") {
   const SecretKey first = *SecretKey::generate("first");
   const SecretKey second = *SecretKey::generate("second");
@@ -107,7 +108,7 @@ TEST_CASE("an object keeps who signed its entry before, and says so to whoever o
   CHECK(open_entry(seal_entry(make_entry(1), nullptr, false), {}, why)->signer == "unsigned");
 }
 
-TEST_CASE("row 73: a key that was revoked is found under the signature of another") {
+TEST_CASE("fault 73: a key that was revoked is found under the signature of another") {
   const ScratchFolder folder;
   const SecretKey stolen = *SecretKey::generate("stolen");
   const std::string good = fleet().public_key().text();
@@ -196,7 +197,7 @@ TEST_CASE("sets come out as they went in, the youngest first, as many as have ro
   CHECK(why == Rejection::bad_payload);
 }
 
-TEST_CASE("row 72: a flipped bit anywhere is rejected, and nothing signed wrongly is unpacked") {
+TEST_CASE("fault 72: a flipped bit anywhere is rejected, and nothing signed wrongly is unpacked") {
   const StoreEntry entry = make_entry(1, {300});
   const TrustedKeys keys = trusting(fleet());
   const std::string good = seal_entry(entry, &fleet(), false);
@@ -217,7 +218,7 @@ TEST_CASE("row 72: a flipped bit anywhere is rejected, and nothing signed wrongl
   CHECK(rejection_of(good + "x", entry, keys) == Rejection::malformed);
 }
 
-TEST_CASE("row 72: a good object at another object's place is rejected") {
+TEST_CASE("fault 72: a good object at another object's place is rejected") {
   const TrustedKeys keys = trusting(fleet());
   const StoreEntry wanted = make_entry(1);
   const StoreEntry other = make_entry(2);
@@ -236,7 +237,7 @@ TEST_CASE("row 72: a good object at another object's place is rejected") {
         Rejection::wrong_name);
 }
 
-TEST_CASE("row 72: an unknown signer, an absent and a bad signature are rejected") {
+TEST_CASE("fault 72: an unknown signer, an absent and a bad signature are rejected") {
   const TrustedKeys keys = trusting(fleet());
   const StoreEntry entry = make_entry(1);
   const SecretKey stranger = *SecretKey::generate("stranger");
@@ -249,7 +250,7 @@ TEST_CASE("row 72: an unknown signer, an absent and a bad signature are rejected
         Rejection::unknown_signer);
 }
 
-TEST_CASE("row 72: an old envelope version is rejected, and so is what is no envelope") {
+TEST_CASE("fault 72: an old envelope version is rejected, and so is what is no envelope") {
   const TrustedKeys keys = trusting(fleet());
   const StoreEntry entry = make_entry(1);
   Forged forged;
@@ -265,7 +266,7 @@ TEST_CASE("row 72: an old envelope version is rejected, and so is what is no env
   CHECK(rejection_of(forged.bytes(fleet()), entry, keys) == Rejection::malformed);
 }
 
-TEST_CASE("row 64, 72: an oversize claim is rejected before anything is allocated for it") {
+TEST_CASE("fault 64, fault 72: an oversize claim is rejected before anything is allocated for it") {
   const TrustedKeys keys = trusting(fleet());
   const StoreEntry entry = make_entry(1);
   Forged forged;
@@ -279,7 +280,7 @@ TEST_CASE("row 64, 72: an oversize claim is rejected before anything is allocate
   CHECK(rejection_of(forged.bytes(fleet()), entry, keys) == Rejection::malformed);
 }
 
-TEST_CASE("row 64: a zip bomb gives no more than its header says") {
+TEST_CASE("fault 64: a zip bomb gives no more than its header says") {
   const TrustedKeys keys = trusting(fleet());
   const StoreEntry entry = make_entry(1);
   const std::string zeros(64 << 20, '\0');
@@ -299,7 +300,7 @@ TEST_CASE("row 64: a zip bomb gives no more than its header says") {
   CHECK(rejection_of(bomb.bytes(fleet()), entry, keys) == Rejection::bad_payload);
 }
 
-TEST_CASE("row 72: an image for another target, or none, is rejected however well it is signed") {
+TEST_CASE("fault 72: an image for another target, or none, is rejected however well it is signed") {
   const TrustedKeys keys = trusting(fleet());
   StoreEntry entry = make_entry(1);
   entry.cubin.image = SharedBytes(fake_cubin(90, 100, 1));

@@ -116,7 +116,7 @@ FleetSets sets_of(const StoreEntry& entry) {
 
 }  // namespace
 
-TEST_CASE("row 68: nobody listens, no such name, addresses that swallow packets") {
+TEST_CASE("fault 68: nobody listens, no such name, addresses that swallow packets") {
   std::string url;
   std::string redis;
   {
@@ -139,7 +139,8 @@ TEST_CASE("row 68: nobody listens, no such name, addresses that swallow packets"
         Status::timeout);
 }
 
-TEST_CASE("row 68, 69: a server that takes the request and says nothing, or a byte at a time") {
+TEST_CASE(
+    "fault 68, fault 69: a server that takes the request and says nothing, or a byte at a time") {
   const ScriptedServer silent([](const ScriptedPeer& peer) { peer.hang(); });
   CHECK(get_from(silent.http()).answer.status == Status::timeout);
   CHECK(get_from(silent.redis()).answer.status == Status::timeout);
@@ -160,7 +161,7 @@ TEST_CASE("row 68, 69: a server that takes the request and says nothing, or a by
   CHECK(get_from(slow_redis.redis()).answer.status == Status::timeout);
 }
 
-TEST_CASE("row 69: what Redis says when it cannot, and when it will not") {
+TEST_CASE("fault 69: what Redis says when it cannot, and when it will not") {
   CHECK(redis_answer("$-1\r\n").answer.status == Status::absent);
   const Asked good = redis_answer("$5\r\nhello\r\n");
   CHECK(good.answer.status == Status::ok);
@@ -174,7 +175,7 @@ TEST_CASE("row 69: what Redis says when it cannot, and when it will not") {
   CHECK(redis_answer("-WRONGTYPE a list\r\n").answer.status == Status::bad_answer);
 }
 
-TEST_CASE("row 69: answers of the wrong type and garbage are refused before they are parsed") {
+TEST_CASE("fault 69: answers of the wrong type and garbage are refused before they are parsed") {
   for (const char* answer :
        {"*4294967295\r\n", "*2147483647\r\n", "*1\r\n$1\r\nx\r\n", ":7\r\n", "+OK\r\n", "%1\r\n",
         "_\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n", "$x\r\n", "$-5\r\n", "$5x\r\nhello\r\n",
@@ -189,7 +190,7 @@ TEST_CASE("row 69: answers of the wrong type and garbage are refused before they
   }
 }
 
-TEST_CASE("row 69, 71: lengths that nobody can mean are refused unread") {
+TEST_CASE("fault 69, fault 71: lengths that nobody can mean are refused unread") {
   for (const char* answer : {"$2147483647\r\n", "$67108865\r\n", "$9223372036854775807\r\n"}) {
     CAPTURE(answer);
     const Asked asked = redis_answer(answer);
@@ -206,7 +207,7 @@ TEST_CASE("row 69, 71: lengths that nobody can mean are refused unread") {
         Status::oversize);
 }
 
-TEST_CASE("row 70: each HTTP status has its meaning") {
+TEST_CASE("fault 70: each HTTP status has its meaning") {
   CHECK(http_status(404).answer.status == Status::absent);
   CHECK(http_status(410).answer.status == Status::absent);
   CHECK(http_status(401).answer.status == Status::denied);
@@ -217,7 +218,7 @@ TEST_CASE("row 70: each HTTP status has its meaning") {
   CHECK(http_status(418).answer.status == Status::bad_answer);
 }
 
-TEST_CASE("row 70: a redirection is not followed") {
+TEST_CASE("fault 70: a redirection is not followed") {
   const ScriptedServer other([](const ScriptedPeer& peer) {
     peer.read_until("\r\n\r\n");
     peer.send(ok_with("stolen"));
@@ -229,7 +230,7 @@ TEST_CASE("row 70: a redirection is not followed") {
   CHECK(other.connections() == 0);
 }
 
-TEST_CASE("row 71: bodies that are short, endless, or no HTTP at all") {
+TEST_CASE("fault 71: bodies that are short, endless, or no HTTP at all") {
   CHECK(http_answer("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this").answer.status ==
         Status::bad_answer);
   CHECK(http_answer("garbage\r\n\r\n").answer.status == Status::bad_answer);
@@ -245,7 +246,7 @@ TEST_CASE("row 71: bodies that are short, endless, or no HTTP at all") {
   CHECK((status == Status::oversize || status == Status::timeout));
 }
 
-TEST_CASE("row 71: a folded first header is not put together with the answer before") {
+TEST_CASE("fault 71: a folded first header is not put together with the answer before") {
   int answers = 0;
   const ScriptedServer server([&](const ScriptedPeer& peer) {
     while (!peer.read_until("\r\n\r\n").empty()) {
@@ -264,7 +265,7 @@ TEST_CASE("row 71: a folded first header is not put together with the answer bef
 }
 
 TEST_CASE(
-    "row 71: empty, long, gzip'd and HTML bodies are rejected, counted, and open the breaker") {
+    "fault 71: empty, long, gzip'd and HTML bodies are rejected, counted, and open the breaker") {
   const SecretKey key = *SecretKey::generate("fleet");
   for (const std::string& answer :
        {ok_with(""), ok_with("<html><body>Sign in to the hotel's network</body></html>"),
@@ -280,12 +281,12 @@ TEST_CASE(
     }
     CHECK(count(store->stats(), Rejection::malformed) == 3);
     CHECK(store->stats().skipped == 2);
-    CHECK(store->health().front().state == Breaker::State::open);
+    CHECK(store->health().front().state == ServerBreaker::State::open);
     CHECK(server.connections() <= 3);
   }
 }
 
-TEST_CASE("row 72: what nobody trusted signed is not asked for again") {
+TEST_CASE("fault 72: what nobody trusted signed is not asked for again") {
   const SecretKey key = *SecretKey::generate("fleet");
   const SecretKey stranger = *SecretKey::generate("stranger");
   const StoreEntry entry = make_entry(1);
@@ -304,7 +305,7 @@ TEST_CASE("row 72: what nobody trusted signed is not asked for again") {
                    kUsual));  // the list is good; the entry is not there
 }
 
-TEST_CASE("row 68: a dead server costs one deadline, then nothing; another one still answers") {
+TEST_CASE("fault 68: a dead server costs one deadline, then nothing; another one still answers") {
   const SecretKey key = *SecretKey::generate("fleet");
   const ScriptedServer silent([](const ScriptedPeer& peer) { peer.hang(); });
   const ScriptedServer good([](const ScriptedPeer& peer) {
@@ -322,7 +323,7 @@ TEST_CASE("row 68: a dead server costs one deadline, then nothing; another one s
   CHECK(store->stats().requests[static_cast<std::size_t>(Status::absent)] == 20);
 }
 
-TEST_CASE("row 70: a server that refuses us is not asked again") {
+TEST_CASE("fault 70: a server that refuses us is not asked again") {
   const SecretKey key = *SecretKey::generate("fleet");
   const ScriptedServer server([](const ScriptedPeer& peer) {
     peer.read_until("\r\n\r\n");
@@ -333,10 +334,10 @@ TEST_CASE("row 70: a server that refuses us is not asked again") {
     CHECK_FALSE(asks(*store, "request " + std::to_string(i), kUsual));
   }
   CHECK(server.connections() == 1);
-  CHECK(store->health().front().state == Breaker::State::forbidden);
+  CHECK(store->health().front().state == ServerBreaker::State::forbidden);
 }
 
-TEST_CASE("row 70: what was not there is not asked for again, unless somebody may be making it") {
+TEST_CASE("fault 70: what was not there is not asked for again, unless somebody may be making it") {
   const SecretKey key = *SecretKey::generate("fleet");
   const ScriptedServer server([](const ScriptedPeer& peer) {
     peer.read_until("\r\n\r\n");

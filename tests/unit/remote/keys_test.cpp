@@ -59,6 +59,7 @@ TEST_CASE("a secret key that others may read is refused") {
   CHECK(SecretKey::load(folder / "none").error().code() == ErrorCode::not_found);
 }
 
+// fault 113
 TEST_CASE("the secret key that is judged is the one that is read, whatever is put in its place") {
   const ScratchFolder folder;
   const SecretKey own = *SecretKey::generate("own");
@@ -85,6 +86,7 @@ TEST_CASE("the secret key that is judged is the one that is read, whatever is pu
   CHECK(loaded > 0);
 }
 
+// fault 112
 TEST_CASE("a list of trusted keys that others may write is refused") {
   const ScratchFolder folder;
   const std::string key = SecretKey::generate("k")->public_key().text();

@@ -152,6 +152,7 @@ TEST_CASE("requests are counted by what was asked, with the time that they took"
   CHECK(gets.took < puts.took);
 }
 
+// fault 101
 TEST_CASE("a hundred sets of a request are found, and a look-up reads 64 KiB of sets at most") {
   Fleet fleet;
   const auto a = fleet.host();
@@ -205,17 +206,16 @@ TEST_CASE("one host compiles, the others wait for what it puts") {
   for (int i = 0; i < 8; ++i) {
     hosts.emplace_back([&] {
       const auto store = fleet.host();
-      const bool there =
-          store->found_while_waiting(entry.request_canonical, milliseconds(10'000), kNotCancelled,
-                                     [&] { return finds(*store, entry); });
-      if (there) {
+      auto lease = store->await_peer_or_lease(entry.request_canonical, milliseconds(10'000),
+                                              kNotCancelled, [&] { return finds(*store, entry); });
+      if (!lease) {
         ++found;
       } else {
         ++compiled;
         std::this_thread::sleep_for(milliseconds(1500));  // longer than the lease: it is renewed
         store->put(entry);
+        lease->release();
       }
-      store->end_turn(entry.request_canonical);
       store->finish(milliseconds(10'000));
     });
   }
@@ -227,7 +227,7 @@ TEST_CASE("one host compiles, the others wait for what it puts") {
   CHECK(fleet.shelf.leases.empty());
 }
 
-TEST_CASE("a host that died with its turn is waited for no longer than its lease") {
+TEST_CASE("a host that died with its lease is waited for no longer than that lasts") {
   Fleet fleet;
   const StoreEntry entry = make_entry(1);
   ShelfEndpoint dead(fleet.shelf);
@@ -235,8 +235,10 @@ TEST_CASE("a host that died with its turn is waited for no longer than its lease
   const auto start = steady_clock::now();
   for (const bool writer : {false, true}) {
     const auto store = fleet.host(writer);
-    CHECK_FALSE(store->found_while_waiting(entry.request_canonical, milliseconds(10'000),
-                                           kNotCancelled, kNothing));
+    const auto lease = store->await_peer_or_lease(entry.request_canonical, milliseconds(10'000),
+                                                  kNotCancelled, kNothing);
+    REQUIRE(lease);
+    CHECK(lease->held() == writer);
     CHECK(steady_clock::now() - start > milliseconds(150));
     CHECK(steady_clock::now() - start < milliseconds(8000));
   }
@@ -246,32 +248,81 @@ TEST_CASE("a compile that failed lets the next host try") {
   Fleet fleet;
   const auto a = fleet.host();
   const auto b = fleet.host();
-  CHECK_FALSE(a->found_while_waiting("request", milliseconds(0), kNotCancelled, kNothing));
-  CHECK(fleet.shelf.leases.size() == 1);
-  a->end_turn("request");
+  {
+    const auto lease = a->await_peer_or_lease("request", milliseconds(0), kNotCancelled, kNothing);
+    REQUIRE(lease);
+    CHECK(lease->held());
+    CHECK(fleet.shelf.leases.size() == 1);
+  }
   CHECK(fleet.shelf.leases.empty());
-  CHECK_FALSE(b->found_while_waiting("request", milliseconds(0), kNotCancelled, kNothing));
+  CHECK(b->await_peer_or_lease("request", milliseconds(0), kNotCancelled, kNothing)->held());
   CHECK(b->stats().waits == 0);
+}
+
+TEST_CASE("a lease is released when a peer's result is found, and when the search for it throws") {
+  Fleet fleet;
+  const auto store = fleet.host();
+  const auto found = [] { return true; };
+  CHECK_FALSE(store->await_peer_or_lease("request", milliseconds(0), kNotCancelled, found));
+  CHECK(fleet.shelf.leases.empty());
+  const auto throws = []() -> bool { throw std::bad_alloc(); };
+  CHECK_THROWS(store->await_peer_or_lease("request", milliseconds(0), kNotCancelled, throws));
+  CHECK(fleet.shelf.leases.empty());
+}
+
+TEST_CASE("a lease that moves is released once, by the one that has it") {
+  Fleet fleet;
+  const auto store = fleet.host();
+  auto lease = store->await_peer_or_lease("request", milliseconds(0), kNotCancelled, kNothing);
+  REQUIRE(lease);
+  RemoteLease moved = *std::move(lease);
+  lease.reset();
+  CHECK(fleet.shelf.leases.size() == 1);
+  moved = RemoteLease();
+  CHECK(fleet.shelf.leases.empty());
+}
+
+TEST_CASE("a lease keeps its store alive where the owner of both asks for it") {
+  Fleet fleet;
+  std::shared_ptr<RemoteStore> store = fleet.host();
+  auto lease = store->await_peer_or_lease("request", milliseconds(0), kNotCancelled, kNothing);
+  REQUIRE(lease);
+  lease->keep_alive(store);
+  const std::weak_ptr<RemoteStore> watched = store;
+  store.reset();
+  CHECK_FALSE(watched.expired());
+  lease.reset();
+  CHECK(watched.expired());
+  CHECK(fleet.shelf.leases.empty());
 }
 
 TEST_CASE("a wait has a limit, and can be cancelled") {
   Fleet fleet;
   const auto holder = fleet.host();
-  CHECK_FALSE(holder->found_while_waiting("request", milliseconds(0), kNotCancelled, kNothing));
+  const auto lease =
+      holder->await_peer_or_lease("request", milliseconds(0), kNotCancelled, kNothing);
+  REQUIRE(lease);
   const auto waiter = fleet.host();
+  const auto none_held = [&](milliseconds limit, const std::atomic<bool>& cancelled) {
+    const auto own = waiter->await_peer_or_lease("request", limit, cancelled, kNothing);
+    return own.has_value() && !own->held();
+  };
   const auto start = steady_clock::now();
-  CHECK_FALSE(waiter->found_while_waiting("request", milliseconds(300), kNotCancelled, kNothing));
+  CHECK(none_held(milliseconds(300), kNotCancelled));
   CHECK(steady_clock::now() - start >= milliseconds(300));
   CHECK(steady_clock::now() - start < milliseconds(10'000));
   const std::atomic<bool> cancelled{true};
-  CHECK_FALSE(waiter->found_while_waiting("request", milliseconds(60'000), cancelled, kNothing));
+  CHECK(none_held(milliseconds(60'000), cancelled));
   CHECK(waiter->stats().waits == 2);
 }
 
 TEST_CASE("a reader waits for whoever compiles, and asks nobody to wait for it") {
   Fleet fleet;
   const auto reader = fleet.host(false);
-  CHECK_FALSE(reader->found_while_waiting("request", milliseconds(0), kNotCancelled, kNothing));
+  const auto lease =
+      reader->await_peer_or_lease("request", milliseconds(0), kNotCancelled, kNothing);
+  REQUIRE(lease);
+  CHECK_FALSE(lease->held());
   CHECK(fleet.shelf.leases.empty());
 }
 

@@ -1,4 +1,5 @@
-#include "remote/breaker.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "remote/server_breaker.hpp"
 
 #include <doctest/doctest.h>
 
@@ -13,8 +14,9 @@ namespace {
 const SteadyTime kStart = SteadyTime() + std::chrono::hours(1);
 }
 
+// fault 70
 TEST_CASE("three failures in a row open the breaker, a success between them does not") {
-  Breaker breaker;
+  ServerBreaker breaker;
   CHECK_FALSE(breaker.failed(Status::busy, kStart));
   CHECK_FALSE(breaker.failed(Status::bad_answer, kStart));
   breaker.succeeded();
@@ -24,14 +26,15 @@ TEST_CASE("three failures in a row open the breaker, a success between them does
   CHECK(breaker.failed(Status::busy, kStart));
   CHECK_FALSE(breaker.allows(kStart));
   CHECK_FALSE(breaker.failed(Status::busy, kStart));  // one that was on its way
-  CHECK(breaker.state(kStart) == Breaker::State::open);
+  CHECK(breaker.state(kStart) == ServerBreaker::State::open);
   CHECK_FALSE(breaker.allows(kStart + seconds(23)));
   CHECK(breaker.allows(kStart + seconds(37)));
 }
 
 TEST_CASE("what it comes to is counted") {
-  using Turns = std::array<std::uint64_t, Breaker::kStates>;  // closed, open, trying, forbidden
-  Breaker breaker;
+  using Turns =
+      std::array<std::uint64_t, ServerBreaker::kStates>;  // closed, open, trying, forbidden
+  ServerBreaker breaker;
   breaker.succeeded();
   CHECK(breaker.turns() == Turns{0, 0, 0, 0});
   breaker.failed(Status::timeout, kStart);
@@ -49,15 +52,16 @@ TEST_CASE("what it comes to is counted") {
   CHECK(breaker.turns() == Turns{1, 2, 2, 1});
 }
 
+// fault 68
 TEST_CASE("one timeout is enough: it has cost its deadline") {
-  Breaker breaker;
+  ServerBreaker breaker;
   CHECK(breaker.failed(Status::timeout, kStart));
   CHECK_FALSE(breaker.allows(kStart));
 }
 
 TEST_CASE("more than half of twenty opens it too") {
-  Breaker half;
-  Breaker worse;
+  ServerBreaker half;
+  ServerBreaker worse;
   int asked = 0;
   for (; asked < 100; ++asked) {
     if (asked % 2 == 0) {
@@ -78,8 +82,9 @@ TEST_CASE("more than half of twenty opens it too") {
   CHECK(asked == 20);
 }
 
+// fault 68
 TEST_CASE("after the pause one request tries, and each failure doubles the pause") {
-  Breaker breaker;
+  ServerBreaker breaker;
   SteadyTime now = kStart;
   breaker.failed(Status::timeout, now);
   std::chrono::seconds pause = breaker.pause();
@@ -95,20 +100,22 @@ TEST_CASE("after the pause one request tries, and each failure doubles the pause
   now += pause * 12 / 10 + seconds(1);
   CHECK(breaker.allows(now));
   breaker.succeeded();
-  CHECK(breaker.state(now) == Breaker::State::closed);
+  CHECK(breaker.state(now) == ServerBreaker::State::closed);
   CHECK(breaker.allows(now));
   CHECK(breaker.allows(now));
   CHECK_FALSE(breaker.failed(Status::busy, now));  // it has forgotten
 }
 
+// fault 70
 TEST_CASE("a refusal is for good") {
-  Breaker breaker;
+  ServerBreaker breaker;
   CHECK(breaker.failed(Status::denied, kStart));
   CHECK_FALSE(breaker.failed(Status::denied, kStart));
   CHECK_FALSE(breaker.allows(kStart + std::chrono::hours(24)));
-  CHECK(breaker.state(kStart) == Breaker::State::forbidden);
+  CHECK(breaker.state(kStart) == ServerBreaker::State::forbidden);
 }
 
+// fault 70
 TEST_CASE("absent names are remembered for a time, and bounded") {
   NegativeCache cache;
   const ObjectName name = ObjectName::of_sets("a");

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace cukiln {
+
+enum class Polled {
+  ready,    ///< `revents` of at least one is set
+  waiting,  ///< the deadline or the slice is over, or a signal came
+  failed    ///< errno says why
+};
+
+/// poll() until `deadline` at most, and not longer than `slice` at a time, after which the caller
+/// looks at what else could end its wait. time_point::max() and milliseconds::max() are no limit.
+/// Header-only: the compile worker links nothing of ours. Threads: safe.
+inline Polled poll_until(pollfd* polled, std::size_t count,
+                         std::chrono::steady_clock::time_point deadline,
+                         std::chrono::milliseconds slice = std::chrono::milliseconds::max()) {
+  using std::chrono::milliseconds;
+  constexpr std::int64_t kMaxWaitMs = 1 << 30;  // what poll's int holds
+  std::int64_t wait_ms = slice == milliseconds::max() ? -1 : slice.count();
+  if (deadline != std::chrono::steady_clock::time_point::max()) {
+    const std::int64_t left = std::max<std::int64_t>(
+        std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now()).count(), 0);
+    wait_ms = wait_ms < 0 ? left : std::min(wait_ms, left);
+  }
+  const int ready = ::poll(polled, count, static_cast<int>(std::min(wait_ms, kMaxWaitMs)));
+  if (ready > 0) {
+    return Polled::ready;
+  }
+  return ready == 0 || errno == EINTR || errno == EAGAIN ? Polled::waiting : Polled::failed;
+}
+
+}  // namespace cukiln
