@@ -30,10 +30,6 @@ std::optional<std::string_view> below(std::string_view path, std::string_view pr
   return path.substr(1);
 }
 
-bool starts_with(std::string_view text, std::string_view prefix) {
-  return text.substr(0, prefix.size()) == prefix;
-}
-
 /// Nothing is there as far as NVRTC can tell: it goes on to the next folder.
 bool is_absence(int error) noexcept {
   return error == ENOENT || error == ENOTDIR || error == ELOOP || error == EACCES ||
@@ -68,7 +64,7 @@ std::vector<std::string> FileServer::candidates(const std::string& virtual_path)
       return paths;
     }
   }
-  if (starts_with(virtual_path, "/cukiln/") || virtual_path == "/cukiln") {
+  if (virtual_path.starts_with("/cukiln/") || virtual_path == "/cukiln") {
     return {};  // below no root of this compile: nothing is there
   }
   return {virtual_path};
@@ -287,8 +283,8 @@ std::string FileServer::real_path(const std::string& virtual_path) const {
     return paths.front();
   }
   const std::string source_prefix = std::string(kSourceRoot) + "/";
-  return starts_with(virtual_path, source_prefix) ? virtual_path.substr(source_prefix.size())
-                                                  : virtual_path;
+  return virtual_path.starts_with(source_prefix) ? virtual_path.substr(source_prefix.size())
+                                                 : virtual_path;
 }
 
 std::string FileServer::with_real_paths(ByteView log) const {

@@ -82,6 +82,9 @@ class FileServer {
   std::vector<Mismatch> check_all(const DependencySet& set);
   /// What is at a path now, for a walk through a SetTree.
   SetTree::Label label(const std::string& virtual_path);
+  /// What `label` saw spares the next `check` a second look, within one lookup: a later one begins
+  /// with this.
+  void forget_labels() noexcept { labelled_.clear(); }
 
   const std::vector<VirtualRoot>& roots() const noexcept { return roots_; }
   /// How many `add_memory_file` brought.

@@ -138,6 +138,7 @@ constexpr Rule kRules[] = {
 
 constexpr std::string_view kDefine = "--define-macro";
 constexpr std::string_view kPreInclude = "--pre-include";
+constexpr std::string_view kAssembler = "--ptxas-options";
 
 struct Match {
   const Rule* rule = nullptr;
@@ -215,6 +216,17 @@ Result<void> check_macro(std::string_view macro) {
   return {};
 }
 
+/// `-Xptxas -v,-dlcm=ca` are two, as for nvcc; NVRTC takes one at a time.
+void add_assembler_options(std::string_view list, TranslatedFlags& out) {
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    if (comma != 0) {
+      out.arguments.push_back(fmt::format("{}={}", kAssembler, list.substr(0, comma)));
+    }
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+}
+
 }  // namespace
 
 Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
@@ -229,7 +241,7 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
           ErrorCode::invalid_argument,
           "unknown flag \"{}\": NVRTC has no such option, and it is not one of nvcc's "
           "host-only options that can be left out{}",
-          flag, meant.empty() ? "" : fmt::format("; is \"{}\" meant?", meant));
+          flag, meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant));
     }
     const Rule& rule = *found.rule;
     std::string given = flag;
@@ -254,7 +266,11 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
         if (rule.canonical == kPreInclude && found.value.substr(0, 1) != "/") {
           out.relative_pre_include = true;
         }
-        out.arguments.push_back(canonical);
+        if (rule.canonical == kAssembler) {
+          add_assembler_options(found.value, out);
+        } else {
+          out.arguments.push_back(canonical);
+        }
         break;
       case drop_loudly:
         out.dropped.push_back(given);

@@ -24,10 +24,10 @@ class SetCheck {
   virtual void lost(Loss loss) { static_cast<void>(loss); }
 };
 
-/// By the files of this host.
+/// By the files of this host, for one lookup: what an earlier one saw at a path is not believed.
 class FileCheck final : public SetCheck {
  public:
-  explicit FileCheck(FileServer& files) : files_(files) {}
+  explicit FileCheck(FileServer& files) : files_(files) { files_.forget_labels(); }
 
   SetTree::Label label(const std::string& path) override { return files_.label(path); }
   bool holds(const DependencySet& set) override {

@@ -11,6 +11,7 @@
 #include "base/result.hpp"
 #include "store/entry_codec.hpp"
 #include "store/set_records.hpp"
+#include "store/stored_row.hpp"
 
 namespace cukiln {
 
@@ -24,13 +25,18 @@ constexpr std::int64_t kOldStampS = 3600;
 Result<void> apply_uses(SqliteHandle& db, const PendingWrites::Batch& batch) {
   const bool many = batch.used.size() > kAlwaysRenewed;
   for (const auto& [key, uses] : batch.used) {
-    CUKILN_CHECK(db.query("UPDATE entry SET hits=hits+?1, last_used_s=max(last_used_s, ?2) "
-                          "WHERE key=?3 AND last_used_s<=?4")
-                     .number(uses.count)
-                     .number(uses.last_s)
-                     .blob(view_of(key))
-                     .number(many ? uses.last_s - kOldStampS : INT64_MAX)
-                     .run());
+    // What cannot be true is damage, and begins again.
+    CUKILN_CHECK(
+        db.query("UPDATE entry SET hits=iif(hits BETWEEN 0 AND ?5-1, hits, 0)+?1, "
+                 "last_used_s=iif(last_used_s BETWEEN 0 AND ?6-1, max(last_used_s, ?2), ?2) "
+                 "WHERE key=?3 AND (last_used_s<=?4 OR last_used_s>=?6)")
+            .number(uses.count)
+            .number(uses.last_s)
+            .blob(view_of(key))
+            .number(many ? uses.last_s - kOldStampS : INT64_MAX)
+            .number(kMaxHits)
+            .number(kLastStampS)
+            .run());
   }
   return {};
 }
@@ -203,10 +209,11 @@ Result<void> apply(SqliteHandle& db, const PendingWrites::Batch& batch) {
   }
   CUKILN_CHECK(apply_uses(db, batch));
   for (const auto& [name, delta] : batch.counters) {
-    CUKILN_CHECK(db.query("INSERT INTO counter(name, value) VALUES(?,?) "
-                          "ON CONFLICT(name) DO UPDATE SET value=value+excluded.value")
+    CUKILN_CHECK(db.query("INSERT INTO counter(name, value) VALUES(?1,?2) ON CONFLICT(name) "
+                          "DO UPDATE SET value=iif(value BETWEEN 0 AND ?3, value, 0)+?2")
                      .text(name)
                      .number(delta)
+                     .number(kMaxCount)
                      .run());
   }
   return apply_stat_records(db, batch);

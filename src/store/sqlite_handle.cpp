@@ -115,7 +115,7 @@ Query& Query::number(std::int64_t value) noexcept {
 
 Result<bool> Query::next() {
   if (statement_ == nullptr) {
-    return handle_->error(handle_->prepare_code_, "prepare a statement");
+    return handle_->error(handle_->prepare_code_);
   }
   const int code = sqlite3_step(statement_);
   if (code == SQLITE_ROW) {
@@ -124,7 +124,7 @@ Result<bool> Query::next() {
   if (code == SQLITE_DONE) {
     return false;
   }
-  return handle_->error(code, sqlite3_sql(statement_));
+  return handle_->error(code);
 }
 
 Result<void> Query::run() {
@@ -162,7 +162,7 @@ Result<SqliteHandle> SqliteHandle::open(const std::string& path, const Options& 
       access | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOFOLLOW, wal_index_vfs());
   sqlite3* const db = handle.db_;
   const auto failed = [&](int failure) {
-    Error error = handle.error(failure, ("open the database " + path).c_str());
+    Error error = handle.error(failure).with_context("the database " + path);
     if (trouble != nullptr) {
       *trouble = handle.trouble();
     }
@@ -230,7 +230,7 @@ void SqliteHandle::close() noexcept {
 Result<void> SqliteHandle::execute(const char* sql) {
   const int code = sqlite3_exec(db_, sql, nullptr, nullptr, nullptr);
   if (code != SQLITE_OK) {
-    return error(code, sql);
+    return error(code);
   }
   return {};
 }
@@ -281,7 +281,7 @@ Result<SharedBytes> SqliteHandle::read_blob(const char* table, const char* colum
     code = sqlite3_blob_read(opened, data.get(), static_cast<int>(bytes), 0);
   }
   if (code != SQLITE_OK) {
-    return error(code, "read a blob");
+    return error(code);
   }
   const ByteView view(data.get(), static_cast<std::size_t>(bytes));
   return SharedBytes(std::move(data), view);
@@ -294,7 +294,7 @@ void SqliteHandle::set_busy_timeout(int milliseconds) noexcept {
 int SqliteHandle::changes() const noexcept { return sqlite3_changes(db_); }
 std::int64_t SqliteHandle::last_row_id() const noexcept { return sqlite3_last_insert_rowid(db_); }
 
-Error SqliteHandle::error(int code, const char* what) {
+Error SqliteHandle::error(int code) {
   trouble_ = trouble_of(code);
   if (db_ != nullptr && is_growing(code) && no_space(db_)) {
     trouble_ = SqliteTrouble::full;  // SQLite itself calls only ENOSPC of a plain write "full"
@@ -304,7 +304,7 @@ Error SqliteHandle::error(int code, const char* what) {
     trouble_ = SqliteTrouble::corrupt;
   }
   const char* words = db_ == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(db_);
-  return make_error(code_of(trouble_), "SQLite said \"{}\" (code {}) to: {}", words, code, what);
+  return make_error(code_of(trouble_), "SQLite: {} (code {})", words, code);
 }
 
 Result<WriteTransaction> WriteTransaction::begin(SqliteHandle& db) {

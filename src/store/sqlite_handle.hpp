@@ -108,7 +108,7 @@ class SqliteHandle {
 
   /// An Error with SQLite's words, the code mapped: corrupt, timeout (busy), io. Remembers the
   /// trouble.
-  Error error(int code, const char* what);
+  Error error(int code);
   SqliteTrouble trouble() const noexcept { return trouble_; }  ///< of the last error
   void forget_trouble() noexcept { trouble_ = SqliteTrouble::none; }
   bool is_open() const noexcept { return db_ != nullptr; }

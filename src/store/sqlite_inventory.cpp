@@ -5,6 +5,7 @@
 
 #include "base/result.hpp"
 #include "store/sqlite_store.hpp"
+#include "store/stored_row.hpp"
 
 namespace cukiln {
 
@@ -69,7 +70,9 @@ Result<std::map<std::string, std::int64_t>> SqliteStore::counters() {
                  if (!row) {
                    return stored;
                  }
-                 stored[std::string(query.column_bytes(0))] = query.column_number(1);
+                 const std::int64_t value = query.column_number(1);
+                 const bool possible = value >= 0 && value <= kMaxCount;
+                 stored[std::string(query.column_bytes(0))] = possible ? value : 0;
                }
              }));
   for (const auto& [name, delta] : pending_.counters()) {

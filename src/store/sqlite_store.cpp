@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kFlushWait{100};
 constexpr std::int64_t kClockJumpS = 3600;
-constexpr std::int64_t kLastStampS = std::int64_t{1} << 32;  // a later one, in 2106, is damage
 
 }  // namespace
 

@@ -21,12 +21,14 @@ struct Damages {
   std::vector<std::int64_t> requests;  ///< ids: made from their entries again, or removed
   std::vector<RequestDigest> trees;    ///< sound, but an entry is not in them
   std::vector<std::string> stat_records;
+  std::vector<std::int64_t> uses;     ///< ids of sound entries: last use and hits begin again
+  std::vector<std::string> counters;  ///< names
   bool lost_cubins = false;
   std::unordered_set<std::int64_t> used_cubins;  ///< of sound entries
 
   bool any() const noexcept {
     return lost_cubins || !entries.empty() || !requests.empty() || !trees.empty() ||
-           !stat_records.empty();
+           !stat_records.empty() || !uses.empty() || !counters.empty();
   }
 };
 
@@ -50,6 +52,7 @@ class Verification {
     CUKILN_CHECK(check_requests());
     CUKILN_CHECK(check_entries());
     CUKILN_CHECK(check_cubins());
+    CUKILN_CHECK(check_counters());
     return check_stat_records();
   }
 
@@ -140,6 +143,11 @@ class Verification {
       return {};
     }
     damages_.used_cubins.insert(row.cubin_id);
+    if (!row.has_possible_uses()) {
+      damages_.uses.push_back(row.id);
+      found(key, fmt::format("the last use of the entry {} is damaged: {} hits, the last at {} s",
+                             key.hex(), row.hits, row.last_used_s));
+    }
     const auto at = recorded_.find(key);
     const bool leads = at != recorded_.end() && (at->second == 0 || at->second == id_of(row));
     if (its == Request::sound && !leads) {
@@ -185,6 +193,20 @@ class Verification {
                                                    "(SELECT cubin_id FROM entry)"));
     damages_.lost_cubins = lost > 0;
     return {};
+  }
+
+  Result<void> check_counters() {
+    Query query = db_.query("SELECT name, value FROM counter WHERE value NOT BETWEEN 0 AND ?");
+    query.number(kMaxCount);
+    for (;;) {
+      CUKILN_TRY(const bool there, query.next());
+      if (!there) {
+        return {};
+      }
+      damages_.counters.emplace_back(query.column_bytes(0));
+      found({}, fmt::format("the counter {} is damaged: {}", query.column_bytes(0),
+                            query.column_number(1)));
+    }
   }
 
   Result<void> check_stat_records() {
@@ -246,6 +268,16 @@ Result<void> repair_rest(SqliteHandle& db, const Damages& damages) {
   }
   for (const std::string& path : damages.stat_records) {
     CUKILN_CHECK(db.query("DELETE FROM stat_cache WHERE path=?").text(path).run());
+  }
+  for (const std::int64_t id : damages.uses) {
+    CUKILN_CHECK(
+        db.query("UPDATE entry SET hits=0, last_used_s=min(max(created_s, 0), ?) WHERE id=?")
+            .number(kLastStampS - 1)
+            .number(id)
+            .run());
+  }
+  for (const std::string& name : damages.counters) {
+    CUKILN_CHECK(db.query("DELETE FROM counter WHERE name=?").text(name).run());
   }
   CUKILN_CHECK(db.query("DELETE FROM cubin WHERE id NOT IN (SELECT cubin_id FROM entry)").run());
   return db

@@ -12,6 +12,11 @@
 
 namespace cukiln {
 
+inline constexpr std::int64_t kLastStampS = std::int64_t{1}
+                                            << 32;  ///< a later one, in 2106, is damage
+inline constexpr std::int64_t kMaxHits = std::int64_t{1} << 40;   ///< nor are there more hits
+inline constexpr std::int64_t kMaxCount = std::int64_t{1} << 60;  ///< of a row of `counter`
+
 /// The columns of a StoredRow, of a table `entry` named e.
 #define CUKILN_ENTRY_COLUMNS                                                                \
   "e.id, e.key, e.request, e.check128, e.dependencies, e.cubin_id, e.cubin_bytes, "         \
@@ -50,6 +55,11 @@ struct StoredRow {
         created_s(query.column_number(first + 18)),
         last_used_s(query.column_number(first + 19)),
         hits(query.column_number(first + 20)) {}
+
+  /// Whether its last use and its hits can be true. They change, so no checksum covers them.
+  bool has_possible_uses() const noexcept {
+    return last_used_s >= 0 && last_used_s < kLastStampS && hits >= 0 && hits < kMaxHits;
+  }
 
   /// `image` and the request's bytes are elsewhere.
   EntryParts parts(ByteView request_canonical, ByteView image) const {

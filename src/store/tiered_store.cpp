@@ -15,8 +15,8 @@ namespace cukiln {
 
 namespace {
 
-constexpr int kFailuresToOpen = 3;
-constexpr std::int64_t kOpenNs = 30'000'000'000;
+using SteadyClock = std::chrono::steady_clock;
+
 constexpr int kWalResetFixVersion = 3051003;
 
 void add_new(std::vector<RecordedSet>& sets, std::vector<RecordedSet> more) {
@@ -30,23 +30,6 @@ void add_new(std::vector<RecordedSet>& sets, std::vector<RecordedSet> more) {
 }
 
 }  // namespace
-
-bool TierBreaker::open() const noexcept {
-  const std::int64_t until = open_until_ns_.load(std::memory_order_relaxed);
-  return until != 0 && steady_ns() < until;
-}
-
-bool TierBreaker::failed(const Error& error) noexcept {
-  // A timeout has already cost its whole deadline; another one would cost it again.
-  const int weight = error.code() == ErrorCode::timeout ? kFailuresToOpen : 1;
-  const int before = failures_.fetch_add(weight, std::memory_order_relaxed);
-  if (before + weight < kFailuresToOpen) {
-    return false;
-  }
-  failures_.store(0, std::memory_order_relaxed);
-  open_until_ns_.store(steady_ns() + kOpenNs, std::memory_order_relaxed);
-  return true;
-}
 
 TieredStore::TieredStore(Options options)
     : options_(std::move(options)),
@@ -124,13 +107,14 @@ bool TieredStore::is_store_of(const wire::Greeting& greeting) const noexcept {
          status.st_dev == greeting.store_device;
 }
 
-void TieredStore::note_failure(TierBreaker& breaker, const char* tier, const char* op,
+void TieredStore::note_failure(Breaker& breaker, const char* tier, const char* op,
                                const Error& error) {
   errors_.fetch_add(1, std::memory_order_relaxed);
   count(fmt::format("store_errors_{}_{}", op, name_of(error.code())));
-  if (breaker.failed(error)) {
-    log_.warn("the {} store is left alone for {} s: {}", tier, kOpenNs / 1'000'000'000,
-              error.message());
+  // A timeout has already cost its whole deadline; another one would cost it again.
+  const int weight = error.code() == ErrorCode::timeout ? kFailuresToOpen : 1;
+  if (breaker.failed(SteadyClock::now(), weight)) {
+    log_.warn("the {} store is left alone for {} s: {}", tier, kTierPause.count(), error.message());
   } else {
     log_.info("the {} store failed: {}", tier, error.message());
   }
@@ -141,8 +125,8 @@ template <class Ask>
 auto TieredStore::ask(Tier tier, const char* op, Ask&& ask)
     -> std::optional<typename decltype(ask(std::declval<SqliteStore&>()))::value_type> {
   SqliteStore* const store = tier == Tier::disk ? disk_.get() : system_.get();
-  TierBreaker& breaker = tier == Tier::disk ? disk_breaker_ : system_breaker_;
-  if (store == nullptr || breaker.open()) {
+  Breaker& breaker = tier == Tier::disk ? disk_breaker_ : system_breaker_;
+  if (store == nullptr || !breaker.allows(SteadyClock::now())) {
     return std::nullopt;
   }
   auto answer = ask(*store);
@@ -229,7 +213,7 @@ Result<PutOutcome> TieredStore::put(const StoreEntry& entry) {
   if (disk_ == nullptr) {
     return in_memory == PutOutcome::too_large ? in_memory : PutOutcome::not_stored;
   }
-  if (disk_breaker_.open()) {
+  if (!disk_breaker_.allows(SteadyClock::now())) {
     return make_error(ErrorCode::timeout,
                       "the disk store failed moments ago and is left alone for a while");
   }
@@ -346,7 +330,9 @@ std::optional<StatRecord> TieredStore::find_stat_record(const std::string& path)
   if (disk_ == nullptr) {
     return memory_only_.find_stat_record(path);
   }
-  return disk_breaker_.open() ? std::nullopt : disk_->find_stat_record(path);
+  return disk_breaker_.state(SteadyClock::now()) != Breaker::State::closed
+             ? std::nullopt
+             : disk_->find_stat_record(path);
 }
 
 void TieredStore::save_stat_records(std::vector<StatRecord> records) {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/breaker.hpp"
 #include "base/clock.hpp"
 #include "base/logger.hpp"
 #include "key/stat_cache.hpp"
@@ -24,20 +25,6 @@
 #include <cukiln/store.hpp>
 
 namespace cukiln {
-
-/// A tier that failed is left alone for a while, so that a service does not wait for the same dead
-/// disk at every kernel. Threads: safe.
-class TierBreaker {
- public:
-  bool open() const noexcept;
-  void succeeded() noexcept { failures_.store(0, std::memory_order_relaxed); }
-  /// True when this failure opened it: the moment to say so.
-  bool failed(const Error& error) noexcept;
-
- private:
-  std::atomic<int> failures_{0};
-  std::atomic<std::int64_t> open_until_ns_{0};
-};
 
 /// Memory over the user's disk over a read-only system store. Lookups go down, hits come back up
 /// into memory only; puts go to memory and the user's disk. A tier that fails is a counted, logged
@@ -134,7 +121,7 @@ class TieredStore final : public CubinStore {
   void open_daemon();
   Result<SqliteStore*> need_disk() const;
   /// `op`: `find`, `get` or `put`.
-  void note_failure(TierBreaker& breaker, const char* tier, const char* op, const Error& error);
+  void note_failure(Breaker& breaker, const char* tier, const char* op, const Error& error);
   template <class Ask>
   auto ask(Tier tier, const char* op, Ask&& ask)
       -> std::optional<typename decltype(ask(std::declval<SqliteStore&>()))::value_type>;
@@ -150,7 +137,12 @@ class TieredStore final : public CubinStore {
   std::unique_ptr<SqliteStore> system_;
   std::shared_ptr<wire::DaemonLink> daemon_link_;
   std::unique_ptr<DaemonStore> daemon_;
-  TierBreaker disk_breaker_, system_breaker_;
+  // A tier that fails is not asked for a while: a service does not wait for the same dead disk at
+  // every kernel.
+  static constexpr std::chrono::seconds kTierPause{30};
+  static constexpr int kFailuresToOpen = 3;
+  Breaker disk_breaker_{{kFailuresToOpen, 0, {kTierPause, kTierPause, 0}}};
+  Breaker system_breaker_{{kFailuresToOpen, 0, {kTierPause, kTierPause, 0}}};
   std::atomic<std::uint64_t> hits_{0}, misses_{0}, stored_{0}, errors_{0};
 };
 

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/poll_until.hpp"
 #include "base/result.hpp"
 #include "wire/frame.hpp"
 #include "wire/unix_socket.hpp"
@@ -43,17 +44,15 @@ Ready wait_for(int fd, short events, SteadyClock::time_point deadline,
       return Ready::cancelled;
     }
     const auto now = SteadyClock::now();
-    const auto left = std::chrono::ceil<milliseconds>(deadline - now);
-    if (left.count() <= 0) {
+    if (now >= deadline) {
       return Ready::deadline;
     }
     const bool awake = now < awake_until;
-    const auto slice =
-        awake ? milliseconds(0) : (cancelled != nullptr ? std::min(left, kCancelPoll) : left);
+    const auto slice = awake                  ? milliseconds(0)
+                       : cancelled != nullptr ? kCancelPoll
+                                              : milliseconds::max();
     pollfd polled{fd, events, 0};
-    const int ready =
-        ::poll(&polled, 1, static_cast<int>(std::min<std::int64_t>(slice.count(), 1 << 30)));
-    if (ready > 0 || (ready < 0 && errno != EINTR && errno != EAGAIN)) {
+    if (poll_until(&polled, 1, deadline, slice) != Polled::waiting) {
       return Ready::yes;  // an error shows itself in the read or write that follows
     }
     if (awake) {

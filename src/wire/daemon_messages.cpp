@@ -233,7 +233,8 @@ std::string EntryTerms::encode() const {
   for (const bool value : {caused, stored, uses_time, observed}) {
     out.u8(value ? 1 : 0);
   }
-  return out.take();
+  const Checksum check = checksum_of(out.view());
+  return out.raw(view_of(check)).take();
 }
 
 std::optional<EntryTerms> EntryTerms::decode(ByteView body) {
@@ -244,6 +245,8 @@ std::optional<EntryTerms> EntryTerms::decode(ByteView body) {
   terms.stored = flag(in, valid);
   terms.uses_time = flag(in, valid);
   terms.observed = flag(in, valid);
+  const Checksum check = checksum_of(body.substr(0, body.size() - in.remaining()));
+  valid = valid && in.raw(sizeof(Checksum)) == view_of(check);
   return valid ? whole(in, terms) : std::nullopt;
 }
 

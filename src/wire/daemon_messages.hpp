@@ -106,7 +106,8 @@ struct EntryBody {
   static std::optional<EntryBody> decode(const SharedBytes& attachment);
 };
 
-/// The body of `entry`: what it is to the one who gets it.
+/// The body of `entry`: what it is to the client that gets it. Encoded with a checksum: a wrong bit
+/// here would store what depends on the time.
 struct EntryTerms {
   bool caused = false;  ///< this client's request is what was compiled
   bool stored = true;   ///< it is in the daemon's store

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/poll_until.hpp"
 #include "base/serial.hpp"
 
 namespace cukiln::wire {
@@ -42,8 +43,8 @@ IoStatus FrameSocket::wait_for(short events, const Patience& patience) const {
     if (patience.cancelled != nullptr && patience.cancelled->load(std::memory_order_relaxed)) {
       return IoStatus::cancelled;
     }
-    int timeout_ms = -1;
-    if (const auto next = std::min(patience.deadline, silent_at); next != never) {
+    const auto next = std::min(patience.deadline, silent_at);
+    if (next != never) {
       const auto now = steady_clock::now();
       if (patience.deadline <= now) {
         return IoStatus::timeout;
@@ -53,21 +54,16 @@ IoStatus FrameSocket::wait_for(short events, const Patience& patience) const {
         when_silent_();
         continue;
       }
-      const auto left = std::chrono::ceil<milliseconds>(next - now).count();
-      timeout_ms = static_cast<int>(std::min<std::int64_t>(left, 1 << 30));
     }
-    if (patience.cancelled != nullptr) {
-      const int slice = static_cast<int>(kCancelPoll.count());
-      timeout_ms = timeout_ms < 0 ? slice : std::min(timeout_ms, slice);
-    }
+    const auto slice = patience.cancelled != nullptr ? kCancelPoll : milliseconds::max();
+    // A process of -1 is skipped.
     std::array<pollfd, 2> polled{{{fd_, events, 0}, {patience.peer_process, POLLIN, 0}}};
-    const int ready = ::poll(polled.data(), polled.size(), timeout_ms);  // -1 is skipped
-    if (ready > 0) {
-      // A hang-up of the socket shows itself in the read or write that follows.
-      return polled[0].revents != 0 ? IoStatus::ok : IoStatus::closed;
-    }
-    if (ready < 0 && errno != EINTR && errno != EAGAIN) {
-      return IoStatus::closed;
+    switch (poll_until(polled.data(), polled.size(), next, slice)) {
+      case Polled::ready:
+        // A hang-up of the socket shows itself in the read or write that follows.
+        return polled[0].revents != 0 ? IoStatus::ok : IoStatus::closed;
+      case Polled::failed: return IoStatus::closed;
+      case Polled::waiting: break;
     }
   }
 }

@@ -40,6 +40,7 @@ PreloadOptions without_load() {
 
 }  // namespace
 
+// fault 96
 TEST_CASE_FIXTURE(Fixture,
                   "a progress callback that throws is said once, not called again, and costs no "
                   "module") {
@@ -71,6 +72,7 @@ TEST_CASE_FIXTURE(Fixture,
   }
 }
 
+// fault 96
 TEST_CASE_FIXTURE(Fixture, "a log sink that throws costs its message and nothing else") {
   std::atomic<int> calls{0};
   StoreOptions store = store_options();

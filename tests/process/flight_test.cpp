@@ -13,7 +13,7 @@ using SteadyClock = std::chrono::steady_clock;
 using Fixture = cukiln::testing::FlightFixture;
 
 TEST_CASE_FIXTURE(Fixture,
-                  "row 24: 64 processes start cold with one request: one compile, no error") {
+                  "fault 24: 64 processes start cold with one request: one compile, no error") {
   const std::string path = source("// fake: sleep 300");
   std::vector<std::unique_ptr<BuildProcess>> processes;
   for (int i = 0; i < 64; ++i) {
@@ -30,7 +30,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(outcomes["hit"] == 63);
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 1: an owner killed in mid-compile leaves no entry and no lock") {
+TEST_CASE_FIXTURE(Fixture, "fault 1: an owner killed in mid-compile leaves no entry and no lock") {
   const std::string path = source("// fake: sleep 1500");
   BuildProcess owner(scratch, path, 0);
   REQUIRE(becomes_true([&] { return compiles() == 1; }, std::chrono::seconds(20)));
@@ -44,7 +44,8 @@ TEST_CASE_FIXTURE(Fixture, "row 1: an owner killed in mid-compile leaves no entr
   CHECK(SteadyClock::now() - start < std::chrono::seconds(30));
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 1b: an owner that had forked is killed: its child blocks nobody") {
+TEST_CASE_FIXTURE(Fixture,
+                  "fault 1b: an owner that had forked is killed: its child blocks nobody") {
   const std::string path = source("// fake: sleep 2500");
   BuildProcess owner(scratch, path, 0, {"fork"});
   REQUIRE(becomes_true([&] { return compiles() == 1; }, std::chrono::seconds(20)));
@@ -99,7 +100,7 @@ TEST_CASE_FIXTURE(Fixture, "a waiter says who owns the flight, since when, and f
 
 TEST_CASE_FIXTURE(
     Fixture,
-    "row 43: a header edited while it compiles: the result belongs to the bytes that were read") {
+    "fault 43: a header edited while it compiles: the result belongs to the bytes that were read") {
   const std::string header = scratch.write("tile.h", "one");
   const std::string path = source("// fake: include /cukiln/src/tile.h\n// fake: sleep 1200");
   BuildProcess first(scratch, path, 0);
@@ -120,7 +121,7 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE_FIXTURE(
-    Fixture, "row 49: a compiler that crashes is an error naming the kernel; nothing is stored") {
+    Fixture, "fault 49: a compiler that crashes is an error naming the kernel; nothing is stored") {
   for (const char* directive : {"// fake: segv", "// fake: abort"}) {
     BuildProcess process(scratch, source(directive), 0);
     const int status = process.wait();
@@ -135,7 +136,7 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "row 50: success with an empty or garbage image is an error, not an entry") {
+                  "fault 50: success with an empty or garbage image is an error, not an entry") {
   for (const char* directive : {"// fake: empty", "// fake: garbage", "// fake: sm 80"}) {
     CAPTURE(directive);
     BuildProcess process(scratch, source(directive), 0);
@@ -147,7 +148,7 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "row 80: a process that exits while a thread compiles ends without a crash") {
+                  "fault 80: a process that exits while a thread compiles ends without a crash") {
   for (int round = 0; round < 5; ++round) {
     BuildProcess process(scratch, source("// fake: sleep 1000"), round, {"exit-while-working"});
     const int status = process.wait();

@@ -63,6 +63,7 @@ constexpr bool kSanitizerCannotFork = false;
 
 }  // namespace
 
+// fault 89
 TEST_CASE_FIXTURE(Fixture,
                   "a child that is forked while threads work goes on alone, and waits for none" *
                       doctest::skip(kSanitizerCannotFork)) {

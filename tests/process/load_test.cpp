@@ -109,7 +109,7 @@ TEST_CASE_FIXTURE(Fixture,
 
 TEST_CASE_FIXTURE(
     Fixture,
-    "rows 52 and 53: an image the driver refuses is removed and rebuilt once, then loads") {
+    "fault 52, fault 53: an image the driver refuses is removed and rebuilt once, then loads") {
   for (const CUresult refusal : {kInvalidImage, kNoBinaryForGpu, kPtxTooNew}) {
     CAPTURE(static_cast<int>(refusal));
     REQUIRE(open(with_driver())->preload(Manifest({two_kernels()})));
@@ -125,7 +125,8 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE_FIXTURE(
-    Fixture, "rows 52 and 53: refused again after the rebuild, it is a clear error and no loop") {
+    Fixture,
+    "fault 52, fault 53: refused again after the rebuild, it is a clear error and no loop") {
   driver.fail("cuLibraryLoadData", kNoBinaryForGpu, -1);
   const auto opened = open(with_driver());
   const auto report = opened->preload(Manifest({two_kernels()}));
@@ -160,7 +161,7 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "row 51: without a driver compiling works, and a load says what is missing") {
+                  "fault 51: without a driver compiling works, and a load says what is missing") {
   LoaderOptions none = loader_options();
   none.cuda_library = scratch / "no/libcuda.so.1";
   const auto opened = open(none);
@@ -169,7 +170,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(opened->preload(Manifest({two_kernels()}), no_load));
   const auto report = opened->preload(Manifest({two_kernels()}));
   REQUIRE_FALSE(report);
-  CHECK(report.error().code() == ErrorCode::not_found);
+  CHECK(report.error().code() == ErrorCode::driver);
   CHECK(report.error().message().find("libcuda") != std::string::npos);
 }
 

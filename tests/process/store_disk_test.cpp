@@ -34,7 +34,7 @@ bool in_small_file_system(const std::string& folder, int mebibytes, const std::s
   return child.wait() != 99;
 }
 
-TEST_CASE("row 5: on a full disk old entries make room and the new one is kept") {
+TEST_CASE("fault 5: on a full disk old entries make room and the new one is kept") {
   const ScratchFolder folder;
   std::vector<std::string> lines;
   if (!in_small_file_system(folder.path(), 6,
@@ -51,7 +51,7 @@ TEST_CASE("row 5: on a full disk old entries make room and the new one is kept")
   CHECK(count_lines(lines, "begins anew") == 0);
 }
 
-TEST_CASE("row 6: a store cannot be made on a full disk, and kernels stay in memory") {
+TEST_CASE("fault 6: a store cannot be made on a full disk, and kernels stay in memory") {
   const ScratchFolder folder;
   std::vector<std::string> lines;
   if (!in_small_file_system(folder.path(), 1,
@@ -66,7 +66,7 @@ TEST_CASE("row 6: a store cannot be made on a full disk, and kernels stay in mem
   CHECK(count_lines(lines, "not_stored") == 2);
 }
 
-TEST_CASE("row 7: a disk that others filled is collected with the help of the reserve") {
+TEST_CASE("fault 7: a disk that others filled is collected with the help of the reserve") {
   const ScratchFolder folder;
   std::vector<std::string> lines;
   if (!in_small_file_system(folder.path(), 6,
@@ -84,7 +84,7 @@ TEST_CASE("row 7: a disk that others filled is collected with the help of the re
   CHECK(count_lines(lines, "hit") == 5);
 }
 
-TEST_CASE("row 7: rm works on a disk that others filled, and the reserve is there again") {
+TEST_CASE("fault 88: rm works on a disk that others filled, and the reserve is there again") {
   const ScratchFolder folder;
   std::vector<std::string> lines;
   if (!in_small_file_system(folder.path(), 6,
@@ -120,7 +120,7 @@ const char* const kWithoutRoomForWalIndex =
     "empty_index 4; $RUN $W $D rm $R; eval $S; "
     "rm $D0/filler.*; $W $D get count=3 $R; eval $S";
 
-TEST_CASE("row 5: a WAL index with no room on the disk means memory only, and ends no process") {
+TEST_CASE("fault 85: a WAL index with no room on the disk means memory only, and ends no process") {
   const ScratchFolder folder;
   std::vector<std::string> lines;
   for (const char* holes : {"holes", "old_holes"}) {
@@ -144,7 +144,7 @@ TEST_CASE("row 5: a WAL index with no room on the disk means memory only, and en
   }
 }
 
-TEST_CASE("row 5: the reserve has room for the WAL index") {
+TEST_CASE("fault 85: the reserve has room for the WAL index") {
   const ScratchFolder folder;
   std::vector<std::string> lines;
   if (!in_small_file_system(folder.path(), 6,
@@ -158,7 +158,7 @@ TEST_CASE("row 5: the reserve has room for the WAL index") {
   CHECK(count_lines(lines, "removed 21") == 1);
 }
 
-TEST_CASE("row 5: a full ext4 with blocks of 1 KiB ends no process") {
+TEST_CASE("fault 85: a full ext4 with blocks of 1 KiB ends no process") {
   const ScratchFolder folder;
   const std::string image = folder / "image";
   if (::geteuid() != 0 || std::system("losetup -f >/dev/null 2>&1") != 0) {
@@ -182,7 +182,7 @@ TEST_CASE("row 5: a full ext4 with blocks of 1 KiB ends no process") {
   CHECK(count_lines(lines, "hit") == 6);
 }
 
-TEST_CASE("row 8: a limit on file sizes kills nobody, and what was stored stays") {
+TEST_CASE("fault 8: a limit on file sizes kills nobody, and what was stored stays") {
   const ScratchFolder folder;
   const auto lines =
       run_worker(folder / "s", "put", {"count=200", "file_limit=1500000", "reserve=0", "log"});
@@ -195,7 +195,7 @@ TEST_CASE("row 8: a limit on file sizes kills nobody, and what was stored stays"
   CHECK(count_lines(unlimited, " stored") == 50);
 }
 
-TEST_CASE("rows 5 and 8: no space, or no quota, at any byte leaves a healthy store") {
+TEST_CASE("fault 5, fault 8: no space, or no quota, at any byte leaves a healthy store") {
   if (kSanitized) {
     return;  // a sanitizer has to be loaded first
   }
@@ -219,7 +219,7 @@ TEST_CASE("rows 5 and 8: no space, or no quota, at any byte leaves a healthy sto
   }
 }
 
-TEST_CASE("row 9: a disk that cannot be read is a tier that failed, not a crash") {
+TEST_CASE("fault 9: a disk that cannot be read is a tier that failed, not a crash") {
   if (kSanitized) {
     return;
   }
@@ -231,7 +231,7 @@ TEST_CASE("row 9: a disk that cannot be read is a tier that failed, not a crash"
   CHECK(count_intact(folder / "s", {0, 9}, 20'000) == 2);
 }
 
-TEST_CASE("row 9: a failed fsync loses nothing that the WAL holds") {
+TEST_CASE("fault 9: a failed fsync loses nothing that the WAL holds") {
   if (kSanitized) {
     return;
   }
@@ -245,7 +245,7 @@ TEST_CASE("row 9: a failed fsync loses nothing that the WAL holds") {
   CHECK(count_intact(folder / "s", {0, 1, 2}, 20'000) == 3);
 }
 
-TEST_CASE("row 9: a new store that does not reach the disk is not begun") {
+TEST_CASE("fault 9: a new store that does not reach the disk is not begun") {
   if (kSanitized) {
     return;
   }
@@ -255,7 +255,7 @@ TEST_CASE("row 9: a new store that does not reach the disk is not begun") {
   CHECK(count_lines(run_worker(folder / "s", "put", {"count=1"}), "bypass") == 0);
 }
 
-TEST_CASE("row 33: a file system without record locks is refused at once") {
+TEST_CASE("fault 33: a file system without record locks is refused at once") {
   if (kSanitized) {
     return;
   }
@@ -287,7 +287,7 @@ bool worker_can_be_run_by_others() {
          ::stat(CUKILN_TEST_BINARY_DIR "/store_worker", &status) != 0;
 }
 
-TEST_CASE("row 10: a sealed directory is read; without its -wal and -shm it is done without") {
+TEST_CASE("fault 10: a sealed directory is read; without its -wal and -shm it is done without") {
   if (!worker_can_be_run_by_others()) {
     MESSAGE("skipped: another user cannot run the worker");
     return;
@@ -312,7 +312,7 @@ TEST_CASE("row 10: a sealed directory is read; without its -wal and -shm it is d
   shell("chmod -R u+w '" + directory + "'");  // so that it can be removed
 }
 
-TEST_CASE("row 11: a directory made read-only under a live user is still read") {
+TEST_CASE("fault 11: a directory made read-only under a live user is still read") {
   if (!worker_can_be_run_by_others()) {
     MESSAGE("skipped: another user cannot run the worker");
     return;

@@ -51,17 +51,17 @@ std::size_t kill_writers(const std::string& directory, int rounds, int checkpoin
   return numbers.size();
 }
 
-TEST_CASE("row 2: kill -9 of writers loses nothing that was acknowledged") {
+TEST_CASE("fault 2: kill -9 of writers loses nothing that was acknowledged") {
   const ScratchFolder folder;
   CHECK(kill_writers(folder / "s", 20, 4 << 20) > 0);
 }
 
-TEST_CASE("row 3: kill -9 of writers that checkpoint at every put loses nothing either") {
+TEST_CASE("fault 3: kill -9 of writers that checkpoint at every put loses nothing either") {
   const ScratchFolder folder;
   CHECK(kill_writers(folder / "s", 20, 1) > 0);
 }
 
-TEST_CASE("row 2: kill -9 while a store is being made leaves one that opens") {
+TEST_CASE("fault 2: kill -9 while a store is being made leaves one that opens") {
   const ScratchFolder folder;
   std::mt19937 random(1);
   for (int round = 0; round < 15; ++round) {
@@ -78,7 +78,7 @@ TEST_CASE("row 2: kill -9 while a store is being made leaves one that opens") {
   }
 }
 
-TEST_CASE("row 24: 64 processes that start cold put every entry once, without an error") {
+TEST_CASE("fault 24: 64 processes that start cold put every entry once, without an error") {
   const ScratchFolder folder;
   std::vector<Child> all;
   for (int i = 0; i < 64; ++i) {
@@ -104,7 +104,7 @@ TEST_CASE("row 24: 64 processes that start cold put every entry once, without an
   CHECK_FALSE(exists(folder / "s/v2/gen-0002"));
 }
 
-TEST_CASE("row 25: 64 writers at once never see a busy database") {
+TEST_CASE("fault 25: 64 writers at once never see a busy database") {
   const ScratchFolder folder;
   std::vector<Child> all;
   std::vector<std::uint64_t> numbers;
@@ -125,7 +125,8 @@ TEST_CASE("row 25: 64 writers at once never see a busy database") {
   CHECK(count_intact(folder / "s", numbers, 4000) == numbers.size());
 }
 
-TEST_CASE("row 26: a writer stopped with the lock hinders no reader, and writers give up in time") {
+TEST_CASE(
+    "fault 26: a writer stopped with the lock hinders no reader, and writers give up in time") {
   const ScratchFolder folder;
   run_worker(folder / "s", "put", {"count=3"});
   Child holder = start_worker(folder / "s", "hold");
@@ -145,7 +146,7 @@ TEST_CASE("row 26: a writer stopped with the lock hinders no reader, and writers
   CHECK(count_lines(run_worker(folder / "s", "put", {"first=10", "count=3"}), " stored") == 3);
 }
 
-TEST_CASE("row 26: writers stopped anywhere hinder no reader") {
+TEST_CASE("fault 26: writers stopped anywhere hinder no reader") {
   const ScratchFolder folder;
   run_worker(folder / "s", "put", {"count=3"});
   std::mt19937 random(3);
@@ -161,7 +162,7 @@ TEST_CASE("row 26: writers stopped anywhere hinder no reader") {
   CHECK(count_intact(folder / "s", {0, 1, 2}, 20'000) == 3);
 }
 
-TEST_CASE("row 76: a collection killed half way is taken up again") {
+TEST_CASE("fault 76: a collection killed half way is taken up again") {
   const ScratchFolder folder;
   std::vector<std::uint64_t> numbers(400);
   for (std::uint64_t i = 0; i < numbers.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/hasher.hpp"
+#include "key/set_check.hpp"
 #include "support/scratch.hpp"
 
 using namespace cukiln;
@@ -84,7 +85,7 @@ TEST_CASE_FIXTURE(Fixture, "same size and same mtime with other bytes is noticed
 }
 
 TEST_CASE_FIXTURE(
-    Fixture, "row 32: a record as young as the file is not believed; an older one is, unread") {
+    Fixture, "fault 32: a record as young as the file is not believed; an older one is, unread") {
   const std::string path = scratch.write("first/a.cuh", "one");
   struct stat status {};
   REQUIRE(::stat(path.c_str(), &status) == 0);
@@ -95,6 +96,7 @@ TEST_CASE_FIXTURE(
   CHECK(server().check(set_of("/cukiln/inc/0/a.cuh", "believed")).what == What::none);
 }
 
+// fault 107
 TEST_CASE_FIXTURE(Fixture, "another text with the same checksum is another text") {
   // The last 128 bytes of the first 512 make up, in XXH3, for the first byte.
   const std::string own(1200, 'a');
@@ -121,7 +123,7 @@ TEST_CASE_FIXTURE(Fixture, "another text with the same checksum is another text"
         cache_key_of("request", set_of("/cukiln/inc/0/a.cuh", forged).canonical()));
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 32: the clock of a record is read before the file is opened") {
+TEST_CASE_FIXTURE(Fixture, "fault 94: the clock of a record is read before the file is opened") {
   // Who asks what time it is finds the file written meanwhile.
   struct WritingClock final : Clock {
     const ScratchFolder& scratch;
@@ -139,6 +141,7 @@ TEST_CASE_FIXTURE(Fixture, "row 32: the clock of a record is read before the fil
   CHECK(records[0].digest == hash_of("two"));
 }
 
+// fault 93
 TEST_CASE_FIXTURE(Fixture, "stamps are believed where they tell files apart, and nowhere else") {
   const std::string path = scratch.write("first/a.cuh", "one");
   struct stat status {};
@@ -169,6 +172,7 @@ TEST_CASE_FIXTURE(Fixture, "stamps are believed where they tell files apart, and
   }
 }
 
+// fault 42
 TEST_CASE_FIXTURE(Fixture, "a header that vanishes or appears makes the set false") {
   const std::string path = scratch.write("first/a.cuh", "one");
   DependencySet set = set_of("/cukiln/inc/0/a.cuh", "one");
@@ -184,8 +188,7 @@ TEST_CASE_FIXTURE(Fixture, "a header that vanishes or appears makes the set fals
   CHECK(server().check_all(set).size() == 2);
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "row 44: a FIFO or an oversized header is an error that says so, at once") {
+TEST_CASE_FIXTURE(Fixture, "fault 44: a header that is a FIFO is an error that says so, at once") {
   scratch.write("first/x", "");
   REQUIRE(::mkfifo((scratch / "first/fifo.cuh").c_str(), 0600) == 0);
   auto files = server();
@@ -223,6 +226,16 @@ TEST_CASE_FIXTURE(Fixture, "a set holds for files in memory, whatever is on disk
   DependencySet folder;
   folder.add_folder("/cukiln/inc/1/b.cuh");
   CHECK(in_memory().check(folder).what == What::vanished);  // a file is no folder
+}
+
+TEST_CASE_FIXTURE(Fixture, "what one lookup saw at a path is not believed by the next") {
+  scratch.write("first/a.cuh", "one");
+  REQUIRE(server().check(set_of("/cukiln/inc/0/a.cuh", "one")).what == What::none);
+  auto files = server();  // which reads nothing: the digest is known by the file's stamp
+  CHECK(FileCheck(files).label("/cukiln/inc/0/a.cuh") ==
+        SetTree::label_of(Observation::Kind::file, hash_of("one")));
+  scratch.write("first/a.cuh", "other");
+  CHECK_FALSE(FileCheck(files).holds(set_of("/cukiln/inc/0/a.cuh", "one")));
 }
 
 TEST_CASE_FIXTURE(Fixture, "a log shows the user's own paths") {

@@ -94,6 +94,7 @@ Project random_project(std::minstd_rand& random) {
 
 }  // namespace
 
+// fault 101
 TEST_CASE("whatever was recorded is found again, among hundreds, and by one candidate") {
   std::minstd_rand random(17);
   Recorded recorded;
@@ -139,6 +140,7 @@ TEST_CASE("versions of one header are told apart by one look, and a new one is n
   CHECK(differs == "/a.h");
 }
 
+// fault 81
 TEST_CASE("sets that differ in file identity alone share a leaf") {
   Recorded recorded;
   DependencySet copies;

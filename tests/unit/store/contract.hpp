@@ -109,6 +109,7 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(store->stats().hits == 1);
   }
 
+  // fault 101
   SUBCASE("of three hundred sets of a request each is found, by checking one") {
     const auto store = make_empty();
     constexpr std::uint64_t kSets = 300;
@@ -135,6 +136,7 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(other.different == "/cukiln/toolkit/header_0.h");
   }
 
+  // fault 81
   SUBCASE("sets that look alike but for what is one file are told apart") {
     const auto store = make_empty();
     StoreEntry copies = make_entry(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What happens to a store whose files were damaged while nobody, or somebody, had it open. The
-// numbers are those of the fault matrix in cache/FORMAT.md.
+// numbers are those of tests/FAULTS.md.
 #include <unistd.h>
 
 #include "unit/store/open_sqlite_store.hpp"
@@ -23,7 +23,7 @@ void expect_new_generation(const std::string& directory) {
   CHECK(exists(database_in(directory)));  // the old one is left until nobody uses it
 }
 
-TEST_CASE("row 13: header page garbage begins a new generation") {
+TEST_CASE("fault 13: header page garbage begins a new generation") {
   for (const std::size_t at : {0u, 16u, 44u, 100u}) {
     CAPTURE(at);
     const ScratchFolder folder;
@@ -33,14 +33,14 @@ TEST_CASE("row 13: header page garbage begins a new generation") {
   }
 }
 
-TEST_CASE("row 13: a file of another program begins a new generation") {
+TEST_CASE("fault 13: a file of another program begins a new generation") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 5);
   overwrite(database_in(folder / "s"), 68, std::string_view("\0\0\0\1", 4));  // its application id
   expect_new_generation(folder / "s");
 }
 
-TEST_CASE("row 14: a database cut to half begins a new generation") {
+TEST_CASE("fault 14: a database cut to half costs entries, and the store goes on") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 20);
   const std::string database = database_in(folder / "s");
@@ -54,14 +54,14 @@ TEST_CASE("row 14: a database cut to half begins a new generation") {
   CHECK(count_hits(*store, 19, 1) == 1);
 }
 
-TEST_CASE("row 15: a database cut to nothing begins a new generation") {
+TEST_CASE("fault 15: a database cut to nothing begins a new generation") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 5);
   REQUIRE(::truncate(database_in(folder / "s").c_str(), 0) == 0);
   expect_new_generation(folder / "s");
 }
 
-TEST_CASE("row 15: a WAL removed before its checkpoint costs what was in it, and nothing else") {
+TEST_CASE("fault 15: a WAL removed before its checkpoint costs what was in it, and nothing else") {
   const ScratchFolder folder;
   make_uncheckpointed_store(folder / "s", 5);
   const std::string copy = folder / "s.copy";
@@ -74,7 +74,7 @@ TEST_CASE("row 15: a WAL removed before its checkpoint costs what was in it, and
   CHECK(store->session().rebuilds() == 0);
 }
 
-TEST_CASE("row 16: a byte flipped in a cubin is a miss for that key alone") {
+TEST_CASE("fault 16: a byte flipped in a cubin is a miss for that key alone") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 5);
   const std::string database = database_in(folder / "s");
@@ -99,7 +99,7 @@ TEST_CASE("row 16: a byte flipped in a cubin is a miss for that key alone") {
   CHECK(count_hits(*store, 0, 5) == 5);
 }
 
-TEST_CASE("row 16: an entry whose cubin is gone, or has another size, goes alone") {
+TEST_CASE("fault 16: an entry whose cubin is gone, or has another size, goes alone") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   put_numbers(*store, 0, 4);
@@ -142,7 +142,8 @@ Result<void> flip_bit(SqliteHandle& db, const std::string& table, const std::str
       .run();
 }
 
-TEST_CASE("row 16: one wrong bit in any column is found by verify, and repaired by use") {
+// fault 87
+TEST_CASE("fault 16: one wrong bit in any column is found by verify, and repaired by use") {
   std::vector<std::pair<std::string, std::string>> columns;
   {
     const ScratchFolder folder;
@@ -199,7 +200,8 @@ TEST_CASE("row 16: one wrong bit in any column is found by verify, and repaired 
   }
 }
 
-TEST_CASE("row 16: verify makes what leads to entries anew, and costs none of them") {
+// fault 87
+TEST_CASE("fault 16: verify makes what leads to entries anew, and costs none of them") {
   for (const std::string column : {"check128", "only_entry", "tree"}) {
     CAPTURE(column);
     const ScratchFolder folder;
@@ -218,7 +220,7 @@ TEST_CASE("row 16: verify makes what leads to entries anew, and costs none of th
   }
 }
 
-TEST_CASE("row 16: a damaged length is no size below none in the inventory") {
+TEST_CASE("fault 16: a damaged length is no size below none in the inventory") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   put_numbers(*store, 0, 1);
@@ -232,7 +234,7 @@ TEST_CASE("row 16: a damaged length is no size below none in the inventory") {
   CHECK(entries->front().dependencies == 0);
 }
 
-TEST_CASE("row 16: verify finds the damage, and removes it only when told to") {
+TEST_CASE("fault 16: verify finds the damage, and removes it only when told to") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 5);
   const std::string database = database_in(folder / "s");
@@ -255,7 +257,7 @@ TEST_CASE("row 16: verify finds the damage, and removes it only when told to") {
   CHECK(store->verify(false)->damaged == 0);
 }
 
-TEST_CASE("row 16: a flipped byte anywhere never gives wrong bytes") {
+TEST_CASE("fault 16: a flipped byte anywhere never gives wrong bytes") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 8);
   const std::string whole = read_all(database_in(folder / "s"));
@@ -274,7 +276,7 @@ TEST_CASE("row 16: a flipped byte anywhere never gives wrong bytes") {
   }
 }
 
-TEST_CASE("row 17: a byte flipped in the WAL costs hits, never bytes") {
+TEST_CASE("fault 17: a byte flipped in the WAL costs hits, never bytes") {
   const ScratchFolder folder;
   make_uncheckpointed_store(folder / "s", 20);
   const std::string copy = folder / "s.copy";
@@ -290,7 +292,7 @@ TEST_CASE("row 17: a byte flipped in the WAL costs hits, never bytes") {
   CHECK(store->put(make_entry(100)).has_value());
 }
 
-TEST_CASE("row 18: a garbage -shm that nobody uses is made again") {
+TEST_CASE("fault 18: a garbage -shm that nobody uses is made again") {
   const ScratchFolder folder;
   make_uncheckpointed_store(folder / "s", 20);
   const std::string copy = folder / "s.copy";
@@ -300,7 +302,7 @@ TEST_CASE("row 18: a garbage -shm that nobody uses is made again") {
   CHECK(count_hits(*store, 0, 20, {2000}) == 20);
 }
 
-TEST_CASE("row 19: files unlinked under a user lead to a new generation at the next write") {
+TEST_CASE("fault 19: files unlinked under a user lead to a new generation at the next write") {
   for (const char* suffix : {"", "-wal", "-shm"}) {
     CAPTURE(suffix);
     const ScratchFolder folder;
@@ -315,7 +317,7 @@ TEST_CASE("row 19: files unlinked under a user lead to a new generation at the n
   }
 }
 
-TEST_CASE("row 19: a store that was removed whole under a user is made again") {
+TEST_CASE("fault 19: a store that was removed whole under a user is made again") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   put_numbers(*store, 0, 5);

@@ -50,6 +50,7 @@ StoreEntry version(std::uint64_t variant) {
 
 }  // namespace
 
+// fault 101
 TEST_CASE("a hit among a hundred sets asks for hardly more than one among one") {
   const ScratchFolder one_folder, many_folder;
   const auto one = open_store_at(one_folder.path()), many = open_store_at(many_folder.path());
@@ -91,6 +92,7 @@ TEST_CASE("a hit among a hundred sets asks for hardly more than one among one") 
   CHECK(least_many < 1.8 * least_one);  // and a hit has its files to check besides
 }
 
+// fault 100
 TEST_CASE("listing, verifying and collecting take a time that many entries can have") {
   const ScratchFolder folder;
   auto options = options_at(folder.path());

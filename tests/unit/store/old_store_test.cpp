@@ -96,6 +96,7 @@ class LockedElsewhere {
   pid_t process_;
 };
 
+// fault 125
 TEST_CASE("a store of format 1 goes once nobody has used it for 30 days") {
   const OldStore there(31);
   const std::uint64_t bytes = there.bytes();
@@ -107,6 +108,7 @@ TEST_CASE("a store of format 1 goes once nobody has used it for 30 days") {
   CHECK(there.collect() == 0);
 }
 
+// fault 125
 TEST_CASE("a store of format 1 stays as long as one of its files is young") {
   for (const char* young : {"gen-0001/store.db", "gen-0001/store.db-wal", "CURRENT"}) {
     CAPTURE(young);
@@ -119,6 +121,7 @@ TEST_CASE("a store of format 1 stays as long as one of its files is young") {
   }
 }
 
+// fault 125
 TEST_CASE("a store of format 1 stays while another process has it open, or works on it") {
   const std::pair<const char*, int> locks[] = {{"gen-0001/inuse.lock", LOCK_SH},
                                                {"writer.lock", LOCK_EX},
@@ -139,6 +142,7 @@ TEST_CASE("a store of format 1 stays while another process has it open, or works
   }
 }
 
+// fault 125
 TEST_CASE("of a store of format 1 no symbolic link is followed") {
   const OldStore there(31);
   const std::uint64_t bytes = there.bytes();

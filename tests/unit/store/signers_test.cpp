@@ -21,6 +21,7 @@ const std::string kOther = key_of("other", 'o');
 
 }  // namespace
 
+// fault 114
 TEST_CASE("a chain keeps every signer once, the latest last") {
   CHECK(with_signer("", kFleet) == kFleet);
   const std::string both = with_signer(kFleet, kOther);
@@ -30,6 +31,7 @@ TEST_CASE("a chain keeps every signer once, the latest last") {
   CHECK(split_signers("").empty());
 }
 
+// fault 115
 TEST_CASE("what was taken without a signature is so until somebody signs it") {
   CHECK_FALSE(is_unsigned(""));  // compiled here
   CHECK(is_unsigned(with_signer("", kUnsigned)));
@@ -38,6 +40,7 @@ TEST_CASE("what was taken without a signature is so until somebody signs it") {
   CHECK_FALSE(is_unsigned("so-unsigned"));
 }
 
+// fault 116
 TEST_CASE("a revoked key is found wherever in a chain it signed, by its bytes") {
   const RevokedKeys revoked({kFleet});
   CHECK(revoked.any());
@@ -62,6 +65,7 @@ TEST_CASE("a public key has one spelling: its name and the base64 of 32 bytes") 
   CHECK_FALSE(is_public_key("fleet:" + std::string(88, 'f')));  // a secret one
 }
 
+// fault 112
 TEST_CASE("a list of trusted keys says what it revokes, and is refused when others may write it") {
   const ScratchFolder folder;
   const std::string list =

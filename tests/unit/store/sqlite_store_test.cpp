@@ -93,7 +93,7 @@ TEST_CASE("a keeper sees to a cap that was lowered while the store is open") {
   CHECK(store->upkeep().gc_by_put.all() == 0);
 }
 
-TEST_CASE("row 75: an entry larger than the cap is too large, and nothing is evicted for it") {
+TEST_CASE("fault 75: an entry larger than the cap is too large, and nothing is evicted for it") {
   const ScratchFolder folder;
   SqliteStoreOptions options = options_at(folder / "s");
   options.max_bytes = 1 << 20;
@@ -121,7 +121,7 @@ TEST_CASE("uses are written when the store goes: hits, and the time of the last 
   CHECK(entries[1].last_used_s == clock.now_s_value - 7200);
 }
 
-TEST_CASE("row 31: a clock that jumps evicts nothing en masse and confuses nothing") {
+TEST_CASE("fault 31: a clock that jumps evicts nothing en masse and confuses nothing") {
   const ScratchFolder folder;
   FakeClock clock;
   SqliteStoreOptions options = options_at(folder / "s");
@@ -179,7 +179,7 @@ TEST_CASE("collect evicts by size, by age, and shrinks the file") {
   CHECK(count_hits(*store, 290, 10) == 10);
 }
 
-TEST_CASE("row 77: a second collection at the same time does nothing") {
+TEST_CASE("fault 77: a second collection at the same time does nothing") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   put_numbers(*store, 0, 5);
@@ -194,7 +194,7 @@ TEST_CASE("row 77: a second collection at the same time does nothing") {
   CHECK(store->stats().entries == 5);
 }
 
-TEST_CASE("row 74: readers are right while entries are evicted under them") {
+TEST_CASE("fault 74: readers are right while entries are evicted under them") {
   const ScratchFolder folder;
   SqliteStoreOptions options = options_at(folder / "s");
   const auto store = open_store_at(options);
@@ -233,7 +233,7 @@ TEST_CASE("row 74: readers are right while entries are evicted under them") {
   CHECK(hits > 0);
 }
 
-TEST_CASE("row 28: a reader that holds the WAL delays its end and is named in the log") {
+TEST_CASE("fault 28: a reader that holds the WAL delays its end and is named in the log") {
   const ScratchFolder folder;
   LogKeeper log;
   SqliteStoreOptions options = options_at(folder / "s");
@@ -326,7 +326,7 @@ TEST_CASE("a reserve is kept, and never a large part of a small store") {
   CHECK(std::filesystem::file_size(folder / "s/v2/reserve.bin") == (2 << 20));
 }
 
-TEST_CASE("rows 12 and 27: nothing opens a store immutable, and no transaction is deferred") {
+TEST_CASE("fault 12, fault 27: nothing opens a store immutable, and no transaction is deferred") {
   for (const auto& file : std::filesystem::recursive_directory_iterator(
            std::filesystem::path(CUKILN_TEST_SOURCE_DIR) / "src/store")) {
     const std::string text = read_all(file.path().string());

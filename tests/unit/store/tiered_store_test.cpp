@@ -85,7 +85,7 @@ TEST_CASE("sets of one request come from every tier, each once") {
   CHECK(store->list_sets(any.request, any.request_canonical)->size() == 2);
 }
 
-TEST_CASE("row 35: a system store that others can write is not used") {
+TEST_CASE("fault 35: a system store that others can write is not used") {
   const ScratchFolder folder;
   make_system_store(folder / "system", 0, 3);
   REQUIRE(std::system(("chmod -R o+w '" + (folder / "system") + "'").c_str()) == 0);
@@ -122,6 +122,7 @@ TEST_CASE("a directory that cannot be trusted makes the store memory-only, sayin
   CHECK((*store->counters())["compiles"] == 1);
 }
 
+// fault 26
 TEST_CASE("a writer that is stuck is waited for once, then left alone") {
   const ScratchFolder folder;
   TieredStore::Options options = tiers_at(folder / "s");

@@ -55,7 +55,7 @@ TEST_CASE("directories are 0700 and files 0600, whatever the umask") {
   }
 }
 
-TEST_CASE("row 35: a directory that others can write is refused, saying chmod 700") {
+TEST_CASE("fault 35: a directory that others can write is refused, saying chmod 700") {
   const ScratchFolder folder;
   const std::string directory = folder / "s";
   for (const mode_t mode : {0777u, 0770u, 0702u}) {
@@ -67,7 +67,7 @@ TEST_CASE("row 35: a directory that others can write is refused, saying chmod 70
   }
 }
 
-TEST_CASE("row 35: a store that was opened to others afterwards is refused") {
+TEST_CASE("fault 35: a store that was opened to others afterwards is refused") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 1);
   struct Widened {
@@ -97,6 +97,7 @@ TEST_CASE("an empty directory that its owner made with the usual umask becomes t
   CHECK(mode_of(folder / "s") == 0700);
 }
 
+// fault 128
 TEST_CASE("an empty directory that its owner made read-only stays as it is, and is reported") {
   const ScratchFolder folder;
   for (const mode_t mode : {0555u, 0500u, 0511u}) {
@@ -112,7 +113,7 @@ TEST_CASE("an empty directory that its owner made read-only stays as it is, and 
   }
 }
 
-TEST_CASE("row 10: a directory that its owner made read-only is only read, even by root") {
+TEST_CASE("fault 10: a directory that its owner made read-only is only read, even by root") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 2);
   REQUIRE(::chmod((folder / "s").c_str(), 0555) == 0);
@@ -130,7 +131,7 @@ TEST_CASE("row 10: a directory that its owner made read-only is only read, even 
   CHECK(count_hits(*open_store_at(folder / "s"), 0, 2) == 2);
 }
 
-TEST_CASE("row 35: what belongs to another user is refused") {
+TEST_CASE("fault 35: what belongs to another user is refused") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 1);
   FakeFacts facts;
@@ -143,7 +144,7 @@ TEST_CASE("row 35: what belongs to another user is refused") {
   }
 }
 
-TEST_CASE("row 34: a symbolic link in place of anything of ours is refused") {
+TEST_CASE("fault 34: a symbolic link in place of anything of ours is refused") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 1);
   for (const char* name : {"s", "s/v2", "s/v2/gen-0001", "s/v2/gen-0001/store.db"}) {
@@ -159,7 +160,7 @@ TEST_CASE("row 34: a symbolic link in place of anything of ours is refused") {
   CHECK(count_hits(*open_store_at(folder / "s"), 0, 1) == 1);
 }
 
-TEST_CASE("row 34: a symbolic link above the store is followed") {
+TEST_CASE("fault 34: a symbolic link above the store is followed") {
   const ScratchFolder folder;
   REQUIRE(::mkdir((folder / "real").c_str(), 0700) == 0);
   REQUIRE(::symlink((folder / "real").c_str(), (folder / "link").c_str()) == 0);
@@ -173,7 +174,7 @@ TEST_CASE("a file in place of a directory is refused") {
   CHECK(contains(refusal(options_at(folder / "s")), "is not a directory"));
 }
 
-TEST_CASE("row 33: a network file system is refused unless it is allowed") {
+TEST_CASE("fault 33: a network file system is refused unless it is allowed") {
   const ScratchFolder folder;
   FakeFacts facts;
   SqliteStoreOptions options = options_at(folder / "s");
@@ -186,7 +187,7 @@ TEST_CASE("row 33: a network file system is refused unless it is allowed") {
   CHECK(SqliteStore::open(options).has_value());
 }
 
-TEST_CASE("row 79: foreign files are ignored and never deleted") {
+TEST_CASE("fault 79: foreign files are ignored and never deleted") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 3);
   const std::vector<std::string> foreign = {"s/lost+found",

@@ -28,7 +28,7 @@ SqliteStoreOptions with_schema(const std::string& directory, const StoreSchema& 
 
 std::int64_t version_of(SqliteStore& store) { return *store.session().schema_version(); }
 
-TEST_CASE("row 20: a newer store that this version may read and write is used as it is") {
+TEST_CASE("fault 20: a newer store that this version may read and write is used as it is") {
   const ScratchFolder folder;
   put_numbers(*open_store_at(with_schema(folder / "s", next_schema())), 0, 3);
   const auto store = open_store_at(folder / "s");
@@ -38,7 +38,7 @@ TEST_CASE("row 20: a newer store that this version may read and write is used as
   CHECK(version_of(*open_store_at(folder / "s")) == 2);  // never migrated down
 }
 
-TEST_CASE("row 20: a newer store that this version may only read is read") {
+TEST_CASE("fault 20: a newer store that this version may only read is read") {
   const ScratchFolder folder;
   StoreSchema next = next_schema();
   next.min_writer = 2;
@@ -50,7 +50,7 @@ TEST_CASE("row 20: a newer store that this version may only read is read") {
   CHECK(store->remove(make_entry(0).key).error().code() == ErrorCode::io);
 }
 
-TEST_CASE("row 20: a newer store that this version may not read is refused and left alone") {
+TEST_CASE("fault 20: a newer store that this version may not read is refused and left alone") {
   const ScratchFolder folder;
   StoreSchema next = next_schema();
   next.min_reader = next.min_writer = 2;
@@ -63,7 +63,7 @@ TEST_CASE("row 20: a newer store that this version may not read is refused and l
   CHECK(count_hits(*open_store_at(with_schema(folder / "s", next)), 0, 3) == 3);
 }
 
-TEST_CASE("row 21: an older store is brought up to date, with all that is in it") {
+TEST_CASE("fault 21: an older store is brought up to date, with all that is in it") {
   const ScratchFolder folder;
   put_numbers(*open_store_at(folder / "s"), 0, 3);
   const auto store = open_store_at(with_schema(folder / "s", next_schema()));
@@ -74,7 +74,7 @@ TEST_CASE("row 21: an older store is brought up to date, with all that is in it"
       [](SqliteHandle& db) { return db.number("SELECT count(mood) FROM entry"); }));
 }
 
-TEST_CASE("row 21: a migration that fails changes nothing") {
+TEST_CASE("fault 21: a migration that fails changes nothing") {
   const ScratchFolder folder;
   put_numbers(*open_store_at(folder / "s"), 0, 3);
   StoreSchema broken = next_schema();
@@ -85,7 +85,7 @@ TEST_CASE("row 21: a migration that fails changes nothing") {
   CHECK(count_hits(*store, 0, 3) == 3);
 }
 
-TEST_CASE("row 22: two versions use one store at the same time") {
+TEST_CASE("fault 22: two versions use one store at the same time") {
   const ScratchFolder folder;
   const auto old_version = open_store_at(folder / "s");
   put_numbers(*old_version, 0, 2);
@@ -96,7 +96,8 @@ TEST_CASE("row 22: two versions use one store at the same time") {
   CHECK(count_hits(*new_version, 0, 6) == 6);
 }
 
-TEST_CASE("row 23: a store that another copy of the library has open in this process is refused") {
+TEST_CASE(
+    "fault 23: a store that another copy of the library has open in this process is refused") {
   const ScratchFolder folder;
   put_numbers(*open_store_at(folder / "s"), 0, 1);
   const auto* const drawn = reinterpret_cast<const char*>(::getauxval(AT_RANDOM));
@@ -132,6 +133,7 @@ TEST_CASE("row 23: a store that another copy of the library has open in this pro
   CHECK(SqliteStore::open(options_at(folder / "s")).has_value());
 }
 
+// fault 97
 TEST_CASE("what killed processes left is cleared away by a collection") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");

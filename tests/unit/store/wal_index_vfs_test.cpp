@@ -8,6 +8,7 @@
 namespace cukiln::testing {
 namespace {
 
+// fault 129
 TEST_CASE("a store changes nothing for a host's own use of the same SQLite") {
   const ScratchFolder folder;
   const sqlite3_vfs* const before = sqlite3_vfs_find(nullptr);
@@ -34,6 +35,7 @@ TEST_CASE("a store changes nothing for a host's own use of the same SQLite") {
   CHECK((map_of(nullptr) != map_of(ours)));
 }
 
+// fault 129
 TEST_CASE("a host that shuts SQLite down and starts it again does not lose the store's VFS") {
   const ScratchFolder folder;
   put_numbers(*open_store_at(folder / "s"), 0, 1);

@@ -49,7 +49,7 @@ TEST_CASE("a frame is read as it was written, in whatever pieces it comes") {
   }
 }
 
-TEST_CASE("row 62: a length above the limit is refused before anything is kept for it") {
+TEST_CASE("fault 62: a length above the limit is refused before anything is kept for it") {
   for (const std::uint32_t size : {kMaxDaemonBody + 1, 0x7fffffffu, 0x80000000u, 0xffffffffu}) {
     DaemonFrameParser parser;
     parser.feed(header(size, 1, 0, 0));
@@ -59,7 +59,7 @@ TEST_CASE("row 62: a length above the limit is refused before anything is kept f
   }
 }
 
-TEST_CASE("row 62: a flag that is not known is refused") {
+TEST_CASE("fault 62: a flag that is not known is refused") {
   for (const std::uint32_t flags : {2u, 4u, 0x8000u, 3u}) {
     DaemonFrameParser parser;
     parser.feed(header(0, 1, flags, 0));
@@ -169,7 +169,8 @@ TEST_CASE("a descriptor that could still be cut under its reader is refused") {
   CHECK_FALSE(check_sealed_file(-1, 100));
 }
 
-TEST_CASE("row 36: who is believed: oneself, root, and the owner of a folder that only root made") {
+TEST_CASE(
+    "fault 36: who is believed: oneself, root, and the owner of a folder that only root made") {
   struct stat folder {};
   struct stat above {};
   folder.st_mode = S_IFDIR | 0755;
