@@ -9,8 +9,7 @@
 #include "device.hpp"
 
 int fail(const cukiln::Error& error) {
-  std::fprintf(stderr, "%s: %s\n%s", name_of(error.code()), error.message().c_str(),
-               error.log().c_str());
+  std::fprintf(stderr, "%s\n", error.to_string().c_str());
   return error.code() == cukiln::ErrorCode::compile_failed ? 1 : 3;
 }
 
@@ -46,6 +45,6 @@ int main() {
 
   const std::vector<float> scale = device.download(gsa, 2);
   std::printf("%zu modules ready in %.1f ms (%zu from the store); amax %g (84 expected)\n",
-              warm->modules.size(), warm->milliseconds, warm->hits, 2688.0 / scale[0]);
+              warm->modules.size(), warm->elapsed.count(), warm->hits, 2688.0 / scale[0]);
   return 2688.0f / scale[0] == 84.0f ? 0 : 1;
 }

@@ -11,8 +11,7 @@
 namespace {
 
 int fail(const cukiln::Error& error) {
-  std::fprintf(stderr, "%s: %s\n%s", name_of(error.code()), error.message().c_str(),
-               error.log().c_str());
+  std::fprintf(stderr, "%s\n", error.to_string().c_str());
   return error.code() == cukiln::ErrorCode::compile_failed ? 1 : 3;
 }
 

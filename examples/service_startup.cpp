@@ -21,15 +21,14 @@ int exit_code(cukiln::ErrorCode code) {
 }
 
 int fail(const cukiln::Error& error) {
-  std::fprintf(stderr, "not ready: %s: %s\n%s", name_of(error.code()), error.message().c_str(),
-               error.log().c_str());
+  std::fprintf(stderr, "not ready: %s\n", error.to_string().c_str());
   return exit_code(error.code());
 }
 
 void show(std::size_t done, std::size_t total, const cukiln::ModuleReport& last) {
   std::fprintf(stderr, "[%zu/%zu] %s %s: %s (%s), %.1f ms\n", done, total, last.name.c_str(),
                last.target.name().c_str(), name_of(last.outcome), last.reason.c_str(),
-               last.milliseconds);
+               last.elapsed.count());
 }
 
 }  // namespace
@@ -69,7 +68,7 @@ int main(int argc, char** argv) {
   std::printf(
       "ready: %zu kernels in %.1f ms, %zu modules from the store, %zu compiled; the store has "
       "%llu entries\n",
-      (*loader)->kernels().size(), warm->milliseconds, warm->hits, warm->compiled,
+      (*loader)->kernels().size(), warm->elapsed.count(), warm->hits, warm->compiled,
       static_cast<unsigned long long>(stats.entries));
   return 0;
 }

@@ -77,6 +77,14 @@ typedef enum cukiln_log_level {
 /// call. It must not call back into cukiln. What it throws (C++) costs that message.
 typedef void (*cukiln_log_function)(void* user, cukiln_log_level level, const char* message);
 
+/// Whether cukilnd, the host's compile daemon, is asked before something is compiled here.
+typedef enum cukiln_daemon_use {
+  CUKILN_DAEMON_DEFAULT = 0,  ///< what the environment says, where that is read; else automatic
+  CUKILN_DAEMON_AUTO = 1,  ///< where one answers; a missing, hung or strange one costs milliseconds
+  CUKILN_DAEMON_OFF = 2,
+  CUKILN_DAEMON_REQUIRE = 3  ///< never compile here: a miss without a daemon is an error
+} cukiln_daemon_use;
+
 /// cukiln::StoreOptions and cukiln::LoaderOptions.
 typedef struct cukiln_options {
   size_t struct_bytes;
@@ -106,6 +114,11 @@ typedef struct cukiln_options {
   uint64_t compile_memory_bytes;  ///< address space of one worker; 0: 8 GiB; UINT64_MAX: no limit
   cukiln_log_function log;        ///< NULL: silence
   void* log_user;
+  cukiln_daemon_use daemon;
+  const char* daemon_socket;        ///< NULL: this user's daemon, else the system's
+  const char* const* revoked_keys;  ///< public keys, `name:base64`: what they signed is a miss
+  size_t revoked_key_count;
+  const char* record;  ///< an existing file; what is asked for is appended, for `cukiln record`
 } cukiln_options;
 
 /// `options` NULL: from the environment. A store that cannot be written makes the loader
@@ -140,7 +153,7 @@ typedef struct cukiln_module_report {
   const char* target;  ///< `sm_100a`
   const char* key;     ///< 64 hex digits; empty when there is none (failed, missing)
   cukiln_outcome outcome;
-  const char* reason;      ///< `in the store`, `never seen`, `header changed: …`
+  const char* reason;      ///< `in the store`, `not stored`, `header changed: …`
   const char* not_stored;  ///< why a result was not written; empty: it was, or it was a hit
   double milliseconds;     ///< wall time of the look-up or compile, waiting included
   uint64_t cubin_bytes;
@@ -149,6 +162,7 @@ typedef struct cukiln_module_report {
   const char* log;    ///< the compiler's log: of the error, else its warnings
   const cukiln_kernel_info* kernels;
   size_t kernel_count;
+  size_t index;  ///< its place in the manifest's order, a target after the other
 } cukiln_module_report;
 
 /// Called after every module, from one of the preload's threads, one call at a time. `last` and

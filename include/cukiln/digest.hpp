@@ -52,7 +52,7 @@ using CacheKey = Digest256<struct CacheKeyTag>;
 
 }  // namespace cukiln
 
-/// Digests are uniform already: their first word is the hash.
+/// Digests are uniform already: their first word is the hash.  @cond
 template <class Tag>
 struct std::hash<cukiln::Digest256<Tag>> {
   std::size_t operator()(const cukiln::Digest256<Tag>& digest) const noexcept {
@@ -60,4 +60,4 @@ struct std::hash<cukiln::Digest256<Tag>> {
     std::memcpy(&word, digest.bytes.data(), sizeof word);
     return word;
   }
-};
+};  /// @endcond

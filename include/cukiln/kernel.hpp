@@ -38,6 +38,16 @@ struct LaunchConfig {
   bool cooperative = false;          ///< all blocks resident at once, grid-wide barrier allowed
 };
 
+/// What a kernel uses, and may use, on one device.
+struct KernelAttributes {
+  std::uint32_t registers = 0;             ///< per thread
+  std::uint32_t max_block_threads = 0;     ///< with these registers; a launch above it fails
+  std::uint32_t static_shared_bytes = 0;   ///< per block
+  std::uint32_t dynamic_shared_bytes = 0;  ///< per block, allowed now: see `reserve_shared`
+  std::uint32_t constant_bytes = 0;        ///< of the kernel's own constants
+  std::uint32_t local_bytes = 0;           ///< stack frame, per thread
+};
+
 namespace detail {
 struct KernelState;  // immutable once published; owned by the loader
 struct KernelAccess;
@@ -69,6 +79,16 @@ class CUKILN_API Kernel {
   /// Allows up to `bytes` of dynamic shared memory on every device the kernel is loaded on. Not for
   /// the hot path. Errors: driver, when the device has less.
   Result<void> reserve_shared(std::uint32_t bytes) const;
+
+  /// What the kernel uses on device `ordinal`, one of those it is loaded on. Not for the hot path.
+  /// Errors: invalid_argument (not loaded there), driver.
+  Result<KernelAttributes> attributes(int ordinal) const;
+
+  /// How many blocks of `block_threads` threads with `shared_bytes` of dynamic shared memory one SM
+  /// of the calling thread's current device holds at the same time; 0: none. Not for the hot path.
+  /// Errors: invalid_argument (no threads), driver (no current context).
+  Result<std::uint32_t> max_blocks_per_sm(std::uint32_t block_threads,
+                                          std::uint32_t shared_bytes = 0) const;
 
   /// Checks number and sizes of the arguments. Errors: invalid_argument, naming the first that
   /// differs, its size here and in the kernel; none where the driver does not tell. `sizes` may be

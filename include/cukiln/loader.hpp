@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -45,14 +46,17 @@ struct LoaderOptions {
   bool in_process_compile = false;        ///< never spawn; results stay in memory (unobserved)
   bool offline = false;                   ///< never compile: a miss is not_found
   unsigned jobs = 0;                      ///< compiles at once; 0: one per core
-  std::uint32_t compile_timeout_ms = 300'000;       ///< wall clock of one compile
-  std::uint64_t compile_memory_bytes = 8ull << 30;  ///< address space of one worker; 0: no limit
-  std::string record;  ///< a file that what is asked for is appended to (`cukiln record`)
+  std::chrono::milliseconds compile_timeout{300'000};  ///< wall clock of one compile
+  std::uint64_t compile_memory_bytes = 8ull << 30;     ///< address space of one worker; 0: no limit
+  std::string record;  ///< an existing file; what is asked for is appended (`cukiln record`)
   LogSink log;
 };
 
 enum class Outcome { hit, compiled, failed, missing };
 CUKILN_API const char* name_of(Outcome outcome) noexcept;
+
+/// A measured time; `count()` gives milliseconds with their fraction.
+using Milliseconds = std::chrono::duration<double, std::milli>;
 
 /// What one module (one source set, one target) cost, and why.
 struct ModuleReport {
@@ -61,27 +65,28 @@ struct ModuleReport {
   Target target;
   CacheKey key;  ///< all zero when there is none (failed, missing)
   Outcome outcome = Outcome::missing;
-  std::string reason;      ///< `in store`, `never seen`, `header changed: inc/0/tile.cuh`, …
+  std::string reason;      ///< `in the store`, `not stored`, `header changed: inc/0/tile.cuh`, …
   std::string not_stored;  ///< why a result was not written; empty: it was, or it was a hit
   /// With `not_stored`: the store should have taken it and could not. False for what is never
   /// stored
   /// (`__TIME__`, an unobserved compile), and for a store that is switched off.
   bool store_refused = false;
   std::vector<std::string> dropped_flags;  ///< host-only nvcc flags that had no effect
-  double milliseconds = 0;                 ///< wall time for this module, waiting included
-  double load_milliseconds = 0;            ///< of it, in the driver
+  Milliseconds elapsed{0};                 ///< wall time for this module, waiting included
+  Milliseconds load_time{0};               ///< of it, in the driver
   std::uint64_t cubin_bytes = 0;
   std::vector<KernelInfo> kernels;
-  std::string log;      ///< the compiler's warnings
-  Result<void> status;  ///< the error when outcome is failed or missing
+  std::string log;        ///< the compiler's warnings
+  Result<void> status;    ///< the error when outcome is failed or missing
+  std::size_t index = 0;  ///< its place in PreloadReport::modules
 };
 
 struct PreloadReport {
   std::vector<ModuleReport> modules;  ///< in the manifest's order, a target after the other
   std::size_t hits = 0;
   std::size_t compiled = 0;
-  std::size_t failed = 0;  ///< failed and missing
-  double milliseconds = 0;
+  std::size_t failed = 0;   ///< failed and missing
+  Milliseconds elapsed{0};  ///< wall time of the whole call
 };
 
 /// Called after every module, from one of the preload's threads, one call at a time. What it throws

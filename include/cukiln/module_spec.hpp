@@ -50,7 +50,7 @@ struct ModuleSpec {
                                      ///< `path` is relative to the sources' folder
   std::vector<std::string> include;  ///< folders, searched in order (`-I`)
   std::map<std::string, std::string> define;  ///< `-D`, by name; an empty value defines it as 1
-  std::vector<std::string> flags;  ///< NVRTC's, or nvcc's spellings (see the README's table)
+  std::vector<std::string> flags;  ///< NVRTC's, or nvcc's spellings (table: src/cli/README.md)
   std::vector<std::string> names;  ///< kernels: `extern "C"` names or name expressions;
                                    ///< empty: every `extern "C"` kernel of the cubin
   std::vector<Target> targets;     ///< empty: from the flags (`-arch`, `-gencode`), else

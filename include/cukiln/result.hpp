@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -53,13 +54,21 @@ class CUKILN_API Error {
   const std::string& message() const noexcept { return detail_->message; }
   const std::string& log() const noexcept { return detail_->log; }
 
+  /// `code: message`, and the compiler's log on the lines after it, if there is one.
+  CUKILN_API std::string to_string() const;
+
   /// The same error with "`context`: " before its message.
   Error with_context(std::string_view context) && {
     return Error(code(), std::string(context) + ": " + message(), std::move(detail_->log));
   }
 
  private:
-  friend class Result<void>;
+  template <class T>
+  friend class Result;
+  /// Misuse of a Result ends the process, with a message: an error nobody looked at must not pass
+  /// for a value.
+  [[noreturn]] CUKILN_API static void end_without_value(const Error& error) noexcept;
+  [[noreturn]] CUKILN_API static void end_without_error() noexcept;
   Error() noexcept = default;  // the empty state, which only Result<void> uses
   struct Detail {
     ErrorCode code;
@@ -74,32 +83,76 @@ class CUKILN_API Error {
   std::unique_ptr<Detail, Deleter> detail_;
 };
 
-/// A value or an Error. Test it before use: `if (!r) return r.error();`.
+/// A value or an Error. Test it before use: `if (!r) return r.error();`. `value()` of an error, and
+/// `error()` of a value, end the process with a message. Threads: as a plain struct.
 template <class T>
 class [[nodiscard]] Result {
  public:
   using value_type = T;
-  Result(T value)
-      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit by design
+  Result(const T& value) : state_(std::in_place_index<0>, value) {}          // NOLINT: implicit
+  Result(T&& value) : state_(std::in_place_index<0>, std::move(value)) {}    // NOLINT
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT
 
   explicit operator bool() const noexcept { return state_.index() == 0; }
   bool has_value() const noexcept { return state_.index() == 0; }
 
-  T& value() & noexcept { return *std::get_if<0>(&state_); }
-  const T& value() const& noexcept { return *std::get_if<0>(&state_); }
-  T&& value() && noexcept { return std::move(*std::get_if<0>(&state_)); }
+  T& value() & noexcept { return *checked(this); }
+  const T& value() const& noexcept { return *checked(this); }
+  T&& value() && noexcept { return std::move(*checked(this)); }
   T& operator*() & noexcept { return value(); }
   const T& operator*() const& noexcept { return value(); }
   T&& operator*() && noexcept { return std::move(*this).value(); }
   T* operator->() noexcept { return &value(); }
   const T* operator->() const noexcept { return &value(); }
 
-  Error& error() & noexcept { return *std::get_if<1>(&state_); }
-  const Error& error() const& noexcept { return *std::get_if<1>(&state_); }
-  Error&& error() && noexcept { return std::move(*std::get_if<1>(&state_)); }
+  /// The value, or `fallback` for an error.
+  template <class U>
+  T value_or(U&& fallback) const& {
+    return has_value() ? value() : static_cast<T>(std::forward<U>(fallback));
+  }
+  template <class U>
+  T value_or(U&& fallback) && {
+    return has_value() ? std::move(*this).value() : static_cast<T>(std::forward<U>(fallback));
+  }
+
+  /// `next(value)`, which gives a Result; an error goes through as it is.
+  template <class Next>
+  auto and_then(Next&& next) && -> std::invoke_result_t<Next, T&&> {
+    if (!has_value()) {
+      return std::move(*this).error();
+    }
+    return std::forward<Next>(next)(std::move(*this).value());
+  }
+  template <class Next>
+  auto and_then(Next&& next) const& -> std::invoke_result_t<Next, const T&> {
+    if (!has_value()) {
+      return error();
+    }
+    return std::forward<Next>(next)(value());
+  }
+
+  Error& error() & noexcept { return *checked_error(this); }
+  const Error& error() const& noexcept { return *checked_error(this); }
+  Error&& error() && noexcept { return std::move(*checked_error(this)); }
 
  private:
+  template <class Self>
+  static auto checked(Self* self) noexcept {
+    auto* const value = std::get_if<0>(&self->state_);
+    if (value == nullptr) {
+      Error::end_without_value(*std::get_if<1>(&self->state_));
+    }
+    return value;
+  }
+  template <class Self>
+  static auto checked_error(Self* self) noexcept {
+    auto* const error = std::get_if<1>(&self->state_);
+    if (error == nullptr) {
+      Error::end_without_error();
+    }
+    return error;
+  }
+
   std::variant<T, Error> state_;
 };
 
@@ -113,11 +166,29 @@ class [[nodiscard]] Result<void> {
 
   explicit operator bool() const noexcept { return error_.detail_ == nullptr; }
   bool has_value() const noexcept { return error_.detail_ == nullptr; }
-  Error& error() & noexcept { return error_; }
-  const Error& error() const& noexcept { return error_; }
-  Error&& error() && noexcept { return std::move(error_); }
+
+  /// `next()`, which gives a Result; an error goes through as it is.
+  template <class Next>
+  auto and_then(Next&& next) && -> std::invoke_result_t<Next> {
+    if (!has_value()) {
+      return std::move(error_);
+    }
+    return std::forward<Next>(next)();
+  }
+
+  Error& error() & noexcept { return checked_error(); }
+  const Error& error() const& noexcept {
+    return const_cast<Result*>(this)->checked_error();  // NOLINT: one check for both
+  }
+  Error&& error() && noexcept { return std::move(checked_error()); }
 
  private:
+  Error& checked_error() noexcept {
+    if (error_.detail_ == nullptr) {
+      Error::end_without_error();
+    }
+    return error_;
+  }
   Error error_;  // empty on success
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -19,6 +20,12 @@ struct Setting {
   std::string origin;  ///< `default`, `environment CUKILN_STORE`, `/etc/cukiln/config.toml`, …
 };
 
+/// A configuration file that was looked for.
+struct ConfigFile {
+  std::string path;
+  bool found = false;
+};
+
 /// The fleet's stores. The library itself never speaks to them: the command line and the daemon do.
 struct RemoteSettings {
   std::string stores;  ///< `redis(s)://host:port[/prefix]`, `http(s)://host/path`,
@@ -26,7 +33,7 @@ struct RemoteSettings {
   std::string trust;   ///< public keys, `name:base64` or files of them, commas between; what they
                        ///< revoke is in StoreOptions::revoked_keys too
   std::string sign;    ///< the file with a secret key: makes this host a writer; empty: a reader
-  std::uint32_t timeout_ms = 200;  ///< of one look-up
+  std::chrono::milliseconds timeout{200};  ///< of one lookup
 };
 
 /// Everything that the environment and the configuration files say, read once, on request only.
@@ -40,6 +47,7 @@ struct CUKILN_API Settings {
   LogLevel log_level = LogLevel::warn;
   bool watch_sources = true;  ///< whether a cukilnd of one user compiles ahead what was edited
   std::vector<Setting> all;
+  std::vector<ConfigFile> files;      ///< the first outweighs the second
   std::vector<std::string> warnings;  ///< unknown keys, values that were refused and why
 
   static Result<Settings> resolve();

@@ -11,7 +11,7 @@ struct Stats {
   std::uint64_t bytes = 0;    ///< of the store's files now
   std::uint64_t hits = 0;
   std::uint64_t misses = 0;  ///< the sum of the next five, of misses_revoked and of misses_evicted
-  std::uint64_t misses_new = 0;             ///< request never seen
+  std::uint64_t misses_new = 0;             ///< nothing of the request is stored
   std::uint64_t misses_header_changed = 0;  ///< or linked otherwise
   std::uint64_t misses_header_appeared = 0;
   std::uint64_t misses_header_vanished = 0;

@@ -2,9 +2,14 @@
 #include "compile/compile_errors.hpp"
 
 #include <string.h>
+#include <unistd.h>
 
+#include <algorithm>
+
+#include "base/file.hpp"
 #include "base/result.hpp"
 #include "compile/compile_log.hpp"
+#include "compile/kernel_names.hpp"
 #include "compile/nvrtc_api.hpp"
 
 namespace cukiln {
@@ -13,23 +18,18 @@ namespace {
 
 constexpr std::size_t kMaxPlaces = 12;
 
-/// As the user knows it; as it is, where the user is another process.
-std::string real_path(const CompileJob& job, const std::string& path) {
-  return job.files != nullptr ? job.files->real_path(path) : path;
-}
-
 Error out_of_memory(const FailureContext& context) {
   if (context.job.trouble != nullptr) {
     *context.job.trouble = CompileTrouble::out_of_memory;
   }
   if (context.memory_bytes == 0) {
     return make_error(ErrorCode::timeout, "compiling {} needs more memory than there is",
-                      context.job.label);
+                      context.job.input.label);
   }
   return make_error(ErrorCode::timeout,
                     "compiling {} needs more than the {} MiB that a compile may have; raise "
                     "compile_memory_bytes",
-                    context.job.label, context.memory_bytes >> 20);
+                    context.job.input.label, context.memory_bytes >> 20);
 }
 
 std::string signal_name(std::uint32_t number) {
@@ -56,7 +56,7 @@ std::string places_of(const std::string& header, const FailureContext& context,
       continue;
     }
     if (++count <= kMaxPlaces) {
-      places += "\n  " + real_path(context.job, path);
+      places += "\n  " + context.job.files.real_path(path);
     }
   }
   return places;
@@ -83,16 +83,64 @@ std::string version_hint(const FailureContext& context, ByteView log) {
   return hint;
 }
 
+/// Whether a header is one of a host's standard library: those of C++ have no ending.
+bool is_standard(const std::string& header) {
+  static constexpr std::string_view kOfC[] = {"assert.h", "float.h",  "inttypes.h", "limits.h",
+                                              "math.h",   "stddef.h", "stdint.h",   "stdio.h",
+                                              "stdlib.h", "string.h"};
+  return header.find_first_of("./") == std::string::npos ||
+         std::find(std::begin(kOfC), std::end(kOfC), header) != std::end(kOfC);
+}
+
+/// What to include instead of `<vector>`, which a newcomer to NVRTC looks for in vain.
+std::string standard_hint(const std::string& header, const FailureContext& context) {
+  if (!is_standard(header)) {
+    return {};
+  }
+  const std::string name = header.size() > 2 && header.compare(header.size() - 2, 2, ".h") == 0
+                               ? "c" + header.substr(0, header.size() - 2)
+                               : header;
+  for (const std::string& folder : context.identity.install.headers) {
+    for (const char* below : {"cuda/std", "cccl/cuda/std"}) {
+      if (::access(join_path(join_path(folder, below), name).c_str(), R_OK) == 0) {
+        return fmt::format(". NVRTC has no host's standard library: include <cuda/std/{}>", name);
+      }
+    }
+  }
+  return fmt::format(
+      ". NVRTC has no host's standard library, and CUDA has no <cuda/std/{}>: leave <{}> to host "
+      "code",
+      name, header);
+}
+
+/// What names are not in the sources, and what the sources have.
+std::string unresolved(const FailureContext& context, ByteView log) {
+  const std::vector<std::string> names = unresolved_names(log);
+  if (names.empty()) {
+    return {};
+  }
+  std::vector<std::string> kernels;
+  std::string files;
+  for (const VirtualSource& source : context.job.input.request.sources) {
+    const std::vector<std::string> found = kernels_in(source.text.view());
+    kernels.insert(kernels.end(), found.begin(), found.end());
+    const std::string path = context.job.files.real_path(source.path);
+    files += (files.empty() ? "" : ", ") + path.substr(path.rfind('/') + 1);
+  }
+  return fmt::format(". No kernel {} in {}: it has {}", fmt::join(names, ", "), files,
+                     kernels.empty() ? "none" : fmt::format("{}", fmt::join(kernels, ", ")));
+}
+
 }  // namespace
 
 Error worker_failed(const FailureContext& context, const WorkerReply& reply) {
-  const std::string& label = context.job.label;
+  const std::string& label = context.job.input.label;
   switch (reply.failure) {
     case WorkerFailure::timeout:
       return make_error(ErrorCode::timeout,
                         "compiling {} took longer than {} ms and was ended; raise "
-                        "compile_timeout_ms if it needs more",
-                        label, context.job.timeout.count());
+                        "compile_timeout if it needs more",
+                        label, context.job.input.timeout.count());
     case WorkerFailure::cancelled:
       return make_error(ErrorCode::timeout, "compiling {} was cancelled", label);
     case WorkerFailure::crashed:
@@ -119,13 +167,12 @@ Error worker_failed(const FailureContext& context, const WorkerReply& reply) {
 
 Error compile_failed(const FailureContext& context, const wire::Compiled& compiled, ByteView log,
                      const DependencySet& dependencies) {
-  const std::string& label = context.job.label;
+  const std::string& label = context.job.input.label;
   const std::string& version = context.identity.toolchain.version;
   if (compiled.status == wire::CompileStatus::out_of_memory) {
     return out_of_memory(context);
   }
-  std::string real_log =
-      context.job.files != nullptr ? context.job.files->with_real_paths(log) : std::string(log);
+  std::string real_log = context.job.files.with_real_paths(log);
   if (compiled.nvrtc_code == kNvrtcBuiltins) {
     return Error(ErrorCode::incompatible,
                  fmt::format("NVRTC {} and its builtins library {} do not fit; both must be from "
@@ -133,20 +180,30 @@ Error compile_failed(const FailureContext& context, const wire::Compiled& compil
                              version, context.identity.install.builtins),
                  std::move(real_log));
   }
+  if (compiled.nvrtc_code == kNvrtcInvalidOption &&
+      log.find("--gpu-architecture") != ByteView::npos) {
+    return make_error(
+        ErrorCode::invalid_argument, "NVRTC {} has no target {}, which {} is wanted for{}{}",
+        version, context.job.input.request.target.name(), label,
+        compiled.nvrtc_text.empty() ? "" : "; it has ",
+        compiled.nvrtc_text.empty() ? "" : compiled.nvrtc_text + "; sm_90 and later with a, too");
+  }
   if (compiled.status == wire::CompileStatus::unusable) {
     return Error(ErrorCode::compile_failed,
                  fmt::format("NVRTC {} refused {} for {}: {}", version, label,
-                             context.job.request->target.name(), compiled.nvrtc_text),
+                             context.job.input.request.target.name(), compiled.nvrtc_text),
                  std::move(real_log));
   }
   std::string message = fmt::format("{} does not compile for {} (NVRTC {}", label,
-                                    context.job.request->target.name(), version);
+                                    context.job.input.request.target.name(), version);
   message += version_hint(context, log) + ")";
   if (const std::string header = missing_header(log); !header.empty()) {
     const std::string places = places_of(header, context, dependencies);
     message += fmt::format(". {} is in none of the searched folders{}{}", header,
                            places.empty() ? "" : ":", places);
+    message += standard_hint(header, context);
   }
+  message += unresolved(context, log);
   return Error(ErrorCode::compile_failed, std::move(message), std::move(real_log));
 }
 

@@ -29,7 +29,7 @@ class CompilerByTarget final : public Compiler {
   Result<Toolchain> toolchain() override { return for_target({}).toolchain(); }
   std::vector<std::string> toolkit_folders() override { return for_target({}).toolkit_folders(); }
   Result<CompileOutcome> compile(const CompileJob& job) override {
-    return for_target(job.request->target).compile(job);
+    return for_target(job.input.request.target).compile(job);
   }
 
  private:

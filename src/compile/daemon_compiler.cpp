@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/result.hpp"
-#include "compile/file_questions.hpp"
+#include "compile/local_file_provider.hpp"
 #include "wire/sealed_file.hpp"
 
 namespace cukiln {
@@ -27,8 +27,8 @@ constexpr int kMaxQueueing = 4;
 
 wire::CompileOrder order_of(const CompileJob& job, const NvrtcInstall& install) {
   wire::CompileOrder order;
-  order.request = *job.request;
-  order.labels = *job.labels;
+  order.request = job.input.request;
+  order.labels = *job.input.labels;
   order.library = install.library;
   order.builtins = install.builtins;
   order.headers = install.headers;
@@ -36,18 +36,18 @@ wire::CompileOrder order_of(const CompileJob& job, const NvrtcInstall& install) 
 }
 
 /// Nothing: there are headers that exist in memory only, or a folder that only this process knows.
-std::optional<wire::Places> places_of(const CompileJob& job) {
-  if (job.files->memory_files() > job.request->sources.size()) {
+std::optional<wire::Places> places_of(const CompileRequest& request, FileServer& files) {
+  if (files.memory_files() > request.sources.size()) {
     return std::nullopt;
   }
-  for (const VirtualRoot& root : job.files->roots()) {
+  for (const VirtualRoot& root : files.roots()) {
     for (const std::string& folder : root.folders) {
       if (folder.empty() || folder.front() != '/') {
         return std::nullopt;
       }
     }
   }
-  return wire::Places{job.files->roots()};
+  return wire::Places{files.roots()};
 }
 
 /// The daemon knows virtual paths; the user knows their own.
@@ -62,8 +62,9 @@ Error in_users_words(const wire::Refusal& refusal, FileServer& files) {
 struct DaemonCompiler::Attempt {
   const Options& options;
   const CompileJob& job;
+  FileServer& files;
   const std::string order;
-  const SteadyClock::duration patience = job.timeout + kGrace;
+  const SteadyClock::duration patience = job.input.timeout + kGrace;
   const SteadyClock::time_point began = SteadyClock::now();
   SteadyClock::time_point deadline = began + patience;
   int orders = 0;
@@ -78,7 +79,8 @@ struct DaemonCompiler::Attempt {
   Said ask_once();
   using Conversation = wire::DaemonLink::Conversation;
   Said take_entry(DaemonFrame& frame, Conversation& conversation);
-  Said take_error(DaemonFrame& frame, Conversation& conversation, const FileQuestions& questions);
+  Said take_error(DaemonFrame& frame, Conversation& conversation,
+                  const LocalFileProvider& provider);
   Said lost(const Error& error);
   /// It was counted as a fallback. `later`: it may do better when it is asked again.
   Said no(std::string why, bool later) {
@@ -104,14 +106,14 @@ struct DaemonCompiler::Attempt {
 };
 
 DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::lost(const Error& error) {
-  if (job.cancelled != nullptr && job.cancelled->load(std::memory_order_relaxed)) {
-    return fail(make_error(ErrorCode::timeout, "compiling {} was cancelled", job.label));
+  if (job.input.cancelled != nullptr && job.input.cancelled->load(std::memory_order_relaxed)) {
+    return fail(make_error(ErrorCode::timeout, "compiling {} was cancelled", job.input.label));
   }
   if (SteadyClock::now() >= deadline) {
     return fail(make_error(ErrorCode::timeout,
-                           "compiling {} took longer than {} ms; raise compile_timeout_ms if it "
+                           "compiling {} took longer than {} ms; raise compile_timeout if it "
                            "needs more",
-                           job.label, job.timeout.count()));
+                           job.input.label, job.input.timeout.count()));
   }
   return no(error.message(), false);
 }
@@ -125,21 +127,21 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::ask_once() {
   if (!sealed) {
     return lost(sealed.error());
   }
-  const wire::CompileTerms terms{static_cast<std::uint32_t>(job.timeout.count()), again};
+  const wire::CompileTerms terms{static_cast<std::uint32_t>(job.input.timeout.count()), again};
   if (auto sent = conversation->send(DaemonOp::compile, terms.encode(), *std::move(sealed));
       !sent) {
     return lost(sent.error());
   }
   if (conversation->greeting().watches) {
-    if (const auto places = places_of(job)) {
+    if (const auto places = places_of(job.input.request, files)) {
       if (auto sent = conversation->send_content(DaemonOp::places, places->encode()); !sent) {
         return lost(sent.error());
       }
     }
   }
-  FileQuestions questions(*job.request, job.request->translation_unit(), *job.files);
+  LocalFileProvider provider(job.input.request, job.input.request.translation_unit(), files);
   for (;;) {
-    auto frame = conversation->receive(deadline, job.cancelled);
+    auto frame = conversation->receive(deadline, job.input.cancelled);
     if (!frame) {
       return lost(frame.error());
     }
@@ -160,7 +162,7 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::ask_once() {
         continue;
       }
       case DaemonOp::question: {
-        const std::string reply = questions.answer(frame->body).encode();
+        const std::string reply = provider.answer(frame->body).encode();
         if (auto sent = conversation->send_content(DaemonOp::answer, reply); !sent) {
           return lost(sent.error());
         }
@@ -168,13 +170,13 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::ask_once() {
       }
       case DaemonOp::entry: return take_entry(*frame, *conversation);
       case DaemonOp::superseded:
-        if (job.still_needed && !job.still_needed()) {
+        if (job.guard.still_needed && !job.guard.still_needed()) {
           conversation->finish();
           outcome.state = CompileState::superseded;
           return Said::outcome;
         }
         return ask_again(*conversation);
-      case DaemonOp::error: return take_error(*frame, *conversation, questions);
+      case DaemonOp::error: return take_error(*frame, *conversation, provider);
       case DaemonOp::declined:
       case DaemonOp::draining: {
         conversation->declined();
@@ -191,7 +193,7 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::take_entry(DaemonFrame& f
   const auto terms = wire::EntryTerms::decode(frame.body);
   const auto content = wire::map_sealed_file(frame.attachment.get(), wire::kMaxAttachmentBytes);
   auto body = terms && content ? wire::EntryBody::decode(*content) : std::nullopt;
-  if (!body || body->request_canonical != job.request->canonical() ||
+  if (!body || body->request_canonical != job.input.request.canonical() ||
       cache_key_of(body->request_canonical, body->set_canonical) != body->key) {
     return confused(conversation, "an entry");
   }
@@ -201,7 +203,7 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::take_entry(DaemonFrame& f
     return confused(conversation, "an entry");
   }
   // Of this client's own compile too: what it was served must be what its result depends on.
-  if (job.files->check(*dependencies).what != FileServer::Mismatch::What::none) {
+  if (files.check(*dependencies).what != FileServer::Mismatch::What::none) {
     return terms->caused ? confused(conversation, "an entry of other files")
                          : ask_again(conversation);
   }
@@ -220,9 +222,8 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::take_entry(DaemonFrame& f
 
 /// What NVRTC said of this client's own files is final, and so is a limit that was reached. All
 /// else that went wrong there may go well here.
-DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::take_error(DaemonFrame& frame,
-                                                                  Conversation& conversation,
-                                                                  const FileQuestions& questions) {
+DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::take_error(
+    DaemonFrame& frame, Conversation& conversation, const LocalFileProvider& provider) {
   const auto content = wire::content_of(frame);
   const auto refusal = content ? wire::Refusal::decode(*content) : std::nullopt;
   if (!refusal) {
@@ -230,15 +231,15 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::take_error(DaemonFrame& f
   }
   const bool own = refusal->set_canonical.empty();
   const bool verdict =
-      own && refusal->code == ErrorCode::compile_failed && questions.refused().empty();
+      own && refusal->code == ErrorCode::compile_failed && provider.refused().empty();
   const bool too_long =
-      own && refusal->code == ErrorCode::timeout && SteadyClock::now() - began >= job.timeout;
+      own && refusal->code == ErrorCode::timeout && SteadyClock::now() - began >= job.input.timeout;
   if (verdict || too_long || options.link->required()) {
     conversation.finish();
-    return fail(questions.refused().empty()
-                    ? in_users_words(*refusal, *job.files)
-                    : make_error(ErrorCode::compile_failed, "{} cannot be compiled: {}", job.label,
-                                 questions.refused()));
+    return fail(provider.refused().empty()
+                    ? in_users_words(*refusal, files)
+                    : make_error(ErrorCode::compile_failed, "{} cannot be compiled: {}",
+                                 job.input.label, provider.refused()));
   }
   if (refusal->code == ErrorCode::invalid_argument) {
     return confused(conversation, refusal->message.c_str());
@@ -253,7 +254,7 @@ std::optional<Result<CompileOutcome>> DaemonCompiler::ask(const CompileJob& job,
   if (!known) {
     return std::nullopt;  // the compiler here says what is wrong
   }
-  Attempt attempt{options_, job, order_of(job, known->install).encode()};
+  Attempt attempt{options_, job, *job.files.local(), order_of(job, known->install).encode()};
   for (;;) {
     switch (attempt.ask_once()) {
       case Attempt::Said::outcome: return std::move(attempt.outcome);
@@ -265,11 +266,11 @@ std::optional<Result<CompileOutcome>> DaemonCompiler::ask(const CompileJob& job,
 }
 
 Result<CompileOutcome> DaemonCompiler::compile(const CompileJob& job) {
-  if (job.labels == nullptr || job.files == nullptr) {
+  if (job.input.labels == nullptr || job.files.local() == nullptr) {
     return here_->compile(job);
   }
   NotDone not_done{"none is known here"};
-  const auto deadline = SteadyClock::now() + job.timeout;
+  const auto deadline = SteadyClock::now() + job.input.timeout;
   while (options_.link->available()) {
     if (auto outcome = ask(job, not_done)) {
       return *std::move(outcome);
@@ -283,14 +284,14 @@ Result<CompileOutcome> DaemonCompiler::compile(const CompileJob& job) {
     return make_error(ErrorCode::io,
                       "{} was not compiled, because daemon=require and cukilnd does not do it: {}. "
                       "Start it if it does not run (cukiln daemon start), or set daemon=auto",
-                      job.label, not_done.why);
+                      job.input.label, not_done.why);
   }
   if (!not_done.why.empty()) {
-    options_.log.info("{} is compiled here and not by cukilnd: {}", job.label, not_done.why);
+    options_.log.info("{} is compiled here and not by cukilnd: {}", job.input.label, not_done.why);
   }
-  if (options_.link->hung()) {  // its worker may have the flight's lock, and nobody to release it
+  if (options_.link->hung()) {  // its worker may hold the lock, and nothing releases it
     CompileJob alone = job;
-    alone.flight_lock.clear();
+    alone.guard.lock_path.clear();
     return here_->compile(alone);
   }
   return here_->compile(job);

@@ -109,25 +109,26 @@ std::vector<std::string> InProcessCompiler::toolkit_folders() {
 
 Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {
   CUKILN_TRY(const Opened* opened, open());
-  const VirtualSource unit = job.request->translation_unit();
+  const CompileRequest& request = job.input.request;
+  FileServer& files = *job.files.local();
+  const VirtualSource unit = request.translation_unit();
   wire::Compile wanted;
-  wanted.unit_path = job.files->real_path(unit.path);
+  wanted.unit_path = files.real_path(unit.path);
   wanted.unit_text = unit.text.view();
-  wanted.name_expressions = job.request->options.name_expressions;
-  for (const std::string& argument : job.request->options.arguments) {
-    for (std::string& real :
-         with_real_folders(with_real_pre_include(argument, *job.request, *job.files), *job.files,
-                           opened->identity.install.headers)) {
+  wanted.name_expressions = request.options.name_expressions;
+  for (const std::string& argument : request.options.arguments) {
+    for (std::string& real : with_real_folders(with_real_pre_include(argument, request, files),
+                                               files, opened->identity.install.headers)) {
       wanted.arguments.push_back(std::move(real));
     }
   }
   // Of several sources, those on disk are included by their real paths, so that they find what lies
   // beside them; those in memory are given along.
   std::vector<NamedHeader> headers;
-  if (job.request->sources.size() > 1) {
+  if (request.sources.size() > 1) {
     wanted.unit_text.clear();
-    for (const VirtualSource& source : job.request->sources) {
-      const std::string real = job.files->real_path(source.path);
+    for (const VirtualSource& source : request.sources) {
+      const std::string real = files.real_path(source.path);
       wanted.unit_text += fmt::format("#include \"{}\"\n", real);
       if (real.front() != '/') {
         headers.push_back({real, std::string(source.text.view())});
@@ -140,7 +141,7 @@ Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {
     return compile_failed({job, opened->identity, 0, {}}, compiled, log.text, {});
   }
   if (output_of(wanted.arguments) == NvrtcOutput::cubin) {
-    CUKILN_CHECK(check_image(compiled.image, job.request->target));
+    CUKILN_CHECK(check_image(compiled.image, request.target));
   }
   CompileOutcome outcome;
   CompileResult& result = outcome.result;

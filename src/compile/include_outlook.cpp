@@ -9,10 +9,6 @@ namespace {
 
 using std::string_view;
 
-bool starts_with(ByteView text, string_view prefix) {
-  return text.substr(0, prefix.size()) == prefix;
-}
-
 void skip_blanks(ByteView& text) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
 }
@@ -32,12 +28,12 @@ bool is_guard(ByteView directive) {
   }
   directive.remove_prefix(end + 1);
   skip_blanks(directive);
-  if (!starts_with(directive, "#")) {
+  if (!directive.starts_with("#")) {
     return false;
   }
   directive.remove_prefix(1);
   skip_blanks(directive);
-  if (!starts_with(directive, "define")) {
+  if (!directive.starts_with("define")) {
     return false;
   }
   directive.remove_prefix(string_view("define").size());
@@ -60,11 +56,11 @@ bool begins_comment(ByteView text, std::size_t at, std::size_t from) {
   bool in_string = false;
   const std::size_t line = line_end == ByteView::npos ? 0 : line_end + 1;
   for (std::size_t i = std::max(line, from); i < at; ++i) {
-    if (text[i] == '\\' || starts_with(text.substr(i), "'\"'")) {
+    if (text[i] == '\\' || text.substr(i).starts_with("'\"'")) {
       ++i;
     } else if (text[i] == '"') {
       in_string = !in_string;
-    } else if (!in_string && starts_with(text.substr(i), "//")) {
+    } else if (!in_string && text.substr(i).starts_with("//")) {
       return false;
     }
   }
@@ -106,8 +102,8 @@ class BlockComments {
 void add_include(ByteView rest, std::vector<IncludeName>& names) {
   rest.remove_prefix(string_view("include").size());
   skip_blanks(rest);
-  const bool quoted = starts_with(rest, "\"");
-  if (!quoted && !starts_with(rest, "<")) {
+  const bool quoted = rest.starts_with("\"");
+  if (!quoted && !rest.starts_with("<")) {
     return;
   }
   const std::size_t end = rest.find_first_of(quoted ? "\"\n" : ">\n", 1);
@@ -132,13 +128,13 @@ std::vector<IncludeName> includes_in(ByteView text) {
     }
     ByteView directive = text.substr(at + 1);
     skip_blanks(directive);
-    if (starts_with(directive, "if")) {
+    if (directive.starts_with("if")) {
       const bool guard =
-          conditionals == 0 && starts_with(directive, "ifndef") && is_guard(directive);
+          conditionals == 0 && directive.starts_with("ifndef") && is_guard(directive);
       conditionals += guard ? 0 : 1;
-    } else if (starts_with(directive, "endif")) {
+    } else if (directive.starts_with("endif")) {
       conditionals = std::max(0, conditionals - 1);  // the guard's own was not counted
-    } else if (conditionals == 0 && starts_with(directive, "include")) {
+    } else if (conditionals == 0 && directive.starts_with("include")) {
       add_include(directive, names);
     }
   }
@@ -149,7 +145,7 @@ std::vector<std::string> include_folders_of(const CompileOptions& options) {
   constexpr string_view kOption = "--include-path=";  // as every spelling of it is written there
   std::vector<std::string> folders;
   for (const std::string& argument : options.arguments) {
-    if (starts_with(argument, kOption)) {
+    if (argument.starts_with(kOption)) {
       folders.push_back(argument.substr(kOption.size()));
     }
   }

@@ -39,6 +39,25 @@ std::string without_final_zero(std::string text) {
   return text;
 }
 
+/// `sm_75, sm_80, …`, as many as this NVRTC knows; empty: it does not say.
+std::string supported_targets(const NvrtcApi& api) {
+  int count = 0;
+  constexpr int kMaxCount = 1000;
+  if (api.num_supported_archs == nullptr || api.supported_archs == nullptr ||
+      api.num_supported_archs(&count) != 0 || count <= 0 || count > kMaxCount) {
+    return {};
+  }
+  std::vector<int> archs(static_cast<std::size_t>(count));
+  if (api.supported_archs(archs.data()) != 0) {
+    return {};
+  }
+  std::string text;
+  for (const int arch : archs) {
+    text += (text.empty() ? "sm_" : ", sm_") + std::to_string(arch);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string NvrtcApi::open(const std::string& library, const std::string& builtins) {
@@ -69,6 +88,11 @@ std::string NvrtcApi::open(const std::string& library, const std::string& builti
   find(ptx, "nvrtcGetPTX");
   find(cubin_size, "nvrtcGetCUBINSize");
   find(cubin, "nvrtcGetCUBIN");
+  const auto find_optional = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(handle, name));
+  };
+  find_optional(num_supported_archs, "nvrtcGetNumSupportedArchs");
+  find_optional(supported_archs, "nvrtcGetSupportedArchs");
   return missing;
 }
 
@@ -118,6 +142,9 @@ wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, Nvrtc
   }
   out.nvrtc_code = code;
   out.nvrtc_text = api.error_string(code);
+  if (code == kNvrtcInvalidOption && out.log.find("--gpu-architecture") != std::string::npos) {
+    out.nvrtc_text = supported_targets(api);
+  }
   out.status = code == 0                   ? wire::CompileStatus::ok
                : code == kNvrtcOutOfMemory ? wire::CompileStatus::out_of_memory
                : code == kNvrtcCompilation ? wire::CompileStatus::failed

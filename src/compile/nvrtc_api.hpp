@@ -27,6 +27,8 @@ struct NvrtcApi {
   int (*ptx)(Program, char*) = nullptr;
   int (*cubin_size)(Program, std::size_t*) = nullptr;
   int (*cubin)(Program, char*) = nullptr;
+  int (*num_supported_archs)(int*) = nullptr;  ///< null: not there
+  int (*supported_archs)(int*) = nullptr;      ///< likewise
 
   /// The builtins library (when its path is known) is opened first, by its absolute path: libraries
   /// without an RPATH look for it by name alone. Gives why it failed; empty: it worked.
@@ -35,6 +37,7 @@ struct NvrtcApi {
 
 /// nvrtcResult values that are told apart.
 inline constexpr int kNvrtcOutOfMemory = 1;
+inline constexpr int kNvrtcInvalidOption = 5;
 inline constexpr int kNvrtcCompilation = 6;
 inline constexpr int kNvrtcBuiltins = 7;
 

@@ -15,7 +15,7 @@
 #include "base/result.hpp"
 #include "compile/compile_errors.hpp"
 #include "compile/compile_log.hpp"
-#include "compile/file_questions.hpp"
+#include "compile/local_file_provider.hpp"
 #include "compile/nvrtc_api.hpp"
 #include "compile/toolchain_identity.hpp"
 #include "compile/worker_pool.hpp"
@@ -67,7 +67,7 @@ struct NvrtcCompiler::Run {
   }
   std::optional<CompileOutcome> lock(std::optional<Error>& error);
   Result<CompileResult> compile();
-  Result<CompileResult> finish(wire::Compiled compiled, Questions& questions);
+  Result<CompileResult> finish(wire::Compiled compiled, FileProvider& files);
   void release();
 };
 
@@ -176,7 +176,11 @@ std::vector<std::string> NvrtcCompiler::toolkit_folders() {
 Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
   CUKILN_TRY(const NvrtcIdentity known, identity());
   State& own = state();
-  Run run{options_, known, job, {steady_clock::now() + job.timeout, job.cancelled}, nullptr};
+  Run run{options_,
+          known,
+          job,
+          {steady_clock::now() + job.input.timeout, job.input.cancelled},
+          nullptr};
   for (bool fresh = false;; fresh = true) {
     run.worker = fresh ? nullptr : own.pool.take();
     const bool reused = run.worker != nullptr;
@@ -205,8 +209,8 @@ Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
       if (compiled) {
         CompileOutcome outcome;
         outcome.result = *std::move(compiled);
-        if (job.publish) {
-          job.publish(outcome.result);
+        if (job.guard.publish) {
+          job.guard.publish(outcome.result);
         }
         run.release();
         own.pool.put_back(std::move(run.worker));
@@ -227,10 +231,10 @@ Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
 
 /// Nothing and no error: go on. An outcome: there is nothing to compile.
 std::optional<CompileOutcome> NvrtcCompiler::Run::lock(std::optional<Error>& error) {
-  if (job.flight_lock.empty()) {
+  if (job.guard.lock_path.empty()) {
     return std::nullopt;
   }
-  const std::string wanted = wire::Lock{job.flight_lock, owner_line(job.label)}.encode();
+  const std::string wanted = wire::Lock{job.guard.lock_path, owner_line(job.input.label)}.encode();
   const WorkerReply reply = worker->request(wire::WorkerOp::lock, wanted, patience);
   heard = reply.failure != WorkerFailure::closed;
   CompileOutcome outcome;
@@ -247,8 +251,8 @@ std::optional<CompileOutcome> NvrtcCompiler::Run::lock(std::optional<Error>& err
   }
   if (!locked->error.empty()) {
     // Two may compile the same then; both results are right.
-    options.log.warn("compiling {} without a lock: {}", job.label, locked->error);
-  } else if (job.still_needed && !job.still_needed()) {
+    options.log.warn("compiling {} without a lock: {}", job.input.label, locked->error);
+  } else if (job.guard.still_needed && !job.guard.still_needed()) {
     release();
     outcome.state = CompileState::superseded;
     return outcome;
@@ -257,19 +261,21 @@ std::optional<CompileOutcome> NvrtcCompiler::Run::lock(std::optional<Error>& err
 }
 
 Result<CompileResult> NvrtcCompiler::Run::compile() {
-  const VirtualSource unit = job.request->translation_unit();
-  std::optional<FileQuestions> own;
-  Questions& questions =
-      job.questions != nullptr ? *job.questions : own.emplace(*job.request, unit, *job.files);
+  const CompileRequest& request = job.input.request;
+  const VirtualSource unit = request.translation_unit();
+  std::optional<LocalFileProvider> local;
+  FileProvider& files = job.files.provider() != nullptr
+                            ? *job.files.provider()
+                            : local.emplace(request, unit, *job.files.local());
   const std::string body =
-      wire::Compile{unit.path, std::string(unit.text.view()), job.request->options.arguments,
-                    job.request->options.name_expressions, !identity.observed}
+      wire::Compile{unit.path, std::string(unit.text.view()), request.options.arguments,
+                    request.options.name_expressions, !identity.observed}
           .encode();
   WorkerReply reply = worker->request(wire::WorkerOp::compile, body, patience);
   heard = heard || reply.failure != WorkerFailure::closed;
   worker->count_compile();
   while (reply.is(wire::WorkerOp::ask)) {
-    CUKILN_TRY(const std::string answer, questions.reply(reply.frame.body));
+    CUKILN_TRY(const std::string answer, files.reply(reply.frame.body));
     reply = worker->request(wire::WorkerOp::answer, answer, patience);
   }
   auto compiled =
@@ -277,33 +283,33 @@ Result<CompileResult> NvrtcCompiler::Run::compile() {
   if (!compiled) {
     return worker_failed(context(), reply);
   }
-  return finish(*std::move(compiled), questions);
+  return finish(*std::move(compiled), files);
 }
 
-Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled, Questions& questions) {
+Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled, FileProvider& files) {
   CompileResult result;
-  CUKILN_TRY(result.dependencies, questions.take_dependencies(compiled));
-  if (!questions.refused().empty()) {
-    return make_error(ErrorCode::compile_failed, "{} cannot be compiled: {}", job.label,
-                      questions.refused());
+  CUKILN_TRY(result.dependencies, files.take_dependencies(compiled));
+  if (!files.refused().empty()) {
+    return make_error(ErrorCode::compile_failed, "{} cannot be compiled: {}", job.input.label,
+                      files.refused());
   }
   CompileLog log = parse_log(compiled.log);
   if (compiled.status != wire::CompileStatus::ok) {
     return compile_failed(context(), compiled, log.text, result.dependencies);
   }
-  const bool is_ptx = output_of(job.request->options.arguments) == NvrtcOutput::ptx;
+  const bool is_ptx = output_of(job.input.request.options.arguments) == NvrtcOutput::ptx;
   if (Result<void> checked =
-          is_ptx ? Result<void>() : check_image(compiled.image, job.request->target);
+          is_ptx ? Result<void>() : check_image(compiled.image, job.input.request.target);
       !checked) {
     if (job.trouble != nullptr) {
       *job.trouble = CompileTrouble::garbage;
     }
     return std::move(checked).error().with_context(
         fmt::format("NVRTC {} said that {} compiled, but what it gave is unusable",
-                    identity.toolchain.version, job.label));
+                    identity.toolchain.version, job.input.label));
   }
   result.cubin.kernels =
-      choose_kernels(log.kernels, job.request->options.name_expressions, compiled.lowered);
+      choose_kernels(log.kernels, job.input.request.options.name_expressions, compiled.lowered);
   result.cubin.image = SharedBytes(std::move(compiled.image));
   result.cubin.log = std::move(log.text);
   result.observed = identity.observed;
@@ -313,7 +319,7 @@ Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled, Questi
 }
 
 void NvrtcCompiler::Run::release() {
-  if (job.flight_lock.empty()) {
+  if (job.guard.lock_path.empty()) {
     return;
   }
   const wire::Patience brief{steady_clock::now() + kReleasePatience};

@@ -30,10 +30,6 @@ constexpr const char* kToolkitTarget = "targets/x86_64-linux";
 
 constexpr const char* kLoaderCache = "/etc/ld.so.cache";
 
-bool starts_with(std::string_view text, std::string_view prefix) {
-  return text.substr(0, prefix.size()) == prefix;
-}
-
 std::string last_of(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
 
 class Places {
@@ -106,7 +102,7 @@ std::vector<std::string> loaded_folders() {
     auto& to = *static_cast<Found*>(out);
     try {
       const std::string path = info->dlpi_name != nullptr ? info->dlpi_name : "";
-      if (path.find('/') != std::string::npos && starts_with(last_of(path), "libnvrtc.so")) {
+      if (path.find('/') != std::string::npos && last_of(path).starts_with("libnvrtc.so")) {
         to.folders.push_back(folder_of(path));
       }
     } catch (const std::bad_alloc&) {

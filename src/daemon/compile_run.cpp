@@ -2,32 +2,42 @@
 #include "daemon/compile_run.hpp"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
-#include "base/file_lock.hpp"
 #include "base/result.hpp"
-#include "compile/file_questions.hpp"
-#include "loader/make_entry.hpp"
+#include "compile/local_file_provider.hpp"
 
 namespace cukiln::daemon {
-
-namespace {
-
-using SteadyClock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
-
-constexpr milliseconds kFirstPause{1};
-constexpr milliseconds kLongestPause{20};
-
-}  // namespace
 
 /// Files that this process opens itself.
 struct CompileRun::Here {
   FileServer files;
-  FileQuestions questions;
+  LocalFileProvider provider;
   Here(const CompileRequest& request, const wire::Places& places)
-      : files(places.roots, nullptr), questions(request, request.translation_unit(), files) {}
+      : files(places.roots, nullptr), provider(request, request.translation_unit(), files) {}
+};
+
+/// By the files of the client, which is asked about the few that tell the fleet's sets apart.
+/// Whether the whole set holds is for the client to see.
+class CompileRun::OwnerCheck final : public SetCheck {
+ public:
+  explicit OwnerCheck(CompileRun& run) : run_(run) {}
+
+  SetTree::Label label(const std::string& path) override {
+    auto known = run_.account_.label(path);
+    if (!known && run_.reply(path)) {
+      known = run_.account_.label(path);
+    }
+    SetTree::Label unreadable;
+    unreadable.fill(1);
+    return known.value_or(unreadable);
+  }
+  bool holds(const DependencySet& set) override {
+    return !run_.known_.contains(cache_key_of(run_.setup_.digest, set.canonical()));
+  }
+
+ private:
+  CompileRun& run_;
 };
 
 CompileRun::CompileRun(Setup setup)
@@ -100,7 +110,7 @@ Result<std::string> CompileRun::reply(const std::string& path) {
       return Error(ErrorCode::timeout, "the client that had the files has gone");
     }
   }
-  CUKILN_TRY(std::string body, here_ ? here_->questions.reply(path) : ask_owner(path));
+  CUKILN_TRY(std::string body, here_ ? here_->provider.reply(path) : ask_owner(path));
   const auto answers = wire::Answers::decode(body);
   const std::string wrong = answers ? account_.learn(path, *answers) : "the answer cannot be read";
   if (!wrong.empty()) {
@@ -116,143 +126,60 @@ Result<DependencySet> CompileRun::take_dependencies(const wire::Compiled& compil
   return set;
 }
 
-bool CompileRun::store_has_news() {
+bool CompileRun::look_up_again() {
   const auto sets = setup_.store->find_sets(setup_.digest, setup_.canonical);
   const auto leaves = sets ? sets->leaves() : std::vector<SetTree::Leaf>();
   return std::any_of(leaves.begin(), leaves.end(),
                      [&](const SetTree::Leaf& leaf) { return !known_.contains(leaf.key); });
 }
 
-/// By the files of the client, which is asked about the few that tell the fleet's sets apart.
-/// Whether the whole set holds is for the client to see.
-class CompileRun::OwnerCheck final : public SetCheck {
- public:
-  explicit OwnerCheck(CompileRun& run) : run_(run) {}
-
-  SetTree::Label label(const std::string& path) override {
-    auto known = run_.account_.label(path);
-    if (!known && run_.reply(path)) {
-      known = run_.account_.label(path);
-    }
-    SetTree::Label unreadable;
-    unreadable.fill(1);
-    return known.value_or(unreadable);
-  }
-  bool holds(const DependencySet& set) override {
-    return !run_.known_.contains(cache_key_of(run_.setup_.digest, set.canonical()));
-  }
-
- private:
-  CompileRun& run_;
-};
-
-/// Whether the store has something of the fleet's now that it had not. Whether it holds for the
-/// client's files is for the client to see.
-bool CompileRun::fetch_from_remote(RemoteTier::Freshness freshness) {
-  if (setup_.remote == nullptr) {
-    return false;
-  }
-  OwnerCheck check(*this);
-  auto entry = setup_.remote->find(setup_.canonical, check, freshness);
-  if (!entry) {
-    return false;
-  }
-  entry->source_text = source_text_of(setup_.order->request);
-  const auto put = setup_.store->put(*entry);
-  return put && (*put == PutOutcome::stored || *put == PutOutcome::already_there);
+SetCheck& CompileRun::remote_check() {
+  check_ = std::make_unique<OwnerCheck>(*this);
+  return *check_;
 }
 
-bool CompileRun::wait_for_flight(const std::string& lock, SteadyClock::time_point deadline) {
-  for (milliseconds pause = kFirstPause; FileLock::holder(lock);
-       pause = std::min(pause * 2, kLongestPause)) {
-    if (cancelled_.load() || SteadyClock::now() >= deadline) {
-      return false;
-    }
-    std::this_thread::sleep_for(pause);
-  }
-  return true;
+Result<Compiler*> CompileRun::compiler() {
+  auto compiler = setup_.compilers->for_order(*setup_.order);
+  declined_ = !compiler;
+  return compiler;
 }
 
-RunResult CompileRun::finish(const CompileResult& result) {
-  const StoreEntry entry =
-      make_entry(setup_.order->request, setup_.canonical, setup_.order->labels, result);
-  bool stored = false;
-  if (result.observed && !result.uses_time) {
-    auto put = setup_.store->put(entry);
-    stored = put && (*put == PutOutcome::stored || *put == PutOutcome::already_there);
-    if (!put) {
-      setup_.log.warn("{}: compiled, but not stored: {}", entry.labels.name, put.error().message());
-    }
-    if (setup_.remote != nullptr) {
-      setup_.remote->put(entry);
-    }
-  }
-  auto sealed = to_wire(entry).seal();
-  if (!sealed) {
-    return RunResult::of(sealed.error());
-  }
+RunResult CompileRun::failure_of(const Error& error) const {
   RunResult out;
-  out.kind = RunResult::Kind::done;
-  out.key = entry.key;
-  out.sealed = std::make_shared<UniqueFd>(*std::move(sealed));
-  out.terms.stored = stored;
-  out.terms.observed = result.observed;
-  out.terms.uses_time = result.uses_time;
+  if (declined_) {
+    out.kind = RunResult::Kind::declined;
+    out.refusal = wire::Refusal::of(error);
+    return out;
+  }
+  const std::lock_guard lock(mutex_);
+  out.kind = owner_left_ && error.code() == ErrorCode::timeout ? RunResult::Kind::gone
+                                                               : RunResult::Kind::failed;
+  // Only what a compiler said of files depends on them.
+  const bool of_files = error.code() == ErrorCode::compile_failed ||
+                        error.code() == ErrorCode::incompatible ||
+                        error.code() == ErrorCode::invalid_argument;
+  out.refusal = wire::Refusal::of(error, of_files ? looked_at_ : std::string());
   return out;
 }
 
-RunResult CompileRun::compile() {
+RunResult CompileRun::result_of(const CompilePipeline::Outcome& outcome) const {
   RunResult out;
-  auto compiler = setup_.compilers->for_order(*setup_.order);
-  if (!compiler) {
-    out.kind = RunResult::Kind::declined;
-    out.refusal = wire::Refusal::of(compiler.error());
+  if (outcome.from != CompilePipeline::ResultFrom::compiled &&
+      outcome.from != CompilePipeline::ResultFrom::joined) {
+    out.kind = RunResult::Kind::superseded;
     return out;
   }
-  std::optional<RunResult> published;
-  CompileJob job;
-  job.request = &setup_.order->request;
-  job.questions = this;
-  job.labels = &setup_.order->labels;
-  job.label = setup_.order->labels.name;
-  job.timeout = setup_.timeout;
-  job.cancelled = &cancelled_;
-  job.trouble = &out.trouble;
-  const std::string folder = setup_.store->flight_directory();
-  if (!folder.empty()) {  // those who compile without the daemon hold it too
-    job.flight_lock = join_path(folder, setup_.digest.hex() + ".lock");
-    job.still_needed = [this] { return !store_has_news(); };
-    job.publish = [&](const CompileResult& result) { published = finish(result); };
+  auto sealed = to_wire(outcome.entry).seal();
+  if (!sealed) {
+    return RunResult::of(sealed.error());
   }
-  const auto deadline = SteadyClock::now() + setup_.timeout;
-  for (;;) {
-    auto outcome = (*compiler)->compile(job);
-    if (!outcome) {
-      const std::lock_guard lock(mutex_);
-      out.kind = owner_left_ && outcome.error().code() == ErrorCode::timeout
-                     ? RunResult::Kind::gone
-                     : RunResult::Kind::failed;
-      // Only what a compiler said of files depends on them.
-      const bool of_files = outcome.error().code() == ErrorCode::compile_failed ||
-                            outcome.error().code() == ErrorCode::incompatible ||
-                            outcome.error().code() == ErrorCode::invalid_argument;
-      out.refusal = wire::Refusal::of(outcome.error(), of_files ? looked_at_ : std::string());
-      return out;
-    }
-    switch (outcome->state) {
-      case CompileState::done:
-      case CompileState::joined: return published ? *std::move(published) : finish(outcome->result);
-      case CompileState::superseded: out.kind = RunResult::Kind::superseded; return out;
-      case CompileState::busy:
-        if (!wait_for_flight(job.flight_lock, deadline)) {
-          job.flight_lock.clear();  // better compiled twice than never
-        }
-        if (store_has_news()) {
-          out.kind = RunResult::Kind::superseded;
-          return out;
-        }
-    }
-  }
+  out.kind = RunResult::Kind::done;
+  out.key = outcome.entry.key;
+  out.sealed = std::make_shared<UniqueFd>(*std::move(sealed));
+  out.terms.stored = !outcome.not_stored;
+  out.terms.observed = outcome.observed;
+  out.terms.uses_time = outcome.uses_time;
+  return out;
 }
 
 RunResult CompileRun::run() {
@@ -261,21 +188,25 @@ RunResult CompileRun::run() {
       known_.insert(leaf.key);
     }
   }
-  RunResult superseded;
-  superseded.kind = RunResult::Kind::superseded;
-  if ((!setup_.again && !known_.empty()) || fetch_from_remote(RemoteTier::Freshness::usual)) {
-    return superseded;
-  }
-  if (setup_.remote == nullptr) {
-    return compile();
-  }
-  if (setup_.remote->found_while_waiting(setup_.canonical, setup_.timeout, cancelled_, [this] {
-        return fetch_from_remote(RemoteTier::Freshness::now);
-      })) {
-    return superseded;
-  }
-  RunResult out = compile();
-  setup_.remote->end_turn(setup_.canonical);
+  const wire::CompileOrder& order = *setup_.order;
+  const std::string lock_folder = setup_.store->flight_directory();
+  CompileTrouble trouble = CompileTrouble::other;
+  CompilePipeline pipeline(*this, {.request = order.request,
+                                   .canonical = setup_.canonical,
+                                   .digest = setup_.digest,
+                                   .label = order.labels.name,
+                                   .labels = order.labels,
+                                   .store = *setup_.store,
+                                   .lock_folder = lock_folder,
+                                   .cancelled = cancelled_,
+                                   .log = setup_.log,
+                                   .timeout = setup_.timeout,
+                                   .remote = setup_.remote,
+                                   .reads_from_store = true,
+                                   .trouble = &trouble});
+  const auto outcome = pipeline.run();
+  RunResult out = outcome ? result_of(*outcome) : failure_of(outcome.error());
+  out.trouble = trouble;
   return out;
 }
 

@@ -15,8 +15,10 @@
 #include "base/logger.hpp"
 #include "compile/answer_account.hpp"
 #include "compile/compiler.hpp"
+#include "compile/file_provider.hpp"
 #include "daemon/compilers.hpp"
 #include "daemon/user_stores.hpp"
+#include "loader/compile_pipeline.hpp"
 #include "store/remote_tier.hpp"
 #include "wire/daemon_messages.hpp"
 
@@ -47,8 +49,8 @@ struct RunResult {
 };
 
 /// One compile in a thread of its own, on behalf of a client that answers its questions by way of
-/// the loop. It lasts as long as the thread does.
-class CompileRun final : public Questions {
+/// the loop: drives a CompilePipeline with the client's files. It lasts as long as the thread does.
+class CompileRun final : public FileProvider, private CompilePipeline::Caller {
  public:
   struct Setup {
     std::shared_ptr<const wire::CompileOrder> order;
@@ -82,12 +84,18 @@ class CompileRun final : public Questions {
   const std::string& refused() const noexcept override { return account_.refused(); }
 
  private:
-  RunResult compile();
-  bool fetch_from_remote(RemoteTier::Freshness freshness);
-  bool store_has_news();
-  /// Until nobody holds the flight's lock. False: it took too long.
-  bool wait_for_flight(const std::string& lock, std::chrono::steady_clock::time_point deadline);
-  RunResult finish(const CompileResult& result);
+  /// Whether the client may be sent to the store: what the store had before does not count when the
+  /// client has seen that it does not hold.
+  bool is_stored() override { return !setup_.again && !known_.empty(); }
+  /// True if the store has a set that it did not have before. Whether it holds for the client's
+  /// files is for the client to see.
+  bool look_up_again() override;
+  SetCheck& remote_check() override;
+  Result<Compiler*> compiler() override;
+  FileSource files() override { return FileSource(*this); }
+
+  RunResult result_of(const CompilePipeline::Outcome& outcome) const;
+  RunResult failure_of(const Error& error) const;
   Result<std::string> ask_owner(const std::string& path);
   std::uint32_t source_number(const std::string& path) const;
 
@@ -96,8 +104,10 @@ class CompileRun final : public Questions {
   const Setup setup_;
   AnswerAccount account_;
   std::unique_ptr<Here> here_;
-  std::string looked_at_;  // the dependency set, canonical
-  std::unordered_set<CacheKey> known_;
+  std::string looked_at_;               // the dependency set, canonical
+  std::unordered_set<CacheKey> known_;  // what the store had before the run
+  std::unique_ptr<OwnerCheck> check_;
+  bool declined_ = false;
   std::atomic<bool> cancelled_{false};
 
   mutable std::mutex mutex_;

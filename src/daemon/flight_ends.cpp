@@ -94,7 +94,7 @@ void Flights::finish(std::uint64_t serial, RunResult result) {
     result.refusal =
         wire::Refusal::of(make_error(ErrorCode::timeout,
                                      "compiling {} took longer than {} ms and was ended; raise "
-                                     "compile_timeout_ms if it needs more",
+                                     "compile_timeout if it needs more",
                                      flight.order->labels.name, flight.timeout.count()));
   }
   count(result);

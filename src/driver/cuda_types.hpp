@@ -62,6 +62,8 @@ inline constexpr int kDeviceMaxSharedPerBlockOptin = 97;
 // CUfunction_attribute
 inline constexpr int kKernelMaxThreadsPerBlock = 0;
 inline constexpr int kKernelStaticShared = 1;
+inline constexpr int kKernelConstantBytes = 2;
+inline constexpr int kKernelLocalBytes = 3;
 inline constexpr int kKernelNumRegisters = 4;
 inline constexpr int kKernelMaxDynamicShared = 8;
 
@@ -162,6 +164,9 @@ struct DriverFunctions {
                                    std::size_t* size);  ///< optional, 12.4
   CUresult (*cuFuncGetAttribute)(int* value, int attribute, CUfunction function);
   CUresult (*cuFuncLoad)(CUfunction function);  ///< optional, 12.4
+  CUresult (*cuOccupancyMaxActiveBlocksPerMultiprocessor)(int* blocks, CUfunction function,
+                                                          int block_threads,
+                                                          std::size_t shared_bytes);
 
   CUresult (*cuLaunchKernel)(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                              unsigned block_x, unsigned block_y, unsigned block_z,

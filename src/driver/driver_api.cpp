@@ -59,6 +59,8 @@ const char* resolve(DriverFunctions& call, void* handle) {
   from.optional(call.cuKernelGetParamInfo, "cuKernelGetParamInfo");
   from.required(call.cuFuncGetAttribute, "cuFuncGetAttribute");
   from.optional(call.cuFuncLoad, "cuFuncLoad");
+  from.required(call.cuOccupancyMaxActiveBlocksPerMultiprocessor,
+                "cuOccupancyMaxActiveBlocksPerMultiprocessor");
   from.required(call.cuLaunchKernel, "cuLaunchKernel");
   from.required(call.cuLaunchKernelEx, "cuLaunchKernelEx");
   from.required(call.cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled");
@@ -106,7 +108,8 @@ Result<std::shared_ptr<const DriverApi>> DriverApi::open(const std::string& libr
   if (handle == nullptr) {
     const char* reason = dlerror();
     return make_error(ErrorCode::not_found,
-                      "no CUDA driver: {}; install the NVIDIA driver, or name its libcuda.so.1",
+                      "no CUDA driver: {}; install the NVIDIA driver, or name its libcuda.so.1 "
+                      "(cuda_library). Without a GPU kernels can be compiled, and not loaded",
                       reason != nullptr ? reason : path.c_str());
   }
   std::shared_ptr<DriverApi> api(new DriverApi());

@@ -2,6 +2,7 @@
 #include <cukiln/kernel.hpp>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/fork_gate.hpp"
 #include "base/result.hpp"
@@ -11,6 +12,8 @@ namespace cukiln {
 namespace {
 
 using detail::KernelState;
+
+constexpr std::uint32_t kMaxBlockThreads = 1024;  // of every architecture
 
 Error empty_handle() {
   return make_error(ErrorCode::invalid_argument,
@@ -149,6 +152,67 @@ Result<void> Kernel::reserve_shared(std::uint32_t bytes) const {
       }
     }
     return {};
+  });
+}
+
+Result<KernelAttributes> Kernel::attributes(int ordinal) const {
+  return guarded([&]() -> Result<KernelAttributes> {
+    if (state_ == nullptr) {
+      return empty_handle();
+    }
+    const auto& entries = state_->devices->entries();
+    const auto at = std::find_if(entries.begin(), entries.end(),
+                                 [&](const auto& entry) { return entry.ordinal == ordinal; });
+    if (at == entries.end()) {
+      return make_error(ErrorCode::invalid_argument,
+                        "{} is not loaded on device {}; it is on {} devices", state_->name, ordinal,
+                        entries.size());
+    }
+    KernelAttributes out;
+    const std::pair<int, std::uint32_t*> wanted[] = {
+        {kKernelNumRegisters, &out.registers},
+        {kKernelMaxThreadsPerBlock, &out.max_block_threads},
+        {kKernelStaticShared, &out.static_shared_bytes},
+        {kKernelMaxDynamicShared, &out.dynamic_shared_bytes},
+        {kKernelConstantBytes, &out.constant_bytes},
+        {kKernelLocalBytes, &out.local_bytes}};
+    for (const auto& [attribute, to] : wanted) {
+      int value = 0;
+      const CUresult result =
+          state_->api->call.cuKernelGetAttribute(&value, attribute, state_->kernel, at->device);
+      if (result != kCudaSuccess) {
+        return state_->api->error(fmt::format("reading attribute {} of {} on device {}", attribute,
+                                              state_->name, ordinal),
+                                  result);
+      }
+      *to = static_cast<std::uint32_t>(std::max(value, 0));
+    }
+    return out;
+  });
+}
+
+Result<std::uint32_t> Kernel::max_blocks_per_sm(std::uint32_t block_threads,
+                                                std::uint32_t shared_bytes) const {
+  return guarded([&]() -> Result<std::uint32_t> {
+    if (state_ == nullptr) {
+      return empty_handle();
+    }
+    if (block_threads == 0 || block_threads > kMaxBlockThreads) {
+      return make_error(ErrorCode::invalid_argument,
+                        "a block of {} threads for {}; expected 1 to {}", block_threads,
+                        state_->name, kMaxBlockThreads);
+    }
+    int blocks = 0;
+    const CUresult result = state_->api->call.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        &blocks, reinterpret_cast<CUfunction>(state_->kernel), static_cast<int>(block_threads),
+        shared_bytes);
+    if (result != kCudaSuccess) {
+      return state_->api->error(
+          fmt::format("the occupancy of {} with blocks of {} threads and {} bytes of shared memory",
+                      state_->name, block_threads, shared_bytes),
+          result);
+    }
+    return static_cast<std::uint32_t>(std::max(blocks, 0));
   });
 }
 

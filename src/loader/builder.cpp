@@ -2,28 +2,20 @@
 #include "loader/builder.hpp"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
-#include "base/file.hpp"
-#include "base/file_lock.hpp"
-#include "base/hasher.hpp"
 #include "base/result.hpp"
-#include "loader/make_entry.hpp"
+#include "loader/compile_pipeline.hpp"
 
 namespace cukiln {
 
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
-
-constexpr milliseconds kFirstPoll{1};
-constexpr milliseconds kLongestPoll{20};
 
 void count_miss(Counters& counters, const Miss& miss) {
   switch (miss.why) {
-    case Miss::Why::never_seen: counters.add(&Stats::misses_new); break;
+    case Miss::Why::not_stored: counters.add(&Stats::misses_new); break;
     case Miss::Why::relinked:
     case Miss::Why::changed: counters.add(&Stats::misses_header_changed); break;
     case Miss::Why::appeared: counters.add(&Stats::misses_header_appeared); break;
@@ -46,26 +38,6 @@ Miss miss_of(const FileServer::Mismatch& mismatch, const FileServer& files) {
 }
 
 }  // namespace
-
-/// One request that another process compiles.
-struct Builder::FlightWait {
-  const std::string& name;
-  const std::string& lock;
-  SteadyClock::time_point deadline;
-  milliseconds pause = kFirstPoll;
-  bool told = false;
-};
-
-/// Ends this machine's turn in the fleet, however the compile ends.
-struct Builder::RemoteTurn {
-  RemoteTier* remote;
-  ByteView request;
-  ~RemoteTurn() {
-    if (remote != nullptr) {
-      remote->end_turn(request);
-    }
-  }
-};
 
 Builder::Builder(CubinStore& store, Compiler& compiler, StatCache& stats, Counters& counters,
                  Options options)
@@ -118,245 +90,190 @@ void Builder::look_in(CubinStore& store, const ModuleRequest& request, Purpose p
   } else if (check.has_lost()) {
     const bool is_damaged = check.loss() == SetCheck::Loss::damaged;
     found.miss = {is_damaged ? Miss::Why::damaged : Miss::Why::evicted, {}};
-  } else if (found.miss.why == Miss::Why::never_seen &&
+  } else if (found.miss.why == Miss::Why::not_stored &&
              check.mismatch().what != FileServer::Mismatch::What::none) {
     found.miss = miss_of(check.mismatch(), *files);
   }
 }
 
-Result<Built> Builder::build(const ModuleRequest& request, Found found,
-                             const std::function<Result<void>()>& may_compile) {
-  const auto hit = [&](StoreEntry entry, const char* reason) {
-    counters_.add(&Stats::hits);
-    counters_.add(&Stats::saved_us,
-                  static_cast<std::uint64_t>(std::max<std::int64_t>(entry.compile_us, 0)));
-    return Built{std::move(entry), Outcome::hit, reason, {}, false};
-  };
-  if (found.entry) {
-    return hit(*std::move(found.entry), "in the store");
-  }
-  if (const auto corrected = request.with_true_digests(stats_)) {
-    return build(*corrected, look_up(*corrected), may_compile);
-  }
-  const InFlight::Turn flight(in_flight_, request.digest);
-  if (flight.waited()) {
-    counters_.add(&Stats::singleflight_waits);
-    Found again =
-        look_up(request);  // the other's files may be other files: its set must hold for ours
-    if (again.entry) {
-      return hit(*std::move(again.entry), "another thread compiled it");
-    }
-    found.miss = again.miss;
-  }
-  if (auto fetched = fetch(request, RemoteTier::Freshness::usual)) {
-    Built built = hit(std::move(fetched->entry), "in the remote store");
-    built.not_stored = std::move(fetched->not_stored);
-    built.store_refused = fetched->store_refused;
-    return built;
-  }
-  count_miss(counters_, found.miss);
-  return compile(request, found.miss, may_compile);
-}
+/// The pipeline's caller for one request of this host.
+class Builder::PipelineCaller final : public CompilePipeline::Caller {
+ public:
+  PipelineCaller(Builder& builder, const ModuleRequest& request, Found found,
+                 const std::function<Result<void>()>& may_compile)
+      : builder_(builder), request_(request), found_(std::move(found)), may_compile_(may_compile) {}
 
-Result<Built> Builder::compile(const ModuleRequest& request, const Miss& miss,
-                               const std::function<Result<void>()>& may_compile) {
-  if (options_.offline) {
+  bool is_stored() override { return found_.entry.has_value(); }
+  bool look_up_again() override {
+    found_ = builder_.look_up(request_);
+    return is_stored();
+  }
+  SetCheck& remote_check() override {
+    check_.reset();
+    files_ = request_.files(&builder_.stats_);
+    return check_.emplace(*files_);
+  }
+  Result<void> admit() override;
+  /// A daemon acquires the lease and uploads itself.
+  bool delegates() override { return compiler_for_target().keeps_flights(); }
+  Result<Compiler*> compiler() override { return &builder_.compiler_; }
+  FileSource files() override {
+    check_.reset();
+    files_ = request_.files(&builder_.stats_);
+    return FileSource(*files_);
+  }
+
+  void waited_for_thread() override { counters().add(&Stats::singleflight_waits); }
+  void waiting_for_process(const std::string& holder) override {
+    counters().add(&Stats::singleflight_waits);
+    log().info("{}: waiting for {}", request_.name, holder.empty() ? "another process" : holder);
+  }
+  void wait_timed_out(const std::string& holder) override {
+    log().warn("{}: waited {} ms for {}; compiling it here as well", request_.name,
+               builder_.options_.compile_timeout.count(), holder);
+  }
+  void compile_failed(const Error& error) override {
+    counters().add(&Stats::failed);
+    if (!builder_.cancelled_.load()) {
+      builder_.failures_.remember(request_.digest, error);
+    }
+  }
+
+  /// Counts an outcome, and says in words how it was come by.
+  Built take(CompilePipeline::Outcome outcome);
+
+ private:
+  Counters& counters() { return builder_.counters_; }
+  const Logger& log() { return builder_.options_.log; }
+  Compiler& compiler_for_target() { return builder_.compiler_.for_target(request_.request.target); }
+  void count_saved(const StoreEntry& entry) {
+    counters().add(&Stats::saved_us,
+                   static_cast<std::uint64_t>(std::max<std::int64_t>(entry.compile_us, 0)));
+  }
+  void count_fetched(const CompilePipeline::Outcome& outcome);
+  void count_committed(const CompilePipeline::Outcome& outcome);
+
+  Builder& builder_;
+  const ModuleRequest& request_;
+  Found found_;
+  const std::function<Result<void>()>& may_compile_;
+  std::string reason_;  // why it is compiled
+  std::unique_ptr<FileServer> files_;
+  std::optional<FileCheck> check_;
+};
+
+Result<void> Builder::PipelineCaller::admit() {
+  count_miss(counters(), found_.miss);
+  reason_ = found_.miss.text();
+  if (builder_.options_.offline) {
+    const bool was_stored = found_.miss.why != Miss::Why::not_stored;
     return make_error(
         ErrorCode::not_found,
-        "{} for {} is not in the store ({}) and compiling is forbidden (offline); compile "
+        "{} for {} is not in the store{} and compiling is forbidden (offline); compile "
         "it elsewhere and bring the store, or allow compiling",
-        request.name, request.request.target.name(), miss.text());
+        request_.name, request_.request.target.name(),
+        was_stored ? fmt::format(" ({})", reason_) : std::string());
   }
-  if (cancelled_.load()) {  // of many, those that have not begun start nothing
-    return make_error(ErrorCode::timeout, "compiling {} was cancelled", request.name);
+  if (builder_.cancelled_.load()) {  // of many, those that have not begun start nothing
+    return make_error(ErrorCode::timeout, "compiling {} was cancelled", request_.name);
   }
-  if (may_compile) {
-    CUKILN_CHECK(may_compile());
+  if (may_compile_) {
+    CUKILN_CHECK(may_compile_());
   }
-  if (auto known = failures_.recall(request.digest)) {
+  if (auto known = builder_.failures_.recall(request_.digest)) {
     return *std::move(known);
   }
+  return {};
+}
 
-  // Who compiles takes the turn in the fleet, and uploads: a daemon does so itself.
-  const bool by_daemon = compiler_.for_target(request.request.target).keeps_flights();
-  RemoteTier* const remote = by_daemon ? nullptr : remote_;
-  // One compile in the fleet; those who wait for it meanwhile start nothing.
-  const RemoteTurn turn{remote, request.canonical};
-  std::optional<Built> fetched;
-  const auto fetch_now = [&] {
-    fetched = fetch(request, RemoteTier::Freshness::now);
-    return fetched.has_value();
-  };
-  if (remote != nullptr && remote->found_while_waiting(request.canonical, options_.compile_timeout,
-                                                       cancelled_, fetch_now)) {
-    counters_.add(&Stats::hits);
-    fetched->reason = "another machine compiled it";
-    return *std::move(fetched);
-  }
-
-  const std::string flight_lock =
-      options_.flight_directory.empty()
-          ? std::string()
-          : join_path(options_.flight_directory, request.digest.hex() + ".lock");
-  bool use_lock = !flight_lock.empty();
-  FlightWait wait{request.name, flight_lock, SteadyClock::now() + options_.compile_timeout};
-  std::optional<std::string> owner =
-      use_lock && !by_daemon ? FileLock::holder(flight_lock) : std::nullopt;
-  for (;;) {
-    if (owner) {
-      CUKILN_TRY(use_lock, wait_for(wait, *owner));
-      if (Found again = look_up(request); again.entry) {
-        counters_.add(&Stats::hits);
-        return Built{
-            *std::move(again.entry), Outcome::hit, "another process compiled it", {}, false};
-      }
-    }
-    const auto files = request.files(&stats_);
-    Built built;
-    built.outcome = Outcome::compiled;
-    built.reason = miss.text();
-    bool published = false;
-    std::optional<StoreEntry> superseded_by;
-
-    CompileJob job;
-    job.request = &request.request;
-    job.files = files.get();
-    job.label = request.name;
-    job.labels = &request.labels;
-    job.timeout = options_.compile_timeout;
-    job.cancelled = &cancelled_;
-    job.still_needed = [&] {
-      superseded_by = look_up(request).entry;
-      return !superseded_by.has_value();
-    };
-    if (use_lock) {
-      job.flight_lock = flight_lock;
-      job.publish = [&](const CompileResult& result) {
-        store_result(request, result, false, remote, built);
-        published = true;
-      };
-    }
-    auto outcome = compiler_.compile(job);
-    if (!outcome) {
-      counters_.add(&Stats::failed);
-      if (!cancelled_.load()) {
-        failures_.remember(request.digest, outcome.error());
-      }
-      return std::move(outcome).error();
-    }
-    if (outcome->state == CompileState::done) {
-      counters_.add(&Stats::compiles);
-      if (!published) {
-        store_result(request, outcome->result, outcome->stored, remote, built);
-      }
-      return built;
-    }
-    if (outcome->state == CompileState::joined) {
-      counters_.add(&Stats::singleflight_waits);
-      counters_.add(&Stats::hits);
-      built.outcome = Outcome::hit;
-      built.reason = "another process had it compiled";
-      store_result(request, outcome->result, outcome->stored, remote, built);
-      return built;
-    }
-    if (superseded_by) {
-      counters_.add(&Stats::hits);
-      return Built{
-          *std::move(superseded_by), Outcome::hit, "another process compiled it", {}, false};
-    }
-    owner = std::move(outcome->owner);
+void Builder::PipelineCaller::count_fetched(const CompilePipeline::Outcome& outcome) {
+  counters().meters.hit(Tier::remote, outcome.fetch_time);
+  if (outcome.not_stored && outcome.not_stored->reason == NotStored::error) {
+    counters().add(&Stats::store_errors);
+    log().warn("{}: fetched, but not stored: {}", request_.name, outcome.not_stored->text);
   }
 }
 
-/// True when nobody has the flight any more. The store is not asked meanwhile: it has the result
-/// before the flight ends, and 64 processes that ask it all the time would take the compiler's
-/// core. False when it has taken too long: better compiled twice than never. Errors: timeout
-/// (cancelled).
-Result<bool> Builder::wait_for(FlightWait& wait, const std::string& owner) {
-  if (!std::exchange(wait.told, true)) {
-    counters_.add(&Stats::singleflight_waits);
-    options_.log.info("{}: waiting for {}", wait.name, owner.empty() ? "another process" : owner);
+void Builder::PipelineCaller::count_committed(const CompilePipeline::Outcome& outcome) {
+  if (outcome.not_stored && outcome.not_stored->reason == NotStored::error) {
+    counters().add(&Stats::store_errors);
   }
-  do {
-    if (cancelled_.load()) {
-      return make_error(ErrorCode::timeout, "{}: cancelled while waiting for another process",
-                        wait.name);
-    }
-    if (SteadyClock::now() >= wait.deadline) {
-      options_.log.warn("{}: waited {} ms for {}; compiling it here as well", wait.name,
-                        options_.compile_timeout.count(), owner);
-      return false;
-    }
-    std::this_thread::sleep_for(wait.pause);
-    wait.pause = std::min(wait.pause * 2, kLongestPoll);
-  } while (FileLock::holder(wait.lock));
-  return true;
-}
-
-void Builder::store_result(const ModuleRequest& request, const CompileResult& result,
-                           bool is_stored, RemoteTier* remote, Built& built) {
-  StoreEntry& entry = built.entry;
-  std::optional<NotStored> why_not;
-  const auto not_stored = [&](NotStored reason, std::string text) {
-    why_not = reason;
-    built.not_stored = std::move(text);
-  };
-  entry = make_entry(request.request, request.canonical, request.labels, result);
-  if (result.uses_time) {
-    not_stored(NotStored::time, "uses __TIME__, __DATE__ or __TIMESTAMP__");
-  } else if (!result.observed) {
-    not_stored(NotStored::unobserved,
-               "unobserved: what the compiler read is not known for certain");
-  } else if (is_stored) {
-    store_.hold(entry);
-  } else if (auto put = store_.put(entry); !put) {
-    counters_.add(&Stats::store_errors);
-    options_.log.warn("{}: compiled, but not stored: {}", request.name, put.error().message());
-    not_stored(NotStored::error, put.error().message());
-  } else if (*put == PutOutcome::too_large) {
-    not_stored(NotStored::too_large, "larger than the store's limit");
-  } else if (*put == PutOutcome::not_stored) {
-    not_stored(NotStored::no_disk, "the store keeps nothing on disk");
+  if (outcome.stored_by_peer && outcome.from == CompilePipeline::ResultFrom::joined) {
+    return;  // the peer counts it
   }
-  built.store_refused = why_not && *why_not != NotStored::time && *why_not != NotStored::unobserved;
-  if (!is_stored || built.outcome == Outcome::compiled) {  // else it is the other's to count
-    counters_.add(why_not ? &Stats::not_stored : &Stats::stored);
-    if (why_not) {
-      counters_.meters.count(*why_not);
-    }
-  }
-  if (remote != nullptr && result.observed && !result.uses_time) {
-    remote->put(entry);
+  counters().add(outcome.not_stored ? &Stats::not_stored : &Stats::stored);
+  if (outcome.not_stored) {
+    counters().meters.count(outcome.not_stored->reason);
   }
 }
 
-/// What the fleet has for a request and this host's files. It is kept here too.
-std::optional<Built> Builder::fetch(const ModuleRequest& request, RemoteTier::Freshness freshness) {
-  if (remote_ == nullptr) {
-    return std::nullopt;
-  }
-  const auto began = SteadyClock::now();
-  const auto files = request.files(&stats_);
-  FileCheck check(*files);
-  auto entry = remote_->find(request.canonical, check, freshness);
-  if (!entry) {
-    return std::nullopt;
-  }
-  counters_.meters.hit(Tier::remote, SteadyClock::now() - began);
-  entry->source_text = source_text_of(request.request);
+Built Builder::PipelineCaller::take(CompilePipeline::Outcome outcome) {
+  using ResultFrom = CompilePipeline::ResultFrom;
   Built built;
-  if (const auto put = store_.put(*entry); !put) {
-    counters_.add(&Stats::store_errors);
-    options_.log.warn("{}: fetched, but not stored: {}", request.name, put.error().message());
-    built.not_stored = put.error().message();
-  } else if (*put == PutOutcome::too_large) {
-    built.not_stored = "larger than the store's limit";
-  } else if (*put == PutOutcome::not_stored) {
-    built.not_stored = "the store keeps nothing on disk";
+  const bool is_compiled = outcome.from == ResultFrom::compiled;
+  built.outcome = is_compiled ? Outcome::compiled : Outcome::hit;
+  counters().add(is_compiled ? &Stats::compiles : &Stats::hits);
+  switch (outcome.from) {
+    case ResultFrom::store:
+      built.reason = "in the store";
+      count_saved(*found_.entry);
+      break;
+    case ResultFrom::other_thread:
+      built.reason = "another thread compiled it";
+      count_saved(*found_.entry);
+      break;
+    case ResultFrom::other_process: built.reason = "another process compiled it"; break;
+    case ResultFrom::remote_store:
+      built.reason = "in the remote store";
+      count_saved(outcome.entry);
+      count_fetched(outcome);
+      break;
+    case ResultFrom::other_machine:
+      built.reason = "another machine compiled it";
+      count_fetched(outcome);
+      break;
+    case ResultFrom::joined:
+      built.reason = "another process had it compiled";
+      counters().add(&Stats::singleflight_waits);
+      count_committed(outcome);
+      break;
+    case ResultFrom::compiled:
+      built.reason = std::move(reason_);
+      count_committed(outcome);
+      break;
   }
-  built.store_refused = !built.not_stored.empty();
-  built.entry = *std::move(entry);
+  if (outcome.not_stored) {
+    const NotStored reason = outcome.not_stored->reason;
+    built.store_refused = reason != NotStored::time && reason != NotStored::unobserved;
+    built.not_stored = std::move(outcome.not_stored->text);
+  }
+  built.entry =
+      outcome.from < ResultFrom::remote_store ? *std::move(found_.entry) : std::move(outcome.entry);
   return built;
+}
+
+Result<Built> Builder::build(const ModuleRequest& request, Found found,
+                             const std::function<Result<void>()>& may_compile) {
+  if (!found.entry) {
+    if (const auto corrected = request.with_true_digests(stats_)) {
+      return build(*corrected, look_up(*corrected), may_compile);
+    }
+  }
+  PipelineCaller caller(*this, request, std::move(found), may_compile);
+  CompilePipeline pipeline(caller, {.request = request.request,
+                                    .canonical = request.canonical,
+                                    .digest = request.digest,
+                                    .label = request.name,
+                                    .labels = request.labels,
+                                    .store = store_,
+                                    .lock_folder = options_.flight_directory,
+                                    .cancelled = cancelled_,
+                                    .log = options_.log,
+                                    .timeout = options_.compile_timeout,
+                                    .remote = remote_,
+                                    .in_flight = &in_flight_});
+  CUKILN_TRY(auto outcome, pipeline.run());
+  return caller.take(std::move(outcome));
 }
 
 }  // namespace cukiln

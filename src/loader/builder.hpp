@@ -25,7 +25,7 @@ namespace cukiln {
 /// Why a look-up missed.
 struct Miss {
   enum class Why {
-    never_seen,
+    not_stored,  ///< nothing of the request is stored: it is new, or all of it was removed
     changed,
     appeared,
     vanished,
@@ -33,7 +33,7 @@ struct Miss {
     damaged,
     revoked,  ///< signed by a key that was revoked
     evicted   ///< recorded beside others of its request, and evicted or removed since
-  } why = Why::never_seen;
+  } why = Why::not_stored;
   std::string path;  ///< the header, as the user knows it
 
   std::string text() const;  ///< `header changed: include/tile.cuh`
@@ -48,8 +48,8 @@ struct Built {
   bool store_refused = false;  ///< it should have been stored
 };
 
-/// From a request to a cubin: look up, else compile once and store. Joins the store and the
-/// compiler; knows no driver. Threads: safe.
+/// From a request to a cubin, for the library: looks up, and drives a CompilePipeline where nothing
+/// is found. Joins the store and the compiler; knows no driver. Threads: safe.
 class Builder {
  public:
   struct Options {
@@ -85,17 +85,10 @@ class Builder {
   void resume() noexcept { cancelled_.store(false); }
 
  private:
-  struct FlightWait;
-  struct RemoteTurn;
+  class PipelineCaller;
 
   void look_in(CubinStore& store, const ModuleRequest& request, Purpose purpose,
                std::unique_ptr<FileServer>& files, Found& found);
-  Result<Built> compile(const ModuleRequest& request, const Miss& miss,
-                        const std::function<Result<void>()>& may_compile);
-  std::optional<Built> fetch(const ModuleRequest& request, RemoteTier::Freshness freshness);
-  Result<bool> wait_for(FlightWait& wait, const std::string& owner);
-  void store_result(const ModuleRequest& request, const CompileResult& result, bool is_stored,
-                    RemoteTier* remote, Built& built);
 
   CubinStore& store_;
   Compiler& compiler_;

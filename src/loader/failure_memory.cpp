@@ -13,8 +13,7 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstPause{1'000};
-constexpr milliseconds kLongestPause{60'000};
+constexpr Backoff::Limits kPauses{milliseconds(1'000), milliseconds(60'000)};
 
 }  // namespace
 
@@ -33,12 +32,10 @@ void FailureMemory::remember(const RequestDigest& request, const Error& error) {
     return;
   }
   const ForkSafeLock lock(mutex_);
-  const auto [at, is_new] = failures_.try_emplace(request, Failure{error, {}, kFirstPause});
-  if (!is_new) {
-    at->second.pause = std::min(at->second.pause * 2, kLongestPause);
-  }
-  at->second.error = error;
-  at->second.until = SteadyClock::now() + at->second.pause;
+  Failure& failure =
+      failures_.try_emplace(request, Failure{error, {}, Backoff(kPauses)}).first->second;
+  failure.error = error;
+  failure.until = SteadyClock::now() + failure.backoff.next();
 }
 
 std::size_t FailureMemory::size() {

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <optional>
 
+#include "base/backoff.hpp"
+
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>
 
@@ -29,7 +31,7 @@ class FailureMemory {
   struct Failure {
     Error error;
     std::chrono::steady_clock::time_point until;
-    std::chrono::milliseconds pause;
+    Backoff backoff;
   };
   std::mutex mutex_;
   std::map<RequestDigest, Failure> failures_;

@@ -11,7 +11,7 @@
 
 namespace cukiln {
 
-/// The requests that threads of this process work on. A forked child begins with none: the threads
+/// The requests that threads of this process compile. A forked child begins with none: the threads
 /// are its parent's. Threads: safe.
 class InFlight {
   struct Set {
@@ -21,10 +21,10 @@ class InFlight {
   };
 
  public:
-  /// Marks a request as being worked on; the next thread with the same one waits.
-  class Turn {
+  /// Marks a request as in flight while it lives; the next thread with the same one waits.
+  class Record {
    public:
-    Turn(InFlight& all, const RequestDigest& request) : all_(all), request_(request) {
+    Record(InFlight& all, const RequestDigest& request) : all_(all), request_(request) {
       Set& set = all_.set_.get();
       std::unique_lock lock(set.mutex);
       while (!set.requests.insert(request_).second) {
@@ -32,7 +32,7 @@ class InFlight {
         set.ended.wait(lock);
       }
     }
-    ~Turn() {
+    ~Record() {
       Set* const set = all_.set_.existing();
       if (set == nullptr) {
         return;  // a callback forked, and this is the child
@@ -43,8 +43,8 @@ class InFlight {
       }
       set->ended.notify_all();
     }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
+    Record(const Record&) = delete;
+    Record& operator=(const Record&) = delete;
     bool waited() const noexcept { return waited_; }
 
    private:

@@ -14,7 +14,7 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
   compiler = make_compiler(options, tiers, stat_cache);
   Builder::Options build_options;
   build_options.offline = options.offline;
-  build_options.compile_timeout = std::chrono::milliseconds(options.compile_timeout_ms);
+  build_options.compile_timeout = options.compile_timeout;
   build_options.flight_directory = tiers.flight_directory();
   build_options.daemon = tiers.daemon();
   build_options.revoked_keys = tiers.revoked_keys();

@@ -8,6 +8,7 @@
 
 #include "base/fork_gate.hpp"
 #include "base/result.hpp"
+#include "compile/kernel_names.hpp"
 
 namespace cukiln {
 
@@ -37,7 +38,11 @@ Result<std::shared_ptr<const DriverApi>> KernelLoader::Impl::driver() {
   Driver& own = driver_.get();
   const std::lock_guard lock(own.mutex);
   if (!own.api) {
-    CUKILN_TRY(const auto api, DriverApi::open(options.cuda_library));
+    auto opened = DriverApi::open(options.cuda_library);
+    if (!opened && opened.error().code() == ErrorCode::not_found) {  // not a file of the host's
+      return Error(ErrorCode::driver, opened.error().message());
+    }
+    CUKILN_TRY(const auto api, std::move(opened));
     CUKILN_TRY(own.devices, list_devices(*api));
     own.api = api;
   }
@@ -181,6 +186,9 @@ Result<Built> KernelLoader::Impl::provide(const ModuleRequest& request, Builder:
   report.key = built->entry.key;
   report.cubin_bytes = built->entry.cubin.image.size();
   report.kernels = built->entry.cubin.kernels;
+  if (report.kernels.empty()) {
+    warn_of_no_kernel(request.request, request.name);
+  }
   if (!built->entry.cubin.log.empty()) {
     report.log = request.files(nullptr)->with_real_paths(built->entry.cubin.log);
   }
@@ -188,6 +196,24 @@ Result<Built> KernelLoader::Impl::provide(const ModuleRequest& request, Builder:
     keep_unstored(built->entry);
   }
   return built;
+}
+
+void KernelLoader::Impl::warn_of_no_kernel(const CompileRequest& request, const std::string& name) {
+  std::string first;
+  for (const VirtualSource& source : request.sources) {
+    for (const std::string& kernel : kernels_in(source.text.view())) {
+      if (!kernel.ends_with(kTemplateMark)) {
+        return;  // not for this target, or these macros: nothing that was not asked for
+      }
+      first = first.empty() ? kernel : first;
+    }
+  }
+  if (!first.empty()) {
+    log.warn(
+        "{} for {}: no kernel in it: the template {} is compiled for the arguments that are named, "
+        "such as \"{}<float>\" (names; --name)",
+        name, request.target.name(), first, first.substr(0, first.size() - kTemplateMark.size()));
+  }
 }
 
 void KernelLoader::Impl::keep_unstored(const StoreEntry& entry) {
@@ -253,7 +279,7 @@ Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& re
   if (!module) {
     return std::move(module).error().with_context(request.name);
   }
-  report.load_milliseconds = milliseconds_since(start);
+  report.load_time = time_since(start);
   const ForkSafeLock lock(modules_mutex_);
   return modules_.try_emplace(built.entry.key, *std::move(module)).first->second;
 }

@@ -27,9 +27,8 @@
 
 namespace cukiln {
 
-inline double milliseconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-      .count();
+inline Milliseconds time_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::steady_clock::now() - start;
 }
 
 /// What a KernelLoader is made of. Its steps are here (loader_impl.cpp), a preload that takes them
@@ -39,7 +38,7 @@ struct KernelLoader::Impl {
   Impl(Store& opened, LoaderOptions given);
   ~Impl();
 
-  /// The driver, opened at the first need. Errors: not_found, driver.
+  /// The driver, opened at the first need. Errors: driver, incompatible.
   Result<std::shared_ptr<const DriverApi>> driver();
   /// The visible devices, or those of `ordinals`. Errors: invalid_argument (no such device).
   Result<std::vector<DeviceInfo>> devices(const std::vector<int>& ordinals);
@@ -69,6 +68,9 @@ struct KernelLoader::Impl {
 
   /// What was found, or else a compile; fills in the report.
   Result<Built> provide(const ModuleRequest& request, Builder::Found found, ModuleReport& report);
+
+  /// Warns that a module is empty, where its sources have templates alone.
+  void warn_of_no_kernel(const CompileRequest& request, const std::string& name);
 
   /// Images that no tier kept (a source with __TIME__, an unobserved compile), for `cubin()`.
   void keep_unstored(const StoreEntry& entry);

@@ -130,13 +130,29 @@ Result<ModuleSpec> read_module(const Json& object, const std::string& where,
   return module;
 }
 
+/// `line 3, column 5: unexpected ']'; …`: parsed again, as only what the parser throws has the
+/// place.
+std::string why_not_json(std::string_view text) {
+  constexpr std::string_view kMark = "parse error at ";
+  try {
+    static_cast<void>(Json::parse(text));
+  } catch (const Json::exception& caught) {
+    const std::string_view what = caught.what();
+    const std::size_t at = what.find(kMark);
+    return std::string(at == std::string_view::npos ? what : what.substr(at + kMark.size()));
+  }
+  return {};
+}
+
 Result<Manifest> read_manifest(std::string_view text, const ResolveSource& resolve_source,
                                const ResolveFolder& resolve_folder) {
   const Json root =
       Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/false);
   if (root.is_discarded()) {
     return make_error(ErrorCode::invalid_argument,
-                      "the manifest is not JSON; expected {{\"format\":1,\"modules\":[…]}}");
+                      "the manifest is not JSON: {}; expected {{\"format\":1,\"modules\":[…]}}, "
+                      "without comments, and without a comma after the last element",
+                      why_not_json(text));
   }
   if (!root.is_object() || !root.contains("format") || root["format"] != kFormat) {
     return make_error(

@@ -5,7 +5,7 @@ namespace cukiln {
 
 std::string Miss::text() const {
   switch (why) {
-    case Why::never_seen: return "never seen";
+    case Why::not_stored: return "not stored";
     case Why::changed: return "header changed: " + path;
     case Why::appeared: return "header appeared: " + path;
     case Why::vanished: return "header vanished: " + path;

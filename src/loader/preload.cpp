@@ -124,6 +124,7 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
       job.report.name = spec.name;
       job.report.source = spec.sources.empty() ? std::string() : spec.sources.front().path;
       job.report.target = target;
+      job.report.index = jobs.size();
       jobs.push_back(std::move(job));
     }
   }
@@ -158,7 +159,7 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
       job.missed = true;
       misses.push_back(i);
     }
-    job.report.milliseconds = milliseconds_since(job_start);
+    job.report.elapsed = time_since(job_start);
   }
 
   std::mutex progress_mutex;
@@ -185,7 +186,7 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
         } else {
           fail(job, std::move(built).error());
         }
-        job.report.milliseconds += milliseconds_since(job_start);
+        job.report.elapsed += time_since(job_start);
         const std::lock_guard lock(progress_mutex);
         report_progress(++done, jobs.size(), job.report);
       });
@@ -228,7 +229,7 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
     report.modules.push_back(std::move(job.report));
   }
   store.tiers().save_stat_records(stat_cache.take_new());
-  report.milliseconds = milliseconds_since(start);
+  report.elapsed = time_since(start);
 
   if (!preload_options.keep_going && report.failed != 0) {
     const auto first = std::find_if(report.modules.begin(), report.modules.end(),

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "base/hasher.hpp"
 #include "base/logger.hpp"
 
 #include <cukiln/digest.hpp>

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loader/settings.hpp"
 
-#include <pwd.h>
-#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstdlib>
 
 #include "base/file.hpp"
+#include "base/nearest.hpp"
 #include "base/result.hpp"
 #include "base/trusted_file.hpp"
 #include "loader/config_text.hpp"
@@ -141,16 +139,17 @@ const Key kKeys[] = {
     remote_text<&RemoteSettings::sign>("remote_sign"),
     {"remote_timeout_ms",
      [](Settings& s, const std::string& text) -> Result<void> {
-       const auto [end, error] =
-           std::from_chars(text.data(), text.data() + text.size(), s.remote.timeout_ms);
-       if (error != std::errc{} || end != text.data() + text.size() || s.remote.timeout_ms == 0) {
-         s.remote.timeout_ms = RemoteSettings().timeout_ms;
+       std::uint32_t count = 0;
+       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+       const bool valid = error == std::errc{} && end == text.data() + text.size() && count != 0;
+       s.remote.timeout = valid ? std::chrono::milliseconds(count) : RemoteSettings().timeout;
+       if (!valid) {
          return make_error(ErrorCode::invalid_argument, "expected milliseconds, found \"{}\"",
                            text);
        }
        return {};
      },
-     [](const Settings& s) { return std::to_string(s.remote.timeout_ms); }},
+     [](const Settings& s) { return std::to_string(s.remote.timeout.count()); }},
     {"daemon",
      [](Settings& s, const std::string& text) -> Result<void> {
        const auto* const at = std::find(std::begin(kDaemonUses), std::end(kDaemonUses), text);
@@ -180,39 +179,26 @@ const Key kKeys[] = {
      [](const Settings& s) { return std::string(kLevels[static_cast<std::size_t>(s.log_level)]); }},
 };
 
+/// The setting that `name` was probably meant to be; empty: none comes near.
+std::string nearest_key(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Key& key : kKeys) {
+    names.emplace_back(key.name);
+  }
+  return nearest(name, names);
+}
+
+bool is_key(std::string_view name) {
+  return std::any_of(std::begin(kKeys), std::end(kKeys),
+                     [&](const Key& key) { return name == key.name; });
+}
+
 std::string environment_name(std::string_view name) {
-  std::string text = "CUKILN_";
+  std::string text(kVariablePrefix);
   for (const char c : name) {
     text += (c >= 'a' && c <= 'z') ? static_cast<char>(c - 'a' + 'A') : c;
   }
   return text;
-}
-
-std::optional<std::string> value_of(const SettingsSources& sources, const char* name) {
-  auto value = sources.environment(name);
-  return value && !value->empty() ? value : std::nullopt;
-}
-
-/// Ours in `$variable`, else in `~/otherwise`.
-std::string user_folder(const SettingsSources& sources, const char* variable,
-                        const char* otherwise) {
-  auto folder = value_of(sources, variable);
-  if (!folder || folder->front() != '/') {  // XDG: a relative one counts as none
-    folder = join_path(value_of(sources, "HOME").value_or("/"), otherwise);
-  }
-  return join_path(*folder, "cukiln");
-}
-
-/// What `~` is where nobody set $HOME: in a unit of systemd, say.
-std::optional<std::string> home_in_password_database() {
-  struct passwd entry {};
-  struct passwd* found = nullptr;
-  char buffer[4096];
-  if (::getpwuid_r(::geteuid(), &entry, buffer, sizeof buffer, &found) != 0 || found == nullptr ||
-      found->pw_dir == nullptr || found->pw_dir[0] != '/') {
-    return std::nullopt;
-  }
-  return std::string(found->pw_dir);
 }
 
 class Resolver {
@@ -268,7 +254,9 @@ class Resolver {
   }
 
   void read_file_if_there(const std::string& path) {
-    if (::access(path.c_str(), F_OK) != 0 && errno == ENOENT) {
+    const bool absent = ::access(path.c_str(), F_OK) != 0 && errno == ENOENT;
+    settings_.files.insert(settings_.files.begin(), {path, !absent});
+    if (absent) {
       return;  // the usual case, and part of every start: no error is put into words for it
     }
     const auto content = read_trusted_file(path, "the configuration file", kMaxFileBytes);
@@ -288,7 +276,10 @@ class Resolver {
           std::begin(kKeys), std::end(kKeys),
           [&, wanted = std::string_view(name)](const Key& k) { return wanted == k.name; });
       if (at == std::end(kKeys)) {
-        settings_.warnings.push_back(fmt::format("{}: unknown key \"{}\"", path, name));
+        const std::string meant = nearest_key(name);
+        settings_.warnings.push_back(
+            fmt::format("{}: unknown key \"{}\"{}", path, name,
+                        meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant)));
         continue;
       }
       set(static_cast<std::size_t>(at - std::begin(kKeys)), joined(values, at->separator), path);
@@ -301,6 +292,24 @@ class Resolver {
       if (const auto value = environment(name.c_str())) {
         set(i, *value, "environment " + name);
       }
+    }
+    for (const std::string& variable :
+         sources_.variables ? sources_.variables() : std::vector<std::string>()) {
+      suggest(variable);
+    }
+  }
+
+  /// Programs of other people's may have variables of this prefix: only what is nearly a setting's
+  /// is told.
+  void suggest(const std::string& variable) {
+    std::string name = variable.substr(std::min(kVariablePrefix.size(), variable.size()));
+    std::transform(name.begin(), name.end(), name.begin(), [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
+    const std::string meant = is_key(name) ? std::string() : nearest_key(name);
+    if (!meant.empty()) {
+      settings_.warnings.push_back(
+          fmt::format("{} is no setting; did you mean {}?", variable, environment_name(meant)));
     }
   }
 
@@ -324,40 +333,6 @@ class Resolver {
 
 Result<Settings> resolve_settings(const SettingsSources& sources) {
   return Resolver(sources).run();
-}
-
-SettingsSources SettingsSources::of_this_process() {
-  SettingsSources sources;
-  sources.secure_process = ::getauxval(AT_SECURE) != 0;
-  sources.environment = [](const char* name) -> std::optional<std::string> {
-    const char* value =
-        std::getenv(name);  // NOLINT(concurrency-mt-unsafe): the one place that reads it
-    // As a login shell has it, or not at all: a relative one would be another folder each time.
-    if ((value == nullptr || value[0] != '/') && std::string_view(name) == "HOME") {
-      return home_in_password_database();
-    }
-    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-  };
-  return sources;
-}
-
-std::string default_store_directory(const SettingsSources& sources) {
-  return user_folder(sources, "XDG_CACHE_HOME", ".cache");
-}
-
-std::vector<std::string> daemon_sockets(const SettingsSources& sources) {
-  if (sources.secure_process) {
-    return {};
-  }
-  std::vector<std::string> sockets;
-  if (const auto runtime = value_of(sources, "XDG_RUNTIME_DIR");
-      runtime && runtime->front() == '/') {
-    sockets.push_back(join_path(*runtime, "cukiln/cukilnd.sock"));
-  }
-  const std::string temporary = value_of(sources, "TMPDIR").value_or("/tmp");
-  sockets.push_back(join_path(temporary, fmt::format("cukiln-{}/cukilnd.sock", ::geteuid())));
-  sockets.emplace_back(kSystemSocket);
-  return sockets;
 }
 
 Result<Settings> Settings::resolve() {

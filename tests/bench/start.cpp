@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
   if (!report) return fail(report.error());
 
   double driver_ms = 0;
-  for (const cukiln::ModuleReport& module : report->modules) driver_ms += module.load_milliseconds;
+  for (const cukiln::ModuleReport& module : report->modules) driver_ms += module.load_time.count();
   std::printf(
       "{\"open_us\": %.1f, \"create_us\": %.1f, \"preload_us\": %.1f, \"total_us\": %.1f, "
       "\"cpu_us\": %.1f, \"open_cpu_us\": %.1f, \"driver_us\": %.1f, \"modules\": %zu, \"hits\": "

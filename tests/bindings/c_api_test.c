@@ -23,13 +23,15 @@ static int check_that(int ok, const char* text, int line) {
   return ok;
 }
 #define CHECK(condition) check_that((condition) != 0, #condition, __LINE__)
-#define CHECK_CODE(expected, call) check_that((call) == (expected), #call " is " #expected, __LINE__)
+#define CHECK_CODE(expected, call) \
+  check_that((call) == (expected), #call " is " #expected, __LINE__)
 #define CHECK_ERROR_SAYS(part) CHECK(strstr(cukiln_last_error(), part) != NULL)
 
 static char scratch[] = "/tmp/cukiln-c-XXXXXX";
 static char store[64];
 static const char* const kSource =
-    "extern \"C\" __global__ void twice(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= 2; }";
+    "extern \"C\" __global__ void twice(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= "
+    "2; }";
 
 static char* write_file(const char* name, const char* text) {
   static char path[4][128];
@@ -99,10 +101,8 @@ static cukiln_code compile(cukiln_loader* loader, const char* text, struct seen*
                                 .targets = targets,
                                 .target_count = 1};
   const cukiln_module* const modules[] = {&module};
-  const cukiln_preload_options options = {.struct_bytes = sizeof options,
-                                          .no_load = 1,
-                                          .progress = remember,
-                                          .progress_user = seen};
+  const cukiln_preload_options options = {
+      .struct_bytes = sizeof options, .no_load = 1, .progress = remember, .progress_user = seen};
   memset(seen, 0, sizeof *seen);
   return cukiln_loader_preload_modules(loader, modules, 1, &options, report);
 }
@@ -207,7 +207,8 @@ static void what_was_compiled_is_found_and_explained(void) {
   struct seen second;
   cukiln_preload_report report = {.struct_bytes = sizeof report};
   CHECK_CODE(CUKILN_OK, compile(loader, kSource, &first, &report));
-  CHECK(first.outcome == CUKILN_COMPILED && first.calls == 1 && first.done == 1 && first.total == 1);
+  CHECK(first.outcome == CUKILN_COMPILED && first.calls == 1 && first.done == 1 &&
+        first.total == 1);
   CHECK(first.kernels == 1 && strcmp(first.kernel, "twice") == 0 && first.registers != 0);
   CHECK(strlen(first.key) == 64 && report.compiled == 1 && report.failed == 0);
   CHECK_CODE(CUKILN_OK, compile(loader, kSource, &second, &report));
@@ -219,16 +220,16 @@ static void what_was_compiled_is_found_and_explained(void) {
   CHECK_CODE(CUKILN_OK, cukiln_loader_cubin(loader, first.key, &cubin, &cubin_bytes));
   CHECK(cubin_bytes > 100 && memcmp(cubin, "\177ELF", 4) == 0);
   cukiln_free(cubin);
-  CHECK_CODE(CUKILN_NOT_FOUND, cukiln_loader_cubin(loader, "0000000000000000000000000000000000000000000000000000000000000000",
-                                                   &cubin, &cubin_bytes));
+  CHECK_CODE(CUKILN_NOT_FOUND,
+             cukiln_loader_cubin(loader,
+                                 "0000000000000000000000000000000000000000000000000000000000000000",
+                                 &cubin, &cubin_bytes));
   CHECK(cubin == NULL && cubin_bytes == 0);
 
   const cukiln_source source = {"twice.cu", kSource, strlen(kSource)};
   const char* const fast[] = {"--use_fast_math"};
-  cukiln_module module = {.struct_bytes = sizeof module,
-                          .name = "twice",
-                          .sources = &source,
-                          .source_count = 1};
+  cukiln_module module = {
+      .struct_bytes = sizeof module, .name = "twice", .sources = &source, .source_count = 1};
   cukiln_explanation* why = NULL;
   if (CHECK_CODE(CUKILN_OK, cukiln_loader_explain(loader, &module, "sm_90a", &why))) {
     CHECK(why->hit && strcmp(why->key, first.key) == 0 && why->difference_count == 0);
@@ -292,7 +293,8 @@ static void flags_act_in_their_order_and_from_the_working_folder(void) {
 static void a_compile_error_has_the_compilers_log(void) {
   cukiln_loader* const loader = open_loader();
   struct seen seen;
-  CHECK_CODE(CUKILN_COMPILE_FAILED, compile(loader, "__global__ void k() { nonsense; }", &seen, NULL));
+  CHECK_CODE(CUKILN_COMPILE_FAILED,
+             compile(loader, "__global__ void k() { nonsense; }", &seen, NULL));
   CHECK(strstr(cukiln_last_error_log(), "nonsense") != NULL);
   CHECK(seen.code == CUKILN_COMPILE_FAILED && seen.outcome == CUKILN_FAILED);
   CHECK(strstr(seen.log, "nonsense") != NULL && seen.key[0] == '\0' && seen.kernels == 0);
@@ -309,6 +311,44 @@ static void offline_forbids_a_compile(void) {
              compile(loader, "extern \"C\" __global__ void unseen() {}", &seen, NULL));
   CHECK(seen.outcome == CUKILN_MISSING);
   cukiln_loader_destroy(loader);
+}
+
+static void a_daemon_can_be_required_or_left_out(void) {
+  cukiln_options options = defaults();
+  options.daemon = CUKILN_DAEMON_REQUIRE;
+  options.daemon_socket = "/nonexistent/cukilnd.sock";
+  cukiln_loader* loader = NULL;
+  CHECK_CODE(CUKILN_OK, cukiln_loader_create(&options, &loader));
+  struct seen seen;
+  CHECK_CODE(CUKILN_IO, compile(loader, "extern \"C\" __global__ void alone() {}", &seen, NULL));
+  CHECK_ERROR_SAYS("daemon=require");
+  cukiln_loader_destroy(loader);
+  options.daemon = CUKILN_DAEMON_OFF;
+  CHECK_CODE(CUKILN_OK, cukiln_loader_create(&options, &loader));
+  CHECK_CODE(CUKILN_OK, compile(loader, "extern \"C\" __global__ void alone() {}", &seen, NULL));
+  cukiln_loader_destroy(loader);
+  options.daemon = (cukiln_daemon_use)4;
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_create(&options, &loader));
+  CHECK_ERROR_SAYS("0 to 3");
+}
+
+static void what_is_asked_for_is_recorded(void) {
+  char record[512];
+  snprintf(record, sizeof record, "%s.record", store);
+  FILE* const empty = fopen(record, "w");
+  CHECK(empty != NULL && fclose(empty) == 0);
+  cukiln_options options = defaults();
+  options.record = record;
+  cukiln_loader* loader = NULL;
+  CHECK_CODE(CUKILN_OK, cukiln_loader_create(&options, &loader));
+  struct seen seen;
+  CHECK_CODE(CUKILN_OK, compile(loader, "extern \"C\" __global__ void recorded() {}", &seen, NULL));
+  cukiln_loader_destroy(loader);
+  char line[4096] = "";
+  FILE* const file = fopen(record, "r");
+  CHECK(file != NULL && fgets(line, sizeof line, file) != NULL);
+  CHECK(strstr(line, "recorded()") != NULL);
+  if (file != NULL) fclose(file);
 }
 
 static void cancel_ends_compiles_until_they_resume(void) {
@@ -339,9 +379,9 @@ static void a_kernel_launches_from_c(void) {
   set_parameters("twice", sizes, 2);
 
   cukiln_loader* const loader = open_loader();
-  const char* const manifest = write_file(
-      "manifest.json",
-      "{\"format\":1,\"modules\":[{\"name\":\"twice\",\"sources\":[\"twice.cu\"],\"names\":[\"twice\"]}]}");
+  const char* const manifest = write_file("manifest.json",
+                                          "{\"format\":1,\"modules\":[{\"name\":\"twice\","
+                                          "\"sources\":[\"twice.cu\"],\"names\":[\"twice\"]}]}");
   write_file("twice.cu", kSource);
   cukiln_preload_report report = {.struct_bytes = sizeof report};
   CHECK_CODE(CUKILN_OK, cukiln_loader_preload(loader, manifest, NULL, &report));
@@ -352,8 +392,10 @@ static void a_kernel_launches_from_c(void) {
   CHECK(kernel == cukiln_loader_find(loader, "twice/twice@sm_90a"));
   CHECK(cukiln_kernel_native(kernel) != NULL);
   CHECK(cukiln_kernel_parameter_count(kernel) == 2);
-  CHECK(cukiln_kernel_parameter_bytes(kernel, 0) == 8 && cukiln_kernel_parameter_bytes(kernel, 1) == 4);
-  CHECK(cukiln_kernel_parameter_bytes(kernel, 2) == 0 && cukiln_kernel_parameter_bytes(NULL, 0) == 0);
+  CHECK(cukiln_kernel_parameter_bytes(kernel, 0) == 8 &&
+        cukiln_kernel_parameter_bytes(kernel, 1) == 4);
+  CHECK(cukiln_kernel_parameter_bytes(kernel, 2) == 0 &&
+        cukiln_kernel_parameter_bytes(NULL, 0) == 0);
   char name[4];
   CHECK(cukiln_kernel_name(kernel, name, sizeof name) == 5 && strcmp(name, "twi") == 0);
 
@@ -392,10 +434,10 @@ static void shipped_sources_are_found_by_their_names(void) {
 
 static void a_preload_may_name_its_modules(void) {
   cukiln_loader* const loader = open_loader();
-  const char* const manifest = write_file(
-      "two.json",
-      "{\"format\":1,\"modules\":[{\"name\":\"one\",\"sources\":[\"none.cu\"]},"
-      "{\"name\":\"two\",\"sources\":[\"twice.cu\"],\"names\":[\"twice\"]}]}");
+  const char* const manifest =
+      write_file("two.json",
+                 "{\"format\":1,\"modules\":[{\"name\":\"one\",\"sources\":[\"none.cu\"]},"
+                 "{\"name\":\"two\",\"sources\":[\"twice.cu\"],\"names\":[\"twice\"]}]}");
   const char* const names[] = {"two", "three"};
   struct seen seen = {0};
   cukiln_preload_options options = {.struct_bytes = sizeof options,
@@ -455,6 +497,8 @@ int main(void) {
   RUN(flags_act_in_their_order_and_from_the_working_folder);
   RUN(a_compile_error_has_the_compilers_log);
   RUN(offline_forbids_a_compile);
+  RUN(a_daemon_can_be_required_or_left_out);
+  RUN(what_is_asked_for_is_recorded);
   RUN(cancel_ends_compiles_until_they_resume);
   RUN(a_kernel_launches_from_c);
   RUN(a_preload_may_name_its_modules);

@@ -6,7 +6,7 @@
  *
  * NVRTC "-": the one that this machine has. warm: the store has the module; cold: a fresh store, and a compile; exhausted: warm, and from the
  * n-th on every allocation of the use fails. A child runs the uses and this process watches it, so
- * that an n that ends the host is named, and the next is tried. */
+ * that an n that ends the host is named, and the next is tried. This is fault 90. */
 #define _GNU_SOURCE
 #include <cukiln/cukiln.h>
 #include <dirent.h>

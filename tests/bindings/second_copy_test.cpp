@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 23: one process, two copies of the library in two link namespaces, one store. The second copy
-// has its own SQLite, whose close would drop the first one's locks: it stays in memory and says
-// why.
+// fault 23: one process, two copies of the library in two link namespaces, one store. The second
+// copy has its own SQLite, whose close would drop the first one's locks: it stays in memory and
+// says why.
 //
 // usage: bindings_second_copy_test LIBCUKILN
 #include <dlfcn.h>

@@ -54,7 +54,7 @@ class Worker(TrustTest):
         super().setUp()
         self.environment["CUKILN_NVRTC_LIBRARY"] = str(BINARIES / "libnvrtc_fake.so")
 
-    def test_a_library_found_by_a_relative_path_finds_its_worker_after_a_chdir(self):
+    def test_a_library_found_by_a_relative_path_finds_its_worker_after_a_chdir(self):  # fault 111
         self.install("app/lib")
         self.evil(f"data/lib/{WORKER}")
         report = self.host("libcukiln.so", cwd=self.folder / "app", data=self.folder / "data",
@@ -62,7 +62,7 @@ class Worker(TrustTest):
         self.assertEqual(report["compiles"], 1)
         self.assertFalse(self.mark.exists(), "the program beside the host's data was run")
 
-    def test_the_folder_of_a_hosts_program_is_no_place_for_the_worker(self):
+    def test_the_folder_of_a_hosts_program_is_no_place_for_the_worker(self):  # fault 111
         lib = self.install("app/lib", worker=False)
         self.evil(f"shared/{WORKER}")
         program = shutil.copy(HOST, self.folder / "shared/host")
@@ -72,7 +72,7 @@ class Worker(TrustTest):
         self.assertIn(str(lib), self.said)
         self.assertNotIn("shared", self.said)
 
-    def test_a_worker_that_others_may_write_is_refused(self):
+    def test_a_worker_that_others_may_write_is_refused(self):  # fault 112
         lib = self.install("app/lib")
         self.host(lib / "libcukiln.so")
         self.evil("app/lib/x")
@@ -85,13 +85,13 @@ class Worker(TrustTest):
             path.chmod(before)
         self.host(lib / "libcukiln.so", "-DADDEND=2")
 
-    def test_a_worker_by_a_relative_path_is_refused(self):
+    def test_a_worker_by_a_relative_path_is_refused(self):  # fault 111
         lib = self.install("lib")
         self.host(lib / "libcukiln.so", expect=1, env={"CUKILN_WORKER": f"lib/{WORKER}"})
         self.assertIn("expected an absolute path", self.said)
 
     @unittest.skipUnless(os.geteuid() == 0, "a file of another user can be made by root alone")
-    def test_what_belongs_to_another_user_is_believed_only_with_the_library(self):
+    def test_what_belongs_to_another_user_is_believed_only_with_the_library(self):  # fault 112
         lib = self.install("app/lib")
         os.chown(lib / WORKER, 12345, 12345)
         self.host(lib / "libcukiln.so", expect=1)
@@ -101,7 +101,7 @@ class Worker(TrustTest):
 
 
 class Configuration(TrustTest):
-    def test_a_configuration_that_others_may_write_is_ignored_with_the_reason(self):
+    def test_a_configuration_that_others_may_write_is_ignored_with_the_reason(self):  # fault 112
         self.evil("evil/worker")
         config = self.write("config/cukiln/config.toml", f'worker = "{self.folder}/evil/worker"\n')
         config.chmod(0o666)
@@ -114,7 +114,7 @@ class Configuration(TrustTest):
             self.assertIn(f"chmod go-w {path}", self.said)
             path.chmod(0o755)
 
-    def test_a_list_of_trusted_keys_that_others_may_write_is_refused_with_the_reason(self):
+    def test_a_list_of_trusted_keys_that_others_may_write_is_refused_with_the_reason(self):  # fault 112
         key = self.run_json("keygen", "-o", "fleet.key")["public_key"]
         trust = self.write("trust", f"{key}\n")
         trust.chmod(0o666)
@@ -138,7 +138,7 @@ class Signers(TrustTest):
         self.run_cli("export", "-o", "b.ckb", "--sign", "other.key", env=b)
         self.run_cli("import", "b.ckb", "--trust", "other.key.pub")
 
-    def test_a_host_compiles_anew_what_a_revoked_key_signed_however_it_came(self):
+    def test_a_host_compiles_anew_what_a_revoked_key_signed_however_it_came(self):  # fault 116
         self.import_signed_by_both()
         self.assertEqual(self.host(LIBRARY)["hits"], 1)
         for_fleet = self.write("trust", f"{self.keys['other']}\nrevoked {self.keys['fleet']}\n")
@@ -151,7 +151,7 @@ class Signers(TrustTest):
         self.assertEqual((entry["origin"], entry["signers"]), ("compiled", []))
         self.assertEqual(self.run_json("stats")["misses_by_reason"]["revoked"], 1)
 
-    def test_in_a_store_that_cannot_be_written_it_is_a_miss_each_time(self):
+    def test_in_a_store_that_cannot_be_written_it_is_a_miss_each_time(self):  # fault 116
         self.import_signed_by_both()
         (self.folder / "system").mkdir(mode=0o755)
         shutil.copytree(self.store, self.folder / "system", dirs_exist_ok=True)

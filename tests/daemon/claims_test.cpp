@@ -78,6 +78,7 @@ struct Claims : cukiln::testing::DaemonFixture {
 
 }  // namespace
 
+// fault 108
 TEST_CASE_FIXTURE(Claims,
                   "what a client claims of its files decides nothing for another of its user's") {
   const std::string true_bytes = "of a header";

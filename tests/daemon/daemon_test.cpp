@@ -152,7 +152,7 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "row 4: the daemon is killed with waiters: they compile once themselves") {
+                  "fault 4: the daemon is killed with waiters: they compile once themselves") {
   auto daemon = start();
   const std::string path = source("// fake: sleep 600");
   std::vector<std::unique_ptr<BuildProcess>> waiters;
@@ -175,7 +175,7 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "row 49: a compiler that crashes is the client's error, is remembered, "
+                  "fault 49: a compiler that crashes is the client's error, is remembered, "
                   "and leaves the daemon alive") {
   const auto daemon = start();
   const std::string path = source("// fake: segv");
@@ -191,7 +191,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(client(scratch.write("fine.cu", "// fine\n"))->wait() == 0);
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 55: a socket that a dead daemon left is taken over") {
+TEST_CASE_FIXTURE(Fixture, "fault 55: a socket that a dead daemon left is taken over") {
   auto dead = start();
   dead->signal(SIGKILL);
   dead->wait();
@@ -202,7 +202,8 @@ TEST_CASE_FIXTURE(Fixture, "row 55: a socket that a dead daemon left is taken ov
   CHECK(counter("compiles_ok") == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 56: a second daemon says that there is one, and leaves it alone") {
+TEST_CASE_FIXTURE(Fixture,
+                  "fault 56: a second daemon says that there is one, and leaves it alone") {
   const auto daemon = start();
   const auto before = state();
   REQUIRE(before);
@@ -214,7 +215,7 @@ TEST_CASE_FIXTURE(Fixture, "row 56: a second daemon says that there is one, and 
   CHECK(after->process == before->process);
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 57: a daemon that hangs in a compile costs one heartbeat") {
+TEST_CASE_FIXTURE(Fixture, "fault 57: a daemon that hangs in a compile costs one heartbeat") {
   auto daemon = start();
   const std::string path = source("// fake: sleep 1500");
   auto waiting = compiling_client(path, {"log"});
@@ -230,7 +231,7 @@ TEST_CASE_FIXTURE(Fixture, "row 57: a daemon that hangs in a compile costs one h
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "row 57: the worker of a daemon that hangs gives its flight up: who comes then "
+                  "fault 57: the worker of a daemon that hangs gives its flight up: who comes then "
                   "compiles, and waits for no deadline") {
   auto daemon = start();
   const std::string path = source("// fake: sleep 400");
@@ -252,7 +253,7 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "row 67: SIGTERM during compiles: they end, their clients are served, and "
+                  "fault 67: SIGTERM during compiles: they end, their clients are served, and "
                   "nothing new is taken") {
   auto daemon = start({"--jobs", "2"});
   const std::string path = source("// fake: sleep 900");

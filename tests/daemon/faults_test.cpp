@@ -46,7 +46,8 @@ struct Fixture : cukiln::testing::DaemonFixture {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "row 54: no daemon: a millisecond, once, and then nothing for a while") {
+TEST_CASE_FIXTURE(Fixture,
+                  "fault 54: no daemon: a millisecond, once, and then nothing for a while") {
   double best = 1000;  // of several: others use this machine too
   for (int i = 0; i < 100; ++i) {
     wire::DaemonLink another(options());
@@ -66,7 +67,7 @@ TEST_CASE_FIXTURE(Fixture, "row 54: no daemon: a millisecond, once, and then not
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "row 59: another version of the protocol is refused by the greeting, "
+                  "fault 59: another version of the protocol is refused by the greeting, "
                   "and the client compiles itself") {
   FakeDaemon newer(socket, greeting(wire::kDaemonProtocol + 1, 99));
   wire::DaemonLink link(options());
@@ -134,7 +135,7 @@ TEST_CASE_FIXTURE(Fixture, "why a client did without is counted by reason, and t
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "row 58: a daemon that dies in mid-frame, or talks nonsense, costs "
+                  "fault 58: a daemon that dies in mid-frame, or talks nonsense, costs "
                   "nothing but itself") {
   const std::string entry = wire::encode_header(DaemonOp::entry, 1, 100, false);
   const std::string bad_length = std::string("\xff\xff\xff\xff", 4) + std::string(12, '\0');
@@ -151,7 +152,7 @@ TEST_CASE_FIXTURE(Fixture,
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 60: a socket's path of 200 bytes works on both sides") {
+TEST_CASE_FIXTURE(Fixture, "fault 60: a socket's path of 200 bytes works on both sides") {
   const std::string folder = runtime + "/" + std::string(100, 'd') + "/cukiln";
   std::filesystem::create_directories(folder);
   std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
@@ -161,7 +162,7 @@ TEST_CASE_FIXTURE(Fixture, "row 60: a socket's path of 200 bytes works on both s
   CHECK(state());
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 61: clients that come all at once are all greeted") {
+TEST_CASE_FIXTURE(Fixture, "fault 61: clients that come all at once are all greeted") {
   const auto daemon = start();
   std::vector<std::unique_ptr<RawClient>> many;
   for (int i = 0; i < 200; ++i) {
@@ -171,7 +172,7 @@ TEST_CASE_FIXTURE(Fixture, "row 61: clients that come all at once are all greete
   CHECK(counter("connections") >= 200);
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 62: what is no frame ends the connection, and nothing else") {
+TEST_CASE_FIXTURE(Fixture, "fault 62: what is no frame ends the connection, and nothing else") {
   const auto daemon = start();
   struct {
     const char* what;
@@ -208,7 +209,7 @@ TEST_CASE_FIXTURE(Fixture, "row 62: what is no frame ends the connection, and no
   CHECK(client.answer() == DaemonOp::pong);
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 62: without a hello nothing is answered") {
+TEST_CASE_FIXTURE(Fixture, "fault 62: without a hello nothing is answered") {
   const auto daemon = start();
   const RawClient client(socket, false);
   client.frame(DaemonOp::ping, 1, {});
@@ -224,7 +225,7 @@ TEST_CASE_FIXTURE(Fixture, "an order in a file that could still change is refuse
   CHECK(counter("protocol_errors") == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 63: who sends a byte a second, or half a frame, is hung up on") {
+TEST_CASE_FIXTURE(Fixture, "fault 63: who sends a byte a second, or half a frame, is hung up on") {
   const auto daemon = start();
   const RawClient silent(socket, false);
   const RawClient half(socket);
@@ -262,6 +263,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK_FALSE(std::filesystem::exists(scratch / "elsewhere/cukilnd.sock"));
 }
 
+// fault 119
 TEST_CASE_FIXTURE(Fixture, "a system's daemon declines an NVRTC that is not its own") {
   const auto daemon = start({"--system"});
   // The same build by another path is the same; another build is not.

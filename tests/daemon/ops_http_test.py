@@ -31,7 +31,7 @@ class OpsHttpTest(unittest.TestCase):
         mode = os.stat(self.server.unix_path).st_mode
         self.assertEqual(stat.S_IMODE(mode), 0o600)
 
-    def test_a_head_that_trickles_in_has_two_seconds(self) -> None:  # row 63
+    def test_a_head_that_trickles_in_has_two_seconds(self) -> None:  # fault 63
         with self.server.connect() as plug:
             begin = time.monotonic()
             answer = b""
@@ -48,7 +48,7 @@ class OpsHttpTest(unittest.TestCase):
             self.assertTrue(answer.startswith(b"HTTP/1.1 408 "), answer)
             self.assertTrue(1.9 < time.monotonic() - begin < 5)
 
-    def test_idle_connections_do_not_stand_in_the_way(self) -> None:  # row 63
+    def test_idle_connections_do_not_stand_in_the_way(self) -> None:  # fault 63
         before = self.server.descriptors()
         idle = []
         try:
@@ -64,7 +64,7 @@ class OpsHttpTest(unittest.TestCase):
                 plug.close()
         self.assert_serves()
 
-    def test_ten_thousand_connections_leave_nothing_behind(self) -> None:  # row 63
+    def test_ten_thousand_connections_leave_nothing_behind(self) -> None:  # fault 63
         before = self.server.descriptors()
         for i in range(10_000):
             with self.server.connect() as plug:
@@ -87,7 +87,7 @@ class OpsHttpTest(unittest.TestCase):
         for plug in takers:
             plug.close()
 
-    def test_what_is_too_long_is_refused_without_being_kept(self) -> None:  # row 65
+    def test_what_is_too_long_is_refused_without_being_kept(self) -> None:  # fault 65
         for head in (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
                      b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"b" * 9000 + b"\r\n\r\n",
                      b"\n" * 9000, b"\0" * 9000, os.urandom(9000)):  # fmt: skip
@@ -102,7 +102,7 @@ class OpsHttpTest(unittest.TestCase):
             self.assertTrue(answer in (b"",) or answer.startswith(b"HTTP/1.1 431 "), answer)
         self.assert_serves()
 
-    def test_a_body_is_not_read_and_the_refusal_arrives(self) -> None:  # row 65
+    def test_a_body_is_not_read_and_the_refusal_arrives(self) -> None:  # fault 65
         for size in (10, 100_000, 2_000_000):
             for tcp in (False, True):
                 with self.server.connect(tcp) as plug:
@@ -113,7 +113,7 @@ class OpsHttpTest(unittest.TestCase):
                 self.assertIn(b"Allow: GET, HEAD\r\n", answer)
         self.assertEqual(self.server.get("/metrics", method="HEAD"), (200, b""))
 
-    def test_garbage_is_answered_or_closed(self) -> None:  # row 65
+    def test_garbage_is_answered_or_closed(self) -> None:  # fault 65
         for head in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n", b"\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
                      b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\n: \r\n\r\n",
                      b"GET /%zz%%%2 HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -128,7 +128,7 @@ class OpsHttpTest(unittest.TestCase):
         self.server.tell("wake")
         self.assertEqual(self.server.get("/healthz")[0], 200)
 
-    def test_without_descriptors_clients_are_closed_and_nothing_spins(self) -> None:  # row 66
+    def test_without_descriptors_clients_are_closed_and_nothing_spins(self) -> None:  # fault 66
         plugs = [self.server.connect() for _ in range(20)]
         self.assert_serves()
         self.server.tell(f"descriptors {self.server.lowest_free_descriptor()}")
@@ -149,7 +149,7 @@ class OpsHttpTest(unittest.TestCase):
         self.server.tell("descriptors 256")
         self.assert_serves()
 
-    def test_signals_do_not_disturb(self) -> None:  # row 66
+    def test_signals_do_not_disturb(self) -> None:  # fault 66
         self.server.tell("interrupt 5000")
         self.assert_serves()
 

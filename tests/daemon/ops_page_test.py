@@ -55,7 +55,7 @@ class OpsPageTest(unittest.TestCase):
         self.assertIn("process 20411, user 1000", flights)
         self.assertIn("3.24 s", flights)
         self.assertIn("has left", flights)
-        self.assertRegex(self.text("#misses ul"), r"never seen\s+412\s+header changed\s+61")
+        self.assertRegex(self.text("#misses ul"), r"not stored\s+412\s+header changed\s+61")
         self.assertRegex(self.text("#tiers ul"),
                          r"process memory\s+30,211 · ≤ 10 µs\s+store on disk\s+17,980 · ≤ 100 µs\s+"
                          r"this daemon\s+20 · ≤ 250 µs")  # fmt: skip
@@ -135,7 +135,7 @@ class OpsPageTest(unittest.TestCase):
         self.assertTrue(self.browser.evaluate(f"{NAMES}.every(n => n.startsWith('amax'))"))
         self.assertEqual(self.browser.evaluate("document.getElementById('target').value"), "sm_80")
 
-    def test_hostile_names_are_text(self) -> None:  # row 78
+    def test_hostile_names_are_text(self) -> None:  # fault 78
         self.browser.evaluate(
             "(() => { const s = document.getElementById('search'); s.value = '<script>';"
             " s.dispatchEvent(new Event('input')); })()")

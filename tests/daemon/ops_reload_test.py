@@ -126,7 +126,7 @@ class ReloadTest(unittest.TestCase):
                 self.assertEqual(self.cap(), 64 << 20)
                 self.assertIn("are not taken", self.log.read_text()[before:])
 
-    def test_a_daemon_for_all_users_does_not_sign(self) -> None:
+    def test_a_daemon_for_all_users_does_not_sign(self) -> None:  # fault 110
         key = f'remote_sign = "{self.folder / "key"}"\n'
         for settings, variables in ((key, {}), ("", {"CUKILN_REMOTE_SIGN": str(self.folder / "key")})):
             self.configure(settings)

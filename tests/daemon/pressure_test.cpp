@@ -146,7 +146,7 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "row 61: where no more can wait to be accepted, the next does without, and all "
+                  "fault 61: where no more can wait to be accepted, the next does without, and all "
                   "who waited are answered") {
   const auto daemon = start();
   rlimit limit{};
@@ -205,12 +205,12 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(deaf.hung_up(seconds(20)));
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 66: clients that signals interrupt all the time lose nothing") {
+TEST_CASE_FIXTURE(Fixture, "fault 66: clients that signals interrupt all the time lose nothing") {
   const auto daemon = start();
   crowds_are_served({"interrupted"});
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 66: a daemon that signals interrupt all the time loses nobody") {
+TEST_CASE_FIXTURE(Fixture, "fault 66: a daemon that signals interrupt all the time loses nobody") {
   const auto daemon = start();
   std::atomic<bool> over{false};
   std::thread storm([&] {
@@ -233,7 +233,7 @@ TEST_CASE_FIXTURE(Fixture, "row 66: a daemon that signals interrupt all the time
 
 TEST_CASE_FIXTURE(
     Fixture,
-    "row 49: a compiler that hangs is ended when its time is over; the error names the "
+    "fault 49: a compiler that hangs is ended when its time is over; the error names the "
     "kernel, and the daemon goes on") {
   const std::string nvrtc = scratch / "libnvrtc-hangs.so";  // by which its worker is known
   std::filesystem::copy_file(cukiln::testing::bin() + "/libnvrtc_fake.so", nvrtc);
@@ -259,7 +259,7 @@ TEST_CASE_FIXTURE(
       seconds(20)));
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 67: a daemon that is told twice to end does not wait") {
+TEST_CASE_FIXTURE(Fixture, "fault 67: a daemon that is told twice to end does not wait") {
   const auto daemon = start();
   const auto running = compiling_client(source("// fake: sleep 60000"));
   wire::DaemonLink link(options());  // greeted before: nobody is, afterwards
@@ -279,7 +279,7 @@ TEST_CASE_FIXTURE(Fixture, "row 67: a daemon that is told twice to end does not 
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "row 63: a user may have so many connections, and the next is hung up on") {
+                  "fault 63: a user may have so many connections, and the next is hung up on") {
   const auto daemon = start();
   std::vector<std::unique_ptr<RawClient>> many;
   rlimit limit{};
@@ -297,7 +297,7 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "row 66: out of descriptors the daemon hangs up, does not spin, and "
+                  "fault 66: out of descriptors the daemon hangs up, does not spin, and "
                   "serves again afterwards") {
   const auto daemon = start();
   const auto before = state();
@@ -318,7 +318,7 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "row 64: what claims to be huge is refused before memory is taken for it") {
+                  "fault 64: what claims to be huge is refused before memory is taken for it") {
   const auto daemon = start();
   const auto before = state();
   REQUIRE(before);
@@ -334,9 +334,10 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they end a process for that
-TEST_CASE_FIXTURE(Fixture,
-                  "row 66: out of memory the daemon hangs up on who wants too much, declines what "
-                  "it cannot begin, and serves again afterwards") {
+TEST_CASE_FIXTURE(
+    Fixture,
+    "fault 66: out of memory the daemon hangs up on who wants too much, declines what "
+    "it cannot begin, and serves again afterwards") {
   const auto daemon = start();
   const auto now = state();
   REQUIRE(now);

@@ -217,6 +217,7 @@ constexpr auto kGreeting = static_cast<DaemonOp>(FlippingProxy::kGreeting);
 
 }  // namespace
 
+// fault 91
 TEST_CASE_FIXTURE(Fixture,
                   "one wrong bit in an answer of the daemon's costs a fallback that is counted, "
                   "and no result") {
@@ -256,6 +257,7 @@ TEST_CASE_FIXTURE(Fixture,
   }
 }
 
+// fault 91
 TEST_CASE_FIXTURE(Fixture, "one wrong bit in the sets of a daemon's store is a miss at the worst") {
   int number = 0;
   for (std::size_t bit = 3; bit < 1000; bit += 97) {
@@ -276,6 +278,7 @@ TEST_CASE_FIXTURE(Fixture, "one wrong bit in the sets of a daemon's store is a m
   }
 }
 
+// fault 91
 TEST_CASE_FIXTURE(Fixture,
                   "one wrong bit in an entry of the daemon's is a fallback, and no cubin") {
   bool is_stored_before = false;

@@ -42,7 +42,7 @@ class UnitsTest(unittest.TestCase):
         done = self.analyze("verify", "--user", "--man=no", "./cukilnd.service")
         self.assertIn("WatchdogSecs", done.stderr)
 
-    def test_the_services_are_confined(self) -> None:
+    def test_the_services_are_confined(self) -> None:  # fault 118
         for kind, name in (("--system", "cukilnd-system"), ("--user", "cukilnd")):
             with self.subTest(name):
                 done = self.analyze("security", "--offline=yes", "--no-pager", kind, f"./{name}.service")
@@ -50,7 +50,7 @@ class UnitsTest(unittest.TestCase):
                 self.assertIsNotNone(exposure, done.stderr)
                 self.assertLessEqual(float(exposure[1]), WORST_EXPOSURE[name])
 
-    def test_the_kill_of_one_worker_does_not_end_a_service(self) -> None:
+    def test_the_kill_of_one_worker_does_not_end_a_service(self) -> None:  # fault 118
         for name in ("cukilnd-system", "cukilnd"):
             self.assertIn("\nOOMPolicy=continue\n", (UNITS / f"{name}.service").read_text())
 

@@ -83,6 +83,7 @@ struct Isolation : Users {
 
 }  // namespace
 
+// fault 109
 TEST_CASE_FIXTURE(Isolation, "a daemon for all: what one user compiled is no other user's hit") {
   if (!is_root) {
     return;
@@ -102,6 +103,7 @@ TEST_CASE_FIXTURE(Isolation, "a daemon for all: what one user compiled is no oth
   CHECK(fs::is_directory(users + std::to_string(kMallory)));
 }
 
+// fault 109
 TEST_CASE_FIXTURE(Isolation,
                   "a daemon for all: who knows another's key and request gets neither the entry "
                   "nor the dependency sets") {
@@ -139,6 +141,7 @@ TEST_CASE_FIXTURE(Isolation,
   }
 }
 
+// fault 109
 TEST_CASE_FIXTURE(Isolation,
                   "a daemon for all: one request of two users is two compiles, of one user one") {
   if (!is_root) {
@@ -176,6 +179,7 @@ TEST_CASE_FIXTURE(Isolation,
       seconds(60)));
 }
 
+// fault 108
 TEST_CASE_FIXTURE(Isolation,
                   "a daemon for all: what a client claims of its files decides nothing for "
                   "another user") {

@@ -22,7 +22,8 @@ using cukiln::testing::Users;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-TEST_CASE_FIXTURE(Users, "row 36: a socket of somebody else's is not spoken to") {
+// fault 121
+TEST_CASE_FIXTURE(Users, "fault 36: a socket of somebody else's is not spoken to") {
   if (!is_root) {
     const auto daemon = start();
     auto as_another = options();
@@ -66,7 +67,7 @@ TEST_CASE_FIXTURE(Users, "row 36: a socket of somebody else's is not spoken to")
   CHECK(daemon->wait() == 1);
 }
 
-TEST_CASE_FIXTURE(Users, "row 36: one user's daemon speaks to nobody else, not even to root") {
+TEST_CASE_FIXTURE(Users, "fault 36: one user's daemon speaks to nobody else, not even to root") {
   if (!is_root) {
     return;
   }

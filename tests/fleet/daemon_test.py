@@ -80,7 +80,7 @@ class Daemons(FleetTest):
         self.write("tile.cuh", "#define TILE 32\n")
         self.assertEqual(self.outcome(self.daemon("b", redis.url), *scale), "compiled")
 
-    def test_row_68_a_dead_remote_costs_a_deadline(self):
+    def test_a_dead_remote_costs_a_deadline(self):  # fault 68
         silent = Hostile(lambda connection: time.sleep(60))
         self.addCleanup(silent.stop)
         self.environment["CUKILN_REMOTE_TIMEOUT_MS"] = "200"

@@ -79,7 +79,7 @@ class Http(FleetTest):
         self.outcome(self.host("a", remote))
         self.assertEqual(self.outcome(b, *KERNELS, "--offline"), "hit")
 
-    def test_row_72_what_others_signed_is_never_used(self):
+    def test_what_others_signed_is_never_used(self):  # fault 72
         remote = f"{self.nginx.url}/cache"
         self.outcome(self.host("a", remote))
         stranger = self.run_json("keygen", "-o", "stranger.key")["public_key"]
@@ -91,7 +91,7 @@ class Http(FleetTest):
         (entry,) = self.run_json("ls", env=b)["entries"]
         self.assertEqual(entry["origin"], "compiled")
 
-    def test_row_73_what_a_revoked_key_signed_goes(self):
+    def test_what_a_revoked_key_signed_goes(self):  # fault 73
         remote = f"{self.nginx.url}/cache"
         self.outcome(self.host("a", remote))
         self.write("trusted", self.public + "\n")
@@ -104,7 +104,7 @@ class Http(FleetTest):
         (entry,) = self.run_json("ls", env=b)["entries"]
         self.assertEqual(entry["origin"], "compiled")
 
-    def test_row_72_damaged_objects_are_compiled_again(self):
+    def test_damaged_objects_are_compiled_again(self):  # fault 72
         remote = f"{self.nginx.url}/cache"
         self.outcome(self.host("a", remote))
         for file in self.nginx.files():
@@ -146,7 +146,7 @@ class InRedis(FleetTest):
                 self.assertRegex(key, rf"^{prefix}[0-9a-f]{{64}}$")
                 self.assertRegex(redis.ask("TTL", key), rb"^:[1-9]\d+\r\n")  # what nobody renews goes
 
-    def test_row_69_access_is_the_servers_to_decide(self):
+    def test_access_is_the_servers_to_decide(self):  # fault 69
         redis = self.started(Redis("user reader on >r ~cukiln2:* +get",
                                    "user writer on >w ~cukiln2:* +get +set +del", "user default off"))  # fmt: skip
         url = lambda who: redis.url.replace("redis://", f"redis://{who}@")
@@ -160,7 +160,7 @@ class InRedis(FleetTest):
         self.assertEqual(self.outcome(sly, "add.cu", "-DADDEND=2"), "compiled")
         self.assertEqual(self.remote_stats(sly)["stored"], 0)
 
-    def test_row_69_a_server_that_evicts_costs_a_compile(self):
+    def test_a_server_that_evicts_costs_a_compile(self):  # fault 69
         redis = self.started(Redis())
         self.outcome(self.host("a", redis.url))
         entry, sets = sorted(redis.keys(), key=lambda key: -int(redis.ask("STRLEN", key)[1:-2]))
@@ -170,7 +170,7 @@ class InRedis(FleetTest):
         self.assertIn(entry, redis.keys())  # put there again
         self.assertEqual(self.outcome(self.host("c", redis.url, writer=False)), "hit")
 
-    def test_row_69_a_full_server_costs_an_upload(self):
+    def test_a_full_server_costs_an_upload(self):  # fault 69
         redis = self.started(Redis("maxmemory 1", "maxmemory-policy noeviction"))
         host = self.host("a", redis.url)
         self.assertEqual(self.outcome(host), "compiled")
@@ -198,7 +198,7 @@ class Harm(FleetTest):
         self.assertEqual(report["failed"], 0)
         return time.monotonic() - start
 
-    def test_row_68_a_start_is_not_late_for_a_dead_server(self):
+    def test_a_start_is_not_late_for_a_dead_server(self):  # fault 68
         files = [self.write(f"k{i}.cu", f'extern "C" __global__ void k{i}() {{}}\n').name for i in range(8)]
         alone = self.seconds(self.host("alone", ""), *files)
         silent = Hostile(lambda connection: time.sleep(60))
@@ -215,7 +215,7 @@ class Harm(FleetTest):
             self.assertLess(took, limit, remote)
         self.assertLess(silent.connections, 2 * starts)
 
-    def test_row_71_a_hotel_network_is_not_believed(self):
+    def test_a_hotel_network_is_not_believed(self):  # fault 71
         page = b"<html>Sign in</html>"
         def script(connection):
             connection.recv(65536)

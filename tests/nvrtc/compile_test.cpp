@@ -178,6 +178,7 @@ TEST_CASE_FIXTURE(RealNvrtc,
   must(module.run(compiler()));
 }
 
+// fault 42
 TEST_CASE_FIXTURE(RealNvrtc,
                   "a header that appears earlier in the search path makes the set untrue") {
   const ScratchFolder include;
@@ -282,6 +283,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "a missing header is named with the folders that we
   must(module.run(compiler()));
 }
 
+// fault 44
 TEST_CASE_FIXTURE(RealNvrtc, "a header that is a FIFO or a folder fails fast and is named") {
   const ScratchFolder include;
   REQUIRE(::mkfifo((include / "pipe.h").c_str(), 0600) == 0);
@@ -299,6 +301,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "a header that is a FIFO or a folder fails fast and
   CHECK(refused.error().code() == ErrorCode::compile_failed);
 }
 
+// fault 40
 TEST_CASE_FIXTURE(RealNvrtc, "headers that include each other for ever end in NVRTC's own error") {
   const ScratchFolder include;
   include.write("a.h", "#include \"b.h\"\n");

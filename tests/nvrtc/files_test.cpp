@@ -52,6 +52,7 @@ class Unprivileged {
 
 }  // namespace
 
+// fault 81
 TEST_CASE_FIXTURE(Files,
                   "#pragma once: a link that becomes a copy is a miss, and the other way round") {
   scratch.write("one/x.h", kOnce);
@@ -105,6 +106,7 @@ TEST_CASE_FIXTURE(Files,
   }
 }
 
+// fault 95
 TEST_CASE_FIXTURE(Files, "where a header is looked for, a loop of links is as good as nothing") {
   const std::string source = scratch.write("k.cu", std::string("#include <x.h>\n") + kKernelOfX);
   scratch.write("late/x.h", "#define X 11\n");
@@ -135,6 +137,7 @@ TEST_CASE_FIXTURE(Files, "where a header is looked for, a loop of links is as go
   }
 }
 
+// fault 95
 TEST_CASE_FIXTURE(RealNvrtc, "a folder without permission is as good as none, for both") {
   must(TestModule("extern \"C\" __global__ void k() {}\n").run(compiler()));  // a worker is there
   const ScratchFolder scratch;
@@ -165,6 +168,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "a folder without permission is as good as none, fo
   CHECK(FileServer(module.roots, nullptr).check(result->dependencies).what == What::appeared);
 }
 
+// fault 92
 TEST_CASE_FIXTURE(Files, "on tmpfs a write through a mapping, which leaves the stamp, is noticed") {
   std::string folder = "/dev/shm/cukiln-test-XXXXXX";
   REQUIRE(::mkdtemp(folder.data()) != nullptr);
@@ -206,6 +210,7 @@ TEST_CASE_FIXTURE(Files, "on tmpfs a write through a mapping, which leaves the s
   ::munmap(mapped, text.size());
 }
 
+// fault 101
 TEST_CASE_FIXTURE(Files,
                   "every version of a header that was compiled is a hit when it comes again") {
   const std::string source = scratch.write(
@@ -240,6 +245,7 @@ TEST_CASE_FIXTURE(Files,
   CHECK(reopened->stats().compiles == 0);
 }
 
+// fault 98
 TEST_CASE_FIXTURE(Files, "what was evicted is a miss that says so, and is counted as one") {
   const std::string source =
       scratch.write("k.cu", "#include \"x.h\"\nextern \"C\" __global__ void k() {}\n");
@@ -267,6 +273,7 @@ TEST_CASE_FIXTURE(Files, "what was evicted is a miss that says so, and is counte
   CHECK(stats.misses == 1);
 }
 
+// fault 104
 TEST_CASE_FIXTURE(Files, "explain compares with the recorded headers that differ least") {
   const std::string source = scratch.write(
       "k.cu", "#include \"a.h\"\n#include \"b.h\"\nextern \"C\" __global__ void k() {}\n");

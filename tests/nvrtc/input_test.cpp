@@ -11,7 +11,7 @@ using namespace cukiln;
 using namespace cukiln::testing;
 
 TEST_CASE_FIXTURE(LoaderFixture,
-                  "row 39: CRLF, invalid UTF-8 and no final newline are bytes like any others") {
+                  "fault 39: CRLF, invalid UTF-8 and no final newline are bytes like any others") {
   const auto opened = open();
   const char* const texts[] = {
       "extern \"C\" __global__ void k() {}\r\n",
@@ -39,7 +39,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
 }
 
 TEST_CASE_FIXTURE(LoaderFixture,
-                  "row 39: a NUL byte is refused, for NVRTC would stop reading there") {
+                  "fault 39: a NUL byte is refused, for NVRTC would stop reading there") {
   const std::string source =
       scratch.write("k.cu", std::string("extern \"C\" __global__ void k() {}\n\0int x = ;", 44));
   const auto reports = open()->compile(spec(source));
@@ -49,7 +49,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(reports->front().status.error().message().find("offset 34") != std::string::npos);
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "row 39: so is one in anything that becomes a string of C") {
+TEST_CASE_FIXTURE(LoaderFixture, "fault 39: so is one in anything that becomes a string of C") {
   const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}\n");
   const std::string nul("a\0b", 3);
   const auto opened = open();
@@ -74,7 +74,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "row 39: so is one in anything that becomes a s
 
 TEST_CASE_FIXTURE(
     LoaderFixture,
-    "row 40: an include cycle, deep nesting and macro includes end in a result or an error") {
+    "fault 40: an include cycle, deep nesting and macro includes end in a result or an error") {
   const auto opened = open();
   scratch.write("cycle.cuh", "#include \"cycle.cuh\"\n");
   const auto cycle = opened->compile(spec(scratch.write("c.cu", "#include \"cycle.cuh\"\n")));
@@ -105,7 +105,7 @@ TEST_CASE_FIXTURE(
 
 TEST_CASE_FIXTURE(
     LoaderFixture,
-    "row 48: an NVRTC replaced in place is another compiler: its entries are not taken") {
+    "fault 48: an NVRTC replaced in place is another compiler: its entries are not taken") {
   const std::string bin = CUKILN_TEST_BINARY_DIR;
   const std::string library = scratch / "libnvrtc.so.13";
   std::filesystem::copy_file(bin + "/libnvrtc_fake.so", library);
@@ -124,7 +124,7 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE_FIXTURE(LoaderFixture,
-                  "row 30: a forked child of a process with workers looks up and compiles") {
+                  "fault 30: a forked child of a process with workers looks up and compiles") {
   const auto opened = open();
   const std::string known = scratch.write("known.cu", "extern \"C\" __global__ void k() {}");
   const std::string other = scratch.write("other.cu", "extern \"C\" __global__ void o() {}");

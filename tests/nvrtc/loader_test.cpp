@@ -25,7 +25,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "the shipped kernels compile once for both targ
   CHECK(first->compiled == first->modules.size());
   for (const ModuleReport& module : first->modules) {
     CAPTURE(module.name);
-    CHECK(module.reason == "never seen");
+    CHECK(module.reason == "not stored");
     CHECK(module.not_stored == "");
     CHECK(module.cubin_bytes > 1000);
     for (const KernelInfo& kernel : module.kernels) {
@@ -85,6 +85,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(image.find(scratch.path()) == std::string::npos);
 }
 
+// fault 42
 TEST_CASE_FIXTURE(LoaderFixture,
                   "header edited, appeared earlier, vanished: each is a miss that names it") {
   const std::string source = scratch.write("k.cu", kKernel);
@@ -118,9 +119,9 @@ TEST_CASE_FIXTURE(LoaderFixture, "100, 100a and 100f are three entries") {
   }
 }
 
-TEST_CASE_FIXTURE(
-    LoaderFixture,
-    "row 41: a missing header is an error with the user's file and line; once there, it compiles") {
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "fault 41: a missing header is an error with the user's file and line; once "
+                  "there, it compiles") {
   const std::string source = scratch.write("k.cu", kKernel);
   ModuleSpec module = spec(source);
   module.include = {scratch / "inc"};
@@ -180,6 +181,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "explain says hit, and what differs from the ne
   CHECK(pair->differences[0].field == "header changed");
 }
 
+// fault 106
 TEST_CASE_FIXTURE(LoaderFixture, "warnings name the user's own files, of a hit elsewhere too") {
   const auto make = [&](const std::string& folder) {
     scratch.write(folder + "/inc/w.h", "__device__ inline void f() { int unused_one; }\n");
@@ -201,7 +203,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "warnings name the user's own files, of a hit e
 }
 
 TEST_CASE_FIXTURE(LoaderFixture,
-                  "row 45: __TIME__ is compiled, not stored, and said so; in a header too") {
+                  "fault 45: __TIME__ is compiled, not stored, and said so; in a header too") {
   scratch.write("tile.cuh", "#define TILE sizeof(__TIME__)");
   const std::string source = scratch.write("k.cu", kKernel);
   const auto opened = open();
@@ -211,8 +213,9 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(only(opened->compile(spec(source))).outcome == Outcome::compiled);
 }
 
-TEST_CASE_FIXTURE(LoaderFixture,
-                  "row 47: hits are served without NVRTC, and a miss says where it was searched") {
+TEST_CASE_FIXTURE(
+    LoaderFixture,
+    "fault 47: hits are served without NVRTC, and a miss says where it was searched") {
   const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");
   const auto key = only(open()->compile(spec(source))).key;
   LoaderOptions without = loader_options();

@@ -32,6 +32,7 @@ std::string line_of(const Strings& flags) {
 
 }  // namespace
 
+// fault 102
 TEST_CASE_FIXTURE(LoaderFixture, "-D and -U act in the order given, as in NVRTC itself") {
   const std::string source = scratch.write("k.cu", kKernelOfX);
   const auto opened = open();
@@ -51,6 +52,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "-D and -U act in the order given, as in NVRTC 
   }
 }
 
+// fault 102
 TEST_CASE_FIXTURE(LoaderFixture, "-I acts in the order given, as in NVRTC itself") {
   const std::string source = scratch.write("k.cu", std::string("#include <x.h>\n") + kKernelOfX);
   scratch.write("a/x.h", "#define X 11\n");
@@ -72,6 +74,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "-I acts in the order given, as in NVRTC itself
   }
 }
 
+// fault 102
 TEST_CASE_FIXTURE(LoaderFixture,
                   "the compiler's line is include, define, flags, and flags' order") {
   const std::string source = scratch.write("k.cu", std::string("#include <x.h>\n") + kKernelOfX);
@@ -110,6 +113,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "-isystem is searched after every -I, as with n
   CHECK(x_of(only(open()->compile(module))) == 12);
 }
 
+// fault 103
 TEST_CASE_FIXTURE(LoaderFixture,
                   "a relative -include: the working folder, then -I, as in NVRTC itself") {
   const std::string source = scratch.write("src/k.cu", kKernelOfX);
@@ -172,6 +176,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "the working folder is a field, by default the 
   CHECK(x_of(only(opened->compile(module))) == 12);
 }
 
+// fault 103
 TEST_CASE_FIXTURE(LoaderFixture,
                   "every place where a relative -include was looked for is watched") {
   const std::string source = scratch.write("k.cu", kKernelOfX);
@@ -233,6 +238,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "a compile in the host's process finds a relati
   CHECK(x_of(only(opened->compile(module))) == 12);
 }
 
+// fault 103
 TEST_CASE("every NVRTC looks for a relative -include in the virtual working folder, never in /") {
   std::vector<std::string> roots = further_roots();
   roots.emplace_back();  // the machine's own
@@ -256,6 +262,7 @@ TEST_CASE("every NVRTC looks for a relative -include in the virtual working fold
   }
 }
 
+// fault 105
 TEST_CASE_FIXTURE(LoaderFixture, "flags that cukiln makes needless are left out, and said once") {
   Strings said;
   LoaderOptions options = loader_options();

@@ -2,7 +2,7 @@
 #include <chrono>
 #include <ctime>
 
-#include "compile/file_questions.hpp"
+#include "compile/local_file_provider.hpp"
 #include "loader/module_request.hpp"
 #include "support/loader_fixture.hpp"
 #include "support/nvrtc_fixture.hpp"
@@ -54,6 +54,7 @@ CompileResult compiled_by(const NvrtcCompilerOptions& options, TestModule& modul
 
 }  // namespace
 
+// fault 83
 TEST_CASE("a macro of the date made by token pasting gives one instant, and is stored") {
   TestModule module(kPasted);
   for (const NvrtcCompilerOptions& options : every_nvrtc()) {
@@ -65,6 +66,7 @@ TEST_CASE("a macro of the date made by token pasting gives one instant, and is s
   }
 }
 
+// fault 84
 TEST_CASE("two workers give a source of explicit instances only the same names and bytes") {
   for (const NvrtcCompilerOptions& options : every_nvrtc()) {
     TestModule module(kOnlyInstances);
@@ -74,6 +76,7 @@ TEST_CASE("two workers give a source of explicit instances only the same names a
   }
 }
 
+// fault 82
 TEST_CASE("a spelt macro of the date sees the clock, wherever and however it is spelt") {
   const std::string kernel = "extern \"C\" __global__ void k(const char** out) { *out = when; }\n";
   const std::string by_macro = "__device__ const char* when = WHEN;\n" + kernel;
@@ -132,6 +135,7 @@ TEST_CASE("a clock that stands still holds up no compile, with threads or with t
   }
 }
 
+// fault 82
 TEST_CASE_FIXTURE(LoaderFixture, "a flag that spells __TIME__: compiled each time, and said so") {
   const std::string source =
       scratch.write("k.cu", "extern \"C\" __global__ void k(const char** out) { *out = WHEN; }\n");
@@ -145,6 +149,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "a flag that spells __TIME__: compiled each tim
   }
 }
 
+// fault 104
 TEST_CASE_FIXTURE(LoaderFixture, "explain says that and why a module is never stored") {
   scratch.write("inc/deep.cuh", "#define TILE sizeof(__DA\\\nTE__)");
   scratch.write("inc/tile.cuh", "#include \"deep.cuh\"\n");
@@ -177,6 +182,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "explain says that and why a module is never st
   CHECK(why(first) == "uses __DATE__ (" + (scratch / "inc/deep.cuh") + ")");
 }
 
+// fault 120
 TEST_CASE_FIXTURE(LoaderFixture, "headers in include folders come before NVRTC asks for them") {
   scratch.write("inc/a.cuh", "#include <b.cuh>\n");
   scratch.write("inc/b.cuh", "/*\n#include \"secret.cuh\"\n*/\n");
@@ -186,9 +192,9 @@ TEST_CASE_FIXTURE(LoaderFixture, "headers in include folders come before NVRTC a
   const auto request = make_module_request(module, {100, 'a'}, {}, {});
   REQUIRE(request);
   const auto files = request->files(nullptr);
-  FileQuestions questions(request->request, request->request.translation_unit(), *files);
+  LocalFileProvider provider(request->request, request->request.translation_unit(), *files);
   std::vector<std::string> came;
-  for (const wire::Answer& answer : questions.answer("/cukiln/src/k.cu").answers) {
+  for (const wire::Answer& answer : provider.answer("/cukiln/src/k.cu").answers) {
     came.push_back(answer.path);
   }
   CHECK(came ==

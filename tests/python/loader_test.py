@@ -131,6 +131,23 @@ def test_a_compile_error_keeps_the_log(loader):
     assert {type(one.error) for one in report.modules} == {type(None), cukiln.CompileError}
 
 
+def test_a_report_has_the_manifests_order_whatever_was_ready_first(loader):
+    ready = cukiln.ModuleSpec(cukiln.Source("ready.cu", "__global__ void ready() {}"))
+    missing = [
+        cukiln.ModuleSpec(cukiln.Source(f"{name}.cu", f"__global__ void {name}() {{}}"))
+        for name in "ab"
+    ]
+    loader.compile(ready)
+    seen = []
+    report = loader.preload(
+        [missing[0], ready, missing[1]],
+        load=False,
+        progress=lambda _done, _total, last: seen.append(last.name),
+    )
+    assert seen[0] == "ready"
+    assert [module.name for module in report.modules] == ["a", "ready", "b"]
+
+
 def test_errors_have_the_class_of_their_code(loader, tmp_path):
     with pytest.raises(cukiln.NotFoundError, match=r"nowhere\.json"):
         loader.preload(tmp_path / "nowhere.json")

@@ -37,6 +37,8 @@ def test_kernels_are_attributes_and_launch(source, cuda):
     module.scale[1, 32](None, 2.0)
     assert cuda.last().arguments == struct.pack("<Qf", 0, 2.0)
     assert module["scale"] is module.scale
+    with pytest.raises(TypeError, match=r"scale is launched with a grid and a block: scale\[grid"):
+        module.scale(None, 2.0)
     with pytest.raises(AttributeError, match="module own has no kernel 'shift'; it has: scale"):
         module.shift  # noqa: B018
     with pytest.raises(cukiln.NotFoundError, match="no kernel 'shift'"):
@@ -141,6 +143,8 @@ def test_without_a_gpu_a_module_compiles_and_a_launch_says_why(source, monkeypat
     assert list(module) == ["scale"]
     with pytest.raises(cukiln.DriverError, match=r"scale is compiled and not loaded: .*libcuda"):
         module.scale[1, 1](None, 2.0)
+    with pytest.raises(TypeError, match=r"scale\[grid, block\].* not loaded: .*libcuda"):
+        module.scale(None, 2.0)
     cukiln.get_cuda_module("own", [source], ["-arch=sm_90a"])
     assert cukiln.default_loader().stats().compiles == 1
 

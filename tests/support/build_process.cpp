@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
   options.nvrtc_library = argv[2];
   options.worker = argv[3];
   if (impatient) {
-    options.compile_timeout_ms = 2000;
+    options.compile_timeout = std::chrono::milliseconds(2000);
   }
   if (with_log) {
     options.log = [](LogLevel, std::string_view text) {

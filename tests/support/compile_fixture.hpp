@@ -2,10 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -79,7 +81,8 @@ struct TestModule {
     request.options.arguments[0] = "--gpu-architecture=" + request.target.name();
   }
 
-  Result<CompileOutcome> run(Compiler& compiler, const CompileJob& like = {}) {
+  Result<CompileOutcome> run(Compiler& compiler, CompileGuard guard = {},
+                             const std::atomic<bool>* cancelled = nullptr) {
     auto toolchain = compiler.toolchain();
     if (!toolchain) {
       return toolchain.error();
@@ -91,12 +94,8 @@ struct TestModule {
     for (const VirtualSource& source : request.sources) {
       files->add_memory_file(source.path, source.text);
     }
-    CompileJob job = like;
-    job.request = &request;
-    job.files = files.get();
-    job.label = label;
-    job.timeout = timeout;
-    return compiler.compile(job);
+    return compiler.compile(
+        {{request, label, nullptr, timeout, cancelled}, FileSource(*files), std::move(guard)});
   }
 };
 

@@ -288,8 +288,24 @@ FAKE_API CUresult cuKernelGetAttribute(int* value, int attribute, CUkernel kerne
     case kKernelMaxDynamicShared:
       *value = dynamic != kernel->dynamic_shared.end() ? dynamic->second : 49152 - kStaticShared;
       return kCudaSuccess;
+    case kKernelNumRegisters: *value = 32; return kCudaSuccess;
+    case kKernelConstantBytes: *value = 64; return kCudaSuccess;
+    case kKernelLocalBytes: *value = 16; return kCudaSuccess;
     default: return kCudaInvalidValue;
   }
+}
+// 2048 threads and 227 KiB an SM, registers aside.
+FAKE_API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction,
+                                                              int block_threads,
+                                                              std::size_t shared_bytes) {
+  FAKE_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor);
+  if (current.empty()) {
+    return kCudaInvalidContext;
+  }
+  const int by_threads = 2048 / block_threads;
+  const int by_shared = static_cast<int>(kSharedOptin / (kStaticShared + shared_bytes));
+  *blocks = std::min(by_threads, by_shared);
+  return kCudaSuccess;
 }
 FAKE_API CUresult cuKernelSetAttribute(int attribute, int value, CUkernel kernel, CUdevice device) {
   FAKE_CALL(cuKernelSetAttribute);

@@ -53,7 +53,7 @@ class SideBySide(FleetTest):
         for version in versions:
             self.assertEqual(self.compiled_by(version), "compiled", name_of(version))
 
-    def test_each_hits_its_own_and_reads_nothing_of_the_other(self):
+    def test_each_hits_its_own_and_reads_nothing_of_the_other(self):  # fault 124
         for first, second in self.in_each_order():
             self.fill(first, second)  # the second finds nothing
             for version in (first, second, first):

@@ -8,7 +8,7 @@ by the command line, and the answer is compared with
   - NVRTC over the real files: the same machine code, which holds a constant of every text that was read;
   - a compile that no store can answer: the same bytes.
 A walk is a function of its seed. One that fails prints its steps, leaves out those that it fails without
-(--no-shrink does not), and says how to run it again.
+(--no-shrink does not), and says how to run it again. This is fault 130.
 """
 
 import argparse

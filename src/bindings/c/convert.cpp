@@ -43,6 +43,18 @@ LogSink sink_of(cukiln_log_function log, void* user, LogLevel highest) {
   };
 }
 
+Result<void> read_daemon_use(int given, DaemonUse& use) {
+  switch (given) {
+    case CUKILN_DAEMON_DEFAULT: return {};
+    case CUKILN_DAEMON_AUTO: use = DaemonUse::automatic; return {};
+    case CUKILN_DAEMON_OFF: use = DaemonUse::off; return {};
+    case CUKILN_DAEMON_REQUIRE: use = DaemonUse::require; return {};
+    default: break;
+  }
+  return Error(ErrorCode::invalid_argument,
+               "daemon is " + std::to_string(given) + "; expected a cukiln_daemon_use, 0 to 3");
+}
+
 }  // namespace
 
 Error wrong_struct_bytes(const char* name, std::size_t given, std::size_t expected) {
@@ -145,11 +157,21 @@ Result<void> apply_options(const cukiln_options& options, Settings& base) {
   if (options.max_bytes != 0) base.store.max_bytes = options.max_bytes;
   if (options.memory_only != 0) base.store.memory_only = true;
   if (options.allow_network_file_system != 0) base.store.allow_network_file_system = true;
+  if (auto daemon = read_daemon_use(options.daemon, base.store.daemon); !daemon) {
+    return daemon;
+  }
+  set(base.store.daemon_socket, options.daemon_socket);
+  auto revoked = read_strings(options.revoked_keys, options.revoked_key_count, "revoked_keys");
+  if (!revoked) {
+    return std::move(revoked).error();
+  }
+  if (!revoked->empty()) base.store.revoked_keys = *std::move(revoked);
 
   LoaderOptions& loader = base.loader;
   set(loader.nvrtc_library, options.nvrtc_library);
   set(loader.cuda_library, options.cuda_library);
   set(loader.worker, options.worker);
+  set(loader.record, options.record);
   auto include = read_strings(options.include_path, options.include_path_count, "include_path");
   if (!include) {
     return std::move(include).error();
@@ -167,7 +189,9 @@ Result<void> apply_options(const cukiln_options& options, Settings& base) {
   if (options.in_process_compile != 0) loader.in_process_compile = true;
   if (options.offline != 0) loader.offline = true;
   if (options.jobs != 0) loader.jobs = options.jobs;
-  if (options.compile_timeout_ms != 0) loader.compile_timeout_ms = options.compile_timeout_ms;
+  if (options.compile_timeout_ms != 0) {
+    loader.compile_timeout = std::chrono::milliseconds(options.compile_timeout_ms);
+  }
   if (options.compile_memory_bytes != 0) {
     loader.compile_memory_bytes =
         options.compile_memory_bytes == UINT64_MAX ? 0 : options.compile_memory_bytes;
@@ -194,7 +218,7 @@ ReportView::ReportView(const ModuleReport& report) : target_(report.target.name(
   view_.outcome = static_cast<cukiln_outcome>(report.outcome);
   view_.reason = report.reason.c_str();
   view_.not_stored = report.not_stored.c_str();
-  view_.milliseconds = report.milliseconds;
+  view_.milliseconds = report.elapsed.count();
   view_.cubin_bytes = report.cubin_bytes;
   view_.code = CUKILN_OK;
   view_.error = "";
@@ -211,6 +235,7 @@ ReportView::ReportView(const ModuleReport& report) : target_(report.target.name(
   }
   view_.kernels = kernels_.data();
   view_.kernel_count = kernels_.size();
+  view_.index = report.index;
 }
 
 }  // namespace cukiln::c

@@ -127,7 +127,7 @@ Result<void> preload(cukiln_loader& loader, Manifest manifest, const cukiln_prel
   value.hits = report->hits;
   value.compiled = report->compiled;
   value.failed = report->failed;
-  value.milliseconds = report->milliseconds;
+  value.milliseconds = report->elapsed.count();
   return c::write_struct(value, *out, "cukiln_preload_report");
 }
 

@@ -29,16 +29,20 @@ class CurrentRemote final : public RemoteTier {
     const auto store = get();
     return store ? store->find(request_canonical, check, freshness) : std::nullopt;
   }
-  bool found_while_waiting(ByteView request_canonical, std::chrono::milliseconds limit,
-                           const std::atomic<bool>& cancelled,
-                           const std::function<bool()>& found) override {
+  /// The store that gave a lease lives until the lease is released, whatever is current then.
+  std::optional<RemoteLease> await_peer_or_lease(ByteView request_canonical,
+                                                 std::chrono::milliseconds limit,
+                                                 const std::atomic<bool>& cancelled,
+                                                 const std::function<bool()>& found) override {
     const auto store = get();
-    return store && store->found_while_waiting(request_canonical, limit, cancelled, found);
-  }
-  void end_turn(ByteView request_canonical) override {
-    if (const auto store = get()) {
-      store->end_turn(request_canonical);
+    if (store == nullptr) {
+      return RemoteLease();
     }
+    auto lease = store->await_peer_or_lease(request_canonical, limit, cancelled, found);
+    if (lease && lease->held()) {
+      lease->keep_alive(store);
+    }
+    return lease;
   }
   void put(const StoreEntry& entry) override {
     if (const auto store = get()) {
@@ -47,6 +51,8 @@ class CurrentRemote final : public RemoteTier {
   }
 
  private:
+  void release_lease(ByteView /*request_canonical*/) override {}  // the store's own leases only
+
   mutable std::mutex mutex_;
   std::shared_ptr<RemoteStore> store_;
 };

@@ -49,8 +49,8 @@ LiveSettings::LiveSettings(SettingsSources sources, Settings now, Targets target
 void LiveSettings::open_remote() {
   const RemoteSettings& remote = now_.remote;
   std::shared_ptr<RemoteStore> fresh;
-  if (auto opened = RemoteStore::open(remote.stores, remote.trust, remote.sign,
-                                      std::chrono::milliseconds(remote.timeout_ms), log_)) {
+  if (auto opened =
+          RemoteStore::open(remote.stores, remote.trust, remote.sign, remote.timeout, log_)) {
     fresh = *std::move(opened);
   } else {
     log_.warn("the remote store is not used: {}", opened.error().message());

@@ -41,6 +41,33 @@ constexpr const char* kUsage =
     "Compiles for all processes of this user, each request once; with --system for all users of "
     "this\nmachine, each user's requests once.\n";
 
+constexpr const char* kHelp = R"(
+Options:
+  --system        for all users of this machine, at /run/cukiln/cukilnd.sock; run it as a user of
+                  its own, with a store of its own
+  --socket PATH   where clients find it (default: $XDG_RUNTIME_DIR/cukiln/cukilnd.sock, else
+                  $TMPDIR/cukiln-<uid>/cukilnd.sock)
+  --store DIR     where cubins are kept (default: as for every client, see 'cukiln config')
+  --jobs N        compiles at once (default: one per core)
+  --http ADDRESS  serves its page, /metrics, /healthz and /readyz there too, such as at
+                  127.0.0.1:9464; else only at ops.sock, beside its socket
+  --verbose       logs everything (default: what the setting log says)
+  --version       the version, and nothing else
+  --help          this text
+
+Environment (config.toml has the same settings in lower case, without CUKILN_):
+  CUKILN_STORE, CUKILN_MAX_SIZE        where the store is, and how large it may become
+  CUKILN_DAEMON_SOCKET                 as --socket
+  CUKILN_DAEMON_WATCH=0                compiles nothing ahead when a source is saved
+  CUKILN_NVRTC_LIBRARY, CUKILN_WORKER  what to use instead of searching
+  CUKILN_REMOTE, CUKILN_REMOTE_TRUST, CUKILN_REMOTE_SIGN
+                                       the fleet's stores, and their keys
+  CUKILN_LOG                           error, warn, info or debug
+'cukiln config' shows all settings. SIGHUP reads them again. SIGTERM ends the daemon: what it
+compiles then has 10 s. It stays in the foreground; 'cukiln daemon start' puts it into the
+background.
+)";
+
 enum Exit : int { ok = 0, failed = 1, usage = 2, no_store = 4 };
 
 struct Arguments {
@@ -80,8 +107,9 @@ bool parse(int count, char** values, Arguments& out, int& status) {
       std::printf("cukilnd %s\n", version());
       status = ok;
       return false;
-    } else if (name == "--help") {
+    } else if (name == "--help" || name == "-h") {
       std::fputs(kUsage, stdout);
+      std::fputs(kHelp, stdout);
       status = ok;
       return false;
     } else {
@@ -196,7 +224,7 @@ int main_of(int count, char** values) {
   options.flights.at_once = arguments.jobs != 0          ? arguments.jobs
                             : settings->loader.jobs != 0 ? settings->loader.jobs
                                                          : usable_cores();
-  options.flights.longest = std::chrono::milliseconds(settings->loader.compile_timeout_ms);
+  options.flights.longest = settings->loader.compile_timeout;
   options.loader.jobs = options.flights.at_once;
   options.watch_sources = settings->watch_sources;
   options.log = log;

@@ -54,10 +54,10 @@ void add_traffic(std::vector<Traffic>& all, const RemoteStore::Health& health) {
 ops::RemoteReport report_of(const RemoteStore& remote) {
   const RemoteStats stats = remote.stats();
   ops::RemoteReport report;
-  std::array<std::uint64_t, Breaker::kStates> turns{};
+  std::array<std::uint64_t, ServerBreaker::kStates> turns{};
   for (const RemoteStore::Health& health : remote.health()) {
-    const bool asked =
-        health.state == Breaker::State::closed || health.state == Breaker::State::trying;
+    const bool asked = health.state == ServerBreaker::State::closed ||
+                       health.state == ServerBreaker::State::trying;
     report.servers.push_back({health.where, !asked});
     add_traffic(report.traffic, health);
     for (std::size_t i = 0; i < turns.size(); ++i) {
@@ -65,7 +65,7 @@ ops::RemoteReport report_of(const RemoteStore& remote) {
     }
   }
   for (std::size_t i = 0; i < turns.size(); ++i) {
-    report.breaker_turns.emplace_back(name_of(static_cast<Breaker::State>(i)), turns[i]);
+    report.breaker_turns.emplace_back(name_of(static_cast<ServerBreaker::State>(i)), turns[i]);
   }
   report.hits = stats.hits;
   report.misses = stats.misses;

@@ -89,6 +89,28 @@ TEST_CASE("After loading, the code is on the device, whatever CUDA_MODULE_LOADIN
   CHECK(state == 1);
 }
 
+TEST_CASE("A kernel tells what it uses, and how many of its blocks fit on an SM") {
+  TestLoader loader;
+  const Kernel kernel = loader.get("tile", R"(
+extern "C" __global__ void tile(float* x) {
+  __shared__ float row[4096];
+  row[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  x[threadIdx.x] = row[blockDim.x - 1 - threadIdx.x];
+})");
+  const auto used = kernel.attributes(0);
+  require(used);
+  CHECK(used->registers > 0);
+  CHECK(used->max_block_threads == 1024);
+  CHECK(used->static_shared_bytes == 16'384);
+  const auto small = kernel.max_blocks_per_sm(64);
+  const auto large = kernel.max_blocks_per_sm(64, 30'000);
+  require(small);
+  require(large);
+  CHECK(*small > *large);  // by 16 KiB, and by 46 KiB
+  CHECK(*large >= 1);
+}
+
 TEST_CASE("Dynamic shared memory above 48 KiB works once it is reserved") {
   constexpr std::uint32_t kBytes = 100'000;
   TestLoader loader;

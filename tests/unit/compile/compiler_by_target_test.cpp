@@ -67,8 +67,8 @@ TEST_CASE_FIXTURE(Fixture, "each target has the first NVRTC that knows it, one c
 
   CompileRequest request;
   request.target = {100, 'a'};
-  CompileJob job;
-  job.request = &request;
+  FileServer files({}, nullptr);
+  const CompileJob job{{request, "k"}, FileSource(files), {}};
   CHECK(all.compile(job)->owner == new_library);
   request.target = {90, 'a'};
   CHECK(all.compile(job)->owner == old_library);

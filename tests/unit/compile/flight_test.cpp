@@ -31,9 +31,9 @@ bool appears(const std::string& path) {
 CompileState state_with(const std::string& lock, std::string* owner = nullptr) {
   NvrtcCompiler compiler(fake_options());
   TestModule module(kKernel);
-  CompileJob job;
-  job.flight_lock = lock;
-  auto outcome = module.run(compiler, job);
+  CompileGuard guard;
+  guard.lock_path = lock;
+  auto outcome = module.run(compiler, guard);
   REQUIRE_MESSAGE(outcome, outcome.error().message());
   if (owner != nullptr) {
     *owner = outcome->owner;
@@ -50,9 +50,9 @@ pid_t fork_slow_owner(const ScratchFolder& folder, bool forks_a_child) {
   NvrtcCompiler compiler(fake_options());
   TestModule module("// fake: count " + (folder / "count") + "\n// fake: sleep 60000\n" + kKernel);
   module.label = "slow_kernel";
-  CompileJob job;
-  job.flight_lock = folder / "flight.lock";
-  job.still_needed = [&] {  // with the lock held, and the worker's socket open
+  CompileGuard guard;
+  guard.lock_path = folder / "flight.lock";
+  guard.still_needed = [&] {  // with the lock held, and the worker's socket open
     if (const pid_t forgotten = forks_a_child ? ::fork() : -1; forgotten == 0) {
       ::usleep(60'000'000);
       ::_exit(0);
@@ -61,7 +61,7 @@ pid_t fork_slow_owner(const ScratchFolder& folder, bool forks_a_child) {
     }
     return true;
   };
-  const auto outcome = module.run(compiler, job);
+  const auto outcome = module.run(compiler, guard);
   ::_exit(outcome ? 0 : 1);
 }
 
@@ -89,6 +89,7 @@ TEST_CASE("a flight that another process has is busy, and its owner is named") {
   ::waitpid(owner, nullptr, 0);
 }
 
+// fault 1
 TEST_CASE("kill -9 of an owner frees its flight") {
   const ScratchFolder folder;
   const pid_t owner = fork_slow_owner(folder, false);
@@ -98,6 +99,7 @@ TEST_CASE("kill -9 of an owner frees its flight") {
   CHECK(gets_free(folder / "flight.lock"));
 }
 
+// fault 1b
 TEST_CASE("kill -9 of an owner that had forked frees its flight while the child lives") {
   const ScratchFolder folder;
   const pid_t owner = fork_slow_owner(folder, true);
@@ -115,11 +117,11 @@ TEST_CASE("the lock is held until the result is published, and its file is gone 
   const std::string lock = folder / "flight.lock";
   NvrtcCompiler compiler(fake_options());
   TestModule module(kKernel);
-  CompileJob job;
-  job.flight_lock = lock;
+  CompileGuard guard;
+  guard.lock_path = lock;
   CompileState while_publishing = CompileState::done;
-  job.publish = [&](const CompileResult&) { while_publishing = state_with(lock); };
-  must(module.run(compiler, job));
+  guard.publish = [&](const CompileResult&) { while_publishing = state_with(lock); };
+  must(module.run(compiler, guard));
   CHECK(while_publishing == CompileState::busy);
   CHECK_FALSE(std::filesystem::exists(lock));
   CHECK(state_with(lock) == CompileState::done);
@@ -130,10 +132,10 @@ TEST_CASE("what somebody else stored meanwhile is not compiled again") {
   const std::string lock = folder / "flight.lock";
   NvrtcCompiler compiler(fake_options());
   TestModule module("// fake: count " + (folder / "count") + "\n" + kKernel);
-  CompileJob job;
-  job.flight_lock = lock;
-  job.still_needed = [] { return false; };
-  const auto outcome = module.run(compiler, job);
+  CompileGuard guard;
+  guard.lock_path = lock;
+  guard.still_needed = [] { return false; };
+  const auto outcome = module.run(compiler, guard);
   REQUIRE(outcome);
   CHECK(outcome->state == CompileState::superseded);
   CHECK_FALSE(std::filesystem::exists(folder / "count"));
@@ -145,9 +147,9 @@ TEST_CASE("a compile that fails gives its flight up") {
   NvrtcCompiler compiler(fake_options());
   for (const char* order : {"error no", "segv", "garbage"}) {
     TestModule module(std::string("// fake: ") + order + "\n" + kKernel);
-    CompileJob job;
-    job.flight_lock = folder / "flight.lock";
-    CHECK_FALSE(module.run(compiler, job));
+    CompileGuard guard;
+    guard.lock_path = folder / "flight.lock";
+    CHECK_FALSE(module.run(compiler, guard));
     CHECK(gets_free(folder / "flight.lock"));
   }
 }

@@ -33,6 +33,7 @@ TEST_CASE("an include in a comment's example is none") {
   CHECK(includes_in("//! #include <a>\n * #include <b>\n").empty());
 }
 
+// fault 120
 TEST_CASE("an include in a block comment is none, and one behind it is one") {
   const auto names = includes_in(
       "/* by hand:\n#include \"secret.h\"\n */\n#include <a>\n//* no comment\n#include <b>\n"

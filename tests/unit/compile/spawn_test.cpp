@@ -213,6 +213,7 @@ TEST_CASE("a worker that is asked what it does not know ends instead of guessing
   CHECK(worker->request(static_cast<wire::WorkerOp>(999), {}, {}).failure == WorkerFailure::closed);
 }
 
+// fault 113
 TEST_CASE("a program that was opened is what is run, whatever is at its path by then") {
   const ScratchFolder folder;
   const std::string path = folder / "program";

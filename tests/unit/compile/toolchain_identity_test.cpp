@@ -167,6 +167,7 @@ TEST_CASE("what was remembered of an unobserved NVRTC is that it is unobserved")
   CHECK(again->toolchain.version == "13.0.99");
 }
 
+// fault 48
 TEST_CASE("an NVRTC that is replaced while the process runs is not compiled with unnoticed") {
   const ScratchFolder folder;
   const std::string library = folder / "libnvrtc.so.13";

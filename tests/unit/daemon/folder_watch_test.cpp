@@ -85,7 +85,7 @@ TEST_CASE_FIXTURE(Fixture, "a file that appears is told, in a folder that appear
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "row 46: a folder that was renamed or removed is told, and watched anew") {
+                  "fault 46: a folder that was renamed or removed is told, and watched anew") {
   watch.set(7, {header});
   SUBCASE("another one comes in its place") {
     fs::rename(folder / "inc", folder / "old");
@@ -105,7 +105,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(watch.look_again().empty());
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 46: a folder renamed from above is found by the next look") {
+TEST_CASE_FIXTURE(Fixture, "fault 46: a folder renamed from above is found by the next look") {
   const std::string deep = folder.write("project/src/tile.h", "one");
   watch.set(7, {deep});
   fs::rename(folder / "project", folder / "project.old");
@@ -138,7 +138,8 @@ TEST_CASE_FIXTURE(Fixture, "two paths to one folder are one watch, and both are 
   CHECK(changes() == Subjects{8});
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 46: when no watch is left files are looked at, and it is counted") {
+TEST_CASE_FIXTURE(Fixture,
+                  "fault 46: when no watch is left files are looked at, and it is counted") {
   FolderWatch::Options options;
   SUBCASE("the kernel's limit") { options.add_watch = &no_watch_left; }
   SUBCASE("our own") { options.max_folders = 0; }
@@ -165,7 +166,7 @@ TEST_CASE_FIXTURE(Fixture, "files beyond the limit are left out, and counted") {
   CHECK(small.take_changes() == Subjects{7});
 }
 
-TEST_CASE_FIXTURE(Fixture, "row 46: when the kernel drops events every file is looked at") {
+TEST_CASE_FIXTURE(Fixture, "fault 46: when the kernel drops events every file is looked at") {
   watch.set(7, {header});
   long room = 16384;
   std::ifstream("/proc/sys/fs/inotify/max_queued_events") >> room;

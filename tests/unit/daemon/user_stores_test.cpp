@@ -63,6 +63,7 @@ TEST_CASE_FIXTURE(Fixture, "a daemon of one user has one store") {
   CHECK(stores.maintain());
 }
 
+// fault 109
 TEST_CASE_FIXTURE(Fixture, "what one user stored is in no other user's store, nor the daemon's") {
   UserStores stores(*own, options);
   CHECK(stores.find(kAlice) == nullptr);

@@ -64,7 +64,7 @@ bool has(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "what is no GET or HEAD of something there is refused") {  // row 65
+TEST_CASE_FIXTURE(Fixture, "what is no GET or HEAD of something there is refused") {  // fault 65
   struct Row {
     std::string head;
     int status;
@@ -105,7 +105,7 @@ TEST_CASE_FIXTURE(Fixture, "what is no GET or HEAD of something there is refused
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "whatever comes gets one answer, with the policy in it") {  // row 65
+TEST_CASE_FIXTURE(Fixture, "whatever comes gets one answer, with the policy in it") {  // fault 65
   const StoreEntry entry = put(1);
   const std::string seeds[] = {
       "GET /api/entries?q=a%20b&sort=name&limit=3&offset=1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -176,7 +176,7 @@ TEST_CASE_FIXTURE(Fixture, "many ranges of an answer are not many answers") {
   CHECK(answer.body.size() == whole.size());
 }
 
-TEST_CASE_FIXTURE(Fixture, "over TCP a request names this host") {  // row 65
+TEST_CASE_FIXTURE(Fixture, "over TCP a request names this host") {  // fault 65
   const auto status = [&](const std::string& host) {
     return send("GET /metrics HTTP/1.1\r\n" + host + "\r\n", true).status;
   };
@@ -284,7 +284,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(get("/api/entries/abc").status == 404);
 }
 
-TEST_CASE_FIXTURE(Fixture, "hostile names come out cut and quoted, and in no metric") {  // row 78
+TEST_CASE_FIXTURE(Fixture, "hostile names come out cut and quoted, and in no metric") {  // fault 78
   const StoreEntry entry = put(1, kHostileName);
   wire::DaemonSnapshot::Job job;
   job.name = job.target = kHostileName;

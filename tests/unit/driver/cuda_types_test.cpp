@@ -52,6 +52,7 @@ SAME_FUNCTION(cuKernelGetFunction);
 SAME_FUNCTION(cuKernelGetAttribute);
 SAME_FUNCTION(cuKernelSetAttribute);
 SAME_FUNCTION(cuFuncGetAttribute);
+SAME_FUNCTION(cuOccupancyMaxActiveBlocksPerMultiprocessor);
 SAME_FUNCTION(cuLaunchKernel);
 SAME_FUNCTION(cuLaunchKernelEx);
 SAME_FUNCTION(cuTensorMapEncodeTiled);
@@ -108,6 +109,8 @@ static_assert(kDeviceMaxSharedPerBlockOptin ==
               CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
 static_assert(kKernelMaxThreadsPerBlock == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
 static_assert(kKernelStaticShared == CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+static_assert(kKernelConstantBytes == CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES);
+static_assert(kKernelLocalBytes == CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
 static_assert(kKernelNumRegisters == CU_FUNC_ATTRIBUTE_NUM_REGS);
 static_assert(kKernelMaxDynamicShared == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 static_assert(kCaptureNone == CU_STREAM_CAPTURE_STATUS_NONE);

@@ -38,6 +38,7 @@ TEST_CASE("exits while threads load" * doctest::skip()) {
   std::exit(0);
 }
 
+// fault 80
 TEST_CASE("A process may exit while its threads load kernels") {
   std::string self(4096, '\0');
   const ssize_t length = readlink("/proc/self/exe", self.data(), self.size());

@@ -212,6 +212,41 @@ TEST_CASE_FIXTURE(Fixture, "Reserving from many threads ends with the most that 
   CHECK(value == 160'000);
 }
 
+TEST_CASE_FIXTURE(Fixture, "A kernel tells what it uses on a device that it is loaded on") {
+  REQUIRE(kernel.reserve_shared(100'000));
+  const auto used = kernel.attributes(1);
+  REQUIRE(used);
+  CHECK(used->registers == 32);
+  CHECK(used->max_block_threads == 1024);
+  CHECK(used->static_shared_bytes == 1024);
+  CHECK(used->dynamic_shared_bytes == 100'000);
+  CHECK(used->constant_bytes == 64);
+  CHECK(used->local_bytes == 16);
+  const auto elsewhere = kernel.attributes(2);
+  REQUIRE_FALSE(elsewhere);
+  CHECK(elsewhere.error().code() == ErrorCode::invalid_argument);
+  CHECK(contains(elsewhere.error().message(), "not loaded on device 2"));
+  fake.fail("cuKernelGetAttribute", 999, 1);
+  CHECK(kernel.attributes(0).error().code() == ErrorCode::driver);
+  CHECK(Kernel().attributes(0).error().code() == ErrorCode::invalid_argument);
+}
+
+TEST_CASE_FIXTURE(Fixture, "Occupancy is that of the current device, for a block's size") {
+  CHECK(kernel.max_blocks_per_sm(256).value_or(0) == 8);
+  CHECK(kernel.max_blocks_per_sm(1024).value_or(0) == 2);
+  CHECK(kernel.max_blocks_per_sm(32, 100'000).value_or(0) == 2);
+  for (const std::uint32_t threads : {0u, 1025u}) {
+    const auto wrong = kernel.max_blocks_per_sm(threads);
+    REQUIRE_FALSE(wrong);
+    CHECK(wrong.error().code() == ErrorCode::invalid_argument);
+    CHECK(contains(wrong.error().message(), "1 to 1024"));
+  }
+  CUcontext context = nullptr;
+  api->call.cuCtxPopCurrent(&context);
+  CHECK(contains(kernel.max_blocks_per_sm(32).error().message(), "context"));
+  api->call.cuCtxPushCurrent(context);
+}
+
 TEST_CASE_FIXTURE(Fixture, "A failed launch names kernel, configuration and what was exceeded") {
   const auto scale = TypedKernel<float*, float, int>::from(kernel);
   REQUIRE(scale);

@@ -3,124 +3,19 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <list>
-#include <map>
 #include <mutex>
 #include <thread>
 
 #include "base/file_lock.hpp"
-#include "base/hasher.hpp"
-#include "base/result.hpp"
 #include "support/scratch.hpp"
+#include "unit/loader/fakes.hpp"
 
 using namespace cukiln;
-using cukiln::testing::ScratchFolder;
+using namespace cukiln::testing;
 
 namespace {
-
-/// Keeps entries in a map; can be told to fail.
-class MapStore final : public CubinStore {
- public:
-  const char* tier_name() const noexcept override { return "map"; }
-  Lookup find(const RequestDigest& request, ByteView canonical, SetCheck& check, Purpose) override {
-    CUKILN_TRY(const auto sets, list_sets(request, canonical));
-    for (const RecordedSet& set : sets) {
-      if (check.holds(set.dependencies)) return get(set.key);
-    }
-    return std::optional<StoreEntry>();
-  }
-  Result<SetTree> find_sets(const RequestDigest&, ByteView) override { return SetTree(); }
-  Result<std::vector<RecordedSet>> list_sets(const RequestDigest& request, ByteView) override {
-    const std::lock_guard lock(mutex_);
-    ++questions;
-    if (broken) return Error(ErrorCode::io, "the disk is gone");
-    std::vector<RecordedSet> sets;
-    for (auto key = order_.rbegin(); key != order_.rend(); ++key) {  // the youngest first
-      const auto at = entries_.find(*key);
-      if (at != entries_.end() && at->second.request == request) {
-        sets.push_back({*key, at->second.dependencies});
-      }
-    }
-    return sets;
-  }
-  Lookup get(const CacheKey& key) override {
-    const std::lock_guard lock(mutex_);
-    const auto at = entries_.find(key);
-    return at == entries_.end() ? std::optional<StoreEntry>() : at->second;
-  }
-  Lookup peek(const CacheKey& key) override { return get(key); }
-  Result<PutOutcome> put(const StoreEntry& entry) override {
-    const std::lock_guard lock(mutex_);
-    if (broken) return Error(ErrorCode::io, "the disk is full");
-    order_.push_back(entry.key);
-    return entries_.emplace(entry.key, entry).second ? PutOutcome::stored
-                                                     : PutOutcome::already_there;
-  }
-  Result<bool> remove(const CacheKey& key) override {
-    const std::lock_guard lock(mutex_);
-    order_.erase(std::remove(order_.begin(), order_.end(), key), order_.end());
-    return entries_.erase(key) != 0;
-  }
-  Result<std::vector<EntrySummary>> list() override { return std::vector<EntrySummary>{}; }
-  StoreStats stats() override { return {}; }
-  Result<std::string> source_text(const CacheKey&) override { return std::string(); }
-  std::size_t size() {
-    const std::lock_guard lock(mutex_);
-    return entries_.size();
-  }
-  std::atomic<bool> broken{false};
-  std::atomic<int> questions{0};
-
- private:
-  std::mutex mutex_;
-  std::map<CacheKey, StoreEntry> entries_;
-  std::vector<CacheKey> order_;
-};
-
-/// "Compiles" by reading the headers it is told to and giving their text back as the image.
-class TextCompiler final : public Compiler {
- public:
-  Result<Toolchain> toolchain() override { return Toolchain{"13.0.88", {}}; }
-  std::vector<std::string> toolkit_folders() override { return {}; }
-  Result<CompileOutcome> compile(const CompileJob& job) override {
-    ++calls;
-    if (job.still_needed && busy_rounds > 0) {
-      --busy_rounds;
-      CompileOutcome outcome;
-      outcome.state = CompileState::busy;
-      return outcome;
-    }
-    ++compiles;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    if (error) return Error(*error, "no");
-    CompileOutcome outcome;
-    std::string text;
-    for (const std::string& header : headers) {
-      const FileAnswer& answer = job.files->serve(header);
-      if (answer.kind == FileAnswer::Kind::file) {
-        outcome.result.dependencies.add_file(header, answer.digest);
-        text += answer.bytes.view();
-      } else {
-        outcome.result.dependencies.add_absent(header);
-      }
-    }
-    outcome.result.cubin.image = SharedBytes(text);
-    outcome.result.uses_time = uses_time;
-    outcome.result.observed = observed;
-    outcome.result.compile_us = 1'000;
-    if (job.publish) job.publish(outcome.result);
-    return outcome;
-  }
-  std::atomic<int> calls{0};
-  std::atomic<int> compiles{0};
-  std::atomic<int> busy_rounds{0};
-  std::vector<std::string> headers{"/cukiln/inc/0/a.cuh", "/cukiln/inc/0/b.cuh"};
-  std::optional<ErrorCode> error;
-  bool uses_time = false;
-  bool observed = true;
-};
 
 /// A key's text.
 const std::string kStolen = "stolen:" + std::string(43, 'A') + "=";
@@ -160,7 +55,7 @@ TEST_CASE_FIXTURE(Fixture, "a request is compiled once, then found") {
   const auto first = build(b, request());
   REQUIRE(first);
   CHECK(first->outcome == Outcome::compiled);
-  CHECK(first->reason == "never seen");
+  CHECK(first->reason == "not stored");
   const auto second = build(b, request());
   REQUIRE(second);
   CHECK(second->outcome == Outcome::hit);
@@ -171,7 +66,7 @@ TEST_CASE_FIXTURE(Fixture, "a request is compiled once, then found") {
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "row 42: a header changed, appeared or vanished is a miss that names it") {
+                  "fault 42: a header changed, appeared or vanished is a miss that names it") {
   scratch.write("inc/a.cuh", "A");
   Builder b = builder();
   REQUIRE(build(b, request()));
@@ -302,8 +197,8 @@ TEST_CASE_FIXTURE(Fixture, "while it is cancelled nothing is compiled, and after
   CHECK(compiler.calls == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "row 45: a result that depends on the time is used and not stored, and says so") {
+TEST_CASE_FIXTURE(
+    Fixture, "fault 45: a result that depends on the time is used and not stored, and says so") {
   compiler.uses_time = true;
   Builder b = builder();
   CHECK(build(b, request())->not_stored.find("__TIME__") != std::string::npos);
@@ -318,7 +213,7 @@ TEST_CASE_FIXTURE(Fixture, "an unobserved result is used and not stored") {
   CHECK(store.size() == 0);
 }
 
-TEST_CASE_FIXTURE(Fixture, "rows 5 and 9: a store that fails costs the result nothing") {
+TEST_CASE_FIXTURE(Fixture, "fault 5, fault 9: a store that fails costs the result nothing") {
   store.broken = true;
   Builder b = builder();
   const auto built = build(b, request());
@@ -335,10 +230,11 @@ TEST_CASE_FIXTURE(Fixture, "offline forbids a compile and says what is missing a
   const auto built = build(b, request());
   REQUIRE_FALSE(built);
   CHECK(built.error().code() == ErrorCode::not_found);
-  CHECK(built.error().message().find("never seen") != std::string::npos);
+  CHECK(built.error().message().find("is not in the store and compiling") != std::string::npos);
   CHECK(compiler.compiles == 0);
 }
 
+// fault 49
 TEST_CASE_FIXTURE(
     Fixture, "failures are never stored; a compile error is tried again, a crash not at once") {
   compiler.error = ErrorCode::compile_failed;
@@ -355,6 +251,7 @@ TEST_CASE_FIXTURE(
   CHECK(store.size() == 0);
 }
 
+// fault 116
 TEST_CASE_FIXTURE(Fixture, "what a revoked key signed is a miss, is removed, and compiled anew") {
   scratch.write("inc/a.cuh", "1");
   Builder trusting = builder();

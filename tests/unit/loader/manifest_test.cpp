@@ -15,6 +15,16 @@
 using namespace cukiln;
 using cukiln::testing::ScratchFolder;
 
+TEST_CASE("what is no JSON is told with its line and column") {
+  const auto comma = Manifest::parse("{\"format\":1,\n  \"modules\":[],\n}", "/");
+  REQUIRE_FALSE(comma);
+  CHECK(comma.error().message().find("not JSON: line 3, column 1: ") != std::string::npos);
+  const auto comment = Manifest::parse("{\n// of mine\n\"format\":1}", "/");
+  REQUIRE_FALSE(comment);
+  CHECK(comment.error().message().find("line 2, column 1: ") != std::string::npos);
+  CHECK(comment.error().message().find("without comments") != std::string::npos);
+}
+
 TEST_CASE("a manifest's paths are relative to its folder, and every field is read") {
   const ScratchFolder scratch;
   const std::string path = scratch.write("m/list.json", R"({"format": 1, "modules": [{

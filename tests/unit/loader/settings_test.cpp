@@ -29,6 +29,13 @@ struct Fixture {
       const auto at = environment.find(name);
       return at == environment.end() ? std::nullopt : std::optional(at->second);
     };
+    s.variables = [this] {
+      std::vector<std::string> names;
+      for (const auto& [name, value] : environment) {
+        if (name.rfind("CUKILN_", 0) == 0) names.push_back(name);
+      }
+      return names;
+    };
     s.system_file = scratch / "etc/config.toml";
     return s;
   }
@@ -43,11 +50,34 @@ struct Fixture {
 
 }  // namespace
 
+TEST_CASE_FIXTURE(Fixture, "a misspelt setting is told with the one that was meant") {
+  environment["CUKILN_STOR"] = "/x";
+  environment["CUKILN_OF_SOMEBODY_ELSE"] = "1";
+  environment["CUKILN_OFFLINE"] = "1";
+  scratch.write(".config/cukiln/config.toml", "remot = \"\"\nwholly_different = 1\n");
+  const std::vector<std::string> warnings = resolve().warnings;
+  REQUIRE(warnings.size() == 3);
+  CHECK(warnings[0].find("unknown key \"remot\"; did you mean \"remote\"?") != std::string::npos);
+  CHECK(warnings[1].find("unknown key \"wholly_different\"") != std::string::npos);
+  CHECK(warnings[1].find("did you mean") == std::string::npos);
+  CHECK(warnings[2] == "CUKILN_STOR is no setting; did you mean CUKILN_STORE?");
+}
+
+TEST_CASE_FIXTURE(Fixture, "the files that were looked for are named, the user's first") {
+  scratch.write(".config/cukiln/config.toml", "");
+  const std::vector<ConfigFile> files = resolve().files;
+  REQUIRE(files.size() == 2);
+  CHECK(files[0].path == scratch / ".config/cukiln/config.toml");
+  CHECK(files[0].found);
+  CHECK(files[1].path == scratch / "etc/config.toml");
+  CHECK_FALSE(files[1].found);
+}
+
 TEST_CASE_FIXTURE(Fixture, "the remote stores are a list with commas, in a file a list") {
   environment["CUKILN_REMOTE"] = "redis://a:1,http://b/c";
   environment["CUKILN_REMOTE_TIMEOUT_MS"] = "50";
   CHECK(resolve().remote.stores == "redis://a:1,http://b/c");
-  CHECK(resolve().remote.timeout_ms == 50);
+  CHECK(resolve().remote.timeout == std::chrono::milliseconds(50));
   const std::string keys = scratch.write("keys", "");
   scratch.write(".config/cukiln/config.toml",
                 "remote_trust = [\"a:b\", \"" + keys + "\"]\nremote_sign = \"/key\"\n");
@@ -55,7 +85,7 @@ TEST_CASE_FIXTURE(Fixture, "the remote stores are a list with commas, in a file 
   CHECK(resolve().remote.sign == "/key");
   for (const char* wrong : {"0", "fast", "-1", "10s"}) {
     environment["CUKILN_REMOTE_TIMEOUT_MS"] = wrong;
-    CHECK(resolve().remote.timeout_ms == 200);
+    CHECK(resolve().remote.timeout == std::chrono::milliseconds(200));
     CHECK(resolve().warnings.size() == 1);
   }
 }
@@ -178,6 +208,7 @@ TEST_CASE_FIXTURE(Fixture, "a configuration file that is no TOML costs nothing b
   CHECK(settings.warnings[0].find("config.toml") != std::string::npos);
 }
 
+// fault 112
 TEST_CASE_FIXTURE(Fixture, "a configuration that others may write is ignored, and said why") {
   const std::string file = scratch.write(".config/cukiln/config.toml", "worker = \"/evil\"\n");
   ::chmod(file.c_str(), 0666);
@@ -190,6 +221,7 @@ TEST_CASE_FIXTURE(Fixture, "a configuration that others may write is ignored, an
   CHECK(resolve().loader.worker == "/evil");
 }
 
+// fault 116
 TEST_CASE_FIXTURE(Fixture, "what remote_trust revokes is known to the store") {
   const std::string key = "fleet:" + std::string(43, 'A') + "=";
   environment["CUKILN_REMOTE_TRUST"] = scratch.write("trust", "revoked " + key + "\n");
@@ -202,7 +234,7 @@ TEST_CASE_FIXTURE(Fixture, "what remote_trust revokes is known to the store") {
 }
 
 TEST_CASE_FIXTURE(
-    Fixture, "row 37: a set-user-id process ignores the environment and keeps nothing on disk") {
+    Fixture, "fault 37: a set-user-id process ignores the environment and keeps nothing on disk") {
   environment["CUKILN_STORE"] = "/attacker";
   environment["CUKILN_WORKER"] = "/attacker/worker";
   scratch.write(".config/cukiln/config.toml", "nvrtc_library = \"/attacker/lib.so\"\n");

@@ -5,7 +5,7 @@ import ctypes
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import Any, NamedTuple, NoReturn, TypeAlias, overload
 
 __version__: str
 __all__ = [
@@ -174,6 +174,7 @@ class Kernel:
     @property
     def native(self) -> int: ...
     def reserve_shared(self, bytes: int) -> None: ...
+    def __call__(self, *_: object) -> NoReturn: ...
     @overload
     def __getitem__(self, config: tuple[_Size, _Size]) -> Launch: ...
     @overload

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_uint32
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _errors, _library
 
@@ -75,6 +75,11 @@ class Kernel:
     def reserve_shared(self, bytes: int) -> None:
         """Allows up to so much dynamic shared memory. Launching with more than 48 KiB does it."""
         _library.check(self._loader._library.cukiln_kernel_reserve_shared(self._checked(), bytes))
+
+    def __call__(self, *_: object) -> NoReturn:
+        raise TypeError(
+            f"{self.name} is launched with a grid and a block: {self.name}[grid, block](…)"
+        )
 
     def __getitem__(self, config: tuple) -> Launch:
         """`kernel[grid, block]`, `kernel[grid, block, stream, shared_bytes]`."""

@@ -115,6 +115,7 @@ class ModuleReport(ctypes.Structure):  # made by the library
         ("log", c_char_p),
         ("kernels", POINTER(KernelInfo)),
         ("kernel_count", c_size_t),
+        ("index", c_size_t),
     )
 
 

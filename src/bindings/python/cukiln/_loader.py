@@ -147,14 +147,15 @@ class Loader:
         `keep_going` failures are in the report; else the first is raised, after all others were
         done.
         """
-        reports: list[ModuleReport] = []
+        reports: dict[int, ModuleReport] = {}  # by their place, which is not the order they end in
         raised: list[BaseException] = []
 
         def report_one(_user: int | None, done: int, total: int, last) -> None:
             try:
-                reports.append(ModuleReport.from_c(last.contents))
+                report = ModuleReport.from_c(last.contents)
+                reports[last.contents.index] = report
                 if progress is not None and not raised:
-                    progress(done, total, reports[-1])
+                    progress(done, total, report)
             except BaseException as error:  # it cannot pass through C
                 raised.append(error)
 
@@ -195,7 +196,11 @@ class Loader:
             raise raised[0]
         _library.check(code)
         return PreloadReport(
-            tuple(reports), report.hits, report.compiled, report.failed, report.milliseconds
+            tuple(reports[index] for index in sorted(reports)),
+            report.hits,
+            report.compiled,
+            report.failed,
+            report.milliseconds,
         )
 
     def compile(self, module: ModuleSpec) -> tuple[ModuleReport, ...]:

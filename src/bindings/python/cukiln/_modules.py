@@ -90,6 +90,12 @@ class _NotLoaded:
 
     __getitem__ = launch = configure = reserve_shared = _fail
 
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError(
+            f"{self.name} is launched with a grid and a block: {self.name}[grid, block](…); and it "
+            f"is compiled and not loaded: {self._error}"
+        )
+
     def __repr__(self) -> str:
         return f"<cukiln kernel {self.name!r}, not loaded>"
 

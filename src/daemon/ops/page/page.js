@@ -8,7 +8,7 @@ const kRefreshMs = 2000;
 const kPageSize = 100;
 const kSlowest = 6;
 const kReasons = {
-  new: 'never seen',
+  new: 'not stored',
   header_changed: 'header changed',
   header_appeared: 'header appeared',
   header_vanished: 'header vanished',

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "compile/file_provider.hpp"
 #include "compile/looked_at.hpp"
-#include "compile/questions.hpp"
 #include "key/compile_request.hpp"
 #include "key/dependency_set.hpp"
 #include "key/file_server.hpp"
@@ -19,9 +20,9 @@ namespace cukiln {
 
 /// Answers a worker's questions about files during one compile, and keeps account of them: what
 /// NVRTC looked at is what the result depends on.
-class FileQuestions final : public Questions {
+class LocalFileProvider final : public FileProvider {
  public:
-  FileQuestions(const CompileRequest& request, const VirtualSource& unit, FileServer& files);
+  LocalFileProvider(const CompileRequest& request, const VirtualSource& unit, FileServer& files);
 
   /// The answer, and answers to questions that are likely to follow.
   wire::Answers answer(const std::string& path);

@@ -1,4 +1,5 @@
-#include "compile/file_questions.hpp"
+// SPDX-License-Identifier: Apache-2.0
+#include "compile/local_file_provider.hpp"
 
 #include "base/file.hpp"
 #include "compile/include_outlook.hpp"
@@ -14,22 +15,22 @@ constexpr std::size_t kMaxOfferedBytes = 1 << 20;
 
 }  // namespace
 
-FileQuestions::FileQuestions(const CompileRequest& request, const VirtualSource& unit,
-                             FileServer& files)
+LocalFileProvider::LocalFileProvider(const CompileRequest& request, const VirtualSource& unit,
+                                     FileServer& files)
     : files_(files),
       looked_at_(request, unit),
       include_folders_(include_folders_of(request.options)) {}
 
 /// `#pragma once` goes by device and inode: a header that is reached by two paths (`a/../x.h`, a
 /// link) is one header, as it is for nvcc.
-std::uint32_t FileQuestions::number_of(const FileIdentity& identity) {
+std::uint32_t LocalFileProvider::number_of(const FileIdentity& identity) {
   const auto next = static_cast<std::uint32_t>(numbers_.size() + 1);
   return numbers_.try_emplace({identity.device, identity.inode}, next).first->second;
 }
 
 /// When a whole folder is absent, the worker need not ask for each name in it: with CUB included,
 /// that spares two questions of three.
-std::string FileQuestions::topmost_absent_folder(const std::string& path) {
+std::string LocalFileProvider::topmost_absent_folder(const std::string& path) {
   std::size_t first = 1;  // where the name of the topmost folder that may be absent begins
   if (is_within(path, kIncludeRoot)) {
     first = std::string_view(kIncludeRoot).size() + 1;
@@ -52,7 +53,7 @@ std::string FileQuestions::topmost_absent_folder(const std::string& path) {
   return {};
 }
 
-wire::Answer FileQuestions::answer_one(const std::string& path) {
+wire::Answer LocalFileProvider::answer_one(const std::string& path) {
   wire::Answer answer;
   answer.path = path;
   if (const SharedBytes* const source = looked_at_.source(path)) {
@@ -79,7 +80,7 @@ wire::Answer FileQuestions::answer_one(const std::string& path) {
   return answer;
 }
 
-wire::Answers FileQuestions::answer(const std::string& path) {
+wire::Answers LocalFileProvider::answer(const std::string& path) {
   wire::Answers reply;
   reply.answers.push_back(answer_one(path));
   told_.insert(path);
@@ -94,7 +95,7 @@ wire::Answers FileQuestions::answer(const std::string& path) {
   return reply;
 }
 
-void FileQuestions::offer_more(wire::Answers& to) {
+void LocalFileProvider::offer_more(wire::Answers& to) {
   std::size_t bytes = 0;
   std::size_t counted = to.answers.size();
   while (!unread_.empty() && to.answers.size() < kMaxOffers && bytes < kMaxOfferedBytes) {
@@ -107,7 +108,7 @@ void FileQuestions::offer_more(wire::Answers& to) {
   }
 }
 
-void FileQuestions::offer_includes(const std::string& path, ByteView text, wire::Answers& to) {
+void LocalFileProvider::offer_includes(const std::string& path, ByteView text, wire::Answers& to) {
   for (const IncludeName& include : includes_in(text)) {
     if (include.name.front() == '/') {
       continue;
@@ -120,7 +121,7 @@ void FileQuestions::offer_includes(const std::string& path, ByteView text, wire:
 }
 
 /// True when there is something at the path, so that the search ends.
-bool FileQuestions::offer(const std::string& path, wire::Answers& to) {
+bool LocalFileProvider::offer(const std::string& path, wire::Answers& to) {
   if (looked_at_.source(path) != nullptr) {
     return true;
   }

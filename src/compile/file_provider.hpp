@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <string>
@@ -9,11 +10,11 @@
 
 namespace cukiln {
 
-/// Who answers a worker's questions about files during one compile, and knows afterwards what NVRTC
+/// Answers a worker's questions about files during one compile, and knows afterwards what NVRTC
 /// looked at.
-class Questions {
+class FileProvider {
  public:
-  virtual ~Questions() = default;
+  virtual ~FileProvider() = default;
 
   /// An encoded wire::Answers, the one for `path` first. An error ends the compile: whoever has the
   /// files has gone.
