@@ -289,8 +289,8 @@ void check_store(Context& context, std::vector<Check>& checks) {
 void check_remote(Context& context, std::vector<Check>& checks) {
   const RemoteSettings& settings = context.settings().remote;
   Check remote{.name = "remote", .needed = false};
-  auto store = RemoteStore::open(settings.stores, settings.trust, settings.sign,
-                                 std::chrono::milliseconds(settings.timeout_ms), Logger());
+  auto store =
+      RemoteStore::open(settings.stores, settings.trust, settings.sign, settings.timeout, Logger());
   if (!store) {
     remote.status = Status::wrong;
     remote.detail = store.error().message();

@@ -103,7 +103,7 @@ Result<void> CommandLine::parse(std::vector<std::string> arguments) {
     if (known == names.end()) {
       const std::string meant = nearest(name, names);
       return make_error(ErrorCode::invalid_argument, "unknown verb \"{}\"{}; see 'cukiln --help'",
-                        name, meant.empty() ? "" : fmt::format(": is \"{}\" meant?", meant));
+                        name, meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant));
     }
     verb_ = verbs_[static_cast<std::size_t>(known - names.begin())].get();
     expand_compiler_flags(app_, *app_.get_subcommand(name), at + 1, arguments);
@@ -159,7 +159,7 @@ Result<void> CommandLine::check_leftovers() const {
   const std::string name = given.substr(0, given.find('='));
   const std::string meant = nearest(name, spellings);
   return make_error(ErrorCode::invalid_argument, "unknown option \"{}\"{}; see 'cukiln {}--help'",
-                    name, meant.empty() ? "" : fmt::format(": is \"{}\" meant?", meant),
+                    name, meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant),
                     verb.empty() ? verb : verb + " ");
 }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/file.hpp"
 #include "base/result.hpp"
 #include "cli/module_options.hpp"
 #include "cli/module_report.hpp"
+#include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "cli/verb.hpp"
 
@@ -56,6 +58,16 @@ class CompileVerb final : public Verb {
     if (!modules) {
       return context.fail(Exit::usage, modules.error());
     }
+    if (auto there = output_.empty() ? Result<void>() : check_output(output_); !there) {
+      return context.fail(exit_of_output(there.error()), there.error());
+    }
+    std::size_t count = 0;  // at least: what has no target may have one for each kind of GPU
+    for (const ModuleSpec& module : *modules) {
+      count += std::max<std::size_t>(1, module.targets.size());
+    }
+    if (auto one = check_one_file(count); !one) {
+      return context.fail(Exit::usage, one.error());
+    }
     const auto jobs = parse_jobs(jobs_);
     if (!jobs) {
       return context.fail(Exit::usage, jobs.error());
@@ -89,17 +101,22 @@ class CompileVerb final : public Verb {
     ProgressBar bar(context.messages(), manifest.modules().size());
     return loader.preload(manifest, options,
                           [&](std::size_t done, std::size_t total, const ModuleReport& last) {
-                            bar.update(done, total, last.name);
+                            bar.update(done, total, last);
                           });
+  }
+
+  Result<void> check_one_file(std::size_t modules) const {
+    if (!output_.empty() && !is_folder(output_) && modules > 1) {
+      return make_error(ErrorCode::invalid_argument,
+                        "-o {} is one file for {} modules; name a folder that exists", output_,
+                        modules);
+    }
+    return {};
   }
 
   Result<void> write_cubins(KernelLoader& loader, const PreloadReport& report) const {
     const bool folder = is_folder(output_);
-    if (!folder && report.modules.size() > 1) {
-      return make_error(ErrorCode::invalid_argument,
-                        "-o {} is one file for {} modules; name a folder that exists", output_,
-                        report.modules.size());
-    }
+    CUKILN_CHECK(check_one_file(report.modules.size()));
     const auto name_of = [](const ModuleReport& module) {
       return module.name + "." + module.target.name() + ".cubin";
     };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "cli/human.hpp"
 #include "cli/table.hpp"
 #include "cli/verb.hpp"
 
@@ -30,6 +31,13 @@ std::string value_of(const Setting& setting) {
   return setting.name == "remote" ? without_passwords(setting.value) : setting.value;
 }
 
+/// For people: `2147483648 (2.0 GiB)`.
+std::string readable(const Setting& setting) {
+  const std::string value = value_of(setting);
+  const auto bytes = setting.name == "max_size" ? parse_bytes(value) : Result<std::uint64_t>(0);
+  return bytes && *bytes != 0 ? fmt::format("{} ({})", value, human_bytes(*bytes)) : value;
+}
+
 class ConfigVerb final : public Verb {
  public:
   VerbHelp help() const override {
@@ -53,7 +61,13 @@ class ConfigVerb final : public Verb {
         list.push_back(
             Json{{"name", setting.name}, {"value", value_of(setting)}, {"origin", setting.origin}});
       }
-      context.print_json(Json{{"settings", std::move(list)}, {"warnings", settings.warnings}});
+      Json files = Json::array();
+      for (const ConfigFile& file : settings.files) {
+        files.push_back(Json{{"path", file.path}, {"found", file.found}});
+      }
+      context.print_json(Json{{"settings", std::move(list)},
+                              {"files", std::move(files)},
+                              {"warnings", settings.warnings}});
       return Exit::done;
     }
     Table table({{"SETTING"},
@@ -63,10 +77,16 @@ class ConfigVerb final : public Verb {
       const bool is_default = setting.origin == "default";
       table.add(
           {{setting.name, Ink::bold},
-           {setting.value.empty() ? "-" : value_of(setting), is_default ? Ink::plain : Ink::cyan},
+           {setting.value.empty() ? "-" : readable(setting), is_default ? Ink::plain : Ink::cyan},
            {setting.origin, is_default ? Ink::dim : Ink::plain}});
     }
-    context.print(table.text(context.out()));
+    Table files({{""}, {"", Column::Align::left, true, 20}});
+    for (const ConfigFile& file : settings.files) {
+      files.add(
+          {{file.found ? "found" : "not there", file.found ? Ink::cyan : Ink::dim}, file.path});
+    }
+    context.print(table.text(context.out()) + heading(context.out(), "Configuration files") +
+                  files.text(context.out()));
     return Exit::done;
   }
 };

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <numeric>
@@ -60,6 +61,12 @@ void Context::print(std::string_view text) const {
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
+void Context::note(std::string_view text) {
+  if (!quiet_ && !json_) {
+    messages_.show(printable_lines(text) + "\n");
+  }
+}
+
 void Context::print_json(const Json& document) const {
   print(document.dump(kJsonIndent, ' ', false, Json::error_handler_t::replace) + "\n");
 }
@@ -78,9 +85,19 @@ Exit Context::fail(Exit exit, const Error& error) {
 
 Result<Store*> Context::store() {
   if (!store_) {
-    CUKILN_TRY(store_, open_store(settings_.store));
+    auto opened = open_store(settings_.store);
+    if (!opened && opened.error().code() == ErrorCode::invalid_argument) {
+      return std::move(opened).error().with_context(origin_of("store"));
+    }
+    CUKILN_TRY(store_, std::move(opened));
   }
   return store_.get();
+}
+
+std::string Context::origin_of(std::string_view name) const {
+  const auto at = std::find_if(settings_.all.begin(), settings_.all.end(),
+                               [&](const Setting& setting) { return setting.name == name; });
+  return at == settings_.all.end() ? std::string(name) : at->origin;
 }
 
 Result<Store*> Context::disk_store() {
@@ -132,9 +149,8 @@ void Context::remove_revoked_entries(TieredStore& tiers) {
 RemoteStore* Context::remote() {
   if (!std::exchange(remote_opened_, true)) {
     const RemoteSettings& from = settings_.remote;
-    auto opened =
-        RemoteStore::open(from.stores, from.trust, from.sign,
-                          std::chrono::milliseconds(from.timeout_ms), Logger(messages_.sink()));
+    auto opened = RemoteStore::open(from.stores, from.trust, from.sign, from.timeout,
+                                    Logger(messages_.sink()));
     if (opened) {
       remote_ = *std::move(opened);
     } else {

@@ -57,6 +57,8 @@ class Context {
 
   /// Text on stdout.
   void print(std::string_view text) const;
+  /// What was done, on stderr, for stdout is for what a script reads; nothing with --quiet.
+  void note(std::string_view text);
   std::string paint(Ink ink, std::string_view text) const { return out_.paint(ink, text); }
   /// The one document of `--json`. Bytes that are no UTF-8 are replaced.
   void print_json(const Json& document) const;
@@ -85,6 +87,9 @@ class Context {
   void finish_uploads();
 
  private:
+  /// Where a setting came from: `environment CUKILN_STORE`.
+  std::string origin_of(std::string_view name) const;
+
   const bool json_;
   const bool quiet_;
   Settings settings_;

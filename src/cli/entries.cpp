@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/entries.hpp"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 
 #include "base/clock.hpp"
+#include "base/nearest.hpp"
 #include "base/result.hpp"
+#include "cli/module_options.hpp"
 
 namespace cukiln::cli {
 
@@ -18,6 +22,10 @@ std::string lower(std::string text) {
     return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
   });
   return text;
+}
+
+bool matches(const std::string& name, const std::string& glob) {
+  return name == glob || ::fnmatch(glob.c_str(), name.c_str(), 0) == 0;
 }
 
 }  // namespace
@@ -56,6 +64,56 @@ Result<CacheKey> find_key(const std::vector<EntrySummary>& entries, const std::s
                       list, found.size() > kMostShown ? ", ..." : "");
   }
   return found.front()->key;
+}
+
+Result<std::vector<EntrySummary>> find_entries(const std::vector<EntrySummary>& entries,
+                                               const std::string& text) {
+  std::vector<EntrySummary> found;
+  auto key = find_key(entries, text);
+  const bool is_name =
+      !key && (!looks_like_key(text) || key.error().code() == ErrorCode::not_found);
+  std::copy_if(entries.begin(), entries.end(), std::back_inserter(found),
+               [&](const EntrySummary& entry) {
+                 return is_name ? matches(entry.labels.name, text) : key && entry.key == *key;
+               });
+  if (!found.empty()) {
+    return found;
+  }
+  if (looks_like_key(text)) {
+    return std::move(key).error();
+  }
+  std::vector<std::string> names;
+  for (const EntrySummary& entry : entries) {
+    names.push_back(entry.labels.name);
+  }
+  const std::string meant = nearest(text, names);
+  return make_error(
+      ErrorCode::invalid_argument,
+      "\"{}\" is neither the name of a module in the store nor the beginning of a key "
+      "({} to {} hex digits){}; 'cukiln ls' shows all {}",
+      text, kLeastKeyDigits, kKeyDigits,
+      meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant), entries.size());
+}
+
+void EntryFilter::add_to(CLI::App& app) {
+  app.add_option("--arch", arch_, "only this target; repeatable")
+      ->type_name("TARGET")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--name", name_, "only modules whose name matches, with * and ?")
+      ->type_name("GLOB");
+}
+
+Result<std::vector<EntrySummary>> EntryFilter::of(std::vector<EntrySummary> entries) const {
+  CUKILN_TRY(const auto targets, parse_targets(arch_));
+  std::erase_if(entries, [&](const EntrySummary& entry) {
+    const bool has_target =
+        targets.empty() || std::any_of(targets.begin(), targets.end(), [&](Target target) {
+          return entry.labels.target == target.name();
+        });
+    return !has_target || (!name_.empty() && !matches(entry.labels.name, name_));
+  });
+  return entries;
 }
 
 Exit exit_of_key_error(const Error& error) noexcept {

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
 #include "cli/context.hpp"
 #include "loader/entry_json.hpp"
 #include "store/tiered_store.hpp"
@@ -19,6 +21,24 @@ bool looks_like_key(const std::string& text) noexcept;
 /// The one entry whose key begins with `text`. Errors: invalid_argument (no key, or the beginning
 /// of several), not_found.
 Result<CacheKey> find_key(const std::vector<EntrySummary>& entries, const std::string& text);
+
+/// The entries that `text` means: the one whose key begins with it, or else all of the module of
+/// that name, with * and ?. Errors: as find_key.
+Result<std::vector<EntrySummary>> find_entries(const std::vector<EntrySummary>& entries,
+                                               const std::string& text);
+
+/// `--arch` and `--name`: some of the entries.
+class EntryFilter {
+ public:
+  void add_to(CLI::App& app);
+  bool empty() const noexcept { return arch_.empty() && name_.empty(); }
+  /// Errors: invalid_argument, a target.
+  Result<std::vector<EntrySummary>> of(std::vector<EntrySummary> entries) const;
+
+ private:
+  std::vector<std::string> arch_;
+  std::string name_;
+};
 
 /// How an error of `find_key` ends a verb: a key that is not there is no mistake in the command
 /// line.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <filesystem>
 
 #include "base/result.hpp"
 #include "cli/entries.hpp"
@@ -38,13 +39,15 @@ class ExplainVerb final : public Verb {
   VerbHelp help() const override {
     return {
         "explain",
-        "FILE.cu [the options of compile] | KEY KEY",
+        "FILE.cu... | MANIFEST.json | KEY KEY",
         "say why something hits or misses",
         "With a file: whether 'compile' with the same options would find it in the store. On a "
-        "miss, the nearest entry and everything in which it differs, down to the header. With two "
-        "keys: how the entries differ. Compiles nothing, writes nothing, and exits with 0 for hit "
+        "miss, the nearest entry and everything in which it differs, down to the header. With a "
+        "manifest: the same for each of its modules. With two keys: how the entries differ. "
+        "Compiles nothing, writes nothing, and exits with 0 for hit "
         "and miss; what tells 'compile' where to write and how to run is taken and has no effect.",
         {{"cukiln explain amax.cu --arch sm_100a", "would this be a hit?"},
+         {"cukiln explain kernels.json --arch sm_90a", "what would 'cukiln preload' find?"},
          {"cukiln explain 3fa9c01d 77d1e0aa", "what makes these two entries different"}}};
   }
 
@@ -60,7 +63,7 @@ class ExplainVerb final : public Verb {
   Exit run(Context& context) override {
     if (subjects_.empty()) {
       return context.usage(
-          "what to explain is missing: cukiln explain FILE.cu [options] | KEY KEY");
+          "what to explain is missing: cukiln explain FILE.cu [options] | MANIFEST.json | KEY KEY");
     }
     const bool are_keys =
         subjects_.size() == 2 && looks_like_key(subjects_[0]) && looks_like_key(subjects_[1]);
@@ -103,7 +106,7 @@ class ExplainVerb final : public Verb {
   }
 
   Exit explain_files(Context& context) {
-    auto modules = module_.modules(subjects_);
+    auto modules = described_modules();
     if (!modules) {
       return context.fail(Exit::usage, modules.error());
     }
@@ -123,8 +126,7 @@ class ExplainVerb final : public Verb {
         if (!explanation) {
           return context.fail(exit_of(explanation.error()), explanation.error());
         }
-        answers.push_back(
-            {module.sources.front().path + " for " + target.name(), *std::move(explanation)});
+        answers.push_back({subject_of(module) + " for " + target.name(), *std::move(explanation)});
       }
     }
     if (context.json() && answers.size() == 1) {
@@ -142,6 +144,31 @@ class ExplainVerb final : public Verb {
       }
     }
     return Exit::done;
+  }
+
+  /// Those of the files, and of the manifests among them.
+  Result<std::vector<ModuleSpec>> described_modules() const {
+    std::vector<std::string> files;
+    std::vector<ModuleSpec> of_manifests;
+    for (const std::string& subject : subjects_) {
+      if (!is_manifest(subject)) {
+        files.push_back(subject);
+        continue;
+      }
+      CUKILN_TRY(const std::vector<Target> targets, module_.targets_alone());
+      CUKILN_TRY(const Manifest manifest, load_manifest(subject, targets));
+      of_manifests.insert(of_manifests.end(), manifest.modules().begin(), manifest.modules().end());
+    }
+    CUKILN_TRY(std::vector<ModuleSpec> modules, module_.modules(files));
+    modules.insert(modules.end(), of_manifests.begin(), of_manifests.end());
+    return modules;
+  }
+
+  /// A module of a manifest has a name of its own.
+  static std::string subject_of(const ModuleSpec& module) {
+    const std::string& path = module.sources.front().path;
+    return std::filesystem::path(path).stem() == module.name ? path
+                                                             : module.name + " (" + path + ")";
   }
 
   /// As `compile` chooses them.

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <set>
 
 #include "base/result.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
+#include "cli/module_options.hpp"
+#include "cli/output.hpp"
 #include "cli/verb.hpp"
 #include "loader/loader_impl.hpp"
 #include "remote/bundle.hpp"
@@ -13,19 +16,24 @@ namespace cukiln::cli {
 
 namespace {
 
+constexpr std::size_t kMaxNamed = 5;
+
 class ExportVerb final : public Verb {
  public:
   VerbHelp help() const override {
     return {"export",
-            "-o BUNDLE [KEY...]",
+            "-o BUNDLE [KEY|NAME...]",
             "write entries to a signed bundle",
             "Writes entries of the store to one file, with everything that another machine needs "
-            "to use them: for container images, and machines without a network. Without a KEY: "
-            "all. Sign it, or 'cukiln import' takes it with --insecure only. Who signed an entry "
+            "to use them: for container images, and machines without a network. Without a KEY or "
+            "a module's NAME: all. Sign it, or 'cukiln import' takes it with --insecure only. Who "
+            "signed an entry "
             "before stays written in it.",
             {{"cukiln export -o kernels.ckb --sign fleet-1.key", "the whole store, signed"},
              {"cukiln export -o kernels.ckb --manifest kernels.json --sign fleet-1.key",
               "what a manifest needs, as its files are now"},
+             {"cukiln export -o kernels.ckb --manifest kernels.json --arch sm_90a",
+              "for this target instead of the manifest's"},
              {"cukiln export -o one.ckb 3fa9c01d", "one entry, not signed"}}};
   }
 
@@ -33,6 +41,12 @@ class ExportVerb final : public Verb {
     app.add_option("KEY", keys_);
     app.add_option("-o,--output", output_, "the bundle's file")->type_name("BUNDLE");
     app.add_option("--manifest", manifest_, "what this manifest's modules need")->type_name("FILE");
+    app.add_option("--arch", arch_,
+                   "the entries for this target alone; of a manifest's modules, those for this "
+                   "instead of its own; repeatable")
+        ->type_name("TARGET")
+        ->delimiter(',')
+        ->allow_extra_args(false);
     app.add_option("--sign", sign_, "a secret key of 'cukiln keygen'")->type_name("KEYFILE");
     app.add_flag("--sign-unsigned", sign_unsigned_,
                  "sign also what was imported with --insecure: you vouch for it");
@@ -44,6 +58,13 @@ class ExportVerb final : public Verb {
     }
     if (!keys_.empty() && !manifest_.empty()) {
       return context.usage("keys and --manifest exclude each other");
+    }
+    const auto targets = parse_targets(arch_);
+    if (!targets) {
+      return context.fail(Exit::usage, targets.error());
+    }
+    if (auto there = check_output(output_); !there) {
+      return context.fail(exit_of_output(there.error()), there.error());
     }
     std::optional<SecretKey> key;
     if (!sign_.empty()) {
@@ -60,7 +81,8 @@ class ExportVerb final : public Verb {
     TieredStore& tiers = (*store)->tiers();
     context.remove_revoked_entries(tiers);
     Exit why = Exit::done;
-    auto chosen = manifest_.empty() ? by_key(tiers, why) : by_manifest(context, why);
+    auto chosen =
+        manifest_.empty() ? by_key(tiers, *targets, why) : by_manifest(context, *targets, why);
     if (!chosen) {
       return context.fail(why, chosen.error());
     }
@@ -77,41 +99,52 @@ class ExportVerb final : public Verb {
                               {"signer", key ? key->public_key().text() : ""}});
     } else {
       context.print(fmt::format(
-          "Wrote {} to {}, {}, {}.\n", counted(chosen->size(), "entry", "entries"), output_,
+          "Wrote {}{} to {}, {}, {}.\n", counted(chosen->size(), "entry", "entries"),
+          targets_.empty() ? "" : fmt::format(" for {}", fmt::join(targets_, ", ")), output_,
           human_bytes(*bytes), key ? "signed by " + key->public_key().name : "not signed"));
     }
     return Exit::done;
   }
 
  private:
-  Result<std::vector<CacheKey>> by_key(TieredStore& tiers, Exit& why) const {
+  Result<std::vector<CacheKey>> by_key(TieredStore& tiers, const std::vector<Target>& targets,
+                                       Exit& why) {
     why = Exit::store;
     CUKILN_TRY(const auto entries, tiers.list());
     std::vector<CacheKey> chosen;
-    for (const std::string& text : keys_) {
-      auto key = find_key(entries, text);
-      if (!key) {
-        why = exit_of_key_error(key.error());
-        return std::move(key).error();
+    const auto add = [&](const std::vector<EntrySummary>& some) {
+      for (const EntrySummary& entry : some) {
+        const auto is_its = [&](Target target) { return target.name() == entry.labels.target; };
+        if (targets.empty() || std::any_of(targets.begin(), targets.end(), is_its)) {
+          chosen.push_back(entry.key);
+          targets_.insert(entry.labels.target);
+        }
       }
-      chosen.push_back(*key);
+    };
+    for (const std::string& text : keys_) {
+      auto found = find_entries(entries, text);
+      if (!found) {
+        why = exit_of_key_error(found.error());
+        return std::move(found).error();
+      }
+      add(*found);
     }
     if (keys_.empty()) {
-      for (const EntrySummary& entry : entries) {
-        chosen.push_back(entry.key);
-      }
+      add(entries);
     }
     return chosen;
   }
 
   /// The entries that the manifest's modules would hit now.
-  Result<std::vector<CacheKey>> by_manifest(Context& context, Exit& why) const {
+  Result<std::vector<CacheKey>> by_manifest(Context& context, const std::vector<Target>& wanted,
+                                            Exit& why) {
     why = Exit::usage;
-    CUKILN_TRY(const Manifest manifest, Manifest::load(manifest_));
+    CUKILN_TRY(const Manifest manifest, load_manifest(manifest_, wanted));
     why = Exit::failed;
     CUKILN_TRY(KernelLoader* const loader, context.loader());
     std::vector<CacheKey> chosen;
-    std::string missing;
+    std::vector<std::string> missing;
+    std::set<std::string> missing_targets;
     for (const ModuleSpec& module : manifest.modules()) {
       CUKILN_TRY(const auto targets, loader->impl().targets_of(module, {}));
       for (const Target target : targets) {
@@ -119,16 +152,23 @@ class ExportVerb final : public Verb {
                    loader->impl().seek(module, target, Builder::Purpose::inspect));
         if (sought.found.entry) {
           chosen.push_back(sought.found.entry->key);
+          targets_.insert(target.name());
         } else {
-          missing += fmt::format("{}{} for {}", missing.empty() ? "" : ", ", sought.request.name,
-                                 target.name());
+          missing.push_back(fmt::format("{} for {}", sought.request.name, target.name()));
+          missing_targets.insert(target.name());
         }
       }
     }
     if (!missing.empty()) {
-      return make_error(ErrorCode::not_found,
-                        "not in the store: {}; 'cukiln preload {} --no-load' compiles it", missing,
-                        manifest_);
+      const std::size_t count = missing.size();
+      missing.resize(std::min(count, kMaxNamed));
+      return make_error(
+          ErrorCode::not_found,
+          "not in the store: {}{}; 'cukiln preload {} --no-load --arch {}' compiles what is "
+          "missing, and --arch chooses other targets to export",
+          fmt::join(missing, ", "),
+          count > kMaxNamed ? fmt::format(" and {} more", count - kMaxNamed) : "", manifest_,
+          fmt::join(missing_targets, ","));
     }
     return chosen;
   }
@@ -164,6 +204,8 @@ class ExportVerb final : public Verb {
   std::vector<std::string> keys_;
   std::string output_;
   std::string manifest_;
+  std::vector<std::string> arch_;
+  std::set<std::string> targets_;  // of what is chosen
   std::string sign_;
   bool sign_unsigned_ = false;
 };

@@ -83,8 +83,8 @@ class KeygenVerb final : public Verb {
                               {"public_key", public_text}});
     } else {
       context.print(public_text + "\n");
-      context.messages().info(
-          fmt::format("{} is secret; {} is for everybody", output_, public_path));
+      context.note(fmt::format("Wrote {}, which is secret, and {}, which is for everybody.",
+                               output_, public_path));
     }
     return Exit::done;
   }

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <functional>
 
 #include "base/result.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
-#include "cli/module_options.hpp"
 #include "cli/table.hpp"
 #include "cli/verb.hpp"
 #include "loader/entry_order.hpp"
@@ -44,21 +41,15 @@ class LsVerb final : public Verb {
   }
 
   void add_options(CLI::App& app) override {
-    app.add_option("--arch", arch_, "only this target; repeatable")
-        ->type_name("TARGET")
-        ->delimiter(',')
-        ->allow_extra_args(false);
-    app.add_option("--name", name_, "only modules whose name matches, with * and ?")
-        ->type_name("GLOB");
+    filter_.add_to(app);
     app.add_option("--sort", sort_,
                    "age (latest used first, the default), size, time (of compiling) or hits")
         ->type_name("ORDER");
   }
 
   Exit run(Context& context) override {
-    const auto targets = parse_targets(arch_);
-    if (!targets) {
-      return context.fail(Exit::usage, targets.error());
+    if (auto usable = filter_.of({}); !usable) {
+      return context.fail(Exit::usage, usable.error());
     }
     const auto* const order = std::find_if(std::begin(kOrders), std::end(kOrders),
                                            [&](const Order& o) { return sort_ == o.name; });
@@ -74,8 +65,7 @@ class LsVerb final : public Verb {
       return context.fail(Exit::store, listed.error());
     }
     const bool store_is_empty = listed->empty();
-    Entries entries = *std::move(listed);
-    std::erase_if(entries, [&](const EntrySummary& entry) { return !is_wanted(entry, *targets); });
+    Entries entries = *filter_.of(*std::move(listed));
     std::stable_sort(entries.begin(), entries.end(), order->before);
     if (context.json()) {
       Json list = Json::array();
@@ -93,15 +83,6 @@ class LsVerb final : public Verb {
   }
 
  private:
-  bool is_wanted(const EntrySummary& entry, const std::vector<Target>& targets) const {
-    const bool has_target =
-        targets.empty() || std::any_of(targets.begin(), targets.end(), [&](Target target) {
-          return entry.labels.target == target.name();
-        });
-    return has_target &&
-           (name_.empty() || ::fnmatch(name_.c_str(), entry.labels.name.c_str(), 0) == 0);
-  }
-
   static void tell(const Context& context, const Entries& entries) {
     Table table({{"KEY"},
                  {"NAME", Column::Align::left, true, 10},
@@ -130,8 +111,7 @@ class LsVerb final : public Verb {
                               human_ms(static_cast<double>(compile_us) / 1000)));
   }
 
-  std::vector<std::string> arch_;
-  std::string name_;
+  EntryFilter filter_;
   std::string sort_ = "age";
 };
 

@@ -9,6 +9,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/help.hpp"
+#include "cli/mdoc.hpp"
 
 #include <cukiln/version.hpp>
 
@@ -40,8 +41,24 @@ Exit show_version(const Context& context) {
   return Exit::done;
 }
 
+/// `cukiln --mdoc FRAME PAGE`, by which the build makes the manual page; help does not list it.
+std::optional<Exit> make_manual(const CommandLine& line,
+                                const std::vector<std::string>& arguments) {
+  if (arguments.size() != 3 || arguments[0] != "--mdoc") {
+    return std::nullopt;
+  }
+  const auto written = write_manual(line.app(), line.verbs(), arguments[1], arguments[2]);
+  if (!written) {
+    std::fprintf(stderr, "error: %s\n", written.error().message().c_str());
+  }
+  return written ? Exit::done : Exit::failed;
+}
+
 Exit run(const std::vector<std::string>& arguments) {
   CommandLine line;
+  if (const auto made = make_manual(line, arguments)) {
+    return *made;
+  }
   auto parsed = line.parse(arguments);
   GlobalOptions options = line.options();
   if (!parsed) {  // it may not have come to this; what follows -- is somebody else's

@@ -59,8 +59,8 @@ void ModuleOptions::add_to(CLI::App& app) {
                 "as they are, too: -O3, --use_fast_math, -Xptxas -v"),
        ""}};
   add_list(app, "--name", names_, "EXPR",
-           "a kernel that is wanted, such as 'scale<float, 4>'; repeatable (default: every extern "
-           "\"C\" kernel)");
+           "a kernel that is wanted, such as 'scale<float, 4>'; repeatable (default: every kernel "
+           "that is no template; its mangled name, unless it is extern \"C\")");
 }
 
 /// In the order of the command line, which has a meaning: `-U X -D X`, `-D X -U X`.
@@ -137,6 +137,30 @@ Result<std::vector<ModuleSpec>> ModuleOptions::modules(
     modules.push_back(std::move(module));
   }
   return modules;
+}
+
+Result<std::vector<Target>> ModuleOptions::targets_alone() const {
+  if (!flags().empty() || !names_.empty()) {
+    return make_error(ErrorCode::invalid_argument,
+                      "with a manifest only --arch is taken: flags and names are in the manifest");
+  }
+  return parse_targets(arch_);
+}
+
+bool is_manifest(const std::string& path) noexcept {
+  return std::string_view(path).ends_with(".json");
+}
+
+Result<Manifest> load_manifest(const std::string& path, const std::vector<Target>& targets) {
+  CUKILN_TRY(Manifest manifest, Manifest::load(path));
+  for (const ModuleSpec& module : manifest.modules()) {
+    for (const Source& source : module.sources) {
+      if (auto there = check_source(source); !there) {
+        return std::move(there).error().with_context(path + ", " + module.name);
+      }
+    }
+  }
+  return targets.empty() ? std::move(manifest) : std::move(manifest).for_targets(targets);
 }
 
 bool takes_compiler_flags(const CLI::App& verb) {

@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cukiln/manifest.hpp>
 #include <cukiln/module_spec.hpp>
 #include <cukiln/result.hpp>
 
@@ -20,6 +21,10 @@ class ModuleOptions {
   /// One module for each source. Errors: invalid_argument (a flag, a target, a macro), not_found (a
   /// source that is not there).
   Result<std::vector<ModuleSpec>> modules(const std::vector<std::string>& sources) const;
+
+  /// For a manifest, which says the rest itself. Errors: invalid_argument: a target, or another
+  /// option than --arch.
+  Result<std::vector<Target>> targets_alone() const;
 
  private:
   /// An option that is another spelling of a flag.
@@ -38,6 +43,12 @@ class ModuleOptions {
 
 /// Errors: not_found, naming a source that is no file.
 Result<void> check_source(const Source& source);
+
+/// Whether an argument is a manifest, by its name: sources end otherwise.
+bool is_manifest(const std::string& path) noexcept;
+
+/// A manifest whose sources are there, for `targets` instead of its own when there are any.
+Result<Manifest> load_manifest(const std::string& path, const std::vector<Target>& targets);
 
 /// The options that choose targets, for verbs without the others.
 void add_arch_option(CLI::App& app, std::vector<std::string>& arch);

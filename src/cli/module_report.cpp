@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/module_report.hpp"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <map>
+#include <memory>
 
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
@@ -30,6 +34,9 @@ std::string error_text(const ModuleReport& module) {
   return error.log().empty() ? error.message() : error.message() + "\n" + error.log();
 }
 
+/// A cubin without a kernel.
+bool is_empty(const ModuleReport& module) { return module.status && module.kernels.empty(); }
+
 /// Whether this run wrote it: a hit was there.
 bool is_stored(const ModuleReport& module) {
   return module.status && module.outcome == Outcome::compiled && module.not_stored.empty();
@@ -47,8 +54,8 @@ Json module_json(const ModuleReport& module) {
             {"key", has_key(module) ? Json(module.key.hex()) : Json()},
             {"outcome", name_of(module.outcome)},
             {"reason", module.reason},
-            {"milliseconds", module.milliseconds},
-            {"load_milliseconds", module.load_milliseconds},
+            {"milliseconds", module.elapsed.count()},
+            {"load_milliseconds", module.load_time.count()},
             {"cubin_bytes", module.cubin_bytes},
             {"functions", json_of(module.kernels)},
             {"log", module.log},
@@ -110,7 +117,7 @@ std::string summary(const PreloadReport& report) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     text += (i == 0 ? ": " : ", ") + parts[i];
   }
-  return text + " in " + human_ms(report.milliseconds) + "\n" + stored_summary(report);
+  return text + " in " + human_ms(report.elapsed.count()) + "\n" + stored_summary(report);
 }
 
 void tell_table(const Context& context, const PreloadReport& report) {
@@ -126,11 +133,14 @@ void tell_table(const Context& context, const PreloadReport& report) {
     modules.add({{module.name, Ink::bold},
                  module.target.name(),
                  {name_of(module.outcome), ink_of(module.outcome)},
-                 human_ms(module.milliseconds),
+                 human_ms(module.elapsed.count()),
                  there ? human_bytes(module.cubin_bytes) : "-",
                  {there ? short_key(module.key) : "-", Ink::yellow}});
     for (const KernelInfo& kernel : module.kernels) {
       kernels.add(kernel);
+    }
+    if (is_empty(module)) {
+      kernels.add_none();
     }
   }
   const auto module_lines = modules.lines(context.out());
@@ -139,7 +149,8 @@ void tell_table(const Context& context, const PreloadReport& report) {
   std::size_t next = 0;
   for (std::size_t m = 0; m < report.modules.size(); ++m) {
     text += module_lines[m + 1] + "\n";
-    for (std::size_t k = 0; k < report.modules[m].kernels.size(); ++k) {
+    const ModuleReport& module = report.modules[m];
+    for (std::size_t k = 0; k < module.kernels.size() + (is_empty(module) ? 1 : 0); ++k) {
       text += kernel_lines[next++] + "\n";
     }
   }
@@ -171,6 +182,16 @@ void tell_messages(Context& context, const PreloadReport& report) {
   }
 }
 
+/// `scale(float*, int)` of a kernel that is not extern "C".
+std::string readable_name(const std::string& name) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> readable(
+      name.compare(0, 2, "_Z") == 0 ? abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status)
+                                    : nullptr,
+      &std::free);
+  return readable != nullptr ? readable.get() : name;
+}
+
 }  // namespace
 
 KernelRows::KernelRows()
@@ -180,12 +201,14 @@ KernelRows::KernelRows()
               {"", Column::Align::right}}) {}
 
 void KernelRows::add(const KernelInfo& kernel) {
-  table_.add({{kernel.name, Ink::dim},
+  table_.add({{readable_name(kernel.name), Ink::dim},
               {fmt::format("{} regs", kernel.registers), Ink::dim},
               {human_bytes(kernel.shared_bytes) + " shared", Ink::dim},
               {kernel.spill_bytes == 0 ? "no spills" : human_bytes(kernel.spill_bytes) + " spilled",
                kernel.spill_bytes == 0 ? Ink::dim : Ink::red}});
 }
+
+void KernelRows::add_none() { table_.add({{"no kernel", Ink::yellow}}); }
 
 std::vector<std::string> KernelRows::lines(const Terminal& terminal) const {
   return table_.lines(terminal, 2);
@@ -203,7 +226,7 @@ Exit tell(Context& context, const PreloadReport& report, bool fills_store) {
                             {"compiled", report.compiled},
                             {"failed", report.failed},
                             {"stored", count_stored(report)},
-                            {"milliseconds", report.milliseconds}});
+                            {"milliseconds", report.elapsed.count()}});
   } else {
     tell_table(context, report);
   }

@@ -21,6 +21,7 @@ class KernelRows {
  public:
   KernelRows();
   void add(const KernelInfo& kernel);
+  void add_none();  ///< a row that says so
   /// The lines in the order of the calls, aligned with each other.
   std::vector<std::string> lines(const Terminal& terminal) const;
 

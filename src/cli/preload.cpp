@@ -51,6 +51,8 @@ class PreloadVerb final : public Verb {
 
   void add_options(CLI::App& app) override {
     app.add_option("MANIFEST", manifest_);
+    app.add_option("--manifest", same_manifest_, "another spelling of MANIFEST, as of 'export'")
+        ->type_name("FILE");
     add_arch_option(app, arch_);
     app.add_option("-j,--jobs", jobs_, "compiles at once (default: one per core)")->type_name("N");
     app.add_flag("--no-load", no_load_, "fill the store only");
@@ -90,18 +92,15 @@ class PreloadVerb final : public Verb {
  private:
   Result<Manifest> read_manifest() const {
     CUKILN_TRY(const std::vector<Target> targets, parse_targets(arch_));
-    Manifest manifest = Manifest::shipped();
-    if (!manifest_.empty()) {
-      CUKILN_TRY(manifest, Manifest::load(manifest_));
+    if (!manifest_.empty() && !same_manifest_.empty()) {
+      return make_error(ErrorCode::invalid_argument, "\"{}\" and --manifest {}: one at a time",
+                        manifest_, same_manifest_);
     }
-    for (const ModuleSpec& module : manifest.modules()) {
-      for (const Source& source : module.sources) {
-        if (auto there = check_source(source); !there) {
-          return std::move(there).error().with_context(manifest_ + ", " + module.name);
-        }
-      }
+    const std::string& path = manifest_.empty() ? same_manifest_ : manifest_;
+    if (!path.empty()) {
+      return load_manifest(path, targets);
     }
-    return targets.empty() ? std::move(manifest) : std::move(manifest).for_targets(targets);
+    return targets.empty() ? Manifest::shipped() : Manifest::shipped().for_targets(targets);
   }
 
   Result<PreloadOptions> preload_options() const {
@@ -117,11 +116,12 @@ class PreloadVerb final : public Verb {
     ProgressBar bar(context.messages(), manifest.modules().size());
     return loader.preload(manifest, options,
                           [&](std::size_t done, std::size_t total, const ModuleReport& last) {
-                            bar.update(done, total, last.name);
+                            bar.update(done, total, last);
                           });
   }
 
   std::string manifest_;
+  std::string same_manifest_;
   std::vector<std::string> arch_;
   std::string jobs_;
   std::string devices_ = "all";

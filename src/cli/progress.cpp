@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <charconv>
 #include <iterator>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -22,9 +25,42 @@ constexpr std::chrono::milliseconds kPeriod{250};
 
 constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
-extern "C" void leave_line_empty(int signal) {
-  constexpr std::string_view kErase = "\r\x1b[K";
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kErase.data(), kErase.size());
+// What the handler of a signal can read.
+std::atomic<bool> g_has_bar{false};
+std::atomic<std::size_t> g_stored{0};
+std::atomic<std::size_t> g_total{0};
+
+/// Text made without an allocation.
+class SignalText {
+ public:
+  void add(std::string_view text) noexcept {
+    const std::size_t count = std::min(text.size(), sizeof bytes_ - size_);
+    std::copy_n(text.begin(), count, bytes_ + size_);
+    size_ += count;
+  }
+  void add(std::size_t number) noexcept {
+    char digits[std::numeric_limits<std::size_t>::digits10 + 1];
+    const auto end = std::to_chars(std::begin(digits), std::end(digits), number).ptr;
+    add(std::string_view(digits, static_cast<std::size_t>(end - digits)));
+  }
+  void write() const noexcept {
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, bytes_, size_);
+  }
+
+ private:
+  static constexpr std::size_t kMaxBytes = 160;
+  char bytes_[kMaxBytes] = {};
+  std::size_t size_ = 0;
+};
+
+extern "C" void say_what_is_stored(int signal) {
+  SignalText text;
+  text.add(g_has_bar ? "\r\x1b[K" : "");
+  text.add(g_stored);
+  text.add(" of ");
+  text.add(g_total);
+  text.add(" modules are in the store; the same command goes on from there\n");
+  text.write();
   ::signal(signal, SIG_DFL);
   ::raise(signal);
 }
@@ -34,7 +70,7 @@ extern "C" void leave_line_empty(int signal) {
 struct ProgressBar::Interrupts {
   Interrupts() {
     struct sigaction action = {};
-    action.sa_handler = leave_line_empty;
+    action.sa_handler = say_what_is_stored;
     for (std::size_t i = 0; i < std::size(kEndingSignals); ++i) {
       ::sigaction(kEndingSignals[i], nullptr, &before[i]);
       if (before[i].sa_handler == SIG_DFL) {  // what nohup ignores stays ignored
@@ -52,8 +88,13 @@ struct ProgressBar::Interrupts {
 
 ProgressBar::ProgressBar(Messages& messages, std::size_t total)
     : messages_(messages), total_(total) {
-  if (messages_.terminal().is_terminal() && messages_.shows(LogLevel::warn)) {
+  g_has_bar = messages_.terminal().is_terminal() && messages_.shows(LogLevel::warn);
+  g_stored = 0;
+  g_total = total;
+  if (messages_.shows(LogLevel::warn)) {
     interrupts_ = std::make_unique<Interrupts>();
+  }
+  if (g_has_bar) {
     ticker_ = std::thread([this] { tick(); });
   }
 }
@@ -70,11 +111,13 @@ ProgressBar::~ProgressBar() {
   }
 }
 
-void ProgressBar::update(std::size_t done, std::size_t total, const std::string& last) {
+void ProgressBar::update(std::size_t done, std::size_t total, const ModuleReport& last) {
   const std::lock_guard lock(mutex_);
+  g_stored += last.status && last.not_stored.empty() ? 1 : 0;
+  g_total = total;
   done_ = done;
   total_ = total;
-  last_ = last;
+  last_ = last.name;
   changed_.notify_all();
 }
 

@@ -11,10 +11,13 @@
 
 #include "cli/messages.hpp"
 
+#include <cukiln/loader.hpp>
+
 namespace cukiln::cli {
 
 /// A bar on the status line, with the time since it began: a compile may take a minute in which
-/// nothing else is to be seen. Nothing at all where stderr is no terminal.
+/// nothing else is to be seen. Where stderr is no terminal there is none. Either way an interrupt
+/// says how much is in the store before it ends the process.
 /// Threads: `update` is safe from any.
 class ProgressBar {
  public:
@@ -23,14 +26,14 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  void update(std::size_t done, std::size_t total, const std::string& last);
+  void update(std::size_t done, std::size_t total, const ModuleReport& last);
 
  private:
   void tick();
   std::string line() const;
 
   Messages& messages_;
-  struct Interrupts;  ///< an interrupted bar leaves its line empty for the shell's prompt
+  struct Interrupts;  ///< what an interrupted command says, on an empty line
   std::unique_ptr<Interrupts> interrupts_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::mutex mutex_;

@@ -70,10 +70,7 @@ Result<std::string> recompile_to_ptx(KernelLoader& loader, const StoreEntry& ent
   }
   request.target = fields.target;
   request.toolchain = toolchain;
-  CompileJob job;
-  job.request = &request;
-  job.files = &files;
-  job.label = entry.labels.name;
+  const CompileJob job{{request, entry.labels.name}, FileSource(files), {}};
   CUKILN_TRY(const CompileOutcome outcome, loader.impl().compiler->compile(job));
   return std::string(outcome.result.cubin.image.view());
 }

@@ -159,8 +159,8 @@ class RecordVerb final : public Verb {
       context.print_json(
           Json{{"manifest", output_}, {"modules", manifest.modules()}, {"exit_code", *ended}});
     } else {
-      context.messages().info(
-          fmt::format("{} in {}", counted(manifest.modules(), "module", "modules"), output_));
+      context.note(fmt::format("Wrote {} to {}.", counted(manifest.modules(), "module", "modules"),
+                               output_));
     }
     return *ended == 0 ? Exit::done : Exit::failed;
   }

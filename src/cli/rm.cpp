@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "base/result.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
@@ -11,25 +13,34 @@ namespace {
 class RmVerb final : public Verb {
  public:
   VerbHelp help() const override {
-    return {
-        "rm",
-        "KEY... | --all",
-        "remove entries",
-        "Removes entries from the user's store. What is still needed is compiled again when it is "
-        "asked for. When a KEY is unknown or ambiguous, nothing is removed.",
-        {{"cukiln rm 3fa9c01d", "one entry, by the beginning of its key"},
-         {"cukiln rm --all", "everything"}}};
+    return {"rm",
+            "KEY|NAME... | --all",
+            "remove entries",
+            "Removes entries from the user's store: by the beginning of a key, or all of a module, "
+            "by its "
+            "name. What is still needed is compiled again when it is asked for. When a KEY is "
+            "unknown or "
+            "ambiguous, nothing is removed.",
+            {{"cukiln rm 3fa9c01d", "one entry, by the beginning of its key"},
+             {"cukiln rm amax --arch sm_90a", "a module's entries, for one target"},
+             {"cukiln rm --name 'test_*'", "of all modules that match"},
+             {"cukiln rm --all", "everything"}}};
   }
 
   void add_options(CLI::App& app) override {
     app.add_option("KEY", keys_);
+    filter_.add_to(app);
     app.add_flag("--all", all_, "remove every entry");
   }
 
   Exit run(Context& context) override {
-    if (all_ == !keys_.empty()) {
-      return context.usage("{}: cukiln rm KEY... | --all",
-                           all_ ? "keys and --all exclude each other" : "a key is missing");
+    if (all_ == (!keys_.empty() || !filter_.empty())) {
+      return context.usage(
+          "{}: cukiln rm KEY|NAME... | --all",
+          all_ ? "what to remove and --all exclude each other" : "a key is missing");
+    }
+    if (auto usable = filter_.of({}); !usable) {
+      return context.fail(Exit::usage, usable.error());
     }
     auto store = context.disk_store();
     if (!store) {
@@ -49,13 +60,11 @@ class RmVerb final : public Verb {
       if (!entries) {
         return context.fail(Exit::store, entries.error());
       }
-      for (const std::string& text : keys_) {
-        const auto key = find_key(*entries, text);
-        if (!key) {
-          return context.fail(exit_of_key_error(key.error()), key.error());
-        }
-        removed.push_back(*key);
+      const auto chosen = choose(*std::move(entries));
+      if (!chosen) {
+        return context.fail(exit_of_key_error(chosen.error()), chosen.error());
       }
+      removed = *chosen;
       for (const CacheKey& key : removed) {
         const auto was_there = tiers.remove(key);
         if (!was_there) {
@@ -77,6 +86,32 @@ class RmVerb final : public Verb {
   }
 
  private:
+  Result<std::vector<CacheKey>> choose(std::vector<EntrySummary> entries) const {
+    std::vector<CacheKey> chosen;
+    const auto add = [&](const std::vector<EntrySummary>& found) {
+      for (const EntrySummary& entry : found) {
+        if (std::find(chosen.begin(), chosen.end(), entry.key) == chosen.end()) {
+          chosen.push_back(entry.key);
+        }
+      }
+    };
+    for (const std::string& text : keys_) {
+      CUKILN_TRY(const auto found, find_entries(entries, text));
+      CUKILN_TRY(const auto of_them, filter_.of(found));
+      add(of_them);
+    }
+    const std::size_t all = entries.size();
+    if (keys_.empty()) {
+      CUKILN_TRY(const auto of_all, filter_.of(std::move(entries)));
+      add(of_all);
+    }
+    if (chosen.empty()) {
+      return make_error(ErrorCode::not_found, "no entry matches; 'cukiln ls' shows all {}", all);
+    }
+    return chosen;
+  }
+
+  EntryFilter filter_;
   std::vector<std::string> keys_;
   bool all_ = false;
 };

@@ -6,7 +6,9 @@
 #include "base/file.hpp"
 #include "base/result.hpp"
 #include "cli/disassembly.hpp"
+#include "cli/entries.hpp"
 #include "cli/entry_page.hpp"
+#include "cli/output.hpp"
 #include "cli/ptx.hpp"
 #include "cli/text.hpp"
 #include "cli/verb.hpp"
@@ -20,12 +22,14 @@ class ShowVerb final : public Verb {
   VerbHelp help() const override {
     return {
         "show",
-        "KEY",
+        "KEY|NAME",
         "show everything about one entry",
         "Shows what an entry was made from, field by field, the headers it read with their "
         "digests, its kernels, the compiler's log and its history. A KEY is the beginning of a key "
-        "of 'cukiln ls', at least 6 digits. The other forms give one thing alone, on stdout.",
+        "of 'cukiln ls', at least 6 digits; a NAME is a module's, with --arch where it has several "
+        "entries. The other forms give one thing alone, on stdout.",
         {{"cukiln show 3fa9c01d", "everything"},
+         {"cukiln show amax --arch sm_90a", "by its name"},
          {"cukiln show 3fa9c01d --source", "the source as it was compiled"},
          {"cukiln show 3fa9c01d --sass | less", "the machine code, through nvdisasm"},
          {"cukiln show 3fa9c01d --cubin -o amax.cubin", "the cubin, into a file"}}};
@@ -33,6 +37,7 @@ class ShowVerb final : public Verb {
 
   void add_options(CLI::App& app) override {
     app.add_option("KEY", keys_);
+    filter_.add_to(app);
     app.add_flag("--source", source_, "the source as it was compiled");
     app.add_flag("--ptx", ptx_, "the PTX: the source compiled again for the virtual architecture");
     app.add_flag("--sass", sass_, "the machine code as text; needs nvdisasm or cuobjdump");
@@ -43,7 +48,7 @@ class ShowVerb final : public Verb {
   Exit run(Context& context) override {
     const int forms = int{source_} + int{ptx_} + int{sass_} + int{cubin_};
     if (keys_.size() != 1) {
-      return context.usage("{}: cukiln show KEY",
+      return context.usage("{}: cukiln show KEY|NAME",
                            keys_.empty() ? "a key is missing" : "one key at a time");
     }
     if (forms > 1) {
@@ -56,6 +61,12 @@ class ShowVerb final : public Verb {
       return context.usage("--cubin is not for {}: name a file with -o F",
                            context.json() ? "JSON" : "a terminal");
     }
+    if (auto usable = filter_.of({}); !usable) {
+      return context.fail(Exit::usage, usable.error());
+    }
+    if (auto there = output_.empty() ? Result<void>() : check_output(output_); !there) {
+      return context.fail(exit_of_output(there.error()), there.error());
+    }
     auto store = context.disk_store();
     if (!store) {
       return context.fail(Exit::store, store.error());
@@ -65,7 +76,7 @@ class ShowVerb final : public Verb {
     if (!entries) {
       return context.fail(Exit::store, entries.error());
     }
-    const auto key = find_key(*entries, keys_.front());
+    const auto key = choose(*entries);
     if (!key) {
       return context.fail(exit_of_key_error(key.error()), key.error());
     }
@@ -84,6 +95,25 @@ class ShowVerb final : public Verb {
   }
 
  private:
+  Result<CacheKey> choose(const std::vector<EntrySummary>& entries) const {
+    const std::string& text = keys_.front();
+    CUKILN_TRY(const auto found, find_entries(entries, text));
+    CUKILN_TRY(const auto chosen, filter_.of(found));
+    if (chosen.size() == 1) {
+      return chosen.front().key;
+    }
+    std::string list;
+    for (const EntrySummary& entry : chosen.empty() ? found : chosen) {
+      list += fmt::format("\n  {}  {} for {}", short_key(entry.key), entry.labels.name,
+                          entry.labels.target);
+    }
+    return make_error(
+        ErrorCode::invalid_argument, "{} of the {} entries of \"{}\"{}{}",
+        chosen.empty() ? "none" : "several", found.size(), text,
+        chosen.empty() ? " has that target and name:" : " may be meant: give a key, or --arch",
+        list);
+  }
+
   static Exit show_page(Context& context, const EntrySummary& summary, const StoreEntry& entry) {
     auto page = EntryPage::make(summary, entry);
     if (!page) {
@@ -136,6 +166,7 @@ class ShowVerb final : public Verb {
 
   const char* form_name() const { return source_ ? "source_text" : ptx_ ? "ptx" : "sass"; }
 
+  EntryFilter filter_;
   std::vector<std::string> keys_;
   std::string output_;
   bool source_ = false;

@@ -85,7 +85,7 @@ class StatsVerb final : public Verb {
     row("hits", human_count(count("hits")));
     row("time saved", human_ms(saved_ms), "of compiling, by hits");
     row("misses", human_count(misses));
-    row("  new", human_count(count("misses_new")), "source, flags or target never seen");
+    row("  new", human_count(count("misses_new")), "source, flags or target not stored");
     row("  header changed", human_count(count("misses_header_changed")));
     row("  header appeared", human_count(count("misses_header_appeared")));
     row("  header vanished", human_count(count("misses_header_vanished")));

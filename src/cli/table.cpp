@@ -2,6 +2,7 @@
 #include "cli/table.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "cli/text.hpp"
 
@@ -71,7 +72,10 @@ std::string Table::line(const std::vector<Cell>& row, const std::vector<std::siz
 }
 
 std::vector<std::string> Table::lines(const Terminal& terminal, std::size_t indent) const {
-  const auto widths = this->widths(terminal.width() > indent ? terminal.width() - indent : 1);
+  // Only where somebody looks does a line that is too long do harm.
+  const std::size_t available =
+      terminal.is_terminal() ? terminal.width() : std::numeric_limits<std::size_t>::max();
+  const auto widths = this->widths(available > indent ? available - indent : 1);
   std::vector<std::string> out;
   std::vector<Cell> heading;
   bool has_heading = false;

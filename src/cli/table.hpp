@@ -25,8 +25,8 @@ struct Column {
   std::size_t least = 8;  ///< columns that a flexible one keeps
 };
 
-/// Rows in aligned columns, as wide as the terminal at most. Cells are escaped here. Right-aligned
-/// columns are for numbers. The last column is not padded.
+/// Rows in aligned columns, on a terminal as wide as that at most. Cells are escaped here.
+/// Right-aligned columns are for numbers. The last column is not padded.
 class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "base/result.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
@@ -66,7 +68,9 @@ class VerifyVerb final : public Verb {
     Table table({{""}, {"", Column::Align::left, true, 20}});
     for (const VerifyReport::Finding& finding : report.findings) {
       const bool whole = finding.key == CacheKey{};
-      table.add({{whole ? "database" : short_key(finding.key), Ink::red}, finding.what});
+      std::string what = finding.what;  // SQLite's has several lines
+      std::replace(what.begin(), what.end(), '\n', ' ');
+      table.add({{whole ? "database" : short_key(finding.key), Ink::red}, std::move(what)});
     }
     std::string text = table.text(context.out());
     text += counted(report.checked, "entry", "entries") + " checked, ";

@@ -59,6 +59,32 @@ class Bundles(CliTest):
         self.run_cli("export", "-o", "x.ckb", keys[0], "--manifest", "m.json", expect=USAGE)
         self.run_cli("export", expect=USAGE)
 
+    def test_a_target_for_a_manifest_and_for_all(self):
+        self.fill()
+        self.write("m.json", '{"format":1,"modules":[{"name":"a","sources":["add.cu"],"define":{"ADDEND":1}}]}')
+        for target in ("sm_90a", "sm_100a"):
+            done = self.run_cli("export", "-o", "m.ckb", "--manifest", "m.json", "--arch", target)
+            self.assertIn(f"Wrote 1 entry for {target} to m.ckb", done.out)
+        self.assertIn("1 entry for sm_100a", self.run_cli("export", "-o", "m.ckb", "--manifest", "m.json").out)
+        missing = self.run_cli("export", "-o", "n.ckb", "--manifest", "m.json", "--arch", "sm_80", expect=FAILED)
+        self.assertIn("'cukiln preload m.json --no-load --arch sm_80' compiles what is missing", missing.err)
+        self.assertEqual(self.run_json("export", "-o", "m.ckb", "--arch", "sm_90a")["entries"], 2)
+        self.assertEqual(self.run_json("export", "-o", "m.ckb", "add")["entries"], 2)
+        self.assertEqual(self.run_json("export", "-o", "m.ckb", "add", "--arch", "sm_90a")["entries"], 1)
+
+    def test_a_long_list_of_what_is_missing_is_cut(self):
+        modules = ",".join('{"name":"m%d","sources":["add.cu"],"define":{"ADDEND":%d}}' % (i, i) for i in range(30))
+        self.write("m.json", '{"format":1,"modules":[%s]}' % modules)
+        missing = self.run_cli("export", "-o", "n.ckb", "--manifest", "m.json", expect=FAILED).err
+        self.assertIn("and 25 more", missing)
+        self.assertNotIn("m20", missing)
+
+    def test_keygen_says_what_it_wrote(self):
+        done = self.run_cli("keygen", "-o", "k.key")
+        self.assertEqual(done.out, (self.folder / "k.key.pub").read_text())
+        self.assertIn("k.key, which is secret, and k.key.pub", done.err)
+        self.assertEqual(self.run_cli("keygen", "-o", "l.key", "--quiet").err, "")
+
     def refused(self, *arguments):
         result = self.elsewhere("import", *arguments, expect=FAILED)
         self.assertEqual(self.elsewhere_json("ls")["entries"], [])
@@ -82,7 +108,7 @@ class Bundles(CliTest):
         taken = self.elsewhere_json("import", "unsigned.ckb", "--insecure")
         self.assertEqual((taken["imported"], taken["signers"]), (3, ["unsigned"]))
 
-    def test_row_73_a_revoked_key_is_believed_no_more(self):
+    def test_a_revoked_key_is_believed_no_more(self):  # fault 73
         self.fill()
         public = self.keygen("fleet")
         self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")
@@ -96,7 +122,7 @@ class Bundles(CliTest):
         arguments = ("--sign", f"{sign}.key") if isinstance(sign, str) else sign or ()
         return self.run_cli("export", "-o", "again.ckb", *arguments, env=env, expect=expect)
 
-    def test_to_sign_again_does_not_hide_who_signed_before(self):
+    def test_to_sign_again_does_not_hide_who_signed_before(self):  # fault 114
         self.one_key()
         fleet, other = self.keygen("fleet"), self.keygen("other")
         self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")
@@ -129,7 +155,7 @@ class Bundles(CliTest):
         self.assertEqual(done.json()["entries"], 0)
         self.assertIn("1 entry was removed: signed by a key that was revoked", done.err)
 
-    def test_what_nobody_signed_is_marked_and_not_signed_unless_asked_for(self):
+    def test_what_nobody_signed_is_marked_and_not_signed_unless_asked_for(self):  # fault 115
         self.one_key()
         fleet = self.keygen("fleet")
         self.run_cli("export", "-o", "unsigned.ckb")
@@ -145,7 +171,7 @@ class Bundles(CliTest):
         # Somebody vouches for it now.
         self.elsewhere("export", "-o", "more.ckb", "--sign", "fleet.key")
 
-    def test_files_that_others_may_write_are_not_believed(self):
+    def test_files_that_others_may_write_are_not_believed(self):  # fault 112
         self.one_key()
         self.keygen("fleet")
         self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")

@@ -99,7 +99,7 @@ class Compile(CliTest):
     def write_x(self, first=""):
         self.write("x.cu", first + "#ifndef X\n#define X 77\n#endif\n" + SCALE.replace("TILE", "X"))
 
-    def test_the_order_of_the_command_line_is_the_compilers(self):
+    def test_the_order_of_the_command_line_is_the_compilers(self):  # fault 102
         self.write_x()
         for arguments, x in (
             (("-U", "X", "-D", "X=11"), 11),
@@ -111,7 +111,7 @@ class Compile(CliTest):
         ):
             self.assertEqual(self.x_of(*arguments)[0], x, arguments)
 
-    def test_folders_are_searched_in_the_order_of_the_command_line(self):
+    def test_folders_are_searched_in_the_order_of_the_command_line(self):  # fault 102
         self.write_x("#include <which.h>\n")
         self.write("a/which.h", "#define X 11\n")
         self.write("b/which.h", "#define X 12\n")
@@ -151,7 +151,7 @@ class Compile(CliTest):
         self.assertEqual(self.shared_floats(module), 77)
         self.assertEqual(self.x_of("-I", "a", "-DX=1", "-UX"), (77, module["key"]))
 
-    def test_a_relative_include_is_looked_for_in_the_working_folder(self):
+    def test_a_relative_include_is_looked_for_in_the_working_folder(self):  # fault 103
         self.write_x()
         self.write("pre.h", "#define X 5\n")
         self.write("elsewhere/other.h", "#define X 6\n")
@@ -171,7 +171,7 @@ class Compile(CliTest):
         shown = self.run_json("show", key)
         self.assertIn("/cukiln/work/pre.h", [d["path"] for d in shown["dependencies"]])
 
-    def test_flags_that_cukiln_makes_needless_are_said_once(self):
+    def test_flags_that_cukiln_makes_needless_are_said_once(self):  # fault 105
         plain = self.one_key("add.cu", "-DADDEND=1", "--arch", "sm_90a")
         line = ("--pch", "--no-cache", "--time=-", "-c", "-cubin", "-t", "4", "-Wall")
         result = self.run_cli("--json", "compile", "add.cu", "-DADDEND=1", "--arch", "sm_90a,sm_100a", *line)
@@ -183,7 +183,7 @@ class Compile(CliTest):
             self.assertEqual(result.err.count(f"{flag} is left out: "), 1, result.err)
         self.assertNotEqual(self.one_key("add.cu", "-DADDEND=1", "--arch", "sm_90a", "-ewp"), plain)
         failed = self.run_cli("compile", "add.cu", "--use_fast_mth", expect=USAGE)
-        self.assertIn('is "--use_fast_math" meant?', failed.err)
+        self.assertIn('did you mean "--use_fast_math"?', failed.err)
 
     def test_output_writes_the_cubin(self):
         (module,) = self.compile("add.cu", "-DADDEND=1", "-o", "add.cubin")
@@ -202,7 +202,7 @@ class Compile(CliTest):
         self.assertEqual(sorted(os.listdir(self.folder / "out")),
                          ["add.sm_100a.cubin", "add.sm_90a.cubin"])  # fmt: skip
 
-    def test_a_limit_on_files_costs_no_compile(self):
+    def test_a_limit_on_files_costs_no_compile(self):  # fault 8
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         self.addCleanup(resource.setrlimit, resource.RLIMIT_FSIZE, before)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
@@ -319,8 +319,68 @@ class Compile(CliTest):
         self.assertIn("2 modules: 2 hits in", plain)
 
 
+    def test_a_target_that_nvrtc_lacks_lists_those_it_has(self):
+        result = self.run_cli("compile", "scale.cu", "--arch", "sm_999", expect=USAGE)
+        self.assertRegex(result.err, r"has no target sm_999, which scale is wanted for; it has sm_\d+, .*sm_100, ")
+
+    def test_a_name_that_matches_nothing_lists_the_kernels(self):
+        self.write("some.cu", 'extern "C" __global__ void one(int* x) {}\n' + TEMPLATE)
+        result = self.run_cli("compile", "some.cu", "--name", "on", "--name", "fill", expect=FAILED)
+        self.assertIn("No kernel fill, on in some.cu: it has one, fill<...>", result.err)
+
+    def test_no_empty_cubin_in_silence(self):
+        self.write("fill.cu", TEMPLATE)
+        for _ in ("compiled", "hit"):
+            result = self.run_cli("compile", "fill.cu")
+            self.assertIn('warning: fill for sm_100a: no kernel in it: ', result.err)
+            self.assertIn('such as "fill<float>" (names; --name)', result.err)
+        self.write("none.cu", "__device__ int x;\n")
+        self.write("guarded.cu", "#if 0\n" + SCALE + "#endif\n")
+        for source in ("none.cu", "guarded.cu"):
+            result = self.run_cli("compile", source)
+            self.assertEqual(result.err, "")
+            self.assertRegex(result.out, r"(?m)^  no kernel$")
+        self.assertNotIn("no kernel", self.run_cli("compile", "scale.cu").out)
+        self.assertEqual(self.run_cli("compile", "scale.cu").err, "")
+
+    def test_headers_of_the_hosts_library_are_told_with_cudas(self):
+        self.write("host.cu", "#include <vector>\n" + ADD)
+        self.assertIn("CUDA has no <cuda/std/vector>", self.run_cli("compile", "host.cu", "-DADDEND=1", expect=FAILED).err)
+        self.write("host.cu", "#include <array>\n" + ADD)
+        failed = self.run_cli("compile", "host.cu", "-DADDEND=1", expect=FAILED).err
+        self.assertIn("NVRTC has no host's standard library: include <cuda/std/array>", failed)
+
+    def test_the_assemblers_options_may_be_a_list(self):
+        (module,) = self.compile("add.cu", "-DADDEND=1", "-Xptxas", "-v,-dlcm=ca")
+        self.assertEqual(module["outcome"], "compiled")
+
+    def test_a_mangled_name_is_shown_as_it_is_written(self):
+        self.write("cpp.cu", "__global__ void twice(float* x) { *x *= 2; }\n")
+        self.assertRegex(self.run_cli("compile", "cpp.cu").out, r"(?m)^  twice\(float\*\) +\d+ regs")
+        self.assertEqual(self.compile("cpp.cu")[0]["functions"][0]["name"], "_Z5twicePf")
+
+    def test_an_output_that_cannot_be_written_is_told_before_the_compile(self):
+        result = self.run_cli("compile", "add.cu", "-DADDEND=1", "-o", "none/add.cubin", expect=USAGE)
+        self.assertIn("cannot write none/add.cubin: there is no folder none/", result.err)
+        self.assertFalse(self.store.exists())
+
+
 class Explain(CliTest):
     scale = ("scale.cu", "--arch", "sm_90a")
+
+    def test_a_manifest(self):
+        self.one_key(*self.scale)
+        self.write("made/m.json", json.dumps({"format": 1, "modules": [
+            {"name": "scaling", "sources": ["../scale.cu"], "targets": ["sm_90a"]},
+            {"name": "add", "sources": ["../add.cu"], "define": {"ADDEND": 1}, "targets": ["sm_90a"]}]}))  # fmt: skip
+        answers = self.run_json("explain", "made/m.json")["explanations"]
+        self.assertEqual([a["outcome"] for a in answers], ["hit", "miss"])
+        self.assertRegex(answers[0]["subject"], r"^scaling \(made/../scale.cu|scale.cu\) for sm_90a$")
+        answers = self.run_json("explain", "made/m.json", "--arch", "sm_100a")["explanations"]
+        self.assertEqual([(a["outcome"], a["subject"][-11:]) for a in answers], [("miss", "for sm_100a")] * 2)
+        text = self.run_cli("explain", "made/m.json", "scale.cu", "--arch", "sm_90a").out
+        self.assertEqual(text.count(": hit"), 2)
+        self.assertIn("there is no source", self.run_cli("explain", "none.cu", "made/m.json", expect=USAGE).err)
 
     def test_never_compiled(self):
         document = self.run_json("explain", *self.scale)
@@ -406,6 +466,16 @@ class Show(CliTest):
         self.assertTrue(document["portable"])
         self.assertEqual(document["dropped_flags"], "-O3")
         self.assertLess(abs(document["created"] - time.time()), 300)
+
+    def test_by_name_and_target(self):
+        self.assertEqual(self.run_json("show", "scale")["key"], self.key)
+        other = self.one_key("scale.cu", "--arch", "sm_100a")
+        several = self.run_cli("show", "scale", expect=USAGE).err
+        self.assertIn('several of the 2 entries of "scale" may be meant: give a key, or --arch', several)
+        self.assertIn(f"{other[:12]}  scale for sm_100a", several)
+        self.assertEqual(self.run_json("show", "scale", "--arch", "sm_100a")["key"], other)
+        self.assertIn('did you mean "scale"?', self.run_cli("show", "scales", expect=USAGE).err)
+        self.run_cli("show", "scale", "--arch", "sm_80", expect=USAGE)
 
     def test_text_has_a_section_for_each(self):
         text = self.run_cli("show", self.key).out

@@ -3,11 +3,13 @@
 
 import contextlib
 import os
+import re
 import signal
+import subprocess
 import threading
 import unittest
 
-from cli import CliTest, ENVIRONMENT, USAGE
+from cli import BINARIES, CliTest, ENVIRONMENT, USAGE
 
 
 class Daemon(CliTest):
@@ -34,6 +36,15 @@ class Daemon(CliTest):
         self.assertEqual(self.run_json("daemon", "stop")["running"], False)
         self.assertIn("Not running", self.run_cli("daemon", "stop").out)
         self.assertIn("Not running", self.run_cli("daemon", "status", expect=ENVIRONMENT).out)
+
+    def test_its_help_explains_every_option(self):
+        for flag in ("--help", "-h"):
+            text = subprocess.run([BINARIES / "cukilnd", flag], capture_output=True, text=True, check=True).stdout
+            usage = text.split("Compiles for")[0]
+            for option in re.findall(r"--\w+", usage):
+                self.assertRegex(text, rf"(?m)^  {option}\b.* \w+")
+            self.assertIn("CUKILN_STORE", text)
+            self.assertLessEqual(max(map(len, text.splitlines())), 100)
 
     def test_a_compile_goes_through_it(self):
         self.run_cli("daemon", "start")

@@ -2,9 +2,13 @@
 """preload, with the shipped manifest and others, over the stand-in for the driver."""
 
 import json
+import re
+import signal
+import subprocess
+import time
 import unittest
 
-from cli import CliTest, DONE, ENVIRONMENT, FAILED, FAKE_DRIVER, USAGE
+from cli import CUKILN, CliTest, DONE, ENVIRONMENT, FAILED, FAKE_DRIVER, USAGE
 
 
 def driver(**settings):
@@ -32,7 +36,10 @@ class Preload(CliTest):
         self.assertEqual((second["hits"], second["compiled"]), (first["compiled"], 0))
         text = self.run_cli(*arguments).out
         self.assertRegex(text, r"(?m)^amax_gsa +sm_100a +hit +")
-        self.assertLessEqual(max(map(len, text.splitlines())), 80)
+        _, shown = self.run_on_terminal(*arguments, "--color", "never")
+        lines = shown.split("\r\x1b[K")[-1].splitlines()
+        self.assertGreater(len(lines), 20)
+        self.assertLessEqual(max(map(len, lines)), 80)
 
     def test_a_manifest_of_ones_own(self):
         report = self.run_json("preload", self.two(), "--no-load", "--jobs", "2")
@@ -92,6 +99,27 @@ class Preload(CliTest):
         manifest = self.manifest({"name": "lost", "sources": ["lost.cu"]})
         result = self.run_cli("preload", manifest, "--no-load", expect=USAGE)
         self.assertIn("lost.cu", result.err)
+
+    def test_the_manifest_may_be_an_option(self):
+        report = self.run_json("preload", "--manifest", self.two(), "--no-load")
+        self.assertEqual(report["compiled"], 2)
+
+    def test_an_interrupt_says_how_many_are_in_the_store(self):
+        count = 80
+        many = self.manifest(*({"name": f"m{i}", "sources": ["add.cu"], "define": {"ADDEND": i}} for i in range(count)))
+        process = subprocess.Popen(
+            [CUKILN, "preload", many, "--no-load", "--jobs", "1"], cwd=self.folder, env=self.environment,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # fmt: skip
+        deadline = time.monotonic() + 60
+        while not self.run_json("ls")["entries"] and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, -signal.SIGINT, said)
+        found = re.fullmatch(rf"(\d+) of {count} modules are in the store; the same command goes on from there\n", said)
+        self.assertIsNotNone(found, said)
+        stored = len(self.run_json("ls")["entries"])
+        self.assertIn(stored - int(found[1]), (0, 1), "one may have been written a moment before")
 
     def test_bar_on_a_terminal_only(self):
         arguments = ("preload", "--no-load", "--arch", "sm_100a")

@@ -39,6 +39,11 @@ class Record(CliTest):
         report = self.run_json("preload", "made/m.json", "--no-load", "--offline")
         self.assertEqual([m["outcome"] for m in report["kernels"]], ["hit"])
 
+    def test_it_says_what_it_wrote(self):
+        line = ("record", "-o", "m.json", "--", CUKILN, "--quiet", "compile", "scale.cu", "--arch", "sm_90a")
+        self.assertEqual(self.run_cli(*line).err, "Wrote 1 module to m.json.\n")
+        self.assertEqual(self.run_cli("--quiet", *line).err, "")
+
     def test_texts_in_memory_become_files_with_the_same_keys(self):
         """The lines are those of a host with texts in memory; the keys those of the same text in files."""
         lines = [{"name": "k", "sources": [{"path": "gen/k.cu", "text": '#include "../lib/a.cuh"\n#include "b.cuh"\n'

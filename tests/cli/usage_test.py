@@ -6,8 +6,9 @@ import re
 import shutil
 import subprocess
 import unittest
+from pathlib import Path
 
-from cli import CUKILN, CliTest, USAGE
+from cli import CUKILN, CliTest, STORE, USAGE
 
 VERBS = ["doctor", "compile", "preload", "ls", "show", "explain", "stats", "verify", "gc", "rm",
          "export", "import", "keygen", "record", "daemon", "config", "completion"]  # fmt: skip
@@ -63,12 +64,12 @@ class Mistakes(CliTest):
 
     def test_unknown_verb(self):
         self.check("frobnicate", says='unknown verb "frobnicate"')
-        self.check("complie", says='is "compile" meant?')
+        self.check("complie", says='did you mean "compile"?')
 
     def test_unknown_option(self):
         self.check("ls", "--no-such", says='unknown option "--no-such"')
-        self.check("ls", "--jsno", says='is "--json" meant?')
-        self.check("compile", "add.cu", "--qiet", says='is "--quiet" meant?')
+        self.check("ls", "--jsno", says='did you mean "--json"?')
+        self.check("compile", "add.cu", "--qiet", says='did you mean "--quiet"?')
         self.check("--no-such", "ls", says='unknown option "--no-such"')
 
     def test_missing_values_and_arguments(self):
@@ -76,6 +77,7 @@ class Mistakes(CliTest):
         self.check("compile", "add.cu", "--arch", says="--arch needs a value")
         self.check("show", says="a key is missing")
         self.check("rm", says="a key is missing")
+        self.check("rm", "--all", "--name", "x", says="exclude each other")
         self.check("explain", says="is missing")
         self.check("completion", says="a shell is missing")
 
@@ -110,7 +112,20 @@ class Mistakes(CliTest):
         self.check("compile", "add.cu", "--fdevice-time-trace=t", says='"--fdevice-time-trace=t" is refused')
         self.check("compile", "add.cu", "-D", "=1", says="-D takes NAME")
 
+    def test_outputs_that_cannot_be_written_are_told_first(self):
+        for arguments in (("compile", "add.cu"), ("export",), ("show", "abcdef", "--source")):
+            self.check(*arguments, "-o", "/nowhere/x", says="cannot write /nowhere/x: there is no folder /nowhere/")
+        self.check("compile", "add.cu", "scale.cu", "-o", "x", says="one file for 2 modules")
+
+    def test_a_manifest_goes_with_arch_alone(self):
+        self.write("m.json", '{"format":1,"modules":[]}')
+        self.check("explain", "m.json", "-DX", says="only --arch is taken")
+        self.check("preload", "m.json", "--manifest", "m.json", says="one at a time")
+
     def test_broken_manifest_says_where(self):
+        self.write("m.json", '{"format":1,\n"modules":[],\n}')
+        for line in (("preload", "m.json"), ("preload", "--manifest", "m.json"), ("explain", "m.json"),):
+            self.check(*line, says="m.json: the manifest is not JSON: line 3, column 1: ")
         self.write("m.json", '{"format":1,"modules":[{"name":"a","sources":["add.cu"],"colour":1}]}')
         self.check("preload", "m.json", says="modules[0].colour")
 
@@ -139,8 +154,21 @@ class Config(CliTest):
         self.assertEqual(settings["max_size"][0], str(3 << 30))
         self.assertTrue(settings["max_size"][1].endswith("config.toml"))
         self.assertRegex(" ".join(document["warnings"]), 'unknown key "colour"')
+        files = [{"path": str(self.folder / "config/cukiln/config.toml"), "found": True},
+                 {"path": "/etc/cukiln/config.toml", "found": Path("/etc/cukiln/config.toml").exists()}]  # fmt: skip
+        self.assertEqual(document["files"], files)
+        self.assertRegex(self.run_cli("config").out, rf"(?m)^found +{files[0]['path']}$")
+        self.assertRegex(self.run_cli("config").out, r"(?m)^max_size +3221225472 \(3\.\d* GiB\)")
         self.assertIn('warning: ', self.run_cli("config").err)
         self.assertEqual(self.run_cli("config", "--quiet").err, "")
+
+    def test_a_misspelt_variable_is_told(self):
+        result = self.run_cli("config", env={"CUKILN_STOR": "/x"})
+        self.assertEqual(result.err, "warning: CUKILN_STOR is no setting; did you mean CUKILN_STORE?\n")
+
+    def test_a_relative_store_is_told_with_who_said_so(self):
+        result = self.run_cli("ls", env={"CUKILN_STORE": "rel"}, expect=STORE)
+        self.assertIn('environment CUKILN_STORE: the store\'s directory is "rel"; expected an absolute', result.err)
 
     def test_passwords_are_not_shown(self):
         remote = "redis://:pa55@a:1/p,http://b/c,s3+https://KEY:sec%2Fret@e/f"
@@ -211,6 +239,12 @@ class Output(CliTest):
             _, text = self.run_on_terminal("config", "--color", "never", columns=columns, env=env)
             self.assertEqual(max(map(len, text.splitlines())), columns)
             self.assertIn("…", text)
+
+    def test_nothing_is_cut_where_there_is_no_terminal(self):
+        worker = "/a/path/" + "x" * 200
+        text = self.run_cli("config", env={"CUKILN_WORKER": worker, "COLUMNS": "60"}).out
+        self.assertIn(worker, text)
+        self.assertNotIn("…", text)
 
     def test_json_is_one_document_even_with_color(self):
         json.loads(self.run_cli("config", "--json", "--color", "always").out)

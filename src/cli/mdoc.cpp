@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/mdoc.hpp"
+
+#include "base/file.hpp"
+#include "base/result.hpp"
+
+#include <cukiln/version.hpp>
+
+namespace cukiln::cli {
+
+namespace {
+
+/// One line of text, in which roff finds no request and no escape.
+std::string escaped(std::string_view text) {
+  std::string out;
+  if (!text.empty() && (text.front() == '.' || text.front() == '\'')) {
+    out += "\\&";
+  }
+  for (const char c : text) {
+    switch (c) {
+      case '\\': out += "\\e"; break;
+      case '-': out += "\\-"; break;
+      case '\'': out += "\\(aq"; break;
+      case '`': out += "\\(ga"; break;
+      case '~': out += "\\(ti"; break;
+      case '^': out += "\\(ha"; break;
+      case '\n': out += "\n.Pp\n"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
+/// The same as an argument of a macro, where a quote ends it and a word may be a macro's name.
+std::string argument(std::string_view text) {
+  std::string out = escaped(text);
+  for (std::size_t at = 0; (at = out.find('"', at)) != std::string::npos; at += 4) {
+    out.replace(at, 1, "\\(dq");
+  }
+  return "\"\\&" + out + "\"";
+}
+
+/// A new sentence on a new line, as mdoc wants it: roff then knows the space that ends one.
+std::string sentences(std::string_view text) {
+  std::string out = escaped(text);
+  for (std::size_t at = 0; (at = out.find(". ", at)) != std::string::npos; at += 2) {
+    out.replace(at, 2, ".\n");
+    if (out.compare(at + 2, 1, ".") == 0) {
+      out.insert(at + 2, "\\&");
+    }
+  }
+  return out + "\n";
+}
+
+std::string options_of(const CLI::App& app) {
+  std::string out;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_positional()) {
+      continue;
+    }
+    std::string line;
+    for (const std::string& name : option->get_snames()) {
+      line += (line.empty() ? ".It Fl " : " , Fl ") + escaped(name);
+    }
+    for (const std::string& name : option->get_lnames()) {
+      line += (line.empty() ? ".It Fl " : " , Fl ") + escaped("-" + name);
+    }
+    const std::string value = option->get_type_size() == 0 ? "" : option->get_type_name();
+    out += line + (value.empty() ? "" : " Ar " + argument(value)) + "\n" +
+           sentences(option->get_description());
+  }
+  return out.empty() ? out : ".Bl -tag -width Ds\n" + out + ".El\n";
+}
+
+std::string page_of(const Verb& verb, const CLI::App& options) {
+  const VerbHelp help = verb.help();
+  std::string out = std::string(".Ss cukiln ") + help.name;
+  out += *help.arguments == '\0' ? "\n" : " " + argument(help.arguments) + "\n";
+  out += sentences(help.description) + options_of(options);
+  out += ".Pp\nExamples:\n.Bl -tag -width Ds\n";
+  for (const auto& [command, what] : help.examples) {
+    out += ".It Li " + argument(command) + "\n" + sentences(what);
+  }
+  return out + ".El\n";
+}
+
+void replace(std::string& text, std::string_view marker, std::string_view by) {
+  for (std::size_t at = 0; (at = text.find(marker, at)) != std::string::npos; at += by.size()) {
+    text.replace(at, marker.size(), by);
+  }
+}
+
+}  // namespace
+
+Result<void> write_manual(const CLI::App& app, const Verbs& verbs, const std::string& frame,
+                          const std::string& page) {
+  CUKILN_TRY(const FileContent content, read_file(frame));
+  std::string text(content.bytes.view());
+  std::string all;
+  for (const auto& verb : verbs) {
+    all += page_of(*verb, *app.get_subcommand(verb->help().name));
+  }
+  replace(text, "@VERSION@\n", std::string(version()) + "\n");
+  replace(text, "@OPTIONS@\n", options_of(app));
+  replace(text, "@VERBS@\n", all);
+  return write_output(page, text);
+}
+
+}  // namespace cukiln::cli
