@@ -12,6 +12,8 @@ else
 fi
 
 say() { printf '%s\n' "$*" >&2; }
+# On a terminal a line may be written over.
+in_place() { [[ -t 2 && ${TERM:-dumb} != dumb ]]; }
 step() { printf '%s==>%s %s\n' "$bold$green" "$plain" "$*" >&2; }
 
 # die EXIT_CODE MESSAGE…: one line each.
@@ -24,13 +26,43 @@ die() {
   exit "$code"
 }
 
+steps_period=30 # seconds between two lines of print_steps, where there is no terminal
+
+# print_steps LOG FROM: how far ninja is, by its lines in LOG from byte FROM on, until it is killed:
+# in place on a terminal, else a line every `steps_period` seconds.
+print_steps() {
+  local log=$1 from=$2 started=$SECONDS printed=$SECONDS at tick
+  exec {tick}<> <(:) # nothing is ever to be read: a sleep without a process
+  while kill -0 "$$" 2>/dev/null; do
+    read -rt 1 -u "$tick" || true
+    at=$(tail -c "+$((from + 1))" "$log" | grep -oE '^\[[0-9]+/[0-9]+\]' | tail -n 1) || true
+    [[ -n $at ]] || continue
+    if in_place; then
+      printf '\r\e[K    %s  %d:%02d' "$at" $(((SECONDS - started) / 60)) $(((SECONDS - started) % 60)) >&2
+    elif ((SECONDS - printed >= steps_period)); then
+      printed=$SECONDS
+      say "    $at after $((SECONDS - started)) s"
+    fi
+  done
+}
+
 # logged LOG ADVICE COMMAND…: runs quietly; on failure shows the end of the log and says what to do.
+# With `progress` set to a function, that one runs beside the command, with LOG and its size.
 logged() {
-  local log=$1 advice=$2 status=0
+  local log=$1 advice=$2 status=0 watcher=
   shift 2
   mkdir -p "$(dirname "$log")"
   printf '\n$ %s\n' "$*" >>"$log"
+  if [[ -n ${progress:-} ]]; then
+    "$progress" "$log" "$(stat -c %s "$log")" &
+    watcher=$!
+  fi
   "$@" >>"$log" 2>&1 </dev/null || status=$?
+  if [[ -n $watcher ]]; then
+    kill "$watcher" 2>/dev/null || true
+    wait "$watcher" 2>/dev/null || true
+    ! in_place || printf '\r\e[K' >&2
+  fi
   ((status == 0)) && return 0
   say '' "--- the end of ${log#"$repo"/} ---"
   tail -n 40 "$log" >&2
@@ -53,6 +85,7 @@ build() {
   local preset=$1 log=$2
   shift 2
   configure "$preset" "$log"
-  logged "$log" "Fix what the log names, then run this again: only the rest is built." \
+  NINJA_STATUS='[%f/%t] ' progress=print_steps \
+    logged "$log" "Fix what the log names, then run this again: only the rest is built." \
     cmake --build "$repo/build/$preset" --parallel "$jobs" ${1:+--target "$@"}
 }

@@ -17,6 +17,12 @@ foreach(program cukiln_cli cukilnd)
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endforeach()
+if(TARGET cukiln_cli)
+  install(FILES "${PROJECT_BINARY_DIR}/man/cukiln.1" DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
+endif()
+if(TARGET cukilnd)
+  install(FILES "${PROJECT_SOURCE_DIR}/src/cli/man/cukilnd.8" DESTINATION ${CMAKE_INSTALL_MANDIR}/man8)
+endif()
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/cukiln)
 configure_package_config_file(
@@ -31,4 +37,21 @@ install(EXPORT cukilnTargets NAMESPACE cukiln:: DESTINATION ${package_folder})
 install(FILES "${PROJECT_BINARY_DIR}/package/cukilnConfig.cmake"
               "${PROJECT_BINARY_DIR}/package/cukilnConfigVersion.cmake"
   DESTINATION ${package_folder})
+
+# For builds without CMake. A static cukiln names what it is linked with; relative, as all of the package.
+set(pkgconfig_folder "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX
+  BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}/${pkgconfig_folder}" OUTPUT_VARIABLE pkgconfig_to_prefix)
+set(pkgconfig_requires "")
+set(pkgconfig_libraries "")
+set(pkgconfig_definitions "")
+if(NOT BUILD_SHARED_LIBS)
+  set(pkgconfig_requires "sqlite3 libzstd libsodium")
+  set(pkgconfig_libraries "-pthread -ldl -lstdc++")
+  set(pkgconfig_definitions "-DCUKILN_STATIC")
+endif()
+configure_file("${PROJECT_SOURCE_DIR}/scripts/cmake/cukiln.pc.in"
+  "${PROJECT_BINARY_DIR}/package/cukiln.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/package/cukiln.pc" DESTINATION ${pkgconfig_folder})
+
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -4,6 +4,7 @@
 usage: hardening_test.py [--unoptimised] BINARY…
 
 Reads the binaries with readelf and nm. `--unoptimised` is for a Debug build, which has no FORTIFY.
+This is fault 117.
 """
 
 import argparse

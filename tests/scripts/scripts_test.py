@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What scripts/quickstart and scripts/test do around a build, with stand-ins for all that takes long."""
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+# What ninja "builds": one program that prints its arguments, and files one after the other, each as SLOW as wanted.
+NINJA = """
+rule program
+  command = mkdir -p bin && printf '#!/bin/sh\\necho ran {name} "$$@" $$UBSAN_OPTIONS $$CUKILN_STORE\\n' > $out && chmod +x $out
+rule slow
+  command = sleep $${SLOW:-0} && touch $out
+build bin/unit_store_test: program
+build bin/unit_daemon_ops_test: program
+build bin/process_faults_test: program
+build bin/gpu_kernels_test: program
+build bin/cukiln: slow
+build bin/cukilnd: slow bin/cukiln
+build bin/libcukiln.so: slow bin/cukilnd
+build cukiln_cli: phony bin/cukiln
+build cukilnd: phony bin/cukilnd
+build cukiln: phony bin/libcukiln.so
+build unit_store_test: phony bin/unit_store_test
+build unit_daemon_ops_test: phony bin/unit_daemon_ops_test
+build process_faults_test: phony bin/process_faults_test
+"""
+PRESETS = {"testPresets": [{"name": "dev"}, {"name": "asan", "environment": {"UBSAN_OPTIONS": "as-ctest-sets-it"}}]}
+
+
+class ScriptsTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="cukiln-scripts-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.repo = self.folder / "a clone"
+        (self.repo / "scripts").mkdir(parents=True)
+        for name in ("common.sh", "quickstart", "test"):
+            shutil.copy(SCRIPTS / name, self.repo / "scripts")
+        self.program("scripts/bootstrap", 'echo "bootstrap $*" >&2')
+        (self.repo / "CMakePresets.json").write_text(json.dumps(PRESETS))
+        os.utime(self.repo / "CMakePresets.json", (1, 1))
+        for preset in ("dev", "asan", "release"):
+            build = self.repo / "build" / preset
+            build.mkdir(parents=True)
+            (build / "CMakeCache.txt").write_text(
+                f"CMAKE_PROJECT_NAME:STATIC=cukiln\nCMAKE_GENERATOR:INTERNAL=Ninja\n"
+                f"CMAKE_MAKE_PROGRAM:FILEPATH={shutil.which('ninja')}\n")
+            (build / "build.ninja").write_text(NINJA.replace("{name}", preset))
+        (self.folder / "home").mkdir()
+
+    def program(self, path, text):
+        file = self.repo / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
+
+    def environment(self, **more):
+        kept = {name: value for name, value in os.environ.items()
+                if not name.startswith(("CUKILN_", "XDG_", "UBSAN"))}  # fmt: skip
+        return kept | {"HOME": str(self.folder / "home"), "TERM": "xterm"} | more
+
+    def run_script(self, *command, expect=0, **environment):
+        done = subprocess.run([str(c) for c in command], cwd=self.folder, env=self.environment(**environment),
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)  # fmt: skip
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
+        return done
+
+    def run_on_terminal(self, command, **environment):
+        master, slave = pty.openpty()
+        process = subprocess.Popen(command, cwd=self.folder, env=self.environment(**environment), stdin=subprocess.DEVNULL,
+                                   stdout=slave, stderr=slave, start_new_session=True)  # fmt: skip
+        os.close(slave)
+        shown = b""
+        while True:
+            try:
+                part = os.read(master, 65536)
+            except OSError:  # the other end is closed
+                break
+            shown += part
+        os.close(master)
+        self.assertEqual(process.wait(timeout=60), 0, shown)
+        return shown.decode()
+
+    def build_slowly(self):
+        return ["bash", "-c", 'source "$0"; steps_period=1; build release "$repo/build/log" cukiln_cli cukilnd cukiln',
+                str(self.repo / "scripts/common.sh")]  # fmt: skip
+
+
+class Only(ScriptsTest):
+    def only(self, *arguments, **options):
+        return self.run_script(self.repo / "scripts/test", *arguments, **options)
+
+    def test_builds_and_runs_one_binary_and_installs_nothing(self):
+        done = self.only("--only", "store", "-tc", "*a case*", CUKILN_STORE="/of/the/user")
+        self.assertEqual(done.stdout, "ran dev -tc *a case*\n")
+        self.assertNotIn("bootstrap", done.stderr)
+        self.assertEqual([p.name for p in (self.repo / "build/dev/bin").iterdir()], ["unit_store_test"])
+
+    def test_takes_another_preset_and_its_environment(self):
+        self.assertEqual(self.only("--preset", "asan", "--only=store").stdout, "ran asan as-ctest-sets-it\n")
+
+    def test_names_are_those_of_ctest(self):
+        for name in ("unit.store", "daemon_ops", "process.faults"):
+            self.assertEqual(self.only("--only", name).stdout, "ran dev\n")
+
+    def test_an_unknown_name_lists_those_there_are(self):
+        done = self.only("--only", "stroe", expect=2)
+        self.assertIn("there is no test 'stroe'", done.stderr)
+        self.assertIn("daemon_ops process.faults store", done.stderr)
+        self.assertNotIn("gpu", done.stderr)
+        self.assertIn("needs a test's name", self.only("--only", expect=2).stderr)
+
+
+class Progress(ScriptsTest):
+    def test_a_line_now_and_then_where_there_is_no_terminal(self):
+        lines = self.run_script(*self.build_slowly(), SLOW="1.1").stderr.splitlines()
+        self.assertRegex(lines[0], r"^    \[[12]/3\] after \d s$")
+        self.assertLessEqual(len(lines), 3)
+
+    def test_in_place_on_a_terminal_and_gone_at_the_end(self):
+        shown = self.run_on_terminal(self.build_slowly(), SLOW="1.1")
+        self.assertRegex(shown, r"\r\x1b\[K    \[[12]/3\]  0:0\d")
+        self.assertNotIn("\n", shown)
+        self.assertTrue(shown.endswith("\r\x1b[K"), repr(shown))
+
+
+class Quickstart(ScriptsTest):
+    def setUp(self):
+        super().setUp()
+        self.cukiln("exit 0")
+
+    def cukiln(self, text):
+        self.program("build/release/bin/cukiln", f'echo "cukiln $*"\n{text}')
+
+    def quickstart(self, **options):
+        return self.run_script(self.repo / "scripts/quickstart", **options)
+
+    def test_builds_all_that_is_installed(self):
+        done = self.quickstart()
+        self.assertTrue((self.repo / "build/release/bin/libcukiln.so").exists())
+        self.assertIn("cukiln preload --arch sm_100a --no-load\n", done.stdout)
+        self.assertIn("bootstrap", done.stderr)
+
+    def test_a_link_to_it_works(self):
+        link = self.folder / "link"
+        link.symlink_to(self.repo / "scripts/quickstart")
+        self.assertIn("cukiln preload", self.run_script(link).stdout)
+
+    def test_a_checkout_that_cannot_be_written_is_told_first(self):
+        (self.repo / "build/quickstart.log").mkdir()
+        done = self.quickstart(expect=3)
+        self.assertRegex(done.stderr, r"^error: cannot write .*/a clone/build")
+        self.assertIn("git clone", done.stderr)
+        self.assertNotIn("bootstrap", done.stderr)
+
+    def test_a_store_that_cannot_be_written_is_told_before_the_build(self):
+        (self.folder / "file").touch()
+        done = self.quickstart(expect=4, CUKILN_STORE=str(self.folder / "file/store"))
+        self.assertIn(f"cannot write the store, {self.folder}/file/store", done.stderr)
+        self.assertIn("CUKILN_STORE=", done.stderr)
+        self.assertNotIn("bootstrap", done.stderr)
+
+    def test_a_store_that_cukiln_refuses_is_told_before_kernels_are_compiled(self):
+        self.cukiln('[ "$2" != ls ] || { echo "error: too open" >&2; exit 4; }')
+        done = self.quickstart(expect=4)
+        self.assertIn("error: too open", done.stderr)
+        self.assertIn("CUKILN_STORE=", done.stderr)
+        self.assertNotIn("preload", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
