@@ -3,6 +3,7 @@
 
 /// Everything. See `loader.hpp` for the façade that most hosts need.
 
+#include <cukiln/cancel_token.hpp>
 #include <cukiln/digest.hpp>
 #include <cukiln/explain.hpp>
 #include <cukiln/kernel.hpp>

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include <cukiln/export.hpp>
 #include <cukiln/kernel.hpp>
@@ -14,7 +15,7 @@ namespace cukiln {
 /// Every kernel that is ready.
 ///
 /// Threads: look-ups are lock-free and allocate nothing, from any number of threads, while others
-/// add. What a look-up returned stays valid as long as the table.
+/// add. What a look-up returned stays valid as long as the table, or until its module is unloaded.
 class CUKILN_API KernelTable {
  public:
   KernelTable();
@@ -38,6 +39,8 @@ class CUKILN_API KernelTable {
   /// that another kernel had.
   std::size_t add(Kernel kernel);
   void set_name(std::string_view name, Kernel kernel);
+  /// For the loader, before an unload: look-ups that gave one of these kernels give none.
+  void remove(const std::vector<Kernel>& kernels);
 
  private:
   // Kernels by id, right behind their count: a look-up follows no pointer more than it must. It is

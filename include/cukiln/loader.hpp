@@ -5,10 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <cukiln/cancel_token.hpp>
 #include <cukiln/digest.hpp>
 #include <cukiln/explain.hpp>
 #include <cukiln/export.hpp>
@@ -98,6 +101,7 @@ struct PreloadOptions {
   bool load = true;                ///< false: fill the store only; no driver needed
   bool keep_going = false;         ///< true: failures are in the report and preload itself succeeds
   Stream capture_guard = nullptr;  ///< a stream of the host's: refused while it captures
+  std::optional<CancelToken> cancel;  ///< ends this call's compiles; what was done stays
 };
 
 /// After `seal()`, what a compile or a load does.
@@ -129,14 +133,27 @@ class CUKILN_API KernelLoader {
   Result<PreloadReport> preload(const Manifest& manifest, const PreloadOptions& options = {},
                                 const Progress& progress = {});
 
+  /// The same on a thread that ends with the call. The future's destructor waits for it: cancel
+  /// `options.cancel` to wait no longer than a load takes. The loader must outlive the future.
+  std::future<Result<PreloadReport>> preload_async(Manifest manifest, PreloadOptions options = {},
+                                                   Progress progress = {});
+
   /// Compiles, or finds, one module for each of its targets; loads nothing.
-  Result<std::vector<ModuleReport>> compile(const ModuleSpec& spec);
+  Result<std::vector<ModuleReport>> compile(const ModuleSpec& spec,
+                                            const std::optional<CancelToken>& cancel = {});
 
   /// The cubin of a key that `compile` or `preload` reported. Errors: not_found.
   Result<std::string> cubin(const CacheKey& key);
 
   /// One kernel of one module, compiled and loaded if it is not yet. Empty `kernel`: the only one.
-  Result<Kernel> get(const ModuleSpec& spec, std::string_view kernel = {});
+  Result<Kernel> get(const ModuleSpec& spec, std::string_view kernel = {},
+                     const std::optional<CancelToken>& cancel = {});
+
+  /// Unloads the module of a key that `preload` reported, from every device, and empties its ids
+  /// and names in `kernels()`; other ids stay as they are. Loaded again, it gets new ids. The host
+  /// sees to it that no Kernel of it is in use, in no stream and in no graph. Errors: not_found (no
+  /// loaded module has this key).
+  Result<void> unload(const CacheKey& key);
 
   /// In the shape of PyTorch's `cpp_extension.load`: nvcc's flag spellings are taken. The module's
   /// kernels are in `kernels()` as `name/kernel`. A second call with the same arguments is cheap.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
 
+#include "base/cancel_flags.hpp"
 #include "compile/file_provider.hpp"
 #include "key/compile_request.hpp"
 #include "key/entry_labels.hpp"
@@ -21,7 +21,7 @@ struct CompileInput {
   std::string label;                    ///< the module's name, for errors and the lock's owner line
   const EntryLabels* labels = nullptr;  ///< stored with the result; null: it is not to be stored
   std::chrono::milliseconds timeout{300'000};
-  const std::atomic<bool>* cancelled = nullptr;  ///< ends the compile; null: it cannot be cancelled
+  CancelFlags cancelled;  ///< end the compile
 };
 
 /// Where the files of a compile are: on this host, opened by this process, or in another process

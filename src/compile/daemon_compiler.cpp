@@ -106,7 +106,7 @@ struct DaemonCompiler::Attempt {
 };
 
 DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::lost(const Error& error) {
-  if (job.input.cancelled != nullptr && job.input.cancelled->load(std::memory_order_relaxed)) {
+  if (job.input.cancelled.is_set()) {
     return fail(make_error(ErrorCode::timeout, "compiling {} was cancelled", job.input.label));
   }
   if (SteadyClock::now() >= deadline) {

@@ -100,8 +100,12 @@ void Builder::look_in(CubinStore& store, const ModuleRequest& request, Purpose p
 class Builder::PipelineCaller final : public CompilePipeline::Caller {
  public:
   PipelineCaller(Builder& builder, const ModuleRequest& request, Found found,
-                 const std::function<Result<void>()>& may_compile)
-      : builder_(builder), request_(request), found_(std::move(found)), may_compile_(may_compile) {}
+                 const std::function<Result<void>()>& may_compile, CancelFlags cancelled)
+      : builder_(builder),
+        request_(request),
+        found_(std::move(found)),
+        may_compile_(may_compile),
+        cancelled_(cancelled) {}
 
   bool is_stored() override { return found_.entry.has_value(); }
   bool look_up_again() override {
@@ -134,7 +138,7 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   }
   void compile_failed(const Error& error) override {
     counters().add(&Stats::failed);
-    if (!builder_.cancelled_.load()) {
+    if (!cancelled_.is_set()) {
       builder_.failures_.remember(request_.digest, error);
     }
   }
@@ -157,6 +161,7 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   const ModuleRequest& request_;
   Found found_;
   const std::function<Result<void>()>& may_compile_;
+  const CancelFlags cancelled_;
   std::string reason_;  // why it is compiled
   std::unique_ptr<FileServer> files_;
   std::optional<FileCheck> check_;
@@ -174,7 +179,7 @@ Result<void> Builder::PipelineCaller::admit() {
         request_.name, request_.request.target.name(),
         was_stored ? fmt::format(" ({})", reason_) : std::string());
   }
-  if (builder_.cancelled_.load()) {  // of many, those that have not begun start nothing
+  if (cancelled_.is_set()) {  // of many, those that have not begun start nothing
     return make_error(ErrorCode::timeout, "compiling {} was cancelled", request_.name);
   }
   if (may_compile_) {
@@ -253,13 +258,15 @@ Built Builder::PipelineCaller::take(CompilePipeline::Outcome outcome) {
 }
 
 Result<Built> Builder::build(const ModuleRequest& request, Found found,
-                             const std::function<Result<void>()>& may_compile) {
+                             const std::function<Result<void>()>& may_compile,
+                             const std::atomic<bool>* cancelled) {
   if (!found.entry) {
     if (const auto corrected = request.with_true_digests(stats_)) {
-      return build(*corrected, look_up(*corrected), may_compile);
+      return build(*corrected, look_up(*corrected), may_compile, cancelled);
     }
   }
-  PipelineCaller caller(*this, request, std::move(found), may_compile);
+  const CancelFlags cancel_flags(cancelled_, cancelled);
+  PipelineCaller caller(*this, request, std::move(found), may_compile, cancel_flags);
   CompilePipeline pipeline(caller, {.request = request.request,
                                     .canonical = request.canonical,
                                     .digest = request.digest,
@@ -267,7 +274,7 @@ Result<Built> Builder::build(const ModuleRequest& request, Found found,
                                     .labels = request.labels,
                                     .store = store_,
                                     .lock_folder = options_.flight_directory,
-                                    .cancelled = cancelled_,
+                                    .cancelled = cancel_flags,
                                     .log = options_.log,
                                     .timeout = options_.compile_timeout,
                                     .remote = remote_,

@@ -72,9 +72,11 @@ class Builder {
   Found look_up(const ModuleRequest& request, Purpose purpose = Purpose::use);
 
   /// What `look_up` found, or else a compile. `may_compile` is asked before one starts: an error
-  /// there is returned (a sealed loader). Errors: the compiler's; not_found when offline.
+  /// there is returned (a sealed loader). `cancelled`: the call's own flag; may be null. Errors:
+  /// the compiler's; not_found when offline; timeout when cancelled.
   Result<Built> build(const ModuleRequest& request, Found found,
-                      const std::function<Result<void>()>& may_compile = {});
+                      const std::function<Result<void>()>& may_compile = {},
+                      const std::atomic<bool>* cancelled = nullptr);
 
   /// Other machines' results, asked for what is not on this one. Before the first build; outlives
   /// this.

@@ -119,7 +119,7 @@ Result<CompilePipeline::Outcome> CompilePipeline::compile() {
 
 Result<CompileOutcome> CompilePipeline::attempt(Compiler& compiler, bool& is_committed) {
   CompileJob job{
-      {options_.request, options_.label, &options_.labels, options_.timeout, &options_.cancelled},
+      {options_.request, options_.label, &options_.labels, options_.timeout, options_.cancelled},
       caller_.files(),
       {},
       options_.trouble};
@@ -146,7 +146,7 @@ Result<bool> CompilePipeline::wait_for_lock(const std::string& holder) {
     caller_.waiting_for_process(holder);
   }
   do {
-    if (options_.cancelled.load()) {
+    if (options_.cancelled.is_set()) {
       return make_error(ErrorCode::timeout, "{}: cancelled while waiting for another process",
                         options_.label);
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "base/backoff.hpp"
+#include "base/cancel_flags.hpp"
 #include "base/logger.hpp"
 #include "compile/compiler.hpp"
 #include "key/set_check.hpp"
@@ -62,7 +62,7 @@ class CompilePipeline {
     const EntryLabels& labels;
     CubinStore& store;
     const std::string& lock_folder;  ///< empty: no lock between processes
-    const std::atomic<bool>& cancelled;
+    CancelFlags cancelled;
     const Logger& log;
     std::chrono::milliseconds timeout;  ///< of each wait, and of the compile
     RemoteTier* remote = nullptr;       ///< null: there is none

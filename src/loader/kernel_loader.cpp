@@ -90,11 +90,28 @@ Result<PreloadReport> KernelLoader::preload(const Manifest& manifest, const Prel
 
 Result<PreloadReport> KernelLoader::preload_all() { return preload(Manifest::shipped()); }
 
-Result<std::vector<ModuleReport>> KernelLoader::compile(const ModuleSpec& spec) {
+std::future<Result<PreloadReport>> KernelLoader::preload_async(Manifest manifest,
+                                                               PreloadOptions options,
+                                                               Progress progress) {
+  try {
+    return std::async(
+        std::launch::async,
+        [this, manifest = std::move(manifest), options = std::move(options),
+         progress = std::move(progress)] { return preload(manifest, options, progress); });
+  } catch (const std::exception& error) {
+    std::promise<Result<PreloadReport>> refused;
+    refused.set_value(make_error(ErrorCode::internal, "no thread for a preload: {}", error.what()));
+    return refused.get_future();
+  }
+}
+
+Result<std::vector<ModuleReport>> KernelLoader::compile(const ModuleSpec& spec,
+                                                        const std::optional<CancelToken>& cancel) {
   return guarded([&]() -> Result<std::vector<ModuleReport>> {
     PreloadOptions without_load;
     without_load.load = false;
     without_load.keep_going = true;
+    without_load.cancel = cancel;
     CUKILN_TRY(PreloadReport report, impl_->preload(Manifest({spec}), without_load, {}));
     return std::move(report.modules);
   });
@@ -113,9 +130,11 @@ Result<std::string> KernelLoader::cubin(const CacheKey& key) {
   });
 }
 
-Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel) {
+Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel,
+                                 const std::optional<CancelToken>& cancel) {
   return guarded([&]() -> Result<Kernel> {
     Impl::LoadSite site;
+    site.cancelled = cancel ? &cancel->flag() : nullptr;
     CUKILN_TRY(site.chosen, impl_->devices({}));
     CUKILN_TRY(const auto targets, impl_->targets_of(spec, site.chosen));
     std::vector<std::string> known;
@@ -129,7 +148,8 @@ Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel
       }
       ModuleReport report;
       CUKILN_TRY(Impl::Sought sought, impl_->seek(spec, target));
-      CUKILN_TRY(Built built, impl_->provide(sought.request, std::move(sought.found), report));
+      CUKILN_TRY(Built built,
+                 impl_->provide(sought.request, std::move(sought.found), report, site.cancelled));
       CUKILN_TRY(const auto module, impl_->load(sought.request, built, site, report));
       impl_->publish(sought.request.name, target, module->kernels(), false);
       for (const Kernel candidate : module->kernels()) {
@@ -161,6 +181,10 @@ Result<void> KernelLoader::get_cuda_module(const std::string& name,
     CUKILN_CHECK(impl_->preload(Manifest({std::move(spec)}), {}, {}));
     return {};
   });
+}
+
+Result<void> KernelLoader::unload(const CacheKey& key) {
+  return guarded([&] { return impl_->unload(key); });
 }
 
 void KernelLoader::seal(SealPolicy policy) noexcept {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cukiln/kernel_table.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -12,6 +13,7 @@
 
 #include "base/fork_gate.hpp"
 #include "base/hasher.hpp"
+#include "driver/kernel_state.hpp"
 
 namespace cukiln {
 namespace {
@@ -161,6 +163,26 @@ void KernelTable::set_name(std::string_view name, Kernel kernel) {
   }
   const Named& entry = impl_->names.emplace_back(name, kernel);
   impl_->indices.back()->insert(&entry, hash);
+}
+
+void KernelTable::remove(const std::vector<Kernel>& kernels) {
+  using detail::KernelAccess;
+  const auto clear = [&](std::atomic<Kernel>& place) {
+    const Kernel known = place.load(std::memory_order_relaxed);
+    if (known && std::any_of(kernels.begin(), kernels.end(), [&](const Kernel& removed) {
+          return KernelAccess::state(removed) == KernelAccess::state(known);
+        })) {
+      place.store(Kernel(), std::memory_order_release);
+    }
+  };
+  const ForkSafeLock lock(impl_->mutex);
+  Array& array = *impl_->arrays.back();
+  for (std::size_t id = 0; id < array.capacity; ++id) {
+    clear(array.kernels()[id]);
+  }
+  for (const Named& named : impl_->names) {
+    clear(named.kernel);
+  }
 }
 
 }  // namespace cukiln

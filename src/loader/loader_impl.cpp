@@ -171,9 +171,11 @@ Result<void> KernelLoader::Impl::check_seal(const char* what, const std::string&
 }
 
 Result<Built> KernelLoader::Impl::provide(const ModuleRequest& request, Builder::Found found,
-                                          ModuleReport& report) {
-  auto built = builder->build(request, std::move(found),
-                              [&] { return check_seal("a compile of", request.name); });
+                                          ModuleReport& report,
+                                          const std::atomic<bool>* cancelled) {
+  auto built = builder->build(
+      request, std::move(found), [&] { return check_seal("a compile of", request.name); },
+      cancelled);
   if (!built) {
     const bool missing = options.offline && built.error().code() == ErrorCode::not_found;
     report.outcome = missing ? Outcome::missing : Outcome::failed;
@@ -273,7 +275,7 @@ Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& re
     if (auto removed = store.tiers().remove(built.entry.key); !removed) {
       counters.add(&Stats::store_errors);
     }
-    CUKILN_TRY(built, provide(request, builder->look_up(request), report));
+    CUKILN_TRY(built, provide(request, builder->look_up(request), report, site.cancelled));
     module = load_once();
   }
   if (!module) {
@@ -282,6 +284,22 @@ Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& re
   report.load_time = time_since(start);
   const ForkSafeLock lock(modules_mutex_);
   return modules_.try_emplace(built.entry.key, *std::move(module)).first->second;
+}
+
+Result<void> KernelLoader::Impl::unload(const CacheKey& key) {
+  std::shared_ptr<Module> unloaded;  // by the driver, after the lock
+  const ForkSafeLock lock(modules_mutex_);
+  const auto known = modules_.find(key);
+  if (known == modules_.end()) {
+    return make_error(ErrorCode::not_found,
+                      "no module with the key {} is loaded; unload takes a key that a preload of "
+                      "this loader reported",
+                      key.hex());
+  }
+  unloaded = std::move(known->second);
+  modules_.erase(known);
+  table.remove(unloaded->kernels());
+  return {};
 }
 
 void KernelLoader::Impl::publish(const std::string& module_name, Target target,

@@ -66,8 +66,9 @@ struct KernelLoader::Impl {
   /// `sealed` when sealed with `fail`; counts and logs when sealed with `warn`.
   Result<void> check_seal(const char* what, const std::string& name);
 
-  /// What was found, or else a compile; fills in the report.
-  Result<Built> provide(const ModuleRequest& request, Builder::Found found, ModuleReport& report);
+  /// What was found, or else a compile; fills in the report. `cancelled`: as `Builder::build`.
+  Result<Built> provide(const ModuleRequest& request, Builder::Found found, ModuleReport& report,
+                        const std::atomic<bool>* cancelled = nullptr);
 
   /// Warns that a module is empty, where its sources have templates alone.
   void warn_of_no_kernel(const CompileRequest& request, const std::string& name);
@@ -82,10 +83,14 @@ struct KernelLoader::Impl {
   struct LoadSite {
     std::vector<DeviceInfo> chosen;
     Stream capture_guard = nullptr;
+    const std::atomic<bool>* cancelled = nullptr;  ///< the call's; may be null
     std::map<std::vector<int>, std::shared_ptr<const DeviceContexts>> contexts;
   };
   Result<std::shared_ptr<Module>> load(const ModuleRequest& request, Built& built, LoadSite& site,
                                        ModuleReport& report);
+
+  /// Removes a loaded module's kernels from the table and unloads it. Errors: not_found.
+  Result<void> unload(const CacheKey& key);
 
   Result<PreloadReport> preload(const Manifest& manifest, const PreloadOptions& preload_options,
                                 const Progress& progress);

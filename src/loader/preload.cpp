@@ -97,6 +97,7 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
   const auto start = std::chrono::steady_clock::now();
   LoadSite site;
   const std::vector<DeviceInfo>& chosen = site.chosen;
+  site.cancelled = preload_options.cancel ? &preload_options.cancel->flag() : nullptr;
   if (preload_options.load) {
     site.capture_guard = preload_options.capture_guard;
     CUKILN_TRY(site.chosen, devices(preload_options.devices));
@@ -175,21 +176,22 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
   std::stable_sort(misses.begin(), misses.end(), [&](std::size_t a, std::size_t b) {
     return text_bytes(*jobs[a].request) > text_bytes(*jobs[b].request);
   });
-  run_parallel(
-      misses.size(), options.jobs != 0 ? options.jobs : usable_cores(), [&](std::size_t i) {
-        Job& job = jobs[misses[i]];
-        const auto job_start = std::chrono::steady_clock::now();
-        auto built =
-            guarded([&] { return provide(*job.request, std::move(job.found), job.report); });
-        if (built) {
-          job.built = *std::move(built);
-        } else {
-          fail(job, std::move(built).error());
-        }
-        job.report.elapsed += time_since(job_start);
-        const std::lock_guard lock(progress_mutex);
-        report_progress(++done, jobs.size(), job.report);
-      });
+  run_parallel(misses.size(), options.jobs != 0 ? options.jobs : usable_cores(),
+               [&](std::size_t i) {
+                 Job& job = jobs[misses[i]];
+                 const auto job_start = std::chrono::steady_clock::now();
+                 auto built = guarded([&] {
+                   return provide(*job.request, std::move(job.found), job.report, site.cancelled);
+                 });
+                 if (built) {
+                   job.built = *std::move(built);
+                 } else {
+                   fail(job, std::move(built).error());
+                 }
+                 job.report.elapsed += time_since(job_start);
+                 const std::lock_guard lock(progress_mutex);
+                 report_progress(++done, jobs.size(), job.report);
+               });
 
   PreloadReport report;
   for (std::size_t i = 0; i < jobs.size();) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -14,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/cancel_flags.hpp"
 #include "base/clock.hpp"
 #include "base/logger.hpp"
 #include "remote/endpoint.hpp"
@@ -83,7 +83,7 @@ class RemoteStore final : public RemoteTier {
                                  Freshness freshness) override;
   std::optional<RemoteLease> await_peer_or_lease(ByteView request_canonical,
                                                  std::chrono::milliseconds limit,
-                                                 const std::atomic<bool>& cancelled,
+                                                 CancelFlags cancelled,
                                                  const std::function<bool()>& found) override;
   void put(const StoreEntry& entry) override;
 

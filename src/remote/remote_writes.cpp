@@ -45,7 +45,7 @@ bool RemoteStore::acquire_lease(Server& server, ByteView request_canonical, bool
 
 std::optional<RemoteLease> RemoteStore::await_peer_or_lease(ByteView request_canonical,
                                                             milliseconds limit,
-                                                            const std::atomic<bool>& cancelled,
+                                                            CancelFlags cancelled,
                                                             const std::function<bool()>& found) {
   const auto at = std::find_if(servers_.begin(), servers_.end(),
                                [](const Server& server) { return server.endpoint->has_leases(); });
@@ -71,7 +71,7 @@ std::optional<RemoteLease> RemoteStore::await_peer_or_lease(ByteView request_can
       const std::lock_guard lock(stats_mutex_);
       ++stats_.waits;
     }
-    if (cancelled.load() || SteadyClock::now() >= deadline) {
+    if (cancelled.is_set() || SteadyClock::now() >= deadline) {
       return lease;
     }
     std::this_thread::sleep_for(backoff.next());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "base/bytes.hpp"
+#include "base/cancel_flags.hpp"
 #include "store/cubin_store.hpp"
 
 namespace cukiln {
@@ -61,7 +61,7 @@ class RemoteTier {
   /// the upload has ended.
   virtual std::optional<RemoteLease> await_peer_or_lease(ByteView request_canonical,
                                                          std::chrono::milliseconds limit,
-                                                         const std::atomic<bool>& cancelled,
+                                                         CancelFlags cancelled,
                                                          const std::function<bool()>& found) = 0;
 
   /// Offers an entry to the fleet. Returns at once; nothing where this machine may only read.

@@ -36,11 +36,10 @@ std::string program_name() {
 
 }  // namespace
 
-Ready wait_for(int fd, short events, SteadyClock::time_point deadline,
-               const std::atomic<bool>* cancelled) {
+Ready wait_for(int fd, short events, SteadyClock::time_point deadline, CancelFlags cancelled) {
   const auto awake_until = SteadyClock::now() + kAwake;
   for (;;) {
-    if (cancelled != nullptr && cancelled->load(std::memory_order_relaxed)) {
+    if (cancelled.is_set()) {
       return Ready::cancelled;
     }
     const auto now = SteadyClock::now();
@@ -48,9 +47,9 @@ Ready wait_for(int fd, short events, SteadyClock::time_point deadline,
       return Ready::deadline;
     }
     const bool awake = now < awake_until;
-    const auto slice = awake                  ? milliseconds(0)
-                       : cancelled != nullptr ? kCancelPoll
-                                              : milliseconds::max();
+    const auto slice = awake                    ? milliseconds(0)
+                       : cancelled.can_be_set() ? kCancelPoll
+                                                : milliseconds::max();
     pollfd polled{fd, events, 0};
     if (poll_until(&polled, 1, deadline, slice) != Polled::waiting) {
       return Ready::yes;  // an error shows itself in the read or write that follows
@@ -100,7 +99,7 @@ Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connec
   std::string bytes;
   std::array<char, kGreetingBytes> buffer{};
   while (bytes.size() < kGreetingBytes) {
-    if (wait_for(fd, POLLIN, deadline, nullptr) != Ready::yes) {
+    if (wait_for(fd, POLLIN, deadline, {}) != Ready::yes) {
       return make_error(ErrorCode::timeout, "cukilnd at {} said nothing for {} ms", path,
                         options_.connect_budget.count());
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 
+#include "base/cancel_flags.hpp"
 #include "base/file.hpp"
 #include "wire/daemon_link.hpp"
 
@@ -21,6 +21,6 @@ struct DaemonLink::Conversation::Connection {
 /// What a wait for a socket came to.
 enum class Ready { yes, deadline, cancelled };
 Ready wait_for(int fd, short events, std::chrono::steady_clock::time_point deadline,
-               const std::atomic<bool>* cancelled);
+               CancelFlags cancelled);
 
 }  // namespace cukiln::wire

@@ -181,7 +181,7 @@ Result<void> DaemonLink::Conversation::send(DaemonOp op, ByteView body, UniqueFd
       done += static_cast<std::size_t>(sent);
     } else if (errno != EAGAIN && errno != ENOBUFS) {
       return lost(ErrorCode::io, "cukilnd hung up: " + errno_text(errno));
-    } else if (wait_for(fd, POLLOUT, deadline, nullptr) != Ready::yes) {
+    } else if (wait_for(fd, POLLOUT, deadline, {}) != Ready::yes) {
       return lost(ErrorCode::timeout,
                   fmt::format("cukilnd took nothing for {} ms", link_->options_.heartbeat.count()));
     }
@@ -198,7 +198,7 @@ Result<void> DaemonLink::Conversation::send_content(DaemonOp op, const std::stri
 }
 
 Result<DaemonFrame> DaemonLink::Conversation::receive(SteadyClock::time_point deadline,
-                                                      const std::atomic<bool>* cancelled) {
+                                                      CancelFlags cancelled) {
   if (connection_ == nullptr) {
     return Error(ErrorCode::io, "the conversation with cukilnd is over");
   }

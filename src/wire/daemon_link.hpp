@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cancel_flags.hpp"
 #include "base/file.hpp"
 #include "base/logger.hpp"
 #include "wire/daemon_frame.hpp"
@@ -89,7 +90,7 @@ class DaemonLink {
     /// (the link takes no note of that) or `cancelled` was set.
     Result<DaemonFrame> receive(std::chrono::steady_clock::time_point deadline =
                                     std::chrono::steady_clock::time_point::max(),
-                                const std::atomic<bool>* cancelled = nullptr);
+                                CancelFlags cancelled = {});
     /// What the daemon said cannot be: the connection is given up and the daemon left alone.
     Error confused(const char* about);
     /// The question is answered: the connection may serve the next one.

@@ -40,7 +40,7 @@ IoStatus FrameSocket::wait_for(short events, const Patience& patience) const {
   const auto never = steady_clock::time_point::max();
   auto silent_at = when_silent_ ? steady_clock::now() + silence_ : never;
   for (;;) {
-    if (patience.cancelled != nullptr && patience.cancelled->load(std::memory_order_relaxed)) {
+    if (patience.cancelled.is_set()) {
       return IoStatus::cancelled;
     }
     const auto next = std::min(patience.deadline, silent_at);
@@ -55,7 +55,7 @@ IoStatus FrameSocket::wait_for(short events, const Patience& patience) const {
         continue;
       }
     }
-    const auto slice = patience.cancelled != nullptr ? kCancelPoll : milliseconds::max();
+    const auto slice = patience.cancelled.can_be_set() ? kCancelPoll : milliseconds::max();
     // A process of -1 is skipped.
     std::array<pollfd, 2> polled{{{fd_, events, 0}, {patience.peer_process, POLLIN, 0}}};
     switch (poll_until(polled.data(), polled.size(), next, slice)) {

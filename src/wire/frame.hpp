@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "base/bytes.hpp"
+#include "base/cancel_flags.hpp"
 
 namespace cukiln::wire {
 
@@ -39,7 +39,7 @@ inline constexpr std::chrono::milliseconds kCancelPoll{20};
 /// When to give up waiting. The default waits for ever.
 struct Patience {
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
-  const std::atomic<bool>* cancelled = nullptr;
+  CancelFlags cancelled;
   int peer_process =
       -1;  ///< a pidfd: its end is `closed`, even while a forked copy of its socket lives
 };

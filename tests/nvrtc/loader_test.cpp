@@ -2,6 +2,9 @@
 #include "support/loader_fixture.hpp"
 
 #include <algorithm>
+#include <thread>
+
+#include "support/fake_cuda.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;
@@ -303,4 +306,75 @@ TEST_CASE_FIXTURE(LoaderFixture, "a memory-only store works, and nothing is writ
   CHECK(only(opened->compile(spec(source))).outcome == Outcome::compiled);
   CHECK(only(opened->compile(spec(source))).outcome == Outcome::hit);
   CHECK_FALSE(std::filesystem::exists(scratch / "store"));
+}
+
+namespace {
+
+/// NVRTC is busy with it for minutes.
+constexpr const char* kSlow = R"(
+template <int A, int B> struct Tree {
+  enum { value = Tree<A - 1, B * 2>::value + Tree<A - 1, B * 2 + 1>::value }; };
+template <int B> struct Tree<0, B> { enum { value = B }; };
+extern "C" __global__ void slow(int* x) { *x = Tree<24, 0>::value; }
+)";
+
+}  // namespace
+
+TEST_CASE_FIXTURE(LoaderFixture, "a token cancels its own call, and no other") {
+  const auto opened = open();
+  PreloadOptions options;
+  options.load = false;
+  options.cancel.emplace();
+  const CancelToken token = *options.cancel;
+  auto pending = opened->preload_async(
+      Manifest({spec(scratch.write("slow.cu", kSlow)), spec(scratch.write("k.cu", kSlow))}),
+      options);
+  CHECK(pending.wait_for(std::chrono::milliseconds(500)) == std::future_status::timeout);
+  const std::string quick = scratch.write("quick.cu", "__global__ void quick() {}");
+  CHECK(only(opened->compile(spec(quick))).outcome == Outcome::compiled);
+
+  token.cancel();
+  REQUIRE(pending.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
+  const auto ended = pending.get();
+  REQUIRE_FALSE(ended);
+  CHECK(ended.error().code() == ErrorCode::timeout);
+  CHECK(ended.error().message().find("cancelled") != std::string::npos);
+
+  // The token stays cancelled; calls without it do not know of it.
+  const std::string other = scratch.write("other.cu", "__global__ void other() {}");
+  const auto refused = opened->compile(spec(other), token);
+  REQUIRE(refused);
+  CHECK(refused->front().outcome == Outcome::failed);
+  CHECK(only(opened->compile(spec(other))).outcome == Outcome::compiled);
+  CHECK(only(opened->compile(spec(other), token)).outcome == Outcome::hit);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "a module is unloaded, and may be loaded again under new ids") {
+  FakeCuda fake;
+  fake.set_capability(0, 90);
+  LoaderOptions options = loader_options();
+  options.cuda_library = fake.path;
+  const auto opened = open(options);
+  ModuleSpec gone =
+      spec(scratch.write("gone.cu", "extern \"C\" __global__ void gone() {}"), {{90, 'a'}});
+  ModuleSpec kept =
+      spec(scratch.write("kept.cu", "extern \"C\" __global__ void kept() {}"), {{90, 'a'}});
+  const auto report = opened->preload(Manifest({gone, kept}));
+  REQUIRE(report);
+  REQUIRE(opened->kernels().at(0).name() == "gone");
+
+  REQUIRE(opened->unload(report->modules[0].key));
+  CHECK(fake.calls("cuLibraryUnload") == 1);
+  CHECK(!opened->kernels().at(0));
+  CHECK(!opened->kernels().find("gone"));
+  CHECK(opened->kernels().at(1).name() == "kept");
+
+  const auto again = opened->unload(report->modules[0].key);
+  REQUIRE_FALSE(again);
+  CHECK(again.error().code() == ErrorCode::not_found);
+  CHECK(fake.calls("cuLibraryUnload") == 1);
+
+  REQUIRE(opened->preload(Manifest({gone})));
+  CHECK(opened->kernels().at(2).name() == "gone");
+  CHECK(opened->kernels().find("gone").name() == "gone");
 }

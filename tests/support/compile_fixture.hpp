@@ -82,7 +82,7 @@ struct TestModule {
   }
 
   Result<CompileOutcome> run(Compiler& compiler, CompileGuard guard = {},
-                             const std::atomic<bool>* cancelled = nullptr) {
+                             CancelFlags cancelled = {}) {
     auto toolchain = compiler.toolchain();
     if (!toolchain) {
       return toolchain.error();

@@ -32,7 +32,7 @@ class CurrentRemote final : public RemoteTier {
   /// The store that gave a lease lives until the lease is released, whatever is current then.
   std::optional<RemoteLease> await_peer_or_lease(ByteView request_canonical,
                                                  std::chrono::milliseconds limit,
-                                                 const std::atomic<bool>& cancelled,
+                                                 CancelFlags cancelled,
                                                  const std::function<bool()>& found) override {
     const auto store = get();
     if (store == nullptr) {

@@ -224,7 +224,7 @@ TEST_CASE("a cancelled compile ends at once, whatever NVRTC is doing") {
     }
     cancelled = true;
   });
-  const auto outcome = module.run(compiler, {}, &cancelled);
+  const auto outcome = module.run(compiler, {}, cancelled);
   canceller.join();
   REQUIRE_FALSE(outcome);
   CHECK(outcome.error().code() == ErrorCode::timeout);

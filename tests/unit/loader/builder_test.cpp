@@ -197,6 +197,18 @@ TEST_CASE_FIXTURE(Fixture, "while it is cancelled nothing is compiled, and after
   CHECK(compiler.calls == 1);
 }
 
+TEST_CASE_FIXTURE(Fixture, "a call that is cancelled compiles nothing, and others go on") {
+  Builder b = builder();
+  const std::atomic<bool> cancelled{true};
+  const ModuleRequest own = request();
+  const auto ended = b.build(own, b.look_up(own), {}, &cancelled);
+  REQUIRE_FALSE(ended);
+  CHECK(ended.error().code() == ErrorCode::timeout);
+  CHECK(compiler.calls == 0);
+  REQUIRE(build(b, own));
+  CHECK(compiler.calls == 1);
+}
+
 TEST_CASE_FIXTURE(
     Fixture, "fault 45: a result that depends on the time is used and not stored, and says so") {
   compiler.uses_time = true;

@@ -31,8 +31,7 @@ class FakeRemote final : public RemoteTier {
     const bool is_there = freshness == Freshness::usual ? has_result : peer_result;
     return is_there && check.holds(entry.dependencies) ? std::optional(entry) : std::nullopt;
   }
-  std::optional<RemoteLease> await_peer_or_lease(ByteView request, milliseconds,
-                                                 const std::atomic<bool>&,
+  std::optional<RemoteLease> await_peer_or_lease(ByteView request, milliseconds, CancelFlags,
                                                  const std::function<bool()>& found) override {
     ++held;
     RemoteLease lease(*this, request);

@@ -71,6 +71,27 @@ TEST_CASE("A name that is taken moves to the new kernel") {
   CHECK(table.find("quantize").name() == "k1");
 }
 
+TEST_CASE("A removed kernel is under no id and no name, and the ids of others stay") {
+  const Kernels kernels(3);
+  KernelTable table;
+  for (std::size_t i = 0; i < 3; ++i) {
+    table.add(kernels[i]);
+    table.set_name(module_name(i), kernels[i]);
+  }
+  table.set_name("alias", kernels[1]);
+  table.remove({kernels[1]});
+  CHECK(!table.at(1));
+  CHECK(!table.find(module_name(1)));
+  CHECK(!table.find("alias"));
+  for (const std::size_t kept : {0, 2}) {
+    CHECK(table.at(kept).name() == kernels[kept].name());
+    CHECK(table.find(module_name(kept)).name() == kernels[kept].name());
+  }
+  CHECK(table.add(kernels[1]) == 3);
+  table.set_name("alias", kernels[1]);
+  CHECK(table.find("alias").name() == kernels[1].name());
+}
+
 TEST_CASE("Names are bytes: empty ones, NULs and long ones are distinct") {
   const Kernels kernels(4);
   const std::string nul("a\0b", 3);

@@ -303,7 +303,7 @@ TEST_CASE("a wait has a limit, and can be cancelled") {
       holder->await_peer_or_lease("request", milliseconds(0), kNotCancelled, kNothing);
   REQUIRE(lease);
   const auto waiter = fleet.host();
-  const auto none_held = [&](milliseconds limit, const std::atomic<bool>& cancelled) {
+  const auto none_held = [&](milliseconds limit, CancelFlags cancelled) {
     const auto own = waiter->await_peer_or_lease("request", limit, cancelled, kNothing);
     return own.has_value() && !own->held();
   };

@@ -159,7 +159,7 @@ TEST_CASE("a cancel flag ends a wait without a deadline") {
   Frame frame;
   FrameSocket to(pair.here.get());
   Patience patience;
-  patience.cancelled = &cancelled;
+  patience.cancelled = cancelled;
   CHECK(to.receive(frame, patience) == IoStatus::cancelled);
   canceller.join();
 }
