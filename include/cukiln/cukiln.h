@@ -170,6 +170,13 @@ typedef struct cukiln_module_report {
 typedef void (*cukiln_progress_function)(void* user, size_t done, size_t total,
                                          const cukiln_module_report* last);
 
+/// cukiln::CancelToken: cancels the preloads that it was given to, before or while they run, from
+/// any thread. It stays cancelled. It may be destroyed while they run.
+typedef struct cukiln_cancel_token cukiln_cancel_token;
+CUKILN_API cukiln_cancel_token* cukiln_cancel_token_create(void);  ///< NULL: out of memory
+CUKILN_API void cukiln_cancel_token_cancel(cukiln_cancel_token* token);
+CUKILN_API void cukiln_cancel_token_destroy(cukiln_cancel_token* token);
+
 /// cukiln::PreloadOptions.
 typedef struct cukiln_preload_options {
   size_t struct_bytes;
@@ -184,6 +191,8 @@ typedef struct cukiln_preload_options {
   void* progress_user;
   const char* const* modules;  ///< names of the manifest's modules; none: all of them
   size_t module_count;
+  const cukiln_cancel_token* cancel;  ///< ends this call with CUKILN_TIMEOUT; NULL: nothing does.
+                                      ///< Since 0.2
 } cukiln_preload_options;
 
 typedef struct cukiln_preload_report {
@@ -253,6 +262,11 @@ CUKILN_API cukiln_code cukiln_loader_get_cuda_module(cukiln_loader* loader, cons
                                                      const char* const* sources,
                                                      size_t source_count, const char* const* flags,
                                                      size_t flag_count);
+
+/// Unloads the module of a key that a preload reported, from every device, and empties its ids and
+/// names; other ids stay as they are. The host sees to it that none of its kernels is in use, in no
+/// stream and in no graph. Errors: not_found (no loaded module has this key), invalid_argument.
+CUKILN_API cukiln_code cukiln_loader_unload(cukiln_loader* loader, const char* key);
 
 typedef enum cukiln_seal_policy {
   CUKILN_SEAL_FAIL = 0,  ///< a compile or a load is CUKILN_SEALED from here on

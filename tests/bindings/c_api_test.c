@@ -424,6 +424,49 @@ static void a_kernel_launches_from_c(void) {
   cukiln_loader_destroy(loader);
 }
 
+static void a_token_cancels_its_own_preload(void) {
+  cukiln_loader* const loader = open_loader();
+  const char text[] = "extern \"C\" __global__ void token() {}";
+  const cukiln_source source = {"token.cu", text, strlen(text)};
+  const char* const targets[] = {"sm_90a"};
+  const cukiln_module module = {.struct_bytes = sizeof module,
+                                .sources = &source,
+                                .source_count = 1,
+                                .targets = targets,
+                                .target_count = 1};
+  const cukiln_module* const modules[] = {&module};
+  cukiln_cancel_token* const token = cukiln_cancel_token_create();
+  cukiln_preload_options options = {.struct_bytes = sizeof options, .no_load = 1, .cancel = token};
+  cukiln_cancel_token_cancel(token);
+  CHECK_CODE(CUKILN_TIMEOUT, cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
+  CHECK_ERROR_SAYS("cancelled");
+  cukiln_cancel_token_destroy(token);
+  options.cancel = NULL;
+  CHECK_CODE(CUKILN_OK, cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
+  cukiln_cancel_token_cancel(NULL);
+  cukiln_cancel_token_destroy(NULL);
+  cukiln_loader_destroy(loader);
+}
+
+static void only_what_is_loaded_is_unloaded(void) {
+  cukiln_loader* const loader = open_loader();
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_unload(NULL, ""));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_unload(loader, "12"));
+  const char* const source = write_file("unload.cu", "extern \"C\" __global__ void unload() {}");
+  struct seen seen = {0};
+  const char* const manifest = write_file(
+      "unload.json", "{\"format\":1,\"modules\":[{\"name\":\"unload\",\"sources\":[\"unload.cu\"]}]}");
+  const cukiln_preload_options options = {
+      .struct_bytes = sizeof options, .progress = remember, .progress_user = &seen};
+  CHECK_CODE(CUKILN_OK, cukiln_loader_preload(loader, manifest, &options, NULL));
+  CHECK(source != NULL && cukiln_loader_find(loader, "unload") != NULL);
+  CHECK_CODE(CUKILN_OK, cukiln_loader_unload(loader, seen.key));
+  CHECK(cukiln_loader_find(loader, "unload") == NULL && cukiln_loader_at(loader, 0) == NULL);
+  CHECK_CODE(CUKILN_NOT_FOUND, cukiln_loader_unload(loader, seen.key));
+  CHECK_ERROR_SAYS(seen.key);
+  cukiln_loader_destroy(loader);
+}
+
 static void shipped_sources_are_found_by_their_names(void) {
   size_t bytes = 0;
   const char* const text = cukiln_shipped_source("sampler.cu", &bytes);
@@ -501,6 +544,8 @@ int main(void) {
   RUN(what_is_asked_for_is_recorded);
   RUN(cancel_ends_compiles_until_they_resume);
   RUN(a_kernel_launches_from_c);
+  RUN(a_token_cancels_its_own_preload);
+  RUN(only_what_is_loaded_is_unloaded);
   RUN(a_preload_may_name_its_modules);
   RUN(shipped_sources_are_found_by_their_names);
   RUN(an_unusable_store_is_a_warning);

@@ -55,6 +55,37 @@ def test_what_is_compiled_once_is_found_by_the_next_loader(home):
         assert loader.stats().hits == 1
 
 
+def test_a_token_cancels_its_own_call(loader):
+    token = cukiln.CancelToken()
+    assert not token.cancelled
+    token.cancel()
+    assert token.cancelled
+    with pytest.raises(cukiln.TimeoutError, match="cancelled"):
+        loader.compile(module(), cancel=token)
+    (report,) = loader.compile(module())
+    assert report.outcome == "compiled"
+    (report,) = loader.compile(module(), cancel=token)  # a hit waits for nothing
+    assert report.outcome == "hit"
+
+
+def test_a_daemon_can_be_required(home):
+    with pytest.raises(cukiln.InvalidArgumentError, match='expected "auto"'):
+        cukiln.Loader(daemon="always")
+    with cukiln.Loader(daemon="require", daemon_socket=home / "nobody") as loader:
+        with pytest.raises(cukiln.Error, match="daemon"):
+            loader.compile(module())
+    with cukiln.Loader(daemon="off") as loader:
+        assert loader.compile(module())[0].outcome == "compiled"
+
+
+def test_what_is_asked_for_is_recorded(home):
+    record = home / "record.json"
+    record.touch()
+    with cukiln.Loader(record=record) as loader:
+        loader.compile(module())
+    assert "twice" in record.read_text()
+
+
 def test_a_miss_is_explained(loader):
     (report,) = loader.compile(module())
     assert loader.explain(module(), "sm_90a").key == report.key

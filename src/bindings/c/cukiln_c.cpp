@@ -88,6 +88,9 @@ Result<void> preload(cukiln_loader& loader, Manifest manifest, const cukiln_prel
     options.load = known->no_load == 0;
     options.keep_going = known->keep_going != 0;
     options.capture_guard = known->capture_guard;
+    if (known->cancel != nullptr) {
+      options.cancel = known->cancel->token;
+    }
     auto names = c::read_strings(known->modules, known->module_count, "modules");
     if (!names) {
       return std::move(names).error();
@@ -255,6 +258,36 @@ void cukiln_loader_seal(cukiln_loader* loader, cukiln_seal_policy policy) {
 int cukiln_loader_sealed(const cukiln_loader* loader) {
   return loader != nullptr && loader->loader->sealed() ? 1 : 0;
 }
+
+cukiln_code cukiln_loader_unload(cukiln_loader* loader, const char* key) {
+  return guarded([&]() -> Result<void> {
+    if (loader == nullptr) {
+      return null_argument("loader");
+    }
+    const auto digest = c::read_key(key);
+    if (!digest) {
+      return digest.error();
+    }
+    return loader->loader->unload(*digest);
+  });
+}
+
+cukiln_cancel_token* cukiln_cancel_token_create(void) {
+  cukiln_cancel_token* token = nullptr;
+  guarded([&]() -> Result<void> {
+    token = new cukiln_cancel_token;
+    return {};
+  });
+  return token;
+}
+
+void cukiln_cancel_token_cancel(cukiln_cancel_token* token) {
+  if (token != nullptr) {
+    token->token.cancel();
+  }
+}
+
+void cukiln_cancel_token_destroy(cukiln_cancel_token* token) { delete token; }
 
 void cukiln_loader_cancel(cukiln_loader* loader) {
   if (loader != nullptr) {

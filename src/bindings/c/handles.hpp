@@ -13,6 +13,10 @@ struct cukiln_loader {  // NOLINT(readability-identifier-naming): C's name
   std::unique_ptr<cukiln::KernelLoader> loader;  // after the store, which must outlive it
 };
 
+struct cukiln_cancel_token {  // NOLINT(readability-identifier-naming): C's name
+  cukiln::CancelToken token;
+};
+
 namespace cukiln::c {
 
 // A Kernel is one pointer; C sees that pointer.

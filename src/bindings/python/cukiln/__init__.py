@@ -20,7 +20,7 @@ from ._errors import (
     TimeoutError,
 )
 from ._kernel import Kernel, Launch
-from ._loader import Loader, default_loader
+from ._loader import CancelToken, Loader, default_loader
 from ._modules import CudaModule, get_cuda_module, preload_all
 from ._spec import (
     Difference,
@@ -36,6 +36,7 @@ from ._spec import (
 __version__ = "0.2.0"
 
 __all__ = [
+    "CancelToken",
     "CompileError",
     "CorruptError",
     "CudaModule",

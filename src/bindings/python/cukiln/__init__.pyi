@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, overload
 
 __version__: str
 __all__ = [
+    "CancelToken",
     "CompileError",
     "CorruptError",
     "CudaModule",
@@ -204,6 +205,12 @@ class Kernel:
         cooperative: bool = False,
     ) -> Launch: ...
 
+class CancelToken:
+    def __init__(self) -> None: ...
+    def cancel(self) -> None: ...
+    @property
+    def cancelled(self) -> bool: ...
+
 class Loader:
     def __init__(
         self,
@@ -220,6 +227,10 @@ class Loader:
         jobs: int = 0,
         compile_timeout_ms: int = 0,
         compile_memory_bytes: int = 0,
+        daemon: str | None = None,
+        daemon_socket: _Path | None = None,
+        revoked_keys: Iterable[str] = (),
+        record: _Path | None = None,
     ) -> None: ...
     @property
     def handle(self) -> ctypes.c_void_p: ...
@@ -236,8 +247,11 @@ class Loader:
         load: bool = True,
         keep_going: bool = False,
         progress: Callable[[int, int, ModuleReport], object] | None = None,
+        cancel: CancelToken | None = None,
     ) -> PreloadReport: ...
-    def compile(self, module: ModuleSpec) -> tuple[ModuleReport, ...]: ...
+    def compile(
+        self, module: ModuleSpec, *, cancel: CancelToken | None = None
+    ) -> tuple[ModuleReport, ...]: ...
     def get(self, module: ModuleSpec, kernel: str | None = None) -> Kernel: ...
     def find(self, name: str | int) -> Kernel | None: ...
     def __getitem__(self, name: str | int) -> Kernel: ...

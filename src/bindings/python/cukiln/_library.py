@@ -85,6 +85,11 @@ class Options(Sized):
         ("compile_memory_bytes", c_uint64),
         ("log", LOG_FUNCTION),
         ("log_user", c_void_p),
+        ("daemon", c_int),
+        ("daemon_socket", c_char_p),
+        ("revoked_keys", _STRINGS),
+        ("revoked_key_count", c_size_t),
+        ("record", c_char_p),
     )
 
 
@@ -136,6 +141,7 @@ class PreloadOptions(Sized):
         ("progress_user", c_void_p),
         ("modules", _STRINGS),
         ("module_count", c_size_t),
+        ("cancel", c_void_p),
     )
 
 
@@ -265,6 +271,9 @@ _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "cukiln_loader_seal": (None, (_LOADER, c_int)),
     "cukiln_loader_sealed": (c_int, (_LOADER,)),
     "cukiln_loader_cancel": (None, (_LOADER,)),
+    "cukiln_cancel_token_create": (c_void_p, ()),
+    "cukiln_cancel_token_cancel": (None, (c_void_p,)),
+    "cukiln_cancel_token_destroy": (None, (c_void_p,)),
     "cukiln_loader_resume": (None, (_LOADER,)),
     "cukiln_loader_find": (_KERNEL, (_LOADER, c_char_p)),
     "cukiln_loader_at": (_KERNEL, (_LOADER, c_size_t)),

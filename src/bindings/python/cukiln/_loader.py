@@ -46,6 +46,40 @@ def _limit(name: str, given: int, bits: int = 64) -> int:
     return given
 
 
+_DAEMON_USES = {None: 0, "auto": 1, "off": 2, "require": 3}
+
+
+def _daemon_use(daemon: str | None) -> int:
+    if daemon not in _DAEMON_USES:
+        raise _errors.InvalidArgumentError(
+            f'daemon is {daemon!r}; expected "auto", "off", "require", or None for the settings'
+        )
+    return _DAEMON_USES[daemon]
+
+
+class CancelToken:
+    """Cancels the calls that it was given to, before or while they run, from any thread: they
+    raise TimeoutError. It stays cancelled."""
+
+    def __init__(self) -> None:
+        self._library = _library.library()
+        self._cancelled = False
+        self._token = self._library.cukiln_cancel_token_create()
+        if not self._token:
+            raise MemoryError("no memory for a CancelToken")
+        self._finalizer = weakref.finalize(
+            self, self._library.cukiln_cancel_token_destroy, self._token
+        )
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._library.cukiln_cancel_token_cancel(self._token)
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+
 def _request(module: ModuleSpec) -> _library.Module:
     if not isinstance(module, ModuleSpec):
         raise _errors.InvalidArgumentError(
@@ -76,6 +110,10 @@ class Loader:
         jobs: int = 0,
         compile_timeout_ms: int = 0,
         compile_memory_bytes: int = 0,
+        daemon: str | None = None,
+        daemon_socket: str | os.PathLike[str] | None = None,
+        revoked_keys: Iterable[str] = (),
+        record: str | os.PathLike[str] | None = None,
     ) -> None:
         self._handle: c_void_p | None = None
         self._cancelled = False
@@ -84,6 +122,7 @@ class Loader:
         if store is not None and not os.fspath(store):  # of a variable that is not set
             raise _errors.InvalidArgumentError('store is ""; expected a folder, or None')
         wheels = _cuda_wheels()
+        revoked = several("revoked_keys", revoked_keys)
         include = tuple(os.fspath(folder) for folder in several("include_path", include_path))
         options = _library.Options(
             from_environment=1,
@@ -103,6 +142,11 @@ class Loader:
             compile_timeout_ms=_limit("compile_timeout_ms", compile_timeout_ms, 32),
             compile_memory_bytes=_limit("compile_memory_bytes", compile_memory_bytes),
             log=_log,
+            daemon=_daemon_use(daemon),
+            daemon_socket=None if daemon_socket is None else _library.encoded(daemon_socket),
+            revoked_keys=_library.strings(revoked),
+            revoked_key_count=len(revoked),
+            record=None if record is None else _library.encoded(Path(record).absolute()),
         )
         handle = c_void_p()
         _library.check(self._library.cukiln_loader_create(byref(options), byref(handle)))
@@ -139,13 +183,14 @@ class Loader:
         load: bool = True,
         keep_going: bool = False,
         progress: Callable[[int, int, ModuleReport], object] | None = None,
+        cancel: CancelToken | None = None,
     ) -> PreloadReport:
         """Makes every module ready: hits load, misses compile, in parallel, on every device.
 
         `manifest`: a file, modules, or None for the kernels that come with cukiln; all of them, or
         those that `modules` names. `load=False` only compiles, and needs no driver. With
         `keep_going` failures are in the report; else the first is raised, after all others were
-        done.
+        done. `cancel` ends this call's compiles; what was done stays.
         """
         reports: dict[int, ModuleReport] = {}  # by their place, which is not the order they end in
         raised: list[BaseException] = []
@@ -171,6 +216,7 @@ class Loader:
             progress=_library.PROGRESS_FUNCTION(report_one),
             modules=_library.strings(only),
             module_count=len(only),
+            cancel=None if cancel is None else cancel._token,
         )
         report = _library.PreloadReport()
         if manifest is None or isinstance(manifest, (str, os.PathLike)):
@@ -203,9 +249,11 @@ class Loader:
             report.milliseconds,
         )
 
-    def compile(self, module: ModuleSpec) -> tuple[ModuleReport, ...]:
+    def compile(
+        self, module: ModuleSpec, *, cancel: CancelToken | None = None
+    ) -> tuple[ModuleReport, ...]:
         """Compiles, or finds, one module for each of its targets; loads nothing."""
-        return self.preload([module], load=False).modules
+        return self.preload([module], load=False, cancel=cancel).modules
 
     def get(self, module: ModuleSpec, kernel: str | None = None) -> Kernel:
         """One kernel of a module, compiled and loaded if it is not yet. None: the only one."""
