@@ -114,7 +114,7 @@ typedef struct cukiln_options {
   uint64_t compile_memory_bytes;  ///< address space of one worker; 0: 8 GiB; UINT64_MAX: no limit
   cukiln_log_function log;        ///< NULL: silence
   void* log_user;
-  cukiln_daemon_use daemon;
+  int daemon;                       ///< a cukiln_daemon_use; another number is an error
   const char* daemon_socket;        ///< NULL: this user's daemon, else the system's
   const char* const* revoked_keys;  ///< public keys, `name:base64`: what they signed is a miss
   size_t revoked_key_count;

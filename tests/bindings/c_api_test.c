@@ -327,7 +327,7 @@ static void a_daemon_can_be_required_or_left_out(void) {
   CHECK_CODE(CUKILN_OK, cukiln_loader_create(&options, &loader));
   CHECK_CODE(CUKILN_OK, compile(loader, "extern \"C\" __global__ void alone() {}", &seen, NULL));
   cukiln_loader_destroy(loader);
-  options.daemon = (cukiln_daemon_use)4;
+  options.daemon = 4;
   CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_create(&options, &loader));
   CHECK_ERROR_SAYS("0 to 3");
 }
