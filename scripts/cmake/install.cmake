@@ -47,7 +47,7 @@ set(pkgconfig_libraries "")
 set(pkgconfig_definitions "")
 if(NOT BUILD_SHARED_LIBS)
   set(pkgconfig_requires "sqlite3 libzstd libsodium")
-  set(pkgconfig_libraries "-pthread -ldl -lstdc++")
+  set(pkgconfig_libraries "-pthread -ldl -lstdc++ -lm")
   set(pkgconfig_definitions "-DCUKILN_STATIC")
 endif()
 configure_file("${PROJECT_SOURCE_DIR}/scripts/cmake/cukiln.pc.in"
