@@ -16,9 +16,9 @@ DiskUse disk_use(TieredStore& store) {
   if (disk == nullptr) {
     return use;
   }
-  use.max_bytes = disk->session().max_bytes();
-  use.lock_timeouts = disk->session().lock_timeouts();
-  use.reserve_bytes = disk->session().reserve_bytes();
+  use.max_bytes = disk->session().limits().max_bytes();
+  use.lock_timeouts = disk->session().writer().timeouts();
+  use.reserve_bytes = disk->session().limits().reserve_bytes();
   if (const auto generation = disk->session().generation_name()) {
     // Looked at by name: to open and close a file of SQLite's would drop its locks.
     const std::string wal = join_path(disk->directory().path(*generation), "store.db-wal");

@@ -232,10 +232,10 @@ void add_store(Exposition& out, TieredStore& store, const TieredStore::DiskFacts
                 session.rebuilds(static_cast<Rebuild>(i)), label("reason", kRebuilds[i]));
   }
   std::map<std::string, std::uint64_t> waits;
-  session.lock_waits().each("lock_waits",
-                            [&](const std::string& name, const std::atomic<std::uint64_t>& value) {
-                              waits[name] = value.load(std::memory_order_relaxed);
-                            });
+  session.writer().waits().each(
+      "lock_waits", [&](const std::string& name, const std::atomic<std::uint64_t>& value) {
+        waits[name] = value.load(std::memory_order_relaxed);
+      });
   out.times<ShortTimes>("store_lock_wait_seconds",
                         "How long writes of this daemon waited for others.", {}, "lock_waits",
                         [&](const std::string& name) { return waits[name]; });
