@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a SqliteStore has, and what was counted: all that people and metrics ask.
+#include "store/sqlite_inventory.hpp"
 
 #include <algorithm>
 
 #include "base/result.hpp"
-#include "store/sqlite_store.hpp"
+#include "store/entry_codec.hpp"
+#include "store/file_bytes.hpp"
 #include "store/stored_row.hpp"
 
 namespace cukiln {
 
-Result<std::vector<EntrySummary>> SqliteStore::list() {
-  return session_->read([](SqliteHandle& db) -> Result<std::vector<EntrySummary>> {
+Result<std::vector<EntrySummary>> SqliteInventory::list() {
+  return session_.read([](SqliteHandle& db) -> Result<std::vector<EntrySummary>> {
     std::vector<EntrySummary> entries;
     Query query = db.query(
         "SELECT key, created_s, last_used_s, hits, compile_us, origin, cubin_bytes, "
@@ -45,24 +46,19 @@ Result<std::vector<EntrySummary>> SqliteStore::list() {
   });
 }
 
-StoreStats SqliteStore::stats() {
+StoreStats SqliteInventory::stats() {
   StoreStats stats;
   const auto entries =
-      session_->read([](SqliteHandle& db) { return db.number("SELECT count(*) FROM entry"); });
+      session_.read([](SqliteHandle& db) { return db.number("SELECT count(*) FROM entry"); });
   stats.entries = entries ? static_cast<std::uint64_t>(*entries) : 0;
-  stats.bytes = file_bytes();
-  stats.hits = hits_.load(std::memory_order_relaxed);
-  stats.misses = misses_.load(std::memory_order_relaxed);
-  stats.stored = stored_.load(std::memory_order_relaxed);
-  stats.evicted = evicted_.load(std::memory_order_relaxed);
-  stats.corrupt = corrupt_.load(std::memory_order_relaxed);
-  stats.errors = errors_.load(std::memory_order_relaxed);
+  stats.bytes = file_bytes(session_);
+  accounting_.counts().add_to(stats);
   return stats;
 }
 
-Result<std::map<std::string, std::int64_t>> SqliteStore::counters() {
+Result<std::map<std::string, std::int64_t>> SqliteInventory::counters() {
   CUKILN_TRY(auto all,
-             session_->read([](SqliteHandle& db) -> Result<std::map<std::string, std::int64_t>> {
+             session_.read([](SqliteHandle& db) -> Result<std::map<std::string, std::int64_t>> {
                std::map<std::string, std::int64_t> stored;
                Query query = db.query("SELECT name, value FROM counter");
                for (;;) {
@@ -75,28 +71,46 @@ Result<std::map<std::string, std::int64_t>> SqliteStore::counters() {
                  stored[std::string(query.column_bytes(0))] = possible ? value : 0;
                }
              }));
-  for (const auto& [name, delta] : pending_.counters()) {
+  for (const auto& [name, delta] : accounting_.pending().counters()) {
     all[name] += delta;
   }
   return all;
 }
 
-Result<std::optional<std::int64_t>> SqliteStore::oldest_use_s() {
-  return session_->read([](SqliteHandle& db) -> Result<std::optional<std::int64_t>> {
+Result<std::optional<std::int64_t>> SqliteInventory::oldest_use_s() {
+  return session_.read([](SqliteHandle& db) -> Result<std::optional<std::int64_t>> {
     Query query = db.query("SELECT last_used_s FROM entry ORDER BY last_used_s LIMIT 1");
     CUKILN_TRY(const bool row, query.next());
     return row ? std::optional(query.column_number(0)) : std::nullopt;
   });
 }
 
-UpkeepStats SqliteStore::upkeep() const {
-  UpkeepStats stats;
-  {
-    const ForkSafeLock hold(upkeep_mutex_);
-    stats = upkeep_;
+Result<std::string> SqliteInventory::source_text(const CacheKey& key) {
+  auto stored = session_.read([&](SqliteHandle& db) -> Result<std::optional<std::string>> {
+    Query query = db.query("SELECT source_text FROM entry WHERE key=?");
+    CUKILN_TRY(const bool row, query.blob(view_of(key)).next());
+    return row ? std::optional<std::string>(query.column_bytes(0)) : std::nullopt;
+  });
+  if (!stored) {
+    return std::move(stored).error();
   }
-  stats.checkpoints = session_->checkpoints();
-  return stats;
+  if (!*stored) {
+    return make_error(ErrorCode::not_found, "no entry {} in the {} store", key.hex(),
+                      accounting_.tier_name());
+  }
+  return decompress(**stored);
+}
+
+std::optional<StatRecord> SqliteInventory::find_stat_record(const std::string& path) {
+  if (auto pending = accounting_.pending().find_stat_record(path)) {
+    return pending;
+  }
+  auto found = session_.read([&](SqliteHandle& db) -> Result<std::optional<StatRecord>> {
+    Query query = db.query("SELECT " CUKILN_STAT_COLUMNS " FROM stat_cache WHERE path=?");
+    CUKILN_TRY(const bool row, query.text(path).next());
+    return row ? stat_record_of(query) : std::nullopt;
+  });
+  return found ? *std::move(found) : std::nullopt;
 }
 
 }  // namespace cukiln

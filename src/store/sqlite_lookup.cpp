@@ -1,28 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a SqliteStore finds entries: by request, among all its sets, and by key.
+#include "store/sqlite_lookup.hpp"
 
 #include <utility>
 
 #include "base/result.hpp"
-#include "store/sqlite_store.hpp"
-#include "store/stored_row.hpp"
+#include "key/compile_request.hpp"
+#include "store/entry_rows.hpp"
+#include "store/set_records.hpp"
 
 namespace cukiln {
 
-namespace {
-
-Error another_request(const CacheKey& key) {
-  return make_error(ErrorCode::corrupt, "the entry {} lies under another request", key.hex());
-}
-
-}  // namespace
-
-Lookup SqliteStore::find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
-                         Purpose purpose) {
+Lookup SqliteLookup::find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
+                          Purpose purpose) {
   std::optional<RequestRow> recorded;
   std::optional<StoredRow> only;
   bool orphaned = false;  // entries whose request's row is gone
-  auto read = session_->read([&](SqliteHandle& db) -> Result<void> {
+  auto read = session_.read([&](SqliteHandle& db) -> Result<void> {
     Query query = db.query("SELECT " CUKILN_REQUEST_COLUMNS ", " CUKILN_ENTRY_COLUMNS
                            " FROM request r LEFT JOIN entry e ON e.id=r.only_entry"
                            " WHERE r.digest=?");
@@ -38,11 +31,11 @@ Lookup SqliteStore::find(const RequestDigest& request, ByteView request_canonica
     return {};
   });
   if (!read) {
-    errors_.fetch_add(1, std::memory_order_relaxed);
+    accounting_.counts().errors.fetch_add(1, std::memory_order_relaxed);
     return std::move(read).error();
   }
   if (!recorded && !orphaned) {
-    misses_.fetch_add(1, std::memory_order_relaxed);
+    accounting_.counts().misses.fetch_add(1, std::memory_order_relaxed);
     return std::optional<StoreEntry>();
   }
   const auto tree =
@@ -67,33 +60,33 @@ Lookup SqliteStore::find(const RequestDigest& request, ByteView request_canonica
       return found;
     }
   }
-  misses_.fetch_add(1, std::memory_order_relaxed);
+  accounting_.counts().misses.fetch_add(1, std::memory_order_relaxed);
   return std::optional<StoreEntry>();
 }
 
 /// The entry of one candidate, if its set holds. `row`: as it was read with the request; its id is
 /// 0 where there was none.
-Lookup SqliteStore::use_row(const RequestDigest& request, ByteView request_canonical,
-                            const SetTree::Leaf& leaf, std::optional<StoredRow> row,
-                            SetCheck& check, Purpose purpose) {
-  const auto damaged = [&](Damage what, const Error& why) {
+Lookup SqliteLookup::use_row(const RequestDigest& request, ByteView request_canonical,
+                             const SetTree::Leaf& leaf, std::optional<StoredRow> row,
+                             SetCheck& check, Purpose purpose) {
+  const auto damaged = [&](StoreAccounting::Damage what, const Error& why) {
     check.lost(SetCheck::Loss::damaged);
     if (purpose == Purpose::use) {
-      found_damaged(leaf.key, what, why);
+      accounting_.found_damaged(leaf.key, what, why);
     }
     return std::optional<StoreEntry>();
   };
   Lookup entry = std::optional<StoreEntry>();
   std::optional<Error> damage;
-  const auto read_entry = [&](SqliteHandle& db) -> Result<void> {
+  const auto read_whole = [&](SqliteHandle& db) -> Result<void> {
     damage.reset();
-    CUKILN_TRY(entry, entry_of(db, leaf.key, *row, request, request_canonical, &damage));
+    CUKILN_TRY(entry, read_entry(db, leaf.key, *row, request, request_canonical, &damage));
     return {};
   };
   const auto reread = [&] {  // all of it at once: the tree has led here, so its set will hold
-    return session_->read([&](SqliteHandle& db) -> Result<void> {
+    return session_.read([&](SqliteHandle& db) -> Result<void> {
       CUKILN_TRY(row, row_of(db, leaf));
-      return row && row->request == view_of(request) ? read_entry(db) : Result<void>();
+      return row && row->request == view_of(request) ? read_whole(db) : Result<void>();
     });
   };
   const bool was_read = row && row->id != 0;
@@ -102,29 +95,29 @@ Lookup SqliteStore::use_row(const RequestDigest& request, ByteView request_canon
   }
   for (int attempt = 0; row; ++attempt) {
     if (row->request != view_of(request)) {
-      return damaged(Damage::set, another_request(leaf.key));
+      return damaged(StoreAccounting::Damage::set, another_request(leaf.key));
     }
     const auto set = DependencySet::parse(row->dependencies);
     const bool holds = set && check.holds(*set);
     if (!holds) {
       if (!set || cache_key_of(request, row->dependencies) != leaf.key) {
-        return damaged(Damage::set,
+        return damaged(StoreAccounting::Damage::set,
                        Error(ErrorCode::corrupt, "its dependency set does not hash to its key"));
       }
       return std::optional<StoreEntry>();
     }
     if (was_read && attempt == 0) {
-      CUKILN_CHECK(session_->read(read_entry));
+      CUKILN_CHECK(session_.read(read_whole));
     }
     if (*entry) {
       if (purpose == Purpose::use) {
-        hits_.fetch_add(1, std::memory_order_relaxed);
-        note_use(leaf.key);
+        accounting_.counts().hits.fetch_add(1, std::memory_order_relaxed);
+        accounting_.note_use(leaf.key);
       }
       return entry;
     }
     if (attempt > 0) {
-      return damaged(Damage::entry, *damage);
+      return damaged(StoreAccounting::Damage::entry, *damage);
     }
     CUKILN_CHECK(reread());  // removed, or stored again, since the row was read
   }
@@ -133,20 +126,20 @@ Lookup SqliteStore::use_row(const RequestDigest& request, ByteView request_canon
 }
 
 /// What finds entries was damaged: they are gone through one by one, and it is made anew.
-Lookup SqliteStore::find_among_all(const RequestDigest& request, ByteView request_canonical,
-                                   SetCheck& check, Purpose purpose) {
+Lookup SqliteLookup::find_among_all(const RequestDigest& request, ByteView request_canonical,
+                                    SetCheck& check, Purpose purpose) {
   if (CompileRequest::digest_of(request_canonical) != request) {
     return std::optional<StoreEntry>();  // the caller's mistake, and no damage
   }
   CUKILN_TRY(const auto leaves,
-             session_->read([&](SqliteHandle& db) { return leaves_of(db, request); }));
+             session_.read([&](SqliteHandle& db) { return leaves_of(db, request); }));
   if (purpose == Purpose::use) {
-    count_damage(Damage::set);
-    session_->options().log.warn(
+    accounting_.count_damage(StoreAccounting::Damage::set);
+    session_.options().log.warn(
         "the {} store's list of sets of a request was damaged: it is made "
         "anew",
-        tier_name());
-    pending_.repair(request, std::string(request_canonical));
+        accounting_.tier_name());
+    accounting_.pending().repair(request, std::string(request_canonical));
   }
   for (const SetTree::Leaf& leaf : leaves) {
     CUKILN_TRY(auto found, use_row(request, request_canonical, leaf, std::nullopt, check, purpose));
@@ -154,12 +147,12 @@ Lookup SqliteStore::find_among_all(const RequestDigest& request, ByteView reques
       return found;
     }
   }
-  misses_.fetch_add(1, std::memory_order_relaxed);
+  accounting_.counts().misses.fetch_add(1, std::memory_order_relaxed);
   return std::optional<StoreEntry>();
 }
 
-Result<SetTree> SqliteStore::find_sets(const RequestDigest& request, ByteView request_canonical) {
-  return session_->read([&](SqliteHandle& db) -> Result<SetTree> {
+Result<SetTree> SqliteLookup::find_sets(const RequestDigest& request, ByteView request_canonical) {
+  return session_.read([&](SqliteHandle& db) -> Result<SetTree> {
     Query query = db.query("SELECT " CUKILN_REQUEST_COLUMNS " FROM request r WHERE r.digest=?");
     CUKILN_TRY(const bool there, query.blob(view_of(request)).next());
     if (!there) {
@@ -169,8 +162,8 @@ Result<SetTree> SqliteStore::find_sets(const RequestDigest& request, ByteView re
   });
 }
 
-Result<std::vector<RecordedSet>> SqliteStore::list_sets(const RequestDigest& request, ByteView) {
-  return session_->read([&](SqliteHandle& db) -> Result<std::vector<RecordedSet>> {
+Result<std::vector<RecordedSet>> SqliteLookup::list_sets(const RequestDigest& request) {
+  return session_.read([&](SqliteHandle& db) -> Result<std::vector<RecordedSet>> {
     CUKILN_TRY(const auto leaves, leaves_of(db, request));
     std::vector<RecordedSet> sets;
     for (const SetTree::Leaf& leaf : leaves) {
@@ -183,49 +176,9 @@ Result<std::vector<RecordedSet>> SqliteStore::list_sets(const RequestDigest& req
   });
 }
 
-Lookup SqliteStore::look_up(SqliteHandle& db, const CacheKey& key, std::optional<Error>* damage) {
-  Query query = db.query("SELECT " CUKILN_ENTRY_COLUMNS
-                         ", r.canonical"
-                         " FROM entry e LEFT JOIN request r ON r.digest=e.request WHERE e.key=?");
-  CUKILN_TRY(const bool there, query.blob(view_of(key)).next());
-  if (!there) {
-    return std::optional<StoreEntry>();
-  }
-  const std::string canonical(query.column_bytes(kEntryColumns));
-  return entry_of(db, key, StoredRow(query), CompileRequest::digest_of(canonical), canonical,
-                  damage);
-}
-
-/// `request`: what the canonical bytes hash to.
-Lookup SqliteStore::entry_of(SqliteHandle& db, const CacheKey& key, const StoredRow& row,
-                             const RequestDigest& request, ByteView request_canonical,
-                             std::optional<Error>* damage) {
-  // The cubin goes straight into the memory that is handed out. In the statement's row it would be
-  // copied on the way, and large ones twice into memory that has to be found for it.
-  CUKILN_TRY(SharedBytes image, db.read_blob("cubin", "data", row.cubin_id, row.cubin_bytes));
-  const EntryParts parts = row.parts(request_canonical, image);
-  const Checksum check = checksum_of(key, digest_from<RequestDigest>(row.request), parts,
-                                     row.compile_us, row.created_s, row.dependency_count);
-  if (view_of(check) != row.check128 || row.key != view_of(key)) {
-    *damage = make_error(ErrorCode::corrupt, "the entry {} does not match its checksum", key.hex());
-    return std::optional<StoreEntry>();
-  }
-  auto entry = row.request == view_of(request) ? decode_entry(key, request, parts, std::move(image))
-                                               : Result<StoreEntry>(another_request(key));
-  if (!entry) {
-    *damage = std::move(entry).error();
-    return std::optional<StoreEntry>();
-  }
-  entry->compile_us = row.compile_us;
-  entry->created_s = row.created_s;
-  entry->last_used_s = row.last_used_s;
-  entry->hits = row.hits;
-  return std::optional<StoreEntry>(*std::move(entry));
-}
-
 /// Of an entry that is damaged: whether its set is what its key says.
-bool SqliteStore::is_set_sound(const CacheKey& key) {
-  const auto set = session_->read([&](SqliteHandle& db) -> Result<std::optional<DependencySet>> {
+bool SqliteLookup::is_set_sound(const CacheKey& key) {
+  const auto set = session_.read([&](SqliteHandle& db) -> Result<std::optional<DependencySet>> {
     CUKILN_TRY(const auto row, row_of(db, {key}));
     if (!row) {
       return std::optional<DependencySet>();
@@ -235,26 +188,28 @@ bool SqliteStore::is_set_sound(const CacheKey& key) {
   return set && *set;
 }
 
-Lookup SqliteStore::get(const CacheKey& key) {
+Lookup SqliteLookup::get(const CacheKey& key) {
   std::optional<Error> damage;
-  auto found = session_->read([&](SqliteHandle& db) { return look_up(db, key, &damage); });
+  auto found = session_.read([&](SqliteHandle& db) { return read_entry(db, key, &damage); });
   if (damage) {
-    found_damaged(key, is_set_sound(key) ? Damage::entry : Damage::set, *damage);
+    accounting_.found_damaged(
+        key, is_set_sound(key) ? StoreAccounting::Damage::entry : StoreAccounting::Damage::set,
+        *damage);
   }
   if (!found) {
-    errors_.fetch_add(1, std::memory_order_relaxed);
+    accounting_.counts().errors.fetch_add(1, std::memory_order_relaxed);
   } else if (*found) {
-    hits_.fetch_add(1, std::memory_order_relaxed);
-    note_use(key);
+    accounting_.counts().hits.fetch_add(1, std::memory_order_relaxed);
+    accounting_.note_use(key);
   } else {
-    misses_.fetch_add(1, std::memory_order_relaxed);
+    accounting_.counts().misses.fetch_add(1, std::memory_order_relaxed);
   }
   return found;
 }
 
-Lookup SqliteStore::peek(const CacheKey& key) {
+Lookup SqliteLookup::peek(const CacheKey& key) {
   std::optional<Error> damage;
-  auto found = session_->inspect([&](SqliteHandle& db) { return look_up(db, key, &damage); });
+  auto found = session_.inspect([&](SqliteHandle& db) { return read_entry(db, key, &damage); });
   return damage ? Lookup(*std::move(damage)) : std::move(found);
 }
 

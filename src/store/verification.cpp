@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a SqliteStore reads all it has and checks it, and removes what is damaged.
+#include "store/verification.hpp"
 
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "base/result.hpp"
-#include "store/sqlite_store.hpp"
+#include "store/entry_codec.hpp"
+#include "store/pending_writes.hpp"
+#include "store/set_records.hpp"
 #include "store/stored_row.hpp"
 
 namespace cukiln {
@@ -42,9 +44,9 @@ bool is_request(const RequestDigest& digest, ByteView canonical) {
 }
 
 /// Reads every table, in short read transactions: a long one would keep the write-ahead log.
-class Verification {
+class TableChecks {
  public:
-  Verification(SqliteHandle& db, VerifyReport& report, Damages& damages)
+  TableChecks(SqliteHandle& db, VerifyReport& report, Damages& damages)
       : db_(db), report_(report), damages_(damages) {}
 
   Result<void> run() {
@@ -289,9 +291,9 @@ Result<void> repair_rest(SqliteHandle& db, const Damages& damages) {
 
 }  // namespace
 
-Result<void> SqliteStore::repair(const Damages& damages) {
+Result<void> Verification::repair(const Damages& damages) {
   const auto in_transaction = [&](auto&& body) {
-    return write_deletion([&](SqliteHandle& db) -> Result<void> {
+    return eviction_.write_deletion([&](SqliteHandle& db) -> Result<void> {
       CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
       CUKILN_CHECK(body(db));
       return transaction.commit();
@@ -310,18 +312,18 @@ Result<void> SqliteStore::repair(const Damages& damages) {
   return in_transaction([&](SqliteHandle& db) { return repair_rest(db, damages); });
 }
 
-Result<VerifyReport> SqliteStore::verify(bool repair_too) {
+Result<VerifyReport> Verification::verify(bool repair_too) {
   VerifyReport report;
   Damages damages;
   auto done =
-      session_->inspect([&](SqliteHandle& db) { return Verification(db, report, damages).run(); });
-  const bool writes = repair_too && !read_only();
+      session_.inspect([&](SqliteHandle& db) { return TableChecks(db, report, damages).run(); });
+  const bool writes = repair_too && !session_.read_only();
   if (done && writes && damages.any()) {
     done = repair(damages);
     if (done) {
       report.repaired = report.damaged;
       for (std::uint64_t i = 0; i < report.damaged; ++i) {
-        count_damage(Damage::verify);
+        accounting_.count_damage(StoreAccounting::Damage::verify);
       }
     }
   }
@@ -329,7 +331,7 @@ Result<VerifyReport> SqliteStore::verify(bool repair_too) {
     ++report.damaged;
     report.findings.push_back({CacheKey{}, done.error().message()});
     if (writes) {
-      CUKILN_CHECK(session_->begin_anew(done.error()));
+      CUKILN_CHECK(session_.begin_anew(done.error()));
       report.repaired = report.damaged;
     }
     return report;

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/current_generation.hpp"
+
+#include <sys/stat.h>
+
+#include <chrono>
+
+#include "base/clock.hpp"
+#include "base/result.hpp"
+#include "store/disk_reserve.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr auto kInitialiseWait = std::chrono::seconds(10);
+constexpr std::int64_t kLookEveryNs = 1'000'000'000;
+constexpr int kMostRaces = 10;
+constexpr int kMostAttempts = 12;
+
+FileStamp stamp_at(const std::string& path) noexcept {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 ? stamp_of(status) : FileStamp{};
+}
+
+}  // namespace
+
+FileStamp CurrentGeneration::stamp_of_current() const noexcept {
+  return stamp_at(directory_.path("CURRENT"));
+}
+
+bool CurrentGeneration::is_stale(const Generation& generation) const {
+  return !generation.belongs_to_this_process() || stamp_of_current() != current_stamp_ ||
+         generation.moved();
+}
+
+Result<std::shared_ptr<Generation>> CurrentGeneration::get(bool as_writer) {
+  {
+    const std::lock_guard hold(mutex_);
+    if (generation_ != nullptr) {
+      const bool ours = generation_->belongs_to_this_process();
+      if (!ours && generation_->has_connections()) {
+        return make_error(
+            ErrorCode::io,
+            "this process was forked without fork handlers from one that had the store "
+            "open: SQLite cannot be used in it; open a new store after the fork");
+      }
+      const std::int64_t now = steady_ns();
+      const bool look = as_writer || !ours || now >= next_look_ns_.load(std::memory_order_relaxed);
+      if (!look) {
+        return generation_;
+      }
+      next_look_ns_.store(now + kLookEveryNs, std::memory_order_relaxed);
+      if (!is_stale(*generation_)) {
+        return generation_;
+      }
+    }
+  }
+  return open_current(as_writer);
+}
+
+std::string CurrentGeneration::folder() const {
+  const std::lock_guard hold(mutex_);
+  return generation_ != nullptr && generation_->belongs_to_this_process() ? generation_->folder()
+                                                                          : std::string();
+}
+
+Generation::Options CurrentGeneration::generation_options() const {
+  Generation::Options options;
+  options.read_only = directory_.read_only();
+  options.page_bytes = options_.page_bytes;
+  options.schema = options_.schema;
+  return options;
+}
+
+Result<std::shared_ptr<Generation>> CurrentGeneration::open_named(const std::string& name,
+                                                                  SqliteTrouble* trouble) const {
+  return Generation::open(directory_, name, generation_options(), trouble);
+}
+
+CurrentGeneration::Candidate CurrentGeneration::open_candidate() {
+  const FileStamp stamp = stamp_of_current();
+  auto name = directory_.current();
+  std::shared_ptr<Generation> before;
+  {
+    const std::lock_guard hold(mutex_);
+    before = generation_;
+  }
+  // In one process SQLite shares what it knows of a file among connections: opened again while it
+  // is still open, a database would be read through the index of a WAL that is gone.
+  const bool files_replaced = name && before != nullptr && before->belongs_to_this_process() &&
+                              before->name() == *name && before->has_connections() &&
+                              before->moved();
+  SqliteTrouble trouble = SqliteTrouble::none;
+  auto generation =
+      files_replaced
+          ? Error(ErrorCode::corrupt,
+                  fmt::format("the files of {} were replaced under their user", before->folder()))
+          : (name ? open_named(*name, &trouble)
+                  : Result<std::shared_ptr<Generation>>(name.error()));
+  return {stamp, std::move(name), files_replaced, trouble, std::move(generation)};
+}
+
+Error CurrentGeneration::outdated_and_read_only(const Generation& generation) const {
+  return make_error(ErrorCode::incompatible,
+                    "{} has schema version {}, expected {}, and it cannot be brought up to "
+                    "date because it is read-only; open it once where it can be written",
+                    generation.folder(), generation.version(), options_.schema.version);
+}
+
+std::shared_ptr<Generation> CurrentGeneration::use(std::shared_ptr<Generation> generation,
+                                                   const FileStamp& stamp) {
+  const std::lock_guard hold(mutex_);
+  generation_ = std::move(generation);
+  current_stamp_ = stamp;
+  next_look_ns_.store(steady_ns() + kLookEveryNs, std::memory_order_relaxed);
+  return generation_;
+}
+
+Result<std::shared_ptr<Generation>> CurrentGeneration::open_current(bool as_writer) {
+  FileLock lock;  // taken once something has to be written
+  bool alone = as_writer;
+  const auto be_alone = [&](std::chrono::milliseconds wait) -> Result<void> {
+    CUKILN_TRY(lock, writer_.acquire(wait));
+    alone = true;
+    return {};
+  };
+  bool asked_reserve = false;
+  for (int attempt = 0;; ++attempt) {
+    Candidate found = open_candidate();
+    const bool raced = stamp_of_current() != found.stamp && attempt < kMostRaces;
+    if (raced) {
+      continue;
+    }
+    if (found.generation) {
+      Generation& generation = **found.generation;
+      if (generation.needs_migration()) {
+        if (generation.read_only()) {
+          return outdated_and_read_only(generation);
+        }
+        if (!alone) {
+          CUKILN_CHECK(be_alone(kInitialiseWait));
+          continue;
+        }
+        CUKILN_CHECK(generation.migrate());
+      }
+      return use(*std::move(found.generation), found.stamp);
+    }
+    const Error why = found.generation.error();
+    if (found.trouble == SqliteTrouble::full && !asked_reserve && !directory_.read_only()) {
+      // The WAL index found no room on the disk: without it nothing can be read, or removed.
+      asked_reserve = true;
+      if (!alone) {
+        CUKILN_CHECK(be_alone(options_.write_wait));
+      }
+      if (DiskReserve(directory_.path("reserve.bin")).release_some()) {
+        continue;
+      }
+    }
+    const bool there_was_one = why.code() == ErrorCode::corrupt;
+    const bool may_begin = there_was_one || (!found.name && why.code() == ErrorCode::not_found);
+    if (!may_begin || directory_.read_only() || attempt >= kMostAttempts) {
+      return why;
+    }
+    if (!alone) {  // look again as the only writer: somebody may be making it just now
+      CUKILN_CHECK(be_alone(kInitialiseWait));
+      continue;
+    }
+    CUKILN_CHECK(begin(why, !there_was_one         ? std::optional<Rebuild>()
+                            : found.files_replaced ? Rebuild::replaced
+                                                   : Rebuild::damaged));
+  }
+}
+
+Result<void> CurrentGeneration::begin(const Error& why, std::optional<Rebuild> rebuild) {
+  if (rebuild) {
+    rebuilds_[static_cast<std::size_t>(*rebuild)].fetch_add(1, std::memory_order_relaxed);
+    options_.log.warn("the store in {} begins anew: {}", directory_.root(), why.message());
+  }
+  CUKILN_TRY(const std::string name, directory_.make_generation());
+  Generation::Options options = generation_options();
+  options.read_only = false;
+  if (auto made = Generation::initialise(directory_.path(name), options); !made) {
+    directory_.remove_generation(name);
+    return std::move(made).error();
+  }
+  DiskReserve(directory_.path("reserve.bin")).make(limits_.reserve_bytes());
+  return directory_.set_current(name);
+}
+
+Result<void> CurrentGeneration::recover(const std::shared_ptr<Generation>& broken,
+                                        const Error& why) {
+  {
+    const std::lock_guard hold(mutex_);
+    if (generation_ != broken) {
+      return {};  // another thread was faster
+    }
+  }
+  if (forgiven_.fetch_add(1, std::memory_order_relaxed) == 0 && looks_healthy(*broken)) {
+    const std::lock_guard hold(mutex_);
+    generation_.reset();
+    return {};
+  }
+  const auto name = directory_.current();
+  if (!name || *name == broken->name()) {
+    CUKILN_CHECK(
+        begin(why, why.code() == ErrorCode::corrupt ? Rebuild::damaged : Rebuild::replaced));
+  }
+  CUKILN_TRY([[maybe_unused]] const auto generation, open_current(true));
+  return {};
+}
+
+Result<void> CurrentGeneration::start_new(const Error& why) {
+  CUKILN_CHECK(begin(why, Rebuild::repair));
+  CUKILN_TRY([[maybe_unused]] const auto generation, open_current(true));
+  return {};
+}
+
+bool CurrentGeneration::looks_healthy(const Generation& generation) const {
+  // Once only, and only where it takes moments: a second complaint is believed at once.
+  constexpr std::int64_t kMaxBytes = 64 << 20;
+  auto fresh = generation.moved()
+                   ? Result<std::shared_ptr<Generation>>(Error(ErrorCode::corrupt, ""))
+                   : open_named(generation.name());
+  auto db = fresh ? (*fresh)->lease() : Result<Generation::Lease>(fresh.error());
+  const auto bytes = stamp_at(join_path(generation.folder(), "store.db")).size;
+  if (!db || bytes > kMaxBytes) {
+    return false;
+  }
+  Query check = (*db)->query("PRAGMA quick_check(1)");
+  const auto row = check.next();
+  return row && *row && check.column_bytes(0) == "ok";
+}
+
+}  // namespace cukiln

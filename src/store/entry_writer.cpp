@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/entry_writer.hpp"
+
+#include <utility>
+
+#include "base/result.hpp"
+#include "store/entry_rows.hpp"
+#include "store/set_records.hpp"
+#include "store/stored_row.hpp"
+
+namespace cukiln {
+
+Result<PutOutcome> EntryWriter::put(const StoreEntry& entry) {
+  const EncodedEntry encoded(entry);
+  CUKILN_CHECK(check_consistent(entry, encoded));
+  const std::string source_text = compress(entry.source_text);
+  const std::uint64_t bytes = encoded.bytes() + source_text.size();
+  const SqliteStoreOptions& options = session_.options();
+  if (bytes > session_.limits().max_bytes() || bytes > kMaxRowBytes) {
+    return PutOutcome::too_large;
+  }
+  if (session_.read_only()) {
+    return PutOutcome::not_stored;
+  }
+  auto outcome = session_.write(options.write_wait, [&](SqliteHandle& db) -> Result<PutOutcome> {
+    CUKILN_CHECK(eviction_.make_room(db, bytes));
+    auto first = insert(db, entry, encoded, source_text);
+    if (first || db.trouble() != SqliteTrouble::full) {
+      return first;
+    }
+    options.log.warn("no space for the store in {}: {}; old entries are removed",
+                     session_.directory().root(), first.error().message());
+    eviction_.free_disk(db, bytes);
+    auto again = insert(db, entry, encoded, source_text);
+    session_.make_reserve();
+    return again;
+  });
+  if (!outcome) {
+    accounting_.counts().errors.fetch_add(1, std::memory_order_relaxed);
+  } else if (*outcome == PutOutcome::stored) {
+    accounting_.counts().stored.fetch_add(1, std::memory_order_relaxed);
+    accounting_.pending().count("stored", 1);
+  }
+  return outcome;
+}
+
+Result<PutOutcome> EntryWriter::insert(SqliteHandle& db, const StoreEntry& entry,
+                                       const EncodedEntry& encoded, ByteView source_text) {
+  PendingWrites::Batch batch = accounting_.pending().take();
+  auto outcome = insert(db, entry, encoded, source_text, batch);
+  if (!outcome || *outcome != PutOutcome::stored) {
+    accounting_.pending().give_back(std::move(batch));
+  }
+  return outcome;
+}
+
+Result<PutOutcome> EntryWriter::insert(SqliteHandle& db, const StoreEntry& entry,
+                                       const EncodedEntry& encoded, ByteView source_text,
+                                       const PendingWrites::Batch& batch) {
+  CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
+  for (const CacheKey& damaged : batch.damaged) {
+    CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, damaged));
+  }
+  std::optional<Error> damage;
+  CUKILN_TRY(const auto there, read_entry(db, entry.key, &damage));
+  if (there) {
+    CUKILN_TRY(const bool known, is_recorded(db, entry.request, entry.key));
+    if (!known) {  // it could not be found, or it would not have been compiled again
+      CUKILN_CHECK(record_set(db, entry.request, entry.request_canonical, {entry.key, 0},
+                              entry.dependencies));
+      CUKILN_CHECK(apply(db, batch));
+      CUKILN_CHECK(transaction.commit());
+    }
+    return PutOutcome::already_there;
+  }
+  if (damage) {
+    accounting_.count_damage(StoreAccounting::Damage::entry);
+    CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, entry.key));
+  }
+  const EntryParts& parts = encoded.parts;
+  const std::int64_t created = session_.options().clock->now_s();
+  const auto files = static_cast<std::int64_t>(entry.dependencies.files());
+  const Checksum check =
+      checksum_of(entry.key, entry.request, parts, entry.compile_us, created, files);
+  CUKILN_CHECK(db.query("INSERT INTO cubin(data) VALUES(?)").blob(parts.image).run());
+  const std::int64_t cubin_id = db.last_row_id();
+  const std::int64_t now = accounting_.now_s(&db);
+  CUKILN_CHECK(
+      db.query(
+            "INSERT INTO entry(key, request, cubin_id, created_s, last_used_s, hits, compile_us, "
+            "origin, cubin_bytes, dependency_count, check128, name, source, target, flags, "
+            "compiler, signer, kernels, dependencies, log, source_text) "
+            "VALUES(?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
+          .blob(view_of(entry.key))
+          .blob(view_of(entry.request))
+          .number(cubin_id)
+          .number(created)
+          .number(now)
+          .number(entry.compile_us)
+          .number(parts.origin)
+          .number(static_cast<std::int64_t>(parts.image.size()))
+          .number(files)
+          .blob(view_of(check))
+          .text(parts.name)
+          .text(parts.source)
+          .text(parts.target)
+          .text(parts.flags)
+          .text(parts.compiler)
+          .text(parts.signer)
+          .blob(parts.kernels)
+          .blob(parts.dependencies)
+          .text(parts.log)
+          .blob(source_text)
+          .run());
+  const auto id = static_cast<std::uint64_t>(db.last_row_id());
+  CUKILN_CHECK(drop_excess_sets(db, entry.request));
+  CUKILN_CHECK(
+      record_set(db, entry.request, entry.request_canonical, {entry.key, id}, entry.dependencies));
+  CUKILN_CHECK(apply(db, batch));
+  CUKILN_CHECK(transaction.commit());
+  return PutOutcome::stored;
+}
+
+/// A request has room for a thousand sets; beyond that the least recently used goes.
+Result<void> EntryWriter::drop_excess_sets(SqliteHandle& db, const RequestDigest& request) {
+  CUKILN_TRY(const auto leaves, leaves_of(db, request));
+  if (leaves.size() <= SetTree::kMaxSets) {
+    return {};
+  }
+  Query query = db.query(
+      "SELECT key, cubin_bytes FROM entry WHERE request=? ORDER BY last_used_s, id LIMIT 1");
+  CUKILN_TRY(const bool there, query.blob(view_of(request)).next());
+  if (there) {
+    const auto key = digest_from<CacheKey>(query.column_bytes(0));
+    accounting_.pending().count("evicted_bytes", query.column_number(1));
+    CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, key));
+    accounting_.counts().evicted.fetch_add(1, std::memory_order_relaxed);
+    accounting_.pending().count("evicted", 1);
+  }
+  return {};
+}
+
+Result<bool> EntryWriter::remove(const CacheKey& key) {
+  int attempts = 0;
+  CUKILN_TRY(const bool removed, eviction_.write_deletion([&](SqliteHandle& db) -> Result<bool> {
+    ++attempts;
+    CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
+    CUKILN_TRY(const bool there, remove_entry(db, key));
+    CUKILN_CHECK(transaction.commit());
+    return there;
+  }));
+  if (attempts > 1) {
+    CUKILN_CHECK(eviction_.shrink_file());  // the reserve comes back
+  }
+  return removed;
+}
+
+Result<std::uint64_t> EntryWriter::remove_all() {
+  CUKILN_TRY(const std::uint64_t removed,
+             eviction_.write_deletion([](SqliteHandle& db) -> Result<std::uint64_t> {
+               CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
+               CUKILN_TRY(const std::int64_t entries, db.number("SELECT count(*) FROM entry"));
+               CUKILN_CHECK(db.query("DELETE FROM entry").run());
+               CUKILN_CHECK(db.query("DELETE FROM cubin").run());
+               CUKILN_CHECK(db.query("DELETE FROM request").run());
+               CUKILN_CHECK(transaction.commit());
+               return static_cast<std::uint64_t>(entries);
+             }));
+  CUKILN_CHECK(eviction_.shrink_file());
+  return removed;
+}
+
+}  // namespace cukiln

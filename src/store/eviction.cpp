@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/eviction.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/result.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr std::uint64_t kSpareForKeeper = 8;  // an eighth of the cap
+constexpr std::int64_t kVacuumPages = 2048;
+
+}  // namespace
+
+/// Bytes of the pages in use: what the cap counts.
+Result<std::uint64_t> live_bytes(SqliteHandle& db) {
+  CUKILN_TRY(const std::int64_t pages, db.number("PRAGMA page_count"));
+  CUKILN_TRY(const std::int64_t unused, db.number("PRAGMA freelist_count"));
+  CUKILN_TRY(const std::int64_t size, db.number("PRAGMA page_size"));
+  return static_cast<std::uint64_t>((pages - unused) * size);
+}
+
+Result<void> Eviction::make_room(SqliteHandle& db, std::uint64_t bytes) {
+  const auto began = std::chrono::steady_clock::now();
+  bool is_run = false;
+  auto made = evict_for(db, bytes, is_run);
+  if (is_run) {
+    session_.remove_leftovers();
+    log_.add(&UpkeepStats::gc_by_put, began, made ? Result<bool>(true) : Result<bool>(made.error()),
+             accounting_.now_s(nullptr));
+  }
+  return made;
+}
+
+Result<void> Eviction::evict_for(SqliteHandle& db, std::uint64_t bytes, bool& is_run) {
+  const std::uint64_t cap = session_.limits().max_bytes();
+  for (bool first = true;; first = false) {
+    CUKILN_TRY(const std::uint64_t live, live_bytes(db));
+    if (live + bytes <= cap ||
+        (live + bytes <= cap + cap / kSpareForKeeper && !session_.is_keeper())) {
+      return {};  // a keeper will see to it
+    }
+    is_run = true;
+    if (first && !accounting_.pending()
+                      .empty()) {  // what this process uses counts before it is chosen to go
+      PendingWrites::Batch batch = accounting_.pending().take();
+      auto transaction = WriteTransaction::begin(db);
+      auto applied = transaction ? apply(db, batch) : Result<void>(transaction.error());
+      if (applied) {
+        applied = transaction->commit();
+      }
+      if (!applied) {
+        accounting_.pending().give_back(std::move(batch));
+        return applied;
+      }
+    }
+    // A little more than is needed, so that not every put at the cap has to evict.
+    CUKILN_TRY(const Evicted gone,
+               evict_batch(db, live + bytes - cap + cap / 64, kNever, kBatchRows));
+    if (gone.entries == 0) {
+      return {};  // the cap is below what an empty store takes
+    }
+  }
+}
+
+Result<Eviction::Evicted> Eviction::choose(SqliteHandle& db, std::uint64_t bytes,
+                                           std::int64_t unused_since_s, std::int64_t limit,
+                                           std::vector<std::int64_t>* ids) {
+  CUKILN_TRY(const std::int64_t page, db.number("PRAGMA page_size"));
+  Evicted chosen;
+  Query query =
+      db.query("SELECT id, cubin_bytes, last_used_s FROM entry ORDER BY last_used_s, id LIMIT ?");
+  query.number(limit);
+  for (;;) {
+    CUKILN_TRY(const bool row, query.next());
+    if (!row || (chosen.bytes >= bytes && query.column_number(2) >= unused_since_s)) {
+      return chosen;
+    }
+    // Its row shares pages with others: the cubin's own pages are what surely gets free.
+    const std::int64_t size = query.column_number(1);
+    chosen.bytes += static_cast<std::uint64_t>((size + page - 1) / page * page);
+    ++chosen.entries;
+    if (ids != nullptr) {
+      ids->push_back(query.column_number(0));
+    }
+  }
+}
+
+Result<Eviction::Evicted> Eviction::evict_batch(SqliteHandle& db, std::uint64_t bytes,
+                                                std::int64_t unused_since_s, std::int64_t rows) {
+  CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
+  std::vector<std::int64_t> ids;
+  CUKILN_TRY(const Evicted gone, choose(db, bytes, unused_since_s, rows, &ids));
+  for (const std::int64_t id : ids) {
+    CUKILN_CHECK(db.query("DELETE FROM entry WHERE id=?").number(id).run());
+  }
+  CUKILN_CHECK(transaction.commit());
+  accounting_.counts().evicted.fetch_add(gone.entries, std::memory_order_relaxed);
+  accounting_.pending().count("evicted", static_cast<std::int64_t>(gone.entries));
+  accounting_.pending().count("evicted_bytes", static_cast<std::int64_t>(gone.bytes));
+  return gone;
+}
+
+void Eviction::free_disk(SqliteHandle& db, std::uint64_t bytes) {
+  // Each step may fail for want of space and the next still help.
+  make_room_to_delete(db);
+  static_cast<void>(
+      evict_batch(db, 4 * bytes + session_.limits().reserve_bytes(), kNever, kBatchRows));
+  give_back_space(db);
+}
+
+void Eviction::make_room_to_delete(SqliteHandle& db) {
+  session_.free_reserve();
+  static_cast<void>(session_.checkpoint(db));
+}
+
+void Eviction::give_back_space(SqliteHandle& db) {
+  static_cast<void>(db.query("PRAGMA incremental_vacuum(2048)").run());
+  static_cast<void>(session_.checkpoint(db));
+}
+
+Result<void> Eviction::shrink_file() {
+  const auto wait = session_.options().write_wait;
+  for (bool more = true; more;) {
+    CUKILN_TRY(more, session_.write(wait, [&](SqliteHandle& db) -> Result<bool> {
+      static_assert(kVacuumPages == 2048);
+      CUKILN_CHECK(db.query("PRAGMA incremental_vacuum(2048)").run());
+      CUKILN_TRY(const std::int64_t unused, db.number("PRAGMA freelist_count"));
+      return unused > 0;
+    }));
+  }
+  return session_.write(wait, [&](SqliteHandle& db) -> Result<void> {
+    CUKILN_TRY([[maybe_unused]] const bool cut, session_.checkpoint(db));
+    session_.remove_leftovers();
+    session_.make_reserve();
+    db.use_cache(SqliteHandle::Cache::small);
+    return {};
+  });
+}
+
+}  // namespace cukiln

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "key/stat_cache.hpp"
+#include "store/cubin_store.hpp"
+#include "store/store_accounting.hpp"
+#include "store/store_session.hpp"
+
+namespace cukiln {
+
+/// Lists what an SQLite store has and what was counted: all that people and metrics ask, and the
+/// remembered digests of files. Threads: safe.
+class SqliteInventory {
+ public:
+  SqliteInventory(StoreSession& session, StoreAccounting& accounting)
+      : session_(session), accounting_(accounting) {}
+
+  Result<std::vector<EntrySummary>> list();
+  StoreStats stats();
+  Result<std::string> source_text(const CacheKey& key);
+  Result<std::map<std::string, std::int64_t>> counters();
+  Result<std::optional<std::int64_t>> oldest_use_s();
+  std::optional<StatRecord> find_stat_record(const std::string& path);
+
+ private:
+  StoreSession& session_;
+  StoreAccounting& accounting_;
+};
+
+}  // namespace cukiln

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/logger.hpp"
+#include "store/generation.hpp"
+#include "store/host_facts.hpp"
+
+namespace cukiln {
+
+struct SqliteStoreOptions {
+  std::string directory;                 ///< absolute
+  std::uint64_t max_bytes = 2ull << 30;  ///< of live data; least recently used goes first
+  bool system = false;                   ///< somebody else's, below ours: only read
+  bool allow_network_file_system = false;
+  bool keeper =
+      false;  ///< evicts and checkpoints for all processes, as long as it has the store open
+  std::chrono::milliseconds write_wait{2000};  ///< for other writers, then give up
+  std::uint64_t reserve_bytes = 8ull << 20;    ///< kept free for evicting on a full disk
+  std::uint64_t checkpoint_bytes = 4ull << 20;
+  int page_bytes = 4096;
+  StoreSchema schema;
+  const Clock* clock = &Clock::system();
+  const HostFacts* facts = &HostFacts::system();
+  Logger log;
+};
+
+}  // namespace cukiln

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/store_accounting.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/result.hpp"
+#include "store/stored_row.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr std::chrono::milliseconds kFlushWait{100};
+constexpr std::int64_t kClockJumpS = 3600;
+
+}  // namespace
+
+void StoreAccounting::note_use(const CacheKey& key) {
+  if (!session_.read_only()) {
+    pending_.used(key, now_s(nullptr));
+  }
+}
+
+void StoreAccounting::count_damage(Damage damage) {
+  constexpr const char* kCounters[] = {"corrupt_set", "corrupt_entry", "corrupt_verify"};
+  counts_.corrupt.fetch_add(1, std::memory_order_relaxed);
+  if (!session_.read_only()) {
+    pending_.count("corrupt", 1);
+    pending_.count(kCounters[static_cast<int>(damage)], 1);
+  }
+}
+
+void StoreAccounting::found_damaged(const CacheKey& key, Damage damage, const Error& why) {
+  count_damage(damage);
+  session_.options().log.warn("a damaged entry in the {} store is dropped: {}", tier_name(),
+                              why.message());
+  if (session_.read_only()) {
+    return;
+  }
+  pending_.damaged(key);
+  // If somebody else is writing, the row goes with our next write; until then it stays a miss.
+  if (auto flushed = flush(kFlushWait); !flushed) {
+    session_.options().log.debug("it is removed later: {}", flushed.error().message());
+  }
+}
+
+Result<void> StoreAccounting::flush(std::chrono::milliseconds wait) {
+  PendingWrites::Batch batch = pending_.take();
+  if (batch.empty()) {
+    return {};
+  }
+  auto done = session_.write(wait, [&](SqliteHandle& db) -> Result<void> {
+    CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
+    CUKILN_CHECK(apply(db, batch));
+    return transaction.commit();
+  });
+  if (!done) {
+    pending_.give_back(std::move(batch));
+  }
+  return done;
+}
+
+std::int64_t StoreAccounting::now_s(SqliteHandle* db) {
+  std::int64_t last = last_stamp_s_.load(std::memory_order_relaxed);
+  if (db != nullptr) {
+    static_assert(kLastStampS == 4294967296);
+    if (auto youngest =
+            db->number("SELECT max(last_used_s) FROM entry WHERE last_used_s<4294967296");
+        youngest) {
+      last = std::max(last, *youngest);
+    }
+  }
+  const std::int64_t clock = session_.options().clock->now_s();
+  // A clock that jumped back far keeps nobody from telling old from young: time then counts uses.
+  const std::int64_t now = clock < last - kClockJumpS ? last + 1 : std::max(clock, last);
+  last_stamp_s_.store(now, std::memory_order_relaxed);
+  return now;
+}
+
+void TierCounts::add_to(StoreStats& stats) const noexcept {
+  stats.hits += hits.load(std::memory_order_relaxed);
+  stats.misses += misses.load(std::memory_order_relaxed);
+  stats.stored += stored.load(std::memory_order_relaxed);
+  stats.evicted += evicted.load(std::memory_order_relaxed);
+  stats.corrupt += corrupt.load(std::memory_order_relaxed);
+  stats.errors += errors.load(std::memory_order_relaxed);
+}
+
+const char* StoreAccounting::tier_name() const noexcept {
+  return session_.options().system ? "system" : "disk";
+}
+
+}  // namespace cukiln

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/wal_checkpoints.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/result.hpp"
+
+namespace cukiln {
+
+namespace {
+
+constexpr std::uint64_t kPatienceWithKeeper = 8;
+
+}  // namespace
+
+Result<bool> WalCheckpoints::run(SqliteHandle& db) {
+  const auto began = std::chrono::steady_clock::now();
+  // No waiting for readers: with one in the way the WAL is cut next time.
+  db.set_busy_timeout(0);
+  Query query = db.query("PRAGMA wal_checkpoint(TRUNCATE)");
+  const auto row = query.next();
+  const bool done = row && *row && query.column_number(0) == 0;
+  {
+    const ForkSafeLock hold(mutex_);
+    ++(!row ? runs_.failed : done ? runs_.done : runs_.held_up);
+    runs_.took += std::chrono::steady_clock::now() - began;
+  }
+  db.set_busy_timeout(static_cast<int>(options_.write_wait.count()));
+  if (!row) {
+    return row.error();
+  }
+  if (done) {
+    db.forget_wal_pages();
+  }
+  return done;
+}
+
+void WalCheckpoints::run_if_long(SqliteHandle& db) {
+  const auto pages = static_cast<std::uint64_t>(db.wal_pages());
+  const auto page_bytes = static_cast<std::uint64_t>(options_.page_bytes);
+  const auto lost = static_cast<std::uint64_t>(lost_pages_.load(std::memory_order_relaxed));
+  // Merging a WAL may take as much space again: the reserve has to be enough for it on a full disk.
+  const std::uint64_t reserve = limits_.reserve_bytes();
+  const std::uint64_t limit =
+      reserve == 0 ? options_.checkpoint_bytes : std::min(options_.checkpoint_bytes, reserve / 2);
+  if ((pages - std::min(lost, pages)) * page_bytes < limit) {
+    if (pages < lost) {
+      lost_pages_.store(0, std::memory_order_relaxed);
+    }
+    return;
+  }
+  // A maintenance owner that hangs must not let the log grow for ever.
+  if (pages * page_bytes < kPatienceWithKeeper * limit && !owner_.is_due_here()) {
+    return;
+  }
+  const auto done = run(db);
+  // A reader in the way: try again when the WAL has grown as much once more.
+  const bool cut = done && *done;
+  lost_pages_.store(cut ? 0 : static_cast<int>(pages), std::memory_order_relaxed);
+  if (!cut && pages * page_bytes > 4 * options_.checkpoint_bytes) {
+    options_.log.warn(
+        "the store's write-ahead log has {} MiB because a reader holds it; expected at "
+        "most {} MiB",
+        pages * page_bytes >> 20, options_.checkpoint_bytes >> 20);
+  }
+}
+
+}  // namespace cukiln

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "base/file_lock.hpp"
+#include "base/histogram.hpp"
+#include "store/sqlite_options.hpp"
+#include "store/store_directory.hpp"
+
+namespace cukiln {
+
+/// `writer.lock` of a store: its holder is the only writer, among threads as well as processes.
+/// Threads: safe.
+class WriterLock {
+ public:
+  WriterLock(const SqliteStoreOptions& options, const StoreDirectory& directory)
+      : options_(options), directory_(directory), read_only_(directory.read_only()) {}
+
+  /// Errors: io (nothing can be written here), timeout (others wrote for longer than `wait`).
+  Result<FileLock> acquire(std::chrono::milliseconds wait);
+
+  bool read_only() const noexcept { return read_only_; }
+  /// Call before threads share it.
+  void set_read_only(bool read_only) noexcept { read_only_ = read_only; }
+
+  /// How long this process's writes waited for others.
+  ShortTimes& waits() noexcept { return waits_; }
+  /// Writes that were given up because others wrote all the while.
+  std::uint64_t timeouts() const noexcept { return timeouts_.load(std::memory_order_relaxed); }
+
+ private:
+  const SqliteStoreOptions& options_;
+  const StoreDirectory& directory_;
+  bool read_only_;
+  std::atomic<std::uint64_t> timeouts_{0};
+  ShortTimes waits_;
+};
+
+}  // namespace cukiln
