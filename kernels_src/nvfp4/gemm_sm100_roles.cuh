@@ -46,7 +46,7 @@ struct Sm100Problem {
   const int* experts;
   u32 gsa_a_stride;
 
-  __device__ __forceinline__ u32 scale_atoms() const { return (k + 63) / 64; }
+  __device__ __forceinline__ u32 scale_atoms() const { return nvfp4::scale_atoms(k); }
   __device__ __forceinline__ u32 stages() const { return (scale_atoms() + kSteps - 1) / kSteps; }
 };
 
@@ -161,15 +161,15 @@ __device__ __forceinline__ void issue_products(typename Tile::Shared& shared,
       fence_after_sync();
 #pragma unroll
       for (u32 j = 0; j < kSteps; ++j) {
-        copy_scales<kCtas>(tmem + Tile::kRowScales + j * kAtomColumns,
-                           shared_descriptor(shared_address(stage.row_scales) + j * kScaleAtom,
-                                             kScaleAtom / 4, Swizzle::kNone));
+        copy_scales<kCtas>(tmem + Tile::kRowScales + j * kAtomTmemColumns,
+                           shared_descriptor(shared_address(stage.row_scales) + j * kAtomBytes,
+                                             kAtomBytes / 4, Swizzle::kNone));
         for (u32 atom = 0; atom < Tile::kColumnAtoms; ++atom) {
           copy_scales<kCtas>(
-              tmem + Tile::kColumnScales + (j * Tile::kColumnAtoms + atom) * kAtomColumns,
+              tmem + Tile::kColumnScales + (j * Tile::kColumnAtoms + atom) * kAtomTmemColumns,
               shared_descriptor(
-                  shared_address(stage.column_scales) + (atom * kSteps + j) * kScaleAtom,
-                  kScaleAtom / 4, Swizzle::kNone));
+                  shared_address(stage.column_scales) + (atom * kSteps + j) * kAtomBytes,
+                  kAtomBytes / 4, Swizzle::kNone));
         }
       }
 #pragma unroll
@@ -180,8 +180,8 @@ __device__ __forceinline__ void issue_products(typename Tile::Shared& shared,
                                           kSwizzleGroup, Swizzle::k128Bytes),
                         shared_descriptor(shared_address(stage.columns) + j * kStepBytes,
                                           kSwizzleGroup, Swizzle::k128Bytes),
-                        kInstruction, tmem + Tile::kRowScales + j * kAtomColumns,
-                        tmem + Tile::kColumnScales + j * Tile::kColumnAtoms * kAtomColumns,
+                        kInstruction, tmem + Tile::kRowScales + j * kAtomTmemColumns,
+                        tmem + Tile::kColumnScales + j * Tile::kColumnAtoms * kAtomTmemColumns,
                         (s | j) != 0);
       }
       commit<kCtas>(shared_address(&shared.empty[turn.index]));

@@ -6,6 +6,7 @@
 // from its beginning, and `drained` comes when the shared columns are read.
 #pragma once
 
+#include "scale_layout.cuh"
 #include "tcgen05.cuh"
 
 namespace cukiln {
@@ -16,8 +17,7 @@ constexpr u32 kTileRows = 128;        // of one CTA: the lanes of tensor memory
 constexpr u32 kStageBytes = 128;      // of one row: 256 codes, one row of the 128-byte swizzle
 constexpr u32 kStepBytes = 32;        // 64 codes: the K of one product
 constexpr u32 kSteps = kStageBytes / kStepBytes;
-constexpr u32 kScaleAtom = 512;       // bytes: 128 rows by four blocks of 16
-constexpr u32 kAtomColumns = 4;       // of tensor memory
+constexpr u32 kAtomTmemColumns = 4;   // of tensor memory, that an atom of block scales takes
 constexpr u32 kStoreColumns = 64;     // of the accumulator, staged at once
 constexpr u32 kStoreBuffer = 4096;    // bytes: 32 lanes by kStoreColumns bf16
 constexpr u32 kSharedLimit = 232448;  // of a thread block
@@ -35,8 +35,8 @@ struct Sm100Tile {
   struct alignas(1024) Stage {
     u8 rows[kTileRows * kStageBytes];
     u8 columns[kColumnsLoaded * kStageBytes];
-    u8 row_scales[kSteps * kScaleAtom];
-    u8 column_scales[kColumnAtoms * kSteps * kScaleAtom];
+    u8 row_scales[kSteps * kAtomBytes];
+    u8 column_scales[kColumnAtoms * kSteps * kAtomBytes];
   };
   struct Control {
     u64 filled[2];
@@ -54,9 +54,9 @@ struct Sm100Tile {
     Control control;
   };
 
-  static constexpr u32 kScaleColumns = kSteps * kAtomColumns * (1 + kColumnAtoms);
+  static constexpr u32 kScaleColumns = kSteps * kAtomTmemColumns * (1 + kColumnAtoms);
   static constexpr u32 kRowScales = kTmemColumns - kScaleColumns;
-  static constexpr u32 kColumnScales = kRowScales + kSteps * kAtomColumns;
+  static constexpr u32 kColumnScales = kRowScales + kSteps * kAtomTmemColumns;
   static constexpr u32 kOverlap = 2 * kColumns > kRowScales ? kStoreColumns : 0;
   static constexpr u32 kSecondHalf = kColumns - kOverlap;
 

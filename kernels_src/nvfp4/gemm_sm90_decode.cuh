@@ -177,7 +177,7 @@ struct DecodeGemm {
                                                       u32 first_row, u32 first_token, u32 tokens,
                                                       u32 columns) {
     const u32 lane = threadIdx.x & 31;
-    const u32 k_atoms = (columns + 63) / 64;
+    const u32 k_atoms = scale_atoms(columns);
     const u32 stages = (columns + kStageK - 1) / kStageK;
     const u32 g = lane >> 2;
     const u32 t = lane & 3;
@@ -191,7 +191,7 @@ struct DecodeGemm {
 #pragma unroll
     for (u32 u = 0; u < kUnits; ++u) {
       const u32 row = first_row % kAtomRows + u * 8;
-      scales_of_unit[u] = row / kAtomRows * kScaleBytes + row % 32 * 16 + row / 32 % 4 * 4;
+      scales_of_unit[u] = row / kAtomRows * kScaleBytes + CUKILN_SCALE_ROW_OFFSET(row);
       keep(scales_of_unit[u]);
     }
     keep(codes_at);
@@ -203,7 +203,7 @@ struct DecodeGemm {
     const u8* next_codes = token_codes + static_cast<u64>(token_row) * (columns / 2) + next_k / 2;
     const u8* next_scales =
         token_scales + (static_cast<u64>(first_token / kAtomRows) * k_atoms + next_k / 64) * kAtomBytes +
-        token_row % 32 * 16 + token_row / 32 % 4 * 4 + t % 2 * 2;
+        CUKILN_SCALE_ROW_OFFSET(token_row) + t % 2 * 2;
     // What lies beyond the last token or K stays what it was: weights beyond K are 0, rows beyond the
     // last token nobody reads.
     Token next[kTiles] = {};
@@ -296,7 +296,7 @@ struct DecodeGemm {
     u32 rows;
     u32 columns;
 
-    __device__ __forceinline__ u32 k_atoms() const { return (columns + 63) / 64; }
+    __device__ __forceinline__ u32 k_atoms() const { return scale_atoms(columns); }
     // Of a stage's scales in one row of atoms.
     __device__ __forceinline__ u32 scale_bytes(u32 stage) const {
       return min(kStageAtoms, k_atoms() - stage * kStageAtoms) * kAtomBytes;

@@ -21,8 +21,6 @@ namespace nvfp4 {
 constexpr u32 kGroupK = 128;         // elements of K that a warp takes at a time
 constexpr u32 kLaneK = 32;           // of them, a lane's
 constexpr u32 kLaneBytes = 16;       // their codes
-constexpr u32 kAtomBytes = 512;      // of block scales: 128 rows by 4 blocks
-constexpr u32 kAtomRows = 128;
 constexpr float kTwoTo14 = 16384.0f;
 
 __device__ __forceinline__ u32 permute_bytes(u32 low, u32 high, u32 selector) {

@@ -35,7 +35,7 @@ __device__ __forceinline__ void warpgroup_barrier(u32 id) {
 __device__ __forceinline__ void expand_tokens(u32* output, const u8* codes, const u8* scales, u32 rows,
                                               u32 columns) {
   const u32 groups = (columns + kGroupK - 1) / kGroupK;
-  const u32 k_atoms = (columns + 63) / 64;
+  const u32 k_atoms = scale_atoms(columns);
   allow_next_kernel();
   const u64 items = static_cast<u64>(rows) * groups * 16;
   for (u64 item = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; item < items;
@@ -48,7 +48,7 @@ __device__ __forceinline__ void expand_tokens(u32* output, const u8* codes, cons
     const u8* const row_codes = codes + static_cast<u64>(row) * (columns / 2) + group * 64;
     const u8* const row_scales = scales +
                                  (static_cast<u64>(row / kAtomRows) * k_atoms + group * 2) * kAtomBytes +
-                                 row % 32 * 16 + row / 32 % 4 * 4;
+                                 CUKILN_SCALE_ROW_OFFSET(row);
     u32 pairs[4];
 #pragma unroll
     for (u32 t = 0; t < 4; ++t) {
@@ -109,8 +109,8 @@ struct PrefillGemm {
     const u32 token_tiles = (tokens + kTokens - 1) / kTokens;
     const u32 row_tiles = (rows + kRows - 1) / kRows;
     const u32 groups = (columns + kGroupK - 1) / kGroupK;
-    const u32 k_atoms = (columns + 63) / 64;
-    const u32 row_atoms = (rows + kAtomRows - 1) / kAtomRows;
+    const u32 k_atoms = scale_atoms(columns);
+    const u32 row_atoms = scale_atom_rows(rows);
     // A cluster shares a tile and splits K; without one, a block's tiles are gridDim.x apart.
     const u32 rank = rank_in_cluster();
     const u32 ranks = cluster_size();

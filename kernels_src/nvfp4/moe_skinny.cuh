@@ -74,7 +74,7 @@ struct SkinnyGemm {
     const u32 warp = threadIdx.x >> 5;
     const u32 lane_row = warp * 8 + g;  // and 32, 64, 96 more
     const u32 row_bytes = columns / 2;
-    const u32 k_atoms = (columns + 63) / 64;
+    const u32 k_atoms = scale_atoms(columns);
     const bool aligned = rows.first % kAtomRows == 0;
     uint4* const ring = shared + kTokenVectors + threadIdx.x;
     const u32 ring_address = shared_address(ring);
@@ -106,7 +106,7 @@ struct SkinnyGemm {
             const u32 row = min(rows.first + lane_row + 32 * i, rows.limit - 1);
             copy_4_async(to + 4 * kThreads * 16 + i * 4,
                          rows.scales + (row / kAtomRows * k_atoms + t / 2) * kAtomBytes +
-                             row % 32 * 16 + row / 32 % 4 * 4 + offset,
+                             CUKILN_SCALE_ROW_OFFSET(row) + offset,
                          bytes / 4);
           }
         }

@@ -48,7 +48,7 @@ struct WarpgroupGemm {
     full = barriers;
     empty = barriers + 8 * kStages;
     groups = (k + kGroupK - 1) / kGroupK;
-    k_atoms = (k + 63) / 64;
+    k_atoms = scale_atoms(k);
     columns = k;
     if (threadIdx.x == 0) {
       for (u32 i = 0; i < kStages; ++i) {
@@ -102,8 +102,8 @@ struct WarpgroupGemm {
     for (u32 i = 0; i < 2; ++i) {
       const u32 row = (r[i] < 64 ? weights.atom_row[0] : weights.atom_row[1]) + r[i] % 64;
       code_offset[i] = kCodes + r[i] * 64 + t * kLaneBytes;
-      scale_offset[i] = kScales + r[i] / 64 * kScaleBox + t / 2 * kAtomBytes + row % 32 * 16 +
-                        row / 32 * 4;
+      scale_offset[i] = kScales + r[i] / 64 * kScaleBox + t / 2 * kAtomBytes +
+                        CUKILN_SCALE_ROW_OFFSET(row);
     }
 #pragma unroll
     for (u32 j = 0; j < kColumns / 2; ++j) sum[j] = 0.0f;

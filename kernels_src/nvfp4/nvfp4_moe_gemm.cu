@@ -60,10 +60,6 @@ struct MoeGemm<32> : SkinnyGemm<32, 2, 2> {
 
 using Gemm = MoeGemm<CUKILN_MOE_TOKENS>;
 
-__device__ __forceinline__ u64 scale_bytes_of(u32 rows, u32 columns) {
-  return static_cast<u64>((rows + kAtomRows - 1) / kAtomRows) * ((columns + 63) / 64) * kAtomBytes;
-}
-
 }  // namespace nvfp4
 }  // namespace cukiln
 
@@ -96,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
   const bool in_pairs = layout == kPairs;
   const WeightRows rows{
       weight_codes + static_cast<u64>(tile.expert) * width * columns,
-      weight_scales + tile.expert * scale_bytes_of(2 * width, columns),
+      weight_scales + tile.expert * padded_scale_bytes(2 * width, columns),
       in_pairs ? 2 * first_column + 128 * half : half * width + first_column,
       in_pairs ? 2 * width : (half + 1) * width};
   Gemm::run(shared, rows, {token_codes, token_scales}, tile.count,
@@ -176,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
   const u32 first_row = blockIdx.x / splits * 128;
   const u32 groups = (width + kGroupK - 1) / kGroupK;
   const WeightRows rows{weight_codes + static_cast<u64>(tile.expert) * columns * (width / 2),
-                        weight_scales + tile.expert * scale_bytes_of(columns, width), first_row,
+                        weight_scales + tile.expert * padded_scale_bytes(columns, width), first_row,
                         columns};
   Gemm::run(shared, rows, {token_codes, token_scales}, tile.count,
             [&](u32 i) { return tile.first + i; }, width, groups * split / splits,

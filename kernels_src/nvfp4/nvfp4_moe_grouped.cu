@@ -69,7 +69,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kGatherThreads)
     }
   }
 
-  // Four threads fill 16 bytes of an atom: rows 32 apart. Eight times as many read 256 bytes of each.
+  // Four threads fill 16 bytes of an atom, the scales of rows `line`, line + 32, line + 64 and line + 96
+  // (scale_layout.cuh): thread `quarter` has row quarter * 32 + line. A warp reads 256 bytes of each row.
   const u32 atoms = columns / kAtomColumns;
   const u32 quarter = threadIdx.x % 4;
   const u32 atom = blockIdx.x * kGatherAtoms + threadIdx.x / 4 % kGatherAtoms;

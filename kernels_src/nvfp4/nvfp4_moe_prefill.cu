@@ -67,10 +67,6 @@ extern "C" __global__ void __launch_bounds__(256)
 namespace cukiln {
 namespace nvfp4 {
 
-__device__ __forceinline__ u64 scale_bytes_of(u32 rows, u32 columns) {
-  return static_cast<u64>((rows + kAtomRows - 1) / kAtomRows) * ((columns + 63) / 64) * kAtomBytes;
-}
-
 struct UpArguments {
   u8* codes;
   u8* scales;
@@ -101,7 +97,7 @@ struct UpGemm : WarpgroupGemm<kTokens, kStages> {
     const bool in_pairs = a.layout == kPairs;
     const u32 row[2] = {in_pairs ? 2 * first_column : first_column,
                         in_pairs ? 2 * first_column + 64 : a.width + first_column};
-    const u8* const scales = a.weight_scales + tile.expert * scale_bytes_of(2 * a.width, a.columns);
+    const u8* const scales = a.weight_scales + tile.expert * padded_scale_bytes(2 * a.width, a.columns);
     WeightBoxes made;
 #pragma unroll
     for (u32 i = 0; i < 2; ++i) {
@@ -217,7 +213,7 @@ struct DownGemm : WarpgroupGemm<kTokens, kStages> {
                                                          const MoeTile& tile, u32 first_row,
                                                          u32 k_atoms) {
     const u32 row = tile.expert * a.columns + first_row;
-    const u8* const scales = a.weight_scales + tile.expert * scale_bytes_of(a.columns, a.width) +
+    const u8* const scales = a.weight_scales + tile.expert * padded_scale_bytes(a.columns, a.width) +
                              static_cast<u64>(first_row / kAtomRows) * k_atoms * kAtomBytes;
     return {{row, row + 64}, {scales, scales}, {0, 64}};
   }

@@ -15,17 +15,11 @@
 // Formats v1.0 for E2M1; NVIDIA PTX ISA, cvt; TransformerEngine, NVFP4 recipe, for the formula.
 #pragma once
 
+#include "scale_layout.cuh"
+
 namespace cukiln {
-
-using u8 = unsigned char;
-using u16 = unsigned short;
-using u32 = unsigned int;
-using u64 = unsigned long long;
-using i64 = long long;
-
 namespace nvfp4 {
 
-constexpr u32 kBlockColumns = 16;
 constexpr u32 kNanScaleByte = 0x7F;
 constexpr float kGlobalScaleNumerator = 2688.0f;
 constexpr float kFloatMax = 3.402823466385288598e38f;

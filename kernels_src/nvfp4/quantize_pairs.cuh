@@ -10,12 +10,6 @@
 namespace cukiln {
 namespace nvfp4 {
 
-// Where the scale byte of (row, block) lies.
-__device__ __forceinline__ u64 scale_offset(u32 row, u32 block, u32 atoms_per_row_tile) {
-  const u64 atom = static_cast<u64>(row / kAtomRows) * atoms_per_row_tile + block / 4;
-  return atom * kAtomBytes + row % 32 * 16 + row / 32 % 4 * 4 + block % 4;
-}
-
 // Input bf16 [rows, 2 * columns], `row_stride` elements from row to row, gate first. Blocks of
 // kQuantizeThreads threads, any grid.
 __device__ __forceinline__ void quantize_pairs(u8* codes, u8* scales, const u16* input,
@@ -25,7 +19,7 @@ __device__ __forceinline__ void quantize_pairs(u8* codes, u8* scales, const u16*
   if (run.first >= run.last) return;
 
   const u32 blocks = columns / kBlockColumns;
-  const u32 atoms_per_row_tile = (2 * columns + kAtomColumns - 1) / kAtomColumns;
+  const u32 atoms_per_row_tile = scale_atoms(2 * columns);
   u32 row;
   u32 end;
   int blocks_left;
@@ -39,8 +33,8 @@ __device__ __forceinline__ void quantize_pairs(u8* codes, u8* scales, const u16*
     end = run.end_in_row_tile();
     blocks_left = static_cast<int>(blocks - block);
     to = codes + static_cast<u64>(row) * columns + run.column() / 2;
-    scale = scales + scale_offset(row, block, atoms_per_row_tile);
-    up_scale = scales + scale_offset(row, block + blocks, atoms_per_row_tile);
+    scale = scales + scale_byte_offset(row, block, atoms_per_row_tile);
+    up_scale = scales + scale_byte_offset(row, block + blocks, atoms_per_row_tile);
     cursor = GateUpCursor::of_pairs(input + row * row_stride, run.column());
     if (row < rows && blocks_left > 0) cursor.load();
   };

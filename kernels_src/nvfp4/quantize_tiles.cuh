@@ -26,9 +26,6 @@ constexpr u32 kQuantizeThreads = 512;
 // Thread blocks that share a multiprocessor: all the threads it holds, unless registers would
 // spill.
 constexpr u32 kQuantizeResidentBlocks = __CUDA_ARCH__ >= 1000 ? 3 : 4;
-constexpr u32 kAtomBytes = 512;
-constexpr u32 kAtomRows = 128;
-constexpr u32 kAtomColumns = 64;
 
 // The formula, for a tensor. -DCUKILN_NVFP4_FAST takes vLLM's instead of the exact one, where
 // reciprocals r(...) are the hardware's approximate ones: the scale byte is
@@ -70,8 +67,8 @@ struct AtomRun {
   u32 last;
 
   __device__ __forceinline__ AtomRun(u32 rows, u32 columns)
-      : per_row_tile((columns + kAtomColumns - 1) / kAtomColumns) {
-    const u32 atoms = (rows + kAtomRows - 1) / kAtomRows * per_row_tile;
+      : per_row_tile(scale_atoms(columns)) {
+    const u32 atoms = scale_atom_rows(rows) * per_row_tile;
     const u32 per_thread_block = (atoms + gridDim.x - 1) / gridDim.x;
     first = blockIdx.x * per_thread_block;
     last = min(first + per_thread_block, atoms);
@@ -83,7 +80,7 @@ struct AtomRun {
   }
   // Of the thread's byte of the first atom.
   __device__ __forceinline__ u32 row() const {
-    return row_tile() * kAtomRows + ((threadIdx.x >> 2) & 3) * 32 + (threadIdx.x >> 4);
+    return row_of_scale(row_tile() * kAtomRows, threadIdx.x);
   }
   __device__ __forceinline__ u32 column() const {
     return (first - row_tile() * per_row_tile) * kAtomColumns + threadIdx.x % 4 * kBlockColumns;

@@ -28,7 +28,7 @@ EMPTY_WAIT = (
 )
 FILLED_WAIT = "mbarrier_wait(shared_address(&shared.control.filled[half.index]), half.parity);"
 DRAINED_WAIT = "mbarrier_wait(shared_address(&shared.control.drained[drained.index]), drained.parity);"
-SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomColumns"
+SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomTmemColumns"
 
 # name: (what is replaced, by what, the cases that are run, how it must end)
 MUTANTS = {
@@ -36,12 +36,12 @@ MUTANTS = {
     "step of rows": ("(stage.rows) + j * kStepBytes", "(stage.rows) + j * 16", SMALL, WRONG),
     "step of columns": ("(stage.columns) + j * kStepBytes", "(stage.columns)", SMALL, WRONG),
     "group stride": ("kSwizzleGroup = 8 * kStageBytes", "kSwizzleGroup = 4 * kStageBytes", SMALL, WRONG),
-    "group stride of scales": ("kScaleAtom / 4, Swizzle::kNone));\n        for", "kScaleAtom / 8, Swizzle::kNone));\n        for", SMALL, WRONG),
+    "group stride of scales": ("kAtomBytes / 4, Swizzle::kNone));\n        for", "kAtomBytes / 8, Swizzle::kNone));\n        for", SMALL, WRONG),
     "swizzle": ("kSwizzleGroup, Swizzle::k128Bytes),\n                        kInst", "kSwizzleGroup, Swizzle::kNone),\n                        kInst", SMALL, RULE),
-    "step of scales": ("(stage.row_scales) + j * kScaleAtom", "(stage.row_scales)", SMALL, WRONG),
-    "columns of scales": (SCALES_AT, "(j + atom * kSteps) * kAtomColumns", WIDE, WRONG),
+    "step of scales": ("(stage.row_scales) + j * kAtomBytes", "(stage.row_scales)", SMALL, WRONG),
+    "columns of scales": (SCALES_AT, "(j + atom * kSteps) * kAtomTmemColumns", WIDE, WRONG),
     "scales of the product": ("tmem + Tile::kColumnScales + j * Tile::kColumnAtoms", "tmem + Tile::kColumnScales + j", WIDE, WRONG),
-    "column scales over row scales": ("kRowScales + kSteps * kAtomColumns", "kRowScales + kAtomColumns", SMALL, WRONG),
+    "column scales over row scales": ("kRowScales + kSteps * kAtomTmemColumns", "kRowScales + kAtomTmemColumns", SMALL, WRONG),
     "n of the instruction": ("columns >> 3 << 17", "columns >> 4 << 17", SMALL, WRONG),
     "m of the instruction": ("instruction_descriptor(kCtas * kTileRows", "instruction_descriptor(kTileRows", PAIR, RULE),
     "version of descriptors": ("kVersion = 1", "kVersion = 0", SMALL, RULE),

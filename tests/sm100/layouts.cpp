@@ -13,6 +13,7 @@
 #define CUKILN_MACHINE "emulator/machine.hpp"
 #define CUKILN_TCGEN05 "emulator/tcgen05.hpp"
 #include <cukiln/nvfp4.hpp>
+#include "kernels_src/nvfp4/scale_layout.cuh"
 #include "kernels_src/nvfp4/tcgen05.cuh"
 
 namespace {
@@ -84,10 +85,19 @@ void scales_in_memory() {
           const std::size_t ours = cukiln::nvfp4::scale_offset(
               static_cast<std::size_t>(row), static_cast<std::size_t>(column / 16),
               static_cast<std::size_t>(k));
+          compare("scale of A, the kernels' offset",
+                  cukiln::nvfp4::scale_byte_offset(
+                      static_cast<cukiln::u32>(row), static_cast<cukiln::u32>(column / 16),
+                      cukiln::nvfp4::scale_atoms(static_cast<cukiln::u32>(k))),
+                  static_cast<cukiln::u64>(a(row, column, 0)));
           compare("scale of A", ours, static_cast<std::size_t>(a(row, column, 0)));
           compare("scale of B", ours, static_cast<std::size_t>(b(row, column, 0)));
         }
       }
+      compare("bytes of scales, the kernels' count",
+              cukiln::nvfp4::padded_scale_bytes(static_cast<cukiln::u32>(rows),
+                                                static_cast<cukiln::u32>(k)),
+              static_cast<cukiln::u64>(cosize(filter_zeros(a))));
       compare("bytes of scales", cukiln::nvfp4::scales_bytes(rows, k),
               static_cast<std::size_t>(cosize(filter_zeros(a))));
     }
