@@ -51,7 +51,7 @@ void operand() {
   const UMMA::SmemDescriptor theirs =
       UMMA::make_umma_desc<UMMA::Major::K>(make_tensor(make_smem_ptr(bytes), layout));
   // The leading stride has no meaning for this layout: CUTLASS writes 1, this project 0.
-  compare("operand descriptor", cukiln::shared_descriptor(0, 1024, cukiln::Swizzle::k128Bytes),
+  compare("operand descriptor", cukiln::smem_descriptor(0, 1024, cukiln::Swizzle::k128Bytes),
           static_cast<cukiln::u64>(theirs.desc_ & ~(std::uint64_t{0x3FFF} << 16)));
   for (int row = 0; row < Rows; ++row) {
     for (int byte = 0; byte < 128; ++byte) {
@@ -70,7 +70,7 @@ void scale_atom() {
   theirs.layout_type_ = static_cast<std::uint8_t>(UMMA::LayoutType::SWIZZLE_NONE);
   theirs.stride_byte_offset_ = 128 >> 4;
   theirs.start_address_ = 0x2A400 >> 4;
-  compare("scale descriptor", cukiln::shared_descriptor(0x2A400, 128, cukiln::Swizzle::kNone),
+  compare("scale descriptor", cukiln::smem_descriptor(0x2A400, 128, cukiln::Swizzle::kNone),
           static_cast<cukiln::u64>(theirs.desc_));
 }
 
