@@ -26,8 +26,8 @@ FULL_WAIT = "mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_p
 EMPTY_WAIT = (
     "mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1);\n      if (rank"
 )
-FILLED_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_full[tmem_pipe.index]), tmem_pipe.phase);"
-DRAINED_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]), tmem_empty_pipe.phase);"
+TMEM_FULL_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_full[tmem_pipe.index]), tmem_pipe.phase);"
+TMEM_EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]), tmem_empty_pipe.phase);"
 SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomTmemColumns"
 
 # name: (what is replaced, by what, the cases that are run, how it must end)
@@ -40,7 +40,7 @@ MUTANTS = {
     "swizzle": ("kSwizzleGroup, Swizzle::k128Bytes),\n                           kInst", "kSwizzleGroup, Swizzle::kNone),\n                           kInst", SMALL, RULE),
     "step of scales": ("(stage.row_scales) + j * kAtomBytes", "(stage.row_scales)", SMALL, WRONG),
     "columns of scales": (SCALES_AT, "(j + atom * kSteps) * kAtomTmemColumns", WIDE, WRONG),
-    "scales of the product": ("tmem + Tile::kColumnScales + j * Tile::kColumnAtoms", "tmem + Tile::kColumnScales + j", WIDE, WRONG),
+    "scales of the MMA": ("tmem + Tile::kColumnScales + j * Tile::kColumnAtoms", "tmem + Tile::kColumnScales + j", WIDE, WRONG),
     "column scales over row scales": ("kRowScales + kSteps * kAtomTmemColumns", "kRowScales + kAtomTmemColumns", SMALL, WRONG),
     "n of the instruction": ("columns >> 3 << 17", "columns >> 4 << 17", SMALL, WRONG),
     "m of the instruction": ("instruction_descriptor(kCtas * kTileRows", "instruction_descriptor(kTileRows", PAIR, RULE),
@@ -52,7 +52,7 @@ MUTANTS = {
     "last stage of K": ("(scale_atoms() + kSteps - 1) / kSteps", "scale_atoms() / kSteps", RAGGED, WRONG),
     # barriers
     "parity of the loads": ("smem_pipe.phase ^ 1);\n      if (rank", "smem_pipe.phase);\n      if (rank", SMALL, RULE),
-    "parity of the accumulator": (FILLED_WAIT, FILLED_WAIT.replace("phase", "phase ^ 1"), SMALL, WRONG),
+    "parity of the accumulator": (TMEM_FULL_WAIT, TMEM_FULL_WAIT.replace("phase", "phase ^ 1"), SMALL, WRONG),
     "bytes of a stage": ("kCtas * sizeof(stage)", "sizeof(stage) - 1024", SMALL, RULE),
     "bytes of the other CTA": ("kCtas * sizeof(stage)", "sizeof(stage)", PAIR, RULE),
     "arrivals of the epilogue": ("kCtas * kTileRows);\n    }", "kTileRows);\n    }", PAIR, RULE),
@@ -73,8 +73,8 @@ MUTANTS = {
     "bias of a column": ("(bias + column + c)", "(bias + column)", RAGGED, WRONG),
     "bias of a row": ("bias[row + lane]", "bias[lane]", SWAPPED, WRONG),
     # fences, which order nothing on this CPU
-    "fence before a product": (FULL_WAIT + "\n      tcgen05_fence_after_sync();", FULL_WAIT, SMALL, RULE),
-    "fence before loads of sums": (FILLED_WAIT + "\n    tcgen05_fence_after_sync();", FILLED_WAIT, SMALL, RULE),
+    "fence before an MMA": (FULL_WAIT + "\n      tcgen05_fence_after_sync();", FULL_WAIT, SMALL, RULE),
+    "fence before loads of sums": (TMEM_FULL_WAIT + "\n    tcgen05_fence_after_sync();", TMEM_FULL_WAIT, SMALL, RULE),
     "fence after loads of sums": ("tcgen05_fence_before_sync();\n        mbarrier_arrive", "mbarrier_arrive", SMALL, RULE),
     "fence of the store": ("tma_store_fence();", "", SMALL, RULE),
     # the end
@@ -83,19 +83,19 @@ MUTANTS = {
     # pairs and groups
     "allocation before the pair has met": ("if constexpr (kCtas != 1) cluster_sync();", "", PAIR, RULE),
     "expert of a tile": ("problem.experts[row_tile]);", "problem.experts[0]);", GROUPED, WRONG),
-    "rows of nobody": ("problem.experts[row_tile] < 0", "problem.experts[row_tile] <= 0", GROUPED, WRONG),
+    "row tiles without an expert": ("problem.experts[row_tile] < 0", "problem.experts[row_tile] <= 0", GROUPED, WRONG),
     "weights of an expert": ("tiles.expert * problem.n + tiles.column", "tiles.column", GROUPED, WRONG),
     "scale of an expert's weights": ("problem.gsa_b[tiles.expert * 2 + 1]", "problem.gsa_b[1]", GROUPED, WRONG),
     "scale of an expert's rows": ("gsa_a += tiles.expert * problem.gsa_a_stride;", "", GROUPED, WRONG),
     "bias of an expert": ("if (bias != nullptr) bias += u64{tiles.expert} * problem.n;", "", GROUPED, WRONG),
     # waits
     "loads do not wait": (EMPTY_WAIT, "if (rank", LONG, RACE),
-    "products do not wait for loads": (FULL_WAIT, "", LONG, RACE),
-    "products do not wait for the epilogue": (DRAINED_WAIT, "", LONG, RACE),
-    "epilogue does not wait": (FILLED_WAIT, "", SMALL, RACE),
-    "stage is free before its products": (("for (u32 j = 0; j < kSteps; ++j) {\n        if", EMPTY), (EMPTY.replace("smem_pipe.index", "smem_pipe .index") + "\n      for (u32 j = 0; j < kSteps; ++j) {\n        if", ""), LONG, RACE),
-    "drained before it is": ("if (i + 1 == kTmemEmptyAfter) {", "if (i == 0) {", LONG, RACE),
-    "overlap drained last": ("(tmem_pipe.index == 0 ? kChunks - 1 - i : i)", "i", WIDE_LONG, RACE),
+    "MMAs do not wait for loads": (FULL_WAIT, "", LONG, RACE),
+    "MMAs do not wait for the epilogue": (TMEM_EMPTY_WAIT, "", LONG, RACE),
+    "epilogue does not wait": (TMEM_FULL_WAIT, "", SMALL, RACE),
+    "stage is empty before its MMAs": (("for (u32 j = 0; j < kSteps; ++j) {\n        if", EMPTY), (EMPTY.replace("smem_pipe.index", "smem_pipe .index") + "\n      for (u32 j = 0; j < kSteps; ++j) {\n        if", ""), LONG, RACE),
+    "tmem_empty too early": ("if (i + 1 == kTmemEmptyAfter) {", "if (i == 0) {", LONG, RACE),
+    "overlap read last": ("(tmem_pipe.index == 0 ? kChunks - 1 - i : i)", "i", WIDE_LONG, RACE),
     "overlap not awaited": ("Tile::kOverlap != 0 ? 1 : 2", "2", WIDE_LONG, RACE),
     "second CTA's epilogue not awaited": (("kCtas * kTileRows);\n    }", "mbarrier_arrive(tmem_empty_of_issuer);"), ("kTileRows);\n    }", "if (rank == 0) mbarrier_arrive(tmem_empty_of_issuer);"), "256x256 m 512", RACE),
     "store buffer used again": ("tma_store_wait_read<1>();\n      __syncwarp();", "__syncwarp();", SMALL, RACE),

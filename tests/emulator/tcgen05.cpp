@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor memory, and products as their descriptors say.
+// Tensor memory, and MMAs as their descriptors say.
 #include <cmath>
 #include <cstring>
 
@@ -51,7 +51,7 @@ float ue4m3(u32 byte) {
 
 constexpr u32 kStep = 64;
 
-// One row of an operand, codes times scales: the scales of `row` are at tensor memory of
+// One row of an operand, elements times scales: the scales of `row` are at tensor memory of
 // `scale_cta`.
 void decode_row(Cta& cta, u64 descriptor, u32 row, Cta& scale_cta, u32 scales, u32 scale_row,
                 float* out) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sm_100a kernels and their emulator believe about bits and layouts, beside what CUTLASS's
-// own types say. Prints a line a comparison; exit code 1 if any differs.
+// Compares the bits and layouts of the sm_100a kernels and their emulator with those of CUTLASS's
+// own types. Prints a line for each difference; exit code 1 if any differs.
 #include <cutlass/numeric_types.h>
 #include <cstdint>
 #include <cstdio>
@@ -104,7 +104,7 @@ void scales_in_memory() {
   }
 }
 
-// Where the product looks for the scale of `row` in step j: column 4 * atoms * j + row / 32, lane
+// Where the MMA looks for the scale of `row` in step j: column 4 * atoms * j + row / 32, lane
 // row % 32, byte k / 16, and the same in each 32 lanes.
 template <int Rows, class Fragment>
 void scales_in_tensor_memory(const char* what) {
