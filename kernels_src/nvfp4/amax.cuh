@@ -1,4 +1,4 @@
-// What the kernels that find the largest magnitude of a tensor end with.
+// The reduction across thread blocks that ends the amax kernels: per-thread magnitudes to a global scale.
 #pragma once
 
 #include "nvfp4_numerics.cuh"
@@ -9,18 +9,20 @@ namespace nvfp4 {
 constexpr u32 kAmaxThreads = 512;
 constexpr u32 kAmaxWarps = kAmaxThreads / 32;
 
-// Called once by every thread of every thread block: gsa of the largest of all `magnitudes`.
+// Writes the global scale {encode, decode} of the largest of all threads' `magnitudes` to `gsa`. Every
+// thread of every thread block calls it once.
 //
-// Each thread block writes its own largest to a word of its own, with a bit that says so, and ends:
-// nothing is to be ordered after anything, and room is made at once for the next kernel's blocks.
-// The last thread block, which starts last, looks at each word until it is there, and zeroes it.
+// Each thread block writes its own amax and a ready bit to its word of `workspace` and exits, without a
+// fence or an atomic counter, so that SM resources are free at once for the next kernel. The last thread
+// block (by index) polls all words and resets them to 0. It relies on blocks being dispatched in index
+// order: those before it have started, so polling ends.
 __device__ __forceinline__ void write_global_scale(float* gsa, u32* workspace, u32 magnitudes) {
-  constexpr u32 kIsThere = 1;  // of the 16 bits that are 0 in a bf16 as a float
+  constexpr u32 kReady = 1;  // a bit of the lower half, which is 0 in a bf16 widened to float
   const u32 lane = threadIdx.x % 32;
   const u32 warp = threadIdx.x / 32;
   const u32 others = gridDim.x - 1;
   const bool is_last = blockIdx.x == others;
-  volatile u32* const words = workspace;  // read and written in order, where all blocks see it
+  volatile u32* const words = workspace;  // through L2, never from L1 or a register
   u32 amax = larger_half(magnitudes);
   if (is_last) {
 #pragma unroll 1
@@ -29,7 +31,7 @@ __device__ __forceinline__ void write_global_scale(float* gsa, u32* workspace, u
       do word = words[i];
       while (word == 0);
       words[i] = 0;
-      amax = max(amax, word & ~kIsThere);
+      amax = max(amax, word & ~kReady);
     }
   }
 
@@ -41,7 +43,7 @@ __device__ __forceinline__ void write_global_scale(float* gsa, u32* workspace, u
   amax = __reduce_max_sync(~0u, lane < kAmaxWarps ? warp_amax[lane] : 0u);
   if (lane != 0) return;
   if (!is_last) {
-    words[blockIdx.x] = amax | kIsThere;
+    words[blockIdx.x] = amax | kReady;
     return;
   }
   const GlobalScale scale = global_scale_of(__uint_as_float(amax));

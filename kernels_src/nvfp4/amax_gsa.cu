@@ -1,22 +1,22 @@
-// amax_gsa: the global scale of a bf16 tensor, in one launch. amax_gsa_by_row: that, and the amax
-//   of each row.
+// amax_gsa: the NVFP4 global scale of a bf16 tensor, in one launch.
+// amax_gsa_by_row: the same, and the amax of each row.
 //
 // What: amax = max |x|; gsa = {encode, decode}, encode = min(2688 / amax, FLT_MAX),
 //   decode = 1 / encode. Both are 1 when amax is 0. row_amax[r] = max |x| of row r.
-// Shapes: input bf16 [rows, columns], row_stride elements from row to row; gsa two floats; row_amax
+// Shapes: input bf16 [rows, columns], row_stride in elements; gsa two floats; row_amax
 //   f32 [rows].
-// Alignment: input 2 bytes, gsa and row_amax 4. Stretches that start on 16 bytes are read by
+// Alignment: input 2 bytes, gsa and row_amax 4. Segments that start on 16 bytes are read by 16-byte
 //   vectors.
 // Limits: rows * ceil(columns / 1024) below 2^31, or rows * columns below 2^41 if dense. An empty
 //   tensor has amax 0. Both sizes below 2^31.
-// NaN and inf: any NaN makes both scales NaN, so that every product scaled by them shows it. An
+// NaN and inf: any NaN makes both scales NaN, so that every GEMM scaled by them returns NaN. An
 //   infinity without a NaN makes both 1, as TransformerEngine does; quantisers then saturate it.
 //   row_amax is NaN for a row with a NaN, else infinite for one with an infinity.
-// Launch: block (512, 1, 1); grid (any, 1, 1). A warp reads 1024 elements at a time, so a thread
-//   block has work for each 16384 elements; by row a warp reads a row. No dynamic shared memory.
-//   May be launched programmatically.
-// Workspace: a 32-bit word for each thread block, zeroed once by the caller; the last thread block
-//   zeroes them again. One workspace a stream: launches that share one and overlap may never end.
+// Launch: block (512, 1, 1), any grid.x. A warp reads a segment of 1024 elements at a time
+//   (amax_gsa_by_row: a row), so a thread block has work for each 16384 elements (16 rows). No dynamic
+//   shared memory. Supports programmatic dependent launch.
+// Workspace: a 32-bit word for each thread block, zeroed once by the caller and left zero by every launch.
+//   One workspace for each stream: overlapping launches that share one may hang.
 // Determinism: an integer maximum; neither the grid nor the order of thread blocks matters.
 // Source: TransformerEngine, NVFP4 recipe, for the scale.
 #include "amax.cuh"
@@ -25,11 +25,11 @@
 namespace cukiln {
 namespace nvfp4 {
 
-constexpr u32 kAmaxResidentBlocks = 4;  // all the threads that a multiprocessor holds
+constexpr u32 kAmaxBlocksPerSm = 4;  // 2048 threads, all that an SM holds
 constexpr u32 kSegmentElements = 1024;
 constexpr u32 kVectorElements = 8;
 constexpr u32 kLineElements = 64;
-// What a warp prefetches; more takes from what the kernel before still reads.
+// Of a warp's first segment. More takes bandwidth from the preceding kernel, which still runs.
 constexpr u32 kPrefetchLines = 4;
 
 __device__ __forceinline__ u32 max_magnitude(u32 magnitudes, uint4 vector) {
@@ -39,14 +39,14 @@ __device__ __forceinline__ u32 max_magnitude(u32 magnitudes, uint4 vector) {
   return max_magnitude_bf16x2(magnitudes, vector.w);
 }
 
-// What a warp reads at a time: `count` <= kSegmentElements elements.
+// The elements that a warp reduces at a time: `count` <= kSegmentElements.
 struct Segment {
   const u16* first;
   u32 count;
 
   __device__ __forceinline__ void prefetch(u32 lane) const {
     const u32 element = lane * kLineElements;
-    if (lane < kPrefetchLines && element < count) prefetch_line(first + element);
+    if (lane < kPrefetchLines && element < count) prefetch_l2(first + element);
   }
 
   __device__ __forceinline__ u32 magnitudes(u32 lane) const {
@@ -79,16 +79,16 @@ struct Segment {
 }  // namespace cukiln
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads,
-                                             cukiln::nvfp4::kAmaxResidentBlocks)
+                                             cukiln::nvfp4::kAmaxBlocksPerSm)
     amax_gsa(float* gsa, const cukiln::u16* input, cukiln::u32 rows, cukiln::u32 columns,
              cukiln::i64 row_stride, cukiln::u32* workspace) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
   const u32 lane = threadIdx.x % 32;
   const u32 warp = threadIdx.x / 32;
-  allow_next_kernel();
+  griddepcontrol_launch_dependents();
 
-  // A dense tensor is one long row.
+  // A dense tensor is treated as one long row.
   const bool dense = row_stride == static_cast<i64>(columns);
   const u64 row_elements = dense ? static_cast<u64>(rows) * columns : columns;
   const u64 row_count = dense ? 1 : rows;
@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads,
 
   u32 index = blockIdx.x * kAmaxWarps + warp;
   if (index < segments) segment_of(index).prefetch(lane);
-  wait_for_previous_kernel();
+  griddepcontrol_wait();
   u32 magnitudes = 0;
   for (; index < segments; index += gridDim.x * kAmaxWarps) {
     magnitudes = max_magnitude_bf16x2(magnitudes, segment_of(index).magnitudes(lane));
@@ -113,15 +113,15 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads,
 }
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads,
-                                             cukiln::nvfp4::kAmaxResidentBlocks)
+                                             cukiln::nvfp4::kAmaxBlocksPerSm)
     amax_gsa_by_row(float* gsa, float* row_amax, const cukiln::u16* input, cukiln::u32 rows,
                     cukiln::u32 columns, cukiln::i64 row_stride, cukiln::u32* workspace) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
   const u32 lane = threadIdx.x % 32;
   const u32 warp = threadIdx.x / 32;
-  allow_next_kernel();
-  wait_for_previous_kernel();
+  griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
   u32 amax = 0;
   for (u32 row = blockIdx.x * kAmaxWarps + warp; row < rows; row += gridDim.x * kAmaxWarps) {
     u32 magnitudes = 0;
@@ -130,9 +130,9 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads,
       const Segment segment{input + static_cast<i64>(row) * row_stride + start, count};
       magnitudes = max_magnitude_bf16x2(magnitudes, segment.magnitudes(lane));
     }
-    const u32 of_row = __reduce_max_sync(~0u, larger_half(magnitudes));
-    if (lane == 0) row_amax[row] = __uint_as_float(of_row);
-    amax = max(amax, of_row);
+    const u32 row_magnitude = __reduce_max_sync(~0u, larger_half(magnitudes));
+    if (lane == 0) row_amax[row] = __uint_as_float(row_magnitude);
+    amax = max(amax, row_magnitude);
   }
   write_global_scale(gsa, workspace, amax);
 }

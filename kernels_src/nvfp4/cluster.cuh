@@ -1,4 +1,4 @@
-// Thread block clusters beside machine.cuh: their size, and floats of each other's shared memory.
+// Clusters beside machine.cuh: their size, and loads from distributed shared memory (DSMEM).
 //
 // Source: NVIDIA PTX ISA, mapa.
 #pragma once
@@ -13,8 +13,8 @@ __device__ __forceinline__ u32 cluster_size() {
   return size;
 }
 
-// Four floats of block `rank`'s shared memory.
-__device__ __forceinline__ float4 load_of_block(u32 address, u32 rank) {
+// Loads four floats at this CTA's address `address` from the shared memory of CTA `rank`.
+__device__ __forceinline__ float4 load_dsmem(u32 address, u32 rank) {
   float4 value;
   asm volatile(
       "{\n\t"

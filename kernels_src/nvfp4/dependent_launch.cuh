@@ -1,26 +1,27 @@
-// Programmatic dependent launch: a kernel that starts while the one before it in the stream ends.
+// Programmatic dependent launch (PDL): a kernel may start before its predecessor in the stream has
+// completed.
 //
-// Launched without it, the first two functions do nothing.
+// Without the launch attribute the two griddepcontrol functions do nothing.
 // Source: NVIDIA PTX ISA, griddepcontrol, prefetch.
 #pragma once
 
 namespace cukiln {
 
-// Everything before in the stream is done and visible after this. Nothing that a kernel before may
-// write or read is touched earlier, and what it wrote is not read by __ldg, which the compiler may
-// move to before this.
-__device__ __forceinline__ void wait_for_previous_kernel() {
+// Waits until the preceding kernels in the stream have completed and their writes are visible. Before it a
+// kernel must not touch what a predecessor reads or writes; and what a predecessor wrote must not be read
+// by __ldg, which the compiler may move across the wait.
+__device__ __forceinline__ void griddepcontrol_wait() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-// Lets the next kernel start, once all blocks have said so or ended.
-__device__ __forceinline__ void allow_next_kernel() {
+// Allows the next kernel to start once every thread block has called this or exited.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-// The 128 bytes around `from`, into L2. Before wait_for_previous_kernel too: a kernel that writes
-// there passes L2 as well, and nothing is read.
-__device__ __forceinline__ void prefetch_line(const void* from) {
+// Prefetches the 128-byte line of `from` into L2. Allowed before griddepcontrol_wait: L2 is coherent, so a
+// predecessor's later write to the line is not lost.
+__device__ __forceinline__ void prefetch_l2(const void* from) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
 }
 

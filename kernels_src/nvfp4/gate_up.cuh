@@ -1,6 +1,5 @@
-// A gate and an up matrix in one bf16 input [rows, 2 * columns], and their clamped SwiGLU (swiglu.cuh).
-//
-// layout: kHalves 0: gate | up; kPairs 1: gate and up alternate, gate first.
+// Loads a gate and an up matrix from one bf16 input [rows, 2 * columns] and applies their clamped SwiGLU
+// (swiglu.cuh). layout: kHalves 0: gate | up; kPairs 1: columns alternate, gate first.
 #pragma once
 
 #include "dependent_launch.cuh"
@@ -9,19 +8,19 @@
 namespace cukiln {
 namespace nvfp4 {
 
-// Sixteen columns of both, on their way from memory or there.
+// Sixteen columns of both matrices: where they are in memory, and once loaded the values.
 struct GateUpCursor {
   const u16* low_from;
-  u32 to_high;  // elements from the first sixteen to the others
-  u32 step;     // elements from atom to atom
-  u32 low[8];   // as they lie there: gate's, then up's, or alternating
+  u32 to_high;  // distance from the first 16 elements to the other 16
+  u32 step;     // elements from one atom of scales to the next
+  u32 low[8];   // in memory order. kHalves: low is gate, high is up. kPairs: gate and up alternate in both
   u32 high[8];
 
   static __device__ __forceinline__ GateUpCursor of_pairs(const u16* row, u32 column) {
     return {row + 2 * u64{column}, kBlockColumns, 8 * kBlockColumns, {}, {}};
   }
 
-  // Where they alternate: gate and up of column 2 * i, and of the next.
+  // kPairs only: gate and up of column 2 * i (even) or 2 * i + 1 (odd).
   __device__ __forceinline__ u32 even(int i) const { return (i < 4 ? low : high)[2 * i % 8]; }
   __device__ __forceinline__ u32 odd(int i) const { return (i < 4 ? low : high)[2 * i % 8 + 1]; }
 
@@ -30,13 +29,13 @@ struct GateUpCursor {
     load_16_bf16(low_from + to_high, high);
   }
   __device__ __forceinline__ void prefetch() const {
-    prefetch_line(low_from);
-    prefetch_line(low_from + to_high);
+    prefetch_l2(low_from);
+    prefetch_l2(low_from + to_high);
   }
   __device__ __forceinline__ void advance() { low_from += step; }
 };
 
-// bf16 of the clamped SwiGLU, rounded once.
+// A Source for quantize_tiles: the clamped SwiGLU, rounded to bf16 once.
 struct SwiGluSource {
   const u16* input;
   i64 row_stride;
@@ -53,8 +52,8 @@ struct SwiGluSource {
     return Cursor::of_pairs(first, column);
   }
 
-  // The layout is looked at once, not for each pair, and each has code of its own: what follows is
-  // one stretch, in which the instructions of pairs overlap, and nothing is moved.
+  // One branch on the layout with straight-line code for each, instead of one for each pair: the compiler
+  // then interleaves the instructions of all pairs.
   __device__ __forceinline__ void take(const Cursor& from, u32 (&pairs)[8]) const {
     if (layout == kHalves) {
 #pragma unroll

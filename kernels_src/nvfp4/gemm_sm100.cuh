@@ -1,4 +1,5 @@
-// The kernels of nvfp4_gemm for sm_100a and sm_103a. The launcher's table names the same tiles.
+// The kernels of nvfp4_gemm for sm_100a and sm_103a. The launcher's table (sm100_plan.hpp) lists the same
+// tiles.
 #pragma once
 
 #include "gemm_sm100_roles.cuh"

@@ -1,27 +1,27 @@
-// The tile that a CTA of gemm_sm100_roles.cuh, or a pair of them, makes at a time: its sizes, and where
-// things lie in shared memory and in tensor memory.
+// The output tile of a CTA, or CTA pair, of gemm_sm100_roles.cuh: its sizes and its layouts in shared
+// memory and tensor memory.
 //
-// The accumulator has two halves of tensor memory, used in turn. Two of 256 columns and the scales
-// do not fit, so those overlap by 64 columns: the first half is drained from its end, the second
-// from its beginning, and `drained` comes when the shared columns are read.
+// Accumulators are double-buffered in tensor memory. Two of 256 columns do not fit beside the scales, so
+// their buffers overlap by 64 columns: the epilogue reads the first buffer from its end and the second from
+// its beginning, and arrives at tmem_empty as soon as it has read the shared columns.
 #pragma once
 
+#include "scale_layout.cuh"
 #include "tcgen05.cuh"
 
 namespace cukiln {
 namespace nvfp4 {
 
 constexpr u32 kSm100Threads = 192;
-constexpr u32 kTileRows = 128;        // of one CTA: the lanes of tensor memory
-constexpr u32 kStageBytes = 128;      // of one row: 256 codes, one row of the 128-byte swizzle
-constexpr u32 kStepBytes = 32;        // 64 codes: the K of one product
+constexpr u32 kTileRows = 128;        // of one CTA: one for each lane of tensor memory
+constexpr u32 kStageBytes = 128;      // of one row: 256 of K, one row of the 128-byte swizzle
+constexpr u32 kStepBytes = 32;        // of one row: 64 of K, one MMA
 constexpr u32 kSteps = kStageBytes / kStepBytes;
-constexpr u32 kScaleAtom = 512;       // bytes: 128 rows by four blocks of 16
-constexpr u32 kAtomColumns = 4;       // of tensor memory
-constexpr u32 kStoreColumns = 64;     // of the accumulator, staged at once
+constexpr u32 kAtomTmemColumns = 4;   // of tensor memory, for an atom of block scales
+constexpr u32 kStoreColumns = 64;     // of the accumulator, in one TMA store
 constexpr u32 kStoreBuffer = 4096;    // bytes: 32 lanes by kStoreColumns bf16
-constexpr u32 kSharedLimit = 232448;  // of a thread block
-constexpr u32 kGroupRows = 16;        // tiles of consecutive rows that share their columns in L2
+constexpr u32 kSharedLimit = 232448;  // dynamic shared memory of a thread block
+constexpr u32 kRasterRows = 16;        // row tiles of a raster group, whose CTAs share B's tiles in L2
 
 template <u32 kColumns_, u32 kCtas_, bool kSwapped_, bool kGrouped_>
 struct Sm100Tile {
@@ -29,18 +29,18 @@ struct Sm100Tile {
   static constexpr u32 kCtas = kCtas_;
   static constexpr bool kSwapped = kSwapped_;
   static constexpr bool kGrouped = kGrouped_;
-  static constexpr u32 kColumnsLoaded = kColumns / kCtas;  // by each CTA
+  static constexpr u32 kColumnsLoaded = kColumns / kCtas;  // by each CTA of a pair
   static constexpr u32 kColumnAtoms = (kColumns + 127) / 128;
 
   struct alignas(1024) Stage {
     u8 rows[kTileRows * kStageBytes];
     u8 columns[kColumnsLoaded * kStageBytes];
-    u8 row_scales[kSteps * kScaleAtom];
-    u8 column_scales[kColumnAtoms * kSteps * kScaleAtom];
+    u8 row_scales[kSteps * kAtomBytes];
+    u8 column_scales[kColumnAtoms * kSteps * kAtomBytes];
   };
   struct Control {
-    u64 filled[2];
-    u64 drained[2];
+    u64 tmem_full[2];
+    u64 tmem_empty[2];
     u64 tmem;
   };
   static constexpr u32 kStoreBytes = 4 * 2 * kStoreBuffer;
@@ -54,17 +54,17 @@ struct Sm100Tile {
     Control control;
   };
 
-  static constexpr u32 kScaleColumns = kSteps * kAtomColumns * (1 + kColumnAtoms);
+  static constexpr u32 kScaleColumns = kSteps * kAtomTmemColumns * (1 + kColumnAtoms);
   static constexpr u32 kRowScales = kTmemColumns - kScaleColumns;
-  static constexpr u32 kColumnScales = kRowScales + kSteps * kAtomColumns;
+  static constexpr u32 kColumnScales = kRowScales + kSteps * kAtomTmemColumns;
   static constexpr u32 kOverlap = 2 * kColumns > kRowScales ? kStoreColumns : 0;
-  static constexpr u32 kSecondHalf = kColumns - kOverlap;
+  static constexpr u32 kSecondAccumulator = kColumns - kOverlap;
 
-  // Below 128 columns several tiles would share an atom of scales, so there is only one.
+  // An atom of scales has 128 rows: narrower tiles would share one, so only a single, swapped one may be.
   static_assert(kColumns % kStoreColumns == 0 && kColumns <= 256 && (kColumns >= 128 || kSwapped));
-  // Groups are 128 rows of A.
+  // Each 128 rows of A have their own expert.
   static_assert(!kGrouped || (kCtas == 1 && !kSwapped));
-  static_assert(kSecondHalf + kColumns <= kRowScales && sizeof(Shared) <= kSharedLimit);
+  static_assert(kSecondAccumulator + kColumns <= kRowScales && sizeof(Shared) <= kSharedLimit);
 };
 
 }  // namespace nvfp4

@@ -1,21 +1,22 @@
-// The kernels of nvfp4_gemm for CUKILN_GEMM_TOKENS tokens at most, of sm_90a and of whatever has no
-// kernels of its own. The launcher's table names the same tiles and shared memory.
+// The decode kernels of nvfp4_gemm, for m <= CUKILN_GEMM_TOKENS, on sm_90a and on targets without kernels
+// of their own. Name: tokens x row tiles of 8. The launcher's table (sm90_plan.hpp) has the same tiles and
+// shared memory.
 #pragma once
 
 #include "gemm_sm90_decode.cuh"
 
-#define CUKILN_GEMM_DECODE(kTokens, kUnits, kResident, kShared)                                   \
+#define CUKILN_GEMM_DECODE(kTokens, kRowTiles, kBlocksPerSm, kShared)                                   \
   extern "C" __global__ void __launch_bounds__(                                                   \
-      cukiln::nvfp4::DecodeGemm<kTokens, kUnits, kResident>::kThreads, kResident)                 \
-      nvfp4_gemm_decode_##kTokens##x##kUnits(                                                     \
+      cukiln::nvfp4::DecodeGemm<kTokens, kRowTiles, kBlocksPerSm>::kThreads, kBlocksPerSm)                 \
+      nvfp4_gemm_decode_##kTokens##x##kRowTiles(                                                     \
           cukiln::u16* output, const cukiln::u8* tokens,                                          \
-          const __grid_constant__ cukiln::TensorMap codes, const cukiln::u8* a_scales,            \
+          const __grid_constant__ cukiln::TensorMap data, const cukiln::u8* a_scales,            \
           const cukiln::u8* b_scales, const float* a_gsa, const float* b_gsa,                     \
           const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n, cukiln::u32 k,                   \
           cukiln::u32 constant_b) {                                                               \
-    using Gemm = cukiln::nvfp4::DecodeGemm<kTokens, kUnits, kResident>;                           \
+    using Gemm = cukiln::nvfp4::DecodeGemm<kTokens, kRowTiles, kBlocksPerSm>;                           \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
-    Gemm::run(output, tokens, &codes, a_scales, b_scales, a_gsa, b_gsa, bias, m, n, k, constant_b != 0); \
+    Gemm::run(output, tokens, &data, a_scales, b_scales, a_gsa, b_gsa, bias, m, n, k, constant_b != 0); \
   }
 
 #if CUKILN_GEMM_TOKENS == 8

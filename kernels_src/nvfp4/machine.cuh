@@ -1,11 +1,13 @@
-// What kernels ask of the machine beside matrix products: shared memory by its 32-bit address,
-// mbarriers, clusters, TMA, and two roundings. One function for each PTX instruction.
+// PTX wrappers that every GEMM kernel uses: shared-memory addresses, mbarriers, clusters, TMA, two
+// roundings.
+// One function for each PTX instruction, named after it or after its CUTLASS wrapper.
 //
-// CUKILN_MACHINE, when defined, names a header with the same functions that is included instead:
-// the tests run the kernel on a CPU that way.
+// CUKILN_MACHINE, when defined, names a header with the same functions that is included instead: the tests'
+// CPU emulator.
 //
-// Addresses: `shared_address` is a CTA's own; `address_in_rank` is the same place in another CTA of
-// the cluster, and serves only the functions that say so.
+// Shared-memory addresses are 32 bits. `shared_address` gives one of this CTA (shared::cta);
+// `address_in_rank` maps it to the same place in another CTA of the cluster (shared::cluster), which only
+// the functions that say so accept.
 // Source: NVIDIA PTX ISA, sections on mbarrier, cp.async.bulk.tensor, cvt and barrier.cluster.
 #pragma once
 
@@ -16,7 +18,8 @@ using u16 = unsigned short;
 using u32 = unsigned int;
 using u64 = unsigned long long;
 
-// A CUtensorMap: opaque to the kernel, and never copied by it.
+// A CUtensorMap, passed as a __grid_constant__ parameter: TMA needs its address, so a kernel never copies
+// it.
 struct alignas(64) TensorMap {
   u64 opaque[16];
 };
@@ -38,8 +41,8 @@ __device__ __forceinline__ u32 shared_address(const void* pointer) {
   return static_cast<u32>(__cvta_generic_to_shared(pointer));
 }
 
-// One thread of a converged warp, the same at every call.
-__device__ __forceinline__ bool elect_one() {
+// True in one thread of a converged warp, the same thread at every call.
+__device__ __forceinline__ bool elect_one_sync() {
   u32 elected;
   asm volatile(
       "{\n\t"
@@ -51,7 +54,7 @@ __device__ __forceinline__ bool elect_one() {
   return elected != 0;
 }
 
-__device__ __forceinline__ u32 rank_in_cluster() {
+__device__ __forceinline__ u32 block_rank_in_cluster() {
   u32 rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
@@ -63,7 +66,7 @@ __device__ __forceinline__ u32 address_in_rank(u32 shared, u32 rank) {
   return address;
 }
 
-// Every thread of every CTA of the cluster; what they wrote before is seen by all after it.
+// Barrier over all threads of the cluster, with release and acquire.
 __device__ __forceinline__ void cluster_sync() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n\t"
@@ -75,24 +78,25 @@ __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// After the last mbarrier_init, before the barrier that lets others use them.
+// Makes mbarrier_init visible to the cluster and to TMA. A barrier for the threads must follow.
 __device__ __forceinline__ void mbarrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Arrives, and lets the phase end only after `bytes` more were copied.
+// Arrives and raises the phase's expected transaction count by `bytes`, which TMA completes.
 __device__ __forceinline__ void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
 
-// `barrier` as address_in_rank gave it, of this CTA or another.
+// Arrives at a barrier of any CTA of the cluster: `barrier` is an address of address_in_rank.
 __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
                : "memory");
 }
 
-// Until the phase of this parity has ended. A new barrier's phases: 0, 1, 0, …; parity 1 passes.
+// Waits until the phase of this parity has completed. Phases of a new barrier alternate 0, 1, 0, …; waiting
+// for parity 1 on a new barrier returns at once.
 __device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
   asm volatile(
       "{\n\t"
@@ -105,11 +109,11 @@ __device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
       : "memory");
 }
 
-// Tensor to shared memory: the box of the map at these coordinates, zero where the tensor ends.
-// With kCtas == 2 `barrier` may be the other CTA's, as address_in_rank gave it.
+// TMA load: the map's box at coordinates (x, y[, z]) to shared memory, zeros where it exceeds the tensor.
+// With kCtas == 2, a CTA pair, `barrier` may be the peer's, as address_in_rank gives it.
 template <u32 kCtas>
-__device__ __forceinline__ void load_tile(u32 destination, const TensorMap* map, u32 x, u32 y,
-                                          u32 barrier) {
+__device__ __forceinline__ void tma_load(u32 destination, const TensorMap* map, u32 x, u32 y,
+                                         u32 barrier) {
   if constexpr (kCtas == 2) {
     asm volatile(
         "cp.async.bulk.tensor.2d.cta_group::2.shared::cluster.global.tile"
@@ -126,8 +130,8 @@ __device__ __forceinline__ void load_tile(u32 destination, const TensorMap* map,
 }
 
 template <u32 kCtas>
-__device__ __forceinline__ void load_tile(u32 destination, const TensorMap* map, u32 x, u32 y,
-                                          u32 z, u32 barrier) {
+__device__ __forceinline__ void tma_load(u32 destination, const TensorMap* map, u32 x, u32 y,
+                                         u32 z, u32 barrier) {
   if constexpr (kCtas == 2) {
     asm volatile(
         "cp.async.bulk.tensor.3d.cta_group::2.shared::cluster.global.tile"
@@ -143,31 +147,31 @@ __device__ __forceinline__ void load_tile(u32 destination, const TensorMap* map,
   }
 }
 
-// Shared memory to tensor, clipped where the tensor ends. A thread's stores since the last commit
-// are a group; the thread that committed waits.
-__device__ __forceinline__ void store_tile(const TensorMap* map, u32 x, u32 y, u32 source) {
+// TMA store: shared memory to the map's box at (x, y), clipped at the tensor's end. A thread's stores since
+// its last commit form a bulk group; the thread that committed waits for it.
+__device__ __forceinline__ void tma_store(const TensorMap* map, u32 x, u32 y, u32 source) {
   asm volatile(
       "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
       "r"(x), "r"(y), "r"(source)
       : "memory");
 }
 
-__device__ __forceinline__ void store_commit() {
+__device__ __forceinline__ void tma_store_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Until all but the kPending latest groups have read their shared memory.
+// Waits until all but the kPending latest groups have been read from shared memory.
 template <u32 kPending>
-__device__ __forceinline__ void store_wait_read() {
+__device__ __forceinline__ void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
-// Makes this thread's writes to shared memory visible to stores that follow.
-__device__ __forceinline__ void shared_writes_fence() {
+// Makes this thread's writes to shared memory visible to its TMA stores (the async proxy).
+__device__ __forceinline__ void tma_store_fence() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-__device__ __forceinline__ float multiply_add_rn(float a, float b, float c) {
+__device__ __forceinline__ float fma_rn(float a, float b, float c) {
   float sum;
   asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(sum) : "f"(a), "f"(b), "f"(c));
   return sum;

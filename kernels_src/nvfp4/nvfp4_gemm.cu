@@ -1,20 +1,19 @@
-// Product of two NVFP4 matrices with bf16 output.
+// nvfp4_gemm: D = A * B^T of two NVFP4 matrices, with bf16 output.
 //
-// What: D[i, j] = bf16(alpha * sum over k of a(i, k) * b(j, k) + bias[j]), a and b the codes times
-//   their block scales, alpha = a_gsa[1] * b_gsa[1], the decode scales. Products of codes and scales
-//   are exact, sums in float.
-// Shapes: A [m, k], B [n, k], both as the quantisers write them: codes dense, two a byte, scales in
-//   swizzled atoms of 512 bytes, gsa {encode, decode}. bias bf16 [n], or null. D bf16 [m, n], dense.
-// Alignment: codes, scales, bias and D 16 bytes.
+// What: D[i, j] = bf16(alpha * sum over k of a(i, k) * b(j, k) + bias[j]); a and b are E2M1 values times
+//   their block scales, alpha = gsa_a[1] * gsa_b[1], the decode scales. Each product a * b is exact; sums
+//   are in float.
+// Shapes: A [m, k], B [n, k], as the quantisers write them: packed E2M1 data, dense; block scales in
+//   swizzled atoms (scale_layout.cuh); gsa {encode, decode}. bias bf16 [n], or null. D bf16 [m, n], dense.
+// Alignment: data, scales, bias and D 16 bytes.
 // Limits: k a multiple of 32, n of 8.
 // NaN: a NaN scale makes its row of D (of A) or column (of B) NaN. Padding of scales is 0, as the
 //   quantisers write it.
-// CUKILN_MACHINE: an emulator of sm_100a, see machine.cuh.
-// CUKILN_GEMM_TOKENS: the rows of A that kernels other than sm_100a's are for, 8, 16 or 32 at most; 32
-//   sm_90a alone has, and more in nvfp4_gemm_prefill.cu.
-// Each architecture has kernels of its own; launch configurations are the launcher's
-// (src/kernels/nvfp4/gemm_sm90.cpp, gemm_sm100.cpp): which kernel for which shape, grid, cluster,
-// shared memory.
+// CUKILN_MACHINE: the CPU emulator of sm_100a, see machine.cuh.
+// CUKILN_GEMM_TOKENS: the largest m, 8, 16 or 32, of the kernels for other targets than sm_100a and
+//   sm_103a. Those for 32 exist for sm_90a only; for larger m it has nvfp4_gemm_prefill.cu.
+// Launch: which kernel for which shape, grid, cluster and shared memory: the launchers
+//   src/kernels/nvfp4/gemm_sm90.cpp and gemm_sm100.cpp.
 // Source: NVIDIA PTX ISA, mma, wgmma, tcgen05 and cp.async.bulk.
 #ifndef CUKILN_GEMM_TOKENS
 #define CUKILN_GEMM_TOKENS 8

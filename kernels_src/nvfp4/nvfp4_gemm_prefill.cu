@@ -1,40 +1,40 @@
-// The product of nvfp4_gemm.cu for more than 32 tokens, on sm_90a.
+// The GEMM of nvfp4_gemm.cu for m > 32, on sm_90a.
 //
 // nvfp4_gemm_expand
-//   What: rows of codes and swizzled block scales as fp16, exactly, times 2^-14; K in the lanes' order,
-//     groups of 128 filled up with 0.
+//   What: dequantises A, packed data and swizzled block scales, to fp16, exactly, times 2^-14; K permuted
+//     to the order of the MMA's lanes (gemm_sm90_dequantize.cuh) and zero-padded to a multiple of 128.
 //   Shapes: output fp16 [rows, columns rounded up to 128].
 //   Launch: block (256, 1, 1), any grid.
 //
 // nvfp4_gemm_prefill_TOKENSxROWS
 //   What, limits, NaN: as nvfp4_gemm.cu; A as nvfp4_gemm_expand wrote it.
-//   Shapes: tokens a tensor map of that, box {64, TOKENS}, 128-byte swizzle; codes a tensor map of B's,
-//     uint8 {k / 2, n}, box {64, ROWS}, no swizzle.
-//   Launch: block (384, 1, 1); any grid, tiles in turn, or clusters of 2 or 4 that split K. Dynamic
-//     shared memory: the last number below.
+//   Shapes: tokens: tensor map of nvfp4_gemm_expand's output, box {64, TOKENS}, 128-byte swizzle; data:
+//     tensor map of B's packed data, uint8 {k / 2, n}, box {64, ROWS}, no swizzle.
+//   Launch: block (384, 1, 1). Any grid, persistent; or tiles * S blocks in clusters of S = 2 or 4 that
+//     split K. Dynamic shared memory: the last number of each line below.
 //
 // With other targets the module has nvfp4_gemm_expand alone.
 // Alignment, determinism: as nvfp4_gemm.cu. Source: NVIDIA PTX ISA, wgmma and cp.async.bulk.
 #include "gemm_sm90_prefill.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
-    nvfp4_gemm_expand(cukiln::u32* output, const cukiln::u8* codes, const cukiln::u8* scales,
+    nvfp4_gemm_expand(cukiln::u32* output, const cukiln::u8* data, const cukiln::u8* scales,
                       cukiln::u32 rows, cukiln::u32 columns) {
-  cukiln::nvfp4::expand_tokens(output, codes, scales, rows, columns);
+  cukiln::nvfp4::expand_tokens(output, data, scales, rows, columns);
 }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-#define CUKILN_GEMM_PREFILL(kTokens, kRows, kStages, kResident, kShared)                          \
-  extern "C" __global__ void __launch_bounds__(384, kResident)                                    \
+#define CUKILN_GEMM_PREFILL(kTokens, kRows, kStages, kBlocksPerSm, kShared)                          \
+  extern "C" __global__ void __launch_bounds__(384, kBlocksPerSm)                                    \
       nvfp4_gemm_prefill_##kTokens##x##kRows(                                                     \
           cukiln::u16* output, const __grid_constant__ cukiln::TensorMap tokens,                  \
-          const __grid_constant__ cukiln::TensorMap codes, const cukiln::u8* b_scales,            \
+          const __grid_constant__ cukiln::TensorMap data, const cukiln::u8* b_scales,            \
           const float* a_gsa, const float* b_gsa, const cukiln::u16* bias, cukiln::u32 m,         \
           cukiln::u32 n, cukiln::u32 k) {                                                         \
-    using Gemm = cukiln::nvfp4::PrefillGemm<kTokens, kRows, kStages, kResident>;                  \
+    using Gemm = cukiln::nvfp4::PrefillGemm<kTokens, kRows, kStages, kBlocksPerSm>;                  \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
-    Gemm::run(output, &tokens, &codes, b_scales, a_gsa, b_gsa, bias, m, n, k);                    \
+    Gemm::run(output, &tokens, &data, b_scales, a_gsa, b_gsa, bias, m, n, k);                    \
   }
 
 CUKILN_GEMM_PREFILL(32, 128, 5, 2, 97360)

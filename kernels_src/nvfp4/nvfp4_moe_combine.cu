@@ -1,20 +1,20 @@
-// The last step of a mixture of experts, from experts' results to tokens.
+// The last step of a mixture of experts: the weighted sum of the experts' results for each token.
 //
 // moe_combine
-//   What: output[token] = bf16(sum of topk_weights[slot] * partial[s][position of slot]) over the
-//     splits s and, within each, the valid slots of the token, in this order, by float FMAs. What a
-//     slot and its position are: moe_tiles.cuh.
+//   What: output[token] = bf16(sum of topk_weights[slot] * partial[s][position of slot]), over splits s and
+//     within each over the token's valid slots, in this order, by float FMAs. Slots and positions:
+//     moe_tiles.cuh.
 //   Shapes: output bf16 [tokens, columns], topk_weights float [tokens, topk], positions int32
 //     [tokens, topk], -1 for a slot that is not valid, partial float [splits, tokens * topk, columns].
 //   Limits: columns a multiple of 4. Launch: block (256, 1, 1), grid (tokens, ceil(columns / 1024), 1).
 //
 // moe_combine_rows
-//   What: output[token] = bf16(sum of topk_weights[slot] * products[rows[slot]]) over the token's slots
+//   What: output[token] = bf16(sum of topk_weights[slot] * gemm_output[rows[slot]]), over the token's slots
 //     that have a row, in order, by float FMAs.
-//   Shapes: products bf16 [rows, columns]; output bf16 [tokens, columns].
+//   Shapes: gemm_output bf16 [rows, columns]; output bf16 [tokens, columns].
 //   Limits: columns a multiple of 8. Launch: block (256, 1, 1), grid (tokens, ceil(columns / 2048), 1).
 //
-// Alignment: 16 bytes for output, partial and products.
+// Alignment: 16 bytes for output, partial and gemm_output.
 #include "nvfp4_numerics.cuh"
 
 namespace cukiln {
@@ -22,7 +22,7 @@ namespace nvfp4 {
 
 constexpr u32 kCombineThreads = 256;
 
-__device__ __forceinline__ float multiply_add_rn(float a, float b, float c) {
+__device__ __forceinline__ float fma_rn(float a, float b, float c) {
   float sum;
   asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(sum) : "f"(a), "f"(b), "f"(c));
   return sum;
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kCombineThreads)
   if (column >= columns) return;
   float4 sum = {0, 0, 0, 0};
   for (u32 split = 0; split < splits; ++split) {
-    // Loads without branches, so that several slots are in flight.
+    // Predicated loads instead of branches, so that those of several slots are in flight.
 #pragma unroll 8
     for (u32 rank = 0; rank < topk; ++rank) {
       const u32 slot = token * topk + rank;
@@ -51,10 +51,10 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kCombineThreads)
       const float weight = valid ? topk_weights[slot] : 0.0f;
       float4 value = {0, 0, 0, 0};
       if (valid) value = *reinterpret_cast<const float4*>(partial + row * columns + column);
-      sum.x = multiply_add_rn(weight, value.x, sum.x);
-      sum.y = multiply_add_rn(weight, value.y, sum.y);
-      sum.z = multiply_add_rn(weight, value.z, sum.z);
-      sum.w = multiply_add_rn(weight, value.w, sum.w);
+      sum.x = fma_rn(weight, value.x, sum.x);
+      sum.y = fma_rn(weight, value.y, sum.y);
+      sum.z = fma_rn(weight, value.z, sum.z);
+      sum.w = fma_rn(weight, value.w, sum.w);
     }
   }
   uint2 rounded;
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kCombineThreads)
 }
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kCombineThreads)
-    moe_combine_rows(cukiln::u16* output, const cukiln::u16* products, const float* topk_weights,
+    moe_combine_rows(cukiln::u16* output, const cukiln::u16* gemm_output, const float* topk_weights,
                      const int* rows, cukiln::u32 topk, cukiln::u32 columns) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kCombineThreads)
   const u32 column = (blockIdx.y * kCombineThreads + threadIdx.x) * 8;
   if (column >= columns) return;
   float sum[8] = {};
-  // Loads without branches, so that several slots are in flight.
+  // Predicated loads instead of branches, so that those of several slots are in flight.
 #pragma unroll 4
   for (u32 rank = 0; rank < topk; ++rank) {
     const u32 slot = token * topk + rank;
@@ -81,13 +81,13 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kCombineThreads)
     const float weight = valid ? topk_weights[slot] : 0.0f;
     uint4 value = {0, 0, 0, 0};
     if (valid) {
-      value = *reinterpret_cast<const uint4*>(products + static_cast<u64>(row) * columns + column);
+      value = *reinterpret_cast<const uint4*>(gemm_output + static_cast<u64>(row) * columns + column);
     }
     const u32 pairs[4] = {value.x, value.y, value.z, value.w};
 #pragma unroll
     for (u32 i = 0; i < 4; ++i) {
-      sum[2 * i] = multiply_add_rn(weight, __uint_as_float(pairs[i] << 16), sum[2 * i]);
-      sum[2 * i + 1] = multiply_add_rn(weight, __uint_as_float(pairs[i] & 0xFFFF0000u), sum[2 * i + 1]);
+      sum[2 * i] = fma_rn(weight, __uint_as_float(pairs[i] << 16), sum[2 * i]);
+      sum[2 * i + 1] = fma_rn(weight, __uint_as_float(pairs[i] & 0xFFFF0000u), sum[2 * i + 1]);
     }
   }
   uint4 rounded;

@@ -1,28 +1,28 @@
-// The two matrix products of a mixture of experts, by tiles of tokens of one expert (moe_tiles.cuh).
+// The two GEMMs of a mixture of experts, for few tokens an expert, by tiles of tokens (moe_tiles.cuh).
 //
 // moe_up
 //   What: for each position p of a tile of expert e, with the token x of that position's slot,
 //     h[r] = token_gsa[1] * weight_decode[e] * sum over k of x(k) * w(e, r, k), in float;
 //     y[c] = SwiGLU of rows c and width + c (layout 0) or 2 * c and 2 * c + 1 (layout 1) of h, as
 //     swiglu.cuh has it, in float, rounded to bf16 once; then quantised with gsa {encode, decode}.
-//   Shapes: tokens codes [.., columns / 2] and linear scales [.., columns / 16]; weights, an expert
-//     after the other, codes [2 * width, columns / 2] and block scales in swizzled atoms; outputs, by
-//     position, codes [.., width / 2] and linear scales [.., width / 16].
+//   Shapes: tokens: packed data [.., columns / 2], linear scales [.., columns / 16]; weights, all experts
+//     stacked: data [2 * width, columns / 2], block scales in swizzled atoms; outputs, by position: data
+//     [.., width / 2], linear scales [.., width / 16].
 //   Limits: columns and width multiples of 32.
-//   Launch: clusters of 2 * S blocks, S = 1, 2 or 4 parts of K; grid (2 * S * ceil(width / 128), most
-//     tiles there can be, 1).
+//   Launch: clusters of 2 * S thread blocks, split-K with S = 1, 2 or 4; grid (2 * S * ceil(width / 128),
+//     maximum number of tiles, 1).
 //
 // moe_down
-//   What: partial[s, p, r] = token_gsa[1] * weight_decode[e] * sum over the s-th part of k of
+//   What: partial[s, p, r] = token_gsa[1] * weight_decode[e] * sum over the s-th split of K of
 //     x(k) * w(e, r, k), in float, x row p of what moe_up made.
-//   Shapes: weights codes [columns, width / 2] an expert; partial float [splits, slot_count, columns].
-//   Launch: grid (splits * ceil(columns / 128), most tiles there can be, 1), no cluster.
+//   Shapes: weights: data [columns, width / 2] an expert; partial float [splits, slot_count, columns].
+//   Launch: grid (splits * ceil(columns / 128), maximum number of tiles, 1), no cluster.
 //
-// Both: block (128, 1, 1), no dynamic shared memory; thread blocks beyond *tile_count end at once.
-//   CUKILN_MOE_TOKENS = 8, 16 or 32 is the tile's most tokens, which moe_route must be told too.
-// Alignment: codes and scales 16 bytes.
+// Both: block (128, 1, 1), no dynamic shared memory; thread blocks beyond *tile_count exit at once.
+//   CUKILN_MOE_TOKENS = 8, 16 or 32 is the largest tile, and must equal moe_route's tile_tokens.
+// Alignment: data and scales 16 bytes.
 // NaN: a NaN scale, of a token or of a row of weights, makes what depends on it NaN.
-// Determinism: sums in an order that shapes and splits alone decide.
+// Determinism: the order of sums depends on shapes and splits only.
 // Source: vLLM, fused MoE, for the steps; NVIDIA PTX ISA, mma and cp.async.
 #include "async_copy.cuh"
 #include "cluster.cuh"
@@ -40,39 +40,35 @@ namespace nvfp4 {
 template <u32 kTokens>
 struct MoeGemm;
 
-// Slots of the ring, groups of K in a panel, and thread blocks on a multiprocessor, of moe_up and of
-// moe_down, whose registers allow one more: what was fastest on an H200.
+// SkinnyGemm<tokens, slots of the ring, groups of K in a panel>, and occupancies of moe_up and moe_down,
+// which needs fewer registers. The fastest on an H200.
 template <>
 struct MoeGemm<8> : SkinnyGemm<8, 3, 8> {
-  static constexpr u32 kResidentUp = 5;
-  static constexpr u32 kResidentDown = 5;
+  static constexpr u32 kUpBlocksPerSm = 5;
+  static constexpr u32 kDownBlocksPerSm = 5;
 };
 template <>
 struct MoeGemm<16> : SkinnyGemm<16, 3, 4> {
-  static constexpr u32 kResidentUp = 4;
-  static constexpr u32 kResidentDown = 4;
+  static constexpr u32 kUpBlocksPerSm = 4;
+  static constexpr u32 kDownBlocksPerSm = 4;
 };
 template <>
 struct MoeGemm<32> : SkinnyGemm<32, 2, 2> {
-  static constexpr u32 kResidentUp = 3;
-  static constexpr u32 kResidentDown = 4;
+  static constexpr u32 kUpBlocksPerSm = 3;
+  static constexpr u32 kDownBlocksPerSm = 4;
 };
 
 using Gemm = MoeGemm<CUKILN_MOE_TOKENS>;
-
-__device__ __forceinline__ u64 scale_bytes_of(u32 rows, u32 columns) {
-  return static_cast<u64>((rows + kAtomRows - 1) / kAtomRows) * ((columns + 63) / 64) * kAtomBytes;
-}
 
 }  // namespace nvfp4
 }  // namespace cukiln
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
-                                             cukiln::nvfp4::Gemm::kResidentUp)
-    moe_up(cukiln::u8* codes, cukiln::u8* scales, const cukiln::nvfp4::MoeTile* tiles,
+                                             cukiln::nvfp4::Gemm::kUpBlocksPerSm)
+    moe_up(cukiln::u8* data, cukiln::u8* scales, const cukiln::nvfp4::MoeTile* tiles,
            const cukiln::u32* tile_count, const cukiln::u32* slots,
-           const cukiln::u8* token_codes, const cukiln::u8* token_scales, const float* token_gsa,
-           const cukiln::u8* weight_codes, const cukiln::u8* weight_scales,
+           const cukiln::u8* token_data, const cukiln::u8* token_scales, const float* token_gsa,
+           const cukiln::u8* weight_data, const cukiln::u8* weight_scales,
            const float* weight_decode, const float* gsa, cukiln::u32 topk, cukiln::u32 columns,
            cukiln::u32 width, cukiln::u32 layout, float limit, float alpha, float beta) {
   using namespace cukiln;
@@ -85,9 +81,9 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
   const float scale_factor = block_scale_factor(gsa[0]);
   const float decode = gsa[1];
 
-  // Of a cluster, blocks 2 * s and 2 * s + 1 take the s-th part of K and half of the 256 rows that
-  // make 128 columns of the result: gate and up, or the first and the last 128 pairs' rows.
-  const u32 rank = rank_in_cluster();
+  // In a cluster blocks 2 * s and 2 * s + 1 compute split s of K, each for half of the 256 rows that make
+  // 128 columns of the result: gate and up (kHalves), or the first and the last 64 pairs of rows (kPairs).
+  const u32 rank = block_rank_in_cluster();
   const u32 splits = cluster_size() / 2;
   const u32 half = rank & 1;
   const u32 split = rank / 2;
@@ -95,16 +91,16 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
   const u32 groups = (columns + kGroupK - 1) / kGroupK;
   const bool in_pairs = layout == kPairs;
   const WeightRows rows{
-      weight_codes + static_cast<u64>(tile.expert) * width * columns,
-      weight_scales + tile.expert * scale_bytes_of(2 * width, columns),
+      weight_data + static_cast<u64>(tile.expert) * width * columns,
+      weight_scales + tile.expert * padded_scale_bytes(2 * width, columns),
       in_pairs ? 2 * first_column + 128 * half : half * width + first_column,
       in_pairs ? 2 * width : (half + 1) * width};
-  Gemm::run(shared, rows, {token_codes, token_scales}, tile.count,
+  Gemm::run(shared, rows, {token_data, token_scales}, tile.count,
             [&](u32 i) { return slots[tile.first + i] / topk; }, columns, groups * split / splits,
             groups * (split + 1) / splits);
   cluster_sync();
 
-  // A warp makes 128 columns of one token, a lane four of them, four lanes a block of 16.
+  // A warp computes 128 columns of one token, a lane four of them; four lanes share a block of 16.
   const SwiGlu activate = SwiGlu::of(limit, alpha, beta);
   const u32 lane = threadIdx.x & 31;
   const u32 column = first_column + lane * 4;
@@ -114,11 +110,11 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
     const u32 of_token = shared_address(shared) + token * Gemm::kPitch * 4;
     const u32 low_at = of_token + (in_pairs ? lane % 16 * 32 : lane * 16);
     const u32 high_at = in_pairs ? low_at + 16 : low_at;
-    float first[4] = {};   // gate, or gate and up of the first two columns
-    float second[4] = {};  // up, or those of the last two
+    float first[4] = {};   // kHalves: gate; kPairs: gate and up of the first two columns
+    float second[4] = {};  // kHalves: up; kPairs: gate and up of the last two
     for (u32 s = 0; s < splits; ++s) {
-      const float4 low = load_of_block(low_at, 2 * s + (in_pairs ? lane / 16 : 0));
-      const float4 high = load_of_block(high_at, 2 * s + (in_pairs ? lane / 16 : 1));
+      const float4 low = load_dsmem(low_at, 2 * s + (in_pairs ? lane / 16 : 0));
+      const float4 high = load_dsmem(high_at, 2 * s + (in_pairs ? lane / 16 : 1));
       first[0] += low.x;
       first[1] += low.y;
       first[2] += low.z;
@@ -149,18 +145,18 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
         representable ? encode_e2m1x8(pairs, element_multiplier(scale_byte, decode)) : 0;
     if (column < width) {
       const u64 at = static_cast<u64>(tile.first + token) * width + column;
-      *reinterpret_cast<u16*>(codes + at / 2) = static_cast<u16>(four);
+      *reinterpret_cast<u16*>(data + at / 2) = static_cast<u16>(four);
       if (lane % 4 == 0) scales[at / 16] = static_cast<u8>(scale_byte);
     }
   }
-  cluster_sync();  // nobody leaves while others read its shared memory
+  cluster_sync();  // no CTA exits while others read its shared memory
 }
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
-                                             cukiln::nvfp4::Gemm::kResidentDown)
+                                             cukiln::nvfp4::Gemm::kDownBlocksPerSm)
     moe_down(float* partial, const cukiln::nvfp4::MoeTile* tiles, const cukiln::u32* tile_count,
-             const cukiln::u8* token_codes, const cukiln::u8* token_scales, const float* token_gsa,
-             const cukiln::u8* weight_codes, const cukiln::u8* weight_scales,
+             const cukiln::u8* token_data, const cukiln::u8* token_scales, const float* token_gsa,
+             const cukiln::u8* weight_data, const cukiln::u8* weight_scales,
              const float* weight_decode, cukiln::u32 slot_count, cukiln::u32 columns,
              cukiln::u32 width, cukiln::u32 splits) {
   using namespace cukiln;
@@ -175,10 +171,10 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
   const u32 split = blockIdx.x % splits;
   const u32 first_row = blockIdx.x / splits * 128;
   const u32 groups = (width + kGroupK - 1) / kGroupK;
-  const WeightRows rows{weight_codes + static_cast<u64>(tile.expert) * columns * (width / 2),
-                        weight_scales + tile.expert * scale_bytes_of(columns, width), first_row,
+  const WeightRows rows{weight_data + static_cast<u64>(tile.expert) * columns * (width / 2),
+                        weight_scales + tile.expert * padded_scale_bytes(columns, width), first_row,
                         columns};
-  Gemm::run(shared, rows, {token_codes, token_scales}, tile.count,
+  Gemm::run(shared, rows, {token_data, token_scales}, tile.count,
             [&](u32 i) { return tile.first + i; }, width, groups * split / splits,
             groups * (split + 1) / splits);
 

@@ -1,26 +1,26 @@
-// A mixture of experts by grouped products (nvfp4_gemm_grouped_*): what comes between moe_route, with
-// tiles of 128 positions, and the two products. Tile t has rows 128 * t .. 128 * t + 127,
-// its positions first; rows beyond them belong to nobody.
+// The steps of a mixture of experts between moe_route, with tiles of 128 positions, and the grouped GEMMs
+// (nvfp4_gemm_grouped_*). Tile t has rows 128 * t .. 128 * t + 127 of the GEMM's A: its positions, then
+// padding rows.
 //
 // moe_gather
-//   What: codes and block scales of each row's token, the scales in swizzled atoms; nobody's rows are
-//     left as they are, for a row of a product depends on that row alone. row_experts[tile], the
-//     tile's expert, or -1 from *tile_count on. up_gsa and down_gsa, {encode, decode} of experts that
-//     have tokens, encode left as it is. rows[slot], the slot's row in place of its position (moe_route
-//     wrote -1 where it has none).
-//   Shapes: tokens codes [.., columns / 2], linear scales [.., columns / 16]; codes [128 * tiles,
+//   What: gathers the data and block scales of each row's token, the scales into swizzled atoms. Padding
+//     rows are not written: a row of a GEMM's result depends on that row only. row_experts[tile] is the
+//     tile's expert, or -1 from *tile_count on. up_gsa and down_gsa get the decode scales of experts that
+//     have tokens; encode is not written. rows[slot] becomes the slot's row instead of its position
+//     (moe_route wrote -1 where it has none).
+//   Shapes: tokens: data [.., columns / 2], linear scales [.., columns / 16]; outputs: data [128 * tiles,
 //     columns / 2], scales in atoms.
-//   Limits: columns a multiple of 64. Launch: block (256, 1, 1), grid (ceil(columns / 512), most
-//     tiles there can be, 1).
+//   Limits: columns a multiple of 64. Launch: block (256, 1, 1), grid (ceil(columns / 512), maximum number
+//     of tiles, 1).
 //
 // moe_activate
-//   What: as swiglu_quantize_from_buffer, of 128 * *tile_count rows.
-//   Shapes: products bf16 [rows, 2 * width]; codes [rows, width / 2], scales in atoms.
+//   What: swiglu_quantize_from_buffer of the first 128 * *tile_count rows.
+//   Shapes: gemm_output bf16 [rows, 2 * width]; data [rows, width / 2], scales in atoms.
 //   Limits: width a multiple of 16. Launch: block (512, 1, 1), any grid.
 //
-// All: no dynamic shared memory; a launch writes everything that a later one reads.
-// Alignment: 16 bytes for codes and products, 4 for scales.
-// NaN: a NaN scale, of a token or of its products, stays within that row.
+// Both: no dynamic shared memory; each launch writes everything that a later one reads.
+// Alignment: 16 bytes for data and gemm_output, 4 for scales.
+// NaN: a NaN scale, of a token or of an activation, affects its own row only.
 // Source: vLLM, fused MoE, for the steps.
 #include "gate_up.cuh"
 #include "moe_tiles.cuh"
@@ -30,10 +30,10 @@ namespace cukiln {
 namespace nvfp4 {
 
 constexpr u32 kGatherThreads = 256;
-constexpr u32 kGatherAtoms = 8;  // side by side, by a thread block
+constexpr u32 kGatherAtoms = 8;  // side by side, for a thread block
 
-// 64 columns of one row: an atom's part of it.
-__device__ __forceinline__ void copy_codes(u8* to, const u8* from) {
+// Copies 64 columns of one row, as many as an atom covers.
+__device__ __forceinline__ void copy_data(u8* to, const u8* from) {
   const uint4 low = __ldg(reinterpret_cast<const uint4*>(from));
   const uint4 high = __ldg(reinterpret_cast<const uint4*>(from) + 1);
   reinterpret_cast<uint4*>(to)[0] = low;
@@ -44,9 +44,9 @@ __device__ __forceinline__ void copy_codes(u8* to, const u8* from) {
 }  // namespace cukiln
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kGatherThreads)
-    moe_gather(cukiln::u8* codes, cukiln::u8* scales, int* row_experts, int* rows, float* up_gsa,
+    moe_gather(cukiln::u8* data, cukiln::u8* scales, int* row_experts, int* rows, float* up_gsa,
                float* down_gsa, const cukiln::nvfp4::MoeTile* tiles, const cukiln::u32* tile_count,
-               const cukiln::u32* slots, const cukiln::u8* token_codes,
+               const cukiln::u32* slots, const cukiln::u8* token_data,
                const cukiln::u8* token_scales, const float* up_decode, const float* down_decode,
                cukiln::u32 topk, cukiln::u32 columns) {
   using namespace cukiln;
@@ -69,7 +69,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kGatherThreads)
     }
   }
 
-  // Four threads fill 16 bytes of an atom: rows 32 apart. Eight times as many read 256 bytes of each.
+  // Four threads fill 16 bytes of an atom, the scales of rows `line`, line + 32, line + 64 and line + 96
+  // (scale_layout.cuh): thread `quarter` has row quarter * 32 + line. A warp reads 256 bytes of each row.
   const u32 atoms = columns / kAtomColumns;
   const u32 quarter = threadIdx.x % 4;
   const u32 atom = blockIdx.x * kGatherAtoms + threadIdx.x / 4 % kGatherAtoms;
@@ -83,19 +84,19 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kGatherThreads)
     const u32 token = slots[tile.first + row] / topk;
     const u64 from = static_cast<u64>(token) * columns + atom * kAtomColumns;
     const u64 to = (static_cast<u64>(index) * kAtomRows + row) * columns + atom * kAtomColumns;
-    copy_codes(codes + to / 2, token_codes + from / 2);
+    copy_data(data + to / 2, token_data + from / 2);
     *reinterpret_cast<u32*>(to_atom + line * 16) =
         __ldg(reinterpret_cast<const u32*>(token_scales + from / kBlockColumns));
   }
 }
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads, 2)
-    moe_activate(cukiln::u8* codes, cukiln::u8* scales, const cukiln::u16* products,
+    moe_activate(cukiln::u8* data, cukiln::u8* scales, const cukiln::u16* gemm_output,
                  const cukiln::u32* tile_count, const float* gsa, cukiln::u32 width,
                  cukiln::u32 layout, float limit, float alpha, float beta) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
-  const SwiGluSource source{products, 2 * static_cast<i64>(width), width, layout,
+  const SwiGluSource source{gemm_output, 2 * static_cast<i64>(width), width, layout,
                             SwiGlu::of(limit, alpha, beta)};
-  quantize_tiles(codes, scales, source, *tile_count * kAtomRows, width, {gsa[0], gsa[1]});
+  quantize_tiles(data, scales, source, *tile_count * kAtomRows, width, {gsa[0], gsa[1]});
 }

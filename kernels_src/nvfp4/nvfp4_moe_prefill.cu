@@ -1,20 +1,21 @@
-// The two matrix products of a mixture of experts for many tokens an expert: what moe_up and moe_down
-// of nvfp4_moe_gemm.cu compute, by larger tiles, on sm_90a.
+// The two GEMMs of a mixture of experts for many tokens an expert, on sm_90a: what moe_up and moe_down of
+// nvfp4_moe_gemm.cu compute, with larger tiles and wgmma.
 //
 // moe_expand
-//   What: rows of codes and linear block scales as fp16, exactly, times 2^-14; K in the lanes' order,
-//     groups of 128 filled up with 0. Row p is token slots[p] / topk, or p itself if slots is null.
+//   What: dequantises rows of packed data and linear block scales to fp16, exactly, times 2^-14; K permuted
+//     to the MMA's lanes and zero-padded to a multiple of 128. Row p is token slots[p] / topk, or p itself
+//     if slots is null.
 //   Shapes: output fp16 [rows, columns rounded up to 128]; rows from *row_count on are not written.
 //   Launch: block (256, 1, 1), any grid.
 //
 // moe_prefill_up, moe_prefill_down
 //   What: as moe_up and moe_down with one split, for tiles of T = CUKILN_MOE_TOKENS = 64 or 128.
-//   Shapes: tokens a tensor map of what moe_expand made, fp16 {columns rounded up to 128, slots}, box
-//     {64, T}, 128-byte swizzle; codes a tensor map of all experts' weights, uint8 {columns / 2, rows
-//     of all experts}, box {64, 64}, no swizzle.
-//   Limits: width a multiple of 64, codes of all experts less than 2^32 rows.
-//   Launch: block (384, 1, 1), any grid: thread blocks take tiles in turn, one fits a multiprocessor.
-//     Dynamic shared memory: 196720 bytes.
+//   Shapes: token_map: tensor map of moe_expand's output, fp16 {columns rounded up to 128, slots}, box {64,
+//     T}, 128-byte swizzle; weight_map: tensor map of all experts' packed data, uint8 {columns / 2, rows of
+//     all experts}, box {64, 64}, no swizzle.
+//   Limits: width a multiple of 64; fewer than 2^32 rows of weights in all experts.
+//   Launch: block (384, 1, 1), any grid, persistent; one thread block fits an SM. Dynamic shared memory:
+//     196720 bytes.
 //
 // With other targets the module has moe_expand alone.
 // Alignment, NaN, determinism, source: as nvfp4_moe_gemm.cu; NVIDIA PTX ISA, wgmma and cp.async.bulk.
@@ -26,7 +27,7 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(256)
-    moe_expand(uint4* output, const cukiln::u8* codes, const cukiln::u8* scales,
+    moe_expand(uint4* output, const cukiln::u8* data, const cukiln::u8* scales,
                const cukiln::u32* slots, const cukiln::u32* row_count, cukiln::u32 topk,
                cukiln::u32 columns) {
   using namespace cukiln;
@@ -35,12 +36,12 @@ extern "C" __global__ void __launch_bounds__(256)
   const u64 items = static_cast<u64>(*row_count) * groups * 16;
   for (u64 item = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; item < items;
        item += static_cast<u64>(gridDim.x) * blockDim.x) {
-    const u32 piece = item & 15;  // of 16: the k < 8 or the k >= 8 pairs of one instruction
+    const u32 chunk = item & 15;  // of 16: the pairs with k < 8 or with k >= 8 of one MMA
     const u32 group = item / 16 % groups;
     const u32 position = item / 16 / groups;
     const u32 row = slots == nullptr ? position : __ldg(slots + position) / topk;
-    const u32 word = piece >> 2;
-    const u32 shift = (0x084Cu >> (4 * (piece & 3))) & 15;  // pairs (0,4), (2,6), (1,5), (3,7)
+    const u32 word = chunk >> 2;
+    const u32 shift = (0x084Cu >> (4 * (chunk & 3))) & 15;  // pairs (0,4), (2,6), (1,5), (3,7)
     const u64 first = static_cast<u64>(row) * columns + group * kGroupK;
     u32 pairs[4];
 #pragma unroll
@@ -48,11 +49,11 @@ extern "C" __global__ void __launch_bounds__(256)
       pairs[t] = 0;
       if (group * kGroupK + t * kLaneK < columns) {
         const u32 eight =
-            __ldg(reinterpret_cast<const u32*>(codes + first / 2 + t * kLaneBytes + word * 4));
+            __ldg(reinterpret_cast<const u32*>(data + first / 2 + t * kLaneBytes + word * 4));
         const u32 scale = __ldg(scales + first / 16 + t * 2 + word / 2);
         const u32 shifted = eight << shift;
-        pairs[t] = multiply_f16x2((shifted & 0x80008000u) | ((shifted >> 3) & 0x0E000E00u),
-                                  scales_f16x2(scale * 0x101u));
+        pairs[t] = mul_f16x2((shifted & 0x80008000u) | ((shifted >> 3) & 0x0E000E00u),
+                             ue4m3x2_to_f16x2(scale * 0x101u));
       }
     }
     output[item] = {pairs[0], pairs[1], pairs[2], pairs[3]};
@@ -67,12 +68,8 @@ extern "C" __global__ void __launch_bounds__(256)
 namespace cukiln {
 namespace nvfp4 {
 
-__device__ __forceinline__ u64 scale_bytes_of(u32 rows, u32 columns) {
-  return static_cast<u64>((rows + kAtomRows - 1) / kAtomRows) * ((columns + 63) / 64) * kAtomBytes;
-}
-
 struct UpArguments {
-  u8* codes;
+  u8* data;
   u8* scales;
   const MoeTile* tiles;
   const u32* tile_count;
@@ -91,7 +88,7 @@ struct UpArguments {
 template <u32 kTokens, u32 kStages>
 struct UpGemm : WarpgroupGemm<kTokens, kStages> {
   using Base = WarpgroupGemm<kTokens, kStages>;
-  static constexpr u32 kResultPitch = 64 * 2 + 16;  // bytes of a token's 64 results
+  static constexpr u32 kResultPitch = 64 * 2 + 16;  // bytes of a token's 64 bf16 results
   static constexpr u32 kResults = Base::kRingBytes;
   static constexpr u32 kBarriers = kResults + kTokens * kResultPitch;
   static constexpr u32 kSharedBytes = 1024 + kBarriers + 16 * kStages;
@@ -101,21 +98,22 @@ struct UpGemm : WarpgroupGemm<kTokens, kStages> {
     const bool in_pairs = a.layout == kPairs;
     const u32 row[2] = {in_pairs ? 2 * first_column : first_column,
                         in_pairs ? 2 * first_column + 64 : a.width + first_column};
-    const u8* const scales = a.weight_scales + tile.expert * scale_bytes_of(2 * a.width, a.columns);
-    WeightBoxes made;
+    const u8* const scales = a.weight_scales + tile.expert * padded_scale_bytes(2 * a.width, a.columns);
+    WeightBoxes boxes;
 #pragma unroll
     for (u32 i = 0; i < 2; ++i) {
-      made.row[i] = tile.expert * 2 * a.width + row[i];
-      made.scales[i] = scales + static_cast<u64>(row[i] / kAtomRows) * k_atoms * kAtomBytes;
-      made.atom_row[i] = row[i] % kAtomRows;
+      boxes.row[i] = tile.expert * 2 * a.width + row[i];
+      boxes.scales[i] = scales + static_cast<u64>(row[i] / kAtomRows) * k_atoms * kAtomBytes;
+      boxes.atom_row[i] = row[i] % kAtomRows;
     }
-    return made;
+    return boxes;
   }
 
-  // SwiGLU of a tile, quantised and stored. Gate and up rows of a column are one thread's.
+  // Computes, quantises and stores the SwiGLU of a tile. A thread has the gate and the up row of its
+  // column.
   template <u32 kColumns>
-  __device__ __forceinline__ void make(const UpArguments& a, const MoeTile& tile, u32 first_column,
-                                       const WeightBoxes& weights, const SwiGlu& activate) {
+  __device__ __forceinline__ void compute_tile(const UpArguments& a, const MoeTile& tile, u32 first_column,
+                                               const WeightBoxes& weights, const SwiGlu& activate) {
     const u32 lane = threadIdx.x & 31;
     const u32 g = lane >> 2;
     const u32 t = lane & 3;
@@ -126,10 +124,10 @@ struct UpGemm : WarpgroupGemm<kTokens, kStages> {
     const float token_scale = a.token_gsa[1] * kTwoTo14;
     const float weight_scale = a.weight_decode[tile.expert] * kTwoTo14;
     float sum[kColumns / 2];
-    Base::template multiply<kColumns>(sum, rows, weights);
+    Base::template consume<kColumns>(sum, rows, weights);
 
     const u32 results = Base::base + kResults;
-    asm volatile("bar.sync 1, 256;" ::: "memory");  // the last tile's results have been read
+    asm volatile("bar.sync 1, 256;" ::: "memory");  // the previous tile's results have been read
 #pragma unroll
     for (u32 j = 0; j < kColumns / 8; ++j) {
 #pragma unroll
@@ -149,7 +147,7 @@ struct UpGemm : WarpgroupGemm<kTokens, kStages> {
     asm volatile("bar.sync 1, 256;" ::: "memory");
     const float scale_factor = block_scale_factor(a.gsa[0]);
     const float decode = a.gsa[1];
-    for (u32 i = thread; i < tile.count * 4; i += Base::kMultiplying) {
+    for (u32 i = thread; i < tile.count * 4; i += Base::kConsumerThreads) {
       const u32 from = results + i / 4 * kResultPitch + i % 4 * 32;
       const uint4 low = load_shared(from);
       const uint4 high = load_shared(from + 16);
@@ -157,40 +155,40 @@ struct UpGemm : WarpgroupGemm<kTokens, kStages> {
       uint2 packed;
       const u32 scale_byte = quantize_block(pairs, scale_factor, decode, &packed);
       const u64 at = static_cast<u64>(tile.first + i / 4) * a.width + first_column + i % 4 * 16;
-      *reinterpret_cast<uint2*>(a.codes + at / 2) = packed;
+      *reinterpret_cast<uint2*>(a.data + at / 2) = packed;
       a.scales[at / 16] = static_cast<u8>(scale_byte);
     }
   }
 
   __device__ __forceinline__ void run(const UpArguments& a, const TensorMap* token_map,
-                                      const TensorMap* code_map) {
+                                      const TensorMap* weight_map) {
     extern __shared__ uint4 shared[];
     const u32 ring = (shared_address(shared) + 1023) & ~1023u;
-    Base::begin(ring, ring + kBarriers, a.columns);
+    Base::init(ring, ring + kBarriers, a.columns);
     const u32 column_tiles = a.width / 64;
     const u32 work = *a.tile_count * column_tiles;
-    if (threadIdx.x < 128) {  // the copying warpgroup
-      give_registers<40>();
+    if (threadIdx.x < 128) {  // the producer warpgroup
+      warpgroup_reg_dealloc<40>();
       if (threadIdx.x != 0) return;
-      prefetch_map(token_map);
-      prefetch_map(code_map);
+      prefetch_tensormap(token_map);
+      prefetch_tensormap(weight_map);
       for (u32 i = blockIdx.x; i < work; i += gridDim.x) {
         const MoeTile tile = a.tiles[i / column_tiles];
-        Base::copy(token_map, code_map, tile.first,
-                   boxes_of(a, tile, i % column_tiles * 64, Base::k_atoms));
+        Base::produce(token_map, weight_map, tile.first,
+                      boxes_of(a, tile, i % column_tiles * 64, Base::k_atoms));
       }
       return;
     }
-    take_registers<232>();
+    warpgroup_reg_alloc<232>();
     const SwiGlu activate = SwiGlu::of(a.limit, a.alpha, a.beta);
     for (u32 i = blockIdx.x; i < work; i += gridDim.x) {
       const MoeTile tile = a.tiles[i / column_tiles];
       const u32 first_column = i % column_tiles * 64;
       const WeightBoxes weights = boxes_of(a, tile, first_column, Base::k_atoms);
-      if (tile.count <= kTokens / 2) {  // half of the columns will do
-        make<kTokens / 2>(a, tile, first_column, weights, activate);
+      if (tile.count <= kTokens / 2) {  // half of the MMA's columns suffice
+        compute_tile<kTokens / 2>(a, tile, first_column, weights, activate);
       } else {
-        make<kTokens>(a, tile, first_column, weights, activate);
+        compute_tile<kTokens>(a, tile, first_column, weights, activate);
       }
     }
   }
@@ -217,21 +215,21 @@ struct DownGemm : WarpgroupGemm<kTokens, kStages> {
                                                          const MoeTile& tile, u32 first_row,
                                                          u32 k_atoms) {
     const u32 row = tile.expert * a.columns + first_row;
-    const u8* const scales = a.weight_scales + tile.expert * scale_bytes_of(a.columns, a.width) +
+    const u8* const scales = a.weight_scales + tile.expert * padded_scale_bytes(a.columns, a.width) +
                              static_cast<u64>(first_row / kAtomRows) * k_atoms * kAtomBytes;
     return {{row, row + 64}, {scales, scales}, {0, 64}};
   }
 
   template <u32 kColumns>
-  __device__ __forceinline__ void make(const DownArguments& a, const MoeTile& tile, u32 first_row,
-                                       const WeightBoxes& weights) {
+  __device__ __forceinline__ void compute_tile(const DownArguments& a, const MoeTile& tile, u32 first_row,
+                                               const WeightBoxes& weights) {
     const u32 lane = threadIdx.x & 31;
     const u32 row = (threadIdx.x - 128) / 32 * 16 + (lane >> 2);
     const u32 rows[2] = {row, row + 8};
     const float token_scale = a.token_gsa[1] * kTwoTo14;
     const float weight_scale = a.weight_decode[tile.expert] * kTwoTo14;
     float sum[kColumns / 2];
-    Base::template multiply<kColumns>(sum, rows, weights);
+    Base::template consume<kColumns>(sum, rows, weights);
     float* const to = a.partial + static_cast<u64>(tile.first) * a.columns + first_row;
 #pragma unroll
     for (u32 j = 0; j < kColumns / 2; ++j) {
@@ -245,33 +243,33 @@ struct DownGemm : WarpgroupGemm<kTokens, kStages> {
   }
 
   __device__ __forceinline__ void run(const DownArguments& a, const TensorMap* token_map,
-                                      const TensorMap* code_map) {
+                                      const TensorMap* weight_map) {
     extern __shared__ uint4 shared[];
     const u32 ring = (shared_address(shared) + 1023) & ~1023u;
-    Base::begin(ring, ring + kBarriers, a.width);
+    Base::init(ring, ring + kBarriers, a.width);
     const u32 row_tiles = (a.columns + 127) / 128;
     const u32 work = *a.tile_count * row_tiles;
-    if (threadIdx.x < 128) {  // the copying warpgroup
-      give_registers<40>();
+    if (threadIdx.x < 128) {  // the producer warpgroup
+      warpgroup_reg_dealloc<40>();
       if (threadIdx.x != 0) return;
-      prefetch_map(token_map);
-      prefetch_map(code_map);
+      prefetch_tensormap(token_map);
+      prefetch_tensormap(weight_map);
       for (u32 i = blockIdx.x; i < work; i += gridDim.x) {
         const MoeTile tile = a.tiles[i / row_tiles];
-        Base::copy(token_map, code_map, tile.first,
-                   boxes_of(a, tile, i % row_tiles * 128, Base::k_atoms));
+        Base::produce(token_map, weight_map, tile.first,
+                      boxes_of(a, tile, i % row_tiles * 128, Base::k_atoms));
       }
       return;
     }
-    take_registers<232>();
+    warpgroup_reg_alloc<232>();
     for (u32 i = blockIdx.x; i < work; i += gridDim.x) {
       const MoeTile tile = a.tiles[i / row_tiles];
       const u32 first_row = i % row_tiles * 128;
       const WeightBoxes weights = boxes_of(a, tile, first_row, Base::k_atoms);
-      if (tile.count <= kTokens / 2) {  // half of the columns will do
-        make<kTokens / 2>(a, tile, first_row, weights);
+      if (tile.count <= kTokens / 2) {  // half of the MMA's columns suffice
+        compute_tile<kTokens / 2>(a, tile, first_row, weights);
       } else {
-        make<kTokens>(a, tile, first_row, weights);
+        compute_tile<kTokens>(a, tile, first_row, weights);
       }
     }
   }
@@ -283,40 +281,40 @@ struct DownGemm : WarpgroupGemm<kTokens, kStages> {
 namespace cukiln {
 namespace nvfp4 {
 
-// As many stages as shared memory has room for.
+// As many stages as fit in shared memory.
 constexpr u32 kMoeTokens = CUKILN_MOE_TOKENS;
 constexpr u32 kMoeStages = kMoeTokens == 128 ? 4 : 7;
 using MoeUp = UpGemm<kMoeTokens, kMoeStages>;
 using MoeDown = DownGemm<kMoeTokens, kMoeStages>;
 static_assert(MoeUp::kSharedBytes <= 196720 && MoeDown::kSharedBytes <= 196720,
-              "the launcher gives every one of these kernels this much");
+              "the launcher allocates this for each of these kernels");
 
 }  // namespace nvfp4
 }  // namespace cukiln
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads, 1)
-    moe_prefill_up(cukiln::u8* codes, cukiln::u8* scales, const cukiln::nvfp4::MoeTile* tiles,
+    moe_prefill_up(cukiln::u8* data, cukiln::u8* scales, const cukiln::nvfp4::MoeTile* tiles,
                    const cukiln::u32* tile_count,
                    const __grid_constant__ cukiln::TensorMap token_map, const float* token_gsa,
-                   const __grid_constant__ cukiln::TensorMap code_map,
+                   const __grid_constant__ cukiln::TensorMap weight_map,
                    const cukiln::u8* weight_scales, const float* weight_decode, const float* gsa,
                    cukiln::u32 columns, cukiln::u32 width, cukiln::u32 layout, float limit,
                    float alpha, float beta) {
-  cukiln::nvfp4::MoeUp().run({codes, scales, tiles, tile_count, token_gsa, weight_scales,
+  cukiln::nvfp4::MoeUp().run({data, scales, tiles, tile_count, token_gsa, weight_scales,
                               weight_decode, gsa, columns, width, layout, limit, alpha, beta},
-                             &token_map, &code_map);
+                             &token_map, &weight_map);
 }
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeDown::kThreads, 1)
     moe_prefill_down(float* partial, const cukiln::nvfp4::MoeTile* tiles,
                      const cukiln::u32* tile_count,
                      const __grid_constant__ cukiln::TensorMap token_map, const float* token_gsa,
-                     const __grid_constant__ cukiln::TensorMap code_map,
+                     const __grid_constant__ cukiln::TensorMap weight_map,
                      const cukiln::u8* weight_scales, const float* weight_decode,
                      cukiln::u32 columns, cukiln::u32 width) {
   cukiln::nvfp4::MoeDown().run(
       {partial, tiles, tile_count, token_gsa, weight_scales, weight_decode, columns, width},
-      &token_map, &code_map);
+      &token_map, &weight_map);
 }
 
 #endif

@@ -1,20 +1,20 @@
-// The first step of a mixture of experts, from tokens to experts: moe_route.
+// moe_route: the first step of a mixture of experts. Sorts tokens by expert and quantises them.
 //
-//   What: thread block 0 sorts the valid slots by expert (moe_tiles.cuh says what slots, positions
-//     and tiles are); the others quantise the tokens, as quantize_nvfp4_from_buffer does, but with
-//     linear block scales.
+//   What: thread block 0 sorts the valid slots by expert into tiles (slots, positions, tiles:
+//     moe_tiles.cuh); the others quantise the tokens as quantize_nvfp4_from_buffer does, but with linear
+//     block scales.
 //   A slot is valid if 0 <= id < global_experts and 0 <= expert < experts, where expert is
 //     expert_map[id], or id where expert_map is null. All others are skipped: their position is -1.
 //   Shapes: hidden bf16 [tokens, columns], gsa {encode, decode}, topk_ids int32 [tokens, topk],
 //     expert_map int32 [global_experts] or null. Outputs: tile_count {tiles, positions}; tiles, at
 //     most min(slots, slots / tile_tokens + experts); slots [position] -> slot; positions [slot] ->
-//     position or -1; codes [tokens, columns / 2]; scales UE4M3 [tokens, columns / 16].
+//     position or -1; data [tokens, columns / 2]; scales UE4M3 [tokens, columns / 16].
 //   Limits: columns a multiple of 16, experts at most 1024, tokens * topk below 2^31.
 //   Launch: block (256, 1, 1), grid (2 or more, 1, 1).
 //   Determinism: a stable counting sort; no atomics.
 //
-// Alignment: 16 bytes for all but ids, weights and scales.
-// Source: vLLM, moe_align_block_size, for the scheme of tiles.
+// Alignment: 16 bytes, except ids, weights and scales.
+// Source: vLLM, moe_align_block_size, for the tiles.
 #include "moe_tiles.cuh"
 #include "quantize_tiles.cuh"
 
@@ -26,7 +26,7 @@ constexpr u32 kRouteWarps = kRouteThreads / 32;
 constexpr u32 kMaxExperts = 1024;
 constexpr u32 kExpertsPerThread = kMaxExperts / kRouteThreads;
 constexpr u32 kNoExpert = 0xFFFF;
-constexpr u32 kStagedRows = 8;  // of 32 slots, whose experts a warp looks up at once
+constexpr u32 kStagedRows = 8;  // of 32 slots, whose experts a warp loads at a time
 static_assert(kExpertsPerThread == 4, "a thread's counts are one vector");
 
 struct Routing {
@@ -36,10 +36,10 @@ struct Routing {
   u32 global_experts;
   u32 experts;
 
-  // Of slots first, first + 32, ..., the local experts, or kNoExpert where there is none or no slot.
-  // All loads are under way before one of them is used.
+  // The local experts of slots first, first + 32, ..., or kNoExpert for an invalid slot or one past `end`.
+  // All loads are issued before one of them is used.
   template <u32 kCount>
-  __device__ __forceinline__ void look_up(u32 (&found)[kCount], u32 first, u32 end) const {
+  __device__ __forceinline__ void lookup_experts(u32 (&found)[kCount], u32 first, u32 end) const {
 #pragma unroll
     for (u32 i = 0; i < kCount; ++i) {
       const u32 slot = first + 32 * i;
@@ -58,8 +58,8 @@ struct Routing {
   }
 };
 
-// The lanes that have the same. By votes on the eleven bits that tell experts, and none, apart:
-// match.any takes as long as there are different ones.
+// The lanes with the same expert. By ballots on the eleven bits of an expert (kNoExpert included):
+// match.any takes time proportional to the number of different values.
 __device__ __forceinline__ u32 lanes_with(u32 expert) {
   u32 lanes = ~0u;
 #pragma unroll
@@ -70,15 +70,15 @@ __device__ __forceinline__ u32 lanes_with(u32 expert) {
   return lanes;
 }
 
-// body(slot, expert) for all slots of a warp, 32 at a time and in order; past `end` and for slots that
-// are not valid, with kNoExpert.
+// Calls body(slot, expert) for all slots of a warp, 32 at a time and in order, with kNoExpert for invalid
+// slots and past `end`.
 template <class Body>
 __device__ __forceinline__ void for_slots(const Routing& routing, u32 begin, u32 end, u16* staged,
                                           Body body) {
   const u32 lane = threadIdx.x % 32;
   for (u32 first = begin; first < end; first += 32 * kStagedRows) {
     u32 experts[kStagedRows];
-    routing.look_up(experts, first + lane, end);
+    routing.lookup_experts(experts, first + lane, end);
 #pragma unroll
     for (u32 i = 0; i < kStagedRows; ++i) staged[32 * i + lane] = static_cast<u16>(experts[i]);
     __syncwarp();
@@ -90,10 +90,10 @@ __device__ __forceinline__ void for_slots(const Routing& routing, u32 begin, u32
   }
 }
 
-// A counting sort by one thread block; each warp has a run of consecutive slots.
+// A stable counting sort by one thread block; each warp has consecutive slots.
 __device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slots, int* positions,
                                       const Routing& routing, u32 tile_tokens) {
-  __shared__ u32 counts[kRouteWarps][kMaxExperts];  // of a warp; then its next index in the expert
+  __shared__ u32 counts[kRouteWarps][kMaxExperts];  // by warp; after the first pass the warp's next index in the expert
   __shared__ u32 first_position[kMaxExperts + 1];
   __shared__ u32 first_tile[kMaxExperts];
   __shared__ u64 warp_sums[kRouteWarps];
@@ -101,10 +101,10 @@ __device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slot
   const u32 lane = threadIdx.x % 32;
   const u32 warp = threadIdx.x / 32;
   const u32 lower_lanes = (1u << lane) - 1;
-  const u32 run = (routing.slots + kRouteThreads - 1) / kRouteThreads * 32;
-  const u32 begin = min(warp * run, routing.slots);
-  const u32 end = min(begin + run, routing.slots);
-  const u32 warps = (routing.slots + run - 1) / run;  // that have slots
+  const u32 slots_per_warp = (routing.slots + kRouteThreads - 1) / kRouteThreads * 32;
+  const u32 begin = min(warp * slots_per_warp, routing.slots);
+  const u32 end = min(begin + slots_per_warp, routing.slots);
+  const u32 warps = (routing.slots + slots_per_warp - 1) / slots_per_warp;  // with slots
   uint4* const own_counts = reinterpret_cast<uint4*>(&counts[0][0]) + threadIdx.x;
 
   const bool has_experts = threadIdx.x * kExpertsPerThread < routing.experts;
@@ -112,9 +112,9 @@ __device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slot
   for (u32 w = 0; has_experts && w < warps; ++w) own_counts[w * kRouteThreads] = {0, 0, 0, 0};
   __syncthreads();
 
-  // From counts to where each expert's slots and tiles begin.
+  // Exclusive prefix sums: from the counts to each expert's first position and first tile.
   const auto place_experts = [&] {
-    // Of the thread's four experts: positions (low half) and tiles (high half).
+    // Sizes of the thread's four experts: positions (low half) and tiles (high half).
     u64 sizes[kExpertsPerThread] = {};
     u64 sum = 0;
     if (has_experts) {
@@ -160,7 +160,7 @@ __device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slot
     __syncthreads();
   };
 
-  // Once to count, once to place: one loop, because the compiler takes its time for each.
+  // Pass 0 counts, pass 1 writes. A loop, since compiling the body twice takes NVRTC twice the time.
 #pragma unroll 1
   for (u32 pass = 0; pass < 2; ++pass) {
     if (pass == 1) place_experts();
@@ -193,7 +193,7 @@ __device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slot
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteThreads, 4)
     moe_route(cukiln::nvfp4::MoeTile* tiles, cukiln::u32* tile_count, cukiln::u32* slots,
-              int* positions, cukiln::u8* codes, cukiln::u8* scales, const cukiln::u16* hidden,
+              int* positions, cukiln::u8* data, cukiln::u8* scales, const cukiln::u16* hidden,
               const float* gsa, const int* topk_ids, const int* expert_map, cukiln::u32 tokens,
               cukiln::u32 topk, cukiln::u32 columns, cukiln::u32 global_experts,
               cukiln::u32 experts, cukiln::u32 tile_tokens) {
@@ -213,6 +213,6 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteThreads, 4)
     uint2 packed;
     load_16_bf16(hidden + block * kBlockColumns, pairs);
     scales[block] = static_cast<u8>(quantize_block(pairs, scale_factor, decode, &packed));
-    reinterpret_cast<uint2*>(codes)[block] = packed;
+    reinterpret_cast<uint2*>(data)[block] = packed;
   }
 }

@@ -1,31 +1,24 @@
-// NVFP4 arithmetic shared by the quantisers: global scale, block scale, rounding to E2M1.
+// NVFP4 arithmetic: global scale, block scale, rounding to E2M1. Shared by all kernels that quantise.
 //
 //   encode     = min(2688 / amax, FLT_MAX), or 1 when amax is 0 or infinite; decode = 1 / encode
 //   scale byte = ue4m3_rn(block_amax * (encode * (1/6)))
-//   code       = e2m1_rn(x * min(1 / (float(scale byte) * decode), FLT_MAX))
+//   element    = e2m1_rn(x * min(1 / (float(scale byte) * decode), FLT_MAX))
 //
-// which is TransformerEngine's exact formula (2688 = 448 * 6, the largest UE4M3 and E2M1 values),
-// but for blocks whose scale byte is 0 or NaN (0x7F): their sixteen codes are 0.
+// This is TransformerEngine's exact formula (2688 = 448 * 6, the largest UE4M3 and E2M1 values), except for
+// blocks whose scale byte is 0 or NaN (0x7F): all their elements become +0.
 //
-// Every rounding is spelt in PTX with .rn and without .ftz, so --use_fast_math, --ftz, --prec-div
-// and --fmad change neither a scale byte nor a code. The two versions of encode_e2m1x8 agree on
-// every finite and infinite value.
+// Every rounding is PTX with .rn and without .ftz, so --use_fast_math, --ftz, --prec-div and --fmad change
+// no output byte. The two versions of encode_e2m1x8, cvt and FMA, agree on every finite and infinite value.
 //
 // Source: Micikevicius et al., FP8 Formats for Deep Learning (2022), for E4M3; OCP Microscaling
 // Formats v1.0 for E2M1; NVIDIA PTX ISA, cvt; TransformerEngine, NVFP4 recipe, for the formula.
 #pragma once
 
+#include "scale_layout.cuh"
+
 namespace cukiln {
-
-using u8 = unsigned char;
-using u16 = unsigned short;
-using u32 = unsigned int;
-using u64 = unsigned long long;
-using i64 = long long;
-
 namespace nvfp4 {
 
-constexpr u32 kBlockColumns = 16;
 constexpr u32 kNanScaleByte = 0x7F;
 constexpr float kGlobalScaleNumerator = 2688.0f;
 constexpr float kFloatMax = 3.402823466385288598e38f;
@@ -66,11 +59,11 @@ __device__ __forceinline__ float min_nan(float a, float b) {
   return smaller;
 }
 
-// Both halves without their signs.
+// Clears the sign bits of a bf16 pair.
 __device__ __forceinline__ u32 magnitudes_of(u32 pair) { return pair & 0x7FFF7FFFu; }
 
-// Largest magnitude of two bf16 pairs, per half, as an integer: NaN > inf > every finite value.
-// `magnitudes` has its sign bits clear already; `pair` may carry them.
+// Elementwise larger magnitude of two bf16 pairs, compared as integers, which orders NaN > inf > finite.
+// `magnitudes` has its sign bits clear; `pair` may have them set.
 __device__ __forceinline__ u32 max_magnitude_bf16x2(u32 magnitudes, u32 pair) {
   const u32 other = magnitudes_of(pair);
 #if __CUDA_ARCH__ >= 900
@@ -83,12 +76,12 @@ __device__ __forceinline__ u32 max_magnitude_bf16x2(u32 magnitudes, u32 pair) {
 #endif
 }
 
-// The larger of two magnitudes, as the bits of a float.
+// The larger magnitude of a pair, as the bits of a float.
 __device__ __forceinline__ u32 larger_half(u32 magnitudes) {
   return max(magnitudes & 0xFFFF0000u, magnitudes << 16);
 }
 
-// `source` lies on 16 bytes.
+// Loads 16 bf16 as eight pairs. `source` is 16-byte aligned.
 __device__ __forceinline__ void load_16_bf16(const u16* source, u32 (&pairs)[8]) {
   const uint4 low = reinterpret_cast<const uint4*>(source)[0];
   const uint4 high = reinterpret_cast<const uint4*>(source)[1];
@@ -102,7 +95,7 @@ __device__ __forceinline__ void load_16_bf16(const u16* source, u32 (&pairs)[8])
   pairs[7] = high.w;
 }
 
-// The largest magnitude of one block, as the bits of a float.
+// The amax of one block of 16, as the bits of a float.
 __device__ __forceinline__ u32 amax_of(const u32 (&pairs)[8]) {
   u32 magnitudes = 0;
 #pragma unroll
@@ -112,7 +105,7 @@ __device__ __forceinline__ u32 amax_of(const u32 (&pairs)[8]) {
 
 __device__ __forceinline__ GlobalScale global_scale_of(float amax) {
   const float encode = min_nan(div_rn(kGlobalScaleNumerator, amax), kFloatMax);
-  // By their bits: a comparison of floats would flush a subnormal amax under --ftz.
+  // Compared by bits: a float comparison would flush a subnormal amax under --ftz.
   if (__float_as_uint(amax) == 0 || __float_as_uint(encode) == 0) return {1.0f, 1.0f};
   return {encode, rcp_rn(encode)};
 }
@@ -123,22 +116,22 @@ __device__ __forceinline__ u32 encode_ue4m3(float value) {
   return pair & 0xFFu;
 }
 
-// Exact for every byte but the NaN one: the byte's fields land in a float's, 120 exponents too low.
+// Exact for every byte but NaN: the byte's exponent and mantissa, moved to a float's, are 2^-120 too small.
 __device__ __forceinline__ float decode_ue4m3(u32 byte) {
   return mul_rn(__uint_as_float(byte << 20), __uint_as_float((127u + 120u) << 23));
 }
 
-// What turns a block's largest magnitude into its scale byte; the same for a whole tensor.
+// The factor from a block's amax to its scale: encode / 6. The same for a whole tensor.
 __device__ __forceinline__ float block_scale_factor(float encode) {
   return mul_rn(encode, __uint_as_float(0x3E2AAAABu));  // float(1/6)
 }
 
-// What turns the block's elements into the argument of E2M1 rounding.
+// The factor from a block's elements to E2M1's range.
 __device__ __forceinline__ float element_multiplier(u32 scale_byte, float decode) {
   return min_nan(rcp_rn(mul_rn(decode_ue4m3(scale_byte), decode)), kFloatMax);
 }
 
-// cvt to E2M1 exists for architecture- and family-specific targets from sm_100 on, not for plain
+// cvt to E2M1 exists for architecture- and family-specific targets (sm_100a, sm_100f), not for plain
 // sm_100.
 #if __CUDA_ARCH__ >= 1000 &&                                                       \
     (defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM101_ALL) || \
@@ -153,7 +146,7 @@ __device__ __forceinline__ u32 encode_e2m1x8(const u32 (&pairs)[4], float multip
     value[2 * i] = mul_rn(__uint_as_float(pairs[i] << 16), multiplier);
     value[2 * i + 1] = mul_rn(__uint_as_float(pairs[i] & 0xFFFF0000u), multiplier);
   }
-  u32 codes;
+  u32 data;
   asm("{\n\t"
       ".reg .b8 c0, c1, c2, c3;\n\t"
       "cvt.rn.satfinite.e2m1x2.f32 c0, %2, %1;\n\t"
@@ -162,18 +155,18 @@ __device__ __forceinline__ u32 encode_e2m1x8(const u32 (&pairs)[4], float multip
       "cvt.rn.satfinite.e2m1x2.f32 c3, %8, %7;\n\t"
       "mov.b32 %0, {c0, c1, c2, c3};\n\t"
       "}"
-      : "=r"(codes)
+      : "=r"(data)
       : "f"(value[0]), "f"(value[1]), "f"(value[2]), "f"(value[3]), "f"(value[4]), "f"(value[5]),
         "f"(value[6]), "f"(value[7]));
-  return codes;
+  return data;
 }
 
 #else
 
-// Rounds a magnitude to its E2M1 code, 0..7, and returns 0x4B000000 + code.
-// E2M1 has step 1/2 below 2, 1 below 4 and 2 below 6. Each range is cut out by a saturating
-// operation and added to 2^23, where one unit in the last place is one code: the addition itself
-// rounds to nearest even. Everything runs on the FMA pipe, twice as wide here as the integer one.
+// Rounds a magnitude to its E2M1 encoding 0 to 7 and returns 0x4B000000 + encoding.
+// E2M1 has step 1/2 below 2, 1 below 4 and 2 below 6. A saturating operation cuts out each range; adding it
+// to 2^23, where one unit in the last place is one encoding, rounds to nearest even. All of it runs on the
+// FMA pipe, which is twice as wide on sm_90 as the integer pipe.
 __device__ __forceinline__ u32 biased_e2m1_code(float magnitude) {
   float code;
   asm("{\n\t"
@@ -191,27 +184,27 @@ __device__ __forceinline__ u32 biased_e2m1_code(float magnitude) {
 }
 
 __device__ __forceinline__ u32 encode_e2m1x8(const u32 (&pairs)[4], float multiplier) {
-  // The biases 0x4B000000 of all eight codes, shifted into place, add up to this modulo 2^32.
-  u32 codes = 0u - 0xFB000000u;
+  // The eight biases 0x4B000000, each shifted into place, add up to 0xFB000000 modulo 2^32.
+  u32 data = 0u - 0xFB000000u;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    // By byte_perm: the compiler would take the masks apart, and compute them once more.
+    // By byte_perm: with shifts and masks the compiler recomputes the masks.
     const u32 magnitudes = magnitudes_of(pairs[i]);
     const float even = mul_rn(__uint_as_float(__byte_perm(magnitudes, 0, 0x1044)), multiplier);
     const float odd = mul_rn(__uint_as_float(__byte_perm(magnitudes, 0, 0x3244)), multiplier);
-    codes += biased_e2m1_code(even) << (8 * i);
-    codes += biased_e2m1_code(odd) << (8 * i + 4);
+    data += biased_e2m1_code(even) << (8 * i);
+    data += biased_e2m1_code(odd) << (8 * i + 4);
   }
   const u32 signs01 = __byte_perm(pairs[0], pairs[1], 0x7351);  // sign bytes: even, even, odd, odd
   const u32 signs23 = __byte_perm(pairs[2], pairs[3], 0x7351);
   const u32 even_signs = __byte_perm(signs01, signs23, 0x5410);
   const u32 odd_signs = __byte_perm(signs01, signs23, 0x7632);
-  return codes | ((even_signs >> 4) & 0x08080808u) | (odd_signs & 0x80808080u);
+  return data | ((even_signs >> 4) & 0x08080808u) | (odd_signs & 0x80808080u);
 }
 
 #endif
 
-// The sixteen codes of a block with this scale byte, low nibble = even column.
+// The packed E2M1 data of a block of 16, low nibble = even column; 0 where the scale byte is 0 or NaN.
 __device__ __forceinline__ uint2 encode_block(const u32 (&pairs)[8], u32 scale_byte,
                                               float multiplier) {
   const u32 low[4] = {pairs[0], pairs[1], pairs[2], pairs[3]};
@@ -220,11 +213,11 @@ __device__ __forceinline__ uint2 encode_block(const u32 (&pairs)[8], u32 scale_b
   return make_uint2(encode_e2m1x8(low, multiplier) & kept, encode_e2m1x8(high, multiplier) & kept);
 }
 
-// Quantises one block; returns its scale byte and the sixteen codes.
+// Quantises one block of 16: returns its scale byte, writes its packed data.
 __device__ __forceinline__ u32 quantize_block(const u32 (&pairs)[8], float scale_factor,
-                                              float decode, uint2* codes) {
+                                              float decode, uint2* data) {
   const u32 scale_byte = encode_ue4m3(mul_rn(__uint_as_float(amax_of(pairs)), scale_factor));
-  *codes = encode_block(pairs, scale_byte, element_multiplier(scale_byte, decode));
+  *data = encode_block(pairs, scale_byte, element_multiplier(scale_byte, decode));
   return scale_byte;
 }
 

@@ -2,8 +2,8 @@
 //
 //   g = min(gate, limit)    u = clamp(up, -limit, limit)    y = g * sigmoid(alpha * g) * (u + beta)
 //
-// clamped before the sigmoid; the product is not. limit = inf, alpha = 1, beta = 0 is plain SwiGLU.
-// The exponential and the reciprocal are the hardware's approximate ones. NaN stays NaN.
+// The clamp precedes the sigmoid; y itself is not clamped. limit = inf, alpha = 1, beta = 0 is plain
+// SwiGLU. Exponential and reciprocal are the hardware's approximate ones. NaN stays NaN.
 //
 // Source: vLLM, SiluAndMulWithClamp; Shazeer, GLU Variants Improve Transformer (2020).
 #pragma once
@@ -13,7 +13,7 @@
 namespace cukiln {
 namespace nvfp4 {
 
-// How the rows or columns of a gate and an up matrix lie in one: one half each, or alternating, gate
+// Layout of gate and up in one matrix, by rows or columns: kHalves, gate | up; kPairs, alternating, gate
 // first.
 enum GateUpLayout : u32 { kHalves = 0, kPairs = 1 };
 
@@ -29,7 +29,7 @@ struct SwiGlu {
   __device__ __forceinline__ float operator()(float gate, float up) const {
     float u, power, denominator, sigmoid, shifted;
     const float g = min_nan(gate, limit);
-    // Clamped to +-limit in one operation: the smaller magnitude, with the sign of both.
+    // Clamps to [-limit, limit] in one instruction: the smaller magnitude, with the sign of up (limit > 0).
     asm("min.NaN.xorsign.abs.f32 %0, %1, %2;" : "=f"(u) : "f"(up), "f"(limit));
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(mul_rn(exponent_factor, g)));
     asm("add.rn.f32 %0, %1, 0f3F800000;" : "=f"(denominator) : "f"(power));

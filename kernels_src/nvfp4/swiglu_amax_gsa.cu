@@ -1,14 +1,15 @@
-// swiglu_amax_gsa: the global scale of y = SwiGLU(gate, up), which is written nowhere.
+// swiglu_amax_gsa: the global scale of y = SwiGLU(gate, up), without storing y.
 //
-// What: amax = max |y| of the very bf16 values that deinterleave_quantize_from_buffer quantises from
-//   the same input with activation 1 (gate_up.cuh); gsa of it as in amax_gsa. So the two launches,
-//   one after the other, quantise an activation with a scale of its own and no intermediate.
-// Shapes: input bf16 [rows, 2 * columns], row_stride elements from row to row; gsa two floats.
-// Alignment: every input row 16 bytes (so row_stride is a multiple of 8), gsa 4.
+// What: amax = max |y| over exactly the bf16 values that swiglu_quantize_from_buffer quantises from the
+//   same input; gsa of it as in amax_gsa. The two launches in order quantise an activation with a dynamic
+//   scale and no intermediate tensor.
+// Shapes: input bf16 [rows, 2 * columns], row_stride in elements; gsa two floats.
+// Alignment: every input row 16 bytes (row_stride a multiple of 8), gsa 4.
 // Limits: columns a multiple of 16; rows * columns / 16 below 2^31. An empty tensor has amax 0.
 // NaN and inf: of y, as in amax_gsa. gate = -inf gives NaN, as the formula does.
-// Launch: block (512, 1, 1); grid (any, 1, 1). A thread reads 16 columns of each matrix at a time,
-//   so a thread block has work for each 8192 elements of y. No dynamic shared memory.
+// Launch: block (512, 1, 1), any grid.x. A thread reads 16 columns of each matrix at a time, so a thread
+//   block has work for each 8192 elements of y. No dynamic shared memory. Supports programmatic dependent
+//   launch.
 // Workspace, determinism, source: as in amax_gsa.
 #include "amax.cuh"
 #include "dependent_launch.cuh"
@@ -21,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads, 2)
   using namespace cukiln;
   using namespace cukiln::nvfp4;
   const SwiGluSource source{input, row_stride, columns, layout, SwiGlu::of(limit, alpha, beta)};
-  allow_next_kernel();
+  griddepcontrol_launch_dependents();
   const u32 blocks_per_row = columns / kBlockColumns;
   const u32 blocks = rows * blocks_per_row;
   const auto cursor_at = [&](u32 block) {
@@ -30,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads, 2)
   };
   u32 block = blockIdx.x * kAmaxThreads + threadIdx.x;
   if (block < blocks) cursor_at(block).prefetch();
-  wait_for_previous_kernel();
+  griddepcontrol_wait();
   u32 amax = 0;
 #pragma unroll 1
   for (; block < blocks; block += gridDim.x * kAmaxThreads) {

@@ -1,11 +1,12 @@
-// The tensor core of sm_100a: its descriptors, and one function for each instruction used.
+// PTX wrappers of sm_100a's tensor core (tcgen05, UMMA) and its descriptors. One function for each
+// instruction.
 //
 // CUKILN_TCGEN05, when defined, names a header with the same functions that is included instead.
 //
-// Tensor memory has 128 lanes and 512 columns of 32 bits; an address is lane << 16 | column. kCtas
-// is 2 where two CTAs of a cluster work on one product: rank 0 then issues for both.
-// Source: NVIDIA PTX ISA, Tensorcore 5th generation instructions. The bits of the descriptors are
-// compared with those of CUTLASS in tests/cutlass.
+// Tensor memory (TMEM) has 128 lanes of 512 columns of 32 bits; an address is lane << 16 | column. kCtas ==
+// 2: a CTA pair computes one MMA tile together, and rank 0 issues for both.
+// Source: NVIDIA PTX ISA, Tensorcore 5th generation instructions. tests/sm100/layouts.cpp compares the
+// descriptors' bits with CUTLASS's.
 #pragma once
 
 #include "machine.cuh"
@@ -16,16 +17,16 @@ constexpr u32 kTmemColumns = 512;
 
 enum class Swizzle : u32 { kNone = 0, k128Bytes = 2 };
 
-// A K-major operand in shared memory: rows in groups of 8, `group_stride` bytes from one to the
-// next.
-__host__ __device__ constexpr u64 shared_descriptor(u32 address, u32 group_stride,
-                                                    Swizzle swizzle) {
+// Shared-memory descriptor of a K-major operand: rows in groups of 8, consecutive groups `group_stride`
+// bytes apart.
+__host__ __device__ constexpr u64 smem_descriptor(u32 address, u32 group_stride,
+                                                  Swizzle swizzle) {
   constexpr u64 kVersion = 1;
   return (u64{address} >> 4 & 0x3FFF) | (u64{group_stride} >> 4 & 0x3FFF) << 32 | kVersion << 46 |
          static_cast<u64>(swizzle) << 61;
 }
 
-// kind::mxf4nvf4: E2M1 by E2M1, both K-major, UE4M3 scales, f32 accumulator.
+// Instruction descriptor for kind::mxf4nvf4: E2M1 by E2M1, both K-major, UE4M3 scales, f32 accumulator.
 __host__ __device__ constexpr u32 instruction_descriptor(u32 rows, u32 columns) {
   constexpr u32 kE2m1 = 1;
   return kE2m1 << 7 | kE2m1 << 10 | columns >> 3 << 17 | rows >> 4 << 24;
@@ -39,9 +40,10 @@ __host__ __device__ constexpr u32 instruction_descriptor(u32 rows, u32 columns) 
 
 namespace cukiln {
 
-// By one whole warp: takes all of tensor memory, and writes its address to shared memory at `slot`.
+// Allocates all of tensor memory and writes its address to shared memory at `slot`. Called by one whole
+// warp.
 template <u32 kCtas>
-__device__ __forceinline__ void tmem_allocate(u32 slot) {
+__device__ __forceinline__ void tmem_alloc(u32 slot) {
   if constexpr (kCtas == 2) {
     asm volatile(
         "tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], %1;\n\t"
@@ -57,9 +59,9 @@ __device__ __forceinline__ void tmem_allocate(u32 slot) {
   }
 }
 
-// By the warp that allocated, when nobody uses it any more (with two CTAs: in neither).
+// Called by the warp that allocated, once no thread (with two CTAs: of either) uses tensor memory.
 template <u32 kCtas>
-__device__ __forceinline__ void tmem_free(u32 tmem) {
+__device__ __forceinline__ void tmem_dealloc(u32 tmem) {
   if constexpr (kCtas == 2) {
     asm volatile("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, %1;" ::"r"(tmem),
                  "n"(kTmemColumns));
@@ -69,10 +71,10 @@ __device__ __forceinline__ void tmem_free(u32 tmem) {
   }
 }
 
-// One atom of block scales, 32 rows of 16 bytes, to four columns of every CTA's tensor memory,
-// repeated in each 32 lanes. Ordered with the products that the same thread issues.
+// Copies one atom of block scales, 32 rows of 16 bytes, to four columns of tensor memory of every CTA,
+// repeated in each group of 32 lanes. Ordered with the MMAs that the same thread issues.
 template <u32 kCtas>
-__device__ __forceinline__ void copy_scales(u32 tmem, u64 atom) {
+__device__ __forceinline__ void tcgen05_cp_scales(u32 tmem, u64 atom) {
   if constexpr (kCtas == 2) {
     asm volatile("tcgen05.cp.cta_group::2.32x128b.warpx4 [%0], %1;" ::"r"(tmem), "l"(atom)
                  : "memory");
@@ -82,10 +84,11 @@ __device__ __forceinline__ void copy_scales(u32 tmem, u64 atom) {
   }
 }
 
-// accumulator = rows * columns^T, over 64 of K, added to what it was if `accumulate`.
+// Issues one block-scaled MMA over K = 64: accumulator = rows * columns^T, plus the accumulator if
+// `accumulate`.
 template <u32 kCtas>
-__device__ __forceinline__ void multiply(u32 accumulator, u64 rows, u64 columns, u32 instruction,
-                                         u32 row_scales, u32 column_scales, bool accumulate) {
+__device__ __forceinline__ void tcgen05_mma(u32 accumulator, u64 rows, u64 columns, u32 instruction,
+                                            u32 row_scales, u32 column_scales, bool accumulate) {
   if constexpr (kCtas == 2) {
     asm volatile(
         "{\n\t"
@@ -111,9 +114,10 @@ __device__ __forceinline__ void multiply(u32 accumulator, u64 rows, u64 columns,
   }
 }
 
-// Arrives at the barrier, of every CTA, when all that this thread issued before is done.
+// Arrives at the barrier (with two CTAs: at that of each) once all MMAs and copies this thread issued are
+// complete.
 template <u32 kCtas>
-__device__ __forceinline__ void commit(u32 barrier) {
+__device__ __forceinline__ void tcgen05_commit(u32 barrier) {
   if constexpr (kCtas == 2) {
     asm volatile(
         "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 "
@@ -127,7 +131,7 @@ __device__ __forceinline__ void commit(u32 barrier) {
   }
 }
 
-// 32 columns, one lane a thread. Warp w may read the lanes 32 * (w % 4) to 32 * (w % 4) + 31.
+// Loads 32 columns, one lane to a thread. Warp w may read lanes 32 * (w % 4) to 32 * (w % 4) + 31 only.
 __device__ __forceinline__ void tmem_load(u32 tmem, u32 (&value)[32]) {
   asm volatile(
       "tcgen05.ld.sync.aligned.32x32b.x32.b32 "
@@ -145,11 +149,11 @@ __device__ __forceinline__ void tmem_load(u32 tmem, u32 (&value)[32]) {
       : "memory");
 }
 
-// Around every barrier that orders tensor memory between threads.
-__device__ __forceinline__ void fence_before_sync() {
+// Required before and after each barrier that orders accesses to tensor memory between threads.
+__device__ __forceinline__ void tcgen05_fence_before_sync() {
   asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
 }
-__device__ __forceinline__ void fence_after_sync() {
+__device__ __forceinline__ void tcgen05_fence_after_sync() {
   asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
 }
 

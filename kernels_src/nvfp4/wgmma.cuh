@@ -1,4 +1,4 @@
-// Hopper's warpgroup matrix instructions, a line of PTX each: fp16 operands, float sums.
+// PTX wrappers of wgmma: fp16 operands, A in registers, B in shared memory, float sums.
 //
 // Source: NVIDIA PTX ISA, wgmma.
 #pragma once
@@ -8,19 +8,19 @@
 namespace cukiln {
 namespace nvfp4 {
 
-__device__ __forceinline__ void tensor_fence() {
+__device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void tensor_commit() {
+__device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 template <int kLeft>
-__device__ __forceinline__ void tensor_wait() {
+__device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
 
-// Shared memory of rows of 128 bytes in the copy engine's 128-byte swizzle, 8 rows 1024 bytes apart.
-__device__ __forceinline__ u64 tile_descriptor(u32 address) {
+// Descriptor of rows of 128 bytes in TMA's 128-byte swizzle, groups of 8 rows 1024 bytes apart.
+__device__ __forceinline__ u64 wgmma_descriptor(u32 address) {
   return static_cast<u64>((address >> 4) & 0x3FFF) | (1ull << 16) | (64ull << 32) | (1ull << 62);
 }
 
@@ -29,12 +29,12 @@ __device__ __forceinline__ u64 tile_descriptor(u32 address) {
       "+f"(sum[i + 5]), "+f"(sum[i + 6]), "+f"(sum[i + 7])
 #define CUKILN_F32(i) CUKILN_F8(i), CUKILN_F8(i + 8), CUKILN_F8(i + 16), CUKILN_F8(i + 24)
 
-// sum += A * B: A 64 rows by 16 of K in registers, B kTokens columns at a descriptor.
+// sum += A * B: A 64 by 16 of K in registers, B 16 by kTokens at a descriptor.
 template <u32 kTokens>
-struct TensorMultiply;
+struct Wgmma;
 
 template <>
-struct TensorMultiply<32> {
+struct Wgmma<32> {
   static __device__ __forceinline__ void run(float (&sum)[16], const u32 (&a)[4], u64 b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
@@ -46,7 +46,7 @@ struct TensorMultiply<32> {
 };
 
 template <>
-struct TensorMultiply<64> {
+struct Wgmma<64> {
   static __device__ __forceinline__ void run(float (&sum)[32], const u32 (&a)[4], u64 b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
@@ -59,7 +59,7 @@ struct TensorMultiply<64> {
 };
 
 template <>
-struct TensorMultiply<128> {
+struct Wgmma<128> {
   static __device__ __forceinline__ void run(float (&sum)[64], const u32 (&a)[4], u64 b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
@@ -74,7 +74,7 @@ struct TensorMultiply<128> {
 };
 
 template <>
-struct TensorMultiply<256> {
+struct Wgmma<256> {
   static __device__ __forceinline__ void run(float (&sum)[128], const u32 (&a)[4], u64 b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 "

@@ -1,4 +1,4 @@
-// sampler: one token for each row of logits, and the logarithm of its probability.
+// sampler: draws one token for each row of logits, and computes the logarithm of its probability.
 //
 // What: with w_i = exp((x_i - max x) / temperature), draws token i of the kept set with probability
 //   w_i / (sum of kept w). Kept are the tokens that pass every active filter:
@@ -11,18 +11,18 @@
 //   log_probabilities, where not null: the natural logarithm of the probability that the token was
 //   drawn with, w / (sum of kept w); of a greedy row, of the token's probability under the plain
 //   softmax, at temperature 1. Absolute error below 1e-5.
-// Shapes: logits [rows, vocabulary], row_stride elements from row to row, f32; bf16 with
+// Shapes: logits [rows, vocabulary], row_stride in elements, f32; bf16 with
 //   -DCUKILN_LOGITS_BF16, f16 with -DCUKILN_LOGITS_F16. tokens int32 [rows], log_probabilities f32
 //   [rows] or null. temperature f32, top_k int32, top_p f32, min_p f32: [rows] each, or null for
 //   1, off, off, off. Off are top_k <= 0 or >= vocabulary, top_p >= 1 or NaN, min_p <= 0 or NaN.
-// Alignment: logits by element; rows that lie on four logits are read by vectors, with the same
+// Alignment: logits: that of an element; rows aligned to four logits are read by vectors, with the same
 //   result.
 // Limits: 1 <= vocabulary <= 2^22 = 4194304. Weights are integers in units of 2^-40: a token less
 //   likely than the best by more than that is never drawn.
-// NaN and inf: a NaN logit counts as -inf. +inf logits share the whole probability. In a row of
-//   nothing but -inf and NaN all tokens are equal.
-// Launch: block (256, 1, 1), grid (8 * rows, 1, 1); the kernel itself asks for clusters of 8 thread
-//   blocks. No dynamic shared memory.
+// NaN and inf: a NaN logit counts as -inf. +inf logits share the whole probability. In a row of only -inf
+//   and NaN all tokens are equally likely.
+// Launch: block (256, 1, 1), grid (8 * rows, 1, 1); clusters of 8 are an attribute of the kernel. No
+//   dynamic shared memory.
 // Workspace: state, 24 bytes on 8: {u64 seed, u64 offset, u32 ticket, u32 unused}, with ticket
 //   zeroed once by the caller. A row's random words are Philox4x32-10 with key = seed and
 //   counter = {offset, row}, as from curand_init(seed, row, 4 * offset). The last thread block to
@@ -30,11 +30,11 @@
 //   stream: launches that share one must not overlap.
 // Determinism: seed, offset, row index, logits and parameters decide the token. Counts and weights
 //   are integers, so no result depends on the order of threads, nor on the number of rows.
-// How: one pass over memory finds the largest logit of every thread. At least n tokens lie at or
-//   above a value that n threads reach, so a few barriers find a bound that holds the top-k set and
-//   little more, and only the threads that reach it read their logits again. The first thread block
-//   sorts what they hand in, filters and draws. Where more may be kept, thresholds are bisected
-//   over the logits' bit patterns, one pass a step, and one more pass draws.
+// How: one pass over memory finds each thread's largest logit. If n threads have a logit >= b, at least n
+//   tokens do; so the n-th largest of these maxima bounds the top-k set from below, tightly, at the cost of
+//   a few barriers. Only threads that reach the bound read their logits again; rank 0 of the cluster sorts
+//   those candidates, filters and draws. Where candidates are too many, thresholds are bisected over the
+//   logits' bit patterns, one pass a step, and one more pass draws.
 // Source: Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3 (2011), for Philox;
 //   Holtzman et al., The Curious Case of Neural Text Degeneration (2020), for top-p;
 //   Nguyen et al., Turning Up the Heat: Min-p Sampling (2024).
@@ -60,12 +60,12 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
     row.rank = rank;
     last_round = 0;
     row_largest = 0;
-    row_lowest = kOff;
+    row_lowest = kFilterOff;
     staged_count = 0;
-    // Where several threads find a token, in greedy rows, the lowest index stays.
+    // In greedy rows several threads may find a token: atomicMin keeps the lowest index.
     if (rank == 0) tokens[row_index] = 0x7FFFFFFF;
   }
-  // A thread block's shared memory may be written from outside only once the thread block runs.
+  // DSMEM of a thread block may be written only once that block runs: the matching wait is below.
   cluster_arrive();
 
   const float row_temperature = temperature ? temperature[row_index] : 1.0f;
@@ -75,13 +75,13 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   const bool greedy = __float_as_uint(row_temperature) - 1 >= 0x7F800000u;  // also NaN
   Filters filters;
   filters.by_top_k = row_top_k > 0 && static_cast<u32>(row_top_k) < vocabulary;
-  filters.top_k = filters.by_top_k ? row_top_k : kOff;
+  filters.top_k = filters.by_top_k ? row_top_k : kFilterOff;
   filters.by_top_p = row_top_p < 1.0f;
-  filters.top_p = truncated(product(row_top_p, 18446744073709551616.0f));
+  filters.top_p = to_u64_rz(mul_rn(row_top_p, 18446744073709551616.0f));
   filters.base_is_row = filters.by_top_p && !(filters.by_top_k && order == kTopKFirst);
 
   __syncthreads();
-  const u32 own_largest = static_cast<u32>(measure(kLargest, 0, 0));
+  const u32 own_largest = static_cast<u32>(scan_row(kLargest, 0, 0));
   const bool by_best = !greedy && (filters.by_top_k || filters.by_top_p);
   if (threadIdx.x == 0) random_bits = philox(seed, offset, row_index);
   const u32 warp_largest = __reduce_max_sync(~0u, own_largest);
@@ -92,8 +92,8 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   }
   cluster_wait();
   if (threadIdx.x % 32 < kClusterBlocks) {
-    atomicMax(in_block(&row_largest, threadIdx.x % 32), warp_largest);
-    atomicMin(in_block(&row_lowest, threadIdx.x % 32), lowest);
+    atomicMax(in_rank(&row_largest, threadIdx.x % 32), warp_largest);
+    atomicMin(in_rank(&row_lowest, threadIdx.x % 32), lowest);
   }
   cluster_arrive();
   cluster_wait();
@@ -101,16 +101,16 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   lowest = max(row_lowest, 1);
   if (threadIdx.x == 0) {
     if (rank == 0) {
-      // Every thread block of the row has read the state; the last row moves it on.
+      // Every thread block of the row has read the state; the last row advances the offset.
       __threadfence();
       const u32 rows = gridDim.x / kClusterBlocks;
       if (atomicInc(&state->ticket, rows - 1) == rows - 1) state->offset = offset + 1;
     }
-    // At least 2^-126, so that an infinite gap stays infinite.
+    // At least 2^-126, so that an infinite gap times it stays infinite.
     float inverse;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(greedy ? 1.0f : row_temperature));
     row.max = logit_of(largest);
-    row.exponent_factor = product(maximum(inverse, 1.17549435e-38f), -1.44269504088896340736f);
+    row.exponent_factor = mul_rn(max_f32(inverse, 1.17549435e-38f), -1.44269504088896340736f);
   }
   __syncthreads();
 
@@ -118,7 +118,7 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
     float logit;
     asm("add.rn.f32 %0, %1, %2;"
         : "=f"(logit)
-        : "f"(row.max), "f"(product(gap, row_temperature)));
+        : "f"(row.max), "f"(mul_rn(gap, row_temperature)));
     return key_of(logit);
   };
   lowest = max(lowest, key_at(-28.5f));  // less than 2^-41
@@ -126,16 +126,16 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   if (row_min_p > 0.0f) {
     float log2_share;
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2_share) : "f"(row_min_p));
-    filters.min_p_key = min(key_at(product(log2_share, kLog2)), largest);
+    filters.min_p_key = min(key_at(mul_rn(log2_share, kLog2)), largest);
   }
 
   u64 drawn = 0;
   u64 total = 0;
-  if (greedy ? log_probabilities != nullptr : filters.base_is_row) total = weigh(1).total;
+  if (greedy ? log_probabilities != nullptr : filters.base_is_row) total = weigh_row(1).total;
   if (greedy) {
-    if (own_largest == largest) drawn = measure(kFind, largest, 0);
+    if (own_largest == largest) drawn = scan_row(kFind, largest, 0);
   } else if (!by_best || !draw_from_best(filters, lowest, own_largest >= lowest, &total, &drawn)) {
-    // Unfiltered, or too many kept. Top-k is top-p where all weights are equal.
+    // No filter, or too many candidates: bisect thresholds. Top-k is top-p with equal weights.
     lowest = 1;
     const float exponent_factor = row.exponent_factor;
 #pragma unroll 1
@@ -144,14 +144,14 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
       if (threadIdx.x == 0) row.exponent_factor = filter == 0 ? 0.0f : exponent_factor;
       __syncthreads();
       if (!(filter == 0 ? filters.by_top_k : filters.by_top_p)) continue;
-      if (filter == 1 && !filters.base_is_row) total = weigh(lowest).total;
+      if (filter == 1 && !filters.base_is_row) total = weigh_row(lowest).total;
       const u64 limit = filter == 0 ? u64{filters.top_k} << 40 : weight_limit(filters, total);
-      // The lowest key with less than `limit` above it.
+      // Bisects for the lowest key with less than `limit` weight above it.
       u32 high = largest;
 #pragma unroll 1
       while (lowest < high) {
         const u32 middle = lowest + (high - lowest) / 2;
-        if (weigh(middle + 1).total < limit) {
+        if (weigh_row(middle + 1).total < limit) {
           high = middle;
         } else {
           lowest = middle + 1;
@@ -159,22 +159,22 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
       }
     }
     lowest = max(lowest, filters.min_p_key);
-    // In the order (thread block, thread, token).
-    const Sum sum = weigh(lowest);
+    // The draw's order is (thread block, thread, token).
+    const Sum sum = weigh_row(lowest);
     total = sum.total;
     const u64 target = __umul64hi(random_bits, total) - sum.before;
-    // Where the target lies before this thread's tokens, the difference is a huge number.
-    if (target < sum.own) drawn = measure(kFind, lowest, target);
+    // If the target lies before this thread's tokens, the unsigned difference wraps to a huge number.
+    if (target < sum.own) drawn = scan_row(kFind, lowest, target);
   }
   if (drawn == 0) return;
   atomicMin(tokens + row_index, static_cast<int>(drawn));
   if (log_probabilities) {
     float kept, difference;
     asm("cvt.rn.f32.u64 %0, %1;" : "=f"(kept) : "l"(total));
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(kept) : "f"(product(kept, 1 / kWeightOne)));
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(kept) : "f"(mul_rn(kept, 1 / kWeightOne)));
     asm("sub.rn.f32 %0, %1, %2;"
         : "=f"(difference)
         : "f"(log2_weight(row, static_cast<u32>(drawn >> 32))), "f"(kept));
-    log_probabilities[row_index] = product(difference, kLog2);
+    log_probabilities[row_index] = mul_rn(difference, kLog2);
   }
 }

@@ -1,5 +1,4 @@
-// The draw from the best tokens, which the first thread block sorts: without a further pass over the
-// row.
+// The draw from candidates, the row's best tokens, which rank 0 sorts: saves further passes over the row.
 #pragma once
 
 #include "sampler_passes.cuh"
@@ -7,8 +6,8 @@
 namespace cukiln {
 namespace sampling {
 
-// Sorts candidates[0, count), descending: bitonic, where every comparison leaves the larger first,
-// so that what is missing to a power of two needs no filling.
+// Bitonic sort of candidates[0, count), descending. Every comparison puts the larger first, so the elements
+// missing to a power of two need no padding.
 __device__ __forceinline__ void sort_candidates(u32 count) {
 #pragma unroll 1
   for (u32 length = 2; length < 2 * count; length *= 2) {
@@ -26,7 +25,7 @@ __device__ __forceinline__ void sort_candidates(u32 count) {
           candidates[second] = a;
         }
       }
-      // Up to step 32 a warp works on elements of its own.
+      // Up to step 32 each warp works on its own elements.
       if (step > 32 || (step == 1 && length >= 64)) {
         __syncthreads();
       } else {
@@ -41,13 +40,13 @@ __device__ __forceinline__ u32 candidate_key(u32 i) {
   return static_cast<u32>(candidates[i] >> 32);
 }
 
-// Top-p as a limit on the weight above a token; at least 1, so that the most likely tokens stay.
+// Top-p as a limit on the weight above a token; at least 1, so that the best tokens stay.
 __device__ __forceinline__ u64 weight_limit(const Filters& filters, u64 base) {
   return max(__umul64hi(filters.top_p, base), u64{1});
 }
 
-// Sorted candidates come best first, so what every filter keeps is a beginning of them: the number
-// that have this key or a better one, and less than `limit` weight before them.
+// Candidates are sorted best first, so what every filter keeps is a prefix: returns the number with this
+// key or a better one and less than `limit` weight before them.
 __device__ __noinline__ u32 count_candidates(u32 count, u32 lowest, u64 limit) {
   u32 number = 0;
 #pragma unroll 1
@@ -58,9 +57,9 @@ __device__ __noinline__ u32 count_candidates(u32 count, u32 lowest, u64 limit) {
   return number;
 }
 
-// The work of the cluster's first thread block alone, on candidates that hold the kept set. `total`
-// is the row's weight where top-p wants it, then that of the kept set. Returns the token in one
-// thread, as key << 32 | index.
+// Sorts, filters and draws, in rank 0 only, from candidates that contain the kept set. `total` is the row's
+// weight where top-p needs it, and becomes the weight of the kept set. Returns the token, key << 32 |
+// index, in one thread and 0 in the others.
 __device__ __forceinline__ u64 draw_from_candidates(const Filters& filters, u32 count, u64* total) {
   sort_candidates(count);
   u64 weight = 0;
@@ -72,7 +71,7 @@ __device__ __forceinline__ u64 draw_from_candidates(const Filters& filters, u32 
     weight += sum.total;
   }
   __syncthreads();
-  // Fewer than top_k: what is missing weighs nothing.
+  // Fewer candidates than top_k: the missing tokens weigh nothing.
   u32 lowest = filters.top_k <= count ? candidate_key(filters.top_k - 1) : 1;
   if (filters.by_top_p) {
     if (!filters.base_is_row) *total = staged[count_candidates(count, lowest, ~u64{0})];
@@ -85,11 +84,11 @@ __device__ __forceinline__ u64 draw_from_candidates(const Filters& filters, u32 
   return threadIdx.x == 0 ? drawn ^ 0xFFFFFFFFu : 0;
 }
 
-// Draws from the tokens from `lowest` up, which hold the top-k set. Returns false, having drawn
-// nothing, where they are too many, or tokens below may be kept.
+// Draws from the tokens with keys >= `lowest`, which contain the top-k set. Returns false, without a draw,
+// if they are too many or tokens below may be kept.
 __device__ __forceinline__ bool draw_from_best(const Filters& filters, u32 lowest, bool holds_some,
                                                u64* total, u64* drawn) {
-  const u64 weight = holds_some ? measure(kStage, lowest, 0) : 0;
+  const u64 weight = holds_some ? scan_row(kStage, lowest, 0) : 0;
   if (!filters.by_top_k && cluster_sum(weight).total < weight_limit(filters, *total)) return false;
   __syncthreads();
   const u32 own_count = staged_count;
@@ -97,7 +96,7 @@ __device__ __forceinline__ bool draw_from_best(const Filters& filters, u32 lowes
   if (sum.total > kCandidates) return false;
 #pragma unroll 1
   for (u32 i = threadIdx.x; i < own_count; i += kThreads) {
-    in_block(candidates, 0)[sum.before + i] = staged[i];
+    in_rank(candidates, 0)[sum.before + i] = staged[i];
   }
   cluster_arrive();
   cluster_wait();

@@ -1,5 +1,4 @@
-// How threads add up and find what they want over a row: sums over the thread block and the cluster,
-// and passes over the logits.
+// Reductions over the thread block and the cluster, and passes over a row's logits.
 #pragma once
 
 #include "sampler_row.cuh"
@@ -7,8 +6,8 @@
 namespace cukiln {
 namespace sampling {
 
-// ---- Cooperation. Every thread of the block, or of the cluster, calls these. What is used in
-// several places is not inlined, here and below: it would dominate the compile time.
+// ---- Reductions. Every thread of the block, or of the cluster, calls these. Functions with several
+// callers are not inlined, here and below: that would dominate the compile time.
 
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
@@ -18,9 +17,9 @@ __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// The same variable in another thread block of the cluster.
+// The same shared variable in another thread block of the cluster (DSMEM).
 template <class T>
-__device__ __forceinline__ T* in_block(T* variable, u32 rank) {
+__device__ __forceinline__ T* in_rank(T* variable, u32 rank) {
   u64 address;
   asm("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(variable), "r"(rank));
   return reinterpret_cast<T*>(address);
@@ -46,12 +45,12 @@ __device__ __noinline__ Sum block_sum(u64 value) {
   return sum;
 }
 
-// The same over the cluster: thread blocks in the order of their ranks.
+// block_sum over the cluster: thread blocks in the order of their ranks.
 __device__ __noinline__ Sum cluster_sum(u64 value) {
   Sum sum = block_sum(value);
   const u32 round = last_round ^ 1;
   u64* const each = block_sums[round];
-  if (threadIdx.x < kClusterBlocks) *in_block(each + row.rank, threadIdx.x) = sum.total;
+  if (threadIdx.x < kClusterBlocks) *in_rank(each + row.rank, threadIdx.x) = sum.total;
   cluster_arrive();
   cluster_wait();
   last_round = round;
@@ -64,7 +63,7 @@ __device__ __noinline__ Sum cluster_sum(u64 value) {
   return sum;
 }
 
-// The nth largest of the threads' keys, or a little less: the last bits are 0.
+// A lower bound of the nth largest of the threads' keys: its upper 16 bits.
 __device__ __forceinline__ u32 block_nth_largest(u32 key, u32 nth) {
   u32 found = 0;
 #pragma unroll 1
@@ -74,14 +73,14 @@ __device__ __forceinline__ u32 block_nth_largest(u32 key, u32 nth) {
   return found;
 }
 
-// ---- Passes over the row. Its groups of four logits belong to the warps in turn, one of each
-// thread block, so that no region of the vocabulary is one thread block's alone.
+// ---- Passes over the row. Warps take groups of four logits round-robin over the cluster's thread blocks,
+// so that no region of the vocabulary belongs to one thread block.
 
 __device__ __forceinline__ u32 first_group(u32 rank) {
   return (threadIdx.x / 32 * kClusterBlocks + rank) * 32 + threadIdx.x % 32;
 }
 
-// The groups that are read by vectors.
+// The number of groups that are read by vectors: 0 for an unaligned row.
 __device__ __forceinline__ u32 whole_groups(const Logit* logits, u32 vocabulary) {
   return reinterpret_cast<u64>(logits) % sizeof(Group) == 0 ? vocabulary / kGroup : 0;
 }
@@ -122,14 +121,14 @@ __device__ __forceinline__ uint4 keys_of(const Group& group) {
 }
 
 enum Pass : u32 {
-  kLargest,  // the largest key, 0 for none
-  kWeigh,    // the weight of the tokens from `lowest` > 0 up
-  kStage,    // the same, and makes them candidates
-  kFind,     // the token that takes that weight above `target`: key << 32 | index
+  kLargest,  // returns the largest key, 0 for none
+  kWeigh,    // returns the weight of the tokens with keys >= `lowest` > 0
+  kStage,    // the same, and stages them as candidates
+  kFind,     // returns the token at which that weight exceeds `target`, key << 32 | index
 };
 
-// A pass over this thread's logits.
-__device__ __noinline__ u64 measure(Pass pass, u32 lowest, u64 target) {
+// One pass over this thread's logits.
+__device__ __noinline__ u64 scan_row(Pass pass, u32 lowest, u64 target) {
   const Row local = row;
   const u32 whole = whole_groups(local.logits, local.vocabulary);
   u64 sum = 0;
@@ -143,7 +142,7 @@ __device__ __noinline__ u64 measure(Pass pass, u32 lowest, u64 target) {
     if (group >= whole) {
 #pragma unroll 1
       for (u32 index = group * kGroup; index < (group + 1) * kGroup; ++index) {
-        keys = make_uint4(keys.y, keys.z, keys.w, 0);  // beyond the row: less than every key
+        keys = make_uint4(keys.y, keys.z, keys.w, 0);  // 0 beyond the row: less than every key
         if (index < local.vocabulary) keys.w = key_of(float_of(read_bits(local.logits, index)));
       }
     }
@@ -176,8 +175,8 @@ __device__ __noinline__ u64 measure(Pass pass, u32 lowest, u64 target) {
   return sum;
 }
 
-// The weight of the row's tokens from `lowest` > 0 up.
-__device__ __noinline__ Sum weigh(u32 lowest) { return cluster_sum(measure(kWeigh, lowest, 0)); }
+// The weight of the row's tokens with keys >= `lowest` > 0.
+__device__ __noinline__ Sum weigh_row(u32 lowest) { return cluster_sum(scan_row(kWeigh, lowest, 0)); }
 
 }  // namespace sampling
 }  // namespace cukiln

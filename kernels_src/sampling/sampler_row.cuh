@@ -1,5 +1,4 @@
-// What the thread blocks of a row share, and the arithmetic of its logits: keys that order them,
-// weights, random words.
+// Shared state of a row's thread blocks, and arithmetic of logits: ordered keys, weights, random bits.
 #pragma once
 
 namespace cukiln {
@@ -26,18 +25,18 @@ using Group = uint2;
 using Logit = float;
 using Group = uint4;
 #endif
-constexpr u32 kGroup = 4;  // logits that a thread reads at once
+constexpr u32 kGroup = 4;  // logits that a thread reads at a time
 
 constexpr u32 kClusterBlocks = 8;
 constexpr u32 kThreads = 256;
 constexpr u32 kRowThreads = kClusterBlocks * kThreads;
-constexpr u32 kCandidates = 2048;               // that the first thread block sorts, at most
-constexpr u32 kNucleus = kCandidates / 2;       // asked for where top-k does not say how many
+constexpr u32 kCandidates = 2048;               // at most, that rank 0 sorts
+constexpr u32 kNucleus = kCandidates / 2;       // candidates wanted when top-k is off
 constexpr float kWeightOne = 1099511627776.0f;  // 2^40
 constexpr float kLog2 = 0.693147180559945309f;
-constexpr u32 kOff = ~0u;
+constexpr u32 kFilterOff = ~0u;
 
-// What the threads of a thread block know of their row.
+// What a thread block knows of its row.
 struct Row {
   const Logit* logits;
   u32 vocabulary;
@@ -49,13 +48,13 @@ struct Row {
 struct Filters {
   u32 top_k;       // kOff: off
   u64 top_p;       // in units of 2^-64
-  u32 min_p_key;   // min-p as a lowest key
+  u32 min_p_key;   // min-p as the lowest kept key
   bool by_top_k;
   bool by_top_p;
-  bool base_is_row;  // of top-p
+  bool base_is_row;  // top-p's base set is the whole row
 };
 
-// Of this thread's value, those of all threads before it, and those of all.
+// A scan: this thread's value, the sum of all threads' before it, and of all threads'.
 struct Sum {
   u64 own;
   u64 before;
@@ -64,41 +63,41 @@ struct Sum {
 
 __shared__ Row row;
 __shared__ u32 row_largest;  // key
-__shared__ u32 row_lowest;   // key that holds the top-k set
+__shared__ u32 row_lowest;   // a lower bound of the top-k set's keys
 __shared__ u64 random_bits;
 __shared__ u64 warp_sums[kThreads / 32];
-__shared__ u64 block_sums[2][kClusterBlocks];  // of the cluster; two rounds in turn
+__shared__ u64 block_sums[2][kClusterBlocks];  // of the cluster; double-buffered
 __shared__ u32 last_round;
 // A candidate is key << 32 | ~index: in descending order the best come first, and among equals the
 // lowest index.
-__shared__ u64 staged[kCandidates + 1];  // the thread block's; in rank 0 then weights before each
+__shared__ u64 staged[kCandidates + 1];  // this thread block's; later, in rank 0, the weight before each
 __shared__ u32 staged_count;
 __shared__ u64 candidates[kCandidates];  // the row's, in rank 0
 
-// ---- Arithmetic. It is spelt in PTX, so that compiler flags do not change which token is drawn.
+// ---- Arithmetic, in PTX, so that compiler flags do not change which token is drawn.
 
-__device__ __forceinline__ float product(float a, float b) {
+__device__ __forceinline__ float mul_rn(float a, float b) {
   float result;
   asm("mul.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
   return result;
 }
 
-__device__ __forceinline__ u64 truncated(float value) {
+__device__ __forceinline__ u64 to_u64_rz(float value) {
   u64 integer;
   asm("cvt.rzi.u64.f32 %0, %1;" : "=l"(integer) : "f"(value));
   return integer;
 }
 
-// The other operand where one is NaN.
-__device__ __forceinline__ float maximum(float a, float b) {
+// If one operand is NaN, returns the other.
+__device__ __forceinline__ float max_f32(float a, float b) {
   float larger;
   asm("max.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
   return larger;
 }
 
-// Unsigned integers above 0 in the order of the logits. NaN counts as -inf, and -0 as +0.
+// A positive integer that orders logits. NaN counts as -inf, and -0 as +0.
 __device__ __forceinline__ u32 key_of(float logit) {
-  float normal = maximum(logit, __uint_as_float(0xFF800000u));
+  float normal = max_f32(logit, __uint_as_float(0xFF800000u));
   asm("add.rn.f32 %0, %0, 0f00000000;" : "+f"(normal));
   const u32 bits = __float_as_uint(normal);
   return bits ^ (static_cast<u32>(static_cast<int>(bits) >> 31) | 0x80000000u);
@@ -108,19 +107,19 @@ __device__ __forceinline__ float logit_of(u32 key) {
   return __uint_as_float((key & 0x80000000u) ? key ^ 0x80000000u : ~key);
 }
 
-// A weight's logarithm to base 2. A gap of NaN, between equal infinities, is none.
+// log2 of a token's weight. The NaN gap of equal infinities counts as 0.
 __device__ __forceinline__ float log2_weight(const Row& of, u32 key) {
   float gap, exponent;
   asm("sub.rn.f32 %0, %1, %2;" : "=f"(gap) : "f"(of.max), "f"(logit_of(key)));
-  asm("min.f32 %0, %1, 0f00000000;" : "=f"(exponent) : "f"(product(gap, of.exponent_factor)));
+  asm("min.f32 %0, %1, 0f00000000;" : "=f"(exponent) : "f"(mul_rn(gap, of.exponent_factor)));
   return exponent;
 }
 
-// A weight in units of 2^-40.
+// A token's weight in units of 2^-40.
 __device__ __forceinline__ u64 weight_of(const Row& of, u32 key) {
   float weight;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(weight) : "f"(log2_weight(of, key)));
-  return truncated(product(weight, kWeightOne));
+  return to_u64_rz(mul_rn(weight, kWeightOne));
 }
 
 // 64 random bits: the first two words of Philox4x32-10.

@@ -54,7 +54,7 @@ struct Thread {
   Wait wait;
   std::atomic<bool> ended{false};
   bool after_fence = false;     // since this thread last waited
-  bool unfenced_loads = false;  // of tensor memory, not yet followed by fence_before_sync
+  bool unfenced_loads = false;  // of tensor memory, not yet followed by tcgen05_fence_before_sync
   bool writes_fenced = false;   // since the warp's last store
   std::vector<Store> group;
   std::vector<std::vector<Store>> groups;

@@ -281,8 +281,8 @@ u32 shared_address(const void* pointer) {
   return self->cta->rank << kRankShift | static_cast<u32>(offset);
 }
 
-bool elect_one() { return self->index % 32 == 0; }
-u32 rank_in_cluster() { return self->cta->rank; }
+bool elect_one_sync() { return self->index % 32 == 0; }
+u32 block_rank_in_cluster() { return self->cta->rank; }
 u32 address_in_rank(u32 shared, u32 rank) { return (shared & kOffsetMask) | rank << kRankShift; }
 void cluster_sync() { meet(self->cta->cluster->all); }
 
@@ -303,7 +303,7 @@ void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
 
 void mbarrier_arrive(u32 barrier) {
   if (self->unfenced_loads) {
-    fault("an arrival after loads of tensor memory, without fence_before_sync");
+    fault("an arrival after loads of tensor memory, without tcgen05_fence_before_sync");
   }
   update(mbarrier_at(barrier, true), 1, 0);
 }

@@ -5,7 +5,7 @@
 //
 // What is modelled, each from the PTX ISA: shared memory by address, in clusters too; mbarriers
 // with arrivals, bytes and phases; TMA with its swizzle, its zeroes beyond the tensor and its
-// clipped stores, which read their source as late as they may; tensor memory; products and copies
+// clipped stores, which read their source as late as they may; tensor memory; MMAs and copies
 // of scales from the bits of their descriptors. Shared and tensor memory begin as NaN. A kernel
 // that breaks a rule, or whose threads all wait for each other, ends the process with a sentence
 // and code 2.

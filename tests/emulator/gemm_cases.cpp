@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the kernels of nvfp4_gemm.cu on the CPU and compares them with a product in double.
+// Runs the kernels of nvfp4_gemm.cu on the CPU and compares them with a GEMM in double.
 // Without arguments: every case; else those whose name contains the argument.
 // Exit code 0: all agree; 1: a wrong result; 2: the emulator found a broken rule.
 #include <cstdio>
@@ -118,7 +118,7 @@ bool agrees(const Case& c) {
     const int expert = grouped ? c.experts[static_cast<std::size_t>(row / 128)] : 0;
     const double alpha = expert < 0 ? 0 : double{gsa_a[expert * 2 + 1]} * gsa_b[expert * 2 + 1];
     for (std::int64_t column = 0; column < c.n; ++column) {
-      if (expert < 0) {  // nobody's rows
+      if (expert < 0) {  // padding rows, which stay untouched
         wrong += static_cast<std::int64_t>(d[at(row, c.n, column)] != kUntouched);
         continue;
       }

@@ -7,8 +7,8 @@ namespace cukiln {
 
 u8* dynamic_shared_memory();
 u32 shared_address(const void* pointer);
-bool elect_one();
-u32 rank_in_cluster();
+bool elect_one_sync();
+u32 block_rank_in_cluster();
 u32 address_in_rank(u32 shared, u32 rank);
 void cluster_sync();
 
@@ -27,25 +27,25 @@ float multiply_add(float a, float b, float c);
 }  // namespace emulator
 
 template <u32 kCtas>
-void load_tile(u32 destination, const TensorMap* map, u32 x, u32 y, u32 barrier) {
+void tma_load(u32 destination, const TensorMap* map, u32 x, u32 y, u32 barrier) {
   emulator::load(kCtas, destination, map, 2, {x, y, 0}, barrier);
 }
 template <u32 kCtas>
-void load_tile(u32 destination, const TensorMap* map, u32 x, u32 y, u32 z, u32 barrier) {
+void tma_load(u32 destination, const TensorMap* map, u32 x, u32 y, u32 z, u32 barrier) {
   emulator::load(kCtas, destination, map, 3, {x, y, z}, barrier);
 }
 
-inline void store_tile(const TensorMap* map, u32 x, u32 y, u32 source) {
+inline void tma_store(const TensorMap* map, u32 x, u32 y, u32 source) {
   emulator::store(map, {x, y, 0}, source);
 }
-void store_commit();
+void tma_store_commit();
 template <u32 kPending>
-void store_wait_read() {
+void tma_store_wait_read() {
   emulator::store_wait(kPending);
 }
-void shared_writes_fence();
+void tma_store_fence();
 
-inline float multiply_add_rn(float a, float b, float c) { return emulator::multiply_add(a, b, c); }
+inline float fma_rn(float a, float b, float c) { return emulator::multiply_add(a, b, c); }
 
 inline u32 bf16_rn(float value) {
   const u32 bits = __builtin_bit_cast(u32, value);

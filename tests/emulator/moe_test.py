@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A mixture of experts on sm_100a, all of it on the CPU, and things broken on purpose.
 
-The launcher's steps run with the kernels' own sources: products in the emulator, the others as
+The launcher's steps run with the kernels' own sources: GEMMs in the emulator, the others as
 device_source.py translates them. Each mutant is one of those with one thing changed; its results must
 be wrong, or it must break a rule.
 
@@ -29,15 +29,15 @@ MUTANTS = {
     "first position of a tile": ("slots[tile.first + row]", "slots[row]"),
     "row of a slot": ("static_cast<int>(index * kAtomRows + threadIdx.x)", "static_cast<int>(tile.first + threadIdx.x)"),
     "expert of a tile": ("static_cast<int>(tile.expert)", "0"),
-    "tiles of nobody": ("row_experts[index] = -1", "row_experts[index] = 0"),
+    "tiles without an expert": ("row_experts[index] = -1", "row_experts[index] = 0"),
     "scale of an expert's first matrix": ("= up_decode[tile.expert]", "= up_decode[0]"),
     "scale of an expert's second matrix": ("= down_decode[tile.expert]", "= up_decode[tile.expert]"),
     "quarter of an atom": ("kAtomBytes + quarter * 4", "kAtomBytes"),
     "line of an atom": ("to_atom + line * 16", "to_atom + line * 8"),
     "atom of the scales": ("* atoms + atom) * kAtomBytes", "* atoms) * kAtomBytes"),
-    "second half of a row's codes": ("(to)[1] = high", "(to)[1] = low"),
+    "second half of a row's data": ("(to)[1] = high", "(to)[1] = low"),
     "rows of the activation": ("*tile_count * kAtomRows", "*tile_count * (kAtomRows / 2)"),
-    "width of the products": ("2 * static_cast<i64>(width), width", "static_cast<i64>(width), width"),
+    "width of the GEMM's output": ("2 * static_cast<i64>(width), width", "static_cast<i64>(width), width"),
     "alpha of the activation": ("SwiGlu::of(limit, alpha, beta)", "SwiGlu::of(limit, 0.0f, beta)"),
     "slots that have no row": ("row >= 0", "row >= -1"),
     "row 0": ("row >= 0", "row > 0"),

@@ -21,14 +21,14 @@ WIDE, WIDE_LONG, PAIR, SWAPPED = "_128x256 m 200", "_128x256 m 384", "256x256 m 
 GROUPED = "grouped_128x256"
 WRONG, RULE, RACE = 1, 2, 66
 
-EMPTY = "commit<kCtas>(shared_address(&shared.empty[turn.index]));"
-FULL_WAIT = "mbarrier_wait(shared_address(&shared.full[turn.index]), turn.parity);"
+EMPTY = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]));"
+FULL_WAIT = "mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_pipe.phase);"
 EMPTY_WAIT = (
-    "mbarrier_wait(shared_address(&shared.empty[turn.index]), turn.parity ^ 1);\n      if (rank"
+    "mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1);\n      if (rank"
 )
-FILLED_WAIT = "mbarrier_wait(shared_address(&shared.control.filled[half.index]), half.parity);"
-DRAINED_WAIT = "mbarrier_wait(shared_address(&shared.control.drained[drained.index]), drained.parity);"
-SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomColumns"
+TMEM_FULL_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_full[tmem_pipe.index]), tmem_pipe.phase);"
+TMEM_EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]), tmem_empty_pipe.phase);"
+SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomTmemColumns"
 
 # name: (what is replaced, by what, the cases that are run, how it must end)
 MUTANTS = {
@@ -36,12 +36,12 @@ MUTANTS = {
     "step of rows": ("(stage.rows) + j * kStepBytes", "(stage.rows) + j * 16", SMALL, WRONG),
     "step of columns": ("(stage.columns) + j * kStepBytes", "(stage.columns)", SMALL, WRONG),
     "group stride": ("kSwizzleGroup = 8 * kStageBytes", "kSwizzleGroup = 4 * kStageBytes", SMALL, WRONG),
-    "group stride of scales": ("kScaleAtom / 4, Swizzle::kNone));\n        for", "kScaleAtom / 8, Swizzle::kNone));\n        for", SMALL, WRONG),
-    "swizzle": ("kSwizzleGroup, Swizzle::k128Bytes),\n                        kInst", "kSwizzleGroup, Swizzle::kNone),\n                        kInst", SMALL, RULE),
-    "step of scales": ("(stage.row_scales) + j * kScaleAtom", "(stage.row_scales)", SMALL, WRONG),
-    "columns of scales": (SCALES_AT, "(j + atom * kSteps) * kAtomColumns", WIDE, WRONG),
-    "scales of the product": ("tmem + Tile::kColumnScales + j * Tile::kColumnAtoms", "tmem + Tile::kColumnScales + j", WIDE, WRONG),
-    "column scales over row scales": ("kRowScales + kSteps * kAtomColumns", "kRowScales + kAtomColumns", SMALL, WRONG),
+    "group stride of scales": ("kAtomBytes / 4, Swizzle::kNone));\n        for", "kAtomBytes / 8, Swizzle::kNone));\n        for", SMALL, WRONG),
+    "swizzle": ("kSwizzleGroup, Swizzle::k128Bytes),\n                           kInst", "kSwizzleGroup, Swizzle::kNone),\n                           kInst", SMALL, RULE),
+    "step of scales": ("(stage.row_scales) + j * kAtomBytes", "(stage.row_scales)", SMALL, WRONG),
+    "columns of scales": (SCALES_AT, "(j + atom * kSteps) * kAtomTmemColumns", WIDE, WRONG),
+    "scales of the MMA": ("tmem + Tile::kColumnScales + j * Tile::kColumnAtoms", "tmem + Tile::kColumnScales + j", WIDE, WRONG),
+    "column scales over row scales": ("kRowScales + kSteps * kAtomTmemColumns", "kRowScales + kAtomTmemColumns", SMALL, WRONG),
     "n of the instruction": ("columns >> 3 << 17", "columns >> 4 << 17", SMALL, WRONG),
     "m of the instruction": ("instruction_descriptor(kCtas * kTileRows", "instruction_descriptor(kTileRows", PAIR, RULE),
     "version of descriptors": ("kVersion = 1", "kVersion = 0", SMALL, RULE),
@@ -51,56 +51,56 @@ MUTANTS = {
     "last step of K": ("if (j >= steps) break;", "if (j + 1 >= steps) break;", SMALL, WRONG),
     "last stage of K": ("(scale_atoms() + kSteps - 1) / kSteps", "scale_atoms() / kSteps", RAGGED, WRONG),
     # barriers
-    "parity of the loads": ("turn.parity ^ 1);\n      if (rank", "turn.parity);\n      if (rank", SMALL, RULE),
-    "parity of the accumulator": (FILLED_WAIT, FILLED_WAIT.replace("parity", "parity ^ 1"), SMALL, WRONG),
+    "parity of the loads": ("smem_pipe.phase ^ 1);\n      if (rank", "smem_pipe.phase);\n      if (rank", SMALL, RULE),
+    "parity of the accumulator": (TMEM_FULL_WAIT, TMEM_FULL_WAIT.replace("phase", "phase ^ 1"), SMALL, WRONG),
     "bytes of a stage": ("kCtas * sizeof(stage)", "sizeof(stage) - 1024", SMALL, RULE),
     "bytes of the other CTA": ("kCtas * sizeof(stage)", "sizeof(stage)", PAIR, RULE),
     "arrivals of the epilogue": ("kCtas * kTileRows);\n    }", "kTileRows);\n    }", PAIR, RULE),
     "loads report to their own CTA": ("kCtas == 1 ? full : address_in_rank(full, 0)", "full", PAIR, RULE),
-    "epilogue reports to its own CTA": ("Tile::kCtas == 1 ? drained : address_in_rank(drained, 0)", "drained", PAIR, RULE),
+    "epilogue reports to its own CTA": ("Tile::kCtas == 1 ? tmem_empty : address_in_rank(tmem_empty, 0)", "tmem_empty", PAIR, RULE),
     # coordinates and the epilogue
     "columns of the second CTA": ("column + rank * Tile::kColumnsLoaded", "column", PAIR, WRONG),
     "rows of the second CTA": ("(row_tile * Tile::kCtas + rank) *", "(row_tile * Tile::kCtas) *", PAIR, WRONG),
-    "row scales of the tile": ("at.row / kTileRows, loaded", "0, loaded", RAGGED, WRONG),
+    "row scales of the tile": ("tiles.row / kTileRows, loaded", "0, loaded", RAGGED, WRONG),
     "column scales of the tile": ("column / kTileRows, loaded", "0, loaded", RAGGED, WRONG),
     "order of tiles": ("first + within % rows", "within % rows + 1", RAGGED, WRONG),
     "lanes of a warp": ("quarter = threadIdx.x / 32 % 4", "quarter = threadIdx.x / 32 - 2", SMALL, RULE),
-    "rows of a warp": ("at.row + quarter * 32", "at.row + (threadIdx.x / 32 - 2) * 32", SMALL, WRONG),
-    "second half": ("half.index * Tile::kSecondHalf +", "half.index * Tile::kColumns +", WIDE_LONG, RULE),
+    "rows of a warp": ("tiles.row + quarter * 32", "tiles.row + (threadIdx.x / 32 - 2) * 32", SMALL, WRONG),
+    "second half": ("tmem_pipe.index * Tile::kSecondAccumulator +", "tmem_pipe.index * Tile::kColumns +", WIDE_LONG, RULE),
     "swizzle of the store": (" ^ lane % 8", "", SMALL, WRONG),
-    "lanes of the swapped store": ("part * 32 * 32 + lane", "part * 32 * 32 + (lane ^ 1)", SWAPPED, WRONG),
+    "lanes of the swapped store": ("half * 32 * 32 + lane", "half * 32 * 32 + (lane ^ 1)", SWAPPED, WRONG),
     "encode for decode": ("u32 gsa_a = 1;", "u32 gsa_a = 0;", SMALL, WRONG),
     "bias of a column": ("(bias + column + c)", "(bias + column)", RAGGED, WRONG),
     "bias of a row": ("bias[row + lane]", "bias[lane]", SWAPPED, WRONG),
     # fences, which order nothing on this CPU
-    "fence before a product": (FULL_WAIT + "\n      fence_after_sync();", FULL_WAIT, SMALL, RULE),
-    "fence before loads of sums": (FILLED_WAIT + "\n    fence_after_sync();", FILLED_WAIT, SMALL, RULE),
-    "fence after loads of sums": ("fence_before_sync();\n        mbarrier_arrive", "mbarrier_arrive", SMALL, RULE),
-    "fence of the store": ("shared_writes_fence();", "", SMALL, RULE),
+    "fence before an MMA": (FULL_WAIT + "\n      tcgen05_fence_after_sync();", FULL_WAIT, SMALL, RULE),
+    "fence before loads of sums": (TMEM_FULL_WAIT + "\n    tcgen05_fence_after_sync();", TMEM_FULL_WAIT, SMALL, RULE),
+    "fence after loads of sums": ("tcgen05_fence_before_sync();\n        mbarrier_arrive", "mbarrier_arrive", SMALL, RULE),
+    "fence of the store": ("tma_store_fence();", "", SMALL, RULE),
     # the end
-    "tensor memory kept": ("if (warp == 1) tmem_free", "if (warp == 9) tmem_free", SMALL, RULE),
-    "stores not awaited": ("if (lane == 0) store_wait_read<0>();", "", SMALL, RULE),
+    "tensor memory kept": ("if (warp == 1) tmem_dealloc", "if (warp == 9) tmem_dealloc", SMALL, RULE),
+    "stores not awaited": ("if (lane == 0) tma_store_wait_read<0>();", "", SMALL, RULE),
     # pairs and groups
     "allocation before the pair has met": ("if constexpr (kCtas != 1) cluster_sync();", "", PAIR, RULE),
     "expert of a tile": ("problem.experts[row_tile]);", "problem.experts[0]);", GROUPED, WRONG),
-    "rows of nobody": ("problem.experts[row_tile] < 0", "problem.experts[row_tile] <= 0", GROUPED, WRONG),
-    "weights of an expert": ("at.expert * problem.n + at.column", "at.column", GROUPED, WRONG),
-    "scale of an expert's weights": ("problem.gsa_b[at.expert * 2 + 1]", "problem.gsa_b[1]", GROUPED, WRONG),
-    "scale of an expert's rows": ("gsa_a += at.expert * problem.gsa_a_stride;", "", GROUPED, WRONG),
-    "bias of an expert": ("if (bias != nullptr) bias += u64{at.expert} * problem.n;", "", GROUPED, WRONG),
+    "row tiles without an expert": ("problem.experts[row_tile] < 0", "problem.experts[row_tile] <= 0", GROUPED, WRONG),
+    "weights of an expert": ("tiles.expert * problem.n + tiles.column", "tiles.column", GROUPED, WRONG),
+    "scale of an expert's weights": ("problem.gsa_b[tiles.expert * 2 + 1]", "problem.gsa_b[1]", GROUPED, WRONG),
+    "scale of an expert's rows": ("gsa_a += tiles.expert * problem.gsa_a_stride;", "", GROUPED, WRONG),
+    "bias of an expert": ("if (bias != nullptr) bias += u64{tiles.expert} * problem.n;", "", GROUPED, WRONG),
     # waits
     "loads do not wait": (EMPTY_WAIT, "if (rank", LONG, RACE),
-    "products do not wait for loads": (FULL_WAIT, "", LONG, RACE),
-    "products do not wait for the epilogue": (DRAINED_WAIT, "", LONG, RACE),
-    "epilogue does not wait": (FILLED_WAIT, "", SMALL, RACE),
-    "stage is free before its products": (("for (u32 j = 0; j < kSteps; ++j) {\n        if", EMPTY), (EMPTY.replace("turn.index", "turn .index") + "\n      for (u32 j = 0; j < kSteps; ++j) {\n        if", ""), LONG, RACE),
-    "drained before it is": ("if (i + 1 == kDrainedAfter) {", "if (i == 0) {", LONG, RACE),
-    "overlap drained last": ("(half.index == 0 ? kChunks - 1 - i : i)", "i", WIDE_LONG, RACE),
+    "MMAs do not wait for loads": (FULL_WAIT, "", LONG, RACE),
+    "MMAs do not wait for the epilogue": (TMEM_EMPTY_WAIT, "", LONG, RACE),
+    "epilogue does not wait": (TMEM_FULL_WAIT, "", SMALL, RACE),
+    "stage is empty before its MMAs": (("for (u32 j = 0; j < kSteps; ++j) {\n        if", EMPTY), (EMPTY.replace("smem_pipe.index", "smem_pipe .index") + "\n      for (u32 j = 0; j < kSteps; ++j) {\n        if", ""), LONG, RACE),
+    "tmem_empty too early": ("if (i + 1 == kTmemEmptyAfter) {", "if (i == 0) {", LONG, RACE),
+    "overlap read last": ("(tmem_pipe.index == 0 ? kChunks - 1 - i : i)", "i", WIDE_LONG, RACE),
     "overlap not awaited": ("Tile::kOverlap != 0 ? 1 : 2", "2", WIDE_LONG, RACE),
-    "second CTA's epilogue not awaited": (("kCtas * kTileRows);\n    }", "mbarrier_arrive(drained_of_issuer);"), ("kTileRows);\n    }", "if (rank == 0) mbarrier_arrive(drained_of_issuer);"), "256x256 m 512", RACE),
-    "store buffer used again": ("store_wait_read<1>();\n      __syncwarp();", "__syncwarp();", SMALL, RACE),
-    "lanes do not wait for the buffer": ("store_wait_read<1>();\n      __syncwarp();", "store_wait_read<1>();", SMALL, RACE),
-    "store before its lanes wrote": ("shared_writes_fence();\n      __syncwarp();", "shared_writes_fence();", SMALL, RACE),
+    "second CTA's epilogue not awaited": (("kCtas * kTileRows);\n    }", "mbarrier_arrive(tmem_empty_of_issuer);"), ("kTileRows);\n    }", "if (rank == 0) mbarrier_arrive(tmem_empty_of_issuer);"), "256x256 m 512", RACE),
+    "store buffer used again": ("tma_store_wait_read<1>();\n      __syncwarp();", "__syncwarp();", SMALL, RACE),
+    "lanes do not wait for the buffer": ("tma_store_wait_read<1>();\n      __syncwarp();", "tma_store_wait_read<1>();", SMALL, RACE),
+    "store before its lanes wrote": ("tma_store_fence();\n      __syncwarp();", "tma_store_fence();", SMALL, RACE),
 }  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor memory, and products as their descriptors say.
+// Tensor memory, and MMAs as their descriptors say.
 #include <cmath>
 #include <cstring>
 
@@ -51,7 +51,7 @@ float ue4m3(u32 byte) {
 
 constexpr u32 kStep = 64;
 
-// One row of an operand, codes times scales: the scales of `row` are at tensor memory of
+// One row of an operand, elements times scales: the scales of `row` are at tensor memory of
 // `scale_cta`.
 void decode_row(Cta& cta, u64 descriptor, u32 row, Cta& scale_cta, u32 scales, u32 scale_row,
                 float* out) {
@@ -84,7 +84,7 @@ void decode_row(Cta& cta, u64 descriptor, u32 row, Cta& scale_cta, u32 scales, u
 
 void expect_issue(u32 ctas) {
   if (!self->after_fence) {
-    fault("a tcgen05 instruction after a wait and before fence_after_sync");
+    fault("a tcgen05 instruction after a wait and before tcgen05_fence_after_sync");
   }
   if (ctas != self->cta->cluster->ctas.size() || self->cta->rank != 0) {
     fault("cta_group::%u is issued by rank %u of %zu", ctas, self->cta->rank,
@@ -94,8 +94,8 @@ void expect_issue(u32 ctas) {
 
 }  // namespace
 
-void tmem_allocate(u32 ctas, u32 slot) {
-  if (!elect_one()) {
+void tmem_alloc(u32 ctas, u32 slot) {
+  if (!elect_one_sync()) {
     return;
   }
   if (ctas != self->cta->cluster->ctas.size() || self->cta->allocated) {
@@ -109,8 +109,8 @@ void tmem_allocate(u32 ctas, u32 slot) {
   std::memset(shared_bytes(*self->cta, slot & kOffsetMask, 4, "tcgen05.alloc"), 0, 4);
 }
 
-void tmem_free(u32 /*ctas*/, u32 tmem) {
-  if (!elect_one()) {
+void tmem_dealloc(u32 /*ctas*/, u32 tmem) {
+  if (!elect_one_sync()) {
     return;
   }
   if (tmem != 0 || !self->cta->allocated) {
@@ -119,7 +119,7 @@ void tmem_free(u32 /*ctas*/, u32 tmem) {
   self->cta->allocated = false;
 }
 
-void copy_scales(u32 ctas, u32 tmem, u64 atom) {
+void tcgen05_cp_scales(u32 ctas, u32 tmem, u64 atom) {
   expect_issue(ctas);
   for (const auto& cta : self->cta->cluster->ctas) {
     for (u32 lane = 0; lane < 32; ++lane) {
@@ -135,8 +135,8 @@ void copy_scales(u32 ctas, u32 tmem, u64 atom) {
   }
 }
 
-void multiply(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instruction, u32 row_scales,
-              u32 column_scales, bool accumulate) {
+void tcgen05_mma(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instruction, u32 row_scales,
+                 u32 column_scales, bool accumulate) {
   expect_issue(ctas);
   const u32 m = (instruction >> 24 & 31) << 4;
   const u32 n = (instruction >> 17 & 63) << 3;
@@ -173,7 +173,7 @@ void multiply(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instruction,
   }
 }
 
-void commit(u32 ctas, u32 barrier) {
+void tcgen05_commit(u32 ctas, u32 barrier) {
   for (u32 rank = 0; rank < ctas; ++rank) {
     update(mbarrier_at((barrier & kOffsetMask) | rank << kRankShift, true), 1, 0);
   }
@@ -187,7 +187,7 @@ using namespace emulator;
 
 void tmem_load(u32 tmem, u32 (&value)[32]) {
   if (!self->after_fence) {
-    fault("tcgen05.ld after a wait and before fence_after_sync");
+    fault("tcgen05.ld after a wait and before tcgen05_fence_after_sync");
   }
   const u32 lane = tmem >> 16;
   if (lane != self->index / 32 % 4 * 32) {
@@ -199,7 +199,7 @@ void tmem_load(u32 tmem, u32 (&value)[32]) {
   self->unfenced_loads = true;
 }
 
-void fence_before_sync() { self->unfenced_loads = false; }
-void fence_after_sync() { self->after_fence = true; }
+void tcgen05_fence_before_sync() { self->unfenced_loads = false; }
+void tcgen05_fence_after_sync() { self->after_fence = true; }
 
 }  // namespace cukiln

@@ -98,11 +98,11 @@ namespace cukiln {
 
 using namespace emulator;
 
-void store_commit() {
+void tma_store_commit() {
   self->groups.push_back(std::move(self->group));
   self->group.clear();
 }
 
-void shared_writes_fence() { self->writes_fenced = true; }
+void tma_store_fence() { self->writes_fenced = true; }
 
 }  // namespace cukiln

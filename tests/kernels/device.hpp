@@ -182,7 +182,7 @@ inline float flushed(float x) {
 
 inline void griddepcontrol_wait() {}  // kernels run one after the other
 inline void griddepcontrol_launch_dependents() {}
-// Reads, so that an address that is nobody's does not stay unseen.
+// Reads, so that an invalid address is noticed.
 inline void prefetch_global_L2(const void* at) { *static_cast<const volatile char*>(at); }
 
 inline float add_rn_f32(float a, float b) { return a + b; }

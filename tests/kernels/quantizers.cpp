@@ -65,7 +65,7 @@ void run_swiglu_quantize(unsigned grid, u8* codes, u8* scales, const u16* input,
   });
 }
 
-// Codes of `count` floats, a multiple of 8, whose upper halves are bf16: multiplied by
+// Packed E2M1 of `count` bf16 values, a multiple of 8, multiplied by
 // `multiplier`.
 void run_e2m1(const u16* input, u64 count, float multiplier, u32* codes) {
   for (u64 i = 0; i < count; i += 8) {
@@ -76,7 +76,7 @@ void run_e2m1(const u16* input, u64 count, float multiplier, u32* codes) {
 }
 
 #if CUKILN_HOST_ARCH < 1000
-// Codes of any magnitudes, by the arithmetic that stands for the instruction.
+// E2M1 encodings of any magnitudes, by the FMA arithmetic that replaces cvt.
 void run_e2m1_code(const float* input, u64 count, u8* codes) {
   for (u64 i = 0; i < count; ++i) {
     codes[i] = static_cast<u8>(nvfp4::biased_e2m1_code(input[i]) - 0x4B000000u);

@@ -85,7 +85,7 @@ def global_scale(x: np.ndarray) -> tuple[F32, F32]:
 
 
 def quantize(x: np.ndarray, encode: F32, decode: F32, fast: bool = False):
-    """Packed codes, and scale bytes as the matrix product reads them."""
+    """Packed data, and scale bytes in the swizzled layout that the GEMM reads."""
     rows, columns = x.shape
     blocks = x.reshape(rows, columns // 16, 16)
     amax = np.abs(blocks).max(-1)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sm_100a kernels and their emulator believe about bits and layouts, beside what CUTLASS's
-// own types say. Prints a line a comparison; exit code 1 if any differs.
+// Compares the bits and layouts of the sm_100a kernels and their emulator with those of CUTLASS's
+// own types. Prints a line for each difference; exit code 1 if any differs.
 #include <cutlass/numeric_types.h>
 #include <cstdint>
 #include <cstdio>
@@ -13,6 +13,7 @@
 #define CUKILN_MACHINE "emulator/machine.hpp"
 #define CUKILN_TCGEN05 "emulator/tcgen05.hpp"
 #include <cukiln/nvfp4.hpp>
+#include "kernels_src/nvfp4/scale_layout.cuh"
 #include "kernels_src/nvfp4/tcgen05.cuh"
 
 namespace {
@@ -50,7 +51,7 @@ void operand() {
   const UMMA::SmemDescriptor theirs =
       UMMA::make_umma_desc<UMMA::Major::K>(make_tensor(make_smem_ptr(bytes), layout));
   // The leading stride has no meaning for this layout: CUTLASS writes 1, this project 0.
-  compare("operand descriptor", cukiln::shared_descriptor(0, 1024, cukiln::Swizzle::k128Bytes),
+  compare("operand descriptor", cukiln::smem_descriptor(0, 1024, cukiln::Swizzle::k128Bytes),
           static_cast<cukiln::u64>(theirs.desc_ & ~(std::uint64_t{0x3FFF} << 16)));
   for (int row = 0; row < Rows; ++row) {
     for (int byte = 0; byte < 128; ++byte) {
@@ -69,7 +70,7 @@ void scale_atom() {
   theirs.layout_type_ = static_cast<std::uint8_t>(UMMA::LayoutType::SWIZZLE_NONE);
   theirs.stride_byte_offset_ = 128 >> 4;
   theirs.start_address_ = 0x2A400 >> 4;
-  compare("scale descriptor", cukiln::shared_descriptor(0x2A400, 128, cukiln::Swizzle::kNone),
+  compare("scale descriptor", cukiln::smem_descriptor(0x2A400, 128, cukiln::Swizzle::kNone),
           static_cast<cukiln::u64>(theirs.desc_));
 }
 
@@ -84,17 +85,26 @@ void scales_in_memory() {
           const std::size_t ours = cukiln::nvfp4::scale_offset(
               static_cast<std::size_t>(row), static_cast<std::size_t>(column / 16),
               static_cast<std::size_t>(k));
+          compare("scale of A, the kernels' offset",
+                  cukiln::nvfp4::scale_byte_offset(
+                      static_cast<cukiln::u32>(row), static_cast<cukiln::u32>(column / 16),
+                      cukiln::nvfp4::scale_atoms(static_cast<cukiln::u32>(k))),
+                  static_cast<cukiln::u64>(a(row, column, 0)));
           compare("scale of A", ours, static_cast<std::size_t>(a(row, column, 0)));
           compare("scale of B", ours, static_cast<std::size_t>(b(row, column, 0)));
         }
       }
+      compare("bytes of scales, the kernels' count",
+              cukiln::nvfp4::padded_scale_bytes(static_cast<cukiln::u32>(rows),
+                                                static_cast<cukiln::u32>(k)),
+              static_cast<cukiln::u64>(cosize(filter_zeros(a))));
       compare("bytes of scales", cukiln::nvfp4::scales_bytes(rows, k),
               static_cast<std::size_t>(cosize(filter_zeros(a))));
     }
   }
 }
 
-// Where the product looks for the scale of `row` in step j: column 4 * atoms * j + row / 32, lane
+// Where the MMA looks for the scale of `row` in step j: column 4 * atoms * j + row / 32, lane
 // row % 32, byte k / 16, and the same in each 32 lanes.
 template <int Rows, class Fragment>
 void scales_in_tensor_memory(const char* what) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine code of every shipped module for sm_100a: nothing spills, and the products use what
+"""The machine code of every shipped module for sm_100a: nothing spills, and the GEMMs use what
 sm_100a has for them. environment: CUKILN_TEST_BINARY_DIR."""
 
 import json
@@ -22,7 +22,7 @@ MOST_REGISTERS = 128
 ONE_CTA = ("UTCOMMA.4X", "UTCCP.T.S.4x32dp128bit", "UTMALDG.2D", "UTMALDG.3D")
 PAIR = ("UTCOMMA.2CTA.4X", "UTCCP.T.S.2CTA.4x32dp128bit", "UTMALDG.2D.2CTA", "UTMALDG.3D.2CTA",
         "UTCBAR.2CTA.MULTICAST", "UCGABAR_ARV")  # fmt: skip
-PRODUCTS = {
+GEMMS = {
     "nvfp4_gemm_128x128": ONE_CTA,
     "nvfp4_gemm_128x256": ONE_CTA,
     "nvfp4_gemm_grouped_128x128": ONE_CTA,
@@ -36,7 +36,7 @@ WIDE = {
     ("nvfp4_moe_grouped", "moe_activate"): 4,
     ("nvfp4_moe_combine", "moe_combine_rows"): 4,
 }
-ALL_PRODUCTS = ("UTMASTG.2D", "LDTM.x32", "UTCBAR", "SYNCS.PHASECHK.TRANS64.TRYWAIT")
+ALL_GEMMS = ("UTMASTG.2D", "LDTM.x32", "UTCBAR", "SYNCS.PHASECHK.TRANS64.TRYWAIT")
 
 
 def instructions(cubin):
@@ -53,7 +53,7 @@ def instructions(cubin):
     return counts
 
 
-# Modules of other targets' products: nvfp4_gemm has all of sm_100a's.
+# Modules of other targets' GEMMs: nvfp4_gemm has all of sm_100a's.
 WITHOUT_KERNELS = {"nvfp4_gemm_16", "nvfp4_gemm_32"}
 
 
@@ -102,7 +102,7 @@ class MachineCode(unittest.TestCase):
                 local = [i for i in self.code[name] if i.split(".")[0] in ("LDL", "STL")]
                 self.assertEqual(local, [])
 
-    def test_products_for_the_whole_family_spill_nothing_either(self):
+    def test_gemms_for_the_whole_family_spill_nothing_either(self):
         folder = Path(self.folder.name, "family")
         folder.mkdir()
         source = MANIFEST.parent / "../../kernels_src/nvfp4/nvfp4_gemm.cu"
@@ -116,19 +116,19 @@ class MachineCode(unittest.TestCase):
                     self.assertEqual(function["spill_bytes"], 0)
                     self.assertTrue(any(i.startswith("HMMA") for i in code))
 
-    def test_a_mixture_of_experts_moves_16_bytes_at_a_time_between_its_products(self):
+    def test_a_mixture_of_experts_moves_16_bytes_at_a_time_between_its_gemms(self):
         for kernel, loads in WIDE.items():
             with self.subTest(kernel):
                 code = self.code[kernel]
                 wide = [count for i, count in code.items() if i.startswith("LDG") and ".128" in i]
                 self.assertGreaterEqual(sum(wide), loads)
 
-    def test_products_use_what_sm_100a_has_for_them(self):
-        for name, wanted in PRODUCTS.items():
+    def test_gemms_use_what_sm_100a_has_for_them(self):
+        for name, wanted in GEMMS.items():
             with self.subTest(name):
                 code = self.code["nvfp4_gemm", name]
                 function = self.functions["nvfp4_gemm", name]
-                missing = [i for i in (*wanted, *ALL_PRODUCTS)
+                missing = [i for i in (*wanted, *ALL_GEMMS)
                            if not any(c == i or c.startswith(i + ".") for c in code)]  # fmt: skip
                 self.assertEqual(missing, [])
                 self.assertLessEqual(function["registers"], MOST_REGISTERS)

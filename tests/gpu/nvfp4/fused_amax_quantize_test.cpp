@@ -95,7 +95,7 @@ TEST_CASE_FIXTURE(Fixture,
                   "both read what the kernel before them wrote, however early they start") {
   constexpr std::int64_t kRows = 64;
   constexpr std::int64_t kColumns = 8192;
-  constexpr std::int64_t kWords = kColumns / 4;  // a row's codes, taken for bf16
+  constexpr std::int64_t kWords = kColumns / 4;  // a row's packed data, taken for bf16
   Outputs first(kRows, kColumns);
   Outputs second(kRows, kWords);
   const auto* const words = reinterpret_cast<const std::uint16_t*>(first.codes.data());
@@ -103,7 +103,8 @@ TEST_CASE_FIXTURE(Fixture,
   DeviceBuffer<float> gsa(2);
   const auto write_words = [&] {
     auto host = random_bf16(Kind::normal, static_cast<std::size_t>(kRows * kColumns), random);
-    for (std::uint16_t& value : host) value &= 0x7FFF;  // codes 0 to 7, which make no NaN
+    for (std::uint16_t& value : host)
+      value &= 0x7FFF;  // without signs, so that no pair of bytes is a NaN
     DeviceBuffer<std::uint16_t> input(host);
     require_ok(quantize.launch(stream, first.codes.data(), first.scales.data(), input.data(),
                                one.data(), kRows, kColumns));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sm_100a product on sm_90a: the shipped source, with tensor memory and products modelled, so
+// The sm_100a GEMM on sm_90a: the shipped source, with tensor memory and MMAs modelled, so
 // that TMA, tensor maps as the driver makes them, mbarriers, scheduling and the epilogue are the
 // hardware's.
 #include <random>
@@ -81,7 +81,7 @@ void check_product(const Case& c) {
 
 }  // namespace
 
-TEST_CASE("the sm_100a product is right on sm_90a's hardware, its tensor core modelled") {
+TEST_CASE("the sm_100a GEMM is right on sm_90a's hardware, its tensor core modelled") {
   if (Device::first().capability() != kSm100ModelCapability) {
     MESSAGE("the model is for sm_90a; this device has its own tensor core");
     return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The kernels that a mixture of experts launches around grouped products, on whatever device is
+// The kernels that a mixture of experts launches around grouped GEMMs, on whatever device is
 // here: none of them needs a tensor core.
 
 #include <cstdint>

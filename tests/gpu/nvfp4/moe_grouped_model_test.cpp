@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mixture of experts by grouped products, all of it, on sm_90a: the launcher's own steps and the
+// A mixture of experts by grouped GEMMs, all of it, on sm_90a: the launcher's own steps and the
 // shipped kernels, the tensor core modelled.
 #include <cmath>
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::uint32_t kMultiprocessors = 4;  // few, so that a thread block makes several tiles
 
-/// The launcher's steps, with products of the modelled tensor core.
+/// The launcher's steps, with the modelled tensor core.
 struct Fixture : MoeGroupedKernels {
   bool here = Device::first().capability() == kSm100ModelCapability;
   Kernel products[2];
@@ -109,7 +109,7 @@ struct Fixture : MoeGroupedKernels {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "a mixture of experts by grouped products equals float64") {
+TEST_CASE_FIXTURE(Fixture, "a mixture of experts by grouped GEMMs equals float64") {
   if (!here) return;
   const auto halves = nvfp4::GateUpLayout::halves;
   const auto pairs = nvfp4::GateUpLayout::pairs;
@@ -132,7 +132,7 @@ TEST_CASE_FIXTURE(Fixture,
   check(problem);
 }
 
-TEST_CASE_FIXTURE(Fixture, "by grouped products too, ids outside of the experts are skipped") {
+TEST_CASE_FIXTURE(Fixture, "by grouped GEMMs too, ids outside of the experts are skipped") {
   if (!here) return;
   MoeProblem problem({{40, 2, 3, 128, 128}}, random, Products::bf16);
   const std::int32_t outside[] = {-1, 3, INT32_MAX, INT32_MIN};
@@ -155,7 +155,7 @@ TEST_CASE_FIXTURE(Fixture,
   check(problem);
 }
 
-TEST_CASE_FIXTURE(Fixture, "by grouped products too, a NaN makes its token NaN and no other") {
+TEST_CASE_FIXTURE(Fixture, "by grouped GEMMs too, a NaN makes its token NaN and no other") {
   if (!here) return;
   MoeProblem problem({{60, 2, 3, 128, 64}}, random, Products::bf16);
   problem.solve();
@@ -168,7 +168,7 @@ TEST_CASE_FIXTURE(Fixture, "by grouped products too, a NaN makes its token NaN a
   require_nan_in_one_token(run.result(), expected, 3, 128);
 }
 
-TEST_CASE_FIXTURE(Fixture, "grouped products give the same bytes, whatever the workspace holds") {
+TEST_CASE_FIXTURE(Fixture, "grouped GEMMs give the same bytes, whatever the workspace holds") {
   if (!here) return;
   MoeProblem problem({{90, 4, 8, 256, 192}}, random, Products::bf16);
   problem.activation_gsa = gsa_of_amax(100);
@@ -182,7 +182,7 @@ TEST_CASE_FIXTURE(Fixture, "grouped products give the same bytes, whatever the w
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "a captured mixture of experts routes its grouped products anew") {
+TEST_CASE_FIXTURE(Fixture, "a captured mixture of experts routes its grouped GEMMs anew") {
   if (!here) return;
   MoeProblem problem({{97, 3, 5, 128, 64}}, random, Products::bf16);
   problem.activation_gsa = gsa_of_amax(20);

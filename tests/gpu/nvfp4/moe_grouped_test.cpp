@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels around a mixture of experts' grouped products, each beside a CPU.
+// The kernels around a mixture of experts' grouped GEMMs, each compared with a CPU.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -137,7 +137,7 @@ struct Fixture : MoeGroupedKernels {
     CHECK(given_down.download() == down_gsa);
   }
 
-  /// Codes, then scales, of as many tiles as `products` has, of which `tiles` are computed.
+  /// Data, then scales, of as many tiles as `products` has, of which `tiles` are computed.
   Quantized activated(const std::vector<std::uint16_t>& products, std::uint32_t tiles,
                       std::size_t width, Gsa gsa, nvfp4::GateUpLayout layout,
                       const nvfp4::SwiGlu& activation, std::uint32_t grid) {
@@ -155,7 +155,7 @@ struct Fixture : MoeGroupedKernels {
   }
 };
 
-/// Where the gate of a column lies in a row of products, or what is multiplied with it.
+/// Where the gate of a column, or its up value, is in a row of the first GEMM's output.
 std::size_t place(std::size_t column, std::size_t width, bool is_gate, nvfp4::GateUpLayout layout) {
   return layout == kPairs ? 2 * column + (is_gate ? 0 : 1) : column + (is_gate ? 0 : width);
 }
@@ -279,7 +279,7 @@ TEST_CASE_FIXTURE(Fixture, "moe_combine_rows adds a token's rows up, in order, i
     std::iota(row_of_slot.begin(), row_of_slot.end(), 0);
     std::shuffle(row_of_slot.begin() + 1, row_of_slot.end(), random);  // row 0 is used
     row_of_slot.resize(slots);
-    // What has no row has a weight of NaN, and rows that nobody has are NaN.
+    // A slot without a row has a weight of NaN, and padding rows are NaN.
     const float nan = std::numeric_limits<float>::quiet_NaN();
     std::vector<float> weights(slots);
     std::vector<std::uint16_t> products(rows * columns, 0x7FC0);

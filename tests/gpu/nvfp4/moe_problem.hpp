@@ -34,7 +34,7 @@ inline std::uint16_t swiglu(double gate, double up, const nvfp4::SwiGlu& activat
       static_cast<float>(g / (1 + std::exp(-activation.alpha * g)) * (u + activation.beta)));
 }
 
-/// [rows, columns] out of codes and swizzled scales.
+/// [rows, columns] out of packed data and swizzled scales.
 inline std::vector<double> dequantised(const std::uint8_t* codes, const std::uint8_t* scales,
                                        std::size_t rows, std::size_t columns, double decode) {
   std::vector<double> made(rows * columns);
@@ -49,7 +49,7 @@ inline std::vector<double> dequantised(const std::uint8_t* codes, const std::uin
   return made;
 }
 
-/// What the two products are kept as, before SwiGLU and before the sum over ranks.
+/// What the two GEMMs' results are rounded to, before SwiGLU and before the sum over ranks.
 enum class Products {
   floats,
   /// Then all global scales are powers of two: whoever multiplies by them in another order still
@@ -57,7 +57,7 @@ enum class Products {
   bf16,
 };
 
-/// Experts' weights [experts, rows, columns] on both sides. Padding of the scales is NaN: nobody
+/// Experts' weights [experts, rows, columns] on both sides. Padding of the scales is NaN: nothing
 /// may use it.
 struct MoeMatrices {
   MoeMatrices(std::int64_t experts, std::int64_t rows, std::int64_t columns, Products products,
@@ -202,7 +202,7 @@ struct MoeProblem {
   }
 
   /// Whether outputs are as exact as sums in float allow, but for the few tokens where a value
-  /// between the products was rounded the other way, by at most a step of E2M1. After solve().
+  /// between the GEMMs was rounded the other way, by at most a step of E2M1. After solve().
   void check(const std::vector<std::uint16_t>& given) const {
     const std::size_t k = index_of(shape.hidden);
     std::size_t wrong = 0;

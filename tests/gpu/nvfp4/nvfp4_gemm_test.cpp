@@ -17,7 +17,7 @@ namespace {
 constexpr std::array<float, 16> kCodeValues = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
                                                -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 
-/// A quantised matrix on both sides. Scales of rows that are none are NaN: nobody may use them.
+/// A quantised matrix on both sides. Padding rows' scales are NaN: no result may depend on them.
 /// Those beyond the columns are 0, as the quantisers write them.
 struct HostMatrix {
   std::size_t rows;
@@ -36,7 +36,8 @@ struct HostMatrix {
   }
 };
 
-/// Every code and every finite scale byte, so that products use all that fp16 and float have.
+/// Every E2M1 value and every finite scale byte, so that the GEMM meets fp16's and float's whole
+/// range.
 HostMatrix random_matrix(std::size_t rows, std::size_t columns, float decode,
                          std::mt19937_64& random) {
   HostMatrix made{
@@ -85,7 +86,7 @@ struct Fixture {
                        static_cast<std::int64_t>(n), static_cast<std::int64_t>(k), space);
   }
 
-  // A quantiser writes `written`, which is `a` or `b`, and their product follows it at once: it is
+  // A quantiser writes `written`, which is `a` or `b`, and the GEMM follows it at once: it is
   // the one of a launch that has nothing running before it.
   void check_early(const DeviceMatrix& a, const DeviceMatrix& b, const DeviceMatrix& written,
                    std::size_t m, std::size_t n, std::size_t k, const nvfp4::GemmOptions& options) {
@@ -214,13 +215,13 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm equals the reference for the shapes of a 
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "every tactic gives the product") {
+TEST_CASE_FIXTURE(Fixture, "every tactic computes the GEMM") {
   struct Shape {
     std::size_t m, n, k;
   };
   for (const Shape shape : {Shape{3, 264, 736},
                             {7, 1032, 4128},
-                            {5, 7176, 544},  // more thread blocks than multiprocessors
+                            {5, 7176, 544},  // more thread blocks than SMs
                             {11, 776, 2080},
                             {16, 520, 8224},
                             {13, 7176, 544},

@@ -50,7 +50,7 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm equals float64 on many shapes") {
   const auto halves = nvfp4::GateUpLayout::halves;
   const auto pairs = nvfp4::GateUpLayout::pairs;
   // tokens, topk, experts, hidden, width: every tile size, and K split by 2 and by 4 in both
-  // products. Widths with and without whole atoms, K with and without whole groups.
+  // GEMMs. Widths with and without whole atoms, K with and without whole groups.
   for (const Case& of :
        {Case{{1, 1, 1, 32, 32}}, Case{{1, 2, 4, 64, 32}, pairs, kGptOss},
         Case{{3, 2, 8, 128, 128}, halves, {10, 1, 0}}, Case{{5, 4, 16, 224, 96}, pairs, kGptOss},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The sm_100a products on sm_90a: the shipped source, with tensor memory and the tensor core
+// The sm_100a GEMMs on sm_90a: the shipped source, with tensor memory and the tensor core
 // modelled (tcgen05_model.cuh). Slow: one thread of a block multiplies.
 
 #include <cstdint>
@@ -66,7 +66,7 @@ MODEL_KERNEL(nvfp4_gemm_grouped_128x256, 256, 1, false, true)
   return *kernel;
 }
 
-/// Of a product without groups, `experts` may be anything.
+/// `experts` is ignored by kernels that are not grouped.
 inline Result<void> launch_sm100_model(const Kernel& kernel, Stream stream,
                                        const nvfp4::Sm100Plan& plan, const float* gsa_a,
                                        const float* gsa_b, const std::uint16_t* bias,

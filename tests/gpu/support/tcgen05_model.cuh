@@ -42,14 +42,14 @@ __device__ __forceinline__ float model_ue4m3(u32 byte) {
 }
 
 template <u32 kCtas>
-__device__ void tmem_allocate(u32 slot) {
+__device__ void tmem_alloc(u32 slot) {
   if (threadIdx.x % 32 == 0) asm volatile("st.shared.u32 [%0], 0;" ::"r"(slot) : "memory");
 }
 template <u32 kCtas>
-__device__ void tmem_free(u32) {}
+__device__ void tmem_dealloc(u32) {}
 
 template <u32 kCtas>
-__device__ __noinline__ void copy_scales(u32 tmem, u64 atom) {
+__device__ __noinline__ void tcgen05_cp_scales(u32 tmem, u64 atom) {
   for (u32 lane = 0; lane < 32; ++lane) {
     for (u32 column = 0; column < 4; ++column) {
       u32 word = 0;
@@ -64,7 +64,7 @@ __device__ __noinline__ void copy_scales(u32 tmem, u64 atom) {
 }
 
 template <u32 kCtas>
-__device__ __noinline__ void multiply(u32 accumulator, u64 rows, u64 columns, u32 instruction,
+__device__ __noinline__ void tcgen05_mma(u32 accumulator, u64 rows, u64 columns, u32 instruction,
                                       u32 row_scales, u32 column_scales, bool accumulate) {
   const u32 n = (instruction >> 17 & 63) << 3;
   if (instruction >> 24 != 8 || (instruction & 0xFFFF) != (1u << 7 | 1u << 10)) __trap();
@@ -93,7 +93,7 @@ __device__ __noinline__ void multiply(u32 accumulator, u64 rows, u64 columns, u3
 }
 
 template <u32 kCtas>
-__device__ void commit(u32 barrier) {
+__device__ void tcgen05_commit(u32 barrier) {
   __threadfence_block();
   mbarrier_arrive(barrier);
 }
@@ -104,7 +104,7 @@ __device__ __forceinline__ void tmem_load(u32 tmem, u32 (&value)[32]) {
     value[i] = model_at((tmem >> 16) + threadIdx.x % 32, (tmem & 0xFFFF) + i);
   }
 }
-__device__ __forceinline__ void fence_before_sync() { __threadfence_block(); }
-__device__ __forceinline__ void fence_after_sync() { __threadfence_block(); }
+__device__ __forceinline__ void tcgen05_fence_before_sync() { __threadfence_block(); }
+__device__ __forceinline__ void tcgen05_fence_after_sync() { __threadfence_block(); }
 
 }  // namespace cukiln
