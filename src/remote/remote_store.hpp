@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -9,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cancel_flags.hpp"
 #include "remote/keys.hpp"
 #include "remote/negative_cache.hpp"
 #include "remote/remote_leases.hpp"
