@@ -18,13 +18,13 @@ using wire::DaemonOp;
 }  // namespace
 
 Flights::Flights(Options options, Compilers& compilers, UserStores& stores, RemoteTier* remote,
-                 Replies& replies, Mailbox& mailbox, DaemonCounters& counters, Logger log)
+                 Replies& replies, TaskQueue& tasks, DaemonCounters& counters, Logger log)
     : options_(options),
       compilers_(compilers),
       stores_(stores),
       remote_(remote),
       replies_(replies),
-      mailbox_(mailbox),
+      tasks_(tasks),
       counters_(counters),
       log_(std::move(log)) {}
 
@@ -160,7 +160,7 @@ void Flights::start(Flight& flight) {
   setup.log = log_;
   setup.here = flight.ahead ? flight.places : nullptr;
   setup.ask = [this, serial](const std::string& path) {
-    mailbox_.post([this, serial, path] {
+    tasks_.post([this, serial, path] {
       const Place flight_place = find(serial);
       if (flight_place == flights_.end() || !flight_place->owner) {
         return;
@@ -181,14 +181,14 @@ void Flights::start(Flight& flight) {
     flight.thread = std::thread([this, serial, run = flight.run] {
       auto ran = guarded([&]() -> Result<RunResult> { return run->run(); });
       auto result = std::make_shared<RunResult>(ran ? *std::move(ran) : RunResult::of(ran.error()));
-      mailbox_.post([this, serial, result] { finish(serial, std::move(*result)); });
+      tasks_.post([this, serial, result] { finish(serial, std::move(*result)); });
     });
     return {};
   });
   if (!began) {  // no thread, no memory: the clients have both, it may be hoped
     RunResult none = RunResult::of(began.error());
     none.kind = RunResult::Kind::declined;
-    mailbox_.post([this, serial, none] { finish(serial, none); });
+    tasks_.post([this, serial, none] { finish(serial, none); });
   }
 }
 

@@ -19,7 +19,7 @@
 #include "daemon/compile_run.hpp"
 #include "daemon/compilers.hpp"
 #include "daemon/counters.hpp"
-#include "daemon/mailbox.hpp"
+#include "daemon/task_queue.hpp"
 #include "daemon/user_stores.hpp"
 #include "loader/failure_memory.hpp"
 #include "wire/daemon_messages.hpp"
@@ -49,7 +49,7 @@ class Replies {
 /// with the others. The first of them, the owner, answers questions about files. When it goes, what
 /// needs no further answer goes on, and what does begins again for the next. Results and failures
 /// are the user's; nothing of them reaches another's. Scheduling is fair across users: see
-/// next_in_turn. Threads: the loop's only; each run has a thread, which speaks through the mailbox.
+/// next_in_turn. Threads: the loop's only; each run has a thread, which speaks through the tasks.
 class Flights {
  public:
   struct Options {
@@ -61,7 +61,7 @@ class Flights {
     std::chrono::milliseconds answer_within{10'000};
   };
   Flights(Options options, Compilers& compilers, UserStores& stores, RemoteTier* remote,
-          Replies& replies, Mailbox& mailbox, DaemonCounters& counters, Logger log);
+          Replies& replies, TaskQueue& tasks, DaemonCounters& counters, Logger log);
   ~Flights();
 
   void compile(const Asker& asker, const wire::CompileTerms& terms, wire::CompileOrder order);
@@ -121,7 +121,7 @@ class Flights {
   UserStores& stores_;
   RemoteTier* const remote_;
   Replies& replies_;
-  Mailbox& mailbox_;
+  TaskQueue& tasks_;
   DaemonCounters& counters_;
   const Logger log_;
   std::map<std::uint32_t, FailureMemory> failures_;  // by user

@@ -69,7 +69,7 @@ bool Server::handle(Client& client, DaemonFrame& frame) {
       break;
     case DaemonOp::invalidate:
       if (const auto wanted = wire::EntryWanted::decode(frame.body)) {
-        blobs_.forget(client.peer.user, wanted->key);
+        entries_.forget(client.peer.user, wanted->key);
         send(client, DaemonOp::done, frame.id, {}, nullptr);
       } else {
         misuse(client, "invalidate");
@@ -129,7 +129,7 @@ void Server::give_entry(Client& client, const DaemonFrame& frame) {
   if (!wanted) {
     return misuse(client, "get");
   }
-  auto sealed = blobs_.get(client.peer.user, wanted->key);
+  auto sealed = entries_.get(client.peer.user, wanted->key);
   if (!sealed) {
     return answer_to(counters_.get, since, client, DaemonOp::error, frame.id,
                      wire::Refusal::of(sealed.error()).encode());

@@ -39,7 +39,7 @@ constexpr auto kNever = SteadyClock::time_point::max();
 
 // epoll's data: these, or a client's number.
 constexpr std::uint64_t kListenerTag = ~std::uint64_t{0};
-constexpr std::uint64_t kMailboxTag = kListenerTag - 1;
+constexpr std::uint64_t kTasksTag = kListenerTag - 1;
 constexpr std::uint64_t kSignalTag = kListenerTag - 2;
 
 bool add_to_epoll(int epoll, int fd, std::uint32_t events, std::uint64_t tag) {
@@ -60,9 +60,9 @@ Server::Server(ServerOptions options, TieredStore& store, UserStores& stores, Li
       manager_(std::move(manager)),
       log_(options_.log),
       reportable_(Meters::names()),
-      blobs_(stores, options_.blob_bytes),
+      entries_(stores, options_.cached_entry_bytes),
       compilers_(options_.loader, options_.system, store),
-      flights_(options_.flights, compilers_, stores, options_.remote, *this, mailbox_, counters_,
+      flights_(options_.flights, compilers_, stores, options_.remote, *this, tasks_, counters_,
                options_.log) {
   for (const char* reason : wire::kFallbacks) {
     reportable_.insert(std::string("fallbacks_") + reason);
@@ -105,7 +105,7 @@ Result<std::unique_ptr<Server>> Server::create(ServerOptions options, TieredStor
   self->spare_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const int epoll = self->epoll_.get();
   if (!add_to_epoll(epoll, self->listener_.socket.get(), EPOLLIN, kListenerTag) ||
-      !add_to_epoll(epoll, self->mailbox_.fd(), EPOLLIN, kMailboxTag) ||
+      !add_to_epoll(epoll, self->tasks_.fd(), EPOLLIN, kTasksTag) ||
       !add_to_epoll(epoll, self->signals_.get(), EPOLLIN, kSignalTag)) {
     return make_error(ErrorCode::io, "the daemon's loop cannot be set up: {}", errno_text(errno));
   }
@@ -117,7 +117,7 @@ void Server::watch_sources() {
   options.log = options_.log;
   watch_ = std::make_unique<SourceWatch>(
       std::move(options), store_, [this](SourceWatch::Order order, SourceWatch::Where places) {
-        mailbox_.post([this, order = std::move(order), places = std::move(places)] {
+        tasks_.post([this, order = std::move(order), places = std::move(places)] {
           flights_.compile_ahead(order, places);
         });
       });
@@ -161,9 +161,9 @@ Result<void> Server::run() {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
       switch (event.data.u64) {
         case kListenerTag: accept_clients(); continue;
-        case kMailboxTag:
+        case kTasksTag:
           remove_closed();  // who has left owns nothing, and is told nothing, of what has ended
-          mailbox_.open();
+          tasks_.run_pending(log_);
           continue;
         case kSignalTag: take_signal(); continue;
         default: break;
@@ -383,7 +383,7 @@ wire::DaemonSnapshot Server::describe() {
 std::optional<wire::DaemonSnapshot> Server::snapshot(milliseconds patience) {
   const auto promise = std::make_shared<std::promise<wire::DaemonSnapshot>>();
   auto future = promise->get_future();
-  mailbox_.post([this, promise] { promise->set_value(describe()); });
+  tasks_.post([this, promise] { promise->set_value(describe()); });
   if (future.wait_for(patience) != std::future_status::ready) {
     return std::nullopt;
   }

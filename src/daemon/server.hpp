@@ -18,12 +18,12 @@
 
 #include "base/file.hpp"
 #include "base/logger.hpp"
-#include "daemon/blobs.hpp"
+#include "daemon/sealed_entry_cache.hpp"
 #include "daemon/compilers.hpp"
 #include "daemon/counters.hpp"
 #include "daemon/flights.hpp"
 #include "daemon/listener.hpp"
-#include "daemon/mailbox.hpp"
+#include "daemon/task_queue.hpp"
 #include "daemon/service_manager.hpp"
 #include "daemon/source_watch.hpp"
 #include "daemon/user_stores.hpp"
@@ -40,7 +40,7 @@ struct ServerOptions {
   std::size_t max_connections = 4096;
   std::size_t max_connections_of_user = 1024;
   std::size_t max_unsent_bytes = 16 << 20;       ///< of one client that does not read
-  std::uint64_t blob_bytes = 256ull << 20;       ///< of cubins kept in memory for the next client
+  std::uint64_t cached_entry_bytes = 256ull << 20;       ///< of cubins kept in memory for the next client
   std::chrono::milliseconds frame_within{2000};  ///< a frame that began, or a greeting's answer
   std::chrono::milliseconds drain_within{10'000};
   RemoteTier* remote = nullptr;  ///< may be null; outlives the server
@@ -125,13 +125,13 @@ class Server final : private Replies {
   const ServiceManager manager_;
   const Logger log_;
   std::string greeting_;
-  Mailbox mailbox_;
+  TaskQueue tasks_;
   DaemonCounters counters_;
   std::set<std::string, std::less<>> reportable_;  // what clients may tell
-  Blobs blobs_;
+  SealedEntryCache entries_;
   Compilers compilers_;
   Flights flights_;
-  std::unique_ptr<SourceWatch> watch_;  ///< null: files are not watched. It posts to the mailbox
+  std::unique_ptr<SourceWatch> watch_;  ///< null: files are not watched. It posts to the tasks
   UniqueFd epoll_, signals_, spare_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Client>> clients_;
   std::unordered_map<uid_t, std::size_t> clients_of_user_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/blobs.hpp"
+#include "daemon/sealed_entry_cache.hpp"
 
 #include <utility>
 
@@ -11,11 +11,11 @@ namespace cukiln::daemon {
 
 namespace {
 
-constexpr std::size_t kMaxBlobs = 512;  // each is a descriptor
+constexpr std::size_t kMaxEntries = 512;  // each is a descriptor
 
 }  // namespace
 
-Result<std::shared_ptr<UniqueFd>> Blobs::get(uid_t user, const CacheKey& key) {
+Result<std::shared_ptr<UniqueFd>> SealedEntryCache::get(uid_t user, const CacheKey& key) {
   const UserStores::Handle store = stores_.find(user);
   if (store == nullptr) {
     return std::shared_ptr<UniqueFd>();
@@ -37,7 +37,7 @@ Result<std::shared_ptr<UniqueFd>> Blobs::get(uid_t user, const CacheKey& key) {
   return sealed;
 }
 
-void Blobs::put(const Key& key, std::shared_ptr<UniqueFd> sealed) {
+void SealedEntryCache::put(const Key& key, std::shared_ptr<UniqueFd> sealed) {
   const auto size = wire::check_sealed_file(sealed->get(), wire::kMaxAttachmentBytes);
   const std::uint64_t bytes = size ? *size : 0;
   if (bytes > max_bytes_) {
@@ -46,12 +46,12 @@ void Blobs::put(const Key& key, std::shared_ptr<UniqueFd> sealed) {
   order_.push_front({key, std::move(sealed), bytes});
   by_key_[key] = order_.begin();
   bytes_ += bytes;
-  while (bytes_ > max_bytes_ || order_.size() > kMaxBlobs) {
+  while (bytes_ > max_bytes_ || order_.size() > kMaxEntries) {
     erase(std::prev(order_.end()));
   }
 }
 
-void Blobs::forget(uid_t user, const CacheKey& key) {
+void SealedEntryCache::forget(uid_t user, const CacheKey& key) {
   for (auto next = order_.begin(); next != order_.end();) {
     const auto at = next++;
     if (at->key.first == user && (key == CacheKey{} || at->key.second == key)) {
@@ -60,7 +60,7 @@ void Blobs::forget(uid_t user, const CacheKey& key) {
   }
 }
 
-void Blobs::erase(std::list<Blob>::iterator at) {
+void SealedEntryCache::erase(std::list<Sealed>::iterator at) {
   bytes_ -= at->bytes;
   by_key_.erase(at->key);
   order_.erase(at);
