@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/sealed_entry_cache.hpp"
 
-#include <utility>
+#include <iterator>
 
-#include "base/result.hpp"
 #include "wire/daemon_frame.hpp"
 #include "wire/sealed_file.hpp"
 
@@ -15,36 +14,25 @@ constexpr std::size_t kMaxEntries = 512;  // each is a descriptor
 
 }  // namespace
 
-Result<std::shared_ptr<UniqueFd>> SealedEntryCache::get(uid_t user, const CacheKey& key) {
-  const UserStores::Handle store = stores_.find(user);
-  if (store == nullptr) {
-    return std::shared_ptr<UniqueFd>();
+std::shared_ptr<UniqueFd> SealedEntryCache::find(uid_t user, const CacheKey& key) {
+  const auto at = by_key_.find({user, key});
+  if (at == by_key_.end()) {
+    return nullptr;
   }
-  if (const auto at = by_key_.find({user, key}); at != by_key_.end()) {
-    order_.splice(order_.begin(), order_, at->second);
-    if (store->disk() != nullptr) {
-      store->disk()->note_use(key);
-    }
-    return at->second->sealed;
-  }
-  CUKILN_TRY(const std::optional<StoreEntry> entry, store->get(key));
-  if (!entry) {
-    return std::shared_ptr<UniqueFd>();
-  }
-  CUKILN_TRY(UniqueFd fd, to_wire(*entry).seal());
-  auto sealed = std::make_shared<UniqueFd>(std::move(fd));
-  put({user, key}, sealed);
-  return sealed;
+  uses_.push_back(at->first);
+  order_.splice(order_.begin(), order_, at->second);
+  return at->second->file;
 }
 
-void SealedEntryCache::put(const Key& key, std::shared_ptr<UniqueFd> sealed) {
+void SealedEntryCache::put(uid_t user, const CacheKey& key, std::shared_ptr<UniqueFd> sealed,
+                           std::uint64_t generation) {
   const auto size = wire::check_sealed_file(sealed->get(), wire::kMaxAttachmentBytes);
   const std::uint64_t bytes = size ? *size : 0;
-  if (bytes > max_bytes_) {
+  if (bytes > max_bytes_ || generation != generation_ || by_key_.contains({user, key})) {
     return;
   }
-  order_.push_front({key, std::move(sealed), bytes});
-  by_key_[key] = order_.begin();
+  order_.push_front({{user, key}, std::move(sealed), bytes});
+  by_key_[{user, key}] = order_.begin();
   bytes_ += bytes;
   while (bytes_ > max_bytes_ || order_.size() > kMaxEntries) {
     erase(std::prev(order_.end()));
@@ -52,6 +40,7 @@ void SealedEntryCache::put(const Key& key, std::shared_ptr<UniqueFd> sealed) {
 }
 
 void SealedEntryCache::forget(uid_t user, const CacheKey& key) {
+  ++generation_;
   for (auto next = order_.begin(); next != order_.end();) {
     const auto at = next++;
     if (at->key.first == user && (key == CacheKey{} || at->key.second == key)) {

@@ -61,7 +61,7 @@ void SourceWatch::note_stats() {
 
 void SourceWatch::note(Order order, Where places, std::string set_canonical) {
   tasks_.post([this, order = std::move(order), places = std::move(places),
-                 set = std::move(set_canonical)] { take_note(order, places, set); });
+               set = std::move(set_canonical)] { take_note(order, places, set); });
 }
 
 void SourceWatch::forget(Modules::iterator module) {

@@ -221,11 +221,11 @@ int main_of(int count, char** values) {
   options.system = arguments.system;
   options.loader = settings->loader;
   options.loader.log = sink;
-  options.flights.at_once = arguments.jobs != 0          ? arguments.jobs
-                            : settings->loader.jobs != 0 ? settings->loader.jobs
-                                                         : usable_cores();
-  options.flights.longest = settings->loader.compile_timeout;
-  options.loader.jobs = options.flights.at_once;
+  options.compiles.at_once = arguments.jobs != 0          ? arguments.jobs
+                             : settings->loader.jobs != 0 ? settings->loader.jobs
+                                                          : usable_cores();
+  options.compiles.runs.longest = settings->loader.compile_timeout;
+  options.loader.jobs = options.compiles.at_once;
   options.watch_sources = settings->watch_sources;
   options.log = log;
   CurrentRemote remote;
