@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
@@ -54,13 +55,16 @@ class BlockingPool {
   explicit BlockingPool(TaskQueue& loop) : loop_(loop) {}
   void put(Job job);
   void run();
+  void stay_awake();
 
   TaskQueue& loop_;
   std::size_t outstanding_ = 0;  // the loop's
-  std::mutex mutex_;             // of the next three
+  std::mutex mutex_;             // of the next four
   std::condition_variable has_jobs_;
   std::list<Job> jobs_;
+  std::size_t awake_ = 0;  // threads that look for a job before they sleep
   bool ending_ = false;
+  std::atomic<bool> has_news_{false};
   std::vector<std::thread> threads_;
 };
 

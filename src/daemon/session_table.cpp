@@ -42,14 +42,13 @@ void SessionTable::note_closed(const Session& session) noexcept {
 
 void SessionTable::remove_closed(const std::function<void(const Session&)>& on_gone) {
   while (!closed_.empty()) {
-    const auto at = sessions_.find(closed_.back());
-    on_gone(*at->second);
+    const auto gone = sessions_.extract(closed_.back());  // ends with this round of the loop
     closed_.pop_back();
-    const uid_t user = at->second->peer().user;
+    const uid_t user = gone.mapped()->peer().user;
     if (--of_user_[user] == 0) {
       of_user_.erase(user);
     }
-    sessions_.erase(at);
+    on_gone(*gone.mapped());
   }
 }
 
