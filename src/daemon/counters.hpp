@@ -15,8 +15,8 @@
 
 namespace cukiln::daemon {
 
-/// Why a connection was closed for what came, in the words of Server::misuse: of the frame, then of
-/// the message.
+/// Why a connection was closed for what came, in the words of Session::misuse: of the frame, then
+/// of the message.
 inline constexpr std::string_view kMisuses[] = {"descriptors", "length",     "flags",  "no_hello",
                                                 "hello",       "sets",       "get",    "compile",
                                                 "answer",      "invalidate", "places", "report"};

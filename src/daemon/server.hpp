@@ -1,34 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <future>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
-#include <string_view>
-#include <unordered_map>
-#include <unordered_set>
-#include <vector>
 
 #include "base/file.hpp"
 #include "base/logger.hpp"
-#include "daemon/blobs.hpp"
+#include "daemon/acceptor.hpp"
+#include "daemon/blocking_pool.hpp"
+#include "daemon/compile_scheduler.hpp"
+#include "daemon/compile_supervisor.hpp"
 #include "daemon/compilers.hpp"
 #include "daemon/counters.hpp"
-#include "daemon/flights.hpp"
-#include "daemon/listener.hpp"
-#include "daemon/mailbox.hpp"
+#include "daemon/event_loop.hpp"
+#include "daemon/housekeeping.hpp"
+#include "daemon/lookup_service.hpp"
+#include "daemon/request_dispatcher.hpp"
 #include "daemon/service_manager.hpp"
+#include "daemon/session_table.hpp"
 #include "daemon/source_watch.hpp"
 #include "daemon/user_stores.hpp"
 #include "store/tiered_store.hpp"
-#include "wire/daemon_frame.hpp"
 
 namespace cukiln::daemon {
 
@@ -36,116 +32,88 @@ struct ServerOptions {
   bool system = false;
   bool watch_sources = false;  ///< compile ahead what was edited; never for a system's
   LoaderOptions loader;        ///< where NVRTC is, and the limits of a compile
-  Flights::Options flights;
-  std::size_t max_connections = 4096;
-  std::size_t max_connections_of_user = 1024;
-  std::size_t max_unsent_bytes = 16 << 20;       ///< of one client that does not read
-  std::uint64_t blob_bytes = 256ull << 20;       ///< of cubins kept in memory for the next client
-  std::chrono::milliseconds frame_within{2000};  ///< a frame that began, or a greeting's answer
+  CompileScheduler::Options compiles;
+  SessionTable::Limits sessions;
+  Session::Limits session;
+  std::uint64_t cached_entry_bytes = 256ull << 20;  ///< of cubins kept ready for the next client
+  unsigned store_threads = 4;                       ///< that wait for disks instead of the loop
   std::chrono::milliseconds drain_within{10'000};
   RemoteTier* remote = nullptr;  ///< may be null; outlives the server
   Logger log;
 };
 
-/// The data door of cukilnd (cache/WIRE.md): one thread, one epoll, any number of clients. Looks up
-/// in the client's user's store, and has what is not there compiled, once.
-class Server final : private Replies {
+/// The IPC socket of cukilnd (cache/WIRE.md): puts loop, sessions, scheduler and supervisor
+/// together, takes signals, and ends them all. Looks up in the client's user's store, and has what
+/// is not there compiled, once. Threads: `snapshot` and `compiler` are safe.
+class Server {
  public:
   /// `store` is the daemon's own; `stores` have the entries. Errors: io.
   static Result<std::unique_ptr<Server>> create(ServerOptions options, TieredStore& store,
                                                 UserStores& stores, Listener listener,
                                                 ServiceManager manager);
-  ~Server() override;
+  ~Server();
 
   /// Until SIGTERM or SIGINT (which the caller has blocked, with SIGHUP, in all threads), and until
   /// what was running then has ended.
   Result<void> run();
 
-  /// How things are. Any thread; it waits for the loop's next turn. Nothing: the loop did not come
-  /// round within `patience`, so it hangs or has ended.
-  std::optional<wire::DaemonSnapshot> snapshot(std::chrono::milliseconds patience);
+  /// How things are. Any thread; it waits for the loop's next round. Nothing: the loop did not come
+  /// round within `timeout`, so it hangs or has ended.
+  std::optional<wire::DaemonSnapshot> snapshot(std::chrono::milliseconds timeout);
 
   /// Who compiles here: `nvrtc 13.0.88`. Any thread. Errors: why nobody can.
   Result<std::string> compiler() { return compilers_.describe(); }
 
   /// Called on SIGHUP, in a thread of its own: once at a time, and once more for what came
   /// meanwhile.
-  void on_reload(std::function<void()> reload) { reload_ = std::move(reload); }
+  void on_reload(std::function<void()> reload) { housekeeping_.set_reload(std::move(reload)); }
   /// Called about every minute while it serves, in a thread of its own, and once when it ends: what
-  /// the store needs, without anybody asking.
-  void on_idle_minute(std::function<void()> chore) { chore_ = std::move(chore); }
+  /// the stores need without a request.
+  void on_idle_minute(std::function<void()> maintain) {
+    housekeeping_.set_maintenance(std::move(maintain));
+  }
 
  private:
-  struct Client;
   Server(ServerOptions options, TieredStore& store, UserStores& stores, Listener listener,
-         ServiceManager manager);
+         ServiceManager manager, std::unique_ptr<EventLoop> loop,
+         std::unique_ptr<BlockingPool> pool);
 
+  Result<void> begin();
+  std::string greeting() const;
   void watch_sources();
-  void accept_clients();
-  void refuse_while_out_of_descriptors();
-  void serve(Client& client, std::uint32_t events);
-  void read_from(Client& client);
-  void take_frames(Client& client);
-  /// False: the client has been closed.
-  bool handle(Client& client, wire::DaemonFrame& frame);
-  void hello(Client& client, const wire::DaemonFrame& frame);
-  void find_sets(Client& client, wire::DaemonFrame& frame);
-  void give_entry(Client& client, const wire::DaemonFrame& frame);
-  void compile(Client& client, wire::DaemonFrame& frame);
-  void answer(Client& client, wire::DaemonFrame& frame);
-  void places(Client& client, wire::DaemonFrame& frame);
-  void take_report(Client& client, const wire::DaemonFrame& frame);
-  /// `what`: one of kMisuses.
-  void misuse(Client& client, std::string_view what);
-  void close(Client& client);
-  void remove_closed();
-
-  /// Sends what one of `requests` came to that was asked at `since`.
-  void answer_to(RequestCounters& requests, std::chrono::steady_clock::time_point since,
-                 Client& client, wire::DaemonOp op, std::uint64_t id, std::string body,
-                 std::shared_ptr<UniqueFd> attachment = nullptr);
-  void send(Client& client, wire::DaemonOp op, std::uint64_t id, std::string body,
-            std::shared_ptr<UniqueFd> attachment);
-  void write_to(Client& client);
-  void watch(Client& client, bool writable);
-  void reply(const Asker& to, wire::DaemonOp op, std::string body,
-             std::shared_ptr<UniqueFd> attachment) override;
-  void give_up(const Asker& client) override;
-
-  void take_signal();
-  void reload();
-  std::chrono::steady_clock::time_point do_what_is_due();
+  void welcome(UniqueFd socket);
+  void end_round();
+  void take_signals();
+  void drain();
+  void notify_watchdog();
   wire::DaemonSnapshot describe();
-  Asker asker(const Client& client, std::uint64_t id) const noexcept;
 
+  // In the order in which each needs those above it.
   const ServerOptions options_;
-  TieredStore& store_;  ///< what is nobody's: counters, digests of libraries
+  TieredStore& store_;  ///< what is of no user: counters, digests of libraries
   UserStores& stores_;
-  Listener listener_;
   const ServiceManager manager_;
   const Logger log_;
-  std::string greeting_;
-  Mailbox mailbox_;
-  DaemonCounters counters_;
-  std::set<std::string, std::less<>> reportable_;  // what clients may tell
-  Blobs blobs_;
-  Compilers compilers_;
-  Flights flights_;
-  std::unique_ptr<SourceWatch> watch_;  ///< null: files are not watched. It posts to the mailbox
-  UniqueFd epoll_, signals_, spare_;
-  std::unordered_map<std::uint64_t, std::unique_ptr<Client>> clients_;
-  std::unordered_map<uid_t, std::size_t> clients_of_user_;
-  std::unordered_set<std::uint64_t> hurried_;  ///< clients with a deadline for their next bytes
-  std::vector<std::uint64_t> closed_;
-  std::uint64_t last_connection_ = 0;
-  std::string read_buffer_;
-  std::function<void()> reload_, chore_;
-  std::future<void> chore_running_, reload_running_;
-  std::atomic<unsigned> reloads_asked_{0};
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point next_chore_, next_watchdog_, drain_until_, accept_again_;
-  bool accepting_ = true;
+  DaemonCounters counters_;
+  const std::unique_ptr<EventLoop> loop_;
+  Compilers compilers_;
+  Session::Shared shared_;
+  SessionTable sessions_;
+  Housekeeping housekeeping_;
+  const std::unique_ptr<BlockingPool> pool_;
+  LookupService lookups_;
+  RequestDispatcher dispatcher_;  // and the scheduler: each calls the other, on the loop only
+  CompileSupervisor supervisor_;
+  CompileScheduler scheduler_;
+  std::unique_ptr<SourceWatch> watch_;  ///< null: files are not watched. It posts to the loop
+  Acceptor acceptor_;
+  std::string greeting_;
+  UniqueFd signals_;
+  EventLoop::Watch signals_watch_;
+  EventLoop::Timer watchdog_, drain_deadline_;
   bool draining_ = false;
+  bool is_drain_over_ = false;
 };
 
 }  // namespace cukiln::daemon

@@ -99,7 +99,7 @@ ServiceManager ServiceManager::of_this_process() {
   return manager;
 }
 
-void ServiceManager::notify(std::string_view state) const {
+void ServiceManager::notify(std::string_view state, bool waits) const {
   sockaddr_un to{};
   if (notify_socket.empty() || notify_socket.size() >= sizeof to.sun_path) {
     return;
@@ -110,10 +110,10 @@ void ServiceManager::notify(std::string_view state) const {
     to.sun_path[0] = '\0';  // the abstract namespace
   }
   const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const timeval at_most{1, 0};  // a manager that does not read must not stop the loop
+  const timeval at_most{1, 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &at_most, sizeof at_most);
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + notify_socket.size());
-  ::sendto(fd.get(), state.data(), state.size(), MSG_NOSIGNAL,
+  ::sendto(fd.get(), state.data(), state.size(), MSG_NOSIGNAL | (waits ? 0 : MSG_DONTWAIT),
            reinterpret_cast<const sockaddr*>(&to), size);
 }
 

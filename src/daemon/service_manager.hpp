@@ -23,8 +23,9 @@ struct ServiceManager {
   /// Reads the environment, and removes what it read from it: workers are not to inherit it.
   static ServiceManager of_this_process();
 
-  /// `READY=1`, `STOPPING=1`, `WATCHDOG=1`, `STATUS=…`, one a line.
-  void notify(std::string_view state) const;
+  /// `READY=1`, `STOPPING=1`, `WATCHDOG=1`, `STATUS=…`, one a line. Waits for a second where the
+  /// manager does not read; without `waits` the message is dropped then.
+  void notify(std::string_view state, bool waits = true) const;
 };
 
 }  // namespace cukiln::daemon

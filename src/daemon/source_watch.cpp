@@ -40,7 +40,7 @@ SourceWatch::SourceWatch(Options options, TieredStore& store, Compile compile)
       thread_([this] { run(); }) {}
 
 SourceWatch::~SourceWatch() {
-  mailbox_.post([this] { ending_ = true; });
+  tasks_.post([this] { ending_ = true; });
   thread_.join();
 }
 
@@ -60,8 +60,8 @@ void SourceWatch::note_stats() {
 }
 
 void SourceWatch::note(Order order, Where places, std::string set_canonical) {
-  mailbox_.post([this, order = std::move(order), places = std::move(places),
-                 set = std::move(set_canonical)] { take_note(order, places, set); });
+  tasks_.post([this, order = std::move(order), places = std::move(places),
+               set = std::move(set_canonical)] { take_note(order, places, set); });
 }
 
 void SourceWatch::forget(Modules::iterator module) {
@@ -184,7 +184,7 @@ void SourceWatch::run() {
       const auto left = std::chrono::ceil<milliseconds>(until - Times::now()).count();
       timeout = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30));
     }
-    std::array<pollfd, 2> wait{{{mailbox_.fd(), POLLIN, 0}, {folders_.fd(), POLLIN, 0}}};
+    std::array<pollfd, 2> wait{{{tasks_.fd(), POLLIN, 0}, {folders_.fd(), POLLIN, 0}}};
     ::poll(wait.data(), wait.size(), timeout);
     const auto now = Times::now();
     FolderWatch::Subjects news;
@@ -203,7 +203,7 @@ void SourceWatch::run() {
       changed_.merge(news);
     }
     if ((wait[0].revents & POLLIN) != 0) {
-      mailbox_.open();
+      tasks_.run_pending(options_.log);
     }
     if (!changed_.empty() && now >= std::min(quiet_at_, act_at_)) {
       for (const FolderWatch::Subject number : std::exchange(changed_, {})) {

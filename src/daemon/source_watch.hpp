@@ -15,7 +15,7 @@
 #include "base/hasher.hpp"
 #include "base/logger.hpp"
 #include "daemon/folder_watch.hpp"
-#include "daemon/mailbox.hpp"
+#include "daemon/task_queue.hpp"
 #include "key/dependency_set.hpp"
 #include "key/file_server.hpp"
 #include "key/stat_cache.hpp"
@@ -81,7 +81,7 @@ class SourceWatch {
   TieredStore& store_;
   const Compile compile_;
   StatCache stats_;
-  Mailbox mailbox_;
+  TaskQueue tasks_;
   bool ending_ = false;  // the thread's, as all below
   FolderWatch folders_;
   Modules modules_;  // the one noted last is first

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <fstream>
 
+#include "base/file_lock.hpp"
 #include "support/daemon_process.hpp"
 #include "support/raw_client.hpp"
 
@@ -376,6 +377,37 @@ TEST_CASE_FIXTURE(
       seconds(20)));
 }
 #endif
+
+TEST_CASE_FIXTURE(Fixture,
+                  "a client whose store waits for a disk, or for its writer, keeps no other client "
+                  "waiting, and is answered in the end") {
+  const std::string user = std::to_string(::geteuid());
+  const std::string folder = scratch / "store/users/" + user + "/v2";
+  std::filesystem::create_directories(folder);
+  for (const char* const one : {"store", "store/users"}) {
+    std::filesystem::permissions(scratch / one, std::filesystem::perms::owner_all);
+  }
+  for (const std::string& one : {scratch / "store/users/" + user, folder}) {
+    std::filesystem::permissions(one, std::filesystem::perms::owner_all);
+  }
+  auto writer =
+      FileLock::acquire(folder + "/writer.lock", FileLock::Mode::exclusive, milliseconds(0));
+  REQUIRE(writer);
+  const auto daemon = start({"--system"});
+  const RawClient waiting(socket);
+  waiting.frame(DaemonOp::sets, 1,
+                wire::SetsWanted{CompileRequest::digest_of("nothing"), "nothing"}.encode());
+  waiting.frame(DaemonOp::ping, 2, "after it");
+  const auto began = SteadyClock::now();
+  const RawClient other(socket);
+  other.frame(DaemonOp::ping, 1, "now");
+  CHECK(other.answer() == DaemonOp::pong);
+  CHECK(SteadyClock::now() - began < seconds(2));  // the writer is waited for longer
+  CHECK_FALSE(waiting.readable());
+  writer->release();
+  CHECK(waiting.answer() == DaemonOp::found_sets);  // in the order in which it asked
+  CHECK(waiting.answer() == DaemonOp::pong);
+}
 
 TEST_CASE_FIXTURE(Fixture, "an idle daemon sleeps: no wake-up in a second, and less than 20 MiB") {
   const auto daemon = start();

@@ -78,6 +78,11 @@ class RawClient {
       }
     }
   }
+  /// Whether something has come, or the daemon has hung up.
+  bool readable() const {
+    pollfd polled{socket_.get(), POLLIN, 0};
+    return ::poll(&polled, 1, 0) > 0;
+  }
   /// The operation of the next frame.
   std::optional<DaemonOp> answer() const {
     const std::string header = text(wire::kDaemonHeaderBytes);

@@ -201,7 +201,7 @@ int main_of(int count, char** values) {
   tiers.store = settings->store;
   tiers.store.log = sink;
   tiers.disk.keeper = true;
-  tiers.memory_bytes = 0;  // what is hot is kept ready to be handed out (Blobs)
+  tiers.memory_bytes = 0;  // what is hot is kept ready to be handed out (SealedEntryCache)
   if (!arguments.store.empty()) {
     tiers.store.directory = arguments.store;
   }
@@ -221,11 +221,11 @@ int main_of(int count, char** values) {
   options.system = arguments.system;
   options.loader = settings->loader;
   options.loader.log = sink;
-  options.flights.at_once = arguments.jobs != 0          ? arguments.jobs
-                            : settings->loader.jobs != 0 ? settings->loader.jobs
-                                                         : usable_cores();
-  options.flights.longest = settings->loader.compile_timeout;
-  options.loader.jobs = options.flights.at_once;
+  options.compiles.at_once = arguments.jobs != 0          ? arguments.jobs
+                             : settings->loader.jobs != 0 ? settings->loader.jobs
+                                                          : usable_cores();
+  options.compiles.runs.longest = settings->loader.compile_timeout;
+  options.loader.jobs = options.compiles.at_once;
   options.watch_sources = settings->watch_sources;
   options.log = log;
   CurrentRemote remote;

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/compile_submission.hpp"
+
+#include <utility>
+
+namespace cukiln::daemon {
+
+CompileSubmission CompileSubmission::of(wire::CompileOrder order, const wire::CompileTerms& terms,
+                                        std::uint32_t user, UserStores& stores) {
+  CompileSubmission made;
+  for (const VirtualSource& source : order.request.sources) {
+    made.bytes += source.text.size();
+  }
+  made.canonical = order.request.canonical();
+  made.digest = CompileRequest::digest_of(made.canonical);
+  made.order = std::make_shared<const wire::CompileOrder>(std::move(order));
+  made.timeout = std::chrono::milliseconds(terms.timeout_ms);
+  made.again = terms.again;
+  if (const auto known = made.again ? nullptr : stores.find(user)) {
+    const auto sets = known->find_sets(made.digest, made.canonical);
+    made.is_stored = sets && !sets->empty();
+  }
+  if (!made.is_stored) {
+    made.store = stores.open(user);
+  }
+  return made;
+}
+
+}  // namespace cukiln::daemon

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/event_loop.hpp"
+
+#include <sched.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/result.hpp"
+#include "wire/daemon_link.hpp"
+
+namespace cukiln::daemon {
+
+namespace {
+
+constexpr int kEventsAtOnce = 64;
+constexpr std::uint64_t kTasksId = 0;
+
+}  // namespace
+
+Result<std::unique_ptr<EventLoop>> EventLoop::create(Logger log) {
+  std::unique_ptr<EventLoop> self(new EventLoop(std::move(log)));
+  self->epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kTasksId;
+  if (::epoll_ctl(self->epoll_.get(), EPOLL_CTL_ADD, self->tasks_.fd(), &event) != 0) {
+    return make_error(ErrorCode::io, "the daemon's loop cannot be set up: {}", errno_text(errno));
+  }
+  return self;
+}
+
+EventLoop::Watch::Watch(Watch&& other) noexcept { *this = std::move(other); }
+
+EventLoop::Watch& EventLoop::Watch::operator=(Watch&& other) noexcept {
+  if (this != &other) {
+    reset();
+    loop_ = std::exchange(other.loop_, nullptr);
+    fd_ = other.fd_;
+    id_ = other.id_;
+  }
+  return *this;
+}
+
+void EventLoop::Watch::set(std::uint32_t events) noexcept {
+  if (loop_ != nullptr) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = id_;
+    ::epoll_ctl(loop_->epoll_.get(), EPOLL_CTL_MOD, fd_, &event);
+  }
+}
+
+void EventLoop::Watch::reset() noexcept {
+  if (loop_ != nullptr) {
+    ::epoll_ctl(loop_->epoll_.get(), EPOLL_CTL_DEL, fd_, nullptr);
+    loop_->handlers_.erase(id_);
+    loop_ = nullptr;
+  }
+}
+
+Result<EventLoop::Watch> EventLoop::watch(int fd, std::uint32_t events, Handler handler) {
+  Watch watch;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = ++last_id_;
+  handlers_.emplace(last_id_, std::make_shared<const Handler>(std::move(handler)));
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    const int why = errno;
+    handlers_.erase(last_id_);
+    return make_error(ErrorCode::io, "epoll_ctl failed: {}", errno_text(why));
+  }
+  watch.loop_ = this;
+  watch.fd_ = fd;
+  watch.id_ = last_id_;
+  return watch;
+}
+
+EventLoop::Timer::Timer(EventLoop& loop, std::function<void()> fire)
+    : loop_(loop), fire_(std::move(fire)) {
+  Due one;
+  one.emplace(at_, this);
+  node_ = one.extract(one.begin());
+}
+
+void EventLoop::Timer::set(Clock::time_point at) noexcept {
+  cancel();
+  at_ = at;
+  node_.value() = {at, this};
+  loop_.timers_.insert(std::move(node_));
+}
+
+void EventLoop::Timer::cancel() noexcept {
+  if (is_set()) {
+    node_ = loop_.timers_.extract({at_, this});
+  }
+}
+
+void EventLoop::stay_awake() noexcept { awake_until_ = Clock::now() + wire::kAwake; }
+
+template <class Body>
+void EventLoop::call(const Body& body) {
+  const auto done = guarded([&]() -> Result<void> {
+    body();
+    return {};
+  });
+  if (!done) {
+    log_.error("the daemon's loop could not handle an event: {}", done.error().message());
+  }
+}
+
+void EventLoop::fire_timers() {
+  const auto now = Clock::now();
+  while (!timers_.empty() && timers_.begin()->first <= now) {
+    Timer& timer = *timers_.begin()->second;
+    timer.cancel();
+    call(timer.fire_);
+  }
+}
+
+void EventLoop::end_round() {
+  if (end_of_round_) {
+    call(end_of_round_);
+  }
+}
+
+int EventLoop::wait(epoll_event* events, int most) {
+  while (Clock::now() < awake_until_) {
+    if (const int count = ::epoll_wait(epoll_.get(), events, most, 0); count != 0) {
+      return count;
+    }
+    ::sched_yield();
+  }
+  int timeout_ms = -1;
+  if (!timers_.empty()) {
+    const auto left = timers_.begin()->first - Clock::now();
+    const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+    timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, 1 << 30));
+  }
+  return ::epoll_wait(epoll_.get(), events, most, timeout_ms);
+}
+
+Result<void> EventLoop::run() {
+  std::array<epoll_event, kEventsAtOnce> events{};
+  for (;;) {
+    fire_timers();
+    end_round();
+    if (stopped_) {
+      return {};
+    }
+    const int count = wait(events.data(), kEventsAtOnce);
+    if (count < 0 && errno != EINTR) {
+      return make_error(ErrorCode::io, "the daemon's loop cannot wait: {}", errno_text(errno));
+    }
+    ++rounds_;
+    bool has_tasks = false;
+    for (int i = 0; i < count; ++i) {
+      const epoll_event& event = events[static_cast<std::size_t>(i)];
+      has_tasks |= event.data.u64 == kTasksId;
+      // What one handler removes, the next does not find. The copy keeps one that removes itself.
+      if (const auto at = handlers_.find(event.data.u64); at != handlers_.end()) {
+        const std::shared_ptr<const Handler> handler = at->second;
+        call([&] { (*handler)(event.events); });
+      }
+    }
+    if (has_tasks) {
+      end_round();
+      tasks_.run_pending(log_);
+    }
+  }
+}
+
+}  // namespace cukiln::daemon

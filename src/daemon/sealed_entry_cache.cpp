@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/sealed_entry_cache.hpp"
+
+#include <iterator>
+
+#include "wire/daemon_frame.hpp"
+#include "wire/sealed_file.hpp"
+
+namespace cukiln::daemon {
+
+namespace {
+
+constexpr std::size_t kMaxEntries = 512;  // each is a descriptor
+
+}  // namespace
+
+std::shared_ptr<UniqueFd> SealedEntryCache::find(uid_t user, const CacheKey& key) {
+  const auto at = by_key_.find({user, key});
+  if (at == by_key_.end()) {
+    return nullptr;
+  }
+  uses_.push_back(at->first);
+  order_.splice(order_.begin(), order_, at->second);
+  return at->second->file;
+}
+
+void SealedEntryCache::put(uid_t user, const CacheKey& key, std::shared_ptr<UniqueFd> sealed,
+                           std::uint64_t generation) {
+  const auto size = wire::check_sealed_file(sealed->get(), wire::kMaxAttachmentBytes);
+  const std::uint64_t bytes = size ? *size : 0;
+  if (bytes > max_bytes_ || generation != generation_ || by_key_.contains({user, key})) {
+    return;
+  }
+  order_.push_front({{user, key}, std::move(sealed), bytes});
+  by_key_[{user, key}] = order_.begin();
+  bytes_ += bytes;
+  while (bytes_ > max_bytes_ || order_.size() > kMaxEntries) {
+    erase(std::prev(order_.end()));
+  }
+}
+
+void SealedEntryCache::forget(uid_t user, const CacheKey& key) {
+  ++generation_;
+  for (auto next = order_.begin(); next != order_.end();) {
+    const auto at = next++;
+    if (at->key.first == user && (key == CacheKey{} || at->key.second == key)) {
+      erase(at);
+    }
+  }
+}
+
+void SealedEntryCache::erase(std::list<Sealed>::iterator at) {
+  bytes_ -= at->bytes;
+  by_key_.erase(at->key);
+  order_.erase(at);
+}
+
+}  // namespace cukiln::daemon

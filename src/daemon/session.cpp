@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/session.hpp"
+
+#include <sys/epoll.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/result.hpp"
+#include "wire/daemon_messages.hpp"
+#include "wire/sealed_file.hpp"
+
+namespace cukiln::daemon {
+
+namespace {
+
+using wire::DaemonFrame;
+using wire::DaemonOp;
+
+constexpr std::size_t kReadBytes = 64 << 10;
+/// A client that keeps sending does not keep the others waiting.
+constexpr int kReadsAtOnce = 16;
+constexpr std::uint32_t kReading = EPOLLIN | EPOLLRDHUP;
+
+}  // namespace
+
+Session::Session(std::uint64_t number, UniqueFd socket, const wire::Peer& peer, Shared& shared)
+    : number_(number),
+      socket_(std::move(socket)),
+      peer_(peer),
+      shared_(shared),
+      deadline_(shared.loop, [this] {
+        ++shared_.counters.slow_clients;
+        close();
+      }) {}
+
+Result<void> Session::begin(const std::string& greeting) {
+  CUKILN_TRY(watch_, shared_.loop.watch(socket_.get(), kReading, [this](std::uint32_t events) {
+    guard([&]() -> Result<void> {
+      on_events(events);
+      return {};
+    });
+    shared_.loop.stay_awake();
+  }));
+  watched_ = kReading;
+  deadline_.set_after(shared_.limits.frame_within);
+  unsent_.push_back({greeting, 0, nullptr});
+  unsent_bytes_ += greeting.size();
+  flush();
+  return {};
+}
+
+RequestHandle Session::request(std::uint64_t id) const noexcept {
+  return {.session = number_,
+          .id = id,
+          .process = static_cast<std::uint32_t>(peer_.process),
+          .user = peer_.user};
+}
+
+void Session::guard(const std::function<Result<void>()>& body) noexcept {
+  if (const auto done = guarded(body); !done) {
+    shared_.log.warn("process {} of user {} is hung up on: {}", peer_.process, peer_.user,
+                     done.error().message());
+    close();
+  }
+}
+
+void Session::on_events(std::uint32_t events) {
+  if ((events & EPOLLOUT) != 0) {
+    flush();
+  }
+  if (closed_ || (events & ~std::uint32_t{EPOLLOUT}) == 0) {
+    return;
+  }
+  if (!paused_) {
+    return read();
+  }
+  if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
+    return close();  // no answer reaches this client
+  }
+  muted_ = true;
+  watch_for();
+}
+
+void Session::resume() {
+  paused_ = false;
+  muted_ = false;
+  take_frames();
+  watch_for();
+}
+
+void Session::read() {
+  std::string& buffer = shared_.read_buffer;
+  for (int i = 0; i < kReadsAtOnce && !closed_ && !paused_; ++i) {
+    buffer.resize(kReadBytes);
+    UniqueFd descriptor;
+    const ssize_t got = wire::receive_some(socket_.get(), buffer.data(), kReadBytes, descriptor);
+    if (got == 0 || (got < 0 && errno != EAGAIN)) {
+      return close();
+    }
+    if (got < 0) {
+      return;
+    }
+    parser_.feed(ByteView(buffer).substr(0, static_cast<std::size_t>(got)));
+    if (descriptor) {
+      parser_.feed(std::move(descriptor));
+    }
+    take_frames();
+    if (static_cast<std::size_t>(got) < kReadBytes) {
+      return;  // usually all there was: the next look is epoll's
+    }
+  }
+}
+
+void Session::take_frames() {
+  while (!closed_ && !paused_) {
+    DaemonFrame frame;
+    switch (parser_.next(frame)) {
+      case wire::DaemonFrameParser::Next::frame: take(frame); continue;
+      case wire::DaemonFrameParser::Next::malformed: return misuse(parser_.fault());
+      case wire::DaemonFrameParser::Next::more: return set_deadline();
+    }
+  }
+}
+
+void Session::take(DaemonFrame& frame) {
+  deadline_.cancel();
+  if (frame.is(DaemonOp::hello)) {
+    return hello(frame);
+  }
+  if (!greeted_) {
+    return misuse("no_hello");
+  }
+  shared_.handler->on_frame(*this, frame);
+}
+
+void Session::hello(const DaemonFrame& frame) {
+  const auto hello = wire::DaemonHello::decode(frame.body);
+  if (!hello || greeted_) {
+    return misuse("hello");
+  }
+  if (hello->version != wire::kDaemonProtocol) {
+    ++shared_.counters.rejected_version;
+    return close();
+  }
+  greeted_ = true;
+}
+
+void Session::set_deadline() {
+  if (greeted_ && !parser_.in_frame()) {
+    deadline_.cancel();
+  } else if (!deadline_.is_set()) {
+    deadline_.set_after(shared_.limits.frame_within);
+  }
+}
+
+void Session::misuse(std::string_view what) {
+  ++shared_.counters.protocol_errors[what];
+  shared_.log.info("process {} of user {} broke the protocol ({}): hung up", peer_.process,
+                   peer_.user, what);
+  close();
+}
+
+void Session::send(DaemonOp op, std::uint64_t id, std::string body,
+                   std::shared_ptr<UniqueFd> attachment) {
+  if (closed_) {
+    return;
+  }
+  if (body.size() > wire::kMaxInlineBytes && attachment == nullptr) {
+    auto sealed = wire::make_sealed_file({body});
+    if (!sealed) {
+      return close();
+    }
+    attachment = std::make_shared<UniqueFd>(*std::move(sealed));
+    body.clear();
+  }
+  std::string bytes = wire::encode_header(op, id, body.size(), attachment != nullptr) + body;
+  unsent_bytes_ += bytes.size();
+  unsent_.push_back({std::move(bytes), 0, std::move(attachment)});
+  if (unsent_bytes_ > shared_.limits.max_unsent_bytes) {
+    ++shared_.counters.slow_clients;
+    return close();
+  }
+  flush();
+}
+
+void Session::flush() {
+  while (!unsent_.empty() && !closed_) {
+    Unsent& first = unsent_.front();
+    const int descriptor =
+        first.done == 0 && first.attachment != nullptr ? first.attachment->get() : -1;
+    const ssize_t sent =
+        wire::send_some(socket_.get(), {ByteView(first.bytes).substr(first.done)}, descriptor);
+    if (sent < 0) {
+      if (errno != EAGAIN && errno != ENOBUFS && errno != ETOOMANYREFS) {
+        return close();
+      }
+      break;
+    }
+    first.done += static_cast<std::size_t>(sent);
+    unsent_bytes_ -= static_cast<std::size_t>(sent);
+    if (first.done == first.bytes.size()) {
+      unsent_.pop_front();
+    }
+  }
+  watch_for();
+}
+
+void Session::watch_for() {
+  const std::uint32_t events =
+      (muted_ ? 0 : kReading) | (unsent_.empty() ? 0 : std::uint32_t{EPOLLOUT});
+  if (!closed_ && events != watched_) {
+    watched_ = events;
+    watch_.set(events);
+  }
+}
+
+void Session::close() noexcept {
+  if (closed_) {
+    return;
+  }
+  closed_ = true;
+  deadline_.cancel();
+  watch_.reset();
+  socket_.reset();
+  unsent_.clear();
+  shared_.handler->on_closed(*this);
+}
+
+}  // namespace cukiln::daemon

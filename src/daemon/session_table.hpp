@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/session.hpp"
+
+namespace cukiln::daemon {
+
+/// The sessions of a daemon, by number, and how many each user has. Threads: the loop's only.
+class SessionTable {
+ public:
+  struct Limits {
+    std::size_t sessions = 4096;
+    std::size_t sessions_of_user = 1024;
+  };
+  SessionTable(const Limits& limits, Session::Shared& shared) : limits_(limits), shared_(shared) {}
+
+  bool has_room_for(uid_t user) const;
+  /// Begins a session. Errors: io.
+  Result<void> add(UniqueFd socket, const wire::Peer& peer, const std::string& greeting);
+  /// Null: there is none, or it is closed.
+  Session* find(std::uint64_t number);
+  std::size_t size() const noexcept { return sessions_.size(); }
+
+  /// It has closed: it goes with the next `remove_closed`.
+  void note_closed(const Session& session) noexcept;
+  /// `on_gone` is called for each before it goes.
+  void remove_closed(const std::function<void(const Session&)>& on_gone);
+  /// Sends what waits to those that take it.
+  void flush();
+
+ private:
+  const Limits limits_;
+  Session::Shared& shared_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;
+  std::unordered_map<uid_t, std::size_t> of_user_;
+  std::vector<std::uint64_t> closed_;  // has room for all sessions: a close allocates nothing
+  std::uint64_t last_number_ = 0;
+};
+
+}  // namespace cukiln::daemon

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <utility>
+
+#include "base/file.hpp"
+#include "base/logger.hpp"
+#include "base/result.hpp"
+
+namespace cukiln::daemon {
+
+/// Functions that other threads hand to one thread, which runs them in the order they were posted.
+/// Threads: `post` is safe; the rest belongs to the thread that runs the tasks.
+class TaskQueue {
+ public:
+  using Task = std::function<void()>;
+
+  /// A task that has all its memory: to post it cannot fail. For what must arrive on every path.
+  class Prepared {
+   public:
+    explicit Prepared(Task task) { task_.push_back(std::move(task)); }
+
+   private:
+    friend class TaskQueue;
+    std::list<Task> task_;
+  };
+
+  TaskQueue() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+  void post(Task task) { post(Prepared(std::move(task))); }
+  void post(Prepared task) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      tasks_.splice(tasks_.end(), task.task_);
+    }
+    const std::uint64_t one = 1;
+    static_cast<void>(!::write(wake_.get(), &one, sizeof one));
+  }
+
+  /// Runs what was posted before this call. A task that throws costs itself and a line in the log.
+  void run_pending(const Logger& log) {
+    std::uint64_t count = 0;
+    static_cast<void>(!::read(wake_.get(), &count, sizeof count));
+    std::list<Task> tasks;
+    {
+      const std::lock_guard lock(mutex_);
+      tasks.swap(tasks_);
+    }
+    for (const Task& task : tasks) {
+      const auto done = guarded([&]() -> Result<void> {
+        task();
+        return {};
+      });
+      if (!done) {
+        log.error("a task of the loop failed: {}", done.error().message());
+      }
+    }
+  }
+
+  /// Readable when a task waits.
+  int fd() const noexcept { return wake_.get(); }
+
+ private:
+  const UniqueFd wake_;
+  std::mutex mutex_;
+  std::list<Task> tasks_;
+};
+
+}  // namespace cukiln::daemon

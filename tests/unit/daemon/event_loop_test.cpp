@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/event_loop.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+using cukiln::Logger;
+using cukiln::UniqueFd;
+using cukiln::daemon::EventLoop;
+using cukiln::daemon::TaskQueue;
+using std::chrono::milliseconds;
+
+namespace {
+
+struct Loop {
+  std::vector<std::string> errors;
+  std::unique_ptr<EventLoop> loop;
+
+  Loop() {
+    auto created = EventLoop::create(
+        Logger([this](cukiln::LogLevel, std::string_view text) { errors.emplace_back(text); }));
+    REQUIRE(created);
+    loop = *std::move(created);
+  }
+};
+
+UniqueFd ready() { return UniqueFd(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)); }
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Loop, "timers fire in the order of their times, once, and not when cancelled") {
+  std::string order;
+  EventLoop::Timer last(*loop, [&] {
+    order += 'c';
+    loop->stop();
+  });
+  EventLoop::Timer first(*loop, [&] { order += 'a'; });
+  EventLoop::Timer second(*loop, [&] { order += 'b'; });
+  EventLoop::Timer none(*loop, [&] { order += 'x'; });
+  last.set_after(milliseconds(30));
+  first.set_after(milliseconds(1));
+  second.set_after(milliseconds(50));
+  second.set_after(milliseconds(10));  // replaces the first time
+  none.set_after(milliseconds(5));
+  none.cancel();
+  CHECK(second.is_set());
+  REQUIRE(loop->run());
+  CHECK(order == "abc");
+  CHECK_FALSE(second.is_set());
+}
+
+TEST_CASE_FIXTURE(Loop, "a watch may remove itself, or another that is ready too, in its handler") {
+  const UniqueFd one = ready();
+  const UniqueFd two = ready();
+  int calls = 0;
+  EventLoop::Watch of_one;
+  EventLoop::Watch of_two;
+  const auto remove_both = [&](std::uint32_t) {
+    ++calls;
+    of_one.reset();
+    of_two.reset();
+    loop->stop();
+  };
+  of_one = *loop->watch(one.get(), EPOLLIN, remove_both);
+  of_two = *loop->watch(two.get(), EPOLLIN, remove_both);
+  REQUIRE(loop->run());
+  CHECK(calls == 1);
+}
+
+TEST_CASE_FIXTURE(Loop, "tasks of other threads run in the loop, after the round has ended") {
+  const UniqueFd event = ready();
+  std::string order;
+  std::thread::id ran_in;
+  EventLoop::Watch watch;
+  watch = *loop->watch(event.get(), EPOLLIN, [&](std::uint32_t) {
+    order += 'e';
+    watch.reset();
+    std::thread([&] {
+      loop->post([&] {
+        order += 't';
+        ran_in = std::this_thread::get_id();
+        loop->stop();
+      });
+    }).join();
+  });
+  loop->at_end_of_round([&] { order += order.ends_with('.') ? "" : "."; });
+  REQUIRE(loop->run());
+  CHECK(order == ".e.t.");
+  CHECK(ran_in == std::this_thread::get_id());
+}
+
+TEST_CASE_FIXTURE(Loop, "what throws in the loop costs itself, and the loop goes on") {
+  const UniqueFd event = ready();
+  EventLoop::Watch watch;
+  watch = *loop->watch(event.get(), EPOLLIN, [&](std::uint32_t) {
+    watch.reset();
+    throw std::bad_alloc();
+  });
+  EventLoop::Timer timer(*loop, [] { throw std::bad_alloc(); });
+  timer.set_after(milliseconds(0));
+  loop->post([] { throw std::bad_alloc(); });
+  loop->post([&] { loop->stop(); });
+  REQUIRE(loop->run());
+  CHECK(errors.size() == 3);
+}
+
+TEST_CASE_FIXTURE(Loop, "a loop without events sleeps") {
+  EventLoop::Timer timer(*loop, [&] { loop->stop(); });
+  timer.set_after(milliseconds(50));
+  REQUIRE(loop->run());
+  CHECK(loop->rounds() <= 2);
+}
