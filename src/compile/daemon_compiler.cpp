@@ -36,7 +36,7 @@ wire::CompileOrder order_of(const CompileJob& job, const NvrtcInstall& install) 
 }
 
 /// Nothing: there are headers that exist in memory only, or a folder that only this process knows.
-std::optional<wire::Places> places_of(const CompileRequest& request, FileServer& files) {
+std::optional<wire::SourceRoots> places_of(const CompileRequest& request, FileServer& files) {
   if (files.memory_files() > request.sources.size()) {
     return std::nullopt;
   }
@@ -47,7 +47,7 @@ std::optional<wire::Places> places_of(const CompileRequest& request, FileServer&
       }
     }
   }
-  return wire::Places{files.roots()};
+  return wire::SourceRoots{files.roots()};
 }
 
 /// The daemon knows virtual paths; the user knows their own.
@@ -134,7 +134,7 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::ask_once() {
   }
   if (conversation->greeting().watches) {
     if (const auto places = places_of(job.input.request, files)) {
-      if (auto sent = conversation->send_content(DaemonOp::places, places->encode()); !sent) {
+      if (auto sent = conversation->send_content(DaemonOp::source_roots, places->encode()); !sent) {
         return lost(sent.error());
       }
     }

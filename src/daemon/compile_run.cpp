@@ -13,7 +13,7 @@ namespace cukiln::daemon {
 struct CompileRun::Here {
   FileServer files;
   LocalFileProvider provider;
-  Here(const CompileRequest& request, const wire::Places& places)
+  Here(const CompileRequest& request, const wire::SourceRoots& places)
       : files(places.roots, nullptr), provider(request, request.translation_unit(), files) {}
 };
 

@@ -62,7 +62,7 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
     UserStores::Handle store;                          ///< the client's user's
     RemoteTier* remote = nullptr;                      ///< may be null
     std::function<void(const std::string& path)> ask;  ///< from the run's thread
-    std::shared_ptr<const wire::Places> here;  ///< the files are opened here, nobody is asked
+    std::shared_ptr<const wire::SourceRoots> here;  ///< the files are opened here, nobody is asked
     Logger log;
   };
   explicit CompileRun(Setup setup);

@@ -10,16 +10,16 @@
 
 namespace cukiln::daemon {
 
-void Flights::places(const Asker& asker, wire::Places places) {
+void Flights::places(const Asker& asker, wire::SourceRoots places) {
   const auto own = std::find_if(flights_.begin(), flights_.end(),
                                 [&](const Flight& flight) { return flight.is_owner(asker); });
   if (own != flights_.end()) {
-    own->places = std::make_shared<const wire::Places>(std::move(places));
+    own->places = std::make_shared<const wire::SourceRoots>(std::move(places));
   }
 }
 
 void Flights::compile_ahead(std::shared_ptr<const wire::CompileOrder> order,
-                            std::shared_ptr<const wire::Places> places) {
+                            std::shared_ptr<const wire::SourceRoots> places) {
   Flight flight;
   flight.user = ::geteuid();
   flight.canonical = order->request.canonical();

@@ -66,15 +66,15 @@ class Flights {
 
   void compile(const Asker& asker, const wire::CompileTerms& terms, wire::CompileOrder order);
   /// Where the files of this client's compile are. It may have ended.
-  void places(const Asker& asker, wire::Places places);
+  void places(const Asker& asker, wire::SourceRoots places);
   /// Nobody waits for it, and its files are opened here. It begins when no client's waits, one at a
   /// time, and beside `at_once`: it takes nobody's place.
   void compile_ahead(std::shared_ptr<const wire::CompileOrder> order,
-                     std::shared_ptr<const wire::Places> places);
+                     std::shared_ptr<const wire::SourceRoots> places);
   /// Called after a compile whose files this process can open.
   using Compiled =
       std::function<void(std::shared_ptr<const wire::CompileOrder> order,
-                         std::shared_ptr<const wire::Places> places, std::string set_canonical)>;
+                         std::shared_ptr<const wire::SourceRoots> places, std::string set_canonical)>;
   void on_compiled(Compiled compiled) { compiled_ = std::move(compiled); }
   /// False: nobody asked this client anything.
   bool answer(const Asker& from, std::string body);

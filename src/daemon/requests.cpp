@@ -58,7 +58,7 @@ bool Server::handle(Client& client, DaemonFrame& frame) {
     case DaemonOp::get: give_entry(client, frame); break;
     case DaemonOp::compile: compile(client, frame); break;
     case DaemonOp::answer: answer(client, frame); break;
-    case DaemonOp::places: places(client, frame); break;
+    case DaemonOp::source_roots: places(client, frame); break;
     case DaemonOp::cancel:
       if (frame.id != 0) {
         flights_.leave(asker(client, frame.id));
@@ -157,7 +157,7 @@ void Server::compile(Client& client, DaemonFrame& frame) {
 
 void Server::places(Client& client, DaemonFrame& frame) {
   const auto content = read_content(frame, wire::kMaxDaemonBody);
-  auto places = content ? wire::Places::decode(content->view()) : std::nullopt;
+  auto places = content ? wire::SourceRoots::decode(content->view()) : std::nullopt;
   if (!places) {
     return misuse(client, "places");
   }

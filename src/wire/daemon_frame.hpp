@@ -23,7 +23,7 @@ enum class DaemonOp : std::uint16_t {
   state,
   invalidate,
   ping,
-  places,
+  source_roots,
   report,
   // The daemon says.
   found_sets = 64,

@@ -160,7 +160,7 @@ std::optional<CompileTerms> CompileTerms::decode(ByteView body) {
   return whole(in, terms);
 }
 
-std::string Places::encode() const {
+std::string SourceRoots::encode() const {
   SerialWriter out;
   out.u32(static_cast<std::uint32_t>(roots.size()));
   for (const auto& [prefix, folders] : roots) {
@@ -169,9 +169,9 @@ std::string Places::encode() const {
   return out.take();
 }
 
-std::optional<Places> Places::decode(ByteView body) {
+std::optional<SourceRoots> SourceRoots::decode(ByteView body) {
   SerialReader in(body);
-  Places message;
+  SourceRoots message;
   const std::uint32_t count = in.u32();
   if (count > kMaxRoots) {
     return std::nullopt;

@@ -81,11 +81,11 @@ struct CompileTerms {
 
 /// Where the files of a `compile` with the same id are, for a daemon of the same user to compile it
 /// again when one changes. All folders are absolute.
-struct Places {
+struct SourceRoots {
   std::vector<VirtualRoot> roots;
 
   std::string encode() const;
-  static std::optional<Places> decode(ByteView body);
+  static std::optional<SourceRoots> decode(ByteView body);
 };
 
 /// An entry of the store. The attachment of `entry`, with a checksum at its end; the image in it is

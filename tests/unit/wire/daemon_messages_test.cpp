@@ -100,7 +100,7 @@ TEST_CASE("fault 62: a message that is short, or has something left over, is ref
   check_only_whole(SetsWanted{hash_of<RequestDigest>("r"), "canonical"});
   check_only_whole(EntryWanted{hash_of<CacheKey>("k")});
   check_only_whole(CompileTerms{1000, true});
-  check_only_whole(Places{{{"/cukiln/src", {"/kernels"}}, {"/cukiln/inc/0", {}}}});
+  check_only_whole(SourceRoots{{{"/cukiln/src", {"/kernels"}}, {"/cukiln/inc/0", {}}}});
   check_only_whole(an_order());
   check_only_whole(EntryTerms{true, false, true, false});
   check_only_whole(Refusal{ErrorCode::timeout, "message", "log", "set"});
@@ -116,9 +116,9 @@ TEST_CASE("fault 62: a message that is short, or has something left over, is ref
 TEST_CASE("fault 62: places are folders with an absolute path, and nothing else") {
   for (const std::string& folder :
        {std::string(), std::string("kernels"), std::string("/a\0b", 4)}) {
-    CHECK_FALSE(Places::decode(Places{{{"/cukiln/src", {folder}}}}.encode()));
+    CHECK_FALSE(SourceRoots::decode(SourceRoots{{{"/cukiln/src", {folder}}}}.encode()));
   }
-  CHECK(Places::decode(Places{{{"/cukiln/src", {"/a"}}}}.encode()));
+  CHECK(SourceRoots::decode(SourceRoots{{{"/cukiln/src", {"/a"}}}}.encode()));
 }
 
 TEST_CASE("fault 62: an entry that is short, or without an image, is refused") {
