@@ -171,7 +171,7 @@ Result<void> Server::run() {
       if (const auto at = clients_.find(event.data.u64);
           at != clients_.end() && !at->second->closed) {
         serve(*at->second, event.events);
-        awake_until = SteadyClock::now() + wire::kAwake;
+        awake_until = SteadyClock::now() + wire::kSpinTime;
       }
     }
   }

@@ -38,7 +38,7 @@ std::string program_name() {
 
 Ready wait_for(int fd, short events, SteadyClock::time_point deadline,
                const std::atomic<bool>* cancelled) {
-  const auto awake_until = SteadyClock::now() + kAwake;
+  const auto awake_until = SteadyClock::now() + kSpinTime;
   for (;;) {
     if (cancelled != nullptr && cancelled->load(std::memory_order_relaxed)) {
       return Ready::cancelled;

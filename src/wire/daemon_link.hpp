@@ -29,7 +29,7 @@ namespace cukiln::wire {
 
 /// How long a side that has just spoken waits awake for the other: an answer comes, and who has
 /// asked asks again, sooner than a virtual machine wakes a processor that sleeps.
-inline constexpr std::chrono::microseconds kAwake{60};
+inline constexpr std::chrono::microseconds kSpinTime{60};
 
 /// Why a client did without its daemon.
 enum class Fallback { absent, timeout, version, io, protocol, declined };
