@@ -63,7 +63,7 @@ Ready wait_for(int fd, short events, SteadyClock::time_point deadline,
 
 Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connect(
     const std::string& path) {
-  const auto deadline = SteadyClock::now() + options_.connect_budget;
+  const auto deadline = SteadyClock::now() + options_.connect_timeout;
   CUKILN_TRY(const UnixAddress to, unix_address(path));
   auto connection = std::make_unique<Conversation::Connection>();
   connection->socket = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -102,7 +102,7 @@ Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connec
   while (bytes.size() < kGreetingBytes) {
     if (wait_for(fd, POLLIN, deadline, nullptr) != Ready::yes) {
       return make_error(ErrorCode::timeout, "cukilnd at {} said nothing for {} ms", path,
-                        options_.connect_budget.count());
+                        options_.connect_timeout.count());
     }
     UniqueFd none;
     const ssize_t got = receive_some(fd, buffer.data(), kGreetingBytes - bytes.size(), none);

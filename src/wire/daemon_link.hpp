@@ -53,7 +53,7 @@ class DaemonLink {
   struct Options {
     std::vector<std::string> sockets;  ///< tried in order
     bool required = false;             ///< who asks cannot do without: no breaker
-    std::chrono::milliseconds connect_budget{50};
+    std::chrono::milliseconds connect_timeout{50};
     std::chrono::milliseconds heartbeat{2000};  ///< without a word from it, it is taken for hung
     std::chrono::milliseconds leave_alone{30'000};
     uid_t (*own_user)() = nullptr;  ///< tests are somebody else; null: geteuid
