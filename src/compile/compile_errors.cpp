@@ -157,7 +157,7 @@ Error worker_failed(const FailureContext& context, const WorkerReply& reply) {
                         "machine ran out of memory{}",
                         label, context.last_words);
     case WorkerFailure::none:
-    case WorkerFailure::confused: break;
+    case WorkerFailure::protocol_error: break;
   }
   return make_error(ErrorCode::internal,
                     "the compile worker gave no sensible answer about {}; it must be the one that "

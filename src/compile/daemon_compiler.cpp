@@ -87,8 +87,8 @@ struct DaemonCompiler::Attempt {
     not_done = {std::move(why), later};
     return Said::no;
   }
-  Said confused(Conversation& conversation, const char* about) {
-    return no(conversation.confused(about).message(), false);
+  Said protocol_error(Conversation& conversation, const char* about) {
+    return no(conversation.protocol_error(about).message(), false);
   }
   Said ask_again(Conversation& conversation) {
     again = true;
@@ -149,7 +149,7 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::ask_once() {
       case DaemonOp::progress: {
         const auto progress = wire::Progress::decode(frame->body);
         if (!progress) {
-          return confused(*conversation, "progress");
+          return protocol_error(*conversation, "progress");
         }
         if (!progress->running) {  // the limit is on a compile, not on a queue
           const auto now = SteadyClock::now();
@@ -183,7 +183,7 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::ask_once() {
         const auto declined = wire::Declined::decode(frame->body);
         return no(declined ? declined->reason : "it is about to end", !declined || declined->later);
       }
-      default: return confused(*conversation, "a compile's answer");
+      default: return protocol_error(*conversation, "a compile's answer");
     }
   }
 }
@@ -195,16 +195,16 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::take_entry(DaemonFrame& f
   auto body = terms && content ? wire::EntryBody::decode(*content) : std::nullopt;
   if (!body || body->request_canonical != job.input.request.canonical() ||
       cache_key_of(body->request_canonical, body->set_canonical) != body->key) {
-    return confused(conversation, "an entry");
+    return protocol_error(conversation, "an entry");
   }
   auto dependencies = DependencySet::parse(body->set_canonical);
   auto kernels = decode_kernels(body->kernels);
   if (!dependencies || !kernels) {
-    return confused(conversation, "an entry");
+    return protocol_error(conversation, "an entry");
   }
   // Of this client's own compile too: what it was served must be what its result depends on.
   if (files.check(*dependencies).what != FileServer::Mismatch::What::none) {
-    return terms->caused ? confused(conversation, "an entry of other files")
+    return terms->caused ? protocol_error(conversation, "an entry of other files")
                          : ask_again(conversation);
   }
   CompileResult& result = outcome.result;
@@ -227,7 +227,7 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::take_error(
   const auto content = wire::content_of(frame);
   const auto refusal = content ? wire::Refusal::decode(*content) : std::nullopt;
   if (!refusal) {
-    return confused(conversation, "an error");
+    return protocol_error(conversation, "an error");
   }
   const bool own = refusal->set_canonical.empty();
   const bool verdict =
@@ -242,7 +242,7 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::take_error(
                                  job.input.label, provider.refused()));
   }
   if (refusal->code == ErrorCode::invalid_argument) {
-    return confused(conversation, refusal->message.c_str());
+    return protocol_error(conversation, refusal->message.c_str());
   }
   conversation.declined();
   return no(refusal->message, true);

@@ -122,11 +122,11 @@ WorkerReply WorkerProcess::receive(const wire::Patience& patience) {
     case wire::IoStatus::closed: reply.failure = WorkerFailure::closed; return reply;
     case wire::IoStatus::timeout: reply.failure = WorkerFailure::timeout; return reply;
     case wire::IoStatus::cancelled: reply.failure = WorkerFailure::cancelled; return reply;
-    case wire::IoStatus::malformed: reply.failure = WorkerFailure::confused; return reply;
+    case wire::IoStatus::malformed: reply.failure = WorkerFailure::protocol_error; return reply;
   }
   if (reply.is(wire::WorkerOp::crashed)) {
     const auto crash = wire::Crashed::decode(reply.frame.body);
-    reply.failure = crash ? WorkerFailure::crashed : WorkerFailure::confused;
+    reply.failure = crash ? WorkerFailure::crashed : WorkerFailure::protocol_error;
     reply.crash = crash.value_or(wire::Crashed{});
   }
   return reply;

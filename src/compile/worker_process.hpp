@@ -31,7 +31,7 @@ enum class WorkerFailure {
   crashed,  ///< a signal ended it; `crash` says which
   timeout,
   cancelled,
-  confused,  ///< it said something that makes no sense here
+  protocol_error,  ///< it said something that makes no sense here
 };
 
 struct WorkerReply {

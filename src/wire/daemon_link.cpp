@@ -159,7 +159,7 @@ Error DaemonLink::Conversation::lost(ErrorCode code, std::string why) {
   return error;
 }
 
-Error DaemonLink::Conversation::confused(const char* about) {
+Error DaemonLink::Conversation::protocol_error(const char* about) {
   return lost(ErrorCode::internal,
               fmt::format("cukilnd said something that makes no sense ({})", about));
 }
@@ -213,7 +213,7 @@ Result<DaemonFrame> DaemonLink::Conversation::receive(SteadyClock::time_point de
           continue;  // the end of a conversation that was given up
         }
         return frame;
-      case DaemonFrameParser::Next::malformed: return confused(connection_->parser.fault());
+      case DaemonFrameParser::Next::malformed: return protocol_error(connection_->parser.fault());
       case DaemonFrameParser::Next::more: break;
     }
     switch (wait_for(fd, POLLIN, std::min(deadline, silent_at), cancelled)) {

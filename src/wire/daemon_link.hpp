@@ -91,7 +91,7 @@ class DaemonLink {
                                     std::chrono::steady_clock::time_point::max(),
                                 const std::atomic<bool>* cancelled = nullptr);
     /// What the daemon said cannot be: the connection is given up and the daemon left alone.
-    Error confused(const char* about);
+    Error protocol_error(const char* about);
     /// The question is answered: the connection may serve the next one.
     void finish();
     /// The daemon is there and does not want: another time.
