@@ -53,7 +53,7 @@ class Compiler {
 
   /// Whether it sees to it that a request is compiled once for all processes: then nobody needs to
   /// look at the guard's lock before asking.
-  virtual bool keeps_flights() const noexcept { return false; }
+  virtual bool single_flight() const noexcept { return false; }
 
   /// A hint: so many compiles may follow. Who has to start something to say what compiles starts
   /// that much at once.

@@ -30,7 +30,7 @@ class DaemonCompiler final : public Compiler {
   Result<Toolchain> toolchain() override { return here_->toolchain(); }
   void expect(std::size_t compiles) override { here_->expect(compiles); }
   std::vector<std::string> toolkit_folders() override { return here_->toolkit_folders(); }
-  bool keeps_flights() const noexcept override {
+  bool single_flight() const noexcept override {
     return options_.link->available() || options_.link->hung();
   }
 
