@@ -57,7 +57,7 @@ class Compiler {
 
   /// A hint: so many compiles may follow. Who has to start something to say what compiles starts
   /// that much at once.
-  virtual void expect(std::size_t compiles) { static_cast<void>(compiles); }
+  virtual void hint_upcoming(std::size_t compiles) { static_cast<void>(compiles); }
 
   /// The folders of CUDA's own headers, in order (for the virtual root /cukiln/toolkit).
   virtual std::vector<std::string> toolkit_folders() = 0;

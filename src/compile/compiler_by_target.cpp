@@ -56,16 +56,16 @@ Compiler& CompilerByTarget::for_target(Target target) {
     }
     if (choice->compiler == nullptr) {
       choice->compiler = made = make_(*found);
-      made->expect(expected_.load());
+      made->hint_upcoming(expected_.load());
     }
   } while (!choices_.compare_exchange_weak(choice->next, choice.get()));
   return *choice.release()->compiler;
 }
 
-void CompilerByTarget::expect(std::size_t compiles) {
+void CompilerByTarget::hint_upcoming(std::size_t compiles) {
   expected_.store(compiles);
   for (const Choice* known = choices_.load(); known != nullptr; known = known->next) {
-    known->compiler->expect(compiles);
+    known->compiler->hint_upcoming(compiles);
   }
 }
 

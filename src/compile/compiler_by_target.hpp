@@ -25,7 +25,7 @@ class CompilerByTarget final : public Compiler {
   ~CompilerByTarget() override;
 
   Compiler& for_target(Target target) override;
-  void expect(std::size_t compiles) override;
+  void hint_upcoming(std::size_t compiles) override;
   Result<Toolchain> toolchain() override { return for_target({}).toolchain(); }
   std::vector<std::string> toolkit_folders() override { return for_target({}).toolkit_folders(); }
   Result<CompileOutcome> compile(const CompileJob& job) override {

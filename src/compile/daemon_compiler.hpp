@@ -28,7 +28,7 @@ class DaemonCompiler final : public Compiler {
       : options_(std::move(options)), here_(std::move(here)) {}
 
   Result<Toolchain> toolchain() override { return here_->toolchain(); }
-  void expect(std::size_t compiles) override { here_->expect(compiles); }
+  void hint_upcoming(std::size_t compiles) override { here_->hint_upcoming(compiles); }
   std::vector<std::string> toolkit_folders() override { return here_->toolkit_folders(); }
   bool single_flight() const noexcept override {
     return options_.link->available() || options_.link->hung();

@@ -53,7 +53,7 @@ class NvrtcCompiler final : public Compiler {
   ~NvrtcCompiler() override;
 
   Result<Toolchain> toolchain() override;
-  void expect(std::size_t compiles) override { expected_.store(compiles); }
+  void hint_upcoming(std::size_t compiles) override { expected_.store(compiles); }
   std::vector<std::string> toolkit_folders() override;
   Result<CompileOutcome> compile(const CompileJob& job) override;
 

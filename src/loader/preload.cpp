@@ -129,7 +129,7 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
     }
   }
 
-  compiler->expect(jobs.size());
+  compiler->hint_upcoming(jobs.size());
 
   // What is in the store is found here, one after the other: a look-up is cheaper than a thread.
   // Only what must be compiled goes to threads.

@@ -16,7 +16,7 @@ class NamedCompiler final : public Compiler {
   explicit NamedCompiler(std::string library) : library_(std::move(library)) {}
   Result<Toolchain> toolchain() override { return Toolchain{library_, {}}; }
   std::vector<std::string> toolkit_folders() override { return {library_}; }
-  void expect(std::size_t compiles) override { expected = compiles; }
+  void hint_upcoming(std::size_t compiles) override { expected = compiles; }
   Result<CompileOutcome> compile(const CompileJob&) override {
     CompileOutcome outcome;
     outcome.owner = library_;
@@ -77,7 +77,7 @@ TEST_CASE_FIXTURE(Fixture, "each target has the first NVRTC that knows it, one c
 TEST_CASE_FIXTURE(Fixture, "compilers that come later expect what was expected before") {
   CompilerByTarget all = compiler();
   all.for_target({90, 'a'});
-  all.expect(7);
+  all.hint_upcoming(7);
   CHECK(static_cast<NamedCompiler&>(all.for_target({90, 'a'})).expected == 7);
   CHECK(static_cast<NamedCompiler&>(all.for_target({100, 'a'})).expected == 7);
 }

@@ -66,7 +66,7 @@ TEST_CASE("what many compiles are expected of starts as many workers at once, up
   options.worker = counted_worker(folder, started);
   options.max_idle_workers = 3;
   NvrtcCompiler compiler(options);
-  compiler.expect(7);
+  compiler.hint_upcoming(7);
   REQUIRE(compiler.toolchain());
   CHECK(lines_in(started) == 3);
   std::vector<std::thread> threads;
@@ -95,7 +95,7 @@ TEST_CASE("of the workers that are started together the others may fail") {
                                       started + "' | head -n 1) ] || exit 1");
   options.max_idle_workers = 3;
   NvrtcCompiler compiler(options);
-  compiler.expect(3);
+  compiler.hint_upcoming(3);
   CHECK(compiler.toolchain());
   TestModule module(kKernel);
   must(module.run(compiler));
