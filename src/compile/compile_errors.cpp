@@ -20,7 +20,7 @@ constexpr std::size_t kMaxPlaces = 12;
 
 Error out_of_memory(const FailureContext& context) {
   if (context.job.trouble != nullptr) {
-    *context.job.trouble = CompileTrouble::out_of_memory;
+    *context.job.trouble = CompileFailureKind::out_of_memory;
   }
   if (context.memory_bytes == 0) {
     return make_error(ErrorCode::timeout, "compiling {} needs more memory than there is",

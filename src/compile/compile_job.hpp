@@ -63,13 +63,13 @@ struct CompileGuard {
 
 /// What is wrong with a compile that failed, as far as the error's code does not tell: for the
 /// caller's counters.
-enum class CompileTrouble { other, out_of_memory, garbage };
+enum class CompileFailureKind { other, out_of_memory, garbage };
 
 struct CompileJob {
   CompileInput input;
   FileSource files;
   CompileGuard guard;
-  CompileTrouble* trouble = nullptr;  ///< set when the compile fails; null: not wanted
+  CompileFailureKind* trouble = nullptr;  ///< set when the compile fails; null: not wanted
 };
 
 }  // namespace cukiln

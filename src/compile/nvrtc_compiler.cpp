@@ -302,7 +302,7 @@ Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled, FilePr
           is_ptx ? Result<void>() : check_image(compiled.image, job.input.request.target);
       !checked) {
     if (job.trouble != nullptr) {
-      *job.trouble = CompileTrouble::garbage;
+      *job.trouble = CompileFailureKind::garbage;
     }
     return std::move(checked).error().with_context(
         fmt::format("NVRTC {} said that {} compiled, but what it gave is unusable",

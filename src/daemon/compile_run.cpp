@@ -190,7 +190,7 @@ RunResult CompileRun::run() {
   }
   const wire::CompileOrder& order = *setup_.order;
   const std::string lock_folder = setup_.store->flight_directory();
-  CompileTrouble trouble = CompileTrouble::other;
+  CompileFailureKind trouble = CompileFailureKind::other;
   CompilePipeline pipeline(*this, {.request = order.request,
                                    .canonical = setup_.canonical,
                                    .digest = setup_.digest,

@@ -38,7 +38,7 @@ struct RunResult {
   CacheKey key;
   wire::EntryTerms terms;
   wire::Refusal refusal;
-  CompileTrouble trouble = CompileTrouble::other;
+  CompileFailureKind trouble = CompileFailureKind::other;
 
   /// It failed, for whatever files.
   static RunResult of(const Error& error) {

@@ -28,9 +28,9 @@ void Flights::count(const RunResult& result) {
     case RunResult::Kind::failed: break;
   }
   switch (result.trouble) {
-    case CompileTrouble::out_of_memory: ++counters_.compiles_out_of_memory; return;
-    case CompileTrouble::garbage: ++counters_.compiles_garbage; return;
-    case CompileTrouble::other: break;
+    case CompileFailureKind::out_of_memory: ++counters_.compiles_out_of_memory; return;
+    case CompileFailureKind::garbage: ++counters_.compiles_garbage; return;
+    case CompileFailureKind::other: break;
   }
   switch (result.refusal.code) {
     case ErrorCode::internal: ++counters_.compiles_crashed; return;
