@@ -47,7 +47,7 @@ class SetTree {
   static std::optional<SetTree> parse(ByteView encoded);
   /// Takes bytes that a checksum has found to be as this class wrote them. (A walk over others
   /// would stay within them, and find less.)
-  static SetTree of_sound(std::string encoded) noexcept {
+  static SetTree from_verified(std::string encoded) noexcept {
     SetTree tree;
     tree.encoded_ = std::move(encoded);
     return tree;
