@@ -101,7 +101,7 @@ Result<std::string> CompileRun::reply(const std::string& path) {
     // The request has it: nobody can say otherwise.
     wire::Answers own;
     own.answers.push_back(
-        {path, wire::FileKind::file, AnswerAccount::kFirstSource + source_number(path), {}, *text});
+        {path, wire::FileKind::file, AnswerRecorder::kFirstSource + source_number(path), {}, *text});
     return own.encode();
   }
   {
@@ -112,7 +112,7 @@ Result<std::string> CompileRun::reply(const std::string& path) {
   }
   CUKILN_TRY(std::string body, here_ ? here_->provider.reply(path) : ask_owner(path));
   const auto answers = wire::Answers::decode(body);
-  const std::string wrong = answers ? account_.learn(path, *answers) : "the answer cannot be read";
+  const std::string wrong = answers ? account_.record(path, *answers) : "the answer cannot be read";
   if (!wrong.empty()) {
     return make_error(ErrorCode::invalid_argument, "{} was not compiled: {}",
                       setup_.order->labels.name, wrong);

@@ -13,7 +13,7 @@
 
 #include "base/file.hpp"
 #include "base/logger.hpp"
-#include "compile/answer_account.hpp"
+#include "compile/answer_recorder.hpp"
 #include "compile/compiler.hpp"
 #include "compile/file_provider.hpp"
 #include "daemon/compilers.hpp"
@@ -102,7 +102,7 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
   struct Here;
   class OwnerCheck;
   const Setup setup_;
-  AnswerAccount account_;
+  AnswerRecorder account_;
   std::unique_ptr<Here> here_;
   std::string looked_at_;               // the dependency set, canonical
   std::unordered_set<CacheKey> known_;  // what the store had before the run

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/answer_account.hpp"
+#include "compile/answer_recorder.hpp"
 
 #include "base/hasher.hpp"
 
 namespace cukiln {
 
-AnswerAccount::AnswerAccount(const CompileRequest& request)
+AnswerRecorder::AnswerRecorder(const CompileRequest& request)
     : looked_at_(request, request.translation_unit()) {}
 
-std::string AnswerAccount::learn(const std::string& path, const wire::Answers& answers) {
+std::string AnswerRecorder::record(const std::string& path, const wire::Answers& answers) {
   if (answers.answers.empty() || answers.answers.front().path != path) {
     return "the answer is not about " + path;
   }

@@ -15,16 +15,16 @@ namespace cukiln {
 
 /// What a compile depends on, from answers that a client gave: the digests are of the bytes that
 /// came, whatever the client says of them.
-class AnswerAccount {
+class AnswerRecorder {
  public:
   /// The numbers of sources begin here, and a client's own are below: a source is no other file.
   static constexpr std::uint32_t kFirstSource = 1u << 31;
 
-  explicit AnswerAccount(const CompileRequest& request);
+  explicit AnswerRecorder(const CompileRequest& request);
 
   /// Takes note of an answer to `path`, and of what came with it. Empty; or why it cannot be
   /// passed on: another path was answered, or a source, which the request has.
-  std::string learn(const std::string& path, const wire::Answers& answers);
+  std::string record(const std::string& path, const wire::Answers& answers);
 
   Result<DependencySet> take_dependencies(const wire::Compiled& compiled) {
     return looked_at_.take(compiled.looked_at);
