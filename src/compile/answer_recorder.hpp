@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "compile/looked_at.hpp"
+#include "compile/dependency_recorder.hpp"
 #include "key/compile_request.hpp"
 #include "key/dependency_set.hpp"
 #include "key/set_tree.hpp"
@@ -40,7 +40,7 @@ class AnswerRecorder {
   }
 
  private:
-  LookedAt looked_at_;
+  DependencyRecorder looked_at_;
 };
 
 }  // namespace cukiln

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "compile/file_provider.hpp"
-#include "compile/looked_at.hpp"
+#include "compile/dependency_recorder.hpp"
 #include "key/compile_request.hpp"
 #include "key/dependency_set.hpp"
 #include "key/file_server.hpp"
@@ -42,7 +42,7 @@ class LocalFileProvider final : public FileProvider {
   std::string topmost_absent_folder(const std::string& path);
 
   FileServer& files_;
-  LookedAt looked_at_;
+  DependencyRecorder looked_at_;
   std::vector<std::string> include_folders_;  // virtual, in the order they are searched
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> numbers_;  // device and inode
   std::unordered_set<std::string> told_;

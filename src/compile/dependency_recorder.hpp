@@ -16,9 +16,9 @@ namespace cukiln {
 
 /// What one compile was told is where, and of that what NVRTC looked at: what the result depends
 /// on, without the sources, which the request has.
-class LookedAt {
+class DependencyRecorder {
  public:
-  LookedAt(const CompileRequest& request, const VirtualSource& unit);
+  DependencyRecorder(const CompileRequest& request, const VirtualSource& unit);
 
   /// A source's own bytes. Null: `path` is none.
   const SharedBytes* source(const std::string& path) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/looked_at.hpp"
+#include "compile/dependency_recorder.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -8,19 +8,19 @@
 
 namespace cukiln {
 
-LookedAt::LookedAt(const CompileRequest& request, const VirtualSource& unit) {
+DependencyRecorder::DependencyRecorder(const CompileRequest& request, const VirtualSource& unit) {
   for (const VirtualSource& source : request.sources) {
     sources_[source.path] = source.text;
   }
   sources_[unit.path] = unit.text;
 }
 
-const SharedBytes* LookedAt::source(const std::string& path) const {
+const SharedBytes* DependencyRecorder::source(const std::string& path) const {
   const auto at = sources_.find(path);
   return at != sources_.end() ? &at->second : nullptr;
 }
 
-void LookedAt::told(const wire::Answer& answer, const ContentHash& digest,
+void DependencyRecorder::told(const wire::Answer& answer, const ContentHash& digest,
                     const std::string& refusal) {
   if (below_absent_folder(answer.path)) {
     return;
@@ -34,13 +34,13 @@ void LookedAt::told(const wire::Answer& answer, const ContentHash& digest,
   }
 }
 
-bool LookedAt::below_absent_folder(const std::string& path) const {
+bool DependencyRecorder::below_absent_folder(const std::string& path) const {
   return std::any_of(
       absent_folders_.begin(), absent_folders_.end(),
       [&](const std::string& folder) { return path.compare(0, folder.size(), folder) == 0; });
 }
 
-std::optional<SetTree::Label> LookedAt::label(const std::string& path) const {
+std::optional<SetTree::Label> DependencyRecorder::label(const std::string& path) const {
   const auto at = facts_.find(path);
   if (at == facts_.end()) {
     return std::nullopt;
@@ -54,7 +54,7 @@ std::optional<SetTree::Label> LookedAt::label(const std::string& path) const {
   return std::nullopt;
 }
 
-Result<DependencySet> LookedAt::take(const std::vector<std::string>& paths) {
+Result<DependencySet> DependencyRecorder::take(const std::vector<std::string>& paths) {
   DependencySet set;
   set.observations.reserve(paths.size());
   std::unordered_map<std::uint32_t, std::uint32_t> numbers;  // in order of first use
