@@ -2,7 +2,7 @@
 #include "compile/local_file_provider.hpp"
 
 #include "base/file.hpp"
-#include "compile/include_outlook.hpp"
+#include "compile/include_scanner.hpp"
 
 namespace cukiln {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/file.hpp"
-#include "compile/include_outlook.hpp"
+#include "compile/include_scanner.hpp"
 #include "key/time_macro.hpp"
 
 namespace cukiln {
