@@ -11,7 +11,7 @@
 
 #include "base/file.hpp"
 #include "base/result.hpp"
-#include "compile/search_places.hpp"
+#include "compile/search_folders.hpp"
 
 #ifndef CUKILN_DEFAULT_CUDA_ROOTS
 #define CUKILN_DEFAULT_CUDA_ROOTS ""
@@ -135,7 +135,7 @@ std::vector<std::string> find_headers(const std::string& library, const NvrtcSea
   std::vector<std::string> same_major;
   std::vector<std::string> any;
   const std::string major = major_of(library);
-  visit_places(search, [&](const std::string& folder) {
+  visit_search_folders(search, [&](const std::string& folder) {
     std::vector<std::string> here = existing(headers_beside(folder));
     if (!has_cuda_headers(here)) {
       return false;
@@ -236,7 +236,7 @@ Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search) {
   } else {
     std::set<std::pair<dev_t, ino_t>> seen;  // /lib is /usr/lib today, and both may be named
     std::string too_old;                     // the first of them: better than none, the error tells
-    visit_places(search, [&](const std::string& folder) {
+    visit_search_folders(search, [&](const std::string& folder) {
       install.searched.push_back(folder);
       struct stat status {};
       if (::stat(folder.c_str(), &status) != 0 ||

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/search_places.hpp"
+#include "compile/search_folders.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -181,7 +181,7 @@ std::vector<std::string> headers_beside(const std::string& folder) {
   return headers;
 }
 
-void visit_places(const NvrtcSearch& search, const std::function<bool(const std::string&)>& visit) {
+void visit_search_folders(const NvrtcSearch& search, const std::function<bool(const std::string&)>& visit) {
   Places places(visit);
   const auto libraries_in_all = [&](const std::vector<std::string>& folders) {
     for (const std::string& folder : folders) {

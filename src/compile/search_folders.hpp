@@ -13,7 +13,7 @@ namespace cukiln {
 /// Calls `visit` with every folder that may hold libnvrtc, in order, whether or not it exists,
 /// until it returns true. What comes later is not even looked up then: most starts end at the
 /// first.
-void visit_places(const NvrtcSearch& search, const std::function<bool(const std::string&)>& visit);
+void visit_search_folders(const NvrtcSearch& search, const std::function<bool(const std::string&)>& visit);
 
 /// Header folders that belong to a library in `folder`, by the layouts of wheels, toolkits and
 /// Debian.
