@@ -16,7 +16,7 @@
 #include "compile/nvrtc_api.hpp"
 #include "compile/worker/allocation.hpp"
 #include "compile/worker/clock.hpp"
-#include "compile/worker/flight_lock.hpp"
+#include "compile/worker/compile_lock.hpp"
 #include "compile/worker/process.hpp"
 #include "compile/worker/self_probe.hpp"
 #include "compile/worker/served_files.hpp"
@@ -106,11 +106,11 @@ class Session {
       return false;
     }
     switch (flight_.acquire(wanted->path, wanted->owner_line)) {
-      case FlightLock::State::held: say(WorkerOp::locked, wire::Locked{}.encode()); break;
-      case FlightLock::State::busy:
+      case CompileLock::State::held: say(WorkerOp::locked, wire::Locked{}.encode()); break;
+      case CompileLock::State::busy:
         say(WorkerOp::busy, wire::Busy{flight_.reason()}.encode());
         break;
-      case FlightLock::State::failed:
+      case CompileLock::State::failed:
         say(WorkerOp::locked, wire::Locked{flight_.reason()}.encode());
         break;
     }
@@ -161,7 +161,7 @@ class Session {
 
   wire::FrameSocket socket_{wire::kWorkerSocket};
   NvrtcApi api_;
-  FlightLock flight_;
+  CompileLock flight_;
 };
 
 void run_session() {

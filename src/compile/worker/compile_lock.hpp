@@ -8,7 +8,7 @@ namespace cukiln::worker {
 /// The lock of one compile across processes. The worker holds it, and not the process that wants
 /// the result: that one may fork, and a forgotten child would hold a copy of the descriptor for
 /// ever.
-class FlightLock {
+class CompileLock {
  public:
   enum class State { held, busy, failed };
 

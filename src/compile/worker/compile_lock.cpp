@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/worker/flight_lock.hpp"
+#include "compile/worker/compile_lock.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -31,7 +31,7 @@ std::string first_line(int fd) {
 
 }  // namespace
 
-FlightLock::State FlightLock::acquire(const std::string& path, const std::string& owner_line) {
+CompileLock::State CompileLock::acquire(const std::string& path, const std::string& owner_line) {
   for (int i = 0; i < kMaxTries; ++i) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
@@ -66,7 +66,7 @@ FlightLock::State FlightLock::acquire(const std::string& path, const std::string
   return State::failed;
 }
 
-void FlightLock::release() {
+void CompileLock::release() {
   if (fd_ < 0) {
     return;
   }
