@@ -170,7 +170,7 @@ int open_pidfd(pid_t pid) {
 
 }  // namespace
 
-Result<SpawnedProcess> spawn_unnoticed(const std::string& path,
+Result<SpawnedProcess> spawn_detached(const std::string& path,
                                        const std::vector<std::string>& arguments, int program) {
   SpawnedProcess spawned;
   int pair[2];

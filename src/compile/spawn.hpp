@@ -27,7 +27,7 @@ struct SpawnedProcess {
 /// descriptor. With `program`, a descriptor of what is at `path`, it is that file that is run,
 /// whatever has taken its place since (a script is run by its path all the same: its interpreter
 /// opens it). Threads: safe. Errors: not_found (no such program), io.
-Result<SpawnedProcess> spawn_unnoticed(const std::string& path,
+Result<SpawnedProcess> spawn_detached(const std::string& path,
                                        const std::vector<std::string>& arguments, int program = -1);
 
 /// Reaps it if that is ours to do and it has ended; by its pidfd, so that no other child, which may

@@ -44,7 +44,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(const WorkerOptions&
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::launch(const WorkerOptions& options) {
   CUKILN_TRY(const UniqueFd program, open_trusted_file(options.path, kWorkerKind, O_PATH));
-  CUKILN_TRY(SpawnedProcess spawned, spawn_unnoticed(options.path,
+  CUKILN_TRY(SpawnedProcess spawned, spawn_detached(options.path,
                                                      {options.library, options.builtins,
                                                       std::to_string(options.memory_bytes),
                                                       std::to_string(options.idle.count())},

@@ -44,7 +44,7 @@ class SigchldWatch {
 /// What a shell that was spawned says about itself.
 std::string shell_says(const std::string& script, const std::string& shell = "/bin/sh",
                        int program = -1) {
-  auto spawned = spawn_unnoticed(shell, {"-c", script}, program);
+  auto spawned = spawn_detached(shell, {"-c", script}, program);
   REQUIRE(spawned);
   char byte = 0;
   REQUIRE(::recv(spawned->socket.get(), &byte, 1, 0) == 0);  // its end, as it holds the other one
@@ -125,14 +125,14 @@ TEST_CASE("a spawned program has no environment") {
 }
 
 TEST_CASE("a program that is not there is an error that names it") {
-  const auto spawned = spawn_unnoticed("/nowhere/worker", {});
+  const auto spawned = spawn_detached("/nowhere/worker", {});
   REQUIRE_FALSE(spawned);
   CHECK(spawned.error().code() == ErrorCode::not_found);
   CHECK(spawned.error().message().find("/nowhere/worker") != std::string::npos);
 }
 
 TEST_CASE("a program that cannot be executed is an error, and no child is left") {
-  const auto spawned = spawn_unnoticed("/etc/passwd", {});
+  const auto spawned = spawn_detached("/etc/passwd", {});
   REQUIRE_FALSE(spawned);
   CHECK(spawned.error().code() == ErrorCode::io);
   CHECK(::waitpid(-1, nullptr, WNOHANG | __WALL) == -1);
@@ -144,7 +144,7 @@ TEST_CASE("several threads may spawn at once") {
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
       for (int k = 0; k < 5; ++k) {
-        const auto spawned = spawn_unnoticed("/bin/true", {});
+        const auto spawned = spawn_detached("/bin/true", {});
         started += spawned ? 1 : 0;
       }
     });
