@@ -58,7 +58,7 @@ struct NvrtcCompiler::Run {
   const NvrtcCompilerOptions& options;
   const NvrtcIdentity& identity;
   const CompileJob& job;
-  wire::Patience patience;
+  wire::WaitOptions patience;
   std::unique_ptr<WorkerProcess> worker;
   bool heard = false;  ///< the worker has said something about this job
 
@@ -322,7 +322,7 @@ void NvrtcCompiler::Run::release() {
   if (job.guard.lock_path.empty()) {
     return;
   }
-  const wire::Patience brief{steady_clock::now() + kReleasePatience};
+  const wire::WaitOptions brief{steady_clock::now() + kReleasePatience};
   if (!worker->request(wire::WorkerOp::release, {}, brief).is(wire::WorkerOp::released)) {
     worker.reset();  // its end gives the lock up
   }

@@ -73,7 +73,7 @@ Result<LibraryDigests> hash_libraries(const NvrtcInstall& install, const Library
 }
 
 Result<wire::Probed> probed_by(WorkerProcess& worker, const NvrtcInstall& install,
-                               const wire::Patience& patience) {
+                               const wire::WaitOptions& patience) {
   const WorkerReply reply = worker.receive(patience);
   auto probed =
       reply.is(wire::WorkerOp::probed) ? wire::Probed::decode(reply.frame.body) : std::nullopt;
@@ -145,7 +145,7 @@ Result<std::vector<std::unique_ptr<WorkerProcess>>> measure_identity(const Worke
   const NvrtcInstall& install = identity.install;
   const std::int64_t now =
       Clock::system().now_ns();  // before they are opened: see FileServer::serve
-  const wire::Patience patience{std::chrono::steady_clock::now() + kProbePatience};
+  const wire::WaitOptions patience{std::chrono::steady_clock::now() + kProbePatience};
   // Not std::async: it lets exceptions pass through libc, which then wants memory for its unwinder.
   Result<LibraryDigests> digests = Error::out_of_memory();
   const auto hash = [&] { digests = guarded([&] { return hash_libraries(install, stamps); }); };

@@ -36,7 +36,7 @@ void send_kill(int process) {
 }  // namespace
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(const WorkerOptions& options,
-                                                            const wire::Patience& patience) {
+                                                            const wire::WaitOptions& patience) {
   CUKILN_TRY(std::unique_ptr<WorkerProcess> worker, launch(options));
   CUKILN_CHECK(worker->greet(patience));
   return worker;
@@ -61,7 +61,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::launch(const WorkerOptions
   return worker;
 }
 
-Result<void> WorkerProcess::greet(const wire::Patience& patience) {
+Result<void> WorkerProcess::greet(const wire::WaitOptions& patience) {
   const WorkerReply reply = receive(patience);
   if (reply.failure == WorkerFailure::timeout || reply.failure == WorkerFailure::cancelled) {
     return make_error(ErrorCode::timeout, "the compile worker {} did not start in time", path_);
@@ -104,18 +104,18 @@ WorkerProcess::~WorkerProcess() {
   }
 }
 
-wire::Patience WorkerProcess::with_peer(wire::Patience patience) const {
+wire::WaitOptions WorkerProcess::with_peer(wire::WaitOptions patience) const {
   patience.peer_process = process_.get();
   return patience;
 }
 
 bool WorkerProcess::send(wire::WorkerOp op, std::initializer_list<ByteView> parts,
-                         const wire::Patience& patience) {
+                         const wire::WaitOptions& patience) {
   return frames_->send(static_cast<std::uint16_t>(op), parts, with_peer(patience)) ==
          wire::IoStatus::ok;
 }
 
-WorkerReply WorkerProcess::receive(const wire::Patience& patience) {
+WorkerReply WorkerProcess::receive(const wire::WaitOptions& patience) {
   WorkerReply reply;
   switch (frames_->receive(reply.frame, with_peer(patience))) {
     case wire::IoStatus::ok: break;
@@ -133,7 +133,7 @@ WorkerReply WorkerProcess::receive(const wire::Patience& patience) {
 }
 
 WorkerReply WorkerProcess::request(wire::WorkerOp op, const std::string& body,
-                                   const wire::Patience& patience) {
+                                   const wire::WaitOptions& patience) {
   // A send that fails is not the last word: the worker may have told why before it went.
   send(op, {body}, patience);
   return receive(patience);

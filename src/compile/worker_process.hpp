@@ -54,19 +54,19 @@ class WorkerProcess {
   static Result<std::unique_ptr<WorkerProcess>> launch(const WorkerOptions& options);
   /// Waits for a launched one to have opened NVRTC; before anything else is asked of it.
   /// Errors: not_found (NVRTC does not open), timeout, incompatible, internal.
-  Result<void> greet(const wire::Patience& patience);
+  Result<void> greet(const wire::WaitOptions& patience);
   /// Both.
   static Result<std::unique_ptr<WorkerProcess>> start(const WorkerOptions& options,
-                                                      const wire::Patience& patience);
+                                                      const wire::WaitOptions& patience);
   ~WorkerProcess();
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   bool send(wire::WorkerOp op, std::initializer_list<ByteView> parts,
-            const wire::Patience& patience);
-  WorkerReply receive(const wire::Patience& patience);
+            const wire::WaitOptions& patience);
+  WorkerReply receive(const wire::WaitOptions& patience);
   /// Both, for what has one answer.
-  WorkerReply request(wire::WorkerOp op, const std::string& body, const wire::Patience& patience);
+  WorkerReply request(wire::WorkerOp op, const std::string& body, const wire::WaitOptions& patience);
 
   /// False once it has ended, or hung up, on its own.
   bool alive() const;
@@ -81,7 +81,7 @@ class WorkerProcess {
 
  private:
   WorkerProcess() = default;
-  wire::Patience with_peer(wire::Patience patience) const;
+  wire::WaitOptions with_peer(wire::WaitOptions patience) const;
 
   std::string path_;
   pid_t owner_ = -1;

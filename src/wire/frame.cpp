@@ -36,7 +36,7 @@ const char* name_of(IoStatus status) noexcept {
   return "unknown";
 }
 
-IoStatus FrameSocket::wait_for(short events, const Patience& patience) const {
+IoStatus FrameSocket::wait_for(short events, const WaitOptions& patience) const {
   const auto never = steady_clock::time_point::max();
   auto silent_at = when_silent_ ? steady_clock::now() + silence_ : never;
   for (;;) {
@@ -69,7 +69,7 @@ IoStatus FrameSocket::wait_for(short events, const Patience& patience) const {
 }
 
 IoStatus FrameSocket::send(std::uint16_t op, std::initializer_list<ByteView> parts,
-                           const Patience& patience) {
+                           const WaitOptions& patience) {
   std::size_t total = 0;
   for (const ByteView part : parts) {
     total += part.size();
@@ -121,7 +121,7 @@ IoStatus FrameSocket::send(std::uint16_t op, std::initializer_list<ByteView> par
 }
 
 IoStatus FrameSocket::read_some(char* to, std::size_t size, std::size_t& got,
-                                const Patience& patience) const {
+                                const WaitOptions& patience) const {
   for (;;) {
     const ssize_t count = ::recv(fd_, to, size, MSG_DONTWAIT);
     if (count > 0) {
@@ -143,7 +143,7 @@ IoStatus FrameSocket::read_some(char* to, std::size_t size, std::size_t& got,
   }
 }
 
-IoStatus FrameSocket::receive(Frame& frame, const Patience& patience) {
+IoStatus FrameSocket::receive(Frame& frame, const WaitOptions& patience) {
   buffer_.resize(kReadAhead);
   std::size_t got = 0;
   while (end_ - begin_ < kHeaderBytes) {

@@ -37,7 +37,7 @@ const char* name_of(IoStatus status) noexcept;
 inline constexpr std::chrono::milliseconds kCancelPoll{20};
 
 /// When to give up waiting. The default waits for ever.
-struct Patience {
+struct WaitOptions {
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   const std::atomic<bool>* cancelled = nullptr;
   int peer_process =
@@ -53,9 +53,9 @@ class FrameSocket {
 
   /// The body is the concatenation of `parts`, which are not copied. At most 6 of them.
   IoStatus send(std::uint16_t op, std::initializer_list<ByteView> parts,
-                const Patience& patience = {});
+                const WaitOptions& patience = {});
   /// After anything but ok the connection is of no more use: a part of a frame may have been read.
-  IoStatus receive(Frame& frame, const Patience& patience = {});
+  IoStatus receive(Frame& frame, const WaitOptions& patience = {});
 
   /// Calls `then` whenever the peer, in one wait, has said or taken nothing for `silence`; the wait
   /// goes on.
@@ -67,8 +67,8 @@ class FrameSocket {
   int fd() const noexcept { return fd_; }
 
  private:
-  IoStatus wait_for(short events, const Patience& patience) const;
-  IoStatus read_some(char* to, std::size_t size, std::size_t& got, const Patience& patience) const;
+  IoStatus wait_for(short events, const WaitOptions& patience) const;
+  IoStatus read_some(char* to, std::size_t size, std::size_t& got, const WaitOptions& patience) const;
 
   int fd_;
   std::chrono::milliseconds silence_{0};

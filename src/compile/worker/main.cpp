@@ -73,10 +73,10 @@ class Session {
   }
 
  private:
-  wire::Patience patience() const {
+  wire::WaitOptions patience() const {
     // With the lock held the owner is storing a result; its own end would be noticed.
-    return flight_.held() ? wire::Patience{}
-                          : wire::Patience{std::chrono::steady_clock::now() + g_arguments.idle};
+    return flight_.held() ? wire::WaitOptions{}
+                          : wire::WaitOptions{std::chrono::steady_clock::now() + g_arguments.idle};
   }
 
   void say(WorkerOp op, const std::string& body) {

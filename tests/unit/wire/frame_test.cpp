@@ -34,7 +34,7 @@ struct Pair {
   }
 };
 
-Patience within(std::chrono::milliseconds time) {
+WaitOptions within(std::chrono::milliseconds time) {
   return {std::chrono::steady_clock::now() + time};
 }
 
@@ -158,7 +158,7 @@ TEST_CASE("a cancel flag ends a wait without a deadline") {
   });
   Frame frame;
   FrameSocket to(pair.here.get());
-  Patience patience;
+  WaitOptions patience;
   patience.cancelled = &cancelled;
   CHECK(to.receive(frame, patience) == IoStatus::cancelled);
   canceller.join();
@@ -202,7 +202,7 @@ TEST_CASE("a peer's end is noticed although somebody holds a copy of its socket"
   }
   const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   if (process) {
-    Patience patience = within(10s);
+    WaitOptions patience = within(10s);
     patience.peer_process = process.get();
     Frame frame;
     FrameSocket to(pair.here.get());
