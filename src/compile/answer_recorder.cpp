@@ -6,7 +6,7 @@
 namespace cukiln {
 
 AnswerRecorder::AnswerRecorder(const CompileRequest& request)
-    : looked_at_(request, request.translation_unit()) {}
+    : recorder_(request, request.translation_unit()) {}
 
 std::string AnswerRecorder::record(const std::string& path, const wire::Answers& answers) {
   if (answers.answers.empty() || answers.answers.front().path != path) {
@@ -17,8 +17,8 @@ std::string AnswerRecorder::record(const std::string& path, const wire::Answers&
       return "the answer is about a source, " + answer.path;
     }
     const bool is_file = answer.kind == wire::FileKind::file;
-    looked_at_.told(answer, is_file ? hash_of(answer.bytes) : ContentHash{},
-                    answer.path + " cannot be read");
+    recorder_.record_sent(answer, is_file ? hash_of(answer.bytes) : ContentHash{},
+                          answer.path + " cannot be read");
   }
   return {};
 }

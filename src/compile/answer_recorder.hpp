@@ -13,34 +13,36 @@
 
 namespace cukiln {
 
-/// What a compile depends on, from answers that a client gave: the digests are of the bytes that
-/// came, whatever the client says of them.
+/// Records the dependency set of a compile whose files a client of the daemon serves. Digests are
+/// computed from the bytes received; nothing that the client claims about them is used.
 class AnswerRecorder {
  public:
-  /// The numbers of sources begin here, and a client's own are below: a source is no other file.
+  /// File numbers of sources begin here; a client's are below, so that the two never coincide.
   static constexpr std::uint32_t kFirstSource = 1u << 31;
 
   explicit AnswerRecorder(const CompileRequest& request);
 
-  /// Takes note of an answer to `path`, and of what came with it. Empty; or why it cannot be
-  /// passed on: another path was answered, or a source, which the request has.
+  /// Records the client's answer for `path`, and the answers sent ahead with it. Returns an empty
+  /// string, or why they cannot be passed to the worker: they are about another path, or about a
+  /// source, whose text is in the request.
   std::string record(const std::string& path, const wire::Answers& answers);
 
+  /// The dependency set of the compile. Errors: as DependencyRecorder::take.
   Result<DependencySet> take_dependencies(const wire::Compiled& compiled) {
-    return looked_at_.take(compiled.looked_at);
+    return recorder_.take(compiled.looked_at);
   }
-  /// What could not be read; empty: nothing.
-  const std::string& refused() const noexcept { return looked_at_.refused(); }
+  /// The first accessed file that could not be read, as a sentence; empty if there is none.
+  const std::string& refused() const noexcept { return recorder_.refused(); }
 
-  /// A source's own bytes: no question to anybody. Null: it is none.
-  const SharedBytes* source(const std::string& path) const { return looked_at_.source(path); }
-  /// The label of what a client said is at a path; nothing: it was not asked.
+  /// The text of a source, which the client need not be asked for; null if `path` is not a source.
+  const SharedBytes* source(const std::string& path) const { return recorder_.source(path); }
+  /// The label of what the client said is at a path; nothing if it was not asked.
   std::optional<SetTree::Label> label(const std::string& path) const {
-    return looked_at_.label(path);
+    return recorder_.label(path);
   }
 
  private:
-  DependencyRecorder looked_at_;
+  DependencyRecorder recorder_;
 };
 
 }  // namespace cukiln

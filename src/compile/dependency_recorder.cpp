@@ -20,15 +20,15 @@ const SharedBytes* DependencyRecorder::source(const std::string& path) const {
   return at != sources_.end() ? &at->second : nullptr;
 }
 
-void DependencyRecorder::told(const wire::Answer& answer, const ContentHash& digest,
-                    const std::string& refusal) {
+void DependencyRecorder::record_sent(const wire::Answer& answer, const ContentHash& digest,
+                                     const std::string& refusal) {
   if (below_absent_folder(answer.path)) {
     return;
   }
   if (!answer.absent_folder.empty()) {
     absent_folders_.push_back(answer.absent_folder + "/");
   }
-  const auto [at, is_new] = facts_.try_emplace(answer.path);
+  const auto [at, is_new] = sent_.try_emplace(answer.path);
   if (is_new) {
     at->second = {answer.kind, digest, answer.file, refusal};
   }
@@ -41,8 +41,8 @@ bool DependencyRecorder::below_absent_folder(const std::string& path) const {
 }
 
 std::optional<SetTree::Label> DependencyRecorder::label(const std::string& path) const {
-  const auto at = facts_.find(path);
-  if (at == facts_.end()) {
+  const auto at = sent_.find(path);
+  if (at == sent_.end()) {
     return std::nullopt;
   }
   switch (at->second.kind) {
@@ -54,33 +54,36 @@ std::optional<SetTree::Label> DependencyRecorder::label(const std::string& path)
   return std::nullopt;
 }
 
-Result<DependencySet> DependencyRecorder::take(const std::vector<std::string>& paths) {
+Result<DependencySet> DependencyRecorder::take(const std::vector<std::string>& accessed) {
   DependencySet set;
-  set.observations.reserve(paths.size());
-  std::unordered_map<std::uint32_t, std::uint32_t> numbers;  // in order of first use
-  const auto number_of = [&](std::uint32_t file) {
-    return numbers.try_emplace(file, static_cast<std::uint32_t>(numbers.size())).first->second;
+  set.observations.reserve(accessed.size());
+  std::unordered_map<std::uint32_t, std::uint32_t> classes;  // by file, in order of first use
+  const auto identity_class = [&](std::uint32_t file) {
+    return classes.try_emplace(file, static_cast<std::uint32_t>(classes.size())).first->second;
   };
-  for (const std::string& path : paths) {
+  for (const std::string& path : accessed) {
     if (source(path) != nullptr) {
       continue;
     }
-    const auto at = facts_.find(path);
-    if (at == facts_.end()) {
+    const auto at = sent_.find(path);
+    if (at == sent_.end()) {
       if (!below_absent_folder(path)) {
-        return make_error(ErrorCode::internal,
-                          "the compile worker looked at {}, which it was told nothing about", path);
+        return make_error(
+            ErrorCode::internal,
+            "the compile worker reports an access to {}, for which no answer was sent", path);
       }
       set.add_absent(path);
       continue;
     }
-    const Fact& fact = at->second;
-    switch (fact.kind) {
-      case wire::FileKind::file: set.add_file(path, fact.digest, number_of(fact.file)); break;
-      case wire::FileKind::folder: set.add_folder(path, number_of(fact.file)); break;
+    const SentAnswer& answer = at->second;
+    switch (answer.kind) {
+      case wire::FileKind::file:
+        set.add_file(path, answer.digest, identity_class(answer.file));
+        break;
+      case wire::FileKind::folder: set.add_folder(path, identity_class(answer.file)); break;
       case wire::FileKind::absent: set.add_absent(path); break;
       case wire::FileKind::error:
-        refuse(fact.refusal);
+        refuse(answer.refusal);
         set.add_absent(path);
         break;
     }

@@ -14,39 +14,41 @@
 
 namespace cukiln {
 
-/// What one compile was told is where, and of that what NVRTC looked at: what the result depends
-/// on, without the sources, which the request has.
+/// Builds the dependency set of one compile. It records every answer sent to the worker, and makes
+/// the set of those that NVRTC accessed, without the sources, which are part of the request.
 class DependencyRecorder {
  public:
   DependencyRecorder(const CompileRequest& request, const VirtualSource& unit);
 
-  /// A source's own bytes. Null: `path` is none.
+  /// The text of a source; null if `path` is not a source.
   const SharedBytes* source(const std::string& path) const;
 
-  /// Notes an answer that NVRTC may look at. The first for a path counts, and none below a folder
-  /// that is absent, as in the worker. `digest`: of the answer's bytes.
-  void told(const wire::Answer& answer, const ContentHash& digest, const std::string& refusal);
+  /// Records an answer sent to the worker. As in the worker, only the first answer for a path
+  /// counts, and none below an absent folder. `digest` is that of the answer's bytes; `refusal`
+  /// says why the file cannot be read, if it cannot.
+  void record_sent(const wire::Answer& answer, const ContentHash& digest,
+                   const std::string& refusal);
 
-  /// From the paths that NVRTC looked at, in order. Errors: internal, a path that nothing was said
-  /// about.
-  Result<DependencySet> take(const std::vector<std::string>& paths);
-  /// What a SetTree knows of an answer; nothing: none came for the path.
+  /// The dependency set of the paths that NVRTC accessed, in order. Errors: internal if no answer
+  /// was sent for one of them.
+  Result<DependencySet> take(const std::vector<std::string>& accessed);
+  /// The label of the answer for a path; nothing if none was sent.
   std::optional<SetTree::Label> label(const std::string& path) const;
   void refuse(const std::string& sentence) { refused_ = refused_.empty() ? sentence : refused_; }
-  /// The first that was looked at and could not be read, as a sentence; empty: none.
+  /// The first accessed file that could not be read, as a sentence; empty if there is none.
   const std::string& refused() const noexcept { return refused_; }
 
  private:
-  struct Fact {
+  struct SentAnswer {
     wire::FileKind kind = wire::FileKind::absent;
     ContentHash digest;
-    std::uint32_t file = 0;  ///< as the answer numbers it
+    std::uint32_t file = 0;  ///< the answer's file number
     std::string refusal;
   };
   bool below_absent_folder(const std::string& path) const;
 
   std::unordered_map<std::string, SharedBytes> sources_;
-  std::unordered_map<std::string, Fact> facts_;
+  std::unordered_map<std::string, SentAnswer> sent_;
   std::vector<std::string> absent_folders_;  // each with a slash at its end
   std::string refused_;
 };

@@ -45,8 +45,8 @@ CompileLock::State CompileLock::acquire(const std::string& path, const std::stri
       ::close(fd);
       return error == EWOULDBLOCK ? State::busy : State::failed;
     }
-    // The former holder unlinks the file before it lets go: what was locked may be a name no more,
-    // and somebody else may already hold the new file of that name.
+    // The former holder unlinks the file before it unlocks it. So the file that was just locked may
+    // have no name any more, and another process may hold a new file of that name.
     if (!is_still_at(fd, path.c_str())) {
       ::close(fd);
       continue;
@@ -54,7 +54,7 @@ CompileLock::State CompileLock::acquire(const std::string& path, const std::stri
     const std::string line = owner_line + "\n";
     if (::ftruncate(fd, 0) != 0 ||
         ::pwrite(fd, line.data(), line.size(), 0) != static_cast<ssize_t>(line.size())) {
-      // The line is for people; a full disk does not make the lock less of a lock.
+      // The line is informative only: on a full disk the lock is held all the same.
     }
     fd_ = fd;
     path_ = path;

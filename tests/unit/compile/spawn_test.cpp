@@ -73,7 +73,7 @@ std::unique_ptr<WorkerProcess> fake_worker() {
 
 }  // namespace
 
-TEST_CASE("a host's SIGCHLD handler and wait(-1) notice neither start nor end of a worker") {
+TEST_CASE("a host's SIGCHLD handler and wait(-1) do not see workers") {
   const SigchldWatch watch;
   for (int i = 0; i < 3; ++i) {
     CHECK_FALSE(shell_says("echo started >&2").empty());
@@ -86,7 +86,7 @@ TEST_CASE("a host's SIGCHLD handler and wait(-1) notice neither start nor end of
   CHECK(errno == ECHILD);
 }
 
-TEST_CASE("a host that is a subreaper is left no zombies") {
+TEST_CASE("a host that is a subreaper gets no zombies") {
   REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
   fake_worker().reset();
   ::prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
@@ -109,7 +109,7 @@ TEST_CASE("a host's own child keeps its status while workers come and go") {
   CHECK(WEXITSTATUS(status) == 42);
 }
 
-TEST_CASE("a spawned program has descriptors 0 to 4 and nothing of the host's") {
+TEST_CASE("a spawned program has descriptors 0 to 4 and no other") {
   const UniqueFd leak(::open("/dev/null", O_RDONLY));  // without O_CLOEXEC
   const UniqueFd high(::fcntl(leak.get(), F_DUPFD, 300));
   const std::string open = shell_says(
@@ -124,7 +124,7 @@ TEST_CASE("a spawned program has no environment") {
   ::unsetenv("CUKILN_TEST_LEAK");
 }
 
-TEST_CASE("a program that is not there is an error that names it") {
+TEST_CASE("a missing program is named in the error") {
   const auto spawned = spawn_detached("/nowhere/worker", {});
   REQUIRE_FALSE(spawned);
   CHECK(spawned.error().code() == ErrorCode::not_found);
@@ -138,7 +138,7 @@ TEST_CASE("a program that cannot be executed is an error, and no child is left")
   CHECK(::waitpid(-1, nullptr, WNOHANG | __WALL) == -1);
 }
 
-TEST_CASE("several threads may spawn at once") {
+TEST_CASE("several threads spawn concurrently") {
   std::atomic<int> started = 0;
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
@@ -155,7 +155,7 @@ TEST_CASE("several threads may spawn at once") {
   CHECK(started == 40);
 }
 
-TEST_CASE("the caller's signal mask is what it was") {
+TEST_CASE("the caller's signal mask is unchanged") {
   sigset_t wanted;
   sigset_t before;
   sigset_t after;
@@ -168,7 +168,8 @@ TEST_CASE("the caller's signal mask is what it was") {
   CHECK(::sigismember(&after, SIGTERM) == 0);
 }
 
-TEST_CASE("a worker is cut off from the host's signals, folder, session and core files") {
+TEST_CASE(
+    "a worker is isolated from the host's signals, working directory, session and core files") {
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
@@ -208,13 +209,13 @@ TEST_CASE("a forked child that drops its copy of a worker does not end the paren
   CHECK(worker->request(wire::WorkerOp::probe, {}, {}).is(wire::WorkerOp::probed));
 }
 
-TEST_CASE("a worker that is asked what it does not know ends instead of guessing") {
+TEST_CASE("a worker ends after an unknown request") {
   auto worker = fake_worker();
   CHECK(worker->request(static_cast<wire::WorkerOp>(999), {}, {}).failure == WorkerFailure::closed);
 }
 
 // fault 113
-TEST_CASE("a program that was opened is what is run, whatever is at its path by then") {
+TEST_CASE("the opened program is run, even if its path has been replaced") {
   const ScratchFolder folder;
   const std::string path = folder / "program";
   std::filesystem::copy_file("/bin/sh", path);

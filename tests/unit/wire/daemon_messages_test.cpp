@@ -68,7 +68,7 @@ std::string body_of(const EntryBody& entry) {
 
 }  // namespace
 
-TEST_CASE("a compile's order is read as it was written: the request keeps its digest") {
+TEST_CASE("an order round-trips, and its request keeps its digest") {
   const CompileOrder order = an_order();
   const auto read = CompileOrder::decode(order.encode());
   REQUIRE(read);
@@ -78,7 +78,7 @@ TEST_CASE("a compile's order is read as it was written: the request keeps its di
   CHECK(read->headers == std::vector<std::string>{"/include"});
 }
 
-TEST_CASE("an entry is read as it was written, and its image is not copied") {
+TEST_CASE("an entry round-trips, and its image is not copied") {
   const auto sealed = an_entry().seal();
   REQUIRE(sealed);
   const auto bytes = map_sealed_file(sealed->get(), 1 << 20);
@@ -95,7 +95,7 @@ TEST_CASE("an entry is read as it was written, and its image is not copied") {
         bytes->data() + bytes->size());
 }
 
-TEST_CASE("fault 62: a message that is short, or has something left over, is refused") {
+TEST_CASE("fault 62: a message that is short, or has bytes left over, is refused") {
   check_only_whole(DaemonHello{1, 42, "program"});
   check_only_whole(SetsWanted{hash_of<RequestDigest>("r"), "canonical"});
   check_only_whole(EntryWanted{hash_of<CacheKey>("k")});
@@ -113,7 +113,7 @@ TEST_CASE("fault 62: a message that is short, or has something left over, is ref
   check_only_whole(snapshot);
 }
 
-TEST_CASE("fault 62: places are folders with an absolute path, and nothing else") {
+TEST_CASE("fault 62: source roots must be absolute paths") {
   for (const std::string& folder :
        {std::string(), std::string("kernels"), std::string("/a\0b", 4)}) {
     CHECK_FALSE(SourceRoots::decode(SourceRoots{{{"/cukiln/src", {folder}}}}.encode()));
@@ -132,7 +132,7 @@ TEST_CASE("fault 62: an entry that is short, or without an image, is refused") {
 }
 
 // fault 91
-TEST_CASE("one wrong bit anywhere in an entry is noticed, and so is a byte too many") {
+TEST_CASE("a flipped bit anywhere in an entry is noticed, and so is an extra byte") {
   const std::string bytes = with_checksum(body_of(an_entry()));
   REQUIRE(decodes(bytes));
   for (std::size_t at = 0; at < bytes.size(); ++at) {
@@ -201,7 +201,7 @@ TEST_CASE("fault 62: each field out of its range is refused") {
   CHECK_FALSE(EntryBody::decode(*map_sealed_file(sealed->get(), 1 << 20)));
 }
 
-TEST_CASE("fault 62: a count that promises more than there is reserves nothing") {
+TEST_CASE("fault 62: a count larger than the message allocates nothing") {
   SerialWriter sources;
   sources.u32(0xffffffff);
   CHECK_FALSE(CompileOrder::decode(sources.view()));

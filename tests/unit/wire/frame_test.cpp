@@ -46,7 +46,7 @@ std::string header(std::uint32_t size, std::uint32_t op) {
 
 }  // namespace
 
-TEST_CASE("a frame arrives as it was sent, whatever its parts") {
+TEST_CASE("a frame round-trips, whatever its parts") {
   const Pair pair;
   FrameSocket from(pair.there.get());
   FrameSocket to(pair.here.get());
@@ -61,7 +61,7 @@ TEST_CASE("a frame arrives as it was sent, whatever its parts") {
   CHECK(frame.body.empty());
 }
 
-TEST_CASE("a frame larger than the socket's buffer arrives whole") {
+TEST_CASE("a frame larger than the socket's buffer arrives complete") {
   const Pair pair;
   const std::string large(5'000'000, 'x');
   std::thread sender([&] {
@@ -76,7 +76,7 @@ TEST_CASE("a frame larger than the socket's buffer arrives whole") {
   CHECK(frame.body.substr(large.size()) == "end");
 }
 
-TEST_CASE("frames that arrive a byte at a time, or several at once, are the same frames") {
+TEST_CASE("frames are parsed whether bytes arrive one at a time or several frames together") {
   const Pair pair;
   std::string stream = header(3, 5) + "abc" + header(0, 6) + header(2, 7) + "de";
   FrameSocket to(pair.here.get());
@@ -98,7 +98,7 @@ TEST_CASE("frames that arrive a byte at a time, or several at once, are the same
   sender.join();
 }
 
-TEST_CASE("a frame that is cut off is a closed connection, not a short frame") {
+TEST_CASE("a truncated frame is a closed connection and not a short frame") {
   for (const std::string& part :
        {std::string(), std::string("abc"), header(10, 1), header(10, 1) + "half"}) {
     Pair pair;
@@ -110,7 +110,7 @@ TEST_CASE("a frame that is cut off is a closed connection, not a short frame") {
   }
 }
 
-TEST_CASE("a length above the limit is garbage and reserves nothing") {
+TEST_CASE("a length above the limit is malformed and allocates nothing") {
   const Pair pair;
   pair.raw(header(kMaxBodyBytes + 1, 1));
   Frame frame;
@@ -118,7 +118,7 @@ TEST_CASE("a length above the limit is garbage and reserves nothing") {
   CHECK(to.receive(frame, within(5s)) == IoStatus::malformed);
 }
 
-TEST_CASE("bytes that are no frame are garbage") {
+TEST_CASE("bytes that are not a frame are malformed") {
   const Pair pair;
   pair.raw("GET / HTTP/1.1\r\n\r\n");
   Frame frame;
@@ -164,7 +164,7 @@ TEST_CASE("a cancel flag ends a wait without a deadline") {
   canceller.join();
 }
 
-TEST_CASE("a peer that neither says nor takes anything is noticed, and waited for all the same") {
+TEST_CASE("a silent peer is noticed, and the wait goes on") {
   Pair pair;
   FrameSocket socket(pair.here.get());
   std::atomic<int> noticed{0};
@@ -186,14 +186,14 @@ TEST_CASE("a peer that neither says nor takes anything is noticed, and waited fo
   speaker.join();
 }
 
-TEST_CASE("sending to a peer that is gone is an error and raises no SIGPIPE") {
+TEST_CASE("sending to a closed socket is an error and raises no SIGPIPE") {
   Pair pair;
   pair.here.reset();
   FrameSocket from(pair.there.get());
   CHECK(from.send(1, {"x"}) == IoStatus::closed);
 }
 
-TEST_CASE("a peer's end is noticed although somebody holds a copy of its socket") {
+TEST_CASE("a peer's end is noticed even if another process has a copy of its socket") {
   const Pair pair;  // `there` stays open in this process: the forgotten copy
   const pid_t child = ::fork();
   if (child == 0) {
