@@ -100,8 +100,11 @@ Result<std::string> CompileRun::reply(const std::string& path) {
   if (const SharedBytes* text = account_.source(path)) {
     // The request has it: nobody can say otherwise.
     wire::Answers own;
-    own.answers.push_back(
-        {path, wire::FileKind::file, AnswerRecorder::kFirstSource + source_number(path), {}, *text});
+    own.answers.push_back({path,
+                           wire::FileKind::file,
+                           AnswerRecorder::kFirstSource + source_number(path),
+                           {},
+                           *text});
     return own.encode();
   }
   {

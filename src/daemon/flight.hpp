@@ -24,7 +24,8 @@ struct Flights::Flight {
   bool timed_out = false;
   bool again = false;
   bool ahead = false;  ///< begun because files changed; clients may have joined
-  std::shared_ptr<const wire::SourceRoots> places;  ///< of the owner's files, or of those that changed
+  std::shared_ptr<const wire::SourceRoots>
+      places;  ///< of the owner's files, or of those that changed
   std::vector<Asker> waiters;
   std::optional<Asker> owner;  ///< one of the waiters; nothing: it has gone
   std::uint32_t user = 0;      ///< everybody's who waits

@@ -72,9 +72,9 @@ class Flights {
   void compile_ahead(std::shared_ptr<const wire::CompileOrder> order,
                      std::shared_ptr<const wire::SourceRoots> places);
   /// Called after a compile whose files this process can open.
-  using Compiled =
-      std::function<void(std::shared_ptr<const wire::CompileOrder> order,
-                         std::shared_ptr<const wire::SourceRoots> places, std::string set_canonical)>;
+  using Compiled = std::function<void(std::shared_ptr<const wire::CompileOrder> order,
+                                      std::shared_ptr<const wire::SourceRoots> places,
+                                      std::string set_canonical)>;
   void on_compiled(Compiled compiled) { compiled_ = std::move(compiled); }
   /// False: nobody asked this client anything.
   bool answer(const Asker& from, std::string body);
