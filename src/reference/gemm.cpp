@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reference/product.hpp"
+#include "reference/gemm.hpp"
 
 #include <vector>
 
