@@ -6,7 +6,7 @@
 
 #include <thread>
 
-TEST_CASE("only the cores that this thread may use are counted") {
+TEST_CASE("only cores in the affinity mask are counted") {
   cpu_set_t before;
   REQUIRE(::sched_getaffinity(0, sizeof before, &before) == 0);
   CHECK(cukiln::usable_cores() == static_cast<unsigned>(CPU_COUNT(&before)));

@@ -42,7 +42,7 @@ void set_mode(const std::string& path, mode_t mode) { REQUIRE(::chmod(path.c_str
 }  // namespace
 
 // fault 112
-TEST_CASE("believed is what root, this user, or the owner of the library alone can have written") {
+TEST_CASE("files that only root, this user or the library's owner can have written are trusted") {
   for (const uid_t owner : {0U, 1000U, 990U}) {
     for (const mode_t mode : {0400U, 0600U, 0644U, 0755U, 0555U}) {
       CAPTURE(owner);
@@ -95,7 +95,7 @@ TEST_CASE("a file in a folder that everybody may write is refused, unless the fo
 }
 
 // fault 112
-TEST_CASE("a group that has others in it may not write what is believed") {
+TEST_CASE("a trusted file must not be writable by a group with other members") {
   if (::geteuid() != 0) {  // a file of another group can be made by root alone
     return;
   }
@@ -112,7 +112,7 @@ TEST_CASE("a group that has others in it may not write what is believed") {
 }
 
 // fault 113
-TEST_CASE("what takes a believed file's place afterwards is not what is read") {
+TEST_CASE("a trusted file that is replaced after it was opened is not read") {
   const ScratchFolder folder;
   const std::string path = folder.write("program", "text");
   const auto opened = open_trusted_file(path, "the test's file", O_RDONLY);
@@ -123,7 +123,7 @@ TEST_CASE("what takes a believed file's place afterwards is not what is read") {
   CHECK(std::string(bytes) == "text");
 }
 
-TEST_CASE("what is no file, absent, or too long is told apart from what is refused") {
+TEST_CASE("an absent, irregular or too long file is reported as such") {
   const ScratchFolder folder;
   const auto read = [](const std::string& path) {
     return read_trusted_file(path, "the test's file", 4).error();
@@ -137,7 +137,7 @@ TEST_CASE("what is no file, absent, or too long is told apart from what is refus
 }
 
 // fault 111
-TEST_CASE("the path of this library is absolute, whatever the program was called by") {
+TEST_CASE("the path of this library is absolute, whatever argv[0] is") {
   const auto path = path_of_this_library();
   REQUIRE(path);
   CHECK(*path == std::filesystem::read_symlink("/proc/self/exe").string());
