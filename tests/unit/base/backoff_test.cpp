@@ -39,7 +39,7 @@ TEST_CASE("jitter varies a pause within its share and leaves the next one alone"
 
 TEST_CASE("a breaker without a window opens after failures in a row, for its pause") {
   Breaker breaker({3, 0, {seconds(30), seconds(30)}});
-  for (int i = 0; i < 100; ++i) {  // no window: one failure in two does not open it
+  for (int i = 0; i < 100; ++i) {  // without a window, alternating failures do not open it
     CHECK_FALSE(breaker.failed(kStart));
     breaker.succeeded();
   }

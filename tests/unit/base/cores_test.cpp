@@ -17,7 +17,7 @@ TEST_CASE("only cores in the affinity mask are counted") {
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(any, &one);
-  std::thread([&] {  // a thread's affinity is its own: nobody else is moved
+  std::thread([&] {  // in a thread, whose affinity is its own
     REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
     CHECK(cukiln::usable_cores() == 1);
   })

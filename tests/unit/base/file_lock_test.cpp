@@ -87,7 +87,7 @@ TEST_CASE("holder() returns the owner line, creates no file and keeps no lock") 
   CHECK_FALSE(FileLock::holder(path));
   CHECK_FALSE(std::filesystem::exists(path));
   scratch.write("lock", "pid 17 since then\nmore\n");
-  CHECK_FALSE(FileLock::holder(path));  // it was left behind
+  CHECK_FALSE(FileLock::holder(path));  // the file exists, but is not locked
   {
     const auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, milliseconds(0));
     CHECK(FileLock::holder(path) == "pid 17 since then");

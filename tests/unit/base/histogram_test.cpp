@@ -30,7 +30,7 @@ TEST_CASE("a duration is counted in the bucket of the smallest bound that it doe
   for (const auto us : {0, 10, 11, 25, 2'500'000, 2'500'001}) {
     times.add(microseconds(us));
   }
-  times.add(nanoseconds(-5));  // a clock that went back
+  times.add(nanoseconds(-5));  // a clock that was set back
   CHECK(numbers(times) == std::map<std::string, std::uint64_t>{{"t_us_to_10", 3},
                                                                {"t_us_to_25", 2},
                                                                {"t_us_to_2500000", 1},

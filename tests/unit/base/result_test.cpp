@@ -20,7 +20,7 @@ Result<int> half(int value) {
   return value / 2;
 }
 
-/// What a child writes to its standard error before it ends, and how it ended.
+/// A child's standard error and exit status.
 template <class Body>
 std::pair<std::string, int> ending_of(Body&& body) {
   int out[2];
@@ -45,7 +45,7 @@ std::pair<std::string, int> ending_of(Body&& body) {
   return {text, status};
 }
 
-/// Counts how a value travels.
+/// Counts copies and moves.
 struct Traveller {
   int* moves;
   int* copies;

@@ -10,7 +10,7 @@ using testing::ScratchFolder;
 
 namespace {
 
-/// Says which library it was made for, as its version.
+/// Reports the library that it was made for as its version.
 class NamedCompiler final : public Compiler {
  public:
   explicit NamedCompiler(std::string library) : library_(std::move(library)) {}

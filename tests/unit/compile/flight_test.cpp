@@ -41,7 +41,7 @@ CompileState state_with(const std::string& lock, std::string* owner = nullptr) {
   return outcome->state;
 }
 
-/// Compiles for a minute, with the lock, in a process of its own.
+/// Compiles for a minute, holding the lock, in a process of its own.
 pid_t fork_slow_owner(const ScratchFolder& folder, bool forks_a_child) {
   const pid_t owner = ::fork();
   if (owner != 0) {

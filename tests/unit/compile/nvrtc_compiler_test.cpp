@@ -71,7 +71,7 @@ TEST_CASE(
           kKernel,
       {include.path()});
   const CompileResult result = must(module.run(compiler));
-  DependencySet expected;  // in the order of the looks
+  DependencySet expected;  // in the order of accesses
   expected.add_file("/cukiln/inc/0/used.h", hash_of("used"));
   expected.add_absent("/cukiln/inc/0/nothing.h");
   expected.add_folder("/cukiln/inc/0/folder");
@@ -325,7 +325,7 @@ TEST_CASE("a missing or unsuitable worker or library is named in the error") {
 TEST_CASE("parent and forked child compile concurrently, each with its own workers") {
   NvrtcCompiler compiler(fake_options());
   TestModule first(kKernel);
-  must(first.run(compiler));  // leaves an idle worker that both could take
+  must(first.run(compiler));  // leaves an idle worker in the pool that both could take
   const auto compile_named = [&](const std::string& name) {
     for (int i = 0; i < 5; ++i) {
       TestModule module("// fake: sleep 20\nextern \"C\" __global__ void " + name + "(int*) {}\n");

@@ -11,7 +11,7 @@ using testing::ScratchFolder;
 
 namespace {
 
-/// Only what the test made, nothing of the machine.
+/// Searches the test's folders only, nothing of the machine.
 NvrtcSearch only(const ScratchFolder& folder) {
   NvrtcSearch search;
   search.system = false;
@@ -102,7 +102,7 @@ TEST_CASE("headers of the library's major version are preferred") {
   CHECK(header_version(find_nvrtc(search)->headers) == "13.1");
   search.default_roots = {old.path()};
   CHECK(header_version(find_nvrtc(search)->headers) ==
-        "12.9");  // better than none: the error tells
+        "12.9");  // the only one, so that NVRTC's error shows
 }
 
 TEST_CASE("wheels of the environment come before CUDA_HOME, and that before the default roots") {
@@ -163,7 +163,7 @@ TEST_CASE("an NVRTC that is too old for the target is passed over when a newer o
     CHECK(found->passed_over.front().find(part) != std::string::npos);
   }
   CHECK(found->too_old.empty());
-  search.nvrtc_library = old_library;  // what was configured is taken
+  search.nvrtc_library = old_library;  // a configured library is used
   CHECK(find_nvrtc(search)->library == old_library);
   CHECK(find_nvrtc(search)->too_old.find("12.8") != std::string::npos);
 }

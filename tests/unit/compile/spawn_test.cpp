@@ -26,7 +26,7 @@ volatile sig_atomic_t g_sigchld = 0;
 
 void on_sigchld(int) { g_sigchld = g_sigchld + 1; }
 
-/// Counts SIGCHLD for as long as it lives, as a host does that minds its own children.
+/// Counts SIGCHLD while it exists, as a host that watches its children would.
 class SigchldWatch {
  public:
   SigchldWatch() {
@@ -41,7 +41,7 @@ class SigchldWatch {
   struct sigaction before_ {};
 };
 
-/// What a shell that was spawned says about itself.
+/// What a spawned shell prints about its own process.
 std::string shell_says(const std::string& script, const std::string& shell = "/bin/sh",
                        int program = -1) {
   auto spawned = spawn_detached(shell, {"-c", script}, program);
@@ -179,7 +179,7 @@ TEST_CASE(
   ::signal(SIGTERM, SIG_DFL);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 
-  // The greeting comes from a thread; whoever starts one has all signals blocked until it runs.
+  // The hello comes from a thread, and pthread_create blocks all signals in its caller meanwhile.
   const std::string none = "0000000000000000";
   for (int i = 0; i < 1000 && status_line(worker->pid(), "SigBlk:\t") != none; ++i) {
     ::usleep(1000);
@@ -224,7 +224,7 @@ TEST_CASE("the opened program is run, even if its path has been replaced") {
   std::filesystem::copy_file("/bin/false", folder / "other");
   std::filesystem::rename(folder / "other", path);
   CHECK(shell_says("echo believed >&2", path, opened.get()) == "believed\n");
-  // And nothing more of it is open there.
+  // No other descriptor of it is open there.
   CHECK(shell_says("for fd in 0 1 2 3 4 5 6 16 17; do [ -e /proc/self/fd/$fd ] && "
                    "echo -n \"$fd \" >&2; done",
                    path, opened.get()) == "0 1 2 3 4 ");

@@ -20,7 +20,7 @@ namespace {
 
 const std::string kKernel = "extern \"C\" __global__ void k(int*) {}\n";
 
-/// Stamps as young as the record are not believed; so wait until this file's is old enough.
+/// A record is not used if the file is as young; so wait until the file is old enough.
 void let_age(const std::string& path) {
   struct stat status {};
   REQUIRE(::stat(path.c_str(), &status) == 0);
@@ -81,7 +81,7 @@ TEST_CASE("the hint of upcoming compiles starts that many workers, up to the lim
     thread.join();
   }
   CHECK(good == 3);
-  CHECK(lines_in(started) == 3);  // each compile found one that was ready
+  CHECK(lines_in(started) == 3);  // each compile found an idle worker
 }
 
 TEST_CASE("the probe succeeds if only the first of its workers starts") {
@@ -178,7 +178,7 @@ TEST_CASE("an NVRTC that is replaced while the process runs is noticed") {
   NvrtcCompiler compiler(options);
   const auto before = compiler.toolchain();
   REQUIRE(before);
-  std::this_thread::sleep_for(1500ms);  // the worker that has the old one open ends
+  std::this_thread::sleep_for(1500ms);  // until the worker that has the old library open has ended
   std::filesystem::remove(library);
   std::filesystem::copy_file(kUnobservedNvrtc, library);
   TestModule module(kKernel);

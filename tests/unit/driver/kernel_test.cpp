@@ -196,7 +196,7 @@ TEST_CASE_FIXTURE(Fixture, "More shared memory than a device has is refused with
   CHECK(!kernel.reserve_shared(0xffffffffu));
   CHECK(kernel.reserve_shared(231'424));
   fake.fail("cuKernelSetAttribute", 1, -1);
-  CHECK(kernel.reserve_shared(231'424));  // nothing to do
+  CHECK(kernel.reserve_shared(231'424));  // already reserved
   fake.fail("cuKernelGetAttribute", 999, -1);
   CHECK(contains(kernel.reserve_shared(1).error().message(), "device 0"));
 }
@@ -273,7 +273,7 @@ TEST_CASE_FIXTURE(Fixture, "A lost context and a missing one are explained") {
   fake.fail("cuLaunchKernel", kCudaIllegalAddress, 1);
   CHECK(contains(scale->launch(nullptr, {}, nullptr, 1.0f, 1).error().message(),
                  "compute-sanitizer"));
-  std::jthread([&] {  // a thread where no context is current
+  std::jthread([&] {  // a thread without a current context
     const auto launched = scale->launch(nullptr, {}, nullptr, 1.0f, 1);
     REQUIRE(!launched);
     CHECK(contains(launched.error().message(), "make a CUDA context current"));

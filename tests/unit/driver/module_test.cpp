@@ -210,7 +210,7 @@ TEST_CASE("A cubin's target and compiler release are read") {
   CHECK(image_capability(image) == 103);
   CHECK(image_compiler_release(image) == "12.9");
   std::string old = fake_cubin({"f"}, 0);
-  old[8] = 7;  // the ABI until CUDA 12
+  old[8] = 7;  // the ABI up to CUDA 12
   old[48] = 90;
   CHECK(image_capability(old) == 90);
 }
@@ -252,7 +252,7 @@ TEST_CASE_FIXTURE(Fixture, "A load while the given stream is captured is refused
 
 TEST_CASE_FIXTURE(Fixture, "A load while the legacy stream reports a capture is refused") {
   fake.set_legacy_capture(1);
-  CHECK(check_not_capturing(*api, nullptr));  // no context is current, so there is no such stream
+  CHECK(check_not_capturing(*api, nullptr));  // no context is current, so there is no legacy stream
   const auto module = load();
   REQUIRE(!module);
   CHECK(module.error().code() == ErrorCode::invalid_argument);
@@ -270,7 +270,7 @@ TEST_CASE_FIXTURE(Fixture, "A capture in another thread survives loads and unloa
   CHECK(fake.libraries() == 0);
   int mode = 0;
   api->call.cuThreadExchangeStreamCaptureMode(&mode);
-  CHECK(mode == 0);  // as it was
+  CHECK(mode == 0);  // unchanged
 }
 
 TEST_CASE_FIXTURE(Fixture, "Modules are loaded from many threads at once") {

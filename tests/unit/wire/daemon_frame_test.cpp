@@ -176,13 +176,13 @@ TEST_CASE(
   struct stat above {};
   folder.st_mode = S_IFDIR | 0755;
   above.st_mode = S_IFDIR | 0755;
-  folder.st_uid = 77;  // as a service of user 77 has it: /run/cukiln
+  folder.st_uid = 77;  // as for a service of user 77: /run/cukiln
   const uid_t self = 1000;
   CHECK(is_trusted_peer(self, self, folder, above));
   CHECK(is_trusted_peer(0, self, folder, above));
   CHECK(is_trusted_peer(77, self, folder, above));
   CHECK_FALSE(is_trusted_peer(78, self, folder, above));  // not the folder's owner
-  above.st_mode = S_IFDIR | S_ISVTX | 0777;               // as /tmp: anybody can have made it
+  above.st_mode = S_IFDIR | S_ISVTX | 0777;  // as /tmp, in which any user can create it
   CHECK_FALSE(is_trusted_peer(77, self, folder, above));
   above.st_mode = S_IFDIR | 0755;
   above.st_uid = 77;

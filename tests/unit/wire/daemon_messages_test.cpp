@@ -55,7 +55,7 @@ std::string with_checksum(const std::string& body) {
 bool decodes(const std::string& attachment) {
   return EntryBody::decode(SharedBytes(attachment)).has_value();
 }
-/// As it is handed over, without the checksum.
+/// As it is sent, without the checksum.
 std::string body_of(const EntryBody& entry) {
   const auto sealed = entry.seal();
   REQUIRE(sealed);
@@ -171,12 +171,12 @@ TEST_CASE("fault 62: each field out of its range is refused") {
 
   CHECK_FALSE(CompileTerms::decode(CompileTerms{0, false}.encode()));
   CHECK_FALSE(CompileTerms::decode(CompileTerms{25u * 3600 * 1000, false}.encode()));
-  CHECK_FALSE(decodes_with(CompileTerms{1000, true}, 4, 2));  // no bool
+  CHECK_FALSE(decodes_with(CompileTerms{1000, true}, 4, 2));  // not a bool
 
   for (std::size_t i = 0; i < 4; ++i) {
     CHECK_FALSE(decodes_with(EntryTerms{}, i, 2));
   }
-  // A wrong bit that is a bool all the same: what depends on the time would be stored.
+  // A flipped bit that is still a valid bool would store a result that depends on the time.
   const std::string terms = EntryTerms{true, true, true, true}.encode();
   for (std::size_t i = 0; i < 4; ++i) {
     CHECK_FALSE(decodes_with(EntryTerms{true, true, true, true}, i, 0));

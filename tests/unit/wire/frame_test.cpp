@@ -171,7 +171,7 @@ TEST_CASE("a silent peer is noticed, and the wait goes on") {
   socket.when_silent(20ms, [&] { ++noticed; });
   Frame frame;
   CHECK(socket.receive(frame, within(200ms)) == IoStatus::timeout);
-  CHECK(noticed == 1);  // once in a wait
+  CHECK(noticed == 1);  // once in each wait
   CHECK(socket.send(1, {std::string(1 << 20, 'x')}, within(200ms)) == IoStatus::timeout);
   CHECK(noticed == 2);
   std::thread speaker([&] {
@@ -194,7 +194,7 @@ TEST_CASE("sending to a closed socket is an error and raises no SIGPIPE") {
 }
 
 TEST_CASE("a peer's end is noticed even if another process has a copy of its socket") {
-  const Pair pair;  // `there` stays open in this process: the forgotten copy
+  const Pair pair;  // `there` stays open in this process, like a copy in a forked child
   const pid_t child = ::fork();
   if (child == 0) {
     ::usleep(50'000);
