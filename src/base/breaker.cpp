@@ -46,7 +46,7 @@ bool Breaker::failed(Time now, int weight) {
   const ForkSafeLock lock(mutex_);
   const bool was_trial = trial_ != Time();
   if (opened_ && !was_trial) {
-    return false;  // it was on its way when the breaker opened, and adds nothing
+    return false;  // sent before the breaker opened: it was counted by the one that opened it
   }
   in_a_row_ += weight;
   recent_ = ((recent_ << 1) | 1) & mask_of(options_.window);

@@ -11,12 +11,13 @@
 
 namespace cukiln {
 
-/// A circuit breaker: what fails is not asked for a while, so that callers do not wait for it at
-/// every kernel. It opens after some failures in a row, or when more than half of a window of
-/// requests failed; after a pause one request may try, and each failure of that doubles the pause.
-/// Every request that `allows` admits must be followed by `succeeded()` or `failed()`; a trial
-/// whose end is never reported blocks others for kTrialLimit. Time is given, so that tests have
-/// their own. Threads: safe; a fork never finds its mutex held.
+/// A circuit breaker: stops requests to a service that fails, so that callers do not wait for it
+/// for every kernel. It opens after some failures in a row, or when more than half of a window of
+/// requests failed. After a pause it admits one trial request; a failure of the trial opens it
+/// again, for twice as long. Every request that `allows` admits must be followed by `succeeded()`
+/// or `failed()`; a trial whose end is never reported blocks further trials for kTrialLimit. The
+/// time is passed in, so that tests can control it. Threads: safe; a fork never finds its mutex
+/// held.
 class Breaker {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -26,8 +27,8 @@ class Breaker {
   static constexpr int kMaxWindow = 32;
 
   struct Options {
-    int in_a_row = 3;  ///< failures that open it
-    int window = 0;    ///< more than half of so many open it too; at most kMaxWindow; 0: no window
+    int in_a_row = 3;  ///< consecutive failures that open it
+    int window = 0;  ///< requests of which more than half must not fail; at most kMaxWindow; 0: off
     Backoff::Limits pause;
   };
   explicit Breaker(Options options) noexcept : options_(options), backoff_(options.pause) {}
@@ -35,14 +36,15 @@ class Breaker {
   /// True if a request may be sent now.
   bool allows(Time now);
   void succeeded();
-  /// `weight`: for how many failures it counts; one that cost its whole deadline counts for all.
-  /// True when this opened it: the moment to say so.
+  /// `weight` is the number of failures that this one counts for: a timeout, which costs the caller
+  /// the whole deadline, may open the breaker alone. True if this failure opened it, so that the
+  /// caller logs it once.
   bool failed(Time now, int weight = 1);
 
   State state(Time now) const;
-  /// The pause that it is in, or will be in, before jitter.
+  /// The current or last pause, before jitter.
   std::chrono::milliseconds pause() const;
-  /// How often it came to each state.
+  /// The number of transitions to each state.
   std::array<std::uint64_t, kStates> turns() const;
 
  private:
@@ -53,12 +55,12 @@ class Breaker {
   const Options options_;
   mutable std::mutex mutex_;
   Backoff backoff_;
-  bool opened_ = false;  ///< and has not succeeded since
+  bool opened_ = false;  ///< open or trying: no request has succeeded since it opened
   Time open_until_{};
-  Time trial_{};  ///< when it began; none: there is no trial
+  Time trial_{};  ///< when the trial began; Time() if there is none
   int in_a_row_ = 0;
-  std::uint32_t recent_ = 0;  ///< the window, a bit each: 1 failed
-  int known_ = 0;
+  std::uint32_t recent_ = 0;  ///< the window, one bit for each request, 1 if it failed
+  int known_ = 0;             ///< requests in the window
   std::array<std::uint64_t, kStates> turns_{};
 };
 

@@ -10,16 +10,16 @@
 
 namespace cukiln {
 
-/// A look at bytes that somebody else owns.
+/// Bytes owned elsewhere.
 using ByteView = std::string_view;
 
-/// Immutable bytes with shared ownership: copied by reference, never written again.
+/// Immutable bytes with shared ownership. A copy shares the bytes.
 class SharedBytes {
  public:
   SharedBytes() = default;
   explicit SharedBytes(std::string bytes)
       : SharedBytes(std::make_shared<const std::string>(std::move(bytes))) {}
-  /// Bytes that live as long as `owner` does: a mapping, say.
+  /// Bytes that `owner` keeps alive, such as a mapping.
   SharedBytes(std::shared_ptr<const void> owner, ByteView view)
       : owner_(std::move(owner)), view_(view) {}
   SharedBytes(const SharedBytes&) = default;
@@ -33,7 +33,7 @@ class SharedBytes {
   }
   ~SharedBytes() = default;
 
-  /// The bytes stay where they are, and must outlive this and every copy of it.
+  /// Bytes without an owner: they must outlive this object and every copy of it.
   static SharedBytes borrowed(ByteView bytes) {
     SharedBytes out;
     out.view_ = bytes;

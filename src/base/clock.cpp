@@ -14,7 +14,7 @@ const Clock& Clock::system() noexcept {
           .count();
     }
   };
-  // Never destroyed: threads may ask while the process exits.
+  // Never destroyed: threads may use it while the process exits.
   alignas(SystemClock) static unsigned char storage[sizeof(SystemClock)];
   static const SystemClock* const clock = new (storage) SystemClock;
   return *clock;

@@ -5,8 +5,8 @@
 
 namespace cukiln {
 
-/// Wall-clock time, injected so that tests can let it jump. Deadlines never use it: they use
-/// `std::chrono::steady_clock`.
+/// The wall clock, injected so that tests can control it. Deadlines use `std::chrono::steady_clock`
+/// instead.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -17,7 +17,7 @@ class Clock {
   static const Clock& system() noexcept;
 };
 
-/// Since some moment in the past: for spans of time that atomics hold. It never jumps.
+/// Nanoseconds of `std::chrono::steady_clock`, for deadlines that are kept in atomics.
 std::int64_t steady_ns() noexcept;
 
 }  // namespace cukiln

@@ -14,7 +14,7 @@ unsigned usable_cores() noexcept {
   if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
     return static_cast<unsigned>(std::max(1, CPU_COUNT(&allowed)));
   }
-  return std::max(1u, std::thread::hardware_concurrency());  // more than cpu_set_t can name
+  return std::max(1u, std::thread::hardware_concurrency());  // more processors than cpu_set_t holds
 }
 
 }  // namespace cukiln

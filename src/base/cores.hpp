@@ -3,8 +3,9 @@
 
 namespace cukiln {
 
-/// The processors that this process may run on, at least one: fewer than the machine has under
-/// taskset or in a container. One system call, where the standard library reads files in /sys.
+/// The number of processors in this process's affinity mask, at least one: under taskset or in a
+/// container fewer than the machine has. Takes one system call; the standard library reads files in
+/// /sys.
 unsigned usable_cores() noexcept;
 
 }  // namespace cukiln

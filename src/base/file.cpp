@@ -21,7 +21,7 @@ std::int64_t nanoseconds(const timespec& t) noexcept {
   return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
 }
 
-constexpr std::size_t kPieceBytes = 256 << 10;  // stays in a core's own cache
+constexpr std::size_t kChunkBytes = 256 << 10;  // fits into a core's L2 cache
 
 struct OpenFile {
   UniqueFd fd;
@@ -52,7 +52,7 @@ Result<OpenFile> open_regular(const std::string& path, std::uint64_t max_bytes) 
   return OpenFile{std::move(fd), stamp_of(status)};
 }
 
-/// 0: the end.
+/// The number of bytes read; 0 at the end of the file.
 Result<std::size_t> read_some(const UniqueFd& fd, char* to, std::size_t size,
                               const std::string& path) {
   for (;;) {
@@ -66,7 +66,7 @@ Result<std::size_t> read_some(const UniqueFd& fd, char* to, std::size_t size,
   }
 }
 
-/// False: errno says why.
+/// False with errno set.
 bool write_all(const UniqueFd& fd, ByteView bytes) {
   while (!bytes.empty()) {
     const ssize_t put = ::write(fd.get(), bytes.data(), bytes.size());
@@ -81,7 +81,7 @@ bool write_all(const UniqueFd& fd, ByteView bytes) {
   return true;
 }
 
-/// Fills a new file, which then takes the place of `path`, or goes.
+/// Writes `bytes` to a new file and renames it to `path`. After an error the new file is removed.
 Result<void> replace_by(UniqueFd fd, const std::string& temporary, const std::string& path,
                         ByteView bytes) {
   const auto fail = [&](const char* what) {
@@ -142,8 +142,8 @@ bool is_within(std::string_view path, std::string_view folder) noexcept {
 
 Result<FileContent> read_file(const std::string& path, std::uint64_t max_bytes) {
   CUKILN_TRY(const OpenFile file, open_regular(path, max_bytes));
-  // One byte more than the size says: the end is found without growing the buffer, and a
-  // file that grows meanwhile is read to its end, up to the limit.
+  // One byte more than the file's size, so that the end is found without growing the buffer. A file
+  // that grows meanwhile is read to its end, up to the limit.
   std::string bytes(static_cast<std::size_t>(file.stamp.size) + 1, '\0');
   std::size_t done = 0;
   while (true) {
@@ -168,14 +168,14 @@ Result<FileContent> read_file(const std::string& path, std::uint64_t max_bytes) 
 Result<HashedFile> hash_file(const std::string& path, std::uint64_t max_bytes) {
   CUKILN_TRY(const OpenFile file, open_regular(path, max_bytes));
   ContentHasher hasher;
-  std::string piece(kPieceBytes, '\0');
+  std::string chunk(kChunkBytes, '\0');
   std::uint64_t done = 0;
   while (true) {
-    CUKILN_TRY(const std::size_t got, read_some(file.fd, piece.data(), piece.size(), path));
+    CUKILN_TRY(const std::size_t got, read_some(file.fd, chunk.data(), chunk.size(), path));
     if (got == 0) {
       break;
     }
-    hasher.add({piece.data(), got});
+    hasher.add({chunk.data(), got});
     done += got;
   }
   if (done != file.stamp.size) {

@@ -40,7 +40,7 @@ class UniqueFd {
 
 inline constexpr std::uint64_t kMaxSourceBytes = 64ull << 20;
 
-/// What tells one state of a file from another without reading it.
+/// Tells two versions of a file apart without reading it.
 struct FileStamp {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
@@ -56,39 +56,40 @@ struct FileContent {
   FileStamp stamp;  ///< of the opened descriptor, taken before the bytes were read
 };
 
-/// Reads a whole regular file without ever blocking on a FIFO or device.
+/// Reads a whole regular file. Never blocks on a FIFO or device.
 /// Errors: not_found (absent), invalid_argument (not a regular file, larger than `max_bytes`), io.
 Result<FileContent> read_file(const std::string& path, std::uint64_t max_bytes = kMaxSourceBytes);
 
-/// The hash of a file's bytes, in a buffer that does not grow with the file.
 struct HashedFile {
   ContentHash digest;
   FileStamp stamp;  ///< of the opened descriptor, taken before the bytes were read
 };
-/// Errors: as read_file; io also when it changed its size meanwhile.
+/// Hashes a regular file with a buffer of fixed size. Errors: as read_file; also io if the file's
+/// size changed meanwhile.
 Result<HashedFile> hash_file(const std::string& path, std::uint64_t max_bytes);
 
-/// Writes by temporary file and rename, mode 0600. Errors: io.
+/// Writes a file, mode 0600, by a temporary file and rename. Errors: io.
 Result<void> write_file_atomically(const std::string& path, ByteView bytes);
 
-/// Where a file that a person named is to be written, so that it can be put there by rename: behind
-/// symbolic links. Empty: it is a device, a FIFO or a socket, which must not be replaced.
+/// The path at which an output file named by the user can be replaced by rename: `path` with
+/// symbolic links resolved. Empty for a device, a FIFO or a socket, which must not be replaced.
 std::string replaceable_path(const std::string& path);
 
-/// Writes a file that a person named: whole or not at all, readable by those whom the file that is
-/// there, or else the umask, lets read it. A device or FIFO is written to. Errors: io.
+/// Writes an output file named by the user, whole or not at all. The file keeps the mode of the one
+/// it replaces; a new one gets the umask's. A device or FIFO is written to. Errors: io.
 Result<void> write_output(const std::string& path, ByteView bytes);
 
 /// The message for an errno value, `No such file or directory (2)`.
 std::string errno_text(int error_number);
 
-/// Joins with one slash.
+/// Joins folder and name with one slash.
 std::string join_path(const std::string& folder, std::string_view name);
 
-/// What holds a path; of what lies in the root, of the root itself and of a name alone: `/`.
+/// The folder that contains a path; `/` for the root, for paths in it, and for a name without a
+/// slash.
 std::string folder_of(const std::string& path);
 
-/// Whether a path is the folder, or leads into it.
+/// Whether a path is the folder or lies below it. Compares text only.
 bool is_within(std::string_view path, std::string_view folder) noexcept;
 
 }  // namespace cukiln

@@ -19,8 +19,8 @@ namespace cukiln {
 
 namespace {
 
-// A forked child must give up its copies, or the parent's death would not free the lock. The
-// handler may only do what is async-signal-safe, hence a fixed array of descriptors and no
+// A forked child must close its copies of the descriptors, or the parent's death would not release
+// the locks. The fork handler may call async-signal-safe functions only, hence a fixed array and no
 // allocation.
 constexpr std::size_t kMaxLocks = 256;
 std::array<std::atomic<int>, kMaxLocks>& held_descriptors() noexcept {
@@ -36,7 +36,7 @@ void close_in_child() {
   }
 }
 
-// When the library is loaded: at the first lock another thread might fork meanwhile.
+// Registered when the library is loaded: at the first lock, another thread might be forking.
 const int kInstalled = ::pthread_atfork(nullptr, nullptr, close_in_child);
 
 bool remember(int fd) noexcept {
@@ -52,7 +52,7 @@ bool remember(int fd) noexcept {
   return false;
 }
 
-/// False: a fork closed it already, and the number may belong to somebody else by now.
+/// False if a fork has closed the descriptor already; its number may have been reused since.
 bool forget(int fd) noexcept {
   for (std::atomic<int>& slot : held_descriptors()) {
     int expected = fd + 1;
@@ -93,7 +93,8 @@ Result<FileLock> FileLock::acquire(const std::string& path, Mode mode,
     pause = std::min(pause * 2, std::chrono::microseconds(10'000));
   }
   if (!remember(fd.get())) {
-    return make_error(ErrorCode::internal, "more than {} file locks are held at once", kMaxLocks);
+    return make_error(ErrorCode::internal,
+                      "cannot lock {}: this process holds {} file locks already", path, kMaxLocks);
   }
   return FileLock(std::move(fd));
 }
@@ -104,7 +105,7 @@ std::optional<std::string> FileLock::holder(const std::string& path) {
     return std::nullopt;
   }
   if (::flock(fd.get(), LOCK_SH | LOCK_NB) == 0) {
-    ::flock(fd.get(), LOCK_UN);  // not left to close: a child forked just now has a copy
+    ::flock(fd.get(), LOCK_UN);  // explicit: a child forked just now may have a copy of fd
     return std::nullopt;
   }
   if (errno != EWOULDBLOCK) {
@@ -132,10 +133,10 @@ void FileLock::release() noexcept {
     return;
   }
   if (forget(fd_.get())) {
-    ::flock(fd_.get(), LOCK_UN);  // for every copy: a child that is just being forked may hold one
+    ::flock(fd_.get(), LOCK_UN);  // for all copies: a child that is just being forked may hold one
     fd_.reset();
   } else {
-    fd_.release();  // the child of a fork: its copy was closed by close_in_child
+    fd_.release();  // in a forked child: close_in_child has closed its copy
   }
 }
 

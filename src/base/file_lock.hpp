@@ -11,21 +11,21 @@
 
 namespace cukiln {
 
-/// An advisory `flock` on a file of its own, released by the destructor or by the kernel when the
-/// process dies. A copy of the descriptor in a forked child would keep it: `close_inherited()` of
-/// every live lock runs in the child of fork (pthread_atfork, installed once by the first lock).
+/// An advisory `flock` on a lock file, released by the destructor, or by the kernel when the
+/// process dies. A copy of the descriptor in a forked child would keep the lock, so a fork handler
+/// (pthread_atfork) closes those copies in the child.
 class FileLock {
  public:
   enum class Mode { shared, exclusive };
 
-  /// Creates the file (0600) when it is not there. Polls until `wait` is over.
-  /// Errors: timeout (somebody else has it), io (ENOLCK, EACCES, …).
+  /// Creates the file (0600) if it does not exist. Polls for at most `wait`.
+  /// Errors: timeout (another process holds the lock), io (ENOLCK, EACCES, …).
   static Result<FileLock> acquire(const std::string& path, Mode mode,
                                   std::chrono::milliseconds wait);
 
-  /// What the holder of an exclusive lock on `path` wrote there, its first line; nothing where
-  /// nobody holds it. Looks for a moment, as a reader: whoever asks for the lock just then is told
-  /// that it is taken, and asks again. Creates no file.
+  /// The first line that the holder of an exclusive lock wrote into the lock file; nothing if the
+  /// lock is free. Takes a shared lock for a moment, so that a concurrent `acquire` may have to
+  /// poll once more. Creates no file.
   static std::optional<std::string> holder(const std::string& path);
 
   FileLock() = default;

@@ -15,7 +15,7 @@ struct Known {
   const char* name;
 };
 
-// Not overlay: a store in a container's writable layer works.
+// Without overlayfs: a store in a container's writable layer works.
 constexpr Known kNetwork[] = {
     {0x6969, "NFS"},       {0x517B, "SMB"},          {0xFF534D42, "CIFS"}, {0xFE534D42, "SMB2"},
     {0x65735546, "FUSE"},  {0x01021997, "9p"},       {0x00C36400, "Ceph"}, {0x0BD00BD0, "Lustre"},
@@ -28,9 +28,9 @@ constexpr Known kImages[] = {{0x73717368, "squashfs"}, {0xE0F5E1E2, "EROFS"},  {
                              {0x15013346, "UDF"},      {0x28CD3D45, "cramfs"}, {0x7275, "romfs"}};
 
 const char* name_in(std::span<const Known> list, long type) noexcept {
-  const unsigned long asked = static_cast<unsigned long>(type) & 0xFFFFFFFFul;
+  const unsigned long magic = static_cast<unsigned long>(type) & 0xFFFFFFFFul;
   for (const Known& known : list) {
-    if (known.magic == asked) {
+    if (known.magic == magic) {
       return known.name;
     }
   }
@@ -46,7 +46,7 @@ long file_system_type(const std::string& path) noexcept {
 
 const char* network_file_system_name(long type) noexcept { return name_in(kNetwork, type); }
 
-bool stamps_are_believed(long type) noexcept {
+bool stamps_are_reliable(long type) noexcept {
   return type != 0 && name_in(kNetwork, type) == nullptr && name_in(kMemory, type) == nullptr &&
          name_in(kImages, type) == nullptr;
 }

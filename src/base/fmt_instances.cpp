@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fmt's library holds, compiled once and hidden: header-only fmt would be compiled anew in
-// every file (3 s each), and fmt's shared library would be a symbol that clashes with the host's
-// own.
+// The definitions in fmt's library, compiled once with hidden visibility. Header-only fmt would be
+// compiled in every file (3 s each), and the symbols of fmt's shared library could clash with those
+// of the host's own fmt.
 
 #if !defined(FMT_HEADER_ONLY)
 

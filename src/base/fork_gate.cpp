@@ -14,23 +14,25 @@ namespace cukiln {
 
 namespace {
 
-// Initialised before any code runs, and never destroyed: a thread may be in a lookup, or fork,
-// while the process exits. Writers first: a fork must not starve behind a stream of lookups.
+// Initialised statically and never destroyed: a thread may be in a lookup, or fork, while the
+// process exits. Prefers writers, so that a fork does not starve behind a stream of lookups.
 pthread_rwlock_t gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
-constinit std::mutex list_mutex;  // a fork that has the gate needs it no more
+constinit std::mutex
+    list_mutex;  // taken under a Pass only, so a fork that holds the gate needs not
 ForkGate::Guarded* first_guarded = nullptr;
 
-// initial-exec: allocated with the thread. At its first use there may be no memory for it.
+// initial-exec: allocated with the thread. Allocation at the first use could fail.
 #define CUKILN_TLS __attribute__((tls_model("initial-exec")))
 thread_local constinit int passes CUKILN_TLS = 0;
-// A fork from inside an operation (a log sink that forks) can only go on as it is.
+// Set if this thread forks while it holds a Pass (a log sink that forks): it cannot wait for
+// itself.
 thread_local constinit bool fork_from_within CUKILN_TLS = false;
 
 }  // namespace
 
 struct ForkGate::Handlers {
-  // Registered when the library is loaded: at the first use another thread might fork meanwhile.
-  // ENOMEM: then a child finds its parent's handles, and leaves them.
+  // Registered when the library is loaded: at the first use, another thread might be forking. If it
+  // fails (ENOMEM), a child recognises its parent's handles and leaves them alone.
   static const int kInstalled;
 
   static void before() {
@@ -49,12 +51,12 @@ struct ForkGate::Handlers {
     }
   }
   static void after_in_child() {
-    // Not an unlock: glibc knows a write lock by the number of its thread, and that has changed.
+    // Reinitialised and not unlocked: glibc stores the thread id of the writer, which has changed.
 #if defined(__SANITIZE_THREAD__)
     AnnotateRWLockReleased(__FILE__, __LINE__, &gate, fork_from_within ? 0 : 1);
 #endif
     gate = pthread_rwlock_t PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
-    if (fork_from_within) {  // the passes of other threads went with them; this thread's goes on
+    if (fork_from_within) {  // other threads do not exist here; this thread still holds its Pass
       ::pthread_rwlock_rdlock(&gate);
     }
   }

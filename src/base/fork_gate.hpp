@@ -5,22 +5,22 @@
 
 namespace cukiln {
 
-/// Lets fork() happen only where a child can go on. A child has one thread and a copy of everything
-/// else: a mutex that another thread of its parent held stays locked there for ever, and what that
-/// thread was changing stays half changed. So a fork waits until no thread holds a Pass, and every
-/// mutex of ours that guards data is taken under one (ForkSafeLock). What belongs to threads and
-/// lasts, an in-flight compile or a worker, cannot be waited for: it is a ProcessLocal.
+/// Makes fork() safe in a host with threads. A child has one thread and a copy of all memory: a
+/// mutex that another thread of the parent held stays locked there forever, and data that it was
+/// changing stays inconsistent. So fork() waits until no thread holds a Pass, and every mutex of
+/// the library that guards data is taken under a Pass (ForkSafeLock). State that lasts longer, such
+/// as an in-flight compile or a worker, cannot be waited for and is a ProcessLocal instead.
 ///
-/// SQLite besides forbids carrying an open connection across a fork: its per-process table of locks
-/// would claim, in the child, locks that only the parent has. Idle connections are closed before a
-/// fork (Guarded); parent and child open theirs again when they need one.
+/// SQLite forbids using a connection across a fork: in the child, its per-process table of locks
+/// would list locks that only the parent holds. Idle connections are therefore closed before a fork
+/// (Guarded), and parent and child open new ones when they need them.
 ///
-/// Process-wide by nature, like fork itself. A callback of the host's that runs under a Pass (a log
-/// sink) may fork; its child must exec or exit and not return to us.
+/// Process-wide, like fork itself. A callback of the host that runs under a Pass (a log sink) may
+/// fork, but its child must call exec or exit and must not return into the library.
 class ForkGate {
  public:
-  /// Held by every operation of a store, and by who holds a mutex; a thread may hold several.
-  /// Nothing that takes long, and nothing that another thread must do, is waited for under one.
+  /// Held during every store operation and while a mutex is held. A thread may hold several. Must
+  /// not be held during anything that takes long or that depends on another thread.
   class Pass {
    public:
     Pass() noexcept;
@@ -29,14 +29,15 @@ class ForkGate {
     Pass& operator=(const Pass&) = delete;
   };
 
-  /// What closes its connections before a fork. Register and unregister while holding a Pass.
+  /// An object that closes its connections before a fork. Construct and destroy it while holding a
+  /// Pass.
   class Guarded {
    public:
     Guarded();
     virtual ~Guarded();
     Guarded(const Guarded&) = delete;
     Guarded& operator=(const Guarded&) = delete;
-    /// No operation is running when this is called.
+    /// Called while no thread holds a Pass.
     virtual void before_fork() noexcept = 0;
 
    private:
@@ -49,13 +50,13 @@ class ForkGate {
   struct Handlers;
 };
 
-/// A std::lock_guard that a fork waits for.
+/// A std::lock_guard under a Pass: no fork happens while it is held.
 class [[nodiscard]] ForkSafeLock {
  public:
   explicit ForkSafeLock(std::mutex& mutex) : lock_(mutex) {}
 
  private:
-  const ForkGate::Pass pass_;  // before the mutex, and longer
+  const ForkGate::Pass pass_;  // acquired before the mutex and released after it
   const std::lock_guard<std::mutex> lock_;
 };
 

@@ -13,8 +13,8 @@ namespace cukiln {
 
 namespace {
 
-// libsodium's BLAKE2b works without `sodium_init`, which would draw random numbers in the host and
-// win 5 %. Nothing here can fail: the sizes are constants that it accepts.
+// libsodium's BLAKE2b works without `sodium_init`, which would make it 5 % faster but draw random
+// numbers in the host. These calls cannot fail, as their sizes are valid constants.
 crypto_generichash_blake2b_state* blake2b(unsigned char* bytes) noexcept {
   return reinterpret_cast<crypto_generichash_blake2b_state*>(bytes);
 }

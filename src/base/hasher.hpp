@@ -17,19 +17,19 @@ namespace cukiln {
 /// it.
 using ContentHash = Digest256<struct ContentHashTag>;
 
-/// XXH3-128 with seed 0 in canonical byte order: finds accidental damage. It identifies nothing: a
-/// second preimage is found in milliseconds.
+/// XXH3-128 with seed 0 in canonical byte order. Detects accidental damage only and must not
+/// identify anything: a second preimage takes milliseconds to find.
 struct Checksum {
   std::array<std::uint8_t, 16> bytes{};
   friend bool operator==(const Checksum&, const Checksum&) = default;
 };
 
-/// BLAKE2b-256 of bytes that come in pieces.
+/// Incremental BLAKE2b-256.
 class ContentHasher {
  public:
   ContentHasher() noexcept;
   ContentHasher& add(ByteView bytes) noexcept;
-  /// Once, at the end.
+  /// Must be the last call.
   template <class Digest = ContentHash>
   Digest finish() noexcept {
     Digest digest;
@@ -42,7 +42,7 @@ class ContentHasher {
   alignas(64) std::array<unsigned char, 384> state_;  // libsodium's, which is opaque
 };
 
-/// The hash of the parts, one after the other.
+/// The hash of the concatenated parts.
 template <class Digest = ContentHash>
 Digest hash_of(std::initializer_list<ByteView> parts) noexcept {
   ContentHasher hasher;
@@ -56,12 +56,12 @@ Digest hash_of(ByteView bytes) noexcept {
   return hash_of<Digest>({bytes});
 }
 
-/// XXH3-128 of bytes that come in pieces.
+/// Incremental XXH3-128.
 class Checksummer {
  public:
   Checksummer() noexcept;
   Checksummer& add(ByteView bytes) noexcept;
-  /// The size, and the bytes: what follows cannot pass for a part of them.
+  /// Adds the size and then the bytes, so that boundaries between parts count.
   Checksummer& add_sized(ByteView bytes) noexcept;
   Checksummer& add_number(std::uint64_t number) noexcept;
   Checksum finish() const noexcept;
@@ -72,13 +72,13 @@ class Checksummer {
 
 Checksum checksum_of(ByteView bytes) noexcept;
 
-/// The bytes of a digest or checksum as they are encoded.
+/// The encoded bytes of a digest or checksum.
 template <class Digest>
 ByteView view_of(const Digest& digest) noexcept {
   return {reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()};
 }
 
-/// A digest or checksum from its encoded bytes; those of another length give zero.
+/// A digest or checksum from its encoded bytes; all zero if their length is wrong.
 template <class Digest>
 Digest digest_from(ByteView bytes) noexcept {
   Digest digest;
@@ -88,7 +88,7 @@ Digest digest_from(ByteView bytes) noexcept {
   return digest;
 }
 
-/// XXH3-64, for tables in memory.
+/// XXH3-64, for hash tables in memory.
 std::uint64_t hash64(ByteView bytes) noexcept;
 
 }  // namespace cukiln

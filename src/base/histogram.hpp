@@ -13,17 +13,16 @@
 
 namespace cukiln {
 
-/// Upper bounds of a Histogram's buckets, in microseconds: of what should take no time, and of
-/// compiles.
+/// Upper bounds of a Histogram's buckets, in microseconds, for fast operations and for compiles.
 inline constexpr std::array<std::uint32_t, 14> kShortTimesUs = {
     10, 25, 50, 100, 250, 500, 1'000, 2'500, 5'000, 10'000, 25'000, 100'000, 500'000, 2'500'000};
 inline constexpr std::array<std::uint32_t, 14> kLongTimesUs = {
     5'000,     10'000,    25'000,    50'000,     100'000,    250'000,    500'000,
     1'000'000, 2'500'000, 5'000'000, 10'000'000, 30'000'000, 60'000'000, 120'000'000};
 
-/// How long something took, many times: what a Prometheus histogram is made of, and its numbers
-/// as counters that have names. Threads: safe; relaxed, so each number is right and a set of them
-/// is no snapshot.
+/// A latency histogram, as Prometheus defines it, whose numbers are also available as named
+/// counters. Threads: safe; relaxed atomics, so each number is right but several are not a
+/// snapshot.
 template <const auto& kBoundsUs>
 class Histogram {
  public:
@@ -40,9 +39,9 @@ class Histogram {
     sum_us_.fetch_add(value, std::memory_order_relaxed);
   }
 
-  /// `visit(name, number)`, an atomic, for each that is not zero: `NAME_us_to_250` has counted what
-  /// took up to 250 µs and longer than the bound before, `NAME_us_beyond` what took longer than all
-  /// of them, `NAME_us_sum` is the time of all together.
+  /// Calls `visit(name, counter)`, with a reference to the atomic, for each counter that is not
+  /// zero: `NAME_us_to_250` counts durations up to 250 µs that exceed the bound before,
+  /// `NAME_us_beyond` those that exceed all bounds, and `NAME_us_sum` is the sum of all durations.
   template <class Visit>
   void each(std::string_view name, const Visit& visit) {
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
@@ -55,8 +54,8 @@ class Histogram {
     }
   }
 
-  /// From such numbers, by their names: how many there are, and the bound that half of them did not
-  /// exceed (of those beyond all bounds, the last one; 0 where there is none).
+  /// Count and median of such counters, which `number(name)` returns. The median is the bound of
+  /// its bucket: the last bound if it exceeds all of them, 0 if there is no duration.
   struct Summary {
     std::uint64_t count = 0, median_us = 0;
   };
@@ -77,7 +76,7 @@ class Histogram {
     return all;
   }
 
-  /// All names, in the order of `each`.
+  /// The names of all counters, in the order of `each`.
   static std::vector<std::string> names(std::string_view name) {
     std::vector<std::string> all;
     for (std::size_t i = 0; i <= kBoundsUs.size(); ++i) {
@@ -99,8 +98,9 @@ class Histogram {
   std::atomic<std::uint64_t> sum_us_{0};
 };
 
-/// Of what should take no time: look-ups, answers, locks; and of compiles and starts.
+/// For lookups, replies and locks.
 using ShortTimes = Histogram<kShortTimesUs>;
+/// For compiles and starts.
 using LongTimes = Histogram<kLongTimesUs>;
 
 }  // namespace cukiln

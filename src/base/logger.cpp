@@ -7,7 +7,7 @@ void Logger::deliver(LogLevel level, fmt::string_view format,
                      fmt::format_args args) const noexcept {
   try {
     sink_(level, fmt::vformat(format, args));
-  } catch (...) {  // nothing that was to be said is worth the work that it was said about
+  } catch (...) {  // a lost message must not fail the operation that logs it
   }
 }
 

@@ -10,7 +10,7 @@
 
 namespace cukiln {
 
-/// A sink that may be empty, with formatting that costs nothing then.
+/// Formats messages for a log sink. If the sink is empty, nothing is formatted.
 class Logger {
  public:
   Logger() = default;
@@ -42,7 +42,7 @@ class Logger {
       deliver(level, format, fmt::make_format_args(args...));
     }
   }
-  /// What the sink throws, or a want of memory, costs the message.
+  /// Drops the message if the sink throws or memory is exhausted.
   void deliver(LogLevel level, fmt::string_view format, fmt::format_args args) const noexcept;
 
   LogSink sink_;

@@ -8,7 +8,7 @@ namespace cukiln {
 
 std::string nearest(const std::string& given, const std::vector<std::string>& candidates) {
   std::string best;
-  std::size_t least = std::max<std::size_t>(1, given.size() / 3);  // more is another word
+  std::size_t max_distance = std::max<std::size_t>(1, given.size() / 3);
   for (const std::string& candidate : candidates) {
     std::vector<std::size_t> row(candidate.size() + 1);
     std::iota(row.begin(), row.end(), std::size_t{0});
@@ -21,9 +21,9 @@ std::string nearest(const std::string& given, const std::vector<std::string>& ca
         row[j] = std::min({row[j] + 1, row[j - 1] + 1, replace});
       }
     }
-    if (row.back() <= least) {
+    if (row.back() <= max_distance) {  // the next one must be nearer
       best = candidate;
-      least = row.back() - (row.back() > 0 ? 1 : 0);
+      max_distance = row.back() - (row.back() > 0 ? 1 : 0);
     }
   }
   return best;

@@ -6,7 +6,8 @@
 
 namespace cukiln {
 
-/// The candidate that `given` was probably meant to be; empty: none comes near.
+/// The candidate with the smallest edit distance to `given`, for "did you mean …?"; empty if none
+/// is within a third of its length.
 std::string nearest(const std::string& given, const std::vector<std::string>& candidates);
 
 }  // namespace cukiln

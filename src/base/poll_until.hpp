@@ -12,19 +12,19 @@
 namespace cukiln {
 
 enum class Polled {
-  ready,    ///< `revents` of at least one is set
-  waiting,  ///< the deadline or the slice is over, or a signal came
-  failed    ///< errno says why
+  ready,    ///< `revents` of at least one descriptor is set
+  waiting,  ///< the deadline or the slice has passed, or a signal came
+  failed    ///< with errno set
 };
 
-/// poll() until `deadline` at most, and not longer than `slice` at a time, after which the caller
-/// looks at what else could end its wait. time_point::max() and milliseconds::max() are no limit.
-/// Header-only: the compile worker links nothing of ours. Threads: safe.
+/// Calls poll() once, for at most `slice` and not beyond `deadline`. The caller then checks
+/// whatever else may end its wait, and calls again. time_point::max() and milliseconds::max() mean
+/// no limit. Header-only, because the compile worker uses it and links no layer. Threads: safe.
 inline Polled poll_until(pollfd* polled, std::size_t count,
                          std::chrono::steady_clock::time_point deadline,
                          std::chrono::milliseconds slice = std::chrono::milliseconds::max()) {
   using std::chrono::milliseconds;
-  constexpr std::int64_t kMaxWaitMs = 1 << 30;  // what poll's int holds
+  constexpr std::int64_t kMaxWaitMs = 1 << 30;  // poll takes an int
   std::int64_t wait_ms = slice == milliseconds::max() ? -1 : slice.count();
   if (deadline != std::chrono::steady_clock::time_point::max()) {
     const std::int64_t left = std::max<std::int64_t>(

@@ -10,9 +10,9 @@
 
 namespace cukiln {
 
-/// State that belongs to one process: a forked child makes its own, and leaves its parent's alone,
-/// because a mutex in it may be locked by a thread that the child does not have, and what it owns
-/// (workers, sockets) is the parent's. The copy of the parent's is never destroyed. Threads: safe.
+/// State of one process. A forked child makes its own and never uses or destroys its copy of the
+/// parent's: a mutex in it may be locked by a thread that the child does not have, and the workers
+/// and sockets that it owns are the parent's. Threads: safe.
 template <class T>
 class ProcessLocal {
  public:
@@ -27,7 +27,7 @@ class ProcessLocal {
   ProcessLocal(const ProcessLocal&) = delete;
   ProcessLocal& operator=(const ProcessLocal&) = delete;
 
-  /// This process's; made of `args` by the first call in a forked child.
+  /// This process's state. The first call in a forked child constructs it from `args`.
   template <class... Args>
   T& get(const Args&... args) {
     Made* made = made_.load();
@@ -40,7 +40,7 @@ class ProcessLocal {
     return made->value;
   }
 
-  /// This process's, if it has one: null in a forked child that has not asked yet.
+  /// This process's state; null in a forked child that has not called `get` yet.
   T* existing() noexcept {
     Made* const made = made_.load();
     return made->owner == ::getpid() ? &made->value : nullptr;

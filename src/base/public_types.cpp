@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the smallest public types need: names, text forms.
+// Definitions of the small public types: Error, Target, digests, names of enumerators.
 
 #include <charconv>
 #include <cstdio>
@@ -31,7 +31,7 @@ const char* name_of(ErrorCode code) noexcept {
   return "unknown";
 }
 
-// One for all, and never freed: where it is needed there is no memory for another.
+// Shared by all such errors and never freed, because it must not be allocated.
 Error::Detail& Error::no_memory() noexcept {
   static Detail* const detail = [] {
     alignas(Detail) static unsigned char place[sizeof(Detail)];
@@ -68,7 +68,7 @@ std::string Error::to_string() const {
   return text;
 }
 
-// Nothing is allocated: there may be no memory, and the process ends.
+// Must not allocate: memory may be exhausted.
 void Error::end_without_value(const Error& error) noexcept {
   static_cast<void>(std::fprintf(
       stderr, "cukiln: value() of a Result that has an error (%s: %s); test it before: if (!r)\n",

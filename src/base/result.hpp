@@ -9,7 +9,7 @@
 
 #include <cukiln/result.hpp>
 
-/// `CUKILN_TRY(auto x, f());` gives x the value or returns the error.
+/// `CUKILN_TRY(auto x, f());` initialises x with the value, or returns the error.
 #define CUKILN_CONCAT_(a, b) a##b
 #define CUKILN_CONCAT(a, b) CUKILN_CONCAT_(a, b)
 #define CUKILN_TRY(declaration, expression) \
@@ -18,7 +18,7 @@
   auto temporary = (expression);                        \
   if (!temporary) return std::move(temporary).error();  \
   declaration = *std::move(temporary)
-/// The same for Result<void>.
+/// `CUKILN_CHECK(f());` returns the error of a Result<void>, if it has one.
 #define CUKILN_CHECK(expression)                             \
   if (auto cukiln_checked = (expression); !cukiln_checked) { \
     return std::move(cukiln_checked).error();                \
@@ -26,17 +26,17 @@
 
 namespace cukiln {
 
-/// An error with a formatted sentence.
+/// An error with a formatted message.
 template <class... Args>
 Error make_error(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
   return Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Where there is no memory for it, the Error says that.
+/// An error of code internal; Error::out_of_memory() if memory is exhausted.
 Error internal_error(const char* what) noexcept;
 
-/// Runs `body` and turns what libraries throw (bad_alloc, fmt, …) into an Error: nothing of ours
-/// leaves the public API as an exception.
+/// Runs `body` and turns exceptions of libraries (bad_alloc, fmt, …) into an Error, because the
+/// public API throws none.
 template <class Body>
 auto guarded(Body&& body) noexcept -> decltype(body()) {
   try {

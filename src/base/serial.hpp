@@ -11,9 +11,9 @@
 
 namespace cukiln {
 
-/// Canonical encoding: integers little-endian, byte strings with a 32-bit length before them. The
-/// one way bytes are put together for keys, stored rows and frames. Header-only, because the
-/// compile worker uses it too and links nothing of ours.
+/// Writes the canonical encoding: little-endian integers, and byte strings preceded by a 32-bit
+/// length. All keys, stored rows and frames are encoded with it. Header-only, because the compile
+/// worker uses it too and links no layer.
 class SerialWriter {
  public:
   SerialWriter& u8(std::uint8_t value) { return put(value); }
@@ -28,7 +28,7 @@ class SerialWriter {
     out_.append(value);
     return *this;
   }
-  /// A 32-bit count, then each as `bytes`.
+  /// A 32-bit count, then each string as `bytes`.
   SerialWriter& strings(const std::vector<std::string>& values) {
     u32(static_cast<std::uint32_t>(values.size()));
     for (const std::string& value : values) {
@@ -50,8 +50,8 @@ class SerialWriter {
   std::string out_;
 };
 
-/// Reads what SerialWriter wrote. Short or oversized input makes `ok()` false, and every read after
-/// that gives zero or empty; nothing is ever read out of bounds.
+/// Reads what SerialWriter wrote. If the input is too short, `ok()` becomes false and all further
+/// reads return zero or empty values. Never reads out of bounds.
 class SerialReader {
  public:
   explicit SerialReader(ByteView in) noexcept : in_(in) {}
@@ -95,8 +95,8 @@ class SerialReader {
   bool ok_ = true;
 };
 
-/// What was read, if nothing is left: a message with something left over is as wrong as a short
-/// one.
+/// The decoded message if the input was read exactly to its end; nothing if it was too short or has
+/// bytes left over.
 template <class Message>
 std::optional<Message> whole(const SerialReader& in, Message message) {
   if (!in.at_end()) {

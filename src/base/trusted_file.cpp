@@ -25,8 +25,7 @@ namespace cukiln {
 namespace {
 
 constexpr std::size_t kReadBytes = 16 << 10;
-constexpr std::size_t kDatabaseLineBytes = 16
-                                           << 10;  // of a group with very many members: not private
+constexpr std::size_t kDatabaseLineBytes = 16 << 10;  // a longer group entry is not a private group
 
 /// What a symbolic link of /proc points to.
 std::optional<std::string> link_target(const std::string& link) {
@@ -38,7 +37,7 @@ std::optional<std::string> link_target(const std::string& link) {
   return std::string(target.data(), static_cast<std::size_t>(size));
 }
 
-/// The file that is mapped where an address lies, as the kernel knows it.
+/// The path of the file mapped at an address, from /proc/self/maps.
 std::optional<std::string> mapped_file(const void* address) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> maps(std::fopen("/proc/self/maps", "re"),
                                                              std::fclose);
@@ -62,7 +61,7 @@ std::optional<std::string> mapped_file(const void* address) {
   return std::nullopt;
 }
 
-/// Whether a group is its owner's alone, as distributions make one for each user.
+/// Whether a group is a user's private group, as distributions create one for each user.
 bool is_private_group(uid_t owner, gid_t group) {
   std::array<char, kDatabaseLineBytes> user_text{};
   std::array<char, kDatabaseLineBytes> group_text{};
@@ -85,7 +84,8 @@ bool is_private_group(uid_t owner, gid_t group) {
   return true;
 }
 
-/// Where an access-control list names others, the bits of the group are what they all may do.
+/// With an access-control list, the mode's group bits are the mask for all users and groups named
+/// in it.
 bool has_access_list(const std::string& path) {
   return ::getxattr(path.c_str(), "system.posix_acl_access", nullptr, 0) > 0;
 }
@@ -134,7 +134,7 @@ Result<void> check(const UniqueFd& file, const std::string& path, const char* wh
   const std::string folder = folder_of(link_target(link).value_or(path));
   struct stat above {};
   if (::stat(folder.c_str(), &above) == 0 && (above.st_mode & S_ISVTX) == 0) {
-    // Its owner is not judged: what he puts there instead is his.
+    // The folder's owner is not checked: a file that he puts there instead is owned by him.
     const std::string why = why_not_trusted(above, {above.st_uid, above.st_uid}, folder);
     if (!why.empty()) {
       return make_error(ErrorCode::invalid_argument,
@@ -181,13 +181,13 @@ Result<std::string> path_of_this_library() {
     } else if (name.front() == '/') {
       path = std::string(name);
     } else {
-      // As LD_LIBRARY_PATH=lib gives it: relative to where the process was, and may be no more.
+      // A relative path, as with LD_LIBRARY_PATH=lib: the working directory may have changed since.
       path = mapped_file(here);
     }
   }
   if (!path) {
     return Error(ErrorCode::not_found,
-                 "the path of the cukiln library cannot be told: /proc is not mounted");
+                 "the path of the cukiln library cannot be found: /proc is not mounted");
   }
   return *std::move(path);
 }

@@ -16,18 +16,19 @@ namespace cukiln {
 
 namespace {
 
-constexpr std::size_t kMaxPlaces = 12;
+constexpr std::size_t kMaxPathsShown = 12;
 
 Error out_of_memory(const FailureContext& context) {
-  if (context.job.trouble != nullptr) {
-    *context.job.trouble = CompileTrouble::out_of_memory;
+  if (context.job.failure_kind != nullptr) {
+    *context.job.failure_kind = CompileFailureKind::out_of_memory;
   }
   if (context.memory_bytes == 0) {
-    return make_error(ErrorCode::timeout, "compiling {} needs more memory than there is",
+    return make_error(ErrorCode::timeout,
+                      "compiling {} needs more memory than this machine has available",
                       context.job.input.label);
   }
   return make_error(ErrorCode::timeout,
-                    "compiling {} needs more than the {} MiB that a compile may have; raise "
+                    "compiling {} needs more than the limit of {} MiB for one compile; raise "
                     "compile_memory_bytes",
                     context.job.input.label, context.memory_bytes >> 20);
 }
@@ -43,11 +44,11 @@ std::string major_minor(const std::string& version) {
   return version.substr(0, version.find('.', dot == std::string::npos ? dot : dot + 1));
 }
 
-/// Where a header was looked for in vain: the last component is the same, and what is before it is
-/// a folder that was searched.
-std::string places_of(const std::string& header, const FailureContext& context,
-                      const DependencySet& dependencies) {
-  std::string places;
+/// The paths at which NVRTC looked for a missing header, one a line: the absent paths that end in
+/// its name.
+std::string searched_paths(const std::string& header, const FailureContext& context,
+                           const DependencySet& dependencies) {
+  std::string paths;
   std::size_t count = 0;
   const std::string ending = "/" + header;
   for (const std::string& path : dependencies.paths(Observation::Kind::absent)) {
@@ -55,11 +56,11 @@ std::string places_of(const std::string& header, const FailureContext& context,
         path.compare(path.size() - ending.size(), ending.size(), ending) != 0) {
       continue;
     }
-    if (++count <= kMaxPlaces) {
-      places += "\n  " + context.job.files.real_path(path);
+    if (++count <= kMaxPathsShown) {
+      paths += "\n  " + context.job.files.real_path(path);
     }
   }
-  return places;
+  return paths;
 }
 
 std::string version_hint(const FailureContext& context, ByteView log) {
@@ -74,8 +75,8 @@ std::string version_hint(const FailureContext& context, ByteView log) {
   std::string hint = fmt::format(" with CUDA {} headers", headers);
   if (headers != compiler) {
     hint += fmt::format(
-        " from {}. {}They do not belong to NVRTC {}: install both from one version "
-        "of CUDA, or set include_path or nvrtc_library",
+        " from {}. {}These headers are of another version than NVRTC {}: install both from one "
+        "version of CUDA, or set include_path or nvrtc_library",
         context.identity.install.headers.front(),
         log.find(kToolkitRoot) != ByteView::npos ? "The error is inside those headers. " : "",
         compiler);
@@ -83,16 +84,16 @@ std::string version_hint(const FailureContext& context, ByteView log) {
   return hint;
 }
 
-/// Whether a header is one of a host's standard library: those of C++ have no ending.
+/// Whether a header is one of the host's standard library. Those of C++ have no file extension.
 bool is_standard(const std::string& header) {
-  static constexpr std::string_view kOfC[] = {"assert.h", "float.h",  "inttypes.h", "limits.h",
-                                              "math.h",   "stddef.h", "stdint.h",   "stdio.h",
-                                              "stdlib.h", "string.h"};
+  static constexpr std::string_view kCHeaders[] = {"assert.h", "float.h",  "inttypes.h", "limits.h",
+                                                   "math.h",   "stddef.h", "stdint.h",   "stdio.h",
+                                                   "stdlib.h", "string.h"};
   return header.find_first_of("./") == std::string::npos ||
-         std::find(std::begin(kOfC), std::end(kOfC), header) != std::end(kOfC);
+         std::find(std::begin(kCHeaders), std::end(kCHeaders), header) != std::end(kCHeaders);
 }
 
-/// What to include instead of `<vector>`, which a newcomer to NVRTC looks for in vain.
+/// What to include instead of a header such as `<vector>`, which NVRTC does not have.
 std::string standard_hint(const std::string& header, const FailureContext& context) {
   if (!is_standard(header)) {
     return {};
@@ -103,17 +104,17 @@ std::string standard_hint(const std::string& header, const FailureContext& conte
   for (const std::string& folder : context.identity.install.headers) {
     for (const char* below : {"cuda/std", "cccl/cuda/std"}) {
       if (::access(join_path(join_path(folder, below), name).c_str(), R_OK) == 0) {
-        return fmt::format(". NVRTC has no host's standard library: include <cuda/std/{}>", name);
+        return fmt::format(". NVRTC has no host standard library: include <cuda/std/{}>", name);
       }
     }
   }
   return fmt::format(
-      ". NVRTC has no host's standard library, and CUDA has no <cuda/std/{}>: leave <{}> to host "
-      "code",
+      ". NVRTC has no host standard library, and CUDA has no <cuda/std/{}>: include <{}> in host "
+      "code only",
       name, header);
 }
 
-/// What names are not in the sources, and what the sources have.
+/// The name expressions that NVRTC could not resolve, and the kernels that the sources have.
 std::string unresolved(const FailureContext& context, ByteView log) {
   const std::vector<std::string> names = unresolved_names(log);
   if (names.empty()) {
@@ -138,7 +139,7 @@ Error worker_failed(const FailureContext& context, const WorkerReply& reply) {
   switch (reply.failure) {
     case WorkerFailure::timeout:
       return make_error(ErrorCode::timeout,
-                        "compiling {} took longer than {} ms and was ended; raise "
+                        "compiling {} took longer than {} ms and was stopped; raise "
                         "compile_timeout if it needs more",
                         label, context.job.input.timeout.count());
     case WorkerFailure::cancelled:
@@ -149,19 +150,19 @@ Error worker_failed(const FailureContext& context, const WorkerReply& reply) {
       }
       return make_error(ErrorCode::internal, "NVRTC {} crashed while it compiled {}: {}{}{}",
                         context.identity.toolchain.version, label, signal_name(reply.crash.signal),
-                        reply.crash.stack_overflow != 0 ? ", its stack of 64 MiB was full" : "",
-                        context.last_words);
+                        reply.crash.stack_overflow != 0 ? ", its stack of 64 MiB overflowed" : "",
+                        context.stderr_tail);
     case WorkerFailure::closed:
       return make_error(ErrorCode::internal,
-                        "the compile worker ended while it compiled {}: somebody killed it, or the "
+                        "the compile worker ended while it compiled {}: it was killed, or the "
                         "machine ran out of memory{}",
-                        label, context.last_words);
+                        label, context.stderr_tail);
     case WorkerFailure::none:
-    case WorkerFailure::confused: break;
+    case WorkerFailure::protocol_error: break;
   }
   return make_error(ErrorCode::internal,
-                    "the compile worker gave no sensible answer about {}; it must be the one that "
-                    "was built with this library",
+                    "the compile worker sent an unexpected message while it compiled {}: expected "
+                    "the worker that was built with this library",
                     label);
 }
 
@@ -175,22 +176,22 @@ Error compile_failed(const FailureContext& context, const wire::Compiled& compil
   std::string real_log = context.job.files.with_real_paths(log);
   if (compiled.nvrtc_code == kNvrtcBuiltins) {
     return Error(ErrorCode::incompatible,
-                 fmt::format("NVRTC {} and its builtins library {} do not fit; both must be from "
-                             "one version of CUDA",
+                 fmt::format("NVRTC {} cannot use its builtins library {}: both must be from one "
+                             "version of CUDA",
                              version, context.identity.install.builtins),
                  std::move(real_log));
   }
   if (compiled.nvrtc_code == kNvrtcInvalidOption &&
       log.find("--gpu-architecture") != ByteView::npos) {
     return make_error(
-        ErrorCode::invalid_argument, "NVRTC {} has no target {}, which {} is wanted for{}{}",
-        version, context.job.input.request.target.name(), label,
+        ErrorCode::invalid_argument, "NVRTC {} has no target {}, requested for {}{}{}", version,
+        context.job.input.request.target.name(), label,
         compiled.nvrtc_text.empty() ? "" : "; it has ",
         compiled.nvrtc_text.empty() ? "" : compiled.nvrtc_text + "; sm_90 and later with a, too");
   }
   if (compiled.status == wire::CompileStatus::unusable) {
     return Error(ErrorCode::compile_failed,
-                 fmt::format("NVRTC {} refused {} for {}: {}", version, label,
+                 fmt::format("NVRTC {} rejected {} for {}: {}", version, label,
                              context.job.input.request.target.name(), compiled.nvrtc_text),
                  std::move(real_log));
   }
@@ -198,9 +199,9 @@ Error compile_failed(const FailureContext& context, const wire::Compiled& compil
                                     context.job.input.request.target.name(), version);
   message += version_hint(context, log) + ")";
   if (const std::string header = missing_header(log); !header.empty()) {
-    const std::string places = places_of(header, context, dependencies);
+    const std::string paths = searched_paths(header, context, dependencies);
     message += fmt::format(". {} is in none of the searched folders{}{}", header,
-                           places.empty() ? "" : ":", places);
+                           paths.empty() ? "" : ":", paths);
     message += standard_hint(header, context);
   }
   message += unresolved(context, log);

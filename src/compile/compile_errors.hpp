@@ -10,18 +10,18 @@
 
 namespace cukiln {
 
-/// What an error has to name.
+/// What error messages about a compile mention.
 struct FailureContext {
   const CompileJob& job;
   const NvrtcIdentity& identity;
-  std::uint64_t memory_bytes = 0;
-  std::string last_words;
+  std::uint64_t memory_bytes = 0;  ///< the worker's limit; 0 if it has none
+  std::string stderr_tail;         ///< as WorkerProcess::stderr_tail
 };
 
-/// The worker gave no result: time, memory, a signal, a cancelled job.
+/// The error when a worker gave no result: a timeout, a memory limit, a signal, a cancelled job.
 Error worker_failed(const FailureContext& context, const WorkerReply& reply);
 
-/// NVRTC gave no cubin. The log names the user's own files; the message says what does not fit.
+/// The error when NVRTC gave no cubin. `log` has virtual paths; the error has the user's own.
 Error compile_failed(const FailureContext& context, const wire::Compiled& compiled, ByteView log,
                      const DependencySet& dependencies);
 

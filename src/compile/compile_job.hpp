@@ -15,32 +15,33 @@ namespace cukiln {
 
 struct CompileResult;
 
-/// What is compiled, and how long it may take. Request and labels outlive the compile.
+/// What to compile, and for how long at most. Request and labels must outlive the compile.
 struct CompileInput {
   const CompileRequest& request;
   std::string label;                    ///< the module's name, for errors and the lock's owner line
-  const EntryLabels* labels = nullptr;  ///< stored with the result; null: it is not to be stored
+  const EntryLabels* labels = nullptr;  ///< to store with the result; null if it is not stored
   std::chrono::milliseconds timeout{300'000};
-  CancelFlags cancelled;  ///< end the compile
+  CancelFlags cancelled;  ///< stop the compile when set
 };
 
-/// Where the files of a compile are: on this host, opened by this process, or in another process
-/// that a FileProvider asks. Owns neither.
+/// Who reads the files of a compile: this process, through a FileServer, or another process,
+/// through a FileProvider. Exactly one is set; neither is owned.
 class FileSource {
  public:
   explicit FileSource(FileServer& local) noexcept : local_(&local) {}
   explicit FileSource(FileProvider& provider) noexcept : provider_(&provider) {}
 
-  /// Null: another process has the files, see `provider()`.
+  /// Null if another process reads the files.
   FileServer* local() const noexcept { return local_; }
-  /// Null: they are `local()`.
+  /// Null if this process reads the files.
   FileProvider* provider() const noexcept { return provider_; }
 
-  /// A virtual path as the user knows it; unchanged where the user is another process.
+  /// A virtual path as the user knows it. Unchanged if another process reads the files: only that
+  /// process knows real paths.
   std::string real_path(const std::string& path) const {
     return local_ != nullptr ? local_->real_path(path) : path;
   }
-  /// The same for each path in a text.
+  /// As `real_path`, for each path in a text.
   std::string with_real_paths(ByteView text) const {
     return local_ != nullptr ? local_->with_real_paths(text) : std::string(text);
   }
@@ -50,26 +51,27 @@ class FileSource {
   FileProvider* provider_ = nullptr;
 };
 
-/// Keeps two processes from compiling the same. Empty: nothing does.
+/// Single flight: keeps two processes from compiling the same request. All members may be empty.
 struct CompileGuard {
-  /// The lock file of the request. Empty: no lock. The compile worker itself holds the lock, so
-  /// that it ends with the worker, whatever becomes of this process and of what it forked.
+  /// The lock file of the request; empty for no lock. The compile worker holds the lock, not this
+  /// process, whose forked children would keep a copy of the descriptor after its death.
   std::string lock_path;
-  /// Asked with the lock held. False: another process stored the result meanwhile.
+  /// Called with the lock held, before the compile. False if another process has stored the result
+  /// in the meantime.
   std::function<bool()> still_needed;
   /// Called with the lock held, to store the result before the lock is released.
   std::function<void(const CompileResult&)> publish;
 };
 
-/// What is wrong with a compile that failed, as far as the error's code does not tell: for the
-/// caller's counters.
-enum class CompileTrouble { other, out_of_memory, garbage };
+/// A finer category of a failed compile than ErrorCode, for metrics only.
+enum class CompileFailureKind { other, out_of_memory, garbage };
 
+/// One call of Compiler::compile.
 struct CompileJob {
   CompileInput input;
   FileSource files;
   CompileGuard guard;
-  CompileTrouble* trouble = nullptr;  ///< set when the compile fails; null: not wanted
+  CompileFailureKind* failure_kind = nullptr;  ///< set if the compile fails; may be null
 };
 
 }  // namespace cukiln

@@ -27,16 +27,17 @@ std::uint32_t number_before(string_view line, string_view unit) {
   return number;
 }
 
-/// Lines of the report begin with `ptxas info    :`, or `ptxas         .` when they go on. Messages
-/// with a code, as `(C7510) Potential Performance Loss`, are advice and stay.
+/// Lines of the report begin with `ptxas info    :`, or with `ptxas         .` if they continue
+/// one. Messages with a code, such as `(C7510) Potential Performance Loss`, are advice for the user
+/// and stay in the log.
 bool is_report(string_view line) {
   if (line.substr(0, 5) != "ptxas") {
     return false;
   }
   string_view rest = line.substr(5);
   rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
-  const bool goes_on = rest.substr(0, 1) == ".";
-  return (goes_on || rest.substr(0, 4) == "info") && line.find(": (") == string_view::npos;
+  const bool is_continuation = rest.substr(0, 1) == ".";
+  return (is_continuation || rest.substr(0, 4) == "info") && line.find(": (") == string_view::npos;
 }
 
 void read_report(string_view line, std::vector<KernelInfo>& kernels, KernelInfo*& current) {
@@ -51,7 +52,7 @@ void read_report(string_view line, std::vector<KernelInfo>& kernels, KernelInfo*
   }
   constexpr string_view kProperties = "Function properties for ";
   if (const std::size_t at = line.find(kProperties); at != string_view::npos) {
-    // Device functions that are not inlined have a report of their own.
+    // A device function that is not inlined has a report of its own, which is skipped.
     const string_view name = line.substr(at + kProperties.size());
     const auto found = std::find_if(kernels.begin(), kernels.end(),
                                     [&](const KernelInfo& k) { return k.lowered == name; });

@@ -10,19 +10,20 @@
 
 namespace cukiln {
 
-/// NVRTC's log taken apart: what the assembler reported of every kernel, and the rest, for people.
+/// NVRTC's log, split into ptxas's resource report and everything else.
 struct CompileLog {
-  std::vector<KernelInfo> kernels;  ///< entry functions in their order, name = lowered
-  std::string text;  ///< without the assembler's report, which differs from run to run
+  std::vector<KernelInfo> kernels;  ///< entry functions in the report's order; name = lowered name
+  std::string text;  ///< the log without the report, whose order and times differ from run to run
 };
 CompileLog parse_log(ByteView log);
 
-/// The kernels of a cubin: those asked for by name (`lowered` has one for each), or all.
+/// The kernels to list for a cubin: one for each name expression, with its lowered name, or all of
+/// the report if no names were requested.
 std::vector<KernelInfo> choose_kernels(const std::vector<KernelInfo>& all,
                                        const std::vector<std::string>& names,
                                        const std::vector<std::string>& lowered);
 
-/// The header that NVRTC could not open, from its log; empty: that was not the trouble.
+/// The header that NVRTC could not open, according to its log; empty if it names none.
 std::string missing_header(ByteView log);
 
 }  // namespace cukiln

@@ -16,7 +16,7 @@ CompilerByTarget::CompilerByTarget(NvrtcSearch search, Make make, Logger log)
     : search_(std::move(search)),
       make_(std::move(make)),
       log_(std::move(log)),
-      unfound_(make_(std::nullopt)) {}
+      fallback_(make_(std::nullopt)) {}
 
 CompilerByTarget::~CompilerByTarget() {
   for (const Choice* choice = choices_.load(); choice != nullptr;) {
@@ -34,7 +34,7 @@ Compiler& CompilerByTarget::for_target(Target target) {
   search.target = target;
   auto found = find_nvrtc(search);
   if (!found) {
-    return *unfound_;
+    return *fallback_;
   }
   for (const std::string& why : found->passed_over) {
     log_.debug("{}: {} is used instead", why, found->library);
@@ -44,7 +44,7 @@ Compiler& CompilerByTarget::for_target(Target target) {
   choice->library = found->library;
   std::shared_ptr<Compiler> made;
   choice->next = choices_.load();
-  do {  // what other threads chose meanwhile is used
+  do {  // another thread may add its choice first: then use that one
     choice->compiler = made;
     for (const Choice* known = choice->next; known != nullptr; known = known->next) {
       if (known->target == target) {
@@ -56,16 +56,16 @@ Compiler& CompilerByTarget::for_target(Target target) {
     }
     if (choice->compiler == nullptr) {
       choice->compiler = made = make_(*found);
-      made->expect(expected_.load());
+      made->hint_upcoming(upcoming_.load());
     }
   } while (!choices_.compare_exchange_weak(choice->next, choice.get()));
   return *choice.release()->compiler;
 }
 
-void CompilerByTarget::expect(std::size_t compiles) {
-  expected_.store(compiles);
+void CompilerByTarget::hint_upcoming(std::size_t compiles) {
+  upcoming_.store(compiles);
   for (const Choice* known = choices_.load(); known != nullptr; known = known->next) {
-    known->compiler->expect(compiles);
+    known->compiler->hint_upcoming(compiles);
   }
 }
 

@@ -13,19 +13,20 @@
 
 namespace cukiln {
 
-/// For each target the first NVRTC that is new enough for it; one compiler for each library that
-/// was chosen. Where NVRTC was configured, or none is new enough, that is the first there is, as
-/// for every target. Takes no lock: a fork may happen at any time.
+/// Compiles each target with the first NVRTC that is new enough for it. If none is, or if a library
+/// was configured, that is the first one found. Makes one compiler for each library chosen.
+/// Lock-free, because a fork may happen at any time. Threads: safe.
 class CompilerByTarget final : public Compiler {
  public:
-  /// With what was found, or with nothing: that one searches by itself when it is asked.
+  /// Makes a compiler for an installed NVRTC; without one, a compiler that searches when it is
+  /// used.
   using Make = std::function<std::unique_ptr<Compiler>(std::optional<NvrtcInstall> install)>;
 
   CompilerByTarget(NvrtcSearch search, Make make, Logger log);
   ~CompilerByTarget() override;
 
   Compiler& for_target(Target target) override;
-  void expect(std::size_t compiles) override;
+  void hint_upcoming(std::size_t compiles) override;
   Result<Toolchain> toolchain() override { return for_target({}).toolchain(); }
   std::vector<std::string> toolkit_folders() override { return for_target({}).toolkit_folders(); }
   Result<CompileOutcome> compile(const CompileJob& job) override {
@@ -38,10 +39,10 @@ class CompilerByTarget final : public Compiler {
   const NvrtcSearch search_;
   const Make make_;
   const Logger log_;
-  const std::unique_ptr<Compiler>
-      unfound_;  // says that there is none, or finds one that came later
-  std::atomic<std::size_t> expected_{1};
-  std::atomic<Choice*> choices_{nullptr};
+  // Used while no NVRTC is found. It reports the error, or finds one that was installed since.
+  const std::unique_ptr<Compiler> fallback_;
+  std::atomic<std::size_t> upcoming_{1};
+  std::atomic<Choice*> choices_{nullptr};  // a linked list to which choices are only added
 };
 
 }  // namespace cukiln

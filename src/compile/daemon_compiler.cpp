@@ -17,11 +17,12 @@ using SteadyClock = std::chrono::steady_clock;
 using wire::DaemonFrame;
 using wire::DaemonOp;
 
-// The daemon ends a compile at its limit and says so: its word is better than ours.
+// The daemon stops a compile at its timeout. The client waits a little longer, because the daemon's
+// error says more than its own.
 constexpr std::chrono::seconds kGrace{3};
-constexpr std::chrono::milliseconds kBusyPause{50};
-// How often one order is given, when what comes back holds for other files, and how many times the
-// limit of a compile is waited in a queue.
+constexpr std::chrono::milliseconds kRetryPause{50};
+// How often an order is repeated when the result holds for another client's files only, and how
+// long it may be queued, in multiples of the compile's timeout.
 constexpr int kMaxOrders = 8;
 constexpr int kMaxQueueing = 4;
 
@@ -35,8 +36,9 @@ wire::CompileOrder order_of(const CompileJob& job, const NvrtcInstall& install) 
   return order;
 }
 
-/// Nothing: there are headers that exist in memory only, or a folder that only this process knows.
-std::optional<wire::Places> places_of(const CompileRequest& request, FileServer& files) {
+/// Nothing if the daemon could not read all files itself: some headers exist in memory only, or a
+/// folder is relative to this process.
+std::optional<wire::SourceRoots> source_roots_of(const CompileRequest& request, FileServer& files) {
   if (files.memory_files() > request.sources.size()) {
     return std::nullopt;
   }
@@ -47,65 +49,67 @@ std::optional<wire::Places> places_of(const CompileRequest& request, FileServer&
       }
     }
   }
-  return wire::Places{files.roots()};
+  return wire::SourceRoots{files.roots()};
 }
 
-/// The daemon knows virtual paths; the user knows their own.
-Error in_users_words(const wire::Refusal& refusal, FileServer& files) {
+/// The daemon's error has virtual paths; the user needs real ones.
+Error error_with_real_paths(const wire::Refusal& refusal, FileServer& files) {
   return Error(refusal.code, files.with_real_paths(refusal.message),
                files.with_real_paths(refusal.log));
 }
 
 }  // namespace
 
-/// One order, as often as it takes: another's result may not hold for the files here.
+/// One compile in the daemon. The order is repeated while the result is another client's compile
+/// that does not hold for the files here.
 struct DaemonCompiler::Attempt {
   const Options& options;
   const CompileJob& job;
   FileServer& files;
   const std::string order;
-  const SteadyClock::duration patience = job.input.timeout + kGrace;
+  const SteadyClock::duration timeout = job.input.timeout + kGrace;
   const SteadyClock::time_point began = SteadyClock::now();
-  SteadyClock::time_point deadline = began + patience;
+  SteadyClock::time_point deadline = began + timeout;
   int orders = 0;
-  bool again = false;  ///< all that the daemon has was looked at
-  NotDone not_done;
+  bool again = false;  ///< sent with the order: no entry that the daemon has holds here
+  Declined declined;
 
-  /// What came of it. `retry`: ask once more.
-  enum class Said { outcome, failure, retry, no };
+  /// `retry`: send the order once more.
+  enum class AttemptStatus { outcome, failure, retry, declined };
   CompileOutcome outcome;
   std::optional<Error> failure;
 
-  Said ask_once();
+  AttemptStatus order_once();
   using Conversation = wire::DaemonLink::Conversation;
-  Said take_entry(DaemonFrame& frame, Conversation& conversation);
-  Said take_error(DaemonFrame& frame, Conversation& conversation,
-                  const LocalFileProvider& provider);
-  Said lost(const Error& error);
-  /// It was counted as a fallback. `later`: it may do better when it is asked again.
-  Said no(std::string why, bool later) {
-    not_done = {std::move(why), later};
-    return Said::no;
+  AttemptStatus take_entry(DaemonFrame& frame, Conversation& conversation);
+  AttemptStatus take_error(DaemonFrame& frame, Conversation& conversation,
+                           const LocalFileProvider& provider);
+  AttemptStatus lost(const Error& error);
+  /// `retry` if a later attempt may succeed. The link has counted it as a fallback.
+  AttemptStatus decline(std::string why, bool retry) {
+    declined = {std::move(why), retry};
+    return AttemptStatus::declined;
   }
-  Said confused(Conversation& conversation, const char* about) {
-    return no(conversation.confused(about).message(), false);
+  AttemptStatus protocol_error(Conversation& conversation, const char* what) {
+    return decline(conversation.protocol_error(what).message(), false);
   }
-  Said ask_again(Conversation& conversation) {
+  AttemptStatus order_again(Conversation& conversation) {
     again = true;
     if (++orders < kMaxOrders) {
       conversation.finish();
-      return Said::retry;
+      return AttemptStatus::retry;
     }
     conversation.declined();
-    return no("what it has is of other files, again and again", true);
+    return decline(fmt::format("{} results in a row were for other clients' files", kMaxOrders),
+                   true);
   }
-  Said fail(Error error) {
+  AttemptStatus fail(Error error) {
     failure = std::move(error);
-    return Said::failure;
+    return AttemptStatus::failure;
   }
 };
 
-DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::lost(const Error& error) {
+DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::lost(const Error& error) {
   if (job.input.cancelled.is_set()) {
     return fail(make_error(ErrorCode::timeout, "compiling {} was cancelled", job.input.label));
   }
@@ -115,10 +119,10 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::lost(const Error& error) 
                            "needs more",
                            job.input.label, job.input.timeout.count()));
   }
-  return no(error.message(), false);
+  return decline(error.message(), false);
 }
 
-DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::ask_once() {
+DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::order_once() {
   auto conversation = options.link->begin();
   if (!conversation) {
     return lost(conversation.error());
@@ -133,8 +137,8 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::ask_once() {
     return lost(sent.error());
   }
   if (conversation->greeting().watches) {
-    if (const auto places = places_of(job.input.request, files)) {
-      if (auto sent = conversation->send_content(DaemonOp::places, places->encode()); !sent) {
+    if (const auto roots = source_roots_of(job.input.request, files)) {
+      if (auto sent = conversation->send_content(DaemonOp::source_roots, roots->encode()); !sent) {
         return lost(sent.error());
       }
     }
@@ -149,15 +153,15 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::ask_once() {
       case DaemonOp::progress: {
         const auto progress = wire::Progress::decode(frame->body);
         if (!progress) {
-          return confused(*conversation, "progress");
+          return protocol_error(*conversation, "progress");
         }
-        if (!progress->running) {  // the limit is on a compile, not on a queue
+        if (!progress->running) {  // the timeout begins when the compile does
           const auto now = SteadyClock::now();
-          if (!options.link->required() && now - began > kMaxQueueing * patience) {
+          if (!options.link->required() && now - began > kMaxQueueing * timeout) {
             conversation->declined();
-            return no("its queue is too long", true);
+            return decline("its queue is too long", true);
           }
-          deadline = now + patience;
+          deadline = now + timeout;
         }
         continue;
       }
@@ -173,39 +177,39 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::ask_once() {
         if (job.guard.still_needed && !job.guard.still_needed()) {
           conversation->finish();
           outcome.state = CompileState::superseded;
-          return Said::outcome;
+          return AttemptStatus::outcome;
         }
-        return ask_again(*conversation);
+        return order_again(*conversation);
       case DaemonOp::error: return take_error(*frame, *conversation, provider);
       case DaemonOp::declined:
       case DaemonOp::draining: {
         conversation->declined();
-        const auto declined = wire::Declined::decode(frame->body);
-        return no(declined ? declined->reason : "it is about to end", !declined || declined->later);
+        const auto reply = wire::Declined::decode(frame->body);
+        return decline(reply ? reply->reason : "it is shutting down", !reply || reply->later);
       }
-      default: return confused(*conversation, "a compile's answer");
+      default: return protocol_error(*conversation, "a compile's answer");
     }
   }
 }
 
-DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::take_entry(DaemonFrame& frame,
-                                                                  Conversation& conversation) {
+DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::take_entry(
+    DaemonFrame& frame, Conversation& conversation) {
   const auto terms = wire::EntryTerms::decode(frame.body);
   const auto content = wire::map_sealed_file(frame.attachment.get(), wire::kMaxAttachmentBytes);
   auto body = terms && content ? wire::EntryBody::decode(*content) : std::nullopt;
   if (!body || body->request_canonical != job.input.request.canonical() ||
       cache_key_of(body->request_canonical, body->set_canonical) != body->key) {
-    return confused(conversation, "an entry");
+    return protocol_error(conversation, "an entry");
   }
   auto dependencies = DependencySet::parse(body->set_canonical);
   auto kernels = decode_kernels(body->kernels);
   if (!dependencies || !kernels) {
-    return confused(conversation, "an entry");
+    return protocol_error(conversation, "an entry");
   }
-  // Of this client's own compile too: what it was served must be what its result depends on.
+  // Checked for this client's own compile too: its set must be of the files that were served.
   if (files.check(*dependencies).what != FileServer::Mismatch::What::none) {
-    return terms->caused ? confused(conversation, "an entry of other files")
-                         : ask_again(conversation);
+    return terms->caused ? protocol_error(conversation, "an entry of other files")
+                         : order_again(conversation);
   }
   CompileResult& result = outcome.result;
   result.dependencies = *std::move(dependencies);
@@ -217,84 +221,86 @@ DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::take_entry(DaemonFrame& f
       terms->stored && options.shares_store && options.shares_store(conversation.greeting());
   outcome.state = terms->caused ? CompileState::done : CompileState::joined;
   conversation.finish();
-  return Said::outcome;
+  return AttemptStatus::outcome;
 }
 
-/// What NVRTC said of this client's own files is final, and so is a limit that was reached. All
-/// else that went wrong there may go well here.
-DaemonCompiler::Attempt::Said DaemonCompiler::Attempt::take_error(
+/// NVRTC's error about this client's own files is final, and so is the compile's timeout. After any
+/// other error the compile may succeed in this process.
+DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::take_error(
     DaemonFrame& frame, Conversation& conversation, const LocalFileProvider& provider) {
   const auto content = wire::content_of(frame);
   const auto refusal = content ? wire::Refusal::decode(*content) : std::nullopt;
   if (!refusal) {
-    return confused(conversation, "an error");
+    return protocol_error(conversation, "an error");
   }
   const bool own = refusal->set_canonical.empty();
-  const bool verdict =
+  const bool does_not_compile =
       own && refusal->code == ErrorCode::compile_failed && provider.refused().empty();
-  const bool too_long =
+  const bool timed_out =
       own && refusal->code == ErrorCode::timeout && SteadyClock::now() - began >= job.input.timeout;
-  if (verdict || too_long || options.link->required()) {
+  if (does_not_compile || timed_out || options.link->required()) {
     conversation.finish();
     return fail(provider.refused().empty()
-                    ? in_users_words(*refusal, files)
+                    ? error_with_real_paths(*refusal, files)
                     : make_error(ErrorCode::compile_failed, "{} cannot be compiled: {}",
                                  job.input.label, provider.refused()));
   }
   if (refusal->code == ErrorCode::invalid_argument) {
-    return confused(conversation, refusal->message.c_str());
+    return protocol_error(conversation, refusal->message.c_str());
   }
   conversation.declined();
-  return no(refusal->message, true);
+  return decline(refusal->message, true);
 }
 
-std::optional<Result<CompileOutcome>> DaemonCompiler::ask(const CompileJob& job,
-                                                          NotDone& not_done) {
-  const auto known = here_->identity();
+std::optional<Result<CompileOutcome>> DaemonCompiler::compile_in_daemon(const CompileJob& job,
+                                                                        Declined& declined) {
+  const auto known = fallback_->identity();
   if (!known) {
-    return std::nullopt;  // the compiler here says what is wrong
+    return std::nullopt;  // the fallback reports what is wrong with NVRTC
   }
+  using AttemptStatus = Attempt::AttemptStatus;
   Attempt attempt{options_, job, *job.files.local(), order_of(job, known->install).encode()};
   for (;;) {
-    switch (attempt.ask_once()) {
-      case Attempt::Said::outcome: return std::move(attempt.outcome);
-      case Attempt::Said::failure: return *std::move(attempt.failure);
-      case Attempt::Said::retry: continue;
-      case Attempt::Said::no: not_done = std::move(attempt.not_done); return std::nullopt;
+    switch (attempt.order_once()) {
+      case AttemptStatus::outcome: return std::move(attempt.outcome);
+      case AttemptStatus::failure: return *std::move(attempt.failure);
+      case AttemptStatus::retry: continue;
+      case AttemptStatus::declined: declined = std::move(attempt.declined); return std::nullopt;
     }
   }
 }
 
 Result<CompileOutcome> DaemonCompiler::compile(const CompileJob& job) {
   if (job.input.labels == nullptr || job.files.local() == nullptr) {
-    return here_->compile(job);
+    return fallback_->compile(job);
   }
-  NotDone not_done{"none is known here"};
+  Declined declined{"no socket is configured"};
   const auto deadline = SteadyClock::now() + job.input.timeout;
   while (options_.link->available()) {
-    if (auto outcome = ask(job, not_done)) {
+    if (auto outcome = compile_in_daemon(job, declined)) {
       return *std::move(outcome);
     }
-    if (!options_.link->required() || !not_done.later || SteadyClock::now() >= deadline) {
+    if (!options_.link->required() || !declined.retry || SteadyClock::now() >= deadline) {
       break;
     }
-    std::this_thread::sleep_for(kBusyPause);
+    std::this_thread::sleep_for(kRetryPause);
   }
   if (options_.link->required()) {
     return make_error(ErrorCode::io,
-                      "{} was not compiled, because daemon=require and cukilnd does not do it: {}. "
-                      "Start it if it does not run (cukiln daemon start), or set daemon=auto",
-                      job.input.label, not_done.why);
+                      "{} was not compiled: daemon=require is set, and cukilnd did not compile it: "
+                      "{}. Start it (cukiln daemon start), or set daemon=auto",
+                      job.input.label, declined.why);
   }
-  if (!not_done.why.empty()) {
-    options_.log.info("{} is compiled here and not by cukilnd: {}", job.input.label, not_done.why);
+  if (!declined.why.empty()) {
+    options_.log.info("{} is compiled in this process and not by cukilnd: {}", job.input.label,
+                      declined.why);
   }
-  if (options_.link->hung()) {  // its worker may hold the lock, and nothing releases it
-    CompileJob alone = job;
-    alone.guard.lock_path.clear();
-    return here_->compile(alone);
+  if (options_.link->hung()) {  // its worker may hold the lock, and may never release it
+    CompileJob unlocked = job;
+    unlocked.guard.lock_path.clear();
+    return fallback_->compile(unlocked);
   }
-  return here_->compile(job);
+  return fallback_->compile(job);
 }
 
 }  // namespace cukiln

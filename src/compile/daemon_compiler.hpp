@@ -13,42 +13,43 @@
 
 namespace cukiln {
 
-/// Has cukilnd compile, and compiles here where it is missing, hung, busy or cannot: what it is
-/// asked for, it compiles once for all processes of the host. The calling thread answers its
-/// questions about files, so that it opens nothing of anyone's.
+/// Compiles in cukilnd, which compiles each request once for all processes of the host. Falls back
+/// to a compile in this process if the daemon is missing, hung, busy or unable. The calling thread
+/// serves the files that the daemon's worker asks for, so that the daemon opens no user's files.
 class DaemonCompiler final : public Compiler {
  public:
   struct Options {
     std::shared_ptr<wire::DaemonLink> link;
-    /// Whether the store of whoever sent this greeting is this process's own.
+    /// Whether the daemon that sent this greeting uses the same store as this process.
     std::function<bool(const wire::Greeting&)> shares_store;
     Logger log;
   };
-  DaemonCompiler(Options options, std::unique_ptr<NvrtcCompiler> here)
-      : options_(std::move(options)), here_(std::move(here)) {}
+  DaemonCompiler(Options options, std::unique_ptr<NvrtcCompiler> fallback)
+      : options_(std::move(options)), fallback_(std::move(fallback)) {}
 
-  Result<Toolchain> toolchain() override { return here_->toolchain(); }
-  void expect(std::size_t compiles) override { here_->expect(compiles); }
-  std::vector<std::string> toolkit_folders() override { return here_->toolkit_folders(); }
-  bool keeps_flights() const noexcept override {
+  Result<Toolchain> toolchain() override { return fallback_->toolchain(); }
+  void hint_upcoming(std::size_t compiles) override { fallback_->hint_upcoming(compiles); }
+  std::vector<std::string> toolkit_folders() override { return fallback_->toolkit_folders(); }
+  bool single_flight() const noexcept override {
     return options_.link->available() || options_.link->hung();
   }
 
-  /// Errors: as NvrtcCompiler's; io where a daemon is required and there is none.
+  /// Errors: as NvrtcCompiler's; io if a daemon is required and none compiled it.
   Result<CompileOutcome> compile(const CompileJob& job) override;
 
  private:
   struct Attempt;
-  /// Why the daemon does not do it.
-  struct NotDone {
+  /// Why the daemon did not compile it.
+  struct Declined {
     std::string why;
-    bool later = false;  ///< it may when it is asked again
+    bool retry = false;  ///< a later attempt may succeed
   };
-  /// Nothing: see `not_done`.
-  std::optional<Result<CompileOutcome>> ask(const CompileJob& job, NotDone& not_done);
+  /// Nothing if the daemon did not compile it; `declined` says why.
+  std::optional<Result<CompileOutcome>> compile_in_daemon(const CompileJob& job,
+                                                          Declined& declined);
 
   const Options options_;
-  const std::unique_ptr<NvrtcCompiler> here_;
+  const std::unique_ptr<NvrtcCompiler> fallback_;
 };
 
 }  // namespace cukiln

@@ -10,20 +10,19 @@
 
 namespace cukiln {
 
-/// Answers a worker's questions about files during one compile, and knows afterwards what NVRTC
-/// looked at.
+/// Serves files to a worker during one compile, and records the dependency set.
 class FileProvider {
  public:
   virtual ~FileProvider() = default;
 
-  /// An encoded wire::Answers, the one for `path` first. An error ends the compile: whoever has the
-  /// files has gone.
+  /// An encoded wire::Answers whose first answer is for `path`. An error ends the compile: the
+  /// process that has the files is gone.
   virtual Result<std::string> reply(const std::string& path) = 0;
 
-  /// Everything that was looked at, without the sources, which the request has.
+  /// Every path that NVRTC accessed, except the sources, which are part of the request.
   virtual Result<DependencySet> take_dependencies(const wire::Compiled& compiled) = 0;
 
-  /// What could not be read, as a sentence; empty: nothing.
+  /// The first accessed file that could not be read, as a sentence; empty if there is none.
   virtual const std::string& refused() const noexcept = 0;
 };
 

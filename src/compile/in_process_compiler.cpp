@@ -18,7 +18,8 @@ struct InProcessCompiler::Opened {
 
 namespace {
 
-/// A virtual path in an argument (`-I/cukiln/inc/0`) as the real folders it stands for.
+/// Replaces a virtual path in an argument (`-I/cukiln/inc/0`) by its real folders, giving one
+/// argument for each.
 std::vector<std::string> with_real_folders(const std::string& argument, FileServer& files,
                                            const std::vector<std::string>& toolkit) {
   constexpr std::string_view kVirtual = "/cukiln/";
@@ -29,7 +30,7 @@ std::vector<std::string> with_real_folders(const std::string& argument, FileServ
   const std::string option = argument.substr(0, at);
   const std::string path = argument.substr(at);
   std::vector<std::string> arguments;
-  if (path == kToolkitRoot) {  // several folders behind one name
+  if (path == kToolkitRoot) {  // one virtual folder for several real ones
     for (const std::string& folder : toolkit) {
       arguments.push_back(option + folder);
     }
@@ -38,8 +39,8 @@ std::vector<std::string> with_real_folders(const std::string& argument, FileServ
   return {option + files.real_path(path)};
 }
 
-/// A relative `-include` as the file that a worker would find: NVRTC would look in this process's
-/// folder.
+/// Makes a relative `-include` absolute, to the file that a worker would find: NVRTC itself would
+/// look in the working directory of this process.
 std::string with_real_pre_include(const std::string& argument, const CompileRequest& request,
                                   FileServer& files) {
   constexpr std::string_view kPreInclude = "--pre-include=";
@@ -63,7 +64,7 @@ std::string with_real_pre_include(const std::string& argument, const CompileRequ
       return std::string(kPreInclude) + found.real_path;
     }
   }
-  return argument;  // NVRTC says that it is nowhere
+  return argument;  // NVRTC reports that it is missing
 }
 
 }  // namespace
@@ -87,7 +88,7 @@ Result<const InProcessCompiler::Opened*> InProcessCompiler::open() {
   int minor = 0;
   opened->api.version(&major, &minor);
   identity.observed = false;
-  // Nothing is stored under this identity, so it need not tell two builds of one version apart.
+  // Results are not stored, so the identity need not tell two builds of one version apart.
   identity.toolchain.version = fmt::format("{}.{}", major, minor);
   identity.toolchain.content = hash_of(identity.install.library);
   opened_ = std::move(opened);
@@ -112,41 +113,42 @@ Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {
   const CompileRequest& request = job.input.request;
   FileServer& files = *job.files.local();
   const VirtualSource unit = request.translation_unit();
-  wire::Compile wanted;
-  wanted.unit_path = files.real_path(unit.path);
-  wanted.unit_text = unit.text.view();
-  wanted.name_expressions = request.options.name_expressions;
+  wire::Compile message;
+  message.unit_path = files.real_path(unit.path);
+  message.unit_text = unit.text.view();
+  message.name_expressions = request.options.name_expressions;
   for (const std::string& argument : request.options.arguments) {
     for (std::string& real : with_real_folders(with_real_pre_include(argument, request, files),
                                                files, opened->identity.install.headers)) {
-      wanted.arguments.push_back(std::move(real));
+      message.arguments.push_back(std::move(real));
     }
   }
-  // Of several sources, those on disk are included by their real paths, so that they find what lies
-  // beside them; those in memory are given along.
+  // Several sources: those on disk are included by their real paths, so that they find the headers
+  // beside them; those in memory are passed as headers.
   std::vector<NamedHeader> headers;
   if (request.sources.size() > 1) {
-    wanted.unit_text.clear();
+    message.unit_text.clear();
     for (const VirtualSource& source : request.sources) {
       const std::string real = files.real_path(source.path);
-      wanted.unit_text += fmt::format("#include \"{}\"\n", real);
+      message.unit_text += fmt::format("#include \"{}\"\n", real);
       if (real.front() != '/') {
         headers.push_back({real, std::string(source.text.view())});
       }
     }
   }
-  wire::Compiled compiled = compile_with(opened->api, wanted, output_of(wanted.arguments), headers);
+  wire::Compiled compiled =
+      compile_with(opened->api, message, output_of(message.arguments), headers);
   CompileLog log = parse_log(compiled.log);
   if (compiled.status != wire::CompileStatus::ok) {
     return compile_failed({job, opened->identity, 0, {}}, compiled, log.text, {});
   }
-  if (output_of(wanted.arguments) == NvrtcOutput::cubin) {
+  if (output_of(message.arguments) == NvrtcOutput::cubin) {
     CUKILN_CHECK(check_image(compiled.image, request.target));
   }
   CompileOutcome outcome;
   CompileResult& result = outcome.result;
   result.observed = false;
-  result.cubin.kernels = choose_kernels(log.kernels, wanted.name_expressions, compiled.lowered);
+  result.cubin.kernels = choose_kernels(log.kernels, message.name_expressions, compiled.lowered);
   result.cubin.image = SharedBytes(std::move(compiled.image));
   result.cubin.log = std::move(log.text);
   result.compile_us = compiled.compile_us;

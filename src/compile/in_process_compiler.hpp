@@ -12,12 +12,13 @@
 
 namespace cukiln {
 
-/// For hosts that may not start processes: NVRTC in this process, with the real include folders. It
-/// reads files itself, so what a result depends on is not known (`observed` is false: keep it in
-/// memory), and a compile can be neither ended nor limited. There is no flight lock.
+/// Runs NVRTC in this process, with the real include folders, for hosts that may not start
+/// processes. NVRTC reads files itself, so the dependency set is unknown: `observed` is false, and
+/// results are kept in memory only. A compile can be neither stopped nor limited, and takes no
+/// lock.
 ///
 /// NVRTC has global state and destructors of its own, which are known to crash when the process
-/// exits after a first use on another thread: it is opened once and never closed.
+/// exits after a first use on another thread. Hence it is opened once and never closed.
 class InProcessCompiler final : public Compiler {
  public:
   explicit InProcessCompiler(NvrtcSearch search);
@@ -25,7 +26,7 @@ class InProcessCompiler final : public Compiler {
 
   Result<Toolchain> toolchain() override;
   std::vector<std::string> toolkit_folders() override;
-  /// `timeout`, `cancelled` and `flight_lock` have no effect.
+  /// Ignores the job's timeout, `cancelled` and guard.
   Result<CompileOutcome> compile(const CompileJob& job) override;
 
  private:
@@ -33,7 +34,7 @@ class InProcessCompiler final : public Compiler {
   Result<const Opened*> open();
 
   const NvrtcSearch search_;
-  std::mutex mutex_;  // of opening; compiles run side by side
+  std::mutex mutex_;  // guards opened_; compiles run concurrently
   std::unique_ptr<Opened> opened_;
 };
 

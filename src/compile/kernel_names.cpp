@@ -12,11 +12,11 @@ using std::string_view;
 
 constexpr string_view kGlobal = "__global__";
 
-bool is_of_a_name(char c) {
+bool is_name_character(char c) {
   return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-/// The text with comments as blanks.
+/// The text with comments replaced by blanks.
 std::string without_comments(ByteView text) {
   std::string out(text);
   for (std::size_t at = out.find('/'); at < out.size(); at = out.find('/', at + 1)) {
@@ -33,7 +33,7 @@ std::string without_comments(ByteView text) {
   return out;
 }
 
-/// The end of the parentheses that open at `at`.
+/// The position of the parenthesis that closes the one at `at`.
 std::size_t closing(string_view text, std::size_t at) {
   std::size_t depth = 0;
   for (; at < text.size(); ++at) {
@@ -45,9 +45,9 @@ std::size_t closing(string_view text, std::size_t at) {
   return text.size();
 }
 
-/// The name before the parameters of what is declared at `at`. Attributes have parentheses too, and
-/// names that begin with underscores: `__launch_bounds__(128)`, `__attribute__((unused))`,
-/// `alignas(8)`.
+/// The name of the function declared at `at`: the word before its parameters. Attributes have
+/// parentheses too (`__launch_bounds__(128)`, `__attribute__((unused))`, `alignas(8)`) and are
+/// skipped.
 std::string declared_name(string_view text, std::size_t at) {
   const std::size_t end = text.find_first_of(";{}", at);
   for (at = text.find('(', at); at < end; at = text.find('(', closing(text, at))) {
@@ -56,7 +56,7 @@ std::string declared_name(string_view text, std::size_t at) {
       --last;
     }
     std::size_t first = last;
-    while (first > 0 && is_of_a_name(text[first - 1])) {
+    while (first > 0 && is_name_character(text[first - 1])) {
       --first;
     }
     const string_view name = text.substr(first, last - first);
@@ -90,10 +90,11 @@ std::vector<std::string> kernels_in(ByteView source) {
 }
 
 std::vector<std::string> unresolved_names(ByteView log) {
-  constexpr string_view kPlace = "__nv_name_map(";
+  constexpr string_view kLocation = "__nv_name_map(";
   constexpr string_view kPragma = "#pragma nv_mangled_name ";
   std::vector<std::string> names;
-  for (std::size_t at = log.find(kPlace); at != ByteView::npos; at = log.find(kPlace, at + 1)) {
+  for (std::size_t at = log.find(kLocation); at != ByteView::npos;
+       at = log.find(kLocation, at + 1)) {
     const std::size_t pragma = log.find(kPragma, at);
     if (pragma != ByteView::npos) {
       const ByteView rest = log.substr(pragma + kPragma.size());

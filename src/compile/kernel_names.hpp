@@ -9,14 +9,14 @@
 
 namespace cukiln {
 
-/// Ends the name of a template.
+/// Appended to the name of a kernel template: `fill<...>`.
 inline constexpr std::string_view kTemplateMark = "<...>";
 
-/// The `__global__` functions that a text spells, in order, each once; those of a template as
-/// `fill<...>`. A heuristic for messages: macros and included files are not looked into.
+/// The `__global__` functions declared in a text, in order, each once, templates as `fill<...>`. A
+/// heuristic for error messages: it expands no macros and follows no includes.
 std::vector<std::string> kernels_in(ByteView source);
 
-/// The name expressions that NVRTC's log says it could not resolve, in order, each once.
+/// The name expressions that NVRTC could not resolve, according to its log, in order, each once.
 std::vector<std::string> unresolved_names(ByteView log);
 
 }  // namespace cukiln

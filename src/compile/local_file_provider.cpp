@@ -2,42 +2,42 @@
 #include "compile/local_file_provider.hpp"
 
 #include "base/file.hpp"
-#include "compile/include_outlook.hpp"
+#include "compile/include_scanner.hpp"
 
 namespace cukiln {
 
 namespace {
 
-// What one reply carries at most beyond the answer: enough to spare nearly all questions, and
-// little enough that the worker is not kept waiting for it.
-constexpr std::size_t kMaxOffers = 96;
-constexpr std::size_t kMaxOfferedBytes = 1 << 20;
+// Limits on the answers that are sent ahead in one reply: enough to save nearly all questions, and
+// little enough that the worker does not wait for them.
+constexpr std::size_t kMaxAnswers = 96;
+constexpr std::size_t kMaxAheadBytes = 1 << 20;
 
 }  // namespace
 
 LocalFileProvider::LocalFileProvider(const CompileRequest& request, const VirtualSource& unit,
                                      FileServer& files)
     : files_(files),
-      looked_at_(request, unit),
+      recorder_(request, unit),
       include_folders_(include_folders_of(request.options)) {}
 
-/// `#pragma once` goes by device and inode: a header that is reached by two paths (`a/../x.h`, a
-/// link) is one header, as it is for nvcc.
+/// One number for each file on disk: `#pragma once` compares device and inode, so a header that is
+/// reached by two paths (`a/../x.h`, a link) must be one header, as it is for nvcc.
 std::uint32_t LocalFileProvider::number_of(const FileIdentity& identity) {
   const auto next = static_cast<std::uint32_t>(numbers_.size() + 1);
   return numbers_.try_emplace({identity.device, identity.inode}, next).first->second;
 }
 
-/// When a whole folder is absent, the worker need not ask for each name in it: with CUB included,
-/// that spares two questions of three.
+/// The topmost folder above an absent path that is absent too; empty if its folder exists. The
+/// worker then asks for nothing below it: with CUB included, that saves two questions of three.
 std::string LocalFileProvider::topmost_absent_folder(const std::string& path) {
-  std::size_t first = 1;  // where the name of the topmost folder that may be absent begins
+  std::size_t first = 1;  // where the name of the topmost candidate begins
   if (is_within(path, kIncludeRoot)) {
     first = std::string_view(kIncludeRoot).size() + 1;
   } else if (is_within(path, kToolkitRoot)) {
     first = std::string_view(kToolkitRoot).size();
   } else if (is_within(path, "/cukiln")) {
-    return {};  // a source may lie in a folder that exists nowhere else
+    return {};  // the folder of a source need not exist on disk
   }
   for (std::size_t slash = path.find('/', first); slash != std::string::npos;
        slash = path.find('/', slash + 1)) {
@@ -56,7 +56,7 @@ std::string LocalFileProvider::topmost_absent_folder(const std::string& path) {
 wire::Answer LocalFileProvider::answer_one(const std::string& path) {
   wire::Answer answer;
   answer.path = path;
-  if (const SharedBytes* const source = looked_at_.source(path)) {
+  if (const SharedBytes* const source = recorder_.source(path)) {
     answer.kind = wire::FileKind::file;
     answer.file = number_of({FileIdentity::kMemoryDevice, ~std::hash<std::string>()(path)});
     answer.bytes = *source;
@@ -76,62 +76,63 @@ wire::Answer LocalFileProvider::answer_one(const std::string& path) {
     case FileAnswer::Kind::absent: answer.absent_folder = topmost_absent_folder(path); break;
     case FileAnswer::Kind::error: answer.kind = wire::FileKind::error; break;
   }
-  looked_at_.told(answer, found.digest, found.message);
+  recorder_.record_sent(answer, found.digest, found.message);
   return answer;
 }
 
 wire::Answers LocalFileProvider::answer(const std::string& path) {
   wire::Answers reply;
   reply.answers.push_back(answer_one(path));
-  told_.insert(path);
+  sent_.insert(path);
   const wire::Answer& answer = reply.answers.front();
-  if (answer.kind == wire::FileKind::error) {  // asked for is looked at
-    looked_at_.refuse(files_.serve(path).message);
+  if (answer.kind == wire::FileKind::error) {  // a path that is asked for is accessed
+    recorder_.refuse(files_.serve(path).message);
   }
   if (answer.kind == wire::FileKind::file) {
-    unread_.push_back({path, answer.bytes});
+    unscanned_.push_back({path, answer.bytes});
   }
-  offer_more(reply);
+  send_ahead(reply);
   return reply;
 }
 
-void LocalFileProvider::offer_more(wire::Answers& to) {
+void LocalFileProvider::send_ahead(wire::Answers& to) {
   std::size_t bytes = 0;
   std::size_t counted = to.answers.size();
-  while (!unread_.empty() && to.answers.size() < kMaxOffers && bytes < kMaxOfferedBytes) {
-    const Unread next = std::move(unread_.front());
-    unread_.pop_front();
-    offer_includes(next.path, next.text, to);
+  while (!unscanned_.empty() && to.answers.size() < kMaxAnswers && bytes < kMaxAheadBytes) {
+    const Unscanned next = std::move(unscanned_.front());
+    unscanned_.pop_front();
+    send_includes_ahead(next.path, next.text, to);
     for (; counted < to.answers.size(); ++counted) {
       bytes += to.answers[counted].bytes.size();
     }
   }
 }
 
-void LocalFileProvider::offer_includes(const std::string& path, ByteView text, wire::Answers& to) {
+void LocalFileProvider::send_includes_ahead(const std::string& path, ByteView text,
+                                            wire::Answers& to) {
   for (const IncludeName& include : includes_in(text)) {
     if (include.name.front() == '/') {
       continue;
     }
-    bool found = include.quoted && offer(join_path(folder_of(path), include.name), to);
+    bool found = include.quoted && send_file_ahead(join_path(folder_of(path), include.name), to);
     for (std::size_t i = 0; i < include_folders_.size() && !found; ++i) {
-      found = offer(join_path(include_folders_[i], include.name), to);
+      found = send_file_ahead(join_path(include_folders_[i], include.name), to);
     }
   }
 }
 
-/// True when there is something at the path, so that the search ends.
-bool LocalFileProvider::offer(const std::string& path, wire::Answers& to) {
-  if (looked_at_.source(path) != nullptr) {
+/// True if the path exists, which ends the search of the include folders.
+bool LocalFileProvider::send_file_ahead(const std::string& path, wire::Answers& to) {
+  if (recorder_.source(path) != nullptr) {
     return true;
   }
-  if (told_.insert(path).second) {
+  if (sent_.insert(path).second) {
     wire::Answer answer = answer_one(path);
     if (answer.kind == wire::FileKind::error) {
-      return true;  // if NVRTC wants it, it shall ask, and the compile fails
+      return true;  // not sent ahead: the compile fails only if NVRTC asks for it
     }
     if (answer.kind == wire::FileKind::file) {
-      unread_.push_back({path, answer.bytes});
+      unscanned_.push_back({path, answer.bytes});
     }
     to.answers.push_back(std::move(answer));
   }

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "compile/dependency_recorder.hpp"
 #include "compile/file_provider.hpp"
-#include "compile/looked_at.hpp"
 #include "key/compile_request.hpp"
 #include "key/dependency_set.hpp"
 #include "key/file_server.hpp"
@@ -18,39 +18,38 @@
 
 namespace cukiln {
 
-/// Answers a worker's questions about files during one compile, and keeps account of them: what
-/// NVRTC looked at is what the result depends on.
+/// Serves the files of this host to a worker during one compile.
 class LocalFileProvider final : public FileProvider {
  public:
   LocalFileProvider(const CompileRequest& request, const VirtualSource& unit, FileServer& files);
 
-  /// The answer, and answers to questions that are likely to follow.
+  /// The answer for `path`, followed by answers to questions that will probably be next.
   wire::Answers answer(const std::string& path);
 
   Result<std::string> reply(const std::string& path) override { return answer(path).encode(); }
   Result<DependencySet> take_dependencies(const wire::Compiled& compiled) override {
-    return looked_at_.take(compiled.looked_at);
+    return recorder_.take(compiled.looked_at);
   }
-  const std::string& refused() const noexcept override { return looked_at_.refused(); }
+  const std::string& refused() const noexcept override { return recorder_.refused(); }
 
  private:
   wire::Answer answer_one(const std::string& path);
-  void offer_more(wire::Answers& to);
-  void offer_includes(const std::string& path, ByteView text, wire::Answers& to);
-  bool offer(const std::string& path, wire::Answers& to);
+  void send_ahead(wire::Answers& to);
+  void send_includes_ahead(const std::string& path, ByteView text, wire::Answers& to);
+  bool send_file_ahead(const std::string& path, wire::Answers& to);
   std::uint32_t number_of(const FileIdentity& identity);
   std::string topmost_absent_folder(const std::string& path);
 
   FileServer& files_;
-  LookedAt looked_at_;
-  std::vector<std::string> include_folders_;  // virtual, in the order they are searched
-  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> numbers_;  // device and inode
-  std::unordered_set<std::string> told_;
-  struct Unread {
+  DependencyRecorder recorder_;
+  std::vector<std::string> include_folders_;  // virtual, in search order
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> numbers_;  // by device and inode
+  std::unordered_set<std::string> sent_;                                      // paths
+  struct Unscanned {
     std::string path;
     SharedBytes text;
   };
-  std::deque<Unread> unread_;  // served, and not looked through for includes yet
+  std::deque<Unscanned> unscanned_;  // files sent whose includes were not scanned yet
 };
 
 }  // namespace cukiln

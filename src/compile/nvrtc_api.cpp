@@ -13,10 +13,10 @@ namespace {
 
 std::string last_dl_error() {
   const char* text = ::dlerror();
-  return text != nullptr ? text : "no reason given";
+  return text != nullptr ? text : "dlopen gave no reason";
 }
 
-/// NVRTC counts the final zero in its sizes.
+// NVRTC's sizes include the terminating zero.
 using SizeFunction = int (*)(NvrtcApi::Program, std::size_t*);
 using TextFunction = int (*)(NvrtcApi::Program, char*);
 
@@ -39,7 +39,7 @@ std::string without_final_zero(std::string text) {
   return text;
 }
 
-/// `sm_75, sm_80, …`, as many as this NVRTC knows; empty: it does not say.
+/// The targets that this NVRTC knows, `sm_75, sm_80, …`; empty if it cannot list them.
 std::string supported_targets(const NvrtcApi& api) {
   int count = 0;
   constexpr int kMaxCount = 1000;
@@ -72,7 +72,7 @@ std::string NvrtcApi::open(const std::string& library, const std::string& builti
   const auto find = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(handle, name));
     if (function == nullptr && missing.empty()) {
-      missing = library + " has no " + name + ": it is no NVRTC, or one before 11.3";
+      missing = library + " has no " + name + ": expected NVRTC 11.3 or later";
     }
   };
   find(version, "nvrtcVersion");

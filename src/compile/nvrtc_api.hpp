@@ -9,8 +9,8 @@
 
 namespace cukiln {
 
-/// NVRTC's C interface, opened at run time. Used by the compile worker and by the in-process
-/// compiler, so it needs nothing but libc. Never closed: NVRTC registers destructors of its own.
+/// NVRTC's C interface, opened at run time. Needs nothing but libc, because the compile worker uses
+/// it too. Never closed: NVRTC registers destructors of its own.
 struct NvrtcApi {
   using Program = struct NvrtcProgram*;
   int (*version)(int*, int*) = nullptr;
@@ -27,15 +27,15 @@ struct NvrtcApi {
   int (*ptx)(Program, char*) = nullptr;
   int (*cubin_size)(Program, std::size_t*) = nullptr;
   int (*cubin)(Program, char*) = nullptr;
-  int (*num_supported_archs)(int*) = nullptr;  ///< null: not there
-  int (*supported_archs)(int*) = nullptr;      ///< likewise
+  int (*num_supported_archs)(int*) = nullptr;  ///< null if this NVRTC lacks it
+  int (*supported_archs)(int*) = nullptr;      ///< null if this NVRTC lacks it
 
-  /// The builtins library (when its path is known) is opened first, by its absolute path: libraries
-  /// without an RPATH look for it by name alone. Gives why it failed; empty: it worked.
+  /// Opens the library. The builtins library, if its path is given, is opened before it: an NVRTC
+  /// without an RPATH would look for it by name alone. Returns an error, or an empty string.
   std::string open(const std::string& library, const std::string& builtins);
 };
 
-/// nvrtcResult values that are told apart.
+/// The values of nvrtcResult that get an error message of their own.
 inline constexpr int kNvrtcOutOfMemory = 1;
 inline constexpr int kNvrtcInvalidOption = 5;
 inline constexpr int kNvrtcCompilation = 6;
@@ -43,16 +43,17 @@ inline constexpr int kNvrtcBuiltins = 7;
 
 enum class NvrtcOutput { cubin, ptx };
 
-/// A virtual architecture (`--gpu-architecture=compute_100a`) asks for PTX: it gives no cubin.
+/// What a compile with these arguments gives: PTX for a virtual architecture
+/// (`--gpu-architecture=compute_100a`), else a cubin.
 NvrtcOutput output_of(const std::vector<std::string>& arguments);
 
-/// A header that NVRTC is given with the program, by the name that the text includes it by.
+/// A header passed to nvrtcCreateProgram, under the name by which the program includes it.
 struct NamedHeader {
   std::string name;
   std::string text;
 };
 
-/// One compile, from text to image, log and lowered names.
+/// Compiles one program to image, log and lowered names.
 wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, NvrtcOutput output,
                             const std::vector<NamedHeader>& headers = {});
 

@@ -26,9 +26,9 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr const char* kMeasureLock = "toolchain.lock";
-constexpr std::chrono::seconds kMeasurePatience{20};
-constexpr std::chrono::seconds kReleasePatience{5};
+constexpr const char* kProbeLock = "toolchain.lock";
+constexpr std::chrono::seconds kProbeLockTimeout{20};
+constexpr std::chrono::seconds kReleaseTimeout{5};
 
 std::string owner_line(const std::string& label) {
   std::time_t now = 0;
@@ -42,13 +42,13 @@ std::string owner_line(const std::string& label) {
 
 }  // namespace
 
-// Of one process: a child's copies of the descriptors stay open there, and harm nobody, because the
-// parent hangs up by shutdown and its end shows on a pidfd.
+// One for each process. A forked child keeps copies of the workers' descriptors. They do no harm:
+// the parent closes connections with shutdown(), and workers see its death by a pidfd.
 struct NvrtcCompiler::State {
   explicit State(std::size_t max_idle) : pool(max_idle) {}
 
   WorkerPool pool;
-  std::mutex mutex;  // of what follows
+  std::mutex mutex;  // guards the members below
   std::optional<NvrtcIdentity> identity;
   LibraryStamps stamps;
 };
@@ -58,12 +58,12 @@ struct NvrtcCompiler::Run {
   const NvrtcCompilerOptions& options;
   const NvrtcIdentity& identity;
   const CompileJob& job;
-  wire::Patience patience;
+  wire::WaitOptions wait;
   std::unique_ptr<WorkerProcess> worker;
-  bool heard = false;  ///< the worker has said something about this job
+  bool replied = false;  ///< the worker has sent a message about this job
 
   FailureContext context() const {
-    return {job, identity, options.memory_bytes, worker->last_words()};
+    return {job, identity, options.memory_bytes, worker->stderr_tail()};
   }
   std::optional<CompileOutcome> lock(std::optional<Error>& error);
   Result<CompileResult> compile();
@@ -90,45 +90,48 @@ Result<NvrtcIdentity> NvrtcCompiler::identity() {
   CUKILN_TRY(found.install, options_.install ? Result<NvrtcInstall>(*options_.install)
                                              : find_nvrtc(options_.search));
   CUKILN_TRY(own.stamps, stamps_of(found.install));
-  if (!recall_identity(options_.stats, own.stamps, found)) {
-    CUKILN_CHECK(measure_once(own, found));
+  if (!recall_toolchain(options_.stats, own.stamps, found)) {
+    CUKILN_CHECK(probe_once(own, found));
   }
   if (!found.observed) {
-    options_.log.warn("NVRTC {} ({}) reads files unseen: results are not stored",
-                      found.toolchain.version, found.install.library);
+    options_.log.warn(
+        "NVRTC {} ({}) reads files in a way that the compile worker cannot observe: "
+        "results are not stored",
+        found.toolchain.version, found.install.library);
   }
   own.identity = std::move(found);
   return *own.identity;
 }
 
-/// Of the processes that ask at the same time one measures, and the others wait for what it saves.
-/// The lock is this process's: it is held for a moment only, and FileLock keeps it from children.
-Result<void> NvrtcCompiler::measure_once(State& own, NvrtcIdentity& found) {
+/// Of several processes that start together, one probes and the others wait for the record it
+/// saves. Unlike a compile's lock, this one is held by this process: only for a moment, and
+/// FileLock keeps it from forked children.
+Result<void> NvrtcCompiler::probe_once(State& own, NvrtcIdentity& found) {
   if (options_.lock_directory.empty()) {
-    return measure(own, found);
+    return probe(own, found);
   }
-  const std::string path = join_path(options_.lock_directory, kMeasureLock);
-  const auto deadline = steady_clock::now() + kMeasurePatience;
+  const std::string path = join_path(options_.lock_directory, kProbeLock);
+  const auto deadline = steady_clock::now() + kProbeLockTimeout;
   for (;;) {
-    const auto turn = FileLock::acquire(path, FileLock::Mode::exclusive, {});
-    if (recall_identity(options_.stats, own.stamps, found)) {
+    const auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, {});
+    if (recall_toolchain(options_.stats, own.stamps, found)) {
       return {};
     }
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now());
-    if (turn || turn.error().code() != ErrorCode::timeout || left.count() <= 0) {
-      return measure(own, found);
+    if (lock || lock.error().code() != ErrorCode::timeout || left.count() <= 0) {
+      return probe(own, found);
     }
-    // All of them at once when it is over: they only read.
+    // A shared lock, so that all waiting processes go on together: they only read the record.
     static_cast<void>(FileLock::acquire(path, FileLock::Mode::shared, left));
   }
 }
 
-Result<void> NvrtcCompiler::measure(State& own, NvrtcIdentity& found) {
+Result<void> NvrtcCompiler::probe(State& own, NvrtcIdentity& found) {
   CUKILN_TRY(std::string path, find_worker(options_.worker));
-  const std::size_t wanted = std::clamp<std::size_t>(expected_.load(), 1, max_idle_);
-  CUKILN_TRY(auto workers, measure_identity(worker_options(std::move(path), found.install), wanted,
-                                            options_.stats, own.stamps, found));
+  const std::size_t count = std::clamp<std::size_t>(upcoming_.load(), 1, max_idle_);
+  CUKILN_TRY(auto workers, probe_toolchain(worker_options(std::move(path), found.install), count,
+                                           options_.stats, own.stamps, found));
   for (std::unique_ptr<WorkerProcess>& worker : workers) {
     own.pool.put_back(std::move(worker));
   }
@@ -186,19 +189,19 @@ Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
     const bool reused = run.worker != nullptr;
     if (!reused) {
       CUKILN_TRY(std::string path, find_worker(options_.worker));
-      CUKILN_TRY(run.worker, WorkerProcess::start(worker_options(std::move(path), known.install),
-                                                  run.patience));
-      // What this worker opened must be what the request was keyed with.
+      CUKILN_TRY(run.worker,
+                 WorkerProcess::start(worker_options(std::move(path), known.install), run.wait));
+      // The libraries that this worker opened must be those whose digest is in the key.
       const auto stamps = stamps_of(known.install);
       const std::lock_guard lock(own.mutex);
       if (!stamps || *stamps != own.stamps) {
         own.identity.reset();
         return make_error(ErrorCode::incompatible,
-                          "NVRTC ({}) was replaced while this process ran; ask again",
+                          "NVRTC ({}) was replaced while this process ran; repeat the request",
                           known.install.library);
       }
     }
-    run.heard = false;
+    run.replied = false;
     std::optional<Error> error;
     if (std::optional<CompileOutcome> early = run.lock(error)) {
       own.pool.put_back(std::move(run.worker));
@@ -222,21 +225,22 @@ Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
       }
       error = std::move(compiled).error();
     }
-    // An idle worker may end between the moment it was taken and the first word to it.
-    if (!reused || run.heard) {
+    // An idle worker may have ended just after it was taken from the pool: then use a new one.
+    if (!reused || run.replied) {
       return *std::move(error);
     }
   }
 }
 
-/// Nothing and no error: go on. An outcome: there is nothing to compile.
+/// Returns an outcome if there is nothing to compile. Otherwise `error` is set, or the lock is
+/// held.
 std::optional<CompileOutcome> NvrtcCompiler::Run::lock(std::optional<Error>& error) {
   if (job.guard.lock_path.empty()) {
     return std::nullopt;
   }
-  const std::string wanted = wire::Lock{job.guard.lock_path, owner_line(job.input.label)}.encode();
-  const WorkerReply reply = worker->request(wire::WorkerOp::lock, wanted, patience);
-  heard = reply.failure != WorkerFailure::closed;
+  const std::string body = wire::Lock{job.guard.lock_path, owner_line(job.input.label)}.encode();
+  const WorkerReply reply = worker->request(wire::WorkerOp::lock, body, wait);
+  replied = reply.failure != WorkerFailure::closed;
   CompileOutcome outcome;
   if (reply.is(wire::WorkerOp::busy)) {
     outcome.state = CompileState::busy;
@@ -250,7 +254,7 @@ std::optional<CompileOutcome> NvrtcCompiler::Run::lock(std::optional<Error>& err
     return std::nullopt;
   }
   if (!locked->error.empty()) {
-    // Two may compile the same then; both results are right.
+    // Another process may then compile the same request. Both results are right.
     options.log.warn("compiling {} without a lock: {}", job.input.label, locked->error);
   } else if (job.guard.still_needed && !job.guard.still_needed()) {
     release();
@@ -271,12 +275,12 @@ Result<CompileResult> NvrtcCompiler::Run::compile() {
       wire::Compile{unit.path, std::string(unit.text.view()), request.options.arguments,
                     request.options.name_expressions, !identity.observed}
           .encode();
-  WorkerReply reply = worker->request(wire::WorkerOp::compile, body, patience);
-  heard = heard || reply.failure != WorkerFailure::closed;
+  WorkerReply reply = worker->request(wire::WorkerOp::compile, body, wait);
+  replied = replied || reply.failure != WorkerFailure::closed;
   worker->count_compile();
   while (reply.is(wire::WorkerOp::ask)) {
     CUKILN_TRY(const std::string answer, files.reply(reply.frame.body));
-    reply = worker->request(wire::WorkerOp::answer, answer, patience);
+    reply = worker->request(wire::WorkerOp::answer, answer, wait);
   }
   auto compiled =
       reply.is(wire::WorkerOp::result) ? wire::Compiled::decode(reply.frame.body) : std::nullopt;
@@ -301,11 +305,11 @@ Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled, FilePr
   if (Result<void> checked =
           is_ptx ? Result<void>() : check_image(compiled.image, job.input.request.target);
       !checked) {
-    if (job.trouble != nullptr) {
-      *job.trouble = CompileTrouble::garbage;
+    if (job.failure_kind != nullptr) {
+      *job.failure_kind = CompileFailureKind::garbage;
     }
     return std::move(checked).error().with_context(
-        fmt::format("NVRTC {} said that {} compiled, but what it gave is unusable",
+        fmt::format("NVRTC {} reported that {} compiled, but its result is unusable",
                     identity.toolchain.version, job.input.label));
   }
   result.cubin.kernels =
@@ -322,9 +326,9 @@ void NvrtcCompiler::Run::release() {
   if (job.guard.lock_path.empty()) {
     return;
   }
-  const wire::Patience brief{steady_clock::now() + kReleasePatience};
+  const wire::WaitOptions brief{steady_clock::now() + kReleaseTimeout};
   if (!worker->request(wire::WorkerOp::release, {}, brief).is(wire::WorkerOp::released)) {
-    worker.reset();  // its end gives the lock up
+    worker.reset();  // ending the worker releases the lock
   }
 }
 

@@ -24,39 +24,42 @@ class ProcessLocal;
 
 struct NvrtcCompilerOptions {
   NvrtcSearch search;
-  std::optional<NvrtcInstall> install;  ///< found already: nothing is searched
-  std::string worker;                   ///< the executable; empty: see find_worker
-  std::uint64_t memory_bytes = 8ull << 30;
-  unsigned max_idle_workers = 0;  ///< 0: one per core
+  std::optional<NvrtcInstall> install;      ///< if set, `search` is not used
+  std::string worker;                       ///< the executable; if empty, see find_worker
+  std::uint64_t memory_bytes = 8ull << 30;  ///< of one worker's address space
+  unsigned max_idle_workers = 0;            ///< 0: one per core
   std::chrono::seconds worker_idle{10};
   StatCache* stats = nullptr;  ///< remembers NVRTC's version and digest; may be null
-  /// Where processes that do not know this NVRTC agree on one that finds out; empty: each does.
+  /// The folder of the lock under which one of several processes probes an unknown NVRTC; if empty,
+  /// each process probes it.
   std::string lock_directory;
-  /// Called when that is known: what is new in `stats` is to be where the other processes look.
+  /// Called after a probe, to save the new records of `stats` where other processes find them.
   std::function<void()> save_stats;
   Logger log;
 };
 
-/// NVRTC as it is installed: what `doctor` shows.
+/// An installed NVRTC, for compiles and for `doctor`.
 struct NvrtcIdentity {
   NvrtcInstall install;
   Toolchain toolchain;
-  bool observed = true;  ///< false: NVRTC reads files where the worker cannot see it
+  bool observed = true;  ///< false if NVRTC reads files in a way that the worker does not see
 };
 
-/// Compiles in worker processes that it starts, keeps for a while, and ends. It has no thread of
-/// its own: the calling thread answers its worker's questions. After a fork the child starts anew
-/// and leaves the parent's workers alone.
+/// Compiles in worker processes, which it starts, keeps for the next compiles, and ends. It has no
+/// thread of its own: the calling thread answers its worker's questions. After a fork the child
+/// starts workers of its own and leaves the parent's alone. Threads: safe; each running call has a
+/// worker of its own.
 class NvrtcCompiler final : public Compiler {
  public:
   explicit NvrtcCompiler(NvrtcCompilerOptions options);
   ~NvrtcCompiler() override;
 
   Result<Toolchain> toolchain() override;
-  void expect(std::size_t compiles) override { expected_.store(compiles); }
+  void hint_upcoming(std::size_t compiles) override { upcoming_.store(compiles); }
   std::vector<std::string> toolkit_folders() override;
   Result<CompileOutcome> compile(const CompileJob& job) override;
 
+  /// Finds NVRTC; probes it if the stat cache does not know it. Cached afterwards.
   Result<NvrtcIdentity> identity();
 
  private:
@@ -64,12 +67,12 @@ class NvrtcCompiler final : public Compiler {
   struct Run;
   State& state();
   WorkerOptions worker_options(std::string path, const NvrtcInstall& install) const;
-  Result<void> measure_once(State& own, NvrtcIdentity& found);
-  Result<void> measure(State& own, NvrtcIdentity& found);
+  Result<void> probe_once(State& own, NvrtcIdentity& found);
+  Result<void> probe(State& own, NvrtcIdentity& found);
 
   const NvrtcCompilerOptions options_;
   const std::size_t max_idle_;  ///< workers
-  std::atomic<std::size_t> expected_{1};
+  std::atomic<std::size_t> upcoming_{1};
   const std::unique_ptr<ProcessLocal<State>> state_;
 };
 

@@ -11,7 +11,7 @@
 
 #include "base/file.hpp"
 #include "base/result.hpp"
-#include "compile/search_places.hpp"
+#include "compile/search_folders.hpp"
 
 #ifndef CUKILN_DEFAULT_CUDA_ROOTS
 #define CUKILN_DEFAULT_CUDA_ROOTS ""
@@ -47,8 +47,8 @@ std::vector<int> numbers_of(std::string_view version) {
   return numbers;
 }
 
-/// The newest library of that name among a folder's whose version begins with `major`, if one is
-/// given.
+/// The newest library named `stem` among a folder's `names`; of major version `major`, unless that
+/// is empty.
 std::string newest_of(const std::vector<std::string>& names, const std::string& folder,
                       std::string_view stem, std::string_view major) {
   std::string best;
@@ -75,8 +75,8 @@ std::string major_of(const std::string& library) {
   return version.substr(0, version.find('.'));
 }
 
-/// `12.6` or `13`, as far as names tell: the library's own (libnvrtc.so.12.6.85, or what the link
-/// libnvrtc.so.12 leads to), or those of the builtins beside it.
+/// The version, as far as file names tell, `12.6` or `13`: from the library's own name, from that
+/// of the builtins library beside it, or from the file that the link libnvrtc.so.12 leads to.
 std::vector<int> named_version(const std::string& library, const std::vector<std::string>& names) {
   const auto version_in = [](const std::string& path) {
     const std::string_view name = std::string_view(path).substr(path.find_last_of('/') + 1);
@@ -97,7 +97,7 @@ std::vector<int> named_version(const std::string& library, const std::vector<std
   return version;
 }
 
-/// Empty: new enough, or nothing says that it is not.
+/// Empty if the library is new enough, or its version is unknown.
 std::string why_too_old(const std::string& library, const std::vector<std::string>& names,
                         Target target) {
   const auto [major, minor] = oldest_nvrtc_for(target);
@@ -125,8 +125,8 @@ bool has_cuda_headers(const std::vector<std::string>& folders) {
   });
 }
 
-/// Beside the library if they are there, else of the same major version, else whatever there is: an
-/// error inside them then tells both versions.
+/// The headers beside the library, else those of the same major version, else any. If an error is
+/// in headers of another version, its message names both versions.
 std::vector<std::string> find_headers(const std::string& library, const NvrtcSearch& search) {
   std::vector<std::string> beside = existing(headers_beside(folder_of(library)));
   if (has_cuda_headers(beside)) {
@@ -135,7 +135,7 @@ std::vector<std::string> find_headers(const std::string& library, const NvrtcSea
   std::vector<std::string> same_major;
   std::vector<std::string> any;
   const std::string major = major_of(library);
-  visit_places(search, [&](const std::string& folder) {
+  visit_search_folders(search, [&](const std::string& folder) {
     std::vector<std::string> here = existing(headers_beside(folder));
     if (!has_cuda_headers(here)) {
       return false;
@@ -227,16 +227,18 @@ Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search) {
     install.searched.push_back(search.nvrtc_library);
     if (!is_file(search.nvrtc_library)) {
       return make_error(ErrorCode::not_found,
-                        "NVRTC was not found: the setting nvrtc_library names {}, which is no file",
+                        "NVRTC was not found: nvrtc_library is {}, which is not a file; set it to "
+                        "the path of libnvrtc.so",
                         search.nvrtc_library);
     }
     install.library = search.nvrtc_library;
     names = names_in(folder_of(install.library), kBuiltinsStem);
     install.too_old = why_too_old(install.library, names, search.target);
   } else {
-    std::set<std::pair<dev_t, ino_t>> seen;  // /lib is /usr/lib today, and both may be named
-    std::string too_old;                     // the first of them: better than none, the error tells
-    visit_places(search, [&](const std::string& folder) {
+    std::set<std::pair<dev_t, ino_t>> seen;  // /lib may be a link to /usr/lib, and both be searched
+    std::string
+        too_old;  // the first that is; used if no other is found, so that NVRTC's error shows
+    visit_search_folders(search, [&](const std::string& folder) {
       install.searched.push_back(folder);
       struct stat status {};
       if (::stat(folder.c_str(), &status) != 0 ||
@@ -268,10 +270,10 @@ Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search) {
         "NVRTC (libnvrtc.so) was not found. Install CUDA's toolkit, or the Python packages "
         "nvidia-cuda-nvrtc and nvidia-cuda-runtime, or set nvrtc_library to its path. Searched:";
     if (search.system) {
-      message += "\n  what this process has loaded, and what ld.so would load (/etc/ld.so.cache)";
+      message += "\n  libraries that are loaded, or that ld.so would load (/etc/ld.so.cache)";
     }
-    for (const std::string& place : install.searched) {
-      message += "\n  " + place;
+    for (const std::string& folder : install.searched) {
+      message += "\n  " + folder;
     }
     return Error(ErrorCode::not_found, std::move(message));
   }

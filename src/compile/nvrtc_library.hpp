@@ -11,53 +11,52 @@
 
 namespace cukiln {
 
-/// Where NVRTC and CUDA's headers may be, as the host's settings say. Nothing here reads the
-/// environment: whoever does fills this in.
+/// Where NVRTC and CUDA's headers may be. The loader fills this in from settings and environment;
+/// this layer reads neither.
 struct NvrtcSearch {
-  std::string nvrtc_library;               ///< this one and no other
-  std::vector<std::string> include_path;   ///< header folders, before those that are found
-  std::vector<std::string> site_packages;  ///< of the running Python, if there is one
+  std::string nvrtc_library;               ///< if set, the only library considered
+  std::vector<std::string> include_path;   ///< header folders, searched before those found
+  std::vector<std::string> site_packages;  ///< folders of the running Python, if there is one
   std::string virtual_env;                 ///< $VIRTUAL_ENV
   std::string conda_prefix;                ///< $CONDA_PREFIX
   std::string cuda_home;                   ///< $CUDA_HOME, else $CUDA_PATH
   std::string home;                        ///< for wheels of `pip install --user`
   std::vector<std::string> library_path;   ///< $LD_LIBRARY_PATH
   std::vector<std::string> default_roots;  ///< searched last
-  Target target;                           ///< what it has to know; {}: nothing in particular
-  bool system = true;  ///< also what this process has loaded, ld.so's cache and /usr/local/cuda*
+  Target target;                           ///< NVRTC has to know it; {} if any will do
+  bool system = true;  ///< search loaded libraries, ld.so's cache and /usr/local/cuda* too
 
   /// The folders that the build was configured with (CUKILN_DEFAULT_CUDA_ROOTS).
   static std::vector<std::string> built_in_roots();
 };
 
-/// What was found.
+/// An NVRTC found by find_nvrtc.
 struct NvrtcInstall {
   std::string library;
-  std::string builtins;               ///< empty: none beside the library
-  std::vector<std::string> headers;   ///< folders of CUDA's own headers, in order; may be empty
-  std::vector<std::string> searched;  ///< every place looked at, in order
-  std::vector<std::string>
-      passed_over;      ///< NVRTCs before it that are too old for the target, and why
-  std::string too_old;  ///< why it is too old itself, and yet the best; empty: nothing says so
+  std::string builtins;                  ///< the builtins library; empty if none is beside it
+  std::vector<std::string> headers;      ///< folders of CUDA's own headers, in order; may be empty
+  std::vector<std::string> searched;     ///< every folder searched, in order
+  std::vector<std::string> passed_over;  ///< libraries before it, and why they are too old
+  std::string too_old;  ///< why this one is too old, if no newer one was found; else empty
 };
 
-/// The first NVRTC in the order of NVIDIA's cuda-pathfinder: wheels in site-packages, conda, what
-/// is loaded or ld.so would load, CUDA_HOME, the usual folders of toolkits; then the default roots.
-/// One that is too old for the target, by its files' names, is passed over when a newer one
-/// follows. Its headers are those beside it, else the ones of the same version elsewhere, else any.
-/// Errors: not_found, naming every place searched.
+/// Finds the first NVRTC in the order of NVIDIA's cuda-pathfinder: wheels in site-packages, conda,
+/// libraries that are loaded or that ld.so would load, CUDA_HOME, the usual folders of toolkits;
+/// then the default roots. A library whose file name says that it is too old for the target is
+/// passed over if a newer one follows. Its headers are those beside it, else those of the same
+/// major version elsewhere, else any. Errors: not_found, naming every folder searched.
 Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search);
 
-/// Major and minor version of the first NVRTC that knows a target; 0, 0: every one that is
-/// supported. Source: PTX ISA, "Release notes": the targets of 8.0, 8.7, 8.8 and 9.0.
+/// Major and minor version of the first NVRTC that knows a target; {0, 0} if every supported one
+/// does. Source: PTX ISA, "Release notes": the targets of 8.0, 8.7, 8.8 and 9.0.
 std::pair<int, int> oldest_nvrtc_for(Target target) noexcept;
 
-/// `13.0` from CUDA_VERSION in cuda.h (or CUDART_VERSION in cuda_runtime_api.h); empty: neither is
-/// there.
+/// The CUDA version of header folders, `13.0`, from CUDA_VERSION in cuda.h or CUDART_VERSION in
+/// cuda_runtime_api.h; empty if neither is there.
 std::string header_version(const std::vector<std::string>& folders);
 
-/// `13` or `13.0.88` from `libnvrtc.so.13.0.88`; empty for another name, and for the `.alt.`
-/// variants.
+/// The version in a library's file name, `13` or `13.0.88` of `libnvrtc.so.13.0.88`; empty for
+/// other names, `.alt.` variants included.
 std::string library_version(std::string_view file_name, std::string_view stem);
 
 }  // namespace cukiln

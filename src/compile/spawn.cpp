@@ -17,31 +17,32 @@
 
 #include "base/result.hpp"
 
-// A host may have a SIGCHLD handler, a wait(-1) loop, or both, and must not meet children it does
-// not know. Linux tells the parent of a child's end by the child's exit signal, which clone sets;
-// with signal 0 there is no SIGCHLD, and waitpid finds the child only when asked for it with
-// __WCLONE. But execve sets the exit signal back to SIGCHLD. Hence two steps: an intermediate
-// without an exit signal starts the program and ends at once; the program is an orphan then, and
-// init reaps it. (A host that is init itself, or a subreaper, reaps strangers anyway.)
+// A host may have a SIGCHLD handler, a wait(-1) loop, or both, and must not see children that it
+// did not start. Linux notifies the parent with the child's exit signal, which clone sets: with
+// signal 0 there is no SIGCHLD, and waitpid finds the child only with __WCLONE. But execve resets
+// the exit signal to SIGCHLD. Hence two steps: an intermediate process without an exit signal
+// starts the program and exits immediately; the program is then an orphan, which init reaps. (A
+// host that is init or a subreaper itself reaps unknown processes anyway.)
 //
-// Both steps share our memory and stop this thread until they are over (CLONE_VM|CLONE_VFORK), as
-// posix_spawn does: no page tables are copied, however large the host. What runs there uses system
-// calls only: no libc function whose state is this thread's. The call itself is made here and not
-// by libc's clone, because sanitizers take that for a fork.
+// Both steps share this process's memory and suspend this thread until they are done
+// (CLONE_VM|CLONE_VFORK), as posix_spawn does: no page tables are copied, however large the host
+// is. The code in the child uses system calls only, because libc's per-thread state is this
+// thread's. The clone system call is made here and not by libc's clone, which sanitizers take for a
+// fork.
 #define CUKILN_IN_CHILD __attribute__((no_sanitize("address", "thread", "undefined"), noinline))
 
 namespace cukiln {
 
 namespace {
 
-// Where the descriptors wait while 0 to 4 are taken, so that none is overwritten before it is
-// moved.
-constexpr int kParkingPlace = 16;
+// Descriptors are first duplicated to numbers from here on, so that none is overwritten while 0 to
+// 4 are assigned.
+constexpr int kParkedFrom = 16;
 constexpr std::size_t kPassed = 5;
 constexpr int kProgram = kPassed;  // closed by the exec
 
-/// Twice returned from, like vfork: 0 in the child, which has our memory and our stack. It may call
-/// functions, below this frame, but must not return from the one that this is expanded in.
+/// Returns twice, like vfork: 0 in the child, which shares this process's memory and stack. The
+/// child may call functions, but must not return from the function that this is inlined into.
 __attribute__((always_inline)) inline long clone_here(unsigned long flags) {
 #if defined(__x86_64__)
   long result = SYS_clone;
@@ -72,24 +73,24 @@ __attribute__((always_inline)) inline long clone_here(unsigned long flags) {
 struct Plan {
   const char* path = nullptr;
   char* const* arguments = nullptr;
-  int descriptors[kPassed] = {};  // which become 0, 1, …; -1: none
-  int executable = -1;            // -1: what is at the path
-  // Written by the steps, in our memory.
+  int descriptors[kPassed] = {};  // they become 0, 1, …; -1 for none
+  int executable = -1;            // -1: the file at `path`
+  // Written by the children, which share this memory.
   volatile pid_t program = -1;
   volatile int error = 0;
 };
 
 [[noreturn]] CUKILN_IN_CHILD void run_program(Plan* plan) {
   int parked[kPassed];
-  const int program = plan->executable < 0
-                          ? -1
-                          : static_cast<int>(::syscall(SYS_fcntl, plan->executable, F_DUPFD_CLOEXEC,
-                                                       kParkingPlace));
+  const int program =
+      plan->executable < 0
+          ? -1
+          : static_cast<int>(::syscall(SYS_fcntl, plan->executable, F_DUPFD_CLOEXEC, kParkedFrom));
   for (std::size_t i = 0; i < kPassed; ++i) {
     parked[i] = plan->descriptors[i] < 0
                     ? -1
-                    : static_cast<int>(::syscall(SYS_fcntl, plan->descriptors[i], F_DUPFD_CLOEXEC,
-                                                 kParkingPlace));
+                    : static_cast<int>(
+                          ::syscall(SYS_fcntl, plan->descriptors[i], F_DUPFD_CLOEXEC, kParkedFrom));
   }
   for (std::size_t i = 0; i < kPassed; ++i) {
     if (parked[i] >= 0) {
@@ -110,9 +111,9 @@ struct Plan {
   char* const environment[] = {nullptr};
   if (program >= 0) {
     ::syscall(SYS_execveat, kProgram, "", plan->arguments, environment, AT_EMPTY_PATH);
-    plan->error = errno;  // this thread's own, which waits meanwhile
+    plan->error = errno;  // the suspended thread's own errno
   }
-  // ENOENT of a file that is open: a script, whose interpreter would find it closed.
+  // ENOENT for an open file means a script: its interpreter would find the descriptor closed.
   if (program < 0 || plan->error == ENOENT || plan->error == ENOSYS) {
     plan->error = 0;
     ::syscall(SYS_execve, plan->path, plan->arguments, environment);
@@ -123,7 +124,7 @@ struct Plan {
   }
 }
 
-/// The intermediate's process number, or an errno value below zero.
+/// The intermediate process's pid, or a negative errno value.
 CUKILN_IN_CHILD long run_both_steps(Plan* plan) {
   const long intermediate = clone_here(CLONE_VM | CLONE_VFORK);
   if (intermediate != 0) {
@@ -170,8 +171,8 @@ int open_pidfd(pid_t pid) {
 
 }  // namespace
 
-Result<SpawnedProcess> spawn_unnoticed(const std::string& path,
-                                       const std::vector<std::string>& arguments, int program) {
+Result<SpawnedProcess> spawn_detached(const std::string& path,
+                                      const std::vector<std::string>& arguments, int program) {
   SpawnedProcess spawned;
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
@@ -184,8 +185,7 @@ Result<SpawnedProcess> spawn_unnoticed(const std::string& path,
   if (!spawned.error_log || !null) {
     return system_error("memfd_create or /dev/null");
   }
-  // Of ourselves, opened by ourselves: by number, from the worker, it could be somebody else by
-  // then.
+  // A pidfd of this process. If the worker opened it, by pid, it might get another process's.
   const UniqueFd owner(open_pidfd(::getpid()));
 
   std::vector<char*> values{const_cast<char*>(path.c_str())};
@@ -202,7 +202,8 @@ Result<SpawnedProcess> spawn_unnoticed(const std::string& path,
                                owner.get()};
   std::copy(std::begin(passed), std::end(passed), std::begin(plan.descriptors));
 
-  // The host's handlers must not run in the children, on our memory. The worker unblocks again.
+  // The host's signal handlers must not run in the children, which share its memory. The worker
+  // unblocks signals itself.
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/file.hpp"
-#include "compile/include_outlook.hpp"
+#include "compile/include_scanner.hpp"
 #include "key/time_macro.hpp"
 
 namespace cukiln {
@@ -15,14 +15,14 @@ namespace {
 
 constexpr std::string_view kPreInclude = "--pre-include=";
 
-/// Goes through sources and what they include, each file once.
+/// Searches the sources and the files that they include, each once.
 class Search {
  public:
   Search(const CompileRequest& request, FileServer& files)
       : files_(files), folders_(include_folders_of(request.options)) {
     for (const VirtualSource& source : request.sources) {
       known_.insert(source.path);
-      unread_.emplace_back(source.path, source.text);
+      unsearched_.emplace_back(source.path, source.text);
     }
     for (const std::string& argument : request.options.arguments) {
       if (argument.compare(0, kPreInclude.size(), kPreInclude) == 0) {
@@ -32,9 +32,9 @@ class Search {
   }
 
   std::optional<TimeUse> run() {
-    for (; !unread_.empty(); unread_.pop_front()) {
-      const std::string& path = unread_.front().path;
-      const ByteView text = unread_.front().text;
+    for (; !unsearched_.empty(); unsearched_.pop_front()) {
+      const std::string& path = unsearched_.front().path;
+      const ByteView text = unsearched_.front().text;
       if (const std::string_view macro = find_time_macro(text); !macro.empty()) {
         return TimeUse{std::string(macro), files_.real_path(path)};
       }
@@ -56,7 +56,7 @@ class Search {
     }
   }
 
-  /// True when it is there.
+  /// True if the file exists.
   bool add_file(const std::string& path) {
     if (known_.contains(path)) {
       return true;
@@ -69,14 +69,14 @@ class Search {
       return false;
     }
     known_.insert(path);
-    unread_.emplace_back(path, found.bytes);
+    unsearched_.emplace_back(path, found.bytes);
     return true;
   }
 
   FileServer& files_;
   std::vector<std::string> folders_;
   std::unordered_set<std::string> known_;
-  std::deque<VirtualSource> unread_;
+  std::deque<VirtualSource> unsearched_;
 };
 
 }  // namespace

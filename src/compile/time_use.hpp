@@ -9,14 +9,15 @@
 
 namespace cukiln {
 
+/// A use of a date macro.
 struct TimeUse {
   std::string macro;  ///< `__TIME__`
   std::string place;  ///< the flag, or the file's real path
 };
 
-/// Why a request is never stored: where its arguments, its sources or a header that they include
-/// spell a macro of the compile's date. Headers are followed as far as `includes_in` does, and not
-/// into the toolkit, which has none. Nothing is compiled.
+/// Finds the first date macro in a request's arguments, its sources or the headers that they
+/// include: the reason why its result is never stored. Includes are found by `includes_in`. The
+/// toolkit's headers, which have none, are not searched. Compiles nothing.
 std::optional<TimeUse> find_time_use(const CompileRequest& request, FileServer& files);
 
 }  // namespace cukiln

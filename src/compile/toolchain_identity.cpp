@@ -19,7 +19,8 @@ namespace cukiln {
 namespace {
 
 constexpr std::uint64_t kMaxLibraryBytes = 2ull << 30;
-constexpr std::chrono::seconds kProbePatience{60};
+constexpr std::chrono::seconds kProbeTimeout{60};
+// The note of the library's stat record: `13.0.88[ unobserved] head=<digest>`.
 constexpr std::string_view kUnobserved = " unobserved";
 constexpr std::string_view kHead = " head=";
 constexpr std::size_t kHeadBytes = 64 << 10;
@@ -27,23 +28,24 @@ constexpr std::size_t kHeadBytes = 64 << 10;
 Result<FileStamp> stamp_at(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
-    return make_error(ErrorCode::not_found, "{} is gone: {}", path, errno_text(errno));
+    return make_error(ErrorCode::not_found, "cannot stat {}: {}", path, errno_text(errno));
   }
   return stamp_of(status);
 }
 
 Error being_replaced(const std::string& path) {
-  return make_error(ErrorCode::incompatible, "{} is being replaced; try again", path);
+  return make_error(ErrorCode::incompatible, "{} changed while it was read; try again", path);
 }
 
 ContentHash combined(const ContentHash& library, const ContentHash& builtins) {
   return hash_of({view_of(library), view_of(builtins)});
 }
 
-/// Where stamps are not believed (a read-only image, a network file system), a library is known by
-/// its stamp and its beginning, which has its build id: hashing it whole at every start would cost
-/// more than the start. Empty: it cannot be read.
-std::string mark_of(const NvrtcInstall& install) {
+/// The digest of the library's first 64 KiB, which contain its build id; empty if it cannot be
+/// read. Where stamps are not reliable (a read-only image, a network file system), a library is
+/// recognised by its stamp and this digest: hashing all of it would take longer than the rest of
+/// the start.
+std::string head_digest(const NvrtcInstall& install) {
   std::string head(kHeadBytes, '\0');
   const UniqueFd fd(::open(install.library.c_str(), O_RDONLY | O_CLOEXEC));
   const ssize_t got = fd ? ::pread(fd.get(), head.data(), head.size(), 0) : -1;
@@ -72,20 +74,21 @@ Result<LibraryDigests> hash_libraries(const NvrtcInstall& install, const Library
   return digests;
 }
 
-Result<wire::Probed> probed_by(WorkerProcess& worker, const NvrtcInstall& install,
-                               const wire::Patience& patience) {
-  const WorkerReply reply = worker.receive(patience);
+Result<wire::Probed> receive_probe(WorkerProcess& worker, const NvrtcInstall& install,
+                                   const wire::WaitOptions& wait) {
+  const WorkerReply reply = worker.receive(wait);
   auto probed =
       reply.is(wire::WorkerOp::probed) ? wire::Probed::decode(reply.frame.body) : std::nullopt;
   if (!probed) {
-    return make_error(ErrorCode::internal, "NVRTC ({}) did not survive a compile of five lines{}",
-                      install.library, worker.last_words());
+    return make_error(ErrorCode::internal,
+                      "NVRTC ({}) crashed while it compiled a probe of five lines{}",
+                      install.library, worker.stderr_tail());
   }
   if (probed->version.empty()) {
     return Error(
         ErrorCode::incompatible,
-        fmt::format("NVRTC {}.{} ({}) cannot compile five lines with the builtins library "
-                    "{}. The two must be from one version of CUDA",
+        fmt::format("NVRTC {}.{} ({}) cannot compile a probe of five lines with the builtins "
+                    "library {}. The two must be from one version of CUDA",
                     worker.hello().nvrtc_major, worker.hello().nvrtc_minor, install.library,
                     install.builtins.empty() ? "that ld.so found" : install.builtins),
         probed->error);
@@ -104,17 +107,17 @@ Result<LibraryStamps> stamps_of(const NvrtcInstall& install) {
   return stamps;
 }
 
-bool recall_identity(StatCache* stats, const LibraryStamps& stamps, NvrtcIdentity& identity) {
+bool recall_toolchain(StatCache* stats, const LibraryStamps& stamps, NvrtcIdentity& identity) {
   if (stats == nullptr) {
     return false;
   }
-  const auto library = stats->find_anywhere(identity.install.library, stamps.library);
+  const auto library = stats->find_on_any_file_system(identity.install.library, stamps.library);
   if (!library || library->note.empty()) {
     return false;
   }
   ContentHash builtins;
   if (!identity.install.builtins.empty()) {
-    const auto known = stats->find_anywhere(identity.install.builtins, stamps.builtins);
+    const auto known = stats->find_on_any_file_system(identity.install.builtins, stamps.builtins);
     if (!known) {
       return false;
     }
@@ -122,9 +125,9 @@ bool recall_identity(StatCache* stats, const LibraryStamps& stamps, NvrtcIdentit
   }
   std::string version = library->note;
   const std::size_t head = version.find(kHead);
-  if (!stats->believes_stamps(identity.install.library, stamps.library.device) &&
+  if (!stats->trusts_stamps(identity.install.library, stamps.library.device) &&
       (head == std::string::npos ||
-       version.substr(head + kHead.size()) != mark_of(identity.install))) {
+       version.substr(head + kHead.size()) != head_digest(identity.install))) {
     return false;
   }
   version.resize(std::min(head, version.size()));
@@ -137,16 +140,16 @@ bool recall_identity(StatCache* stats, const LibraryStamps& stamps, NvrtcIdentit
   return true;
 }
 
-Result<std::vector<std::unique_ptr<WorkerProcess>>> measure_identity(const WorkerOptions& options,
-                                                                     std::size_t count,
-                                                                     StatCache* stats,
-                                                                     const LibraryStamps& stamps,
-                                                                     NvrtcIdentity& identity) {
+Result<std::vector<std::unique_ptr<WorkerProcess>>> probe_toolchain(const WorkerOptions& options,
+                                                                    std::size_t count,
+                                                                    StatCache* stats,
+                                                                    const LibraryStamps& stamps,
+                                                                    NvrtcIdentity& identity) {
   const NvrtcInstall& install = identity.install;
-  const std::int64_t now =
-      Clock::system().now_ns();  // before they are opened: see FileServer::serve
-  const wire::Patience patience{std::chrono::steady_clock::now() + kProbePatience};
-  // Not std::async: it lets exceptions pass through libc, which then wants memory for its unwinder.
+  // Read before the files are opened, as in FileServer::serve.
+  const std::int64_t now = Clock::system().now_ns();
+  const wire::WaitOptions wait{std::chrono::steady_clock::now() + kProbeTimeout};
+  // Not std::async: its exceptions pass through libc, whose unwinder may allocate.
   Result<LibraryDigests> digests = Error::out_of_memory();
   const auto hash = [&] { digests = guarded([&] { return hash_libraries(install, stamps); }); };
   std::jthread hashing;
@@ -167,18 +170,18 @@ Result<std::vector<std::unique_ptr<WorkerProcess>>> measure_identity(const Worke
     }
     workers.push_back(*std::move(worker));
   }
-  CUKILN_CHECK(workers.front()->greet(patience));
-  workers.front()->send(wire::WorkerOp::probe, {}, patience);
+  CUKILN_CHECK(workers.front()->await_hello(wait));
+  workers.front()->send(wire::WorkerOp::probe, {}, wait);
   for (std::size_t i = 1; i < workers.size(); ++i) {
-    if (!workers[i]->greet(patience)) {
-      workers[i].reset();  // one less: who needs it starts another, and is told what is wrong
+    if (!workers[i]->await_hello(wait)) {
+      workers[i].reset();  // a compile that needs it starts another and reports what is wrong
     } else {
-      workers[i]->send(wire::WorkerOp::probe, {}, patience);
+      workers[i]->send(wire::WorkerOp::probe, {}, wait);
     }
   }
-  CUKILN_TRY(const wire::Probed probed, probed_by(*workers.front(), install, patience));
+  CUKILN_TRY(const wire::Probed probed, receive_probe(*workers.front(), install, wait));
   for (std::size_t i = 1; i < workers.size(); ++i) {
-    if (workers[i] != nullptr && !probed_by(*workers[i], install, patience)) {
+    if (workers[i] != nullptr && !receive_probe(*workers[i], install, wait)) {
       workers[i].reset();
     }
   }
@@ -186,7 +189,7 @@ Result<std::vector<std::unique_ptr<WorkerProcess>>> measure_identity(const Worke
     hashing.join();
   }
   CUKILN_CHECK(digests);
-  // What the workers opened must be what was hashed.
+  // The files that the workers opened must be those that were hashed.
   if (auto stamped = stamps_of(install); !stamped || *stamped != stamps) {
     return being_replaced(install.library);
   }
@@ -195,7 +198,7 @@ Result<std::vector<std::unique_ptr<WorkerProcess>>> measure_identity(const Worke
   identity.toolchain = {probed.version, combined(digests->library, digests->builtins)};
   if (stats != nullptr) {
     std::string note = probed.version + std::string(probed.observed ? "" : kUnobserved) +
-                       std::string(kHead) + mark_of(install);
+                       std::string(kHead) + head_digest(install);
     stats->put({install.library, stamps.library, digests->library, std::move(note), now});
     if (!install.builtins.empty()) {
       stats->put({install.builtins, stamps.builtins, digests->builtins, {}, now});

@@ -11,7 +11,7 @@
 
 namespace cukiln {
 
-/// What tells one NVRTC from another without opening it.
+/// The stamps of NVRTC's files: they tell one NVRTC from another without opening it.
 struct LibraryStamps {
   FileStamp library;
   FileStamp builtins;
@@ -19,17 +19,19 @@ struct LibraryStamps {
 };
 Result<LibraryStamps> stamps_of(const NvrtcInstall& install);
 
-/// From the stat cache when the libraries' stamps are in it; NVRTC is not touched then.
-bool recall_identity(StatCache* stats, const LibraryStamps& stamps, NvrtcIdentity& identity);
+/// Completes `identity` from the stat cache, without opening NVRTC. False if the cache does not
+/// have the libraries' stamps.
+bool recall_toolchain(StatCache* stats, const LibraryStamps& stamps, NvrtcIdentity& identity);
 
-/// Asks a worker for the version, and whether it sees what NVRTC reads, and hashes the libraries
-/// meanwhile. Gives back `count` workers, null where one could not be had: each has compiled the
-/// probe, so that none pays for its first compile when it matters.
-/// Errors: incompatible (builtins of another version), not_found, io, timeout, internal.
-Result<std::vector<std::unique_ptr<WorkerProcess>>> measure_identity(const WorkerOptions& options,
-                                                                     std::size_t count,
-                                                                     StatCache* stats,
-                                                                     const LibraryStamps& stamps,
-                                                                     NvrtcIdentity& identity);
+/// Completes `identity` by a probe in a worker, which reports NVRTC's version and whether it
+/// observes NVRTC's file accesses; the libraries are hashed at the same time. Returns `count`
+/// workers (null for each that could not be started). Each has compiled the probe, so that its
+/// first real compile is not its slowest. Errors: incompatible (builtins of another version),
+/// not_found, io, timeout, internal.
+Result<std::vector<std::unique_ptr<WorkerProcess>>> probe_toolchain(const WorkerOptions& options,
+                                                                    std::size_t count,
+                                                                    StatCache* stats,
+                                                                    const LibraryStamps& stamps,
+                                                                    NvrtcIdentity& identity);
 
 }  // namespace cukiln

@@ -7,13 +7,13 @@ namespace cukiln {
 
 namespace {
 
-// NVRTC gives back nearly all it takes; what it does not must not add up over days.
+// NVRTC frees nearly all memory after a compile. The rest must not add up over days.
 constexpr std::uint32_t kMaxCompiles = 64;
 
 }  // namespace
 
 std::unique_ptr<WorkerProcess> WorkerPool::take() {
-  std::vector<std::unique_ptr<WorkerProcess>> ended;  // their destructors run without the lock
+  std::vector<std::unique_ptr<WorkerProcess>> ended;  // destroyed after the lock is released
   const std::lock_guard lock(mutex_);
   while (!idle_.empty()) {
     std::unique_ptr<WorkerProcess> worker = std::move(idle_.back());

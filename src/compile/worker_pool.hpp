@@ -11,16 +11,15 @@
 
 namespace cukiln {
 
-/// Idle workers, kept for the next compile: opening NVRTC costs as much as a small kernel. As many
-/// are kept as compiled at once, up to a bound; each ends by itself after a few idle seconds.
-/// Threads: safe.
+/// Idle workers, kept for the next compile because opening NVRTC costs as much as compiling a small
+/// kernel. Keeps at most `max_idle`; each ends by itself after a few idle seconds. Threads: safe.
 class WorkerPool {
  public:
   explicit WorkerPool(std::size_t max_idle) : max_idle_(max_idle) {}
 
   /// An idle worker, or null.
   std::unique_ptr<WorkerProcess> take();
-  /// Ends it instead when there are enough, or when it has compiled so much that a fresh one is
+  /// Ends the worker instead if the pool is full, or if it has compiled so often that a new one is
   /// safer.
   void put_back(std::unique_ptr<WorkerProcess> worker);
 

@@ -20,8 +20,8 @@ namespace {
 
 constexpr const char* kWorkerName = "cukiln-compile-worker";
 constexpr const char* kWorkerKind = "the compile worker";
-constexpr int kReapPatienceMs = 1000;
-constexpr off_t kLastWordsBytes = 600;
+constexpr int kReapTimeoutMs = 1000;
+constexpr off_t kStderrTailBytes = 600;
 
 void send_kill(int process) {
 #ifdef SYS_pidfd_send_signal
@@ -36,19 +36,19 @@ void send_kill(int process) {
 }  // namespace
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(const WorkerOptions& options,
-                                                            const wire::Patience& patience) {
+                                                            const wire::WaitOptions& wait) {
   CUKILN_TRY(std::unique_ptr<WorkerProcess> worker, launch(options));
-  CUKILN_CHECK(worker->greet(patience));
+  CUKILN_CHECK(worker->await_hello(wait));
   return worker;
 }
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::launch(const WorkerOptions& options) {
   CUKILN_TRY(const UniqueFd program, open_trusted_file(options.path, kWorkerKind, O_PATH));
-  CUKILN_TRY(SpawnedProcess spawned, spawn_unnoticed(options.path,
-                                                     {options.library, options.builtins,
-                                                      std::to_string(options.memory_bytes),
-                                                      std::to_string(options.idle.count())},
-                                                     program.get()));
+  CUKILN_TRY(SpawnedProcess spawned, spawn_detached(options.path,
+                                                    {options.library, options.builtins,
+                                                     std::to_string(options.memory_bytes),
+                                                     std::to_string(options.idle.count())},
+                                                    program.get()));
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess);
   worker->path_ = options.path;
   worker->owner_ = ::getpid();
@@ -61,8 +61,8 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::launch(const WorkerOptions
   return worker;
 }
 
-Result<void> WorkerProcess::greet(const wire::Patience& patience) {
-  const WorkerReply reply = receive(patience);
+Result<void> WorkerProcess::await_hello(const wire::WaitOptions& wait) {
+  const WorkerReply reply = receive(wait);
   if (reply.failure == WorkerFailure::timeout || reply.failure == WorkerFailure::cancelled) {
     return make_error(ErrorCode::timeout, "the compile worker {} did not start in time", path_);
   }
@@ -70,18 +70,18 @@ Result<void> WorkerProcess::greet(const wire::Patience& patience) {
       reply.is(wire::WorkerOp::hello) ? wire::Hello::decode(reply.frame.body) : std::nullopt;
   if (!hello) {
     return make_error(ErrorCode::internal,
-                      "the compile worker {} ended before it was ready{}. It must be the one that "
-                      "was built with this library, and needs descriptors and memory (ulimit -n, "
-                      "ulimit -v)",
+                      "the compile worker {} ended before it was ready{}. Expected the worker that "
+                      "was built with this library; check its limits on descriptors and memory "
+                      "(ulimit -n, ulimit -v)",
                       path_,
                       reply.failure == WorkerFailure::crashed
                           ? fmt::format(" (signal {})", reply.crash.signal)
-                          : last_words());
+                          : stderr_tail());
   }
   if (hello->protocol != wire::kWorkerProtocol) {
     return make_error(ErrorCode::incompatible,
-                      "the compile worker {} speaks version {} of the protocol, expected {}: it "
-                      "must be the one that was built with this library",
+                      "the compile worker {} has protocol version {}, expected {}: use the worker "
+                      "that was built with this library",
                       path_, hello->protocol, wire::kWorkerProtocol);
   }
   if (!hello->error.empty()) {
@@ -93,50 +93,51 @@ Result<void> WorkerProcess::greet(const wire::Patience& patience) {
 
 WorkerProcess::~WorkerProcess() {
   if (owner_ != ::getpid()) {
-    return;  // a forked child's copies: closing them, without shutdown, is all that may be done
+    return;  // in a forked child: close the copies, but without shutdown, which the worker would
+             // see
   }
   ::shutdown(socket_.get(), SHUT_RDWR);
   send_kill(process_.get());
   if (ours_to_reap_) {
     pollfd polled{process_.get(), POLLIN, 0};
-    ::poll(&polled, 1, kReapPatienceMs);
+    ::poll(&polled, 1, kReapTimeoutMs);
     reap_if_ours(process_.get());
   }
 }
 
-wire::Patience WorkerProcess::with_peer(wire::Patience patience) const {
-  patience.peer_process = process_.get();
-  return patience;
+wire::WaitOptions WorkerProcess::with_peer(wire::WaitOptions wait) const {
+  wait.peer_process = process_.get();
+  return wait;
 }
 
 bool WorkerProcess::send(wire::WorkerOp op, std::initializer_list<ByteView> parts,
-                         const wire::Patience& patience) {
-  return frames_->send(static_cast<std::uint16_t>(op), parts, with_peer(patience)) ==
+                         const wire::WaitOptions& wait) {
+  return frames_->send(static_cast<std::uint16_t>(op), parts, with_peer(wait)) ==
          wire::IoStatus::ok;
 }
 
-WorkerReply WorkerProcess::receive(const wire::Patience& patience) {
+WorkerReply WorkerProcess::receive(const wire::WaitOptions& wait) {
   WorkerReply reply;
-  switch (frames_->receive(reply.frame, with_peer(patience))) {
+  switch (frames_->receive(reply.frame, with_peer(wait))) {
     case wire::IoStatus::ok: break;
     case wire::IoStatus::closed: reply.failure = WorkerFailure::closed; return reply;
     case wire::IoStatus::timeout: reply.failure = WorkerFailure::timeout; return reply;
     case wire::IoStatus::cancelled: reply.failure = WorkerFailure::cancelled; return reply;
-    case wire::IoStatus::malformed: reply.failure = WorkerFailure::confused; return reply;
+    case wire::IoStatus::malformed: reply.failure = WorkerFailure::protocol_error; return reply;
   }
   if (reply.is(wire::WorkerOp::crashed)) {
     const auto crash = wire::Crashed::decode(reply.frame.body);
-    reply.failure = crash ? WorkerFailure::crashed : WorkerFailure::confused;
+    reply.failure = crash ? WorkerFailure::crashed : WorkerFailure::protocol_error;
     reply.crash = crash.value_or(wire::Crashed{});
   }
   return reply;
 }
 
 WorkerReply WorkerProcess::request(wire::WorkerOp op, const std::string& body,
-                                   const wire::Patience& patience) {
-  // A send that fails is not the last word: the worker may have told why before it went.
-  send(op, {body}, patience);
-  return receive(patience);
+                                   const wire::WaitOptions& wait) {
+  // Receive even if the send failed: the worker may have reported a crash before it ended.
+  send(op, {body}, wait);
+  return receive(wait);
 }
 
 bool WorkerProcess::alive() const {
@@ -144,28 +145,28 @@ bool WorkerProcess::alive() const {
   return ::poll(polled.data(), polled.size(), 0) == 0;
 }
 
-std::string WorkerProcess::last_words() const {
+std::string WorkerProcess::stderr_tail() const {
   const off_t size = ::lseek(error_log_.get(), 0, SEEK_CUR);
-  std::string text(kLastWordsBytes, '\0');
-  const off_t from = size > kLastWordsBytes ? size - kLastWordsBytes : 0;
+  std::string text(kStderrTailBytes, '\0');
+  const off_t from = size > kStderrTailBytes ? size - kStderrTailBytes : 0;
   const ssize_t got = ::pread(error_log_.get(), text.data(), text.size(), from);
   text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
   while (!text.empty() && text.back() == '\n') {
     text.pop_back();
   }
-  return text.empty() ? text : "; it said: " + text;
+  return text.empty() ? text : "; stderr: " + text;
 }
 
 Result<std::string> find_worker(const std::string& configured) {
   std::string path = configured;
   if (!configured.empty()) {
     if (configured.front() != '/') {
-      return make_error(ErrorCode::not_found,
-                        "the setting worker names {}; expected an absolute path", configured);
+      return make_error(ErrorCode::not_found, "the setting worker is {}; expected an absolute path",
+                        configured);
     }
     if (::access(configured.c_str(), X_OK) != 0) {
-      return make_error(ErrorCode::not_found, "the setting worker names {}, which is no executable",
-                        configured);
+      return make_error(ErrorCode::not_found,
+                        "the setting worker is {}, which is not an executable file", configured);
     }
   } else {
     CUKILN_TRY(const std::string library, path_of_this_library());
@@ -181,7 +182,7 @@ Result<std::string> find_worker(const std::string& configured) {
     }
     if (path.empty()) {
       return make_error(ErrorCode::not_found,
-                        "the compile worker was not found; set worker to its path. Looked at:{}",
+                        "the compile worker was not found; set worker to its path. Searched:{}",
                         tried);
     }
   }

@@ -20,20 +20,21 @@ struct WorkerOptions {
   std::string path;     ///< the executable
   std::string library;  ///< NVRTC
   std::string builtins;
-  std::uint64_t memory_bytes = 0;  ///< of address space; 0: no limit
-  std::chrono::seconds idle{10};   ///< an idle worker ends by itself after this
+  std::uint64_t memory_bytes = 0;  ///< limit of its address space; 0 for none
+  std::chrono::seconds idle{10};   ///< an idle worker ends by itself after this time
 };
 
-/// How a conversation with a worker went wrong.
+/// Why a worker gave no reply.
 enum class WorkerFailure {
   none,
-  closed,   ///< it is gone without a word
-  crashed,  ///< a signal ended it; `crash` says which
+  closed,   ///< it ended without a message
+  crashed,  ///< a signal ended it; see `WorkerReply::crash`
   timeout,
   cancelled,
-  confused,  ///< it said something that makes no sense here
+  protocol_error,  ///< it sent a message that is malformed or unexpected
 };
 
+/// A message from a worker, or why there is none.
 struct WorkerReply {
   WorkerFailure failure = WorkerFailure::none;
   wire::Frame frame;
@@ -44,34 +45,35 @@ struct WorkerReply {
   }
 };
 
-/// One running compile worker, seen from its owner. The destructor ends it, whatever it is doing;
-/// in a forked child it leaves the parent's worker alone.
+/// Owns one compile worker. The destructor ends the worker, whatever it is doing; in a forked child
+/// it leaves the parent's worker alone.
 /// Threads: one at a time.
 class WorkerProcess {
  public:
-  /// Starts one and does not wait for it. Errors: not_found (no such executable), io;
-  /// invalid_argument: another user could have written it (base/trusted_file.hpp).
+  /// Starts a worker without waiting for it. Errors: not_found (no such executable), io;
+  /// invalid_argument if another user could have written it (base/trusted_file.hpp).
   static Result<std::unique_ptr<WorkerProcess>> launch(const WorkerOptions& options);
-  /// Waits for a launched one to have opened NVRTC; before anything else is asked of it.
-  /// Errors: not_found (NVRTC does not open), timeout, incompatible, internal.
-  Result<void> greet(const wire::Patience& patience);
-  /// Both.
+  /// Waits until a launched worker has opened NVRTC. Must be called before any request.
+  /// Errors: not_found (NVRTC cannot be opened), timeout, incompatible, internal.
+  Result<void> await_hello(const wire::WaitOptions& wait);
+  /// `launch` and `await_hello`.
   static Result<std::unique_ptr<WorkerProcess>> start(const WorkerOptions& options,
-                                                      const wire::Patience& patience);
+                                                      const wire::WaitOptions& wait);
   ~WorkerProcess();
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   bool send(wire::WorkerOp op, std::initializer_list<ByteView> parts,
-            const wire::Patience& patience);
-  WorkerReply receive(const wire::Patience& patience);
-  /// Both, for what has one answer.
-  WorkerReply request(wire::WorkerOp op, const std::string& body, const wire::Patience& patience);
+            const wire::WaitOptions& wait);
+  WorkerReply receive(const wire::WaitOptions& wait);
+  /// Sends a request and receives its reply.
+  WorkerReply request(wire::WorkerOp op, const std::string& body, const wire::WaitOptions& wait);
 
-  /// False once it has ended, or hung up, on its own.
+  /// False once the worker has ended or closed its socket.
   bool alive() const;
-  /// The end of what it, or NVRTC, wrote to stderr.
-  std::string last_words() const;
+  /// The end of what the worker, or NVRTC in it, wrote to stderr, as `; stderr: …` for messages;
+  /// empty if it wrote nothing.
+  std::string stderr_tail() const;
 
   const wire::Hello& hello() const noexcept { return hello_; }
   pid_t pid() const noexcept { return pid_; }
@@ -81,7 +83,7 @@ class WorkerProcess {
 
  private:
   WorkerProcess() = default;
-  wire::Patience with_peer(wire::Patience patience) const;
+  wire::WaitOptions with_peer(wire::WaitOptions wait) const;
 
   std::string path_;
   pid_t owner_ = -1;
@@ -95,11 +97,10 @@ class WorkerProcess {
   std::uint32_t compiles_ = 0;
 };
 
-/// `/usr/libexec/cukiln/cukiln-compile-worker`: `configured` if given, else beside the library that
-/// holds this code (or the executable, where it is linked into one), else in the libexec folder
-/// that was installed with it. The folder of a host's executable is not looked into: others may own
-/// it. Errors: not_found, also for a program that another user could have written
-/// (base/trusted_file.hpp), with the reason.
+/// The path of cukiln-compile-worker: `configured` if given; else beside the library that holds
+/// this code (or the executable, if it is linked statically); else in the libexec folder installed
+/// with it. The folder of a host's executable is not searched, because another user may own it.
+/// Errors: not_found, also if another user could have written the program (base/trusted_file.hpp).
 Result<std::string> find_worker(const std::string& configured);
 
 }  // namespace cukiln

@@ -50,7 +50,7 @@ void BlockingPool::put(Job job) {
 
 /// A client that has its answer asks again: the next job comes sooner than a thread is woken.
 void BlockingPool::stay_awake() {
-  const auto until = std::chrono::steady_clock::now() + wire::kAwake;
+  const auto until = std::chrono::steady_clock::now() + wire::kSpinTime;
   while (!has_news_.load(std::memory_order_relaxed) && std::chrono::steady_clock::now() < until) {
     ::sched_yield();
   }

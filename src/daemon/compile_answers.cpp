@@ -25,9 +25,9 @@ void count_run(DaemonCounters& counters, const RunResult& result) {
     case RunResult::Kind::failed: break;
   }
   switch (result.trouble) {
-    case CompileTrouble::out_of_memory: ++counters.compiles_out_of_memory; return;
-    case CompileTrouble::garbage: ++counters.compiles_garbage; return;
-    case CompileTrouble::other: break;
+    case CompileFailureKind::out_of_memory: ++counters.compiles_out_of_memory; return;
+    case CompileFailureKind::garbage: ++counters.compiles_garbage; return;
+    case CompileFailureKind::other: break;
   }
   switch (result.refusal.code) {
     case ErrorCode::internal: ++counters.compiles_crashed; return;

@@ -13,7 +13,7 @@ namespace cukiln::daemon {
 struct CompileRun::Here {
   FileServer files;
   LocalFileProvider provider;
-  Here(const CompileRequest& request, const wire::Places& places)
+  Here(const CompileRequest& request, const wire::SourceRoots& places)
       : files(places.roots, nullptr), provider(request, request.translation_unit(), files) {}
 };
 
@@ -100,8 +100,11 @@ Result<std::string> CompileRun::reply(const std::string& path) {
   if (const SharedBytes* text = account_.source(path)) {
     // The request has it: nobody can say otherwise.
     wire::Answers own;
-    own.answers.push_back(
-        {path, wire::FileKind::file, AnswerAccount::kFirstSource + source_number(path), {}, *text});
+    own.answers.push_back({path,
+                           wire::FileKind::file,
+                           AnswerRecorder::kFirstSource + source_number(path),
+                           {},
+                           *text});
     return own.encode();
   }
   {
@@ -112,7 +115,7 @@ Result<std::string> CompileRun::reply(const std::string& path) {
   }
   CUKILN_TRY(std::string body, here_ ? here_->provider.reply(path) : ask_owner(path));
   const auto answers = wire::Answers::decode(body);
-  const std::string wrong = answers ? account_.learn(path, *answers) : "the answer cannot be read";
+  const std::string wrong = answers ? account_.record(path, *answers) : "the answer cannot be read";
   if (!wrong.empty()) {
     return make_error(ErrorCode::invalid_argument, "{} was not compiled: {}",
                       setup_.order->labels.name, wrong);
@@ -190,7 +193,7 @@ RunResult CompileRun::run() {
   }
   const wire::CompileOrder& order = *setup_.order;
   const std::string lock_folder = setup_.store->flight_directory();
-  CompileTrouble trouble = CompileTrouble::other;
+  CompileFailureKind trouble = CompileFailureKind::other;
   CompilePipeline pipeline(*this, {.request = order.request,
                                    .canonical = setup_.canonical,
                                    .digest = setup_.digest,

@@ -13,7 +13,7 @@
 
 #include "base/file.hpp"
 #include "base/logger.hpp"
-#include "compile/answer_account.hpp"
+#include "compile/answer_recorder.hpp"
 #include "compile/compiler.hpp"
 #include "compile/file_provider.hpp"
 #include "daemon/compilers.hpp"
@@ -38,7 +38,7 @@ struct RunResult {
   CacheKey key;
   wire::EntryTerms terms;
   wire::Refusal refusal;
-  CompileTrouble trouble = CompileTrouble::other;
+  CompileFailureKind trouble = CompileFailureKind::other;
 
   /// It failed, for whatever files.
   static RunResult of(const Error& error) {
@@ -62,7 +62,7 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
     UserStores::Handle store;                          ///< the client's user's
     RemoteTier* remote = nullptr;                      ///< may be null
     std::function<void(const std::string& path)> ask;  ///< from the run's thread
-    std::shared_ptr<const wire::Places> here;  ///< the files are opened here, nobody is asked
+    std::shared_ptr<const wire::SourceRoots> here;  ///< the files are opened here, nobody is asked
     Logger log;
   };
   explicit CompileRun(Setup setup);
@@ -102,7 +102,7 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
   struct Here;
   class OwnerCheck;
   const Setup setup_;
-  AnswerAccount account_;
+  AnswerRecorder account_;
   std::unique_ptr<Here> here_;
   std::string looked_at_;               // the dependency set, canonical
   std::unordered_set<CacheKey> known_;  // what the store had before the run

@@ -94,7 +94,7 @@ void CompileScheduler::compile(const RequestHandle& request, CompileSubmission s
 }
 
 void CompileScheduler::compile_ahead(CompileSubmission submission, std::uint32_t user,
-                                     std::shared_ptr<const wire::Places> places) {
+                                     std::shared_ptr<const wire::SourceRoots> places) {
   failures_[user].forget(submission.digest);  // another file had caused it
   if (draining_ || compiles_.find(user, submission.digest) != compiles_.end() ||
       compiles_.size() >= options_.max_waiting ||
@@ -173,11 +173,11 @@ bool CompileScheduler::answer(const RequestHandle& from, std::string body) {
   });
 }
 
-void CompileScheduler::places(const RequestHandle& request, wire::Places places) {
+void CompileScheduler::places(const RequestHandle& request, wire::SourceRoots places) {
   const auto own = std::find_if(compiles_.begin(), compiles_.end(),
                                 [&](const InFlightCompile& one) { return one.is_owner(request); });
   if (own != compiles_.end()) {
-    own->places = std::make_shared<const wire::Places>(std::move(places));
+    own->places = std::make_shared<const wire::SourceRoots>(std::move(places));
   }
 }
 

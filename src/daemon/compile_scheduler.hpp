@@ -42,15 +42,15 @@ class CompileScheduler final : private CompileSupervisor::Observer {
   bool accepts(const RequestHandle& request);
   void compile(const RequestHandle& request, CompileSubmission submission);
   /// Where the files of this client's compile are. It may have ended.
-  void places(const RequestHandle& request, wire::Places places);
+  void places(const RequestHandle& request, wire::SourceRoots places);
   /// No client waits for it, and its files are opened here. It begins when no client's compile
   /// waits, one at a time, and beside `at_once`.
   void compile_ahead(CompileSubmission submission, std::uint32_t user,
-                     std::shared_ptr<const wire::Places> places);
+                     std::shared_ptr<const wire::SourceRoots> places);
   /// Called after a compile whose files this process can open.
-  using Compiled =
-      std::function<void(std::shared_ptr<const wire::CompileOrder> order,
-                         std::shared_ptr<const wire::Places> places, std::string set_canonical)>;
+  using Compiled = std::function<void(std::shared_ptr<const wire::CompileOrder> order,
+                                      std::shared_ptr<const wire::SourceRoots> places,
+                                      std::string set_canonical)>;
   void on_compiled(Compiled compiled) { compiled_ = std::move(compiled); }
   /// False: this client was asked nothing.
   bool answer(const RequestHandle& from, std::string body);

@@ -32,7 +32,7 @@ class CompileSupervisor {
     bool again = false;  ///< what the store has does not hold for the client's files
     std::chrono::milliseconds limit{0};
     UserStores::Handle store;
-    std::shared_ptr<const wire::Places> here;  ///< null: a client is asked about the files
+    std::shared_ptr<const wire::SourceRoots> here;  ///< null: a client is asked about the files
   };
   struct Ending {
     RunResult result;

@@ -98,7 +98,7 @@ void EventLoop::Timer::cancel() noexcept {
   }
 }
 
-void EventLoop::stay_awake() noexcept { awake_until_ = Clock::now() + wire::kAwake; }
+void EventLoop::stay_awake() noexcept { awake_until_ = Clock::now() + wire::kSpinTime; }
 
 template <class Body>
 void EventLoop::call(const Body& body) {

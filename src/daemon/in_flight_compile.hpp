@@ -32,7 +32,8 @@ struct InFlightCompile {
   std::uint32_t user = 0;        ///< of all that wait
   bool running = false;
   bool ahead = false;  ///< begun because files changed; clients may have joined
-  std::shared_ptr<const wire::Places> places;  ///< of the owner's files, or of those that changed
+  std::shared_ptr<const wire::SourceRoots>
+      places;  ///< of the owner's files, or of those that changed
   std::vector<RequestHandle> waiters;
   std::optional<RequestHandle> owner;  ///< the waiter whose files are compiled; nothing: it left
   std::chrono::steady_clock::time_point since =

@@ -92,7 +92,7 @@ void RequestDispatcher::on_frame(Session& session, DaemonFrame& frame) {
     case DaemonOp::get: return give_entry(session, frame);
     case DaemonOp::compile: return compile(session, frame);
     case DaemonOp::answer: return answer(session, frame);
-    case DaemonOp::places: return places(session, frame);
+    case DaemonOp::source_roots: return places(session, frame);
     case DaemonOp::cancel:
       if (frame.id != 0) {
         parts_.scheduler.leave(session.request(frame.id));
@@ -209,7 +209,7 @@ void RequestDispatcher::places(Session& session, DaemonFrame& frame) {
   with_content(
       session, frame, wire::kMaxDaemonBody,
       [this, from = session.request(frame.id)](Session& asked, const Result<SharedBytes>& content) {
-        auto places = content ? wire::Places::decode(content->view()) : std::nullopt;
+        auto places = content ? wire::SourceRoots::decode(content->view()) : std::nullopt;
         if (!places) {
           return asked.misuse("places");
         }

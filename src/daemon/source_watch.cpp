@@ -18,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 
 /// What stays the same while somebody edits: all of an order but the texts.
-ContentHash identity_of(const wire::CompileOrder& order, const wire::Places& places) {
+ContentHash identity_of(const wire::CompileOrder& order, const wire::SourceRoots& places) {
   wire::CompileOrder without;
   without.request.options = order.request.options;
   without.request.target = order.request.target;

@@ -43,7 +43,7 @@ class SourceWatch {
     Logger log;
   };
   using Order = std::shared_ptr<const wire::CompileOrder>;
-  using Where = std::shared_ptr<const wire::Places>;
+  using Where = std::shared_ptr<const wire::SourceRoots>;
   /// Called in the watch's thread: `order` has today's texts.
   using Compile = std::function<void(Order order, Where places)>;
 

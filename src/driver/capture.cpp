@@ -5,7 +5,7 @@
 namespace cukiln {
 namespace {
 
-Error refusal(const char* which) {
+Error capturing_error(const char* which) {
   return make_error(
       ErrorCode::invalid_argument,
       "{} is being captured, and loading kernels now would break the capture: preload "
@@ -21,7 +21,7 @@ Result<void> check_not_capturing(const DriverApi& api, Stream capture_guard) {
     const CUresult result = api.call.cuStreamIsCapturing(capture_guard, &status);
     if (result == kCudaStreamCaptureImplicit ||
         (result == kCudaSuccess && status != kCaptureNone)) {
-      return refusal("the capture_guard stream");
+      return capturing_error("the capture_guard stream");
     }
     if (result != kCudaSuccess) {
       return api.error("cuStreamIsCapturing(capture_guard)", result);
@@ -29,9 +29,9 @@ Result<void> check_not_capturing(const DriverApi& api, Stream capture_guard) {
   }
   const CUresult result = api.call.cuStreamIsCapturing(legacy_stream(), &status);
   if (result == kCudaStreamCaptureImplicit || (result == kCudaSuccess && status != kCaptureNone)) {
-    return refusal("a stream that synchronises with the legacy default stream");
+    return capturing_error("a stream that synchronises with the legacy default stream");
   }
-  // Without a current context there is no legacy stream that could be captured.
+  // Without a current context there is no legacy stream to capture.
   if (result != kCudaSuccess && result != kCudaInvalidContext) {
     return api.error("cuStreamIsCapturing(legacy stream)", result);
   }

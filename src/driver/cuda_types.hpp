@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-// What the CUDA driver's ABI fixes, so that building needs no toolkit. A unit test compares this
-// with <cuda.h> wherever there is one. The handles' structs are the driver's own, in the global
-// namespace: a host's CUstream and ours are one type.
+// The parts of the CUDA driver's ABI that cukiln uses, so that building needs no toolkit. A unit
+// test compares them with <cuda.h> where that is installed. The handles' structs are the driver's
+// own, in the global namespace, so that a host's CUstream is the same type.
 struct CUctx_st;
 struct CUfunc_st;
 struct CUkern_st;
@@ -112,7 +112,7 @@ struct LaunchConfiguration {
   unsigned attribute_count;
 };
 
-/// CUtensorMap: made by the driver, passed to a kernel by value, opaque in between.
+/// CUtensorMap: encoded by the driver, passed to a kernel by value; its content is opaque.
 struct alignas(128) TensorMap {  // 64 before CUDA 13
   std::uint64_t opaque[16];
 };
@@ -130,8 +130,9 @@ inline constexpr int kTensorSwizzle128 = 3;
 inline constexpr int kTensorPromotion128 = 2;
 inline constexpr int kTensorFillZero = 0;
 
-/// The functions used. Their exported names carry the version of their ABI (`cuCtxPushCurrent_v2`)
-/// and stay in every later driver. Those marked optional are null where the driver is older.
+/// The driver functions used. Their exported names include the version of their ABI
+/// (`cuCtxPushCurrent_v2`), which every later driver keeps. Optional ones are null in older
+/// drivers.
 struct DriverFunctions {
   // NOLINTBEGIN(readability-identifier-naming): the driver's own names
   CUresult (*cuInit)(unsigned flags);

@@ -31,15 +31,16 @@ Result<std::shared_ptr<const DeviceContexts>> DeviceContexts::open(
   }
   if (ordinals.empty()) {
     return make_error(ErrorCode::invalid_argument,
-                      "no device was given to load kernels on; {} visible", visible);
+                      "no device was given to load kernels on; {} are visible: give at least one",
+                      visible);
   }
   CUcontext current = nullptr;
   const CUdevice current_is_on = current_device(*api, current);
   for (const int ordinal : ordinals) {
     if (ordinal < 0 || ordinal >= visible) {
       return make_error(ErrorCode::invalid_argument,
-                        "device {} was given; the {} visible are numbered from 0", ordinal,
-                        visible);
+                        "there is no device {}: the {} visible devices are numbered from 0",
+                        ordinal, visible);
     }
     if (std::any_of(entries.begin(), entries.end(),
                     [&](const Entry& entry) { return entry.ordinal == ordinal; })) {

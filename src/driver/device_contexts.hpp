@@ -10,9 +10,9 @@
 
 namespace cukiln {
 
-/// A context per chosen device, held while modules live: the calling thread's current context where
-/// it belongs to the device, else the device's primary context, retained.
-/// Threads: immutable once opened. A loader opens it in the host's thread, then uses it in its own.
+/// One context for each chosen device, kept while modules are loaded: the calling thread's current
+/// context if it is the device's, else the device's primary context, which is retained.
+/// Threads: immutable once opened. A loader opens it in the host's thread and uses it in others.
 class DeviceContexts {
  public:
   struct Entry {
@@ -22,7 +22,7 @@ class DeviceContexts {
     bool retained = false;
   };
 
-  /// Creates missing primary contexts in parallel (each takes a fifth of a second).
+  /// Creates missing primary contexts in parallel, because each takes 0.2 s.
   /// Errors: invalid_argument (no such device, or none given), driver.
   static Result<std::shared_ptr<const DeviceContexts>> open(std::shared_ptr<const DriverApi> api,
                                                             const std::vector<int>& ordinals);

@@ -30,7 +30,7 @@ Result<std::vector<DeviceInfo>> list_devices(const DriverApi& api) {
       result = api.call.cuDeviceTotalMem(&memory, device);
     }
     if (result != kCudaSuccess) {
-      return api.error(fmt::format("asking device {} for its properties", ordinal), result);
+      return api.error(fmt::format("reading the properties of device {}", ordinal), result);
     }
     devices.push_back({ordinal, name, major * 10 + minor, memory});
   }

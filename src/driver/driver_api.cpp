@@ -10,7 +10,7 @@
 namespace cukiln {
 namespace {
 
-// Resolves the table and remembers the first required function that is not there.
+// Resolves the function table and remembers the first required function that is missing.
 class Resolver {
  public:
   explicit Resolver(void* handle) noexcept : handle_(handle) {}
@@ -109,7 +109,7 @@ Result<std::shared_ptr<const DriverApi>> DriverApi::open(const std::string& libr
     const char* reason = dlerror();
     return make_error(ErrorCode::not_found,
                       "no CUDA driver: {}; install the NVIDIA driver, or name its libcuda.so.1 "
-                      "(cuda_library). Without a GPU kernels can be compiled, and not loaded",
+                      "(cuda_library). Without a GPU kernels can be compiled but not loaded",
                       reason != nullptr ? reason : path.c_str());
   }
   std::shared_ptr<DriverApi> api(new DriverApi());
@@ -124,13 +124,13 @@ Result<std::shared_ptr<const DriverApi>> DriverApi::open(const std::string& libr
             ? make_error(ErrorCode::incompatible, "{} is not a CUDA driver: it has no {}", path,
                          missing)
             : make_error(ErrorCode::incompatible,
-                         "{} has no {}: it is of CUDA {}.{}, and 12.0 or later is needed; update "
-                         "the NVIDIA driver",
+                         "{} has no {}: it is for CUDA {}.{}, expected 12.0 or later; update the "
+                         "NVIDIA driver",
                          path, missing, version / 1000, version % 1000 / 10);
     dlclose(handle);
     return error;
   }
-  // From cuInit on the library has threads of its own, so that it is never closed.
+  // Never closed from here on: cuInit starts threads of the library.
   if (const CUresult result = api->call.cuInit(0); result != kCudaSuccess) {
     return api->error("cuInit", result);
   }

@@ -11,12 +11,12 @@
 
 namespace cukiln {
 
-/// libcuda, opened at run time: a table of the functions used, and what they say in words.
-/// Threads: immutable once opened.
+/// libcuda, opened at run time: the table of driver functions, and error messages for their
+/// results. Never closed. Threads: immutable once opened.
 class DriverApi {
  public:
-  /// Opens `library`, or `libcuda.so.1` when empty, and calls cuInit. Errors: not_found (no driver,
-  /// with what the loader said), incompatible (a function is missing: the driver is too old),
+  /// Opens `library` (`libcuda.so.1` if empty) and calls cuInit. Errors: not_found (no driver, with
+  /// the dynamic linker's message), incompatible (a function is missing: the driver is too old),
   /// driver.
   static Result<std::shared_ptr<const DriverApi>> open(const std::string& library);
   DriverApi(const DriverApi&) = delete;
@@ -29,11 +29,10 @@ class DriverApi {
   std::string version_text() const;
   /// `CUDA_ERROR_INVALID_IMAGE (200): device kernel image is invalid`.
   std::string describe(CUresult result) const;
-  /// An error of code driver: "`what` failed: `describe(result)`", and what to do where that is
-  /// known.
+  /// An error of code driver, "`what` failed: `describe(result)`", with advice for known results.
   Error error(std::string_view what, CUresult result) const;
 
-  /// A further function of the same library by its exported name; null: not there.
+  /// Another function of the library by its exported name; null if it is missing.
   void* symbol(const char* name) const noexcept;
 
  private:

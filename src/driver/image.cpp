@@ -10,7 +10,7 @@
 namespace cukiln {
 namespace {
 
-constexpr unsigned char kOldCudaAbi = 7;  // until CUDA 12
+constexpr unsigned char kOldCudaAbi = 7;  // up to CUDA 12
 
 Elf64_Ehdr header_of(ByteView image) noexcept {
   Elf64_Ehdr header{};
@@ -18,52 +18,53 @@ Elf64_Ehdr header_of(ByteView image) noexcept {
   return header;
 }
 
-bool inside(ByteView image, std::uint64_t offset, std::uint64_t size) noexcept {
+bool is_inside(ByteView image, std::uint64_t offset, std::uint64_t size) noexcept {
   return offset <= image.size() && size <= image.size() - offset;
 }
 
-Error cut_off(ByteView image, const char* what, std::uint64_t offset, std::uint64_t size) {
+Error truncated(ByteView image, const char* what, std::uint64_t offset, std::uint64_t size) {
   return make_error(ErrorCode::corrupt,
-                    "the cubin has {} bytes and its {} takes {} from offset {}: it was cut off",
-                    image.size(), what, size, offset);
+                    "the cubin is truncated: its {} has {} bytes at offset {}, the image has {}",
+                    what, size, offset, image.size());
 }
 
 }  // namespace
 
 Result<void> check_bounds(ByteView image) {
   if (image.size() < sizeof(Elf64_Ehdr) || std::memcmp(image.data(), ELFMAG, SELFMAG) != 0) {
-    return make_error(ErrorCode::corrupt, "{} bytes that do not begin like a cubin (ELF)",
+    return make_error(ErrorCode::corrupt, "{} bytes are not a cubin: expected an ELF file",
                       image.size());
   }
   const Elf64_Ehdr header = header_of(image);
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != EM_CUDA) {
-    return make_error(ErrorCode::corrupt, "an ELF file for machine {}; a cubin's is {}",
+    return make_error(ErrorCode::corrupt,
+                      "the image is an ELF file for machine {}, expected {} (CUDA)",
                       header.e_machine, EM_CUDA);
   }
   const std::uint64_t programs = std::uint64_t{header.e_phnum} * header.e_phentsize;
   if (header.e_phnum != 0 &&
-      (header.e_phentsize != sizeof(Elf64_Phdr) || !inside(image, header.e_phoff, programs))) {
-    return cut_off(image, "program table", header.e_phoff, programs);
+      (header.e_phentsize != sizeof(Elf64_Phdr) || !is_inside(image, header.e_phoff, programs))) {
+    return truncated(image, "program table", header.e_phoff, programs);
   }
   for (std::uint64_t i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr program;
     std::memcpy(&program, image.data() + header.e_phoff + i * sizeof program, sizeof program);
-    if (!inside(image, program.p_offset, program.p_filesz)) {
-      return cut_off(image, "segment", program.p_offset, program.p_filesz);
+    if (!is_inside(image, program.p_offset, program.p_filesz)) {
+      return truncated(image, "segment", program.p_offset, program.p_filesz);
     }
   }
   const std::uint64_t sections = std::uint64_t{header.e_shnum} * header.e_shentsize;
   if (header.e_shnum != 0 &&
-      (header.e_shentsize != sizeof(Elf64_Shdr) || !inside(image, header.e_shoff, sections))) {
-    return cut_off(image, "section table", header.e_shoff, sections);
+      (header.e_shentsize != sizeof(Elf64_Shdr) || !is_inside(image, header.e_shoff, sections))) {
+    return truncated(image, "section table", header.e_shoff, sections);
   }
   for (std::uint64_t i = 0; i < header.e_shnum; ++i) {
     Elf64_Shdr section;
     std::memcpy(&section, image.data() + header.e_shoff + i * sizeof section, sizeof section);
-    // NVIDIA's own section types may reserve memory without bytes in the file.
+    // Sections of NVIDIA's own types may reserve memory without having bytes in the file.
     const bool has_bytes = section.sh_type != SHT_NOBITS && section.sh_type < SHT_LOOS;
-    if (has_bytes && !inside(image, section.sh_offset, section.sh_size)) {
-      return cut_off(image, "section", section.sh_offset, section.sh_size);
+    if (has_bytes && !is_inside(image, section.sh_offset, section.sh_size)) {
+      return truncated(image, "section", section.sh_offset, section.sh_size);
     }
   }
   return {};

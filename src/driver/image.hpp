@@ -9,12 +9,12 @@
 
 namespace cukiln {
 
-/// Whether every table and section of a cubin lies inside `image`. The driver is given a pointer
-/// without a size, and reads past the end of what was cut off. Errors: corrupt.
+/// Checks that every table and section of a cubin lies inside `image`. The driver takes a pointer
+/// without a size and would read past the end of a truncated image. Errors: corrupt.
 Result<void> check_bounds(ByteView image);
 
-/// What a cubin that passed `check_bounds` says of itself, for messages.
+// For messages; `image` must have passed check_bounds.
 int image_capability(ByteView image) noexcept;       ///< 90, 100
-std::string image_compiler_release(ByteView image);  ///< `13.0`; empty: it does not say
+std::string image_compiler_release(ByteView image);  ///< `13.0`; empty if the image does not tell
 
 }  // namespace cukiln

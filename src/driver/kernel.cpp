@@ -13,19 +13,19 @@ namespace {
 
 using detail::KernelState;
 
-constexpr std::uint32_t kMaxBlockThreads = 1024;  // of every architecture
+constexpr std::uint32_t kMaxBlockThreads = 1024;  // on every architecture
 
 Error empty_handle() {
   return make_error(ErrorCode::invalid_argument,
-                    "an empty kernel handle: the look-up that gave it found nothing");
+                    "the kernel handle is empty: the lookup that returned it found no kernel");
 }
 
-// How much dynamic shared memory a kernel may be allowed on a device.
+// Limits of a kernel's shared memory on a device, in bytes for each block.
 struct SharedLimits {
-  int device = 0;   // per block, opted in
-  int kernel = 0;   // of it, the kernel's own static shared memory
-  int allowed = 0;  // dynamic, now
-  int most() const { return device - kernel; }
+  int device = 0;         // the device's opt-in limit
+  int static_bytes = 0;   // the kernel's static shared memory
+  int dynamic_bytes = 0;  // the dynamic shared memory allowed at present
+  int max_dynamic() const { return device - static_bytes; }
 };
 
 CUresult shared_limits(const KernelState& state, CUdevice device, SharedLimits& limits) {
@@ -33,16 +33,17 @@ CUresult shared_limits(const KernelState& state, CUdevice device, SharedLimits& 
   CUresult result =
       call.cuDeviceGetAttribute(&limits.device, kDeviceMaxSharedPerBlockOptin, device);
   if (result == kCudaSuccess) {
-    result = call.cuKernelGetAttribute(&limits.kernel, kKernelStaticShared, state.kernel, device);
+    result =
+        call.cuKernelGetAttribute(&limits.static_bytes, kKernelStaticShared, state.kernel, device);
   }
   if (result == kCudaSuccess) {
-    result =
-        call.cuKernelGetAttribute(&limits.allowed, kKernelMaxDynamicShared, state.kernel, device);
+    result = call.cuKernelGetAttribute(&limits.dynamic_bytes, kKernelMaxDynamicShared, state.kernel,
+                                       device);
   }
   return result;
 }
 
-// What of the configuration is above the kernel's limits on the current device; may be empty.
+// Names the limits of the kernel on the current device that a configuration exceeds; may be empty.
 std::string limits_exceeded(const KernelState& state, const LaunchConfig& config) {
   const DriverFunctions& call = state.api->call;
   std::string text;
@@ -57,13 +58,14 @@ std::string limits_exceeded(const KernelState& state, const LaunchConfig& config
   if (call.cuKernelGetAttribute(&threads, kKernelMaxThreadsPerBlock, state.kernel, device) ==
           kCudaSuccess &&
       given > static_cast<std::uint64_t>(threads)) {
-    text += fmt::format("; a block has {} threads, this kernel takes at most {}", given, threads);
+    text +=
+        fmt::format("; the block has {} threads, this kernel allows at most {}", given, threads);
   }
   if (shared_limits(state, device, shared) == kCudaSuccess &&
-      config.shared_bytes > static_cast<std::uint32_t>(std::max(shared.allowed, 0))) {
+      config.shared_bytes > static_cast<std::uint32_t>(std::max(shared.dynamic_bytes, 0))) {
     text += fmt::format(
         "; {} bytes of dynamic shared memory are allowed now, reserve_shared() allows up to {}",
-        shared.allowed, shared.most());
+        shared.dynamic_bytes, shared.max_dynamic());
   }
   return text;
 }
@@ -132,15 +134,17 @@ Result<void> Kernel::reserve_shared(std::uint32_t bytes) const {
       SharedLimits limits;
       CUresult result = shared_limits(*state_, entry.device, limits);
       if (result == kCudaSuccess &&
-          bytes > static_cast<std::uint32_t>(std::max(limits.most(), 0))) {
+          bytes > static_cast<std::uint32_t>(std::max(limits.max_dynamic(), 0))) {
         return make_error(
             ErrorCode::driver,
-            "{} bytes of dynamic shared memory for {}: device {} has {} for a block, "
+            "cannot reserve {} bytes of dynamic shared memory for {}: device {} has {} for a "
+            "block, "
             "of which the kernel's static shared memory takes {}; at most {} are left",
-            bytes, state_->name, entry.ordinal, limits.device, limits.kernel, limits.most());
+            bytes, state_->name, entry.ordinal, limits.device, limits.static_bytes,
+            limits.max_dynamic());
       }
-      // Never lowered: another user of the kernel may rely on what it reserved.
-      if (result == kCudaSuccess && bytes > static_cast<std::uint32_t>(limits.allowed)) {
+      // Never lowered: another caller may rely on what it reserved for the same kernel.
+      if (result == kCudaSuccess && bytes > static_cast<std::uint32_t>(limits.dynamic_bytes)) {
         result = state_->api->call.cuKernelSetAttribute(
             kKernelMaxDynamicShared, static_cast<int>(bytes), state_->kernel, entry.device);
       }
@@ -165,8 +169,8 @@ Result<KernelAttributes> Kernel::attributes(int ordinal) const {
                                  [&](const auto& entry) { return entry.ordinal == ordinal; });
     if (at == entries.end()) {
       return make_error(ErrorCode::invalid_argument,
-                        "{} is not loaded on device {}; it is on {} devices", state_->name, ordinal,
-                        entries.size());
+                        "{} is not loaded on device {}: it is loaded on {} other devices",
+                        state_->name, ordinal, entries.size());
     }
     KernelAttributes out;
     const std::pair<int, std::uint32_t*> wanted[] = {
@@ -199,7 +203,7 @@ Result<std::uint32_t> Kernel::max_blocks_per_sm(std::uint32_t block_threads,
     }
     if (block_threads == 0 || block_threads > kMaxBlockThreads) {
       return make_error(ErrorCode::invalid_argument,
-                        "a block of {} threads for {}; expected 1 to {}", block_threads,
+                        "a block of {} threads was given for {}, expected 1 to {}", block_threads,
                         state_->name, kMaxBlockThreads);
     }
     int blocks = 0;
@@ -208,7 +212,8 @@ Result<std::uint32_t> Kernel::max_blocks_per_sm(std::uint32_t block_threads,
         shared_bytes);
     if (result != kCudaSuccess) {
       return state_->api->error(
-          fmt::format("the occupancy of {} with blocks of {} threads and {} bytes of shared memory",
+          fmt::format("computing the occupancy of {} with blocks of {} threads and {} bytes of "
+                      "shared memory",
                       state_->name, block_threads, shared_bytes),
           result);
     }
@@ -247,7 +252,7 @@ Result<void> Kernel::launch(Stream stream, const LaunchConfig& config,
   if (state_ == nullptr) [[unlikely]] {
     return guarded([]() -> Result<void> { return empty_handle(); });
   }
-  auto** const values = const_cast<void**>(arguments);  // the driver only reads them
+  auto** const values = const_cast<void**>(arguments);  // the driver does not write them
   const CUresult result =
       needs_attributes(config)
           ? launch_with_attributes(*state_, stream, config, values)

@@ -14,23 +14,23 @@
 
 namespace cukiln::detail {
 
-/// What a Kernel points to. Never changed once a Kernel was handed out.
+/// The state behind Kernel handles. Constant once a handle exists.
 struct alignas(64) KernelState {
-  // What a launch reads, in one cache line.
+  // The members that a launch reads come first, in one cache line.
   CUkernel kernel = nullptr;
   decltype(DriverFunctions::cuLaunchKernel) launch = nullptr;
   decltype(DriverFunctions::cuLaunchKernelEx) launch_ex = nullptr;
-  bool starts_early = false;  ///< what asks for a programmatic launch gets one
+  bool starts_early = false;  ///< the driver supports programmatic dependent launch in graphs too
 
   const DriverApi* api = nullptr;
   const DeviceContexts* devices = nullptr;
   std::string name;
-  bool parameters_known = false;  ///< false where the driver is older than 12.4
+  bool parameters_known = false;  ///< false if the driver is older than 12.4
   std::vector<std::size_t> parameter_bytes;
-  mutable std::mutex reserve_mutex;  ///< reading and raising the limit are two driver calls
+  mutable std::mutex reserve_mutex;  ///< guards reserve_shared, which reads and raises a limit
 };
 
-/// The state of a handle, for this layer and the launchers above it.
+/// Access to the state of a handle, for this layer and the launchers above it.
 struct KernelAccess {
   static const KernelState* state(const Kernel& kernel) noexcept { return kernel.state_; }
 };

@@ -13,9 +13,11 @@ namespace {
 
 using detail::KernelState;
 
-constexpr int kProgrammaticInGraphs = 12030;  // the driver's first version that captures one
+// The first driver version that can capture a programmatic dependent launch into a graph.
+constexpr int kProgrammaticInGraphs = 12030;
 
-// In relaxed mode a load neither fails because another thread captures, nor ends that capture.
+// Sets this thread's relaxed capture mode, in which a load neither fails because another thread
+// captures, nor invalidates that capture.
 class RelaxedCaptureMode {
  public:
   explicit RelaxedCaptureMode(const DriverApi& api) noexcept : api_(api) {
@@ -45,7 +47,7 @@ std::string describe_device(const DriverApi& api, const DeviceContexts::Entry& e
   return fmt::format("device {} ({}, sm_{}{})", entry.ordinal, name, major, minor);
 }
 
-// The release's major version; 0 where the image does not say.
+// The major version of the compiler's release; 0 if the image does not tell.
 int compiler_major(ByteView image) {
   int major = 0;
   for (const char digit : image_compiler_release(image)) {
@@ -60,9 +62,9 @@ int compiler_major(ByteView image) {
 Error too_new(const DriverApi& api, ByteView image, CUresult result) {
   const std::string release = image_compiler_release(image);
   return make_error(ErrorCode::incompatible,
-                    "the driver is of CUDA {} and refuses an image made by CUDA {}: {}; update the "
+                    "the driver is for CUDA {} and rejects an image of CUDA {}: {}; update the "
                     "driver, or compile with an NVRTC that is not newer than it",
-                    api.version_text(), release.empty() ? "of unknown version" : release,
+                    api.version_text(), release.empty() ? "(unknown version)" : release,
                     api.describe(result));
 }
 
@@ -78,7 +80,7 @@ Error load_error(const DriverApi& api, ByteView image, const DeviceContexts::Ent
     case kCudaUnsupportedPtxVersion:
     case kCudaInvalidPtx: return too_new(api, image, result);
     case kCudaInvalidImage:
-      // An older driver cannot tell what a newer compiler wrote from damage.
+      // An older driver reports an image of a newer compiler as if it were damaged.
       if (compiler_major(image) > api.version / 1000) {
         return too_new(api, image, result);
       }
@@ -88,7 +90,8 @@ Error load_error(const DriverApi& api, ByteView image, const DeviceContexts::Ent
   }
 }
 
-// False where the driver cannot tell (before 12.4).
+// Reads the sizes of a kernel's parameters. False if the driver has no function for it
+// (before 12.4).
 Result<bool> read_parameters(const DriverApi& api, KernelState& state) {
   if (api.call.cuKernelGetParamInfo == nullptr) {
     return false;
@@ -107,8 +110,8 @@ Result<bool> read_parameters(const DriverApi& api, KernelState& state) {
   }
 }
 
-// Brings a kernel's code into the current context. Getting the function is not enough where loading
-// is lazy; before cuFuncLoad, asking for an attribute was the documented way.
+// Loads a kernel's code into the current context. With lazy loading, getting the function does not
+// load it; cuFuncLoad does, and before 12.4 reading an attribute was the documented way.
 CUresult load_code(const DriverApi& api, CUkernel kernel) {
   CUfunction function = nullptr;
   const CUresult result = api.call.cuKernelGetFunction(&function, kernel);

@@ -25,30 +25,31 @@ struct DeviceInfo {
 /// The visible devices. Errors: driver.
 Result<std::vector<DeviceInfo>> list_devices(const DriverApi& api);
 
-/// A device's own target with the arch-specific suffix from 9.0 on: 90 → sm_90a, 86 → sm_86.
+/// A device's own target, with the architecture-specific suffix from 9.0 on: 90 → sm_90a, 86 →
+/// sm_86.
 Target target_of(const DeviceInfo& device) noexcept;
 
-/// A loaded cubin: one `CUlibrary`, which serves every device and context.
-/// Threads: safe. Lifetime: kernels point into it.
+/// A loaded cubin: one `CUlibrary` for every device and context.
+/// Threads: safe. Lifetime: must outlive its kernels, which point into it.
 class Module {
  public:
   struct KernelName {
-    std::string name;    ///< to show
-    std::string symbol;  ///< in the image
+    std::string name;    ///< for messages and lookups
+    std::string symbol;  ///< the lowered name in the image
   };
 
-  /// Loads `image` completely (every kernel's code, on every given device in parallel, whatever
-  /// CUDA_MODULE_LOADING says), so that no launch in the devices' contexts loads anything later.
-  /// Captures of other streams stay valid: the loading threads are in relaxed capture mode.
+  /// Loads every kernel's code on every given device, in parallel and regardless of
+  /// CUDA_MODULE_LOADING, so that no later launch in the devices' contexts loads anything.
+  /// Captures of other streams stay valid, because the loading threads use relaxed capture mode.
   /// Errors: driver; incompatible (another architecture, too new for the driver) and corrupt
-  /// (invalid image), which the caller answers by one rebuild; not_found (no such symbol in the
-  /// image); invalid_argument when `capture_guard` or the legacy stream captures, or a device is
-  /// not there.
+  /// (invalid image), after which the caller compiles once more; not_found (no such symbol in the
+  /// image); invalid_argument if `capture_guard` or the legacy stream is being captured, or there
+  /// is no such device.
   static Result<std::shared_ptr<Module>> load(std::shared_ptr<const DriverApi> api, ByteView image,
                                               const std::vector<KernelName>& kernels,
                                               std::shared_ptr<const DeviceContexts> devices,
                                               Stream capture_guard);
-  /// The same with `DeviceContexts::open(devices)` of the calling thread.
+  /// As above, with `DeviceContexts::open(devices)` in the calling thread.
   static Result<std::shared_ptr<Module>> load(std::shared_ptr<const DriverApi> api, ByteView image,
                                               const std::vector<KernelName>& kernels,
                                               const std::vector<int>& devices,
@@ -66,8 +67,9 @@ class Module {
   std::vector<Kernel> kernels_;
 };
 
-/// Refuses when a load now would break a capture: when `capture_guard` captures, or the legacy
-/// stream of the calling thread's current context reports one. Errors: invalid_argument, driver.
+/// Returns an error if a load now would invalidate a capture: if `capture_guard` is being captured,
+/// or the legacy stream of the calling thread's current context reports a capture. Errors:
+/// invalid_argument, driver.
 Result<void> check_not_capturing(const DriverApi& api, Stream capture_guard);
 
 }  // namespace cukiln

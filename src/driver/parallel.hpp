@@ -10,8 +10,9 @@
 
 namespace cukiln {
 
-/// Runs `body(0)` … `body(count - 1)`, each a Result<void>, in threads of their own that end before
-/// the return; the calling thread does the first. The error of the lowest index, if there is any.
+/// Runs `body(0)` … `body(count - 1)`, each of which returns a Result<void>, in parallel: the first
+/// in the calling thread, the others in threads that are joined before it returns. Returns the
+/// error of the lowest index, if there is one.
 template <class Body>
 Result<void> in_parallel(std::size_t count, const Body& body) {
   std::vector<Result<void>> results(count);
@@ -24,7 +25,7 @@ Result<void> in_parallel(std::size_t count, const Body& body) {
     for (std::size_t i = 1; i < count; ++i) {
       try {
         threads.emplace_back(run, i);
-      } catch (const std::system_error&) {  // no more threads: then one after the other
+      } catch (const std::system_error&) {  // no thread available: run it here
         run(i);
       }
     }

@@ -9,9 +9,9 @@
 
 namespace cukiln {
 
-/// The map to pass to `kernel` by value. A pure computation of the driver: allocates nothing when
-/// it succeeds, works inside a capture. Errors: invalid_argument (an empty handle), driver, with
-/// the tensor that it did not take.
+/// Encodes the TMA descriptor to pass to `kernel` by value. A pure computation of the driver: it
+/// does not allocate unless it fails, and works during a capture. Errors: invalid_argument (an
+/// empty handle); driver, with the tensor that was rejected.
 Result<TensorMap> tensor_map(const Kernel& kernel, const TensorBox& tensor) noexcept;
 
 }  // namespace cukiln

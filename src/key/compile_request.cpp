@@ -14,17 +14,17 @@ constexpr std::string_view kMagic = "cukiln request";
 }  // namespace
 
 std::string CompileRequest::canonical() const {
-  // Structured bindings on purpose: a new member of any of these does not compile until it is named
-  // here, and what is not named here cannot change a cubin.
-  const auto& [all_sources, all_options, its_target, its_toolchain] = *this;
-  const auto& [arguments, name_expressions] = all_options;
-  const auto& [capability, suffix] = its_target;
-  const auto& [compiler_version, compiler_content] = its_toolchain;
+  // Structured bindings make a forgotten key input a compile error: a new member of any of these
+  // structs breaks the build here until it is encoded.
+  const auto& [key_sources, key_options, key_target, key_toolchain] = *this;
+  const auto& [arguments, name_expressions] = key_options;
+  const auto& [capability, suffix] = key_target;
+  const auto& [compiler_version, compiler_content] = key_toolchain;
 
   SerialWriter out;
   out.bytes(kMagic).u32(kKeyFormat);
-  out.u32(static_cast<std::uint32_t>(all_sources.size()));
-  for (const VirtualSource& source : all_sources) {
+  out.u32(static_cast<std::uint32_t>(key_sources.size()));
+  for (const VirtualSource& source : key_sources) {
     out.bytes(source.path).u64(source.text.size()).raw(view_of(source.digest));
   }
   out.strings(arguments).strings(name_expressions);
@@ -51,7 +51,7 @@ VirtualSource CompileRequest::translation_unit() const {
 Result<RequestFields> RequestFields::parse(ByteView canonical) {
   SerialReader in(canonical);
   RequestFields fields;
-  const bool ours = in.bytes() == kMagic;
+  const bool has_magic = in.bytes() == kMagic;
   fields.key_format = in.u32();
   const std::uint32_t source_count = in.u32();
   for (std::uint32_t i = 0; i < source_count && in.ok(); ++i) {
@@ -67,8 +67,11 @@ Result<RequestFields> RequestFields::parse(ByteView canonical) {
   fields.target.suffix = static_cast<char>(in.u8());
   fields.toolchain.version = in.bytes();
   fields.toolchain.content = digest_from<ContentHash>(in.raw(32));
-  if (!ours || !in.at_end()) {
-    return Error(ErrorCode::corrupt, "the stored request is damaged or of another kind");
+  if (!has_magic || !in.at_end()) {
+    return make_error(ErrorCode::corrupt,
+                      "the stored request cannot be decoded: {} bytes, key format {}; the entry is "
+                      "damaged or of another format",
+                      canonical.size(), fields.key_format);
   }
   return fields;
 }

@@ -14,58 +14,66 @@
 
 namespace cukiln {
 
-/// Raised whenever the canonical encoding, the virtual layout or what the worker adds changes.
+/// Version of the request's canonical encoding, of the virtual folders and of the arguments that
+/// the worker adds. Raise it when one of them changes: every key then changes with it.
 inline constexpr std::uint32_t kKeyFormat = 2;
 
-/// The virtual folders that a compile sees (see file_server.hpp).
+/// The virtual folders that NVRTC sees. FileServer maps them to real ones.
 inline constexpr const char* kSourceRoot = "/cukiln/src";
 inline constexpr const char* kIncludeRoot = "/cukiln/inc";  // + "/0", "/1", …
 inline constexpr const char* kToolkitRoot = "/cukiln/toolkit";
-inline constexpr const char* kWorkRoot = "/cukiln/work";  // where the compiler seems to run
+inline constexpr const char* kWorkRoot = "/cukiln/work";  // the compiler's working directory
 
-/// The compiler's identity: `nvrtc 13.0.88`, build included, and a digest of its libraries' bytes.
+/// The compiler's identity. The digest tells apart two builds that report the same version.
 struct Toolchain {
-  std::string version;  ///< `13.0.88`
-  ContentHash content;  ///< of libnvrtc and libnvrtc-builtins
+  std::string version;  ///< with the build number: `13.0.88`
+  ContentHash content;  ///< digest of libnvrtc and libnvrtc-builtins
 };
 
+/// A source text and the virtual path under which NVRTC sees it.
 struct VirtualSource {
   VirtualSource(std::string virtual_path, SharedBytes bytes)
       : path(std::move(virtual_path)), text(std::move(bytes)), digest(hash_of(text)) {}
-  /// `known` is the hash of `bytes`.
+  /// For a text whose digest the caller has already computed.
   VirtualSource(std::string virtual_path, SharedBytes bytes, const ContentHash& known)
       : path(std::move(virtual_path)), text(std::move(bytes)), digest(known) {}
 
   std::string path;  ///< virtual, `/cukiln/src/amax_gsa.cu`
   SharedBytes text;
-  ContentHash digest;  ///< of the text
+  ContentHash digest;  ///< digest of `text`
 };
 
-/// Everything in order: the arguments exactly as NVRTC gets them (target, standard, the defaults,
-/// the virtual include paths), and the expressions whose lowered names are wanted (sorted, unique).
 struct CompileOptions {
+  /// Exactly as passed to NVRTC, in order: target, standard, defaults, virtual include paths.
   std::vector<std::string> arguments;
+  /// Name expressions whose lowered names are wanted; sorted, unique.
   std::vector<std::string> name_expressions;
 };
 
-/// Everything known beforehand that can change the cubin, and nothing else. A new member does not
-/// compile until `canonical()` names it.
+/// Everything known before the compile that can change the cubin, and nothing else. A new member
+/// does not compile until `canonical()` names it.
+///
+/// Not part of the key, because it cannot change the cubin: real paths (NVRTC sees virtual ones),
+/// file times and inodes (StatCache), the module's name and other labels (EntryLabels), host-only
+/// flags (`TranslatedFlags::dropped`), timeouts, limits and the store's location.
 struct CompileRequest {
-  std::vector<VirtualSource>
-      sources;  ///< several: one translation unit that includes them in order
+  /// Several sources form one translation unit that includes them in order.
+  std::vector<VirtualSource> sources;
   CompileOptions options;
   Target target;
   Toolchain toolchain;
 
-  /// The canonical bytes, source texts as digest and length. Stored, and compared on load.
+  /// The canonical encoding, which is hashed, stored, and compared when an entry is loaded. Source
+  /// texts are in it as digest and length.
   std::string canonical() const;
   static RequestDigest digest_of(ByteView canonical) noexcept;
 
-  /// The text and the virtual name that NVRTC is given: the source itself, or includes of several.
+  /// The program text and name given to NVRTC: the only source, or a generated file that includes
+  /// all of them.
   VirtualSource translation_unit() const;
 };
 
-/// For `show` and `explain`: a canonical request taken apart again.
+/// A decoded canonical request, for `show` and `explain`.
 struct RequestFields {
   struct Source {
     std::string path;
@@ -78,6 +86,7 @@ struct RequestFields {
   Target target;
   Toolchain toolchain;
 
+  /// Errors: corrupt.
   static Result<RequestFields> parse(ByteView canonical);
 };
 

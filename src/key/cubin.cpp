@@ -13,8 +13,8 @@ namespace cukiln {
 namespace {
 
 constexpr std::uint16_t kMachineCuda = 190;  // EM_CUDA
-// ELF header flags: ABI 7 (up to CUDA 12) keeps the SM number in the low byte; ABI 8 (CUDA 13) in
-// bits 8 to 15. Source: read off cubins of NVRTC 12.9, 13.0 and 13.5.
+// ELF header flags: ABI 7 (up to CUDA 12) has the SM version in the low byte; ABI 8 (CUDA 13) in
+// bits 8 to 15. Source: cubins of NVRTC 12.9, 13.0 and 13.5.
 constexpr unsigned char kAbiVersionWithWideFlags = 8;
 
 }  // namespace
@@ -22,24 +22,25 @@ constexpr unsigned char kAbiVersionWithWideFlags = 8;
 Result<void> check_image(ByteView image, Target target) {
   Elf64_Ehdr header{};
   if (image.size() < sizeof header) {
-    return make_error(ErrorCode::corrupt, "{} bytes are no cubin: expected an ELF file",
+    return make_error(ErrorCode::corrupt, "{} bytes are not a cubin: expected an ELF file",
                       image.size());
   }
   std::memcpy(&header, image.data(), sizeof header);
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64) {
     return make_error(ErrorCode::corrupt,
-                      "the bytes are no cubin: they do not begin as a 64-bit ELF file");
+                      "the image is not a cubin: expected the header of a 64-bit ELF file");
   }
   if (header.e_machine != kMachineCuda) {
-    return make_error(ErrorCode::corrupt, "an ELF file for machine {}, expected {} (CUDA)",
+    return make_error(ErrorCode::corrupt,
+                      "the image is an ELF file for machine {}, expected {} (CUDA)",
                       header.e_machine, kMachineCuda);
   }
   const std::uint64_t sections_end =
       header.e_shoff + std::uint64_t{header.e_shnum} * header.e_shentsize;
   if (header.e_shoff > image.size() || sections_end > image.size()) {
     return make_error(ErrorCode::corrupt,
-                      "the cubin is cut off: its section table ends at byte {} of {}", sections_end,
-                      image.size());
+                      "the cubin is truncated: its section table ends at byte {}, the image has {}",
+                      sections_end, image.size());
   }
   const bool wide = header.e_ident[EI_ABIVERSION] >= kAbiVersionWithWideFlags;
   const int sm = static_cast<int>(wide ? (header.e_flags >> 8) & 0xff : header.e_flags & 0xff);
@@ -75,7 +76,9 @@ Result<std::vector<KernelInfo>> decode_kernels(ByteView bytes) {
     kernels.push_back(std::move(kernel));
   }
   if (!in.at_end()) {
-    return Error(ErrorCode::corrupt, "the list of kernels is damaged");
+    return make_error(ErrorCode::corrupt,
+                      "the stored kernel list of {} bytes cannot be decoded: it is damaged",
+                      bytes.size());
   }
   return kernels;
 }

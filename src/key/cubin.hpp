@@ -12,18 +12,18 @@
 
 namespace cukiln {
 
-/// What a compile gives: immutable bytes, the kernels in them, the compiler's log (with the user's
-/// own file names replaced by virtual ones, so that it can be stored).
+/// The result of a compile.
 struct Cubin {
   SharedBytes image;
-  std::vector<KernelInfo> kernels;
-  std::string log;
+  std::vector<KernelInfo> kernels;  ///< of `image`
+  std::string log;                  ///< NVRTC's; paths in it are virtual, so that it can be stored
 };
 
-/// Whether the bytes can be a cubin for `target`: ELF, machine 190 (EM_CUDA), non-empty, the SM
-/// version of the header's flags. Errors: corrupt (not a cubin), incompatible (another target).
+/// Checks the ELF header: 64-bit, machine 190 (EM_CUDA), section table within `image`, SM version
+/// of `target`. Errors: corrupt (not a cubin), incompatible (another target).
 Result<void> check_image(ByteView image, Target target);
 
+/// The stored form of a cubin's kernel list. Errors of decode: corrupt.
 std::string encode_kernels(const std::vector<KernelInfo>& kernels);
 Result<std::vector<KernelInfo>> decode_kernels(ByteView bytes);
 

@@ -56,8 +56,9 @@ Result<DependencySet> DependencySet::parse(ByteView canonical) {
   SerialReader in(canonical);
   DependencySet set;
   const std::uint32_t count = in.u32();
-  constexpr std::size_t kSmallestObservation = 1 + 4;
-  set.observations.reserve(std::min<std::size_t>(count, in.remaining() / kSmallestObservation));
+  // A damaged count must not make us allocate: the input bounds it.
+  constexpr std::size_t kMinObservationBytes = 1 + 4;
+  set.observations.reserve(std::min<std::size_t>(count, in.remaining() / kMinObservationBytes));
   std::uint32_t next_identity = 0;
   bool valid = true;
   for (std::uint32_t i = 0; i < count && in.ok() && valid; ++i) {
@@ -78,7 +79,9 @@ Result<DependencySet> DependencySet::parse(ByteView canonical) {
     set.observations.push_back(std::move(seen));
   }
   if (!valid || !in.at_end()) {
-    return Error(ErrorCode::corrupt, "the stored dependency set is damaged");
+    return make_error(ErrorCode::corrupt,
+                      "the stored dependency set of {} bytes cannot be decoded: it is damaged",
+                      canonical.size());
   }
   return set;
 }

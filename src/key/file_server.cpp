@@ -15,8 +15,8 @@ namespace cukiln {
 
 namespace {
 
-/// What follows `prefix/` in `path`; nothing when `path` is not below it.
-std::optional<std::string_view> below(std::string_view path, std::string_view prefix) {
+/// `path` relative to `prefix`; nothing if it is not within it.
+std::optional<std::string_view> relative_to(std::string_view path, std::string_view prefix) {
   if (path.substr(0, prefix.size()) != prefix) {
     return std::nullopt;
   }
@@ -30,7 +30,7 @@ std::optional<std::string_view> below(std::string_view path, std::string_view pr
   return path.substr(1);
 }
 
-/// Nothing is there as far as NVRTC can tell: it goes on to the next folder.
+/// The errors after which NVRTC tries the next include folder, as if the path were absent.
 bool is_absence(int error) noexcept {
   return error == ENOENT || error == ENOTDIR || error == ELOOP || error == EACCES ||
          error == ENAMETOOLONG;
@@ -48,14 +48,14 @@ FileServer::FileServer(std::vector<VirtualRoot> roots, StatCache* stats, const C
 
 void FileServer::add_memory_file(std::string virtual_path, SharedBytes text,
                                  std::optional<ContentHash> digest) {
-  const std::uint64_t number = memory_files_.size() + 1;
+  const std::uint64_t inode = memory_files_.size() + 1;
   memory_files_.insert_or_assign(std::move(virtual_path),
-                                 MemoryFile{std::move(text), digest, number});
+                                 MemoryFile{std::move(text), digest, inode});
 }
 
 std::vector<std::string> FileServer::candidates(const std::string& virtual_path) const {
   for (const VirtualRoot& root : roots_) {
-    if (const auto rest = below(virtual_path, root.prefix)) {
+    if (const auto rest = relative_to(virtual_path, root.prefix)) {
       std::vector<std::string> paths;
       paths.reserve(root.folders.size());
       for (const std::string& folder : root.folders) {
@@ -65,7 +65,7 @@ std::vector<std::string> FileServer::candidates(const std::string& virtual_path)
     }
   }
   if (virtual_path.starts_with("/cukiln/") || virtual_path == "/cukiln") {
-    return {};  // below no root of this compile: nothing is there
+    return {};  // a root that this compile does not have
   }
   return {virtual_path};
 }
@@ -77,8 +77,8 @@ const ContentHash& FileServer::digest_of(MemoryFile& file) {
   return *file.digest;
 }
 
-/// An answer that needs no disk; null: it does.
-const FileAnswer* FileServer::known(const std::string& virtual_path) {
+/// A cached answer, or that of a memory file; null if the disk has to be read.
+const FileAnswer* FileServer::answer_without_disk(const std::string& virtual_path) {
   if (const auto at = answers_.find(virtual_path); at != answers_.end()) {
     return &at->second;
   }
@@ -88,7 +88,7 @@ const FileAnswer* FileServer::known(const std::string& virtual_path) {
     answer.kind = FileAnswer::Kind::file;
     answer.digest = digest_of(file);
     answer.bytes = file.text;
-    answer.identity.inode = file.number;
+    answer.identity.inode = file.inode;
     answer.real_path = real_path(virtual_path);
   } else if (virtual_path == "/cukiln") {
     answer.kind = FileAnswer::Kind::folder;
@@ -99,7 +99,7 @@ const FileAnswer* FileServer::known(const std::string& virtual_path) {
 }
 
 const FileAnswer& FileServer::serve(const std::string& virtual_path) {
-  if (const FileAnswer* const answer = known(virtual_path)) {
+  if (const FileAnswer* const answer = answer_without_disk(virtual_path)) {
     return *answer;
   }
   FileAnswer answer;
@@ -110,7 +110,7 @@ const FileAnswer& FileServer::serve(const std::string& virtual_path) {
         continue;
       }
       answer.kind = FileAnswer::Kind::error;
-      answer.message = fmt::format("cannot look at {}: {}", path, errno_text(errno));
+      answer.message = fmt::format("cannot stat {}: {}", path, errno_text(errno));
       answer.real_path = std::move(path);
       break;
     }
@@ -120,13 +120,13 @@ const FileAnswer& FileServer::serve(const std::string& virtual_path) {
       answer.kind = FileAnswer::Kind::folder;
       break;
     }
-    // Before the file is opened: a process that is held up afterwards must not make a stamp look
-    // older than it is.
+    // Read before the file is opened: if the process is suspended in between, the record must not
+    // look younger than the bytes are, or the check for racy stamps would not see it.
     const std::int64_t now = clock_.now_ns();
     auto content = read_file(path);
     if (!content) {
       if (content.error().code() == ErrorCode::not_found) {
-        continue;  // went between the two calls
+        continue;  // removed between the two calls
       }
       answer.kind = FileAnswer::Kind::error;
       answer.message = content.error().message();
@@ -147,18 +147,18 @@ const FileAnswer& FileServer::serve(const std::string& virtual_path) {
   return answers_.emplace(virtual_path, std::move(answer)).first->second;
 }
 
-FileServer::Found FileServer::look(const std::string& virtual_path, bool hashed) {
-  const auto of = [](const FileAnswer& answer) {
-    return Found{answer.kind, answer.digest, answer.identity};
+FileServer::PathState FileServer::probe(const std::string& virtual_path, bool wants_digest) {
+  const auto state_of = [](const FileAnswer& answer) {
+    return PathState{answer.kind, answer.digest, answer.identity};
   };
-  // Not `known`, which finds the real path for messages: that takes a look at the disk.
+  // Before answer_without_disk, which calls stat to find a memory file's real path for messages.
   if (const auto at = memory_files_.find(virtual_path); at != memory_files_.end()) {
     return {FileAnswer::Kind::file,
             digest_of(at->second),
-            {FileIdentity::kMemoryDevice, at->second.number}};
+            {FileIdentity::kMemoryDevice, at->second.inode}};
   }
-  if (const FileAnswer* const answer = known(virtual_path)) {
-    return of(*answer);
+  if (const FileAnswer* const answer = answer_without_disk(virtual_path)) {
+    return state_of(*answer);
   }
   for (const std::string& path : candidates(virtual_path)) {
     struct stat status {};
@@ -172,7 +172,7 @@ FileServer::Found FileServer::look(const std::string& virtual_path, bool hashed)
     if (S_ISDIR(status.st_mode)) {
       return {FileAnswer::Kind::folder, {}, identity};
     }
-    if (!hashed) {
+    if (!wants_digest) {
       return {FileAnswer::Kind::file, {}, identity};
     }
     if (stats_ != nullptr && S_ISREG(status.st_mode)) {
@@ -180,66 +180,69 @@ FileServer::Found FileServer::look(const std::string& virtual_path, bool hashed)
         return {FileAnswer::Kind::file, record->digest, identity};
       }
     }
-    return of(serve(virtual_path));
+    return state_of(serve(virtual_path));
   }
   return {};
 }
 
-/// Compares which paths are one file today with which were.
-class FileServer::Identities {
+/// Assigns identity classes to files in the order of a dependency set, and compares them with the
+/// recorded ones. An open-addressing hash table from file to class: this is part of every hit.
+class FileServer::IdentityClasses {
  public:
-  explicit Identities(std::size_t most) : slots_(std::bit_ceil(2 * most + 1), kFree) {}
+  explicit IdentityClasses(std::size_t max_count)
+      : slots_(std::bit_ceil(2 * max_count + 1), kFree) {}
 
-  /// False: `identity` is not what observation `number` was.
-  bool agree(std::uint32_t number, const FileIdentity& identity) {
-    if (number < seen_.size()) {
-      return seen_[number] == identity;
+  /// False if the file belongs to another class than the recorded one.
+  bool matches(std::uint32_t recorded_class, const FileIdentity& identity) {
+    if (recorded_class < files_.size()) {
+      return files_[recorded_class] == identity;
     }
     std::size_t at = (identity.inode * 0x9E3779B97F4A7C15u ^ identity.device) >> 7;
     for (at &= slots_.size() - 1; slots_[at] != kFree; at = (at + 1) & (slots_.size() - 1)) {
-      if (seen_[slots_[at]] == identity) {
-        seen_.push_back(identity);
-        return false;  // was a file of its own
+      if (files_[slots_[at]] == identity) {
+        files_.push_back(identity);
+        return false;  // recorded as a file of its own, and now the same as an earlier one
       }
     }
-    slots_[at] = static_cast<std::uint32_t>(seen_.size());
-    seen_.push_back(identity);
+    slots_[at] = static_cast<std::uint32_t>(files_.size());
+    files_.push_back(identity);
     return true;
   }
 
  private:
   static constexpr std::uint32_t kFree = ~0u;
-  std::vector<FileIdentity> seen_;  // by number
+  std::vector<FileIdentity> files_;  // by class
   std::vector<std::uint32_t> slots_;
 };
 
-FileServer::Mismatch FileServer::compare(const Observation& seen, const Labelled& labelled,
-                                         Identities& identities) {
+FileServer::Mismatch FileServer::compare(const Observation& recorded, const PathStates& labels,
+                                         IdentityClasses& classes) {
   using What = Mismatch::What;
-  const bool was_file = seen.kind == Observation::Kind::file;
-  const auto known = labelled.find(seen.path);
-  const Found now = known != labelled.end() ? known->second : look(seen.path, was_file);
-  if (seen.kind == Observation::Kind::absent) {
+  const bool was_file = recorded.kind == Observation::Kind::file;
+  const auto label = labels.find(recorded.path);
+  const PathState now = label != labels.end() ? label->second : probe(recorded.path, was_file);
+  if (recorded.kind == Observation::Kind::absent) {
     return now.kind == FileAnswer::Kind::absent ? Mismatch{}
-                                                : Mismatch{What::appeared, seen.path, {}, {}};
+                                                : Mismatch{What::appeared, recorded.path, {}, {}};
   }
   const auto expected = was_file ? FileAnswer::Kind::file : FileAnswer::Kind::folder;
-  // Asked for each, so that later numbers are right where the caller goes on.
-  const bool agrees = identities.agree(seen.identity, now.identity);
+  // Before any return: check_all goes on after a mismatch, and later classes count from here.
+  const bool same_class = classes.matches(recorded.identity, now.identity);
   if (now.kind != expected) {
-    return {What::vanished, seen.path, seen.hash, {}};
+    return {What::vanished, recorded.path, recorded.hash, {}};
   }
-  if (was_file && now.digest != seen.hash) {
-    return {What::changed, seen.path, seen.hash, now.digest};
+  if (was_file && now.digest != recorded.hash) {
+    return {What::changed, recorded.path, recorded.hash, now.digest};
   }
-  return agrees ? Mismatch{} : Mismatch{What::relinked, seen.path, seen.hash, now.digest};
+  return same_class ? Mismatch{}
+                    : Mismatch{What::relinked, recorded.path, recorded.hash, now.digest};
 }
 
 FileServer::Mismatch FileServer::check(const DependencySet& set) {
-  const Labelled labelled = std::exchange(labelled_, {});
-  Identities identities(set.observations.size());
-  for (const Observation& seen : set.observations) {
-    if (Mismatch found = compare(seen, labelled, identities); found.what != Mismatch::What::none) {
+  const PathStates labels = std::exchange(labels_, {});
+  IdentityClasses classes(set.observations.size());
+  for (const Observation& recorded : set.observations) {
+    if (Mismatch found = compare(recorded, labels, classes); found.what != Mismatch::What::none) {
       return found;
     }
   }
@@ -248,9 +251,9 @@ FileServer::Mismatch FileServer::check(const DependencySet& set) {
 
 std::vector<FileServer::Mismatch> FileServer::check_all(const DependencySet& set) {
   std::vector<Mismatch> all;
-  Identities identities(set.observations.size());
-  for (const Observation& seen : set.observations) {
-    if (Mismatch found = compare(seen, {}, identities); found.what != Mismatch::What::none) {
+  IdentityClasses classes(set.observations.size());
+  for (const Observation& recorded : set.observations) {
+    if (Mismatch found = compare(recorded, {}, classes); found.what != Mismatch::What::none) {
       all.push_back(std::move(found));
     }
   }
@@ -258,17 +261,17 @@ std::vector<FileServer::Mismatch> FileServer::check_all(const DependencySet& set
 }
 
 SetTree::Label FileServer::label(const std::string& virtual_path) {
-  const Found now =
-      labelled_.insert_or_assign(virtual_path, look(virtual_path, true)).first->second;
+  const PathState now =
+      labels_.insert_or_assign(virtual_path, probe(virtual_path, true)).first->second;
   switch (now.kind) {
     case FileAnswer::Kind::file: return SetTree::label_of(Observation::Kind::file, now.digest);
     case FileAnswer::Kind::folder: return SetTree::label_of(Observation::Kind::folder, {});
     case FileAnswer::Kind::absent: return SetTree::label_of(Observation::Kind::absent, {});
     case FileAnswer::Kind::error: break;
   }
-  SetTree::Label none;
-  none.fill(1);
-  return none;
+  SetTree::Label unreadable;  // equal to no recorded label: the lookup is a miss
+  unreadable.fill(1);
+  return unreadable;
 }
 
 std::string FileServer::real_path(const std::string& virtual_path) const {

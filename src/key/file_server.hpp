@@ -18,17 +18,17 @@
 
 namespace cukiln {
 
-/// Virtual folder → real folders, searched in order (a union: the first that has the path wins).
-/// Two hosts with CUDA's headers in one toolkit folder or in three wheels see the same virtual
-/// paths.
+/// Maps a virtual folder to real folders, which are searched in order: the first that has the path
+/// wins. Thus a host with CUDA's headers in one toolkit folder and a host with them in three wheels
+/// have the same virtual paths.
 struct VirtualRoot {
   std::string prefix;                ///< `/cukiln/inc/0`, no slash at the end
-  std::vector<std::string> folders;  ///< real, absolute; empty: nothing is there
+  std::vector<std::string> folders;  ///< real, absolute; if empty, every path below is absent
 };
 
-/// Which file on disk a path leads to: equal for two paths to one file.
+/// Device and inode of a file: equal for two paths to one file.
 struct FileIdentity {
-  /// A device number that no file system has: what exists in memory only.
+  /// The device number of memory files; no file system has it.
   static constexpr std::uint64_t kMemoryDevice = ~std::uint64_t{0};
 
   std::uint64_t device = kMemoryDevice;
@@ -36,92 +36,96 @@ struct FileIdentity {
   friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
 };
 
+/// What is at a virtual path.
 struct FileAnswer {
   enum class Kind { file, folder, absent, error };
   Kind kind = Kind::absent;
   SharedBytes bytes;      ///< file
   ContentHash digest;     ///< file
   FileIdentity identity;  ///< file or folder
-  std::string real_path;  ///< of a file or folder, for messages
-  std::string message;    ///< error: why it cannot be served (a FIFO, too large, unreadable)
+  std::string real_path;  ///< file or folder; for messages
+  std::string message;    ///< error: why it cannot be read (a FIFO, too large, an I/O error)
 };
 
-/// Answers what is at a virtual path, and keeps what it said: within one compile a path has one
-/// answer, whatever happens on disk meanwhile. One per compile or check; not for several threads.
-/// A path is mapped by replacing its prefix and nothing else. A path outside every root is literal.
-/// What cannot be looked at (a loop of links, a folder without permission) is absent, as it is for
-/// NVRTC.
+/// Serves files by virtual path. Answers are cached, so that within one compile a path has one
+/// answer, whatever happens on disk meanwhile. Make one for each compile or check.
+/// A path is mapped by replacing its prefix, without normalising it; a path outside every root is
+/// used as it is. A path that cannot be examined (a loop of links, a folder without permission) is
+/// absent, as it is for NVRTC.
+/// Threads: one at a time.
 class FileServer {
  public:
   FileServer(std::vector<VirtualRoot> roots, StatCache* stats,
              const Clock& clock = Clock::system());
 
-  /// A file that exists in memory only (a source), before any folder. `digest`: of the text, where
-  /// it is known.
+  /// Adds a file that exists in memory only, such as a source. It takes precedence over the disk.
+  /// `digest` is that of `text`, if the caller knows it.
   void add_memory_file(std::string virtual_path, SharedBytes text,
                        std::optional<ContentHash> digest = std::nullopt);
 
-  /// The bytes, for a compile. Never blocks on a FIFO or device.
+  /// Reads the file at a path, for a compile. Never blocks on a FIFO or device.
   const FileAnswer& serve(const std::string& virtual_path);
 
-  /// The first thing in `set` that does not hold for the files here and now; none: all holds.
-  /// Unchanged files are believed by their stamps, not read again.
+  /// How the files differ from a recorded dependency set.
   struct Mismatch {
     enum class What {
       none,
       changed,
       vanished,
       appeared,
-      relinked  ///< was one file with another path and is not, or the other way round
+      relinked  ///< shared its file with another path and no longer does, or the reverse
     } what = What::none;
     std::string path;
     ContentHash was, now;
   };
+  /// The first mismatch between `set` and the files as they are now; `none` if the set holds. Files
+  /// with an unchanged stamp are not read.
   Mismatch check(const DependencySet& set);
-  /// Every mismatch, for explain.
+  /// Every mismatch, for `explain`.
   std::vector<Mismatch> check_all(const DependencySet& set);
-  /// What is at a path now, for a walk through a SetTree.
+  /// The label of what is at a path now, for a walk through a SetTree. The next `check` reuses it.
   SetTree::Label label(const std::string& virtual_path);
-  /// What `label` saw spares the next `check` a second look, within one lookup: a later one begins
-  /// with this.
-  void forget_labels() noexcept { labelled_.clear(); }
+  /// Drops the labels that the next `check` would reuse. Call it when a lookup begins: labels of an
+  /// earlier lookup may be out of date.
+  void clear_labels() noexcept { labels_.clear(); }
 
   const std::vector<VirtualRoot>& roots() const noexcept { return roots_; }
-  /// How many `add_memory_file` brought.
+  /// The number of files added by `add_memory_file`.
   std::size_t memory_files() const noexcept { return memory_files_.size(); }
-  /// The real paths that are looked at for a virtual one, in order.
+  /// The real paths that a virtual path may stand for, in search order.
   std::vector<std::string> candidates(const std::string& virtual_path) const;
 
-  /// A virtual path as the user knows it: `/cukiln/inc/0/a.cuh` → `include/a.cuh`; and a whole log.
+  /// A virtual path as the user knows it: `/cukiln/inc/0/a.cuh` → `include/a.cuh`.
   std::string real_path(const std::string& virtual_path) const;
+  /// A log with each virtual path in it replaced by its real path.
   std::string with_real_paths(ByteView log) const;
 
  private:
   struct MemoryFile {
     SharedBytes text;
     std::optional<ContentHash> digest;
-    std::uint64_t number = 0;
+    std::uint64_t inode = 0;  // on kMemoryDevice
   };
-  struct Found {
+  /// What is at a path, without its bytes.
+  struct PathState {
     FileAnswer::Kind kind = FileAnswer::Kind::absent;
     ContentHash digest;
     FileIdentity identity;
   };
-  class Identities;
+  class IdentityClasses;
 
   static const ContentHash& digest_of(MemoryFile& file);
-  const FileAnswer* known(const std::string& virtual_path);
-  /// `hashed`: the digest is wanted too.
-  Found look(const std::string& virtual_path, bool hashed);
-  using Labelled = std::unordered_map<std::string, Found>;
-  Mismatch compare(const Observation& seen, const Labelled& labelled, Identities& identities);
+  const FileAnswer* answer_without_disk(const std::string& virtual_path);
+  PathState probe(const std::string& virtual_path, bool wants_digest);
+  using PathStates = std::unordered_map<std::string, PathState>;
+  Mismatch compare(const Observation& recorded, const PathStates& labels, IdentityClasses& classes);
 
   std::vector<VirtualRoot> roots_;
   StatCache* stats_;
   const Clock& clock_;
   std::unordered_map<std::string, MemoryFile> memory_files_;
   std::unordered_map<std::string, FileAnswer> answers_;
-  Labelled labelled_;  // since the last check: what led to a set is not looked at again for it
+  PathStates labels_;  // what `label` found since the last check
 };
 
 }  // namespace cukiln

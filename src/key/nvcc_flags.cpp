@@ -13,28 +13,29 @@ namespace cukiln {
 namespace {
 
 enum class Action {
-  keep,          // NVRTC's own
-  drop,          // host-only, or what NVRTC does anyway
-  drop_loudly,   // likewise, or what cukiln does itself; the user hears of it once
-  target,        // -arch=…
-  gencode,       // -gencode=arch=…,code=…
-  include,       // -I
-  system,        // -isystem: searched after every -I, as with nvcc
-  standard,      // -std
-  refuse_files,  // NVRTC has it, but a hit would not write its files
-  refuse_image,  // NVRTC has it, but it gives no cubin
+  keep,           // an option of NVRTC
+  drop,           // host-only, or NVRTC's default
+  drop_reported,  // as drop, or something cukiln does itself; the user is told once
+  target,         // -arch=…
+  gencode,        // -gencode=arch=…,code=…
+  include,        // -I
+  system,         // -isystem: searched after every -I, as with nvcc
+  standard,       // -std
+  refuse_files,   // an option of NVRTC that writes files, which a hit would not
+  refuse_image,   // an option of NVRTC that gives no cubin
 };
 
 enum class Value { none, required, optional };  // optional: only after "=" (--fmad, --fmad=false)
 
-enum class Glue { none, text, digits };  // a value that may follow the letter: -Ifolder, -t4
+// A value joined to the option without "=" or a space: -Ifolder, -t4.
+enum class Joined { none, text, digits };
 
 struct Rule {
   std::string_view canonical;                 // as passed to NVRTC
-  std::array<std::string_view, 3> spellings;  // others that are taken
+  std::array<std::string_view, 3> spellings;  // accepted besides the canonical one
   Action action;
   Value value;
-  Glue glue = Glue::none;
+  Joined joined = Joined::none;
 };
 
 using enum Action;
@@ -45,11 +46,11 @@ constexpr Value kOptional = Value::optional;
 constexpr Rule kRules[] = {
     {"--gpu-architecture", {"-arch", "--gpu-code", "-code"}, target, kRequired},
     {"--generate-code", {"-gencode"}, gencode, kRequired},
-    {"--include-path", {"-I"}, include, kRequired, Glue::text},
+    {"--include-path", {"-I"}, include, kRequired, Joined::text},
     {"--system-include", {"-isystem"}, system, kRequired},
     {"--std", {"-std"}, standard, kRequired},
-    {"--define-macro", {"-D"}, keep, kRequired, Glue::text},
-    {"--undefine-macro", {"-U"}, keep, kRequired, Glue::text},
+    {"--define-macro", {"-D"}, keep, kRequired, Joined::text},
+    {"--undefine-macro", {"-U"}, keep, kRequired, Joined::text},
     {"--pre-include", {"-include"}, keep, kRequired},
     {"--no-source-include", {"-no-source-include"}, keep, kNone},
     {"--use_fast_math", {"-use_fast_math"}, keep, kNone},
@@ -101,31 +102,31 @@ constexpr Rule kRules[] = {
     {"--machine", {"-m64"}, drop, kOptional},
     {"--resource-usage", {"-res-usage"}, drop, kNone},
 
-    {"--pch", {"-pch"}, drop_loudly, kNone},
-    {"--create-pch", {"-create-pch"}, drop_loudly, kRequired},
-    {"--use-pch", {"-use-pch"}, drop_loudly, kRequired},
-    {"--pch-dir", {"-pch-dir"}, drop_loudly, kRequired},
-    {"--pch-verbose", {"-pch-verbose"}, drop_loudly, kOptional},
-    {"--pch-messages", {"-pch-messages"}, drop_loudly, kOptional},
-    {"--instantiate-templates-in-pch", {"-instantiate-templates-in-pch"}, drop_loudly, kOptional},
-    {"--time", {"-time"}, drop_loudly, kRequired},
-    {"--no-cache", {"-no-cache"}, drop_loudly, kNone},
-    {"--compile", {"-c"}, drop_loudly, kNone},
-    {"--cubin", {"-cubin"}, drop_loudly, kNone},
-    {"--threads", {"-t"}, drop_loudly, kRequired, Glue::digits},
-    {"--x", {"-x"}, drop_loudly, kRequired},
-    {"--keep", {"-keep"}, drop_loudly, kNone},
-    {"--keep-dir", {"-keep-dir"}, drop_loudly, kRequired},
-    {"--save-temps", {"-save-temps"}, drop_loudly, kNone},
-    {"--cudart", {"-cudart"}, drop_loudly, kRequired},
-    {"--default-stream", {"-default-stream"}, drop_loudly, kRequired},
-    {"--allow-unsupported-compiler", {"-allow-unsupported-compiler"}, drop_loudly, kNone},
+    {"--pch", {"-pch"}, drop_reported, kNone},
+    {"--create-pch", {"-create-pch"}, drop_reported, kRequired},
+    {"--use-pch", {"-use-pch"}, drop_reported, kRequired},
+    {"--pch-dir", {"-pch-dir"}, drop_reported, kRequired},
+    {"--pch-verbose", {"-pch-verbose"}, drop_reported, kOptional},
+    {"--pch-messages", {"-pch-messages"}, drop_reported, kOptional},
+    {"--instantiate-templates-in-pch", {"-instantiate-templates-in-pch"}, drop_reported, kOptional},
+    {"--time", {"-time"}, drop_reported, kRequired},
+    {"--no-cache", {"-no-cache"}, drop_reported, kNone},
+    {"--compile", {"-c"}, drop_reported, kNone},
+    {"--cubin", {"-cubin"}, drop_reported, kNone},
+    {"--threads", {"-t"}, drop_reported, kRequired, Joined::digits},
+    {"--x", {"-x"}, drop_reported, kRequired},
+    {"--keep", {"-keep"}, drop_reported, kNone},
+    {"--keep-dir", {"-keep-dir"}, drop_reported, kRequired},
+    {"--save-temps", {"-save-temps"}, drop_reported, kNone},
+    {"--cudart", {"-cudart"}, drop_reported, kRequired},
+    {"--default-stream", {"-default-stream"}, drop_reported, kRequired},
+    {"--allow-unsupported-compiler", {"-allow-unsupported-compiler"}, drop_reported, kNone},
     {"--forward-unknown-to-host-compiler",
      {"-forward-unknown-to-host-compiler", "--forward-unknown-opts", "-forward-unknown-opts"},
-     drop_loudly,
+     drop_reported,
      kNone},
-    {"-fPIC", {"-fpic"}, drop_loudly, kNone},
-    {"-W", {"-W"}, drop_loudly, kOptional, Glue::text},
+    {"-fPIC", {"-fpic"}, drop_reported, kNone},
+    {"-W", {"-W"}, drop_reported, kOptional, Joined::text},
 
     {"--fdevice-time-trace", {"-fdevice-time-trace"}, refuse_files, kRequired},
     {"--dlink-time-opt", {"-dlto"}, refuse_image, kNone},
@@ -138,7 +139,7 @@ constexpr Rule kRules[] = {
 
 constexpr std::string_view kDefine = "--define-macro";
 constexpr std::string_view kPreInclude = "--pre-include";
-constexpr std::string_view kAssembler = "--ptxas-options";
+constexpr std::string_view kPtxasOptions = "--ptxas-options";
 
 struct Match {
   const Rule* rule = nullptr;
@@ -152,20 +153,18 @@ Match match(std::string_view flag) {
   for (const Rule& rule : kRules) {
     const auto is = [&](std::string_view name) { return !name.empty() && name == head; };
     if (is(rule.canonical) || std::any_of(rule.spellings.begin(), rule.spellings.end(), is)) {
-      // `-DA=B`, `-D A=B`: the equals sign of -D, -U and -I is part of the value, except after the
-      // long spelling.
       const bool has_value = equals != std::string_view::npos;
       return {&rule, has_value, has_value ? std::string(flag.substr(equals + 1)) : std::string()};
     }
   }
   for (const Rule& rule : kRules) {
-    const std::string_view letter = rule.spellings[0];
-    if (rule.glue == Glue::none || flag.size() <= letter.size() ||
-        flag.substr(0, letter.size()) != letter) {
+    const std::string_view option = rule.spellings[0];
+    if (rule.joined == Joined::none || flag.size() <= option.size() ||
+        flag.substr(0, option.size()) != option) {
       continue;
     }
-    const std::string_view value = flag.substr(letter.size());
-    if (rule.glue == Glue::text ||
+    const std::string_view value = flag.substr(option.size());
+    if (rule.joined == Joined::text ||
         value.find_first_not_of("0123456789") == std::string_view::npos) {
       return {&rule, true, std::string(value)};
     }
@@ -181,8 +180,9 @@ Result<void> add_target(std::string_view text, TranslatedFlags& out) {
   return {};
 }
 
-/// `arch=compute_100a,code=sm_100a`, `arch=compute_90,code=[sm_90,compute_90]`. PTX alone
-/// (`code=compute_90`) means that architecture here: cukiln keeps machine code.
+/// Adds the targets of `arch=compute_100a,code=sm_100a` or
+/// `arch=compute_90,code=[sm_90,compute_90]`. PTX alone (`code=compute_90`) becomes that
+/// architecture: cukiln stores machine code only.
 Result<void> add_gencode(std::string_view value, TranslatedFlags& out) {
   std::string_view code = value;
   if (const std::size_t at = value.find("code="); at != std::string_view::npos) {
@@ -195,7 +195,7 @@ Result<void> add_gencode(std::string_view value, TranslatedFlags& out) {
   }
   std::string list(code);
   std::erase_if(list, [](char c) { return c == '[' || c == ']' || c == '"' || c == '\''; });
-  if (list.empty()) {  // no target is not the default one
+  if (list.empty()) {  // must not silently become the default target
     return make_error(ErrorCode::invalid_argument,
                       "-gencode={} names no target: expected arch=compute_100a,code=sm_100a",
                       value);
@@ -216,12 +216,12 @@ Result<void> check_macro(std::string_view macro) {
   return {};
 }
 
-/// `-Xptxas -v,-dlcm=ca` are two, as for nvcc; NVRTC takes one at a time.
-void add_assembler_options(std::string_view list, TranslatedFlags& out) {
+/// Splits `-Xptxas -v,-dlcm=ca` at the commas, as nvcc does: NVRTC takes one option at a time.
+void add_ptxas_options(std::string_view list, TranslatedFlags& out) {
   while (!list.empty()) {
     const std::size_t comma = std::min(list.find(','), list.size());
     if (comma != 0) {
-      out.arguments.push_back(fmt::format("{}={}", kAssembler, list.substr(0, comma)));
+      out.arguments.push_back(fmt::format("{}={}", kPtxasOptions, list.substr(0, comma)));
     }
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
@@ -236,12 +236,12 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
     const std::string& flag = flags[i];
     Match found = match(flag);
     if (found.rule == nullptr) {
-      const std::string meant = nearest(flag.substr(0, flag.find('=')), known_flags());
+      const std::string suggestion = nearest(flag.substr(0, flag.find('=')), known_flags());
       return make_error(
           ErrorCode::invalid_argument,
           "unknown flag \"{}\": NVRTC has no such option, and it is not one of nvcc's "
           "host-only options that can be left out{}",
-          flag, meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant));
+          flag, suggestion.empty() ? "" : fmt::format("; did you mean \"{}\"?", suggestion));
     }
     const Rule& rule = *found.rule;
     std::string given = flag;
@@ -266,13 +266,13 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
         if (rule.canonical == kPreInclude && found.value.substr(0, 1) != "/") {
           out.relative_pre_include = true;
         }
-        if (rule.canonical == kAssembler) {
-          add_assembler_options(found.value, out);
+        if (rule.canonical == kPtxasOptions) {
+          add_ptxas_options(found.value, out);
         } else {
           out.arguments.push_back(canonical);
         }
         break;
-      case drop_loudly:
+      case drop_reported:
         out.dropped.push_back(given);
         out.reported.push_back(flag.substr(0, flag.find('=')));
         break;
@@ -283,7 +283,8 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
       case target:
         if (found.value == "all" || found.value == "all-major" || found.value == "native") {
           return make_error(ErrorCode::invalid_argument,
-                            "\"{}\": name the target, for instance -arch=sm_100a", flag);
+                            "\"{}\" is not supported: name the target, for instance -arch=sm_100a",
+                            flag);
         }
         CUKILN_CHECK(add_target(found.value, out));
         break;

@@ -10,24 +10,27 @@
 
 namespace cukiln {
 
-/// Tells a store which of its recorded sets holds now, where the files are.
+/// With this a store finds out, during a lookup, which of a request's dependency sets holds for the
+/// files as they are now. The implementation knows where the files are; it also learns why the
+/// lookup missed.
 class SetCheck {
  public:
   virtual ~SetCheck() = default;
-  /// What is at a virtual path.
+  /// The label of what is at a virtual path now.
   virtual SetTree::Label label(const std::string& path) = 0;
+  /// Whether every observation of the set is true now.
   virtual bool holds(const DependencySet& set) = 0;
-  /// What is at this path is in none of the sets.
+  /// Called when no recorded set has what is at this path now.
   virtual void differs(const std::string& path) { static_cast<void>(path); }
-  /// The set holds, and its entry could not be used.
+  /// Called when a set holds but its entry cannot be used.
   enum class Loss { damaged, evicted };
   virtual void lost(Loss loss) { static_cast<void>(loss); }
 };
 
-/// By the files of this host, for one lookup: what an earlier one saw at a path is not believed.
+/// Checks by the files of this host, for one lookup: labels of an earlier lookup are dropped.
 class FileCheck final : public SetCheck {
  public:
-  explicit FileCheck(FileServer& files) : files_(files) { files_.forget_labels(); }
+  explicit FileCheck(FileServer& files) : files_(files) { files_.clear_labels(); }
 
   SetTree::Label label(const std::string& path) override { return files_.label(path); }
   bool holds(const DependencySet& set) override {
@@ -50,8 +53,9 @@ class FileCheck final : public SetCheck {
     lost_ = true;
   }
 
-  /// The first reason why a set did not hold; none: there was no set.
+  /// Why the first set did not hold; `none` if there was no set, or the first one held.
   const FileServer::Mismatch& mismatch() const noexcept { return mismatch_; }
+  /// Whether a set held whose entry could not be used, for the reason `loss()`.
   bool has_lost() const noexcept { return lost_; }
   Loss loss() const noexcept { return loss_; }
 

@@ -33,32 +33,35 @@ SetTree::Leaf read_leaf(SerialReader& in) noexcept {
 
 }  // namespace
 
-// Encoded: a leaf is u8 0, u32 count, and for each key and hint; a branch is u8 1, u32 position,
-// bytes path, u32 count, and for each child its label and `bytes` of the child.
+// Encoding. A leaf node: u8 0, u32 count, then key and hint of each. A branch node: u8 1, u32
+// position, bytes path, u32 count, then label and `bytes` of each child.
 struct SetTree::Node {
-  std::vector<Leaf> leaves;  // a leaf: sets whose observations are alike, the youngest first
+  // Leaf node: sets that the tree cannot tell apart, the most recent first.
+  std::vector<Leaf> leaves;
+  // Branch node: the path probed, its index in the sets' observations, and the child of each label.
   std::uint32_t position = 0;
   std::string path;
-  std::vector<std::pair<Label, std::unique_ptr<Node>>> children;  // a branch: at least one
+  std::vector<std::pair<Label, std::unique_ptr<Node>>> children;
 
   bool is_leaf() const noexcept { return children.empty(); }
 
-  static std::unique_ptr<Node> of(const Leaf& leaf) {
+  static std::unique_ptr<Node> leaf_node(const Leaf& leaf) {
     auto node = std::make_unique<Node>();
     node->leaves.push_back(leaf);
     return node;
   }
 
   Node* child(const Label& label) const noexcept {
-    for (const auto& [its, node] : children) {
-      if (its == label) {
+    for (const auto& [child_label, node] : children) {
+      if (child_label == label) {
         return node.get();
       }
     }
     return nullptr;
   }
 
-  /// `budget`: leaves that may follow. Of branches with two children there are fewer than leaves.
+  /// Null if malformed. `budget` is the number of leaves that may still follow; since a branch node
+  /// has at least two children, it bounds the branch nodes too.
   static std::unique_ptr<Node> read(ByteView bytes, std::size_t& budget, std::size_t depth = 0) {
     SerialReader in(bytes);
     auto node = std::make_unique<Node>();
@@ -68,8 +71,8 @@ struct SetTree::Node {
       node->path = in.bytes();
     }
     const std::uint32_t count = in.u32();
-    const std::uint32_t fewest = mark == kBranchMark ? 2 : 1;
-    if (mark > kBranchMark || count < fewest || count > budget || depth > kMaxSets) {
+    const std::uint32_t min_count = mark == kBranchMark ? 2 : 1;
+    if (mark > kBranchMark || count < min_count || count > budget || depth > kMaxSets) {
       return nullptr;
     }
     for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
@@ -79,11 +82,11 @@ struct SetTree::Node {
         continue;
       }
       Label label;
-      const ByteView its = in.raw(label.size());
-      std::copy(its.begin(), its.end(), label.begin());
+      const ByteView label_bytes = in.raw(label.size());
+      std::copy(label_bytes.begin(), label_bytes.end(), label.begin());
       auto child = in.ok() ? read(in.bytes(), budget, depth + 1) : nullptr;
       if (child == nullptr || (!child->is_leaf() && child->position <= node->position)) {
-        return nullptr;  // positions grow on the way down, which bounds the depth too
+        return nullptr;  // positions must grow downwards, which bounds the depth too
       }
       node->children.emplace_back(label, std::move(child));
     }
@@ -113,14 +116,14 @@ struct SetTree::Node {
     }
   }
 
-  /// False: nothing is left of it.
+  /// False if the node is empty afterwards.
   bool remove(const CacheKey& key) {
     if (is_leaf()) {
       std::erase_if(leaves, [&](const Leaf& leaf) { return leaf.key == key; });
       return !leaves.empty();
     }
     std::erase_if(children, [&](auto& child) { return !child.second->remove(key); });
-    if (children.size() == 1) {  // what all that is left agree on tells nothing
+    if (children.size() == 1) {  // the remaining sets agree on this path: drop the branch
       auto only = std::move(children.front().second);
       *this = std::move(*only);
     }
@@ -157,8 +160,8 @@ std::vector<SetTree::Leaf> SetTree::leaves() const {
   return all;
 }
 
-// Over the encoding: a look-up builds no tree.
-std::vector<SetTree::Leaf> SetTree::candidates(const Look& look, std::string* differs) const {
+// Walks the encoding itself: a lookup allocates no nodes.
+std::vector<SetTree::Leaf> SetTree::candidates(const Probe& probe, std::string* differs) const {
   std::vector<Leaf> found;
   ByteView node = encoded_;
   while (!node.empty()) {
@@ -172,7 +175,7 @@ std::vector<SetTree::Leaf> SetTree::candidates(const Look& look, std::string* di
     }
     in.u32();
     std::string path(in.bytes());
-    const Label label = look(path);
+    const Label label = probe(path);
     const std::uint32_t count = in.u32();
     node = {};
     for (std::uint32_t i = 0; i < count && in.ok() && node.empty(); ++i) {
@@ -195,73 +198,75 @@ void SetTree::insert(const Leaf& leaf, const DependencySet& set, const Load& loa
     root->write(out);
     encoded_ = out.take();
   };
-  std::unordered_map<std::string_view, const Observation*> seen_at;
+  std::unordered_map<std::string_view, const Observation*> by_path;
   for (std::size_t i = 0; root != nullptr && i < set.observations.size(); ++i) {
-    seen_at.emplace(set.observations[i].path, &set.observations[i]);
+    by_path.emplace(set.observations[i].path, &set.observations[i]);
   }
-  // The child that agrees with the set, or else any.
-  const auto next = [&](const Node& branch) {
-    const auto at = seen_at.find(branch.path);
-    Node* const same = at != seen_at.end() ? branch.child(cukiln::label_of(*at->second)) : nullptr;
+  // The child that agrees with the set. If none does, any child will serve: its sets are equal up
+  // to this branch, and only that part is compared.
+  const auto descend = [&](const Node& branch) {
+    const auto at = by_path.find(branch.path);
+    Node* const same = at != by_path.end() ? branch.child(cukiln::label_of(*at->second)) : nullptr;
     return same != nullptr ? same : branch.children.front().second.get();
   };
-  if (std::vector<Leaf> all; root != nullptr && budget == 0) {  // full: one goes, whichever
+  if (std::vector<Leaf> all; root != nullptr && budget == 0) {  // full: remove an arbitrary set
     root->collect(all);
     root->remove(all.back().key);
   }
   for (;;) {
     if (root == nullptr) {
-      root = Node::of(leaf);
+      root = Node::leaf_node(leaf);
       return save();
     }
-    std::vector<Node*> way = {root.get()};
-    while (!way.back()->is_leaf()) {
-      way.push_back(next(*way.back()));
+    std::vector<Node*> nodes = {root.get()};  // from the root to a leaf node
+    while (!nodes.back()->is_leaf()) {
+      nodes.push_back(descend(*nodes.back()));
     }
-    std::vector<Leaf>& alike = way.back()->leaves;
-    const auto known = std::find_if(alike.begin(), alike.end(),
+    std::vector<Leaf>& leaves = nodes.back()->leaves;
+    const auto known = std::find_if(leaves.begin(), leaves.end(),
                                     [&](const Leaf& one) { return one.key == leaf.key; });
-    if (known != alike.end()) {
+    if (known != leaves.end()) {
       known->hint = leaf.hint;
-      std::rotate(alike.begin(), known, known + 1);
+      std::rotate(leaves.begin(), known, known + 1);
       return save();
     }
-    const auto other = load(alike.front());
+    const auto other = load(leaves.front());
     if (!other) {
-      const CacheKey stale = alike.front().key;
+      const CacheKey stale = leaves.front().key;
       root = root->remove(stale) ? std::move(root) : nullptr;
       continue;
     }
     const auto& ours = set.observations;
     const auto& theirs = other->observations;
-    const auto [mine, its] =
+    const auto [our_first, their_first] =
         std::mismatch(ours.begin(), ours.end(), theirs.begin(), theirs.end(),
                       [](const Observation& a, const Observation& b) {
                         return a.path == b.path && cukiln::label_of(a) == cukiln::label_of(b);
                       });
-    if (mine == ours.end() || its == theirs.end() || mine->path != its->path) {
-      // Alike but for what is one file and what two, or in another order: the walk cannot tell.
-      alike.insert(alike.begin(), leaf);
+    if (our_first == ours.end() || their_first == theirs.end() ||
+        our_first->path != their_first->path) {
+      // They differ in identity classes or order only, which labels do not show: same leaf node.
+      leaves.insert(leaves.begin(), leaf);
       return save();
     }
-    const auto position = static_cast<std::uint32_t>(mine - ours.begin());
-    Node* const place = *std::find_if(way.begin(), way.end(), [&](const Node* node) {
+    const auto position = static_cast<std::uint32_t>(our_first - ours.begin());
+    Node* const split = *std::find_if(nodes.begin(), nodes.end(), [&](const Node* node) {
       return node->is_leaf() || node->position >= position;
     });
-    if (!place->is_leaf() && place->position == position) {
-      if (place->path == mine->path) {
-        place->children.emplace_back(cukiln::label_of(*mine), Node::of(leaf));
+    if (!split->is_leaf() && split->position == position) {
+      if (split->path == our_first->path) {
+        split->children.emplace_back(cukiln::label_of(*our_first), Node::leaf_node(leaf));
       } else {
-        alike.insert(alike.begin(), leaf);
+        leaves.insert(leaves.begin(), leaf);
       }
       return save();
     }
-    auto below = std::make_unique<Node>(std::move(*place));
-    *place = Node();
-    place->position = position;
-    place->path = mine->path;
-    place->children.emplace_back(cukiln::label_of(*its), std::move(below));
-    place->children.emplace_back(cukiln::label_of(*mine), Node::of(leaf));
+    auto below = std::make_unique<Node>(std::move(*split));
+    *split = Node();
+    split->position = position;
+    split->path = our_first->path;
+    split->children.emplace_back(cukiln::label_of(*their_first), std::move(below));
+    split->children.emplace_back(cukiln::label_of(*our_first), Node::leaf_node(leaf));
     return save();
   }
 }

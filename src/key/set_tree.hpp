@@ -16,38 +16,40 @@
 
 namespace cukiln {
 
-/// Finds the one of a request's many recorded sets that can hold now, at the price of one.
+/// A decision tree over the dependency sets recorded for one request. It finds the set that can
+/// hold now at the cost of checking one.
 ///
-/// All checkouts and branches of a project are one request, so a request has hundreds of sets. Two
-/// sets are equal up to the first place where something else was found. The tree keeps those places
-/// only: a branch is a path with what each set found there, a leaf the set's key. A walk looks at
-/// one path for each branch on its way and ends at the only set that agrees with all of them; that
-/// one is then checked whole. (A crit-bit tree whose bits are observations.)
+/// All checkouts and branches of a project are one request, so a request may have hundreds of sets.
+/// Two sets are equal up to the first path where something else was found (see DependencySet). The
+/// tree keeps only those paths: a branch node has a path and one child for each label that a set
+/// found there; a leaf has the set's key. A walk probes one path for each branch node and ends at
+/// the only set that agrees with all of them, which the caller then checks whole. (It is a crit-bit
+/// tree whose bits are observations.)
 ///
-/// It saves time and decides nothing: a wrong tree costs a compile, never a wrong cubin.
-/// Value type over its encoding, which is what stores keep; not for several threads.
+/// The tree is an optimisation: a wrong one costs a compile and never gives a wrong cubin.
+/// A value type over its encoding, which is what stores keep. Threads: one at a time.
 class SetTree {
  public:
-  /// What is at a path: enough to tell two answers apart. All zero: absent.
+  /// What is at a path, reduced to what tells two states apart. All zero if absent.
   using Label = std::array<std::uint8_t, 16>;
   static Label label_of(Observation::Kind kind, const ContentHash& hash) noexcept;
 
   struct Leaf {
     CacheKey key;
-    /// A number of the store's own that leads to the entry faster; 0: none.
+    /// For the store's use, such as a row number that finds the entry faster; 0 if none.
     std::uint64_t hint = 0;
     friend bool operator==(const Leaf&, const Leaf&) = default;
   };
 
-  /// More sets are not kept for one request, which bounds the encoding.
+  /// The most sets that are kept for one request. It bounds the encoding.
   static constexpr std::size_t kMaxSets = 1024;
 
   SetTree() = default;
-  /// Takes bytes from outside. Nothing: they are damaged.
+  /// Decodes and validates bytes from an untrusted source. Nothing if they are malformed.
   static std::optional<SetTree> parse(ByteView encoded);
-  /// Takes bytes that a checksum has found to be as this class wrote them. (A walk over others
-  /// would stay within them, and find less.)
-  static SetTree of_sound(std::string encoded) noexcept {
+  /// Takes an encoding whose checksum the caller has verified, without validating it. (A walk over
+  /// malformed bytes stays within them and finds fewer sets.)
+  static SetTree from_verified(std::string encoded) noexcept {
     SetTree tree;
     tree.encoded_ = std::move(encoded);
     return tree;
@@ -56,16 +58,16 @@ class SetTree {
 
   bool empty() const noexcept { return encoded_.empty(); }
   std::size_t size() const { return leaves().size(); }
-  /// All sets, in no order.
+  /// All sets, in no particular order.
   std::vector<Leaf> leaves() const;
 
-  /// The sets that may hold, usually one. `look` tells what is at a path now. Empty: what is at
-  /// `*differs` now is in no set.
-  using Look = std::function<Label(const std::string& path)>;
-  std::vector<Leaf> candidates(const Look& look, std::string* differs = nullptr) const;
+  /// The sets that may hold, usually one. `probe` returns the label of what is at a path now. If no
+  /// set has that label, the result is empty and `*differs` is the path.
+  using Probe = std::function<Label(const std::string& path)>;
+  std::vector<Leaf> candidates(const Probe& probe, std::string* differs = nullptr) const;
 
-  /// Adds a set, or gives the one that is there its new hint. `load` reads the set of a leaf that
-  /// it is compared with; what it cannot read any more is dropped from the tree.
+  /// Adds a set; if it is there already, updates its hint. `load` reads the recorded set of a leaf
+  /// to compare with; leaves whose set it cannot read are removed from the tree.
   using Load = std::function<std::optional<DependencySet>(const Leaf& leaf)>;
   void insert(const Leaf& leaf, const DependencySet& set, const Load& load);
   void remove(const CacheKey& key);

@@ -10,8 +10,8 @@ namespace cukiln {
 
 namespace {
 
-// Two seconds: the coarsest timestamps in use (FAT, old NFS). A record made that soon after the
-// file's last change may describe the bytes before a second change in the same tick.
+// Two seconds is the coarsest timestamp in use (FAT, old NFS). A record made that soon after the
+// file's last change may hold the digest of bytes that were changed again in the same tick.
 constexpr std::int64_t kRacyWindowNs = 2'000'000'000;
 
 bool racy(const StatRecord& record) noexcept {
@@ -19,53 +19,53 @@ bool racy(const StatRecord& record) noexcept {
          record.recorded_ns;
 }
 
-std::optional<StatRecord> if_believed(const StatRecord& record, const FileStamp& stamp) {
+std::optional<StatRecord> if_current(const StatRecord& record, const FileStamp& stamp) {
   return record.stamp == stamp && !racy(record) ? std::optional(record) : std::nullopt;
 }
 
 }  // namespace
 
-bool StatCache::believes_stamps(const std::string& path, std::uint64_t device) {
+bool StatCache::trusts_stamps(const std::string& path, std::uint64_t device) {
   {
     const ForkSafeLock lock(mutex_);
-    if (const auto known = believed_.find(device); known != believed_.end()) {
+    if (const auto known = reliable_.find(device); known != reliable_.end()) {
       return known->second;
     }
   }
-  const bool believed = stamps_are_believed(file_system_type_(path));
+  const bool reliable = stamps_are_reliable(file_system_type_(path));
   const ForkSafeLock lock(mutex_);
-  return believed_.try_emplace(device, believed).first->second;
+  return reliable_.try_emplace(device, reliable).first->second;
 }
 
 std::optional<StatRecord> StatCache::find(const std::string& path, const FileStamp& stamp) {
   {
     const ForkSafeLock lock(mutex_);
-    const auto believed = believed_.find(stamp.device);
+    const auto reliable = reliable_.find(stamp.device);
     const auto at = records_.find(path);
-    if (believed != believed_.end() && at != records_.end()) {
-      return believed->second ? if_believed(at->second, stamp) : std::nullopt;
+    if (reliable != reliable_.end() && at != records_.end()) {
+      return reliable->second ? if_current(at->second, stamp) : std::nullopt;
     }
   }
-  return believes_stamps(path, stamp.device) ? find_anywhere(path, stamp) : std::nullopt;
+  return trusts_stamps(path, stamp.device) ? find_on_any_file_system(path, stamp) : std::nullopt;
 }
 
-std::optional<StatRecord> StatCache::find_anywhere(const std::string& path,
-                                                   const FileStamp& stamp) {
+std::optional<StatRecord> StatCache::find_on_any_file_system(const std::string& path,
+                                                             const FileStamp& stamp) {
   Source source;
   {
     const ForkSafeLock lock(mutex_);
     if (const auto at = records_.find(path); at != records_.end()) {
-      return if_believed(at->second, stamp);
+      return if_current(at->second, stamp);
     }
     source = source_;
   }
-  // Asked without the lock: a source is a store, which has locks of its own.
+  // Called without the lock: the source is a store, which has locks of its own.
   auto stored = source ? source(path) : std::nullopt;
   if (!stored) {
     return std::nullopt;
   }
   const ForkSafeLock lock(mutex_);
-  return if_believed(records_.try_emplace(path, *std::move(stored)).first->second, stamp);
+  return if_current(records_.try_emplace(path, *std::move(stored)).first->second, stamp);
 }
 
 void StatCache::put(StatRecord record) {

@@ -17,19 +17,21 @@
 
 namespace cukiln {
 
-/// What a file's stamp was when its bytes had this digest.
+/// The digest of a file's bytes, and the stamp that the file had then.
 struct StatRecord {
   std::string path;  ///< real, absolute
   FileStamp stamp;
   ContentHash digest;
-  std::string note;              ///< for libraries: the version it reported
+  std::string note;              ///< for NVRTC's libraries: the version they reported
   std::int64_t recorded_ns = 0;  ///< wall clock before the file was opened
 };
 
-/// Digests of real files by their stamps: local, disposable, never part of a key. A file whose
-/// max(mtime, ctime) is as young as the record (within 2 s, the coarsest timestamp in use) is not
-/// believed: it may have been rewritten in the same tick (git's racy entry). Nor is any file where
-/// stamps repeat or stay (`stamps_are_believed`).
+/// Digests of real files by their stamps, so that unchanged files are not read again. Local and
+/// disposable; never part of a key.
+///
+/// A record is not used if the file changed within 2 s (the coarsest timestamp in use) before it
+/// was recorded: it may have been written again in the same tick (git's "racy entry"). Nor is it
+/// used on file systems whose stamps do not tell versions of a file apart (`stamps_are_reliable`).
 /// Threads: safe.
 class StatCache {
  public:
@@ -37,19 +39,21 @@ class StatCache {
   explicit StatCache(FileSystemType file_system_type = &cukiln::file_system_type) noexcept
       : file_system_type_(file_system_type) {}
 
+  /// The record of a file with this stamp; nothing if there is none that can be used.
   std::optional<StatRecord> find(const std::string& path, const FileStamp& stamp);
-  /// The same wherever the file is: whoever asks has something else to go by.
-  std::optional<StatRecord> find_anywhere(const std::string& path, const FileStamp& stamp);
-  /// Whether stamps tell files apart on the file system that holds `path`, whose device this is.
-  bool believes_stamps(const std::string& path, std::uint64_t device);
+  /// As `find`, but on every file system, for callers with another way to tell versions apart.
+  std::optional<StatRecord> find_on_any_file_system(const std::string& path,
+                                                    const FileStamp& stamp);
+  /// Whether stamps are reliable on the file system of `path`, whose device is `device`.
+  bool trusts_stamps(const std::string& path, std::uint64_t device);
   void put(StatRecord record);
 
-  /// Where records of earlier processes are looked up, one path at a time: a start that needs eight
-  /// headers must not pay for the thousands a store remembers.
+  /// Looks up a record of an earlier process. It is called for one path at a time: a start that
+  /// needs eight headers must not pay for the thousands of records in a store.
   using Source = std::function<std::optional<StatRecord>(const std::string& path)>;
   void set_source(Source source);
 
-  /// Records that are new since the last call, for the store.
+  /// Takes the records added since the last call, for the store to save.
   std::vector<StatRecord> take_new();
 
  private:
@@ -58,7 +62,7 @@ class StatCache {
   std::unordered_map<std::string, StatRecord> records_;
   std::vector<StatRecord> new_;
   const FileSystemType file_system_type_;
-  std::unordered_map<std::uint64_t, bool> believed_;  // by device
+  std::unordered_map<std::uint64_t, bool> reliable_;  // by device
 };
 
 }  // namespace cukiln

@@ -11,7 +11,7 @@ using std::string_view;
 
 constexpr string_view kTrigraphBackslash = "?\?/";
 
-/// Looks for what follows the underscores first: headers are full of those.
+/// Searches for the part after the underscores, because headers are full of underscores.
 bool has_name(ByteView text, string_view name) {
   const string_view rest = name.substr(2);
   for (std::size_t at = text.find(rest); at != ByteView::npos; at = text.find(rest, at + 1)) {
@@ -33,8 +33,9 @@ string_view find_in_joined(ByteView text) {
   return has_name(text, "__DATE__") ? "__DATE__" : string_view();
 }
 
-/// The length of the splice that begins at `at`: a backslash, spelt either way, and the end of its
-/// line. 0: none. Blanks between them count, as for GCC: NVRTC's front end has not taken them yet.
+/// The length of the line splice at `at`, a backslash or its trigraph up to the end of the line; 0
+/// if there is none. Blanks before the line's end are allowed, as in GCC: today's NVRTC does not
+/// allow them, but a later one may.
 std::size_t splice_at(ByteView text, std::size_t at) {
   std::size_t end = at;
   if (text[at] == '\\') {
@@ -48,15 +49,15 @@ std::size_t splice_at(ByteView text, std::size_t at) {
   return end != ByteView::npos && text[end] == '\n' ? end + 1 - at : 0;
 }
 
-bool is_of_a_macro(char c) { return c == '_' || (c >= 'A' && c <= 'Z'); }
+bool is_macro_character(char c) { return c == '_' || (c >= 'A' && c <= 'Z'); }
 
-/// True for a splice between two letters of a name. The many that continue a macro's definition
-/// have a blank on one of their sides.
+/// True for a splice between two characters of a name. Most splices continue a macro's definition
+/// and have a blank on one side.
 bool splits_name(ByteView text, std::size_t at) {
-  const std::size_t length = at != 0 && is_of_a_macro(text[at - 1]) ? splice_at(text, at) : 0;
+  const std::size_t length = at != 0 && is_macro_character(text[at - 1]) ? splice_at(text, at) : 0;
   const std::size_t next = at + length;
   return length != 0 && next < text.size() &&
-         (is_of_a_macro(text[next]) || splice_at(text, next) != 0);
+         (is_macro_character(text[next]) || splice_at(text, next) != 0);
 }
 
 bool has_split_name(ByteView text, string_view backslash) {

@@ -7,10 +7,10 @@
 
 namespace cukiln {
 
-/// The first of __TIMESTAMP__, __TIME__ and __DATE__ that `text` spells, also in comments and
-/// strings, and also with line splices in it (a backslash or `??/` before the line's end). Empty:
-/// none. A wrong yes costs one compile each time, a wrong no an old date. A name made by token
-/// pasting (`##`) is not found.
+/// The first of __TIMESTAMP__, __TIME__ and __DATE__ that is spelt in `text`; empty if none is.
+/// Comments and strings are searched too, and names that are split by line splices (a backslash or
+/// `??/` before the end of a line) are found; a name made by token pasting (`##`) is not. A false
+/// positive costs a compile at each use; a false negative stores an old date.
 std::string_view find_time_macro(ByteView text);
 
 }  // namespace cukiln

@@ -119,7 +119,7 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   }
   Result<void> admit() override;
   /// A daemon acquires the lease and uploads itself.
-  bool delegates() override { return compiler_for_target().keeps_flights(); }
+  bool delegates() override { return compiler_for_target().single_flight(); }
   Result<Compiler*> compiler() override { return &builder_.compiler_; }
   FileSource files() override {
     check_.reset();

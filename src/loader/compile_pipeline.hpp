@@ -70,7 +70,7 @@ class CompilePipeline {
     /// The caller reads the result from the store: a remote entry that the store does not keep is
     /// of no use.
     bool reads_from_store = false;
-    CompileTrouble* trouble = nullptr;  ///< set when the compile fails; null: not wanted
+    CompileFailureKind* trouble = nullptr;  ///< set when the compile fails; null: not wanted
   };
   CompilePipeline(Caller& caller, const Options& options);
 

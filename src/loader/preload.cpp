@@ -104,7 +104,7 @@ class Preload {
     const auto start = std::chrono::steady_clock::now();
     CUKILN_CHECK(choose_devices());
     CUKILN_CHECK(plan());
-    loader_.compiler->expect(jobs_.size());
+    loader_.compiler->hint_upcoming(jobs_.size());
     look_up();
     compile_misses();
     load();

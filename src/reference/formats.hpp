@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-/// The number formats of NVFP4, as `kernels_src/nvfp4/nvfp4_numerics.cuh` has them, for a CPU.
+/// The number formats of NVFP4 on a CPU, as in `kernels_src/nvfp4/nvfp4_numerics.cuh`.
 namespace cukiln::reference {
 
 inline constexpr std::int64_t kBlock = 16;  ///< elements that share a scale
@@ -27,8 +27,7 @@ inline std::uint16_t bf16_of_float(float value) noexcept {
   return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-/// Of a value that is not negative. Round to nearest even; beyond the largest number it stays the
-/// largest, 448.
+/// Encodes a value that is not negative. Rounds to nearest even and saturates at 448.
 inline std::uint8_t encode_ue4m3(float value) noexcept {
   if (std::isnan(value)) {
     return kNanScaleByte;
@@ -50,7 +49,7 @@ inline float decode_ue4m3(std::uint8_t byte) noexcept {
   return std::bit_cast<float>(static_cast<std::uint32_t>(byte) << 20) * 0x1p120f;
 }
 
-/// 0 to 7, of a magnitude. Round to nearest even; what is above 6 becomes 6, NaN becomes 0. E2M1
+/// Encodes a magnitude as 0 to 7. Rounds to nearest even and saturates at 6; NaN becomes 0. E2M1
 /// has steps of 1/2 below 2, of 1 below 4 and of 2 below 6: each range is added to 2^23 in units of
 /// its own step, so that the additions round.
 inline std::uint32_t encode_e2m1(float magnitude) noexcept {
@@ -62,7 +61,7 @@ inline std::uint32_t encode_e2m1(float magnitude) noexcept {
   return std::bit_cast<std::uint32_t>(code) & 0xF;
 }
 
-/// Twice the number that a code stands for, which is an integer.
+/// Twice the value of each E2M1 encoding, which is an integer.
 inline constexpr std::int16_t kTwiceE2m1[16] = {0, 1,  2,  3,  4,  6,  8,  12,
                                                 0, -1, -2, -3, -4, -6, -8, -12};
 

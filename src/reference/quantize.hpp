@@ -5,8 +5,8 @@
 
 #include <cukiln/nvfp4.hpp>
 
-/// The quantisers of <cukiln/nvfp4.hpp> on a CPU: the exact formula, the same layouts, the same
-/// bytes. For tests, and for hosts without a GPU; pointers are the host's. Arguments are trusted.
+/// The quantisers of <cukiln/nvfp4.hpp> on a CPU: the same formulas, layouts and bytes. For tests
+/// and for hosts without a GPU. Pointers are the host's; arguments are not checked.
 namespace cukiln::reference {
 
 struct GlobalScale {
@@ -14,7 +14,7 @@ struct GlobalScale {
   float decode;
 };
 
-/// bf16 [rows, columns], `row_stride` elements from row to row.
+/// bf16 [rows, columns] with `row_stride` elements between rows.
 struct Bf16View {
   const std::uint16_t* data;
   std::int64_t rows;
@@ -24,10 +24,10 @@ struct Bf16View {
 
 GlobalScale amax_gsa(const Bf16View& input);
 
-/// Codes and scales as `nvfp4::Quantize` writes them, padding included.
+/// Packed data and scales as `nvfp4::Quantize` writes them, padding included.
 void quantize(std::uint8_t* codes, std::uint8_t* scales, const Bf16View& input, GlobalScale gsa);
 
-/// One value, in double, rounded to float and from there to bf16. What NaN is stays NaN.
+/// One value, computed in double, rounded to float and then to bf16. NaN stays NaN.
 std::uint16_t swiglu(double gate, double up, const nvfp4::SwiGlu& activation) noexcept;
 
 /// bf16 [rows, columns / 2] of a gate and an up matrix side by side, or in pairs; `output` dense.

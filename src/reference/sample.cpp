@@ -37,7 +37,7 @@ std::uint64_t high_product(std::uint64_t a, std::uint64_t b) noexcept {
   return static_cast<std::uint64_t>(Wide{a} * b >> 64);
 }
 
-/// A row's tokens, the best first and among equals the lowest index, and what each weighs.
+/// A row's tokens with their weights, the best first; among equal ones the lowest index.
 struct Row {
   std::vector<float> logits;  // NaN as -inf
   std::vector<std::int32_t> order;
@@ -60,7 +60,7 @@ struct Row {
     return logits[static_cast<std::size_t>(order[place])];
   }
 
-  /// `kept` and all that tie with the last of them.
+  /// `kept`, increased by the tokens that tie with the last of them.
   std::size_t with_ties(std::size_t kept) const noexcept {
     while (kept < order.size() && logit(kept) == logit(kept - 1)) {
       ++kept;

@@ -53,7 +53,7 @@ Error DaemonStore::not_answered(wire::DaemonLink::Conversation& conversation, Da
   auto refusal =
       answer.is(DaemonOp::error) && content ? wire::Refusal::decode(*content) : std::nullopt;
   if (!refusal) {
-    return conversation.confused(about);
+    return conversation.protocol_error(about);
   }
   conversation.declined();
   return Error(refusal->code, std::move(refusal->message));
@@ -71,7 +71,7 @@ Result<SetTree> DaemonStore::find_sets(const RequestDigest& request, ByteView re
   const auto content = wire::content_of(answer);
   auto found = content ? wire::SetsFound::decode(*content) : std::nullopt;
   if (!found) {
-    return conversation.confused(kAbout);
+    return conversation.protocol_error(kAbout);
   }
   conversation.finish();
   return std::move(found->tree);
@@ -124,7 +124,7 @@ Lookup DaemonStore::get(const CacheKey& key) {
   auto body = content ? wire::EntryBody::decode(*content) : std::nullopt;
   auto entry = body ? from_wire(*std::move(body)) : std::nullopt;
   if (!entry || entry->key != key) {
-    return conversation.confused(kAbout);
+    return conversation.protocol_error(kAbout);
   }
   conversation.finish();
   entry->found_in = Tier::daemon;

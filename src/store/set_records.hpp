@@ -38,7 +38,7 @@ struct RequestRow {
   /// The tree, if the row is sound and this request's.
   std::optional<SetTree> sound_tree(const RequestDigest& digest, ByteView request_canonical) const {
     return canonical == request_canonical && is_sound(digest)
-               ? std::optional(SetTree::of_sound(tree))
+               ? std::optional(SetTree::from_verified(tree))
                : std::nullopt;
   }
 };

@@ -36,25 +36,25 @@ std::string program_name() {
 
 }  // namespace
 
-Ready wait_for(int fd, short events, SteadyClock::time_point deadline, CancelFlags cancelled) {
-  const auto awake_until = SteadyClock::now() + kAwake;
+WaitResult wait_for(int fd, short events, SteadyClock::time_point deadline, CancelFlags cancelled) {
+  const auto spin_until = SteadyClock::now() + kSpinTime;
   for (;;) {
     if (cancelled.is_set()) {
-      return Ready::cancelled;
+      return WaitResult::cancelled;
     }
     const auto now = SteadyClock::now();
     if (now >= deadline) {
-      return Ready::deadline;
+      return WaitResult::deadline;
     }
-    const bool awake = now < awake_until;
-    const auto slice = awake                    ? milliseconds(0)
+    const bool spinning = now < spin_until;
+    const auto slice = spinning                 ? milliseconds(0)
                        : cancelled.can_be_set() ? kCancelPoll
                                                 : milliseconds::max();
     pollfd polled{fd, events, 0};
     if (poll_until(&polled, 1, deadline, slice) != Polled::waiting) {
-      return Ready::yes;  // an error shows itself in the read or write that follows
+      return WaitResult::ready;  // an error is reported by the read or write that follows
     }
-    if (awake) {
+    if (spinning) {
       ::sched_yield();
     }
   }
@@ -62,22 +62,22 @@ Ready wait_for(int fd, short events, SteadyClock::time_point deadline, CancelFla
 
 Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connect(
     const std::string& path) {
-  const auto deadline = SteadyClock::now() + options_.connect_budget;
+  const auto deadline = SteadyClock::now() + options_.connect_timeout;
   CUKILN_TRY(const UnixAddress to, unix_address(path));
   auto connection = std::make_unique<Conversation::Connection>();
   connection->socket = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int fd = connection->socket.get();
   if (fd < 0) {
-    return make_error(ErrorCode::io, "no socket can be made: {}", errno_text(errno));
+    return make_error(ErrorCode::io, "cannot create a socket: {}", errno_text(errno));
   }
   while (::connect(fd, reinterpret_cast<const sockaddr*>(&to.address), to.size) != 0) {
-    // EAGAIN: more are waiting for it than the queue holds. It is there, and may be soon done.
+    // EAGAIN: the daemon's listen queue is full. It is running, and may soon accept.
     if (errno == EINTR || (errno == EAGAIN && SteadyClock::now() < deadline)) {
       std::this_thread::sleep_for(kFullQueuePause);
       continue;
     }
-    const bool nobody = errno == ENOENT || errno == ECONNREFUSED || errno == ENOTDIR;
-    return make_error(nobody            ? ErrorCode::not_found
+    const bool not_running = errno == ENOENT || errno == ECONNREFUSED || errno == ENOTDIR;
+    return make_error(not_running       ? ErrorCode::not_found
                       : errno == EAGAIN ? ErrorCode::timeout
                                         : ErrorCode::io,
                       "cukilnd cannot be reached at {}: {}", path, errno_text(errno));
@@ -87,38 +87,41 @@ Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connec
   struct stat status {};
   struct stat above {};
   if (::stat(folder.c_str(), &status) != 0 || ::stat((folder + "/..").c_str(), &above) != 0) {
-    return make_error(ErrorCode::io, "{} cannot be looked at: {}", folder, errno_text(errno));
+    return make_error(ErrorCode::io, "cannot stat the socket's folder {}: {}", folder,
+                      errno_text(errno));
   }
   const uid_t self = options_.own_user != nullptr ? options_.own_user() : ::geteuid();
   if (!is_trusted_peer(peer.user, self, status, above)) {
     return make_error(ErrorCode::io,
-                      "who answers at {} is user {}, expected {}: remove that socket, or set "
-                      "daemon=off",
+                      "the process that listens at {} is user {}'s, expected user {}: remove that "
+                      "socket, or set daemon=off",
                       path, peer.user, self);
   }
   std::string bytes;
   std::array<char, kGreetingBytes> buffer{};
   while (bytes.size() < kGreetingBytes) {
-    if (wait_for(fd, POLLIN, deadline, {}) != Ready::yes) {
-      return make_error(ErrorCode::timeout, "cukilnd at {} said nothing for {} ms", path,
-                        options_.connect_budget.count());
+    if (wait_for(fd, POLLIN, deadline, {}) != WaitResult::ready) {
+      return make_error(ErrorCode::timeout, "cukilnd at {} sent no greeting for {} ms", path,
+                        options_.connect_timeout.count());
     }
     UniqueFd none;
     const ssize_t got = receive_some(fd, buffer.data(), kGreetingBytes - bytes.size(), none);
     if (got == 0 || (got < 0 && errno != EAGAIN)) {
-      return make_error(ErrorCode::io, "cukilnd at {} hung up", path);
+      return make_error(ErrorCode::io, "cukilnd at {} closed the connection", path);
     }
     bytes.append(buffer.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
   }
   if (!Greeting::decode(bytes, connection->greeting)) {
-    return make_error(ErrorCode::incompatible, "what answers at {} is no cukilnd", path);
+    return make_error(ErrorCode::incompatible,
+                      "the process that listens at {} is not cukilnd: its greeting is malformed",
+                      path);
   }
   const Greeting& greeting = connection->greeting;
   if (kDaemonProtocol < greeting.oldest_version || kDaemonProtocol > greeting.newest_version) {
     return make_error(
         ErrorCode::incompatible,
-        "cukilnd at {} speaks versions {} to {} of the protocol, expected {}: restart "
-        "it from the same version as this program",
+        "cukilnd at {} has protocol versions {} to {}, expected {}: restart it from the same "
+        "version as this program",
         path, greeting.oldest_version, greeting.newest_version, kDaemonProtocol);
   }
   DaemonHello hello;
@@ -127,20 +130,20 @@ Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connec
   const std::string body = hello.encode();
   const std::string header = encode_header(DaemonOp::hello, 0, body.size(), false);
   if (send_some(fd, {header, body}, -1) != static_cast<ssize_t>(header.size() + body.size())) {
-    return make_error(ErrorCode::io, "cukilnd at {} hung up", path);
+    return make_error(ErrorCode::io, "cukilnd at {} closed the connection", path);
   }
   return connection;
 }
 
 Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connect_any() {
-  Error first(ErrorCode::not_found, "no socket of cukilnd is known here");
+  // Reported is the first error other than not_found; if there is none, that of the first socket.
+  Error first(ErrorCode::not_found, "no socket of cukilnd is configured");
   for (const std::string& path : options_.sockets) {
     auto connection = connect(path);
     if (connection) {
       return connection;
     }
-    const bool telling = first.code() == ErrorCode::not_found;
-    if (telling &&
+    if (first.code() == ErrorCode::not_found &&
         (connection.error().code() != ErrorCode::not_found || &path == &options_.sockets.front())) {
       first = std::move(connection).error();
     }

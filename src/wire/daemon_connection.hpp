@@ -10,17 +10,18 @@
 
 namespace cukiln::wire {
 
-/// A connection that has been greeted.
+/// A connection whose greeting was received and accepted.
 struct DaemonLink::Conversation::Connection {
   UniqueFd socket;
   Greeting greeting;
   DaemonFrameParser parser;
-  std::uint64_t last_id = 0;
+  std::uint64_t last_id = 0;  ///< of a conversation
 };
 
-/// What a wait for a socket came to.
-enum class Ready { yes, deadline, cancelled };
-Ready wait_for(int fd, short events, std::chrono::steady_clock::time_point deadline,
-               CancelFlags cancelled);
+enum class WaitResult { ready, deadline, cancelled };
+
+/// Waits until `fd` has one of poll's `events`, until `deadline`, or until `cancelled` is set.
+WaitResult wait_for(int fd, short events, std::chrono::steady_clock::time_point deadline,
+                    CancelFlags cancelled);
 
 }  // namespace cukiln::wire

@@ -15,8 +15,8 @@ constexpr std::uint32_t kSystemBit = 1;
 constexpr std::uint32_t kWatchesBit = 2;
 constexpr std::uint32_t kReportsBit = 4;
 constexpr std::size_t kBuildBytes = 16;
-// A frame brings one, and a second may come with the first bytes of the next.
-constexpr std::size_t kMaxWaitingDescriptors = 2;
+// One for the current frame, and one that came with the first bytes of the next.
+constexpr std::size_t kMaxPendingDescriptors = 2;
 
 }  // namespace
 
@@ -35,16 +35,16 @@ DaemonFrameParser::Next DaemonFrameParser::malformed(const char* why) noexcept {
 }
 
 DaemonFrameParser::Next DaemonFrameParser::next(DaemonFrame& out) {
-  if (descriptors_.size() > kMaxWaitingDescriptors) {
+  if (descriptors_.size() > kMaxPendingDescriptors) {
     return malformed("descriptors");
   }
-  const ByteView waiting = ByteView(pending_).substr(begin_);
-  if (waiting.empty()) {
+  const ByteView unread = ByteView(pending_).substr(begin_);
+  if (unread.empty()) {
     pending_.clear();
     begin_ = 0;
     return descriptors_.empty() ? Next::more : malformed("descriptors");
   }
-  SerialReader header(waiting);
+  SerialReader header(unread);
   const std::uint32_t size = header.u32();
   const std::uint32_t op_and_flags = header.u32();
   const std::uint64_t id = header.u64();
@@ -99,10 +99,10 @@ bool Greeting::decode(ByteView bytes, Greeting& out) {
   const std::uint32_t versions = in.u32();
   out.oldest_version = static_cast<std::uint16_t>(versions & 0xffff);
   out.newest_version = static_cast<std::uint16_t>(versions >> 16);
-  const std::uint32_t what = in.u32();
-  out.system = (what & kSystemBit) != 0;
-  out.watches = (what & kWatchesBit) != 0;
-  out.takes_reports = (what & kReportsBit) != 0;
+  const std::uint32_t flags = in.u32();
+  out.system = (flags & kSystemBit) != 0;
+  out.watches = (flags & kWatchesBit) != 0;
+  out.takes_reports = (flags & kReportsBit) != 0;
   out.process = in.u32();
   out.store_device = in.u64();
   out.store_inode = in.u64();

@@ -10,10 +10,10 @@
 
 namespace cukiln::wire {
 
-/// What a library and cukilnd say to each other (cache/WIRE.md, "Data door"). The numbers are part
-/// of the protocol and never change their meaning.
+/// The messages between a client and cukilnd (cache/WIRE.md). The numbers are part of the protocol
+/// and never change their meaning.
 enum class DaemonOp : std::uint16_t {
-  // The client asks.
+  // From the client.
   hello = 1,
   sets,
   get,
@@ -23,9 +23,9 @@ enum class DaemonOp : std::uint16_t {
   state,
   invalidate,
   ping,
-  places,
+  source_roots,
   report,
-  // The daemon says.
+  // From the daemon.
   found_sets = 64,
   entry,
   miss,
@@ -41,10 +41,10 @@ enum class DaemonOp : std::uint16_t {
 };
 
 /// One message: `u32` length of the body, `u16` op, `u16` flags, `u64` id, body; little-endian.
-/// With kWithDescriptor in the flags a sealed file in memory comes along (sealed_file.hpp).
+/// If the flags have kWithDescriptor, a sealed memory file is attached (sealed_file.hpp).
 struct DaemonFrame {
   std::uint16_t op = 0;
-  std::uint64_t id = 0;  ///< the client's number for a conversation; answers bear it too
+  std::uint64_t id = 0;  ///< the client's number for the conversation; replies have the same
   std::string body;
   UniqueFd attachment;
 
@@ -54,26 +54,27 @@ struct DaemonFrame {
 inline constexpr std::size_t kDaemonHeaderBytes = 16;
 inline constexpr std::uint32_t kMaxDaemonBody = 1u << 20;
 inline constexpr std::uint16_t kWithDescriptor = 1;
-/// A body that is larger goes into the descriptor instead, so that no frame is long to wait for.
+/// A larger body is sent as an attachment, so that no frame takes long to transfer.
 inline constexpr std::size_t kMaxInlineBytes = 64 << 10;
-/// Of one attachment: a source (64 MiB), what it includes, or a cubin.
+/// The limit for an attachment: a source (64 MiB) with files sent ahead, or a cubin.
 inline constexpr std::uint64_t kMaxAttachmentBytes = 512ull << 20;
 
 std::string encode_header(DaemonOp op, std::uint64_t id, std::size_t body_bytes,
                           bool with_descriptor);
 
-/// Takes a stream of bytes, and the descriptors that came with them, apart into frames. Holds what
-/// arrived and no more: a length alone, from a peer that sends nothing else, reserves nothing.
+/// Splits a stream of bytes, with the descriptors that came with it, into frames. Buffers only what
+/// has arrived: a header with a large length allocates nothing.
 class DaemonFrameParser {
  public:
   enum class Next { frame, more, malformed };
 
   void feed(ByteView bytes) { pending_.append(bytes); }
   void feed(UniqueFd descriptor) { descriptors_.push_back(std::move(descriptor)); }
-  /// The next whole frame. After malformed the stream is of no more use; `fault()` says why.
+  /// Takes the next complete frame; `more` if none has arrived. After malformed, for the reason
+  /// `fault()`, the stream must be closed.
   Next next(DaemonFrame& out);
 
-  /// Whether a part of a frame is waiting for the rest.
+  /// Whether an incomplete frame is buffered.
   bool in_frame() const noexcept { return begin_ != pending_.size(); }
   const char* fault() const noexcept { return fault_; }
 
@@ -81,22 +82,24 @@ class DaemonFrameParser {
   Next malformed(const char* why) noexcept;
 
   std::string pending_;
-  std::size_t begin_ = 0;  // where the next frame begins
+  std::size_t begin_ = 0;  // of the next frame in pending_
   std::deque<UniqueFd> descriptors_;
   const char* fault_ = "";
 };
 
-/// The first bytes on a connection, from the daemon. 64 bytes, padded with zeros.
+/// The first 64 bytes on a connection, sent by the daemon and padded with zeros.
 struct Greeting {
   std::uint16_t oldest_version = 0;  ///< of the protocol
   std::uint16_t newest_version = 0;
-  bool system = false;   ///< for all users of the machine, not for one
-  bool watches = false;  ///< it compiles ahead what changed, and takes `places`
-  bool takes_reports = false;
+  bool system = false;         ///< the daemon serves all users of the machine
+  bool watches = false;        ///< it recompiles when sources change, and accepts `source_roots`
+  bool takes_reports = false;  ///< it accepts `report`
   std::uint32_t process = 0;
-  std::uint64_t store_device = 0;  ///< of its store's folder; with the inode: whether a client has
-  std::uint64_t store_inode = 0;   ///< the same store open. Both zero: it has none on disk
-  std::string build;               ///< at most 16 bytes
+  /// Device and inode of its store's folder: a client can tell whether it has the same store open.
+  /// Both are zero if the daemon has no store on disk.
+  std::uint64_t store_device = 0;
+  std::uint64_t store_inode = 0;
+  std::string build;  ///< at most 16 bytes
 
   std::string encode() const;
   static bool decode(ByteView bytes, Greeting& out);

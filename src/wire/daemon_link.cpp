@@ -42,7 +42,9 @@ Refusal refusal_of(DaemonFrame& frame) {
   auto refusal = is_error && content ? Refusal::decode(*content) : std::nullopt;
   if (!refusal) {
     return Refusal::of(make_error(ErrorCode::internal,
-                                  "cukilnd gave an answer that makes no sense here (op {})", op));
+                                  "cukilnd sent an unexpected reply (op {}); restart it from the "
+                                  "same version as this program",
+                                  op));
   }
   return *std::move(refusal);
 }
@@ -66,7 +68,7 @@ bool DaemonLink::available() const noexcept {
   if (options_.sockets.empty()) {
     return false;
   }
-  return options_.required || steady_ns() >= leave_until_ns_.load(std::memory_order_relaxed);
+  return options_.required || steady_ns() >= open_until_ns_.load(std::memory_order_relaxed);
 }
 
 bool DaemonLink::hung() const noexcept {
@@ -78,7 +80,7 @@ DaemonLinkStats DaemonLink::stats() const noexcept {
           failed_.load(std::memory_order_relaxed), declined_.load(std::memory_order_relaxed)};
 }
 
-void DaemonLink::note(const Error& error) {
+void DaemonLink::open_breaker(const Error& error) {
   switch (error.code()) {
     case ErrorCode::not_found: count(Fallback::absent); break;
     case ErrorCode::timeout: count(Fallback::timeout); break;
@@ -88,12 +90,12 @@ void DaemonLink::note(const Error& error) {
   }
   const bool absent = error.code() == ErrorCode::not_found;
   (absent ? absent_ : failed_).fetch_add(1, std::memory_order_relaxed);
-  const auto pause = std::chrono::duration_cast<std::chrono::nanoseconds>(options_.leave_alone);
+  const auto pause = std::chrono::duration_cast<std::chrono::nanoseconds>(options_.breaker_pause);
   const std::int64_t until = steady_ns() + pause.count();
-  leave_until_ns_.store(until, std::memory_order_relaxed);
+  open_until_ns_.store(until, std::memory_order_relaxed);
   if (!absent) {
-    options_.log.warn("the daemon is left alone for {} s: {}", options_.leave_alone.count() / 1000,
-                      error.message());
+    options_.log.warn("cukilnd is not used for {} s (circuit breaker open): {}",
+                      options_.breaker_pause.count() / 1000, error.message());
   }
 }
 
@@ -109,7 +111,7 @@ std::unique_ptr<DaemonLink::Conversation::Connection> DaemonLink::take_idle() {
       idle = std::move(own.idle.back());
       own.idle.pop_back();
     }
-    // Nothing is to come on an idle connection: what is readable there is its end.
+    // The daemon sends nothing on an idle connection: if it is readable, it was closed.
     pollfd polled{idle->socket.get(), POLLIN | POLLRDHUP, 0};
     if (::poll(&polled, 1, 0) == 0) {
       return idle;
@@ -127,7 +129,8 @@ void DaemonLink::keep_idle(std::unique_ptr<Conversation::Connection> connection)
 
 Result<DaemonLink::Conversation> DaemonLink::begin() {
   if (!available()) {
-    return make_error(ErrorCode::not_found, "cukilnd is left alone for a while");
+    return make_error(ErrorCode::not_found,
+                      "cukilnd is not used for now: its circuit breaker is open after a failure");
   }
   asked_.fetch_add(1, std::memory_order_relaxed);
   if (auto idle = take_idle()) {
@@ -135,7 +138,7 @@ Result<DaemonLink::Conversation> DaemonLink::begin() {
   }
   auto connection = connect_any();
   if (!connection) {
-    note(connection.error());
+    open_breaker(connection.error());
     return std::move(connection).error();
   }
   return Conversation(*this, *std::move(connection));
@@ -155,13 +158,12 @@ const Greeting& DaemonLink::Conversation::greeting() const noexcept {
 Error DaemonLink::Conversation::lost(ErrorCode code, std::string why) {
   connection_.reset();
   Error error(code, std::move(why));
-  link_->note(error);
+  link_->open_breaker(error);
   return error;
 }
 
-Error DaemonLink::Conversation::confused(const char* about) {
-  return lost(ErrorCode::internal,
-              fmt::format("cukilnd said something that makes no sense ({})", about));
+Error DaemonLink::Conversation::protocol_error(const char* what) {
+  return lost(ErrorCode::internal, fmt::format("cukilnd violated the protocol ({})", what));
 }
 
 Result<void> DaemonLink::Conversation::send(DaemonOp op, ByteView body, UniqueFd attachment) {
@@ -180,10 +182,10 @@ Result<void> DaemonLink::Conversation::send(DaemonOp op, ByteView body, UniqueFd
     if (sent > 0) {
       done += static_cast<std::size_t>(sent);
     } else if (errno != EAGAIN && errno != ENOBUFS) {
-      return lost(ErrorCode::io, "cukilnd hung up: " + errno_text(errno));
-    } else if (wait_for(fd, POLLOUT, deadline, {}) != Ready::yes) {
+      return lost(ErrorCode::io, "cukilnd closed the connection: " + errno_text(errno));
+    } else if (wait_for(fd, POLLOUT, deadline, {}) != WaitResult::ready) {
       return lost(ErrorCode::timeout,
-                  fmt::format("cukilnd took nothing for {} ms", link_->options_.heartbeat.count()));
+                  fmt::format("cukilnd read nothing for {} ms", link_->options_.heartbeat.count()));
     }
   }
   return {};
@@ -210,23 +212,25 @@ Result<DaemonFrame> DaemonLink::Conversation::receive(SteadyClock::time_point de
     switch (connection_->parser.next(frame)) {
       case DaemonFrameParser::Next::frame:
         if (frame.id != id_) {
-          continue;  // the end of a conversation that was given up
+          continue;  // a late reply of an earlier conversation
         }
         return frame;
-      case DaemonFrameParser::Next::malformed: return confused(connection_->parser.fault());
+      case DaemonFrameParser::Next::malformed: return protocol_error(connection_->parser.fault());
       case DaemonFrameParser::Next::more: break;
     }
     switch (wait_for(fd, POLLIN, std::min(deadline, silent_at), cancelled)) {
-      case Ready::yes: break;
-      case Ready::cancelled: connection_.reset(); return Error(ErrorCode::timeout, "cancelled");
-      case Ready::deadline: {
+      case WaitResult::ready: break;
+      case WaitResult::cancelled:
+        connection_.reset();
+        return Error(ErrorCode::timeout, "cancelled");
+      case WaitResult::deadline: {
         if (deadline <= silent_at) {
           connection_.reset();
-          return Error(ErrorCode::timeout, "the daemon took too long");
+          return Error(ErrorCode::timeout, "cukilnd sent no result before the deadline");
         }
-        Error error = lost(ErrorCode::timeout, fmt::format("cukilnd said nothing for {} ms",
+        Error error = lost(ErrorCode::timeout, fmt::format("cukilnd sent nothing for {} ms",
                                                            link_->options_.heartbeat.count()));
-        link_->hung_until_ns_.store(link_->leave_until_ns_.load());
+        link_->hung_until_ns_.store(link_->open_until_ns_.load());
         return error;
       }
     }
@@ -234,7 +238,7 @@ Result<DaemonFrame> DaemonLink::Conversation::receive(SteadyClock::time_point de
     UniqueFd descriptor;
     const ssize_t got = receive_some(fd, buffer.data(), buffer.size(), descriptor);
     if (got == 0 || (got < 0 && errno != EAGAIN)) {
-      return lost(ErrorCode::io, "cukilnd hung up");
+      return lost(ErrorCode::io, "cukilnd closed the connection");
     }
     if (got > 0) {
       connection_->parser.feed(ByteView(buffer).substr(0, static_cast<std::size_t>(got)));
@@ -280,7 +284,7 @@ bool DaemonLink::report(const ClientReport& report) {
       encode_header(DaemonOp::report, ++connection->last_id, body.size(), false);
   const ssize_t sent = send_some(connection->socket.get(), {header, body}, -1);
   if (sent != static_cast<ssize_t>(header.size() + body.size())) {
-    return false;  // a part of a frame is no use: the connection goes
+    return false;  // a frame was sent in part: the connection must be closed
   }
   keep_idle(std::move(connection));
   return true;

@@ -28,36 +28,36 @@ class ProcessLocal;
 
 namespace cukiln::wire {
 
-/// How long a side that has just spoken waits awake for the other: an answer comes, and who has
-/// asked asks again, sooner than a virtual machine wakes a processor that sleeps.
-inline constexpr std::chrono::microseconds kAwake{60};
+/// How long a side that has just sent a message polls for the reply before it sleeps. A reply
+/// usually comes sooner than a virtual machine wakes an idle processor.
+inline constexpr std::chrono::microseconds kSpinTime{60};
 
-/// Why a client did without its daemon.
+/// Why a client fell back to a compile in its own process. The names are the label of a metric.
 enum class Fallback { absent, timeout, version, io, protocol, declined };
 inline constexpr const char* kFallbacks[] = {"absent", "timeout",  "version",
                                              "io",     "protocol", "declined"};
 
-/// Counters of a link, since it was made.
+/// Counters of a link since its construction.
 struct DaemonLinkStats {
-  std::uint64_t asked = 0;     ///< conversations that began
-  std::uint64_t absent = 0;    ///< nobody was there
-  std::uint64_t failed = 0;    ///< it hung, died, was another version's or another user's
-  std::uint64_t declined = 0;  ///< it was busy, or about to end
+  std::uint64_t asked = 0;     ///< conversations begun
+  std::uint64_t absent = 0;    ///< no daemon was running
+  std::uint64_t failed = 0;    ///< it hung, died, or was of another version or another user
+  std::uint64_t declined = 0;  ///< it was busy or shutting down
 };
 
-/// The way to cukilnd from a process that may do without: connections kept for the next question,
-/// and a breaker, so that a daemon that is missing or hung costs its budget once in a while and not
-/// at every kernel. No thread, no signal; a forked child makes connections of its own.
-/// Threads: safe; a conversation belongs to one thread.
+/// A client's connections to cukilnd. Idle connections are kept for the next conversation. A
+/// circuit breaker skips a daemon that is missing or hung, so that the timeout is paid once in a
+/// while and not for every kernel. Starts no thread and raises no signal; a forked child makes
+/// connections of its own. Threads: safe; a conversation belongs to one thread.
 class DaemonLink {
  public:
   struct Options {
     std::vector<std::string> sockets;  ///< tried in order
-    bool required = false;             ///< who asks cannot do without: no breaker
-    std::chrono::milliseconds connect_budget{50};
-    std::chrono::milliseconds heartbeat{2000};  ///< without a word from it, it is taken for hung
-    std::chrono::milliseconds leave_alone{30'000};
-    uid_t (*own_user)() = nullptr;  ///< tests are somebody else; null: geteuid
+    bool required = false;             ///< the client cannot fall back: no circuit breaker
+    std::chrono::milliseconds connect_timeout{50};
+    std::chrono::milliseconds heartbeat{2000};  ///< a daemon silent for longer counts as hung
+    std::chrono::milliseconds breaker_pause{30'000};
+    uid_t (*own_user)() = nullptr;  ///< for tests that act as another user; null: geteuid
     Logger log;
   };
 
@@ -66,16 +66,16 @@ class DaemonLink {
   DaemonLink(const DaemonLink&) = delete;
   DaemonLink& operator=(const DaemonLink&) = delete;
 
-  /// Whether it is worth asking: false while it is left alone.
+  /// False while the circuit breaker is open.
   bool available() const noexcept;
-  /// It is left alone because it hung while it worked for this process: it may hold locks that it
-  /// will not give up. (Who is not greeted in time may just have to do with a busy machine.)
+  /// True while the circuit breaker is open because the daemon stopped responding in the middle of
+  /// a conversation: it may hold locks that it will not release. (A late greeting does not count,
+  /// because the machine may just be busy.)
   bool hung() const noexcept;
   bool required() const noexcept { return options_.required; }
   DaemonLinkStats stats() const noexcept;
 
-  /// One question and its answers. A conversation that does not end with `finish` gives its
-  /// connection up.
+  /// A request and its replies. Closes its connection unless it ends with `finish` or `declined`.
   class Conversation {
    public:
     Conversation(Conversation&&) noexcept;
@@ -83,19 +83,21 @@ class DaemonLink {
     ~Conversation();
 
     const Greeting& greeting() const noexcept;
-    /// Large content goes into a descriptor. Errors: io, timeout; the link has taken note of them.
+    /// Errors: io, timeout; they open the circuit breaker.
     Result<void> send(DaemonOp op, ByteView body, UniqueFd attachment = {});
+    /// Sends large content as an attachment. Errors: as send.
     Result<void> send_content(DaemonOp op, const std::string& content);
-    /// The next frame of this conversation. Errors: as send; timeout also when `deadline` passed
-    /// (the link takes no note of that) or `cancelled` was set.
+    /// Receives the next frame of this conversation. Errors: as send; also timeout if `deadline`
+    /// passed or `cancelled` was set, which do not open the circuit breaker.
     Result<DaemonFrame> receive(std::chrono::steady_clock::time_point deadline =
                                     std::chrono::steady_clock::time_point::max(),
                                 CancelFlags cancelled = {});
-    /// What the daemon said cannot be: the connection is given up and the daemon left alone.
-    Error confused(const char* about);
-    /// The question is answered: the connection may serve the next one.
+    /// The daemon violated the protocol in `what`: closes the connection, opens the circuit breaker
+    /// and returns the error.
+    Error protocol_error(const char* what);
+    /// Ends the conversation; the connection is kept for the next one.
     void finish();
-    /// The daemon is there and does not want: another time.
+    /// As `finish`, but counts that the daemon declined the request.
     void declined();
 
    private:
@@ -109,18 +111,19 @@ class DaemonLink {
     std::uint64_t id_ = 0;
   };
 
-  /// Errors: not_found (nobody is there, or it is left alone), incompatible (another version), io
-  /// (another user's), timeout (it does not answer).
+  /// Errors: not_found (no daemon is running, or the circuit breaker is open), incompatible
+  /// (another version), io (another user's daemon), timeout (no greeting).
   Result<Conversation> begin();
 
-  /// One request with one answer. Errors: as begin and receive.
+  /// Sends one request and receives its only reply. Errors: as begin and receive.
   Result<DaemonFrame> ask(DaemonOp op, const std::string& content);
 
-  /// Tells what needs no answer, if a connection is open and takes it at once. False: it was not
-  /// told; nobody is waited for.
+  /// Sends a report, which has no reply, if an idle connection takes it without blocking. False if
+  /// it was not sent.
   bool report(const ClientReport& report);
 
-  /// `take(reason, times)`, one of kFallbacks, for each that is not zero, and makes it zero.
+  /// Calls `take(reason, count)`, with a reason of kFallbacks, for each fallback counter that is
+  /// not zero, and resets it.
   template <class Take>
   void drain_fallbacks(const Take& take) {
     for (std::size_t i = 0; i < fallbacks_.size(); ++i) {
@@ -130,31 +133,31 @@ class DaemonLink {
     }
   }
 
-  /// The greeting of whoever answers. Errors: as begin.
+  /// The greeting of the daemon that accepts the connection. Errors: as begin.
   Result<Greeting> greet();
 
  private:
-  struct State;  // of one process
+  struct State;  // one for each process
   Result<std::unique_ptr<Conversation::Connection>> connect(const std::string& path);
   Result<std::unique_ptr<Conversation::Connection>> connect_any();
   std::unique_ptr<Conversation::Connection> take_idle();
   void keep_idle(std::unique_ptr<Conversation::Connection> connection);
-  void note(const Error& error);
+  void open_breaker(const Error& error);
   void count(Fallback reason) noexcept {
     fallbacks_[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
   }
 
   const Options options_;
   const std::unique_ptr<ProcessLocal<State>> state_;
-  std::atomic<std::int64_t> leave_until_ns_{0}, hung_until_ns_{0};
+  std::atomic<std::int64_t> open_until_ns_{0}, hung_until_ns_{0};  // of the circuit breaker
   std::atomic<std::uint64_t> asked_{0}, absent_{0}, failed_{0}, declined_{0};
   std::array<std::atomic<std::uint64_t>, std::size(kFallbacks)> fallbacks_{};
 };
 
-/// The content of a message: its body, or what came along instead. Errors: as map_sealed_file.
+/// The content of a message: its body, or its attachment. Errors: as map_sealed_file.
 Result<SharedBytes> content_of(DaemonFrame& frame, std::uint64_t max_bytes = kMaxAttachmentBytes);
 
-/// What an `error` says. Of another frame, or one that cannot be read: internal.
+/// The error in an `error` frame. For another frame, or a malformed one, an error of code internal.
 Refusal refusal_of(DaemonFrame& frame);
 Error error_of(DaemonFrame& frame);
 

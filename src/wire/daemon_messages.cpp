@@ -19,7 +19,7 @@ constexpr int kMaxCapability = 9999;
 constexpr auto kLastError = static_cast<std::uint32_t>(ErrorCode::internal);
 constexpr std::uint8_t kLastOrigin = 2;
 
-/// A bool is 0 or 1: anything else is a mistake of the sender's.
+/// Reads a bool, encoded as 0 or 1. Any other value makes the message invalid.
 bool flag(SerialReader& in, bool& valid) noexcept {
   const std::uint8_t value = in.u8();
   valid = valid && value <= 1;
@@ -160,7 +160,7 @@ std::optional<CompileTerms> CompileTerms::decode(ByteView body) {
   return whole(in, terms);
 }
 
-std::string Places::encode() const {
+std::string SourceRoots::encode() const {
   SerialWriter out;
   out.u32(static_cast<std::uint32_t>(roots.size()));
   for (const auto& [prefix, folders] : roots) {
@@ -169,9 +169,9 @@ std::string Places::encode() const {
   return out.take();
 }
 
-std::optional<Places> Places::decode(ByteView body) {
+std::optional<SourceRoots> SourceRoots::decode(ByteView body) {
   SerialReader in(body);
-  Places message;
+  SourceRoots message;
   const std::uint32_t count = in.u32();
   if (count > kMaxRoots) {
     return std::nullopt;
@@ -191,15 +191,15 @@ std::optional<Places> Places::decode(ByteView body) {
 }
 
 Result<UniqueFd> EntryBody::seal() const {
-  SerialWriter facts;
-  facts.raw(view_of(key)).bytes(request_canonical).bytes(set_canonical).bytes(kernels).bytes(log);
-  put_labels(facts, labels);
-  facts.u64(static_cast<std::uint64_t>(compile_us)).u8(origin).bytes(signer);
+  SerialWriter fields;
+  fields.raw(view_of(key)).bytes(request_canonical).bytes(set_canonical).bytes(kernels).bytes(log);
+  put_labels(fields, labels);
+  fields.u64(static_cast<std::uint64_t>(compile_us)).u8(origin).bytes(signer);
   SerialWriter size;
-  size.u32(static_cast<std::uint32_t>(facts.view().size()));
+  size.u32(static_cast<std::uint32_t>(fields.view().size()));
   const Checksum checksum =
-      Checksummer().add(size.view()).add(facts.view()).add(image.view()).finish();
-  return make_sealed_file({size.view(), facts.view(), image.view(), view_of(checksum)});
+      Checksummer().add(size.view()).add(fields.view()).add(image.view()).finish();
+  return make_sealed_file({size.view(), fields.view(), image.view(), view_of(checksum)});
 }
 
 std::optional<EntryBody> EntryBody::decode(const SharedBytes& attachment) {

@@ -21,18 +21,20 @@
 
 namespace cukiln::wire {
 
-/// The bodies of a DaemonFrame. `decode` gives nothing for what is short, has something left over,
-/// or has a field out of its range: a message is taken whole or not at all.
+// The bodies of DaemonFrames. `decode` returns nothing if a body is short, has bytes left over, or
+// has a field out of its range: a message is accepted whole or not at all.
 
+/// The body of `hello`: the client introduces itself.
 struct DaemonHello {
   std::uint16_t version = kDaemonProtocol;
   std::uint32_t process = 0;
-  std::string program;  ///< for people; at most 64 bytes
+  std::string program;  ///< informative; at most 64 bytes
 
   std::string encode() const;
   static std::optional<DaemonHello> decode(ByteView body);
 };
 
+/// The body of `sets`: asks for the dependency sets of a request.
 struct SetsWanted {
   RequestDigest request;
   std::string canonical;
@@ -41,7 +43,7 @@ struct SetsWanted {
   static std::optional<SetsWanted> decode(ByteView body);
 };
 
-/// The tree that finds the set that holds; the client has the files.
+/// The body of `found_sets`. The client, which has the files, finds the set that holds.
 struct SetsFound {
   SetTree tree;
 
@@ -49,6 +51,7 @@ struct SetsFound {
   static std::optional<SetsFound> decode(ByteView body);
 };
 
+/// The body of `get`: asks for an entry.
 struct EntryWanted {
   CacheKey key;
 
@@ -56,13 +59,13 @@ struct EntryWanted {
   static std::optional<EntryWanted> decode(ByteView body);
 };
 
-/// What a compile needs besides the files that the compiler will ask for. The attachment of
-/// `compile`.
+/// The attachment of `compile`: everything a compile needs except the files, which the daemon asks
+/// for.
 struct CompileOrder {
   CompileRequest request;
   EntryLabels labels;
-  /// The client's NVRTC. A daemon of the same user opens it; a system's has its own, and uses that
-  /// if it is the same.
+  /// The client's NVRTC. A daemon of the same user opens it; a system daemon uses only its own, if
+  /// that is the same one.
   std::string library, builtins;
   std::vector<std::string> headers;
 
@@ -73,28 +76,28 @@ struct CompileOrder {
 /// The body of `compile`.
 struct CompileTerms {
   std::uint32_t timeout_ms = 0;
-  bool again = false;  ///< nothing that the daemon has holds for the client's files
+  bool again = false;  ///< the client has checked the daemon's entries: none holds for its files
 
   std::string encode() const;
   static std::optional<CompileTerms> decode(ByteView body);
 };
 
-/// Where the files of a `compile` with the same id are, for a daemon of the same user to compile it
-/// again when one changes. All folders are absolute.
-struct Places {
+/// The body of `source_roots`: where the files of the `compile` with the same id are, so that a
+/// daemon of the same user can recompile when one changes. All folders are absolute.
+struct SourceRoots {
   std::vector<VirtualRoot> roots;
 
   std::string encode() const;
-  static std::optional<Places> decode(ByteView body);
+  static std::optional<SourceRoots> decode(ByteView body);
 };
 
-/// An entry of the store. The attachment of `entry`, with a checksum at its end; the image in it is
-/// not copied.
+/// The attachment of `entry`: an entry of the store, followed by a checksum. The decoded image
+/// refers to the attachment and is not copied.
 struct EntryBody {
   CacheKey key;
   std::string request_canonical;
   std::string set_canonical;
-  std::string kernels;  ///< encode_kernels
+  std::string kernels;  ///< as from encode_kernels
   std::string log;
   EntryLabels labels;
   std::int64_t compile_us = 0;
@@ -106,11 +109,11 @@ struct EntryBody {
   static std::optional<EntryBody> decode(const SharedBytes& attachment);
 };
 
-/// The body of `entry`: what it is to the client that gets it. Encoded with a checksum: a wrong bit
-/// here would store what depends on the time.
+/// The body of `entry`: how the receiving client may use it. Has a checksum, because a flipped bit
+/// could make the client store a result that depends on the time.
 struct EntryTerms {
-  bool caused = false;  ///< this client's request is what was compiled
-  bool stored = true;   ///< it is in the daemon's store
+  bool caused = false;  ///< the entry was compiled for this client's order
+  bool stored = true;   ///< the daemon has stored it
   bool uses_time = false;
   bool observed = true;
 
@@ -118,12 +121,14 @@ struct EntryTerms {
   static std::optional<EntryTerms> decode(ByteView body);
 };
 
+/// The body or attachment of `error`.
 struct Refusal {
   ErrorCode code = ErrorCode::internal;
   std::string message;  ///< paths in it, and in the log, are virtual
   std::string log;
-  /// What the failed compile had looked at: another client's error is this one's too where the set
-  /// holds for its files. Empty: no matter what the files are.
+  /// The dependency set of a failed compile that was joined: the error concerns this client too if
+  /// the set holds for its files. Empty for an error that does not depend on another client's
+  /// files.
   std::string set_canonical;
 
   static Refusal of(const Error& error, std::string set_canonical = {}) {
@@ -133,25 +138,26 @@ struct Refusal {
   static std::optional<Refusal> decode(ByteView body);
 };
 
+/// The body of `progress`.
 struct Progress {
-  bool running = false;  ///< false: it waits for its turn
+  bool running = false;  ///< false while the order is queued
   std::uint32_t elapsed_ms = 0;
 
   std::string encode() const;
   static std::optional<Progress> decode(ByteView body);
 };
 
-/// Why a daemon does not take a compile, though nothing is wrong: the body of `declined`.
+/// The body of `declined`: why the daemon does not accept an order that is not at fault.
 struct Declined {
   std::string reason;
-  bool later = false;  ///< asked again in a while it may take it
+  bool later = false;  ///< it may accept the order later
 
   std::string encode() const;
   static std::optional<Declined> decode(ByteView body);
 };
 
-/// What a client has counted since it last told: the body of `report`. A daemon adds up the names
-/// that it knows.
+/// The body of `report`: a client's counters since its last report. The daemon adds those whose
+/// names it knows to its own.
 struct ClientReport {
   static constexpr std::size_t kMaxNumbers = 256;
   static constexpr std::uint64_t kMaxNumber = std::uint64_t{1} << 40;
@@ -161,8 +167,8 @@ struct ClientReport {
   static std::optional<ClientReport> decode(ByteView body);
 };
 
-/// How a daemon is, for people and for metrics: the answer to `state`, and what an operations door
-/// shows. Counters since it started, by their metric's name.
+/// The daemon's status, for `cukiln daemon status`, the admin HTTP server and metrics: the reply to
+/// `state`. Counters are since its start, by their metrics' names.
 struct DaemonSnapshot {
   struct Job {
     std::string name, target;
@@ -171,7 +177,7 @@ struct DaemonSnapshot {
     std::uint32_t elapsed_ms = 0;
     std::uint32_t waiters = 0;
     bool running = false;
-    bool orphaned = false;  ///< whoever asked has gone
+    bool orphaned = false;  ///< the client that ordered it has disconnected
   };
   std::uint32_t process = 0;
   std::string build, store, socket;

@@ -36,17 +36,17 @@ const char* name_of(IoStatus status) noexcept {
   return "unknown";
 }
 
-IoStatus FrameSocket::wait_for(short events, const Patience& patience) const {
+IoStatus FrameSocket::wait_for(short events, const WaitOptions& wait) const {
   const auto never = steady_clock::time_point::max();
   auto silent_at = when_silent_ ? steady_clock::now() + silence_ : never;
   for (;;) {
-    if (patience.cancelled.is_set()) {
+    if (wait.cancelled.is_set()) {
       return IoStatus::cancelled;
     }
-    const auto next = std::min(patience.deadline, silent_at);
+    const auto next = std::min(wait.deadline, silent_at);
     if (next != never) {
       const auto now = steady_clock::now();
-      if (patience.deadline <= now) {
+      if (wait.deadline <= now) {
         return IoStatus::timeout;
       }
       if (silent_at <= now) {
@@ -55,12 +55,12 @@ IoStatus FrameSocket::wait_for(short events, const Patience& patience) const {
         continue;
       }
     }
-    const auto slice = patience.cancelled.can_be_set() ? kCancelPoll : milliseconds::max();
-    // A process of -1 is skipped.
-    std::array<pollfd, 2> polled{{{fd_, events, 0}, {patience.peer_process, POLLIN, 0}}};
+    const auto slice = wait.cancelled.can_be_set() ? kCancelPoll : milliseconds::max();
+    // poll ignores a descriptor of -1.
+    std::array<pollfd, 2> polled{{{fd_, events, 0}, {wait.peer_process, POLLIN, 0}}};
     switch (poll_until(polled.data(), polled.size(), next, slice)) {
       case Polled::ready:
-        // A hang-up of the socket shows itself in the read or write that follows.
+        // A closed socket is reported by the read or write that follows.
         return polled[0].revents != 0 ? IoStatus::ok : IoStatus::closed;
       case Polled::failed: return IoStatus::closed;
       case Polled::waiting: break;
@@ -69,7 +69,7 @@ IoStatus FrameSocket::wait_for(short events, const Patience& patience) const {
 }
 
 IoStatus FrameSocket::send(std::uint16_t op, std::initializer_list<ByteView> parts,
-                           const Patience& patience) {
+                           const WaitOptions& wait) {
   std::size_t total = 0;
   for (const ByteView part : parts) {
     total += part.size();
@@ -103,7 +103,7 @@ IoStatus FrameSocket::send(std::uint16_t op, std::initializer_list<ByteView> par
       if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
         return IoStatus::closed;
       }
-      if (const IoStatus status = wait_for(POLLOUT, patience); status != IoStatus::ok) {
+      if (const IoStatus status = wait_for(POLLOUT, wait); status != IoStatus::ok) {
         return status;
       }
       continue;
@@ -121,7 +121,7 @@ IoStatus FrameSocket::send(std::uint16_t op, std::initializer_list<ByteView> par
 }
 
 IoStatus FrameSocket::read_some(char* to, std::size_t size, std::size_t& got,
-                                const Patience& patience) const {
+                                const WaitOptions& wait) const {
   for (;;) {
     const ssize_t count = ::recv(fd_, to, size, MSG_DONTWAIT);
     if (count > 0) {
@@ -137,20 +137,20 @@ IoStatus FrameSocket::read_some(char* to, std::size_t size, std::size_t& got,
     if (errno != EAGAIN && errno != EWOULDBLOCK) {
       return IoStatus::closed;
     }
-    if (const IoStatus status = wait_for(POLLIN, patience); status != IoStatus::ok) {
+    if (const IoStatus status = wait_for(POLLIN, wait); status != IoStatus::ok) {
       return status;
     }
   }
 }
 
-IoStatus FrameSocket::receive(Frame& frame, const Patience& patience) {
+IoStatus FrameSocket::receive(Frame& frame, const WaitOptions& wait) {
   buffer_.resize(kReadAhead);
   std::size_t got = 0;
   while (end_ - begin_ < kHeaderBytes) {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= begin_;
     begin_ = 0;
-    const IoStatus status = read_some(buffer_.data() + end_, buffer_.size() - end_, got, patience);
+    const IoStatus status = read_some(buffer_.data() + end_, buffer_.size() - end_, got, wait);
     if (status != IoStatus::ok) {
       return status;
     }
@@ -167,9 +167,9 @@ IoStatus FrameSocket::receive(Frame& frame, const Patience& patience) {
   std::string body(buffer_, begin_, used);
   begin_ += used;
   while (used < size) {
-    // Grows with what arrives: a length alone, from a peer that sends no more, reserves nothing.
+    // Grow with the bytes received: a header with a large length must not allocate.
     body.resize(std::min<std::size_t>(size, std::max(used * 2, used + kReadAhead)));
-    const IoStatus status = read_some(body.data() + used, body.size() - used, got, patience);
+    const IoStatus status = read_some(body.data() + used, body.size() - used, got, wait);
     if (status != IoStatus::ok) {
       return status;
     }

@@ -21,59 +21,61 @@ struct Frame {
 };
 
 inline constexpr std::size_t kHeaderBytes = 8;
-/// Larger than any source (64 MiB) or cubin that can be expected; a length above it is garbage.
+/// Larger than any source (64 MiB) or cubin; a frame with a greater length is malformed.
 inline constexpr std::uint32_t kMaxBodyBytes = 512u << 20;
 
 enum class IoStatus {
   ok,
-  closed,     ///< the peer is gone; between two frames or within one
+  closed,     ///< the peer closed the connection or ended, between two frames or within one
   timeout,    ///< the deadline passed
-  cancelled,  ///< the flag was set
-  malformed,  ///< what arrived is no frame: the connection cannot be used any more
+  cancelled,  ///< the cancel flag was set
+  malformed,  ///< the bytes received are not a frame: the connection must be closed
 };
 const char* name_of(IoStatus status) noexcept;
 
-/// A cancel flag has no descriptor to poll: it is looked at this often.
+/// How often a cancel flag is checked during a wait: it has no descriptor that poll could watch.
 inline constexpr std::chrono::milliseconds kCancelPoll{20};
 
-/// When to give up waiting. The default waits for ever.
-struct Patience {
+/// When to stop waiting. By default, never.
+struct WaitOptions {
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   CancelFlags cancelled;
-  int peer_process =
-      -1;  ///< a pidfd: its end is `closed`, even while a forked copy of its socket lives
+  /// The peer's pidfd: its end is reported as `closed` even while a forked child of it still has a
+  /// copy of the socket. -1 for none.
+  int peer_process = -1;
 };
 
-/// Frames over a connected stream socket that somebody else owns. Survives EINTR, short reads and
-/// short writes; never raises SIGPIPE; does not touch the descriptor's flags. Threads: one at a
-/// time.
+/// Sends and receives frames over a connected stream socket, which it does not own. Handles EINTR,
+/// short reads and short writes; never raises SIGPIPE; leaves the descriptor's flags unchanged.
+/// Threads: one at a time.
 class FrameSocket {
  public:
   explicit FrameSocket(int fd) noexcept : fd_(fd) {}
 
-  /// The body is the concatenation of `parts`, which are not copied. At most 6 of them.
+  /// Sends a frame whose body is the concatenation of `parts` (at most 6), which are not copied.
   IoStatus send(std::uint16_t op, std::initializer_list<ByteView> parts,
-                const Patience& patience = {});
-  /// After anything but ok the connection is of no more use: a part of a frame may have been read.
-  IoStatus receive(Frame& frame, const Patience& patience = {});
+                const WaitOptions& wait = {});
+  /// Receives a frame. After any other result than ok the connection must be closed, because part
+  /// of a frame may have been read.
+  IoStatus receive(Frame& frame, const WaitOptions& wait = {});
 
-  /// Calls `then` whenever the peer, in one wait, has said or taken nothing for `silence`; the wait
-  /// goes on.
-  void when_silent(std::chrono::milliseconds silence, std::function<void()> then) {
+  /// Calls `callback` once in each wait in which the peer sends or reads nothing for `silence`; the
+  /// wait continues.
+  void when_silent(std::chrono::milliseconds silence, std::function<void()> callback) {
     silence_ = silence;
-    when_silent_ = std::move(then);
+    when_silent_ = std::move(callback);
   }
 
   int fd() const noexcept { return fd_; }
 
  private:
-  IoStatus wait_for(short events, const Patience& patience) const;
-  IoStatus read_some(char* to, std::size_t size, std::size_t& got, const Patience& patience) const;
+  IoStatus wait_for(short events, const WaitOptions& wait) const;
+  IoStatus read_some(char* to, std::size_t size, std::size_t& got, const WaitOptions& wait) const;
 
   int fd_;
   std::chrono::milliseconds silence_{0};
   std::function<void()> when_silent_;
-  std::string buffer_;  // allocated once; what arrived beyond the last frame is in [begin_, end_)
+  std::string buffer_;  // allocated once; unread bytes are in [begin_, end_)
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
 };

@@ -10,23 +10,23 @@
 
 namespace cukiln::wire {
 
-/// Raised whenever a message below changes; both ends must have the same.
+/// Raise it whenever a message below changes. Owner and worker must have the same.
 inline constexpr std::uint32_t kWorkerProtocol = 3;
 
-/// Descriptors of a compile worker: its end of the socket pair, and the process whose end is its
-/// end.
+/// Descriptors of a compile worker: its end of the socket pair, and a pidfd of its owner, with
+/// which it ends.
 inline constexpr int kWorkerSocket = 3;
 inline constexpr int kWorkerOwner = 4;
 
-/// What owner and worker say to each other. The owner asks and the worker answers, but for FILE
-/// questions, which the worker asks while it compiles.
+/// The messages between a compile worker and its owner. The owner sends requests and the worker
+/// replies, except that the worker asks for files while it compiles.
 ///
 ///   worker: hello                       once, after NVRTC was opened
-///   owner:  probe      → probed         what version, and does observing work
-///   owner:  lock       → locked | busy  the flight's lock
+///   owner:  probe      → probed         NVRTC's version, and whether its accesses are observed
+///   owner:  lock       → locked | busy  the lock of a compile
 ///   owner:  compile    → (ask → answer)* → result; the body of ask is the virtual path
-///   owner:  release    → released       gives the lock up
-///   worker: crashed                     from a signal handler, instead of any answer
+///   owner:  release    → released       releases the lock
+///   worker: crashed                     from a signal handler, instead of any reply
 enum class WorkerOp : std::uint16_t {
   hello = 1,
   probe,
@@ -47,16 +47,16 @@ struct Hello {
   std::uint32_t protocol = kWorkerProtocol;
   std::uint32_t nvrtc_major = 0;
   std::uint32_t nvrtc_minor = 0;
-  std::string error;  ///< why NVRTC cannot be used; empty: it can
+  std::string error;  ///< why NVRTC cannot be used; empty if it can
 
   std::string encode() const;
   static std::optional<Hello> decode(ByteView body);
 };
 
 struct Probed {
-  std::string version;    ///< `13.0.88`; empty: the probe did not compile
-  bool observed = false;  ///< NVRTC's reads came to the worker
-  std::string error;      ///< NVRTC's log when it did not compile
+  std::string version;    ///< `13.0.88`; empty if the probe did not compile
+  bool observed = false;  ///< the worker observed NVRTC's file accesses
+  std::string error;      ///< NVRTC's log if the probe did not compile
 
   std::string encode() const;
   static std::optional<Probed> decode(ByteView body);
@@ -71,14 +71,14 @@ struct Lock {
 };
 
 struct Locked {
-  std::string error;  ///< why there is no lock (a file system without locks); empty: it is held
+  std::string error;  ///< why locks do not work there (the file system); empty if the lock is held
 
   std::string encode() const;
   static std::optional<Locked> decode(ByteView body);
 };
 
 struct Busy {
-  std::string owner_line;  ///< as the holder wrote it; empty: not written yet
+  std::string owner_line;  ///< the holder's; empty if it has not written it yet
 
   std::string encode() const;
   static std::optional<Busy> decode(ByteView body);
@@ -89,7 +89,7 @@ struct Compile {
   std::string unit_text;
   std::vector<std::string> arguments;
   std::vector<std::string> name_expressions;
-  bool real_clock = false;  ///< NVRTC sees the time, whatever is compiled: nothing will be stored
+  bool real_clock = false;  ///< do not fix the clocks: the result will not be stored
 
   std::string encode() const;
   static std::optional<Compile> decode(ByteView body);
@@ -101,17 +101,18 @@ enum class FileKind : std::uint8_t { absent, file, folder, error };
 struct Answer {
   std::string path;
   FileKind kind = FileKind::absent;
-  /// File or folder: a number of the one who answers, from 1. Two paths to one file have the same;
-  /// of the file system's own numbers none leaves the machine.
+  /// File or folder: a number that the answering process assigns, from 1; the same for two paths to
+  /// one file. Stands for device and inode, which must not reach NVRTC.
   std::uint32_t file = 0;
-  std::string absent_folder;  ///< absent: a folder above it that is absent too, with all below it
-  SharedBytes bytes;          ///< file
+  std::string
+      absent_folder;  ///< absent: a folder above the path that is absent too, if there is one
+  SharedBytes bytes;  ///< file
 };
 
-/// The answer to a question, and to some that are likely to come: a question costs two switches
-/// between processes, which is long where every core is busy.
+/// The answer to a question, followed by answers sent ahead for questions that will probably be
+/// next: each question costs two context switches, which take long when all cores are busy.
 struct Answers {
-  std::vector<Answer> answers;  ///< the one that was asked for first
+  std::vector<Answer> answers;  ///< the first is for the path asked for
 
   std::string encode() const;
   static std::optional<Answers> decode(ByteView body);
@@ -125,11 +126,11 @@ struct Compiled {
   std::string nvrtc_text;  ///< nvrtcGetErrorString
   std::int64_t compile_us = 0;
   bool uses_time =
-      false;  ///< __TIME__ or its kin is spelt in what was compiled: the clock was real
+      false;  ///< a date macro is spelt in the program: it was compiled with real clocks
   std::string log;
   std::string image;
   std::vector<std::string> lowered;    ///< one for each name expression, in their order
-  std::vector<std::string> looked_at;  ///< every path that NVRTC looked at, in order of first use
+  std::vector<std::string> looked_at;  ///< every path that NVRTC accessed, in order of first access
 
   std::string encode() const;
   static std::optional<Compiled> decode(ByteView body);
@@ -137,8 +138,8 @@ struct Compiled {
 
 struct Crashed {
   std::uint32_t signal = 0;
-  std::uint8_t out_of_memory = 0;   ///< an allocation had been refused before
-  std::uint8_t stack_overflow = 0;  ///< the fault was at the compile thread's guard page
+  std::uint8_t out_of_memory = 0;   ///< 1 if an allocation had failed before
+  std::uint8_t stack_overflow = 0;  ///< 1 if the fault was at the compile thread's guard page
 
   std::string encode() const;
   static std::optional<Crashed> decode(ByteView body);

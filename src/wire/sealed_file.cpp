@@ -31,7 +31,7 @@ struct Mapping {
 Result<UniqueFd> make_sealed_file(std::initializer_list<ByteView> parts) {
   UniqueFd fd(::memfd_create("cukiln", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) {
-    return make_error(ErrorCode::io, "no file in memory can be made: {}", errno_text(errno));
+    return make_error(ErrorCode::io, "cannot create a memory file: {}", errno_text(errno));
   }
   for (ByteView part : parts) {
     while (!part.empty()) {
@@ -40,14 +40,13 @@ Result<UniqueFd> make_sealed_file(std::initializer_list<ByteView> parts) {
         continue;
       }
       if (written <= 0) {
-        return make_error(ErrorCode::io, "a file in memory cannot be written: {}",
-                          errno_text(errno));
+        return make_error(ErrorCode::io, "cannot write a memory file: {}", errno_text(errno));
       }
       part.remove_prefix(static_cast<std::size_t>(written));
     }
   }
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals | F_SEAL_SEAL) != 0) {
-    return make_error(ErrorCode::io, "a file in memory cannot be sealed: {}", errno_text(errno));
+    return make_error(ErrorCode::io, "cannot seal a memory file: {}", errno_text(errno));
   }
   return fd;
 }
@@ -57,12 +56,12 @@ Result<std::uint64_t> check_sealed_file(int fd, std::uint64_t max_bytes) {
   struct stat status {};
   if (seals < 0 || (seals & kSeals) != kSeals || ::fstat(fd, &status) != 0) {
     return Error(ErrorCode::invalid_argument,
-                 "the descriptor that came along is no sealed file in memory");
+                 "the attached descriptor is not a sealed memory file");
   }
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (size > max_bytes) {
-    return make_error(ErrorCode::invalid_argument, "{} bytes came along, expected at most {}", size,
-                      max_bytes);
+    return make_error(ErrorCode::invalid_argument,
+                      "the attached file has {} bytes, expected at most {}", size, max_bytes);
   }
   return size;
 }
@@ -74,7 +73,7 @@ Result<SharedBytes> map_sealed_file(int fd, std::uint64_t max_bytes) {
   }
   void* const at = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
   if (at == MAP_FAILED) {
-    return make_error(ErrorCode::io, "{} bytes in memory cannot be mapped: {}", size,
+    return make_error(ErrorCode::io, "cannot map a memory file of {} bytes: {}", size,
                       errno_text(errno));
   }
   return SharedBytes(std::make_shared<Mapping>(at, size),

@@ -12,18 +12,18 @@
 
 namespace cukiln::wire {
 
-/// A file in memory that nobody can change, cut or grow any more: how anything large goes from one
-/// process to another. Handed over by descriptor, it costs the same for every size.
+// A sealed file is a memfd that no process can write, shrink or grow any more. Large content is
+// passed between processes in one: passing a descriptor costs the same for every size.
 
-/// The concatenation of `parts`. Errors: io.
+/// Makes a sealed file of the concatenated `parts`. Errors: io.
 Result<UniqueFd> make_sealed_file(std::initializer_list<ByteView> parts);
 
-/// The size of one that came from somebody else. Errors: invalid_argument (not sealed, or larger
-/// than `max_bytes`).
+/// Checks a descriptor received from another process and returns its size. Errors: invalid_argument
+/// (not sealed, or larger than `max_bytes`).
 Result<std::uint64_t> check_sealed_file(int fd, std::uint64_t max_bytes);
 
-/// Its bytes, mapped: a seal keeps them from being cut under the reader. Errors: as
-/// check_sealed_file, io.
+/// Checks and maps a sealed file. Because it is sealed, the sender cannot truncate it under the
+/// reader. Errors: as check_sealed_file, io.
 Result<SharedBytes> map_sealed_file(int fd, std::uint64_t max_bytes);
 
 }  // namespace cukiln::wire

@@ -36,7 +36,8 @@ Result<UnixAddress> unix_address(const std::string& path) {
   }
   if (name.empty() || name.size() >= sizeof out.address.sun_path) {
     return make_error(ErrorCode::invalid_argument,
-                      "{} cannot be a socket's path: its last part may have 80 bytes", path);
+                      "{} cannot be the path of a socket: its file name may have at most 80 bytes",
+                      path);
   }
   std::memcpy(out.address.sun_path, name.data(), name.size());
   out.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size() + 1);
@@ -47,7 +48,7 @@ Result<void> remove_dead_socket(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) == 0 && !S_ISSOCK(status.st_mode)) {
     return make_error(ErrorCode::invalid_argument,
-                      "{} is there and is no socket: name another path, or move it away", path);
+                      "{} exists and is not a socket: choose another path, or move it away", path);
   }
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
     return make_error(ErrorCode::io, "cannot replace the socket {}: {}", path, errno_text(errno));
@@ -59,8 +60,7 @@ Result<Peer> peer_of(int socket) {
   ucred credentials{};
   socklen_t size = sizeof credentials;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
-    return make_error(ErrorCode::io, "nobody knows who is at the other end of a socket: {}",
-                      errno_text(errno));
+    return make_error(ErrorCode::io, "SO_PEERCRED failed on a socket: {}", errno_text(errno));
   }
   return Peer{credentials.uid, credentials.pid};
 }

@@ -16,40 +16,41 @@
 
 namespace cukiln::wire {
 
-/// The address of a socket's path. A path that is too long for one (107 bytes) goes by way of a
-/// descriptor of its folder, which `folder` keeps.
+/// The address of a socket's path. For a path that is too long (over 107 bytes) the address goes
+/// through a descriptor of its folder, which `folder` owns.
 struct UnixAddress {
   sockaddr_un address{};
   socklen_t size = 0;
   UniqueFd folder;
 };
-/// Errors: not_found (a long path whose folder is not there), invalid_argument (no such name can
-/// be).
+/// Errors: not_found (a long path whose folder does not exist), invalid_argument (the file name is
+/// too long).
 Result<UnixAddress> unix_address(const std::string& path);
 
-/// Makes room for a socket: removes the one that a dead daemon left, and nothing else.
-/// Errors: invalid_argument (something that is no socket), io.
+/// Removes the socket that a dead daemon left at `path`, if there is one, and nothing else.
+/// Errors: invalid_argument (something other than a socket is there), io.
 Result<void> remove_dead_socket(const std::string& path);
 
-/// Who is at the other end.
+/// The process at the other end of a socket.
 struct Peer {
   uid_t user = 0;
   pid_t process = 0;
 };
+/// Errors: io.
 Result<Peer> peer_of(int socket);
 
-/// Whether a client whose user is `self` may believe whoever answers as `peer` on a socket in
-/// `folder`: itself, root, or the user that owns the folder, where only root can have made it
-/// (`above` is the folder that it is in).
+/// Whether a client of user `self` may trust a daemon of user `peer` that listens on a socket in
+/// `folder`. Trusted are the user itself, root, and the owner of the folder if only root can have
+/// created it; `above` is the folder's parent.
 bool is_trusted_peer(uid_t peer, uid_t self, const struct stat& folder,
                      const struct stat& above) noexcept;
 
-/// One try, never blocking, never SIGPIPE; `descriptor` (or -1) goes with the first byte. As
-/// sendmsg: the count, or -1 and errno.
+/// Calls sendmsg once, without blocking and without SIGPIPE. `descriptor` (or -1) is sent with the
+/// first byte. Returns the number of bytes, or -1 with errno.
 ssize_t send_some(int socket, std::initializer_list<ByteView> parts, int descriptor) noexcept;
 
-/// One try, never blocking. As recvmsg; `descriptor` becomes what came along, close-on-exec. A
-/// second one is closed.
+/// Calls recvmsg once, without blocking. `descriptor` becomes the descriptor received, if any, with
+/// close-on-exec; further ones are closed.
 ssize_t receive_some(int socket, char* to, std::size_t size, UniqueFd& descriptor) noexcept;
 
 }  // namespace cukiln::wire

@@ -40,7 +40,7 @@ std::unique_ptr<DaemonStore> client_of(const std::string& socket) {
   wire::DaemonLink::Options options;
   options.sockets = {socket};
   options.required = true;
-  options.connect_budget = std::chrono::seconds(5);  // not what is measured, on a busy machine
+  options.connect_timeout = std::chrono::seconds(5);  // not what is measured, on a busy machine
   return std::make_unique<DaemonStore>(std::make_shared<wire::DaemonLink>(std::move(options)));
 }
 

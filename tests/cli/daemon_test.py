@@ -117,7 +117,7 @@ class Daemon(CliTest):
     def test_what_is_no_socket_is_not_removed(self):
         (self.folder / "own").mkdir(mode=0o700)
         self.write("own/letter", "dear")
-        self.assertIn("is no socket", self.start_at(self.folder / "own/letter", ENVIRONMENT))
+        self.assertIn("is not a socket", self.start_at(self.folder / "own/letter", ENVIRONMENT))
         self.assertEqual((self.folder / "own/letter").read_text(), "dear")
         self.write("own/ops.sock", "dear")
         self.start_at(self.folder / "own/d.sock", 0)

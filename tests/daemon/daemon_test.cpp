@@ -224,7 +224,7 @@ TEST_CASE_FIXTURE(Fixture, "fault 57: a daemon that hangs in a compile costs one
   CHECK(waiting->wait() == 0);
   CHECK(SteadyClock::now() - stopped < seconds(30));
   CAPTURE(waiting->log());
-  CHECK(waiting->log().find("said nothing for 2000 ms") != std::string::npos);
+  CHECK(waiting->log().find("sent nothing for 2000 ms") != std::string::npos);
   const auto began = SteadyClock::now();
   CHECK(client(scratch.write("other.cu", "// other\n"))->wait() == 0);
   CHECK(SteadyClock::now() - began < seconds(20));

@@ -128,7 +128,7 @@ TEST_CASE_FIXTURE(Fixture, "why a client did without is counted by reason, and t
   std::filesystem::remove(socket);
   FakeDaemon rude(socket, "CKD");  // and no more
   auto hasty = options();
-  hasty.connect_budget = milliseconds(100);
+  hasty.connect_timeout = milliseconds(100);
   wire::DaemonLink link(hasty);
   CHECK_FALSE(link.greet());
   CHECK(reasons(link) == "timeout 1");

@@ -170,7 +170,7 @@ TEST_CASE_FIXTURE(Fixture,
   }
   CHECK(queue.size() > 100);
   auto impatient = options();
-  impatient.connect_budget = milliseconds(50);
+  impatient.connect_timeout = milliseconds(50);
   wire::DaemonLink link(impatient);
   const auto refused = link.greet();
   REQUIRE_FALSE(refused);

@@ -21,7 +21,7 @@
 #include "kernels/nvfp4/moe_grouped.hpp"
 #include "kernels/nvfp4/sm100_plan.hpp"
 #include "reference/formats.hpp"
-#include "reference/product.hpp"
+#include "reference/gemm.hpp"
 
 namespace cukiln::nvfp4 {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "base/bytes.hpp"
 #include "compile/compile_log.hpp"
-#include "compile/include_outlook.hpp"
+#include "compile/include_scanner.hpp"
 #include "fuzz/require.hpp"
 
 namespace {

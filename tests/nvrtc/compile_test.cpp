@@ -35,7 +35,7 @@ constexpr const char* kEmptyKernel = "extern \"C\" __global__ void k() {}\n";
 
 }  // namespace
 
-TEST_CASE_FIXTURE(RealNvrtc, "a kernel compiles for its target and tells what it uses") {
+TEST_CASE_FIXTURE(RealNvrtc, "a kernel compiles for its target and reports its resources") {
   TestModule module(
       "#include <cuda_fp16.h>\n"
       "extern \"C\" __global__ void twice(__half* p) { p[threadIdx.x] = p[threadIdx.x] + "
@@ -64,7 +64,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "the version is that of the installed library, with
   CHECK(toolchain->version.find_first_not_of("0123456789.") == std::string::npos);
 }
 
-TEST_CASE_FIXTURE(RealNvrtc, "two checkouts at different depths give the same bytes and paths") {
+TEST_CASE_FIXTURE(RealNvrtc, "checkouts at different depths give the same bytes and paths") {
   const char* source =
       "#include \"sub/tile.cuh\"\n"
       "extern \"C\" __global__ void k(const char** out) { out[0] = __FILE__; out[1] = "
@@ -85,8 +85,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "two checkouts at different depths give the same by
   CHECK_FALSE(contains(std::string(a.cubin.image.view()), scratch.path()));
 }
 
-TEST_CASE_FIXTURE(RealNvrtc,
-                  "a worker that has compiled others gives the same bytes as a fresh one") {
+TEST_CASE_FIXTURE(RealNvrtc, "a used worker gives the same bytes as a new one") {
   TestModule module("#include <cuda_fp16.h>\n" + std::string(kEmptyKernel));
   TestModule broken("extern \"C\" __global__ void k( {}");
   const CompileResult fresh = must(module.run(compiler()));
@@ -97,7 +96,7 @@ TEST_CASE_FIXTURE(RealNvrtc,
 }
 
 TEST_CASE_FIXTURE(RealNvrtc,
-                  "an include behind a false condition is no dependency, and a computed one is") {
+                  "an include behind a false condition is not a dependency, a computed one is") {
   const ScratchFolder include;
   for (const char* name : {"never.h", "computed.h", "plain.h"}) {
     include.write(name, "");
@@ -124,7 +123,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "__has_include depends on what it found and on what
   CHECK(has(result.dependencies.paths(Observation::Kind::absent), "/cukiln/inc/0/gone.h"));
 }
 
-TEST_CASE_FIXTURE(RealNvrtc, "#include_next goes on in the next folder") {
+TEST_CASE_FIXTURE(RealNvrtc, "#include_next continues in the next folder") {
   const ScratchFolder include;
   include.write("a/x.h", "#include_next <x.h>\n#define A 1\n");
   include.write("b/x.h", "#define B 1\n");
@@ -137,7 +136,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "#include_next goes on in the next folder") {
         Paths{"/cukiln/inc/0/x.h", "/cukiln/inc/1/x.h"});
 }
 
-TEST_CASE_FIXTURE(RealNvrtc, "two headers of one name in two folders are two headers") {
+TEST_CASE_FIXTURE(RealNvrtc, "headers of one name in two folders are two headers") {
   const ScratchFolder include;
   include.write("a/all.h", "#pragma once\n#include \"config.h\"\n");
   include.write("b/all.h", "#pragma once\n#include \"config.h\"\n");
@@ -152,7 +151,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "two headers of one name in two folders are two hea
               "/cukiln/inc/0/b/config.h"});
 }
 
-TEST_CASE_FIXTURE(RealNvrtc, "#pragma once knows a header by any of its paths") {
+TEST_CASE_FIXTURE(RealNvrtc, "#pragma once recognises a header by any of its paths") {
   const ScratchFolder include;
   include.write("a/x.h", "#pragma once\nstruct OnlyOnce {};\n");
   include.write("a/sub/up.h", "#include \"../x.h\"\n");
@@ -166,8 +165,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "#pragma once knows a header by any of its paths") 
   CHECK(has(result.dependencies.paths(Observation::Kind::file), "/cukiln/inc/0/a/sub/../x.h"));
 }
 
-TEST_CASE_FIXTURE(RealNvrtc,
-                  "a path that leads up through a link ends where the file system says") {
+TEST_CASE_FIXTURE(RealNvrtc, ".. after a link is resolved by the file system") {
   const ScratchFolder include;
   include.write("far/away/inside.h", "");
   include.write("far/w.h", "#define RIGHT 1\n");
@@ -180,7 +178,7 @@ TEST_CASE_FIXTURE(RealNvrtc,
 
 // fault 42
 TEST_CASE_FIXTURE(RealNvrtc,
-                  "a header that appears earlier in the search path makes the set untrue") {
+                  "a set no longer holds after a header appears earlier in the search path") {
   const ScratchFolder include;
   include.write("b/x.h", "#define VALUE 1\n");
   std::filesystem::create_directory(include / "a");
@@ -203,8 +201,7 @@ TEST_CASE_FIXTURE(RealNvrtc,
   CHECK(after.cubin.image.view() != before.cubin.image.view());
 }
 
-TEST_CASE_FIXTURE(RealNvrtc,
-                  "a header in a folder that does not exist yet is in the set by its own name") {
+TEST_CASE_FIXTURE(RealNvrtc, "a header in an absent folder is an absent path of its own") {
   const ScratchFolder include;
   include.write("b/lib/x.h", "");
   include.write("b/lib/y.h", "");
@@ -302,7 +299,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "a header that is a FIFO or a folder fails fast and
 }
 
 // fault 40
-TEST_CASE_FIXTURE(RealNvrtc, "headers that include each other for ever end in NVRTC's own error") {
+TEST_CASE_FIXTURE(RealNvrtc, "endless mutual inclusion ends in NVRTC's own error") {
   const ScratchFolder include;
   include.write("a.h", "#include \"b.h\"\n");
   include.write("b.h", "#include \"a.h\"\n");
@@ -313,7 +310,8 @@ TEST_CASE_FIXTURE(RealNvrtc, "headers that include each other for ever end in NV
   CHECK_FALSE(outcome.error().log().empty());
 }
 
-TEST_CASE_FIXTURE(RealNvrtc, "bytes are bytes: CRLF, no final newline, any encoding") {
+TEST_CASE_FIXTURE(RealNvrtc,
+                  "source bytes are passed unchanged: CRLF, no final newline, any encoding") {
   const ScratchFolder include;
   include.write("x.h", "// \xff\xfe latin \xe4\r\n#define X 1");
   TestModule module("#include \"x.h\"\r\nstatic_assert(X);\r\nextern \"C\" __global__ void k() {}",

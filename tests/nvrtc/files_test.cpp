@@ -107,7 +107,7 @@ TEST_CASE_FIXTURE(Files,
 }
 
 // fault 95
-TEST_CASE_FIXTURE(Files, "where a header is looked for, a loop of links is as good as nothing") {
+TEST_CASE_FIXTURE(Files, "a loop of links is absent in lookup and compile") {
   const std::string source = scratch.write("k.cu", std::string("#include <x.h>\n") + kKernelOfX);
   scratch.write("late/x.h", "#define X 11\n");
   fs::create_directory(scratch / "early");
@@ -138,7 +138,7 @@ TEST_CASE_FIXTURE(Files, "where a header is looked for, a loop of links is as go
 }
 
 // fault 95
-TEST_CASE_FIXTURE(RealNvrtc, "a folder without permission is as good as none, for both") {
+TEST_CASE_FIXTURE(RealNvrtc, "a folder without permission is absent in lookup and compile") {
   must(TestModule("extern \"C\" __global__ void k() {}\n").run(compiler()));  // a worker is there
   const ScratchFolder scratch;
   scratch.write("late/x.h", "#define X 11\n");
@@ -211,8 +211,7 @@ TEST_CASE_FIXTURE(Files, "on tmpfs a write through a mapping, which leaves the s
 }
 
 // fault 101
-TEST_CASE_FIXTURE(Files,
-                  "every version of a header that was compiled is a hit when it comes again") {
+TEST_CASE_FIXTURE(Files, "every compiled version of a header is a hit when it returns") {
   const std::string source = scratch.write(
       "k.cu", std::string("#include \"x.h\"\n") + "extern \"C\" __global__ void k() {}\n");
   ModuleSpec module = spec(source);
@@ -246,7 +245,7 @@ TEST_CASE_FIXTURE(Files,
 }
 
 // fault 98
-TEST_CASE_FIXTURE(Files, "what was evicted is a miss that says so, and is counted as one") {
+TEST_CASE_FIXTURE(Files, "an evicted entry is a miss with that reason, and counted") {
   const std::string source =
       scratch.write("k.cu", "#include \"x.h\"\nextern \"C\" __global__ void k() {}\n");
   const ModuleSpec module = spec(source);
@@ -274,7 +273,7 @@ TEST_CASE_FIXTURE(Files, "what was evicted is a miss that says so, and is counte
 }
 
 // fault 104
-TEST_CASE_FIXTURE(Files, "explain compares with the recorded headers that differ least") {
+TEST_CASE_FIXTURE(Files, "explain compares with the nearest recorded set") {
   const std::string source = scratch.write(
       "k.cu", "#include \"a.h\"\n#include \"b.h\"\nextern \"C\" __global__ void k() {}\n");
   const ModuleSpec module = spec(source);

@@ -45,7 +45,7 @@ struct Sm100Fixture : GemmFixture {
 
 }  // namespace
 
-TEST_CASE("a product takes the tile that should end first") {
+TEST_CASE("a GEMM uses the tile that is estimated to be fastest") {
   CHECK(chosen(1, 8192) == "nvfp4_gemm_swapped");
   CHECK(chosen(64, 8192) == "nvfp4_gemm_swapped");
   CHECK(chosen(65, 8192) == "nvfp4_gemm_128x128");
@@ -55,7 +55,7 @@ TEST_CASE("a product takes the tile that should end first") {
   CHECK(std::string(nvfp4::sm100_kernel_for(8192, 8192, 1).name) != "nvfp4_gemm_swapped");
 }
 
-TEST_CASE_FIXTURE(Sm100Fixture, "a product on sm_100a is one launch, planned for its shape") {
+TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for its shape") {
   REQUIRE(launch(4096, 4096, 7168));
   FakeLaunch last = fake.last_launch();
   CHECK(std::string(last.kernel) == "nvfp4_gemm_256x256");
@@ -91,7 +91,7 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a product on sm_100a is one launch, planned for
   CHECK(passed.n == 264);
 }
 
-TEST_CASE_FIXTURE(Sm100Fixture, "a tactic is the way that a host names, of those that there are") {
+TEST_CASE_FIXTURE(Sm100Fixture, "a given tactic is used, and an unknown one is refused") {
   REQUIRE(gemm.tactics(4096, 4096, 7168) == 4);
   for (int tactic = 0; tactic < 4; ++tactic) {
     REQUIRE(
@@ -110,7 +110,7 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a tactic is the way that a host names, of those
 }
 
 TEST_CASE_FIXTURE(Sm100Fixture,
-                  "a product on sm_100a needs no workspace and launches nothing empty") {
+                  "a GEMM on sm_100a needs no workspace, and an empty one launches nothing") {
   CHECK(gemm.workspace_bytes(8192, 8192, 8192) == 0);
   const std::size_t before = fake.launches();
   CHECK(launch(0, 128, 128));
@@ -118,7 +118,8 @@ TEST_CASE_FIXTURE(Sm100Fixture,
   CHECK(fake.launches() == before);
 }
 
-TEST_CASE_FIXTURE(Sm100Fixture, "a tensor map that the driver refuses is an error, and no launch") {
+TEST_CASE_FIXTURE(Sm100Fixture,
+                  "a tensor map that the driver rejects is an error without a launch") {
   fake.fail("cuTensorMapEncodeTiled", kCudaInvalidValue, 1);
   const std::size_t before = fake.launches();
   const auto refused = launch(128, 128, 128);
@@ -128,7 +129,7 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a tensor map that the driver refuses is an erro
   CHECK(fake.launches() == before);
 }
 
-TEST_CASE_FIXTURE(Sm100Fixture, "groups of rows are one launch, whatever their experts are") {
+TEST_CASE_FIXTURE(Sm100Fixture, "a grouped GEMM is one launch, whatever the groups' experts") {
   const auto made = nvfp4::GroupedGemm::create(*opened.loader);
   REQUIRE_MESSAGE(made, made.error().message());
   const auto* experts = address<const std::int32_t>(0x90000);
@@ -174,7 +175,7 @@ TEST_CASE_FIXTURE(Sm100Fixture, "groups of rows are one launch, whatever their e
   CHECK(fake.launches() == before);
 }
 
-TEST_CASE_FIXTURE(Sm100Fixture, "grouped products say which devices have them") {
+TEST_CASE_FIXTURE(Sm100Fixture, "the grouped GEMM reports the devices that support it") {
   fake.set_capability(0, 90);
   LoaderOptions options = loader_options();
   options.cuda_library = fake.path;

@@ -28,8 +28,7 @@ std::string name_of(const DecodeTile& tile) {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Sm90Fixture,
-                  "few tokens on sm_90a are one launch, for every tile that they have") {
+TEST_CASE_FIXTURE(Sm90Fixture, "few tokens on sm_90a are one launch, with every tile") {
   constexpr std::int64_t kRows = 7176;
   for (const int m : {1, 8, 9, 16, 17, 32}) {
     CAPTURE(m);
@@ -55,7 +54,7 @@ TEST_CASE_FIXTURE(Sm90Fixture,
 }
 
 TEST_CASE_FIXTURE(Sm90Fixture,
-                  "many tokens on sm_90a are expanded, then multiplied by the other module") {
+                  "many tokens on sm_90a are dequantised, then multiplied by the other module") {
   CHECK(gemm.workspace_bytes(300, 4096, 2048) == 300 * 2048 * 2);
   for (int tactic = 0; tactic < gemm.tactics(300, 4096, 2048); ++tactic) {
     CAPTURE(tactic);
@@ -77,8 +76,7 @@ TEST_CASE_FIXTURE(Sm90Fixture,
   }
 }
 
-TEST_CASE_FIXTURE(OtherFixture,
-                  "a card without kernels of its own takes those for few tokens, for any") {
+TEST_CASE_FIXTURE(OtherFixture, "a device without kernels of its own uses those for few tokens") {
   for (const int m : {1, 16, 100}) {
     CAPTURE(m);
     REQUIRE(gemm.tactics(m, 4096, 2048) == 3);

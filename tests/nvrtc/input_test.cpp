@@ -10,8 +10,9 @@
 using namespace cukiln;
 using namespace cukiln::testing;
 
-TEST_CASE_FIXTURE(LoaderFixture,
-                  "fault 39: CRLF, invalid UTF-8 and no final newline are bytes like any others") {
+TEST_CASE_FIXTURE(
+    LoaderFixture,
+    "fault 39: CRLF, invalid UTF-8 and a missing final newline are passed unchanged") {
   const auto opened = open();
   const char* const texts[] = {
       "extern \"C\" __global__ void k() {}\r\n",
@@ -39,7 +40,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
 }
 
 TEST_CASE_FIXTURE(LoaderFixture,
-                  "fault 39: a NUL byte is refused, for NVRTC would stop reading there") {
+                  "fault 39: a NUL byte is refused, because NVRTC would stop reading there") {
   const std::string source =
       scratch.write("k.cu", std::string("extern \"C\" __global__ void k() {}\n\0int x = ;", 44));
   const auto reports = open()->compile(spec(source));
@@ -49,7 +50,8 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(reports->front().status.error().message().find("offset 34") != std::string::npos);
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "fault 39: so is one in anything that becomes a string of C") {
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "fault 39: a NUL byte is refused in everything that becomes a C string") {
   const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}\n");
   const std::string nul("a\0b", 3);
   const auto opened = open();
@@ -124,7 +126,7 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE_FIXTURE(LoaderFixture,
-                  "fault 30: a forked child of a process with workers looks up and compiles") {
+                  "fault 30: the forked child of a process with workers looks up and compiles") {
   const auto opened = open();
   const std::string known = scratch.write("known.cu", "extern \"C\" __global__ void k() {}");
   const std::string other = scratch.write("other.cu", "extern \"C\" __global__ void o() {}");

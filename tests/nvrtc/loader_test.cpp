@@ -109,7 +109,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(only(opened->compile(module)).outcome == Outcome::hit);
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "100, 100a and 100f are three entries") {
+TEST_CASE_FIXTURE(LoaderFixture, "targets 100, 100a and 100f have three entries") {
   const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");
   const auto opened = open();
   const auto reports = opened->compile(spec(source, {{100, 0}, {100, 'a'}, {100, 'f'}}));
@@ -185,7 +185,8 @@ TEST_CASE_FIXTURE(LoaderFixture, "explain says hit, and what differs from the ne
 }
 
 // fault 106
-TEST_CASE_FIXTURE(LoaderFixture, "warnings name the user's own files, of a hit elsewhere too") {
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "warnings have the user's own paths, also of a hit in another checkout") {
   const auto make = [&](const std::string& folder) {
     scratch.write(folder + "/inc/w.h", "__device__ inline void f() { int unused_one; }\n");
     ModuleSpec module = spec(
@@ -205,8 +206,9 @@ TEST_CASE_FIXTURE(LoaderFixture, "warnings name the user's own files, of a hit e
   }
 }
 
-TEST_CASE_FIXTURE(LoaderFixture,
-                  "fault 45: __TIME__ is compiled, not stored, and said so; in a header too") {
+TEST_CASE_FIXTURE(
+    LoaderFixture,
+    "fault 45: a use of __TIME__, also in a header, is compiled, not stored, and reported") {
   scratch.write("tile.cuh", "#define TILE sizeof(__TIME__)");
   const std::string source = scratch.write("k.cu", kKernel);
   const auto opened = open();
@@ -236,7 +238,7 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE_FIXTURE(LoaderFixture,
-                  "offline: a hit is served, a miss is missing and NVRTC is not asked") {
+                  "offline: a hit is served, a miss is missing, and NVRTC is not opened") {
   const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");
   LoaderOptions offline = loader_options();
   offline.offline = true;
@@ -247,7 +249,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(only(open(offline)->compile(spec(source))).outcome == Outcome::hit);
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "in-process compiles are used and stay in memory") {
+TEST_CASE_FIXTURE(LoaderFixture, "in-process compiles are kept in memory only") {
   const std::string source = scratch.write("k.cu", kKernel);
   scratch.write("tile.cuh", "#define TILE 3");
   LoaderOptions in_process = loader_options();
@@ -298,7 +300,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(again.kernels[0].lowered == report.kernels[0].lowered);
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "a memory-only store works, and nothing is written") {
+TEST_CASE_FIXTURE(LoaderFixture, "a memory-only store works and writes nothing") {
   StoreOptions memory = store_options();
   memory.memory_only = true;
   const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");

@@ -51,7 +51,7 @@ struct Fixture : testing::LaunchFixture {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "a mixture of experts is four launches, and none without tokens") {
+TEST_CASE_FIXTURE(Fixture, "an MoE layer is four launches, and none without tokens") {
   REQUIRE(launch());
   FakeLaunch launched{};
   const char* const names[] = {"moe_combine", "moe_down", "moe_up", "moe_route"};
@@ -73,7 +73,7 @@ TEST_CASE_FIXTURE(Fixture, "a mixture of experts is four launches, and none with
   CHECK(moe.workspace_bytes(shape) == 0);
 }
 
-TEST_CASE_FIXTURE(Fixture, "many tokens take sm_90a's warpgroups, which want their rows as fp16") {
+TEST_CASE_FIXTURE(Fixture, "many tokens use sm_90a's warpgroup MMA on rows in fp16") {
   shape = {256, 2, 4, 64, 128};
   REQUIRE(launch());
   FakeLaunch launched{};
@@ -111,7 +111,7 @@ struct BlackwellFixture : Fixture {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(BlackwellFixture, "many tokens take sm_100a's grouped products") {
+TEST_CASE_FIXTURE(BlackwellFixture, "many tokens use sm_100a's grouped GEMM") {
   shape = {300, 2, 4, 256, 128};
   input.expert_map = address<std::int32_t>(0xE000);
   REQUIRE(launch());
@@ -175,7 +175,8 @@ TEST_CASE_FIXTURE(BlackwellFixture, "many tokens take sm_100a's grouped products
   CHECK(moe.workspace_bytes(shape) == plan.bytes);
 }
 
-TEST_CASE_FIXTURE(BlackwellFixture, "few tokens, and columns that are no whole groups, do not") {
+TEST_CASE_FIXTURE(BlackwellFixture,
+                  "few tokens, and columns that are not a multiple of the group, do not") {
   for (const MoeShape& of : {MoeShape{16, 2, 4, 256, 128}, MoeShape{300, 2, 4, 192, 128},
                              MoeShape{300, 2, 4, 256, 96}}) {
     shape = of;
@@ -186,7 +187,7 @@ TEST_CASE_FIXTURE(BlackwellFixture, "few tokens, and columns that are no whole g
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses shapes it cannot do, and says which it can") {
+TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses unsupported shapes with the supported ones") {
   const MoeShape good = shape;
   const auto with = [&](auto member, std::int64_t value) {
     shape = good;
@@ -213,7 +214,7 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses shapes it cannot do, and says
   CHECK(refusal() == "an empty MoeGemm: make it with MoeGemm::create");
 }
 
-TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses pointers it cannot use, by name") {
+TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses unusable pointers by name") {
   output = address<std::uint16_t>(0xB008);
   CHECK(refusal() == "output is 0xb008, which is not a multiple of 16 bytes");
   output = address<std::uint16_t>(0xB000);

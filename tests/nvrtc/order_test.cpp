@@ -177,8 +177,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "the working folder is a field, by default the 
 }
 
 // fault 103
-TEST_CASE_FIXTURE(LoaderFixture,
-                  "every place where a relative -include was looked for is watched") {
+TEST_CASE_FIXTURE(LoaderFixture, "every path searched for a relative -include is a dependency") {
   const std::string source = scratch.write("k.cu", kKernelOfX);
   scratch.write("inc/x.h", "#define X 11\n");
   std::filesystem::create_directory(scratch / "work");
@@ -223,7 +222,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(opened->cubin(one.key)->find(scratch.path()) == std::string::npos);
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "a compile in the host's process finds a relative -include, too") {
+TEST_CASE_FIXTURE(LoaderFixture, "an in-process compile finds a relative -include, too") {
   const std::string source = scratch.write("k.cu", kKernelOfX);
   scratch.write("work/x.h", "#define X 11\n");
   scratch.write("inc/only.h", "#undef X\n#define X 12\n");
@@ -263,7 +262,7 @@ TEST_CASE("every NVRTC looks for a relative -include in the virtual working fold
 }
 
 // fault 105
-TEST_CASE_FIXTURE(LoaderFixture, "flags that cukiln makes needless are left out, and said once") {
+TEST_CASE_FIXTURE(LoaderFixture, "flags that cukiln makes needless are dropped and reported once") {
   Strings said;
   LoaderOptions options = loader_options();
   options.log = [&](LogLevel level, std::string_view message) {

@@ -77,7 +77,7 @@ TEST_CASE("two workers give a source of explicit instances only the same names a
 }
 
 // fault 82
-TEST_CASE("a spelt macro of the date sees the clock, wherever and however it is spelt") {
+TEST_CASE("a date macro sees the real clock, wherever and however it is spelt") {
   const std::string kernel = "extern \"C\" __global__ void k(const char** out) { *out = when; }\n";
   const std::string by_macro = "__device__ const char* when = WHEN;\n" + kernel;
   const ScratchFolder include;
@@ -115,7 +115,7 @@ TEST_CASE("NVRTC has no __TIMESTAMP__: a file's age reaches no cubin") {
   }
 }
 
-TEST_CASE("a clock that stands still holds up no compile, with threads or with times in the log") {
+TEST_CASE("fixed clocks block no compile, with threads or with times in the log") {
   const std::string source =
       "template <class T, int N> __device__ T power(T x) {\n"
       "  if constexpr (N == 0) return 1; else return power<T, N - 1>(x) * (x + N); }\n"
@@ -136,7 +136,7 @@ TEST_CASE("a clock that stands still holds up no compile, with threads or with t
 }
 
 // fault 82
-TEST_CASE_FIXTURE(LoaderFixture, "a flag that spells __TIME__: compiled each time, and said so") {
+TEST_CASE_FIXTURE(LoaderFixture, "a flag that spells __TIME__ is compiled each time and reported") {
   const std::string source =
       scratch.write("k.cu", "extern \"C\" __global__ void k(const char** out) { *out = WHEN; }\n");
   ModuleSpec module = spec(source);
@@ -150,7 +150,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "a flag that spells __TIME__: compiled each tim
 }
 
 // fault 104
-TEST_CASE_FIXTURE(LoaderFixture, "explain says that and why a module is never stored") {
+TEST_CASE_FIXTURE(LoaderFixture, "explain says why a module is never stored") {
   scratch.write("inc/deep.cuh", "#define TILE sizeof(__DA\\\nTE__)");
   scratch.write("inc/tile.cuh", "#include \"deep.cuh\"\n");
   scratch.write("inc/plain.cuh", "#define TILE 3\n");
@@ -183,7 +183,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "explain says that and why a module is never st
 }
 
 // fault 120
-TEST_CASE_FIXTURE(LoaderFixture, "headers in include folders come before NVRTC asks for them") {
+TEST_CASE_FIXTURE(LoaderFixture, "headers in include folders are sent ahead") {
   scratch.write("inc/a.cuh", "#include <b.cuh>\n");
   scratch.write("inc/b.cuh", "/*\n#include \"secret.cuh\"\n*/\n");
   scratch.write("inc/secret.cuh", "");

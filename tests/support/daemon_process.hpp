@@ -55,7 +55,8 @@ struct DaemonFixture : FlightFixture {
   wire::DaemonLink::Options options() const {
     wire::DaemonLink::Options options;
     options.sockets = {socket};
-    options.connect_budget = std::chrono::seconds(5);  // a look at the daemon is not what is tested
+    options.connect_timeout =
+        std::chrono::seconds(5);  // a look at the daemon is not what is tested
     return options;
   }
 

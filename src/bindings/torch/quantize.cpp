@@ -2,7 +2,7 @@
 #include "bindings/torch/quantize.hpp"
 
 #include "bindings/torch/host.hpp"
-#include "reference/product.hpp"
+#include "reference/gemm.hpp"
 
 namespace cukiln::torch {
 

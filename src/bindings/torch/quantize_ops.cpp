@@ -4,7 +4,7 @@
 #include "bindings/torch/host.hpp"
 #include "bindings/torch/ops.hpp"
 #include "bindings/torch/quantize.hpp"
-#include "reference/product.hpp"
+#include "reference/gemm.hpp"
 #include "reference/quantize.hpp"
 
 namespace cukiln::torch {

@@ -7,7 +7,7 @@
 #include "base/result.hpp"
 #include "bindings/torch/host.hpp"
 #include "bindings/torch/quantize.hpp"
-#include "reference/product.hpp"
+#include "reference/gemm.hpp"
 #include "reference/quantize.hpp"
 
 namespace cukiln::torch {

@@ -11,7 +11,7 @@
 
 #include "compile/worker/interpose.hpp"
 
-// libc's own allocator behind malloc & co., so that what they return may be freed by libc's free.
+// libc's own allocator, so that memory from the functions below can be freed by libc's free.
 extern "C" {
 void* __libc_malloc(std::size_t size);
 void* __libc_calloc(std::size_t count, std::size_t size);
@@ -25,7 +25,7 @@ namespace {
 
 volatile bool g_refused = false;  // read by a signal handler
 
-void* noted(void* memory, std::size_t size) noexcept {
+void* record_failure(void* memory, std::size_t size) noexcept {
   if (memory == nullptr && size != 0) {
     g_refused = true;
     errno = ENOMEM;
@@ -38,20 +38,20 @@ void* noted(void* memory, std::size_t size) noexcept {
 bool ran_out_of_memory() noexcept { return g_refused; }
 
 CUKILN_DEFINE(void*, "malloc", malloc, (std::size_t size)) {
-  return noted(__libc_malloc(size), size);
+  return record_failure(__libc_malloc(size), size);
 }
 CUKILN_DEFINE(void*, "calloc", calloc, (std::size_t count, std::size_t size)) {
-  return noted(__libc_calloc(count, size), count != 0 ? size : 0);
+  return record_failure(__libc_calloc(count, size), count != 0 ? size : 0);
 }
 CUKILN_DEFINE(void*, "realloc", realloc, (void* old, std::size_t size)) {
-  return noted(__libc_realloc(old, size), size);
+  return record_failure(__libc_realloc(old, size), size);
 }
 CUKILN_DEFINE(int, "posix_memalign", posix_memalign,
               (void** out, std::size_t alignment, std::size_t size)) {
   if (alignment % sizeof(void*) != 0 || (alignment & (alignment - 1)) != 0 || alignment == 0) {
     return EINVAL;
   }
-  void* memory = noted(__libc_memalign(alignment, size), size);
+  void* memory = record_failure(__libc_memalign(alignment, size), size);
   if (memory == nullptr) {
     return ENOMEM;
   }

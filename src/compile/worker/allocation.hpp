@@ -3,8 +3,8 @@
 
 namespace cukiln::worker {
 
-/// True once an allocation was refused: what ends the compile after that (an abort, a fault, an odd
-/// NVRTC error) is the memory limit's doing.
+/// True once an allocation has failed. A compile that fails after that (by an abort, a fault, an
+/// unexpected NVRTC error) is reported as out of memory.
 bool ran_out_of_memory() noexcept;
 
 }  // namespace cukiln::worker

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libc's clocks and the process's number, as libnvrtc finds them: see interpose.cpp. Asked of NVRTC
-// 12.9, 13.0 and 13.5: time, clock, gettimeofday, getpid, and syscall(SYS_clock_gettime). The
-// functions that convert a time (localtime, ctime, strftime) depend on the time zone besides, which
-// is set.
+// libc's clocks and getpid, interposed for libnvrtc (see interpose.cpp). NVRTC 12.9, 13.0 and 13.5
+// call time, clock, gettimeofday, getpid and syscall(SYS_clock_gettime). Functions that convert a
+// time (localtime, ctime, strftime) also depend on the time zone, which is set to UTC.
 
 #include "compile/worker/clock.hpp"
 
@@ -28,7 +27,7 @@ namespace {
 constexpr pid_t kFixedProcess = 1;
 
 std::atomic<bool> g_fixed = false;
-thread_local int g_real_clocks = 0;
+thread_local int g_real_clocks = 0;  // RealClock objects of this thread
 
 bool fixed() { return g_real_clocks == 0 && g_fixed.load(std::memory_order_relaxed); }
 
@@ -69,7 +68,7 @@ void fix_clock() {
 
 void release_clock() {
   g_fixed = false;
-  ::unsetenv("TZ");  // nothing was in the environment
+  ::unsetenv("TZ");  // the worker's environment is empty
   ::tzset();
 }
 
@@ -134,7 +133,7 @@ CUKILN_DEFINE(pid_t, "getppid", getppid, ()) {
   return fixed() ? kFixedProcess : static_cast<pid_t>(real_syscall(SYS_getppid));
 }
 
-// An older libstdc++, which may be within NVRTC, has its clocks from here.
+// An older libstdc++, which may be linked into NVRTC, reads clocks by syscall().
 CUKILN_DEFINE(long, "syscall", syscall, (long number, ...)) {
   va_list list;
   va_start(list, number);

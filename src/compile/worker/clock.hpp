@@ -5,17 +5,17 @@
 
 namespace cukiln::worker {
 
-/// What every clock says while it is fixed, 2000-01-01 00:00:00 UTC in seconds, and also the age of
-/// every file that is served. In the past, so that a wait with a deadline ends and never hangs.
+/// The time of every clock while they are fixed, and the mtime of every served file: 2000-01-01
+/// 00:00:00 UTC. It is in the past, so that a wait with a deadline ends instead of hanging.
 inline constexpr std::int64_t kFixedInstantS = 946684800;
 
-/// From now on every clock of this process says one instant, the time zone is UTC, and the
-/// process's number is one that all workers share. NVRTC asks for them in every compile.
+/// Fixes every clock of this process to one instant, the time zone to UTC, and the pid to a value
+/// that all workers share. NVRTC reads them in every compile, and no result may depend on them.
 void fix_clock();
-/// Ends `fix_clock`.
+/// Undoes `fix_clock`.
 void release_clock();
 
-/// This thread's own calls, made in the middle of a compile, see the real clock while this lives.
+/// While it exists, this thread sees the real clock, for the worker's own calls during a compile.
 class RealClock {
  public:
   RealClock() noexcept;

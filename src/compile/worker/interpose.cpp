@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// libc's file functions, as libnvrtc finds them: the dynamic linker asks this executable first.
-// During a compile they answer from ServedFiles; otherwise they do what libc does, by direct system
-// calls.
+// Interposes libc's file functions: the dynamic linker binds libnvrtc's calls to the definitions in
+// this executable. During a compile they are served from ServedFiles; otherwise they do what libc
+// does, by direct system calls.
 //
-// Every function that can look at, open or resolve a path is here, whether or not today's NVRTC
-// uses it: 12.9, 13.0 and 13.5 ask with __xstat and read with fopen.
+// Every function that can stat, open or resolve a path is here, whether or not today's NVRTC calls
+// it: 12.9, 13.0 and 13.5 probe with __xstat and read with fopen.
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -33,8 +33,8 @@ namespace {
 
 using wire::FileKind;
 
-// What NVRTC was given, so that fstat tells the same as stat. A number may be closed and taken
-// again by another file, hence the inode.
+// The served file behind a descriptor, so that fstat agrees with stat. A descriptor may have been
+// closed and reused for another file, hence the check of the memory file's inode.
 struct OpenFile {
   ino_t memory_inode = 0;
   const ServedFile* file = nullptr;
@@ -58,25 +58,25 @@ void describe(const ServedFile& file, struct stat* out) {
   out->st_size = static_cast<off_t>(file.bytes.size());
   out->st_blksize = 4096;
   out->st_blocks = (out->st_size + 511) / 512;
-  out->st_mtim.tv_sec = kFixedInstantS;  // for all: no result may depend on a file's age
+  out->st_mtim.tv_sec = kFixedInstantS;  // for all files: no result may depend on a file's age
   out->st_ctim.tv_sec = kFixedInstantS;
 }
 
-/// An errno value; 0: it is there.
-int missing(const ServedFile& file) {
+/// The errno value of an access to the file; 0 if it exists.
+int error_of(const ServedFile& file) {
   switch (file.kind) {
     case FileKind::file:
     case FileKind::folder: return 0;
     case FileKind::absent: return ENOENT;
     case FileKind::error:
-      return EACCES;  // the owner knows why, and says so when the compile is over
+      return EACCES;  // the owner knows the reason and reports it after the compile
   }
   return ENOENT;
 }
 
 int stat_served(const char* path, struct stat* out) {
   const ServedFile& file = ServedFiles::instance().find(path);
-  if (const int error = missing(file)) {
+  if (const int error = error_of(file)) {
     return fail(error);
   }
   describe(file, out);
@@ -107,7 +107,7 @@ int open_served(const char* path, int flags) {
     return fail(EROFS);
   }
   const ServedFile& file = ServedFiles::instance().find(path);
-  if (const int error = missing(file)) {
+  if (const int error = error_of(file)) {
     return fail(error);
   }
   if (file.kind == FileKind::folder) {
@@ -167,8 +167,8 @@ FILE* fopen_any(const char* path, const char* mode) {
   if (file == nullptr) {
     ::close(fd);
   } else if (observing()) {
-    // NVRTC reads character by character, one thread a file. A lock for each character, which libc
-    // takes in a process with two threads, was an eighth of the compile time of a CUB kernel.
+    // NVRTC reads a file character by character, in one thread. In a process with two threads libc
+    // locks the stream for each, which was an eighth of the compile time of a CUB kernel.
     ::__fsetlocking(file, FSETLOCKING_BYCALLER);
   }
   return file;
@@ -179,7 +179,7 @@ int access_any(int folder, const char* path, int mode) {
     return static_cast<int>(::syscall(SYS_faccessat, folder, path, mode));
   }
   const ServedFile& file = ServedFiles::instance().find(path);
-  if (const int error = missing(file)) {
+  if (const int error = error_of(file)) {
     return fail(error);
   }
   return (mode & W_OK) != 0 ? fail(EROFS) : 0;
@@ -189,8 +189,8 @@ ssize_t readlink_any(int folder, const char* path, char* out, std::size_t size) 
   if (!observing()) {
     return ::syscall(SYS_readlinkat, folder, path, out, size);
   }
-  const int error = missing(ServedFiles::instance().find(path));
-  return fail(error != 0 ? error : EINVAL);  // nothing that is served is a link
+  const int error = error_of(ServedFiles::instance().find(path));
+  return fail(error != 0 ? error : EINVAL);  // served files are never links
 }
 
 char* realpath_any(const char* path, char* out) {
@@ -199,7 +199,7 @@ char* realpath_any(const char* path, char* out) {
         reinterpret_cast<char* (*)(const char*, char*)>(::dlsym(RTLD_NEXT, "realpath"));
     return real(path, out);
   }
-  if (const int error = missing(ServedFiles::instance().find(path))) {
+  if (const int error = error_of(ServedFiles::instance().find(path))) {
     fail(error);
     return nullptr;
   }
@@ -217,7 +217,7 @@ char* realpath_any(const char* path, char* out) {
 
 DIR* opendir_any(const char* path) {
   if (observing()) {
-    // What is in a folder is more than can be recorded: a path at a time is what NVRTC asks for.
+    // A listing cannot be recorded as a dependency. NVRTC does not need any: it probes paths.
     fail(EACCES);
     return nullptr;
   }
@@ -231,7 +231,7 @@ void* dlopen_any(const char* path, int flags) {
   const char* slash = path != nullptr ? std::strrchr(path, '/') : nullptr;
   const std::string_view name(slash != nullptr ? slash + 1 : path != nullptr ? path : "");
   if (name.substr(0, 7) == "libcuda" || name.substr(0, 9) == "libnvidia") {
-    // NVRTC would start the driver: 150 ms and a context's worth of state for nothing it needs.
+    // NVRTC would initialise the driver, which takes 150 ms and is not needed for a compile.
     return nullptr;
   }
   return real(path, flags);
@@ -296,7 +296,7 @@ CUKILN_DEFINE(int, "__fxstatat64", fxstatat64,
 CUKILN_DEFINE(int, "statx", statx,
               (int folder, const char* path, int flags, unsigned mask, void* out)) {
   if (observing()) {
-    return fail(ENOSYS);  // callers fall back on stat
+    return fail(ENOSYS);  // callers fall back to stat
   }
   return static_cast<int>(::syscall(SYS_statx, folder, path, flags, mask, out));
 }
@@ -347,7 +347,7 @@ CUKILN_DEFINE(FILE*, "fopen", fopen, (const char* path, const char* mode)) {
 CUKILN_DEFINE(FILE*, "fopen64", fopen64, (const char* path, const char* mode)) {
   return fopen_any(path, mode);
 }
-// As above: the character functions without the lock.
+// Without the stream's lock: see fopen_any.
 CUKILN_DEFINE(int, "_IO_getc", io_getc, (FILE * file)) { return getc_unlocked(file); }
 CUKILN_DEFINE(int, "getc", getc, (FILE * file)) { return getc_unlocked(file); }
 CUKILN_DEFINE(int, "fgetc", fgetc, (FILE * file)) { return getc_unlocked(file); }

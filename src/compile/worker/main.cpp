@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cukiln-compile-worker: opens NVRTC, compiles what its owner sends, and lets the owner answer for
-// every file that NVRTC looks at. Arguments: NVRTC's library, its builtins library (may be empty),
-// the limit in bytes of address space, the seconds after which an idle worker ends.
+// cukiln-compile-worker: opens NVRTC, compiles the programs that its owner sends, and asks the
+// owner for every file that NVRTC accesses. Arguments: NVRTC's library, its builtins library (may
+// be empty), the limit of address space in bytes, the seconds after which an idle worker ends.
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -16,7 +16,7 @@
 #include "compile/nvrtc_api.hpp"
 #include "compile/worker/allocation.hpp"
 #include "compile/worker/clock.hpp"
-#include "compile/worker/flight_lock.hpp"
+#include "compile/worker/compile_lock.hpp"
 #include "compile/worker/process.hpp"
 #include "compile/worker/self_probe.hpp"
 #include "compile/worker/served_files.hpp"
@@ -29,10 +29,10 @@ namespace {
 
 using wire::WorkerOp;
 
-// Deep recursion in headers is NVRTC's to refuse, and needs room until it does.
+// Large enough that NVRTC reaches its own limit on nested includes before the stack overflows.
 constexpr std::size_t kCompileStackBytes = 64 << 20;
 
-// An owner answers at once, and stores a result within two seconds or gives up.
+// A live owner answers questions immediately, and stores a result within two seconds or not at all.
 constexpr std::chrono::seconds kOwnerSilence{5};
 
 struct Arguments {
@@ -43,7 +43,7 @@ struct Arguments {
 };
 Arguments g_arguments;
 
-/// In what NVRTC is given besides files.
+/// Whether the program, the arguments or the name expressions spell a date macro.
 bool spells_time_macro(const wire::Compile& job) {
   const auto spells = [](const std::string& text) { return !find_time_macro(text).empty(); };
   return spells(job.unit_text) || std::any_of(job.arguments.begin(), job.arguments.end(), spells) ||
@@ -53,8 +53,8 @@ bool spells_time_macro(const wire::Compile& job) {
 class Session {
  public:
   void run() {
-    // Those who wait for the flight's result would wait for a stopped owner as for a slow compile.
-    socket_.when_silent(kOwnerSilence, [this] { flight_.release(); });
+    // If the owner is stopped or hangs, the processes that wait for the lock must not wait with it.
+    socket_.when_silent(kOwnerSilence, [this] { lock_.release(); });
     wire::Hello hello;
     hello.error = api_.open(g_arguments.library, g_arguments.builtins);
     int major = 0;
@@ -63,23 +63,24 @@ class Session {
       hello.nvrtc_major = static_cast<std::uint32_t>(major);
       hello.nvrtc_minor = static_cast<std::uint32_t>(minor);
     }
-    say(WorkerOp::hello, hello.encode());
+    send(WorkerOp::hello, hello.encode());
     if (!hello.error.empty()) {
       return;
     }
     wire::Frame frame;
-    while (socket_.receive(frame, patience()) == wire::IoStatus::ok && handle(frame)) {
+    while (socket_.receive(frame, idle_wait()) == wire::IoStatus::ok && handle(frame)) {
     }
   }
 
  private:
-  wire::Patience patience() const {
-    // With the lock held the owner is storing a result; its own end would be noticed.
-    return flight_.held() ? wire::Patience{}
-                          : wire::Patience{std::chrono::steady_clock::now() + g_arguments.idle};
+  wire::WaitOptions idle_wait() const {
+    // While the lock is held the owner is storing a result, however long that takes. Its death
+    // would be noticed: see run_until_owner_ends.
+    return lock_.held() ? wire::WaitOptions{}
+                        : wire::WaitOptions{std::chrono::steady_clock::now() + g_arguments.idle};
   }
 
-  void say(WorkerOp op, const std::string& body) {
+  void send(WorkerOp op, const std::string& body) {
     if (socket_.send(static_cast<std::uint16_t>(op), {body}) != wire::IoStatus::ok) {
       ::_exit(1);
     }
@@ -88,30 +89,30 @@ class Session {
   bool handle(const wire::Frame& frame) {
     switch (static_cast<WorkerOp>(frame.op)) {
       case WorkerOp::probe:
-        say(WorkerOp::probed, self_probe(api_, g_arguments.library).encode());
+        send(WorkerOp::probed, self_probe(api_, g_arguments.library).encode());
         return true;
       case WorkerOp::lock: return lock(frame.body);
       case WorkerOp::compile: return compile(frame.body);
       case WorkerOp::release:
-        flight_.release();
-        say(WorkerOp::released, {});
+        lock_.release();
+        send(WorkerOp::released, {});
         return true;
       default: return false;
     }
   }
 
   bool lock(const std::string& body) {
-    const auto wanted = wire::Lock::decode(body);
-    if (!wanted || flight_.held()) {
+    const auto request = wire::Lock::decode(body);
+    if (!request || lock_.held()) {
       return false;
     }
-    switch (flight_.acquire(wanted->path, wanted->owner_line)) {
-      case FlightLock::State::held: say(WorkerOp::locked, wire::Locked{}.encode()); break;
-      case FlightLock::State::busy:
-        say(WorkerOp::busy, wire::Busy{flight_.reason()}.encode());
+    switch (lock_.acquire(request->path, request->owner_line)) {
+      case CompileLock::State::held: send(WorkerOp::locked, wire::Locked{}.encode()); break;
+      case CompileLock::State::busy:
+        send(WorkerOp::busy, wire::Busy{lock_.reason()}.encode());
         break;
-      case FlightLock::State::failed:
-        say(WorkerOp::locked, wire::Locked{flight_.reason()}.encode());
+      case CompileLock::State::failed:
+        send(WorkerOp::locked, wire::Locked{lock_.reason()}.encode());
         break;
     }
     return true;
@@ -133,14 +134,13 @@ class Session {
     if (compiled.status != wire::CompileStatus::ok && ran_out_of_memory()) {
       compiled.status = wire::CompileStatus::out_of_memory;
     }
-    say(WorkerOp::result, compiled.encode());
-    // NVRTC has unwound from a failed allocation, but nobody knows how well: a fresh worker is
-    // cheap.
+    send(WorkerOp::result, compiled.encode());
+    // After a failed allocation NVRTC's state cannot be trusted, and a new worker is cheap.
     return compiled.status != wire::CompileStatus::out_of_memory;
   }
 
-  /// NVRTC takes the date before it reads a file: when a header turns out to spell a macro of it,
-  /// the compile is done again, with the real clock.
+  /// Compiles with fixed clocks. NVRTC reads the date before it reads any file: if a header turns
+  /// out to spell a date macro, the program is compiled again with the real clock.
   wire::Compiled compile_observed(const wire::Compile& job) {
     const NvrtcOutput output = output_of(job.arguments);
     const bool spelt = spells_time_macro(job);
@@ -161,7 +161,7 @@ class Session {
 
   wire::FrameSocket socket_{wire::kWorkerSocket};
   NvrtcApi api_;
-  FlightLock flight_;
+  CompileLock lock_;
 };
 
 void run_session() {
@@ -174,7 +174,7 @@ int main_of(int count, char** values) {
   socklen_t size = sizeof type;
   if (count != 5 || ::getsockopt(wire::kWorkerSocket, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
     std::fprintf(stderr,
-                 "cukiln-compile-worker is started by the cukiln library and by nobody else.\n");
+                 "cukiln-compile-worker: not for direct use; the cukiln library starts it.\n");
     return 2;
   }
   g_arguments.library = values[1];

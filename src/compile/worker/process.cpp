@@ -28,7 +28,7 @@ namespace cukiln::worker {
 namespace {
 
 constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGTRAP};
-constexpr std::size_t kGuardReach = 1 << 20;  // a frame may step over the guard page itself
+constexpr std::size_t kGuardReach = 1 << 20;  // a large frame may step over the guard page
 
 constexpr std::uintptr_t kLargePage = 2 << 20;
 constexpr int kHeapBytes = 64 << 20;
@@ -65,7 +65,8 @@ void limit(__rlimit_resource_t what, rlim_t value) {
   ::setrlimit(what, &current);
 }
 
-/// Only what is async-signal-safe: the frame is put together by hand.
+/// Sends the `crashed` frame. Encodes it by hand, because a signal handler may call
+/// async-signal-safe functions only.
 void on_crash(int signal, siginfo_t* info, void*) {
   const char* at = static_cast<const char*>(info->si_addr);
   const bool overflow =
@@ -82,7 +83,7 @@ void on_crash(int signal, siginfo_t* info, void*) {
   ::_exit(128 + signal);
 }
 
-/// A light kernel takes 16 MB of heap: in pages of 4 KiB that is 4,000 page faults.
+/// Even a small kernel takes 16 MB of heap, which is 4,000 page faults with pages of 4 KiB.
 void use_large_pages_for_heap() {
   std::free(std::malloc(kLargePage));  // grows the heap by that, and by M_TOP_PAD
   const auto end = reinterpret_cast<std::uintptr_t>(::sbrk(0));
@@ -105,9 +106,9 @@ void isolate_process(std::uint64_t memory_bytes) {
   if (::chdir("/") != 0) {
     ::_exit(1);
   }
-  ::setsid();  // a terminal's Ctrl-C is the owner's affair
+  ::setsid();  // Ctrl-C in the owner's terminal must reach the owner only
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  // Run by a descriptor, the process would be shown under its number.
+  // A process run by execveat is otherwise named after the descriptor's number.
   ::prctl(PR_SET_NAME, "cukiln-compile-worker", 0, 0, 0);
   for (int signal = 1; signal < NSIG; ++signal) {
     ::signal(signal, SIG_DFL);
@@ -116,8 +117,7 @@ void isolate_process(std::uint64_t memory_bytes) {
   sigset_t none;
   ::sigemptyset(&none);
   ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
-  // Memory that one compile gave back is what the next one takes, without a page fault for each
-  // page.
+  // Keep freed memory for the next compile, which then takes no page faults for it.
   ::mallopt(M_ARENA_MAX, 1);
   ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);

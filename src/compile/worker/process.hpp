@@ -6,16 +6,18 @@
 
 namespace cukiln::worker {
 
-/// Cuts the process off from its surroundings: only the descriptors it was given, no environment,
-/// `/` as the working folder, a session of its own, default signals, no core files, `memory_bytes`
-/// of address space (0: no limit).
+/// Isolates the process: it keeps only the descriptors it was given, and gets an empty environment,
+/// `/` as working directory, a session of its own, default signal handlers, no core files and at
+/// most `memory_bytes` of address space (0: no limit).
 void isolate_process(std::uint64_t memory_bytes);
 
-/// Runs `body` on a thread with a stack of `bytes`, and stays in this one until the owner is gone:
-/// then the process ends at once, whatever NVRTC is doing, and with it everything it holds.
+/// Runs `body` on a thread with a stack of `stack_bytes` while this thread waits for the owner's
+/// end. When the owner ends, or closes the socket, the process exits immediately, whatever NVRTC is
+/// doing, and releases its lock.
 [[noreturn]] void run_until_owner_ends(void (*body)(), std::size_t stack_bytes);
 
-/// On this thread, a fatal signal tells the owner and ends the process.
+/// Makes fatal signals of this thread, whose stack is given, send `crashed` to the owner before
+/// they end the process.
 void report_crashes(const void* stack, std::size_t stack_bytes);
 
 }  // namespace cukiln::worker

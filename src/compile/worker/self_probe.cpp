@@ -10,18 +10,19 @@ namespace cukiln::worker {
 namespace {
 
 constexpr const char* kUnit = "/cukiln/src/probe.cu";
-constexpr const char* kSeen = "/cukiln/probe/seen.cuh";
+constexpr const char* kServedHeader = "/cukiln/probe/seen.cuh";
 
 constexpr std::string_view kMark = "cukiln probe: ";
 
 }  // namespace
 
 wire::Probed self_probe(const NvrtcApi& api, const std::string& library) {
-  // A text that the front end assembles and prints, because the assertion fails: half the time of
-  // a program that compiles.
+  // The program reports by a failing static_assert, whose text the front end prints. That takes
+  // half the time of a program that compiles.
   wire::Compile job;
   job.unit_path = kUnit;
-  job.unit_text = std::string("#if __has_include(\"") + kSeen + "\")\n#include \"" + kSeen +
+  job.unit_text = std::string("#if __has_include(\"") + kServedHeader + "\")\n#include \"" +
+                  kServedHeader +
                   "\"\n#endif\n"
                   "#ifndef CUKILN_SEEN\n#define CUKILN_SEEN \"0\"\n#endif\n"
                   "#if __has_include(\"" +
@@ -38,11 +39,11 @@ wire::Probed self_probe(const NvrtcApi& api, const std::string& library) {
                   "static_assert(false, CUKILN_PROBE);\n";
   ServedFiles& files = ServedFiles::instance();
   files.begin(nullptr, kUnit);
-  files.add(kSeen, "#define CUKILN_SEEN \"1\"\n");
+  files.add(kServedHeader, "#define CUKILN_SEEN \"1\"\n");
   const wire::Compiled compiled = compile_with(api, job, NvrtcOutput::ptx);
   files.end();
 
-  // `1 0 13.0.88;`: seen, not leaked, the version
+  // `1 0 13.0.88;`: the served header was read, the file on disk was not seen, the version
   wire::Probed probed;
   const std::size_t mark = compiled.log.find(kMark);
   const std::size_t at = mark + kMark.size();

@@ -8,8 +8,9 @@
 
 namespace cukiln::worker {
 
-/// Compiles a few lines that tell NVRTC's full version, whether a header that exists here only was
-/// read, and whether a file that exists on disk only (`library` itself) was seen behind our back.
+/// Compiles a program that reports NVRTC's full version, whether NVRTC read a header that only the
+/// worker serves, and whether it saw a file that exists only on disk (`library`). The worker
+/// observes NVRTC's accesses if the first is true and the second is not.
 wire::Probed self_probe(const NvrtcApi& api, const std::string& library);
 
 }  // namespace cukiln::worker

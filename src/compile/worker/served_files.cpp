@@ -17,13 +17,14 @@ namespace cukiln::worker {
 
 namespace {
 
-/// Parts of the tree that are the same for everybody: the folders above the translation unit. NVRTC
-/// looks at them to find out where it is.
+// The device number of folders that exist in every compile: those above the translation unit, which
+// NVRTC stats to find its working directory.
 constexpr std::uint64_t kOwnDevice = 1;
 constexpr std::uint64_t kServedDevice = 2;
 
-/// Names of texts inside NVRTC. It looks for them in the working folder and needs no file there.
-bool is_nvrtcs_own(std::string_view path) {
+/// True for names of texts built into NVRTC. It probes the working directory for them, but needs no
+/// file there.
+bool is_builtin_name(std::string_view path) {
   constexpr std::string_view kNames[] = {"__nv_name_map", "__nv_nvrtc_builtin_header.h"};
   const std::string_view folder = kWorkRoot;
   return path.substr(0, folder.size()) == folder && path.size() > folder.size() &&
@@ -31,7 +32,7 @@ bool is_nvrtcs_own(std::string_view path) {
              std::end(kNames);
 }
 
-const ServedFile& nothing() {
+const ServedFile& absent_file() {
   static const ServedFile absent{};
   return absent;
 }
@@ -39,7 +40,7 @@ const ServedFile& nothing() {
 }  // namespace
 
 ServedFiles& ServedFiles::instance() {
-  static ServedFiles* files = new ServedFiles;  // outlives every thread of NVRTC's
+  static ServedFiles* files = new ServedFiles;  // never destroyed: NVRTC's threads may outlive main
   return *files;
 }
 
@@ -69,7 +70,7 @@ std::vector<std::string> ServedFiles::end() {
   known_.clear();
   absent_folders_.clear();
   inodes_.clear();
-  return std::exchange(looked_at_, {});
+  return std::exchange(accessed_, {});
 }
 
 void ServedFiles::note_read(const ServedFile& file) {
@@ -99,21 +100,21 @@ const ServedFile& ServedFiles::find(const char* path) {
   const std::lock_guard lock(mutex_);
   std::string name = absolute(path);
   if (const auto known = known_.find(name); known != known_.end()) {
-    return look(name, known->second);
+    return record_access(name, known->second);
   }
-  if (*path == '\0' || socket_ == nullptr || is_nvrtcs_own(name)) {
-    return nothing();
+  if (*path == '\0' || socket_ == nullptr || is_builtin_name(name)) {
+    return absent_file();
   }
   if (!below_absent_folder(name)) {
     ask(name);
   }
-  return look(name, known_[name]);
+  return record_access(name, known_[name]);
 }
 
-/// The first look at a path is what the result depends on.
-const ServedFile& ServedFiles::look(const std::string& path, ServedFile& file) {
-  if (!std::exchange(file.looked_at, true)) {
-    looked_at_.push_back(path);
+/// The first access to a path makes it a dependency.
+const ServedFile& ServedFiles::record_access(const std::string& path, ServedFile& file) {
+  if (!std::exchange(file.accessed, true)) {
+    accessed_.push_back(path);
     if (file.file != 0) {
       file.device = kServedDevice;
       file.inode = inodes_.try_emplace(file.file, inodes_.size() + 1).first->second;
@@ -123,25 +124,26 @@ const ServedFile& ServedFiles::look(const std::string& path, ServedFile& file) {
 }
 
 void ServedFiles::ask(const std::string& path) {
-  const RealClock real;  // the socket's
+  const RealClock real;  // for the socket's deadlines
   wire::Frame frame;
   const auto op = static_cast<std::uint16_t>(wire::WorkerOp::ask);
   if (socket_->send(op, {path}) != wire::IoStatus::ok ||
       socket_->receive(frame) != wire::IoStatus::ok ||
       frame.op != static_cast<std::uint16_t>(wire::WorkerOp::answer)) {
-    ::_exit(1);  // the owner is gone, or is none of ours
+    ::_exit(1);  // the owner is gone, or violates the protocol
   }
-  auto told = wire::Answers::decode(frame.body);
-  if (!told || told->answers.empty() || told->answers.front().path != path) {
+  auto reply = wire::Answers::decode(frame.body);
+  if (!reply || reply->answers.empty() || reply->answers.front().path != path) {
     ::_exit(1);
   }
-  for (wire::Answer& answer : told->answers) {
-    learn(std::move(answer));
+  for (wire::Answer& answer : reply->answers) {
+    add_answer(std::move(answer));
   }
 }
 
-/// What was looked at below an absent folder was absent, so nothing there comes into being later.
-void ServedFiles::learn(wire::Answer answer) {
+/// Ignores answers below an absent folder: paths there have been reported absent, and an answer
+/// must not change during a compile.
+void ServedFiles::add_answer(wire::Answer answer) {
   if (below_absent_folder(answer.path)) {
     return;
   }

@@ -13,56 +13,58 @@
 
 namespace cukiln::worker {
 
+/// What is at a path during a compile.
 struct ServedFile {
   wire::FileKind kind = wire::FileKind::absent;
   std::uint64_t device = 0;
-  std::uint64_t inode = 0;  ///< what NVRTC is shown; known once it has looked
+  std::uint64_t inode = 0;  ///< as shown to NVRTC; assigned at the first access
   SharedBytes bytes;
-  std::uint32_t file = 0;  ///< the owner's number of it
-  bool looked_at = false;
+  std::uint32_t file = 0;  ///< the owner's number for it
+  bool accessed = false;
 };
 
-/// The file system as NVRTC sees it during one compile: what the owner says is at a path. Every
-/// path is asked once. Outside a compile nothing is observed and libc does what it always does.
+/// The file system that NVRTC sees during one compile, served by the owner, who is asked at most
+/// once for each path. Outside a compile nothing is observed, and the interposed functions behave
+/// as libc's. Threads: safe between `begin` and `end`, which one thread calls.
 class ServedFiles {
  public:
   static ServedFiles& instance();
 
-  /// Until `end`, every file access of this process is answered from here. `socket` may be null:
-  /// then nothing is there but what `add` gave (the self-probe).
+  /// From now on until `end`, every file access of this process is served from here. If `socket` is
+  /// null, only files from `add` exist (for the self-probe).
   void begin(wire::FrameSocket* socket, const std::string& unit_path);
   void add(const std::string& path, std::string bytes);
-  /// Gives the paths that were looked at, in order of first use.
+  /// Returns the accessed paths, in order of first access.
   std::vector<std::string> end();
 
-  /// To be called for every file whose bytes NVRTC is given.
+  /// Must be called for every file whose bytes are given to NVRTC.
   void note_read(const ServedFile& file);
-  /// Whether one of them spells a macro of the compile's date.
+  /// Whether a file that was read spells a date macro.
   bool uses_time() const noexcept { return uses_time_; }
 
   bool observing() const noexcept { return observing_; }
 
-  /// What is at `path`, for as long as the compile runs.
+  /// What is at `path`. The reference is valid until `end`.
   const ServedFile& find(const char* path);
 
-  /// The absolute virtual path: a relative one is below the virtual working folder.
+  /// The absolute virtual path; a relative one is resolved against the virtual working directory.
   static std::string absolute(const char* path);
 
  private:
   void ask(const std::string& path);
-  void learn(wire::Answer answer);
-  const ServedFile& look(const std::string& path, ServedFile& file);
+  void add_answer(wire::Answer answer);
+  const ServedFile& record_access(const std::string& path, ServedFile& file);
   bool below_absent_folder(const std::string& path) const;
 
   std::atomic<bool> observing_ = false;
   std::atomic<bool> uses_time_ = false;
-  std::mutex mutex_;  // NVRTC compiles on several threads when told to
+  std::mutex mutex_;  // NVRTC may compile on several threads (--split-compile)
   wire::FrameSocket* socket_ = nullptr;
   std::unordered_map<std::string, ServedFile> known_;
   std::vector<std::string> absent_folders_;  // each with a slash at its end
-  std::vector<std::string> looked_at_;
-  // Numbered in order of first use: what NVRTC sees does not depend on what was offered, or on
-  // disks.
+  std::vector<std::string> accessed_;
+  // By the owner's file number. Inodes are assigned in order of first access, so that NVRTC sees
+  // the same ones whatever was sent ahead, and on every file system.
   std::unordered_map<std::uint32_t, std::uint64_t> inodes_;
 };
 

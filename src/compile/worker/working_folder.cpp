@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libc's getcwd, as libnvrtc finds it. During a compile the working folder is the virtual one:
-// NVRTC 13.5 makes relative paths absolute with it, 12.9 and 13.0 search it for a relative
-// -include, and all write it into cubins with -G.
+// libc's getcwd, interposed for libnvrtc (see interpose.cpp). During a compile it returns the
+// virtual working directory: NVRTC 13.5 makes relative paths absolute with it, 12.9 and 13.0 search
+// it for a relative -include, and all write it into cubins with -G.
 
 #include <dlfcn.h>
 

@@ -15,7 +15,7 @@ namespace {
 const Breaker::Time kStart = Breaker::Time() + std::chrono::hours(1);
 }
 
-TEST_CASE("pauses double up to the limit, and begin again after a reset") {
+TEST_CASE("pauses double up to the limit, and start again after a reset") {
   Backoff backoff({milliseconds(1), milliseconds(20)});
   for (const int expected : {1, 2, 4, 8, 16, 20, 20}) {
     CHECK(backoff.next() == milliseconds(expected));
@@ -39,7 +39,7 @@ TEST_CASE("jitter varies a pause within its share and leaves the next one alone"
 
 TEST_CASE("a breaker without a window opens after failures in a row, for its pause") {
   Breaker breaker({3, 0, {seconds(30), seconds(30)}});
-  for (int i = 0; i < 100; ++i) {  // no window: one failure in two does not open it
+  for (int i = 0; i < 100; ++i) {  // without a window, alternating failures do not open it
     CHECK_FALSE(breaker.failed(kStart));
     breaker.succeeded();
   }
@@ -56,7 +56,7 @@ TEST_CASE("a weight counts for several failures") {
   CHECK(breaker.state(kStart) == Breaker::State::open);
 }
 
-TEST_CASE("a trial whose end is never reported keeps others out for a time, and not for ever") {
+TEST_CASE("a trial whose end is never reported blocks others for a limited time") {
   Breaker breaker({1, 0, {seconds(30), seconds(30)}});
   CHECK(breaker.failed(kStart));
   const auto later = kStart + seconds(31);

@@ -6,7 +6,7 @@
 
 #include <thread>
 
-TEST_CASE("only the cores that this thread may use are counted") {
+TEST_CASE("only cores in the affinity mask are counted") {
   cpu_set_t before;
   REQUIRE(::sched_getaffinity(0, sizeof before, &before) == 0);
   CHECK(cukiln::usable_cores() == static_cast<unsigned>(CPU_COUNT(&before)));
@@ -17,7 +17,7 @@ TEST_CASE("only the cores that this thread may use are counted") {
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(any, &one);
-  std::thread([&] {  // a thread's affinity is its own: nobody else is moved
+  std::thread([&] {  // in a thread, whose affinity is its own
     REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
     CHECK(cukiln::usable_cores() == 1);
   })

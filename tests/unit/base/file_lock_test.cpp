@@ -21,7 +21,7 @@ bool is_free(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a lock excludes, gives up at its deadline and goes with its owner") {
+TEST_CASE("a lock excludes others, times out, and is released by its destructor") {
   const ScratchFolder scratch;
   const std::string path = scratch / "lock";
   {
@@ -34,7 +34,7 @@ TEST_CASE("a lock excludes, gives up at its deadline and goes with its owner") {
   CHECK(is_free(path));
 }
 
-TEST_CASE("shared locks go together and keep an exclusive one out") {
+TEST_CASE("shared locks coexist and exclude an exclusive one") {
   const ScratchFolder scratch;
   const std::string path = scratch / "lock";
   const auto a = FileLock::acquire(path, FileLock::Mode::shared, milliseconds(0));
@@ -45,7 +45,7 @@ TEST_CASE("shared locks go together and keep an exclusive one out") {
 }
 
 TEST_CASE(
-    "a forked child keeps no copy: the owner's release frees the lock while the child lives") {
+    "a forked child keeps no copy: the parent's release frees the lock while the child lives") {
   const ScratchFolder scratch;
   const std::string path = scratch / "lock";
   auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, milliseconds(0));
@@ -63,7 +63,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a release in a forked child neither frees the parent's lock nor closes a stranger's file") {
+    "a release in a forked child neither frees the parent's lock nor closes a reused descriptor") {
   const ScratchFolder scratch;
   const std::string path = scratch / "lock";
   auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, milliseconds(0));
@@ -81,13 +81,13 @@ TEST_CASE(
   CHECK_FALSE(is_free(path));
 }
 
-TEST_CASE("who looks for a lock's holder reads its line, makes no file and takes no lock") {
+TEST_CASE("holder() returns the owner line, creates no file and keeps no lock") {
   const ScratchFolder scratch;
   const std::string path = scratch / "lock";
   CHECK_FALSE(FileLock::holder(path));
   CHECK_FALSE(std::filesystem::exists(path));
   scratch.write("lock", "pid 17 since then\nmore\n");
-  CHECK_FALSE(FileLock::holder(path));  // it was left behind
+  CHECK_FALSE(FileLock::holder(path));  // the file exists, but is not locked
   {
     const auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, milliseconds(0));
     CHECK(FileLock::holder(path) == "pid 17 since then");

@@ -13,7 +13,7 @@
 using namespace cukiln;
 using cukiln::testing::ScratchFolder;
 
-TEST_CASE("a file's bytes come back as they are: NUL, CRLF, BOM, invalid UTF-8, no final newline") {
+TEST_CASE("a file's bytes are read unchanged: NUL, CRLF, BOM, invalid UTF-8, no final newline") {
   const ScratchFolder scratch;
   const std::string text("\xef\xbb\xbf a\r\n\0\xff\xfe b", 12);
   const auto content = read_file(scratch.write("odd", text));
@@ -30,7 +30,7 @@ TEST_CASE("an absent file is not_found and names its path") {
   CHECK(content.error().message().find("absent") != std::string::npos);
 }
 
-TEST_CASE("fault 44: a FIFO, a folder and a device are refused at once and never block") {
+TEST_CASE("fault 44: a FIFO, a folder and a device are refused without blocking") {
   const ScratchFolder scratch;
   const std::string fifo = scratch / "fifo";
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
@@ -65,7 +65,7 @@ TEST_CASE("an atomic write replaces the whole file, mode 0600, and leaves nothin
   CHECK_FALSE(write_file_atomically(scratch / "no/such/folder", "x"));
 }
 
-TEST_CASE("the folder of a path is what holds it, and the root where nothing else does") {
+TEST_CASE("the folder of a path is its parent, or the root") {
   CHECK(folder_of("/usr/lib/libnvrtc.so") == "/usr/lib");
   CHECK(folder_of("build/bin") == "build");
   for (const char* path : {"/vmlinuz", "/", "name", ""}) {
@@ -74,14 +74,14 @@ TEST_CASE("the folder of a path is what holds it, and the root where nothing els
   }
 }
 
-TEST_CASE("a folder and what is below it are within it, and its namesakes are not") {
+TEST_CASE("is_within holds for a folder and paths below it, not for paths with the same prefix") {
   CHECK(is_within("/cukiln/inc", "/cukiln/inc"));
   CHECK(is_within("/cukiln/inc/0/a.h", "/cukiln/inc"));
   CHECK_FALSE(is_within("/cukiln/include/a.h", "/cukiln/inc"));
   CHECK_FALSE(is_within("/cukiln", "/cukiln/inc"));
 }
 
-TEST_CASE("a file hashed in pieces has the digest of all its bytes") {
+TEST_CASE("a file hashed in chunks has the digest of all its bytes") {
   const ScratchFolder scratch;
   for (const std::size_t size : {0, 1, 239, 240, 241, 262'143, 262'144, 262'145, 1'000'000}) {
     CAPTURE(size);

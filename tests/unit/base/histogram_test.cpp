@@ -24,13 +24,13 @@ std::map<std::string, std::uint64_t> numbers(Times& times) {
 
 }  // namespace
 
-TEST_CASE("a duration is in the bucket of the least bound that it does not exceed") {
+TEST_CASE("a duration is counted in the bucket of the smallest bound that it does not exceed") {
   ShortTimes times;
   CHECK(numbers(times).empty());
   for (const auto us : {0, 10, 11, 25, 2'500'000, 2'500'001}) {
     times.add(microseconds(us));
   }
-  times.add(nanoseconds(-5));  // a clock that went back
+  times.add(nanoseconds(-5));  // a clock that was set back
   CHECK(numbers(times) == std::map<std::string, std::uint64_t>{{"t_us_to_10", 3},
                                                                {"t_us_to_25", 2},
                                                                {"t_us_to_2500000", 1},
@@ -38,7 +38,7 @@ TEST_CASE("a duration is in the bucket of the least bound that it does not excee
                                                                {"t_us_sum", 5'000'047}});
 }
 
-TEST_CASE("half of all durations are within the median's bound") {
+TEST_CASE("half of all durations do not exceed the median") {
   ShortTimes times;
   const auto now = [&] {
     const auto all = numbers(times);
@@ -61,7 +61,7 @@ TEST_CASE("half of all durations are within the median's bound") {
   CHECK(now().median_us == 2'500'000);
 }
 
-TEST_CASE("the names are known beforehand: the bounds ascend, then what is beyond, then the sum") {
+TEST_CASE("the counters' names are fixed: ascending bounds, then beyond, then the sum") {
   const auto names = LongTimes::names("t");
   CHECK(names.size() == LongTimes::kBounds.size() + 2);
   CHECK(names.front() == "t_us_to_5000");
@@ -71,7 +71,7 @@ TEST_CASE("the names are known beforehand: the bounds ascend, then what is beyon
   CHECK(std::is_sorted(kLongTimesUs.begin(), kLongTimesUs.end()));
 }
 
-TEST_CASE("threads that count at the same time lose nothing") {
+TEST_CASE("concurrent additions are all counted") {
   LongTimes times;
   const auto work = [&] {
     for (int i = 0; i < 10'000; ++i) {

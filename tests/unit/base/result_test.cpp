@@ -20,7 +20,7 @@ Result<int> half(int value) {
   return value / 2;
 }
 
-/// What a child writes to its standard error before it ends, and how it ended.
+/// A child's standard error and exit status.
 template <class Body>
 std::pair<std::string, int> ending_of(Body&& body) {
   int out[2];
@@ -45,7 +45,7 @@ std::pair<std::string, int> ending_of(Body&& body) {
   return {text, status};
 }
 
-/// Counts how a value travels.
+/// Counts copies and moves.
 struct Traveller {
   int* moves;
   int* copies;
@@ -56,7 +56,7 @@ struct Traveller {
 
 }  // namespace
 
-TEST_CASE("value() of an error ends the process and says which error") {
+TEST_CASE("value() of an error aborts the process and prints the error") {
   const auto [text, status] = ending_of([] {
     const Result<int> result = half(3);
     ::_exit(*result);
@@ -65,7 +65,7 @@ TEST_CASE("value() of an error ends the process and says which error") {
   CHECK(text.find("invalid_argument: 3 is odd") != std::string::npos);
 }
 
-TEST_CASE("error() of a value ends the process with a message") {
+TEST_CASE("error() of a value aborts the process with a message") {
   for (const bool is_void : {false, true}) {
     const auto [text, status] = ending_of([&] {
       const Result<void> nothing;
@@ -85,7 +85,7 @@ TEST_CASE("value_or gives the value, or the fallback for an error") {
   CHECK(Result<std::unique_ptr<int>>(Error::out_of_memory()).value_or(nullptr) == nullptr);
 }
 
-TEST_CASE("and_then goes on with a value, and an error goes through") {
+TEST_CASE("and_then is called for a value and passes an error on") {
   CHECK(half(8).and_then(half).value() == 2);
   const auto odd = half(6).and_then(half);
   REQUIRE_FALSE(odd);

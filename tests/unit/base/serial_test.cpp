@@ -9,7 +9,7 @@
 
 using namespace cukiln;
 
-TEST_CASE("what is written is read back, and the end is known") {
+TEST_CASE("an encoding round-trips, and its end is known") {
   SerialWriter out;
   out.u8(7).u32(70'000).u64(1ull << 40).bytes("text").bytes("").raw("xy");
   SerialReader in(out.view());
@@ -23,7 +23,7 @@ TEST_CASE("what is written is read back, and the end is known") {
   CHECK(in.at_end());
 }
 
-TEST_CASE("every cut of an encoding is noticed, and nothing is read beyond it") {
+TEST_CASE("every truncation is noticed, and nothing is read out of bounds") {
   SerialWriter out;
   out.u32(3).bytes("abcdef").u64(9);
   for (std::size_t length = 0; length < out.view().size(); ++length) {
@@ -36,7 +36,7 @@ TEST_CASE("every cut of an encoding is noticed, and nothing is read beyond it") 
   }
 }
 
-TEST_CASE("a length beyond the end is refused without an allocation of that length") {
+TEST_CASE("a length beyond the end is refused without allocating it") {
   SerialWriter out;
   out.u32(0xffff'ffff);
   SerialReader in(out.view());
@@ -44,7 +44,7 @@ TEST_CASE("a length beyond the end is refused without an allocation of that leng
   CHECK_FALSE(in.ok());
 }
 
-TEST_CASE("digests are XXH3-128 in canonical order, as everybody else prints them") {
+TEST_CASE("checksums are XXH3-128 in canonical order, as other tools print them") {
   CHECK(hash_of("").hex() == "0e5751c026e543b2e8ab2eb06099daa1d1e5df47778f7787faab45cdf12fe3a8");
   CHECK(hash_of({"a", "bc"}) == hash_of("abc"));
   constexpr std::uint8_t kFirstOfNothing = 0x99;
@@ -55,8 +55,7 @@ TEST_CASE("digests are XXH3-128 in canonical order, as everybody else prints the
   CHECK_FALSE(ContentHash::from_hex(std::string(64, 'g')));
 }
 
-TEST_CASE(
-    "targets: 100, 100a and 100f are three, and what is no target is refused with an example") {
+TEST_CASE("targets 100, 100a and 100f differ, and anything else is refused with an example") {
   const auto plain = Target::parse("sm_100");
   const auto arch = Target::parse("compute_100a");
   const auto family = Target::parse("100f");
@@ -73,7 +72,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a cubin runs where its suffix says") {
+TEST_CASE("a cubin runs on the devices that its suffix allows") {
   CHECK(Target{90, 'a'}.runs_on(90));
   CHECK_FALSE(Target{100, 'a'}.runs_on(103));
   CHECK(Target{100, 'f'}.runs_on(103));

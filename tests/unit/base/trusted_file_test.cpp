@@ -17,7 +17,7 @@ namespace {
 
 constexpr TrustedOwners kOwners{1000, 990};
 
-/// Why a file of such an owner and mode is not believed.
+/// Why a file with this owner and mode is not trusted.
 std::string why(uid_t owner, mode_t mode, bool private_group = false) {
   struct stat status {};
   status.st_uid = owner;
@@ -26,7 +26,7 @@ std::string why(uid_t owner, mode_t mode, bool private_group = false) {
   return why_not_trusted(status, kOwners, private_group);
 }
 
-/// What a refusal says; empty: it was read.
+/// The error of reading a trusted file; empty if it was read.
 std::string refusal(const std::string& path) {
   const auto text = read_trusted_file(path, "the test's file", 100);
   if (text) {
@@ -42,7 +42,7 @@ void set_mode(const std::string& path, mode_t mode) { REQUIRE(::chmod(path.c_str
 }  // namespace
 
 // fault 112
-TEST_CASE("believed is what root, this user, or the owner of the library alone can have written") {
+TEST_CASE("files that only root, this user or the library's owner can have written are trusted") {
   for (const uid_t owner : {0U, 1000U, 990U}) {
     for (const mode_t mode : {0400U, 0600U, 0644U, 0755U, 0555U}) {
       CAPTURE(owner);
@@ -54,9 +54,9 @@ TEST_CASE("believed is what root, this user, or the owner of the library alone c
         std::string::npos);
   CHECK(why(1001, 0600) == why(1001, 0644));
   CHECK(why(1000, 0666).find("everybody may write it (mode 0666)") != std::string::npos);
-  CHECK_FALSE(why(0, 0602).empty());  // not even of root's
+  CHECK_FALSE(why(0, 0602).empty());  // not even a file of root's
   CHECK(why(1000, 0664).find("group 100 may write it (mode 0664)") != std::string::npos);
-  CHECK(why(1000, 0664, true).empty());  // its group is its owner's alone
+  CHECK(why(1000, 0664, true).empty());  // a private group
   CHECK_FALSE(why(1000, 0666, true).empty());
   CHECK_FALSE(why(1001, 0664, true).empty());
 }
@@ -84,7 +84,7 @@ TEST_CASE("a file in a folder that everybody may write is refused, unless the fo
   CHECK(refusal(path).find("chmod go-w " + folder / "open") != std::string::npos);
   set_mode(folder / "open", 01777);
   CHECK(refusal(path).empty());
-  // The folder that counts is the one that the file is in, not that of a link to it.
+  // The folder of the file is checked, not that of a link to it.
   set_mode(folder / "open", 0777);
   const std::string link = folder / "link";
   std::filesystem::create_symlink(path, link);
@@ -95,8 +95,8 @@ TEST_CASE("a file in a folder that everybody may write is refused, unless the fo
 }
 
 // fault 112
-TEST_CASE("a group that has others in it may not write what is believed") {
-  if (::geteuid() != 0) {  // a file of another group can be made by root alone
+TEST_CASE("a trusted file must not be writable by a group with other members") {
+  if (::geteuid() != 0) {  // only root can create a file of another group
     return;
   }
   const ScratchFolder folder;
@@ -112,7 +112,7 @@ TEST_CASE("a group that has others in it may not write what is believed") {
 }
 
 // fault 113
-TEST_CASE("what takes a believed file's place afterwards is not what is read") {
+TEST_CASE("a trusted file that is replaced after it was opened is not read") {
   const ScratchFolder folder;
   const std::string path = folder.write("program", "text");
   const auto opened = open_trusted_file(path, "the test's file", O_RDONLY);
@@ -123,7 +123,7 @@ TEST_CASE("what takes a believed file's place afterwards is not what is read") {
   CHECK(std::string(bytes) == "text");
 }
 
-TEST_CASE("what is no file, absent, or too long is told apart from what is refused") {
+TEST_CASE("an absent, irregular or too long file is reported as such") {
   const ScratchFolder folder;
   const auto read = [](const std::string& path) {
     return read_trusted_file(path, "the test's file", 4).error();
@@ -137,7 +137,7 @@ TEST_CASE("what is no file, absent, or too long is told apart from what is refus
 }
 
 // fault 111
-TEST_CASE("the path of this library is absolute, whatever the program was called by") {
+TEST_CASE("the path of this library is absolute, whatever argv[0] is") {
   const auto path = path_of_this_library();
   REQUIRE(path);
   CHECK(*path == std::filesystem::read_symlink("/proc/self/exe").string());

@@ -23,7 +23,7 @@ constexpr const char* kReport =
 
 }  // namespace
 
-TEST_CASE("the assembler's report becomes kernels with their resources") {
+TEST_CASE("ptxas's report becomes kernels with their resources") {
   const CompileLog log = parse_log(kReport);
   REQUIRE(log.kernels.size() == 2);
   CHECK(log.kernels[0].lowered == "first");
@@ -36,15 +36,15 @@ TEST_CASE("the assembler's report becomes kernels with their resources") {
   CHECK(log.kernels[1].shared_bytes == 0);
 }
 
-TEST_CASE("the report of a device function does not become a kernel's") {
+TEST_CASE("a device function in the report does not become a kernel") {
   CHECK(parse_log(kReport).kernels[0].local_bytes == 16);
 }
 
-TEST_CASE("the report, which has times in it, is not in the log") {
+TEST_CASE("ptxas's report, which contains times, is removed from the log") {
   CHECK(parse_log(kReport).text.empty());
 }
 
-TEST_CASE("warnings, and advice with a code, stay in the log") {
+TEST_CASE("warnings and coded advice stay in the log") {
   const std::string warning =
       "k.cu(3): warning #177-D: variable \"x\" was declared but never used\n";
   const std::string advice =
@@ -54,12 +54,12 @@ TEST_CASE("warnings, and advice with a code, stay in the log") {
   CHECK(log.text == warning + advice + error);
 }
 
-TEST_CASE("a log without a final newline is read to its end") {
+TEST_CASE("a log without a final newline is parsed to its end") {
   CHECK(parse_log("a\nb").text == "a\nb");
   CHECK(parse_log("").text.empty());
 }
 
-TEST_CASE("kernels that were asked for keep their names and their order") {
+TEST_CASE("requested kernels keep their names and their order") {
   const CompileLog log = parse_log(kReport);
   const auto chosen =
       choose_kernels(log.kernels, {"second<float>", "first"}, {"_Z6secondIfEvv", "first"});
@@ -71,7 +71,7 @@ TEST_CASE("kernels that were asked for keep their names and their order") {
   CHECK(choose_kernels(log.kernels, {}, {}).size() == 2);
 }
 
-TEST_CASE("the header that could not be opened is known by name") {
+TEST_CASE("the name of a missing header is found in the log") {
   CHECK(missing_header("k.cu(1): catastrophic error: could not open source file \"a/b.cuh\" (no "
                        "directories in search list)") == "a/b.cuh");
   CHECK(missing_header("k.cu(1): error: cannot open source file \"x.h\"") == "x.h");

@@ -10,13 +10,13 @@ using testing::ScratchFolder;
 
 namespace {
 
-/// Says which library it was made for, as its version.
+/// Reports the library that it was made for as its version.
 class NamedCompiler final : public Compiler {
  public:
   explicit NamedCompiler(std::string library) : library_(std::move(library)) {}
   Result<Toolchain> toolchain() override { return Toolchain{library_, {}}; }
   std::vector<std::string> toolkit_folders() override { return {library_}; }
-  void expect(std::size_t compiles) override { expected = compiles; }
+  void hint_upcoming(std::size_t compiles) override { expected = compiles; }
   Result<CompileOutcome> compile(const CompileJob&) override {
     CompileOutcome outcome;
     outcome.owner = library_;
@@ -53,7 +53,8 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "each target has the first NVRTC that knows it, one compiler for each") {
+TEST_CASE_FIXTURE(
+    Fixture, "each target gets the first NVRTC that knows it, with one compiler for each library") {
   CompilerByTarget all = compiler();
   CHECK(all.for_target({90, 'a'}).toolchain()->version == old_library);
   CHECK(log.empty());
@@ -74,15 +75,15 @@ TEST_CASE_FIXTURE(Fixture, "each target has the first NVRTC that knows it, one c
   CHECK(all.compile(job)->owner == old_library);
 }
 
-TEST_CASE_FIXTURE(Fixture, "compilers that come later expect what was expected before") {
+TEST_CASE_FIXTURE(Fixture, "a compiler made later gets the hint that was given before") {
   CompilerByTarget all = compiler();
   all.for_target({90, 'a'});
-  all.expect(7);
+  all.hint_upcoming(7);
   CHECK(static_cast<NamedCompiler&>(all.for_target({90, 'a'})).expected == 7);
   CHECK(static_cast<NamedCompiler&>(all.for_target({100, 'a'})).expected == 7);
 }
 
-TEST_CASE_FIXTURE(Fixture, "where there is no NVRTC the one that says so is asked") {
+TEST_CASE_FIXTURE(Fixture, "without an NVRTC, the fallback compiler reports that there is none") {
   search.default_roots.clear();
   CompilerByTarget all = compiler();
   CHECK(all.for_target({100, 'a'}).toolchain()->version == "none");

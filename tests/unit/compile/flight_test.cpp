@@ -41,7 +41,7 @@ CompileState state_with(const std::string& lock, std::string* owner = nullptr) {
   return outcome->state;
 }
 
-/// Compiles for a minute, with the lock, in a process of its own.
+/// Compiles for a minute, holding the lock, in a process of its own.
 pid_t fork_slow_owner(const ScratchFolder& folder, bool forks_a_child) {
   const pid_t owner = ::fork();
   if (owner != 0) {
@@ -77,7 +77,7 @@ bool gets_free(const std::string& lock) {
 
 }  // namespace
 
-TEST_CASE("a flight that another process has is busy, and its owner is named") {
+TEST_CASE("a request that another process compiles is busy, and the lock's owner is named") {
   const ScratchFolder folder;
   const pid_t owner = fork_slow_owner(folder, false);
   REQUIRE(appears(folder / "count"));
@@ -90,7 +90,7 @@ TEST_CASE("a flight that another process has is busy, and its owner is named") {
 }
 
 // fault 1
-TEST_CASE("kill -9 of an owner frees its flight") {
+TEST_CASE("kill -9 of an owner releases its compile lock") {
   const ScratchFolder folder;
   const pid_t owner = fork_slow_owner(folder, false);
   REQUIRE(appears(folder / "count"));
@@ -100,7 +100,7 @@ TEST_CASE("kill -9 of an owner frees its flight") {
 }
 
 // fault 1b
-TEST_CASE("kill -9 of an owner that had forked frees its flight while the child lives") {
+TEST_CASE("kill -9 of an owner that had forked releases its compile lock while the child lives") {
   const ScratchFolder folder;
   const pid_t owner = fork_slow_owner(folder, true);
   REQUIRE(appears(folder / "count"));
@@ -112,7 +112,7 @@ TEST_CASE("kill -9 of an owner that had forked frees its flight while the child 
   ::kill(forgotten, SIGKILL);
 }
 
-TEST_CASE("the lock is held until the result is published, and its file is gone afterwards") {
+TEST_CASE("the lock is held until the result is published, and its file is removed afterwards") {
   const ScratchFolder folder;
   const std::string lock = folder / "flight.lock";
   NvrtcCompiler compiler(fake_options());
@@ -127,7 +127,7 @@ TEST_CASE("the lock is held until the result is published, and its file is gone 
   CHECK(state_with(lock) == CompileState::done);
 }
 
-TEST_CASE("what somebody else stored meanwhile is not compiled again") {
+TEST_CASE("a result that another process stored in the meantime is not compiled again") {
   const ScratchFolder folder;
   const std::string lock = folder / "flight.lock";
   NvrtcCompiler compiler(fake_options());
@@ -142,7 +142,7 @@ TEST_CASE("what somebody else stored meanwhile is not compiled again") {
   CHECK(state_with(lock) == CompileState::done);
 }
 
-TEST_CASE("a compile that fails gives its flight up") {
+TEST_CASE("a failed compile releases its lock") {
   const ScratchFolder folder;
   NvrtcCompiler compiler(fake_options());
   for (const char* order : {"error no", "segv", "garbage"}) {
@@ -154,7 +154,7 @@ TEST_CASE("a compile that fails gives its flight up") {
   }
 }
 
-TEST_CASE("where locks do not work, it compiles without one") {
+TEST_CASE("a compile goes on without a lock where locks do not work") {
   CHECK(state_with("/nowhere/flight.lock") == CompileState::done);
 }
 
@@ -179,7 +179,7 @@ TEST_CASE("an idle worker is used again, and one that has ended is not") {
   CHECK(pool.take() == nullptr);
 }
 
-TEST_CASE("a worker's heap is in large pages where the kernel has them") {
+TEST_CASE("a worker's heap uses huge pages if the kernel supports them") {
   if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage")) {
     MESSAGE("this kernel has none");
     return;
@@ -198,7 +198,7 @@ TEST_CASE("a worker's heap is in large pages where the kernel has them") {
   CHECK(large);
 }
 
-TEST_CASE("no more workers are kept idle than the bound") {
+TEST_CASE("no more idle workers are kept than the limit") {
   WorkerPool pool(1);
   for (int i = 0; i < 2; ++i) {
     auto worker = WorkerProcess::start({kTestWorker, kFakeNvrtc, "", 0, 5s}, {});

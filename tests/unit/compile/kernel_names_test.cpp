@@ -7,28 +7,28 @@ using namespace cukiln;
 
 using Names = std::vector<std::string>;
 
-TEST_CASE("kernels are found by their names, templates marked as such") {
+TEST_CASE("kernels are found by name, and templates are marked") {
   CHECK(kernels_in("extern \"C\" __global__ void f(int* p) {}\n"
                    "template <class T, int n>\n__global__ void fill(T* x) { x[0] = n; }\n"
                    "__device__ void helper() {}\nnamespace a { __global__ void g (int); }\n") ==
         Names{"f", "fill<...>", "g"});
 }
 
-TEST_CASE("attributes with parentheses are no names") {
+TEST_CASE("attributes with parentheses are not taken for names") {
   CHECK(kernels_in(
             "__global__ void __launch_bounds__(128, 2) __cluster_dims__(2, 1, 1)\n"
             "bounded(int* p);\n__attribute__((unused)) __global__ void\nother(float (&x)[2]);") ==
         Names{"bounded", "other"});
 }
 
-TEST_CASE("a declaration and its definition are one kernel, a comment is none") {
+TEST_CASE("a declaration and its definition count once, comments not at all") {
   CHECK(kernels_in("// __global__ void a(int);\n/* __global__ void b(int); */ int c = 4 / 2;\n"
 
                    "__global__ void d(int); __global__ void d(int) {}\n"
                    "// the last line: __global__ void z(int)") == Names{"d"});
 }
 
-TEST_CASE("what is no kernel, or cut off, gives none") {
+TEST_CASE("text without a complete kernel gives no name") {
   CHECK(kernels_in("").empty());
   CHECK(kernels_in("__global__").empty());
   CHECK(kernels_in("__global__ void f").empty());
@@ -37,7 +37,7 @@ TEST_CASE("what is no kernel, or cut off, gives none") {
   CHECK(kernels_in("/").empty());
 }
 
-TEST_CASE("the log tells which names could not be resolved") {
+TEST_CASE("unresolved name expressions are found in the log") {
   CHECK(unresolved_names(
             "__nv_name_map(3): error: cannot determine which instance of function template \"g\" "
             "is intended\n  #pragma nv_mangled_name g\n                          ^\n\n"

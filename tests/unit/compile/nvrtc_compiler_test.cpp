@@ -40,7 +40,7 @@ Error failure_of(const std::string& source, NvrtcCompilerOptions options = fake_
 
 }  // namespace
 
-TEST_CASE("a compile gives the image, the kernels and what they use") {
+TEST_CASE("a compile returns the image, the kernels and their resources") {
   NvrtcCompiler compiler(fake_options());
   TestModule module("// fake: warn k.cu(1): warning: odd\n" + kKernel);
   const CompileResult result = must(module.run(compiler));
@@ -56,7 +56,8 @@ TEST_CASE("a compile gives the image, the kernels and what they use") {
   CHECK(result.dependencies == DependencySet{});
 }
 
-TEST_CASE("the dependency set is what was looked at: present, absent, folders, and no more") {
+TEST_CASE(
+    "the dependency set has every accessed path, present, absent and folders, and nothing else") {
   const ScratchFolder include;
   include.write("used.h", "used");
   include.write("unused.h", "unused");
@@ -70,7 +71,7 @@ TEST_CASE("the dependency set is what was looked at: present, absent, folders, a
           kKernel,
       {include.path()});
   const CompileResult result = must(module.run(compiler));
-  DependencySet expected;  // in the order of the looks
+  DependencySet expected;  // in the order of accesses
   expected.add_file("/cukiln/inc/0/used.h", hash_of("used"));
   expected.add_absent("/cukiln/inc/0/nothing.h");
   expected.add_folder("/cukiln/inc/0/folder");
@@ -81,7 +82,7 @@ TEST_CASE("the dependency set is what was looked at: present, absent, folders, a
 }
 
 // fault 43
-TEST_CASE("what was served is what was hashed, though the file changes meanwhile") {
+TEST_CASE("the bytes served are the bytes hashed, even if the file changes meanwhile") {
   const ScratchFolder include;
   const std::string header = include.write("h.h", "old");
   const std::string count = include / "count";
@@ -102,7 +103,7 @@ TEST_CASE("what was served is what was hashed, though the file changes meanwhile
 }
 
 // fault 123
-TEST_CASE("a folder that appears during a compile is absent for all of it") {
+TEST_CASE("a folder that appears during a compile stays absent until its end") {
   const ScratchFolder include;
   include.write("later.h", "#include \"folder/x.h\"\n");
   const std::string count = include / "count";
@@ -135,7 +136,7 @@ TEST_CASE("a folder that appears during a compile is absent for all of it") {
 }
 
 // fault 45
-TEST_CASE("a macro of the compile's date is noticed in sources and in headers that are used") {
+TEST_CASE("a date macro is noticed in sources and in accessed headers") {
   const ScratchFolder include;
   include.write("date.h", "const char* date = __DATE__;");
   NvrtcCompiler compiler(fake_options());
@@ -148,7 +149,7 @@ TEST_CASE("a macro of the compile's date is noticed in sources and in headers th
 }
 
 // fault 84
-TEST_CASE("a compile sees one instant and one process, whatever the clock and the worker") {
+TEST_CASE("every compile sees the same time and pid") {
   for (int i = 0; i < 2; ++i) {
     NvrtcCompiler compiler(fake_options());
     TestModule module("// fake: clock\n// fake: sleep 20\n" + kKernel);
@@ -159,7 +160,7 @@ TEST_CASE("a compile sees one instant and one process, whatever the clock and th
 }
 
 // fault 82
-TEST_CASE("a compile whose arguments, source or header spell a time macro sees the real clock") {
+TEST_CASE("a compile whose arguments, source or header spell a date macro sees the real clock") {
   const ScratchFolder include;
   include.write("date.h", "const char* date = __DA\\\nTE__;");
   NvrtcCompiler compiler(fake_options());
@@ -184,14 +185,14 @@ TEST_CASE("a compile whose arguments, source or header spell a time macro sees t
 }
 
 // fault 82
-TEST_CASE("a name expression that spells a time macro is noticed") {
+TEST_CASE("a date macro in a name expression is noticed") {
   NvrtcCompiler compiler(fake_options());
   TestModule module(kKernel);
   module.request.options.name_expressions = {"f<sizeof(__DATE__)>"};
   CHECK(must(module.run(compiler)).uses_time);
 }
 
-TEST_CASE("an NVRTC that reads files unseen sees the real clock: its results are not stored") {
+TEST_CASE("an unobserved NVRTC sees the real clock, and its results are not stored") {
   NvrtcCompiler compiler(fake_options(kUnobservedNvrtc));
   TestModule module("// fake: clock\n" + kKernel);
   const CompileResult result = must(module.run(compiler));
@@ -200,7 +201,7 @@ TEST_CASE("an NVRTC that reads files unseen sees the real clock: its results are
 }
 
 // fault 49
-TEST_CASE("a compile that hangs ends at its time limit and names its kernel") {
+TEST_CASE("a compile that hangs is stopped at its timeout, and the error names its kernel") {
   NvrtcCompiler compiler(fake_options());
   TestModule module("// fake: spin\n" + kKernel);
   module.label = "my_kernel";
@@ -213,7 +214,7 @@ TEST_CASE("a compile that hangs ends at its time limit and names its kernel") {
   CHECK(contains(error.message(), "1000 ms"));
 }
 
-TEST_CASE("a cancelled compile ends at once, whatever NVRTC is doing") {
+TEST_CASE("a cancelled compile ends immediately, whatever NVRTC is doing") {
   NvrtcCompiler compiler(fake_options());
   const ScratchFolder folder;
   TestModule module("// fake: count " + (folder / "count") + "\n// fake: spin\n" + kKernel);
@@ -232,8 +233,7 @@ TEST_CASE("a cancelled compile ends at once, whatever NVRTC is doing") {
 }
 
 // fault 49
-TEST_CASE(
-    "a crash of NVRTC's is an error with the signal and the kernel, and the next compile works") {
+TEST_CASE("a crash of NVRTC is reported with signal and kernel, and the next compile works") {
   NvrtcCompiler compiler(fake_options());
   const std::pair<const char*, const char*> crashes[] = {
       {"segv", "SIGSEGV"}, {"abort", "SIGABRT"}, {"overflow", "stack"}};
@@ -250,12 +250,12 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("what NVRTC wrote to stderr before it crashed is in the error") {
+TEST_CASE("the error of a crash has what NVRTC wrote to stderr") {
   CHECK(contains(failure_of("// fake: abort\n").message(), "fake NVRTC aborts"));
 }
 
 // fault 49
-TEST_CASE("a compile that needs more memory than allowed is told from a crash") {
+TEST_CASE("a compile that exceeds its memory limit is distinguished from a crash") {
   NvrtcCompilerOptions options = fake_options();
   options.memory_bytes = 1ull << 30;
   const Error error = failure_of("// fake: oom\n", options);
@@ -265,7 +265,7 @@ TEST_CASE("a compile that needs more memory than allowed is told from a crash") 
 }
 
 // fault 50
-TEST_CASE("a success without a usable cubin is an error") {
+TEST_CASE("a compile that succeeds without a usable cubin is an error") {
   CHECK(failure_of("// fake: empty\n").code() == ErrorCode::corrupt);
   CHECK(failure_of("// fake: garbage\n").code() == ErrorCode::corrupt);
   const Error other = failure_of("// fake: sm 90\n");
@@ -273,7 +273,7 @@ TEST_CASE("a success without a usable cubin is an error") {
   CHECK(contains(other.message(), "my_kernel"));
 }
 
-TEST_CASE("NVRTC's log names the user's own files") {
+TEST_CASE("NVRTC's log has the user's own paths") {
   const ScratchFolder include;
   const std::string header = include.write("bad.cuh", "bad");
   NvrtcCompiler compiler(fake_options());
@@ -284,7 +284,7 @@ TEST_CASE("NVRTC's log names the user's own files") {
   CHECK(contains(error.log(), header + "(3): error: oops"));
 }
 
-TEST_CASE("a header that is missing is named with the places that were searched") {
+TEST_CASE("a missing header is reported with the paths searched") {
   const ScratchFolder include;
   NvrtcCompiler compiler(fake_options());
   TestModule module("// fake: include /cukiln/inc/0/gone.cuh\n" + kKernel, {include.path()});
@@ -311,7 +311,7 @@ TEST_CASE("a header that is a FIFO fails fast and is named") {
   CHECK(contains(error.message(), include / "pipe.h"));
 }
 
-TEST_CASE("a worker or library that is missing, or is something else, is an error that names it") {
+TEST_CASE("a missing or unsuitable worker or library is named in the error") {
   NvrtcCompilerOptions options = fake_options();
   options.worker = "/nowhere/worker";
   CHECK(contains(NvrtcCompiler(options).toolchain().error().message(), "/nowhere/worker"));
@@ -322,10 +322,10 @@ TEST_CASE("a worker or library that is missing, or is something else, is an erro
 }
 
 // fault 89
-TEST_CASE("parent and forked child compile side by side, each with workers of its own") {
+TEST_CASE("parent and forked child compile concurrently, each with its own workers") {
   NvrtcCompiler compiler(fake_options());
   TestModule first(kKernel);
-  must(first.run(compiler));  // leaves an idle worker that both could take
+  must(first.run(compiler));  // leaves an idle worker in the pool that both could take
   const auto compile_named = [&](const std::string& name) {
     for (int i = 0; i < 5; ++i) {
       TestModule module("// fake: sleep 20\nextern \"C\" __global__ void " + name + "(int*) {}\n");
@@ -347,7 +347,7 @@ TEST_CASE("parent and forked child compile side by side, each with workers of it
   CHECK(status == 0);
 }
 
-TEST_CASE("several threads compile at once") {
+TEST_CASE("several threads compile concurrently") {
   NvrtcCompiler compiler(fake_options());
   std::vector<std::thread> threads;
   std::atomic<int> good = 0;

@@ -11,7 +11,7 @@ using testing::ScratchFolder;
 
 namespace {
 
-/// Only what the test made, nothing of the machine.
+/// Searches the test's folders only, nothing of the machine.
 NvrtcSearch only(const ScratchFolder& folder) {
   NvrtcSearch search;
   search.system = false;
@@ -43,7 +43,7 @@ TEST_CASE("a wheel of CUDA 13 is found with its builtins and headers") {
   CHECK(header_version(found->headers) == "13.0");
 }
 
-TEST_CASE("the wheels of CUDA 12 lie in a folder each") {
+TEST_CASE("each wheel of CUDA 12 has a folder of its own") {
   const ScratchFolder root;
   const std::string library = root.write("nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "");
   const std::string builtins = root.write("nvidia/cuda_nvrtc/lib/libnvrtc-builtins.so.12.9", "");
@@ -87,7 +87,7 @@ TEST_CASE("a toolkit with a compiler and headers but no NVRTC is passed over") {
   CHECK(header_version(found->headers) == "13.0");
 }
 
-TEST_CASE("headers of the library's own major version are taken before others") {
+TEST_CASE("headers of the library's major version are preferred") {
   const ScratchFolder library;
   library.write("lib/libnvrtc.so.13", "");
   const ScratchFolder old;
@@ -102,7 +102,7 @@ TEST_CASE("headers of the library's own major version are taken before others") 
   CHECK(header_version(find_nvrtc(search)->headers) == "13.1");
   search.default_roots = {old.path()};
   CHECK(header_version(find_nvrtc(search)->headers) ==
-        "12.9");  // better than none: the error tells
+        "12.9");  // the only one, so that NVRTC's error shows
 }
 
 TEST_CASE("wheels of the environment come before CUDA_HOME, and that before the default roots") {
@@ -129,7 +129,8 @@ TEST_CASE("wheels of the environment come before CUDA_HOME, and that before the 
   CHECK(find_nvrtc(search)->library == last);
 }
 
-TEST_CASE("the newest of several libraries in a folder is taken, with builtins of its major") {
+TEST_CASE(
+    "the newest of several libraries in a folder is used, with builtins of its major version") {
   const ScratchFolder root;
   root.write("lib64/libnvrtc.so.9.2", "");
   const std::string newest = root.write("lib64/libnvrtc.so.12.9", "");
@@ -162,12 +163,13 @@ TEST_CASE("an NVRTC that is too old for the target is passed over when a newer o
     CHECK(found->passed_over.front().find(part) != std::string::npos);
   }
   CHECK(found->too_old.empty());
-  search.nvrtc_library = old_library;  // what was configured is taken
+  search.nvrtc_library = old_library;  // a configured library is used
   CHECK(find_nvrtc(search)->library == old_library);
   CHECK(find_nvrtc(search)->too_old.find("12.8") != std::string::npos);
 }
 
-TEST_CASE("an NVRTC that is too old is better than none: the compile's error tells") {
+TEST_CASE(
+    "an NVRTC that is too old is used if there is no other, and its compile error explains it") {
   const ScratchFolder root;
   const std::string library = root.write("lib64/libnvrtc.so.12.6.85", "");
   const std::string builtins = root.write("lib64/libnvrtc-builtins.so.12.6", "");
@@ -182,7 +184,7 @@ TEST_CASE("an NVRTC that is too old is better than none: the compile's error tel
   CHECK(found->too_old.find(library) != std::string::npos);
 }
 
-TEST_CASE("a version is also in the name that a link leads to; an unknown one is not too old") {
+TEST_CASE("the version may be in the name of a link's target; an unknown version is not too old") {
   const ScratchFolder root;
   const std::string real = root.write("elsewhere/libnvrtc.so.12.6.85", "");
   root.write("lib64/nothing", "");
@@ -195,7 +197,7 @@ TEST_CASE("a version is also in the name that a link leads to; an unknown one is
   CHECK(find_nvrtc(search)->library == unknown);
 }
 
-TEST_CASE("targets name the NVRTC that they need") {
+TEST_CASE("each target has a minimum NVRTC version") {
   using Version = std::pair<int, int>;
   CHECK(oldest_nvrtc_for({80, 0}) == Version(0, 0));
   CHECK(oldest_nvrtc_for({90, 'a'}) == Version(12, 0));
@@ -207,7 +209,7 @@ TEST_CASE("targets name the NVRTC that they need") {
   CHECK(oldest_nvrtc_for({110, 'a'}) == Version(13, 0));
 }
 
-TEST_CASE("an error names every place that was searched") {
+TEST_CASE("the error names every folder searched") {
   const ScratchFolder root;
   NvrtcSearch search = only(root);
   search.cuda_home = "/nowhere/cuda";
@@ -220,7 +222,7 @@ TEST_CASE("an error names every place that was searched") {
   }
 }
 
-TEST_CASE("a configured library is taken or is an error, and never replaced by another") {
+TEST_CASE("a configured library is used or is an error, and never replaced by another") {
   const ScratchFolder root;
   root.write("lib64/libnvrtc.so.13", "");
   NvrtcSearch search = only(root);
@@ -239,7 +241,7 @@ TEST_CASE("configured header folders come first") {
   CHECK(find_nvrtc(search)->headers == std::vector<std::string>{root / "mine", root / "include"});
 }
 
-TEST_CASE("versions are read off file names, and variants are none") {
+TEST_CASE("versions are parsed from file names, except those of variants") {
   CHECK(library_version("libnvrtc.so.13", "libnvrtc.so") == "13");
   CHECK(library_version("libnvrtc.so.12.9.86", "libnvrtc.so") == "12.9.86");
   CHECK(library_version("libnvrtc.alt.so.13", "libnvrtc.so").empty());

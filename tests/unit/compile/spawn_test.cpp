@@ -26,7 +26,7 @@ volatile sig_atomic_t g_sigchld = 0;
 
 void on_sigchld(int) { g_sigchld = g_sigchld + 1; }
 
-/// Counts SIGCHLD for as long as it lives, as a host does that minds its own children.
+/// Counts SIGCHLD while it exists, as a host that watches its children would.
 class SigchldWatch {
  public:
   SigchldWatch() {
@@ -41,10 +41,10 @@ class SigchldWatch {
   struct sigaction before_ {};
 };
 
-/// What a shell that was spawned says about itself.
+/// What a spawned shell prints about its own process.
 std::string shell_says(const std::string& script, const std::string& shell = "/bin/sh",
                        int program = -1) {
-  auto spawned = spawn_unnoticed(shell, {"-c", script}, program);
+  auto spawned = spawn_detached(shell, {"-c", script}, program);
   REQUIRE(spawned);
   char byte = 0;
   REQUIRE(::recv(spawned->socket.get(), &byte, 1, 0) == 0);  // its end, as it holds the other one
@@ -73,7 +73,7 @@ std::unique_ptr<WorkerProcess> fake_worker() {
 
 }  // namespace
 
-TEST_CASE("a host's SIGCHLD handler and wait(-1) notice neither start nor end of a worker") {
+TEST_CASE("a host's SIGCHLD handler and wait(-1) do not see workers") {
   const SigchldWatch watch;
   for (int i = 0; i < 3; ++i) {
     CHECK_FALSE(shell_says("echo started >&2").empty());
@@ -86,7 +86,7 @@ TEST_CASE("a host's SIGCHLD handler and wait(-1) notice neither start nor end of
   CHECK(errno == ECHILD);
 }
 
-TEST_CASE("a host that is a subreaper is left no zombies") {
+TEST_CASE("a host that is a subreaper gets no zombies") {
   REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
   fake_worker().reset();
   ::prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
@@ -109,7 +109,7 @@ TEST_CASE("a host's own child keeps its status while workers come and go") {
   CHECK(WEXITSTATUS(status) == 42);
 }
 
-TEST_CASE("a spawned program has descriptors 0 to 4 and nothing of the host's") {
+TEST_CASE("a spawned program has descriptors 0 to 4 and no other") {
   const UniqueFd leak(::open("/dev/null", O_RDONLY));  // without O_CLOEXEC
   const UniqueFd high(::fcntl(leak.get(), F_DUPFD, 300));
   const std::string open = shell_says(
@@ -124,27 +124,27 @@ TEST_CASE("a spawned program has no environment") {
   ::unsetenv("CUKILN_TEST_LEAK");
 }
 
-TEST_CASE("a program that is not there is an error that names it") {
-  const auto spawned = spawn_unnoticed("/nowhere/worker", {});
+TEST_CASE("a missing program is named in the error") {
+  const auto spawned = spawn_detached("/nowhere/worker", {});
   REQUIRE_FALSE(spawned);
   CHECK(spawned.error().code() == ErrorCode::not_found);
   CHECK(spawned.error().message().find("/nowhere/worker") != std::string::npos);
 }
 
 TEST_CASE("a program that cannot be executed is an error, and no child is left") {
-  const auto spawned = spawn_unnoticed("/etc/passwd", {});
+  const auto spawned = spawn_detached("/etc/passwd", {});
   REQUIRE_FALSE(spawned);
   CHECK(spawned.error().code() == ErrorCode::io);
   CHECK(::waitpid(-1, nullptr, WNOHANG | __WALL) == -1);
 }
 
-TEST_CASE("several threads may spawn at once") {
+TEST_CASE("several threads spawn concurrently") {
   std::atomic<int> started = 0;
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
       for (int k = 0; k < 5; ++k) {
-        const auto spawned = spawn_unnoticed("/bin/true", {});
+        const auto spawned = spawn_detached("/bin/true", {});
         started += spawned ? 1 : 0;
       }
     });
@@ -155,7 +155,7 @@ TEST_CASE("several threads may spawn at once") {
   CHECK(started == 40);
 }
 
-TEST_CASE("the caller's signal mask is what it was") {
+TEST_CASE("the caller's signal mask is unchanged") {
   sigset_t wanted;
   sigset_t before;
   sigset_t after;
@@ -168,7 +168,8 @@ TEST_CASE("the caller's signal mask is what it was") {
   CHECK(::sigismember(&after, SIGTERM) == 0);
 }
 
-TEST_CASE("a worker is cut off from the host's signals, folder, session and core files") {
+TEST_CASE(
+    "a worker is isolated from the host's signals, working directory, session and core files") {
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
@@ -178,7 +179,7 @@ TEST_CASE("a worker is cut off from the host's signals, folder, session and core
   ::signal(SIGTERM, SIG_DFL);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 
-  // The greeting comes from a thread; whoever starts one has all signals blocked until it runs.
+  // The hello comes from a thread, and pthread_create blocks all signals in its caller meanwhile.
   const std::string none = "0000000000000000";
   for (int i = 0; i < 1000 && status_line(worker->pid(), "SigBlk:\t") != none; ++i) {
     ::usleep(1000);
@@ -208,13 +209,13 @@ TEST_CASE("a forked child that drops its copy of a worker does not end the paren
   CHECK(worker->request(wire::WorkerOp::probe, {}, {}).is(wire::WorkerOp::probed));
 }
 
-TEST_CASE("a worker that is asked what it does not know ends instead of guessing") {
+TEST_CASE("a worker ends after an unknown request") {
   auto worker = fake_worker();
   CHECK(worker->request(static_cast<wire::WorkerOp>(999), {}, {}).failure == WorkerFailure::closed);
 }
 
 // fault 113
-TEST_CASE("a program that was opened is what is run, whatever is at its path by then") {
+TEST_CASE("the opened program is run, even if its path has been replaced") {
   const ScratchFolder folder;
   const std::string path = folder / "program";
   std::filesystem::copy_file("/bin/sh", path);
@@ -223,7 +224,7 @@ TEST_CASE("a program that was opened is what is run, whatever is at its path by 
   std::filesystem::copy_file("/bin/false", folder / "other");
   std::filesystem::rename(folder / "other", path);
   CHECK(shell_says("echo believed >&2", path, opened.get()) == "believed\n");
-  // And nothing more of it is open there.
+  // No other descriptor of it is open there.
   CHECK(shell_says("for fd in 0 1 2 3 4 5 6 16 17; do [ -e /proc/self/fd/$fd ] && "
                    "echo -n \"$fd \" >&2; done",
                    path, opened.get()) == "0 1 2 3 4 ");

@@ -20,7 +20,7 @@ namespace {
 
 const std::string kKernel = "extern \"C\" __global__ void k(int*) {}\n";
 
-/// Stamps as young as the record are not believed; so wait until this file's is old enough.
+/// A record is not used if the file is as young; so wait until the file is old enough.
 void let_age(const std::string& path) {
   struct stat status {};
   REQUIRE(::stat(path.c_str(), &status) == 0);
@@ -38,13 +38,13 @@ bool becomes_true(const std::function<bool()>& condition) {
 
 }  // namespace
 
-TEST_CASE("an NVRTC that reads files unseen is used, and its results are marked") {
+TEST_CASE("an unobserved NVRTC is used, and its results are marked") {
   NvrtcCompiler compiler(fake_options(kUnobservedNvrtc));
   TestModule module(kKernel);
   CHECK_FALSE(must(module.run(compiler)).observed);
 }
 
-TEST_CASE("NVRTC's version and digest are remembered, and then nothing is started") {
+TEST_CASE("NVRTC's version and digest are cached, and then no worker is started") {
   let_age(kFakeNvrtc);
   StatCache stats;
   NvrtcCompilerOptions options = fake_options();
@@ -59,14 +59,14 @@ TEST_CASE("NVRTC's version and digest are remembered, and then nothing is starte
   CHECK(second->content == first->content);
 }
 
-TEST_CASE("what many compiles are expected of starts as many workers at once, up to its bound") {
+TEST_CASE("the hint of upcoming compiles starts that many workers, up to the limit") {
   const ScratchFolder folder;
   const std::string started = folder / "started";
   NvrtcCompilerOptions options = fake_options();
   options.worker = counted_worker(folder, started);
   options.max_idle_workers = 3;
   NvrtcCompiler compiler(options);
-  compiler.expect(7);
+  compiler.hint_upcoming(7);
   REQUIRE(compiler.toolchain());
   CHECK(lines_in(started) == 3);
   std::vector<std::thread> threads;
@@ -81,10 +81,10 @@ TEST_CASE("what many compiles are expected of starts as many workers at once, up
     thread.join();
   }
   CHECK(good == 3);
-  CHECK(lines_in(started) == 3);  // each compile found one that was ready
+  CHECK(lines_in(started) == 3);  // each compile found an idle worker
 }
 
-TEST_CASE("of the workers that are started together the others may fail") {
+TEST_CASE("the probe succeeds if only the first of its workers starts") {
   const ScratchFolder folder;
   const std::string started = folder / "started";
   NvrtcCompilerOptions options = fake_options();
@@ -95,14 +95,14 @@ TEST_CASE("of the workers that are started together the others may fail") {
                                       started + "' | head -n 1) ] || exit 1");
   options.max_idle_workers = 3;
   NvrtcCompiler compiler(options);
-  compiler.expect(3);
+  compiler.hint_upcoming(3);
   CHECK(compiler.toolchain());
   TestModule module(kKernel);
   must(module.run(compiler));
   CHECK(lines_in(started) == 3);
 }
 
-TEST_CASE("of processes that do not know NVRTC one asks it; the others wait for what it saves") {
+TEST_CASE("of several processes one probes NVRTC, and the others wait for its record") {
   let_age(kFakeNvrtc);
   const ScratchFolder folder;
   const std::string started = folder / "started";
@@ -131,7 +131,7 @@ TEST_CASE("of processes that do not know NVRTC one asks it; the others wait for 
   CHECK(saved == 1);
 }
 
-TEST_CASE("a process that dies while it asks NVRTC keeps nobody waiting") {
+TEST_CASE("a process that dies while it probes NVRTC does not block others") {
   let_age(kFakeNvrtc);
   const ScratchFolder folder;
   const std::string started = folder / "started";
@@ -156,7 +156,7 @@ TEST_CASE("a process that dies while it asks NVRTC keeps nobody waiting") {
   waiting.join();
 }
 
-TEST_CASE("what was remembered of an unobserved NVRTC is that it is unobserved") {
+TEST_CASE("the cached record of an unobserved NVRTC says so") {
   let_age(kUnobservedNvrtc);
   StatCache stats;
   NvrtcCompilerOptions options = fake_options(kUnobservedNvrtc);
@@ -168,7 +168,7 @@ TEST_CASE("what was remembered of an unobserved NVRTC is that it is unobserved")
 }
 
 // fault 48
-TEST_CASE("an NVRTC that is replaced while the process runs is not compiled with unnoticed") {
+TEST_CASE("an NVRTC that is replaced while the process runs is noticed") {
   const ScratchFolder folder;
   const std::string library = folder / "libnvrtc.so.13";
   std::filesystem::copy_file(kFakeNvrtc, library);
@@ -178,7 +178,7 @@ TEST_CASE("an NVRTC that is replaced while the process runs is not compiled with
   NvrtcCompiler compiler(options);
   const auto before = compiler.toolchain();
   REQUIRE(before);
-  std::this_thread::sleep_for(1500ms);  // the worker that has the old one open ends
+  std::this_thread::sleep_for(1500ms);  // until the worker that has the old library open has ended
   std::filesystem::remove(library);
   std::filesystem::copy_file(kUnobservedNvrtc, library);
   TestModule module(kKernel);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our declarations of the driver's ABI against <cuda.h>, where there is one. It comes first: it
-// maps names to the versions that driver_api.cpp spells out, here in both.
+// Compares cuda_types.hpp with <cuda.h>, where that is installed. <cuda.h> is included first: it
+// maps names to the versions that driver_api.cpp spells out, in both headers.
 #if __has_include(<cuda.h>)
 #include <cuda.h>
 

@@ -15,7 +15,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST_CASE("A missing driver is not_found, with what the loader said and what still works") {
+TEST_CASE("A missing driver is not_found, with the dynamic linker's message and what still works") {
   const auto api = DriverApi::open("/nonexistent/libcuda.so.1");
   REQUIRE(!api);
   CHECK(api.error().code() == ErrorCode::not_found);
@@ -51,7 +51,7 @@ TEST_CASE("Functions that older drivers lack are optional") {
   CHECK(!has_func_load);
 }
 
-TEST_CASE("A cuInit that fails says the driver's own error and what to do") {
+TEST_CASE("A failing cuInit is reported with the driver's error and advice") {
   FakeCuda fake;
   fake.fail("cuInit", kCudaNoDevice, -1);
   const auto api = DriverApi::open(fake.path);
@@ -61,7 +61,7 @@ TEST_CASE("A cuInit that fails says the driver's own error and what to do") {
   CHECK(contains(api.error().message(), "CUDA_VISIBLE_DEVICES"));
 }
 
-TEST_CASE("An error that the driver itself cannot name keeps its number") {
+TEST_CASE("An error that the driver cannot name is reported by number") {
   FakeCuda fake;
   const auto api = DriverApi::open(fake.path);
   REQUIRE(api);

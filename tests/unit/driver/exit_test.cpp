@@ -16,9 +16,9 @@
 namespace cukiln {
 namespace {
 
-// Run in a process of its own by the test below.
+// The test below runs this in a process of its own.
 TEST_CASE("exits while threads load" * doctest::skip()) {
-  auto* const fake = new testing::FakeCuda();  // as a host's static would, it outlives main
+  auto* const fake = new testing::FakeCuda();  // never destroyed, like a host's static object
   fake->set_devices(4);
   auto api = DriverApi::open(fake->path);
   REQUIRE(api);
@@ -44,7 +44,7 @@ TEST_CASE("A process may exit while its threads load kernels") {
   const ssize_t length = readlink("/proc/self/exe", self.data(), self.size());
   REQUIRE(length > 0);
   self.resize(static_cast<std::size_t>(length));
-  // What an interrupted load holds is no leak.
+  // Memory of an interrupted load is not a leak.
   const std::string command =
       "TSAN_OPTIONS=\"$TSAN_OPTIONS report_thread_leaks=0\" "
       "ASAN_OPTIONS=\"$ASAN_OPTIONS:detect_leaks=0\" '" +

@@ -59,7 +59,7 @@ TEST_CASE_FIXTURE(Fixture, "A kernel knows its name, its handle and its paramete
   CHECK(kernel.parameter_bytes(3) == 0);
 }
 
-TEST_CASE("An empty handle answers everything without a crash") {
+TEST_CASE("Every function of an empty handle returns without a crash") {
   const Kernel none;
   CHECK(!none);
   CHECK(none.name().empty());
@@ -137,7 +137,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(launch.argument_bytes == 16);
 }
 
-TEST_CASE("A driver whose graphs know no programmatic launch gets a plain one") {
+TEST_CASE("A driver without programmatic launches in graphs gets a plain launch") {
   for (const auto& [version, is_programmatic] : {std::pair(12020, false), std::pair(12030, true)}) {
     Fixture fixture("libcuda_fake.so", version);
     LaunchConfig config{{4}, {32}};
@@ -166,7 +166,7 @@ TEST_CASE_FIXTURE(Fixture, "Wrong arguments are refused with index, given and ex
   CHECK(!TypedKernel<>::from(kernel));
 }
 
-TEST_CASE("Where the driver cannot tell parameter sizes, arguments are not refused") {
+TEST_CASE("Arguments are not checked if the driver cannot report parameter sizes") {
   Fixture old("libcuda_fake_old.so");
   CHECK(old.kernel.parameter_count() == 0);
   CHECK(TypedKernel<float*, float, int>::from(old.kernel));
@@ -196,12 +196,12 @@ TEST_CASE_FIXTURE(Fixture, "More shared memory than a device has is refused with
   CHECK(!kernel.reserve_shared(0xffffffffu));
   CHECK(kernel.reserve_shared(231'424));
   fake.fail("cuKernelSetAttribute", 1, -1);
-  CHECK(kernel.reserve_shared(231'424));  // nothing to do
+  CHECK(kernel.reserve_shared(231'424));  // already reserved
   fake.fail("cuKernelGetAttribute", 999, -1);
   CHECK(contains(kernel.reserve_shared(1).error().message(), "device 0"));
 }
 
-TEST_CASE_FIXTURE(Fixture, "Reserving from many threads ends with the most that was asked for") {
+TEST_CASE_FIXTURE(Fixture, "Concurrent reservations end with the largest") {
   std::vector<std::jthread> threads;
   for (std::uint32_t i = 1; i <= 16; ++i) {
     threads.emplace_back([&, i] { CHECK(kernel.reserve_shared(i * 10'000)); });
@@ -212,7 +212,7 @@ TEST_CASE_FIXTURE(Fixture, "Reserving from many threads ends with the most that 
   CHECK(value == 160'000);
 }
 
-TEST_CASE_FIXTURE(Fixture, "A kernel tells what it uses on a device that it is loaded on") {
+TEST_CASE_FIXTURE(Fixture, "A kernel reports its resources on a device that it is loaded on") {
   REQUIRE(kernel.reserve_shared(100'000));
   const auto used = kernel.attributes(1);
   REQUIRE(used);
@@ -231,7 +231,7 @@ TEST_CASE_FIXTURE(Fixture, "A kernel tells what it uses on a device that it is l
   CHECK(Kernel().attributes(0).error().code() == ErrorCode::invalid_argument);
 }
 
-TEST_CASE_FIXTURE(Fixture, "Occupancy is that of the current device, for a block's size") {
+TEST_CASE_FIXTURE(Fixture, "Occupancy is that of the current device for the given block size") {
   CHECK(kernel.max_blocks_per_sm(256).value_or(0) == 8);
   CHECK(kernel.max_blocks_per_sm(1024).value_or(0) == 2);
   CHECK(kernel.max_blocks_per_sm(32, 100'000).value_or(0) == 2);
@@ -247,7 +247,7 @@ TEST_CASE_FIXTURE(Fixture, "Occupancy is that of the current device, for a block
   api->call.cuCtxPushCurrent(context);
 }
 
-TEST_CASE_FIXTURE(Fixture, "A failed launch names kernel, configuration and what was exceeded") {
+TEST_CASE_FIXTURE(Fixture, "A failed launch reports kernel, configuration and exceeded limits") {
   const auto scale = TypedKernel<float*, float, int>::from(kernel);
   REQUIRE(scale);
   const auto launched = scale->launch(nullptr, {{7, 1, 1}, {2048}}, nullptr, 1.0f, 1);
@@ -273,7 +273,7 @@ TEST_CASE_FIXTURE(Fixture, "A lost context and a missing one are explained") {
   fake.fail("cuLaunchKernel", kCudaIllegalAddress, 1);
   CHECK(contains(scale->launch(nullptr, {}, nullptr, 1.0f, 1).error().message(),
                  "compute-sanitizer"));
-  std::jthread([&] {  // a thread where no context is current
+  std::jthread([&] {  // a thread without a current context
     const auto launched = scale->launch(nullptr, {}, nullptr, 1.0f, 1);
     REQUIRE(!launched);
     CHECK(contains(launched.error().message(), "make a CUDA context current"));

@@ -111,7 +111,8 @@ TEST_CASE_FIXTURE(Fixture, "Contexts opened in the host's thread serve loads in 
   api->call.cuCtxPopCurrent(&mine);
 }
 
-TEST_CASE_FIXTURE(Fixture, "Everything is given back, after success and after every failure") {
+TEST_CASE_FIXTURE(Fixture,
+                  "All driver resources are released, after success and after every failure") {
   fake.set_devices(2);
   REQUIRE(load({0, 1}));
   for (const char* function :
@@ -155,7 +156,7 @@ TEST_CASE_FIXTURE(Fixture, "The one device of several that cannot run the image 
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "What is too new for the driver is incompatible and names both versions") {
+                  "An image too new for the driver is incompatible and names both versions") {
   fake.set_version(12020);
   api = *DriverApi::open(fake.path);
   for (const CUresult result : {kCudaUnsupportedPtxVersion, kCudaInvalidPtx, kCudaInvalidImage}) {
@@ -169,7 +170,7 @@ TEST_CASE_FIXTURE(Fixture,
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "An image that the driver calls invalid is corrupt") {
+TEST_CASE_FIXTURE(Fixture, "An image that the driver rejects as invalid is corrupt") {
   fake.fail("cuLibraryLoadData", kCudaInvalidImage, 1);
   const auto module = load();
   REQUIRE(!module);
@@ -178,7 +179,7 @@ TEST_CASE_FIXTURE(Fixture, "An image that the driver calls invalid is corrupt") 
   CHECK(load());
 }
 
-TEST_CASE_FIXTURE(Fixture, "An image that was cut off never reaches the driver") {
+TEST_CASE_FIXTURE(Fixture, "A truncated image never reaches the driver") {
   for (std::size_t size = 0; size < image.size(); ++size) {
     CAPTURE(size);
     const auto module = load(image.substr(0, size), {0});
@@ -204,17 +205,17 @@ TEST_CASE("Offsets that overflow are found") {
   CHECK(!check_bounds(image));
 }
 
-TEST_CASE("A cubin says for what and by what it was made") {
+TEST_CASE("A cubin's target and compiler release are read") {
   const std::string image = fake_cubin({"f"}, 103, "12.9");
   CHECK(image_capability(image) == 103);
   CHECK(image_compiler_release(image) == "12.9");
   std::string old = fake_cubin({"f"}, 0);
-  old[8] = 7;  // the ABI until CUDA 12
+  old[8] = 7;  // the ABI up to CUDA 12
   old[48] = 90;
   CHECK(image_capability(old) == 90);
 }
 
-TEST_CASE_FIXTURE(Fixture, "A symbol that the image lacks is not_found, with both names") {
+TEST_CASE_FIXTURE(Fixture, "A symbol missing from the image is not_found, with both names") {
   const auto module = Module::load(api, image, {{"k<float>", "_Z1kIfE"}}, std::vector{0}, nullptr);
   REQUIRE(!module);
   CHECK(module.error().code() == ErrorCode::not_found);
@@ -222,7 +223,7 @@ TEST_CASE_FIXTURE(Fixture, "A symbol that the image lacks is not_found, with bot
   CHECK(contains(module.error().message(), "_Z1kIfE"));
 }
 
-TEST_CASE_FIXTURE(Fixture, "Devices that are not there, or none at all, are invalid arguments") {
+TEST_CASE_FIXTURE(Fixture, "Unknown devices, or none at all, are invalid arguments") {
   for (const std::vector<int>& devices : {std::vector<int>{}, {1}, {-1}, {0, 7}}) {
     const auto module = load(devices);
     REQUIRE(!module);
@@ -231,8 +232,7 @@ TEST_CASE_FIXTURE(Fixture, "Devices that are not there, or none at all, are inva
   CHECK(contains(load({7}).error().message(), "device 7"));
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "A load while the given stream captures is refused, and nothing happens") {
+TEST_CASE_FIXTURE(Fixture, "A load while the given stream is captured is refused without effect") {
   int anything = 0;
   const auto stream = reinterpret_cast<Stream>(&anything);
   CHECK(load({0}, stream));
@@ -252,7 +252,7 @@ TEST_CASE_FIXTURE(Fixture,
 
 TEST_CASE_FIXTURE(Fixture, "A load while the legacy stream reports a capture is refused") {
   fake.set_legacy_capture(1);
-  CHECK(check_not_capturing(*api, nullptr));  // no context is current, so there is no such stream
+  CHECK(check_not_capturing(*api, nullptr));  // no context is current, so there is no legacy stream
   const auto module = load();
   REQUIRE(!module);
   CHECK(module.error().code() == ErrorCode::invalid_argument);
@@ -270,7 +270,7 @@ TEST_CASE_FIXTURE(Fixture, "A capture in another thread survives loads and unloa
   CHECK(fake.libraries() == 0);
   int mode = 0;
   api->call.cuThreadExchangeStreamCaptureMode(&mode);
-  CHECK(mode == 0);  // as it was
+  CHECK(mode == 0);  // unchanged
 }
 
 TEST_CASE_FIXTURE(Fixture, "Modules are loaded from many threads at once") {

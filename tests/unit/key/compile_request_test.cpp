@@ -58,7 +58,7 @@ TEST_CASE("every member of a request changes the key") {
   }
 }
 
-TEST_CASE("a canonical request can be taken apart again, and a damaged one is refused") {
+TEST_CASE("a canonical request can be decoded, and a damaged one is refused") {
   const std::string canonical = example().canonical();
   const auto fields = RequestFields::parse(canonical);
   REQUIRE(fields);
@@ -74,7 +74,7 @@ TEST_CASE("a canonical request can be taken apart again, and a damaged one is re
   CHECK_FALSE(RequestFields::parse(canonical + "x"));
 }
 
-TEST_CASE("several sources are one translation unit, in order") {
+TEST_CASE("several sources form one translation unit that includes them in order") {
   CompileRequest request = example();
   CHECK(request.translation_unit().path == "/cukiln/src/a.cu");
   request.sources.push_back({"/cukiln/src/b.cu", SharedBytes("int b;")});
@@ -82,7 +82,7 @@ TEST_CASE("several sources are one translation unit, in order") {
   CHECK(unit.text.view() == "#include \"/cukiln/src/a.cu\"\n#include \"/cukiln/src/b.cu\"\n");
 }
 
-TEST_CASE("a dependency set reads back in its order, and every part of it changes the key") {
+TEST_CASE("a dependency set round-trips in order, and every part of it changes the key") {
   DependencySet set;
   set.add_absent("/cukiln/src/b.cuh");
   set.add_file("/cukiln/inc/0/b.cuh", hash_of("b"));
@@ -109,7 +109,7 @@ TEST_CASE("a dependency set reads back in its order, and every part of it change
   std::swap(other.observations[0], other.observations[1]);
   CHECK(cache_key_of("request", other.canonical()) != key);
   other = set;
-  other.observations[3].identity = other.observations[1].identity;  // one file, and not two
+  other.observations[3].identity = other.observations[1].identity;  // one file instead of two
   CHECK(cache_key_of("request", other.canonical()) != key);
   other = set;
   other.observations[0].kind = Observation::Kind::folder;
@@ -122,6 +122,6 @@ TEST_CASE("a dependency set reads back in its order, and every part of it change
     CHECK_FALSE(DependencySet::parse(canonical.substr(0, length)));
   }
   other = set;
-  other.observations[3].identity = 7;  // after 0 and 1 comes 2
+  other.observations[3].identity = 7;  // classes are numbered without gaps: expected 2
   CHECK_FALSE(DependencySet::parse(other.canonical()));
 }

@@ -18,7 +18,7 @@ namespace {
 
 struct FakeClock final : Clock {
   std::int64_t now =
-      4'000'000'000'000'000'000;  // far after every file's stamp: records are believed
+      4'000'000'000'000'000'000;  // long after every file's stamp, so that records are used
   std::int64_t now_ns() const noexcept override { return now; }
 };
 
@@ -48,20 +48,21 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(files.serve("/cukiln/inc/0/a.cuh").bytes.view() == "A");
   CHECK(files.serve("/cukiln/inc/1/a.cuh").bytes.view() == "third");
   scratch.write("second/a.cuh", "second");
-  CHECK(files.serve("/cukiln/inc/1/a.cuh").bytes.view() == "third");  // one compile, one answer
+  CHECK(files.serve("/cukiln/inc/1/a.cuh").bytes.view() == "third");  // answers are cached
   CHECK(server().serve("/cukiln/inc/1/a.cuh").bytes.view() == "second");
   CHECK(files.serve("/cukiln/inc/0").kind == FileAnswer::Kind::folder);
   CHECK(files.serve("/cukiln/inc/2/a.cuh").kind == FileAnswer::Kind::absent);
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "only the prefix of a path is replaced: .. and links stay the system's matter") {
+                  "only the prefix of a path is replaced; .. and links are left to the system") {
   scratch.write("shared.cuh", "shared");
   scratch.write("first/x", "");
   CHECK(server().serve("/cukiln/inc/0/../shared.cuh").bytes.view() == "shared");
 }
 
-TEST_CASE_FIXTURE(Fixture, "touching a file keeps the set true; other bytes make it false") {
+TEST_CASE_FIXTURE(
+    Fixture, "a set still holds after a file is touched, and no longer after its bytes change") {
   const std::string path = scratch.write("first/a.cuh", "one");
   const DependencySet set = set_of("/cukiln/inc/0/a.cuh", "one");
   CHECK(server().check(set).what == What::none);
@@ -73,7 +74,7 @@ TEST_CASE_FIXTURE(Fixture, "touching a file keeps the set true; other bytes make
   CHECK(mismatch.now == hash_of("two"));
 }
 
-TEST_CASE_FIXTURE(Fixture, "same size and same mtime with other bytes is noticed") {
+TEST_CASE_FIXTURE(Fixture, "changed bytes with the same size and mtime are noticed") {
   const std::string path = scratch.write("first/a.cuh", "one");
   const timespec old_time[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
   REQUIRE(::utimensat(AT_FDCWD, path.c_str(), old_time, 0) == 0);
@@ -85,20 +86,21 @@ TEST_CASE_FIXTURE(Fixture, "same size and same mtime with other bytes is noticed
 }
 
 TEST_CASE_FIXTURE(
-    Fixture, "fault 32: a record as young as the file is not believed; an older one is, unread") {
+    Fixture,
+    "fault 32: a stat record as young as the file is not used; a later one spares reading it") {
   const std::string path = scratch.write("first/a.cuh", "one");
   struct stat status {};
   REQUIRE(::stat(path.c_str(), &status) == 0);
   const FileStamp stamp = stamp_of(status);
   stats.put({path, stamp, hash_of("stale"), {}, stamp.mtime_ns + 1'000'000});
   CHECK(server().check(set_of("/cukiln/inc/0/a.cuh", "one")).what == What::none);
-  stats.put({path, stamp, hash_of("believed"), {}, stamp.ctime_ns + 5'000'000'000});
-  CHECK(server().check(set_of("/cukiln/inc/0/a.cuh", "believed")).what == What::none);
+  stats.put({path, stamp, hash_of("recorded"), {}, stamp.ctime_ns + 5'000'000'000});
+  CHECK(server().check(set_of("/cukiln/inc/0/a.cuh", "recorded")).what == What::none);
 }
 
 // fault 107
-TEST_CASE_FIXTURE(Fixture, "another text with the same checksum is another text") {
-  // The last 128 bytes of the first 512 make up, in XXH3, for the first byte.
+TEST_CASE_FIXTURE(Fixture, "texts with the same checksum have different keys") {
+  // In XXH3, bytes 384 to 511 compensate for the changed first byte.
   const std::string own(1200, 'a');
   std::string forged = own;
   forged[0] = 'b';
@@ -124,7 +126,7 @@ TEST_CASE_FIXTURE(Fixture, "another text with the same checksum is another text"
 }
 
 TEST_CASE_FIXTURE(Fixture, "fault 94: the clock of a record is read before the file is opened") {
-  // Who asks what time it is finds the file written meanwhile.
+  // A clock that writes the file when it is read.
   struct WritingClock final : Clock {
     const ScratchFolder& scratch;
     explicit WritingClock(const ScratchFolder& folder) : scratch(folder) {}
@@ -142,13 +144,14 @@ TEST_CASE_FIXTURE(Fixture, "fault 94: the clock of a record is read before the f
 }
 
 // fault 93
-TEST_CASE_FIXTURE(Fixture, "stamps are believed where they tell files apart, and nowhere else") {
+TEST_CASE_FIXTURE(Fixture,
+                  "stamps are used only on file systems where they tell versions of a file apart") {
   const std::string path = scratch.write("first/a.cuh", "one");
   struct stat status {};
   REQUIRE(::stat(path.c_str(), &status) == 0);
   const FileStamp stamp = stamp_of(status);
   static long type;
-  const auto is_believed = [&](long file_system) {
+  const auto is_used = [&](long file_system) {
     type = file_system;
     StatCache cache([](const std::string&) { return type; });
     cache.put({path, stamp, hash_of("recorded"), {}, stamp.ctime_ns + 5'000'000'000});
@@ -161,19 +164,19 @@ TEST_CASE_FIXTURE(Fixture, "stamps are believed where they tell files apart, and
   for (const long local : {0xEF53L /* ext4 */, 0x58465342L /* XFS */, 0x9123683EL /* btrfs */,
                            0x794C7630L /* overlay */}) {
     CAPTURE(local);
-    CHECK(is_believed(local));
+    CHECK(is_used(local));
   }
   for (const long other :
        {0x6969L /* NFS */, 0xFF534D42L /* CIFS */, 0xFE534D42L /* SMB2 */, 0x65735546L /* FUSE */,
         0x01021994L /* tmpfs */, 0x73717368L /* squashfs */, 0xE0F5E1E2L /* EROFS */,
         0x9660L /* ISO 9660 */, 0x15013346L /* UDF */, 0L /* unknown */}) {
     CAPTURE(other);
-    CHECK_FALSE(is_believed(other));
+    CHECK_FALSE(is_used(other));
   }
 }
 
 // fault 42
-TEST_CASE_FIXTURE(Fixture, "a header that vanishes or appears makes the set false") {
+TEST_CASE_FIXTURE(Fixture, "a set no longer holds after a header vanishes or appears") {
   const std::string path = scratch.write("first/a.cuh", "one");
   DependencySet set = set_of("/cukiln/inc/0/a.cuh", "one");
   set.add_folder("/cukiln/inc/0");
@@ -188,7 +191,8 @@ TEST_CASE_FIXTURE(Fixture, "a header that vanishes or appears makes the set fals
   CHECK(server().check_all(set).size() == 2);
 }
 
-TEST_CASE_FIXTURE(Fixture, "fault 44: a header that is a FIFO is an error that says so, at once") {
+TEST_CASE_FIXTURE(Fixture,
+                  "fault 44: a header that is a FIFO is reported as an error without blocking") {
   scratch.write("first/x", "");
   REQUIRE(::mkfifo((scratch / "first/fifo.cuh").c_str(), 0600) == 0);
   auto files = server();
@@ -197,7 +201,7 @@ TEST_CASE_FIXTURE(Fixture, "fault 44: a header that is a FIFO is an error that s
   CHECK(answer.message.find("regular file") != std::string::npos);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a file in memory comes before the disk") {
+TEST_CASE_FIXTURE(Fixture, "a memory file takes precedence over the disk") {
   scratch.write("first/a.cuh", "disk");
   auto files = server();
   files.add_memory_file("/cukiln/inc/0/a.cuh", SharedBytes("memory"));
@@ -205,7 +209,8 @@ TEST_CASE_FIXTURE(Fixture, "a file in memory comes before the disk") {
   CHECK(files.check(set_of("/cukiln/inc/0/a.cuh", "memory")).what == What::none);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a set holds for files in memory, whatever is on disk and never read") {
+TEST_CASE_FIXTURE(Fixture,
+                  "a set is checked against memory files and not against the disk below them") {
   const std::string path = scratch.write("first/a.cuh", "disk");
   struct stat status {};
   REQUIRE(::stat(path.c_str(), &status) == 0);
@@ -225,20 +230,20 @@ TEST_CASE_FIXTURE(Fixture, "a set holds for files in memory, whatever is on disk
   CHECK(in_memory().check(without).what == What::appeared);
   DependencySet folder;
   folder.add_folder("/cukiln/inc/1/b.cuh");
-  CHECK(in_memory().check(folder).what == What::vanished);  // a file is no folder
+  CHECK(in_memory().check(folder).what == What::vanished);  // it is a file now
 }
 
-TEST_CASE_FIXTURE(Fixture, "what one lookup saw at a path is not believed by the next") {
+TEST_CASE_FIXTURE(Fixture, "a lookup does not reuse the labels of an earlier one") {
   scratch.write("first/a.cuh", "one");
   REQUIRE(server().check(set_of("/cukiln/inc/0/a.cuh", "one")).what == What::none);
-  auto files = server();  // which reads nothing: the digest is known by the file's stamp
+  auto files = server();  // reads no file: the stat cache has its digest
   CHECK(FileCheck(files).label("/cukiln/inc/0/a.cuh") ==
         SetTree::label_of(Observation::Kind::file, hash_of("one")));
   scratch.write("first/a.cuh", "other");
   CHECK_FALSE(FileCheck(files).holds(set_of("/cukiln/inc/0/a.cuh", "one")));
 }
 
-TEST_CASE_FIXTURE(Fixture, "a log shows the user's own paths") {
+TEST_CASE_FIXTURE(Fixture, "virtual paths in a log become the user's own") {
   scratch.write("first/a.cuh", "");
   const auto files = server();
   CHECK(files.with_real_paths("/cukiln/inc/0/a.cuh(3): error: x\n\"/cukiln/src/k.cu\" line 1") ==

@@ -6,7 +6,7 @@
 using namespace cukiln;
 using Strings = std::vector<std::string>;
 
-TEST_CASE("a list of ptxas's options with commas is taken apart, as nvcc does") {
+TEST_CASE("ptxas options are split at commas, as by nvcc") {
   const auto split = translate_flags({"-Xptxas", "-v,-dlcm=ca", "--ptxas-options=,-O2,"});
   REQUIRE(split);
   CHECK(split->arguments == std::vector<std::string>{"--ptxas-options=-v",
@@ -14,7 +14,7 @@ TEST_CASE("a list of ptxas's options with commas is taken apart, as nvcc does") 
                                                      "--ptxas-options=-O2"});
 }
 
-TEST_CASE("nvcc's spellings become NVRTC's, in the order given") {
+TEST_CASE("nvcc's spellings become NVRTC's, in the given order") {
   const auto flags =
       translate_flags({"-DA=1", "-U", "A", "-std=c++20", "--use_fast_math", "-lineinfo", "-Xptxas",
                        "-v", "--ptxas-options=-O2", "-fmad=false", "-isystem=sys", "-I", "inc",
@@ -31,7 +31,7 @@ TEST_CASE("nvcc's spellings become NVRTC's, in the order given") {
   CHECK(translate_flags({"-include", "x.h", "-include", "/y.h"})->relative_pre_include);
 }
 
-TEST_CASE("architectures become targets, several give several, a repeated one counts once") {
+TEST_CASE("each architecture becomes one target, repeated or not") {
   const auto flags = translate_flags({"-gencode=arch=compute_100a,code=sm_100a", "-gencode",
                                       "arch=compute_90,code=[sm_90,compute_90]", "-arch=sm_90a",
                                       "--gpu-architecture", "compute_100f"});
@@ -50,7 +50,7 @@ TEST_CASE("host-only flags are dropped and listed") {
 }
 
 // fault 105
-TEST_CASE("what cukiln does itself, and nvcc's word for what it makes, is dropped and reported") {
+TEST_CASE("flags for what cukiln does itself, and nvcc's output flags, are dropped and reported") {
   const auto flags = translate_flags({"--pch", "--create-pch=x", "-use-pch", "y", "--pch-dir=d",
                                       "--time=t.csv", "--no-cache", "-c", "-cubin", "-t", "2",
                                       "-t4", "-Wall", "-Wno-deprecated-gpu-targets", "-x", "cu"});
@@ -69,7 +69,7 @@ TEST_CASE("what cukiln does itself, and nvcc's word for what it makes, is droppe
   CHECK(translate_flags({"-Werror"})->arguments == Strings{"--Werror"});
 }
 
-TEST_CASE("a flag that is unknown, misspelt, or lacks its value is named") {
+TEST_CASE("an unknown or misspelt flag, or one without its value, is named in the error") {
   for (const Strings& given :
        {Strings{"--frobnicate"}, {"-maxregcount=64"}, {"-Ofoo"}, {"-lcuda"}, {"kernel.cu"}, {""}}) {
     const auto flags = translate_flags(given);

@@ -13,13 +13,13 @@ using namespace cukiln;
 
 namespace {
 
-/// A project whose answers decide what is asked next, as a compiler's do.
+/// A project in which each file's text decides which paths are accessed next, as in a compile.
 struct Project {
   std::map<std::string, std::string> files;  // no entry: absent
 
   DependencySet compile() const {
     DependencySet set;
-    look("/root.h", set);
+    access("/root.h", set);
     return set;
   }
   SetTree::Label label(const std::string& path) const {
@@ -30,7 +30,7 @@ struct Project {
 
  private:
   /// A file's text names what it includes, one letter each.
-  void look(const std::string& path, DependencySet& set) const {
+  void access(const std::string& path, DependencySet& set) const {
     if (set.find(path) != nullptr) {
       return;
     }
@@ -42,7 +42,7 @@ struct Project {
     set.add_file(path, hash_of(at->second));
     for (const char name : at->second) {
       if (name >= 'a' && name <= 'z') {
-        look(std::string("/") + name + ".h", set);
+        access(std::string("/") + name + ".h", set);
       }
     }
   }
@@ -64,10 +64,10 @@ struct Recorded {
     tree.insert({key, 7}, set, load());
     return key;
   }
-  std::vector<SetTree::Leaf> find(const Project& project, int* looks = nullptr) const {
+  std::vector<SetTree::Leaf> find(const Project& project, int* probes = nullptr) const {
     return tree.candidates([&](const std::string& path) {
-      if (looks != nullptr) {
-        ++*looks;
+      if (probes != nullptr) {
+        ++*probes;
       }
       return project.label(path);
     });
@@ -95,7 +95,7 @@ Project random_project(std::minstd_rand& random) {
 }  // namespace
 
 // fault 101
-TEST_CASE("whatever was recorded is found again, among hundreds, and by one candidate") {
+TEST_CASE("each of hundreds of recorded sets is found, as the only candidate") {
   std::minstd_rand random(17);
   Recorded recorded;
   std::vector<std::pair<Project, CacheKey>> all;
@@ -104,19 +104,20 @@ TEST_CASE("whatever was recorded is found again, among hundreds, and by one cand
     const CacheKey key = recorded.add(project.compile());
     all.emplace_back(std::move(project), key);
   }
-  int looks = 0;
+  int probes = 0;
   for (const auto& [project, key] : all) {
-    const auto found = recorded.find(project, &looks);
+    const auto found = recorded.find(project, &probes);
     REQUIRE(found.size() == 1);
     CHECK(found.front().key == key);
     CHECK(found.front().hint == 7);
   }
-  CHECK(looks < 400 * 16);
+  CHECK(probes < 400 * 16);
   CHECK(recorded.tree.size() == recorded.sets.size());
   CHECK(recorded.tree.encoded().size() < 100 * recorded.sets.size());
 }
 
-TEST_CASE("versions of one header are told apart by one look, and a new one is named") {
+TEST_CASE(
+    "versions of one header are told apart by one probe, and an unknown version is reported") {
   Recorded recorded;
   Project project;
   project.files["/root.h"] = "a0";
@@ -126,11 +127,11 @@ TEST_CASE("versions of one header are told apart by one look, and a new one is n
   }
   for (int version = 0; version < 100; ++version) {
     project.files["/a.h"] = std::to_string(version);
-    int looks = 0;
-    const auto found = recorded.find(project, &looks);
+    int probes = 0;
+    const auto found = recorded.find(project, &probes);
     REQUIRE(found.size() == 1);
     CHECK(recorded.sets.at(found.front().key) == project.compile());
-    CHECK(looks == 1);
+    CHECK(probes == 1);
   }
   project.files["/a.h"] = "new";
   std::string differs;
@@ -141,7 +142,7 @@ TEST_CASE("versions of one header are told apart by one look, and a new one is n
 }
 
 // fault 81
-TEST_CASE("sets that differ in file identity alone share a leaf") {
+TEST_CASE("sets that differ only in identity classes share a leaf") {
   Recorded recorded;
   DependencySet copies;
   copies.add_file("/a.h", hash_of("x"));
@@ -155,7 +156,7 @@ TEST_CASE("sets that differ in file identity alone share a leaf") {
   CHECK(recorded.find(project).size() == 2);
 }
 
-TEST_CASE("what is removed, or cannot be read any more, leaves the tree") {
+TEST_CASE("sets that are removed or can no longer be read leave the tree") {
   std::minstd_rand random(3);
   Recorded recorded;
   std::vector<std::pair<Project, CacheKey>> all;
@@ -172,7 +173,7 @@ TEST_CASE("what is removed, or cannot be read any more, leaves the tree") {
     CHECK((key == gone || (found.size() == 1 && found.front().key == key)));
   }
   const std::size_t before = recorded.tree.size();
-  recorded.sets.clear();  // evicted, unknown to the tree
+  recorded.sets.clear();  // evicted, which the tree does not know
   recorded.add(all[0].first.compile());
   CHECK(recorded.tree.size() <= before);
   const auto found = recorded.find(all[0].first);
@@ -184,7 +185,7 @@ TEST_CASE("what is removed, or cannot be read any more, leaves the tree") {
   CHECK(recorded.tree.empty());
 }
 
-TEST_CASE("a tree is bounded, and bytes that are none are refused") {
+TEST_CASE("a tree has a maximum size, and malformed bytes are refused") {
   Recorded recorded;
   Project project;
   project.files["/root.h"] = "a0";
@@ -209,7 +210,7 @@ TEST_CASE("a tree is bounded, and bytes that are none are refused") {
   for (std::size_t at = 0; at < encoded.size(); ++at) {
     std::string damaged = encoded;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x41);
-    if (auto tree = SetTree::parse(damaged)) {  // another tree; whatever it leads to is checked
+    if (auto tree = SetTree::parse(damaged)) {  // still a valid tree: walking it must be safe
       tree->candidates([](const std::string&) { return SetTree::Label{}; });
       tree->leaves();
     }

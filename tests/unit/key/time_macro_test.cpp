@@ -7,7 +7,7 @@
 
 using namespace cukiln;
 
-TEST_CASE("each macro of the compile's date is found, and which it is") {
+TEST_CASE("each date macro is found and named") {
   CHECK(find_time_macro("const char* t = __TIME__;") == "__TIME__");
   CHECK(find_time_macro("__DATE__") == "__DATE__");
   CHECK(find_time_macro("x __TIMESTAMP__") == "__TIMESTAMP__");
@@ -18,7 +18,7 @@ TEST_CASE("each macro of the compile's date is found, and which it is") {
 }
 
 // fault 82
-TEST_CASE("a name is found whole, though line splices and trigraphs take it apart") {
+TEST_CASE("a name that line splices or trigraphs divide is found") {
   for (const char* text : {
            "__TI\\\nME__",
            "__TI\\\r\nME__",
@@ -38,7 +38,7 @@ TEST_CASE("a name is found whole, though line splices and trigraphs take it apar
   CHECK(find_time_macro("__TIMESTA?\?/\nMP__") == "__TIMESTAMP__");
 }
 
-TEST_CASE("what is no splice does not join a name") {
+TEST_CASE("characters that are not a line splice do not join a name") {
   for (const char* text : {"__TI\\ME__", "__TI\\\n ME__", "__TI \\\nME__", "__TI\nME__",
                            "__TI?/\nME__", "__TI?\?/ME__", "__TI##ME__", "\\\n__TI", "__TI\\",
                            "__TI\\\n", "__TI?\?/", "?\?/\n", "\\", "__TI\\  "}) {

@@ -78,7 +78,7 @@ struct Fixture : CompilePipeline::Caller {
   std::string lock_folder;
   milliseconds timeout{10'000};
   bool reads_from_store = false;
-  CompileTrouble trouble = CompileTrouble::other;
+  CompileFailureKind trouble = CompileFailureKind::other;
 
   ModuleSpec spec;
   ModuleRequest request;

@@ -27,7 +27,7 @@ UniqueFd some_descriptor() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CL
 
 }  // namespace
 
-TEST_CASE("a frame is read as it was written, in whatever pieces it comes") {
+TEST_CASE("a frame round-trips, however its bytes are split") {
   const std::string bytes = encode_header(DaemonOp::sets, 7, 5, false) + "hello" +
                             encode_header(DaemonOp::ping, 8, 0, false);
   for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
@@ -49,7 +49,7 @@ TEST_CASE("a frame is read as it was written, in whatever pieces it comes") {
   }
 }
 
-TEST_CASE("fault 62: a length above the limit is refused before anything is kept for it") {
+TEST_CASE("fault 62: a length above the limit is refused before anything is buffered for it") {
   for (const std::uint32_t size : {kMaxDaemonBody + 1, 0x7fffffffu, 0x80000000u, 0xffffffffu}) {
     DaemonFrameParser parser;
     parser.feed(header(size, 1, 0, 0));
@@ -59,7 +59,7 @@ TEST_CASE("fault 62: a length above the limit is refused before anything is kept
   }
 }
 
-TEST_CASE("fault 62: a flag that is not known is refused") {
+TEST_CASE("fault 62: an unknown flag is refused") {
   for (const std::uint32_t flags : {2u, 4u, 0x8000u, 3u}) {
     DaemonFrameParser parser;
     parser.feed(header(0, 1, flags, 0));
@@ -69,7 +69,7 @@ TEST_CASE("fault 62: a flag that is not known is refused") {
   }
 }
 
-TEST_CASE("an operation that is not known is a frame: who reads it says so, and goes on") {
+TEST_CASE("a frame with an unknown operation is parsed: the receiver replies with an error") {
   DaemonFrameParser parser;
   parser.feed(header(0, 0xffff, 0, 9));
   DaemonFrame frame;
@@ -77,7 +77,7 @@ TEST_CASE("an operation that is not known is a frame: who reads it says so, and 
   CHECK(frame.op == 0xffff);
 }
 
-TEST_CASE("a descriptor belongs to the frame that announces it, and to no other") {
+TEST_CASE("a descriptor is attached to the frame that announces it") {
   SUBCASE("announced, and there") {
     DaemonFrameParser parser;
     parser.feed(encode_header(DaemonOp::entry, 1, 0, true));
@@ -102,7 +102,7 @@ TEST_CASE("a descriptor belongs to the frame that announces it, and to no other"
     CHECK_FALSE(static_cast<bool>(frame.attachment));
     CHECK(parser.next(frame) == Next::malformed);
   }
-  SUBCASE("more of them than frames can have") {
+  SUBCASE("more descriptors than frames can have") {
     DaemonFrameParser parser;
     for (int i = 0; i < 3; ++i) {
       parser.feed(some_descriptor());
@@ -112,7 +112,7 @@ TEST_CASE("a descriptor belongs to the frame that announces it, and to no other"
   }
 }
 
-TEST_CASE("a greeting is 64 bytes and read as it was written; any other byte sequence is refused") {
+TEST_CASE("a greeting of 64 bytes round-trips, and any other byte sequence is refused") {
   Greeting greeting;
   greeting.oldest_version = 1;
   greeting.newest_version = 3;
@@ -148,7 +148,7 @@ TEST_CASE("a greeting is 64 bytes and read as it was written; any other byte seq
   CHECK_FALSE(Greeting::decode(other, read));
 }
 
-TEST_CASE("a sealed file has its parts, and cannot be changed by anybody") {
+TEST_CASE("a sealed file has the parts' bytes and cannot be changed") {
   auto sealed = make_sealed_file({"one ", "two"});
   REQUIRE(sealed);
   CHECK(::ftruncate(sealed->get(), 0) != 0);
@@ -159,7 +159,7 @@ TEST_CASE("a sealed file has its parts, and cannot be changed by anybody") {
   CHECK(map_sealed_file(sealed->get(), 6).error().code() == ErrorCode::invalid_argument);
 }
 
-TEST_CASE("a descriptor that could still be cut under its reader is refused") {
+TEST_CASE("a descriptor that is not sealed against truncation is refused") {
   UniqueFd open_file(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   CHECK(::write(open_file.get(), "text", 4) == 4);
   CHECK_FALSE(check_sealed_file(open_file.get(), 100));
@@ -170,18 +170,19 @@ TEST_CASE("a descriptor that could still be cut under its reader is refused") {
 }
 
 TEST_CASE(
-    "fault 36: who is believed: oneself, root, and the owner of a folder that only root made") {
+    "fault 36: trusted peers are oneself, root, and the owner of a folder that only root can have "
+    "made") {
   struct stat folder {};
   struct stat above {};
   folder.st_mode = S_IFDIR | 0755;
   above.st_mode = S_IFDIR | 0755;
-  folder.st_uid = 77;  // as a service of user 77 has it: /run/cukiln
+  folder.st_uid = 77;  // as for a service of user 77: /run/cukiln
   const uid_t self = 1000;
   CHECK(is_trusted_peer(self, self, folder, above));
   CHECK(is_trusted_peer(0, self, folder, above));
   CHECK(is_trusted_peer(77, self, folder, above));
   CHECK_FALSE(is_trusted_peer(78, self, folder, above));  // not the folder's owner
-  above.st_mode = S_IFDIR | S_ISVTX | 0777;               // as /tmp: anybody can have made it
+  above.st_mode = S_IFDIR | S_ISVTX | 0777;  // as /tmp, in which any user can create it
   CHECK_FALSE(is_trusted_peer(77, self, folder, above));
   above.st_mode = S_IFDIR | 0755;
   above.st_uid = 77;

@@ -55,7 +55,7 @@ std::string with_checksum(const std::string& body) {
 bool decodes(const std::string& attachment) {
   return EntryBody::decode(SharedBytes(attachment)).has_value();
 }
-/// As it is handed over, without the checksum.
+/// As it is sent, without the checksum.
 std::string body_of(const EntryBody& entry) {
   const auto sealed = entry.seal();
   REQUIRE(sealed);
@@ -68,7 +68,7 @@ std::string body_of(const EntryBody& entry) {
 
 }  // namespace
 
-TEST_CASE("a compile's order is read as it was written: the request keeps its digest") {
+TEST_CASE("an order round-trips, and its request keeps its digest") {
   const CompileOrder order = an_order();
   const auto read = CompileOrder::decode(order.encode());
   REQUIRE(read);
@@ -78,7 +78,7 @@ TEST_CASE("a compile's order is read as it was written: the request keeps its di
   CHECK(read->headers == std::vector<std::string>{"/include"});
 }
 
-TEST_CASE("an entry is read as it was written, and its image is not copied") {
+TEST_CASE("an entry round-trips, and its image is not copied") {
   const auto sealed = an_entry().seal();
   REQUIRE(sealed);
   const auto bytes = map_sealed_file(sealed->get(), 1 << 20);
@@ -95,12 +95,12 @@ TEST_CASE("an entry is read as it was written, and its image is not copied") {
         bytes->data() + bytes->size());
 }
 
-TEST_CASE("fault 62: a message that is short, or has something left over, is refused") {
+TEST_CASE("fault 62: a message that is short, or has bytes left over, is refused") {
   check_only_whole(DaemonHello{1, 42, "program"});
   check_only_whole(SetsWanted{hash_of<RequestDigest>("r"), "canonical"});
   check_only_whole(EntryWanted{hash_of<CacheKey>("k")});
   check_only_whole(CompileTerms{1000, true});
-  check_only_whole(Places{{{"/cukiln/src", {"/kernels"}}, {"/cukiln/inc/0", {}}}});
+  check_only_whole(SourceRoots{{{"/cukiln/src", {"/kernels"}}, {"/cukiln/inc/0", {}}}});
   check_only_whole(an_order());
   check_only_whole(EntryTerms{true, false, true, false});
   check_only_whole(Refusal{ErrorCode::timeout, "message", "log", "set"});
@@ -113,12 +113,12 @@ TEST_CASE("fault 62: a message that is short, or has something left over, is ref
   check_only_whole(snapshot);
 }
 
-TEST_CASE("fault 62: places are folders with an absolute path, and nothing else") {
+TEST_CASE("fault 62: source roots must be absolute paths") {
   for (const std::string& folder :
        {std::string(), std::string("kernels"), std::string("/a\0b", 4)}) {
-    CHECK_FALSE(Places::decode(Places{{{"/cukiln/src", {folder}}}}.encode()));
+    CHECK_FALSE(SourceRoots::decode(SourceRoots{{{"/cukiln/src", {folder}}}}.encode()));
   }
-  CHECK(Places::decode(Places{{{"/cukiln/src", {"/a"}}}}.encode()));
+  CHECK(SourceRoots::decode(SourceRoots{{{"/cukiln/src", {"/a"}}}}.encode()));
 }
 
 TEST_CASE("fault 62: an entry that is short, or without an image, is refused") {
@@ -132,7 +132,7 @@ TEST_CASE("fault 62: an entry that is short, or without an image, is refused") {
 }
 
 // fault 91
-TEST_CASE("one wrong bit anywhere in an entry is noticed, and so is a byte too many") {
+TEST_CASE("a flipped bit anywhere in an entry is noticed, and so is an extra byte") {
   const std::string bytes = with_checksum(body_of(an_entry()));
   REQUIRE(decodes(bytes));
   for (std::size_t at = 0; at < bytes.size(); ++at) {
@@ -171,12 +171,12 @@ TEST_CASE("fault 62: each field out of its range is refused") {
 
   CHECK_FALSE(CompileTerms::decode(CompileTerms{0, false}.encode()));
   CHECK_FALSE(CompileTerms::decode(CompileTerms{25u * 3600 * 1000, false}.encode()));
-  CHECK_FALSE(decodes_with(CompileTerms{1000, true}, 4, 2));  // no bool
+  CHECK_FALSE(decodes_with(CompileTerms{1000, true}, 4, 2));  // not a bool
 
   for (std::size_t i = 0; i < 4; ++i) {
     CHECK_FALSE(decodes_with(EntryTerms{}, i, 2));
   }
-  // A wrong bit that is a bool all the same: what depends on the time would be stored.
+  // A flipped bit that is still a valid bool would store a result that depends on the time.
   const std::string terms = EntryTerms{true, true, true, true}.encode();
   for (std::size_t i = 0; i < 4; ++i) {
     CHECK_FALSE(decodes_with(EntryTerms{true, true, true, true}, i, 0));
@@ -201,7 +201,7 @@ TEST_CASE("fault 62: each field out of its range is refused") {
   CHECK_FALSE(EntryBody::decode(*map_sealed_file(sealed->get(), 1 << 20)));
 }
 
-TEST_CASE("fault 62: a count that promises more than there is reserves nothing") {
+TEST_CASE("fault 62: a count larger than the message allocates nothing") {
   SerialWriter sources;
   sources.u32(0xffffffff);
   CHECK_FALSE(CompileOrder::decode(sources.view()));

@@ -34,7 +34,7 @@ struct Pair {
   }
 };
 
-Patience within(std::chrono::milliseconds time) {
+WaitOptions within(std::chrono::milliseconds time) {
   return {std::chrono::steady_clock::now() + time};
 }
 
@@ -46,7 +46,7 @@ std::string header(std::uint32_t size, std::uint32_t op) {
 
 }  // namespace
 
-TEST_CASE("a frame arrives as it was sent, whatever its parts") {
+TEST_CASE("a frame round-trips, whatever its parts") {
   const Pair pair;
   FrameSocket from(pair.there.get());
   FrameSocket to(pair.here.get());
@@ -61,7 +61,7 @@ TEST_CASE("a frame arrives as it was sent, whatever its parts") {
   CHECK(frame.body.empty());
 }
 
-TEST_CASE("a frame larger than the socket's buffer arrives whole") {
+TEST_CASE("a frame larger than the socket's buffer arrives complete") {
   const Pair pair;
   const std::string large(5'000'000, 'x');
   std::thread sender([&] {
@@ -76,7 +76,7 @@ TEST_CASE("a frame larger than the socket's buffer arrives whole") {
   CHECK(frame.body.substr(large.size()) == "end");
 }
 
-TEST_CASE("frames that arrive a byte at a time, or several at once, are the same frames") {
+TEST_CASE("frames are parsed whether bytes arrive one at a time or several frames together") {
   const Pair pair;
   std::string stream = header(3, 5) + "abc" + header(0, 6) + header(2, 7) + "de";
   FrameSocket to(pair.here.get());
@@ -98,7 +98,7 @@ TEST_CASE("frames that arrive a byte at a time, or several at once, are the same
   sender.join();
 }
 
-TEST_CASE("a frame that is cut off is a closed connection, not a short frame") {
+TEST_CASE("a truncated frame is a closed connection and not a short frame") {
   for (const std::string& part :
        {std::string(), std::string("abc"), header(10, 1), header(10, 1) + "half"}) {
     Pair pair;
@@ -110,7 +110,7 @@ TEST_CASE("a frame that is cut off is a closed connection, not a short frame") {
   }
 }
 
-TEST_CASE("a length above the limit is garbage and reserves nothing") {
+TEST_CASE("a length above the limit is malformed and allocates nothing") {
   const Pair pair;
   pair.raw(header(kMaxBodyBytes + 1, 1));
   Frame frame;
@@ -118,7 +118,7 @@ TEST_CASE("a length above the limit is garbage and reserves nothing") {
   CHECK(to.receive(frame, within(5s)) == IoStatus::malformed);
 }
 
-TEST_CASE("bytes that are no frame are garbage") {
+TEST_CASE("bytes that are not a frame are malformed") {
   const Pair pair;
   pair.raw("GET / HTTP/1.1\r\n\r\n");
   Frame frame;
@@ -158,20 +158,20 @@ TEST_CASE("a cancel flag ends a wait without a deadline") {
   });
   Frame frame;
   FrameSocket to(pair.here.get());
-  Patience patience;
+  WaitOptions patience;
   patience.cancelled = cancelled;
   CHECK(to.receive(frame, patience) == IoStatus::cancelled);
   canceller.join();
 }
 
-TEST_CASE("a peer that neither says nor takes anything is noticed, and waited for all the same") {
+TEST_CASE("a silent peer is noticed, and the wait goes on") {
   Pair pair;
   FrameSocket socket(pair.here.get());
   std::atomic<int> noticed{0};
   socket.when_silent(20ms, [&] { ++noticed; });
   Frame frame;
   CHECK(socket.receive(frame, within(200ms)) == IoStatus::timeout);
-  CHECK(noticed == 1);  // once in a wait
+  CHECK(noticed == 1);  // once in each wait
   CHECK(socket.send(1, {std::string(1 << 20, 'x')}, within(200ms)) == IoStatus::timeout);
   CHECK(noticed == 2);
   std::thread speaker([&] {
@@ -186,15 +186,15 @@ TEST_CASE("a peer that neither says nor takes anything is noticed, and waited fo
   speaker.join();
 }
 
-TEST_CASE("sending to a peer that is gone is an error and raises no SIGPIPE") {
+TEST_CASE("sending to a closed socket is an error and raises no SIGPIPE") {
   Pair pair;
   pair.here.reset();
   FrameSocket from(pair.there.get());
   CHECK(from.send(1, {"x"}) == IoStatus::closed);
 }
 
-TEST_CASE("a peer's end is noticed although somebody holds a copy of its socket") {
-  const Pair pair;  // `there` stays open in this process: the forgotten copy
+TEST_CASE("a peer's end is noticed even if another process has a copy of its socket") {
+  const Pair pair;  // `there` stays open in this process, like a copy in a forked child
   const pid_t child = ::fork();
   if (child == 0) {
     ::usleep(50'000);
@@ -202,7 +202,7 @@ TEST_CASE("a peer's end is noticed although somebody holds a copy of its socket"
   }
   const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   if (process) {
-    Patience patience = within(10s);
+    WaitOptions patience = within(10s);
     patience.peer_process = process.get();
     Frame frame;
     FrameSocket to(pair.here.get());

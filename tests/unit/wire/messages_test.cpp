@@ -9,7 +9,7 @@ using namespace cukiln;
 using namespace cukiln::wire;
 using cukiln::testing::check_only_whole;
 
-TEST_CASE("every message is read as it was written") {
+TEST_CASE("every message round-trips") {
   const auto hello = Hello::decode(Hello{kWorkerProtocol, 13, 5, "no"}.encode());
   CHECK(hello->nvrtc_major == 13);
   CHECK(hello->nvrtc_minor == 5);
@@ -65,7 +65,7 @@ TEST_CASE("a result keeps image, log, names and the paths in their order") {
   CHECK(read->looked_at == compiled.looked_at);
 }
 
-TEST_CASE("a message that is cut off, or goes on, is no message") {
+TEST_CASE("a message that is truncated, or has bytes left over, is refused") {
   check_only_whole(Hello{});
   check_only_whole(Probed{"13.0.88", true, "log"});
   check_only_whole(Lock{"/a", "b"});
@@ -77,7 +77,7 @@ TEST_CASE("a message that is cut off, or goes on, is no message") {
   check_only_whole(Crashed{});
 }
 
-TEST_CASE("a kind or status that does not exist is no message") {
+TEST_CASE("a message with an unknown kind or status is refused") {
   std::string answers = Answers{{{"/f", FileKind::file, 0, "", {}}}}.encode();
   answers[4 + 4 + 2] = 17;  // after the count and the path
   CHECK_FALSE(Answers::decode(answers).has_value());

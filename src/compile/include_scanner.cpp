@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/include_outlook.hpp"
+#include "compile/include_scanner.hpp"
 
 #include <algorithm>
 
@@ -17,7 +17,7 @@ string_view word_of(ByteView text) {
   return text.substr(0, std::min(text.find_first_of(" \t\r\n/"), text.size()));
 }
 
-/// True for `ifndef NAME` with a `#define NAME` in the next line: the guard around a header.
+/// True for an include guard: `ifndef NAME` with `#define NAME` on the next line.
 bool is_guard(ByteView directive) {
   directive.remove_prefix(string_view("ifndef").size());
   skip_blanks(directive);
@@ -41,7 +41,8 @@ bool is_guard(ByteView directive) {
   return word_of(directive) == name;
 }
 
-/// Only blanks before it: examples in comments include things too.
+/// True if only blanks precede `at` on its line. A `#include` quoted in a comment has other text
+/// before it.
 bool begins_its_line(ByteView text, std::size_t at) {
   while (at > 0 && (text[at - 1] == ' ' || text[at - 1] == '\t')) {
     --at;
@@ -49,8 +50,9 @@ bool begins_its_line(ByteView text, std::size_t at) {
   return at == 0 || text[at - 1] == '\n';
 }
 
-/// Whether the `/*` at `at` begins a comment: it is in no string and not behind `//`. `from`: where
-/// the comment before ended. What a line before left open is not known: this is a guess.
+/// Whether the `/*` at `at` begins a comment, that is, is neither in a string nor after `//`.
+/// `from` is the end of the comment before. A string that an earlier line left open is not
+/// recognised.
 bool begins_comment(ByteView text, std::size_t at, std::size_t from) {
   const std::size_t line_end = text.substr(0, at).rfind('\n');
   bool in_string = false;
@@ -67,13 +69,13 @@ bool begins_comment(ByteView text, std::size_t at, std::size_t from) {
   return !in_string;
 }
 
-/// The comments of a text, walked through from its beginning.
+/// Finds the block comments of a text, from its beginning to its end.
 class BlockComments {
  public:
   explicit BlockComments(ByteView text) : text_(text), begin_(next(0)) {}
 
-  /// Where the comment that `at` lies in ends; `at`: it lies in none. Never to be asked of a place
-  /// before the last one.
+  /// The end of the comment that contains `at`; `at` itself if none does. Calls must not go
+  /// backwards.
   std::size_t end_if_within(std::size_t at) {
     while (begin_ < at) {
       const std::size_t close = text_.find("*/", begin_ + 2);
@@ -96,7 +98,7 @@ class BlockComments {
   }
 
   ByteView text_;
-  std::size_t begin_;  // of the first that may not have ended yet; npos: there is none
+  std::size_t begin_;  // of the current or next comment; npos if there is none
 };
 
 void add_include(ByteView rest, std::vector<IncludeName>& names) {
@@ -133,7 +135,7 @@ std::vector<IncludeName> includes_in(ByteView text) {
           conditionals == 0 && directive.starts_with("ifndef") && is_guard(directive);
       conditionals += guard ? 0 : 1;
     } else if (directive.starts_with("endif")) {
-      conditionals = std::max(0, conditionals - 1);  // the guard's own was not counted
+      conditionals = std::max(0, conditionals - 1);  // the guard was not counted
     } else if (conditionals == 0 && directive.starts_with("include")) {
       add_include(directive, names);
     }
@@ -142,7 +144,7 @@ std::vector<IncludeName> includes_in(ByteView text) {
 }
 
 std::vector<std::string> include_folders_of(const CompileOptions& options) {
-  constexpr string_view kOption = "--include-path=";  // as every spelling of it is written there
+  constexpr string_view kOption = "--include-path=";  // the canonical spelling: see translate_flags
   std::vector<std::string> folders;
   for (const std::string& argument : options.arguments) {
     if (argument.starts_with(kOption)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/include_outlook.hpp"
+#include "compile/include_scanner.hpp"
 
 #include <doctest/doctest.h>
 
@@ -17,7 +17,7 @@ TEST_CASE("literal includes are found in every spelling") {
   CHECK(names[2].name == "f");
 }
 
-TEST_CASE("an include behind a condition is left to be asked for, one behind a guard is not") {
+TEST_CASE("a conditional include is not sent ahead, one inside an include guard is") {
   const auto names = includes_in(
       "// c\n#ifndef GUARD_H\n#  define GUARD_H\n#include <a>\n#ifdef X\n#include <b>\n"
       "#if Y\n#include <c>\n#endif\n#include <d>\n#endif // X\n#include <e>\n#endif\n#include <f>");
@@ -29,12 +29,12 @@ TEST_CASE("an include behind a condition is left to be asked for, one behind a g
   CHECK(includes_in("#endif\n#endif\n#include <x>\n").size() == 1);
 }
 
-TEST_CASE("an include in a comment's example is none") {
+TEST_CASE("an include quoted in a comment is ignored") {
   CHECK(includes_in("//! #include <a>\n * #include <b>\n").empty());
 }
 
 // fault 120
-TEST_CASE("an include in a block comment is none, and one behind it is one") {
+TEST_CASE("an include in a block comment is ignored, one after it is found") {
   const auto names = includes_in(
       "/* by hand:\n#include \"secret.h\"\n */\n#include <a>\n//* no comment\n#include <b>\n"
       "const char* all = \"dir/*\";\n#include <c>\nchar q = '\"'; /*\n#include <d>\n*/\n"
@@ -48,14 +48,14 @@ TEST_CASE("an include in a block comment is none, and one behind it is one") {
   CHECK(names[4].name == "f");
 }
 
-TEST_CASE("the include folders are those of the arguments, as they are written for NVRTC") {
+TEST_CASE("the include folders are read off NVRTC's arguments") {
   const CompileOptions options{
       {"--std=c++17", "--include-path=/cukiln/inc/0", "--include-path=/cukiln/toolkit"}, {}};
   CHECK(include_folders_of(options) ==
         std::vector<std::string>{"/cukiln/inc/0", "/cukiln/toolkit"});
 }
 
-TEST_CASE("no text makes the outlook read beyond its end") {
+TEST_CASE("the scanner reads no text beyond its end") {
   for (const char* text : {"", "#", "#include", "#include ", "#include <", "#include \"x", "# ",
                            "#ifndef", "#ifndef A", "#ifndef A\n", "#ifndef A\n#",
                            "#ifndef A\n#define", "/*", "/", "/*\n#include \"x\"", "\"/*", "#/*"}) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/answer_account.hpp"
+#include "compile/answer_recorder.hpp"
 
 #include "base/hasher.hpp"
 
 namespace cukiln {
 
-AnswerAccount::AnswerAccount(const CompileRequest& request)
-    : looked_at_(request, request.translation_unit()) {}
+AnswerRecorder::AnswerRecorder(const CompileRequest& request)
+    : recorder_(request, request.translation_unit()) {}
 
-std::string AnswerAccount::learn(const std::string& path, const wire::Answers& answers) {
+std::string AnswerRecorder::record(const std::string& path, const wire::Answers& answers) {
   if (answers.answers.empty() || answers.answers.front().path != path) {
     return "the answer is not about " + path;
   }
@@ -17,8 +17,8 @@ std::string AnswerAccount::learn(const std::string& path, const wire::Answers& a
       return "the answer is about a source, " + answer.path;
     }
     const bool is_file = answer.kind == wire::FileKind::file;
-    looked_at_.told(answer, is_file ? hash_of(answer.bytes) : ContentHash{},
-                    answer.path + " cannot be read");
+    recorder_.record_sent(answer, is_file ? hash_of(answer.bytes) : ContentHash{},
+                          answer.path + " cannot be read");
   }
   return {};
 }

@@ -5,19 +5,19 @@
 
 namespace cukiln::worker {
 
-/// The lock of one compile across processes. The worker holds it, and not the process that wants
-/// the result: that one may fork, and a forgotten child would hold a copy of the descriptor for
-/// ever.
-class FlightLock {
+/// The lock that makes processes compile a request once (single flight). The worker holds it, not
+/// the process that wants the result: that process may fork, and a child that outlives it would
+/// keep a copy of the descriptor, and so the lock.
+class CompileLock {
  public:
   enum class State { held, busy, failed };
 
-  /// Never waits. `failed`: locks do not work there; `reason()` says why.
+  /// Never waits. `failed` if the lock file cannot be opened or locked; `reason()` says why.
   State acquire(const std::string& path, const std::string& owner_line);
   void release();
 
   bool held() const noexcept { return fd_ >= 0; }
-  /// Busy: the line that the holder wrote. Failed: why.
+  /// After busy: the holder's owner line. After failed: the error.
   const std::string& reason() const noexcept { return reason_; }
 
  private:

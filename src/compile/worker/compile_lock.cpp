@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/worker/flight_lock.hpp"
+#include "compile/worker/compile_lock.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -31,7 +31,7 @@ std::string first_line(int fd) {
 
 }  // namespace
 
-FlightLock::State FlightLock::acquire(const std::string& path, const std::string& owner_line) {
+CompileLock::State CompileLock::acquire(const std::string& path, const std::string& owner_line) {
   for (int i = 0; i < kMaxTries; ++i) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
@@ -45,8 +45,8 @@ FlightLock::State FlightLock::acquire(const std::string& path, const std::string
       ::close(fd);
       return error == EWOULDBLOCK ? State::busy : State::failed;
     }
-    // The former holder unlinks the file before it lets go: what was locked may be a name no more,
-    // and somebody else may already hold the new file of that name.
+    // The former holder unlinks the file before it unlocks it. So the file that was just locked may
+    // have no name any more, and another process may hold a new file of that name.
     if (!is_still_at(fd, path.c_str())) {
       ::close(fd);
       continue;
@@ -54,7 +54,7 @@ FlightLock::State FlightLock::acquire(const std::string& path, const std::string
     const std::string line = owner_line + "\n";
     if (::ftruncate(fd, 0) != 0 ||
         ::pwrite(fd, line.data(), line.size(), 0) != static_cast<ssize_t>(line.size())) {
-      // The line is for people; a full disk does not make the lock less of a lock.
+      // The line is informative only: on a full disk the lock is held all the same.
     }
     fd_ = fd;
     path_ = path;
@@ -66,7 +66,7 @@ FlightLock::State FlightLock::acquire(const std::string& path, const std::string
   return State::failed;
 }
 
-void FlightLock::release() {
+void CompileLock::release() {
   if (fd_ < 0) {
     return;
   }

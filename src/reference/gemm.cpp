@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reference/product.hpp"
+#include "reference/gemm.hpp"
 
 #include <vector>
 
@@ -10,7 +10,8 @@ namespace cukiln::reference {
 
 namespace {
 
-/// Rows of a quantised matrix, taken apart: twice the elements, and the scale of each block.
+/// Rows of a quantised matrix, decoded: twice the elements (which are integers) and the block
+/// scales.
 struct Rows {
   std::int64_t columns;
   std::vector<std::int16_t> twice;
@@ -21,7 +22,7 @@ struct Rows {
         twice(static_cast<std::size_t>(rows * width)),
         scales(static_cast<std::size_t>(rows * (width / kBlock))) {}
 
-  /// Row `from` of a matrix becomes row `to`.
+  /// Decodes row `from` of a matrix into row `to`.
   void read(std::int64_t to, const std::uint8_t* codes, const std::uint8_t* scale_bytes,
             std::int64_t from) noexcept {
     std::int16_t* const elements = twice.data() + to * columns;
@@ -39,8 +40,9 @@ struct Rows {
   }
 };
 
-/// Of twice the elements in either, so four times the product; without the global scales.
-double four_times_product(const Rows& a, std::int64_t i, const Rows& b, std::int64_t j) noexcept {
+/// Four times the dot product of two rows, because both have twice the elements; without the global
+/// scales.
+double four_times_dot(const Rows& a, std::int64_t i, const Rows& b, std::int64_t j) noexcept {
   const std::int16_t* const left = a.twice.data() + i * a.columns;
   const std::int16_t* const right = b.twice.data() + j * b.columns;
   const std::int64_t blocks = a.columns / kBlock;
@@ -52,7 +54,7 @@ double four_times_product(const Rows& a, std::int64_t i, const Rows& b, std::int
     for (std::int64_t c = 0; c < kBlock; ++c) {
       dot += std::int32_t{left[block * kBlock + c]} * right[block * kBlock + c];
     }
-    // 12 bits of the dot product and 8 of the scales: exact in float.
+    // Exact in float: the block's dot product has 12 bits and the scales' product 8.
     sum += static_cast<float>(dot) * (left_scales[block] * right_scales[block]);
   }
   return sum;
@@ -74,7 +76,7 @@ void gemm(std::uint16_t* output, const nvfp4::Matrix& a, const nvfp4::Matrix& b,
     right.read(0, b.codes, b.scales, j);
     const double offset = bias != nullptr ? float_of_bf16(bias[j]) : 0.0;
     for (std::int64_t i = 0; i < m; ++i) {
-      output[i * n + j] = rounded(alpha * four_times_product(left, i, right, 0) + offset);
+      output[i * n + j] = rounded(alpha * four_times_dot(left, i, right, 0) + offset);
     }
   }
 }
@@ -87,8 +89,8 @@ void moe_gemm(std::uint16_t* output, const nvfp4::MoeShape& shape, const nvfp4::
   const std::int64_t width = shape.width;
   const std::int64_t slots = shape.tokens * shape.topk;
   const std::int64_t ids = shape.global_experts != 0 ? shape.global_experts : shape.experts;
-  const auto used = [&](double product) {
-    return rounds_products ? double{float_of_bf16(rounded(product))} : product;
+  const auto intermediate = [&](double value) {
+    return rounds_products ? double{float_of_bf16(rounded(value))} : value;
   };
 
   const auto bytes = [](std::size_t count) { return std::vector<std::uint8_t>(count); };
@@ -137,8 +139,8 @@ void moe_gemm(std::uint16_t* output, const nvfp4::MoeShape& shape, const nvfp4::
       pair.read(1, first.codes, first.scales, halves ? width + column : 2 * column + 1);
       for (std::int64_t row = 0; row < rows; ++row) {
         const std::int64_t token = mine[static_cast<std::size_t>(row)] / shape.topk;
-        const double gate = used(alpha * four_times_product(tokens, token, pair, 0));
-        const double linear = used(alpha * four_times_product(tokens, token, pair, 1));
+        const double gate = intermediate(alpha * four_times_dot(tokens, token, pair, 0));
+        const double linear = intermediate(alpha * four_times_dot(tokens, token, pair, 1));
         y[static_cast<std::size_t>(row * width + column)] = swiglu(gate, linear, activation);
       }
     }
@@ -158,7 +160,7 @@ void moe_gemm(std::uint16_t* output, const nvfp4::MoeShape& shape, const nvfp4::
       right.read(0, second.codes, second.scales, column);
       for (std::int64_t row = 0; row < rows; ++row) {
         partial[static_cast<std::size_t>(mine[static_cast<std::size_t>(row)] * hidden + column)] =
-            static_cast<float>(used(beta * four_times_product(activations, row, right, 0)));
+            static_cast<float>(intermediate(beta * four_times_dot(activations, row, right, 0)));
       }
     }
     for (const std::int64_t slot : mine) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/search_places.hpp"
+#include "compile/search_folders.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -32,11 +32,11 @@ constexpr const char* kLoaderCache = "/etc/ld.so.cache";
 
 std::string last_of(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
 
-class Places {
+/// Visits each folder once, until the visitor returns true.
+class FolderVisitor {
  public:
-  explicit Places(const std::function<bool(const std::string&)>& visit) : visit_(visit) {}
+  explicit FolderVisitor(const std::function<bool(const std::string&)>& visit) : visit_(visit) {}
 
-  /// True: the visitor has found what it wants.
   bool done() const noexcept { return done_; }
 
   void libraries_in(const std::string& folder) {
@@ -46,8 +46,8 @@ class Places {
     }
   }
 
-  /// A folder with NVIDIA's wheels: one folder per major version (13 and up), or one per wheel
-  /// (12).
+  /// A folder with NVIDIA's wheels, which have one folder for each major version (from 13 on) or
+  /// for each wheel (12).
   void wheels_in(const std::string& root) {
     if (done_) {
       return;
@@ -61,7 +61,7 @@ class Places {
       }
     }
     if (!any) {
-      libraries_in(join_path(nvidia, "cu13/lib"));  // named, so that people see what is expected
+      libraries_in(join_path(nvidia, "cu13/lib"));  // so that errors name the expected folder
     }
     libraries_in(join_path(nvidia, "cuda_nvrtc/lib"));
   }
@@ -90,15 +90,15 @@ class Places {
   bool done_ = false;
 };
 
-/// Folders of libraries named libnvrtc that this process has loaded already: a host that uses NVRTC
-/// itself (PyTorch does) has one that works.
+/// The folders of libnvrtc libraries that this process has loaded: a host that uses NVRTC itself,
+/// as PyTorch does, has one that works.
 std::vector<std::string> loaded_folders() {
   struct Found {
     std::vector<std::string> folders;
     bool no_memory = false;
   } found;
-  // An exception must not pass through libc: to unwind its frames it may want memory.
-  const auto look = [](dl_phdr_info* info, std::size_t, void* out) noexcept {
+  // An exception must not pass through libc: unwinding its frames may allocate.
+  const auto on_library = [](dl_phdr_info* info, std::size_t, void* out) noexcept {
     auto& to = *static_cast<Found*>(out);
     try {
       const std::string path = info->dlpi_name != nullptr ? info->dlpi_name : "";
@@ -111,28 +111,29 @@ std::vector<std::string> loaded_folders() {
     return to.no_memory ? 1 : 0;
   };
   const ForkGate::Pass pass;  // the dynamic linker has a lock of its own
-  ::dl_iterate_phdr(look, &found);
+  ::dl_iterate_phdr(on_library, &found);
   if (found.no_memory) {
     throw std::bad_alloc();
   }
   return std::move(found.folders);
 }
 
-/// Folders of the libraries named libnvrtc that ld.so would load: the paths in its cache, strings
-/// of C one after the other. To list the folders that its configuration names would take a hundred
-/// times as long. In pieces: memory for all of it is dearer than to read it.
+/// The folders of libnvrtc libraries that ld.so would load, from its cache, whose paths are
+/// zero-terminated strings one after the other. Listing the folders of its configuration would take
+/// a hundred times as long. The cache is read in chunks, because page faults of a buffer for all of
+/// it would cost more than the read.
 std::vector<std::string> cached_folders() {
   static constexpr std::string_view kName = "/libnvrtc.so";
   std::vector<std::string> folders;
   const UniqueFd cache(::open(kLoaderCache, O_RDONLY | O_CLOEXEC));
-  std::array<char, 2 * PATH_MAX> piece;  // NOLINT: read into before it is read from
-  std::size_t kept = 0;                  // of a string that ends in the next piece
+  std::array<char, 2 * PATH_MAX> chunk;  // NOLINT: read into before it is read from
+  std::size_t kept = 0;                  // bytes of a string that ends in the next chunk
   for (;;) {
-    const ssize_t got = ::read(cache.get(), piece.data() + kept, piece.size() - kept);
+    const ssize_t got = ::read(cache.get(), chunk.data() + kept, chunk.size() - kept);
     if (got <= 0) {
       return folders;
     }
-    const std::string_view text(piece.data(), kept + static_cast<std::size_t>(got));
+    const std::string_view text(chunk.data(), kept + static_cast<std::size_t>(got));
     const std::size_t end = text.rfind('\0') + 1;  // npos + 1: 0
     for (std::size_t at = text.find(kName); at < end; at = text.find(kName, at + 1)) {
       const std::size_t start = text.rfind('\0', at) + 1;
@@ -141,8 +142,8 @@ std::vector<std::string> cached_folders() {
       }
     }
     kept = text.size() - end;
-    kept = kept < piece.size() ? kept : 0;  // no path is that long
-    std::copy(text.end() - static_cast<std::ptrdiff_t>(kept), text.end(), piece.begin());
+    kept = kept < chunk.size() ? kept : 0;  // no path is that long
+    std::copy(text.end() - static_cast<std::ptrdiff_t>(kept), text.end(), chunk.begin());
   }
 }
 
@@ -153,7 +154,7 @@ std::vector<std::string> names_in(const std::string& folder, std::string_view pr
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(folder.c_str()), &::closedir);
   if (listing != nullptr) {
     while (const dirent* entry = ::readdir(listing.get())) {
-      // Filtered here: a system folder has thousands of names, and this is part of every start.
+      // Filter before copying: a system folder has thousands of names, and this is in every start.
       if (const std::string_view name = entry->d_name; name.substr(0, prefix.size()) == prefix) {
         names.emplace_back(name);
       }
@@ -181,47 +182,48 @@ std::vector<std::string> headers_beside(const std::string& folder) {
   return headers;
 }
 
-void visit_places(const NvrtcSearch& search, const std::function<bool(const std::string&)>& visit) {
-  Places places(visit);
+void visit_search_folders(const NvrtcSearch& search,
+                          const std::function<bool(const std::string&)>& visit) {
+  FolderVisitor visitor(visit);
   const auto libraries_in_all = [&](const std::vector<std::string>& folders) {
     for (const std::string& folder : folders) {
-      places.libraries_in(folder);
+      visitor.libraries_in(folder);
     }
   };
   for (const std::string& folder : search.site_packages) {
-    places.wheels_in(folder);
+    visitor.wheels_in(folder);
   }
-  places.environment_in(search.virtual_env);
-  places.environment_in(search.conda_prefix);
-  places.environment_in(search.home.empty() ? std::string() : join_path(search.home, ".local"));
+  visitor.environment_in(search.virtual_env);
+  visitor.environment_in(search.conda_prefix);
+  visitor.environment_in(search.home.empty() ? std::string() : join_path(search.home, ".local"));
   if (!search.conda_prefix.empty()) {
-    places.toolkit_in(search.conda_prefix);
+    visitor.toolkit_in(search.conda_prefix);
   }
-  if (search.system && !places.done()) {
+  if (search.system && !visitor.done()) {
     libraries_in_all(loaded_folders());
   }
   libraries_in_all(search.library_path);
-  if (search.system && !places.done()) {
+  if (search.system && !visitor.done()) {
     libraries_in_all(cached_folders());
   }
   if (!search.cuda_home.empty()) {
-    places.toolkit_in(search.cuda_home);
+    visitor.toolkit_in(search.cuda_home);
   }
-  if (search.system && !places.done()) {
-    places.toolkit_in("/usr/local/cuda");
+  if (search.system && !visitor.done()) {
+    visitor.toolkit_in("/usr/local/cuda");
     for (const std::string& name : names_in("/usr/local", "cuda-")) {
-      places.toolkit_in("/usr/local/" + name);
+      visitor.toolkit_in("/usr/local/" + name);
     }
-    places.toolkit_in("/opt/cuda");
-    places.environment_in("/usr/local");
+    visitor.toolkit_in("/opt/cuda");
+    visitor.environment_in("/usr/local");
   }
   for (const std::string& root : search.default_roots) {
-    places.wheels_in(root);
-    places.toolkit_in(root);
+    visitor.wheels_in(root);
+    visitor.toolkit_in(root);
   }
-  if (search.system) {  // last, because they are long; a library in them was in ld.so's cache
-    places.libraries_in(std::string("/usr/lib/") + kMultiarch);
-    places.libraries_in("/usr/lib64");
+  if (search.system) {  // last: these folders are large, and ld.so's cache covers them already
+    visitor.libraries_in(std::string("/usr/lib/") + kMultiarch);
+    visitor.libraries_in("/usr/lib64");
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reference/product.hpp"
+#include "reference/gemm.hpp"
 
 #include <cmath>
 #include <limits>
@@ -49,7 +49,7 @@ struct Quantized {
 
 }  // namespace
 
-TEST_CASE("every UE4M3 number is its own nearest") {
+TEST_CASE("every UE4M3 number encodes to itself") {
   for (int byte = 0; byte < 0x7F; ++byte) {
     CHECK(encode_ue4m3(decode_ue4m3(static_cast<std::uint8_t>(byte))) == byte);
   }
@@ -57,7 +57,7 @@ TEST_CASE("every UE4M3 number is its own nearest") {
   CHECK(encode_ue4m3(std::numeric_limits<float>::quiet_NaN()) == kNanScaleByte);
 }
 
-TEST_CASE("a product is the sum of the elements' products, rounded once") {
+TEST_CASE("a GEMM's result is the exact sum, rounded once") {
   for (const std::int64_t m : {0, 1, 130}) {
     constexpr std::int64_t n = 24;
     constexpr std::int64_t k = 96;

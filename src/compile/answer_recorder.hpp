@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "compile/dependency_recorder.hpp"
+#include "key/compile_request.hpp"
+#include "key/dependency_set.hpp"
+#include "key/set_tree.hpp"
+#include "wire/messages.hpp"
+
+namespace cukiln {
+
+/// Records the dependency set of a compile whose files a client of the daemon serves. Digests are
+/// computed from the bytes received; nothing that the client claims about them is used.
+class AnswerRecorder {
+ public:
+  /// File numbers of sources begin here; a client's are below, so that the two never coincide.
+  static constexpr std::uint32_t kFirstSource = 1u << 31;
+
+  explicit AnswerRecorder(const CompileRequest& request);
+
+  /// Records the client's answer for `path`, and the answers sent ahead with it. Returns an empty
+  /// string, or why they cannot be passed to the worker: they are about another path, or about a
+  /// source, whose text is in the request.
+  std::string record(const std::string& path, const wire::Answers& answers);
+
+  /// The dependency set of the compile. Errors: as DependencyRecorder::take.
+  Result<DependencySet> take_dependencies(const wire::Compiled& compiled) {
+    return recorder_.take(compiled.looked_at);
+  }
+  /// The first accessed file that could not be read, as a sentence; empty if there is none.
+  const std::string& refused() const noexcept { return recorder_.refused(); }
+
+  /// The text of a source, which the client need not be asked for; null if `path` is not a source.
+  const SharedBytes* source(const std::string& path) const { return recorder_.source(path); }
+  /// The label of what the client said is at a path; nothing if it was not asked.
+  std::optional<SetTree::Label> label(const std::string& path) const {
+    return recorder_.label(path);
+  }
+
+ private:
+  DependencyRecorder recorder_;
+};
+
+}  // namespace cukiln
