@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kBundleMagic = "CKB2";
 constexpr std::size_t kHeadBytes = 8;
-constexpr std::size_t kPiece = 1 << 20;
+constexpr std::size_t kChunkBytes = 1 << 20;
 
 }  // namespace
 
@@ -72,7 +72,7 @@ Result<void> BundleWriter::finish() {
     return failed();
   }
   CUKILN_CHECK(write(SerialWriter().raw(kBundleMagic).u32(count_).view()));
-  bytes_ -= kHeadBytes;  // written twice
+  bytes_ -= kHeadBytes;  // the header was written twice
   if (std::fflush(file_.get()) != 0 || ::fsync(::fileno(file_.get())) != 0 ||
       ::rename(part_.c_str(), path_.c_str()) != 0) {
     return failed();
@@ -112,25 +112,25 @@ Result<BundleReader> BundleReader::open(const std::string& path) {
   }
   if (!read || magic != kBundleMagic) {
     return make_error(ErrorCode::corrupt,
-                      "{} is no bundle of this version: expected a file that begins with {}, as "
-                      "'cukiln export' writes it",
+                      "{} is not a bundle: expected a file that begins with {}, as 'cukiln export' "
+                      "writes it",
                       path, kBundleMagic);
   }
   reader.count_ = in.u32();
   return reader;
 }
 
-/// In pieces: a length that the file does not have must not be allocated.
+/// Reads in chunks, so that a wrong length in the file does not allocate that much.
 Result<void> BundleReader::read(std::string& bytes, std::size_t size) {
   bytes.clear();
   while (bytes.size() < size) {
     const std::size_t before = bytes.size();
-    bytes.resize(std::min(size, before + kPiece));
+    bytes.resize(std::min(size, before + kChunkBytes));
     const std::size_t got =
         std::fread(bytes.data() + before, 1, bytes.size() - before, file_.get());
     if (got != bytes.size() - before) {
       return make_error(std::ferror(file_.get()) != 0 ? ErrorCode::io : ErrorCode::corrupt,
-                        "the bundle {} is cut off in its entry {} of {}", path_, given_ + 1,
+                        "the bundle {} is truncated in its entry {} of {}", path_, given_ + 1,
                         count_);
     }
   }
@@ -140,7 +140,7 @@ Result<void> BundleReader::read(std::string& bytes, std::size_t size) {
 Result<std::optional<std::string>> BundleReader::next() {
   if (given_ == count_) {
     if (std::fgetc(file_.get()) != EOF) {
-      return make_error(ErrorCode::corrupt, "the bundle {} goes on after its {} entries", path_,
+      return make_error(ErrorCode::corrupt, "the bundle {} has bytes after its {} entries", path_,
                         count_);
     }
     return std::optional<std::string>();
@@ -150,8 +150,8 @@ Result<std::optional<std::string>> BundleReader::next() {
   const std::uint64_t size = SerialReader(envelope).u64();
   if (size > kMaxEnvelopeBytes) {
     return make_error(ErrorCode::corrupt,
-                      "the bundle {} says that its entry {} has {} bytes; the limit is {}", path_,
-                      given_ + 1, size, kMaxEnvelopeBytes);
+                      "entry {} of the bundle {} claims {} bytes; the limit is {}", given_ + 1,
+                      path_, size, kMaxEnvelopeBytes);
   }
   CUKILN_CHECK(read(envelope, static_cast<std::size_t>(size)));
   ++given_;

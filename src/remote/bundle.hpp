@@ -18,8 +18,8 @@ struct CloseFile {
 };
 using FilePointer = std::unique_ptr<std::FILE, CloseFile>;
 
-/// Envelopes one after the other in a file, for container images and machines without a network.
-/// cache/FORMAT.md, "Bundle". What is written appears under its name when it is whole.
+/// Writes a bundle: a file of envelopes, for container images and machines without a network. See
+/// cache/FORMAT.md, "Bundle". The file appears under its name when `finish` succeeds.
 class BundleWriter {
  public:
   /// Errors: io.
@@ -27,7 +27,7 @@ class BundleWriter {
   BundleWriter(BundleWriter&&) noexcept = default;
   ~BundleWriter();
   Result<void> add(ByteView envelope);
-  /// Errors: io (a full disk among them): nothing is left behind then.
+  /// Errors: io, such as a full disk; no file is left behind then.
   Result<void> finish();
   std::uint64_t bytes() const noexcept { return bytes_; }
 
@@ -44,13 +44,14 @@ class BundleWriter {
   std::uint64_t bytes_ = 0;
 };
 
+/// Reads a bundle's envelopes in order.
 class BundleReader {
  public:
-  /// Errors: not_found, io; invalid_argument (no regular file); corrupt (no bundle, or one of
+  /// Errors: not_found, io; invalid_argument (not a regular file); corrupt (not a bundle, or one of
   /// another version).
   static Result<BundleReader> open(const std::string& path);
   std::uint32_t count() const noexcept { return count_; }
-  /// The next envelope's bytes; nothing after the last. Errors: io; corrupt (cut off, too large).
+  /// The next envelope's bytes; nothing after the last. Errors: io; corrupt (truncated, too large).
   Result<std::optional<std::string>> next();
 
  private:

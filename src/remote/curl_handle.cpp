@@ -25,7 +25,7 @@ RemoteStatus status_of(CURLcode code) noexcept {
   }
 }
 
-/// What to do about a server's certificate, by OpenSSL's verdict (X509_V_ERR_…, part of its ABI).
+/// Advice on a server's certificate, by OpenSSL's result code (X509_V_ERR_…, part of its ABI).
 std::string advice_on(long verdict, const RemoteOptions& options) {
   constexpr long kNotYetValid = 9, kExpired = 10, kSelfSigned = 18, kUnknownSigner = 21;
   if (verdict == kNotYetValid) {
@@ -36,10 +36,10 @@ std::string advice_on(long verdict, const RemoteOptions& options) {
   }
   if (verdict >= kSelfSigned && verdict <= kUnknownSigner) {
     return options.ca.empty()
-               ? "name the file with the certificate of who signed it by ?ca=FILE in the address"
-               : fmt::format("{} does not have who signed it", options.ca);
+               ? "add ?ca=FILE to the address, with the certificate of the authority that signed it"
+               : fmt::format("{} does not have the authority that signed it", options.ca);
   }
-  // The certificate itself was found good, or was not come to.
+  // The certificate itself is valid, or was not checked: the name does not match.
   return verdict <= 1 ? "the address must name the server as its certificate does" : "";
 }
 
@@ -72,11 +72,11 @@ bool CurlHandle::prepare(const std::string& url, SteadyTime deadline,
   ::curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, static_cast<long>(left));
   ::curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(connect));
 #if LIBCURL_VERSION_NUM >= 0x075700
-  ::curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);  // a hanging resolver is not waited for
+  ::curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);  // do not wait for a hanging resolver
 #endif
-  ::curl_easy_setopt(curl, CURLOPT_PROXY, "");  // the environment has no say here
+  ::curl_easy_setopt(curl, CURLOPT_PROXY, "");  // ignore the environment's proxies
   ::curl_easy_setopt(curl, CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
-  if (!options.ca.empty()) {  // instead of everybody whom this machine trusts
+  if (!options.ca.empty()) {  // instead of the authorities that this machine trusts
     ::curl_easy_setopt(curl, CURLOPT_CAINFO, options.ca.c_str());
     ::curl_easy_setopt(curl, CURLOPT_CAPATH, nullptr);
   }
@@ -100,7 +100,7 @@ RemoteAnswer CurlHandle::failure(CURLcode code, const RemoteOptions& options) co
   } else if (answer.detail.find("certificate required") != std::string::npos) {
     answer.status = RemoteStatus::untrusted;
     answer.detail +=
-        "; name the file with this machine's certificate and its key by ?certificate=FILE";
+        "; add ?certificate=FILE to the address, with this machine's certificate and its key";
   }
   return answer;
 }

@@ -18,10 +18,10 @@ struct FreeCurlShare {
   void operator()(CURLSH* share) const noexcept { ::curl_share_cleanup(share); }
 };
 
-/// What HTTP and TLS have in common: libcurl with our deadlines and our idea of whom to trust.
+/// A libcurl transfer with cukiln's deadlines and trust settings, shared by HTTP and TLS.
 class CurlHandle {
  public:
-  /// False: libcurl does not start.
+  /// False if libcurl cannot be initialised.
   static bool available() noexcept;
 
   CurlHandle() : kept_(::curl_share_init()) {
@@ -30,15 +30,15 @@ class CurlHandle {
   }
   CURL* get() const noexcept { return curl_.get(); }
 
-  /// Afresh for `url`, keeping its connections. False: no time is left, or no memory.
+  /// Prepares a new transfer for `url`, over kept connections. False if no time or no memory is
+  /// left.
   bool prepare(const std::string& url, SteadyTime deadline, const RemoteOptions& options);
-  /// What a failed transfer means, and what to do about it.
+  /// Status, message and advice for a failed transfer.
   RemoteAnswer failure(CURLcode code, const RemoteOptions& options) const;
 
  private:
-  // A handle is for one transfer: libcurl 7.88's looks, at an answer whose first header is a folded
-  // one, at the last header of the answer before, which is freed. Connections outlive it in
-  // `kept_`.
+  // A new handle for each transfer: if the first header of an answer is a folded one, libcurl 7.88
+  // reads the last header of the answer before, which is freed. Connections are kept in `kept_`.
   std::unique_ptr<CURLSH, FreeCurlShare> kept_;
   std::unique_ptr<CURL, FreeCurl> curl_;
   std::unique_ptr<std::array<char, CURL_ERROR_SIZE>> text_ =  // libcurl keeps its address

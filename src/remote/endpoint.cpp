@@ -38,7 +38,7 @@ const char* name_of(RemoteOp op) noexcept {
 
 namespace {
 
-/// A file that libcurl reads at each connection: said now when that cannot be.
+/// Reports now if a file that libcurl reads at each connection cannot be read.
 Result<void> check_file(std::string_view option, const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file) {
@@ -62,11 +62,11 @@ Result<RemoteOptions> parse_options(std::string_view list, std::string_view sche
     const bool is_file = name == "ca" || name == "certificate";
     const bool is_region = name == "region" && scheme.substr(0, 3) == "s3+";
     if (value.empty() || !((is_file && tls) || is_region)) {
-      return make_error(
-          ErrorCode::invalid_argument,
-          "\"{}\" after a remote store's address means nothing to {}: expected ca=FILE "
-          "or certificate=FILE with https and rediss, region=NAME with s3+http(s)",
-          part, scheme);
+      return make_error(ErrorCode::invalid_argument,
+                        "unknown option \"{}\" in the address of a {} store: expected ca=FILE or "
+                        "certificate=FILE "
+                        "with https and rediss, region=NAME with s3+http(s)",
+                        part, scheme);
     }
     if (is_file) {
       CUKILN_CHECK(check_file(name, value));
@@ -84,10 +84,11 @@ Result<std::unique_ptr<RemoteEndpoint>> make_remote_endpoint(const std::string& 
   const bool redis = scheme == "redis" || scheme == "rediss";
   if (!redis && scheme != "http" && scheme != "https" && scheme != "s3+http" &&
       scheme != "s3+https") {
-    return make_error(ErrorCode::invalid_argument,
-                      "\"{}\" is no remote store: expected redis(s)://host:port[/prefix], "
-                      "http(s)://host/path or s3+http(s)://host/bucket",
-                      url.substr(0, std::min<std::size_t>(question, 100)));
+    return make_error(
+        ErrorCode::invalid_argument,
+        "\"{}\" is not a remote store's address: expected redis(s)://host:port[/prefix], "
+        "http(s)://host/path or s3+http(s)://host/bucket",
+        url.substr(0, std::min<std::size_t>(question, 100)));
   }
   CUKILN_TRY(
       const RemoteOptions options,

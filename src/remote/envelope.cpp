@@ -22,7 +22,7 @@ constexpr std::string_view kEnvelopeMagic = "CKE";
 constexpr char kVersion = '2';
 constexpr std::uint8_t kRaw = 0;
 constexpr std::uint8_t kZstd = 1;
-constexpr std::size_t kLongestText = 255;
+constexpr std::size_t kMaxTextBytes = 255;
 
 template <class... Args>
 Error reject(Rejection& why, Rejection reason, fmt::format_string<Args...> format, Args&&... args) {
@@ -42,7 +42,7 @@ void copy_to(std::array<std::uint8_t, size>& to, ByteView from) noexcept {
   }
 }
 
-/// The header with all that is in it, and where it lies in the bytes.
+/// A decoded header, and the parts of the bytes that it covers.
 struct Parsed {
   EnvelopeHead head;
   std::uint8_t codec = kRaw;
@@ -59,8 +59,8 @@ Result<Parsed> parse(ByteView bytes, Rejection& why) {
   }
   if (bytes.size() <= kEnvelopeMagic.size() ||
       bytes.substr(0, kEnvelopeMagic.size()) != kEnvelopeMagic) {
-    return reject(why, Rejection::malformed, "what came is no envelope (it does not begin with {})",
-                  kEnvelopeMagic);
+    return reject(why, Rejection::malformed,
+                  "the object is not an envelope: expected it to begin with {}", kEnvelopeMagic);
   }
   if (bytes[kEnvelopeMagic.size()] != kVersion) {
     return reject(why, Rejection::version,
@@ -77,7 +77,7 @@ Result<Parsed> parse(ByteView bytes, Rejection& why) {
   out.head.created_s = static_cast<std::int64_t>(in.u64());
   for (std::string* text : {&out.head.target, &out.head.toolchain, &out.head.signer}) {
     const ByteView value = in.bytes();
-    if (value.size() > kLongestText) {
+    if (value.size() > kMaxTextBytes) {
       return reject(why, Rejection::malformed, "a text in the envelope's header has {} bytes",
                     value.size());
     }
@@ -87,16 +87,16 @@ Result<Parsed> parse(ByteView bytes, Rejection& why) {
   copy_to(out.signature, in.raw(out.signature.size()));
   const bool signer_named = out.head.signer.empty() || is_key_name(out.head.signer);
   if (!in.ok() || out.codec > kZstd || !signer_named) {
-    return reject(why, Rejection::malformed, "the envelope's header is cut off or damaged");
+    return reject(why, Rejection::malformed, "the envelope's header is truncated or damaged");
   }
   if (stored_bytes > kMaxEnvelopeBytes || out.head.raw_bytes > kMaxPayloadBytes) {
     return reject(why, Rejection::oversize,
-                  "the object says it has {} bytes, {} unpacked; the limits are {} and {}",
-                  stored_bytes, out.head.raw_bytes, kMaxEnvelopeBytes, kMaxPayloadBytes);
+                  "the object claims {} bytes, {} unpacked; the limits are {} and {}", stored_bytes,
+                  out.head.raw_bytes, kMaxEnvelopeBytes, kMaxPayloadBytes);
   }
   if (stored_bytes != in.remaining()) {
-    return reject(why, Rejection::malformed, "the object should have {} bytes and has {}",
-                  stored_bytes, in.remaining());
+    return reject(why, Rejection::malformed, "the object has {} bytes, its header says {}",
+                  in.remaining(), stored_bytes);
   }
   out.signed_bytes = bytes.substr(0, head_bytes);
   out.stored = bytes.substr(bytes.size() - in.remaining());
@@ -122,7 +122,7 @@ Result<std::string> check_signer(const Parsed& envelope, const TrustedKeys& trus
     case TrustedKeys::Verdict::bad_signature: break;
   }
   return reject(why, Rejection::bad_signature,
-                "the object's signature is not one of the trusted key \"{}\"", name);
+                "the object's signature does not match the trusted key \"{}\"", name);
 }
 
 Result<std::string> unpack(const Parsed& envelope, Rejection& why) {
@@ -131,17 +131,18 @@ Result<std::string> unpack(const Parsed& envelope, Rejection& why) {
   }
   if (envelope.codec == kRaw) {
     if (envelope.stored.size() != envelope.head.raw_bytes) {
-      return reject(why, Rejection::oversize, "the object says it has {} bytes and has {}",
-                    envelope.head.raw_bytes, envelope.stored.size());
+      return reject(why, Rejection::oversize, "the object has {} bytes, its header says {}",
+                    envelope.stored.size(), envelope.head.raw_bytes);
     }
     return std::string(envelope.stored);
   }
-  // Never more than what the header, signed, says: whatever the frame claims, or would give.
+  // The signed header bounds the output, whatever the compressed frame claims or contains.
   std::string payload(static_cast<std::size_t>(envelope.head.raw_bytes), '\0');
   const std::size_t got = ZSTD_decompress(payload.data(), payload.size(), envelope.stored.data(),
                                           envelope.stored.size());
   if (got != payload.size()) {
-    return reject(why, Rejection::oversize, "the object does not unpack to the {} bytes it says",
+    return reject(why, Rejection::oversize,
+                  "the object does not unpack to the {} bytes that its header says",
                   payload.size());
   }
   return payload;
@@ -165,7 +166,8 @@ std::string encode_payload(const StoreEntry& entry, bool with_source) {
   return out.take();
 }
 
-/// Who signed an entry before it was put into this object. Nothing: what is there is no such list.
+/// The keys that signed an entry before it was put into this object; nothing if the list is
+/// malformed.
 std::optional<std::vector<std::string>> read_signers(SerialReader& in) {
   std::vector<std::string> signers;
   const std::uint32_t count = in.u32();
@@ -207,7 +209,7 @@ std::string seal_envelope(EnvelopeHead head, ByteView payload, const SecretKey* 
   out.raw(view_of(head.name)).raw(view_of(hash_of(stored)));
   out.u64(static_cast<std::uint64_t>(head.created_s));
   for (const std::string* text : {&head.target, &head.toolchain}) {
-    out.bytes(ByteView(*text).substr(0, kLongestText));
+    out.bytes(ByteView(*text).substr(0, kMaxTextBytes));
   }
   out.bytes(key != nullptr ? ByteView(key->public_key().name) : ByteView());
   const Signature signature = key != nullptr ? key->sign(out.view()) : Signature{};
@@ -272,15 +274,16 @@ Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection&
   }
   if (rules.trusted != nullptr && rules.trusted->revoked().signed_any_of(chain)) {
     return reject(why, Rejection::revoked_signer,
-                  "the object is signed by \"{}\" and was signed before by a key that was revoked",
+                  "the object is signed by \"{}\", and an earlier signer's key was revoked",
                   opened.head.signer);
   }
   if (ObjectName::of_entry(parts.request_canonical, parts.dependencies) != opened.head.name) {
-    return reject(why, Rejection::wrong_name, "the object holds another entry than its name says");
+    return reject(why, Rejection::wrong_name,
+                  "the object holds another entry than its name states");
   }
   if (parts.target != opened.head.target || parts.compiler != opened.head.toolchain) {
-    return reject(why, Rejection::wrong_image, "the object is for {} and says {}", parts.target,
-                  opened.head.target);
+    return reject(why, Rejection::wrong_image, "the object is for {}, its header says {}",
+                  parts.target, opened.head.target);
   }
   const CacheKey key = cache_key_of(parts.request_canonical, parts.dependencies);
   auto entry = decode_entry(key, parts, SharedBytes(std::string(parts.image)));
@@ -336,8 +339,8 @@ std::string seal_sets(ByteView request_canonical, FleetSets sets, const SecretKe
     SerialWriter out;
     out.bytes(sets.tree.encoded());
     out.u32(static_cast<std::uint32_t>(sets.recent.size()));
-    for (const auto& [its, dependencies] : sets.recent) {
-      out.raw(view_of(its)).bytes(dependencies.canonical());
+    for (const auto& [set_key, dependencies] : sets.recent) {
+      out.raw(view_of(set_key)).bytes(dependencies.canonical());
     }
     std::string sealed = seal_envelope(head, out.view(), key);
     if (sealed.size() <= kMaxSetsObjectBytes || sets.recent.empty()) {

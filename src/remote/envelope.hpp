@@ -15,86 +15,87 @@
 
 namespace cukiln {
 
-/// Larger is refused before anything is allocated for it.
+/// Larger objects are refused before anything is allocated for them.
 inline constexpr std::uint64_t kMaxEnvelopeBytes = 64ull << 20;
 inline constexpr std::uint64_t kMaxPayloadBytes = 256ull << 20;
 
-/// Why an object from elsewhere is not used. The names are the label of a metric.
+/// Why an object of a remote store or a bundle is rejected. The names are the label of a metric.
 enum class Rejection {
   none,
-  oversize,        ///< larger than the limits, or than it says
-  malformed,       ///< no envelope, or cut off
+  oversize,        ///< larger than the limits or than its header says
+  malformed,       ///< not an envelope, or truncated
   version,         ///< an envelope of another version
-  wrong_name,      ///< a good object at another object's place
-  no_signature,    ///< not signed at all
+  wrong_name,      ///< a valid object under another object's name
+  no_signature,    ///< not signed
   unknown_signer,  ///< signed by a key that is not trusted
-  revoked_signer,  ///< by one that is no longer
-  bad_signature,   ///< not what the signer signed
-  bad_hash,        ///< the bytes are not those that were signed for
-  bad_payload,     ///< signed, and still not what it should be
-  wrong_image      ///< no cubin, or one for another target
+  revoked_signer,  ///< signed by a key that was revoked
+  bad_signature,   ///< the signature does not match the header
+  bad_hash,        ///< the content does not match the signed hash
+  bad_payload,     ///< signed, but the payload is malformed
+  wrong_image      ///< not a cubin, or one for another target
 };
 inline constexpr int kRejections = static_cast<int>(Rejection::wrong_image) + 1;
 const char* name_of(Rejection rejection) noexcept;
 
-/// CKE2: one object as it lies in a remote store or a bundle, compressed and signed. The signature
-/// covers the whole header, and so the object's own name: a good object is of no use at another's
-/// place. cache/FORMAT.md, "Envelope".
+/// The header of an envelope (CKE2), which is an object as stored in a remote store or a bundle:
+/// compressed and signed. The signature covers the whole header, the object's name included, so
+/// that a valid object cannot be served under another name. See cache/FORMAT.md, "Envelope".
 struct EnvelopeHead {
   ObjectName name;
   std::uint64_t raw_bytes = 0;
   std::int64_t created_s = 0;
   std::string target;     ///< `sm_100a`
   std::string toolchain;  ///< `nvrtc 13.0.88`
-  std::string signer;     ///< the key's name; empty: not signed
+  std::string signer;     ///< the key's name; empty if not signed
 };
 
-/// `key` may be null: not signed.
+/// Compresses and signs an object. If `key` is null, it is not signed.
 std::string seal_envelope(EnvelopeHead head, ByteView payload, const SecretKey* key);
 
 struct OpenedEnvelope {
   EnvelopeHead head;
   std::string payload;
-  std::string signer;  ///< the key that was checked, `name:base64`; empty: nobody asked
+  std::string signer;  ///< the verified key, `name:base64`; empty if none was verified
 };
 
-/// What an object is opened with. Nothing is decompressed before it is known who signed it, and
-/// that every byte is what was signed.
+/// The conditions under which an object is accepted.
 struct OpenRules {
-  const TrustedKeys* trusted = nullptr;  ///< null: whoever signed, or nobody; noted as `unsigned`
-  const ObjectName* name = nullptr;      ///< the one that was asked for; null: any
-  /// What no trusted key signed is taken too, and noted as `unsigned`; not what a revoked one did.
+  const TrustedKeys* trusted = nullptr;  ///< null: signatures are not checked
+  const ObjectName* name = nullptr;      ///< the name asked for; null: any
+  /// Accept objects that no trusted key signed, as `unsigned`; never those of a revoked key.
   bool insecure = false;
 };
 
-/// Errors: corrupt, with the sentence; `why` has the reason.
+/// Verifies and unpacks an object. Nothing is decompressed before the signature, and the hash of
+/// all bytes, were verified. Errors: corrupt; `why` is set to the reason.
 Result<OpenedEnvelope> open_envelope(ByteView bytes, const OpenRules& rules, Rejection& why);
 
-/// An entry as an object, with those who signed it before. A remote's readers have the source:
-/// `with_source` is for bundles.
+/// An entry as an object, with the list of its earlier signers. `with_source` includes the source
+/// text; for bundles, because the readers of a remote store have the source.
 std::string seal_entry(const StoreEntry& entry, const SecretKey* key, bool with_source);
-/// Checks that the payload is the entry that the name says, and everything that a store checks.
-/// Its `signer` is all who signed it, the last one now; one of them that was revoked is a
-/// Rejection::revoked_signer. Origin is left to the caller. Errors: as open_envelope.
+/// Verifies that the payload is the entry that its name states, with all checks of a store. The
+/// entry's `signer` lists all signers, this object's last; if one of them was revoked, it is
+/// rejected as revoked_signer. The caller sets the origin. Errors: as open_envelope.
 Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection& why);
 
-/// What the fleet recorded for a request: the tree leads to the entry that may hold. Of the
-/// youngest entries the sets lie beside it, so that most are known to hold before they are fetched.
+/// The dependency sets that the fleet recorded for a request: the tree of all of them, and the most
+/// recent sets themselves, so that most entries are known to hold before they are fetched.
 struct FleetSets {
   SetTree tree;
-  std::vector<RecordedSet> recent;  ///< the youngest first
+  std::vector<RecordedSet> recent;  ///< the most recent first
 
-  /// The set of a key; null: it is not among the youngest.
+  /// The set of a key; null if it is not among the most recent.
   const DependencySet* find(const CacheKey& key) const noexcept;
-  /// Adds an entry, or makes it the youngest. `load` as for SetTree.
+  /// Adds an entry, or makes it the most recent. `load` as for SetTree::insert.
   void add(const RecordedSet& set, const SetTree::Load& load);
 };
 
-/// Reading the sets of a request costs no look-up more than this.
+/// Bounds what a lookup reads for the sets of a request.
 inline constexpr std::size_t kMaxSetsObjectBytes = 64 << 10;
 inline constexpr std::size_t kMaxFleetSets = 512;
 
-/// As an object of at most kMaxSetsObjectBytes: what does not fit is left out, the oldest first.
+/// The sets as an object of at most kMaxSetsObjectBytes. The oldest are left out if they do not
+/// fit.
 std::string seal_sets(ByteView request_canonical, FleetSets sets, const SecretKey* key,
                       std::int64_t now_s);
 Result<FleetSets> open_sets(ByteView bytes, ByteView request_canonical, const TrustedKeys* trusted,

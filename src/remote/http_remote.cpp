@@ -47,7 +47,7 @@ std::string sha256_hex(ByteView bytes) {
   return text;
 }
 
-/// What a transfer writes to and reads from.
+/// The bodies of one transfer.
 struct Transfer {
   std::string body;
   bool oversize = false;
@@ -58,7 +58,7 @@ std::size_t on_body(char* data, std::size_t one, std::size_t size, void* into) {
   auto& transfer = *static_cast<Transfer*>(into);
   if (transfer.body.size() + one * size > kMaxEnvelopeBytes) {
     transfer.oversize = true;
-    return 0;  // an answer without an end is over here
+    return 0;  // aborts the transfer
   }
   transfer.body.append(data, one * size);
   return one * size;
@@ -83,7 +83,7 @@ RemoteStatus status_of(long http) noexcept {
 
 class HttpRemote final : public RemoteEndpoint {
  public:
-  /// `signature`: what libcurl is told to sign requests for; empty: nothing.
+  /// `signature` is libcurl's CURLOPT_AWS_SIGV4; empty to send unsigned requests.
   HttpRemote(std::string base, std::string where, bool flat, std::string signature,
              RemoteOptions options)
       : base_(std::move(base)),
@@ -100,7 +100,7 @@ class HttpRemote final : public RemoteEndpoint {
   RemoteAnswer put(const ObjectName& name, ByteView bytes, SteadyTime deadline) override {
     RemoteAnswer answer = perform(name, &bytes, deadline);
     answer.body.clear();
-    if (answer.status == RemoteStatus::absent) {  // of a PUT it means that there is no such place
+    if (answer.status == RemoteStatus::absent) {  // after a PUT: there is no such path or bucket
       answer.status = RemoteStatus::denied;
     }
     return answer;
@@ -125,8 +125,8 @@ class HttpRemote final : public RemoteEndpoint {
     ::curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
     ::curl_easy_setopt(curl, CURLOPT_WRITEDATA, &transfer);
     ::curl_easy_setopt(curl, CURLOPT_USERAGENT, "cukiln");
-    std::string header = "Expect:";  // no round trip before the body
-    if (!signature_.empty()) {       // S3 wants the body's hash, and libcurl would sign "Expect:"
+    std::string header = "Expect:";  // saves a round trip before the body
+    if (!signature_.empty()) {       // S3 needs the body's hash, and libcurl would sign "Expect:"
       header = "x-amz-content-sha256: " + sha256_hex(upload != nullptr ? *upload : ByteView());
       ::curl_easy_setopt(curl, CURLOPT_EXPECT_100_TIMEOUT_MS, 1L);
       ::curl_easy_setopt(curl, CURLOPT_AWS_SIGV4, signature_.c_str());
@@ -143,9 +143,10 @@ class HttpRemote final : public RemoteEndpoint {
     }
     const CURLcode code = ::curl_easy_perform(curl);
     if (code != CURLE_OK) {
-      // The connection is of no more use, nor is whatever state the server left it in.
-      return transfer.oversize ? RemoteAnswer{RemoteStatus::oversize, {}, "the answer has no end"}
-                               : handle.failure(code, options_);
+      // The handle is dropped: its connection may be in any state.
+      return transfer.oversize
+                 ? RemoteAnswer{RemoteStatus::oversize, {}, "the reply exceeds the size limit"}
+                 : handle.failure(code, options_);
     }
     RemoteAnswer answer;
     long http = 0;
@@ -189,20 +190,20 @@ Result<std::unique_ptr<RemoteEndpoint>> make_http_remote(const std::string& url,
   const bool s3 = url.substr(0, kS3.size()) == kS3;
   const std::unique_ptr<CURLU, FreeUrl> parsed(::curl_url());
   if (!CurlHandle::available() || parsed == nullptr) {
-    return Error(ErrorCode::internal, "libcurl does not start");
+    return Error(ErrorCode::internal, "libcurl cannot be initialised");
   }
   if (::curl_url_set(parsed.get(), CURLUPART_URL, url.c_str() + (s3 ? kS3.size() : 0), 0) !=
           CURLUE_OK ||
       !part_of(parsed.get(), CURLUPART_QUERY).empty()) {
     return make_error(ErrorCode::invalid_argument,
-                      "a remote store's address cannot be read: expected "
+                      "a remote store's address is malformed: expected "
                       "http(s)://[user:password@]host[:port]/path");
   }
   if (s3 && (part_of(parsed.get(), CURLUPART_USER).empty() ||
              part_of(parsed.get(), CURLUPART_PASSWORD).empty())) {
     return make_error(
         ErrorCode::invalid_argument,
-        "a store in S3 has keys in its address: expected "
+        "the address of a store in S3 lacks its keys: expected "
         "s3+http(s)://ACCESS-KEY:SECRET-KEY@host[:port]/bucket[/path], with %2F for a "
         "slash and %2C for a comma in them");
   }
@@ -230,8 +231,7 @@ Result<std::unique_ptr<RemoteEndpoint>> make_http_remote(const std::string& url,
 
 }  // namespace cukiln
 
-#else  // programs that run where libcurl is not: it cannot be linked statically without twenty
-       // others
+#else  // for portable builds: libcurl cannot be linked statically without twenty other libraries
 
 #include "base/result.hpp"
 

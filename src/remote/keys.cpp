@@ -16,8 +16,8 @@ namespace cukiln {
 
 namespace {
 
-constexpr std::size_t kLongestName = 64;
-constexpr std::size_t kLongestShown = 32;  // of what may be a secret key without its name
+constexpr std::size_t kMaxNameLength = 64;
+constexpr std::size_t kMaxShownLength = 32;  // in errors: the text may be a secret key
 constexpr std::size_t kSecretFileBytes = 4096;
 
 const unsigned char* bytes_of(ByteView view) noexcept {
@@ -26,11 +26,12 @@ const unsigned char* bytes_of(ByteView view) noexcept {
 
 Error bad_name(std::string_view name) {
   return make_error(ErrorCode::invalid_argument,
-                    "\"{}\" is no name for a key: letters, digits, '.', '_' and '-', at most {}",
-                    name.substr(0, kLongestName), kLongestName);
+                    "\"{}\" cannot be the name of a key: expected at most {} letters, digits, '.', "
+                    "'_' and '-'",
+                    name.substr(0, kMaxNameLength), kMaxNameLength);
 }
 
-/// `name:base64` with exactly so many bytes in it.
+/// Parses `name:base64` with exactly `size` encoded bytes.
 template <std::size_t size>
 bool parse_key(std::string_view text, std::string& name, std::array<std::uint8_t, size>& bytes) {
   const std::size_t colon = text.find(':');
@@ -55,7 +56,7 @@ std::string key_text(const std::string& name, const std::array<std::uint8_t, siz
   return name + ":" + encoded;
 }
 
-/// A secret key's text: wiped when it goes.
+/// The text of a secret key file. Wiped by the destructor.
 class SecretText {
  public:
   SecretText() = default;
@@ -63,7 +64,7 @@ class SecretText {
   SecretText(const SecretText&) = delete;
   SecretText& operator=(const SecretText&) = delete;
 
-  /// The first line of a file; empty: it is too long to be one. Errors: io.
+  /// The first line of a file; empty if the file is too long for a key. Errors: io.
   Result<std::string_view> read(const UniqueFd& file, const std::string& path) {
     std::size_t done = 0;
     while (done < bytes_.size()) {
@@ -86,7 +87,7 @@ class SecretText {
   std::array<char, kSecretFileBytes> bytes_{};
 };
 
-/// Opens what only its owner may read.
+/// Opens a secret key file. Refuses it if other users may read it.
 Result<UniqueFd> open_secret(const std::string& path) {
   UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};
@@ -96,16 +97,16 @@ Result<UniqueFd> open_secret(const std::string& path) {
   }
   if (!S_ISREG(status.st_mode)) {
     return make_error(ErrorCode::invalid_argument,
-                      "the secret key {} is no regular file: expected the file that 'cukiln keygen "
-                      "-o FILE' writes",
+                      "the secret key {} is not a regular file: expected the file that 'cukiln "
+                      "keygen -o FILE' writes",
                       path);
   }
   if ((status.st_mode & 077) != 0 || (status.st_uid != ::geteuid() && status.st_uid != 0)) {
-    return make_error(
-        ErrorCode::invalid_argument,
-        "the secret key {} is not its owner's alone (mode {:o}, user {}): whoever has "
-        "it can sign for you; chmod 600 it, or make another one",
-        path, status.st_mode & 0777, status.st_uid);
+    return make_error(ErrorCode::invalid_argument,
+                      "the secret key {} is not private to this user (mode {:o}, user {}): a user "
+                      "who can read it "
+                      "can sign for you; chmod 600 it, or make another one",
+                      path, status.st_mode & 0777, status.st_uid);
   }
   return file;
 }
@@ -120,12 +121,13 @@ bool contains(const std::vector<PublicKey>& keys, const PublicKey& key) {
 Result<PublicKey> PublicKey::parse(std::string_view text) {
   PublicKey key;
   if (!parse_key(text, key.name, key.bytes)) {
-    // By its name alone: it may be a secret key, and errors end up in logs.
-    const std::string_view name = text.substr(0, std::min(text.find(':'), kLongestShown));
-    return make_error(ErrorCode::invalid_argument,
-                      "\"{}{}\" is no public key: expected name:base64, as in the .pub file that "
-                      "'cukiln keygen' writes",
-                      name, name.size() == text.size() ? "" : "…");
+    // Shows the name only: the text may be a secret key, and errors end up in logs.
+    const std::string_view name = text.substr(0, std::min(text.find(':'), kMaxShownLength));
+    return make_error(
+        ErrorCode::invalid_argument,
+        "\"{}{}\" is not a public key: expected name:base64, as in the .pub file that "
+        "'cukiln keygen' writes",
+        name, name.size() == text.size() ? "" : "…");
   }
   return key;
 }
@@ -157,20 +159,20 @@ Result<SecretKey> SecretKey::load(const std::string& path) {
   SecretKey key;
   if (!parse_key(line, key.public_key_.name, key.bytes_)) {
     return make_error(ErrorCode::invalid_argument,
-                      "{} holds no secret key: expected the file that 'cukiln keygen -o FILE' "
-                      "writes (a public key, FILE.pub, cannot sign)",
+                      "{} does not contain a secret key: expected the file that 'cukiln keygen -o "
+                      "FILE' writes (a public key, FILE.pub, cannot sign)",
                       path);
   }
-  // The seed makes both halves: what a damaged key signs, nobody believes.
+  // Derive the key pair from the seed again: signatures of a damaged key would be rejected by all.
   std::array<std::uint8_t, crypto_sign_SEEDBYTES> seed{};
-  SecretKey again;
+  SecretKey derived;
   ::crypto_sign_ed25519_sk_to_seed(seed.data(), key.bytes_.data());
-  ::crypto_sign_seed_keypair(key.public_key_.bytes.data(), again.bytes_.data(), seed.data());
+  ::crypto_sign_seed_keypair(key.public_key_.bytes.data(), derived.bytes_.data(), seed.data());
   ::sodium_memzero(seed.data(), seed.size());
-  if (again.bytes_ != key.bytes_) {
+  if (derived.bytes_ != key.bytes_) {
     return make_error(ErrorCode::invalid_argument,
-                      "the secret key {} is damaged: its halves do not belong together; take it "
-                      "from where it is kept, or make another one",
+                      "the secret key {} is damaged: its halves do not match; restore it from a "
+                      "backup, or make another one",
                       path);
   }
   return key;

@@ -14,11 +14,11 @@
 
 namespace cukiln {
 
-/// Ed25519's, of libsodium.
+/// An Ed25519 signature.
 using Signature = std::array<std::uint8_t, 64>;
 
-/// Who signed: `name:base64`, as in Nix. The name is for people and for finding the key; what
-/// counts is the key.
+/// A signer's public key, `name:base64` as in Nix. The name is used in messages and to find the
+/// key; only the key itself is verified.
 struct PublicKey {
   std::string name;  ///< letters, digits, `.`, `_` and `-`; at most 64
   std::array<std::uint8_t, 32> bytes{};
@@ -29,13 +29,13 @@ struct PublicKey {
   friend bool operator==(const PublicKey&, const PublicKey&) = default;
 };
 
-/// What makes a host a writer. Wiped when it goes.
+/// A key that signs: a host that has one uploads to remote stores. Wiped by the destructor.
 class SecretKey {
  public:
   /// Errors: invalid_argument (the name).
   static Result<SecretKey> generate(std::string_view name);
-  /// A file of `keygen`, judged when it is open. Errors: not_found, io; invalid_argument: others
-  /// may read it, or no key.
+  /// Reads a file written by `cukiln keygen`. Errors: not_found, io; invalid_argument (other users
+  /// may read it, or it holds no key).
   static Result<SecretKey> load(const std::string& path);
 
   SecretKey(const SecretKey&) = default;
@@ -44,7 +44,7 @@ class SecretKey {
 
   const PublicKey& public_key() const noexcept { return public_key_; }
   Signature sign(ByteView message) const;
-  std::string text() const;  ///< what the file holds: `name:base64`
+  std::string text() const;  ///< the content of its file: `name:base64`
 
  private:
   SecretKey() = default;
@@ -52,30 +52,29 @@ class SecretKey {
   std::array<std::uint8_t, 64> bytes_{};
 };
 
-/// The keys whose entries are believed, and those that no longer are.
+/// The trusted and the revoked keys.
 class TrustedKeys {
  public:
-  /// See read_key_list. Errors: invalid_argument with the line that is no key, or for a file that
-  /// another user could have written; not_found, io.
+  /// Parses a list as described at read_key_list. Errors: invalid_argument, for a malformed line or
+  /// a file that another user could have written; not_found, io.
   static Result<TrustedKeys> parse(std::string_view list);
 
-  void add(PublicKey key);  ///< once
+  void add(PublicKey key);  ///< no effect if the key is trusted already
   bool empty() const noexcept { return trusted_.empty(); }
   std::size_t size() const noexcept { return trusted_.size(); }
 
   enum class Verdict { good, unknown_signer, revoked, bad_signature };
-  /// Two keys of one name are both tried: one of them is about to be replaced. On `good`, `signer`
-  /// is the one that fits.
+  /// Tries every key of that name: there are two while a key is being replaced. On `good`, `signer`
+  /// is the key that verified the signature.
   Verdict verify(std::string_view name, ByteView message, const Signature& signature,
                  PublicKey& signer) const;
 
-  /// Those that were taken back.
   const RevokedKeys& revoked() const noexcept { return revoked_texts_; }
 
  private:
   std::vector<PublicKey> trusted_;
   std::vector<PublicKey> revoked_;
-  RevokedKeys revoked_texts_;  ///< the same
+  RevokedKeys revoked_texts_;  ///< revoked_ as texts
 };
 
 }  // namespace cukiln

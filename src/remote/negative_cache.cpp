@@ -20,16 +20,16 @@ bool NegativeCache::has(const ObjectName& name, SteadyTime now) {
 
 void NegativeCache::add(const ObjectName& name, SteadyTime until, SteadyTime now) {
   const std::lock_guard lock(mutex_);
-  if (until_.size() >= kMostNames) {
+  if (until_.size() >= kMaxNames) {
     for (auto at = until_.begin(); at != until_.end();) {
       at = at->second <= now ? until_.erase(at) : std::next(at);
     }
   }
-  if (until_.size() >= kMostNames) {
-    until_.clear();  // costs a question for each; rare, and simpler than an order
+  if (until_.size() >= kMaxNames) {
+    until_.clear();  // rare, and simpler than an LRU order; costs one request for each name
   }
-  SteadyTime& moment = until_[name];
-  moment = std::max(moment, until);
+  SteadyTime& expiry = until_[name];
+  expiry = std::max(expiry, until);
 }
 
 void NegativeCache::remove(const ObjectName& name) {

@@ -9,11 +9,12 @@
 
 namespace cukiln {
 
-/// Names that need not be asked for again before a moment: what was not there, and what was bad.
-/// Bounded; when it is full it forgets. Time is given. Threads: safe.
+/// Names of objects that were absent or rejected, and the time until which they are not requested
+/// again. Bounded: it drops names when it is full. The time is passed in, so that tests can control
+/// it. Threads: safe.
 class NegativeCache {
  public:
-  static constexpr std::size_t kMostNames = 65'536;
+  static constexpr std::size_t kMaxNames = 65'536;
 
   bool has(const ObjectName& name, SteadyTime now);
   void add(const ObjectName& name, SteadyTime until, SteadyTime now);

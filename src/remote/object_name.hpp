@@ -8,12 +8,12 @@
 
 namespace cukiln {
 
-/// What an object is called wherever it is kept. Each kind hashes a word of its own first, so that
-/// no two kinds share a name.
+/// The name of an object in every remote store. Each kind of object hashes a prefix of its own, so
+/// that objects of two kinds never share a name.
 struct ObjectName : Digest256<struct ObjectNameTag> {
-  /// Of a request's dependency sets.
+  /// The name of a request's dependency sets.
   static ObjectName of_sets(ByteView request_canonical) noexcept;
-  /// Of one entry.
+  /// The name of an entry.
   static ObjectName of_entry(const CacheKey& key) noexcept;
   static ObjectName of_entry(ByteView request_canonical, ByteView set_canonical) noexcept;
 };

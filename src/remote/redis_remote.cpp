@@ -19,9 +19,9 @@ namespace cukiln {
 namespace {
 
 constexpr std::size_t kBufferBytes = 64 << 10;
-constexpr std::size_t kLongestLine = 1024;  // of a reply that is one line
-constexpr std::size_t kLongestDetail = 200;
-constexpr const char* kExpiry = "2592000";  // 30 days: what nobody renews goes
+constexpr std::size_t kMaxLineBytes = 1024;  // of a reply that is one line
+constexpr std::size_t kMaxDetailBytes = 200;
+constexpr const char* kExpiryS = "2592000";  // 30 days; each put renews it
 
 struct FreeReader {
   void operator()(redisReader* reader) const noexcept { ::redisReaderFree(reader); }
@@ -49,7 +49,7 @@ std::string command(const std::vector<ByteView>& words) {
   return out;
 }
 
-/// What an error reply says about the server.
+/// The status for an error reply, by its first word.
 RemoteStatus status_of_error(std::string_view text) noexcept {
   const std::string_view word = text.substr(0, text.find(' '));
   for (const std::string_view one : {"NOAUTH", "WRONGPASS", "NOPERM", "DENIED"}) {
@@ -62,17 +62,17 @@ RemoteStatus status_of_error(std::string_view text) noexcept {
   return word == "MOVED" || word == "ASK" ? RemoteStatus::redirected : RemoteStatus::bad_answer;
 }
 
-/// The parser of hiredis believes any length it is told: `*2147483647` makes it allocate 16 GiB. So
-/// the first line of a reply is read here: none of our commands is answered by a list, and no
-/// string is larger than an object may be.
+/// Checks the first line of a reply before hiredis parses it, because hiredis trusts any length:
+/// `*2147483647` makes it allocate 16 GiB. None of the commands used here is answered by a list,
+/// and no string is larger than an object may be.
 class ReplyGuard {
  public:
-  /// More of the reply; ok while nothing is wrong with it.
+  /// Takes the next bytes of the reply. ok while they are acceptable.
   RemoteStatus check(ByteView bytes) {
     if (known_) {
       return RemoteStatus::ok;
     }
-    line_.append(bytes.substr(0, kLongestLine - std::min(kLongestLine, line_.size())));
+    line_.append(bytes.substr(0, kMaxLineBytes - std::min(kMaxLineBytes, line_.size())));
     if (line_.empty()) {
       return RemoteStatus::ok;
     }
@@ -81,7 +81,7 @@ class ReplyGuard {
     }
     const std::size_t end = line_.find("\r\n");
     if (end == std::string::npos) {
-      return line_.size() >= kLongestLine ? RemoteStatus::bad_answer : RemoteStatus::ok;
+      return line_.size() >= kMaxLineBytes ? RemoteStatus::bad_answer : RemoteStatus::ok;
     }
     known_ = true;
     if (line_[0] != '$') {
@@ -101,24 +101,24 @@ class ReplyGuard {
   bool known_ = false;
 };
 
-/// One connection. After anything but a whole reply it is of no more use.
+/// A connection to a Redis server. It must be dropped after anything but a complete reply.
 class RedisConnection {
  public:
   explicit RedisConnection(std::unique_ptr<Stream> stream)
       : stream_(std::move(stream)), reader_(::redisReaderCreate()) {}
 
-  /// Closed by the server meanwhile, or talking without being asked.
+  /// True if the server has closed the connection, or has sent anything unrequested.
   bool stale() const {
-    char unasked = 0;
-    return reader_->pos < reader_->len || stream_->receive(&unasked, 1) != Stream::kLater;
+    char byte = 0;
+    return reader_->pos < reader_->len || stream_->receive(&byte, 1) != Stream::kLater;
   }
 
-  /// Whether anything came of the last question: a server that closes an idle connection just then
-  /// has not failed.
-  bool heard() const noexcept { return heard_; }
+  /// Whether anything was received after the last command. If not, the server may have closed an
+  /// idle connection at that moment, which is not a failure.
+  bool replied() const noexcept { return replied_; }
 
   RemoteAnswer ask(const std::vector<ByteView>& words, SteadyTime deadline, Reply& reply) {
-    heard_ = false;
+    replied_ = false;
     RemoteAnswer sent = send(command(words), deadline);
     return sent.status == RemoteStatus::ok ? receive(deadline, reply) : sent;
   }
@@ -132,7 +132,7 @@ class RedisConnection {
       } else if (count == Stream::kFailed) {
         return stream_->failure();
       } else if (!wait_for_socket(stream_->socket(), POLLOUT, deadline)) {
-        return {RemoteStatus::timeout, {}, "the server does not take the request"};
+        return {RemoteStatus::timeout, {}, "the server does not read the request"};
       }
     }
     return {};
@@ -145,7 +145,7 @@ class RedisConnection {
       const std::ptrdiff_t count = stream_->receive(buffer.data(), buffer.size());
       if (count == Stream::kLater) {
         if (!wait_for_socket(stream_->socket(), POLLIN, deadline)) {
-          return {RemoteStatus::timeout, {}, "no whole answer in time"};
+          return {RemoteStatus::timeout, {}, "no complete reply before the deadline"};
         }
         continue;
       }
@@ -155,10 +155,10 @@ class RedisConnection {
       if (count <= 0) {
         return {RemoteStatus::bad_answer, {}, "the server closed the connection"};
       }
-      heard_ = true;
+      replied_ = true;
       const ByteView bytes(buffer.data(), static_cast<std::size_t>(count));
       if (const RemoteStatus status = guard.check(bytes); status != RemoteStatus::ok) {
-        return {status, {}, "the answer is not one of Redis to such a question"};
+        return {status, {}, "the reply is not one of Redis to this command"};
       }
       void* whole = nullptr;
       if (::redisReaderFeed(reader_.get(), bytes.data(), bytes.size()) != REDIS_OK ||
@@ -174,7 +174,7 @@ class RedisConnection {
 
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<redisReader, FreeReader> reader_;
-  bool heard_ = false;
+  bool replied_ = false;
 };
 
 struct RedisAddress {
@@ -192,10 +192,10 @@ std::optional<RedisAddress> parse_address(std::string_view url) {
     url = url.substr(0, slash);
   }
   if (const std::size_t at = url.rfind('@'); at != std::string_view::npos) {
-    const std::string_view who = url.substr(0, at);
-    const std::size_t colon = who.find(':');
-    out.user = who.substr(0, colon);
-    out.password = colon == std::string_view::npos ? "" : who.substr(colon + 1);
+    const std::string_view credentials = url.substr(0, at);
+    const std::size_t colon = credentials.find(':');
+    out.user = credentials.substr(0, colon);
+    out.password = colon == std::string_view::npos ? "" : credentials.substr(colon + 1);
     url.remove_prefix(at + 1);
   }
   std::size_t end = url.rfind(':');
@@ -247,7 +247,7 @@ class RedisRemote final : public RemoteEndpoint {
   }
 
   RemoteAnswer put(const ObjectName& name, ByteView bytes, SteadyTime deadline) override {
-    return set({"SET", key_of(name), bytes, "EX", kExpiry}, deadline);
+    return set({"SET", key_of(name), bytes, "EX", kExpiryS}, deadline);
   }
 
   bool has_leases() const noexcept override { return true; }
@@ -282,10 +282,10 @@ class RedisRemote final : public RemoteEndpoint {
     return address_.prefix + ":lease:" + name.hex();
   }
   static RemoteAnswer wrong_type() {
-    return {RemoteStatus::bad_answer, {}, "an answer of the wrong type"};
+    return {RemoteStatus::bad_answer, {}, "the reply has the wrong type"};
   }
 
-  /// OK, or nil where NX or XX forbids.
+  /// Sends a SET command. absent if NX or XX prevented it.
   RemoteAnswer set(const std::vector<ByteView>& words, SteadyTime deadline) {
     Reply reply;
     RemoteAnswer answer = ask(words, deadline, reply);
@@ -298,20 +298,21 @@ class RedisRemote final : public RemoteEndpoint {
     return reply->type == REDIS_REPLY_STATUS ? RemoteAnswer() : wrong_type();
   }
 
-  /// A reply that is not an error, or why there is none.
+  /// Sends a command over an idle or new connection. If it succeeds, `reply` is not an error reply.
   RemoteAnswer ask(const std::vector<ByteView>& words, SteadyTime deadline, Reply& reply) {
     std::unique_ptr<RedisConnection> connection = take_idle();
     RemoteAnswer answer;
     if (connection != nullptr) {
       answer = ask_on(*connection, words, deadline, reply);
     }
-    if (connection == nullptr || (!connection->heard() && answer.status != RemoteStatus::timeout)) {
+    if (connection == nullptr ||
+        (!connection->replied() && answer.status != RemoteStatus::timeout)) {
       answer = connect(deadline, connection);
       if (answer.status == RemoteStatus::ok) {
         answer = ask_on(*connection, words, deadline, reply);
       }
     }
-    if (reply != nullptr) {  // an error reply leaves the connection as good as it was
+    if (reply != nullptr) {  // the connection can be used again, also after an error reply
       const std::lock_guard lock(mutex_);
       idle_.push_back(std::move(connection));
     }
@@ -321,14 +322,13 @@ class RedisRemote final : public RemoteEndpoint {
   RemoteAnswer ask_on(RedisConnection& connection, const std::vector<ByteView>& words,
                       SteadyTime deadline, Reply& reply) const {
     RemoteAnswer answer = connection.ask(words, deadline, reply);
-    if (address_.tls && answer.status == RemoteStatus::bad_answer && !connection.heard() &&
+    if (address_.tls && answer.status == RemoteStatus::bad_answer && !connection.replied() &&
         options_.certificate.empty()) {
-      answer.detail +=
-          "; if it wants to know its clients, ?certificate=FILE names this machine's certificate";
+      answer.detail += "; if it requires client certificates, add ?certificate=FILE to the address";
     }
     if (answer.status == RemoteStatus::ok && reply->type == REDIS_REPLY_ERROR) {
       const std::string_view text(reply->str, static_cast<std::size_t>(reply->len));
-      return {status_of_error(text), {}, std::string(text.substr(0, kLongestDetail))};
+      return {status_of_error(text), {}, std::string(text.substr(0, kMaxDetailBytes))};
     }
     return answer;
   }
@@ -382,7 +382,7 @@ Result<std::unique_ptr<RemoteEndpoint>> make_redis_remote(const std::string& url
   auto address = parse_address(url);
   if (!address) {
     return make_error(ErrorCode::invalid_argument,
-                      "a Redis store's address cannot be read: expected "
+                      "a Redis store's address is malformed: expected "
                       "redis(s)://[[user]:password@]host[:port][/prefix]");
   }
   if (address->tls && !has_tls()) {

@@ -23,9 +23,9 @@ struct FreeAddresses {
 };
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-/// One look-up, shared with the thread that does it: getaddrinfo knows no deadline and cannot be
-/// stopped, so a hanging one is left behind.
-struct LookUp {
+/// A name resolution, shared with the thread that runs it. getaddrinfo has no deadline and cannot
+/// be cancelled, so a thread in which it hangs is left behind.
+struct Resolution {
   std::mutex mutex;
   std::condition_variable ended;
   bool done = false;
@@ -49,23 +49,23 @@ RemoteAnswer resolve_by(const std::string& host, const std::string& port, Steady
   if (found != nullptr) {
     return {};
   }
-  const auto look_up = std::make_shared<LookUp>();
-  std::thread([look_up, host, port] {
-    int failed = 0;
-    Addresses list = resolve(host, port, 0, failed);
-    const std::lock_guard lock(look_up->mutex);
-    look_up->found = std::move(list);
-    look_up->error = failed;
-    look_up->done = true;
-    look_up->ended.notify_one();
+  const auto resolution = std::make_shared<Resolution>();
+  std::thread([resolution, host, port] {
+    int resolve_error = 0;
+    Addresses list = resolve(host, port, 0, resolve_error);
+    const std::lock_guard lock(resolution->mutex);
+    resolution->found = std::move(list);
+    resolution->error = resolve_error;
+    resolution->done = true;
+    resolution->ended.notify_one();
   }).detach();
-  std::unique_lock lock(look_up->mutex);
-  if (!look_up->ended.wait_until(lock, deadline, [&] { return look_up->done; })) {
+  std::unique_lock lock(resolution->mutex);
+  if (!resolution->ended.wait_until(lock, deadline, [&] { return resolution->done; })) {
     return {RemoteStatus::timeout, {}, "the name server does not answer"};
   }
-  found = std::move(look_up->found);
+  found = std::move(resolution->found);
   if (found == nullptr) {
-    return {RemoteStatus::unreachable, {}, ::gai_strerror(look_up->error)};
+    return {RemoteStatus::unreachable, {}, ::gai_strerror(resolution->error)};
   }
   return {};
 }
@@ -93,7 +93,7 @@ Connected connect_to(const std::string& host, const std::string& port, SteadyTim
         (::connect(socket.get(), one->ai_addr, one->ai_addrlen) != 0 && errno != EINPROGRESS)) {
       error = errno;
     } else if (!wait_for_socket(socket.get(), POLLOUT, deadline)) {
-      out.failure = {RemoteStatus::timeout, {}, "no connection in time"};
+      out.failure = {RemoteStatus::timeout, {}, "no connection before the deadline"};
       return out;
     } else {
       socklen_t size = sizeof error;

@@ -11,15 +11,15 @@
 
 namespace cukiln {
 
-/// A TCP connection to one of a host's addresses, not blocking. A name server that hangs, and
-/// addresses that swallow packets, cost no more than the deadline.
+/// A non-blocking TCP connection to one of a host's addresses.
 struct Connected {
-  UniqueFd socket;
-  RemoteAnswer failure;  ///< why there is none
+  UniqueFd socket;       ///< empty after a failure
+  RemoteAnswer failure;  ///< why there is no socket
 };
+/// Ends at the deadline, even if the name server hangs or an address drops packets.
 Connected connect_to(const std::string& host, const std::string& port, SteadyTime deadline);
 
-/// Until it is readable (or writable); false at the deadline.
+/// Waits until the socket has one of poll's `events`. False at the deadline.
 bool wait_for_socket(int socket, short events, SteadyTime deadline);
 
 }  // namespace cukiln

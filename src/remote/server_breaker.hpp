@@ -11,10 +11,10 @@
 
 namespace cukiln {
 
-/// The circuit breaker of a remote server: open after three failures in a row, or more than half of
-/// twenty, for 30 s and up to 5 minutes. A timeout counts for three, for it has cost its whole
-/// deadline, and so does a certificate, which stays what it is. A server that refuses this client
-/// is not asked again by this object. Threads: safe.
+/// The circuit breaker of a remote server. It opens after three failures in a row, or when more
+/// than ten of twenty requests failed, for 30 s up to 5 minutes. A timeout counts for three
+/// failures, because it costs the whole deadline; so does a certificate error, because it is
+/// permanent. After `denied` this object admits no further request. Threads: safe.
 class ServerBreaker {
  public:
   enum class State { closed, open, trying, forbidden };
@@ -24,20 +24,19 @@ class ServerBreaker {
   /// `failed()`.
   bool allows(SteadyTime now);
   void succeeded() { breaker_.succeeded(); }
-  /// True when this opened it: the moment to say so.
+  /// True if this failure opened it, so that the caller logs it once.
   bool failed(RemoteStatus why, SteadyTime now);
   State state(SteadyTime now) const;
   /// The next pause, for messages.
   std::chrono::seconds pause() const;
-  /// How often it came to each state.
+  /// The number of transitions to each state.
   std::array<std::uint64_t, kStates> turns() const;
 
  private:
   static constexpr int kInARow = 3;
   Breaker breaker_{Breaker::Options{
       kInARow, 20, {std::chrono::milliseconds(30'000), std::chrono::milliseconds(300'000), 0.2}}};
-  std::atomic<bool> forbidden_{
-      false};  ///< until the configuration is another: see remote_store.hpp
+  std::atomic<bool> forbidden_{false};  ///< for good: a new configuration makes a new object
 };
 /// The names are the label of a metric.
 const char* name_of(ServerBreaker::State state) noexcept;

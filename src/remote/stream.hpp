@@ -9,15 +9,15 @@
 
 namespace cukiln {
 
-/// A connection to a server, not blocking.
+/// A non-blocking connection to a server.
 class Stream {
  public:
   virtual ~Stream() = default;
-  /// How many bytes went, or came; 0 of `receive`: the server has closed it; kLater: none just now;
-  /// kFailed: it is over, and `failure` says why.
+  /// The number of bytes sent or received; 0 from `receive` if the server has closed the
+  /// connection; kLater if it would block; kFailed after an error, which `failure` describes.
   virtual std::ptrdiff_t send(ByteView bytes) = 0;
   virtual std::ptrdiff_t receive(char* to, std::size_t size) = 0;
-  virtual int socket() const noexcept = 0;  ///< to wait for
+  virtual int socket() const noexcept = 0;  ///< for poll
   const RemoteAnswer& failure() const noexcept { return failure_; }
 
   static constexpr std::ptrdiff_t kLater = -1, kFailed = -2;
@@ -28,11 +28,12 @@ class Stream {
 
 struct OpenedStream {
   std::unique_ptr<Stream> stream;
-  RemoteAnswer failure;  ///< why there is none
+  RemoteAnswer failure;  ///< why there is no stream
 };
-bool has_tls() noexcept;  ///< of this build
+/// Whether this build supports TLS.
+bool has_tls() noexcept;
 OpenedStream open_stream(const std::string& host, const std::string& port, SteadyTime deadline);
-/// To the server that its certificate says it is.
+/// Verifies the server's certificate and that it is for `host`.
 OpenedStream open_tls_stream(const std::string& host, const std::string& port, SteadyTime deadline,
                              const RemoteOptions& options);
 

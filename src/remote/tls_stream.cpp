@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS by libcurl, which is here for HTTP already: it connects, checks who answers, and then carries
-// our bytes.
+// TLS by libcurl, which HTTP needs anyway: it connects, verifies the server's certificate, and then
+// sends and receives raw bytes.
 #include "remote/stream.hpp"
 
 #ifdef CUKILN_HAS_CURL

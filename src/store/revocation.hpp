@@ -8,8 +8,8 @@
 
 namespace cukiln {
 
-/// Removes what came from elsewhere and was signed by a key that was taken back since. Costs
-/// nothing where no key was. The number of entries that went. Errors: the store's.
+/// Removes entries that were signed by a key that has been revoked since, and returns their number.
+/// Costs nothing if no key is revoked. Errors: the store's.
 Result<std::uint64_t> remove_revoked(CubinStore& store, const RevokedKeys& keys);
 
 }  // namespace cukiln

@@ -222,7 +222,7 @@ class Bundles(CliTest):
             self.assertIn("expected a regular file", refused.err)
 
     def test_what_is_no_bundle(self):
-        self.assertIn("no bundle", self.refused("add.cu", "--insecure"))
+        self.assertIn("not a bundle", self.refused("add.cu", "--insecure"))
         self.elsewhere("import", "none.ckb", "--insecure", expect=USAGE)
         self.elsewhere("import", expect=USAGE)
         self.run_cli("export", "-o", "x.ckb", env={"CUKILN_DISABLE_STORE": "1"}, expect=STORE)

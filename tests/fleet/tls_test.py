@@ -49,7 +49,7 @@ class Tls(FleetTest):
         stranger = f"?ca={Authority(self.folder, 'stranger').file}"
         for make in (self.nginx, self.redis):
             for arguments, options, ca, advice in (
-                ((), {}, "", "name the file with the certificate of who signed it by ?ca=FILE"),
+                ((), {}, "", "add ?ca=FILE to the address"),
                 ((), {}, stranger, "stranger.pem does not have who signed it"),
                 ((), {"days": -1}, self.ca, "renew it on the server"),
                 (("DNS:elsewhere.example",), {}, self.ca, "the address must name the server as its certificate does"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // libFuzzer: what a remote store may answer. Built by scripts/fuzz.
 //
-// A server that sends the input to whoever asks, and closes. The first byte says which protocol is
+// A server that sends the input to every client and closes. The first byte says which protocol is
 // spoken and what is asked. Whatever comes, the call ends before its deadline, and nothing larger
 // than an object is kept.
 

@@ -15,7 +15,7 @@
 
 namespace cukiln::testing {
 
-/// Addresses that nobody reads.
+/// Addresses that are never dereferenced.
 template <class T>
 T* address(std::uintptr_t value) {
   return reinterpret_cast<T*>(value);

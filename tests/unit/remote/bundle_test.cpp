@@ -36,7 +36,7 @@ Result<std::vector<std::string>> read_bundle(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a bundle gives back what was put into it, and appears when it is whole") {
+TEST_CASE("a bundle round-trips, and its file appears when it is complete") {
   const ScratchFolder folder;
   const std::string path = folder / "b.ckb";
   const std::vector<std::string> parts = {"one", "", std::string(3 << 20, 'x')};
@@ -54,7 +54,7 @@ TEST_CASE("a bundle gives back what was put into it, and appears when it is whol
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
 }
 
-TEST_CASE("a bundle that is cut off, goes on, or is none is corrupt") {
+TEST_CASE("a bundle that is truncated, has bytes left over or is another file is corrupt") {
   const ScratchFolder folder;
   {
     BundleWriter writer = *BundleWriter::create(folder / "b.ckb");
@@ -76,7 +76,7 @@ TEST_CASE("a bundle that is cut off, goes on, or is none is corrupt") {
 }
 
 // fault 124
-TEST_CASE("a bundle of another format is refused, and said which one it is and what to do") {
+TEST_CASE("a bundle of another format is refused with its format and advice") {
   const ScratchFolder folder;
   {
     BundleWriter writer = *BundleWriter::create(folder / "b.ckb");
@@ -98,7 +98,7 @@ TEST_CASE("a bundle of another format is refused, and said which one it is and w
   }
 }
 
-TEST_CASE("fault 64: a length that the bundle does not have is not allocated") {
+TEST_CASE("fault 64: a length beyond the bundle's end is not allocated") {
   const ScratchFolder folder;
   for (const std::uint64_t claim : {kMaxEnvelopeBytes, kMaxEnvelopeBytes + 1, ~std::uint64_t{0}}) {
     const std::string path =

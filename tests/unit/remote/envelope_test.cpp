@@ -64,7 +64,7 @@ constexpr std::size_t kNameOffset = 4 + 1 + 8 + 8;
 
 }  // namespace
 
-TEST_CASE("an entry comes out as it went in") {
+TEST_CASE("an entry round-trips") {
   const TrustedKeys keys = trusting(fleet());
   for (const std::size_t size : {std::size_t{0}, std::size_t{20'000}}) {
     StoreEntry entry = make_entry(1, {size});
@@ -83,7 +83,7 @@ TEST_CASE("an entry comes out as it went in") {
 }
 
 // fault 114
-TEST_CASE("an object keeps who signed its entry before, and says so to whoever opens it") {
+TEST_CASE("an object keeps the earlier signers of its entry") {
   const SecretKey first = *SecretKey::generate("first");
   const SecretKey second = *SecretKey::generate("second");
   TrustedKeys keys = trusting(fleet());
@@ -103,12 +103,12 @@ TEST_CASE("an object keeps who signed its entry before, and says so to whoever o
   const TrustedKeys own = trusting(first);
   CHECK(open_entry(seal_entry(entry, &first, false), {&own, nullptr}, why)->signer ==
         second.public_key().text() + " " + first.public_key().text());
-  // Opened without asking who signed: that is noted.
+  // Opened without checking the signature: recorded as unsigned.
   CHECK(open_entry(sealed, {}, why)->signer == chain + " unsigned");
   CHECK(open_entry(seal_entry(make_entry(1), nullptr, false), {}, why)->signer == "unsigned");
 }
 
-TEST_CASE("fault 73: a key that was revoked is found under the signature of another") {
+TEST_CASE("fault 73: a revoked key is found among the earlier signers") {
   const ScratchFolder folder;
   const SecretKey stolen = *SecretKey::generate("stolen");
   const std::string good = fleet().public_key().text();
@@ -126,7 +126,7 @@ TEST_CASE("fault 73: a key that was revoked is found under the signature of anot
   CHECK(why == Rejection::revoked_signer);
 }
 
-TEST_CASE("a list of signers without bounds, or of other things, is no entry") {
+TEST_CASE("an entry with an unbounded or malformed list of signers is refused") {
   const TrustedKeys keys = trusting(fleet());
   StoreEntry entry = make_entry(1);
   for (int i = 0; i < 40; ++i) {
@@ -139,7 +139,7 @@ TEST_CASE("a list of signers without bounds, or of other things, is no entry") {
   CHECK(rejection_of(seal_entry(entry, &fleet(), false), entry, keys) == Rejection::bad_payload);
 }
 
-TEST_CASE("sources do not leave the machine unless asked for") {
+TEST_CASE("source texts are not exported unless requested") {
   StoreEntry entry = make_entry(1);
   entry.source_text = "int secret_source;";
   Rejection why = Rejection::none;
@@ -148,7 +148,7 @@ TEST_CASE("sources do not leave the machine unless asked for") {
   CHECK(opened->source_text.empty());
 }
 
-TEST_CASE("sets come out as they went in, the youngest first, as many as have room") {
+TEST_CASE("sets round-trip, the most recent first, as many as fit") {
   FleetSets sets;
   for (std::uint64_t variant = 0; variant < 6; ++variant) {
     const StoreEntry entry = make_entry(1, {100, variant});
@@ -218,7 +218,7 @@ TEST_CASE("fault 72: a flipped bit anywhere is rejected, and nothing signed wron
   CHECK(rejection_of(good + "x", entry, keys) == Rejection::malformed);
 }
 
-TEST_CASE("fault 72: a good object at another object's place is rejected") {
+TEST_CASE("fault 72: a valid object under another object's name is rejected") {
   const TrustedKeys keys = trusting(fleet());
   const StoreEntry wanted = make_entry(1);
   const StoreEntry other = make_entry(2);
@@ -250,7 +250,7 @@ TEST_CASE("fault 72: an unknown signer, an absent and a bad signature are reject
         Rejection::unknown_signer);
 }
 
-TEST_CASE("fault 72: an old envelope version is rejected, and so is what is no envelope") {
+TEST_CASE("fault 72: an old envelope version is rejected, and so is anything else") {
   const TrustedKeys keys = trusting(fleet());
   const StoreEntry entry = make_entry(1);
   Forged forged;

@@ -116,7 +116,7 @@ FleetSets sets_of(const StoreEntry& entry) {
 
 }  // namespace
 
-TEST_CASE("fault 68: nobody listens, no such name, addresses that swallow packets") {
+TEST_CASE("fault 68: no listener, no such host, addresses that drop packets") {
   std::string url;
   std::string redis;
   {
@@ -140,7 +140,7 @@ TEST_CASE("fault 68: nobody listens, no such name, addresses that swallow packet
 }
 
 TEST_CASE(
-    "fault 68, fault 69: a server that takes the request and says nothing, or a byte at a time") {
+    "fault 68, fault 69: a server that reads the request and never replies, or a byte at a time") {
   const ScriptedServer silent([](const ScriptedPeer& peer) { peer.hang(); });
   CHECK(get_from(silent.http()).answer.status == Status::timeout);
   CHECK(get_from(silent.redis()).answer.status == Status::timeout);
@@ -161,7 +161,7 @@ TEST_CASE(
   CHECK(get_from(slow_redis.redis()).answer.status == Status::timeout);
 }
 
-TEST_CASE("fault 69: what Redis says when it cannot, and when it will not") {
+TEST_CASE("fault 69: Redis's temporary and permanent errors are distinguished") {
   CHECK(redis_answer("$-1\r\n").answer.status == Status::absent);
   const Asked good = redis_answer("$5\r\nhello\r\n");
   CHECK(good.answer.status == Status::ok);
@@ -175,7 +175,8 @@ TEST_CASE("fault 69: what Redis says when it cannot, and when it will not") {
   CHECK(redis_answer("-WRONGTYPE a list\r\n").answer.status == Status::bad_answer);
 }
 
-TEST_CASE("fault 69: answers of the wrong type and garbage are refused before they are parsed") {
+TEST_CASE(
+    "fault 69: replies of the wrong type and malformed ones are refused before they are parsed") {
   for (const char* answer :
        {"*4294967295\r\n", "*2147483647\r\n", "*1\r\n$1\r\nx\r\n", ":7\r\n", "+OK\r\n", "%1\r\n",
         "_\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n", "$x\r\n", "$-5\r\n", "$5x\r\nhello\r\n",
@@ -190,7 +191,7 @@ TEST_CASE("fault 69: answers of the wrong type and garbage are refused before th
   }
 }
 
-TEST_CASE("fault 69, fault 71: lengths that nobody can mean are refused unread") {
+TEST_CASE("fault 69, fault 71: lengths above the limit are refused unread") {
   for (const char* answer : {"$2147483647\r\n", "$67108865\r\n", "$9223372036854775807\r\n"}) {
     CAPTURE(answer);
     const Asked asked = redis_answer(answer);
@@ -207,7 +208,7 @@ TEST_CASE("fault 69, fault 71: lengths that nobody can mean are refused unread")
         Status::oversize);
 }
 
-TEST_CASE("fault 70: each HTTP status has its meaning") {
+TEST_CASE("fault 70: each HTTP status is classified") {
   CHECK(http_status(404).answer.status == Status::absent);
   CHECK(http_status(410).answer.status == Status::absent);
   CHECK(http_status(401).answer.status == Status::denied);
@@ -230,7 +231,7 @@ TEST_CASE("fault 70: a redirection is not followed") {
   CHECK(other.connections() == 0);
 }
 
-TEST_CASE("fault 71: bodies that are short, endless, or no HTTP at all") {
+TEST_CASE("fault 71: short and endless bodies, and replies that are not HTTP") {
   CHECK(http_answer("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this").answer.status ==
         Status::bad_answer);
   CHECK(http_answer("garbage\r\n\r\n").answer.status == Status::bad_answer);
@@ -246,7 +247,7 @@ TEST_CASE("fault 71: bodies that are short, endless, or no HTTP at all") {
   CHECK((status == Status::oversize || status == Status::timeout));
 }
 
-TEST_CASE("fault 71: a folded first header is not put together with the answer before") {
+TEST_CASE("fault 71: a folded first header is not joined to the reply before") {
   int answers = 0;
   const ScriptedServer server([&](const ScriptedPeer& peer) {
     while (!peer.read_until("\r\n\r\n").empty()) {
@@ -286,7 +287,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("fault 72: what nobody trusted signed is not asked for again") {
+TEST_CASE("fault 72: an object that no trusted key signed is not requested again") {
   const SecretKey key = *SecretKey::generate("fleet");
   const SecretKey stranger = *SecretKey::generate("stranger");
   const StoreEntry entry = make_entry(1);
@@ -323,7 +324,7 @@ TEST_CASE("fault 68: a dead server costs one deadline, then nothing; another one
   CHECK(store->stats().requests[static_cast<std::size_t>(Status::absent)] == 20);
 }
 
-TEST_CASE("fault 70: a server that refuses us is not asked again") {
+TEST_CASE("fault 70: a server that denies access is not asked again") {
   const SecretKey key = *SecretKey::generate("fleet");
   const ScriptedServer server([](const ScriptedPeer& peer) {
     peer.read_until("\r\n\r\n");
@@ -337,7 +338,9 @@ TEST_CASE("fault 70: a server that refuses us is not asked again") {
   CHECK(store->health().front().state == ServerBreaker::State::forbidden);
 }
 
-TEST_CASE("fault 70: what was not there is not asked for again, unless somebody may be making it") {
+TEST_CASE(
+    "fault 70: an absent object is not requested again, unless another machine may be compiling "
+    "it") {
   const SecretKey key = *SecretKey::generate("fleet");
   const ScriptedServer server([](const ScriptedPeer& peer) {
     peer.read_until("\r\n\r\n");
@@ -353,7 +356,7 @@ TEST_CASE("fault 70: what was not there is not asked for again, unless somebody 
   CHECK(server.connections() == 3);
 }
 
-TEST_CASE("uploads are bounded, and given up in time") {
+TEST_CASE("uploads are bounded, and dropped at the deadline") {
   const SecretKey key = *SecretKey::generate("fleet");
   const ScriptedServer silent([](const ScriptedPeer& peer) { peer.hang(); });
   RemoteStore::Options options;
@@ -366,7 +369,8 @@ TEST_CASE("uploads are bounded, and given up in time") {
   for (std::uint64_t i = 0; i < 10; ++i) {
     store.put(make_entry(i));
   }
-  CHECK(std::chrono::steady_clock::now() - start < milliseconds(6000));  // nobody waited
+  CHECK(std::chrono::steady_clock::now() - start <
+        milliseconds(6000));  // no caller waited for the server
   CHECK(store.stats().dropped >= 7);
   store.finish(milliseconds(50));
   CHECK(std::chrono::steady_clock::now() - start < milliseconds(8000));  // ten would take 10 s
@@ -383,7 +387,7 @@ TEST_CASE("a reader uploads nothing") {
   CHECK(server.connections() == 0);
 }
 
-TEST_CASE("addresses that cannot be read are refused with what was expected") {
+TEST_CASE("malformed addresses are refused with the expected form") {
   for (const char* url :
        {"", "cache:6379", "ftp://host/x", "redis://", "redis://host:port", "redis://host:99999",
         "redis://[::1", "http://", "http://h/x?query=1", "rediss://", "redis://h?ca=/dev/null",

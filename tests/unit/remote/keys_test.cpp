@@ -34,7 +34,7 @@ Verdict verify(const TrustedKeys& keys, const SecretKey& by, std::string_view me
 
 }  // namespace
 
-TEST_CASE("a key survives being written and read") {
+TEST_CASE("a key round-trips through its file") {
   const ScratchFolder folder;
   const SecretKey key = *SecretKey::generate("fleet-1");
   const SecretKey again = *SecretKey::load(save(folder, key));
@@ -60,7 +60,7 @@ TEST_CASE("a secret key that others may read is refused") {
 }
 
 // fault 113
-TEST_CASE("the secret key that is judged is the one that is read, whatever is put in its place") {
+TEST_CASE("the secret key that is checked is the one that is read, even if the file is replaced") {
   const ScratchFolder folder;
   const SecretKey own = *SecretKey::generate("own");
   const SecretKey open = *SecretKey::generate("open");
@@ -99,7 +99,7 @@ TEST_CASE("a list of trusted keys that others may write is refused") {
   CHECK(refused.error().message().find("chmod go-w " + list) != std::string::npos);
 }
 
-TEST_CASE("what is no key is refused with what was expected") {
+TEST_CASE("a malformed key is refused with the expected form") {
   const ScratchFolder folder;
   const std::string good = SecretKey::generate("k")->public_key().text();
   for (const std::string& text :
@@ -120,7 +120,7 @@ TEST_CASE("what is no key is refused with what was expected") {
   CHECK_FALSE(SecretKey::generate("with space").has_value());
 }
 
-TEST_CASE("a signature is believed by the key of its name only") {
+TEST_CASE("a signature is verified with keys of its name only") {
   const SecretKey fleet = *SecretKey::generate("fleet");
   const SecretKey namesake = *SecretKey::generate("fleet");
   const SecretKey other = *SecretKey::generate("other");

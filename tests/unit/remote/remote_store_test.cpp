@@ -153,7 +153,7 @@ TEST_CASE("requests are counted by what was asked, with the time that they took"
 }
 
 // fault 101
-TEST_CASE("a hundred sets of a request are found, and a look-up reads 64 KiB of sets at most") {
+TEST_CASE("a hundred sets of a request are found, and a lookup reads at most 64 KiB of sets") {
   Fleet fleet;
   const auto a = fleet.host();
   const auto b = fleet.host();

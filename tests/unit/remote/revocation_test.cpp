@@ -10,7 +10,7 @@
 using namespace cukiln;
 using namespace cukiln::testing;
 
-TEST_CASE("fault 73: what a revoked key signed goes, and nothing else") {
+TEST_CASE("fault 73: entries signed by a revoked key are removed, and no others") {
   const ScratchFolder folder;
   const std::string good = SecretKey::generate("good")->public_key().text();
   const std::string stolen = SecretKey::generate("stolen")->public_key().text();

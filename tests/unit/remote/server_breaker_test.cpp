@@ -31,7 +31,7 @@ TEST_CASE("three failures in a row open the breaker, a success between them does
   CHECK(breaker.allows(kStart + seconds(37)));
 }
 
-TEST_CASE("what it comes to is counted") {
+TEST_CASE("transitions to each state are counted") {
   using Turns =
       std::array<std::uint64_t, ServerBreaker::kStates>;  // closed, open, trying, forbidden
   ServerBreaker breaker;
@@ -53,13 +53,13 @@ TEST_CASE("what it comes to is counted") {
 }
 
 // fault 68
-TEST_CASE("one timeout is enough: it has cost its deadline") {
+TEST_CASE("one timeout opens the breaker") {
   ServerBreaker breaker;
   CHECK(breaker.failed(Status::timeout, kStart));
   CHECK_FALSE(breaker.allows(kStart));
 }
 
-TEST_CASE("more than half of twenty opens it too") {
+TEST_CASE("more than ten failures of twenty open the breaker") {
   ServerBreaker half;
   ServerBreaker worse;
   int asked = 0;
@@ -83,7 +83,7 @@ TEST_CASE("more than half of twenty opens it too") {
 }
 
 // fault 68
-TEST_CASE("after the pause one request tries, and each failure doubles the pause") {
+TEST_CASE("after the pause one trial is admitted, and each failed trial doubles the pause") {
   ServerBreaker breaker;
   SteadyTime now = kStart;
   breaker.failed(Status::timeout, now);
@@ -107,7 +107,7 @@ TEST_CASE("after the pause one request tries, and each failure doubles the pause
 }
 
 // fault 70
-TEST_CASE("a refusal is for good") {
+TEST_CASE("a denied request closes the server for good") {
   ServerBreaker breaker;
   CHECK(breaker.failed(Status::denied, kStart));
   CHECK_FALSE(breaker.failed(Status::denied, kStart));
@@ -116,7 +116,7 @@ TEST_CASE("a refusal is for good") {
 }
 
 // fault 70
-TEST_CASE("absent names are remembered for a time, and bounded") {
+TEST_CASE("absent names are cached for a time, and their number is bounded") {
   NegativeCache cache;
   const ObjectName name = ObjectName::of_sets("a");
   CHECK_FALSE(cache.has(name, kStart));
@@ -128,8 +128,8 @@ TEST_CASE("absent names are remembered for a time, and bounded") {
   cache.add(name, kStart + seconds(60), kStart);
   cache.remove(name);
   CHECK_FALSE(cache.has(name, kStart));
-  for (std::size_t i = 0; i < NegativeCache::kMostNames + 10; ++i) {
+  for (std::size_t i = 0; i < NegativeCache::kMaxNames + 10; ++i) {
     cache.add(ObjectName::of_sets(std::to_string(i)), kStart + seconds(60), kStart);
   }
-  CHECK(cache.size() <= NegativeCache::kMostNames);
+  CHECK(cache.size() <= NegativeCache::kMaxNames);
 }
