@@ -53,13 +53,13 @@ struct DecodeGemm {
   static constexpr u32 kPrefetchBytes = 44 << 10;
   static constexpr u32 kPrefetchedStages =
       kPrefetchBytes / kStageBytes < kWarpgroups ? kPrefetchBytes / kStageBytes : kWarpgroups;
-  static_assert(kPrefetchedStages > 0, "a stage has more bytes than are fetched early");
+  static_assert(kPrefetchedStages > 0, "a stage has more bytes than are prefetched");
   static constexpr u32 kSumBytes = kTokens * kPitch * 4;  // of a warp; reuses the stages' memory
   static constexpr u32 kSharedBytes = kStages * (kStageBytes + 16) + 1024;
   static_assert(kStages % kWarpgroups == 0, "each slot of the ring belongs to one warpgroup");
-  static_assert(kWarps * kSumBytes <= kStages * kStageBytes, "the warps' sums lie where stages did");
+  static_assert(kWarps * kSumBytes <= kStages * kStageBytes, "the warps' sums reuse the stages' memory");
   static_assert(kStageBytes % 1024 == 0, "the alignment of TMA's swizzle");
-  static_assert(kRows - (kRows & -kRows) <= kAtomRows, "rows lie in two rows of atoms at most");
+  static_assert(kRows - (kRows & -kRows) <= kAtomRows, "rows span two rows of atoms at most");
 
   // What a lane holds of a token in a group of 128: 32 values and their two scales.
   struct Token {

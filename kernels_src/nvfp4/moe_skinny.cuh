@@ -106,7 +106,7 @@ struct SkinnyGemm {
             const u32 row = min(rows.first + lane_row + 32 * i, rows.limit - 1);
             cp_async_4(to + 4 * kThreads * 16 + i * 4,
                        rows.scales + (row / kAtomRows * k_atoms + t / 2) * kAtomBytes +
-                       CUKILN_SCALE_ROW_OFFSET(row) + offset,
+                           CUKILN_SCALE_ROW_OFFSET(row) + offset,
                        bytes / 4);
           }
         }

@@ -103,7 +103,7 @@ struct WarpgroupGemm {
       const u32 row = (r[i] < 64 ? weights.atom_row[0] : weights.atom_row[1]) + r[i] % 64;
       data_offset[i] = kDataOffset + r[i] * 64 + t * kLaneBytes;
       scale_offset[i] = kScalesOffset + r[i] / 64 * kScaleBoxBytes + t / 2 * kAtomBytes +
-                        CUKILN_SCALE_ROW_OFFSET(row);
+                        CUKILN_SCALE_ROW_OFFSET_IN_ATOM(row);
     }
 #pragma unroll
     for (u32 j = 0; j < kColumns / 2; ++j) sum[j] = 0.0f;

@@ -46,6 +46,8 @@ __device__ __forceinline__ constexpr u64 padded_scale_bytes(u32 rows, u32 column
 // A macro without parentheses on purpose: a function's sum is another order of additions, from which the
 // compiler makes other machine code.
 #define CUKILN_SCALE_ROW_OFFSET(row) row % 32 * 16 + row / 32 % 4 * 4
+// The same for a row counted from its atom's first, < 128.
+#define CUKILN_SCALE_ROW_OFFSET_IN_ATOM(row) row % 32 * 16 + row / 32 * 4
 
 // The inverse: of the atom whose first row is `first_row`, the row that byte `byte` < 512 belongs to. Its
 // block is byte % 4.

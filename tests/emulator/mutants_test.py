@@ -52,7 +52,7 @@ MUTANTS = {
     "last stage of K": ("(scale_atoms() + kSteps - 1) / kSteps", "scale_atoms() / kSteps", RAGGED, WRONG),
     # barriers
     "parity of the loads": ("smem_pipe.phase ^ 1);\n      if (rank", "smem_pipe.phase);\n      if (rank", SMALL, RULE),
-    "parity of the accumulator": (TMEM_FULL_WAIT, TMEM_FULL_WAIT.replace("phase", "phase ^ 1"), SMALL, WRONG),
+    "parity of the accumulator": (TMEM_FULL_WAIT, TMEM_FULL_WAIT.replace("phase", "phase ^ 1"), SMALL, RACE),
     "bytes of a stage": ("kCtas * sizeof(stage)", "sizeof(stage) - 1024", SMALL, RULE),
     "bytes of the other CTA": ("kCtas * sizeof(stage)", "sizeof(stage)", PAIR, RULE),
     "arrivals of the epilogue": ("kCtas * kTileRows);\n    }", "kTileRows);\n    }", PAIR, RULE),
