@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "remote/object_name.hpp"
+#include "remote/remote_server.hpp"
+#include "remote/remote_store_options.hpp"
+
+namespace cukiln {
+
+/// The leases that this machine holds in the fleet: acquires, renews and releases them. A lease
+/// whose result is being uploaded is held until the upload has ended. Threads: safe, and one of its
+/// own once a lease is held.
+class RemoteLeases {
+ public:
+  explicit RemoteLeases(const RemoteStoreOptions& options) : options_(options) {}
+  ~RemoteLeases();
+
+  enum class State {
+    unknown,       ///< the server cannot say
+    held_by_peer,  ///< another machine has it
+    free,          ///< no machine has it, and this one may not write: it only looked
+    acquired       ///< this machine has it now
+  };
+  State acquire(RemoteServer& server, ByteView request_canonical);
+
+  /// Ends a lease, unless its result is being uploaded.
+  void release(ByteView request_canonical);
+  /// The result is going to be uploaded: `release` leaves the lease to `end_upload`.
+  void begin_upload(ByteView request_canonical);
+  /// There is no upload after all: `release` ends the lease again.
+  void cancel_upload(ByteView request_canonical);
+  /// The upload has ended, and the lease with it.
+  void end_upload(ByteView request_canonical);
+
+ private:
+  struct Lease {
+    std::string request_canonical;
+    RemoteServer* server = nullptr;
+    bool uploading = false;
+  };
+  using Leases = std::map<std::string, Lease>;  // by the name's bytes
+
+  void run_renewals();
+  void set_uploading(ByteView request_canonical, bool uploading);
+  void drop(RemoteServer& server, const ObjectName& name);
+  SteadyTime deadline() const {
+    return std::chrono::steady_clock::now() + options_.look_up_timeout;
+  }
+
+  const RemoteStoreOptions& options_;
+  std::mutex mutex_;  // of all below
+  std::condition_variable renew_;
+  bool stopping_ = false;
+  Leases leases_;
+  std::thread renewer_;
+};
+
+}  // namespace cukiln

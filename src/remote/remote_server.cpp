@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remote/remote_server.hpp"
+
+#include <chrono>
+#include <utility>
+
+namespace cukiln {
+
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+}  // namespace
+
+RemoteAnswer RemoteServer::ask(RemoteOp op, const Question& question, Judge judge) {
+  const SteadyTime start = SteadyClock::now();
+  if (!breaker_.allows(start)) {
+    counts_.change([](RemoteStats& stats) { ++stats.skipped; });
+    return {RemoteStatus::unreachable, {}, "left alone after failures"};
+  }
+  RemoteAnswer answer = question(*endpoint_);
+  const auto took = std::chrono::ceil<std::chrono::microseconds>(SteadyClock::now() - start);
+  counts_.change([&](RemoteStats& stats) {
+    ++stats.requests[static_cast<std::size_t>(answer.status)];
+    stats.received_bytes += answer.body.size();
+  });
+  {
+    const std::lock_guard lock(mutex_);
+    traffic_[static_cast<std::size_t>(op)].add(answer.status, took);
+  }
+  if (answer.status == RemoteStatus::ok || answer.status == RemoteStatus::absent) {
+    if (answer.status == RemoteStatus::absent || judge == Judge::here) {
+      breaker_.succeeded();
+    }
+  } else if (breaker_.failed(answer.status, SteadyClock::now())) {
+    if (answer.status == RemoteStatus::denied) {
+      options_.log.warn(
+          "{} is not used any more, it refuses us ({}): set right who may read and "
+          "write there",
+          endpoint_->where(), answer.detail);
+    } else {
+      options_.log.warn("{} is left alone for {} s: {} ({})", endpoint_->where(),
+                        breaker_.pause().count(), answer.detail, name_of(answer.status));
+    }
+  } else {
+    options_.log.info("{}: {} ({})", endpoint_->where(), answer.detail, name_of(answer.status));
+  }
+  return answer;
+}
+
+RemoteAnswer RemoteServer::fetch(const ObjectName& name, SteadyTime deadline) {
+  return ask(
+      RemoteOp::get, [&](RemoteEndpoint& endpoint) { return endpoint.get(name, deadline); },
+      Judge::after_verification);
+}
+
+void RemoteServer::reject(const ObjectName& name, Rejection why, const Error& error) {
+  counts_.change([&](RemoteStats& stats) { ++stats.rejected[static_cast<std::size_t>(why)]; });
+  const SteadyTime now = SteadyClock::now();
+  absent_.add(name, now + options_.bad_for, now);
+  const bool opened = breaker_.failed(RemoteStatus::bad_answer, now);
+  options_.log.warn("{}: {} ({}); it is not used{}", endpoint_->where(), error.message(),
+                    name_of(why), opened ? ", and the server is left alone for a while" : "");
+}
+
+std::optional<FleetSets> RemoteServer::sets(ByteView request_canonical, SteadyTime deadline,
+                                            bool& absent) {
+  const ObjectName name = ObjectName::of_sets(request_canonical);
+  const RemoteAnswer answer = fetch(name, deadline);
+  absent = answer.status == RemoteStatus::absent;
+  if (answer.status != RemoteStatus::ok) {
+    return std::nullopt;
+  }
+  Rejection why = Rejection::none;
+  auto sets = open_sets(answer.body, request_canonical, &options_.trusted, why);
+  if (!sets) {
+    reject(name, why, sets.error());
+    return std::nullopt;
+  }
+  breaker_.succeeded();
+  return *std::move(sets);
+}
+
+std::optional<StoreEntry> RemoteServer::entry(const CacheKey& key, SteadyTime deadline) {
+  const ObjectName name = ObjectName::of_entry(key);
+  if (absent_.has(name, SteadyClock::now())) {
+    return std::nullopt;
+  }
+  const RemoteAnswer answer = fetch(name, deadline);
+  if (answer.status != RemoteStatus::ok) {
+    return std::nullopt;
+  }
+  Rejection why = Rejection::none;
+  auto opened = open_entry(answer.body, {&options_.trusted, &name}, why);
+  if (!opened) {
+    reject(name, why, opened.error());
+    return std::nullopt;
+  }
+  breaker_.succeeded();
+  opened->origin = Origin::remote;
+  opened->created_s = 0;  // in this store it is new
+  return *std::move(opened);
+}
+
+RemoteHealth RemoteServer::health() const {
+  const std::lock_guard lock(mutex_);
+  return {endpoint_->where(), breaker_.state(SteadyClock::now()), endpoint_->has_leases(),
+          breaker_.turns(), traffic_};
+}
+
+}  // namespace cukiln

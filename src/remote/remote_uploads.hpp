@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "remote/negative_cache.hpp"
+#include "remote/remote_leases.hpp"
+#include "remote/remote_server.hpp"
+#include "remote/remote_store_options.hpp"
+
+namespace cukiln {
+
+/// Uploads entries to all servers in the background, from a bounded queue. Threads: safe, and one
+/// of its own once there is something to upload.
+class RemoteUploads {
+ public:
+  RemoteUploads(const RemoteStoreOptions& options,
+                const std::vector<std::unique_ptr<RemoteServer>>& servers, RemoteLeases& leases,
+                RemoteCounts& counts, NegativeCache& absent)
+      : options_(options), servers_(servers), leases_(leases), counts_(counts), absent_(absent) {}
+  /// What is not uploaded yet is dropped.
+  ~RemoteUploads();
+
+  /// Without room in the queue the entry is dropped, and counted.
+  void push(const StoreEntry& entry);
+  /// Waits for the uploads, `patience` at most, and gives the others up. True: all arrived, or
+  /// failed on their own.
+  bool finish(std::chrono::milliseconds patience);
+  /// Uploads that wait, or are under way.
+  std::uint64_t queued() const;
+
+ private:
+  struct Upload {
+    StoreEntry entry;
+    std::uint64_t bytes = 0;
+  };
+  bool enqueue(const StoreEntry& entry);
+  void upload(const StoreEntry& entry);
+  void run();
+
+  const RemoteStoreOptions& options_;
+  const std::vector<std::unique_ptr<RemoteServer>>& servers_;
+  RemoteLeases& leases_;
+  RemoteCounts& counts_;
+  NegativeCache& absent_;
+
+  mutable std::mutex mutex_;  // of all below; before those of counts and leases
+  std::condition_variable work_, idle_;
+  std::deque<Upload> queue_;
+  std::uint64_t queued_bytes_ = 0;
+  bool uploading_ = false;
+  bool stopping_ = false;
+  SteadyTime give_up_at_ = SteadyTime::max();
+  std::thread uploader_;
+};
+
+}  // namespace cukiln
