@@ -163,6 +163,7 @@ class CUKILN_API KernelLoader {
   Impl& impl() noexcept { return *impl_; }
 
  private:
+  friend class LoaderServices;
   explicit KernelLoader(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -52,9 +52,9 @@ class CUKILN_API Store {
 
   /// Why there is no disk tier; empty when there is one.
   const std::string& bypass_reason() const noexcept;
-  TieredStore& tiers() const noexcept { return *tiers_; }
 
  private:
+  friend class TieredStore;
   std::unique_ptr<TieredStore> tiers_;
 };
 

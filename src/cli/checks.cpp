@@ -12,7 +12,7 @@
 #include "loader/make_compiler.hpp"
 #include "loader/settings.hpp"
 #include "remote/remote_store.hpp"
-#include "store/tiered_store.hpp"
+#include "store/store_admin.hpp"
 
 namespace cukiln::cli {
 
@@ -244,18 +244,18 @@ void check_store(Context& context, std::vector<Check>& checks) {
     checks.push_back(std::move(store));
     return;
   }
-  TieredStore& tiers = (*any)->tiers();
-  const TieredStore::DiskFacts facts = tiers.facts();
+  StoreAdmin admin(**any);
+  const StoreFacts facts = admin.facts();
   if (opened) {
     store.detail = fmt::format(
         "{} on {}, schema {}, {}, {}", facts.directory, file_system_name(facts.file_system),
         facts.schema, counted(facts.entries, "entry", "entries"), human_bytes(facts.bytes));
-    if (tiers.read_only()) {
+    if (admin.read_only()) {
       store.advice = "it is read-only: what is compiled is not kept";
     }
     if (facts.bytes > kMostCheckedBytes) {
       store.detail += "; 'cukiln verify' checks every entry";
-    } else if (const auto health = tiers.verify(false); !health || health->damaged != 0) {
+    } else if (const auto health = admin.verify(false); !health || health->damaged != 0) {
       store.status = Status::wrong;
       store.detail +=
           health ? fmt::format("; {} damaged", health->damaged) : "; " + health.error().message();

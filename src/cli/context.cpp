@@ -11,9 +11,9 @@
 
 #include "base/result.hpp"
 #include "cli/text.hpp"
-#include "loader/loader_impl.hpp"
+#include "loader/loader_services.hpp"
 #include "remote/remote_store.hpp"
-#include "remote/revocation.hpp"
+#include "store/store_admin.hpp"
 
 namespace cukiln::cli {
 
@@ -116,7 +116,7 @@ Result<Store*> Context::disk_store() {
     return Error(ErrorCode::io, store->bypass_reason());
   }
   // What was asked for is not there any more.
-  if (store->tiers().disk()->session().rebuilds() != 0) {
+  if (StoreAdmin(*store).was_rebuilt()) {
     for (const std::string& warning : std::exchange(held_warnings_, {})) {
       messages_.warn(warning);
     }
@@ -127,15 +127,16 @@ Result<Store*> Context::disk_store() {
 Result<KernelLoader*> Context::loader() {
   if (!loader_) {
     CUKILN_TRY(Store * opened, store());
-    remove_revoked_entries(opened->tiers());
+    StoreAdmin admin(*opened);
+    remove_revoked_entries(admin);
     CUKILN_TRY(loader_, KernelLoader::create(*opened, settings_.loader));
-    loader_->impl().builder->set_remote(remote());
+    LoaderServices(*loader_).set_remote(remote());
   }
   return loader_.get();
 }
 
-void Context::remove_revoked_entries(TieredStore& tiers) {
-  const auto removed = remove_revoked(tiers, tiers.revoked_keys());
+void Context::remove_revoked_entries(StoreAdmin& store) {
+  const auto removed = store.remove_revoked();
   if (!removed) {
     messages_.warn("entries that a revoked key signed could not be removed: " +
                    removed.error().message());
@@ -183,7 +184,7 @@ void Context::finish_uploads() {
         std::pair("remote_waits", stats.waits), std::pair("remote_errors", failed),
         std::pair("remote_rejected", rejected)}) {
     if (value != 0 && store_ != nullptr) {
-      store_->tiers().count(name, static_cast<std::int64_t>(value));
+      StoreAdmin(*store_).count(name, static_cast<std::int64_t>(value));
     }
   }
 }

@@ -16,7 +16,8 @@
 
 namespace cukiln {
 class RemoteStore;
-}
+class StoreAdmin;
+}  // namespace cukiln
 
 namespace cukiln::cli {
 
@@ -76,7 +77,7 @@ class Context {
   /// The store on disk. Errors: why there is none, and what to do.
   Result<Store*> disk_store();
   /// Removes what a key signed that was revoked since, and says so.
-  void remove_revoked_entries(TieredStore& tiers);
+  void remove_revoked_entries(StoreAdmin& store);
   /// A loader on `store()`, with the options of the settings as they are at the first call.
   Result<KernelLoader*> loader();
   /// The fleet's stores; null where none is configured, or what is configured cannot be used, which

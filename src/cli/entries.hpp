@@ -8,7 +8,7 @@
 
 #include "cli/context.hpp"
 #include "loader/entry_json.hpp"
-#include "store/tiered_store.hpp"
+#include "store/store_admin.hpp"
 
 namespace cukiln::cli {
 

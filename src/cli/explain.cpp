@@ -8,7 +8,7 @@
 #include "cli/module_options.hpp"
 #include "cli/text.hpp"
 #include "cli/verb.hpp"
-#include "loader/loader_impl.hpp"
+#include "loader/loader_services.hpp"
 
 namespace cukiln::cli {
 
@@ -117,7 +117,7 @@ class ExplainVerb final : public Verb {
     entries_ = list(**context.store());
     std::vector<Answer> answers;
     for (const ModuleSpec& module : *modules) {
-      auto targets = targets_of(**loader, module);
+      auto targets = LoaderServices(**loader).targets_of(module);
       if (!targets) {
         return context.fail(exit_of(targets.error()), targets.error());
       }
@@ -171,19 +171,8 @@ class ExplainVerb final : public Verb {
                                                              : module.name + " (" + path + ")";
   }
 
-  /// As `compile` chooses them.
-  static Result<std::vector<Target>> targets_of(KernelLoader& loader, const ModuleSpec& module) {
-    std::vector<DeviceInfo> visible;
-    if (module.targets.empty()) {
-      if (auto devices = loader.impl().devices({})) {
-        visible = *std::move(devices);
-      }
-    }
-    return loader.impl().targets_of(module, visible);
-  }
-
   static std::vector<EntrySummary> list(Store& store) {
-    auto entries = store.tiers().list();
+    auto entries = StoreAdmin(store).list();
     return entries ? *std::move(entries) : std::vector<EntrySummary>();
   }
 

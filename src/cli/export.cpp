@@ -8,7 +8,7 @@
 #include "cli/module_options.hpp"
 #include "cli/output.hpp"
 #include "cli/verb.hpp"
-#include "loader/loader_impl.hpp"
+#include "loader/loader_services.hpp"
 #include "remote/bundle.hpp"
 #include "remote/envelope.hpp"
 
@@ -78,17 +78,17 @@ class ExportVerb final : public Verb {
     if (!store) {
       return context.fail(Exit::store, store.error());
     }
-    TieredStore& tiers = (*store)->tiers();
-    context.remove_revoked_entries(tiers);
+    StoreAdmin admin(**store);
+    context.remove_revoked_entries(admin);
     Exit why = Exit::done;
     auto chosen =
-        manifest_.empty() ? by_key(tiers, *targets, why) : by_manifest(context, *targets, why);
+        manifest_.empty() ? by_key(admin, *targets, why) : by_manifest(context, *targets, why);
     if (!chosen) {
       return context.fail(why, chosen.error());
     }
     std::sort(chosen->begin(), chosen->end());
     chosen->erase(std::unique(chosen->begin(), chosen->end()), chosen->end());
-    auto bytes = write(tiers, *chosen, key ? &*key : nullptr);
+    auto bytes = write(admin, *chosen, key ? &*key : nullptr);
     if (!bytes) {
       return context.fail(Exit::failed, bytes.error());
     }
@@ -107,10 +107,10 @@ class ExportVerb final : public Verb {
   }
 
  private:
-  Result<std::vector<CacheKey>> by_key(TieredStore& tiers, const std::vector<Target>& targets,
+  Result<std::vector<CacheKey>> by_key(StoreAdmin& admin, const std::vector<Target>& targets,
                                        Exit& why) {
     why = Exit::store;
-    CUKILN_TRY(const auto entries, tiers.list());
+    CUKILN_TRY(const auto entries, admin.list());
     std::vector<CacheKey> chosen;
     const auto add = [&](const std::vector<EntrySummary>& some) {
       for (const EntrySummary& entry : some) {
@@ -142,19 +142,19 @@ class ExportVerb final : public Verb {
     CUKILN_TRY(const Manifest manifest, load_manifest(manifest_, wanted));
     why = Exit::failed;
     CUKILN_TRY(KernelLoader* const loader, context.loader());
+    LoaderServices services(*loader);
     std::vector<CacheKey> chosen;
     std::vector<std::string> missing;
     std::set<std::string> missing_targets;
     for (const ModuleSpec& module : manifest.modules()) {
-      CUKILN_TRY(const auto targets, loader->impl().targets_of(module, {}));
+      CUKILN_TRY(const auto targets, services.targets_without_devices(module));
       for (const Target target : targets) {
-        CUKILN_TRY(const auto sought,
-                   loader->impl().seek(module, target, Builder::Purpose::inspect));
-        if (sought.found.entry) {
-          chosen.push_back(sought.found.entry->key);
+        CUKILN_TRY(const auto resolved, services.resolve(module, target));
+        if (resolved.entry) {
+          chosen.push_back(*resolved.entry);
           targets_.insert(target.name());
         } else {
-          missing.push_back(fmt::format("{} for {}", sought.request.name, target.name()));
+          missing.push_back(fmt::format("{} for {}", resolved.name, target.name()));
           missing_targets.insert(target.name());
         }
       }
@@ -173,15 +173,15 @@ class ExportVerb final : public Verb {
     return chosen;
   }
 
-  Result<std::uint64_t> write(TieredStore& tiers, const std::vector<CacheKey>& chosen,
+  Result<std::uint64_t> write(StoreAdmin& admin, const std::vector<CacheKey>& chosen,
                               const SecretKey* key) const {
     CUKILN_TRY(BundleWriter bundle, BundleWriter::create(output_));
     for (const CacheKey& one : chosen) {
-      CUKILN_TRY(auto entry, tiers.peek(one));
+      CUKILN_TRY(auto entry, admin.peek(one));
       if (!entry) {
         return make_error(ErrorCode::not_found, "the entry {} went away meanwhile", one.hex());
       }
-      if (tiers.revoked_keys().signed_any_of(entry->signer)) {
+      if (admin.is_revoked(entry->signer)) {
         return make_error(ErrorCode::invalid_argument,
                           "{} ({}) was signed by a key that was revoked: cukiln rm {}",
                           entry->labels.name, short_key(one), short_key(one));
@@ -192,7 +192,7 @@ class ExportVerb final : public Verb {
                           "with your key: --sign-unsigned; else compile it here, or leave it out",
                           entry->labels.name, short_key(one));
       }
-      if (auto source = tiers.source_text(one)) {
+      if (auto source = admin.source_text(one)) {
         entry->source_text = *std::move(source);
       }
       CUKILN_CHECK(bundle.add(seal_entry(*entry, key, true)));

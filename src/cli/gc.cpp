@@ -52,7 +52,7 @@ class GcVerb final : public Verb {
     if (!store) {
       return context.fail(Exit::store, store.error());
     }
-    auto report = (*store)->tiers().collect(options);
+    auto report = StoreAdmin(**store).collect(options);
     if (!report) {
       return context.fail(Exit::store, report.error());
     }

@@ -64,7 +64,7 @@ class ImportVerb final : public Verb {
     Taken taken;
     auto store = context.disk_store();
     const auto put = [&](const StoreEntry& entry) -> Result<void> {
-      taken.put((*store)->tiers(), entry);
+      taken.put(**store, entry);
       return {};
     };
     if (!store) {
@@ -86,9 +86,9 @@ class ImportVerb final : public Verb {
     std::map<std::string, std::uint64_t> not_stored;  // by the reason
     std::set<std::string> signers;
 
-    void put(TieredStore& store, const StoreEntry& entry) {
+    void put(Store& store, const StoreEntry& entry) {
       signers.insert(entry.signer);
-      const auto outcome = store.put(entry);
+      const auto outcome = StoreAdmin(store).put(entry);
       if (!outcome) {
         ++not_stored[outcome.error().message()];
         return;

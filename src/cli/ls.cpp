@@ -60,7 +60,7 @@ class LsVerb final : public Verb {
     if (!store) {
       return context.fail(Exit::store, store.error());
     }
-    auto listed = (*store)->tiers().list();
+    auto listed = StoreAdmin(**store).list();
     if (!listed) {
       return context.fail(Exit::store, listed.error());
     }

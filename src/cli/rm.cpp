@@ -46,17 +46,17 @@ class RmVerb final : public Verb {
     if (!store) {
       return context.fail(Exit::store, store.error());
     }
-    TieredStore& tiers = (*store)->tiers();
+    StoreAdmin admin(**store);
     std::vector<CacheKey> removed;
     std::uint64_t count = 0;
     if (all_) {
-      auto all = tiers.remove_all();
+      auto all = admin.remove_all();
       if (!all) {
         return context.fail(Exit::store, all.error());
       }
       count = *all;
     } else {
-      auto entries = tiers.list();
+      auto entries = admin.list();
       if (!entries) {
         return context.fail(Exit::store, entries.error());
       }
@@ -66,7 +66,7 @@ class RmVerb final : public Verb {
       }
       removed = *chosen;
       for (const CacheKey& key : removed) {
-        const auto was_there = tiers.remove(key);
+        const auto was_there = admin.remove(key);
         if (!was_there) {
           return context.fail(Exit::store, was_there.error());
         }

@@ -71,8 +71,8 @@ class ShowVerb final : public Verb {
     if (!store) {
       return context.fail(Exit::store, store.error());
     }
-    TieredStore& tiers = (*store)->tiers();
-    auto entries = tiers.list();
+    StoreAdmin admin(**store);
+    auto entries = admin.list();
     if (!entries) {
       return context.fail(Exit::store, entries.error());
     }
@@ -80,7 +80,7 @@ class ShowVerb final : public Verb {
     if (!key) {
       return context.fail(exit_of_key_error(key.error()), key.error());
     }
-    auto entry = tiers.peek(*key);
+    auto entry = admin.peek(*key);
     if (!entry) {
       return context.fail(entry.error().code() == ErrorCode::corrupt ? Exit::failed : Exit::store,
                           entry.error());
@@ -91,7 +91,7 @@ class ShowVerb final : public Verb {
     }
     const auto summary = std::find_if(entries->begin(), entries->end(),
                                       [&](const EntrySummary& e) { return e.key == *key; });
-    return forms == 0 ? show_page(context, *summary, **entry) : show_form(context, tiers, **entry);
+    return forms == 0 ? show_page(context, *summary, **entry) : show_form(context, admin, **entry);
   }
 
  private:
@@ -127,10 +127,10 @@ class ShowVerb final : public Verb {
     return Exit::done;
   }
 
-  Exit show_form(Context& context, TieredStore& tiers, const StoreEntry& entry) {
+  Exit show_form(Context& context, StoreAdmin& admin, const StoreEntry& entry) {
     auto form = cubin_  ? Result<std::string>(std::string(entry.cubin.image.view()))
                 : sass_ ? disassemble(entry.cubin.image, context.settings().loader)
-                        : text_form(context, tiers, entry);
+                        : text_form(context, admin, entry);
     if (!form) {
       const ErrorCode code = form.error().code();
       const bool lacks = code == ErrorCode::not_found || code == ErrorCode::incompatible;
@@ -154,9 +154,9 @@ class ShowVerb final : public Verb {
     return Exit::done;
   }
 
-  Result<std::string> text_form(Context& context, TieredStore& tiers,
+  Result<std::string> text_form(Context& context, StoreAdmin& admin,
                                 const StoreEntry& entry) const {
-    CUKILN_TRY(std::string source, tiers.source_text(entry.key));
+    CUKILN_TRY(std::string source, admin.source_text(entry.key));
     if (source_) {
       return source;
     }

@@ -29,12 +29,12 @@ class StatsVerb final : public Verb {
     if (!store) {
       return context.fail(Exit::store, store.error());
     }
-    TieredStore& tiers = (*store)->tiers();
-    auto counters = tiers.counters();
+    StoreAdmin admin(**store);
+    auto counters = admin.counters();
     if (!counters) {
       return context.fail(Exit::store, counters.error());
     }
-    const StoreStats now = tiers.stats();
+    const StoreStats now = admin.stats();
     const auto count = [&](const char* name) {
       const auto at = counters->find(name);
       return at == counters->end() || at->second < 0 ? 0 : static_cast<std::uint64_t>(at->second);

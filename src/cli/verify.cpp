@@ -35,9 +35,9 @@ class VerifyVerb final : public Verb {
     if (!store) {
       return context.fail(Exit::store, store.error());
     }
-    TieredStore& tiers = (*store)->tiers();
-    const bool was_unreadable = tiers.disk()->session().rebuilds() != 0;
-    auto report = tiers.verify(repair_);
+    StoreAdmin admin(**store);
+    const bool was_unreadable = admin.was_rebuilt();
+    auto report = admin.verify(repair_);
     if (!report) {
       return context.fail(Exit::store, report.error());
     }

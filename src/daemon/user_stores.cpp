@@ -38,7 +38,7 @@ Result<void> maintain_disk(TieredStore& store) {
 
 void set_cap(TieredStore& store, std::uint64_t max_bytes) {
   if (store.disk() != nullptr) {
-    store.disk()->session().limits().set_max_bytes(max_bytes);
+    store.disk()->set_max_bytes(max_bytes);
   }
 }
 

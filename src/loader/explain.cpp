@@ -136,7 +136,7 @@ Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target)
   return guarded([&]() -> Result<Explanation> {
     CUKILN_TRY(const Impl::Sought sought, impl_->seek(spec, target, Builder::Purpose::inspect));
     const ModuleRequest& request = sought.request;
-    TieredStore& store = impl_->store.tiers();
+    TieredStore& store = impl_->tiers;
     Explanation out;
     if (sought.found.entry) {
       out.hit = true;
@@ -208,7 +208,7 @@ Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target)
 
 Result<Explanation> KernelLoader::explain(const CacheKey& was, const CacheKey& now) {
   return guarded([&]() -> Result<Explanation> {
-    TieredStore& store = impl_->store.tiers();
+    TieredStore& store = impl_->tiers;
     const auto entry_of = [&](const CacheKey& key) -> Result<StoreEntry> {
       CUKILN_TRY(auto entry, store.peek(key));
       if (!entry) {

@@ -8,10 +8,13 @@
 namespace cukiln {
 
 KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
-    : store(opened), options(std::move(given)), log(options.log), recorder(options.record, log) {
-  TieredStore& tiers = store.tiers();
-  stat_cache.set_source([&tiers](const std::string& path) { return tiers.find_stat_record(path); });
+    : tiers(TieredStore::of(opened)),
+      options(std::move(given)),
+      log(options.log),
+      recorder(options.record, log) {
+  stat_cache.set_source([this](const std::string& path) { return tiers.find_stat_record(path); });
   compiler = make_compiler(options, tiers, stat_cache);
+  toolchains = std::make_unique<Toolchains>(tiers, *compiler);
   Builder::Options build_options;
   build_options.offline = options.offline;
   build_options.compile_timeout = options.compile_timeout;
@@ -23,7 +26,6 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
 }
 
 void KernelLoader::Impl::hand_on_meters() {
-  TieredStore& tiers = store.tiers();
   wire::ClientReport report;
   const auto take = [&](std::string name, std::uint64_t number) {
     report.numbers.emplace_back(std::move(name), number);
@@ -52,7 +54,6 @@ KernelLoader::Impl::~Impl() {
 }
 
 void KernelLoader::Impl::hand_on_counters() {
-  TieredStore& tiers = store.tiers();
   tiers.save_stat_records(stat_cache.take_new());
   const Stats now = counters.snapshot();
   const auto keep = [&](const char* name, std::uint64_t value) {
@@ -105,7 +106,7 @@ Result<std::string> KernelLoader::cubin(const CacheKey& key) {
     if (const auto image = impl_->unstored(key)) {
       return std::string(image->view());
     }
-    CUKILN_TRY(const auto entry, impl_->store.tiers().get(key));
+    CUKILN_TRY(const auto entry, impl_->tiers.get(key));
     if (!entry) {
       return make_error(ErrorCode::not_found, "no entry {} in the store", key.hex());
     }
@@ -173,13 +174,13 @@ const KernelTable& KernelLoader::kernels() const noexcept { return impl_->table;
 
 Stats KernelLoader::stats() const {
   Stats stats = impl_->counters.snapshot();
-  const StoreStats store = impl_->store.tiers().stats();
+  const StoreStats store = impl_->tiers.stats();
   stats.entries = store.entries;
   stats.bytes = store.bytes;
   stats.evicted = store.evicted;
   stats.corrupt = store.corrupt;
   stats.store_errors += store.errors;
-  if (const auto& link = impl_->store.tiers().daemon_link()) {
+  if (const auto& link = impl_->tiers.daemon_link()) {
     const wire::DaemonLinkStats daemon = link->stats();
     stats.daemon_asked = daemon.asked;
     stats.daemon_absent = daemon.absent;

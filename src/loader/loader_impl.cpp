@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
-#include <set>
 
 #include "base/fork_gate.hpp"
 #include "base/result.hpp"
@@ -30,6 +29,25 @@ std::vector<Module::KernelName> in_order(const std::vector<KernelInfo>& kernels,
     names.push_back({kernel.name, kernel.lowered});
   }
   return names;
+}
+
+/// Warns that a module is empty, where its sources have templates alone.
+void warn_of_no_kernel(const CompileRequest& request, const std::string& name, const Logger& log) {
+  std::string first;
+  for (const VirtualSource& source : request.sources) {
+    for (const std::string& kernel : kernels_in(source.text.view())) {
+      if (!kernel.ends_with(kTemplateMark)) {
+        return;  // not for this target, or these macros: nothing that was not asked for
+      }
+      first = first.empty() ? kernel : first;
+    }
+  }
+  if (!first.empty()) {
+    log.warn(
+        "{} for {}: no kernel in it: the template {} is compiled for the arguments that are named, "
+        "such as \"{}<float>\" (names; --name)",
+        name, request.target.name(), first, first.substr(0, first.size() - kTemplateMark.size()));
+  }
 }
 
 }  // namespace
@@ -85,44 +103,12 @@ Result<std::vector<Target>> KernelLoader::Impl::targets_of(
   return targets;
 }
 
-Result<std::vector<Toolchain>> KernelLoader::Impl::toolchains(Target target) {
-  auto present = compiler->for_target(target).toolchain();
-  if (present) {
-    return std::vector<Toolchain>{*std::move(present)};
-  }
-  {
-    const ForkSafeLock lock(toolchain_mutex_);
-    if (!stored_toolchains_.empty()) {
-      return stored_toolchains_;
-    }
-  }
-  CUKILN_TRY(const auto entries, store.tiers().list());
-  std::vector<Toolchain> stored;
-  std::set<std::string> seen;
-  for (const EntrySummary& summary : entries) {
-    if (!seen.insert(summary.labels.compiler).second) {
-      continue;
-    }
-    if (const Lookup entry = store.tiers().peek(summary.key); entry && *entry) {
-      if (const auto fields = RequestFields::parse((*entry)->request_canonical)) {
-        stored.push_back(fields->toolchain);
-      }
-    }
-  }
-  if (stored.empty()) {
-    return std::move(present).error();
-  }
-  const ForkSafeLock lock(toolchain_mutex_);
-  stored_toolchains_ = stored;
-  return stored;
-}
-
 Result<KernelLoader::Impl::Sought> KernelLoader::Impl::seek(const ModuleSpec& spec, Target target,
                                                             Builder::Purpose purpose) {
   if (purpose == Builder::Purpose::use) {
     recorder.note(spec, target);
   }
-  CUKILN_TRY(const auto candidates, toolchains(target));
+  CUKILN_TRY(const auto candidates, toolchains->usable_for(target));
   std::optional<Sought> first;
   for (const Toolchain& toolchain : candidates) {
     CUKILN_TRY(ModuleRequest request,
@@ -182,12 +168,12 @@ Result<Built> KernelLoader::Impl::provide(const ModuleRequest& request, Builder:
   report.outcome = built->outcome;
   report.reason = built->reason;
   report.not_stored = built->not_stored;
-  report.store_refused = built->store_refused && !store.tiers().memory_only();
+  report.store_refused = built->store_refused && !tiers.memory_only();
   report.key = built->entry.key;
   report.cubin_bytes = built->entry.cubin.image.size();
   report.kernels = built->entry.cubin.kernels;
   if (report.kernels.empty()) {
-    warn_of_no_kernel(request.request, request.name);
+    warn_of_no_kernel(request.request, request.name, log);
   }
   if (!built->entry.cubin.log.empty()) {
     report.log = request.files(nullptr)->with_real_paths(built->entry.cubin.log);
@@ -198,26 +184,8 @@ Result<Built> KernelLoader::Impl::provide(const ModuleRequest& request, Builder:
   return built;
 }
 
-void KernelLoader::Impl::warn_of_no_kernel(const CompileRequest& request, const std::string& name) {
-  std::string first;
-  for (const VirtualSource& source : request.sources) {
-    for (const std::string& kernel : kernels_in(source.text.view())) {
-      if (!kernel.ends_with(kTemplateMark)) {
-        return;  // not for this target, or these macros: nothing that was not asked for
-      }
-      first = first.empty() ? kernel : first;
-    }
-  }
-  if (!first.empty()) {
-    log.warn(
-        "{} for {}: no kernel in it: the template {} is compiled for the arguments that are named, "
-        "such as \"{}<float>\" (names; --name)",
-        name, request.target.name(), first, first.substr(0, first.size() - kTemplateMark.size()));
-  }
-}
-
 void KernelLoader::Impl::keep_unstored(const StoreEntry& entry) {
-  const auto in_memory = store.tiers().peek(entry.key);
+  const auto in_memory = tiers.peek(entry.key);
   if (!in_memory || !*in_memory) {
     const ForkSafeLock lock(modules_mutex_);
     unstored_[entry.key] = entry.cubin.image;
@@ -270,7 +238,7 @@ Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& re
                   module.error().code() == ErrorCode::corrupt)) {
     log.warn("{}: {}; the entry {} is removed and built again", request.name,
              module.error().message(), built.entry.key.hex());
-    if (auto removed = store.tiers().remove(built.entry.key); !removed) {
+    if (auto removed = tiers.remove(built.entry.key); !removed) {
       counters.add(&Stats::store_errors);
     }
     CUKILN_TRY(built, provide(request, builder->look_up(request), report));

@@ -21,6 +21,7 @@
 #include "loader/counters.hpp"
 #include "loader/module_request.hpp"
 #include "loader/recorder.hpp"
+#include "loader/toolchains.hpp"
 #include "store/tiered_store.hpp"
 
 #include <cukiln/loader.hpp>
@@ -47,11 +48,6 @@ struct KernelLoader::Impl {
   Result<std::vector<Target>> targets_of(const ModuleSpec& spec,
                                          const std::vector<DeviceInfo>& available);
 
-  /// The compilers a request may be looked up for: the one that is here for the target; where there
-  /// is none, those that the store's entries were made by (a container without NVRTC still hits).
-  /// Errors: the compiler's, when the store knows none either.
-  Result<std::vector<Toolchain>> toolchains(Target target);
-
   /// A spec's request for a target, and what the store has for it.
   struct Sought {
     ModuleRequest request;
@@ -68,9 +64,6 @@ struct KernelLoader::Impl {
 
   /// What was found, or else a compile; fills in the report.
   Result<Built> provide(const ModuleRequest& request, Builder::Found found, ModuleReport& report);
-
-  /// Warns that a module is empty, where its sources have templates alone.
-  void warn_of_no_kernel(const CompileRequest& request, const std::string& name);
 
   /// Images that no tier kept (a source with __TIME__, an unobserved compile), for `cubin()`.
   void keep_unstored(const StoreEntry& entry);
@@ -100,13 +93,14 @@ struct KernelLoader::Impl {
   void publish(const std::string& module_name, Target target, const std::vector<Kernel>& kernels,
                bool with_ids);
 
-  Store& store;
+  TieredStore& tiers;
   const LoaderOptions options;
   const Logger log;
   Counters counters;
   Recorder recorder;
   StatCache stat_cache;
   std::unique_ptr<Compiler> compiler;
+  std::unique_ptr<Toolchains> toolchains;
   std::unique_ptr<Builder> builder;
   KernelTable table;
 
@@ -122,8 +116,6 @@ struct KernelLoader::Impl {
   ProcessLocal<Driver> driver_;  // CUDA does not survive a fork
   std::mutex reported_mutex_;
   std::set<std::string> reported_flags_;
-  std::mutex toolchain_mutex_;
-  std::vector<Toolchain> stored_toolchains_;  // only where there is no compiler
   std::mutex modules_mutex_;
   std::unordered_map<CacheKey, std::shared_ptr<Module>> modules_;
   std::unordered_map<CacheKey, SharedBytes> unstored_;

@@ -7,6 +7,7 @@
 #include "compile/daemon_compiler.hpp"
 #include "compile/in_process_compiler.hpp"
 #include "compile/nvrtc_compiler.hpp"
+#include "store/tiered_store.hpp"
 
 namespace cukiln {
 

@@ -6,11 +6,13 @@
 #include "compile/compiler.hpp"
 #include "compile/nvrtc_compiler.hpp"
 #include "compile/nvrtc_library.hpp"
-#include "store/tiered_store.hpp"
+#include "key/stat_cache.hpp"
 
 #include <cukiln/loader.hpp>
 
 namespace cukiln {
+
+class TieredStore;
 
 /// Where a loader with these options searches NVRTC.
 NvrtcSearch nvrtc_search(const LoaderOptions& options);

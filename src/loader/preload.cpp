@@ -89,149 +89,191 @@ class GuardedProgress {
   bool threw_ = false;
 };
 
-}  // namespace
+/// One preload: plans a job for each module and target, looks all of them up, compiles the misses,
+/// loads, and reports.
+class Preload {
+ public:
+  Preload(KernelLoader::Impl& loader, const Manifest& manifest, const PreloadOptions& options,
+          const Progress& progress)
+      : loader_(loader),
+        manifest_(manifest),
+        options_(options),
+        report_progress_(progress, loader.log) {}
 
-Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
-                                                  const PreloadOptions& preload_options,
-                                                  const Progress& progress) {
-  const auto start = std::chrono::steady_clock::now();
-  LoadSite site;
-  const std::vector<DeviceInfo>& chosen = site.chosen;
-  if (preload_options.load) {
-    site.capture_guard = preload_options.capture_guard;
-    CUKILN_TRY(site.chosen, devices(preload_options.devices));
-    CUKILN_TRY(const auto api, driver());
-    CUKILN_CHECK(check_not_capturing(*api, preload_options.capture_guard));
+  Result<PreloadReport> run() {
+    const auto start = std::chrono::steady_clock::now();
+    CUKILN_CHECK(choose_devices());
+    CUKILN_CHECK(plan());
+    loader_.compiler->expect(jobs_.size());
+    look_up();
+    compile_misses();
+    load();
+    PreloadReport report = take_report();
+    loader_.tiers.save_stat_records(loader_.stat_cache.take_new());
+    report.elapsed = time_since(start);
+    return options_.keep_going || report.failed == 0 ? Result<PreloadReport>(std::move(report))
+                                                     : first_failure(report);
   }
 
-  std::vector<Job> jobs;
-  std::optional<std::vector<DeviceInfo>> visible;
-  for (std::size_t m = 0; m < manifest.modules().size(); ++m) {
-    const ModuleSpec& spec = manifest.modules()[m];
-    CUKILN_TRY(std::vector<Target> targets, explicit_targets(spec));
-    if (targets.empty()) {
-      if (!visible) {  // without a load the driver is asked only where its answer counts
-        auto all = preload_options.load ? chosen : devices({});
-        visible = all ? *std::move(all) : std::vector<DeviceInfo>();
-      }
-      CUKILN_TRY(targets, targets_of(spec, *visible));
+ private:
+  Result<void> choose_devices() {
+    if (!options_.load) {
+      return {};
     }
-    for (const Target target : targets) {
-      Job job;
-      job.module_index = m;
-      job.spec = &spec;
-      job.target = target;
-      job.report.name = spec.name;
-      job.report.source = spec.sources.empty() ? std::string() : spec.sources.front().path;
-      job.report.target = target;
-      job.report.index = jobs.size();
-      jobs.push_back(std::move(job));
+    site_.capture_guard = options_.capture_guard;
+    CUKILN_TRY(site_.chosen, loader_.devices(options_.devices));
+    CUKILN_TRY(const auto api, loader_.driver());
+    return check_not_capturing(*api, options_.capture_guard);
+  }
+
+  Result<void> plan() {
+    std::optional<std::vector<DeviceInfo>> visible;
+    for (std::size_t m = 0; m < manifest_.modules().size(); ++m) {
+      const ModuleSpec& spec = manifest_.modules()[m];
+      CUKILN_TRY(std::vector<Target> targets, explicit_targets(spec));
+      if (targets.empty()) {
+        if (!visible) {  // without a load the driver is asked only where its answer counts
+          auto all = options_.load ? site_.chosen : loader_.devices({});
+          visible = all ? *std::move(all) : std::vector<DeviceInfo>();
+        }
+        CUKILN_TRY(targets, loader_.targets_of(spec, *visible));
+      }
+      for (const Target target : targets) {
+        Job job;
+        job.module_index = m;
+        job.spec = &spec;
+        job.target = target;
+        job.report.name = spec.name;
+        job.report.source = spec.sources.empty() ? std::string() : spec.sources.front().path;
+        job.report.target = target;
+        job.report.index = jobs_.size();
+        jobs_.push_back(std::move(job));
+      }
+    }
+    return {};
+  }
+
+  /// One after the other: a lookup is cheaper than a thread. Only misses go to threads.
+  void look_up() {
+    for (Job& job : jobs_) {
+      const auto start = std::chrono::steady_clock::now();
+      auto sought = loader_.seek(*job.spec, job.target);
+      if (!sought) {
+        const bool missing =
+            loader_.options.offline && sought.error().code() == ErrorCode::not_found;
+        job.report.outcome = missing ? Outcome::missing : Outcome::failed;
+        fail(job, std::move(sought).error());
+        continue;
+      }
+      job.request = std::move(sought->request);
+      job.found = std::move(sought->found);
+      job.report.name = job.request->name;
+      job.report.dropped_flags = job.request->dropped_flags;
+      job.missed = !job.found.entry;
+      if (!job.missed) {
+        build(job);
+      }
+      job.report.elapsed = time_since(start);
     }
   }
 
-  compiler->expect(jobs.size());
-
-  // What is in the store is found here, one after the other: a look-up is cheaper than a thread.
-  // Only what must be compiled goes to threads.
-  std::vector<std::size_t> misses;
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    Job& job = jobs[i];
-    const auto job_start = std::chrono::steady_clock::now();
-    auto sought = seek(*job.spec, job.target);
-    if (!sought) {
-      const bool missing = options.offline && sought.error().code() == ErrorCode::not_found;
-      job.report.outcome = missing ? Outcome::missing : Outcome::failed;
-      fail(job, std::move(sought).error());
-      continue;
-    }
-    job.request = std::move(sought->request);
-    job.found = std::move(sought->found);
-    job.report.name = job.request->name;
-    job.report.dropped_flags = job.request->dropped_flags;
-    if (job.found.entry) {
-      auto built = provide(*job.request, std::move(job.found), job.report);
-      if (built) {
-        job.built = *std::move(built);
-      } else {
-        fail(job, std::move(built).error());
-      }
+  /// What was found, or else a compile.
+  void build(Job& job) {
+    auto built = loader_.provide(*job.request, std::move(job.found), job.report);
+    if (built) {
+      job.built = *std::move(built);
     } else {
-      job.missed = true;
-      misses.push_back(i);
-    }
-    job.report.elapsed = time_since(job_start);
-  }
-
-  std::mutex progress_mutex;
-  GuardedProgress report_progress(progress, log);
-  std::size_t done = 0;
-  for (const Job& job : jobs) {
-    if (!job.missed) {
-      report_progress(++done, jobs.size(), job.report);
+      fail(job, std::move(built).error());
     }
   }
-  // The longest first, as far as the length of its text tells: begun last, it would leave the other
-  // cores without work.
-  std::stable_sort(misses.begin(), misses.end(), [&](std::size_t a, std::size_t b) {
-    return text_bytes(*jobs[a].request) > text_bytes(*jobs[b].request);
-  });
-  run_parallel(
-      misses.size(), options.jobs != 0 ? options.jobs : usable_cores(), [&](std::size_t i) {
-        Job& job = jobs[misses[i]];
-        const auto job_start = std::chrono::steady_clock::now();
-        auto built =
-            guarded([&] { return provide(*job.request, std::move(job.found), job.report); });
-        if (built) {
-          job.built = *std::move(built);
-        } else {
-          fail(job, std::move(built).error());
-        }
-        job.report.elapsed += time_since(job_start);
-        const std::lock_guard lock(progress_mutex);
-        report_progress(++done, jobs.size(), job.report);
-      });
 
-  PreloadReport report;
-  for (std::size_t i = 0; i < jobs.size();) {
-    bool with_ids = true;  // the first target that runs here gives the ids
-    const std::size_t first = i;
-    const auto after = std::find_if(
-        jobs.begin() + static_cast<std::ptrdiff_t>(first), jobs.end(),
-        [&](const Job& other) { return other.module_index != jobs[first].module_index; });
-    const auto end = static_cast<std::size_t>(after - jobs.begin());
-    for (; i < end; ++i) {
-      Job& job = jobs[i];
-      const bool runs = std::any_of(chosen.begin(), chosen.end(), [&](const DeviceInfo& d) {
-        return job.target.runs_on(d.capability);
-      });
-      const bool only_target = end - first == 1;
-      if (preload_options.load && job.built && (runs || only_target)) {
-        auto module = load(*job.request, *job.built, site, job.report);
-        if (module) {
-          publish(job.request->name, job.target, (*module)->kernels(), with_ids);
-          with_ids = false;
-        } else {
-          fail(job, std::move(module).error());
-        }
+  void compile_misses() {
+    std::vector<Job*> misses;
+    for (Job& job : jobs_) {
+      if (job.missed) {
+        misses.push_back(&job);
+      } else {
+        report_progress_(++done_, jobs_.size(), job.report);
       }
     }
-    if (preload_options.load &&
-        with_ids) {  // a failed module keeps its ids: later ones must not move
-      for (std::size_t n = 0; n < jobs[first].spec->names.size(); ++n) {
-        table.add(Kernel());
+    // The longest first, as far as the length of its text tells: begun last, it would leave the
+    // other cores without work.
+    std::stable_sort(misses.begin(), misses.end(), [](const Job* a, const Job* b) {
+      return text_bytes(*a->request) > text_bytes(*b->request);
+    });
+    std::mutex progress_mutex;
+    run_parallel(misses.size(), loader_.options.jobs != 0 ? loader_.options.jobs : usable_cores(),
+                 [&](std::size_t i) {
+                   Job& job = *misses[i];
+                   const auto start = std::chrono::steady_clock::now();
+                   const auto tried = guarded([&]() -> Result<void> {
+                     build(job);
+                     return {};
+                   });
+                   if (!tried) {
+                     fail(job, tried.error());
+                   }
+                   job.report.elapsed += time_since(start);
+                   const std::lock_guard lock(progress_mutex);
+                   report_progress_(++done_, jobs_.size(), job.report);
+                 });
+  }
+
+  void load() {
+    if (!options_.load) {
+      return;
+    }
+    for (auto first = jobs_.begin(); first != jobs_.end();) {
+      const auto end = std::find_if(first, jobs_.end(), [&](const Job& other) {
+        return other.module_index != first->module_index;
+      });
+      load_module(first, end);
+      first = end;
+    }
+  }
+
+  using Jobs = std::vector<Job>;
+
+  /// The targets of one module. The first that runs here gives the kernels' ids.
+  void load_module(Jobs::iterator first, Jobs::iterator end) {
+    const bool only_target = end - first == 1;
+    bool with_ids = true;
+    for (auto job = first; job != end; ++job) {
+      if (!job->built || !(only_target || runs_here(job->target))) {
+        continue;
+      }
+      auto module = loader_.load(*job->request, *job->built, site_, job->report);
+      if (module) {
+        loader_.publish(job->request->name, job->target, (*module)->kernels(), with_ids);
+        with_ids = false;
+      } else {
+        fail(*job, std::move(module).error());
+      }
+    }
+    if (with_ids) {  // a failed module keeps its ids: later ones must not move
+      for (std::size_t n = 0; n < first->spec->names.size(); ++n) {
+        loader_.table.add(Kernel());
       }
     }
   }
-  for (Job& job : jobs) {
-    report.hits += job.report.outcome == Outcome::hit ? 1 : 0;
-    report.compiled += job.report.outcome == Outcome::compiled ? 1 : 0;
-    report.failed += job.report.status ? 0 : 1;
-    report.modules.push_back(std::move(job.report));
-  }
-  store.tiers().save_stat_records(stat_cache.take_new());
-  report.elapsed = time_since(start);
 
-  if (!preload_options.keep_going && report.failed != 0) {
+  bool runs_here(Target target) const {
+    return std::any_of(site_.chosen.begin(), site_.chosen.end(),
+                       [&](const DeviceInfo& d) { return target.runs_on(d.capability); });
+  }
+
+  PreloadReport take_report() {
+    PreloadReport report;
+    for (Job& job : jobs_) {
+      report.hits += job.report.outcome == Outcome::hit ? 1 : 0;
+      report.compiled += job.report.outcome == Outcome::compiled ? 1 : 0;
+      report.failed += job.report.status ? 0 : 1;
+      report.modules.push_back(std::move(job.report));
+    }
+    return report;
+  }
+
+  static Error first_failure(const PreloadReport& report) {
     const auto first = std::find_if(report.modules.begin(), report.modules.end(),
                                     [](const ModuleReport& m) { return !m.status; });
     Error error = first->status.error();
@@ -239,7 +281,22 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
         fmt::format("{} of {} modules failed; the first, {}", report.failed, report.modules.size(),
                     first->name.empty() ? first->source : first->name));
   }
-  return report;
+
+  KernelLoader::Impl& loader_;
+  const Manifest& manifest_;
+  const PreloadOptions& options_;
+  GuardedProgress report_progress_;
+  KernelLoader::Impl::LoadSite site_;
+  Jobs jobs_;
+  std::size_t done_ = 0;
+};
+
+}  // namespace
+
+Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
+                                                  const PreloadOptions& preload_options,
+                                                  const Progress& progress) {
+  return Preload(*this, manifest, preload_options, progress).run();
 }
 
 }  // namespace cukiln

@@ -85,8 +85,17 @@ class SqliteStore final : public CubinStore {
   /// When the entry that goes first was used last; nothing: there is none.
   Result<std::optional<std::int64_t>> oldest_use_s() { return inventory_.oldest_use_s(); }
 
+  /// The cap of the live data. It may be changed while the store is open.
+  void set_max_bytes(std::uint64_t bytes) noexcept { session_->limits().set_max_bytes(bytes); }
+  /// Times this process began the store anew.
+  std::uint64_t rebuilds(Rebuild why) const noexcept { return session_->rebuilds(why); }
+  std::uint64_t rebuilds() const noexcept { return session_->rebuilds(); }
+  /// How long this process's writes waited for others.
+  ShortTimes& lock_waits() noexcept { return session_->writer().waits(); }
+
   bool read_only() const noexcept { return session_->read_only(); }
   const StoreDirectory& directory() const noexcept { return session_->directory(); }
+  /// For this layer and its tests.
   StoreSession& session() noexcept { return *session_; }
 
  private:

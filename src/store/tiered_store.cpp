@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/tiered_store.hpp"
 
-#include <sqlite3.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -15,10 +14,6 @@ namespace cukiln {
 
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
-
-constexpr int kWalResetFixVersion = 3051003;
-
 void add_new(std::vector<RecordedSet>& sets, std::vector<RecordedSet> more) {
   for (RecordedSet& one : more) {
     const bool known = std::any_of(sets.begin(), sets.end(),
@@ -27,6 +22,50 @@ void add_new(std::vector<RecordedSet>& sets, std::vector<RecordedSet> more) {
       sets.push_back(std::move(one));
     }
   }
+}
+
+/// Errors: why there is no disk tier.
+Result<std::unique_ptr<SqliteStore>> open_disk(const TieredStore::Options& options) {
+  SqliteStoreOptions disk = options.disk;
+  disk.directory = options.store.directory;
+  disk.max_bytes = options.store.max_bytes;
+  disk.allow_network_file_system = options.store.allow_network_file_system;
+  disk.system = false;
+  disk.log = Logger(options.store.log);
+  return SqliteStore::open(disk);
+}
+
+/// Null: none is configured, or there is none.
+std::unique_ptr<SqliteStore> open_system(const TieredStore::Options& options) {
+  const std::string& directory = options.store.system_directory;
+  if (directory.empty() || directory == options.store.directory) {
+    return nullptr;
+  }
+  SqliteStoreOptions system = options.disk;
+  system.directory = directory;
+  system.allow_network_file_system = options.store.allow_network_file_system;
+  system.system = true;
+  system.log = Logger(options.store.log);
+  auto opened = SqliteStore::open(system);
+  if (!opened) {
+    if (opened.error().code() != ErrorCode::not_found) {
+      system.log.warn("the system store is not used: {}", opened.error().message());
+    }
+    return nullptr;
+  }
+  return *std::move(opened);
+}
+
+/// Null: no daemon is to be asked.
+std::shared_ptr<wire::DaemonLink> make_link(const TieredStore::Options& options) {
+  if (options.daemon_sockets.empty() || options.store.daemon == DaemonUse::off) {
+    return nullptr;
+  }
+  wire::DaemonLink::Options link;
+  link.sockets = options.daemon_sockets;
+  link.required = options.store.daemon == DaemonUse::require;
+  link.log = Logger(options.store.log);
+  return std::make_shared<wire::DaemonLink>(std::move(link));
 }
 
 }  // namespace
@@ -44,79 +83,41 @@ Result<std::unique_ptr<TieredStore>> TieredStore::open(Options options) {
                       "the store's directory is \"{}\"; expected an absolute path", directory);
   }
   std::unique_ptr<TieredStore> self(new TieredStore(std::move(options)));
-  if (self->options_.store.memory_only) {
+  const Options& own = self->options_;
+  if (own.store.memory_only) {
     self->bypass_reason_ = "kernels are kept in memory only, as asked";
   } else {
-    self->open_disk();
-    self->open_system();
+    if (auto disk = open_disk(own)) {
+      self->disk_.open(*std::move(disk));
+    } else {
+      self->bypass_reason_ = disk.error().message();
+      self->log_.warn("kernels are kept in memory only: {}", self->bypass_reason_);
+    }
+    self->system_.open(open_system(own));
   }
-  self->open_daemon();
+  self->daemon_link_ = make_link(own);
+  if (self->daemon_link_ != nullptr) {
+    self->daemon_ = std::make_unique<DaemonStore>(self->daemon_link_);
+  }
   return self;
-}
-
-void TieredStore::open_disk() {
-  SqliteStoreOptions disk = options_.disk;
-  disk.directory = options_.store.directory;
-  disk.max_bytes = options_.store.max_bytes;
-  disk.allow_network_file_system = options_.store.allow_network_file_system;
-  disk.system = false;
-  disk.log = log_;
-  auto opened = SqliteStore::open(disk);
-  if (opened) {
-    disk_ = *std::move(opened);
-    return;
-  }
-  bypass_reason_ = opened.error().message();
-  log_.warn("kernels are kept in memory only: {}", bypass_reason_);
-}
-
-void TieredStore::open_system() {
-  const std::string& directory = options_.store.system_directory;
-  if (directory.empty() || directory == options_.store.directory) {
-    return;
-  }
-  SqliteStoreOptions system = options_.disk;
-  system.directory = directory;
-  system.allow_network_file_system = options_.store.allow_network_file_system;
-  system.system = true;
-  system.log = log_;
-  auto opened = SqliteStore::open(system);
-  if (opened) {
-    system_ = *std::move(opened);
-  } else if (opened.error().code() != ErrorCode::not_found) {
-    log_.warn("the system store is not used: {}", opened.error().message());
-  }
-}
-
-void TieredStore::open_daemon() {
-  if (options_.daemon_sockets.empty() || options_.store.daemon == DaemonUse::off) {
-    return;
-  }
-  wire::DaemonLink::Options link;
-  link.sockets = options_.daemon_sockets;
-  link.required = options_.store.daemon == DaemonUse::require;
-  link.log = log_;
-  daemon_link_ = std::make_shared<wire::DaemonLink>(std::move(link));
-  daemon_ = std::make_unique<DaemonStore>(daemon_link_);
 }
 
 bool TieredStore::is_store_of(const wire::Greeting& greeting) const noexcept {
   struct stat status {};
-  return disk_ != nullptr && ::stat(disk_->directory().root().c_str(), &status) == 0 &&
+  return disk() != nullptr && ::stat(disk()->directory().root().c_str(), &status) == 0 &&
          greeting.store_inode != 0 && status.st_ino == greeting.store_inode &&
          status.st_dev == greeting.store_device;
 }
 
-void TieredStore::note_failure(Breaker& breaker, const char* tier, const char* op,
-                               const Error& error) {
+void TieredStore::note_failure(SqliteTier& tier, const char* op, const Error& error) {
   errors_.fetch_add(1, std::memory_order_relaxed);
   count(fmt::format("store_errors_{}_{}", op, name_of(error.code())));
-  // A timeout has already cost its whole deadline; another one would cost it again.
-  const int weight = error.code() == ErrorCode::timeout ? kFailuresToOpen : 1;
-  if (breaker.failed(SteadyClock::now(), weight)) {
-    log_.warn("the {} store is left alone for {} s: {}", tier, kTierPause.count(), error.message());
+  const char* const name = tier.store()->tier_name();
+  if (tier.failed(error)) {
+    log_.warn("the {} store is left alone for {} s: {}", name, SqliteTier::kPause.count(),
+              error.message());
   } else {
-    log_.info("the {} store failed: {}", tier, error.message());
+    log_.info("the {} store failed: {}", name, error.message());
   }
 }
 
@@ -124,17 +125,16 @@ void TieredStore::note_failure(Breaker& breaker, const char* tier, const char* o
 template <class Ask>
 auto TieredStore::ask(Tier tier, const char* op, Ask&& ask)
     -> std::optional<typename decltype(ask(std::declval<SqliteStore&>()))::value_type> {
-  SqliteStore* const store = tier == Tier::disk ? disk_.get() : system_.get();
-  Breaker& breaker = tier == Tier::disk ? disk_breaker_ : system_breaker_;
-  if (store == nullptr || !breaker.allows(SteadyClock::now())) {
+  SqliteTier& asked = tier_of(tier);
+  if (!asked.allows()) {
     return std::nullopt;
   }
-  auto answer = ask(*store);
+  auto answer = ask(*asked.store());
   if (!answer) {
-    note_failure(breaker, store->tier_name(), op, answer.error());
+    note_failure(asked, op, answer.error());
     return std::nullopt;
   }
-  breaker.succeeded();
+  asked.succeeded();
   return *std::move(answer);
 }
 
@@ -142,8 +142,8 @@ Lookup TieredStore::through_tiers(const std::function<Lookup(CubinStore&)>& look
   CUKILN_TRY(std::optional<StoreEntry> found, look(memory_));
   if (found) {
     found->found_in = Tier::memory;
-    if (disk_ != nullptr && purpose == Purpose::use) {
-      disk_->note_use(found->key);
+    if (disk() != nullptr && purpose == Purpose::use) {
+      disk()->note_use(found->key);
     }
   }
   for (const Tier tier : {Tier::disk, Tier::system}) {
@@ -200,7 +200,7 @@ Result<std::vector<RecordedSet>> TieredStore::list_sets(const RequestDigest& req
 
 Lookup TieredStore::peek(const CacheKey& key) {
   CUKILN_TRY(std::optional<StoreEntry> found, memory_.peek(key));
-  for (SqliteStore* tier : {disk_.get(), system_.get()}) {
+  for (SqliteStore* tier : {disk(), system()}) {
     if (!found && tier != nullptr) {
       CUKILN_TRY(found, tier->peek(key));
     }
@@ -210,18 +210,18 @@ Lookup TieredStore::peek(const CacheKey& key) {
 
 Result<PutOutcome> TieredStore::put(const StoreEntry& entry) {
   CUKILN_TRY(const PutOutcome in_memory, memory_.put(entry));
-  if (disk_ == nullptr) {
+  if (disk() == nullptr) {
     return in_memory == PutOutcome::too_large ? in_memory : PutOutcome::not_stored;
   }
-  if (!disk_breaker_.allows(SteadyClock::now())) {
+  if (!disk_.allows()) {
     return make_error(ErrorCode::timeout,
                       "the disk store failed moments ago and is left alone for a while");
   }
-  auto outcome = disk_->put(entry);
+  auto outcome = disk()->put(entry);
   if (!outcome) {
-    note_failure(disk_breaker_, disk_->tier_name(), "put", outcome.error());
+    note_failure(disk_, "put", outcome.error());
   } else {
-    disk_breaker_.succeeded();
+    disk_.succeeded();
     stored_.fetch_add(*outcome == PutOutcome::stored ? 1 : 0, std::memory_order_relaxed);
   }
   return outcome;
@@ -229,30 +229,31 @@ Result<PutOutcome> TieredStore::put(const StoreEntry& entry) {
 
 Result<bool> TieredStore::remove(const CacheKey& key) {
   CUKILN_TRY(const bool in_memory, memory_.remove(key));
-  if (disk_ == nullptr) {
+  if (disk() == nullptr) {
     return in_memory;
   }
-  CUKILN_TRY(const bool on_disk, disk_->remove(key));
+  CUKILN_TRY(const bool on_disk, disk()->remove(key));
   return in_memory || on_disk;
 }
 
 Result<std::vector<EntrySummary>> TieredStore::list() {
-  CUKILN_TRY(std::vector<EntrySummary> entries, disk_ != nullptr ? disk_->list() : memory_.list());
-  if (system_ == nullptr) {
+  CUKILN_TRY(std::vector<EntrySummary> entries,
+             disk() != nullptr ? disk()->list() : memory_.list());
+  if (system() == nullptr) {
     return entries;
   }
   std::unordered_set<CacheKey> known;
   for (const EntrySummary& entry : entries) {
     known.insert(entry.key);
   }
-  CUKILN_TRY(const std::vector<EntrySummary> below, system_->list());
+  CUKILN_TRY(const std::vector<EntrySummary> below, system()->list());
   std::copy_if(below.begin(), below.end(), std::back_inserter(entries),
                [&](const EntrySummary& entry) { return known.count(entry.key) == 0; });
   return entries;
 }
 
 StoreStats TieredStore::stats() {
-  const StoreStats user = disk_ != nullptr ? disk_->stats() : memory_.stats();
+  const StoreStats user = disk() != nullptr ? disk()->stats() : memory_.stats();
   StoreStats stats;
   stats.entries = user.entries;
   stats.bytes = user.bytes;
@@ -260,14 +261,14 @@ StoreStats TieredStore::stats() {
   stats.misses = misses_.load(std::memory_order_relaxed);
   stats.stored = stored_.load(std::memory_order_relaxed);
   stats.evicted = user.evicted;
-  stats.corrupt = user.corrupt + (system_ != nullptr ? system_->stats().corrupt : 0);
+  stats.corrupt = user.corrupt + (system() != nullptr ? system()->stats().corrupt : 0);
   stats.errors = errors_.load(std::memory_order_relaxed);
   return stats;
 }
 
 Result<std::string> TieredStore::source_text(const CacheKey& key) {
   auto text = memory_.source_text(key);
-  for (SqliteStore* tier : {disk_.get(), system_.get()}) {
+  for (SqliteStore* tier : {disk(), system()}) {
     if (tier != nullptr && (!text || text->empty())) {
       text = tier->source_text(key);
     }
@@ -276,106 +277,39 @@ Result<std::string> TieredStore::source_text(const CacheKey& key) {
 }
 
 std::string TieredStore::flight_directory() {
-  if (disk_ == nullptr || disk_->read_only()) {
+  if (disk() == nullptr || disk()->read_only()) {
     return {};
   }
-  auto folder = disk_->directory().folder("flights");
+  auto folder = disk()->directory().folder("flights");
   return folder ? *std::move(folder) : std::string();
 }
 
 Result<SqliteStore*> TieredStore::need_disk() const {
-  if (disk_ == nullptr) {
+  if (disk() == nullptr) {
     return make_error(ErrorCode::io, "there is no store on disk: {}", bypass_reason_);
   }
-  return disk_.get();
+  return disk();
 }
 
 Result<std::uint64_t> TieredStore::remove_all() {
-  CUKILN_TRY(SqliteStore* const disk, need_disk());
+  CUKILN_TRY(SqliteStore* const disk_store, need_disk());
   memory_.remove_all();
-  return disk->remove_all();
-}
-
-Result<VerifyReport> TieredStore::verify(bool repair) {
-  CUKILN_TRY(SqliteStore* const disk, need_disk());
-  return disk->verify(repair);
-}
-
-Result<GcReport> TieredStore::collect(const GcOptions& options) {
-  CUKILN_TRY(SqliteStore* const disk, need_disk());
-  return disk->collect(options);
-}
-
-Result<std::map<std::string, std::int64_t>> TieredStore::counters() {
-  if (disk_ != nullptr) {
-    return disk_->counters();
-  }
-  std::map<std::string, std::int64_t> own;
-  for (const auto& [name, value] : memory_only_.counters()) {
-    own[name] = value;
-  }
-  return own;
-}
-
-void TieredStore::count(std::string_view counter, std::int64_t delta) {
-  const ForkGate::Pass pass;
-  if (disk_ != nullptr) {
-    disk_->count(counter, delta);
-  } else {
-    memory_only_.count(counter, delta);
-  }
-}
-
-std::optional<StatRecord> TieredStore::find_stat_record(const std::string& path) {
-  if (disk_ == nullptr) {
-    return memory_only_.find_stat_record(path);
-  }
-  return disk_breaker_.state(SteadyClock::now()) != Breaker::State::closed
-             ? std::nullopt
-             : disk_->find_stat_record(path);
-}
-
-void TieredStore::save_stat_records(std::vector<StatRecord> records) {
-  const ForkGate::Pass pass;
-  if (disk_ != nullptr) {
-    disk_->save_stat_records(std::move(records));
-  } else {
-    memory_only_.save(std::move(records));
-  }
+  return disk_store->remove_all();
 }
 
 Result<void> TieredStore::flush() {
-  return disk_ == nullptr || disk_->read_only() ? Result<void>()
-                                                : disk_->flush(options_.disk.write_wait);
+  return disk() == nullptr || disk()->read_only() ? Result<void>()
+                                                  : disk()->flush(options_.disk.write_wait);
 }
 
-TieredStore::DiskFacts TieredStore::facts() {
-  DiskFacts facts;
-  facts.directory = options_.store.directory;
-  facts.sqlite_version = sqlite3_libversion();
-  facts.sqlite_has_wal_reset_fix = sqlite3_libversion_number() >= kWalResetFixVersion;
-  const HostFacts& host = *options_.disk.facts;
-  const long type =
-      host.file_system_type(disk_ != nullptr ? disk_->directory().root() : facts.directory);
+const std::string& TieredStore::directory() const noexcept {
+  return disk() != nullptr ? disk()->directory().root() : options_.store.directory;
+}
+
+std::string TieredStore::file_system() const {
+  const long type = options_.disk.facts->file_system_type(directory());
   const char* network = network_file_system_name(type);
-  facts.file_system = network != nullptr ? network : fmt::format("{:#x}", type);
-  if (disk_ != nullptr) {
-    facts.directory = disk_->directory().root();
-    if (auto name = disk_->session().generation_name()) {
-      facts.generation = *std::move(name);
-    }
-    if (const auto version = disk_->session().schema_version()) {
-      facts.schema = *version;
-    }
-    const StoreStats now = disk_->stats();
-    facts.bytes = now.bytes;
-    facts.entries = now.entries;
-    facts.rebuilds = disk_->session().rebuilds();
-  }
-  if (system_ != nullptr) {
-    facts.system_directory = system_->directory().root();
-  }
-  return facts;
+  return network != nullptr ? network : fmt::format("{:#x}", type);
 }
 
 }  // namespace cukiln

@@ -9,18 +9,18 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "base/breaker.hpp"
-#include "base/clock.hpp"
 #include "base/logger.hpp"
 #include "key/stat_cache.hpp"
 #include "store/cubin_store.hpp"
 #include "store/daemon_store.hpp"
-#include "store/maintenance.hpp"
 #include "store/memory_store.hpp"
 #include "store/signers.hpp"
 #include "store/sqlite_store.hpp"
+#include "store/sqlite_tier.hpp"
+#include "store/store_records.hpp"
 
 #include <cukiln/store.hpp>
 
@@ -28,7 +28,7 @@ namespace cukiln {
 
 /// Memory over the user's disk over a read-only system store. Lookups go down, hits come back up
 /// into memory only; puts go to memory and the user's disk. A tier that fails is a counted, logged
-/// miss.
+/// miss. This is what compiles need of a store; what a person does to one is StoreAdmin's.
 class TieredStore final : public CubinStore {
  public:
   struct Options {
@@ -41,6 +41,9 @@ class TieredStore final : public CubinStore {
   /// Errors: invalid_argument (a relative directory). A disk tier that cannot be had is none: see
   /// `bypass_reason`.
   static Result<std::unique_ptr<TieredStore>> open(Options options);
+
+  /// The tiers of a store of the public interface, for the layers that may include this header.
+  static TieredStore& of(const Store& store) noexcept { return *store.tiers_; }
 
   const char* tier_name() const noexcept override { return "tiered"; }
 
@@ -71,38 +74,31 @@ class TieredStore final : public CubinStore {
   /// Whether that is so because it was asked for.
   bool memory_only() const noexcept { return options_.store.memory_only; }
   /// Whether the disk tier can be read but not written.
-  bool read_only() const noexcept { return disk_ != nullptr && disk_->read_only(); }
+  bool read_only() const noexcept { return disk() != nullptr && disk()->read_only(); }
+  /// The folder of the user's store: as resolved, or as asked for when there is no disk tier.
+  const std::string& directory() const noexcept;
+  /// Of that folder: `ext4`-like magic in hex, or a network file system's name.
+  std::string file_system() const;
   /// A folder of the user's store for single-flight lock files; empty where nothing can be written.
   std::string flight_directory();
 
-  /// The user's store only. Without one: io, with the bypass reason.
+  /// Empties memory and the user's store. Without one: io, with the bypass reason.
   Result<std::uint64_t> remove_all();
-  Result<VerifyReport> verify(bool repair);
-  Result<GcReport> collect(const GcOptions& options);
 
   /// Cumulative counters by name; of this process alone where there is no disk tier.
-  Result<std::map<std::string, std::int64_t>> counters();
-  void count(std::string_view counter, std::int64_t delta = 1);
+  Result<std::map<std::string, std::int64_t>> counters() { return records_.counters(); }
+  void count(std::string_view counter, std::int64_t delta = 1) { records_.count(counter, delta); }
 
   /// A remembered digest of a real file, by its path; and new ones, written with the next write.
-  std::optional<StatRecord> find_stat_record(const std::string& path);
-  void save_stat_records(std::vector<StatRecord> records);
+  std::optional<StatRecord> find_stat_record(const std::string& path) {
+    return records_.find_stat_record(path);
+  }
+  void save_stat_records(std::vector<StatRecord> records) {
+    records_.save_stat_records(std::move(records));
+  }
 
   /// Writes uses, counters and stat records now instead of when this goes.
   Result<void> flush();
-
-  /// For `doctor`.
-  struct DiskFacts {
-    std::string directory;    ///< as resolved, or as asked for when there is no disk tier
-    std::string file_system;  ///< `ext4`-like magic in hex, or a network file system's name
-    std::string generation;
-    int schema = 0;
-    std::uint64_t bytes = 0, entries = 0, rebuilds = 0;
-    std::string sqlite_version;
-    bool sqlite_has_wal_reset_fix = false;
-    std::string system_directory;  ///< empty: no system store is open
-  };
-  DiskFacts facts();
 
   /// The way to cukilnd, and what it has; null: none is to be asked. Not one of the tiers that a
   /// look-up goes through: it is asked where they have nothing.
@@ -111,17 +107,16 @@ class TieredStore final : public CubinStore {
   /// Whether a greeting is from a daemon that has this same disk store open.
   bool is_store_of(const wire::Greeting& greeting) const noexcept;
 
-  SqliteStore* disk() noexcept { return disk_.get(); }
-  SqliteStore* system() noexcept { return system_.get(); }
+  SqliteStore* disk() const noexcept { return disk_.store(); }
+  SqliteStore* system() const noexcept { return system_.store(); }
+  /// Errors: io, with the bypass reason.
+  Result<SqliteStore*> need_disk() const;
 
  private:
   explicit TieredStore(Options options);
-  void open_disk();
-  void open_system();
-  void open_daemon();
-  Result<SqliteStore*> need_disk() const;
+  SqliteTier& tier_of(Tier tier) noexcept { return tier == Tier::disk ? disk_ : system_; }
   /// `op`: `find`, `get` or `put`.
-  void note_failure(Breaker& breaker, const char* tier, const char* op, const Error& error);
+  void note_failure(SqliteTier& tier, const char* op, const Error& error);
   template <class Ask>
   auto ask(Tier tier, const char* op, Ask&& ask)
       -> std::optional<typename decltype(ask(std::declval<SqliteStore&>()))::value_type>;
@@ -131,18 +126,12 @@ class TieredStore final : public CubinStore {
   RevokedKeys revoked_keys_;
   Logger log_;
   MemoryStore memory_;
-  PendingWrites memory_only_;  // counters and stat records where there is no disk tier
   std::string bypass_reason_;
-  std::unique_ptr<SqliteStore> disk_;
-  std::unique_ptr<SqliteStore> system_;
+  SqliteTier disk_;
+  SqliteTier system_;
+  StoreRecords records_{disk_};
   std::shared_ptr<wire::DaemonLink> daemon_link_;
   std::unique_ptr<DaemonStore> daemon_;
-  // A tier that fails is not asked for a while: a service does not wait for the same dead disk at
-  // every kernel.
-  static constexpr std::chrono::seconds kTierPause{30};
-  static constexpr int kFailuresToOpen = 3;
-  Breaker disk_breaker_{{kFailuresToOpen, 0, {kTierPause, kTierPause, 0}}};
-  Breaker system_breaker_{{kFailuresToOpen, 0, {kTierPause, kTierPause, 0}}};
   std::atomic<std::uint64_t> hits_{0}, misses_{0}, stored_{0}, errors_{0};
 };
 

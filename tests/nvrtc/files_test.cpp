@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "store/tiered_store.hpp"
+#include "store/store_admin.hpp"
 #include "support/loader_fixture.hpp"
 #include "support/plain_nvrtc.hpp"
 
@@ -258,7 +258,7 @@ TEST_CASE_FIXTURE(Files, "what was evicted is a miss that says so, and is counte
   CHECK(only(opened->compile(module)).reason == "header changed: " + (scratch / "x.h"));
   GcOptions unused;
   unused.max_age_s = 1;
-  const auto collected = opened.store->tiers().collect(unused);
+  const auto collected = StoreAdmin(*opened.store).collect(unused);
   REQUIRE(collected);
   CHECK(collected->entries == 1);
   scratch.write("x.h", "#define OLD\n");

@@ -37,7 +37,7 @@ class FakeOpsSource final : public ops::OpsSource {
     wire::DaemonSnapshot state;
     state.process = 4711;
     state.build = "0.2.0";
-    state.store = store_->facts().directory;
+    state.store = store_->directory();
     state.socket = "/run/user/1000/cukiln/cukilnd.sock";
     state.draining = draining;
     state.uptime_ms = 93'784'000;

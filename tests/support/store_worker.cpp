@@ -19,6 +19,7 @@
 
 #include "base/file_lock.hpp"
 #include "base/result.hpp"
+#include "store/store_admin.hpp"
 #include "store/tiered_store.hpp"
 #include "support/store_entries.hpp"
 
@@ -89,7 +90,7 @@ void get(TieredStore& store, const Arguments& arguments) {
 void collect(TieredStore& store, const Arguments& arguments) {
   GcOptions options;
   options.max_bytes = arguments.number("max", 0);
-  const auto report = store.collect(options);
+  const auto report = StoreAdmin(store).collect(options);
   say(report
           ? "gc " + std::to_string(report->entries) + (report->already_running ? " busy" : " done")
           : "gc error " + report.error().message());

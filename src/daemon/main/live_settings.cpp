@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/result.hpp"
-#include "remote/revocation.hpp"
+#include "store/revocation.hpp"
 
 namespace cukiln::daemon {
 

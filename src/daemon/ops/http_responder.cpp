@@ -126,7 +126,7 @@ Result<void> use(TieredStore& store) {
     return make_error(ErrorCode::io, "the store is not used: {}", store.bypass_reason());
   }
   if (store.read_only()) {
-    return make_error(ErrorCode::io, "the store in {} is read-only", store.facts().directory);
+    return make_error(ErrorCode::io, "the store in {} is read-only", store.directory());
   }
   CUKILN_TRY(auto before, store.counters());
   store.count(kCounter);

@@ -8,9 +8,9 @@
 
 #include "base/histogram.hpp"
 #include "base/result.hpp"
-#include "daemon/ops/disk_use.hpp"
 #include "loader/entry_json.hpp"
 #include "loader/entry_order.hpp"
+#include "store/store_admin.hpp"
 #include "wire/daemon_link.hpp"
 
 #include <cukiln/version.hpp>
@@ -128,8 +128,8 @@ Json remotes_json(const RemoteReport& remotes) {
 
 std::string status_json(const wire::DaemonSnapshot& state, TieredStore& store,
                         const RemoteReport& remotes) {
-  const TieredStore::DiskFacts facts = store.facts();
-  const DiskUse use = disk_use(store);
+  const StoreFacts facts = StoreAdmin(store).facts();
+  const DiskUse use = StoreAdmin(store).disk_use();
   const auto counted = store.counters();
   const auto count = [&](const std::string& name) -> std::int64_t {
     if (!counted) {

@@ -15,10 +15,10 @@
 #include "base/clock.hpp"
 #include "base/histogram.hpp"
 #include "base/result.hpp"
-#include "daemon/ops/disk_use.hpp"
 #include "daemon/ops/exposition.hpp"
 #include "daemon/ops/process_metrics.hpp"
 #include "loader/meters.hpp"
+#include "store/store_admin.hpp"
 #include "wire/daemon_link.hpp"
 
 #include <cukiln/version.hpp>
@@ -210,13 +210,13 @@ void add_upkeep(Exposition& out, SqliteStore& disk) {
   }
 }
 
-void add_store(Exposition& out, TieredStore& store, const TieredStore::DiskFacts& facts) {
+void add_store(Exposition& out, TieredStore& store, const StoreFacts& facts) {
   const bool bypassed = !store.bypass_reason().empty();
   out.gauge("store_bypassed", "1 when the disk is not used.", bypassed ? 1 : 0);
   if (bypassed) {
     return;
   }
-  const DiskUse use = disk_use(store);
+  const DiskUse use = StoreAdmin(store).disk_use();
   out.gauge("store_entries", "Entries in the store.", facts.entries);
   out.gauge("store_size_bytes", "The store's files.", facts.bytes);
   out.gauge("store_limit_bytes", "Where the least recently used begins to go.", use.max_bytes,
@@ -226,20 +226,20 @@ void add_store(Exposition& out, TieredStore& store, const TieredStore::DiskFacts
   out.gauge("store_reserve_bytes", "Kept free to evict on a full disk.", use.reserve_bytes);
   out.counter("store_lock_timeouts_total", "Writes of this daemon given up: others kept writing.",
               use.lock_timeouts);
-  StoreSession& session = store.disk()->session();
+  SqliteStore& disk = *store.disk();
   for (std::size_t i = 0; i < std::size(kRebuilds); ++i) {
     out.counter("store_rebuilds_total", "Times this daemon began the store anew.",
-                session.rebuilds(static_cast<Rebuild>(i)), label("reason", kRebuilds[i]));
+                disk.rebuilds(static_cast<Rebuild>(i)), label("reason", kRebuilds[i]));
   }
   std::map<std::string, std::uint64_t> waits;
-  session.writer().waits().each(
-      "lock_waits", [&](const std::string& name, const std::atomic<std::uint64_t>& value) {
-        waits[name] = value.load(std::memory_order_relaxed);
-      });
+  disk.lock_waits().each("lock_waits",
+                         [&](const std::string& name, const std::atomic<std::uint64_t>& value) {
+                           waits[name] = value.load(std::memory_order_relaxed);
+                         });
   out.times<ShortTimes>("store_lock_wait_seconds",
                         "How long writes of this daemon waited for others.", {}, "lock_waits",
                         [&](const std::string& name) { return waits[name]; });
-  add_upkeep(out, *store.disk());
+  add_upkeep(out, disk);
 }
 
 /// What all users of the store have counted.
@@ -349,7 +349,7 @@ std::string backend_of(std::string_view where) {
 std::string metrics_text(const wire::DaemonSnapshot& state, TieredStore& store,
                          const RemoteReport& remotes, std::string_view compiler) {
   Exposition out;
-  const TieredStore::DiskFacts facts = store.facts();
+  const StoreFacts facts = StoreAdmin(store).facts();
   out.gauge("build_info", "What runs.", 1,
             label("version", version()) + "," + label("sqlite", facts.sqlite_version) + "," +
                 label("nvrtc", compiler.substr(std::min(compiler.size(), kNvrtc.size()))) + "," +

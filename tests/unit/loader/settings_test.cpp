@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "store/tiered_store.hpp"
+#include "store/store_admin.hpp"
 #include "support/scratch.hpp"
 
 #include <cukiln/store.hpp>
@@ -116,7 +116,7 @@ TEST_CASE("open_store without a directory opens the one that the settings name")
   before != nullptr ? ::setenv("XDG_CACHE_HOME", kept.c_str(), 1) : ::unsetenv("XDG_CACHE_HOME");
   REQUIRE(store);
   CHECK((*store)->bypass_reason() == "");
-  CHECK((*store)->tiers().facts().directory == scratch / "cukiln/v2");
+  CHECK(StoreAdmin(**store).facts().directory == scratch / "cukiln/v2");
   CHECK(settings->store.directory == scratch / "cukiln");
 }
 

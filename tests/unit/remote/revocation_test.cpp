@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/revocation.hpp"
+#include "store/revocation.hpp"
 
 #include <doctest/doctest.h>
 

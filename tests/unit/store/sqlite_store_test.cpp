@@ -76,7 +76,7 @@ TEST_CASE("a keeper sees to a cap that was lowered while the store is open") {
   CHECK(**store->oldest_use_s() == first);
   REQUIRE(store->maintain());
   CHECK(store->stats().evicted == 0);
-  store->session().limits().set_max_bytes(1 << 20);
+  store->set_max_bytes(1 << 20);
   {
     const auto other = FileLock::acquire(folder / "s/v2/gc.lock", FileLock::Mode::exclusive,
                                          std::chrono::milliseconds(0));

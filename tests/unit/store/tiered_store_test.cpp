@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "store/store_admin.hpp"
 #include "store/tiered_store.hpp"
 #include "unit/store/open_sqlite_store.hpp"
 
@@ -116,7 +117,7 @@ TEST_CASE("a directory that cannot be trusted makes the store memory-only, sayin
   CHECK(store->flight_directory().empty());
   CHECK(*store->put(make_entry(1)) == PutOutcome::not_stored);
   CHECK(count_hits(*store, 1, 1) == 1);
-  CHECK(store->verify(false).error().message().find("chmod 700") != std::string::npos);
+  CHECK(StoreAdmin(*store).verify(false).error().message().find("chmod 700") != std::string::npos);
   CHECK(log.count() == 1);
   store->count("compiles");
   CHECK((*store->counters())["compiles"] == 1);
@@ -158,7 +159,7 @@ TEST_CASE("facts say what a doctor asks") {
   const ScratchFolder folder;
   const auto store = open_tiers(tiers_at(folder / "s"));
   CHECK(store->put(make_entry(1)).has_value());
-  const TieredStore::DiskFacts facts = store->facts();
+  const StoreFacts facts = StoreAdmin(*store).facts();
   CHECK(facts.directory == folder / "s/v2");
   CHECK(facts.generation == "gen-0001");
   CHECK(facts.schema == 1);

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "base/breaker.hpp"
+#include "store/sqlite_store.hpp"
+
+namespace cukiln {
+
+/// An SQLite store as one of several tiers, which may be missing, and its circuit breaker: a store
+/// that fails is not asked for a while, so that a service does not wait for the same dead disk at
+/// every kernel. Threads: safe once it is opened.
+class SqliteTier {
+ public:
+  static constexpr std::chrono::seconds kPause{30};
+
+  void open(std::unique_ptr<SqliteStore> store) { store_ = std::move(store); }
+  SqliteStore* store() const noexcept { return store_.get(); }
+
+  /// True if the store is there and may be asked now. Every admitted operation must be followed by
+  /// `succeeded()` or `failed()`.
+  bool allows() { return store_ != nullptr && breaker_.allows(std::chrono::steady_clock::now()); }
+  void succeeded() { breaker_.succeeded(); }
+  /// True when this opened the circuit: the moment to say so.
+  bool failed(const Error& error) {
+    // A timeout has already cost its whole deadline; another one would cost it again.
+    const int weight = error.code() == ErrorCode::timeout ? kFailuresToOpen : 1;
+    return breaker_.failed(std::chrono::steady_clock::now(), weight);
+  }
+  /// Whether nothing failed lately. Admits nothing.
+  bool is_closed() const {
+    return breaker_.state(std::chrono::steady_clock::now()) == Breaker::State::closed;
+  }
+
+ private:
+  static constexpr int kFailuresToOpen = 3;
+
+  std::unique_ptr<SqliteStore> store_;
+  Breaker breaker_{{kFailuresToOpen, 0, {kPause, kPause, 0}}};
+};
+
+}  // namespace cukiln

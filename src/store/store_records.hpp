@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "key/stat_cache.hpp"
+#include "store/pending_writes.hpp"
+#include "store/sqlite_tier.hpp"
+
+namespace cukiln {
+
+/// The counters of a store and the remembered digests of files: on the user's disk, and in this
+/// process alone where there is none. Threads: safe.
+class StoreRecords {
+ public:
+  explicit StoreRecords(SqliteTier& disk) : disk_(disk) {}
+
+  void count(std::string_view counter, std::int64_t delta);
+  /// Cumulative, by name.
+  Result<std::map<std::string, std::int64_t>> counters();
+
+  std::optional<StatRecord> find_stat_record(const std::string& path);
+  void save_stat_records(std::vector<StatRecord> records);
+
+ private:
+  SqliteTier& disk_;
+  PendingWrites memory_;
+};
+
+}  // namespace cukiln
