@@ -3,6 +3,7 @@
 
 /// Everything. See `loader.hpp` for the façade that most hosts need.
 
+#include <cukiln/device.hpp>
 #include <cukiln/digest.hpp>
 #include <cukiln/explain.hpp>
 #include <cukiln/kernel.hpp>
@@ -20,4 +21,6 @@
 #include <cukiln/stats.hpp>
 #include <cukiln/store.hpp>
 #include <cukiln/target.hpp>
+#include <cukiln/tensor_box.hpp>
+#include <cukiln/tensor_map.hpp>
 #include <cukiln/version.hpp>

@@ -5,8 +5,8 @@
 
 namespace cukiln {
 
-/// A tensor in device memory as a kernel's bulk copies see it: boxes of it, zero where it ends.
-/// Innermost dimension first.
+/// A tensor in device memory as a kernel's bulk copies (TMA) see it: boxes of it, zero where it
+/// ends. Innermost dimension first.
 struct TensorBox {
   enum class Element : std::uint8_t { u8, u16, f16, bf16 };
   Element element = Element::u8;
