@@ -145,9 +145,6 @@ class CUKILN_API KernelLoader {
   Result<void> get_cuda_module(const std::string& name, const std::vector<std::string>& sources,
                                const std::vector<std::string>& flags = {});
 
-  /// `preload(Manifest::shipped())`.
-  Result<PreloadReport> preload_all();
-
   /// From here on a compile or a load is an error, or a counted warning.
   void seal(SealPolicy policy = SealPolicy::fail) noexcept;
   bool sealed() const noexcept;

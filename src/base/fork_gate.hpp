@@ -3,6 +3,8 @@
 
 #include <mutex>
 
+#include <cukiln/export.hpp>
+
 namespace cukiln {
 
 /// Lets fork() happen only where a child can go on. A child has one thread and a copy of everything
@@ -21,7 +23,8 @@ class ForkGate {
  public:
   /// Held by every operation of a store, and by who holds a mutex; a thread may hold several.
   /// Nothing that takes long, and nothing that another thread must do, is waited for under one.
-  class Pass {
+  /// Exported: libcukiln_nvfp4 takes passes of this gate, a process has one.
+  class CUKILN_API Pass {
    public:
     Pass() noexcept;
     ~Pass();

@@ -33,7 +33,13 @@ Error make_error(ErrorCode code, fmt::format_string<Args...> format, Args&&... a
 }
 
 /// Where there is no memory for it, the Error says that.
-Error internal_error(const char* what) noexcept;
+inline Error internal_error(const char* what) noexcept {
+  try {
+    return Error(ErrorCode::internal, what);
+  } catch (const std::bad_alloc&) {
+    return Error::out_of_memory();
+  }
+}
 
 /// Runs `body` and turns what libraries throw (bad_alloc, fmt, …) into an Error: nothing of ours
 /// leaves the public API as an exception.

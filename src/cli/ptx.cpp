@@ -5,6 +5,7 @@
 
 #include "base/hasher.hpp"
 #include "base/result.hpp"
+#include "cli/shipped.hpp"
 #include "loader/loader_impl.hpp"
 
 namespace cukiln::cli {
@@ -22,7 +23,7 @@ FileServer make_files(KernelLoader& loader, Target target, const RequestFields::
                    &loader.impl().stat_cache);
   files.add_memory_file(source.path, text);
   const std::string name = std::filesystem::path(source.path).filename().string();
-  const Manifest shipped = Manifest::shipped();
+  const Manifest shipped = shipped_manifest().value_or(Manifest());
   for (const ModuleSpec& module : shipped.modules()) {
     const std::string& path = module.sources.front().path;
     if (std::filesystem::path(path).filename() == name) {

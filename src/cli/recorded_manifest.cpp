@@ -136,7 +136,7 @@ Result<Json> RecordedManifest::write_texts(const Json& recorded) const {
     folder /= "src";
   }
   const auto write = [&](const Json& file, const fs::path& name) -> Result<std::string> {
-    const std::string to = (folder / name).lexically_normal().string();
+    std::string to = (folder / name).lexically_normal().string();
     std::error_code failed;
     fs::create_directories(fs::path(to).parent_path(), failed);
     CUKILN_CHECK(write_output(to, file["text"].get<std::string>()));

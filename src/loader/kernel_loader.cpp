@@ -88,8 +88,6 @@ Result<PreloadReport> KernelLoader::preload(const Manifest& manifest, const Prel
   });
 }
 
-Result<PreloadReport> KernelLoader::preload_all() { return preload(Manifest::shipped()); }
-
 Result<std::vector<ModuleReport>> KernelLoader::compile(const ModuleSpec& spec) {
   return guarded([&]() -> Result<std::vector<ModuleReport>> {
     PreloadOptions without_load;
