@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A host in C: makes the shipped kernels ready and shows what it got. How to launch: see cukiln_kernel_launch. */
 #include <cukiln/cukiln.h>
+#include <cukiln/nvfp4.h>
 
 #include <stdio.h>
 
@@ -22,7 +23,7 @@ int main(void) {
 
   cukiln_preload_options options = {.struct_bytes = sizeof options, .progress = show};
   cukiln_preload_report report = {.struct_bytes = sizeof report};
-  if (cukiln_loader_preload(loader, NULL, &options, &report) != CUKILN_OK) {
+  if (cukiln_nvfp4_preload(loader, &options, &report) != CUKILN_OK) {
     const int code = fail(); /* without a GPU: the driver is missing, exit code 3 */
     cukiln_loader_destroy(loader);
     return code;

@@ -2,6 +2,7 @@
 // The shortest host: makes the shipped kernels ready, then launches one of them.
 
 #include <cukiln/cukiln.hpp>
+#include <cukiln/nvfp4.hpp>
 
 #include <cstdint>
 #include <cstdio>
@@ -26,7 +27,7 @@ int main() {
   auto loader = cukiln::KernelLoader::create(**store, settings->loader);
   if (!loader) return fail(loader.error());
 
-  auto warm = (*loader)->preload(cukiln::Manifest::shipped());  // hits load, misses compile
+  auto warm = (*loader)->preload(cukiln::nvfp4::manifest());  // hits load, misses compile
   if (!warm) return fail(warm.error());
   (*loader)->seal();  // from here on a compile or a load is an error
 

@@ -7,6 +7,7 @@
 // 0 ready; 1 a kernel does not compile; 2 usage or a wrong manifest; 3 the machine lacks something.
 
 #include <cukiln/cukiln.hpp>
+#include <cukiln/nvfp4.hpp>
 
 #include <cstdio>
 
@@ -55,7 +56,7 @@ int main(int argc, char** argv) {
   auto loader = cukiln::KernelLoader::create(**store, settings->loader);
   if (!loader) return fail(loader.error());
 
-  auto manifest = argc == 2 ? cukiln::Manifest::load(argv[1]) : cukiln::Manifest::shipped();
+  auto manifest = argc == 2 ? cukiln::Manifest::load(argv[1]) : cukiln::nvfp4::manifest();
   if (!manifest) {
     fail(manifest.error());
     return 2;

@@ -5,10 +5,10 @@
 ///
 ///     cukiln_loader* loader = NULL;
 ///     if (cukiln_loader_create(NULL, &loader) != CUKILN_OK ||             // from the environment
-///         cukiln_loader_preload(loader, NULL, NULL, NULL) != CUKILN_OK)   // the shipped kernels
+///         cukiln_loader_preload(loader, "kernels.json", NULL, NULL) != CUKILN_OK)
 ///       return fail(cukiln_last_error());
 ///     cukiln_loader_seal(loader, CUKILN_SEAL_FAIL);
-///     cukiln_kernel amax = cukiln_loader_find(loader, "amax_gsa");        // NULL: not there
+///     cukiln_kernel axpy = cukiln_loader_find(loader, "axpy");            // NULL: not there
 ///
 /// Structs: one that the caller fills starts with `struct_bytes`, its own sizeof; every other
 /// member may stay zero, which is the default. Structs grow at their end only, so a host that was
@@ -204,17 +204,13 @@ typedef struct cukiln_preload_report {
 } cukiln_preload_report;
 
 /// Makes every module of a manifest ready: hits load, misses compile, in parallel, on every chosen
-/// device. `manifest` NULL: the kernels that come with cukiln. `options` and `report` may be NULL;
-/// a report is filled in on success. Errors: not_found, io, invalid_argument (the manifest); else
-/// the first failure with its module's name and log, after all others were done.
+/// device. `manifest` is a file's path. `options` and `report` may be NULL; a report is filled in
+/// on success. Errors: not_found, io, invalid_argument (the manifest); else the first failure with
+/// its module's name and log, after all others were done. The kernels that come with cukiln are
+/// libcukiln_nvfp4's: cukiln_nvfp4_preload in <cukiln/nvfp4.h>.
 CUKILN_API cukiln_code cukiln_loader_preload(cukiln_loader* loader, const char* manifest,
                                              const cukiln_preload_options* options,
                                              cukiln_preload_report* report);
-
-/// The text of a source that comes with cukiln, by its file's name (`sampler.cu`). Ended by NUL;
-/// there as long as the library. NULL, and `*text_bytes` 0: there is none. `text_bytes` may be
-/// NULL.
-CUKILN_API const char* cukiln_shipped_source(const char* file_name, size_t* text_bytes);
 
 /// One source: a file, or text in memory when `text` is set (`path` is then its name).
 typedef struct cukiln_source {  // never grows: it is used in arrays

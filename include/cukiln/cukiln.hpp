@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Everything. See `loader.hpp` for the façade that most hosts need.
+/// All of libcukiln. See `loader.hpp` for the façade that most hosts need. The kernels that come
+/// with cukiln are another library's: `nvfp4.hpp`, `nvfp4_moe.hpp`, `sampling.hpp`.
 
 #include <cukiln/cancel_token.hpp>
+#include <cukiln/device.hpp>
 #include <cukiln/digest.hpp>
 #include <cukiln/explain.hpp>
 #include <cukiln/kernel.hpp>
@@ -13,12 +15,11 @@
 #include <cukiln/log.hpp>
 #include <cukiln/manifest.hpp>
 #include <cukiln/module_spec.hpp>
-#include <cukiln/nvfp4.hpp>
-#include <cukiln/nvfp4_moe.hpp>
 #include <cukiln/result.hpp>
-#include <cukiln/sampling.hpp>
 #include <cukiln/settings.hpp>
 #include <cukiln/stats.hpp>
 #include <cukiln/store.hpp>
 #include <cukiln/target.hpp>
+#include <cukiln/tensor_box.hpp>
+#include <cukiln/tensor_map.hpp>
 #include <cukiln/version.hpp>

@@ -9,9 +9,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <cukiln/cancel_token.hpp>
+#include <cukiln/device.hpp>
 #include <cukiln/digest.hpp>
 #include <cukiln/explain.hpp>
 #include <cukiln/export.hpp>
@@ -160,14 +162,23 @@ class CUKILN_API KernelLoader {
   Result<void> get_cuda_module(const std::string& name, const std::vector<std::string>& sources,
                                const std::vector<std::string>& flags = {});
 
-  /// `preload(Manifest::shipped())`.
-  Result<PreloadReport> preload_all();
-
   /// From here on a compile or a load is an error, or a counted warning.
   void seal(SealPolicy policy = SealPolicy::fail) noexcept;
   bool sealed() const noexcept;
 
   const KernelTable& kernels() const noexcept;
+
+  /// The visible devices, on which kernels are loaded. The first call opens the driver; the list
+  /// stays as it was then. Errors: driver, incompatible.
+  Result<std::vector<DeviceInfo>> devices();
+
+  /// A function of the driver that this loader opened, by its exported name (`cuMemAlloc_v2`), for
+  /// hosts that link no libcuda either. Never null. Errors: driver, incompatible (not in it).
+  Result<void*> driver_function(const char* name);
+  /// What the driver says of a CUresult: "`what` failed: CUDA_ERROR_INVALID_VALUE (1): …", of code
+  /// driver. Not for the hot path.
+  Error driver_error(std::string_view what, int result);
+
   Result<Explanation> explain(const ModuleSpec& spec, Target target);
   Result<Explanation> explain(const CacheKey& was, const CacheKey& now);
   Stats stats() const;

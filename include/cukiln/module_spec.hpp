@@ -17,15 +17,18 @@ struct Source {
   std::string text;  ///< the text, when `in_memory`
   bool in_memory = false;
   std::string_view constant;  ///< or this, when it is there as long as the program: not copied
+  /// BLAKE2b-256 of `constant`, 32 bytes, where the build made it: then a lookup does not hash the
+  /// text, and believes this. Any other length: it is hashed. Lives as long as `constant`.
+  std::string_view constant_digest;
 
   std::string_view content() const noexcept { return constant.data() != nullptr ? constant : text; }
 
-  static Source file(std::string path) { return {std::move(path), {}, false, {}}; }
+  static Source file(std::string path) { return {std::move(path), {}, false, {}, {}}; }
   static Source memory(std::string name, std::string text) {
-    return {std::move(name), std::move(text), true, {}};
+    return {std::move(name), std::move(text), true, {}, {}};
   }
-  static Source literal(std::string name, std::string_view text) {
-    return {std::move(name), {}, true, text};
+  static Source literal(std::string name, std::string_view text, std::string_view digest = {}) {
+    return {std::move(name), {}, true, text, digest};
   }
 };
 

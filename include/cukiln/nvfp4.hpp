@@ -7,9 +7,11 @@
 #include <cukiln/export.hpp>
 #include <cukiln/kernel.hpp>
 #include <cukiln/loader.hpp>
+#include <cukiln/manifest.hpp>
 #include <cukiln/result.hpp>
 
-/// NVFP4 quantisation of bf16 matrices, and products of them. Formulas, layouts and the NaN rule:
+/// NVFP4 quantisation of bf16 matrices, and products of them: libcukiln_nvfp4, `cukiln::nvfp4` in
+/// CMake, `cukiln_nvfp4` in pkg-config. Formulas, layouts and the NaN rule:
 /// `kernels_src/README.md`.
 ///
 /// Common to every class here. `create` compiles or finds the kernel, or takes what `preload` made
@@ -20,6 +22,15 @@
 /// Strides count elements. Errors of `launch`: invalid_argument, with the given and the expected
 /// value; driver. Source: TransformerEngine's NVFP4 recipe, exact formula.
 namespace cukiln::nvfp4 {
+
+/// The kernels that come with cukiln, those of <cukiln/sampling.hpp> too, their sources inside this
+/// library. Ids stay: a module that is added comes last.
+CUKILN_API Manifest manifest();
+
+/// `loader.preload(manifest(), …)`.
+CUKILN_API Result<PreloadReport> preload_all(KernelLoader& loader,
+                                             const PreloadOptions& options = {},
+                                             const Progress& progress = {});
 
 /// Bytes of the packed E2M1 codes of [rows, columns]: two codes a byte, low nibble = even column.
 constexpr std::size_t codes_bytes(std::int64_t rows, std::int64_t columns) noexcept {

@@ -45,19 +45,19 @@ endif()
 # Needed by the build, not by whoever links the installed library.
 set(CUKILN_HEADER_ONLY cukiln_fmt nlohmann_json::nlohmann_json cukiln_xxhash cukiln_toml)
 
-if(CUKILN_BUILD_CLI)
+if(CUKILN_CLI)
   find_package(CLI11 REQUIRED)
 endif()
-if(CUKILN_BUILD_CLI OR CUKILN_BUILD_DAEMON)
+if(CUKILN_CLI OR CUKILN_DAEMON)
   pkg_check_modules(HIREDIS REQUIRED IMPORTED_TARGET hiredis)
   if(NOT CUKILN_STATIC_DEPENDENCIES)  # libcurl.a needs twenty others: those programs have no HTTP
     find_package(CURL 7.88 REQUIRED)  # before, it signs no uploads to S3
     set(CUKILN_CURL CURL::libcurl)
   endif()
 endif()
-if(CUKILN_BUILD_DAEMON AND NOT CUKILN_STATIC_DEPENDENCIES)  # there is no static one
+if(CUKILN_DAEMON AND NOT CUKILN_STATIC_DEPENDENCIES)  # there is no static one
   pkg_check_modules(HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
 endif()
-if(CUKILN_BUILD_TESTS)
+if(CUKILN_TESTS)
   find_package(doctest REQUIRED)
 endif()

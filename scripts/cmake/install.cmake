@@ -3,11 +3,24 @@
 # the prefix, which may be moved afterwards.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS cukiln EXPORT cukilnTargets
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} NAMELINK_COMPONENT development
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/cukiln" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+# A library's targets are an export of its own: cukilnConfig.cmake takes those that are there.
+function(install_library target export)
+  install(TARGETS ${target} EXPORT ${export}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} NAMELINK_COMPONENT development
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT ${export} NAMESPACE cukiln:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/cukiln)
+endfunction()
+set(nvfp4_headers nvfp4.h nvfp4.hpp nvfp4_moe.hpp sampling.hpp torch.h)
+list(TRANSFORM nvfp4_headers PREPEND "${PROJECT_SOURCE_DIR}/include/cukiln/" OUTPUT_VARIABLE nvfp4_files)
+file(GLOB core_files CONFIGURE_DEPENDS
+  "${PROJECT_SOURCE_DIR}/include/cukiln/*.h" "${PROJECT_SOURCE_DIR}/include/cukiln/*.hpp")
+list(REMOVE_ITEM core_files ${nvfp4_files})
+install_library(cukiln cukilnTargets)
+install(FILES ${core_files} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cukiln)
+if(TARGET cukiln_nvfp4)
+  install_library(cukiln_nvfp4 cukiln_nvfp4Targets)
+  install(FILES ${nvfp4_files} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cukiln)
+endif()
 # The library starts it; nobody calls it by hand.
 if(TARGET cukiln-compile-worker)
   install(TARGETS cukiln-compile-worker RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/cukiln)
@@ -33,7 +46,6 @@ configure_package_config_file(
 # 0.x: a minor version may change the interface.
 write_basic_package_version_file(
   "${PROJECT_BINARY_DIR}/package/cukilnConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
-install(EXPORT cukilnTargets NAMESPACE cukiln:: DESTINATION ${package_folder})
 install(FILES "${PROJECT_BINARY_DIR}/package/cukilnConfig.cmake"
               "${PROJECT_BINARY_DIR}/package/cukilnConfigVersion.cmake"
   DESTINATION ${package_folder})
@@ -50,8 +62,12 @@ if(NOT BUILD_SHARED_LIBS)
   set(pkgconfig_libraries "-pthread -ldl -lstdc++ -lm")
   set(pkgconfig_definitions "-DCUKILN_STATIC")
 endif()
-configure_file("${PROJECT_SOURCE_DIR}/scripts/cmake/cukiln.pc.in"
-  "${PROJECT_BINARY_DIR}/package/cukiln.pc" @ONLY)
-install(FILES "${PROJECT_BINARY_DIR}/package/cukiln.pc" DESTINATION ${pkgconfig_folder})
+foreach(library cukiln cukiln_nvfp4)
+  if(TARGET ${library})
+    configure_file("${PROJECT_SOURCE_DIR}/scripts/cmake/${library}.pc.in"
+      "${PROJECT_BINARY_DIR}/package/${library}.pc" @ONLY)
+    install(FILES "${PROJECT_BINARY_DIR}/package/${library}.pc" DESTINATION ${pkgconfig_folder})
+  endif()
+endforeach()
 
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION ${CMAKE_INSTALL_DOCDIR})

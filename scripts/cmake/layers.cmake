@@ -35,6 +35,12 @@ endfunction()
 
 function(cukiln_link_layers target)
   cukiln_layer_closure(all ${ARGN})
+  cukiln_take_layers(${target} ${all})
+endfunction()
+
+# The objects of the named layers and no others: what they include besides is in a library that the target links.
+function(cukiln_take_layers target)
+  set(all ${ARGN})
   set(build_only cukiln_flags cukiln_sanitize ${CUKILN_HEADER_ONLY})
   set(all_libraries ${build_only} Threads::Threads ${CMAKE_DL_LIBS})
   foreach(layer IN LISTS all)

@@ -3,6 +3,8 @@
 
 #include <mutex>
 
+#include <cukiln/export.hpp>
+
 namespace cukiln {
 
 /// Makes fork() safe in a host with threads. A child has one thread and a copy of all memory: a
@@ -21,7 +23,8 @@ class ForkGate {
  public:
   /// Held during every store operation and while a mutex is held. A thread may hold several. Must
   /// not be held during anything that takes long or that depends on another thread.
-  class Pass {
+  /// Exported: libcukiln_nvfp4 takes passes of this gate, a process has one.
+  class CUKILN_API Pass {
    public:
     Pass() noexcept;
     ~Pass();

@@ -40,14 +40,6 @@ Error::Detail& Error::no_memory() noexcept {
   return *detail;
 }
 
-Error internal_error(const char* what) noexcept {
-  try {
-    return Error(ErrorCode::internal, what);
-  } catch (const std::bad_alloc&) {
-    return Error::out_of_memory();
-  }
-}
-
 Error Error::out_of_memory() noexcept {
   Error error;
   error.detail_.reset(&no_memory());

@@ -33,7 +33,13 @@ Error make_error(ErrorCode code, fmt::format_string<Args...> format, Args&&... a
 }
 
 /// An error of code internal; Error::out_of_memory() if memory is exhausted.
-Error internal_error(const char* what) noexcept;
+inline Error internal_error(const char* what) noexcept {
+  try {
+    return Error(ErrorCode::internal, what);
+  } catch (const std::bad_alloc&) {
+    return Error::out_of_memory();
+  }
+}
 
 /// Runs `body` and turns exceptions of libraries (bad_alloc, fmt, …) into an Error, because the
 /// public API throws none.

@@ -5,6 +5,7 @@
 #include "cli/module_options.hpp"
 #include "cli/module_report.hpp"
 #include "cli/progress.hpp"
+#include "cli/shipped.hpp"
 #include "cli/verb.hpp"
 
 namespace cukiln::cli {
@@ -100,7 +101,8 @@ class PreloadVerb final : public Verb {
     if (!path.empty()) {
       return load_manifest(path, targets);
     }
-    return targets.empty() ? Manifest::shipped() : Manifest::shipped().for_targets(targets);
+    CUKILN_TRY(Manifest shipped, shipped_manifest());
+    return targets.empty() ? std::move(shipped) : std::move(shipped).for_targets(targets);
   }
 
   Result<PreloadOptions> preload_options() const {

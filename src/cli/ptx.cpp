@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "cli/shipped.hpp"
 #include "key/compile_request.hpp"
 #include "loader/loader_services.hpp"
 
@@ -16,7 +17,7 @@ namespace {
 std::vector<LoaderServices::MemoryHeader> shipped_headers(const std::string& source_path) {
   const std::string name = std::filesystem::path(source_path).filename().string();
   std::vector<LoaderServices::MemoryHeader> headers;
-  const Manifest shipped = Manifest::shipped();
+  const Manifest shipped = shipped_manifest().value_or(Manifest());
   for (const ModuleSpec& module : shipped.modules()) {
     const std::string& path = module.sources.front().path;
     if (std::filesystem::path(path).filename() == name) {

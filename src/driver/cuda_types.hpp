@@ -15,6 +15,8 @@ struct CUstream_st;
 
 namespace cukiln {
 
+struct TensorMap;  // <cukiln/tensor_map.hpp>
+
 // NOLINTBEGIN(readability-identifier-naming): the driver's own names
 using CUresult = unsigned;
 using CUdevice = int;
@@ -110,11 +112,6 @@ struct LaunchConfiguration {
   CUstream stream;
   const LaunchAttribute* attributes;
   unsigned attribute_count;
-};
-
-/// CUtensorMap: encoded by the driver, passed to a kernel by value; its content is opaque.
-struct alignas(128) TensorMap {  // 64 before CUDA 13
-  std::uint64_t opaque[16];
 };
 
 // CUtensorMapDataType

@@ -15,6 +15,7 @@ Result<std::vector<DeviceInfo>> list_devices(const DriverApi& api) {
     char name[256] = {};
     int major = 0;
     int minor = 0;
+    int num_sms = 0;
     std::size_t memory = 0;
     CUresult result = api.call.cuDeviceGet(&device, ordinal);
     if (result == kCudaSuccess) {
@@ -27,12 +28,16 @@ Result<std::vector<DeviceInfo>> list_devices(const DriverApi& api) {
       result = api.call.cuDeviceGetAttribute(&minor, kDeviceCapabilityMinor, device);
     }
     if (result == kCudaSuccess) {
+      result = api.call.cuDeviceGetAttribute(&num_sms, kDeviceMultiprocessors, device);
+    }
+    if (result == kCudaSuccess) {
       result = api.call.cuDeviceTotalMem(&memory, device);
     }
     if (result != kCudaSuccess) {
       return api.error(fmt::format("reading the properties of device {}", ordinal), result);
     }
-    devices.push_back({ordinal, name, major * 10 + minor, memory});
+    devices.push_back(
+        {ordinal, name, major * 10 + minor, memory, static_cast<std::uint32_t>(num_sms)});
   }
   return devices;
 }

@@ -9,18 +9,12 @@
 #include "driver/device_contexts.hpp"
 #include "driver/driver_api.hpp"
 
+#include <cukiln/device.hpp>
 #include <cukiln/kernel.hpp>
 #include <cukiln/result.hpp>
 #include <cukiln/target.hpp>
 
 namespace cukiln {
-
-struct DeviceInfo {
-  int ordinal = 0;
-  std::string name;
-  int capability = 0;  ///< 90, 100
-  std::uint64_t memory_bytes = 0;
-};
 
 /// The visible devices. Errors: driver.
 Result<std::vector<DeviceInfo>> list_devices(const DriverApi& api);

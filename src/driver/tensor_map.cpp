@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "driver/tensor_map.hpp"
+#include <cukiln/tensor_map.hpp>
 
 #include "base/result.hpp"
 #include "driver/kernel_state.hpp"

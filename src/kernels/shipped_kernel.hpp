@@ -6,6 +6,7 @@
 #include "base/result.hpp"
 
 #include <cukiln/loader.hpp>
+#include <cukiln/nvfp4.hpp>
 
 namespace cukiln::kernels {
 
@@ -16,10 +17,10 @@ inline Result<Kernel> shipped_kernel(KernelLoader& loader, const std::string& mo
   if (const Kernel loaded = loader.kernels().find(module + "/" + kernel)) {
     return loaded;
   }
-  const Manifest manifest = Manifest::shipped();
-  for (const ModuleSpec& shipped : manifest.modules()) {
-    if (shipped.name == module) {
-      return loader.get(shipped, kernel);
+  const Manifest shipped = nvfp4::manifest();
+  for (const ModuleSpec& spec : shipped.modules()) {
+    if (spec.name == module) {
+      return loader.get(spec, kernel);
     }
   }
   return make_error(ErrorCode::not_found, "this build of cukiln ships no module {}", module);

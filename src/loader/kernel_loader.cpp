@@ -89,8 +89,6 @@ Result<PreloadReport> KernelLoader::preload(const Manifest& manifest, const Prel
   });
 }
 
-Result<PreloadReport> KernelLoader::preload_all() { return preload(Manifest::shipped()); }
-
 std::future<Result<PreloadReport>> KernelLoader::preload_async(Manifest manifest,
                                                                PreloadOptions options,
                                                                Progress progress) {
@@ -193,6 +191,30 @@ void KernelLoader::seal(SealPolicy policy) noexcept {
 }
 
 bool KernelLoader::sealed() const noexcept { return impl_->seal_state.load() != Impl::open; }
+
+Result<std::vector<DeviceInfo>> KernelLoader::devices() {
+  return guarded([&] { return impl_->devices({}); });
+}
+
+Result<void*> KernelLoader::driver_function(const char* name) {
+  return guarded([&]() -> Result<void*> {
+    CUKILN_TRY(const auto driver, impl_->driver());
+    void* const function = driver->symbol(name);
+    if (function == nullptr) {
+      return make_error(ErrorCode::incompatible, "the CUDA driver has no {}; install a later one",
+                        name);
+    }
+    return function;
+  });
+}
+
+Error KernelLoader::driver_error(std::string_view what, int result) {
+  const auto error = guarded([&]() -> Result<void> {
+    CUKILN_TRY(const auto driver, impl_->driver());
+    return driver->error(what, static_cast<CUresult>(result));
+  });
+  return error.error();
+}
 
 const KernelTable& KernelLoader::kernels() const noexcept { return impl_->table; }
 

@@ -4,16 +4,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <set>
 
 #include <nlohmann/json.hpp>
 
 #include "base/file.hpp"
 #include "base/result.hpp"
-#include "embedded/kernels_src.hpp"
-#include "embedded/manifests.hpp"
-#include "loader/embedded_digest.hpp"
 
 namespace cukiln {
 
@@ -68,11 +64,10 @@ Result<void> read_define(const Json& value, const std::string& where, ModuleSpec
   return {};
 }
 
-using ResolveSource = std::function<Result<Source>(const std::string& path)>;
 using ResolveFolder = std::function<std::string(const std::string& path)>;
 
 Result<ModuleSpec> read_module(const Json& object, const std::string& where,
-                               const std::string& own_folder, const ResolveSource& resolve_source,
+                               const std::string& own_folder, const Manifest::SourceOf& source_of,
                                const ResolveFolder& resolve_folder) {
   if (!object.is_object()) {
     return wrong(where, "an object", object);
@@ -89,7 +84,7 @@ Result<ModuleSpec> read_module(const Json& object, const std::string& where,
     } else if (key == "sources") {
       CUKILN_TRY(const auto paths, strings_of(value, at));
       for (const std::string& path : paths) {
-        CUKILN_TRY(Source source, resolve_source(path));
+        CUKILN_TRY(Source source, source_of(path));
         module.sources.push_back(std::move(source));
       }
     } else if (key == "include") {
@@ -144,7 +139,7 @@ std::string why_not_json(std::string_view text) {
   return {};
 }
 
-Result<Manifest> read_manifest(std::string_view text, const ResolveSource& resolve_source,
+Result<Manifest> read_manifest(std::string_view text, const Manifest::SourceOf& source_of,
                                const ResolveFolder& resolve_folder) {
   const Json root =
       Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/false);
@@ -170,7 +165,7 @@ Result<Manifest> read_manifest(std::string_view text, const ResolveSource& resol
   for (const Json& object : root["modules"]) {
     const std::string where = fmt::format("modules[{}]", index++);
     CUKILN_TRY(ModuleSpec module,
-               read_module(object, where, own_folder, resolve_source, resolve_folder));
+               read_module(object, where, own_folder, source_of, resolve_folder));
     if (!names.insert(module.name).second) {
       return make_error(ErrorCode::invalid_argument,
                         "manifest, {}.name: \"{}\" is taken by an earlier module; names are unique",
@@ -185,75 +180,7 @@ std::string below(const std::string& folder, const std::string& path) {
   return (std::filesystem::path(folder) / path).lexically_normal().string();
 }
 
-/// `nvfp4/tile.cuh` from `nvfp4/` is `tile.cuh`, from `sampling/` it is `../nvfp4/tile.cuh`. The
-/// paths of std::filesystem would do it too, and take most of a start's time to make the manifest.
-std::string seen_from(std::string_view family, std::string_view header) {
-  if (header.substr(0, family.size()) == family) {
-    return std::string(header.substr(family.size()));
-  }
-  std::string path;
-  for (const char c : family) {
-    path += c == '/' ? "../" : "";
-  }
-  path += header;
-  return path;
-}
-
-/// The headers that came with the library, by the text that asks for them.
-class EmbeddedHeaders {
- public:
-  /// Gives a module the embedded files whose names are in `text` behind `#include "`, and those
-  /// whose names are in theirs. By the last part of the name alone: one too many does no harm.
-  void add_to(ModuleSpec& module, std::string_view text, std::string_view family) {
-    for (const embedded::File* file : asked_for_by(text)) {
-      const std::string path = seen_from(family, file->name);
-      const bool known = std::any_of(module.headers.begin(), module.headers.end(),
-                                     [&](const Source& header) { return header.path == path; });
-      if (!known) {
-        module.headers.push_back(Source::literal(path, file->bytes));
-        add_to(module, file->bytes, family);
-      }
-    }
-  }
-
- private:
-  using Files = std::vector<const embedded::File*>;
-
-  /// A text is read once: most headers belong to several modules.
-  const Files& asked_for_by(std::string_view text) {
-    static constexpr std::string_view kInclude = "#include \"";
-    const auto [at_text, is_new] = asked_for_.try_emplace(text.data());
-    Files& files = at_text->second;
-    if (!is_new) {
-      return files;
-    }
-    for (std::size_t at = text.find(kInclude); at != std::string_view::npos;
-         at = text.find(kInclude, at + 1)) {
-      std::string_view name = text.substr(at + kInclude.size());
-      name = name.substr(0, name.find('"'));
-      name = name.substr(name.rfind('/') + 1);
-      for (const embedded::File& file : embedded::kernels_src()) {
-        if (file.name.substr(file.name.rfind('/') + 1) == name) {
-          files.push_back(&file);
-        }
-      }
-    }
-    return files;
-  }
-
-  std::map<const char*, Files> asked_for_;  // embedded text stays where it is
-};
-
 }  // namespace
-
-std::optional<ContentHash> embedded_digest_of(ByteView text) noexcept {
-  for (const embedded::File& file : embedded::kernels_src()) {
-    if (file.bytes.data() == text.data() && file.bytes.size() == text.size()) {
-      return digest_from<ContentHash>(file.blake2b_256);
-    }
-  }
-  return std::nullopt;
-}
 
 Result<Manifest> Manifest::parse(std::string_view json, const std::string& folder) {
   return guarded([&]() -> Result<Manifest> {
@@ -266,6 +193,11 @@ Result<Manifest> Manifest::parse(std::string_view json, const std::string& folde
   });
 }
 
+Result<Manifest> Manifest::parse(std::string_view json, const SourceOf& source_of) {
+  return guarded(
+      [&] { return read_manifest(json, source_of, [](const std::string& path) { return path; }); });
+}
+
 Result<Manifest> Manifest::load(const std::string& path) {
   return guarded([&]() -> Result<Manifest> {
     CUKILN_TRY(const FileContent content, read_file(path));
@@ -275,41 +207,6 @@ Result<Manifest> Manifest::load(const std::string& path) {
     }
     return manifest;
   });
-}
-
-Manifest Manifest::shipped() {
-  // The shipped manifest is an ordinary one: `cukiln preload cache/manifests/shipped.json` in a
-  // checkout compiles the files on disk instead of these copies, and gives the same keys.
-  static constexpr std::string_view kPrefix = "../../kernels_src/";
-  static constexpr std::string_view kFolder = "kernels_src/";
-  const auto source_of = [](const std::string& path) -> Result<Source> {
-    const std::string name = path.substr(std::min(kPrefix.size(), path.size()));
-    for (const embedded::File& file : embedded::kernels_src()) {
-      if (file.name == name) {
-        return Source::literal(std::string(kFolder) + name, file.bytes);
-      }
-    }
-    return make_error(ErrorCode::internal, "kernels_src/{} is not in this build", name);
-  };
-  std::string_view json;
-  for (const embedded::File& file : embedded::manifests()) {
-    if (file.name == "shipped.json") {
-      json = file.bytes;
-    }
-  }
-  auto manifest = read_manifest(json, source_of, [](const std::string& path) { return path; });
-  if (!manifest) {
-    return {};  // a test reads the same file and fails first
-  }
-  EmbeddedHeaders headers;
-  for (ModuleSpec& module : manifest->modules_) {
-    std::string_view family = module.sources.front().path;  // kernels_src/nvfp4/amax_gsa.cu
-    family = family.substr(0, family.rfind('/') + 1).substr(kFolder.size());
-    for (const Source& source : module.sources) {
-      headers.add_to(module, source.content(), family);
-    }
-  }
-  return *std::move(manifest);
 }
 
 Manifest Manifest::for_targets(const std::vector<Target>& targets) const& {

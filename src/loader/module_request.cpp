@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "base/file.hpp"
 #include "base/result.hpp"
 #include "key/nvcc_flags.hpp"
-#include "loader/embedded_digest.hpp"
 
 namespace cukiln {
 
@@ -37,6 +37,15 @@ ContentHash digest_of_source(const FileContent& content, const ModuleRequest::So
   return digest;
 }
 
+/// The digest that the host's build made; nothing: there is none.
+std::optional<ContentHash> digest_given_with(const Source& source) {
+  if (source.constant.data() == nullptr ||
+      source.constant_digest.size() != ContentHash{}.bytes.size()) {
+    return std::nullopt;
+  }
+  return digest_from<ContentHash>(source.constant_digest);
+}
+
 Result<void> add_sources(const ModuleSpec& spec, StatCache* stats, ModuleRequest& out) {
   if (spec.sources.empty()) {
     return make_error(ErrorCode::invalid_argument,
@@ -55,7 +64,7 @@ Result<void> add_sources(const ModuleSpec& spec, StatCache* stats, ModuleRequest
                           source.path, source.content().size(), kMaxSourceBytes);
       }
       text = SharedBytes::borrowed(source.content());
-      const auto known = embedded_digest_of(text);
+      const auto known = digest_given_with(source);
       digest = known ? *known : hash_of(text);
     } else {
       file.recorded_ns = Clock::system().now_ns();  // before it is opened: see FileServer::serve
@@ -87,7 +96,7 @@ Result<void> add_sources(const ModuleSpec& spec, StatCache* stats, ModuleRequest
   for (const Source& header : spec.headers) {
     out.memory_files.push_back({std::string(kSourceRoot) + "/" + header.path,
                                 SharedBytes::borrowed(header.content()),
-                                embedded_digest_of(header.content())});
+                                digest_given_with(header)});
   }
   return {};
 }

@@ -25,6 +25,7 @@
 #include "program.hpp"
 
 #include <cukiln/cukiln.hpp>
+#include <cukiln/nvfp4.hpp>
 
 using namespace cukiln;  // NOLINT: a program
 using cukiln::bench::fail;
@@ -53,7 +54,7 @@ int main(int argc, char** argv) {
   }
   const double open_us = now_us() - open_start;
 
-  const Manifest shipped = Manifest::shipped();
+  const Manifest shipped = nvfp4::manifest();
   std::vector<double> best(shipped.modules().size(), 1e12);
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < shipped.modules().size(); ++i) {

@@ -9,6 +9,7 @@
 // --load the device is initialised before the clock starts, as a host of GPUs would have done.
 
 #include <cukiln/cukiln.hpp>
+#include <cukiln/nvfp4.hpp>
 
 #include <dlfcn.h>
 
@@ -89,7 +90,7 @@ int main(int argc, char** argv) {
   const double cpu_opened = cpu_us();
   auto loader = cukiln::KernelLoader::create(**store, settings->loader);
   if (!loader) return fail(loader.error());
-  auto manifest = std::strcmp(argv[2], "shipped") == 0 ? cukiln::Manifest::shipped()
+  auto manifest = std::strcmp(argv[2], "shipped") == 0 ? cukiln::nvfp4::manifest()
                                                        : cukiln::Manifest::load(argv[2]);
   if (!manifest) return fail(manifest.error());
   if (target_name != nullptr) {

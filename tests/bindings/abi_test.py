@@ -2,7 +2,7 @@
 """What programs built against an older cukiln rely on is compared with tests/golden/abi.txt: the exported
 symbols, and sizes and offsets of the C structs.
 
-usage: abi_test.py [--update] NM COMPILER LIBRARY HEADER GOLDEN
+usage: abi_test.py [--update] NM COMPILER LIBRARY GOLDEN HEADER…
 """
 
 import argparse
@@ -33,8 +33,6 @@ def layouts(compiler: str, header: Path) -> list[str]:
         lines.append(f'printf("%s: %zu bytes\\n", "{name}", sizeof({name}));')
         for member in MEMBER.findall(COMMENT.sub("", body)):
             lines.append(f'printf("%s.%s at %zu\\n", "{name}", "{member}", offsetof({name}, {member}));')
-    if not lines:
-        sys.exit(f"{header} has no struct: expected `typedef struct name {{ … }} name;`")
     program = (
         f"#include <stdio.h>\n#include <cukiln/{header.name}>\nint main(void) {{\n"
         + "\n".join(lines)
@@ -52,18 +50,21 @@ def main() -> int:
     arguments.add_argument("--update", action="store_true")
     for name in ("nm", "compiler", "library"):
         arguments.add_argument(name)
-    for name in ("header", "golden"):
-        arguments.add_argument(name, type=Path)
+    arguments.add_argument("golden", type=Path)
+    arguments.add_argument("headers", type=Path, nargs="+")
     given = arguments.parse_args()
 
-    now = layouts(given.compiler, given.header) + symbols(given.nm, given.library)
+    now = [line for header in given.headers for line in layouts(given.compiler, header)]
+    if not now:
+        sys.exit(f"{given.headers} have no struct: expected `typedef struct name {{ … }} name;`")
+    now += symbols(given.nm, given.library)
     if given.update:
         given.golden.write_text("\n".join(now) + "\n", encoding="utf-8")
         return 0
     kept = given.golden.read_text(encoding="utf-8").splitlines()
     changes = [
         line
-        for line in difflib.unified_diff(kept, now, "tests/golden/abi.txt", "this build", lineterm="", n=0)
+        for line in difflib.unified_diff(kept, now, str(given.golden), "this build", lineterm="", n=0)
         if not line.startswith("@@")
     ]
     if changes:

@@ -158,6 +158,8 @@ static void null_is_an_error_and_no_crash(void) {
   size_t size = 0;
   CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_create(NULL, NULL));
   CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_preload(NULL, NULL, NULL, NULL));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_preload(loader, NULL, NULL, NULL));
+  CHECK_ERROR_SAYS("cukiln_nvfp4_preload");  // where the kernels are that NULL was for
   CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_preload_modules(loader, NULL, 1, NULL, NULL));
   CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_get(loader, NULL, NULL, &kernel));
   CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_get_cuda_module(loader, "m", NULL, 1, NULL, 0));
@@ -467,14 +469,6 @@ static void only_what_is_loaded_is_unloaded(void) {
   cukiln_loader_destroy(loader);
 }
 
-static void shipped_sources_are_found_by_their_names(void) {
-  size_t bytes = 0;
-  const char* const text = cukiln_shipped_source("sampler.cu", &bytes);
-  CHECK(text != NULL && bytes > 1000 && strstr(text, "sampler") != NULL);
-  CHECK(cukiln_shipped_source("ampler.cu", &bytes) == NULL && bytes == 0);
-  CHECK(cukiln_shipped_source(NULL, NULL) == NULL);
-}
-
 static void a_preload_may_name_its_modules(void) {
   cukiln_loader* const loader = open_loader();
   const char* const manifest =
@@ -547,7 +541,6 @@ int main(void) {
   RUN(a_token_cancels_its_own_preload);
   RUN(only_what_is_loaded_is_unloaded);
   RUN(a_preload_may_name_its_modules);
-  RUN(shipped_sources_are_found_by_their_names);
   RUN(an_unusable_store_is_a_warning);
   RUN(no_options_means_the_environment);
   char command[80];

@@ -7,8 +7,12 @@ import signal
 import subprocess
 import time
 import unittest
+from pathlib import Path
 
 from cli import CUKILN, CliTest, DONE, ENVIRONMENT, FAILED, FAKE_DRIVER, USAGE
+
+
+CORE_CUKILN = str(Path(CUKILN).parent / "without_nvfp4" / "cukiln")
 
 
 def driver(**settings):
@@ -40,6 +44,17 @@ class Preload(CliTest):
         lines = shown.split("\r\x1b[K")[-1].splitlines()
         self.assertGreater(len(lines), 20)
         self.assertLessEqual(max(map(len, lines)), 80)
+
+    def test_a_build_without_nvfp4_asks_for_a_manifest(self):
+        def run(*arguments):
+            return subprocess.run([CORE_CUKILN, "preload", "--no-load", *arguments], cwd=self.folder,
+                                  env=self.environment, capture_output=True, text=True, timeout=120)  # fmt: skip
+
+        done = run()
+        self.assertEqual((done.returncode, done.stdout), (USAGE, ""))
+        self.assertIn("built without kernels of its own", done.stderr)
+        self.assertIn("cukiln preload kernels.json", done.stderr)  # what to do
+        self.assertEqual(run(self.two()).returncode, DONE)
 
     def test_a_manifest_of_ones_own(self):
         report = self.run_json("preload", self.two(), "--no-load", "--jobs", "2")

@@ -4,7 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "driver/tensor_box.hpp"
+#include <cukiln/tensor_box.hpp>  // first: it has names that the emulator gives away
+
 #include "emulator/emulator.hpp"
 
 namespace cukiln::emulator {

@@ -6,6 +6,8 @@
 
 #include "support/fake_cuda.hpp"
 
+#include <cukiln/nvfp4.hpp>
+
 using namespace cukiln;
 using namespace cukiln::testing;
 
@@ -18,7 +20,7 @@ extern "C" __global__ void scale(float* x) { x[threadIdx.x] *= TILE; }
 }  // namespace
 
 TEST_CASE_FIXTURE(LoaderFixture, "the shipped kernels compile once for both targets, then hit") {
-  const Manifest manifest = Manifest::shipped().for_targets({{100, 'a'}, {90, 'a'}});
+  const Manifest manifest = nvfp4::manifest().for_targets({{100, 'a'}, {90, 'a'}});
   PreloadOptions no_load;
   no_load.load = false;
   const auto first = open()->preload(manifest, no_load);
@@ -48,7 +50,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
                   "the shipped manifest on disk gives the keys of the embedded one") {
   PreloadOptions no_load;
   no_load.load = false;
-  const auto inside = open()->preload(Manifest::shipped().for_targets({{100, 'a'}}), no_load);
+  const auto inside = open()->preload(nvfp4::manifest().for_targets({{100, 'a'}}), no_load);
   const auto from_disk =
       Manifest::load(std::string(CUKILN_TEST_SOURCE_DIR) + "/cache/manifests/shipped.json");
   REQUIRE(inside);

@@ -193,11 +193,12 @@ def test_pytorchs_compiler_is_not_imported_before_it_is_used():
 
 def test_a_host_without_torch_is_told_what_to_do():
     script = """
-import ctypes, os
-library = ctypes.CDLL(os.environ["CUKILN_LIBRARY"])
+import ctypes, os, pathlib
+path = pathlib.Path(os.environ["CUKILN_LIBRARY"])
+library, nvfp4 = ctypes.CDLL(str(path)), ctypes.CDLL(str(path.parent / "libcukiln_nvfp4.so"))
 library.cukiln_last_error.restype = ctypes.c_char_p
-print(library.cukiln_torch_register(), library.cukiln_last_error().decode())
-print(library.cukiln_torch_runner_destroy(ctypes.c_int64(0)), library.cukiln_last_error().decode())
+print(nvfp4.cukiln_torch_register(), library.cukiln_last_error().decode())
+print(nvfp4.cukiln_torch_runner_destroy(ctypes.c_int64(0)), library.cukiln_last_error().decode())
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     first, second = run.stdout.splitlines()

@@ -37,6 +37,18 @@ ARCHITECTURE = """
 """
 
 
+TWO_LIBRARIES = """
+| folder | library | responsibility | may include |
+|---|---|---|---|
+| `include/cukiln` | both | public API | itself |
+| `src/base` | `cukiln` | bytes | – |
+| `src/bindings/c` | `cukiln` | C ABI | base |
+| `src/kernels` | `cukiln_nvfp4` | launchers | base |
+| `src/bindings/torch` | `cukiln_nvfp4` | ops | base, bindings/c |
+| `src/cli` | programs | verbs | all but bindings |
+"""
+
+
 class CheckLayersTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -208,6 +220,27 @@ class CheckLayersTest(unittest.TestCase):
         self.write("examples/a.cpp", "// frobnicate\n")
         self.assertEqual(self.check(), "")
         self.assertIn("frobnicate", self.check("--forbid", "frob\\w+"))
+
+    def test_the_core_knows_nothing_of_nvfp4(self):
+        self.write("ARCHITECTURE.md", TWO_LIBRARIES)
+        self.write("include/cukiln/nvfp4_moe.hpp", "#include <cukiln/nvfp4.hpp>\n")
+        self.write("src/kernels/a.cpp", '#include "embedded/kernels_src.hpp"\n#include <cukiln/nvfp4.hpp>\n')
+        self.write("src/bindings/torch/a.cpp", '#include "bindings/c/a.hpp"\n#include <cukiln/torch.h>\n')
+        self.write("src/cli/a.cpp", "#include <cukiln/nvfp4.hpp>\n")
+        self.assertEqual(self.check(), "")
+        self.write("src/base/a.cpp", '#include "embedded/kernels_src.hpp"\n')
+        self.write("src/bindings/c/a.cpp", "#include <cukiln/nvfp4.h>\n")
+        self.write("include/cukiln/cukiln.hpp", "#include <cukiln/sampling.hpp>\n")
+        output = self.check()
+        for path in ("src/base/a.cpp:2:", "src/bindings/c/a.cpp:2:", "include/cukiln/cukiln.hpp:2:"):
+            self.assertIn(path, output)
+        self.assertEqual(output.count("knows nothing of libcukiln_nvfp4"), 3)
+
+    def test_a_folder_of_a_folder_is_a_layer(self):
+        self.write("ARCHITECTURE.md", TWO_LIBRARIES)
+        self.assert_finds("src/bindings/c/a.cpp", '#include "bindings/torch/a.hpp"\n', "not bindings/torch")
+        self.assert_finds("src/bindings/rust/a.cpp", "int i;\n", "not in the table")
+        self.assert_finds("src/cli/a.cpp", '#include "bindings/c/a.hpp"\n', "not bindings/c")
 
     def test_a_document_without_the_table_is_an_error(self):
         self.write("ARCHITECTURE.md", "# Architecture\n")

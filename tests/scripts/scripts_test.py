@@ -26,7 +26,9 @@ build bin/cukilnd: slow bin/cukiln
 build bin/libcukiln.so: slow bin/cukilnd
 build cukiln_cli: phony bin/cukiln
 build cukilnd: phony bin/cukilnd
+build bin/libcukiln_nvfp4.so: slow bin/libcukiln.so
 build cukiln: phony bin/libcukiln.so
+build cukiln_nvfp4: phony bin/libcukiln_nvfp4.so
 build unit_store_test: phony bin/unit_store_test
 build unit_daemon_ops_test: phony bin/unit_daemon_ops_test
 build process_faults_test: phony bin/process_faults_test
@@ -143,7 +145,8 @@ class Quickstart(ScriptsTest):
 
     def test_builds_all_that_is_installed(self):
         done = self.quickstart()
-        self.assertTrue((self.repo / "build/release/bin/libcukiln.so").exists())
+        for library in ("libcukiln.so", "libcukiln_nvfp4.so"):
+            self.assertTrue((self.repo / "build/release/bin" / library).exists())
         self.assertIn("cukiln preload --arch sm_100a --no-load\n", done.stdout)
         self.assertIn("bootstrap", done.stderr)
 

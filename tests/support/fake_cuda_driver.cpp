@@ -9,6 +9,8 @@
 #include "support/cubin_parameters.hpp"
 #include "support/fake_cuda_state.hpp"
 
+#include <cukiln/tensor_map.hpp>
+
 using namespace cukiln;                 // NOLINT: the file is a C interface
 using namespace cukiln::testing;        // NOLINT
 using namespace cukiln::testing::fake;  // NOLINT

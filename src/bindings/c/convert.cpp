@@ -57,19 +57,6 @@ Result<void> read_daemon_use(int given, DaemonUse& use) {
 
 }  // namespace
 
-Error wrong_struct_bytes(const char* name, std::size_t given, std::size_t expected) {
-  return Error(ErrorCode::invalid_argument, "struct_bytes is " + std::to_string(given) +
-                                                "; set it to sizeof(" + name + "), which is " +
-                                                std::to_string(expected) + " here");
-}
-
-Error unknown_member(const char* name, std::size_t given, std::size_t expected) {
-  return Error(ErrorCode::invalid_argument,
-               std::string(name) + " has " + std::to_string(given) + " bytes and this library (" +
-                   version() + ") knows " + std::to_string(expected) +
-                   " of them; leave newer members zero, or load a newer library");
-}
-
 Result<std::vector<std::string>> read_strings(const char* const* list, std::size_t count,
                                               const char* what) {
   if (list == nullptr && count != 0) {

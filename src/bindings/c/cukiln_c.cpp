@@ -5,6 +5,7 @@
 
 #include <cukiln/cukiln.h>
 #include <cukiln/cukiln.hpp>
+#include <cukiln/extension.hpp>
 
 using namespace cukiln;  // NOLINT: what is defined here is in no namespace
 
@@ -72,7 +73,13 @@ Result<Manifest> only(const Manifest& manifest, const std::vector<std::string>& 
   return chosen;
 }
 
-Result<void> preload(cukiln_loader& loader, Manifest manifest, const cukiln_preload_options* given,
+}  // namespace
+
+namespace cukiln::extension {
+
+KernelLoader& loader_of(cukiln_loader& handle) noexcept { return *handle.loader; }
+
+Result<void> preload(cukiln_loader& handle, Manifest manifest, const cukiln_preload_options* given,
                      cukiln_preload_report* out) {
   PreloadOptions options;
   Progress progress;
@@ -119,7 +126,7 @@ Result<void> preload(cukiln_loader& loader, Manifest manifest, const cukiln_prel
       };
     }
   }
-  auto report = loader.loader->preload(manifest, options, progress);
+  auto report = handle.loader->preload(manifest, options, progress);
   if (!report) {
     return std::move(report).error();
   }
@@ -134,7 +141,7 @@ Result<void> preload(cukiln_loader& loader, Manifest manifest, const cukiln_prel
   return c::write_struct(value, *out, "cukiln_preload_report");
 }
 
-}  // namespace
+}  // namespace cukiln::extension
 
 extern "C" {
 
@@ -160,13 +167,15 @@ cukiln_code cukiln_loader_preload(cukiln_loader* loader, const char* manifest,
       return null_argument("loader");
     }
     if (manifest == nullptr) {
-      return preload(*loader, Manifest::shipped(), options, report);
+      return Error(ErrorCode::invalid_argument,
+                   "manifest is NULL; a manifest's path is expected. The kernels that come with "
+                   "cukiln are libcukiln_nvfp4's: call cukiln_nvfp4_preload");
     }
     auto loaded = Manifest::load(manifest);
     if (!loaded) {
       return std::move(loaded).error();
     }
-    return preload(*loader, *std::move(loaded), options, report);
+    return extension::preload(*loader, *std::move(loaded), options, report);
   });
 }
 
@@ -186,7 +195,7 @@ cukiln_code cukiln_loader_preload_modules(cukiln_loader* loader,
       }
       manifest.add(*std::move(spec));
     }
-    return preload(*loader, std::move(manifest), options, report);
+    return extension::preload(*loader, std::move(manifest), options, report);
   });
 }
 
@@ -227,26 +236,6 @@ cukiln_code cukiln_loader_get_cuda_module(cukiln_loader* loader, const char* nam
     }
     return loader->loader->get_cuda_module(name, *source_list, *flag_list);
   });
-}
-
-const char* cukiln_shipped_source(const char* file_name, size_t* text_bytes) {
-  std::string_view found;
-  guarded([&]() -> Result<void> {
-    const Manifest shipped = Manifest::shipped();
-    for (const ModuleSpec& module : shipped.modules()) {
-      for (const Source& source : module.sources) {
-        const std::string_view path = source.path;
-        if (file_name != nullptr && path.substr(path.rfind('/') + 1) == file_name) {
-          found = source.constant;
-        }
-      }
-    }
-    return {};
-  });
-  if (text_bytes != nullptr) {
-    *text_bytes = found.size();
-  }
-  return found.data();
 }
 
 void cukiln_loader_seal(cukiln_loader* loader, cukiln_seal_policy policy) {

@@ -24,8 +24,4 @@ static_assert(sizeof(Kernel) == sizeof(cukiln_kernel) && std::is_trivially_copya
 inline cukiln_kernel to_c(Kernel kernel) noexcept { return std::bit_cast<cukiln_kernel>(kernel); }
 inline Kernel from_c(cukiln_kernel kernel) noexcept { return std::bit_cast<Kernel>(kernel); }
 
-inline Error null_argument(const char* name) {
-  return Error(ErrorCode::invalid_argument, std::string(name) + " is NULL");
-}
-
 }  // namespace cukiln::c

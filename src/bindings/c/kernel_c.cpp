@@ -52,7 +52,7 @@ cukiln_code cukiln_kernel_launch(cukiln_kernel kernel, cukiln_stream stream,
   if (config != nullptr &&
       config->struct_bytes == sizeof *config) {  // the hot path: nothing copied
     Result<void> launched = launch(kernel, stream, *config, arguments);
-    return launched ? CUKILN_OK : c::keep(std::move(launched).error());
+    return launched ? CUKILN_OK : c::keep_error(std::move(launched).error());
   }
   return guarded([&]() -> Result<void> {
     if (config == nullptr) {

@@ -44,7 +44,15 @@ void forget() noexcept {
 
 }  // namespace
 
-cukiln_code keep(Error error) noexcept {
+}  // namespace cukiln::c
+
+namespace cukiln::extension {
+
+using c::forget;
+using c::key;
+using c::last;
+
+cukiln_code keep_error(Error error) noexcept {
   const auto code = static_cast<cukiln_code>(error.code());
   forget();
   last.code = code;
@@ -58,14 +66,14 @@ cukiln_code keep(Error error) noexcept {
   return code;
 }
 
-cukiln_code keep_fixed(cukiln_code code, const char* message) noexcept {
+cukiln_code keep_error(ErrorCode code, const char* message) noexcept {
   forget();
-  last.code = code;
+  last.code = static_cast<cukiln_code>(code);
   last.fixed = message;
-  return code;
+  return last.code;
 }
 
-}  // namespace cukiln::c
+}  // namespace cukiln::extension
 
 using cukiln::c::last;
 

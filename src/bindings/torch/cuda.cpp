@@ -5,41 +5,49 @@
 #include "base/result.hpp"
 #include "bindings/torch/host.hpp"
 #include "bindings/torch/tensor.hpp"
-#include "loader/loader_impl.hpp"
 
 namespace cukiln::torch {
 
+Result<Driver> Driver::create(KernelLoader& loader) {
+  Driver made;
+  made.loader_ = &loader;
+  Result<void> missing;
+  const auto find = [&](auto& function, const char* name) {
+    auto found = loader.driver_function(name);
+    if (found) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(*found);
+    } else {
+      missing = std::move(found).error();
+    }
+  };
+  find(made.cuMemAlloc, "cuMemAlloc_v2");
+  find(made.cuMemFree, "cuMemFree_v2");
+  find(made.cuMemsetD8, "cuMemsetD8_v2");
+  find(made.cuMemsetD8Async, "cuMemsetD8Async");
+  find(made.cuStreamSynchronize, "cuStreamSynchronize");
+  find(made.cuStreamIsCapturing, "cuStreamIsCapturing");
+  find(made.cuCtxGetCurrent, "cuCtxGetCurrent");
+  find(made.cuCtxSetCurrent, "cuCtxSetCurrent");
+  find(made.cuDeviceGet, "cuDeviceGet");
+  find(made.cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
+  CUKILN_CHECK(std::move(missing));
+  return made;
+}
+
 Result<std::unique_ptr<Cuda>> Cuda::create(KernelLoader& loader) {
   CUKILN_TRY(const CudaShim shim, open_cuda_shim());
-  CUKILN_TRY(auto driver, loader.impl().driver());
+  CUKILN_TRY(const Driver driver, Driver::create(loader));
   auto amax = nvfp4::AmaxGsa::create(loader);
   if (!amax) {  // the simplest kernel: without it there is no other
     return std::move(amax).error();
   }
-  std::unique_ptr<Cuda> cuda(
-      new Cuda{shim, driver, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, std::move(amax),
-               nvfp4::Quantize::create(loader), nvfp4::QuantizeStatic::create(loader),
-               nvfp4::DeinterleaveQuantize::create(loader), nvfp4::SwiGluAmaxGsa::create(loader),
-               nvfp4::Gemm::create(loader), nvfp4::MoeGemm::create(loader),
-               sampling::Sampler::create(loader, sampling::LogitType::f32),
-               sampling::Sampler::create(loader, sampling::LogitType::bf16),
-               sampling::Sampler::create(loader, sampling::LogitType::f16)});
-  const char* missing = nullptr;
-  const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(driver->symbol(name));
-    missing = function == nullptr ? name : missing;
-  };
-  find(cuda->cuMemAlloc, "cuMemAlloc_v2");
-  find(cuda->cuMemFree, "cuMemFree_v2");
-  find(cuda->cuMemsetD8, "cuMemsetD8_v2");
-  find(cuda->cuMemsetD8Async, "cuMemsetD8Async");
-  find(cuda->cuStreamSynchronize, "cuStreamSynchronize");
-  find(cuda->cuCtxSetCurrent, "cuCtxSetCurrent");
-  if (missing != nullptr) {
-    return make_error(ErrorCode::incompatible, "the CUDA driver has no {}; install a later one",
-                      missing);
-  }
-  return cuda;
+  return std::unique_ptr<Cuda>(new Cuda{
+      shim, driver, std::move(amax), nvfp4::Quantize::create(loader),
+      nvfp4::QuantizeStatic::create(loader), nvfp4::DeinterleaveQuantize::create(loader),
+      nvfp4::SwiGluAmaxGsa::create(loader), nvfp4::Gemm::create(loader),
+      nvfp4::MoeGemm::create(loader), sampling::Sampler::create(loader, sampling::LogitType::f32),
+      sampling::Sampler::create(loader, sampling::LogitType::bf16),
+      sampling::Sampler::create(loader, sampling::LogitType::f16)});
 }
 
 CudaScope::CudaScope(const Cuda& cuda, int device) : cuda_(cuda) {
@@ -50,13 +58,13 @@ CudaScope::CudaScope(const Cuda& cuda, int device) : cuda_(cuda) {
   }
   stream = static_cast<Stream>(current);
   // The runtime binds a context to a thread at its own first call, which may not have been.
-  CUcontext context = nullptr;
-  const auto& call = cuda.driver->call;
-  if (call.cuCtxGetCurrent(&context) == kCudaSuccess && context == nullptr) {
-    CUdevice handle = 0;
-    if (call.cuDeviceGet(&handle, device) == kCudaSuccess &&
-        call.cuDevicePrimaryCtxRetain(&context, handle) == kCudaSuccess) {
-      cuda.cuCtxSetCurrent(context);
+  Driver::CUcontext context = nullptr;
+  const Driver& driver = cuda.driver;
+  if (driver.cuCtxGetCurrent(&context) == Driver::kSuccess && context == nullptr) {
+    Driver::CUdevice handle = 0;
+    if (driver.cuDeviceGet(&handle, device) == Driver::kSuccess &&
+        driver.cuDevicePrimaryCtxRetain(&context, handle) == Driver::kSuccess) {
+      driver.cuCtxSetCurrent(context);
     }
   }
 }
@@ -70,7 +78,7 @@ Scratch::~Scratch() {
   try {
     const CudaScope scope(cuda_, device_);
     for (const auto& block : blocks_) {
-      cuda_.cuMemFree(block->memory);
+      cuda_.driver.cuMemFree(block->memory);
     }
   } catch (const std::exception&) {  // the device is gone, and its memory with it
   }
@@ -81,25 +89,26 @@ Result<Scratch::Block> Scratch::grow(Stream stream, std::int64_t tokens, std::si
   if (const Block latest = current(); latest.tokens >= tokens && latest.bytes >= bytes) {
     return latest;  // another thread was faster
   }
-  int status = kCaptureNone;
-  const CUresult asked = cuda_.driver->call.cuStreamIsCapturing(stream, &status);
-  if (asked == kCudaStreamCaptureImplicit || status != kCaptureNone) {
+  const Driver& driver = cuda_.driver;
+  int status = Driver::kCaptureNone;
+  const Driver::CUresult asked = driver.cuStreamIsCapturing(stream, &status);
+  if (asked == Driver::kCaptureImplicit || status != Driver::kCaptureNone) {
     return make_error(ErrorCode::invalid_argument,
                       "{} tokens came while the stream is being captured, and scratch is reserved "
                       "for {}: call reserve({}) before the capture begins",
                       tokens, current().tokens, tokens);
   }
   void* memory = nullptr;
-  if (const CUresult result = cuda_.cuMemAlloc(&memory, bytes); result != kCudaSuccess) {
-    return cuda_.driver->error(fmt::format("cuMemAlloc({} bytes)", bytes), result);
+  if (const auto result = driver.cuMemAlloc(&memory, bytes); result != Driver::kSuccess) {
+    return driver.error(fmt::format("cuMemAlloc({} bytes)", bytes), result);
   }
-  CUresult result = cuda_.cuMemsetD8(memory, 0, bytes);
-  if (result == kCudaSuccess) {
-    result = cuda_.cuStreamSynchronize(nullptr);  // for streams that do not wait for the default
+  Driver::CUresult result = driver.cuMemsetD8(memory, 0, bytes);
+  if (result == Driver::kSuccess) {
+    result = driver.cuStreamSynchronize(nullptr);  // for streams that do not wait for the default
   }
-  if (result != kCudaSuccess) {
-    cuda_.cuMemFree(memory);
-    return cuda_.driver->error("zeroing scratch", result);
+  if (result != Driver::kSuccess) {
+    driver.cuMemFree(memory);
+    return driver.error("zeroing scratch", result);
   }
   blocks_.push_back(
       std::make_unique<const Block>(Block{static_cast<std::byte*>(memory), bytes, tokens}));

@@ -6,17 +6,58 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "bindings/torch/shim.hpp"
-#include "driver/driver_api.hpp"
 
 #include <cukiln/loader.hpp>
 #include <cukiln/nvfp4.hpp>
 #include <cukiln/nvfp4_moe.hpp>
 #include <cukiln/sampling.hpp>
 
+struct CUctx_st;
+
 namespace cukiln::torch {
+
+/// Functions of the CUDA driver that the loader opened, for memory and contexts of the ops' own.
+class Driver {
+ public:
+  // NOLINTBEGIN(readability-identifier-naming): the driver's names
+  using CUresult = unsigned;
+  using CUdevice = int;
+  using CUcontext = CUctx_st*;
+  // NOLINTEND(readability-identifier-naming)
+  static constexpr CUresult kSuccess = 0;
+  static constexpr CUresult kCaptureImplicit = 906;  ///< the legacy stream while another captures
+  static constexpr int kCaptureNone = 0;
+
+  /// Errors: driver, incompatible (one of these is not in it).
+  static Result<Driver> create(KernelLoader& loader);
+
+  /// "`what` failed: …", in the driver's words.
+  Error error(std::string_view what, CUresult result) const {
+    return loader_->driver_error(what, static_cast<int>(result));
+  }
+
+  // NOLINTBEGIN(readability-identifier-naming): the driver's names
+  CUresult (*cuMemAlloc)(void** out, std::size_t bytes) = nullptr;
+  CUresult (*cuMemFree)(void* memory) = nullptr;
+  CUresult (*cuMemsetD8)(void* memory, unsigned char value, std::size_t bytes) = nullptr;
+  CUresult (*cuMemsetD8Async)(void* memory, unsigned char value, std::size_t bytes,
+                              Stream stream) = nullptr;
+  CUresult (*cuStreamSynchronize)(Stream stream) = nullptr;
+  CUresult (*cuStreamIsCapturing)(Stream stream, int* status) = nullptr;
+  CUresult (*cuCtxGetCurrent)(CUcontext* context) = nullptr;
+  CUresult (*cuCtxSetCurrent)(CUcontext context) = nullptr;
+  CUresult (*cuDeviceGet)(CUdevice* device, int ordinal) = nullptr;
+  CUresult (*cuDevicePrimaryCtxRetain)(CUcontext* context, CUdevice device) = nullptr;
+  // NOLINTEND(readability-identifier-naming)
+
+ private:
+  Driver() = default;
+  KernelLoader* loader_ = nullptr;  // which outlives every op
+};
 
 /// PyTorch's CUDA side, the driver, and the launchers of the kernels that the ops use. A launcher
 /// that this device or compiler refuses is the error that its op reports.
@@ -25,15 +66,7 @@ struct Cuda {
   static Result<std::unique_ptr<Cuda>> create(KernelLoader& loader);
 
   CudaShim shim;
-  std::shared_ptr<const DriverApi> driver;
-  // NOLINTBEGIN(readability-identifier-naming): the driver's names
-  CUresult (*cuMemAlloc)(void** out, std::size_t bytes);
-  CUresult (*cuMemFree)(void* memory);
-  CUresult (*cuMemsetD8)(void* memory, unsigned char value, std::size_t bytes);
-  CUresult (*cuMemsetD8Async)(void* memory, unsigned char value, std::size_t bytes, Stream stream);
-  CUresult (*cuStreamSynchronize)(Stream stream);
-  CUresult (*cuCtxSetCurrent)(CUcontext context);
-  // NOLINTEND(readability-identifier-naming)
+  Driver driver;
 
   Result<nvfp4::AmaxGsa> amax;
   Result<nvfp4::Quantize> quantize;

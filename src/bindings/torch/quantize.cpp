@@ -61,9 +61,10 @@ Quantized::Quantized(const Tensor& x, std::int64_t rows, std::int64_t columns)
 Tensor zeroed(const Cuda& cuda, const CudaScope& scope, const Tensor& device_of,
               std::size_t bytes) {
   Tensor memory = empty_like(device_of, device_of.shim().uint8, {static_cast<std::int64_t>(bytes)});
-  if (const CUresult result = cuda.cuMemsetD8Async(memory.data<void>(), 0, bytes, scope.stream);
-      result != kCudaSuccess) {
-    raise(cuda.driver->error("cuMemsetD8Async", result));
+  const Driver& driver = cuda.driver;
+  if (const auto result = driver.cuMemsetD8Async(memory.data<void>(), 0, bytes, scope.stream);
+      result != Driver::kSuccess) {
+    raise(driver.error("cuMemsetD8Async", result));
   }
   return memory;
 }

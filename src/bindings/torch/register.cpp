@@ -3,12 +3,13 @@
 
 #include "base/fork_gate.hpp"
 #include "base/result.hpp"
-#include "bindings/c/convert.hpp"
-#include "bindings/c/handles.hpp"
 #include "bindings/c/last_error.hpp"
+#include "bindings/c/structs.hpp"
 #include "bindings/torch/host.hpp"
 #include "bindings/torch/ops.hpp"
 #include "bindings/torch/runners.hpp"
+
+#include <cukiln/extension.hpp>
 
 namespace cukiln::torch {
 
@@ -79,7 +80,9 @@ Result<void> set_loader(cukiln_loader* loader) {
   if (loader == nullptr) {
     return c::null_argument("loader");
   }
-  CUKILN_TRY(auto cuda, Cuda::create(*loader->loader));  // not under the lock: it opens the driver
+  CUKILN_TRY(
+      auto cuda,
+      Cuda::create(extension::loader_of(*loader)));  // not under the lock: it opens the driver
   const ForkSafeLock lock(host_mutex);
   if (here->cuda.load() != nullptr) {
     return Error(ErrorCode::invalid_argument,

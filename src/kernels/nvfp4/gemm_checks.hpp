@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "driver/driver_api.hpp"
 #include "kernels/checks.hpp"
-#include "loader/loader_impl.hpp"
 
+#include <cukiln/device.hpp>
+#include <cukiln/loader.hpp>
 #include <cukiln/nvfp4.hpp>
 
 namespace cukiln::nvfp4::detail {
@@ -12,7 +12,7 @@ namespace cukiln::nvfp4::detail {
 /// The first visible device, on which products run. `name`: whose. Errors: incompatible.
 inline Result<DeviceInfo> hopper_or_later(KernelLoader& loader, const char* name) {
   constexpr int kLowestCapability = 90;
-  CUKILN_TRY(auto devices, loader.impl().devices({}));
+  CUKILN_TRY(auto devices, loader.devices());
   if (devices.empty() || devices.front().capability < kLowestCapability) {
     return make_error(
         ErrorCode::incompatible, "{} runs on compute capability 9.0 and later; {}", name,
@@ -21,18 +21,6 @@ inline Result<DeviceInfo> hopper_or_later(KernelLoader& loader, const char* name
             : "the first visible device, " + devices.front().name + ", has a lower one");
   }
   return std::move(devices.front());
-}
-
-/// Errors: driver.
-inline Result<std::uint32_t> multiprocessors_of(KernelLoader& loader, const DeviceInfo& device) {
-  CUKILN_TRY(const auto driver, loader.impl().driver());
-  int multiprocessors = 0;
-  const CUresult result =
-      driver->call.cuDeviceGetAttribute(&multiprocessors, kDeviceMultiprocessors, device.ordinal);
-  if (result != kCudaSuccess) {
-    return driver->error("cuDeviceGetAttribute", result);
-  }
-  return static_cast<std::uint32_t>(multiprocessors);
 }
 
 inline Result<void> check_k(std::int64_t k) noexcept {

@@ -4,9 +4,10 @@
 #include <iterator>
 
 #include "base/result.hpp"
-#include "driver/tensor_map.hpp"
 #include "kernels/nvfp4/gemm_architecture.hpp"
 #include "kernels/nvfp4/sm90_plan.hpp"
+
+#include <cukiln/tensor_map.hpp>
 
 namespace cukiln::nvfp4::detail {
 namespace {

@@ -9,7 +9,7 @@ namespace cukiln::nvfp4 {
 
 Result<GroupedGemm> GroupedGemm::create(KernelLoader& loader) {
   return guarded([&]() -> Result<GroupedGemm> {
-    CUKILN_TRY(const auto devices, loader.impl().devices({}));
+    CUKILN_TRY(const auto devices, loader.devices());
     const int capability = devices.empty() ? 0 : devices.front().capability;
     if (!runs_on(capability)) {
       return make_error(ErrorCode::incompatible,
@@ -18,7 +18,7 @@ Result<GroupedGemm> GroupedGemm::create(KernelLoader& loader) {
                                         : "the first visible device is " + devices.front().name);
     }
     GroupedGemm made;
-    CUKILN_TRY(made.multiprocessors_, detail::multiprocessors_of(loader, devices.front()));
+    made.multiprocessors_ = devices.front().num_sms;
     static_assert(std::size(decltype(made.kernels_){}) == std::size(kSm100Kernels) - kSm100Grouped);
     for (std::size_t i = 0; i < std::size(made.kernels_); ++i) {
       const Sm100Kernel& wanted = kSm100Kernels[kSm100Grouped + i];

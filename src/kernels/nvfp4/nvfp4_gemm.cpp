@@ -26,7 +26,7 @@ Result<Gemm> Gemm::create(KernelLoader& loader) {
     CUKILN_TRY(const DeviceInfo device, detail::hopper_or_later(loader, "nvfp4_gemm"));
     Gemm made;
     made.architecture_ = &architecture_of(device.capability);
-    CUKILN_TRY(made.multiprocessors_, detail::multiprocessors_of(loader, device));
+    made.multiprocessors_ = device.num_sms;
     if (made.architecture_->kernel_count > kMaxKernels) {
       return make_error(ErrorCode::internal, "kMaxKernels is {}, {} are needed", kMaxKernels,
                         made.architecture_->kernel_count);

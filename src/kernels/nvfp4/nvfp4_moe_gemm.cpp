@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "driver/tensor_map.hpp"
 #include "kernels/nvfp4/gemm_architecture.hpp"
 #include "kernels/nvfp4/gemm_checks.hpp"
 #include "kernels/nvfp4/moe_grouped.hpp"
 #include "kernels/shipped_kernel.hpp"
 
 #include <cukiln/nvfp4_moe.hpp>
+#include <cukiln/tensor_map.hpp>
 
 namespace cukiln::nvfp4 {
 namespace {
@@ -291,7 +291,7 @@ Result<MoeGemm> MoeGemm::create(KernelLoader& loader) {
   return guarded([&]() -> Result<MoeGemm> {
     CUKILN_TRY(const DeviceInfo device, detail::hopper_or_later(loader, "nvfp4_moe_gemm"));
     MoeGemm made;
-    CUKILN_TRY(made.multiprocessors_, detail::multiprocessors_of(loader, device));
+    made.multiprocessors_ = device.num_sms;
     const auto get = [&](Kernel& kernel, const char* module, const char* name,
                          Check check) -> Result<void> {
       CUKILN_TRY(kernel, kernels::shipped_kernel(loader, module, name));

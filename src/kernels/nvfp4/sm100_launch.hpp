@@ -2,9 +2,10 @@
 #pragma once
 
 #include "base/result.hpp"
-#include "driver/tensor_map.hpp"
 #include "kernels/nvfp4/gemm_architecture.hpp"
 #include "kernels/nvfp4/sm100_plan.hpp"
+
+#include <cukiln/tensor_map.hpp>
 
 namespace cukiln::nvfp4::detail {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "driver/tensor_box.hpp"
+#include <cukiln/tensor_box.hpp>
 
 namespace cukiln::nvfp4 {
 

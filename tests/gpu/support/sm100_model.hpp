@@ -16,6 +16,7 @@
 #include "kernels/nvfp4/sm100_plan.hpp"
 
 #include <cukiln/loader.hpp>
+#include <cukiln/nvfp4.hpp>
 
 namespace cukiln::testing {
 
@@ -47,7 +48,7 @@ MODEL_KERNEL(nvfp4_gemm_grouped_128x128, 128, 1, false, true)
 MODEL_KERNEL(nvfp4_gemm_grouped_128x256, 256, 1, false, true)
 )";
   ModuleSpec spec;
-  const Manifest manifest = Manifest::shipped();
+  const Manifest manifest = nvfp4::manifest();
   for (const ModuleSpec& shipped : manifest.modules()) {
     if (shipped.name == "nvfp4_gemm") {
       spec.headers = shipped.headers;

@@ -12,6 +12,8 @@
 
 #include "driver/cuda_types.hpp"
 
+#include <cukiln/tensor_map.hpp>
+
 namespace cukiln {
 namespace {
 

@@ -83,6 +83,7 @@ TEST_CASE("Devices are listed with their capability") {
   CHECK((*devices)[1].ordinal == 1);
   CHECK((*devices)[1].name == "Fake GPU 1");
   CHECK((*devices)[1].memory_bytes == std::uint64_t{80} << 30);
+  CHECK((*devices)[1].num_sms == 148);
   CHECK(target_of((*devices)[0]) == Target{86, 0});
   CHECK(target_of((*devices)[1]) == Target{90, 'a'});
   CHECK(target_of((*devices)[2]) == Target{100, 'a'});

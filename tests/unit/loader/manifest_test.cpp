@@ -6,10 +6,8 @@
 
 #include <doctest/doctest.h>
 
-#include "embedded/kernels_src.hpp"
-#include "embedded/manifests.hpp"
-#include "embedded/store_schema.hpp"
-#include "loader/embedded_digest.hpp"
+#include "base/hasher.hpp"
+#include "loader/module_request.hpp"
 #include "support/scratch.hpp"
 
 using namespace cukiln;
@@ -102,57 +100,42 @@ TEST_CASE("a manifest that is nested as deep as it is long is an error like anot
   }
 }
 
-TEST_CASE("a shipped module carries the headers that it includes, however deep, and no others") {
-  const Manifest shipped = Manifest::shipped();
-  const auto at = std::find_if(shipped.modules().begin(), shipped.modules().end(),
-                               [](const ModuleSpec& m) { return m.name == "quantize_nvfp4"; });
-  REQUIRE(at != shipped.modules().end());
-  std::vector<std::string> carried;
-  for (const Source& header : at->headers) {
-    carried.push_back(header.path);
-  }
-  CHECK(carried == std::vector<std::string>{"dependent_launch.cuh", "quantize_tiles.cuh",
-                                            "nvfp4_numerics.cuh", "scale_layout.cuh"});
+TEST_CASE("a manifest's sources may lie inside a program") {
+  static constexpr std::string_view kText = "extern \"C\" __global__ void k() {}";
+  const auto manifest = Manifest::parse(
+      R"({"format": 1, "modules": [{"name": "m", "sources": ["far/k.cu"], "include": ["inc"]}]})",
+      [](const std::string& path) -> Result<Source> {
+        return path == "far/k.cu" ? Result<Source>(Source::literal(path, kText))
+                                  : Error(ErrorCode::not_found, path);
+      });
+  REQUIRE(manifest);
+  REQUIRE(manifest->modules().size() == 1);
+  const ModuleSpec& module = manifest->modules().front();
+  CHECK(module.sources.front().content().data() == kText.data());
+  CHECK(module.include == std::vector<std::string>{"inc"});
+  const auto missing =
+      Manifest::parse(R"({"format": 1, "modules": [{"name": "m", "sources": ["other.cu"]}]})",
+                      [](const std::string& path) -> Result<Source> {
+                        return Error(ErrorCode::not_found, path + " is not in this program");
+                      });
+  REQUIRE_FALSE(missing);
+  CHECK(missing.error().message().find("other.cu is not in") != std::string::npos);
 }
 
-TEST_CASE("the shipped manifest is the one in the repository, its sources inside the library") {
-  const auto from_disk =
-      Manifest::load(std::string(CUKILN_TEST_SOURCE_DIR) + "/cache/manifests/shipped.json");
-  REQUIRE(from_disk);
-  const Manifest shipped = Manifest::shipped();
-  REQUIRE(shipped.modules().size() == from_disk->modules().size());
-  REQUIRE_FALSE(shipped.modules().empty());
-  for (std::size_t i = 0; i < shipped.modules().size(); ++i) {
-    const ModuleSpec& inside = shipped.modules()[i];
-    const ModuleSpec& outside = from_disk->modules()[i];
-    CHECK(inside.name == outside.name);
-    CHECK(inside.names == outside.names);
-    REQUIRE(inside.sources.size() == outside.sources.size());
-    for (std::size_t s = 0; s < inside.sources.size(); ++s) {
-      CHECK(inside.sources[s].in_memory);
-      CHECK(inside.sources[s].content() == testing::read_all(outside.sources[s].path));
-    }
-    CHECK_FALSE(inside.headers.empty());  // each is in several files
-    const auto folder = std::filesystem::path(outside.sources.front().path).parent_path();
-    for (const Source& header : inside.headers) {  // by its path from the source, as on disk
-      CHECK(header.content() == testing::read_all((folder / header.path).string()));
-    }
-  }
-}
-
-TEST_CASE("the digest of each embedded file, made by the build, is that of its bytes") {
-  std::size_t files = 0;
-  for (const auto table :
-       {embedded::kernels_src(), embedded::manifests(), embedded::store_schema()}) {
-    for (const embedded::File& file : table) {
-      CAPTURE(file.name);
-      CHECK(file.blake2b_256 == view_of(hash_of(file.bytes)));
-      ++files;
-    }
-  }
-  CHECK(files > 10);
-  for (const embedded::File& file : embedded::kernels_src()) {
-    CHECK(embedded_digest_of(file.bytes) == hash_of(file.bytes));
-    CHECK_FALSE(embedded_digest_of(std::string(file.bytes)));  // elsewhere: known by its place
-  }
+TEST_CASE("the digest that a constant text comes with is not made again") {
+  static constexpr std::string_view kText = "extern \"C\" __global__ void k() {}";
+  const auto digest_of = [](std::string_view given) {
+    ModuleSpec spec;
+    spec.name = "m";
+    spec.sources = {Source::literal("k.cu", kText, given)};
+    spec.headers = {Source::literal("k.cuh", kText, given)};
+    const auto request = make_module_request(spec, {100, 'a'}, {"13.0.88", {}}, {});
+    REQUIRE(request);
+    CHECK(request->memory_files.back().digest.has_value() == (given.size() == 32));
+    return *request->memory_files.front().digest;
+  };
+  const ContentHash other = hash_of(ByteView("other"));
+  CHECK(digest_of(view_of(other)) == other);  // believed: so it was not hashed
+  CHECK(digest_of({}) == hash_of(ByteView(kText)));
+  CHECK(digest_of("short") == hash_of(ByteView(kText)));
 }

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libcukiln.so: where it is, and its C interface (<cukiln/cukiln.h>) in ctypes' words.
+"""libcukiln.so and libcukiln_nvfp4.so: where they are, and their C interfaces (<cukiln/cukiln.h>,
+<cukiln/nvfp4.h>) in ctypes' words.
 
-The library is opened by path, once a process, by whoever asks first. Calls release the GIL.
+A library is opened by path, once a process, by whoever asks first. Calls release the GIL.
 """
 
 from __future__ import annotations
@@ -266,7 +267,6 @@ _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
             POINTER(PreloadReport),
         ),
     ),
-    "cukiln_shipped_source": (c_void_p, (c_char_p, POINTER(c_size_t))),
     "cukiln_loader_get": (c_int, (_LOADER, POINTER(Module), c_char_p, POINTER(_KERNEL))),
     "cukiln_loader_seal": (None, (_LOADER, c_int)),
     "cukiln_loader_sealed": (c_int, (_LOADER,)),
@@ -298,15 +298,31 @@ _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "cukiln_loader_stats": (c_int, (_LOADER, POINTER(Stats))),
 }
 
+_NVFP4_PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
+    "cukiln_nvfp4_preload": (c_int, (_LOADER, POINTER(PreloadOptions), POINTER(PreloadReport))),
+    "cukiln_nvfp4_source": (c_void_p, (c_char_p, POINTER(c_size_t))),
+}
+
 
 @functools.cache
 def library() -> ctypes.CDLL:
     """Errors: NotFoundError; IncompatibleError, when it cannot be opened."""
-    path = find("libcukiln.so")
+    return _open("libcukiln.so", _PROTOTYPES)
+
+
+@functools.cache
+def nvfp4() -> ctypes.CDLL:
+    """The kernels that come with cukiln. Errors: as of `library`."""
+    library()  # first: the other one needs it, and finds it by its name
+    return _open("libcukiln_nvfp4.so", _NVFP4_PROTOTYPES)
+
+
+def _open(name: str, prototypes: dict[str, tuple[object, tuple[object, ...]]]) -> ctypes.CDLL:
+    path = find(name)
     try:
         opened = ctypes.CDLL(str(path))  # RTLD_LOCAL: its symbols meet nobody else's
-        for name, (result, arguments) in _PROTOTYPES.items():
-            function = getattr(opened, name)
+        for function_name, (result, arguments) in prototypes.items():
+            function = getattr(opened, function_name)
             function.restype = result
             function.argtypes = arguments
     except (OSError, AttributeError) as error:

@@ -219,10 +219,14 @@ class Loader:
             cancel=None if cancel is None else cancel._token,
         )
         report = _library.PreloadReport()
-        if manifest is None or isinstance(manifest, (str, os.PathLike)):
+        if manifest is None:
+            code = self._wait_for(
+                _library.nvfp4().cukiln_nvfp4_preload, byref(options), byref(report)
+            )
+        elif isinstance(manifest, (str, os.PathLike)):
             code = self._wait_for(
                 self._library.cukiln_loader_preload,
-                None if manifest is None else _library.encoded(manifest),
+                _library.encoded(manifest),
                 byref(options),
                 byref(report),
             )

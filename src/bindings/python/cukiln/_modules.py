@@ -135,9 +135,12 @@ def _paths(given: Sequence[_Path] | _Path | None) -> tuple[str, ...]:
 def _is_shipped(source: str) -> bool:
     """Whether a file is, to the byte, one that comes with cukiln; so is its name where there is
     no such file."""
+    try:
+        library = _library.nvfp4()
+    except _errors.NotFoundError:  # the core alone was built
+        return False
     size = c_size_t()
-    library = _library.library()
-    text = library.cukiln_shipped_source(_library.encoded(Path(source).name), byref(size))
+    text = library.cukiln_nvfp4_source(_library.encoded(Path(source).name), byref(size))
     if not text:
         return False
     try:

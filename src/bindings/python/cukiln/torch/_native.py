@@ -8,7 +8,6 @@ import functools
 from ctypes import (
     POINTER,
     byref,
-    c_char_p,
     c_float,
     c_int,
     c_int64,
@@ -72,7 +71,7 @@ _PROTOTYPES: dict[str, tuple[object, ...]] = {
 
 @functools.cache
 def _functions() -> ctypes.CDLL:
-    opened = _library.library()
+    opened = _library.nvfp4()
     for name, arguments in _PROTOTYPES.items():
         function = getattr(opened, name)
         function.restype = c_int
@@ -95,4 +94,4 @@ def create(kind: str, weights: ctypes.Structure) -> int:
 def preload(loader: c_void_p) -> None:
     """The shipped kernels, in parallel. What fails is an error of the op that needs it."""
     options = _library.PreloadOptions(keep_going=1)
-    _library.check(_library.library().cukiln_loader_preload(loader, c_char_p(), options, None))
+    _library.check(_library.nvfp4().cukiln_nvfp4_preload(loader, options, None))

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace cukiln {
+
+/// A device that this process sees (`CUDA_VISIBLE_DEVICES`).
+struct DeviceInfo {
+  int ordinal = 0;
+  std::string name;
+  int capability = 0;  ///< 90, 100
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t num_sms = 0;
+};
+
+}  // namespace cukiln

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/c/last_error.hpp"
+#include "bindings/c/structs.hpp"
+
+#include <cukiln/nvfp4.h>
+#include <cukiln/extension.hpp>
+#include <cukiln/nvfp4.hpp>
+
+using namespace cukiln;  // NOLINT: what is defined here is in no namespace
+using c::guarded;
+
+extern "C" {
+
+cukiln_code cukiln_nvfp4_preload(cukiln_loader* loader, const cukiln_preload_options* options,
+                                 cukiln_preload_report* report) {
+  return guarded([&]() -> Result<void> {
+    if (loader == nullptr) {
+      return c::null_argument("loader");
+    }
+    return extension::preload(*loader, nvfp4::manifest(), options, report);
+  });
+}
+
+const char* cukiln_nvfp4_source(const char* file_name, size_t* text_bytes) {
+  std::string_view found;
+  guarded([&]() -> Result<void> {
+    const Manifest shipped = nvfp4::manifest();
+    for (const ModuleSpec& module : shipped.modules()) {
+      for (const Source& source : module.sources) {
+        const std::string_view path = source.path;
+        if (file_name != nullptr && path.substr(path.rfind('/') + 1) == file_name) {
+          found = source.constant;
+        }
+      }
+    }
+    return {};
+  });
+  if (text_bytes != nullptr) {
+    *text_bytes = found.size();
+  }
+  return found.data();
+}
+
+}  // extern "C"

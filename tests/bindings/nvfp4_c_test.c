@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C interface of libcukiln_nvfp4 from C, over handles and errors of libcukiln.
+#include <stdio.h>
+#include <string.h>
+
+#include <cukiln/cukiln.h>
+#include <cukiln/nvfp4.h>
+#include <cukiln/torch.h>
+
+static int failures = 0;
+
+static void check_that(int ok, const char* text, int line) {
+  if (!ok) {
+    ++failures;
+    fprintf(stderr, "%s:%d: %s\n  last error: %s: %.300s\n", __FILE__, line, text,
+            cukiln_code_name(cukiln_last_error_code()), cukiln_last_error());
+  }
+}
+#define CHECK(condition) check_that((condition) != 0, #condition, __LINE__)
+
+static void sources_are_found_by_their_names(void) {
+  size_t bytes = 0;
+  const char* const text = cukiln_nvfp4_source("sampler.cu", &bytes);
+  CHECK(text != NULL && bytes > 1000 && strlen(text) == bytes && strstr(text, "sampler") != NULL);
+  CHECK(cukiln_nvfp4_source("ampler.cu", &bytes) == NULL && bytes == 0);
+  CHECK(cukiln_nvfp4_source(NULL, NULL) == NULL);
+}
+
+static void a_preload_knows_the_modules_that_come_with_cukiln(void) {
+  const cukiln_options options = {.struct_bytes = sizeof options, .memory_only = 1, .offline = 1};
+  cukiln_loader* loader = NULL;
+  CHECK(cukiln_loader_create(&options, &loader) == CUKILN_OK);
+  const char* const target = "sm_100a";
+  const char* module = "amax_gsa";
+  const cukiln_preload_options preload = {.struct_bytes = sizeof preload,
+                                          .no_load = 1,
+                                          .modules = &module,
+                                          .module_count = 1,
+                                          .targets = &target,
+                                          .target_count = 1};
+  CHECK(cukiln_nvfp4_preload(loader, &preload, NULL) == CUKILN_NOT_FOUND);  // offline
+  CHECK(strstr(cukiln_last_error(), "amax_gsa") != NULL);
+  CHECK(strstr(cukiln_last_error(), "has no module") == NULL);
+  module = "axpy";
+  CHECK(cukiln_nvfp4_preload(loader, &preload, NULL) == CUKILN_NOT_FOUND);
+  CHECK(strstr(cukiln_last_error(), "the manifest has no module \"axpy\"") != NULL);
+  cukiln_loader_destroy(loader);
+}
+
+static void errors_are_the_ones_that_libcukiln_keeps(void) {
+  CHECK(cukiln_nvfp4_preload(NULL, NULL, NULL) == CUKILN_INVALID_ARGUMENT);
+  CHECK(cukiln_last_error_code() == CUKILN_INVALID_ARGUMENT);
+  CHECK(strcmp(cukiln_last_error(), "loader is NULL") == 0);
+  CHECK(cukiln_torch_register() == CUKILN_NOT_FOUND);  // no PyTorch here
+  CHECK(strstr(cukiln_last_error(), "PyTorch is not loaded") != NULL);
+}
+
+int main(void) {
+  sources_are_found_by_their_names();
+  a_preload_knows_the_modules_that_come_with_cukiln();
+  errors_are_the_ones_that_libcukiln_keeps();
+  printf("%d failed checks\n", failures);
+  return failures == 0 ? 0 : 1;
+}
