@@ -188,7 +188,6 @@ class CUKILN_API KernelLoader {
   void resume() noexcept;
 
   struct Impl;
-  Impl& impl() noexcept { return *impl_; }
 
  private:
   friend class LoaderServices;
