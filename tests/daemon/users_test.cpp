@@ -54,8 +54,8 @@ TEST_CASE_FIXTURE(Users, "fault 36: a socket of somebody else's is not spoken to
   const std::string said = all_of(*alice);
   CAPTURE(said);
   CHECK(alice->wait() == 0);
-  CHECK(said.find("is user " + std::to_string(kMallory) + ", expected " + std::to_string(kAlice)) !=
-        std::string::npos);
+  CHECK(said.find("is user " + std::to_string(kMallory) + "'s, expected user " +
+                  std::to_string(kAlice)) != std::string::npos);
   CHECK(said.find("\ncompiled ") != std::string::npos);
   CHECK(becomes_true([&] { return squatter->accepted == 1; }, seconds(20)));
   CHECK(squatter->heard == 0);
