@@ -47,8 +47,10 @@ class Preload(CliTest):
 
     def test_a_build_without_nvfp4_asks_for_a_manifest(self):
         def run(*arguments):
+            worker = str(Path(CUKILN).parent / "cukiln-compile-worker")  # it is beside the other program
             return subprocess.run([CORE_CUKILN, "preload", "--no-load", *arguments], cwd=self.folder,
-                                  env=self.environment, capture_output=True, text=True, timeout=120)  # fmt: skip
+                                  env=self.environment | {"CUKILN_WORKER": worker}, capture_output=True, text=True,
+                                  timeout=120)  # fmt: skip
 
         done = run()
         self.assertEqual((done.returncode, done.stdout), (USAGE, ""))
