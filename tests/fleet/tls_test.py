@@ -50,7 +50,7 @@ class Tls(FleetTest):
         for make in (self.nginx, self.redis):
             for arguments, options, ca, advice in (
                 ((), {}, "", "add ?ca=FILE to the address"),
-                ((), {}, stranger, "stranger.pem does not have who signed it"),
+                ((), {}, stranger, "stranger.pem does not have the authority that signed it"),
                 ((), {"days": -1}, self.ca, "renew it on the server"),
                 (("DNS:elsewhere.example",), {}, self.ca, "the address must name the server as its certificate does"),
             ):
@@ -92,8 +92,8 @@ class Tls(FleetTest):
     def test_options_that_mean_nothing_are_refused(self):
         for remote, said in (
             ("https://h/x?ca=/no/such/ca.pem", "cannot read /no/such/ca.pem"),
-            (f"http://h/x{self.ca}", "means nothing to http"),
-            (f"redis://h{self.ca}", "means nothing to redis"),
+            (f"http://h/x{self.ca}", "in the address of a http store"),
+            (f"redis://h{self.ca}", "in the address of a redis store"),
             ("https://h/x?region=here", "expected ca=FILE"),
             ("rediss://h?verify=no", "expected ca=FILE"),
         ):
