@@ -107,7 +107,8 @@ void Server::watch_sources() {
   SourceWatch::Options options;
   options.log = log_;
   watch_ = std::make_unique<SourceWatch>(
-      std::move(options), store_, [this](SourceWatch::Order order, SourceWatch::Where places) {
+      std::move(options), store_,
+      [this](const SourceWatch::Order& order, SourceWatch::Where places) {
         // In the watch's thread, which may wait for the store.
         const std::uint32_t user = ::geteuid();
         wire::CompileTerms terms;

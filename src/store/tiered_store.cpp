@@ -276,7 +276,7 @@ Result<std::string> TieredStore::source_text(const CacheKey& key) {
   return text;
 }
 
-std::string TieredStore::flight_directory() {
+std::string TieredStore::flight_directory() const {
   if (disk() == nullptr || disk()->read_only()) {
     return {};
   }
@@ -297,7 +297,7 @@ Result<std::uint64_t> TieredStore::remove_all() {
   return disk_store->remove_all();
 }
 
-Result<void> TieredStore::flush() {
+Result<void> TieredStore::flush() const {
   return disk() == nullptr || disk()->read_only() ? Result<void>()
                                                   : disk()->flush(options_.disk.write_wait);
 }

@@ -80,7 +80,7 @@ class TieredStore final : public CubinStore {
   /// Of that folder: `ext4`-like magic in hex, or a network file system's name.
   std::string file_system() const;
   /// A folder of the user's store for single-flight lock files; empty where nothing can be written.
-  std::string flight_directory();
+  std::string flight_directory() const;
 
   /// Empties memory and the user's store. Without one: io, with the bypass reason.
   Result<std::uint64_t> remove_all();
@@ -98,7 +98,7 @@ class TieredStore final : public CubinStore {
   }
 
   /// Writes uses, counters and stat records now instead of when this goes.
-  Result<void> flush();
+  Result<void> flush() const;
 
   /// The way to cukilnd, and what it has; null: none is to be asked. Not one of the tiers that a
   /// look-up goes through: it is asked where they have nothing.

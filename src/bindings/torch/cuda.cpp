@@ -41,7 +41,7 @@ Result<std::unique_ptr<Cuda>> Cuda::create(KernelLoader& loader) {
   if (!amax) {  // the simplest kernel: without it there is no other
     return std::move(amax).error();
   }
-  return std::unique_ptr<Cuda>(new Cuda{
+  return std::make_unique<Cuda>(Cuda{
       shim, driver, std::move(amax), nvfp4::Quantize::create(loader),
       nvfp4::QuantizeStatic::create(loader), nvfp4::DeinterleaveQuantize::create(loader),
       nvfp4::SwiGluAmaxGsa::create(loader), nvfp4::Gemm::create(loader),
