@@ -45,7 +45,7 @@ Result<CacheKey> find_key(const std::vector<EntrySummary>& entries, const std::s
   const std::string prefix = lower(text);
   std::vector<const EntrySummary*> found;
   for (const EntrySummary& entry : entries) {
-    if (entry.key.hex().compare(0, prefix.size(), prefix) == 0) {
+    if (entry.key.hex().starts_with(prefix)) {
       found.push_back(&entry);
     }
   }

@@ -26,7 +26,7 @@ bool takes_value(const CLI::Option& option) { return option.get_items_expected_m
 /// The option of `app` or `verb` that a token begins with; null: neither has it.
 const CLI::Option* known_option(const CLI::App& app, const CLI::App& verb, const std::string& token,
                                 bool* has_value) {
-  const bool is_long = token.compare(0, 2, "--") == 0;
+  const bool is_long = token.starts_with("--");
   const std::string name = is_long ? token.substr(0, token.find('=')) : token.substr(0, 2);
   *has_value = token.size() > name.size();
   const CLI::Option* option = verb.get_option_no_throw(name);
@@ -179,7 +179,7 @@ void expand_compiler_flags(const CLI::App& app, const CLI::App& verb, std::size_
     if (token == "--") {  // files follow, whatever they begin with
       while (++i < arguments.size()) {
         const std::string& file = arguments[i];
-        out.push_back(file.rfind('-', 0) == 0 ? "./" + file : file);
+        out.push_back(file.starts_with('-') ? "./" + file : file);
       }
       break;
     }

@@ -165,7 +165,7 @@ void tell_messages(Context& context, const PreloadReport& report) {
     const std::string who = module.name + " for " + module.target.name();
     if (!module.status) {
       const std::string text = error_text(module);
-      const bool names_it = text.compare(0, module.name.size(), module.name) == 0;
+      const bool names_it = text.starts_with(module.name);
       messages.say(LogLevel::error, names_it ? text : who + ": " + text);
       continue;
     }
@@ -186,8 +186,8 @@ void tell_messages(Context& context, const PreloadReport& report) {
 std::string readable_name(const std::string& name) {
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> readable(
-      name.compare(0, 2, "_Z") == 0 ? abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status)
-                                    : nullptr,
+      name.starts_with("_Z") ? abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status)
+                             : nullptr,
       &std::free);
   return readable != nullptr ? readable.get() : name;
 }

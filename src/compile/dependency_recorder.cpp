@@ -35,9 +35,8 @@ void DependencyRecorder::record_sent(const wire::Answer& answer, const ContentHa
 }
 
 bool DependencyRecorder::below_absent_folder(const std::string& path) const {
-  return std::any_of(
-      absent_folders_.begin(), absent_folders_.end(),
-      [&](const std::string& folder) { return path.compare(0, folder.size(), folder) == 0; });
+  return std::any_of(absent_folders_.begin(), absent_folders_.end(),
+                     [&](const std::string& folder) { return path.starts_with(folder); });
 }
 
 std::optional<SetTree::Label> DependencyRecorder::label(const std::string& path) const {

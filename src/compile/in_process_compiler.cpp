@@ -45,7 +45,7 @@ std::string with_real_pre_include(const std::string& argument, const CompileRequ
                                   FileServer& files) {
   constexpr std::string_view kPreInclude = "--pre-include=";
   constexpr std::string_view kIncludePath = "--include-path=";
-  if (argument.compare(0, kPreInclude.size(), kPreInclude) != 0) {
+  if (!argument.starts_with(kPreInclude)) {
     return argument;
   }
   const std::string name = argument.substr(kPreInclude.size());
@@ -54,7 +54,7 @@ std::string with_real_pre_include(const std::string& argument, const CompileRequ
   }
   std::vector<std::string> folders = {kWorkRoot};
   for (const std::string& other : request.options.arguments) {
-    if (other.compare(0, kIncludePath.size(), kIncludePath) == 0) {
+    if (other.starts_with(kIncludePath)) {
       folders.push_back(other.substr(kIncludePath.size()));
     }
   }

@@ -99,7 +99,7 @@ std::string NvrtcApi::open(const std::string& library, const std::string& builti
 NvrtcOutput output_of(const std::vector<std::string>& arguments) {
   const bool is_virtual =
       std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
-        return argument.rfind("--gpu-architecture=compute_", 0) == 0;
+        return argument.starts_with("--gpu-architecture=compute_");
       });
   return is_virtual ? NvrtcOutput::ptx : NvrtcOutput::cubin;
 }

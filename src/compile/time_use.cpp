@@ -25,7 +25,7 @@ class Search {
       unsearched_.emplace_back(source.path, source.text);
     }
     for (const std::string& argument : request.options.arguments) {
-      if (argument.compare(0, kPreInclude.size(), kPreInclude) == 0) {
+      if (argument.starts_with(kPreInclude)) {
         add({std::string_view(argument).substr(kPreInclude.size()), true}, kWorkRoot);
       }
     }

@@ -110,7 +110,7 @@ const Observation* DependencySet::find(std::string_view path) const noexcept {
 
 bool DependencySet::portable() const noexcept {
   return std::all_of(observations.begin(), observations.end(), [](const Observation& seen) {
-    return seen.kind != Kind::file || seen.path.rfind("/cukiln/", 0) == 0;
+    return seen.kind != Kind::file || seen.path.starts_with("/cukiln/");
   });
 }
 

@@ -48,7 +48,7 @@ std::string describe(const RequestFields::Source& source) {
 std::vector<std::string> flags_of(const RequestFields& fields) {
   std::vector<std::string> flags = fields.options.arguments;
   std::erase_if(flags,
-                [](const std::string& flag) { return flag.rfind("--gpu-architecture=", 0) == 0; });
+                [](const std::string& flag) { return flag.starts_with("--gpu-architecture="); });
   return flags;
 }
 

@@ -16,7 +16,7 @@ constexpr std::string_view kArchitecture = "--gpu-architecture=";
 /// The recorded options, for the virtual architecture of the target instead of the real one.
 CompileOptions to_ptx(CompileOptions options, Target target) {
   for (std::string& argument : options.arguments) {
-    if (argument.compare(0, kArchitecture.size(), kArchitecture) == 0) {
+    if (argument.starts_with(kArchitecture)) {
       const std::string name = target.name();  // sm_100a
       argument = std::string(kArchitecture) + "compute" + name.substr(name.find('_'));
     }

@@ -314,7 +314,7 @@ void StoreDirectory::remove_generation(const std::string& generation) const {
 void StoreDirectory::remove_stray_files() const {
   for (const std::string& name : names_in(root_)) {
     const std::string_view start = "CURRENT.";
-    if (name.size() == start.size() + 6 && name.rfind(start, 0) == 0) {  // mkstemp's six
+    if (name.size() == start.size() + 6 && name.starts_with(start)) {  // mkstemp's six
       ::unlink(path(name).c_str());
     }
   }

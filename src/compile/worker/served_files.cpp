@@ -81,7 +81,7 @@ void ServedFiles::note_read(const ServedFile& file) {
 
 bool ServedFiles::below_absent_folder(const std::string& path) const {
   for (const std::string& folder : absent_folders_) {
-    if (path.compare(0, folder.size(), folder) == 0) {
+    if (path.starts_with(folder)) {
       return true;
     }
   }

@@ -69,7 +69,7 @@ bool is_wanted(const EntrySummary& entry, const EntryQuery& query, const std::st
   return (query.target.empty() || entry.labels.target == query.target) &&
          (query.origin.empty() || name_of(entry.origin) == query.origin) &&
          (text.empty() || has(entry.labels.name) || has(entry.labels.source) ||
-          has(entry.labels.flags) || entry.key.hex().compare(0, text.size(), text) == 0 ||
+          has(entry.labels.flags) || entry.key.hex().starts_with(text) ||
           std::any_of(entry.kernels.begin(), entry.kernels.end(),
                       [&](const KernelInfo& kernel) { return has(kernel.name); }));
 }

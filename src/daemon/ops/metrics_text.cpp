@@ -136,7 +136,7 @@ void add_daemon(Exposition& out, const wire::DaemonSnapshot& state) {
   // By the words of the daemon's, which are a fixed few.
   constexpr std::string_view kMisuse = "protocol_errors_";
   for (const auto& [name, value] : state.counters) {
-    if (name.rfind(kMisuse, 0) == 0) {
+    if (name.starts_with(kMisuse)) {
       out.counter("ipc_protocol_errors_total", "Connections closed for what they sent.", value,
                   label("reason", std::string_view(name).substr(kMisuse.size())));
     }
@@ -343,7 +343,7 @@ void add_remotes(Exposition& out, const RemoteReport& remotes) {
 }  // namespace
 
 std::string backend_of(std::string_view where) {
-  return where.rfind("redis", 0) == 0 ? "redis" : "http";
+  return where.starts_with("redis") ? "redis" : "http";
 }
 
 std::string metrics_text(const wire::DaemonSnapshot& state, TieredStore& store,
