@@ -74,11 +74,13 @@ class TableChecks {
     return {};
   }
 
-  Result<void> check_requests() {
+  /// Calls `check` for every row, a page for each read transaction. `sql` selects a page of the
+  /// rows whose id is above its parameter, by id; `check` returns the id of its row.
+  template <class Check>
+  Result<void> check_pages(const char* sql, Check check) {
     std::int64_t last = INT64_MIN;
     for (bool more = true; more;) {
-      Query query = db_.query("SELECT r.id, r.digest, " CUKILN_REQUEST_COLUMNS
-                              " FROM request r WHERE r.id>? ORDER BY r.id LIMIT 500");
+      Query query = db_.query(sql);
       query.number(last);
       more = false;
       for (;;) {
@@ -87,46 +89,47 @@ class TableChecks {
           break;
         }
         more = true;
-        last = query.column_number(0);
-        const auto digest = digest_from<RequestDigest>(query.column_bytes(1));
-        const RequestRow row(query, 2);
-        const bool named = is_request(digest, row.canonical);
-        const auto tree = named && row.is_sound(digest) ? SetTree::parse(row.tree) : std::nullopt;
-        known_[digest] = !named ? Request::lost : tree ? Request::sound : Request::damaged;
-        if (!tree) {
-          damages_.requests.push_back(last);
-          found({}, fmt::format("the request {} is damaged", digest.hex().substr(0, 12)));
-          continue;
-        }
-        for (const SetTree::Leaf& leaf : tree->leaves()) {
-          recorded_[leaf.key] = leaf.hint;
-        }
+        CUKILN_TRY(last, check(query));
       }
     }
     return {};
   }
 
-  Result<void> check_entries() {
-    std::int64_t last = INT64_MIN;
-    for (bool more = true; more;) {
-      Query query = db_.query("SELECT " CUKILN_ENTRY_COLUMNS
-                              ", e.source_text, c.data FROM entry e LEFT JOIN cubin c ON "
-                              "c.id=e.cubin_id WHERE e.id>? ORDER BY e.id LIMIT 200");
-      query.number(last);
-      more = false;
-      for (;;) {
-        CUKILN_TRY(const bool there, query.next());
-        if (!there) {
-          break;
-        }
-        more = true;
-        const StoredRow row(query);
-        last = row.id;
-        CUKILN_CHECK(check_entry(row, query.column_bytes(kEntryColumns),
-                                 query.column_bytes(kEntryColumns + 1)));
-      }
+  Result<void> check_requests() {
+    return check_pages("SELECT r.id, r.digest, " CUKILN_REQUEST_COLUMNS
+                       " FROM request r WHERE r.id>? ORDER BY r.id LIMIT 500",
+                       [this](const Query& query) -> Result<std::int64_t> {
+                         check_request(query);
+                         return query.column_number(0);
+                       });
+  }
+
+  void check_request(const Query& query) {
+    const auto digest = digest_from<RequestDigest>(query.column_bytes(1));
+    const RequestRow row(query, 2);
+    const bool named = is_request(digest, row.canonical);
+    const auto tree = named && row.is_sound(digest) ? SetTree::parse(row.tree) : std::nullopt;
+    known_[digest] = !named ? Request::lost : tree ? Request::sound : Request::damaged;
+    if (!tree) {
+      damages_.requests.push_back(query.column_number(0));
+      found({}, fmt::format("the request {} is damaged", digest.hex().substr(0, 12)));
+      return;
     }
-    return {};
+    for (const SetTree::Leaf& leaf : tree->leaves()) {
+      recorded_[leaf.key] = leaf.hint;
+    }
+  }
+
+  Result<void> check_entries() {
+    return check_pages("SELECT " CUKILN_ENTRY_COLUMNS
+                       ", e.source_text, c.data FROM entry e LEFT JOIN cubin c ON "
+                       "c.id=e.cubin_id WHERE e.id>? ORDER BY e.id LIMIT 200",
+                       [this](const Query& query) -> Result<std::int64_t> {
+                         const StoredRow row(query);
+                         CUKILN_CHECK(check_entry(row, query.column_bytes(kEntryColumns),
+                                                  query.column_bytes(kEntryColumns + 1)));
+                         return row.id;
+                       });
   }
 
   Result<void> check_entry(const StoredRow& row, ByteView source_text, ByteView image) {
