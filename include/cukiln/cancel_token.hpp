@@ -12,7 +12,8 @@ class CancelToken {
  public:
   CancelToken() : cancelled_(std::make_shared<std::atomic<bool>>(false)) {}
 
-  /// A compile in progress ends within 20 ms or so; the call returns `timeout`.
+  /// A compile in progress ends within 20 ms or so; the call returns `timeout`. A call that waits
+  /// for another thread's compile of the same module ends with that compile.
   void cancel() const noexcept { cancelled_->store(true, std::memory_order_relaxed); }
   bool cancelled() const noexcept { return cancelled_->load(std::memory_order_relaxed); }
 
