@@ -5,9 +5,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 
 #include "base/backoff.hpp"
+#include "base/mutex.hpp"
 
 namespace cukiln {
 
@@ -53,7 +53,7 @@ class Breaker {
   bool tries(Time now) const { return trial_ != Time() && now < trial_ + kTrialLimit; }
 
   const Options options_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   Backoff backoff_;
   bool opened_ = false;  ///< open or trying: no request has succeeded since it opened
   Time open_until_{};

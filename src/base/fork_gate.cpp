@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-#include <mutex>
+#include "base/mutex.hpp"
 
 #if defined(__SANITIZE_THREAD__)
 extern "C" void AnnotateRWLockReleased(const char* file, int line, const volatile void* lock,
@@ -17,8 +17,7 @@ namespace {
 // Initialised statically and never destroyed: a thread may be in a lookup, or fork, while the
 // process exits. Prefers writers, so that a fork does not starve behind a stream of lookups.
 pthread_rwlock_t gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
-constinit std::mutex
-    list_mutex;  // taken under a Pass only, so a fork that holds the gate needs not
+constinit Mutex list_mutex;  // taken under a Pass only, so a fork that holds the gate needs not
 ForkGate::Guarded* first_guarded = nullptr;
 
 // initial-exec: allocated with the thread. Allocation at the first use could fail.

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <mutex>
-
 #include <cukiln/export.hpp>
 
+#include "base/mutex.hpp"
+
 namespace cukiln {
+
+inline namespace v0 {  // exported, as the public interface is
 
 /// Makes fork() safe in a host with threads. A child has one thread and a copy of all memory: a
 /// mutex that another thread of the parent held stays locked there forever, and data that it was
@@ -53,14 +55,16 @@ class ForkGate {
   struct Handlers;
 };
 
-/// A std::lock_guard under a Pass: no fork happens while it is held.
+}  // namespace v0
+
+/// A MutexLock under a Pass: no fork happens while it is held.
 class [[nodiscard]] ForkSafeLock {
  public:
-  explicit ForkSafeLock(std::mutex& mutex) : lock_(mutex) {}
+  explicit ForkSafeLock(Mutex& mutex) : lock_(mutex) {}
 
  private:
   const ForkGate::Pass pass_;  // acquired before the mutex and released after it
-  const std::lock_guard<std::mutex> lock_;
+  const MutexLock lock_;
 };
 
 }  // namespace cukiln

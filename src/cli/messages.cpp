@@ -28,12 +28,12 @@ void Messages::say(LogLevel level, std::string_view text) {
 }
 
 bool Messages::has_said(std::string_view text) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return said_.find(text) != std::string::npos;
 }
 
 void Messages::show(std::string_view text) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   said_ += text;
   write(std::string(text));
 }
@@ -42,7 +42,7 @@ void Messages::set_status(std::string line) {
   if (!terminal_.is_terminal()) {
     return;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (line.empty() && status_.empty()) {
     return;
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <mutex>
 #include <string>
 #include <string_view>
 
+#include "base/mutex.hpp"
 #include "cli/terminal.hpp"
 
 #include <cukiln/log.hpp>
@@ -44,7 +44,7 @@ class Messages {
 
   const Terminal terminal_;
   const LogLevel level_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::string status_;
   std::string said_;
 };

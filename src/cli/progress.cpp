@@ -102,7 +102,7 @@ ProgressBar::ProgressBar(Messages& messages, std::size_t total)
 ProgressBar::~ProgressBar() {
   if (ticker_.joinable()) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       ended_ = true;
     }
     changed_.notify_all();
@@ -112,7 +112,7 @@ ProgressBar::~ProgressBar() {
 }
 
 void ProgressBar::update(std::size_t done, std::size_t total, const ModuleReport& last) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   g_stored += last.status && last.not_stored.empty() ? 1 : 0;
   g_total = total;
   done_ = done;
@@ -122,7 +122,7 @@ void ProgressBar::update(std::size_t done, std::size_t total, const ModuleReport
 }
 
 void ProgressBar::tick() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   changed_.wait_for(lock, kPatience, [this] { return ended_; });
   while (!ended_) {
     messages_.set_status(line());

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
+#include "base/mutex.hpp"
 #include "cli/messages.hpp"
 
 #include <cukiln/loader.hpp>
@@ -36,8 +35,8 @@ class ProgressBar {
   struct Interrupts;  ///< what an interrupted command says, on an empty line
   std::unique_ptr<Interrupts> interrupts_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Mutex mutex_;
+  ConditionVariable changed_;
   std::size_t done_ = 0;
   std::size_t total_;
   std::string last_;

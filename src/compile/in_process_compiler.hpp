@@ -2,10 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "base/mutex.hpp"
 #include "compile/compiler.hpp"
 #include "compile/nvrtc_library.hpp"
 #include "key/stat_cache.hpp"
@@ -34,7 +34,7 @@ class InProcessCompiler final : public Compiler {
   Result<const Opened*> open();
 
   const NvrtcSearch search_;
-  std::mutex mutex_;  // guards opened_; compiles run concurrently
+  Mutex mutex_;  // guards opened_; compiles run concurrently
   std::unique_ptr<Opened> opened_;
 };
 

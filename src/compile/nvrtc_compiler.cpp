@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <ctime>
-#include <mutex>
 #include <optional>
 #include <thread>
 
 #include "base/cores.hpp"
 #include "base/file_lock.hpp"
+#include "base/mutex.hpp"
 #include "base/process_local.hpp"
 #include "base/result.hpp"
 #include "compile/compile_errors.hpp"
@@ -48,7 +48,7 @@ struct NvrtcCompiler::State {
   explicit State(std::size_t max_idle) : pool(max_idle) {}
 
   WorkerPool pool;
-  std::mutex mutex;  // guards the members below
+  Mutex mutex;  // guards the members below
   std::optional<NvrtcIdentity> identity;
   LibraryStamps stamps;
 };
@@ -82,7 +82,7 @@ NvrtcCompiler::State& NvrtcCompiler::state() { return state_->get(max_idle_); }
 
 Result<NvrtcIdentity> NvrtcCompiler::identity() {
   State& own = state();
-  const std::lock_guard lock(own.mutex);
+  const MutexLock lock(own.mutex);
   if (own.identity) {
     return *own.identity;
   }
@@ -149,7 +149,7 @@ WorkerOptions NvrtcCompiler::worker_options(std::string path, const NvrtcInstall
 Result<Toolchain> NvrtcCompiler::toolchain() {
   State& own = state();
   {
-    const std::lock_guard lock(own.mutex);
+    const MutexLock lock(own.mutex);
     if (own.identity) {
       return own.identity->toolchain;
     }
@@ -161,7 +161,7 @@ Result<Toolchain> NvrtcCompiler::toolchain() {
 std::vector<std::string> NvrtcCompiler::toolkit_folders() {
   State& own = state();
   {
-    const std::lock_guard lock(own.mutex);
+    const MutexLock lock(own.mutex);
     if (own.identity) {
       return own.identity->install.headers;
     }
@@ -193,7 +193,7 @@ Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
                  WorkerProcess::start(worker_options(std::move(path), known.install), run.wait));
       // The libraries that this worker opened must be those whose digest is in the key.
       const auto stamps = stamps_of(known.install);
-      const std::lock_guard lock(own.mutex);
+      const MutexLock lock(own.mutex);
       if (!stamps || *stamps != own.stamps) {
         own.identity.reset();
         return make_error(ErrorCode::incompatible,

@@ -14,7 +14,7 @@ constexpr std::uint32_t kMaxCompiles = 64;
 
 std::unique_ptr<WorkerProcess> WorkerPool::take() {
   std::vector<std::unique_ptr<WorkerProcess>> ended;  // destroyed after the lock is released
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!idle_.empty()) {
     std::unique_ptr<WorkerProcess> worker = std::move(idle_.back());
     idle_.pop_back();
@@ -30,7 +30,7 @@ void WorkerPool::put_back(std::unique_ptr<WorkerProcess> worker) {
   if (worker == nullptr || worker->compiles() >= kMaxCompiles) {
     return;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (idle_.size() < max_idle_) {
     idle_.push_back(std::move(worker));
   }

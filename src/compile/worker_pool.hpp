@@ -4,9 +4,9 @@
 #include <sys/types.h>
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "compile/worker_process.hpp"
 
 namespace cukiln {
@@ -25,7 +25,7 @@ class WorkerPool {
 
  private:
   const std::size_t max_idle_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::vector<std::unique_ptr<WorkerProcess>> idle_;
 };
 

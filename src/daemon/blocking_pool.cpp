@@ -22,7 +22,7 @@ Result<std::unique_ptr<BlockingPool>> BlockingPool::create(unsigned threads, Tas
 
 BlockingPool::~BlockingPool() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
     has_news_.store(true, std::memory_order_relaxed);
   }
@@ -37,7 +37,7 @@ void BlockingPool::put(Job job) {
   one.push_back(std::move(job));
   bool must_wake = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     jobs_.splice(jobs_.end(), one);
     must_wake = awake_ < jobs_.size();
     has_news_.store(true, std::memory_order_relaxed);
@@ -60,7 +60,7 @@ void BlockingPool::run() {
   for (;;) {
     std::list<Job> job;
     {
-      std::unique_lock lock(mutex_);
+      MutexLock lock(mutex_);
       has_jobs_.wait(lock, [&] { return ending_ || !jobs_.empty(); });
       if (ending_) {
         return;
@@ -71,12 +71,12 @@ void BlockingPool::run() {
     job.front().work();
     job.front().work = nullptr;  // what it held goes here, and not on the loop
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       ++awake_;
     }
     loop_.post(std::move(job.front().done));
     stay_awake();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     --awake_;
   }
 }

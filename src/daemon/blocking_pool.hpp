@@ -2,17 +2,16 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "base/result.hpp"
 #include "daemon/task_queue.hpp"
 
@@ -59,8 +58,8 @@ class BlockingPool {
 
   TaskQueue& loop_;
   std::size_t outstanding_ = 0;  // the loop's
-  std::mutex mutex_;             // of the next four
-  std::condition_variable has_jobs_;
+  Mutex mutex_;                  // of the next four
+  ConditionVariable has_jobs_;
   std::list<Job> jobs_;
   std::size_t awake_ = 0;  // threads that look for a job before they sleep
   bool ending_ = false;

@@ -49,7 +49,7 @@ CompileRun::~CompileRun() = default;
 
 void CompileRun::answer(std::string body) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     answer_ = std::move(body);
   }
   told_.notify_one();
@@ -57,7 +57,7 @@ void CompileRun::answer(std::string body) {
 
 void CompileRun::owner_left() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     owner_left_ = true;
   }
   told_.notify_one();
@@ -69,12 +69,12 @@ void CompileRun::cancel() noexcept {
 }
 
 bool CompileRun::waits_for_answer() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return asked_ && !answer_ && !owner_left_;
 }
 
 Result<std::string> CompileRun::ask_owner(const std::string& path) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   asked_ = true;
   answer_.reset();
   lock.unlock();
@@ -108,7 +108,7 @@ Result<std::string> CompileRun::reply(const std::string& path) {
     return own.encode();
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (owner_left_) {
       return Error(ErrorCode::timeout, "the client that had the files has gone");
     }
@@ -154,7 +154,7 @@ RunResult CompileRun::failure_of(const Error& error) const {
     out.refusal = wire::Refusal::of(error);
     return out;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   out.kind = owner_left_ && error.code() == ErrorCode::timeout ? RunResult::Kind::gone
                                                                : RunResult::Kind::failed;
   // Only what a compiler said of files depends on them.

@@ -3,16 +3,15 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_set>
 
 #include "base/file.hpp"
 #include "base/logger.hpp"
+#include "base/mutex.hpp"
 #include "compile/answer_recorder.hpp"
 #include "compile/compiler.hpp"
 #include "compile/file_provider.hpp"
@@ -110,8 +109,8 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
   bool declined_ = false;
   std::atomic<bool> cancelled_{false};
 
-  mutable std::mutex mutex_;
-  std::condition_variable told_;
+  mutable Mutex mutex_;
+  ConditionVariable told_;
   bool asked_ = false;
   bool owner_left_ = false;
   std::optional<std::string> answer_;

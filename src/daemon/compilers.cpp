@@ -22,7 +22,7 @@ Compilers::Compilers(LoaderOptions options, bool system, TieredStore& store)
 }
 
 Result<Compiler*> Compilers::given(const wire::CompileOrder& order) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::unique_ptr<Compiler>& compiler = given_[{order.library, order.builtins}];
   if (compiler == nullptr) {
     if (given_.size() > kMaxCompilers) {

@@ -3,10 +3,10 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "compile/compiler.hpp"
 #include "key/stat_cache.hpp"
 #include "store/tiered_store.hpp"
@@ -37,7 +37,7 @@ class Compilers {
   TieredStore& store_;
   StatCache stats_;
   const std::unique_ptr<Compiler> own_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Compiler>> given_;
 };
 

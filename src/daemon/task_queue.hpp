@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <mutex>
 #include <utility>
 
 #include "base/file.hpp"
 #include "base/logger.hpp"
+#include "base/mutex.hpp"
 #include "base/result.hpp"
 
 namespace cukiln::daemon {
@@ -37,7 +37,7 @@ class TaskQueue {
   void post(Task task) { post(Prepared(std::move(task))); }
   void post(Prepared task) noexcept {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       tasks_.splice(tasks_.end(), task.task_);
     }
     const std::uint64_t one = 1;
@@ -50,7 +50,7 @@ class TaskQueue {
     static_cast<void>(!::read(wake_.get(), &count, sizeof count));
     std::list<Task> tasks;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       tasks.swap(tasks_);
     }
     for (const Task& task : tasks) {
@@ -69,7 +69,7 @@ class TaskQueue {
 
  private:
   const UniqueFd wake_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::list<Task> tasks_;
 };
 

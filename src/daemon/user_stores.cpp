@@ -150,7 +150,7 @@ UserStores::Handle UserStores::find(uid_t user) {
   if (is_shared_) {
     return {Handle(), &own_};
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = users_.find(user);
   if (at == users_.end()) {
     return nullptr;
@@ -163,7 +163,7 @@ Result<UserStores::Handle> UserStores::open(uid_t user) {
   if (is_shared_) {
     return Handle(Handle(), &own_);
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!users_.contains(user)) {
     CUKILN_CHECK(remove_unused());
     users_[user];
@@ -176,7 +176,7 @@ Result<void> UserStores::visit(uid_t user, const std::function<Result<void>(Tier
   Handle store;
   bool was_open = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto at = users_.find(user);
     if (at == users_.end()) {
       return {};
@@ -187,7 +187,7 @@ Result<void> UserStores::visit(uid_t user, const std::function<Result<void>(Tier
   }
   auto done = body(*store);
   if (!was_open) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto at = users_.find(user);
     if (at != users_.end() && at->second.store == store && store.use_count() == 2) {
       at->second.store.reset();
@@ -200,7 +200,7 @@ void UserStores::for_each(const std::function<void(TieredStore&)>& visitor) {
   visitor(own_);
   std::vector<uid_t> users;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [user, state] : users_) {
       users.push_back(user);
     }
@@ -215,7 +215,7 @@ void UserStores::for_each(const std::function<void(TieredStore&)>& visitor) {
 
 void UserStores::set_max_bytes(std::uint64_t max_bytes) {
   set_cap(own_, max_bytes);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   max_bytes_ = max_bytes;
   share_out();
 }
@@ -225,7 +225,7 @@ Result<void> UserStores::maintain() {
   std::uint64_t fits_bytes = 0;
   std::vector<uid_t> due;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     fits_bytes = share();
     for (const auto& [user, state] : users_) {
       if (state.store != nullptr || state.fits_bytes > fits_bytes) {
@@ -236,7 +236,7 @@ Result<void> UserStores::maintain() {
   for (const uid_t user : due) {
     auto one = visit(user, maintain_disk);
     if (one) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (const auto at = users_.find(user); at != users_.end()) {
         at->second.fits_bytes = fits_bytes;
       }

@@ -9,9 +9,9 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.hpp"
 #include "store/tiered_store.hpp"
 
 #include <cukiln/result.hpp>
@@ -77,7 +77,7 @@ class UserStores {
   const bool is_shared_;
   const Options options_;
   const std::string folder_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::uint64_t max_bytes_;
   std::uint64_t uses_ = 0;
   std::map<uid_t, User> users_;

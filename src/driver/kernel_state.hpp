@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "driver/device_contexts.hpp"
 #include "driver/driver_api.hpp"
 
@@ -27,7 +27,7 @@ struct alignas(64) KernelState {
   std::string name;
   bool parameters_known = false;  ///< false if the driver is older than 12.4
   std::vector<std::size_t> parameter_bytes;
-  mutable std::mutex reserve_mutex;  ///< guards reserve_shared, which reads and raises a limit
+  mutable Mutex reserve_mutex;  ///< guards reserve_shared, which reads and raises a limit
 };
 
 /// Access to the state of a handle, for this layer and the launchers above it.

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -12,6 +11,7 @@
 #include "base/file.hpp"
 #include "base/file_system.hpp"
 #include "base/hasher.hpp"
+#include "base/mutex.hpp"
 
 #include <cukiln/digest.hpp>
 
@@ -57,7 +57,7 @@ class StatCache {
   std::vector<StatRecord> take_new();
 
  private:
-  std::mutex mutex_;
+  Mutex mutex_;
   Source source_;
   std::unordered_map<std::string, StatRecord> records_;
   std::vector<StatRecord> new_;

@@ -4,10 +4,10 @@
 #include <chrono>
 #include <cstddef>
 #include <map>
-#include <mutex>
 #include <optional>
 
 #include "base/backoff.hpp"
+#include "base/mutex.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>
@@ -33,7 +33,7 @@ class FailureMemory {
     std::chrono::steady_clock::time_point until;
     Backoff backoff;
   };
-  std::mutex mutex_;
+  Mutex mutex_;
   std::map<RequestDigest, Failure> failures_;
 };
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
 #include <set>
 
+#include "base/mutex.hpp"
 #include "base/process_local.hpp"
 
 #include <cukiln/digest.hpp>
@@ -15,8 +14,8 @@ namespace cukiln {
 /// are its parent's. Threads: safe.
 class InFlight {
   struct Set {
-    std::mutex mutex;
-    std::condition_variable ended;
+    Mutex mutex;
+    ConditionVariable ended;
     std::set<RequestDigest> requests;
   };
 
@@ -26,7 +25,7 @@ class InFlight {
    public:
     Record(InFlight& all, const RequestDigest& request) : all_(all), request_(request) {
       Set& set = all_.set_.get();
-      std::unique_lock lock(set.mutex);
+      MutexLock lock(set.mutex);
       while (!set.requests.insert(request_).second) {
         waited_ = true;
         set.ended.wait(lock);
@@ -38,7 +37,7 @@ class InFlight {
         return;  // a callback forked, and this is the child
       }
       {
-        const std::lock_guard lock(set->mutex);
+        const MutexLock lock(set->mutex);
         set->requests.erase(request_);
       }
       set->ended.notify_all();

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <new>
 #include <string>
 #include <type_traits>
@@ -13,6 +12,7 @@
 
 #include "base/fork_gate.hpp"
 #include "base/hasher.hpp"
+#include "base/mutex.hpp"
 #include "driver/kernel_state.hpp"
 
 namespace cukiln {
@@ -92,7 +92,7 @@ struct KernelTable::Impl {
 
   // What writers keep, in a cache line that look-ups do not read. Nothing is freed before the
   // table: a reader may still be in any of them. Together they take less than twice the newest.
-  alignas(64) std::mutex mutex;
+  alignas(64) Mutex mutex;
   std::vector<ArrayOwner> arrays;
   std::vector<std::unique_ptr<Index>> indices;
   std::deque<Named> names;

@@ -54,7 +54,7 @@ void warn_of_no_kernel(const CompileRequest& request, const std::string& name, c
 
 Result<std::shared_ptr<const DriverApi>> KernelLoader::Impl::driver() {
   Driver& own = driver_.get();
-  const std::lock_guard lock(own.mutex);
+  const MutexLock lock(own.mutex);
   if (!own.api) {
     auto opened = DriverApi::open(options.cuda_library);
     if (!opened && opened.error().code() == ErrorCode::not_found) {  // not a file of the host's

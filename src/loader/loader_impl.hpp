@@ -5,7 +5,6 @@
 #include <chrono>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "base/logger.hpp"
+#include "base/mutex.hpp"
 #include "base/process_local.hpp"
 #include "compile/compiler.hpp"
 #include "driver/device_contexts.hpp"
@@ -114,14 +114,14 @@ struct KernelLoader::Impl {
 
  private:
   struct Driver {
-    std::mutex mutex;  // held while it is opened
+    Mutex mutex;  // held while it is opened
     std::shared_ptr<const DriverApi> api;
     std::vector<DeviceInfo> devices;
   };
   ProcessLocal<Driver> driver_;  // CUDA does not survive a fork
-  std::mutex reported_mutex_;
+  Mutex reported_mutex_;
   std::set<std::string> reported_flags_;
-  std::mutex modules_mutex_;
+  Mutex modules_mutex_;
   std::unordered_map<CacheKey, std::shared_ptr<Module>> modules_;
   std::unordered_map<CacheKey, SharedBytes> unstored_;
 };

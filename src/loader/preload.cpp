@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/cores.hpp"
+#include "base/mutex.hpp"
 #include "base/result.hpp"
 #include "loader/loader_impl.hpp"
 
@@ -202,7 +203,7 @@ class Preload {
     std::stable_sort(misses.begin(), misses.end(), [](const Job* a, const Job* b) {
       return text_bytes(*a->request) > text_bytes(*b->request);
     });
-    std::mutex progress_mutex;
+    Mutex progress_mutex;
     run_parallel(misses.size(), loader_.options.jobs != 0 ? loader_.options.jobs : usable_cores(),
                  [&](std::size_t i) {
                    Job& job = *misses[i];
@@ -215,7 +216,7 @@ class Preload {
                      fail(job, tried.error());
                    }
                    job.report.elapsed += time_since(start);
-                   const std::lock_guard lock(progress_mutex);
+                   const MutexLock lock(progress_mutex);
                    report_progress_(++done_, jobs_.size(), job.report);
                  });
   }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <mutex>
 #include <set>
 #include <string>
 
 #include "base/hasher.hpp"
 #include "base/logger.hpp"
+#include "base/mutex.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/module_spec.hpp>
@@ -29,7 +29,7 @@ class Recorder {
 
   const std::string path_;
   const Logger log_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::set<ContentHash> known_;
   bool failed_ = false;
 };

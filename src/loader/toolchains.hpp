@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "compile/compiler.hpp"
 #include "store/cubin_store.hpp"
 
@@ -22,7 +22,7 @@ class Toolchains {
  private:
   CubinStore& store_;
   Compiler& compiler_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::vector<Toolchain> stored_;  // only where there is no compiler
 };
 

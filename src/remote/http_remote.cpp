@@ -7,9 +7,9 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "base/result.hpp"
 #include "remote/curl_handle.hpp"
 #include "remote/envelope.hpp"
@@ -161,7 +161,7 @@ class HttpRemote final : public RemoteEndpoint {
   }
 
   CurlHandle take() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (idle_.empty()) {
       return {};
     }
@@ -170,7 +170,7 @@ class HttpRemote final : public RemoteEndpoint {
     return handle;
   }
   void give_back(CurlHandle handle) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     idle_.push_back(std::move(handle));
   }
 
@@ -179,7 +179,7 @@ class HttpRemote final : public RemoteEndpoint {
   const bool flat_;
   const std::string signature_;
   const RemoteOptions options_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::vector<CurlHandle> idle_;
 };
 

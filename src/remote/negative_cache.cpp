@@ -6,7 +6,7 @@
 namespace cukiln {
 
 bool NegativeCache::has(const ObjectName& name, SteadyTime now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = until_.find(name);
   if (at == until_.end()) {
     return false;
@@ -19,7 +19,7 @@ bool NegativeCache::has(const ObjectName& name, SteadyTime now) {
 }
 
 void NegativeCache::add(const ObjectName& name, SteadyTime until, SteadyTime now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (until_.size() >= kMaxNames) {
     for (auto at = until_.begin(); at != until_.end();) {
       at = at->second <= now ? until_.erase(at) : std::next(at);
@@ -33,12 +33,12 @@ void NegativeCache::add(const ObjectName& name, SteadyTime until, SteadyTime now
 }
 
 void NegativeCache::remove(const ObjectName& name) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   until_.erase(name);
 }
 
 std::size_t NegativeCache::size() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return until_.size();
 }
 

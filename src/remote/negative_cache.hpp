@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <mutex>
 #include <unordered_map>
 
+#include "base/mutex.hpp"
 #include "remote/endpoint.hpp"
 #include "remote/object_name.hpp"
 
@@ -27,7 +27,7 @@ class NegativeCache {
       return std::hash<ByteView>()(view_of(name));
     }
   };
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::unordered_map<ObjectName, SteadyTime, Hash> until_;
 };
 

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "base/result.hpp"
 #include "remote/endpoint.hpp"
 #include "remote/envelope.hpp"
@@ -313,7 +313,7 @@ class RedisRemote final : public RemoteEndpoint {
       }
     }
     if (reply != nullptr) {  // the connection can be used again, also after an error reply
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       idle_.push_back(std::move(connection));
     }
     return answer;
@@ -334,7 +334,7 @@ class RedisRemote final : public RemoteEndpoint {
   }
 
   std::unique_ptr<RedisConnection> take_idle() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     while (!idle_.empty()) {
       std::unique_ptr<RedisConnection> connection = std::move(idle_.back());
       idle_.pop_back();
@@ -371,7 +371,7 @@ class RedisRemote final : public RemoteEndpoint {
   const RedisAddress address_;
   const RemoteOptions options_;
   const std::string where_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::vector<std::unique_ptr<RedisConnection>> idle_;
 };
 

@@ -11,7 +11,7 @@ std::string key_of(const ObjectName& name) { return std::string(view_of(name)); 
 
 RemoteLeases::~RemoteLeases() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   renew_.notify_all();
@@ -37,7 +37,7 @@ RemoteLeases::State RemoteLeases::acquire(RemoteServer& server, ByteView request
   if (!writes) {
     return State::free;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!renewer_.joinable()) {  // without it a lease ends by itself, so it comes first
     renewer_ = std::thread([this] { run_renewals(); });
   }
@@ -56,7 +56,7 @@ void RemoteLeases::release(ByteView request_canonical) {
   const ObjectName name = ObjectName::of_sets(request_canonical);
   RemoteServer* server = nullptr;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto at = leases_.find(key_of(name));
     if (at == leases_.end() || at->second.uploading) {
       return;
@@ -68,7 +68,7 @@ void RemoteLeases::release(ByteView request_canonical) {
 }
 
 void RemoteLeases::set_uploading(ByteView request_canonical, bool uploading) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = leases_.find(key_of(ObjectName::of_sets(request_canonical)));
   if (at != leases_.end()) {
     at->second.uploading = uploading;
@@ -89,7 +89,7 @@ void RemoteLeases::end_upload(ByteView request_canonical) {
 }
 
 void RemoteLeases::run_renewals() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
     renew_.wait(lock, [&] { return stopping_ || !leases_.empty(); });
     renew_.wait_for(lock, options_.lease / 3, [&] { return stopping_; });

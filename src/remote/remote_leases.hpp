@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "base/mutex.hpp"
 #include "remote/object_name.hpp"
 #include "remote/remote_server.hpp"
 #include "remote/remote_store_options.hpp"
@@ -55,8 +54,8 @@ class RemoteLeases {
   }
 
   const RemoteStoreOptions& options_;
-  std::mutex mutex_;  // of all below
-  std::condition_variable renew_;
+  Mutex mutex_;  // of all below
+  ConditionVariable renew_;
   bool stopping_ = false;
   Leases leases_;
   std::thread renewer_;

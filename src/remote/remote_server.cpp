@@ -25,7 +25,7 @@ RemoteAnswer RemoteServer::ask(RemoteOp op, const Question& question, Judge judg
     stats.received_bytes += answer.body.size();
   });
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     traffic_[static_cast<std::size_t>(op)].add(answer.status, took);
   }
   if (answer.status == RemoteStatus::ok || answer.status == RemoteStatus::absent) {
@@ -103,7 +103,7 @@ std::optional<StoreEntry> RemoteServer::entry(const CacheKey& key, SteadyTime de
 }
 
 RemoteHealth RemoteServer::health() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return {endpoint_->where(), breaker_.state(SteadyClock::now()), endpoint_->has_leases(),
           breaker_.turns(), traffic_};
 }

@@ -4,10 +4,10 @@
 #include <array>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "base/mutex.hpp"
 #include "remote/endpoint.hpp"
 #include "remote/envelope.hpp"
 #include "remote/negative_cache.hpp"
@@ -64,7 +64,7 @@ class RemoteServer {
   RemoteCounts& counts_;
   NegativeCache& absent_;
   ServerBreaker breaker_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::array<RemoteTraffic, kRemoteOps> traffic_{};  // under mutex_
 };
 

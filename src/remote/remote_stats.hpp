@@ -4,8 +4,8 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 
+#include "base/mutex.hpp"
 #include "remote/endpoint.hpp"
 #include "remote/envelope.hpp"
 
@@ -41,16 +41,16 @@ class RemoteCounts {
   /// `body(RemoteStats&)`.
   template <class Body>
   void change(Body&& body) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     body(stats_);
   }
   RemoteStats snapshot() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return stats_;
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   RemoteStats stats_;
 };
 

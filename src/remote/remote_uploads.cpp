@@ -15,7 +15,7 @@ using SteadyClock = std::chrono::steady_clock;
 RemoteUploads::~RemoteUploads() {
   finish(std::chrono::milliseconds(0));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   work_.notify_all();
@@ -37,7 +37,7 @@ void RemoteUploads::push(const StoreEntry& entry) {
 
 bool RemoteUploads::enqueue(const StoreEntry& entry) {
   const std::uint64_t bytes = entry.cubin.image.size() + entry.request_canonical.size();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stopping_ || queue_.size() >= options_.most_queued ||
       queued_bytes_ + bytes > options_.most_queued_bytes) {
     return false;
@@ -61,7 +61,7 @@ void RemoteUploads::upload(const StoreEntry& entry) {
   for (const auto& server : servers_) {
     SteadyTime deadline = SteadyClock::now() + options_.upload_timeout;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       deadline = std::min(deadline, give_up_at_);
     }
     const auto put = [&](const ObjectName& at, ByteView bytes) {
@@ -91,7 +91,7 @@ void RemoteUploads::upload(const StoreEntry& entry) {
 }
 
 void RemoteUploads::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
     work_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
     if (queue_.empty()) {
@@ -111,7 +111,7 @@ void RemoteUploads::run() {
 }
 
 bool RemoteUploads::finish(std::chrono::milliseconds patience) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   give_up_at_ = SteadyClock::now() + patience;
   const bool all =
       idle_.wait_until(lock, give_up_at_, [&] { return queue_.empty() && !uploading_; });
@@ -127,7 +127,7 @@ bool RemoteUploads::finish(std::chrono::milliseconds patience) {
 }
 
 std::uint64_t RemoteUploads::queued() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return queue_.size() + (uploading_ ? 1 : 0);
 }
 

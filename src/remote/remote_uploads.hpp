@@ -2,14 +2,13 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "remote/negative_cache.hpp"
 #include "remote/remote_leases.hpp"
 #include "remote/remote_server.hpp"
@@ -51,8 +50,8 @@ class RemoteUploads {
   RemoteCounts& counts_;
   NegativeCache& absent_;
 
-  mutable std::mutex mutex_;  // of all below; before those of counts and leases
-  std::condition_variable work_, idle_;
+  mutable Mutex mutex_;  // of all below; before those of counts and leases
+  ConditionVariable work_, idle_;
   std::deque<Upload> queue_;
   std::uint64_t queued_bytes_ = 0;
   bool uploading_ = false;

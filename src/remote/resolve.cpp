@@ -7,10 +7,9 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 
+#include "base/mutex.hpp"
 #include "base/poll_until.hpp"
 #include "base/result.hpp"
 
@@ -26,8 +25,8 @@ using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 /// A name resolution, shared with the thread that runs it. getaddrinfo has no deadline and cannot
 /// be cancelled, so a thread in which it hangs is left behind.
 struct Resolution {
-  std::mutex mutex;
-  std::condition_variable ended;
+  Mutex mutex;
+  ConditionVariable ended;
   bool done = false;
   int error = 0;
   Addresses found;
@@ -53,13 +52,13 @@ RemoteAnswer resolve_by(const std::string& host, const std::string& port, Steady
   std::thread([resolution, host, port] {
     int resolve_error = 0;
     Addresses list = resolve(host, port, 0, resolve_error);
-    const std::lock_guard lock(resolution->mutex);
+    const MutexLock lock(resolution->mutex);
     resolution->found = std::move(list);
     resolution->error = resolve_error;
     resolution->done = true;
     resolution->ended.notify_one();
   }).detach();
-  std::unique_lock lock(resolution->mutex);
+  MutexLock lock(resolution->mutex);
   if (!resolution->ended.wait_until(lock, deadline, [&] { return resolution->done; })) {
     return {RemoteStatus::timeout, {}, "the name server does not answer"};
   }

@@ -36,7 +36,7 @@ bool CurrentGeneration::is_stale(const Generation& generation) const {
 
 Result<std::shared_ptr<Generation>> CurrentGeneration::get(bool as_writer) {
   {
-    const std::lock_guard hold(mutex_);
+    const MutexLock hold(mutex_);
     if (generation_ != nullptr) {
       const bool ours = generation_->belongs_to_this_process();
       if (!ours && generation_->has_connections()) {
@@ -60,7 +60,7 @@ Result<std::shared_ptr<Generation>> CurrentGeneration::get(bool as_writer) {
 }
 
 std::string CurrentGeneration::folder() const {
-  const std::lock_guard hold(mutex_);
+  const MutexLock hold(mutex_);
   return generation_ != nullptr && generation_->belongs_to_this_process() ? generation_->folder()
                                                                           : std::string();
 }
@@ -83,7 +83,7 @@ CurrentGeneration::Candidate CurrentGeneration::open_candidate() {
   auto name = directory_.current();
   std::shared_ptr<Generation> before;
   {
-    const std::lock_guard hold(mutex_);
+    const MutexLock hold(mutex_);
     before = generation_;
   }
   // In one process SQLite shares what it knows of a file among connections: opened again while it
@@ -110,7 +110,7 @@ Error CurrentGeneration::outdated_and_read_only(const Generation& generation) co
 
 std::shared_ptr<Generation> CurrentGeneration::use(std::shared_ptr<Generation> generation,
                                                    const FileStamp& stamp) {
-  const std::lock_guard hold(mutex_);
+  const MutexLock hold(mutex_);
   generation_ = std::move(generation);
   current_stamp_ = stamp;
   next_look_ns_.store(steady_ns() + kLookEveryNs, std::memory_order_relaxed);
@@ -191,13 +191,13 @@ Result<void> CurrentGeneration::begin(const Error& why, std::optional<Rebuild> r
 Result<void> CurrentGeneration::recover(const std::shared_ptr<Generation>& broken,
                                         const Error& why) {
   {
-    const std::lock_guard hold(mutex_);
+    const MutexLock hold(mutex_);
     if (generation_ != broken) {
       return {};  // another thread was faster
     }
   }
   if (forgiven_.fetch_add(1, std::memory_order_relaxed) == 0 && looks_healthy(*broken)) {
-    const std::lock_guard hold(mutex_);
+    const MutexLock hold(mutex_);
     generation_.reset();
     return {};
   }

@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "base/file.hpp"
+#include "base/mutex.hpp"
 #include "store/generation.hpp"
 #include "store/space_limits.hpp"
 #include "store/sqlite_options.hpp"
@@ -81,7 +81,7 @@ class CurrentGeneration {
   const SpaceLimits& limits_;
   WriterLock& writer_;
 
-  mutable std::mutex mutex_;  // of the two below
+  mutable Mutex mutex_;  // of the two below
   std::shared_ptr<Generation> generation_;
   FileStamp current_stamp_;
   std::atomic<std::int64_t> next_look_ns_{0};

@@ -203,7 +203,7 @@ Result<void> Generation::migrate() {
 
 Result<Generation::Lease> Generation::lease(SqliteTrouble* trouble) {
   {
-    const std::lock_guard hold(mutex_);
+    const MutexLock hold(mutex_);
     if (!idle_.empty()) {
       SqliteHandle handle = std::move(idle_.back());
       idle_.pop_back();
@@ -215,7 +215,7 @@ Result<Generation::Lease> Generation::lease(SqliteTrouble* trouble) {
   open_options.read_only = options_.read_only;
   open_options.busy_ms = kOpenBusyMs;
   CUKILN_TRY(SqliteHandle handle, SqliteHandle::open(database_, open_options, trouble));
-  const std::lock_guard hold(mutex_);
+  const MutexLock hold(mutex_);
   ++out_;
   return Lease(*this, std::move(handle));
 }
@@ -229,7 +229,7 @@ Generation::Lease::~Lease() {
 void Generation::give_back(SqliteHandle handle) {
   handle.set_busy_timeout(kReadBusyMs);
   handle.forget_trouble();
-  const std::lock_guard hold(mutex_);
+  const MutexLock hold(mutex_);
   --out_;
   if (idle_.size() < kMaxIdle) {
     idle_.push_back(std::move(handle));
@@ -237,7 +237,7 @@ void Generation::give_back(SqliteHandle handle) {
 }
 
 void Generation::before_fork() noexcept {
-  const std::lock_guard hold(mutex_);
+  const MutexLock hold(mutex_);
   if (process_ == ::getpid()) {
     idle_.clear();
   }
@@ -246,7 +246,7 @@ void Generation::before_fork() noexcept {
 bool Generation::belongs_to_this_process() const noexcept { return process_ == ::getpid(); }
 
 bool Generation::has_connections() const {
-  const std::lock_guard hold(mutex_);
+  const MutexLock hold(mutex_);
   return out_ > 0 || !idle_.empty();
 }
 

@@ -4,12 +4,12 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/file_lock.hpp"
 #include "base/fork_gate.hpp"
+#include "base/mutex.hpp"
 #include "store/process_lock.hpp"
 #include "store/sqlite_handle.hpp"
 #include "store/store_directory.hpp"
@@ -110,7 +110,7 @@ class Generation final : private ForkGate::Guarded {
   ProcessLock process_lock_;
   const int process_;
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<SqliteHandle> idle_;
   int out_ = 0;
   FileIdentity files_[3];  // store.db, -wal, -shm

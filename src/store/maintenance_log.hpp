@@ -2,9 +2,9 @@
 #pragma once
 
 #include <chrono>
-#include <mutex>
 
 #include "base/fork_gate.hpp"
+#include "base/mutex.hpp"
 #include "store/maintenance.hpp"
 
 #include <cukiln/result.hpp>
@@ -35,7 +35,7 @@ class MaintenanceLog {
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   UpkeepStats stats_;
 };
 

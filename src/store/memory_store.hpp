@@ -3,12 +3,12 @@
 
 #include <cstdint>
 #include <list>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/mutex.hpp"
 #include "store/cubin_store.hpp"
 
 namespace cukiln {
@@ -51,7 +51,7 @@ class MemoryStore final : public CubinStore {
 
   const std::uint64_t max_bytes_;
   const Clock& clock_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   Order order_;
   std::unordered_map<CacheKey, Order::iterator> by_key_;
   std::unordered_map<RequestDigest, SetTree> by_request_;

@@ -4,13 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "key/stat_cache.hpp"
 #include "store/sqlite_handle.hpp"
 
@@ -60,7 +60,7 @@ class PendingWrites {
   /// What a forked child inherits is the parent's to write.
   void drop_inherited() noexcept;
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   Batch batch_;
   int process_ = 0;
 };

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 
 #include "base/fork_gate.hpp"
+#include "base/mutex.hpp"
 #include "store/maintenance.hpp"
 #include "store/maintenance_owner.hpp"
 #include "store/space_limits.hpp"
@@ -35,7 +35,7 @@ class WalCheckpoints {
   const SpaceLimits& limits_;
   const MaintenanceOwner& owner_;
   std::atomic<int> lost_pages_{0};  // of a log that could not be cut
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   UpkeepRuns runs_;
 };
 

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <mutex>
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/mutex.hpp"
 #include "base/process_local.hpp"
 #include "base/result.hpp"
 #include "wire/daemon_connection.hpp"
@@ -55,7 +55,7 @@ Error error_of(DaemonFrame& frame) {
 }
 
 struct DaemonLink::State {
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<std::unique_ptr<Conversation::Connection>> idle;
 };
 
@@ -104,7 +104,7 @@ std::unique_ptr<DaemonLink::Conversation::Connection> DaemonLink::take_idle() {
   for (;;) {
     std::unique_ptr<Conversation::Connection> idle;
     {
-      const std::lock_guard lock(own.mutex);
+      const MutexLock lock(own.mutex);
       if (own.idle.empty()) {
         return nullptr;
       }
@@ -121,7 +121,7 @@ std::unique_ptr<DaemonLink::Conversation::Connection> DaemonLink::take_idle() {
 
 void DaemonLink::keep_idle(std::unique_ptr<Conversation::Connection> connection) {
   State& own = state_->get();
-  const std::lock_guard lock(own.mutex);
+  const MutexLock lock(own.mutex);
   if (own.idle.size() < kMaxIdleConnections) {
     own.idle.push_back(std::move(connection));
   }

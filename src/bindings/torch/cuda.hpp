@@ -5,10 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "bindings/torch/shim.hpp"
 
 #include <cukiln/loader.hpp>
@@ -125,7 +125,7 @@ class Scratch {
   const Cuda& cuda_;
   int device_;
   std::atomic<const Block*> current_{nullptr};
-  std::mutex mutex_;
+  Mutex mutex_;
   std::vector<std::unique_ptr<const Block>> blocks_;
 };
 

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "base/fork_gate.hpp"
+#include "base/mutex.hpp"
 #include "base/result.hpp"
 #include "bindings/c/last_error.hpp"
 #include "bindings/c/structs.hpp"
@@ -16,7 +17,7 @@ namespace cukiln::torch {
 namespace {
 
 std::atomic<Host*> the_host{nullptr};  // argued in ARCHITECTURE.md; lives as long as the ops do
-std::mutex host_mutex;
+Mutex host_mutex;
 
 // The ABI of the values on an op's stack: PyTorch 2.10's, which later ones keep.
 constexpr std::uint64_t kStackVersion = std::uint64_t{2} << 56 | std::uint64_t{10} << 48;

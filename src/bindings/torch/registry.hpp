@@ -4,10 +4,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include <cukiln/result.hpp>
+
+#include "base/mutex.hpp"
 
 namespace cukiln::torch {
 
@@ -62,7 +63,7 @@ class Registry {
   Entry* entry(std::int64_t id) const noexcept;
 
   std::atomic<Chunk*> chunks_[kChunks] = {};
-  std::mutex mutex_;
+  Mutex mutex_;
   std::vector<bool> used_;  // by slot
 };
 

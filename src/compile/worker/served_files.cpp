@@ -97,7 +97,7 @@ std::string ServedFiles::absolute(const char* path) {
 }
 
 const ServedFile& ServedFiles::find(const char* path) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::string name = absolute(path);
   if (const auto known = known_.find(name); known != known_.end()) {
     return record_access(name, known->second);

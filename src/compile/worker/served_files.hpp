@@ -3,11 +3,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "wire/frame.hpp"
 #include "wire/messages.hpp"
 
@@ -58,7 +58,7 @@ class ServedFiles {
 
   std::atomic<bool> observing_ = false;
   std::atomic<bool> uses_time_ = false;
-  std::mutex mutex_;  // NVRTC may compile on several threads (--split-compile)
+  Mutex mutex_;  // NVRTC may compile on several threads (--split-compile)
   wire::FrameSocket* socket_ = nullptr;
   std::unordered_map<std::string, ServedFile> known_;
   std::vector<std::string> absent_folders_;  // each with a slash at its end

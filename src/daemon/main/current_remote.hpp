@@ -2,9 +2,9 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "remote/remote_store.hpp"
 
 namespace cukiln::daemon {
@@ -15,12 +15,12 @@ class CurrentRemote final : public RemoteTier {
  public:
   /// Null: there is none.
   std::shared_ptr<RemoteStore> get() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return store_;
   }
   /// Gives the one before.
   std::shared_ptr<RemoteStore> exchange(std::shared_ptr<RemoteStore> store) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::exchange(store_, std::move(store));
   }
 
@@ -53,7 +53,7 @@ class CurrentRemote final : public RemoteTier {
  private:
   void release_lease(ByteView /*request_canonical*/) override {}  // the store's own leases only
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::shared_ptr<RemoteStore> store_;
 };
 

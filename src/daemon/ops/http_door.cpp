@@ -64,7 +64,7 @@ Result<std::unique_ptr<HttpDoor>> HttpDoor::open(std::vector<Listener> listeners
 
 HttpDoor::~HttpDoor() {
   {
-    const std::lock_guard hold(mutex_);
+    const MutexLock hold(mutex_);
     stopping_ = true;
   }
   notify(wake_);
@@ -75,7 +75,7 @@ HttpDoor::~HttpDoor() {
 }
 
 void HttpDoor::make_answers() {
-  std::unique_lock hold(mutex_);
+  MutexLock hold(mutex_);
   for (;;) {
     has_jobs_.wait(hold, [this] { return stopping_ || !jobs_.empty(); });
     if (stopping_) {
@@ -117,7 +117,7 @@ void HttpDoor::run() {
     if (polled[0].revents != 0) {
       std::uint64_t count = 0;
       static_cast<void>(!::read(wake_.get(), &count, sizeof count));
-      const std::lock_guard hold(mutex_);
+      const MutexLock hold(mutex_);
       if (stopping_) {
         return;
       }
@@ -253,7 +253,7 @@ bool HttpDoor::read_head(std::uint64_t id, Connection& connection) {
     if (end != std::string::npos && end + kEndOfHead.size() <= limits_.head_bytes) {
       connection.state = State::answering;
       Job job{id, bytes.substr(0, end + kEndOfHead.size()), connection.tcp};
-      const std::lock_guard hold(mutex_);
+      const MutexLock hold(mutex_);
       jobs_.push_back(std::move(job));
       has_jobs_.notify_one();
       return true;
@@ -309,7 +309,7 @@ bool HttpDoor::expire(Connection& connection) const {
 void HttpDoor::take_answers() {
   std::vector<std::pair<std::uint64_t, std::string>> answers;
   {
-    const std::lock_guard hold(mutex_);
+    const MutexLock hold(mutex_);
     answers.swap(answers_);
   }
   for (auto& [id, answer] : answers) {

@@ -2,13 +2,11 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -16,6 +14,7 @@
 
 #include "base/bytes.hpp"
 #include "base/file.hpp"
+#include "base/mutex.hpp"
 #include "daemon/ops/listener.hpp"
 
 #include <cukiln/result.hpp>
@@ -95,8 +94,8 @@ class HttpDoor {
   UniqueFd spare_;  // given up for a moment to refuse a connection when there are no others
   Time accept_again_;
 
-  std::mutex mutex_;  // of all below
-  std::condition_variable has_jobs_;
+  Mutex mutex_;  // of all below
+  ConditionVariable has_jobs_;
   std::deque<Job> jobs_;
   std::vector<std::pair<std::uint64_t, std::string>> answers_;
   bool stopping_ = false;

@@ -5,13 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <exception>
-#include <mutex>
 #include <string_view>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "base/result.hpp"
 #include "daemon/ops/json_answers.hpp"
 #include "daemon/ops/metrics_text.hpp"
@@ -100,7 +99,7 @@ void say(Response& response, int status, const std::string& text) {
 class Gate {
  public:
   bool enter() {
-    std::unique_lock hold(mutex_);
+    MutexLock hold(mutex_);
     if (!is_free_.wait_for(hold, kGateWait, [this] { return !taken_; })) {
       return false;
     }
@@ -108,14 +107,14 @@ class Gate {
     return true;
   }
   void leave() {
-    const std::lock_guard hold(mutex_);
+    const MutexLock hold(mutex_);
     taken_ = false;
     is_free_.notify_one();
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable is_free_;
+  Mutex mutex_;
+  ConditionVariable is_free_;
   bool taken_ = false;
 };
 
