@@ -5,6 +5,7 @@
 #include <memory>
 
 namespace cukiln {
+inline namespace v0 {
 
 /// Cancels the calls that it was given to, before or while they run. Copies are the same token; it
 /// stays cancelled. Threads: every member may be called from any thread at once.
@@ -24,4 +25,5 @@ class CancelToken {
   std::shared_ptr<std::atomic<bool>> cancelled_;
 };
 
+}  // namespace v0
 }  // namespace cukiln

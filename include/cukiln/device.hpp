@@ -5,6 +5,7 @@
 #include <string>
 
 namespace cukiln {
+inline namespace v0 {
 
 /// A device that this process sees (`CUDA_VISIBLE_DEVICES`).
 struct DeviceInfo {
@@ -15,4 +16,5 @@ struct DeviceInfo {
   std::uint32_t num_sms = 0;
 };
 
+}  // namespace v0
 }  // namespace cukiln

@@ -13,6 +13,7 @@
 #include <cukiln/export.hpp>
 
 namespace cukiln {
+inline namespace v0 {
 
 /// `2 * size` lower-case hex digits.
 CUKILN_API std::string hex_of_bytes(const std::uint8_t* bytes, std::size_t size);
@@ -50,6 +51,7 @@ using RequestDigest = Digest256<struct RequestDigestTag>;
 /// Identifies one cubin for ever: the hash of the RequestDigest and the dependency set.
 using CacheKey = Digest256<struct CacheKeyTag>;
 
+}  // namespace v0
 }  // namespace cukiln
 
 /// Digests are uniform already: their first word is the hash.  @cond

@@ -8,6 +8,7 @@
 #include <cukiln/digest.hpp>
 
 namespace cukiln {
+inline namespace v0 {
 
 /// One field in which a request and the nearest stored entry differ. `was` is the entry's, `now`
 /// the request's; empty where there is none. Fields: `source`, `target`, `compiler`, `flag`, `name
@@ -30,4 +31,5 @@ struct Explanation {
   std::vector<Difference> differences;
 };
 
+}  // namespace v0
 }  // namespace cukiln

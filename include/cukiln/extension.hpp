@@ -14,6 +14,7 @@
 /// `SourceOf`, `Source::literal`), and finds its kernels with `KernelTable::find` or
 /// `KernelLoader::get`. Threads: any at once.
 namespace cukiln::extension {
+inline namespace v0 {
 
 /// The loader behind a C handle; lives as long as the handle.
 CUKILN_API KernelLoader& loader_of(cukiln_loader& handle) noexcept;
@@ -29,4 +30,5 @@ CUKILN_API Result<void> preload(cukiln_loader& handle, Manifest manifest,
                                 const cukiln_preload_options* options,
                                 cukiln_preload_report* report);
 
+}  // namespace v0
 }  // namespace cukiln::extension

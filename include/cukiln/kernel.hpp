@@ -14,6 +14,7 @@ struct CUstream_st;  // the driver's and the runtime's stream are this very type
 struct CUkern_st;
 
 namespace cukiln {
+inline namespace v0 {
 
 using Stream = CUstream_st*;  ///< `CUstream` and `cudaStream_t`; null is the default stream
 
@@ -141,4 +142,5 @@ class TypedKernel {
   Kernel kernel_;
 };
 
+}  // namespace v0
 }  // namespace cukiln

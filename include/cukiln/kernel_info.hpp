@@ -6,6 +6,7 @@
 #include <vector>
 
 namespace cukiln {
+inline namespace v0 {
 
 /// One `__global__` function of a cubin and what it uses, as the assembler reported it.
 struct KernelInfo {
@@ -17,4 +18,5 @@ struct KernelInfo {
   std::uint32_t spill_bytes = 0;   ///< spill stores + spill loads per thread
 };
 
+}  // namespace v0
 }  // namespace cukiln

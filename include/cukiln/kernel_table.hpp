@@ -11,6 +11,7 @@
 #include <cukiln/kernel.hpp>
 
 namespace cukiln {
+inline namespace v0 {
 
 /// Every kernel that is ready.
 ///
@@ -57,4 +58,5 @@ class CUKILN_API KernelTable {
   std::unique_ptr<Impl> impl_;
 };
 
+}  // namespace v0
 }  // namespace cukiln

@@ -29,6 +29,10 @@
 
 namespace cukiln {
 
+class LoaderServices;
+
+inline namespace v0 {
+
 /// Where NVRTC and CUDA's headers may be, besides what this process has loaded and the system's own
 /// folders. Searched in the order of NVIDIA's cuda-pathfinder. Empty: not searched.
 struct CudaPlaces {
@@ -190,9 +194,10 @@ class CUKILN_API KernelLoader {
   struct Impl;
 
  private:
-  friend class LoaderServices;
+  friend class cukiln::LoaderServices;
   explicit KernelLoader(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
+}  // namespace v0
 }  // namespace cukiln

@@ -5,6 +5,7 @@
 #include <string_view>
 
 namespace cukiln {
+inline namespace v0 {
 
 enum class LogLevel { error, warn, info, debug };
 
@@ -14,4 +15,5 @@ enum class LogLevel { error, warn, info, debug };
 /// KernelLoader.
 using LogSink = std::function<void(LogLevel level, std::string_view message)>;
 
+}  // namespace v0
 }  // namespace cukiln

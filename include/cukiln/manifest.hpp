@@ -12,6 +12,7 @@
 #include <cukiln/result.hpp>
 
 namespace cukiln {
+inline namespace v0 {
 
 /// A list of modules to make ready before the hot path. JSON, format 1; the schema is
 /// `cache/manifests/manifest.schema.json`. A kernel's id is its index in the loaded manifest:
@@ -43,4 +44,5 @@ class CUKILN_API Manifest {
   std::vector<ModuleSpec> modules_;
 };
 
+}  // namespace v0
 }  // namespace cukiln

@@ -10,6 +10,7 @@
 #include <cukiln/target.hpp>
 
 namespace cukiln {
+inline namespace v0 {
 
 /// One source of a module: a file on disk, or text in memory.
 struct Source {
@@ -63,4 +64,5 @@ struct ModuleSpec {
                                ///< key
 };
 
+}  // namespace v0
 }  // namespace cukiln

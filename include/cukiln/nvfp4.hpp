@@ -22,6 +22,7 @@
 /// Strides count elements. Errors of `launch`: invalid_argument, with the given and the expected
 /// value; driver. Source: TransformerEngine's NVFP4 recipe, exact formula.
 namespace cukiln::nvfp4 {
+inline namespace v0 {
 
 /// The kernels that come with cukiln, those of <cukiln/sampling.hpp> too, their sources inside this
 /// library. Ids stay: a module that is added comes last.
@@ -304,4 +305,5 @@ class CUKILN_API GroupedGemm {
   Kernel kernels_[2];  // tiles of 128 and of 256 columns
 };
 
+}  // namespace v0
 }  // namespace cukiln::nvfp4

@@ -7,6 +7,7 @@
 #include <cukiln/nvfp4.hpp>
 
 namespace cukiln::nvfp4 {
+inline namespace v0 {
 
 /// Sizes of a mixture of experts.
 struct MoeShape {
@@ -85,4 +86,5 @@ class CUKILN_API MoeGemm {
   std::uint32_t multiprocessors_ = 0;
 };
 
+}  // namespace v0
 }  // namespace cukiln::nvfp4

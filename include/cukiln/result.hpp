@@ -11,6 +11,7 @@
 #include <cukiln/export.hpp>
 
 namespace cukiln {
+inline namespace v0 {
 
 /// Why an operation failed. The numbers are part of the C ABI (`cukiln.h`) and never change.
 enum class ErrorCode {
@@ -192,4 +193,5 @@ class [[nodiscard]] Result<void> {
   Error error_;  // empty on success
 };
 
+}  // namespace v0
 }  // namespace cukiln

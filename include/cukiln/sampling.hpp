@@ -11,6 +11,7 @@
 
 /// One token for each row of logits. Semantics in full: `kernels_src/README.md`.
 namespace cukiln::sampling {
+inline namespace v0 {
 
 enum class LogitType { f32, bf16, f16 };
 
@@ -69,4 +70,5 @@ class CUKILN_API Sampler {
   std::size_t logit_bytes_ = 4;
 };
 
+}  // namespace v0
 }  // namespace cukiln::sampling

@@ -12,6 +12,7 @@
 #include <cukiln/store.hpp>
 
 namespace cukiln {
+inline namespace v0 {
 
 /// One setting: its value and where it came from.
 struct Setting {
@@ -56,4 +57,5 @@ struct CUKILN_API Settings {
 /// Bytes from `2GiB`, `512M`, `1048576`. Errors: invalid_argument.
 CUKILN_API Result<std::uint64_t> parse_bytes(std::string_view text);
 
+}  // namespace v0
 }  // namespace cukiln

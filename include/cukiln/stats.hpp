@@ -4,6 +4,7 @@
 #include <cstdint>
 
 namespace cukiln {
+inline namespace v0 {
 
 /// Counters, since the loader (or, in the store's, since the store) was made.
 struct Stats {
@@ -34,4 +35,5 @@ struct Stats {
   std::uint64_t misses_evicted = 0;      ///< recorded beside others, and evicted or removed since
 };
 
+}  // namespace v0
 }  // namespace cukiln

@@ -14,6 +14,8 @@ namespace cukiln {
 
 class TieredStore;
 
+inline namespace v0 {
+
 /// Whether cukilnd, the host's compile daemon, is asked before something is compiled here.
 enum class DaemonUse {
   automatic,  ///< where one answers; a missing, hung or strange one costs milliseconds
@@ -54,7 +56,7 @@ class CUKILN_API Store {
   const std::string& bypass_reason() const noexcept;
 
  private:
-  friend class TieredStore;
+  friend class cukiln::TieredStore;
   std::unique_ptr<TieredStore> tiers_;
 };
 
@@ -62,4 +64,5 @@ class CUKILN_API Store {
 /// Store.
 CUKILN_API Result<std::unique_ptr<Store>> open_store(StoreOptions options = {});
 
+}  // namespace v0
 }  // namespace cukiln

@@ -8,6 +8,7 @@
 #include <cukiln/result.hpp>
 
 namespace cukiln {
+inline namespace v0 {
 
 /// A GPU architecture that a cubin is built for: `{100, 'a'}` is sm_100a. Suffixes are part of the
 /// identity: 100, 100a and 100f are three targets.
@@ -34,4 +35,5 @@ struct CUKILN_API Target {
   friend bool operator!=(Target a, Target b) noexcept { return !(a == b); }
 };
 
+}  // namespace v0
 }  // namespace cukiln

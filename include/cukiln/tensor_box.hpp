@@ -4,6 +4,7 @@
 #include <cstdint>
 
 namespace cukiln {
+inline namespace v0 {
 
 /// A tensor in device memory and the box that TMA copies of it; out-of-bounds elements are zero.
 /// Dimensions are innermost first.
@@ -18,4 +19,5 @@ struct TensorBox {
   std::uint32_t box[3] = {};     ///< in elements, at most 256 each
 };
 
+}  // namespace v0
 }  // namespace cukiln

@@ -9,6 +9,7 @@
 #include <cukiln/tensor_box.hpp>
 
 namespace cukiln {
+inline namespace v0 {
 
 /// CUtensorMap: made by the driver, passed to a kernel by value, opaque in between.
 struct alignas(128) TensorMap {  // 64 before CUDA 13
@@ -21,4 +22,5 @@ struct alignas(128) TensorMap {  // 64 before CUDA 13
 /// Errors: invalid_argument (an empty handle), driver, with the tensor that it did not take.
 CUKILN_API Result<TensorMap> tensor_map(const Kernel& kernel, const TensorBox& tensor) noexcept;
 
+}  // namespace v0
 }  // namespace cukiln

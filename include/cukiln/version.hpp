@@ -8,8 +8,10 @@
 #define CUKILN_VERSION_PATCH 0
 
 namespace cukiln {
+inline namespace v0 {
 
 /// `0.2.0`: of the library that is loaded, not of the header.
 CUKILN_API const char* version() noexcept;
 
+}  // namespace v0
 }  // namespace cukiln

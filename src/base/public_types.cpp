@@ -15,7 +15,7 @@
 
 namespace cukiln {
 
-const char* name_of(ErrorCode code) noexcept {
+const char* v0::name_of(ErrorCode code) noexcept {
   switch (code) {
     case ErrorCode::invalid_argument: return "invalid_argument";
     case ErrorCode::not_found: return "not_found";
@@ -74,7 +74,7 @@ void Error::end_without_error() noexcept {
   std::abort();
 }
 
-const char* name_of(Outcome outcome) noexcept {
+const char* v0::name_of(Outcome outcome) noexcept {
   switch (outcome) {
     case Outcome::hit: return "hit";
     case Outcome::compiled: return "compiled";
@@ -84,9 +84,9 @@ const char* name_of(Outcome outcome) noexcept {
   return "unknown";
 }
 
-const char* version() noexcept { return "0.2.0"; }
+const char* v0::version() noexcept { return "0.2.0"; }
 
-std::string hex_of_bytes(const std::uint8_t* bytes, std::size_t size) {
+std::string v0::hex_of_bytes(const std::uint8_t* bytes, std::size_t size) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
   text.reserve(2 * size);
@@ -97,7 +97,7 @@ std::string hex_of_bytes(const std::uint8_t* bytes, std::size_t size) {
   return text;
 }
 
-bool bytes_of_hex(std::string_view hex, std::uint8_t* bytes, std::size_t size) noexcept {
+bool v0::bytes_of_hex(std::string_view hex, std::uint8_t* bytes, std::size_t size) noexcept {
   if (hex.size() != 2 * size) {
     return false;
   }

@@ -19,7 +19,7 @@ int type_of(TensorBox::Element element) noexcept {
 
 }  // namespace
 
-Result<TensorMap> tensor_map(const Kernel& kernel, const TensorBox& tensor) noexcept {
+Result<TensorMap> v0::tensor_map(const Kernel& kernel, const TensorBox& tensor) noexcept {
   const detail::KernelState* state = detail::KernelAccess::state(kernel);
   if (state == nullptr) [[unlikely]] {
     return guarded([]() -> Result<TensorMap> {

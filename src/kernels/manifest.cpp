@@ -109,12 +109,12 @@ Result<Manifest> embedded_manifest() {
 
 }  // namespace
 
-Manifest manifest() {
+Manifest v0::manifest() {
   return guarded(embedded_manifest).value_or(Manifest());  // a test reads the same and fails first
 }
 
-Result<PreloadReport> preload_all(KernelLoader& loader, const PreloadOptions& options,
-                                  const Progress& progress) {
+Result<PreloadReport> v0::preload_all(KernelLoader& loader, const PreloadOptions& options,
+                                      const Progress& progress) {
   return loader.preload(manifest(), options, progress);
 }
 

@@ -11,7 +11,7 @@ namespace cukiln {
 
 // Here and not with the store: where it is by default is for the environment to say, and nothing
 // below the loader reads that.
-Result<std::unique_ptr<Store>> open_store(StoreOptions options) {
+Result<std::unique_ptr<Store>> v0::open_store(StoreOptions options) {
   return guarded([&]() -> Result<std::unique_ptr<Store>> {
     TieredStore::Options tiers;
     tiers.store = std::move(options);

@@ -7,7 +7,7 @@
 
 namespace cukiln {
 
-Result<std::uint64_t> parse_bytes(std::string_view text) {
+Result<std::uint64_t> v0::parse_bytes(std::string_view text) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));

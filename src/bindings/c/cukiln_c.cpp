@@ -77,10 +77,10 @@ Result<Manifest> only(const Manifest& manifest, const std::vector<std::string>& 
 
 namespace cukiln::extension {
 
-KernelLoader& loader_of(cukiln_loader& handle) noexcept { return *handle.loader; }
+KernelLoader& v0::loader_of(cukiln_loader& handle) noexcept { return *handle.loader; }
 
-Result<void> preload(cukiln_loader& handle, Manifest manifest, const cukiln_preload_options* given,
-                     cukiln_preload_report* out) {
+Result<void> v0::preload(cukiln_loader& handle, Manifest manifest,
+                         const cukiln_preload_options* given, cukiln_preload_report* out) {
   PreloadOptions options;
   Progress progress;
   if (given != nullptr) {

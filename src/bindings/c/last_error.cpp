@@ -52,7 +52,7 @@ using c::forget;
 using c::key;
 using c::last;
 
-cukiln_code keep_error(Error error) noexcept {
+cukiln_code v0::keep_error(Error error) noexcept {
   const auto code = static_cast<cukiln_code>(error.code());
   forget();
   last.code = code;
@@ -66,7 +66,7 @@ cukiln_code keep_error(Error error) noexcept {
   return code;
 }
 
-cukiln_code keep_error(ErrorCode code, const char* message) noexcept {
+cukiln_code v0::keep_error(ErrorCode code, const char* message) noexcept {
   forget();
   last.code = static_cast<cukiln_code>(code);
   last.fixed = message;
