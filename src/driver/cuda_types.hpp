@@ -15,7 +15,9 @@ struct CUstream_st;
 
 namespace cukiln {
 
+inline namespace v0 {
 struct TensorMap;  // <cukiln/tensor_map.hpp>
+}
 
 // NOLINTBEGIN(readability-identifier-naming): the driver's own names
 using CUresult = unsigned;
