@@ -48,20 +48,26 @@ class Breaker {
   std::array<std::uint64_t, kStates> turns() const;
 
  private:
-  void open(Time now);
-  void turn(State to) { ++turns_[static_cast<std::size_t>(to)]; }
-  bool tries(Time now) const { return trial_ != Time() && now < trial_ + kTrialLimit; }
+  void open(Time now) CUKILN_REQUIRES(mutex_);
+  void turn(State to) CUKILN_REQUIRES(mutex_) { ++turns_[static_cast<std::size_t>(to)]; }
+  bool tries(Time now) const CUKILN_REQUIRES(mutex_) {
+    return trial_ != Time() && now < trial_ + kTrialLimit;
+  }
 
   const Options options_;
   mutable Mutex mutex_;
-  Backoff backoff_;
-  bool opened_ = false;  ///< open or trying: no request has succeeded since it opened
-  Time open_until_{};
-  Time trial_{};  ///< when the trial began; Time() if there is none
-  int in_a_row_ = 0;
-  std::uint32_t recent_ = 0;  ///< the window, one bit for each request, 1 if it failed
-  int known_ = 0;             ///< requests in the window
-  std::array<std::uint64_t, kStates> turns_{};
+  Backoff backoff_ CUKILN_GUARDED_BY(mutex_);
+  /// Open or trying: no request has succeeded since it opened.
+  bool opened_ CUKILN_GUARDED_BY(mutex_) = false;
+  Time open_until_ CUKILN_GUARDED_BY(mutex_){};
+  /// When the trial began; Time() if there is none.
+  Time trial_ CUKILN_GUARDED_BY(mutex_){};
+  int in_a_row_ CUKILN_GUARDED_BY(mutex_) = 0;
+  /// The window, one bit for each request, 1 if it failed.
+  std::uint32_t recent_ CUKILN_GUARDED_BY(mutex_) = 0;
+  /// Requests in the window.
+  int known_ CUKILN_GUARDED_BY(mutex_) = 0;
+  std::array<std::uint64_t, kStates> turns_ CUKILN_GUARDED_BY(mutex_){};
 };
 
 }  // namespace cukiln

@@ -18,7 +18,7 @@ namespace {
 // process exits. Prefers writers, so that a fork does not starve behind a stream of lookups.
 pthread_rwlock_t gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 constinit Mutex list_mutex;  // taken under a Pass only, so a fork that holds the gate needs not
-ForkGate::Guarded* first_guarded = nullptr;
+ForkGate::Guarded* first_guarded CUKILN_GUARDED_BY(list_mutex) = nullptr;
 
 // initial-exec: allocated with the thread. Allocation at the first use could fail.
 #define CUKILN_TLS __attribute__((tls_model("initial-exec")))
@@ -34,7 +34,8 @@ struct ForkGate::Handlers {
   // fails (ENOMEM), a child recognises its parent's handles and leaves them alone.
   static const int kInstalled;
 
-  static void before() {
+  /// Not analysed: the gate, held for writing, stands for `list_mutex`.
+  static void before() CUKILN_NO_THREAD_SAFETY_ANALYSIS {
     fork_from_within = passes > 0;
     if (fork_from_within) {
       return;
@@ -77,7 +78,7 @@ ForkGate::Pass::~Pass() {
 }
 
 ForkGate::Guarded::Guarded() {
-  const ForkSafeLock hold(list_mutex);
+  const ForkSafeLock lock(list_mutex);
   next_ = first_guarded;
   if (next_ != nullptr) {
     next_->previous_ = this;
@@ -86,7 +87,7 @@ ForkGate::Guarded::Guarded() {
 }
 
 ForkGate::Guarded::~Guarded() {
-  const ForkSafeLock hold(list_mutex);
+  const ForkSafeLock lock(list_mutex);
   (previous_ != nullptr ? previous_->next_ : first_guarded) = next_;
   if (next_ != nullptr) {
     next_->previous_ = previous_;

@@ -57,10 +57,17 @@ class ForkGate {
 
 }  // namespace v0
 
-/// A MutexLock under a Pass: no fork happens while it is held.
-class [[nodiscard]] ForkSafeLock {
+/// A MutexLock under a Pass: no fork happens while it is held. The analysis reads the annotations
+/// and not the bodies: it does not follow a lock that is a member.
+class [[nodiscard]] CUKILN_THREAD_ANNOTATION(scoped_lockable) ForkSafeLock {
  public:
-  explicit ForkSafeLock(Mutex& mutex) : lock_(mutex) {}
+  explicit ForkSafeLock(Mutex& mutex)
+      CUKILN_THREAD_ANNOTATION(acquire_capability(mutex)) CUKILN_NO_THREAD_SAFETY_ANALYSIS
+      : lock_(mutex) {}
+  ~ForkSafeLock() CUKILN_THREAD_ANNOTATION(release_capability()) CUKILN_NO_THREAD_SAFETY_ANALYSIS {
+  }  // NOLINT: the attribute needs a body
+  ForkSafeLock(const ForkSafeLock&) = delete;
+  ForkSafeLock& operator=(const ForkSafeLock&) = delete;
 
  private:
   const ForkGate::Pass pass_;  // acquired before the mutex and released after it

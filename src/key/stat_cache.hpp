@@ -58,11 +58,11 @@ class StatCache {
 
  private:
   Mutex mutex_;
-  Source source_;
-  std::unordered_map<std::string, StatRecord> records_;
-  std::vector<StatRecord> new_;
+  Source source_ CUKILN_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, StatRecord> records_ CUKILN_GUARDED_BY(mutex_);
+  std::vector<StatRecord> new_ CUKILN_GUARDED_BY(mutex_);
   const FileSystemType file_system_type_;
-  std::unordered_map<std::uint64_t, bool> reliable_;  // by device
+  std::unordered_map<std::uint64_t, bool> reliable_ CUKILN_GUARDED_BY(mutex_);  // by device
 };
 
 }  // namespace cukiln
