@@ -42,8 +42,9 @@ class [[nodiscard]] CUKILN_THREAD_ANNOTATION(scoped_lockable) MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) CUKILN_THREAD_ANNOTATION(acquire_capability(mutex))
       : lock_(mutex.mutex_) {}
-  ~MutexLock() CUKILN_THREAD_ANNOTATION(release_capability()) {
-  }  // NOLINT: the attribute needs a body
+  // The attribute needs a body.
+  // NOLINTNEXTLINE(modernize-use-equals-default)
+  ~MutexLock() CUKILN_THREAD_ANNOTATION(release_capability()) {}
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;
 
