@@ -85,10 +85,10 @@ class CUKILN_API Kernel {
   /// Errors: invalid_argument (not loaded there), driver.
   Result<KernelAttributes> attributes(int ordinal) const;
 
-  /// How many blocks of `block_threads` threads with `shared_bytes` of dynamic shared memory one SM
-  /// of the calling thread's current device holds at the same time; 0: none. Not for the hot path.
-  /// Errors: invalid_argument (no threads), driver (no current context).
-  Result<std::uint32_t> max_blocks_per_sm(std::uint32_t block_threads,
+  /// Returns how many blocks of `block_threads` threads with `shared_bytes` of dynamic shared
+  /// memory fit on one SM of device `ordinal` together; 0: not even one. Not for the hot path.
+  /// Errors: invalid_argument (not loaded there; a number of threads that no block has), driver.
+  Result<std::uint32_t> max_blocks_per_sm(int ordinal, std::uint32_t block_threads,
                                           std::uint32_t shared_bytes = 0) const;
 
   /// Checks number and sizes of the arguments. Errors: invalid_argument, naming the first that

@@ -20,6 +20,19 @@ Error empty_handle() {
                     "the kernel handle is empty: the lookup that returned it found no kernel");
 }
 
+// Errors: invalid_argument, if the kernel is not loaded on that device.
+Result<const DeviceContexts::Entry*> loaded_on(const KernelState& state, int ordinal) {
+  const auto& entries = state.devices->entries();
+  const auto at = std::find_if(entries.begin(), entries.end(),
+                               [&](const auto& entry) { return entry.ordinal == ordinal; });
+  if (at == entries.end()) {
+    return make_error(ErrorCode::invalid_argument,
+                      "{} is not loaded on device {}: it is loaded on {} other devices", state.name,
+                      ordinal, entries.size());
+  }
+  return &*at;
+}
+
 // Limits of a kernel's shared memory on a device, in bytes for each block.
 struct SharedLimits {
   int device = 0;         // the device's opt-in limit
@@ -164,14 +177,7 @@ Result<KernelAttributes> Kernel::attributes(int ordinal) const {
     if (state_ == nullptr) {
       return empty_handle();
     }
-    const auto& entries = state_->devices->entries();
-    const auto at = std::find_if(entries.begin(), entries.end(),
-                                 [&](const auto& entry) { return entry.ordinal == ordinal; });
-    if (at == entries.end()) {
-      return make_error(ErrorCode::invalid_argument,
-                        "{} is not loaded on device {}: it is loaded on {} other devices",
-                        state_->name, ordinal, entries.size());
-    }
+    CUKILN_TRY(const DeviceContexts::Entry* const on, loaded_on(*state_, ordinal));
     KernelAttributes out;
     const std::pair<int, std::uint32_t*> wanted[] = {
         {kKernelNumRegisters, &out.registers},
@@ -183,7 +189,7 @@ Result<KernelAttributes> Kernel::attributes(int ordinal) const {
     for (const auto& [attribute, to] : wanted) {
       int value = 0;
       const CUresult result =
-          state_->api->call.cuKernelGetAttribute(&value, attribute, state_->kernel, at->device);
+          state_->api->call.cuKernelGetAttribute(&value, attribute, state_->kernel, on->device);
       if (result != kCudaSuccess) {
         return state_->api->error(fmt::format("reading attribute {} of {} on device {}", attribute,
                                               state_->name, ordinal),
@@ -195,7 +201,7 @@ Result<KernelAttributes> Kernel::attributes(int ordinal) const {
   });
 }
 
-Result<std::uint32_t> Kernel::max_blocks_per_sm(std::uint32_t block_threads,
+Result<std::uint32_t> Kernel::max_blocks_per_sm(int ordinal, std::uint32_t block_threads,
                                                 std::uint32_t shared_bytes) const {
   return guarded([&]() -> Result<std::uint32_t> {
     if (state_ == nullptr) {
@@ -206,15 +212,20 @@ Result<std::uint32_t> Kernel::max_blocks_per_sm(std::uint32_t block_threads,
                         "a block of {} threads was given for {}, expected 1 to {}", block_threads,
                         state_->name, kMaxBlockThreads);
     }
+    CUKILN_TRY(const DeviceContexts::Entry* const on, loaded_on(*state_, ordinal));
+    const CurrentContext current(*state_->api, on->context);
     int blocks = 0;
-    const CUresult result = state_->api->call.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-        &blocks, reinterpret_cast<CUfunction>(state_->kernel), static_cast<int>(block_threads),
-        shared_bytes);
+    CUresult result = current.result();
+    if (result == kCudaSuccess) {
+      result = state_->api->call.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+          &blocks, reinterpret_cast<CUfunction>(state_->kernel), static_cast<int>(block_threads),
+          shared_bytes);
+    }
     if (result != kCudaSuccess) {
       return state_->api->error(
-          fmt::format("computing the occupancy of {} with blocks of {} threads and {} bytes of "
-                      "shared memory",
-                      state_->name, block_threads, shared_bytes),
+          fmt::format("computing the occupancy of {} on device {} with blocks of {} threads and {} "
+                      "bytes of shared memory",
+                      state_->name, ordinal, block_threads, shared_bytes),
           result);
     }
     return static_cast<std::uint32_t>(std::max(blocks, 0));

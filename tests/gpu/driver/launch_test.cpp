@@ -103,8 +103,8 @@ extern "C" __global__ void tile(float* x) {
   CHECK(used->registers > 0);
   CHECK(used->max_block_threads == 1024);
   CHECK(used->static_shared_bytes == 16'384);
-  const auto small = kernel.max_blocks_per_sm(64);
-  const auto large = kernel.max_blocks_per_sm(64, 30'000);
+  const auto small = kernel.max_blocks_per_sm(0, 64);
+  const auto large = kernel.max_blocks_per_sm(0, 64, 30'000);
   require(small);
   require(large);
   CHECK(*small > *large);  // by 16 KiB, and by 46 KiB

@@ -231,19 +231,27 @@ TEST_CASE_FIXTURE(Fixture, "A kernel reports its resources on a device that it i
   CHECK(Kernel().attributes(0).error().code() == ErrorCode::invalid_argument);
 }
 
-TEST_CASE_FIXTURE(Fixture, "Occupancy is that of the current device for the given block size") {
-  CHECK(kernel.max_blocks_per_sm(256).value_or(0) == 8);
-  CHECK(kernel.max_blocks_per_sm(1024).value_or(0) == 2);
-  CHECK(kernel.max_blocks_per_sm(32, 100'000).value_or(0) == 2);
+TEST_CASE_FIXTURE(Fixture, "Occupancy is that of the given device for the given block size") {
+  CHECK(kernel.max_blocks_per_sm(0, 256).value_or(0) == 8);
+  CHECK(kernel.max_blocks_per_sm(0, 1024).value_or(0) == 2);
+  CHECK(kernel.max_blocks_per_sm(0, 32, 100'000).value_or(0) == 2);
   for (const std::uint32_t threads : {0u, 1025u}) {
-    const auto wrong = kernel.max_blocks_per_sm(threads);
+    const auto wrong = kernel.max_blocks_per_sm(0, threads);
     REQUIRE_FALSE(wrong);
     CHECK(wrong.error().code() == ErrorCode::invalid_argument);
     CHECK(contains(wrong.error().message(), "1 to 1024"));
   }
+  const auto elsewhere = kernel.max_blocks_per_sm(2, 256);
+  REQUIRE_FALSE(elsewhere);
+  CHECK(elsewhere.error().code() == ErrorCode::invalid_argument);
+  CHECK(contains(elsewhere.error().message(), "not loaded on device 2"));
+  // A context in this thread is neither needed nor changed.
   CUcontext context = nullptr;
   api->call.cuCtxPopCurrent(&context);
-  CHECK(contains(kernel.max_blocks_per_sm(32).error().message(), "context"));
+  CHECK(kernel.max_blocks_per_sm(0, 256).value_or(0) == 8);
+  CUcontext left = nullptr;
+  api->call.cuCtxGetCurrent(&left);
+  CHECK(left == nullptr);
   api->call.cuCtxPushCurrent(context);
 }
 
