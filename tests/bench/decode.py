@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.nn.functional import scaled_dot_product_attention, silu
 
+import results as kept
+
 from cukiln.torch import NVFP4Linear
 
 BLOCKS, WIDTH, HEADS, INTERMEDIATE, CONTEXT = 8, 4096, 32, 14336, 512
@@ -136,21 +138,14 @@ def measure(batch: int) -> list[dict]:
             for name, step in steps.items():
                 samples[name].append(microseconds(step, (x, position)))
         us, rival_us = (statistics.median(samples[name]) for name in ("NVFP4", "bf16"))
+        skips = counters["inductor"]["cudagraph_skips"]
         rows.append(
-            {
-                "what": f"decode step, {mode}, batch {batch}",
-                "us": us,
-                "rival": "bf16",
-                "rival_us": rival_us,
-                "ratio": rival_us / us,
-                "cosine": cosine,
-                "cudagraph_skips": counters["inductor"]["cudagraph_skips"],
-                "samples": samples["NVFP4"],
-                "rival_samples": samples["bf16"],
-            }
+            kept.row("decode step", "us", us, samples["NVFP4"], case=f"{mode}, batch {batch}", baseline="bf16",
+                     baseline_value=rival_us, baseline_samples=samples["bf16"],
+                     note=f"cosine {cosine:.4f}" + (f", CUDA graphs skipped {skips} times" if skips else ""))  # fmt: skip
         )
         print(
-            f"  {rows[-1]['what']}: {us:.0f} us, bf16 {rival_us:.0f} us, {rival_us / us:.2f} x, "
+            f"  {mode}, batch {batch}: {us:.0f} us, bf16 {rival_us:.0f} us, {rival_us / us:.2f} x, "
             f"cosine {cosine:.4f}",
             file=sys.stderr,
         )

@@ -8,8 +8,10 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import results
 
 TARGET = "sm_100a"
 
@@ -34,8 +36,15 @@ class Row:
             return None
         return self.theirs / self.ours if self.faster else self.ours / self.theirs
 
-    def to_json(self) -> dict:
-        return asdict(self) | {"ratio": self.ratio}
+    def to_result(self) -> dict:
+        """As tests/gpu/results keeps it."""
+        lists = list(self.samples.values())
+        of = {value: next((one for one in lists if results.spread(value, one)), [])
+              for value in (self.ours, self.theirs) if value is not None}  # fmt: skip
+        is_goal = self.against.startswith("goal")
+        return results.row(self.what, self.unit, self.ours, of[self.ours], baseline=self.against,
+                           baseline_value=self.theirs, note=self.note,
+                           baseline_samples=[] if is_goal else of.get(self.theirs, []))  # fmt: skip
 
 
 class SkippedError(Exception):

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run of scripts/bench as a table, as JSON and as a picture."""
+"""A run of scripts/bench as a table and as a picture."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from harness import Row
@@ -35,11 +34,6 @@ def table(rows: list[Row]) -> str:
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
-
-
-def write_json(path: Path, rows: list[Row], about: dict) -> None:
-    document = about | {"results": [row.to_json() for row in rows]}
-    path.write_text(json.dumps(document, indent=2) + "\n")
 
 
 def write_plot(path: Path, rows: list[Row], title: str) -> bool:

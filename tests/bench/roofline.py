@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import results
 
 
 @dataclass
@@ -40,12 +41,23 @@ def table(rows: list[Measured]) -> str:
     return "\n".join(lines)
 
 
-def recorded(path: Path) -> tuple[list[Measured], dict[str, float], str]:
-    """What gpu.json of an earlier run has for `plot`."""
-    run = json.loads(path.read_text(encoding="utf-8"))
-    names = [field.name for field in fields(Measured)]
-    rows = [Measured(**{name: row[name] for name in names if name in row}) for row in run["results"]]
-    return rows, run["ceilings"], run["gpu"]
+def to_result(measured: Measured) -> dict:
+    """As tests/gpu/results keeps it."""
+    return results.row(measured.kernel, "us", measured.us, measured.samples, case=measured.shape,
+                       baseline=measured.rival, baseline_value=measured.rival_us,
+                       baseline_samples=measured.rival_samples, limit=measured.limit_us,
+                       bytes=measured.bytes, operations=measured.operations)  # fmt: skip
+
+
+def kept(path: Path) -> tuple[list[Measured], dict[str, float], str]:
+    """What `plot` needs of a kept run: the rows, the device's limits, its name."""
+    run = results.read(path)
+    rows = [
+        Measured(row["what"], row["case"], row["value"], row["baseline"]["name"], row["baseline"]["value"],
+                 row["limit"], row["bytes"], row["operations"])  # fmt: skip
+        for row in run["results"]
+    ]
+    return rows, run["limits"], run["device"]["name"]
 
 
 MARKERS = "osD^vPX<>*"  # with colours, so that kernels differ in print too

@@ -12,7 +12,7 @@ from blocks import Document, Finding
 SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 VARIABLE = re.compile(r"\bCUKILN_[A-Z0-9_]*[A-Z0-9]\b")
-RESULT = re.compile(r"\b\d{4}-\d\d-\d\d-[\w-]+\.json\b")  # of a benchmark, as it was kept
+RESULT = re.compile(r"\b(?:cpu|[a-z]+\d+(?:x\d+)?)-[a-z]+\.json\b")  # of tests/gpu/results
 OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 GLOBAL_WITH_VALUE = ("--store", "--color")
 COMPILER_VERBS = ("compile", "explain")  # take flags of NVRTC and nvcc as they are

@@ -12,14 +12,14 @@ import unittest
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-RECORDED = REPOSITORY / "tests" / "gpu" / "results" / "2026-11-20-h200-kernels.json"
+KEPT = REPOSITORY / "tests" / "gpu" / "results" / "h200-kernels.json"
 sys.path.insert(0, str(REPOSITORY / "tests" / "bench"))
 import roofline
 
 
 class Roofline(unittest.TestCase):
-    def test_a_recorded_run_has_what_a_table_and_a_plot_need(self):
-        rows, limits, title = roofline.recorded(RECORDED)
+    def test_a_kept_run_has_what_a_table_and_a_plot_need(self):
+        rows, limits, title = roofline.kept(KEPT)
         self.assertIn("H200", title)
         self.assertEqual(len(rows), len(roofline.table(rows).splitlines()) - 2)
         for row in rows:
@@ -32,7 +32,7 @@ class Roofline(unittest.TestCase):
     def test_it_is_drawn_where_matplotlib_is_and_elsewhere_says_so(self):
         with tempfile.TemporaryDirectory() as folder:
             ran = subprocess.run(
-                [sys.executable, REPOSITORY / "scripts" / "bench-gpu", "--plot", RECORDED, "-o", folder],
+                [sys.executable, REPOSITORY / "scripts" / "bench-gpu", "--plot", KEPT, "-o", folder],
                 capture_output=True, text=True, check=False)  # fmt: skip
             if importlib.util.find_spec("matplotlib"):
                 self.assertEqual((ran.returncode, ran.stderr), (0, ""))
