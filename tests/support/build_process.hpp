@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -36,16 +38,29 @@ class BuildProcess {
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
-    pid_ = ::fork();
-    REQUIRE(pid_ >= 0);
-    if (pid_ == 0) {
-      ::dup2(::open(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 1);
-      ::dup2(::open(err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 2);
-      ::setenv("XDG_RUNTIME_DIR", (runtime.empty() ? scratch / "nowhere" : runtime).c_str(), 1);
-      ::setenv("TMPDIR", scratch.path().c_str(), 1);
-      ::execv(argv[0], argv.data());
-      ::_exit(127);
+    const std::string folders[] = {
+        "XDG_RUNTIME_DIR=" + (runtime.empty() ? scratch / "nowhere" : runtime),
+        "TMPDIR=" + scratch.path()};
+    std::vector<char*> environment;
+    for (char** one = environ; *one != nullptr; ++one) {
+      const std::string_view text = *one;
+      if (!text.starts_with("XDG_RUNTIME_DIR=") && !text.starts_with("TMPDIR=")) {
+        environment.push_back(*one);
+      }
     }
+    for (const std::string& one : folders) environment.push_back(const_cast<char*>(one.c_str()));
+    environment.push_back(nullptr);
+    // Spawned and not forked: a child of a process with threads must not allocate, and under
+    // AddressSanitizer it waits forever if another thread held one of the allocator's locks.
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC;
+    ::posix_spawn_file_actions_addopen(&actions, 1, out_.c_str(), kFlags, 0600);
+    ::posix_spawn_file_actions_addopen(&actions, 2, err_.c_str(), kFlags, 0600);
+    const int failed =
+        ::posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environment.data());
+    ::posix_spawn_file_actions_destroy(&actions);
+    REQUIRE(failed == 0);
   }
   ~BuildProcess() {
     if (pid_ > 0) {
