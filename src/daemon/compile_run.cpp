@@ -192,7 +192,7 @@ RunResult CompileRun::run() {
     }
   }
   const wire::CompileOrder& order = *setup_.order;
-  const std::string lock_folder = setup_.store->flight_directory();
+  const std::string lock_folder = setup_.store->lock_folder();
   CompileFailureKind trouble = CompileFailureKind::other;
   CompilePipeline pipeline(*this, {.request = order.request,
                                    .canonical = setup_.canonical,

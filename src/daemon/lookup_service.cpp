@@ -95,7 +95,7 @@ void LookupService::save(UserStores& stores, const std::vector<SealedEntryCache:
   for (const auto& [user, key] : uses) {
     const UserStores::Handle store = stores.find(user);
     if (store != nullptr && store->disk() != nullptr) {
-      store->disk()->note_use(key);
+      store->disk()->touch(key);
     }
   }
 }

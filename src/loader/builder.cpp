@@ -55,7 +55,7 @@ Builder::Found Builder::look_up(const ModuleRequest& request, Purpose purpose) {
   if (!found.entry && options_.daemon != nullptr) {
     look_in(*options_.daemon, request, purpose, files, found);
     if (found.entry && purpose == Purpose::use) {
-      store_.hold(*found.entry);
+      store_.cache_in_memory(*found.entry);
     }
   }
   if (found.entry && purpose == Purpose::use) {

@@ -175,7 +175,7 @@ void CompilePipeline::commit(const CompileResult& result) {
     return;
   }
   if (outcome_.stored_by_peer) {
-    options_.store.hold(outcome_.entry);
+    options_.store.cache_in_memory(outcome_.entry);
   } else {
     outcome_.not_stored = put(outcome_.entry);
     if (outcome_.not_stored && outcome_.not_stored->reason == NotStored::error) {

@@ -24,7 +24,7 @@ inline constexpr const char* kNotStored[] = {"time", "unobserved", "too_large", 
 /// What a process measures for an operator to see: not asked for by the host, told to cukilnd or
 /// added to the store's counters, under these names, and zero again. Threads: safe.
 struct Meters {
-  std::array<ShortTimes, kTiers.size()> look_ups;  ///< hits, by where they were found
+  std::array<ShortTimes, kTierNames.size()> look_ups;  ///< hits, by where they were found
   LongTimes preloads;
   std::array<std::atomic<std::uint64_t>, std::size(kNotStored)> not_stored{};
 
@@ -43,7 +43,7 @@ struct Meters {
         take(std::move(name), value);
       }
     };
-    for (std::size_t i = 0; i < kTiers.size(); ++i) {
+    for (std::size_t i = 0; i < kTierNames.size(); ++i) {
       look_ups[i].each(look_up_name(i), visit);
     }
     preloads.each("preload", visit);
@@ -55,7 +55,7 @@ struct Meters {
   /// Every name that `drain` knows.
   static std::set<std::string, std::less<>> names() {
     std::set<std::string, std::less<>> all;
-    for (std::size_t i = 0; i < kTiers.size(); ++i) {
+    for (std::size_t i = 0; i < kTierNames.size(); ++i) {
       all.merge(set_of(ShortTimes::names(look_up_name(i))));
     }
     all.merge(set_of(LongTimes::names("preload")));
@@ -67,7 +67,7 @@ struct Meters {
 
  private:
   static std::string look_up_name(std::size_t tier) {
-    return std::string("look_up_") + kTiers[tier];
+    return std::string("look_up_") + kTierNames[tier];
   }
   static std::set<std::string, std::less<>> set_of(const std::vector<std::string>& names) {
     return {names.begin(), names.end()};

@@ -25,8 +25,8 @@ enum class Origin : int { compiled = 0, imported = 1, remote = 2 };
 
 /// The places that a look-up goes through, one after the other.
 enum class Tier : int { memory, disk, system, daemon, remote };
-inline constexpr std::array<const char*, 5> kTiers = {"memory", "disk", "system", "daemon",
-                                                      "remote"};
+inline constexpr std::array<const char*, 5> kTierNames = {"memory", "disk", "system", "daemon",
+                                                          "remote"};
 
 /// One entry, whole: what `put` takes and `get` gives.
 struct StoreEntry {
@@ -112,8 +112,9 @@ class CubinStore {
   /// Keeps an entry; the same key again is already_there. Errors: io, timeout.
   virtual Result<PutOutcome> put(const StoreEntry& entry) = 0;
 
-  /// Holds an entry that a lower tier keeps already, where that makes the next use of it cheaper.
-  virtual void hold(const StoreEntry& entry) { static_cast<void>(entry); }
+  /// Caches in memory an entry that another tier stores already. Does nothing where there is no
+  /// memory tier.
+  virtual void cache_in_memory(const StoreEntry& entry) { static_cast<void>(entry); }
 
   virtual Result<bool> remove(const CacheKey& key) = 0;  ///< false: was not there
   virtual Result<std::vector<EntrySummary>> list() = 0;

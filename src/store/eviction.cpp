@@ -10,7 +10,8 @@ namespace cukiln {
 
 namespace {
 
-constexpr std::uint64_t kSpareForKeeper = 8;  // an eighth of the cap
+constexpr std::uint64_t kSlackDivisor =
+    8;  // up to an eighth above the cap is left to the maintenance owner
 constexpr std::int64_t kVacuumPages = 2048;
 
 }  // namespace
@@ -29,8 +30,8 @@ Result<void> Eviction::make_room(SqliteHandle& db, std::uint64_t bytes) {
   auto made = evict_for(db, bytes, is_run);
   if (is_run) {
     session_.remove_leftovers();
-    log_.add(&UpkeepStats::gc_by_put, began, made ? Result<bool>(true) : Result<bool>(made.error()),
-             accounting_.now_s(nullptr));
+    log_.add(&MaintenanceStats::gc_by_put, began,
+             made ? Result<bool>(true) : Result<bool>(made.error()), accounting_.now_s(nullptr));
   }
   return made;
 }
@@ -40,8 +41,8 @@ Result<void> Eviction::evict_for(SqliteHandle& db, std::uint64_t bytes, bool& is
   for (bool first = true;; first = false) {
     CUKILN_TRY(const std::uint64_t live, live_bytes(db));
     if (live + bytes <= cap ||
-        (live + bytes <= cap + cap / kSpareForKeeper && !session_.is_keeper())) {
-      return {};  // a keeper will see to it
+        (live + bytes <= cap + cap / kSlackDivisor && !session_.is_maintenance_due_here())) {
+      return {};  // the maintenance owner evicts
     }
     is_run = true;
     if (first && !accounting_.pending()

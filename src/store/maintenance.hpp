@@ -39,21 +39,21 @@ struct GcReport {
   bool already_running = false;  ///< another process collects: nothing was done
 };
 
-/// What a piece of a store's upkeep came to, and took.
-struct UpkeepRuns {
+/// How often one kind of maintenance ran, by result, and how long it took.
+struct MaintenanceRuns {
   std::uint64_t done = 0;
-  std::uint64_t held_up = 0;  ///< by others: a reader, a second collection
+  std::uint64_t blocked = 0;  ///< another process was in the way: a reader, a second collection
   std::uint64_t failed = 0;
-  std::chrono::nanoseconds took{0};  ///< all together
-  std::uint64_t all() const noexcept { return done + held_up + failed; }
+  std::chrono::nanoseconds total_time{0};
+  std::uint64_t all() const noexcept { return done + blocked + failed; }
 };
 
-/// What this process did for the store since it opened it.
-struct UpkeepStats {
-  UpkeepRuns gc_by_put;    ///< evictions for an entry that had no room
-  UpkeepRuns gc_by_timer;  ///< what a keeper does now and then, whether or not something went
+/// The maintenance that this process did since it opened the store.
+struct MaintenanceStats {
+  MaintenanceRuns gc_by_put;    ///< evictions for an entry that had no room
+  MaintenanceRuns gc_by_timer;  ///< of the maintenance owner, whether or not an entry was evicted
   std::int64_t gc_last_success_s = 0;  ///< since 1970; 0: none yet
-  UpkeepRuns checkpoints;              ///< of the write-ahead log
+  MaintenanceRuns checkpoints;         ///< of the write-ahead log
 };
 
 }  // namespace cukiln

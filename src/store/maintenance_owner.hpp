@@ -8,19 +8,18 @@
 
 namespace cukiln {
 
-/// `keeper.lock` of a store: its holder evicts and checkpoints for all processes. Threads: one
+/// `keeper.lock` of a store, whose holder evicts and checkpoints for all processes. Threads: one
 /// acquires it at a time.
 class MaintenanceOwner {
  public:
   explicit MaintenanceOwner(const StoreDirectory& directory) : directory_(directory) {}
 
-  /// Whether maintenance is this process's to do: the owner's while there is one, every process's
-  /// while there is none.
+  /// True if this process has to do maintenance: it is the owner, or there is no owner.
   bool is_due_here() const {
     return lock_.held() || !FileLock::holder(directory_.path("keeper.lock"));
   }
 
-  /// Becomes the owner, unless another process is.
+  /// Becomes the owner, unless another process is it.
   void try_acquire() {
     if (lock_.held()) {
       return;

@@ -84,7 +84,7 @@ Result<PutOutcome> MemoryStore::put(const StoreEntry& entry) {
   return insert(entry, encoded.bytes() + entry.source_text.size());
 }
 
-PutOutcome MemoryStore::keep(const StoreEntry& entry) {
+PutOutcome MemoryStore::put_verified(const StoreEntry& entry) {
   return insert(entry, entry.cubin.image.size() + entry.request_canonical.size() +
                            entry.cubin.log.size() + 4096);
 }

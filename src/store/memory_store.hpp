@@ -33,8 +33,8 @@ class MemoryStore final : public CubinStore {
   StoreStats stats() override;
   Result<std::string> source_text(const CacheKey& key) override;
 
-  /// Keeps an entry that another tier has checked already.
-  PutOutcome keep(const StoreEntry& entry);
+  /// Like `put`, for an entry that another tier has verified already: it is not checked again.
+  PutOutcome put_verified(const StoreEntry& entry);
   std::uint64_t remove_all();
 
  private:

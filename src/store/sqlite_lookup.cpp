@@ -112,7 +112,7 @@ Lookup SqliteLookup::use_row(const RequestDigest& request, ByteView request_cano
     if (*entry) {
       if (purpose == Purpose::use) {
         accounting_.counts().hits.fetch_add(1, std::memory_order_relaxed);
-        accounting_.note_use(leaf.key);
+        accounting_.touch(leaf.key);
       }
       return entry;
     }
@@ -200,7 +200,7 @@ Lookup SqliteLookup::get(const CacheKey& key) {
     accounting_.counts().errors.fetch_add(1, std::memory_order_relaxed);
   } else if (*found) {
     accounting_.counts().hits.fetch_add(1, std::memory_order_relaxed);
-    accounting_.note_use(key);
+    accounting_.touch(key);
   } else {
     accounting_.counts().misses.fetch_add(1, std::memory_order_relaxed);
   }

@@ -24,14 +24,14 @@ Result<void> StoreMaintenance::maintain() {
   if (session_.read_only()) {
     return {};
   }
-  session_.become_keeper();
+  session_.try_acquire_maintenance();
   CUKILN_CHECK(accounting_.flush(session_.options().write_wait));
-  if (!session_.is_keeper()) {
+  if (!session_.is_maintenance_due_here()) {
     return {};
   }
   const auto began = std::chrono::steady_clock::now();
   auto below = bring_below_cap();
-  log_.add(&UpkeepStats::gc_by_timer, began, below, accounting_.now_s(nullptr));
+  log_.add(&MaintenanceStats::gc_by_timer, began, below, accounting_.now_s(nullptr));
   session_.checkpoint_before_close();
   return below ? Result<void>() : Result<void>(below.error());
 }

@@ -15,12 +15,11 @@ namespace cukiln {
 struct SqliteStoreOptions {
   std::string directory;                 ///< absolute
   std::uint64_t max_bytes = 2ull << 30;  ///< of live data; least recently used goes first
-  bool system = false;                   ///< somebody else's, below ours: only read
+  bool system = false;                   ///< another owner's store, which is only read
   bool allow_network_file_system = false;
-  bool keeper =
-      false;  ///< evicts and checkpoints for all processes, as long as it has the store open
-  std::chrono::milliseconds write_wait{2000};  ///< for other writers, then give up
-  std::uint64_t reserve_bytes = 8ull << 20;    ///< kept free for evicting on a full disk
+  bool maintenance_owner = false;  ///< evicts and checkpoints for all processes while it is open
+  std::chrono::milliseconds write_wait{2000};  ///< for other writers, before a write fails
+  std::uint64_t reserve_bytes = 8ull << 20;    ///< kept on disk for evicting when the disk is full
   std::uint64_t checkpoint_bytes = 4ull << 20;
   int page_bytes = 4096;
   StoreSchema schema;

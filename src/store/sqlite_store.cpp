@@ -41,8 +41,8 @@ SqliteStore::~SqliteStore() {
   session_.reset();
 }
 
-UpkeepStats SqliteStore::upkeep() const {
-  UpkeepStats stats = log_.stats();
+MaintenanceStats SqliteStore::maintenance_stats() const {
+  MaintenanceStats stats = log_.stats();
   stats.checkpoints = session_->checkpoints();
   return stats;
 }

@@ -57,8 +57,8 @@ class SqliteStore final : public CubinStore {
     return inventory_.source_text(key);
   }
 
-  /// An entry was used from a tier above: it is not the least recently used here.
-  void note_use(const CacheKey& key) { accounting_.note_use(key); }
+  /// Records a use of an entry that a tier above served, for the eviction order.
+  void touch(const CacheKey& key) { accounting_.touch(key); }
   Result<std::uint64_t> remove_all() { return writer_.remove_all(); }
   Result<VerifyReport> verify(bool repair) { return verification_.verify(repair); }
   Result<GcReport> collect(const GcOptions& options) { return maintenance_.collect(options); }
@@ -78,10 +78,10 @@ class SqliteStore final : public CubinStore {
 
   /// Writes what is pending now. Errors: io, timeout.
   Result<void> flush(std::chrono::milliseconds wait) { return accounting_.flush(wait); }
-  /// What a keeper (SqliteStoreOptions) does now and then: what is pending is written, the store
-  /// brought below its cap, a long write-ahead log merged.
+  /// Writes what is pending, evicts down to the cap and merges a long write-ahead log. Called now
+  /// and then by the maintenance owner (SqliteStoreOptions); no other process evicts or merges.
   Result<void> maintain() { return maintenance_.maintain(); }
-  UpkeepStats upkeep() const;
+  MaintenanceStats maintenance_stats() const;
   /// When the entry that goes first was used last; nothing: there is none.
   Result<std::optional<std::int64_t>> oldest_use_s() { return inventory_.oldest_use_s(); }
 

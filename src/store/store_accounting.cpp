@@ -16,7 +16,7 @@ constexpr std::int64_t kClockJumpS = 3600;
 
 }  // namespace
 
-void StoreAccounting::note_use(const CacheKey& key) {
+void StoreAccounting::touch(const CacheKey& key) {
   if (!session_.read_only()) {
     pending_.used(key, now_s(nullptr));
   }

@@ -30,7 +30,7 @@ class StoreAccounting {
   TierCounts& counts() noexcept { return counts_; }
 
   /// An entry was used: it is not the least recently used.
-  void note_use(const CacheKey& key);
+  void touch(const CacheKey& key);
 
   /// Which part of an entry was damaged, or who found it so, for the counters.
   enum class Damage { set, entry, verify };

@@ -39,7 +39,7 @@ Result<std::unique_ptr<StoreSession>> StoreSession::open(const SqliteStoreOption
   std::unique_ptr<StoreSession> self(new StoreSession(options, std::move(directory)));
   CUKILN_TRY(const std::shared_ptr<Generation> generation, self->current_.get(false));
   self->writer_.set_read_only(generation->read_only());
-  self->become_keeper();
+  self->try_acquire_maintenance();
   if (self->read_only() && !options.system) {
     options.log.warn("the store in {} can only be read: new kernels are not kept; {}",
                      options.directory, self->directory_.why_read_only());
@@ -55,7 +55,7 @@ Result<void> StoreSession::recover(const std::shared_ptr<Generation>& broken, co
   return current_.recover(broken, why);
 }
 
-Result<void> StoreSession::begin_anew(const Error& why) {
+Result<void> StoreSession::start_new_generation(const Error& why) {
   const ForkGate::Pass pass;
   CUKILN_TRY(const FileLock lock, writer_.acquire(options_.write_wait));
   return current_.start_new(why);
@@ -95,8 +95,8 @@ void StoreSession::remove_leftovers() {
   }
 }
 
-void StoreSession::become_keeper() {
-  if (options_.keeper && !read_only()) {
+void StoreSession::try_acquire_maintenance() {
+  if (options_.maintenance_owner && !read_only()) {
     owner_.try_acquire();
   }
 }
@@ -107,7 +107,7 @@ void StoreSession::checkpoint_before_close() {
   if (read_only() || folder.empty()) {
     return;
   }
-  if (size_of(join_path(folder, "store.db-wal")) >= kLongWalAtClose && is_keeper()) {
+  if (size_of(join_path(folder, "store.db-wal")) >= kLongWalAtClose && is_maintenance_due_here()) {
     static_cast<void>(write(kNoWait, [this](SqliteHandle& db) { return checkpoint(db); }));
   }
 }

@@ -94,8 +94,8 @@ class StoreSession {
   /// All of them.
   std::uint64_t rebuilds() const noexcept;
 
-  /// Leaves the generation as it is and begins an empty one.
-  Result<void> begin_anew(const Error& why);
+  /// Leaves the current generation as it is and starts an empty one.
+  Result<void> start_new_generation(const Error& why);
 
   /// Takes the reserve away, or puts it back. Call while writing.
   void free_reserve() const { reserve().release(); }
@@ -104,14 +104,14 @@ class StoreSession {
   /// writing.
   void remove_leftovers();
 
-  /// Whether evicting and checkpoints are this process's to do.
-  bool is_keeper() const { return owner_.is_due_here(); }
-  /// For one that is to be: takes over from a keeper that has gone.
-  void become_keeper();
+  /// True if this process has to evict and to checkpoint.
+  bool is_maintenance_due_here() const { return owner_.is_due_here(); }
+  /// Becomes the maintenance owner if the options ask for it and no other process is it.
+  void try_acquire_maintenance();
   /// Merges the WAL into the database and cuts it to nothing, unless a reader is in the way. Call
   /// while writing.
   Result<bool> checkpoint(SqliteHandle& db) { return checkpoints_.run(db); }
-  UpkeepRuns checkpoints() const { return checkpoints_.runs(); }
+  MaintenanceRuns checkpoints() const { return checkpoints_.runs(); }
   /// For a store that goes: a long WAL would be read again, whole, by the next process that opens
   /// it alone. Does nothing when somebody else is writing.
   void checkpoint_before_close();

@@ -143,7 +143,7 @@ Lookup TieredStore::through_tiers(const std::function<Lookup(CubinStore&)>& look
   if (found) {
     found->found_in = Tier::memory;
     if (disk() != nullptr && purpose == Purpose::use) {
-      disk()->note_use(found->key);
+      disk()->touch(found->key);
     }
   }
   for (const Tier tier : {Tier::disk, Tier::system}) {
@@ -154,7 +154,7 @@ Lookup TieredStore::through_tiers(const std::function<Lookup(CubinStore&)>& look
     if (found) {
       found->found_in = tier;
       if (purpose == Purpose::use) {
-        static_cast<void>(memory_.keep(*found));
+        static_cast<void>(memory_.put_verified(*found));
       }
     }
   }
@@ -276,7 +276,7 @@ Result<std::string> TieredStore::source_text(const CacheKey& key) {
   return text;
 }
 
-std::string TieredStore::flight_directory() const {
+std::string TieredStore::lock_folder() const {
   if (disk() == nullptr || disk()->read_only()) {
     return {};
   }

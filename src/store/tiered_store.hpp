@@ -59,7 +59,9 @@ class TieredStore final : public CubinStore {
   /// Memory has it afterwards whatever happens (unless too_large). Without a disk tier: not_stored.
   /// Errors: the disk tier's.
   Result<PutOutcome> put(const StoreEntry& entry) override;
-  void hold(const StoreEntry& entry) override { static_cast<void>(memory_.keep(entry)); }
+  void cache_in_memory(const StoreEntry& entry) override {
+    static_cast<void>(memory_.put_verified(entry));
+  }
   Result<bool> remove(const CacheKey& key) override;
   /// The user's (in memory where there is no disk tier), then what only the system store has.
   Result<std::vector<EntrySummary>> list() override;
@@ -79,8 +81,8 @@ class TieredStore final : public CubinStore {
   const std::string& directory() const noexcept;
   /// Of that folder: `ext4`-like magic in hex, or a network file system's name.
   std::string file_system() const;
-  /// A folder of the user's store for single-flight lock files; empty where nothing can be written.
-  std::string flight_directory() const;
+  /// The folder of the user's store for the lock files of compiles; empty if it cannot be written.
+  std::string lock_folder() const;
 
   /// Empties memory and the user's store. Without one: io, with the bypass reason.
   Result<std::uint64_t> remove_all();

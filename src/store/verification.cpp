@@ -334,7 +334,7 @@ Result<VerifyReport> Verification::verify(bool repair_too) {
     ++report.damaged;
     report.findings.push_back({CacheKey{}, done.error().message()});
     if (writes) {
-      CUKILN_CHECK(session_.begin_anew(done.error()));
+      CUKILN_CHECK(session_.start_new_generation(done.error()));
       report.repaired = report.damaged;
     }
     return report;

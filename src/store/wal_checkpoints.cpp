@@ -10,7 +10,8 @@ namespace cukiln {
 
 namespace {
 
-constexpr std::uint64_t kPatienceWithKeeper = 8;
+// A log this many times as long as usual is merged by any process.
+constexpr std::uint64_t kOwnerDelayFactor = 8;
 
 }  // namespace
 
@@ -23,8 +24,8 @@ Result<bool> WalCheckpoints::run(SqliteHandle& db) {
   const bool done = row && *row && query.column_number(0) == 0;
   {
     const ForkSafeLock hold(mutex_);
-    ++(!row ? runs_.failed : done ? runs_.done : runs_.held_up);
-    runs_.took += std::chrono::steady_clock::now() - began;
+    ++(!row ? runs_.failed : done ? runs_.done : runs_.blocked);
+    runs_.total_time += std::chrono::steady_clock::now() - began;
   }
   db.set_busy_timeout(static_cast<int>(options_.write_wait.count()));
   if (!row) {
@@ -50,8 +51,8 @@ void WalCheckpoints::run_if_long(SqliteHandle& db) {
     }
     return;
   }
-  // A maintenance owner that hangs must not let the log grow for ever.
-  if (pages * page_bytes < kPatienceWithKeeper * limit && !owner_.is_due_here()) {
+  // A maintenance owner that hangs must not let the log grow without a limit.
+  if (pages * page_bytes < kOwnerDelayFactor * limit && !owner_.is_due_here()) {
     return;
   }
   const auto done = run(db);

@@ -25,7 +25,7 @@ class WalCheckpoints {
   /// The same once the log is long: after each write.
   void run_if_long(SqliteHandle& db);
 
-  UpkeepRuns runs() const {
+  MaintenanceRuns runs() const {
     const ForkSafeLock hold(mutex_);
     return runs_;
   }
@@ -36,7 +36,7 @@ class WalCheckpoints {
   const MaintenanceOwner& owner_;
   std::atomic<int> lost_pages_{0};  // of a log that could not be cut
   mutable Mutex mutex_;
-  UpkeepRuns runs_;
+  MaintenanceRuns runs_;
 };
 
 }  // namespace cukiln

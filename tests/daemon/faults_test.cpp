@@ -323,7 +323,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(std::filesystem::file_size(log) > 4u << 20);  // theirs was above the limit, and stayed
   daemon->signal(SIGTERM);
   CHECK(daemon->wait() == 0);
-  CHECK(std::filesystem::file_size(log) == 0);  // the keeper's last deed
+  CHECK(std::filesystem::file_size(log) == 0);  // the daemon's checkpoint at its end
   write_much(3);
   CHECK(std::filesystem::file_size(log) < 4u << 20);
 }

@@ -200,7 +200,7 @@ int main_of(int count, char** values) {
   TieredStore::Options tiers;
   tiers.store = settings->store;
   tiers.store.log = sink;
-  tiers.disk.keeper = true;
+  tiers.disk.maintenance_owner = true;
   tiers.memory_bytes = 0;  // what is hot is kept ready to be handed out (SealedEntryCache)
   if (!arguments.store.empty()) {
     tiers.store.directory = arguments.store;

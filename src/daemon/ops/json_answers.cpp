@@ -150,7 +150,7 @@ std::string status_json(const wire::DaemonSnapshot& state, TieredStore& store,
     missed += part.get<std::int64_t>();
   }
   Json tiers = Json::object();
-  for (const char* tier : kTiers) {
+  for (const char* tier : kTierNames) {
     const auto times = ShortTimes::summary(
         fmt::format("look_up_{}", tier),
         [&](const std::string& name) { return static_cast<std::uint64_t>(count(name)); });

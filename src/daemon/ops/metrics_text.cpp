@@ -175,32 +175,32 @@ double seconds(std::chrono::nanoseconds time) {
 }
 
 void add_runs(Exposition& out, std::string_view metric, std::string_view help,
-              const UpkeepRuns& runs, const std::string& trigger = {}) {
+              const MaintenanceRuns& runs, const std::string& trigger = {}) {
   const auto add = [&](std::string_view result, std::uint64_t count) {
     out.counter(metric, help, count, trigger + label("result", result));
   };
   add("ok", runs.done);
-  add("busy", runs.held_up);
+  add("busy", runs.blocked);
   add("error", runs.failed);
 }
 
-void add_upkeep(Exposition& out, SqliteStore& disk) {
-  const UpkeepStats upkeep = disk.upkeep();
+void add_maintenance(Exposition& out, SqliteStore& disk) {
+  const MaintenanceStats stats = disk.maintenance_stats();
   constexpr std::string_view kGc = "gc_runs_total";
   constexpr std::string_view kGcHelp =
       "Times this daemon saw to the cap: for a put, or by its timer.";
-  add_runs(out, kGc, kGcHelp, upkeep.gc_by_put, R"(trigger="put",)");
-  add_runs(out, kGc, kGcHelp, upkeep.gc_by_timer, R"(trigger="timer",)");
+  add_runs(out, kGc, kGcHelp, stats.gc_by_put, R"(trigger="put",)");
+  add_runs(out, kGc, kGcHelp, stats.gc_by_timer, R"(trigger="timer",)");
   out.summary("gc_duration_seconds", "What these took.",
-              seconds(upkeep.gc_by_put.took + upkeep.gc_by_timer.took),
-              upkeep.gc_by_put.all() + upkeep.gc_by_timer.all());
-  if (upkeep.gc_last_success_s != 0) {
-    out.gauge("gc_last_success_timestamp_seconds", "Since 1970.", upkeep.gc_last_success_s);
+              seconds(stats.gc_by_put.total_time + stats.gc_by_timer.total_time),
+              stats.gc_by_put.all() + stats.gc_by_timer.all());
+  if (stats.gc_last_success_s != 0) {
+    out.gauge("gc_last_success_timestamp_seconds", "Since 1970.", stats.gc_last_success_s);
   }
   add_runs(out, "store_checkpoints_total", "Merges of the write-ahead log by this daemon.",
-           upkeep.checkpoints);
+           stats.checkpoints);
   out.summary("store_checkpoint_duration_seconds", "What these took.",
-              seconds(upkeep.checkpoints.took), upkeep.checkpoints.all());
+              seconds(stats.checkpoints.total_time), stats.checkpoints.all());
   if (const auto oldest = disk.oldest_use_s()) {
     constexpr std::int64_t kNsPerSecond = 1'000'000'000;
     const std::int64_t now_s = Clock::system().now_ns() / kNsPerSecond;
@@ -239,7 +239,7 @@ void add_store(Exposition& out, TieredStore& store, const StoreFacts& facts) {
   out.times<ShortTimes>("store_lock_wait_seconds",
                         "How long writes of this daemon waited for others.", {}, "lock_waits",
                         [&](const std::string& name) { return waits[name]; });
-  add_upkeep(out, disk);
+  add_maintenance(out, disk);
 }
 
 /// What all users of the store have counted.
@@ -267,7 +267,7 @@ void add_users(Exposition& out, const StoreCounts& count) {
 
 /// What processes that use the store, or this daemon, have told of themselves.
 void add_clients(Exposition& out, const StoreCounts& count) {
-  for (const char* tier : kTiers) {
+  for (const char* tier : kTierNames) {
     out.times<ShortTimes>("lookup_duration_seconds",
                           "Look-ups that hit, by where; the files are checked too.",
                           label("tier", tier), fmt::format("look_up_{}", tier), count);

@@ -32,7 +32,7 @@ struct Fixture {
     options.each.store.directory = scratch / "store";
     options.each.store.system_directory.clear();
     options.each.memory_bytes = 0;
-    options.each.disk.keeper = true;
+    options.each.disk.maintenance_owner = true;
     own = *TieredStore::open(options.each);
   }
   std::string folder_of(uid_t user) const {

@@ -10,7 +10,7 @@ namespace {
 
 /// Opens a store that was damaged, and expects it to be empty, in a new generation, and to work.
 void expect_new_generation(const std::string& directory) {
-  LogKeeper log;
+  LogRecorder log;
   SqliteStoreOptions options = options_at(directory);
   options.log = log.logger();
   const auto store = open_store_at(options);
@@ -84,7 +84,7 @@ TEST_CASE("fault 16: a byte flipped in a cubin is a miss for that key alone") {
   REQUIRE(at != std::string::npos);
   overwrite(database, at + 10, std::string(1, static_cast<char>(bytes[at + 10] ^ 0x20)));
 
-  LogKeeper log;
+  LogRecorder log;
   SqliteStoreOptions options = options_at(folder / "s");
   options.log = log.logger();
   const auto store = open_store_at(options);
@@ -332,7 +332,7 @@ TEST_CASE("a generation that another process began is followed") {
   const auto first = open_store_at(folder / "s");
   const auto second = open_store_at(folder / "s");
   put_numbers(*first, 0, 1);
-  REQUIRE(second->session().begin_anew(Error(ErrorCode::corrupt, "for the test")));
+  REQUIRE(second->session().start_new_generation(Error(ErrorCode::corrupt, "for the test")));
   put_numbers(*second, 1, 1);
   put_numbers(*first, 2, 1);
   CHECK(*first->session().generation_name() == "gen-0002");

@@ -14,7 +14,7 @@
 namespace cukiln::testing {
 
 /// Keeps what a store logs.
-class LogKeeper {
+class LogRecorder {
  public:
   Logger logger() {
     return Logger([this](LogLevel, std::string_view message) {

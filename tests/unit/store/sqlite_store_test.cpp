@@ -52,19 +52,19 @@ TEST_CASE("at the cap the least recently used goes first, and the cap holds") {
   CHECK(count_hits(*store, 75, 25) == 25);
   CHECK((*store->counters())["evicted"] == static_cast<std::int64_t>(store->stats().evicted));
   CHECK((*store->counters())["evicted_bytes"] > (*store->counters())["evicted"] * 1000);
-  const UpkeepStats upkeep = store->upkeep();
-  CHECK(upkeep.gc_by_put.done > 0);
-  CHECK(upkeep.gc_by_put.failed == 0);
-  CHECK(upkeep.gc_by_put.took.count() > 0);
-  CHECK(upkeep.gc_last_success_s > clock.now_s_value - 100);
+  const MaintenanceStats maintenance = store->maintenance_stats();
+  CHECK(maintenance.gc_by_put.done > 0);
+  CHECK(maintenance.gc_by_put.failed == 0);
+  CHECK(maintenance.gc_by_put.total_time.count() > 0);
+  CHECK(maintenance.gc_last_success_s > clock.now_s_value - 100);
 }
 
-TEST_CASE("a keeper sees to a cap that was lowered while the store is open") {
+TEST_CASE("the maintenance owner evicts to a cap that was lowered while the store is open") {
   const ScratchFolder folder;
   FakeClock clock;
   SqliteStoreOptions options = options_at(folder / "s");
   options.clock = &clock;
-  options.keeper = true;
+  options.maintenance_owner = true;
   const auto store = open_store_at(options);
   REQUIRE(store->oldest_use_s());
   CHECK_FALSE(*store->oldest_use_s());
@@ -81,16 +81,16 @@ TEST_CASE("a keeper sees to a cap that was lowered while the store is open") {
     const auto other = FileLock::acquire(folder / "s/v2/gc.lock", FileLock::Mode::exclusive,
                                          std::chrono::milliseconds(0));
     REQUIRE(other);
-    REQUIRE(store->maintain());  // somebody else is at it
+    REQUIRE(store->maintain());  // another process collects
   }
   CHECK(store->stats().evicted == 0);
   REQUIRE(store->maintain());
   CHECK(store->stats().evicted > 10);
   CHECK(**store->oldest_use_s() > first);
   CHECK(count_hits(*store, 55, 5) == 5);
-  CHECK(store->upkeep().gc_by_timer.done == 2);
-  CHECK(store->upkeep().gc_by_timer.held_up == 1);
-  CHECK(store->upkeep().gc_by_put.all() == 0);
+  CHECK(store->maintenance_stats().gc_by_timer.done == 2);
+  CHECK(store->maintenance_stats().gc_by_timer.blocked == 1);
+  CHECK(store->maintenance_stats().gc_by_put.all() == 0);
 }
 
 TEST_CASE("fault 75: an entry larger than the cap is too large, and nothing is evicted for it") {
@@ -235,7 +235,7 @@ TEST_CASE("fault 74: readers are right while entries are evicted under them") {
 
 TEST_CASE("fault 28: a reader that holds the WAL delays its end and is named in the log") {
   const ScratchFolder folder;
-  LogKeeper log;
+  LogRecorder log;
   SqliteStoreOptions options = options_at(folder / "s");
   options.checkpoint_bytes = 256 << 10;
   options.log = log.logger();
@@ -250,11 +250,11 @@ TEST_CASE("fault 28: a reader that holds the WAL delays its end and is named in 
     put_numbers(*store, 1, 80);
     CHECK(std::filesystem::file_size(wal) > 4 * options.checkpoint_bytes);
     CHECK(log.contains("because a reader holds it"));
-    CHECK(store->upkeep().checkpoints.held_up > 0);
-    CHECK(store->upkeep().checkpoints.done == 0);
+    CHECK(store->maintenance_stats().checkpoints.blocked > 0);
+    CHECK(store->maintenance_stats().checkpoints.done == 0);
   }
   put_numbers(*store, 81, 30);
-  CHECK(store->upkeep().checkpoints.done > 0);
+  CHECK(store->maintenance_stats().checkpoints.done > 0);
   CHECK(std::filesystem::file_size(wal) < 2 * options.checkpoint_bytes);
   CHECK(count_hits(*store, 0, 111) == 111);
 }

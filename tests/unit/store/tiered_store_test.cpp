@@ -90,7 +90,7 @@ TEST_CASE("fault 35: a system store that others can write is not used") {
   const ScratchFolder folder;
   make_system_store(folder / "system", 0, 3);
   REQUIRE(std::system(("chmod -R o+w '" + (folder / "system") + "'").c_str()) == 0);
-  LogKeeper log;
+  LogRecorder log;
   TieredStore::Options options = tiers_at(folder / "s", folder / "system");
   options.store.log = [logger = log.logger()](LogLevel, std::string_view text) {
     logger.warn("{}", text);
@@ -106,7 +106,7 @@ TEST_CASE("a directory that cannot be trusted makes the store memory-only, sayin
   const ScratchFolder folder;
   REQUIRE(::mkdir((folder / "s").c_str(), 0700) == 0);
   REQUIRE(::chmod((folder / "s").c_str(), 0777) == 0);
-  LogKeeper log;
+  LogRecorder log;
   TieredStore::Options options = tiers_at(folder / "s");
   options.store.log = [logger = log.logger()](LogLevel, std::string_view text) {
     logger.warn("{}", text);
@@ -114,7 +114,7 @@ TEST_CASE("a directory that cannot be trusted makes the store memory-only, sayin
   const auto store = open_tiers(options);
   CHECK(store->bypass_reason().find("chmod 700") != std::string::npos);
   CHECK(log.count() == 1);
-  CHECK(store->flight_directory().empty());
+  CHECK(store->lock_folder().empty());
   CHECK(*store->put(make_entry(1)) == PutOutcome::not_stored);
   CHECK(count_hits(*store, 1, 1) == 1);
   CHECK(StoreAdmin(*store).verify(false).error().message().find("chmod 700") != std::string::npos);
@@ -151,7 +151,7 @@ TEST_CASE("the same directory twice is one tier") {
 TEST_CASE("flight_directory is a folder of the user's store") {
   const ScratchFolder folder;
   const auto store = open_tiers(tiers_at(folder / "s"));
-  CHECK(store->flight_directory() == folder / "s/v2/flights");
+  CHECK(store->lock_folder() == folder / "s/v2/flights");
   CHECK(mode_of(folder / "s/v2/flights") == 0700);
 }
 

@@ -117,7 +117,7 @@ TEST_CASE("fault 10: a directory that its owner made read-only is only read, eve
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 2);
   REQUIRE(::chmod((folder / "s").c_str(), 0555) == 0);
-  LogKeeper log;
+  LogRecorder log;
   SqliteStoreOptions options = options_at(folder / "s");
   options.log = log.logger();
   {
@@ -205,7 +205,7 @@ TEST_CASE("fault 79: foreign files are ignored and never deleted") {
   GcOptions everything;
   everything.max_bytes = 0;
   REQUIRE(store->collect(everything));
-  REQUIRE(store->session().begin_anew(Error(ErrorCode::corrupt, "for the test")));
+  REQUIRE(store->session().start_new_generation(Error(ErrorCode::corrupt, "for the test")));
   REQUIRE(store->collect(everything));
   for (const std::string& name : foreign) {
     CAPTURE(name);
