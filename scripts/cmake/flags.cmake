@@ -55,7 +55,8 @@ if(CUKILN_STATIC_DEPENDENCIES)
   endif()
 endif()
 
-# Sanitizers cover the library and its tests, never the compile worker (RLIMIT_AS kills those).
+# What the library, its programs and its tests are built with. The compile worker has AddressSanitizer only:
+# src/compile/CMakeLists.txt.
 add_library(cukiln_sanitize INTERFACE)
 if(CUKILN_SANITIZE STREQUAL "address")
   set(sanitize -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)

@@ -119,6 +119,20 @@ class Only(ScriptsTest):
         self.assertIn("needs a test's name", self.only("--only", expect=2).stderr)
 
 
+    def test_a_report_of_a_worker_fails_the_run_and_is_shown(self):
+        reports = self.repo / "build/asan/worker-reports"
+        reports.mkdir()
+        (reports / "worker.1").write_text("of the run before\n")
+        self.only("--preset", "asan", "--only", "store")
+        program = f"echo 'heap-buffer-overflow in a worker' >'{reports}/worker.2'"
+        self.program("build/asan/bin/unit_daemon_ops_test", program)
+        (self.repo / "build/asan/build.ninja").write_text("build unit_daemon_ops_test: phony bin/unit_daemon_ops_test\n"
+                                                          "build bin/unit_daemon_ops_test: phony\n")  # fmt: skip
+        done = self.only("--preset", "asan", "--only", "daemon_ops", expect=1)
+        self.assertIn("heap-buffer-overflow in a worker", done.stderr)
+        self.assertIn(str(reports), done.stderr)
+
+
 class Progress(ScriptsTest):
     def test_a_line_now_and_then_where_there_is_no_terminal(self):
         lines = self.run_script(*self.build_slowly(), SLOW="1.1").stderr.splitlines()

@@ -19,6 +19,13 @@
 namespace cukiln::testing {
 
 inline const char* kTestWorker = CUKILN_TEST_BINARY_DIR "/cukiln-compile-worker";
+/// The worker with libc's allocator and a limit of its address space: the same one, but for the
+/// sanitised worker of preset asan, which has neither.
+#if defined(__SANITIZE_ADDRESS__)
+inline const char* kPlainWorker = CUKILN_TEST_BINARY_DIR "/cukiln-plain-compile-worker";
+#else
+inline const char* kPlainWorker = kTestWorker;
+#endif
 
 inline const char* kFakeNvrtc = CUKILN_TEST_BINARY_DIR "/libnvrtc_fake.so";
 inline const char* kUnobservedNvrtc = CUKILN_TEST_BINARY_DIR "/libnvrtc_fake_unobserved.so";

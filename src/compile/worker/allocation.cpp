@@ -10,6 +10,9 @@
 #include <cstdlib>
 
 #include "compile/worker/interpose.hpp"
+#include "compile/worker/sanitizer.hpp"
+
+#if !defined(__SANITIZE_ADDRESS__)
 
 // libc's own allocator, so that memory from the functions below can be freed by libc's free.
 extern "C" {
@@ -69,3 +72,12 @@ CUKILN_DEFINE(void*, "mmap", mmap,
 }
 
 }  // namespace cukiln::worker
+
+#else
+
+// AddressSanitizer has an allocator of its own: its `free` cannot free what libc allocated.
+namespace cukiln::worker {
+bool ran_out_of_memory() noexcept { return false; }
+}  // namespace cukiln::worker
+
+#endif

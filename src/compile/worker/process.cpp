@@ -21,6 +21,7 @@
 
 #include "base/serial.hpp"
 #include "compile/worker/allocation.hpp"
+#include "compile/worker/sanitizer.hpp"
 #include "wire/messages.hpp"
 
 namespace cukiln::worker {
@@ -117,15 +118,17 @@ void isolate_process(std::uint64_t memory_bytes) {
   sigset_t none;
   ::sigemptyset(&none);
   ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
-  // Keep freed memory for the next compile, which then takes no page faults for it.
-  ::mallopt(M_ARENA_MAX, 1);
-  ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  ::mallopt(M_TOP_PAD, kHeapBytes);
-  use_large_pages_for_heap();
+  if (!kAddressSanitizer) {
+    // Keep freed memory for the next compile, which then takes no page faults for it.
+    ::mallopt(M_ARENA_MAX, 1);
+    ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    ::mallopt(M_TOP_PAD, kHeapBytes);
+    use_large_pages_for_heap();
+  }
   limit(RLIMIT_CORE, 0);
   limit(RLIMIT_NOFILE, RLIM_INFINITY);  // a header is open while those it includes are read
-  if (memory_bytes != 0) {
+  if (memory_bytes != 0 && !kAddressSanitizer) {
     struct rlimit bounds {
       memory_bytes, memory_bytes
     };

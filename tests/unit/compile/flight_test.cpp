@@ -184,7 +184,7 @@ TEST_CASE("a worker's heap uses huge pages if the kernel supports them") {
     MESSAGE("this kernel has none");
     return;
   }
-  auto worker = WorkerProcess::start({kTestWorker, kFakeNvrtc, "", 0, 5s}, {});
+  auto worker = WorkerProcess::start({kPlainWorker, kFakeNvrtc, "", 0, 5s}, {});
   REQUIRE(worker);
   std::ifstream maps("/proc/" + std::to_string((*worker)->pid()) + "/smaps");
   bool in_heap = false;

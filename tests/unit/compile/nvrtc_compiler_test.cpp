@@ -257,6 +257,7 @@ TEST_CASE("the error of a crash has what NVRTC wrote to stderr") {
 // fault 49
 TEST_CASE("a compile that exceeds its memory limit is distinguished from a crash") {
   NvrtcCompilerOptions options = fake_options();
+  options.worker = kPlainWorker;
   options.memory_bytes = 1ull << 30;
   const Error error = failure_of("// fake: oom\n", options);
   CHECK(error.code() == ErrorCode::timeout);

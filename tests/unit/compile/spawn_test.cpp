@@ -64,9 +64,9 @@ std::string status_line(pid_t pid, const std::string& key) {
   return {};
 }
 
-std::unique_ptr<WorkerProcess> fake_worker() {
+std::unique_ptr<WorkerProcess> fake_worker(const char* program = kTestWorker) {
   auto worker =
-      WorkerProcess::start({kTestWorker, kFakeNvrtc, "", 1ull << 32, std::chrono::seconds(30)}, {});
+      WorkerProcess::start({program, kFakeNvrtc, "", 1ull << 32, std::chrono::seconds(30)}, {});
   REQUIRE_MESSAGE(worker, worker.error().message());
   return std::move(*worker);
 }
@@ -194,6 +194,11 @@ TEST_CASE(
   CHECK(read_all("/proc/" + std::to_string(worker->pid()) + "/environ").empty());
   const std::string limits = read_all("/proc/" + std::to_string(worker->pid()) + "/limits");
   CHECK(limits.find("Max core file size        0 ") != std::string::npos);
+}
+
+TEST_CASE("a worker's address space has the given limit") {
+  const auto worker = fake_worker(kPlainWorker);
+  const std::string limits = read_all("/proc/" + std::to_string(worker->pid()) + "/limits");
   CHECK(limits.find("Max address space         4294967296 ") != std::string::npos);
 }
 
