@@ -34,6 +34,10 @@ ARCHITECTURE = """
 | class | longer because |
 |---|---|
 | `Argued` | of a reason |
+
+| function | longer because |
+|---|---|
+| `Whole::argued` | of a reason |
 """
 
 
@@ -177,9 +181,9 @@ class CheckLayersTest(unittest.TestCase):
     def test_a_class_is_limited_over_all_its_files(self):
         members = "void f();\n" * 196
         header = "namespace n {\nclass %s final : public Base {\n public:\n" + members + "};\n}\n"
-        body = "namespace n {\nvoid %s::f() {\n" + "  g();\n" * 198 + "}\n}\n"
+        body = "namespace n {\n" + ("void %s::f() {\n" + "  g();\n" * 98 + "}\n") * 2 + "}\n"
         self.write("src/store/a.hpp", header % "Whole")
-        self.write("src/store/a.cpp", body % "Whole")
+        self.write("src/store/a.cpp", body % ("Whole", "Whole"))
         self.assertEqual(self.check(), "")  # 199 and 200 lines
         self.write("src/store/b.cpp", "namespace n {\nResult<Whole::T> Whole::g() {\n}\n}\n")
         output = self.check()
@@ -198,18 +202,52 @@ class CheckLayersTest(unittest.TestCase):
         self.write("src/store/d.cpp", "int a;\n" * 500 + "void f() {\n" + lines + lines + "}\n")
         output = self.check()
         self.assertIn("the class Whole has 403 lines", output)
+        self.assertIn("src/store/a.cpp:2: the function Whole::Whole has 397 lines", output)
         self.assertEqual(output.count("the class"), 1)
 
     def test_a_branch_of_the_preprocessor_counts_once(self):
         branches = "#if A\nvoid A::f() {\n#else\nvoid A::f(int) {\n#endif\n"
         self.write(
             "src/store/a.cpp",
-            "class A {\n};\n" + branches + "  g();\n" * 200 + "}\nclass B {\n" + "int b;\n" * 200 + "};\n",
+            "class A {\n};\n" + branches + "  g();\n" * 90 + "}\nclass B {\n" + "int b;\n" * 350 + "};\n",
         )
         self.assertEqual(self.check(), "")
 
     def test_a_long_class_may_be_argued(self):
         self.write("src/store/a.hpp", "namespace cukiln {\nclass Argued {\n" + "int a;\n" * 400 + "};\n}\n")
+        self.assertEqual(self.check(), "")
+
+    def test_a_function_is_limited(self):
+        body = "  g();\n" * 99 + "}\n"
+        self.write("src/store/a.cpp", "/// Of no account.\nvoid f() {\n" + body[len("  g();\n"):])
+        self.assertEqual(self.check(), "")  # 100 lines
+        for head, name in (
+            ("void f() {", "f"),
+            ("template <class T>\nResult<T> cukiln::f(T t) noexcept {", "f"),
+            ("namespace cukiln::key { namespace { auto f(int a) -> std::vector<int> {", "key::f"),
+            ("std::pair<int, int> Whole<T>::f(int (*g)()) const {", "Whole::f"),
+            ("Whole::Whole(int a) : Base{a}, a_{a}, b_(2) {", "Whole::Whole"),
+            ("struct Whole { explicit Whole(int a) : a_{a} {", "Whole::Whole"),
+            ("struct Whole { ~Whole() CUKILN_EXCLUDES(mutex_) {", "Whole::~Whole"),
+            ("struct CUKILN_CAPABILITY(of(a)) Whole { bool operator()(int a) const {", "Whole::operator()"),
+            ("bool operator==(const A& a, const A& b) {", "operator=="),
+            ("[[nodiscard]] __attribute__((noinline)) int f() {", "f"),
+            ('extern "C" {\nint f() {', "f"),
+            ("CUKILN_DEFINE(int, f, (int a)) {", "CUKILN_DEFINE"),
+        ):
+            with self.subTest(head):
+                self.write("src/store/b.cpp", f"{head}\n{body}" + "}\n" * (head.count("{\n") + head.count("{ ")))
+                lines = 101 + head.count("template")
+                self.assertIn(f": the function {name} has {lines} lines, 100 at most", self.check())
+
+    def test_what_is_no_function_has_no_limit(self):
+        rows = "  {f(1), 2},\n" * 150 + "};\n"
+        self.write("src/store/a.cpp", "const Row kRows[] = {\n" + rows + "std::map<int, int> rows{\n" + rows)
+        self.write("src/store/b.cpp", "enum class E {\n" + "  a,\n" * 150 + "};\nstruct A final : B<int> {\n" + "int a;\n" * 150 + "};\n")
+        self.assertEqual(self.check(), "")
+
+    def test_a_long_function_may_be_argued(self):
+        self.write("src/store/a.cpp", "namespace cukiln {\nint Whole::argued() {\n" + "  g();\n" * 200 + "}\n}\n")
         self.assertEqual(self.check(), "")
 
     def test_undone_work_and_personal_paths(self):
