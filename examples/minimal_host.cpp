@@ -20,18 +20,18 @@ int main() {
     std::fprintf(stderr, "no GPU here; `cukiln preload --no-load` does all but the launch\n");
     return 3;
   }
-  auto settings = cukiln::Settings::resolve();  // from the environment
+  auto settings = cukiln::Settings::load();  // from the environment
   if (!settings) return fail(settings.error());
-  auto store = cukiln::open_store(settings->store);
+  auto store = cukiln::Store::open(settings->store);
   if (!store) return fail(store.error());
-  auto loader = cukiln::KernelLoader::create(**store, settings->loader);
+  auto loader = cukiln::KernelLoader::create(*store, settings->loader);
   if (!loader) return fail(loader.error());
 
-  auto warm = (*loader)->preload(cukiln::nvfp4::manifest());  // hits load, misses compile
+  auto warm = loader->preload(cukiln::nvfp4::manifest());  // hits load, misses compile
   if (!warm) return fail(warm.error());
-  (*loader)->seal();  // from here on a compile or a load is an error
+  loader->seal();  // from here on a compile or a load is an error
 
-  auto amax_gsa = cukiln::nvfp4::AmaxGsa::create(**loader);  // finds what preload made ready
+  auto amax_gsa = cukiln::nvfp4::AmaxGsa::create(*loader);  // finds what preload made ready
   if (!amax_gsa) return fail(amax_gsa.error());
 
   const std::uint32_t rows = 64;

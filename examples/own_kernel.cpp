@@ -25,11 +25,11 @@ int main() {
                  "does all but the launch\n");
     return 3;
   }
-  auto settings = cukiln::Settings::resolve();
+  auto settings = cukiln::Settings::load();
   if (!settings) return fail(settings.error());
-  auto store = cukiln::open_store(settings->store);
+  auto store = cukiln::Store::open(settings->store);
   if (!store) return fail(store.error());
-  auto loader = cukiln::KernelLoader::create(**store, settings->loader);
+  auto loader = cukiln::KernelLoader::create(*store, settings->loader);
   if (!loader) return fail(loader.error());
 
   cukiln::ModuleSpec spec;
@@ -37,9 +37,9 @@ int main() {
   spec.sources = {cukiln::Source::file(OWN_KERNEL_FOLDER "/saxpy.cu")};
   spec.names = {"axpy<float>"};             // a name expression: it instantiates the template
   spec.flags = {"-O3", "--use_fast_math"};  // nvcc's spellings are understood
-  auto kernel = (*loader)->get(spec, "axpy<float>");
+  auto kernel = loader->get(spec, "axpy<float>");
   if (!kernel) return fail(kernel.error());
-  auto axpy = cukiln::TypedKernel<float, const float*, float*, int>::from(*kernel);
+  auto axpy = cukiln::TypedKernel<float, const float*, float*, int>::create(*kernel);
   if (!axpy) return fail(axpy.error());
 
   const int n = 1000;
@@ -50,6 +50,6 @@ int main() {
 
   const std::vector<float> result = device.download(y, n);
   std::printf("3 * 2 + 1 = %g, %g (7 expected), %llu from the store\n", result.front(),
-              result.back(), static_cast<unsigned long long>((*loader)->stats().hits));
+              result.back(), static_cast<unsigned long long>(loader->stats().hits));
   return result.front() == 7.0f && result.back() == 7.0f ? 0 : 1;
 }

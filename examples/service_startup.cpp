@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: service_startup [MANIFEST]\n");
     return 2;
   }
-  auto settings = cukiln::Settings::resolve();
+  auto settings = cukiln::Settings::load();
   if (!settings) return fail(settings.error());
   const cukiln::LogLevel level = settings->log_level;
   settings->loader.log = [level](cukiln::LogLevel at, std::string_view message) {
@@ -48,12 +48,12 @@ int main(int argc, char** argv) {
   };
   settings->store.log = settings->loader.log;
 
-  auto store = cukiln::open_store(settings->store);
+  auto store = cukiln::Store::open(settings->store);
   if (!store) return fail(store.error());
-  if (!(*store)->bypass_reason().empty()) {  // worth an alarm: every start compiles again
-    std::fprintf(stderr, "no store on disk: %s\n", (*store)->bypass_reason().c_str());
+  if (!store->bypass_reason().empty()) {  // worth an alarm: every start compiles again
+    std::fprintf(stderr, "no store on disk: %s\n", store->bypass_reason().c_str());
   }
-  auto loader = cukiln::KernelLoader::create(**store, settings->loader);
+  auto loader = cukiln::KernelLoader::create(*store, settings->loader);
   if (!loader) return fail(loader.error());
 
   auto manifest = argc == 2 ? cukiln::Manifest::load(argv[1]) : cukiln::nvfp4::manifest();
@@ -61,15 +61,15 @@ int main(int argc, char** argv) {
     fail(manifest.error());
     return 2;
   }
-  const auto warm = (*loader)->preload(*manifest, {}, show);
+  const auto warm = loader->preload(*manifest, {}, show);
   if (!warm) return fail(warm.error());
-  (*loader)->seal();
+  loader->seal();
 
-  const cukiln::Stats stats = (*loader)->stats();
+  const cukiln::Stats stats = loader->stats();
   std::printf(
       "ready: %zu kernels in %.1f ms, %zu modules from the store, %zu compiled; the store has "
       "%llu entries\n",
-      (*loader)->kernels().size(), warm->elapsed.count(), warm->hits, warm->compiled,
+      loader->kernels().size(), warm->elapsed.count(), warm->hits, warm->compiled,
       static_cast<unsigned long long>(stats.entries));
   return 0;
 }

@@ -108,7 +108,7 @@ class CUKILN_API Kernel {
 
 /// A kernel whose argument types were checked once, when the handle was made.
 ///
-///     auto scale = TypedKernel<float*, float, int>::from(kernel);   // Result
+///     auto scale = TypedKernel<float*, float, int>::create(kernel);   // Result
 ///     scale->launch(stream, {grid, block}, data, 2.0f, n);
 template <class... Args>
 class TypedKernel {
@@ -119,7 +119,7 @@ class TypedKernel {
   TypedKernel() noexcept = default;
 
   /// Errors: invalid_argument, see `Kernel::check_parameters`.
-  static Result<TypedKernel> from(Kernel kernel) {
+  static Result<TypedKernel> create(Kernel kernel) {
     const std::size_t sizes[sizeof...(Args) + 1] = {
         sizeof(Args)..., 0};  // NOLINT(bugprone-sizeof-expression): a pointer's own size is meant
     if (auto ok = kernel.check_parameters(sizes, sizeof...(Args)); !ok) {

@@ -45,7 +45,7 @@ struct CudaPlaces {
 };
 
 /// How a loader finds the compiler and the driver, and its limits. Nothing here reads the
-/// environment; `Settings::resolve()` (settings.hpp) does, for hosts that want it.
+/// environment; `Settings::load()` (settings.hpp) does, for hosts that want it.
 struct LoaderOptions {
   std::string nvrtc_library;  ///< a path to open instead of searching
   std::string cuda_library;   ///< likewise, for libcuda
@@ -118,20 +118,23 @@ enum class SealPolicy {
 
 /// The façade: from a ModuleSpec to kernels that are ready to launch.
 ///
-/// Lifetime: the Store must outlive it; it must outlive every Kernel. One or several a process.
-/// Threads: every member may be called from any thread at once.
-/// Fork: a child may go on using it, whatever other threads were doing here; it starts workers and
-/// opens the store and the driver anew. A callback (log, progress) may fork, but its child must
-/// exec or exit, and not return from the callback. Capture: a load while a stream captures would
-/// invalidate the capture. It is refused with a clear error when `capture_guard` captures, or when
-/// the legacy stream reports a capture (error 906); captures of other streams cannot be seen from
-/// here.
+/// Lifetime: the Store must outlive it, and it must outlive every Kernel. A process may have
+/// several. A move invalidates no Kernel; the moved-from object may only be destroyed or assigned
+/// to.
+/// Threads: every member may be called concurrently, except for destructor and move.
+/// Fork: a child may use it, whatever other threads of the parent were doing; the child starts its
+/// own workers and opens store and driver again. A callback (log, progress) may fork if its child
+/// calls exec or exit and does not return from the callback.
+/// Capture: a load while a stream captures would invalidate the capture. It is refused with
+/// invalid_argument if `capture_guard` captures, or if the legacy stream reports a capture (error
+/// 906). Captures of other streams cannot be detected.
 class CUKILN_API KernelLoader {
  public:
-  static Result<std::unique_ptr<KernelLoader>> create(Store& store, LoaderOptions options = {});
+  /// Opens neither compiler nor driver. Errors: internal (no memory).
+  static Result<KernelLoader> create(Store& store, LoaderOptions options = {});
   ~KernelLoader();
-  KernelLoader(const KernelLoader&) = delete;
-  KernelLoader& operator=(const KernelLoader&) = delete;
+  KernelLoader(KernelLoader&&) noexcept;
+  KernelLoader& operator=(KernelLoader&&) noexcept;
 
   /// Makes every module of the manifest ready: hits load, misses compile, in parallel, on every
   /// chosen device, completely (whatever CUDA_MODULE_LOADING says).

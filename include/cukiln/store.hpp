@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <cukiln/export.hpp>
@@ -26,7 +27,7 @@ enum class DaemonUse {
 /// Where cubins are kept. The defaults are those of the command line without any setting.
 struct StoreOptions {
   std::string directory;  ///< absolute; empty: `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln`
-                          ///< (`Settings::resolve()` knows what was configured besides)
+                          ///< (`Settings::load()` knows what was configured besides)
   std::string system_directory = "/var/cache/cukiln";  ///< read-only tier below; empty: none
   std::uint64_t max_bytes =
       2ull << 30;            ///< cap of the user's store; least recently used goes first
@@ -35,19 +36,23 @@ struct StoreOptions {
   DaemonUse daemon = DaemonUse::automatic;
   std::string daemon_socket;              ///< empty: this user's daemon, else the system's
   std::vector<std::string> revoked_keys;  ///< public keys, `name:base64`: what they signed, at any
-                                          ///< time, is a miss. `Settings::resolve()` has those that
+                                          ///< time, is a miss. `Settings::load()` has those that
                                           ///< `remote_trust` revokes
   LogSink log;
 };
 
 /// An open store: memory over the user's SQLite file over the read-only system store.
 ///
-/// Threads: everything is safe from any thread. Fork: a child may keep using it (it reopens).
 /// A store never fails its host: a directory that cannot be trusted or written makes it
 /// memory-only, with one warning in the log that says what to do.
+///
+/// Threads: safe, except for a move. Fork: a child may keep using it; it reopens the file.
+/// Lifetime: a move invalidates neither loaders nor references into it; the moved-from object may
+/// only be destroyed or assigned to.
 class CUKILN_API Store {
  public:
-  explicit Store(std::unique_ptr<TieredStore> tiers);
+  /// Errors: invalid_argument (a relative directory). Every other problem makes it memory-only.
+  static Result<Store> open(StoreOptions options = {});
   ~Store();
   Store(Store&&) noexcept;
   Store& operator=(Store&&) noexcept;
@@ -57,12 +62,14 @@ class CUKILN_API Store {
 
  private:
   friend class cukiln::TieredStore;
+  explicit Store(std::unique_ptr<TieredStore> tiers);
   std::unique_ptr<TieredStore> tiers_;
 };
 
-/// Opens a store. Errors: invalid_argument (a relative directory); everything else degrades, see
-/// Store.
-CUKILN_API Result<std::unique_ptr<Store>> open_store(StoreOptions options = {});
+/// The same as `Store::open`, under its name of version 0.1.
+inline Result<Store> open_store(StoreOptions options = {}) {
+  return Store::open(std::move(options));
+}
 
 }  // namespace v0
 }  // namespace cukiln

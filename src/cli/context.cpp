@@ -85,13 +85,13 @@ Exit Context::fail(Exit exit, const Error& error) {
 
 Result<Store*> Context::store() {
   if (!store_) {
-    auto opened = open_store(settings_.store);
+    auto opened = Store::open(settings_.store);
     if (!opened && opened.error().code() == ErrorCode::invalid_argument) {
       return std::move(opened).error().with_context(origin_of("store"));
     }
     CUKILN_TRY(store_, std::move(opened));
   }
-  return store_.get();
+  return &*store_;
 }
 
 std::string Context::origin_of(std::string_view name) const {
@@ -132,7 +132,7 @@ Result<KernelLoader*> Context::loader() {
     CUKILN_TRY(loader_, KernelLoader::create(*opened, settings_.loader));
     LoaderServices(*loader_).set_remote(remote());
   }
-  return loader_.get();
+  return &*loader_;
 }
 
 void Context::remove_revoked_entries(StoreAdmin& store) {
@@ -183,7 +183,7 @@ void Context::finish_uploads() {
         std::pair("remote_stored", stats.stored), std::pair("remote_dropped", stats.dropped),
         std::pair("remote_waits", stats.waits), std::pair("remote_errors", failed),
         std::pair("remote_rejected", rejected)}) {
-    if (value != 0 && store_ != nullptr) {
+    if (value != 0 && store_) {
       StoreAdmin(*store_).count(name, static_cast<std::int64_t>(value));
     }
   }

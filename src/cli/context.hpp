@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -98,10 +99,10 @@ class Context {
   Messages messages_;
   bool hold_store_warnings_ = false;
   std::vector<std::string> held_warnings_;
-  std::unique_ptr<Store> store_;
+  std::optional<Store> store_;
   bool remote_opened_ = false;
   std::unique_ptr<RemoteStore> remote_;  // outlives the loader that asks it
-  std::unique_ptr<KernelLoader> loader_;
+  std::optional<KernelLoader> loader_;
 };
 
 /// What an error that ended a whole verb says about the machine or the work.

@@ -68,7 +68,7 @@ Exit run(const std::vector<std::string>& arguments) {
   const auto color = color_mode(options.color);
   const ColorMode mode = color.value_or(ColorMode::automatic);
 
-  auto settings = Settings::resolve();
+  auto settings = Settings::load();
   Context context(options, mode, settings ? *settings : Settings());
   if (!parsed) {
     return context.fail(Exit::usage, parsed.error());

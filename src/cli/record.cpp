@@ -113,7 +113,7 @@ class RecordVerb final : public Verb {
         "write down what an application asks for",
         "Runs COMMAND and writes a manifest of the modules that it, and the processes it "
         "started, asked cukiln for: preload it before the next start. The application has to "
-        "read its settings (C++: Settings::resolve(); the C interface and Python do), for the "
+        "read its settings (C++: Settings::load(); the C interface and Python do), for the "
         "variable CUKILN_RECORD is what tells it. It runs as it always does.",
         {{"cukiln record -o kernels.json -- python serve.py", "then: cukiln preload kernels.json"},
          {"cukiln record -o all.json -- ./engine --warm-up --exit", "a run that ends by itself"}}};
@@ -149,7 +149,7 @@ class RecordVerb final : public Verb {
     }
     if (manifest.modules() == 0) {
       context.messages().warn(
-          "nothing was asked for; does the application read its settings? (Settings::resolve())");
+          "nothing was asked for; does the application read its settings? (Settings::load())");
     }
     if (*ended != 0) {
       context.messages().warn(fmt::format(

@@ -45,6 +45,16 @@ void KernelLoader::Impl::hand_on_meters() {
   }
 }
 
+Result<PreloadReport> KernelLoader::Impl::timed_preload(const Manifest& manifest,
+                                                        const PreloadOptions& preload_options,
+                                                        const Progress& progress) {
+  const auto began = std::chrono::steady_clock::now();
+  auto report = preload(manifest, preload_options, progress);
+  counters.meters.preloads.add(std::chrono::steady_clock::now() - began);
+  hand_on_meters();
+  return report;
+}
+
 KernelLoader::Impl::~Impl() {
   // Best effort: what was learned is written with the store's next write, or when the store goes.
   static_cast<void>(guarded([this]() -> Result<void> {
@@ -70,23 +80,18 @@ void KernelLoader::Impl::hand_on_counters() {
 
 KernelLoader::KernelLoader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 KernelLoader::~KernelLoader() = default;
+KernelLoader::KernelLoader(KernelLoader&&) noexcept = default;
+KernelLoader& KernelLoader::operator=(KernelLoader&&) noexcept = default;
 
-Result<std::unique_ptr<KernelLoader>> KernelLoader::create(Store& store, LoaderOptions options) {
-  return guarded([&]() -> Result<std::unique_ptr<KernelLoader>> {
-    return std::unique_ptr<KernelLoader>(
-        new KernelLoader(std::make_unique<Impl>(store, std::move(options))));
+Result<KernelLoader> KernelLoader::create(Store& store, LoaderOptions options) {
+  return guarded([&]() -> Result<KernelLoader> {
+    return KernelLoader(std::make_unique<Impl>(store, std::move(options)));
   });
 }
 
 Result<PreloadReport> KernelLoader::preload(const Manifest& manifest, const PreloadOptions& options,
                                             const Progress& progress) {
-  return guarded([&] {
-    const auto began = std::chrono::steady_clock::now();
-    auto report = impl_->preload(manifest, options, progress);
-    impl_->counters.meters.preloads.add(std::chrono::steady_clock::now() - began);
-    impl_->hand_on_meters();
-    return report;
-  });
+  return guarded([&] { return impl_->timed_preload(manifest, options, progress); });
 }
 
 std::future<Result<PreloadReport>> KernelLoader::preload_async(Manifest manifest,
@@ -94,9 +99,10 @@ std::future<Result<PreloadReport>> KernelLoader::preload_async(Manifest manifest
                                                                Progress progress) {
   try {
     return std::async(
-        std::launch::async,
-        [this, manifest = std::move(manifest), options = std::move(options),
-         progress = std::move(progress)] { return preload(manifest, options, progress); });
+        std::launch::async, [impl = impl_.get(), manifest = std::move(manifest),
+                             options = std::move(options), progress = std::move(progress)] {
+          return guarded([&] { return impl->timed_preload(manifest, options, progress); });
+        });
   } catch (const std::exception& error) {
     std::promise<Result<PreloadReport>> refused;
     refused.set_value(make_error(ErrorCode::internal, "no thread for a preload: {}", error.what()));

@@ -87,6 +87,10 @@ struct KernelLoader::Impl {
 
   Result<PreloadReport> preload(const Manifest& manifest, const PreloadOptions& preload_options,
                                 const Progress& progress);
+  /// `preload`, with its duration in the telemetry, which is flushed.
+  Result<PreloadReport> timed_preload(const Manifest& manifest,
+                                      const PreloadOptions& preload_options,
+                                      const Progress& progress);
 
   /// Hands on what was measured: to cukilnd where a connection to it is open anyway, else to the
   /// store's counters, which are written with its next write. Waits for nobody.

@@ -9,10 +9,10 @@
 
 namespace cukiln {
 
-// Here and not with the store: where it is by default is for the environment to say, and nothing
-// below the loader reads that.
-Result<std::unique_ptr<Store>> v0::open_store(StoreOptions options) {
-  return guarded([&]() -> Result<std::unique_ptr<Store>> {
+// Defined in this folder because the default directory comes from the environment, which nothing
+// below the loader reads.
+Result<Store> Store::open(StoreOptions options) {
+  return guarded([&]() -> Result<Store> {
     TieredStore::Options tiers;
     tiers.store = std::move(options);
     const SettingsSources sources = SettingsSources::of_this_process();
@@ -22,13 +22,13 @@ Result<std::unique_ptr<Store>> v0::open_store(StoreOptions options) {
                                  : std::vector<std::string>{tiers.store.daemon_socket};
     }
     if (tiers.store.directory.empty() && !tiers.store.memory_only) {
-      tiers.store.memory_only = sources.secure_process;  // its environment is somebody else's
+      tiers.store.memory_only = sources.secure_process;  // another user chose its environment
       if (!sources.secure_process) {
         tiers.store.directory = default_store_directory(sources);
       }
     }
     CUKILN_TRY(std::unique_ptr<TieredStore> opened, TieredStore::open(std::move(tiers)));
-    return std::make_unique<Store>(std::move(opened));
+    return Store(std::move(opened));
   });
 }
 

@@ -335,7 +335,7 @@ Result<Settings> resolve_settings(const SettingsSources& sources) {
   return Resolver(sources).run();
 }
 
-Result<Settings> Settings::resolve() {
+Result<Settings> Settings::load() {
   return guarded([] { return resolve_settings(SettingsSources::of_this_process()); });
 }
 

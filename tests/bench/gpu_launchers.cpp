@@ -20,8 +20,8 @@ namespace {
 using namespace cukiln;  // NOLINT: the file is a C interface
 
 struct Launchers {
-  std::unique_ptr<Store> store;
-  std::unique_ptr<KernelLoader> loader;
+  Store store;
+  KernelLoader loader;
   nvfp4::AmaxGsa amax;
   nvfp4::Quantize quantize;
   nvfp4::Gemm gemm;
@@ -53,19 +53,19 @@ Result<void> make(Launcher& launcher, KernelLoader& loader) {
 }
 
 Result<void> open() {
-  auto settings = Settings::resolve();
+  auto settings = Settings::load();
   if (!settings) return std::move(settings).error();
   settings->store.memory_only = true;
-  auto store = open_store(settings->store);
+  auto store = Store::open(settings->store);
   if (!store) return std::move(store).error();
-  auto loader = KernelLoader::create(**store, settings->loader);
+  auto loader = KernelLoader::create(*store, settings->loader);
   if (!loader) return std::move(loader).error();
   Launchers made{*std::move(store), *std::move(loader), {}, {}, {}, {}, {}, {}, {}};
   for (const auto& result :
-       {make(made.amax, *made.loader), make(made.quantize, *made.loader),
-        make(made.gemm, *made.loader), make(made.moe, *made.loader),
-        make(made.deinterleave, *made.loader), make(made.swiglu_amax, *made.loader),
-        make(made.sampler, *made.loader)}) {
+       {make(made.amax, made.loader), make(made.quantize, made.loader),
+        make(made.gemm, made.loader), make(made.moe, made.loader),
+        make(made.deinterleave, made.loader), make(made.swiglu_amax, made.loader),
+        make(made.sampler, made.loader)}) {
     if (!result) return result;
   }
   launchers = std::move(made);

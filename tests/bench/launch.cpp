@@ -73,21 +73,21 @@ int main(int argc, char** argv) {
   if (argc != 2) return fail("usage: cukiln_bench_launch STORE");
   Driver driver;
   if (!driver.open()) return fail("no GPU here: launches are not measured");
-  auto settings = cukiln::Settings::resolve();
+  auto settings = cukiln::Settings::load();
   if (!settings) return fail(settings.error().message());
   settings->store.directory = argv[1];
-  auto store = cukiln::open_store(settings->store);
+  auto store = cukiln::Store::open(settings->store);
   if (!store) return fail(store.error().message());
-  auto loader = cukiln::KernelLoader::create(**store, settings->loader);
+  auto loader = cukiln::KernelLoader::create(*store, settings->loader);
   if (!loader) return fail(loader.error().message());
   cukiln::ModuleSpec spec;
   spec.name = "nothing";
   spec.sources = {cukiln::Source::memory(
       "nothing.cu",
       "extern \"C\" __global__ void nothing(float* x, const float* y, int n, float a) {}")};
-  auto kernel = (*loader)->get(spec);
+  auto kernel = loader->get(spec);
   if (!kernel) return fail(kernel.error().message());
-  auto typed = cukiln::TypedKernel<float*, const float*, int, float>::from(*kernel);
+  auto typed = cukiln::TypedKernel<float*, const float*, int, float>::create(*kernel);
   if (!typed) return fail(typed.error().message());
 
   float* x = nullptr;

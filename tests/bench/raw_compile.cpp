@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
   const std::string root = argv[1];
   const int rounds = argc > 3 ? std::atoi(argv[3]) : 1;
 
-  auto settings = Settings::resolve();
+  auto settings = Settings::load();
   if (!settings) return fail(settings.error().message());
   const auto install = find_nvrtc(nvrtc_search(settings->loader));
   if (!install) return fail(install.error().message());

@@ -79,16 +79,16 @@ int main(int argc, char** argv) {
   }
   const double cpu_begin = cpu_us();
   const auto begin = Clock::now();
-  auto settings = cukiln::Settings::resolve();
+  auto settings = cukiln::Settings::load();
   if (!settings) return fail(settings.error());
   settings->store.directory = argv[1];
   settings->store.system_directory.clear();
   settings->loader.jobs = jobs;
-  auto store = cukiln::open_store(settings->store);
+  auto store = cukiln::Store::open(settings->store);
   if (!store) return fail(store.error());
   const auto opened = Clock::now();
   const double cpu_opened = cpu_us();
-  auto loader = cukiln::KernelLoader::create(**store, settings->loader);
+  auto loader = cukiln::KernelLoader::create(*store, settings->loader);
   if (!loader) return fail(loader.error());
   auto manifest = std::strcmp(argv[2], "shipped") == 0 ? cukiln::nvfp4::manifest()
                                                        : cukiln::Manifest::load(argv[2]);
@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
     manifest = std::move(*manifest).for_targets({*target});
   }
   const auto made = Clock::now();
-  auto report = (*loader)->preload(*manifest, preload);
+  auto report = loader->preload(*manifest, preload);
   const auto ready = Clock::now();
   const double cpu_ready = cpu_us();
   if (!report) return fail(report.error());

@@ -257,7 +257,7 @@ TEST_CASE_FIXTURE(Files, "an evicted entry is a miss with that reason, and count
   CHECK(only(opened->compile(module)).reason == "header changed: " + (scratch / "x.h"));
   GcOptions unused;
   unused.max_age_s = 1;
-  const auto collected = StoreAdmin(*opened.store).collect(unused);
+  const auto collected = StoreAdmin(opened.store).collect(unused);
   REQUIRE(collected);
   CHECK(collected->entries == 1);
   scratch.write("x.h", "#define OLD\n");

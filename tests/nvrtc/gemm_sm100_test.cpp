@@ -130,7 +130,7 @@ TEST_CASE_FIXTURE(Sm100Fixture,
 }
 
 TEST_CASE_FIXTURE(Sm100Fixture, "a grouped GEMM is one launch, whatever the groups' experts") {
-  const auto made = nvfp4::GroupedGemm::create(*opened.loader);
+  const auto made = nvfp4::GroupedGemm::create(opened.loader);
   REQUIRE_MESSAGE(made, made.error().message());
   const auto* experts = address<const std::int32_t>(0x90000);
   nvfp4::GroupedGemm::Shape shape{1000, 384, 96, 5, true};
@@ -180,7 +180,7 @@ TEST_CASE_FIXTURE(Sm100Fixture, "the grouped GEMM reports the devices that suppo
   LoaderOptions options = loader_options();
   options.cuda_library = fake.path;
   const Opened hopper = open(options);
-  const auto made = nvfp4::GroupedGemm::create(*hopper.loader);
+  const auto made = nvfp4::GroupedGemm::create(hopper.loader);
   REQUIRE(!made);
   CHECK(made.error().code() == ErrorCode::incompatible);
 }

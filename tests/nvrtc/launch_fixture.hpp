@@ -23,13 +23,7 @@ T* address(std::uintptr_t value) {
 
 /// A loader for one device.
 struct LaunchFixture : LoaderFixture {
-  explicit LaunchFixture(int capability) {
-    fake.set_capability(0, capability);
-    fake.read_parameters(1);
-    LoaderOptions options = loader_options();
-    options.cuda_library = fake.path;
-    opened = open(options);
-  }
+  explicit LaunchFixture(int capability) : opened(open(options_for(capability))) {}
   ~LaunchFixture() {
     using Pop = CUresult (*)(CUcontext*);
     CUcontext context = nullptr;
@@ -42,7 +36,7 @@ struct LaunchFixture : LoaderFixture {
   /// current then.
   template <class Launcher>
   Launcher made() const {
-    auto launcher = Launcher::create(*opened.loader);
+    auto launcher = Launcher::create(opened.loader);
     if (!launcher) {
       FAIL(launcher.error().message() << "\n" << launcher.error().log());
     }
@@ -54,6 +48,15 @@ struct LaunchFixture : LoaderFixture {
 
   FakeCuda fake;
   Opened opened;
+
+ private:
+  LoaderOptions options_for(int capability) {
+    fake.set_capability(0, capability);
+    fake.read_parameters(1);
+    LoaderOptions options = loader_options();
+    options.cuda_library = fake.path;
+    return options;
+  }
 };
 
 struct GemmFixture : LaunchFixture {

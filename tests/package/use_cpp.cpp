@@ -29,14 +29,14 @@ int main(int argc, char** argv) {
   }
   cukiln::StoreOptions store_options;
   store_options.directory = argv[1];
-  auto store = cukiln::open_store(store_options);
+  auto store = cukiln::Store::open(store_options);
   if (!store) return fail(store.error());
 
   cukiln::LoaderOptions options;
 #ifdef COMPILE_WORKER
   options.worker = COMPILE_WORKER;
 #endif
-  auto loader = cukiln::KernelLoader::create(**store, options);
+  auto loader = cukiln::KernelLoader::create(*store, options);
   if (!loader) return fail(loader.error());
 
   cukiln::ModuleSpec spec;
@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
   spec.sources = {
       cukiln::Source::memory("nothing.cu", "extern \"C\" __global__ void nothing() {}")};
   spec.targets = {cukiln::Target{100, 'a'}};
-  const auto reports = (*loader)->compile(spec);
+  const auto reports = loader->compile(spec);
   if (!reports) return fail(reports.error());
   for (const cukiln::ModuleReport& report : *reports) {
     if (!report.status) return fail(report.status.error());

@@ -17,14 +17,14 @@ int main(int argc, char** argv) {
   }
   cukiln::StoreOptions store_options;
   store_options.directory = argv[1];
-  const auto store = cukiln::open_store(store_options);
+  auto store = cukiln::Store::open(store_options);
   if (!store) {
     std::fprintf(stderr, "%s\n", store.error().to_string().c_str());
     return 1;
   }
   cukiln::LoaderOptions options;
   options.offline = true;
-  const auto loader = cukiln::KernelLoader::create(**store, options);
+  auto loader = cukiln::KernelLoader::create(*store, options);
   if (!loader) {
     std::fprintf(stderr, "%s\n", loader.error().to_string().c_str());
     return 1;
@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
   cukiln::PreloadOptions no_load;
   no_load.load = false;
   no_load.keep_going = true;
-  const auto report = cukiln::nvfp4::preload_all(**loader, no_load);
+  const auto report = cukiln::nvfp4::preload_all(*loader, no_load);
   std::size_t bytes = 0;
   if (!report || report->modules.size() < 10 ||
       cukiln_nvfp4_source("sampler.cu", &bytes) == nullptr) {

@@ -98,7 +98,7 @@ TEST_CASE_FIXTURE(Fixture,
     if (child == 0) {
       ::alarm(kChildSeconds);
       CacheKey key;
-      const int status = use_in_child(*opened.loader, modules, key);
+      const int status = use_in_child(opened.loader, modules, key);
       const std::string text = key.hex();
       static_cast<void>(!::write(answer[1], text.data(), text.size()));
       ::_exit(status);

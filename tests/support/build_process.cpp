@@ -74,12 +74,12 @@ int main(int argc, char** argv) {
     };
     store_options.log = options.log;
   }
-  auto store = open_store(store_options);
+  auto store = Store::open(store_options);
   if (!store) {
     std::printf("no store: %s\n", store.error().message().c_str());
     return 1;
   }
-  auto loader = KernelLoader::create(**store, options);
+  auto loader = KernelLoader::create(*store, options);
   ModuleSpec spec;
   spec.sources = {Source::file(argv[4])};
   spec.targets = {{90, 'a'}};
@@ -95,11 +95,11 @@ int main(int argc, char** argv) {
     }).detach();
   }
   if (exits) {
-    std::thread([&] { static_cast<void>((*loader)->compile(spec)); }).detach();
+    std::thread([&] { static_cast<void>(loader->compile(spec)); }).detach();
     ::usleep(300'000);
     std::exit(0);  // NOLINT: static destructors run while the thread works
   }
-  const auto reports = (*loader)->compile(spec);
+  const auto reports = loader->compile(spec);
   if (!reports) {
     std::printf("failed %s\n", reports.error().message().c_str());
     return 1;
@@ -112,7 +112,7 @@ int main(int argc, char** argv) {
   std::printf("%s %s %s\n", name_of(report.outcome), report.key.hex().c_str(),
               report.not_stored.c_str());
   if (counts) {
-    const Stats stats = (*loader)->stats();
+    const Stats stats = loader->stats();
     std::printf("declined %llu failed %llu\n",
                 static_cast<unsigned long long>(stats.daemon_declined),
                 static_cast<unsigned long long>(stats.daemon_failed));

@@ -65,13 +65,13 @@ struct DaemonFixture : FlightFixture {
     StoreOptions store_options;
     store_options.directory = scratch / store;
     store_options.system_directory.clear();
-    const auto opened = open_store(store_options);
+    auto opened = Store::open(store_options);
     REQUIRE(opened);
-    const auto loader = KernelLoader::create(**opened, {});
+    auto loader = KernelLoader::create(*opened, {});
     REQUIRE(loader);
     const auto digest = CacheKey::from_hex(key);
     REQUIRE(digest);
-    const auto image = (*loader)->cubin(*digest);
+    const auto image = loader->cubin(*digest);
     REQUIRE(image);
     return *image;
   }

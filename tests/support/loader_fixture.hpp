@@ -4,7 +4,6 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
-#include <memory>
 #include <string>
 
 #include "support/scratch.hpp"
@@ -25,30 +24,27 @@ struct LoaderFixture {
   }
 
   static LoaderOptions loader_options() {
-    Settings settings = *Settings::resolve();
+    Settings settings = *Settings::load();
     settings.loader.worker = std::string(CUKILN_TEST_BINARY_DIR) + "/cukiln-compile-worker";
     settings.loader.log = nullptr;
     return settings.loader;
   }
 
   struct Opened {
-    std::unique_ptr<Store> store;
-    std::unique_ptr<KernelLoader> loader;
-    KernelLoader* operator->() const { return loader.get(); }
+    mutable Store store;
+    mutable KernelLoader loader;
+    KernelLoader* operator->() const { return &loader; }
   };
 
   Opened open(LoaderOptions options = loader_options()) const {
     return open(store_options(), options);
   }
   static Opened open(const StoreOptions& store_options, LoaderOptions options = loader_options()) {
-    Opened opened;
-    auto store = open_store(store_options);
+    auto store = Store::open(store_options);
     REQUIRE(store);
-    opened.store = *std::move(store);
-    auto loader = KernelLoader::create(*opened.store, std::move(options));
+    auto loader = KernelLoader::create(*store, std::move(options));
     REQUIRE(loader);
-    opened.loader = *std::move(loader);
-    return opened;
+    return {*std::move(store), *std::move(loader)};
   }
 
   static ModuleSpec spec(const std::string& path, std::vector<Target> targets = {{100, 'a'}}) {

@@ -32,7 +32,7 @@ Result<void> create(const cukiln_options* given, cukiln_loader*& out) {
   }
   Settings settings;
   if (options.from_environment != 0) {
-    auto resolved = Settings::resolve();
+    auto resolved = Settings::load();
     if (!resolved) {
       return std::move(resolved).error();
     }
@@ -41,18 +41,15 @@ Result<void> create(const cukiln_options* given, cukiln_loader*& out) {
   if (auto applied = c::apply_options(options, settings); !applied) {
     return applied;
   }
-  auto made = std::make_unique<cukiln_loader>();
-  auto store = open_store(settings.store);
+  auto store = Store::open(settings.store);
   if (!store) {
     return std::move(store).error();
   }
-  made->store = *std::move(store);
-  auto loader = KernelLoader::create(*made->store, settings.loader);
+  auto loader = KernelLoader::create(*store, settings.loader);
   if (!loader) {
     return std::move(loader).error();
   }
-  made->loader = *std::move(loader);
-  out = made.release();
+  out = new cukiln_loader{*std::move(store), *std::move(loader)};
   return {};
 }
 
@@ -77,7 +74,7 @@ Result<Manifest> only(const Manifest& manifest, const std::vector<std::string>& 
 
 namespace cukiln::extension {
 
-KernelLoader& v0::loader_of(cukiln_loader& handle) noexcept { return *handle.loader; }
+KernelLoader& v0::loader_of(cukiln_loader& handle) noexcept { return handle.loader; }
 
 Result<void> v0::preload(cukiln_loader& handle, Manifest manifest,
                          const cukiln_preload_options* given, cukiln_preload_report* out) {
@@ -126,7 +123,7 @@ Result<void> v0::preload(cukiln_loader& handle, Manifest manifest,
       };
     }
   }
-  auto report = handle.loader->preload(manifest, options, progress);
+  auto report = handle.loader.preload(manifest, options, progress);
   if (!report) {
     return std::move(report).error();
   }
@@ -210,7 +207,7 @@ cukiln_code cukiln_loader_get(cukiln_loader* loader, const cukiln_module* module
     if (!spec) {
       return std::move(spec).error();
     }
-    auto found = loader->loader->get(*spec, c::text_or_empty(kernel));
+    auto found = loader->loader.get(*spec, c::text_or_empty(kernel));
     if (!found) {
       return std::move(found).error();
     }
@@ -234,18 +231,18 @@ cukiln_code cukiln_loader_get_cuda_module(cukiln_loader* loader, const char* nam
     if (!flag_list) {
       return std::move(flag_list).error();
     }
-    return loader->loader->get_cuda_module(name, *source_list, *flag_list);
+    return loader->loader.get_cuda_module(name, *source_list, *flag_list);
   });
 }
 
 void cukiln_loader_seal(cukiln_loader* loader, cukiln_seal_policy policy) {
   if (loader != nullptr) {
-    loader->loader->seal(policy == CUKILN_SEAL_WARN ? SealPolicy::warn : SealPolicy::fail);
+    loader->loader.seal(policy == CUKILN_SEAL_WARN ? SealPolicy::warn : SealPolicy::fail);
   }
 }
 
 int cukiln_loader_sealed(const cukiln_loader* loader) {
-  return loader != nullptr && loader->loader->sealed() ? 1 : 0;
+  return loader != nullptr && loader->loader.sealed() ? 1 : 0;
 }
 
 cukiln_code cukiln_loader_unload(cukiln_loader* loader, const char* key) {
@@ -257,7 +254,7 @@ cukiln_code cukiln_loader_unload(cukiln_loader* loader, const char* key) {
     if (!digest) {
       return digest.error();
     }
-    return loader->loader->unload(*digest);
+    return loader->loader.unload(*digest);
   });
 }
 
@@ -280,13 +277,13 @@ void cukiln_cancel_token_destroy(cukiln_cancel_token* token) { delete token; }
 
 void cukiln_loader_cancel(cukiln_loader* loader) {
   if (loader != nullptr) {
-    loader->loader->cancel();
+    loader->loader.cancel();
   }
 }
 
 void cukiln_loader_resume(cukiln_loader* loader) {
   if (loader != nullptr) {
-    loader->loader->resume();
+    loader->loader.resume();
   }
 }
 

@@ -9,8 +9,8 @@
 #include <cukiln/cukiln.hpp>
 
 struct cukiln_loader {  // NOLINT(readability-identifier-naming): C's name
-  std::unique_ptr<cukiln::Store> store;
-  std::unique_ptr<cukiln::KernelLoader> loader;  // after the store, which must outlive it
+  cukiln::Store store;
+  cukiln::KernelLoader loader;  // after the store, which must outlive it
 };
 
 struct cukiln_cancel_token {  // NOLINT(readability-identifier-naming): C's name

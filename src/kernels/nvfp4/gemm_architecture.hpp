@@ -51,7 +51,7 @@ extern const GemmArchitecture kGemmAny;    ///< those of sm_90's kernels that co
 
 template <class... Args>
 Result<void> check_parameters(const Kernel& kernel) {
-  const auto typed = TypedKernel<Args...>::from(kernel);
+  const auto typed = TypedKernel<Args...>::create(kernel);
   return typed ? Result<void>() : Result<void>(typed.error());
 }
 

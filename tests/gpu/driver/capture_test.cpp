@@ -28,7 +28,7 @@ struct Fixture {
       : kernel(loader.get("add", kAdd)),
         late(loader.cubin("late", R"(extern "C" __global__ void late() {})",
                           target_of({0, "", Device::first().capability(), 0}))) {
-    auto typed = TypedKernel<int*, int>::from(kernel);
+    auto typed = TypedKernel<int*, int>::create(kernel);
     require(typed);
     add = *typed;
     x.fill_bytes(0);

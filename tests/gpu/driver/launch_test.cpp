@@ -31,7 +31,7 @@ void require(const R& result) {
 
 TEST_CASE("A typed launch computes what the kernel says") {
   TestLoader loader;
-  const auto scale = TypedKernel<float*, float, int>::from(loader.get("scale", kScale));
+  const auto scale = TypedKernel<float*, float, int>::create(loader.get("scale", kScale));
   require(scale);
   std::vector<float> host(10'000);
   std::iota(host.begin(), host.end(), 0.0f);
@@ -52,10 +52,10 @@ TEST_CASE("The driver's parameter sizes refuse wrong argument types") {
   CHECK(kernel.parameter_count() == 3);
   CHECK(kernel.parameter_bytes(0) == 8);
   CHECK(kernel.parameter_bytes(1) == 4);
-  const auto wrong = TypedKernel<float*, double, int>::from(kernel);
+  const auto wrong = TypedKernel<float*, double, int>::create(kernel);
   REQUIRE(!wrong);
   CHECK(wrong.error().code() == ErrorCode::invalid_argument);
-  CHECK(!TypedKernel<float*, float>::from(kernel));
+  CHECK(!TypedKernel<float*, float>::create(kernel));
 }
 
 TEST_CASE("Structures are passed by value with their own size") {
@@ -65,7 +65,7 @@ TEST_CASE("Structures are passed by value with their own size") {
     long long stride;
   };
   TestLoader loader;
-  const auto kernel = TypedKernel<Shape, long long*>::from(loader.get("area", R"(
+  const auto kernel = TypedKernel<Shape, long long*>::create(loader.get("area", R"(
 struct Shape { int rows; int columns; long long stride; };
 extern "C" __global__ void area(Shape s, long long* out) { *out = s.rows * s.stride + s.columns; })"));
   require(kernel);
@@ -121,7 +121,7 @@ extern "C" __global__ void reverse(int* x, int n) {
   __syncthreads();
   for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = tile[n - 1 - i];
 })");
-  const auto reverse = TypedKernel<int*, int>::from(kernel);
+  const auto reverse = TypedKernel<int*, int>::create(kernel);
   require(reverse);
   std::vector<int> host(kBytes / 4);
   std::iota(host.begin(), host.end(), 0);
@@ -145,7 +145,7 @@ extern "C" __global__ void reverse(int* x, int n) {
 
 TEST_CASE("A block with too many threads is refused with both numbers") {
   TestLoader loader;
-  const auto scale = TypedKernel<float*, float, int>::from(loader.get("scale", kScale));
+  const auto scale = TypedKernel<float*, float, int>::create(loader.get("scale", kScale));
   require(scale);
   const auto launched = scale->launch(nullptr, {{1}, {2048}}, nullptr, 1.0f, 0);
   REQUIRE(!launched);
@@ -159,7 +159,7 @@ TEST_CASE("Blocks of a cluster see their rank in it") {
     return;
   }
   TestLoader loader;
-  const auto ranks = TypedKernel<int*>::from(loader.get("ranks", R"(
+  const auto ranks = TypedKernel<int*>::create(loader.get("ranks", R"(
 extern "C" __global__ void ranks(int* out) {
   int rank, size;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -178,7 +178,7 @@ extern "C" __global__ void ranks(int* out) {
 
 TEST_CASE("A cooperative launch has all blocks resident, and one that cannot is refused") {
   TestLoader loader;
-  const auto meet = TypedKernel<unsigned*, unsigned*>::from(loader.get("meet", R"(
+  const auto meet = TypedKernel<unsigned*, unsigned*>::create(loader.get("meet", R"(
 extern "C" __global__ void meet(unsigned* arrived, unsigned* seen) {
   if (threadIdx.x == 0) {
     atomicAdd(arrived, 1u);
@@ -209,12 +209,12 @@ TEST_CASE("A programmatic dependent launch still sees what its predecessor wrote
     return;
   }
   TestLoader loader;
-  const auto produce = TypedKernel<int*, int>::from(loader.get("produce", R"(
+  const auto produce = TypedKernel<int*, int>::create(loader.get("produce", R"(
 extern "C" __global__ void produce(int* x, int value) {
   asm volatile("griddepcontrol.launch_dependents;");
   x[blockIdx.x * blockDim.x + threadIdx.x] = value;
 })"));
-  const auto consume = TypedKernel<const int*, int, int*>::from(loader.get("consume", R"(
+  const auto consume = TypedKernel<const int*, int, int*>::create(loader.get("consume", R"(
 extern "C" __global__ void consume(const int* x, int value, int* wrong) {
   asm volatile("griddepcontrol.wait;" ::: "memory");
   if (x[blockIdx.x * blockDim.x + threadIdx.x] != value) atomicAdd(wrong, 1);
@@ -237,7 +237,7 @@ extern "C" __global__ void consume(const int* x, int value, int* wrong) {
 
 TEST_CASE("One handle launches in a second context of the device, and in threads without any") {
   TestLoader loader;
-  const auto fill = TypedKernel<int*, int>::from(loader.get(
+  const auto fill = TypedKernel<int*, int>::create(loader.get(
       "fill", R"(extern "C" __global__ void fill(int* x, int v) { x[threadIdx.x] = v; })"));
   require(fill);
   auto& gpu = Device::first();
@@ -277,7 +277,7 @@ TEST_CASE("Loading in a thread without a context uses the primary one and leaves
 
 TEST_CASE("Launches from many threads at once") {
   TestLoader loader;
-  const auto add = TypedKernel<unsigned*>::from(loader.get(
+  const auto add = TypedKernel<unsigned*>::create(loader.get(
       "add_one", R"(extern "C" __global__ void add_one(unsigned* x) { atomicAdd(x, 1u); })"));
   require(add);
   DeviceBuffer<unsigned> count(1);
@@ -302,7 +302,7 @@ TEST_CASE("Launches from many threads at once") {
 
 TEST_CASE("A sealed loader launches, and neither compiles nor loads") {
   TestLoader loader;
-  const auto scale = TypedKernel<float*, float, int>::from(loader.get("scale", kScale));
+  const auto scale = TypedKernel<float*, float, int>::create(loader.get("scale", kScale));
   require(scale);
   loader->seal();
   DeviceBuffer<float> x(std::vector<float>{1, 2, 3});

@@ -53,7 +53,7 @@ TEST_CASE("A launch costs what the driver's costs") {
   TestLoader loader;
   const Kernel kernel = loader.get(
       "nop", R"(extern "C" __global__ void nop(float* x, float f, int n) { if (n < 0) *x = f; })");
-  const auto typed = TypedKernel<float*, float, int>::from(kernel);
+  const auto typed = TypedKernel<float*, float, int>::create(kernel);
   REQUIRE(typed);
   auto& gpu = Device::first();
   const DriverFunctions& call = gpu.api()->call;

@@ -42,7 +42,7 @@ template <class Typed>
 Typed shipped(const char* module, const char* name) {
   const auto kernel = kernels::shipped_kernel(shipped_loader(), module, name);
   REQUIRE_MESSAGE(kernel, kernel.error().message(), "\n", kernel.error().log());
-  const auto typed = Typed::from(*kernel);
+  const auto typed = Typed::create(*kernel);
   REQUIRE_MESSAGE(typed, typed.error().message());
   return *typed;
 }

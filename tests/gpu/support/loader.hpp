@@ -3,8 +3,6 @@
 
 // A loader for tests of the shipped kernels: a store in memory, NVRTC where the environment says.
 
-#include <memory>
-
 #include <doctest/doctest.h>
 
 #include <cukiln/loader.hpp>
@@ -17,21 +15,21 @@ namespace cukiln::testing {
 /// One a process, device 0's context current. An error ends the test case.
 inline KernelLoader& shipped_loader() {
   struct Holder {
-    std::unique_ptr<Store> store;
-    std::unique_ptr<KernelLoader> loader;
+    Store store;
+    KernelLoader loader;
   };
   Device::first();
   static Holder holder = [] {
-    auto settings = Settings::resolve();
+    auto settings = Settings::load();
     REQUIRE_MESSAGE(settings, settings.error().message());
     settings->store.memory_only = true;
-    auto store = open_store(settings->store);
+    auto store = Store::open(settings->store);
     REQUIRE_MESSAGE(store, store.error().message());
-    auto loader = KernelLoader::create(**store, settings->loader);
+    auto loader = KernelLoader::create(*store, settings->loader);
     REQUIRE_MESSAGE(loader, loader.error().message());
     return Holder{*std::move(store), *std::move(loader)};
   }();
-  return *holder.loader;
+  return holder.loader;
 }
 
 /// A launcher made by its `create`.

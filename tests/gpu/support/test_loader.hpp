@@ -7,7 +7,7 @@
 //     testing::TestLoader loader;
 //     Kernel scale = loader.get("scale", R"(extern "C" __global__ void scale(…) {…})");
 
-#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -32,11 +32,11 @@ class TestLoader {
  public:
   TestLoader() {
     Device::first();
-    auto settings = Settings::resolve();
+    auto settings = Settings::load();
     REQUIRE_MESSAGE(settings, settings.error().message());
     settings->store.memory_only = true;
     settings->store.system_directory.clear();
-    auto store = open_store(settings->store);
+    auto store = Store::open(settings->store);
     REQUIRE_MESSAGE(store, store.error().message());
     store_ = *std::move(store);
     auto loader = KernelLoader::create(*store_, settings->loader);
@@ -45,7 +45,7 @@ class TestLoader {
   }
 
   KernelLoader& operator*() noexcept { return *loader_; }
-  KernelLoader* operator->() noexcept { return loader_.get(); }
+  KernelLoader* operator->() noexcept { return &*loader_; }
 
   /// The kernel `name` of `text`; a failure ends the test case with the compiler's log.
   Kernel get(const std::string& name, const std::string& text) {
@@ -69,8 +69,8 @@ class TestLoader {
   }
 
  private:
-  std::unique_ptr<Store> store_;
-  std::unique_ptr<KernelLoader> loader_;
+  std::optional<Store> store_;
+  std::optional<KernelLoader> loader_;
 };
 
 }  // namespace cukiln::testing

@@ -69,12 +69,12 @@ TEST_CASE("Every function of an empty handle returns without a crash") {
   CHECK(none.launch(nullptr, {}, nullptr).error().code() == ErrorCode::invalid_argument);
   CHECK(none.reserve_shared(1).error().code() == ErrorCode::invalid_argument);
   CHECK(none.check_parameters(nullptr, 0).error().code() == ErrorCode::invalid_argument);
-  CHECK(!TypedKernel<int>::from(none));
+  CHECK(!TypedKernel<int>::create(none));
   CHECK(!TypedKernel<>().launch(nullptr, {}));
 }
 
 TEST_CASE_FIXTURE(Fixture, "A typed launch passes every argument and dimension to the driver") {
-  const auto scale = TypedKernel<float*, float, int>::from(kernel);
+  const auto scale = TypedKernel<float*, float, int>::create(kernel);
   REQUIRE(scale);
   float data = 0;
   int anything = 0;
@@ -105,7 +105,7 @@ TEST_CASE_FIXTURE(Fixture, "A typed launch passes every argument and dimension t
 
 TEST_CASE_FIXTURE(Fixture,
                   "Cluster, programmatic and cooperative launches carry their attributes") {
-  const auto scale = TypedKernel<float*, float, int>::from(kernel);
+  const auto scale = TypedKernel<float*, float, int>::create(kernel);
   REQUIRE(scale);
   LaunchConfig config{{4}, {32}};
   config.cluster = {2, 1, 1};
@@ -142,7 +142,7 @@ TEST_CASE("A driver without programmatic launches in graphs gets a plain launch"
     Fixture fixture("libcuda_fake.so", version);
     LaunchConfig config{{4}, {32}};
     config.programmatic_launch = true;
-    const auto scale = TypedKernel<float*, float, int>::from(fixture.kernel);
+    const auto scale = TypedKernel<float*, float, int>::create(fixture.kernel);
     REQUIRE(scale);
     REQUIRE(scale->launch(nullptr, config, nullptr, 1.0f, 1));
     CHECK(fixture.fake.last_launch().programmatic == is_programmatic);
@@ -150,7 +150,7 @@ TEST_CASE("A driver without programmatic launches in graphs gets a plain launch"
 }
 
 TEST_CASE_FIXTURE(Fixture, "Wrong arguments are refused with index, given and expected size") {
-  const auto wrong_type = TypedKernel<float*, double, int>::from(kernel);
+  const auto wrong_type = TypedKernel<float*, double, int>::create(kernel);
   REQUIRE(!wrong_type);
   CHECK(wrong_type.error().code() == ErrorCode::invalid_argument);
   CHECK(contains(wrong_type.error().message(), "argument 1"));
@@ -158,18 +158,18 @@ TEST_CASE_FIXTURE(Fixture, "Wrong arguments are refused with index, given and ex
   CHECK(contains(wrong_type.error().message(), "8 bytes were given"));
   CHECK(contains(wrong_type.error().message(), "has 4"));
 
-  const auto too_few = TypedKernel<float*, float>::from(kernel);
+  const auto too_few = TypedKernel<float*, float>::create(kernel);
   REQUIRE(!too_few);
   CHECK(contains(too_few.error().message(), "2 arguments were given"));
   CHECK(contains(too_few.error().message(), "3 parameters"));
-  CHECK(!TypedKernel<float*, float, int, int>::from(kernel));
-  CHECK(!TypedKernel<>::from(kernel));
+  CHECK(!TypedKernel<float*, float, int, int>::create(kernel));
+  CHECK(!TypedKernel<>::create(kernel));
 }
 
 TEST_CASE("Arguments are not checked if the driver cannot report parameter sizes") {
   Fixture old("libcuda_fake_old.so");
   CHECK(old.kernel.parameter_count() == 0);
-  CHECK(TypedKernel<float*, float, int>::from(old.kernel));
+  CHECK(TypedKernel<float*, float, int>::create(old.kernel));
 }
 
 TEST_CASE_FIXTURE(Fixture, "Shared memory is reserved on every device, and never lowered") {
@@ -256,7 +256,7 @@ TEST_CASE_FIXTURE(Fixture, "Occupancy is that of the given device for the given 
 }
 
 TEST_CASE_FIXTURE(Fixture, "A failed launch reports kernel, configuration and exceeded limits") {
-  const auto scale = TypedKernel<float*, float, int>::from(kernel);
+  const auto scale = TypedKernel<float*, float, int>::create(kernel);
   REQUIRE(scale);
   const auto launched = scale->launch(nullptr, {{7, 1, 1}, {2048}}, nullptr, 1.0f, 1);
   REQUIRE(!launched);
@@ -276,7 +276,7 @@ TEST_CASE_FIXTURE(Fixture, "A failed launch reports kernel, configuration and ex
 }
 
 TEST_CASE_FIXTURE(Fixture, "A lost context and a missing one are explained") {
-  const auto scale = TypedKernel<float*, float, int>::from(kernel);
+  const auto scale = TypedKernel<float*, float, int>::create(kernel);
   REQUIRE(scale);
   fake.fail("cuLaunchKernel", kCudaIllegalAddress, 1);
   CHECK(contains(scale->launch(nullptr, {}, nullptr, 1.0f, 1).error().message(),

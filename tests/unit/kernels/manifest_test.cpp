@@ -77,16 +77,16 @@ TEST_CASE("the digest of each embedded file, made by the build, is that of its b
 TEST_CASE("preload_all is a preload of the whole manifest") {
   StoreOptions options;
   options.memory_only = true;
-  const auto store = open_store(options);
+  auto store = Store::open(options);
   REQUIRE(store);
   LoaderOptions offline;
   offline.offline = true;
-  const auto loader = KernelLoader::create(**store, offline);
+  auto loader = KernelLoader::create(*store, offline);
   REQUIRE(loader);
   PreloadOptions no_load;
   no_load.load = false;
   no_load.keep_going = true;
-  const auto report = nvfp4::preload_all(**loader, no_load);
+  const auto report = nvfp4::preload_all(*loader, no_load);
   REQUIRE(report);
   CHECK(report->modules.size() >= nvfp4::manifest().modules().size());
   CHECK(report->failed == report->modules.size());  // none is compiled offline

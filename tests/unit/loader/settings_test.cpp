@@ -90,33 +90,33 @@ TEST_CASE_FIXTURE(Fixture, "the remote stores are a list with commas, in a file 
   }
 }
 
-TEST_CASE("open_store refuses a relative directory and degrades for everything else") {
+TEST_CASE("Store::open refuses a relative directory and degrades for everything else") {
   StoreOptions relative;
   relative.directory = "cache";
-  CHECK(open_store(relative).error().code() == ErrorCode::invalid_argument);
+  CHECK(Store::open(relative).error().code() == ErrorCode::invalid_argument);
   StoreOptions impossible;
   impossible.directory = "/proc/cukiln";
-  const auto store = open_store(impossible);
+  const auto store = Store::open(impossible);
   REQUIRE(store);
-  CHECK_FALSE((*store)->bypass_reason().empty());
+  CHECK_FALSE(store->bypass_reason().empty());
   StoreOptions memory;
   memory.memory_only = true;
-  CHECK((*open_store(memory))->bypass_reason() == "kernels are kept in memory only, as asked");
+  CHECK(Store::open(memory)->bypass_reason() == "kernels are kept in memory only, as asked");
 }
 
-TEST_CASE("open_store without a directory opens the one that the settings name") {
+TEST_CASE("Store::open without a directory opens the one that the settings name") {
   const ScratchFolder scratch;
   StoreOptions options;
   options.system_directory.clear();
   const char* const before = std::getenv("XDG_CACHE_HOME");
   const std::string kept = before != nullptr ? before : "";
   ::setenv("XDG_CACHE_HOME", scratch.path().c_str(), 1);
-  const auto store = open_store(options);
-  const auto settings = Settings::resolve();
+  auto store = Store::open(options);
+  const auto settings = Settings::load();
   before != nullptr ? ::setenv("XDG_CACHE_HOME", kept.c_str(), 1) : ::unsetenv("XDG_CACHE_HOME");
   REQUIRE(store);
-  CHECK((*store)->bypass_reason() == "");
-  CHECK(StoreAdmin(**store).facts().directory == scratch / "cukiln/v2");
+  CHECK(store->bypass_reason() == "");
+  CHECK(StoreAdmin(*store).facts().directory == scratch / "cukiln/v2");
   CHECK(settings->store.directory == scratch / "cukiln");
 }
 
