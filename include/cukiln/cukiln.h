@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The C interface of cukiln (C11, C++). The same library, the same rules as <cukiln/loader.hpp>.
+/// The C interface of cukiln (C11, C++), with the rules of <cukiln/loader.hpp>.
 ///
 ///     cukiln_loader* loader = NULL;
 ///     if (cukiln_loader_create(NULL, &loader) != CUKILN_OK ||             // from the environment
@@ -10,13 +10,13 @@
 ///     cukiln_loader_seal(loader, CUKILN_SEAL_FAIL);
 ///     cukiln_kernel axpy = cukiln_loader_find(loader, "axpy");            // NULL: not there
 ///
-/// Structs: one that the caller fills starts with `struct_bytes`, its own sizeof; every other
-/// member may stay zero, which is the default. Structs grow at their end only, so a host that was
-/// built with an older header works with a newer library; an older library refuses
-/// (invalid_argument) a member that it does not know and that is set. Strings: UTF-8 or whatever
-/// bytes a path has, ended by NUL, copied before a call returns. Threads: every function may be
-/// called from any thread at once, create and destroy aside. Errors: no exception leaves; a
-/// function that returns a code keeps the message for its thread.
+/// Structs: a struct that the caller fills starts with `struct_bytes`, its sizeof; every other
+/// member may stay zero, the default. Structs grow only at their end: a host built with an older
+/// header works with a newer library, and an older library refuses (invalid_argument) a member that
+/// is set and that it does not know. Strings: UTF-8, or the bytes of a path, NUL-terminated, copied
+/// before a call returns. Threads: every function except create and destroy may be called
+/// concurrently. Errors: no function throws; one that returns a code keeps its message for the
+/// calling thread.
 
 // NOLINTBEGIN(readability-identifier-naming, modernize-use-using, modernize-deprecated-headers): C
 #include <stddef.h>
@@ -33,9 +33,9 @@ typedef enum cukiln_code {
   CUKILN_OK = 0,
   CUKILN_INVALID_ARGUMENT = 1,  ///< the caller gave something that cannot work; nothing was changed
   CUKILN_NOT_FOUND = 2,         ///< a file, kernel, entry or library is not there
-  CUKILN_COMPILE_FAILED = 3,    ///< the compiler said no: see cukiln_last_error_log()
-  CUKILN_INCOMPATIBLE = 4,      ///< versions or architectures do not fit together
-  CUKILN_CORRUPT = 5,           ///< stored bytes are not what was written
+  CUKILN_COMPILE_FAILED = 3,    ///< NVRTC refused the source: see cukiln_last_error_log()
+  CUKILN_INCOMPATIBLE = 4,      ///< versions or architectures do not match
+  CUKILN_CORRUPT = 5,           ///< stored bytes differ from those that were written
   CUKILN_IO = 6,                ///< the operating system refused a read, a write or a lock
   CUKILN_TIMEOUT = 7,           ///< a limit in time or memory was reached, or it was cancelled
   CUKILN_SEALED = 8,            ///< a compile or a load was needed after sealing
@@ -43,24 +43,23 @@ typedef enum cukiln_code {
   CUKILN_INTERNAL = 10          ///< a defect of cukiln, or no memory
 } cukiln_code;
 
-/// `compile_failed` and the like; `ok` for 0, `unknown` for what is no code. Never NULL.
+/// Returns a code's name: `compile_failed`; `ok` for 0, `unknown` for any other number. Never NULL.
 CUKILN_API const char* cukiln_code_name(cukiln_code code);
 
-/// Of the last call in this thread that returned a code other than CUKILN_OK; calls that succeed
-/// leave it as it is. Valid until the next failing call in this thread. Never NULL; empty before
-/// any error.
+/// The error of the last call in this thread that failed; successful calls do not change it. Valid
+/// until the next failing call in this thread. Never NULL; empty before any error.
 CUKILN_API cukiln_code cukiln_last_error_code(void);
 CUKILN_API const char* cukiln_last_error(void);      ///< one sentence: given, expected, what to do
 CUKILN_API const char* cukiln_last_error_log(void);  ///< the compiler's log; empty for other errors
 
-/// `0.2.0`: of the library that is loaded, not of this header.
+/// Returns the version of the loaded library, `0.2.0`, which may differ from the header's.
 CUKILN_API const char* cukiln_version(void);
 
 /// A store and a loader over it: cukiln::Store and cukiln::KernelLoader.
 typedef struct cukiln_loader cukiln_loader;
 
-/// A kernel that is loaded and ready: one pointer, copied freely, never freed. NULL is no kernel.
-/// Valid as long as the loader that gave it.
+/// A handle to a loaded kernel: one pointer, copied freely, never freed. NULL is no kernel. Valid
+/// while the loader that returned it exists and its module is not unloaded.
 typedef const struct cukiln_kernel_state* cukiln_kernel;
 
 /// CUstream and cudaStream_t; NULL is the default stream.
@@ -74,22 +73,23 @@ typedef enum cukiln_log_level {
 } cukiln_log_level;
 
 /// Called from any thread that calls into cukiln, also concurrently; `message` is valid during the
-/// call. It must not call back into cukiln. What it throws (C++) costs that message.
+/// call. It must not call back into cukiln. If it throws (C++), the message is lost.
 typedef void (*cukiln_log_function)(void* user, cukiln_log_level level, const char* message);
 
-/// Whether cukilnd, the host's compile daemon, is asked before something is compiled here.
+/// Whether cukilnd, the host's compile daemon, is asked before this process compiles.
 typedef enum cukiln_daemon_use {
-  CUKILN_DAEMON_DEFAULT = 0,  ///< what the environment says, where that is read; else automatic
-  CUKILN_DAEMON_AUTO = 1,  ///< where one answers; a missing, hung or strange one costs milliseconds
+  CUKILN_DAEMON_DEFAULT = 0,  ///< the environment's, if it is read; else automatic
+  CUKILN_DAEMON_AUTO = 1,     ///< if one answers; a missing, hung or incompatible one costs
+                              ///< milliseconds
   CUKILN_DAEMON_OFF = 2,
-  CUKILN_DAEMON_REQUIRE = 3  ///< never compile here: a miss without a daemon is an error
+  CUKILN_DAEMON_REQUIRE = 3  ///< this process never compiles: without a daemon a miss is an error
 } cukiln_daemon_use;
 
 /// cukiln::StoreOptions and cukiln::LoaderOptions.
 typedef struct cukiln_options {
   size_t struct_bytes;
   int from_environment;  ///< 1: start from the environment and the configuration files (see
-                         ///< cukiln::Settings); members that are set here come before those
+                         ///< cukiln::Settings); members that are set take precedence
   const char*
       store_directory;  ///< absolute; NULL: `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln`
   const char* system_directory;  ///< read-only tier below; NULL: /var/cache/cukiln; empty: none
@@ -97,7 +97,7 @@ typedef struct cukiln_options {
   int memory_only;               ///< 1: nothing on disk
   int allow_network_file_system;
   const char* nvrtc_library;  ///< a path to open instead of searching
-  const char* cuda_library;   ///< likewise, for libcuda
+  const char* cuda_library;   ///< a path of libcuda to open instead of searching
   const char* worker;         ///< absolute; the compile worker; NULL: beside the library, then in
                               ///< libexec
   const char* const* include_path;  ///< folders with CUDA's own headers, before searching
@@ -107,25 +107,28 @@ typedef struct cukiln_options {
   const char* virtual_env;        ///< a Python environment that may hold them
   const char* conda_prefix;       ///< a conda environment that may hold a toolkit
   const char* cuda_home;          ///< a CUDA toolkit
-  int in_process_compile;         ///< 1: never spawn; results stay in memory
+  int in_process_compile;         ///< 1: start no process; results stay in memory
   int offline;                    ///< 1: never compile; a miss is CUKILN_NOT_FOUND
-  uint32_t jobs;                  ///< compiles at once; 0: one a core
-  uint32_t compile_timeout_ms;    ///< wall clock of one compile; 0: 300,000
+  uint32_t jobs;                  ///< concurrent compiles; 0: one per core
+  uint32_t compile_timeout_ms;    ///< wall-clock limit of one compile; 0: 300,000
   uint64_t compile_memory_bytes;  ///< address space of one worker; 0: 8 GiB; UINT64_MAX: no limit
-  cukiln_log_function log;        ///< NULL: silence
+  cukiln_log_function log;        ///< NULL: nothing is logged
   void* log_user;
   int daemon;                       ///< a cukiln_daemon_use; another number is an error
   const char* daemon_socket;        ///< NULL: this user's daemon, else the system's
-  const char* const* revoked_keys;  ///< public keys, `name:base64`: what they signed is a miss
+  const char* const* revoked_keys;  ///< public keys, `name:base64`: entries that they signed are
+                                    ///< misses
   size_t revoked_key_count;
-  const char* record;  ///< an existing file; what is asked for is appended, for `cukiln record`
+  const char* record;  ///< an existing file to which requests are appended, for `cukiln record`
 } cukiln_options;
 
-/// `options` NULL: from the environment. A store that cannot be written makes the loader
-/// memory-only and says so in the log: it is no error. `*loader` is NULL after an error.
+/// Opens a store and creates a loader. `options` NULL: from the environment. If the store cannot be
+/// written, the loader keeps kernels in memory only and logs why; that is no error. `*loader` is
+/// NULL after an error.
 CUKILN_API cukiln_code cukiln_loader_create(const cukiln_options* options, cukiln_loader** loader);
 
-/// Every kernel of the loader is invalid afterwards; nothing may be running in it. NULL is fine.
+/// Destroys a loader and invalidates its kernels. No call of the loader may be in progress. NULL is
+/// ignored.
 CUKILN_API void cukiln_loader_destroy(cukiln_loader* loader);
 
 typedef enum cukiln_outcome {
@@ -135,9 +138,9 @@ typedef enum cukiln_outcome {
   CUKILN_MISSING = 3  ///< not in the store, and compiling is forbidden
 } cukiln_outcome;
 
-/// cukiln::KernelInfo: one kernel of a cubin and what it uses.
+/// cukiln::KernelInfo: a kernel of a cubin and the resources it uses.
 typedef struct cukiln_kernel_info {  // never grows: it is used in arrays
-  const char* name;                  ///< as asked for: `amax_gsa`, or a name expression
+  const char* name;                  ///< as requested: `amax_gsa`, or a name expression
   const char* lowered;               ///< the symbol in the cubin
   uint32_t registers;                ///< per thread
   uint32_t shared_bytes;             ///< static, per block
@@ -145,8 +148,7 @@ typedef struct cukiln_kernel_info {  // never grows: it is used in arrays
   uint32_t spill_bytes;              ///< spill stores and loads per thread
 } cukiln_kernel_info;
 
-/// What one module cost for one target. Made by the library: read what the header knows, take no
-/// sizeof.
+/// cukiln::ModuleReport. Created by the library and may grow: do not use its sizeof.
 typedef struct cukiln_module_report {
   const char* name;
   const char* source;  ///< the first source's path as given
@@ -154,24 +156,24 @@ typedef struct cukiln_module_report {
   const char* key;     ///< 64 hex digits; empty when there is none (failed, missing)
   cukiln_outcome outcome;
   const char* reason;      ///< `in the store`, `not stored`, `header changed: …`
-  const char* not_stored;  ///< why a result was not written; empty: it was, or it was a hit
-  double milliseconds;     ///< wall time of the look-up or compile, waiting included
+  const char* not_stored;  ///< why the result was not stored; empty if it was, or on a hit
+  double milliseconds;     ///< wall time of the lookup or compile, waits included
   uint64_t cubin_bytes;
-  cukiln_code code;   ///< CUKILN_OK, or why it failed
-  const char* error;  ///< the sentence; empty on success
+  cukiln_code code;   ///< CUKILN_OK, or that of the error
+  const char* error;  ///< the error's message; empty on success
   const char* log;    ///< the compiler's log: of the error, else its warnings
   const cukiln_kernel_info* kernels;
   size_t kernel_count;
-  size_t index;  ///< its place in the manifest's order, a target after the other
+  size_t index;  ///< in the manifest's order, targets in order within a module
 } cukiln_module_report;
 
-/// Called after every module, from one of the preload's threads, one call at a time. `last` and
-/// what it points to are valid during the call. It must not call back into the same loader.
+/// Called when a module is done, from a thread of the preload, never concurrently. `last` and what
+/// it points to are valid during the call. It must not call back into the same loader.
 typedef void (*cukiln_progress_function)(void* user, size_t done, size_t total,
                                          const cukiln_module_report* last);
 
-/// cukiln::CancelToken: cancels the preloads that it was given to, before or while they run, from
-/// any thread. It stays cancelled. It may be destroyed while they run.
+/// cukiln::CancelToken: cancels the calls that it was passed to, before or while they run, from any
+/// thread. It stays cancelled. It may be destroyed while they run.
 typedef struct cukiln_cancel_token cukiln_cancel_token;
 CUKILN_API cukiln_cancel_token* cukiln_cancel_token_create(void);  ///< NULL: out of memory
 CUKILN_API void cukiln_cancel_token_cancel(cukiln_cancel_token* token);
@@ -184,30 +186,30 @@ typedef struct cukiln_preload_options {
   size_t device_count;
   const char* const* targets;  ///< `sm_100a`; none: what the manifest says
   size_t target_count;
-  int no_load;                  ///< 1: fill the store only; no driver needed
-  int keep_going;               ///< 1: failures are in the report, and the call succeeds
-  cukiln_stream capture_guard;  ///< a stream of the host's: refused while it captures
+  int no_load;                  ///< 1: only fill the store; needs no driver
+  int keep_going;               ///< 1: the call succeeds, and failures are in the report
+  cukiln_stream capture_guard;  ///< the call is refused while this stream captures
   cukiln_progress_function progress;
   void* progress_user;
   const char* const* modules;  ///< names of the manifest's modules; none: all of them
   size_t module_count;
-  const cukiln_cancel_token* cancel;  ///< ends this call with CUKILN_TIMEOUT; NULL: nothing does.
-                                      ///< Since 0.2
+  const cukiln_cancel_token* cancel;  ///< cancels this call with CUKILN_TIMEOUT; NULL: none. Since
+                                      ///< 0.2
 } cukiln_preload_options;
 
 typedef struct cukiln_preload_report {
   size_t struct_bytes;
   size_t hits;
   size_t compiled;
-  size_t failed;  ///< failed and missing
+  size_t failed;  ///< failed or missing
   double milliseconds;
 } cukiln_preload_report;
 
-/// Makes every module of a manifest ready: hits load, misses compile, in parallel, on every chosen
-/// device. `manifest` is a file's path. `options` and `report` may be NULL; a report is filled in
-/// on success. Errors: not_found, io, invalid_argument (the manifest); else the first failure with
-/// its module's name and log, after all others were done. The kernels that come with cukiln are
-/// libcukiln_nvfp4's: cukiln_nvfp4_preload in <cukiln/nvfp4.h>.
+/// Compiles the modules of a manifest that are not in the store, in parallel, and loads all of them
+/// on the chosen devices. `manifest` is the path of a file. `options` and `report` may be NULL; a
+/// report is filled in on success. Errors: not_found, io, invalid_argument (the manifest); else the
+/// first module's that failed, with its name and log, after all others are done. For the kernels
+/// that come with cukiln see cukiln_nvfp4_preload in <cukiln/nvfp4.h>.
 CUKILN_API cukiln_code cukiln_loader_preload(cukiln_loader* loader, const char* manifest,
                                              const cukiln_preload_options* options,
                                              cukiln_preload_report* report);
@@ -223,10 +225,10 @@ typedef struct cukiln_source {  // never grows: it is used in arrays
 /// `include` comes before `flags`, whose order is kept: see <cukiln/module_spec.hpp>.
 typedef struct cukiln_module {
   size_t struct_bytes;
-  const char* name;  ///< for people and look-ups; NULL: the first source's base name
+  const char* name;  ///< for logs and lookups; NULL: the first source's base name
   const cukiln_source* sources;
   size_t source_count;
-  const cukiln_source* headers;  ///< in memory, found as if they lay beside the sources
+  const cukiln_source* headers;  ///< in memory, included as if they lay beside the sources
   size_t header_count;
   const char* const* include;  ///< folders, searched in order
   size_t include_count;
@@ -236,53 +238,55 @@ typedef struct cukiln_module {
   size_t name_count;           ///< `extern "C"` kernel
   const char* const* targets;  ///< `sm_100a`; none: from the flags, else the devices', else sm_100a
   size_t target_count;
-  const char* working_folder;  ///< what relative paths in `flags` (`-include`, `-I`) are relative
-                               ///< to; NULL: this process's folder at the call. Since 0.2
+  const char* working_folder;  ///< the folder to which paths in `flags` (`-include`, `-I`) are
+                               ///< relative; NULL: the process's folder at the call. Since 0.2
 } cukiln_module;
 
-/// The same for modules that are given here instead of in a file. With `no_load` it only compiles.
+/// As cukiln_loader_preload, for modules instead of a file. With `no_load` it only compiles.
 CUKILN_API cukiln_code cukiln_loader_preload_modules(cukiln_loader* loader,
                                                      const cukiln_module* const* modules,
                                                      size_t module_count,
                                                      const cukiln_preload_options* options,
                                                      cukiln_preload_report* report);
 
-/// One kernel of one module, compiled and loaded if it is not yet. `kernel` NULL: the only one.
+/// Returns a kernel of a module, which is compiled and loaded if it is not yet. `kernel` may be
+/// NULL if the module has one kernel.
 CUKILN_API cukiln_code cukiln_loader_get(cukiln_loader* loader, const cukiln_module* module,
                                          const char* kernel, cukiln_kernel* out);
 
-/// In the shape of PyTorch's cpp_extension.load: takes nvcc's flags, loads, and puts the kernels
-/// where cukiln_loader_find sees them as `name/kernel`. A second call with the same arguments is
+/// Compiles and loads a module as PyTorch's cpp_extension.load does, with nvcc's flags.
+/// cukiln_loader_find finds its kernels as `name/kernel`. A second call with the same arguments is
 /// cheap.
 CUKILN_API cukiln_code cukiln_loader_get_cuda_module(cukiln_loader* loader, const char* name,
                                                      const char* const* sources,
                                                      size_t source_count, const char* const* flags,
                                                      size_t flag_count);
 
-/// Unloads the module of a key that a preload reported, from every device, and empties its ids and
-/// names; other ids stay as they are. The host sees to it that none of its kernels is in use, in no
-/// stream and in no graph. Errors: not_found (no loaded module has this key), invalid_argument.
+/// Unloads the module with a key that a preload reported from every device, and empties its ids and
+/// names; other ids do not change. Precondition: no stream or graph uses a kernel of the module.
+/// Errors: not_found (no loaded module has this key), invalid_argument.
 CUKILN_API cukiln_code cukiln_loader_unload(cukiln_loader* loader, const char* key);
 
 typedef enum cukiln_seal_policy {
-  CUKILN_SEAL_FAIL = 0,  ///< a compile or a load is CUKILN_SEALED from here on
+  CUKILN_SEAL_FAIL = 0,  ///< a later compile or load is CUKILN_SEALED
   CUKILN_SEAL_WARN = 1   ///< it is done, logged and counted in sealed_violations
 } cukiln_seal_policy;
 CUKILN_API void cukiln_loader_seal(cukiln_loader* loader, cukiln_seal_policy policy);
 CUKILN_API int cukiln_loader_sealed(const cukiln_loader* loader);
 
-/// Makes compiles in progress, and later ones, end with CUKILN_TIMEOUT, until cukiln_loader_resume.
+/// Makes compiles, those in progress included, return CUKILN_TIMEOUT until cukiln_loader_resume is
+/// called.
 CUKILN_API void cukiln_loader_cancel(cukiln_loader* loader);
 CUKILN_API void cukiln_loader_resume(cukiln_loader* loader);
 
-/// Look-ups: lock-free, no allocation; NULL when there is none (no error is kept). By name:
-/// `kernel`, when one module has it; `module/kernel`; each also with `@sm_90a` appended. By id: the
-/// kernel's index in the preloaded manifests, 0 ≤ id < count.
+/// Lookups: lock-free, without allocation; NULL if there is none (no error is kept). By name:
+/// `kernel` (of the first module that has it) or `module/kernel`, each also with `@sm_90a`
+/// appended. By id: the kernel's index in the preloaded manifests, 0 ≤ id < count.
 CUKILN_API cukiln_kernel cukiln_loader_find(const cukiln_loader* loader, const char* name);
 CUKILN_API cukiln_kernel cukiln_loader_at(const cukiln_loader* loader, size_t id);
 CUKILN_API size_t cukiln_loader_kernel_count(const cukiln_loader* loader);
 
-/// How a kernel is launched. A dimension of zero is one.
+/// The configuration of a launch. A dimension of zero counts as one.
 typedef struct cukiln_launch_config {
   size_t struct_bytes;
   uint32_t grid[3];       ///< in blocks
@@ -290,40 +294,41 @@ typedef struct cukiln_launch_config {
   uint32_t shared_bytes;  ///< dynamic shared memory; above 48 KiB see cukiln_kernel_reserve_shared
   uint32_t cluster[3];    ///< in blocks; all zero: no clusters
   int programmatic_launch;  ///< 1: may start before its predecessor ends
-  int cooperative;          ///< 1: all blocks resident at once
+  int cooperative;          ///< 1: all blocks resident together
 } cukiln_launch_config;
 
-/// Queues the kernel; `arguments[i]` points to argument i. Takes no lock and allocates nothing when
-/// it succeeds; works inside stream capture; runs in the calling thread's current CUDA context.
-/// Errors: invalid_argument (no kernel, no configuration), driver.
+/// Queues a launch; `arguments[i]` points to argument i. A call that succeeds takes no lock and
+/// allocates nothing. Works inside stream capture; runs in the calling thread's current CUDA
+/// context. Errors: invalid_argument (no kernel, no configuration), driver.
 CUKILN_API cukiln_code cukiln_kernel_launch(cukiln_kernel kernel, cukiln_stream stream,
                                             const cukiln_launch_config* config,
                                             void* const* arguments);
 
-/// Compares number and sizes (in bytes) of the arguments with the kernel's, once, before the hot
-/// path. Errors: invalid_argument, naming the first that differs.
+/// Compares the number and sizes (in bytes) of arguments with the kernel's parameters. Call it
+/// once, before the hot path. Errors: invalid_argument, naming the first argument that differs.
 CUKILN_API cukiln_code cukiln_kernel_check_parameters(cukiln_kernel kernel, const size_t* sizes,
                                                       size_t count);
 
-/// Allows up to `bytes` of dynamic shared memory on every device. Not for the hot path.
+/// Raises the limit of dynamic shared memory to `bytes` per block on every device. Not for the hot
+/// path.
 CUKILN_API cukiln_code cukiln_kernel_reserve_shared(cukiln_kernel kernel, uint32_t bytes);
 
-/// Copies the name, cut to fit and ended by NUL; gives its whole length without the NUL.
+/// Copies the name, truncated to fit and NUL-terminated. Returns its full length without the NUL.
 CUKILN_API size_t cukiln_kernel_name(cukiln_kernel kernel, char* buffer, size_t buffer_bytes);
 CUKILN_API size_t cukiln_kernel_parameter_count(cukiln_kernel kernel);
-/// 0 where there is no such parameter, or the driver does not tell (before CUDA 12.4).
+/// 0 if there is no such parameter, or the driver does not report them (before CUDA 12.4).
 CUKILN_API size_t cukiln_kernel_parameter_bytes(cukiln_kernel kernel, size_t index);
 /// The driver's handle, a CUkernel; NULL for no kernel.
 CUKILN_API struct CUkern_st* cukiln_kernel_native(cukiln_kernel kernel);
 
-/// One field in which a request and the nearest stored entry differ; see cukiln::Difference.
+/// cukiln::Difference: a field in which a request and the nearest stored entry differ.
 typedef struct cukiln_difference {  // never grows: it is used in arrays
   const char* field;
-  const char* was;  ///< the entry's; empty where there is none
-  const char* now;  ///< the request's; empty where there is none
+  const char* was;  ///< the entry's; empty if it has none
+  const char* now;  ///< the request's; empty if it has none
 } cukiln_difference;
 
-/// Why a module hits or misses. Made by the library; cukiln_explanation_destroy frees all of it.
+/// cukiln::Explanation. Created by the library; cukiln_explanation_destroy frees all of it.
 typedef struct cukiln_explanation {
   int hit;
   const char* key;      ///< of the entry that is the hit; else empty
@@ -332,15 +337,16 @@ typedef struct cukiln_explanation {
   size_t difference_count;
 } cukiln_explanation;
 
-/// `target` as in `sm_100a`. Compiles nothing. `*out` is NULL after an error.
+/// Explains why a module hits or misses for a target, `sm_100a`. Compiles nothing. `*out` is NULL
+/// after an error.
 CUKILN_API cukiln_code cukiln_loader_explain(cukiln_loader* loader, const cukiln_module* module,
                                              const char* target, cukiln_explanation** out);
-/// What differs between two entries, named by their keys (64 hex digits).
+/// Compares two entries, given by their keys (64 hex digits).
 CUKILN_API cukiln_code cukiln_loader_explain_keys(cukiln_loader* loader, const char* was,
                                                   const char* now, cukiln_explanation** out);
 CUKILN_API void cukiln_explanation_destroy(cukiln_explanation* explanation);
 
-/// A copy of the cubin of a key (64 hex digits); free it with cukiln_free. Errors: not_found.
+/// Copies the cubin of a key (64 hex digits). Free it with cukiln_free. Errors: not_found.
 CUKILN_API cukiln_code cukiln_loader_cubin(cukiln_loader* loader, const char* key, void** cubin,
                                            size_t* cubin_bytes);
 CUKILN_API void cukiln_free(void* memory);
@@ -351,7 +357,7 @@ typedef struct cukiln_stats {
   uint64_t entries;
   uint64_t bytes;
   uint64_t hits;
-  uint64_t misses;  ///< the sum of the next five, of misses_revoked and of misses_evicted
+  uint64_t misses;  ///< the sum of all misses_…
   uint64_t misses_new;
   uint64_t misses_header_changed;
   uint64_t misses_header_appeared;
@@ -367,7 +373,7 @@ typedef struct cukiln_stats {
   uint64_t saved_us;
   uint64_t store_errors;
   uint64_t sealed_violations;
-  uint64_t daemon_asked;  ///< questions put to cukilnd; of these:
+  uint64_t daemon_asked;  ///< requests to cukilnd; of these:
   uint64_t daemon_absent;
   uint64_t daemon_failed;
   uint64_t daemon_declined;

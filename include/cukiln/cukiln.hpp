@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// All of libcukiln. See `loader.hpp` for the façade that most hosts need. The kernels that come
-/// with cukiln are another library's: `nvfp4.hpp`, `nvfp4_moe.hpp`, `sampling.hpp`.
+/// Includes all of libcukiln. Most hosts start at `loader.hpp`. The kernels that come with cukiln
+/// are in another library: `nvfp4.hpp`, `nvfp4_moe.hpp`, `sampling.hpp`.
 
 #include <cukiln/cancel_token.hpp>
 #include <cukiln/device.hpp>

@@ -7,7 +7,7 @@
 namespace cukiln {
 inline namespace v0 {
 
-/// A device that this process sees (`CUDA_VISIBLE_DEVICES`).
+/// A device that is visible to this process (`CUDA_VISIBLE_DEVICES`).
 struct DeviceInfo {
   int ordinal = 0;
   std::string name;

@@ -15,12 +15,12 @@
 namespace cukiln {
 inline namespace v0 {
 
-/// `2 * size` lower-case hex digits.
+/// Returns `2 * size` lower-case hex digits.
 CUKILN_API std::string hex_of_bytes(const std::uint8_t* bytes, std::size_t size);
-/// Reads `2 * size` hex digits. False: `hex` is something else.
+/// Parses `2 * size` hex digits. False if `hex` is anything else.
 CUKILN_API bool bytes_of_hex(std::string_view hex, std::uint8_t* bytes, std::size_t size) noexcept;
 
-/// A BLAKE2b-256 hash. `Tag` tells what is hashed: digests of different things neither compare with
+/// A BLAKE2b-256 hash. `Tag` names what is hashed: digests with different tags neither compare with
 /// nor convert to each other.
 template <class Tag>
 struct Digest256 {
@@ -28,7 +28,7 @@ struct Digest256 {
 
   /// 64 lower-case hex digits.
   std::string hex() const { return hex_of_bytes(bytes.data(), bytes.size()); }
-  /// Nothing: not 64 hex digits.
+  /// Parses 64 hex digits. Nothing if `text` is anything else.
   static std::optional<Digest256> from_hex(std::string_view text) noexcept {
     Digest256 digest;
     return bytes_of_hex(text, digest.bytes.data(), digest.bytes.size())
@@ -48,7 +48,7 @@ struct Digest256 {
 /// Identifies a compile before it runs: the hash of the canonical request. See `cache/FORMAT.md`.
 using RequestDigest = Digest256<struct RequestDigestTag>;
 
-/// Identifies one cubin for ever: the hash of the RequestDigest and the dependency set.
+/// Identifies one cubin permanently: the hash of the RequestDigest and the dependency set.
 using CacheKey = Digest256<struct CacheKeyTag>;
 
 }  // namespace v0

@@ -10,20 +10,21 @@
 namespace cukiln {
 inline namespace v0 {
 
-/// One field in which a request and the nearest stored entry differ. `was` is the entry's, `now`
-/// the request's; empty where there is none. Fields: `source`, `target`, `compiler`, `flag`, `name
-/// expression`, `include root`, `key format`, `header changed`, `header appeared`, `header
-/// vanished`, `header linked otherwise` (two paths were one file and are not, or the other way
-/// round), `headers linked otherwise` (the same between two entries), `entry` (it was damaged). A
-/// module that uses the compile's date has `never stored` alone, whose `now` names the macro and
-/// the place.
+/// One field in which a request and the nearest stored entry differ. `was` is the entry's value,
+/// `now` the request's; empty if it has none.
+///
+/// Fields: `source`, `target`, `compiler`, `flag`, `name expression`, `include root`, `key format`,
+/// `header changed`, `header appeared`, `header vanished`, `header linked otherwise` (two paths
+/// were one file and are not any more, or the reverse), `headers linked otherwise` (the same
+/// between two entries), `entry` (damaged). A module that uses the date of the compile has the
+/// field `never stored` only; its `now` names the macro and the place.
 struct Difference {
   std::string field;
   std::string was;
   std::string now;
 };
 
-/// Why a request hits or misses.
+/// The reason why a request hits or misses.
 struct Explanation {
   bool hit = false;
   std::optional<CacheKey> key;      ///< of the entry that is the hit

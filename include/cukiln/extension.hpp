@@ -7,25 +7,26 @@
 #include <cukiln/manifest.hpp>
 #include <cukiln/result.hpp>
 
-/// For libraries that add kernels, and C functions of their own, to cukiln: cukiln_nvfp4 is one,
-/// and needs no more than this and the other public headers.
+/// The interface for libraries that add kernels and C functions of their own to cukiln, such as
+/// cukiln_nvfp4, which needs only this and the other public headers.
 ///
-/// Such a library embeds its sources, gives them as a Manifest (`Manifest::parse` with a
+/// Such a library embeds its sources, passes them as a Manifest (`Manifest::parse` with a
 /// `SourceOf`, `Source::literal`), and finds its kernels with `KernelTable::find` or
-/// `KernelLoader::get`. Threads: any at once.
+/// `KernelLoader::get`. Threads: every function may be called concurrently.
 namespace cukiln::extension {
 inline namespace v0 {
 
-/// The loader behind a C handle; lives as long as the handle.
+/// Returns the loader behind a C handle. It lives as long as the handle.
 CUKILN_API KernelLoader& loader_of(cukiln_loader& handle) noexcept;
 
-/// What a C function of such a library returns for an error: its code, the message being kept for
-/// `cukiln_last_error()` of the calling thread.
+/// Keeps an error for `cukiln_last_error()` of the calling thread, and returns its code, which is
+/// the result of the C function that failed.
 CUKILN_API cukiln_code keep_error(Error error) noexcept;
-/// The same where there may be no memory for a message. `message` must live for ever.
+/// As above, without allocating. `message` must be a string literal.
 CUKILN_API cukiln_code keep_error(ErrorCode code, const char* message) noexcept;
 
-/// `cukiln_loader_preload` for a manifest that is no file. `options` and `report` may be null.
+/// As `cukiln_loader_preload`, for a manifest that is not a file. `options` and `report` may be
+/// null.
 CUKILN_API Result<void> preload(cukiln_loader& handle, Manifest manifest,
                                 const cukiln_preload_options* options,
                                 cukiln_preload_report* report);

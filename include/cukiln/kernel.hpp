@@ -16,7 +16,7 @@ struct CUkern_st;
 namespace cukiln {
 inline namespace v0 {
 
-using Stream = CUstream_st*;  ///< `CUstream` and `cudaStream_t`; null is the default stream
+using Stream = CUstream_st*;  ///< `CUstream` or `cudaStream_t`; null is the default stream
 
 struct Dim3 {
   std::uint32_t x = 1;
@@ -24,9 +24,9 @@ struct Dim3 {
   std::uint32_t z = 1;
 };
 
-/// How a kernel is launched.
+/// The configuration of a launch.
 struct LaunchConfig {
-  Dim3 grid;                         ///< in blocks (in blocks also where clusters are used)
+  Dim3 grid;                         ///< in blocks, with clusters too
   Dim3 block;                        ///< in threads
   std::uint32_t shared_bytes = 0;    ///< dynamic shared memory; above 48 KiB see `reserve_shared`
   Dim3 cluster = {0, 0, 0};          ///< in blocks; all zero: no cluster attribute. More than 8
@@ -36,15 +36,15 @@ struct LaunchConfig {
   bool programmatic_launch = false;  ///< programmatic dependent launch: may start before its
                                      ///< predecessor ends; the kernel must call griddepcontrol.
                                      ///< Drivers before 12.3, which cannot capture that, wait
-  bool cooperative = false;          ///< all blocks resident at once, grid-wide barrier allowed
+  bool cooperative = false;          ///< all blocks resident together: grid-wide barriers work
 };
 
-/// What a kernel uses, and may use, on one device.
+/// The resources that a kernel uses, or may use, on one device.
 struct KernelAttributes {
   std::uint32_t registers = 0;             ///< per thread
   std::uint32_t max_block_threads = 0;     ///< with these registers; a launch above it fails
   std::uint32_t static_shared_bytes = 0;   ///< per block
-  std::uint32_t dynamic_shared_bytes = 0;  ///< per block, allowed now: see `reserve_shared`
+  std::uint32_t dynamic_shared_bytes = 0;  ///< per block, the present limit: see `reserve_shared`
   std::uint32_t constant_bytes = 0;        ///< of the kernel's own constants
   std::uint32_t local_bytes = 0;           ///< stack frame, per thread
 };
@@ -54,14 +54,14 @@ struct KernelState;  // immutable once published; owned by the loader
 struct KernelAccess;
 }  // namespace detail
 
-/// A kernel that is loaded and ready: a handle, one pointer wide, copied freely.
+/// A handle to a loaded kernel: one pointer, cheap to copy.
 ///
-/// Threads: every member may be called from any thread at once.
-/// Lifetime: valid as long as the KernelLoader that gave it.
-/// Hot path: `launch` takes no lock, allocates nothing and makes no system call of its own when it
-/// succeeds.
-/// Asynchrony: a launch returns when it is queued; it works inside stream capture. It runs in the
-/// calling thread's current CUDA context.
+/// Threads: every member may be called concurrently.
+/// Lifetime: valid while the KernelLoader that returned it exists and its module is not unloaded.
+/// Hot path: a `launch` that succeeds takes no lock, allocates nothing and makes no system call of
+/// its own.
+/// Asynchrony: `launch` returns when the launch is queued. It works inside stream capture, and runs
+/// in the calling thread's current CUDA context.
 class CUKILN_API Kernel {
  public:
   Kernel() noexcept = default;
@@ -72,17 +72,17 @@ class CUKILN_API Kernel {
   /// The driver's handle (a `CUkernel`, which the launch functions also take as a `CUfunction`).
   CUkern_st* native() const noexcept;
 
-  /// Number of parameters, and the size in bytes of one (0 where there is no such parameter).
-  /// Drivers before CUDA 12.4 do not tell: then the number is 0, and nothing is checked.
+  /// The number of parameters, and the size of one in bytes (0 if there is no such parameter).
+  /// Drivers before CUDA 12.4 do not report them: then the number is 0 and nothing is checked.
   std::size_t parameter_count() const noexcept;
   std::size_t parameter_bytes(std::size_t index) const noexcept;
 
-  /// Allows up to `bytes` of dynamic shared memory on every device the kernel is loaded on. Not for
-  /// the hot path. Errors: driver, when the device has less.
+  /// Raises the limit of dynamic shared memory to `bytes` per block on every device that the kernel
+  /// is loaded on. Not for the hot path. Errors: driver (the device has less).
   Result<void> reserve_shared(std::uint32_t bytes) const;
 
-  /// What the kernel uses on device `ordinal`, one of those it is loaded on. Not for the hot path.
-  /// Errors: invalid_argument (not loaded there), driver.
+  /// Returns the resources that the kernel uses on device `ordinal`. Not for the hot path.
+  /// Errors: invalid_argument (not loaded on that device), driver.
   Result<KernelAttributes> attributes(int ordinal) const;
 
   /// Returns how many blocks of `block_threads` threads with `shared_bytes` of dynamic shared
@@ -91,13 +91,13 @@ class CUKILN_API Kernel {
   Result<std::uint32_t> max_blocks_per_sm(int ordinal, std::uint32_t block_threads,
                                           std::uint32_t shared_bytes = 0) const;
 
-  /// Checks number and sizes of the arguments. Errors: invalid_argument, naming the first that
-  /// differs, its size here and in the kernel; none where the driver does not tell. `sizes` may be
-  /// null when `count` is 0.
+  /// Compares the number and sizes of arguments with the kernel's parameters. `sizes` are in bytes
+  /// and may be null if `count` is 0. Succeeds if the driver does not report parameters.
+  /// Errors: invalid_argument, naming the first argument that differs with both sizes.
   Result<void> check_parameters(const std::size_t* sizes, std::size_t count) const;
 
-  /// Untyped launch: `arguments[i]` points to argument i, `parameter_count()` of them.
-  /// Errors: invalid_argument (an empty handle), driver (the driver's own error, named).
+  /// Queues a launch without checking types: `arguments[i]` points to argument i, for each of the
+  /// `parameter_count()` parameters. Errors: invalid_argument (an empty handle), driver.
   Result<void> launch(Stream stream, const LaunchConfig& config,
                       void* const* arguments) const noexcept;
 
@@ -106,7 +106,7 @@ class CUKILN_API Kernel {
   const detail::KernelState* state_ = nullptr;
 };
 
-/// A kernel whose argument types were checked once, when the handle was made.
+/// A handle to a kernel whose argument types were checked when the handle was created.
 ///
 ///     auto scale = TypedKernel<float*, float, int>::create(kernel);   // Result
 ///     scale->launch(stream, {grid, block}, data, 2.0f, n);
@@ -118,7 +118,7 @@ class TypedKernel {
  public:
   TypedKernel() noexcept = default;
 
-  /// Errors: invalid_argument, see `Kernel::check_parameters`.
+  /// Checks the arguments' number and sizes. Errors: as `Kernel::check_parameters`.
   static Result<TypedKernel> create(Kernel kernel) {
     const std::size_t sizes[sizeof...(Args) + 1] = {
         sizeof(Args)..., 0};  // NOLINT(bugprone-sizeof-expression): a pointer's own size is meant

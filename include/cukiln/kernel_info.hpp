@@ -8,9 +8,9 @@
 namespace cukiln {
 inline namespace v0 {
 
-/// One `__global__` function of a cubin and what it uses, as the assembler reported it.
+/// A `__global__` function of a cubin, and the resources it uses as reported by ptxas.
 struct KernelInfo {
-  std::string name;                ///< as asked for: `amax_gsa`, or a name expression `k<float, 4>`
+  std::string name;                ///< as requested: `amax_gsa`, or a name expression `k<float, 4>`
   std::string lowered;             ///< the symbol in the cubin
   std::uint32_t registers = 0;     ///< per thread
   std::uint32_t shared_bytes = 0;  ///< static shared memory per block

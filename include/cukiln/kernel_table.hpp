@@ -13,10 +13,12 @@
 namespace cukiln {
 inline namespace v0 {
 
-/// Every kernel that is ready.
+/// The loaded kernels, by id and by name.
 ///
-/// Threads: look-ups are lock-free and allocate nothing, from any number of threads, while others
-/// add. What a look-up returned stays valid as long as the table, or until its module is unloaded.
+/// Threads: every member may be called concurrently. Lookups are lock-free and allocate nothing,
+/// also while another thread adds kernels.
+/// Lifetime: a kernel that a lookup returned stays valid as long as the table, or until its module
+/// is unloaded.
 class CUKILN_API KernelTable {
  public:
   KernelTable();
@@ -24,28 +26,31 @@ class CUKILN_API KernelTable {
   KernelTable(const KernelTable&) = delete;
   KernelTable& operator=(const KernelTable&) = delete;
 
-  /// By id (its index in the preloaded manifests, in the order of preloading). Empty handle: none.
+  /// Looks up by id, the kernel's index in the preloaded manifests in the order of preloading.
+  /// Returns an empty handle if there is none.
   Kernel at(std::size_t id) const noexcept {
     Array* const array = array_.load(std::memory_order_acquire);
     return id < array->capacity ? array->kernels()[id].load(std::memory_order_acquire) : Kernel();
   }
 
-  /// By name: `kernel`, when one module has it; `module/kernel`; each also with `@sm_90a` appended
-  /// for one target among several. Empty handle: none.
+  /// Looks up by name: `kernel` (of the first module that has it) or `module/kernel`, each also
+  /// with
+  /// `@sm_90a` appended for one of several targets. Returns an empty handle if there is none.
   Kernel find(std::string_view name) const noexcept;
 
   std::size_t size() const noexcept;
 
-  /// For the loader: adds a kernel under its next id; gives a name to a kernel, a new one or one
-  /// that another kernel had.
+  // For the loader only.
+  /// Adds a kernel under the next id, which it returns.
   std::size_t add(Kernel kernel);
+  /// Gives a kernel a name, which another kernel may have had before.
   void set_name(std::string_view name, Kernel kernel);
-  /// For the loader, before an unload: look-ups that gave one of these kernels give none.
+  /// Empties the ids and names of kernels that are about to be unloaded.
   void remove(const std::vector<Kernel>& kernels);
 
  private:
-  // Kernels by id, right behind their count: a look-up follows no pointer more than it must. It is
-  // here because it takes less time than a call of it would.
+  // The count, directly followed by the kernels in memory, so that a lookup follows one pointer.
+  // Public so that `at` is inlined: a call would cost more than the lookup.
   struct Array {
     std::size_t capacity;
     std::atomic<Kernel>* kernels() noexcept {

@@ -33,10 +33,11 @@ class LoaderServices;
 
 inline namespace v0 {
 
-/// Where NVRTC and CUDA's headers may be, besides what this process has loaded and the system's own
-/// folders. Searched in the order of NVIDIA's cuda-pathfinder. Empty: not searched.
+/// Places that may have NVRTC and CUDA's headers, in addition to the libraries that this process
+/// has loaded and the system's folders. They are searched in the order of NVIDIA's cuda-pathfinder;
+/// an empty member is skipped.
 struct CudaPlaces {
-  std::vector<std::string> site_packages;  ///< of a running Python: NVIDIA's wheels
+  std::vector<std::string> site_packages;  ///< folders of a Python with NVIDIA's wheels
   std::string virtual_env;                 ///< `$VIRTUAL_ENV`
   std::string conda_prefix;                ///< `$CONDA_PREFIX`
   std::string cuda_home;                   ///< `$CUDA_HOME`, else `$CUDA_PATH`
@@ -44,30 +45,36 @@ struct CudaPlaces {
   std::vector<std::string> library_path;   ///< `$LD_LIBRARY_PATH`
 };
 
-/// How a loader finds the compiler and the driver, and its limits. Nothing here reads the
-/// environment; `Settings::load()` (settings.hpp) does, for hosts that want it.
+/// Where a loader finds compiler and driver, and its limits. A loader does not read the
+/// environment; hosts that want that call `Settings::load()` (settings.hpp).
 struct LoaderOptions {
   std::string nvrtc_library;  ///< a path to open instead of searching
-  std::string cuda_library;   ///< likewise, for libcuda
-  std::string worker;         ///< the compile worker; empty: beside the library, libexec
+  std::string cuda_library;   ///< a path of libcuda to open instead of searching
+  std::string worker;         ///< path of the compile worker; empty: beside the library, libexec
   std::vector<std::string> include_path;  ///< folders with CUDA's own headers, before searching
   CudaPlaces cuda_places;                 ///< where to search, besides the system's own folders
-  bool in_process_compile = false;        ///< never spawn; results stay in memory (unobserved)
-  bool offline = false;                   ///< never compile: a miss is not_found
-  unsigned jobs = 0;                      ///< compiles at once; 0: one per core
-  std::chrono::milliseconds compile_timeout{300'000};  ///< wall clock of one compile
-  std::uint64_t compile_memory_bytes = 8ull << 30;     ///< address space of one worker; 0: no limit
-  std::string record;  ///< an existing file; what is asked for is appended (`cukiln record`)
+  bool in_process_compile = false;        ///< start no process; results stay in memory (unobserved)
+  bool offline = false;                   ///< never compile: a miss is an error, not_found
+  unsigned jobs = 0;                      ///< concurrent compiles; 0: one per core
+  std::chrono::milliseconds compile_timeout{300'000};  ///< wall-clock limit of one compile
+  std::uint64_t compile_memory_bytes = 8ull << 30;     ///< address space limit of a worker; 0: none
+  std::string record;  ///< an existing file to which requests are appended (`cukiln record`)
   LogSink log;
 };
 
-enum class Outcome { hit, compiled, failed, missing };
+/// How a module was obtained.
+enum class Outcome {
+  hit,
+  compiled,
+  failed,
+  missing,  ///< not in the store, and compiling is forbidden (offline)
+};
 CUKILN_API const char* name_of(Outcome outcome) noexcept;
 
-/// A measured time; `count()` gives milliseconds with their fraction.
+/// A measured duration; `count()` is in milliseconds, with a fraction.
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
-/// What one module (one source set, one target) cost, and why.
+/// The outcome of one module (one set of sources) for one target.
 struct ModuleReport {
   std::string name;
   std::string source;  ///< the first source's path as given
@@ -75,48 +82,48 @@ struct ModuleReport {
   CacheKey key;  ///< all zero when there is none (failed, missing)
   Outcome outcome = Outcome::missing;
   std::string reason;      ///< `in the store`, `not stored`, `header changed: inc/0/tile.cuh`, …
-  std::string not_stored;  ///< why a result was not written; empty: it was, or it was a hit
-  /// With `not_stored`: the store should have taken it and could not. False for what is never
-  /// stored
-  /// (`__TIME__`, an unobserved compile), and for a store that is switched off.
+  std::string not_stored;  ///< why the result was not stored; empty if it was, or on a hit
+  /// True if the store should have kept the result and could not. False for results that are never
+  /// stored (`__TIME__`, an unobserved compile) and for a disabled store.
   bool store_refused = false;
-  std::vector<std::string> dropped_flags;  ///< host-only nvcc flags that had no effect
-  Milliseconds elapsed{0};                 ///< wall time for this module, waiting included
-  Milliseconds load_time{0};               ///< of it, in the driver
+  std::vector<std::string> dropped_flags;  ///< nvcc flags for host code, which had no effect
+  Milliseconds elapsed{0};                 ///< wall time, waits included
+  Milliseconds load_time{0};               ///< part of it that was spent in the driver
   std::uint64_t cubin_bytes = 0;
   std::vector<KernelInfo> kernels;
   std::string log;        ///< the compiler's warnings
-  Result<void> status;    ///< the error when outcome is failed or missing
-  std::size_t index = 0;  ///< its place in PreloadReport::modules
+  Result<void> status;    ///< the error if the outcome is failed or missing
+  std::size_t index = 0;  ///< in PreloadReport::modules
 };
 
+/// The outcome of a preload.
 struct PreloadReport {
-  std::vector<ModuleReport> modules;  ///< in the manifest's order, a target after the other
+  std::vector<ModuleReport> modules;  ///< in the manifest's order; one for each target
   std::size_t hits = 0;
   std::size_t compiled = 0;
-  std::size_t failed = 0;   ///< failed and missing
-  Milliseconds elapsed{0};  ///< wall time of the whole call
+  std::size_t failed = 0;   ///< failed or missing
+  Milliseconds elapsed{0};  ///< wall time of the call
 };
 
-/// Called after every module, from one of the preload's threads, one call at a time. What it throws
-/// is caught and logged; it is not called again then, and the preload goes on.
+/// Called when a module is done. Threads: called from a thread of the preload, never concurrently.
+/// An exception is caught and logged; the preload continues without further calls.
 using Progress = std::function<void(std::size_t done, std::size_t total, const ModuleReport& last)>;
 
 struct PreloadOptions {
-  std::vector<int> devices;        ///< ordinals; empty: all
-  bool load = true;                ///< false: fill the store only; no driver needed
-  bool keep_going = false;         ///< true: failures are in the report and preload itself succeeds
-  Stream capture_guard = nullptr;  ///< a stream of the host's: refused while it captures
-  std::optional<CancelToken> cancel;  ///< ends this call's compiles; what was done stays
+  std::vector<int> devices;           ///< ordinals of the devices to load on; empty: all
+  bool load = true;                   ///< false: only fill the store; needs no driver
+  bool keep_going = false;            ///< true: the call succeeds, and failures are in the report
+  Stream capture_guard = nullptr;     ///< the call is refused while this stream captures
+  std::optional<CancelToken> cancel;  ///< cancels this call; modules that are done stay
 };
 
-/// After `seal()`, what a compile or a load does.
+/// What happens to a compile or a load after `seal()`.
 enum class SealPolicy {
-  fail,  ///< error `sealed`
-  warn,  ///< is done, logged and counted in Stats::sealed_violations
+  fail,  ///< it is an error, `sealed`
+  warn,  ///< it is done, logged, and counted in Stats::sealed_violations
 };
 
-/// The façade: from a ModuleSpec to kernels that are ready to launch.
+/// Compiles, caches and loads modules, and finds their kernels: the main class of the library.
 ///
 /// Lifetime: the Store must outlive it, and it must outlive every Kernel. A process may have
 /// several. A move invalidates no Kernel; the moved-from object may only be destroyed or assigned
@@ -130,67 +137,76 @@ enum class SealPolicy {
 /// 906). Captures of other streams cannot be detected.
 class CUKILN_API KernelLoader {
  public:
-  /// Opens neither compiler nor driver. Errors: internal (no memory).
+  /// Creates a loader over a store. Opens neither compiler nor driver. Errors: internal.
   static Result<KernelLoader> create(Store& store, LoaderOptions options = {});
   ~KernelLoader();
   KernelLoader(KernelLoader&&) noexcept;
   KernelLoader& operator=(KernelLoader&&) noexcept;
 
-  /// Makes every module of the manifest ready: hits load, misses compile, in parallel, on every
-  /// chosen device, completely (whatever CUDA_MODULE_LOADING says).
-  /// Errors: the first failure with its module's name and log, after all others were done.
+  /// Compiles the modules of a manifest that are not in the store, in parallel, and loads all of
+  /// them on the chosen devices, completely whatever CUDA_MODULE_LOADING says.
+  /// Errors: the first module's that failed, with its name and log, after all others are done.
   Result<PreloadReport> preload(const Manifest& manifest, const PreloadOptions& options = {},
                                 const Progress& progress = {});
 
-  /// The same on a thread that ends with the call. The future's destructor waits for it: cancel
-  /// `options.cancel` to wait no longer than a load takes. The loader must outlive the future.
+  /// As `preload`, on a thread of its own. The future's destructor waits for the call; cancel
+  /// `options.cancel` to shorten that to the duration of a load. The loader must outlive the future
+  /// but may be moved.
   std::future<Result<PreloadReport>> preload_async(Manifest manifest, PreloadOptions options = {},
                                                    Progress progress = {});
 
-  /// Compiles, or finds, one module for each of its targets; loads nothing.
+  /// Finds or compiles a module for each of its targets; loads nothing. Failures are in the
+  /// reports.
   Result<std::vector<ModuleReport>> compile(const ModuleSpec& spec,
                                             const std::optional<CancelToken>& cancel = {});
 
-  /// The cubin of a key that `compile` or `preload` reported. Errors: not_found.
+  /// Returns the cubin of a key that `compile` or `preload` reported. Errors: not_found, io.
   Result<std::string> cubin(const CacheKey& key);
 
-  /// One kernel of one module, compiled and loaded if it is not yet. Empty `kernel`: the only one.
+  /// Returns a kernel of a module, which is compiled and loaded if it is not yet. `kernel` may be
+  /// empty if the module has one kernel. Errors: not_found (no such kernel), sealed, timeout,
+  /// compile_failed with the log, driver.
   Result<Kernel> get(const ModuleSpec& spec, std::string_view kernel = {},
                      const std::optional<CancelToken>& cancel = {});
 
-  /// Unloads the module of a key that `preload` reported, from every device, and empties its ids
-  /// and names in `kernels()`; other ids stay as they are. Loaded again, it gets new ids. The host
-  /// sees to it that no Kernel of it is in use, in no stream and in no graph. Errors: not_found (no
-  /// loaded module has this key).
+  /// Unloads the module with a key that `preload` reported from every device, and empties its ids
+  /// and names in `kernels()`. Other ids do not change; a module that is loaded again gets new ids.
+  /// Precondition: no stream or graph uses a kernel of the module. Errors: not_found (no loaded
+  /// module has this key).
   Result<void> unload(const CacheKey& key);
 
-  /// In the shape of PyTorch's `cpp_extension.load`: nvcc's flag spellings are taken. The module's
+  /// Compiles and loads a module as PyTorch's `cpp_extension.load` does, with nvcc's flags. Its
   /// kernels are in `kernels()` as `name/kernel`. A second call with the same arguments is cheap.
+  /// Errors: as `preload`.
   Result<void> get_cuda_module(const std::string& name, const std::vector<std::string>& sources,
                                const std::vector<std::string>& flags = {});
 
-  /// From here on a compile or a load is an error, or a counted warning.
+  /// Makes every later compile or load an error, or a counted warning.
   void seal(SealPolicy policy = SealPolicy::fail) noexcept;
   bool sealed() const noexcept;
 
   const KernelTable& kernels() const noexcept;
 
-  /// The visible devices, on which kernels are loaded. The first call opens the driver; the list
-  /// stays as it was then. Errors: driver, incompatible.
+  /// Returns the visible devices. The first call opens the driver and fixes the list. Errors:
+  /// driver, incompatible.
   Result<std::vector<DeviceInfo>> devices();
 
-  /// A function of the driver that this loader opened, by its exported name (`cuMemAlloc_v2`), for
-  /// hosts that link no libcuda either. Never null. Errors: driver, incompatible (not in it).
+  /// Returns a driver function by its exported name (`cuMemAlloc_v2`), for hosts that do not link
+  /// libcuda. Never null. Errors: driver, incompatible (the driver has no such function).
   Result<void*> driver_function(const char* name);
-  /// What the driver says of a CUresult: "`what` failed: CUDA_ERROR_INVALID_VALUE (1): …", of code
-  /// driver. Not for the hot path.
+  /// Returns an error of code driver for a CUresult: "`what` failed: CUDA_ERROR_INVALID_VALUE (1):
+  /// …". Not for the hot path.
   Error driver_error(std::string_view what, int result);
 
+  /// Explains why a module hits or misses for a target. Compiles nothing. Errors: invalid_argument,
+  /// not_found (a source), io.
   Result<Explanation> explain(const ModuleSpec& spec, Target target);
+  /// Compares two stored entries. Errors: not_found.
   Result<Explanation> explain(const CacheKey& was, const CacheKey& now);
+  /// Returns the counters of this loader.
   Stats stats() const;
 
-  /// Makes compiles in progress, and later ones, end with `timeout`, until `resume()`.
+  /// Makes compiles, those in progress included, return `timeout` until `resume()` is called.
   void cancel() noexcept;
   void resume() noexcept;
 

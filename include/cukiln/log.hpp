@@ -9,10 +9,9 @@ inline namespace v0 {
 
 enum class LogLevel { error, warn, info, debug };
 
-/// Where messages go. Empty (the default) is silence: a library says nothing unless asked.
-/// Threads: called from any thread that calls into cukiln, also concurrently. It must not
-/// call back into cukiln. What it throws is caught, and costs that message. Forks: see
-/// KernelLoader.
+/// Receives log messages. Empty (the default): nothing is logged. It must not call back into
+/// cukiln. An exception is caught, and its message is lost. Threads: called from any thread that
+/// calls into cukiln, also concurrently. Fork: see KernelLoader.
 using LogSink = std::function<void(LogLevel level, std::string_view message)>;
 
 }  // namespace v0

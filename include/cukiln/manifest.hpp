@@ -14,18 +14,19 @@
 namespace cukiln {
 inline namespace v0 {
 
-/// A list of modules to make ready before the hot path. JSON, format 1; the schema is
-/// `cache/manifests/manifest.schema.json`. A kernel's id is its index in the loaded manifest:
-/// modules in order, in each its names in order.
+/// A list of modules to preload. The file format is JSON, format 1, with the schema
+/// `cache/manifests/manifest.schema.json`. A kernel's id is its index in the manifest: modules in
+/// order, within each its names in order.
 class CUKILN_API Manifest {
  public:
-  /// Paths inside are relative to the manifest's folder.
-  /// Errors: not_found, io; invalid_argument with the JSON path that is wrong.
+  /// Reads a file. Relative paths in it are relative to the file's folder.
+  /// Errors: not_found, io; invalid_argument, naming the JSON path that is wrong.
   static Result<Manifest> load(const std::string& path);
+  /// Parses a text. Relative paths in it are relative to `folder`. Errors: invalid_argument.
   static Result<Manifest> parse(std::string_view json, const std::string& folder);
 
-  /// The same for a manifest whose sources are no files, as those inside a program: `source_of`
-  /// gives the one of a path as it is written there. Folders stay as they are written.
+  /// Parses the manifest of a program that embeds its sources: `source_of` returns the source for a
+  /// path of the manifest. Folders are taken as written. Errors: invalid_argument; `source_of`'s.
   using SourceOf = std::function<Result<Source>(const std::string& path)>;
   static Result<Manifest> parse(std::string_view json, const SourceOf& source_of);
 
@@ -36,7 +37,7 @@ class CUKILN_API Manifest {
   const std::vector<ModuleSpec>& modules() const& noexcept { return modules_; }
   std::vector<ModuleSpec> modules() && noexcept { return std::move(modules_); }
 
-  /// The same list for other targets.
+  /// Returns a copy whose modules have these targets.
   Manifest for_targets(const std::vector<Target>& targets) const&;
   Manifest for_targets(const std::vector<Target>& targets) &&;
 

@@ -12,14 +12,16 @@
 namespace cukiln {
 inline namespace v0 {
 
-/// One source of a module: a file on disk, or text in memory.
+/// One source of a module: a file, or text in memory.
 struct Source {
-  std::string path;  ///< real path; for text in memory only its last component is used
-  std::string text;  ///< the text, when `in_memory`
+  std::string path;  ///< of the file; of text in memory only the last component is used
+  std::string text;  ///< if `in_memory`
   bool in_memory = false;
-  std::string_view constant;  ///< or this, when it is there as long as the program: not copied
-  /// BLAKE2b-256 of `constant`, 32 bytes, where the build made it: then a lookup does not hash the
-  /// text, and believes this. Any other length: it is hashed. Lives as long as `constant`.
+  std::string_view constant;  ///< replaces `text` if its data is not null; not copied, so it must
+                              ///< outlive every use of the source
+  /// The BLAKE2b-256 of `constant` in 32 bytes, computed by the build, so that a lookup need not
+  /// hash the text. It is trusted. Ignored if it has another length. Must live as long as
+  /// `constant`.
   std::string_view constant_digest;
 
   std::string_view content() const noexcept { return constant.data() != nullptr ? constant : text; }
@@ -28,29 +30,27 @@ struct Source {
   static Source memory(std::string name, std::string text) {
     return {std::move(name), std::move(text), true, {}, {}};
   }
+  /// Text that lives as long as the program.
   static Source literal(std::string name, std::string_view text, std::string_view digest = {}) {
     return {std::move(name), {}, true, text, digest};
   }
 };
 
-/// What a caller asks to have compiled: one module, for one or more targets. Bytes are bytes: any
-/// encoding, CRLF, no final newline.
+/// A module to compile: sources, options and targets. Several sources are compiled as one
+/// translation unit, in order. Texts are bytes: any encoding, CRLF, no final newline needed.
 ///
-/// Several sources are compiled as one translation unit, in order.
+/// Order of options: `include`, `define`, `flags`, each in its own order, as on NVRTC's command
+/// line: the last of `-D X` and `-U X` wins, and the first folder that has a header wins.
+/// `-isystem` folders come after those of `-I`, as in nvcc. To get another order, write all options
+/// in `flags`.
 ///
-/// Order: `-D`, `-U`, `-I` and `-include` act as on NVRTC's command line, where the last of `-D X`
-/// and `-U X` wins and the first folder that has a header wins. That line is `include`, `define`,
-/// `flags`, each in its own order (`-isystem` after every `-I`, as with nvcc); whoever needs
-/// another order writes all of it in `flags`.
+/// A relative `-include` is searched in `working_folder`, then in the folders of `-I`.
 ///
-/// A relative `-include` is looked for in `working_folder` and then in the folders of `-I`; an
-/// absolute one is read where it is.
-///
-/// Limits: a source of at most 64 MiB.
+/// Limits: 64 MiB for each source.
 struct ModuleSpec {
-  std::string name;  ///< for people, logs and look-ups; not part of the key
+  std::string name;  ///< for logs and lookups; not part of the key
   std::vector<Source> sources;
-  std::vector<Source> headers;       ///< in memory, found as if they lay beside the sources;
+  std::vector<Source> headers;       ///< in memory, included as if they lay beside the sources;
                                      ///< `path` is relative to the sources' folder
   std::vector<std::string> include;  ///< folders, searched in order (`-I`)
   std::map<std::string, std::string> define;  ///< `-D`, by name; an empty value defines it as 1
@@ -59,9 +59,9 @@ struct ModuleSpec {
                                    ///< empty: every `extern "C"` kernel of the cubin
   std::vector<Target> targets;     ///< empty: from the flags (`-arch`, `-gencode`), else
                                    ///< the visible devices', else sm_100a
-  std::string working_folder;  ///< what relative paths in `flags` (`-include`, `-I`) are relative
-                               ///< to; empty: this process's folder at the call. Not part of the
-                               ///< key
+  std::string working_folder;      ///< the folder to which paths in `flags` (`-include`, `-I`) are
+                               ///< relative; empty: the process's folder at the call. Not part of
+                               ///< the key
 };
 
 }  // namespace v0

@@ -17,30 +17,30 @@ inline namespace v0 {
 enum class ErrorCode {
   invalid_argument = 1,  ///< the caller gave something that cannot work; nothing was changed
   not_found = 2,         ///< a file, kernel, entry or library is not there
-  compile_failed = 3,  ///< NVRTC said no; `Error::log()` is its log with the user's own file names
-  incompatible = 4,    ///< versions or architectures do not fit together
-  corrupt = 5,         ///< stored bytes are not what was written
-  io = 6,              ///< the operating system refused a read, a write or a lock
-  timeout = 7,         ///< a limit in time or memory was reached, or the call was cancelled
-  sealed = 8,          ///< a compile or a load was needed after `seal()`
-  driver = 9,          ///< the CUDA driver is missing or returned an error
-  internal = 10,       ///< a defect of cukiln or an exhausted process (out of memory)
+  compile_failed = 3,    ///< NVRTC refused the source: `Error::log()` is its log, with real paths
+  incompatible = 4,      ///< versions or architectures do not match
+  corrupt = 5,           ///< stored bytes differ from those that were written
+  io = 6,                ///< the operating system refused a read, a write or a lock
+  timeout = 7,           ///< a limit in time or memory was reached, or the call was cancelled
+  sealed = 8,            ///< a compile or a load was needed after `seal()`
+  driver = 9,            ///< the CUDA driver is missing or returned an error
+  internal = 10,         ///< a defect of cukiln or an exhausted process (out of memory)
 };
 
-/// The enumerator's own name, for logs and JSON.
+/// Returns the enumerator's name, for logs and JSON.
 CUKILN_API const char* name_of(ErrorCode code) noexcept;
 
 template <class T>
 class Result;
 
 /// An error: a code for programs, a sentence for people (what was given, what was expected, what to
-/// do next), and for compile errors the compiler's log. Cheap to move, one pointer wide.
-/// Threads: immutable once made.
+/// do), and for compile errors the compiler's log. One pointer wide, cheap to move.
+/// Threads: immutable once constructed.
 class CUKILN_API Error {
  public:
   Error(ErrorCode code, std::string message, std::string log = {})
       : detail_(new Detail{code, std::move(message), std::move(log)}) {}
-  /// `internal`, "out of memory". Allocates nothing.
+  /// The error `internal`, "out of memory". Allocates nothing.
   CUKILN_API static Error out_of_memory() noexcept;
   Error(const Error& other) : detail_(copy_of(other.detail_.get())) {}
   Error(Error&&) noexcept = default;
@@ -55,10 +55,10 @@ class CUKILN_API Error {
   const std::string& message() const noexcept { return detail_->message; }
   const std::string& log() const noexcept { return detail_->log; }
 
-  /// `code: message`, and the compiler's log on the lines after it, if there is one.
+  /// Returns `code: message`, followed by the compiler's log on the next lines if there is one.
   CUKILN_API std::string to_string() const;
 
-  /// The same error with "`context`: " before its message.
+  /// Returns this error with "`context`: " before its message.
   Error with_context(std::string_view context) && {
     return Error(code(), std::string(context) + ": " + message(), std::move(detail_->log));
   }
@@ -66,11 +66,10 @@ class CUKILN_API Error {
  private:
   template <class T>
   friend class Result;
-  /// Misuse of a Result ends the process, with a message: an error nobody looked at must not pass
-  /// for a value.
+  // Misuse of a Result aborts with a message: an unchecked error must not be taken for a value.
   [[noreturn]] CUKILN_API static void end_without_value(const Error& error) noexcept;
   [[noreturn]] CUKILN_API static void end_without_error() noexcept;
-  Error() noexcept = default;  // the empty state, which only Result<void> uses
+  Error() noexcept = default;  // the empty state of Result<void>
   struct Detail {
     ErrorCode code;
     std::string message;
@@ -84,8 +83,8 @@ class CUKILN_API Error {
   std::unique_ptr<Detail, Deleter> detail_;
 };
 
-/// A value or an Error. Test it before use: `if (!r) return r.error();`. `value()` of an error, and
-/// `error()` of a value, end the process with a message. Threads: as a plain struct.
+/// A value or an Error. Check it before use: `if (!r) return r.error();`. `value()` of an error and
+/// `error()` of a value abort the process with a message. Threads: as a plain struct.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -106,7 +105,7 @@ class [[nodiscard]] Result {
   T* operator->() noexcept { return &value(); }
   const T* operator->() const noexcept { return &value(); }
 
-  /// The value, or `fallback` for an error.
+  /// Returns the value, or `fallback` if there is an error.
   template <class U>
   T value_or(U&& fallback) const& {
     return has_value() ? value() : static_cast<T>(std::forward<U>(fallback));
@@ -116,7 +115,7 @@ class [[nodiscard]] Result {
     return has_value() ? std::move(*this).value() : static_cast<T>(std::forward<U>(fallback));
   }
 
-  /// `next(value)`, which gives a Result; an error goes through as it is.
+  /// Returns `next(value)`, a Result, or this error.
   template <class Next>
   auto and_then(Next&& next) && -> std::invoke_result_t<Next, T&&> {
     if (!has_value()) {
@@ -157,7 +156,7 @@ class [[nodiscard]] Result {
   std::variant<T, Error> state_;
 };
 
-/// Success or an Error; success is one null pointer.
+/// Success, which is one null pointer, or an Error.
 template <>
 class [[nodiscard]] Result<void> {
  public:
@@ -168,7 +167,7 @@ class [[nodiscard]] Result<void> {
   explicit operator bool() const noexcept { return error_.detail_ == nullptr; }
   bool has_value() const noexcept { return error_.detail_ == nullptr; }
 
-  /// `next()`, which gives a Result; an error goes through as it is.
+  /// Returns `next()`, a Result, or this error.
   template <class Next>
   auto and_then(Next&& next) && -> std::invoke_result_t<Next> {
     if (!has_value()) {

@@ -21,40 +21,43 @@ struct Setting {
   std::string origin;  ///< `default`, `environment CUKILN_STORE`, `/etc/cukiln/config.toml`, …
 };
 
-/// A configuration file that was looked for.
+/// A configuration file that `Settings::load` tried to read.
 struct ConfigFile {
   std::string path;
   bool found = false;
 };
 
-/// The fleet's stores. The library itself never speaks to them: the command line and the daemon do.
+/// The remote stores. The command line and the daemon use them; the library itself does not.
 struct RemoteSettings {
   std::string stores;  ///< `redis(s)://host:port[/prefix]`, `http(s)://host/path`,
                        ///< `s3+http(s)://keys@host/bucket`, commas between; empty: none
-  std::string trust;   ///< public keys, `name:base64` or files of them, commas between; what they
-                       ///< revoke is in StoreOptions::revoked_keys too
-  std::string sign;    ///< the file with a secret key: makes this host a writer; empty: a reader
+  std::string trust;   ///< public keys, `name:base64` or files of them, commas between; the keys
+                      ///< that they revoke are in StoreOptions::revoked_keys too
+  std::string sign;  ///< the file with a secret key: makes this host a writer; empty: a reader
   std::chrono::milliseconds timeout{200};  ///< of one lookup
 };
 
-/// Everything that the environment and the configuration files say, read once, on request only.
-/// Order: what the caller sets afterwards, environment, `$XDG_CONFIG_HOME/cukiln/config.toml`,
-/// `/etc/cukiln/config.toml`, default. In a set-user-id process the environment and the user's file
-/// are ignored and the store is memory-only.
+/// The settings of the environment and of the configuration files.
+/// Precedence: what the caller sets afterwards, environment,
+/// `$XDG_CONFIG_HOME/cukiln/config.toml`, `/etc/cukiln/config.toml`, default. In a set-user-id
+/// process the environment and the user's file are ignored and the store is memory-only.
 struct CUKILN_API Settings {
   StoreOptions store;
   LoaderOptions loader;
   RemoteSettings remote;
   LogLevel log_level = LogLevel::warn;
-  bool watch_sources = true;  ///< whether a cukilnd of one user compiles ahead what was edited
+  bool watch_sources = true;  ///< a per-user cukilnd compiles edited sources before they are asked
+                              ///< for
   std::vector<Setting> all;
-  std::vector<ConfigFile> files;      ///< the first outweighs the second
-  std::vector<std::string> warnings;  ///< unknown keys, values that were refused and why
+  std::vector<ConfigFile> files;      ///< in order of precedence
+  std::vector<std::string> warnings;  ///< unknown keys, and refused values with the reason
 
-  static Result<Settings> resolve();
+  /// Reads environment and files now; nothing else in the library does. A file or value that is
+  /// refused is a warning. Errors: internal (no memory).
+  static Result<Settings> load();
 };
 
-/// Bytes from `2GiB`, `512M`, `1048576`. Errors: invalid_argument.
+/// Parses a size in bytes: `2GiB`, `512M`, `1048576`. Errors: invalid_argument.
 CUKILN_API Result<std::uint64_t> parse_bytes(std::string_view text);
 
 }  // namespace v0

@@ -17,26 +17,26 @@ class TieredStore;
 
 inline namespace v0 {
 
-/// Whether cukilnd, the host's compile daemon, is asked before something is compiled here.
+/// Whether cukilnd, the host's compile daemon, is asked before this process compiles.
 enum class DaemonUse {
-  automatic,  ///< where one answers; a missing, hung or strange one costs milliseconds
+  automatic,  ///< if one answers; a missing, hung or incompatible one costs milliseconds
   off,
-  require,  ///< never compile here: without a daemon, what is not in the store is an error
+  require,  ///< this process never compiles: without a daemon a miss is an error
 };
 
-/// Where cubins are kept. The defaults are those of the command line without any setting.
+/// Where cubins are stored. The defaults are those of the command line without any setting.
 struct StoreOptions {
   std::string directory;  ///< absolute; empty: `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln`
-                          ///< (`Settings::load()` knows what was configured besides)
+                          ///< (`Settings::load()` has the configured one)
   std::string system_directory = "/var/cache/cukiln";  ///< read-only tier below; empty: none
   std::uint64_t max_bytes =
-      2ull << 30;            ///< cap of the user's store; least recently used goes first
-  bool memory_only = false;  ///< no disk at all
-  bool allow_network_file_system = false;  ///< SQLite's WAL does not work there: refused by default
+      2ull << 30;            ///< limit of the user's store; evicts the least recently used
+  bool memory_only = false;  ///< store nothing on disk
+  bool allow_network_file_system = false;  ///< SQLite's WAL is unsafe there: refused by default
   DaemonUse daemon = DaemonUse::automatic;
   std::string daemon_socket;              ///< empty: this user's daemon, else the system's
-  std::vector<std::string> revoked_keys;  ///< public keys, `name:base64`: what they signed, at any
-                                          ///< time, is a miss. `Settings::load()` has those that
+  std::vector<std::string> revoked_keys;  ///< public keys, `name:base64`: entries that they signed
+                                          ///< are misses. `Settings::load()` has those that
                                           ///< `remote_trust` revokes
   LogSink log;
 };
@@ -57,7 +57,7 @@ class CUKILN_API Store {
   Store(Store&&) noexcept;
   Store& operator=(Store&&) noexcept;
 
-  /// Why there is no disk tier; empty when there is one.
+  /// Returns why nothing is stored on disk; empty if the store is on disk.
   const std::string& bypass_reason() const noexcept;
 
  private:

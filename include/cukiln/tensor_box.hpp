@@ -6,8 +6,8 @@
 namespace cukiln {
 inline namespace v0 {
 
-/// A tensor in device memory and the box that TMA copies of it; out-of-bounds elements are zero.
-/// Dimensions are innermost first.
+/// A tensor in device memory, and the box of it that one TMA copy transfers. Out-of-bounds elements
+/// are zero. Dimensions are innermost first.
 struct TensorBox {
   enum class Element : std::uint8_t { u8, u16, f16, bf16 };
   Element element = Element::u8;

@@ -11,15 +11,15 @@
 namespace cukiln {
 inline namespace v0 {
 
-/// CUtensorMap: made by the driver, passed to a kernel by value, opaque in between.
+/// A CUtensorMap: created by the driver, opaque, passed to a kernel by value.
 struct alignas(128) TensorMap {  // 64 before CUDA 13
   std::uint64_t opaque[16];
 };
 
-/// The map to pass to `kernel` by value, as a `const __grid_constant__` parameter. A pure
-/// computation of the driver: takes no lock, allocates nothing when it succeeds, works inside a
-/// capture. Threads: any at once.
-/// Errors: invalid_argument (an empty handle), driver, with the tensor that it did not take.
+/// Creates the map to pass to `kernel` as a `const __grid_constant__` parameter. It is a pure
+/// computation of the driver: a call that succeeds takes no lock and allocates nothing, and it
+/// works inside stream capture. Threads: may be called concurrently. Errors: invalid_argument (an
+/// empty handle), driver, naming the tensor.
 CUKILN_API Result<TensorMap> tensor_map(const Kernel& kernel, const TensorBox& tensor) noexcept;
 
 }  // namespace v0

@@ -10,7 +10,7 @@
 namespace cukiln {
 inline namespace v0 {
 
-/// `0.2.0`: of the library that is loaded, not of the header.
+/// Returns the version of the loaded library, `0.2.0`, which may differ from the header's.
 CUKILN_API const char* version() noexcept;
 
 }  // namespace v0

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <bit>
-#include <memory>
 #include <type_traits>
 
 #include <cukiln/cukiln.h>

@@ -61,7 +61,7 @@ cukiln_code cukiln_loader_explain(cukiln_loader* loader, const cukiln_module* mo
     if (!parsed) {
       return std::move(parsed).error();
     }
-    return hand_out(loader->loader->explain(*spec, *parsed), out);
+    return hand_out(loader->loader.explain(*spec, *parsed), out);
   });
 }
 
@@ -80,7 +80,7 @@ cukiln_code cukiln_loader_explain_keys(cukiln_loader* loader, const char* was, c
     if (!key_now) {
       return key_now.error();
     }
-    return hand_out(loader->loader->explain(*key_was, *key_now), out);
+    return hand_out(loader->loader.explain(*key_was, *key_now), out);
   });
 }
 
@@ -100,7 +100,7 @@ cukiln_code cukiln_loader_cubin(cukiln_loader* loader, const char* key, void** c
     if (!digest) {
       return digest.error();
     }
-    const auto bytes = loader->loader->cubin(*digest);
+    const auto bytes = loader->loader.cubin(*digest);
     if (!bytes) {
       return bytes.error();
     }
@@ -126,7 +126,7 @@ cukiln_code cukiln_loader_stats(const cukiln_loader* loader, cukiln_stats* stats
     static_assert(sizeof(cukiln_stats) == sizeof(size_t) + sizeof(Stats));
     static_assert(offsetof(cukiln_stats, misses_evicted) ==
                   sizeof(size_t) + offsetof(Stats, misses_evicted));
-    const Stats now = loader->loader->stats();
+    const Stats now = loader->loader.stats();
     cukiln_stats value{};
     std::memcpy(&value.entries, &now, sizeof now);
     return c::write_struct(value, *stats, "cukiln_stats");

@@ -35,16 +35,15 @@ Result<void> launch(cukiln_kernel kernel, cukiln_stream stream, const cukiln_lau
 extern "C" {
 
 cukiln_kernel cukiln_loader_find(const cukiln_loader* loader, const char* name) {
-  return loader != nullptr && name != nullptr ? to_c(loader->loader->kernels().find(name))
-                                              : nullptr;
+  return loader != nullptr && name != nullptr ? to_c(loader->loader.kernels().find(name)) : nullptr;
 }
 
 cukiln_kernel cukiln_loader_at(const cukiln_loader* loader, size_t id) {
-  return loader != nullptr ? to_c(loader->loader->kernels().at(id)) : nullptr;
+  return loader != nullptr ? to_c(loader->loader.kernels().at(id)) : nullptr;
 }
 
 size_t cukiln_loader_kernel_count(const cukiln_loader* loader) {
-  return loader != nullptr ? loader->loader->kernels().size() : 0;
+  return loader != nullptr ? loader->loader.kernels().size() : 0;
 }
 
 cukiln_code cukiln_kernel_launch(cukiln_kernel kernel, cukiln_stream stream,
