@@ -254,6 +254,13 @@ CUKILN_API cukiln_code cukiln_loader_preload_modules(cukiln_loader* loader,
 CUKILN_API cukiln_code cukiln_loader_get(cukiln_loader* loader, const cukiln_module* module,
                                          const char* kernel, cukiln_kernel* out);
 
+/// As cukiln_loader_get, but `cancel` cancels this call with CUKILN_TIMEOUT; NULL: none. Since 0.2.
+CUKILN_API cukiln_code cukiln_loader_get_cancellable(cukiln_loader* loader,
+                                                     const cukiln_module* module,
+                                                     const char* kernel,
+                                                     const cukiln_cancel_token* cancel,
+                                                     cukiln_kernel* out);
+
 /// Compiles and loads a module as PyTorch's cpp_extension.load does, with nvcc's flags.
 /// cukiln_loader_find finds its kernels as `name/kernel`. A second call with the same arguments is
 /// cheap.

@@ -32,8 +32,8 @@ struct RemoteSettings {
   std::string stores;  ///< `redis(s)://host:port[/prefix]`, `http(s)://host/path`,
                        ///< `s3+http(s)://keys@host/bucket`, commas between; empty: none
   std::string trust;   ///< public keys, `name:base64` or files of them, commas between; the keys
-                      ///< that they revoke are in StoreOptions::revoked_keys too
-  std::string sign;  ///< the file with a secret key: makes this host a writer; empty: a reader
+                       ///< that they revoke are in StoreOptions::revoked_keys too
+  std::string sign;    ///< the file with a secret key: makes this host a writer; empty: a reader
   std::chrono::milliseconds timeout{200};  ///< of one lookup
 };
 

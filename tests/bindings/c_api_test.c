@@ -426,7 +426,7 @@ static void a_kernel_launches_from_c(void) {
   cukiln_loader_destroy(loader);
 }
 
-static void a_token_cancels_its_own_preload(void) {
+static void a_token_cancels_its_own_call(void) {
   cukiln_loader* const loader = open_loader();
   const char text[] = "extern \"C\" __global__ void token() {}";
   const cukiln_source source = {"token.cu", text, strlen(text)};
@@ -442,6 +442,10 @@ static void a_token_cancels_its_own_preload(void) {
   cukiln_cancel_token_cancel(token);
   CHECK_CODE(CUKILN_TIMEOUT, cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
   CHECK_ERROR_SAYS("cancelled");
+  cukiln_kernel kernel = NULL;
+  CHECK_CODE(CUKILN_TIMEOUT,
+             cukiln_loader_get_cancellable(loader, modules[0], NULL, token, &kernel));
+  CHECK(kernel == NULL);
   cukiln_cancel_token_destroy(token);
   options.cancel = NULL;
   CHECK_CODE(CUKILN_OK, cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
@@ -538,7 +542,7 @@ int main(void) {
   RUN(what_is_asked_for_is_recorded);
   RUN(cancel_ends_compiles_until_they_resume);
   RUN(a_kernel_launches_from_c);
-  RUN(a_token_cancels_its_own_preload);
+  RUN(a_token_cancels_its_own_call);
   RUN(only_what_is_loaded_is_unloaded);
   RUN(a_preload_may_name_its_modules);
   RUN(an_unusable_store_is_a_warning);

@@ -68,6 +68,46 @@ def test_a_token_cancels_its_own_call(loader):
     assert report.outcome == "hit"
 
 
+def test_a_token_cancels_a_get(loader, cuda):
+    token = cukiln.CancelToken()
+    token.cancel()
+    with pytest.raises(cukiln.TimeoutError, match="cancelled"):
+        loader.get(module(), cancel=token)
+    assert loader.get(module(), cancel=cukiln.CancelToken()).name == "twice"
+
+
+def test_a_cancelled_loader_resumes(loader):
+    loader.cancel()
+    with pytest.raises(cukiln.TimeoutError, match="cancelled"):
+        loader.compile(module())
+    loader.resume()
+    assert loader.compile(module())[0].outcome == "compiled"
+
+
+def test_a_module_is_unloaded_by_its_key(loader, cuda):
+    (report,) = loader.preload([module()]).modules
+    assert loader[0] == loader["twice"]
+    loader.unload(report.key)
+    assert loader.find(0) is None and loader.find("twice") is None
+    with pytest.raises(cukiln.NotFoundError, match="no module with the key"):
+        loader.unload(report.key)
+    with pytest.raises(cukiln.InvalidArgumentError):
+        loader.unload("12")
+    loader.preload([module()])
+    assert loader[1] == loader["twice"] and loader.find(0) is None
+
+
+def test_an_unloaded_module_is_loaded_again_by_get_cuda_module(loader, cuda, tmp_path):
+    (tmp_path / "twice.cu").write_text(TWICE.text)
+    get = lambda: cukiln.get_cuda_module(  # noqa: E731
+        "twice", [tmp_path / "twice.cu"], targets=["sm_90a"], loader=loader
+    )
+    first = get()
+    loader.unload(first._reports[0].key)
+    again = get()
+    assert again is not first and get() is again
+
+
 def test_a_daemon_can_be_required(home):
     with pytest.raises(cukiln.InvalidArgumentError, match='expected "auto"'):
         cukiln.Loader(daemon="always")

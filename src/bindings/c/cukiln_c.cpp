@@ -198,6 +198,12 @@ cukiln_code cukiln_loader_preload_modules(cukiln_loader* loader,
 
 cukiln_code cukiln_loader_get(cukiln_loader* loader, const cukiln_module* module,
                               const char* kernel, cukiln_kernel* out) {
+  return cukiln_loader_get_cancellable(loader, module, kernel, nullptr, out);
+}
+
+cukiln_code cukiln_loader_get_cancellable(cukiln_loader* loader, const cukiln_module* module,
+                                          const char* kernel, const cukiln_cancel_token* cancel,
+                                          cukiln_kernel* out) {
   return guarded([&]() -> Result<void> {
     if (loader == nullptr || out == nullptr) {
       return null_argument(loader == nullptr ? "loader" : "out");
@@ -207,7 +213,8 @@ cukiln_code cukiln_loader_get(cukiln_loader* loader, const cukiln_module* module
     if (!spec) {
       return std::move(spec).error();
     }
-    auto found = loader->loader.get(*spec, c::text_or_empty(kernel));
+    const auto token = cancel != nullptr ? std::optional(cancel->token) : std::nullopt;
+    auto found = loader->loader.get(*spec, c::text_or_empty(kernel), token);
     if (!found) {
       return std::move(found).error();
     }

@@ -2,7 +2,7 @@
 """libcukiln.so and libcukiln_nvfp4.so: where they are, and their C interfaces (<cukiln/cukiln.h>,
 <cukiln/nvfp4.h>) in ctypes' words.
 
-A library is opened by path, once a process, by whoever asks first. Calls release the GIL.
+A library is opened by path at its first use, once in a process. Calls release the GIL.
 """
 
 from __future__ import annotations
@@ -268,6 +268,11 @@ _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
         ),
     ),
     "cukiln_loader_get": (c_int, (_LOADER, POINTER(Module), c_char_p, POINTER(_KERNEL))),
+    "cukiln_loader_get_cancellable": (
+        c_int,
+        (_LOADER, POINTER(Module), c_char_p, c_void_p, POINTER(_KERNEL)),
+    ),
+    "cukiln_loader_unload": (c_int, (_LOADER, c_char_p)),
     "cukiln_loader_seal": (None, (_LOADER, c_int)),
     "cukiln_loader_sealed": (c_int, (_LOADER,)),
     "cukiln_loader_cancel": (None, (_LOADER,)),
@@ -320,7 +325,7 @@ def nvfp4() -> ctypes.CDLL:
 def _open(name: str, prototypes: dict[str, tuple[object, tuple[object, ...]]]) -> ctypes.CDLL:
     path = find(name)
     try:
-        opened = ctypes.CDLL(str(path))  # RTLD_LOCAL: its symbols meet nobody else's
+        opened = ctypes.CDLL(str(path))  # RTLD_LOCAL: its symbols are visible to no other library
         for function_name, (result, arguments) in prototypes.items():
             function = getattr(opened, function_name)
             function.restype = result

@@ -58,7 +58,7 @@ def _daemon_use(daemon: str | None) -> int:
 
 
 class CancelToken:
-    """Cancels the calls that it was given to, before or while they run, from any thread: they
+    """Cancels the calls that it was passed to, before or while they run, from any thread: they
     raise TimeoutError. It stays cancelled."""
 
     def __init__(self) -> None:
@@ -89,10 +89,10 @@ def _request(module: ModuleSpec) -> _library.Module:
 
 
 class Loader:
-    """From sources to kernels that are ready to launch.
+    """Compiles, caches and loads modules, and finds their kernels.
 
-    What is not given comes from the environment and the configuration files, as for `cukiln` on
-    the command line. Warnings go to the logger `cukiln`.
+    Options that are not given come from the environment and the configuration files, as for
+    `cukiln` on the command line. Warnings go to the logger `cukiln`.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Loader:
         return self._handle
 
     def close(self) -> None:
-        """Every kernel of the loader is invalid afterwards; nothing may be running in it."""
+        """Closes the loader and invalidates its kernels. No call of it may be in progress."""
         self._handle = None
         self._modules.clear()
         self._finalizer()
@@ -185,12 +185,14 @@ class Loader:
         progress: Callable[[int, int, ModuleReport], object] | None = None,
         cancel: CancelToken | None = None,
     ) -> PreloadReport:
-        """Makes every module ready: hits load, misses compile, in parallel, on every device.
+        """Compiles the modules that are not in the store, in parallel, and loads all of them on the
+        chosen devices (default: all).
 
-        `manifest`: a file, modules, or None for the kernels that come with cukiln; all of them, or
-        those that `modules` names. `load=False` only compiles, and needs no driver. With
-        `keep_going` failures are in the report; else the first is raised, after all others were
-        done. `cancel` ends this call's compiles; what was done stays.
+        `manifest` is a file, a list of modules, or None for the kernels that come with cukiln;
+        `modules` selects some by name. `load=False` only compiles and needs no driver. With
+        `keep_going` failures are in the report; else the first is raised, after all others are
+        done. `progress(done, total, report)` is called when a module is done. `cancel` cancels this
+        call; modules that are done stay.
         """
         reports: dict[int, ModuleReport] = {}  # by their place, which is not the order they end in
         raised: list[BaseException] = []
@@ -256,19 +258,36 @@ class Loader:
     def compile(
         self, module: ModuleSpec, *, cancel: CancelToken | None = None
     ) -> tuple[ModuleReport, ...]:
-        """Compiles, or finds, one module for each of its targets; loads nothing."""
+        """Finds or compiles a module for each of its targets; loads nothing."""
         return self.preload([module], load=False, cancel=cancel).modules
 
-    def get(self, module: ModuleSpec, kernel: str | None = None) -> Kernel:
-        """One kernel of a module, compiled and loaded if it is not yet. None: the only one."""
-        return Kernel(self, self._get(_request(module), kernel))
+    def get(
+        self, module: ModuleSpec, kernel: str | None = None, *, cancel: CancelToken | None = None
+    ) -> Kernel:
+        """Returns a kernel of a module, which is compiled and loaded if it is not yet. `kernel` may
+        be None if the module has one kernel. `cancel` cancels this call."""
+        return Kernel(self, self._get(_request(module), kernel, cancel))
 
-    def _get(self, module: _library.Module, kernel: str | None) -> int:
+    def _get(
+        self, module: _library.Module, kernel: str | None, cancel: CancelToken | None = None
+    ) -> int:
         found = c_void_p()
         name = None if kernel is None else _library.encoded(kernel)
-        get = self._library.cukiln_loader_get
-        _library.check(self._wait_for(get, byref(module), name, byref(found)))
+        token = None if cancel is None else cancel._token
+        get = self._library.cukiln_loader_get_cancellable
+        _library.check(self._wait_for(get, byref(module), name, token, byref(found)))
         return found.value or 0  # never null when it succeeded
+
+    def unload(self, key: str) -> None:
+        """Unloads the module with a key that a report named from every device, and empties its ids
+        and names; other ids do not change. Its Kernel objects must not be used afterwards, and no
+        stream or graph may use one. Errors: NotFoundError (no loaded module has this key)."""
+        _library.check(self._library.cukiln_loader_unload(self.handle, _library.encoded(key)))
+        self._modules = {
+            arguments: loaded
+            for arguments, loaded in self._modules.items()
+            if key not in loaded.keys()  # noqa: SIM118: of modules, not of a dict
+        }
 
     def _wait_for(self, function: Callable[..., int], *arguments: object) -> int:
         """A call that may compile: Ctrl-C ends it, and the loader can be used afterwards."""
@@ -284,8 +303,8 @@ class Loader:
             self._library.cukiln_loader_resume(self._handle)
 
     def find(self, name: str | int) -> Kernel | None:
-        """What is ready, by name (`kernel`, `module/kernel`, each also with `@sm_90a`) or by id,
-        its index in the preloaded manifests."""
+        """Finds a loaded kernel by name (`kernel`, `module/kernel`, each also with `@sm_90a`) or by
+        id, its index in the preloaded manifests. None if there is none."""
         if isinstance(name, int):
             found = self._library.cukiln_loader_at(self.handle, name) if name >= 0 else None
         else:
@@ -307,7 +326,7 @@ class Loader:
         return True
 
     def seal(self, *, warn: bool = False) -> None:
-        """From here on a compile or a load is a SealedError, or with `warn` logged and counted."""
+        """Makes every later compile or load a SealedError, or, with `warn`, logged and counted."""
         self._library.cukiln_loader_seal(self.handle, int(warn))
 
     @property
@@ -315,13 +334,18 @@ class Loader:
         return bool(self._library.cukiln_loader_sealed(self.handle))
 
     def cancel(self) -> None:
-        """Makes compiles in progress, and later ones, end with TimeoutError. Ctrl-C in the main
-        thread ends those in progress only, with KeyboardInterrupt."""
+        """Makes compiles, those in progress included, raise TimeoutError until `resume()`. Ctrl-C in
+        the main thread ends only those in progress, with KeyboardInterrupt."""
         self._cancelled = True
         self._library.cukiln_loader_cancel(self.handle)
 
+    def resume(self) -> None:
+        """Ends the effect of `cancel()`."""
+        self._cancelled = False
+        self._library.cukiln_loader_resume(self.handle)
+
     def explain(self, module: ModuleSpec, target: str) -> Explanation:
-        """Why the module hits or misses; compiles nothing."""
+        """Explains why a module hits or misses for a target. Compiles nothing."""
         out = ctypes.POINTER(_library.Explanation)()
         code = self._library.cukiln_loader_explain(
             self.handle, byref(_request(module)), _library.encoded(target), byref(out)
@@ -329,7 +353,7 @@ class Loader:
         return self._explanation(code, out)
 
     def explain_keys(self, was: str, now: str) -> Explanation:
-        """What differs between two entries, named by their keys."""
+        """Compares two entries, given by their keys."""
         out = ctypes.POINTER(_library.Explanation)()
         code = self._library.cukiln_loader_explain_keys(
             self.handle, _library.encoded(was), _library.encoded(now), byref(out)
@@ -344,7 +368,7 @@ class Loader:
             self._library.cukiln_explanation_destroy(out)
 
     def cubin(self, key: str) -> bytes:
-        """The machine code of a key that a report named."""
+        """Returns the cubin of a key that a report named."""
         memory, size = c_void_p(), c_size_t()
         _library.check(
             self._library.cukiln_loader_cubin(
@@ -367,7 +391,7 @@ _default_lock = threading.Lock()
 
 
 def default_loader() -> Loader:
-    """The loader of get_cuda_module and preload_all, made by whoever asks first in a process."""
+    """Returns the loader of get_cuda_module and preload_all, created at its first use."""
     global _default
     with _default_lock:
         if _default is None or _default._handle is None:

@@ -157,6 +157,9 @@ class _Loaded:
         self._request = request  # the ModuleSpec in C; None: text that cannot change
         self._first = first  # one of its kernels; None: nothing is loaded
 
+    def keys(self) -> tuple[str, ...]:
+        return tuple(report.key for report in self.module._reports)
+
     def is_current(self, owner: Loader) -> bool:
         if self._first is None:
             return False

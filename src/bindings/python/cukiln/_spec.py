@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host asks for, and what it is told about it: plain values."""
+"""Requests and reports, as plain values."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class ModuleSpec:
     """Sources that are compiled as one module.
 
     `-D`, `-U`, `-I` and `-include` act as on NVRTC's command line, which is `include`, `define`,
-    `flags`, each in its own order. Whoever needs another order writes all of it in `flags`.
+    `flags`, each in its own order. To get another order, write all options in `flags`.
     """
 
     sources: Path | Source | Sequence[Path | Source]
-    name: str = ""  #: for people and look-ups; else the first source's base name
+    name: str = ""  #: for logs and lookups; else the first source's base name
     headers: Mapping[str, str | bytes] = field(default_factory=dict)  #: in memory, by path
     include: Iterable[Path] = ()  #: folders, searched in order
     define: Mapping[str, object] = field(default_factory=dict)  #: None and True define it as 1
