@@ -23,12 +23,12 @@ namespace cukiln {
 /// Where an entry came from.
 enum class Origin : int { compiled = 0, imported = 1, remote = 2 };
 
-/// The places that a look-up goes through, one after the other.
+/// The tiers of a lookup, in the order in which it goes through them.
 enum class Tier : int { memory, disk, system, daemon, remote };
 inline constexpr std::array<const char*, 5> kTierNames = {"memory", "disk", "system", "daemon",
                                                           "remote"};
 
-/// One entry, whole: what `put` takes and `get` gives.
+/// One entry with all its bytes: the argument of `put` and the result of `get`.
 struct StoreEntry {
   CacheKey key;
   RequestDigest request;
@@ -36,17 +36,17 @@ struct StoreEntry {
   DependencySet dependencies;
   Cubin cubin;
   EntryLabels labels;
-  std::string source_text;  ///< for `show --source`; a hit does not pay for it: `source_text()`
+  std::string source_text;  ///< of a `put`; `get` leaves it empty, see CubinStore::source_text
   std::int64_t compile_us = 0;
-  std::int64_t created_s = 0;    ///< by the store
-  std::int64_t last_used_s = 0;  ///< by the store
-  std::int64_t hits = 0;         ///< by the store
+  std::int64_t created_s = 0;    ///< since 1970; set by the store
+  std::int64_t last_used_s = 0;  ///< since 1970; set by the store
+  std::int64_t hits = 0;         ///< set by the store
   Origin origin = Origin::compiled;
   std::string signer;
-  Tier found_in = Tier::memory;  ///< by a store of several tiers
+  Tier found_in = Tier::memory;  ///< set by a store of several tiers
 };
 
-/// The same without the bytes, for inventories.
+/// An entry without its cubin, log and dependency set, for inventories.
 struct EntrySummary {
   CacheKey key;
   EntryLabels labels;
@@ -58,24 +58,30 @@ struct EntrySummary {
   std::string signer;
 };
 
-/// A recorded dependency set of a request and the entry it leads to.
+/// A recorded dependency set of a request, and the key of its entry.
 struct RecordedSet {
   CacheKey key;
   DependencySet dependencies;
 };
 
+/// Entries and bytes now, and what was counted since the store was opened.
 struct StoreStats {
   std::uint64_t entries = 0, bytes = 0, hits = 0, misses = 0, stored = 0, evicted = 0, corrupt = 0,
                 errors = 0;
 };
 
-/// The outcome of a get is three-valued: an entry (has_value, engaged), absent (has_value, empty),
-/// or failed (an error: the tier could not answer; the caller treats it as a miss and goes on).
+/// The result of a lookup is three-valued: an entry, absent (an empty optional), or an error. An
+/// error means that the tier could not answer; callers treat it as a miss.
 using Lookup = Result<std::optional<StoreEntry>>;
 
-enum class PutOutcome { stored, already_there, too_large, not_stored };
+enum class PutOutcome {
+  stored,
+  already_there,
+  too_large,  ///< larger than the store's cap
+  not_stored  ///< the store cannot be written
+};
 
-/// A place that keeps cubins. Threads: every member is safe from any thread.
+/// Stores cubins: one tier, or several in order. Threads: every member is safe from any thread.
 /// One contract suite (tests/unit/store/contract.hpp) runs on every implementation.
 class CubinStore {
  public:
@@ -83,44 +89,46 @@ class CubinStore {
 
   virtual const char* tier_name() const noexcept = 0;  ///< `memory`, `disk`, `system`
 
-  /// The entry of the request whose recorded set holds, as `check` says. Finding it among hundreds
-  /// costs what finding it among one costs.
   enum class Purpose {
-    use,     ///< counts as a use; damage is removed
-    inspect  ///< somebody only wants to know: no use, and damage stays where it is
+    use,     ///< counts as a use; removes damage
+    inspect  ///< does not count as a use; leaves damage in place
   };
+  /// Returns the entry of the request whose recorded set holds according to `check`. The cost does
+  /// not grow with the number of sets.
   virtual Lookup find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
                       Purpose purpose) = 0;
 
-  /// What a SetTree of this request's sets looks like here, for who has no files to check; empty:
-  /// nothing is recorded.
+  /// Returns the tree of the request's sets, for callers that cannot check files themselves. It is
+  /// empty if no set is recorded.
   virtual Result<SetTree> find_sets(const RequestDigest& request, ByteView request_canonical) = 0;
 
-  /// All sets recorded for a request, the youngest first, for people: it reads every one. Rows that
-  /// are damaged, or of another request, are left out.
+  /// Returns all sets recorded for a request, the youngest first. Reads each of them, so it is for
+  /// inspection only. Leaves out rows that are damaged or belong to another request.
   virtual Result<std::vector<RecordedSet>> list_sets(const RequestDigest& request,
                                                      ByteView request_canonical) = 0;
 
-  /// Checked in full (checksum, key, image) before it is handed out; a damaged one is removed,
-  /// counted and reported absent. The source text is left empty: `source_text()` has it.
+  /// Returns an entry after a full check of checksum, key and image. A damaged entry is removed,
+  /// counted and reported absent. Leaves the source text empty, see `source_text`.
   virtual Lookup get(const CacheKey& key) = 0;
 
-  /// Like `get`, for people who look: it is no use of the entry, and damage is an error (corrupt)
-  /// and stays where it is.
+  /// Like `get`, but does not count as a use, and reports damage (corrupt) instead of removing the
+  /// entry.
   virtual Lookup peek(const CacheKey& key) = 0;
 
-  /// Keeps an entry; the same key again is already_there. Errors: io, timeout.
+  /// Stores an entry; a key that is stored already gives already_there. Errors: io, timeout;
+  /// invalid_argument if key, request, set and image do not belong together.
   virtual Result<PutOutcome> put(const StoreEntry& entry) = 0;
 
   /// Caches in memory an entry that another tier stores already. Does nothing where there is no
   /// memory tier.
   virtual void cache_in_memory(const StoreEntry& entry) { static_cast<void>(entry); }
 
-  virtual Result<bool> remove(const CacheKey& key) = 0;  ///< false: was not there
+  virtual Result<bool> remove(const CacheKey& key) = 0;  ///< false if there was no such entry
   virtual Result<std::vector<EntrySummary>> list() = 0;
   virtual StoreStats stats() = 0;
 
-  /// The first source as it was compiled. Errors: not_found (no such entry), corrupt.
+  /// Returns the sources as they were compiled; empty if none were stored. Errors: not_found (no
+  /// such entry), corrupt.
   virtual Result<std::string> source_text(const CacheKey& key) = 0;
 };
 

@@ -14,9 +14,9 @@ namespace cukiln {
 namespace {
 
 constexpr auto kInitialiseWait = std::chrono::seconds(10);
-constexpr std::int64_t kLookEveryNs = 1'000'000'000;
-constexpr int kMostRaces = 10;
-constexpr int kMostAttempts = 12;
+constexpr std::int64_t kRecheckIntervalNs = 1'000'000'000;
+constexpr int kMaxRaces = 10;
+constexpr int kMaxAttempts = 12;
 
 FileStamp stamp_at(const std::string& path) noexcept {
   struct stat status {};
@@ -31,12 +31,12 @@ FileStamp CurrentGeneration::stamp_of_current() const noexcept {
 
 bool CurrentGeneration::is_stale(const Generation& generation) const {
   return !generation.belongs_to_this_process() || stamp_of_current() != current_stamp_ ||
-         generation.moved();
+         generation.files_replaced();
 }
 
 Result<std::shared_ptr<Generation>> CurrentGeneration::get(bool as_writer) {
   {
-    const MutexLock hold(mutex_);
+    const MutexLock lock(mutex_);
     if (generation_ != nullptr) {
       const bool ours = generation_->belongs_to_this_process();
       if (!ours && generation_->has_connections()) {
@@ -46,11 +46,12 @@ Result<std::shared_ptr<Generation>> CurrentGeneration::get(bool as_writer) {
             "open: SQLite cannot be used in it; open a new store after the fork");
       }
       const std::int64_t now = steady_ns();
-      const bool look = as_writer || !ours || now >= next_look_ns_.load(std::memory_order_relaxed);
-      if (!look) {
+      const bool recheck =
+          as_writer || !ours || now >= recheck_at_ns_.load(std::memory_order_relaxed);
+      if (!recheck) {
         return generation_;
       }
-      next_look_ns_.store(now + kLookEveryNs, std::memory_order_relaxed);
+      recheck_at_ns_.store(now + kRecheckIntervalNs, std::memory_order_relaxed);
       if (!is_stale(*generation_)) {
         return generation_;
       }
@@ -60,7 +61,7 @@ Result<std::shared_ptr<Generation>> CurrentGeneration::get(bool as_writer) {
 }
 
 std::string CurrentGeneration::folder() const {
-  const MutexLock hold(mutex_);
+  const MutexLock lock(mutex_);
   return generation_ != nullptr && generation_->belongs_to_this_process() ? generation_->folder()
                                                                           : std::string();
 }
@@ -83,52 +84,52 @@ CurrentGeneration::Candidate CurrentGeneration::open_candidate() {
   auto name = directory_.current();
   std::shared_ptr<Generation> before;
   {
-    const MutexLock hold(mutex_);
+    const MutexLock lock(mutex_);
     before = generation_;
   }
-  // In one process SQLite shares what it knows of a file among connections: opened again while it
-  // is still open, a database would be read through the index of a WAL that is gone.
+  // All connections of a process share SQLite's state of a file: a database that is opened again
+  // while the old one is still open would be read through the index of the old WAL.
   const bool files_replaced = name && before != nullptr && before->belongs_to_this_process() &&
                               before->name() == *name && before->has_connections() &&
-                              before->moved();
+                              before->files_replaced();
   SqliteTrouble trouble = SqliteTrouble::none;
-  auto generation =
-      files_replaced
-          ? Error(ErrorCode::corrupt,
-                  fmt::format("the files of {} were replaced under their user", before->folder()))
-          : (name ? open_named(*name, &trouble)
-                  : Result<std::shared_ptr<Generation>>(name.error()));
+  auto generation = files_replaced
+                        ? Error(ErrorCode::corrupt,
+                                fmt::format("the files of {} were replaced while they were open",
+                                            before->folder()))
+                        : (name ? open_named(*name, &trouble)
+                                : Result<std::shared_ptr<Generation>>(name.error()));
   return {stamp, std::move(name), files_replaced, trouble, std::move(generation)};
 }
 
 Error CurrentGeneration::outdated_and_read_only(const Generation& generation) const {
   return make_error(ErrorCode::incompatible,
-                    "{} has schema version {}, expected {}, and it cannot be brought up to "
-                    "date because it is read-only; open it once where it can be written",
+                    "{} has schema version {}, expected {}, and cannot be migrated because it is "
+                    "read-only; open it once where it can be written",
                     generation.folder(), generation.version(), options_.schema.version);
 }
 
 std::shared_ptr<Generation> CurrentGeneration::use(std::shared_ptr<Generation> generation,
                                                    const FileStamp& stamp) {
-  const MutexLock hold(mutex_);
+  const MutexLock lock(mutex_);
   generation_ = std::move(generation);
   current_stamp_ = stamp;
-  next_look_ns_.store(steady_ns() + kLookEveryNs, std::memory_order_relaxed);
+  recheck_at_ns_.store(steady_ns() + kRecheckIntervalNs, std::memory_order_relaxed);
   return generation_;
 }
 
 Result<std::shared_ptr<Generation>> CurrentGeneration::open_current(bool as_writer) {
-  FileLock lock;  // taken once something has to be written
-  bool alone = as_writer;
-  const auto be_alone = [&](std::chrono::milliseconds wait) -> Result<void> {
+  FileLock lock;  // acquired once something has to be written
+  bool is_writer = as_writer;
+  const auto become_writer = [&](std::chrono::milliseconds wait) -> Result<void> {
     CUKILN_TRY(lock, writer_.acquire(wait));
-    alone = true;
+    is_writer = true;
     return {};
   };
-  bool asked_reserve = false;
+  bool released_reserve = false;
   for (int attempt = 0;; ++attempt) {
     Candidate found = open_candidate();
-    const bool raced = stamp_of_current() != found.stamp && attempt < kMostRaces;
+    const bool raced = stamp_of_current() != found.stamp && attempt < kMaxRaces;
     if (raced) {
       continue;
     }
@@ -138,8 +139,8 @@ Result<std::shared_ptr<Generation>> CurrentGeneration::open_current(bool as_writ
         if (generation.read_only()) {
           return outdated_and_read_only(generation);
         }
-        if (!alone) {
-          CUKILN_CHECK(be_alone(kInitialiseWait));
+        if (!is_writer) {
+          CUKILN_CHECK(become_writer(kInitialiseWait));
           continue;
         }
         CUKILN_CHECK(generation.migrate());
@@ -147,35 +148,37 @@ Result<std::shared_ptr<Generation>> CurrentGeneration::open_current(bool as_writ
       return use(*std::move(found.generation), found.stamp);
     }
     const Error why = found.generation.error();
-    if (found.trouble == SqliteTrouble::full && !asked_reserve && !directory_.read_only()) {
-      // The WAL index found no room on the disk: without it nothing can be read, or removed.
-      asked_reserve = true;
-      if (!alone) {
-        CUKILN_CHECK(be_alone(options_.write_wait));
+    if (found.trouble == SqliteTrouble::full && !released_reserve && !directory_.read_only()) {
+      // The disk has no room for the WAL index, without which entries can be neither read nor
+      // removed.
+      released_reserve = true;
+      if (!is_writer) {
+        CUKILN_CHECK(become_writer(options_.write_wait));
       }
       if (DiskReserve(directory_.path("reserve.bin")).release_some()) {
         continue;
       }
     }
-    const bool there_was_one = why.code() == ErrorCode::corrupt;
-    const bool may_begin = there_was_one || (!found.name && why.code() == ErrorCode::not_found);
-    if (!may_begin || directory_.read_only() || attempt >= kMostAttempts) {
+    const bool is_damaged = why.code() == ErrorCode::corrupt;
+    const bool is_absent = !found.name && why.code() == ErrorCode::not_found;
+    if ((!is_damaged && !is_absent) || directory_.read_only() || attempt >= kMaxAttempts) {
       return why;
     }
-    if (!alone) {  // look again as the only writer: somebody may be making it just now
-      CUKILN_CHECK(be_alone(kInitialiseWait));
+    if (!is_writer) {  // check again with the lock: another process may be creating it now
+      CUKILN_CHECK(become_writer(kInitialiseWait));
       continue;
     }
-    CUKILN_CHECK(begin(why, !there_was_one         ? std::optional<Rebuild>()
-                            : found.files_replaced ? Rebuild::replaced
-                                                   : Rebuild::damaged));
+    CUKILN_CHECK(create(why, is_absent              ? std::optional<Rebuild>()
+                             : found.files_replaced ? Rebuild::replaced
+                                                    : Rebuild::damaged));
   }
 }
 
-Result<void> CurrentGeneration::begin(const Error& why, std::optional<Rebuild> rebuild) {
+Result<void> CurrentGeneration::create(const Error& why, std::optional<Rebuild> rebuild) {
   if (rebuild) {
     rebuilds_[static_cast<std::size_t>(*rebuild)].fetch_add(1, std::memory_order_relaxed);
-    options_.log.warn("the store in {} begins anew: {}", directory_.root(), why.message());
+    options_.log.warn("the store in {} starts a new, empty generation: {}", directory_.root(),
+                      why.message());
   }
   CUKILN_TRY(const std::string name, directory_.make_generation());
   Generation::Options options = generation_options();
@@ -191,35 +194,36 @@ Result<void> CurrentGeneration::begin(const Error& why, std::optional<Rebuild> r
 Result<void> CurrentGeneration::recover(const std::shared_ptr<Generation>& broken,
                                         const Error& why) {
   {
-    const MutexLock hold(mutex_);
+    const MutexLock lock(mutex_);
     if (generation_ != broken) {
-      return {};  // another thread was faster
+      return {};  // another thread has replaced it
     }
   }
-  if (forgiven_.fetch_add(1, std::memory_order_relaxed) == 0 && looks_healthy(*broken)) {
-    const MutexLock hold(mutex_);
+  if (spurious_errors_.fetch_add(1, std::memory_order_relaxed) == 0 &&
+      passes_quick_check(*broken)) {
+    const MutexLock lock(mutex_);
     generation_.reset();
     return {};
   }
   const auto name = directory_.current();
   if (!name || *name == broken->name()) {
     CUKILN_CHECK(
-        begin(why, why.code() == ErrorCode::corrupt ? Rebuild::damaged : Rebuild::replaced));
+        create(why, why.code() == ErrorCode::corrupt ? Rebuild::damaged : Rebuild::replaced));
   }
   CUKILN_TRY([[maybe_unused]] const auto generation, open_current(true));
   return {};
 }
 
 Result<void> CurrentGeneration::start_new(const Error& why) {
-  CUKILN_CHECK(begin(why, Rebuild::repair));
+  CUKILN_CHECK(create(why, Rebuild::repair));
   CUKILN_TRY([[maybe_unused]] const auto generation, open_current(true));
   return {};
 }
 
-bool CurrentGeneration::looks_healthy(const Generation& generation) const {
-  // Once only, and only where it takes moments: a second complaint is believed at once.
+bool CurrentGeneration::passes_quick_check(const Generation& generation) const {
+  // Only for the first error, and only where the check is short: a second error counts as damage.
   constexpr std::int64_t kMaxBytes = 64 << 20;
-  auto fresh = generation.moved()
+  auto fresh = generation.files_replaced()
                    ? Result<std::shared_ptr<Generation>>(Error(ErrorCode::corrupt, ""))
                    : open_named(generation.name());
   auto db = fresh ? (*fresh)->lease() : Result<Generation::Lease>(fresh.error());

@@ -46,9 +46,8 @@ std::optional<StoreEntry> from_wire(wire::EntryBody body) {
   return entry;
 }
 
-/// What is not the answer: a refusal, or nonsense, which the link counts.
-Error DaemonStore::not_answered(wire::DaemonLink::Conversation& conversation, DaemonFrame& answer,
-                                const char* about) {
+Error DaemonStore::error_of(wire::DaemonLink::Conversation& conversation, DaemonFrame& answer,
+                            const char* about) {
   const auto content = wire::content_of(answer);
   auto refusal =
       answer.is(DaemonOp::error) && content ? wire::Refusal::decode(*content) : std::nullopt;
@@ -66,7 +65,7 @@ Result<SetTree> DaemonStore::find_sets(const RequestDigest& request, ByteView re
   CUKILN_CHECK(conversation.send_content(DaemonOp::sets, wanted.encode()));
   CUKILN_TRY(DaemonFrame answer, conversation.receive());
   if (!answer.is(DaemonOp::found_sets)) {
-    return not_answered(conversation, answer, kAbout);
+    return error_of(conversation, answer, kAbout);
   }
   const auto content = wire::content_of(answer);
   auto found = content ? wire::SetsFound::decode(*content) : std::nullopt;
@@ -118,7 +117,7 @@ Lookup DaemonStore::get(const CacheKey& key) {
     return std::optional<StoreEntry>();
   }
   if (!answer.is(DaemonOp::entry)) {
-    return not_answered(conversation, answer, kAbout);
+    return error_of(conversation, answer, kAbout);
   }
   const auto content = wire::map_sealed_file(answer.attachment.get(), wire::kMaxAttachmentBytes);
   auto body = content ? wire::EntryBody::decode(*content) : std::nullopt;

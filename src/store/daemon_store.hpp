@@ -11,9 +11,9 @@
 
 namespace cukiln {
 
-/// What cukilnd has, asked over its socket: cubins come as sealed files in memory, mapped and never
-/// copied. Nothing can be put into it: it keeps what it compiled itself. A daemon that is missing,
-/// hung or strange is a failed look-up, which the link counts.
+/// The store of cukilnd, over its socket. Cubins arrive as sealed files in memory, which are mapped
+/// and never copied. Read-only: the daemon stores what it compiles itself. If the daemon is
+/// missing, hung or sends nonsense, the lookup fails, and the link counts it.
 class DaemonStore final : public CubinStore {
  public:
   explicit DaemonStore(std::shared_ptr<wire::DaemonLink> link) : link_(std::move(link)) {}
@@ -33,14 +33,16 @@ class DaemonStore final : public CubinStore {
   Result<std::string> source_text(const CacheKey& key) override;
 
  private:
-  static Error not_answered(wire::DaemonLink::Conversation& conversation, wire::DaemonFrame& answer,
-                            const char* about);
+  /// Converts an answer that is not the expected one to an error: a refusal, or else a protocol
+  /// error, which the link counts.
+  static Error error_of(wire::DaemonLink::Conversation& conversation, wire::DaemonFrame& answer,
+                        const char* about);
 
   const std::shared_ptr<wire::DaemonLink> link_;
 };
 
-/// An entry as it goes over the wire, and back. Back gives nothing where the parts do not belong
-/// together: the key is not that of the request and the set.
+/// Convert an entry to its message and back. `from_wire` returns nothing if set or kernels do not
+/// parse, or the key is not that of the request and the set.
 wire::EntryBody to_wire(const StoreEntry& entry);
 std::optional<StoreEntry> from_wire(wire::EntryBody body);
 

@@ -32,7 +32,7 @@ void DiskReserve::make(std::uint64_t bytes) const noexcept {
   }
   const off_t before = size_of(fd.get());
   const auto wanted = static_cast<off_t>(bytes);
-  // Not posix_fallocate: where the file system has no such call, that one writes every block.
+  // Not posix_fallocate, which writes every block where the file system has no such call.
   if (before >= wanted || ::fallocate(fd.get(), 0, before, wanted - before) == 0) {
     return;
   }

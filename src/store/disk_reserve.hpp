@@ -7,17 +7,17 @@
 
 namespace cukiln {
 
-/// `reserve.bin`: space that a full disk gets back, so that the store can be opened and entries
-/// removed. Threads: none; call as the only writer.
+/// `reserve.bin`: disk space that is released when the disk is full, so that the store can be
+/// opened and entries removed. Threads: call with the writer lock held.
 class DiskReserve {
  public:
   explicit DiskReserve(std::string path) : path_(std::move(path)) {}
 
-  /// Makes it as large as that, or leaves it where there is no room. Does nothing for 0 bytes.
+  /// Grows the file to `bytes`, or leaves it as it is if the disk has no room. Does nothing for 0.
   void make(std::uint64_t bytes) const noexcept;
-  /// Gives all of it back.
+  /// Removes the file.
   void release() const noexcept;
-  /// Gives a little of it back: what SQLite needs to open a store. False: nothing is left.
+  /// Releases as much as SQLite needs to open a store. False if nothing is left.
   bool release_some() const noexcept;
 
  private:

@@ -33,7 +33,9 @@ Result<StoreEntry> decode_entry(const CacheKey& key, const RequestDigest& reques
   StoreEntry entry;
   entry.request = request;
   if (cache_key_of(request, parts.dependencies) != key) {
-    return make_error(ErrorCode::corrupt, "the entry {} holds another request", key.hex());
+    return make_error(ErrorCode::corrupt,
+                      "the request and the dependency set of the entry {} do not hash to its key",
+                      key.hex());
   }
   CUKILN_TRY(entry.dependencies, DependencySet::parse(parts.dependencies));
   CUKILN_TRY(entry.cubin.kernels, decode_kernels(parts.kernels));
@@ -82,7 +84,7 @@ Result<void> check_consistent(const StoreEntry& entry, const EncodedEntry& encod
   }
   CUKILN_TRY(const Target target, Target::parse(entry.labels.target));
   if (auto image = check_image(entry.cubin.image, target); !image) {
-    return make_error(ErrorCode::invalid_argument, "the entry {} cannot be kept: {}",
+    return make_error(ErrorCode::invalid_argument, "the entry {} cannot be stored: {}",
                       entry.key.hex(), image.error().message());
   }
   return {};

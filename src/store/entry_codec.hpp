@@ -11,39 +11,40 @@
 
 namespace cukiln {
 
-/// An entry as the stores' columns hold it. cache/FORMAT.md, "Entries".
+/// The parts of an entry as the columns of a store hold them (cache/FORMAT.md, "Tables").
 struct EntryParts {
   ByteView request_canonical, dependencies, image, kernels, log;
   ByteView name, source, target, flags, compiler, signer;
   std::int64_t origin = 0;
 };
 
-/// Parts that came from outside this process, back to an entry (without its source text). Checks
-/// that request and set hash to `key`, and the image, which is apart because it is not copied
-/// (`parts.image` is not looked at). Errors: corrupt, incompatible.
+/// Decodes parts that came from outside this process to an entry without source text. Checks that
+/// request and set hash to `key`, and that the image is one for the target. The image is passed
+/// apart because it is shared and not copied; `parts.image` is ignored. Errors: corrupt,
+/// incompatible.
 Result<StoreEntry> decode_entry(const CacheKey& key, EntryParts parts, SharedBytes image);
-/// The same where it is known what `parts.request_canonical` hashes to.
+/// The same for a caller that knows the digest of `parts.request_canonical`.
 Result<StoreEntry> decode_entry(const CacheKey& key, const RequestDigest& request, EntryParts parts,
                                 SharedBytes image);
 
-/// A whole entry in this process: what its checks and its size need.
+/// The encoded columns of an entry. Refers to the entry, which must outlive it.
 struct EncodedEntry {
   explicit EncodedEntry(const StoreEntry& entry);
   std::string dependencies;
   std::string kernels;
   EntryParts parts;  ///< views into this and into the entry
-  /// What it takes in a store, roughly: every byte of its columns, and the pages' slack.
+  /// The approximate size in a store: the bytes of the columns, and the slack of pages.
   std::uint64_t bytes() const noexcept;
 };
 
-/// Whether an entry fits together: key, request and set, image. Errors: invalid_argument.
+/// Checks that key, request, set and image of an entry belong together. Errors: invalid_argument.
 Result<void> check_consistent(const StoreEntry& entry, const EncodedEntry& encoded);
 
 std::string compress(ByteView text);
-/// Errors: corrupt; more than `kMaxSourceBytes` is corrupt too.
+/// Errors: corrupt, also for a text that is larger than a source may be.
 Result<std::string> decompress(ByteView bytes);
 
-/// Whether texts can be decompressed: many, for less than each alone.
+/// Checks that texts can be decompressed. Keeps its buffers between texts.
 class TextCheck {
  public:
   TextCheck() noexcept;

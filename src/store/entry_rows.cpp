@@ -8,15 +8,15 @@
 
 namespace cukiln {
 
-Error another_request(const CacheKey& key) {
-  return make_error(ErrorCode::corrupt, "the entry {} lies under another request", key.hex());
+Error wrong_request_error(const CacheKey& key) {
+  return make_error(ErrorCode::corrupt, "the entry {} names another request", key.hex());
 }
 
 Lookup read_entry(SqliteHandle& db, const CacheKey& key, const StoredRow& row,
                   const RequestDigest& request, ByteView request_canonical,
                   std::optional<Error>* damage) {
-  // The cubin goes straight into the memory that is handed out. In the statement's row it would be
-  // copied on the way, and large ones twice into memory that has to be found for it.
+  // Reads the cubin directly into the memory that is returned. As a column of the statement it
+  // would be copied, and a large one into freshly mapped memory twice.
   CUKILN_TRY(SharedBytes image, db.read_blob("cubin", "data", row.cubin_id, row.cubin_bytes));
   const EntryParts parts = row.parts(request_canonical, image);
   const Checksum check = checksum_of(key, digest_from<RequestDigest>(row.request), parts,
@@ -26,7 +26,7 @@ Lookup read_entry(SqliteHandle& db, const CacheKey& key, const StoredRow& row,
     return std::optional<StoreEntry>();
   }
   auto entry = row.request == view_of(request) ? decode_entry(key, request, parts, std::move(image))
-                                               : Result<StoreEntry>(another_request(key));
+                                               : Result<StoreEntry>(wrong_request_error(key));
   if (!entry) {
     *damage = std::move(entry).error();
     return std::optional<StoreEntry>();

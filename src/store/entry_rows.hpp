@@ -9,15 +9,16 @@
 
 namespace cukiln {
 
-Error another_request(const CacheKey& key);
+/// The damage of an entry whose row names another request than the one that led to it.
+Error wrong_request_error(const CacheKey& key);
 
-/// The entry of a row with its cubin, checked in full. `request`: what `request_canonical` hashes
-/// to. Absent and `damage` engaged: the row cannot be believed.
+/// Reads the cubin of a row and checks the whole entry. `request` is the digest of
+/// `request_canonical`. If the row is damaged, the result is absent and `damage` is set.
 Lookup read_entry(SqliteHandle& db, const CacheKey& key, const StoredRow& row,
                   const RequestDigest& request, ByteView request_canonical,
                   std::optional<Error>* damage);
 
-/// The same by its key. Absent and `damage` not engaged: there is no row.
+/// The same for the row of a key. Absent without `damage` means that there is no row.
 Lookup read_entry(SqliteHandle& db, const CacheKey& key, std::optional<Error>* damage);
 
 }  // namespace cukiln

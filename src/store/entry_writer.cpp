@@ -39,7 +39,7 @@ Result<PutOutcome> EntryWriter::put(const StoreEntry& entry) {
     accounting_.counts().errors.fetch_add(1, std::memory_order_relaxed);
   } else if (*outcome == PutOutcome::stored) {
     accounting_.counts().stored.fetch_add(1, std::memory_order_relaxed);
-    accounting_.pending().count("stored", 1);
+    accounting_.pending().add_count("stored", 1);
   }
   return outcome;
 }
@@ -49,7 +49,7 @@ Result<PutOutcome> EntryWriter::insert(SqliteHandle& db, const StoreEntry& entry
   PendingWrites::Batch batch = accounting_.pending().take();
   auto outcome = insert(db, entry, encoded, source_text, batch);
   if (!outcome || *outcome != PutOutcome::stored) {
-    accounting_.pending().give_back(std::move(batch));
+    accounting_.pending().restore(std::move(batch));
   }
   return outcome;
 }
@@ -65,7 +65,7 @@ Result<PutOutcome> EntryWriter::insert(SqliteHandle& db, const StoreEntry& entry
   CUKILN_TRY(const auto there, read_entry(db, entry.key, &damage));
   if (there) {
     CUKILN_TRY(const bool known, is_recorded(db, entry.request, entry.key));
-    if (!known) {  // it could not be found, or it would not have been compiled again
+    if (!known) {  // the lookup did not find it, or it would not have been compiled again
       CUKILN_CHECK(record_set(db, entry.request, entry.request_canonical, {entry.key, 0},
                               entry.dependencies));
       CUKILN_CHECK(apply(db, batch));
@@ -121,7 +121,6 @@ Result<PutOutcome> EntryWriter::insert(SqliteHandle& db, const StoreEntry& entry
   return PutOutcome::stored;
 }
 
-/// A request has room for a thousand sets; beyond that the least recently used goes.
 Result<void> EntryWriter::drop_excess_sets(SqliteHandle& db, const RequestDigest& request) {
   CUKILN_TRY(const auto leaves, leaves_of(db, request));
   if (leaves.size() <= SetTree::kMaxSets) {
@@ -132,10 +131,10 @@ Result<void> EntryWriter::drop_excess_sets(SqliteHandle& db, const RequestDigest
   CUKILN_TRY(const bool there, query.blob(view_of(request)).next());
   if (there) {
     const auto key = digest_from<CacheKey>(query.column_bytes(0));
-    accounting_.pending().count("evicted_bytes", query.column_number(1));
+    accounting_.pending().add_count("evicted_bytes", query.column_number(1));
     CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, key));
     accounting_.counts().evicted.fetch_add(1, std::memory_order_relaxed);
-    accounting_.pending().count("evicted", 1);
+    accounting_.pending().add_count("evicted", 1);
   }
   return {};
 }
@@ -150,7 +149,7 @@ Result<bool> EntryWriter::remove(const CacheKey& key) {
     return there;
   }));
   if (attempts > 1) {
-    CUKILN_CHECK(eviction_.shrink_file());  // the reserve comes back
+    CUKILN_CHECK(eviction_.shrink_file());  // makes the reserve again
   }
   return removed;
 }

@@ -11,7 +11,7 @@
 
 namespace cukiln {
 
-/// Puts entries into an SQLite store and removes them. Threads: safe.
+/// Writes entries to an SQLite store and removes them. Threads: safe.
 class EntryWriter {
  public:
   EntryWriter(StoreSession& session, StoreAccounting& accounting, Eviction& eviction)
@@ -22,10 +22,12 @@ class EntryWriter {
   Result<std::uint64_t> remove_all();
 
  private:
+  /// Inserts an entry together with the pending writes, in one transaction.
   Result<PutOutcome> insert(SqliteHandle& db, const StoreEntry& entry, const EncodedEntry& encoded,
                             ByteView source_text);
   Result<PutOutcome> insert(SqliteHandle& db, const StoreEntry& entry, const EncodedEntry& encoded,
                             ByteView source_text, const PendingWrites::Batch& batch);
+  /// Removes the least recently used entry of a request that has more than SetTree::kMaxSets.
   Result<void> drop_excess_sets(SqliteHandle& db, const RequestDigest& request);
 
   StoreSession& session_;

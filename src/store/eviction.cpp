@@ -16,7 +16,6 @@ constexpr std::int64_t kVacuumPages = 2048;
 
 }  // namespace
 
-/// Bytes of the pages in use: what the cap counts.
 Result<std::uint64_t> live_bytes(SqliteHandle& db) {
   CUKILN_TRY(const std::int64_t pages, db.number("PRAGMA page_count"));
   CUKILN_TRY(const std::int64_t unused, db.number("PRAGMA freelist_count"));
@@ -45,8 +44,8 @@ Result<void> Eviction::evict_for(SqliteHandle& db, std::uint64_t bytes, bool& is
       return {};  // the maintenance owner evicts
     }
     is_run = true;
-    if (first && !accounting_.pending()
-                      .empty()) {  // what this process uses counts before it is chosen to go
+    // The uses of this process count in the choice of what is evicted.
+    if (first && !accounting_.pending().empty()) {
       PendingWrites::Batch batch = accounting_.pending().take();
       auto transaction = WriteTransaction::begin(db);
       auto applied = transaction ? apply(db, batch) : Result<void>(transaction.error());
@@ -54,15 +53,15 @@ Result<void> Eviction::evict_for(SqliteHandle& db, std::uint64_t bytes, bool& is
         applied = transaction->commit();
       }
       if (!applied) {
-        accounting_.pending().give_back(std::move(batch));
+        accounting_.pending().restore(std::move(batch));
         return applied;
       }
     }
-    // A little more than is needed, so that not every put at the cap has to evict.
+    // Evicts a little more than is needed, so that not every put at the cap has to evict.
     CUKILN_TRY(const Evicted gone,
                evict_batch(db, live + bytes - cap + cap / 64, kNever, kBatchRows));
     if (gone.entries == 0) {
-      return {};  // the cap is below what an empty store takes
+      return {};  // the cap is below the size of an empty store
     }
   }
 }
@@ -80,7 +79,7 @@ Result<Eviction::Evicted> Eviction::choose(SqliteHandle& db, std::uint64_t bytes
     if (!row || (chosen.bytes >= bytes && query.column_number(2) >= unused_since_s)) {
       return chosen;
     }
-    // Its row shares pages with others: the cubin's own pages are what surely gets free.
+    // Counts the cubin's own pages only: the rest of the row shares pages with other rows.
     const std::int64_t size = query.column_number(1);
     chosen.bytes += static_cast<std::uint64_t>((size + page - 1) / page * page);
     ++chosen.entries;
@@ -100,17 +99,17 @@ Result<Eviction::Evicted> Eviction::evict_batch(SqliteHandle& db, std::uint64_t 
   }
   CUKILN_CHECK(transaction.commit());
   accounting_.counts().evicted.fetch_add(gone.entries, std::memory_order_relaxed);
-  accounting_.pending().count("evicted", static_cast<std::int64_t>(gone.entries));
-  accounting_.pending().count("evicted_bytes", static_cast<std::int64_t>(gone.bytes));
+  accounting_.pending().add_count("evicted", static_cast<std::int64_t>(gone.entries));
+  accounting_.pending().add_count("evicted_bytes", static_cast<std::int64_t>(gone.bytes));
   return gone;
 }
 
 void Eviction::free_disk(SqliteHandle& db, std::uint64_t bytes) {
-  // Each step may fail for want of space and the next still help.
+  // Each step may fail for lack of space, and the next one may still help.
   make_room_to_delete(db);
   static_cast<void>(
       evict_batch(db, 4 * bytes + session_.limits().reserve_bytes(), kNever, kBatchRows));
-  give_back_space(db);
+  return_free_pages(db);
 }
 
 void Eviction::make_room_to_delete(SqliteHandle& db) {
@@ -118,7 +117,7 @@ void Eviction::make_room_to_delete(SqliteHandle& db) {
   static_cast<void>(session_.checkpoint(db));
 }
 
-void Eviction::give_back_space(SqliteHandle& db) {
+void Eviction::return_free_pages(SqliteHandle& db) {
   static_cast<void>(db.query("PRAGMA incremental_vacuum(2048)").run());
   static_cast<void>(session_.checkpoint(db));
 }

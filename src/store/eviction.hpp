@@ -12,38 +12,40 @@
 
 namespace cukiln {
 
-/// Bytes of the pages in use: what the cap counts.
+/// Returns the bytes of the pages in use, which the cap limits.
 Result<std::uint64_t> live_bytes(SqliteHandle& db);
 
-/// Makes room in an SQLite store: below its cap, and on a full disk. The least recently used
-/// entries go first. Members that take a handle are called as the only writer.
+/// Evicts entries of an SQLite store, the least recently used first, to stay below the cap or to
+/// make room on a full disk. Members that take a handle are called with the writer lock held.
 class Eviction {
  public:
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::min();
-  static constexpr std::int64_t kBatchRows = 100;  ///< a transaction's, so that others may write
+  static constexpr std::int64_t kBatchRows = 100;  ///< of a transaction, so that others may write
 
   Eviction(StoreSession& session, StoreAccounting& accounting, MaintenanceLog& log)
       : session_(session), accounting_(accounting), log_(log) {}
 
-  /// Makes room below the cap, in transactions of at most kBatchRows rows each.
+  /// Makes room for `bytes` below the cap, in transactions of at most kBatchRows rows each.
   Result<void> make_room(SqliteHandle& db, std::uint64_t bytes);
-  /// Makes room on a full disk. The reserve is gone afterwards.
+  /// Makes room for `bytes` on a full disk. Releases the reserve.
   void free_disk(SqliteHandle& db, std::uint64_t bytes);
 
   struct Evicted {
     std::uint64_t entries = 0, bytes = 0;
   };
-  /// One transaction: least recently used first, until `bytes` are gone, or all unused since then.
+  /// Evicts at most `rows` entries in one transaction, the least recently used first, until `bytes`
+  /// are evicted and no entry is left that was last used before `unused_since_s`.
   Result<Evicted> evict_batch(SqliteHandle& db, std::uint64_t bytes, std::int64_t unused_since_s,
                               std::int64_t rows);
-  /// What it would remove; `ids` may be null.
+  /// Returns what evict_batch would remove; `ids` may be null.
   static Result<Evicted> choose(SqliteHandle& db, std::uint64_t bytes, std::int64_t unused_since_s,
                                 std::int64_t limit, std::vector<std::int64_t>* ids);
 
-  /// Gives free pages back to the file system, and makes the reserve again.
+  /// Returns free pages to the file system, and makes the reserve again.
   Result<void> shrink_file();
 
-  /// A deletion, as the only writer; on a full disk once more, with the reserve's space.
+  /// Runs a deletion with the writer lock held; on a full disk once more, after the reserve was
+  /// released.
   template <class Body>
   auto write_deletion(Body&& body) -> decltype(body(std::declval<SqliteHandle&>())) {
     return session_.write(session_.options().write_wait, [&](SqliteHandle& db) {
@@ -57,11 +59,11 @@ class Eviction {
   }
 
  private:
-  /// `is_run`: something had to go.
+  /// `is_run` is set if entries had to be evicted.
   Result<void> evict_for(SqliteHandle& db, std::uint64_t bytes, bool& is_run);
-  /// Deleting writes to the WAL first, so on a full disk nothing goes without the reserve.
+  /// Releases the reserve: a deletion writes to the WAL first, which a full disk has no room for.
   void make_room_to_delete(SqliteHandle& db);
-  void give_back_space(SqliteHandle& db);
+  void return_free_pages(SqliteHandle& db);
 
   StoreSession& session_;
   StoreAccounting& accounting_;

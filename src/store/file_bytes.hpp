@@ -7,7 +7,7 @@
 
 namespace cukiln {
 
-/// What the files of a store's current generation take: the database and its write-ahead log.
+/// Returns the size of a store's current generation on disk: the database and its write-ahead log.
 std::uint64_t file_bytes(StoreSession& session);
 
 }  // namespace cukiln

@@ -20,7 +20,8 @@ namespace {
 constexpr const char* kDatabase = "store.db";
 constexpr const char* kSuffixes[] = {"", "-wal", "-shm"};
 constexpr std::size_t kMaxIdle = 8;
-// Opening may meet another process that replays the WAL, which keeps everybody else out.
+// Another process may be replaying the WAL when a connection opens, and blocks all others
+// meanwhile.
 constexpr int kOpenBusyMs = 2000;
 constexpr int kReadBusyMs = 250;
 
@@ -36,14 +37,14 @@ void create_wal_index(const std::string& path) noexcept {
   }
 }
 
-Result<void> run_step(SqliteHandle& db, const std::string& sql) { return db.execute(sql.c_str()); }
+Result<void> execute(SqliteHandle& db, const std::string& sql) { return db.execute(sql.c_str()); }
 
 }  // namespace
 
 Result<void> Generation::initialise(const std::string& folder, const Options& options) {
   const std::string database = join_path(folder, kDatabase);
   {
-    // SQLite's other files take their mode from this one. No connection has it open yet.
+    // SQLite gives its other files the mode of this one. No connection has it open yet.
     const UniqueFd fd(
         ::open(database.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd) {
@@ -54,18 +55,18 @@ Result<void> Generation::initialise(const std::string& folder, const Options& op
   SqliteHandle::Options open_options;
   open_options.busy_ms = kOpenBusyMs;
   CUKILN_TRY(SqliteHandle db, SqliteHandle::open(database, open_options));
-  // Nobody looks here before it is named as the current one: the checkpoint at the end makes all of
-  // it durable, and the steps before need not wait for the disk one by one.
+  // No other process opens the folder before CURRENT names it. The checkpoint at the end makes
+  // everything durable, so the steps before it need not wait for the disk.
   CUKILN_CHECK(db.execute("PRAGMA synchronous=OFF"));
-  CUKILN_CHECK(run_step(
+  CUKILN_CHECK(execute(
       db, fmt::format("PRAGMA page_size={}; PRAGMA auto_vacuum=INCREMENTAL", options.page_bytes)));
   {
     Query mode = db.query("PRAGMA journal_mode=WAL");
     CUKILN_TRY(const bool row, mode.next());
     if (!row || mode.column_bytes(0) != "wal") {
       return make_error(ErrorCode::io,
-                        "SQLite cannot use its write-ahead log in {}; choose a local "
-                        "directory",
+                        "SQLite cannot use its write-ahead log in {}; choose a directory on a "
+                        "local file system",
                         folder);
     }
   }
@@ -74,9 +75,9 @@ Result<void> Generation::initialise(const std::string& folder, const Options& op
     CUKILN_CHECK(db.execute(file.bytes.data()));
   }
   for (const std::string& step : options.schema.steps) {
-    CUKILN_CHECK(run_step(db, step));
+    CUKILN_CHECK(execute(db, step));
   }
-  CUKILN_CHECK(run_step(
+  CUKILN_CHECK(execute(
       db, fmt::format("INSERT INTO meta(k, v) VALUES('store_uuid', lower(hex(randomblob(16)))),"
                       "('min_reader', {}), ('min_writer', {});"
                       "PRAGMA application_id={}; PRAGMA user_version={}",
@@ -84,7 +85,7 @@ Result<void> Generation::initialise(const std::string& folder, const Options& op
                       StoreSchema::kApplicationId, options.schema.version)));
   CUKILN_CHECK(transaction.commit());
   CUKILN_CHECK(db.execute("PRAGMA synchronous=NORMAL"));
-  // Without this the tables would be in the WAL alone, and gone with it.
+  // Until the checkpoint the tables are in the WAL only, and would be lost with it.
   return db.query("PRAGMA wal_checkpoint(TRUNCATE)").run();
 }
 
@@ -97,7 +98,7 @@ Generation::Generation(std::string folder, std::string name, const Options& opti
       in_use_(std::move(in_use)),
       process_lock_(std::move(process)),
       process_(::getpid()) {
-  idle_.reserve(kMaxIdle);  // giving a connection back must not need memory
+  idle_.reserve(kMaxIdle);  // returning a connection must not allocate
 }
 
 Result<std::shared_ptr<Generation>> Generation::open(const StoreDirectory& directory,
@@ -107,7 +108,7 @@ Result<std::shared_ptr<Generation>> Generation::open(const StoreDirectory& direc
   std::string folder = directory.path(name);
   if (auto checked = directory.check_folder(folder); !checked) {
     if (checked.error().code() == ErrorCode::not_found) {
-      return make_error(ErrorCode::corrupt, "the generation {} is gone", folder);
+      return make_error(ErrorCode::corrupt, "the generation {} was removed", folder);
     }
     return std::move(checked).error();
   }
@@ -116,7 +117,7 @@ Result<std::shared_ptr<Generation>> Generation::open(const StoreDirectory& direc
     CUKILN_CHECK(directory.check_file(database + suffix));
   }
   if (::access(database.c_str(), F_OK) != 0) {
-    return make_error(ErrorCode::corrupt, "{} is gone", database);
+    return make_error(ErrorCode::corrupt, "{} was removed", database);
   }
   FileLock in_use;
   ProcessLock process;
@@ -127,23 +128,23 @@ Result<std::shared_ptr<Generation>> Generation::open(const StoreDirectory& direc
     CUKILN_TRY(ProcessLock mine, ProcessLock::acquire(lock_file));
     std::shared_ptr<Generation> self(
         new Generation(std::move(folder), name, options, std::move(in_use), std::move(mine)));
-    CUKILN_CHECK(self->look(trouble));
+    CUKILN_CHECK(self->check(trouble));
     return self;
   }
   std::shared_ptr<Generation> self(
       new Generation(std::move(folder), name, options, FileLock(), ProcessLock()));
-  CUKILN_CHECK(self->look(trouble));
+  CUKILN_CHECK(self->check(trouble));
   return self;
 }
 
 Generation::~Generation() {
   if (!belongs_to_this_process() && has_connections()) {
-    // Closing them would release locks and write files for a process that is not this one.
+    // Leaked: closing them would release the parent's locks and write its files.
     static_cast<void>(new (std::nothrow) std::vector<SqliteHandle>(std::move(idle_)));
   }
 }
 
-Result<void> Generation::look(SqliteTrouble* trouble) {
+Result<void> Generation::check(SqliteTrouble* trouble) {
   CUKILN_TRY(Lease db, lease(trouble));
   auto checked = check_identity(*db);
   if (trouble != nullptr) {
@@ -156,12 +157,12 @@ Result<void> Generation::check_identity(SqliteHandle& db) {
   CUKILN_TRY(const std::int64_t application, db.number("PRAGMA application_id"));
   if (application != StoreSchema::kApplicationId) {
     return make_error(ErrorCode::corrupt,
-                      "{} is no store: its application id is {:#x}, expected {:#x}", database_,
+                      "{} is not a store: its application id is {:#x}, expected {:#x}", database_,
                       application, StoreSchema::kApplicationId);
   }
   CUKILN_TRY(const std::int64_t version, db.number("PRAGMA user_version"));
   version_ = static_cast<int>(version);
-  note_files();
+  record_files();
   if (version_ < 1) {
     return make_error(ErrorCode::corrupt, "{} has schema version {}, expected 1 or more", database_,
                       version_);
@@ -190,12 +191,12 @@ Result<void> Generation::migrate() {
   CUKILN_TRY(const std::int64_t version, db->number("PRAGMA user_version"));
   const auto& schema = options_.schema;
   for (int step = static_cast<int>(version); step < schema.version; ++step) {
-    CUKILN_CHECK(run_step(*db, schema.steps[static_cast<std::size_t>(step) - 1]));
+    CUKILN_CHECK(execute(*db, schema.steps[static_cast<std::size_t>(step) - 1]));
   }
-  CUKILN_CHECK(run_step(*db, fmt::format("UPDATE meta SET v={} WHERE k='min_reader';"
-                                         "UPDATE meta SET v={} WHERE k='min_writer';"
-                                         "PRAGMA user_version={}",
-                                         schema.min_reader, schema.min_writer, schema.version)));
+  CUKILN_CHECK(execute(*db, fmt::format("UPDATE meta SET v={} WHERE k='min_reader';"
+                                        "UPDATE meta SET v={} WHERE k='min_writer';"
+                                        "PRAGMA user_version={}",
+                                        schema.min_reader, schema.min_writer, schema.version)));
   CUKILN_CHECK(transaction.commit());
   version_ = schema.version;
   return {};
@@ -203,11 +204,11 @@ Result<void> Generation::migrate() {
 
 Result<Generation::Lease> Generation::lease(SqliteTrouble* trouble) {
   {
-    const MutexLock hold(mutex_);
+    const MutexLock lock(mutex_);
     if (!idle_.empty()) {
       SqliteHandle handle = std::move(idle_.back());
       idle_.pop_back();
-      ++out_;
+      ++leased_;
       return Lease(*this, std::move(handle));
     }
   }
@@ -215,29 +216,29 @@ Result<Generation::Lease> Generation::lease(SqliteTrouble* trouble) {
   open_options.read_only = options_.read_only;
   open_options.busy_ms = kOpenBusyMs;
   CUKILN_TRY(SqliteHandle handle, SqliteHandle::open(database_, open_options, trouble));
-  const MutexLock hold(mutex_);
-  ++out_;
+  const MutexLock lock(mutex_);
+  ++leased_;
   return Lease(*this, std::move(handle));
 }
 
 Generation::Lease::~Lease() {
   if (owner_ != nullptr) {
-    owner_->give_back(std::move(handle_));
+    owner_->return_to_pool(std::move(handle_));
   }
 }
 
-void Generation::give_back(SqliteHandle handle) {
+void Generation::return_to_pool(SqliteHandle handle) {
   handle.set_busy_timeout(kReadBusyMs);
   handle.forget_trouble();
-  const MutexLock hold(mutex_);
-  --out_;
+  const MutexLock lock(mutex_);
+  --leased_;
   if (idle_.size() < kMaxIdle) {
     idle_.push_back(std::move(handle));
   }
 }
 
 void Generation::before_fork() noexcept {
-  const MutexLock hold(mutex_);
+  const MutexLock lock(mutex_);
   if (process_ == ::getpid()) {
     idle_.clear();
   }
@@ -246,8 +247,8 @@ void Generation::before_fork() noexcept {
 bool Generation::belongs_to_this_process() const noexcept { return process_ == ::getpid(); }
 
 bool Generation::has_connections() const {
-  const MutexLock hold(mutex_);
-  return out_ > 0 || !idle_.empty();
+  const MutexLock lock(mutex_);
+  return leased_ > 0 || !idle_.empty();
 }
 
 Generation::FileIdentity Generation::identity_of(const char* suffix) const {
@@ -258,14 +259,14 @@ Generation::FileIdentity Generation::identity_of(const char* suffix) const {
   return {status.st_dev, status.st_ino};
 }
 
-void Generation::note_files() {
+void Generation::record_files() {
   for (std::size_t i = 0; i < 3; ++i) {
     files_[i] = identity_of(kSuffixes[i]);
   }
 }
 
-bool Generation::moved() const {
-  // A reader of somebody else's store has no say in when the WAL comes and goes.
+bool Generation::files_replaced() const {
+  // Of a store that is only read, its owner may create and remove the WAL at any time.
   const std::size_t count = options_.read_only ? 1 : 3;
   for (std::size_t i = 0; i < count; ++i) {
     if (identity_of(kSuffixes[i]) != files_[i]) {

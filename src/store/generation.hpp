@@ -18,10 +18,10 @@
 
 namespace cukiln {
 
-/// The version of the tables. A store says which version wrote it, and the oldest that may still
-/// read and write it: additions leave those two where they are.
+/// The version of the tables. A store records which version wrote it, and the oldest versions that
+/// may still read and write it, which an addition does not change.
 struct StoreSchema {
-  /// `CKL2`: format 1 had another, and its tables would not do.
+  /// `CKL2`. Format 1 had another one, so that its tables are never taken for these.
   static constexpr std::int64_t kApplicationId = 0x434B4C32;
 
   int version = 1;
@@ -31,8 +31,8 @@ struct StoreSchema {
   std::vector<std::string> steps;
 };
 
-/// One folder `gen-NNNN`, held open: its database's connections, and the locks that say so.
-/// Threads: safe.
+/// One open folder `gen-NNNN`: the connections of its database, and the locks that keep other
+/// processes from removing it. Threads: safe.
 class Generation final : private ForkGate::Guarded {
  public:
   struct Options {
@@ -41,18 +41,18 @@ class Generation final : private ForkGate::Guarded {
     StoreSchema schema;
   };
 
-  /// Fills an empty folder with an empty store. Call under the writer's lock. Errors: io.
+  /// Creates an empty store in an empty folder. Call with the writer lock held. Errors: io.
   static Result<void> initialise(const std::string& folder, const Options& options);
 
-  /// Errors: corrupt (not a store, or damaged: make another generation), incompatible (a newer
-  /// version's, or open in another copy of this library), invalid_argument (not to be trusted), io,
-  /// timeout. `trouble`: what SQLite failed with.
+  /// Errors: corrupt (not a store, or damaged: start a new generation), incompatible (written by a
+  /// newer version, or open in another copy of this library), invalid_argument (open to other
+  /// users), io, timeout. `trouble` receives SQLite's failure.
   static Result<std::shared_ptr<Generation>> open(const StoreDirectory& directory,
                                                   const std::string& name, const Options& options,
                                                   SqliteTrouble* trouble = nullptr);
   ~Generation() override;
 
-  /// A connection, back in the pool when it goes.
+  /// A connection that returns to the pool in its destructor.
   class Lease {
    public:
     Lease(Generation& owner, SqliteHandle handle) : owner_(&owner), handle_(std::move(handle)) {}
@@ -73,27 +73,28 @@ class Generation final : private ForkGate::Guarded {
   const std::string& folder() const noexcept { return folder_; }
   bool read_only() const noexcept { return options_.read_only; }
   bool needs_migration() const noexcept { return version_ < options_.schema.version; }
-  /// In one transaction. Call under the writer's lock. Errors: io, corrupt.
+  /// Migrates the tables to this version in one transaction. Call with the writer lock held.
+  /// Errors: io, corrupt.
   Result<void> migrate();
   int version() const noexcept { return version_; }
 
-  /// Whether the files on disk are no longer those that were opened.
-  bool moved() const;
-  /// False in a forked child: it opens its own.
+  /// True if the files on disk are no longer those that were opened.
+  bool files_replaced() const;
+  /// False in a forked child, which opens its own.
   bool belongs_to_this_process() const noexcept;
-  /// Open now, in the pool or out. In a forked child: the fork ran no handlers, and they are the
-  /// parent's.
+  /// True if a connection is open, in the pool or leased. In a forked child that means that the
+  /// fork ran no handlers, and that the connections are the parent's.
   bool has_connections() const;
 
  private:
   Generation(std::string folder, std::string name, const Options& options, FileLock in_use,
              ProcessLock process);
   void before_fork() noexcept override;
-  /// The first use of a connection, by `open`.
-  Result<void> look(SqliteTrouble* trouble);
+  /// Opens the first connection and checks that the database is a store of this format.
+  Result<void> check(SqliteTrouble* trouble);
   Result<void> check_identity(SqliteHandle& db);
-  void give_back(SqliteHandle handle);
-  void note_files();
+  void return_to_pool(SqliteHandle handle);
+  void record_files();
 
   struct FileIdentity {
     std::uint64_t device = 0, inode = 0;
@@ -111,8 +112,8 @@ class Generation final : private ForkGate::Guarded {
   const int process_;
 
   mutable Mutex mutex_;
-  std::vector<SqliteHandle> idle_;
-  int out_ = 0;
+  std::vector<SqliteHandle> idle_ CUKILN_GUARDED_BY(mutex_);
+  int leased_ CUKILN_GUARDED_BY(mutex_) = 0;
   FileIdentity files_[3];  // store.db, -wal, -shm
 };
 

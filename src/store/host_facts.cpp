@@ -20,7 +20,7 @@ long HostFacts::file_system_type(const std::string& path) const {
 uid_t HostFacts::user() const { return ::geteuid(); }
 
 const HostFacts& HostFacts::system() noexcept {
-  // Never destroyed: threads may ask while the process exits.
+  // Never destroyed: threads may use it while the process exits.
   alignas(HostFacts) static unsigned char storage[sizeof(HostFacts)];
   static const HostFacts* const facts = new (storage) HostFacts;
   return *facts;

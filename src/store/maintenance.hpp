@@ -11,13 +11,13 @@
 
 namespace cukiln {
 
-/// What reading every entry found.
+/// The result of a check of all rows of a store.
 struct VerifyReport {
-  std::uint64_t checked = 0;
-  std::uint64_t damaged = 0;
-  std::uint64_t repaired = 0;  ///< damaged ones removed; they are compiled again when asked for
+  std::uint64_t checked = 0;  ///< entries
+  std::uint64_t damaged = 0;  ///< findings
+  std::uint64_t repaired = 0;
   struct Finding {
-    CacheKey key;  ///< all zero: the database's own structure
+    CacheKey key;  ///< all zero if it is not about one entry
     std::string what;
   };
   std::vector<Finding> findings;
@@ -25,18 +25,18 @@ struct VerifyReport {
 
 struct GcOptions {
   std::optional<std::uint64_t> max_bytes;  ///< evict until the live data is at most this
-  std::optional<std::int64_t> max_age_s;   ///< evict what was not used for this long
-  bool dry_run = false;                    ///< only say what would go
+  std::optional<std::int64_t> max_age_s;   ///< evict entries that were not used for this long
+  bool dry_run = false;                    ///< report what would be evicted, and evict nothing
 };
 
 struct GcReport {
   std::uint64_t entries = 0;       ///< evicted
-  std::uint64_t bytes = 0;         ///< of their data
+  std::uint64_t bytes = 0;         ///< of the evicted entries' cubins
   std::uint64_t bytes_before = 0;  ///< of the database's files
   std::uint64_t bytes_after = 0;
-  /// Of the store of format 1 in the same directory, which nobody has used for a month: removed.
+  /// Removed with the store of format 1 in the same directory, which was not used for a month.
   std::uint64_t old_store_bytes = 0;
-  bool already_running = false;  ///< another process collects: nothing was done
+  bool already_running = false;  ///< another process collects, so that this one did nothing
 };
 
 /// How often one kind of maintenance ran, by result, and how long it took.

@@ -11,15 +11,15 @@
 
 namespace cukiln {
 
-/// What this process did to keep a store below its cap. Threads: safe.
+/// Counts the runs of eviction and collection of this process. Threads: safe.
 class MaintenanceLog {
  public:
   using Trigger = MaintenanceRuns MaintenanceStats::*;
 
-  /// `done`: whether no other process was in the way, or why it failed.
+  /// Adds a run. `done` is true if it ran, false if another process was in the way, or the error.
   void add(Trigger trigger, std::chrono::steady_clock::time_point began, const Result<bool>& done,
            std::int64_t now_s) {
-    const ForkSafeLock hold(mutex_);
+    const ForkSafeLock lock(mutex_);
     MaintenanceRuns& runs = stats_.*trigger;
     ++(!done ? runs.failed : *done ? runs.done : runs.blocked);
     runs.total_time += std::chrono::steady_clock::now() - began;
@@ -28,15 +28,15 @@ class MaintenanceLog {
     }
   }
 
-  /// Without the checkpoints, which the session counts.
+  /// The checkpoints are left at zero: WalCheckpoints counts them.
   MaintenanceStats stats() const {
-    const ForkSafeLock hold(mutex_);
+    const ForkSafeLock lock(mutex_);
     return stats_;
   }
 
  private:
   mutable Mutex mutex_;
-  MaintenanceStats stats_;
+  MaintenanceStats stats_ CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cukiln

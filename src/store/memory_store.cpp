@@ -10,15 +10,8 @@
 
 namespace cukiln {
 
-SetTree::Load MemoryStore::loader() {
-  return [this](const SetTree::Leaf& leaf) -> std::optional<DependencySet> {
-    const auto at = by_key_.find(leaf.key);
-    return at != by_key_.end() ? std::optional(at->second->entry.dependencies) : std::nullopt;
-  };
-}
-
 Result<SetTree> MemoryStore::find_sets(const RequestDigest& request, ByteView) {
-  const ForkSafeLock hold(mutex_);
+  const ForkSafeLock lock(mutex_);
   const auto sets = by_request_.find(request);
   return sets != by_request_.end() ? sets->second : SetTree();
 }
@@ -29,7 +22,7 @@ Lookup MemoryStore::find(const RequestDigest& request, ByteView request_canonica
   if (tree.empty()) {
     return std::optional<StoreEntry>();
   }
-  // Files are looked at without the lock.
+  // Files are read without the lock.
   std::string differs;
   const auto candidates =
       tree.candidates([&](const std::string& path) { return check.label(path); }, &differs);
@@ -47,7 +40,7 @@ Lookup MemoryStore::find(const RequestDigest& request, ByteView request_canonica
 }
 
 Result<std::vector<RecordedSet>> MemoryStore::list_sets(const RequestDigest& request, ByteView) {
-  const ForkSafeLock hold(mutex_);
+  const ForkSafeLock lock(mutex_);
   std::vector<RecordedSet> sets;
   for (const Slot& slot : order_) {
     if (slot.entry.request == request) {
@@ -58,7 +51,7 @@ Result<std::vector<RecordedSet>> MemoryStore::list_sets(const RequestDigest& req
 }
 
 Lookup MemoryStore::get(const CacheKey& key) {
-  const ForkSafeLock hold(mutex_);
+  const ForkSafeLock lock(mutex_);
   const auto at = by_key_.find(key);
   if (at == by_key_.end()) {
     ++stats_.misses;
@@ -73,7 +66,7 @@ Lookup MemoryStore::get(const CacheKey& key) {
 }
 
 Lookup MemoryStore::peek(const CacheKey& key) {
-  const ForkSafeLock hold(mutex_);
+  const ForkSafeLock lock(mutex_);
   const auto at = by_key_.find(key);
   return at == by_key_.end() ? std::optional<StoreEntry>() : at->second->entry;
 }
@@ -93,7 +86,7 @@ PutOutcome MemoryStore::insert(const StoreEntry& entry, std::uint64_t bytes) {
   if (bytes > max_bytes_) {
     return PutOutcome::too_large;
   }
-  const ForkSafeLock hold(mutex_);
+  const ForkSafeLock lock(mutex_);
   if (by_key_.count(entry.key) != 0) {
     return PutOutcome::already_there;
   }
@@ -101,15 +94,20 @@ PutOutcome MemoryStore::insert(const StoreEntry& entry, std::uint64_t bytes) {
     erase(std::prev(order_.end()));
     ++stats_.evicted;
   }
-  Order made;  // what may want memory comes before anything is changed
+  Order made;  // everything that may run out of memory comes before the first change
   made.push_front({entry, entry.source_text, bytes});
   Slot& slot = made.front();
   slot.entry.source_text.clear();
   if (slot.entry.created_s == 0) {
     slot.entry.created_s = slot.entry.last_used_s = clock_.now_s();
   }
+  const auto load = [this](const SetTree::Leaf& leaf)
+                        CUKILN_REQUIRES(mutex_) -> std::optional<DependencySet> {
+    const auto at = by_key_.find(leaf.key);
+    return at != by_key_.end() ? std::optional(at->second->entry.dependencies) : std::nullopt;
+  };
   SetTree sets = by_request_[entry.request];
-  sets.insert({entry.key}, entry.dependencies, loader());
+  sets.insert({entry.key}, entry.dependencies, load);
   by_key_.emplace(entry.key, made.begin());
   by_request_.find(entry.request)->second = std::move(sets);
   order_.splice(order_.begin(), made);
@@ -131,7 +129,7 @@ void MemoryStore::erase(Order::iterator slot) {
 }
 
 Result<bool> MemoryStore::remove(const CacheKey& key) {
-  const ForkSafeLock hold(mutex_);
+  const ForkSafeLock lock(mutex_);
   const auto at = by_key_.find(key);
   if (at == by_key_.end()) {
     return false;
@@ -141,7 +139,7 @@ Result<bool> MemoryStore::remove(const CacheKey& key) {
 }
 
 std::uint64_t MemoryStore::remove_all() {
-  const ForkSafeLock hold(mutex_);
+  const ForkSafeLock lock(mutex_);
   const std::uint64_t count = order_.size();
   by_key_.clear();
   by_request_.clear();
@@ -151,7 +149,7 @@ std::uint64_t MemoryStore::remove_all() {
 }
 
 Result<std::vector<EntrySummary>> MemoryStore::list() {
-  const ForkSafeLock hold(mutex_);
+  const ForkSafeLock lock(mutex_);
   std::vector<EntrySummary> entries;
   for (auto slot = order_.rbegin(); slot != order_.rend(); ++slot) {
     const StoreEntry& entry = slot->entry;
@@ -163,7 +161,7 @@ Result<std::vector<EntrySummary>> MemoryStore::list() {
 }
 
 StoreStats MemoryStore::stats() {
-  const ForkSafeLock hold(mutex_);
+  const ForkSafeLock lock(mutex_);
   StoreStats now = stats_;
   now.entries = order_.size();
   now.bytes = bytes_;
@@ -171,7 +169,7 @@ StoreStats MemoryStore::stats() {
 }
 
 Result<std::string> MemoryStore::source_text(const CacheKey& key) {
-  const ForkSafeLock hold(mutex_);
+  const ForkSafeLock lock(mutex_);
   const auto at = by_key_.find(key);
   if (at == by_key_.end()) {
     return make_error(ErrorCode::not_found, "no entry {} in memory", key.hex());

@@ -13,7 +13,8 @@
 
 namespace cukiln {
 
-/// Cubins of this process, least recently used out first. Images are shared, never copied.
+/// A cache of entries in this process. Evicts the least recently used entries first. Images are
+/// shared, never copied. Threads: safe.
 class MemoryStore final : public CubinStore {
  public:
   explicit MemoryStore(std::uint64_t max_bytes, const Clock& clock = Clock::system())
@@ -46,17 +47,16 @@ class MemoryStore final : public CubinStore {
   using Order = std::list<Slot>;  // the most recently used first
 
   PutOutcome insert(const StoreEntry& entry, std::uint64_t bytes);
-  void erase(Order::iterator slot);
-  SetTree::Load loader();
+  void erase(Order::iterator slot) CUKILN_REQUIRES(mutex_);
 
   const std::uint64_t max_bytes_;
   const Clock& clock_;
   mutable Mutex mutex_;
-  Order order_;
-  std::unordered_map<CacheKey, Order::iterator> by_key_;
-  std::unordered_map<RequestDigest, SetTree> by_request_;
-  std::uint64_t bytes_ = 0;
-  StoreStats stats_;
+  Order order_ CUKILN_GUARDED_BY(mutex_);
+  std::unordered_map<CacheKey, Order::iterator> by_key_ CUKILN_GUARDED_BY(mutex_);
+  std::unordered_map<RequestDigest, SetTree> by_request_ CUKILN_GUARDED_BY(mutex_);
+  std::uint64_t bytes_ CUKILN_GUARDED_BY(mutex_) = 0;
+  StoreStats stats_ CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cukiln

@@ -32,10 +32,10 @@ bool has_only(std::string_view text, std::string_view characters) {
   return text.find_first_not_of(characters) == std::string_view::npos;
 }
 
-// The names of format 1. They never change: no version that writes it is released any more.
+// The names of files in format 1. They never change: no version that writes them is released.
 bool is_file_of_folder(std::string_view name) {
   return is_one_of(name, {"CURRENT", "writer.lock", "gc.lock", "keeper.lock", "reserve.bin"}) ||
-         (name.starts_with("CURRENT.") && name.size() == 14);  // a new one, half written
+         (name.starts_with("CURRENT.") && name.size() == 14);  // a temporary file of mkstemp
 }
 bool is_generation(std::string_view name) {
   return name.starts_with("gen-") && name.size() >= 8 && name.size() <= 16 &&
@@ -44,7 +44,7 @@ bool is_generation(std::string_view name) {
 bool is_file_of_generation(std::string_view name) {
   return is_one_of(name, {"store.db", "store.db-wal", "store.db-shm", "inuse.lock"});
 }
-bool is_flight(std::string_view name) {
+bool is_compile_lock(std::string_view name) {
   return name == "toolchain.lock" ||
          (name.ends_with(".lock") && name.size() == 37 && has_only(name.substr(0, 32), kHexDigits));
 }
@@ -68,13 +68,13 @@ std::vector<std::string> names_in(int folder) {
   return names;
 }
 
-/// A folder of the old store, with what format 1 names in it.
+/// An open folder of the old store, and the files in it that format 1 names.
 class OldFolder {
  public:
-  using IsOurs = bool (*)(std::string_view name);
+  using IsNamed = bool (*)(std::string_view name);
 
   static std::optional<OldFolder> open(int parent, const std::string& name, uid_t user,
-                                       IsOurs is_ours) {
+                                       IsNamed is_named) {
     OldFolder self;
     self.name_ = name;
     self.fd_ = open_folder(parent, name);
@@ -84,7 +84,7 @@ class OldFolder {
       return std::nullopt;
     }
     for (std::string& file : names_in(self.fd_.get())) {
-      if (is_ours(file) &&
+      if (is_named(file) &&
           ::fstatat(self.fd_.get(), file.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
           S_ISREG(status.st_mode)) {
         self.files_.push_back(
@@ -108,7 +108,7 @@ class OldFolder {
     return std::any_of(files_.begin(), files_.end(),
                        [&](const File& file) { return file.modified_s >= time_s; });
   }
-  /// Locks every lock file. False: another process has one.
+  /// Locks every lock file. False if another process holds one.
   bool lock(std::vector<UniqueFd>& held) const {
     for (const File& file : files_) {
       if (file.name.ends_with(".lock")) {
@@ -128,7 +128,7 @@ class OldFolder {
       }
     }
   }
-  /// The folder too, unless something else is in it.
+  /// Removes the files, and the folder unless another file is in it.
   void remove_all(int parent) const {
     for (const File& file : files_) {
       ::unlinkat(fd_.get(), file.name.c_str(), 0);
@@ -162,7 +162,7 @@ std::uint64_t remove_old_store(const std::string& directory, uid_t user,
   for (const std::string& name : names_in(root->fd())) {
     auto folder = is_generation(name)
                       ? OldFolder::open(root->fd(), name, user, is_file_of_generation)
-                  : name == "flights" ? OldFolder::open(root->fd(), name, user, is_flight)
+                  : name == "flights" ? OldFolder::open(root->fd(), name, user, is_compile_lock)
                                       : std::nullopt;
     if (folder) {
       below.push_back(*std::move(folder));
@@ -180,7 +180,7 @@ std::uint64_t remove_old_store(const std::string& directory, uid_t user,
     keep = keep || (is_generation(folder.name()) && !folder.lock(locks));
   }
   if (!keep && !dry_run) {
-    // What names the store goes first: a process that opens it now begins a new one.
+    // CURRENT first: a process that opens the store now starts a new generation.
     root->remove("CURRENT");
     for (const OldFolder& folder : below) {
       folder.remove_all(root->fd());
@@ -188,7 +188,7 @@ std::uint64_t remove_old_store(const std::string& directory, uid_t user,
     root->remove_all(top.get());
   }
   for (const UniqueFd& lock : locks) {
-    ::flock(lock.get(), LOCK_UN);  // not left to close: a child that was forked now has a copy
+    ::flock(lock.get(), LOCK_UN);  // explicit: a child forked just now may have a copy of it
   }
   return keep ? 0 : bytes;
 }

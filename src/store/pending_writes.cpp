@@ -17,15 +17,15 @@ namespace cukiln {
 
 namespace {
 
-// A host with thousands of kernels does not rewrite thousands of rows at every start: beyond this
-// many, only stamps that are old enough to matter to the eviction order are renewed.
-constexpr std::size_t kAlwaysRenewed = 256;
-constexpr std::int64_t kOldStampS = 3600;
+// A host with thousands of kernels must not rewrite thousands of rows at every start: beyond this
+// many, only last uses that are old enough to matter to the eviction order are written.
+constexpr std::size_t kAlwaysWritten = 256;
+constexpr std::int64_t kOldUseS = 3600;
 
 Result<void> apply_uses(SqliteHandle& db, const PendingWrites::Batch& batch) {
-  const bool many = batch.used.size() > kAlwaysRenewed;
-  for (const auto& [key, uses] : batch.used) {
-    // What cannot be true is damage, and begins again.
+  const bool many = batch.uses.size() > kAlwaysWritten;
+  for (const auto& [key, uses] : batch.uses) {
+    // Impossible values are damage, and start again at zero.
     CUKILN_CHECK(
         db.query("UPDATE entry SET hits=iif(hits BETWEEN 0 AND ?5-1, hits, 0)+?1, "
                  "last_used_s=iif(last_used_s BETWEEN 0 AND ?6-1, max(last_used_s, ?2), ?2) "
@@ -33,9 +33,9 @@ Result<void> apply_uses(SqliteHandle& db, const PendingWrites::Batch& batch) {
             .number(uses.count)
             .number(uses.last_s)
             .blob(view_of(key))
-            .number(many ? uses.last_s - kOldStampS : INT64_MAX)
+            .number(many ? uses.last_s - kOldUseS : INT64_MAX)
             .number(kMaxHits)
-            .number(kLastStampS)
+            .number(kMaxLastUsedS)
             .run());
   }
   return {};
@@ -113,29 +113,29 @@ void PendingWrites::drop_inherited() noexcept {
   }
 }
 
-void PendingWrites::used(const CacheKey& key, std::int64_t now_s) {
-  const ForkSafeLock hold(mutex_);
+void PendingWrites::add_use(const CacheKey& key, std::int64_t now_s) {
+  const ForkSafeLock lock(mutex_);
   drop_inherited();
-  Uses& uses = batch_.used[key];
+  Uses& uses = batch_.uses[key];
   ++uses.count;
   uses.last_s = std::max(uses.last_s, now_s);
 }
 
-void PendingWrites::count(std::string_view counter, std::int64_t delta) {
-  const ForkSafeLock hold(mutex_);
+void PendingWrites::add_count(std::string_view counter, std::int64_t delta) {
+  const ForkSafeLock lock(mutex_);
   drop_inherited();
   const auto at = batch_.counters.find(counter);
   if (at != batch_.counters.end()) {
     if (__builtin_add_overflow(at->second, delta, &at->second)) {
-      at->second = INT64_MAX;  // somebody else's numbers, perhaps
+      at->second = INT64_MAX;  // possible with counts that a client of cukilnd reports
     }
   } else {
     batch_.counters.emplace(counter, delta);
   }
 }
 
-void PendingWrites::save(std::vector<StatRecord> records) {
-  const ForkSafeLock hold(mutex_);
+void PendingWrites::add_stat_records(std::vector<StatRecord> records) {
+  const ForkSafeLock lock(mutex_);
   drop_inherited();
   for (StatRecord& record : records) {
     std::string path = record.path;
@@ -143,59 +143,54 @@ void PendingWrites::save(std::vector<StatRecord> records) {
   }
 }
 
-void PendingWrites::damaged(const CacheKey& key) {
-  const ForkSafeLock hold(mutex_);
+void PendingWrites::add_damaged(const CacheKey& key) {
+  const ForkSafeLock lock(mutex_);
   drop_inherited();
   if (std::find(batch_.damaged.begin(), batch_.damaged.end(), key) == batch_.damaged.end()) {
     batch_.damaged.push_back(key);
   }
 }
 
-void PendingWrites::repair(const RequestDigest& request, std::string canonical) {
-  const ForkSafeLock hold(mutex_);
+void PendingWrites::add_repair(const RequestDigest& request, std::string canonical) {
+  const ForkSafeLock lock(mutex_);
   drop_inherited();
   batch_.repairs.insert_or_assign(request, std::move(canonical));
 }
 
-bool PendingWrites::is_damaged(const CacheKey& key) const {
-  const ForkSafeLock hold(mutex_);
-  return std::find(batch_.damaged.begin(), batch_.damaged.end(), key) != batch_.damaged.end();
-}
-
 std::optional<StatRecord> PendingWrites::find_stat_record(const std::string& path) const {
-  const ForkSafeLock hold(mutex_);
+  const ForkSafeLock lock(mutex_);
   const auto at = batch_.stat_records.find(path);
   return at == batch_.stat_records.end() ? std::nullopt : std::optional(at->second);
 }
 
 std::map<std::string, std::int64_t, std::less<>> PendingWrites::counters() const {
-  const ForkSafeLock hold(mutex_);
+  const ForkSafeLock lock(mutex_);
   return batch_.counters;
 }
 
 bool PendingWrites::empty() const {
-  const ForkSafeLock hold(mutex_);
+  const ForkSafeLock lock(mutex_);
   return batch_.empty();
 }
 
 PendingWrites::Batch PendingWrites::take() {
-  const ForkSafeLock hold(mutex_);
+  const ForkSafeLock lock(mutex_);
   drop_inherited();
   return std::exchange(batch_, {});
 }
 
-void PendingWrites::give_back(Batch batch) {
-  const ForkSafeLock hold(mutex_);
+void PendingWrites::restore(Batch batch) {
+  const ForkSafeLock lock(mutex_);
   drop_inherited();
-  for (const auto& [key, uses] : batch.used) {
-    Uses& now = batch_.used[key];
+  for (const auto& [key, uses] : batch.uses) {
+    Uses& now = batch_.uses[key];
     now.count += uses.count;
     now.last_s = std::max(now.last_s, uses.last_s);
   }
   for (const auto& [name, delta] : batch.counters) {
     batch_.counters[name] += delta;
   }
-  batch_.stat_records.merge(batch.stat_records);  // what was saved meanwhile is younger and stays
+  batch_.stat_records.merge(batch.stat_records);  // keeps records that were added since
   batch_.damaged.insert(batch_.damaged.end(), batch.damaged.begin(), batch.damaged.end());
   batch_.repairs.merge(batch.repairs);
 }

@@ -16,7 +16,7 @@ namespace cukiln {
 namespace {
 
 constexpr int kCopyBits = 20;
-constexpr int kProcessBits = 22;  // Linux numbers no more than 4 Mi
+constexpr int kProcessBits = 22;  // Linux's largest process id is below 4 Mi
 constexpr int kRandomBits = 20;
 constexpr int kPageBits = 12;
 
@@ -24,31 +24,31 @@ constexpr std::int64_t low_bits(std::uint64_t value, int bits) noexcept {
   return static_cast<std::int64_t>(value & ((std::uint64_t{1} << bits) - 1));
 }
 
-/// What the kernel drew for this program's start, the same for all copies of a library in it. Of
-/// its digest: the bytes themselves guard the stack.
-std::uint64_t drawn_for_this_process() noexcept {
-  const auto* const drawn = reinterpret_cast<const char*>(::getauxval(AT_RANDOM));
-  return drawn != nullptr ? hash64({drawn, 16}) : 0;
+/// Returns a number that is random for each start of a program, and the same for all copies of the
+/// library in it. It is a hash of AT_RANDOM, because the bytes themselves are the stack guard.
+std::uint64_t random_of_this_process() noexcept {
+  const auto* const random = reinterpret_cast<const char*>(::getauxval(AT_RANDOM));
+  return random != nullptr ? hash64({random, 16}) : 0;
 }
 
-/// The first of this process's bytes. Two containers that share a store are both process 1 of their
-/// own pid namespace: the number alone does not tell them apart.
+/// Returns the first byte of this process's range. The process id alone is not enough: two
+/// containers that share a store are both process 1 of their own pid namespace.
 std::int64_t first_byte() noexcept {
   const auto process = static_cast<std::uint64_t>(::getpid());
-  return (low_bits(drawn_for_this_process(), kRandomBits) << kProcessBits |
+  return (low_bits(random_of_this_process(), kRandomBits) << kProcessBits |
           low_bits(process, kProcessBits))
          << kCopyBits;
 }
 
-/// Which of them is this copy's: copies of a library lie on different pages, within 4 GiB as a
-/// rule.
+/// Returns the index of this copy's byte. Copies of a library are mapped at different pages,
+/// usually within 4 GiB.
 std::int64_t byte_of_this_copy() noexcept {
   static const char here = 0;
   return low_bits(reinterpret_cast<std::uintptr_t>(&here) >> kPageBits, kCopyBits);
 }
 
-/// Locks of an open file description: unlike a process's own they conflict within a process, and
-/// stay when another descriptor of the file is closed.
+/// Sets or tests locks of an open file description. Unlike those of a process, they conflict within
+/// one, and stay when another descriptor of the file is closed.
 int lock_bytes(const UniqueFd& fd, int command, struct flock& range, std::int64_t from,
                std::int64_t count) noexcept {
   range.l_whence = SEEK_SET;
@@ -58,7 +58,8 @@ int lock_bytes(const UniqueFd& fd, int command, struct flock& range, std::int64_
   return ::fcntl(fd.get(), command, &range);
 }
 
-/// 0: nobody. 1: somebody. -1: failed, see errno.
+/// Returns 1 if another description has locked one of the bytes, 0 if none has, -1 with errno set
+/// if that cannot be tested.
 int locked_by_others(const UniqueFd& fd, std::int64_t from, std::int64_t count) noexcept {
   struct flock range {};
   range.l_type = F_WRLCK;
@@ -83,14 +84,16 @@ Result<ProcessLock> ProcessLock::acquire(const std::string& lock_file) {
   struct flock range {};
   range.l_type = F_RDLCK;
   int others = lock_bytes(fd, F_OFD_SETLK, range, first + mine, 1);
-  // Locked first and looked at then: of two copies that open at once one at least sees the other.
+  // Locks first and tests then: of two copies that open concurrently at least one sees the other.
   others = others != 0 ? others : locked_by_others(fd, first, mine);
   others = others != 0 ? others : locked_by_others(fd, first + mine + 1, kCount - mine - 1);
   if (others < 0) {
-    // SQLite calls a file system without locks "busy", for ever.
-    return make_error(ErrorCode::io,
-                      "the file system of {} gives no record locks: {}; choose a local directory",
-                      lock_file, errno_text(errno));
+    // Reported here, because SQLite reports "busy" indefinitely on a file system without locks.
+    return make_error(
+        ErrorCode::io,
+        "the file system of {} has no record locks: {}; choose a directory on a local "
+        "file system",
+        lock_file, errno_text(errno));
   }
   if (others > 0) {
     return make_error(ErrorCode::incompatible,
@@ -103,7 +106,8 @@ Result<ProcessLock> ProcessLock::acquire(const std::string& lock_file) {
 ProcessLock::ProcessLock(UniqueFd fd) : fd_(std::move(fd)), process_(::getpid()) {}
 
 ProcessLock::~ProcessLock() {
-  // In a forked child the lock is the parent's. Here it must not wait for a child's copy to close.
+  // In a forked child the lock is the parent's. Unlocks explicitly, because a forked child may have
+  // a copy of the descriptor.
   if (fd_ && process_ == ::getpid()) {
     struct flock range {};
     range.l_type = F_UNLCK;

@@ -9,13 +9,14 @@
 
 namespace cukiln {
 
-/// Finds a second copy of this library (and so of SQLite) in one process that has the same
-/// generation open. POSIX record locks belong to the process: either copy closing a file would drop
-/// the other's. The bytes of `lock_file` are shared out among processes and their copies of the
-/// library; each store locks its copy's, and looks whether another of its process's is locked.
+/// A lock that detects a second copy of this library (and so of SQLite) in one process with the
+/// same generation open. POSIX record locks belong to the process: a copy that closes a file would
+/// drop the locks of the other. Each process has a range of bytes of `lock_file`, and each copy one
+/// byte of the range; a store locks its own byte and tests the others.
 class ProcessLock {
  public:
-  /// Errors: incompatible (another copy has it), io (no such locks here).
+  /// Errors: incompatible (another copy has the generation open), io (the file system has no such
+  /// locks).
   static Result<ProcessLock> acquire(const std::string& lock_file);
 
   ProcessLock() = default;

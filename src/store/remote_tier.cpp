@@ -29,7 +29,7 @@ RemoteLease::~RemoteLease() { release(); }
 
 void RemoteLease::release() noexcept {
   if (RemoteTier* const tier = std::exchange(tier_, nullptr)) {
-    // A lease that cannot be released for want of memory expires by itself.
+    // A lease that cannot be released for lack of memory expires by itself.
     static_cast<void>(guarded([&]() -> Result<void> {
       tier->release_lease(request_canonical_);
       return {};

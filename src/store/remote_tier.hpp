@@ -16,9 +16,9 @@ namespace cukiln {
 
 class RemoteTier;
 
-/// The right of this machine to compile one request for the fleet: other machines wait for its
-/// result. Released by the destructor. It may hold nothing: the machine compiles all the same, and
-/// no other waits for it. Movable. Threads: one at a time.
+/// The advisory right of this machine to compile one request for the fleet, while other machines
+/// wait for its result. Released by the destructor. An empty lease means that the machine compiles
+/// and no other waits for it. Movable. Threads: one at a time.
 class RemoteLease {
  public:
   RemoteLease() = default;
@@ -39,19 +39,19 @@ class RemoteLease {
   std::string request_canonical_;
 };
 
-/// What other machines compiled. Asked when nothing on this machine has it, and never trusted to
-/// answer: every call is bounded, and whatever goes wrong is "not there", counted where it is known
-/// why. Threads: every member is safe from any thread.
+/// The entries that other machines of the fleet compiled, looked up after all tiers of this
+/// machine. Every call has a bounded duration. A failure is an absent entry; the implementation
+/// counts it. Threads: every member is safe from any thread.
 class RemoteTier {
  public:
   virtual ~RemoteTier() = default;
 
   enum class Freshness {
-    usual,  ///< what was not there a moment ago is not asked for again
-    now     ///< somebody may be putting it there
+    usual,  ///< absent entries are remembered for a moment (the negative cache)
+    now     ///< ignores the negative cache: another machine may be uploading the entry
   };
-  /// The entry whose set holds, as `check` says: verified in full, its origin `remote`. Reads at
-  /// most 64 KiB of sets, and the entries that may hold, usually one.
+  /// Returns the entry whose set holds according to `check`, fully verified, with the origin
+  /// `remote`. Reads at most 64 KiB of sets, and the entries that may hold, usually one.
   virtual std::optional<StoreEntry> find(ByteView request_canonical, SetCheck& check,
                                          Freshness freshness) = 0;
 
@@ -64,7 +64,7 @@ class RemoteTier {
                                                          CancelFlags cancelled,
                                                          const std::function<bool()>& found) = 0;
 
-  /// Offers an entry to the fleet. Returns at once; nothing where this machine may only read.
+  /// Uploads an entry in the background. Does nothing if this machine may only read.
   virtual void put(const StoreEntry& entry) = 0;
 
  private:

@@ -12,7 +12,8 @@ Checksum checksum_of(const CacheKey& key, const RequestDigest& request, const En
                      std::int64_t compile_us, std::int64_t created_s,
                      std::int64_t dependency_count) noexcept {
   const auto& [canonical, dependencies, image, kernels, log, name, source, target, flags, compiler,
-               signer, origin] = parts;  // the canonical request has a row and a check of its own
+               signer, origin] =
+      parts;  // the canonical request has a row and a checksum of its own
   Checksummer sum;
   sum.add(view_of(key)).add(view_of(request));
   for (const ByteView part :
@@ -37,7 +38,7 @@ Checksum checksum_of(const RequestDigest& digest, std::int64_t only_entry, ByteV
 
 namespace {
 
-/// Absent: there is none yet, or it is damaged.
+/// Returns the tree of a request; absent if there is none yet, or it is damaged.
 Result<std::optional<SetTree>> tree_of(SqliteHandle& db, const RequestDigest& request,
                                        ByteView canonical) {
   Query query = db.query("SELECT " CUKILN_REQUEST_COLUMNS " FROM request r WHERE r.digest=?");
@@ -65,7 +66,6 @@ Result<void> write_request(SqliteHandle& db, const RequestDigest& request, ByteV
 
 }  // namespace
 
-/// Absent: there is no such row.
 Result<std::optional<StoredRow>> row_of(SqliteHandle& db, const SetTree::Leaf& leaf) {
   if (leaf.hint != 0) {
     Query query = db.query("SELECT " CUKILN_ENTRY_COLUMNS " FROM entry e WHERE e.id=?");
@@ -122,10 +122,10 @@ Result<bool> is_recorded(SqliteHandle& db, const RequestDigest& request, const C
   });
 }
 
-/// Inserts sets into a tree; remembers the first error of the database.
-class TreeWriter {
+/// Inserts sets into a tree, and keeps the first error of the database.
+class TreeBuilder {
  public:
-  TreeWriter(SqliteHandle& db, const RequestDigest& request) : db_(db), request_(request) {}
+  TreeBuilder(SqliteHandle& db, const RequestDigest& request) : db_(db), request_(request) {}
 
   Result<void> insert(SetTree& tree, const SetTree::Leaf& leaf, const DependencySet& set) {
     tree.insert(leaf, set, [this](const SetTree::Leaf& other) { return load(other); });
@@ -150,7 +150,7 @@ class TreeWriter {
     auto loaded = set_of(db_, request_, leaf);
     if (!loaded) {
       failed_ = loaded.error();
-      return DependencySet{};  // ends the walk; the tree is not written
+      return DependencySet{};  // ends the insertion; the tree is not written
     }
     return *std::move(loaded);
   }
@@ -163,18 +163,18 @@ class TreeWriter {
 Result<void> record_set(SqliteHandle& db, const RequestDigest& request, ByteView canonical,
                         const SetTree::Leaf& leaf, const DependencySet& set) {
   CUKILN_TRY(std::optional<SetTree> tree, tree_of(db, request, canonical));
-  TreeWriter writer(db, request);
+  TreeBuilder builder(db, request);
   if (!tree) {
     tree.emplace();
-    CUKILN_CHECK(writer.insert_all(*tree));
+    CUKILN_CHECK(builder.insert_all(*tree));
   }
-  CUKILN_CHECK(writer.insert(*tree, leaf, set));
+  CUKILN_CHECK(builder.insert(*tree, leaf, set));
   return write_request(db, request, canonical, *tree);
 }
 
 Result<void> rebuild_sets(SqliteHandle& db, const RequestDigest& request, ByteView canonical) {
   SetTree tree;
-  CUKILN_CHECK(TreeWriter(db, request).insert_all(tree));
+  CUKILN_CHECK(TreeBuilder(db, request).insert_all(tree));
   if (tree.empty()) {
     return db.query("DELETE FROM request WHERE digest=?").blob(view_of(request)).run();
   }

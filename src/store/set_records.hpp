@@ -14,16 +14,16 @@
 
 namespace cukiln {
 
-/// The sets of a request in a store's database, and the tree that finds the one that holds. The
-/// functions that write belong into the caller's transaction.
+// The sets of a request in a store's database, and the tree that leads to the one that holds.
+// Functions that write do so in the caller's transaction.
 
 /// The columns of a RequestRow, of a table `request` named r.
 #define CUKILN_REQUEST_COLUMNS "r.only_entry, r.check128, r.canonical, r.tree"
 inline constexpr int kRequestColumns = 4;
 
-/// A row of `request`, as it was read. `only_entry`: the row of the entry where there is one only.
+/// A row of `request` as it was read, not checked.
 struct RequestRow {
-  std::int64_t only_entry;
+  std::int64_t only_entry;  ///< the row of the entry if there is one only, else 0
   std::string check128, canonical, tree;
 
   explicit RequestRow(const Query& query, int first = 0)
@@ -35,7 +35,7 @@ struct RequestRow {
   bool is_sound(const RequestDigest& digest) const noexcept {
     return view_of(checksum_of(digest, only_entry, canonical, tree)) == check128;
   }
-  /// The tree, if the row is sound and this request's.
+  /// Returns the tree if the row is sound and belongs to this request.
   std::optional<SetTree> sound_tree(const RequestDigest& digest, ByteView request_canonical) const {
     return canonical == request_canonical && is_sound(digest)
                ? std::optional(SetTree::from_verified(tree))
@@ -43,26 +43,28 @@ struct RequestRow {
   }
 };
 
-/// The row of an entry. Absent: there is none.
+/// Returns the row of an entry; absent if there is none.
 Result<std::optional<StoredRow>> row_of(SqliteHandle& db, const SetTree::Leaf& leaf);
 
-/// Every entry of the request, the youngest first.
+/// Returns all entries of a request, the youngest first.
 Result<std::vector<SetTree::Leaf>> leaves_of(SqliteHandle& db, const RequestDigest& request);
 
-/// The set of an entry; absent: the row is gone, or damaged.
+/// Returns the set of an entry; absent if the row was removed or is damaged.
 Result<std::optional<DependencySet>> set_of(SqliteHandle& db, const RequestDigest& request,
                                             const SetTree::Leaf& leaf);
 
-/// Whether the request's tree is sound and leads to an entry. `id`: whose row it must name, if any.
+/// True if the request's tree is sound and leads to the entry. With `id` the tree must not name
+/// another row for it.
 Result<bool> is_recorded(SqliteHandle& db, const RequestDigest& request, const CacheKey& key,
                          std::optional<std::uint64_t> id = std::nullopt);
 
-/// Adds a set to the request's tree. A tree that is damaged, or not there, is made from all
-/// entries.
+/// Adds a set to the request's tree. A tree that is damaged or absent is built from all entries
+/// first.
 Result<void> record_set(SqliteHandle& db, const RequestDigest& request, ByteView canonical,
                         const SetTree::Leaf& leaf, const DependencySet& set);
 
-/// Makes the request's tree from all its entries.
+/// Writes the row of a request again, with a tree built from its entries; removes the row if it has
+/// no entry.
 Result<void> rebuild_sets(SqliteHandle& db, const RequestDigest& request, ByteView canonical);
 
 }  // namespace cukiln

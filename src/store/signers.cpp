@@ -22,7 +22,7 @@ std::string_view trimmed(std::string_view text) {
              : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-/// The next piece up to `separator`, taken away from `rest`.
+/// Returns the trimmed text before `separator`, and removes it from `rest`.
 std::string_view next_piece(std::string_view& rest, char separator) {
   const std::size_t end = std::min(rest.find(separator), rest.size());
   const std::string_view piece = trimmed(rest.substr(0, end));
@@ -30,7 +30,7 @@ std::string_view next_piece(std::string_view& rest, char separator) {
   return piece;
 }
 
-/// What counts of a key.
+/// Returns the base64 of a key, without its name.
 std::string_view bytes_of(std::string_view key) noexcept {
   const std::size_t colon = key.find(':');
   return colon == std::string_view::npos ? std::string_view() : key.substr(colon + 1);
@@ -94,7 +94,7 @@ bool is_key_name(std::string_view text) noexcept {
 
 bool is_public_key(std::string_view text) noexcept {
   const std::string_view bytes = bytes_of(text);
-  // The last digit has four bits of the key: there is one way to write it.
+  // The last digit has four bits of the key, so that only 16 digits are canonical.
   return is_key_name(text.substr(0, text.find(':'))) && bytes.size() == kKeyDigits + 1 &&
          bytes.find_first_not_of(
              "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/") == kKeyDigits &&
@@ -126,7 +126,7 @@ Result<std::vector<std::string>> read_revoked_keys(std::string_view list) {
   for (KeyLine& line : lines) {
     if (line.revoked && !is_public_key(line.key)) {
       return make_error(ErrorCode::invalid_argument,
-                        "{}: what is revoked must be a public key, name:base64", line.where);
+                        "{}: a revoked key must be a public key, name:base64", line.where);
     }
     if (line.revoked) {
       keys.push_back(std::move(line.key));

@@ -7,8 +7,8 @@
 
 namespace cukiln {
 
-/// The cap of a store's live data, which may change while the store is open, and the reserve that
-/// follows from it. Threads: safe.
+/// The cap of a store's live data, which may change while the store is open, and the size of the
+/// reserve, at most an eighth of the cap. Threads: safe.
 class SpaceLimits {
  public:
   SpaceLimits(std::uint64_t max_bytes, std::uint64_t reserve_bytes)

@@ -15,18 +15,19 @@ namespace cukiln {
 
 namespace {
 
-int note_wal_pages(void* pages, sqlite3*, const char*, int count) {
+int set_wal_pages(void* pages, sqlite3*, const char*, int count) {
   *static_cast<int*>(pages) = count;
   return SQLITE_OK;
 }
 
-bool is_growing(int code) noexcept {
+/// True for a failure that a lack of space can cause.
+bool may_lack_space(int code) noexcept {
   return code == SQLITE_IOERR_WRITE || code == SQLITE_IOERR_TRUNCATE ||
          code == SQLITE_IOERR_SHMSIZE || code == SQLITE_IOERR_FSYNC;
 }
 
-/// Whether the last system call that failed on the database or its WAL had no space, no quota, or
-/// met a limit on file sizes. (`sqlite3_system_errno` gives whatever errno was later.)
+/// True if the last system call that failed on the database or its WAL had no space, no quota, or
+/// exceeded a limit on file sizes. (`sqlite3_system_errno` returns a later errno.)
 bool no_space(sqlite3* db) noexcept {
   for (const int which : {SQLITE_FCNTL_FILE_POINTER, SQLITE_FCNTL_JOURNAL_POINTER}) {
     sqlite3_file* file = nullptr;
@@ -41,15 +42,15 @@ bool no_space(sqlite3* db) noexcept {
   return false;
 }
 
-/// Not zeroed first, and its pages there at once: a fault for each would take as long as reading
-/// into it does. Where the kernel cannot (before Linux 5.14) they come one by one.
-std::shared_ptr<char[]> unwritten_memory(std::size_t bytes) {
+/// Allocates memory that is not zeroed and whose pages are mapped in one call: a fault for each
+/// page would take as long as reading into it. Before Linux 5.14 the pages are mapped one by one.
+std::shared_ptr<char[]> populated_memory(std::size_t bytes) {
   auto memory = std::make_shared_for_overwrite<char[]>(bytes);
   constexpr std::uintptr_t kPage = 4096;
-  constexpr std::uintptr_t kFew = 3;
+  constexpr std::uintptr_t kFewPages = 3;
   const auto begin = (reinterpret_cast<std::uintptr_t>(memory.get()) + kPage - 1) / kPage * kPage;
   const auto end = (reinterpret_cast<std::uintptr_t>(memory.get()) + bytes) / kPage * kPage;
-  if (end > begin + kFew * kPage) {
+  if (end > begin + kFewPages * kPage) {
     ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE);  // NOLINT
   }
   return memory;
@@ -96,7 +97,7 @@ Query::~Query() {
 }
 
 Query& Query::blob(ByteView bytes) noexcept {
-  // A null pointer would bind NULL, which no column of ours takes.
+  // A null pointer would bind NULL, which no column accepts.
   sqlite3_bind_blob64(statement_, ++parameter_, bytes.empty() ? "" : bytes.data(), bytes.size(),
                       SQLITE_STATIC);
   return *this;
@@ -143,7 +144,7 @@ std::int64_t Query::column_number(int column) const noexcept {
 ByteView Query::column_bytes(int column) const {
   const void* bytes = sqlite3_column_blob(statement_, column);
   if (bytes == nullptr && sqlite3_errcode(handle_->db_) == SQLITE_NOMEM) {
-    throw std::bad_alloc();  // as `new` would: an empty value would be taken for a damaged row
+    throw std::bad_alloc();  // as `new` does: an empty value would look like a damaged row
   }
   const int size = sqlite3_column_bytes(statement_, column);
   return bytes == nullptr
@@ -174,8 +175,8 @@ Result<SqliteHandle> SqliteHandle::open(const std::string& path, const Options& 
   sqlite3_busy_timeout(db, options.busy_ms);
   sqlite3_limit(db, SQLITE_LIMIT_LENGTH, kMaxRowBytes);
   sqlite3_wal_autocheckpoint(db, 0);
-  sqlite3_wal_hook(db, note_wal_pages, handle.wal_pages_);
-  // The WAL must never be merged by whoever happens to close last: only under the writer's lock.
+  sqlite3_wal_hook(db, set_wal_pages, handle.wal_pages_);
+  // The WAL is merged with the writer lock held only, and not by the connection that closes last.
   sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
   sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
@@ -235,10 +236,10 @@ Result<void> SqliteHandle::execute(const char* sql) {
   return {};
 }
 
-// A small cache on purpose: a hit reads pages that it will not read again, and memory that was used
-// a moment ago is cheaper than memory that the kernel has to find, clear and map. The operating
-// system keeps the pages. What a transaction changes stays in memory, up to so many pages, until it
-// is committed: on a full disk there is no room to write it twice.
+// The cache is small because a hit reads pages that it does not read again, and reused memory is
+// cheaper than memory that the kernel has to clear and map; the operating system caches the pages.
+// cache_spill keeps the changed pages of a transaction in memory until it is committed: a full disk
+// has no room to write them twice.
 void SqliteHandle::use_cache(Cache size) noexcept {
   sqlite3_exec(db_,
                size == Cache::small ? "PRAGMA cache_size=-128; PRAGMA cache_spill=1024"
@@ -252,7 +253,7 @@ Query SqliteHandle::query(const char* sql) {
       return Query(*this, prepared.statement);
     }
   }
-  prepared_.reserve(prepared_.size() + 1);  // a statement that is not kept would never be finalised
+  prepared_.reserve(prepared_.size() + 1);  // before the statement exists: it would leak
   sqlite3_stmt* statement = nullptr;
   prepare_code_ = sqlite3_prepare_v3(db_, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
   if (prepare_code_ == SQLITE_OK) {
@@ -277,7 +278,7 @@ Result<SharedBytes> SqliteHandle::read_blob(const char* table, const char* colum
   }
   std::shared_ptr<char[]> data;
   if (code == SQLITE_OK) {
-    data = unwritten_memory(static_cast<std::size_t>(bytes));
+    data = populated_memory(static_cast<std::size_t>(bytes));
     code = sqlite3_blob_read(opened, data.get(), static_cast<int>(bytes), 0);
   }
   if (code != SQLITE_OK) {
@@ -296,11 +297,11 @@ std::int64_t SqliteHandle::last_row_id() const noexcept { return sqlite3_last_in
 
 Error SqliteHandle::error(int code) {
   trouble_ = trouble_of(code);
-  if (db_ != nullptr && is_growing(code) && no_space(db_)) {
-    trouble_ = SqliteTrouble::full;  // SQLite itself calls only ENOSPC of a plain write "full"
+  if (db_ != nullptr && may_lack_space(code) && no_space(db_)) {
+    trouble_ = SqliteTrouble::full;  // SQLite itself reports only ENOSPC of a plain write as full
   }
   if (code == SQLITE_ERROR && (db_ == nullptr || sqlite3_errcode(db_) != SQLITE_NOMEM)) {
-    // "unsupported file format", or a table or column that our SQL names is missing.
+    // "unsupported file format", or a table or column is missing.
     trouble_ = SqliteTrouble::corrupt;
   }
   const char* words = db_ == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(db_);
@@ -314,7 +315,7 @@ Result<WriteTransaction> WriteTransaction::begin(SqliteHandle& db) {
 
 WriteTransaction::~WriteTransaction() {
   if (db_ != nullptr) {
-    // Some errors (full, io) have rolled back already; a second rollback then only says so.
+    // After some errors (full, io) SQLite has rolled back already, and this fails harmlessly.
     sqlite3_exec(db_->raw(), "ROLLBACK", nullptr, nullptr, nullptr);
   }
 }

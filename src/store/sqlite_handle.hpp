@@ -16,25 +16,26 @@ struct sqlite3_stmt;
 
 namespace cukiln {
 
-/// What a failed SQLite call asks of its caller.
+/// The kinds of SQLite's failures that callers treat differently.
 enum class SqliteTrouble {
   none,
-  busy,       ///< somebody else holds a lock: give up for now
-  full,       ///< no space, no quota, or the file may not grow
+  busy,       ///< another connection holds a lock
+  full,       ///< no space, no quota, or a limit on file sizes
   corrupt,    ///< the file is not a healthy database
-  moved,      ///< the file was renamed or unlinked under us
+  moved,      ///< the file was renamed or unlinked while it was open
   read_only,  ///< the file or its folder may not be written
   other,
 };
 SqliteTrouble trouble_of(int code) noexcept;
 
-/// No row and no value is larger: a damaged length must not ask for the machine's memory.
+/// The largest row or value. A damaged length must not allocate all memory of the machine.
 inline constexpr int kMaxRowBytes = 512 << 20;
 
 class SqliteHandle;
 
-/// A prepared statement in use. It is reset when this goes, so that no read transaction outlives
-/// the lookup that began it and pins the WAL. Bind in order, then `next` or `run`.
+/// A prepared statement in use. Its destructor resets it, so that no read transaction outlives the
+/// lookup that started it and pins the WAL. Bind the parameters in order, then call `next` or
+/// `run`.
 class Query {
  public:
   Query(SqliteHandle& handle, sqlite3_stmt* statement) noexcept
@@ -46,12 +47,12 @@ class Query {
   Query& operator=(Query&&) = delete;
   ~Query();
 
-  /// Bound bytes are not copied: they outlive this.
+  /// Bound bytes are not copied and must outlive the query.
   Query& blob(ByteView bytes) noexcept;
   Query& text(ByteView text) noexcept;
   Query& number(std::int64_t value) noexcept;
 
-  /// True: a row is there to be read. False: the end.
+  /// Steps to the next row. False at the end.
   Result<bool> next();
   Result<void> run();
 
@@ -65,7 +66,7 @@ class Query {
   int parameter_ = 0;
 };
 
-/// One connection, with its prepared statements. Threads: one at a time.
+/// One connection with its prepared statements. Threads: one at a time.
 class SqliteHandle {
  public:
   struct Options {
@@ -74,8 +75,8 @@ class SqliteHandle {
     int busy_ms = 250;
   };
 
-  /// The file is never opened through a symbolic link or a URI. Errors: as `error`; `trouble`: what
-  /// it came from.
+  /// Opens a database, never through a symbolic link or a URI. Errors: those of `error`; `trouble`
+  /// receives the kind of failure.
   static Result<SqliteHandle> open(const std::string& path, const Options& options,
                                    SqliteTrouble* trouble = nullptr);
 
@@ -85,19 +86,19 @@ class SqliteHandle {
   ~SqliteHandle();
 
   Result<void> execute(const char* sql);
-  /// `sql` is a literal: statements are kept by its address.
+  /// `sql` must be a literal: prepared statements are found by its address.
   Query query(const char* sql);
-  /// The first column of the first row, or `fallback`.
+  /// Returns the first column of the first row, or `fallback` if there is no row.
   Result<std::int64_t> number(const char* sql, std::int64_t fallback = 0);
 
-  /// A blob by its row, in the snapshot of a query that is in use. Empty: there is no such row, or
-  /// it does not have `bytes` bytes.
+  /// Reads a blob in the snapshot of a query that is in use. Empty if there is no such row, or the
+  /// blob does not have `bytes` bytes.
   Result<SharedBytes> read_blob(const char* table, const char* column, std::int64_t row,
                                 std::int64_t bytes);
 
   void set_busy_timeout(int milliseconds) noexcept;
-  /// Of pages. Large is for who changes many rows from all over; small is what a handle begins
-  /// with.
+  /// The size of the page cache. A handle starts with the small one; the large one is for
+  /// transactions that change many rows all over the file.
   enum class Cache { small, large };
   void use_cache(Cache size) noexcept;
   int changes() const noexcept;
@@ -106,8 +107,8 @@ class SqliteHandle {
   int wal_pages() const noexcept { return *wal_pages_; }
   void forget_wal_pages() noexcept { *wal_pages_ = 0; }
 
-  /// An Error with SQLite's words, the code mapped: corrupt, timeout (busy), io. Remembers the
-  /// trouble.
+  /// Makes an Error with SQLite's message and the mapped code: corrupt, timeout (busy), io. Sets
+  /// `trouble`.
   Error error(int code);
   SqliteTrouble trouble() const noexcept { return trouble_; }  ///< of the last error
   void forget_trouble() noexcept { trouble_ = SqliteTrouble::none; }
@@ -123,15 +124,16 @@ class SqliteHandle {
   void close() noexcept;
 
   sqlite3* db_ = nullptr;
-  int* wal_pages_ = nullptr;  // SQLite's hook writes it: it must not move with this object
+  int* wal_pages_ = nullptr;  // on the heap: SQLite's hook writes it, and this object moves
   SqliteTrouble trouble_ = SqliteTrouble::none;
   int prepare_code_ = 0;
   std::vector<Prepared> prepared_;
   friend class Query;
 };
 
-/// BEGIN IMMEDIATE … COMMIT; rolled back unless committed. A deferred transaction that turns into a
-/// writer fails at once with SQLITE_BUSY_SNAPSHOT whatever the timeout, so there is no other kind.
+/// A transaction, BEGIN IMMEDIATE … COMMIT, which the destructor rolls back unless it was
+/// committed. There is no deferred kind: it fails with SQLITE_BUSY_SNAPSHOT when it starts to
+/// write, whatever the timeout.
 class WriteTransaction {
  public:
   static Result<WriteTransaction> begin(SqliteHandle& db);

@@ -29,7 +29,7 @@ Result<std::vector<EntrySummary>> SqliteInventory::list() {
       entry.hits = query.column_number(3);
       entry.compile_us = query.column_number(4);
       entry.origin = static_cast<Origin>(query.column_number(5));
-      // A damaged row shows when it is read; until then it has no size below none.
+      // Damage is reported when the entry is read; here a size is only kept from being negative.
       entry.cubin_bytes =
           static_cast<std::uint64_t>(std::max<std::int64_t>(query.column_number(6), 0));
       entry.dependencies =
@@ -39,7 +39,7 @@ Result<std::vector<EntrySummary>> SqliteInventory::list() {
                       std::string(query.column_bytes(12))};
       entry.signer = query.column_bytes(13);
       if (auto kernels = decode_kernels(query.column_bytes(14))) {
-        entry.kernels = *std::move(kernels);  // a damaged list shows when the entry is read
+        entry.kernels = *std::move(kernels);
       }
       entries.push_back(std::move(entry));
     }

@@ -14,8 +14,8 @@
 
 namespace cukiln {
 
-/// Lists what an SQLite store has and what was counted: all that people and metrics ask, and the
-/// remembered digests of files. Threads: safe.
+/// Lists the entries, counters and stat records of an SQLite store, for inspection and metrics.
+/// Threads: safe.
 class SqliteInventory {
  public:
   SqliteInventory(StoreSession& session, StoreAccounting& accounting)

@@ -14,7 +14,7 @@ Lookup SqliteLookup::find(const RequestDigest& request, ByteView request_canonic
                           Purpose purpose) {
   std::optional<RequestRow> recorded;
   std::optional<StoredRow> only;
-  bool orphaned = false;  // entries whose request's row is gone
+  bool orphaned = false;  // there are entries, but the row of their request is missing
   auto read = session_.read([&](SqliteHandle& db) -> Result<void> {
     Query query = db.query("SELECT " CUKILN_REQUEST_COLUMNS ", " CUKILN_ENTRY_COLUMNS
                            " FROM request r LEFT JOIN entry e ON e.id=r.only_entry"
@@ -40,8 +40,9 @@ Lookup SqliteLookup::find(const RequestDigest& request, ByteView request_canonic
   }
   const auto tree =
       recorded ? recorded->sound_tree(request, request_canonical) : std::optional<SetTree>();
+  const Search search{request, request_canonical, check, purpose};
   if (!tree) {
-    return find_among_all(request, request_canonical, check, purpose);
+    return find_without_tree(search);
   }
   std::vector<SetTree::Leaf> leaves;
   if (only->id != 0 && only->request == view_of(request)) {
@@ -54,8 +55,7 @@ Lookup SqliteLookup::find(const RequestDigest& request, ByteView request_canonic
     }
   }
   for (const SetTree::Leaf& leaf : leaves) {
-    CUKILN_TRY(auto found,
-               use_row(request, request_canonical, leaf, std::exchange(only, {}), check, purpose));
+    CUKILN_TRY(auto found, read_leaf(search, leaf, std::exchange(only, {})));
     if (found) {
       return found;
     }
@@ -64,15 +64,13 @@ Lookup SqliteLookup::find(const RequestDigest& request, ByteView request_canonic
   return std::optional<StoreEntry>();
 }
 
-/// The entry of one candidate, if its set holds. `row`: as it was read with the request; its id is
-/// 0 where there was none.
-Lookup SqliteLookup::use_row(const RequestDigest& request, ByteView request_canonical,
-                             const SetTree::Leaf& leaf, std::optional<StoredRow> row,
-                             SetCheck& check, Purpose purpose) {
+Lookup SqliteLookup::read_leaf(const Search& search, const SetTree::Leaf& leaf,
+                               std::optional<StoredRow> row) {
+  const auto& [request, request_canonical, check, purpose] = search;
   const auto damaged = [&](StoreAccounting::Damage what, const Error& why) {
-    check.lost(SetCheck::Loss::damaged);
-    if (purpose == Purpose::use) {
-      accounting_.found_damaged(leaf.key, what, why);
+    search.check.lost(SetCheck::Loss::damaged);
+    if (search.purpose == Purpose::use) {
+      accounting_.drop_damaged(leaf.key, what, why);
     }
     return std::optional<StoreEntry>();
   };
@@ -80,13 +78,15 @@ Lookup SqliteLookup::use_row(const RequestDigest& request, ByteView request_cano
   std::optional<Error> damage;
   const auto read_whole = [&](SqliteHandle& db) -> Result<void> {
     damage.reset();
-    CUKILN_TRY(entry, read_entry(db, leaf.key, *row, request, request_canonical, &damage));
+    CUKILN_TRY(entry,
+               read_entry(db, leaf.key, *row, search.request, search.request_canonical, &damage));
     return {};
   };
-  const auto reread = [&] {  // all of it at once: the tree has led here, so its set will hold
+  // Reads the cubin in the same transaction: a set that the tree leads to almost always holds.
+  const auto reread = [&] {
     return session_.read([&](SqliteHandle& db) -> Result<void> {
       CUKILN_TRY(row, row_of(db, leaf));
-      return row && row->request == view_of(request) ? read_whole(db) : Result<void>();
+      return row && row->request == view_of(search.request) ? read_whole(db) : Result<void>();
     });
   };
   const bool was_read = row && row->id != 0;
@@ -95,7 +95,7 @@ Lookup SqliteLookup::use_row(const RequestDigest& request, ByteView request_cano
   }
   for (int attempt = 0; row; ++attempt) {
     if (row->request != view_of(request)) {
-      return damaged(StoreAccounting::Damage::set, another_request(leaf.key));
+      return damaged(StoreAccounting::Damage::set, wrong_request_error(leaf.key));
     }
     const auto set = DependencySet::parse(row->dependencies);
     const bool holds = set && check.holds(*set);
@@ -125,24 +125,23 @@ Lookup SqliteLookup::use_row(const RequestDigest& request, ByteView request_cano
   return std::optional<StoreEntry>();
 }
 
-/// What finds entries was damaged: they are gone through one by one, and it is made anew.
-Lookup SqliteLookup::find_among_all(const RequestDigest& request, ByteView request_canonical,
-                                    SetCheck& check, Purpose purpose) {
-  if (CompileRequest::digest_of(request_canonical) != request) {
-    return std::optional<StoreEntry>();  // the caller's mistake, and no damage
+Lookup SqliteLookup::find_without_tree(const Search& search) {
+  const RequestDigest& request = search.request;
+  if (CompileRequest::digest_of(search.request_canonical) != request) {
+    return std::optional<StoreEntry>();  // the arguments do not match: the row is not damaged
   }
   CUKILN_TRY(const auto leaves,
              session_.read([&](SqliteHandle& db) { return leaves_of(db, request); }));
-  if (purpose == Purpose::use) {
+  if (search.purpose == Purpose::use) {
     accounting_.count_damage(StoreAccounting::Damage::set);
     session_.options().log.warn(
-        "the {} store's list of sets of a request was damaged: it is made "
-        "anew",
-        accounting_.tier_name());
-    accounting_.pending().repair(request, std::string(request_canonical));
+        "in the {} store the dependency sets of the request {} were damaged; they are rebuilt from "
+        "its entries",
+        accounting_.tier_name(), request.hex());
+    accounting_.pending().add_repair(request, std::string(search.request_canonical));
   }
   for (const SetTree::Leaf& leaf : leaves) {
-    CUKILN_TRY(auto found, use_row(request, request_canonical, leaf, std::nullopt, check, purpose));
+    CUKILN_TRY(auto found, read_leaf(search, leaf, std::nullopt));
     if (found) {
       return found;
     }
@@ -176,7 +175,6 @@ Result<std::vector<RecordedSet>> SqliteLookup::list_sets(const RequestDigest& re
   });
 }
 
-/// Of an entry that is damaged: whether its set is what its key says.
 bool SqliteLookup::is_set_sound(const CacheKey& key) {
   const auto set = session_.read([&](SqliteHandle& db) -> Result<std::optional<DependencySet>> {
     CUKILN_TRY(const auto row, row_of(db, {key}));
@@ -192,7 +190,7 @@ Lookup SqliteLookup::get(const CacheKey& key) {
   std::optional<Error> damage;
   auto found = session_.read([&](SqliteHandle& db) { return read_entry(db, key, &damage); });
   if (damage) {
-    accounting_.found_damaged(
+    accounting_.drop_damaged(
         key, is_set_sound(key) ? StoreAccounting::Damage::entry : StoreAccounting::Damage::set,
         *damage);
   }

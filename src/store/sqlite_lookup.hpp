@@ -11,8 +11,8 @@
 
 namespace cukiln {
 
-/// Finds entries of an SQLite store: by request, among all its sets, and by key. Members are those
-/// of CubinStore. Threads: safe.
+/// Looks up entries of an SQLite store by request and by key. The public members are those of
+/// CubinStore. Threads: safe.
 class SqliteLookup {
  public:
   using Purpose = CubinStore::Purpose;
@@ -28,11 +28,19 @@ class SqliteLookup {
   Lookup peek(const CacheKey& key);
 
  private:
-  Lookup use_row(const RequestDigest& request, ByteView request_canonical,
-                 const SetTree::Leaf& leaf, std::optional<StoredRow> row, SetCheck& check,
-                 Purpose purpose);
-  Lookup find_among_all(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
-                        Purpose purpose);
+  /// One lookup by request.
+  struct Search {
+    const RequestDigest& request;
+    ByteView request_canonical;
+    SetCheck& check;
+    Purpose purpose;
+  };
+  /// Returns the entry of a leaf if its set holds. `row` is the row that was read with the request,
+  /// if any; its id is 0 if the request had none.
+  Lookup read_leaf(const Search& search, const SetTree::Leaf& leaf, std::optional<StoredRow> row);
+  /// Checks all entries of a request whose row is damaged, and has the row repaired.
+  Lookup find_without_tree(const Search& search);
+  /// True if the dependency set of a damaged entry hashes to its key.
   bool is_set_sound(const CacheKey& key);
 
   StoreSession& session_;

@@ -13,10 +13,10 @@ namespace cukiln {
 
 namespace {
 
-// A collection doubles its batches while they take less than this: the rows of many share pages.
-constexpr auto kShortTurn = std::chrono::milliseconds(50);
-constexpr std::int64_t kMostBatchRows = 6400;
-constexpr std::int64_t kOldStoreKeptS = 30 * 86'400;
+// A collection doubles its batches while they take less than this: larger ones share more pages.
+constexpr auto kShortBatch = std::chrono::milliseconds(50);
+constexpr std::int64_t kMaxBatchRows = 6400;
+constexpr std::int64_t kOldStoreRetentionS = 30 * 86'400;
 
 }  // namespace
 
@@ -36,7 +36,6 @@ Result<void> StoreMaintenance::maintain() {
   return below ? Result<void>() : Result<void>(below.error());
 }
 
-/// False: another process collects.
 Result<bool> StoreMaintenance::bring_below_cap() {
   CUKILN_TRY(const std::uint64_t live,
              session_.read([](SqliteHandle& db) { return live_bytes(db); }));
@@ -59,10 +58,10 @@ Result<GcReport> StoreMaintenance::collect(const GcOptions& options) {
     return options.max_bytes && live > *options.max_bytes ? live - *options.max_bytes : 0;
   };
   const auto remove_old = [&] {
-    const SqliteStoreOptions& ours = session_.options();
+    const SqliteStoreOptions& own = session_.options();
     report.old_store_bytes =
-        remove_old_store(folder_of(session_.directory().root()), ours.facts->user(),
-                         ours.clock->now_s() - kOldStoreKeptS, options.dry_run);
+        remove_old_store(folder_of(session_.directory().root()), own.facts->user(),
+                         own.clock->now_s() - kOldStoreRetentionS, options.dry_run);
   };
   if (options.dry_run) {
     remove_old();
@@ -78,33 +77,33 @@ Result<GcReport> StoreMaintenance::collect(const GcOptions& options) {
   if (session_.read_only()) {
     return make_error(ErrorCode::io, "the store in {} is read-only", session_.directory().root());
   }
-  auto alone = FileLock::acquire(session_.directory().path("gc.lock"), FileLock::Mode::exclusive,
-                                 std::chrono::milliseconds(0));
-  if (!alone) {
-    if (alone.error().code() != ErrorCode::timeout) {
-      return std::move(alone).error();
+  auto lock = FileLock::acquire(session_.directory().path("gc.lock"), FileLock::Mode::exclusive,
+                                std::chrono::milliseconds(0));
+  if (!lock) {
+    if (lock.error().code() != ErrorCode::timeout) {
+      return std::move(lock).error();
     }
     report.already_running = true;
     return report;
   }
-  // Uses count before anything is chosen to go; a full disk has no room for them.
+  // Pending uses count in the choice. The flush may fail: a full disk has no room for it.
   static_cast<void>(accounting_.flush(session_.options().write_wait));
-  std::int64_t most_rows = kMostBatchRows;
-  for (std::int64_t rows = Eviction::kBatchRows;
-       ;) {  // one short turn per batch: others may write in between
-    std::chrono::steady_clock::duration turn{};
+  std::int64_t max_rows = kMaxBatchRows;
+  // The writer lock is held for one short batch at a time: others may write in between.
+  for (std::int64_t rows = Eviction::kBatchRows;;) {
+    std::chrono::steady_clock::duration batch_time{};
     const auto gone = eviction_.write_deletion([&](SqliteHandle& db) -> Result<Eviction::Evicted> {
       const auto began = std::chrono::steady_clock::now();
       db.use_cache(SqliteHandle::Cache::large);
       CUKILN_TRY(const std::uint64_t bytes, excess(db));
       CUKILN_TRY(const Eviction::Evicted batch, eviction_.evict_batch(db, bytes, since, rows));
-      // At once, while few pages are free: SQLite looks through all of them for each.
+      // After each batch, while few pages are free: SQLite searches all free pages for each.
       CUKILN_CHECK(db.query("PRAGMA incremental_vacuum(2048)").run());
-      turn = std::chrono::steady_clock::now() - began;
+      batch_time = std::chrono::steady_clock::now() - began;
       return batch;
     });
     if (!gone && rows > Eviction::kBatchRows) {
-      rows = most_rows = Eviction::kBatchRows;  // a full disk has no room for more
+      rows = max_rows = Eviction::kBatchRows;  // a full disk has no room for a larger one
       continue;
     }
     if (!gone) {
@@ -115,8 +114,8 @@ Result<GcReport> StoreMaintenance::collect(const GcOptions& options) {
     if (gone->entries == 0) {
       break;
     }
-    rows = turn < kShortTurn ? std::min(rows * 2, most_rows)
-                             : std::max(rows / 2, Eviction::kBatchRows);
+    rows = batch_time < kShortBatch ? std::min(rows * 2, max_rows)
+                                    : std::max(rows / 2, Eviction::kBatchRows);
   }
   CUKILN_CHECK(eviction_.shrink_file());
   report.bytes_after = file_bytes(session_);

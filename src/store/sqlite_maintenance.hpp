@@ -9,7 +9,7 @@
 
 namespace cukiln {
 
-/// Collects an SQLite store: when a person asks, and now and then as the maintenance owner.
+/// Collects an SQLite store, on request (`cukiln gc`) and periodically as the maintenance owner.
 /// Threads: safe.
 class StoreMaintenance {
  public:
@@ -18,10 +18,11 @@ class StoreMaintenance {
       : session_(session), accounting_(accounting), eviction_(eviction), log_(log) {}
 
   Result<GcReport> collect(const GcOptions& options);
+  /// Writes what is pending; as the maintenance owner also evicts to the cap and merges the log.
   Result<void> maintain();
 
  private:
-  /// False: another process collects.
+  /// False if another process is collecting.
   Result<bool> bring_below_cap();
 
   StoreSession& session_;

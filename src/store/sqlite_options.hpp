@@ -12,9 +12,11 @@
 
 namespace cukiln {
 
+/// How an SQLite store is opened. The clock, the facts and what the log writes to outlive the
+/// store.
 struct SqliteStoreOptions {
   std::string directory;                 ///< absolute
-  std::uint64_t max_bytes = 2ull << 30;  ///< of live data; least recently used goes first
+  std::uint64_t max_bytes = 2ull << 30;  ///< the cap of the live data
   bool system = false;                   ///< another owner's store, which is only read
   bool allow_network_file_system = false;
   bool maintenance_owner = false;  ///< evicts and checkpoints for all processes while it is open

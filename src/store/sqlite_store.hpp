@@ -26,12 +26,12 @@
 
 namespace cukiln {
 
-/// Cubins in an SQLite file, shared by any number of processes; cache/FORMAT.md is its contract.
-/// A read takes no lock of ours; a write is alone across processes and gives up at a deadline.
-/// The work is done by its parts, which share the session and the accounting.
+/// Entries in an SQLite file that any number of processes share; cache/FORMAT.md specifies it. A
+/// read takes SQLite's shared lock only. A write excludes the writes of all processes, and fails at
+/// a deadline. A façade over parts with one duty each, which share the session and the accounting.
 class SqliteStore final : public CubinStore {
  public:
-  /// Errors: see StoreSession::open; each is a reason to go on without this tier.
+  /// Errors: those of StoreSession::open. After each the caller continues without this tier.
   static Result<std::unique_ptr<SqliteStore>> open(const SqliteStoreOptions& options);
   ~SqliteStore() override;
 
@@ -63,39 +63,39 @@ class SqliteStore final : public CubinStore {
   Result<VerifyReport> verify(bool repair) { return verification_.verify(repair); }
   Result<GcReport> collect(const GcOptions& options) { return maintenance_.collect(options); }
 
-  /// Cumulative over all processes, with this one's that are not written yet.
+  /// Returns the counters of all processes, with the pending counts of this one.
   Result<std::map<std::string, std::int64_t>> counters() { return inventory_.counters(); }
   void count(std::string_view counter, std::int64_t delta) {
-    accounting_.pending().count(counter, delta);
+    accounting_.pending().add_count(counter, delta);
   }
 
   std::optional<StatRecord> find_stat_record(const std::string& path) {
     return inventory_.find_stat_record(path);
   }
   void save_stat_records(std::vector<StatRecord> records) {
-    accounting_.pending().save(std::move(records));
+    accounting_.pending().add_stat_records(std::move(records));
   }
 
-  /// Writes what is pending now. Errors: io, timeout.
+  /// Writes what is pending. Errors: io, timeout.
   Result<void> flush(std::chrono::milliseconds wait) { return accounting_.flush(wait); }
   /// Writes what is pending, evicts down to the cap and merges a long write-ahead log. Called now
   /// and then by the maintenance owner (SqliteStoreOptions); no other process evicts or merges.
   Result<void> maintain() { return maintenance_.maintain(); }
   MaintenanceStats maintenance_stats() const;
-  /// When the entry that goes first was used last; nothing: there is none.
+  /// Returns when the least recently used entry was used last; nothing if there is no entry.
   Result<std::optional<std::int64_t>> oldest_use_s() { return inventory_.oldest_use_s(); }
 
-  /// The cap of the live data. It may be changed while the store is open.
+  /// Changes the cap of the live data while the store is open.
   void set_max_bytes(std::uint64_t bytes) noexcept { session_->limits().set_max_bytes(bytes); }
-  /// Times this process began the store anew.
+  /// How often this process started a new generation.
   std::uint64_t rebuilds(Rebuild why) const noexcept { return session_->rebuilds(why); }
   std::uint64_t rebuilds() const noexcept { return session_->rebuilds(); }
-  /// How long this process's writes waited for others.
+  /// How long the writes of this process waited for the writer lock.
   ShortTimes& lock_waits() noexcept { return session_->writer().waits(); }
 
   bool read_only() const noexcept { return session_->read_only(); }
   const StoreDirectory& directory() const noexcept { return session_->directory(); }
-  /// For this layer and its tests.
+  /// For src/store and its tests only.
   StoreSession& session() noexcept { return *session_; }
 
  private:

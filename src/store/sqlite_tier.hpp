@@ -10,9 +10,9 @@
 
 namespace cukiln {
 
-/// An SQLite store as one of several tiers, which may be missing, and its circuit breaker: a store
-/// that fails is not asked for a while, so that a service does not wait for the same dead disk at
-/// every kernel. Threads: safe once it is opened.
+/// An SQLite store as a tier that may be missing, and its circuit breaker: after failures the store
+/// is not used for a while, so that a service does not wait for the same broken disk for every
+/// kernel. Threads: safe once it is opened.
 class SqliteTier {
  public:
   static constexpr std::chrono::seconds kPause{30};
@@ -20,17 +20,17 @@ class SqliteTier {
   void open(std::unique_ptr<SqliteStore> store) { store_ = std::move(store); }
   SqliteStore* store() const noexcept { return store_.get(); }
 
-  /// True if the store is there and may be asked now. Every admitted operation must be followed by
+  /// True if the store is open and may be used now. Every admitted operation must be followed by
   /// `succeeded()` or `failed()`.
   bool allows() { return store_ != nullptr && breaker_.allows(std::chrono::steady_clock::now()); }
   void succeeded() { breaker_.succeeded(); }
-  /// True when this opened the circuit: the moment to say so.
+  /// True if this failure opened the circuit, so that the caller logs it once.
   bool failed(const Error& error) {
-    // A timeout has already cost its whole deadline; another one would cost it again.
+    // A timeout opens it alone: it has cost its whole deadline, and the next would cost it again.
     const int weight = error.code() == ErrorCode::timeout ? kFailuresToOpen : 1;
     return breaker_.failed(std::chrono::steady_clock::now(), weight);
   }
-  /// Whether nothing failed lately. Admits nothing.
+  /// True if the circuit is closed. Admits no operation.
   bool is_closed() const {
     return breaker_.state(std::chrono::steady_clock::now()) == Breaker::State::closed;
   }

@@ -18,7 +18,7 @@ constexpr std::int64_t kClockJumpS = 3600;
 
 void StoreAccounting::touch(const CacheKey& key) {
   if (!session_.read_only()) {
-    pending_.used(key, now_s(nullptr));
+    pending_.add_use(key, now_s(nullptr));
   }
 }
 
@@ -26,22 +26,23 @@ void StoreAccounting::count_damage(Damage damage) {
   constexpr const char* kCounters[] = {"corrupt_set", "corrupt_entry", "corrupt_verify"};
   counts_.corrupt.fetch_add(1, std::memory_order_relaxed);
   if (!session_.read_only()) {
-    pending_.count("corrupt", 1);
-    pending_.count(kCounters[static_cast<int>(damage)], 1);
+    pending_.add_count("corrupt", 1);
+    pending_.add_count(kCounters[static_cast<int>(damage)], 1);
   }
 }
 
-void StoreAccounting::found_damaged(const CacheKey& key, Damage damage, const Error& why) {
+void StoreAccounting::drop_damaged(const CacheKey& key, Damage damage, const Error& why) {
   count_damage(damage);
-  session_.options().log.warn("a damaged entry in the {} store is dropped: {}", tier_name(),
+  session_.options().log.warn("a damaged entry of the {} store is removed: {}", tier_name(),
                               why.message());
   if (session_.read_only()) {
     return;
   }
-  pending_.damaged(key);
-  // If somebody else is writing, the row goes with our next write; until then it stays a miss.
+  pending_.add_damaged(key);
+  // If another process is writing, the next write removes the row; until then it stays a miss.
   if (auto flushed = flush(kFlushWait); !flushed) {
-    session_.options().log.debug("it is removed later: {}", flushed.error().message());
+    session_.options().log.debug("the damaged entry is removed later: {}",
+                                 flushed.error().message());
   }
 }
 
@@ -56,7 +57,7 @@ Result<void> StoreAccounting::flush(std::chrono::milliseconds wait) {
     return transaction.commit();
   });
   if (!done) {
-    pending_.give_back(std::move(batch));
+    pending_.restore(std::move(batch));
   }
   return done;
 }
@@ -64,7 +65,7 @@ Result<void> StoreAccounting::flush(std::chrono::milliseconds wait) {
 std::int64_t StoreAccounting::now_s(SqliteHandle* db) {
   std::int64_t last = last_stamp_s_.load(std::memory_order_relaxed);
   if (db != nullptr) {
-    static_assert(kLastStampS == 4294967296);
+    static_assert(kMaxLastUsedS == 4294967296);
     if (auto youngest =
             db->number("SELECT max(last_used_s) FROM entry WHERE last_used_s<4294967296");
         youngest) {
@@ -72,7 +73,6 @@ std::int64_t StoreAccounting::now_s(SqliteHandle* db) {
     }
   }
   const std::int64_t clock = session_.options().clock->now_s();
-  // A clock that jumped back far keeps nobody from telling old from young: time then counts uses.
   const std::int64_t now = clock < last - kClockJumpS ? last + 1 : std::max(clock, last);
   last_stamp_s_.store(now, std::memory_order_relaxed);
   return now;

@@ -11,16 +11,16 @@
 
 namespace cukiln {
 
-/// What this process did with one SQLite store. Relaxed: each number is right, all together are no
-/// snapshot.
+/// Counts of this process for one SQLite store. Relaxed: each number is exact, but several are not
+/// a snapshot.
 struct TierCounts {
   std::atomic<std::uint64_t> hits{0}, misses{0}, stored{0}, evicted{0}, corrupt{0}, errors{0};
 
   void add_to(StoreStats& stats) const noexcept;
 };
 
-/// The uses, counters and damage of one SQLite store, and the clock that stamps them. They are
-/// written with the next write. Threads: safe.
+/// Accounts for uses, counters and damage of one SQLite store, and stamps them with a clock that
+/// does not go back. They are written with the next write. Threads: safe.
 class StoreAccounting {
  public:
   explicit StoreAccounting(StoreSession& session) : session_(session) {}
@@ -29,19 +29,22 @@ class StoreAccounting {
   PendingWrites& pending() noexcept { return pending_; }
   TierCounts& counts() noexcept { return counts_; }
 
-  /// An entry was used: it is not the least recently used.
+  /// Records a use of an entry, for the eviction order.
   void touch(const CacheKey& key);
 
-  /// Which part of an entry was damaged, or who found it so, for the counters.
+  /// The part of an entry that was damaged, or verify as what found the damage; for the counters.
   enum class Damage { set, entry, verify };
   void count_damage(Damage damage);
-  /// The same for an entry that is to be removed: at once, unless another process is writing.
-  void found_damaged(const CacheKey& key, Damage damage, const Error& why);
+  /// Counts and logs a damaged entry and removes it, immediately or, if another process is writing,
+  /// with the next write.
+  void drop_damaged(const CacheKey& key, Damage damage, const Error& why);
 
-  /// Writes what is pending now. Errors: io, timeout.
+  /// Writes what is pending. Errors: io, timeout.
   Result<void> flush(std::chrono::milliseconds wait);
 
-  /// The clock, but never behind a stamp that was given out or, with `db`, is stored.
+  /// Returns the time for a last use. If the clock jumped back by over an hour, a logical counter
+  /// keeps the eviction order: the time is then above each one that this process used or, with
+  /// `db`, that is stored.
   std::int64_t now_s(SqliteHandle* db);
 
  private:

@@ -98,7 +98,7 @@ DiskUse StoreAdmin::disk_use() {
   use.lock_timeouts = session.writer().timeouts();
   use.reserve_bytes = session.limits().reserve_bytes();
   if (const auto generation = session.generation_name()) {
-    // Looked at by name: to open and close a file of SQLite's would drop its locks.
+    // By name: opening and closing a file of SQLite's would drop its locks.
     const std::string wal = join_path(disk->directory().path(*generation), "store.db-wal");
     struct stat status {};
     use.wal_bytes =

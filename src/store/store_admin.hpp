@@ -17,7 +17,7 @@ namespace cukiln {
 
 class TieredStore;
 
-/// Where a store lies and what state it is in, for `doctor` and the daemon's status.
+/// The location and the state of a store, for `doctor` and the daemon's status.
 struct StoreFacts {
   std::string directory;    ///< as resolved, or as asked for when there is no disk tier
   std::string file_system;  ///< `ext4`-like magic in hex, or a network file system's name
@@ -29,51 +29,53 @@ struct StoreFacts {
   std::string system_directory;  ///< empty: no system store is open
 };
 
-/// What the user's store takes on its disk; all zero where there is none.
+/// The disk space of the user's store; all zero if there is no disk tier.
 struct DiskUse {
   std::uint64_t max_bytes = 0;  ///< the cap of the live data
   std::uint64_t wal_bytes = 0;
   std::uint64_t free_disk_bytes = 0;
-  std::uint64_t reserve_bytes = 0;  ///< kept to evict on a full disk
-  std::uint64_t lock_timeouts = 0;  ///< of this process's writes
+  std::uint64_t reserve_bytes = 0;  ///< kept for evicting when the disk is full
+  std::uint64_t lock_timeouts = 0;  ///< of the writes of this process
 };
 
-/// Does to an open store what a person asks for: lists, shows, removes, imports, verifies and
-/// collects entries. What compiles need is TieredStore's. A view: the store outlives it. Threads:
-/// safe.
+/// Administers an open store: lists, shows, removes, imports, verifies and collects entries, for
+/// commands and the daemon. Compiles use TieredStore instead. A view that the store outlives.
+/// Threads: safe.
 class StoreAdmin {
  public:
   explicit StoreAdmin(Store& store);
   explicit StoreAdmin(TieredStore& tiers) : tiers_(tiers) {}
 
-  /// The user's (in memory where there is no disk tier), then what only the system store has.
+  /// Lists the entries of the user's store (of memory if there is no disk tier), then those that
+  /// only the system store has.
   Result<std::vector<EntrySummary>> list();
-  /// One entry without using it. Damage is an error (corrupt).
+  /// Like CubinStore::peek: does not count as a use, and reports damage (corrupt).
   Lookup peek(const CacheKey& key);
   Result<std::string> source_text(const CacheKey& key);
   Result<PutOutcome> put(const StoreEntry& entry);
   Result<bool> remove(const CacheKey& key);
 
-  /// The user's store only. Without one: io, with the bypass reason.
+  /// These three are for the user's store only. Errors: io with the bypass reason if there is no
+  /// disk tier.
   Result<std::uint64_t> remove_all();
   Result<VerifyReport> verify(bool repair);
   Result<GcReport> collect(const GcOptions& options);
 
-  /// Whether a key that was revoked is among an entry's signers.
+  /// True if a revoked key is among an entry's signers.
   bool is_revoked(const std::string& signer) const;
-  /// Removes the entries that a revoked key signed. Costs nothing where no key was revoked. The
-  /// number of entries removed. Errors: the store's.
+  /// Removes the entries that a revoked key signed, and returns their number. Reads nothing if no
+  /// key is revoked. Errors: those of the store.
   Result<std::uint64_t> remove_revoked();
 
-  /// Entries and bytes of the user's store; the rest since it was opened.
+  /// Returns entries and bytes of the user's store, and counts since it was opened.
   StoreStats stats();
-  /// Cumulative counters by name; of this process alone where there is no disk tier.
+  /// Returns the cumulative counters by name; those of this process if there is no disk tier.
   Result<std::map<std::string, std::int64_t>> counters();
   void count(std::string_view counter, std::int64_t delta = 1);
   StoreFacts facts();
   DiskUse disk_use();
   bool read_only() const noexcept;
-  /// Whether the user's store could not be read when it was opened, or since, and is a new one.
+  /// True if this process started a new generation of the user's store.
   bool was_rebuilt() const noexcept;
 
  private:

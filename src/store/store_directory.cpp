@@ -23,9 +23,9 @@ namespace {
 constexpr const char* kVersionFolder = "v2";
 constexpr std::string_view kGenerationPrefix = "gen-";
 constexpr const char* kCurrent = "CURRENT";
-constexpr time_t kFlightKeptS = 60;  // a file that was just made is not locked yet
+constexpr time_t kLockFileRetentionS = 60;  // a file that was just created is not locked yet
 
-/// The number in `gen-0001`; 0 for any other name.
+/// Returns the number in `gen-0001`; 0 for any other name.
 std::uint64_t generation_number(std::string_view name) noexcept {
   if (name.substr(0, kGenerationPrefix.size()) != kGenerationPrefix) {
     return 0;
@@ -57,7 +57,7 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-/// Like `mkdir -p`. True: made now. False: was there.
+/// Like `mkdir -p`. True if it was created, false if it existed.
 Result<bool> make_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) == 0) {
     return true;
@@ -79,8 +79,8 @@ Result<bool> make_folder(const std::string& path) {
   return make_error(ErrorCode::io, "cannot create the folder {}: {}", path, errno_text(errno));
 }
 
-/// The real path of the parent and the last component as given: what lies above the store may be
-/// reached through symbolic links, the store itself may not, and SQLite is told to follow none.
+/// Resolves the parent of a path and appends the last component. Folders above the store may be
+/// symbolic links; the store itself may not, and SQLite is opened with SQLITE_OPEN_NOFOLLOW.
 Result<std::string> resolve_parent(std::string directory) {
   while (directory.size() > 1 && directory.back() == '/') {
     directory.pop_back();
@@ -97,8 +97,8 @@ Result<std::string> resolve_parent(std::string directory) {
   return whole ? std::string(resolved) : join_path(resolved, name);
 }
 
-/// A request's digest, 64 hex digits, and `.lock`.
-bool is_flight_lock(std::string_view name) {
+/// True for the digest of a request, 64 hex digits, followed by `.lock`.
+bool is_compile_lock(std::string_view name) {
   const std::size_t digits = std::min(name.find_first_not_of("0123456789abcdef"), name.size());
   return digits == 64 && name.substr(digits) == ".lock";
 }
@@ -147,10 +147,10 @@ Result<StoreDirectory> StoreDirectory::prepare(const std::string& directory, con
   }
   if (!rules.system && S_ISDIR(status.st_mode) && status.st_uid == facts.user() &&
       (status.st_mode & 0222) == 0200 && (status.st_mode & 0055) != 0 && is_empty(top)) {
-    // A folder that its owner made for us, with the usual umask: it becomes the store's own. One
-    // that is closed to its owner too stays as it is.
+    // An empty folder that the user created with the usual umask becomes the store's. One without
+    // the owner's write bit stays as it is.
     ::chmod(top.c_str(), 0700);
-    static_cast<void>(facts.status(top, &status));  // the check below judges what is there now
+    static_cast<void>(facts.status(top, &status));  // for the check below
   }
   CUKILN_CHECK(self.check(top, status, true));
   const unsigned top_mode = status.st_mode & 0777;
@@ -171,11 +171,10 @@ Result<StoreDirectory> StoreDirectory::prepare(const std::string& directory, con
     failed = facts.status(self.root_, &status);
   }
   if (failed == ENOENT && sealed && !rules.system) {
-    return make_error(
-        ErrorCode::not_found,
-        "the folder {} has mode {:04o}, read-only, and there is no store in it: chmod "
-        "700 {}, or choose another directory",
-        top, top_mode, top);
+    return make_error(ErrorCode::not_found,
+                      "the folder {} has mode {:04o}, read-only, and contains no store: chmod "
+                      "700 {}, or choose another directory",
+                      top, top_mode, top);
   }
   if (failed != 0) {
     const bool closed = rules.system && failed == EACCES;
@@ -192,7 +191,7 @@ Result<StoreDirectory> StoreDirectory::prepare(const std::string& directory, con
 
 std::string StoreDirectory::why_read_only() const {
   if (!read_only_) {
-    return "a newer cukiln wrote it: use that one, or another directory";
+    return "a newer cukiln wrote it: use that version, or another directory";
   }
   if (::access(root_.c_str(), W_OK) != 0 && errno == EROFS) {
     return "its file system is mounted read-only; choose another directory";
@@ -200,7 +199,7 @@ std::string StoreDirectory::why_read_only() const {
   struct stat status {};
   const std::string top = folder_of(root_);
   const bool is_below = ::stat(top.c_str(), &status) == 0 && (status.st_mode & S_IWUSR) != 0;
-  return "to keep them: chmod 700 " + (is_below ? root_ : top);
+  return "to store them: chmod 700 " + (is_below ? root_ : top);
 }
 
 Result<void> StoreDirectory::check(const std::string& path, const struct stat& status,
@@ -220,11 +219,11 @@ Result<void> StoreDirectory::check(const std::string& path, const struct stat& s
   const uid_t user = facts_->user();
   if (status.st_uid != user && !(rules_.system && status.st_uid == 0)) {
     return make_error(ErrorCode::invalid_argument,
-                      "{} belongs to user {}, expected {}{}: what others can write is not trusted; "
+                      "{} belongs to user {}, expected {}{}: files of other users are not trusted; "
                       "choose a directory of your own",
                       path, status.st_uid, user, rules_.system ? " or root" : "");
   }
-  // Where nobody may write, others may read: a store that was sealed for a container image.
+  // A store that its owner cannot write, sealed for a container image, may be readable by others.
   const bool sealed = rules_.system || (status.st_mode & 0200) == 0;
   const unsigned forbidden = sealed ? 0022 : 0077;
   const unsigned mode = status.st_mode & 0777;
@@ -318,13 +317,13 @@ void StoreDirectory::remove_stray_files() const {
       ::unlink(path(name).c_str());
     }
   }
-  const std::string flights = path("flights");
-  for (const std::string& name : names_in(flights)) {
+  const std::string locks = path("flights");
+  for (const std::string& name : names_in(locks)) {
     struct stat status {};
-    const std::string file = join_path(flights, name);
-    const bool ended = is_flight_lock(name) && ::lstat(file.c_str(), &status) == 0 &&
-                       status.st_mtime + kFlightKeptS < ::time(nullptr);
-    if (ended) {
+    const std::string file = join_path(locks, name);
+    const bool is_old = is_compile_lock(name) && ::lstat(file.c_str(), &status) == 0 &&
+                        status.st_mtime + kLockFileRetentionS < ::time(nullptr);
+    if (is_old) {
       unlink_if_unlocked(file);
     }
   }

@@ -11,44 +11,44 @@
 
 namespace cukiln {
 
-/// The folder of a store and what lies in it (cache/FORMAT.md, "Layout"): where things are, whether
-/// they can be trusted, which generation is current. Opens no database. Threads: immutable.
+/// The folder of a store (cache/FORMAT.md, "Layout"): its paths, the checks of owners and modes,
+/// and the name of the current generation. Opens no database. Threads: immutable.
 class StoreDirectory {
  public:
   struct Rules {
-    bool system = false;  ///< somebody else's, below ours: read-only, and root may own it
+    bool system = false;  ///< another owner's store, which is only read, and which root may own
     bool allow_network_file_system = false;
   };
 
-  /// Makes what is missing (not with `system`), and checks every component that is ours.
-  /// Errors: not_found (`system`, and nothing is there), invalid_argument (not to be trusted, or on
-  /// a file system that SQLite cannot use; the message says what to do), io.
+  /// Creates missing folders (not with `system`), and checks owner and mode of the store's folders.
+  /// Errors: not_found (`system`, and there is no store), invalid_argument (open to other users, or
+  /// on a file system that SQLite cannot use; the message says what to do), io.
   static Result<StoreDirectory> prepare(const std::string& directory, const Rules& rules,
                                         const HostFacts& facts);
 
-  /// Whether nothing in it can or may be written.
+  /// True if the store cannot or must not be written.
   bool read_only() const noexcept { return read_only_; }
-  /// Of a store that can only be read: the reason, or what would help.
+  /// Returns why a read-only store cannot be written, or what to do about it.
   std::string why_read_only() const;
   const std::string& root() const noexcept { return root_; }
   std::string path(std::string_view name) const;
 
-  /// The name of the current generation, `gen-0001`. Errors: not_found, io, corrupt.
+  /// Reads the name of the current generation, `gen-0001`. Errors: not_found, io, corrupt.
   Result<std::string> current() const;
   Result<void> set_current(const std::string& generation) const;
-  /// An empty folder whose number is higher than every other's. Call under the writer's lock.
+  /// Creates an empty folder with the next number. Call with the writer lock held.
   Result<std::string> make_generation() const;
   std::vector<std::string> generations() const;
-  /// Removes the files that a store made in a generation, and the folder unless something else is
+  /// Removes the files that a store created in a generation, and the folder unless another file is
   /// in it.
   void remove_generation(const std::string& generation) const;
-  /// Removes what killed processes left beside the generations: halves of a new CURRENT, and lock
-  /// files of compiles that ended a minute ago. Call under the writer's lock.
+  /// Removes the leftovers of killed processes: temporary files of CURRENT, and lock files of
+  /// compiles that are older than a minute and not locked. Call with the writer lock held.
   void remove_stray_files() const;
 
-  /// Makes a folder beside the generations, 0700, or checks the one that is there.
+  /// Creates a folder beside the generations, 0700, or checks the existing one.
   Result<std::string> folder(std::string_view name) const;
-  /// Checks a file of ours if it is there: regular, ours, not open to others.
+  /// Checks that a file, if it exists, is regular, belongs to this user and is not open to others.
   Result<void> check_file(const std::string& path) const;
   Result<void> check_folder(const std::string& path) const;
 

@@ -11,7 +11,7 @@ void StoreRecords::count(std::string_view counter, std::int64_t delta) {
   if (SqliteStore* const disk = disk_.store()) {
     disk->count(counter, delta);
   } else {
-    memory_.count(counter, delta);
+    memory_.add_count(counter, delta);
   }
 }
 
@@ -39,7 +39,7 @@ void StoreRecords::save_stat_records(std::vector<StatRecord> records) {
   if (SqliteStore* const disk = disk_.store()) {
     disk->save_stat_records(std::move(records));
   } else {
-    memory_.save(std::move(records));
+    memory_.add_stat_records(std::move(records));
   }
 }
 

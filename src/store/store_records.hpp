@@ -15,14 +15,14 @@
 
 namespace cukiln {
 
-/// The counters of a store and the remembered digests of files: on the user's disk, and in this
-/// process alone where there is none. Threads: safe.
+/// The counters and stat records of a store: of the user's disk, or of this process alone if there
+/// is no disk tier. Threads: safe.
 class StoreRecords {
  public:
   explicit StoreRecords(SqliteTier& disk) : disk_(disk) {}
 
   void count(std::string_view counter, std::int64_t delta);
-  /// Cumulative, by name.
+  /// Returns the cumulative counters by name.
   Result<std::map<std::string, std::int64_t>> counters();
 
   std::optional<StatRecord> find_stat_record(const std::string& path);

@@ -12,7 +12,7 @@ namespace cukiln {
 namespace {
 
 constexpr std::chrono::milliseconds kNoWait{0};
-constexpr std::uint64_t kLongWalAtClose = 64 << 10;
+constexpr std::uint64_t kLongWalBytes = 64 << 10;
 
 std::uint64_t size_of(const std::string& path) noexcept {
   struct stat status {};
@@ -41,7 +41,7 @@ Result<std::unique_ptr<StoreSession>> StoreSession::open(const SqliteStoreOption
   self->writer_.set_read_only(generation->read_only());
   self->try_acquire_maintenance();
   if (self->read_only() && !options.system) {
-    options.log.warn("the store in {} can only be read: new kernels are not kept; {}",
+    options.log.warn("the store in {} is read-only, and new kernels are not stored; {}",
                      options.directory, self->directory_.why_read_only());
   }
   return self;
@@ -107,7 +107,7 @@ void StoreSession::checkpoint_before_close() {
   if (read_only() || folder.empty()) {
     return;
   }
-  if (size_of(join_path(folder, "store.db-wal")) >= kLongWalAtClose && is_maintenance_due_here()) {
+  if (size_of(join_path(folder, "store.db-wal")) >= kLongWalBytes && is_maintenance_due_here()) {
     static_cast<void>(write(kNoWait, [this](SqliteHandle& db) { return checkpoint(db); }));
   }
 }

@@ -20,18 +20,18 @@
 
 namespace cukiln {
 
-/// Runs bodies on a connection of the store's current generation, alone among all writers or as one
-/// of many readers, and once more where damage was recovered from. Knows nothing of what is stored.
-/// Threads: safe.
+/// Runs functions on a connection of the store's current generation, as a reader or as the only
+/// writer, and once more after it recovered from damage. Does not know the tables. Threads: safe.
 class StoreSession {
  public:
-  /// Errors are reasons to do without this tier: not_found (`system`, and there is none),
-  /// invalid_argument (not to be trusted), incompatible (a newer version's; open in another copy of
-  /// the library), io, timeout.
+  /// Opens the store, and creates it unless it is a system store. After an error the caller
+  /// continues without this tier. Errors: not_found (`system`, and there is no store),
+  /// invalid_argument (open to other users), incompatible (written by a newer version, or open in
+  /// another copy of the library), io, timeout.
   static Result<std::unique_ptr<StoreSession>> open(const SqliteStoreOptions& options);
 
-  /// `body(SqliteHandle&)` returns a Result. Damage begins a new generation, and body runs once
-  /// more.
+  /// Runs `body(SqliteHandle&)`, which returns a Result. After damage, starts a new generation and
+  /// runs it once more.
   template <class Body>
   auto read(Body&& body) -> decltype(body(std::declval<SqliteHandle&>())) {
     const ForkGate::Pass pass;
@@ -47,7 +47,7 @@ class StoreSession {
     }
   }
 
-  /// The same, but damage is only reported.
+  /// The same, but only reports damage.
   template <class Body>
   auto inspect(Body&& body) -> decltype(body(std::declval<SqliteHandle&>())) {
     const ForkGate::Pass pass;
@@ -56,13 +56,13 @@ class StoreSession {
     return body(*db);
   }
 
-  /// Like `read`, alone among all writers of all processes. Errors besides body's: timeout (others
-  /// wrote for longer than `wait`), io (nothing can be written here).
+  /// Like `read`, with the writer lock held. Errors besides those of `body`: timeout (others wrote
+  /// for longer than `wait`), io (the store is read-only).
   template <class Body>
   auto write(std::chrono::milliseconds wait, Body&& body)
       -> decltype(body(std::declval<SqliteHandle&>())) {
     const ForkGate::Pass pass;
-    CUKILN_TRY(const FileLock turn, writer_.acquire(wait));
+    CUKILN_TRY(const FileLock lock, writer_.acquire(wait));
     for (int attempt = 0;; ++attempt) {
       CUKILN_TRY(const std::shared_ptr<Generation> generation, current_.get(true));
       if (generation->read_only()) {
@@ -91,29 +91,29 @@ class StoreSession {
   Result<std::string> generation_name();
   Result<int> schema_version();
   std::uint64_t rebuilds(Rebuild why) const noexcept { return current_.rebuilds(why); }
-  /// All of them.
+  /// The sum over all reasons.
   std::uint64_t rebuilds() const noexcept;
 
   /// Leaves the current generation as it is and starts an empty one.
   Result<void> start_new_generation(const Error& why);
 
-  /// Takes the reserve away, or puts it back. Call while writing.
+  /// Release the reserve, and make it again. Call with the writer lock held.
   void free_reserve() const { reserve().release(); }
   void make_reserve() const { reserve().make(limits_.reserve_bytes()); }
-  /// Removes generations that nobody has open, and locks of processes that are gone. Call while
-  /// writing.
+  /// Removes generations that no process has open, and lock files of processes that have ended.
+  /// Call with the writer lock held.
   void remove_leftovers();
 
   /// True if this process has to evict and to checkpoint.
   bool is_maintenance_due_here() const { return owner_.is_due_here(); }
   /// Becomes the maintenance owner if the options ask for it and no other process is it.
   void try_acquire_maintenance();
-  /// Merges the WAL into the database and cuts it to nothing, unless a reader is in the way. Call
-  /// while writing.
+  /// Merges the WAL into the database and truncates it. False if a reader is in the way. Call with
+  /// the writer lock held.
   Result<bool> checkpoint(SqliteHandle& db) { return checkpoints_.run(db); }
   MaintenanceRuns checkpoints() const { return checkpoints_.runs(); }
-  /// For a store that goes: a long WAL would be read again, whole, by the next process that opens
-  /// it alone. Does nothing when somebody else is writing.
+  /// Merges a long WAL before the store is closed: the next process that opens the store alone
+  /// would read all of it. Does nothing while another process is writing.
   void checkpoint_before_close();
 
  private:

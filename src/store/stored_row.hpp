@@ -12,9 +12,9 @@
 
 namespace cukiln {
 
-inline constexpr std::int64_t kLastStampS = std::int64_t{1}
-                                            << 32;  ///< a later one, in 2106, is damage
-inline constexpr std::int64_t kMaxHits = std::int64_t{1} << 40;   ///< nor are there more hits
+// Values at or above these are damage.
+inline constexpr std::int64_t kMaxLastUsedS = std::int64_t{1} << 32;  ///< in the year 2106
+inline constexpr std::int64_t kMaxHits = std::int64_t{1} << 40;
 inline constexpr std::int64_t kMaxCount = std::int64_t{1} << 60;  ///< of a row of `counter`
 
 /// The columns of a StoredRow, of a table `entry` named e.
@@ -24,15 +24,15 @@ inline constexpr std::int64_t kMaxCount = std::int64_t{1} << 60;  ///< of a row 
   "e.signer, e.origin, e.compile_us, e.created_s, e.last_used_s, e.hits"
 inline constexpr int kEntryColumns = 21;
 
-/// A row of `entry`, as it was read.
+/// A row of `entry` as it was read, not checked.
 struct StoredRow {
-  std::int64_t id;  ///< 0: a row was joined and there was none
+  std::int64_t id;  ///< 0 if an outer join found no row
   std::string key, request, check128, dependencies;
   std::int64_t cubin_id, cubin_bytes, dependency_count;
   std::string kernels, log, name, source, target, flags, compiler, signer;
   std::int64_t origin, compile_us, created_s, last_used_s, hits;
 
-  /// From the columns beginning with `first`.
+  /// Reads the columns that begin with `first`.
   explicit StoredRow(const Query& query, int first = 0)
       : id(query.column_number(first)),
         key(query.column_bytes(first + 1)),
@@ -56,24 +56,24 @@ struct StoredRow {
         last_used_s(query.column_number(first + 19)),
         hits(query.column_number(first + 20)) {}
 
-  /// Whether its last use and its hits can be true. They change, so no checksum covers them.
+  /// True if the last use and the hits are possible. They change, so no checksum covers them.
   bool has_possible_uses() const noexcept {
-    return last_used_s >= 0 && last_used_s < kLastStampS && hits >= 0 && hits < kMaxHits;
+    return last_used_s >= 0 && last_used_s < kMaxLastUsedS && hits >= 0 && hits < kMaxHits;
   }
 
-  /// `image` and the request's bytes are elsewhere.
+  /// Returns the parts of the entry. The image and the canonical request are in other tables.
   EntryParts parts(ByteView request_canonical, ByteView image) const {
     return {request_canonical, dependencies, image, kernels, log, name, source, target, flags,
             compiler,          signer,       origin};
   }
 };
 
-/// XXH3-128 over all columns of `entry` that do not change, and the cubin.
+/// Returns `entry.check128`, over all columns of `entry` that do not change, and the cubin.
 Checksum checksum_of(const CacheKey& key, const RequestDigest& request, const EntryParts& parts,
                      std::int64_t compile_us, std::int64_t created_s,
                      std::int64_t dependency_count) noexcept;
 
-/// Of `request`: over the other columns.
+/// Returns `request.check128`, over the other columns of `request`.
 Checksum checksum_of(const RequestDigest& digest, std::int64_t only_entry, ByteView canonical,
                      ByteView tree) noexcept;
 

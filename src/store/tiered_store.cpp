@@ -24,7 +24,7 @@ void add_new(std::vector<RecordedSet>& sets, std::vector<RecordedSet> more) {
   }
 }
 
-/// Errors: why there is no disk tier.
+/// Errors: the reason for which there is no disk tier.
 Result<std::unique_ptr<SqliteStore>> open_disk(const TieredStore::Options& options) {
   SqliteStoreOptions disk = options.disk;
   disk.directory = options.store.directory;
@@ -35,7 +35,7 @@ Result<std::unique_ptr<SqliteStore>> open_disk(const TieredStore::Options& optio
   return SqliteStore::open(disk);
 }
 
-/// Null: none is configured, or there is none.
+/// Null if none is configured, or none can be opened.
 std::unique_ptr<SqliteStore> open_system(const TieredStore::Options& options) {
   const std::string& directory = options.store.system_directory;
   if (directory.empty() || directory == options.store.directory) {
@@ -56,7 +56,7 @@ std::unique_ptr<SqliteStore> open_system(const TieredStore::Options& options) {
   return *std::move(opened);
 }
 
-/// Null: no daemon is to be asked.
+/// Null if no daemon is used.
 std::shared_ptr<wire::DaemonLink> make_link(const TieredStore::Options& options) {
   if (options.daemon_sockets.empty() || options.store.daemon == DaemonUse::off) {
     return nullptr;
@@ -109,37 +109,37 @@ bool TieredStore::is_store_of(const wire::Greeting& greeting) const noexcept {
          status.st_dev == greeting.store_device;
 }
 
-void TieredStore::note_failure(SqliteTier& tier, const char* op, const Error& error) {
+void TieredStore::record_failure(SqliteTier& tier, const char* op, const Error& error) {
   errors_.fetch_add(1, std::memory_order_relaxed);
   count(fmt::format("store_errors_{}_{}", op, name_of(error.code())));
   const char* const name = tier.store()->tier_name();
   if (tier.failed(error)) {
-    log_.warn("the {} store is left alone for {} s: {}", name, SqliteTier::kPause.count(),
-              error.message());
+    log_.warn("the {} store is not used for {} s (circuit breaker open): {}", name,
+              SqliteTier::kPause.count(), error.message());
   } else {
     log_.info("the {} store failed: {}", name, error.message());
   }
 }
 
-/// A tier that cannot answer has nothing: counted, logged, and after some time asked again.
-template <class Ask>
-auto TieredStore::ask(Tier tier, const char* op, Ask&& ask)
-    -> std::optional<typename decltype(ask(std::declval<SqliteStore&>()))::value_type> {
-  SqliteTier& asked = tier_of(tier);
-  if (!asked.allows()) {
+template <class Query>
+auto TieredStore::query_tier(Tier tier, const char* op, Query&& query)
+    -> std::optional<typename decltype(query(std::declval<SqliteStore&>()))::value_type> {
+  SqliteTier& queried = tier_of(tier);
+  if (!queried.allows()) {
     return std::nullopt;
   }
-  auto answer = ask(*asked.store());
+  auto answer = query(*queried.store());
   if (!answer) {
-    note_failure(asked, op, answer.error());
+    record_failure(queried, op, answer.error());
     return std::nullopt;
   }
-  asked.succeeded();
+  queried.succeeded();
   return *std::move(answer);
 }
 
-Lookup TieredStore::through_tiers(const std::function<Lookup(CubinStore&)>& look, Purpose purpose) {
-  CUKILN_TRY(std::optional<StoreEntry> found, look(memory_));
+Lookup TieredStore::search_tiers(const std::function<Lookup(CubinStore&)>& look_up,
+                                 Purpose purpose) {
+  CUKILN_TRY(std::optional<StoreEntry> found, look_up(memory_));
   if (found) {
     found->found_in = Tier::memory;
     if (disk() != nullptr && purpose == Purpose::use) {
@@ -150,7 +150,7 @@ Lookup TieredStore::through_tiers(const std::function<Lookup(CubinStore&)>& look
     if (found) {
       break;
     }
-    found = ask(tier, "get", look).value_or(std::nullopt);
+    found = query_tier(tier, "get", look_up).value_or(std::nullopt);
     if (found) {
       found->found_in = tier;
       if (purpose == Purpose::use) {
@@ -166,21 +166,21 @@ Lookup TieredStore::through_tiers(const std::function<Lookup(CubinStore&)>& look
 
 Lookup TieredStore::find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
                          Purpose purpose) {
-  return through_tiers(
+  return search_tiers(
       [&](CubinStore& tier) { return tier.find(request, request_canonical, check, purpose); },
       purpose);
 }
 
 Lookup TieredStore::get(const CacheKey& key) {
-  return through_tiers([&](CubinStore& tier) { return tier.get(key); }, Purpose::use);
+  return search_tiers([&](CubinStore& tier) { return tier.get(key); }, Purpose::use);
 }
 
 Result<SetTree> TieredStore::find_sets(const RequestDigest& request, ByteView request_canonical) {
   const auto sets_of = [&](CubinStore& tier) { return tier.find_sets(request, request_canonical); };
   CUKILN_TRY(SetTree tree, sets_of(memory_));
   for (const Tier tier : {Tier::disk, Tier::system}) {
-    if (auto more = ask(tier, "find", sets_of); more && more->size() > tree.size()) {
-      tree = *std::move(more);  // memory has a part of what the disk has
+    if (auto more = query_tier(tier, "find", sets_of); more && more->size() > tree.size()) {
+      tree = *std::move(more);  // memory has a part of the sets that the disk has
     }
   }
   return tree;
@@ -191,7 +191,7 @@ Result<std::vector<RecordedSet>> TieredStore::list_sets(const RequestDigest& req
   const auto sets_of = [&](CubinStore& tier) { return tier.list_sets(request, request_canonical); };
   CUKILN_TRY(std::vector<RecordedSet> sets, sets_of(memory_));
   for (const Tier tier : {Tier::disk, Tier::system}) {
-    if (auto more = ask(tier, "find", sets_of)) {
+    if (auto more = query_tier(tier, "find", sets_of)) {
       add_new(sets, *std::move(more));
     }
   }
@@ -215,11 +215,12 @@ Result<PutOutcome> TieredStore::put(const StoreEntry& entry) {
   }
   if (!disk_.allows()) {
     return make_error(ErrorCode::timeout,
-                      "the disk store failed moments ago and is left alone for a while");
+                      "the disk store failed and is not used for {} s (circuit breaker open)",
+                      SqliteTier::kPause.count());
   }
   auto outcome = disk()->put(entry);
   if (!outcome) {
-    note_failure(disk_, "put", outcome.error());
+    record_failure(disk_, "put", outcome.error());
   } else {
     disk_.succeeded();
     stored_.fetch_add(*outcome == PutOutcome::stored ? 1 : 0, std::memory_order_relaxed);
@@ -246,8 +247,8 @@ Result<std::vector<EntrySummary>> TieredStore::list() {
   for (const EntrySummary& entry : entries) {
     known.insert(entry.key);
   }
-  CUKILN_TRY(const std::vector<EntrySummary> below, system()->list());
-  std::copy_if(below.begin(), below.end(), std::back_inserter(entries),
+  CUKILN_TRY(const std::vector<EntrySummary> in_system, system()->list());
+  std::copy_if(in_system.begin(), in_system.end(), std::back_inserter(entries),
                [&](const EntrySummary& entry) { return known.count(entry.key) == 0; });
   return entries;
 }

@@ -26,72 +26,75 @@
 
 namespace cukiln {
 
-/// Memory over the user's disk over a read-only system store. Lookups go down, hits come back up
-/// into memory only; puts go to memory and the user's disk. A tier that fails is a counted, logged
-/// miss. This is what compiles need of a store; what a person does to one is StoreAdmin's.
+/// Memory, the user's disk and a read-only system store, in this order. A lookup goes through the
+/// tiers; a hit of a lower one is cached in memory only. A put goes to memory and to the user's
+/// disk. A tier that fails is a miss, which is counted and logged. The interface for compiles;
+/// StoreAdmin is the one for commands.
 class TieredStore final : public CubinStore {
  public:
   struct Options {
     StoreOptions store;
     std::uint64_t memory_bytes = 256ull << 20;
     SqliteStoreOptions disk;                  ///< directory, cap and log come from `store`
-    std::vector<std::string> daemon_sockets;  ///< none: no daemon is asked
+    std::vector<std::string> daemon_sockets;  ///< empty: no daemon is used
   };
 
-  /// Errors: invalid_argument (a relative directory). A disk tier that cannot be had is none: see
-  /// `bypass_reason`.
+  /// Errors: invalid_argument (a relative directory). If the disk tier cannot be opened, the store
+  /// has none: see `bypass_reason`.
   static Result<std::unique_ptr<TieredStore>> open(Options options);
 
-  /// The tiers of a store of the public interface, for the layers that may include this header.
+  /// Returns the tiers of a public Store, for the layers that may include this header.
   static TieredStore& of(const Store& store) noexcept { return *store.tiers_; }
 
   const char* tier_name() const noexcept override { return "tiered"; }
 
   Lookup find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
               Purpose purpose) override;
-  /// Of the tier that has the most.
+  /// Returns the tree of the tier that has the most sets.
   Result<SetTree> find_sets(const RequestDigest& request, ByteView request_canonical) override;
-  /// Of all tiers, each key once.
+  /// Returns the sets of all tiers, each key once.
   Result<std::vector<RecordedSet>> list_sets(const RequestDigest& request,
                                              ByteView request_canonical) override;
   Lookup get(const CacheKey& key) override;
   Lookup peek(const CacheKey& key) override;
-  /// Memory has it afterwards whatever happens (unless too_large). Without a disk tier: not_stored.
-  /// Errors: the disk tier's.
+  /// Stores the entry in memory, unless it is too_large, and on the disk. Without a disk tier the
+  /// outcome is not_stored. Errors: those of the disk tier.
   Result<PutOutcome> put(const StoreEntry& entry) override;
   void cache_in_memory(const StoreEntry& entry) override {
     static_cast<void>(memory_.put_verified(entry));
   }
   Result<bool> remove(const CacheKey& key) override;
-  /// The user's (in memory where there is no disk tier), then what only the system store has.
+  /// Lists the entries of the disk tier (of memory if there is none), then those that only the
+  /// system store has.
   Result<std::vector<EntrySummary>> list() override;
-  /// Entries and bytes of the user's store; the rest since this was opened.
+  /// Returns entries and bytes of the disk tier, and counts since this was opened.
   StoreStats stats() override;
   Result<std::string> source_text(const CacheKey& key) override;
 
-  /// Those of the options. What they signed is handed out all the same: who uses an entry looks.
+  /// Returns the revoked keys of the options. Lookups return entries that they signed: the caller
+  /// checks.
   const RevokedKeys& revoked_keys() const noexcept { return revoked_keys_; }
-  /// Why there is no disk tier; empty when there is one.
+  /// Why there is no disk tier; empty if there is one.
   const std::string& bypass_reason() const noexcept { return bypass_reason_; }
-  /// Whether that is so because it was asked for.
+  /// True if the options ask for no disk tier.
   bool memory_only() const noexcept { return options_.store.memory_only; }
-  /// Whether the disk tier can be read but not written.
+  /// True if the disk tier can be read but not written.
   bool read_only() const noexcept { return disk() != nullptr && disk()->read_only(); }
-  /// The folder of the user's store: as resolved, or as asked for when there is no disk tier.
+  /// The resolved folder of the disk tier; the folder of the options if there is none.
   const std::string& directory() const noexcept;
-  /// Of that folder: `ext4`-like magic in hex, or a network file system's name.
+  /// The file system of that folder: its magic number in hex, or the name of a network file system.
   std::string file_system() const;
   /// The folder of the user's store for the lock files of compiles; empty if it cannot be written.
   std::string lock_folder() const;
 
-  /// Empties memory and the user's store. Without one: io, with the bypass reason.
+  /// Empties memory and the disk tier. Errors: io with the bypass reason if there is no disk tier.
   Result<std::uint64_t> remove_all();
 
-  /// Cumulative counters by name; of this process alone where there is no disk tier.
+  /// Returns the cumulative counters by name; those of this process if there is no disk tier.
   Result<std::map<std::string, std::int64_t>> counters() { return records_.counters(); }
   void count(std::string_view counter, std::int64_t delta = 1) { records_.count(counter, delta); }
 
-  /// A remembered digest of a real file, by its path; and new ones, written with the next write.
+  /// Returns the stat record of a real path. New ones are written with the next write.
   std::optional<StatRecord> find_stat_record(const std::string& path) {
     return records_.find_stat_record(path);
   }
@@ -99,30 +102,33 @@ class TieredStore final : public CubinStore {
     records_.save_stat_records(std::move(records));
   }
 
-  /// Writes uses, counters and stat records now instead of when this goes.
+  /// Writes uses, counters and stat records now instead of when the store is closed.
   Result<void> flush() const;
 
-  /// The way to cukilnd, and what it has; null: none is to be asked. Not one of the tiers that a
-  /// look-up goes through: it is asked where they have nothing.
+  /// The link to cukilnd and its store; null if no daemon is used. `find` and `get` do not use
+  /// them: the loader looks up there after a miss of all tiers.
   const std::shared_ptr<wire::DaemonLink>& daemon_link() const noexcept { return daemon_link_; }
   CubinStore* daemon() noexcept { return daemon_.get(); }
-  /// Whether a greeting is from a daemon that has this same disk store open.
+  /// True if the daemon that sent the greeting has the same disk store open.
   bool is_store_of(const wire::Greeting& greeting) const noexcept;
 
   SqliteStore* disk() const noexcept { return disk_.store(); }
   SqliteStore* system() const noexcept { return system_.store(); }
-  /// Errors: io, with the bypass reason.
+  /// Returns the disk tier. Errors: io with the bypass reason if there is none.
   Result<SqliteStore*> need_disk() const;
 
  private:
   explicit TieredStore(Options options);
   SqliteTier& tier_of(Tier tier) noexcept { return tier == Tier::disk ? disk_ : system_; }
-  /// `op`: `find`, `get` or `put`.
-  void note_failure(SqliteTier& tier, const char* op, const Error& error);
-  template <class Ask>
-  auto ask(Tier tier, const char* op, Ask&& ask)
-      -> std::optional<typename decltype(ask(std::declval<SqliteStore&>()))::value_type>;
-  Lookup through_tiers(const std::function<Lookup(CubinStore&)>& look, Purpose purpose);
+  /// Counts and logs a failure of `op`: `find`, `get` or `put`.
+  void record_failure(SqliteTier& tier, const char* op, const Error& error);
+  /// Runs a query on a tier. Nothing if the tier is missing, its circuit is open, or it fails; a
+  /// failure is counted and logged.
+  template <class Query>
+  auto query_tier(Tier tier, const char* op, Query&& query)
+      -> std::optional<typename decltype(query(std::declval<SqliteStore&>()))::value_type>;
+  /// Runs a lookup on each tier until one has the entry.
+  Lookup search_tiers(const std::function<Lookup(CubinStore&)>& look_up, Purpose purpose);
 
   Options options_;
   RevokedKeys revoked_keys_;

@@ -13,19 +13,19 @@
 
 namespace cukiln {
 
-/// What a look through the tables found, and how to take it out again.
-struct Damages {
+/// The damaged rows that a check found, as far as a repair needs them.
+struct DamagedRows {
   struct Entry {
     std::int64_t id = 0, cubin_id = 0;
-    std::string key;  ///< as the row has it
+    std::string key;  ///< as it is in the row
   };
   std::vector<Entry> entries;
-  std::vector<std::int64_t> requests;  ///< ids: made from their entries again, or removed
-  std::vector<RequestDigest> trees;    ///< sound, but an entry is not in them
+  std::vector<std::int64_t> requests;  ///< ids; written again from their entries, or removed
+  std::vector<RequestDigest> trees;    ///< sound, but without one of the entries
   std::vector<std::string> stat_records;
-  std::vector<std::int64_t> uses;     ///< ids of sound entries: last use and hits begin again
+  std::vector<std::int64_t> uses;     ///< ids of sound entries whose last use and hits are reset
   std::vector<std::string> counters;  ///< names
-  bool lost_cubins = false;
+  bool lost_cubins = false;           ///< without an entry
   std::unordered_set<std::int64_t> used_cubins;  ///< of sound entries
 
   bool any() const noexcept {
@@ -38,16 +38,17 @@ namespace {
 
 constexpr std::size_t kRepairRows = 100;
 
-/// Whether a request is what its digest says, tree aside.
+/// True if the canonical request hashes to the digest.
 bool is_request(const RequestDigest& digest, ByteView canonical) {
   return CompileRequest::digest_of(canonical) == digest;
 }
 
-/// Reads every table, in short read transactions: a long one would keep the write-ahead log.
+/// Checks every table, in short read transactions: a long one would keep the write-ahead log from
+/// being truncated.
 class TableChecks {
  public:
-  TableChecks(SqliteHandle& db, VerifyReport& report, Damages& damages)
-      : db_(db), report_(report), damages_(damages) {}
+  TableChecks(SqliteHandle& db, VerifyReport& report, DamagedRows& damaged)
+      : db_(db), report_(report), damaged_(damaged) {}
 
   Result<void> run() {
     CUKILN_CHECK(check_structure());
@@ -74,8 +75,8 @@ class TableChecks {
     return {};
   }
 
-  /// Calls `check` for every row, a page for each read transaction. `sql` selects a page of the
-  /// rows whose id is above its parameter, by id; `check` returns the id of its row.
+  /// Calls `check` for every row. `sql` selects some rows whose id is above its parameter, in the
+  /// order of ids, for one read transaction; `check` returns the id of its row.
   template <class Check>
   Result<void> check_pages(const char* sql, Check check) {
     std::int64_t last = INT64_MIN;
@@ -111,7 +112,7 @@ class TableChecks {
     const auto tree = named && row.is_sound(digest) ? SetTree::parse(row.tree) : std::nullopt;
     known_[digest] = !named ? Request::lost : tree ? Request::sound : Request::damaged;
     if (!tree) {
-      damages_.requests.push_back(query.column_number(0));
+      damaged_.requests.push_back(query.column_number(0));
       found({}, fmt::format("the request {} is damaged", digest.hex().substr(0, 12)));
       return;
     }
@@ -137,19 +138,19 @@ class TableChecks {
     const auto key = digest_from<CacheKey>(row.key);
     const auto request = digest_from<RequestDigest>(row.request);
     if (auto sound = check_content(row, key, request, source_text, image); !sound) {
-      damages_.entries.push_back({row.id, row.cubin_id, row.key});
+      damaged_.entries.push_back({row.id, row.cubin_id, row.key});
       found(key, sound.error().message());
       return {};
     }
     CUKILN_TRY(const Request its, state_of(request));
     if (its == Request::lost) {
-      damages_.entries.push_back({row.id, row.cubin_id, row.key});
+      damaged_.entries.push_back({row.id, row.cubin_id, row.key});
       found(key, fmt::format("the entry {} has no request", key.hex()));
       return {};
     }
-    damages_.used_cubins.insert(row.cubin_id);
+    damaged_.used_cubins.insert(row.cubin_id);
     if (!row.has_possible_uses()) {
-      damages_.uses.push_back(row.id);
+      damaged_.uses.push_back(row.id);
       found(key, fmt::format("the last use of the entry {} is damaged: {} hits, the last at {} s",
                              key.hex(), row.hits, row.last_used_s));
     }
@@ -158,7 +159,7 @@ class TableChecks {
     if (its == Request::sound && !leads) {
       CUKILN_TRY(const bool leads_now, is_recorded(db_, request, key, id_of(row)));
       if (!leads_now) {
-        damages_.trees.push_back(request);
+        damaged_.trees.push_back(request);
         found(key, fmt::format("the sets of its request do not lead to the entry {}", key.hex()));
       }
     }
@@ -181,7 +182,7 @@ class TableChecks {
   static std::uint64_t id_of(const StoredRow& row) { return static_cast<std::uint64_t>(row.id); }
 
   enum class Request { sound, damaged, lost };
-  /// One that was not seen may have been stored since.
+  /// A request that was not seen may have been stored since.
   Result<Request> state_of(const RequestDigest& request) {
     const auto at = known_.find(request);
     if (at != known_.end()) {
@@ -192,11 +193,11 @@ class TableChecks {
     return there && is_request(request, query.column_bytes(0)) ? Request::sound : Request::lost;
   }
 
-  /// A cubin that lost its entry, or the entry its number, takes room and harms nobody: no finding.
+  /// A cubin without an entry is no finding: it takes room, but no lookup reads it.
   Result<void> check_cubins() {
     CUKILN_TRY(const std::int64_t lost, db_.number("SELECT count(*) FROM cubin WHERE id NOT IN "
                                                    "(SELECT cubin_id FROM entry)"));
-    damages_.lost_cubins = lost > 0;
+    damaged_.lost_cubins = lost > 0;
     return {};
   }
 
@@ -208,7 +209,7 @@ class TableChecks {
       if (!there) {
         return {};
       }
-      damages_.counters.emplace_back(query.column_bytes(0));
+      damaged_.counters.emplace_back(query.column_bytes(0));
       found({}, fmt::format("the counter {} is damaged: {}", query.column_bytes(0),
                             query.column_number(1)));
     }
@@ -222,7 +223,7 @@ class TableChecks {
         return {};
       }
       if (!stat_record_of(query)) {
-        damages_.stat_records.emplace_back(query.column_bytes(0));
+        damaged_.stat_records.emplace_back(query.column_bytes(0));
         found({}, fmt::format("the digest of the file {} is damaged", query.column_bytes(0)));
       }
     }
@@ -230,14 +231,15 @@ class TableChecks {
 
   SqliteHandle& db_;
   VerifyReport& report_;
-  Damages& damages_;
+  DamagedRows& damaged_;
   TextCheck text_;
   std::unordered_map<RequestDigest, Request> known_;
-  std::unordered_map<CacheKey, std::uint64_t> recorded_;  // and the row that its tree names
+  std::unordered_map<CacheKey, std::uint64_t> recorded_;  // the row that the tree names for a key
 };
 
-Result<void> remove_damaged(SqliteHandle& db, const Damages& damages, const Damages::Entry& entry) {
-  if (damages.used_cubins.contains(entry.cubin_id)) {  // what goes with the row is not its own
+Result<void> remove_damaged(SqliteHandle& db, const DamagedRows& damaged,
+                            const DamagedRows::Entry& entry) {
+  if (damaged.used_cubins.contains(entry.cubin_id)) {  // the trigger must not remove that one
     CUKILN_CHECK(db.query("UPDATE entry SET cubin_id=0 WHERE id=? AND key=?")
                      .number(entry.id)
                      .blob(entry.key)
@@ -246,7 +248,7 @@ Result<void> remove_damaged(SqliteHandle& db, const Damages& damages, const Dama
   return db.query("DELETE FROM entry WHERE id=? AND key=?").number(entry.id).blob(entry.key).run();
 }
 
-/// Makes a request's tree again from its entries, or removes it. The row is `query`'s.
+/// Writes the request of a query's row again from its entries, or removes it.
 Result<void> repair_request(SqliteHandle& db, Query query) {
   CUKILN_TRY(const bool there, query.next());
   if (!there) {
@@ -260,28 +262,28 @@ Result<void> repair_request(SqliteHandle& db, Query query) {
              : db.query("DELETE FROM request WHERE id=?").number(id).run();
 }
 
-Result<void> repair_rest(SqliteHandle& db, const Damages& damages) {
-  for (const std::int64_t id : damages.requests) {
+Result<void> repair_rest(SqliteHandle& db, const DamagedRows& damaged) {
+  for (const std::int64_t id : damaged.requests) {
     Query query = db.query("SELECT id, digest, canonical FROM request WHERE id=?");
     query.number(id);
     CUKILN_CHECK(repair_request(db, std::move(query)));
   }
-  for (const RequestDigest& digest : damages.trees) {
+  for (const RequestDigest& digest : damaged.trees) {
     Query query = db.query("SELECT id, digest, canonical FROM request WHERE digest=?");
     query.blob(view_of(digest));
     CUKILN_CHECK(repair_request(db, std::move(query)));
   }
-  for (const std::string& path : damages.stat_records) {
+  for (const std::string& path : damaged.stat_records) {
     CUKILN_CHECK(db.query("DELETE FROM stat_cache WHERE path=?").text(path).run());
   }
-  for (const std::int64_t id : damages.uses) {
+  for (const std::int64_t id : damaged.uses) {
     CUKILN_CHECK(
         db.query("UPDATE entry SET hits=0, last_used_s=min(max(created_s, 0), ?) WHERE id=?")
-            .number(kLastStampS - 1)
+            .number(kMaxLastUsedS - 1)
             .number(id)
             .run());
   }
-  for (const std::string& name : damages.counters) {
+  for (const std::string& name : damaged.counters) {
     CUKILN_CHECK(db.query("DELETE FROM counter WHERE name=?").text(name).run());
   }
   CUKILN_CHECK(db.query("DELETE FROM cubin WHERE id NOT IN (SELECT cubin_id FROM entry)").run());
@@ -294,7 +296,7 @@ Result<void> repair_rest(SqliteHandle& db, const Damages& damages) {
 
 }  // namespace
 
-Result<void> Verification::repair(const Damages& damages) {
+Result<void> Verification::repair(const DamagedRows& damaged) {
   const auto in_transaction = [&](auto&& body) {
     return eviction_.write_deletion([&](SqliteHandle& db) -> Result<void> {
       CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
@@ -302,27 +304,27 @@ Result<void> Verification::repair(const Damages& damages) {
       return transaction.commit();
     });
   };
-  for (std::size_t done = 0; done < damages.entries.size(); done += kRepairRows) {
-    const std::size_t end = std::min(done + kRepairRows, damages.entries.size());
+  for (std::size_t done = 0; done < damaged.entries.size(); done += kRepairRows) {
+    const std::size_t end = std::min(done + kRepairRows, damaged.entries.size());
     auto removed = in_transaction([&](SqliteHandle& db) -> Result<void> {
       for (std::size_t i = done; i < end; ++i) {
-        CUKILN_CHECK(remove_damaged(db, damages, damages.entries[i]));
+        CUKILN_CHECK(remove_damaged(db, damaged, damaged.entries[i]));
       }
       return {};
     });
     CUKILN_CHECK(removed);
   }
-  return in_transaction([&](SqliteHandle& db) { return repair_rest(db, damages); });
+  return in_transaction([&](SqliteHandle& db) { return repair_rest(db, damaged); });
 }
 
 Result<VerifyReport> Verification::verify(bool repair_too) {
   VerifyReport report;
-  Damages damages;
+  DamagedRows damaged;
   auto done =
-      session_.inspect([&](SqliteHandle& db) { return TableChecks(db, report, damages).run(); });
+      session_.inspect([&](SqliteHandle& db) { return TableChecks(db, report, damaged).run(); });
   const bool writes = repair_too && !session_.read_only();
-  if (done && writes && damages.any()) {
-    done = repair(damages);
+  if (done && writes && damaged.any()) {
+    done = repair(damaged);
     if (done) {
       report.repaired = report.damaged;
       for (std::uint64_t i = 0; i < report.damaged; ++i) {

@@ -8,9 +8,10 @@
 
 namespace cukiln {
 
-struct Damages;
+struct DamagedRows;
 
-/// Reads all that an SQLite store has and checks it, and removes what is damaged. Threads: safe.
+/// Checks all rows of an SQLite store, and repairs or removes those that are damaged. Threads:
+/// safe.
 class Verification {
  public:
   Verification(StoreSession& session, StoreAccounting& accounting, Eviction& eviction)
@@ -19,7 +20,7 @@ class Verification {
   Result<VerifyReport> verify(bool repair_too);
 
  private:
-  Result<void> repair(const Damages& damages);
+  Result<void> repair(const DamagedRows& damaged);
 
   StoreSession& session_;
   StoreAccounting& accounting_;

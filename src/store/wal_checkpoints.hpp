@@ -13,20 +13,21 @@
 
 namespace cukiln {
 
-/// Merges a store's write-ahead log into its database. Call as the only writer. Threads: safe.
+/// Merges a store's write-ahead log into its database. Call with the writer lock held. Threads:
+/// safe.
 class WalCheckpoints {
  public:
   WalCheckpoints(const SqliteStoreOptions& options, const SpaceLimits& limits,
                  const MaintenanceOwner& owner)
       : options_(options), limits_(limits), owner_(owner) {}
 
-  /// Merges the log and cuts it to nothing, unless a reader is in the way.
+  /// Merges the log and truncates it. False if a reader is in the way.
   Result<bool> run(SqliteHandle& db);
-  /// The same once the log is long: after each write.
+  /// The same if the log is long. Called after each write.
   void run_if_long(SqliteHandle& db);
 
   MaintenanceRuns runs() const {
-    const ForkSafeLock hold(mutex_);
+    const ForkSafeLock lock(mutex_);
     return runs_;
   }
 
@@ -34,9 +35,9 @@ class WalCheckpoints {
   const SqliteStoreOptions& options_;
   const SpaceLimits& limits_;
   const MaintenanceOwner& owner_;
-  std::atomic<int> lost_pages_{0};  // of a log that could not be cut
+  std::atomic<int> stuck_pages_{0};  // of a log that a reader kept from being truncated
   mutable Mutex mutex_;
-  MaintenanceRuns runs_;
+  MaintenanceRuns runs_ CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cukiln

@@ -28,7 +28,7 @@ struct Shim {
   char name[32];
 };
 
-/// The methods of one open file, behind what `unix` keeps of it.
+/// The methods of one open file, stored after the data of `unix`.
 struct Methods {
   sqlite3_io_methods table;
   decltype(sqlite3_io_methods::xShmMap) map_unchecked;
@@ -43,7 +43,7 @@ bool touch(void* page) noexcept {
   return done >= 0 || errno != EFAULT;
 }
 
-/// Allocates the blocks of mapped pages. False: the disk has no room for them.
+/// Allocates the blocks of mapped pages. False if the disk has no room for them.
 bool allocate(volatile void* region, std::size_t bytes) noexcept {
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto at = reinterpret_cast<std::uintptr_t>(region);
@@ -78,7 +78,7 @@ int map_wal_index(sqlite3_file* file, int region, int bytes, int extend, void vo
   }
   // A file that may only be read is SQLITE_READONLY: nothing will be written to it.
   if (code == SQLITE_OK && *out != nullptr && !allocate(*out, static_cast<std::size_t>(bytes))) {
-    *out = nullptr;  // it stays mapped, and is tried again by the next operation
+    *out = nullptr;  // it stays mapped, and the next operation tries again
     return SQLITE_FULL;
   }
   return code;
@@ -102,7 +102,8 @@ int open_file(sqlite3_vfs* vfs, const char* path, sqlite3_file* file, int flags,
   return code;
 }
 
-/// Never unregistered: SQLite keeps the address, and connections may outlive any object of ours.
+/// Registers the VFS. It is never unregistered: SQLite keeps the address, and connections may
+/// outlive any object of this library.
 const Shim* register_shim() noexcept {
   alignas(Shim) static unsigned char storage[sizeof(Shim)];
   sqlite3_vfs* const unix_vfs = sqlite3_vfs_find("unix");

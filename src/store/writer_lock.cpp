@@ -18,7 +18,7 @@ Result<FileLock> WriterLock::acquire(std::chrono::milliseconds wait) {
   waits_.add(std::chrono::nanoseconds(steady_ns() - began));
   if (!lock && lock.error().code() == ErrorCode::io &&
       ::access(directory_.root().c_str(), F_OK) != 0) {
-    // The whole store was removed under us: it is made again.
+    // The whole store was removed while it was open: creates it again.
     CUKILN_TRY(const StoreDirectory again,
                StoreDirectory::prepare(options_.directory,
                                        {options_.system, options_.allow_network_file_system},

@@ -12,23 +12,23 @@
 
 namespace cukiln {
 
-/// `writer.lock` of a store: its holder is the only writer, among threads as well as processes.
+/// `writer.lock` of a store, whose holder is the only writer among all threads and processes.
 /// Threads: safe.
 class WriterLock {
  public:
   WriterLock(const SqliteStoreOptions& options, const StoreDirectory& directory)
       : options_(options), directory_(directory), read_only_(directory.read_only()) {}
 
-  /// Errors: io (nothing can be written here), timeout (others wrote for longer than `wait`).
+  /// Errors: io (the store is read-only), timeout (others wrote for longer than `wait`).
   Result<FileLock> acquire(std::chrono::milliseconds wait);
 
   bool read_only() const noexcept { return read_only_; }
   /// Call before threads share it.
   void set_read_only(bool read_only) noexcept { read_only_ = read_only; }
 
-  /// How long this process's writes waited for others.
+  /// How long the writes of this process waited for the lock.
   ShortTimes& waits() noexcept { return waits_; }
-  /// Writes that were given up because others wrote all the while.
+  /// How often the lock was not acquired within its wait.
   std::uint64_t timeouts() const noexcept { return timeouts_.load(std::memory_order_relaxed); }
 
  private:

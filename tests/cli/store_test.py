@@ -175,7 +175,7 @@ class Maintenance(CliTest):
         (database,) = self.store.rglob("store.db")
         os.truncate(database, 0)
         result = self.run_cli("verify", expect=FAILED)
-        self.assertIn("begins anew", result.err)
+        self.assertIn("starts a new, empty generation", result.err)
         self.assertNotRegex(result.err, "PRAGMA|SELECT", "the user asked for no statement")
         self.assertIn("1 damaged, 1 removed", result.out)
         self.assertNotIn("--repair", result.out)

@@ -48,7 +48,7 @@ TEST_CASE("fault 5: on a full disk old entries make room and the new one is kept
   CHECK(acknowledged(lines).size() == 600);
   CHECK(count_lines(lines, "no space for the store") > 0);
   CHECK(count_lines(lines, "hit") == 10);
-  CHECK(count_lines(lines, "begins anew") == 0);
+  CHECK(count_lines(lines, "starts a new, empty generation") == 0);
 }
 
 TEST_CASE("fault 6: a store cannot be made on a full disk, and kernels stay in memory") {
@@ -107,8 +107,8 @@ TEST_CASE("fault 88: rm works on a disk that others filled, and the reserve is t
   CHECK(acknowledged(lines).size() == 105);
 }
 
-/// What happens to users of a store, in turn, when others took the space that its WAL index gave
-/// back: $RUN runs the worker there, $S says how that ended.
+/// Uses a store three times after other files took the disk space of its WAL index. $RUN runs the
+/// worker, $S prints its exit status.
 const char* const kWithoutRoomForWalIndex =
     "D0=${D%/s}; S='echo rc $?'; "
     "fill() { sync -f $D0; head -c 99000000 /dev/zero > $D0/filler.$1 2>/dev/null; }; "
@@ -182,7 +182,7 @@ TEST_CASE("fault 85: a full ext4 with blocks of 1 KiB ends no process") {
   CHECK(count_lines(lines, "hit") == 6);
 }
 
-TEST_CASE("fault 8: a limit on file sizes kills nobody, and what was stored stays") {
+TEST_CASE("fault 8: a limit on file sizes ends no process, and stored entries stay") {
   const ScratchFolder folder;
   const auto lines =
       run_worker(folder / "s", "put", {"count=200", "file_limit=1500000", "reserve=0", "log"});
@@ -210,8 +210,7 @@ TEST_CASE("fault 5, fault 8: no space, or no quota, at any byte leaves a healthy
       const auto kept = acknowledged(lines);
       CHECK(kept.size() < 30);
       if (starts_with(lines.front(), "open")) {
-        // What was stored may have been evicted in the attempt to make room; what is there is
-        // right.
+        // Stored entries may have been evicted in the attempt to make room.
         CHECK(count_intact(folder / "s", kept, 20'000) <= kept.size());
       }
       CHECK(count_lines(run_worker(folder / "s", "put", {"first=50", "count=1"}), " stored") == 1);
@@ -219,7 +218,7 @@ TEST_CASE("fault 5, fault 8: no space, or no quota, at any byte leaves a healthy
   }
 }
 
-TEST_CASE("fault 9: a disk that cannot be read is a tier that failed, not a crash") {
+TEST_CASE("fault 9: a disk that cannot be read is a failed tier and not a crash") {
   if (kSanitized) {
     return;
   }
@@ -245,7 +244,7 @@ TEST_CASE("fault 9: a failed fsync loses nothing that the WAL holds") {
   CHECK(count_intact(folder / "s", {0, 1, 2}, 20'000) == 3);
 }
 
-TEST_CASE("fault 9: a new store that does not reach the disk is not begun") {
+TEST_CASE("fault 9: a new store that cannot be synced to the disk is not used") {
   if (kSanitized) {
     return;
   }
@@ -255,7 +254,7 @@ TEST_CASE("fault 9: a new store that does not reach the disk is not begun") {
   CHECK(count_lines(run_worker(folder / "s", "put", {"count=1"}), "bypass") == 0);
 }
 
-TEST_CASE("fault 33: a file system without record locks is refused at once") {
+TEST_CASE("fault 33: a file system without record locks is refused immediately") {
   if (kSanitized) {
     return;
   }
@@ -269,7 +268,7 @@ TEST_CASE("fault 33: a file system without record locks is refused at once") {
   CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(20));
 }
 
-/// Root can write everywhere: then the worker becomes nobody, and the store is given to it.
+/// Root can write everywhere, so the worker then runs as the user nobody, who owns the store.
 std::vector<std::string> as_ordinary_user(const ScratchFolder& folder,
                                           std::vector<std::string> options) {
   if (::geteuid() == 0) {
@@ -287,7 +286,7 @@ bool worker_can_be_run_by_others() {
          ::stat(CUKILN_TEST_BINARY_DIR "/store_worker", &status) != 0;
 }
 
-TEST_CASE("fault 10: a sealed directory is read; without its -wal and -shm it is done without") {
+TEST_CASE("fault 10: a sealed directory is read; without its -wal and -shm it is not used") {
   if (!worker_can_be_run_by_others()) {
     MESSAGE("skipped: another user cannot run the worker");
     return;
@@ -312,7 +311,7 @@ TEST_CASE("fault 10: a sealed directory is read; without its -wal and -shm it is
   shell("chmod -R u+w '" + directory + "'");  // so that it can be removed
 }
 
-TEST_CASE("fault 11: a directory made read-only under a live user is still read") {
+TEST_CASE("fault 11: a directory made read-only while a process has it open is still read") {
   if (!worker_can_be_run_by_others()) {
     MESSAGE("skipped: another user cannot run the worker");
     return;

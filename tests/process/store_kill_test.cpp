@@ -104,7 +104,7 @@ TEST_CASE("fault 24: 64 processes that start cold put every entry once, without 
   CHECK_FALSE(exists(folder / "s/v2/gen-0002"));
 }
 
-TEST_CASE("fault 25: 64 writers at once never see a busy database") {
+TEST_CASE("fault 25: 64 concurrent writers never see a busy database") {
   const ScratchFolder folder;
   std::vector<Child> all;
   std::vector<std::uint64_t> numbers;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One bit flipped in each column of each row: never a wrong entry, found by verify, repaired by
-// use.
+// A bit flipped in any column of any row never gives a wrong entry; verify reports it and use
+// repairs it.
 #include <sqlite3.h>
 
 #include <filesystem>
@@ -27,7 +27,7 @@ StatRecord record() {
   return record;
 }
 
-/// Another program's connection.
+/// A connection without the store's checks.
 class Plain {
  public:
   explicit Plain(const std::string& directory) {
@@ -48,8 +48,8 @@ class Plain {
   bool run(const std::string& sql) {
     return sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK;
   }
-  /// Flips a bit of a number, or of the byte in the middle. False: there is none, or the row would
-  /// be another's.
+  /// Flips a bit of a number, or of the byte in the middle. False if the column is empty, or
+  /// another row has the new value.
   bool flip(const std::string& table, const std::string& column, const std::string& row, int bit) {
     const std::string its_row = " FROM " + table + " WHERE " + row;
     sqlite3_stmt* const read = prepare("SELECT " + column + its_row);
@@ -83,7 +83,7 @@ class Plain {
   sqlite3* db_ = nullptr;
 };
 
-/// A lookup of every entry; how many are not found. Requires each that is to be what was stored.
+/// Looks up every entry and returns those that are not found. Requires a hit to be what was stored.
 std::vector<StoreEntry> missing_in(SqliteStore& store) {
   std::vector<StoreEntry> missing;
   for (const StoreEntry& entry : entries()) {
@@ -100,12 +100,12 @@ std::vector<StoreEntry> missing_in(SqliteStore& store) {
   return missing;
 }
 
-/// What a host does: what is not found is compiled, and stored. Then nothing is missing any more,
+/// Uses a store as a host does: entries that are not found are stored again. Then none is missing,
 /// in this process and the next.
 void use(const std::string& directory) {
   {
     const auto store = open_store_at(directory);
-    // What it costs the sound ones to lose one: a cubin that two rows name goes with the first.
+    // Twice: a cubin that two rows name is removed with the first of them.
     for (int round = 0; round < 2; ++round) {
       for (const StoreEntry& entry : missing_in(*store)) {
         REQUIRE(store->put(entry));
@@ -125,7 +125,7 @@ void use(const std::string& directory) {
     REQUIRE(store->collect(month));
   }
   const auto store = open_store_at(directory);
-  CHECK(missing_in(*store).size() <= 1);  // one whose stamp was flipped was too old
+  CHECK(missing_in(*store).size() <= 1);  // an entry whose last use was flipped was too old
   CHECK(store->find_stat_record(record().path).has_value());
   CHECK(store->session().rebuilds() == 0);
 }
@@ -142,7 +142,7 @@ struct Stores : ScratchFolder {
     REQUIRE(store->flush(std::chrono::seconds(2)));
     CHECK(store->verify(false)->damaged == 0);
   }
-  /// `named`: whether verify has to say so.
+  /// `named` is true if verify has to report it.
   bool check(const Change& change, bool named) {
     const std::string used = copy();
     if (!Plain(used).run("SELECT 1") || !changed(used, change)) {
@@ -191,7 +191,7 @@ struct Stores : ScratchFolder {
 // fault 87
 TEST_CASE("a bit flipped in any column of any row is named by verify and repaired by use") {
   Stores stores;
-  // A statistic that is still possible, and a row's number, tell nobody that they are wrong.
+  // A statistic that is still possible and the id of a request cannot be told from right ones.
   const auto is_named = [](const std::string& column, int bit) {
     const bool statistic = column == "entry.hits" || column == "entry.last_used_s";
     return column != "request.id" && (!statistic || bit > 32);
@@ -229,7 +229,7 @@ TEST_CASE("a bit flipped in any column of any row is named by verify and repaire
   CHECK(flips > 150);
 }
 
-TEST_CASE("impossible uses and counts are named by verify, and begin again at the next use") {
+TEST_CASE("impossible uses and counts are named by verify, and restart at the next use") {
   const ScratchFolder folder;
   const StoreEntry entry = entries().front();
   for (const char* damage :

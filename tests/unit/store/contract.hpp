@@ -13,9 +13,10 @@
 
 namespace cukiln::testing {
 
-/// The rules that every CubinStore keeps. Call it inside a TEST_CASE, with a maker of empty stores.
+/// Checks the rules of every CubinStore. Call it inside a TEST_CASE, with a factory of empty
+/// stores.
 inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& make_empty) {
-  SUBCASE("an empty store knows nothing") {
+  SUBCASE("an empty store has no entry") {
     const auto store = make_empty();
     const StoreEntry entry = make_entry(1);
     CHECK(store->list_sets(entry.request, entry.request_canonical)->empty());
@@ -28,7 +29,7 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(store->source_text(entry.key).error().code() == ErrorCode::not_found);
   }
 
-  SUBCASE("what was put is given back, byte for byte") {
+  SUBCASE("a get returns what was put, byte for byte") {
     const auto store = make_empty();
     const StoreEntry entry = make_entry(1);
     CHECK(store->put(entry).has_value());
@@ -43,7 +44,7 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(store->stats().hits == 1);
   }
 
-  SUBCASE("the same key again is not kept twice") {
+  SUBCASE("a key is not stored twice") {
     const auto store = make_empty();
     const StoreEntry entry = make_entry(1);
     CHECK(store->put(entry).has_value());
@@ -53,7 +54,7 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(store->list()->size() == 1);
   }
 
-  SUBCASE("empty fields and long ones survive") {
+  SUBCASE("empty and long fields are stored") {
     const auto store = make_empty();
     StoreEntry entry = make_entry(2, {1'000'000, 0, 300, "sm_90"});
     entry.cubin.log.clear();
@@ -85,19 +86,19 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(sets->back().key == make_entry(1, {100, 1}).key);
   }
 
-  SUBCASE("a set leads to its own entry, even after that moved to another place") {
+  SUBCASE("a set leads to its own entry, even after the entry moved to another row") {
     const auto store = make_empty();
     const StoreEntry entry = make_entry(1);
     CHECK(store->put(entry).has_value());
     CHECK(finds(*store, entry));
     CHECK(*store->remove(entry.key));
-    CHECK(store->put(make_entry(2)).has_value());  // takes the place
+    CHECK(store->put(make_entry(2)).has_value());  // takes the row
     CHECK_FALSE(finds(*store, entry));
     CHECK(store->put(entry).has_value());
     CHECK(finds(*store, entry));
   }
 
-  SUBCASE("a look is no use") {
+  SUBCASE("a peek does not count as a use") {
     const auto store = make_empty();
     const StoreEntry entry = make_entry(1);
     CHECK(store->put(entry).has_value());
@@ -105,12 +106,12 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK_FALSE(store->peek(make_entry(2).key)->has_value());
     CHECK(store->stats().hits == 0);
     CHECK(store->stats().misses == 0);
-    CHECK((*store->get(entry.key))->hits <= 1);  // this one, where the store counts at once
+    CHECK((*store->get(entry.key))->hits <= 1);  // 1 in a store that counts immediately
     CHECK(store->stats().hits == 1);
   }
 
   // fault 101
-  SUBCASE("of three hundred sets of a request each is found, by checking one") {
+  SUBCASE("each of three hundred sets of a request is found by checking one set") {
     const auto store = make_empty();
     constexpr std::uint64_t kSets = 300;
     for (std::uint64_t variant = 0; variant < kSets; ++variant) {
@@ -152,7 +153,7 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(finds(*store, copies));
   }
 
-  SUBCASE("another request with the same digest is no hit") {
+  SUBCASE("another request with the same digest is a miss") {
     const auto store = make_empty();
     const StoreEntry entry = make_entry(1);
     CHECK(store->put(entry).has_value());
@@ -163,7 +164,7 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(finds(*store, entry));
   }
 
-  SUBCASE("an entry that does not fit together is refused") {
+  SUBCASE("an entry whose parts do not belong together is refused") {
     const auto store = make_empty();
     StoreEntry wrong_key = make_entry(1);
     wrong_key.key = make_entry(2).key;
@@ -180,7 +181,7 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(store->list()->empty());
   }
 
-  SUBCASE("a removed entry is gone, and may come back") {
+  SUBCASE("a removed entry is absent, and can be stored again") {
     const auto store = make_empty();
     const StoreEntry entry = make_entry(1);
     CHECK(store->put(entry).has_value());
@@ -191,7 +192,7 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(store->get(entry.key)->has_value());
   }
 
-  SUBCASE("the inventory names what an entry is") {
+  SUBCASE("the inventory has the labels and sizes of an entry") {
     const auto store = make_empty();
     const StoreEntry entry = make_entry(7);
     CHECK(store->put(entry).has_value());
@@ -210,7 +211,7 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(summary.created_s > 0);
   }
 
-  SUBCASE("many threads at once get whole entries") {
+  SUBCASE("concurrent threads get whole entries") {
     const auto store = make_empty();
     std::atomic<int> wrong{0};
     std::vector<std::thread> threads;

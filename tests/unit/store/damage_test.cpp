@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to a store whose files were damaged while nobody, or somebody, had it open. The
-// numbers are those of tests/FAULTS.md.
+// Stores whose files were damaged, while no process or another process had them open. The numbers
+// are those of tests/FAULTS.md.
 #include <unistd.h>
 
 #include "unit/store/open_sqlite_store.hpp"
@@ -8,7 +8,7 @@
 namespace cukiln::testing {
 namespace {
 
-/// Opens a store that was damaged, and expects it to be empty, in a new generation, and to work.
+/// Opens a damaged store and expects it to work in a new, empty generation.
 void expect_new_generation(const std::string& directory) {
   LogRecorder log;
   SqliteStoreOptions options = options_at(directory);
@@ -19,11 +19,11 @@ void expect_new_generation(const std::string& directory) {
   CHECK(count_hits(*store, 0, 5) == 5);
   CHECK(*store->session().generation_name() == "gen-0002");
   CHECK(store->session().rebuilds() == 1);
-  CHECK(log.contains("begins anew"));
-  CHECK(exists(database_in(directory)));  // the old one is left until nobody uses it
+  CHECK(log.contains("starts a new, empty generation"));
+  CHECK(exists(database_in(directory)));  // a collection removes the old one later
 }
 
-TEST_CASE("fault 13: header page garbage begins a new generation") {
+TEST_CASE("fault 13: garbage in the header page starts a new generation") {
   for (const std::size_t at : {0u, 16u, 44u, 100u}) {
     CAPTURE(at);
     const ScratchFolder folder;
@@ -33,14 +33,14 @@ TEST_CASE("fault 13: header page garbage begins a new generation") {
   }
 }
 
-TEST_CASE("fault 13: a file of another program begins a new generation") {
+TEST_CASE("fault 13: a database of another program starts a new generation") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 5);
   overwrite(database_in(folder / "s"), 68, std::string_view("\0\0\0\1", 4));  // its application id
   expect_new_generation(folder / "s");
 }
 
-TEST_CASE("fault 14: a database cut to half costs entries, and the store goes on") {
+TEST_CASE("fault 14: a database truncated to half loses entries, and the store keeps working") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 20);
   const std::string database = database_in(folder / "s");
@@ -54,14 +54,14 @@ TEST_CASE("fault 14: a database cut to half costs entries, and the store goes on
   CHECK(count_hits(*store, 19, 1) == 1);
 }
 
-TEST_CASE("fault 15: a database cut to nothing begins a new generation") {
+TEST_CASE("fault 15: a database truncated to nothing starts a new generation") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 5);
   REQUIRE(::truncate(database_in(folder / "s").c_str(), 0) == 0);
   expect_new_generation(folder / "s");
 }
 
-TEST_CASE("fault 15: a WAL removed before its checkpoint costs what was in it, and nothing else") {
+TEST_CASE("fault 15: a WAL removed before its checkpoint loses only the entries in it") {
   const ScratchFolder folder;
   make_uncheckpointed_store(folder / "s", 5);
   const std::string copy = folder / "s.copy";
@@ -99,13 +99,13 @@ TEST_CASE("fault 16: a byte flipped in a cubin is a miss for that key alone") {
   CHECK(count_hits(*store, 0, 5) == 5);
 }
 
-TEST_CASE("fault 16: an entry whose cubin is gone, or has another size, goes alone") {
+TEST_CASE("fault 16: an entry whose cubin is missing or has another size is removed alone") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   put_numbers(*store, 0, 4);
   REQUIRE(store->session().write(std::chrono::seconds(2), [](SqliteHandle& db) -> Result<void> {
     CUKILN_CHECK(db.execute("DELETE FROM cubin WHERE id=(SELECT min(cubin_id) FROM entry)"));
-    // A damaged length must not ask for the machine's memory.
+    // A damaged length must not allocate all memory of the machine.
     return db.execute("UPDATE entry SET cubin_bytes=1<<40 WHERE id=(SELECT max(id) FROM entry)");
   }));
   CHECK(count_hits(*store, 0, 4) == 2);
@@ -115,7 +115,7 @@ TEST_CASE("fault 16: an entry whose cubin is gone, or has another size, goes alo
   CHECK(count_hits(*store, 0, 4) == 3);
 }
 
-/// Turns one bit of one column, in the second row of its table.
+/// Flips one bit of one column, in the second row of its table.
 Result<void> flip_bit(SqliteHandle& db, const std::string& table, const std::string& column) {
   const std::string row = " WHERE id=(SELECT id FROM " + table + " ORDER BY id LIMIT 1 OFFSET 1)";
   const std::string read = "SELECT " + column + ", typeof(" + column + ") FROM " + table + row;
@@ -165,7 +165,7 @@ TEST_CASE("fault 16: one wrong bit in any column is found by verify, and repaire
   CHECK(columns.size() > 25);
   for (const auto& [table, column] : columns) {
     if (column == "hits" || column == "last_used_s" || (column == "id" && table != "cubin")) {
-      continue;  // when an entry may go, and a row's number: nothing of what it is
+      continue;  // a statistic or a row id: neither is part of the content
     }
     CAPTURE(table);
     CAPTURE(column);
@@ -201,7 +201,7 @@ TEST_CASE("fault 16: one wrong bit in any column is found by verify, and repaire
 }
 
 // fault 87
-TEST_CASE("fault 16: verify makes what leads to entries anew, and costs none of them") {
+TEST_CASE("fault 16: verify rebuilds the rows that lead to entries, and loses no entry") {
   for (const std::string column : {"check128", "only_entry", "tree"}) {
     CAPTURE(column);
     const ScratchFolder folder;
@@ -220,7 +220,7 @@ TEST_CASE("fault 16: verify makes what leads to entries anew, and costs none of 
   }
 }
 
-TEST_CASE("fault 16: a damaged length is no size below none in the inventory") {
+TEST_CASE("fault 16: a damaged length is not a negative size in the inventory") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   put_numbers(*store, 0, 1);
@@ -234,7 +234,7 @@ TEST_CASE("fault 16: a damaged length is no size below none in the inventory") {
   CHECK(entries->front().dependencies == 0);
 }
 
-TEST_CASE("fault 16: verify finds the damage, and removes it only when told to") {
+TEST_CASE("fault 16: verify reports damage, and removes it with --repair only") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 5);
   const std::string database = database_in(folder / "s");
@@ -292,7 +292,7 @@ TEST_CASE("fault 17: a byte flipped in the WAL costs hits, never bytes") {
   CHECK(store->put(make_entry(100)).has_value());
 }
 
-TEST_CASE("fault 18: a garbage -shm that nobody uses is made again") {
+TEST_CASE("fault 18: a -shm of garbage that no process uses is rebuilt") {
   const ScratchFolder folder;
   make_uncheckpointed_store(folder / "s", 20);
   const std::string copy = folder / "s.copy";
@@ -302,7 +302,7 @@ TEST_CASE("fault 18: a garbage -shm that nobody uses is made again") {
   CHECK(count_hits(*store, 0, 20, {2000}) == 20);
 }
 
-TEST_CASE("fault 19: files unlinked under a user lead to a new generation at the next write") {
+TEST_CASE("fault 19: unlinking open files starts a new generation at the next write") {
   for (const char* suffix : {"", "-wal", "-shm"}) {
     CAPTURE(suffix);
     const ScratchFolder folder;
@@ -317,7 +317,7 @@ TEST_CASE("fault 19: files unlinked under a user lead to a new generation at the
   }
 }
 
-TEST_CASE("fault 19: a store that was removed whole under a user is made again") {
+TEST_CASE("fault 19: a store that is removed while it is open is created again") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   put_numbers(*store, 0, 5);
@@ -327,7 +327,7 @@ TEST_CASE("fault 19: a store that was removed whole under a user is made again")
   CHECK(mode_of(folder / "s") == 0700);
 }
 
-TEST_CASE("a generation that another process began is followed") {
+TEST_CASE("a process follows to the generation that another process started") {
   const ScratchFolder folder;
   const auto first = open_store_at(folder / "s");
   const auto second = open_store_at(folder / "s");
@@ -340,7 +340,7 @@ TEST_CASE("a generation that another process began is followed") {
   CHECK(count_hits(*second, 1, 2) == 2);
 }
 
-TEST_CASE("an old generation goes once nobody has it open") {
+TEST_CASE("a collection removes an old generation that no process has open") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 3);
   overwrite(database_in(folder / "s"), 0, "garbage");
@@ -351,7 +351,7 @@ TEST_CASE("an old generation goes once nobody has it open") {
   CHECK(exists(folder / "s/v2/gen-0002"));
 }
 
-TEST_CASE("a CURRENT that names nothing begins a new generation") {
+TEST_CASE("a CURRENT that names no generation starts a new one") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 3);
   for (const char* text : {"", "gen-0009\n", "../../etc\n", "nonsense"}) {

@@ -37,7 +37,7 @@ bool is_healthy(SqliteStore& store) {
   return report && report->damaged == 0;
 }
 
-TEST_CASE("fault 29: parent and child both go on with the store after a fork") {
+TEST_CASE("fault 29: parent and child both use the store after a fork") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   put_numbers(*store, 0, 3);
@@ -47,7 +47,7 @@ TEST_CASE("fault 29: parent and child both go on with the store after a fork") {
   CHECK(is_healthy(*store));
 }
 
-TEST_CASE("fault 29: a fork carries no open connection") {
+TEST_CASE("fault 29: a child inherits no open connection") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   put_numbers(*store, 0, 3);
@@ -93,7 +93,7 @@ TEST_CASE("fault 29: a child outlives the parent's store, and another writer") {
   CHECK(is_healthy(*again));
 }
 
-TEST_CASE("fault 29: uses that were not written are the parent's to write, once") {
+TEST_CASE("fault 29: only the parent writes the uses from before a fork, once") {
   const ScratchFolder folder;
   {
     const auto tiers = open_store_at(folder / "s");
@@ -104,7 +104,8 @@ TEST_CASE("fault 29: uses that were not written are the parent's to write, once"
   CHECK((*open_store_at(folder / "s")->counters())["compiles"] == 5);
 }
 
-TEST_CASE("fault 29: a raw fork without handlers is refused the store, and the parent keeps it") {
+TEST_CASE(
+    "fault 29: the store refuses a child of a fork without handlers, and the parent keeps it") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   put_numbers(*store, 0, 3);
@@ -124,7 +125,7 @@ TEST_CASE("fault 29: a raw fork without handlers is refused the store, and the p
 // allocating, a child hangs in it (seen in SizeClassAllocator64::GetFromAllocator). The other
 // builds run this.
 #if !defined(__SANITIZE_ADDRESS__)
-TEST_CASE("fault 30: forks while other threads read and write never deadlock") {
+TEST_CASE("fault 30: forks during reads and writes of other threads never deadlock") {
   const ScratchFolder folder;
   TieredStore::Options options;
   options.store.directory = folder / "s";

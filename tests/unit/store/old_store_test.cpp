@@ -97,7 +97,7 @@ class LockedElsewhere {
 };
 
 // fault 125
-TEST_CASE("a store of format 1 goes once nobody has used it for 30 days") {
+TEST_CASE("a store of format 1 is removed after 30 days without use") {
   const OldStore there(31);
   const std::uint64_t bytes = there.bytes();
   REQUIRE(bytes > 10'000);
@@ -109,7 +109,7 @@ TEST_CASE("a store of format 1 goes once nobody has used it for 30 days") {
 }
 
 // fault 125
-TEST_CASE("a store of format 1 stays as long as one of its files is young") {
+TEST_CASE("a store of format 1 stays while one of its files is younger") {
   for (const char* young : {"gen-0001/store.db", "gen-0001/store.db-wal", "CURRENT"}) {
     CAPTURE(young);
     const OldStore there(31);
@@ -122,7 +122,7 @@ TEST_CASE("a store of format 1 stays as long as one of its files is young") {
 }
 
 // fault 125
-TEST_CASE("a store of format 1 stays while another process has it open, or works on it") {
+TEST_CASE("a store of format 1 stays while another process holds one of its locks") {
   const std::pair<const char*, int> locks[] = {{"gen-0001/inuse.lock", LOCK_SH},
                                                {"writer.lock", LOCK_EX},
                                                {"gc.lock", LOCK_EX},
@@ -143,7 +143,7 @@ TEST_CASE("a store of format 1 stays while another process has it open, or works
 }
 
 // fault 125
-TEST_CASE("of a store of format 1 no symbolic link is followed") {
+TEST_CASE("no symbolic link in a store of format 1 is followed") {
   const OldStore there(31);
   const std::uint64_t bytes = there.bytes();
   const std::string elsewhere = there / "elsewhere";
@@ -170,7 +170,7 @@ TEST_CASE("of a store of format 1 no symbolic link is followed") {
   }
 }
 
-TEST_CASE("what format 1 does not name stays where it is") {
+TEST_CASE("a file that format 1 does not name stays") {
   const OldStore there(31);
   for (const char* name : {"notes.txt", "gen-0001/notes.txt", "gen-x/store.db", "flights/a.lock",
                            "CURRENT.d/store.db"}) {
@@ -184,7 +184,7 @@ TEST_CASE("what format 1 does not name stays where it is") {
   CHECK_FALSE(exists(there.old + "/gen-0001/store.db"));
 }
 
-TEST_CASE("a store of format 1 that was sealed stays") {
+TEST_CASE("a sealed store of format 1 stays") {
   const OldStore there(31);
   ::chmod(there.old.c_str(), 0500);
   CHECK(there.collect() == 0);

@@ -13,7 +13,7 @@
 
 namespace cukiln::testing {
 
-/// Keeps what a store logs.
+/// Records the messages that a store logs.
 class LogRecorder {
  public:
   Logger logger() {
@@ -71,7 +71,7 @@ inline void put_numbers(SqliteStore& store, std::uint64_t first, std::uint64_t c
   }
 }
 
-/// How many of the entries are hits; any that is not what was put fails the test.
+/// Counts the entries that are hits. A hit that is not what was put fails the test.
 inline std::uint64_t count_hits(CubinStore& store, std::uint64_t first, std::uint64_t count,
                                 const EntryShape& shape = {}) {
   std::uint64_t hits = 0;
@@ -86,7 +86,7 @@ inline std::uint64_t count_hits(CubinStore& store, std::uint64_t first, std::uin
   return hits;
 }
 
-/// A store of `count` entries whose database holds everything: nothing is left in the WAL.
+/// Makes a store of `count` entries with an empty WAL.
 inline void make_checkpointed_store(const std::string& directory, std::uint64_t count) {
   const auto store = open_store_at(directory);
   put_numbers(*store, 0, count);
@@ -94,7 +94,7 @@ inline void make_checkpointed_store(const std::string& directory, std::uint64_t 
       std::chrono::seconds(2), [&](SqliteHandle& db) { return store->session().checkpoint(db); }));
 }
 
-/// The same, with everything but the tables still in the WAL.
+/// The same, with all entries in the WAL, and a copy of it in `directory`.copy.
 inline void make_uncheckpointed_store(const std::string& directory, std::uint64_t count) {
   SqliteStoreOptions options = options_at(directory);
   options.checkpoint_bytes = 1ull << 40;

@@ -22,7 +22,7 @@ const std::string kOther = key_of("other", 'o');
 }  // namespace
 
 // fault 114
-TEST_CASE("a chain keeps every signer once, the latest last") {
+TEST_CASE("a chain has every signer once, the latest last") {
   CHECK(with_signer("", kFleet) == kFleet);
   const std::string both = with_signer(kFleet, kOther);
   CHECK(both == kFleet + " " + kOther);
@@ -32,7 +32,7 @@ TEST_CASE("a chain keeps every signer once, the latest last") {
 }
 
 // fault 115
-TEST_CASE("what was taken without a signature is so until somebody signs it") {
+TEST_CASE("an entry imported without a signature is unsigned until it is signed") {
   CHECK_FALSE(is_unsigned(""));  // compiled here
   CHECK(is_unsigned(with_signer("", kUnsigned)));
   CHECK(is_unsigned(with_signer(kFleet, kUnsigned)));
@@ -41,7 +41,7 @@ TEST_CASE("what was taken without a signature is so until somebody signs it") {
 }
 
 // fault 116
-TEST_CASE("a revoked key is found wherever in a chain it signed, by its bytes") {
+TEST_CASE("a revoked key is found anywhere in a chain, by its bytes") {
   const RevokedKeys revoked({kFleet});
   CHECK(revoked.any());
   CHECK(revoked.signed_any_of(kFleet));
@@ -55,7 +55,7 @@ TEST_CASE("a revoked key is found wherever in a chain it signed, by its bytes") 
   CHECK_FALSE(RevokedKeys().signed_any_of(kFleet));
 }
 
-TEST_CASE("a public key has one spelling: its name and the base64 of 32 bytes") {
+TEST_CASE("a public key is a name and the canonical base64 of 32 bytes") {
   CHECK(is_public_key(kFleet));
   CHECK_FALSE(is_public_key(kFleet + "A"));
   CHECK_FALSE(is_public_key("fleet"));
@@ -66,7 +66,7 @@ TEST_CASE("a public key has one spelling: its name and the base64 of 32 bytes") 
 }
 
 // fault 112
-TEST_CASE("a list of trusted keys says what it revokes, and is refused when others may write it") {
+TEST_CASE("a list of trusted keys revokes keys, and is refused if others may write it") {
   const ScratchFolder folder;
   const std::string list =
       folder.write("keys", "# ours\n" + kOther + "\n  revoked " + kFleet + "  # stolen\r\n");

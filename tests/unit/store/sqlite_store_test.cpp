@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an SqliteStore promises beyond the contract of every store.
+// The rules of SqliteStore beyond the contract of every store.
 #include <algorithm>
 #include <filesystem>
 #include <thread>
@@ -9,7 +9,7 @@
 namespace cukiln::testing {
 namespace {
 
-TEST_CASE("entries outlive the process that put them") {
+TEST_CASE("entries outlive the store object that put them") {
   const ScratchFolder folder;
   put_numbers(*open_store_at(folder / "s"), 0, 10);
   const auto store = open_store_at(folder / "s");
@@ -103,7 +103,7 @@ TEST_CASE("fault 75: an entry larger than the cap is too large, and nothing is e
   CHECK(count_hits(*store, 0, 5) == 5);
 }
 
-TEST_CASE("uses are written when the store goes: hits, and the time of the last one") {
+TEST_CASE("hits and the time of the last use are written when the store is closed") {
   const ScratchFolder folder;
   FakeClock clock;
   SqliteStoreOptions options = options_at(folder / "s");
@@ -121,7 +121,7 @@ TEST_CASE("uses are written when the store goes: hits, and the time of the last 
   CHECK(entries[1].last_used_s == clock.now_s_value - 7200);
 }
 
-TEST_CASE("fault 31: a clock that jumps evicts nothing en masse and confuses nothing") {
+TEST_CASE("fault 31: a clock that jumps does not change the eviction order") {
   const ScratchFolder folder;
   FakeClock clock;
   SqliteStoreOptions options = options_at(folder / "s");
@@ -179,7 +179,7 @@ TEST_CASE("collect evicts by size, by age, and shrinks the file") {
   CHECK(count_hits(*store, 290, 10) == 10);
 }
 
-TEST_CASE("fault 77: a second collection at the same time does nothing") {
+TEST_CASE("fault 77: a concurrent second collection does nothing") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   put_numbers(*store, 0, 5);
@@ -194,7 +194,7 @@ TEST_CASE("fault 77: a second collection at the same time does nothing") {
   CHECK(store->stats().entries == 5);
 }
 
-TEST_CASE("fault 74: readers are right while entries are evicted under them") {
+TEST_CASE("fault 74: readers get whole entries during an eviction") {
   const ScratchFolder folder;
   SqliteStoreOptions options = options_at(folder / "s");
   const auto store = open_store_at(options);
@@ -233,7 +233,7 @@ TEST_CASE("fault 74: readers are right while entries are evicted under them") {
   CHECK(hits > 0);
 }
 
-TEST_CASE("fault 28: a reader that holds the WAL delays its end and is named in the log") {
+TEST_CASE("fault 28: a reader that holds the WAL delays its truncation and is logged") {
   const ScratchFolder folder;
   LogRecorder log;
   SqliteStoreOptions options = options_at(folder / "s");
@@ -271,7 +271,7 @@ TEST_CASE("counters add up over processes") {
   CHECK((*store->counters())["saved_us"] == 3'000'000);
 }
 
-TEST_CASE("stat records are found by path, at once and in the next process") {
+TEST_CASE("stat records are found by path, immediately and after the store was opened again") {
   const ScratchFolder folder;
   StatRecord record;
   record.path = "/usr/include/a.h";
@@ -317,7 +317,7 @@ TEST_CASE("remove_all leaves an empty store with a small file") {
   put_numbers(*store, 0, 5);
 }
 
-TEST_CASE("a reserve is kept, and never a large part of a small store") {
+TEST_CASE("the reserve is at most an eighth of the cap") {
   const ScratchFolder folder;
   SqliteStoreOptions options = options_at(folder / "s");
   options.reserve_bytes = 8 << 20;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of the tiers, and what a tier that fails costs.
+// The order of the tiers, and tiers that fail.
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,13 +27,13 @@ std::unique_ptr<TieredStore> open_tiers(TieredStore::Options options) {
   return *std::move(store);
 }
 
-/// A store that its maker gave to everybody to read.
+/// Makes a store that all users can read.
 void make_system_store(const std::string& directory, std::uint64_t first, std::uint64_t count) {
   put_numbers(*open_store_at(directory), first, count);
   REQUIRE(std::system(("chmod -R a+rX '" + directory + "'").c_str()) == 0);
 }
 
-TEST_CASE("a put is in memory and on disk, and the next process hits") {
+TEST_CASE("a put goes to memory and disk, and is a hit after the store was opened again") {
   const ScratchFolder folder;
   {
     const auto store = open_tiers(tiers_at(folder / "s"));
@@ -60,7 +60,7 @@ TEST_CASE("a hit in memory shares the image and counts as a use on disk") {
   CHECK(open_tiers(tiers_at(folder / "s"))->list()->front().hits == 2);
 }
 
-TEST_CASE("the system store is below: its hits come into memory, never onto the user's disk") {
+TEST_CASE("hits of the system store are cached in memory, never on the user's disk") {
   const ScratchFolder folder;
   make_system_store(folder / "system", 0, 3);
   const auto store = open_tiers(tiers_at(folder / "s", folder / "system"));
@@ -76,7 +76,7 @@ TEST_CASE("the system store is below: its hits come into memory, never onto the 
   CHECK(store->list_sets(entry.request, entry.request_canonical)->size() == 1);
 }
 
-TEST_CASE("sets of one request come from every tier, each once") {
+TEST_CASE("the sets of a request are listed from every tier, each once") {
   const ScratchFolder folder;
   make_system_store(folder / "system", 0, 1);
   const auto store = open_tiers(tiers_at(folder / "s", folder / "system"));
@@ -102,7 +102,7 @@ TEST_CASE("fault 35: a system store that others can write is not used") {
   CHECK(log.contains("chmod go-w"));
 }
 
-TEST_CASE("a directory that cannot be trusted makes the store memory-only, saying why once") {
+TEST_CASE("a directory that cannot be trusted makes the store memory-only, with one warning") {
   const ScratchFolder folder;
   REQUIRE(::mkdir((folder / "s").c_str(), 0700) == 0);
   REQUIRE(::chmod((folder / "s").c_str(), 0777) == 0);
@@ -124,7 +124,7 @@ TEST_CASE("a directory that cannot be trusted makes the store memory-only, sayin
 }
 
 // fault 26
-TEST_CASE("a writer that is stuck is waited for once, then left alone") {
+TEST_CASE("a stuck writer is waited for once, then the circuit breaker is open") {
   const ScratchFolder folder;
   TieredStore::Options options = tiers_at(folder / "s");
   options.disk.write_wait = std::chrono::milliseconds(3000);
@@ -148,14 +148,14 @@ TEST_CASE("the same directory twice is one tier") {
   CHECK(store->system() == nullptr);
 }
 
-TEST_CASE("flight_directory is a folder of the user's store") {
+TEST_CASE("the lock folder is in the user's store") {
   const ScratchFolder folder;
   const auto store = open_tiers(tiers_at(folder / "s"));
   CHECK(store->lock_folder() == folder / "s/v2/flights");
   CHECK(mode_of(folder / "s/v2/flights") == 0700);
 }
 
-TEST_CASE("facts say what a doctor asks") {
+TEST_CASE("facts have the values that doctor shows") {
   const ScratchFolder folder;
   const auto store = open_tiers(tiers_at(folder / "s"));
   CHECK(store->put(make_entry(1)).has_value());

@@ -28,7 +28,7 @@ SqliteStoreOptions with_schema(const std::string& directory, const StoreSchema& 
 
 std::int64_t version_of(SqliteStore& store) { return *store.session().schema_version(); }
 
-TEST_CASE("fault 20: a newer store that this version may read and write is used as it is") {
+TEST_CASE("fault 20: a newer store that this version may read and write is used unchanged") {
   const ScratchFolder folder;
   put_numbers(*open_store_at(with_schema(folder / "s", next_schema())), 0, 3);
   const auto store = open_store_at(folder / "s");
@@ -50,7 +50,7 @@ TEST_CASE("fault 20: a newer store that this version may only read is read") {
   CHECK(store->remove(make_entry(0).key).error().code() == ErrorCode::io);
 }
 
-TEST_CASE("fault 20: a newer store that this version may not read is refused and left alone") {
+TEST_CASE("fault 20: a newer store that this version may not read is refused and not changed") {
   const ScratchFolder folder;
   StoreSchema next = next_schema();
   next.min_reader = next.min_writer = 2;
@@ -63,7 +63,7 @@ TEST_CASE("fault 20: a newer store that this version may not read is refused and
   CHECK(count_hits(*open_store_at(with_schema(folder / "s", next)), 0, 3) == 3);
 }
 
-TEST_CASE("fault 21: an older store is brought up to date, with all that is in it") {
+TEST_CASE("fault 21: an older store is migrated with all its entries") {
   const ScratchFolder folder;
   put_numbers(*open_store_at(folder / "s"), 0, 3);
   const auto store = open_store_at(with_schema(folder / "s", next_schema()));
@@ -85,7 +85,7 @@ TEST_CASE("fault 21: a migration that fails changes nothing") {
   CHECK(count_hits(*store, 0, 3) == 3);
 }
 
-TEST_CASE("fault 22: two versions use one store at the same time") {
+TEST_CASE("fault 22: two versions use one store concurrently") {
   const ScratchFolder folder;
   const auto old_version = open_store_at(folder / "s");
   put_numbers(*old_version, 0, 2);
@@ -114,7 +114,8 @@ TEST_CASE(
     range.l_len = count;
     REQUIRE(::fcntl(other.get(), F_OFD_SETLK, &range) == 0);
   };
-  // One byte is ours, below and above it are those of other copies; beyond are other processes.
+  // One byte is this copy's. Those below and above it are other copies', those beyond other
+  // processes'.
   const auto refused_beside = [&](std::int64_t byte) {
     lock(F_RDLCK, process + byte, 1);
     const auto opened = SqliteStore::open(options_at(folder / "s"));
@@ -134,7 +135,7 @@ TEST_CASE(
 }
 
 // fault 97
-TEST_CASE("what killed processes left is cleared away by a collection") {
+TEST_CASE("a collection removes the leftovers of killed processes") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   const std::string flights = *store->directory().folder("flights");
