@@ -9,14 +9,14 @@ namespace nvfp4 {
 constexpr u32 kAmaxThreads = 512;
 constexpr u32 kAmaxWarps = kAmaxThreads / 32;
 
-// Writes the global scale {encode, decode} of the largest of all threads' `magnitudes` to `gsa`. Every
-// thread of every thread block calls it once.
+// Writes the global scale {encode, decode} for the largest of all threads' `magnitudes`. Every thread of
+// every thread block calls it once.
 //
 // Each thread block writes its own amax and a ready bit to its word of `workspace` and exits, without a
-// fence or an atomic counter, so that SM resources are free at once for the next kernel. The last thread
+// fence or an atomic counter, so that SM resources are free immediately for the next kernel. The last thread
 // block (by index) polls all words and resets them to 0. It relies on blocks being dispatched in index
 // order: those before it have started, so polling ends.
-__device__ __forceinline__ void write_global_scale(float* gsa, u32* workspace, u32 magnitudes) {
+__device__ __forceinline__ void write_global_scale(float* global_scale, u32* workspace, u32 magnitudes) {
   constexpr u32 kReady = 1;  // a bit of the lower half, which is 0 in a bf16 widened to float
   const u32 lane = threadIdx.x % 32;
   const u32 warp = threadIdx.x / 32;
@@ -47,8 +47,8 @@ __device__ __forceinline__ void write_global_scale(float* gsa, u32* workspace, u
     return;
   }
   const GlobalScale scale = global_scale_of(__uint_as_float(amax));
-  gsa[0] = scale.encode;
-  gsa[1] = scale.decode;
+  global_scale[kEncode] = scale.encode;
+  global_scale[kDecode] = scale.decode;
 }
 
 }  // namespace nvfp4

@@ -1,12 +1,12 @@
 // amax_gsa: the NVFP4 global scale of a bf16 tensor, in one launch.
 // amax_gsa_by_row: the same, and the amax of each row.
 //
-// What: amax = max |x|; gsa = {encode, decode}, encode = min(2688 / amax, FLT_MAX),
+// What: amax = max |x|; global_scale = {encode, decode}, encode = min(2688 / amax, FLT_MAX),
 //   decode = 1 / encode. Both are 1 when amax is 0. row_amax[r] = max |x| of row r.
-// Shapes: input bf16 [rows, columns], row_stride in elements; gsa two floats; row_amax
+// Shapes: input bf16 [rows, columns], row_stride in elements; global_scale two floats; row_amax
 //   f32 [rows].
-// Alignment: input 2 bytes, gsa and row_amax 4. Segments that start on 16 bytes are read by 16-byte
-//   vectors.
+// Alignment: input 2 bytes, global_scale and row_amax 4. Segments that start on 16 bytes are read by
+//   16-byte vectors.
 // Limits: rows * ceil(columns / 1024) below 2^31, or rows * columns below 2^41 if dense. An empty
 //   tensor has amax 0. Both sizes below 2^31.
 // NaN and inf: any NaN makes both scales NaN, so that every GEMM scaled by them returns NaN. An
@@ -21,6 +21,7 @@
 // Source: TransformerEngine, NVFP4 recipe, for the scale.
 #include "amax.cuh"
 #include "dependent_launch.cuh"
+#include "quantize_signatures.cuh"
 
 namespace cukiln {
 namespace nvfp4 {
@@ -80,7 +81,7 @@ struct Segment {
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads,
                                              cukiln::nvfp4::kAmaxBlocksPerSm)
-    amax_gsa(float* gsa, const cukiln::u16* input, cukiln::u32 rows, cukiln::u32 columns,
+    amax_gsa(float* global_scale, const cukiln::u16* input, cukiln::u32 rows, cukiln::u32 columns,
              cukiln::i64 row_stride, cukiln::u32* workspace) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
@@ -109,12 +110,13 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads,
   for (; index < segments; index += gridDim.x * kAmaxWarps) {
     magnitudes = max_magnitude_bf16x2(magnitudes, segment_of(index).magnitudes(lane));
   }
-  write_global_scale(gsa, workspace, magnitudes);
+  write_global_scale(global_scale, workspace, magnitudes);
 }
+static_assert(cukiln::kIsSame<decltype(amax_gsa), cukiln::signatures::AmaxGsa>);
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads,
                                              cukiln::nvfp4::kAmaxBlocksPerSm)
-    amax_gsa_by_row(float* gsa, float* row_amax, const cukiln::u16* input, cukiln::u32 rows,
+    amax_gsa_by_row(float* global_scale, float* row_amax, const cukiln::u16* input, cukiln::u32 rows,
                     cukiln::u32 columns, cukiln::i64 row_stride, cukiln::u32* workspace) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
@@ -134,5 +136,6 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads,
     if (lane == 0) row_amax[row] = __uint_as_float(row_magnitude);
     amax = max(amax, row_magnitude);
   }
-  write_global_scale(gsa, workspace, amax);
+  write_global_scale(global_scale, workspace, amax);
 }
+static_assert(cukiln::kIsSame<decltype(amax_gsa_by_row), cukiln::signatures::AmaxGsaByRow>);

@@ -3,28 +3,32 @@
 #pragma once
 
 #include "gemm_sm100_roles.cuh"
+#include "gemm_signatures.cuh"
 
 #define CUKILN_SM100_PARAMETERS                                                              \
   const __grid_constant__ cukiln::TensorMap rows,                                            \
       const __grid_constant__ cukiln::TensorMap columns,                                     \
       const __grid_constant__ cukiln::TensorMap row_scales,                                  \
       const __grid_constant__ cukiln::TensorMap column_scales,                               \
-      const __grid_constant__ cukiln::TensorMap output, const float *gsa_a,                  \
-      const float *gsa_b, const cukiln::u16 *bias, cukiln::u32 m, cukiln::u32 n, cukiln::u32 k
+      const __grid_constant__ cukiln::TensorMap output, const float *a_global_scale,         \
+      const float *b_global_scale, const cukiln::bf16 *bias, cukiln::u32 m, cukiln::u32 n,   \
+      cukiln::u32 k
 #define CUKILN_SM100_KERNEL(name, cluster, ...)                                              \
   extern "C" __global__ void cluster __launch_bounds__(cukiln::nvfp4::kSm100Threads, 1)      \
       name(CUKILN_SM100_PARAMETERS) {                                                        \
     cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::Sm100Tile<__VA_ARGS__, false>>(                 \
-        {rows, columns, row_scales, column_scales, output, gsa_a, gsa_b, bias, m, n, k,      \
-         nullptr, 0});                                                                       \
-  }
+        {rows, columns, row_scales, column_scales, output, a_global_scale, b_global_scale,   \
+         bias, m, n, k, nullptr, 0});                                                        \
+  }                                                                                          \
+  static_assert(cukiln::kIsSame<decltype(name), cukiln::signatures::Nvfp4Gemm>);
 #define CUKILN_SM100_GROUPED_KERNEL(name, ...)                                               \
   extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kSm100Threads, 1)              \
-      name(CUKILN_SM100_PARAMETERS, const int* experts, cukiln::u32 gsa_a_stride) {          \
+      name(CUKILN_SM100_PARAMETERS, const int* experts, cukiln::u32 a_global_scale_stride) { \
     cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::Sm100Tile<__VA_ARGS__, true>>(                  \
-        {rows, columns, row_scales, column_scales, output, gsa_a, gsa_b, bias, m, n, k,      \
-         experts, gsa_a_stride});                                                            \
-  }
+        {rows, columns, row_scales, column_scales, output, a_global_scale, b_global_scale,   \
+         bias, m, n, k, experts, a_global_scale_stride});                                    \
+  }                                                                                          \
+  static_assert(cukiln::kIsSame<decltype(name), cukiln::signatures::Nvfp4GemmGrouped>);
 
 //                  name                columns, CTAs, swapped
 CUKILN_SM100_KERNEL(nvfp4_gemm_128x128, , 128, 1, false)

@@ -1,6 +1,6 @@
 // The NVFP4 GEMM on sm_100a, whose tensor core multiplies E2M1 by its block scales itself.
 //
-//   D[m, n] = bf16(A[m, :] . B[n, :] * alpha + bias[n]), alpha = gsa_a[1] * gsa_b[1], the decode scales
+//   D[m, n] = bf16(A[m, :] . B[n, :] * alpha + bias[n]), alpha = the product of both decode scales
 //
 // Persistent and warp-specialised: one CTA for each SM (or a pair for two SMs) computes tile after tile.
 //
@@ -17,50 +17,37 @@
 // rows and A's rows, which wastes less where A has few. TMA handles all edges: out-of-bounds loads give
 // zero, out-of-bounds stores are dropped.
 // Grouped: each 128 rows of A belong to one expert and are multiplied by its n rows of B, [experts * n, k];
-// gsa_b and bias have one entry for each expert. Row tiles whose expert is negative are neither computed
-// nor stored.
+// b_global_scale and bias have one entry for each expert. Row tiles whose expert is negative are neither
+// computed nor stored.
 #pragma once
 
 #include "gemm_sm100_tile.cuh"
 #include "machine.cuh"
+#include "pipeline.cuh"
 #include "tcgen05.cuh"
 
 namespace cukiln {
 namespace nvfp4 {
 
 // The kernel's arguments. Only for grouped kernels: `experts`, one for each 128 rows of A, and
-// `gsa_a_stride`, floats from the scale of one expert's rows to the next expert's.
+// `a_global_scale_stride`, floats from the scale of one expert's rows to the next expert's.
 struct Sm100Problem {
   const TensorMap& rows;
   const TensorMap& columns;
   const TensorMap& row_scales;
   const TensorMap& column_scales;
   const TensorMap& output;
-  const float* gsa_a;
-  const float* gsa_b;
+  const float* a_global_scale;
+  const float* b_global_scale;
   const u16* bias;
   u32 m;
   u32 n;
   u32 k;
   const int* experts;
-  u32 gsa_a_stride;
+  u32 a_global_scale_stride;
 
   __device__ __forceinline__ u32 scale_atoms() const { return nvfp4::scale_atoms(k); }
   __device__ __forceinline__ u32 stages() const { return (scale_atoms() + kSteps - 1) / kSteps; }
-};
-
-// Index into a ring of barriers and the parity of the current pass over it, as CUTLASS's PipelineState.
-template <u32 kSize>
-struct PipelineState {
-  u32 index = 0;
-  u32 phase = 0;
-
-  __device__ __forceinline__ void advance() {
-    if (++index == kSize) {
-      index = 0;
-      phase ^= 1;
-    }
-  }
 };
 
 // The static persistent schedule: yields the tiles of this CTA, the same ones to every role. Raster groups
@@ -145,7 +132,8 @@ __device__ __forceinline__ void run_mma(typename Tile::Shared& shared,
   u32 tiles_in_flight = 0;
   for (TileScheduler<Tile> tiles(problem, 0); tiles.next(); tmem_pipe.advance()) {
     if (tiles_in_flight == (Tile::kOverlap != 0 ? 1 : 2)) {
-      mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]), tmem_empty_pipe.phase);
+      mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]),
+                    tmem_empty_pipe.phase);
       tmem_empty_pipe.advance();
     } else {
       ++tiles_in_flight;
@@ -243,13 +231,13 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
   for (TileScheduler<Tile> tiles(problem, rank); tiles.next(); tmem_pipe.advance()) {
     const u32 row = tiles.row + quarter * 32;
     const u16* bias = problem.bias;
-    u32 gsa_a = 1;
+    u32 of_a = kDecode;
     if constexpr (Tile::kGrouped) {
       if (bias != nullptr) bias += u64{tiles.expert} * problem.n;
-      gsa_a += tiles.expert * problem.gsa_a_stride;
+      of_a += tiles.expert * problem.a_global_scale_stride;
     }
     const float alpha =
-        fma_rn(problem.gsa_a[gsa_a], problem.gsa_b[tiles.expert * 2 + 1], 0.0f);
+        fma_rn(problem.a_global_scale[of_a], problem.b_global_scale[tiles.expert * 2 + kDecode], 0.0f);
     float row_bias = 0.0f;
     if (Tile::kSwapped && bias != nullptr && row + lane < problem.n) {
       row_bias = low_bf16(bias[row + lane]);
@@ -269,7 +257,8 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
 #pragma unroll
       for (u32 half = 0; half < 2; ++half) {
         u32 sum[32];
-        tmem_load(tmem + (quarter * 32 << 16) + tmem_pipe.index * Tile::kSecondAccumulator + chunk + half * 32,
+        tmem_load(tmem + (quarter * 32 << 16) + tmem_pipe.index * Tile::kSecondAccumulator + chunk +
+                      half * 32,
                   sum);
         if constexpr (Tile::kSwapped) {
           stage_lanes(staged, lane, half, sum, alpha, row_bias);

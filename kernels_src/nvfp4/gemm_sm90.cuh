@@ -4,20 +4,24 @@
 #pragma once
 
 #include "gemm_sm90_decode.cuh"
+#include "gemm_signatures.cuh"
 
-#define CUKILN_GEMM_DECODE(kTokens, kRowTiles, kBlocksPerSm, kShared)                                   \
+#define CUKILN_GEMM_DECODE(kTokens, kRowTiles, kBlocksPerSm, kShared)                             \
   extern "C" __global__ void __launch_bounds__(                                                   \
-      cukiln::nvfp4::DecodeGemm<kTokens, kRowTiles, kBlocksPerSm>::kThreads, kBlocksPerSm)                 \
-      nvfp4_gemm_decode_##kTokens##x##kRowTiles(                                                     \
-          cukiln::u16* output, const cukiln::u8* tokens,                                          \
-          const __grid_constant__ cukiln::TensorMap data, const cukiln::u8* a_scales,            \
-          const cukiln::u8* b_scales, const float* a_gsa, const float* b_gsa,                     \
-          const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n, cukiln::u32 k,                   \
+      cukiln::nvfp4::DecodeGemm<kTokens, kRowTiles, kBlocksPerSm>::kThreads, kBlocksPerSm)        \
+      nvfp4_gemm_decode_##kTokens##x##kRowTiles(                                                  \
+          cukiln::bf16* output, const cukiln::u8* a_data,                                         \
+          const __grid_constant__ cukiln::TensorMap b_data, const cukiln::u8* a_scales,           \
+          const cukiln::u8* b_scales, const float* a_global_scale, const float* b_global_scale,   \
+          const cukiln::bf16* bias, cukiln::u32 m, cukiln::u32 n, cukiln::u32 k,                  \
           cukiln::u32 constant_b) {                                                               \
-    using Gemm = cukiln::nvfp4::DecodeGemm<kTokens, kRowTiles, kBlocksPerSm>;                           \
+    using Gemm = cukiln::nvfp4::DecodeGemm<kTokens, kRowTiles, kBlocksPerSm>;                     \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
-    Gemm::run(output, tokens, &data, a_scales, b_scales, a_gsa, b_gsa, bias, m, n, k, constant_b != 0); \
-  }
+    Gemm::run({output, a_data, &b_data, a_scales, b_scales, a_global_scale, b_global_scale, bias, \
+               m, n, k, constant_b != 0});                                                        \
+  }                                                                                               \
+  static_assert(cukiln::kIsSame<decltype(nvfp4_gemm_decode_##kTokens##x##kRowTiles),              \
+                                cukiln::signatures::Nvfp4GemmDecode>);
 
 #if CUKILN_GEMM_TOKENS == 8
 

@@ -22,6 +22,22 @@ namespace nvfp4 {
 // Hides a value's origin from the compiler, which would otherwise recompute it in every iteration.
 __device__ __forceinline__ void opaque(u32& value) { asm("" : "+r"(value)); }
 
+// What the GEMM computes: output = tokens * weights^T, scaled.
+struct DecodeProblem {
+  u16* output;  // [tokens, rows]
+  const u8* token_data;
+  const TensorMap* weight_map;
+  const u8* token_scales;
+  const u8* row_scales;  // block scales of the weights
+  const float* a_global_scale;
+  const float* b_global_scale;
+  const u16* bias;  // [rows], or null
+  u32 tokens;
+  u32 rows;
+  u32 columns;
+  bool constant_b;  // no running kernel writes the weights
+};
+
 // kTokens: 8 or a multiple of 16. kBlocksPerSm: occupancy, for __launch_bounds__.
 template <u32 kTokens, u32 kRowTiles, u32 kBlocksPerSm, u32 kStages = 4, u32 kWarpgroups = 2>
 struct DecodeGemm {
@@ -67,17 +83,13 @@ struct DecodeGemm {
     u32 scales;
   };
 
-  static __device__ __forceinline__ void run(u16* output, const u8* token_data,
-                                             const TensorMap* weight_map, const u8* token_scales,
-                                             const u8* row_scales, const float* gsa_a,
-                                             const float* gsa_b, const u16* bias, u32 tokens,
-                                             u32 rows, u32 columns, bool constant_b) {
+  // Computes this block's rows of B for its tokens.
+  static __device__ __forceinline__ void run(const DecodeProblem& problem) {
     extern __shared__ uint4 shared[];
-    const u32 lane = threadIdx.x & 31;
-    const u32 warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x >> 5, 0);  // tells the compiler that it is uniform
+    // The shuffle shows the compiler that the number is the same in the whole warp.
+    const u32 warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x >> 5, 0);
     const u32 first_row = blockIdx.x * kRows;
     const u32 first_token = blockIdx.y * kTokens;
-    const u32 stages = (columns + kStageK - 1) / kStageK;
 
     u8* const base = reinterpret_cast<u8*>(shared) + (-shared_address(shared) & 1023);
     const u32 ring = shared_address(base);
@@ -95,76 +107,23 @@ struct DecodeGemm {
 
     if (warp >= kWarps) {
       if constexpr (kReallocatesRegisters) warpgroup_reg_dealloc<24>();
-      // With PDL this kernel starts before its predecessor ends. With constant_b, the host's promise that
-      // no running kernel writes B, weights are loaded to shared memory at once, else only prefetched into
-      // L2.
-      const WeightTile weight_tile = {weight_map, row_scales, first_row, rows, columns};
-      const bool early = blockIdx.y * gridDim.x + blockIdx.x < num_sms() * kBlocksPerSm;
-      griddepcontrol_launch_dependents();
-      if (warp == kWarps && elect_one_sync()) {
-        prefetch_tensormap(weight_map);
-        if (early && !constant_b) prefetch_stages(weight_tile, min(kPrefetchedStages, stages));
-      }
-      if (!constant_b) griddepcontrol_wait();
-      if (warp == kWarps && elect_one_sync()) {
-        run_producer(weight_tile, ring, full, empty, stages, early && constant_b);
-      }
-      __syncwarp();
+      const WeightTile weight_tile = {problem.weight_map, problem.row_scales, first_row, problem.rows,
+                                      problem.columns};
+      run_producer(weight_tile, ring, full, empty, problem.constant_b, warp == kWarps);
+    } else {
+      if constexpr (kReallocatesRegisters) warpgroup_reg_alloc<240>();
+      Sums sum = {};
       griddepcontrol_wait();
-      return;
-    }
-    if constexpr (kReallocatesRegisters) warpgroup_reg_alloc<240>();
-    float sum[kAccumulators][kMmasPerWeight][4] = {};
-    griddepcontrol_wait();
-    griddepcontrol_launch_dependents();
-    run_consumer(sum, base, full, empty, warp, token_data, token_scales, first_row, first_token, tokens,
-                 columns);
-
-    const float alpha_a = load_after_wait(gsa_a + 1) * kTwoTo14;
-    const float alpha_b = load_after_wait(gsa_b + 1) * kTwoTo14;
-    consumer_sync();  // all stages have been read: their memory is reused
-    // Address of the lane's first sum; the others are at compile-time offsets.
-    float* const first_sum = reinterpret_cast<float*>(base + warp * kSumBytes) +
-                       (kTokensAreRows ? lane / 4 * kPitch + row_of(lane % 4 * 2)
-                                       : lane % 4 * 2 * kPitch + row_of(lane / 4));
-#pragma unroll
-    for (u32 i = 0; i < kAccumulators; ++i) {
-#pragma unroll
-      for (u32 c = 0; c < 4 * kMmasPerWeight; ++c) {
-        const u32 token = kTokensAreRows ? c / 2 * 8 : c % 2;
-        const u32 row_tile = kTokensAreRows ? i : 2 * i + c / 2;
-        const u32 row = kTokensAreRows ? row_of(c % 2) : 0;
-        if (row_tile < kRowTiles) first_sum[token * kPitch + row_tile * 8 + row] = sum[i][c / 4][c % 4];
-      }
-    }
-    consumer_sync();
-    // Each thread adds up and stores two rows of one token.
-    for (u32 i = threadIdx.x; i < kTokens * kRows / 2; i += 32 * kWarps) {
-      const u32 token = first_token + i / (kRows / 2);
-      const u32 row = first_row + i % (kRows / 2) * 2;
-      if (token >= tokens || row >= rows) continue;
-      const float2* const from = reinterpret_cast<const float2*>(
-          reinterpret_cast<const float*>(base) + i / (kRows / 2) * kPitch + i % (kRows / 2) * 2);
-      float2 total = *from;
-#pragma unroll
-      for (u32 w = 1; w < kWarps; ++w) {
-        const float2 more = from[w * kSumBytes / 8];
-        total.x += more.x;
-        total.y += more.y;
-      }
-      total.x = total.x * alpha_a * alpha_b;
-      total.y = total.y * alpha_a * alpha_b;
-      if (bias != nullptr) {
-        const u32 add = __ldg(reinterpret_cast<const u32*>(bias + row));
-        total.x += __uint_as_float(add << 16);
-        total.y += __uint_as_float(add & 0xFFFF0000u);
-      }
-      *reinterpret_cast<u32*>(output + static_cast<u64>(token) * rows + row) =
-          pack_bf16x2(total.x, total.y);
+      griddepcontrol_launch_dependents();
+      run_consumer(sum, problem, base, full, empty, warp, first_row, first_token);
+      run_epilogue(sum, problem, base, warp, first_row, first_token);
     }
   }
 
  private:
+  // Of a consumer lane.
+  using Sums = float[kAccumulators][kMmasPerWeight][4];
+
   // Named barrier of the consumer warps.
   static __device__ __forceinline__ void consumer_sync() {
     asm volatile("bar.sync 1, %0;" ::"n"(32 * kWarps) : "memory");
@@ -175,11 +134,10 @@ struct DecodeGemm {
   static __device__ __forceinline__ u32 row_of(u32 i) { return i / 2 + i % 2 * 4; }
 
   // A consumer warp's main loop: its 128 of K of every stage of its warpgroup.
-  static __device__ __forceinline__ void run_consumer(float (&sum)[kAccumulators][kMmasPerWeight][4], const u8* base,
-                                                      u32 full, u32 empty, u32 warp,
-                                                      const u8* token_data, const u8* token_scales,
-                                                      u32 first_row, u32 first_token, u32 tokens,
-                                                      u32 columns) {
+  static __device__ __forceinline__ void run_consumer(Sums& sum, const DecodeProblem& problem,
+                                                      const u8* base, u32 full, u32 empty, u32 warp,
+                                                      u32 first_row, u32 first_token) {
+    const u32 columns = problem.columns;
     const u32 lane = threadIdx.x & 31;
     const u32 k_atoms = scale_atoms(columns);
     const u32 stages = (columns + kStageK - 1) / kStageK;
@@ -204,9 +162,10 @@ struct DecodeGemm {
     constexpr u32 kStepK = kWarpgroups * kStageK;
     const u32 token_row = first_token + g;
     u32 next_k = warp * kGroupK + t * kLaneK;
-    const u8* next_data = token_data + static_cast<u64>(token_row) * (columns / 2) + next_k / 2;
+    const u8* next_data = problem.token_data + static_cast<u64>(token_row) * (columns / 2) + next_k / 2;
     const u8* next_scales =
-        token_scales + (static_cast<u64>(first_token / kAtomRows) * k_atoms + next_k / 64) * kAtomBytes +
+        problem.token_scales +
+        (static_cast<u64>(first_token / kAtomRows) * k_atoms + next_k / 64) * kAtomBytes +
         CUKILN_SCALE_ROW_OFFSET(token_row) + t % 2 * 2;
     // Beyond the last token or K `next` keeps old values: weights beyond K are 0, and rows beyond the last
     // token are not stored.
@@ -215,7 +174,7 @@ struct DecodeGemm {
       const bool inside = next_k < columns;
 #pragma unroll
       for (u32 i = 0; i < kTokenTiles; ++i) {
-        if (inside && token_row + 8 * i < tokens) {
+        if (inside && token_row + 8 * i < problem.tokens) {
           next[i].data = load_after_wait(
               reinterpret_cast<const uint4*>(next_data + static_cast<u64>(i) * 4 * columns));
           next[i].scales = load_after_wait(reinterpret_cast<const u16*>(next_scales + i * 128));
@@ -249,7 +208,8 @@ struct DecodeGemm {
       const u8* const from = base + slot * kStageBytes;
 #pragma unroll
       for (u32 u = 0; u < kRowTiles; u += kRowTilesPerMma) {
-        u32 weights[kRowTilesPerMma][4][4] = {};  // an odd number of row tiles: the last MMA's second tile is 0
+        // With an odd number of row tiles the last MMA's second tile is 0.
+        u32 weights[kRowTilesPerMma][4][4] = {};
 #pragma unroll
         for (u32 h = 0; h < kRowTilesPerMma; ++h) {
           if (u + h >= kRowTiles) break;
@@ -286,6 +246,55 @@ struct DecodeGemm {
     }
   }
 
+  // Adds the consumer warps' sums, scales, adds the bias, rounds and stores.
+  static __device__ __forceinline__ void run_epilogue(const Sums& sum, const DecodeProblem& problem,
+                                                      u8* base, u32 warp, u32 first_row,
+                                                      u32 first_token) {
+    const u32 lane = threadIdx.x & 31;
+    const float alpha_a = load_after_wait(problem.a_global_scale + kDecode) * kTwoTo14;
+    const float alpha_b = load_after_wait(problem.b_global_scale + kDecode) * kTwoTo14;
+    consumer_sync();  // all stages have been read: their memory is reused
+    // Address of the lane's first sum; the others are at compile-time offsets.
+    float* const first_sum = reinterpret_cast<float*>(base + warp * kSumBytes) +
+                       (kTokensAreRows ? lane / 4 * kPitch + row_of(lane % 4 * 2)
+                                       : lane % 4 * 2 * kPitch + row_of(lane / 4));
+#pragma unroll
+    for (u32 i = 0; i < kAccumulators; ++i) {
+#pragma unroll
+      for (u32 c = 0; c < 4 * kMmasPerWeight; ++c) {
+        const u32 token = kTokensAreRows ? c / 2 * 8 : c % 2;
+        const u32 row_tile = kTokensAreRows ? i : 2 * i + c / 2;
+        const u32 row = kTokensAreRows ? row_of(c % 2) : 0;
+        if (row_tile < kRowTiles) first_sum[token * kPitch + row_tile * 8 + row] = sum[i][c / 4][c % 4];
+      }
+    }
+    consumer_sync();
+    // Each thread adds up and stores two rows of one token.
+    for (u32 i = threadIdx.x; i < kTokens * kRows / 2; i += 32 * kWarps) {
+      const u32 token = first_token + i / (kRows / 2);
+      const u32 row = first_row + i % (kRows / 2) * 2;
+      if (token >= problem.tokens || row >= problem.rows) continue;
+      const float2* const from = reinterpret_cast<const float2*>(
+          reinterpret_cast<const float*>(base) + i / (kRows / 2) * kPitch + i % (kRows / 2) * 2);
+      float2 total = *from;
+#pragma unroll
+      for (u32 w = 1; w < kWarps; ++w) {
+        const float2 more = from[w * kSumBytes / 8];
+        total.x += more.x;
+        total.y += more.y;
+      }
+      total.x = total.x * alpha_a * alpha_b;
+      total.y = total.y * alpha_a * alpha_b;
+      if (problem.bias != nullptr) {
+        const u32 add = __ldg(reinterpret_cast<const u32*>(problem.bias + row));
+        total.x += __uint_as_float(add << 16);
+        total.y += __uint_as_float(add & 0xFFFF0000u);
+      }
+      *reinterpret_cast<u32*>(problem.output + static_cast<u64>(token) * problem.rows + row) =
+          pack_bf16x2(total.x, total.y);
+    }
+  }
+
   static __device__ __forceinline__ u32 num_sms() {
     u32 count;
     asm("mov.u32 %0, %%nsmid;" : "=r"(count));
@@ -317,11 +326,31 @@ struct DecodeGemm {
     }
   };
 
-  // The producer's loop, in one lane: loads each stage as soon as its slot is empty. `throttled`: until the
+  // The producer's loop, in one lane of the warp that `loads`. With PDL this kernel starts before its
+  // predecessor ends. With constant_b, the host's promise that no running kernel writes B, weights are loaded
+  // to shared memory immediately, else only prefetched into L2 until the predecessor ends.
+  static __device__ __forceinline__ void run_producer(const WeightTile& weight_tile, u32 ring, u32 full,
+                                                      u32 empty, bool constant_b, bool loads) {
+    const u32 stages = (weight_tile.columns + kStageK - 1) / kStageK;
+    const bool early = blockIdx.y * gridDim.x + blockIdx.x < num_sms() * kBlocksPerSm;
+    griddepcontrol_launch_dependents();
+    if (loads && elect_one_sync()) {
+      prefetch_tensormap(weight_tile.weight_map);
+      if (early && !constant_b) prefetch_stages(weight_tile, min(kPrefetchedStages, stages));
+    }
+    if (!constant_b) griddepcontrol_wait();
+    if (loads && elect_one_sync()) {
+      load_stages(weight_tile, ring, full, empty, stages, early && constant_b);
+    }
+    __syncwarp();
+    griddepcontrol_wait();
+  }
+
+  // Loads each stage as soon as its slot is empty, in one lane. `throttled`: until the
   // ring has been filled once, at most kWarpgroups stages are in flight, so that the first token loads do
   // not queue behind weights.
-  static __device__ __forceinline__ void run_producer(const WeightTile& weight_tile, u32 ring, u32 full, u32 empty,
-                                                      u32 stages, bool throttled) {
+  static __device__ __forceinline__ void load_stages(const WeightTile& weight_tile, u32 ring, u32 full,
+                                                     u32 empty, u32 stages, bool throttled) {
     const bool second_atom = weight_tile.reaches_next_atom();
 #pragma unroll 1
     for (u32 stage = 0; stage < stages; ++stage) {
@@ -337,7 +366,8 @@ struct DecodeGemm {
       mbarrier_arrive_expect(barrier, kScalesAt + (second_atom ? 2 : 1) * bytes);
       const u32 x = stage * (kStageK / 2);
       tma_load<1>(to, weight_tile.weight_map, x, weight_tile.first_row, barrier);
-      tma_load<1>(to + kRows * kBoxBytes, weight_tile.weight_map, x + kBoxBytes, weight_tile.first_row, barrier);
+      tma_load<1>(to + kRows * kBoxBytes, weight_tile.weight_map, x + kBoxBytes, weight_tile.first_row,
+                  barrier);
       const u8* const atoms = weight_tile.scales(stage);
       bulk_copy(to + kScalesAt, atoms, bytes, barrier);
       if (second_atom) {

@@ -11,6 +11,7 @@
 #include "async_copy.cuh"
 #include "cluster.cuh"
 #include "gemm_sm90_dequantize.cuh"
+#include "pipeline.cuh"
 #include "wgmma.cuh"
 
 namespace cukiln {
@@ -64,285 +65,371 @@ __device__ __forceinline__ void expand_tokens(u32* output, const u8* data, const
   }
 }
 
+// What the GEMM computes: output = tokens * weights^T, scaled.
+struct PrefillProblem {
+  u16* output;  // [tokens, rows]
+  const TensorMap* token_map;
+  const TensorMap* weight_map;
+  const u8* row_scales;  // block scales of the weights
+  const float* a_global_scale;
+  const float* b_global_scale;
+  const u16* bias;  // [rows], or null
+  u32 tokens;
+  u32 rows;
+  u32 columns;
+};
+
 // An output tile is kTokens by kRows rows of B; kRows is 128 or 256. kBlocksPerSm: occupancy.
 template <u32 kTokens, u32 kRows, u32 kStages, u32 kBlocksPerSm = 1>
 struct PrefillGemm {
-  static constexpr u32 kWarpgroups = 2;                 // consumers
-  static constexpr u32 kThreads = 128 * (kWarpgroups + 1);
+  static constexpr u32 kWarpgroups = 2;  // consumers
+  static constexpr u32 kConsumerThreads = 128 * kWarpgroups;
+  static constexpr u32 kThreads = 128 + kConsumerThreads;
   static constexpr u32 kTiles = kRows / 64 / kWarpgroups;  // of 64 rows, computed by a warpgroup
-  static constexpr u32 kTokenBoxBytes = kTokens * 128;       // of 64 of K
+  // A stage: two boxes of tokens, 64 of K each, then the weights' data, then their block scales.
+  static constexpr u32 kTokenBoxBytes = kTokens * 128;
   static constexpr u32 kDataBytes = kRows * 64;
   static constexpr u32 kScaleAtoms = kRows / kAtomRows;
-  static constexpr u32 kScaleBytes = 2 * kAtomBytes;    // of a stage, in one row of atoms
-  static constexpr u32 kStageBytes = 2 * kTokenBoxBytes + kDataBytes + kScaleAtoms * kScaleBytes;
-  static constexpr u32 kOutRows = 64 * kTiles;          // that a warpgroup stores
-  static constexpr u32 kOutPitch = kOutRows * 2 + 16;   // bytes of a token in the staging buffer
+  static constexpr u32 kScaleBytes = 2 * kAtomBytes;  // in one row of atoms
+  static constexpr u32 kDataOffset = 2 * kTokenBoxBytes;
+  static constexpr u32 kScalesOffset = kDataOffset + kDataBytes;
+  static constexpr u32 kStageBytes = kScalesOffset + kScaleAtoms * kScaleBytes;
+  static constexpr u32 kOutRows = 64 * kTiles;         // that a warpgroup stores
+  static constexpr u32 kOutPitch = kOutRows * 2 + 16;  // bytes of a token in the staging buffer
   static constexpr u32 kOutBytes = 32 * kOutPitch;
   static constexpr u32 kSharedBytes =
       1024 + kStages * kStageBytes + kWarpgroups * kOutBytes + 2 * 8 * kStages;
   static constexpr u32 kPartialPitch = kRows + 4;  // floats of a token's partial sums
-  static_assert(kTokens * kPartialPitch * 4 <= kStages * kStageBytes, "partial sums reuse the stages' memory");
+  static_assert(kTokens * kPartialPitch * 4 <= kStages * kStageBytes,
+                "partial sums reuse the stages' memory");
   static constexpr u32 kRasterTokenTiles = 16;  // token tiles of a raster group, which share weights in L2
 
-  struct TileOrigin {
-    u32 token;
-    u32 row;
-  };
-  static __device__ __forceinline__ TileOrigin tile_origin(u32 tile, u32 token_tiles, u32 row_tiles) {
-    const u32 raster_group = tile / (kRasterTokenTiles * row_tiles);
-    const u32 first = raster_group * kRasterTokenTiles;
-    const u32 count = min(token_tiles - first, kRasterTokenTiles);
-    const u32 within = tile - first * row_tiles;
-    return {(first + within % count) * kTokens, within / count * kRows};
-  }
-
-  static __device__ __forceinline__ void run(u16* output, const TensorMap* token_map,
-                                             const TensorMap* weight_map, const u8* row_scales,
-                                             const float* gsa_a, const float* gsa_b, const u16* bias,
-                                             u32 tokens, u32 rows, u32 columns) {
-    extern __shared__ uint4 shared[];
-    const u32 base = (shared_address(shared) + 1023) & ~1023u;
-    const u32 out = base + kStages * kStageBytes;
-    const u32 full = out + kWarpgroups * kOutBytes;
-    const u32 empty = full + 8 * kStages;
-    const u32 token_tiles = (tokens + kTokens - 1) / kTokens;
-    const u32 row_tiles = (rows + kRows - 1) / kRows;
-    const u32 groups = (columns + kGroupK - 1) / kGroupK;
-    const u32 k_atoms = scale_atoms(columns);
-    const u32 row_atoms = scale_atom_rows(rows);
-    // The CTAs of a cluster split K of one tile. Tiles of a CTA (or cluster) are tile_step apart.
-    const u32 rank = block_rank_in_cluster();
-    const u32 ranks = cluster_size();
-    const u32 begin = groups * rank / ranks;
-    const u32 end = groups * (rank + 1) / ranks;
-    const u32 first_block_tile = blockIdx.x / ranks;
-    const u32 tile_step = gridDim.x / ranks;
-
+  // Computes the tiles of this CTA, or with the rest of its cluster each tile's sums over all of K.
+  static __device__ __forceinline__ void run(const PrefillProblem& problem) {
+    extern __shared__ uint4 bytes[];
+    const u32 base = (shared_address(bytes) + 1023) & ~1023u;
+    const u32 staging = base + kStages * kStageBytes;
+    const u32 full = staging + kWarpgroups * kOutBytes;
+    const Shared shared{base, staging, full, full + 8 * kStages};
     if (threadIdx.x == 0) {
       for (u32 i = 0; i < kStages; ++i) {
-        mbarrier_init(full + 8 * i, 1);
-        mbarrier_init(empty + 8 * i, 128 * kWarpgroups);
+        mbarrier_init(shared.full + 8 * i, 1);
+        mbarrier_init(shared.empty + 8 * i, kConsumerThreads);
       }
       mbarrier_init_fence();
     }
     __syncthreads();
     griddepcontrol_wait();  // nvfp4_gemm_expand
 
-    if (threadIdx.x < 128) {  // the producer warpgroup
+    const TileScheduler tiles(problem);
+    if (threadIdx.x < 128) {
       warpgroup_reg_dealloc<kBlocksPerSm == 1 ? 40 : 24>();
-      if (threadIdx.x == 0) {
-        prefetch_tensormap(token_map);
-        prefetch_tensormap(weight_map);
-        u32 stage = 0;
-        u32 parity = 1;
-        for (u32 tile = first_block_tile; tile < token_tiles * row_tiles; tile += tile_step) {
-          const TileOrigin origin = tile_origin(tile, token_tiles, row_tiles);
-          for (u32 group = begin; group < end; ++group) {
-            const u32 to = base + stage * kStageBytes;
-            const u32 barrier = full + 8 * stage;
-            const u32 scale_bytes = min(2u, k_atoms - 2 * group) * kAtomBytes;
-            mbarrier_wait(empty + 8 * stage, parity);
-            mbarrier_arrive_expect(barrier, 2 * kTokenBoxBytes + kDataBytes + kScaleAtoms * scale_bytes);
-            tma_load<1>(to, token_map, group * kGroupK, origin.token, barrier);
-            tma_load<1>(to + kTokenBoxBytes, token_map, group * kGroupK + 64, origin.token, barrier);
-            tma_load<1>(to + 2 * kTokenBoxBytes, weight_map, group * 64, origin.row, barrier);
-#pragma unroll
-            for (u32 i = 0; i < kScaleAtoms; ++i) {
-              // Beyond the last row of atoms any scales will do: those results are not stored.
-              const u32 atom = min(origin.row / kAtomRows + i, row_atoms - 1);
-              bulk_copy(to + 2 * kTokenBoxBytes + kDataBytes + i * kScaleBytes,
-                        row_scales + (static_cast<u64>(atom) * k_atoms + 2 * group) * kAtomBytes,
-                        scale_bytes, barrier);
-            }
-            if (++stage == kStages) {
-              stage = 0;
-              parity ^= 1;
-            }
-          }
-        }
-      }
-      return;
+      if (threadIdx.x == 0) run_producer(shared, problem, tiles);
+    } else {
+      warpgroup_reg_alloc<kBlocksPerSm == 1 ? 232 : 104>();
+      run_consumer(shared, problem, tiles);
     }
+  }
 
-    warpgroup_reg_alloc<kBlocksPerSm == 1 ? 232 : 104>();
-    const u32 warpgroup = threadIdx.x / 128 - 1;
-    const u32 warp = threadIdx.x / 32 % 4;
-    const u32 lane = threadIdx.x & 31;
-    const u32 g = lane >> 2;
-    const u32 t = lane & 3;
-    const u32 selector = lane_scale_selector(t);
-    // Tile i of this warpgroup is tile first_tile + i of the block. Of each 128 rows, even tiles take rows
-    // 8 * warp + g and 32 further, odd tiles 64 and 96 further, so that a lane's four scales are adjacent.
-    const u32 first_tile = warpgroup * kTiles;
-    const u32 lane_row = first_tile / 2 * 128 + first_tile % 2 * 64 + warp * 8 + g;
-    const u32 lane_data = 2 * kTokenBoxBytes + lane_row * 64 + t * kLaneBytes;
-    const u32 lane_scale_words = 2 * kTokenBoxBytes + kDataBytes + first_tile / 2 * kScaleBytes +
-                                 t / 2 * kAtomBytes + (warp * 8 + g) * 16 + first_tile % 2 * 8;
-    const float alpha_a = gsa_a[1] * kTwoTo14;
-    const float alpha_b = gsa_b[1] * kTwoTo14;
-    u32 stage = 0;
-    u32 parity = 0;
+ private:
+  // Addresses in shared memory.
+  struct Shared {
+    u32 ring;     // kStages stages, 1024-byte aligned
+    u32 staging;  // kOutBytes for each consumer warpgroup
+    u32 full;     // barriers: the stage is loaded
+    u32 empty;    // barriers: the stage's MMAs are complete
+  };
 
-    for (u32 tile = first_block_tile; tile < token_tiles * row_tiles; tile += tile_step) {
-      const TileOrigin origin = tile_origin(tile, token_tiles, row_tiles);
-      float sum[kTiles][kTokens / 2];
-#pragma unroll
-      for (u32 i = 0; i < kTiles; ++i) {
-#pragma unroll
-        for (u32 j = 0; j < kTokens / 2; ++j) sum[i][j] = 0.0f;
-      }
-      u32 operand[2][kTiles][2][4];  // dequantised weights of two MMAs, double-buffered
-      u32 last_stage = 0;
+  struct Origin {
+    u32 token;
+    u32 row;
+  };
 
-      for (u32 group = begin; group < end; ++group) {
-        const u32 from = base + stage * kStageBytes;
-        mbarrier_wait(full + 8 * stage, parity);
-        uint4 data[kTiles][2];
-        u32 scales[kTiles][2][2];
-        const bool inside = group * kGroupK + t * kLaneK < columns;  // padding scales may be NaN
+  // The static persistent schedule: tiles first, first + step, ... of this CTA, or of its cluster, whose
+  // CTAs split K of each tile. Raster groups of kRasterTokenTiles token tiles; within a group row tile
+  // after row tile.
+  struct TileScheduler {
+    u32 token_tiles;
+    u32 row_tiles;
+    u32 groups;  // of 128 of K
+    u32 rank;    // in the cluster
+    u32 splits;  // CTAs in the cluster
+    u32 begin;   // groups of this CTA: [begin, end)
+    u32 end;
+    u32 first;
+    u32 step;
+
+    __device__ __forceinline__ explicit TileScheduler(const PrefillProblem& problem)
+        : token_tiles((problem.tokens + kTokens - 1) / kTokens),
+          row_tiles((problem.rows + kRows - 1) / kRows),
+          groups((problem.columns + kGroupK - 1) / kGroupK),
+          rank(block_rank_in_cluster()),
+          splits(cluster_size()),
+          begin(groups * rank / splits),
+          end(groups * (rank + 1) / splits),
+          first(blockIdx.x / splits),
+          step(gridDim.x / splits) {}
+
+    __device__ __forceinline__ u32 count() const { return token_tiles * row_tiles; }
+    __device__ __forceinline__ Origin origin(u32 tile) const {
+      const u32 raster_group = tile / (kRasterTokenTiles * row_tiles);
+      const u32 first_token_tile = raster_group * kRasterTokenTiles;
+      const u32 of_group = min(token_tiles - first_token_tile, kRasterTokenTiles);
+      const u32 within = tile - first_token_tile * row_tiles;
+      return {(first_token_tile + within % of_group) * kTokens, within / of_group * kRows};
+    }
+  };
+
+  // One thread: loads the stages of every tile by TMA.
+  static __device__ __forceinline__ void run_producer(const Shared& shared, const PrefillProblem& problem,
+                                                      const TileScheduler& tiles) {
+    const u32 k_atoms = scale_atoms(problem.columns);
+    const u32 row_atoms = scale_atom_rows(problem.rows);
+    prefetch_tensormap(problem.token_map);
+    prefetch_tensormap(problem.weight_map);
+    auto pipe = PipelineState<kStages>::producer_start();
+    for (u32 tile = tiles.first; tile < tiles.count(); tile += tiles.step) {
+      const Origin origin = tiles.origin(tile);
+      for (u32 group = tiles.begin; group < tiles.end; ++group, pipe.advance()) {
+        const u32 to = shared.ring + pipe.index * kStageBytes;
+        const u32 full = shared.full + 8 * pipe.index;
+        const u32 scale_bytes = min(2u, k_atoms - 2 * group) * kAtomBytes;
+        mbarrier_wait(shared.empty + 8 * pipe.index, pipe.phase);
+        mbarrier_arrive_expect(full, kScalesOffset + kScaleAtoms * scale_bytes);
+        tma_load<1>(to, problem.token_map, group * kGroupK, origin.token, full);
+        tma_load<1>(to + kTokenBoxBytes, problem.token_map, group * kGroupK + 64, origin.token, full);
+        tma_load<1>(to + kDataOffset, problem.weight_map, group * 64, origin.row, full);
 #pragma unroll
-        for (u32 i = 0; i < kTiles; ++i) {
-#pragma unroll
-          for (u32 r = 0; r < 2; ++r) {
-            data[i][r] = load_shared(from + lane_data + (2 * i + r) * 32 * 64);
-            const u32 word = load_shared_word(from + lane_scale_words + (2 * i + r) * 4);
-            lane_scales(inside ? word : 0, selector, scales[i][r]);
-          }
-        }
-#pragma unroll
-        for (u32 w = 0; w < 4; ++w) {
-          u32(&batch)[kTiles][2][4] = operand[w & 1];
-#pragma unroll
-          for (u32 i = 0; i < kTiles; ++i) {
-#pragma unroll
-            for (u32 r = 0; r < 2; ++r) {
-              u32 pairs[4];
-              e2m1x8_to_f16x2(word_of(data[i][r], w), pairs);
-#pragma unroll
-              for (u32 j = 0; j < 4; ++j) {
-                batch[i][j / 2][j % 2 * 2 + r] = mul_f16x2(pairs[j], scales[i][r][w / 2]);
-              }
-            }
-          }
-          wgmma_fence();
-#pragma unroll
-          for (u32 half = 0; half < 2; ++half) {
-            const u64 token_descriptor =
-                wgmma_descriptor(from + w / 2 * kTokenBoxBytes + (w % 2 * 2 + half) * 32);
-#pragma unroll
-            for (u32 i = 0; i < kTiles; ++i) {
-              Wgmma<kTokens>::run(sum[i], batch[i][half], token_descriptor);
-            }
-          }
-          wgmma_commit();
-          wgmma_wait<1>();  // the previous batch is complete, its registers may be overwritten
-          if (w == 0 && group != begin) mbarrier_arrive_cta(empty + 8 * last_stage);
-        }
-        last_stage = stage;
-        if (++stage == kStages) {
-          stage = 0;
-          parity ^= 1;
+        for (u32 i = 0; i < kScaleAtoms; ++i) {
+          // Beyond the last row of atoms any scales will do: those results are not stored.
+          const u32 atom = min(origin.row / kAtomRows + i, row_atoms - 1);
+          bulk_copy(to + kScalesOffset + i * kScaleBytes,
+                    problem.row_scales + (static_cast<u64>(atom) * k_atoms + 2 * group) * kAtomBytes,
+                    scale_bytes, full);
         }
       }
-      wgmma_wait<0>();
-      mbarrier_arrive_cta(empty + 8 * last_stage);
+    }
+  }
 
-      float row_bias[kTiles][2];
+  // A consumer thread's place in the block's tile. Tile i of its warpgroup is tile first_tile + i of the
+  // block. Of each 128 rows, even tiles take rows 8 * warp + g and 32 further, odd tiles 64 and 96 further,
+  // so that a lane's four scales are adjacent.
+  struct Lane {
+    u32 warpgroup;  // of the consumers
+    u32 warp;       // in the warpgroup
+    u32 lane;
+    u32 t;           // lane % 4
+    u32 first_tile;
+    u32 row;         // the lane's first row in the block's tile
+
+    __device__ __forceinline__ Lane()
+        : warpgroup(threadIdx.x / 128 - 1),
+          warp(threadIdx.x / 32 % 4),
+          lane(threadIdx.x & 31),
+          t(lane & 3),
+          first_tile(warpgroup * kTiles),
+          row(first_tile / 2 * 128 + first_tile % 2 * 64 + warp * 8 + (lane >> 2)) {}
+  };
+
+  // The decode scales of A and B, each times 2^14 for the dequantisation's factor.
+  struct Alpha {
+    float a;
+    float b;
+
+    __device__ __forceinline__ float operator()(float sum) const { return sum * a * b; }
+  };
+
+  using Sums = float[kTiles][kTokens / 2];
+
+  // Two warpgroups: multiply tile after tile and store the results.
+  static __device__ __forceinline__ void run_consumer(const Shared& shared, const PrefillProblem& problem,
+                                                      const TileScheduler& tiles) {
+    const Lane lane;
+    const Alpha alpha{problem.a_global_scale[kDecode] * kTwoTo14,
+                      problem.b_global_scale[kDecode] * kTwoTo14};
+    PipelineState<kStages> pipe;
+    for (u32 tile = tiles.first; tile < tiles.count(); tile += tiles.step) {
+      const Origin origin = tiles.origin(tile);
+      Sums sum;
+      run_mma(sum, pipe, shared, problem.columns, tiles, lane);
+      if (tiles.splits > 1) {  // a cluster has one tile
+        store_split_tile(sum, shared, problem, tiles, origin, lane, alpha);
+        return;
+      }
+      store_tile(sum, shared, problem, origin, lane, alpha);
+    }
+  }
+
+  // Multiplies the stages of one tile: dequantises the weights of two MMAs while the previous two run.
+  static __device__ __forceinline__ void run_mma(Sums& sum, PipelineState<kStages>& pipe,
+                                                 const Shared& shared, u32 columns,
+                                                 const TileScheduler& tiles, const Lane& lane) {
+    const u32 selector = lane_scale_selector(lane.t);
+    const u32 lane_data = kDataOffset + lane.row * 64 + lane.t * kLaneBytes;
+    const u32 lane_scale_words = kScalesOffset + lane.first_tile / 2 * kScaleBytes +
+                                 lane.t / 2 * kAtomBytes + (lane.warp * 8 + (lane.lane >> 2)) * 16 +
+                                 lane.first_tile % 2 * 8;
+#pragma unroll
+    for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+      for (u32 j = 0; j < kTokens / 2; ++j) sum[i][j] = 0.0f;
+    }
+    u32 operand[2][kTiles][2][4];  // dequantised weights of two MMAs, double-buffered
+    u32 last_stage = 0;
+    for (u32 group = tiles.begin; group < tiles.end; ++group) {
+      const u32 from = shared.ring + pipe.index * kStageBytes;
+      mbarrier_wait(shared.full + 8 * pipe.index, pipe.phase);
+      uint4 data[kTiles][2];
+      u32 scales[kTiles][2][2];
+      const bool inside = group * kGroupK + lane.t * kLaneK < columns;  // padding scales may be NaN
 #pragma unroll
       for (u32 i = 0; i < kTiles; ++i) {
 #pragma unroll
         for (u32 r = 0; r < 2; ++r) {
-          const u32 row = origin.row + lane_row + (2 * i + r) * 32;
-          row_bias[i][r] = bias != nullptr && row < rows
-                          ? __uint_as_float(static_cast<u32>(__ldg(bias + row)) << 16)
-                          : 0.0f;
+          data[i][r] = load_shared(from + lane_data + (2 * i + r) * 32 * 64);
+          const u32 word = load_shared_word(from + lane_scale_words + (2 * i + r) * 4);
+          lane_scales(inside ? word : 0, selector, scales[i][r]);
         }
       }
-      if (ranks > 1) {
-        asm volatile("bar.sync 3, 256;" ::: "memory");  // both warpgroups have read all stages
+#pragma unroll
+      for (u32 w = 0; w < 4; ++w) {
+        u32(&batch)[kTiles][2][4] = operand[w & 1];
 #pragma unroll
         for (u32 i = 0; i < kTiles; ++i) {
 #pragma unroll
-          for (u32 j = 0; j < kTokens / 2; ++j) {
-            const u32 token = j / 4 * 8 + t * 2 + j % 2;
-            const u32 row = lane_row + (2 * i + j / 2 % 2) * 32;
-            asm volatile("st.shared.f32 [%0], %1;" ::"r"(base + (token * kPartialPitch + row) * 4),
-                         "f"(sum[i][j])
-                         : "memory");
-          }
-        }
-        cluster_sync();
-        for (u32 i = threadIdx.x - 128 + rank * 256; i < kTokens * kRows / 4; i += 256 * ranks) {
-          const u32 token = origin.token + i / (kRows / 4);
-          const u32 row = origin.row + i % (kRows / 4) * 4;
-          if (token >= tokens || row >= rows) continue;
-          const u32 from_part = base + (i / (kRows / 4) * kPartialPitch + i % (kRows / 4) * 4) * 4;
-          float4 total = load_dsmem(from_part, 0);
-          for (u32 r = 1; r < ranks; ++r) {
-            const float4 more = load_dsmem(from_part, r);
-            total.x += more.x;
-            total.y += more.y;
-            total.z += more.z;
-            total.w += more.w;
-          }
-          uint2 plus = {0, 0};
-          if (bias != nullptr) plus = __ldg(reinterpret_cast<const uint2*>(bias + row));
-          total.x = total.x * alpha_a * alpha_b + __uint_as_float(plus.x << 16);
-          total.y = total.y * alpha_a * alpha_b + __uint_as_float(plus.x & 0xFFFF0000u);
-          total.z = total.z * alpha_a * alpha_b + __uint_as_float(plus.y << 16);
-          total.w = total.w * alpha_a * alpha_b + __uint_as_float(plus.y & 0xFFFF0000u);
-          uint2 packed;
-          packed.x = pack_bf16x2(total.x, total.y);
-          packed.y = pack_bf16x2(total.z, total.w);
-          *reinterpret_cast<uint2*>(output + static_cast<u64>(token) * rows + row) = packed;
-        }
-        cluster_sync();  // no CTA exits while others read its shared memory
-        return;
-      }
-      // Stages 32 tokens at a time: each token's 64 * kTiles results adjacent, in the output's order.
-      const u32 here = out + warpgroup * kOutBytes;
-      const u32 matrix = lane / 8;
+          for (u32 r = 0; r < 2; ++r) {
+            u32 pairs[4];
+            e2m1x8_to_f16x2(word_of(data[i][r], w), pairs);
 #pragma unroll
-      for (u32 pass = 0; pass < kTokens / 32; ++pass) {
-        u32 packed[kTiles][4][2];
-#pragma unroll
-        for (u32 i = 0; i < kTiles; ++i) {
-#pragma unroll
-          for (u32 j = 0; j < 4; ++j) {
-#pragma unroll
-            for (u32 r = 0; r < 2; ++r) {
-              const float* const two = &sum[i][(pass * 4 + j) * 4 + r * 2];
-              const float low = two[0] * alpha_a * alpha_b + row_bias[i][r];
-              const float high = two[1] * alpha_a * alpha_b + row_bias[i][r];
-              packed[i][j][r] = pack_bf16x2(low, high);
+            for (u32 j = 0; j < 4; ++j) {
+              batch[i][j / 2][j % 2 * 2 + r] = mul_f16x2(pairs[j], scales[i][r][w / 2]);
             }
           }
         }
-        warpgroup_sync(1 + warpgroup);
+        wgmma_fence();
 #pragma unroll
-        for (u32 i = 0; i < kTiles; ++i) {
+        for (u32 half = 0; half < 2; ++half) {
+          const u64 token_descriptor =
+              wgmma_descriptor(from + w / 2 * kTokenBoxBytes + (w % 2 * 2 + half) * 32);
 #pragma unroll
-          for (u32 j = 0; j < 4; j += 2) {
-            // matrices: tokens j, rows +0 and +32; tokens j + 1, the same
-            stmatrix_x4_trans(here + ((j + matrix / 2) * 8 + lane % 8) * kOutPitch +
-                              ((2 * i + matrix % 2) * 32 + warp * 8) * 2,
-                              packed[i][j][0], packed[i][j][1], packed[i][j + 1][0],
-                              packed[i][j + 1][1]);
+          for (u32 i = 0; i < kTiles; ++i) {
+            Wgmma<kTokens>::run(sum[i], batch[i][half], token_descriptor);
           }
         }
-        warpgroup_sync(1 + warpgroup);
-        const u32 row0 = origin.row + first_tile / 2 * 128 + first_tile % 2 * 64;
+        wgmma_commit();
+        wgmma_wait<1>();  // the previous batch is complete, its registers may be overwritten
+        if (w == 0 && group != tiles.begin) mbarrier_arrive_cta(shared.empty + 8 * last_stage);
+      }
+      last_stage = pipe.index;
+      pipe.advance();
+    }
+    wgmma_wait<0>();
+    mbarrier_arrive_cta(shared.empty + 8 * last_stage);
+  }
+
+  // Epilogue of a tile whose sums are complete: scales, adds the bias, rounds, and stores whole rows, staged
+  // 32 tokens at a time with each token's 64 * kTiles results adjacent, in the output's order.
+  static __device__ __forceinline__ void store_tile(const Sums& sum, const Shared& shared,
+                                                    const PrefillProblem& problem, const Origin& origin,
+                                                    const Lane& lane, const Alpha& alpha) {
+    float row_bias[kTiles][2];
 #pragma unroll
-        for (u32 i = threadIdx.x % 128; i < 32 * 8 * kTiles; i += 128) {
-          const u32 token = origin.token + pass * 32 + i / (8 * kTiles);
-          const u32 row = row0 + i % (8 * kTiles) * 8;
-          const uint4 eight = load_shared(here + i / (8 * kTiles) * kOutPitch + i % (8 * kTiles) * 16);
-          if (token < tokens && row < rows) {
-            *reinterpret_cast<uint4*>(output + static_cast<u64>(token) * rows + row) = eight;
+    for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+      for (u32 r = 0; r < 2; ++r) {
+        const u32 row = origin.row + lane.row + (2 * i + r) * 32;
+        row_bias[i][r] = problem.bias != nullptr && row < problem.rows
+                             ? __uint_as_float(static_cast<u32>(__ldg(problem.bias + row)) << 16)
+                             : 0.0f;
+      }
+    }
+    const u32 staging = shared.staging + lane.warpgroup * kOutBytes;
+    const u32 matrix = lane.lane / 8;
+#pragma unroll
+    for (u32 pass = 0; pass < kTokens / 32; ++pass) {
+      u32 packed[kTiles][4][2];
+#pragma unroll
+      for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) {
+#pragma unroll
+          for (u32 r = 0; r < 2; ++r) {
+            const float* const two = &sum[i][(pass * 4 + j) * 4 + r * 2];
+            packed[i][j][r] =
+                pack_bf16x2(alpha(two[0]) + row_bias[i][r], alpha(two[1]) + row_bias[i][r]);
           }
         }
       }
+      warpgroup_sync(1 + lane.warpgroup);
+#pragma unroll
+      for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (u32 j = 0; j < 4; j += 2) {
+          // matrices: tokens j, rows +0 and +32; tokens j + 1, the same
+          stmatrix_x4_trans(staging + ((j + matrix / 2) * 8 + lane.lane % 8) * kOutPitch +
+                                ((2 * i + matrix % 2) * 32 + lane.warp * 8) * 2,
+                            packed[i][j][0], packed[i][j][1], packed[i][j + 1][0],
+                            packed[i][j + 1][1]);
+        }
+      }
+      warpgroup_sync(1 + lane.warpgroup);
+      const u32 first_row = origin.row + lane.first_tile / 2 * 128 + lane.first_tile % 2 * 64;
+#pragma unroll
+      for (u32 i = threadIdx.x % 128; i < 32 * 8 * kTiles; i += 128) {
+        const u32 token = origin.token + pass * 32 + i / (8 * kTiles);
+        const u32 row = first_row + i % (8 * kTiles) * 8;
+        const uint4 eight = load_shared(staging + i / (8 * kTiles) * kOutPitch + i % (8 * kTiles) * 16);
+        if (token < problem.tokens && row < problem.rows) {
+          *reinterpret_cast<uint4*>(problem.output + static_cast<u64>(token) * problem.rows + row) = eight;
+        }
+      }
     }
+  }
+
+  // Epilogue of a tile whose K the CTAs of a cluster have split: each CTA adds up its share of the tile from
+  // the shared memory of all, in the order of their ranks, and stores it.
+  static __device__ __forceinline__ void store_split_tile(const Sums& sum, const Shared& shared,
+                                                          const PrefillProblem& problem,
+                                                          const TileScheduler& tiles,
+                                                          const Origin& origin, const Lane& lane,
+                                                          const Alpha& alpha) {
+    asm volatile("bar.sync 3, 256;" ::: "memory");  // both warpgroups have read all stages
+#pragma unroll
+    for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+      for (u32 j = 0; j < kTokens / 2; ++j) {
+        const u32 token = j / 4 * 8 + lane.t * 2 + j % 2;
+        const u32 row = lane.row + (2 * i + j / 2 % 2) * 32;
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared.ring + (token * kPartialPitch + row) * 4),
+                     "f"(sum[i][j])
+                     : "memory");
+      }
+    }
+    cluster_sync();
+    for (u32 i = threadIdx.x - 128 + tiles.rank * kConsumerThreads; i < kTokens * kRows / 4;
+         i += kConsumerThreads * tiles.splits) {
+      const u32 token = origin.token + i / (kRows / 4);
+      const u32 row = origin.row + i % (kRows / 4) * 4;
+      if (token >= problem.tokens || row >= problem.rows) continue;
+      const u32 partial = shared.ring + (i / (kRows / 4) * kPartialPitch + i % (kRows / 4) * 4) * 4;
+      float4 total = load_dsmem(partial, 0);
+      for (u32 r = 1; r < tiles.splits; ++r) {
+        const float4 more = load_dsmem(partial, r);
+        total.x += more.x;
+        total.y += more.y;
+        total.z += more.z;
+        total.w += more.w;
+      }
+      uint2 bias = {0, 0};
+      if (problem.bias != nullptr) bias = __ldg(reinterpret_cast<const uint2*>(problem.bias + row));
+      uint2 packed;
+      packed.x = pack_bf16x2(alpha(total.x) + __uint_as_float(bias.x << 16),
+                             alpha(total.y) + __uint_as_float(bias.x & 0xFFFF0000u));
+      packed.y = pack_bf16x2(alpha(total.z) + __uint_as_float(bias.y << 16),
+                             alpha(total.w) + __uint_as_float(bias.y & 0xFFFF0000u));
+      *reinterpret_cast<uint2*>(problem.output + static_cast<u64>(token) * problem.rows + row) = packed;
+    }
+    cluster_sync();  // no CTA exits while others read its shared memory
   }
 };
 

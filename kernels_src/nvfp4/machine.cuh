@@ -1,5 +1,4 @@
-// PTX wrappers that every GEMM kernel uses: shared-memory addresses, mbarriers, clusters, TMA, two
-// roundings.
+// PTX wrappers that every GEMM kernel uses: shared-memory addresses, mbarriers, clusters, TMA, two roundings.
 // One function for each PTX instruction, named after it or after its CUTLASS wrapper.
 //
 // CUKILN_MACHINE, when defined, names a header with the same functions that is included instead: the tests'
@@ -11,12 +10,9 @@
 // Source: NVIDIA PTX ISA, sections on mbarrier, cp.async.bulk.tensor, cvt and barrier.cluster.
 #pragma once
 
-namespace cukiln {
+#include "types.cuh"
 
-using u8 = unsigned char;
-using u16 = unsigned short;
-using u32 = unsigned int;
-using u64 = unsigned long long;
+namespace cukiln {
 
 // A CUtensorMap, passed as a __grid_constant__ parameter: TMA needs its address, so a kernel never copies
 // it.
@@ -96,7 +92,7 @@ __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
 }
 
 // Waits until the phase of this parity has completed. Phases of a new barrier alternate 0, 1, 0, …; waiting
-// for parity 1 on a new barrier returns at once.
+// for parity 1 on a new barrier returns immediately.
 __device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
   asm volatile(
       "{\n\t"

@@ -53,10 +53,11 @@ struct SkinnyGemm {
   static constexpr u32 kWarps = 4;
   static constexpr u32 kThreads = 32 * kWarps;
   static constexpr u32 kTokenTiles = kTokens / 8;
-  static constexpr u32 kItems = kPanel * kTokenTiles / kWarps;  // token tiles that a warp stages for a panel
+  static constexpr u32 kItems = kPanel * kTokenTiles / kWarps;  // token tiles of a panel, for each warp
   static constexpr u32 kPitch = kAtomRows + 4;                  // floats of a token's sums in shared memory
-  static constexpr u32 kStageVectors = 5 * kThreads;  // of 16 bytes: each thread's data of four rows, and scales
-  static constexpr u32 kTokenVectors = kPanel * kTokenTiles * 4 * 32;  // of 16 bytes
+  // Vectors of 16 bytes. A stage has five of each thread: the data of its four rows, and their scales.
+  static constexpr u32 kStageVectors = 5 * kThreads;
+  static constexpr u32 kTokenVectors = kPanel * kTokenTiles * 4 * 32;
   static constexpr u32 kSharedBytes = (kTokenVectors + kStages * kStageVectors) * 16;
   static_assert(kWarps % kTokenTiles == 0, "a warp stages one tile of tokens");
   static_assert(kItems * kWarps == kPanel * kTokenTiles, "and all warps stage equally many");
@@ -68,29 +69,80 @@ struct SkinnyGemm {
   static __device__ __forceinline__ void run(uint4* shared, const WeightRows& rows,
                                              const TokenMatrix& tokens, u32 count, RowOf row_of,
                                              u32 columns, u32 begin, u32 end) {
-    const u32 lane = threadIdx.x & 31;
-    const u32 g = lane >> 2;
-    const u32 t = lane & 3;
-    const u32 warp = threadIdx.x >> 5;
-    const u32 lane_row = warp * 8 + g;  // and the rows 32, 64 and 96 further
-    const u32 row_bytes = columns / 2;
-    const u32 k_atoms = scale_atoms(columns);
-    const bool aligned = rows.first % kAtomRows == 0;
-    uint4* const ring = shared + kTokenVectors + threadIdx.x;
-    const u32 ring_address = shared_address(ring);
+    uint4* const ring = shared + kTokenVectors + threadIdx.x;  // the thread's own vectors
+    const WeightLoader weights(rows, columns, end, shared_address(ring));
+#pragma unroll
+    for (u32 i = 0; i + 1 < kStages; ++i) weights.load(begin + i, i);
 
-    // Rows beyond the limit are not stored: any row may be loaded for them.
-    const u32 rows_left = rows.limit - min(rows.first + lane_row, rows.limit - 1);
-    const u8* const lane_data =
-        rows.data + static_cast<u64>(rows.limit - rows_left) * row_bytes + t * kLaneBytes;
-    const u8* const lane_atoms =
-        rows.scales + (static_cast<u64>(rows.first / kAtomRows) * k_atoms + t / 2) * kAtomBytes +
-        lane_row * 16;
+    TokenStager stager(tokens, count, row_of, columns, end);
+    Sums sum = {};
+    const u32 used_tiles = (count + 7) / 8;
+    u32 stage = 0;
+    stager.fetch(begin);
+    for (u32 panel = begin; panel < end; panel += kPanel) {
+      const u32 panel_end = min(panel + kPanel, end);
+      if (panel != begin) __syncthreads();
+      stager.stage(shared);
+      __syncthreads();
+      if (panel_end < end) stager.fetch(panel_end);
+      for (u32 group = panel; group < panel_end; ++group) {
+        weights.load(group + kStages - 1, stage == 0 ? kStages - 1 : stage - 1);
+        cp_async_wait<kStages - 1>();
+        run_mma(sum, shared + (group - panel) * kTokenTiles * 4 * 32, ring + stage * kStageVectors,
+                used_tiles);
+        stage = stage + 1 == kStages ? 0 : stage + 1;
+      }
+    }
+    cp_async_wait<0>();
+    __syncthreads();
+    store_sums(reinterpret_cast<float*>(shared), sum);
+    __syncthreads();
+  }
 
-    const auto load_weights = [&](u32 group, u32 stage) {
+ private:
+  using Sums = float[2][kTokenTiles][4];  // rows 0 and 32 further, then 64 and 96; tokens in tiles of 8
+
+  // The first of the thread's four rows; the others are 32, 64 and 96 further.
+  static __device__ __forceinline__ u32 lane_row() {
+    return (threadIdx.x >> 5) * 8 + ((threadIdx.x & 31) >> 2);
+  }
+
+  // Loads the thread's own weights, by cp.async, group by group of K.
+  struct WeightLoader {
+    const WeightRows& rows;
+    u32 columns;
+    u32 end;  // of the groups
+    u32 ring;  // address of the thread's first vector in the ring
+    u32 t;
+    u32 row;
+    u32 row_bytes;
+    u32 k_atoms;
+    bool aligned;
+    u32 rows_left;
+    const u8* lane_data;
+    const u8* lane_atoms;
+
+    __device__ __forceinline__ WeightLoader(const WeightRows& of, u32 k, u32 end_group, u32 ring_address)
+        : rows(of),
+          columns(k),
+          end(end_group),
+          ring(ring_address),
+          t(threadIdx.x & 3),
+          row(lane_row()),
+          row_bytes(k / 2),
+          k_atoms(scale_atoms(k)),
+          aligned(of.first % kAtomRows == 0),
+          // Rows beyond the limit are not stored: any row may be loaded for them.
+          rows_left(of.limit - min(of.first + row, of.limit - 1)),
+          lane_data(of.data + static_cast<u64>(of.limit - rows_left) * row_bytes + t * kLaneBytes),
+          lane_atoms(of.scales + (static_cast<u64>(of.first / kAtomRows) * k_atoms + t / 2) * kAtomBytes +
+                     row * 16) {}
+
+    // Loads a group to a slot of the ring. Commits a group of copies even if there is nothing to load.
+    __device__ __forceinline__ void load(u32 group, u32 stage) const {
       if (group < end) {
         const u32 bytes = group * kGroupK + t * kLaneK < columns ? 16 : 0;
-        const u32 to = ring_address + stage * kStageVectors * 16;
+        const u32 to = ring + stage * kStageVectors * 16;
         const u32 offset = group * 2 * kAtomBytes;
 #pragma unroll
         for (u32 i = 0; i < 4; ++i) {
@@ -103,48 +155,61 @@ struct SkinnyGemm {
           cp_async_16(to + 4 * kThreads * 16, lane_atoms + offset, bytes);
         } else {  // width not a multiple of 128: the up half begins inside an atom
           for (u32 i = 0; i < 4; ++i) {
-            const u32 row = min(rows.first + lane_row + 32 * i, rows.limit - 1);
+            const u32 of_four = min(rows.first + row + 32 * i, rows.limit - 1);
             cp_async_4(to + 4 * kThreads * 16 + i * 4,
-                       rows.scales + (row / kAtomRows * k_atoms + t / 2) * kAtomBytes +
-                           CUKILN_SCALE_ROW_OFFSET(row) + offset,
+                       rows.scales + (of_four / kAtomRows * k_atoms + t / 2) * kAtomBytes +
+                           CUKILN_SCALE_ROW_OFFSET(of_four) + offset,
                        bytes / 4);
           }
         }
       }
       cp_async_commit();
-    };
+    }
+  };
 
-#pragma unroll
-    for (u32 i = 0; i + 1 < kStages; ++i) load_weights(begin + i, i);
-
-    // A warp stages tokens of one token tile. Tokens beyond `count` keep old values: a column of the result
-    // depends on its own token only.
-    const u32 token = warp % kTokenTiles * 8 + g;
-    const u64 token_block = token < count
-                                ? static_cast<u64>(row_of(token)) * (columns / 16) + t * 2
-                                : 0;
+  // Loads a panel's tokens into registers, a warp those of one token tile, and dequantises them into shared
+  // memory. Tokens beyond `count` keep old values: a column of the result depends on its own token only.
+  struct TokenStager {
+    const TokenMatrix& tokens;
+    u32 columns;
+    u32 end;
+    u32 t;
+    u32 warp;
+    bool has_token;
+    u64 first_block;  // of the token, in blocks of 16 columns
     uint4 data[kItems];
     u32 scale_bytes[kItems];
-    const auto fetch_tokens = [&](u32 panel) {
+
+    template <class RowOf>
+    __device__ __forceinline__ TokenStager(const TokenMatrix& of, u32 count, RowOf row_of, u32 k,
+                                           u32 end_group)
+        : tokens(of), columns(k), end(end_group), t(threadIdx.x & 3), warp(threadIdx.x >> 5) {
+      const u32 token = warp % kTokenTiles * 8 + ((threadIdx.x & 31) >> 2);
+      has_token = token < count;
+      first_block = has_token ? static_cast<u64>(row_of(token)) * (columns / 16) + t * 2 : 0;
+    }
+
+    __device__ __forceinline__ void fetch(u32 panel) {
 #pragma unroll
       for (u32 i = 0; i < kItems; ++i) {
         const u32 group = panel + (warp + i * kWarps) / kTokenTiles;
         data[i] = {0, 0, 0, 0};
         scale_bytes[i] = 0;
-        if (token < count && group < end && group * kGroupK + t * kLaneK < columns) {
-          const u64 first = token_block + group * (kGroupK / 16);
-          data[i] = *reinterpret_cast<const uint4*>(tokens.data + first * 8);
-          scale_bytes[i] = *reinterpret_cast<const u16*>(tokens.scales + first);
+        if (has_token && group < end && group * kGroupK + t * kLaneK < columns) {
+          const u64 block = first_block + group * (kGroupK / 16);
+          data[i] = *reinterpret_cast<const uint4*>(tokens.data + block * 8);
+          scale_bytes[i] = *reinterpret_cast<const u16*>(tokens.scales + block);
         }
       }
-    };
-    const auto stage_tokens = [&] {
+    }
+
+    __device__ __forceinline__ void stage(uint4* shared) const {
 #pragma unroll
       for (u32 i = 0; i < kItems; ++i) {
-        if (token >= count) continue;
+        if (!has_token) continue;
         u32 scales[2];
         lane_scales(scale_bytes[i], 0x1100u, scales);
-        uint4* const to_lane = shared + (warp + i * kWarps) * 4 * 32 + lane;
+        uint4* const to_lane = shared + (warp + i * kWarps) * 4 * 32 + (threadIdx.x & 31);
 #pragma unroll
         for (u32 w = 0; w < 4; ++w) {
           u32 pairs[4];
@@ -154,78 +219,61 @@ struct SkinnyGemm {
           to_lane[w * 32] = {pairs[0], pairs[1], pairs[2], pairs[3]};
         }
       }
-    };
+    }
+  };
 
-    float sum[2][kTokenTiles][4] = {};
-    const u32 used_tiles = (count + 7) / 8;
-    const u32 selector = lane_scale_selector(t);
-    const auto mma_group = [&](u32 index, u32 stage) {
-      const uint4* const from_ring = ring + stage * kStageVectors;
-      const uint4* const from_lane = shared + index * kTokenTiles * 4 * 32 + lane;
-      const uint4 words = from_ring[4 * kThreads];
-      u32 scales[4][2];
-      uint4 data_of_row[4];
+  // Multiplies the thread's weights of one group by the tokens of that group in shared memory.
+  static __device__ __forceinline__ void run_mma(Sums& sum, const uint4* tokens, const uint4* weights,
+                                                 u32 used_tiles) {
+    const u32 lane = threadIdx.x & 31;
+    const u32 selector = lane_scale_selector(lane & 3);
+    const uint4* const lane_tokens = tokens + lane;
+    const uint4 words = weights[4 * kThreads];
+    u32 scales[4][2];
+    uint4 data[4];
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+      lane_scales(word_of(words, i), selector, scales[i]);
+      data[i] = weights[i * kThreads];
+    }
+#pragma unroll
+    for (u32 w = 0; w < 4; ++w) {
+      u32 operand[2][2][4];  // of two MMAs for rows 0 and 32, and two for 64 and 96
 #pragma unroll
       for (u32 i = 0; i < 4; ++i) {
-        lane_scales(word_of(words, i), selector, scales[i]);
-        data_of_row[i] = from_ring[i * kThreads];
-      }
+        u32 pairs[4];
+        e2m1x8_to_f16x2(word_of(data[i], w), pairs);
 #pragma unroll
-      for (u32 w = 0; w < 4; ++w) {
-        u32 operand[2][2][4];  // of two MMAs for rows 0 and 32, and two for 64 and 96
-#pragma unroll
-        for (u32 i = 0; i < 4; ++i) {
-          u32 pairs[4];
-          e2m1x8_to_f16x2(word_of(data_of_row[i], w), pairs);
-#pragma unroll
-          for (u32 j = 0; j < 4; ++j) {
-            operand[i / 2][j / 2][j % 2 * 2 + i % 2] = mul_f16x2(pairs[j], scales[i][w / 2]);
-          }
-        }
-#pragma unroll
-        for (u32 tile = 0; tile < kTokenTiles; ++tile) {
-          if (tile != 0 && tile >= used_tiles) break;
-          const uint4 of_token = from_lane[(tile * 4 + w) * 32];
-#pragma unroll
-          for (u32 half = 0; half < 2; ++half) {
-            mma_m16n8k16(sum[half][tile], operand[half][0], of_token.x, of_token.y);
-            mma_m16n8k16(sum[half][tile], operand[half][1], of_token.z, of_token.w);
-          }
+        for (u32 j = 0; j < 4; ++j) {
+          operand[i / 2][j / 2][j % 2 * 2 + i % 2] = mul_f16x2(pairs[j], scales[i][w / 2]);
         }
       }
-    };
-
-    u32 stage = 0;
-    fetch_tokens(begin);
-    for (u32 panel = begin; panel < end; panel += kPanel) {
-      const u32 panel_end = min(panel + kPanel, end);
-      if (panel != begin) __syncthreads();
-      stage_tokens();
-      __syncthreads();
-      if (panel_end < end) fetch_tokens(panel_end);
-      for (u32 group = panel; group < panel_end; ++group) {
-        load_weights(group + kStages - 1, stage == 0 ? kStages - 1 : stage - 1);
-        cp_async_wait<kStages - 1>();
-        mma_group(group - panel, stage);
-        stage = stage + 1 == kStages ? 0 : stage + 1;
+#pragma unroll
+      for (u32 tile = 0; tile < kTokenTiles; ++tile) {
+        if (tile != 0 && tile >= used_tiles) break;
+        const uint4 token = lane_tokens[(tile * 4 + w) * 32];
+#pragma unroll
+        for (u32 half = 0; half < 2; ++half) {
+          mma_m16n8k16(sum[half][tile], operand[half][0], token.x, token.y);
+          mma_m16n8k16(sum[half][tile], operand[half][1], token.z, token.w);
+        }
       }
     }
+  }
 
-    cp_async_wait<0>();
-    __syncthreads();
-    float* const sums = reinterpret_cast<float*>(shared);
+  static __device__ __forceinline__ void store_sums(float* sums, const Sums& sum) {
+    const u32 t = threadIdx.x & 3;
+    const u32 row = lane_row();
 #pragma unroll
     for (u32 half = 0; half < 2; ++half) {
 #pragma unroll
       for (u32 tile = 0; tile < kTokenTiles; ++tile) {
 #pragma unroll
         for (u32 i = 0; i < 4; ++i) {
-          sums[(tile * 8 + t * 2 + i % 2) * kPitch + lane_row + 32 * (2 * half + i / 2)] =
-              sum[half][tile][i];
+          sums[(tile * 8 + t * 2 + i % 2) * kPitch + row + 32 * (2 * half + i / 2)] = sum[half][tile][i];
         }
       }
     }
-    __syncthreads();
   }
 };
 

@@ -38,8 +38,7 @@ struct WarpgroupGemm {
   u32 groups;
   u32 k_atoms;
   u32 columns;
-  u32 stage = 0;
-  u32 parity = 0;
+  PipelineState<kStages> pipe;
 
   // Initialises the barriers. Called by every thread first. `ring`: kRingBytes, 1024-byte aligned;
   // `barriers`: 16 * kStages bytes.
@@ -60,31 +59,23 @@ struct WarpgroupGemm {
     __syncthreads();
   }
 
-  __device__ __forceinline__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-
   // Producer, one thread: loads all stages of one tile.
   __device__ __forceinline__ void produce(const TensorMap* token_map, const TensorMap* weight_map,
                                           u32 first_token, const WeightBoxes& weights) {
-    for (u32 group = 0; group < groups; ++group) {
-      const u32 to = base + stage * kStageBytes;
-      const u32 barrier = full + 8 * stage;
+    for (u32 group = 0; group < groups; ++group, pipe.advance()) {
+      const u32 to = base + pipe.index * kStageBytes;
+      const u32 barrier = full + 8 * pipe.index;
       const u32 scale_bytes = min(2u, k_atoms - 2 * group) * kAtomBytes;
-      mbarrier_wait(empty + 8 * stage, parity ^ 1);
+      mbarrier_wait(empty + 8 * pipe.index, pipe.phase ^ 1);
       mbarrier_arrive_expect(barrier, kScalesOffset + 2 * scale_bytes);
       tma_load<1>(to, token_map, group * kGroupK, first_token, barrier);
       tma_load<1>(to + kTokenBoxBytes, token_map, group * kGroupK + 64, first_token, barrier);
 #pragma unroll
       for (u32 i = 0; i < 2; ++i) {
         tma_load<1>(to + kDataOffset + i * kDataBoxBytes, weight_map, group * 64, weights.row[i], barrier);
-        bulk_copy(to + kScalesOffset + i * kScaleBoxBytes, weights.scales[i] + group * kScaleBoxBytes, scale_bytes,
-                  barrier);
+        bulk_copy(to + kScalesOffset + i * kScaleBoxBytes, weights.scales[i] + group * kScaleBoxBytes,
+                  scale_bytes, barrier);
       }
-      advance();
     }
   }
 
@@ -111,8 +102,8 @@ struct WarpgroupGemm {
     u32 operand[2][2][4];  // dequantised weights of two MMAs, double-buffered
     u32 last_stage = 0;
     for (u32 group = 0; group < groups; ++group) {
-      const u32 from = base + stage * kStageBytes;
-      mbarrier_wait(full + 8 * stage, parity);
+      const u32 from = base + pipe.index * kStageBytes;
+      mbarrier_wait(full + 8 * pipe.index, pipe.phase);
       uint4 data[2];
       u32 scales[2][2];
       const bool inside = group * kGroupK + t * kLaneK < columns;  // padding scales may be NaN
@@ -143,8 +134,8 @@ struct WarpgroupGemm {
         wgmma_wait<1>();  // the previous batch is complete, its registers may be overwritten
         if (w == 0 && group != 0) mbarrier_arrive_cta(empty + 8 * last_stage);
       }
-      last_stage = stage;
-      advance();
+      last_stage = pipe.index;
+      pipe.advance();
     }
     wgmma_wait<0>();
     mbarrier_arrive_cta(empty + 8 * last_stage);

@@ -1,10 +1,11 @@
 // nvfp4_gemm: D = A * B^T of two NVFP4 matrices, with bf16 output.
 //
 // What: D[i, j] = bf16(alpha * sum over k of a(i, k) * b(j, k) + bias[j]); a and b are E2M1 values times
-//   their block scales, alpha = gsa_a[1] * gsa_b[1], the decode scales. Each product a * b is exact; sums
-//   are in float.
+//   their block scales, alpha the product of both decode scales. Each product a * b is exact; sums are in
+//   float.
 // Shapes: A [m, k], B [n, k], as the quantisers write them: packed E2M1 data, dense; block scales in
-//   swizzled atoms (scale_layout.cuh); gsa {encode, decode}. bias bf16 [n], or null. D bf16 [m, n], dense.
+//   swizzled atoms (scale_layout.cuh); global scales {encode, decode}. bias bf16 [n], or null. D bf16
+//   [m, n], dense.
 // Alignment: data, scales, bias and D 16 bytes.
 // Limits: k a multiple of 32, n of 8.
 // NaN: a NaN scale makes its row of D (of A) or column (of B) NaN. Padding of scales is 0, as the

@@ -3,12 +3,12 @@
 // nvfp4_gemm_expand
 //   What: dequantises A, packed data and swizzled block scales, to fp16, exactly, times 2^-14; K permuted
 //     to the order of the MMA's lanes (gemm_sm90_dequantize.cuh) and zero-padded to a multiple of 128.
-//   Shapes: output fp16 [rows, columns rounded up to 128].
+//   Shapes: output fp16 [m, k rounded up to 128].
 //   Launch: block (256, 1, 1), any grid.
 //
 // nvfp4_gemm_prefill_TOKENSxROWS
 //   What, limits, NaN: as nvfp4_gemm.cu; A as nvfp4_gemm_expand wrote it.
-//   Shapes: tokens: tensor map of nvfp4_gemm_expand's output, box {64, TOKENS}, 128-byte swizzle; data:
+//   Shapes: tokens: tensor map of nvfp4_gemm_expand's output, box {64, TOKENS}, 128-byte swizzle; b_data:
 //     tensor map of B's packed data, uint8 {k / 2, n}, box {64, ROWS}, no swizzle.
 //   Launch: block (384, 1, 1). Any grid, persistent; or tiles * S blocks in clusters of S = 2 or 4 that
 //     split K. Dynamic shared memory: the last number of each line below.
@@ -16,26 +16,31 @@
 // With other targets the module has nvfp4_gemm_expand alone.
 // Alignment, determinism: as nvfp4_gemm.cu. Source: NVIDIA PTX ISA, wgmma and cp.async.bulk.
 #include "gemm_sm90_prefill.cuh"
+#include "gemm_signatures.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
-    nvfp4_gemm_expand(cukiln::u32* output, const cukiln::u8* data, const cukiln::u8* scales,
-                      cukiln::u32 rows, cukiln::u32 columns) {
-  cukiln::nvfp4::expand_tokens(output, data, scales, rows, columns);
+    nvfp4_gemm_expand(cukiln::u32* output, const cukiln::u8* a_data, const cukiln::u8* a_scales,
+                      cukiln::u32 m, cukiln::u32 k) {
+  cukiln::nvfp4::expand_tokens(output, a_data, a_scales, m, k);
 }
+static_assert(cukiln::kIsSame<decltype(nvfp4_gemm_expand), cukiln::signatures::Nvfp4GemmExpand>);
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-#define CUKILN_GEMM_PREFILL(kTokens, kRows, kStages, kBlocksPerSm, kShared)                          \
-  extern "C" __global__ void __launch_bounds__(384, kBlocksPerSm)                                    \
+#define CUKILN_GEMM_PREFILL(kTokens, kRows, kStages, kBlocksPerSm, kShared)                       \
+  extern "C" __global__ void __launch_bounds__(384, kBlocksPerSm)                                 \
       nvfp4_gemm_prefill_##kTokens##x##kRows(                                                     \
-          cukiln::u16* output, const __grid_constant__ cukiln::TensorMap tokens,                  \
-          const __grid_constant__ cukiln::TensorMap data, const cukiln::u8* b_scales,            \
-          const float* a_gsa, const float* b_gsa, const cukiln::u16* bias, cukiln::u32 m,         \
-          cukiln::u32 n, cukiln::u32 k) {                                                         \
-    using Gemm = cukiln::nvfp4::PrefillGemm<kTokens, kRows, kStages, kBlocksPerSm>;                  \
+          cukiln::bf16* output, const __grid_constant__ cukiln::TensorMap tokens,                 \
+          const __grid_constant__ cukiln::TensorMap b_data, const cukiln::u8* b_scales,           \
+          const float* a_global_scale, const float* b_global_scale, const cukiln::bf16* bias,     \
+          cukiln::u32 m, cukiln::u32 n, cukiln::u32 k) {                                          \
+    using Gemm = cukiln::nvfp4::PrefillGemm<kTokens, kRows, kStages, kBlocksPerSm>;               \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
-    Gemm::run(output, &tokens, &data, b_scales, a_gsa, b_gsa, bias, m, n, k);                    \
-  }
+    Gemm::run({output, &tokens, &b_data, b_scales, a_global_scale, b_global_scale, bias, m, n,    \
+               k});                                                                               \
+  }                                                                                               \
+  static_assert(cukiln::kIsSame<decltype(nvfp4_gemm_prefill_##kTokens##x##kRows),                 \
+                                cukiln::signatures::Nvfp4GemmPrefill>);
 
 CUKILN_GEMM_PREFILL(32, 128, 5, 2, 97360)
 CUKILN_GEMM_PREFILL(64, 128, 4, 2, 112704)

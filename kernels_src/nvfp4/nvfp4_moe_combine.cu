@@ -15,6 +15,7 @@
 //   Limits: columns a multiple of 8. Launch: block (256, 1, 1), grid (tokens, ceil(columns / 2048), 1).
 //
 // Alignment: 16 bytes for output, partial and gemm_output.
+#include "moe_signatures.cuh"
 #include "nvfp4_numerics.cuh"
 
 namespace cukiln {
@@ -62,6 +63,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kCombineThreads)
   rounded.y = pack_bf16x2(sum.z, sum.w);
   *reinterpret_cast<uint2*>(output + static_cast<u64>(token) * columns + column) = rounded;
 }
+static_assert(cukiln::kIsSame<decltype(moe_combine), cukiln::signatures::MoeCombine>);
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kCombineThreads)
     moe_combine_rows(cukiln::u16* output, const cukiln::u16* gemm_output, const float* topk_weights,
@@ -97,3 +99,4 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kCombineThreads)
   rounded.w = pack_bf16x2(sum[6], sum[7]);
   *reinterpret_cast<uint4*>(output + static_cast<u64>(token) * columns + column) = rounded;
 }
+static_assert(cukiln::kIsSame<decltype(moe_combine_rows), cukiln::signatures::MoeCombineRows>);

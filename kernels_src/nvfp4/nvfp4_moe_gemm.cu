@@ -2,9 +2,9 @@
 //
 // moe_up
 //   What: for each position p of a tile of expert e, with the token x of that position's slot,
-//     h[r] = token_gsa[1] * weight_decode[e] * sum over k of x(k) * w(e, r, k), in float;
+//     h[r] = token_decode * weight_decode[e] * sum over k of x(k) * w(e, r, k), in float;
 //     y[c] = SwiGLU of rows c and width + c (layout 0) or 2 * c and 2 * c + 1 (layout 1) of h, as
-//     swiglu.cuh has it, in float, rounded to bf16 once; then quantised with gsa {encode, decode}.
+//     swiglu.cuh has it, in float, rounded to bf16 once; then quantised with global_scale.
 //   Shapes: tokens: packed data [.., columns / 2], linear scales [.., columns / 16]; weights, all experts
 //     stacked: data [2 * width, columns / 2], block scales in swizzled atoms; outputs, by position: data
 //     [.., width / 2], linear scales [.., width / 16].
@@ -13,12 +13,13 @@
 //     maximum number of tiles, 1).
 //
 // moe_down
-//   What: partial[s, p, r] = token_gsa[1] * weight_decode[e] * sum over the s-th split of K of
+//   What: partial[s, p, r] = token_decode * weight_decode[e] * sum over the s-th split of K of
 //     x(k) * w(e, r, k), in float, x row p of what moe_up made.
 //   Shapes: weights: data [columns, width / 2] an expert; partial float [splits, slot_count, columns].
 //   Launch: grid (splits * ceil(columns / 128), maximum number of tiles, 1), no cluster.
 //
-// Both: block (128, 1, 1), no dynamic shared memory; thread blocks beyond *tile_count exit at once.
+// Both: block (128, 1, 1), no dynamic shared memory; thread blocks beyond *tile_count exit immediately.
+//   token_decode is the decode scale of token_global_scale.
 //   CUKILN_MOE_TOKENS = 8, 16 or 32 is the largest tile, and must equal moe_route's tile_tokens.
 // Alignment: data and scales 16 bytes.
 // NaN: a NaN scale, of a token or of a row of weights, makes what depends on it NaN.
@@ -26,6 +27,7 @@
 // Source: vLLM, fused MoE, for the steps; NVIDIA PTX ISA, mma and cp.async.
 #include "async_copy.cuh"
 #include "cluster.cuh"
+#include "moe_signatures.cuh"
 #include "moe_skinny.cuh"
 #include "moe_tiles.cuh"
 #include "swiglu.cuh"
@@ -67,19 +69,19 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
                                              cukiln::nvfp4::Gemm::kUpBlocksPerSm)
     moe_up(cukiln::u8* data, cukiln::u8* scales, const cukiln::nvfp4::MoeTile* tiles,
            const cukiln::u32* tile_count, const cukiln::u32* slots,
-           const cukiln::u8* token_data, const cukiln::u8* token_scales, const float* token_gsa,
+           const cukiln::u8* token_data, const cukiln::u8* token_scales, const float* token_global_scale,
            const cukiln::u8* weight_data, const cukiln::u8* weight_scales,
-           const float* weight_decode, const float* gsa, cukiln::u32 topk, cukiln::u32 columns,
+           const float* weight_decode, const float* global_scale, cukiln::u32 topk, cukiln::u32 columns,
            cukiln::u32 width, cukiln::u32 layout, float limit, float alpha, float beta) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
   __shared__ uint4 shared[Gemm::kSharedBytes / 16];
   const MoeTile tile = tiles[blockIdx.y];
   if (blockIdx.y >= *tile_count) return;
-  const float token_scale = token_gsa[1] * kTwoTo14;
+  const float token_scale = token_global_scale[kDecode] * kTwoTo14;
   const float weight_scale = weight_decode[tile.expert] * kTwoTo14;
-  const float scale_factor = block_scale_factor(gsa[0]);
-  const float decode = gsa[1];
+  const float scale_factor = block_scale_factor(global_scale[kEncode]);
+  const float decode = global_scale[kDecode];
 
   // In a cluster blocks 2 * s and 2 * s + 1 compute split s of K, each for half of the 256 rows that make
   // 128 columns of the result: gate and up (kHalves), or the first and the last 64 pairs of rows (kPairs).
@@ -151,11 +153,12 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
   }
   cluster_sync();  // no CTA exits while others read its shared memory
 }
+static_assert(cukiln::kIsSame<decltype(moe_up), cukiln::signatures::MoeUp>);
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
                                              cukiln::nvfp4::Gemm::kDownBlocksPerSm)
     moe_down(float* partial, const cukiln::nvfp4::MoeTile* tiles, const cukiln::u32* tile_count,
-             const cukiln::u8* token_data, const cukiln::u8* token_scales, const float* token_gsa,
+             const cukiln::u8* token_data, const cukiln::u8* token_scales, const float* token_global_scale,
              const cukiln::u8* weight_data, const cukiln::u8* weight_scales,
              const float* weight_decode, cukiln::u32 slot_count, cukiln::u32 columns,
              cukiln::u32 width, cukiln::u32 splits) {
@@ -165,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
   const float* const sums = reinterpret_cast<const float*>(shared);
   const MoeTile tile = tiles[blockIdx.y];
   if (blockIdx.y >= *tile_count) return;
-  const float token_scale = token_gsa[1] * kTwoTo14;
+  const float token_scale = token_global_scale[kDecode] * kTwoTo14;
   const float weight_scale = weight_decode[tile.expert] * kTwoTo14;
 
   const u32 split = blockIdx.x % splits;
@@ -191,3 +194,4 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
     *reinterpret_cast<float4*>(to + static_cast<u64>(token) * columns + row) = value;
   }
 }
+static_assert(cukiln::kIsSame<decltype(moe_down), cukiln::signatures::MoeDown>);

@@ -5,9 +5,9 @@
 // moe_gather
 //   What: gathers the data and block scales of each row's token, the scales into swizzled atoms. Padding
 //     rows are not written: a row of a GEMM's result depends on that row only. row_experts[tile] is the
-//     tile's expert, or -1 from *tile_count on. up_gsa and down_gsa get the decode scales of experts that
-//     have tokens; encode is not written. rows[slot] becomes the slot's row instead of its position
-//     (moe_route wrote -1 where it has none).
+//     tile's expert, or -1 from *tile_count on. up_global_scales and down_global_scales get the decode
+//     scales of experts that have tokens; encode is not written. rows[slot] becomes the slot's row instead
+//     of its position (moe_route wrote -1 where it has none).
 //   Shapes: tokens: data [.., columns / 2], linear scales [.., columns / 16]; outputs: data [128 * tiles,
 //     columns / 2], scales in atoms.
 //   Limits: columns a multiple of 64. Launch: block (256, 1, 1), grid (ceil(columns / 512), maximum number
@@ -23,6 +23,7 @@
 // NaN: a NaN scale, of a token or of an activation, affects its own row only.
 // Source: vLLM, fused MoE, for the steps.
 #include "gate_up.cuh"
+#include "moe_signatures.cuh"
 #include "moe_tiles.cuh"
 #include "quantize_tiles.cuh"
 
@@ -44,9 +45,9 @@ __device__ __forceinline__ void copy_data(u8* to, const u8* from) {
 }  // namespace cukiln
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kGatherThreads)
-    moe_gather(cukiln::u8* data, cukiln::u8* scales, int* row_experts, int* rows, float* up_gsa,
-               float* down_gsa, const cukiln::nvfp4::MoeTile* tiles, const cukiln::u32* tile_count,
-               const cukiln::u32* slots, const cukiln::u8* token_data,
+    moe_gather(cukiln::u8* data, cukiln::u8* scales, int* row_experts, int* rows, float* up_global_scales,
+               float* down_global_scales, const cukiln::nvfp4::MoeTile* tiles,
+               const cukiln::u32* tile_count, const cukiln::u32* slots, const cukiln::u8* token_data,
                const cukiln::u8* token_scales, const float* up_decode, const float* down_decode,
                cukiln::u32 topk, cukiln::u32 columns) {
   using namespace cukiln;
@@ -64,8 +65,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kGatherThreads)
     }
     if (threadIdx.x == 0) {
       row_experts[index] = static_cast<int>(tile.expert);
-      up_gsa[2 * tile.expert + 1] = up_decode[tile.expert];
-      down_gsa[2 * tile.expert + 1] = down_decode[tile.expert];
+      up_global_scales[2 * tile.expert + kDecode] = up_decode[tile.expert];
+      down_global_scales[2 * tile.expert + kDecode] = down_decode[tile.expert];
     }
   }
 
@@ -89,14 +90,17 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kGatherThreads)
         __ldg(reinterpret_cast<const u32*>(token_scales + from / kBlockColumns));
   }
 }
+static_assert(cukiln::kIsSame<decltype(moe_gather), cukiln::signatures::MoeGather>);
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads, 2)
     moe_activate(cukiln::u8* data, cukiln::u8* scales, const cukiln::u16* gemm_output,
-                 const cukiln::u32* tile_count, const float* gsa, cukiln::u32 width,
+                 const cukiln::u32* tile_count, const float* global_scale, cukiln::u32 width,
                  cukiln::u32 layout, float limit, float alpha, float beta) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
   const SwiGluSource source{gemm_output, 2 * static_cast<i64>(width), width, layout,
                             SwiGlu::of(limit, alpha, beta)};
-  quantize_tiles(data, scales, source, *tile_count * kAtomRows, width, {gsa[0], gsa[1]});
+  quantize_tiles(data, scales, source, *tile_count * kAtomRows, width,
+                 {global_scale[kEncode], global_scale[kDecode]});
 }
+static_assert(cukiln::kIsSame<decltype(moe_activate), cukiln::signatures::MoeActivate>);

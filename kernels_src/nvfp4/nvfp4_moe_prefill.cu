@@ -20,6 +20,8 @@
 // With other targets the module has moe_expand alone.
 // Alignment, NaN, determinism, source: as nvfp4_moe_gemm.cu; NVIDIA PTX ISA, wgmma and cp.async.bulk.
 #include "gemm_sm90_dequantize.cuh"
+#include "machine.cuh"
+#include "moe_prefill_signatures.cuh"
 #include "moe_tiles.cuh"
 
 #ifndef CUKILN_MOE_TOKENS
@@ -27,7 +29,7 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(256)
-    moe_expand(uint4* output, const cukiln::u8* data, const cukiln::u8* scales,
+    moe_expand(cukiln::u32* output, const cukiln::u8* data, const cukiln::u8* scales,
                const cukiln::u32* slots, const cukiln::u32* row_count, cukiln::u32 topk,
                cukiln::u32 columns) {
   using namespace cukiln;
@@ -56,9 +58,10 @@ extern "C" __global__ void __launch_bounds__(256)
                              ue4m3x2_to_f16x2(scale * 0x101u));
       }
     }
-    output[item] = {pairs[0], pairs[1], pairs[2], pairs[3]};
+    reinterpret_cast<uint4*>(output)[item] = {pairs[0], pairs[1], pairs[2], pairs[3]};
   }
 }
+static_assert(cukiln::kIsSame<decltype(moe_expand), cukiln::signatures::MoeExpand>);
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -73,10 +76,10 @@ struct UpArguments {
   u8* scales;
   const MoeTile* tiles;
   const u32* tile_count;
-  const float* token_gsa;
+  const float* token_global_scale;
   const u8* weight_scales;
   const float* weight_decode;
-  const float* gsa;
+  const float* global_scale;
   u32 columns;
   u32 width;
   u32 layout;
@@ -121,7 +124,7 @@ struct UpGemm : WarpgroupGemm<kTokens, kStages> {
     const u32 column = thread / 32 * 8 + g;
     const bool in_pairs = a.layout == kPairs;
     const u32 rows[2] = {in_pairs ? 2 * column : column, in_pairs ? 2 * column + 1 : 64 + column};
-    const float token_scale = a.token_gsa[1] * kTwoTo14;
+    const float token_scale = a.token_global_scale[kDecode] * kTwoTo14;
     const float weight_scale = a.weight_decode[tile.expert] * kTwoTo14;
     float sum[kColumns / 2];
     Base::template consume<kColumns>(sum, rows, weights);
@@ -145,8 +148,8 @@ struct UpGemm : WarpgroupGemm<kTokens, kStages> {
       }
     }
     asm volatile("bar.sync 1, 256;" ::: "memory");
-    const float scale_factor = block_scale_factor(a.gsa[0]);
-    const float decode = a.gsa[1];
+    const float scale_factor = block_scale_factor(a.global_scale[kEncode]);
+    const float decode = a.global_scale[kDecode];
     for (u32 i = thread; i < tile.count * 4; i += Base::kConsumerThreads) {
       const u32 from = results + i / 4 * kResultPitch + i % 4 * 32;
       const uint4 low = load_shared(from);
@@ -198,7 +201,7 @@ struct DownArguments {
   float* partial;
   const MoeTile* tiles;
   const u32* tile_count;
-  const float* token_gsa;
+  const float* token_global_scale;
   const u8* weight_scales;
   const float* weight_decode;
   u32 columns;
@@ -226,7 +229,7 @@ struct DownGemm : WarpgroupGemm<kTokens, kStages> {
     const u32 lane = threadIdx.x & 31;
     const u32 row = (threadIdx.x - 128) / 32 * 16 + (lane >> 2);
     const u32 rows[2] = {row, row + 8};
-    const float token_scale = a.token_gsa[1] * kTwoTo14;
+    const float token_scale = a.token_global_scale[kDecode] * kTwoTo14;
     const float weight_scale = a.weight_decode[tile.expert] * kTwoTo14;
     float sum[kColumns / 2];
     Base::template consume<kColumns>(sum, rows, weights);
@@ -295,26 +298,28 @@ static_assert(MoeUp::kSharedBytes <= 196720 && MoeDown::kSharedBytes <= 196720,
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads, 1)
     moe_prefill_up(cukiln::u8* data, cukiln::u8* scales, const cukiln::nvfp4::MoeTile* tiles,
                    const cukiln::u32* tile_count,
-                   const __grid_constant__ cukiln::TensorMap token_map, const float* token_gsa,
+                   const __grid_constant__ cukiln::TensorMap token_map, const float* token_global_scale,
                    const __grid_constant__ cukiln::TensorMap weight_map,
-                   const cukiln::u8* weight_scales, const float* weight_decode, const float* gsa,
+                   const cukiln::u8* weight_scales, const float* weight_decode, const float* global_scale,
                    cukiln::u32 columns, cukiln::u32 width, cukiln::u32 layout, float limit,
                    float alpha, float beta) {
-  cukiln::nvfp4::MoeUp().run({data, scales, tiles, tile_count, token_gsa, weight_scales,
-                              weight_decode, gsa, columns, width, layout, limit, alpha, beta},
+  cukiln::nvfp4::MoeUp().run({data, scales, tiles, tile_count, token_global_scale, weight_scales,
+                              weight_decode, global_scale, columns, width, layout, limit, alpha, beta},
                              &token_map, &weight_map);
 }
+static_assert(cukiln::kIsSame<decltype(moe_prefill_up), cukiln::signatures::MoePrefillUp>);
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeDown::kThreads, 1)
     moe_prefill_down(float* partial, const cukiln::nvfp4::MoeTile* tiles,
                      const cukiln::u32* tile_count,
-                     const __grid_constant__ cukiln::TensorMap token_map, const float* token_gsa,
+                     const __grid_constant__ cukiln::TensorMap token_map, const float* token_global_scale,
                      const __grid_constant__ cukiln::TensorMap weight_map,
                      const cukiln::u8* weight_scales, const float* weight_decode,
                      cukiln::u32 columns, cukiln::u32 width) {
   cukiln::nvfp4::MoeDown().run(
-      {partial, tiles, tile_count, token_gsa, weight_scales, weight_decode, columns, width},
+      {partial, tiles, tile_count, token_global_scale, weight_scales, weight_decode, columns, width},
       &token_map, &weight_map);
 }
+static_assert(cukiln::kIsSame<decltype(moe_prefill_down), cukiln::signatures::MoePrefillDown>);
 
 #endif

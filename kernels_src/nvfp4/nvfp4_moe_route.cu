@@ -5,7 +5,7 @@
 //     block scales.
 //   A slot is valid if 0 <= id < global_experts and 0 <= expert < experts, where expert is
 //     expert_map[id], or id where expert_map is null. All others are skipped: their position is -1.
-//   Shapes: hidden bf16 [tokens, columns], gsa {encode, decode}, topk_ids int32 [tokens, topk],
+//   Shapes: hidden bf16 [tokens, columns], global_scale {encode, decode}, topk_ids int32 [tokens, topk],
 //     expert_map int32 [global_experts] or null. Outputs: tile_count {tiles, positions}; tiles, at
 //     most min(slots, slots / tile_tokens + experts); slots [position] -> slot; positions [slot] ->
 //     position or -1; data [tokens, columns / 2]; scales UE4M3 [tokens, columns / 16].
@@ -15,6 +15,7 @@
 //
 // Alignment: 16 bytes, except ids, weights and scales.
 // Source: vLLM, moe_align_block_size, for the tiles.
+#include "moe_signatures.cuh"
 #include "moe_tiles.cuh"
 #include "quantize_tiles.cuh"
 
@@ -93,7 +94,8 @@ __device__ __forceinline__ void for_slots(const Routing& routing, u32 begin, u32
 // A stable counting sort by one thread block; each warp has consecutive slots.
 __device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slots, int* positions,
                                       const Routing& routing, u32 tile_tokens) {
-  __shared__ u32 counts[kRouteWarps][kMaxExperts];  // by warp; after the first pass the warp's next index in the expert
+  // By warp; after the first pass the warp's next index in the expert.
+  __shared__ u32 counts[kRouteWarps][kMaxExperts];
   __shared__ u32 first_position[kMaxExperts + 1];
   __shared__ u32 first_tile[kMaxExperts];
   __shared__ u64 warp_sums[kRouteWarps];
@@ -194,7 +196,7 @@ __device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slot
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteThreads, 4)
     moe_route(cukiln::nvfp4::MoeTile* tiles, cukiln::u32* tile_count, cukiln::u32* slots,
               int* positions, cukiln::u8* data, cukiln::u8* scales, const cukiln::u16* hidden,
-              const float* gsa, const int* topk_ids, const int* expert_map, cukiln::u32 tokens,
+              const float* global_scale, const int* topk_ids, const int* expert_map, cukiln::u32 tokens,
               cukiln::u32 topk, cukiln::u32 columns, cukiln::u32 global_experts,
               cukiln::u32 experts, cukiln::u32 tile_tokens) {
   using namespace cukiln;
@@ -204,8 +206,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteThreads, 4)
     route(tiles, tile_count, slots, positions, routing, tile_tokens);
     return;
   }
-  const float scale_factor = block_scale_factor(gsa[0]);
-  const float decode = gsa[1];
+  const float scale_factor = block_scale_factor(global_scale[kEncode]);
+  const float decode = global_scale[kDecode];
   const u64 blocks = static_cast<u64>(tokens) * (columns / kBlockColumns);
   for (u64 block = static_cast<u64>(blockIdx.x - 1) * kRouteThreads + threadIdx.x; block < blocks;
        block += static_cast<u64>(gridDim.x - 1) * kRouteThreads) {
@@ -216,3 +218,4 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteThreads, 4)
     reinterpret_cast<uint2*>(data)[block] = packed;
   }
 }
+static_assert(cukiln::kIsSame<decltype(moe_route), cukiln::signatures::MoeRoute>);

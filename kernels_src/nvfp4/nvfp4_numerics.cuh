@@ -167,8 +167,8 @@ __device__ __forceinline__ u32 encode_e2m1x8(const u32 (&pairs)[4], float multip
 // E2M1 has step 1/2 below 2, 1 below 4 and 2 below 6. A saturating operation cuts out each range; adding it
 // to 2^23, where one unit in the last place is one encoding, rounds to nearest even. All of it runs on the
 // FMA pipe, which is twice as wide on sm_90 as the integer pipe.
-__device__ __forceinline__ u32 biased_e2m1_code(float magnitude) {
-  float code;
+__device__ __forceinline__ u32 biased_e2m1(float magnitude) {
+  float encoding;
   asm("{\n\t"
       ".reg .f32 low, middle, high;\n\t"
       "mul.rn.sat.f32 low, %1, 0f3F000000;\n\t"
@@ -178,9 +178,9 @@ __device__ __forceinline__ u32 biased_e2m1_code(float magnitude) {
       "fma.rn.f32 low, middle, 0f40000000, low;\n\t"
       "add.rn.f32 %0, low, high;\n\t"
       "}"
-      : "=f"(code)
+      : "=f"(encoding)
       : "f"(magnitude));
-  return __float_as_uint(code);
+  return __float_as_uint(encoding);
 }
 
 __device__ __forceinline__ u32 encode_e2m1x8(const u32 (&pairs)[4], float multiplier) {
@@ -192,8 +192,8 @@ __device__ __forceinline__ u32 encode_e2m1x8(const u32 (&pairs)[4], float multip
     const u32 magnitudes = magnitudes_of(pairs[i]);
     const float even = mul_rn(__uint_as_float(__byte_perm(magnitudes, 0, 0x1044)), multiplier);
     const float odd = mul_rn(__uint_as_float(__byte_perm(magnitudes, 0, 0x3244)), multiplier);
-    data += biased_e2m1_code(even) << (8 * i);
-    data += biased_e2m1_code(odd) << (8 * i + 4);
+    data += biased_e2m1(even) << (8 * i);
+    data += biased_e2m1(odd) << (8 * i + 4);
   }
   const u32 signs01 = __byte_perm(pairs[0], pairs[1], 0x7351);  // sign bytes: even, even, odd, odd
   const u32 signs23 = __byte_perm(pairs[2], pairs[3], 0x7351);

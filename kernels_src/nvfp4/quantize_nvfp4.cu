@@ -12,6 +12,7 @@
 //   memory, no workspace. Supports programmatic dependent launch.
 // Source: TransformerEngine, NVFP4 recipe.
 #include "dependent_launch.cuh"
+#include "quantize_signatures.cuh"
 #include "quantize_tiles.cuh"
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads,
@@ -28,3 +29,4 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads,
   griddepcontrol_wait();
   quantize_tiles(data, scales, source, rows, columns, tensor);
 }
+static_assert(cukiln::kIsSame<decltype(quantize_nvfp4), cukiln::signatures::QuantizeNvfp4>);

@@ -12,15 +12,14 @@
 // see this folder; tests/sm100/layouts.cpp compares both with CUTLASS.
 #pragma once
 
+#include "types.cuh"
+
 namespace cukiln {
-
-using u8 = unsigned char;
-using u16 = unsigned short;
-using u32 = unsigned int;
-using u64 = unsigned long long;
-using i64 = long long;
-
 namespace nvfp4 {
+
+// Indices of a matrix's global scale, two floats: encode = 2688 / amax, decode = 1 / encode.
+constexpr u32 kEncode = 0;
+constexpr u32 kDecode = 1;
 
 constexpr u32 kBlockColumns = 16;
 constexpr u32 kAtomRows = 128;

@@ -39,6 +39,95 @@
 //   Holtzman et al., The Curious Case of Neural Text Degeneration (2020), for top-p;
 //   Nguyen et al., Turning Up the Heat: Min-p Sampling (2024).
 #include "sampler_draws.cuh"
+#include "sampler_signature.cuh"
+
+namespace cukiln {
+namespace sampling {
+
+struct RowParameters {
+  float temperature;
+  int top_k;
+  float top_p;
+  float min_p;
+
+  __device__ __forceinline__ bool greedy() const {
+    return __float_as_uint(temperature) - 1 >= 0x7F800000u;  // also NaN
+  }
+};
+
+__device__ __forceinline__ Filters filters_of(const RowParameters& parameters, u32 vocabulary, u32 order) {
+  Filters filters;
+  filters.by_top_k = parameters.top_k > 0 && static_cast<u32>(parameters.top_k) < vocabulary;
+  filters.top_k = filters.by_top_k ? parameters.top_k : kFilterOff;
+  filters.by_top_p = parameters.top_p < 1.0f;
+  filters.top_p = to_u64_rz(mul_rn(parameters.top_p, 18446744073709551616.0f));
+  filters.base_is_row = filters.by_top_p && !(filters.by_top_k && order == kTopKFirst);
+  return filters;
+}
+
+// Initialises the shared state, in one thread.
+__device__ __forceinline__ void start_row(const Logit* logits, u32 vocabulary, u32 rank) {
+  row.logits = logits;
+  row.vocabulary = vocabulary;
+  row.rank = rank;
+  last_round = 0;
+  row_largest = 0;
+  row_lowest = kFilterOff;
+  staged_count = 0;
+}
+
+// Makes `largest` and `lowest` of all thread blocks' threads row_largest and row_lowest in each of them.
+__device__ __forceinline__ void reduce_in_cluster(u32 largest, u32 lowest) {
+  cluster_wait();  // every thread block runs
+  if (threadIdx.x % 32 < kClusterBlocks) {
+    atomicMax(in_rank(&row_largest, threadIdx.x % 32), largest);
+    atomicMin(in_rank(&row_lowest, threadIdx.x % 32), lowest);
+  }
+  cluster_arrive();
+  cluster_wait();
+}
+
+// Adds 1 to the offset if this is the last of `rows` rows. Called by one thread of each row, after every
+// thread block of the row has read the state.
+__device__ __forceinline__ void advance_offset(PhiloxState* state, u64 offset, u32 rows) {
+  __threadfence();
+  if (atomicInc(&state->ticket, rows - 1) == rows - 1) state->offset = offset + 1;
+}
+
+// Sets what weights are computed from, in one thread.
+__device__ __forceinline__ void set_temperature(u32 largest, float temperature) {
+  // At least 2^-126, so that an infinite gap times it stays infinite.
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(temperature));
+  row.max = logit_of(largest);
+  row.exponent_factor = mul_rn(max_f32(inverse, 1.17549435e-38f), -1.44269504088896340736f);
+}
+
+// The key of a token that weighs exp(gap).
+__device__ __forceinline__ u32 key_at(float gap, float temperature) {
+  float logit;
+  asm("add.rn.f32 %0, %1, %2;" : "=f"(logit) : "f"(row.max), "f"(mul_rn(gap, temperature)));
+  return key_of(logit);
+}
+
+__device__ __forceinline__ u32 min_p_key(const RowParameters& parameters, u32 largest) {
+  if (!(parameters.min_p > 0.0f)) return 1;
+  float log2_share;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2_share) : "f"(parameters.min_p));
+  return min(key_at(mul_rn(log2_share, kLog2), parameters.temperature), largest);
+}
+
+// The logarithm of weight / total.
+__device__ __forceinline__ float log_probability(u32 key, u64 total) {
+  float kept, difference;
+  asm("cvt.rn.f32.u64 %0, %1;" : "=f"(kept) : "l"(total));
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(kept) : "f"(mul_rn(kept, 1 / kWeightOne)));
+  asm("sub.rn.f32 %0, %1, %2;" : "=f"(difference) : "f"(log2_weight(row, key)), "f"(kept));
+  return mul_rn(difference, kLog2);
+}
+
+}  // namespace sampling
+}  // namespace cukiln
 
 extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1, 1)
     __launch_bounds__(cukiln::sampling::kThreads, 4)
@@ -55,34 +144,22 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   if (threadIdx.x == 0) {
     offset = state->offset;
     seed = state->seed;
-    row.logits = logits;
-    row.vocabulary = vocabulary;
-    row.rank = rank;
-    last_round = 0;
-    row_largest = 0;
-    row_lowest = kFilterOff;
-    staged_count = 0;
+    start_row(logits, vocabulary, rank);
     // In greedy rows several threads may find a token: atomicMin keeps the lowest index.
     if (rank == 0) tokens[row_index] = 0x7FFFFFFF;
   }
-  // DSMEM of a thread block may be written only once that block runs: the matching wait is below.
+  // DSMEM of a thread block may be written only once that block runs: reduce_in_cluster waits.
   cluster_arrive();
 
-  const float row_temperature = temperature ? temperature[row_index] : 1.0f;
-  const int row_top_k = top_k ? top_k[row_index] : 0;
-  const float row_top_p = top_p ? top_p[row_index] : 1.0f;
-  const float row_min_p = min_p ? min_p[row_index] : 0.0f;
-  const bool greedy = __float_as_uint(row_temperature) - 1 >= 0x7F800000u;  // also NaN
-  Filters filters;
-  filters.by_top_k = row_top_k > 0 && static_cast<u32>(row_top_k) < vocabulary;
-  filters.top_k = filters.by_top_k ? row_top_k : kFilterOff;
-  filters.by_top_p = row_top_p < 1.0f;
-  filters.top_p = to_u64_rz(mul_rn(row_top_p, 18446744073709551616.0f));
-  filters.base_is_row = filters.by_top_p && !(filters.by_top_k && order == kTopKFirst);
+  const RowParameters parameters{temperature ? temperature[row_index] : 1.0f,
+                                 top_k ? top_k[row_index] : 0, top_p ? top_p[row_index] : 1.0f,
+                                 min_p ? min_p[row_index] : 0.0f};
+  const bool greedy = parameters.greedy();
+  Filters filters = filters_of(parameters, vocabulary, order);
+  const bool by_best = !greedy && (filters.by_top_k || filters.by_top_p);
 
   __syncthreads();
   const u32 own_largest = static_cast<u32>(scan_row(kLargest, 0, 0));
-  const bool by_best = !greedy && (filters.by_top_k || filters.by_top_p);
   if (threadIdx.x == 0) random_bits = philox(seed, offset, row_index);
   const u32 warp_largest = __reduce_max_sync(~0u, own_largest);
   u32 lowest = 0;
@@ -90,91 +167,30 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
     const u32 wanted = filters.by_top_k ? filters.top_k : kNucleus;
     lowest = block_nth_largest(own_largest, (wanted + kClusterBlocks - 1) / kClusterBlocks);
   }
-  cluster_wait();
-  if (threadIdx.x % 32 < kClusterBlocks) {
-    atomicMax(in_rank(&row_largest, threadIdx.x % 32), warp_largest);
-    atomicMin(in_rank(&row_lowest, threadIdx.x % 32), lowest);
-  }
-  cluster_arrive();
-  cluster_wait();
+  reduce_in_cluster(warp_largest, lowest);
   const u32 largest = row_largest;
   lowest = max(row_lowest, 1);
   if (threadIdx.x == 0) {
-    if (rank == 0) {
-      // Every thread block of the row has read the state; the last row advances the offset.
-      __threadfence();
-      const u32 rows = gridDim.x / kClusterBlocks;
-      if (atomicInc(&state->ticket, rows - 1) == rows - 1) state->offset = offset + 1;
-    }
-    // At least 2^-126, so that an infinite gap times it stays infinite.
-    float inverse;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(greedy ? 1.0f : row_temperature));
-    row.max = logit_of(largest);
-    row.exponent_factor = mul_rn(max_f32(inverse, 1.17549435e-38f), -1.44269504088896340736f);
+    if (rank == 0) advance_offset(state, offset, gridDim.x / kClusterBlocks);
+    set_temperature(largest, greedy ? 1.0f : parameters.temperature);
   }
   __syncthreads();
+  lowest = max(lowest, key_at(-28.5f, parameters.temperature));  // less than 2^-41
+  filters.min_p_key = min_p_key(parameters, largest);
 
-  const auto key_at = [&](float gap) {  // of a token that weighs exp(gap)
-    float logit;
-    asm("add.rn.f32 %0, %1, %2;"
-        : "=f"(logit)
-        : "f"(row.max), "f"(mul_rn(gap, row_temperature)));
-    return key_of(logit);
-  };
-  lowest = max(lowest, key_at(-28.5f));  // less than 2^-41
-  filters.min_p_key = 1;
-  if (row_min_p > 0.0f) {
-    float log2_share;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2_share) : "f"(row_min_p));
-    filters.min_p_key = min(key_at(mul_rn(log2_share, kLog2)), largest);
-  }
-
-  u64 drawn = 0;
-  u64 total = 0;
+  u64 drawn = 0;  // key << 32 | index
+  u64 total = 0;  // weight of what the draw is from
   if (greedy ? log_probabilities != nullptr : filters.base_is_row) total = weigh_row(1).total;
   if (greedy) {
     if (own_largest == largest) drawn = scan_row(kFind, largest, 0);
   } else if (!by_best || !draw_from_best(filters, lowest, own_largest >= lowest, &total, &drawn)) {
-    // No filter, or too many candidates: bisect thresholds. Top-k is top-p with equal weights.
-    lowest = 1;
-    const float exponent_factor = row.exponent_factor;
-#pragma unroll 1
-    for (u32 filter = 0; filter < 2; ++filter) {
-      __syncthreads();
-      if (threadIdx.x == 0) row.exponent_factor = filter == 0 ? 0.0f : exponent_factor;
-      __syncthreads();
-      if (!(filter == 0 ? filters.by_top_k : filters.by_top_p)) continue;
-      if (filter == 1 && !filters.base_is_row) total = weigh_row(lowest).total;
-      const u64 limit = filter == 0 ? u64{filters.top_k} << 40 : weight_limit(filters, total);
-      // Bisects for the lowest key with less than `limit` weight above it.
-      u32 high = largest;
-#pragma unroll 1
-      while (lowest < high) {
-        const u32 middle = lowest + (high - lowest) / 2;
-        if (weigh_row(middle + 1).total < limit) {
-          high = middle;
-        } else {
-          lowest = middle + 1;
-        }
-      }
-    }
-    lowest = max(lowest, filters.min_p_key);
-    // The draw's order is (thread block, thread, token).
-    const Sum sum = weigh_row(lowest);
-    total = sum.total;
-    const u64 target = __umul64hi(random_bits, total) - sum.before;
-    // If the target lies before this thread's tokens, the unsigned difference wraps to a huge number.
-    if (target < sum.own) drawn = scan_row(kFind, lowest, target);
+    drawn = draw_by_bisection(filters, largest, &total);
   }
   if (drawn == 0) return;
   atomicMin(tokens + row_index, static_cast<int>(drawn));
   if (log_probabilities) {
-    float kept, difference;
-    asm("cvt.rn.f32.u64 %0, %1;" : "=f"(kept) : "l"(total));
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(kept) : "f"(mul_rn(kept, 1 / kWeightOne)));
-    asm("sub.rn.f32 %0, %1, %2;"
-        : "=f"(difference)
-        : "f"(log2_weight(row, static_cast<u32>(drawn >> 32))), "f"(kept));
-    log_probabilities[row_index] = mul_rn(difference, kLog2);
+    log_probabilities[row_index] = log_probability(static_cast<u32>(drawn >> 32), total);
   }
 }
+static_assert(cukiln::sampling::kIsSame<decltype(sampler),
+                                        cukiln::signatures::Sampler<cukiln::sampling::Logit>>);

@@ -1,4 +1,5 @@
-// The draw from candidates, the row's best tokens, which rank 0 sorts: saves further passes over the row.
+// The two ways to draw: from candidates, the row's best tokens, which rank 0 sorts, without further passes
+// over the row; or by bisecting the filters' thresholds, a pass a step, where candidates are too many.
 #pragma once
 
 #include "sampler_passes.cuh"
@@ -104,6 +105,40 @@ __device__ __forceinline__ bool draw_from_best(const Filters& filters, u32 lowes
     *drawn = draw_from_candidates(filters, static_cast<u32>(sum.total), total);
   }
   return true;
+}
+
+// Bisects the threshold of each active filter and draws from the whole row. `total`: as in
+// draw_from_candidates. Returns the token, key << 32 | index, in one thread of the row and 0 in the others.
+__device__ __forceinline__ u64 draw_by_bisection(const Filters& filters, u32 largest, u64* total) {
+  u32 lowest = 1;
+  const float exponent_factor = row.exponent_factor;
+#pragma unroll 1
+  for (u32 filter = 0; filter < 2; ++filter) {  // top-k, which is top-p with equal weights; then top-p
+    __syncthreads();
+    if (threadIdx.x == 0) row.exponent_factor = filter == 0 ? 0.0f : exponent_factor;
+    __syncthreads();
+    if (!(filter == 0 ? filters.by_top_k : filters.by_top_p)) continue;
+    if (filter == 1 && !filters.base_is_row) *total = weigh_row(lowest).total;
+    const u64 limit = filter == 0 ? u64{filters.top_k} << 40 : weight_limit(filters, *total);
+    // The lowest key with less than `limit` weight above it.
+    u32 high = largest;
+#pragma unroll 1
+    while (lowest < high) {
+      const u32 middle = lowest + (high - lowest) / 2;
+      if (weigh_row(middle + 1).total < limit) {
+        high = middle;
+      } else {
+        lowest = middle + 1;
+      }
+    }
+  }
+  lowest = max(lowest, filters.min_p_key);
+  // The draw's order is (thread block, thread, token).
+  const Sum sum = weigh_row(lowest);
+  *total = sum.total;
+  // If the target lies before this thread's tokens, the unsigned difference wraps to a huge number.
+  const u64 target = __umul64hi(random_bits, sum.total) - sum.before;
+  return target < sum.own ? scan_row(kFind, lowest, target) : 0;
 }
 
 }  // namespace sampling

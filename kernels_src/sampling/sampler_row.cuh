@@ -1,13 +1,15 @@
 // Shared state of a row's thread blocks, and arithmetic of logits: ordered keys, weights, random bits.
 #pragma once
 
+#include "sampler_signature.cuh"
+
 namespace cukiln {
 namespace sampling {
 
-using u16 = unsigned short;
-using u32 = unsigned int;
-using u64 = unsigned long long;
-using i64 = long long;
+template <class A, class B>
+constexpr bool kIsSame = false;
+template <class A>
+constexpr bool kIsSame<A, A> = true;
 
 enum FilterOrder : u32 { kTopKFirst = 0, kJoint = 1 };
 
@@ -46,7 +48,7 @@ struct Row {
 };
 
 struct Filters {
-  u32 top_k;       // kOff: off
+  u32 top_k;       // kFilterOff: off
   u64 top_p;       // in units of 2^-64
   u32 min_p_key;   // min-p as the lowest kept key
   bool by_top_k;

@@ -2,9 +2,9 @@
 // Runs a mixture of experts on the CPU as a launch on sm_100a runs it, the launcher's own steps and
 // workspace with the kernels' own sources, and compares with src/reference.
 //
-// usage: moe_cases LIBRARY, what moe_device.cpp became
+// usage: moe_cases LIBRARY, compiled from moe_device.cpp
 // Exit code 0: all agree; 1: a wrong result; 2: the emulator found a broken rule.
-#include "emulator/tensor_box.hpp"  // first: it has names that the emulator gives away
+#include "emulator/tensor_box.hpp"  // first: it defines names that the emulator only declares
 
 #include <dlfcn.h>
 
@@ -20,6 +20,7 @@
 #include "emulator/moe_device.hpp"
 #include "kernels/nvfp4/moe_grouped.hpp"
 #include "kernels/nvfp4/sm100_plan.hpp"
+#include "kernels_src/nvfp4/moe_signatures.cuh"
 #include "reference/formats.hpp"
 #include "reference/gemm.hpp"
 
@@ -31,12 +32,16 @@ constexpr std::uint8_t kPoison = 0xFF;         // NaN as float, as bf16 and as a
 
 std::size_t size_of(std::int64_t value) { return static_cast<std::size_t>(value); }
 
+constexpr unsigned kThreads = 256;  // of kernels that copy, sort or add up
+constexpr unsigned kActivateThreads = 512;
+
 /// The launcher's steps, each in the emulator.
 struct Steps {
-  moe_device::Route* route;
-  moe_device::Gather* run_gather;
-  moe_device::Activate* run_activate;
-  moe_device::Combine* run_combine;
+  moe_device::Launch* launch;
+  signatures::MoeRoute* route_kernel;
+  signatures::MoeGather* gather_kernel;
+  signatures::MoeActivate* activate_kernel;
+  signatures::MoeCombineRows* combine_kernel;
 
   explicit Steps(const char* file) {
     void* const library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
@@ -48,25 +53,31 @@ struct Steps {
       function =
           reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
     };
-    find(route, "run_route");
-    find(run_gather, "run_gather");
-    find(run_activate, "run_activate");
-    find(run_combine, "run_combine");
+    find(launch, "launch_grid");
+    find(route_kernel, "moe_route");
+    find(gather_kernel, "moe_gather");
+    find(activate_kernel, "moe_activate");
+    find(combine_kernel, "moe_combine_rows");
   }
 
   template <class... Args>
+  Result<void> route(const MoeGrid& grid, Args... args) const {
+    launch(grid.x, grid.y, kThreads, [=, this] { route_kernel(args...); });
+    return {};
+  }
+  template <class... Args>
   Result<void> gather(const MoeGrid& grid, Args... args) const {
-    run_gather(grid.x, grid.y, args...);
+    launch(grid.x, grid.y, kThreads, [=, this] { gather_kernel(args...); });
     return {};
   }
   template <class... Args>
   Result<void> activate(const MoeGrid& grid, Args... args) const {
-    run_activate(grid.x, args...);
+    launch(grid.x, grid.y, kActivateThreads, [=, this] { activate_kernel(args...); });
     return {};
   }
   template <class... Args>
   Result<void> combine(const MoeGrid& grid, Args... args) const {
-    run_combine(grid.x, grid.y, args...);
+    launch(grid.x, grid.y, kThreads, [=, this] { combine_kernel(args...); });
     return {};
   }
   /// As GroupedGemm::launch.
@@ -209,11 +220,9 @@ bool agrees(const Case& c, const Steps& steps) {
                        c.layout,
                        c.activation,
                        workspace};
-    const auto routed =
-        run_moe_route(plan, call, kMultiprocessors, [&](const MoeGrid& grid, auto... args) {
-          steps.route(grid.x, args...);
-          return Result<void>();
-        });
+    const auto routed = run_moe_route(
+        plan, call, kMultiprocessors,
+        [&](const MoeGrid& grid, auto... args) { return steps.route(grid, args...); });
     const auto ran = run_moe_grouped(plan, call, kMultiprocessors, steps);
     const bool untouched = output.back() == 0x7FC1;
     output.pop_back();

@@ -79,7 +79,7 @@ void run_e2m1(const u16* input, u64 count, float multiplier, u32* codes) {
 // E2M1 encodings of any magnitudes, by the FMA arithmetic that replaces cvt.
 void run_e2m1_code(const float* input, u64 count, u8* codes) {
   for (u64 i = 0; i < count; ++i) {
-    codes[i] = static_cast<u8>(nvfp4::biased_e2m1_code(input[i]) - 0x4B000000u);
+    codes[i] = static_cast<u8>(nvfp4::biased_e2m1(input[i]) - 0x4B000000u);
   }
 }
 #endif

@@ -1,0 +1,80 @@
+// Parameters of the GEMM kernels: for the kernels, for host code that launches them, and for the tables of
+// gemm.md, which scripts/kernel-tables writes from the comments. Included after the header that declares
+// TensorMap: machine.cuh, or a host's.
+#pragma once
+
+#include "types.cuh"
+
+namespace cukiln {
+namespace signatures {
+
+// nvfp4_gemm_128x128, _128x256, _256x256, _swapped
+using Nvfp4Gemm = void(
+    TensorMap rows,               // data: uint8 {k / 2, rows}, box {128, 128}, 128-byte swizzle
+    TensorMap columns,            // likewise, box {128, tile columns / CTAs}
+    TensorMap row_scales,         // uint16 {256, ceil(k / 64), ceil(rows / 128)}, box {256, 4, 1}, no
+                                  // swizzle
+    TensorMap column_scales,      // likewise, box {256, 4, ceil(tile columns / 128)}
+    TensorMap output,             // bf16 {n, m}, box {64, 32}, 128-byte swizzle; swapped: {32, 64}, none
+    const float* a_global_scale,  // {encode, decode}
+    const float* b_global_scale,  // {encode, decode}
+    const bf16* bias,             // [n], or null
+    u32 m,
+    u32 n,                        // multiple of 8
+    u32 k);                       // multiple of 32
+
+// nvfp4_gemm_grouped_128x128, _128x256
+using Nvfp4GemmGrouped = void(
+    TensorMap rows,               // as of `nvfp4_gemm_128x128`
+    TensorMap columns,            // likewise, of all experts: rows experts * n
+    TensorMap row_scales,         // likewise
+    TensorMap column_scales,      // likewise, of all experts
+    TensorMap output,             // likewise
+    const float* a_global_scale,  // {encode, decode}, or [experts] of them
+    const float* b_global_scale,  // [experts] of {encode, decode}
+    const bf16* bias,             // [experts, n], or null
+    u32 m,
+    u32 n,                        // multiple of 128
+    u32 k,                        // multiple of 32
+    const int* experts,           // [ceil(m / 128)]; negative: not computed
+    u32 a_global_scale_stride);   // 0: one scale for all rows; 2: one for each expert
+
+// nvfp4_gemm_decode_*
+using Nvfp4GemmDecode = void(
+    bf16* output,                 // out, [m, n]
+    const u8* a_data,
+    TensorMap b_data,             // uint8 {k / 2, n}, box {128, rows}, 128-byte swizzle
+    const u8* a_scales,
+    const u8* b_scales,
+    const float* a_global_scale,  // {encode, decode}
+    const float* b_global_scale,  // {encode, decode}
+    const bf16* bias,             // [n], or null
+    u32 m,
+    u32 n,                        // multiple of 8
+    u32 k,                        // multiple of 32
+    u32 constant_b);              // 0 or 1
+
+// nvfp4_gemm_expand
+using Nvfp4GemmExpand = void(
+    u32* output,         // out, fp16 [m, ceil(k / 128) * 128]
+    const u8* a_data,
+    const u8* a_scales,
+    u32 m,
+    u32 k);              // multiple of 32
+
+// nvfp4_gemm_prefill_*
+using Nvfp4GemmPrefill = void(
+    bf16* output,                 // out, [m, n]
+    TensorMap tokens,             // expand's output: fp16 {ceil(k / 128) * 128, m}, box {64, tokens},
+                                  // 128-byte swizzle
+    TensorMap b_data,             // uint8 {k / 2, n}, box {64, rows}, no swizzle
+    const u8* b_scales,
+    const float* a_global_scale,  // {encode, decode}
+    const float* b_global_scale,  // {encode, decode}
+    const bf16* bias,             // [n], or null
+    u32 m,
+    u32 n,                        // multiple of 8
+    u32 k);                       // multiple of 32
+
+}  // namespace signatures
+}  // namespace cukiln

@@ -1,0 +1,56 @@
+// Parameters of the kernels of nvfp4_moe_prefill.cu; moe_signatures.cuh has those of the other kernels of a
+// mixture of experts. Included after the header that declares TensorMap: machine.cuh, or a host's.
+#pragma once
+
+#include "types.cuh"
+
+namespace cukiln {
+namespace nvfp4 {
+struct MoeTile;
+}  // namespace nvfp4
+
+namespace signatures {
+
+using nvfp4::MoeTile;
+
+using MoeExpand = void(
+    u32* output,           // out, fp16 [positions, ceil(columns / 128) * 128]
+    const u8* data,
+    const u8* scales,      // linear
+    const u32* slots,      // or null: rows in their own order
+    const u32* row_count,  // positions: tile_count + 1
+    u32 topk,
+    u32 columns);
+
+using MoePrefillUp = void(
+    u8* data,                         // out, of y
+    u8* scales,                       // out, of y, linear
+    const MoeTile* tiles,
+    const u32* tile_count,
+    TensorMap tokens,                 // `moe_expand`'s output
+    const float* token_global_scale,  // {encode, decode} of x
+    TensorMap weights,                // data of all experts
+    const u8* weight_scales,
+    const float* weight_decode,       // [experts]
+    const float* global_scale,        // {encode, decode} of y
+    u32 columns,                      // of hidden
+    u32 width,                        // multiple of 64
+    u32 layout,                       // 0 halves, 1 pairs
+    float limit,                      // > 0, inf for none
+    float alpha,
+    float beta);
+
+using MoePrefillDown = void(
+    float* partial,                   // out, as of `moe_down` with one split
+    const MoeTile* tiles,
+    const u32* tile_count,
+    TensorMap tokens,                 // `moe_expand`'s output
+    const float* token_global_scale,  // {encode, decode} of y
+    TensorMap weights,                // data of all experts
+    const u8* weight_scales,
+    const float* weight_decode,       // [experts]
+    u32 columns,                      // of the output
+    u32 width);                       // multiple of 64
+
+}  // namespace signatures
+}  // namespace cukiln

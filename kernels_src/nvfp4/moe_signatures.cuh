@@ -1,0 +1,117 @@
+// Parameters of the kernels of a mixture of experts: for the kernels, for host code that launches them, and
+// for the tables of moe.md, which scripts/kernel-tables writes from the comments.
+#pragma once
+
+#include "types.cuh"
+
+namespace cukiln {
+namespace nvfp4 {
+struct MoeTile;
+}  // namespace nvfp4
+
+namespace signatures {
+
+using nvfp4::MoeTile;
+
+using MoeRoute = void(
+    MoeTile* tiles,             // out
+    u32* tile_count,            // out, {tiles, positions}
+    u32* slots,                 // out, by position
+    int* positions,             // out, by slot, or -1
+    u8* data,                   // out, of x
+    u8* scales,                 // out, of x, linear
+    const bf16* hidden,         // [tokens, columns]
+    const float* global_scale,  // {encode, decode} of x
+    const int* topk_ids,        // [tokens, topk]
+    const int* expert_map,      // [global_experts], or null
+    u32 tokens,
+    u32 topk,
+    u32 columns,                // of hidden
+    u32 global_experts,
+    u32 experts,                // at most 1024
+    u32 tile_tokens);           // T
+
+using MoeUp = void(
+    u8* data,                         // out, of y
+    u8* scales,                       // out, of y, linear
+    const MoeTile* tiles,
+    const u32* tile_count,
+    const u32* slots,
+    const u8* token_data,             // of x
+    const u8* token_scales,           // of x, linear
+    const float* token_global_scale,  // {encode, decode} of x
+    const u8* weight_data,            // [experts, 2 * width, columns]
+    const u8* weight_scales,
+    const float* weight_decode,       // [experts]
+    const float* global_scale,        // {encode, decode} of y
+    u32 topk,
+    u32 columns,                      // of hidden
+    u32 width,
+    u32 layout,                       // 0 halves, 1 pairs
+    float limit,                      // > 0, inf for none
+    float alpha,
+    float beta);
+
+using MoeDown = void(
+    float* partial,                   // out, [splits, slot_count, columns]
+    const MoeTile* tiles,
+    const u32* tile_count,
+    const u8* token_data,             // of y
+    const u8* token_scales,           // of y, linear
+    const float* token_global_scale,  // {encode, decode} of y
+    const u8* weight_data,            // [experts, columns, width]
+    const u8* weight_scales,
+    const float* weight_decode,       // [experts]
+    u32 slot_count,                   // tokens * topk
+    u32 columns,                      // of the output
+    u32 width,
+    u32 splits);                      // of K
+
+using MoeCombine = void(
+    bf16* output,               // out, [tokens, columns]
+    const float* partial,       // [splits, tokens * topk, columns]
+    const float* topk_weights,  // [tokens, topk]
+    const int* positions,       // by slot
+    u32 topk,
+    u32 columns,                // multiple of 4
+    u32 splits);
+
+using MoeGather = void(
+    u8* data,                   // out, of rows
+    u8* scales,                 // out, of rows, swizzled
+    int* row_experts,           // out, by tile; -1: none
+    int* rows,                  // by slot: positions in, rows out
+    float* up_global_scales,    // out, {-, decode} by expert
+    float* down_global_scales,  // out, {-, decode} by expert
+    const MoeTile* tiles,
+    const u32* tile_count,
+    const u32* slots,
+    const u8* token_data,       // of x
+    const u8* token_scales,     // of x, linear
+    const float* up_decode,     // [experts]
+    const float* down_decode,   // [experts]
+    u32 topk,
+    u32 columns);               // of hidden; multiple of 64
+
+using MoeActivate = void(
+    u8* data,                   // out, of y
+    u8* scales,                 // out, of y, swizzled
+    const bf16* gemm_output,    // [rows, 2 * width]
+    const u32* tile_count,
+    const float* global_scale,  // {encode, decode} of y
+    u32 width,                  // multiple of 16
+    u32 layout,                 // 0 halves, 1 pairs
+    float limit,                // > 0, inf for none
+    float alpha,
+    float beta);
+
+using MoeCombineRows = void(
+    bf16* output,               // out, [tokens, columns]
+    const bf16* gemm_output,    // [rows, columns]
+    const float* topk_weights,  // [tokens, topk]
+    const int* rows,            // by slot, or -1
+    u32 topk,
+    u32 columns);               // multiple of 8
+
+}  // namespace signatures
+}  // namespace cukiln
