@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A mixture of experts on sm_100a, all of it on the CPU, and things broken on purpose.
+"""A mixture of experts on sm_100a, all of it on the CPU, and mutants of its kernels.
 
 The launcher's steps run with the kernels' own sources: GEMMs in the emulator, the others as
-device_source.py translates them. Each mutant is one of those with one thing changed; its results must
-be wrong, or it must break a rule.
+device_source.py translates them. Each mutant is one of those with one thing changed, found by its C++
+tokens (mutate.py); its results must be wrong, or it must break a rule.
 
 usage: moe_test.py KERNELS_FOLDER TESTS_FOLDER CASES_PROGRAM COMPILER…
 """
@@ -19,11 +19,12 @@ KERNELS, TESTS, PROGRAM = (Path(argument) for argument in sys.argv[1:4])
 COMPILER = sys.argv[4:]
 sys.path.insert(0, str(TESTS / "kernels"))
 from device_source import translate_files
+from mutate import MutantError, mutate
 
 SOURCES = ["nvfp4_moe_combine.cu", "nvfp4_moe_grouped.cu", "nvfp4_moe_route.cu"]
 MUTATED = SOURCES[:2]
 
-# name: (what is replaced, by what)
+# name: (tokens, what takes their place); of the translated sources, which have no asm statement
 MUTANTS = {
     "token of a slot": ("slots[tile.first + row] / topk", "slots[tile.first + row]"),
     "first position of a tile": ("slots[tile.first + row]", "slots[row]"),
@@ -41,23 +42,23 @@ MUTANTS = {
     "alpha of the activation": ("SwiGlu::of(limit, alpha, beta)", "SwiGlu::of(limit, 0.0f, beta)"),
     "slots that have no row": ("row >= 0", "row >= -1"),
     "row 0": ("row >= 0", "row > 0"),
-    "weight of a slot": ("row >= 0;\n    const float weight = valid ? topk_weights[slot]",
-                         "row >= 0;\n    const float weight = valid ? topk_weights[token]"),
+    "weight of a slot": ("row >= 0; const float weight = valid ? topk_weights[slot]",
+                         "row >= 0; const float weight = valid ? topk_weights[token]"),
     "order of columns": ("pairs[i] << 16), sum[2 * i])", "pairs[i ^ 1] << 16), sum[2 * i])"),
 }  # fmt: skip
 
 
 def outcome(change):
-    """(exit code, what was said) of the kernels with one text, which must occur once, replaced."""
+    """(exit code, output) of the kernels, with a change if there is one."""
     with tempfile.TemporaryDirectory() as folder:
         translate_files(KERNELS, SOURCES, Path(folder))
         if change is not None:
-            # On what was translated: the texts above have no asm statement.
-            sources = [Path(folder, name) for name in MUTATED]
-            if sum(source.read_text().count(change[0]) for source in sources) != 1:
-                return None, "the text to replace does not occur exactly once; mend the mutant"
-            for source in sources:
-                source.write_text(source.read_text().replace(*change))
+            try:
+                sources = mutate({name: Path(folder, name).read_text() for name in MUTATED}, [change])
+            except MutantError as error:
+                return None, str(error)
+            for name, text in sources.items():
+                Path(folder, name).write_text(text)
         library = Path(folder, "libmoe.so")
         compiled = subprocess.run(
             [*COMPILER, "-std=c++20", "-O1", "-ffp-contract=off", "-w", "-shared", "-fPIC",
@@ -71,10 +72,11 @@ def outcome(change):
 
 
 def check(name):
-    """What is wrong with an end; empty: nothing. Without a name: of the sources as they are."""
-    code, said = outcome(MUTANTS.get(name))
+    """Describes how a mutant's end differs from the expected one; empty if it does not. Without a name: the
+    sources as they are."""
+    code, output = outcome(MUTANTS.get(name))
     expected = (1, 2) if name else (0,)
-    return "" if code in expected else f"{name or 'the sources as they are'}: {code}\n{said[-3000:]}"
+    return "" if code in expected else f"{name or 'the sources as they are'}: {code}\n{output[-3000:]}"
 
 
 def main():

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The emulator's cases notice when the GEMM is wrong.
 
-Each mutant is the kernel's source with one thing changed. It is compiled, linked with the emulator
-and run: it must end with a wrong result (1), a broken rule (2), or, where that is the point, with a
-data race that ThreadSanitizer saw (66). Unchanged, the source must pass both ways.
+Each mutant is the kernel's source with one thing changed, found by its C++ tokens (mutate.py). It is
+compiled, linked with the emulator and run: it must end with a wrong result (1), a broken rule (2), or,
+where that is the point, with a data race that ThreadSanitizer saw (66). Unchanged, the source must pass
+with and without ThreadSanitizer.
 
 usage: mutants_test.py KERNELS_FOLDER TESTS_FOLDER LIBRARY THREAD_LIBRARY COMPILER…
 """
@@ -16,6 +17,8 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from mutate import MutantError, mutate, reformatted
+
 SMALL, RAGGED, LONG = "128x128 m 128", "128x128 m 300", "128x128 m 257"
 WIDE, WIDE_LONG, PAIR, SWAPPED = "_128x256 m 200", "_128x256 m 384", "256x256 m 300", "swapped m 17"
 GROUPED = "grouped_128x256"
@@ -23,21 +26,19 @@ WRONG, RULE, RACE = 1, 2, 66
 
 EMPTY = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]));"
 FULL_WAIT = "mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_pipe.phase);"
-EMPTY_WAIT = (
-    "mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1);\n      if (rank"
-)
+EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1); if (rank"
 TMEM_FULL_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_full[tmem_pipe.index]), tmem_pipe.phase);"
 TMEM_EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]), tmem_empty_pipe.phase);"
 SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomTmemColumns"
 
-# name: (what is replaced, by what, the cases that are run, how it must end)
+# name: (tokens, what takes their place, the case that is run, how it must end); tokens are C++, see mutate.py
 MUTANTS = {
     # descriptors and tensor memory
     "step of rows": ("(stage.rows) + j * kStepBytes", "(stage.rows) + j * 16", SMALL, WRONG),
     "step of columns": ("(stage.columns) + j * kStepBytes", "(stage.columns)", SMALL, WRONG),
     "group stride": ("kSwizzleGroup = 8 * kStageBytes", "kSwizzleGroup = 4 * kStageBytes", SMALL, WRONG),
-    "group stride of scales": ("kAtomBytes / 4, Swizzle::kNone));\n        for", "kAtomBytes / 8, Swizzle::kNone));\n        for", SMALL, WRONG),
-    "swizzle": ("kSwizzleGroup, Swizzle::k128Bytes),\n                           kInst", "kSwizzleGroup, Swizzle::kNone),\n                           kInst", SMALL, RULE),
+    "group stride of scales": ("kAtomBytes / 4, Swizzle::kNone)); for", "kAtomBytes / 8, Swizzle::kNone)); for", SMALL, WRONG),
+    "swizzle": ("kSwizzleGroup, Swizzle::k128Bytes), kInstruction", "kSwizzleGroup, Swizzle::kNone), kInstruction", SMALL, RULE),
     "step of scales": ("(stage.row_scales) + j * kAtomBytes", "(stage.row_scales)", SMALL, WRONG),
     "columns of scales": (SCALES_AT, "(j + atom * kSteps) * kAtomTmemColumns", WIDE, WRONG),
     "scales of the MMA": ("tmem + Tile::kColumnScales + j * Tile::kColumnAtoms", "tmem + Tile::kColumnScales + j", WIDE, WRONG),
@@ -51,11 +52,11 @@ MUTANTS = {
     "last step of K": ("if (j >= steps) break;", "if (j + 1 >= steps) break;", SMALL, WRONG),
     "last stage of K": ("(scale_atoms() + kSteps - 1) / kSteps", "scale_atoms() / kSteps", RAGGED, WRONG),
     # barriers
-    "parity of the loads": ("smem_pipe.phase ^ 1);\n      if (rank", "smem_pipe.phase);\n      if (rank", SMALL, RULE),
+    "parity of the loads": ("smem_pipe.phase ^ 1); if (rank", "smem_pipe.phase); if (rank", SMALL, RULE),
     "parity of the accumulator": (TMEM_FULL_WAIT, TMEM_FULL_WAIT.replace("phase", "phase ^ 1"), SMALL, RACE),
     "bytes of a stage": ("kCtas * sizeof(stage)", "sizeof(stage) - 1024", SMALL, RULE),
     "bytes of the other CTA": ("kCtas * sizeof(stage)", "sizeof(stage)", PAIR, RULE),
-    "arrivals of the epilogue": ("kCtas * kTileRows);\n    }", "kTileRows);\n    }", PAIR, RULE),
+    "arrivals of the epilogue": ("kCtas * kTileRows); }", "kTileRows); }", PAIR, RULE),
     "loads report to their own CTA": ("kCtas == 1 ? full : address_in_rank(full, 0)", "full", PAIR, RULE),
     "epilogue reports to its own CTA": ("Tile::kCtas == 1 ? tmem_empty : address_in_rank(tmem_empty, 0)", "tmem_empty", PAIR, RULE),
     # coordinates and the epilogue
@@ -69,13 +70,13 @@ MUTANTS = {
     "second half": ("tmem_pipe.index * Tile::kSecondAccumulator +", "tmem_pipe.index * Tile::kColumns +", WIDE_LONG, RULE),
     "swizzle of the store": (" ^ lane % 8", "", SMALL, WRONG),
     "lanes of the swapped store": ("half * 32 * 32 + lane", "half * 32 * 32 + (lane ^ 1)", SWAPPED, WRONG),
-    "encode for decode": ("u32 gsa_a = 1;", "u32 gsa_a = 0;", SMALL, WRONG),
+    "encode for decode": ("u32 of_a = kDecode;", "u32 of_a = kEncode;", SMALL, WRONG),
     "bias of a column": ("(bias + column + c)", "(bias + column)", RAGGED, WRONG),
     "bias of a row": ("bias[row + lane]", "bias[lane]", SWAPPED, WRONG),
     # fences, which order nothing on this CPU
-    "fence before an MMA": (FULL_WAIT + "\n      tcgen05_fence_after_sync();", FULL_WAIT, SMALL, RULE),
-    "fence before loads of sums": (TMEM_FULL_WAIT + "\n    tcgen05_fence_after_sync();", TMEM_FULL_WAIT, SMALL, RULE),
-    "fence after loads of sums": ("tcgen05_fence_before_sync();\n        mbarrier_arrive", "mbarrier_arrive", SMALL, RULE),
+    "fence before an MMA": (FULL_WAIT + " tcgen05_fence_after_sync();", FULL_WAIT, SMALL, RULE),
+    "fence before loads of sums": (TMEM_FULL_WAIT + " tcgen05_fence_after_sync();", TMEM_FULL_WAIT, SMALL, RULE),
+    "fence after loads of sums": ("tcgen05_fence_before_sync(); mbarrier_arrive", "mbarrier_arrive", SMALL, RULE),
     "fence of the store": ("tma_store_fence();", "", SMALL, RULE),
     # the end
     "tensor memory kept": ("if (warp == 1) tmem_dealloc", "if (warp == 9) tmem_dealloc", SMALL, RULE),
@@ -85,23 +86,28 @@ MUTANTS = {
     "expert of a tile": ("problem.experts[row_tile]);", "problem.experts[0]);", GROUPED, WRONG),
     "row tiles without an expert": ("problem.experts[row_tile] < 0", "problem.experts[row_tile] <= 0", GROUPED, WRONG),
     "weights of an expert": ("tiles.expert * problem.n + tiles.column", "tiles.column", GROUPED, WRONG),
-    "scale of an expert's weights": ("problem.gsa_b[tiles.expert * 2 + 1]", "problem.gsa_b[1]", GROUPED, WRONG),
-    "scale of an expert's rows": ("gsa_a += tiles.expert * problem.gsa_a_stride;", "", GROUPED, WRONG),
+    "scale of an expert's weights": ("problem.b_global_scale[tiles.expert * 2 + kDecode]", "problem.b_global_scale[kDecode]", GROUPED, WRONG),
+    "scale of an expert's rows": ("of_a += tiles.expert * problem.a_global_scale_stride;", "", GROUPED, WRONG),
     "bias of an expert": ("if (bias != nullptr) bias += u64{tiles.expert} * problem.n;", "", GROUPED, WRONG),
     # waits
     "loads do not wait": (EMPTY_WAIT, "if (rank", LONG, RACE),
     "MMAs do not wait for loads": (FULL_WAIT, "", LONG, RACE),
     "MMAs do not wait for the epilogue": (TMEM_EMPTY_WAIT, "", LONG, RACE),
     "epilogue does not wait": (TMEM_FULL_WAIT, "", SMALL, RACE),
-    "stage is empty before its MMAs": (("for (u32 j = 0; j < kSteps; ++j) {\n        if", EMPTY), (EMPTY.replace("smem_pipe.index", "smem_pipe .index") + "\n      for (u32 j = 0; j < kSteps; ++j) {\n        if", ""), LONG, RACE),
+    "stage is empty before its MMAs": (("for (u32 j = 0; j < kSteps; ++j) { if", EMPTY), (EMPTY + " for (u32 j = 0; j < kSteps; ++j) { if", ""), LONG, RACE),
     "tmem_empty too early": ("if (i + 1 == kTmemEmptyAfter) {", "if (i == 0) {", LONG, RACE),
     "overlap read last": ("(tmem_pipe.index == 0 ? kChunks - 1 - i : i)", "i", WIDE_LONG, RACE),
     "overlap not awaited": ("Tile::kOverlap != 0 ? 1 : 2", "2", WIDE_LONG, RACE),
-    "second CTA's epilogue not awaited": (("kCtas * kTileRows);\n    }", "mbarrier_arrive(tmem_empty_of_issuer);"), ("kTileRows);\n    }", "if (rank == 0) mbarrier_arrive(tmem_empty_of_issuer);"), "256x256 m 512", RACE),
-    "store buffer used again": ("tma_store_wait_read<1>();\n      __syncwarp();", "__syncwarp();", SMALL, RACE),
-    "lanes do not wait for the buffer": ("tma_store_wait_read<1>();\n      __syncwarp();", "tma_store_wait_read<1>();", SMALL, RACE),
-    "store before its lanes wrote": ("tma_store_fence();\n      __syncwarp();", "tma_store_fence();", SMALL, RACE),
+    "second CTA's epilogue not awaited": (("kCtas * kTileRows); }", "mbarrier_arrive(tmem_empty_of_issuer);"), ("kTileRows); }", "if (rank == 0) mbarrier_arrive(tmem_empty_of_issuer);"), "256x256 m 512", RACE),
+    "store buffer used again": ("tma_store_wait_read<1>(); __syncwarp();", "__syncwarp();", SMALL, RACE),
+    "lanes do not wait for the buffer": ("tma_store_wait_read<1>(); __syncwarp();", "tma_store_wait_read<1>();", SMALL, RACE),
+    "store before its lanes wrote": ("tma_store_fence(); __syncwarp();", "tma_store_fence();", SMALL, RACE),
 }  # fmt: skip
+
+
+def changes_of(name):
+    old, new = MUTANTS[name][:2]
+    return [(old, new)] if isinstance(old, str) else list(zip(old, new, strict=True))
 
 
 class Suite:
@@ -118,7 +124,7 @@ class Suite:
         return {path.name: path.read_text() for path in sorted(self.kernels.glob("*.cu*"))}
 
     def outcomes(self, sources, case, *, races, runs=1):
-        """(exit code, what was said) of the kernel in `sources`, compiled once, run after run."""
+        """Yields (exit code, output) of the kernel in `sources`, compiled once, for each run."""
         with tempfile.TemporaryDirectory() as folder:
             for name, text in sources.items():
                 Path(folder, name).write_text(text)
@@ -139,39 +145,38 @@ class Suite:
                     capture_output=True, text=True, check=False, timeout=200, env=environment)  # fmt: skip
                 yield ran.returncode, ran.stdout + ran.stderr
 
-    def mutate(self, old, new):
-        """The sources with each text, which must occur once, replaced; None if one does not."""
-        sources = self.sources()
-        for before, after in zip(*(([text] if isinstance(text, str) else text) for text in (old, new))):
-            homes = [name for name, text in sources.items() if text.count(before) == 1]
-            if len(homes) != 1 or sum(text.count(before) for text in sources.values()) != 1:
-                return None
-            sources[homes[0]] = sources[homes[0]].replace(before, after)
-        return sources
-
     def check(self, name):
-        """What is wrong with a mutant's end; empty: nothing."""
-        old, new, case, expected = MUTANTS[name]
-        sources = self.mutate(old, new)
-        if sources is None:
-            return f"{name}: the text to replace does not occur exactly once; mend the mutant"
-        # Which of the three comes depends on timing; and on a busy machine a race may not come, or
-        # ThreadSanitizer has forgotten by whom memory was used before. Hence several runs.
+        """Describes how a mutant's end differs from the expected one; empty if it does not."""
+        case, expected = MUTANTS[name][2:]
+        try:
+            sources = mutate(self.sources(), changes_of(name))
+        except MutantError as error:
+            return f"{name}: {error}"
+        # Which of the three happens depends on timing. On a busy machine a race may not happen, or
+        # ThreadSanitizer may have dropped the earlier access from its history. Hence several runs.
         races = expected == RACE
-        for code, said in self.outcomes(sources, case, races=races, runs=20 if races else 1):
+        for code, output in self.outcomes(sources, case, races=races, runs=20 if races else 1):
             if code in (WRONG, RULE) or code == expected:
                 return ""
-        return f"{name}: ended with {code}, expected {expected}\n{said[-600:]}"
+        return f"{name}: ended with {code}, expected {expected}\n{output[-600:]}"
+
+    def check_reformatted(self):
+        """No mutant depends on line breaks, indentation or comments."""
+        sources = {name: reformatted(text) for name, text in self.sources().items()}
+        for name in MUTANTS:
+            mutate(sources, changes_of(name))
+        return ""
 
     def check_unchanged(self, races):
-        ((code, said),) = self.outcomes(self.sources(), None, races=races)
-        return "" if code == 0 else f"the source as it is (races: {races}): {code}\n{said[-4000:]}"
+        ((code, output),) = self.outcomes(self.sources(), None, races=races)
+        return "" if code == 0 else f"the source as it is (races: {races}): {code}\n{output[-4000:]}"
 
 
 def main():
     suite = Suite(*sys.argv[1:])
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(suite.check_unchanged, races) for races in (True, False)]
+        jobs = [pool.submit(suite.check_reformatted)]
+        jobs += [pool.submit(suite.check_unchanged, races) for races in (True, False)]
         jobs += [pool.submit(suite.check, name) for name in MUTANTS]
         failures = [failure for job in jobs if (failure := job.result())]
     print("\n".join(failures) or f"{len(MUTANTS)} mutants, all noticed")
