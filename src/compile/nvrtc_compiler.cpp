@@ -130,8 +130,9 @@ Result<void> NvrtcCompiler::probe_once(State& own, NvrtcIdentity& found) {
 Result<void> NvrtcCompiler::probe(State& own, NvrtcIdentity& found) {
   CUKILN_TRY(std::string path, find_worker(options_.worker));
   const std::size_t count = std::clamp<std::size_t>(upcoming_.load(), 1, max_idle_);
-  CUKILN_TRY(auto workers, probe_toolchain(worker_options(std::move(path), found.install), count,
-                                           options_.stats, own.stamps, found));
+  CUKILN_TRY(auto workers, probe_toolchain(worker_options(std::move(path), found.install,
+                                                          options_.lock_directory),
+                                           count, options_.stats, own.stamps, found));
   for (std::unique_ptr<WorkerProcess>& worker : workers) {
     own.pool.put_back(std::move(worker));
   }
@@ -141,9 +142,10 @@ Result<void> NvrtcCompiler::probe(State& own, NvrtcIdentity& found) {
   return {};
 }
 
-WorkerOptions NvrtcCompiler::worker_options(std::string path, const NvrtcInstall& install) const {
-  return {std::move(path), install.library, install.builtins, options_.memory_bytes,
-          options_.worker_idle};
+WorkerOptions NvrtcCompiler::worker_options(std::string path, const NvrtcInstall& install,
+                                            std::string lock_folder) const {
+  return {std::move(path),       install.library,      install.builtins,
+          options_.memory_bytes, options_.worker_idle, std::move(lock_folder)};
 }
 
 Result<Toolchain> NvrtcCompiler::toolchain() {
@@ -184,13 +186,16 @@ Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
           job,
           {steady_clock::now() + job.input.timeout, job.input.cancelled},
           nullptr};
+  const std::string lock_folder =
+      job.guard.lock_path.empty() ? std::string() : folder_of(job.guard.lock_path);
   for (bool fresh = false;; fresh = true) {
-    run.worker = fresh ? nullptr : own.pool.take();
+    run.worker = fresh ? nullptr : own.pool.take(lock_folder);
     const bool reused = run.worker != nullptr;
     if (!reused) {
       CUKILN_TRY(std::string path, find_worker(options_.worker));
       CUKILN_TRY(run.worker,
-                 WorkerProcess::start(worker_options(std::move(path), known.install), run.wait));
+                 WorkerProcess::start(worker_options(std::move(path), known.install, lock_folder),
+                                      run.wait));
       // The libraries that this worker opened must be those whose digest is in the key.
       const auto stamps = stamps_of(known.install);
       const MutexLock lock(own.mutex);

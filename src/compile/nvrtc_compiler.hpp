@@ -66,7 +66,8 @@ class NvrtcCompiler final : public Compiler {
   struct State;
   struct Run;
   State& state();
-  WorkerOptions worker_options(std::string path, const NvrtcInstall& install) const;
+  WorkerOptions worker_options(std::string path, const NvrtcInstall& install,
+                               std::string lock_folder) const;
   Result<void> probe_once(State& own, NvrtcIdentity& found);
   Result<void> probe(State& own, NvrtcIdentity& found);
 

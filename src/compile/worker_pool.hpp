@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "base/mutex.hpp"
@@ -17,10 +18,10 @@ class WorkerPool {
  public:
   explicit WorkerPool(std::size_t max_idle) : max_idle_(max_idle) {}
 
-  /// An idle worker, or null.
-  std::unique_ptr<WorkerProcess> take();
-  /// Ends the worker instead if the pool is full, or if it has compiled so often that a new one is
-  /// safer.
+  /// An idle worker that may open locks in this folder, or null.
+  std::unique_ptr<WorkerProcess> take(std::string_view lock_folder);
+  /// Ends the oldest worker if the pool is full, and this one if it has compiled so often that a new
+  /// one is safer.
   void put_back(std::unique_ptr<WorkerProcess> worker);
 
  private:

@@ -44,13 +44,15 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(const WorkerOptions&
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::launch(const WorkerOptions& options) {
   CUKILN_TRY(const UniqueFd program, open_trusted_file(options.path, kWorkerKind, O_PATH));
-  CUKILN_TRY(SpawnedProcess spawned, spawn_detached(options.path,
-                                                    {options.library, options.builtins,
-                                                     std::to_string(options.memory_bytes),
-                                                     std::to_string(options.idle.count())},
-                                                    program.get()));
+  CUKILN_TRY(
+      SpawnedProcess spawned,
+      spawn_detached(options.path,
+                     {options.library, options.builtins, std::to_string(options.memory_bytes),
+                      std::to_string(options.idle.count()), options.lock_folder},
+                     program.get()));
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess);
   worker->path_ = options.path;
+  worker->lock_folder_ = options.lock_folder;
   worker->owner_ = ::getpid();
   worker->pid_ = spawned.pid;
   worker->ours_to_reap_ = spawned.ours_to_reap;

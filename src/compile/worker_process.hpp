@@ -22,6 +22,7 @@ struct WorkerOptions {
   std::string builtins;
   std::uint64_t memory_bytes = 0;  ///< limit of its address space; 0 for none
   std::chrono::seconds idle{10};   ///< an idle worker ends by itself after this time
+  std::string lock_folder;  ///< the only folder that it may open files in: of its jobs' locks
 };
 
 /// Why a worker gave no reply.
@@ -77,6 +78,7 @@ class WorkerProcess {
 
   const wire::Hello& hello() const noexcept { return hello_; }
   pid_t pid() const noexcept { return pid_; }
+  const std::string& lock_folder() const noexcept { return lock_folder_; }
   bool used() const noexcept { return compiles_ != 0; }
   std::uint32_t compiles() const noexcept { return compiles_; }
   void count_compile() noexcept { ++compiles_; }
@@ -86,6 +88,7 @@ class WorkerProcess {
   wire::WaitOptions with_peer(wire::WaitOptions wait) const;
 
   std::string path_;
+  std::string lock_folder_;
   pid_t owner_ = -1;
   pid_t pid_ = -1;
   bool ours_to_reap_ = false;

@@ -10,6 +10,7 @@ namespace cukiln::wire {
 std::string Hello::encode() const {
   SerialWriter out;
   out.u32(protocol).u32(nvrtc_major).u32(nvrtc_minor).bytes(error);
+  out.u32(landlock).u8(filters_calls ? 1 : 0);
   return out.take();
 }
 
@@ -20,6 +21,8 @@ std::optional<Hello> Hello::decode(ByteView body) {
   message.nvrtc_major = in.u32();
   message.nvrtc_minor = in.u32();
   message.error = in.bytes();
+  message.landlock = in.u32();
+  message.filters_calls = in.u8() != 0;
   return whole(in, std::move(message));
 }
 

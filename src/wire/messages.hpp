@@ -11,7 +11,7 @@
 namespace cukiln::wire {
 
 /// Raise it whenever a message below changes. Owner and worker must have the same.
-inline constexpr std::uint32_t kWorkerProtocol = 3;
+inline constexpr std::uint32_t kWorkerProtocol = 4;
 
 /// Descriptors of a compile worker: its end of the socket pair, and a pidfd of its owner, with
 /// which it ends.
@@ -47,7 +47,9 @@ struct Hello {
   std::uint32_t protocol = kWorkerProtocol;
   std::uint32_t nvrtc_major = 0;
   std::uint32_t nvrtc_minor = 0;
-  std::string error;  ///< why NVRTC cannot be used; empty if it can
+  std::string error;           ///< why NVRTC cannot be used; empty if it can
+  std::uint32_t landlock = 0;  ///< the version of Landlock that restricts the worker; 0: none
+  bool filters_calls = false;  ///< seccomp restricts the worker
 
   std::string encode() const;
   static std::optional<Hello> decode(ByteView body);

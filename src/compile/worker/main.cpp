@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cukiln-compile-worker: opens NVRTC, compiles the programs that its owner sends, and asks the
 // owner for every file that NVRTC accesses. Arguments: NVRTC's library, its builtins library (may
-// be empty), the limit of address space in bytes, the seconds after which an idle worker ends.
+// be empty), the limit of address space in bytes, the seconds after which an idle worker ends, the
+// folder in which it may open locks (may be empty).
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -18,6 +19,7 @@
 #include "compile/worker/clock.hpp"
 #include "compile/worker/compile_lock.hpp"
 #include "compile/worker/process.hpp"
+#include "compile/worker/sandbox.hpp"
 #include "compile/worker/self_probe.hpp"
 #include "compile/worker/served_files.hpp"
 #include "key/time_macro.hpp"
@@ -40,6 +42,7 @@ struct Arguments {
   std::string builtins;
   std::uint64_t memory_bytes = 0;
   std::chrono::seconds idle{10};
+  std::string lock_folder;
 };
 Arguments g_arguments;
 
@@ -63,6 +66,11 @@ class Session {
       hello.nvrtc_major = static_cast<std::uint32_t>(major);
       hello.nvrtc_minor = static_cast<std::uint32_t>(minor);
     }
+    if (hello.error.empty()) {
+      const Protections active = enter_sandbox();
+      hello.landlock = active.landlock;
+      hello.filters_calls = active.filters_calls;
+    }
     send(WorkerOp::hello, hello.encode());
     if (!hello.error.empty()) {
       return;
@@ -73,6 +81,19 @@ class Session {
   }
 
  private:
+  /// Restricts both threads: what takes over this one could write to the other's stack.
+  static Protections enter_sandbox() {
+    // An NVRTC without a builtins library beside it looks for one in its first compile.
+    const std::string& library = g_arguments.library;
+    static const Sandbox sandbox(
+        {g_arguments.lock_folder,
+         g_arguments.builtins.empty() ? library.substr(0, library.rfind('/')) : std::string()});
+    static Protections waiting;
+    run_on_waiting_thread([] { waiting = sandbox.enter_on_this_thread(); });
+    const Protections own = sandbox.enter_on_this_thread();
+    return {std::min(own.landlock, waiting.landlock), own.filters_calls && waiting.filters_calls};
+  }
+
   wire::WaitOptions idle_wait() const {
     // While the lock is held the owner is storing a result, however long that takes. Its death
     // would be noticed: see run_until_owner_ends.
@@ -172,7 +193,7 @@ void run_session() {
 int main_of(int count, char** values) {
   int type = 0;
   socklen_t size = sizeof type;
-  if (count != 5 || ::getsockopt(wire::kWorkerSocket, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
+  if (count != 6 || ::getsockopt(wire::kWorkerSocket, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
     std::fprintf(stderr,
                  "cukiln-compile-worker: not for direct use; the cukiln library starts it.\n");
     return 2;
@@ -181,6 +202,7 @@ int main_of(int count, char** values) {
   g_arguments.builtins = values[2];
   g_arguments.memory_bytes = std::strtoull(values[3], nullptr, 10);
   g_arguments.idle = std::chrono::seconds(std::strtol(values[4], nullptr, 10));
+  g_arguments.lock_folder = values[5];
   isolate_process(g_arguments.memory_bytes);
   run_until_owner_ends(run_session, kCompileStackBytes);
 }

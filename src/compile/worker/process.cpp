@@ -6,8 +6,10 @@
 #include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -35,6 +37,14 @@ constexpr std::uintptr_t kLargePage = 2 << 20;
 constexpr int kHeapBytes = 64 << 20;
 
 const char* g_stack_low = nullptr;
+
+/// What the waiting thread is to run: handed over through `requested`.
+struct Handover {
+  int requested = -1;  // an eventfd
+  void (*body)() = nullptr;
+  sem_t done;
+};
+Handover g_handover;
 
 void close_other_descriptors() {
   const int first = wire::kWorkerOwner + 1;
@@ -152,7 +162,19 @@ void report_crashes(const void* stack, std::size_t stack_bytes) {
   }
 }
 
+void run_on_waiting_thread(void (*body)()) {
+  g_handover.body = body;
+  const std::uint64_t one = 1;
+  if (::write(g_handover.requested, &one, sizeof one) != sizeof one) {
+    ::_exit(1);
+  }
+  while (::sem_wait(&g_handover.done) != 0) {
+  }
+}
+
 void run_until_owner_ends(void (*body)(), std::size_t stack_bytes) {
+  g_handover.requested = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  ::sem_init(&g_handover.done, 0, 0);
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);
   ::pthread_attr_setstacksize(&attributes, stack_bytes);
@@ -173,10 +195,17 @@ void run_until_owner_ends(void (*body)(), std::size_t stack_bytes) {
   }
   const bool owner_known = ::fcntl(wire::kWorkerOwner, F_GETFD) >= 0;
   for (;;) {
-    pollfd polled[2] = {{wire::kWorkerSocket, POLLRDHUP, 0}, {wire::kWorkerOwner, POLLIN, 0}};
-    const int ready = ::poll(polled, owner_known ? 2 : 1, -1);
-    if (ready > 0 && (polled[0].revents != 0 || (owner_known && owner_is_gone(polled[1].fd)))) {
+    pollfd polled[3] = {{wire::kWorkerSocket, POLLRDHUP, 0},
+                        {g_handover.requested, POLLIN, 0},
+                        {wire::kWorkerOwner, POLLIN, 0}};
+    const int ready = ::poll(polled, owner_known ? 3 : 2, -1);
+    if (ready > 0 && (polled[0].revents != 0 || (owner_known && owner_is_gone(polled[2].fd)))) {
       ::_exit(0);
+    }
+    std::uint64_t count = 0;
+    if (ready > 0 && ::read(g_handover.requested, &count, sizeof count) == sizeof count) {
+      g_handover.body();
+      ::sem_post(&g_handover.done);
     }
   }
 }

@@ -16,6 +16,10 @@ void isolate_process(std::uint64_t memory_bytes);
 /// doing, and releases its lock.
 [[noreturn]] void run_until_owner_ends(void (*body)(), std::size_t stack_bytes);
 
+/// Runs `body` on the thread that waits in `run_until_owner_ends`, and returns after it. Called by
+/// the thread that that function started.
+void run_on_waiting_thread(void (*body)());
+
 /// Makes fatal signals of this thread, whose stack is given, send `crashed` to the owner before
 /// they end the process.
 void report_crashes(const void* stack, std::size_t stack_bytes);

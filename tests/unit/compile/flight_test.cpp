@@ -170,13 +170,13 @@ TEST_CASE("an idle worker is used again, and one that has ended is not") {
   REQUIRE(worker);
   const pid_t pid = (*worker)->pid();
   pool.put_back(std::move(*worker));
-  std::unique_ptr<WorkerProcess> again = pool.take();
+  std::unique_ptr<WorkerProcess> again = pool.take({});
   REQUIRE(again != nullptr);
   CHECK(again->pid() == pid);
-  CHECK(pool.take() == nullptr);
+  CHECK(pool.take({}) == nullptr);
   pool.put_back(std::move(again));
   std::this_thread::sleep_for(3s);
-  CHECK(pool.take() == nullptr);
+  CHECK(pool.take({}) == nullptr);
 }
 
 TEST_CASE("a worker's heap uses huge pages if the kernel supports them") {
@@ -205,6 +205,6 @@ TEST_CASE("no more idle workers are kept than the limit") {
     REQUIRE(worker);
     pool.put_back(std::move(*worker));
   }
-  CHECK(pool.take() != nullptr);
-  CHECK(pool.take() == nullptr);
+  CHECK(pool.take({}) != nullptr);
+  CHECK(pool.take({}) == nullptr);
 }

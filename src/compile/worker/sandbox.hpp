@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace cukiln::worker {
+
+/// What keeps a compiler that a text has taken over away from the rest of the machine. Applied once
+/// NVRTC is open and before it sees a text:
+///
+/// - Landlock (Linux 5.13 and later; what its version has): no file but those in the lock folder,
+///   no TCP, no signal and no abstract socket to a process outside.
+/// - seccomp: the system calls that NVRTC and the worker make, threads among them; every other one
+///   fails with EPERM, as do new executable memory, processes and sockets.
+/// - Not dumpable: no process of the same user reads or traces it, unless it is privileged.
+///
+/// What the kernel refuses or lacks is left out, and `Protections` says so.
+struct Protections {
+  std::uint32_t landlock = 0;  ///< Landlock's version in force; 0: none
+  bool filters_calls = false;  ///< seccomp is in force
+};
+
+class Sandbox {
+ public:
+  struct Options {
+    std::string lock_folder;  ///< where locks are opened and removed; may be empty
+    /// NVRTC's folder if it opens its builtins library during a compile; then files in it may be
+    /// read and mapped as code. Else empty.
+    std::string library_folder;
+  };
+
+  /// Makes the rules. Opens what they name.
+  explicit Sandbox(const Options& options);
+  ~Sandbox();
+  Sandbox(const Sandbox&) = delete;
+  Sandbox& operator=(const Sandbox&) = delete;
+
+  /// Restricts the calling thread and those that it starts from now on.
+  Protections enter_on_this_thread() const;
+
+ private:
+  bool maps_code_;
+  std::uint32_t landlock_ = 0;
+  int ruleset_ = -1;
+};
+
+}  // namespace cukiln::worker
