@@ -133,7 +133,7 @@ class DaemonVerb final : public Verb {
         "themselves when it is not. 'status' exits with 3 when none is running. To have it at "
         "every start of the machine, see OPERATIONS.md.",
         {{"cukiln daemon start", "in the background, until it is stopped"},
-         {"cukiln daemon status --json | jq .jobs", "what it is compiling, and for whom"}}};
+         {"cukiln daemon status --json | jq .compiles", "what it is compiling, and for whom"}}};
   }
 
   void add_options(CLI::App& app) override {

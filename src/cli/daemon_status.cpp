@@ -24,7 +24,7 @@ Json json_of(const wire::DaemonSnapshot& snapshot) {
   Json jobs = Json::array();
   for (const wire::DaemonSnapshot::Job& job : snapshot.jobs) {
     jobs.push_back(Json{{"name", job.name},
-                        {"arch", job.target},
+                        {"target", job.target},
                         {"request", job.request.hex()},
                         {"running", job.running},
                         {"milliseconds", job.elapsed_ms},
@@ -45,7 +45,7 @@ Json json_of(const wire::DaemonSnapshot& snapshot) {
               {"system", snapshot.system},
               {"draining", snapshot.draining},
               {"uptime_ms", snapshot.uptime_ms},
-              {"jobs", std::move(jobs)},
+              {"compiles", std::move(jobs)},
               {"counters", std::move(counters)}};
 }
 

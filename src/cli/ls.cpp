@@ -86,7 +86,7 @@ class LsVerb final : public Verb {
   static void tell(const Context& context, const Entries& entries) {
     Table table({{"KEY"},
                  {"NAME", Column::Align::left, true, 10},
-                 {"ARCH"},
+                 {"TARGET"},
                  {"CUBIN", Column::Align::right},
                  {"COMPILE", Column::Align::right},
                  {"HITS", Column::Align::right},

@@ -50,19 +50,19 @@ std::size_t count_stored(const PreloadReport& report) {
 Json module_json(const ModuleReport& module) {
   Json json{{"name", module.name},
             {"source", module.source},
-            {"arch", module.target.name()},
+            {"target", module.target.name()},
             {"key", has_key(module) ? Json(module.key.hex()) : Json()},
             {"outcome", name_of(module.outcome)},
             {"reason", module.reason},
             {"milliseconds", module.elapsed.count()},
             {"load_milliseconds", module.load_time.count()},
             {"cubin_bytes", module.cubin_bytes},
-            {"functions", json_of(module.kernels)},
-            {"log", module.log},
-            {"dropped_flags", module.dropped_flags},
             {"stored", is_stored(module)},
             {"not_stored", module.not_stored},
-            {"error", module.status ? Json() : Json(error_text(module))}};
+            {"error", module.status ? Json() : Json(error_text(module))},
+            {"log", module.log},
+            {"dropped_flags", module.dropped_flags},
+            {"kernels", json_of(module.kernels)}};
   return json;
 }
 
@@ -122,7 +122,7 @@ std::string summary(const PreloadReport& report) {
 
 void tell_table(const Context& context, const PreloadReport& report) {
   Table modules({{"MODULE", Column::Align::left, true, 12},
-                 {"ARCH"},
+                 {"TARGET"},
                  {"RESULT"},
                  {"TIME", Column::Align::right},
                  {"CUBIN", Column::Align::right},
@@ -221,7 +221,7 @@ Exit tell(Context& context, const PreloadReport& report, bool fills_store) {
     for (const ModuleReport& module : report.modules) {
       modules.push_back(module_json(module));
     }
-    context.print_json(Json{{"kernels", std::move(modules)},
+    context.print_json(Json{{"modules", std::move(modules)},
                             {"hits", report.hits},
                             {"compiled", report.compiled},
                             {"failed", report.failed},

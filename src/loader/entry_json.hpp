@@ -59,7 +59,7 @@ inline EntryJson json_of(const EntrySummary& entry) {
   return EntryJson{{"key", entry.key.hex()},
                    {"name", entry.labels.name},
                    {"source", entry.labels.source},
-                   {"arch", entry.labels.target},
+                   {"target", entry.labels.target},
                    {"flags", entry.labels.flags},
                    {"compiler", entry.labels.compiler},
                    {"cubin_bytes", entry.cubin_bytes},

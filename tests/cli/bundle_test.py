@@ -37,11 +37,11 @@ class Bundles(CliTest):
         self.assertEqual(set(there), set(entries))
         for key, entry in there.items():
             self.assertEqual((entry["origin"], entry["signer"]), ("imported", public))
-            same = ("name", "source", "arch", "flags", "compiler", "cubin_bytes", "kernels", "dependencies")
+            same = ("name", "source", "target", "flags", "compiler", "cubin_bytes", "kernels", "dependencies")
             self.assertEqual([entry[n] for n in same], [entries[key][n] for n in same])
         report = self.elsewhere_json("compile", "scale.cu", "--arch", "sm_90a", "--offline")
-        self.assertEqual(report["kernels"][0]["outcome"], "hit")
-        key = report["kernels"][0]["key"]
+        self.assertEqual(report["modules"][0]["outcome"], "hit")
+        key = report["modules"][0]["key"]
         self.assertIn("void scale", self.elsewhere("show", key, "--source").out)
         again = self.elsewhere_json("import", "all.ckb", "--trust", public)
         self.assertEqual((again["imported"], again["already_there"]), (0, 3))

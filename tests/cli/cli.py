@@ -119,7 +119,7 @@ class CliTest(unittest.TestCase):
 
     def compile(self, *arguments, **options):
         """The modules of a compile that works."""
-        return self.run_json("compile", *arguments, **options)["kernels"]
+        return self.run_json("compile", *arguments, **options)["modules"]
 
     def one_key(self, *arguments):
         (module,) = self.compile(*(arguments or ("add.cu", "-DADDEND=1", "--arch", "sm_90a")))

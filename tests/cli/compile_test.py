@@ -19,21 +19,21 @@ class Compile(CliTest):
         arguments = ("scale.cu", "--arch", "sm_90a")
         first = self.run_json("compile", *arguments)
         self.assertEqual((first["hits"], first["compiled"], first["failed"]), (0, 1, 0))
-        (module,) = first["kernels"]
+        (module,) = first["modules"]
         self.assertRegex(module["key"], HEX64)
         self.assertEqual(module["outcome"], "compiled")
-        self.assertEqual((module["name"], module["source"], module["arch"]), ("scale", "scale.cu", "sm_90a"))
+        self.assertEqual((module["name"], module["source"], module["target"]), ("scale", "scale.cu", "sm_90a"))
         self.assertIsNone(module["error"])
         self.assertGreater(module["milliseconds"], 0)
-        functions = {f["name"]: f for f in module["functions"]}
-        self.assertEqual(set(functions), {"scale", "shift"})
-        self.assertEqual(functions["scale"]["shared_bytes"], 256)
-        self.assertGreater(functions["scale"]["registers"], 0)
+        kernels = {kernel["name"]: kernel for kernel in module["kernels"]}
+        self.assertEqual(set(kernels), {"scale", "shift"})
+        self.assertEqual(kernels["scale"]["shared_bytes"], 256)
+        self.assertGreater(kernels["scale"]["registers"], 0)
 
         second = self.run_json("compile", *arguments)
         self.assertEqual((second["hits"], second["compiled"], second["failed"]), (1, 0, 0))
-        self.assertEqual(second["kernels"][0]["key"], module["key"])
-        self.assertEqual(second["kernels"][0]["outcome"], "hit")
+        self.assertEqual(second["modules"][0]["key"], module["key"])
+        self.assertEqual(second["modules"][0]["outcome"], "hit")
 
     def test_what_follows_two_dashes_is_a_file(self):
         self.write("-O3.cu", ADD)
@@ -45,19 +45,19 @@ class Compile(CliTest):
         modules = self.compile("add.cu", "scale.cu", "-DADDEND=1", "--arch", "sm_90a,sm_100a",
                                "--arch", "sm_90a")  # fmt: skip
         self.assertEqual(
-            [(m["name"], m["arch"]) for m in modules],
+            [(m["name"], m["target"]) for m in modules],
             [("add", "sm_90a"), ("add", "sm_100a"), ("scale", "sm_90a"), ("scale", "sm_100a")],
         )
         self.assertEqual(len({m["key"] for m in modules}), 4)
 
     def test_default_target_without_a_gpu(self):
-        self.assertEqual([m["arch"] for m in self.compile("add.cu", "-DADDEND=1")], ["sm_100a"])
+        self.assertEqual([m["target"] for m in self.compile("add.cu", "-DADDEND=1")], ["sm_100a"])
 
     def test_default_target_is_the_gpus(self):
         env = {"CUKILN_CUDA_LIBRARY": FAKE_DRIVER, "FAKE_CUDA_DEVICES": "3",
                "FAKE_CUDA_CAPABILITY": "90,86"}  # fmt: skip
         modules = self.compile("add.cu", "-DADDEND=1", env=env)
-        self.assertEqual([m["arch"] for m in modules], ["sm_90a", "sm_86"])
+        self.assertEqual([m["target"] for m in modules], ["sm_90a", "sm_86"])
         explained = self.run_json("explain", "add.cu", "-DADDEND=1", env=env)["explanations"]
         self.assertEqual([e["outcome"] for e in explained], ["hit", "hit"])
 
@@ -68,8 +68,8 @@ class Compile(CliTest):
         self.compile("inc.cu", "-I", "deep", "--std", "c++20")
         self.write("fill.cu", TEMPLATE)
         (module,) = self.compile("fill.cu", "--name", "fill<float, 4>", "--name", "fill<int, 2>")
-        self.assertEqual({f["name"] for f in module["functions"]}, {"fill<float, 4>", "fill<int, 2>"})
-        self.assertTrue(all(f["lowered"].startswith("_Z") for f in module["functions"]))
+        self.assertEqual({f["name"] for f in module["kernels"]}, {"fill<float, 4>", "fill<int, 2>"})
+        self.assertTrue(all(f["lowered"].startswith("_Z") for f in module["kernels"]))
 
     def test_defined_as_nothing_is_not_defined_as_one(self):
         self.write("one.cu", "#if ONE + 0 == 1\n" + ADD + "#else\n#error not one\n#endif\n")
@@ -86,7 +86,7 @@ class Compile(CliTest):
                          {"-O3", "--compiler-options=-fPIC", "--expt-relaxed-constexpr"})  # fmt: skip
         (fast,) = self.compile("add.cu", "-DADDEND=1", "-arch", "sm_90a", "--use_fast_math",
                                "-Xptxas", "-O2", "--flag", "-lineinfo")  # fmt: skip
-        self.assertEqual((fast["outcome"], fast["arch"]), ("compiled", "sm_90a"))
+        self.assertEqual((fast["outcome"], fast["target"]), ("compiled", "sm_90a"))
 
     def x_of(self, *arguments):
         """What X is in a kernel whose shared memory has X floats, and the key."""
@@ -94,7 +94,7 @@ class Compile(CliTest):
         return self.shared_floats(module), module["key"]
 
     def shared_floats(self, module):
-        return next(f["shared_bytes"] for f in module["functions"] if f["name"] == "scale") // 4
+        return next(f["shared_bytes"] for f in module["kernels"] if f["name"] == "scale") // 4
 
     def write_x(self, first=""):
         self.write("x.cu", first + "#ifndef X\n#define X 77\n#endif\n" + SCALE.replace("TILE", "X"))
@@ -140,14 +140,14 @@ class Compile(CliTest):
         self.write("made/m.json", json.dumps({"format": 1, "modules": [
             {"name": "flags", "sources": ["../x.cu"], "flags": line, "working_folder": "..", "targets": ["sm_90a"]},
             {"name": "apart", "sources": ["../x.cu"], **apart, "working_folder": "..", "targets": ["sm_90a"]}]}))  # fmt: skip
-        report = self.run_json("preload", "made/m.json", "--no-load")["kernels"]
+        report = self.run_json("preload", "made/m.json", "--no-load")["modules"]
         self.assertEqual([(m["outcome"], m["key"]) for m in report], [("hit", key)] * 2)
         self.assertEqual(self.run_json("explain", "x.cu", "--arch", "sm_90a", *line)["key"], key)
 
         # `define` comes before `flags`: an -U there undefines what is defined here.
         self.write("m.json", json.dumps({"format": 1, "modules": [
             {"name": "x", "sources": ["x.cu"], "include": ["a"], "define": {"X": 1}, "flags": ["-UX"], "targets": ["sm_90a"]}]}))
-        (module,) = self.run_json("preload", "m.json", "--no-load")["kernels"]
+        (module,) = self.run_json("preload", "m.json", "--no-load")["modules"]
         self.assertEqual(self.shared_floats(module), 77)
         self.assertEqual(self.x_of("-I", "a", "-DX=1", "-UX"), (77, module["key"]))
 
@@ -175,7 +175,7 @@ class Compile(CliTest):
         plain = self.one_key("add.cu", "-DADDEND=1", "--arch", "sm_90a")
         line = ("--pch", "--no-cache", "--time=-", "-c", "-cubin", "-t", "4", "-Wall")
         result = self.run_cli("--json", "compile", "add.cu", "-DADDEND=1", "--arch", "sm_90a,sm_100a", *line)
-        module = result.json()["kernels"][0]
+        module = result.json()["modules"][0]
         self.assertEqual((module["outcome"], module["key"]), ("hit", plain))
         self.assertEqual(module["dropped_flags"],
                          ["--pch", "--no-cache", "--time=-", "-c", "-cubin", "-t 4", "-Wall"])  # fmt: skip
@@ -254,8 +254,8 @@ class Compile(CliTest):
         self.assertRegex(result.out, r"(?m)^add +sm_100a +compiled")
         document = self.run_json("compile", "broken.cu", "add.cu", "-DADDEND=1", expect=FAILED)
         self.assertEqual((document["hits"], document["failed"]), (1, 1))
-        self.assertIn("nowhere", document["kernels"][0]["error"])
-        self.assertIsNone(document["kernels"][0]["key"])
+        self.assertIn("nowhere", document["modules"][0]["error"])
+        self.assertIsNone(document["modules"][0]["key"])
 
     def test_warnings_are_shown(self):
         self.write("warn.cu", 'extern "C" __global__ void warn(int* x) { int unused_one; *x = 1; }\n')
@@ -269,7 +269,7 @@ class Compile(CliTest):
         self.assertIn("is not in the store", result.err)
         document = self.run_json("compile", "add.cu", "-DADDEND=1", expect=FAILED,
                                  env={"CUKILN_OFFLINE": "1"})  # fmt: skip
-        self.assertEqual(document["kernels"][0]["outcome"], "missing")
+        self.assertEqual(document["modules"][0]["outcome"], "missing")
         self.compile("add.cu", "-DADDEND=1")
         self.assertEqual(self.run_json("compile", "add.cu", "-DADDEND=1", "--offline")["hits"], 1)
 
@@ -357,7 +357,7 @@ class Compile(CliTest):
     def test_a_mangled_name_is_shown_as_it_is_written(self):
         self.write("cpp.cu", "__global__ void twice(float* x) { *x *= 2; }\n")
         self.assertRegex(self.run_cli("compile", "cpp.cu").out, r"(?m)^  twice\(float\*\) +\d+ regs")
-        self.assertEqual(self.compile("cpp.cu")[0]["functions"][0]["name"], "_Z5twicePf")
+        self.assertEqual(self.compile("cpp.cu")[0]["kernels"][0]["name"], "_Z5twicePf")
 
     def test_an_output_that_cannot_be_written_is_told_before_the_compile(self):
         result = self.run_cli("compile", "add.cu", "-DADDEND=1", "-o", "none/add.cubin", expect=USAGE)
@@ -455,7 +455,7 @@ class Show(CliTest):
 
     def test_json_has_everything(self):
         document = self.run_json("show", self.key[:6].upper())
-        self.assertEqual((document["key"], document["name"], document["arch"]), (self.key, "scale", "sm_90a"))
+        self.assertEqual((document["key"], document["name"], document["target"]), (self.key, "scale", "sm_90a"))
         self.assertEqual([d["path"] for d in document["dependencies"]], ["/cukiln/src/tile.cuh"])
         request = document["request"]
         self.assertIn("--define-macro=X=1", request["arguments"])

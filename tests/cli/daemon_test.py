@@ -53,7 +53,7 @@ class Daemon(CliTest):
         self.assertEqual(self.run_json(*arguments)["hits"], 1)
         status = self.run_json("daemon", "status")
         self.assertEqual(status["counters"]["compiles_ok"], 1)
-        self.assertEqual(status["jobs"], [])
+        self.assertEqual(status["compiles"], [])
         self.assertIn("1 compiled", self.run_cli("daemon", "status").out)
         self.assertEqual(self.run_json("ls")["entries"][0]["name"], "add")
 
@@ -67,7 +67,7 @@ class Daemon(CliTest):
             self.assertEqual(self.run_json(*line, header, env=require)["compiled"], 1)
             self.assertEqual(self.run_json(*line, header, env=require)["hits"], 1)
         self.write("far.h", "#define ADDEND 3\n")
-        again = self.run_json(*line, "far.h", env=require)["kernels"][0]
+        again = self.run_json(*line, "far.h", env=require)["modules"][0]
         self.assertEqual((again["outcome"], again["reason"]), ("compiled", f"header appeared: {self.folder}/far.h"))
 
     def test_an_error_names_the_users_own_file(self):

@@ -35,7 +35,7 @@ class Preload(CliTest):
         first = self.run_json(*arguments)
         self.assertEqual((first["hits"], first["failed"]), (0, 0))
         self.assertGreater(first["compiled"], 3)
-        self.assertIn("sampler", [m["name"] for m in first["kernels"]])
+        self.assertIn("sampler", [m["name"] for m in first["modules"]])
         second = self.run_json(*arguments, "--offline")
         self.assertEqual((second["hits"], second["compiled"]), (first["compiled"], 0))
         text = self.run_cli(*arguments).out
@@ -60,23 +60,23 @@ class Preload(CliTest):
 
     def test_a_manifest_of_ones_own(self):
         report = self.run_json("preload", self.two(), "--no-load", "--jobs", "2")
-        self.assertEqual([(m["name"], m["arch"]) for m in report["kernels"]],
+        self.assertEqual([(m["name"], m["target"]) for m in report["modules"]],
                          [("scaling", "sm_100a"), ("adding", "sm_100a")])  # fmt: skip
         report = self.run_json("preload", self.two(), "--no-load", "--arch", "sm_90a", "--arch", "sm_100a")
         self.assertEqual((report["hits"], report["compiled"]), (2, 2))
 
     def test_loads_on_every_device_for_its_own_target(self):
         report = self.run_json("preload", self.two(), env=driver(DEVICES="2", CAPABILITY="90,100"))
-        self.assertEqual([(m["name"], m["arch"]) for m in report["kernels"]],
+        self.assertEqual([(m["name"], m["target"]) for m in report["modules"]],
                          [("scaling", "sm_90a"), ("scaling", "sm_100a"),
                           ("adding", "sm_90a"), ("adding", "sm_100a")])  # fmt: skip
-        self.assertTrue(all(m["load_milliseconds"] > 0 for m in report["kernels"]))
+        self.assertTrue(all(m["load_milliseconds"] > 0 for m in report["modules"]))
         self.assertEqual(report["failed"], 0)
 
     def test_devices_are_chosen(self):
         env = driver(DEVICES="2", CAPABILITY="90,100")
         report = self.run_json("preload", self.two(), "--devices", "1", env=env)
-        self.assertEqual({m["arch"] for m in report["kernels"]}, {"sm_100a"})
+        self.assertEqual({m["target"] for m in report["modules"]}, {"sm_100a"})
         self.run_cli("preload", self.two(), "--devices", "all", env=env)
         result = self.run_cli("preload", self.two(), "--devices", "7", env=env, expect=USAGE)
         self.assertIn("no device 7", result.err)
@@ -109,8 +109,8 @@ class Preload(CliTest):
             {"name": "adding", "sources": ["add.cu"], "define": {"ADDEND": 5}},
         )
         report = self.run_json("preload", manifest, "--no-load", expect=FAILED)
-        self.assertEqual([m["outcome"] for m in report["kernels"]], ["failed", "compiled"])
-        self.assertIn("nowhere", report["kernels"][0]["error"])
+        self.assertEqual([m["outcome"] for m in report["modules"]], ["failed", "compiled"])
+        self.assertIn("nowhere", report["modules"][0]["error"])
 
     def test_a_source_that_is_not_there(self):
         manifest = self.manifest({"name": "lost", "sources": ["lost.cu"]})

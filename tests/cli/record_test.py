@@ -23,7 +23,7 @@ class Record(CliTest):
         self.assertEqual(scale["targets"], ["sm_90a", "sm_100a"])
         self.assertEqual(add["include"], ["../include"])
         report = self.run_json("preload", "made/m.json", "--no-load", "--offline")
-        self.assertEqual([(m["name"], m["outcome"]) for m in report["kernels"]],
+        self.assertEqual([(m["name"], m["outcome"]) for m in report["modules"]],
                          [("scale", "hit"), ("scale", "hit"), ("add", "hit"), ("add", "hit")])  # fmt: skip
         # From anywhere, for it is the manifest that paths are relative to.
         self.assertEqual(sorted(p.name for p in self.folder.glob("made/*")), ["m.json"])
@@ -37,7 +37,7 @@ class Record(CliTest):
         self.assertEqual(module["flags"], ["--undefine-macro=ADDEND", "--define-macro=ADDEND=1", "--pre-include=deep/pre.h"])
         self.assertEqual((module["working_folder"], module["include"]), ("../work", ["../work/deep"]))
         report = self.run_json("preload", "made/m.json", "--no-load", "--offline")
-        self.assertEqual([m["outcome"] for m in report["kernels"]], ["hit"])
+        self.assertEqual([m["outcome"] for m in report["modules"]], ["hit"])
 
     def test_it_says_what_it_wrote(self):
         line = ("record", "-o", "m.json", "--", CUKILN, "--quiet", "compile", "scale.cu", "--arch", "sm_90a")
@@ -57,7 +57,7 @@ class Record(CliTest):
         (module,) = self.manifest()["modules"]
         self.assertEqual(module["targets"], ["sm_90a", "sm_100a"])
         report = self.run_json("preload", "m.json", "--no-load")
-        self.assertEqual([m["outcome"] for m in report["kernels"]], ["compiled", "compiled"])
+        self.assertEqual([m["outcome"] for m in report["modules"]], ["compiled", "compiled"])
         self.write("x/lib/a.cuh", "#define A 1\n")
         self.write("x/gen/b.cuh", "#define B 2\n")
         self.write("x/gen/k.cu", lines[0]["sources"][0]["text"])

@@ -27,9 +27,9 @@ class Inventory(CliTest):
         self.assertEqual(len(entries), 3)
         (scale,) = [e for e in entries if e["name"] == "scale"]
         self.assertLessEqual(
-            {"key", "name", "source", "arch", "flags", "compiler", "cubin_bytes", "compile_ms", "created",
+            {"key", "name", "source", "target", "flags", "compiler", "cubin_bytes", "compile_ms", "created",
              "last_used", "hits", "kernels", "dependencies", "origin"}, set(scale))  # fmt: skip
-        self.assertEqual((scale["source"], scale["arch"], scale["origin"]), ("scale.cu", "sm_90a", "compiled"))
+        self.assertEqual((scale["source"], scale["target"], scale["origin"]), ("scale.cu", "sm_90a", "compiled"))
         self.assertEqual(scale["dependencies"], 1)
         self.assertRegex(scale["compiler"], r"^nvrtc \d")
         self.assertLessEqual({"name", "lowered", "registers", "shared_bytes", "local_bytes"},
@@ -37,7 +37,7 @@ class Inventory(CliTest):
 
     def test_filters_and_orders(self):
         self.fill()
-        names = lambda *a: [(e["name"], e["arch"]) for e in self.run_json("ls", *a)["entries"]]
+        names = lambda *a: [(e["name"], e["target"]) for e in self.run_json("ls", *a)["entries"]]
         self.assertEqual(names("--arch", "sm_100a"), [("add", "sm_100a")])
         self.assertEqual(names("--name", "sc*"), [("scale", "sm_90a")])
         self.assertEqual(names("--name", "none"), [])
@@ -85,7 +85,7 @@ class Remove(CliTest):
     def test_by_name_and_target(self):
         self.compile("scale.cu", "--arch", "sm_90a")
         self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a,sm_100a")
-        names = lambda: sorted((e["name"], e["arch"]) for e in self.run_json("ls")["entries"])
+        names = lambda: sorted((e["name"], e["target"]) for e in self.run_json("ls")["entries"])
         self.assertEqual(self.run_json("rm", "add", "--arch", "sm_90a"), {"removed": 1})
         self.assertEqual(names(), [("add", "sm_100a"), ("scale", "sm_90a")])
         self.assertIn("no entry matches", self.run_cli("rm", "add", "--arch", "sm_80", expect=FAILED).err)
@@ -362,24 +362,24 @@ class FillingTheStore(CliTest):
 
     def test_what_was_stored_is_counted(self):
         report = self.run_json(*self.arguments)
-        self.assertEqual((report["stored"], report["kernels"][0]["stored"]), (1, True))
+        self.assertEqual((report["stored"], report["modules"][0]["stored"]), (1, True))
         again = self.run_json(*self.arguments)
-        self.assertEqual((again["hits"], again["stored"], again["kernels"][0]["stored"]), (1, 0, False))
-        self.assertEqual(again["kernels"][0]["not_stored"], "")
+        self.assertEqual((again["hits"], again["stored"], again["modules"][0]["stored"]), (1, 0, False))
+        self.assertEqual(again["modules"][0]["not_stored"], "")
 
     def test_a_store_that_refuses_is_named_after_the_work_was_done(self):  # fault 126
         self.spoil()
         for arguments, modules in ((self.arguments, 1), (("preload", "m.json", "--no-load"), 2)):
             report = self.run_json(*arguments, expect=STORE)
             self.assertEqual((report["compiled"], report["stored"]), (modules, 0))
-            for module in report["kernels"]:
+            for module in report["modules"]:
                 self.assertEqual((module["outcome"], module["stored"]), ("compiled", False))
                 self.assertTrue(module["not_stored"])
         self.assertIn("0 stored, 2 not stored: ", self.run_cli("preload", "m.json", "--no-load", expect=STORE).out)
 
     def test_what_is_too_large_for_the_store_is_refused(self):  # fault 126
         report = self.run_json(*self.arguments, expect=STORE, env={"CUKILN_MAX_SIZE": "1KiB"})
-        self.assertIn("larger than the store's limit", report["kernels"][0]["not_stored"])
+        self.assertIn("larger than the store's limit", report["modules"][0]["not_stored"])
 
     def test_another_purpose_was_served(self):
         self.spoil()
@@ -389,8 +389,8 @@ class FillingTheStore(CliTest):
     def test_what_is_never_stored_is_no_refusal(self):
         self.write("when.cu", 'extern "C" __global__ void when(char* x) { *x = __TIME__[0]; }\n')
         report = self.run_json("compile", "when.cu", "--arch", "sm_90a")
-        self.assertEqual((report["stored"], report["kernels"][0]["stored"]), (0, False))
-        self.assertIn("__TIME__", report["kernels"][0]["not_stored"])
+        self.assertEqual((report["stored"], report["modules"][0]["stored"]), (0, False))
+        self.assertIn("__TIME__", report["modules"][0]["not_stored"])
         off = self.run_json(*self.arguments, env={"CUKILN_DISABLE_STORE": "1"})
         self.assertEqual((off["compiled"], off["stored"]), (1, 0))
 

@@ -22,14 +22,14 @@ class OpsDaemonTest(DaemonCase):
         second = self.client("slow", text)
         self.wait_until(lambda: self.status()["compiles"] and self.status()["compiles"][0]["waiters"] == 2)
         job = self.status()["compiles"][0]
-        self.assertEqual((job["name"], job["arch"], job["running"]), ("slow", "sm_90a", True))
+        self.assertEqual((job["name"], job["target"], job["running"]), ("slow", "sm_90a", True))
         self.assertEqual((job["owner_process"], job["owner_user"]), (first.pid, os.getuid()))
         metrics = self.get("/metrics")[1]
         self.assertIn("\ncukiln_compiles_in_flight 1\n", metrics)
         self.assertIn("\ncukiln_singleflight_waiters 2\n", metrics)
         outcomes = []
         for client in (first, second):
-            outcomes.append(json.loads(client.communicate(timeout=20)[0])["kernels"][0]["outcome"])
+            outcomes.append(json.loads(client.communicate(timeout=20)[0])["modules"][0]["outcome"])
             self.assertEqual(client.returncode, 0)
         self.assertEqual(outcomes, ["compiled", "hit"])
         metrics = self.get("/metrics")[1]
@@ -46,7 +46,7 @@ class OpsDaemonTest(DaemonCase):
         self.stop()
         self.start("--system")
         client = self.client("k", 'extern "C" __global__ void k(int* x) {}\n', CUKILN_STORE=str(self.folder / "own"))
-        key = json.loads(client.communicate(timeout=20)[0])["kernels"][0]["key"]
+        key = json.loads(client.communicate(timeout=20)[0])["modules"][0]["key"]
         self.assertIn('\ncukiln_compiles_total{result="ok"} 1\n', self.get("/metrics")[1])
         self.assertEqual(json.loads(self.get("/api/entries")[1])["entries"], [])
         self.assertEqual(self.get(f"/api/entries/{key}")[0], 404)

@@ -33,7 +33,7 @@ class FleetTest(CliTest):
         return env | {"CUKILN_REMOTE_TIMEOUT_MS": "5000"} | more
 
     def outcome(self, host, *arguments, **options):
-        (module,) = self.run_json("compile", *(arguments or KERNELS), env=host, **options)["kernels"]
+        (module,) = self.run_json("compile", *(arguments or KERNELS), env=host, **options)["modules"]
         return module["outcome"]
 
     def remote_stats(self, host):

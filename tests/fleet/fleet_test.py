@@ -40,10 +40,10 @@ class Fleet(FleetTest):
         reports = [self.report(process) for process in processes]
         self.assertEqual(sum(r["compiled"] for r in reports), KERNELS)
         self.assertEqual(sum(r["hits"] for r in reports), KERNELS * (HOSTS - 1))
-        compiled = {(k["name"], k["outcome"]) for r in reports for k in r["kernels"] if k["outcome"] == "compiled"}
+        compiled = {(k["name"], k["outcome"]) for r in reports for k in r["modules"] if k["outcome"] == "compiled"}
         self.assertEqual(len(compiled), KERNELS)
         # The same bytes everywhere, and no lease is left.
-        self.assertEqual(len({k["key"] for r in reports for k in r["kernels"]}), KERNELS)
+        self.assertEqual(len({k["key"] for r in reports for k in r["modules"]}), KERNELS)
         self.assertEqual([key for key in redis.keys() if "lease" in key], [])
 
     def test_a_machine_that_dies_with_its_turn_holds_nobody_up(self):

@@ -85,7 +85,7 @@ class Http(FleetTest):
         stranger = self.run_json("keygen", "-o", "stranger.key")["public_key"]
         b = self.host("b", remote, writer=False, CUKILN_REMOTE_TRUST=stranger)
         result = self.run_cli("compile", *KERNELS, "--json", env=b)
-        self.assertEqual(json.loads(result.out)["kernels"][0]["outcome"], "compiled")
+        self.assertEqual(json.loads(result.out)["modules"][0]["outcome"], "compiled")
         self.assertIn("unknown_signer", result.err)
         self.assertEqual(self.remote_stats(b)["rejected"], 1)
         (entry,) = self.run_json("ls", env=b)["entries"]
@@ -99,7 +99,7 @@ class Http(FleetTest):
         self.assertEqual(self.outcome(b), "hit")
         self.write("trusted", f"{self.public}\nrevoked {self.public}\n")
         result = self.run_cli("compile", *KERNELS, "--json", env=b)
-        self.assertEqual(json.loads(result.out)["kernels"][0]["outcome"], "compiled")
+        self.assertEqual(json.loads(result.out)["modules"][0]["outcome"], "compiled")
         self.assertIn("1 entry was removed", result.err)
         (entry,) = self.run_json("ls", env=b)["entries"]
         self.assertEqual(entry["origin"], "compiled")

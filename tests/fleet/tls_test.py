@@ -67,7 +67,7 @@ class Tls(FleetTest):
         server, url = self.nginx()
         files = [self.write(f"k{i}.cu", f'extern "C" __global__ void k{i}() {{}}\n').name for i in range(3)]
         result = self.run_cli("compile", *files, "--arch", "sm_90a", "--json", env=self.host("a", url))
-        self.assertEqual([k["outcome"] for k in json.loads(result.out)["kernels"]], ["compiled"] * 3)
+        self.assertEqual([k["outcome"] for k in json.loads(result.out)["modules"]], ["compiled"] * 3)
         self.assertEqual(result.err.count("is left alone for 30 s"), 1, result.err)
         self.assertIn("?ca=FILE", result.err)
         self.assertEqual(server.files(), [])

@@ -162,7 +162,7 @@ def test_a_spec_has_the_key_of_the_command_line(home):
         [BINARIES / "cukiln", "--json", "compile", "k.cu", "--arch", "sm_90a", *line],
         cwd=home, capture_output=True, check=True,
     )  # fmt: skip
-    (wanted,) = json.loads(done.stdout)["kernels"]
+    (wanted,) = json.loads(done.stdout)["modules"]
     one_list = cukiln.ModuleSpec(
         home / "k.cu", flags=line, targets=["sm_90a"], working_folder=home
     )

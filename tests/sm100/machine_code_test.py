@@ -82,7 +82,7 @@ class MachineCode(unittest.TestCase):
             [CUKILN, "compile", *sources, *define, "--arch", arch, "-o", folder, "--json",
              "--store", Path(cls.folder.name, "store")],
             check=True, capture_output=True, text=True)  # fmt: skip
-        functions = {f["name"]: f for m in json.loads(done.stdout)["kernels"] for f in m["functions"]}
+        functions = {f["name"]: f for m in json.loads(done.stdout)["modules"] for f in m["kernels"]}
         code = {}
         for cubin in sorted(folder.iterdir()):
             code |= instructions(cubin)

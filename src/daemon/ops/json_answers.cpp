@@ -95,7 +95,7 @@ Json counters_json(const std::vector<std::pair<std::string, std::uint64_t>>& cou
 
 Json job_json(const wire::DaemonSnapshot::Job& job) {
   return Json{{"name", cut(job.name, kLongLabel)},
-              {"arch", cut(job.target, kLongLabel)},
+              {"target", cut(job.target, kLongLabel)},
               {"request", job.request.hex()},
               {"owner_process", job.owner_process},
               {"owner_user", job.owner_user},

@@ -155,7 +155,7 @@ function drawStatus(status) {
   fill(byId('flights'), byId('flights').querySelector('tbody'), status.compiles.map((job) =>
     node('tr', { class: job.running ? '' : 'waits' },
       node('td', { class: 'name', title: job.name }, job.name),
-      node('td', {}, job.arch),
+      node('td', {}, job.target),
       node('td', {}, job.orphaned ? 'has left' : `process ${job.owner_process}, user ${job.owner_user}`),
       node('td', { class: 'number' }, count(job.waiters)),
       node('td', { class: 'number' }, job.running ? duration(job.elapsed_ms) : 'queued'))));
@@ -233,7 +233,7 @@ async function drawInventory() {
         node('td', { class: 'name' },
           node('button', { type: 'button', class: 'link', title: entry.name }, entry.name || '(no name)')),
         node('td', { class: 'mono' }, short(entry.key)),
-        node('td', {}, entry.arch),
+        node('td', {}, entry.target),
         node('td', { class: 'number' }, bytes(entry.cubin_bytes)),
         node('td', { class: 'number' }, duration(entry.compile_ms)),
         node('td', { class: 'number' }, count(entry.hits)),
@@ -272,7 +272,7 @@ async function drawSlowest() {
   try {
     const found = await ask(`api/entries?sort=time&limit=${kSlowest}`);
     bars('slowest', found.entries.map((entry) => ({
-      what: `${entry.name} · ${entry.arch}`,
+      what: `${entry.name} · ${entry.target}`,
       value: entry.compile_ms,
       shown: duration(entry.compile_ms),
       open: () => openEntry(entry.key),
@@ -300,7 +300,7 @@ function drawEntry(entry) {
   const parts = [
     fields([
       ['key', entry.key, 'mono'],
-      ['target', entry.arch],
+      ['target', entry.target],
       ['source', entry.source],
       ['cubin', bytes(entry.cubin_bytes)],
       ['compiler', entry.compiler],

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fields of each command's JSON are those that src/cli/README.md promises."""
+
+import json
+import os
+import re
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+from cli import BINARIES, CUKILN, CliTest, FAILED, FAKE_DRIVER, USAGE
+
+README = Path(__file__).resolve().parents[2] / "src/cli/README.md"
+KERNEL = {"name", "lowered", "registers", "shared_bytes", "local_bytes"}
+# What programs rely on; a field may be added beside these.
+CONTRACT = {
+    ("compile", ""): {"modules", "hits", "compiled", "failed", "stored", "milliseconds"},
+    ("compile", "modules[]"): {"name", "source", "target", "key", "outcome", "reason", "milliseconds", "cubin_bytes",
+                               "stored", "not_stored", "error", "kernels"},
+    ("compile", "modules[].kernels[]"): KERNEL,
+    ("ls", "entries[]"): {"key", "name", "source", "target", "flags", "compiler", "cubin_bytes", "compile_ms",
+                          "created", "last_used", "hits", "kernels", "dependencies", "origin"},
+    ("ls", "entries[].kernels[]"): KERNEL,
+    ("explain", ""): {"outcome", "key", "nearest", "differences"},
+    ("explain", "differences[]"): {"field", "was", "now"},
+    ("stats", ""): {"entries", "bytes", "hits", "misses", "compiles", "stored", "evicted", "corrupt",
+                    "singleflight_waits"},
+    ("verify", ""): {"checked", "damaged", "repaired"},
+    ("doctor", "checks[]"): {"name", "status", "detail", "advice"},
+}  # fmt: skip
+
+
+def promised():
+    """(command, object) -> fields, of the table."""
+    table = re.search(r"(?ms)^## JSON\n(.*?)^## ", README.read_text())[1]
+    fields, commands = {}, []
+    for row in re.findall(r"(?m)^\| (.*) \|$", table)[1:]:
+        command, where, names = (cell.strip() for cell in row.split("|"))
+        commands = re.findall(r"`(\w+)`", command) or ([command] if command else commands)
+        names = re.sub(r"\(.*?\)|;.*", "", names)
+        for one in commands:
+            same = re.search(r"those of `(\w+)`", names)
+            inherited = fields[same[1], "entries[]"] if same else set()
+            found = set(re.findall(r"`(\w+)`", re.sub(r"those of `\w+`", "", names)))
+            fields[one, "" if where == "document" else where.strip("`")] = found | inherited
+    return fields
+
+
+def objects(document, path=""):
+    """Path -> names of the fields, of each object in a document; of a list's elements together."""
+    if isinstance(document, list):
+        for element in document:
+            yield from objects(element, path + "[]")
+    elif isinstance(document, dict):
+        yield path, set(document)
+        for name, value in document.items():
+            if name != "counters":  # one field for each counter
+                yield from objects(value, f"{path}.{name}" if path else name)
+
+
+class Fields(CliTest):
+    def check(self, command, *documents):
+        """The documents have all promised objects, and these have the promised fields."""
+        wanted = {path: fields for (one, path), fields in promised().items() if one == command}
+        found = {}
+        for document in documents:
+            for path, fields in objects(document):
+                found[path] = found.get(path, set()) | fields
+        self.assertEqual(wanted, found, command)
+
+    def test_the_table_keeps_the_contract(self):
+        table = promised()
+        for key, fields in CONTRACT.items():
+            self.assertLessEqual(fields, table[key], key)
+        self.assertEqual(table["compile", "modules[].kernels[]"], table["ls", "entries[].kernels[]"])
+
+    def test_the_table_has_every_command(self):
+        script = self.run_json("completion", "bash")["script"]
+        commands = set(re.search(r"help\) others=\"(.*?)\"", script)[1].split())
+        self.assertEqual({command for command, _ in promised() if " " not in command}, commands)
+
+    def test_modules(self):
+        line = ("scale.cu", "--arch", "sm_90a")
+        self.check("compile", self.run_json("compile", *line))
+        self.write("m.json", json.dumps({"format": 1, "modules": [{"name": "s", "sources": ["scale.cu"]}]}))
+        self.check("preload", self.run_json("preload", "m.json", env={"CUKILN_CUDA_LIBRARY": FAKE_DRIVER}))
+        self.write("tile.cuh", "#define TILE 32\n")
+        self.check("explain", self.run_json("explain", *line))
+        several = self.run_json("explain", "scale.cu", "--arch", "sm_90a,sm_100a")
+        self.assertEqual(set(several), {"explanations"})
+        self.assertEqual(set(several["explanations"][0]), promised()["explain", ""])
+        self.check("record", self.run_json("record", "-o", "r.json", "--", CUKILN, "compile", *line))
+
+    def test_entries(self):
+        key = self.one_key("scale.cu", "--arch", "sm_90a")
+        self.check("ls", self.run_json("ls"))
+        self.check("show", self.run_json("show", key))
+        self.check("stats", self.run_json("stats"))
+        self.check("keygen", self.run_json("keygen", "-o", "k.key"))
+        self.check("export", self.run_json("export", "-o", "b.ckb", "--sign", "k.key"))
+        take = ("import", "b.ckb", "--trust", "k.key.pub")
+        self.check("import", self.run_json(*take), self.run_json(*take, env={"CUKILN_DISABLE_STORE": "1"}))
+        self.check("gc", self.run_json("gc"))
+        self.check("rm", self.run_json("rm", key))
+        (database,) = self.store.rglob("store.db")
+        os.truncate(database, 0)
+        self.check("verify", self.run_json("verify", expect=FAILED))
+
+    def test_the_machine(self):
+        self.check("doctor", self.run_json("doctor"))
+        self.check("config", self.run_json("config"))
+        self.check("completion", self.run_json("completion", "bash"))
+        broken = self.run_cli("--json", "show", "nothing", expect=USAGE).json()
+        self.check("any that fails", broken)
+
+    @unittest.skipUnless((BINARIES / "cukilnd").exists(), "a build without cukilnd")
+    def test_the_daemon(self):
+        (self.folder / "run").mkdir(mode=0o700)
+        self.environment |= {"CUKILN_NVRTC_LIBRARY": str(BINARIES / "libnvrtc_fake.so")}
+        self.addCleanup(self.run_cli, "daemon", "stop", expect=None)
+        started = self.run_json("daemon", "start")
+        self.write("slow.cu", '// fake: sleep 1500\nextern "C" __global__ void slow(int* x) {}\n')
+        client = subprocess.Popen([CUKILN, "compile", "slow.cu", "--arch", "sm_90a", "--json"], cwd=self.folder,
+                                  env=self.environment, stdout=subprocess.DEVNULL)  # fmt: skip
+        self.addCleanup(client.wait)
+        deadline = time.monotonic() + 20
+        running = self.run_json("daemon", "status")
+        while not running["compiles"] and time.monotonic() < deadline:
+            running = self.run_json("daemon", "status")
+        self.check("daemon", started, running)
+        self.assertEqual(client.wait(20), 0)
+        self.assertEqual(set(self.run_json("daemon", "stop")), {"running", "socket"})
+
+
+if __name__ == "__main__":
+    unittest.main()
