@@ -24,7 +24,7 @@ using Status = Check::Status;
 constexpr Target kCheckedTargets[] = {{100, 'a'}, {90, 'a'}};
 
 // More is not read just to say that it is healthy.
-constexpr std::uint64_t kMostCheckedBytes = 256ull << 20;
+constexpr std::uint64_t kMaxCheckedBytes = 256ull << 20;
 
 /// `ext4` for `0xef53`: statfs(2)'s numbers.
 std::string file_system_name(const std::string& magic) {
@@ -253,7 +253,7 @@ void check_store(Context& context, std::vector<Check>& checks) {
     if (admin.read_only()) {
       store.advice = "it is read-only: what is compiled is not kept";
     }
-    if (facts.bytes > kMostCheckedBytes) {
+    if (facts.bytes > kMaxCheckedBytes) {
       store.detail += "; 'cukiln verify' checks every entry";
     } else if (const auto health = admin.verify(false); !health || health->damaged != 0) {
       store.status = Status::wrong;

@@ -14,14 +14,14 @@ namespace cukiln::cli {
 namespace {
 
 /// `--store needs a value` out of the parser's own words.
-Error usage_error(const CLI::ParseError& caught, const std::string& verb) {
+Error usage_error(const CLI::ParseError& caught, const std::string& command) {
   std::string what = caught.what();
   if (const auto* mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&caught)) {
     what = mismatch->what();
     what = what.substr(0, what.find(':')) + " needs a value after it";
   }
   return make_error(ErrorCode::invalid_argument, "{}; see 'cukiln {}--help'", what,
-                    verb.empty() ? verb : verb + " ");
+                    command.empty() ? command : command + " ");
 }
 
 }  // namespace
@@ -41,29 +41,29 @@ CommandLine::CommandLine() : app_("", "cukiln") {
   app_.add_flag("--version", options_.version, "the version, and nothing else");
   app_.add_flag("-h,--help", options_.help, "this text");
 
-  verbs_.push_back(make_doctor());
-  verbs_.push_back(make_compile());
-  verbs_.push_back(make_preload());
-  verbs_.push_back(make_ls());
-  verbs_.push_back(make_show());
-  verbs_.push_back(make_explain());
-  verbs_.push_back(make_stats());
-  verbs_.push_back(make_verify());
-  verbs_.push_back(make_gc());
-  verbs_.push_back(make_rm());
-  verbs_.push_back(make_export());
-  verbs_.push_back(make_import());
-  verbs_.push_back(make_keygen());
-  verbs_.push_back(make_record());
-  verbs_.push_back(make_daemon());
-  verbs_.push_back(make_config());
-  verbs_.push_back(make_completion(app_));
-  for (const auto& verb : verbs_) {
-    CLI::App* sub = app_.add_subcommand(verb->help().name, verb->help().summary);
+  commands_.push_back(make_doctor());
+  commands_.push_back(make_compile());
+  commands_.push_back(make_preload());
+  commands_.push_back(make_ls());
+  commands_.push_back(make_show());
+  commands_.push_back(make_explain());
+  commands_.push_back(make_stats());
+  commands_.push_back(make_verify());
+  commands_.push_back(make_gc());
+  commands_.push_back(make_rm());
+  commands_.push_back(make_export());
+  commands_.push_back(make_import());
+  commands_.push_back(make_keygen());
+  commands_.push_back(make_record());
+  commands_.push_back(make_daemon());
+  commands_.push_back(make_config());
+  commands_.push_back(make_completion(app_));
+  for (const auto& command : commands_) {
+    CLI::App* sub = app_.add_subcommand(command->help().name, command->help().summary);
     sub->set_help_flag();
     sub->fallthrough();
     sub->allow_extras();
-    verb->add_options(*sub);
+    command->add_options(*sub);
     for (CLI::Option* option : sub->get_options()) {
       if (option->get_items_expected_max() == 1) {
         option->multi_option_policy(last_one);
@@ -72,15 +72,15 @@ CommandLine::CommandLine() : app_("", "cukiln") {
   }
 }
 
-std::vector<std::string> CommandLine::verb_names() const {
+std::vector<std::string> CommandLine::command_names() const {
   std::vector<std::string> names;
-  for (const auto& verb : verbs_) {
-    names.emplace_back(verb->help().name);
+  for (const auto& command : commands_) {
+    names.emplace_back(command->help().name);
   }
   return names;
 }
 
-std::size_t CommandLine::find_verb(const std::vector<std::string>& arguments) const {
+std::size_t CommandLine::find_command(const std::vector<std::string>& arguments) const {
   std::size_t at = 0;
   while (at < arguments.size() && arguments[at].size() > 1 && arguments[at][0] == '-') {
     const bool takes_value = arguments[at] == "--store" || arguments[at] == "--color";
@@ -90,22 +90,23 @@ std::size_t CommandLine::find_verb(const std::vector<std::string>& arguments) co
 }
 
 Result<void> CommandLine::parse(std::vector<std::string> arguments) {
-  std::size_t at = find_verb(arguments);
+  std::size_t at = find_command(arguments);
   if (at < arguments.size() && arguments[at] == "help") {  // `cukiln help compile`
     arguments[at] = "--help";
-    at = find_verb(arguments);
+    at = find_command(arguments);
   }
-  const std::vector<std::string> names = verb_names();
+  const std::vector<std::string> names = command_names();
   std::string name;
   if (at < arguments.size()) {
     name = arguments[at];
     const auto known = std::find(names.begin(), names.end(), name);
     if (known == names.end()) {
       const std::string meant = nearest(name, names);
-      return make_error(ErrorCode::invalid_argument, "unknown verb \"{}\"{}; see 'cukiln --help'",
-                        name, meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant));
+      return make_error(ErrorCode::invalid_argument,
+                        "unknown command \"{}\"{}; see 'cukiln --help'", name,
+                        meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant));
     }
-    verb_ = verbs_[static_cast<std::size_t>(known - names.begin())].get();
+    command_ = commands_[static_cast<std::size_t>(known - names.begin())].get();
     expand_compiler_flags(app_, *app_.get_subcommand(name), at + 1, arguments);
   }
   try {
@@ -119,7 +120,7 @@ Result<void> CommandLine::parse(std::vector<std::string> arguments) {
     return make_error(ErrorCode::invalid_argument, "--store \"\" names no folder");
   }
   const CLI::Option* const output =
-      verb_ != nullptr ? app_.get_subcommand(name)->get_option_no_throw("--output") : nullptr;
+      command_ != nullptr ? app_.get_subcommand(name)->get_option_no_throw("--output") : nullptr;
   if (output != nullptr && output->count() != 0 && output->results().back().empty()) {
     return make_error(ErrorCode::invalid_argument, "-o \"\" names no file");
   }
@@ -132,12 +133,12 @@ Result<void> CommandLine::check_leftovers() const {
   if (rest.empty()) {
     return {};
   }
-  const std::string verb = verb_ != nullptr ? verb_->help().name : "";
+  const std::string command = command_ != nullptr ? command_->help().name : "";
   const std::string& given = rest.front();
   if (given.size() < 2 || given[0] != '-') {
     return make_error(ErrorCode::invalid_argument,
                       "\"{}\" is one argument too many for 'cukiln {}'; see 'cukiln {} --help'",
-                      given, verb, verb);
+                      given, command, command);
   }
   std::vector<std::string> spellings;
   const auto add = [&](const CLI::App& app) {
@@ -148,8 +149,8 @@ Result<void> CommandLine::check_leftovers() const {
     }
   };
   add(app_);
-  if (verb_ != nullptr) {
-    const CLI::App& app = *app_.get_subcommand(verb);
+  if (command_ != nullptr) {
+    const CLI::App& app = *app_.get_subcommand(command);
     add(app);
     if (takes_compiler_flags(app)) {
       const std::vector<std::string> flags = known_flags();
@@ -160,7 +161,7 @@ Result<void> CommandLine::check_leftovers() const {
   const std::string meant = nearest(name, spellings);
   return make_error(ErrorCode::invalid_argument, "unknown option \"{}\"{}; see 'cukiln {}--help'",
                     name, meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant),
-                    verb.empty() ? verb : verb + " ");
+                    command.empty() ? command : command + " ");
 }
 
 }  // namespace cukiln::cli

@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "cli/verb.hpp"
+#include "cli/command.hpp"
 
 #include <cukiln/result.hpp>
 
 namespace cukiln::cli {
 
-/// The parser with every verb and the global options, and what it said.
+/// The parser with every command and the global options, and what it said.
 class CommandLine {
  public:
   CommandLine();
@@ -19,21 +19,21 @@ class CommandLine {
   Result<void> parse(std::vector<std::string> arguments);
 
   const GlobalOptions& options() const noexcept { return options_; }
-  /// The verb that was asked for; null: none.
-  Verb* verb() const noexcept { return verb_; }
+  /// The command that was asked for; null: none.
+  Command* command() const noexcept { return command_; }
   const CLI::App& app() const noexcept { return app_; }
-  const Verbs& verbs() const noexcept { return verbs_; }
+  const Commands& commands() const noexcept { return commands_; }
 
  private:
-  std::vector<std::string> verb_names() const;
-  /// Where the verb is in the arguments; their number when it is not there.
-  std::size_t find_verb(const std::vector<std::string>& arguments) const;
+  std::vector<std::string> command_names() const;
+  /// Where the command is in the arguments; their number when it is not there.
+  std::size_t find_command(const std::vector<std::string>& arguments) const;
   Result<void> check_leftovers() const;
 
   CLI::App app_;
   GlobalOptions options_;
-  Verbs verbs_;
-  Verb* verb_ = nullptr;
+  Commands commands_;
+  Command* command_ = nullptr;
 };
 
 }  // namespace cukiln::cli

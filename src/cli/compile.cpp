@@ -6,11 +6,11 @@
 
 #include "base/file.hpp"
 #include "base/result.hpp"
+#include "cli/command.hpp"
 #include "cli/module_options.hpp"
 #include "cli/module_report.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
-#include "cli/verb.hpp"
 
 namespace cukiln::cli {
 
@@ -21,9 +21,9 @@ bool is_folder(const std::string& path) {
   return path.back() == '/' || (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode));
 }
 
-class CompileVerb final : public Verb {
+class CompileCommand final : public Command {
  public:
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {
         "compile",
         "FILE.cu...",
@@ -149,6 +149,6 @@ class CompileVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_compile() { return std::make_unique<CompileVerb>(); }
+std::unique_ptr<Command> make_compile() { return std::make_unique<CompileCommand>(); }
 
 }  // namespace cukiln::cli

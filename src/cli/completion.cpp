@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/verb.hpp"
+#include "cli/command.hpp"
 
 namespace cukiln::cli {
 
@@ -47,24 +47,25 @@ std::string_view values_of(const std::string& type) {
   return "";
 }
 
-bool takes_keys(std::string_view verb) {
-  return verb == "show" || verb == "rm" || verb == "explain" || verb == "export";
+bool takes_keys(std::string_view command) {
+  return command == "show" || command == "rm" || command == "explain" || command == "export";
 }
-bool takes_files(std::string_view verb) {
-  return verb == "compile" || verb == "preload" || verb == "explain" || verb == "import";
+bool takes_files(std::string_view command) {
+  return command == "compile" || command == "preload" || command == "explain" ||
+         command == "import";
 }
 
 // The keys that there are, from the store that the command line names so far.
 constexpr std::string_view kKeys =
     "cukiln ls --json --quiet 2>/dev/null | sed -n 's/^ *\"key\": \"\\([0-9a-f]*\\)\".*/\\1/p'";
 
-/// What a verb takes one of. Empty: no fixed words.
-std::string_view words_of(const std::string& verb) {
-  return verb == "completion" ? "bash zsh fish" : verb == "daemon" ? "start stop status" : "";
+/// What a command takes one of. Empty: no fixed words.
+std::string_view words_of(const std::string& command) {
+  return command == "completion" ? "bash zsh fish" : command == "daemon" ? "start stop status" : "";
 }
 
 std::string bash_script(const CLI::App& app) {
-  std::string verbs;
+  std::string commands;
   std::string cases;
   std::string values;
   const auto add_values = [&](const CLI::App& from) {
@@ -84,30 +85,30 @@ std::string bash_script(const CLI::App& app) {
   for (const OptionWords& option : options_of(app)) {
     global += option.words + " ";
   }
-  for (const CLI::App* verb : app.get_subcommands({})) {
-    verbs += (verbs.empty() ? "" : " ") + verb->get_name();
+  for (const CLI::App* command : app.get_subcommands({})) {
+    commands += (commands.empty() ? "" : " ") + command->get_name();
     std::string words;
-    for (const OptionWords& option : options_of(*verb)) {
+    for (const OptionWords& option : options_of(*command)) {
       words += option.words + " ";
     }
-    const std::string others = takes_keys(verb->get_name())
+    const std::string others = takes_keys(command->get_name())
                                    ? fmt::format(" $({})", kKeys)
-                                   : std::string(words_of(verb->get_name()));
-    cases += fmt::format("    {}) words=\"{}\"; others=\"{}\"; files={} ;;\n", verb->get_name(),
-                         words, others, takes_files(verb->get_name()) ? 1 : 0);
-    add_values(*verb);
+                                   : std::string(words_of(command->get_name()));
+    cases += fmt::format("    {}) words=\"{}\"; others=\"{}\"; files={} ;;\n", command->get_name(),
+                         words, others, takes_files(command->get_name()) ? 1 : 0);
+    add_values(*command);
   }
   return fmt::format(R"sh(# bash completion of cukiln: eval "$(cukiln completion bash)"
 _cukiln() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}}
-  local verb= word words= others= files=0 i
+  local command= word words= others= files=0 i
   COMPREPLY=()
   for ((i = 1; i < COMP_CWORD; i++)); do
     word=${{COMP_WORDS[i]}}
     case $word in
       --store|--color) ((i++)) ;;
       -*) ;;
-      *) verb=$word; break ;;
+      *) command=$word; break ;;
     esac
   done
   case $previous in
@@ -116,12 +117,12 @@ _cukiln() {{
     COMPREPLY=($(compgen -W "$words" -- "$current"))
     return
   fi
-  if [[ -z $verb ]]; then
-    COMPREPLY=($(compgen -W "{verbs} help {global}" -- "$current"))
+  if [[ -z $command ]]; then
+    COMPREPLY=($(compgen -W "{commands} help {global}" -- "$current"))
     return
   fi
-  case $verb in
-{cases}    help) others="{verbs}" ;;
+  case $command in
+{cases}    help) others="{commands}" ;;
   esac
   if [[ $current == -* ]]; then
     COMPREPLY=($(compgen -W "$words {global}" -- "$current"))
@@ -132,7 +133,7 @@ _cukiln() {{
 }}
 complete -o filenames -F _cukiln cukiln
 )sh",
-                     fmt::arg("values", values), fmt::arg("verbs", verbs),
+                     fmt::arg("values", values), fmt::arg("commands", commands),
                      fmt::arg("global", global), fmt::arg("cases", cases));
 }
 
@@ -168,13 +169,13 @@ std::string zsh_script(const CLI::App& app) {
   for (const OptionWords& option : options_of(app)) {
     global += zsh_option(option);
   }
-  std::string verbs;
+  std::string commands;
   std::string cases;
-  for (const CLI::App* verb : app.get_subcommands({})) {
-    const std::string name = verb->get_name();
-    verbs += "    " + quoted(name + ":" + verb->get_description()) + "\n";
+  for (const CLI::App* command : app.get_subcommands({})) {
+    const std::string name = command->get_name();
+    commands += "    " + quoted(name + ":" + command->get_description()) + "\n";
     std::string words;
-    for (const OptionWords& option : options_of(*verb)) {
+    for (const OptionWords& option : options_of(*command)) {
       words += zsh_option(option);
     }
     const std::string rest = !words_of(name).empty() ? fmt::format(" '1:what:({})'", words_of(name))
@@ -189,14 +190,14 @@ std::string zsh_script(const CLI::App& app) {
 _cukiln_keys() {{ compadd -- $({keys}) }}
 _cukiln_files_or_keys() {{ _files; _cukiln_keys }}
 _cukiln() {{
-  local -a verbs global
-  verbs=(
-{verbs}  )
+  local -a commands global
+  commands=(
+{commands}  )
   global=({global})
   local context state line
-  _arguments -C $global '1:verb:->verb' '*::argument:->argument'
+  _arguments -C $global '1:command:->command' '*::argument:->argument'
   case $state in
-  verb) _describe verb verbs ;;
+  command) _describe command commands ;;
   argument)
     case $line[1] in
 {cases}    esac ;;
@@ -204,8 +205,8 @@ _cukiln() {{
 }}
 if [[ $funcstack[1] == _cukiln ]]; then _cukiln "$@"; else compdef _cukiln cukiln; fi
 )sh",
-                     fmt::arg("keys", kKeys), fmt::arg("verbs", verbs), fmt::arg("global", global),
-                     fmt::arg("cases", cases));
+                     fmt::arg("keys", kKeys), fmt::arg("commands", commands),
+                     fmt::arg("global", global), fmt::arg("cases", cases));
 }
 
 std::string fish_options(const CLI::App& app, const std::string& condition) {
@@ -237,12 +238,12 @@ std::string fish_script(const CLI::App& app) {
   std::string out = "# fish completion of cukiln: cukiln completion fish | source\n";
   out += "complete -c cukiln -f\n";
   out += fish_options(app, "true");
-  for (const CLI::App* verb : app.get_subcommands({})) {
-    const std::string name = verb->get_name();
+  for (const CLI::App* command : app.get_subcommands({})) {
+    const std::string name = command->get_name();
     out += fmt::format("complete -c cukiln -n __fish_use_subcommand -a {} -d {}\n", name,
-                       quoted(verb->get_description()));
+                       quoted(command->get_description()));
     const std::string condition = "__fish_seen_subcommand_from " + name;
-    out += fish_options(*verb, condition);
+    out += fish_options(*command, condition);
     if (takes_keys(name)) {
       out += fmt::format("complete -c cukiln -n {} -a {}\n", quoted(condition),
                          quoted("(" + std::string(kKeys) + ")"));
@@ -257,16 +258,16 @@ std::string fish_script(const CLI::App& app) {
   return out;
 }
 
-class CompletionVerb final : public Verb {
+class CompletionCommand final : public Command {
  public:
-  explicit CompletionVerb(const CLI::App& app) : app_(app) {}
+  explicit CompletionCommand(const CLI::App& app) : app_(app) {}
 
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {
         "completion",
         "bash|zsh|fish",
         "print a script that completes command lines",
-        "Prints a script for a shell, which then completes verbs, options, targets and keys.",
+        "Prints a script for a shell, which then completes commands, options, targets and keys.",
         {{"eval \"$(cukiln completion bash)\"", "in ~/.bashrc"},
          {"cukiln completion zsh > \"${fpath[1]}/_cukiln\"", "once, for zsh"},
          {"cukiln completion fish > ~/.config/fish/completions/cukiln.fish", "once, for fish"}}};
@@ -300,8 +301,8 @@ class CompletionVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_completion(const CLI::App& app) {
-  return std::make_unique<CompletionVerb>(app);
+std::unique_ptr<Command> make_completion(const CLI::App& app) {
+  return std::make_unique<CompletionCommand>(app);
 }
 
 }  // namespace cukiln::cli

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "cli/command.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
-#include "cli/verb.hpp"
 
 namespace cukiln::cli {
 
@@ -38,9 +38,9 @@ std::string readable(const Setting& setting) {
   return bytes && *bytes != 0 ? fmt::format("{} ({})", value, human_bytes(*bytes)) : value;
 }
 
-class ConfigVerb final : public Verb {
+class ConfigCommand final : public Command {
  public:
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {
         "config",
         "",
@@ -75,15 +75,15 @@ class ConfigVerb final : public Verb {
                  {"FROM", Column::Align::left, true, 20}});
     for (const Setting& setting : settings.all) {
       const bool is_default = setting.origin == "default";
-      table.add(
-          {{setting.name, Ink::bold},
-           {setting.value.empty() ? "-" : readable(setting), is_default ? Ink::plain : Ink::cyan},
-           {setting.origin, is_default ? Ink::dim : Ink::plain}});
+      table.add({{setting.name, Color::bold},
+                 {setting.value.empty() ? "-" : readable(setting),
+                  is_default ? Color::plain : Color::cyan},
+                 {setting.origin, is_default ? Color::dim : Color::plain}});
     }
     Table files({{""}, {"", Column::Align::left, true, 20}});
     for (const ConfigFile& file : settings.files) {
       files.add(
-          {{file.found ? "found" : "not there", file.found ? Ink::cyan : Ink::dim}, file.path});
+          {{file.found ? "found" : "not there", file.found ? Color::cyan : Color::dim}, file.path});
     }
     context.print(table.text(context.out()) + heading(context.out(), "Configuration files") +
                   files.text(context.out()));
@@ -93,6 +93,6 @@ class ConfigVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_config() { return std::make_unique<ConfigVerb>(); }
+std::unique_ptr<Command> make_config() { return std::make_unique<ConfigCommand>(); }
 
 }  // namespace cukiln::cli

@@ -20,7 +20,7 @@ namespace cukiln::cli {
 namespace {
 
 constexpr int kJsonIndent = 2;
-constexpr std::chrono::milliseconds kUploadPatience{10'000};
+constexpr std::chrono::milliseconds kUploadTimeout{10'000};
 
 LogLevel level_of(const GlobalOptions& options, const Settings& settings) {
   return options.quiet ? LogLevel::error : settings.log_level;
@@ -50,7 +50,7 @@ Context::Context(const GlobalOptions& options, ColorMode color, Settings setting
     if (hold_store_warnings_ && level == LogLevel::warn) {
       held_warnings_.emplace_back(text);
     } else {
-      messages_.say(level, text);
+      messages_.log(level, text);
     }
   };
 }
@@ -63,7 +63,7 @@ void Context::print(std::string_view text) const {
 
 void Context::note(std::string_view text) {
   if (!quiet_ && !json_) {
-    messages_.show(printable_lines(text) + "\n");
+    messages_.print(printable_lines(text) + "\n");
   }
 }
 
@@ -72,10 +72,10 @@ void Context::print_json(const Json& document) const {
 }
 
 Exit Context::fail(Exit exit, const Error& error) {
-  messages_.say(LogLevel::error, error.message());
+  messages_.log(LogLevel::error, error.message());
   if (!error.log().empty()) {
     const std::string log = printable_lines(error.log());
-    messages_.show(log.back() == '\n' ? log : log + "\n");
+    messages_.print(log.back() == '\n' ? log : log + "\n");
   }
   if (json_) {
     print_json(Json{{"error", json_of(error)}});
@@ -165,7 +165,7 @@ void Context::finish_uploads() {
   if (remote_ == nullptr) {
     return;
   }
-  if (!remote_->finish(kUploadPatience)) {
+  if (!remote_->finish(kUploadTimeout)) {
     messages_.warn("some uploads to the remote store were given up: it takes too long");
   }
   const RemoteStats stats = remote_->stats();

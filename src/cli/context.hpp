@@ -33,7 +33,7 @@ enum class Exit : int {
   store = 4,        ///< the store cannot be used
 };
 
-/// The flags that every verb takes.
+/// The flags that every command takes.
 struct GlobalOptions {
   std::string store;
   std::string color = "auto";
@@ -43,7 +43,7 @@ struct GlobalOptions {
   bool version = false;
 };
 
-/// What a verb works with: the settings, the two streams, the store and the loader.
+/// What a command works with: the settings, the two streams, the store and the loader.
 class Context {
  public:
   Context(const GlobalOptions& options, ColorMode color, Settings settings);
@@ -61,7 +61,7 @@ class Context {
   void print(std::string_view text) const;
   /// What was done, on stderr, for stdout is for what a script reads; nothing with --quiet.
   void note(std::string_view text);
-  std::string paint(Ink ink, std::string_view text) const { return out_.paint(ink, text); }
+  std::string paint(Color ink, std::string_view text) const { return out_.paint(ink, text); }
   /// The one document of `--json`. Bytes that are no UTF-8 are replaced.
   void print_json(const Json& document) const;
 
@@ -105,7 +105,7 @@ class Context {
   std::optional<KernelLoader> loader_;
 };
 
-/// What an error that ended a whole verb says about the machine or the work.
+/// What an error that ended a whole command says about the machine or the work.
 Exit exit_of(const Error& error) noexcept;
 
 Json json_of(const Error& error);

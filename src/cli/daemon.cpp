@@ -15,10 +15,10 @@
 
 #include "base/file.hpp"
 #include "base/result.hpp"
+#include "cli/command.hpp"
 #include "cli/daemon_status.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
-#include "cli/verb.hpp"
 #include "loader/settings.hpp"
 #include "wire/daemon_link.hpp"
 #include "wire/unix_socket.hpp"
@@ -30,8 +30,8 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::chrono::seconds kStartPatience{10};
-constexpr std::chrono::seconds kStopPatience{15};
+constexpr std::chrono::seconds kStartTimeout{10};
+constexpr std::chrono::seconds kStopTimeout{15};
 constexpr milliseconds kPause{10};
 
 std::string program_folder() {
@@ -121,9 +121,9 @@ pid_t start_in_background(std::vector<std::string> command, const UniqueFd& log)
   return process;
 }
 
-class DaemonVerb final : public Verb {
+class DaemonCommand final : public Command {
  public:
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {
         "daemon",
         "start|stop|status",
@@ -208,7 +208,7 @@ class DaemonVerb final : public Verb {
       command.insert(command.end(), {"--store", context.settings().store.directory});
     }
     const pid_t process = start_in_background(std::move(command), *log);
-    const auto deadline = SteadyClock::now() + kStartPatience;
+    const auto deadline = SteadyClock::now() + kStartTimeout;
     int status = 0;
     while (process > 0 && SteadyClock::now() < deadline) {
       if (const auto running = ask_daemon({socket_})) {
@@ -224,7 +224,7 @@ class DaemonVerb final : public Verb {
                                    log_path, last_line(*log, log_start)));
   }
 
-  void tell_ended(Context& context, const std::string& sentence) const {
+  void print_not_running(Context& context, const std::string& sentence) const {
     if (context.json()) {
       context.print_json(Json{{"running", false}, {"socket", socket_}});
     } else {
@@ -236,7 +236,7 @@ class DaemonVerb final : public Verb {
     const auto running = ask_daemon({socket_});
     const pid_t process = running ? static_cast<pid_t>(running->process) : silent_daemon(socket_);
     if (process == 0) {
-      tell_ended(context, fmt::format("Not running: nobody answers at {}\n", socket_));
+      print_not_running(context, fmt::format("Not running: nobody answers at {}\n", socket_));
       return Exit::done;
     }
     if (::kill(process, SIGTERM) != 0) {
@@ -244,7 +244,7 @@ class DaemonVerb final : public Verb {
           Exit::environment,
           make_error(ErrorCode::io, "process {} cannot be ended: {}", process, errno_text(errno)));
     }
-    const auto deadline = SteadyClock::now() + kStopPatience;
+    const auto deadline = SteadyClock::now() + kStopTimeout;
     while (::kill(process, 0) == 0 && SteadyClock::now() < deadline) {
       std::this_thread::sleep_for(kPause);
     }
@@ -252,9 +252,9 @@ class DaemonVerb final : public Verb {
       return context.fail(
           Exit::failed,
           make_error(ErrorCode::timeout, "process {} has not ended in {} s; kill -9 {} would",
-                     process, kStopPatience.count(), process));
+                     process, kStopTimeout.count(), process));
     }
-    tell_ended(context, fmt::format("Stopped: process {}\n", process));
+    print_not_running(context, fmt::format("Stopped: process {}\n", process));
     return Exit::done;
   }
 
@@ -262,9 +262,10 @@ class DaemonVerb final : public Verb {
     const auto running = ask_daemon({socket_});
     if (!running) {
       const pid_t process = silent_daemon(socket_);
-      tell_ended(context, process == 0 ? fmt::format("Not running: {}\n", running.error().message())
-                                       : fmt::format("Process {} does not answer: {}\n", process,
-                                                     running.error().message()));
+      print_not_running(context, process == 0
+                                     ? fmt::format("Not running: {}\n", running.error().message())
+                                     : fmt::format("Process {} does not answer: {}\n", process,
+                                                   running.error().message()));
       return Exit::environment;
     }
     if (context.json()) {
@@ -281,6 +282,6 @@ class DaemonVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_daemon() { return std::make_unique<DaemonVerb>(); }
+std::unique_ptr<Command> make_daemon() { return std::make_unique<DaemonCommand>(); }
 
 }  // namespace cukiln::cli

@@ -5,22 +5,22 @@
 
 #include "base/result.hpp"
 #include "cli/checks.hpp"
+#include "cli/command.hpp"
 #include "cli/text.hpp"
-#include "cli/verb.hpp"
 
 namespace cukiln::cli {
 
 namespace {
 
-Ink ink_of(const Check& check) {
-  return check.status == Check::Status::ok        ? Ink::green
-         : check.status == Check::Status::missing ? Ink::yellow
-                                                  : Ink::red;
+Color color_of(const Check& check) {
+  return check.status == Check::Status::ok        ? Color::green
+         : check.status == Check::Status::missing ? Color::yellow
+                                                  : Color::red;
 }
 
-class DoctorVerb final : public Verb {
+class DoctorCommand final : public Command {
  public:
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {
         "doctor",
         "",
@@ -70,14 +70,14 @@ class DoctorVerb final : public Verb {
     for (const Check& check : checks) {
       const std::string status = name_of(check.status);
       std::string text =
-          context.paint(Ink::bold, pad_right(check.name, kName)) +
-          context.paint(ink_of(check), status) + std::string(kStatus - status.size(), ' ') +
+          context.paint(Color::bold, pad_right(check.name, kName)) +
+          context.paint(color_of(check), status) + std::string(kStatus - status.size(), ' ') +
           wrap_indented(printable_lines(check.detail), context.out().width(), kIndent);
       if (!check.advice.empty()) {
         const std::string arrow = check.status == Check::Status::ok ? "note: " : "do: ";
         text += "\n" + std::string(kIndent, ' ') +
-                context.paint(Ink::cyan, wrap_indented(arrow + printable_lines(check.advice),
-                                                       context.out().width(), kIndent));
+                context.paint(Color::cyan, wrap_indented(arrow + printable_lines(check.advice),
+                                                         context.out().width(), kIndent));
       }
       context.print(text + "\n");
     }
@@ -88,6 +88,6 @@ class DoctorVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_doctor() { return std::make_unique<DoctorVerb>(); }
+std::unique_ptr<Command> make_doctor() { return std::make_unique<DoctorCommand>(); }
 
 }  // namespace cukiln::cli

@@ -15,7 +15,7 @@ namespace cukiln::cli {
 namespace {
 
 constexpr std::size_t kKeyDigits = 64;
-constexpr std::size_t kMostShown = 5;
+constexpr std::size_t kMaxShown = 5;
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](char c) {
@@ -31,7 +31,7 @@ bool matches(const std::string& name, const std::string& glob) {
 }  // namespace
 
 bool looks_like_key(const std::string& text) noexcept {
-  return text.size() >= kLeastKeyDigits && text.size() <= kKeyDigits &&
+  return text.size() >= kMinKeyDigits && text.size() <= kKeyDigits &&
          text.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
 }
 
@@ -40,7 +40,7 @@ Result<CacheKey> find_key(const std::vector<EntrySummary>& entries, const std::s
     return make_error(ErrorCode::invalid_argument,
                       "\"{}\" is no key: expected {} to {} hex digits, the beginning of a key of "
                       "'cukiln ls'",
-                      text, kLeastKeyDigits, kKeyDigits);
+                      text, kMinKeyDigits, kKeyDigits);
   }
   const std::string prefix = lower(text);
   std::vector<const EntrySummary*> found;
@@ -55,13 +55,13 @@ Result<CacheKey> find_key(const std::vector<EntrySummary>& entries, const std::s
   }
   if (found.size() > 1) {
     std::string list;
-    for (std::size_t i = 0; i < std::min(found.size(), kMostShown); ++i) {
+    for (std::size_t i = 0; i < std::min(found.size(), kMaxShown); ++i) {
       list +=
           fmt::format("{}{} ({})", i == 0 ? "" : ", ", found[i]->key.hex(), found[i]->labels.name);
     }
     return make_error(ErrorCode::invalid_argument,
                       "{} is the beginning of {} keys: {}{}; give more digits", text, found.size(),
-                      list, found.size() > kMostShown ? ", ..." : "");
+                      list, found.size() > kMaxShown ? ", ..." : "");
   }
   return found.front()->key;
 }
@@ -91,7 +91,7 @@ Result<std::vector<EntrySummary>> find_entries(const std::vector<EntrySummary>& 
       ErrorCode::invalid_argument,
       "\"{}\" is neither the name of a module in the store nor the beginning of a key "
       "({} to {} hex digits){}; 'cukiln ls' shows all {}",
-      text, kLeastKeyDigits, kKeyDigits,
+      text, kMinKeyDigits, kKeyDigits,
       meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant), entries.size());
 }
 

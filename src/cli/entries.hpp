@@ -12,7 +12,7 @@
 
 namespace cukiln::cli {
 
-inline constexpr std::size_t kLeastKeyDigits = 6;
+inline constexpr std::size_t kMinKeyDigits = 6;
 inline constexpr std::size_t kShownKeyDigits = 12;
 
 /// Whether a text can be the beginning of a key: 6 to 64 hex digits.
@@ -40,7 +40,7 @@ class EntryFilter {
   std::string name_;
 };
 
-/// How an error of `find_key` ends a verb: a key that is not there is no mistake in the command
+/// How an error of `find_key` ends a command: a key that is not there is no mistake in the command
 /// line.
 Exit exit_of_key_error(const Error& error) noexcept;
 

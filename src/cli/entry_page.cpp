@@ -15,7 +15,7 @@ namespace cukiln::cli {
 namespace {
 
 constexpr std::size_t kShownDigits = 12;
-constexpr std::size_t kMostAbsent = 12;
+constexpr std::size_t kMaxAbsent = 12;
 
 std::string short_digest(const ContentHash& digest) { return digest.hex().substr(0, kShownDigits); }
 
@@ -41,7 +41,7 @@ Json EntryPage::json() const { return json_of(summary_, entry_, fields_); }
 
 std::string EntryPage::inputs(const Terminal& terminal) const {
   Table table({{""}, {"", Column::Align::left, true, 20}});
-  table.add({"key", {summary_.key.hex(), Ink::yellow}});
+  table.add({"key", {summary_.key.hex(), Color::yellow}});
   table.add({"request", entry_.request.hex()});
   table.add({"target", fields_.target.name()});
   table.add({"compiler", fmt::format("nvrtc {}, library {}", fields_.toolchain.version,
@@ -69,21 +69,21 @@ std::string EntryPage::dependencies(const Terminal& terminal) const {
   Table table({{""}, {"", Column::Align::left, true, 20}});
   for (const Observation& seen : set.observations) {
     if (seen.kind == Observation::Kind::file) {
-      table.add({{short_digest(seen.hash), Ink::dim}, path_cell(terminal, seen.path, kBeside)});
+      table.add({{short_digest(seen.hash), Color::dim}, path_cell(terminal, seen.path, kBeside)});
     }
   }
   const std::vector<std::string> absent = set.paths(Observation::Kind::absent);
-  for (std::size_t i = 0; i < std::min(absent.size(), kMostAbsent); ++i) {
-    table.add({{"absent", Ink::dim}, path_cell(terminal, absent[i], kBeside)});
+  for (std::size_t i = 0; i < std::min(absent.size(), kMaxAbsent); ++i) {
+    table.add({{"absent", Color::dim}, path_cell(terminal, absent[i], kBeside)});
   }
   std::string text =
       heading(terminal, "Dependencies",
               fmt::format("{} read, {} looked for and absent",
                           counted(set.files(), "file", "files"), human_count(absent.size()))) +
       table.text(terminal, 2);
-  if (absent.size() > kMostAbsent) {
+  if (absent.size() > kMaxAbsent) {
     text += fmt::format("  and {} more that are absent; --json names them\n",
-                        human_count(absent.size() - kMostAbsent));
+                        human_count(absent.size() - kMaxAbsent));
   }
   if (!set.portable()) {
     text += "  not portable: a file outside the source and include folders was read\n";
@@ -100,12 +100,13 @@ std::string EntryPage::kernels(const Terminal& terminal) const {
                {"SYMBOL", Column::Align::left, true, 16}});
   for (const KernelInfo& kernel : entry_.cubin.kernels) {
     const bool same = kernel.lowered == kernel.name;
-    table.add({{kernel.name, Ink::bold},
-               std::to_string(kernel.registers),
-               human_bytes(kernel.shared_bytes),
-               human_bytes(kernel.local_bytes),
-               {human_bytes(kernel.spill_bytes), kernel.spill_bytes == 0 ? Ink::plain : Ink::red},
-               same ? Cell("same", Ink::dim) : Cell(kernel.lowered)});
+    table.add(
+        {{kernel.name, Color::bold},
+         std::to_string(kernel.registers),
+         human_bytes(kernel.shared_bytes),
+         human_bytes(kernel.local_bytes),
+         {human_bytes(kernel.spill_bytes), kernel.spill_bytes == 0 ? Color::plain : Color::red},
+         same ? Cell("same", Color::dim) : Cell(kernel.lowered)});
   }
   return heading(terminal, "Kernels") + table.text(terminal, 2);
 }
@@ -127,7 +128,7 @@ std::string EntryPage::history(const Terminal& terminal) const {
 
 std::string EntryPage::text(const Terminal& terminal) const {
   std::string text = fmt::format(
-      "{}  {} for {}, cubin of {}\n", terminal.paint(Ink::bold, printable(summary_.labels.name)),
+      "{}  {} for {}, cubin of {}\n", terminal.paint(Color::bold, printable(summary_.labels.name)),
       printable(summary_.labels.source), printable(summary_.labels.target),
       human_bytes(summary_.cubin_bytes));
   text += inputs(terminal) + dependencies(terminal) + kernels(terminal);

@@ -3,11 +3,11 @@
 #include <filesystem>
 
 #include "base/result.hpp"
+#include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/module_options.hpp"
 #include "cli/text.hpp"
-#include "cli/verb.hpp"
 #include "loader/loader_services.hpp"
 
 namespace cukiln::cli {
@@ -34,9 +34,9 @@ Json json_of(const Answer& answer) {
               {"differences", std::move(differences)}};
 }
 
-class ExplainVerb final : public Verb {
+class ExplainCommand final : public Command {
  public:
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {
         "explain",
         "FILE.cu... | MANIFEST.json | KEY KEY",
@@ -97,10 +97,10 @@ class ExplainVerb final : public Verb {
       context.print(answer.explanation.hit ? "Both keys are the same entry.\n"
                                            : "The entries do not differ in anything recorded.\n");
     } else {
-      context.print(fmt::format("{} {}\n{} {}\n", context.paint(Ink::red, "---"),
-                                described(context, keys[0]), context.paint(Ink::green, "+++"),
+      context.print(fmt::format("{} {}\n{} {}\n", context.paint(Color::red, "---"),
+                                described(context, keys[0]), context.paint(Color::green, "+++"),
                                 described(context, keys[1])));
-      tell_differences(context, answer.explanation.differences);
+      print_differences(context, answer.explanation.differences);
     }
     return Exit::done;
   }
@@ -178,7 +178,7 @@ class ExplainVerb final : public Verb {
 
   /// `3fa9c01d22be  amax_gsa for sm_100a, used 3 min ago`
   std::string described(const Context& context, const CacheKey& key) const {
-    std::string text = context.paint(Ink::yellow, short_key(key));
+    std::string text = context.paint(Color::yellow, short_key(key));
     const auto at = std::find_if(entries_.begin(), entries_.end(),
                                  [&](const EntrySummary& e) { return e.key == key; });
     if (at != entries_.end()) {
@@ -191,9 +191,9 @@ class ExplainVerb final : public Verb {
 
   void tell(const Context& context, const Answer& answer) const {
     const Explanation& e = answer.explanation;
-    context.print(
-        fmt::format("{}: {}\n", context.paint(Ink::bold, printable(answer.subject)),
-                    e.hit ? context.paint(Ink::green, "hit") : context.paint(Ink::yellow, "miss")));
+    context.print(fmt::format(
+        "{}: {}\n", context.paint(Color::bold, printable(answer.subject)),
+        e.hit ? context.paint(Color::green, "hit") : context.paint(Color::yellow, "miss")));
     if (e.hit) {
       context.print("entry    " + described(context, *e.key) + "\n");
     } else if (!e.nearest && !e.differences.empty()) {
@@ -203,12 +203,13 @@ class ExplainVerb final : public Verb {
       context.print("Nothing in the store comes near: it was never compiled.\n");
     } else {
       context.print("nearest  " + described(context, *e.nearest) + "\n");
-      tell_differences(context, e.differences);
+      print_differences(context, e.differences);
     }
   }
 
   /// Like a diff, a heading for each kind of field.
-  static void tell_differences(const Context& context, const std::vector<Difference>& differences) {
+  static void print_differences(const Context& context,
+                                const std::vector<Difference>& differences) {
     std::string field;
     for (const Difference& difference : differences) {
       if (difference.field != field) {
@@ -216,10 +217,10 @@ class ExplainVerb final : public Verb {
         context.print(heading(context.out(), printable(field)));
       }
       if (!difference.was.empty()) {
-        context.print(context.paint(Ink::red, "- " + printable(difference.was)) + "\n");
+        context.print(context.paint(Color::red, "- " + printable(difference.was)) + "\n");
       }
       if (!difference.now.empty()) {
-        context.print(context.paint(Ink::green, "+ " + printable(difference.now)) + "\n");
+        context.print(context.paint(Color::green, "+ " + printable(difference.now)) + "\n");
       }
     }
   }
@@ -234,6 +235,6 @@ class ExplainVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_explain() { return std::make_unique<ExplainVerb>(); }
+std::unique_ptr<Command> make_explain() { return std::make_unique<ExplainCommand>(); }
 
 }  // namespace cukiln::cli

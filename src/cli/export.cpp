@@ -3,11 +3,11 @@
 #include <set>
 
 #include "base/result.hpp"
+#include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/module_options.hpp"
 #include "cli/output.hpp"
-#include "cli/verb.hpp"
 #include "loader/loader_services.hpp"
 #include "remote/bundle.hpp"
 #include "remote/envelope.hpp"
@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::size_t kMaxNamed = 5;
 
-class ExportVerb final : public Verb {
+class ExportCommand final : public Command {
  public:
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {"export",
             "-o BUNDLE [KEY|NAME...]",
             "write entries to a signed bundle",
@@ -212,6 +212,6 @@ class ExportVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_export() { return std::make_unique<ExportVerb>(); }
+std::unique_ptr<Command> make_export() { return std::make_unique<ExportCommand>(); }
 
 }  // namespace cukiln::cli

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/result.hpp"
+#include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
-#include "cli/verb.hpp"
 
 namespace cukiln::cli {
 
 namespace {
 
-class GcVerb final : public Verb {
+class GcCommand final : public Command {
  public:
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {
         "gc",
         "",
@@ -100,6 +100,6 @@ class GcVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_gc() { return std::make_unique<GcVerb>(); }
+std::unique_ptr<Command> make_gc() { return std::make_unique<GcCommand>(); }
 
 }  // namespace cukiln::cli

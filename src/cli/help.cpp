@@ -12,12 +12,12 @@ namespace cukiln::cli {
 namespace {
 
 constexpr std::size_t kNameColumn = 24;
-constexpr std::size_t kWidest = 100;  // longer lines are hard to read, however wide the terminal
+constexpr std::size_t kMaxWidth = 100;  // longer lines are hard to read, however wide the terminal
 
 /// `  --arch TARGET         what it does`, with the text wrapped in its own column.
 std::string entry(const Terminal& terminal, const std::string& name, const std::string& text) {
-  const std::size_t width = std::min(terminal.width(), kWidest);
-  std::string out = "  " + terminal.paint(Ink::cyan, name);
+  const std::size_t width = std::min(terminal.width(), kMaxWidth);
+  std::string out = "  " + terminal.paint(Color::cyan, name);
   const std::size_t used = display_width(name) + 2;
   out += used + 2 > kNameColumn ? "\n" + std::string(kNameColumn, ' ')
                                 : std::string(kNameColumn - used, ' ');
@@ -26,7 +26,7 @@ std::string entry(const Terminal& terminal, const std::string& name, const std::
 
 std::string paragraph(const Terminal& terminal, std::string_view text) {
   std::string out;
-  for (const std::string& line : wrap(text, std::min(terminal.width(), kWidest))) {
+  for (const std::string& line : wrap(text, std::min(terminal.width(), kMaxWidth))) {
     out += line + "\n";
   }
   return out;
@@ -56,23 +56,23 @@ std::string spelling_of(const CLI::Option& option) {
   return value.empty() ? text : text + " " + value;
 }
 
-std::string general_help(const CLI::App& app, const Verbs& verbs, const Terminal& terminal) {
+std::string general_help(const CLI::App& app, const Commands& commands, const Terminal& terminal) {
   std::string out =
       "cukiln compiles CUDA kernels once, keeps the cubins, and loads them before they are "
       "needed.\n";
   out = paragraph(terminal, out.substr(0, out.size() - 1));
-  out += heading(terminal, "Usage:") + "  cukiln VERB [options]\n";
-  out += heading(terminal, "Verbs:");
-  for (const auto& verb : verbs) {
-    out += entry(terminal, verb->help().name, verb->help().summary);
+  out += heading(terminal, "Usage:") + "  cukiln COMMAND [options]\n";
+  out += heading(terminal, "Commands:");
+  for (const auto& command : commands) {
+    out += entry(terminal, command->help().name, command->help().summary);
   }
-  out += heading(terminal, "Options of every verb:") + options_of(app, terminal);
+  out += heading(terminal, "Options of every command:") + options_of(app, terminal);
   out += heading(terminal, "Examples:");
   out +=
       "  cukiln doctor                       is everything there that is needed?\n"
       "  cukiln preload --no-load            compile the shipped kernels into the store\n"
       "  cukiln compile k.cu --arch sm_90a   one file, through the cache\n"
-      "  cukiln help compile                 what a verb takes, with examples\n";
+      "  cukiln help compile                 what a command takes, with examples\n";
   out += heading(terminal, "Exit codes:");
   out +=
       "  0  done\n"
@@ -83,8 +83,8 @@ std::string general_help(const CLI::App& app, const Verbs& verbs, const Terminal
   return out;
 }
 
-std::string verb_help(const CLI::App& app, const Verb& verb, const Terminal& terminal) {
-  const VerbHelp help = verb.help();
+std::string command_help(const CLI::App& app, const Command& command, const Terminal& terminal) {
+  const CommandHelp help = command.help();
   const CLI::App& options = *app.get_subcommand(help.name);
   const std::string own = options_of(options, terminal);
   std::string out = paragraph(terminal, help.description);
@@ -94,11 +94,11 @@ std::string verb_help(const CLI::App& app, const Verb& verb, const Terminal& ter
   if (!own.empty()) {
     out += heading(terminal, "Options:") + own;
   }
-  out += heading(terminal, "Options of every verb:") + options_of(app, terminal);
+  out += heading(terminal, "Options of every command:") + options_of(app, terminal);
   out += heading(terminal, "Examples:");
-  for (const auto& [command, what] : help.examples) {
-    out += fmt::format("  {}\n      {}\n", terminal.paint(Ink::cyan, command),
-                       wrap_indented(what, std::min(terminal.width(), kWidest), 6));
+  for (const auto& [line, what] : help.examples) {
+    out += fmt::format("  {}\n      {}\n", terminal.paint(Color::cyan, line),
+                       wrap_indented(what, std::min(terminal.width(), kMaxWidth), 6));
   }
   return out;
 }

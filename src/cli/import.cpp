@@ -3,9 +3,9 @@
 #include <set>
 
 #include "base/result.hpp"
+#include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
-#include "cli/verb.hpp"
 #include "remote/bundle.hpp"
 #include "remote/envelope.hpp"
 
@@ -13,9 +13,9 @@ namespace cukiln::cli {
 
 namespace {
 
-class ImportVerb final : public Verb {
+class ImportCommand final : public Command {
  public:
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {"import",
             "BUNDLE",
             "take entries from a bundle",
@@ -126,7 +126,7 @@ class ImportVerb final : public Verb {
                               counted(taken.stored, "entry", "entries"),
                               taken.known == 1 ? "1 was" : fmt::format("{} were", taken.known)));
     for (const auto& [reason, count] : taken.not_stored) {
-      context.messages().say(
+      context.messages().log(
           LogLevel::error,
           fmt::format("{} not stored: {}", counted(count, "entry", "entries"), reason));
     }
@@ -166,6 +166,6 @@ class ImportVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_import() { return std::make_unique<ImportVerb>(); }
+std::unique_ptr<Command> make_import() { return std::make_unique<ImportCommand>(); }
 
 }  // namespace cukiln::cli

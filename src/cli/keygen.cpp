@@ -8,7 +8,7 @@
 
 #include "base/file.hpp"
 #include "base/result.hpp"
-#include "cli/verb.hpp"
+#include "cli/command.hpp"
 #include "remote/keys.hpp"
 
 namespace cukiln::cli {
@@ -36,9 +36,9 @@ Result<void> write_new(const std::string& path, mode_t mode, const std::string& 
   return {};
 }
 
-class KeygenVerb final : public Verb {
+class KeygenCommand final : public Command {
  public:
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {"keygen",
             "-o FILE",
             "make a pair of keys to sign kernels with",
@@ -96,6 +96,6 @@ class KeygenVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_keygen() { return std::make_unique<KeygenVerb>(); }
+std::unique_ptr<Command> make_keygen() { return std::make_unique<KeygenCommand>(); }
 
 }  // namespace cukiln::cli

@@ -3,10 +3,10 @@
 #include <functional>
 
 #include "base/result.hpp"
+#include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
-#include "cli/verb.hpp"
 #include "loader/entry_order.hpp"
 
 namespace cukiln::cli {
@@ -25,9 +25,9 @@ constexpr Order kOrders[] = {{"age", entry_order::latest_used},
                              {"time", entry_order::slowest_compiled},
                              {"hits", entry_order::most_hits}};
 
-class LsVerb final : public Verb {
+class LsCommand final : public Command {
  public:
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {
         "ls",
         "",
@@ -97,8 +97,8 @@ class LsVerb final : public Verb {
     for (const EntrySummary& entry : entries) {
       bytes += entry.cubin_bytes;
       compile_us += entry.compile_us;
-      table.add({{short_key(entry.key), Ink::yellow},
-                 {entry.labels.name, Ink::bold},
+      table.add({{short_key(entry.key), Color::yellow},
+                 {entry.labels.name, Color::bold},
                  entry.labels.target,
                  human_bytes(entry.cubin_bytes),
                  human_ms(static_cast<double>(entry.compile_us) / 1000),
@@ -117,6 +117,6 @@ class LsVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_ls() { return std::make_unique<LsVerb>(); }
+std::unique_ptr<Command> make_ls() { return std::make_unique<LsCommand>(); }
 
 }  // namespace cukiln::cli

@@ -25,9 +25,9 @@ std::optional<ColorMode> color_mode(const std::string& text) {
 }
 
 Exit show_help(const CommandLine& line, const Terminal& terminal, std::FILE* where) {
-  const std::string text = line.verb() != nullptr
-                               ? verb_help(line.app(), *line.verb(), terminal)
-                               : general_help(line.app(), line.verbs(), terminal);
+  const std::string text = line.command() != nullptr
+                               ? command_help(line.app(), *line.command(), terminal)
+                               : general_help(line.app(), line.commands(), terminal);
   std::fwrite(text.data(), 1, text.size(), where);
   return where == stdout ? Exit::done : Exit::usage;
 }
@@ -47,7 +47,7 @@ std::optional<Exit> make_manual(const CommandLine& line,
   if (arguments.size() != 3 || arguments[0] != "--mdoc") {
     return std::nullopt;
   }
-  const auto written = write_manual(line.app(), line.verbs(), arguments[1], arguments[2]);
+  const auto written = write_manual(line.app(), line.commands(), arguments[1], arguments[2]);
   if (!written) {
     std::fprintf(stderr, "error: %s\n", written.error().message().c_str());
   }
@@ -82,8 +82,8 @@ Exit run(const std::vector<std::string>& arguments) {
   if (options.version) {
     return show_version(context);
   }
-  if (line.verb() == nullptr) {
-    return options.json ? context.usage("a verb is missing; see 'cukiln --help'")
+  if (line.command() == nullptr) {
+    return options.json ? context.usage("a command is missing; see 'cukiln --help'")
                         : show_help(line, context.messages().terminal(), stderr);
   }
   if (!settings) {
@@ -92,7 +92,7 @@ Exit run(const std::vector<std::string>& arguments) {
   for (const std::string& warning : context.settings().warnings) {
     context.messages().warn(warning);
   }
-  const Exit exit = line.verb()->run(context);
+  const Exit exit = line.command()->run(context);
   context.finish_uploads();
   return exit;
 }

@@ -72,14 +72,14 @@ std::string options_of(const CLI::App& app) {
   return out.empty() ? out : ".Bl -tag -width Ds\n" + out + ".El\n";
 }
 
-std::string page_of(const Verb& verb, const CLI::App& options) {
-  const VerbHelp help = verb.help();
+std::string page_of(const Command& command, const CLI::App& options) {
+  const CommandHelp help = command.help();
   std::string out = std::string(".Ss cukiln ") + help.name;
   out += *help.arguments == '\0' ? "\n" : " " + argument(help.arguments) + "\n";
   out += sentences(help.description) + options_of(options);
   out += ".Pp\nExamples:\n.Bl -tag -width Ds\n";
-  for (const auto& [command, what] : help.examples) {
-    out += ".It Li " + argument(command) + "\n" + sentences(what);
+  for (const auto& [line, what] : help.examples) {
+    out += ".It Li " + argument(line) + "\n" + sentences(what);
   }
   return out + ".El\n";
 }
@@ -92,17 +92,17 @@ void replace(std::string& text, std::string_view marker, std::string_view by) {
 
 }  // namespace
 
-Result<void> write_manual(const CLI::App& app, const Verbs& verbs, const std::string& frame,
+Result<void> write_manual(const CLI::App& app, const Commands& commands, const std::string& frame,
                           const std::string& page) {
   CUKILN_TRY(const FileContent content, read_file(frame));
   std::string text(content.bytes.view());
   std::string all;
-  for (const auto& verb : verbs) {
-    all += page_of(*verb, *app.get_subcommand(verb->help().name));
+  for (const auto& command : commands) {
+    all += page_of(*command, *app.get_subcommand(command->help().name));
   }
   replace(text, "@VERSION@\n", std::string(version()) + "\n");
   replace(text, "@OPTIONS@\n", options_of(app));
-  replace(text, "@VERBS@\n", all);
+  replace(text, "@COMMANDS@\n", all);
   return write_output(page, text);
 }
 

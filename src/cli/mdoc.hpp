@@ -3,16 +3,16 @@
 
 #include <string>
 
-#include "cli/verb.hpp"
+#include "cli/command.hpp"
 
 #include <cukiln/result.hpp>
 
 namespace cukiln::cli {
 
 /// Writes a manual page in mdoc(7): the text of the file `frame` with `@VERSION@`, `@OPTIONS@` and
-/// `@VERBS@` replaced by what the command line knows of itself. The build calls it, so that
+/// `@COMMANDS@` replaced by what the command line knows of itself. The build calls it, so that
 /// cukiln(1) and `cukiln help` cannot differ. Errors: not_found, io.
-Result<void> write_manual(const CLI::App& app, const Verbs& verbs, const std::string& frame,
+Result<void> write_manual(const CLI::App& app, const Commands& commands, const std::string& frame,
                           const std::string& page);
 
 }  // namespace cukiln::cli

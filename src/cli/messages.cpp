@@ -13,26 +13,26 @@ constexpr std::string_view kEraseLine = "\r\x1b[K";
 
 }  // namespace
 
-void Messages::say(LogLevel level, std::string_view text) {
+void Messages::log(LogLevel level, std::string_view text) {
   if (!shows(level)) {
     return;
   }
   std::string line;
   switch (level) {
-    case LogLevel::error: line = terminal_.paint(Ink::red, "error:"); break;
-    case LogLevel::warn: line = terminal_.paint(Ink::yellow, "warning:"); break;
-    case LogLevel::info: line = terminal_.paint(Ink::cyan, "note:"); break;
-    case LogLevel::debug: line = terminal_.paint(Ink::dim, "debug:"); break;
+    case LogLevel::error: line = terminal_.paint(Color::red, "error:"); break;
+    case LogLevel::warn: line = terminal_.paint(Color::yellow, "warning:"); break;
+    case LogLevel::info: line = terminal_.paint(Color::cyan, "note:"); break;
+    case LogLevel::debug: line = terminal_.paint(Color::dim, "debug:"); break;
   }
-  show(line + " " + printable_lines(text) + "\n");
+  print(line + " " + printable_lines(text) + "\n");
 }
 
-bool Messages::has_said(std::string_view text) {
+bool Messages::has_printed(std::string_view text) {
   const MutexLock lock(mutex_);
   return said_.find(text) != std::string::npos;
 }
 
-void Messages::show(std::string_view text) {
+void Messages::print(std::string_view text) {
   const MutexLock lock(mutex_);
   said_ += text;
   write(std::string(text));
@@ -60,7 +60,7 @@ void Messages::write(const std::string& text) {
 }
 
 LogSink Messages::sink() {
-  return [this](LogLevel level, std::string_view message) { say(level, message); };
+  return [this](LogLevel level, std::string_view message) { log(level, message); };
 }
 
 }  // namespace cukiln::cli

@@ -24,14 +24,14 @@ class Messages {
 
   bool shows(LogLevel level) const noexcept { return level <= level_; }
 
-  void say(LogLevel level, std::string_view text);
-  void warn(std::string_view text) { say(LogLevel::warn, text); }
-  /// Whether something with this text in it was said, so that a verb need not say it again.
-  bool has_said(std::string_view text);
-  void info(std::string_view text) { say(LogLevel::info, text); }
+  void log(LogLevel level, std::string_view text);
+  void warn(std::string_view text) { log(LogLevel::warn, text); }
+  /// Whether something with this text in it was said, so that a command need not say it again.
+  bool has_printed(std::string_view text);
+  void info(std::string_view text) { log(LogLevel::info, text); }
 
   /// Text as it is, without a label, whatever the level.
-  void show(std::string_view text);
+  void print(std::string_view text);
 
   /// Replaces the status line; empty takes it away. Does nothing where there is no terminal.
   void set_status(std::string line);

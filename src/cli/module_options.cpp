@@ -23,13 +23,13 @@ CLI::Option* add_list(CLI::App& app, const char* name, std::vector<std::string>&
 
 bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() != 0; }
 
-/// The option of `app` or `verb` that a token begins with; null: neither has it.
-const CLI::Option* known_option(const CLI::App& app, const CLI::App& verb, const std::string& token,
-                                bool* has_value) {
+/// The option of `app` or `command` that a token begins with; null: neither has it.
+const CLI::Option* known_option(const CLI::App& app, const CLI::App& command,
+                                const std::string& token, bool* has_value) {
   const bool is_long = token.starts_with("--");
   const std::string name = is_long ? token.substr(0, token.find('=')) : token.substr(0, 2);
   *has_value = token.size() > name.size();
-  const CLI::Option* option = verb.get_option_no_throw(name);
+  const CLI::Option* option = command.get_option_no_throw(name);
   option = option != nullptr ? option : app.get_option_no_throw(name);
   // `-qfoo` is no `-q` with a value.
   return option != nullptr && *has_value && !takes_value(*option) ? nullptr : option;
@@ -163,13 +163,13 @@ Result<Manifest> load_manifest(const std::string& path, const std::vector<Target
   return targets.empty() ? std::move(manifest) : std::move(manifest).for_targets(targets);
 }
 
-bool takes_compiler_flags(const CLI::App& verb) {
-  return verb.get_option_no_throw(kFlagOption) != nullptr;
+bool takes_compiler_flags(const CLI::App& command) {
+  return command.get_option_no_throw(kFlagOption) != nullptr;
 }
 
-void expand_compiler_flags(const CLI::App& app, const CLI::App& verb, std::size_t from,
+void expand_compiler_flags(const CLI::App& app, const CLI::App& command, std::size_t from,
                            std::vector<std::string>& arguments) {
-  if (!takes_compiler_flags(verb)) {
+  if (!takes_compiler_flags(command)) {
     return;
   }
   std::vector<std::string> out(arguments.begin(),
@@ -186,7 +186,7 @@ void expand_compiler_flags(const CLI::App& app, const CLI::App& verb, std::size_
     bool has_value = false;
     const bool is_flag = token.size() >= 2 && token[0] == '-';
     const FlagShape shape = is_flag ? shape_of(token) : FlagShape::unknown;
-    const CLI::Option* option = is_flag ? known_option(app, verb, token, &has_value) : nullptr;
+    const CLI::Option* option = is_flag ? known_option(app, command, token, &has_value) : nullptr;
     if (option != nullptr) {
       out.push_back(token);
       if (takes_value(*option) && !has_value && i + 1 < arguments.size()) {

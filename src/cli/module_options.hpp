@@ -50,19 +50,20 @@ bool is_manifest(const std::string& path) noexcept;
 /// A manifest whose sources are there, for `targets` instead of its own when there are any.
 Result<Manifest> load_manifest(const std::string& path, const std::vector<Target>& targets);
 
-/// The options that choose targets, for verbs without the others.
+/// The options that choose targets, for commands without the others.
 void add_arch_option(CLI::App& app, std::vector<std::string>& arch);
 Result<std::vector<Target>> parse_targets(const std::vector<std::string>& texts);
 
 /// Errors: invalid_argument, unless it is a number from 1 to 1024. Empty: 0.
 Result<unsigned> parse_jobs(const std::string& text);
 
-/// Whether a verb takes NVRTC's and nvcc's flags as they are.
-bool takes_compiler_flags(const CLI::App& verb);
+/// Whether a command takes NVRTC's and nvcc's flags as they are.
+bool takes_compiler_flags(const CLI::App& command);
 
-/// Turns what `verb` does not know itself into `--flag`s, when it takes compiler flags: `-O3`,
-/// `-Xptxas -v`, `-gencode=…` work as they do with nvcc. `from`: where the verb's arguments begin.
-void expand_compiler_flags(const CLI::App& app, const CLI::App& verb, std::size_t from,
+/// Turns what `command` does not know itself into `--flag`s, when it takes compiler flags: `-O3`,
+/// `-Xptxas -v`, `-gencode=…` work as they do with nvcc. `from`: where the command's arguments
+/// begin.
+void expand_compiler_flags(const CLI::App& app, const CLI::App& command, std::size_t from,
                            std::vector<std::string>& arguments);
 
 }  // namespace cukiln::cli

@@ -19,14 +19,14 @@ namespace {
 
 bool has_key(const ModuleReport& module) { return module.key != CacheKey{}; }
 
-Ink ink_of(Outcome outcome) {
+Color color_of(Outcome outcome) {
   switch (outcome) {
-    case Outcome::hit: return Ink::green;
-    case Outcome::compiled: return Ink::cyan;
-    case Outcome::failed: return Ink::red;
-    case Outcome::missing: return Ink::yellow;
+    case Outcome::hit: return Color::green;
+    case Outcome::compiled: return Color::cyan;
+    case Outcome::failed: return Color::red;
+    case Outcome::missing: return Color::yellow;
   }
-  return Ink::plain;
+  return Color::plain;
 }
 
 std::string error_text(const ModuleReport& module) {
@@ -120,7 +120,7 @@ std::string summary(const PreloadReport& report) {
   return text + " in " + human_ms(report.elapsed.count()) + "\n" + stored_summary(report);
 }
 
-void tell_table(const Context& context, const PreloadReport& report) {
+void print_table(const Context& context, const PreloadReport& report) {
   Table modules({{"MODULE", Column::Align::left, true, 12},
                  {"TARGET"},
                  {"RESULT"},
@@ -130,12 +130,12 @@ void tell_table(const Context& context, const PreloadReport& report) {
   KernelRows kernels;
   for (const ModuleReport& module : report.modules) {
     const bool there = has_key(module);
-    modules.add({{module.name, Ink::bold},
+    modules.add({{module.name, Color::bold},
                  module.target.name(),
-                 {name_of(module.outcome), ink_of(module.outcome)},
+                 {name_of(module.outcome), color_of(module.outcome)},
                  human_ms(module.elapsed.count()),
                  there ? human_bytes(module.cubin_bytes) : "-",
-                 {there ? short_key(module.key) : "-", Ink::yellow}});
+                 {there ? short_key(module.key) : "-", Color::yellow}});
     for (const KernelInfo& kernel : module.kernels) {
       kernels.add(kernel);
     }
@@ -157,7 +157,7 @@ void tell_table(const Context& context, const PreloadReport& report) {
   context.print(text + "\n" + summary(report));
 }
 
-void tell_messages(Context& context, const PreloadReport& report) {
+void print_messages(Context& context, const PreloadReport& report) {
   Messages& messages = context.messages();
   const bool disk_is_missing =
       context.settings().store.memory_only || !(*context.store())->bypass_reason().empty();
@@ -166,13 +166,14 @@ void tell_messages(Context& context, const PreloadReport& report) {
     if (!module.status) {
       const std::string text = error_text(module);
       const bool names_it = text.starts_with(module.name);
-      messages.say(LogLevel::error, names_it ? text : who + ": " + text);
+      messages.log(LogLevel::error, names_it ? text : who + ": " + text);
       continue;
     }
     if (!module.log.empty() && module.outcome == Outcome::compiled && !context.json()) {
       messages.warn(who + ": " + module.log);
     }
-    if (!module.not_stored.empty() && !disk_is_missing && !messages.has_said(module.not_stored)) {
+    if (!module.not_stored.empty() && !disk_is_missing &&
+        !messages.has_printed(module.not_stored)) {
       messages.warn(who + ": not stored: " + module.not_stored);
     }
     if (!module.dropped_flags.empty()) {
@@ -201,21 +202,21 @@ KernelRows::KernelRows()
               {"", Column::Align::right}}) {}
 
 void KernelRows::add(const KernelInfo& kernel) {
-  table_.add({{readable_name(kernel.name), Ink::dim},
-              {fmt::format("{} regs", kernel.registers), Ink::dim},
-              {human_bytes(kernel.shared_bytes) + " shared", Ink::dim},
+  table_.add({{readable_name(kernel.name), Color::dim},
+              {fmt::format("{} regs", kernel.registers), Color::dim},
+              {human_bytes(kernel.shared_bytes) + " shared", Color::dim},
               {kernel.spill_bytes == 0 ? "no spills" : human_bytes(kernel.spill_bytes) + " spilled",
-               kernel.spill_bytes == 0 ? Ink::dim : Ink::red}});
+               kernel.spill_bytes == 0 ? Color::dim : Color::red}});
 }
 
-void KernelRows::add_none() { table_.add({{"no kernel", Ink::yellow}}); }
+void KernelRows::add_none() { table_.add({{"no kernel", Color::yellow}}); }
 
 std::vector<std::string> KernelRows::lines(const Terminal& terminal) const {
   return table_.lines(terminal, 2);
 }
 
 Exit tell(Context& context, const PreloadReport& report, bool fills_store) {
-  tell_messages(context, report);
+  print_messages(context, report);
   if (context.json()) {
     Json modules = Json::array();
     for (const ModuleReport& module : report.modules) {
@@ -228,7 +229,7 @@ Exit tell(Context& context, const PreloadReport& report, bool fills_store) {
                             {"stored", count_stored(report)},
                             {"milliseconds", report.elapsed.count()}});
   } else {
-    tell_table(context, report);
+    print_table(context, report);
   }
   const Exit exit = worst_exit(report);
   const bool refused = std::any_of(report.modules.begin(), report.modules.end(),

@@ -13,7 +13,7 @@ namespace cukiln::cli {
 /// that is there counts. Errors: invalid_argument (there is no folder to write it in), io.
 Result<void> check_output(const std::string& path);
 
-/// How its error ends a verb: a folder that is not there is a mistake in the command line.
+/// How its error ends a command: a folder that is not there is a mistake in the command line.
 Exit exit_of_output(const Error& error) noexcept;
 
 }  // namespace cukiln::cli

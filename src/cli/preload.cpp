@@ -2,11 +2,11 @@
 #include <charconv>
 
 #include "base/result.hpp"
+#include "cli/command.hpp"
 #include "cli/module_options.hpp"
 #include "cli/module_report.hpp"
 #include "cli/progress.hpp"
 #include "cli/shipped.hpp"
-#include "cli/verb.hpp"
 
 namespace cukiln::cli {
 
@@ -32,9 +32,9 @@ Result<std::vector<int>> parse_devices(const std::string& text) {
   return devices;
 }
 
-class PreloadVerb final : public Verb {
+class PreloadCommand final : public Command {
  public:
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {
         "preload",
         "[MANIFEST]",
@@ -133,6 +133,6 @@ class PreloadVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_preload() { return std::make_unique<PreloadVerb>(); }
+std::unique_ptr<Command> make_preload() { return std::make_unique<PreloadCommand>(); }
 
 }  // namespace cukiln::cli

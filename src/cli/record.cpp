@@ -11,9 +11,9 @@
 
 #include "base/file.hpp"
 #include "base/result.hpp"
+#include "cli/command.hpp"
 #include "cli/human.hpp"
 #include "cli/recorded_manifest.hpp"
-#include "cli/verb.hpp"
 
 extern char** environ;  // NOLINT: POSIX's own
 
@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kVariable = "CUKILN_RECORD=";
-constexpr std::uint64_t kMostRecorded = 1ull << 30;
+constexpr std::uint64_t kMaxRecordBytes = 1ull << 30;
 
 /// The file that the command's processes write to; gone with this.
 class RecordFile {
@@ -104,9 +104,9 @@ Result<int> run_command(std::vector<std::string> command, const std::string& rec
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-class RecordVerb final : public Verb {
+class RecordCommand final : public Command {
  public:
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {
         "record",
         "-o MANIFEST -- COMMAND...",
@@ -167,7 +167,7 @@ class RecordVerb final : public Verb {
 
  private:
   static Result<void> write(const std::string& record, RecordedManifest& manifest) {
-    CUKILN_TRY(const FileContent content, read_file(record, kMostRecorded));
+    CUKILN_TRY(const FileContent content, read_file(record, kMaxRecordBytes));
     ByteView rest = content.bytes.view();
     while (!rest.empty()) {
       const std::size_t end = std::min(rest.find('\n'), rest.size());
@@ -183,6 +183,6 @@ class RecordVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_record() { return std::make_unique<RecordVerb>(); }
+std::unique_ptr<Command> make_record() { return std::make_unique<RecordCommand>(); }
 
 }  // namespace cukiln::cli

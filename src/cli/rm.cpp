@@ -2,17 +2,17 @@
 #include <algorithm>
 
 #include "base/result.hpp"
+#include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
-#include "cli/verb.hpp"
 
 namespace cukiln::cli {
 
 namespace {
 
-class RmVerb final : public Verb {
+class RmCommand final : public Command {
  public:
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {"rm",
             "KEY|NAME... | --all",
             "remove entries",
@@ -118,6 +118,6 @@ class RmVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_rm() { return std::make_unique<RmVerb>(); }
+std::unique_ptr<Command> make_rm() { return std::make_unique<RmCommand>(); }
 
 }  // namespace cukiln::cli

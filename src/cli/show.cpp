@@ -5,21 +5,21 @@
 
 #include "base/file.hpp"
 #include "base/result.hpp"
+#include "cli/command.hpp"
 #include "cli/disassembly.hpp"
 #include "cli/entries.hpp"
 #include "cli/entry_page.hpp"
 #include "cli/output.hpp"
 #include "cli/ptx.hpp"
 #include "cli/text.hpp"
-#include "cli/verb.hpp"
 
 namespace cukiln::cli {
 
 namespace {
 
-class ShowVerb final : public Verb {
+class ShowCommand final : public Command {
  public:
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {
         "show",
         "KEY|NAME",
@@ -177,6 +177,6 @@ class ShowVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_show() { return std::make_unique<ShowVerb>(); }
+std::unique_ptr<Command> make_show() { return std::make_unique<ShowCommand>(); }
 
 }  // namespace cukiln::cli

@@ -2,18 +2,18 @@
 #include <map>
 
 #include "base/result.hpp"
+#include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
-#include "cli/verb.hpp"
 
 namespace cukiln::cli {
 
 namespace {
 
-class StatsVerb final : public Verb {
+class StatsCommand final : public Command {
  public:
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {"stats",
             "",
             "count what the store did",
@@ -78,7 +78,7 @@ class StatsVerb final : public Verb {
     }
     Table table({{""}, {"", Column::Align::right}, {""}});
     const auto row = [&](const char* what, const std::string& value, const char* note = "") {
-      table.add({what, {value, Ink::bold}, {note, Ink::dim}});
+      table.add({what, {value, Color::bold}, {note, Color::dim}});
     };
     row("entries", human_count(now.entries));
     row("files", human_bytes(now.bytes));
@@ -124,6 +124,6 @@ class StatsVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_stats() { return std::make_unique<StatsVerb>(); }
+std::unique_ptr<Command> make_stats() { return std::make_unique<StatsCommand>(); }
 
 }  // namespace cukiln::cli

@@ -80,7 +80,7 @@ std::vector<std::string> Table::lines(const Terminal& terminal, std::size_t inde
   std::vector<Cell> heading;
   bool has_heading = false;
   for (const Column& column : columns_) {
-    heading.emplace_back(column.title, Ink::bold);
+    heading.emplace_back(column.title, Color::bold);
     has_heading = has_heading || !column.title.empty();
   }
   if (has_heading) {

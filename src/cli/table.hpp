@@ -10,11 +10,11 @@
 namespace cukiln::cli {
 
 struct Cell {
-  Cell(std::string shown, Ink paint = Ink::plain)  // NOLINT: a text is a cell
+  Cell(std::string shown, Color paint = Color::plain)  // NOLINT: a text is a cell
       : text(std::move(shown)), ink(paint) {}
   Cell(const char* shown) : text(shown) {}  // NOLINT
   std::string text;
-  Ink ink = Ink::plain;
+  Color ink = Color::plain;
 };
 
 struct Column {

@@ -10,17 +10,17 @@ namespace cukiln::cli {
 
 namespace {
 
-constexpr std::size_t kLeastWidth = 40;
+constexpr std::size_t kMinWidth = 40;
 
-const char* sequence_of(Ink ink) {
+const char* sequence_of(Color ink) {
   switch (ink) {
-    case Ink::plain: return "";
-    case Ink::bold: return "\x1b[1m";
-    case Ink::dim: return "\x1b[2m";
-    case Ink::red: return "\x1b[31m";
-    case Ink::green: return "\x1b[32m";
-    case Ink::yellow: return "\x1b[33m";
-    case Ink::cyan: return "\x1b[36m";
+    case Color::plain: return "";
+    case Color::bold: return "\x1b[1m";
+    case Color::dim: return "\x1b[2m";
+    case Color::red: return "\x1b[31m";
+    case Color::green: return "\x1b[32m";
+    case Color::yellow: return "\x1b[33m";
+    case Color::cyan: return "\x1b[36m";
   }
   return "";
 }
@@ -32,20 +32,20 @@ Terminal::Terminal(int descriptor, ColorMode mode)
       color_(mode == ColorMode::always || (mode == ColorMode::automatic && is_terminal_)) {
   struct winsize size = {};
   if (is_terminal_ && ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col != 0) {
-    width_ = std::max<std::size_t>(size.ws_col, kLeastWidth);
+    width_ = std::max<std::size_t>(size.ws_col, kMinWidth);
   }
 }
 
-std::string Terminal::paint(Ink ink, std::string_view text) const {
-  if (!color_ || ink == Ink::plain || text.empty()) {
+std::string Terminal::paint(Color ink, std::string_view text) const {
+  if (!color_ || ink == Color::plain || text.empty()) {
     return std::string(text);
   }
   return std::string(sequence_of(ink)).append(text).append("\x1b[0m");
 }
 
 std::string heading(const Terminal& terminal, std::string_view text, std::string_view note) {
-  return "\n" + terminal.paint(Ink::bold, text) +
-         (note.empty() ? "" : "  " + terminal.paint(Ink::dim, note)) + "\n";
+  return "\n" + terminal.paint(Color::bold, text) +
+         (note.empty() ? "" : "  " + terminal.paint(Color::dim, note)) + "\n";
 }
 
 }  // namespace cukiln::cli

@@ -9,7 +9,7 @@ namespace cukiln::cli {
 
 enum class ColorMode { automatic, always, never };
 
-enum class Ink { plain, bold, dim, red, green, yellow, cyan };
+enum class Color { plain, bold, dim, red, green, yellow, cyan };
 
 /// What is known of the place that a stream goes to.
 class Terminal {
@@ -24,7 +24,7 @@ class Terminal {
   /// Of the terminal; 80 where there is none.
   std::size_t width() const noexcept { return width_; }
 
-  std::string paint(Ink ink, std::string_view text) const;
+  std::string paint(Color ink, std::string_view text) const;
 
  private:
   bool is_terminal_ = false;

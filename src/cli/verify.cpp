@@ -2,18 +2,18 @@
 #include <algorithm>
 
 #include "base/result.hpp"
+#include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
-#include "cli/verb.hpp"
 
 namespace cukiln::cli {
 
 namespace {
 
-class VerifyVerb final : public Verb {
+class VerifyCommand final : public Command {
  public:
-  VerbHelp help() const override {
+  CommandHelp help() const override {
     return {
         "verify",
         "",
@@ -70,7 +70,7 @@ class VerifyVerb final : public Verb {
       const bool whole = finding.key == CacheKey{};
       std::string what = finding.what;  // SQLite's has several lines
       std::replace(what.begin(), what.end(), '\n', ' ');
-      table.add({{whole ? "database" : short_key(finding.key), Ink::red}, std::move(what)});
+      table.add({{whole ? "database" : short_key(finding.key), Color::red}, std::move(what)});
     }
     std::string text = table.text(context.out());
     text += counted(report.checked, "entry", "entries") + " checked, ";
@@ -90,6 +90,6 @@ class VerifyVerb final : public Verb {
 
 }  // namespace
 
-std::unique_ptr<Verb> make_verify() { return std::make_unique<VerifyVerb>(); }
+std::unique_ptr<Command> make_verify() { return std::make_unique<VerifyCommand>(); }
 
 }  // namespace cukiln::cli

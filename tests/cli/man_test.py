@@ -33,26 +33,26 @@ class Manual(CliTest):
         self.page = PAGES["cukiln"].read_text()
         self.parts = dict(re.findall(r"(?ms)^\.S[hs] (.*?)\n(.*?)(?=^\.S[hs] |\Z)", self.page))
 
-    def part_of(self, verb):
-        (text,) = [text for title, text in self.parts.items() if title.startswith(f"cukiln {verb}")]
+    def part_of(self, command):
+        (text,) = [text for title, text in self.parts.items() if title.startswith(f"cukiln {command}")]
         return text
 
-    def test_it_has_each_verb(self):
+    def test_it_has_each_command(self):
         help_text = self.run_cli("--help").out
-        verbs = re.findall(r"(?m)^  ([a-z]+) ", re.search(r"(?s)Verbs:\n(.*?)\n\n", help_text)[1])
+        commands = re.findall(r"(?m)^  ([a-z]+) ", re.search(r"(?s)Commands:\n(.*?)\n\n", help_text)[1])
         titles = [title.split()[1] for title in self.parts if title.startswith("cukiln ")]
-        self.assertEqual(titles, verbs)
-        for verb in verbs:
-            self.part_of(verb)
+        self.assertEqual(titles, commands)
+        for command in commands:
+            self.part_of(command)
 
-    def test_it_has_each_option_of_each_verb(self):
+    def test_it_has_each_option_of_each_command(self):
         everywhere = options_of_help(self.run_cli("--help").out)
         self.assertEqual(options_of_page(self.parts["OPTIONS"]), everywhere)
         for title in self.parts:
             if title.startswith("cukiln "):
-                verb = title.split()[1]
-                known = options_of_help(self.run_cli("help", verb).out.split("Examples:")[0]) - everywhere
-                self.assertEqual(options_of_page(self.parts[title]), known, verb)
+                command = title.split()[1]
+                known = options_of_help(self.run_cli("help", command).out.split("Examples:")[0]) - everywhere
+                self.assertEqual(options_of_page(self.parts[title]), known, command)
 
     def test_it_has_each_setting(self):
         variables = re.findall(r"CUKILN_\w*\w", self.parts["ENVIRONMENT"].split(".Bl", 1)[1])

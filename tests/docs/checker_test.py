@@ -38,14 +38,14 @@ class Prose(CheckerTest):
 
             `cukiln ls --arch sm_90a`, `cukiln help gc`, `cukiln compile a.cu -O3 -DX=1`, `cukilnd --system`,
             `scripts/test --preset dev -- -R store`, `src/base`, `src/cli/*.cpp`, `tests/unit/<layer>`,
-            `CUKILN_STORE`, `python -m cukiln ls`, `cukiln VERB --json`, [this](#a-page), `cukiln daemon
+            `CUKILN_STORE`, `python -m cukiln ls`, `cukiln COMMAND --json`, [this](#a-page), `cukiln daemon
             status`.
             """))  # fmt: skip
 
     def test_wrong_names_are_found(self):
         for text, *words in (
-            ("`cukiln list`", "no verb 'list'"),
-            ("`cukiln help frob`", "no verb 'frob'"),
+            ("`cukiln list`", "no command 'list'"),
+            ("`cukiln help frob`", "no command 'frob'"),
             ("`cukiln --store x ls --olny`", "'cukiln ls' has no option '--olny'"),
             ("`cukiln compile a.cu --frobnicate`", "no option '--frobnicate'"),
             ("`cukiln daemon pause`", "not 'pause'"),

@@ -37,17 +37,17 @@ class Documents(unittest.TestCase):
 
     def test_the_examples_of_help_name_what_there_is(self):
         names = Checker(ROOT, BINARIES).names
-        for verb in names.verbs - {"help"}:
-            examples = output_of(names.cukiln, verb, "--help").split("Examples:\n")[1]
+        for command in names.commands - {"help"}:
+            examples = output_of(names.cukiln, command, "--help").split("Examples:\n")[1]
             for line in examples.splitlines():
                 if not line.startswith("   "):
-                    self.assertEqual(names.check_text(line, ROOT / "help"), [], f"cukiln help {verb}")
+                    self.assertEqual(names.check_text(line, ROOT / "help"), [], f"cukiln help {command}")
 
     def test_the_command_lines_page_has_a_row_for_each_command_and_setting(self):
         names = Checker(ROOT, BINARIES).names
         rows = re.findall(r"(?m)^\| (`.*?) \|", (ROOT / "src/cli/README.md").read_text())
         named = {name for row in rows for name in re.findall(r"`([\w]+)`", row)}
-        self.assertEqual(names.verbs - {"help"} - named, set())
+        self.assertEqual(names.commands - {"help"} - named, set())
         self.assertEqual(names.settings - named, set())
 
     def test_no_committed_document_is_left_out(self):

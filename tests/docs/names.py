@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what a document names and no test runs: verbs, options, scripts, files, variables, links."""
+"""Checks what a document names and no test runs: commands, options, scripts, files, variables, links."""
 
 import json
 import re
@@ -15,7 +15,7 @@ VARIABLE = re.compile(r"\bCUKILN_[A-Z0-9_]*[A-Z0-9]\b")
 RESULT = re.compile(r"\b(?:cpu|[a-z]+\d+(?:x\d+)?)-[a-z]+\.json\b")  # of tests/gpu/results
 OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 GLOBAL_WITH_VALUE = ("--store", "--color")
-COMPILER_VERBS = ("compile", "explain")  # take flags of NVRTC and nvcc as they are
+COMPILER_COMMANDS = ("compile", "explain")  # take flags of NVRTC and nvcc as they are
 CODE_SUFFIXES = {".cpp", ".hpp", ".h", ".py", ".cmake", ".txt", ".json", ".c", ".in", ""}
 PLACEHOLDER = re.compile(r"[A-Z_]+(?:\.\w+)?…?|…|<.*>|\W*")
 
@@ -61,19 +61,19 @@ class Names:
         self.root, self.cukiln, self.cukilnd = root, cukiln, cukilnd
 
     @cached_property
-    def verbs(self):
-        part = re.search(r"(?s)Verbs:\n(.*?)\n\n", output_of(self.cukiln, "--help"))[1]
+    def commands(self):
+        part = re.search(r"(?s)Commands:\n(.*?)\n\n", output_of(self.cukiln, "--help"))[1]
         return {"help", *re.findall(r"(?m)^  ([a-z]+) ", part)}
 
-    def options(self, verb=""):
-        """Those of a verb, or those of all."""
-        text = output_of(self.cukiln, *([verb] if verb else []), "--help").split("Examples:")[0]
+    def options(self, command=""):
+        """Those of a command, or those of all."""
+        text = output_of(self.cukiln, *([command] if command else []), "--help").split("Examples:")[0]
         lines = re.findall(r"(?m)^  (-.*)$", text)
         return {option for line in lines for option in OPTION.findall(line.split("  ")[0])}
 
-    def _actions(self, verb):
-        """`start|stop|status`: the words that a verb takes one of."""
-        usage = re.search(rf"cukiln {verb} ([a-z|]+\|[a-z|]+)", output_of(self.cukiln, verb, "--help"))
+    def _actions(self, command):
+        """`start|stop|status`: the words that a command takes one of."""
+        usage = re.search(rf"cukiln {command} ([a-z|]+\|[a-z|]+)", output_of(self.cukiln, command, "--help"))
         return usage[1].split("|") if usage else []
 
     @cached_property
@@ -116,25 +116,25 @@ class Names:
         at = 0
         while at < len(words) and words[at].startswith("-"):
             at += 2 if words[at] in GLOBAL_WITH_VALUE else 1
-        verb = words[at] if at < len(words) else ""
-        if verb and PLACEHOLDER.fullmatch(verb):
-            verb = ""
-        if verb not in self.verbs | {""}:
-            return [f"cukiln has no verb '{verb}'"]
+        command = words[at] if at < len(words) else ""
+        if command and PLACEHOLDER.fullmatch(command):
+            command = ""
+        if command not in self.commands | {""}:
+            return [f"cukiln has no command '{command}'"]
         asked = words[at + 1 :]
-        if verb == "help":
-            verb = asked[0] if asked and not PLACEHOLDER.fullmatch(asked[0]) else ""
-            return [] if verb in self.verbs | {""} else [f"cukiln has no verb '{verb}'"]
-        known = self.options() | self.options(verb)
+        if command == "help":
+            command = asked[0] if asked and not PLACEHOLDER.fullmatch(asked[0]) else ""
+            return [] if command in self.commands | {""} else [f"cukiln has no command '{command}'"]
+        known = self.options() | self.options(command)
         wrong = []
         for option in options_of(words):
             if option in known or (option[:2] in known and not option.startswith("--")):
                 continue
-            if not (verb in COMPILER_VERBS and self._is_compiler_flag(option)):
-                wrong.append(f"'cukiln {verb}' has no option '{option}'")
-        actions, rest = self._actions(verb) if verb else [], [w for w in asked if w[:1] != "-"]
+            if not (command in COMPILER_COMMANDS and self._is_compiler_flag(option)):
+                wrong.append(f"'cukiln {command}' has no option '{option}'")
+        actions, rest = self._actions(command) if command else [], [w for w in asked if w[:1] != "-"]
         if actions and rest and rest[0] not in actions and not PLACEHOLDER.fullmatch(rest[0]):
-            wrong.append(f"'cukiln {verb}' takes {', '.join(actions)}, not '{rest[0]}'")
+            wrong.append(f"'cukiln {command}' takes {', '.join(actions)}, not '{rest[0]}'")
         return wrong
 
     def _is_compiler_flag(self, option):

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/context.hpp"
+
+namespace cukiln::cli {
+
+/// What help says of a command besides its options.
+struct CommandHelp {
+  const char* name;
+  const char* arguments;                                      ///< `FILE.cu...`; empty: none
+  const char* summary;                                        ///< one line, in the list of commands
+  const char* description;                                    ///< a paragraph or two
+  std::vector<std::pair<const char*, const char*>> examples;  ///< a command line, what it does
+};
+
+/// One command. Parsing fills the members that `add_options` bound; then `run` is called, once.
+class Command {
+ public:
+  virtual ~Command() = default;
+  virtual CommandHelp help() const = 0;
+  virtual void add_options(CLI::App& app) = 0;
+  virtual Exit run(Context& context) = 0;
+};
+
+using Commands = std::vector<std::unique_ptr<Command>>;
+
+std::unique_ptr<Command> make_doctor();
+std::unique_ptr<Command> make_compile();
+std::unique_ptr<Command> make_preload();
+std::unique_ptr<Command> make_ls();
+std::unique_ptr<Command> make_show();
+std::unique_ptr<Command> make_explain();
+std::unique_ptr<Command> make_stats();
+std::unique_ptr<Command> make_verify();
+std::unique_ptr<Command> make_gc();
+std::unique_ptr<Command> make_rm();
+std::unique_ptr<Command> make_export();
+std::unique_ptr<Command> make_import();
+std::unique_ptr<Command> make_keygen();
+std::unique_ptr<Command> make_record();
+std::unique_ptr<Command> make_daemon();
+std::unique_ptr<Command> make_config();
+/// Reads the finished `app` for what there is to complete.
+std::unique_ptr<Command> make_completion(const CLI::App& app);
+
+}  // namespace cukiln::cli
