@@ -20,13 +20,13 @@ namespace {
 
 using Status = Check::Status;
 
-// What the shipped kernels are made for.
+// The targets of the shipped kernels.
 constexpr Target kCheckedTargets[] = {{100, 'a'}, {90, 'a'}};
 
-// More is not read just to say that it is healthy.
+// A larger store is not verified: reading it takes too long for `doctor`.
 constexpr std::uint64_t kMaxCheckedBytes = 256ull << 20;
 
-/// `ext4` for `0xef53`: statfs(2)'s numbers.
+/// Names the file system of a magic number of statfs(2): `ext4` for `0xef53`.
 std::string file_system_name(const std::string& magic) {
   constexpr std::pair<const char*, const char*> kNames[] = {
       {"0xef53", "ext4"},     {"0x58465342", "xfs"},       {"0x9123683e", "btrfs"},
@@ -40,7 +40,7 @@ std::string file_system_name(const std::string& magic) {
   return magic;
 }
 
-/// `13.0` of `13.0.88`.
+/// Returns `13.0` for `13.0.88`.
 std::string minor_version(const std::string& version) {
   const std::size_t first = version.find('.');
   return version.substr(0, first == std::string::npos ? first : version.find('.', first + 1));
@@ -53,22 +53,21 @@ Check check_worker(const LoaderOptions& options) {
   } else {
     check.status = Status::missing;
     check.detail = path.error().message();
-    check.advice = "install cukiln as a whole, or name the program in CUKILN_WORKER";
+    check.advice =
+        "install all of cukiln, or set CUKILN_WORKER to the path of cukiln-compile-worker";
   }
   return check;
 }
 
-/// Whether the compiler and its headers belong together: 12.9 with headers of 13.0 fails inside
-/// them.
+/// Checks that headers and NVRTC are of one release: NVRTC 12.9 fails to compile headers of 13.0.
 Check check_headers(const NvrtcInstall& install, const std::string& nvrtc_version) {
   Check check{.name = "headers"};
   if (install.headers.empty()) {
     check.status = Status::missing;
-    check.detail = "no folder with CUDA's headers (cuda_fp16.h) was found";
+    check.detail = "no folder with CUDA's headers (cuda_fp16.h) found";
     check.advice =
-        "install the headers of the same release (nvidia-cuda-runtime, or a toolkit), or name "
-        "their "
-        "folder in CUKILN_INCLUDE_PATH";
+        "install the headers of the same release (nvidia-cuda-runtime, or a toolkit), or set "
+        "CUKILN_INCLUDE_PATH to their folder";
     return check;
   }
   const std::string version = header_version(install.headers);
@@ -80,17 +79,17 @@ Check check_headers(const NvrtcInstall& install, const std::string& nvrtc_versio
         version.substr(0, version.find('.')) == nvrtc_version.substr(0, nvrtc_version.find('.'));
     check.status = same_major ? Status::ok : Status::wrong;
     check.advice = fmt::format(
-        "NVRTC is {}: headers of {} fit it {}; CUKILN_INCLUDE_PATH names others", nvrtc_version,
-        minor_version(nvrtc_version), same_major ? "better" : "and these do not");
+        "NVRTC is {}: {} headers of {}, or set CUKILN_INCLUDE_PATH to a folder that has them",
+        nvrtc_version, same_major ? "prefer" : "install", minor_version(nvrtc_version));
   }
   return check;
 }
 
-/// A library, and the targets that it would be used for.
+/// An NVRTC and the targets that it would compile for.
 struct Nvrtc {
   NvrtcInstall install;
   std::vector<std::string> targets;
-  std::vector<std::string> notes;  ///< which others were passed over, and why
+  std::vector<std::string> notes;  ///< the libraries that were skipped, each with the reason
 };
 
 Result<std::vector<Nvrtc>> nvrtc_of_targets(NvrtcSearch search) {
@@ -111,7 +110,7 @@ Result<std::vector<Nvrtc>> nvrtc_of_targets(NvrtcSearch search) {
   return found;
 }
 
-/// Also gives its version, where it tells one.
+/// Sets `version` to the library's version, if it can be probed.
 Check check_nvrtc(const LoaderOptions& options, const Nvrtc& found, std::string& version) {
   Check nvrtc{.name = "nvrtc"};
   NvrtcCompilerOptions compiler;
@@ -127,20 +126,19 @@ Check check_nvrtc(const LoaderOptions& options, const Nvrtc& found, std::string&
     if (!identity->observed) {
       nvrtc.status = Status::wrong;
       nvrtc.advice =
-          "this NVRTC reads files where the worker cannot see it, so results are not kept on disk; "
-          "use "
-          "NVRTC of the wheel nvidia-cuda-nvrtc";
+          "this NVRTC reads files in a way that the worker cannot observe, so results are not "
+          "stored; use NVRTC of the wheel nvidia-cuda-nvrtc";
     }
   } else {
     nvrtc.status = Status::wrong;
     nvrtc.detail = fmt::format("{}, for {}: {}", found.install.library,
                                fmt::join(found.targets, ", "), identity.error().message());
-    nvrtc.advice = "another NVRTC can be named in CUKILN_NVRTC_LIBRARY";
+    nvrtc.advice = "set CUKILN_NVRTC_LIBRARY to another NVRTC";
   }
   if (!found.install.too_old.empty()) {
     nvrtc.status = Status::wrong;
     nvrtc.advice =
-        found.install.too_old + "; install a newer one, or name it in CUKILN_NVRTC_LIBRARY";
+        found.install.too_old + "; install a newer one, or set CUKILN_NVRTC_LIBRARY to its path";
   }
   return nvrtc;
 }
@@ -163,8 +161,8 @@ void check_compiler(const LoaderOptions& options, std::vector<Check>& checks) {
     nvrtc.detail = all.error().message();
     nvrtc.advice =
         "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime, install a CUDA toolkit of 12.8 or "
-        "later, or "
-        "name the library in CUKILN_NVRTC_LIBRARY. What is in the store is served without it";
+        "later, or set CUKILN_NVRTC_LIBRARY to the library's path. Stored kernels are served "
+        "without it";
     checks.push_back(std::move(nvrtc));
   } else {
     for (const Nvrtc& one : *all) {
@@ -182,7 +180,7 @@ void check_driver(const LoaderOptions& options, std::vector<Check>& checks) {
   if (!api) {
     driver.status = api.error().code() == ErrorCode::not_found ? Status::missing : Status::wrong;
     driver.detail = api.error().message();
-    driver.advice = "nothing, unless kernels are to be loaded on this machine";
+    driver.advice = "needed only to load kernels on this machine: install the NVIDIA driver";
     checks.push_back(std::move(driver));
     return;
   }
@@ -193,8 +191,8 @@ void check_driver(const LoaderOptions& options, std::vector<Check>& checks) {
   const auto list = list_devices(**api);
   if (!list || list->empty()) {
     devices.status = list ? Status::missing : Status::wrong;
-    devices.detail = list ? "the driver shows no device" : list.error().message();
-    devices.advice = "look at nvidia-smi, and at CUDA_VISIBLE_DEVICES";
+    devices.detail = list ? "the driver reports no device" : list.error().message();
+    devices.advice = "check nvidia-smi and CUDA_VISIBLE_DEVICES";
   } else {
     for (const DeviceInfo& device : *list) {
       devices.detail +=
@@ -208,7 +206,7 @@ void check_driver(const LoaderOptions& options, std::vector<Check>& checks) {
 void check_daemon(const StoreOptions& options, std::vector<Check>& checks) {
   Check daemon{.name = "daemon", .needed = options.daemon == DaemonUse::require};
   if (options.daemon == DaemonUse::off) {
-    daemon.detail = "off, as set: every process compiles for itself";
+    daemon.detail = "off by the setting daemon: every process compiles for itself";
     checks.push_back(std::move(daemon));
     return;
   }
@@ -221,8 +219,8 @@ void check_daemon(const StoreOptions& options, std::vector<Check>& checks) {
   } else {
     const bool absent = running.error().code() == ErrorCode::not_found;
     daemon.status = absent ? Status::missing : Status::wrong;
-    daemon.detail = absent ? "none is running" : running.error().message();
-    daemon.advice = absent ? "cukiln daemon start, where many processes start at the same time"
+    daemon.detail = absent ? "not running" : running.error().message();
+    daemon.advice = absent ? "cukiln daemon start, if many processes start at the same time"
                            : "cukiln daemon stop; cukiln daemon start";
   }
   checks.push_back(std::move(daemon));
@@ -237,7 +235,7 @@ void check_store(Context& context, std::vector<Check>& checks) {
     store.needed = !disabled;
     store.detail = opened.error().message();
     store.advice =
-        disabled ? "" : "until then kernels are kept in memory only, and compiled at every start";
+        disabled ? "" : "until then kernels are kept in memory only and compiled at every start";
   }
   auto any = context.store();
   if (!any) {
@@ -251,7 +249,7 @@ void check_store(Context& context, std::vector<Check>& checks) {
         "{} on {}, schema {}, {}, {}", facts.directory, file_system_name(facts.file_system),
         facts.schema, counted(facts.entries, "entry", "entries"), human_bytes(facts.bytes));
     if (admin.read_only()) {
-      store.advice = "it is read-only: what is compiled is not kept";
+      store.advice = "the store is read-only: compiled kernels are not stored";
     }
     if (facts.bytes > kMaxCheckedBytes) {
       store.detail += "; 'cukiln verify' checks every entry";
@@ -280,8 +278,8 @@ void check_store(Context& context, std::vector<Check>& checks) {
   sqlite.detail = facts.sqlite_version;
   if (!facts.sqlite_has_wal_reset_fix) {
     sqlite.advice =
-        "before 3.51.3 a rare race of two writers can damage the database; here a lock of its own "
-        "allows one writer at a time, so it cannot happen";
+        "before 3.51.3 a rare race of two writers can damage the database; cukiln allows one "
+        "writer at a time by a lock of its own, so the race cannot happen";
   }
   checks.push_back(std::move(sqlite));
 }
@@ -294,7 +292,9 @@ void check_remote(Context& context, std::vector<Check>& checks) {
   if (!store) {
     remote.status = Status::wrong;
     remote.detail = store.error().message();
-    remote.advice = "until then no remote store is used; 'cukiln config' shows its settings";
+    remote.advice =
+        "correct the setting that the message names (see 'cukiln config'); until then no remote "
+        "store is used";
     checks.push_back(std::move(remote));
     return;
   }
@@ -304,25 +304,25 @@ void check_remote(Context& context, std::vector<Check>& checks) {
     checks.push_back(std::move(remote));
     return;
   }
-  const std::vector<RemoteStore::Health> places = (*store)->health();
-  for (std::size_t i = 0; i < places.size(); ++i) {
+  const std::vector<RemoteStore::Health> stores = (*store)->health();
+  for (std::size_t i = 0; i < stores.size(); ++i) {
     const auto start = std::chrono::steady_clock::now();
     const RemoteAnswer answer = (*store)->probe(i);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     Check one = remote;
     if (answer.status == RemoteStatus::ok || answer.status == RemoteStatus::absent) {
-      one.detail = fmt::format("{} answers in {}; this machine {}, {}", places[i].where,
+      one.detail = fmt::format("{} answers in {}; this machine {}, {}", stores[i].where,
                                human_ms(took.count()), (*store)->writes() ? "writes" : "reads",
                                counted((*store)->trusted().size(), "trusted key", "trusted keys"));
     } else {
       one.status = Status::wrong;
       one.detail =
-          fmt::format("{}: {} ({})", places[i].where, answer.detail, name_of(answer.status));
+          fmt::format("{}: {} ({})", stores[i].where, answer.detail, name_of(answer.status));
       one.advice = answer.status == RemoteStatus::denied
-                       ? "set right the user and password in the address, or the server's rules"
+                       ? "correct the user and password in the address, or the server's rules"
                    : answer.status == RemoteStatus::untrusted
-                       ? "set right the certificate; until then the store is not used"
-                       : "until it answers, what is not on this machine is compiled";
+                       ? "correct the certificate; until then the store is not used"
+                       : "start the server or check the network; until then each miss is compiled";
     }
     checks.push_back(std::move(one));
   }

@@ -14,20 +14,21 @@ struct Check {
   std::string name;
   Status status = Status::ok;
   std::string detail;  ///< what was found
-  std::string advice;  ///< what to do; with `ok`: what is good to know
+  std::string advice;  ///< what to do; with Status::ok a note
   bool needed = true;  ///< false: cukiln works without it
 };
 const char* name_of(Check::Status status) noexcept;
 
-/// NVRTC, its headers, and the compile worker.
+/// Checks NVRTC, its headers and the compile worker. Like the others, appends its results to
+/// `checks`.
 void check_compiler(const LoaderOptions& options, std::vector<Check>& checks);
-/// The driver and the devices it shows.
+/// Checks the driver and its devices.
 void check_driver(const LoaderOptions& options, std::vector<Check>& checks);
-/// The user's store, the system's, and SQLite.
-/// Whether cukilnd answers; that none does is fine.
+/// Checks whether cukilnd answers. A daemon that is not running is no error, unless it is required.
 void check_daemon(const StoreOptions& options, std::vector<Check>& checks);
+/// Checks the user's store, the system store and SQLite.
 void check_store(Context& context, std::vector<Check>& checks);
-/// The fleet's stores: each is asked for something.
+/// Sends one request to each remote store.
 void check_remote(Context& context, std::vector<Check>& checks);
 
 }  // namespace cukiln::cli

@@ -12,16 +12,17 @@
 
 namespace cukiln::cli {
 
-/// What help says of a command besides its options.
+/// The help text of a command, without its options.
 struct CommandHelp {
   const char* name;
-  const char* arguments;                                      ///< `FILE.cu...`; empty: none
+  const char* arguments;                                      ///< `FILE.cu...`, or empty
   const char* summary;                                        ///< one line, in the list of commands
   const char* description;                                    ///< a paragraph or two
-  std::vector<std::pair<const char*, const char*>> examples;  ///< a command line, what it does
+  std::vector<std::pair<const char*, const char*>> examples;  ///< a command line and its effect
 };
 
-/// One command. Parsing fills the members that `add_options` bound; then `run` is called, once.
+/// A command of the command line. The parser fills the members that `add_options` bound, then `run`
+/// is called once.
 class Command {
  public:
   virtual ~Command() = default;
@@ -48,7 +49,7 @@ std::unique_ptr<Command> make_keygen();
 std::unique_ptr<Command> make_record();
 std::unique_ptr<Command> make_daemon();
 std::unique_ptr<Command> make_config();
-/// Reads the finished `app` for what there is to complete.
+/// Completes the options and commands that `app` has when the command runs.
 std::unique_ptr<Command> make_completion(const CLI::App& app);
 
 }  // namespace cukiln::cli

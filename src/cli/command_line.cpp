@@ -13,7 +13,7 @@ namespace cukiln::cli {
 
 namespace {
 
-/// `--store needs a value` out of the parser's own words.
+/// Turns an exception of the parser into an error such as `--store needs a value after it`.
 Error usage_error(const CLI::ParseError& caught, const std::string& command) {
   std::string what = caught.what();
   if (const auto* mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&caught)) {
@@ -28,18 +28,18 @@ Error usage_error(const CLI::ParseError& caught, const std::string& command) {
 
 CommandLine::CommandLine() : app_("", "cukiln") {
   const auto last_one = CLI::MultiOptionPolicy::TakeLast;
-  app_.set_help_flag();  // a flag like others, so that a wrong option does not hide it
+  app_.set_help_flag();  // help is a plain flag, so that an unknown option does not hide it
   app_.allow_extras();
-  app_.add_option("--store", options_.store, "where cubins are kept (default: see 'cukiln config')")
+  app_.add_option("--store", options_.store, "the store's folder (default: see 'cukiln config')")
       ->type_name("DIR")
       ->multi_option_policy(last_one);
-  app_.add_flag("--json", options_.json, "one JSON document on stdout and nothing else");
-  app_.add_flag("-q,--quiet", options_.quiet, "no messages but errors");
+  app_.add_flag("--json", options_.json, "print one JSON document on stdout and nothing else");
+  app_.add_flag("-q,--quiet", options_.quiet, "print errors only");
   app_.add_option("--color", options_.color, "auto (on a terminal), always or never")
       ->type_name("WHEN")
       ->multi_option_policy(last_one);
-  app_.add_flag("--version", options_.version, "the version, and nothing else");
-  app_.add_flag("-h,--help", options_.help, "this text");
+  app_.add_flag("--version", options_.version, "print the version");
+  app_.add_flag("-h,--help", options_.help, "print this text");
 
   commands_.push_back(make_doctor());
   commands_.push_back(make_compile());
@@ -110,26 +110,26 @@ Result<void> CommandLine::parse(std::vector<std::string> arguments) {
     expand_compiler_flags(app_, *app_.get_subcommand(name), at + 1, arguments);
   }
   try {
-    std::reverse(arguments.begin(), arguments.end());  // as the parser wants them
+    std::reverse(arguments.begin(), arguments.end());  // the order that the parser expects
     app_.parse(arguments);
   } catch (const CLI::ParseError& caught) {
     return usage_error(caught, name);
   }
   if (options_.store.empty() && app_.get_option("--store")->count() != 0) {
-    // Of a script whose variable is not set: it does not mean everybody's store.
-    return make_error(ErrorCode::invalid_argument, "--store \"\" names no folder");
+    // A script with an unset variable does not mean the default store.
+    return make_error(ErrorCode::invalid_argument, "--store needs a folder, not \"\"");
   }
   const CLI::Option* const output =
       command_ != nullptr ? app_.get_subcommand(name)->get_option_no_throw("--output") : nullptr;
   if (output != nullptr && output->count() != 0 && output->results().back().empty()) {
-    return make_error(ErrorCode::invalid_argument, "-o \"\" names no file");
+    return make_error(ErrorCode::invalid_argument, "-o needs a file, not \"\"");
   }
   return options_.help || options_.version ? Result<void>() : check_leftovers();
 }
 
 Result<void> CommandLine::check_leftovers() const {
   std::vector<std::string> rest = app_.remaining(true);
-  rest.erase(std::remove(rest.begin(), rest.end(), "--"), rest.end());  // "no more options"
+  std::erase(rest, "--");  // ends the options
   if (rest.empty()) {
     return {};
   }

@@ -24,30 +24,31 @@ bool is_folder(const std::string& path) {
 class CompileCommand final : public Command {
  public:
   CommandHelp help() const override {
-    return {
-        "compile",
-        "FILE.cu...",
-        "compile files through the cache",
-        "Compiles each file for each target, or finds the result in the store: the same bytes, "
-        "flags, compiler and headers are compiled once. A table shows what each module cost and "
-        "what its kernels use.",
-        {{"cukiln compile amax.cu --arch sm_100a", "one file for one target"},
-         {"cukiln compile *.cu -I include -DTILE=64 --arch sm_90a --arch sm_100a",
-          "several files, each for two targets"},
-         {"cukiln compile scale.cu --name 'scale<float, 4>'", "an instance of a template"},
-         {"cukiln compile amax.cu -O3 --use_fast_math -gencode=arch=compute_100a,code=sm_100a",
-          "with the flags of an nvcc command line"},
-         {"cukiln compile amax.cu -o amax.cubin", "writes the cubin to a file as well"}}};
+    return {"compile",
+            "FILE.cu...",
+            "compile files through the cache",
+            "Compiles each file for each target, or finds the result in the store: equal sources, "
+            "flags, headers and compilers are compiled once. Prints a table of modules, with their "
+            "kernels and the resources of these.",
+            {{"cukiln compile amax.cu --arch sm_100a", "one file for one target"},
+             {"cukiln compile *.cu -I include -DTILE=64 --arch sm_90a --arch sm_100a",
+              "several files, each for two targets"},
+             {"cukiln compile scale.cu --name 'scale<float, 4>'", "an instance of a template"},
+             {"cukiln compile amax.cu -O3 --use_fast_math -gencode=arch=compute_100a,code=sm_100a",
+              "with the flags of an nvcc command line"},
+             {"cukiln compile amax.cu -o amax.cubin", "also writes the cubin to a file"}}};
   }
 
   void add_options(CLI::App& app) override {
     app.add_option("FILE.cu", sources_);
     module_.add_to(app);
     app.add_option("-o,--output", output_,
-                   "write the cubin here; a folder when there are several modules")
+                   "write the cubin to this file; to this folder if there are several modules")
         ->type_name("OUT");
-    app.add_option("-j,--jobs", jobs_, "compiles at once (default: one per core)")->type_name("N");
-    app.add_flag("--offline", offline_, "never compile: what is not in the store is missing");
+    app.add_option("-j,--jobs", jobs_, "concurrent compiles (default: one per core)")
+        ->type_name("N");
+    app.add_flag("--offline", offline_,
+                 "never compile; report what is not in the store as missing");
   }
 
   Exit run(Context& context) override {
@@ -61,7 +62,7 @@ class CompileCommand final : public Command {
     if (auto there = output_.empty() ? Result<void>() : check_output(output_); !there) {
       return context.fail(exit_of_output(there.error()), there.error());
     }
-    std::size_t count = 0;  // at least: what has no target may have one for each kind of GPU
+    std::size_t count = 0;  // a lower bound: a module without a target gets one per kind of GPU
     for (const ModuleSpec& module : *modules) {
       count += std::max<std::size_t>(1, module.targets.size());
     }
@@ -89,7 +90,7 @@ class CompileCommand final : public Command {
         return context.fail(usage ? Exit::usage : Exit::failed, written.error());
       }
     }
-    return tell(context, *report, output_.empty());
+    return print_report(context, *report, output_.empty());
   }
 
  private:
@@ -108,7 +109,7 @@ class CompileCommand final : public Command {
   Result<void> check_one_file(std::size_t modules) const {
     if (!output_.empty() && !is_folder(output_) && modules > 1) {
       return make_error(ErrorCode::invalid_argument,
-                        "-o {} is one file for {} modules; name a folder that exists", output_,
+                        "-o {} is one file for {} modules; name an existing folder", output_,
                         modules);
     }
     return {};
@@ -123,10 +124,11 @@ class CompileCommand final : public Command {
     std::set<std::string> names;
     for (const ModuleReport& module : report.modules) {
       if (!names.insert(name_of(module)).second) {
-        return make_error(ErrorCode::invalid_argument,
-                          "-o {}: two modules would be {}; compile them one after the other, each "
-                          "with an -o of its own",
-                          output_, name_of(module));
+        return make_error(
+            ErrorCode::invalid_argument,
+            "-o {}: two modules would be written to {}; compile them separately, each "
+            "with its own -o",
+            output_, name_of(module));
       }
     }
     for (const ModuleReport& module : report.modules) {

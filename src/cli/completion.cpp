@@ -38,7 +38,7 @@ std::vector<OptionWords> options_of(const CLI::App& app) {
   return list;
 }
 
-/// What may follow an option, as words; empty: files, or anything.
+/// Returns the words that may follow an option of this type; empty if files or any text may.
 std::string_view values_of(const std::string& type) {
   if (type == "TARGET") return "sm_80 sm_86 sm_89 sm_90a sm_100a sm_103a sm_120a";
   if (type == "WHEN") return "auto always never";
@@ -55,11 +55,11 @@ bool takes_files(std::string_view command) {
          command == "import";
 }
 
-// The keys that there are, from the store that the command line names so far.
+// Prints the keys of the store.
 constexpr std::string_view kKeys =
     "cukiln ls --json --quiet 2>/dev/null | sed -n 's/^ *\"key\": \"\\([0-9a-f]*\\)\".*/\\1/p'";
 
-/// What a command takes one of. Empty: no fixed words.
+/// Returns the words of which a command takes one; empty if it has none.
 std::string_view words_of(const std::string& command) {
   return command == "completion" ? "bash zsh fish" : command == "daemon" ? "start stop status" : "";
 }
@@ -144,7 +144,7 @@ std::string quoted(std::string text) {
   return "'" + text + "'";
 }
 
-/// zsh's _arguments reads brackets and colons in a description itself.
+/// Formats an option for zsh's _arguments, which needs brackets and colons escaped.
 std::string zsh_option(const OptionWords& option) {
   std::string what;
   for (const char c : option.what) {
@@ -190,14 +190,14 @@ std::string zsh_script(const CLI::App& app) {
 _cukiln_keys() {{ compadd -- $({keys}) }}
 _cukiln_files_or_keys() {{ _files; _cukiln_keys }}
 _cukiln() {{
-  local -a commands global
-  commands=(
+  local -a cukiln_commands global
+  cukiln_commands=(
 {commands}  )
   global=({global})
   local context state line
   _arguments -C $global '1:command:->command' '*::argument:->argument'
   case $state in
-  command) _describe command commands ;;
+  command) _describe command cukiln_commands ;;
   argument)
     case $line[1] in
 {cases}    esac ;;
@@ -266,8 +266,8 @@ class CompletionCommand final : public Command {
     return {
         "completion",
         "bash|zsh|fish",
-        "print a script that completes command lines",
-        "Prints a script for a shell, which then completes commands, options, targets and keys.",
+        "print the completion script of a shell",
+        "Prints a script with which a shell completes commands, options, targets and keys.",
         {{"eval \"$(cukiln completion bash)\"", "in ~/.bashrc"},
          {"cukiln completion zsh > \"${fpath[1]}/_cukiln\"", "once, for zsh"},
          {"cukiln completion fish > ~/.config/fish/completions/cukiln.fish", "once, for fish"}}};
@@ -283,8 +283,7 @@ class CompletionCommand final : public Command {
     if (script.empty()) {
       return shell_.empty()
                  ? context.usage("a shell is missing: cukiln completion bash|zsh|fish")
-                 : context.usage("there are scripts for bash, zsh and fish, not for \"{}\"",
-                                 shell_);
+                 : context.usage("unknown shell \"{}\": expected bash, zsh or fish", shell_);
     }
     if (context.json()) {
       context.print_json(Json{{"shell", shell_}, {"script", script}});

@@ -9,7 +9,7 @@ namespace cukiln::cli {
 
 namespace {
 
-/// Addresses with commas between, without the passwords in them.
+/// Returns comma-separated addresses with their passwords replaced by `***`.
 std::string without_passwords(const std::string& addresses) {
   std::string shown;
   for (std::size_t begin = 0; begin <= addresses.size();) {
@@ -26,14 +26,14 @@ std::string without_passwords(const std::string& addresses) {
   return shown;
 }
 
-/// What people paste into reports.
-std::string value_of(const Setting& setting) {
+/// Returns the value without secrets, since people paste this output into bug reports.
+std::string public_value(const Setting& setting) {
   return setting.name == "remote" ? without_passwords(setting.value) : setting.value;
 }
 
-/// For people: `2147483648 (2.0 GiB)`.
-std::string readable(const Setting& setting) {
-  const std::string value = value_of(setting);
+/// Formats a value for the table: `2147483648 (2.0 GiB)`.
+std::string shown_value(const Setting& setting) {
+  const std::string value = public_value(setting);
   const auto bytes = setting.name == "max_size" ? parse_bytes(value) : Result<std::uint64_t>(0);
   return bytes && *bytes != 0 ? fmt::format("{} ({})", value, human_bytes(*bytes)) : value;
 }
@@ -41,14 +41,14 @@ std::string readable(const Setting& setting) {
 class ConfigCommand final : public Command {
  public:
   CommandHelp help() const override {
-    return {
-        "config",
-        "",
-        "show every setting and where it comes from",
-        "A setting comes from a flag, else the environment (CUKILN_ and its name in upper case), "
-        "else $XDG_CONFIG_HOME/cukiln/config.toml, else /etc/cukiln/config.toml, else its default.",
-        {{"cukiln config", "every setting"},
-         {"CUKILN_MAX_SIZE=512MiB cukiln config", "the same under another environment"}}};
+    return {"config",
+            "",
+            "show every setting and where it comes from",
+            "Shows each setting, its value and its origin. The first of these that sets it wins: a "
+            "flag, the environment (CUKILN_ and the name in upper case), "
+            "$XDG_CONFIG_HOME/cukiln/config.toml, /etc/cukiln/config.toml, the default.",
+            {{"cukiln config", "every setting"},
+             {"CUKILN_MAX_SIZE=512MiB cukiln config", "the settings in another environment"}}};
   }
 
   void add_options(CLI::App&) override {}
@@ -58,8 +58,8 @@ class ConfigCommand final : public Command {
     if (context.json()) {
       Json list = Json::array();
       for (const Setting& setting : settings.all) {
-        list.push_back(
-            Json{{"name", setting.name}, {"value", value_of(setting)}, {"origin", setting.origin}});
+        list.push_back(Json{
+            {"name", setting.name}, {"value", public_value(setting)}, {"origin", setting.origin}});
       }
       Json files = Json::array();
       for (const ConfigFile& file : settings.files) {
@@ -76,7 +76,7 @@ class ConfigCommand final : public Command {
     for (const Setting& setting : settings.all) {
       const bool is_default = setting.origin == "default";
       table.add({{setting.name, Color::bold},
-                 {setting.value.empty() ? "-" : readable(setting),
+                 {setting.value.empty() ? "-" : shown_value(setting),
                   is_default ? Color::plain : Color::cyan},
                  {setting.origin, is_default ? Color::dim : Color::plain}});
     }

@@ -35,7 +35,7 @@ Context::Context(const GlobalOptions& options, ColorMode color, Settings setting
       out_(STDOUT_FILENO, color),
       messages_(Terminal(STDERR_FILENO, color), level_of(options, settings_)) {
   if (!options.store.empty()) {
-    std::error_code unknown;  // where we are: the folder may be gone
+    std::error_code unknown;  // the working folder may have been removed
     const auto absolute = std::filesystem::absolute(options.store, unknown);
     settings_.store.directory = unknown ? options.store : absolute.lexically_normal().string();
     for (Setting& setting : settings_.all) {
@@ -101,7 +101,7 @@ std::string Context::origin_of(std::string_view name) const {
 }
 
 Result<Store*> Context::disk_store() {
-  // Without a disk tier the error says the same, and says it once.
+  // The error that follows repeats the store's warning: print it only if there is no error.
   hold_store_warnings_ = true;
   auto opened = store();
   hold_store_warnings_ = false;
@@ -109,13 +109,13 @@ Result<Store*> Context::disk_store() {
   if (settings_.store.memory_only) {
     return make_error(
         ErrorCode::invalid_argument,
-        "the store is disabled (disable_store is 1, see 'cukiln config'), and this is "
-        "about what is on disk; unset CUKILN_DISABLE_STORE");
+        "the store is disabled (disable_store is 1, see 'cukiln config'), and this command needs "
+        "it; unset CUKILN_DISABLE_STORE");
   }
   if (!store->bypass_reason().empty()) {
     return Error(ErrorCode::io, store->bypass_reason());
   }
-  // What was asked for is not there any more.
+  // The entries are gone: the warning says why.
   if (StoreAdmin(*store).was_rebuilt()) {
     for (const std::string& warning : std::exchange(held_warnings_, {})) {
       messages_.warn(warning);
@@ -138,7 +138,7 @@ Result<KernelLoader*> Context::loader() {
 void Context::remove_revoked_entries(StoreAdmin& store) {
   const auto removed = store.remove_revoked();
   if (!removed) {
-    messages_.warn("entries that a revoked key signed could not be removed: " +
+    messages_.warn("cannot remove the entries that a revoked key signed: " +
                    removed.error().message());
   } else if (*removed != 0) {
     messages_.warn(
@@ -155,7 +155,7 @@ RemoteStore* Context::remote() {
     if (opened) {
       remote_ = *std::move(opened);
     } else {
-      messages_.warn("the remote store is not used: " + opened.error().message());
+      messages_.warn("no remote store is used: " + opened.error().message());
     }
   }
   return remote_.get();
@@ -166,7 +166,9 @@ void Context::finish_uploads() {
     return;
   }
   if (!remote_->finish(kUploadTimeout)) {
-    messages_.warn("some uploads to the remote store were given up: it takes too long");
+    messages_.warn(
+        fmt::format("some uploads to the remote store were dropped: not done within {} s",
+                    kUploadTimeout.count() / 1000));
   }
   const RemoteStats stats = remote_->stats();
   std::uint64_t failed = 0;

@@ -22,18 +22,18 @@ class StoreAdmin;
 
 namespace cukiln::cli {
 
-/// Keeps the order in which fields are written.
+/// JSON whose objects keep the order in which fields were added.
 using Json = nlohmann::ordered_json;
 
 enum class Exit : int {
   done = 0,
-  failed = 1,       ///< the work failed: a kernel does not compile, damage was found
-  usage = 2,        ///< what was asked for cannot be: a flag, a target, a source that is not there
+  failed = 1,       ///< the work failed: a kernel does not compile, a check found damage
+  usage = 2,        ///< the command line is wrong: an unknown flag or target, a missing source
   environment = 3,  ///< the machine lacks something: NVRTC, the driver, a permission
   store = 4,        ///< the store cannot be used
 };
 
-/// The flags that every command takes.
+/// The options of every command.
 struct GlobalOptions {
   std::string store;
   std::string color = "auto";
@@ -43,7 +43,9 @@ struct GlobalOptions {
   bool version = false;
 };
 
-/// What a command works with: the settings, the two streams, the store and the loader.
+/// What a command runs with: the settings, stdout and stderr, the store, the loader and the remote
+/// stores. Opens the last three when a command first asks for them. For the main thread;
+/// `messages()` is safe from any.
 class Context {
  public:
   Context(const GlobalOptions& options, ColorMode color, Settings settings);
@@ -57,15 +59,15 @@ class Context {
   Messages& messages() noexcept { return messages_; }
   Settings& settings() noexcept { return settings_; }
 
-  /// Text on stdout.
+  /// Prints text on stdout.
   void print(std::string_view text) const;
-  /// What was done, on stderr, for stdout is for what a script reads; nothing with --quiet.
+  /// Prints on stderr what was done, unless --quiet or --json is set: scripts read stdout.
   void note(std::string_view text);
-  std::string paint(Color ink, std::string_view text) const { return out_.paint(ink, text); }
-  /// The one document of `--json`. Bytes that are no UTF-8 are replaced.
+  std::string paint(Color color, std::string_view text) const { return out_.paint(color, text); }
+  /// Prints the document of `--json`. Replaces bytes that are not UTF-8.
   void print_json(const Json& document) const;
 
-  /// Tells an error on stderr (its log too), and as a JSON document where one is expected.
+  /// Prints an error and its log on stderr, with --json also as the document. Returns `exit`.
   Exit fail(Exit exit, const Error& error);
   template <class... Args>
   Exit usage(fmt::format_string<Args...> format, Args&&... args) {
@@ -73,23 +75,25 @@ class Context {
                                    fmt::format(format, std::forward<Args>(args)...)));
   }
 
-  /// The store, whatever it is: without a disk it works in memory, and says so on stderr.
+  /// Returns the store. Without a usable disk it works in memory, and a warning says so. Errors:
+  /// those of `open_store`.
   Result<Store*> store();
-  /// The store on disk. Errors: why there is none, and what to do.
+  /// Returns the store, if it is on disk. Errors: why it is not, and what to do.
   Result<Store*> disk_store();
-  /// Removes what a key signed that was revoked since, and says so.
+  /// Removes the entries that a revoked key signed, and prints how many.
   void remove_revoked_entries(StoreAdmin& store);
-  /// A loader on `store()`, with the options of the settings as they are at the first call.
+  /// Returns a loader on `store()`, with the options that the settings had at the first call.
+  /// Errors: those of `store()` and `KernelLoader::create`.
   Result<KernelLoader*> loader();
-  /// The fleet's stores; null where none is configured, or what is configured cannot be used, which
-  /// is said once.
+  /// Returns the remote stores. Null if none is configured, or if the configuration is unusable,
+  /// of which the first call warns.
   RemoteStore* remote();
 
-  /// Before the end: uploads arrive, or are given up.
+  /// Waits until uploads to remote stores have ended or timed out, and flushes their counters.
   void finish_uploads();
 
  private:
-  /// Where a setting came from: `environment CUKILN_STORE`.
+  /// Returns the origin of a setting: `environment CUKILN_STORE`.
   std::string origin_of(std::string_view name) const;
 
   const bool json_;
@@ -101,11 +105,11 @@ class Context {
   std::vector<std::string> held_warnings_;
   std::optional<Store> store_;
   bool remote_opened_ = false;
-  std::unique_ptr<RemoteStore> remote_;  // outlives the loader that asks it
+  std::unique_ptr<RemoteStore> remote_;  // outlives the loader that uses it
   std::optional<KernelLoader> loader_;
 };
 
-/// What an error that ended a whole command says about the machine or the work.
+/// Returns the exit code of an error that ends a command.
 Exit exit_of(const Error& error) noexcept;
 
 Json json_of(const Error& error);

@@ -32,8 +32,9 @@ using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kStartTimeout{10};
 constexpr std::chrono::seconds kStopTimeout{15};
-constexpr milliseconds kPause{10};
+constexpr milliseconds kPollInterval{10};
 
+/// Returns the folder of the running program.
 std::string program_folder() {
   std::array<char, 4096> path{};
   const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
@@ -43,31 +44,31 @@ std::string program_folder() {
       .string();
 }
 
-/// Where a daemon in the background says what goes wrong. In a folder that is not ours it may be a
-/// FIFO, which nobody reads, or somebody else's file.
+/// Opens the log of a daemon in the background. Refuses a FIFO, at which a write would block, and a
+/// file of another user: the folder may be shared. Errors: io.
 Result<UniqueFd> open_log(const std::string& path) {
   UniqueFd log(::open(path.c_str(),
                       O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
   struct stat status {};
   if (!log || ::fstat(log.get(), &status) != 0) {
     return make_error(ErrorCode::io,
-                      "cukilnd's log {} cannot be written: {}; CUKILN_DAEMON_SOCKET names a "
-                      "socket in another folder",
+                      "cannot write cukilnd's log {}: {}; set CUKILN_DAEMON_SOCKET to a socket in "
+                      "another folder",
                       path, errno_text(errno));
   }
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid()) {
     return make_error(ErrorCode::io,
-                      "cukilnd's log {} cannot be trusted: expected a regular file of user {}; "
-                      "remove it, or name another socket in CUKILN_DAEMON_SOCKET",
+                      "cannot trust cukilnd's log {}: expected a regular file of user {}; remove "
+                      "it, or set CUKILN_DAEMON_SOCKET to a socket in another folder",
                       path, ::geteuid());
   }
   return log;
 }
 
-/// The cukilnd that listens at a socket and says nothing (it hangs), or nothing that is understood
-/// (it is another version's). 0: none is known; of a socket that a service manager made, the kernel
-/// knows that one alone.
-pid_t silent_daemon(const std::string& path) {
+/// Returns the process of the cukilnd that listens at a socket but does not answer, because it
+/// hangs or is of another version; 0 if there is none, or the kernel reports the service manager
+/// that made the socket.
+pid_t unresponsive_daemon(const std::string& path) {
   const auto address = wire::unix_address(path);
   const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!address || !socket ||
@@ -87,7 +88,7 @@ pid_t silent_daemon(const std::string& path) {
   return is == "cukilnd\n" ? peer->process : 0;
 }
 
-/// The last line from `start` on.
+/// Returns the last line of the log, if it begins at `start` or later.
 std::string last_line(const UniqueFd& log, off_t start) {
   std::string text(4096, '\0');
   const off_t end = ::lseek(log.get(), 0, SEEK_END);
@@ -100,7 +101,7 @@ std::string last_line(const UniqueFd& log, off_t start) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-/// Starts `command` in a session of its own, with stderr in `log`. The process, or -1.
+/// Starts `command` in a session of its own, with `log` as stderr. Returns the process, or -1.
 pid_t start_in_background(std::vector<std::string> command, const UniqueFd& log) {
   std::vector<char*> arguments;
   for (std::string& word : command) {
@@ -127,13 +128,14 @@ class DaemonCommand final : public Command {
     return {
         "daemon",
         "start|stop|status",
-        "start, stop or look at cukilnd, this user's compile daemon",
-        "cukilnd compiles for all processes of this user: each kernel once, however many ask at "
-        "the same time. Nothing needs it; processes find it when it is there, and compile for "
-        "themselves when it is not. 'status' exits with 3 when none is running. To have it at "
-        "every start of the machine, see OPERATIONS.md.",
+        "start, stop or inspect cukilnd, this user's compile daemon",
+        "cukilnd compiles for all processes of this user, each kernel once for any number of "
+        "concurrent requests. It is optional: a process that finds no daemon compiles by itself. "
+        "'status' exits with 3 if no daemon is running. OPERATIONS.md shows how a service manager "
+        "starts it.",
         {{"cukiln daemon start", "in the background, until it is stopped"},
-         {"cukiln daemon status --json | jq .compiles", "what it is compiling, and for whom"}}};
+         {"cukiln daemon status --json | jq .compiles",
+          "its compiles, and the processes that wait"}}};
   }
 
   void add_options(CLI::App& app) override {
@@ -149,7 +151,7 @@ class DaemonCommand final : public Command {
     }
     if (socket_.empty() || socket_.front() != '/') {
       return context.usage(
-          "daemon_socket is \"{}\": expected an absolute path (see 'cukiln config')", socket_);
+          "invalid daemon_socket \"{}\": expected an absolute path (see 'cukiln config')", socket_);
     }
     if (action_ == "start") {
       return start(context);
@@ -163,11 +165,11 @@ class DaemonCommand final : public Command {
     if (action_.empty()) {
       return context.usage("an action is missing: expected start, stop or status");
     }
-    return context.usage("\"{}\" is no action of daemon: expected start, stop or status", action_);
+    return context.usage("unknown action \"{}\": expected start, stop or status", action_);
   }
 
  private:
-  Exit tell(Context& context, const wire::DaemonSnapshot& snapshot, const char* what) const {
+  Exit print(Context& context, const wire::DaemonSnapshot& snapshot, const char* what) const {
     if (context.json()) {
       context.print_json(json_of(snapshot));
     } else {
@@ -178,19 +180,20 @@ class DaemonCommand final : public Command {
 
   Exit start(Context& context) const {
     if (const auto running = ask_daemon({socket_})) {
-      return tell(context, *running, "Already running");
-    } else if (const pid_t process = silent_daemon(socket_); process != 0) {
+      return print(context, *running, "Already running");
+    } else if (const pid_t process = unresponsive_daemon(socket_); process != 0) {
       return context.fail(
           Exit::environment,
-          make_error(ErrorCode::io,
-                     "process {} is there already, but {}; end it first: cukiln daemon stop",
-                     process, running.error().message()));
+          make_error(
+              ErrorCode::io,
+              "cukilnd already runs as process {}, but {}; stop it first: cukiln daemon stop",
+              process, running.error().message()));
     }
     const std::string program = program_folder() + "/cukilnd";
     if (::access(program.c_str(), X_OK) != 0) {
       return context.fail(
           Exit::environment,
-          make_error(ErrorCode::not_found, "{} is not there: install cukiln as a whole", program));
+          make_error(ErrorCode::not_found, "there is no {}: install all of cukiln", program));
     }
     const std::string folder = std::filesystem::path(socket_).parent_path().string();
     std::error_code ignored;
@@ -212,15 +215,15 @@ class DaemonCommand final : public Command {
     int status = 0;
     while (process > 0 && SteadyClock::now() < deadline) {
       if (const auto running = ask_daemon({socket_})) {
-        return tell(context, *running, "Started");
+        return print(context, *running, "Started");
       }
       if (::waitpid(process, &status, WNOHANG) == process) {
         break;
       }
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kPollInterval);
     }
     return context.fail(Exit::environment,
-                        make_error(ErrorCode::io, "cukilnd did not start; {} says why: {}",
+                        make_error(ErrorCode::io, "cukilnd did not start; the end of {}: {}",
                                    log_path, last_line(*log, log_start)));
   }
 
@@ -234,25 +237,25 @@ class DaemonCommand final : public Command {
 
   Exit stop(Context& context) const {
     const auto running = ask_daemon({socket_});
-    const pid_t process = running ? static_cast<pid_t>(running->process) : silent_daemon(socket_);
+    const pid_t process =
+        running ? static_cast<pid_t>(running->process) : unresponsive_daemon(socket_);
     if (process == 0) {
-      print_not_running(context, fmt::format("Not running: nobody answers at {}\n", socket_));
+      print_not_running(context, fmt::format("Not running: no answer at {}\n", socket_));
       return Exit::done;
     }
     if (::kill(process, SIGTERM) != 0) {
-      return context.fail(
-          Exit::environment,
-          make_error(ErrorCode::io, "process {} cannot be ended: {}", process, errno_text(errno)));
+      return context.fail(Exit::environment, make_error(ErrorCode::io, "cannot stop process {}: {}",
+                                                        process, errno_text(errno)));
     }
     const auto deadline = SteadyClock::now() + kStopTimeout;
     while (::kill(process, 0) == 0 && SteadyClock::now() < deadline) {
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kPollInterval);
     }
     if (::kill(process, 0) == 0) {
       return context.fail(
-          Exit::failed,
-          make_error(ErrorCode::timeout, "process {} has not ended in {} s; kill -9 {} would",
-                     process, kStopTimeout.count(), process));
+          Exit::failed, make_error(ErrorCode::timeout,
+                                   "process {} has not ended within {} s; end it with: kill -9 {}",
+                                   process, kStopTimeout.count(), process));
     }
     print_not_running(context, fmt::format("Stopped: process {}\n", process));
     return Exit::done;
@@ -261,7 +264,7 @@ class DaemonCommand final : public Command {
   Exit status(Context& context) const {
     const auto running = ask_daemon({socket_});
     if (!running) {
-      const pid_t process = silent_daemon(socket_);
+      const pid_t process = unresponsive_daemon(socket_);
       print_not_running(context, process == 0
                                      ? fmt::format("Not running: {}\n", running.error().message())
                                      : fmt::format("Process {} does not answer: {}\n", process,

@@ -15,7 +15,7 @@ Result<wire::DaemonSnapshot> ask_daemon(const std::vector<std::string>& sockets)
   CUKILN_TRY(const SharedBytes content, wire::content_of(frame));
   auto snapshot = wire::DaemonSnapshot::decode(content);
   if (!snapshot) {
-    return Error(ErrorCode::corrupt, "cukilnd's account of itself cannot be read");
+    return Error(ErrorCode::corrupt, "malformed status reply from cukilnd");
   }
   return *std::move(snapshot);
 }
@@ -52,17 +52,16 @@ Json json_of(const wire::DaemonSnapshot& snapshot) {
 std::string text_of(const wire::DaemonSnapshot& snapshot) {
   std::string text = fmt::format(
       "Running: process {}, version {}{}\nSocket:  {}\nStore:   {}\n"
-      "Since it started, {} s ago: {} compiled, {} failed, {} joined a compile that ran, {} "
-      "found.\n",
-      snapshot.process, snapshot.build, snapshot.draining ? ", about to end" : "", snapshot.socket,
+      "Since its start {} s ago: {} compiled, {} failed, {} joined a running compile, {} hits.\n",
+      snapshot.process, snapshot.build, snapshot.draining ? ", stopping" : "", snapshot.socket,
       snapshot.store.empty() ? "none on disk" : snapshot.store, snapshot.uptime_ms / 1000,
       snapshot.counter("compiles_ok"),
       snapshot.counter("compiles_failed") + snapshot.counter("compiles_crashed") +
           snapshot.counter("compiles_timed_out"),
       snapshot.counter("coalesced"), snapshot.counter("entries_given"));
   for (const wire::DaemonSnapshot::Job& job : snapshot.jobs) {
-    const std::string owner =
-        job.orphaned ? "whoever asked has gone" : fmt::format("for process {}", job.owner_process);
+    const std::string owner = job.orphaned ? "its client has disconnected"
+                                           : fmt::format("for process {}", job.owner_process);
     text += fmt::format("  {} {} {}: {} ms, {}, {} waiting\n", job.running ? "compiling" : "queued",
                         job.name, job.target, job.elapsed_ms, owner, job.waiters);
   }

@@ -9,7 +9,8 @@
 
 namespace cukiln::cli {
 
-/// What the daemon that answers at one of `sockets` says of itself. Errors: nobody does.
+/// Asks the daemon at the first of `sockets` that answers for its state. Errors: not_found (no
+/// daemon answers), corrupt (its answer cannot be decoded), io.
 Result<wire::DaemonSnapshot> ask_daemon(const std::vector<std::string>& sockets);
 
 Json json_of(const wire::DaemonSnapshot& snapshot);

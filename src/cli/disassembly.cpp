@@ -19,7 +19,7 @@ struct Disassembler {
   std::vector<std::string> arguments;
 };
 
-/// `bin` folders, in the order in which NVRTC is searched.
+/// Returns the `bin` folders in which to search, in the order in which NVRTC is searched.
 std::vector<std::string> tool_folders(const LoaderOptions& options) {
   std::vector<std::string> folders;
   const auto add_root = [&](const std::string& root) {
@@ -68,7 +68,7 @@ Result<std::string> disassemble(ByteView cubin, const LoaderOptions& options) {
       if (output->exit_code != 0) {
         return Error(ErrorCode::io,
                      fmt::format("{} failed with exit code {}; --cubin -o F writes the cubin for "
-                                 "another one",
+                                 "another tool",
                                  program, output->exit_code),
                      std::move(output->text));
       }

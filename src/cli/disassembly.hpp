@@ -10,9 +10,9 @@
 
 namespace cukiln::cli {
 
-/// A cubin's machine code as text, through nvdisasm or cuobjdump: of the toolkits and environments
-/// that are searched for NVRTC, else of PATH. Errors: not_found (neither is there), io (it failed,
-/// with what it said).
+/// Disassembles a cubin with nvdisasm or cuobjdump. Searches the toolkits and environments where
+/// NVRTC is searched, then PATH. Errors: not_found (neither is installed), io (the tool failed; the
+/// log has its output).
 Result<std::string> disassemble(ByteView cubin, const LoaderOptions& options);
 
 }  // namespace cukiln::cli

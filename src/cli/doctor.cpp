@@ -26,13 +26,12 @@ class DoctorCommand final : public Command {
         "",
         "check what cukiln needs on this machine",
         "Checks NVRTC and its headers, the compile worker, the driver and its devices, the store, "
-        "SQLite, the daemon and the remote stores: each is ok, missing or wrong, with what to do. "
-        "Exits with 0 when compiling "
-        "and keeping kernels works, else with 3. Without a driver everything but loading works, so "
-        "a missing driver alone is no error.",
-        {{"cukiln doctor", "is everything there that is needed?"},
+        "SQLite, the daemon and the remote stores. Each is ok, missing or wrong, with what to do. "
+        "Exits with 0 if kernels can be compiled and stored, else with 3. A missing driver is no "
+        "error: everything but loading works without one.",
+        {{"cukiln doctor", "every check"},
          {"cukiln doctor --json | jq '.checks[] | select(.status != \"ok\")'",
-          "only what is not ok"}}};
+          "only the checks that are not ok"}}};
   }
 
   void add_options(CLI::App&) override {}
@@ -57,32 +56,32 @@ class DoctorCommand final : public Command {
       }
       context.print_json(Json{{"checks", std::move(list)}});
     } else {
-      tell(context, checks, healthy);
+      print(context, checks, healthy);
     }
     return healthy ? Exit::done : Exit::environment;
   }
 
  private:
-  static void tell(const Context& context, const std::vector<Check>& checks, bool healthy) {
-    constexpr std::size_t kName = 14;
-    constexpr std::size_t kStatus = 9;
-    constexpr std::size_t kIndent = kName + kStatus;
+  static void print(const Context& context, const std::vector<Check>& checks, bool healthy) {
+    constexpr std::size_t kNameWidth = 14;
+    constexpr std::size_t kStatusWidth = 9;
+    constexpr std::size_t kIndent = kNameWidth + kStatusWidth;
     for (const Check& check : checks) {
       const std::string status = name_of(check.status);
       std::string text =
-          context.paint(Color::bold, pad_right(check.name, kName)) +
-          context.paint(color_of(check), status) + std::string(kStatus - status.size(), ' ') +
+          context.paint(Color::bold, pad_right(check.name, kNameWidth)) +
+          context.paint(color_of(check), status) + std::string(kStatusWidth - status.size(), ' ') +
           wrap_indented(printable_lines(check.detail), context.out().width(), kIndent);
       if (!check.advice.empty()) {
-        const std::string arrow = check.status == Check::Status::ok ? "note: " : "do: ";
+        const std::string label = check.status == Check::Status::ok ? "note: " : "do: ";
         text += "\n" + std::string(kIndent, ' ') +
-                context.paint(Color::cyan, wrap_indented(arrow + printable_lines(check.advice),
+                context.paint(Color::cyan, wrap_indented(label + printable_lines(check.advice),
                                                          context.out().width(), kIndent));
       }
       context.print(text + "\n");
     }
-    context.print(healthy ? "\nEverything that is needed is there.\n"
-                          : "\nSomething that is needed is not right; see above.\n");
+    context.print(healthy ? "\nEverything needed is in place.\n"
+                          : "\nSomething needed is missing or wrong; see above.\n");
   }
 };
 

@@ -38,8 +38,8 @@ bool looks_like_key(const std::string& text) noexcept {
 Result<CacheKey> find_key(const std::vector<EntrySummary>& entries, const std::string& text) {
   if (!looks_like_key(text)) {
     return make_error(ErrorCode::invalid_argument,
-                      "\"{}\" is no key: expected {} to {} hex digits, the beginning of a key of "
-                      "'cukiln ls'",
+                      "invalid key \"{}\": expected {} to {} hex digits, a prefix of a key that "
+                      "'cukiln ls' shows",
                       text, kMinKeyDigits, kKeyDigits);
   }
   const std::string prefix = lower(text);
@@ -60,8 +60,8 @@ Result<CacheKey> find_key(const std::vector<EntrySummary>& entries, const std::s
           fmt::format("{}{} ({})", i == 0 ? "" : ", ", found[i]->key.hex(), found[i]->labels.name);
     }
     return make_error(ErrorCode::invalid_argument,
-                      "{} is the beginning of {} keys: {}{}; give more digits", text, found.size(),
-                      list, found.size() > kMaxShown ? ", ..." : "");
+                      "{} is a prefix of {} keys: {}{}; give more digits", text, found.size(), list,
+                      found.size() > kMaxShown ? ", ..." : "");
   }
   return found.front()->key;
 }
@@ -87,24 +87,24 @@ Result<std::vector<EntrySummary>> find_entries(const std::vector<EntrySummary>& 
     names.push_back(entry.labels.name);
   }
   const std::string meant = nearest(text, names);
-  return make_error(
-      ErrorCode::invalid_argument,
-      "\"{}\" is neither the name of a module in the store nor the beginning of a key "
-      "({} to {} hex digits){}; 'cukiln ls' shows all {}",
-      text, kMinKeyDigits, kKeyDigits,
-      meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant), entries.size());
+  return make_error(ErrorCode::invalid_argument,
+                    "\"{}\" is neither the name of a module in the store nor a prefix of a key "
+                    "({} to {} hex digits){}; 'cukiln ls' shows all {}",
+                    text, kMinKeyDigits, kKeyDigits,
+                    meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant),
+                    entries.size());
 }
 
 void EntryFilter::add_to(CLI::App& app) {
-  app.add_option("--arch", arch_, "only this target; repeatable")
+  app.add_option("--arch", arch_, "only entries for this target; repeatable")
       ->type_name("TARGET")
       ->delimiter(',')
       ->allow_extra_args(false);
-  app.add_option("--name", name_, "only modules whose name matches, with * and ?")
+  app.add_option("--name", name_, "only entries of modules whose names match, with * and ?")
       ->type_name("GLOB");
 }
 
-Result<std::vector<EntrySummary>> EntryFilter::of(std::vector<EntrySummary> entries) const {
+Result<std::vector<EntrySummary>> EntryFilter::apply(std::vector<EntrySummary> entries) const {
   CUKILN_TRY(const auto targets, parse_targets(arch_));
   std::erase_if(entries, [&](const EntrySummary& entry) {
     const bool has_target =

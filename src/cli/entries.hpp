@@ -15,36 +15,37 @@ namespace cukiln::cli {
 inline constexpr std::size_t kMinKeyDigits = 6;
 inline constexpr std::size_t kShownKeyDigits = 12;
 
-/// Whether a text can be the beginning of a key: 6 to 64 hex digits.
+/// Returns whether `text` may be a prefix of a key: 6 to 64 hex digits.
 bool looks_like_key(const std::string& text) noexcept;
 
-/// The one entry whose key begins with `text`. Errors: invalid_argument (no key, or the beginning
-/// of several), not_found.
+/// Finds the entry whose key begins with `text`. Errors: invalid_argument (not a prefix of a key,
+/// or one of several keys), not_found.
 Result<CacheKey> find_key(const std::vector<EntrySummary>& entries, const std::string& text);
 
-/// The entries that `text` means: the one whose key begins with it, or else all of the module of
-/// that name, with * and ?. Errors: as find_key.
+/// Finds the entry whose key begins with `text`, else the entries of the modules whose names match
+/// it, with * and ?. Never returns an empty list. Errors: as find_key.
 Result<std::vector<EntrySummary>> find_entries(const std::vector<EntrySummary>& entries,
                                                const std::string& text);
 
-/// `--arch` and `--name`: some of the entries.
+/// The options `--arch` and `--name`, which choose entries.
 class EntryFilter {
  public:
   void add_to(CLI::App& app);
   bool empty() const noexcept { return arch_.empty() && name_.empty(); }
-  /// Errors: invalid_argument, a target.
-  Result<std::vector<EntrySummary>> of(std::vector<EntrySummary> entries) const;
+  /// Returns the entries that match. Errors: invalid_argument, for an unknown target.
+  Result<std::vector<EntrySummary>> apply(std::vector<EntrySummary> entries) const;
 
  private:
   std::vector<std::string> arch_;
   std::string name_;
 };
 
-/// How an error of `find_key` ends a command: a key that is not there is no mistake in the command
-/// line.
+/// Returns the exit code for an error of `find_key`. An unknown key is not an error of usage.
 Exit exit_of_key_error(const Error& error) noexcept;
 
+/// Returns the digits of a key that tables show.
 std::string short_key(const CacheKey& key);
+/// Returns the wall clock's seconds since 1970.
 std::int64_t now_s();
 
 }  // namespace cukiln::cli

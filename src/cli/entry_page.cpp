@@ -19,12 +19,12 @@ constexpr std::size_t kMaxAbsent = 12;
 
 std::string short_digest(const ContentHash& digest) { return digest.hex().substr(0, kShownDigits); }
 
-std::string moment(std::int64_t unix_s) {
+std::string time_and_age(std::int64_t unix_s) {
   const std::string age = human_age(now_s() - unix_s);
   return fmt::format("{} ({})", human_time(unix_s), age == "now" ? age : age + " ago");
 }
 
-/// A path that keeps its end when it is too long.
+/// Shortens a long path at its front: its end says more.
 Cell path_cell(const Terminal& terminal, const std::string& path, std::size_t beside) {
   const std::size_t room = terminal.width() > beside + 20 ? terminal.width() - beside : 20;
   return {shorten_front(printable(path), room)};
@@ -78,11 +78,11 @@ std::string EntryPage::dependencies(const Terminal& terminal) const {
   }
   std::string text =
       heading(terminal, "Dependencies",
-              fmt::format("{} read, {} looked for and absent",
-                          counted(set.files(), "file", "files"), human_count(absent.size()))) +
+              fmt::format("{} read, {} searched and absent", counted(set.files(), "file", "files"),
+                          human_count(absent.size()))) +
       table.text(terminal, 2);
   if (absent.size() > kMaxAbsent) {
-    text += fmt::format("  and {} more that are absent; --json names them\n",
+    text += fmt::format("  and {} more absent paths; --json lists them\n",
                         human_count(absent.size() - kMaxAbsent));
   }
   if (!set.portable()) {
@@ -113,15 +113,15 @@ std::string EntryPage::kernels(const Terminal& terminal) const {
 
 std::string EntryPage::history(const Terminal& terminal) const {
   Table table({{""}, {"", Column::Align::left, true, 20}});
-  table.add({name_of(summary_.origin), moment(summary_.created_s)});
-  table.add({"took", human_ms(static_cast<double>(summary_.compile_us) / 1000)});
-  table.add({"last used", moment(summary_.last_used_s)});
+  table.add({name_of(summary_.origin), time_and_age(summary_.created_s)});
+  table.add({"compile time", human_ms(static_cast<double>(summary_.compile_us) / 1000)});
+  table.add({"last used", time_and_age(summary_.last_used_s)});
   table.add(
       {"hits", human_count(static_cast<std::uint64_t>(std::max<std::int64_t>(summary_.hits, 0)))});
-  const char* label = "signed by";  // the oldest first
+  const char* label = "signed by";  // the first signer first
   for (const std::string& signer : split_signers(summary_.signer)) {
     table.add({std::exchange(label, "then by"),
-               signer == kUnsigned ? "nobody: imported with --insecure" : printable(signer)});
+               signer == kUnsigned ? "none: imported with --insecure" : printable(signer)});
   }
   return heading(terminal, "History") + table.text(terminal, 2);
 }
@@ -134,7 +134,7 @@ std::string EntryPage::text(const Terminal& terminal) const {
   text += inputs(terminal) + dependencies(terminal) + kernels(terminal);
   text += history(terminal) + heading(terminal, "Log");
   if (entry_.cubin.log.empty()) {
-    return text + "  nothing\n";
+    return text + "  empty\n";
   }
   return text + indented(printable_lines(entry_.cubin.log), 2);
 }

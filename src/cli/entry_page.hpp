@@ -8,10 +8,11 @@
 
 namespace cukiln::cli {
 
-/// Everything about one entry, as `show` tells it.
+/// The page that `show` prints about an entry. Keeps references to the summary and the entry, which
+/// must outlive it.
 class EntryPage {
  public:
-  /// `summary` has the history. Errors: corrupt, when the stored request cannot be read.
+  /// Takes the history from `summary`. Errors: corrupt, if the stored request cannot be decoded.
   static Result<EntryPage> make(const EntrySummary& summary, const StoreEntry& entry);
 
   Json json() const;

@@ -14,7 +14,7 @@ namespace cukiln::cli {
 
 namespace {
 
-/// What is explained, and the answer.
+/// An explanation and the name of its subject.
 struct Answer {
   std::string subject;  ///< `amax.cu for sm_100a`
   Explanation explanation;
@@ -40,21 +40,21 @@ class ExplainCommand final : public Command {
     return {
         "explain",
         "FILE.cu... | MANIFEST.json | KEY KEY",
-        "say why something hits or misses",
-        "With a file: whether 'compile' with the same options would find it in the store. On a "
-        "miss, the nearest entry and everything in which it differs, down to the header. With a "
-        "manifest: the same for each of its modules. With two keys: how the entries differ. "
-        "Compiles nothing, writes nothing, and exits with 0 for hit "
-        "and miss; what tells 'compile' where to write and how to run is taken and has no effect.",
-        {{"cukiln explain amax.cu --arch sm_100a", "would this be a hit?"},
-         {"cukiln explain kernels.json --arch sm_90a", "what would 'cukiln preload' find?"},
-         {"cukiln explain 3fa9c01d 77d1e0aa", "what makes these two entries different"}}};
+        "explain why a module hits or misses",
+        "For a file: whether 'compile' with the same options would hit. For a miss it shows the "
+        "nearest entry and everything in which that differs, down to the header. For a manifest: "
+        "the same for each module. For two keys: how the entries differ. Compiles and writes "
+        "nothing, and exits with 0 for a hit and for a miss. Accepts all options of 'compile'; "
+        "those that change no cubin have no effect.",
+        {{"cukiln explain amax.cu --arch sm_100a", "whether this would hit, else why not"},
+         {"cukiln explain kernels.json --arch sm_90a", "the same for each module of a manifest"},
+         {"cukiln explain 3fa9c01d 77d1e0aa", "how two entries differ"}}};
   }
 
   void add_options(CLI::App& app) override {
     app.add_option("FILE.cu", subjects_);
     module_.add_to(app);
-    const std::string unused = "taken as 'compile' takes it, without effect";
+    const std::string unused = "accepted as by 'compile', without effect";
     app.add_option("-o,--output", output_, unused)->type_name("OUT");
     app.add_option("-j,--jobs", jobs_, unused)->type_name("N");
     app.add_flag("--offline", offline_, unused);
@@ -63,7 +63,8 @@ class ExplainCommand final : public Command {
   Exit run(Context& context) override {
     if (subjects_.empty()) {
       return context.usage(
-          "what to explain is missing: cukiln explain FILE.cu [options] | MANIFEST.json | KEY KEY");
+          "a file, a manifest or two keys are missing: cukiln explain FILE.cu [options] | "
+          "MANIFEST.json | KEY KEY");
     }
     const bool are_keys =
         subjects_.size() == 2 && looks_like_key(subjects_[0]) && looks_like_key(subjects_[1]);
@@ -95,7 +96,7 @@ class ExplainCommand final : public Command {
       context.print_json(json_of(answer));
     } else if (answer.explanation.differences.empty()) {
       context.print(answer.explanation.hit ? "Both keys are the same entry.\n"
-                                           : "The entries do not differ in anything recorded.\n");
+                                           : "The entries do not differ in any recorded input.\n");
     } else {
       context.print(fmt::format("{} {}\n{} {}\n", context.paint(Color::red, "---"),
                                 described(context, keys[0]), context.paint(Color::green, "+++"),
@@ -140,13 +141,13 @@ class ExplainCommand final : public Command {
     } else {
       for (std::size_t i = 0; i < answers.size(); ++i) {
         context.print(i == 0 ? "" : "\n");
-        tell(context, answers[i]);
+        print(context, answers[i]);
       }
     }
     return Exit::done;
   }
 
-  /// Those of the files, and of the manifests among them.
+  /// Returns the modules of the given files and manifests.
   Result<std::vector<ModuleSpec>> described_modules() const {
     std::vector<std::string> files;
     std::vector<ModuleSpec> of_manifests;
@@ -164,7 +165,7 @@ class ExplainCommand final : public Command {
     return modules;
   }
 
-  /// A module of a manifest has a name of its own.
+  /// Returns the path; for a module whose name differs from it, as in a manifest, both.
   static std::string subject_of(const ModuleSpec& module) {
     const std::string& path = module.sources.front().path;
     return std::filesystem::path(path).stem() == module.name ? path
@@ -176,7 +177,7 @@ class ExplainCommand final : public Command {
     return entries ? *std::move(entries) : std::vector<EntrySummary>();
   }
 
-  /// `3fa9c01d22be  amax_gsa for sm_100a, used 3 min ago`
+  /// Returns `3fa9c01d22be  amax_gsa for sm_100a, used 3 min ago`.
   std::string described(const Context& context, const CacheKey& key) const {
     std::string text = context.paint(Color::yellow, short_key(key));
     const auto at = std::find_if(entries_.begin(), entries_.end(),
@@ -189,7 +190,7 @@ class ExplainCommand final : public Command {
     return text;
   }
 
-  void tell(const Context& context, const Answer& answer) const {
+  void print(const Context& context, const Answer& answer) const {
     const Explanation& e = answer.explanation;
     context.print(fmt::format(
         "{}: {}\n", context.paint(Color::bold, printable(answer.subject)),
@@ -200,14 +201,14 @@ class ExplainCommand final : public Command {
       const Difference& why = e.differences.front();
       context.print(fmt::format("{}: {}\n", why.field, printable(why.now)));
     } else if (!e.nearest) {
-      context.print("Nothing in the store comes near: it was never compiled.\n");
+      context.print("The store has no similar entry: the module was never compiled.\n");
     } else {
       context.print("nearest  " + described(context, *e.nearest) + "\n");
       print_differences(context, e.differences);
     }
   }
 
-  /// Like a diff, a heading for each kind of field.
+  /// Prints the differences like a diff, with a heading for each field.
   static void print_differences(const Context& context,
                                 const std::vector<Difference>& differences) {
     std::string field;
@@ -227,7 +228,7 @@ class ExplainCommand final : public Command {
 
   std::vector<std::string> subjects_;
   ModuleOptions module_;
-  std::string output_;  // of a line that was written for `compile`
+  std::string output_;  // accepted, so that a command line of `compile` works here
   std::string jobs_;
   bool offline_ = false;
   std::vector<EntrySummary> entries_;

@@ -24,32 +24,33 @@ class ExportCommand final : public Command {
     return {"export",
             "-o BUNDLE [KEY|NAME...]",
             "write entries to a signed bundle",
-            "Writes entries of the store to one file, with everything that another machine needs "
-            "to use them: for container images, and machines without a network. Without a KEY or "
-            "a module's NAME: all. Sign it, or 'cukiln import' takes it with --insecure only. Who "
-            "signed an entry "
-            "before stays written in it.",
+            "Writes entries of the store to one file, for container images and machines without a "
+            "network. Without a KEY or a module's NAME it writes all entries. 'cukiln import' "
+            "accepts an unsigned bundle only with --insecure. An entry keeps its earlier "
+            "signatures. A hit still needs the source files and the headers that they include.",
             {{"cukiln export -o kernels.ckb --sign fleet-1.key", "the whole store, signed"},
              {"cukiln export -o kernels.ckb --manifest kernels.json --sign fleet-1.key",
-              "what a manifest needs, as its files are now"},
+              "the entries that a manifest hits with its files as they are now"},
              {"cukiln export -o kernels.ckb --manifest kernels.json --arch sm_90a",
               "for this target instead of the manifest's"},
-             {"cukiln export -o one.ckb 3fa9c01d", "one entry, not signed"}}};
+             {"cukiln export -o one.ckb 3fa9c01d", "one entry, unsigned"}}};
   }
 
   void add_options(CLI::App& app) override {
     app.add_option("KEY", keys_);
-    app.add_option("-o,--output", output_, "the bundle's file")->type_name("BUNDLE");
-    app.add_option("--manifest", manifest_, "what this manifest's modules need")->type_name("FILE");
+    app.add_option("-o,--output", output_, "write the bundle to this file")->type_name("BUNDLE");
+    app.add_option("--manifest", manifest_, "the entries of this manifest's modules")
+        ->type_name("FILE");
     app.add_option("--arch", arch_,
-                   "the entries for this target alone; of a manifest's modules, those for this "
-                   "instead of its own; repeatable")
+                   "only entries for this target, which replaces the manifest's targets; "
+                   "repeatable")
         ->type_name("TARGET")
         ->delimiter(',')
         ->allow_extra_args(false);
-    app.add_option("--sign", sign_, "a secret key of 'cukiln keygen'")->type_name("KEYFILE");
+    app.add_option("--sign", sign_, "sign with this secret key, made by 'cukiln keygen'")
+        ->type_name("KEYFILE");
     app.add_flag("--sign-unsigned", sign_unsigned_,
-                 "sign also what was imported with --insecure: you vouch for it");
+                 "also sign entries that were imported with --insecure");
   }
 
   Exit run(Context& context) override {
@@ -80,11 +81,11 @@ class ExportCommand final : public Command {
     }
     StoreAdmin admin(**store);
     context.remove_revoked_entries(admin);
-    Exit why = Exit::done;
+    Exit exit = Exit::done;
     auto chosen =
-        manifest_.empty() ? by_key(admin, *targets, why) : by_manifest(context, *targets, why);
+        manifest_.empty() ? by_key(admin, *targets, exit) : by_manifest(context, *targets, exit);
     if (!chosen) {
-      return context.fail(why, chosen.error());
+      return context.fail(exit, chosen.error());
     }
     std::sort(chosen->begin(), chosen->end());
     chosen->erase(std::unique(chosen->begin(), chosen->end()), chosen->end());
@@ -101,15 +102,15 @@ class ExportCommand final : public Command {
       context.print(fmt::format(
           "Wrote {}{} to {}, {}, {}.\n", counted(chosen->size(), "entry", "entries"),
           targets_.empty() ? "" : fmt::format(" for {}", fmt::join(targets_, ", ")), output_,
-          human_bytes(*bytes), key ? "signed by " + key->public_key().name : "not signed"));
+          human_bytes(*bytes), key ? "signed by " + key->public_key().name : "unsigned"));
     }
     return Exit::done;
   }
 
  private:
   Result<std::vector<CacheKey>> by_key(StoreAdmin& admin, const std::vector<Target>& targets,
-                                       Exit& why) {
-    why = Exit::store;
+                                       Exit& exit) {
+    exit = Exit::store;
     CUKILN_TRY(const auto entries, admin.list());
     std::vector<CacheKey> chosen;
     const auto add = [&](const std::vector<EntrySummary>& some) {
@@ -124,7 +125,7 @@ class ExportCommand final : public Command {
     for (const std::string& text : keys_) {
       auto found = find_entries(entries, text);
       if (!found) {
-        why = exit_of_key_error(found.error());
+        exit = exit_of_key_error(found.error());
         return std::move(found).error();
       }
       add(*found);
@@ -135,12 +136,13 @@ class ExportCommand final : public Command {
     return chosen;
   }
 
-  /// The entries that the manifest's modules would hit now.
+  /// Returns the entries that the manifest's modules would hit now. Errors: not_found, naming
+  /// misses.
   Result<std::vector<CacheKey>> by_manifest(Context& context, const std::vector<Target>& wanted,
-                                            Exit& why) {
-    why = Exit::usage;
+                                            Exit& exit) {
+    exit = Exit::usage;
     CUKILN_TRY(const Manifest manifest, load_manifest(manifest_, wanted));
-    why = Exit::failed;
+    exit = Exit::failed;
     CUKILN_TRY(KernelLoader* const loader, context.loader());
     LoaderServices services(*loader);
     std::vector<CacheKey> chosen;
@@ -165,7 +167,7 @@ class ExportCommand final : public Command {
       return make_error(
           ErrorCode::not_found,
           "not in the store: {}{}; 'cukiln preload {} --no-load --arch {}' compiles what is "
-          "missing, and --arch chooses other targets to export",
+          "missing, --arch exports for other targets",
           fmt::join(missing, ", "),
           count > kMaxNamed ? fmt::format(" and {} more", count - kMaxNamed) : "", manifest_,
           fmt::join(missing_targets, ","));
@@ -179,17 +181,18 @@ class ExportCommand final : public Command {
     for (const CacheKey& one : chosen) {
       CUKILN_TRY(auto entry, admin.peek(one));
       if (!entry) {
-        return make_error(ErrorCode::not_found, "the entry {} went away meanwhile", one.hex());
+        return make_error(ErrorCode::not_found, "entry {} was removed meanwhile; export again",
+                          one.hex());
       }
       if (admin.is_revoked(entry->signer)) {
         return make_error(ErrorCode::invalid_argument,
-                          "{} ({}) was signed by a key that was revoked: cukiln rm {}",
+                          "{} ({}) was signed by a revoked key; remove it: cukiln rm {}",
                           entry->labels.name, short_key(one), short_key(one));
       }
       if (key != nullptr && is_unsigned(entry->signer) && !sign_unsigned_) {
         return make_error(ErrorCode::invalid_argument,
-                          "{} ({}) was imported with --insecure: nobody signed it. To vouch for it "
-                          "with your key: --sign-unsigned; else compile it here, or leave it out",
+                          "{} ({}) was imported with --insecure and has no trusted signature; "
+                          "compile it here, leave it out, or sign it with --sign-unsigned",
                           entry->labels.name, short_key(one));
       }
       if (auto source = admin.source_text(one)) {
@@ -205,7 +208,7 @@ class ExportCommand final : public Command {
   std::string output_;
   std::string manifest_;
   std::vector<std::string> arch_;
-  std::set<std::string> targets_;  // of what is chosen
+  std::set<std::string> targets_;  // of the chosen entries
   std::string sign_;
   bool sign_unsigned_ = false;
 };

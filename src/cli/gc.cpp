@@ -14,21 +14,21 @@ class GcCommand final : public Command {
     return {
         "gc",
         "",
-        "make the store smaller",
-        "Removes what was not used for longest until the store is no larger than --max-size, and "
-        "what was not used within --max-age; then gives the space back to the file system. A store "
-        "keeps itself below its limit without this: 'cukiln config' shows it as max_size. The "
-        "store "
-        "that cukiln 0.1 left in the same directory goes once no process has used it for 30 days.",
-        {{"cukiln gc --max-size 512MiB", "down to a size"},
-         {"cukiln gc --max-age 30d --dry-run", "says what would go, and removes nothing"}}};
+        "evict entries and shrink the store",
+        "Evicts the least recently used entries until the store is at most --max-size, and all "
+        "that "
+        "were not used within --max-age, then shrinks the file. The store stays below the setting "
+        "max_size without this command. Also removes the store of cukiln 0.1 in the same folder, "
+        "if no process has used it for 30 days.",
+        {{"cukiln gc --max-size 512MiB", "shrinks the store to this size"},
+         {"cukiln gc --max-age 30d --dry-run", "prints what would be removed"}}};
   }
 
   void add_options(CLI::App& app) override {
     app.add_option("--max-size", max_size_, "such as 2GiB, 512M (default: the setting max_size)")
         ->type_name("SIZE");
     app.add_option("--max-age", max_age_, "such as 30d, 12h (default: any age)")->type_name("AGE");
-    app.add_flag("--dry-run", dry_run_, "only say what would go");
+    app.add_flag("--dry-run", dry_run_, "print what would be removed, and remove nothing");
   }
 
   Exit run(Context& context) override {
@@ -80,16 +80,16 @@ class GcCommand final : public Command {
     const std::string what = fmt::format("{} with {}", counted(report.entries, "entry", "entries"),
                                          human_bytes(report.bytes));
     if (report.already_running) {
-      return "Another process is collecting; nothing was done.\n";
+      return "Another process is evicting; nothing was removed.\n";
     }
     if (report.entries == 0) {
-      return dry_run_ ? "Nothing would go.\n"
-                      : fmt::format("Nothing to remove; the files take {}.\n",
+      return dry_run_ ? "Nothing to remove.\n"
+                      : fmt::format("Nothing to remove; the store has {}.\n",
                                     human_bytes(report.bytes_after));
     }
     return dry_run_
                ? fmt::format("Would remove {}.\n", what)
-               : fmt::format("Removed {}; the files took {}, and take {} now.\n", what,
+               : fmt::format("Removed {}; the store shrank from {} to {}.\n", what,
                              human_bytes(report.bytes_before), human_bytes(report.bytes_after));
   }
 

@@ -12,9 +12,9 @@ namespace cukiln::cli {
 namespace {
 
 constexpr std::size_t kNameColumn = 24;
-constexpr std::size_t kMaxWidth = 100;  // longer lines are hard to read, however wide the terminal
+constexpr std::size_t kMaxWidth = 100;  // longer lines are hard to read
 
-/// `  --arch TARGET         what it does`, with the text wrapped in its own column.
+/// Returns `  --arch TARGET         what it does`, with the text wrapped in its column.
 std::string entry(const Terminal& terminal, const std::string& name, const std::string& text) {
   const std::size_t width = std::min(terminal.width(), kMaxWidth);
   std::string out = "  " + terminal.paint(Color::cyan, name);
@@ -58,9 +58,9 @@ std::string spelling_of(const CLI::Option& option) {
 
 std::string general_help(const CLI::App& app, const Commands& commands, const Terminal& terminal) {
   std::string out =
-      "cukiln compiles CUDA kernels once, keeps the cubins, and loads them before they are "
-      "needed.\n";
-  out = paragraph(terminal, out.substr(0, out.size() - 1));
+      paragraph(terminal,
+                "cukiln compiles CUDA kernels once, stores the cubins and loads them before they "
+                "are needed.");
   out += heading(terminal, "Usage:") + "  cukiln COMMAND [options]\n";
   out += heading(terminal, "Commands:");
   for (const auto& command : commands) {
@@ -69,15 +69,15 @@ std::string general_help(const CLI::App& app, const Commands& commands, const Te
   out += heading(terminal, "Options of every command:") + options_of(app, terminal);
   out += heading(terminal, "Examples:");
   out +=
-      "  cukiln doctor                       is everything there that is needed?\n"
+      "  cukiln doctor                       check what cukiln needs on this machine\n"
       "  cukiln preload --no-load            compile the shipped kernels into the store\n"
-      "  cukiln compile k.cu --arch sm_90a   one file, through the cache\n"
-      "  cukiln help compile                 what a command takes, with examples\n";
+      "  cukiln compile k.cu --arch sm_90a   compile one file through the cache\n"
+      "  cukiln help compile                 show a command's options and examples\n";
   out += heading(terminal, "Exit codes:");
   out +=
       "  0  done\n"
-      "  1  the work failed: a kernel does not compile, damage was found\n"
-      "  2  usage: a flag or target that is unknown, a source that is not there\n"
+      "  1  the work failed: a kernel does not compile, a check found damage\n"
+      "  2  usage: an unknown flag or target, a missing source\n"
       "  3  the machine lacks something: NVRTC, the driver, a permission\n"
       "  4  the store cannot be used\n";
   return out;

@@ -52,7 +52,7 @@ std::string human_count(std::uint64_t count) {
 }
 
 std::string human_age(std::int64_t seconds) {
-  if (seconds < 5) {  // a clock that was set back gives negative ages
+  if (seconds < 5) {  // negative if the clock was set back
     return "now";
   }
   if (seconds < 60) {
@@ -92,12 +92,11 @@ Result<std::int64_t> parse_age(std::string_view text) {
                                : unit == "d" ? 86'400
                                : unit == "w" ? 7 * 86'400
                                              : 0;
-  constexpr std::int64_t kLargest = 1'000'000'000;
-  if (error != std::errc{} || seconds == 0 || number < 0 || number > kLargest) {
+  constexpr std::int64_t kMaxNumber = 1'000'000'000;
+  if (error != std::errc{} || seconds == 0 || number < 0 || number > kMaxNumber) {
     return make_error(
         ErrorCode::invalid_argument,
-        "\"{}\" is no age: expected a number and a unit, such as 30d, 12h, 2w, 45m or "
-        "90s",
+        "invalid duration \"{}\": expected a number and a unit, such as 30d, 12h, 2w, 45m or 90s",
         text);
   }
   return number * seconds;

@@ -16,24 +16,26 @@ namespace {
 class ImportCommand final : public Command {
  public:
   CommandHelp help() const override {
-    return {"import",
-            "BUNDLE",
-            "take entries from a bundle",
-            "Checks every entry of a bundle that 'cukiln export' wrote, then puts all of them into "
-            "the store. A bundle with an entry that no trusted key signed is refused whole: a "
-            "cubin is code that runs with your rights. Trusted are the keys of --trust and of "
-            "the setting remote_trust.",
-            {{"cukiln import kernels.ckb --trust fleet-1.key.pub", "signed by that key"},
-             {"cukiln import kernels.ckb --insecure",
-              "from yourself: whoever wrote it could have put anything in. They are marked as "
-              "unsigned, and 'cukiln export' does not sign them"}}};
+    return {
+        "import",
+        "BUNDLE",
+        "take entries from a bundle",
+        "Checks every entry of a bundle that 'cukiln export' wrote, then stores all of them. If "
+        "no trusted key signed one of the entries, the whole bundle is refused: a cubin is code "
+        "that runs with your rights. The trusted keys are those of --trust and of the setting "
+        "remote_trust.",
+        {{"cukiln import kernels.ckb --trust fleet-1.key.pub", "entries that this key signed"},
+         {"cukiln import kernels.ckb --insecure",
+          "a bundle that you wrote yourself. Its entries are marked as unsigned, and "
+          "'cukiln export' does not sign them"}}};
   }
 
   void add_options(CLI::App& app) override {
     app.add_option("BUNDLE", bundles_);
-    app.add_option("--trust", trust_, "a public key, name:base64, or a file of them; repeatable")
+    app.add_option("--trust", trust_,
+                   "trust this public key: name:base64, or a file of such lines; repeatable")
         ->type_name("PUBKEY");
-    app.add_flag("--insecure", insecure_, "take what nobody, or anybody, signed");
+    app.add_flag("--insecure", insecure_, "accept entries without a trusted signature");
   }
 
   Exit run(Context& context) override {
@@ -50,7 +52,7 @@ class ImportCommand final : public Command {
       return context.fail(Exit::usage, trusted.error());
     }
     const OpenRules rules{&*trusted, nullptr, insecure_};
-    // Twice: nothing is taken of a bundle that is not good to its end, and none is held in memory.
+    // Reads the bundle twice: stores nothing unless every entry is valid, and keeps none in memory.
     std::uint64_t entries = 0;
     const auto count = [&](const StoreEntry&) {
       ++entries;
@@ -61,29 +63,29 @@ class ImportCommand final : public Command {
       const bool usage = code == ErrorCode::not_found || code == ErrorCode::invalid_argument;
       return context.fail(usage ? Exit::usage : Exit::failed, checked.error());
     }
-    Taken taken;
+    Imported imported;
     auto store = context.disk_store();
     const auto put = [&](const StoreEntry& entry) -> Result<void> {
-      taken.put(**store, entry);
+      imported.put(**store, entry);
       return {};
     };
     if (!store) {
-      taken.refuse_all(entries, store.error());
-    } else if (auto read = for_each(rules, put); !read) {  // replaced meanwhile
+      imported.refuse_all(entries, store.error());
+    } else if (auto read = for_each(rules, put); !read) {  // the file was replaced meanwhile
       return context.fail(Exit::failed, read.error());
     }
-    tell(context, entries, taken);
-    // A store that is switched off refuses nothing.
-    const bool refused = !taken.not_stored.empty() && !context.settings().store.memory_only;
+    print(context, entries, imported);
+    // A disabled store refuses nothing.
+    const bool refused = !imported.not_stored.empty() && !context.settings().store.memory_only;
     return refused ? Exit::store : Exit::done;
   }
 
  private:
-  /// What became of the entries.
-  struct Taken {
+  /// Counts what became of the entries.
+  struct Imported {
     std::uint64_t stored = 0;
     std::uint64_t known = 0;
-    std::map<std::string, std::uint64_t> not_stored;  // by the reason
+    std::map<std::string, std::uint64_t> not_stored;  // by reason
     std::set<std::string> signers;
 
     void put(Store& store, const StoreEntry& entry) {
@@ -97,7 +99,7 @@ class ImportCommand final : public Command {
         case PutOutcome::stored: ++stored; return;
         case PutOutcome::already_there: ++known; return;
         case PutOutcome::too_large: ++not_stored["larger than the store's limit, max_size"]; return;
-        case PutOutcome::not_stored: ++not_stored["the store can only be read"]; return;
+        case PutOutcome::not_stored: ++not_stored["the store is read-only"]; return;
       }
     }
     void refuse_all(std::uint64_t entries, const Error& why) {
@@ -107,25 +109,25 @@ class ImportCommand final : public Command {
     }
   };
 
-  void tell(Context& context, std::uint64_t entries, const Taken& taken) const {
+  void print(Context& context, std::uint64_t entries, const Imported& imported) const {
     if (context.json()) {
       Json reasons = Json::array();
-      for (const auto& [reason, count] : taken.not_stored) {
+      for (const auto& [reason, count] : imported.not_stored) {
         reasons.push_back(Json{{"reason", reason}, {"entries", count}});
       }
       context.print_json(Json{{"bundle", bundles_.front()},
                               {"entries", entries},
-                              {"imported", taken.stored},
-                              {"stored", taken.stored},
-                              {"already_there", taken.known},
+                              {"imported", imported.stored},
+                              {"stored", imported.stored},
+                              {"already_there", imported.known},
                               {"not_stored", std::move(reasons)},
-                              {"signers", taken.signers}});
+                              {"signers", imported.signers}});
       return;
     }
-    context.print(fmt::format("Imported {}; {} already there.\n",
-                              counted(taken.stored, "entry", "entries"),
-                              taken.known == 1 ? "1 was" : fmt::format("{} were", taken.known)));
-    for (const auto& [reason, count] : taken.not_stored) {
+    context.print(fmt::format(
+        "Imported {}; {} already there.\n", counted(imported.stored, "entry", "entries"),
+        imported.known == 1 ? "1 was" : fmt::format("{} were", imported.known)));
+    for (const auto& [reason, count] : imported.not_stored) {
       context.messages().log(
           LogLevel::error,
           fmt::format("{} not stored: {}", counted(count, "entry", "entries"), reason));
@@ -153,8 +155,8 @@ class ImportCommand final : public Command {
 
   static const char* advice(Rejection why) {
     switch (why) {
-      case Rejection::no_signature: return "; --insecure takes it all the same";
-      case Rejection::unknown_signer: return "; --trust PUBKEY names a key to believe";
+      case Rejection::no_signature: return "; --insecure accepts it";
+      case Rejection::unknown_signer: return "; --trust PUBKEY trusts a key";
       default: return "";
     }
   }

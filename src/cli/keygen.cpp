@@ -15,21 +15,22 @@ namespace cukiln::cli {
 
 namespace {
 
-/// A new file; a key that is there is never written over.
+/// Writes a new file. Errors: invalid_argument (the file exists), io.
 Result<void> write_new(const std::string& path, mode_t mode, const std::string& text) {
   const UniqueFd file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
   if (!file && errno == EEXIST) {
-    return make_error(ErrorCode::invalid_argument,
-                      "{} is there already, and a key is never written over: what it signed would "
-                      "be lost; name another file, or remove it",
-                      path);
+    return make_error(
+        ErrorCode::invalid_argument,
+        "{} exists, and a key is never overwritten: what it signed would be lost; name "
+        "another file, or remove it",
+        path);
   }
   if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       ::fsync(file.get()) != 0) {
     Error error = make_error(ErrorCode::io, "cannot write {}: {}", path, errno_text(errno));
     if (file) {
-      ::unlink(path.c_str());  // a part of a key is none, and would be in the way of the next try
+      ::unlink(path.c_str());  // a partial key is useless, and would block the next attempt
     }
     return error;
   }
@@ -39,19 +40,20 @@ Result<void> write_new(const std::string& path, mode_t mode, const std::string& 
 class KeygenCommand final : public Command {
  public:
   CommandHelp help() const override {
-    return {"keygen",
-            "-o FILE",
-            "make a pair of keys to sign kernels with",
-            "Writes a secret key to FILE (mode 0600: whoever has it can sign kernels that your "
-            "machines will run) and the public one to FILE.pub. A host with the secret key may "
-            "publish; hosts that trust the public one use what it published.",
-            {{"cukiln keygen -o fleet-1.key", "fleet-1.key and fleet-1.key.pub"},
-             {"cukiln keygen -o ci.key --name build-2026", "with a name of its own"}}};
+    return {
+        "keygen",
+        "-o FILE",
+        "make a key pair that signs kernels",
+        "Writes a secret key to FILE (mode 0600) and its public key to FILE.pub. The secret key "
+        "signs kernels that your machines will run: keep it on the hosts that build. Hosts that "
+        "trust the public key use what they publish.",
+        {{"cukiln keygen -o fleet-1.key", "writes fleet-1.key and fleet-1.key.pub"},
+         {"cukiln keygen -o ci.key --name build-2026", "gives the key another name"}}};
   }
 
   void add_options(CLI::App& app) override {
-    app.add_option("-o,--output", output_, "the secret key's file")->type_name("FILE");
-    app.add_option("--name", name_, "the key's name (default: FILE's, without its ending)")
+    app.add_option("-o,--output", output_, "write the secret key to this file")->type_name("FILE");
+    app.add_option("--name", name_, "the key's name (default: FILE without its suffix)")
         ->type_name("NAME");
   }
 
@@ -70,7 +72,7 @@ class KeygenCommand final : public Command {
                                            std::tuple(public_path, mode_t{0644}, public_text)}) {
       if (auto written = write_new(path, mode, text + "\n"); !written) {
         if (path != output_) {
-          ::unlink(output_.c_str());  // half a pair
+          ::unlink(output_.c_str());  // leave no half of a pair
         }
         const bool usage = written.error().code() == ErrorCode::invalid_argument;
         return context.fail(usage ? Exit::usage : Exit::environment, written.error());
@@ -83,8 +85,8 @@ class KeygenCommand final : public Command {
                               {"public_key", public_text}});
     } else {
       context.print(public_text + "\n");
-      context.note(fmt::format("Wrote {}, which is secret, and {}, which is for everybody.",
-                               output_, public_path));
+      context.note(
+          fmt::format("Wrote the secret key {} and the public key {}.", output_, public_path));
     }
     return Exit::done;
   }

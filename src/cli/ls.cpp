@@ -31,24 +31,24 @@ class LsCommand final : public Command {
     return {
         "ls",
         "",
-        "list what is in the store",
-        "Lists the entries of the user's store, and those of the read-only system store that the "
-        "user's does not have. In JSON, times are seconds since 1970.",
-        {{"cukiln ls", "everything, the latest used first"},
-         {"cukiln ls --arch sm_90a --name 'quantize*'", "some of it"},
-         {"cukiln ls --sort time", "what took longest to compile first"},
+        "list the entries of the store",
+        "Lists the entries of the user's store, and those that only the read-only system store "
+        "has. In JSON, times are seconds since 1970.",
+        {{"cukiln ls", "all entries, the latest used first"},
+         {"cukiln ls --arch sm_90a --name 'quantize*'", "entries of one target and matching names"},
+         {"cukiln ls --sort time", "the slowest compiles first"},
          {"cukiln ls --json | jq -r '.entries[].key'", "the keys, for a script"}}};
   }
 
   void add_options(CLI::App& app) override {
     filter_.add_to(app);
     app.add_option("--sort", sort_,
-                   "age (latest used first, the default), size, time (of compiling) or hits")
+                   "age (latest used first, the default), size, time (of the compile) or hits")
         ->type_name("ORDER");
   }
 
   Exit run(Context& context) override {
-    if (auto usable = filter_.of({}); !usable) {
+    if (auto usable = filter_.apply({}); !usable) {
       return context.fail(Exit::usage, usable.error());
     }
     const auto* const order = std::find_if(std::begin(kOrders), std::end(kOrders),
@@ -65,7 +65,7 @@ class LsCommand final : public Command {
       return context.fail(Exit::store, listed.error());
     }
     const bool store_is_empty = listed->empty();
-    Entries entries = *filter_.of(*std::move(listed));
+    Entries entries = *filter_.apply(*std::move(listed));
     std::stable_sort(entries.begin(), entries.end(), order->before);
     if (context.json()) {
       Json list = Json::array();
@@ -77,13 +77,13 @@ class LsCommand final : public Command {
       context.print(store_is_empty ? "The store is empty; 'cukiln preload --no-load' fills it.\n"
                                    : "No entry matches.\n");
     } else {
-      tell(context, entries);
+      print(context, entries);
     }
     return Exit::done;
   }
 
  private:
-  static void tell(const Context& context, const Entries& entries) {
+  static void print(const Context& context, const Entries& entries) {
     Table table({{"KEY"},
                  {"NAME", Column::Align::left, true, 10},
                  {"TARGET"},

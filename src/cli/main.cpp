@@ -41,7 +41,7 @@ Exit show_version(const Context& context) {
   return Exit::done;
 }
 
-/// `cukiln --mdoc FRAME PAGE`, by which the build makes the manual page; help does not list it.
+/// Handles `cukiln --mdoc FRAME PAGE`, with which the build makes the manual page; not in help.
 std::optional<Exit> make_manual(const CommandLine& line,
                                 const std::vector<std::string>& arguments) {
   if (arguments.size() != 3 || arguments[0] != "--mdoc") {
@@ -61,7 +61,7 @@ Exit run(const std::vector<std::string>& arguments) {
   }
   auto parsed = line.parse(arguments);
   GlobalOptions options = line.options();
-  if (!parsed) {  // it may not have come to this; what follows -- is somebody else's
+  if (!parsed) {  // parsing may have stopped before --json; after -- it belongs to another program
     const auto end = std::find(arguments.begin(), arguments.end(), "--");
     options.json = options.json || std::find(arguments.begin(), end, "--json") != end;
   }
@@ -103,7 +103,7 @@ Exit run(const std::vector<std::string>& arguments) {
 
 int main(int count, char** values) {
   using cukiln::cli::Exit;
-  // A limit on files is then an error of the store, which a compile survives.
+  // With SIGXFSZ ignored, a file size limit is an error of the store, which a compile survives.
   ::signal(SIGXFSZ, SIG_IGN);
   Exit exit = Exit::failed;
   try {
@@ -111,8 +111,7 @@ int main(int count, char** values) {
   } catch (const std::exception& caught) {
     std::fprintf(stderr, "error: %s\n", caught.what());
   }
-  if (std::fflush(stdout) != 0 ||
-      std::ferror(stdout) != 0) {  // a full disk must not pass for success
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {  // a full disk is not success
     std::perror("error: stdout");
     exit = exit == Exit::done ? Exit::failed : exit;
   }

@@ -10,7 +10,7 @@ namespace cukiln::cli {
 
 namespace {
 
-/// One line of text, in which roff finds no request and no escape.
+/// Escapes text so that roff finds no request and no escape in it.
 std::string escaped(std::string_view text) {
   std::string out;
   if (!text.empty() && (text.front() == '.' || text.front() == '\'')) {
@@ -31,7 +31,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-/// The same as an argument of a macro, where a quote ends it and a word may be a macro's name.
+/// Escapes text as an argument of a macro, which a quote would end.
 std::string argument(std::string_view text) {
   std::string out = escaped(text);
   for (std::size_t at = 0; (at = out.find('"', at)) != std::string::npos; at += 4) {
@@ -40,7 +40,7 @@ std::string argument(std::string_view text) {
   return "\"\\&" + out + "\"";
 }
 
-/// A new sentence on a new line, as mdoc wants it: roff then knows the space that ends one.
+/// Puts each sentence on a line of its own, as mdoc requires for the space between sentences.
 std::string sentences(std::string_view text) {
   std::string out = escaped(text);
   for (std::size_t at = 0; (at = out.find(". ", at)) != std::string::npos; at += 2) {

@@ -29,12 +29,12 @@ void Messages::log(LogLevel level, std::string_view text) {
 
 bool Messages::has_printed(std::string_view text) {
   const MutexLock lock(mutex_);
-  return said_.find(text) != std::string::npos;
+  return printed_.find(text) != std::string::npos;
 }
 
 void Messages::print(std::string_view text) {
   const MutexLock lock(mutex_);
-  said_ += text;
+  printed_ += text;
   write(std::string(text));
 }
 
@@ -51,7 +51,7 @@ void Messages::set_status(std::string line) {
 }
 
 void Messages::write(const std::string& text) {
-  // One write, so that lines of several processes on one terminal do not mix.
+  // One write call, so that lines of several processes on one terminal do not interleave.
   const bool has_line = terminal_.is_terminal();
   const std::string all =
       (has_line ? std::string(kEraseLine) : std::string()).append(text).append(status_);

@@ -23,7 +23,7 @@ CLI::Option* add_list(CLI::App& app, const char* name, std::vector<std::string>&
 
 bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() != 0; }
 
-/// The option of `app` or `command` that a token begins with; null: neither has it.
+/// Returns the option of `app` or `command` that a token names, or null.
 const CLI::Option* known_option(const CLI::App& app, const CLI::App& command,
                                 const std::string& token, bool* has_value) {
   const bool is_long = token.starts_with("--");
@@ -31,7 +31,7 @@ const CLI::Option* known_option(const CLI::App& app, const CLI::App& command,
   *has_value = token.size() > name.size();
   const CLI::Option* option = command.get_option_no_throw(name);
   option = option != nullptr ? option : app.get_option_no_throw(name);
-  // `-qfoo` is no `-q` with a value.
+  // A flag takes no value: `-qfoo` is not `-q`.
   return option != nullptr && *has_value && !takes_value(*option) ? nullptr : option;
 }
 
@@ -39,8 +39,8 @@ const CLI::Option* known_option(const CLI::App& app, const CLI::App& command,
 
 void add_arch_option(CLI::App& app, std::vector<std::string>& arch) {
   add_list(app, "--arch", arch, "TARGET",
-           "compile for this target: sm_100a, sm_90a, ...; repeatable (default: the visible GPUs, "
-           "else sm_100a)")
+           "compile for this target: sm_100a, sm_90a, ...; repeatable (default: those of the "
+           "visible GPUs, else sm_100a)")
       ->delimiter(',');
 }
 
@@ -55,15 +55,15 @@ void ModuleOptions::add_to(CLI::App& app) {
        "--define-macro="},
       {add_list(app, "--std", standard_, "STD", "the C++ standard (default: c++17)"), "--std="},
       {add_list(app, kFlagOption, flags_, "F",
-                "a flag of NVRTC or nvcc; repeatable. Those that are not in this list may be given "
-                "as they are, too: -O3, --use_fast_math, -Xptxas -v"),
+                "pass this flag of NVRTC or nvcc; repeatable. Flags that are not in this list may "
+                "also be given as they are: -O3, --use_fast_math, -Xptxas -v"),
        ""}};
   add_list(app, "--name", names_, "EXPR",
-           "a kernel that is wanted, such as 'scale<float, 4>'; repeatable (default: every kernel "
-           "that is no template; its mangled name, unless it is extern \"C\")");
+           "compile this kernel, such as 'scale<float, 4>'; repeatable (default: every kernel that "
+           "is not a template, by its mangled name unless it is extern \"C\")");
 }
 
-/// In the order of the command line, which has a meaning: `-U X -D X`, `-D X -U X`.
+/// Keeps the order of the command line: `-U X -D X` defines X, `-D X -U X` does not.
 std::vector<std::string> ModuleOptions::flags() const {
   std::vector<std::string> flags;
   std::vector<std::size_t> taken(flag_options_.size());
@@ -105,13 +105,13 @@ Result<std::vector<Target>> parse_targets(const std::vector<std::string>& texts)
 }
 
 Result<unsigned> parse_jobs(const std::string& text) {
-  constexpr unsigned kMost = 1024;
+  constexpr unsigned kMaxJobs = 1024;
   unsigned jobs = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), jobs);
   if (!text.empty() &&
-      (error != std::errc{} || end != text.data() + text.size() || jobs == 0 || jobs > kMost)) {
-    return make_error(ErrorCode::invalid_argument, "--jobs takes a number from 1 to {}, not \"{}\"",
-                      kMost, text);
+      (error != std::errc{} || end != text.data() + text.size() || jobs == 0 || jobs > kMaxJobs)) {
+    return make_error(ErrorCode::invalid_argument,
+                      "invalid --jobs \"{}\": expected a number from 1 to {}", text, kMaxJobs);
   }
   return jobs;
 }
@@ -141,8 +141,9 @@ Result<std::vector<ModuleSpec>> ModuleOptions::modules(
 
 Result<std::vector<Target>> ModuleOptions::targets_alone() const {
   if (!flags().empty() || !names_.empty()) {
-    return make_error(ErrorCode::invalid_argument,
-                      "with a manifest only --arch is taken: flags and names are in the manifest");
+    return make_error(
+        ErrorCode::invalid_argument,
+        "a manifest allows no option but --arch: put flags and names into the manifest");
   }
   return parse_targets(arch_);
 }
@@ -176,7 +177,7 @@ void expand_compiler_flags(const CLI::App& app, const CLI::App& command, std::si
                                arguments.begin() + static_cast<std::ptrdiff_t>(from));
   for (std::size_t i = from; i < arguments.size(); ++i) {
     const std::string& token = arguments[i];
-    if (token == "--") {  // files follow, whatever they begin with
+    if (token == "--") {  // only files follow, even if they begin with a dash
       while (++i < arguments.size()) {
         const std::string& file = arguments[i];
         out.push_back(file.starts_with('-') ? "./" + file : file);
@@ -193,7 +194,7 @@ void expand_compiler_flags(const CLI::App& app, const CLI::App& command, std::si
         out.push_back(arguments[++i]);
       }
     } else if (shape == FlagShape::unknown) {
-      out.push_back(token);  // a file, or what the parser complains of: it knows what may be meant
+      out.push_back(token);  // a file, or an unknown option, which the parser reports
     } else {
       out.insert(out.end(), {kFlagOption, token});
       if (shape == FlagShape::value_follows && i + 1 < arguments.size()) {

@@ -13,24 +13,24 @@
 
 namespace cukiln::cli {
 
-/// What `compile` and `explain` take to describe modules.
+/// The options of `compile` and `explain` that describe modules.
 class ModuleOptions {
  public:
   void add_to(CLI::App& app);
 
-  /// One module for each source. Errors: invalid_argument (a flag, a target, a macro), not_found (a
-  /// source that is not there).
+  /// Returns a module for each source. Errors: invalid_argument (a flag, a target, a macro),
+  /// not_found (a missing source).
   Result<std::vector<ModuleSpec>> modules(const std::vector<std::string>& sources) const;
 
-  /// For a manifest, which says the rest itself. Errors: invalid_argument: a target, or another
-  /// option than --arch.
+  /// Returns the targets, for a manifest, which has the rest. Errors: invalid_argument, for an
+  /// unknown target or any option but --arch.
   Result<std::vector<Target>> targets_alone() const;
 
  private:
-  /// An option that is another spelling of a flag.
+  /// An option that stands for a compiler flag.
   struct FlagOption {
     const CLI::Option* option = nullptr;
-    std::string prefix;  ///< of each value, to make the flag
+    std::string prefix;  ///< before a value it makes the flag
   };
   std::vector<std::string> flags() const;
 
@@ -38,31 +38,33 @@ class ModuleOptions {
   std::vector<FlagOption> flag_options_;
   std::vector<std::string> arch_;
   std::vector<std::string> names_;
-  std::vector<std::string> include_, define_, standard_, flags_;  // read through `flag_options_`
+  std::vector<std::string> include_, define_, standard_, flags_;  // see `flag_options_`
 };
 
-/// Errors: not_found, naming a source that is no file.
+/// Checks that a source exists and is a file. Errors: not_found.
 Result<void> check_source(const Source& source);
 
-/// Whether an argument is a manifest, by its name: sources end otherwise.
+/// Returns whether a path names a manifest: it ends in `.json`.
 bool is_manifest(const std::string& path) noexcept;
 
-/// A manifest whose sources are there, for `targets` instead of its own when there are any.
+/// Loads a manifest and checks its sources. `targets`, if not empty, replace those of the manifest.
+/// Errors: those of Manifest::load and check_source.
 Result<Manifest> load_manifest(const std::string& path, const std::vector<Target>& targets);
 
-/// The options that choose targets, for commands without the others.
+/// Adds --arch to a command.
 void add_arch_option(CLI::App& app, std::vector<std::string>& arch);
+/// Errors: invalid_argument.
 Result<std::vector<Target>> parse_targets(const std::vector<std::string>& texts);
 
-/// Errors: invalid_argument, unless it is a number from 1 to 1024. Empty: 0.
+/// Parses a number from 1 to 1024; an empty text is 0, the default. Errors: invalid_argument.
 Result<unsigned> parse_jobs(const std::string& text);
 
-/// Whether a command takes NVRTC's and nvcc's flags as they are.
+/// Returns whether a command accepts flags of NVRTC and nvcc as they are.
 bool takes_compiler_flags(const CLI::App& command);
 
-/// Turns what `command` does not know itself into `--flag`s, when it takes compiler flags: `-O3`,
-/// `-Xptxas -v`, `-gencode=…` work as they do with nvcc. `from`: where the command's arguments
-/// begin.
+/// If `command` accepts compiler flags, turns each one among the arguments into a `--flag`, so that
+/// `-O3`, `-Xptxas -v` and `-gencode=…` work as in nvcc. `from` is the index of the command's first
+/// argument.
 void expand_compiler_flags(const CLI::App& app, const CLI::App& command, std::size_t from,
                            std::vector<std::string>& arguments);
 

@@ -34,10 +34,10 @@ std::string error_text(const ModuleReport& module) {
   return error.log().empty() ? error.message() : error.message() + "\n" + error.log();
 }
 
-/// A cubin without a kernel.
+/// Returns whether the cubin has no kernel.
 bool is_empty(const ModuleReport& module) { return module.status && module.kernels.empty(); }
 
-/// Whether this run wrote it: a hit was there.
+/// Returns whether this run stored the module; a hit was stored before.
 bool is_stored(const ModuleReport& module) {
   return module.status && module.outcome == Outcome::compiled && module.not_stored.empty();
 }
@@ -66,7 +66,8 @@ Json module_json(const ModuleReport& module) {
   return json;
 }
 
-/// A source that is not there outweighs a machine that lacks something: nothing else will help.
+/// Returns the exit code of the failed modules. Usage precedes environment, which precedes failed:
+/// the first is what the user has to mend first.
 Exit worst_exit(const PreloadReport& report) {
   Exit exit = Exit::done;
   for (const ModuleReport& module : report.modules) {
@@ -82,7 +83,7 @@ Exit worst_exit(const PreloadReport& report) {
   return exit;
 }
 
-/// `1 stored, 2 not stored: the disk is full`; empty where nothing was refused or left out.
+/// Returns `1 stored, 2 not stored: the disk is full`; empty if every result was stored.
 std::string stored_summary(const PreloadReport& report) {
   std::map<std::string, std::size_t> reasons;
   for (const ModuleReport& module : report.modules) {
@@ -129,13 +130,13 @@ void print_table(const Context& context, const PreloadReport& report) {
                  {"KEY"}});
   KernelRows kernels;
   for (const ModuleReport& module : report.modules) {
-    const bool there = has_key(module);
+    const bool has_cubin = has_key(module);
     modules.add({{module.name, Color::bold},
                  module.target.name(),
                  {name_of(module.outcome), color_of(module.outcome)},
                  human_ms(module.elapsed.count()),
-                 there ? human_bytes(module.cubin_bytes) : "-",
-                 {there ? short_key(module.key) : "-", Color::yellow}});
+                 has_cubin ? human_bytes(module.cubin_bytes) : "-",
+                 {has_cubin ? short_key(module.key) : "-", Color::yellow}});
     for (const KernelInfo& kernel : module.kernels) {
       kernels.add(kernel);
     }
@@ -162,28 +163,28 @@ void print_messages(Context& context, const PreloadReport& report) {
   const bool disk_is_missing =
       context.settings().store.memory_only || !(*context.store())->bypass_reason().empty();
   for (const ModuleReport& module : report.modules) {
-    const std::string who = module.name + " for " + module.target.name();
+    const std::string subject = module.name + " for " + module.target.name();
     if (!module.status) {
       const std::string text = error_text(module);
-      const bool names_it = text.starts_with(module.name);
-      messages.log(LogLevel::error, names_it ? text : who + ": " + text);
+      const bool names_module = text.starts_with(module.name);
+      messages.log(LogLevel::error, names_module ? text : subject + ": " + text);
       continue;
     }
     if (!module.log.empty() && module.outcome == Outcome::compiled && !context.json()) {
-      messages.warn(who + ": " + module.log);
+      messages.warn(subject + ": " + module.log);
     }
     if (!module.not_stored.empty() && !disk_is_missing &&
         !messages.has_printed(module.not_stored)) {
-      messages.warn(who + ": not stored: " + module.not_stored);
+      messages.warn(subject + ": not stored: " + module.not_stored);
     }
     if (!module.dropped_flags.empty()) {
-      messages.info(fmt::format("{}: without effect here, left out: {}", who,
+      messages.info(fmt::format("{}: dropped flags, which do not change the cubin: {}", subject,
                                 fmt::join(module.dropped_flags, " ")));
     }
   }
 }
 
-/// `scale(float*, int)` of a kernel that is not extern "C".
+/// Demangles the name of a kernel that is not extern "C": `scale(float*, int)`.
 std::string readable_name(const std::string& name) {
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> readable(
@@ -215,7 +216,7 @@ std::vector<std::string> KernelRows::lines(const Terminal& terminal) const {
   return table_.lines(terminal, 2);
 }
 
-Exit tell(Context& context, const PreloadReport& report, bool fills_store) {
+Exit print_report(Context& context, const PreloadReport& report, bool fills_store) {
   print_messages(context, report);
   if (context.json()) {
     Json modules = Json::array();

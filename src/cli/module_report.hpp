@@ -11,18 +11,20 @@
 
 namespace cukiln::cli {
 
-/// What `compile` and `preload` say of the modules they made: a table, the errors with the
-/// compiler's logs on stderr, notes; or one JSON document. `fills_store`: that is all that was
-/// asked for, so that a store which refused a result is Exit::store, where nothing is worse.
-Exit tell(Context& context, const PreloadReport& report, bool fills_store);
+/// Prints the result of `compile` and `preload`: a table or a JSON document on stdout, errors with
+/// the compiler's logs, warnings and notes on stderr. Returns the exit code. `fills_store`: storing
+/// was the only purpose, so that a store that refused a module gives Exit::store unless another
+/// code takes precedence.
+Exit print_report(Context& context, const PreloadReport& report, bool fills_store);
 
-/// `32 registers`, `2.0 KiB shared`, …: a row a kernel, below the line of its module.
+/// The rows of kernels below their modules: `32 regs`, `2.0 KiB shared`, ….
 class KernelRows {
  public:
   KernelRows();
   void add(const KernelInfo& kernel);
-  void add_none();  ///< a row that says so
-  /// The lines in the order of the calls, aligned with each other.
+  /// Adds a row for a module without kernels.
+  void add_none();
+  /// Returns a line for each call, in their order, all aligned.
   std::vector<std::string> lines(const Terminal& terminal) const;
 
  private:

@@ -9,11 +9,11 @@
 
 namespace cukiln::cli {
 
-/// Whether a file can be written at `path`, asked before the work whose result it is for. A folder
-/// that is there counts. Errors: invalid_argument (there is no folder to write it in), io.
+/// Checks, before work begins, that its result can be written at `path`, a file or an existing
+/// folder. Errors: invalid_argument (the file's folder does not exist), io.
 Result<void> check_output(const std::string& path);
 
-/// How its error ends a command: a folder that is not there is a mistake in the command line.
+/// Returns the exit code for an error of `check_output`. A missing folder is an error of usage.
 Exit exit_of_output(const Error& error) noexcept;
 
 }  // namespace cukiln::cli

@@ -12,7 +12,7 @@ namespace cukiln::cli {
 
 namespace {
 
-/// Ordinals from `0,1`; none from `all`. Errors: invalid_argument.
+/// Parses `0,1` into ordinals, `all` into none. Errors: invalid_argument.
 Result<std::vector<int>> parse_devices(const std::string& text) {
   std::vector<int> devices;
   std::string_view rest = text == "all" ? std::string_view() : std::string_view(text);
@@ -22,9 +22,7 @@ Result<std::vector<int>> parse_devices(const std::string& text) {
     rest.remove_prefix(error == std::errc{} ? static_cast<std::size_t>(end - rest.data()) : 0);
     if (error != std::errc{} || ordinal < 0 || (!rest.empty() && rest[0] != ',') || rest == ",") {
       return make_error(ErrorCode::invalid_argument,
-                        "--devices takes all, or ordinals with commas between, such as 0,1; not "
-                        "\"{}\"",
-                        text);
+                        "invalid --devices \"{}\": expected all, or ordinals such as 0,1", text);
     }
     devices.push_back(ordinal);
     rest.remove_prefix(rest.empty() ? 0 : 1);
@@ -39,26 +37,29 @@ class PreloadCommand final : public Command {
         "preload",
         "[MANIFEST]",
         "make every kernel of a manifest ready",
-        "Finds every module of the manifest in the store, compiles the missing ones in parallel, "
-        "and loads all of them on the GPUs. Without a MANIFEST: the kernels that come with cukiln. "
-        "With --no-load it fills the store and needs no GPU and no driver.",
+        "Looks up every module of the manifest in the store, compiles the missing ones in "
+        "parallel, and loads all of them on the GPUs. Without a MANIFEST it takes the kernels that "
+        "come with cukiln. With --no-load it only fills the store, without a GPU or a driver.",
         {{"cukiln preload --no-load --arch sm_100a", "fills the store on a machine without a GPU"},
-         {"cukiln preload kernels.json", "a manifest of your own, loaded on every GPU"},
-         {"cukiln preload --offline --no-load",
-          "checks that everything is in the store; names what is missing"},
+         {"cukiln preload kernels.json", "loads a manifest of your own on every GPU"},
+         {"cukiln preload --offline --no-load", "lists what is not in the store"},
          {"cukiln preload kernels.json --devices 0,1 --jobs 4",
-          "on two GPUs, four compiles at once"}}};
+          "loads on two GPUs, with four concurrent compiles"}}};
   }
 
   void add_options(CLI::App& app) override {
     app.add_option("MANIFEST", manifest_);
-    app.add_option("--manifest", same_manifest_, "another spelling of MANIFEST, as of 'export'")
+    app.add_option("--manifest", same_manifest_, "the same as MANIFEST, as in 'export'")
         ->type_name("FILE");
     add_arch_option(app, arch_);
-    app.add_option("-j,--jobs", jobs_, "compiles at once (default: one per core)")->type_name("N");
-    app.add_flag("--no-load", no_load_, "fill the store only");
-    app.add_flag("--offline", offline_, "never compile: what is not in the store is missing");
-    app.add_option("--devices", devices_, "all (the default), or ordinals: 0,1")->type_name("LIST");
+    app.add_option("-j,--jobs", jobs_, "concurrent compiles (default: one per core)")
+        ->type_name("N");
+    app.add_flag("--no-load", no_load_, "only fill the store");
+    app.add_flag("--offline", offline_,
+                 "never compile; report what is not in the store as missing");
+    app.add_option("--devices", devices_,
+                   "load on these devices: all (the default) or ordinals, such as 0,1")
+        ->type_name("LIST");
   }
 
   Exit run(Context& context) override {
@@ -87,14 +88,15 @@ class PreloadCommand final : public Command {
       }
       return context.fail(exit, error);
     }
-    return tell(context, *report, no_load_);
+    return print_report(context, *report, no_load_);
   }
 
  private:
   Result<Manifest> read_manifest() const {
     CUKILN_TRY(const std::vector<Target> targets, parse_targets(arch_));
     if (!manifest_.empty() && !same_manifest_.empty()) {
-      return make_error(ErrorCode::invalid_argument, "\"{}\" and --manifest {}: one at a time",
+      return make_error(ErrorCode::invalid_argument,
+                        "two manifests, \"{}\" and --manifest \"{}\": name one at a time",
                         manifest_, same_manifest_);
     }
     const std::string& path = manifest_.empty() ? same_manifest_ : manifest_;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <charconv>
 #include <iterator>
 #include <limits>
@@ -19,18 +20,19 @@ namespace cukiln::cli {
 namespace {
 
 constexpr std::size_t kBarWidth = 20;
-// What ends sooner needs no bar: it would only flicker.
-constexpr std::chrono::milliseconds kPatience{150};
-constexpr std::chrono::milliseconds kPeriod{250};
+// A bar for work that ends sooner would only flicker.
+constexpr std::chrono::milliseconds kDelay{150};
+constexpr std::chrono::milliseconds kRefreshPeriod{250};
 
 constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
-// What the handler of a signal can read.
+// What the signal handler reads.
 std::atomic<bool> g_has_bar{false};
+std::atomic<bool> g_is_alive{false};
 std::atomic<std::size_t> g_stored{0};
 std::atomic<std::size_t> g_total{0};
 
-/// Text made without an allocation.
+/// A text that a signal handler may build and write: it allocates nothing.
 class SignalText {
  public:
   void add(std::string_view text) noexcept {
@@ -53,13 +55,13 @@ class SignalText {
   std::size_t size_ = 0;
 };
 
-extern "C" void say_what_is_stored(int signal) {
+extern "C" void print_stored_and_end(int signal) {
   SignalText text;
   text.add(g_has_bar ? "\r\x1b[K" : "");
   text.add(g_stored);
   text.add(" of ");
   text.add(g_total);
-  text.add(" modules are in the store; the same command goes on from there\n");
+  text.add(" modules are in the store; run the same command again to continue\n");
   text.write();
   ::signal(signal, SIG_DFL);
   ::raise(signal);
@@ -70,10 +72,10 @@ extern "C" void say_what_is_stored(int signal) {
 struct ProgressBar::Interrupts {
   Interrupts() {
     struct sigaction action = {};
-    action.sa_handler = say_what_is_stored;
+    action.sa_handler = print_stored_and_end;
     for (std::size_t i = 0; i < std::size(kEndingSignals); ++i) {
       ::sigaction(kEndingSignals[i], nullptr, &before[i]);
-      if (before[i].sa_handler == SIG_DFL) {  // what nohup ignores stays ignored
+      if (before[i].sa_handler == SIG_DFL) {  // a signal that nohup ignores stays ignored
         ::sigaction(kEndingSignals[i], &action, nullptr);
       }
     }
@@ -88,6 +90,8 @@ struct ProgressBar::Interrupts {
 
 ProgressBar::ProgressBar(Messages& messages, std::size_t total)
     : messages_(messages), total_(total) {
+  [[maybe_unused]] const bool is_second = g_is_alive.exchange(true);
+  assert(!is_second);
   g_has_bar = messages_.terminal().is_terminal() && messages_.shows(LogLevel::warn);
   g_stored = 0;
   g_total = total;
@@ -109,6 +113,7 @@ ProgressBar::~ProgressBar() {
     ticker_.join();
     messages_.set_status({});
   }
+  g_is_alive = false;
 }
 
 void ProgressBar::update(std::size_t done, std::size_t total, const ModuleReport& last) {
@@ -123,10 +128,10 @@ void ProgressBar::update(std::size_t done, std::size_t total, const ModuleReport
 
 void ProgressBar::tick() {
   MutexLock lock(mutex_);
-  changed_.wait_for(lock, kPatience, [this] { return ended_; });
+  changed_.wait_for(lock, kDelay, [this]() CUKILN_REQUIRES(mutex_) { return ended_; });
   while (!ended_) {
     messages_.set_status(line());
-    changed_.wait_for(lock, kPeriod);
+    changed_.wait_until(lock, std::chrono::steady_clock::now() + kRefreshPeriod);
   }
 }
 

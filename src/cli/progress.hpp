@@ -14,10 +14,10 @@
 
 namespace cukiln::cli {
 
-/// A bar on the status line, with the time since it began: a compile may take a minute in which
-/// nothing else is to be seen. Where stderr is no terminal there is none. Either way an interrupt
-/// says how much is in the store before it ends the process.
-/// Threads: `update` is safe from any.
+/// A progress bar on the status line, with the elapsed time: a compile may take a minute without
+/// any other output. There is no bar if stderr is not a terminal. While a ProgressBar lives,
+/// SIGINT, SIGTERM and SIGHUP print how many modules are in the store before they end the process.
+/// At most one may live at a time. `update` may be called from any thread.
 class ProgressBar {
  public:
   ProgressBar(Messages& messages, std::size_t total);
@@ -28,19 +28,20 @@ class ProgressBar {
   void update(std::size_t done, std::size_t total, const ModuleReport& last);
 
  private:
+  /// Redraws the bar until the destructor ends it; runs in `ticker_`.
   void tick();
-  std::string line() const;
+  std::string line() const CUKILN_REQUIRES(mutex_);
 
   Messages& messages_;
-  struct Interrupts;  ///< what an interrupted command says, on an empty line
+  struct Interrupts;  ///< installs the signal handlers, and restores the previous ones
   std::unique_ptr<Interrupts> interrupts_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   Mutex mutex_;
   ConditionVariable changed_;
-  std::size_t done_ = 0;
-  std::size_t total_;
-  std::string last_;
-  bool ended_ = false;
+  std::size_t done_ CUKILN_GUARDED_BY(mutex_) = 0;
+  std::size_t total_ CUKILN_GUARDED_BY(mutex_);
+  std::string last_ CUKILN_GUARDED_BY(mutex_);  // the module that ended last
+  bool ended_ CUKILN_GUARDED_BY(mutex_) = false;
   std::thread ticker_;
 };
 

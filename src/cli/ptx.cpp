@@ -13,7 +13,7 @@ namespace cukiln::cli {
 
 namespace {
 
-/// The headers that come with the shipped kernels of that file name.
+/// Returns the headers of the shipped kernels that have this file name.
 std::vector<LoaderServices::MemoryHeader> shipped_headers(const std::string& source_path) {
   const std::string name = std::filesystem::path(source_path).filename().string();
   std::vector<LoaderServices::MemoryHeader> headers;

@@ -10,10 +10,9 @@
 
 namespace cukiln::cli {
 
-/// The PTX of an entry. A store keeps cubins: this compiles the stored source again, with the
-/// recorded flags, for the entry's virtual architecture. It refuses when a header is not what it
-/// was then. Errors: incompatible (several sources, a header that is not here or has changed), the
-/// compiler's.
+/// Compiles the stored source of an entry to PTX, with the recorded flags, for the entry's virtual
+/// architecture: a store keeps only cubins. Errors: incompatible (the entry has several sources, or
+/// a header is missing or has changed), those of the compiler.
 Result<std::string> recompile_to_ptx(KernelLoader& loader, const StoreEntry& entry,
                                      const std::string& source_text);
 

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kVariable = "CUKILN_RECORD=";
 constexpr std::uint64_t kMaxRecordBytes = 1ull << 30;
 
-/// The file that the command's processes write to; gone with this.
+/// The file to which the application appends its requests. Removes the file in the end.
 class RecordFile {
  public:
   static Result<RecordFile> make(const std::string& beside) {
@@ -34,7 +34,8 @@ class RecordFile {
     const UniqueFd file(
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file) {
-      return make_error(ErrorCode::io, "cannot write beside {}: {}", beside, errno_text(errno));
+      return make_error(ErrorCode::io, "cannot write in the folder of {}: {}", beside,
+                        errno_text(errno));
     }
     return RecordFile(fs::absolute(path).string());
   }
@@ -52,8 +53,9 @@ class RecordFile {
   std::string path_;
 };
 
-/// Runs a command with one variable more, and waits for it. Its output is its own; only where ours
-/// is a document it goes to stderr. The exit code, 128 + the signal that ended it.
+/// Runs an application with CUKILN_RECORD set and waits for it. Its output is not changed, except
+/// that `output_to_stderr` keeps stdout for the JSON document. Returns the exit code, or 128 + the
+/// signal that ended the application. Errors: not_found.
 Result<int> run_command(std::vector<std::string> command, const std::string& record,
                         bool output_to_stderr) {
   std::vector<char*> argv;
@@ -76,7 +78,7 @@ Result<int> run_command(std::vector<std::string> command, const std::string& rec
   if (output_to_stderr) {
     ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
   }
-  // Ctrl-C is for the command: what it asked for until then is still worth a manifest.
+  // Ctrl-C ends the application only: its requests until then still make a manifest.
   struct sigaction ignore {};
   struct sigaction before {};
   ignore.sa_handler = SIG_IGN;
@@ -110,18 +112,19 @@ class RecordCommand final : public Command {
     return {
         "record",
         "-o MANIFEST -- COMMAND...",
-        "write down what an application asks for",
-        "Runs COMMAND and writes a manifest of the modules that it, and the processes it "
-        "started, asked cukiln for: preload it before the next start. The application has to "
-        "read its settings (C++: Settings::load(); the C interface and Python do), for the "
-        "variable CUKILN_RECORD is what tells it. It runs as it always does.",
+        "write the manifest of an application",
+        "Runs COMMAND and writes a manifest of the modules that it and its child processes "
+        "requested from cukiln, for 'cukiln preload' before the next start. The application must "
+        "read its settings from the environment: a C++ host calls Settings::load(), the C "
+        "interface and Python do so by default.",
         {{"cukiln record -o kernels.json -- python serve.py", "then: cukiln preload kernels.json"},
          {"cukiln record -o all.json -- ./engine --warm-up --exit", "a run that ends by itself"}}};
   }
 
   void add_options(CLI::App& app) override {
     app.add_option("COMMAND", command_);
-    app.add_option("-o,--output", output_, "the manifest's file")->type_name("MANIFEST");
+    app.add_option("-o,--output", output_, "write the manifest to this file")
+        ->type_name("MANIFEST");
   }
 
   Exit run(Context& context) override {
@@ -143,17 +146,17 @@ class RecordCommand final : public Command {
     }
     if (manifest.skipped() != 0) {
       context.messages().warn(fmt::format(
-          "{} cannot be told by a manifest (files mixed with texts in memory), and {} left out",
+          "{} mixed files with texts in memory, which a manifest cannot express, and {} left out",
           counted(manifest.skipped(), "module", "modules"),
           manifest.skipped() == 1 ? "was" : "were"));
     }
     if (manifest.modules() == 0) {
       context.messages().warn(
-          "nothing was asked for; does the application read its settings? (Settings::load())");
+          "no module was requested; does the application call Settings::load()?");
     }
     if (*ended != 0) {
       context.messages().warn(fmt::format(
-          "the command ended with {}; what it asked for until then is in {}", *ended, output_));
+          "the application ended with {}; {} has its requests until then", *ended, output_));
     }
     if (context.json()) {
       context.print_json(

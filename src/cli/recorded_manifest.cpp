@@ -48,7 +48,7 @@ RecordedManifest::RecordedManifest(const std::string& path)
 Result<void> RecordedManifest::add(const std::string& line) {
   const Json recorded = Json::parse(line, nullptr, false);
   if (!has_everything(recorded)) {
-    ++skipped_;  // cut off, or not ours
+    ++skipped_;  // truncated, or not a request
     return {};
   }
   Json key = recorded;
@@ -105,7 +105,7 @@ std::string RecordedManifest::unique_name(const std::string& name) {
   return unique;
 }
 
-/// Empty: files mixed with texts in memory, which files alone cannot tell.
+/// Returns an empty list if files are mixed with texts in memory: a manifest has files only.
 Result<Json> RecordedManifest::sources_of(const Json& recorded) const {
   const Json& given = recorded["sources"];
   const auto is_text = [](const Json& file) { return file.contains("text"); };
@@ -121,9 +121,9 @@ Result<Json> RecordedManifest::sources_of(const Json& recorded) const {
   return sources;
 }
 
-/// Each header where the source's includes look for it.
+/// Writes texts to files, each header where the source's includes find it.
 Result<Json> RecordedManifest::write_texts(const Json& recorded) const {
-  // Folders enough that `../` stays inside.
+  // As many folders as keep `../` inside.
   std::ptrdiff_t depth = 0;
   for (const Json& header : recorded["headers"]) {
     const fs::path path = path_of(header);

@@ -11,18 +11,19 @@
 
 namespace cukiln::cli {
 
-/// Recorded lines (loader/recorder.hpp), made a manifest: each module once with all its targets,
-/// paths relative to the manifest, and what was only in memory as files in a folder beside it.
+/// A manifest made of recorded requests (loader/recorder.hpp). It has each module once with all its
+/// targets, and paths relative to itself. Sources in memory become files in a folder beside it.
 class RecordedManifest {
  public:
   explicit RecordedManifest(const std::string& path);
 
-  /// Errors: io.
+  /// Adds a recorded line. Skips a line that is truncated or not a request. Errors: io.
   Result<void> add(const std::string& line);
   Result<void> write() const;
 
   std::size_t modules() const noexcept { return modules_.size(); }
-  std::size_t skipped() const noexcept { return skipped_; }  ///< lines that no manifest can tell
+  /// Returns the number of lines that a manifest cannot express.
+  std::size_t skipped() const noexcept { return skipped_; }
 
  private:
   std::string relative(const std::string& path) const;

@@ -16,15 +16,13 @@ class RmCommand final : public Command {
     return {"rm",
             "KEY|NAME... | --all",
             "remove entries",
-            "Removes entries from the user's store: by the beginning of a key, or all of a module, "
-            "by its "
-            "name. What is still needed is compiled again when it is asked for. When a KEY is "
-            "unknown or "
+            "Removes entries from the user's store: one by a prefix of its key, or all of a module "
+            "by its name. The next request compiles a removed entry again. If a KEY is unknown or "
             "ambiguous, nothing is removed.",
-            {{"cukiln rm 3fa9c01d", "one entry, by the beginning of its key"},
-             {"cukiln rm amax --arch sm_90a", "a module's entries, for one target"},
-             {"cukiln rm --name 'test_*'", "of all modules that match"},
-             {"cukiln rm --all", "everything"}}};
+            {{"cukiln rm 3fa9c01d", "one entry, by a prefix of its key"},
+             {"cukiln rm amax --arch sm_90a", "a module's entries for one target"},
+             {"cukiln rm --name 'test_*'", "the entries of all matching modules"},
+             {"cukiln rm --all", "every entry"}}};
   }
 
   void add_options(CLI::App& app) override {
@@ -37,9 +35,9 @@ class RmCommand final : public Command {
     if (all_ == (!keys_.empty() || !filter_.empty())) {
       return context.usage(
           "{}: cukiln rm KEY|NAME... | --all",
-          all_ ? "what to remove and --all exclude each other" : "a key is missing");
+          all_ ? "--all and other choices exclude each other" : "a key or name is missing");
     }
-    if (auto usable = filter_.of({}); !usable) {
+    if (auto usable = filter_.apply({}); !usable) {
       return context.fail(Exit::usage, usable.error());
     }
     auto store = context.disk_store();
@@ -71,8 +69,8 @@ class RmCommand final : public Command {
           return context.fail(Exit::store, was_there.error());
         }
         if (!*was_there) {
-          context.messages().warn(fmt::format(
-              "{} is in the read-only system store alone and stays there", short_key(key)));
+          context.messages().warn(
+              fmt::format("{} is only in the system store, which is read-only", short_key(key)));
         }
         count += *was_there ? 1 : 0;
       }
@@ -97,12 +95,12 @@ class RmCommand final : public Command {
     };
     for (const std::string& text : keys_) {
       CUKILN_TRY(const auto found, find_entries(entries, text));
-      CUKILN_TRY(const auto of_them, filter_.of(found));
+      CUKILN_TRY(const auto of_them, filter_.apply(found));
       add(of_them);
     }
     const std::size_t all = entries.size();
     if (keys_.empty()) {
-      CUKILN_TRY(const auto of_all, filter_.of(std::move(entries)));
+      CUKILN_TRY(const auto of_all, filter_.apply(std::move(entries)));
       add(of_all);
     }
     if (chosen.empty()) {

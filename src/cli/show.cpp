@@ -24,44 +24,44 @@ class ShowCommand final : public Command {
         "show",
         "KEY|NAME",
         "show everything about one entry",
-        "Shows what an entry was made from, field by field, the headers it read with their "
-        "digests, its kernels, the compiler's log and its history. A KEY is the beginning of a key "
-        "of 'cukiln ls', at least 6 digits; a NAME is a module's, with --arch where it has several "
-        "entries. The other forms give one thing alone, on stdout.",
-        {{"cukiln show 3fa9c01d", "everything"},
-         {"cukiln show amax --arch sm_90a", "by its name"},
+        "Shows the inputs of an entry field by field, the headers that it read with their digests, "
+        "its kernels, the compiler's log and its history. A KEY is a prefix of a key that 'cukiln "
+        "ls' shows, of at least 6 digits. A NAME is a module's; --arch chooses among its entries. "
+        "--source, --ptx, --sass and --cubin print that alone.",
+        {{"cukiln show 3fa9c01d", "the whole entry"},
+         {"cukiln show amax --arch sm_90a", "an entry by its module's name"},
          {"cukiln show 3fa9c01d --source", "the source as it was compiled"},
-         {"cukiln show 3fa9c01d --sass | less", "the machine code, through nvdisasm"},
-         {"cukiln show 3fa9c01d --cubin -o amax.cubin", "the cubin, into a file"}}};
+         {"cukiln show 3fa9c01d --sass | less", "the machine code, from nvdisasm"},
+         {"cukiln show 3fa9c01d --cubin -o amax.cubin", "writes the cubin to a file"}}};
   }
 
   void add_options(CLI::App& app) override {
     app.add_option("KEY", keys_);
     filter_.add_to(app);
-    app.add_flag("--source", source_, "the source as it was compiled");
-    app.add_flag("--ptx", ptx_, "the PTX: the source compiled again for the virtual architecture");
-    app.add_flag("--sass", sass_, "the machine code as text; needs nvdisasm or cuobjdump");
-    app.add_flag("--cubin", cubin_, "the cubin's bytes");
-    app.add_option("-o,--output", output_, "write it here instead of to stdout")->type_name("F");
+    app.add_flag("--source", source_, "print the source as it was compiled");
+    app.add_flag("--ptx", ptx_, "compile the source again, to PTX for the virtual architecture");
+    app.add_flag("--sass", sass_, "print the machine code as text; needs nvdisasm or cuobjdump");
+    app.add_flag("--cubin", cubin_, "print the cubin's bytes");
+    app.add_option("-o,--output", output_, "write to this file instead of stdout")->type_name("F");
   }
 
   Exit run(Context& context) override {
     const int forms = int{source_} + int{ptx_} + int{sass_} + int{cubin_};
     if (keys_.size() != 1) {
       return context.usage("{}: cukiln show KEY|NAME",
-                           keys_.empty() ? "a key is missing" : "one key at a time");
+                           keys_.empty() ? "a key or name is missing" : "one key at a time");
     }
     if (forms > 1) {
       return context.usage("--source, --ptx, --sass and --cubin exclude each other");
     }
     if (!output_.empty() && forms == 0) {
-      return context.usage("-o goes with --source, --ptx, --sass or --cubin");
+      return context.usage("-o needs --source, --ptx, --sass or --cubin");
     }
     if (cubin_ && output_.empty() && (context.json() || context.out().is_terminal())) {
-      return context.usage("--cubin is not for {}: name a file with -o F",
+      return context.usage("--cubin does not print to {}: name a file with -o F",
                            context.json() ? "JSON" : "a terminal");
     }
-    if (auto usable = filter_.of({}); !usable) {
+    if (auto usable = filter_.apply({}); !usable) {
       return context.fail(Exit::usage, usable.error());
     }
     if (auto there = output_.empty() ? Result<void>() : check_output(output_); !there) {
@@ -98,7 +98,7 @@ class ShowCommand final : public Command {
   Result<CacheKey> choose(const std::vector<EntrySummary>& entries) const {
     const std::string& text = keys_.front();
     CUKILN_TRY(const auto found, find_entries(entries, text));
-    CUKILN_TRY(const auto chosen, filter_.of(found));
+    CUKILN_TRY(const auto chosen, filter_.apply(found));
     if (chosen.size() == 1) {
       return chosen.front().key;
     }
@@ -110,8 +110,7 @@ class ShowCommand final : public Command {
     return make_error(
         ErrorCode::invalid_argument, "{} of the {} entries of \"{}\"{}{}",
         chosen.empty() ? "none" : "several", found.size(), text,
-        chosen.empty() ? " has that target and name:" : " may be meant: give a key, or --arch",
-        list);
+        chosen.empty() ? " has that target and name:" : " match: give a key, or --arch", list);
   }
 
   static Exit show_page(Context& context, const EntrySummary& summary, const StoreEntry& entry) {
@@ -133,14 +132,14 @@ class ShowCommand final : public Command {
                         : text_form(context, admin, entry);
     if (!form) {
       const ErrorCode code = form.error().code();
-      const bool lacks = code == ErrorCode::not_found || code == ErrorCode::incompatible;
-      return context.fail(lacks ? Exit::environment : Exit::failed, form.error());
+      const bool is_missing = code == ErrorCode::not_found || code == ErrorCode::incompatible;
+      return context.fail(is_missing ? Exit::environment : Exit::failed, form.error());
     }
     if (!output_.empty()) {
       if (auto written = write_output(output_, *form); !written) {
         return context.fail(Exit::failed, written.error());
       }
-      context.messages().info(fmt::format("{} bytes written to {}", form->size(), output_));
+      context.messages().info(fmt::format("wrote {} bytes to {}", form->size(), output_));
       if (context.json()) {
         context.print_json(
             Json{{"key", entry.key.hex()}, {"output", output_}, {"bytes", form->size()}});
@@ -148,7 +147,7 @@ class ShowCommand final : public Command {
     } else if (context.json()) {
       context.print_json(Json{{"key", entry.key.hex()}, {form_name(), *form}});
     } else {
-      // Bytes as they are for a file or a program, nothing that a terminal would obey.
+      // Exact bytes for a file or a program; a terminal gets no control characters.
       context.print(context.out().is_terminal() ? printable_lines(*form) : *form);
     }
     return Exit::done;

@@ -16,9 +16,9 @@ class StatsCommand final : public Command {
   CommandHelp help() const override {
     return {"stats",
             "",
-            "count what the store did",
-            "Counters of all processes that used the user's store, since it was made.",
-            {{"cukiln stats", "hits, misses and why, time saved"},
+            "show the store's counters",
+            "Shows the counters of all processes that used the user's store, since it was made.",
+            {{"cukiln stats", "hits, misses by reason, time saved"},
              {"cukiln stats --json", "for a dashboard; times in milliseconds"}}};
   }
 
@@ -83,7 +83,7 @@ class StatsCommand final : public Command {
     row("entries", human_count(now.entries));
     row("files", human_bytes(now.bytes));
     row("hits", human_count(count("hits")));
-    row("time saved", human_ms(saved_ms), "of compiling, by hits");
+    row("time saved", human_ms(saved_ms), "compiles that hits saved");
     row("misses", human_count(misses));
     row("  new", human_count(count("misses_new")), "source, flags or target not stored");
     row("  header changed", human_count(count("misses_header_changed")));
@@ -95,18 +95,19 @@ class StatsCommand final : public Command {
     row("compiles", human_count(count("compiles")));
     row("failed compiles", human_count(count("failed")));
     row("stored", human_count(count("stored")));
-    row("not stored", human_count(count("not_stored")), "used, but not kept");
+    row("not stored", human_count(count("not_stored")), "compiled and used, but not stored");
     row("evicted", human_count(count("evicted")), "least recently used");
     row("damage found", human_count(count("corrupt")), "and removed");
-    row("waits", human_count(count("singleflight_waits")), "for another's compile of the same");
-    row("store errors", human_count(count("store_errors")), "survived");
+    row("waits", human_count(count("singleflight_waits")),
+        "for a concurrent compile of the same request");
+    row("store errors", human_count(count("store_errors")), "tolerated");
     remote_rows(count, row);
     context.print(table.text(context.out()));
     return Exit::done;
   }
 
  private:
-  /// Where a remote store was ever asked.
+  /// Adds the rows of remote stores, if one was ever used.
   template <class Count, class Row>
   static void remote_rows(const Count& count, const Row& row) {
     if (count("remote_hits") + count("remote_misses") + count("remote_errors") == 0) {
@@ -115,10 +116,11 @@ class StatsCommand final : public Command {
     row("remote hits", human_count(count("remote_hits")), "compiled by other machines");
     row("remote misses", human_count(count("remote_misses")));
     row("uploads", human_count(count("remote_stored")));
-    row("uploads given up", human_count(count("remote_dropped")));
+    row("uploads dropped", human_count(count("remote_dropped")));
     row("remote waits", human_count(count("remote_waits")), "for another machine's compile");
-    row("remote errors", human_count(count("remote_errors")), "survived");
-    row("remote rejected", human_count(count("remote_rejected")), "not signed, or not as signed");
+    row("remote errors", human_count(count("remote_errors")), "tolerated");
+    row("remote rejected", human_count(count("remote_rejected")),
+        "no valid signature of a trusted key");
   }
 };
 

@@ -2,6 +2,7 @@
 #include "cli/table.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <limits>
 
 #include "cli/text.hpp"
@@ -15,6 +16,7 @@ constexpr std::size_t kGap = 2;
 }  // namespace
 
 void Table::add(std::vector<Cell> row) {
+  assert(row.size() <= columns_.size());
   for (Cell& cell : row) {
     cell.text = printable(cell.text);
   }
@@ -36,13 +38,13 @@ std::vector<std::size_t> Table::widths(std::size_t available) const {
   while (total > available) {
     std::size_t widest = columns_.size();
     for (std::size_t c = 0; c < columns_.size(); ++c) {
-      if (columns_[c].flexible && widths[c] > columns_[c].least &&
+      if (columns_[c].flexible && widths[c] > columns_[c].min_width &&
           (widest == columns_.size() || widths[c] > widths[widest])) {
         widest = c;
       }
     }
     if (widest == columns_.size()) {
-      break;  // a line too long is better than a number cut off
+      break;  // too long a line is better than a truncated number
     }
     --widths[widest];
     --total;
@@ -63,7 +65,7 @@ std::string Table::line(const std::vector<Cell>& row, const std::vector<std::siz
     const std::size_t fill = widths[c] > columns ? widths[c] - columns : 0;
     const bool right = columns_[c].align == Column::Align::right;
     out.append((c == 0 ? 0 : kGap) + (right ? fill : 0), ' ');
-    out += terminal.paint(row[c].ink, text);
+    out += terminal.paint(row[c].color, text);
     if (!right && c != last) {
       out.append(fill, ' ');
     }
@@ -72,7 +74,7 @@ std::string Table::line(const std::vector<Cell>& row, const std::vector<std::siz
 }
 
 std::vector<std::string> Table::lines(const Terminal& terminal, std::size_t indent) const {
-  // Only where somebody looks does a line that is too long do harm.
+  // A program that reads the table needs the whole text.
   const std::size_t available =
       terminal.is_terminal() ? terminal.width() : std::numeric_limits<std::size_t>::max();
   const auto widths = this->widths(available > indent ? available - indent : 1);

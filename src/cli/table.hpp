@@ -10,23 +10,24 @@
 namespace cukiln::cli {
 
 struct Cell {
-  Cell(std::string shown, Color paint = Color::plain)  // NOLINT: a text is a cell
-      : text(std::move(shown)), ink(paint) {}
+  Cell(std::string shown, Color shown_in = Color::plain)  // NOLINT: a text is a cell
+      : text(std::move(shown)), color(shown_in) {}
   Cell(const char* shown) : text(shown) {}  // NOLINT
   std::string text;
-  Color ink = Color::plain;
+  Color color = Color::plain;
 };
 
 struct Column {
   enum class Align { left, right };
-  std::string title;  ///< empty in every column: the table has no heading
+  std::string title;  ///< a table whose titles are all empty has no heading
   Align align = Align::left;
-  bool flexible = false;  ///< gives way when the table is too wide for the terminal
-  std::size_t least = 8;  ///< columns that a flexible one keeps
+  bool flexible = false;      ///< shrinks if the table is too wide for the terminal
+  std::size_t min_width = 8;  ///< of a flexible column
 };
 
-/// Rows in aligned columns, on a terminal as wide as that at most. Cells are escaped here.
-/// Right-aligned columns are for numbers. The last column is not padded.
+/// Rows in aligned columns, at most as wide as the terminal; never cut if there is none. Escapes
+/// control characters in cells. Right-aligned columns are for numbers. The last column is not
+/// padded.
 class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
@@ -34,7 +35,7 @@ class Table {
   void add(std::vector<Cell> row);
   bool empty() const noexcept { return rows_.empty(); }
 
-  /// The heading (when there is one), then a line for each row, without line ends.
+  /// Adds a row of at most as many cells as there are columns.
   std::vector<std::string> lines(const Terminal& terminal, std::size_t indent = 0) const;
   std::string text(const Terminal& terminal, std::size_t indent = 0) const;
 

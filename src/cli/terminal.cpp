@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::size_t kMinWidth = 40;
 
-const char* sequence_of(Color ink) {
-  switch (ink) {
+const char* sequence_of(Color color) {
+  switch (color) {
     case Color::plain: return "";
     case Color::bold: return "\x1b[1m";
     case Color::dim: return "\x1b[2m";
@@ -29,18 +29,18 @@ const char* sequence_of(Color ink) {
 
 Terminal::Terminal(int descriptor, ColorMode mode)
     : is_terminal_(::isatty(descriptor) == 1),
-      color_(mode == ColorMode::always || (mode == ColorMode::automatic && is_terminal_)) {
+      has_color_(mode == ColorMode::always || (mode == ColorMode::automatic && is_terminal_)) {
   struct winsize size = {};
   if (is_terminal_ && ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col != 0) {
     width_ = std::max<std::size_t>(size.ws_col, kMinWidth);
   }
 }
 
-std::string Terminal::paint(Color ink, std::string_view text) const {
-  if (!color_ || ink == Color::plain || text.empty()) {
+std::string Terminal::paint(Color color, std::string_view text) const {
+  if (!has_color_ || color == Color::plain || text.empty()) {
     return std::string(text);
   }
-  return std::string(sequence_of(ink)).append(text).append("\x1b[0m");
+  return std::string(sequence_of(color)).append(text).append("\x1b[0m");
 }
 
 std::string heading(const Terminal& terminal, std::string_view text, std::string_view note) {

@@ -11,7 +11,7 @@ enum class ColorMode { automatic, always, never };
 
 enum class Color { plain, bold, dim, red, green, yellow, cyan };
 
-/// What is known of the place that a stream goes to.
+/// The properties of the terminal, file or pipe to which a stream writes.
 class Terminal {
  public:
   static constexpr std::size_t kDefaultWidth = 80;
@@ -20,19 +20,20 @@ class Terminal {
   Terminal(int descriptor, ColorMode mode);
 
   bool is_terminal() const noexcept { return is_terminal_; }
-  bool has_color() const noexcept { return color_; }
-  /// Of the terminal; 80 where there is none.
+  bool has_color() const noexcept { return has_color_; }
+  /// Returns the columns of the terminal, or 80 if there is none.
   std::size_t width() const noexcept { return width_; }
 
-  std::string paint(Color ink, std::string_view text) const;
+  /// Returns the text in a color, or as it is if the stream has no colors.
+  std::string paint(Color color, std::string_view text) const;
 
  private:
   bool is_terminal_ = false;
-  bool color_ = false;
+  bool has_color_ = false;
   std::size_t width_ = kDefaultWidth;
 };
 
-/// The line above a part of a page, with an empty one before it; the note is dim.
+/// Returns an empty line and a bold heading, with a dim note beside it.
 std::string heading(const Terminal& terminal, std::string_view text, std::string_view note = {});
 
 }  // namespace cukiln::cli

@@ -2,6 +2,7 @@
 #include "cli/text.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 
 #include <fmt/format.h>
@@ -16,8 +17,9 @@ struct Character {
   bool valid = false;
 };
 
-/// The first character of a text that is not empty. Overlong forms and surrogates are not valid.
+/// Decodes the first character. Overlong forms and surrogates are invalid.
 Character decode(std::string_view text) {
+  assert(!text.empty());
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = at(0);
   if (first < 0x80) {
@@ -34,8 +36,8 @@ Character decode(std::string_view text) {
     }
     code = (code << 6) | (at(i) & 0x3Fu);
   }
-  constexpr std::uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (code < kLeast[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
+  constexpr std::uint32_t kMinCode[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (code < kMinCode[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
     return {first, 1, false};
   }
   return {code, length, true};
@@ -51,7 +53,7 @@ bool is_in(const Range (&ranges)[n], std::uint32_t code) {
                      [&](Range r) { return code >= r.first && code <= r.last; });
 }
 
-// Controls, and what reorders or hides the text around it.
+// Control characters, and those that reorder or hide the text around them.
 constexpr Range kHarmful[] = {{0x00, 0x1F},     {0x7F, 0x9F},     {0x061C, 0x061C},
                               {0x200B, 0x200F}, {0x2028, 0x202E}, {0x2060, 0x206F},
                               {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}, {0xE0000, 0xE007F}};
@@ -74,7 +76,7 @@ std::string escaped(std::string_view text, bool keep_lines) {
     if (keep_lines && (c.code == '\n' || c.code == '\t')) {
       out += text[0];
     } else if (keep_lines && c.code == '\r' && text.size() > 1 && text[1] == '\n') {
-      // CRLF ends a line like any other.
+      // Keeps CRLF as a line end.
     } else if (!c.valid) {
       out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
     } else if (is_in(kHarmful, c.code)) {

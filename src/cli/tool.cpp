@@ -27,7 +27,7 @@ Result<void> fill(int descriptor, ByteView bytes) {
       continue;
     }
     if (written < 0) {
-      return make_error(ErrorCode::io, "cannot hand over {} bytes: {}", bytes.size(),
+      return make_error(ErrorCode::io, "cannot write {} bytes to memory: {}", bytes.size(),
                         errno_text(errno));
     }
     bytes.remove_prefix(static_cast<std::size_t>(written));
@@ -65,7 +65,7 @@ Result<ToolOutput> run_tool(const std::string& program, std::vector<std::string>
     return make_error(ErrorCode::io, "cannot start {}: {}", program, errno_text(errno));
   }
   const UniqueFd output(ends[0]);
-  UniqueFd their_output(ends[1]);
+  UniqueFd child_output(ends[1]);
   CUKILN_CHECK(fill(file.get(), input));
 
   std::vector<char*> argv{const_cast<char*>(program.c_str())};
@@ -80,8 +80,8 @@ Result<ToolOutput> run_tool(const std::string& program, std::vector<std::string>
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, their_output.get(), STDOUT_FILENO);
-  ::posix_spawn_file_actions_adddup2(&actions, their_output.get(), STDERR_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, child_output.get(), STDOUT_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, child_output.get(), STDERR_FILENO);
   ::posix_spawn_file_actions_adddup2(&actions, file.get(), kInputDescriptor);
   pid_t child = -1;
   const int error =
@@ -91,7 +91,7 @@ Result<ToolOutput> run_tool(const std::string& program, std::vector<std::string>
     return make_error(error == ENOENT ? ErrorCode::not_found : ErrorCode::io, "cannot start {}: {}",
                       program, errno_text(error));
   }
-  their_output.reset();
+  child_output.reset();
   ToolOutput result;
   result.text = drain(output.get());
   result.exit_code = wait_for(child);

@@ -18,16 +18,15 @@ class VerifyCommand final : public Command {
         "verify",
         "",
         "read every entry and check it",
-        "Checks the database's structure, and every entry's bytes against its checksum and its "
-        "key. "
-        "Exits with 1 when damage was found, repaired or not. A damaged entry is never handed out "
-        "in any case: it is compiled again.",
-        {{"cukiln verify", "checks, changes nothing"},
-         {"cukiln verify --repair", "removes what is damaged; it is compiled again when needed"}}};
+        "Checks the structure of the database, and every entry against its checksum and its key. "
+        "Exits with 1 if it found damage, repaired or not. A damaged entry is never used: a lookup "
+        "that finds one compiles again.",
+        {{"cukiln verify", "checks, and changes nothing"},
+         {"cukiln verify --repair", "also removes damaged entries"}}};
   }
 
   void add_options(CLI::App& app) override {
-    app.add_flag("--repair", repair_, "remove what is damaged");
+    app.add_flag("--repair", repair_, "remove damaged entries");
   }
 
   Exit run(Context& context) override {
@@ -44,7 +43,7 @@ class VerifyCommand final : public Command {
     if (was_unreadable) {
       ++report->damaged;
       ++report->repaired;
-      report->findings.push_back({CacheKey{}, "it could not be read, and a new one was begun"});
+      report->findings.push_back({CacheKey{}, "unreadable; a new database was started"});
     }
     if (context.json()) {
       Json findings = Json::array();
@@ -58,17 +57,17 @@ class VerifyCommand final : public Command {
                               {"repaired", report->repaired},
                               {"findings", std::move(findings)}});
     } else {
-      tell(context, *report);
+      print(context, *report);
     }
     return report->damaged == 0 ? Exit::done : Exit::failed;
   }
 
  private:
-  void tell(const Context& context, const VerifyReport& report) const {
+  static void print(const Context& context, const VerifyReport& report) {
     Table table({{""}, {"", Column::Align::left, true, 20}});
     for (const VerifyReport::Finding& finding : report.findings) {
       const bool whole = finding.key == CacheKey{};
-      std::string what = finding.what;  // SQLite's has several lines
+      std::string what = finding.what;  // SQLite's findings have several lines
       std::replace(what.begin(), what.end(), '\n', ' ');
       table.add({{whole ? "database" : short_key(finding.key), Color::red}, std::move(what)});
     }
@@ -80,7 +79,7 @@ class VerifyCommand final : public Command {
       text += fmt::format("{} damaged, {} removed.\n", report.damaged, report.repaired);
       text += report.repaired == report.damaged
                   ? ""
-                  : "'cukiln verify --repair' removes what is damaged.\n";
+                  : "'cukiln verify --repair' removes damaged entries.\n";
     }
     context.print(text);
   }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""keygen, export, import: kernels carried from one store to another, and whom one believes."""
+"""keygen, export, import: entries carried from one store to another, and which signatures are trusted."""
 
 import os
 import re
@@ -46,7 +46,7 @@ class Bundles(CliTest):
         again = self.elsewhere_json("import", "all.ckb", "--trust", public)
         self.assertEqual((again["imported"], again["already_there"]), (0, 3))
 
-    def test_some_keys_or_a_manifest(self):
+    def test_export_of_some_keys_or_of_a_manifest(self):
         keys = sorted(self.fill())
         self.assertEqual(self.run_json("export", "-o", "some.ckb", keys[0][:8], keys[0], keys[1])["entries"], 2)
         self.run_cli("export", "-o", "x.ckb", "0123456789", expect=FAILED)
@@ -59,7 +59,7 @@ class Bundles(CliTest):
         self.run_cli("export", "-o", "x.ckb", keys[0], "--manifest", "m.json", expect=USAGE)
         self.run_cli("export", expect=USAGE)
 
-    def test_a_target_for_a_manifest_and_for_all(self):
+    def test_export_for_one_target(self):
         self.fill()
         self.write("m.json", '{"format":1,"modules":[{"name":"a","sources":["add.cu"],"define":{"ADDEND":1}}]}')
         for target in ("sm_90a", "sm_100a"):
@@ -72,17 +72,17 @@ class Bundles(CliTest):
         self.assertEqual(self.run_json("export", "-o", "m.ckb", "add")["entries"], 2)
         self.assertEqual(self.run_json("export", "-o", "m.ckb", "add", "--arch", "sm_90a")["entries"], 1)
 
-    def test_a_long_list_of_what_is_missing_is_cut(self):
+    def test_a_long_list_of_missing_modules_is_cut(self):
         modules = ",".join('{"name":"m%d","sources":["add.cu"],"define":{"ADDEND":%d}}' % (i, i) for i in range(30))
         self.write("m.json", '{"format":1,"modules":[%s]}' % modules)
         missing = self.run_cli("export", "-o", "n.ckb", "--manifest", "m.json", expect=FAILED).err
         self.assertIn("and 25 more", missing)
         self.assertNotIn("m20", missing)
 
-    def test_keygen_says_what_it_wrote(self):
+    def test_keygen_prints_what_it_wrote(self):
         done = self.run_cli("keygen", "-o", "k.key")
         self.assertEqual(done.out, (self.folder / "k.key.pub").read_text())
-        self.assertIn("k.key, which is secret, and k.key.pub", done.err)
+        self.assertIn("Wrote the secret key k.key and the public key k.key.pub.", done.err)
         self.assertEqual(self.run_cli("keygen", "-o", "l.key", "--quiet").err, "")
 
     def refused(self, *arguments):
@@ -90,7 +90,7 @@ class Bundles(CliTest):
         self.assertEqual(self.elsewhere_json("ls")["entries"], [])
         return result.err
 
-    def test_what_nobody_trusted_signed_is_refused_whole(self):
+    def test_a_bundle_with_an_untrusted_entry_is_refused_as_a_whole(self):
         self.fill()
         self.keygen("fleet")
         self.keygen("stranger")
@@ -108,7 +108,7 @@ class Bundles(CliTest):
         taken = self.elsewhere_json("import", "unsigned.ckb", "--insecure")
         self.assertEqual((taken["imported"], taken["signers"]), (3, ["unsigned"]))
 
-    def test_a_revoked_key_is_believed_no_more(self):  # fault 73
+    def test_a_revoked_key_is_not_trusted(self):  # fault 73
         self.fill()
         public = self.keygen("fleet")
         self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")
@@ -116,13 +116,13 @@ class Bundles(CliTest):
         self.assertIn("revoked", self.refused("all.ckb", "--trust", "trust"))
 
     def pass_on(self, bundle, *how, sign=None, expect=DONE):
-        """Taken by a machine with an empty store, and exported from there."""
+        """Imported by a machine with an empty store, and exported from there."""
         env = {"CUKILN_STORE": str(self.folder / f"between-{bundle}")}
         self.run_cli("import", bundle, *how, env=env)
         arguments = ("--sign", f"{sign}.key") if isinstance(sign, str) else sign or ()
         return self.run_cli("export", "-o", "again.ckb", *arguments, env=env, expect=expect)
 
-    def test_to_sign_again_does_not_hide_who_signed_before(self):  # fault 114
+    def test_a_new_signature_does_not_hide_earlier_ones(self):  # fault 114
         self.one_key()
         fleet, other = self.keygen("fleet"), self.keygen("other")
         self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")
@@ -139,13 +139,13 @@ class Bundles(CliTest):
         shown = self.elsewhere("show", entry["key"]).out
         self.assertRegex(shown, rf"signed by\s+{re.escape(fleet)}")
         self.assertRegex(shown, rf"then by\s+{re.escape(other)}")
-        # Taken back afterwards, it goes with all that was built on it.
+        # A key that is revoked later takes the entry with it, whichever key signed it last.
         trust = {"CUKILN_REMOTE_TRUST": str(self.folder / "trust")}
         self.elsewhere("compile", "add.cu", "-DADDEND=1", "--arch", "sm_90a", env=trust)
         (entry,) = self.elsewhere_json("ls")["entries"]
         self.assertEqual((entry["origin"], entry["signers"]), ("compiled", []))
 
-    def test_what_a_revoked_key_signed_is_not_exported(self):
+    def test_entries_of_a_revoked_key_are_not_exported(self):
         self.one_key()
         fleet = self.keygen("fleet")
         self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")
@@ -155,7 +155,7 @@ class Bundles(CliTest):
         self.assertEqual(done.json()["entries"], 0)
         self.assertIn("1 entry was removed: signed by a key that was revoked", done.err)
 
-    def test_what_nobody_signed_is_marked_and_not_signed_unless_asked_for(self):  # fault 115
+    def test_unsigned_entries_are_marked_and_signed_only_on_request(self):  # fault 115
         self.one_key()
         fleet = self.keygen("fleet")
         self.run_cli("export", "-o", "unsigned.ckb")
@@ -167,11 +167,11 @@ class Bundles(CliTest):
         self.elsewhere("import", "again.ckb", "--trust", "fleet.key.pub")
         (entry,) = self.elsewhere_json("ls")["entries"]
         self.assertEqual(entry["signers"], ["unsigned", fleet])
-        self.assertIn("nobody: imported with --insecure", self.elsewhere("show", entry["key"]).out)
-        # Somebody vouches for it now.
+        self.assertIn("none: imported with --insecure", self.elsewhere("show", entry["key"]).out)
+        # It has a trusted signature now.
         self.elsewhere("export", "-o", "more.ckb", "--sign", "fleet.key")
 
-    def test_files_that_others_may_write_are_not_believed(self):  # fault 112
+    def test_files_that_others_may_write_are_not_trusted(self):  # fault 112
         self.one_key()
         self.keygen("fleet")
         self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")
@@ -182,7 +182,7 @@ class Bundles(CliTest):
         (self.folder / "fleet.key.pub").chmod(0o644)
         self.elsewhere("import", "all.ckb", "--trust", "fleet.key.pub")
 
-    def test_the_settings_name_trusted_keys_too(self):
+    def test_settings_name_trusted_keys(self):
         self.one_key()
         public = self.keygen("fleet")
         self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")
@@ -194,7 +194,7 @@ class Bundles(CliTest):
     def test_secret_keys_are_guarded(self):
         self.keygen("fleet")
         self.assertEqual((self.folder / "fleet.key").stat().st_mode & 0o777, 0o600)
-        self.assertIn("never written over", self.run_cli("keygen", "-o", "fleet.key", expect=USAGE).err)
+        self.assertIn("never overwritten", self.run_cli("keygen", "-o", "fleet.key", expect=USAGE).err)
         (self.folder / "fleet.key").chmod(0o644)
         self.one_key()
         self.assertIn("chmod 600", self.run_cli("export", "-o", "b.ckb", "--sign", "fleet.key", expect=USAGE).err)
@@ -210,18 +210,18 @@ class Bundles(CliTest):
             self.assertIn('"fleet…" is not a public key', refused)
             self.assertNotIn(secret[:16], refused)
 
-    def test_half_a_pair_of_keys_is_not_left(self):
+    def test_no_half_of_a_key_pair_is_left(self):
         self.write("fleet.key.pub", "somebody's")
-        self.assertIn("fleet.key.pub is there", self.run_cli("keygen", "-o", "fleet.key", expect=USAGE).err)
+        self.assertIn("fleet.key.pub exists", self.run_cli("keygen", "-o", "fleet.key", expect=USAGE).err)
         self.assertFalse((self.folder / "fleet.key").exists())
 
-    def test_a_bundle_is_read_twice_and_so_no_pipe(self):
+    def test_a_bundle_is_read_twice_and_cannot_be_a_pipe(self):
         os.mkfifo(self.folder / "pipe")
         for no_file in ("pipe", "."):
             refused = self.elsewhere("import", no_file, "--insecure", expect=USAGE)
             self.assertIn("expected a regular file", refused.err)
 
-    def test_what_is_no_bundle(self):
+    def test_a_file_that_is_not_a_bundle_is_refused(self):
         self.assertIn("not a bundle", self.refused("add.cu", "--insecure"))
         self.elsewhere("import", "none.ckb", "--insecure", expect=USAGE)
         self.elsewhere("import", expect=USAGE)

@@ -264,7 +264,7 @@ class Compile(CliTest):
         self.assertIn("unused_one", result.err)
         self.assertEqual(self.run_cli("compile", "warn.cu", "--quiet", "-DX").err, "")
 
-    def test_offline_names_what_is_missing(self):
+    def test_offline_names_missing_modules(self):
         result = self.run_cli("compile", "add.cu", "-DADDEND=1", "--offline", expect=FAILED)
         self.assertIn("is not in the store", result.err)
         document = self.run_json("compile", "add.cu", "-DADDEND=1", expect=FAILED,
@@ -273,19 +273,19 @@ class Compile(CliTest):
         self.compile("add.cu", "-DADDEND=1")
         self.assertEqual(self.run_json("compile", "add.cu", "-DADDEND=1", "--offline")["hits"], 1)
 
-    def test_no_compiler_is_the_environments_fault(self):
+    def test_a_missing_compiler_is_an_error_of_the_environment(self):
         env = {"CUKILN_NVRTC_LIBRARY": str(self.folder / "libnvrtc.so")}
         result = self.run_cli("compile", "add.cu", "-DADDEND=1", expect=ENVIRONMENT, env=env)
         self.assertIn("libnvrtc.so", result.err)
         self.run_cli("compile", "add.cu", "-DADDEND=1", expect=ENVIRONMENT,
                      env={"CUKILN_WORKER": str(self.folder / "no-worker")})  # fmt: skip
 
-    def test_what_is_in_the_store_is_served_without_a_compiler(self):
+    def test_hits_need_no_compiler(self):
         self.compile("add.cu", "-DADDEND=1")
         env = {"CUKILN_NVRTC_LIBRARY": str(self.folder / "libnvrtc.so")}
         self.assertEqual(self.compile("add.cu", "-DADDEND=1", env=env)[0]["outcome"], "hit")
 
-    def test_time_of_day_is_compiled_and_not_kept(self):
+    def test_a_module_with_the_time_is_compiled_and_not_stored(self):
         self.write("when.cu", '__device__ const char* when = __TIME__;\n' + ADD)
         for _ in range(2):
             result = self.run_cli("compile", "when.cu", "-DADDEND=1")
@@ -300,7 +300,7 @@ class Compile(CliTest):
         self.run_cli("compile", "when.cu", "-DADDEND=1", "-o", "when.cubin")
         self.assertEqual((self.folder / "when.cubin").read_bytes()[:4], b"\x7fELF")
 
-    def test_control_characters_reach_no_terminal(self):
+    def test_control_characters_are_escaped(self):
         name = "esc\x1b[31m\u202ename.cu"
         self.write(name, BROKEN.replace("nowhere", "nowhere /* \x1b[2J */"))
         code, shown = self.run_on_terminal("compile", name, "--color", "never")
@@ -319,7 +319,7 @@ class Compile(CliTest):
         self.assertIn("2 modules: 2 hits in", plain)
 
 
-    def test_a_target_that_nvrtc_lacks_lists_those_it_has(self):
+    def test_an_unsupported_target_lists_the_supported_ones(self):
         result = self.run_cli("compile", "scale.cu", "--arch", "sm_999", expect=USAGE)
         self.assertRegex(result.err, r"has no target sm_999, requested for scale; it has sm_\d+, .*sm_100, ")
 
@@ -328,7 +328,7 @@ class Compile(CliTest):
         result = self.run_cli("compile", "some.cu", "--name", "on", "--name", "fill", expect=FAILED)
         self.assertIn("No kernel fill, on in some.cu: it has one, fill<...>", result.err)
 
-    def test_no_empty_cubin_in_silence(self):
+    def test_a_module_without_kernels_is_reported(self):
         self.write("fill.cu", TEMPLATE)
         for _ in ("compiled", "hit"):
             result = self.run_cli("compile", "fill.cu")
@@ -343,23 +343,23 @@ class Compile(CliTest):
         self.assertNotIn("no kernel", self.run_cli("compile", "scale.cu").out)
         self.assertEqual(self.run_cli("compile", "scale.cu").err, "")
 
-    def test_headers_of_the_hosts_library_are_told_with_cudas(self):
+    def test_missing_host_headers_are_reported_with_cudas(self):
         self.write("host.cu", "#include <vector>\n" + ADD)
         self.assertIn("CUDA has no <cuda/std/vector>", self.run_cli("compile", "host.cu", "-DADDEND=1", expect=FAILED).err)
         self.write("host.cu", "#include <array>\n" + ADD)
         failed = self.run_cli("compile", "host.cu", "-DADDEND=1", expect=FAILED).err
         self.assertIn("NVRTC has no host standard library: include <cuda/std/array>", failed)
 
-    def test_the_assemblers_options_may_be_a_list(self):
+    def test_ptxas_options_may_be_a_list(self):
         (module,) = self.compile("add.cu", "-DADDEND=1", "-Xptxas", "-v,-dlcm=ca")
         self.assertEqual(module["outcome"], "compiled")
 
-    def test_a_mangled_name_is_shown_as_it_is_written(self):
+    def test_a_mangled_name_is_shown_demangled(self):
         self.write("cpp.cu", "__global__ void twice(float* x) { *x *= 2; }\n")
         self.assertRegex(self.run_cli("compile", "cpp.cu").out, r"(?m)^  twice\(float\*\) +\d+ regs")
         self.assertEqual(self.compile("cpp.cu")[0]["kernels"][0]["name"], "_Z5twicePf")
 
-    def test_an_output_that_cannot_be_written_is_told_before_the_compile(self):
+    def test_an_output_is_checked_before_the_compile(self):
         result = self.run_cli("compile", "add.cu", "-DADDEND=1", "-o", "none/add.cubin", expect=USAGE)
         self.assertIn("cannot write none/add.cubin: there is no folder none/", result.err)
         self.assertFalse(self.store.exists())
@@ -394,7 +394,7 @@ class Explain(CliTest):
         self.assertEqual(document["differences"], [])
         self.assertRegex(self.run_cli("explain", *self.scale).out, rf": hit\n.*{key[:12]}")
         (entry,) = self.run_json("ls")["entries"]
-        self.assertEqual(entry["hits"], 0, "to ask is no use of the entry")
+        self.assertEqual(entry["hits"], 0, "explain does not count as a use")
 
     def test_changed_header_is_named_with_both_digests(self):
         key = self.one_key(*self.scale)
@@ -419,7 +419,7 @@ class Explain(CliTest):
         (difference,) = self.run_json("explain", *self.scale)["differences"]
         self.assertEqual(difference["field"], "source")
 
-    def test_the_whole_line_of_compile_is_taken(self):
+    def test_all_options_of_compile_are_accepted(self):
         line = ("add.cu", "-DADDEND=1", "--arch", "sm_90a", "-j", "2", "-o", "add.cubin", "--offline", "-O3", "--pch")
         self.assertEqual(self.run_json("explain", *line)["outcome"], "miss")
         self.one_key()
@@ -440,7 +440,7 @@ class Explain(CliTest):
         self.assertIn("same entry", self.run_cli("explain", a, a).out)
         self.run_cli("explain", a, "0000000000", expect=FAILED)
 
-    def test_a_look_is_no_use(self):
+    def test_explain_and_show_do_not_count_as_uses(self):
         a, b = self.one_key(*self.scale), self.one_key(*self.scale, "-DX=1")
         self.run_cli("explain", a, b)
         self.run_cli("show", a)
@@ -471,7 +471,7 @@ class Show(CliTest):
         self.assertEqual(self.run_json("show", "scale")["key"], self.key)
         other = self.one_key("scale.cu", "--arch", "sm_100a")
         several = self.run_cli("show", "scale", expect=USAGE).err
-        self.assertIn('several of the 2 entries of "scale" may be meant: give a key, or --arch', several)
+        self.assertIn('several of the 2 entries of "scale" match: give a key, or --arch', several)
         self.assertIn(f"{other[:12]}  scale for sm_100a", several)
         self.assertEqual(self.run_json("show", "scale", "--arch", "sm_100a")["key"], other)
         self.assertIn('did you mean "scale"?', self.run_cli("show", "scales", expect=USAGE).err)
@@ -484,11 +484,11 @@ class Show(CliTest):
         self.assertIn(self.key, text)
         self.assertLessEqual(max(map(len, text.splitlines())), 80)
 
-    def test_source_is_the_very_text(self):
+    def test_source_is_the_exact_text(self):
         self.assertEqual(self.run_cli("show", self.key, "--source", binary=True).out, SCALE.encode())
         self.assertEqual(self.run_json("show", self.key, "--source")["source_text"], SCALE)
 
-    def test_source_is_harmless_on_a_terminal(self):
+    def test_source_is_escaped_on_a_terminal(self):
         self.write("esc.cu", "// \x1b[31m\n" + ADD)
         key = self.one_key("esc.cu", "-DADDEND=1")
         self.assertIn(b"\x1b[31m", self.run_cli("show", key, "--source", binary=True).out)
@@ -512,7 +512,7 @@ class Show(CliTest):
         result = self.run_cli("show", self.key, "--sass", env={"PATH": path})
         self.assertEqual(int(result.out), bytes_in)
 
-    def test_sass_says_what_is_missing(self):
+    def test_sass_names_the_missing_tool(self):
         result = self.run_cli("show", self.key, "--sass", expect=ENVIRONMENT, env={"PATH": "/nowhere"})
         self.assertIn("nvdisasm", result.err)
 
@@ -522,7 +522,7 @@ class Show(CliTest):
         self.assertIn(".target sm_90a", ptx)
         self.assertIn("add", ptx)
 
-    def test_ptx_says_which_header_is_not_at_hand(self):
+    def test_ptx_names_the_missing_header(self):
         result = self.run_cli("show", self.key, "--ptx", expect=ENVIRONMENT)
         self.assertIn("tile.cuh", result.err)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""daemon start, stop, status; doctor's line; compile through a daemon."""
+"""daemon start, stop and status; its line in doctor; compiles through a daemon."""
 
 import contextlib
 import os
@@ -37,7 +37,7 @@ class Daemon(CliTest):
         self.assertIn("Not running", self.run_cli("daemon", "stop").out)
         self.assertIn("Not running", self.run_cli("daemon", "status", expect=ENVIRONMENT).out)
 
-    def test_its_help_explains_every_option(self):
+    def test_the_daemons_help_explains_every_option(self):
         for flag in ("--help", "-h"):
             text = subprocess.run([BINARIES / "cukilnd", flag], capture_output=True, text=True, check=True).stdout
             usage = text.split("Compiles for")[0]
@@ -57,7 +57,7 @@ class Daemon(CliTest):
         self.assertIn("1 compiled", self.run_cli("daemon", "status").out)
         self.assertEqual(self.run_json("ls")["entries"][0]["name"], "add")
 
-    def test_a_relative_include_is_the_clients(self):
+    def test_a_relative_include_is_relative_to_the_client(self):
         self.run_cli("daemon", "start", env={"CUKILN_DAEMON_WATCH": "0"})  # or it compiles what was edited first
         self.write("pre.h", "#define ADDEND 1\n")
         self.write("inc/far.h", "#define ADDEND 2\n")
@@ -77,7 +77,7 @@ class Daemon(CliTest):
         self.assertIn("broken.cu(1)", failed.err)
         self.assertNotIn("/cukiln/src", failed.err)
 
-    def test_required_and_not_there(self):
+    def test_a_required_daemon_that_is_not_running_is_an_error(self):
         arguments = ("compile", "add.cu", "-DADDEND=1", "--arch", "sm_90a")
         failed = self.run_cli(*arguments, env={"CUKILN_DAEMON": "require"}, expect=None)
         self.assertNotEqual(failed.code, 0)
@@ -85,7 +85,7 @@ class Daemon(CliTest):
         self.run_cli("daemon", "start")
         self.run_cli(*arguments, env={"CUKILN_DAEMON": "require"})
 
-    def test_off_is_off(self):
+    def test_off_sends_nothing_to_the_daemon(self):
         self.run_cli("daemon", "start")
         self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a", env={"CUKILN_DAEMON": "off"})
         counters = self.run_json("daemon", "status")["counters"]
@@ -94,7 +94,7 @@ class Daemon(CliTest):
     def start_at(self, socket, expect):
         return self.run_cli("daemon", "start", env={"CUKILN_DAEMON_SOCKET": str(socket)}, expect=expect).err
 
-    def test_one_that_hangs_can_be_ended(self):
+    def test_a_hanging_daemon_can_be_stopped(self):
         process = self.run_json("daemon", "start")["process"]
         os.kill(process, signal.SIGSTOP)
         self.addCleanup(self.kill, process)
@@ -108,13 +108,13 @@ class Daemon(CliTest):
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
 
-    def test_two_of_them_in_one_folder(self):
+    def test_a_second_daemon_in_one_folder_is_refused(self):
         (self.folder / "own").mkdir(mode=0o700)
         self.start_at(self.folder / "own/one.sock", 0)
         self.assertIn("a folder of its own", self.start_at(self.folder / "own/two.sock", ENVIRONMENT))
         self.run_cli("daemon", "stop", env={"CUKILN_DAEMON_SOCKET": str(self.folder / "own/one.sock")})
 
-    def test_what_is_no_socket_is_not_removed(self):
+    def test_a_file_that_is_not_a_socket_is_kept(self):
         (self.folder / "own").mkdir(mode=0o700)
         self.write("own/letter", "dear")
         self.assertIn("is not a socket", self.start_at(self.folder / "own/letter", ENVIRONMENT))
@@ -124,7 +124,7 @@ class Daemon(CliTest):
         self.run_cli("daemon", "stop", env={"CUKILN_DAEMON_SOCKET": str(self.folder / "own/d.sock")})
         self.assertEqual((self.folder / "own/ops.sock").read_text(), "dear")
 
-    def test_a_start_that_fails_says_why(self):
+    def test_a_failed_start_prints_the_reason(self):
         self.assertIn("absolute path", self.start_at("d.sock", USAGE))
         self.assertIn("No such file", self.start_at(self.folder / "no/such/d.sock", ENVIRONMENT))
         (self.folder / "shared").mkdir()
@@ -133,11 +133,11 @@ class Daemon(CliTest):
         self.assertIn("cannot be trusted", refused)
         self.assertNotIn("chmod", refused)  # of a folder that everybody uses
 
-    def test_a_log_that_nobody_reads_does_not_hold_it_up(self):
+    def test_a_fifo_as_log_is_refused(self):
         os.mkfifo(self.folder / "cukilnd.log")
         self.assertIn("expected a regular file", self.start_at(self.folder / "d.sock", ENVIRONMENT))
 
-    def test_an_action_that_there_is_not(self):
+    def test_an_unknown_action(self):
         self.assertIn("expected start, stop or status", self.run_cli("daemon", "restart", expect=USAGE).err)
 
 

@@ -58,7 +58,7 @@ class Preload(CliTest):
         self.assertIn("cukiln preload kernels.json", done.stderr)  # what to do
         self.assertEqual(run(self.two()).returncode, DONE)
 
-    def test_a_manifest_of_ones_own(self):
+    def test_an_own_manifest(self):
         report = self.run_json("preload", self.two(), "--no-load", "--jobs", "2")
         self.assertEqual([(m["name"], m["target"]) for m in report["modules"]],
                          [("scaling", "sm_100a"), ("adding", "sm_100a")])  # fmt: skip
@@ -73,7 +73,7 @@ class Preload(CliTest):
         self.assertTrue(all(m["load_milliseconds"] > 0 for m in report["modules"]))
         self.assertEqual(report["failed"], 0)
 
-    def test_devices_are_chosen(self):
+    def test_devices_can_be_chosen(self):
         env = driver(DEVICES="2", CAPABILITY="90,100")
         report = self.run_json("preload", self.two(), "--devices", "1", env=env)
         self.assertEqual({m["target"] for m in report["modules"]}, {"sm_100a"})
@@ -81,16 +81,16 @@ class Preload(CliTest):
         result = self.run_cli("preload", self.two(), "--devices", "7", env=env, expect=USAGE)
         self.assertIn("no device 7", result.err)
 
-    def test_without_a_driver_says_what_to_do(self):
+    def test_a_missing_driver_is_reported_with_what_to_do(self):
         result = self.run_cli("preload", self.two(), expect=ENVIRONMENT)
         self.assertIn("--no-load", result.err)
 
-    def test_driver_that_fails(self):
+    def test_a_failing_driver_is_reported(self):
         result = self.run_cli("preload", self.two(), env=driver(FAIL="cuInit=100"), expect=ENVIRONMENT)
         self.assertIn("100", result.err)
         self.run_cli("preload", self.two(), env=driver(FAIL="cuLibraryLoadData=2"), expect=ENVIRONMENT)
 
-    def test_a_cubin_that_runs_on_no_device(self):
+    def test_a_target_of_no_device_is_refused(self):
         result = self.run_cli("preload", self.two(), "--arch", "sm_120", env=driver(), expect=FAILED)
         self.assertIn("sm_120", result.err)
 
@@ -103,7 +103,7 @@ class Preload(CliTest):
         self.assertNotIn("sm_90a is not in the store", result.err)
         self.assertIn("2 hits, 2 missing", result.out)
 
-    def test_one_failure_leaves_the_others(self):
+    def test_one_failure_does_not_stop_the_others(self):
         manifest = self.manifest(
             {"name": "broken", "sources": ["broken.cu"]},
             {"name": "adding", "sources": ["add.cu"], "define": {"ADDEND": 5}},
@@ -112,7 +112,7 @@ class Preload(CliTest):
         self.assertEqual([m["outcome"] for m in report["modules"]], ["failed", "compiled"])
         self.assertIn("nowhere", report["modules"][0]["error"])
 
-    def test_a_source_that_is_not_there(self):
+    def test_a_missing_source(self):
         manifest = self.manifest({"name": "lost", "sources": ["lost.cu"]})
         result = self.run_cli("preload", manifest, "--no-load", expect=USAGE)
         self.assertIn("lost.cu", result.err)
@@ -121,7 +121,7 @@ class Preload(CliTest):
         report = self.run_json("preload", "--manifest", self.two(), "--no-load")
         self.assertEqual(report["compiled"], 2)
 
-    def test_an_interrupt_says_how_many_are_in_the_store(self):
+    def test_an_interrupt_prints_how_many_modules_are_stored(self):
         count = 80
         many = self.manifest(*({"name": f"m{i}", "sources": ["add.cu"], "define": {"ADDEND": i}} for i in range(count)))
         process = subprocess.Popen(
@@ -133,12 +133,12 @@ class Preload(CliTest):
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=60)[1]
         self.assertEqual(process.returncode, -signal.SIGINT, said)
-        found = re.fullmatch(rf"(\d+) of {count} modules are in the store; the same command goes on from there\n", said)
+        found = re.fullmatch(rf"(\d+) of {count} modules are in the store; run the same command again to continue\n", said)
         self.assertIsNotNone(found, said)
         stored = len(self.run_json("ls")["entries"])
         self.assertIn(stored - int(found[1]), (0, 1), "one may have been written a moment before")
 
-    def test_bar_on_a_terminal_only(self):
+    def test_a_progress_bar_only_on_a_terminal(self):
         arguments = ("preload", "--no-load", "--arch", "sm_100a")
         code, shown = self.run_on_terminal(*arguments, "--color", "never")
         self.assertEqual(code, DONE)

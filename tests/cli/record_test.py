@@ -11,7 +11,7 @@ class Record(CliTest):
     def manifest(self, name="m.json"):
         return json.loads((self.folder / name).read_text())
 
-    def test_what_was_asked_for_is_preloaded_from_the_store(self):
+    def test_recorded_modules_are_preloaded_from_the_store(self):
         self.write("include/extra.cuh", "#define EXTRA 1\n")
         (self.folder / "made").mkdir()
         recorded = self.run_json(
@@ -39,7 +39,7 @@ class Record(CliTest):
         report = self.run_json("preload", "made/m.json", "--no-load", "--offline")
         self.assertEqual([m["outcome"] for m in report["modules"]], ["hit"])
 
-    def test_it_says_what_it_wrote(self):
+    def test_it_prints_what_it_wrote(self):
         line = ("record", "-o", "m.json", "--", CUKILN, "--quiet", "compile", "scale.cu", "--arch", "sm_90a")
         self.assertEqual(self.run_cli(*line).err, "Wrote 1 module to m.json.\n")
         self.assertEqual(self.run_cli("--quiet", *line).err, "")
@@ -53,7 +53,7 @@ class Record(CliTest):
                  for target in ("sm_90a", "sm_100a")]  # fmt: skip
         self.write("lines", "".join(json.dumps(line) + "\n" for line in lines) + '{"cut off')
         result = self.run_cli("record", "-o", "m.json", "--", "sh", "-c", 'cat lines >> "$CUKILN_RECORD"')
-        self.assertIn("1 module cannot be told", result.err)
+        self.assertIn("1 module mixed files with texts in memory", result.err)
         (module,) = self.manifest()["modules"]
         self.assertEqual(module["targets"], ["sm_90a", "sm_100a"])
         report = self.run_json("preload", "m.json", "--no-load")
@@ -64,7 +64,7 @@ class Record(CliTest):
         (same,) = self.compile("x/gen/k.cu", "--name", "k", "--arch", "sm_90a")
         self.assertEqual(same["outcome"], "hit")
 
-    def test_one_source_spelt_in_two_ways_is_one_module(self):
+    def test_two_spellings_of_one_source_are_one_module(self):
         (self.folder / "deep").mkdir()
         self.run_cli("record", "-o", "m.json", "--", "sh", "-c", " && ".join(
             f"{CUKILN} compile {path} -I {folder} --arch sm_90a" for path, folder in
@@ -72,29 +72,29 @@ class Record(CliTest):
         (module,) = self.manifest()["modules"]
         self.assertEqual((module["sources"], module["name"]), (["scale.cu"], "scale"))
 
-    def test_two_modules_of_one_name(self):
+    def test_two_modules_of_one_name_get_two_names(self):
         self.run_cli("record", "-o", "m.json", "--", "sh", "-c",
                      f'"{CUKILN}" compile add.cu -DADDEND=1 --arch sm_90a; "{CUKILN}" compile add.cu -DADDEND=2 --arch sm_90a')  # fmt: skip
         self.assertEqual([m["name"] for m in self.manifest()["modules"]], ["add", "add-2"])
 
-    def test_the_command_is_left_alone(self):
+    def test_the_applications_output_and_exit_code_are_kept(self):
         result = self.run_cli("record", "-o", "m.json", "--", "sh", "-c", "echo out; echo err >&2; exit 3", expect=FAILED)
         self.assertEqual(result.out, "out\n")
         self.assertIn("ended with 3", result.err)
-        self.assertIn("nothing was asked for", result.err)
+        self.assertIn("no module was requested", result.err)
         self.assertEqual(self.manifest(), {"format": 1, "modules": []})
         document = self.run_json("record", "-o", "m.json", "--", "sh", "-c", "echo out; kill -9 $$", expect=FAILED)
         self.assertEqual(document["exit_code"], 128 + 9)
 
-    def test_the_commands_options_are_its_own(self):
+    def test_options_after_the_application_are_the_applications(self):
         result = self.run_cli("record", "-o", "m.json", "--", "echo", "--json", "--help", "--", "-q")
         self.assertEqual(result.out, "--json --help -- -q\n")
 
-    def test_a_record_that_cannot_be_written_costs_nothing(self):
+    def test_a_record_that_cannot_be_written_does_not_stop_the_application(self):
         (module,) = self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a", env={"CUKILN_RECORD": "/no/such/file"})
         self.assertEqual(module["outcome"], "compiled")
 
-    def test_mistakes(self):
+    def test_usage_errors(self):
         self.run_cli("record", "--", "true", expect=USAGE)
         self.run_cli("record", "-o", "m.json", expect=USAGE)
         self.run_cli("record", "-o", "m.json", "--", "no-such-program", expect=USAGE)

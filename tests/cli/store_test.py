@@ -55,7 +55,7 @@ class Inventory(CliTest):
         self.assertEqual(set(line.split()[0] for line in text.splitlines()[1:4]), keys)
         self.assertRegex(text, r"(?m)^3 entries, .* of cubins, .* of compiling$")
 
-    def test_a_name_is_text_whatever_is_in_it(self):  # fault 78
+    def test_control_characters_in_a_name_are_escaped(self):  # fault 78
         name = "<script>\n\x1b[2J\u202e&.cu"
         self.write(name, 'extern "C" __global__ void k() {}\n')
         self.compile(name)
@@ -170,13 +170,13 @@ class Maintenance(CliTest):
         self.assertEqual(self.run_json("verify")["checked"], 0)
         self.assertEqual(self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a")[0]["outcome"], "compiled")
 
-    def test_a_database_that_was_begun_anew_is_damage_that_verify_tells(self):
+    def test_verify_reports_a_database_that_was_replaced(self):
         self.one_key()
         (database,) = self.store.rglob("store.db")
         os.truncate(database, 0)
         result = self.run_cli("verify", expect=FAILED)
         self.assertIn("starts a new, empty generation", result.err)
-        self.assertNotRegex(result.err, "PRAGMA|SELECT", "the user asked for no statement")
+        self.assertNotRegex(result.err, "PRAGMA|SELECT", "SQL means nothing to the user")
         self.assertIn("1 damaged, 1 removed", result.out)
         self.assertNotIn("--repair", result.out)
         self.assertEqual(self.run_json("verify")["damaged"], 0)
@@ -198,7 +198,7 @@ class Maintenance(CliTest):
         self.one_key()
         self.assertEqual(self.run_json("verify")["checked"], 1)
 
-    def test_damage_is_compiled_again_and_shown(self):
+    def test_a_damaged_entry_is_compiled_again_and_counted(self):
         key = self.one_key()
         self.damage()
         self.run_cli("show", key, expect=FAILED)
@@ -211,7 +211,7 @@ class Doctor(CliTest):
     def checks(self, **options):
         return {c["name"]: c for c in self.run_json("doctor", **options)["checks"]}
 
-    def test_all_is_well_without_a_driver(self):
+    def test_a_missing_driver_is_no_error(self):
         checks = self.checks()
         for name in ("nvrtc", "headers", "worker", "store", "sqlite"):
             self.assertEqual(checks[name]["status"], "ok", checks[name])
@@ -234,9 +234,9 @@ class Doctor(CliTest):
             self.assertEqual(checks[name]["status"], "missing")
             self.assertTrue(checks[name]["advice"])
         text = self.run_cli("doctor", expect=ENVIRONMENT, env=env).out
-        self.assertIn("Something that is needed is not right", text)
+        self.assertIn("Something needed is missing or wrong", text)
 
-    def test_each_nvrtc_that_would_be_used_and_why_one_is_passed_over(self):
+    def test_doctor_lists_each_nvrtc_in_use_and_why_others_are_skipped(self):
         if "CUKILN_NVRTC_LIBRARY" in self.environment:
             self.skipTest("an NVRTC was named: no other is looked at")
         detail = self.checks()["nvrtc"]["detail"]
@@ -257,7 +257,7 @@ class Doctor(CliTest):
                       newer["advice"])  # fmt: skip
         self.assertIn(f"{old}/libnvrtc.so.12.6.85, for sm_90a", older["detail"])
 
-    def test_an_nvrtc_that_is_too_old_is_not_right(self):
+    def test_an_nvrtc_that_is_too_old_is_wrong(self):
         library = self.checks()["nvrtc"]["detail"].split(" in ")[1].split(",")[0]
         old = self.folder / "libnvrtc.so.12.6.85"
         old.symlink_to(library)
@@ -265,7 +265,7 @@ class Doctor(CliTest):
         self.assertEqual(checks["nvrtc"]["status"], "wrong")
         self.assertIn("too old for sm_100a, which needs 12.8", checks["nvrtc"]["advice"])
 
-    def test_store_that_cannot_be_used(self):
+    def test_an_unusable_store_is_wrong(self):
         self.store.mkdir(mode=0o755)
         self.store.chmod(0o777)
         checks = self.checks(expect=ENVIRONMENT)
@@ -276,19 +276,19 @@ class Doctor(CliTest):
         _, shown = self.run_on_terminal("doctor", "--color", "never")
         words = [line for line in shown.splitlines() if len(line) > 80]
         self.assertTrue(all("/" in line for line in words), words)  # a path is not broken
-        self.assertIn("Everything that is needed is there.", shown)
+        self.assertIn("Everything needed is in place.", shown)
 
 
 class UnusableStore(CliTest):
     about_the_disk = (["ls"], ["show", "abcdef"], ["verify"], ["gc"], ["stats"], ["rm", "--all"])
 
     def check(self, advice, env=None, compiles=STORE):
-        for verb in self.about_the_disk:
-            result = self.run_cli(*verb, expect=STORE, env=env)
+        for command in self.about_the_disk:
+            result = self.run_cli(*command, expect=STORE, env=env)
             self.assertEqual(result.out, "")
             self.assertIn(advice, result.err)
             self.assertEqual(result.err.count(advice), 1, "said once")
-            self.run_json(*verb, expect=STORE, env=env)["error"]
+            self.run_json(*command, expect=STORE, env=env)["error"]
         result = self.run_cli("compile", "add.cu", "-DADDEND=1", expect=compiles, env=env)
         self.assertIn("1 compiled", result.out)
         self.assertIn("0 stored, 1 not stored: ", result.out)
@@ -315,7 +315,7 @@ class UnusableStore(CliTest):
         self.store.mkdir(mode=0o500)
         self.check(str(self.store))
 
-    def test_what_can_only_be_read_says_what_would_help(self):
+    def test_a_read_only_store_is_reported_with_what_to_do(self):
         self.one_key()
         compile = ("compile", "add.cu", "-DADDEND=1", "--arch", "sm_90a")
         (self.store / "v2").chmod(0o500)
@@ -339,7 +339,7 @@ class UnusableStore(CliTest):
         self.run_cli("compile", "add.cu", "-DADDEND=1", "-o", "x.cubin", env={"CUKILN_DISABLE_STORE": "1"})
         self.assertEqual((self.folder / "x.cubin").read_bytes()[:4], b"\x7fELF")
 
-    def test_files_are_the_users_alone(self):
+    def test_other_users_cannot_read_the_files(self):
         self.one_key()
         for path in [self.store, *self.store.rglob("*")]:
             self.assertEqual(path.stat().st_mode & 0o077, 0, path)
@@ -360,14 +360,14 @@ class FillingTheStore(CliTest):
         self.store.mkdir(exist_ok=True)
         self.store.chmod(0o777)
 
-    def test_what_was_stored_is_counted(self):
+    def test_stored_modules_are_counted(self):
         report = self.run_json(*self.arguments)
         self.assertEqual((report["stored"], report["modules"][0]["stored"]), (1, True))
         again = self.run_json(*self.arguments)
         self.assertEqual((again["hits"], again["stored"], again["modules"][0]["stored"]), (1, 0, False))
         self.assertEqual(again["modules"][0]["not_stored"], "")
 
-    def test_a_store_that_refuses_is_named_after_the_work_was_done(self):  # fault 126
+    def test_a_refusing_store_gives_exit_4_after_the_work(self):  # fault 126
         self.spoil()
         for arguments, modules in ((self.arguments, 1), (("preload", "m.json", "--no-load"), 2)):
             report = self.run_json(*arguments, expect=STORE)
@@ -377,16 +377,16 @@ class FillingTheStore(CliTest):
                 self.assertTrue(module["not_stored"])
         self.assertIn("0 stored, 2 not stored: ", self.run_cli("preload", "m.json", "--no-load", expect=STORE).out)
 
-    def test_what_is_too_large_for_the_store_is_refused(self):  # fault 126
+    def test_an_entry_larger_than_the_store_is_refused(self):  # fault 126
         report = self.run_json(*self.arguments, expect=STORE, env={"CUKILN_MAX_SIZE": "1KiB"})
         self.assertIn("larger than the store's limit", report["modules"][0]["not_stored"])
 
-    def test_another_purpose_was_served(self):
+    def test_with_an_output_a_refusing_store_is_no_error(self):
         self.spoil()
         self.run_cli(*self.arguments, "-o", "add.cubin")
         self.run_cli("preload", "m.json", env={"CUKILN_CUDA_LIBRARY": FAKE_DRIVER})
 
-    def test_what_is_never_stored_is_no_refusal(self):
+    def test_a_module_that_is_never_stored_is_not_refused(self):
         self.write("when.cu", 'extern "C" __global__ void when(char* x) { *x = __TIME__[0]; }\n')
         report = self.run_json("compile", "when.cu", "--arch", "sm_90a")
         self.assertEqual((report["stored"], report["modules"][0]["stored"]), (0, False))
@@ -394,13 +394,13 @@ class FillingTheStore(CliTest):
         off = self.run_json(*self.arguments, env={"CUKILN_DISABLE_STORE": "1"})
         self.assertEqual((off["compiled"], off["stored"]), (1, 0))
 
-    def test_what_is_worse_comes_first(self):
+    def test_other_errors_take_precedence_over_a_refusing_store(self):
         self.spoil()
         self.run_cli("compile", "add.cu", "broken.cu", "-DADDEND=1", expect=FAILED)
         self.run_cli(*self.arguments, "--no-such-flag", expect=USAGE)
         self.run_cli(*self.arguments, expect=ENVIRONMENT, env={"CUKILN_NVRTC_LIBRARY": "/nowhere/libnvrtc.so"})
 
-    def test_an_import_says_what_was_not_stored(self):  # fault 126
+    def test_import_prints_what_was_not_stored(self):  # fault 126
         self.run_cli(*self.arguments)
         self.run_cli("compile", "scale.cu", "--arch", "sm_90a")
         self.run_cli("export", "-o", "all.ckb")
@@ -425,13 +425,13 @@ class FillingTheStore(CliTest):
 
 
 class SystemStore(CliTest):
-    def test_is_listed_and_hit_and_left_alone(self):
+    def test_its_entries_are_listed_and_hit_and_kept(self):
         key = self.one_key()
         self.store.rename(self.folder / "system")
         self.assertEqual([e["key"] for e in self.run_json("ls")["entries"]], [key])
         self.assertEqual(self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a")[0]["outcome"], "hit")
         result = self.run_cli("rm", key)
-        self.assertIn("read-only system store", result.err)
+        self.assertIn("only in the system store, which is read-only", result.err)
         self.assertEqual(len(self.run_json("ls")["entries"]), 1)
 
 

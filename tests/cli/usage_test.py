@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does not touch a store: help, version, mistakes in the command line, config, completion."""
+"""Commands that touch no store: help, version, errors of usage, config, completion."""
 
 import json
 import re
@@ -10,30 +10,30 @@ from pathlib import Path
 
 from cli import CUKILN, CliTest, STORE, USAGE
 
-VERBS = ["doctor", "compile", "preload", "ls", "show", "explain", "stats", "verify", "gc", "rm",
+COMMANDS = ["doctor", "compile", "preload", "ls", "show", "explain", "stats", "verify", "gc", "rm",
          "export", "import", "keygen", "record", "daemon", "config", "completion"]  # fmt: skip
 
 
 class Help(CliTest):
-    def test_help_names_every_verb_and_exit_code(self):
+    def test_help_names_every_command_and_exit_code(self):
         text = self.run_cli("--help").out
-        for verb in VERBS:
-            self.assertRegex(text, rf"(?m)^  {verb} +\w")
+        for command in COMMANDS:
+            self.assertRegex(text, rf"(?m)^  {command} +\w")
         for code in range(5):
             self.assertRegex(text, rf"(?m)^  {code}  \w")
 
-    def test_every_verb_has_help_with_usage_and_examples(self):
-        for verb in VERBS:
-            text = self.run_cli(verb, "--help").out
-            self.assertIn(f"  cukiln {verb}", text)
-            self.assertRegex(text, rf"(?s)Examples:\n  .*cukiln {verb}")
-            self.assertEqual(text, self.run_cli("help", verb).out)
-            self.assertEqual(text, self.run_cli("--help", verb).out)
-            self.assertEqual(text, self.run_cli(verb, "-h", "--no-such-option").out)
+    def test_every_command_has_help_with_usage_and_examples(self):
+        for command in COMMANDS:
+            text = self.run_cli(command, "--help").out
+            self.assertIn(f"  cukiln {command}", text)
+            self.assertRegex(text, rf"(?s)Examples:\n  .*cukiln {command}")
+            self.assertEqual(text, self.run_cli("help", command).out)
+            self.assertEqual(text, self.run_cli("--help", command).out)
+            self.assertEqual(text, self.run_cli(command, "-h", "--no-such-option").out)
 
     def test_help_fits_eighty_columns(self):
-        for verb in VERBS:
-            for line in self.run_cli(verb, "--help").out.split("Examples:")[0].splitlines():
+        for command in COMMANDS:
+            for line in self.run_cli(command, "--help").out.split("Examples:")[0].splitlines():
                 self.assertLessEqual(len(line), 80, line)
 
     def test_help_makes_no_store(self):
@@ -45,7 +45,7 @@ class Help(CliTest):
         self.assertRegex(self.run_cli("--version").out, r"^cukiln \d+\.\d+\.\d+\n$")
         self.assertRegex(self.run_json("--version")["version"], r"^\d+\.\d+\.\d+$")
 
-    def test_no_verb_shows_help_on_stderr(self):
+    def test_no_command_shows_help_on_stderr(self):
         result = self.run_cli(expect=USAGE)
         self.assertEqual(result.out, "")
         self.assertIn("Usage:", result.err)
@@ -62,8 +62,8 @@ class Mistakes(CliTest):
         self.assertIn(says, error["message"])
         self.assertFalse(self.store.exists())
 
-    def test_unknown_verb(self):
-        self.check("frobnicate", says='unknown verb "frobnicate"')
+    def test_unknown_command(self):
+        self.check("frobnicate", says='unknown command "frobnicate"')
         self.check("complie", says='did you mean "compile"?')
 
     def test_unknown_option(self):
@@ -75,52 +75,52 @@ class Mistakes(CliTest):
     def test_missing_values_and_arguments(self):
         self.check("compile", says="a source is missing")
         self.check("compile", "add.cu", "--arch", says="--arch needs a value")
-        self.check("show", says="a key is missing")
-        self.check("rm", says="a key is missing")
+        self.check("show", says="a key or name is missing")
+        self.check("rm", says="a key or name is missing")
         self.check("rm", "--all", "--name", "x", says="exclude each other")
-        self.check("explain", says="is missing")
+        self.check("explain", says="a file, a manifest or two keys are missing")
         self.check("completion", says="a shell is missing")
 
-    def test_arguments_too_many(self):
+    def test_too_many_arguments(self):
         self.check("ls", "everything", says='"everything" is one argument too many')
         self.check("show", "abcdef", "abcdef", says="one key at a time")
         self.check("rm", "--all", "abcdef", says="exclude each other")
         self.check("show", "abcdef", "--ptx", "--sass", says="exclude each other")
 
-    def test_values_that_cannot_be(self):
+    def test_invalid_values(self):
         self.check("compile", "add.cu", "--arch", "sm_1", says='unknown target "sm_1"')
         self.check("ls", "--arch", "volta", says='unknown target "volta"')
         self.check("ls", "--sort", "beauty", says="age, size, time or hits")
         self.check("gc", "--max-size", "3X", says='"3X" is no size')
-        self.check("gc", "--max-age", "3", says='"3" is no age')
-        self.check("preload", "--devices", "first", says="--devices takes all")
-        self.check("preload", "--jobs", "0", says="--jobs takes a number")
-        self.check("completion", "tcsh", says="bash, zsh and fish")
+        self.check("gc", "--max-age", "3", says='invalid duration "3"')
+        self.check("preload", "--devices", "first", says='invalid --devices "first"')
+        self.check("preload", "--jobs", "0", says='invalid --jobs "0"')
+        self.check("completion", "tcsh", says='unknown shell "tcsh": expected bash, zsh or fish')
         self.check("--color", "sometimes", "ls", says="auto, always or never")
-        self.check("show", "abc", "-o", "file", says="-o goes with")
-        self.check("compile", "add.cu", "-o", "", says="names no file")
-        self.check("--store", "", "ls", says='--store "" names no folder')
+        self.check("show", "abc", "-o", "file", says="-o needs --source")
+        self.check("compile", "add.cu", "-o", "", says="-o needs a file")
+        self.check("--store", "", "ls", says="--store needs a folder")
 
-    def test_sources_and_manifests_that_are_not_there(self):
+    def test_missing_sources_and_manifests(self):
         self.check("compile", "nowhere.cu", says='there is no source "nowhere.cu"')
         self.check("compile", ".", says="is a folder")
         self.check("explain", "nowhere.cu", says='there is no source "nowhere.cu"')
         self.check("preload", "nowhere.json", says="nowhere.json")
 
-    def test_compiler_flags_that_cannot_be(self):
+    def test_invalid_compiler_flags(self):
         self.check("compile", "add.cu", "--flag", "--frobnicate", says='"--frobnicate"')
         self.check("compile", "add.cu", "--fdevice-time-trace=t", says='"--fdevice-time-trace=t" is refused')
         self.check("compile", "add.cu", "-D", "=1", says="-D takes NAME")
 
-    def test_outputs_that_cannot_be_written_are_told_first(self):
+    def test_outputs_are_checked_before_the_work(self):
         for arguments in (("compile", "add.cu"), ("export",), ("show", "abcdef", "--source")):
             self.check(*arguments, "-o", "/nowhere/x", says="cannot write /nowhere/x: there is no folder /nowhere/")
         self.check("compile", "add.cu", "scale.cu", "-o", "x", says="one file for 2 modules")
 
-    def test_a_manifest_goes_with_arch_alone(self):
+    def test_a_manifest_allows_only_arch(self):
         self.write("m.json", '{"format":1,"modules":[]}')
-        self.check("explain", "m.json", "-DX", says="only --arch is taken")
-        self.check("preload", "m.json", "--manifest", "m.json", says="one at a time")
+        self.check("explain", "m.json", "-DX", says="allows no option but --arch")
+        self.check("preload", "m.json", "--manifest", "m.json", says="name one at a time")
 
     def test_broken_manifest_says_where(self):
         self.write("m.json", '{"format":1,\n"modules":[],\n}')
@@ -141,14 +141,14 @@ class Config(CliTest):
         self.assertEqual(settings["max_size"], (str(1 << 30), "environment CUKILN_MAX_SIZE"))
         self.assertEqual(settings["offline"], ("0", "default"))
 
-    def test_flag_before_and_after_the_verb_wins(self):
+    def test_flag_before_and_after_the_command_wins(self):
         before = self.run_json("--store", "a", "config")
         after = self.run_json("config", "--store", "a")
         self.assertEqual(before, after)
         self.assertIn({"name": "store", "value": str(self.folder.resolve() / "a"),
                        "origin": "flag --store"}, after["settings"])  # fmt: skip
 
-    def test_file_is_read_and_its_mistakes_are_warnings(self):
+    def test_errors_in_a_configuration_file_are_warnings(self):
         self.write("config/cukiln/config.toml", 'max_size = "3GiB"\ncolour = "blue"\n')
         settings, document = self.settings()
         self.assertEqual(settings["max_size"][0], str(3 << 30))
@@ -162,11 +162,11 @@ class Config(CliTest):
         self.assertIn('warning: ', self.run_cli("config").err)
         self.assertEqual(self.run_cli("config", "--quiet").err, "")
 
-    def test_a_misspelt_variable_is_told(self):
+    def test_a_misspelt_variable_is_warned_of(self):
         result = self.run_cli("config", env={"CUKILN_STOR": "/x"})
         self.assertEqual(result.err, "warning: CUKILN_STOR is no setting; did you mean CUKILN_STORE?\n")
 
-    def test_a_relative_store_is_told_with_who_said_so(self):
+    def test_a_relative_store_is_refused_with_its_origin(self):
         result = self.run_cli("ls", env={"CUKILN_STORE": "rel"}, expect=STORE)
         self.assertIn('environment CUKILN_STORE: the store\'s directory is "rel"; expected an absolute', result.err)
 
@@ -184,14 +184,14 @@ class Config(CliTest):
 
 
 class Completion(CliTest):
-    def test_scripts_name_verbs_and_options(self):
+    def test_scripts_name_commands_and_options(self):
         for shell in ("bash", "zsh", "fish"):
             script = self.run_cli("completion", shell).out
-            for word in [*VERBS, "max-age", "no-load", "sm_100a"]:
+            for word in [*COMMANDS, "max-age", "no-load", "sm_100a"]:
                 self.assertIn(word, script, shell)
             self.assertEqual(self.run_json("completion", shell)["script"], script)
 
-    def test_scripts_are_valid_where_there_is_a_shell(self):
+    def test_scripts_are_valid_for_installed_shells(self):
         for shell in ("bash", "zsh", "fish"):
             if shutil.which(shell):
                 script = self.run_cli("completion", shell).out
@@ -217,7 +217,7 @@ class Completion(CliTest):
         self.assertEqual(self.complete("cukiln", "compile", "add"), {"add.cu"})
         self.assertEqual(self.complete("cukiln", "compile", "add.cu", "--arch", "sm_90"), {"sm_90a"})
 
-    def test_bash_completes_what_a_verb_takes_one_of(self):
+    def test_bash_completes_the_words_that_a_command_takes(self):
         self.assertEqual(self.complete("cukiln", "daemon", "st"), {"start", "stop", "status"})
         self.assertEqual(self.complete("cukiln", "completion", "z"), {"zsh"})
 
@@ -227,7 +227,7 @@ class Completion(CliTest):
 
 
 class Output(CliTest):
-    def test_color_only_when_asked_for_or_on_a_terminal(self):
+    def test_color_only_on_request_or_on_a_terminal(self):
         self.assertNotIn("\x1b", self.run_cli("config").out)
         self.assertIn("\x1b[1m", self.run_cli("config", "--color", "always").out)
         self.assertIn("\x1b[1m", self.run_on_terminal("config")[1])
@@ -240,7 +240,7 @@ class Output(CliTest):
             self.assertEqual(max(map(len, text.splitlines())), columns)
             self.assertIn("…", text)
 
-    def test_nothing_is_cut_where_there_is_no_terminal(self):
+    def test_nothing_is_cut_without_a_terminal(self):
         worker = "/a/path/" + "x" * 200
         text = self.run_cli("config", env={"CUKILN_WORKER": worker, "COLUMNS": "60"}).out
         self.assertIn(worker, text)
@@ -249,7 +249,7 @@ class Output(CliTest):
     def test_json_is_one_document_even_with_color(self):
         json.loads(self.run_cli("config", "--json", "--color", "always").out)
 
-    def test_bytes_that_are_no_text_are_escaped_and_replaced(self):
+    def test_bytes_that_are_not_text_are_escaped_and_replaced(self):
         env = {"CUKILN_WORKER": b"/a/\xff\x1b[31m\nx\xe2\x80\xae"}
         text = self.run_cli("config", env=env).out
         self.assertIn(r"/a/\xff\x1b[31m\nx\u202e", text)
