@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the tables of measurements in README.md and tests/bench/README.md from the runs in tests/gpu/results.
+
+  tests/bench/tables.py           rewrites the tables
+  tests/bench/tables.py --check   writes nothing; exit 1 and a diff if a table is not what it would write
+
+A table stands below the line `<!-- table: NAME, of tests/bench/tables.py -->` and an empty line. The ratio is the time of what
+stands beside cukiln, divided by cukiln's: above 1, cukiln takes less.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from results import REPOSITORY, read
+
+DOCUMENTS = ("README.md", "tests/bench/README.md")
+MARK = re.compile(r"<!-- table: ([a-z-]+), of tests/bench/tables\.py -->")
+HEADER = ("| measured | cukiln | beside it | ratio |", "|---|---|---|---|")
+
+
+@dataclass
+class Line:
+    """A line of a table: one result, or one for each case, of a run; `beside`: the baseline's name begins so."""
+
+    label: str
+    run: str  # h200-bench.json without its ending
+    what: str
+    cases: tuple[str, ...] = ("",)
+    beside: str = ""
+
+
+GEMM = "m {}, n 7168, k 7168"
+MOE = "{} tokens, top 8 of 256, 7168 x 2048"
+
+
+def gemm(*rows: int) -> Line:
+    label = f"`nvfp4_gemm`, n = k = 7168, {', '.join(map(str, rows))} rows"
+    return Line(label, "h200-kernels", "nvfp4_gemm", tuple(GEMM.format(m) for m in rows))
+
+
+def decode(mode: str) -> Line:
+    batches = (1, 8, 16, 64)
+    label = f"{mode}, {', '.join(map(str, batches))} sequences"
+    return Line(label, "h200-decode", "decode step", tuple(f"{mode}, batch {batch}" for batch in batches))
+
+
+WARM_START = "warm start, per program of 6, {}"
+TABLES = {
+    "summary": [
+        Line("a kernel ready in a fresh process, from a warm cache", "h200-bench", WARM_START.format("loaded"),
+             beside="cupy"),
+        Line("the same", "h200-rivals", WARM_START.format("loaded"), beside="triton"),
+        Line("a launch from C++", "h200-bench", "TypedKernel::launch"),
+        Line("a cold start of 16 modules", "h200-bench", "cold start, the 16 shipped modules on 16 cores"),
+        gemm(8, 1024),
+    ],
+    "rivals": [
+        Line("`RawModule`, loaded", "h200-bench", WARM_START.format("loaded"), beside="cupy"),
+        Line("a Triton kernel, loaded and launched once", "h200-rivals", WARM_START.format("loaded"), beside="triton"),
+        Line("`cpp_extension.load`, nothing changed", "h200-rivals", WARM_START.format("loaded"),
+             beside="cpp_extension"),
+        Line("`FileStreamProgramCache`, which returns bytes and checks no headers; CPU time", "h200-bench",
+             WARM_START.format("bytes, CPU time"), beside="cuda.core"),
+    ],
+    "cukiln": [
+        Line("a launch by `TypedKernel`", "h200-bench", "TypedKernel::launch"),
+        Line("a launch by `Kernel`", "h200-bench", "Kernel::launch"),
+        Line("a launch by C", "h200-bench", "cukiln_kernel_launch"),
+        Line("a warm start of 6 modules whose headers are verified, without the driver's calls; CPU time",
+             "h200-bench", "warm start, 6 modules that include toolkit headers"),
+        Line("each further module of it", "h200-bench", "each further module, its headers verified"),
+        Line("each further module of it, among 100,000 entries", "h200-bench",
+             "a further module of a warm start among 100,000 entries"),
+        Line("compiles, when 64 processes start 16 modules together on an empty store", "h200-bench",
+             "compiles by 64 processes of 16 modules each"),
+        Line("a cold start of 16 modules on 16 cores", "h200-bench", "cold start, the 16 shipped modules on 16 cores"),
+    ],
+    "kernels": [
+        Line("`amax_gsa`, bf16 [16384, 7168]", "h200-kernels", "amax_gsa", ("[16384, 7168]",), "PyTorch"),
+        Line("`quantize_nvfp4_from_buffer`, bf16 [16384, 7168]", "h200-kernels", "quantize_nvfp4_from_buffer",
+             ("[16384, 7168]",), "PyTorch"),
+        gemm(1, 8, 16, 32),
+        gemm(64, 256, 1024, 4096),
+        Line("`nvfp4_moe_gemm`, 1, 64, 4096 tokens, top 8 of 256 experts, 7168 x 2048", "h200-kernels",
+             "nvfp4_moe_gemm", tuple(MOE.format(tokens) for tokens in (1, 64, 4096))),
+        Line("`sampler`, 1, 64 rows of 128,256, top-k 50, top-p 0.9", "h200-sampler", "sampler",
+             tuple(f"rows {rows}, vocabulary 128256" for rows in (1, 64))),
+    ],
+    "decode": [decode("reduce-overhead"), decode("eager")],
+    "python": [
+        Line("`get_cuda_module` of a loaded module, every header checked", "h200-modules",
+             "get_cuda_module of a module that is loaded, every header checked"),
+        Line("a launch from Python", "h200-modules", "a launch", beside="CuPy"),
+        Line("a launch from Python", "h200-modules", "a launch", beside="Triton"),
+    ],
+}  # fmt: skip
+
+
+def number(value: float) -> str:
+    """Three significant digits, all digits before the point."""
+    if value >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def quantity(values: list[float], unit: str) -> str:
+    """`9.48, 160 µs`; milliseconds from 10,000 µs on."""
+    if unit == "us" and min(values) >= 10_000:
+        values, unit = [value / 1000 for value in values], "ms"
+    return f"{', '.join(map(number, values))} {unit.replace('us', 'µs')}".strip()
+
+
+class Tables:
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.runs: dict[str, dict] = {}
+
+    def find(self, line: Line, case: str) -> dict:
+        """The result that a line names. Raises LookupError."""
+        if line.run not in self.runs:
+            self.runs[line.run] = read(self.folder / f"{line.run}.json")
+        for row in self.runs[line.run]["results"]:
+            if (row["what"], row.get("case", "")) == (line.what, case) and row["baseline"]["name"].startswith(line.beside):
+                return row
+        raise LookupError(f"{line.run}.json has no result '{line.what}', case '{case}', beside '{line.beside}'")
+
+    def text(self, line: Line) -> str:
+        rows = [self.find(line, case) for case in line.cases]
+        unit, name = rows[0]["unit"], rows[0]["baseline"]["name"]
+        beside = [row["baseline"]["value"] for row in rows]
+        baseline = name if name.startswith("goal: ") else f"{quantity(beside, unit)}, {name}"
+        ratios = ", ".join(number(row["ratio"]) for row in rows)
+        return f"| {line.label} | {quantity([row['value'] for row in rows], unit)} | {baseline} | {ratios} × |"
+
+    def table(self, name: str) -> list[str]:
+        if name not in TABLES:
+            raise LookupError(f"no table '{name}': expected {', '.join(TABLES)}")
+        return [*HEADER, *map(self.text, TABLES[name])]
+
+    def rewrite(self, text: str) -> str:
+        """The document with its tables written anew. Raises LookupError."""
+        lines, out = text.split("\n"), []
+        at = 0
+        while at < len(lines):
+            out.append(lines[at])
+            mark = MARK.fullmatch(lines[at])
+            at += 1
+            if mark:
+                out += ["", *self.table(mark[1])]
+                at += 1  # the empty line that ends the comment for Markdown
+                while at < len(lines) and lines[at].startswith("|"):
+                    at += 1
+        return "\n".join(out)
+
+
+def main() -> int:
+    check = sys.argv[1:] == ["--check"]
+    if sys.argv[1:] and not check:
+        print(__doc__, file=sys.stderr)
+        return 2
+    tables = Tables(REPOSITORY / "tests/gpu/results")
+    stale = False
+    for name in DOCUMENTS:
+        path = REPOSITORY / name
+        text = path.read_text(encoding="utf-8")
+        new = tables.rewrite(text)
+        if new != text and check:
+            stale = True
+            sys.stdout.writelines(difflib.unified_diff(text.splitlines(True), new.splitlines(True), name, "tables.py"))
+        elif new != text:
+            path.write_text(new, encoding="utf-8")
+    if stale:
+        print("tests/bench/tables.py writes these tables; run it and commit the result", file=sys.stderr)
+    return int(stale)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
