@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cukilnd costs: its start, itself when nobody asks, and a hit through it."""
+"""Measures cukilnd: its start, its use of an idle machine, and a hit through it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Daemon:
 
     @contextlib.contextmanager
     def running(self, store: Path) -> Iterator[tuple[subprocess.Popen, float]]:
-        """The process, and the milliseconds until it was ready."""
+        """Starts cukilnd. Returns the process and the milliseconds until it was ready."""
         command = [str(self.program), "--socket", str(self.socket), "--store", str(store)]
         start = time.perf_counter()
         process = subprocess.Popen(command, env=self.environment)

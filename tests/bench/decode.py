@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decode step of a small transformer (random weights, made here) with NVFP4 layers beside bf16,
-eager and under torch.compile's reduce-overhead.
+"""Measures a decode step of a small transformer with random weights, NVFP4 layers beside bf16, eager
+and under torch.compile's reduce-overhead.
 
-Every pair is timed in turns in one run. Weights of all blocks exceed the cache, so each step reads
+Each pair is timed alternately in one run. The weights of all blocks exceed the cache, so each step reads
 them from memory.
 """
 
@@ -25,7 +25,7 @@ ROUNDS, STEPS = 7, 20
 
 
 class Block(nn.Module):
-    """Llama's, with one head of keys for four of queries, and a cache of CONTEXT tokens."""
+    """A block of Llama with one head of keys for four of queries, and a cache of CONTEXT tokens."""
 
     def __init__(self, batch: int):
         super().__init__()
@@ -66,7 +66,7 @@ class Decoder(nn.Module):
 
 
 def calibrated(model: Decoder, x: Tensor, position: Tensor) -> Decoder:
-    """The model with NVFP4 layers, whose inputs have the fixed scale that this one step shows."""
+    """The model with NVFP4 layers, whose input scales are calibrated by one step."""
     largest: dict[nn.Module, Tensor] = {}
     linears = [
         (block, name, child)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call of an op costs besides its work: from C++, and by Python's @torch.library.custom_op.
+"""Measures the overhead of calling an op that C++ registered, beside Python's @torch.library.custom_op.
 
-Both take (x, runner_id, out_features), find the runner and allocate the result; there are no rows,
-so that is all. Prints {"ours_us": [...], "custom_op_us": [...], "version": ...}, a number a round
+Both take (x, runner_id, out_features), find the runner and allocate the result. Nothing is computed,
+because x has no rows. Prints {"ours_us": [...], "custom_op_us": [...], "version": ...}, a number a round
 in turns; says why it cannot run and exits with 3.
 """
 

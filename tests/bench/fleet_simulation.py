@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a roll-out costs the servers of a fleet: HOSTS machines start a new build against one remote store.
+"""Simulates a roll-out: HOSTS machines start a new build and use one remote store.
 
-Nothing runs but this file: a simulation of requests at a server, seeded, with measured service times. What it
-assumes:
+Only this file runs: a seeded simulation of requests at a server, with measured service times. It assumes:
 
 - Every machine starts once, within --jitter seconds (evenly), and asks for the same --modules modules,
   --parallel of them at a time. Files and compiler are the same everywhere, so each module is one entry.
@@ -47,7 +46,7 @@ REQUEST_BYTES = 150
 
 
 class Server:
-    """Requests in the order of their arrival; each answer's moment is known when it arrives."""
+    """A server that handles requests in the order of arrival, so an answer's time is known when its request arrives."""
 
     def __init__(self, times, entry_bytes, sets_bytes):
         self.times = times
@@ -59,7 +58,7 @@ class Server:
         self.waits = []
 
     def serve(self, now, kind, found=True):
-        """When the answer is back at the client."""
+        """The time at which the client has the answer."""
         self.requests[kind] += 1
         self.received += REQUEST_BYTES + self.put_bytes.get(kind, 0)
         arrived = now + ROUND_TRIP / 2
@@ -103,7 +102,7 @@ class Fleet:
         return self.result()
 
     def ask(self, host, kind, timeout, found, then, *arguments):
-        """`then(ok, …)` when there is an answer, or at the timeout."""
+        """Calls `then(ok, …)` at the answer, or at the timeout."""
         if self.now < self.left_alone_until[host]:
             self.at(self.now, then, False, *arguments)
             return
@@ -227,7 +226,7 @@ class Fleet:
 
 
 def measure():
-    """CPU time per request of the real servers on this machine, with one connection."""
+    """Measures the CPU time per request of real servers on this machine, with one connection."""
     import http.client
     import os
     import socket

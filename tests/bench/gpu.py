@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts/bench-gpu measures. A part yields Entries: our launch, a rival's, and the least work the
-job can be. Both are timed in turns in one run, over buffers that rotate, so that data comes from memory
-and not from the cache; where memory is the rival, what is written goes there too."""
+"""The parts of scripts/bench-gpu. A part yields Entries: a launch of cukiln's, the baseline's, and the bytes and
+operations that the computation needs at least. Both are timed alternately in one run, over rotating buffers, so that
+data comes from memory and not from the cache. Where a copy is the baseline, results go to memory too."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Entry:
 
 
 class Kernels:
-    """The module of C functions; an error it reports is raised."""
+    """The C functions of cukiln_bench_gpu.so, whose errors are raised."""
 
     def __init__(self, library: Path):
         self.library = ctypes.CDLL(str(library))
@@ -64,7 +64,7 @@ class Kernels:
         return self.library.bench_gemm_tactics(*(ctypes.c_int64(size) for size in (m, n, k)))
 
     def gemm_sm90_tactic(self, *values: int) -> tuple[int, int]:
-        """Of m, n, k, multiprocessors, tactic: its tile and splits."""
+        """The tile and the splits for m, n, k, SMs and tactic."""
         packed = self.library.bench_gemm_sm90_tactic(*(ctypes.c_int64(value) for value in values))
         return packed & 0xFF, packed >> 8
 
@@ -80,7 +80,7 @@ def copies_for(bytes_each: int) -> int:
 
 
 class Quantised:
-    """A bf16 matrix, and the same in NVFP4."""
+    """A bf16 matrix and its NVFP4 quantisation."""
 
     def __init__(self, kernels: Kernels, rows: int, columns: int):
         self.bf16 = torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16)
@@ -96,7 +96,7 @@ class Quantised:
 
 
 def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
-    """A linear layer: activations quantised beforehand, weights [n, k]. Beside cuBLAS in bf16."""
+    """A linear layer with quantised activations and weights [n, k]; baseline: cuBLAS in bf16."""
     shapes = [(7168, 7168)] if quick else [(7168, 7168), (4096, 4096), (7168, 18432), (18432, 7168)]
     for n, k in shapes:
         weights = [Quantised(kernels, n, k) for _ in range(copies_for(n * k * 9 // 16))]
@@ -139,7 +139,7 @@ def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
 
 
 def copy_of(count: float) -> Launch:
-    """Reads and writes as many bytes altogether: what the memory does at this size."""
+    """A copy that reads and writes that many bytes in total, as a baseline for memory-bound kernels."""
     elements = int(count) // 32 * 4  # halves of whole 16 bytes
     buffers = [torch.zeros(2, elements, device="cuda") for _ in range(min(8, copies_for(elements * 4)))]
 
@@ -197,7 +197,7 @@ def quantize(kernels: Kernels, quick: bool) -> Iterator[Entry]:
 
 
 def gate_up(kernels: Kernels, quick: bool) -> Iterator[Entry]:
-    """Gate and up matrices: deinterleaved and quantised, with an activation or without; its scale."""
+    """Gate and up matrices, deinterleaved and quantised, with and without activation; and the global scale of the result."""
     columns = 7168
     for rows in (4096,) if quick else (2304, 4096, 16384):
         copies = min(4, copies_for(rows * columns * 4))
@@ -234,7 +234,7 @@ def gate_up(kernels: Kernels, quick: bool) -> Iterator[Entry]:
 
 
 def sampler(kernels: Kernels, quick: bool) -> Iterator[Entry]:
-    """Temperature, top-k 50, top-p 0.9 over a vocabulary of 128,256. Beside PyTorch's own operations."""
+    """Temperature, top-k 50, top-p 0.9 over a vocabulary of 128,256. Baseline: PyTorch's operations."""
     vocabulary = 128256
     for rows in (1, 64) if quick else (1, 8, 64, 256):
         logits = [
@@ -266,7 +266,7 @@ def sampler(kernels: Kernels, quick: bool) -> Iterator[Entry]:
 
 
 class Experts:
-    """Matrices of a layer's experts, one after the other, in bf16 and in NVFP4."""
+    """The matrices of a layer's experts, contiguous, in bf16 and in NVFP4."""
 
     def __init__(self, kernels: Kernels, experts: int, rows: int, columns: int):
         self.bf16 = torch.empty(experts, rows, columns, device="cuda", dtype=torch.bfloat16)
@@ -285,8 +285,8 @@ class Experts:
 
 
 def moe(kernels: Kernels, quick: bool) -> Iterator[Entry]:
-    """A mixture of experts, routed at random. Beside a loop of bf16 products over the experts that have
-    tokens, whose indices it is given."""
+    """A mixture of experts with random routing; baseline: a loop of bf16 GEMMs over the experts that have tokens,
+    whose indices are known."""
     shapes = [(8, 2, 4096, 14336)] if quick else [(8, 2, 4096, 14336), (256, 8, 7168, 2048)]
     for experts, topk, hidden, width in shapes:
         up = Experts(kernels, experts, 2 * width, hidden)
@@ -345,7 +345,7 @@ PARTS = {"gemm": gemm, "moe": moe, "amax": amax, "quantize": quantize, "gate_up"
 
 
 class Timer:
-    """GPU time of a launch: many in a graph, so that what the host takes is not in it."""
+    """Measures the GPU time of a launch, as many in a graph, without the host's time."""
 
     def __init__(self, launch: Launch):
         self.stream = torch.cuda.Stream()
@@ -392,7 +392,7 @@ def measure(entry: Entry, ceilings: dict[str, float], rounds: int) -> Measured:
 
 
 def ceilings() -> dict[str, float]:
-    """What this card does at best: a large element-wise kernel, and a large product in bf16."""
+    """Measures the device's limits with a large element-wise kernel and a large bf16 GEMM."""
     source = torch.randn(1 << 28, device="cuda")
     target = torch.empty_like(source)
     copy = Timer(lambda _: torch.neg(source, out=target))  # a copy in a graph may be the copy engine's

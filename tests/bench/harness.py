@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of a measurement share: programs that are run in an environment of their own, in
-scratch folders, and the rows that come of it."""
+"""Shared by the parts of scripts/bench: running programs in scratch folders with an environment of their own, and
+the rows of results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TARGET = "sm_100a"
 
 @dataclass
 class Row:
-    """One comparison. `ratio`: theirs over ours where `faster`, else ours over the floor."""
+    """A comparison. `ratio` in tables: theirs / ours if `faster`, else ours / theirs, which is a floor or a goal then."""
 
     goal: int
     what: str
@@ -48,7 +48,7 @@ class Row:
 
 
 class SkippedError(Exception):
-    """This cannot be measured here, and why."""
+    """The reason why a part cannot be measured here."""
 
 
 class Harness:

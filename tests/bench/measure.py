@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts/bench measures. Everything that is compared is measured in turns, in one run: these
-machines are shared, and a time alone says more about the neighbours."""
+"""The parts of scripts/bench. Everything that is compared is measured alternately in one run, because machines are
+shared and their load changes."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Bench(Harness):
         }
 
     def start(self) -> list[Row]:
-        """Goal 1: a fresh process with a warm store. Nothing is loaded: the driver's time is its
-        own. One thread that never waits: its CPU time is what it takes where nobody is in the way.
+        """A fresh process with a warm store. Nothing is loaded, so the driver's time is not included. One
+        thread that never waits: its CPU time is its wall time on an idle machine.
         """
         rounds = 7 if self.quick else 31
         few, many = 6, 56
@@ -114,7 +114,7 @@ class Bench(Harness):
         ]
 
     def rivals(self) -> list[Row]:
-        """Goal 1: the same programs through other caches, each start in a process of its own."""
+        """The same kernels through other caches, each start in a fresh process."""
         rounds = 3 if self.quick else 11
         count = 6
         programs = [{"name": f"scale_{i}", "code": PLAIN.format(i=i)} for i in range(count)]
@@ -174,7 +174,7 @@ class Bench(Harness):
         return rows
 
     def look_up(self) -> list[Row]:
-        """Goal 2."""
+        """Lookups by name and by id, beside a hash map under a mutex."""
         times = self.look_up_times()
         rows = []
         for threads in sorted({key[1] for key in times}):
@@ -194,7 +194,7 @@ class Bench(Harness):
         return rows
 
     def launch(self) -> list[Row]:
-        """Goal 3. Needs a GPU."""
+        """Launches, beside cuLaunchKernel. Needs a GPU."""
         times = self.run([self.program("launch"), str(self.folder("launch"))])
         raw = times.pop("cuLaunchKernel")
         return [
@@ -203,7 +203,7 @@ class Bench(Harness):
         ]
 
     def cold(self) -> list[Row]:
-        """Goal 4: all compiled, in parallel, against what NVRTC alone takes on as many cores."""
+        """A cold start, in parallel, beside NVRTC alone on as many cores."""
         rounds = 2 if self.quick else 9
         ours, floors, slowest = [], [], []
         for i in range(rounds):
@@ -229,7 +229,7 @@ class Bench(Harness):
         ]
 
     def stampede(self) -> list[Row]:
-        """Goal 5: many processes, one empty store."""
+        """Many processes start concurrently on one empty store."""
         count = 16 if self.quick else 64
         start = time.perf_counter()
         alone = self.preload(self.folder("stampede-alone"), "shipped")
@@ -270,7 +270,7 @@ class Bench(Harness):
         ]
 
     def run_python(self, script: str, *arguments: str, **environment: str) -> dict:
-        """A script beside this one, with the package and PyTorch."""
+        """Runs a script of this folder, with the package and PyTorch."""
         library = self.programs / "libcukiln.so"
         if not library.exists():
             raise SkippedError("this build has no shared library")
@@ -283,7 +283,7 @@ class Bench(Harness):
         )
 
     def modules(self) -> list[Row]:
-        """Goal 7: a module that Python has already, and a launch from Python."""
+        """get_cuda_module of a loaded module, and launches, from Python."""
         environment = {"CUKILN_STORE": str(self.folder("modules-store"))}
         stand_in = self.programs / "libcuda_fake.so"
         on_gpu = Path("/dev/nvidiactl").exists()
@@ -320,7 +320,7 @@ class Bench(Harness):
         return rows
 
     def dispatch(self) -> list[Row]:
-        """Goal 7: a call of an op from C++, beside one of an op in Python."""
+        """A call of an op that C++ registered, beside one that Python registered."""
         result = self.run_python("dispatch.py", "5" if self.quick else "21")
         return [
             Row(
@@ -336,7 +336,7 @@ class Bench(Harness):
         ]
 
     def growth(self) -> list[Row]:
-        """Goal 6: as a host sees it, as the store sees it, and what SQLite alone takes."""
+        """The effect of the store's size on a start and on a lookup, beside SQLite alone."""
         few, many = 100, 5_000 if self.quick else 100_000
         rounds = 7 if self.quick else 31
         folder = self.folder("growth")
@@ -403,7 +403,7 @@ class Bench(Harness):
         return rows
 
     def daemon(self) -> list[Row]:
-        """Goal 8."""
+        """cukilnd: tests/bench/daemon.py."""
         return daemon.measure(self)
 
     def look_up_times(self) -> dict[tuple[str, int], float]:

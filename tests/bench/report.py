@@ -21,7 +21,7 @@ def ratio_of(row: Row) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown, aligned so that it also reads in a terminal."""
+    """A Markdown table, aligned for terminals."""
     cells = [["goal", "what", "cukiln", "beside", "that", "ratio", ""]]
     for row in rows:
         theirs = "" if row.theirs is None else f"{number(row.theirs)} {row.unit}".strip()
@@ -37,7 +37,7 @@ def table(rows: list[Row]) -> str:
 
 
 def write_plot(path: Path, rows: list[Row], title: str) -> bool:
-    """Ratios on a logarithmic axis: to the right of 1 is better. False: matplotlib is not here."""
+    """Draws the ratios on a logarithmic axis; above 1 is better. Returns False without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -56,7 +56,7 @@ def write_plot(path: Path, rows: list[Row], title: str) -> bool:
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=0.8)
     axes.invert_yaxis()
-    axes.set_xlabel("times as good as what it is measured beside (log)")
+    axes.set_xlabel("times as good as the baseline (log)")
     axes.set_title(title, fontsize=9)
     figure.tight_layout()
     figure.savefig(path, dpi=120)

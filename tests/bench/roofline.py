@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts/bench-gpu reports of what it measured: a table, and a roofline."""
+"""The results of scripts/bench-gpu as a table and as a roofline plot."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ MARKERS = "osD^vPX<>*"  # with colours, so that kernels differ in print too
 
 
 def plot(path: Path, rows: list[Measured], limits: dict[str, float], title: str) -> bool:
-    """A roofline: operations a byte to the right, operations a second upwards. Every point hangs on a
-    line from what it is measured beside. False: no matplotlib."""
+    """Draws operations per byte (x) and operations per second (y), with a line from each point to its baseline.
+    Returns False without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -99,9 +99,9 @@ def plot(path: Path, rows: list[Measured], limits: dict[str, float], title: str)
         axes.plot(intensity, theirs, "_", color=color, markersize=7)
         keys += axes.plot(intensity, ours, MARKERS[i % len(MARKERS)], color=color, markersize=6,
                           markeredgecolor="white", markeredgewidth=0.5, label=kernel)  # fmt: skip
-    keys.append(Line2D([], [], color="gray", marker="_", linestyle="", label="what it is measured beside"))
-    axes.set_xlabel("operations a byte that must move")
-    axes.set_ylabel("tera-operations a second")
+    keys.append(Line2D([], [], color="gray", marker="_", linestyle="", label="baseline"))
+    axes.set_xlabel("operations per byte that must be moved")
+    axes.set_ylabel("tera-operations per second")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.grid(which="major", linewidth=0.4, alpha=0.5)

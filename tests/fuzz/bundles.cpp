@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer: a whole bundle, read as import reads it. Built by scripts/fuzz.
+// libFuzzer: reads a bundle as `cukiln import` does. Built by scripts/fuzz.
 //
-// The input is a bundle; or, after an odd first byte, envelopes' payloads, each behind two bytes of
-// length, that a builder seals into one: signed by a trusted key, by another, or not at all. A
-// bundle is read to its end or refused with a reason, and nothing is taken that a trusted key did
-// not sign.
+// The input is a bundle. After an odd first byte it is payloads of envelopes, each with two bytes
+// of length before it, which the target seals into a bundle: signed by a trusted key, by an unknown
+// key or unsigned. Rule: a bundle is read to its end or rejected with a reason, and every accepted
+// entry is signed by a trusted key.
 
 #include <sys/mman.h>
 #include <unistd.h>

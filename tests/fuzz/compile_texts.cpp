@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer: the compiler's log, and texts whose includes are guessed. Built by scripts/fuzz.
+// libFuzzer: parses compiler logs, and scans sources for includes. Built by scripts/fuzz.
 //
-// A kernel's author has a say in both. A log's lines are the assembler's report or for people, none
-// is invented; an include's name lies on one line of the text.
+// A kernel's author influences both texts. Rules: the parsed log has no line that the log lacks;
+// each kernel has a line; an include's name is on one line of the source.
 
 #include <algorithm>
 #include <cstdint>
@@ -21,7 +21,7 @@ using cukiln::testing::require;
 
 void try_log(ByteView log) {
   const CompileLog parsed = parse_log(log);
-  require(parsed.text.size() <= log.size(), "no line is invented");
+  require(parsed.text.size() <= log.size(), "the text is no longer than the log");
   const auto lines = static_cast<std::size_t>(std::count(log.begin(), log.end(), '\n')) + 1;
   require(parsed.kernels.size() <= lines, "a kernel has a line");
   std::vector<std::string> names{"asked for", "and another"};
@@ -31,7 +31,7 @@ void try_log(ByteView log) {
     lowered.push_back(kernel.lowered);
   }
   require(choose_kernels(parsed.kernels, names, lowered).size() <= names.size(),
-          "no more kernels than were asked for");
+          "no more kernels than names");
   const std::string header = missing_header(log);
   require(log.find(header) != ByteView::npos, "a missing header is named in the log", header);
 }

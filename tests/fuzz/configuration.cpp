@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer: config.toml and the environment. Built by scripts/fuzz.
+// libFuzzer: resolves settings from config.toml and the environment. Built by scripts/fuzz.
 //
-// Up to the first NUL the input is the file; behind it are values of the environment, a NUL between
-// two, for the settings in their order. Settings are resolved or refused with a message, whatever
-// they say; nothing is taken silently.
+// The input up to the first NUL is the file. The values of the variables in kVariables follow, with
+// a NUL between two. Rule: settings are resolved, or rejected with a message that says why.
 
 #include <sys/mman.h>
 #include <sys/stat.h>

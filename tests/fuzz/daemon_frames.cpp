@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer: what a client may send to cukilnd, and a daemon to its client. Built by scripts/fuzz.
+// libFuzzer: parses frames and messages between cukilnd and its clients. Built by scripts/fuzz.
 //
-// The first byte says where the stream is cut into pieces; the rest is the stream. Whatever comes,
-// the parser takes frames of a limited size, every message is taken whole or not at all, and what
-// was taken is written again as it was read.
+// The first byte gives the size of the pieces in which the rest, a stream, arrives. Rules: frames
+// have a limited size; a message is decoded whole or not at all; a decoded message encodes to the
+// bytes that were read.
 
 #include <cstdint>
 #include <string>
@@ -23,7 +23,7 @@ using cukiln::testing::require;
 template <class Message>
 void try_message(ByteView body) {
   if (const auto message = Message::decode(body)) {
-    require(message->encode() == body, "a message is written as it was read");
+    require(message->encode() == body, "a message encodes to the bytes that were decoded");
   }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer: flags in nvcc's or NVRTC's spelling, one a line. Built by scripts/fuzz.
+// libFuzzer: translates flags in nvcc's or NVRTC's spelling. Built by scripts/fuzz.
 //
-// They are refused with a message that says why, or translated, and what was translated is its own
-// translation: no spelling gets through that the next reader would take for something else.
+// The input has one flag a line. Rules: flags are translated, or rejected with a message that says
+// why; translating the result again changes nothing, so every reader takes it for the same.
 
 #include <algorithm>
 #include <cstdint>
@@ -27,14 +27,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto translated = cukiln::translate_flags(flags);
   if (!translated) {
     require(translated.error().code() == cukiln::ErrorCode::invalid_argument,
-            "what cannot be translated is an invalid argument", translated.error().message());
+            "a flag without translation is an invalid argument", translated.error().message());
     return 0;
   }
   const auto again = cukiln::translate_flags(translated->arguments);
-  require(bool(again), "what was translated can be translated");
-  require(again->arguments == translated->arguments, "and is its own translation");
+  require(bool(again), "translated flags can be translated");
+  require(again->arguments == translated->arguments, "and stay as they are");
   require(again->targets.empty() && again->standard.empty() && again->dropped.empty(),
-          "targets, standard and what is dropped are not among the arguments");
+          "targets, standard and dropped flags are not among the arguments");
   for (const std::string& argument : translated->arguments) {
     require(argument.size() > 1 && argument.front() == '-', "an argument is a flag", argument);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer: manifests as anybody may hand them on. Built by scripts/fuzz.
+// libFuzzer: parses manifests. Built by scripts/fuzz.
 //
-// Whatever comes is refused with a message or taken, and what was taken is a list of modules that
-// can be told apart.
+// Rule: a manifest is rejected with a message, or is a list of modules with distinct names and at
+// least one source each.
 
 #include <cstdint>
 #include <set>
@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto manifest = cukiln::Manifest::parse(json, "/folder");
   if (!manifest) {
     require(manifest.error().code() == cukiln::ErrorCode::invalid_argument,
-            "what is no manifest is an invalid argument", manifest.error().message());
+            "an invalid manifest is an invalid argument", manifest.error().message());
     require(!manifest.error().message().empty(), "and the message says why");
     return 0;
   }

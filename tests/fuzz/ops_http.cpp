@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer: what a client may send to the operations door. Built by scripts/fuzz.
+// libFuzzer: sends requests to cukilnd's admin HTTP server. Built by scripts/fuzz.
 //
-// A whole door, with its thread and a store that has entries, on a socket of its own. The first
-// byte says in pieces of which size the rest is sent; then the client says that there is no more.
-// Whatever comes, the door answers a complete head once, with its policy, nothing but GET and HEAD
-// well, and closes.
+// The server runs whole, with its thread and a store that has entries, on a socket of its own. The
+// first byte gives the size of the pieces in which the rest is sent; then the client shuts its side
+// down. Rules: a complete head gets one answer with the security policy; only GET and HEAD succeed;
+// the connection is closed.
 
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer: what a remote store may answer. Built by scripts/fuzz.
+// libFuzzer: reads answers of a remote store. Built by scripts/fuzz.
 //
-// A server that sends the input to every client and closes. The first byte says which protocol is
-// spoken and what is asked. Whatever comes, the call ends before its deadline, and nothing larger
-// than an object is kept.
+// A server sends the input to every client and closes. The first byte selects the protocol and the
+// request. Rules: the call ends before its deadline, and keeps nothing larger than an object.
 
 #include <netinet/in.h>
 #include <sys/socket.h>

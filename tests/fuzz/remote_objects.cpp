@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer: objects as a remote store or a bundle may hold them. Built by scripts/fuzz.
+// libFuzzer: opens the objects of remote stores and bundles. Built by scripts/fuzz.
 //
-// The first byte says what the rest is: an envelope as it comes; the payload of an entry or of a
-// list, sealed here as a trusted builder would, so that what lies behind the signature is reached;
-// a bundle; a list of keys. Whatever comes is refused with a reason or taken, and what was taken
-// holds what it was asked for.
+// The first byte selects what the rest is: an envelope; the payload of an entry or of a list, which
+// the target signs with a trusted key, so that the code behind the signature is reached; a bundle;
+// or a list of keys. Rule: an object is rejected with a reason, or contains what was requested.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -32,7 +31,7 @@ struct Builder {
 };
 
 void require_reason(bool taken, Rejection why) {
-  require(taken == (why == Rejection::none), "what is refused has a reason", name_of(why));
+  require(taken == (why == Rejection::none), "an object is rejected with a reason", name_of(why));
 }
 
 void open_as_entry(ByteView bytes, const OpenRules& rules) {

@@ -7,7 +7,7 @@
 
 namespace cukiln::testing {
 
-/// What a target holds to: libFuzzer keeps the input of a process that aborts. `seen` is shown.
+/// Aborts if the rule is broken, after printing it and `seen`. libFuzzer then keeps the input.
 inline void require(bool holds, const char* rule, std::string_view seen = {}) {
   if (!holds) {
     std::fprintf(stderr, "broken: %s\n%.*s\n", rule, static_cast<int>(seen.size()), seen.data());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer: rows as a damaged or forged store may have them. Built by scripts/fuzz.
+// libFuzzer: reads rows of damaged and forged stores. Built by scripts/fuzz.
 //
-// The first byte says what the rest is: a column of its own, the columns of an entry whose key and
-// hashes are right, or a value that replaces one column of a real store. Nothing is read beyond its
-// end, and what is taken is written again as it was read. In the store an entry is the one that was
-// put, or is not there; and putting it again mends it, whatever a column had.
+// The first byte selects what the rest is: one column; the columns of an entry with valid key and
+// hashes; or a value that replaces a column of a real store. Rules: nothing is read beyond its end;
+// a parsed value encodes to the bytes that were read; the store returns an entry as it was put, or
+// none; putting the entry again repairs the row.
 
 #include <algorithm>
 #include <chrono>
@@ -29,7 +29,7 @@ using cukiln::testing::require;
 
 void try_set(ByteView bytes) {
   if (const auto set = DependencySet::parse(bytes)) {
-    require(set->canonical() == bytes, "a set is written as it was read");
+    require(set->canonical() == bytes, "a set encodes to the bytes that were parsed");
   }
 }
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer: what a compile worker may say to its owner, and an owner to its worker. Built by
-// scripts/fuzz.
+// libFuzzer: decodes messages between a compile worker and its owner. Built by scripts/fuzz.
 //
-// The first byte says which message the rest is, or that it is a stream of frames. A worker runs
-// NVRTC on what anybody wrote: whatever comes of it, its owner takes a message whole or not at all,
-// and what was taken is written again as it was read.
+// The first byte selects the message, or a stream of frames. A worker runs NVRTC on untrusted
+// sources, so its owner cannot trust its messages. Rules: a message is decoded whole or not at all;
+// a decoded message encodes to an equivalent one of the same size.
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,20 +23,20 @@ using namespace cukiln;
 using namespace cukiln::wire;
 using cukiln::testing::require;
 
-/// The bytes of a flag are read as "not zero": a message is what its own encoding decodes to.
+/// Compares encodings and not bytes, because any byte but zero decodes to a flag that is set.
 template <class Message>
 void try_message(ByteView body) {
   if (const auto message = Message::decode(body)) {
     const std::string encoded = message->encode();
     require(encoded.size() == body.size(), "a message is read to its end");
     const auto again = Message::decode(encoded);
-    require(again && again->encode() == encoded, "a message is written as it was read");
+    require(again && again->encode() == encoded, "an encoding decodes to itself");
   }
 }
 
 void try_stream(ByteView stream) {
   int ends[2];
-  require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "there are sockets");
+  require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "socketpair works");
   const UniqueFd sender(ends[0]);
   const UniqueFd receiver(ends[1]);
   // Less than a socket holds, so that nothing waits.

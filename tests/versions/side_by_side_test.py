@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Version 0.1 and this one on one machine, one store folder and one remote: each finds its own."""
+"""Version 0.1 and this one share a machine, a store folder and a remote store; each uses its own entries only."""
 
 import json
 import os
@@ -23,17 +23,17 @@ def name_of(version):
 
 class SideBySide(FleetTest):
     def run_as(self, version, *arguments, expect=0, env=None):
-        """One document; or, where another exit code is expected, what was said."""
+        """The JSON document that a command prints; its text where it must fail."""
         done = subprocess.run(
             [version / "cukiln", "--json", *map(str, arguments)], cwd=self.folder,
             env=self.environment | (env or {}), stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=120, check=False)  # fmt: skip
-        said = f"{name_of(version)}: {arguments}\n{done.stdout}\n{done.stderr}"
-        self.assertIn(done.returncode, [expect] if isinstance(expect, int) else expect, said)
-        return json.loads(done.stdout) if expect == 0 else said
+        text = f"{name_of(version)}: {arguments}\n{done.stdout}\n{done.stderr}"
+        self.assertIn(done.returncode, [expect] if isinstance(expect, int) else expect, text)
+        return json.loads(done.stdout) if expect == 0 else text
 
     def compiled_by(self, version, *more, env=None):
-        """The outcome of the one module."""
+        """The outcome of compiling the kernel."""
         report = self.run_as(version, "compile", *KERNELS, *more, env=env)
         (module,) = report["modules"] if "modules" in report else report["kernels"]
         self.assertEqual(len(module["key"]), 32 if version == OLD else 64)
@@ -43,7 +43,7 @@ class SideBySide(FleetTest):
         return self.run_as(version, "ls", env=env)["entries"]
 
     def in_each_order(self):
-        """With a store for each, which both versions share."""
+        """Yields (old, new) and (new, old), each with an empty store that both share."""
         for first, second in ORDERS:
             with self.subTest(first=name_of(first)):
                 self.environment["CUKILN_STORE"] = str(self.folder / f"store, {name_of(first)} first")
@@ -53,16 +53,16 @@ class SideBySide(FleetTest):
         for version in versions:
             self.assertEqual(self.compiled_by(version), "compiled", name_of(version))
 
-    def test_each_hits_its_own_and_reads_nothing_of_the_other(self):  # fault 124
+    def test_each_version_hits_its_own_entries_only(self):  # fault 124
         for first, second in self.in_each_order():
-            self.fill(first, second)  # the second finds nothing
+            self.fill(first, second)  # the second version misses
             for version in (first, second, first):
                 self.assertEqual(self.compiled_by(version), "hit", name_of(version))
             for version in (first, second):
                 self.assertEqual(len(self.entries_of(version)), 1)
                 self.assertEqual(self.run_as(version, "verify")["damaged"], 0)
 
-    def test_what_one_removes_the_other_keeps(self):
+    def test_removing_entries_of_one_version_keeps_those_of_the_other(self):
         for first, second in self.in_each_order():
             for removing in (("rm", "--all"), ("gc", "--max-size", "1"), ("verify", "--repair")):
                 self.run_as(first, "rm", "--all")
@@ -71,7 +71,7 @@ class SideBySide(FleetTest):
                 self.run_as(first, *removing)
                 self.assertEqual(self.compiled_by(second), "hit", removing)
 
-    def test_both_write_at_once(self):
+    def test_both_versions_write_concurrently(self):
         self.fill(OLD, NEW)
         running = [
             subprocess.Popen(
@@ -81,24 +81,24 @@ class SideBySide(FleetTest):
             for number in range(2, 5) for version in (OLD, NEW)  # fmt: skip
         ]
         for process in running:
-            _, said = process.communicate(timeout=120)
-            self.assertEqual(process.returncode, 0, said)
+            _, errors = process.communicate(timeout=120)
+            self.assertEqual(process.returncode, 0, errors)
         for version in (OLD, NEW):
             self.assertEqual(len(self.entries_of(version)), 4)
             self.assertEqual(self.compiled_by(version), "hit")
             self.assertEqual(self.run_as(version, "verify")["damaged"], 0)
 
-    def test_a_bundle_of_the_other_is_refused_and_changes_nothing(self):
+    def test_a_bundle_of_the_other_version_is_rejected_and_changes_nothing(self):
         for first, second in self.in_each_order():
             self.fill(first, second)
             bundle = self.folder / f"{first.parent.name}.ckb"
             self.run_as(first, "export", "-o", bundle)
-            said = self.run_as(second, "import", bundle, "--insecure", expect=1)
-            self.assertIn("version", said)
+            error = self.run_as(second, "import", bundle, "--insecure", expect=1)
+            self.assertIn("version", error)
             self.assertEqual(len(self.entries_of(second)), 1)
             self.assertEqual(self.compiled_by(second), "hit")
 
-    def test_one_remote_serves_both(self):
+    def test_one_remote_store_serves_both_versions(self):
         for server, path in ((Nginx, "/cache"), (Redis, "")):
             for first, second in ORDERS:
                 with self.subTest(server=server.__name__, first=name_of(first)):
@@ -110,10 +110,10 @@ class SideBySide(FleetTest):
                         number = len(list((self.folder / "hosts").glob("*"))) if (self.folder / "hosts").exists() else 0
                         host = self.host(f"h{number}", remote.url + path)
                         self.assertEqual(self.compiled_by(version, env=host), found_before, name_of(version))
-                        self.assertLessEqual(before, set(names()))  # nothing of the other's is replaced
+                        self.assertLessEqual(before, set(names()))  # no object of the other version is replaced
                     self.assertEqual(len(names()), 4)
 
-    def test_a_daemon_of_the_other_is_passed_by(self):
+    def test_a_daemon_of_the_other_version_is_not_used(self):
         for first, second in self.in_each_order():
             (self.folder / "run").mkdir(mode=0o700, exist_ok=True)
             self.run_as(first, "daemon", "start")
