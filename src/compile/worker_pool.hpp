@@ -20,8 +20,8 @@ class WorkerPool {
 
   /// An idle worker that may open locks in this folder, or null.
   std::unique_ptr<WorkerProcess> take(std::string_view lock_folder);
-  /// Ends the oldest worker if the pool is full, and this one if it has compiled so often that a new
-  /// one is safer.
+  /// Ends the oldest worker if the pool is full, and this one if it has compiled so often that a
+  /// new one is safer.
   void put_back(std::unique_ptr<WorkerProcess> worker);
 
  private:
