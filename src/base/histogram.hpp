@@ -39,6 +39,20 @@ class Histogram {
     sum_us_.fetch_add(value, std::memory_order_relaxed);
   }
 
+  /// The counts by bucket, not cumulative, and the sum of all durations.
+  struct Snapshot {
+    std::array<std::uint64_t, kBoundsUs.size() + 1> buckets{};
+    std::uint64_t sum_us = 0;
+  };
+  Snapshot snapshot() const noexcept {
+    Snapshot now;
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      now.buckets[i] = buckets_[i].load(std::memory_order_relaxed);
+    }
+    now.sum_us = sum_us_.load(std::memory_order_relaxed);
+    return now;
+  }
+
   /// Calls `visit(name, counter)`, with a reference to the atomic, for each counter that is not
   /// zero: `NAME_us_to_250` counts durations up to 250 µs that exceed the bound before,
   /// `NAME_us_beyond` those that exceed all bounds, and `NAME_us_sum` is the sum of all durations.

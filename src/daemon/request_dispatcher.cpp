@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "base/result.hpp"
-#include "loader/meters.hpp"
+#include "loader/loader_telemetry.hpp"
 #include "wire/daemon_link.hpp"
 
 #include <cukiln/version.hpp>
@@ -21,7 +21,7 @@ constexpr std::uint64_t kMaxOrderBytes = 128ull << 20;
 }  // namespace
 
 RequestDispatcher::RequestDispatcher(Parts parts)
-    : parts_(std::move(parts)), reportable_(Meters::names()) {
+    : parts_(std::move(parts)), reportable_(LoaderTelemetry::names()) {
   for (const char* reason : wire::kFallbacks) {
     reportable_.insert(std::string("fallbacks_") + reason);
   }

@@ -13,16 +13,16 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-void count_miss(Counters& counters, const Miss& miss) {
+void count_miss(LoaderTelemetry& telemetry, const Miss& miss) {
   switch (miss.why) {
-    case Miss::Why::not_stored: counters.add(&Stats::misses_new); break;
+    case Miss::Why::not_stored: telemetry.count(&Stats::misses_new); break;
     case Miss::Why::relinked:
-    case Miss::Why::changed: counters.add(&Stats::misses_header_changed); break;
-    case Miss::Why::appeared: counters.add(&Stats::misses_header_appeared); break;
-    case Miss::Why::vanished: counters.add(&Stats::misses_header_vanished); break;
-    case Miss::Why::damaged: counters.add(&Stats::misses_damaged); break;
-    case Miss::Why::revoked: counters.add(&Stats::misses_revoked); break;
-    case Miss::Why::evicted: counters.add(&Stats::misses_evicted); break;
+    case Miss::Why::changed: telemetry.count(&Stats::misses_header_changed); break;
+    case Miss::Why::appeared: telemetry.count(&Stats::misses_header_appeared); break;
+    case Miss::Why::vanished: telemetry.count(&Stats::misses_header_vanished); break;
+    case Miss::Why::damaged: telemetry.count(&Stats::misses_damaged); break;
+    case Miss::Why::revoked: telemetry.count(&Stats::misses_revoked); break;
+    case Miss::Why::evicted: telemetry.count(&Stats::misses_evicted); break;
   }
 }
 
@@ -39,50 +39,51 @@ Miss miss_of(const FileServer::Mismatch& mismatch, const FileServer& files) {
 
 }  // namespace
 
-Builder::Builder(CubinStore& store, Compiler& compiler, StatCache& stats, Counters& counters,
-                 Options options)
+Builder::Builder(CubinStore& store, Compiler& compiler, StatCache& stats,
+                 LoaderTelemetry& telemetry, Options options)
     : store_(store),
       compiler_(compiler),
       stats_(stats),
-      counters_(counters),
+      telemetry_(telemetry),
       options_(std::move(options)) {}
 
 Builder::Found Builder::look_up(const ModuleRequest& request, Purpose purpose) {
   const auto began = SteadyClock::now();
   Found found;
   std::unique_ptr<FileServer> files;
-  look_in(store_, request, purpose, files, found);
+  probe(store_, request, purpose, files, found);
   if (!found.entry && options_.daemon != nullptr) {
-    look_in(*options_.daemon, request, purpose, files, found);
+    probe(*options_.daemon, request, purpose, files, found);
     if (found.entry && purpose == Purpose::use) {
       store_.cache_in_memory(*found.entry);
     }
   }
   if (found.entry && purpose == Purpose::use) {
-    counters_.meters.hit(found.entry->found_in, SteadyClock::now() - began);
+    telemetry_.hit(found.entry->found_in, SteadyClock::now() - began);
   }
   return found;
 }
 
-void Builder::look_in(CubinStore& store, const ModuleRequest& request, Purpose purpose,
-                      std::unique_ptr<FileServer>& files, Found& found) {
-  const bool optional = &store != &store_;  // whoever counts for a daemon is its link
+/// Looks up in one store. `files` is created if it is null, and shared by the stores of one lookup.
+void Builder::probe(CubinStore& store, const ModuleRequest& request, Purpose purpose,
+                    std::unique_ptr<FileServer>& files, Found& found) {
+  const bool is_daemon = &store != &store_;  // DaemonLink counts its errors
   if (files == nullptr) {
     files = request.files(&stats_);
   }
   FileCheck check(*files);
   Lookup entry = store.find(request.digest, request.canonical, check, purpose);
   if (!entry) {
-    if (!optional) {
-      counters_.add(&Stats::store_errors);
-      options_.log.warn("{}: the store could not be asked: {}", request.name,
+    if (!is_daemon) {
+      telemetry_.count(&Stats::store_errors);
+      options_.log.warn("{}: the lookup in the store failed: {}", request.name,
                         entry.error().message());
     }
     return;
   }
   if (*entry && options_.revoked_keys.signed_any_of((*entry)->signer)) {
     if (purpose == Purpose::use) {
-      static_cast<void>(store.remove((*entry)->key));  // where it can be: else it is a miss again
+      static_cast<void>(store.remove((*entry)->key));  // if it stays, it is a miss again
     }
     found.miss = {Miss::Why::revoked, {}};
   } else if (*entry) {
@@ -96,7 +97,7 @@ void Builder::look_in(CubinStore& store, const ModuleRequest& request, Purpose p
   }
 }
 
-/// The pipeline's caller for one request of this host.
+/// Runs the pipeline for one request of this host.
 class Builder::PipelineCaller final : public CompilePipeline::Caller {
  public:
   PipelineCaller(Builder& builder, const ModuleRequest& request, Found found,
@@ -118,7 +119,7 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
     return check_.emplace(*files_);
   }
   Result<void> admit() override;
-  /// A daemon acquires the lease and uploads itself.
+  /// The daemon acquires the lease and uploads by itself.
   bool delegates() override { return compiler_for_target().single_flight(); }
   Result<Compiler*> compiler() override { return &builder_.compiler_; }
   FileSource files() override {
@@ -127,9 +128,9 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
     return FileSource(*files_);
   }
 
-  void waited_for_thread() override { counters().add(&Stats::singleflight_waits); }
+  void waited_for_thread() override { telemetry().count(&Stats::singleflight_waits); }
   void waiting_for_process(const std::string& holder) override {
-    counters().add(&Stats::singleflight_waits);
+    telemetry().count(&Stats::singleflight_waits);
     log().info("{}: waiting for {}", request_.name, holder.empty() ? "another process" : holder);
   }
   void wait_timed_out(const std::string& holder) override {
@@ -137,22 +138,22 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
                builder_.options_.compile_timeout.count(), holder);
   }
   void compile_failed(const Error& error) override {
-    counters().add(&Stats::failed);
+    telemetry().count(&Stats::failed);
     if (!cancelled_.is_set()) {
       builder_.failures_.remember(request_.digest, error);
     }
   }
 
-  /// Counts an outcome, and says in words how it was come by.
+  /// Counts an outcome and describes how the cubin was obtained.
   Built take(CompilePipeline::Outcome outcome);
 
  private:
-  Counters& counters() { return builder_.counters_; }
+  LoaderTelemetry& telemetry() { return builder_.telemetry_; }
   const Logger& log() { return builder_.options_.log; }
   Compiler& compiler_for_target() { return builder_.compiler_.for_target(request_.request.target); }
   void count_saved(const StoreEntry& entry) {
-    counters().add(&Stats::saved_us,
-                   static_cast<std::uint64_t>(std::max<std::int64_t>(entry.compile_us, 0)));
+    telemetry().count(&Stats::saved_us,
+                      static_cast<std::uint64_t>(std::max<std::int64_t>(entry.compile_us, 0)));
   }
   void count_fetched(const CompilePipeline::Outcome& outcome);
   void count_committed(const CompilePipeline::Outcome& outcome);
@@ -162,13 +163,13 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   Found found_;
   const std::function<Result<void>()>& may_compile_;
   const CancelFlags cancelled_;
-  std::string reason_;  // why it is compiled
+  std::string reason_;  // of the compile
   std::unique_ptr<FileServer> files_;
   std::optional<FileCheck> check_;
 };
 
 Result<void> Builder::PipelineCaller::admit() {
-  count_miss(counters(), found_.miss);
+  count_miss(telemetry(), found_.miss);
   reason_ = found_.miss.text();
   if (builder_.options_.offline) {
     const bool was_stored = found_.miss.why != Miss::Why::not_stored;
@@ -179,7 +180,7 @@ Result<void> Builder::PipelineCaller::admit() {
         request_.name, request_.request.target.name(),
         was_stored ? fmt::format(" ({})", reason_) : std::string());
   }
-  if (cancelled_.is_set()) {  // of many, those that have not begun start nothing
+  if (cancelled_.is_set()) {  // before a compile starts
     return make_error(ErrorCode::timeout, "compiling {} was cancelled", request_.name);
   }
   if (may_compile_) {
@@ -192,23 +193,23 @@ Result<void> Builder::PipelineCaller::admit() {
 }
 
 void Builder::PipelineCaller::count_fetched(const CompilePipeline::Outcome& outcome) {
-  counters().meters.hit(Tier::remote, outcome.fetch_time);
+  telemetry().hit(Tier::remote, outcome.fetch_time);
   if (outcome.not_stored && outcome.not_stored->reason == NotStored::error) {
-    counters().add(&Stats::store_errors);
+    telemetry().count(&Stats::store_errors);
     log().warn("{}: fetched, but not stored: {}", request_.name, outcome.not_stored->text);
   }
 }
 
 void Builder::PipelineCaller::count_committed(const CompilePipeline::Outcome& outcome) {
   if (outcome.not_stored && outcome.not_stored->reason == NotStored::error) {
-    counters().add(&Stats::store_errors);
+    telemetry().count(&Stats::store_errors);
   }
   if (outcome.stored_by_peer && outcome.from == CompilePipeline::ResultFrom::joined) {
     return;  // the peer counts it
   }
-  counters().add(outcome.not_stored ? &Stats::not_stored : &Stats::stored);
+  telemetry().count(outcome.not_stored ? &Stats::not_stored : &Stats::stored);
   if (outcome.not_stored) {
-    counters().meters.count(outcome.not_stored->reason);
+    telemetry().not_stored(outcome.not_stored->reason);
   }
 }
 
@@ -217,7 +218,7 @@ Built Builder::PipelineCaller::take(CompilePipeline::Outcome outcome) {
   Built built;
   const bool is_compiled = outcome.from == ResultFrom::compiled;
   built.outcome = is_compiled ? Outcome::compiled : Outcome::hit;
-  counters().add(is_compiled ? &Stats::compiles : &Stats::hits);
+  telemetry().count(is_compiled ? &Stats::compiles : &Stats::hits);
   switch (outcome.from) {
     case ResultFrom::store:
       built.reason = "in the store";
@@ -239,7 +240,7 @@ Built Builder::PipelineCaller::take(CompilePipeline::Outcome outcome) {
       break;
     case ResultFrom::joined:
       built.reason = "another process had it compiled";
-      counters().add(&Stats::singleflight_waits);
+      telemetry().count(&Stats::singleflight_waits);
       count_committed(outcome);
       break;
     case ResultFrom::compiled:

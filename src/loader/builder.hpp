@@ -10,9 +10,9 @@
 
 #include "base/logger.hpp"
 #include "compile/compiler.hpp"
-#include "loader/counters.hpp"
 #include "loader/failure_memory.hpp"
 #include "loader/in_flight.hpp"
+#include "loader/loader_telemetry.hpp"
 #include "loader/module_request.hpp"
 #include "store/cubin_store.hpp"
 #include "store/remote_tier.hpp"
@@ -22,80 +22,83 @@
 
 namespace cukiln {
 
-/// Why a look-up missed.
+/// The reason of a miss.
 struct Miss {
   enum class Why {
-    not_stored,  ///< nothing of the request is stored: it is new, or all of it was removed
+    not_stored,  ///< the store has nothing for the request: it is new, or everything was removed
     changed,
     appeared,
     vanished,
-    relinked,  ///< was one file with another path, and is not; or the other way round
+    relinked,  ///< it was the same file as another path and is not any more, or the reverse
     damaged,
-    revoked,  ///< signed by a key that was revoked
-    evicted   ///< recorded beside others of its request, and evicted or removed since
+    revoked,  ///< signed by a revoked key
+    evicted   ///< recorded, and evicted or removed since
   } why = Why::not_stored;
-  std::string path;  ///< the header, as the user knows it
+  std::string path;  ///< real path of the header; empty if there is none
 
   std::string text() const;  ///< `header changed: include/tile.cuh`
 };
 
-/// A cubin and how it was come by.
+/// A cubin and how it was obtained.
 struct Built {
   StoreEntry entry;
   Outcome outcome = Outcome::hit;
   std::string reason;
   std::string not_stored;
-  bool store_refused = false;  ///< it should have been stored
+  bool store_refused = false;  ///< as in ModuleReport
 };
 
-/// From a request to a cubin, for the library: looks up, and drives a CompilePipeline where nothing
-/// is found. Joins the store and the compiler; knows no driver. Threads: safe.
+/// Obtains the cubin of a request for the library: looks it up, and runs a CompilePipeline on a
+/// miss. Joins store and compiler; knows no driver. Threads: safe, except for `set_remote`.
 class Builder {
  public:
   struct Options {
     bool offline = false;
     std::chrono::milliseconds compile_timeout{300'000};
     std::string flight_directory;  ///< empty: single flight within this process only
-    CubinStore* daemon = nullptr;  ///< asked where the store has nothing; null: there is none
-    RevokedKeys revoked_keys;      ///< what they signed is a miss, and removed
+    CubinStore* daemon = nullptr;  ///< looked up after the store; null: none
+    RevokedKeys revoked_keys;      ///< entries that they signed are misses, and are removed
     Logger log;
   };
-  Builder(CubinStore& store, Compiler& compiler, StatCache& stats, Counters& counters,
+  /// The arguments must outlive the builder.
+  Builder(CubinStore& store, Compiler& compiler, StatCache& stats, LoaderTelemetry& telemetry,
           Options options);
 
-  /// The stored entry whose dependency set holds for this host's files now, or why there is none.
+  /// The result of a lookup: an entry, or the reason of the miss.
   struct Found {
     std::optional<StoreEntry> entry;
     Miss miss;
   };
   using Purpose = CubinStore::Purpose;
+  /// Looks up the stored entry whose dependency set holds for this host's files now. A store that
+  /// fails is a logged, counted miss.
   Found look_up(const ModuleRequest& request, Purpose purpose = Purpose::use);
 
-  /// What `look_up` found, or else a compile. `may_compile` is asked before one starts: an error
-  /// there is returned (a sealed loader). `cancelled`: the call's own flag; may be null. Errors:
-  /// the compiler's; not_found when offline; timeout when cancelled.
+  /// Returns what `look_up` found, or compiles. `may_compile` is called before a compile starts;
+  /// its error (a sealed loader) is returned. `cancelled` is the call's own flag and may be null.
+  /// Errors: the compiler's; not_found (offline); timeout (cancelled).
   Result<Built> build(const ModuleRequest& request, Found found,
                       const std::function<Result<void>()>& may_compile = {},
                       const std::atomic<bool>* cancelled = nullptr);
 
-  /// Other machines' results, asked for what is not on this one. Before the first build; outlives
-  /// this.
+  /// Sets the remote tier, which is asked before a compile. Call it before the first `build`. The
+  /// tier must outlive the builder.
   void set_remote(RemoteTier* remote) noexcept { remote_ = remote; }
 
-  /// Compiles end with `timeout` until they may be resumed.
+  /// Makes compiles, those in progress included, return `timeout` until `resume()`.
   void cancel() noexcept { cancelled_.store(true); }
   void resume() noexcept { cancelled_.store(false); }
 
  private:
   class PipelineCaller;
 
-  void look_in(CubinStore& store, const ModuleRequest& request, Purpose purpose,
-               std::unique_ptr<FileServer>& files, Found& found);
+  void probe(CubinStore& store, const ModuleRequest& request, Purpose purpose,
+             std::unique_ptr<FileServer>& files, Found& found);
 
   CubinStore& store_;
   Compiler& compiler_;
   StatCache& stats_;
-  Counters& counters_;
+  LoaderTelemetry& telemetry_;
   const Options options_;
   RemoteTier* remote_ = nullptr;
   std::atomic<bool> cancelled_{false};

@@ -37,7 +37,7 @@ Result<CompilePipeline::Outcome> CompilePipeline::run() {
     record.emplace(*options_.in_flight, options_.digest);
     if (record->waited()) {
       caller_.waited_for_thread();
-      // The other thread may have had other files: its set must hold for the caller's.
+      // The other thread's files may differ: the set must hold for this caller's.
       if (caller_.look_up_again()) {
         return done(ResultFrom::other_thread);
       }
@@ -61,7 +61,7 @@ Result<CompilePipeline::Outcome> CompilePipeline::run() {
   return compile();
 }
 
-/// True if the remote store has an entry that holds for the caller's files. It is kept here too.
+/// True if the remote store has an entry that holds for the caller's files. Stores it locally.
 bool CompilePipeline::fetch(RemoteTier::Freshness freshness) {
   if (options_.remote == nullptr) {
     return false;
@@ -94,7 +94,7 @@ Result<CompilePipeline::Outcome> CompilePipeline::compile() {
     if (holder) {
       CUKILN_TRY(const bool is_released, wait_for_lock(*holder));
       if (!is_released) {
-        lock_path_.clear();  // better compiled twice than never
+        lock_path_.clear();  // compiling twice is better than not at all
       }
       if (caller_.look_up_again()) {
         return done(ResultFrom::other_process);
@@ -159,7 +159,7 @@ Result<bool> CompilePipeline::wait_for_lock(const std::string& holder) {
   return true;
 }
 
-/// Keeps a result in the store, unless it must not be kept, and offers it to the fleet.
+/// Stores a result, unless it must not be stored, and starts its upload.
 void CompilePipeline::commit(const CompileResult& result) {
   outcome_.entry = make_entry(options_.request, options_.canonical, options_.labels, result);
   outcome_.observed = result.observed;

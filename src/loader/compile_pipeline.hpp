@@ -12,7 +12,7 @@
 #include "compile/compiler.hpp"
 #include "key/set_check.hpp"
 #include "loader/in_flight.hpp"
-#include "loader/meters.hpp"
+#include "loader/not_stored.hpp"
 #include "store/cubin_store.hpp"
 #include "store/remote_tier.hpp"
 
@@ -25,7 +25,7 @@ namespace cukiln {
 /// and in-flight record end with `run`, however it ends. Serves one request, once. Threads: one.
 class CompilePipeline {
  public:
-  /// What the two who drive the pipeline do differently.
+  /// What differs between library and cukilnd.
   class Caller {
    public:
     virtual ~Caller() = default;

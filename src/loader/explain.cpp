@@ -130,79 +130,91 @@ std::vector<Difference> describe(const std::vector<FileServer::Mismatch>& mismat
   return out;
 }
 
+/// Compares a request with its own recorded sets, which differ in headers only: with the youngest
+/// of those that differ least.
+Explanation explain_by_sets(const std::vector<RecordedSet>& sets, FileServer& files) {
+  Explanation out;
+  std::optional<std::vector<FileServer::Mismatch>> fewest;
+  for (const RecordedSet& set : sets) {
+    auto mismatches = files.check_all(set.dependencies);
+    if (!fewest || mismatches.size() < fewest->size()) {
+      fewest = std::move(mismatches);
+      out.nearest = set.key;
+    }
+  }
+  out.differences = describe(*fewest, files);
+  if (out.differences.empty()) {
+    out.differences.push_back({"entry", "damaged", "compiled again by its next use"});
+  }
+  return out;
+}
+
+/// Compares a request with the entries of other requests: those of the same source if there are
+/// any, else those of the same module, else the others; the youngest kMaxCandidates of them.
+Result<Explanation> explain_by_entries(TieredStore& store, const ModuleRequest& request) {
+  CUKILN_TRY(std::vector<EntrySummary> entries, store.list());
+  const auto rank = [&](const EntrySummary& entry) {
+    return entry.labels.source == request.labels.source ? 0
+           : entry.labels.name == request.name          ? 1
+                                                        : 2;
+  };
+  std::stable_sort(entries.begin(), entries.end(),
+                   [&](const EntrySummary& a, const EntrySummary& b) {
+                     return rank(a) != rank(b) ? rank(a) < rank(b) : a.created_s > b.created_s;
+                   });
+  if (entries.size() > kMaxCandidates) {
+    entries.resize(kMaxCandidates);
+  }
+  CUKILN_TRY(const RequestFields now, RequestFields::parse(request.canonical));
+  Explanation out;
+  std::size_t fewest = std::numeric_limits<std::size_t>::max();
+  int best_rank = std::numeric_limits<int>::max();
+  for (const EntrySummary& summary : entries) {
+    if (rank(summary) > best_rank) {
+      break;
+    }
+    const Lookup entry = store.peek(summary.key);
+    if (!entry || !*entry) {
+      continue;
+    }
+    const auto was = RequestFields::parse((*entry)->request_canonical);
+    if (!was) {
+      continue;
+    }
+    if (auto differences = compare(*was, now); differences.size() < fewest) {
+      fewest = differences.size();
+      best_rank = rank(summary);
+      out.nearest = summary.key;
+      out.differences = std::move(differences);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target) {
   return guarded([&]() -> Result<Explanation> {
-    CUKILN_TRY(const Impl::Sought sought, impl_->seek(spec, target, Builder::Purpose::inspect));
-    const ModuleRequest& request = sought.request;
-    TieredStore& store = impl_->tiers;
-    Explanation out;
-    if (sought.found.entry) {
-      out.hit = true;
-      out.key = sought.found.entry->key;
-      return out;
+    CUKILN_TRY(const Impl::Resolved resolved,
+               impl_->resolve(spec, target, Builder::Purpose::inspect));
+    const ModuleRequest& request = resolved.request;
+    if (resolved.found.entry) {
+      Explanation hit;
+      hit.hit = true;
+      hit.key = resolved.found.entry->key;
+      return hit;
     }
     if (const auto use = find_time_use(request.request, *request.files(&impl_->stat_cache))) {
-      out.differences.push_back(
+      Explanation never_stored;
+      never_stored.differences.push_back(
           {"never stored", "", fmt::format("uses {} ({})", use->macro, use->place)});
-      return out;
+      return never_stored;
     }
-    // The same request with other headers is the nearest there can be.
-    CUKILN_TRY(const auto sets, store.list_sets(request.digest, request.canonical));
+    CUKILN_TRY(const auto sets, impl_->tiers.list_sets(request.digest, request.canonical));
     if (!sets.empty()) {
-      const auto files = request.files(&impl_->stat_cache);
-      std::optional<std::vector<FileServer::Mismatch>> fewest;
-      for (const RecordedSet& set : sets) {  // the youngest of those that differ least
-        auto mismatches = files->check_all(set.dependencies);
-        if (!fewest || mismatches.size() < fewest->size()) {
-          fewest = std::move(mismatches);
-          out.nearest = set.key;
-        }
-      }
-      out.differences = describe(*fewest, *files);
-      if (out.differences.empty()) {
-        out.differences.push_back({"entry", "damaged", "compiled again by its next use"});
-      }
-      return out;
+      return explain_by_sets(sets, *request.files(&impl_->stat_cache));
     }
-    CUKILN_TRY(std::vector<EntrySummary> entries, store.list());
-    const auto rank =
-        [&](const EntrySummary& e) {  // same source first, then same module, then the rest
-          return e.labels.source == request.labels.source ? 0
-                 : e.labels.name == request.name          ? 1
-                                                          : 2;
-        };
-    std::stable_sort(entries.begin(), entries.end(),
-                     [&](const EntrySummary& a, const EntrySummary& b) {
-                       return rank(a) != rank(b) ? rank(a) < rank(b) : a.created_s > b.created_s;
-                     });
-    if (entries.size() > kMaxCandidates) {
-      entries.resize(kMaxCandidates);
-    }
-    CUKILN_TRY(const RequestFields now, RequestFields::parse(request.canonical));
-    std::size_t fewest = std::numeric_limits<std::size_t>::max();
-    int best_rank = 3;
-    for (const EntrySummary& summary : entries) {
-      if (rank(summary) > best_rank) {
-        break;
-      }
-      const Lookup entry = store.peek(summary.key);
-      if (!entry || !*entry) {
-        continue;
-      }
-      const auto was = RequestFields::parse((*entry)->request_canonical);
-      if (!was) {
-        continue;
-      }
-      if (auto differences = compare(*was, now); differences.size() < fewest) {
-        fewest = differences.size();
-        best_rank = rank(summary);
-        out.nearest = summary.key;
-        out.differences = std::move(differences);
-      }
-    }
-    return out;
+    return explain_by_entries(impl_->tiers, request);
   });
 }
 

@@ -22,20 +22,18 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
   build_options.daemon = tiers.daemon();
   build_options.revoked_keys = tiers.revoked_keys();
   build_options.log = log;
-  builder = std::make_unique<Builder>(tiers, *compiler, stat_cache, counters, build_options);
+  builder = std::make_unique<Builder>(tiers, *compiler, stat_cache, telemetry, build_options);
 }
 
-void KernelLoader::Impl::hand_on_meters() {
+void KernelLoader::Impl::flush_telemetry() {
   wire::ClientReport report;
   const auto take = [&](std::string name, std::uint64_t number) {
     report.numbers.emplace_back(std::move(name), number);
   };
-  counters.meters.drain(take);
+  telemetry.flush(take);
   const auto& link = tiers.daemon_link();
   if (link != nullptr) {
-    link->drain_fallbacks([&](const char* reason, std::uint64_t times) {
-      take(std::string("fallbacks_") + reason, times);
-    });
+    link->flush_fallbacks("fallbacks_", take);
   }
   if (report.numbers.empty() || (link != nullptr && link->report(report))) {
     return;
@@ -50,32 +48,25 @@ Result<PreloadReport> KernelLoader::Impl::timed_preload(const Manifest& manifest
                                                         const Progress& progress) {
   const auto began = std::chrono::steady_clock::now();
   auto report = preload(manifest, preload_options, progress);
-  counters.meters.preloads.add(std::chrono::steady_clock::now() - began);
-  hand_on_meters();
+  telemetry.preloaded(std::chrono::steady_clock::now() - began);
+  flush_telemetry();
   return report;
 }
 
 KernelLoader::Impl::~Impl() {
-  // Best effort: what was learned is written with the store's next write, or when the store goes.
+  // Best effort: it is written with the store's next write, or when the store is closed.
   static_cast<void>(guarded([this]() -> Result<void> {
-    hand_on_counters();
+    flush();
     return {};
   }));
 }
 
-void KernelLoader::Impl::hand_on_counters() {
+void KernelLoader::Impl::flush() {
   tiers.save_stat_records(stat_cache.take_new());
-  const Stats now = counters.snapshot();
-  const auto keep = [&](const char* name, std::uint64_t value) {
-    if (name != nullptr && value != 0) {
-      tiers.count(name, static_cast<std::int64_t>(value));
-    }
-  };
-  keep("misses", now.misses);
-  for (const Counted& counted : kCounted) {
-    keep(counted.total, now.*counted.field);
-  }
-  hand_on_meters();
+  telemetry.totals([&](const char* name, std::uint64_t value) {
+    tiers.count(name, static_cast<std::int64_t>(value));
+  });
+  flush_telemetry();
 }
 
 KernelLoader::KernelLoader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -152,11 +143,11 @@ Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel
         continue;
       }
       ModuleReport report;
-      CUKILN_TRY(Impl::Sought sought, impl_->seek(spec, target));
-      CUKILN_TRY(Built built,
-                 impl_->provide(sought.request, std::move(sought.found), report, site.cancelled));
-      CUKILN_TRY(const auto module, impl_->load(sought.request, built, site, report));
-      impl_->publish(sought.request.name, target, module->kernels(), false);
+      CUKILN_TRY(Impl::Resolved resolved, impl_->resolve(spec, target));
+      CUKILN_TRY(Built built, impl_->get_or_compile(resolved.request, std::move(resolved.found),
+                                                    report, site.cancelled));
+      CUKILN_TRY(const auto module, impl_->load(resolved.request, built, site, report));
+      impl_->publish(resolved.request.name, target, module->kernels(), false);
       for (const Kernel candidate : module->kernels()) {
         known.emplace_back(candidate.name());
         if (!found &&
@@ -225,7 +216,7 @@ Error KernelLoader::driver_error(std::string_view what, int result) {
 const KernelTable& KernelLoader::kernels() const noexcept { return impl_->table; }
 
 Stats KernelLoader::stats() const {
-  Stats stats = impl_->counters.snapshot();
+  Stats stats = impl_->telemetry.stats();
   const StoreStats store = impl_->tiers.stats();
   stats.entries = store.entries;
   stats.bytes = store.bytes;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr Target kDefaultTarget{100, 'a'};
 
-/// Kernels in the order in which they were asked for, then the others: ids follow it.
+/// Returns the requested kernels in the order of the request, then the others. Ids follow it.
 std::vector<Module::KernelName> in_order(const std::vector<KernelInfo>& kernels,
                                          const std::vector<std::string>& asked) {
   const auto rank = [&](const KernelInfo& kernel) {
@@ -31,21 +31,22 @@ std::vector<Module::KernelName> in_order(const std::vector<KernelInfo>& kernels,
   return names;
 }
 
-/// Warns that a module is empty, where its sources have templates alone.
+/// Warns that a module is empty if its sources have only templates.
 void warn_of_no_kernel(const CompileRequest& request, const std::string& name, const Logger& log) {
   std::string first;
   for (const VirtualSource& source : request.sources) {
     for (const std::string& kernel : kernels_in(source.text.view())) {
       if (!kernel.ends_with(kTemplateMark)) {
-        return;  // not for this target, or these macros: nothing that was not asked for
+        return;  // excluded by the target or a macro: as requested
       }
       first = first.empty() ? kernel : first;
     }
   }
   if (!first.empty()) {
     log.warn(
-        "{} for {}: no kernel in it: the template {} is compiled for the arguments that are named, "
-        "such as \"{}<float>\" (names; --name)",
+        "{} for {} has no kernel: its template {} is instantiated only for name expressions, such "
+        "as "
+        "\"{}<float>\" (names; --name)",
         name, request.target.name(), first, first.substr(0, first.size() - kTemplateMark.size()));
   }
 }
@@ -57,7 +58,7 @@ Result<std::shared_ptr<const DriverApi>> KernelLoader::Impl::driver() {
   const MutexLock lock(own.mutex);
   if (!own.api) {
     auto opened = DriverApi::open(options.cuda_library);
-    if (!opened && opened.error().code() == ErrorCode::not_found) {  // not a file of the host's
+    if (!opened && opened.error().code() == ErrorCode::not_found) {
       return Error(ErrorCode::driver, opened.error().message());
     }
     CUKILN_TRY(const auto api, std::move(opened));
@@ -69,7 +70,7 @@ Result<std::shared_ptr<const DriverApi>> KernelLoader::Impl::driver() {
 
 Result<std::vector<DeviceInfo>> KernelLoader::Impl::devices(const std::vector<int>& ordinals) {
   CUKILN_CHECK(driver());
-  const std::vector<DeviceInfo>& visible = driver_.get().devices;  // settled once it is open
+  const std::vector<DeviceInfo>& visible = driver_.get().devices;
   if (ordinals.empty()) {
     return visible;
   }
@@ -103,13 +104,14 @@ Result<std::vector<Target>> KernelLoader::Impl::targets_of(
   return targets;
 }
 
-Result<KernelLoader::Impl::Sought> KernelLoader::Impl::seek(const ModuleSpec& spec, Target target,
-                                                            Builder::Purpose purpose) {
+Result<KernelLoader::Impl::Resolved> KernelLoader::Impl::resolve(const ModuleSpec& spec,
+                                                                 Target target,
+                                                                 Builder::Purpose purpose) {
   if (purpose == Builder::Purpose::use) {
     recorder.note(spec, target);
   }
   CUKILN_TRY(const auto candidates, toolchains->usable_for(target));
-  std::optional<Sought> first;
+  std::optional<Resolved> first;
   for (const Toolchain& toolchain : candidates) {
     CUKILN_TRY(ModuleRequest request,
                make_module_request(spec, target, toolchain,
@@ -117,7 +119,7 @@ Result<KernelLoader::Impl::Sought> KernelLoader::Impl::seek(const ModuleSpec& sp
     report_dropped(request.reported_flags);
     Builder::Found found = builder->look_up(request, purpose);
     if (found.entry || !first) {
-      first = Sought{std::move(request), std::move(found)};
+      first = Resolved{std::move(request), std::move(found)};
     }
     if (first->found.entry) {
       break;
@@ -133,8 +135,7 @@ void KernelLoader::Impl::report_dropped(const std::vector<std::string>& flags) {
       return reported_flags_.insert(flag).second;
     };
     if (is_new()) {
-      log.warn("{} is left out: it does not change the cubin, or cukiln does that job itself",
-               flag);
+      log.warn("{} is ignored: it does not change the cubin, or cukiln does its job", flag);
     }
   }
 }
@@ -145,8 +146,8 @@ Result<void> KernelLoader::Impl::check_seal(const char* what, const std::string&
     return {};
   }
   if (state == sealed_warn) {
-    counters.add(&Stats::sealed_violations);
-    log.warn("{} {} after seal(): the hot path will notice", what, name);
+    telemetry.count(&Stats::sealed_violations);
+    log.warn("{} {} after seal(): it delays the hot path", what, name);
     return {};
   }
   return make_error(
@@ -156,9 +157,9 @@ Result<void> KernelLoader::Impl::check_seal(const char* what, const std::string&
       what, name);
 }
 
-Result<Built> KernelLoader::Impl::provide(const ModuleRequest& request, Builder::Found found,
-                                          ModuleReport& report,
-                                          const std::atomic<bool>* cancelled) {
+Result<Built> KernelLoader::Impl::get_or_compile(const ModuleRequest& request, Builder::Found found,
+                                                 ModuleReport& report,
+                                                 const std::atomic<bool>* cancelled) {
   auto built = builder->build(
       request, std::move(found), [&] { return check_seal("a compile of", request.name); },
       cancelled);
@@ -241,9 +242,9 @@ Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& re
     log.warn("{}: {}; the entry {} is removed and built again", request.name,
              module.error().message(), built.entry.key.hex());
     if (auto removed = tiers.remove(built.entry.key); !removed) {
-      counters.add(&Stats::store_errors);
+      telemetry.count(&Stats::store_errors);
     }
-    CUKILN_TRY(built, provide(request, builder->look_up(request), report, site.cancelled));
+    CUKILN_TRY(built, get_or_compile(request, builder->look_up(request), report, site.cancelled));
     module = load_once();
   }
   if (!module) {
@@ -255,7 +256,7 @@ Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& re
 }
 
 Result<void> KernelLoader::Impl::unload(const CacheKey& key) {
-  std::shared_ptr<Module> unloaded;  // by the driver, after the lock
+  std::shared_ptr<Module> unloaded;  // destroyed after the lock is released
   const ForkSafeLock lock(modules_mutex_);
   const auto known = modules_.find(key);
   if (known == modules_.end()) {
@@ -279,7 +280,7 @@ void KernelLoader::Impl::publish(const std::string& module_name, Target target,
     const std::string name(kernel.name());
     const std::string qualified = module_name + "/" + name;
     for (const std::string& suffix : {std::string(), "@" + target.name()}) {
-      // A bare name stays with the module that had it first, but follows that module's edits.
+      // A bare name stays with the module that had it first, and follows that module's edits.
       const Kernel before = table.find(qualified + suffix);
       const Kernel bare = table.find(name + suffix);
       table.set_name(qualified + suffix, kernel);

@@ -18,7 +18,7 @@
 #include "driver/device_contexts.hpp"
 #include "driver/module.hpp"
 #include "loader/builder.hpp"
-#include "loader/counters.hpp"
+#include "loader/loader_telemetry.hpp"
 #include "loader/module_request.hpp"
 #include "loader/recorder.hpp"
 #include "loader/toolchains.hpp"
@@ -32,57 +32,63 @@ inline Milliseconds time_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::steady_clock::now() - start;
 }
 
-/// What a KernelLoader is made of. Its steps are here (loader_impl.cpp), a preload that takes them
-/// for a whole manifest (preload.cpp), the façade above them (kernel_loader.cpp) and the comparison
-/// of entries (explain.cpp) use them.
+/// The state of a KernelLoader and the steps from a spec to its kernels (loader_impl.cpp). They are
+/// used by the façade (kernel_loader.cpp), a preload (preload.cpp) and explain (explain.cpp).
+/// Threads: safe.
 struct KernelLoader::Impl {
   Impl(Store& opened, LoaderOptions given);
   ~Impl();
 
-  /// The driver, opened at the first need. Errors: driver, incompatible.
+  /// Returns the driver, which the first call opens. Errors: driver, incompatible.
   Result<std::shared_ptr<const DriverApi>> driver();
-  /// The visible devices, or those of `ordinals`. Errors: invalid_argument (no such device).
+  /// Returns the visible devices, or those of `ordinals`. Errors: as driver(); invalid_argument (no
+  /// such device).
   Result<std::vector<DeviceInfo>> devices(const std::vector<int>& ordinals);
 
-  /// The targets of a spec: its own, else the devices', else sm_100a.
+  /// Returns the targets of a spec: its own, else the devices', else sm_100a. Errors:
+  /// invalid_argument (a flag).
   Result<std::vector<Target>> targets_of(const ModuleSpec& spec,
                                          const std::vector<DeviceInfo>& available);
 
-  /// A spec's request for a target, and what the store has for it.
-  struct Sought {
+  /// A spec's request for a target, and the result of its lookup.
+  struct Resolved {
     ModuleRequest request;
     Builder::Found found;
   };
-  Result<Sought> seek(const ModuleSpec& spec, Target target,
-                      Builder::Purpose purpose = Builder::Purpose::use);
+  /// Looks up a spec for each toolchain that may be used, until one hits. Errors: as
+  /// make_module_request and Toolchains::usable_for.
+  Result<Resolved> resolve(const ModuleSpec& spec, Target target,
+                           Builder::Purpose purpose = Builder::Purpose::use);
 
-  /// Logs flags that have no effect here, each once.
+  /// Logs flags that have no effect, each once.
   void report_dropped(const std::vector<std::string>& flags);
 
-  /// `sealed` when sealed with `fail`; counts and logs when sealed with `warn`.
+  /// Returns an error if the loader is sealed with `fail`; logs and counts if with `warn`.
   Result<void> check_seal(const char* what, const std::string& name);
 
-  /// What was found, or else a compile; fills in the report. `cancelled`: as `Builder::build`.
-  Result<Built> provide(const ModuleRequest& request, Builder::Found found, ModuleReport& report,
-                        const std::atomic<bool>* cancelled = nullptr);
+  /// Returns what was found, or compiles; fills in the report. As `Builder::build`.
+  Result<Built> get_or_compile(const ModuleRequest& request, Builder::Found found,
+                               ModuleReport& report, const std::atomic<bool>* cancelled = nullptr);
 
-  /// Images that no tier kept (a source with __TIME__, an unobserved compile), for `cubin()`.
+  /// Images that no tier stored (a source with __TIME__, an unobserved compile), for `cubin()`.
   void keep_unstored(const StoreEntry& entry);
   std::optional<SharedBytes> unstored(const CacheKey& key);
 
-  /// The module of a built entry on those devices of `site` that it runs on; once per key. Rebuilds
-  /// an image that the driver refuses, once. Where one call loads to. The contexts are opened at
-  /// the first need and serve all its modules.
+  /// The devices to which one call loads. Contexts are opened at their first use and serve all
+  /// modules of the call. Threads: one.
   struct LoadSite {
     std::vector<DeviceInfo> chosen;
     Stream capture_guard = nullptr;
-    const std::atomic<bool>* cancelled = nullptr;  ///< the call's; may be null
-    std::map<std::vector<int>, std::shared_ptr<const DeviceContexts>> contexts;
+    const std::atomic<bool>* cancelled = nullptr;  ///< of the call; may be null
+    std::map<std::vector<int>, std::shared_ptr<const DeviceContexts>> contexts;  // by ordinals
   };
+  /// Returns the module of a built entry, which the first call for a key loads on those devices of
+  /// `site` that it runs on. If the driver refuses the image, it is compiled again once. Errors: as
+  /// Module::load; sealed; incompatible (no device runs it).
   Result<std::shared_ptr<Module>> load(const ModuleRequest& request, Built& built, LoadSite& site,
                                        ModuleReport& report);
 
-  /// Removes a loaded module's kernels from the table and unloads it. Errors: not_found.
+  /// Removes a module's kernels from the table and unloads it. Errors: not_found.
   Result<void> unload(const CacheKey& key);
 
   Result<PreloadReport> preload(const Manifest& manifest, const PreloadOptions& preload_options,
@@ -92,20 +98,20 @@ struct KernelLoader::Impl {
                                       const PreloadOptions& preload_options,
                                       const Progress& progress);
 
-  /// Hands on what was measured: to cukilnd where a connection to it is open anyway, else to the
-  /// store's counters, which are written with its next write. Waits for nobody.
-  void hand_on_meters();
-  /// The same for all that was counted and learned; once, at the end.
-  void hand_on_counters();
+  /// Flushes the histograms: to cukilnd if a connection is idle, else to the store's counters,
+  /// which are written with its next write. Never blocks.
+  void flush_telemetry();
+  /// Flushes everything: stat records, totals and histograms. Called once, at the end.
+  void flush();
 
-  /// Puts a module's kernels into the table, with ids when `with_ids`.
+  /// Adds a module's kernels to the table by name, and by id if `with_ids`.
   void publish(const std::string& module_name, Target target, const std::vector<Kernel>& kernels,
                bool with_ids);
 
   TieredStore& tiers;
   const LoaderOptions options;
   const Logger log;
-  Counters counters;
+  LoaderTelemetry telemetry;
   Recorder recorder;
   StatCache stat_cache;
   std::unique_ptr<Compiler> compiler;
@@ -118,16 +124,16 @@ struct KernelLoader::Impl {
 
  private:
   struct Driver {
-    Mutex mutex;  // held while it is opened
-    std::shared_ptr<const DriverApi> api;
-    std::vector<DeviceInfo> devices;
+    Mutex mutex;  // held while the driver is opened
+    std::shared_ptr<const DriverApi> api CUKILN_GUARDED_BY(mutex);
+    std::vector<DeviceInfo> devices;  // constant once `api` is set
   };
   ProcessLocal<Driver> driver_;  // CUDA does not survive a fork
   Mutex reported_mutex_;
-  std::set<std::string> reported_flags_;
+  std::set<std::string> reported_flags_ CUKILN_GUARDED_BY(reported_mutex_);
   Mutex modules_mutex_;
-  std::unordered_map<CacheKey, std::shared_ptr<Module>> modules_;
-  std::unordered_map<CacheKey, SharedBytes> unstored_;
+  std::unordered_map<CacheKey, std::shared_ptr<Module>> modules_ CUKILN_GUARDED_BY(modules_mutex_);
+  std::unordered_map<CacheKey, SharedBytes> unstored_ CUKILN_GUARDED_BY(modules_mutex_);
 };
 
 }  // namespace cukiln

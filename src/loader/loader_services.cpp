@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kArchitecture = "--gpu-architecture=";
 
-/// The recorded options, for the virtual architecture of the target instead of the real one.
+/// Returns the recorded options with the target's virtual architecture instead of the real one.
 CompileOptions to_ptx(CompileOptions options, Target target) {
   for (std::string& argument : options.arguments) {
     if (argument.starts_with(kArchitecture)) {
@@ -45,9 +45,10 @@ Result<std::vector<Target>> LoaderServices::targets_without_devices(const Module
 }
 
 Result<LoaderServices::Resolved> LoaderServices::resolve(const ModuleSpec& module, Target target) {
-  CUKILN_TRY(auto sought, loader_.impl_->seek(module, target, Builder::Purpose::inspect));
-  const auto& entry = sought.found.entry;
-  return Resolved{std::move(sought.request.name), entry ? std::optional(entry->key) : std::nullopt};
+  CUKILN_TRY(auto resolved, loader_.impl_->resolve(module, target, Builder::Purpose::inspect));
+  const auto& entry = resolved.found.entry;
+  return Resolved{std::move(resolved.request.name),
+                  entry ? std::optional(entry->key) : std::nullopt};
 }
 
 Result<std::string> LoaderServices::compile_to_ptx(const StoreEntry& entry,
@@ -57,12 +58,12 @@ Result<std::string> LoaderServices::compile_to_ptx(const StoreEntry& entry,
   if (fields.sources.size() != 1 || hash_of(source_text) != fields.sources.front().digest) {
     return make_error(
         ErrorCode::incompatible,
-        "this entry was made from {} sources, and cubins are kept, not PTX; 'nvcc -ptx' "
-        "gives it from the files",
+        "this entry has {} sources, and the store has cubins, not PTX; use 'nvcc -ptx' on the "
+        "files",
         fields.sources.size());
   }
-  // CUDA's headers from where they are now, and the given ones. Folders of the user's are not
-  // recorded, on purpose: rows hold no real path.
+  // CUDA's headers come from their present folders. The user's folders are not recorded, because
+  // rows hold no real path.
   Compiler& compiler = loader_.impl_->compiler->for_target(fields.target);
   const SharedBytes text{std::string(source_text)};
   FileServer files({{kSourceRoot, {}}, {kToolkitRoot, compiler.toolkit_folders()}},
@@ -75,8 +76,8 @@ Result<std::string> LoaderServices::compile_to_ptx(const StoreEntry& entry,
   if (mismatch.what != FileServer::Mismatch::What::none) {
     return make_error(
         ErrorCode::incompatible,
-        "cubins are kept, not PTX, and it cannot be compiled again here: {} is not what it "
-        "was then, or not at hand; 'nvcc -ptx' gives it from the files",
+        "the store has cubins, not PTX, and the entry cannot be compiled again here: {} has "
+        "changed or is missing; use 'nvcc -ptx' on the files",
         mismatch.path);
   }
   CompileRequest request;

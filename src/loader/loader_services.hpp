@@ -13,39 +13,39 @@
 
 namespace cukiln {
 
-/// What the programs of this repository need of a loader beyond its public members. A view: the
-/// loader outlives it. Threads: safe, but for `set_remote`.
+/// The functions of a loader for the programs of this repository, beyond its public members. A
+/// view: the loader must outlive it. Threads: safe, except for `set_remote`.
 class LoaderServices {
  public:
   explicit LoaderServices(KernelLoader& loader) : loader_(loader) {}
 
-  /// Other machines' results, asked for what is not on this one. Before the first build; outlives
-  /// the loader.
+  /// Sets the remote tier, which is asked before a compile. Call it before the first compile. The
+  /// tier must outlive the loader.
   void set_remote(RemoteTier* remote) noexcept;
 
-  /// The targets that `compile` and `preload` choose for a module: its own, else the visible
-  /// devices', else sm_100a.
+  /// Returns the targets that `compile` and `preload` choose for a module: its own, else the
+  /// visible devices', else sm_100a. Errors: invalid_argument (a flag).
   Result<std::vector<Target>> targets_of(const ModuleSpec& module);
-  /// The same without asking for devices.
+  /// As above, without opening the driver.
   Result<std::vector<Target>> targets_without_devices(const ModuleSpec& module);
 
-  /// A module for one target as the store has it.
+  /// The result of looking up a module for one target.
   struct Resolved {
-    std::string name;               ///< of the module; from its source where the spec has none
-    std::optional<CacheKey> entry;  ///< nothing: a miss
+    std::string name;               ///< of the module; its source's if the spec has none
+    std::optional<CacheKey> entry;  ///< none on a miss
   };
-  /// Looks up, without a use and without a compile. Errors: those of a spec that cannot be compiled
-  /// (invalid_argument, not_found), and of the compiler's.
+  /// Looks up a module without counting a use. Compiles nothing. Errors: invalid_argument,
+  /// not_found (of the spec), those of the toolchain.
   Result<Resolved> resolve(const ModuleSpec& module, Target target);
 
-  /// A header that is in no folder here.
+  /// A header of an entry, given as text.
   struct MemoryHeader {
-    std::string path;  ///< below the folder of the sources
+    std::string path;  ///< relative to the folder of the sources
     SharedBytes text;
   };
-  /// Compiles the source of an entry again, with the recorded flags, for the entry's virtual
-  /// architecture. It refuses when a header is not what it was then. Errors: incompatible (several
-  /// sources, a header that is not here or has changed), the compiler's.
+  /// Compiles the source of an entry to PTX, with the recorded flags, for the virtual architecture
+  /// of its target. Errors: incompatible (several sources; a header that is missing or has
+  /// changed), the compiler's.
   Result<std::string> compile_to_ptx(const StoreEntry& entry, const std::string& source_text,
                                      const std::vector<MemoryHeader>& headers);
 

@@ -14,7 +14,7 @@ namespace cukiln {
 
 namespace {
 
-/// One module and target on its way through a preload.
+/// One module and target of a preload.
 struct Job {
   std::size_t module_index = 0;
   const ModuleSpec* spec = nullptr;
@@ -34,7 +34,7 @@ void fail(Job& job, Error error) {
   job.built.reset();
 }
 
-/// The text that is known to belong to it: its sources, and the headers that came with them.
+/// The size of the texts that are known to belong to a request: sources, and headers in memory.
 std::size_t text_bytes(const ModuleRequest& request) {
   std::size_t bytes = 0;
   for (const ModuleRequest::MemoryFile& file : request.memory_files) {
@@ -43,8 +43,8 @@ std::size_t text_bytes(const ModuleRequest& request) {
   return bytes;
 }
 
-/// Runs `work(i)` for i < count on up to `threads` threads, the calling one among them. They end
-/// before this returns: nothing of ours outlives a call.
+/// Runs `work(i)` for i < count on up to `threads` threads, the calling one included. The others
+/// have ended when it returns.
 void run_parallel(std::size_t count, std::size_t threads,
                   const std::function<void(std::size_t)>& work) {
   std::atomic<std::size_t> next{0};
@@ -58,13 +58,12 @@ void run_parallel(std::size_t count, std::size_t threads,
     for (std::size_t t = 1; t < std::min(threads, count); ++t) {
       helpers.emplace_back(body);
     }
-  } catch (const std::exception&) {  // no thread, or no memory for one: then with those there are
+  } catch (const std::exception&) {  // no more threads: continue with those there are
   }
   body();
 }
 
-/// The host's callback, kept from ending the host: what it throws is caught, and it is not called
-/// again.
+/// The host's callback. An exception is caught and logged, and ends the calls.
 class GuardedProgress {
  public:
   GuardedProgress(const Progress& progress, const Logger& log) : progress_(progress), log_(log) {}
@@ -90,8 +89,8 @@ class GuardedProgress {
   bool threw_ = false;
 };
 
-/// One preload: plans a job for each module and target, looks all of them up, compiles the misses,
-/// loads, and reports.
+/// One preload: plans a job for each module and target, looks them up, compiles the misses, loads,
+/// and reports.
 class Preload {
  public:
   Preload(KernelLoader::Impl& loader, const Manifest& manifest, const PreloadOptions& options,
@@ -134,7 +133,7 @@ class Preload {
       const ModuleSpec& spec = manifest_.modules()[m];
       CUKILN_TRY(std::vector<Target> targets, explicit_targets(spec));
       if (targets.empty()) {
-        if (!visible) {  // without a load the driver is asked only where its answer counts
+        if (!visible) {  // the driver is opened only if the devices matter
           auto all = options_.load ? site_.chosen : loader_.devices({});
           visible = all ? *std::move(all) : std::vector<DeviceInfo>();
         }
@@ -155,20 +154,20 @@ class Preload {
     return {};
   }
 
-  /// One after the other: a lookup is cheaper than a thread. Only misses go to threads.
+  /// Looks up one job after the other, because a lookup is cheaper than a thread.
   void look_up() {
     for (Job& job : jobs_) {
       const auto start = std::chrono::steady_clock::now();
-      auto sought = loader_.seek(*job.spec, job.target);
-      if (!sought) {
+      auto resolved = loader_.resolve(*job.spec, job.target);
+      if (!resolved) {
         const bool missing =
-            loader_.options.offline && sought.error().code() == ErrorCode::not_found;
+            loader_.options.offline && resolved.error().code() == ErrorCode::not_found;
         job.report.outcome = missing ? Outcome::missing : Outcome::failed;
-        fail(job, std::move(sought).error());
+        fail(job, std::move(resolved).error());
         continue;
       }
-      job.request = std::move(sought->request);
-      job.found = std::move(sought->found);
+      job.request = std::move(resolved->request);
+      job.found = std::move(resolved->found);
       job.report.name = job.request->name;
       job.report.dropped_flags = job.request->dropped_flags;
       job.missed = !job.found.entry;
@@ -179,9 +178,10 @@ class Preload {
     }
   }
 
-  /// What was found, or else a compile.
+  /// Completes a job with what was found, or by a compile.
   void build(Job& job) {
-    auto built = loader_.provide(*job.request, std::move(job.found), job.report, site_.cancelled);
+    auto built =
+        loader_.get_or_compile(*job.request, std::move(job.found), job.report, site_.cancelled);
     if (built) {
       job.built = *std::move(built);
     } else {
@@ -198,8 +198,7 @@ class Preload {
         report_progress_(++done_, jobs_.size(), job.report);
       }
     }
-    // The longest first, as far as the length of its text tells: begun last, it would leave the
-    // other cores without work.
+    // Longest text first: a long compile that starts last would leave the other cores idle.
     std::stable_sort(misses.begin(), misses.end(), [](const Job* a, const Job* b) {
       return text_bytes(*a->request) > text_bytes(*b->request);
     });
@@ -236,7 +235,7 @@ class Preload {
 
   using Jobs = std::vector<Job>;
 
-  /// The targets of one module. The first that runs here gives the kernels' ids.
+  /// Loads the targets of one module. The first target that runs here gives its kernels ids.
   void load_module(Jobs::iterator first, Jobs::iterator end) {
     const bool only_target = end - first == 1;
     bool with_ids = true;
@@ -252,7 +251,7 @@ class Preload {
         fail(*job, std::move(module).error());
       }
     }
-    if (with_ids) {  // a failed module keeps its ids: later ones must not move
+    if (with_ids) {  // a failed module keeps its ids, so that those of later modules do not change
       for (std::size_t n = 0; n < first->spec->names.size(); ++n) {
         loader_.table.add(Kernel());
       }

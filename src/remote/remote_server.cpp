@@ -15,19 +15,15 @@ using SteadyClock = std::chrono::steady_clock;
 RemoteAnswer RemoteServer::ask(RemoteOp op, const Question& question, Judge judge) {
   const SteadyTime start = SteadyClock::now();
   if (!breaker_.allows(start)) {
-    counts_.change([](RemoteStats& stats) { ++stats.skipped; });
+    telemetry_.events.add(RemoteTelemetry::Event::skipped);
     return {RemoteStatus::unreachable, {}, "left alone after failures"};
   }
   RemoteAnswer answer = question(*endpoint_);
   const auto took = std::chrono::ceil<std::chrono::microseconds>(SteadyClock::now() - start);
-  counts_.change([&](RemoteStats& stats) {
-    ++stats.requests[static_cast<std::size_t>(answer.status)];
-    stats.received_bytes += answer.body.size();
-  });
-  {
-    const MutexLock lock(mutex_);
-    traffic_[static_cast<std::size_t>(op)].add(answer.status, took);
-  }
+  telemetry_.requests.add(answer.status);
+  telemetry_.events.add(RemoteTelemetry::Event::received_bytes, answer.body.size());
+  traffic_[static_cast<std::size_t>(op)].ended.add(answer.status);
+  traffic_[static_cast<std::size_t>(op)].times.add(took);
   if (answer.status == RemoteStatus::ok || answer.status == RemoteStatus::absent) {
     if (answer.status == RemoteStatus::absent || judge == Judge::here) {
       breaker_.succeeded();
@@ -55,7 +51,7 @@ RemoteAnswer RemoteServer::fetch(const ObjectName& name, SteadyTime deadline) {
 }
 
 void RemoteServer::reject(const ObjectName& name, Rejection why, const Error& error) {
-  counts_.change([&](RemoteStats& stats) { ++stats.rejected[static_cast<std::size_t>(why)]; });
+  telemetry_.rejected.add(why);
   const SteadyTime now = SteadyClock::now();
   absent_.add(name, now + options_.bad_for, now);
   const bool opened = breaker_.failed(RemoteStatus::bad_answer, now);
@@ -103,9 +99,12 @@ std::optional<StoreEntry> RemoteServer::entry(const CacheKey& key, SteadyTime de
 }
 
 RemoteHealth RemoteServer::health() const {
-  const MutexLock lock(mutex_);
-  return {endpoint_->where(), breaker_.state(SteadyClock::now()), endpoint_->has_leases(),
-          breaker_.turns(), traffic_};
+  RemoteHealth health{endpoint_->where(), breaker_.state(SteadyClock::now()),
+                      endpoint_->has_leases(), breaker_.turns()};
+  for (std::size_t op = 0; op < traffic_.size(); ++op) {
+    health.traffic[op] = {traffic_[op].ended.values(), traffic_[op].times.snapshot()};
+  }
+  return health;
 }
 
 }  // namespace cukiln

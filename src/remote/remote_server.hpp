@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 
-#include "base/mutex.hpp"
 #include "remote/endpoint.hpp"
 #include "remote/envelope.hpp"
 #include "remote/negative_cache.hpp"
@@ -32,8 +31,8 @@ struct RemoteHealth {
 class RemoteServer {
  public:
   RemoteServer(std::unique_ptr<RemoteEndpoint> endpoint, const RemoteStoreOptions& options,
-               RemoteCounts& counts, NegativeCache& absent)
-      : endpoint_(std::move(endpoint)), options_(options), counts_(counts), absent_(absent) {}
+               RemoteTelemetry& telemetry, NegativeCache& absent)
+      : endpoint_(std::move(endpoint)), options_(options), telemetry_(telemetry), absent_(absent) {}
 
   using Question = std::function<RemoteAnswer(RemoteEndpoint&)>;
   /// Sends one request, counts it and reports it to the circuit breaker. What was not sent because
@@ -61,11 +60,14 @@ class RemoteServer {
 
   const std::unique_ptr<RemoteEndpoint> endpoint_;
   const RemoteStoreOptions& options_;
-  RemoteCounts& counts_;
+  RemoteTelemetry& telemetry_;
   NegativeCache& absent_;
   ServerBreaker breaker_;
-  mutable Mutex mutex_;
-  std::array<RemoteTraffic, kRemoteOps> traffic_{};  // under mutex_
+  struct Traffic {
+    Counters<RemoteStatus, kRemoteStatuses> ended;
+    RemoteTimes times;
+  };
+  std::array<Traffic, kRemoteOps> traffic_;  // by RemoteOp
 };
 
 }  // namespace cukiln

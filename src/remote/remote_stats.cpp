@@ -3,12 +3,19 @@
 
 namespace cukiln {
 
-void RemoteTraffic::add(RemoteStatus how, std::chrono::microseconds time) noexcept {
-  ++ended[static_cast<std::size_t>(how)];
-  took += time;
-  for (std::size_t i = 0; i < kBoundsMs.size(); ++i) {
-    within[i] += time <= std::chrono::milliseconds(kBoundsMs[i]) ? 1 : 0;
-  }
+RemoteStats RemoteTelemetry::stats() const noexcept {
+  RemoteStats stats;
+  stats.hits = events[Event::hit];
+  stats.misses = events[Event::miss];
+  stats.stored = events[Event::stored];
+  stats.dropped = events[Event::dropped];
+  stats.waits = events[Event::wait];
+  stats.skipped = events[Event::skipped];
+  stats.received_bytes = events[Event::received_bytes];
+  stats.sent_bytes = events[Event::sent_bytes];
+  stats.requests = requests.values();
+  stats.rejected = rejected.values();
+  return stats;
 }
 
 }  // namespace cukiln

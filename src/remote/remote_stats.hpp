@@ -2,56 +2,50 @@
 #pragma once
 
 #include <array>
-#include <chrono>
+#include <cstddef>
 #include <cstdint>
 
-#include "base/mutex.hpp"
+#include "base/telemetry.hpp"
 #include "remote/endpoint.hpp"
 #include "remote/envelope.hpp"
 
 namespace cukiln {
 
+/// Upper bounds of a histogram of remote requests: a hit in the same network, the timeout of a
+/// lookup, that of an upload.
+inline constexpr std::array<std::uint32_t, 10> kRemoteTimesUs = {
+    1'000, 2'000, 5'000, 10'000, 25'000, 50'000, 100'000, 200'000, 1'000'000, 10'000'000};
+using RemoteTimes = Histogram<kRemoteTimesUs>;
+
 /// Requests of one kind to one server.
 struct RemoteTraffic {
-  /// In milliseconds: a hit on the same network, the deadline of a look-up, an upload's.
-  static constexpr std::array<std::uint64_t, 10> kBoundsMs = {1,  2,   5,   10,    25,
-                                                              50, 100, 200, 1'000, 10'000};
-  std::array<std::uint64_t, kRemoteStatuses> ended{};    ///< by how
-  std::array<std::uint64_t, kBoundsMs.size()> within{};  ///< each bound, the smaller ones too
-  std::chrono::microseconds took{0};
-
-  void add(RemoteStatus how, std::chrono::microseconds took) noexcept;
+  std::array<std::uint64_t, kRemoteStatuses> ended{};  ///< by RemoteStatus
+  RemoteTimes::Snapshot times;
 };
 
-/// What a remote store did. Relaxed: each number is right, all together are no snapshot.
+/// The counters of a remote store. Each number is right, but several are not a snapshot.
 struct RemoteStats {
   std::uint64_t hits = 0, misses = 0;
-  std::uint64_t stored = 0, dropped = 0;  ///< uploads that arrived, and that were given up
-  std::uint64_t queued = 0;               ///< uploads that wait, or are under way
+  std::uint64_t stored = 0, dropped = 0;  ///< uploads that arrived, and that were dropped
+  std::uint64_t queued = 0;               ///< uploads that wait or are in progress
   std::uint64_t waits = 0;                ///< requests that waited for another machine's compile
-  std::uint64_t skipped = 0;              ///< not asked: the server failed a moment ago
+  std::uint64_t skipped = 0;              ///< requests not sent: the circuit breaker was open
   std::uint64_t received_bytes = 0, sent_bytes = 0;
-  std::array<std::uint64_t, kRemoteStatuses> requests{};  ///< by how they ended
-  std::array<std::uint64_t, kRejections> rejected{};      ///< objects, by reason
+  std::array<std::uint64_t, kRemoteStatuses> requests{};  ///< by RemoteStatus
+  std::array<std::uint64_t, kRejections> rejected{};      ///< objects, by Rejection
 };
 
-/// The one RemoteStats of a remote store. Threads: safe.
-class RemoteCounts {
- public:
-  /// `body(RemoteStats&)`.
-  template <class Body>
-  void change(Body&& body) {
-    const MutexLock lock(mutex_);
-    body(stats_);
-  }
-  RemoteStats snapshot() const {
-    const MutexLock lock(mutex_);
-    return stats_;
-  }
+/// What a remote store and its servers count. Threads: safe.
+struct RemoteTelemetry {
+  enum class Event { hit, miss, stored, dropped, wait, skipped, received_bytes, sent_bytes };
+  static constexpr std::size_t kEvents = static_cast<std::size_t>(Event::sent_bytes) + 1;
 
- private:
-  mutable Mutex mutex_;
-  RemoteStats stats_;
+  Counters<Event, kEvents> events;
+  Counters<RemoteStatus, kRemoteStatuses> requests;
+  Counters<Rejection, kRejections> rejected;
+
+  /// `queued` stays 0.
+  RemoteStats stats() const noexcept;
 };
 
 }  // namespace cukiln

@@ -63,13 +63,13 @@ Result<std::unique_ptr<RemoteStore>> RemoteStore::open(const std::string& stores
 RemoteStore::RemoteStore(Options options)
     : options_(std::move(options)),
       leases_(options_),
-      uploads_(options_, servers_, leases_, counts_, absent_) {
+      uploads_(options_, servers_, leases_, telemetry_, absent_) {
   if (options_.key) {
     options_.trusted.add(options_.key->public_key());
   }
   for (auto& endpoint : options_.endpoints) {
     servers_.push_back(
-        std::make_unique<RemoteServer>(std::move(endpoint), options_, counts_, absent_));
+        std::make_unique<RemoteServer>(std::move(endpoint), options_, telemetry_, absent_));
   }
 }
 
@@ -113,7 +113,7 @@ std::optional<StoreEntry> RemoteStore::find(ByteView request_canonical, SetCheck
     const SteadyTime now = SteadyClock::now();
     absent_.add(name, now + options_.absent_for, now);
   }
-  counts_.change([&](RemoteStats& stats) { ++(found ? stats.hits : stats.misses); });
+  telemetry_.events.add(found ? RemoteTelemetry::Event::hit : RemoteTelemetry::Event::miss);
   return found;
 }
 
@@ -144,7 +144,7 @@ std::optional<RemoteLease> RemoteStore::await_peer_or_lease(ByteView request_can
       return lease;
     }
     if (!waited) {
-      counts_.change([](RemoteStats& stats) { ++stats.waits; });
+      telemetry_.events.add(RemoteTelemetry::Event::wait);
     }
     if (cancelled.is_set() || SteadyClock::now() >= deadline) {
       return lease;
@@ -164,7 +164,7 @@ void RemoteStore::put(const StoreEntry& entry) {
 }
 
 RemoteStats RemoteStore::stats() const {
-  RemoteStats stats = counts_.snapshot();
+  RemoteStats stats = telemetry_.stats();
   stats.queued = uploads_.queued();
   return stats;
 }

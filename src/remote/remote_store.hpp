@@ -68,7 +68,7 @@ class RemoteStore final : public RemoteTier {
   }
 
   Options options_;
-  RemoteCounts counts_;
+  RemoteTelemetry telemetry_;
   NegativeCache absent_;
   std::vector<std::unique_ptr<RemoteServer>> servers_;
   RemoteLeases leases_;

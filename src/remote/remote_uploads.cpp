@@ -31,7 +31,7 @@ void RemoteUploads::push(const StoreEntry& entry) {
     work_.notify_one();
   } else {
     leases_.cancel_upload(entry.request_canonical);
-    counts_.change([](RemoteStats& stats) { ++stats.dropped; });
+    telemetry_.events.add(RemoteTelemetry::Event::dropped);
   }
 }
 
@@ -69,7 +69,7 @@ void RemoteUploads::upload(const StoreEntry& entry) {
         return endpoint.put(at, bytes, deadline);
       });
       const bool ok = answer.status == RemoteStatus::ok;
-      counts_.change([&](RemoteStats& stats) { stats.sent_bytes += ok ? bytes.size() : 0; });
+      telemetry_.events.add(RemoteTelemetry::Event::sent_bytes, ok ? bytes.size() : 0);
       return ok;
     };
     if (sealed.size() > kMaxEnvelopeBytes || !put(name, sealed)) {
@@ -87,13 +87,13 @@ void RemoteUploads::upload(const StoreEntry& entry) {
   }
   absent_.remove(name);
   absent_.remove(sets_name);
-  counts_.change([&](RemoteStats& stats) { ++(arrived ? stats.stored : stats.dropped); });
+  telemetry_.events.add(arrived ? RemoteTelemetry::Event::stored : RemoteTelemetry::Event::dropped);
 }
 
 void RemoteUploads::run() {
   MutexLock lock(mutex_);
   for (;;) {
-    work_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    work_.wait(lock, [&]() CUKILN_REQUIRES(mutex_) { return stopping_ || !queue_.empty(); });
     if (queue_.empty()) {
       return;
     }
@@ -113,15 +113,15 @@ void RemoteUploads::run() {
 bool RemoteUploads::finish(std::chrono::milliseconds patience) {
   MutexLock lock(mutex_);
   give_up_at_ = SteadyClock::now() + patience;
-  const bool all =
-      idle_.wait_until(lock, give_up_at_, [&] { return queue_.empty() && !uploading_; });
+  const bool all = idle_.wait_until(
+      lock, give_up_at_, [&]() CUKILN_REQUIRES(mutex_) { return queue_.empty() && !uploading_; });
   if (!all) {
-    counts_.change([&](RemoteStats& stats) { stats.dropped += queue_.size(); });
+    telemetry_.events.add(RemoteTelemetry::Event::dropped, queue_.size());
     queue_.clear();
     queued_bytes_ = 0;
   }
   // One that is on its way ends by the same moment.
-  idle_.wait(lock, [&] { return !uploading_; });
+  idle_.wait(lock, [&]() CUKILN_REQUIRES(mutex_) { return !uploading_; });
   give_up_at_ = SteadyTime::max();
   return all;
 }

@@ -22,8 +22,12 @@ class RemoteUploads {
  public:
   RemoteUploads(const RemoteStoreOptions& options,
                 const std::vector<std::unique_ptr<RemoteServer>>& servers, RemoteLeases& leases,
-                RemoteCounts& counts, NegativeCache& absent)
-      : options_(options), servers_(servers), leases_(leases), counts_(counts), absent_(absent) {}
+                RemoteTelemetry& telemetry, NegativeCache& absent)
+      : options_(options),
+        servers_(servers),
+        leases_(leases),
+        telemetry_(telemetry),
+        absent_(absent) {}
   /// What is not uploaded yet is dropped.
   ~RemoteUploads();
 
@@ -47,16 +51,16 @@ class RemoteUploads {
   const RemoteStoreOptions& options_;
   const std::vector<std::unique_ptr<RemoteServer>>& servers_;
   RemoteLeases& leases_;
-  RemoteCounts& counts_;
+  RemoteTelemetry& telemetry_;
   NegativeCache& absent_;
 
-  mutable Mutex mutex_;  // of all below; before those of counts and leases
+  mutable Mutex mutex_;  // acquired before that of the leases
   ConditionVariable work_, idle_;
-  std::deque<Upload> queue_;
-  std::uint64_t queued_bytes_ = 0;
-  bool uploading_ = false;
-  bool stopping_ = false;
-  SteadyTime give_up_at_ = SteadyTime::max();
+  std::deque<Upload> queue_ CUKILN_GUARDED_BY(mutex_);
+  std::uint64_t queued_bytes_ CUKILN_GUARDED_BY(mutex_) = 0;
+  bool uploading_ CUKILN_GUARDED_BY(mutex_) = false;
+  bool stopping_ CUKILN_GUARDED_BY(mutex_) = false;
+  SteadyTime give_up_at_ CUKILN_GUARDED_BY(mutex_) = SteadyTime::max();
   std::thread uploader_;
 };
 

@@ -11,11 +11,13 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/cancel_flags.hpp"
 #include "base/file.hpp"
 #include "base/logger.hpp"
+#include "base/telemetry.hpp"
 #include "wire/daemon_frame.hpp"
 #include "wire/daemon_messages.hpp"
 
@@ -122,15 +124,11 @@ class DaemonLink {
   /// it was not sent.
   bool report(const ClientReport& report);
 
-  /// Calls `take(reason, count)`, with a reason of kFallbacks, for each fallback counter that is
-  /// not zero, and resets it.
+  /// Calls `take(prefix + reason, count)`, with a reason of kFallbacks, for each fallback counter
+  /// that is not zero, and resets it.
   template <class Take>
-  void drain_fallbacks(const Take& take) {
-    for (std::size_t i = 0; i < fallbacks_.size(); ++i) {
-      if (const auto times = fallbacks_[i].exchange(0, std::memory_order_relaxed); times != 0) {
-        take(kFallbacks[i], times);
-      }
-    }
+  void flush_fallbacks(std::string_view prefix, const Take& take) {
+    fallbacks_.each(prefix, kFallbacks, flush_into(take));
   }
 
   /// The greeting of the daemon that accepts the connection. Errors: as begin.
@@ -143,15 +141,13 @@ class DaemonLink {
   std::unique_ptr<Conversation::Connection> take_idle();
   void keep_idle(std::unique_ptr<Conversation::Connection> connection);
   void open_breaker(const Error& error);
-  void count(Fallback reason) noexcept {
-    fallbacks_[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
-  }
+  void count(Fallback reason) noexcept { fallbacks_.add(reason); }
 
   const Options options_;
   const std::unique_ptr<ProcessLocal<State>> state_;
   std::atomic<std::int64_t> open_until_ns_{0}, hung_until_ns_{0};  // of the circuit breaker
   std::atomic<std::uint64_t> asked_{0}, absent_{0}, failed_{0}, declined_{0};
-  std::array<std::atomic<std::uint64_t>, std::size(kFallbacks)> fallbacks_{};
+  Counters<Fallback, std::size(kFallbacks)> fallbacks_;
 };
 
 /// The content of a message: its body, or its attachment. Errors: as map_sealed_file.

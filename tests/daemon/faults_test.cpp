@@ -109,7 +109,7 @@ TEST_CASE_FIXTURE(Fixture,
 TEST_CASE_FIXTURE(Fixture, "why a client did without is counted by reason, and told once") {
   const auto reasons = [](wire::DaemonLink& link) {
     std::string all;
-    link.drain_fallbacks([&](const char* reason, std::uint64_t times) {
+    link.flush_fallbacks("", [&](const std::string& reason, std::uint64_t times) {
       all += reason + (" " + std::to_string(times));
     });
     return all;

@@ -286,8 +286,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "flags that cukiln makes needless are dropped a
                                "-cubin", "-t4",       "-t",     "-Wall"};
   for (std::size_t i = 0; i < said.size(); ++i) {
     CHECK(said[i] == std::string(names[i]) +
-                         " is left out: it does not change the cubin, or cukiln does that job "
-                         "itself");
+                         " is ignored: it does not change the cubin, or cukiln does its job");
   }
 
   ModuleSpec kept = spec(source);

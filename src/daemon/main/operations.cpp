@@ -21,7 +21,7 @@ using Traffic = ops::RemoteReport::Traffic;
 
 /// The server's numbers, added to those of its kind.
 void add_traffic(std::vector<Traffic>& all, const RemoteStore::Health& health) {
-  constexpr double kMsPerSecond = 1e3;
+  constexpr double kUsPerSecond = 1e6;
   const std::string backend = ops::backend_of(health.where);
   for (std::size_t op = 0; op < health.traffic.size(); ++op) {
     if (static_cast<RemoteOp>(op) == RemoteOp::lease && !health.has_leases) {
@@ -36,18 +36,20 @@ void add_traffic(std::vector<Traffic>& all, const RemoteStore::Health& health) {
       for (int status = 0; status < kRemoteStatuses; ++status) {
         at->ended.emplace_back(name_of(static_cast<RemoteStatus>(status)), 0);
       }
-      for (const std::uint64_t bound : RemoteTraffic::kBoundsMs) {
-        at->within.emplace_back(static_cast<double>(bound) / kMsPerSecond, 0);
+      for (const std::uint64_t bound : kRemoteTimesUs) {
+        at->within.emplace_back(static_cast<double>(bound) / kUsPerSecond, 0);
       }
     }
     const RemoteTraffic& traffic = health.traffic[op];
     for (std::size_t i = 0; i < traffic.ended.size(); ++i) {
       at->ended[i].second += traffic.ended[i];
     }
-    for (std::size_t i = 0; i < traffic.within.size(); ++i) {
-      at->within[i].second += traffic.within[i];
+    std::uint64_t within = 0;
+    for (std::size_t i = 0; i < at->within.size(); ++i) {
+      within += traffic.times.buckets[i];
+      at->within[i].second += within;
     }
-    at->seconds += std::chrono::duration<double>(traffic.took).count();
+    at->seconds += static_cast<double>(traffic.times.sum_us) / kUsPerSecond;
   }
 }
 

@@ -17,7 +17,7 @@
 #include "base/result.hpp"
 #include "daemon/ops/exposition.hpp"
 #include "daemon/ops/process_metrics.hpp"
-#include "loader/meters.hpp"
+#include "loader/not_stored.hpp"
 #include "store/store_admin.hpp"
 #include "wire/daemon_link.hpp"
 

@@ -25,7 +25,7 @@ struct Fixture {
   MapStore store;
   TextCompiler compiler;
   StatCache stats;
-  Counters counters;
+  LoaderTelemetry telemetry;
 
   std::mutex specs_mutex;
   std::list<ModuleSpec> specs;  // requests borrow their texts
@@ -43,7 +43,7 @@ struct Fixture {
     return builder.build(r, builder.look_up(r));
   }
   Builder builder(Builder::Options options = {}) {
-    return {store, compiler, stats, counters, std::move(options)};
+    return {store, compiler, stats, telemetry, std::move(options)};
   }
 };
 
@@ -61,8 +61,8 @@ TEST_CASE_FIXTURE(Fixture, "a request is compiled once, then found") {
   CHECK(second->outcome == Outcome::hit);
   CHECK(second->entry.key == first->entry.key);
   CHECK(compiler.compiles == 1);
-  CHECK(counters.snapshot().hits == 1);
-  CHECK(counters.snapshot().misses_new == 1);
+  CHECK(telemetry.stats().hits == 1);
+  CHECK(telemetry.stats().misses_new == 1);
 }
 
 TEST_CASE_FIXTURE(Fixture,
@@ -128,7 +128,7 @@ TEST_CASE_FIXTURE(Fixture, "another process's flight is waited for, with a bound
   compiler.busy_rounds = 3;
   Builder patient = builder(options);
   CHECK(build(patient, request())->outcome == Outcome::compiled);
-  CHECK(counters.snapshot().singleflight_waits == 1);
+  CHECK(telemetry.stats().singleflight_waits == 1);
 
   store.remove(build(patient, request())->entry.key).value();
   compiler.busy_rounds = 1'000'000;  // an owner that never ends
@@ -164,7 +164,7 @@ TEST_CASE_FIXTURE(Fixture,
   waiter.join();
   CHECK(store.questions == asked + 1);
   CHECK(compiler.calls == 1);
-  CHECK(counters.snapshot().singleflight_waits == 1);
+  CHECK(telemetry.stats().singleflight_waits == 1);
 }
 
 TEST_CASE_FIXTURE(Fixture, "a wait for another process's flight ends when it is cancelled") {
@@ -232,7 +232,7 @@ TEST_CASE_FIXTURE(Fixture, "fault 5, fault 9: a store that fails costs the resul
   REQUIRE(built);
   CHECK(built->outcome == Outcome::compiled);
   CHECK(built->not_stored == "the disk is full");
-  CHECK(counters.snapshot().store_errors == 2);
+  CHECK(telemetry.stats().store_errors == 2);
 }
 
 TEST_CASE_FIXTURE(Fixture, "offline forbids a compile and says what is missing and why") {
@@ -283,8 +283,8 @@ TEST_CASE_FIXTURE(Fixture, "what a revoked key signed is a miss, is removed, and
   REQUIRE(built);
   CHECK(built->outcome == Outcome::compiled);
   CHECK(built->reason.find("signed by a key that was revoked") != std::string::npos);
-  CHECK(counters.snapshot().misses_revoked == 1);
-  CHECK(counters.snapshot().misses == 2);
+  CHECK(telemetry.stats().misses_revoked == 1);
+  CHECK(telemetry.stats().misses == 2);
   CHECK(built->entry.signer.empty());
   CHECK(build(warned, request())->outcome == Outcome::hit);
 }

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <set>
+#include <string>
+
+#include "base/telemetry.hpp"
+#include "loader/not_stored.hpp"
+#include "store/cubin_store.hpp"
+
+#include <cukiln/stats.hpp>
+
+namespace cukiln {
+
+/// The counters of a loader: the host's `Stats`, and histograms for the operator. Both are added to
+/// the store's counters under fixed names, which metrics and `cukiln stats` read; the histograms go
+/// through cukilnd if it is connected. Threads: safe; see Counters.
+class LoaderTelemetry {
+ public:
+  void count(std::uint64_t Stats::*field, std::uint64_t n = 1) noexcept {
+    std::atomic_ref(stats_.*field).fetch_add(n, std::memory_order_relaxed);
+  }
+  /// Records the duration of a lookup that hit in `tier`.
+  void hit(Tier tier, std::chrono::nanoseconds took) noexcept {
+    lookups_[static_cast<std::size_t>(tier)].add(took);
+  }
+  void preloaded(std::chrono::nanoseconds took) noexcept { preloads_.add(took); }
+  void not_stored(NotStored reason) noexcept { not_stored_.add(reason); }
+
+  /// The members that a loader counts; `misses` is their sum.
+  Stats stats() const noexcept {
+    Stats s;
+    for (const Counted& counted : kCounted) {
+      s.*counted.field = std::atomic_ref(stats_.*counted.field).load(std::memory_order_relaxed);
+    }
+    s.misses = s.misses_new + s.misses_header_changed + s.misses_header_appeared +
+               s.misses_header_vanished + s.misses_damaged + s.misses_revoked + s.misses_evicted;
+    return s;
+  }
+
+  /// Calls `take(name, value)` for each counter of the store to which `stats()` adds. Resets
+  /// nothing: call it once, at the end.
+  template <class Take>
+  void totals(const Take& take) const {
+    const Stats now = stats();
+    const auto take_one = [&](const char* name, std::uint64_t value) {
+      if (name != nullptr && value != 0) {
+        take(name, value);
+      }
+    };
+    take_one("misses", now.misses);
+    for (const Counted& counted : kCounted) {
+      take_one(counted.total, now.*counted.field);
+    }
+  }
+
+  /// Calls `take(name, value)` for each histogram counter and reason that is not zero, and resets
+  /// it.
+  template <class Take>
+  void flush(const Take& take) {
+    const auto visit = flush_into(take);
+    for (std::size_t i = 0; i < lookups_.size(); ++i) {
+      lookups_[i].each(lookup_name(i), visit);
+    }
+    preloads_.each(kPreload, visit);
+    not_stored_.each(kNotStoredPrefix, kNotStored, visit);
+  }
+
+  /// Every name that `flush` may use.
+  static std::set<std::string, std::less<>> names() {
+    std::set<std::string, std::less<>> all;
+    const auto add = [&](const auto& names) { all.insert(names.begin(), names.end()); };
+    for (std::size_t i = 0; i < kTierNames.size(); ++i) {
+      add(ShortTimes::names(lookup_name(i)));
+    }
+    add(LongTimes::names(kPreload));
+    for (const char* reason : kNotStored) {
+      all.insert(kNotStoredPrefix + std::string(reason));
+    }
+    return all;
+  }
+
+ private:
+  /// A member of Stats that a loader counts, and the store's counter to which it is added; null if
+  /// the store counts it itself, or if it is not added up.
+  struct Counted {
+    std::uint64_t Stats::*field;
+    const char* total;
+  };
+  static constexpr Counted kCounted[] = {
+      {&Stats::hits, "hits"},
+      {&Stats::misses_new, "misses_new"},
+      {&Stats::misses_header_changed, "misses_header_changed"},
+      {&Stats::misses_header_appeared, "misses_header_appeared"},
+      {&Stats::misses_header_vanished, "misses_header_vanished"},
+      {&Stats::misses_damaged, "misses_damaged"},
+      {&Stats::misses_revoked, "misses_revoked"},
+      {&Stats::misses_evicted, "misses_evicted"},
+      {&Stats::compiles, "compiles"},
+      {&Stats::failed, "failed"},
+      {&Stats::stored, nullptr},
+      {&Stats::not_stored, "not_stored"},
+      {&Stats::singleflight_waits, "singleflight_waits"},
+      {&Stats::saved_us, "saved_us"},
+      {&Stats::store_errors, "store_errors"},
+      {&Stats::sealed_violations, nullptr},
+  };
+  static constexpr const char* kPreload = "preload";
+  static constexpr const char* kNotStoredPrefix = "not_stored_";
+  /// `look_up_disk`: the name of stored counters, which never changes.
+  static std::string lookup_name(std::size_t tier) {
+    return std::string("look_up_") + kTierNames[tier];
+  }
+
+  mutable Stats stats_;  // mutable because std::atomic_ref takes no const before C++26
+  std::array<ShortTimes, kTierNames.size()> lookups_;  // hits, by tier
+  LongTimes preloads_;
+  Counters<NotStored, std::size(kNotStored)> not_stored_;
+};
+
+}  // namespace cukiln
