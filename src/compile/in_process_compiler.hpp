@@ -34,8 +34,8 @@ class InProcessCompiler final : public Compiler {
   Result<const Opened*> open();
 
   const NvrtcSearch search_;
-  Mutex mutex_;  // guards opened_; compiles run concurrently
-  std::unique_ptr<Opened> opened_;
+  Mutex mutex_;  // not held while compiling: compiles run concurrently
+  std::unique_ptr<Opened> opened_ CUKILN_GUARDED_BY(mutex_);  // constant once set
 };
 
 }  // namespace cukiln

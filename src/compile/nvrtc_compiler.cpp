@@ -48,9 +48,9 @@ struct NvrtcCompiler::State {
   explicit State(std::size_t max_idle) : pool(max_idle) {}
 
   WorkerPool pool;
-  Mutex mutex;  // guards the members below
-  std::optional<NvrtcIdentity> identity;
-  LibraryStamps stamps;
+  Mutex mutex;
+  std::optional<NvrtcIdentity> identity CUKILN_GUARDED_BY(mutex);
+  LibraryStamps stamps CUKILN_GUARDED_BY(mutex);
 };
 
 /// One compile on one worker.
@@ -91,7 +91,7 @@ Result<NvrtcIdentity> NvrtcCompiler::identity() {
                                              : find_nvrtc(options_.search));
   CUKILN_TRY(own.stamps, stamps_of(found.install));
   if (!recall_toolchain(options_.stats, own.stamps, found)) {
-    CUKILN_CHECK(probe_once(own, found));
+    CUKILN_CHECK(probe_once(own, own.stamps, found));
   }
   if (!found.observed) {
     options_.log.warn(
@@ -106,33 +106,34 @@ Result<NvrtcIdentity> NvrtcCompiler::identity() {
 /// Of several processes that start together, one probes and the others wait for the record it
 /// saves. Unlike a compile's lock, this one is held by this process: only for a moment, and
 /// FileLock keeps it from forked children.
-Result<void> NvrtcCompiler::probe_once(State& own, NvrtcIdentity& found) {
+Result<void> NvrtcCompiler::probe_once(State& own, const LibraryStamps& stamps,
+                                       NvrtcIdentity& found) {
   if (options_.lock_directory.empty()) {
-    return probe(own, found);
+    return probe(own, stamps, found);
   }
   const std::string path = join_path(options_.lock_directory, kProbeLock);
   const auto deadline = steady_clock::now() + kProbeLockTimeout;
   for (;;) {
     const auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, {});
-    if (recall_toolchain(options_.stats, own.stamps, found)) {
+    if (recall_toolchain(options_.stats, stamps, found)) {
       return {};
     }
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now());
     if (lock || lock.error().code() != ErrorCode::timeout || left.count() <= 0) {
-      return probe(own, found);
+      return probe(own, stamps, found);
     }
     // A shared lock, so that all waiting processes go on together: they only read the record.
     static_cast<void>(FileLock::acquire(path, FileLock::Mode::shared, left));
   }
 }
 
-Result<void> NvrtcCompiler::probe(State& own, NvrtcIdentity& found) {
+Result<void> NvrtcCompiler::probe(State& own, const LibraryStamps& stamps, NvrtcIdentity& found) {
   CUKILN_TRY(std::string path, find_worker(options_.worker));
   const std::size_t count = std::clamp<std::size_t>(upcoming_.load(), 1, max_idle_);
   CUKILN_TRY(auto workers, probe_toolchain(worker_options(std::move(path), found.install,
                                                           options_.lock_directory),
-                                           count, options_.stats, own.stamps, found));
+                                           count, options_.stats, stamps, found));
   for (std::unique_ptr<WorkerProcess>& worker : workers) {
     own.pool.put_back(std::move(worker));
   }

@@ -45,6 +45,8 @@ struct NvrtcIdentity {
   bool observed = true;  ///< false if NVRTC reads files in a way that the worker does not see
 };
 
+struct LibraryStamps;
+
 /// Compiles in worker processes, which it starts, keeps for the next compiles, and ends. It has no
 /// thread of its own: the calling thread answers its worker's questions. After a fork the child
 /// starts workers of its own and leaves the parent's alone. Threads: safe; each running call has a
@@ -68,8 +70,8 @@ class NvrtcCompiler final : public Compiler {
   State& state();
   WorkerOptions worker_options(std::string path, const NvrtcInstall& install,
                                std::string lock_folder) const;
-  Result<void> probe_once(State& own, NvrtcIdentity& found);
-  Result<void> probe(State& own, NvrtcIdentity& found);
+  Result<void> probe_once(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);
+  Result<void> probe(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);
 
   const NvrtcCompilerOptions options_;
   const std::size_t max_idle_;  ///< workers

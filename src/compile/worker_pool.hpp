@@ -27,7 +27,7 @@ class WorkerPool {
  private:
   const std::size_t max_idle_;
   Mutex mutex_;
-  std::vector<std::unique_ptr<WorkerProcess>> idle_;
+  std::vector<std::unique_ptr<WorkerProcess>> idle_ CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cukiln

@@ -180,7 +180,7 @@ class HttpRemote final : public RemoteEndpoint {
   const std::string signature_;
   const RemoteOptions options_;
   Mutex mutex_;
-  std::vector<CurlHandle> idle_;
+  std::vector<CurlHandle> idle_ CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace

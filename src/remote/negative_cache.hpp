@@ -28,7 +28,7 @@ class NegativeCache {
     }
   };
   mutable Mutex mutex_;
-  std::unordered_map<ObjectName, SteadyTime, Hash> until_;
+  std::unordered_map<ObjectName, SteadyTime, Hash> until_ CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cukiln

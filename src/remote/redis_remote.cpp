@@ -372,7 +372,7 @@ class RedisRemote final : public RemoteEndpoint {
   const RemoteOptions options_;
   const std::string where_;
   Mutex mutex_;
-  std::vector<std::unique_ptr<RedisConnection>> idle_;
+  std::vector<std::unique_ptr<RedisConnection>> idle_ CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace

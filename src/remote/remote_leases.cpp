@@ -23,7 +23,7 @@ RemoteLeases::~RemoteLeases() {
 RemoteLeases::State RemoteLeases::acquire(RemoteServer& server, ByteView request_canonical) {
   const ObjectName name = ObjectName::of_sets(request_canonical);
   const bool writes = options_.key.has_value();
-  // A reader has nothing to give to those who would wait for it: it only looks.
+  // A reader uploads nothing, so no machine should wait for it: it does not take the lease.
   const RemoteAnswer answer = server.ask(RemoteOp::lease, [&](RemoteEndpoint& endpoint) {
     return writes ? endpoint.take_lease(name, options_.lease, deadline())
                   : endpoint.look_at_lease(name, deadline());
@@ -38,7 +38,7 @@ RemoteLeases::State RemoteLeases::acquire(RemoteServer& server, ByteView request
     return State::free;
   }
   const MutexLock lock(mutex_);
-  if (!renewer_.joinable()) {  // without it a lease ends by itself, so it comes first
+  if (!renewer_.joinable()) {  // first, because a lease that is not renewed expires
     renewer_ = std::thread([this] { run_renewals(); });
   }
   leases_[key_of(name)] = {std::string(request_canonical), &server, false};
@@ -91,8 +91,8 @@ void RemoteLeases::end_upload(ByteView request_canonical) {
 void RemoteLeases::run_renewals() {
   MutexLock lock(mutex_);
   for (;;) {
-    renew_.wait(lock, [&] { return stopping_ || !leases_.empty(); });
-    renew_.wait_for(lock, options_.lease / 3, [&] { return stopping_; });
+    renew_.wait(lock, [&]() CUKILN_REQUIRES(mutex_) { return stopping_ || !leases_.empty(); });
+    renew_.wait_for(lock, options_.lease / 3, [&]() CUKILN_REQUIRES(mutex_) { return stopping_; });
     if (stopping_) {
       return;
     }

@@ -54,11 +54,11 @@ class RemoteLeases {
   }
 
   const RemoteStoreOptions& options_;
-  Mutex mutex_;  // of all below
+  Mutex mutex_;
   ConditionVariable renew_;
-  bool stopping_ = false;
-  Leases leases_;
-  std::thread renewer_;
+  bool stopping_ CUKILN_GUARDED_BY(mutex_) = false;
+  Leases leases_ CUKILN_GUARDED_BY(mutex_);
+  std::thread renewer_;  // started under mutex_, joined by the destructor
 };
 
 }  // namespace cukiln

@@ -27,9 +27,9 @@ using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 struct Resolution {
   Mutex mutex;
   ConditionVariable ended;
-  bool done = false;
-  int error = 0;
-  Addresses found;
+  bool done CUKILN_GUARDED_BY(mutex) = false;
+  int error CUKILN_GUARDED_BY(mutex) = 0;
+  Addresses found CUKILN_GUARDED_BY(mutex);
 };
 
 Addresses resolve(const std::string& host, const std::string& port, int flags, int& error) {
@@ -59,7 +59,8 @@ RemoteAnswer resolve_by(const std::string& host, const std::string& port, Steady
     resolution->ended.notify_one();
   }).detach();
   MutexLock lock(resolution->mutex);
-  if (!resolution->ended.wait_until(lock, deadline, [&] { return resolution->done; })) {
+  const auto is_done = [&]() CUKILN_REQUIRES(resolution->mutex) { return resolution->done; };
+  if (!resolution->ended.wait_until(lock, deadline, is_done)) {
     return {RemoteStatus::timeout, {}, "the name server does not answer"};
   }
   found = std::move(resolution->found);
