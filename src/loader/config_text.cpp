@@ -3,7 +3,7 @@
 
 #include <sstream>
 
-// Its assertions fail on some files that it then refuses with an error: no file may end a host.
+// toml++'s assertions fail on some files that it would then refuse with an error.
 #define TOML_ASSERT(expr) static_assert(true)
 #include <toml++/toml.h>
 
@@ -13,9 +13,9 @@ namespace cukiln {
 
 namespace {
 
-/// The first line, from 1, with a character that TOML has nowhere but in strings and comments: one
-/// outside ASCII. 0: there is none. On some of them toml++ 3.3 is undefined instead of refusing the
-/// file. A string over several lines counts as if it ended with its line.
+/// Returns the first line, from 1, with a character outside ASCII that is in no string or comment;
+/// 0 if there is none. TOML forbids those, and toml++ 3.3 has undefined behaviour for some. A
+/// string over several lines is treated as if it ended with its line.
 std::size_t line_beyond_ascii(ByteView text) {
   constexpr ByteView kMark = "\xEF\xBB\xBF";  // what editors put before UTF-8
   if (text.substr(0, kMark.size()) == kMark) {

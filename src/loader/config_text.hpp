@@ -10,13 +10,13 @@
 
 namespace cukiln {
 
-/// A key of a config.toml with its value as text, or those of its list.
+/// A key of a config.toml with its value as text; several for a list.
 struct ConfigValue {
   std::string name;
   std::vector<std::string> values;
 };
 
-/// The keys in their order by name. Errors: invalid_argument, with line and reason.
+/// Parses a config.toml. Keys are ordered by name. Errors: invalid_argument, with line and reason.
 Result<std::vector<ConfigValue>> parse_config(ByteView text, const std::string& path);
 
 }  // namespace cukiln

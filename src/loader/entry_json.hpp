@@ -17,8 +17,8 @@
 
 namespace cukiln {
 
-/// What a store has, as programs read it: from the command line with --json and from a daemon's
-/// operations door. Inline, so that the library, which writes no JSON, does not carry it.
+// The JSON of entries, for the command line's --json and the daemon's admin HTTP server. Inline, so
+// that the library, which writes no JSON, does not contain it.
 using EntryJson = nlohmann::ordered_json;
 
 inline const char* name_of(Origin origin) noexcept {
@@ -30,7 +30,7 @@ inline const char* name_of(Origin origin) noexcept {
   return "unknown";
 }
 
-/// The flags that whoever compiled it gave in vain: `-O3 --compiler-options=-fPIC`.
+/// Returns the flags of the compile that had no effect: `-O3 --compiler-options=-fPIC`.
 inline std::string dropped_flags(const EntryLabels& labels) {
   const std::string& flags = labels.flags;
   const std::string_view mark = kDroppedMark;
@@ -74,7 +74,7 @@ inline EntryJson json_of(const EntrySummary& entry) {
                    {"signers", split_signers(entry.signer)}};
 }
 
-/// All of an entry but its bytes and its source. `summary` has the history, `fields` is the parsed
+/// An entry without cubin and source. `summary` has its history, `fields` is the parsed
 /// `entry.request_canonical`.
 inline EntryJson json_of(const EntrySummary& summary, const StoreEntry& entry,
                          const RequestFields& fields) {

@@ -3,7 +3,7 @@
 
 #include "store/cubin_store.hpp"
 
-/// Orders of a store's entries in a list; each front end has its own words for them.
+/// Orders in which front ends list a store's entries.
 namespace cukiln::entry_order {
 
 using Before = bool (*)(const EntrySummary& a, const EntrySummary& b);

@@ -24,7 +24,7 @@ std::optional<Error> FailureMemory::recall(const RequestDigest& request) {
     return std::nullopt;
   }
   Error error = at->second.error;
-  return std::move(error).with_context("tried a moment ago and not tried again yet");
+  return std::move(error).with_context("it failed before and is not tried again yet");
 }
 
 void FailureMemory::remember(const RequestDigest& request, const Error& error) {

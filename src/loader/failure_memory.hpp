@@ -14,17 +14,18 @@
 
 namespace cukiln {
 
-/// Requests whose compiler crashed or hung, so that a service that asks again and again does not
-/// keep crashing compilers: each is left alone for a time that doubles. In memory only, and no
-/// compile errors: those are cheap to repeat, and the file that was lacking may be there by now.
-/// Threads: safe.
+/// Remembers requests whose compiler crashed or hung, so that a service that repeats one does not
+/// crash a compiler each time: the request fails immediately during a pause that doubles. Kept in
+/// memory only. Compile errors are not remembered: they are cheap to repeat, and a missing file may
+/// exist by then. Threads: safe.
 class FailureMemory {
  public:
-  /// The error of a moment ago; nothing: try it.
+  /// Returns the remembered error; nothing if the request may be tried.
   std::optional<Error> recall(const RequestDigest& request);
+  /// Ignores errors that are neither internal nor timeout.
   void remember(const RequestDigest& request, const Error& error);
   void forget(const RequestDigest& request);
-  /// How many are left alone now.
+  /// The number of requests that are paused now.
   std::size_t size();
 
  private:
@@ -34,7 +35,7 @@ class FailureMemory {
     Backoff backoff;
   };
   Mutex mutex_;
-  std::map<RequestDigest, Failure> failures_;
+  std::map<RequestDigest, Failure> failures_ CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cukiln

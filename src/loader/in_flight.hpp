@@ -10,17 +10,18 @@
 
 namespace cukiln {
 
-/// The requests that threads of this process compile. A forked child begins with none: the threads
-/// are its parent's. Threads: safe.
+/// The requests that threads of this process are compiling. A forked child starts with none,
+/// because the threads belong to its parent. Threads: safe.
 class InFlight {
   struct Set {
     Mutex mutex;
     ConditionVariable ended;
-    std::set<RequestDigest> requests;
+    std::set<RequestDigest> requests CUKILN_GUARDED_BY(mutex);
   };
 
  public:
-  /// Marks a request as in flight while it lives; the next thread with the same one waits.
+  /// Marks a request as in flight from construction, which waits until no other record has the same
+  /// request, to destruction.
   class Record {
    public:
     Record(InFlight& all, const RequestDigest& request) : all_(all), request_(request) {
@@ -44,6 +45,7 @@ class InFlight {
     }
     Record(const Record&) = delete;
     Record& operator=(const Record&) = delete;
+    /// True if another thread compiled the request in the meantime.
     bool waited() const noexcept { return waited_; }
 
    private:

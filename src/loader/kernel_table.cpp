@@ -18,21 +18,21 @@
 namespace cukiln {
 namespace {
 
-static_assert(std::atomic<Kernel>::is_always_lock_free, "a look-up would take a lock");
+static_assert(std::atomic<Kernel>::is_always_lock_free, "a lookup would take a lock");
 
 struct Named {
   Named(std::string_view text, Kernel its) : name(text), kernel(its) {}
   const std::string name;
-  mutable std::atomic<Kernel> kernel;  // a name may be given another kernel while others look it up
+  mutable std::atomic<Kernel> kernel;  // changes while other threads look the name up
 };
 
-// The hash lies beside the pointer, so that a probe that does not match reads nothing else.
+// The hash is beside the pointer, so that a probe that does not match reads nothing else.
 struct Slot {
   std::atomic<const Named*> entry{nullptr};  // set last: its release publishes the hash
   std::atomic<std::uint64_t> hash{0};
 };
 
-// Names, by open addressing. At most half full, so that every probe ends at an empty slot.
+// A hash table of names with open addressing. At most half full, so that every probe ends.
 struct Index {
   explicit Index(std::size_t capacity) : mask(capacity - 1), slots(new Slot[capacity]) {}
   std::size_t capacity() const noexcept { return mask + 1; }
@@ -68,8 +68,8 @@ constexpr std::size_t kFirstIndex = 256;  // a power of two
 }  // namespace
 
 struct KernelTable::Impl {
-  // An array grows by publishing a larger copy; a reader that still holds the smaller one sees the
-  // table as it was a moment ago.
+  // An array grows by publishing a larger copy. A reader that still has the smaller one sees an
+  // earlier state of the table.
   struct Deleter {
     void operator()(Array* array) const noexcept { ::operator delete(array); }
   };
@@ -86,18 +86,18 @@ struct KernelTable::Impl {
     return made;
   }
 
-  // What look-ups read.
+  // Read by lookups.
   std::atomic<const Index*> index{nullptr};
   std::atomic<std::size_t> size{0};
 
-  // What writers keep, in a cache line that look-ups do not read. Nothing is freed before the
-  // table: a reader may still be in any of them. Together they take less than twice the newest.
+  // Used by writers, in a cache line that lookups do not read. Nothing is freed before the table,
+  // because a reader may still use an old copy. All copies take less than twice the newest.
   alignas(64) Mutex mutex;
-  std::vector<ArrayOwner> arrays;
-  std::vector<std::unique_ptr<Index>> indices;
-  std::deque<Named> names;
+  std::vector<ArrayOwner> arrays CUKILN_GUARDED_BY(mutex);
+  std::vector<std::unique_ptr<Index>> indices CUKILN_GUARDED_BY(mutex);
+  std::deque<Named> names CUKILN_GUARDED_BY(mutex);
 
-  void grow_array() {
+  void grow_array() CUKILN_REQUIRES(mutex) {
     Array* old = arrays.back().get();
     auto larger = make_array(old->capacity * 2);
     for (std::size_t i = 0; i < old->capacity; ++i) {
@@ -107,7 +107,7 @@ struct KernelTable::Impl {
     arrays.push_back(std::move(larger));
   }
 
-  void grow_index() {
+  void grow_index() CUKILN_REQUIRES(mutex) {
     const Index* old = indices.back().get();
     auto larger = std::make_unique<Index>(old->capacity() * 2);
     for (std::size_t i = 0; i < old->capacity(); ++i) {

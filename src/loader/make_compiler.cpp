@@ -36,7 +36,7 @@ NvrtcCompilerOptions nvrtc_options(const LoaderOptions& options, TieredStore& ti
   compiler.lock_directory = tiers.lock_folder();
   compiler.save_stats = [&tiers, &stats] {
     tiers.save_stat_records(stats.take_new());
-    static_cast<void>(tiers.flush());  // else it is written with the next write
+    static_cast<void>(tiers.flush());  // on failure it is written with the next write
   };
   compiler.log = Logger(options.log);
   return compiler;

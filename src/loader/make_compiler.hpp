@@ -14,16 +14,16 @@ namespace cukiln {
 
 class TieredStore;
 
-/// Where a loader with these options searches NVRTC.
+/// Returns where a loader with these options searches for NVRTC.
 NvrtcSearch nvrtc_search(const LoaderOptions& options);
 
-/// What an NVRTC that these options find, or that was found already, is used with. What is learned
-/// of it goes through `stats` to `tiers`.
+/// Returns the options of an NVRTC compiler. The identity of its libraries is cached in `stats` and
+/// stored in `tiers`, which must outlive the compiler.
 NvrtcCompilerOptions nvrtc_options(const LoaderOptions& options, TieredStore& tiers,
                                    StatCache& stats);
 
-/// The compiler of a loader: workers, or in this process where the host may not spawn. What it
-/// learns of NVRTC goes through `stats` to `tiers`.
+/// Creates the compiler of a loader: in cukilnd if there is one, in workers, or in this process if
+/// it may not start others. As nvrtc_options.
 std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, TieredStore& tiers,
                                         StatCache& stats);
 

@@ -7,10 +7,11 @@
 
 namespace cukiln {
 
-/// What `show --source` shows: the first source, and the others behind lines with their names.
+/// Returns the text for `show --source`: the first source, then each other one after a line with
+/// its path.
 std::string source_text_of(const CompileRequest& request);
 
-/// What a store keeps of a compile. `canonical` is the request's.
+/// Returns the entry to store for a result. `canonical` is that of the request.
 StoreEntry make_entry(const CompileRequest& request, ByteView canonical, const EntryLabels& labels,
                       const CompileResult& result);
 

@@ -18,7 +18,8 @@ namespace {
 using Json = nlohmann::json;
 constexpr int kFormat = 1;
 
-/// A list or an object by its kind alone: one that is nested too deep would end the process.
+/// Formats a value for an error: a list or an object by its kind only, because formatting a deeply
+/// nested one would overflow the stack.
 std::string shown(const Json& value) {
   if (value.is_structured()) {
     return value.is_array() ? "a list" : "an object";
@@ -125,8 +126,8 @@ Result<ModuleSpec> read_module(const Json& object, const std::string& where,
   return module;
 }
 
-/// `line 3, column 5: unexpected ']'; …`: parsed again, as only what the parser throws has the
-/// place.
+/// Returns `line 3, column 5: unexpected ']'; …`. Parses again, because only the parser's exception
+/// has the place.
 std::string why_not_json(std::string_view text) {
   constexpr std::string_view kMark = "parse error at ";
   try {

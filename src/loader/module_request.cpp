@@ -15,18 +15,19 @@ namespace {
 
 constexpr std::string_view kDefaultStandard = "c++17";
 
-// Hashing so much takes less time than the look-up of a recorded digest does.
-constexpr std::size_t kHashedAnyway = 4096;
+// A source of at most this size is hashed: that is faster than looking up its digest.
+constexpr std::size_t kMaxHashedBytes = 4096;
 
-/// Sources of one folder share a virtual folder; a second folder is `/cukiln/src.1`, and so on.
+/// Returns the virtual folder for the sources of the index-th folder: `/cukiln/src`,
+/// `/cukiln/src.1`.
 std::string source_root(std::size_t index) {
   return index == 0 ? std::string(kSourceRoot) : fmt::format("{}.{}", kSourceRoot, index);
 }
 
-/// Hashes a source that was read, unless its stamp tells the digest.
+/// Hashes a source that was read, unless the digest of its stamp is known.
 ContentHash digest_of_source(const FileContent& content, const ModuleRequest::SourceFile& file,
                              StatCache* stats) {
-  if (stats == nullptr || content.bytes.size() <= kHashedAnyway) {
+  if (stats == nullptr || content.bytes.size() <= kMaxHashedBytes) {
     return hash_of(content.bytes);
   }
   if (const auto known = stats->find(file.path, file.stamp)) {
@@ -37,7 +38,7 @@ ContentHash digest_of_source(const FileContent& content, const ModuleRequest::So
   return digest;
 }
 
-/// The digest that the host's build made; nothing: there is none.
+/// Returns the digest that the host's build computed, if there is one.
 std::optional<ContentHash> digest_given_with(const Source& source) {
   if (source.constant.data() == nullptr ||
       source.constant_digest.size() != ContentHash{}.bytes.size()) {
@@ -101,7 +102,7 @@ Result<void> add_sources(const ModuleSpec& spec, StatCache* stats, ModuleRequest
   return {};
 }
 
-/// A string of C ends at a NUL: NVRTC and the file system would see less than what the key has.
+/// Refuses NUL bytes: NVRTC and the file system would see less of a string than the key has.
 Result<void> check_no_nul(const ModuleSpec& spec) {
   const auto check = [&](const char* what, const std::string& text) -> Result<void> {
     const std::size_t nul = text.find('\0');

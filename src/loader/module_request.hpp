@@ -16,25 +16,25 @@
 
 namespace cukiln {
 
-/// In the label of an entry's flags, before those that were given and had no effect.
+/// In the label of an entry's flags, precedes the flags that had no effect.
 inline constexpr const char* kDroppedMark = " [dropped: ";
 
-/// A ModuleSpec for one target, made ready to be looked up or compiled: the request, and how the
-/// virtual paths in it map to this host's files.
+/// A ModuleSpec for one target, ready to be looked up or compiled: the request, and the mapping of
+/// its virtual paths to this host's files.
 struct ModuleRequest {
   CompileRequest request;
   std::string canonical;  ///< of the request
   RequestDigest digest;   ///< of the canonical bytes
   std::string name;
   std::string source;                     ///< the first source's path as given
-  std::vector<std::string> kernel_names;  ///< as asked for, in order
+  std::vector<std::string> kernel_names;  ///< as requested, in order
   std::vector<std::string> dropped_flags;
-  std::vector<std::string> reported_flags;  ///< those of them that the user should hear about
+  std::vector<std::string> reported_flags;  ///< those of them that are reported to the user
   std::vector<VirtualRoot> roots;
   struct MemoryFile {
     std::string path;  ///< virtual
     SharedBytes text;
-    std::optional<ContentHash> digest;  ///< where it is known
+    std::optional<ContentHash> digest;  ///< if it is known
   };
   std::vector<MemoryFile> memory_files;
   struct SourceFile {
@@ -42,30 +42,31 @@ struct ModuleRequest {
     FileStamp stamp;
     std::int64_t recorded_ns = 0;  ///< when it was opened
   };
-  std::vector<SourceFile> source_files;  ///< of the sources, in order; no path: from memory
+  std::vector<SourceFile> source_files;  ///< of the sources, in order; an empty path: in memory
   EntryLabels labels;
 
-  /// A fresh view of this host's files: one per look-up or compile.
+  /// Creates a view of this host's files for one lookup or compile.
   std::unique_ptr<FileServer> files(StatCache* stats) const;
 
-  /// The same with the sources hashed anew, where a stamp has told a wrong digest; else nothing.
-  /// Asked before a compile: what is stored under a digest must have it.
+  /// Hashes the sources, and returns a corrected request if a stamp gave a wrong digest; else
+  /// nothing. Called before a compile: a result must be stored under its true digest.
   std::optional<ModuleRequest> with_true_digests(StatCache& stats) const;
 };
 
-/// A path below a folder, this process's where none is given, unless it is absolute already; the
+/// Makes a path absolute, relative to `folder` or, if that is empty, to the process's folder. The
 /// file need not exist.
 std::string absolute_path(const std::string& path, const std::string& folder = {});
 
-/// What relative paths in a spec's flags are relative to, absolute. Empty: it is this process's
-/// folder, and that is gone.
+/// Returns the absolute folder to which paths in a spec's flags are relative. Empty if it is the
+/// process's folder and that does not exist any more.
 std::string working_folder_of(const ModuleSpec& spec);
 
-/// The targets a spec names itself: its own, else those in its flags. Errors: invalid_argument.
+/// Returns the targets of a spec, or those in its flags; empty if it has none. Errors:
+/// invalid_argument.
 Result<std::vector<Target>> explicit_targets(const ModuleSpec& spec);
 
-/// Texts in memory are borrowed: `spec` outlives the request. The digests of files come from
-/// `stats` where their stamps are known; it may be null.
+/// Creates the request of a spec for a target. Texts in memory are borrowed, so `spec` must outlive
+/// it. Digests of files come from `stats`, which may be null, if it knows their stamps.
 /// Errors: invalid_argument (flags, no source, too large), not_found (a source is not there), io.
 Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
                                           const Toolchain& toolchain,

@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// A file that is asked for as `k.cu` and as `./k.cu` is recorded once.
+/// Normalises a path, so that `k.cu` and `./k.cu` are recorded once.
 std::string recorded_path(const std::string& path) {
   return std::filesystem::path(absolute_path(path)).lexically_normal().string();
 }
@@ -32,8 +32,8 @@ Json json_of(const Source& source) {
                           : Json{{"path", recorded_path(source.path)}};
 }
 
-/// Everything that is relative to this process's folder made absolute. Empty: the flags are wrong,
-/// and whoever compiles says so.
+/// Returns the line with paths made absolute; empty if the flags are wrong, which the compile
+/// reports.
 std::string line_of(const ModuleSpec& spec, Target target) {
   const auto flags = translate_flags(spec.flags);
   if (!flags || spec.sources.empty()) {
@@ -78,18 +78,18 @@ void Recorder::note(const ModuleSpec& spec, Target target) {
   }
   const std::string line = line_of(spec, target);
   if (const std::string error = append(line); !error.empty()) {
-    log_.warn("what is asked for cannot be recorded in {}: {}", path_, error);
+    log_.warn("requests cannot be recorded in {}: {}", path_, error);
   }
 }
 
-/// Empty; or what is wrong, said once.
+/// Returns the reason of a failure the first time, else an empty string.
 std::string Recorder::append(const std::string& line) {
   const ForkSafeLock lock(mutex_);
   if (line.empty() || failed_ || !known_.insert(hash_of(line)).second) {
     return {};
   }
-  // Opened each time: a host may close descriptors that it does not know. One write with O_APPEND
-  // is one piece, whoever else writes.
+  // Opened each time, because a host may close descriptors that it does not know. A write with
+  // O_APPEND is atomic.
   const UniqueFd file(::open(path_.c_str(), O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
   if (!file || ::write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
     failed_ = true;

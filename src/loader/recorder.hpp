@@ -13,15 +13,15 @@
 
 namespace cukiln {
 
-/// Writes down what a host asks for, one line of JSON each, for `cukiln record` to make a manifest
-/// of. The host never notices: what cannot be written is said once, in the log.
-/// Threads: safe. Processes: lines of several do not mix.
+/// Appends requests to a file, a line of JSON each, from which `cukiln record` makes a manifest. A
+/// failed write is logged once and never fails the request.
+/// Threads: safe. Processes: each line is appended by one write, so lines do not mix.
 class Recorder {
  public:
-  /// `path`: a file that is there already; empty: nothing is recorded.
+  /// `path` is an existing file; empty: nothing is recorded.
   Recorder(std::string path, Logger log) : path_(std::move(path)), log_(std::move(log)) {}
 
-  /// Each module and target once.
+  /// Records a module for a target, once.
   void note(const ModuleSpec& spec, Target target);
 
  private:
@@ -30,8 +30,8 @@ class Recorder {
   const std::string path_;
   const Logger log_;
   Mutex mutex_;
-  std::set<ContentHash> known_;
-  bool failed_ = false;
+  std::set<ContentHash> known_ CUKILN_GUARDED_BY(mutex_);
+  bool failed_ CUKILN_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace cukiln

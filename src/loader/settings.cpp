@@ -64,13 +64,13 @@ std::string joined(const std::vector<std::string>& parts, char separator) {
   return text;
 }
 
-/// One setting: its name (in config.toml; CUKILN_ and upper case in the environment), how a text
-/// changes it, how its value reads.
+/// One setting: its name in config.toml (in the environment in upper case after CUKILN_), a
+/// function that sets it from a text, and one that formats its value.
 struct Key {
   const char* name;
   Result<void> (*set)(Settings&, const std::string&);
   std::string (*get)(const Settings&);
-  char separator = ':';  ///< between the elements, where a file has a list
+  char separator = ':';  ///< joins the elements if a file has a list
 };
 
 template <std::string LoaderOptions::*member>
@@ -179,7 +179,7 @@ const Key kKeys[] = {
      [](const Settings& s) { return std::string(kLevels[static_cast<std::size_t>(s.log_level)]); }},
 };
 
-/// The setting that `name` was probably meant to be; empty: none comes near.
+/// Returns the setting whose name is nearest to `name`; empty if none is near.
 std::string nearest_key(const std::string& name) {
   std::vector<std::string> names;
   for (const Key& key : kKeys) {
@@ -211,9 +211,8 @@ class Resolver {
     if (sources_.secure_process) {
       settings_.store.memory_only = true;
       settings_.warnings.emplace_back(
-          "a set-user-id process: the environment and the user's configuration are ignored and "
-          "nothing "
-          "is kept on disk");
+          "a set-user-id process: the environment and the user's configuration are ignored, and "
+          "nothing is stored on disk");
     } else {
       read_file_if_there(
           join_path(user_folder(sources_, "XDG_CONFIG_HOME", ".config"), "config.toml"));
@@ -257,7 +256,7 @@ class Resolver {
     const bool absent = ::access(path.c_str(), F_OK) != 0 && errno == ENOENT;
     settings_.files.insert(settings_.files.begin(), {path, !absent});
     if (absent) {
-      return;  // the usual case, and part of every start: no error is put into words for it
+      return;  // the usual case: no error message is formatted at every start
     }
     const auto content = read_trusted_file(path, "the configuration file", kMaxFileBytes);
     if (!content) {
@@ -299,8 +298,7 @@ class Resolver {
     }
   }
 
-  /// Programs of other people's may have variables of this prefix: only what is nearly a setting's
-  /// is told.
+  /// Warns of a variable that is nearly a setting. Others may belong to other programs.
   void suggest(const std::string& variable) {
     std::string name = variable.substr(std::min(kVariablePrefix.size(), variable.size()));
     std::transform(name.begin(), name.end(), name.begin(), [](char c) {
@@ -309,17 +307,17 @@ class Resolver {
     const std::string meant = is_key(name) ? std::string() : nearest_key(name);
     if (!meant.empty()) {
       settings_.warnings.push_back(
-          fmt::format("{} is no setting; did you mean {}?", variable, environment_name(meant)));
+          fmt::format("{} is not a setting; did you mean {}?", variable, environment_name(meant)));
     }
   }
 
-  /// For hosts, which check no signatures: they know a signer by the text of its key.
+  /// Hosts do not verify signatures; they compare the texts of keys with an entry's signers.
   void find_revoked_keys() {
     auto revoked = read_revoked_keys(settings_.remote.trust);
     if (revoked) {
       settings_.store.revoked_keys = *std::move(revoked);
     } else {
-      settings_.warnings.push_back("what remote_trust revokes is not known: " +
+      settings_.warnings.push_back("the keys that remote_trust revokes cannot be read: " +
                                    revoked.error().message());
     }
   }
@@ -331,12 +329,10 @@ class Resolver {
 
 }  // namespace
 
-Result<Settings> resolve_settings(const SettingsSources& sources) {
-  return Resolver(sources).run();
-}
+Result<Settings> load_settings(const SettingsSources& sources) { return Resolver(sources).run(); }
 
 Result<Settings> Settings::load() {
-  return guarded([] { return resolve_settings(SettingsSources::of_this_process()); });
+  return guarded([] { return load_settings(SettingsSources::of_this_process()); });
 }
 
 }  // namespace cukiln

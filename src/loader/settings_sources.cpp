@@ -15,7 +15,7 @@ namespace cukiln {
 
 namespace {
 
-/// What `~` is where nobody set $HOME: in a unit of systemd, say.
+/// Returns the home folder for processes without $HOME, such as units of systemd.
 std::optional<std::string> home_in_password_database() {
   struct passwd entry {};
   struct passwd* found = nullptr;
@@ -37,7 +37,7 @@ std::optional<std::string> value_of(const SettingsSources& sources, const char* 
 std::string user_folder(const SettingsSources& sources, const char* variable,
                         const char* otherwise) {
   auto folder = value_of(sources, variable);
-  if (!folder || folder->front() != '/') {  // XDG: a relative one counts as none
+  if (!folder || folder->front() != '/') {  // XDG: relative paths are ignored
     folder = join_path(value_of(sources, "HOME").value_or("/"), otherwise);
   }
   return join_path(*folder, "cukiln");
@@ -47,9 +47,8 @@ SettingsSources SettingsSources::of_this_process() {
   SettingsSources sources;
   sources.secure_process = ::getauxval(AT_SECURE) != 0;
   sources.environment = [](const char* name) -> std::optional<std::string> {
-    const char* value =
-        std::getenv(name);  // NOLINT(concurrency-mt-unsafe): the one place that reads it
-    // As a login shell has it, or not at all: a relative one would be another folder each time.
+    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): the only reader
+    // A relative $HOME is ignored: it would be another folder in each process.
     if ((value == nullptr || value[0] != '/') && std::string_view(name) == "HOME") {
       return home_in_password_database();
     }

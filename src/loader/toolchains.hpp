@@ -9,21 +9,21 @@
 
 namespace cukiln {
 
-/// The compilers that a request may be looked up for: the one that is here for the target; where
-/// there is none, those that the store's entries were made by (a container without NVRTC still
-/// hits). Threads: safe. Store and compiler outlive it.
+/// Chooses the toolchains for which a request is looked up: that of the installed compiler, or, if
+/// there is none, those of the store's entries, so that a container without NVRTC hits. Threads:
+/// safe. Store and compiler must outlive it.
 class Toolchains {
  public:
   Toolchains(CubinStore& store, Compiler& compiler) : store_(store), compiler_(compiler) {}
 
-  /// Errors: the compiler's, when the store knows none either.
+  /// Errors: the compiler's, if the store has no entry either.
   Result<std::vector<Toolchain>> usable_for(Target target);
 
  private:
   CubinStore& store_;
   Compiler& compiler_;
   Mutex mutex_;
-  std::vector<Toolchain> stored_;  // only where there is no compiler
+  std::vector<Toolchain> stored_ CUKILN_GUARDED_BY(mutex_);  // empty if there is a compiler
 };
 
 }  // namespace cukiln

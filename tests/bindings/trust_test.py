@@ -119,7 +119,7 @@ class Configuration(TrustTest):
         trust = self.write("trust", f"{key}\n")
         trust.chmod(0o666)
         self.host(LIBRARY, env={"CUKILN_REMOTE_TRUST": str(trust)})
-        self.assertIn("what remote_trust revokes is not known", self.said)
+        self.assertIn("the keys that remote_trust revokes cannot be read", self.said)
         self.assertIn(f"chmod go-w {trust}", self.said)
 
 

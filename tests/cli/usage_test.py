@@ -164,7 +164,7 @@ class Config(CliTest):
 
     def test_a_misspelt_variable_is_warned_of(self):
         result = self.run_cli("config", env={"CUKILN_STOR": "/x"})
-        self.assertEqual(result.err, "warning: CUKILN_STOR is no setting; did you mean CUKILN_STORE?\n")
+        self.assertEqual(result.err, "warning: CUKILN_STOR is not a setting; did you mean CUKILN_STORE?\n")
 
     def test_a_relative_store_is_refused_with_its_origin(self):
         result = self.run_cli("ls", env={"CUKILN_STORE": "rel"}, expect=STORE)

@@ -59,7 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return found != environment.end() ? std::optional(found->second) : std::nullopt;
   };
   sources.system_file = "/proc/self/fd/" + std::to_string(file.get());
-  const auto settings = resolve_settings(sources);
+  const auto settings = load_settings(sources);
   if (!settings) {
     require(!settings.error().message().empty(), "what is refused has a reason");
     return 0;

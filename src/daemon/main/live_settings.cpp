@@ -90,7 +90,7 @@ void LiveSettings::take(const Settings& fresh) {
 }
 
 void LiveSettings::reload() {
-  auto fresh = resolve_settings(sources_);
+  auto fresh = load_settings(sources_);
   if (!fresh || !fresh->warnings.empty()) {
     log_.error("the settings were read again and are not taken, because of a mistake: {}",
                fresh ? fresh->warnings.front() : fresh.error().message());

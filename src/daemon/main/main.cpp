@@ -157,7 +157,7 @@ int main_of(int count, char** values) {
   raise_descriptor_limit();
 
   const SettingsSources sources = SettingsSources::of_this_process();
-  auto settings = resolve_settings(sources);
+  auto settings = load_settings(sources);
   if (!settings) {
     return fail(settings.error());
   }

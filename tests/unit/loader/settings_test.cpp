@@ -39,7 +39,7 @@ struct Fixture {
     s.system_file = scratch / "etc/config.toml";
     return s;
   }
-  Settings resolve() { return *resolve_settings(sources()); }
+  Settings resolve() { return *load_settings(sources()); }
   static std::string origin(const Settings& settings, const std::string& name) {
     for (const Setting& setting : settings.all) {
       if (setting.name == name) return setting.origin;
@@ -60,7 +60,7 @@ TEST_CASE_FIXTURE(Fixture, "a misspelt setting is told with the one that was mea
   CHECK(warnings[0].find("unknown key \"remot\"; did you mean \"remote\"?") != std::string::npos);
   CHECK(warnings[1].find("unknown key \"wholly_different\"") != std::string::npos);
   CHECK(warnings[1].find("did you mean") == std::string::npos);
-  CHECK(warnings[2] == "CUKILN_STOR is no setting; did you mean CUKILN_STORE?");
+  CHECK(warnings[2] == "CUKILN_STOR is not a setting; did you mean CUKILN_STORE?");
 }
 
 TEST_CASE_FIXTURE(Fixture, "the files that were looked for are named, the user's first") {
@@ -240,7 +240,7 @@ TEST_CASE_FIXTURE(
   scratch.write(".config/cukiln/config.toml", "nvrtc_library = \"/attacker/lib.so\"\n");
   SettingsSources secure = sources();
   secure.secure_process = true;
-  const Settings settings = *resolve_settings(secure);
+  const Settings settings = *load_settings(secure);
   CHECK(settings.store.memory_only);
   CHECK(settings.store.directory.empty());
   CHECK(settings.loader.worker.empty());
