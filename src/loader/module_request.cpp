@@ -142,6 +142,64 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
+/// Adds the options that name no folder, in the order that ModuleSpec documents.
+void add_options(const ModuleSpec& spec, const TranslatedFlags& flags, Target target,
+                 ModuleRequest& out) {
+  std::vector<std::string>& arguments = out.request.options.arguments;
+  arguments.push_back("--gpu-architecture=" + target.name());
+  arguments.push_back("--std=" +
+                      (flags.standard.empty() ? std::string(kDefaultStandard) : flags.standard));
+  for (const auto& [macro, value] : spec.define) {
+    arguments.push_back("--define-macro=" + macro + (value.empty() ? "" : "=" + value));
+  }
+  arguments.insert(arguments.end(), flags.arguments.begin(), flags.arguments.end());
+
+  std::vector<std::string>& expressions = out.request.options.name_expressions;
+  expressions = spec.names;
+  std::sort(expressions.begin(), expressions.end());
+  expressions.erase(std::unique(expressions.begin(), expressions.end()), expressions.end());
+}
+
+/// Adds the include folders, the user's before the toolkit's, each under its virtual root.
+void add_include_folders(const ModuleSpec& spec, const TranslatedFlags& flags,
+                         const std::vector<std::string>& toolkit_folders, ModuleRequest& out) {
+  std::vector<std::string> include;
+  for (const std::string& folder : spec.include) {
+    include.push_back(absolute_path(folder));
+  }
+  for (const std::string& folder : flags.include) {
+    include.push_back(absolute_path(folder, spec.working_folder));
+  }
+  std::vector<std::string>& arguments = out.request.options.arguments;
+  for (std::size_t i = 0; i < include.size(); ++i) {
+    const std::string root = fmt::format("{}/{}", kIncludeRoot, i);
+    out.roots.push_back({root, {std::move(include[i])}});
+    arguments.push_back("--include-path=" + root);
+  }
+  if (flags.relative_pre_include) {
+    const std::string folder = working_folder_of(spec);
+    out.roots.push_back({kWorkRoot, folder.empty() ? std::vector<std::string>{}
+                                                   : std::vector<std::string>{folder}});
+  }
+  const std::string toolkit = kToolkitRoot;
+  out.roots.push_back({toolkit, toolkit_folders});
+  arguments.push_back("--include-path=" + toolkit);
+  arguments.push_back("--include-path=" + toolkit + "/cccl");
+}
+
+/// Adds what names the module in logs and lists. Request and dropped flags are complete before.
+void add_labels(const ModuleSpec& spec, ModuleRequest& out) {
+  out.source = spec.sources.front().path;
+  const std::filesystem::path source = out.source;
+  out.name = spec.name.empty() ? source.stem().string() : spec.name;
+  std::string shown_flags = joined(out.request.options.arguments);
+  if (!out.dropped_flags.empty()) {
+    shown_flags += kDroppedMark + joined(out.dropped_flags) + "]";
+  }
+  out.labels = {out.name, source.filename().string(), out.request.target.name(),
+                std::move(shown_flags), "nvrtc " + out.request.toolchain.version};
+}
+
 }  // namespace
 
 std::string absolute_path(const std::string& path, const std::string& folder) {
@@ -211,60 +269,17 @@ Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
   ModuleRequest out;
   CUKILN_TRY(TranslatedFlags flags, translate_flags(spec.flags));
   CUKILN_CHECK(add_sources(spec, stats, out));
-
-  std::vector<std::string>& arguments = out.request.options.arguments;
-  arguments.push_back("--gpu-architecture=" + target.name());
-  arguments.push_back("--std=" +
-                      (flags.standard.empty() ? std::string(kDefaultStandard) : flags.standard));
-  for (const auto& [macro, value] : spec.define) {
-    arguments.push_back("--define-macro=" + macro + (value.empty() ? "" : "=" + value));
-  }
-  arguments.insert(arguments.end(), flags.arguments.begin(), flags.arguments.end());
-
-  std::vector<std::string> include;
-  for (const std::string& folder : spec.include) {
-    include.push_back(absolute_path(folder));
-  }
-  for (const std::string& folder : flags.include) {
-    include.push_back(absolute_path(folder, spec.working_folder));
-  }
-  for (std::size_t i = 0; i < include.size(); ++i) {
-    const std::string root = fmt::format("{}/{}", kIncludeRoot, i);
-    out.roots.push_back({root, {std::move(include[i])}});
-    arguments.push_back("--include-path=" + root);
-  }
-  if (flags.relative_pre_include) {
-    const std::string folder = working_folder_of(spec);
-    out.roots.push_back({kWorkRoot, folder.empty() ? std::vector<std::string>{}
-                                                   : std::vector<std::string>{folder}});
-  }
-  const std::string toolkit = kToolkitRoot;
-  out.roots.push_back({toolkit, toolkit_folders});
-  arguments.push_back("--include-path=" + toolkit);
-  arguments.push_back("--include-path=" + toolkit + "/cccl");
-  arguments.emplace_back("--ptxas-options=-v");  // registers, shared memory and spills, in the log
-
-  std::vector<std::string>& expressions = out.request.options.name_expressions;
-  expressions = spec.names;
-  std::sort(expressions.begin(), expressions.end());
-  expressions.erase(std::unique(expressions.begin(), expressions.end()), expressions.end());
-
+  add_options(spec, flags, target, out);
+  add_include_folders(spec, flags, toolkit_folders, out);
+  out.request.options.arguments.emplace_back("--ptxas-options=-v");  // the resources, in the log
   out.request.target = target;
   out.request.toolchain = toolchain;
   out.canonical = out.request.canonical();
   out.digest = CompileRequest::digest_of(out.canonical);
-  out.source = spec.sources.front().path;
-  const std::string file_name = std::filesystem::path(out.source).filename().string();
-  out.name = spec.name.empty() ? std::filesystem::path(out.source).stem().string() : spec.name;
   out.kernel_names = spec.names;
   out.dropped_flags = std::move(flags.dropped);
   out.reported_flags = std::move(flags.reported);
-  std::string shown_flags = joined(arguments);
-  if (!out.dropped_flags.empty()) {
-    shown_flags += kDroppedMark + joined(out.dropped_flags) + "]";
-  }
-  out.labels = {out.name, file_name, target.name(), std::move(shown_flags),
-                "nvrtc " + toolchain.version};
+  add_labels(spec, out);
   return out;
 }
 

@@ -70,6 +70,53 @@ Result<Manifest> only(const Manifest& manifest, const std::vector<std::string>& 
   return chosen;
 }
 
+/// Reads the options of a preload. Modules and targets among them change `manifest`.
+Result<void> read_preload_options(const cukiln_preload_options& given, Manifest& manifest,
+                                  PreloadOptions& options, Progress& progress) {
+  const auto known = read_struct(given, "cukiln_preload_options");
+  if (!known) {
+    return known.error();
+  }
+  if (known->devices == nullptr && known->device_count != 0) {
+    return null_argument("devices");
+  }
+  options.devices.assign(known->devices, known->devices + known->device_count);
+  options.load = known->no_load == 0;
+  options.keep_going = known->keep_going != 0;
+  options.capture_guard = known->capture_guard;
+  if (known->cancel != nullptr) {
+    options.cancel = known->cancel->token;
+  }
+  auto names = c::read_strings(known->modules, known->module_count, "modules");
+  if (!names) {
+    return std::move(names).error();
+  }
+  if (!names->empty()) {
+    auto chosen = only(manifest, *names);
+    if (!chosen) {
+      return std::move(chosen).error();
+    }
+    manifest = *std::move(chosen);
+  }
+  auto targets = c::read_targets(known->targets, known->target_count);
+  if (!targets) {
+    return std::move(targets).error();
+  }
+  if (!targets->empty()) {
+    manifest = std::move(manifest).for_targets(*targets);
+  }
+  if (known->progress != nullptr) {
+    progress = [call = known->progress, user = known->progress_user](
+                   std::size_t done, std::size_t total, const ModuleReport& last) {
+      try {
+        call(user, done, total, c::ReportView(last).get());
+      } catch (...) {  // no memory for the report: this call is left out
+      }
+    };
+  }
+  return {};
+}
+
 }  // namespace
 
 namespace cukiln::extension {
@@ -81,46 +128,8 @@ Result<void> v0::preload(cukiln_loader& handle, Manifest manifest,
   PreloadOptions options;
   Progress progress;
   if (given != nullptr) {
-    auto known = read_struct(*given, "cukiln_preload_options");
-    if (!known) {
-      return std::move(known).error();
-    }
-    if (known->devices == nullptr && known->device_count != 0) {
-      return null_argument("devices");
-    }
-    options.devices.assign(known->devices, known->devices + known->device_count);
-    options.load = known->no_load == 0;
-    options.keep_going = known->keep_going != 0;
-    options.capture_guard = known->capture_guard;
-    if (known->cancel != nullptr) {
-      options.cancel = known->cancel->token;
-    }
-    auto names = c::read_strings(known->modules, known->module_count, "modules");
-    if (!names) {
-      return std::move(names).error();
-    }
-    if (!names->empty()) {
-      auto chosen = only(manifest, *names);
-      if (!chosen) {
-        return std::move(chosen).error();
-      }
-      manifest = *std::move(chosen);
-    }
-    auto targets = c::read_targets(known->targets, known->target_count);
-    if (!targets) {
-      return std::move(targets).error();
-    }
-    if (!targets->empty()) {
-      manifest = std::move(manifest).for_targets(*targets);
-    }
-    if (known->progress != nullptr) {
-      progress = [call = known->progress, user = known->progress_user](
-                     std::size_t done, std::size_t total, const ModuleReport& last) {
-        try {
-          call(user, done, total, c::ReportView(last).get());
-        } catch (...) {  // this runs in a thread of the preload's: no memory means no message
-        }
-      };
+    if (auto read = read_preload_options(*given, manifest, options, progress); !read) {
+      return read;
     }
   }
   auto report = handle.loader.preload(manifest, options, progress);
