@@ -126,5 +126,27 @@ __device__ __forceinline__ void mma_m16n8k16(float (&sum)[4], const u32 (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Dequantises one of the 16 chunks of a row's group of 128 columns, in the lanes' order: the pairs with k < 8
+// or with k >= 8 of one MMA, zeros from `columns_left` columns on. `data`: packed data of the group.
+// scale_of(i): the address of the scale of its block i.
+template <class ScaleOf>
+__device__ __forceinline__ uint4 expand_chunk(u32 chunk, const u8* data, ScaleOf scale_of,
+                                              u32 columns_left) {
+  const u32 word = chunk >> 2;
+  const u32 shift = (0x084Cu >> (4 * (chunk & 3))) & 15;  // pairs (0,4), (2,6), (1,5), (3,7)
+  u32 pairs[4];
+#pragma unroll
+  for (u32 t = 0; t < 4; ++t) {
+    pairs[t] = 0;
+    if (t * kLaneK < columns_left) {
+      const u32 shifted = __ldg(reinterpret_cast<const u32*>(data + t * kLaneBytes + word * 4)) << shift;
+      const u32 scale = __ldg(scale_of(t * 2 + word / 2));
+      pairs[t] = mul_f16x2((shifted & 0x80008000u) | ((shifted >> 3) & 0x0E000E00u),
+                           ue4m3x2_to_f16x2(scale * 0x101u));
+    }
+  }
+  return {pairs[0], pairs[1], pairs[2], pairs[3]};
+}
+
 }  // namespace nvfp4
 }  // namespace cukiln

@@ -40,28 +40,16 @@ __device__ __forceinline__ void expand_tokens(u32* output, const u8* data, const
   const u64 items = static_cast<u64>(rows) * groups * 16;
   for (u64 item = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; item < items;
        item += static_cast<u64>(gridDim.x) * blockDim.x) {
-    const u32 chunk = item & 15;            // MMA chunk / 2, its pairs with k < 8 or with k >= 8
+    const u32 chunk = item & 15;
     const u32 group = item / 16 % groups;
     const u32 row = item / 16 / groups;
-    const u32 word = chunk >> 2;
-    const u32 shift = (0x084Cu >> (4 * (chunk & 3))) & 15;  // pairs (0,4), (2,6), (1,5), (3,7)
-    const u8* const row_data = data + static_cast<u64>(row) * (columns / 2) + group * 64;
     const u8* const row_scales = scales +
                                  (static_cast<u64>(row / kAtomRows) * k_atoms + group * 2) * kAtomBytes +
                                  CUKILN_SCALE_ROW_OFFSET(row);
-    u32 pairs[4];
-#pragma unroll
-    for (u32 t = 0; t < 4; ++t) {
-      pairs[t] = 0;
-      if (group * kGroupK + t * kLaneK < columns) {
-        const u32 shifted =
-            __ldg(reinterpret_cast<const u32*>(row_data + t * kLaneBytes + word * 4)) << shift;
-        const u32 scale = __ldg(row_scales + t / 2 * kAtomBytes + (2 * t + word / 2) % 4);
-        pairs[t] = mul_f16x2((shifted & 0x80008000u) | ((shifted >> 3) & 0x0E000E00u),
-                             ue4m3x2_to_f16x2(scale * 0x101u));
-      }
-    }
-    reinterpret_cast<uint4*>(output)[item] = {pairs[0], pairs[1], pairs[2], pairs[3]};
+    reinterpret_cast<uint4*>(output)[item] = expand_chunk(
+        chunk, data + static_cast<u64>(row) * (columns / 2) + group * 64,
+        [&](u32 block) { return row_scales + block / 4 * kAtomBytes + block % 4; },
+        columns - group * kGroupK);
   }
 }
 

@@ -62,6 +62,53 @@ struct MoeGemm<32> : SkinnyGemm<32, 2, 2> {
 
 using Gemm = MoeGemm<CUKILN_MOE_TOKENS>;
 
+// Gate and up of four columns of one token.
+struct GateUpColumns {
+  float gate[4];
+  float up[4];
+};
+
+// Adds the sums of all splits for the lane's four columns of a token. `sums`: address of the token's sums in
+// this CTA; those of the other CTAs of the cluster are at the same address.
+__device__ __forceinline__ GateUpColumns add_splits(u32 sums, u32 lane, u32 splits, bool in_pairs) {
+  const u32 low_at = sums + (in_pairs ? lane % 16 * 32 : lane * 16);
+  const u32 high_at = in_pairs ? low_at + 16 : low_at;
+  float first[4] = {};   // kHalves: gate; kPairs: gate and up of the first two columns
+  float second[4] = {};  // kHalves: up; kPairs: gate and up of the last two
+  for (u32 s = 0; s < splits; ++s) {
+    const float4 low = load_dsmem(low_at, 2 * s + (in_pairs ? lane / 16 : 0));
+    const float4 high = load_dsmem(high_at, 2 * s + (in_pairs ? lane / 16 : 1));
+    first[0] += low.x;
+    first[1] += low.y;
+    first[2] += low.z;
+    first[3] += low.w;
+    second[0] += high.x;
+    second[1] += high.y;
+    second[2] += high.z;
+    second[3] += high.w;
+  }
+  return {{first[0], in_pairs ? first[2] : first[1], in_pairs ? second[0] : first[2],
+           in_pairs ? second[2] : first[3]},
+          {in_pairs ? first[1] : second[0], in_pairs ? first[3] : second[1],
+           in_pairs ? second[1] : second[2], second[3]}};
+}
+
+// Quantises a block of 16 values, of which four consecutive lanes have four each. Returns its scale byte and
+// writes the lane's data.
+__device__ __forceinline__ u32 quantize_block_of_lanes(const float (&value)[4], float scale_factor,
+                                                       float decode, u16* data) {
+  const u32 pairs[4] = {pack_bf16x2(value[0], value[1]), pack_bf16x2(value[2], value[3]), 0, 0};
+  const u32 magnitudes = max_magnitude_bf16x2(pairs[0] & 0x7FFF7FFFu, pairs[1]);
+  u32 largest = larger_half(magnitudes);
+  largest = max(largest, __shfl_xor_sync(~0u, largest, 1));
+  largest = max(largest, __shfl_xor_sync(~0u, largest, 2));
+  const u32 scale_byte = encode_ue4m3(mul_rn(__uint_as_float(largest), scale_factor));
+  const bool representable = scale_byte != 0 && scale_byte != kNanScaleByte;
+  *data = static_cast<u16>(
+      representable ? encode_e2m1x8(pairs, element_multiplier(scale_byte, decode)) : 0);
+  return scale_byte;
+}
+
 }  // namespace nvfp4
 }  // namespace cukiln
 
@@ -69,10 +116,11 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
                                              cukiln::nvfp4::Gemm::kUpBlocksPerSm)
     moe_up(cukiln::u8* data, cukiln::u8* scales, const cukiln::nvfp4::MoeTile* tiles,
            const cukiln::u32* tile_count, const cukiln::u32* slots,
-           const cukiln::u8* token_data, const cukiln::u8* token_scales, const float* token_global_scale,
-           const cukiln::u8* weight_data, const cukiln::u8* weight_scales,
-           const float* weight_decode, const float* global_scale, cukiln::u32 topk, cukiln::u32 columns,
-           cukiln::u32 width, cukiln::u32 layout, float limit, float alpha, float beta) {
+           const cukiln::u8* token_data, const cukiln::u8* token_scales,
+           const float* token_global_scale, const cukiln::u8* weight_data,
+           const cukiln::u8* weight_scales, const float* weight_decode, const float* global_scale,
+           cukiln::u32 topk, cukiln::u32 columns, cukiln::u32 width, cukiln::u32 layout, float limit,
+           float alpha, float beta) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
   __shared__ uint4 shared[Gemm::kSharedBytes / 16];
@@ -109,45 +157,19 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
   constexpr u32 kWarps = Gemm::kThreads / 32;
   for (u32 token = threadIdx.x / 32 * 2 * splits + rank; token < tile.count;
        token += kWarps * 2 * splits) {
-    const u32 of_token = shared_address(shared) + token * Gemm::kPitch * 4;
-    const u32 low_at = of_token + (in_pairs ? lane % 16 * 32 : lane * 16);
-    const u32 high_at = in_pairs ? low_at + 16 : low_at;
-    float first[4] = {};   // kHalves: gate; kPairs: gate and up of the first two columns
-    float second[4] = {};  // kHalves: up; kPairs: gate and up of the last two
-    for (u32 s = 0; s < splits; ++s) {
-      const float4 low = load_dsmem(low_at, 2 * s + (in_pairs ? lane / 16 : 0));
-      const float4 high = load_dsmem(high_at, 2 * s + (in_pairs ? lane / 16 : 1));
-      first[0] += low.x;
-      first[1] += low.y;
-      first[2] += low.z;
-      first[3] += low.w;
-      second[0] += high.x;
-      second[1] += high.y;
-      second[2] += high.z;
-      second[3] += high.w;
-    }
-    const float gate[4] = {first[0], in_pairs ? first[2] : first[1],
-                           in_pairs ? second[0] : first[2], in_pairs ? second[2] : first[3]};
-    const float up[4] = {in_pairs ? first[1] : second[0], in_pairs ? first[3] : second[1],
-                         in_pairs ? second[1] : second[2], second[3]};
+    const GateUpColumns sums = add_splits(shared_address(shared) + token * Gemm::kPitch * 4, lane, splits,
+                                          in_pairs);
     float value[4];
 #pragma unroll
     for (u32 i = 0; i < 4; ++i) {
-      value[i] = activate(mul_rn(mul_rn(gate[i], token_scale), weight_scale),
-                          mul_rn(mul_rn(up[i], token_scale), weight_scale));
+      value[i] = activate(mul_rn(mul_rn(sums.gate[i], token_scale), weight_scale),
+                          mul_rn(mul_rn(sums.up[i], token_scale), weight_scale));
     }
-    const u32 pairs[4] = {pack_bf16x2(value[0], value[1]), pack_bf16x2(value[2], value[3]), 0, 0};
-    const u32 magnitudes = max_magnitude_bf16x2(pairs[0] & 0x7FFF7FFFu, pairs[1]);
-    u32 largest = max(magnitudes & 0xFFFF0000u, magnitudes << 16);
-    largest = max(largest, __shfl_xor_sync(~0u, largest, 1));
-    largest = max(largest, __shfl_xor_sync(~0u, largest, 2));
-    const u32 scale_byte = encode_ue4m3(mul_rn(__uint_as_float(largest), scale_factor));
-    const bool representable = scale_byte != 0 && scale_byte != kNanScaleByte;
-    const u32 four =
-        representable ? encode_e2m1x8(pairs, element_multiplier(scale_byte, decode)) : 0;
+    u16 four;
+    const u32 scale_byte = quantize_block_of_lanes(value, scale_factor, decode, &four);
     if (column < width) {
       const u64 at = static_cast<u64>(tile.first + token) * width + column;
-      *reinterpret_cast<u16*>(data + at / 2) = static_cast<u16>(four);
+      *reinterpret_cast<u16*>(data + at / 2) = four;
       if (lane % 4 == 0) scales[at / 16] = static_cast<u8>(scale_byte);
     }
   }

@@ -38,27 +38,14 @@ extern "C" __global__ void __launch_bounds__(256)
   const u64 items = static_cast<u64>(*row_count) * groups * 16;
   for (u64 item = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; item < items;
        item += static_cast<u64>(gridDim.x) * blockDim.x) {
-    const u32 chunk = item & 15;  // of 16: the pairs with k < 8 or with k >= 8 of one MMA
+    const u32 chunk = item & 15;
     const u32 group = item / 16 % groups;
     const u32 position = item / 16 / groups;
     const u32 row = slots == nullptr ? position : __ldg(slots + position) / topk;
-    const u32 word = chunk >> 2;
-    const u32 shift = (0x084Cu >> (4 * (chunk & 3))) & 15;  // pairs (0,4), (2,6), (1,5), (3,7)
     const u64 first = static_cast<u64>(row) * columns + group * kGroupK;
-    u32 pairs[4];
-#pragma unroll
-    for (u32 t = 0; t < 4; ++t) {
-      pairs[t] = 0;
-      if (group * kGroupK + t * kLaneK < columns) {
-        const u32 eight =
-            __ldg(reinterpret_cast<const u32*>(data + first / 2 + t * kLaneBytes + word * 4));
-        const u32 scale = __ldg(scales + first / 16 + t * 2 + word / 2);
-        const u32 shifted = eight << shift;
-        pairs[t] = mul_f16x2((shifted & 0x80008000u) | ((shifted >> 3) & 0x0E000E00u),
-                             ue4m3x2_to_f16x2(scale * 0x101u));
-      }
-    }
-    reinterpret_cast<uint4*>(output)[item] = {pairs[0], pairs[1], pairs[2], pairs[3]};
+    reinterpret_cast<uint4*>(output)[item] = expand_chunk(
+        chunk, data + first / 2, [&](u32 block) { return scales + first / 16 + block; },
+        columns - group * kGroupK);
   }
 }
 static_assert(cukiln::kIsSame<decltype(moe_expand), cukiln::signatures::MoeExpand>);

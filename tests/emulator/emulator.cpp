@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads, shared memory, mbarriers: how they run, wait and are found to be stuck.
+// Threads, shared memory, mbarriers; deadlock detection.
 #include "emulator/emulator.hpp"
 
 #include <linux/futex.h>
@@ -65,11 +65,11 @@ void wait_for(const void* what, const void* word, bool (*over)(const void*, u64)
 u32 relaxed_word(const void* word) { return __atomic_load_n(static_cast<const u32*>(word), 0); }
 
 bool generation_over(const void* what, u64 generation) {
-  return static_cast<const Rendezvous*>(what)->generation.load(std::memory_order_acquire) !=
+  return static_cast<const ThreadBarrier*>(what)->generation.load(std::memory_order_acquire) !=
          generation;
 }
 
-void meet(Rendezvous& all) {
+void arrive_and_wait(ThreadBarrier& all) {
   const u32 generation = all.generation.load(std::memory_order_relaxed);
   if (all.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == all.expected) {
     all.arrived.store(0, std::memory_order_relaxed);
@@ -92,7 +92,7 @@ std::string waits_of(const Cluster& cluster) {
       const void* what = cta->threads[i].wait.what.load(std::memory_order_relaxed);
       const auto* barrier = static_cast<const Mbarrier*>(what);
       if (cta->threads[i].ended || barrier < cta->barriers.get() ||
-          barrier >= cta->barriers.get() + kMostShared / 8) {
+          barrier >= cta->barriers.get() + kMaxSharedBytes / 8) {
         continue;
       }
       char line[128];
@@ -101,13 +101,13 @@ std::string waits_of(const Cluster& cluster) {
                     cta->rank, i, (barrier - cta->barriers.get()) * 8, word << 1 >> 33,
                     static_cast<int>(word));
       text += line;
-      i |= 31;  // one thread of a warp says enough
+      i |= 31;  // one thread of each warp is enough
     }
   }
   return text;
 }
 
-// A thread that waits for what has not come can only be freed by one that does not wait.
+// A deadlock: every thread that has not ended waits for something that has not happened.
 bool is_stuck(const Cluster& cluster) {
   bool any = false;
   for (const auto& cta : cluster.ctas) {
@@ -131,7 +131,7 @@ bool is_stuck(const Cluster& cluster) {
 
 u8* shared_bytes(Cta& cta, u32 offset, u32 bytes, const char* what) {
   if (offset + u64{bytes} > cta.shared_bytes) {
-    fault("%s: shared memory at +%u, %u bytes, is beyond the %u there are", what, offset, bytes,
+    fault("%s: shared memory at +%u, %u bytes, exceeds the CTA's %u", what, offset, bytes,
           cta.shared_bytes);
   }
   return cta.shared + offset;
@@ -194,15 +194,15 @@ std::unique_ptr<Cta> make_cta(Cluster& cluster, u32 rank, const Grid& grid) {
   cta->cluster = &cluster;
   cta->rank = rank;
   cta->shared_bytes = grid.shared_bytes;
-  cta->memory = std::make_unique<u8[]>(kMostShared + 1024);
+  cta->memory = std::make_unique<u8[]>(kMaxSharedBytes + 1024);
   cta->shared = reinterpret_cast<u8*>((reinterpret_cast<std::uintptr_t>(cta->memory.get()) + 1023) /
                                       1024 * 1024);
-  std::memset(cta->shared, 0xFF, kMostShared);
+  std::memset(cta->shared, 0xFF, kMaxSharedBytes);
   cta->tmem = std::make_unique<u32[]>(std::size_t{kLanes} * kTmemColumns);
   std::fill_n(cta->tmem.get(), kLanes * kTmemColumns, kPoison);
-  cta->barriers = std::make_unique<Mbarrier[]>(kMostShared / 8);
+  cta->barriers = std::make_unique<Mbarrier[]>(kMaxSharedBytes / 8);
   cta->all.expected = grid.threads;
-  cta->warps = std::make_unique<Rendezvous[]>(grid.threads / 32);
+  cta->warps = std::make_unique<ThreadBarrier[]>(grid.threads / 32);
   cta->threads = std::make_unique<Thread[]>(grid.threads);
   for (u32 i = 0; i < grid.threads; ++i) {
     cta->warps[i / 32].expected = 32;
@@ -255,7 +255,7 @@ void launch(const Grid& grid, const std::function<void()>& body) {
       if (cta->allocated) {
         fault("a CTA ends with tensor memory allocated");
       }
-      for (u32 i = 0; i < kMostShared / 8; ++i) {
+      for (u32 i = 0; i < kMaxSharedBytes / 8; ++i) {
         const Mbarrier& barrier = cta->barriers[i];
         if (barrier.arrivals != 0 && barrier.word.load() << 1 != u64{barrier.arrivals} << 33) {
           fault("the mbarrier at +%u is left in the middle of a phase", i * 8);
@@ -284,7 +284,7 @@ u32 shared_address(const void* pointer) {
 bool elect_one_sync() { return self->index % 32 == 0; }
 u32 block_rank_in_cluster() { return self->cta->rank; }
 u32 address_in_rank(u32 shared, u32 rank) { return (shared & kOffsetMask) | rank << kRankShift; }
-void cluster_sync() { meet(self->cta->cluster->all); }
+void cluster_sync() { arrive_and_wait(self->cta->cluster->all); }
 
 void mbarrier_init(u32 barrier, u32 arrivals) {
   if (barrier % 8 != 0 || (barrier & kOffsetMask) >= self->cta->shared_bytes) {
@@ -315,10 +315,10 @@ void mbarrier_wait(u32 barrier, u32 parity) {
 
 }  // namespace cukiln
 
-void __syncthreads() { cukiln::emulator::meet(cukiln::emulator::self->cta->all); }
+void __syncthreads() { cukiln::emulator::arrive_and_wait(cukiln::emulator::self->cta->all); }
 void __syncwarp() {
   using cukiln::emulator::self;
   const bool fenced = self->after_fence;  // tensor memory is not ordered by it
-  cukiln::emulator::meet(self->cta->warps[self->index / 32]);
+  cukiln::emulator::arrive_and_wait(self->cta->warps[self->index / 32]);
   self->after_fence = fenced;
 }

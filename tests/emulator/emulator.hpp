@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Runs a kernel of machine.cuh and tcgen05.cuh on a CPU, one std::thread a CUDA thread.
+// Runs a kernel of machine.cuh and tcgen05.cuh on a CPU, one std::thread for each CUDA thread.
 //
 // What is modelled, each from the PTX ISA: shared memory by address, in clusters too; mbarriers
 // with arrivals, bytes and phases; TMA with its swizzle, its zeroes beyond the tensor and its
-// clipped stores, which read their source as late as they may; tensor memory; MMAs and copies
+// clipped stores, which read their source as late as allowed; tensor memory; MMAs and copies
 // of scales from the bits of their descriptors. Shared and tensor memory begin as NaN. A kernel
-// that breaks a rule, or whose threads all wait for each other, ends the process with a sentence
-// and code 2.
+// that breaks a rule, or whose threads deadlock, ends the process with an error message and code 2.
 //
-// A wait acquires and does nothing else, and an arrival releases: under ThreadSanitizer two
-// accesses are ordered only if the kernel's own barriers order them.
+// A wait only acquires, and an arrival only releases: under ThreadSanitizer two accesses are
+// ordered only if the kernel's own barriers order them.
 
 #include <cstdint>
 #include <functional>
@@ -21,7 +20,7 @@
 
 namespace cukiln::emulator {
 
-/// What cuTensorMapEncodeTiled is told, in a kernel's TensorMap.
+/// The arguments of cuTensorMapEncodeTiled, stored in a kernel's TensorMap.
 struct Map {
   std::uint8_t* data;
   std::uint32_t rank;
@@ -37,12 +36,12 @@ TensorMap encode(const Map& map);
 
 struct Grid {
   std::uint32_t ctas;
-  std::uint32_t cluster;  // CTAs in one
+  std::uint32_t cluster;  // CTAs in a cluster
   std::uint32_t threads;  // in a CTA
   std::uint32_t shared_bytes;
 };
 
-/// Runs `body` in every thread; the clusters run one after the other.
+/// Runs `body` in every thread, one cluster after another.
 void launch(const Grid& grid, const std::function<void()>& body);
 
 }  // namespace cukiln::emulator

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor memory, and MMAs as their descriptors say.
+// Tensor memory, and MMAs as their descriptors define them.
 #include <cmath>
 #include <cstring>
 
@@ -10,7 +10,7 @@ namespace {
 
 u32& tmem_at(Cta& cta, u32 lane, u32 column) {
   if (!cta.allocated) {
-    fault("tensor memory is used and not allocated");
+    fault("tensor memory is used without being allocated");
   }
   if (lane >= kLanes || column >= kTmemColumns) {
     fault("tensor memory has no lane %u, column %u", lane, column);
@@ -18,7 +18,7 @@ u32& tmem_at(Cta& cta, u32 lane, u32 column) {
   return cta.tmem[lane * kTmemColumns + column];
 }
 
-// Where byte `k` of row `row` of an operand lies.
+// Offset in shared memory of byte `k` of row `row` of an operand.
 u32 operand_offset(u64 descriptor, u32 row, u32 k) {
   const u32 start = static_cast<u32>(descriptor & 0x3FFF) << 4;
   const u32 group_stride = static_cast<u32>(descriptor >> 32 & 0x3FFF) << 4;
@@ -35,9 +35,9 @@ u32 operand_offset(u64 descriptor, u32 row, u32 k) {
   }
 }
 
-float e2m1(u32 code) {
+float e2m1(u32 bits) {
   constexpr float kMagnitude[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-  return (code & 8) != 0 ? -kMagnitude[code & 7] : kMagnitude[code & 7];
+  return (bits & 8) != 0 ? -kMagnitude[bits & 7] : kMagnitude[bits & 7];
 }
 
 float ue4m3(u32 byte) {
@@ -51,7 +51,7 @@ float ue4m3(u32 byte) {
 
 constexpr u32 kStep = 64;
 
-// One row of an operand, elements times scales: the scales of `row` are at tensor memory of
+// Decodes one row of an operand, elements times scales. The scales are in tensor memory of
 // `scale_cta`.
 void decode_row(Cta& cta, u64 descriptor, u32 row, Cta& scale_cta, u32 scales, u32 scale_row,
                 float* out) {
@@ -72,7 +72,7 @@ void decode_row(Cta& cta, u64 descriptor, u32 row, Cta& scale_cta, u32 scales, u
   }
 }
 
-// Arithmetic on private copies: nothing in it can race, so it is not watched.
+// Arithmetic on private copies cannot race, so it is not instrumented.
 [[gnu::no_sanitize("thread")]] void multiply_row(float* sum, const float* row,
                                                  const float (*columns)[256], u32 count) {
   for (u32 k = 0; k < kStep; ++k) {
@@ -103,7 +103,7 @@ void tmem_alloc(u32 ctas, u32 slot) {
           self->cta->cluster->ctas.size());
   }
   if (ctas == 2 && self->cta->cluster->all.generation == 0) {
-    fault("tcgen05.alloc for two CTAs, before it is known that the other one has begun");
+    fault("tcgen05.alloc for two CTAs, before a cluster barrier has shown that the other CTA runs");
   }
   self->cta->allocated = true;
   std::memset(shared_bytes(*self->cta, slot & kOffsetMask, 4, "tcgen05.alloc"), 0, 4);
@@ -114,7 +114,7 @@ void tmem_dealloc(u32 /*ctas*/, u32 tmem) {
     return;
   }
   if (tmem != 0 || !self->cta->allocated) {
-    fault("tcgen05.dealloc of what was not allocated");
+    fault("tcgen05.dealloc of tensor memory that is not allocated");
   }
   self->cta->allocated = false;
 }
@@ -152,7 +152,7 @@ void tcgen05_mma(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instructi
   float sum[256];
   for (u32 rank = 0; rank < ctas; ++rank) {
     Cta& cta = *pair[rank];
-    for (u32 column = 0; column < n; ++column) {  // each CTA holds its part of the columns
+    for (u32 column = 0; column < n; ++column) {  // each CTA holds its share of the columns
       decode_row(*pair[column / (n / ctas)], columns, column % (n / ctas), cta, column_scales,
                  column, row_values);
       for (u32 k = 0; k < kStep; ++k) {

@@ -15,7 +15,8 @@ Map map_of(const TensorMap* map) {
 
 // Calls visit(shared offset, address or null beyond the tensor) for each 16 bytes of a box's rows.
 template <class Visit>
-u32 for_each_piece(const Map& map, const std::array<u32, 3>& at, u32 shared, const Visit& visit) {
+u32 for_each_16_bytes(const Map& map, const std::array<u32, 3>& at, u32 shared,
+                      const Visit& visit) {
   const u32 row_bytes = map.box[0] * map.element_bytes;
   if ((shared & kOffsetMask) % (map.swizzle_bytes != 0 ? 1024 : 128) != 0) {
     fault("TMA: shared address %08x is not aligned", shared);
@@ -43,7 +44,7 @@ u32 for_each_piece(const Map& map, const std::array<u32, 3>& at, u32 shared, con
 
 void perform(const Store& store) {
   Cta& cta = *self->cta;
-  for_each_piece(store.map, store.at, store.source, [&](u32 offset, u8* data, u32 valid) {
+  for_each_16_bytes(store.map, store.at, store.source, [&](u32 offset, u8* data, u32 valid) {
     if (data != nullptr) {
       std::memcpy(data, shared_bytes(cta, offset, 16, "TMA store"), valid);
     }
@@ -60,14 +61,14 @@ void load(u32 ctas, u32 destination, const TensorMap* tensor, u32 rank, const u3
   }
   Mbarrier& done = mbarrier_at(barrier, ctas == 2);
   Cta& cta = cta_of(destination);
-  const u32 bytes =
-      for_each_piece(map, {at[0], at[1], at[2]}, destination, [&](u32 offset, u8* data, u32 valid) {
-        u8* const to = shared_bytes(cta, offset, 16, "TMA load");
-        std::memset(to, 0, 16);
-        if (data != nullptr) {
-          std::memcpy(to, data, valid);
-        }
-      });
+  const u32 bytes = for_each_16_bytes(map, {at[0], at[1], at[2]}, destination,
+                                      [&](u32 offset, u8* data, u32 valid) {
+                                        u8* const to = shared_bytes(cta, offset, 16, "TMA load");
+                                        std::memset(to, 0, 16);
+                                        if (data != nullptr) {
+                                          std::memcpy(to, data, valid);
+                                        }
+                                      });
   update(done, 0, -static_cast<std::int32_t>(bytes));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The quantisers' device code as a host library: what quantizers_test.py calls.
+// The quantisers' device code as a host library, which quantizers_test.py calls.
 
 #include "device.hpp"  // first
 
@@ -17,69 +17,70 @@ constexpr unsigned kThreads = 512;
 
 extern "C" {
 
-void run_amax(unsigned grid, float* gsa, float* row_amax, const u16* input, u32 rows, u32 columns,
-              i64 row_stride, u32* workspace) {
+void run_amax(unsigned grid, float* global_scale, float* row_amax, const u16* input, u32 rows,
+              u32 columns, i64 row_stride, u32* workspace) {
   device::launch(grid, kThreads, [=] {
     if (row_amax == nullptr) {
-      amax_gsa(gsa, input, rows, columns, row_stride, workspace);
+      amax_gsa(global_scale, input, rows, columns, row_stride, workspace);
     } else {
-      amax_gsa_by_row(gsa, row_amax, input, rows, columns, row_stride, workspace);
+      amax_gsa_by_row(global_scale, row_amax, input, rows, columns, row_stride, workspace);
     }
   });
 }
 
-void run_swiglu_amax(unsigned grid, float* gsa, const u16* input, u32 rows, u32 columns,
+void run_swiglu_amax(unsigned grid, float* global_scale, const u16* input, u32 rows, u32 columns,
                      i64 row_stride, u32 layout, float limit, float alpha, float beta,
                      u32* workspace) {
   device::launch(grid, kThreads, [=] {
-    swiglu_amax_gsa(gsa, input, rows, columns, row_stride, layout, limit, alpha, beta, workspace);
+    swiglu_amax_gsa(global_scale, input, rows, columns, row_stride, layout, limit, alpha, beta,
+                    workspace);
   });
 }
 
-void run_quantize(unsigned grid, u8* codes, u8* scales, const u16* input, const float* gsa,
+void run_quantize(unsigned grid, u8* data, u8* scales, const u16* input, const float* global_scale,
                   u32 rows, u32 columns, i64 row_stride) {
   device::launch(grid, kThreads, [=] {
-    quantize_nvfp4_from_buffer(codes, scales, input, gsa, rows, columns, row_stride);
+    quantize_nvfp4_from_buffer(data, scales, input, global_scale, rows, columns, row_stride);
   });
 }
 
-void run_quantize_static(unsigned grid, u8* codes, u8* scales, const u16* input, float encode,
+void run_quantize_static(unsigned grid, u8* data, u8* scales, const u16* input, float encode,
                          u32 rows, u32 columns, i64 row_stride) {
   device::launch(grid, kThreads,
-                 [=] { quantize_nvfp4(codes, scales, input, encode, rows, columns, row_stride); });
+                 [=] { quantize_nvfp4(data, scales, input, encode, rows, columns, row_stride); });
 }
 
-void run_deinterleave(unsigned grid, u8* codes, u8* scales, const u16* input, const float* gsa,
-                      u32 rows, u32 columns, i64 row_stride) {
+void run_deinterleave(unsigned grid, u8* data, u8* scales, const u16* input,
+                      const float* global_scale, u32 rows, u32 columns, i64 row_stride) {
   device::launch(grid, kThreads, [=] {
-    deinterleave_quantize_from_buffer(codes, scales, input, gsa, rows, columns, row_stride);
+    deinterleave_quantize_from_buffer(data, scales, input, global_scale, rows, columns, row_stride);
   });
 }
 
-void run_swiglu_quantize(unsigned grid, u8* codes, u8* scales, const u16* input, const float* gsa,
-                         u32 rows, u32 columns, i64 row_stride, u32 layout, float limit,
-                         float alpha, float beta) {
+void run_swiglu_quantize(unsigned grid, u8* data, u8* scales, const u16* input,
+                         const float* global_scale, u32 rows, u32 columns, i64 row_stride,
+                         u32 layout, float limit, float alpha, float beta) {
   device::launch(grid, kThreads, [=] {
-    swiglu_quantize_from_buffer(codes, scales, input, gsa, rows, columns, row_stride, layout, limit,
-                                alpha, beta);
+    swiglu_quantize_from_buffer(data, scales, input, global_scale, rows, columns, row_stride,
+                                layout, limit, alpha, beta);
   });
 }
 
 // Packed E2M1 of `count` bf16 values, a multiple of 8, multiplied by
 // `multiplier`.
-void run_e2m1(const u16* input, u64 count, float multiplier, u32* codes) {
+void run_e2m1(const u16* input, u64 count, float multiplier, u32* data) {
   for (u64 i = 0; i < count; i += 8) {
     u32 pairs[4];
     std::memcpy(pairs, input + i, sizeof pairs);
-    codes[i / 8] = nvfp4::encode_e2m1x8(pairs, multiplier);
+    data[i / 8] = nvfp4::encode_e2m1x8(pairs, multiplier);
   }
 }
 
 #if CUKILN_HOST_ARCH < 1000
 // E2M1 encodings of any magnitudes, by the FMA arithmetic that replaces cvt.
-void run_e2m1_code(const float* input, u64 count, u8* codes) {
+void run_e2m1_magnitude(const float* input, u64 count, u8* data) {
   for (u64 i = 0; i < count; ++i) {
-    codes[i] = static_cast<u8>(nvfp4::biased_e2m1(input[i]) - 0x4B000000u);
+    data[i] = static_cast<u8>(nvfp4::biased_e2m1(input[i]) - 0x4B000000u);
   }
 }
 #endif

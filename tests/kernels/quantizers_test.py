@@ -72,7 +72,7 @@ def e4m3_bytes(values: np.ndarray) -> np.ndarray:
     return np.minimum(values, F32(448)).astype(E4M3).view(np.uint8)
 
 
-def e2m1_codes(values: np.ndarray) -> np.ndarray:
+def e2m1_bits(values: np.ndarray) -> np.ndarray:
     return np.clip(values, -6, 6).astype(E2M1).view(np.uint8) & 15
 
 
@@ -96,9 +96,9 @@ def quantize(x: np.ndarray, encode: F32, decode: F32, fast: bool = False):
     else:
         scales = e4m3_bytes(amax * (encode * SIXTH))
     multiplier = np.minimum(F32(1) / (scales.view(E4M3).astype(F32) * decode), FLT_MAX)
-    codes = e2m1_codes(np.nan_to_num(blocks * multiplier[..., None], nan=0, posinf=6, neginf=-6))
-    codes = np.where(((scales == 0) | (scales == 0x7F))[..., None], 0, codes).reshape(rows, columns)
-    packed = (codes[:, 0::2] | codes[:, 1::2] << 4).astype(np.uint8)
+    elements = e2m1_bits(np.nan_to_num(blocks * multiplier[..., None], nan=0, posinf=6, neginf=-6))
+    elements = np.where(((scales == 0) | (scales == 0x7F))[..., None], 0, elements).reshape(rows, columns)
+    packed = (elements[:, 0::2] | elements[:, 1::2] << 4).astype(np.uint8)
     # Rows filled up to 128 and blocks to 4; an atom has 32 rows by 4 groups of rows by 4 blocks.
     padded = np.zeros((-(-rows // 128) * 128, -(-columns // 64) * 4), np.uint8)
     padded[:rows, : columns // 16] = scales
@@ -198,41 +198,41 @@ class Quantizers(unittest.TestCase):
         self.sm_90("decode_ue4m3", numbers, np.uint64(numbers.size), given)
         self.assert_equal(given, numbers.view(E4M3).astype(F32))
 
-    def test_e2m1_codes_every_float_like_ml_dtypes(self):
+    def test_e2m1_encodes_every_float_like_ml_dtypes(self):
         for low in (0, 1, 0x7F):
             bits = (np.arange(0, (0x7F800000 >> 7) + 1, dtype=np.uint32) << 7) + np.uint32(low)
             values = bits.view(F32)
             values = values[~np.isnan(values)]
             given = np.empty(values.size, np.uint8)
-            self.sm_90("e2m1_code", values, np.uint64(values.size), given)
-            self.assert_equal(given, e2m1_codes(values), low)
+            self.sm_90("e2m1_magnitude", values, np.uint64(values.size), given)
+            self.assert_equal(given, e2m1_bits(values), low)
 
     def test_e2m1_of_every_bf16_with_its_sign_and_place(self):
         bits = np.arange(1 << 16, dtype=np.uint16)
         values = bits.view(BF16).astype(F32)
         number = ~np.isnan(values)
         for device, multiplier in itertools.product((self.sm_90, self.sm_100), (1, 1 / 3, 2.7e-5, 1e30)):
-            codes = np.empty(bits.size // 8, np.uint32)
-            device("e2m1", bits, np.uint64(bits.size), F32(multiplier), codes)
-            given = (codes[:, None] >> np.arange(0, 32, 4, dtype=np.uint32) & 15).reshape(-1)
-            expected = e2m1_codes(values * F32(multiplier))
+            data = np.empty(bits.size // 8, np.uint32)
+            device("e2m1", bits, np.uint64(bits.size), F32(multiplier), data)
+            given = (data[:, None] >> np.arange(0, 32, 4, dtype=np.uint32) & 15).reshape(-1)
+            expected = e2m1_bits(values * F32(multiplier))
             self.assert_equal(given[number], expected[number], multiplier)
 
     def check_quantize(self, device: Device, rows: int, columns: int, fast: bool = False):
         for name, x in matrices(rows, columns, self.random):
             x = exact(x)
             stride = columns + 8 * int(self.random.integers(0, 3))
-            gsa = np.array(global_scale(x), F32)
-            packed, scales = quantize(x, *gsa, fast)
-            codes = np.full(packed.size + 16, 0xA5, np.uint8)
+            scale = np.array(global_scale(x), F32)
+            packed, scales = quantize(x, *scale, fast)
+            data = np.full(packed.size + 16, 0xA5, np.uint8)
             given = np.full(scales.size + 16, 0xA5, np.uint8)
             grid = int(self.random.integers(1, scales.size // 512 + 3))
-            device("quantize", u32(grid), codes, given, spread(x, stride), gsa, u32(rows), u32(columns),
+            device("quantize", u32(grid), data, given, spread(x, stride), scale, u32(rows), u32(columns),
                    np.int64(stride))  # fmt: skip
             what = (rows, columns, name)
-            self.assert_equal(codes[:-16], packed, "codes", *what)
+            self.assert_equal(data[:-16], packed, "data", *what)
             self.assert_equal(given[:-16], scales, "scales", *what)
-            self.assertTrue((codes[-16:] == 0xA5).all() and (given[-16:] == 0xA5).all(), what)
+            self.assertTrue((data[-16:] == 0xA5).all() and (given[-16:] == 0xA5).all(), what)
 
     def test_quantize_nvfp4_from_buffer_equals_the_reference(self):
         for rows, columns in SHAPES:
@@ -250,10 +250,10 @@ class Quantizers(unittest.TestCase):
         x = exact(self.random.standard_normal((130, 96)).astype(F32))
         encode = global_scale(x)[0]
         packed, scales = quantize(x, encode, F32(1) / encode)
-        codes, given = np.zeros_like(packed), np.zeros_like(scales)
-        self.sm_90("quantize_static", u32(3), codes, given, spread(x, 96), encode, u32(130), u32(96),
+        data, given = np.zeros_like(packed), np.zeros_like(scales)
+        self.sm_90("quantize_static", u32(3), data, given, spread(x, 96), encode, u32(130), u32(96),
                    np.int64(96))  # fmt: skip
-        self.assert_equal(codes, packed)
+        self.assert_equal(data, packed)
         self.assert_equal(given, scales)
 
     def test_amax_gsa_and_its_rows(self):
@@ -261,12 +261,12 @@ class Quantizers(unittest.TestCase):
         for (rows, columns, stride, grid), by_row in itertools.product(shapes, (False, True)):
             for name, x in matrices(rows, columns, self.random):
                 x = exact(x)
-                gsa, workspace = np.zeros(2, F32), np.zeros(grid, np.uint32)
+                scale, workspace = np.zeros(2, F32), np.zeros(grid, np.uint32)
                 row_amax = np.full(rows, -1, F32)
-                self.sm_90("amax", u32(grid), gsa, row_amax if by_row else None, spread(x, stride),
+                self.sm_90("amax", u32(grid), scale, row_amax if by_row else None, spread(x, stride),
                            u32(rows), u32(columns), np.int64(stride), workspace)  # fmt: skip
                 what = (rows, columns, name, by_row)
-                np.testing.assert_array_equal(gsa, np.array(global_scale(x), F32), str(what))
+                np.testing.assert_array_equal(scale, np.array(global_scale(x), F32), str(what))
                 self.assertFalse(workspace.any(), what)
                 if by_row:
                     np.testing.assert_array_equal(row_amax, np.abs(x).max(-1), str(what))
@@ -275,14 +275,14 @@ class Quantizers(unittest.TestCase):
         for rows, columns in ((1, 16), (129, 48), (5, 208), (130, 32), (64, 64)):
             for name, x in matrices(rows, 2 * columns, self.random):
                 x = exact(x)
-                gsa = np.array(global_scale(x), F32)
-                packed, scales = quantize(x, *gsa)
+                scale = np.array(global_scale(x), F32)
+                packed, scales = quantize(x, *scale)
                 laid = lay(x[:, :columns], x[:, columns:], 1)
                 for grid in (1, 2, 5):
-                    codes, given = np.full_like(packed, 0xA5), np.full_like(scales, 0xA5)
-                    self.sm_90("deinterleave", u32(grid), codes, given, spread(laid, 2 * columns + 8), gsa,
+                    data, given = np.full_like(packed, 0xA5), np.full_like(scales, 0xA5)
+                    self.sm_90("deinterleave", u32(grid), data, given, spread(laid, 2 * columns + 8), scale,
                                u32(rows), u32(columns), np.int64(2 * columns + 8))  # fmt: skip
-                    self.assert_equal(codes, packed, rows, columns, name, grid)
+                    self.assert_equal(data, packed, rows, columns, name, grid)
                     self.assert_equal(given, scales, rows, columns, name, grid)
 
     def test_swiglu_is_quantised_with_a_scale_of_its_own(self):
@@ -294,16 +294,16 @@ class Quantizers(unittest.TestCase):
             stride = np.int64(2 * columns + 8)
             laid = spread(lay(gate, up, layout), stride)
             clamped = [F32(value) for value in activation]
-            gsa, workspace = np.zeros(2, F32), np.zeros(2, np.uint32)
-            self.sm_90("swiglu_amax", u32(2), gsa, laid, u32(rows), u32(columns), stride, u32(layout),
+            scale, workspace = np.zeros(2, F32), np.zeros(2, np.uint32)
+            self.sm_90("swiglu_amax", u32(2), scale, laid, u32(rows), u32(columns), stride, u32(layout),
                        *clamped, workspace)  # fmt: skip
             # float against double: now and then another bf16, never more.
-            np.testing.assert_allclose(gsa[0], global_scale(y)[0], rtol=0.004)
-            packed, scales = quantize(y, *gsa)
-            codes, given = np.full_like(packed, 0xA5), np.full_like(scales, 0xA5)
-            self.sm_90("swiglu_quantize", u32(3), codes, given, laid, gsa, u32(rows), u32(columns), stride,
+            np.testing.assert_allclose(scale[0], global_scale(y)[0], rtol=0.004)
+            packed, scales = quantize(y, *scale)
+            data, given = np.full_like(packed, 0xA5), np.full_like(scales, 0xA5)
+            self.sm_90("swiglu_quantize", u32(3), data, given, laid, scale, u32(rows), u32(columns), stride,
                        u32(layout), *clamped)  # fmt: skip
-            self.assertLess(np.mean(codes != packed), 0.01, (rows, columns, activation, layout))
+            self.assertLess(np.mean(data != packed), 0.01, (rows, columns, activation, layout))
             self.assertLess(np.mean(given != scales), 0.004, (rows, columns, activation, layout))
 
 

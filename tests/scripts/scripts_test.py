@@ -120,16 +120,15 @@ class Only(ScriptsTest):
 
 
     def test_a_report_of_a_worker_fails_the_run_and_is_shown(self):
-        reports = self.repo / "build/asan/worker-reports"
-        reports.mkdir()
-        (reports / "worker.1").write_text("of the run before\n")
+        reports = self.repo / "build/asan/worker-reports.log"
+        reports.write_text("==1==ERROR: AddressSanitizer: of the run before\n")
         self.only("--preset", "asan", "--only", "store")
-        program = f"echo 'heap-buffer-overflow in a worker' >'{reports}/worker.2'"
-        self.program("build/asan/bin/unit_daemon_ops_test", program)
+        self.program("build/asan/bin/unit_daemon_ops_test",
+                     f"echo '==2==ERROR: AddressSanitizer: heap-buffer-overflow' >'{reports}'")  # fmt: skip
         (self.repo / "build/asan/build.ninja").write_text("build unit_daemon_ops_test: phony bin/unit_daemon_ops_test\n"
                                                           "build bin/unit_daemon_ops_test: phony\n")  # fmt: skip
         done = self.only("--preset", "asan", "--only", "daemon_ops", expect=1)
-        self.assertIn("heap-buffer-overflow in a worker", done.stderr)
+        self.assertIn("AddressSanitizer: heap-buffer-overflow", done.stderr)
         self.assertIn(str(reports), done.stderr)
 
 
