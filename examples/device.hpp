@@ -18,8 +18,7 @@ class Device {
     void* context = nullptr;
     return (cuda_ = dlopen("libcuda.so.1", RTLD_NOW)) != nullptr && call("cuInit", 0u) &&
            call("cuDeviceGet", &device, 0) && call("cuDevicePrimaryCtxRetain", &context, device) &&
-           call("cuCtxSetCurrent", context) &&
-           call("cuDeviceGetAttribute", &multiprocessors, 16, device);
+           call("cuCtxSetCurrent", context) && call("cuDeviceGetAttribute", &num_sms, 16, device);
   }
 
   template <class T>
@@ -46,7 +45,7 @@ class Device {
     return host;
   }
 
-  int multiprocessors = 0;
+  int num_sms = 0;
 
  private:
   template <class... Args>

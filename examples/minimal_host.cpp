@@ -31,21 +31,22 @@ int main() {
   if (!warm) return fail(warm.error());
   loader->seal();  // from here on a compile or a load is an error
 
-  auto amax_gsa = cukiln::nvfp4::AmaxGsa::create(*loader);  // finds what preload made ready
-  if (!amax_gsa) return fail(amax_gsa.error());
+  using cukiln::nvfp4::ComputeGlobalScale;
+  using cukiln::nvfp4::GlobalScale;
+  auto compute_scale = ComputeGlobalScale::create(*loader, 0);  // takes what preload made ready
+  if (!compute_scale) return fail(compute_scale.error());
 
-  const std::uint32_t rows = 64;
-  const std::uint32_t columns = 512;
-  std::vector<std::uint16_t> host(rows * columns, 0x3F80);  // bf16 1.0
-  host[1234] = 0xC2A8;                                      // bf16 -84
-  float* gsa = device.allocate<float>(2);
-  auto* workspace = device.allocate<std::uint32_t>(cukiln::nvfp4::AmaxGsa::kWorkspaceBytes /
-                                                   sizeof(std::uint32_t));
-  auto launched = amax_gsa->launch(nullptr, gsa, device.upload(host), rows, columns, workspace);
+  std::vector<std::uint16_t> host(64 * 512, 0x3F80);  // bf16 1.0
+  host[1234] = 0xC2A8;                                // bf16 -84
+  const cukiln::MatrixView matrix(cukiln::DataType::bf16, device.upload(host), 64, 512);
+  auto* scale = device.allocate<GlobalScale>(1);
+  const std::size_t bytes = compute_scale->workspace_bytes();
+  auto launched =
+      compute_scale->launch(nullptr, scale, matrix, {device.allocate<char>(bytes), bytes});
   if (!launched) return fail(launched.error());
 
-  const std::vector<float> scale = device.download(gsa, 2);
+  const float amax = 2688.0f / device.download(scale, 1)[0].encode;
   std::printf("%zu modules ready in %.1f ms (%zu from the store); amax %g (84 expected)\n",
-              warm->modules.size(), warm->elapsed.count(), warm->hits, 2688.0 / scale[0]);
-  return 2688.0f / scale[0] == 84.0f ? 0 : 1;
+              warm->modules.size(), warm->elapsed.count(), warm->hits, amax);
+  return amax == 84.0f ? 0 : 1;
 }

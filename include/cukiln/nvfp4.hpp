@@ -6,21 +6,37 @@
 
 #include <cukiln/export.hpp>
 #include <cukiln/kernel.hpp>
+#include <cukiln/launch_device.hpp>
 #include <cukiln/loader.hpp>
 #include <cukiln/manifest.hpp>
 #include <cukiln/result.hpp>
+#include <cukiln/tensor_view.hpp>
 
-/// NVFP4 quantisation of bf16 matrices, and products of them: libcukiln_nvfp4, `cukiln::nvfp4` in
-/// CMake, `cukiln_nvfp4` in pkg-config. Formulas, layouts and the NaN rule:
-/// `kernels_src/README.md`.
+/// NVFP4 quantisation of bf16 matrices, and their GEMMs: libcukiln_nvfp4, `cukiln::nvfp4` in CMake,
+/// `cukiln_nvfp4` in pkg-config. Formulas, layouts and the NaN rule: `kernels_src/README.md`.
 ///
-/// Common to every class here. `create` compiles or finds the kernel, or takes what `preload` made
-/// ready, and is not for the hot path. `launch` queues one kernel on `stream` in the calling
-/// thread's current context and returns; it takes no lock, allocates nothing unless it fails, works
-/// inside a graph capture, and may be called from any thread at once. Handles are copied freely and
-/// live as long as their KernelLoader. Pointers are device pointers; bf16 values are their 16 bits.
-/// Strides count elements. Errors of `launch`: invalid_argument, with the given and the expected
-/// value; driver. Source: TransformerEngine's NVFP4 recipe, exact formula.
+///     auto compute_scale = nvfp4::ComputeGlobalScale::create(loader, device);   // likewise the
+///     others nvfp4::MutableQuantizedMatrix w = {data, scales, global_scale, n, k};
+///     compute_scale->launch(stream, global_scale, weight, workspace);
+///     quantize->launch(stream, w, weight);
+///     gemm->launch(stream, output, x, w, workspace);
+///
+/// Rules for every launcher, which `create` makes and `launch` runs:
+///
+/// * `create(loader, device)` takes the kernels that `preload` made ready, or compiles and loads
+///   them. `device` is an ordinal of `KernelLoader::devices()`. It has no default: cubin, tiles and
+///   grids depend on it, and only the caller knows where it will launch. Not for the hot path.
+///   Errors: those of `KernelLoader::get`; invalid_argument (no such device, or the kernels were
+///   loaded on others only); incompatible (the device cannot run the kernel).
+/// * `launch` queues kernels on `stream` and returns. It takes no lock, allocates nothing unless it
+///   fails, and can be captured in a graph. The calling thread's current context must be one of
+///   `device`; every launch checks that (one `cuCtxGetDevice`, which reads a thread-local), because
+///   a pointer of another device would only fail later, as an illegal access.
+///   Errors: invalid_argument, with the given and the expected value; driver.
+/// * Shapes of operands must agree, and are checked. Pointers are device pointers; nothing checks
+///   that the memory behind them is large enough. bf16 values are their 16 bits.
+/// * Launchers are handles: copied freely, valid as long as their KernelLoader, used by any number
+///   of threads concurrently.
 namespace cukiln::nvfp4 {
 inline namespace v0 {
 
@@ -33,8 +49,8 @@ CUKILN_API Result<PreloadReport> preload_all(KernelLoader& loader,
                                              const PreloadOptions& options = {},
                                              const Progress& progress = {});
 
-/// Bytes of the packed E2M1 codes of [rows, columns]: two codes a byte, low nibble = even column.
-constexpr std::size_t codes_bytes(std::int64_t rows, std::int64_t columns) noexcept {
+/// Bytes of the packed E2M1 data of [rows, columns]: two values a byte, low nibble = even column.
+constexpr std::size_t data_bytes(std::int64_t rows, std::int64_t columns) noexcept {
   return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) / 2;
 }
 
@@ -51,102 +67,112 @@ constexpr std::size_t scale_offset(std::size_t row, std::size_t block,
          block % 4;
 }
 
-/// The global scale of a matrix: gsa = {2688 / amax, amax / 2688}, both 1 when amax is 0.
-///
-/// A weight is quantised once with its own scale, with nothing to wait for in between; gsa stays
-/// with its codes and block scales, the product needs it:
-///
-///     amax.launch(stream, gsa, weight, rows, columns, workspace);
-///     quantize.launch(stream, codes, scales, weight, gsa, rows, columns);
-///
-/// Shapes: input bf16 [rows, columns], any stride and alignment; gsa two floats.
-/// Workspace: `kWorkspaceBytes`, zeroed once; every launch leaves it zero. One a stream: launches
-/// that share one and overlap may never end.
-/// NaN: any NaN makes gsa NaN; an infinity without a NaN makes it {1, 1}.
-class CUKILN_API AmaxGsa {
- public:
-  static constexpr std::size_t kWorkspaceBytes = 4224;  ///< a word for each thread block
-
-  /// Errors: those of `KernelLoader::get`.
-  static Result<AmaxGsa> create(KernelLoader& loader);
-
-  Result<void> launch(Stream stream, float* gsa, const std::uint16_t* input, std::int64_t rows,
-                      std::int64_t columns, std::int64_t row_stride,
-                      std::uint32_t* workspace) const noexcept;
-  /// Rows without gaps.
-  Result<void> launch(Stream stream, float* gsa, const std::uint16_t* input, std::int64_t rows,
-                      std::int64_t columns, std::uint32_t* workspace) const noexcept {
-    return launch(stream, gsa, input, rows, columns, columns, workspace);
-  }
-  /// The same, and row_amax [rows]: max |x| of each row; NaN where the row has one, 0 where it is
-  /// empty.
-  Result<void> launch_by_row(Stream stream, float* gsa, float* row_amax, const std::uint16_t* input,
-                             std::int64_t rows, std::int64_t columns, std::int64_t row_stride,
-                             std::uint32_t* workspace) const noexcept;
-
- private:
-  TypedKernel<float*, const std::uint16_t*, std::uint32_t, std::uint32_t, std::int64_t,
-              std::uint32_t*>
-      kernel_;
-  TypedKernel<float*, float*, const std::uint16_t*, std::uint32_t, std::uint32_t, std::int64_t,
-              std::uint32_t*>
-      by_row_;
+/// The scale of a whole matrix: encode = 2688 / amax, decode = amax / 2688; both 1 when amax is 0.
+/// Lies in device memory, 4-byte aligned, except where a function takes it by value.
+struct GlobalScale {
+  float encode = 1.0f;
+  float decode = 1.0f;
 };
 
-/// How a block's scale byte and its codes follow from the global scale.
+/// A quantised matrix [rows, columns] in device memory, as `Quantize` writes it.
+struct QuantizedMatrix {
+  const std::uint8_t* data = nullptr;         ///< packed, `data_bytes`
+  const std::uint8_t* scales = nullptr;       ///< of blocks of 16 columns, `scales_bytes`
+  const GlobalScale* global_scale = nullptr;  ///< of the matrix
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;  ///< in values, of which a byte of `data` holds two
+};
+
+/// A quantised matrix that a launch writes: data and block scales, every byte of them. The global
+/// scale is read, and must be known by then.
+struct MutableQuantizedMatrix {
+  std::uint8_t* data = nullptr;
+  std::uint8_t* scales = nullptr;
+  const GlobalScale* global_scale = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+
+  constexpr operator QuantizedMatrix() const noexcept {  // NOLINT: a conversion
+    return {data, scales, global_scale, rows, columns};
+  }
+};
+
+/// Device memory of the caller's that a launch uses while it runs. One for each stream: concurrent
+/// launches must not share it.
+struct Workspace {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// Computes the global scale of a matrix. The shipped kernel is `amax_gsa`.
+///
+/// Shapes: input bf16 [rows, columns], any row stride and alignment.
+/// Workspace: `workspace_bytes()`, 4-byte aligned, zeroed once; every launch leaves it zero.
+/// Concurrent launches that share one may never end.
+/// NaN: any NaN makes the scale NaN; an infinity without a NaN makes it {1, 1}.
+/// Source: TransformerEngine's NVFP4 recipe, exact formula.
+class CUKILN_API ComputeGlobalScale {
+ public:
+  static Result<ComputeGlobalScale> create(KernelLoader& loader, int device);
+
+  /// Bytes of workspace for any shape; 0 for an empty launcher.
+  std::size_t workspace_bytes() const noexcept;
+
+  Result<void> launch(Stream stream, GlobalScale* scale, const MatrixView& input,
+                      const Workspace& workspace) const noexcept;
+
+  /// Also writes row_amax, f32 [rows]: max |x| of each row; NaN where the row has one, 0 where it
+  /// is empty.
+  Result<void> launch_by_row(Stream stream, GlobalScale* scale, const MutableVectorView& row_amax,
+                             const MatrixView& input, const Workspace& workspace) const noexcept;
+
+ private:
+  cukiln::detail::LaunchDevice device_;
+  std::uint32_t max_blocks_ = 0;
+  Kernel kernel_;
+  Kernel by_row_;
+};
+
+/// How a block's scale byte and its packed data follow from the global scale.
 enum class Formula {
   exact,  ///< TransformerEngine's: correctly rounded divisions
   fast,   ///< vLLM's: the hardware's approximate reciprocals, for the same bytes as its kernels
 };
 
-/// bf16 → codes and block scales, with the global scale that is in a device buffer.
+/// Quantises a bf16 matrix with a global scale that is in device memory.
 ///
-/// Shapes: input bf16 [rows, columns]; codes `codes_bytes`, scales `scales_bytes`, both dense,
-/// every byte written. gsa two floats {encode, decode}, as `AmaxGsa` writes them. Alignment: rows
-/// of input 16 bytes (so row_stride is a multiple of 8), codes 8, gsa 4. Limits: columns a multiple
-/// of 16. NaN: a block with a NaN, or every block when gsa is NaN, gets the scale NaN and codes 0.
+/// Shapes: input bf16 [rows, columns], any row stride; output of the same shape, dense.
+/// Alignment: rows of the input 16 bytes (so its row stride is a multiple of 8), data 8.
+/// Limits: columns a multiple of 16.
+/// NaN: a block with a NaN, or every block when the global scale is NaN, gets the scale NaN and
+/// data 0.
 class CUKILN_API Quantize {
  public:
-  /// Errors: those of `KernelLoader::get`.
-  static Result<Quantize> create(KernelLoader& loader, Formula formula = Formula::exact);
+  static Result<Quantize> create(KernelLoader& loader, int device,
+                                 Formula formula = Formula::exact);
 
-  Result<void> launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
-                      const std::uint16_t* input, const float* gsa, std::int64_t rows,
-                      std::int64_t columns, std::int64_t row_stride) const noexcept;
-  /// Rows without gaps.
-  Result<void> launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
-                      const std::uint16_t* input, const float* gsa, std::int64_t rows,
-                      std::int64_t columns) const noexcept {
-    return launch(stream, codes, scales, input, gsa, rows, columns, columns);
-  }
+  Result<void> launch(Stream stream, const MutableQuantizedMatrix& output,
+                      const MatrixView& input) const noexcept;
 
  private:
-  TypedKernel<std::uint8_t*, std::uint8_t*, const std::uint16_t*, const float*, std::uint32_t,
-              std::uint32_t, std::int64_t>
-      kernel_;
+  cukiln::detail::LaunchDevice device_;
+  std::uint32_t wave_blocks_ = 0;
+  Kernel kernel_;
 };
 
-/// The same with a global scale that the host knows: `encode_scale` = 2688 / amax, positive and
-/// finite.
+/// Quantises as `Quantize` does, with a global scale that the host knows: `encode_scale` = 2688 /
+/// amax, positive and finite. `output.global_scale` is not used.
 class CUKILN_API QuantizeStatic {
  public:
-  /// Errors: those of `KernelLoader::get`.
-  static Result<QuantizeStatic> create(KernelLoader& loader);
+  static Result<QuantizeStatic> create(KernelLoader& loader, int device);
 
-  Result<void> launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
-                      const std::uint16_t* input, float encode_scale, std::int64_t rows,
-                      std::int64_t columns, std::int64_t row_stride) const noexcept;
-  /// Rows without gaps.
-  Result<void> launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
-                      const std::uint16_t* input, float encode_scale, std::int64_t rows,
-                      std::int64_t columns) const noexcept {
-    return launch(stream, codes, scales, input, encode_scale, rows, columns, columns);
-  }
+  Result<void> launch(Stream stream, const MutableQuantizedMatrix& output, const MatrixView& input,
+                      float encode_scale) const noexcept;
 
  private:
-  TypedKernel<std::uint8_t*, std::uint8_t*, const std::uint16_t*, float, std::uint32_t,
-              std::uint32_t, std::int64_t>
-      kernel_;
+  cukiln::detail::LaunchDevice device_;
+  std::uint32_t wave_blocks_ = 0;
+  Kernel kernel_;
 };
 
 /// How gate and up lie in a row of 2 · columns. The numbers are the kernel's.
@@ -164,69 +190,62 @@ struct SwiGlu {
   float beta = 0.0f;
 };
 
-/// A gate and an up matrix, in one input, → codes and block scales.
+/// Quantises a gate and an up matrix of `columns` columns each, which are one input.
 ///
-/// Shapes: input bf16 [rows, 2 · columns], `columns` of each matrix. `launch` quantises
-/// [gate | up], 2 · columns wide; `launch_swiglu` quantises y, columns wide. gsa is the scale of
-/// what is quantised. The rest as in `Quantize`.
+/// Shapes: input bf16 [rows, 2 · columns]. `launch` writes [gate | up], [rows, 2 · columns];
+/// `launch_swiglu` writes y, [rows, columns]. The global scale is that of what is written. The rest
+/// as in `Quantize`.
 class CUKILN_API DeinterleaveQuantize {
  public:
-  /// Errors: those of `KernelLoader::get`.
-  static Result<DeinterleaveQuantize> create(KernelLoader& loader,
+  static Result<DeinterleaveQuantize> create(KernelLoader& loader, int device,
                                              Formula formula = Formula::exact);
 
-  Result<void> launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
-                      const std::uint16_t* input, const float* gsa, std::int64_t rows,
-                      std::int64_t columns, std::int64_t row_stride,
+  Result<void> launch(Stream stream, const MutableQuantizedMatrix& output, const MatrixView& input,
                       GateUpLayout layout) const noexcept;
-  Result<void> launch_swiglu(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
-                             const std::uint16_t* input, const float* gsa, std::int64_t rows,
-                             std::int64_t columns, std::int64_t row_stride, GateUpLayout layout,
+  Result<void> launch_swiglu(Stream stream, const MutableQuantizedMatrix& output,
+                             const MatrixView& input, GateUpLayout layout,
                              const SwiGlu& activation) const noexcept;
 
  private:
-  using Plain = TypedKernel<std::uint8_t*, std::uint8_t*, const std::uint16_t*, const float*,
-                            std::uint32_t, std::uint32_t, std::int64_t>;
-  Plain halves_;
-  Plain pairs_;
-  TypedKernel<std::uint8_t*, std::uint8_t*, const std::uint16_t*, const float*, std::uint32_t,
-              std::uint32_t, std::int64_t, std::uint32_t, float, float, float>
-      swiglu_;
+  cukiln::detail::LaunchDevice device_;
+  std::uint32_t halves_wave_blocks_ = 0;
+  std::uint32_t pairs_wave_blocks_ = 0;
+  std::uint32_t swiglu_wave_blocks_ = 0;
+  Kernel halves_;
+  Kernel pairs_;
+  Kernel swiglu_;
 };
 
-/// The global scale of y = SwiGLU(gate, up), of the very values that
-/// `DeinterleaveQuantize::launch_swiglu` quantises from the same input: after it, on the same
-/// stream, an activation is quantised with a scale of its own, and y is written nowhere.
+/// Computes the global scale of y = SwiGLU(gate, up), of the very values that
+/// `DeinterleaveQuantize::launch_swiglu` quantises from the same input: an activation is then
+/// quantised with a scale of its own, and y is never written. The shipped kernel is
+/// `swiglu_amax_gsa`.
 ///
-/// Shapes and alignment as in `DeinterleaveQuantize`; gsa, workspace and NaN as in `AmaxGsa`.
-class CUKILN_API SwiGluAmaxGsa {
+/// Shapes and alignment as in `DeinterleaveQuantize`; workspace and NaN as in `ComputeGlobalScale`.
+class CUKILN_API ComputeSwiGluGlobalScale {
  public:
-  /// Errors: those of `KernelLoader::get`.
-  static Result<SwiGluAmaxGsa> create(KernelLoader& loader);
+  static Result<ComputeSwiGluGlobalScale> create(KernelLoader& loader, int device);
 
-  Result<void> launch(Stream stream, float* gsa, const std::uint16_t* input, std::int64_t rows,
-                      std::int64_t columns, std::int64_t row_stride, GateUpLayout layout,
-                      const SwiGlu& activation, std::uint32_t* workspace) const noexcept;
+  /// Bytes of workspace for any shape; 0 for an empty launcher.
+  std::size_t workspace_bytes() const noexcept;
+
+  Result<void> launch(Stream stream, GlobalScale* scale, const MatrixView& input,
+                      GateUpLayout layout, const SwiGlu& activation,
+                      const Workspace& workspace) const noexcept;
 
  private:
-  TypedKernel<float*, const std::uint16_t*, std::uint32_t, std::uint32_t, std::int64_t,
-              std::uint32_t, float, float, float, std::uint32_t*>
-      kernel_;
-};
-
-/// A quantised matrix in device memory: what `Quantize` wrote, and its global scale.
-struct Matrix {
-  const std::uint8_t* codes = nullptr;   ///< `codes_bytes`, 16-byte aligned
-  const std::uint8_t* scales = nullptr;  ///< `scales_bytes`, 16-byte aligned
-  const float* gsa = nullptr;            ///< {encode, decode}
+  cukiln::detail::LaunchDevice device_;
+  std::uint32_t max_blocks_ = 0;
+  Kernel kernel_;
 };
 
 struct GemmOptions {
+  VectorView bias;  ///< bf16 [n], 16-byte aligned, or absent
   /// B was complete before the kernel that precedes this one in the stream began, as weights are:
-  /// while that one ends, this one may fetch B. Everything else waits.
+  /// B may then be loaded while that kernel ends. A is always loaded after it.
   bool constant_b = false;
-  /// Which of the `Gemm::tactics(m, n, k)` ways to make the product: for a host that tunes its own
-  /// shapes. -1: the one that was measured to be the fastest, or else should be. Ways that split K
+  /// Tactic in [0, `Gemm::tactics(m, n, k)`), for hosts that tune their own shapes; -1: the tuned
+  /// one, or the heuristic's choice for shapes that were not tuned. Tactics that split K
   /// differently may round differently.
   int tactic = -1;
 };
@@ -235,73 +254,69 @@ namespace detail {
 struct GemmArchitecture;  // the kernels of one architecture, and how they are launched
 }
 
-/// D = alpha · A · Bᵀ + bias: A [m, k], B [n, k] quantised, D bf16 [m, n] dense, bias bf16 [n] or
-/// null. alpha is the product of the two decode scales, read on the device. Products are exact,
-/// sums in float, one rounding; the same inputs give the same bytes.
+/// Computes D = alpha · A · Bᵀ + bias: A [m, k], B [n, k] quantised, D bf16 [m, n], dense. alpha is
+/// the product of the two decode scales, read on the device. MMAs are exact, sums in float, rounded
+/// once; the same inputs give the same bytes.
 ///
-/// Limits: k a multiple of 32, n of 8; any m, of which 0 launches nothing. Alignment: D and bias 16
-/// bytes. NaN: a NaN scale makes the row of its A, or the column of its B, NaN.
-/// Workspace: `workspace_bytes`, 16-byte aligned, zeroed once; every launch leaves it ready for the
-/// next. One a stream. `launch` queues at most two kernels; it synchronises nothing and can be
-/// captured.
+/// Limits: k a multiple of 32, n of 8; any m, of which 0 launches nothing.
+/// Alignment: D, data and scales 16 bytes.
+/// NaN: a NaN scale makes the row of its A, or the column of its B, NaN.
+/// Workspace: `workspace_bytes(m, n, k)`, 16-byte aligned, zeroed once; every launch leaves it
+/// ready for the next. `launch` queues at most two kernels.
 class CUKILN_API Gemm {
  public:
-  /// For the architecture of the first visible device. Errors: those of `KernelLoader::get`;
-  /// incompatible (a device below 9.0).
-  static Result<Gemm> create(KernelLoader& loader);
+  /// Errors: incompatible (a device below 9.0).
+  static Result<Gemm> create(KernelLoader& loader, int device);
 
-  /// What `launch` needs for this shape, and no less for any smaller m. May be 0.
+  /// Bytes of workspace for this shape, and no less than for any smaller m. May be 0.
   std::size_t workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept;
 
-  /// The number of ways this device has for a shape, see `GemmOptions::tactic`.
+  /// The number of tactics for a shape, see `GemmOptions::tactic`.
   int tactics(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept;
 
-  Result<void> launch(Stream stream, std::uint16_t* output, const Matrix& a, const Matrix& b,
-                      const std::uint16_t* bias, std::int64_t m, std::int64_t n, std::int64_t k,
-                      void* workspace, const GemmOptions& options = {}) const noexcept;
+  Result<void> launch(Stream stream, const MutableMatrixView& output, const QuantizedMatrix& a,
+                      const QuantizedMatrix& b, const Workspace& workspace,
+                      const GemmOptions& options = {}) const noexcept;
 
  private:
   static constexpr std::size_t kMaxKernels = 24;
+  cukiln::detail::LaunchDevice device_;
   const detail::GemmArchitecture* architecture_ = nullptr;
-  std::uint32_t multiprocessors_ = 0;
   Kernel kernels_[kMaxKernels];
 };
 
-/// Groups of rows, each multiplied by a matrix of its own, in one launch: what a mixture of experts
-/// does with its tokens once they are sorted.
+struct GroupedGemmOptions {
+  MatrixView bias;  ///< bf16 [experts, n], dense, 16-byte aligned, or absent
+  /// `a.global_scale` points to one for each expert, as `b.global_scale` does; else to one.
+  bool a_scale_per_expert = false;
+};
+
+/// Multiplies groups of 128 rows, each by the matrix of its expert, in one launch: what a mixture
+/// of experts does with its tokens once they are sorted.
 ///
-///     output[i] = alpha · A[i] · B[e]ᵀ + bias[e], where e = experts[i / 128]
+///     output[i] = alpha · A[i] · B[e]ᵀ + bias[e], where e = row_experts[i / 128]
 ///
-/// Shapes: A [rows, k], B [experts · n, k], one expert's after the other, output bf16 [rows, n],
-/// bias bf16 [experts, n] or null. `row_experts` int32 [ceil(rows / 128)], on the device: where it
-/// is negative, the 128 rows are neither computed nor written. alpha is the product of the decode
-/// scales: b.gsa has {encode, decode} for each expert; a.gsa too if `a_scale_per_expert`, else
-/// once. Limits: n a multiple of 128, k of 32. Devices of capability 10.0 and 10.3. Rounding, NaN,
-/// alignment and asynchrony as in `Gemm`; there is no workspace.
+/// Shapes: A [rows, k]; B [experts · n, k], one expert's rows after the other's; output bf16 [rows,
+/// n], dense; row_experts i32 [ceil(rows / 128)]: where it is negative, the 128 rows are neither
+/// computed nor written. alpha is the product of the decode scales: `b.global_scale` points to one
+/// for each expert. Limits: n a multiple of 128, k of 32. Devices of compute capability 10.0 and
+/// 10.3. Rounding, NaN and alignment as in `Gemm`; there is no workspace.
 class CUKILN_API GroupedGemm {
  public:
-  struct Shape {
-    std::int64_t rows = 0;  ///< 0 launches nothing
-    std::int64_t n = 0;
-    std::int64_t k = 0;
-    std::int64_t experts = 0;
-    bool a_scale_per_expert = false;
-  };
-
-  /// Errors: those of `KernelLoader::get`; incompatible (another first visible device).
-  static Result<GroupedGemm> create(KernelLoader& loader);
+  /// Errors: incompatible (another compute capability).
+  static Result<GroupedGemm> create(KernelLoader& loader, int device);
 
   /// 100 for compute capability 10.0.
   static constexpr bool runs_on(int capability) noexcept {
     return capability == 100 || capability == 103;
   }
 
-  Result<void> launch(Stream stream, std::uint16_t* output, const Matrix& a, const Matrix& b,
-                      const std::uint16_t* bias, const std::int32_t* row_experts,
-                      const Shape& shape) const noexcept;
+  Result<void> launch(Stream stream, const MutableMatrixView& output, const QuantizedMatrix& a,
+                      const QuantizedMatrix& b, const VectorView& row_experts,
+                      const GroupedGemmOptions& options = {}) const noexcept;
 
  private:
-  std::uint32_t multiprocessors_ = 0;
+  cukiln::detail::LaunchDevice device_;
   Kernel kernels_[2];  // tiles of 128 and of 256 columns
 };
 

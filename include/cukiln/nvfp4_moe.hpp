@@ -15,66 +15,84 @@ struct MoeShape {
   std::int64_t topk = 0;     ///< experts of a token
   std::int64_t experts = 0;  ///< that have weights here, at most 1024
   std::int64_t hidden = 0;   ///< columns of input and output, a multiple of 32
-  std::int64_t width = 0;    ///< columns between the two products, a multiple of 32
-  /// Ids count to this; 0 for `experts`. With an expert_map it is the map's length.
+  std::int64_t width = 0;    ///< columns between the two GEMMs, a multiple of 32
+  /// Ids are below this; 0: below `experts`. With an expert map it is the map's length.
   std::int64_t global_experts = 0;
 };
 
-/// Weights of all experts, one after the other, and what scales each expert's: as `Quantize` lays
-/// out a matrix [rows, columns] each, codes `codes_bytes` and scales `scales_bytes` apart.
+/// The weights of all experts: matrices [rows, columns], one after the other, each as `Quantize`
+/// lays it out, `data_bytes` and `scales_bytes` apart.
 struct MoeWeights {
-  const std::uint8_t* codes = nullptr;   ///< 16-byte aligned
+  const std::uint8_t* data = nullptr;    ///< 16-byte aligned
   const std::uint8_t* scales = nullptr;  ///< 16-byte aligned
   const float* decode = nullptr;         ///< [experts], the decode scale of each
+  std::int64_t experts = 0;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
 };
 
+/// A layer's weights and constants, the same for every launch.
+struct MoeLayer {
+  MoeWeights up;    ///< [experts, 2 · width, hidden], gate and up rows as `layout` says
+  MoeWeights down;  ///< [experts, hidden, width]
+  const GlobalScale* activation_scale = nullptr;  ///< of SwiGLU's results
+  VectorView expert_map;  ///< i32 [global_experts] → local expert; absent: ids are local experts
+  /// Ids are below this; 0: below the map's length, or the number of experts here.
+  std::int64_t global_experts = 0;
+  GateUpLayout layout = GateUpLayout::halves;
+  SwiGlu activation;
+
+  constexpr MoeShape shape(std::int64_t tokens, std::int64_t topk) const noexcept {
+    return {tokens,     topk,         up.experts,
+            up.columns, down.columns, global_experts != 0 ? global_experts : expert_map.size};
+  }
+};
+
+/// What a launch reads besides the layer.
 struct MoeInput {
-  const std::uint16_t* hidden = nullptr;     ///< bf16 [tokens, hidden], dense, 16-byte aligned
-  const float* hidden_gsa = nullptr;         ///< {encode, decode} of it
-  const std::int32_t* topk_ids = nullptr;    ///< [tokens, topk]
-  const float* topk_weights = nullptr;       ///< [tokens, topk]
-  const std::int32_t* expert_map = nullptr;  ///< [global_experts] → local expert, or null
+  MatrixView hidden;                          ///< bf16 [tokens, hidden], dense, 16-byte aligned
+  const GlobalScale* hidden_scale = nullptr;  ///< of `hidden`
+  MatrixView topk_ids;                        ///< i32 [tokens, topk], dense
+  MatrixView topk_weights;                    ///< f32 [tokens, topk], dense
 };
 
-/// A mixture of experts with NVFP4 weights, from hidden states to hidden states:
+/// Computes a mixture of experts with NVFP4 weights, from hidden states to hidden states:
 ///
-///     x = NVFP4(hidden)                             once a token, with hidden_gsa
-///     y = NVFP4(SwiGLU(x · up[e]ᵀ))                 with activation_gsa
+///     x = NVFP4(hidden)                             once a token, with hidden_scale
+///     y = NVFP4(SwiGLU(x · up[e]ᵀ))                 with activation_scale
 ///     output = bf16(Σ over ranks of topk_weights[rank] · (y · down[e]ᵀ))
 ///
 /// where e is the expert of the token's rank: topk_ids, through expert_map if there is one. Ranks
 /// whose id is negative or not below global_experts, or that map to no expert here, are skipped: a
-/// token without any gets zeros. Products are exact, sums in float, SwiGLU in float with one
-/// rounding to bf16 before quantisation. On compute capability 10.0 and 10.3, with more than 16
-/// tokens for each expert (and hidden a multiple of 128, width of 64), the tensor cores' own NVFP4
-/// products are used: then the two products are rounded to bf16 too, before SwiGLU and before the
-/// sum over ranks. The same inputs and shape give the same bytes.
+/// token without any gets zeros. MMAs are exact, sums in float, SwiGLU in float with one rounding
+/// to bf16 before quantisation. On compute capability 10.0 and 10.3, with more than 16 tokens for
+/// each expert (and hidden a multiple of 128, width of 64), grouped GEMMs are used: their results
+/// are rounded to bf16 too, before SwiGLU and before the sum over ranks. The same inputs and shape
+/// give the same bytes.
 ///
-/// Shapes: up [experts, 2 · width, hidden], gate and up rows as `layout` says; down [experts,
-/// hidden, width]; output bf16 [tokens, hidden], dense, 16-byte aligned. Limits: topk 1 to 1024,
-/// tokens · topk up to 2^20.
-/// Workspace: `workspace_bytes`, 16-byte aligned, any contents. One a stream.
+/// Shapes: output bf16 [tokens, hidden], dense, 16-byte aligned. Limits: topk 1 to 1024, tokens ·
+/// topk up to 2^20.
+/// Workspace: `workspace_bytes(shape)`, 16-byte aligned, any contents.
 /// `launch` queues four kernels, or six where experts have many tokens; it needs nothing from the
-/// device, can be captured, and a replay reads ids and weights anew. Threads, asynchrony, lifetime:
-/// as in nvfp4.hpp. Source: vLLM, fused MoE.
+/// device, and a replayed capture reads ids and weights anew. The rules of nvfp4.hpp apply.
+/// Source: vLLM, fused MoE.
 class CUKILN_API MoeGemm {
  public:
-  /// For the first visible device. Errors: those of `KernelLoader::get`; incompatible (a device
-  /// below 9.0).
-  static Result<MoeGemm> create(KernelLoader& loader);
+  /// Errors: incompatible (a device below 9.0).
+  static Result<MoeGemm> create(KernelLoader& loader, int device);
 
-  /// What `launch` needs for this shape; 0 for a shape that it refuses or has nothing to do for.
+  /// Bytes of workspace for this shape; 0 for a shape that `launch` refuses or launches nothing
+  /// for.
   std::size_t workspace_bytes(const MoeShape& shape) const noexcept;
 
-  Result<void> launch(Stream stream, std::uint16_t* output, const MoeShape& shape,
-                      const MoeInput& input, const MoeWeights& up, const MoeWeights& down,
-                      const float* activation_gsa, GateUpLayout layout, const SwiGlu& activation,
-                      void* workspace) const noexcept;
+  Result<void> launch(Stream stream, const MutableMatrixView& output, const MoeInput& input,
+                      const MoeLayer& layer, const Workspace& workspace) const noexcept;
 
  private:
-  static constexpr std::size_t kTileSizes = 5;  // 8, 16, 32; 64, 128 by warpgroups
+  static constexpr std::size_t kTileSizes = 5;  // 8, 16, 32; by warpgroup MMA 64, 128
+  cukiln::detail::LaunchDevice device_;
   Kernel route_;
-  Kernel expand_;  // empty where there are no warpgroup instructions, as the last two below
+  Kernel expand_;  // empty where there is no warpgroup MMA, as the last two below
   Kernel up_[kTileSizes];
   Kernel down_[kTileSizes];
   Kernel combine_;
@@ -83,7 +101,6 @@ class CUKILN_API MoeGemm {
   Kernel activate_;
   Kernel combine_rows_;
   GroupedGemm grouped_;
-  std::uint32_t multiprocessors_ = 0;
 };
 
 }  // namespace v0

@@ -10,6 +10,8 @@ namespace cukiln::reference {
 
 namespace {
 
+std::size_t size_of(std::int64_t value) noexcept { return static_cast<std::size_t>(value); }
+
 /// Rows of a quantised matrix, decoded: twice the elements (which are integers) and the block
 /// scales.
 struct Rows {
@@ -18,27 +20,30 @@ struct Rows {
   std::vector<float> scales;
 
   Rows(std::int64_t rows, std::int64_t width)
-      : columns(width),
-        twice(static_cast<std::size_t>(rows * width)),
-        scales(static_cast<std::size_t>(rows * (width / kBlock))) {}
+      : columns(width), twice(size_of(rows * width)), scales(size_of(rows * (width / kBlock))) {}
 
   /// Decodes row `from` of a matrix into row `to`.
-  void read(std::int64_t to, const std::uint8_t* codes, const std::uint8_t* scale_bytes,
-            std::int64_t from) noexcept {
+  void read(std::int64_t to, const nvfp4::QuantizedMatrix& matrix, std::int64_t from) noexcept {
     std::int16_t* const elements = twice.data() + to * columns;
-    const std::uint8_t* const row = codes + from * (columns / 2);
+    const std::uint8_t* const row = matrix.data + from * (columns / 2);
     for (std::int64_t i = 0; i < columns / 2; ++i) {
       elements[2 * i] = kTwiceE2m1[row[i] & 15];
       elements[2 * i + 1] = kTwiceE2m1[row[i] >> 4];
     }
     for (std::int64_t block = 0; block < columns / kBlock; ++block) {
-      scales[static_cast<std::size_t>(to * (columns / kBlock) + block)] =
-          decode_ue4m3(scale_bytes[nvfp4::scale_offset(static_cast<std::size_t>(from),
-                                                       static_cast<std::size_t>(block),
-                                                       static_cast<std::size_t>(columns))]);
+      scales[size_of(to * (columns / kBlock) + block)] = decode_ue4m3(
+          matrix.scales[nvfp4::scale_offset(size_of(from), size_of(block), size_of(columns))]);
     }
   }
 };
+
+Rows all_rows(const nvfp4::QuantizedMatrix& matrix) {
+  Rows rows(matrix.rows, matrix.columns);
+  for (std::int64_t row = 0; row < matrix.rows; ++row) {
+    rows.read(row, matrix, row);
+  }
+  return rows;
+}
 
 /// Four times the dot product of two rows, because both have twice the elements; without the global
 /// scales.
@@ -62,122 +67,166 @@ double four_times_dot(const Rows& a, std::int64_t i, const Rows& b, std::int64_t
 
 std::uint16_t rounded(double value) noexcept { return bf16_of_float(static_cast<float>(value)); }
 
+/// A matrix that is quantised here.
+struct OwnedMatrix {
+  OwnedMatrix(const MatrixView& input, const nvfp4::GlobalScale& scale)
+      : data(nvfp4::data_bytes(input.rows, input.columns)),
+        scales(nvfp4::scales_bytes(input.rows, input.columns)) {
+    view = {data.data(), scales.data(), &scale, input.rows, input.columns};
+    quantize({data.data(), scales.data(), &scale, input.rows, input.columns}, input);
+  }
+
+  std::vector<std::uint8_t> data;
+  std::vector<std::uint8_t> scales;
+  nvfp4::QuantizedMatrix view;
+};
+
+/// The slots (token · topk + rank) of each local expert.
+std::vector<std::vector<std::int64_t>> slots_by_expert(const nvfp4::MoeInput& input,
+                                                       const nvfp4::MoeLayer& layer) {
+  const nvfp4::MoeShape shape = layer.shape(input.hidden.rows, input.topk_ids.columns);
+  const std::int64_t ids = shape.global_experts != 0 ? shape.global_experts : shape.experts;
+  const auto* const topk_ids = input.topk_ids.data_as<const std::int32_t>();
+  const auto* const expert_map = layer.expert_map.data_as<const std::int32_t>();
+  std::vector<std::vector<std::int64_t>> slots(size_of(shape.experts));
+  for (std::int64_t slot = 0; slot < shape.tokens * shape.topk; ++slot) {
+    const std::int32_t id = topk_ids[slot];
+    if (id < 0 || id >= ids) {
+      continue;
+    }
+    const std::int32_t expert = expert_map != nullptr ? expert_map[id] : id;
+    if (expert >= 0 && expert < shape.experts) {
+      slots[size_of(expert)].push_back(slot);
+    }
+  }
+  return slots;
+}
+
+/// What one expert computes for its slots.
+class Expert {
+ public:
+  Expert(const nvfp4::MoeLayer& layer, std::int64_t expert, bool rounds_gemms)
+      : layer_(layer),
+        up_(of(layer.up, expert)),
+        down_(of(layer.down, expert)),
+        up_decode_(layer.up.decode[expert]),
+        down_decode_(layer.down.decode[expert]),
+        rounds_gemms_(rounds_gemms) {}
+
+  /// SwiGLU(x · upᵀ), bf16 [slots, width].
+  std::vector<std::uint16_t> activations(const Rows& tokens, double decode,
+                                         const std::vector<std::int64_t>& slots,
+                                         std::int64_t topk) const {
+    const std::int64_t width = layer_.down.columns;
+    const bool halves = layer_.layout == nvfp4::GateUpLayout::halves;
+    const double alpha = 0.25 * decode * double{up_decode_};
+    std::vector<std::uint16_t> y(slots.size() * size_of(width));
+    Rows pair(2, layer_.up.columns);
+    for (std::int64_t column = 0; column < width; ++column) {
+      pair.read(0, up_, halves ? column : 2 * column);
+      pair.read(1, up_, halves ? width + column : 2 * column + 1);
+      for (std::size_t row = 0; row < slots.size(); ++row) {
+        const std::int64_t token = slots[row] / topk;
+        const double gate = intermediate(alpha * four_times_dot(tokens, token, pair, 0));
+        const double up = intermediate(alpha * four_times_dot(tokens, token, pair, 1));
+        y[row * size_of(width) + size_of(column)] = swiglu(gate, up, layer_.activation);
+      }
+    }
+    return y;
+  }
+
+  /// y · downᵀ into the rows of `slots` of [slots of all experts, hidden].
+  void add_results(float* results, const std::vector<std::int64_t>& slots,
+                   const std::vector<std::uint16_t>& y) const {
+    const std::int64_t hidden = layer_.down.rows;
+    const std::int64_t width = layer_.down.columns;
+    const OwnedMatrix quantized(
+        {DataType::bf16, y.data(), static_cast<std::int64_t>(slots.size()), width},
+        *layer_.activation_scale);
+    const Rows activations = all_rows(quantized.view);
+    const double alpha = 0.25 * double{layer_.activation_scale->decode} * double{down_decode_};
+    Rows right(1, width);
+    for (std::int64_t column = 0; column < hidden; ++column) {
+      right.read(0, down_, column);
+      for (std::size_t row = 0; row < slots.size(); ++row) {
+        results[slots[row] * hidden + column] = static_cast<float>(intermediate(
+            alpha * four_times_dot(activations, static_cast<std::int64_t>(row), right, 0)));
+      }
+    }
+  }
+
+ private:
+  static nvfp4::QuantizedMatrix of(const nvfp4::MoeWeights& weights, std::int64_t expert) noexcept {
+    return {weights.data + size_of(expert) * nvfp4::data_bytes(weights.rows, weights.columns),
+            weights.scales + size_of(expert) * nvfp4::scales_bytes(weights.rows, weights.columns),
+            nullptr, weights.rows, weights.columns};
+  }
+
+  double intermediate(double value) const noexcept {
+    return rounds_gemms_ ? double{float_of_bf16(rounded(value))} : value;
+  }
+
+  const nvfp4::MoeLayer& layer_;
+  nvfp4::QuantizedMatrix up_;
+  nvfp4::QuantizedMatrix down_;
+  float up_decode_;
+  float down_decode_;
+  bool rounds_gemms_;
+};
+
 }  // namespace
 
-void gemm(std::uint16_t* output, const nvfp4::Matrix& a, const nvfp4::Matrix& b,
-          const std::uint16_t* bias, std::int64_t m, std::int64_t n, std::int64_t k) {
-  Rows left(m, k);
-  for (std::int64_t i = 0; i < m; ++i) {
-    left.read(i, a.codes, a.scales, i);
-  }
-  const double alpha = 0.25 * double{a.gsa[1]} * double{b.gsa[1]};
-  Rows right(1, k);
-  for (std::int64_t j = 0; j < n; ++j) {
-    right.read(0, b.codes, b.scales, j);
-    const double offset = bias != nullptr ? float_of_bf16(bias[j]) : 0.0;
-    for (std::int64_t i = 0; i < m; ++i) {
-      output[i * n + j] = rounded(alpha * four_times_dot(left, i, right, 0) + offset);
+void gemm(const MutableMatrixView& output, const nvfp4::QuantizedMatrix& a,
+          const nvfp4::QuantizedMatrix& b, const VectorView& bias) {
+  const Rows left = all_rows(a);
+  const double alpha = 0.25 * double{a.global_scale->decode} * double{b.global_scale->decode};
+  const auto* const offsets = bias.data_as<const std::uint16_t>();
+  auto* const to = output.data_as<std::uint16_t>();
+  Rows right(1, b.columns);
+  for (std::int64_t j = 0; j < b.rows; ++j) {
+    right.read(0, b, j);
+    const double offset = offsets != nullptr ? float_of_bf16(offsets[j]) : 0.0;
+    for (std::int64_t i = 0; i < a.rows; ++i) {
+      to[i * b.rows + j] = rounded(alpha * four_times_dot(left, i, right, 0) + offset);
     }
   }
 }
 
-void moe_gemm(std::uint16_t* output, const nvfp4::MoeShape& shape, const nvfp4::MoeInput& input,
-              const nvfp4::MoeWeights& up, const nvfp4::MoeWeights& down,
-              const float* activation_gsa, nvfp4::GateUpLayout layout,
-              const nvfp4::SwiGlu& activation, bool rounds_products) {
-  const std::int64_t hidden = shape.hidden;
-  const std::int64_t width = shape.width;
-  const std::int64_t slots = shape.tokens * shape.topk;
-  const std::int64_t ids = shape.global_experts != 0 ? shape.global_experts : shape.experts;
-  const auto intermediate = [&](double value) {
-    return rounds_products ? double{float_of_bf16(rounded(value))} : value;
-  };
+void moe_gemm(const MutableMatrixView& output, const nvfp4::MoeInput& input,
+              const nvfp4::MoeLayer& layer, bool rounds_gemms) {
+  const std::int64_t tokens = input.hidden.rows;
+  const std::int64_t hidden = input.hidden.columns;
+  const std::int64_t topk = input.topk_ids.columns;
+  const OwnedMatrix quantized(input.hidden, *input.hidden_scale);
+  const Rows token_rows = all_rows(quantized.view);
 
-  const auto bytes = [](std::size_t count) { return std::vector<std::uint8_t>(count); };
-  auto codes = bytes(nvfp4::codes_bytes(shape.tokens, hidden));
-  auto scales = bytes(nvfp4::scales_bytes(shape.tokens, hidden));
-  quantize(codes.data(), scales.data(), {input.hidden, shape.tokens, hidden, hidden},
-           {input.hidden_gsa[0], input.hidden_gsa[1]});
-  Rows tokens(shape.tokens, hidden);
-  for (std::int64_t token = 0; token < shape.tokens; ++token) {
-    tokens.read(token, codes.data(), scales.data(), token);
-  }
-
-  std::vector<std::vector<std::int64_t>> slots_of(static_cast<std::size_t>(shape.experts));
-  for (std::int64_t slot = 0; slot < slots; ++slot) {
-    const std::int32_t id = input.topk_ids[slot];
-    if (id < 0 || id >= ids) {
+  const auto slots = slots_by_expert(input, layer);
+  std::vector<float> results(size_of(tokens * topk * hidden));
+  std::vector<bool> valid(size_of(tokens * topk));
+  for (std::size_t e = 0; e < slots.size(); ++e) {
+    if (slots[e].empty()) {
       continue;
     }
-    const std::int32_t expert = input.expert_map != nullptr ? input.expert_map[id] : id;
-    if (expert >= 0 && expert < shape.experts) {
-      slots_of[static_cast<std::size_t>(expert)].push_back(slot);
+    const Expert expert(layer, static_cast<std::int64_t>(e), rounds_gemms);
+    expert.add_results(
+        results.data(), slots[e],
+        expert.activations(token_rows, double{input.hidden_scale->decode}, slots[e], topk));
+    for (const std::int64_t slot : slots[e]) {
+      valid[size_of(slot)] = true;
     }
   }
 
-  std::vector<float> partial(static_cast<std::size_t>(slots * hidden));
-  std::vector<bool> valid(static_cast<std::size_t>(slots));
-  for (std::int64_t expert = 0; expert < shape.experts; ++expert) {
-    const std::vector<std::int64_t>& mine = slots_of[static_cast<std::size_t>(expert)];
-    const auto rows = static_cast<std::int64_t>(mine.size());
-    if (rows == 0) {
-      continue;
-    }
-    const auto matrix = [expert](const nvfp4::MoeWeights& weights, std::int64_t n, std::int64_t k) {
-      return nvfp4::Matrix{
-          weights.codes + static_cast<std::size_t>(expert) * nvfp4::codes_bytes(n, k),
-          weights.scales + static_cast<std::size_t>(expert) * nvfp4::scales_bytes(n, k),
-          weights.decode + expert};
-    };
-    const nvfp4::Matrix first = matrix(up, 2 * width, hidden);
-    const double alpha = 0.25 * double{input.hidden_gsa[1]} * double{*first.gsa};
-    std::vector<std::uint16_t> y(static_cast<std::size_t>(rows * width));
-    Rows pair(2, hidden);
-    for (std::int64_t column = 0; column < width; ++column) {
-      const bool halves = layout == nvfp4::GateUpLayout::halves;
-      pair.read(0, first.codes, first.scales, halves ? column : 2 * column);
-      pair.read(1, first.codes, first.scales, halves ? width + column : 2 * column + 1);
-      for (std::int64_t row = 0; row < rows; ++row) {
-        const std::int64_t token = mine[static_cast<std::size_t>(row)] / shape.topk;
-        const double gate = intermediate(alpha * four_times_dot(tokens, token, pair, 0));
-        const double linear = intermediate(alpha * four_times_dot(tokens, token, pair, 1));
-        y[static_cast<std::size_t>(row * width + column)] = swiglu(gate, linear, activation);
-      }
-    }
-
-    auto y_codes = bytes(nvfp4::codes_bytes(rows, width));
-    auto y_scales = bytes(nvfp4::scales_bytes(rows, width));
-    quantize(y_codes.data(), y_scales.data(), {y.data(), rows, width, width},
-             {activation_gsa[0], activation_gsa[1]});
-    Rows activations(rows, width);
-    for (std::int64_t row = 0; row < rows; ++row) {
-      activations.read(row, y_codes.data(), y_scales.data(), row);
-    }
-    const nvfp4::Matrix second = matrix(down, hidden, width);
-    const double beta = 0.25 * double{activation_gsa[1]} * double{*second.gsa};
-    Rows right(1, width);
-    for (std::int64_t column = 0; column < hidden; ++column) {
-      right.read(0, second.codes, second.scales, column);
-      for (std::int64_t row = 0; row < rows; ++row) {
-        partial[static_cast<std::size_t>(mine[static_cast<std::size_t>(row)] * hidden + column)] =
-            static_cast<float>(intermediate(beta * four_times_dot(activations, row, right, 0)));
-      }
-    }
-    for (const std::int64_t slot : mine) {
-      valid[static_cast<std::size_t>(slot)] = true;
-    }
-  }
-
-  for (std::int64_t token = 0; token < shape.tokens; ++token) {
+  const auto* const topk_weights = input.topk_weights.data_as<const float>();
+  auto* const to = output.data_as<std::uint16_t>();
+  for (std::int64_t token = 0; token < tokens; ++token) {
     for (std::int64_t column = 0; column < hidden; ++column) {
       double sum = 0;
-      for (std::int64_t slot = token * shape.topk; slot < (token + 1) * shape.topk; ++slot) {
-        if (valid[static_cast<std::size_t>(slot)]) {
-          sum += double{input.topk_weights[slot]} *
-                 double{partial[static_cast<std::size_t>(slot * hidden + column)]};
+      for (std::int64_t slot = token * topk; slot < (token + 1) * topk; ++slot) {
+        if (valid[size_of(slot)]) {
+          sum += double{topk_weights[slot]} * double{results[size_of(slot * hidden + column)]};
         }
       }
-      output[token * hidden + column] = rounded(sum);
+      to[token * hidden + column] = rounded(sum);
     }
   }
 }

@@ -6,35 +6,24 @@
 #include <cukiln/nvfp4.hpp>
 
 /// The quantisers of <cukiln/nvfp4.hpp> on a CPU: the same formulas, layouts and bytes. For tests
-/// and for hosts without a GPU. Pointers are the host's; arguments are not checked.
+/// and for hosts without a GPU. Views are of host memory. Arguments are not checked.
 namespace cukiln::reference {
 
-struct GlobalScale {
-  float encode;
-  float decode;
-};
+nvfp4::GlobalScale compute_global_scale(const MatrixView& input);
 
-/// bf16 [rows, columns] with `row_stride` elements between rows.
-struct Bf16View {
-  const std::uint16_t* data;
-  std::int64_t rows;
-  std::int64_t columns;
-  std::int64_t row_stride;
-};
+/// Writes packed data and block scales as `nvfp4::Quantize` does, padding included. Reads
+/// `*output.global_scale`.
+void quantize(const nvfp4::MutableQuantizedMatrix& output, const MatrixView& input);
 
-GlobalScale amax_gsa(const Bf16View& input);
-
-/// Packed data and scales as `nvfp4::Quantize` writes them, padding included.
-void quantize(std::uint8_t* codes, std::uint8_t* scales, const Bf16View& input, GlobalScale gsa);
-
-/// One value, computed in double, rounded to float and then to bf16. NaN stays NaN.
+/// Computes one value in double, and rounds it to float and then to bf16. NaN stays NaN.
 std::uint16_t swiglu(double gate, double up, const nvfp4::SwiGlu& activation) noexcept;
 
-/// bf16 [rows, columns / 2] of a gate and an up matrix side by side, or in pairs; `output` dense.
-void swiglu(std::uint16_t* output, const Bf16View& gate_up, nvfp4::GateUpLayout layout,
+/// Writes bf16 [rows, columns / 2] of a gate and an up matrix that are one input; `output` dense.
+void swiglu(const MutableMatrixView& output, const MatrixView& gate_up, nvfp4::GateUpLayout layout,
             const nvfp4::SwiGlu& activation);
 
-/// [gate | up], dense, from either layout.
-void deinterleave(std::uint16_t* output, const Bf16View& gate_up, nvfp4::GateUpLayout layout);
+/// Writes [gate | up] from either layout; `output` dense.
+void deinterleave(const MutableMatrixView& output, const MatrixView& gate_up,
+                  nvfp4::GateUpLayout layout);
 
 }  // namespace cukiln::reference

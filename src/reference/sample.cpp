@@ -77,70 +77,107 @@ struct Row {
   }
 };
 
+/// The parameters of one row.
+struct RowParameters {
+  float temperature;
+  std::int32_t top_k;
+  float top_p;
+  float min_p;
+  sampling::FilterOrder order;
+
+  bool is_greedy() const noexcept { return !(temperature > 0.0f); }
+};
+
+template <class T>
+T value_at(const VectorView& values, std::int64_t row, T otherwise) noexcept {
+  return values.data != nullptr ? values.data_as<const T>()[row] : otherwise;
+}
+
+RowParameters parameters_of(const sampling::Parameters& parameters, std::int64_t row) noexcept {
+  return {value_at(parameters.temperature, row, 1.0f),
+          value_at(parameters.top_k, row, std::int32_t{0}), value_at(parameters.top_p, row, 1.0f),
+          value_at(parameters.min_p, row, 0.0f), parameters.order};
+}
+
+void read_row(Row& row, const MatrixView& logits, std::int64_t index) {
+  const float* const from = logits.data_as<const float>() + index * logits.row_stride;
+  for (std::size_t i = 0; i < row.logits.size(); ++i) {
+    row.logits[i] = from[i] == from[i] ? from[i] : -std::numeric_limits<float>::infinity();
+    row.order[i] = static_cast<std::int32_t>(i);
+  }
+  std::stable_sort(row.order.begin(), row.order.end(), [&](std::int32_t a, std::int32_t b) {
+    return row.logits[static_cast<std::size_t>(a)] > row.logits[static_cast<std::size_t>(b)];
+  });
+}
+
+/// How many of the best tokens the filters leave.
+std::size_t kept_tokens(const Row& row, const RowParameters& parameters) {
+  const std::size_t size = row.order.size();
+  std::size_t kept = size;
+  const bool by_top_k = parameters.top_k > 0 && static_cast<std::size_t>(parameters.top_k) < size;
+  if (by_top_k) {
+    kept = row.with_ties(static_cast<std::size_t>(parameters.top_k));
+  }
+  if (parameters.top_p < 1.0f) {
+    const bool of_row = !by_top_k || parameters.order == sampling::FilterOrder::joint;
+    const std::uint64_t base = row.weight_of(of_row ? size : kept);
+    const auto share = static_cast<std::uint64_t>(
+        std::max(0.0f, parameters.top_p) * 0x1p64f);  // top_p is below 1, so this is below 2^64
+    const std::uint64_t limit = std::max<std::uint64_t>(high_product(share, base), 1);
+    std::size_t nucleus = 0;
+    for (std::uint64_t above = 0; nucleus < kept && above < limit; ++nucleus) {
+      above += row.weights[nucleus];
+    }
+    kept = std::min(kept, row.with_ties(nucleus));
+  }
+  if (parameters.min_p > 0.0f) {
+    std::size_t likely = 1;
+    const double least = std::log(double{parameters.min_p}) * double{parameters.temperature};
+    while (likely < kept && row.gap(likely) >= least) {
+      ++likely;
+    }
+    kept = row.with_ties(likely);
+  }
+  return kept;
+}
+
+/// The place of the token that a number in [0, weight of `kept` tokens) picks.
+std::size_t drawn_token(const Row& row, std::uint64_t target) noexcept {
+  std::size_t drawn = 0;
+  for (std::uint64_t sum = row.weights[0]; sum <= target;) {
+    sum += row.weights[++drawn];
+  }
+  return drawn;
+}
+
 }  // namespace
 
-void sample(std::int32_t* tokens, const float* logits, std::int64_t rows, std::int64_t vocabulary,
-            std::int64_t row_stride, const sampling::Parameters& parameters, sampling::State& state,
-            float* log_probabilities) {
-  const auto size = static_cast<std::size_t>(vocabulary);
+void sample(const MutableVectorView& tokens, const MatrixView& logits,
+            const sampling::Parameters& parameters, sampling::State& state,
+            const MutableVectorView& log_probabilities) {
+  const auto size = static_cast<std::size_t>(logits.columns);
   Row row{std::vector<float>(size), std::vector<std::int32_t>(size), {}};
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::size_t i = 0; i < size; ++i) {
-      const float logit = logits[r * row_stride + static_cast<std::int64_t>(i)];
-      row.logits[i] = logit == logit ? logit : -std::numeric_limits<float>::infinity();
-      row.order[i] = static_cast<std::int32_t>(i);
-    }
-    std::stable_sort(row.order.begin(), row.order.end(), [&](std::int32_t a, std::int32_t b) {
-      return row.logits[static_cast<std::size_t>(a)] > row.logits[static_cast<std::size_t>(b)];
-    });
-    const float temperature = parameters.temperature != nullptr ? parameters.temperature[r] : 1.0f;
-    const bool greedy = !(temperature > 0.0f);
-    row.weigh(greedy ? 1.0 : double{temperature});
-
+  for (std::int64_t r = 0; r < logits.rows; ++r) {
+    const RowParameters own = parameters_of(parameters, r);
+    const double temperature = own.is_greedy() ? 1.0 : double{own.temperature};
+    read_row(row, logits, r);
+    row.weigh(temperature);
     std::size_t kept = size;
     std::size_t drawn = 0;
-    if (!greedy) {
-      const std::int32_t top_k = parameters.top_k != nullptr ? parameters.top_k[r] : 0;
-      const float top_p = parameters.top_p != nullptr ? parameters.top_p[r] : 1.0f;
-      const float min_p = parameters.min_p != nullptr ? parameters.min_p[r] : 0.0f;
-      const bool by_top_k = top_k > 0 && top_k < vocabulary;
-      if (by_top_k) {
-        kept = row.with_ties(static_cast<std::size_t>(top_k));
-      }
-      if (top_p < 1.0f) {
-        const bool of_row = !by_top_k || parameters.order == sampling::FilterOrder::joint;
-        const std::uint64_t base = row.weight_of(of_row ? size : kept);
-        const auto share = static_cast<std::uint64_t>(
-            std::max(0.0f, top_p) * 0x1p64f);  // top_p is below 1, so this is below 2^64
-        const std::uint64_t limit = std::max<std::uint64_t>(high_product(share, base), 1);
-        std::size_t nucleus = 0;
-        for (std::uint64_t above = 0; nucleus < kept && above < limit; ++nucleus) {
-          above += row.weights[nucleus];
-        }
-        kept = std::min(kept, row.with_ties(nucleus));
-      }
-      if (min_p > 0.0f) {
-        std::size_t likely = 1;
-        const double least = std::log(double{min_p}) * double{temperature};
-        while (likely < kept && row.gap(likely) >= least) {
-          ++likely;
-        }
-        kept = row.with_ties(likely);
-      }
-      const std::uint64_t target = high_product(
-          philox(state.seed, state.offset, static_cast<std::uint32_t>(r)), row.weight_of(kept));
-      for (std::uint64_t sum = row.weights[0]; sum <= target;) {
-        sum += row.weights[++drawn];
-      }
+    if (!own.is_greedy()) {
+      kept = kept_tokens(row, own);
+      drawn = drawn_token(
+          row, high_product(philox(state.seed, state.offset, static_cast<std::uint32_t>(r)),
+                            row.weight_of(kept)));
     }
-    tokens[r] = row.order[drawn];
-    if (log_probabilities != nullptr) {
+    tokens.data_as<std::int32_t>()[r] = row.order[drawn];
+    if (log_probabilities.data != nullptr) {
       const double total = static_cast<double>(row.weight_of(kept)) / kWeightOne;
-      log_probabilities[r] = static_cast<float>(
-          row.gap(drawn) / (greedy ? 1.0 : double{temperature}) - std::log(total));
+      log_probabilities.data_as<float>()[r] =
+          static_cast<float>(row.gap(drawn) / temperature - std::log(total));
     }
   }
-  if (rows != 0) {
+  if (logits.rows != 0) {
     ++state.offset;
   }
 }

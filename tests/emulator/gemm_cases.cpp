@@ -14,7 +14,7 @@
 #include "emulator/tensor_box.hpp"
 #include "kernels/nvfp4/sm100_plan.hpp"
 #include "kernels_src/nvfp4/gemm_sm100_tile.cuh"
-#include "support/nvfp4_product.hpp"
+#include "support/nvfp4_gemm.hpp"
 
 namespace {
 
@@ -24,7 +24,7 @@ using nvfp4::Sm100Kernel;
 
 struct Case {
   std::int64_t m, n, k;
-  int processors;  // few, so that a CTA makes several tiles
+  int num_sms;  // few, so that a CTA computes several tiles
   bool bias;
   const Sm100Kernel* kernel;
   GemmKernel* run = nullptr;
@@ -36,6 +36,7 @@ constexpr int kExperts = 3;
 constexpr const Sm100Kernel* k128x128 = &nvfp4::kSm100Kernels[0];
 constexpr const Sm100Kernel* k128x256 = &nvfp4::kSm100Kernels[1];
 constexpr const Sm100Kernel* k256x256 = &nvfp4::kSm100Kernels[2];
+constexpr const Sm100Kernel* kSwapped = &nvfp4::kSm100Kernels[nvfp4::kSm100Swapped];
 constexpr const Sm100Kernel* kGrouped128 = &nvfp4::kSm100Kernels[4];
 constexpr const Sm100Kernel* kGrouped256 = &nvfp4::kSm100Kernels[5];
 
@@ -48,7 +49,7 @@ static_assert(nvfp4::kSm100BlockThreads == nvfp4::kSm100Threads);
 static_assert(is_planned<nvfp4::Sm100Tile<256, 2, false, false>>(*k256x256));
 static_assert(is_planned<nvfp4::Sm100Tile<256, 1, false, false>>(*k128x256));
 static_assert(is_planned<nvfp4::Sm100Tile<128, 1, false, false>>(*k128x128));
-static_assert(is_planned<nvfp4::Sm100Tile<64, 1, true, false>>(nvfp4::kSm100Swapped));
+static_assert(is_planned<nvfp4::Sm100Tile<64, 1, true, false>>(*kSwapped));
 static_assert(is_planned<nvfp4::Sm100Tile<128, 1, false, true>>(*kGrouped128));
 static_assert(is_planned<nvfp4::Sm100Tile<256, 1, false, true>>(*kGrouped256));
 
@@ -61,9 +62,9 @@ const Case kCases[] = {
     {384, 256, 1120, 1, false, k128x256, nvfp4_gemm_128x256},
     {300, 600, 320, 2, true, k256x256, nvfp4_gemm_256x256},
     {512, 256, 1600, 2, false, k256x256, nvfp4_gemm_256x256},
-    {1, 8, 32, 1, true, &nvfp4::kSm100Swapped, nvfp4_gemm_swapped},
-    {17, 264, 608, 1, true, &nvfp4::kSm100Swapped, nvfp4_gemm_swapped},
-    {64, 256, 1856, 1, false, &nvfp4::kSm100Swapped, nvfp4_gemm_swapped},
+    {1, 8, 32, 1, true, kSwapped, nvfp4_gemm_swapped},
+    {17, 264, 608, 1, true, kSwapped, nvfp4_gemm_swapped},
+    {64, 256, 1856, 1, false, kSwapped, nvfp4_gemm_swapped},
     {640, 128, 352, 2, true, kGrouped128, nullptr, nvfp4_gemm_grouped_128x128, {2, 0, -1, 0, 1}},
     {512, 384, 288, 1, true, kGrouped256, nullptr, nvfp4_gemm_grouped_128x256, {0, -1, -1, 2}},
 };
@@ -75,12 +76,12 @@ std::string name_of(const Case& c) {
 
 bool agrees(const Case& c) {
   std::mt19937 random(static_cast<unsigned>(c.m * 7 + c.n * 3 + c.k));
-  const QuantisedMatrix a = random_quantised(c.m, c.k, random);
+  const HostMatrix a = random_matrix(c.m, c.k, random);
   const bool grouped = c.run_grouped != nullptr;
   const std::int64_t experts = grouped ? kExperts : 1;
-  const QuantisedMatrix b = random_quantised(c.n * experts, c.k, random);
-  const float gsa_a[] = {2, 0.5f, 1, 0.75f, 9, 2};
-  const float gsa_b[] = {0.8f, 1.25f, 7, 3, 5, 0.375f};
+  const HostMatrix b = random_matrix(c.n * experts, c.k, random);
+  const nvfp4::GlobalScale a_scales[kExperts] = {{2, 0.5f}, {1, 0.75f}, {9, 2}};
+  const nvfp4::GlobalScale b_scales[kExperts] = {{0.8f, 1.25f}, {7, 3}, {5, 0.375f}};
   std::vector<std::uint16_t> bias(static_cast<std::size_t>(c.n * experts));
   for (auto& value : bias) {
     value = static_cast<std::uint16_t>(0x4100 + random() % 512);
@@ -92,8 +93,7 @@ bool agrees(const Case& c) {
   std::uint16_t* const d = frame.data() + kFrame;
 
   const nvfp4::Sm100Plan plan =
-      plan_sm100(*c.kernel, {a.codes.data(), a.scales.data(), c.m},
-                 {b.codes.data(), b.scales.data(), b.rows}, d, c.n, c.k, c.processors);
+      plan_sm100(*c.kernel, a.view(a_scales), b.view(b_scales), d, c.n, c.num_sms);
   const TensorMap maps[] = {emulator::encode(plan.rows), emulator::encode(plan.columns),
                             emulator::encode(plan.row_scales), emulator::encode(plan.column_scales),
                             emulator::encode(plan.output)};
@@ -103,10 +103,11 @@ bool agrees(const Case& c) {
   const u32 m = static_cast<u32>(c.m), n = static_cast<u32>(c.n), k = static_cast<u32>(c.k);
   emulator::launch(grid, [&] {
     if (grouped) {
-      c.run_grouped(maps[0], maps[1], maps[2], maps[3], maps[4], gsa_a, gsa_b, given, m, n, k,
-                    c.experts.data(), 2);
+      c.run_grouped(maps[0], maps[1], maps[2], maps[3], maps[4], &a_scales->encode,
+                    &b_scales->encode, given, m, n, k, c.experts.data(), 2);
     } else {
-      c.run(maps[0], maps[1], maps[2], maps[3], maps[4], gsa_a, gsa_b, given, m, n, k);
+      c.run(maps[0], maps[1], maps[2], maps[3], maps[4], &a_scales->encode, &b_scales->encode,
+            given, m, n, k);
     }
   });
 
@@ -116,7 +117,7 @@ bool agrees(const Case& c) {
   };
   for (std::int64_t row = 0; row < c.m; ++row) {
     const int expert = grouped ? c.experts[static_cast<std::size_t>(row / 128)] : 0;
-    const double alpha = expert < 0 ? 0 : double{gsa_a[expert * 2 + 1]} * gsa_b[expert * 2 + 1];
+    const double alpha = expert < 0 ? 0 : double{a_scales[expert].decode} * b_scales[expert].decode;
     for (std::int64_t column = 0; column < c.n; ++column) {
       if (expert < 0) {  // padding rows, which stay untouched
         wrong += static_cast<std::int64_t>(d[at(row, c.n, column)] != kUntouched);
@@ -125,7 +126,7 @@ bool agrees(const Case& c) {
       const std::int64_t of_b = expert * c.n + column;
       const double added = c.bias ? float_of(bias[static_cast<std::size_t>(of_b)]) : 0;
       wrong += static_cast<std::int64_t>(
-          !is_product(d[at(row, c.n, column)], a, row, b, of_b, alpha, added));
+          !is_dot_product(d[at(row, c.n, column)], a, row, b, of_b, alpha, added));
     }
   }
   for (std::size_t i = 0; i < kFrame; ++i) {

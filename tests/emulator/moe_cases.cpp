@@ -27,8 +27,8 @@
 namespace cukiln::nvfp4 {
 namespace {
 
-constexpr std::uint32_t kMultiprocessors = 2;  // few, so that a CTA makes several tiles
-constexpr std::uint8_t kPoison = 0xFF;         // NaN as float, as bf16 and as a scale
+constexpr std::uint32_t kNumSms = 2;    // few, so that a CTA computes several tiles
+constexpr std::uint8_t kPoison = 0xFF;  // NaN as float, as bf16 and as a scale
 
 std::size_t size_of(std::int64_t value) { return static_cast<std::size_t>(value); }
 
@@ -81,22 +81,21 @@ struct Steps {
     return {};
   }
   /// As GroupedGemm::launch.
-  Result<void> product(std::uint16_t* output, const Matrix& a, const Matrix& b,
-                       const std::int32_t* row_experts, const GroupedGemm::Shape& shape) const {
-    const Sm100Kernel& chosen = quickest_sm100(kSm100Grouped, std::size(kSm100Kernels), shape.rows,
-                                               shape.n, kMultiprocessors);
-    const Sm100Plan plan = plan_sm100(chosen, {a.codes, a.scales, shape.rows},
-                                      {b.codes, b.scales, shape.n * shape.experts}, output, shape.n,
-                                      shape.k, kMultiprocessors);
+  Result<void> gemm(const MutableMatrixView& output, const QuantizedMatrix& a,
+                    const QuantizedMatrix& b, const VectorView& row_experts) const {
+    const Sm100Kernel& chosen =
+        fastest_sm100(kSm100Grouped, std::size(kSm100Kernels), a.rows, output.columns, kNumSms);
+    const Sm100Plan plan = plan_sm100(chosen, a, b, output.data, output.columns, kNumSms);
     const TensorMap maps[] = {emulator::encode(plan.rows), emulator::encode(plan.columns),
                               emulator::encode(plan.row_scales),
                               emulator::encode(plan.column_scales), emulator::encode(plan.output)};
     GroupedGemmKernel* const kernel =
         chosen.columns == 128 ? nvfp4_gemm_grouped_128x128 : nvfp4_gemm_grouped_128x256;
     emulator::launch({plan.grid, 1, kSm100BlockThreads, chosen.shared_bytes}, [&] {
-      kernel(maps[0], maps[1], maps[2], maps[3], maps[4], a.gsa, b.gsa, nullptr,
-             static_cast<u32>(shape.rows), static_cast<u32>(shape.n), static_cast<u32>(shape.k),
-             row_experts, shape.a_scale_per_expert ? 2 : 0);
+      kernel(maps[0], maps[1], maps[2], maps[3], maps[4], &a.global_scale->encode,
+             &b.global_scale->encode, nullptr, static_cast<u32>(a.rows),
+             static_cast<u32>(output.columns), static_cast<u32>(a.columns),
+             row_experts.data_as<const std::int32_t>(), 0);
     });
     return {};
   }
@@ -106,18 +105,19 @@ struct Steps {
 /// them round alike.
 struct Weights {
   Weights(std::int64_t experts, std::int64_t rows, std::int64_t columns, std::mt19937& random)
-      : codes(size_of(experts) * codes_bytes(rows, columns)),
+      : data(size_of(experts) * data_bytes(rows, columns)),
         scales(size_of(experts) * scales_bytes(rows, columns)),
-        decode(size_of(experts)) {
-    for (std::uint8_t& byte : codes) byte = static_cast<std::uint8_t>(random());
+        decode(size_of(experts)),
+        view{data.data(), scales.data(), decode.data(), experts, rows, columns} {
+    for (std::uint8_t& byte : data) byte = static_cast<std::uint8_t>(random());
     for (std::uint8_t& byte : scales) byte = static_cast<std::uint8_t>(0x30 + random() % 16);
     for (float& value : decode) value = std::ldexp(1.0f, -static_cast<int>(5 + random() % 3));
   }
-  operator MoeWeights() const { return {codes.data(), scales.data(), decode.data()}; }  // NOLINT
 
-  std::vector<std::uint8_t> codes;
+  std::vector<std::uint8_t> data;
   std::vector<std::uint8_t> scales;
   std::vector<float> decode;
+  MoeWeights view;
 };
 
 enum class Routing { random, one_expert, none, some_outside };
@@ -184,15 +184,25 @@ std::size_t differences(const std::vector<std::uint16_t>& given,
 bool agrees(const Case& c, const Steps& steps) {
   const MoeShape& shape = c.shape;
   std::mt19937 random(static_cast<unsigned>(shape.tokens));
-  const MoePlan plan = moe_plan(shape, MoeKernels::grouped);
+  const MoePlan plan = moe_plan(shape, MoeKernels::grouped, kNumSms);
   if (plan.kernels != MoeKernels::grouped) {
-    std::printf("%s: no grouped products\n", c.name);
+    std::printf("%s: no grouped GEMMs\n", c.name);
     return false;
   }
   const Weights up(shape.experts, 2 * shape.width, shape.hidden, random);
   const Weights down(shape.experts, shape.hidden, shape.width, random);
-  const float hidden_gsa[] = {512, 1.0f / 512};
-  const float activation_gsa[] = {32, 1.0f / 32};
+  const GlobalScale hidden_scale = {512, 1.0f / 512};
+  const GlobalScale activation_scale = {32, 1.0f / 32};
+  MoeLayer layer;
+  layer.up = up.view;
+  layer.down = down.view;
+  layer.activation_scale = &activation_scale;
+  layer.global_experts = shape.global_experts;
+  if (!c.map.empty()) {
+    layer.expert_map = {DataType::i32, c.map.data(), static_cast<std::int64_t>(c.map.size())};
+  }
+  layer.layout = c.layout;
+  layer.activation = c.activation;
   constexpr std::size_t kGuard = 256;
   // vector's memory is aligned for a byte: what lies on 256 is found within.
   std::vector<std::uint8_t> memory(plan.bytes + 2 * kGuard, kPoison);
@@ -209,38 +219,33 @@ bool agrees(const Case& c, const Steps& steps) {
     std::vector<float> weights(ids.size());
     for (float& weight : weights) weight = std::uniform_real_distribution<float>(0, 1)(random);
     std::vector<std::uint16_t> output(hidden.size() + 1, 0x7FC1);
-    const MoeCall call{nullptr,
-                       output.data(),
-                       shape,
-                       {hidden.data(), hidden_gsa, ids.data(), weights.data(),
-                        c.map.empty() ? nullptr : c.map.data()},
-                       up,
-                       down,
-                       activation_gsa,
-                       c.layout,
-                       c.activation,
-                       workspace};
-    const auto routed = run_moe_route(
-        plan, call, kMultiprocessors,
-        [&](const MoeGrid& grid, auto... args) { return steps.route(grid, args...); });
-    const auto ran = run_moe_grouped(plan, call, kMultiprocessors, steps);
+    MoeInput input;
+    input.hidden = {DataType::bf16, hidden.data(), shape.tokens, shape.hidden};
+    input.hidden_scale = &hidden_scale;
+    input.topk_ids = {DataType::i32, ids.data(), shape.tokens, shape.topk};
+    input.topk_weights = {DataType::f32, weights.data(), shape.tokens, shape.topk};
+    const MoeCall call{nullptr, output.data(), shape, input, layer, workspace};
+    const auto routed = run_moe_route(plan, call, kNumSms, [&](const MoeGrid& grid, auto... args) {
+      return steps.route(grid, args...);
+    });
+    const auto ran = run_moe_grouped(plan, call, kNumSms, steps);
     const bool untouched = output.back() == 0x7FC1;
     output.pop_back();
 
     std::vector<std::uint16_t> wanted(hidden.size());
-    reference::moe_gemm(wanted.data(), shape, call.input, up, down, activation_gsa, c.layout,
-                        c.activation, true);
+    reference::moe_gemm({DataType::bf16, wanted.data(), shape.tokens, shape.hidden}, input, layer,
+                        true);
     const std::size_t wrong = differences(output, wanted);
     // Beyond the tiles that there are nothing is computed; beyond the workspace nothing is written.
     const std::uint32_t tiles = *call.at<std::uint32_t>(plan.tile_count);
     std::size_t stray = 0;
     const std::size_t used =
         size_of(tiles * kMoeGroupRows * std::max(2 * shape.width, shape.hidden) * 2);
-    for (std::size_t i = plan.products + used; i < plan.bytes + kGuard / 2; ++i) {
+    for (std::size_t i = plan.gemm_output + used; i < plan.bytes + kGuard / 2; ++i) {
       stray += static_cast<std::size_t>(workspace[i] != kPoison && launch == 0);
     }
     std::printf("%s, launch %d: %u of %u tiles, %zu wrong, %zu stray\n", c.name, launch, tiles,
-                plan.most_tiles, wrong, stray);
+                plan.max_tiles, wrong, stray);
     std::fflush(stdout);
     good = good && routed && ran && untouched && wrong == 0 && stray == 0;
   }

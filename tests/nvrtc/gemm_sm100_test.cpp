@@ -11,17 +11,15 @@ using namespace cukiln::testing;
 
 namespace {
 
-constexpr std::int64_t kB200 = 148;  // multiprocessors, as the stand-in for the driver has them
+constexpr std::int64_t kB200 = 148;  // SMs, as the fake driver reports
 
-std::string chosen(std::int64_t m, std::int64_t n) {
-  return nvfp4::sm100_kernel_for(m, n, kB200).name;
-}
+std::string chosen(std::int64_t m, std::int64_t n) { return nvfp4::select_sm100(m, n, kB200).name; }
 
-// What a launch passes, as the kernel declares it; the maps are the stand-in's.
+// The arguments of a launch, as the kernel declares them; the maps are the fake driver's.
 struct Arguments {
   TensorMap rows, columns, row_scales, column_scales, output;
-  const float* gsa_a;
-  const float* gsa_b;
+  const nvfp4::GlobalScale* a_scale;
+  const nvfp4::GlobalScale* b_scale;
   const std::uint16_t* bias;
   std::uint32_t m, n, k;
 };
@@ -52,7 +50,7 @@ TEST_CASE("a GEMM uses the tile that is estimated to be fastest") {
   CHECK(chosen(128, 7168) == "nvfp4_gemm_128x128");       // one wave: the smaller tile ends first
   CHECK(chosen(128, 148 * 256) == "nvfp4_gemm_128x256");  // a pair's second half would be empty
   CHECK(chosen(8192, 8192) == "nvfp4_gemm_256x256");
-  CHECK(std::string(nvfp4::sm100_kernel_for(8192, 8192, 1).name) != "nvfp4_gemm_swapped");
+  CHECK(std::string(nvfp4::select_sm100(8192, 8192, 1).name) != "nvfp4_gemm_swapped");
 }
 
 TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for its shape") {
@@ -63,29 +61,31 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for it
   CHECK(last.block[0] == 192);
   CHECK(last.shared_bytes == 228352);
   Arguments passed = arguments();
-  CHECK(data_of(passed.rows) == a.codes);
-  CHECK(data_of(passed.columns) == b.codes);
+  CHECK(data_of(passed.rows) == a.data);
+  CHECK(data_of(passed.columns) == b.data);
   CHECK(data_of(passed.row_scales) == a.scales);
   CHECK(data_of(passed.column_scales) == b.scales);
   CHECK(data_of(passed.output) == output);
-  CHECK(passed.gsa_a == a.gsa);
-  CHECK(passed.gsa_b == b.gsa);
+  CHECK(passed.a_scale == a.global_scale);
+  CHECK(passed.b_scale == b.global_scale);
   CHECK(passed.bias == nullptr);
   CHECK(passed.m == 4096);
   CHECK(passed.k == 7168);
 
-  // Few rows of A: the weights' rows fill the lanes, and a small product takes a small grid.
+  // Few rows of A: the weights' rows are the tile's, and a small GEMM takes a small grid.
   const auto* bias = address<const std::uint16_t>(0x80000);
-  REQUIRE(launch(3, 264, 96, bias));
+  nvfp4::GemmOptions options;
+  options.bias = {DataType::bf16, bias, 264};
+  REQUIRE(launch(3, 264, 96, options));
   last = fake.last_launch();
   CHECK(std::string(last.kernel) == "nvfp4_gemm_swapped");
   CHECK(last.grid[0] == 3);
   passed = arguments();
-  CHECK(data_of(passed.rows) == b.codes);
-  CHECK(data_of(passed.columns) == a.codes);
+  CHECK(data_of(passed.rows) == b.data);
+  CHECK(data_of(passed.columns) == a.data);
   CHECK(data_of(passed.row_scales) == b.scales);
   CHECK(data_of(passed.column_scales) == a.scales);
-  CHECK(passed.gsa_a == a.gsa);
+  CHECK(passed.a_scale == a.global_scale);
   CHECK(passed.bias == bias);
   CHECK(passed.m == 3);
   CHECK(passed.n == 264);
@@ -94,17 +94,15 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for it
 TEST_CASE_FIXTURE(Sm100Fixture, "a given tactic is used, and an unknown one is refused") {
   REQUIRE(gemm.tactics(4096, 4096, 7168) == 4);
   for (int tactic = 0; tactic < 4; ++tactic) {
-    REQUIRE(
-        gemm.launch(nullptr, output, a, b, nullptr, 4096, 4096, 7168, nullptr, {false, tactic}));
+    REQUIRE(launch(4096, 4096, 7168, with_tactic(tactic)));
     CHECK(std::string(fake.last_launch().kernel) == nvfp4::kSm100Kernels[tactic].name);
   }
   const std::size_t before = fake.launches();
-  const auto refused =
-      gemm.launch(nullptr, output, a, b, nullptr, 4096, 4096, 7168, nullptr, {false, 4});
+  const auto refused = launch(4096, 4096, 7168, with_tactic(4));
   REQUIRE(!refused);
   CHECK(refused.error().message() ==
-        "tactic is 4; [4096, 4096, 7168] has 4, counted from 0, and -1 is the one that should be "
-        "fastest");
+        "tactic is 4; [4096, 4096, 7168] has 4, counted from 0, and -1 selects the one expected to "
+        "be fastest");
   CHECK(fake.launches() == before);
   CHECK(nvfp4::Gemm().tactics(4096, 4096, 7168) == 0);
 }
@@ -130,18 +128,26 @@ TEST_CASE_FIXTURE(Sm100Fixture,
 }
 
 TEST_CASE_FIXTURE(Sm100Fixture, "a grouped GEMM is one launch, whatever the groups' experts") {
-  const auto made = nvfp4::GroupedGemm::create(opened.loader);
+  const auto made = nvfp4::GroupedGemm::create(opened.loader, 0);
   REQUIRE_MESSAGE(made, made.error().message());
   const auto* experts = address<const std::int32_t>(0x90000);
-  nvfp4::GroupedGemm::Shape shape{1000, 384, 96, 5, true};
-  REQUIRE(made->launch(nullptr, output, a, b, nullptr, experts, shape));
+  nvfp4::GroupedGemmOptions options;
+  const auto launch_grouped = [&](std::int64_t rows, std::int64_t n, std::int64_t groups = 5) {
+    a.rows = rows;
+    b.rows = groups * n;
+    a.columns = b.columns = 96;
+    return made->launch(nullptr, {DataType::bf16, output, rows, n}, a, b,
+                        {DataType::i32, experts, (rows + 127) / 128}, options);
+  };
+  options.a_scale_per_expert = true;
+  REQUIRE(launch_grouped(1000, 384));
   const FakeLaunch last = fake.last_launch();
   CHECK(std::string(last.kernel) == "nvfp4_gemm_grouped_128x128");
   CHECK(last.grid[0] == 24);  // 8 groups of rows, 3 tiles each
   REQUIRE(last.argument_bytes == kArgumentBytes + 12);
   TensorMap columns;
   std::memcpy(&columns, last.arguments + 128, sizeof columns);
-  CHECK(data_of(columns) == b.codes);
+  CHECK(data_of(columns) == b.data);
   CHECK(columns.opaque[3] == 5 * 384);  // the rows of every expert
   TensorMap written;
   std::memcpy(&written, last.arguments + 4 * 128, sizeof written);
@@ -153,26 +159,94 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a grouped GEMM is one launch, whatever the grou
   CHECK(passed == experts);
   CHECK(stride == 2);
 
-  shape.a_scale_per_expert = false;
-  shape.rows = 128 * 148;
-  REQUIRE(made->launch(nullptr, output, a, b, nullptr, experts, shape));
+  options.a_scale_per_expert = false;
+  REQUIRE(launch_grouped(128 * 148, 384));
   const FakeLaunch wide = fake.last_launch();
   std::memcpy(&stride, wide.arguments + kArgumentBytes + 8, sizeof stride);
   CHECK(stride == 0);
   CHECK(wide.grid[0] == 148);
 
   const std::size_t before = fake.launches();
-  shape.rows = 0;
-  CHECK(made->launch(nullptr, output, a, b, nullptr, experts, shape));
-  shape.rows = 128;
-  shape.n = 192;
-  const auto refused = made->launch(nullptr, output, a, b, nullptr, experts, shape);
+  CHECK(launch_grouped(0, 384));
+  const auto refused = launch_grouped(128, 192);
   REQUIRE(!refused);
-  CHECK(refused.error().message() == "n is 192; a positive multiple of 128 is expected");
-  shape.n = 128;
-  CHECK(made->launch(nullptr, output, a, b, nullptr, nullptr, shape).error().message() ==
+  CHECK(refused.error().message() ==
+        "output is [128, 192]; a positive multiple of 128 columns is expected");
+  CHECK(launch_grouped(128, 128, 0).error().message() ==
+        "b is [0, 96]; a positive multiple of 128 rows is expected, the output's columns for each "
+        "expert");
+  experts = nullptr;
+  CHECK(launch_grouped(128, 128).error().message() ==
         "row_experts is null; a device pointer is expected");
   CHECK(fake.launches() == before);
+}
+
+TEST_CASE_FIXTURE(Sm100Fixture, "operands of a GEMM that do not fit together are refused") {
+  const std::size_t before = fake.launches();
+  a.rows = 16;
+  b.rows = 64;
+  a.columns = b.columns = 128;
+  MutableMatrixView d(DataType::bf16, output, 16, 64);
+  nvfp4::GemmOptions options;
+  const auto refusal = [&] {
+    const auto refused = gemm.launch(nullptr, d, a, b, {}, options);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code() == ErrorCode::invalid_argument);
+    return refused.error().message();
+  };
+  b.columns = 160;
+  CHECK(refusal() == "a is [16, 128] and b [64, 160]; the same number of columns is expected");
+  b.columns = 128;
+  d.rows = 17;
+  CHECK(refusal() == "output is [17, 64]; 16 rows are expected, those of a");
+  d.rows = 16;
+  d.columns = 56;
+  CHECK(refusal() == "output is [16, 56]; [16, 64] is expected");
+  d = {DataType::f32, output, 16, 64};
+  CHECK(refusal() == "output is f32; bf16 is expected");
+  d = {DataType::bf16, output, 16, 64, 72};
+  CHECK(refusal() == "output has a row stride of 72; 64 is expected: no gaps between rows");
+  d = {DataType::bf16, output, 16, 64, 1, 16};
+  CHECK(refusal() == "output has a column stride of 16; 1 is expected: contiguous rows");
+  d = {DataType::bf16, output, 16, 64};
+  options.bias = {DataType::bf16, output, 16};
+  CHECK(refusal() == "bias is [16]; [64] is expected");
+  options.bias = {};
+  a.global_scale = nullptr;
+  CHECK(refusal() == "a.global_scale is null; a device pointer is expected");
+  CHECK(fake.launches() == before);
+}
+
+TEST_CASE_FIXTURE(Sm100Fixture, "a launch in a context of another device, or in none, is refused") {
+  using Push = CUresult (*)(CUcontext);
+  using Pop = CUresult (*)(CUcontext*);
+  const auto push = reinterpret_cast<Push>(dlsym(fake.handle, "cuCtxPushCurrent_v2"));
+  const auto pop = reinterpret_cast<Pop>(dlsym(fake.handle, "cuCtxPopCurrent_v2"));
+  const std::size_t before = fake.launches();
+  CUcontext own = nullptr;
+  REQUIRE(pop(&own) == 0);
+  const auto without = launch(16, 64, 128);
+  REQUIRE_FALSE(without);
+  CHECK(without.error().message().find("no current CUDA context") != std::string::npos);
+  REQUIRE(push(fake.new_context(1)) == 0);
+  const auto elsewhere = launch(16, 64, 128);
+  CUcontext other = nullptr;
+  REQUIRE(pop(&other) == 0);
+  REQUIRE_FALSE(elsewhere);
+  CHECK(elsewhere.error().code() == ErrorCode::invalid_argument);
+  CHECK(elsewhere.error().message() ==
+        "the calling thread's current CUDA context is one of device 1; one of device 0 is "
+        "expected, which this Gemm was created for");
+  CHECK(fake.launches() == before);
+  REQUIRE(push(own) == 0);
+  CHECK(launch(16, 64, 128));
+}
+
+TEST_CASE_FIXTURE(Sm100Fixture, "a device that is not visible has no launchers") {
+  const auto made = nvfp4::Gemm::create(opened.loader, 7);
+  REQUIRE_FALSE(made);
+  CHECK(made.error().code() == ErrorCode::invalid_argument);
+  CHECK(made.error().message().find("device is 7") != std::string::npos);
 }
 
 TEST_CASE_FIXTURE(Sm100Fixture, "the grouped GEMM reports the devices that support it") {
@@ -180,7 +254,7 @@ TEST_CASE_FIXTURE(Sm100Fixture, "the grouped GEMM reports the devices that suppo
   LoaderOptions options = loader_options();
   options.cuda_library = fake.path;
   const Opened hopper = open(options);
-  const auto made = nvfp4::GroupedGemm::create(hopper.loader);
+  const auto made = nvfp4::GroupedGemm::create(hopper.loader, 0);
   REQUIRE(!made);
   CHECK(made.error().code() == ErrorCode::incompatible);
 }

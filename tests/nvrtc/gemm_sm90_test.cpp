@@ -38,7 +38,9 @@ TEST_CASE_FIXTURE(Sm90Fixture, "few tokens on sm_90a are one launch, with every 
     for (int i = 0; i < static_cast<int>(tiles); ++i) {
       CAPTURE(i);
       const DecodeTile& tile = kDecodeTiles[first + static_cast<unsigned>(i)];
-      REQUIRE(gemm.launch(nullptr, output, a, b, nullptr, m, kRows, 2048, nullptr, {true, i}));
+      nvfp4::GemmOptions options = with_tactic(i);
+      options.constant_b = true;
+      REQUIRE(launch(m, kRows, 2048, options));
       const FakeLaunch last = fake.last_launch();
       CHECK(last.kernel == name_of(tile));
       CHECK(last.grid[0] == ceil_div(kRows, tile.rows));
@@ -47,23 +49,26 @@ TEST_CASE_FIXTURE(Sm90Fixture, "few tokens on sm_90a are one launch, with every 
       CHECK(last.shared_bytes >= tile.shared_bytes);
       CHECK(last.programmatic);
     }
-    CHECK(!gemm.launch(nullptr, output, a, b, nullptr, m, kRows, 2048, nullptr,
-                       {true, static_cast<int>(tiles)}));
+    CHECK(!launch(m, kRows, 2048, with_tactic(static_cast<int>(tiles))));
     CHECK(gemm.workspace_bytes(m, kRows, 2048) == 0);
   }
 }
 
 TEST_CASE_FIXTURE(Sm90Fixture,
                   "many tokens on sm_90a are dequantised, then multiplied by the other module") {
-  CHECK(gemm.workspace_bytes(300, 4096, 2048) == 300 * 2048 * 2);
+  constexpr std::size_t kWorkspace = 300 * 2048 * 2;
+  CHECK(gemm.workspace_bytes(300, 4096, 2048) == kWorkspace);
+  workspace = {address<void>(0x1000000), kWorkspace - 1};
+  CHECK(launch(300, 4096, 2048).error().message() ==
+        "workspace has 1228799 bytes; 1228800 are expected, see workspace_bytes()");
+  workspace.bytes = kWorkspace;
   for (int tactic = 0; tactic < gemm.tactics(300, 4096, 2048); ++tactic) {
     CAPTURE(tactic);
     const auto chosen =
         nvfp4::sm90::tactics_of({300, 4096, 2048, 148}).all[static_cast<std::size_t>(tactic)];
     const auto& tile = kPrefillTiles[chosen.tile];
     const std::size_t before = fake.launches();
-    REQUIRE(gemm.launch(nullptr, output, a, b, nullptr, 300, 4096, 2048, address<void>(0x1000000),
-                        {false, tactic}));
+    REQUIRE(launch(300, 4096, 2048, with_tactic(tactic)));
     CHECK(fake.launches() == before + 2);
     FakeLaunch launched{};
     REQUIRE(fake.launch(1, &launched));
@@ -81,7 +86,7 @@ TEST_CASE_FIXTURE(OtherFixture, "a device without kernels of its own uses those 
     CAPTURE(m);
     REQUIRE(gemm.tactics(m, 4096, 2048) == 3);
     for (int tile = 0; tile < 3; ++tile) {
-      REQUIRE(gemm.launch(nullptr, output, a, b, nullptr, m, 4096, 2048, nullptr, {false, tile}));
+      REQUIRE(launch(m, 4096, 2048, with_tactic(tile)));
       const FakeLaunch last = fake.last_launch();
       const DecodeTile& expected =
           kDecodeTiles[decode_tiles(m <= 8 ? 8 : 16).first + static_cast<unsigned>(tile)];

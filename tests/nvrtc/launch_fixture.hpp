@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Launchers of shipped kernels, those compiled by the real NVRTC, on a driver that runs nothing and
-// tells what it was given.
+// Launchers of shipped kernels, compiled by the real NVRTC, on a fake driver that runs nothing and
+// records what it was given.
 
 #include <cstdint>
 
@@ -32,11 +32,10 @@ struct LaunchFixture : LoaderFixture {
   LaunchFixture(const LaunchFixture&) = delete;
   LaunchFixture& operator=(const LaunchFixture&) = delete;
 
-  /// What `create` of a launcher made, in a thread without a context; one of the device's is
-  /// current then.
+  /// Creates a launcher in a thread without a context, and then makes one of the device current.
   template <class Launcher>
   Launcher made() const {
-    auto launcher = Launcher::create(opened.loader);
+    auto launcher = Launcher::create(opened.loader, 0);
     if (!launcher) {
       FAIL(launcher.error().message() << "\n" << launcher.error().log());
     }
@@ -59,20 +58,30 @@ struct LaunchFixture : LoaderFixture {
   }
 };
 
+inline nvfp4::GemmOptions with_tactic(int tactic) {
+  nvfp4::GemmOptions options;
+  options.tactic = tactic;
+  return options;
+}
+
 struct GemmFixture : LaunchFixture {
   explicit GemmFixture(int capability) : LaunchFixture(capability) {}
 
   Result<void> launch(std::int64_t m, std::int64_t n, std::int64_t k,
-                      const std::uint16_t* bias = nullptr) const {
-    return gemm.launch(nullptr, output, a, b, bias, m, n, k, nullptr);
+                      const nvfp4::GemmOptions& options = {}) {
+    a.rows = m;
+    b.rows = n;
+    a.columns = b.columns = k;
+    return gemm.launch(nullptr, {DataType::bf16, output, m, n}, a, b, workspace, options);
   }
 
   nvfp4::Gemm gemm = made<nvfp4::Gemm>();
-  nvfp4::Matrix a{address<std::uint8_t>(0x10000), address<std::uint8_t>(0x20000),
-                  address<float>(0x30000)};
-  nvfp4::Matrix b{address<std::uint8_t>(0x40000), address<std::uint8_t>(0x50000),
-                  address<float>(0x60000)};
+  nvfp4::QuantizedMatrix a{address<std::uint8_t>(0x10000), address<std::uint8_t>(0x20000),
+                           address<nvfp4::GlobalScale>(0x30000)};
+  nvfp4::QuantizedMatrix b{address<std::uint8_t>(0x40000), address<std::uint8_t>(0x50000),
+                           address<nvfp4::GlobalScale>(0x60000)};
   std::uint16_t* output = address<std::uint16_t>(0x70000);
+  nvfp4::Workspace workspace;
 };
 
 }  // namespace cukiln::testing

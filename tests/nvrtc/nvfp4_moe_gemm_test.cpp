@@ -20,11 +20,31 @@ using testing::address;
 using testing::FakeLaunch;
 
 struct Fixture : testing::LaunchFixture {
-  explicit Fixture(int capability = 90) : LaunchFixture(capability) {}
+  explicit Fixture(int capability = 90) : LaunchFixture(capability) {
+    input.hidden_scale = address<GlobalScale>(0x2000);
+    layer.up.data = address<std::uint8_t>(0x5000);
+    layer.up.scales = address<std::uint8_t>(0x6000);
+    layer.up.decode = address<float>(0x7000);
+    layer.down.data = address<std::uint8_t>(0x8000);
+    layer.down.scales = address<std::uint8_t>(0x9000);
+    layer.down.decode = address<float>(0xA000);
+    layer.activation_scale = address<GlobalScale>(0xC000);
+    layer.expert_map = {DataType::i32, nullptr, 0};
+  }
 
+  /// Takes every view's sizes from `shape`.
   Result<void> launch() {
-    return moe.launch(nullptr, output, shape, input, up, down, gsa, GateUpLayout::halves,
-                      activation, workspace);
+    layer.up.experts = layer.down.experts = shape.experts;
+    layer.up.rows = 2 * shape.width;
+    layer.up.columns = layer.down.rows = shape.hidden;
+    layer.down.columns = shape.width;
+    layer.global_experts = shape.global_experts;
+    layer.expert_map.size = shape.global_experts != 0 ? shape.global_experts : shape.experts;
+    input.hidden = {DataType::bf16, hidden, shape.tokens, shape.hidden};
+    input.topk_ids = {DataType::i32, topk_ids, shape.tokens, shape.topk};
+    input.topk_weights = {DataType::f32, topk_weights, shape.tokens, shape.topk};
+    return moe.launch(nullptr, {DataType::bf16, output, shape.tokens, shape.hidden}, input, layer,
+                      workspace);
   }
   std::string refusal() {
     const auto calls = fake.calls("cuLaunchKernelEx") + fake.calls("cuLaunchKernel");
@@ -37,16 +57,13 @@ struct Fixture : testing::LaunchFixture {
 
   MoeGemm moe = made<MoeGemm>();
   MoeShape shape{3, 2, 4, 64, 96};
-  MoeInput input{address<std::uint16_t>(0x1000), address<float>(0x2000),
-                 address<std::int32_t>(0x3000), address<float>(0x4000)};
-  MoeWeights up{address<std::uint8_t>(0x5000), address<std::uint8_t>(0x6000),
-                address<float>(0x7000)};
-  MoeWeights down{address<std::uint8_t>(0x8000), address<std::uint8_t>(0x9000),
-                  address<float>(0xA000)};
-  SwiGlu activation;
+  const std::uint16_t* hidden = address<std::uint16_t>(0x1000);
+  const std::int32_t* topk_ids = address<std::int32_t>(0x3000);
+  const float* topk_weights = address<float>(0x4000);
   std::uint16_t* output = address<std::uint16_t>(0xB000);
-  const float* gsa = address<float>(0xC000);
-  void* workspace = address<void>(0xD000);
+  MoeInput input;
+  MoeLayer layer;
+  Workspace workspace{address<void>(0xD000), std::size_t{1} << 40};
 };
 
 }  // namespace
@@ -67,7 +84,7 @@ TEST_CASE_FIXTURE(Fixture, "an MoE layer is four launches, and none without toke
 
   shape.tokens = 0;
   output = nullptr;
-  workspace = nullptr;
+  workspace = {};
   REQUIRE(launch());
   CHECK_FALSE(fake.launch(4, &launched));
   CHECK(moe.workspace_bytes(shape) == 0);
@@ -113,7 +130,7 @@ struct BlackwellFixture : Fixture {
 
 TEST_CASE_FIXTURE(BlackwellFixture, "many tokens use sm_100a's grouped GEMM") {
   shape = {300, 2, 4, 256, 128};
-  input.expert_map = address<std::int32_t>(0xE000);
+  layer.expert_map.data = address<std::int32_t>(0xE000);
   REQUIRE(launch());
   FakeLaunch launched{};
   const char* const names[] = {"moe_combine_rows", "nvfp4_gemm_grouped_128x128",
@@ -129,24 +146,25 @@ TEST_CASE_FIXTURE(BlackwellFixture, "many tokens use sm_100a's grouped GEMM") {
   CHECK(launched.grid[1] == 8);  // 600 slots are at most so many tiles of 4 experts
 
   // Everything between is the workspace's, which tests/emulator computes with.
-  const MoePlan plan = moe_plan({300, 2, 4, 256, 128, 4}, MoeKernels::grouped);
+  const MoePlan plan = moe_plan({300, 2, 4, 256, 128, 4}, MoeKernels::grouped, 148);
   const auto in = [&](std::size_t offset) { return address<std::uint8_t>(0xD000 + offset); };
-  check_arguments(4, "moe_gather", in(plan.row_codes), in(plan.row_scales), in(plan.row_experts),
-                  in(plan.position_of_slot), in(plan.up_gsa), in(plan.down_gsa), in(plan.tiles),
-                  in(plan.tile_count), in(plan.slot_of_position), in(plan.token_codes),
-                  in(plan.token_scales), up.decode, down.decode, 2u, 256u);
-  check_arguments(2, "moe_activate", in(plan.activation_codes), in(plan.activation_scales),
-                  in(plan.products), in(plan.tile_count), gsa, 128u, 0u, activation.limit,
-                  activation.alpha, activation.beta);
-  check_arguments(0, "moe_combine_rows", output, in(plan.products), input.topk_weights,
+  check_arguments(4, "moe_gather", in(plan.row_data), in(plan.row_scales), in(plan.row_experts),
+                  in(plan.position_of_slot), in(plan.up_global_scales), in(plan.down_global_scales),
+                  in(plan.tiles), in(plan.tile_count), in(plan.slot_of_position),
+                  in(plan.token_data), in(plan.token_scales), layer.up.decode, layer.down.decode,
+                  2u, 256u);
+  check_arguments(2, "moe_activate", in(plan.activation_data), in(plan.activation_scales),
+                  in(plan.gemm_output), in(plan.tile_count), layer.activation_scale, 128u, 0u,
+                  layer.activation.limit, layer.activation.alpha, layer.activation.beta);
+  check_arguments(0, "moe_combine_rows", output, in(plan.gemm_output), topk_weights,
                   in(plan.position_of_slot), 2u, 256u);
-  for (const std::size_t product : {1, 3}) {
-    const bool is_up = product == 3;
-    REQUIRE(fake.launch(product, &launched));
+  for (const std::size_t newest_first : {1, 3}) {
+    const bool is_up = newest_first == 3;
+    REQUIRE(fake.launch(newest_first, &launched));
     struct {
       TensorMap rows, columns, row_scales, column_scales, output;
-      const float* gsa_a;
-      const float* gsa_b;
+      const GlobalScale* a_scale;
+      const GlobalScale* b_scale;
       const std::uint16_t* bias;
       std::uint32_t m, n, k;
     } passed;
@@ -158,13 +176,14 @@ TEST_CASE_FIXTURE(BlackwellFixture, "many tokens use sm_100a's grouped GEMM") {
     std::memcpy(&experts, launched.arguments + kBytes, sizeof experts);
     std::memcpy(&stride, launched.arguments + kBytes + sizeof experts, sizeof stride);
     const auto data = [](const TensorMap& map) { return address<std::uint8_t>(map.opaque[0]); };
-    CHECK(data(passed.rows) == in(is_up ? plan.row_codes : plan.activation_codes));
+    CHECK(data(passed.rows) == in(is_up ? plan.row_data : plan.activation_data));
     CHECK(data(passed.row_scales) == in(is_up ? plan.row_scales : plan.activation_scales));
-    CHECK(data(passed.columns) == (is_up ? up : down).codes);
-    CHECK(data(passed.column_scales) == (is_up ? up : down).scales);
-    CHECK(data(passed.output) == in(plan.products));
-    CHECK(passed.gsa_a == (is_up ? input.hidden_gsa : gsa));
-    CHECK(passed.gsa_b == static_cast<const void*>(in(is_up ? plan.up_gsa : plan.down_gsa)));
+    CHECK(data(passed.columns) == (is_up ? layer.up : layer.down).data);
+    CHECK(data(passed.column_scales) == (is_up ? layer.up : layer.down).scales);
+    CHECK(data(passed.output) == in(plan.gemm_output));
+    CHECK(passed.a_scale == (is_up ? input.hidden_scale : layer.activation_scale));
+    CHECK(passed.b_scale ==
+          static_cast<const void*>(in(is_up ? plan.up_global_scales : plan.down_global_scales)));
     CHECK(passed.bias == nullptr);
     CHECK(passed.m == 8 * 128);
     CHECK(passed.n == 256);
@@ -195,7 +214,7 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses unsupported shapes with the s
     CHECK(moe.workspace_bytes(shape) == 0);
     return refusal();
   };
-  CHECK(with(&MoeShape::tokens, -1) == "[-1, 64] is not a shape: both are 0 to 2147483647");
+  CHECK(with(&MoeShape::tokens, -1) == "tokens is -1; 0 to 2147483647 are expected");
   CHECK(with(&MoeShape::hidden, 48) == "hidden is 48; a positive multiple of 32 is expected");
   CHECK(with(&MoeShape::width, 0) == "width is 0; a positive multiple of 32 is expected");
   CHECK(with(&MoeShape::experts, 1025) == "experts is 1025; 1 to 1024 are expected");
@@ -218,17 +237,20 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses unusable pointers by name") {
   output = address<std::uint16_t>(0xB008);
   CHECK(refusal() == "output is 0xb008, which is not a multiple of 16 bytes");
   output = address<std::uint16_t>(0xB000);
-  input.topk_ids = nullptr;
-  CHECK(refusal() == "topk_ids is null; a device pointer is expected");
-  input.topk_ids = address<std::int32_t>(0x3000);
-  down.scales = nullptr;
-  CHECK(refusal() == "down.scales is null; a device pointer is expected");
-  down.scales = address<std::uint8_t>(0x9000);
-  workspace = nullptr;
-  CHECK(refusal() == "workspace is null; a device pointer is expected");
-  workspace = address<void>(0xD000);
-  activation.limit = 0;
-  CHECK(refusal() == "limit is 0; a positive number is expected, infinity for no limit");
+  topk_ids = nullptr;
+  CHECK(refusal() == "input.topk_ids is null; a device pointer is expected");
+  topk_ids = address<std::int32_t>(0x3000);
+  layer.down.scales = nullptr;
+  CHECK(refusal() == "layer.down.scales is null; a device pointer is expected");
+  layer.down.scales = address<std::uint8_t>(0x9000);
+  workspace.data = nullptr;
+  CHECK(refusal() == "workspace.data is null; a device pointer is expected");
+  workspace = {address<void>(0xD000), 100};
+  CHECK(refusal() == "workspace has 100 bytes; " + std::to_string(moe.workspace_bytes(shape)) +
+                         " are expected, see workspace_bytes()");
+  workspace.bytes = std::size_t{1} << 40;
+  layer.activation.limit = 0;
+  CHECK(refusal() == "activation.limit is 0; a positive number is expected, infinity for no limit");
 }
 
 }  // namespace cukiln::nvfp4

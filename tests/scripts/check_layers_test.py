@@ -274,6 +274,17 @@ class CheckLayersTest(unittest.TestCase):
             self.assertIn(path, output)
         self.assertEqual(output.count("knows nothing of libcukiln_nvfp4"), 3)
 
+    def test_launchers_take_the_parameters_of_kernels_from_device_code(self):
+        self.write("ARCHITECTURE.md", TWO_LIBRARIES)
+        signatures = '#include "kernels_src/nvfp4/gemm_signatures.cuh"\n'
+        self.write("src/kernels/a.cpp", signatures)
+        self.assertEqual(self.check(), "")
+        self.write("src/bindings/torch/a.cpp", signatures)
+        self.write("src/kernels/b.cpp", '#include "kernels_src/nvfp4/amax.cuh"\n')
+        output = self.check()
+        for path in ("src/bindings/torch/a.cpp:2:", "src/kernels/b.cpp:2:"):
+            self.assertIn(path, output)
+
     def test_a_folder_of_a_folder_is_a_layer(self):
         self.write("ARCHITECTURE.md", TWO_LIBRARIES)
         self.assert_finds("src/bindings/c/a.cpp", '#include "bindings/torch/a.hpp"\n', "not bindings/torch")

@@ -34,30 +34,52 @@ Result<Driver> Driver::create(KernelLoader& loader) {
   return made;
 }
 
+DeviceLaunchers::DeviceLaunchers(KernelLoader& loader, int device)
+    : global_scale(nvfp4::ComputeGlobalScale::create(loader, device)),
+      quantize(nvfp4::Quantize::create(loader, device)),
+      quantize_static(nvfp4::QuantizeStatic::create(loader, device)),
+      deinterleave(nvfp4::DeinterleaveQuantize::create(loader, device)),
+      swiglu_global_scale(nvfp4::ComputeSwiGluGlobalScale::create(loader, device)),
+      gemm(nvfp4::Gemm::create(loader, device)),
+      moe(nvfp4::MoeGemm::create(loader, device)),
+      sample_f32(sampling::Sampler::create(loader, device, DataType::f32)),
+      sample_bf16(sampling::Sampler::create(loader, device, DataType::bf16)),
+      sample_f16(sampling::Sampler::create(loader, device, DataType::f16)) {}
+
 Result<std::unique_ptr<Cuda>> Cuda::create(KernelLoader& loader) {
   CUKILN_TRY(const CudaShim shim, open_cuda_shim());
   CUKILN_TRY(const Driver driver, Driver::create(loader));
-  auto amax = nvfp4::AmaxGsa::create(loader);
-  if (!amax) {  // the simplest kernel: without it there is no other
-    return std::move(amax).error();
+  CUKILN_TRY(const auto devices, loader.devices());
+  auto made = std::make_unique<Cuda>(Cuda{shim, driver, {}});
+  for (const DeviceInfo& device : devices) {
+    made->launchers.emplace_back(loader, device.ordinal);
+    const auto& simplest = made->launchers.front().global_scale;
+    if (!simplest) {  // no other kernel would work either
+      return simplest.error();
+    }
   }
-  return std::make_unique<Cuda>(Cuda{
-      shim, driver, std::move(amax), nvfp4::Quantize::create(loader),
-      nvfp4::QuantizeStatic::create(loader), nvfp4::DeinterleaveQuantize::create(loader),
-      nvfp4::SwiGluAmaxGsa::create(loader), nvfp4::Gemm::create(loader),
-      nvfp4::MoeGemm::create(loader), sampling::Sampler::create(loader, sampling::LogitType::f32),
-      sampling::Sampler::create(loader, sampling::LogitType::bf16),
-      sampling::Sampler::create(loader, sampling::LogitType::f16)});
+  return made;
 }
 
-CudaScope::CudaScope(const Cuda& cuda, int device) : cuda_(cuda) {
+Result<const DeviceLaunchers*> Cuda::on(int device) const {
+  if (device < 0 || static_cast<std::size_t>(device) >= launchers.size()) {
+    return make_error(ErrorCode::invalid_argument,
+                      "the device is cuda:{}; {} devices are visible to cukiln, counted from 0",
+                      device, launchers.size());
+  }
+  return &launchers[static_cast<std::size_t>(device)];
+}
+
+CudaScope::CudaScope(const Cuda& cuda, int device)
+    : launchers(*require(cuda.on(device))), cuda_(cuda) {
   void* current = nullptr;
   if (cuda.shim.aoti_torch_create_cuda_guard(device, &guard_) != 0 ||
       cuda.shim.aoti_torch_get_current_cuda_stream(device, &current) != 0) {
     throw std::runtime_error(fmt::format("PyTorch gave no stream of cuda:{}", device));
   }
   stream = static_cast<Stream>(current);
-  // The runtime binds a context to a thread at its own first call, which may not have been.
+  // The runtime makes a context current at its own first call in a thread, which may be still to
+  // come.
   Driver::CUcontext context = nullptr;
   const Driver& driver = cuda.driver;
   if (driver.cuCtxGetCurrent(&context) == Driver::kSuccess && context == nullptr) {
@@ -87,7 +109,7 @@ Scratch::~Scratch() {
 Result<Scratch::Block> Scratch::grow(Stream stream, std::int64_t tokens, std::size_t bytes) {
   const ForkSafeLock lock(mutex_);
   if (const Block latest = current(); latest.tokens >= tokens && latest.bytes >= bytes) {
-    return latest;  // another thread was faster
+    return latest;  // another thread has added it
   }
   const Driver& driver = cuda_.driver;
   int status = Driver::kCaptureNone;

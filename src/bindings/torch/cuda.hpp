@@ -59,20 +59,16 @@ class Driver {
   KernelLoader* loader_ = nullptr;  // which outlives every op
 };
 
-/// PyTorch's CUDA side, the driver, and the launchers of the kernels that the ops use. A launcher
-/// that this device or compiler refuses is the error that its op reports.
-struct Cuda {
-  /// Errors: not_found, incompatible (PyTorch), those of KernelLoader::get for amax_gsa.
-  static Result<std::unique_ptr<Cuda>> create(KernelLoader& loader);
+/// The launchers of one device. One that the device or the compiler refuses is the error that its
+/// op reports.
+struct DeviceLaunchers {
+  DeviceLaunchers(KernelLoader& loader, int device);
 
-  CudaShim shim;
-  Driver driver;
-
-  Result<nvfp4::AmaxGsa> amax;
+  Result<nvfp4::ComputeGlobalScale> global_scale;
   Result<nvfp4::Quantize> quantize;
   Result<nvfp4::QuantizeStatic> quantize_static;
   Result<nvfp4::DeinterleaveQuantize> deinterleave;
-  Result<nvfp4::SwiGluAmaxGsa> swiglu_amax;
+  Result<nvfp4::ComputeSwiGluGlobalScale> swiglu_global_scale;
   Result<nvfp4::Gemm> gemm;
   Result<nvfp4::MoeGemm> moe;
   Result<sampling::Sampler> sample_f32;
@@ -80,8 +76,23 @@ struct Cuda {
   Result<sampling::Sampler> sample_f16;
 };
 
+/// PyTorch's CUDA side, the driver, and the launchers of every visible device.
+struct Cuda {
+  /// Errors: not_found, incompatible (PyTorch), those of KernelLoader::get for amax_gsa on the
+  /// first device.
+  static Result<std::unique_ptr<Cuda>> create(KernelLoader& loader);
+
+  /// Errors: invalid_argument, if no such device is visible.
+  Result<const DeviceLaunchers*> on(int device) const;
+
+  CudaShim shim;
+  Driver driver;
+  std::vector<DeviceLaunchers> launchers;  ///< by ordinal, which is PyTorch's device index
+};
+
 /// For the duration of one op: its device is PyTorch's current one and has its context in this
-/// thread; `stream` is PyTorch's current one there.
+/// thread; `stream` is PyTorch's current one there. The constructor throws where PyTorch has no
+/// such device.
 class CudaScope {
  public:
   CudaScope(const Cuda& cuda, int device);
@@ -89,6 +100,7 @@ class CudaScope {
   CudaScope(const CudaScope&) = delete;
   CudaScope& operator=(const CudaScope&) = delete;
 
+  const DeviceLaunchers& launchers;
   Stream stream = nullptr;
 
  private:
@@ -96,14 +108,15 @@ class CudaScope {
   GuardHandle guard_ = nullptr;
 };
 
-/// Memory of a runner, outside of PyTorch's allocator, where a captured graph may hold it for ever:
-/// so it grows by a further block, and all are freed at the end.
+/// Memory of a runner, outside of PyTorch's allocator. A captured graph may use it as long as the
+/// runner lives: it therefore grows by a further block, and all blocks are freed at the end.
+/// Threads: any concurrently.
 class Scratch {
  public:
   struct Block {
     std::byte* memory;
     std::size_t bytes;
-    std::int64_t tokens;  ///< that it was laid out for
+    std::int64_t tokens;  ///< it was laid out for
   };
 
   Scratch(const Cuda& cuda, int device) : cuda_(cuda), device_(device) {}
@@ -117,16 +130,16 @@ class Scratch {
     return block != nullptr ? *block : Block{nullptr, 0, 0};
   }
 
-  /// A block of zeros, complete when this returns. `stream`: refused while it captures.
-  /// Errors: invalid_argument (capturing; says what to reserve), driver.
-  Result<Block> grow(Stream stream, std::int64_t tokens, std::size_t bytes);
+  /// Returns the latest block if it is large enough, else adds a block of zeros.
+  /// Errors: invalid_argument (`stream` captures; the message says what to reserve), driver.
+  Result<Block> grow(Stream stream, std::int64_t tokens, std::size_t bytes) CUKILN_EXCLUDES(mutex_);
 
  private:
   const Cuda& cuda_;
   int device_;
   std::atomic<const Block*> current_{nullptr};
   Mutex mutex_;
-  std::vector<std::unique_ptr<const Block>> blocks_;
+  std::vector<std::unique_ptr<const Block>> blocks_ CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cukiln::torch

@@ -14,10 +14,9 @@ struct Op {
   BoxedOp run;
 };
 
-std::span<const Op> runner_ops() noexcept;    ///< nvfp4: products with weights of a runner
-std::span<const Op> quantize_ops() noexcept;  ///< nvfp4: quantisers, and a product of their results
-
-std::span<const Op> training_ops() noexcept;  ///< nvfp4: a linear layer's three products
+std::span<const Op> runner_ops() noexcept;    ///< nvfp4: GEMMs with the weights of a runner
+std::span<const Op> quantize_ops() noexcept;  ///< nvfp4: quantisers, and a GEMM of their results
+std::span<const Op> training_ops() noexcept;  ///< nvfp4: a linear layer's three GEMMs
 std::span<const Op> sampling_ops() noexcept;  ///< cukiln
 
 }  // namespace cukiln::torch

@@ -8,38 +8,30 @@ namespace cukiln::torch {
 
 namespace {
 
-struct Sizes {
-  std::int64_t rows;
-  std::int64_t columns;
-};
-
-Sizes require_matrix(const MatrixArgument& matrix, const Tensor& device_of) {
+nvfp4::QuantizedMatrix require_matrix(const MatrixArgument& matrix, const Tensor& device_of) {
   const Shim& shim = device_of.shim();
-  require_device(matrix.codes, matrix.codes_name, device_of);
+  const Tensor& data = matrix.data;
+  require_device(data, matrix.data_name, device_of);
   require_device(matrix.scales, matrix.scales_name, device_of);
-  require_dtype(matrix.codes, matrix.codes_name, shim.uint8, "uint8");
+  require_dtype(data, matrix.data_name, shim.uint8, "uint8");
   require_dtype(matrix.scales, matrix.scales_name, shim.uint8, "uint8");
-  if (matrix.codes.dim() != 2 || matrix.codes.size(1) % 16 != 0 || matrix.codes.size(1) == 0) {
+  if (data.dim() != 2 || data.size(1) % 16 != 0 || data.size(1) == 0) {
     refuse("{} is {}; [rows, columns / 2] bytes are expected, columns a multiple of 32",
-           matrix.codes_name, matrix.codes.describe());
+           matrix.data_name, data.describe());
   }
-  const Sizes sizes = {matrix.codes.size(0), 2 * matrix.codes.size(1)};
-  require_dense(matrix.codes, matrix.codes_name, {sizes.rows, sizes.columns / 2});
-  require_dense(matrix.scales, matrix.scales_name,
-                {scale_rows(sizes.rows), scale_columns(sizes.columns)});
-  require_gsa(matrix.gsa, matrix.gsa_name, device_of);
-  return sizes;
-}
-
-nvfp4::Matrix pointers(const MatrixArgument& matrix) noexcept {
-  return {matrix.codes.data<const std::uint8_t>(), matrix.scales.data<const std::uint8_t>(),
-          matrix.gsa.data<const float>()};
+  const std::int64_t rows = data.size(0);
+  const std::int64_t columns = 2 * data.size(1);
+  require_dense(data, matrix.data_name, {rows, columns / 2});
+  require_dense(matrix.scales, matrix.scales_name, {scale_rows(rows), scale_columns(columns)});
+  require_global_scale(matrix.global_scale, matrix.global_scale_name, device_of);
+  return {data.data<const std::uint8_t>(), matrix.scales.data<const std::uint8_t>(),
+          matrix.global_scale.data<const nvfp4::GlobalScale>(), rows, columns};
 }
 
 }  // namespace
 
-Bf16Matrix require_quantizable(const Tensor& x, const char* name) {
-  const Bf16Matrix matrix = require_bf16_matrix(x, name);
+MatrixView require_quantizable(const Tensor& x, const char* name) {
+  const MatrixView matrix = require_bf16_matrix(x, name);
   if (matrix.columns % 16 != 0) {
     refuse("{} is {}; a multiple of 16 columns is expected, one block scale each", name,
            x.describe());
@@ -48,103 +40,107 @@ Bf16Matrix require_quantizable(const Tensor& x, const char* name) {
   return matrix;
 }
 
-void require_gsa(const Tensor& gsa, const char* name, const Tensor& x) {
-  require_device(gsa, name, x);
-  require_dtype(gsa, name, gsa.shim().float32, "float32");
-  require_dense(gsa, name, {2});
+void require_global_scale(const Tensor& global_scale, const char* name, const Tensor& x) {
+  require_device(global_scale, name, x);
+  require_dtype(global_scale, name, global_scale.shim().float32, "float32");
+  require_dense(global_scale, name, {2});
 }
 
-Quantized::Quantized(const Tensor& x, std::int64_t rows, std::int64_t columns)
-    : codes(empty_like(x, x.shim().uint8, {rows, columns / 2})),
-      scales(empty_like(x, x.shim().uint8, {scale_rows(rows), scale_columns(columns)})) {}
+Quantized::Quantized(const Tensor& x, std::int64_t row_count, std::int64_t column_count)
+    : data(empty_like(x, x.shim().uint8, {row_count, column_count / 2})),
+      scales(empty_like(x, x.shim().uint8, {scale_rows(row_count), scale_columns(column_count)})),
+      rows(row_count),
+      columns(column_count) {}
 
-Tensor zeroed(const Cuda& cuda, const CudaScope& scope, const Tensor& device_of,
-              std::size_t bytes) {
-  Tensor memory = empty_like(device_of, device_of.shim().uint8, {static_cast<std::int64_t>(bytes)});
+nvfp4::MutableQuantizedMatrix Quantized::view(const Tensor& global_scale) const noexcept {
+  return {data.data<std::uint8_t>(), scales.data<std::uint8_t>(),
+          global_scale.data<const nvfp4::GlobalScale>(), rows, columns};
+}
+
+ZeroedWorkspace::ZeroedWorkspace(const Cuda& cuda, const CudaScope& scope, const Tensor& device_of,
+                                 std::size_t bytes)
+    // Not empty, so that it has an address.
+    : memory_(
+          empty_like(device_of, device_of.shim().uint8, {static_cast<std::int64_t>(bytes) + 16})),
+      bytes_(bytes) {
+  if (bytes == 0) {
+    return;
+  }
   const Driver& driver = cuda.driver;
-  if (const auto result = driver.cuMemsetD8Async(memory.data<void>(), 0, bytes, scope.stream);
+  if (const auto result = driver.cuMemsetD8Async(memory_.data<void>(), 0, bytes, scope.stream);
       result != Driver::kSuccess) {
     raise(driver.error("cuMemsetD8Async", result));
   }
-  return memory;
 }
 
-void write_amax_gsa(const Tensor& gsa, const Tensor& x, const Bf16Matrix& matrix) {
-  auto* const out = gsa.data<float>();
+void write_global_scale(const Tensor& global_scale, const Tensor& x, const MatrixView& matrix) {
+  auto* const scale = global_scale.data<nvfp4::GlobalScale>();
   if (!x.is_cuda()) {
-    const reference::GlobalScale scale = reference::amax_gsa(view_of(matrix));
-    out[0] = scale.encode;
-    out[1] = scale.decode;
+    *scale = reference::compute_global_scale(matrix);
     return;
   }
   const Cuda& cuda = host().require_cuda();
   const CudaScope scope(cuda, x.device());
-  const Tensor workspace = zeroed(cuda, scope, x, nvfp4::AmaxGsa::kWorkspaceBytes);
-  require(require(cuda.amax).launch(scope.stream, out, matrix.data, matrix.rows, matrix.columns,
-                                    matrix.row_stride, workspace.data<std::uint32_t>()));
+  const nvfp4::ComputeGlobalScale& kernel = require(scope.launchers.global_scale);
+  const ZeroedWorkspace workspace(cuda, scope, x, kernel.workspace_bytes());
+  require(kernel.launch(scope.stream, scale, matrix, workspace));
 }
 
-void write_quantized(const Tensor& codes, const Tensor& scales, const Tensor& x,
-                     const Bf16Matrix& matrix, const Tensor& gsa) {
-  auto* const code = codes.data<std::uint8_t>();
-  auto* const scale = scales.data<std::uint8_t>();
-  const auto* const global = gsa.data<const float>();
+Tensor new_global_scale(const Tensor& x, const MatrixView& matrix) {
+  Tensor global_scale = empty_like(x, x.shim().float32, {2});
+  write_global_scale(global_scale, x, matrix);
+  return global_scale;
+}
+
+void write_quantized(const nvfp4::MutableQuantizedMatrix& output, const Tensor& x,
+                     const MatrixView& matrix) {
   if (!x.is_cuda()) {
-    reference::quantize(code, scale, view_of(matrix), {global[0], global[1]});
+    reference::quantize(output, matrix);
     return;
   }
-  const Cuda& cuda = host().require_cuda();
-  const CudaScope scope(cuda, x.device());
-  require(require(cuda.quantize)
-              .launch(scope.stream, code, scale, matrix.data, global, matrix.rows, matrix.columns,
-                      matrix.row_stride));
+  const CudaScope scope(host().require_cuda(), x.device());
+  require(require(scope.launchers.quantize).launch(scope.stream, output, matrix));
 }
 
-Tensor amax_gsa(const Tensor& x, const Bf16Matrix& matrix) {
-  Tensor gsa = empty_like(x, x.shim().float32, {2});
-  write_amax_gsa(gsa, x, matrix);
-  return gsa;
-}
-
-Quantized quantize(const Tensor& x, const Bf16Matrix& matrix, const Tensor& gsa) {
-  require_gsa(gsa, "gsa", x);
+Quantized quantize(const Tensor& x, const MatrixView& matrix, const Tensor& global_scale) {
+  require_global_scale(global_scale, "gsa", x);
   Quantized out(x, matrix.rows, matrix.columns);
-  write_quantized(out.codes, out.scales, x, matrix, gsa);
+  write_quantized(out.view(global_scale), x, matrix);
   return out;
 }
 
 Tensor gemm(const MatrixArgument& a, const MatrixArgument& b, const std::optional<Tensor>& bias) {
-  const Shim& shim = a.codes.shim();
-  const Sizes left = require_matrix(a, a.codes);
-  const Sizes right = require_matrix(b, a.codes);
+  const Shim& shim = a.data.shim();
+  const nvfp4::QuantizedMatrix left = require_matrix(a, a.data);
+  const nvfp4::QuantizedMatrix right = require_matrix(b, a.data);
   if (left.columns != right.columns) {
-    refuse("{} is {} and {} is {}: both have the same number of columns", a.codes_name,
-           a.codes.describe(), b.codes_name, b.codes.describe());
+    refuse("{} is {} and {} is {}: both have the same number of columns", a.data_name,
+           a.data.describe(), b.data_name, b.data.describe());
   }
   if (right.rows % 8 != 0) {
-    refuse("{} is {}; a multiple of 8 rows is expected", b.codes_name, b.codes.describe());
+    refuse("{} is {}; a multiple of 8 rows is expected", b.data_name, b.data.describe());
   }
+  nvfp4::GemmOptions options;
   if (bias) {
-    require_device(*bias, "bias", a.codes);
+    require_device(*bias, "bias", a.data);
     require_dtype(*bias, "bias", shim.bfloat16, "bfloat16");
     require_dense(*bias, "bias", {right.rows});
+    options.bias = {DataType::bf16, bias->data<const void>(), right.rows};
   }
-  const std::uint16_t* const offsets = bias ? bias->data<const std::uint16_t>() : nullptr;
-  Tensor output = empty_like(a.codes, shim.bfloat16, {left.rows, right.rows});
-  auto* const out = output.data<std::uint16_t>();
+  Tensor output = empty_like(a.data, shim.bfloat16, {left.rows, right.rows});
+  const MutableMatrixView out(DataType::bf16, output.data<void>(), left.rows, right.rows);
   if (left.rows == 0) {
     return output;
   }
-  if (a.codes.is_cuda()) {
+  if (a.data.is_cuda()) {
     const Cuda& cuda = host().require_cuda();
-    const CudaScope scope(cuda, a.codes.device());
-    const nvfp4::Gemm& kernel = require(cuda.gemm);
-    const Tensor workspace = zeroed(
-        cuda, scope, a.codes, kernel.workspace_bytes(left.rows, right.rows, left.columns) + 16);
-    require(kernel.launch(scope.stream, out, pointers(a), pointers(b), offsets, left.rows,
-                          right.rows, left.columns, workspace.data<void>()));
+    const CudaScope scope(cuda, a.data.device());
+    const nvfp4::Gemm& kernel = require(scope.launchers.gemm);
+    const ZeroedWorkspace workspace(cuda, scope, a.data,
+                                    kernel.workspace_bytes(left.rows, right.rows, left.columns));
+    require(kernel.launch(scope.stream, out, left, right, workspace, options));
   } else {
-    reference::gemm(out, pointers(a), pointers(b), offsets, left.rows, right.rows, left.columns);
+    reference::gemm(out, left, right, options.bias);
   }
   return output;
 }

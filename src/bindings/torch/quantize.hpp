@@ -7,48 +7,62 @@
 #include "bindings/torch/tensor.hpp"
 #include "reference/quantize.hpp"
 
-/// What several ops do with tensors of either device. They throw, as ops do.
+/// Functions of several ops, for tensors of CPU and CUDA alike. They throw, as ops do.
 namespace cukiln::torch {
 
-inline reference::Bf16View view_of(const Bf16Matrix& x) noexcept {
-  return {x.data, x.rows, x.columns, x.row_stride};
-}
-
-/// Whose columns are a multiple of 16.
-Bf16Matrix require_quantizable(const Tensor& x, const char* name);
-/// float32 [2] on the device of x.
-void require_gsa(const Tensor& gsa, const char* name, const Tensor& x);
+/// A bf16 matrix with a multiple of 16 columns.
+MatrixView require_quantizable(const Tensor& x, const char* name);
+/// Checks {encode, decode}: float32 [2] on the device of x.
+void require_global_scale(const Tensor& global_scale, const char* name, const Tensor& x);
 
 constexpr std::int64_t scale_rows(std::int64_t rows) noexcept { return (rows + 127) / 128 * 128; }
 constexpr std::int64_t scale_columns(std::int64_t columns) noexcept {
   return (columns + 63) / 64 * 4;
 }
 
-/// New codes [rows, columns / 2] and scales [rows to 128, columns / 16 to 4] on x's device.
+/// New data [rows, columns / 2] and scales [rows to 128, columns / 16 to 4] on x's device.
 struct Quantized {
   Quantized(const Tensor& x, std::int64_t rows, std::int64_t columns);
-  Tensor codes;
+
+  nvfp4::MutableQuantizedMatrix view(const Tensor& global_scale) const noexcept;
+
+  Tensor data;
   Tensor scales;
+  std::int64_t rows;
+  std::int64_t columns;
 };
 
-/// Memory of PyTorch's for the rest of an op, zeroed in the stream's order.
-Tensor zeroed(const Cuda& cuda, const CudaScope& scope, const Tensor& device_of, std::size_t bytes);
+/// Memory of PyTorch's for the rest of an op, zeroed in the order of the stream.
+class ZeroedWorkspace {
+ public:
+  ZeroedWorkspace(const Cuda& cuda, const CudaScope& scope, const Tensor& device_of,
+                  std::size_t bytes);
+  operator nvfp4::Workspace() const noexcept {  // NOLINT: a conversion
+    return {memory_.data<void>(), bytes_};
+  }
 
-/// x is of the device of them all.
-void write_amax_gsa(const Tensor& gsa, const Tensor& x, const Bf16Matrix& matrix);
-void write_quantized(const Tensor& codes, const Tensor& scales, const Tensor& x,
-                     const Bf16Matrix& matrix, const Tensor& gsa);
-Tensor amax_gsa(const Tensor& x, const Bf16Matrix& matrix);
-Quantized quantize(const Tensor& x, const Bf16Matrix& matrix, const Tensor& gsa);
+ private:
+  Tensor memory_;
+  std::size_t bytes_;
+};
 
-/// A quantised matrix as an op's arguments, and their names.
+/// Writes the global scale of `matrix`, which is x, as a tensor of two floats.
+void write_global_scale(const Tensor& global_scale, const Tensor& x, const MatrixView& matrix);
+Tensor new_global_scale(const Tensor& x, const MatrixView& matrix);
+
+/// Quantises `matrix`, which is x or a copy of it. All tensors are on one device.
+void write_quantized(const nvfp4::MutableQuantizedMatrix& output, const Tensor& x,
+                     const MatrixView& matrix);
+Quantized quantize(const Tensor& x, const MatrixView& matrix, const Tensor& global_scale);
+
+/// A quantised matrix as an op's arguments, and their names in the schema.
 struct MatrixArgument {
-  const Tensor& codes;
+  const Tensor& data;
   const Tensor& scales;
-  const Tensor& gsa;
-  const char* codes_name;
+  const Tensor& global_scale;
+  const char* data_name;
   const char* scales_name;
-  const char* gsa_name;
+  const char* global_scale_name;
 };
 Tensor gemm(const MatrixArgument& a, const MatrixArgument& b, const std::optional<Tensor>& bias);
 

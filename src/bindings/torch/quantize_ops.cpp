@@ -24,9 +24,9 @@ nvfp4::SwiGlu swiglu_of(double limit, double alpha, double beta) {
   return {static_cast<float>(limit), static_cast<float>(alpha), static_cast<float>(beta)};
 }
 
-/// [rows, 2 * columns] of gate and up.
-Bf16Matrix require_gate_up(const Tensor& x) {
-  const Bf16Matrix matrix = require_bf16_matrix(x, "x");
+/// Checks [rows, 2 * columns] of gate and up.
+MatrixView require_gate_up(const Tensor& x) {
+  const MatrixView matrix = require_bf16_matrix(x, "x");
   if (matrix.columns % 32 != 0) {
     refuse("x is {}; gate and up have a multiple of 16 columns each", x.describe());
   }
@@ -37,31 +37,32 @@ Bf16Matrix require_gate_up(const Tensor& x) {
 void amax_gsa_op(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
   Arguments arguments(host().shim, stack);
   const Tensor x = arguments.tensor();
-  stack[0] = amax_gsa(x, require_bf16_matrix(x, "x")).release();
+  stack[0] = new_global_scale(x, require_bf16_matrix(x, "x")).release();
 }
 
 void quantize_nvfp4(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
   Arguments arguments(host().shim, stack);
   const Tensor x = arguments.tensor();
   const double encode_scale = arguments.number();
-  const Bf16Matrix matrix = require_quantizable(x, "x");
+  const MatrixView matrix = require_quantizable(x, "x");
   if (!(encode_scale > 0 && encode_scale <= kLargestFloat)) {
     refuse("encode_scale is {}; 2688 / amax, positive and finite, is expected", encode_scale);
   }
   Quantized out(x, matrix.rows, matrix.columns);
   const auto encode = static_cast<float>(encode_scale);
+  const nvfp4::GlobalScale scale = {encode, 1.0f / encode};
+  nvfp4::MutableQuantizedMatrix output = {out.data.data<std::uint8_t>(),
+                                          out.scales.data<std::uint8_t>(), nullptr, out.rows,
+                                          out.columns};
   if (x.is_cuda()) {
-    const Cuda& cuda = host().require_cuda();
-    const CudaScope scope(cuda, x.device());
-    require(require(cuda.quantize_static)
-                .launch(scope.stream, out.codes.data<std::uint8_t>(),
-                        out.scales.data<std::uint8_t>(), matrix.data, encode, matrix.rows,
-                        matrix.columns, matrix.row_stride));
+    const CudaScope scope(host().require_cuda(), x.device());
+    require(require(scope.launchers.quantize_static)
+                .launch(scope.stream, output, matrix, scale.encode));
   } else {
-    reference::quantize(out.codes.data<std::uint8_t>(), out.scales.data<std::uint8_t>(),
-                        view_of(matrix), {encode, 1.0f / encode});
+    output.global_scale = &scale;
+    reference::quantize(output, matrix);
   }
-  stack[0] = out.codes.release();
+  stack[0] = out.data.release();
   stack[1] = out.scales.release();
 }
 
@@ -70,42 +71,36 @@ void quantize_nvfp4_from_buffer(StableValue* stack, std::uint64_t /*arguments*/,
   Arguments arguments(host().shim, stack);
   const Tensor x = arguments.tensor();
   const Tensor gsa = arguments.tensor();
-  const Bf16Matrix matrix = require_quantizable(x, "x");
+  const MatrixView matrix = require_quantizable(x, "x");
   Quantized out = quantize(x, matrix, gsa);
-  stack[0] = out.codes.release();
+  stack[0] = out.data.release();
   stack[1] = out.scales.release();
 }
 
-/// Of [gate | up], or of SwiGLU where `activation` is given.
+/// Quantises [gate | up], or SwiGLU where `activation` is given.
 Quantized quantize_gate_up(const Tensor& x, const Tensor& gsa, nvfp4::GateUpLayout layout,
                            const nvfp4::SwiGlu* activation) {
-  const Bf16Matrix matrix = require_gate_up(x);
-  require_gsa(gsa, "gsa", x);
-  const std::int64_t width = matrix.columns / 2;
-  const std::int64_t columns = activation != nullptr ? width : matrix.columns;
+  const MatrixView matrix = require_gate_up(x);
+  require_global_scale(gsa, "gsa", x);
+  const std::int64_t columns = activation != nullptr ? matrix.columns / 2 : matrix.columns;
   Quantized out(x, matrix.rows, columns);
-  auto* const codes = out.codes.data<std::uint8_t>();
-  auto* const scales = out.scales.data<std::uint8_t>();
-  const auto* const scale = gsa.data<const float>();
+  const nvfp4::MutableQuantizedMatrix output = out.view(gsa);
   if (x.is_cuda()) {
-    const Cuda& cuda = host().require_cuda();
-    const CudaScope scope(cuda, x.device());
-    const nvfp4::DeinterleaveQuantize& kernel = require(cuda.deinterleave);
+    const CudaScope scope(host().require_cuda(), x.device());
+    const nvfp4::DeinterleaveQuantize& kernel = require(scope.launchers.deinterleave);
     require(activation != nullptr
-                ? kernel.launch_swiglu(scope.stream, codes, scales, matrix.data, scale, matrix.rows,
-                                       width, matrix.row_stride, layout, *activation)
-                : kernel.launch(scope.stream, codes, scales, matrix.data, scale, matrix.rows, width,
-                                matrix.row_stride, layout));
+                ? kernel.launch_swiglu(scope.stream, output, matrix, layout, *activation)
+                : kernel.launch(scope.stream, output, matrix, layout));
     return out;
   }
-  std::vector<std::uint16_t> y(static_cast<std::size_t>(matrix.rows * columns));
+  std::vector<std::uint16_t> values(static_cast<std::size_t>(matrix.rows * columns));
+  const MutableMatrixView y(DataType::bf16, values.data(), matrix.rows, columns);
   if (activation != nullptr) {
-    reference::swiglu(y.data(), view_of(matrix), layout, *activation);
+    reference::swiglu(y, matrix, layout, *activation);
   } else {
-    reference::deinterleave(y.data(), view_of(matrix), layout);
+    reference::deinterleave(y, matrix, layout);
   }
-  reference::quantize(codes, scales, {y.data(), matrix.rows, columns, columns},
-                      {scale[0], scale[1]});
+  reference::quantize(output, y);
   return out;
 }
 
@@ -116,7 +111,7 @@ void deinterleave_quantize_from_buffer(StableValue* stack, std::uint64_t /*argum
   const Tensor gsa = arguments.tensor();
   const bool interleaved = arguments.flag();
   Quantized out = quantize_gate_up(x, gsa, layout_of(interleaved), nullptr);
-  stack[0] = out.codes.release();
+  stack[0] = out.data.release();
   stack[1] = out.scales.release();
 }
 
@@ -131,7 +126,7 @@ void swiglu_quantize_from_buffer(StableValue* stack, std::uint64_t /*arguments*/
   const bool interleaved = arguments.flag();
   const nvfp4::SwiGlu activation = swiglu_of(limit, alpha, beta);
   Quantized out = quantize_gate_up(x, gsa, layout_of(interleaved), &activation);
-  stack[0] = out.codes.release();
+  stack[0] = out.data.release();
   stack[1] = out.scales.release();
 }
 
@@ -143,23 +138,21 @@ void swiglu_amax_gsa(StableValue* stack, std::uint64_t /*arguments*/, std::uint6
   const double beta = arguments.number();
   const nvfp4::GateUpLayout layout = layout_of(arguments.flag());
   const nvfp4::SwiGlu activation = swiglu_of(limit, alpha, beta);
-  const Bf16Matrix matrix = require_gate_up(x);
-  const std::int64_t width = matrix.columns / 2;
+  const MatrixView matrix = require_gate_up(x);
   Tensor gsa = empty_like(x, x.shim().float32, {2});
-  auto* const out = gsa.data<float>();
+  auto* const scale = gsa.data<nvfp4::GlobalScale>();
   if (x.is_cuda()) {
     const Cuda& cuda = host().require_cuda();
     const CudaScope scope(cuda, x.device());
-    const Tensor workspace = zeroed(cuda, scope, x, nvfp4::AmaxGsa::kWorkspaceBytes);
-    require(require(cuda.swiglu_amax)
-                .launch(scope.stream, out, matrix.data, matrix.rows, width, matrix.row_stride,
-                        layout, activation, workspace.data<std::uint32_t>()));
+    const nvfp4::ComputeSwiGluGlobalScale& kernel = require(scope.launchers.swiglu_global_scale);
+    const ZeroedWorkspace workspace(cuda, scope, x, kernel.workspace_bytes());
+    require(kernel.launch(scope.stream, scale, matrix, layout, activation, workspace));
   } else {
-    std::vector<std::uint16_t> y(static_cast<std::size_t>(matrix.rows * width));
-    reference::swiglu(y.data(), view_of(matrix), layout, activation);
-    const reference::GlobalScale scale = reference::amax_gsa({y.data(), matrix.rows, width, width});
-    out[0] = scale.encode;
-    out[1] = scale.decode;
+    const std::int64_t columns = matrix.columns / 2;
+    std::vector<std::uint16_t> values(static_cast<std::size_t>(matrix.rows * columns));
+    const MutableMatrixView y(DataType::bf16, values.data(), matrix.rows, columns);
+    reference::swiglu(y, matrix, layout, activation);
+    *scale = reference::compute_global_scale(y);
   }
   stack[0] = gsa.release();
 }

@@ -93,7 +93,7 @@ Result<void> set_loader(cukiln_loader* loader) {
   return {};
 }
 
-/// The kernels for a device; null for the CPU.
+/// The CUDA side for a device that is visible; null for the CPU.
 Result<const Cuda*> backend(Host& here, int device) {
   if (device < 0) {
     return static_cast<const Cuda*>(nullptr);
@@ -105,6 +105,7 @@ Result<const Cuda*> backend(Host& here, int device) {
                       "first",
                       device);
   }
+  CUKILN_TRY([[maybe_unused]] const auto launchers, cuda->on(device));
   return cuda;
 }
 
@@ -118,6 +119,12 @@ Result<void> check_multiple(const char* name, std::int64_t value, std::int64_t o
 
 Result<void> check_given(const char* name, const void* pointer) {
   return pointer == nullptr ? c::null_argument(name) : Result<void>();
+}
+
+/// The error of a launcher that the device or the compiler refused.
+template <class Launcher>
+Result<void> status_of(const Result<Launcher>& launcher) {
+  return launcher ? Result<void>() : Result<void>(launcher.error());
 }
 
 template <class Kind, class Weights>
@@ -142,8 +149,11 @@ Result<void> create_linear(const cukiln_torch_linear* given, std::int64_t* id) {
   CUKILN_CHECK(check_given("scales", weights.scales));
   CUKILN_CHECK(check_given("gsa", weights.gsa));
   CUKILN_TRY(const Cuda* const cuda, backend(*here, weights.device));
-  if (cuda != nullptr && !cuda->gemm) {
-    return cuda->gemm.error();
+  if (cuda != nullptr) {
+    CUKILN_TRY(const DeviceLaunchers* const launchers, cuda->on(weights.device));
+    CUKILN_CHECK(status_of(launchers->gemm));
+    CUKILN_CHECK(status_of(launchers->quantize));
+    CUKILN_CHECK(status_of(launchers->global_scale));
   }
   return add<LinearRunner>(*here, weights, id);
 }
@@ -172,8 +182,10 @@ Result<void> create_moe(const cukiln_torch_moe* given, std::int64_t* id) {
   CUKILN_CHECK(check_given("down_decode", weights.down_decode));
   CUKILN_CHECK(check_given("activation_gsa", weights.activation_gsa));
   CUKILN_TRY(const Cuda* const cuda, backend(*here, weights.device));
-  if (cuda != nullptr && !cuda->moe) {
-    return cuda->moe.error();
+  if (cuda != nullptr) {
+    CUKILN_TRY(const DeviceLaunchers* const launchers, cuda->on(weights.device));
+    CUKILN_CHECK(status_of(launchers->moe));
+    CUKILN_CHECK(status_of(launchers->global_scale));
   }
   return add<MoeRunner>(*here, weights, id);
 }

@@ -15,7 +15,7 @@ void linear_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t 
 
   LinearRunner& runner = linear_runner(id);
   runner.check_device(x, "x");
-  const Bf16Matrix matrix = require_bf16_matrix(x, "x");
+  const MatrixView matrix = require_bf16_matrix(x, "x");
   if (matrix.columns != runner.in_features()) {
     refuse("x is {}; the layer of runner {} takes [tokens, {}]", x.describe(), id,
            runner.in_features());
@@ -27,7 +27,7 @@ void linear_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t 
   }
   Tensor output = empty_like(x, host().shim.bfloat16, {matrix.rows, out_features});
   if (matrix.rows != 0) {
-    runner.run(matrix, output.data<std::uint16_t>());
+    runner.run(matrix, {DataType::bf16, output.data<void>(), matrix.rows, out_features});
   }
   stack[0] = output.release();
 }
@@ -45,7 +45,7 @@ void moe_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*r
   runner.check_device(hidden_states, "hidden_states");
   require_device(topk_weights, "topk_weights", hidden_states);
   require_device(topk_ids, "topk_ids", hidden_states);
-  const Bf16Matrix matrix = require_bf16_matrix(hidden_states, "hidden_states");
+  const MatrixView matrix = require_bf16_matrix(hidden_states, "hidden_states");
   require_dense(hidden_states, "hidden_states", {matrix.rows, runner.hidden()});
   require_aligned_rows(matrix, hidden_states, "hidden_states");
   if (hidden_size != runner.hidden()) {
@@ -64,8 +64,11 @@ void moe_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*r
   }
   Tensor output = empty_like(hidden_states, shim.bfloat16, {matrix.rows, hidden_size});
   if (matrix.rows != 0) {
-    runner.run(matrix.data, matrix.rows, topk, topk_ids.data<const std::int32_t>(),
-               topk_weights.data<const float>(), output.data<std::uint16_t>());
+    nvfp4::MoeInput input;
+    input.hidden = matrix;
+    input.topk_ids = {DataType::i32, topk_ids.data<const void>(), matrix.rows, topk};
+    input.topk_weights = {DataType::f32, topk_weights.data<const void>(), matrix.rows, topk};
+    runner.run(input, {DataType::bf16, output.data<void>(), matrix.rows, hidden_size});
   }
   stack[0] = output.release();
 }

@@ -16,21 +16,57 @@ namespace {
 
 constexpr std::size_t rounded_up(std::size_t bytes) noexcept { return (bytes + 255) / 256 * 256; }
 
-/// What `AmaxGsa` writes and needs, at the beginning of scratch: {encode, decode}, then its
-/// workspace.
-constexpr std::size_t kGsaWorkspace = 64;
-constexpr std::size_t kGsaBytes = rounded_up(kGsaWorkspace + nvfp4::AmaxGsa::kWorkspaceBytes);
+// Scratch begins with the global scale of an input and the workspace of the kernel that computes
+// it.
+constexpr std::size_t kGlobalScaleWorkspace = 64;
 
-/// The global scale of x: the given one, or its own into scratch.
-const float* input_scale(const Cuda& cuda, Stream stream, const Bf16Matrix& x, const float* given,
-                         std::byte* scratch) {
+std::size_t global_scale_bytes(const DeviceLaunchers& launchers) noexcept {
+  return rounded_up(kGlobalScaleWorkspace + launchers.global_scale->workspace_bytes());
+}
+
+/// The given global scale, or that of x, which is computed into scratch.
+const nvfp4::GlobalScale* input_scale(const CudaScope& scope, const MatrixView& x,
+                                      const float* given, std::byte* scratch) {
   if (given != nullptr) {
-    return given;
+    return reinterpret_cast<const nvfp4::GlobalScale*>(given);
   }
-  auto* const gsa = reinterpret_cast<float*>(scratch);
-  require(cuda.amax->launch(stream, gsa, x.data, x.rows, x.columns, x.row_stride,
-                            reinterpret_cast<std::uint32_t*>(scratch + kGsaWorkspace)));
-  return gsa;
+  auto* const scale = reinterpret_cast<nvfp4::GlobalScale*>(scratch);
+  const nvfp4::ComputeGlobalScale& kernel = *scope.launchers.global_scale;
+  require(kernel.launch(scope.stream, scale, x,
+                        {scratch + kGlobalScaleWorkspace, kernel.workspace_bytes()}));
+  return scale;
+}
+
+/// The same on the CPU.
+nvfp4::GlobalScale input_scale_on_cpu(const MatrixView& x, const float* given) {
+  return given != nullptr ? nvfp4::GlobalScale{given[0], given[1]}
+                          : reference::compute_global_scale(x);
+}
+
+const std::uint8_t* bytes_at(const void* pointer) noexcept {
+  return static_cast<const std::uint8_t*>(pointer);
+}
+
+nvfp4::MoeLayer layer_of(const cukiln_torch_moe& given) noexcept {
+  nvfp4::MoeLayer layer;
+  layer.up = {bytes_at(given.up_codes), bytes_at(given.up_scales),
+              given.up_decode,          given.experts,
+              2 * given.width,          given.hidden};
+  layer.down = {bytes_at(given.down_codes),
+                bytes_at(given.down_scales),
+                given.down_decode,
+                given.experts,
+                given.hidden,
+                given.width};
+  layer.activation_scale = reinterpret_cast<const nvfp4::GlobalScale*>(given.activation_gsa);
+  layer.global_experts = given.global_experts;
+  if (given.expert_map != nullptr) {
+    layer.expert_map = {DataType::i32, given.expert_map,
+                        given.global_experts != 0 ? given.global_experts : given.experts};
+  }
+  layer.layout = given.interleaved != 0 ? nvfp4::GateUpLayout::pairs : nvfp4::GateUpLayout::halves;
+  layer.activation = {given.limit, given.alpha, given.beta};
+  return layer;
 }
 
 }  // namespace
@@ -53,21 +89,36 @@ void DeviceRunner::check_device(const Tensor& tensor, const char* name) const {
 LinearRunner::LinearRunner(const Cuda* cuda, const cukiln_torch_linear& weights)
     : DeviceRunner(cuda, weights.device), weights_(weights) {}
 
-struct LinearRunner::Parts {
+nvfp4::QuantizedMatrix LinearRunner::weight() const noexcept {
+  return {bytes_at(weights_.codes), bytes_at(weights_.scales),
+          reinterpret_cast<const nvfp4::GlobalScale*>(weights_.gsa), weights_.out_features,
+          weights_.in_features};
+}
+
+VectorView LinearRunner::bias() const noexcept {
+  return weights_.bias != nullptr ? VectorView(DataType::bf16, weights_.bias, weights_.out_features)
+                                  : VectorView();
+}
+
+/// Offsets into scratch, after the global scale.
+struct LinearRunner::ScratchLayout {
   std::size_t workspace;
-  std::size_t codes;
+  std::size_t workspace_bytes;
+  std::size_t data;
   std::size_t scales;
   std::size_t end;
 };
 
-LinearRunner::Parts LinearRunner::lay_out(std::int64_t tokens) const noexcept {
-  Parts parts{};
-  parts.workspace = kGsaBytes;
-  parts.codes = parts.workspace + rounded_up(cuda_->gemm->workspace_bytes(
-                                      tokens, weights_.out_features, weights_.in_features));
-  parts.scales = parts.codes + rounded_up(nvfp4::codes_bytes(tokens, weights_.in_features));
-  parts.end = parts.scales + rounded_up(nvfp4::scales_bytes(tokens, weights_.in_features));
-  return parts;
+LinearRunner::ScratchLayout LinearRunner::lay_out(const DeviceLaunchers& launchers,
+                                                  std::int64_t tokens) const noexcept {
+  ScratchLayout layout{};
+  layout.workspace = global_scale_bytes(launchers);
+  layout.workspace_bytes =
+      launchers.gemm->workspace_bytes(tokens, weights_.out_features, weights_.in_features);
+  layout.data = layout.workspace + rounded_up(layout.workspace_bytes);
+  layout.scales = layout.data + rounded_up(nvfp4::data_bytes(tokens, weights_.in_features));
+  layout.end = layout.scales + rounded_up(nvfp4::scales_bytes(tokens, weights_.in_features));
+  return layout;
 }
 
 Result<void> LinearRunner::reserve(std::int64_t tokens) {
@@ -76,69 +127,60 @@ Result<void> LinearRunner::reserve(std::int64_t tokens) {
   }
   const CudaScope scope(*cuda_, device_);
   CUKILN_TRY([[maybe_unused]] const auto block,
-             scratch_->grow(scope.stream, tokens, lay_out(tokens).end));
+             scratch_->grow(scope.stream, tokens, lay_out(scope.launchers, tokens).end));
   return {};
 }
 
-void LinearRunner::run(const Bf16Matrix& x, std::uint16_t* output) {
+void LinearRunner::run(const MatrixView& x, const MutableMatrixView& output) {
   if (cuda_ == nullptr) {
     return run_on_cpu(x, output);
   }
   const CudaScope scope(*cuda_, device_);
   Scratch::Block block = scratch_->current();
   if (block.tokens < x.rows) {
-    // At least doubled: what a growing batch leaves behind is then no more than what it has.
+    // At least doubled: the blocks that a growing batch leaves behind are then no larger than the
+    // latest.
     const std::int64_t tokens = std::max(x.rows, 2 * block.tokens);
-    block = require(scratch_->grow(scope.stream, tokens, lay_out(tokens).end));
+    block = require(scratch_->grow(scope.stream, tokens, lay_out(scope.launchers, tokens).end));
   }
-  const Parts parts = lay_out(block.tokens);
+  const ScratchLayout layout = lay_out(scope.launchers, block.tokens);
   const auto at = [&](std::size_t offset) {
     return reinterpret_cast<std::uint8_t*>(block.memory + offset);
   };
-  const float* const gsa = input_scale(*cuda_, scope.stream, x, weights_.input_gsa, block.memory);
-  require(cuda_->quantize->launch(scope.stream, at(parts.codes), at(parts.scales), x.data, gsa,
-                                  x.rows, x.columns, x.row_stride));
+  const nvfp4::MutableQuantizedMatrix quantized = {
+      at(layout.data), at(layout.scales), input_scale(scope, x, weights_.input_gsa, block.memory),
+      x.rows, x.columns};
+  require(scope.launchers.quantize->launch(scope.stream, quantized, x));
   nvfp4::GemmOptions options;
+  options.bias = bias();
   options.constant_b = true;
-  require(cuda_->gemm->launch(scope.stream, output, {at(parts.codes), at(parts.scales), gsa},
-                              {static_cast<const std::uint8_t*>(weights_.codes),
-                               static_cast<const std::uint8_t*>(weights_.scales), weights_.gsa},
-                              static_cast<const std::uint16_t*>(weights_.bias), x.rows,
-                              weights_.out_features, x.columns, at(parts.workspace), options));
+  require(scope.launchers.gemm->launch(scope.stream, output, quantized, weight(),
+                                       {at(layout.workspace), layout.workspace_bytes}, options));
 }
 
-void LinearRunner::run_on_cpu(const Bf16Matrix& x, std::uint16_t* output) const {
-  std::vector<std::uint8_t> codes(nvfp4::codes_bytes(x.rows, x.columns));
+void LinearRunner::run_on_cpu(const MatrixView& x, const MutableMatrixView& output) const {
+  std::vector<std::uint8_t> data(nvfp4::data_bytes(x.rows, x.columns));
   std::vector<std::uint8_t> scales(nvfp4::scales_bytes(x.rows, x.columns));
-  const reference::GlobalScale scale =
-      weights_.input_gsa != nullptr
-          ? reference::GlobalScale{weights_.input_gsa[0], weights_.input_gsa[1]}
-          : reference::amax_gsa(view_of(x));
-  reference::quantize(codes.data(), scales.data(), view_of(x), scale);
-  const float gsa[2] = {scale.encode, scale.decode};
-  reference::gemm(output, {codes.data(), scales.data(), gsa},
-                  {static_cast<const std::uint8_t*>(weights_.codes),
-                   static_cast<const std::uint8_t*>(weights_.scales), weights_.gsa},
-                  static_cast<const std::uint16_t*>(weights_.bias), x.rows, weights_.out_features,
-                  x.columns);
+  const nvfp4::GlobalScale scale = input_scale_on_cpu(x, weights_.input_gsa);
+  const nvfp4::MutableQuantizedMatrix quantized = {data.data(), scales.data(), &scale, x.rows,
+                                                   x.columns};
+  reference::quantize(quantized, x);
+  reference::gemm(output, quantized, weight(), bias());
 }
 
 // ---- Mixture of experts
 
 MoeRunner::MoeRunner(const Cuda* cuda, const cukiln_torch_moe& weights)
-    : DeviceRunner(cuda, weights.device), weights_(weights) {}
+    : DeviceRunner(cuda, weights.device), weights_(weights), layer_(layer_of(weights)) {}
 
-nvfp4::MoeShape MoeRunner::shape_of(std::int64_t tokens, std::int64_t topk) const noexcept {
-  return {tokens, topk, weights_.experts, weights_.hidden, weights_.width, weights_.global_experts};
-}
-
-/// For that many tokens and for fewer, which other kernels may take.
-std::size_t MoeRunner::scratch_bytes(std::int64_t tokens, std::int64_t topk) const noexcept {
+/// Enough for that many tokens and for fewer, which other kernels may compute.
+std::size_t MoeRunner::scratch_bytes(const DeviceLaunchers& launchers, std::int64_t tokens,
+                                     std::int64_t topk) const noexcept {
   std::size_t most = 0;
   for (std::int64_t fewer = tokens; fewer > 0; fewer /= 2) {
-    most = std::max(most, cuda_->moe->workspace_bytes(shape_of(fewer, topk)));
+    most = std::max(most, launchers.moe->workspace_bytes(layer_.shape(fewer, topk)));
   }
-  return kGsaBytes + most;
+  return global_scale_bytes(launchers) + most;
 }
 
 Result<void> MoeRunner::reserve(std::int64_t tokens) {
@@ -148,46 +190,32 @@ Result<void> MoeRunner::reserve(std::int64_t tokens) {
   const CudaScope scope(*cuda_, device_);
   const std::int64_t topk = weights_.max_topk != 0 ? weights_.max_topk : 8;
   CUKILN_TRY([[maybe_unused]] const auto block,
-             scratch_->grow(scope.stream, tokens, scratch_bytes(tokens, topk)));
+             scratch_->grow(scope.stream, tokens, scratch_bytes(scope.launchers, tokens, topk)));
   return {};
 }
 
-void MoeRunner::run(const std::uint16_t* hidden_states, std::int64_t tokens, std::int64_t topk,
-                    const std::int32_t* topk_ids, const float* topk_weights,
-                    std::uint16_t* output) {
-  const nvfp4::MoeShape shape = shape_of(tokens, topk);
-  const auto bytes = [](const void* pointer) { return static_cast<const std::uint8_t*>(pointer); };
-  const nvfp4::MoeWeights up = {bytes(weights_.up_codes), bytes(weights_.up_scales),
-                                weights_.up_decode};
-  const nvfp4::MoeWeights down = {bytes(weights_.down_codes), bytes(weights_.down_scales),
-                                  weights_.down_decode};
-  const auto layout =
-      weights_.interleaved != 0 ? nvfp4::GateUpLayout::pairs : nvfp4::GateUpLayout::halves;
-  const nvfp4::SwiGlu activation = {weights_.limit, weights_.alpha, weights_.beta};
-  const Bf16Matrix x = {hidden_states, tokens, weights_.hidden, weights_.hidden};
-  nvfp4::MoeInput input = {hidden_states, weights_.hidden_gsa, topk_ids, topk_weights,
-                           weights_.expert_map};
+void MoeRunner::run(nvfp4::MoeInput input, const MutableMatrixView& output) {
   if (cuda_ == nullptr) {
-    float gsa[2];
-    if (input.hidden_gsa == nullptr) {
-      const reference::GlobalScale scale = reference::amax_gsa(view_of(x));
-      gsa[0] = scale.encode;
-      gsa[1] = scale.decode;
-      input.hidden_gsa = gsa;
-    }
-    reference::moe_gemm(output, shape, input, up, down, weights_.activation_gsa, layout,
-                        activation);
+    const nvfp4::GlobalScale scale = input_scale_on_cpu(input.hidden, weights_.hidden_gsa);
+    input.hidden_scale = &scale;
+    reference::moe_gemm(output, input, layer_);
     return;
   }
+  const std::int64_t tokens = input.hidden.rows;
+  const std::int64_t topk = input.topk_ids.columns;
   const CudaScope scope(*cuda_, device_);
+  const nvfp4::MoeGemm& moe = *scope.launchers.moe;
+  const std::size_t workspace = global_scale_bytes(scope.launchers);
+  const std::size_t workspace_bytes = moe.workspace_bytes(layer_.shape(tokens, topk));
   Scratch::Block block = scratch_->current();
-  if (block.bytes < kGsaBytes + cuda_->moe->workspace_bytes(shape)) {
+  if (block.bytes < workspace + workspace_bytes) {
     const std::int64_t reserved = std::max(tokens, 2 * block.tokens);
-    block = require(scratch_->grow(scope.stream, reserved, scratch_bytes(reserved, topk)));
+    block = require(
+        scratch_->grow(scope.stream, reserved, scratch_bytes(scope.launchers, reserved, topk)));
   }
-  input.hidden_gsa = input_scale(*cuda_, scope.stream, x, weights_.hidden_gsa, block.memory);
-  require(cuda_->moe->launch(scope.stream, output, shape, input, up, down, weights_.activation_gsa,
-                             layout, activation, block.memory + kGsaBytes));
+  input.hidden_scale = input_scale(scope, input.hidden, weights_.hidden_gsa, block.memory);
+  require(
+      moe.launch(scope.stream, output, input, layer_, {block.memory + workspace, workspace_bytes}));
 }
 
 // ---- By number

@@ -12,7 +12,7 @@
 
 namespace cukiln::torch {
 
-/// Where and how a runner works; of one device.
+/// A runner of one device, with its scratch memory.
 class DeviceRunner : public Runner {
  public:
   /// `cuda` is null for the CPU.
@@ -36,13 +36,15 @@ class LinearRunner final : public DeviceRunner {
   std::int64_t in_features() const noexcept { return weights_.in_features; }
   std::int64_t out_features() const noexcept { return weights_.out_features; }
 
-  /// output bf16 [x.rows, out_features], dense.
-  void run(const Bf16Matrix& x, std::uint16_t* output);
+  /// `output`: bf16 [x.rows, out_features], dense.
+  void run(const MatrixView& x, const MutableMatrixView& output);
 
  private:
-  struct Parts;
-  Parts lay_out(std::int64_t tokens) const noexcept;
-  void run_on_cpu(const Bf16Matrix& x, std::uint16_t* output) const;
+  struct ScratchLayout;
+  ScratchLayout lay_out(const DeviceLaunchers& launchers, std::int64_t tokens) const noexcept;
+  void run_on_cpu(const MatrixView& x, const MutableMatrixView& output) const;
+  nvfp4::QuantizedMatrix weight() const noexcept;
+  VectorView bias() const noexcept;
 
   cukiln_torch_linear weights_;
 };
@@ -55,19 +57,19 @@ class MoeRunner final : public DeviceRunner {
 
   std::int64_t hidden() const noexcept { return weights_.hidden; }
 
-  /// hidden states dense; ids and weights [tokens, topk], dense.
-  void run(const std::uint16_t* hidden_states, std::int64_t tokens, std::int64_t topk,
-           const std::int32_t* topk_ids, const float* topk_weights, std::uint16_t* output);
+  /// `input` without its scale. All dense.
+  void run(nvfp4::MoeInput input, const MutableMatrixView& output);
 
  private:
-  nvfp4::MoeShape shape_of(std::int64_t tokens, std::int64_t topk) const noexcept;
-  std::size_t scratch_bytes(std::int64_t tokens, std::int64_t topk) const noexcept;
+  std::size_t scratch_bytes(const DeviceLaunchers& launchers, std::int64_t tokens,
+                            std::int64_t topk) const noexcept;
 
   cukiln_torch_moe weights_;
+  nvfp4::MoeLayer layer_;
 };
 
-/// Throws std::out_of_range for a number that is no runner's, std::runtime_error for the other
-/// kind's.
+/// Throws std::out_of_range if no runner has this id, std::runtime_error if it is of the other
+/// kind.
 LinearRunner& linear_runner(std::int64_t id);
 MoeRunner& moe_runner(std::int64_t id);
 

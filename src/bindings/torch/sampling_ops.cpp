@@ -10,26 +10,35 @@ namespace cukiln::torch {
 
 namespace {
 
-template <class T>
-const T* row_values(const std::optional<Tensor>& values, const char* name, const Tensor& logits,
-                    std::int32_t dtype, const char* dtype_name) {
+/// A parameter of each row; absent where it is not given.
+VectorView row_values(const std::optional<Tensor>& values, const char* name, const Tensor& logits,
+                      DataType type) {
   if (!values) {
-    return nullptr;
+    return {};
   }
+  const bool is_float = type == DataType::f32;
+  const std::int32_t dtype = is_float ? logits.shim().float32 : logits.shim().int32;
+  const char* const dtype_name = is_float ? "float32" : "int32";
   require_device(*values, name, logits);
   require_dtype(*values, name, dtype, dtype_name);
   require_dense(*values, name, {logits.size(0)});
-  return values->data<const T>();
+  return {type, values->data<const void>(), logits.size(0)};
 }
 
-const Result<sampling::Sampler>& launcher(const Cuda& cuda, const Tensor& logits) {
+DataType type_of(const Tensor& logits) noexcept {
   const Shim& shim = logits.shim();
-  return logits.dtype() == shim.float32    ? cuda.sample_f32
-         : logits.dtype() == shim.bfloat16 ? cuda.sample_bf16
-                                           : cuda.sample_f16;
+  return logits.dtype() == shim.float32    ? DataType::f32
+         : logits.dtype() == shim.bfloat16 ? DataType::bf16
+                                           : DataType::f16;
 }
 
-/// Whatever their type, as floats.
+const Result<sampling::Sampler>& sampler_of(const DeviceLaunchers& launchers, DataType logits) {
+  return logits == DataType::f32    ? launchers.sample_f32
+         : logits == DataType::bf16 ? launchers.sample_bf16
+                                    : launchers.sample_f16;
+}
+
+/// A copy of logits of any type as floats.
 std::vector<float> floats(const Tensor& logits) {
   Tensor copy = empty_like(logits, logits.shim().float32, {logits.size(0), logits.size(1)});
   copy.copy_from(logits);
@@ -66,27 +75,27 @@ void sample(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*res
   require_dtype(state, "state", shim.int64, "int64");
   require_dense(state, "state", {3});
   const sampling::Parameters parameters = {
-      row_values<float>(temperature, "temperature", logits, shim.float32, "float32"),
-      row_values<std::int32_t>(top_k, "top_k", logits, shim.int32, "int32"),
-      row_values<float>(top_p, "top_p", logits, shim.float32, "float32"),
-      row_values<float>(min_p, "min_p", logits, shim.float32, "float32"),
+      row_values(temperature, "temperature", logits, DataType::f32),
+      row_values(top_k, "top_k", logits, DataType::i32),
+      row_values(top_p, "top_p", logits, DataType::f32),
+      row_values(min_p, "min_p", logits, DataType::f32),
       joint ? sampling::FilterOrder::joint : sampling::FilterOrder::top_k_first};
 
   Tensor tokens = empty_like(logits, shim.int32, {rows});
   Tensor log_probabilities = empty_like(logits, shim.float32, {rows});
-  auto* const chosen = tokens.data<std::int32_t>();
-  auto* const logarithms = log_probabilities.data<float>();
+  const MutableVectorView chosen(DataType::i32, tokens.data<void>(), rows);
+  const MutableVectorView logarithms(DataType::f32, log_probabilities.data<void>(), rows);
   static_assert(sizeof(sampling::State) == 3 * sizeof(std::int64_t));
   auto* const random = state.data<sampling::State>();
   if (rows != 0 && logits.is_cuda()) {
-    const Cuda& cuda = host().require_cuda();
-    const CudaScope scope(cuda, logits.device());
-    require(require(launcher(cuda, logits))
-                .launch(scope.stream, chosen, logits.data<const void>(), rows, vocabulary,
-                        rows > 1 ? logits.stride(0) : vocabulary, parameters, random, logarithms));
+    const CudaScope scope(host().require_cuda(), logits.device());
+    const MatrixView given(type_of(logits), logits.data<const void>(), rows, vocabulary,
+                           rows > 1 ? logits.stride(0) : vocabulary);
+    require(require(sampler_of(scope.launchers, given.type))
+                .launch(scope.stream, chosen, given, parameters, random, logarithms));
   } else if (rows != 0) {
     const std::vector<float> values = floats(logits);
-    reference::sample(chosen, values.data(), rows, vocabulary, vocabulary, parameters, *random,
+    reference::sample(chosen, {DataType::f32, values.data(), rows, vocabulary}, parameters, *random,
                       logarithms);
   }
   stack[0] = tokens.release();

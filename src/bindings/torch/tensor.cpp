@@ -115,8 +115,8 @@ std::string Tensor::describe() const {
 
 Tensor empty_like(const Tensor& device_of, std::int32_t dtype,
                   std::initializer_list<std::int64_t> sizes) {
-  constexpr std::size_t kMostDimensions = 4;
-  std::int64_t strides[kMostDimensions];
+  constexpr std::size_t kMaxDimensions = 4;
+  std::int64_t strides[kMaxDimensions];
   std::int64_t stride = 1;
   for (std::size_t i = sizes.size(); i-- > 0;) {
     strides[i] = stride;
@@ -183,14 +183,14 @@ void require_dense(const Tensor& tensor, const char* name,
   }
 }
 
-Bf16Matrix require_bf16_matrix(const Tensor& tensor, const char* name) {
+MatrixView require_bf16_matrix(const Tensor& tensor, const char* name) {
   require_dtype(tensor, name, tensor.shim().bfloat16, "bfloat16");
   if (tensor.dim() != 2) {
     refuse("{} is {}; a matrix [rows, columns] is expected: flatten it with .flatten(0, -2)", name,
            tensor.describe());
   }
-  const Bf16Matrix matrix = {tensor.data<const std::uint16_t>(), tensor.size(0), tensor.size(1),
-                             tensor.size(0) <= 1 ? tensor.size(1) : tensor.stride(0)};
+  const MatrixView matrix(DataType::bf16, tensor.data<const void>(), tensor.size(0), tensor.size(1),
+                          tensor.size(0) <= 1 ? tensor.size(1) : tensor.stride(0));
   if (matrix.columns > 1 && matrix.rows != 0 && tensor.stride(1) != 1) {
     refuse("{}, {} with strides ({}, {}), has no contiguous rows; pass {}.contiguous()", name,
            tensor.describe(), tensor.stride(0), tensor.stride(1), name);
@@ -198,7 +198,7 @@ Bf16Matrix require_bf16_matrix(const Tensor& tensor, const char* name) {
   return matrix;
 }
 
-void require_aligned_rows(const Bf16Matrix& matrix, const Tensor& tensor, const char* name) {
+void require_aligned_rows(const MatrixView& matrix, const Tensor& tensor, const char* name) {
   const bool aligned =
       matrix.row_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0;
   if (matrix.rows * matrix.columns != 0 && !aligned) {

@@ -13,6 +13,7 @@
 #include "bindings/torch/shim.hpp"
 
 #include <cukiln/result.hpp>
+#include <cukiln/tensor_view.hpp>
 
 namespace cukiln::torch {
 
@@ -124,16 +125,10 @@ void require_device(const Tensor& tensor, const char* name, const Tensor& other)
 void require_dense(const Tensor& tensor, const char* name,
                    std::initializer_list<std::int64_t> sizes);
 
-/// bf16 [rows, columns]; there may be gaps between rows.
-struct Bf16Matrix {
-  const std::uint16_t* data;
-  std::int64_t rows;
-  std::int64_t columns;
-  std::int64_t row_stride;
-};
-Bf16Matrix require_bf16_matrix(const Tensor& tensor, const char* name);
-/// Rows that lie on 16 bytes, as vectors are read. Ask for a multiple of columns first: without it
-/// the advice would be wrong.
-void require_aligned_rows(const Bf16Matrix& matrix, const Tensor& tensor, const char* name);
+/// A bf16 matrix with contiguous rows; there may be gaps between them.
+MatrixView require_bf16_matrix(const Tensor& tensor, const char* name);
+/// Rows that lie on 16 bytes, because they are read in vectors. Check the number of columns first:
+/// where it is wrong, the advice of this error would not help.
+void require_aligned_rows(const MatrixView& matrix, const Tensor& tensor, const char* name);
 
 }  // namespace cukiln::torch

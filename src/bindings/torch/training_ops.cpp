@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A linear layer for training: y = x · Wᵀ + b and the products of its two gradients, all of NVFP4
-// matrices. A product sums along the columns of both its operands, and blocks of sixteen lie along
-// columns: so what is summed along another dimension in backward, W and x, is also quantised
+// A linear layer for training: y = x · Wᵀ + b and the GEMMs of its two gradients, all of NVFP4
+// matrices. A GEMM sums along the columns of both operands, and blocks of sixteen lie along
+// columns. W and x are summed along their other dimension in backward: they are also quantised
 // transposed, with the same global scale.
 //
 //     forward   y  [m, n] = Q(x)   · Q(w)ᵀ      sums over k
 //     dgrad     dx [m, k] = Q(dy)  · Q(wᵀ)ᵀ     sums over n
-//     wgrad     dw [n, k] = Q(dyᵀ) · Q(xᵀ)ᵀ     sums over m, filled up to a multiple of 32 with 0
+//     wgrad     dw [n, k] = Q(dyᵀ) · Q(xᵀ)ᵀ     sums over m, padded to a multiple of 32 with 0
 #include "bindings/torch/host.hpp"
 #include "bindings/torch/ops.hpp"
 #include "bindings/torch/quantize.hpp"
@@ -15,15 +15,15 @@ namespace cukiln::torch {
 
 namespace {
 
-constexpr std::int64_t filled_up(std::int64_t rows) noexcept { return (rows + 31) / 32 * 32; }
+constexpr std::int64_t padded(std::int64_t rows) noexcept { return (rows + 31) / 32 * 32; }
 
-Bf16Matrix dense(const Tensor& tensor, std::int64_t rows, std::int64_t columns) noexcept {
-  return {tensor.data<const std::uint16_t>(), rows, columns, columns};
+MatrixView dense(const Tensor& tensor, std::int64_t rows, std::int64_t columns) noexcept {
+  return {DataType::bf16, tensor.data<const void>(), rows, columns};
 }
 
-/// New [columns, rows filled up], by PyTorch's own copy.
-Tensor transposed(const Tensor& x, const Bf16Matrix& matrix) {
-  const std::int64_t width = filled_up(matrix.rows);
+/// New [columns, padded rows], by PyTorch's own copy.
+Tensor transposed(const Tensor& x, const MatrixView& matrix) {
+  const std::int64_t width = padded(matrix.rows);
   Tensor out = empty_like(x, x.shim().bfloat16, {matrix.columns, width});
   if (width != matrix.rows) {
     out.zero();
@@ -33,14 +33,14 @@ Tensor transposed(const Tensor& x, const Bf16Matrix& matrix) {
   return out;
 }
 
-Quantized quantize_transposed(const Tensor& x, const Bf16Matrix& matrix, const Tensor& gsa) {
+Quantized quantize_transposed(const Tensor& x, const MatrixView& matrix, const Tensor& gsa) {
   const Tensor turned = transposed(x, matrix);
-  return quantize(turned, dense(turned, matrix.columns, filled_up(matrix.rows)), gsa);
+  return quantize(turned, dense(turned, matrix.columns, padded(matrix.rows)), gsa);
 }
 
-/// Both sizes a multiple of 32, because either is summed over.
-Bf16Matrix require_weight(const Tensor& weight) {
-  const Bf16Matrix matrix = require_bf16_matrix(weight, "weight");
+/// Checks a weight: both sizes are multiples of 32, because both are summed over.
+MatrixView require_weight(const Tensor& weight) {
+  const MatrixView matrix = require_bf16_matrix(weight, "weight");
   if (matrix.rows == 0 || matrix.columns == 0 || matrix.rows % 32 != 0 ||
       matrix.columns % 32 != 0) {
     refuse("weight is {}; positive multiples of 32 are expected, because gradients sum over both",
@@ -50,15 +50,15 @@ Bf16Matrix require_weight(const Tensor& weight) {
   return matrix;
 }
 
-void require_quantized(const Tensor& codes, const char* codes_name, const Tensor& scales,
+void require_quantized(const Tensor& data, const char* data_name, const Tensor& scales,
                        const char* scales_name, std::int64_t rows, std::int64_t columns,
                        const Tensor& device_of) {
   const Shim& shim = device_of.shim();
-  require_device(codes, codes_name, device_of);
+  require_device(data, data_name, device_of);
   require_device(scales, scales_name, device_of);
-  require_dtype(codes, codes_name, shim.uint8, "uint8");
+  require_dtype(data, data_name, shim.uint8, "uint8");
   require_dtype(scales, scales_name, shim.uint8, "uint8");
-  require_dense(codes, codes_name, {rows, columns / 2});
+  require_dense(data, data_name, {rows, columns / 2});
   require_dense(scales, scales_name, {scale_rows(rows), scale_columns(columns)});
 }
 
@@ -70,14 +70,20 @@ void quantize_weight(StableValue* stack, std::uint64_t /*arguments*/, std::uint6
   const Tensor wtq = arguments.tensor();
   const Tensor wtsf = arguments.tensor();
   const Tensor gsa = arguments.tensor();
-  const Bf16Matrix matrix = require_weight(weight);
+  const MatrixView matrix = require_weight(weight);
   require_quantized(wq, "wq", wsf, "wsf", matrix.rows, matrix.columns, weight);
   require_quantized(wtq, "wtq", wtsf, "wtsf", matrix.columns, matrix.rows, weight);
-  require_gsa(gsa, "gsa", weight);
-  write_amax_gsa(gsa, weight, matrix);
-  write_quantized(wq, wsf, weight, matrix, gsa);
+  require_global_scale(gsa, "gsa", weight);
+  write_global_scale(gsa, weight, matrix);
+  const auto output = [&](const Tensor& data, const Tensor& scales, std::int64_t rows,
+                          std::int64_t columns) {
+    return nvfp4::MutableQuantizedMatrix{data.data<std::uint8_t>(), scales.data<std::uint8_t>(),
+                                         gsa.data<const nvfp4::GlobalScale>(), rows, columns};
+  };
+  write_quantized(output(wq, wsf, matrix.rows, matrix.columns), weight, matrix);
   const Tensor turned = transposed(weight, matrix);
-  write_quantized(wtq, wtsf, turned, dense(turned, matrix.columns, matrix.rows), gsa);
+  write_quantized(output(wtq, wtsf, matrix.columns, matrix.rows), turned,
+                  dense(turned, matrix.columns, matrix.rows));
 }
 
 void linear_fwd(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
@@ -90,8 +96,8 @@ void linear_fwd(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /
   const Tensor wtsf = arguments.tensor();
   const Tensor wgsa = arguments.tensor();
   const std::optional<Tensor> bias = arguments.optional_tensor();
-  const Bf16Matrix matrix = require_bf16_matrix(x, "x");
-  const Bf16Matrix weights = require_weight(weight);
+  const MatrixView matrix = require_bf16_matrix(x, "x");
+  const MatrixView weights = require_weight(weight);
   require_device(weight, "weight", x);
   require_quantized(wq, "wq", wsf, "wsf", weights.rows, weights.columns, x);
   require_quantized(wtq, "wtq", wtsf, "wtsf", weights.columns, weights.rows, x);
@@ -100,13 +106,13 @@ void linear_fwd(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /
            weight.describe());
   }
   require_aligned_rows(matrix, x, "x");
-  Tensor gsa = amax_gsa(x, matrix);
+  Tensor gsa = new_global_scale(x, matrix);
   const Quantized q = quantize(x, matrix, gsa);
   Tensor y =
-      gemm({q.codes, q.scales, gsa, "x", "x", "x"}, {wq, wsf, wgsa, "wq", "wsf", "wgsa"}, bias);
+      gemm({q.data, q.scales, gsa, "x", "x", "x"}, {wq, wsf, wgsa, "wq", "wsf", "wgsa"}, bias);
   Quantized turned = quantize_transposed(x, matrix, gsa);
   stack[0] = y.release();
-  stack[1] = turned.codes.release();
+  stack[1] = turned.data.release();
   stack[2] = turned.scales.release();
   stack[3] = gsa.release();
 }
@@ -117,10 +123,10 @@ void linear_dgrad(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t
   const Tensor wtq = arguments.tensor();
   const Tensor wtsf = arguments.tensor();
   const Tensor wgsa = arguments.tensor();
-  const Bf16Matrix matrix = require_quantizable(dy, "dy");
-  const Tensor gsa = amax_gsa(dy, matrix);
+  const MatrixView matrix = require_quantizable(dy, "dy");
+  const Tensor gsa = new_global_scale(dy, matrix);
   const Quantized q = quantize(dy, matrix, gsa);
-  stack[0] = gemm({q.codes, q.scales, gsa, "dy", "dy", "dy"},
+  stack[0] = gemm({q.data, q.scales, gsa, "dy", "dy", "dy"},
                   {wtq, wtsf, wgsa, "wtq", "wtsf", "wgsa"}, std::nullopt)
                  .release();
 }
@@ -131,10 +137,10 @@ void linear_wgrad(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t
   const Tensor xtq = arguments.tensor();
   const Tensor xtsf = arguments.tensor();
   const Tensor xgsa = arguments.tensor();
-  const Bf16Matrix matrix = require_bf16_matrix(dy, "dy");
-  if (xtq.dim() != 2 || 2 * xtq.size(1) != filled_up(matrix.rows)) {
+  const MatrixView matrix = require_bf16_matrix(dy, "dy");
+  if (xtq.dim() != 2 || 2 * xtq.size(1) != padded(matrix.rows)) {
     refuse("xtq is {}; for dy {}, [in_features, {}] is expected", xtq.describe(), dy.describe(),
-           filled_up(matrix.rows) / 2);
+           padded(matrix.rows) / 2);
   }
   if (matrix.rows == 0) {
     Tensor nothing = empty_like(dy, dy.shim().bfloat16, {matrix.columns, xtq.size(0)});
@@ -142,9 +148,9 @@ void linear_wgrad(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t
     stack[0] = nothing.release();
     return;
   }
-  const Tensor gsa = amax_gsa(dy, matrix);
+  const Tensor gsa = new_global_scale(dy, matrix);
   const Quantized q = quantize_transposed(dy, matrix, gsa);
-  stack[0] = gemm({q.codes, q.scales, gsa, "dy", "dy", "dy"},
+  stack[0] = gemm({q.data, q.scales, gsa, "dy", "dy", "dy"},
                   {xtq, xtsf, xgsa, "xtq", "xtsf", "xgsa"}, std::nullopt)
                  .release();
 }

@@ -1,32 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/checks.hpp"
-#include "kernels/shipped_kernel.hpp"
+#include "kernels/device_kernels.hpp"
+#include "kernels/nvfp4/quantize_checks.hpp"
+#include "kernels_src/nvfp4/quantize_signatures.cuh"
 
 #include <cukiln/nvfp4.hpp>
 
 namespace cukiln::nvfp4 {
 namespace {
 
-constexpr std::uint32_t kThreads = 512;
-constexpr std::int64_t kSegmentElements = 1024;  // a warp's at a time
-constexpr std::int64_t kWarps = kThreads / 32;
-constexpr std::int64_t kMaxBlocks = AmaxGsa::kWorkspaceBytes / 4;
+using kernels::DeviceKernels;
+using AmaxGsa = kernels::KernelSignature<signatures::AmaxGsa>;
+using AmaxGsaByRow = kernels::KernelSignature<signatures::AmaxGsaByRow>;
 
-Result<void> check_amax(const float* gsa, const std::uint16_t* input, std::int64_t rows,
-                        std::int64_t columns, const std::uint32_t* workspace) noexcept {
-  CUKILN_CHECK(kernels::check_shape(rows, columns));
-  CUKILN_CHECK(kernels::check_pointer("gsa", gsa, 4));
-  CUKILN_CHECK(kernels::check_pointer("workspace", workspace, 4));
-  if (rows > 0 && columns > 0) {
-    CUKILN_CHECK(kernels::check_pointer("input", input, 2));
-  }
-  return {};
+constexpr std::uint32_t kThreads = 512;
+constexpr std::int64_t kWarps = kThreads / 32;
+constexpr std::int64_t kSegmentElements = 1024;  // a warp's at a time
+constexpr std::uint32_t kMaxWaves = 2;
+constexpr std::size_t kWorkspaceBytesPerBlock = 4;
+
+/// Checks what both launches take.
+Result<void> check_amax(const GlobalScale* scale, const MatrixView& input,
+                        const Workspace& workspace, std::size_t workspace_bytes) noexcept {
+  CUKILN_CHECK(kernels::check_matrix("input", input, DataType::bf16, 2));
+  CUKILN_CHECK(kernels::check_pointer("scale", scale, alignof(GlobalScale)));
+  return check_workspace(workspace, workspace_bytes, 4);
 }
 
-/// For that many pieces of work, of a warp each.
-LaunchConfig amax_config(std::int64_t pieces) noexcept {
+/// A warp for each unit of work, as far as there are blocks.
+LaunchConfig amax_config(std::int64_t units, std::uint32_t max_blocks) noexcept {
   LaunchConfig config;
-  config.grid.x = kernels::grid_of((pieces + kWarps - 1) / kWarps, kMaxBlocks);
+  config.grid.x = kernels::clamped_grid((units + kWarps - 1) / kWarps, max_blocks);
   config.block.x = kThreads;
   config.programmatic_launch = true;  // the kernels wait for what they read
   return config;
@@ -34,43 +37,57 @@ LaunchConfig amax_config(std::int64_t pieces) noexcept {
 
 }  // namespace
 
-Result<AmaxGsa> AmaxGsa::create(KernelLoader& loader) {
-  return guarded([&]() -> Result<AmaxGsa> {
-    CUKILN_TRY(const Kernel kernel, kernels::shipped_kernel(loader, "amax_gsa", "amax_gsa"));
-    CUKILN_TRY(const Kernel by_row, kernels::shipped_kernel(loader, "amax_gsa", "amax_gsa_by_row"));
-    AmaxGsa made;
-    CUKILN_TRY(made.kernel_, decltype(made.kernel_)::from(kernel));
-    CUKILN_TRY(made.by_row_, decltype(made.by_row_)::from(by_row));
+Result<ComputeGlobalScale> ComputeGlobalScale::create(KernelLoader& loader, int device) {
+  return guarded([&]() -> Result<ComputeGlobalScale> {
+    CUKILN_TRY(const DeviceKernels kernels, DeviceKernels::open(loader, device));
+    ComputeGlobalScale made;
+    CUKILN_TRY(made.kernel_, kernels.get<AmaxGsa>("amax_gsa", "amax_gsa"));
+    CUKILN_TRY(made.by_row_, kernels.get<AmaxGsaByRow>("amax_gsa", "amax_gsa_by_row"));
+    CUKILN_TRY(const std::uint32_t wave_blocks, kernels.wave_blocks(made.kernel_, kThreads));
+    made.max_blocks_ = kMaxWaves * wave_blocks;
+    made.device_ = kernels.device();
     return made;
   });
 }
 
-Result<void> AmaxGsa::launch(Stream stream, float* gsa, const std::uint16_t* input,
-                             std::int64_t rows, std::int64_t columns, std::int64_t row_stride,
-                             std::uint32_t* workspace) const noexcept {
-  CUKILN_CHECK(check_amax(gsa, input, rows, columns, workspace));
-  const std::int64_t segments = row_stride == columns
-                                    ? (rows * columns + kSegmentElements - 1) / kSegmentElements
-                                    : rows * ((columns + kSegmentElements - 1) / kSegmentElements);
-  if (segments > INT32_MAX) {
-    return kernels::refuse("[{}, {}] is {} pieces of {} elements; at most {} are expected", rows,
-                           columns, segments, kSegmentElements, INT32_MAX);
-  }
-  return kernel_.launch(stream, amax_config(segments), gsa, input, static_cast<std::uint32_t>(rows),
-                        static_cast<std::uint32_t>(columns), row_stride, workspace);
+std::size_t ComputeGlobalScale::workspace_bytes() const noexcept {
+  return max_blocks_ * kWorkspaceBytesPerBlock;
 }
 
-Result<void> AmaxGsa::launch_by_row(Stream stream, float* gsa, float* row_amax,
-                                    const std::uint16_t* input, std::int64_t rows,
-                                    std::int64_t columns, std::int64_t row_stride,
-                                    std::uint32_t* workspace) const noexcept {
-  CUKILN_CHECK(check_amax(gsa, input, rows, columns, workspace));
-  if (rows > 0) {
-    CUKILN_CHECK(kernels::check_pointer("row_amax", row_amax, 4));
+Result<void> ComputeGlobalScale::launch(Stream stream, GlobalScale* scale, const MatrixView& input,
+                                        const Workspace& workspace) const noexcept {
+  CUKILN_CHECK(kernels::check_launch_device("ComputeGlobalScale", device_));
+  CUKILN_CHECK(check_amax(scale, input, workspace, workspace_bytes()));
+  const auto segments_of = [](std::int64_t elements) {
+    return (elements + kSegmentElements - 1) / kSegmentElements;
+  };
+  // The kernel treats rows without gaps as one row.
+  const std::int64_t segments = input.row_stride == input.columns
+                                    ? segments_of(input.rows * input.columns)
+                                    : input.rows * segments_of(input.columns);
+  if (segments > INT32_MAX) {
+    return kernels::refuse("input is [{}, {}], {} segments of {} elements; at most {} are expected",
+                           input.rows, input.columns, segments, kSegmentElements, INT32_MAX);
   }
-  return by_row_.launch(stream, amax_config(rows), gsa, row_amax, input,
-                        static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
-                        row_stride, workspace);
+  return AmaxGsa::launch(kernel_, stream, amax_config(segments, max_blocks_), &scale->encode,
+                         input.data_as<const std::uint16_t>(),
+                         static_cast<std::uint32_t>(input.rows),
+                         static_cast<std::uint32_t>(input.columns), input.row_stride,
+                         static_cast<std::uint32_t*>(workspace.data));
+}
+
+Result<void> ComputeGlobalScale::launch_by_row(Stream stream, GlobalScale* scale,
+                                               const MutableVectorView& row_amax,
+                                               const MatrixView& input,
+                                               const Workspace& workspace) const noexcept {
+  CUKILN_CHECK(kernels::check_launch_device("ComputeGlobalScale", device_));
+  CUKILN_CHECK(check_amax(scale, input, workspace, workspace_bytes()));
+  CUKILN_CHECK(kernels::check_dense_vector("row_amax", row_amax, DataType::f32, input.rows, 4));
+  return AmaxGsaByRow::launch(by_row_, stream, amax_config(input.rows, max_blocks_), &scale->encode,
+                              row_amax.data_as<float>(), input.data_as<const std::uint16_t>(),
+                              static_cast<std::uint32_t>(input.rows),
+                              static_cast<std::uint32_t>(input.columns), input.row_stride,
+                              static_cast<std::uint32_t*>(workspace.data));
 }
 
 }  // namespace cukiln::nvfp4

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/nvfp4/quantize_checks.hpp"
-#include "kernels/shipped_kernel.hpp"
+#include "kernels/device_kernels.hpp"
+#include "kernels/nvfp4/quantize_launch.hpp"
+#include "kernels_src/nvfp4/quantize_signatures.cuh"
+
+#include <cukiln/nvfp4.hpp>
 
 namespace cukiln::nvfp4 {
 namespace {
+
+using kernels::DeviceKernels;
+using RowsFromBuffer = kernels::KernelSignature<signatures::QuantizeNvfp4FromBuffer>;
+using PairsFromBuffer = kernels::KernelSignature<signatures::DeinterleaveQuantizeFromBuffer>;
+using SwiGluFromBuffer = kernels::KernelSignature<signatures::SwigluQuantizeFromBuffer>;
 
 const char* module_of(Formula formula) noexcept {
   return formula == Formula::fast ? "fused_amax_quantize_fast" : "fused_amax_quantize";
@@ -13,89 +21,106 @@ const char* swiglu_module_of(Formula formula) noexcept {
   return formula == Formula::fast ? "swiglu_quantize_fast" : "swiglu_quantize";
 }
 
+Result<void> check_global_scale(const MutableQuantizedMatrix& output) noexcept {
+  return kernels::check_pointer("output", "global_scale", output.global_scale,
+                                alignof(GlobalScale));
+}
+
+/// Quantises all columns of the input as they lie.
+Result<void> launch_rows(const Kernel& kernel, Stream stream, std::uint32_t wave_blocks,
+                         const MutableQuantizedMatrix& output, const MatrixView& input) noexcept {
+  return RowsFromBuffer::launch(
+      kernel, stream, quantize_config(input.rows, input.columns, wave_blocks, kQuantizeTiles),
+      output.data, output.scales, input.data_as<const std::uint16_t>(),
+      &output.global_scale->encode, static_cast<std::uint32_t>(input.rows),
+      static_cast<std::uint32_t>(input.columns), input.row_stride);
+}
+
 }  // namespace
 
-Result<Quantize> Quantize::create(KernelLoader& loader, Formula formula) {
+Result<Quantize> Quantize::create(KernelLoader& loader, int device, Formula formula) {
   return guarded([&]() -> Result<Quantize> {
-    CUKILN_TRY(const Kernel kernel,
-               kernels::shipped_kernel(loader, module_of(formula), "quantize_nvfp4_from_buffer"));
+    CUKILN_TRY(const DeviceKernels kernels, DeviceKernels::open(loader, device));
     Quantize made;
-    CUKILN_TRY(made.kernel_, decltype(made.kernel_)::from(kernel));
+    CUKILN_TRY(made.kernel_,
+               kernels.get<RowsFromBuffer>(module_of(formula), "quantize_nvfp4_from_buffer"));
+    CUKILN_TRY(made.wave_blocks_, kernels.wave_blocks(made.kernel_, kQuantizeThreads));
+    made.device_ = kernels.device();
     return made;
   });
 }
 
-Result<void> Quantize::launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
-                              const std::uint16_t* input, const float* gsa, std::int64_t rows,
-                              std::int64_t columns, std::int64_t row_stride) const noexcept {
-  CUKILN_CHECK(check_columns(columns));
-  CUKILN_CHECK(kernels::check_shape(rows, columns));
-  if (rows == 0 || columns == 0) {
+Result<void> Quantize::launch(Stream stream, const MutableQuantizedMatrix& output,
+                              const MatrixView& input) const noexcept {
+  CUKILN_CHECK(kernels::check_launch_device("Quantize", device_));
+  CUKILN_CHECK(check_input(input));
+  CUKILN_CHECK(check_quantized_output(output, input, input.columns));
+  if (input.is_empty()) {
     return {};
   }
-  CUKILN_CHECK(kernels::check_pointer("gsa", gsa, 4));
-  CUKILN_CHECK(check_quantize(codes, scales, input, rows, columns, columns, row_stride));
-  return kernel_.launch(stream, quantize_config(rows, columns), codes, scales, input, gsa,
-                        static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
-                        row_stride);
+  CUKILN_CHECK(check_global_scale(output));
+  return launch_rows(kernel_, stream, wave_blocks_, output, input);
 }
 
-Result<DeinterleaveQuantize> DeinterleaveQuantize::create(KernelLoader& loader, Formula formula) {
+Result<DeinterleaveQuantize> DeinterleaveQuantize::create(KernelLoader& loader, int device,
+                                                          Formula formula) {
   return guarded([&]() -> Result<DeinterleaveQuantize> {
-    CUKILN_TRY(const Kernel halves,
-               kernels::shipped_kernel(loader, module_of(formula), "quantize_nvfp4_from_buffer"));
-    CUKILN_TRY(const Kernel pairs, kernels::shipped_kernel(loader, module_of(formula),
-                                                           "deinterleave_quantize_from_buffer"));
-    CUKILN_TRY(const Kernel swiglu, kernels::shipped_kernel(loader, swiglu_module_of(formula),
-                                                            "swiglu_quantize_from_buffer"));
+    CUKILN_TRY(const DeviceKernels kernels, DeviceKernels::open(loader, device));
     DeinterleaveQuantize made;
-    CUKILN_TRY(made.halves_, decltype(made.halves_)::from(halves));
-    CUKILN_TRY(made.pairs_, decltype(made.pairs_)::from(pairs));
-    CUKILN_TRY(made.swiglu_, decltype(made.swiglu_)::from(swiglu));
+    CUKILN_TRY(made.halves_,
+               kernels.get<RowsFromBuffer>(module_of(formula), "quantize_nvfp4_from_buffer"));
+    CUKILN_TRY(made.pairs_, kernels.get<PairsFromBuffer>(module_of(formula),
+                                                         "deinterleave_quantize_from_buffer"));
+    CUKILN_TRY(made.swiglu_, kernels.get<SwiGluFromBuffer>(swiglu_module_of(formula),
+                                                           "swiglu_quantize_from_buffer"));
+    CUKILN_TRY(made.halves_wave_blocks_, kernels.wave_blocks(made.halves_, kQuantizeThreads));
+    CUKILN_TRY(made.pairs_wave_blocks_, kernels.wave_blocks(made.pairs_, kQuantizeThreads));
+    CUKILN_TRY(made.swiglu_wave_blocks_, kernels.wave_blocks(made.swiglu_, kQuantizeThreads));
+    made.device_ = kernels.device();
     return made;
   });
 }
 
-Result<void> DeinterleaveQuantize::launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
-                                          const std::uint16_t* input, const float* gsa,
-                                          std::int64_t rows, std::int64_t columns,
-                                          std::int64_t row_stride,
+Result<void> DeinterleaveQuantize::launch(Stream stream, const MutableQuantizedMatrix& output,
+                                          const MatrixView& input,
                                           GateUpLayout layout) const noexcept {
-  CUKILN_CHECK(check_columns(columns));
-  CUKILN_CHECK(kernels::check_shape(rows, columns));
-  if (rows == 0 || columns == 0) {
+  CUKILN_CHECK(kernels::check_launch_device("DeinterleaveQuantize", device_));
+  CUKILN_CHECK(check_gate_up(input));
+  CUKILN_CHECK(check_quantized_output(output, input, input.columns));
+  if (input.is_empty()) {
     return {};
   }
-  CUKILN_CHECK(kernels::check_pointer("gsa", gsa, 4));
-  CUKILN_CHECK(check_quantize(codes, scales, input, rows, 2 * columns, 2 * columns, row_stride));
-  if (layout == GateUpLayout::halves) {  // they lie as they are wanted
-    return halves_.launch(stream, quantize_config(rows, 2 * columns), codes, scales, input, gsa,
-                          static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(2 * columns),
-                          row_stride);
+  CUKILN_CHECK(check_global_scale(output));
+  if (layout == GateUpLayout::halves) {  // in the order that is written
+    return launch_rows(halves_, stream, halves_wave_blocks_, output, input);
   }
-  return pairs_.launch(stream, pairs_config(rows, columns), codes, scales, input, gsa,
-                       static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
-                       row_stride);
+  const std::int64_t columns = input.columns / 2;
+  return PairsFromBuffer::launch(
+      pairs_, stream, quantize_config(input.rows, columns, pairs_wave_blocks_, kPairsTiles),
+      output.data, output.scales, input.data_as<const std::uint16_t>(),
+      &output.global_scale->encode, static_cast<std::uint32_t>(input.rows),
+      static_cast<std::uint32_t>(columns), input.row_stride);
 }
 
-Result<void> DeinterleaveQuantize::launch_swiglu(Stream stream, std::uint8_t* codes,
-                                                 std::uint8_t* scales, const std::uint16_t* input,
-                                                 const float* gsa, std::int64_t rows,
-                                                 std::int64_t columns, std::int64_t row_stride,
-                                                 GateUpLayout layout,
+Result<void> DeinterleaveQuantize::launch_swiglu(Stream stream,
+                                                 const MutableQuantizedMatrix& output,
+                                                 const MatrixView& input, GateUpLayout layout,
                                                  const SwiGlu& activation) const noexcept {
-  CUKILN_CHECK(check_columns(columns));
-  CUKILN_CHECK(kernels::check_shape(rows, columns));
+  CUKILN_CHECK(kernels::check_launch_device("DeinterleaveQuantize", device_));
+  const std::int64_t columns = input.columns / 2;
+  CUKILN_CHECK(check_gate_up(input));
   CUKILN_CHECK(check_swiglu(activation));
-  if (rows == 0 || columns == 0) {
+  CUKILN_CHECK(check_quantized_output(output, input, columns));
+  if (input.is_empty()) {
     return {};
   }
-  CUKILN_CHECK(kernels::check_pointer("gsa", gsa, 4));
-  CUKILN_CHECK(check_quantize(codes, scales, input, rows, 2 * columns, columns, row_stride));
-  return swiglu_.launch(stream, swiglu_config(rows, columns), codes, scales, input, gsa,
-                        static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
-                        row_stride, static_cast<std::uint32_t>(layout), activation.limit,
-                        activation.alpha, activation.beta);
+  CUKILN_CHECK(check_global_scale(output));
+  return SwiGluFromBuffer::launch(
+      swiglu_, stream, quantize_config(input.rows, columns, swiglu_wave_blocks_, kSwiGluTiles),
+      output.data, output.scales, input.data_as<const std::uint16_t>(),
+      &output.global_scale->encode, static_cast<std::uint32_t>(input.rows),
+      static_cast<std::uint32_t>(columns), input.row_stride, static_cast<std::uint32_t>(layout),
+      activation.limit, activation.alpha, activation.beta);
 }
 
 }  // namespace cukiln::nvfp4

@@ -2,38 +2,57 @@
 #pragma once
 
 #include "kernels/checks.hpp"
+#include "kernels/nvfp4/quantize_checks.hpp"
 
 #include <cukiln/device.hpp>
-#include <cukiln/loader.hpp>
 #include <cukiln/nvfp4.hpp>
 
 namespace cukiln::nvfp4::detail {
 
-/// The first visible device, on which products run. `name`: whose. Errors: incompatible.
-inline Result<DeviceInfo> hopper_or_later(KernelLoader& loader, const char* name) {
-  constexpr int kLowestCapability = 90;
-  CUKILN_TRY(auto devices, loader.devices());
-  if (devices.empty() || devices.front().capability < kLowestCapability) {
-    return make_error(
-        ErrorCode::incompatible, "{} runs on compute capability 9.0 and later; {}", name,
-        devices.empty()
-            ? "no device is visible"
-            : "the first visible device, " + devices.front().name + ", has a lower one");
+/// Errors: incompatible, if the GEMMs of `name` do not run on the device.
+inline Result<void> check_hopper_or_later(const DeviceInfo& device, const char* name) {
+  constexpr int kMinCapability = 90;
+  if (device.capability < kMinCapability) {
+    return make_error(ErrorCode::incompatible,
+                      "device {}, {}, has compute capability {}.{}; {} runs on 9.0 and later",
+                      device.ordinal, device.name, device.capability / 10, device.capability % 10,
+                      name);
   }
-  return std::move(devices.front());
+  return {};
 }
 
-inline Result<void> check_k(std::int64_t k) noexcept {
-  return k == 0 || k % 32 != 0
-             ? kernels::refuse("k is {}; a positive multiple of 32 is expected", k)
-             : Result<void>();
+/// Checks the sizes of an operand whose rows are multiplied: [rows, k].
+inline Result<void> check_operand_sizes(const char* name, const QuantizedMatrix& matrix) noexcept {
+  CUKILN_CHECK(kernels::check_sizes(name, matrix.rows, matrix.columns));
+  if (matrix.columns == 0 || matrix.columns % 32 != 0) {
+    return kernels::refuse(
+        "{} is [{}, {}]; a positive multiple of 32 columns is expected, which are summed over",
+        name, matrix.rows, matrix.columns);
+  }
+  return {};
 }
 
-inline Result<void> check_matrix(const char* codes_name, const char* scales_name,
-                                 const char* gsa_name, const Matrix& matrix) noexcept {
-  CUKILN_CHECK(kernels::check_pointer(codes_name, matrix.codes, 16));
-  CUKILN_CHECK(kernels::check_pointer(scales_name, matrix.scales, 16));
-  return kernels::check_pointer(gsa_name, matrix.gsa, 4);
+/// Checks that A and B have the same k, and D a row for each of A's.
+inline Result<void> check_gemm_sizes(const MutableMatrixView& output, const QuantizedMatrix& a,
+                                     const QuantizedMatrix& b) noexcept {
+  CUKILN_CHECK(check_operand_sizes("a", a));
+  CUKILN_CHECK(check_operand_sizes("b", b));
+  if (a.columns != b.columns) {
+    return kernels::refuse("a is [{}, {}] and b [{}, {}]; the same number of columns is expected",
+                           a.rows, a.columns, b.rows, b.columns);
+  }
+  if (output.rows != a.rows) {
+    return kernels::refuse("output is [{}, {}]; {} rows are expected, those of a", output.rows,
+                           output.columns, a.rows);
+  }
+  return {};
+}
+
+inline Result<void> check_operand_pointers(const char* name,
+                                           const QuantizedMatrix& matrix) noexcept {
+  CUKILN_CHECK(kernels::check_pointer(name, "data", matrix.data, 16));
+  CUKILN_CHECK(kernels::check_pointer(name, "scales", matrix.scales, 16));
+  return kernels::check_pointer(name, "global_scale", matrix.global_scale, alignof(GlobalScale));
 }
 
 }  // namespace cukiln::nvfp4::detail

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <iterator>
 
 #include "base/result.hpp"
@@ -9,35 +10,23 @@
 
 #include <cukiln/tensor_map.hpp>
 
+#include "kernels_src/nvfp4/gemm_signatures.cuh"  // after TensorMap
+
 namespace cukiln::nvfp4::detail {
 namespace {
 
 using namespace sm90;
 
+using Decode = kernels::KernelSignature<signatures::Nvfp4GemmDecode>;
+using Expand = kernels::KernelSignature<signatures::Nvfp4GemmExpand>;
+using Prefill = kernels::KernelSignature<signatures::Nvfp4GemmPrefill>;
+
 constexpr std::uint32_t kExpandThreads = 256;
 constexpr std::uint32_t kPrefillThreads = 384;
 
-Result<void> check_decode(const Kernel& kernel) {
-  return check_parameters<std::uint16_t*, const std::uint8_t*, TensorMap, const std::uint8_t*,
-                          const std::uint8_t*, const float*, const float*, const std::uint16_t*,
-                          std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>(kernel);
-}
-
-Result<void> check_expand(const Kernel& kernel) {
-  return check_parameters<void*, const std::uint8_t*, const std::uint8_t*, std::uint32_t,
-                          std::uint32_t>(kernel);
-}
-
-Result<void> check_prefill(const Kernel& kernel) {
-  return check_parameters<std::uint16_t*, TensorMap, TensorMap, const std::uint8_t*, const float*,
-                          const float*, const std::uint16_t*, std::uint32_t, std::uint32_t,
-                          std::uint32_t>(kernel);
-}
-
-// Shared memory that one thread block asks for, so that no other, or one other, has room beside it
-// on an sm_90 multiprocessor.
-constexpr std::uint32_t kAloneBytes = 117 * 1024;
-constexpr std::uint32_t kPairBytes = 77 * 1024;
+// Dynamic shared memory that limits the occupancy of an sm_90 SM to one thread block, or to two.
+constexpr std::uint32_t kOccupancy1Bytes = 117 * 1024;
+constexpr std::uint32_t kOccupancy2Bytes = 77 * 1024;
 
 constexpr const char* kPrefillModule = "nvfp4_gemm_prefill";
 
@@ -45,33 +34,35 @@ constexpr const char* module_of(const DecodeTile& tile) noexcept {
   return tile.tokens == 8 ? "nvfp4_gemm" : tile.tokens == 16 ? "nvfp4_gemm_16" : "nvfp4_gemm_32";
 }
 
-// One copying warp, or a warpgroup: gemm_sm90_decode.cuh.
-constexpr std::uint32_t threads_of(const DecodeTile& tile) noexcept {
+// One producer warp, or a warpgroup: gemm_sm90_decode.cuh.
+constexpr std::uint32_t block_threads(const DecodeTile& tile) noexcept {
   return tile.tokens > 16 ? 384 : 288;
 }
 
 constexpr GemmKernel decode_kernel(const DecodeTile& tile, std::uint32_t shared_bytes) noexcept {
-  return {module_of(tile), tile.name, shared_bytes, check_decode};
+  return {module_of(tile), tile.name, shared_bytes, Decode::check};
 }
 
-constexpr std::size_t kPrefill = std::size(kDecodeTiles);
-constexpr std::size_t kExpand = kPrefill + std::size(kPrefillTiles);
+// Decode kernels, then prefill kernels, then the one that expands.
+constexpr std::size_t kFirstPrefill = std::size(kDecodeTiles);
+constexpr std::size_t kExpandIndex = kFirstPrefill + std::size(kPrefillTiles);
 constexpr auto kKernels = [] {
-  std::array<GemmKernel, kExpand + 1> all{};
-  for (std::size_t i = 0; i < kPrefill; ++i) {
-    all[i] = decode_kernel(kDecodeTiles[i], std::max(kDecodeTiles[i].shared_bytes, kAloneBytes));
+  std::array<GemmKernel, kKernelCount> all{};
+  for (std::size_t i = 0; i < kFirstPrefill; ++i) {
+    all[i] =
+        decode_kernel(kDecodeTiles[i], std::max(kDecodeTiles[i].shared_bytes, kOccupancy1Bytes));
   }
   for (std::size_t i = 0; i < std::size(kPrefillTiles); ++i) {
-    all[kPrefill + i] = {kPrefillModule, kPrefillTiles[i].name, kPrefillTiles[i].shared_bytes,
-                         check_prefill};
+    all[kFirstPrefill + i] = {kPrefillModule, kPrefillTiles[i].name, kPrefillTiles[i].shared_bytes,
+                              Prefill::check};
   }
-  all[kExpand] = {kPrefillModule, "nvfp4_gemm_expand", 0, check_expand};
+  all[kExpandIndex] = {kPrefillModule, "nvfp4_gemm_expand", 0, Expand::check};
   return all;
 }();
 
-// The first tiles for 8 tokens and for 16 are for every card.
+// The first three tiles for 8 tokens and for 16 run on every device.
 constexpr std::uint32_t kAnyTiles = 3;
-constexpr std::uint64_t kMostAnyTokens = 16;
+constexpr std::uint64_t kMaxAnyTokens = 16;
 constexpr auto kAnyKernels = [] {
   std::array<GemmKernel, 2 * kAnyTiles> all{};
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -88,78 +79,89 @@ std::size_t no_workspace(std::int64_t, std::int64_t, std::int64_t) { return 0; }
 
 std::size_t workspace_bytes(std::int64_t m, std::int64_t, std::int64_t k) {
   const auto tokens = static_cast<std::uint64_t>(m);
-  return tokens <= kMostDecodeTokens ? 0
-                                     : tokens * expanded_columns(static_cast<std::uint64_t>(k)) * 2;
+  return tokens <= kMaxDecodeTokens ? 0
+                                    : tokens * expanded_columns(static_cast<std::uint64_t>(k)) * 2;
 }
 
-// Codes of `box_bytes` * 2 of K, of `box_rows` rows.
-TensorBox codes_box(const std::uint8_t* codes, std::uint32_t rows, std::uint32_t k,
-                    std::uint32_t box_rows, std::uint32_t box_bytes) noexcept {
+// `box_rows` rows by `box_bytes` bytes of packed data, two columns each.
+TensorBox data_box(const QuantizedMatrix& matrix, std::uint32_t box_rows,
+                   std::uint32_t box_bytes) noexcept {
   TensorBox box;
-  box.data = codes;
-  box.size[0] = k / 2;
-  box.size[1] = rows;
-  box.stride[0] = k / 2;
+  box.data = matrix.data;
+  box.size[0] = static_cast<std::uint64_t>(matrix.columns) / 2;
+  box.size[1] = static_cast<std::uint64_t>(matrix.rows);
+  box.stride[0] = box.size[0];
   box.box[0] = box_bytes;
   box.box[1] = box_rows;
   return box;
 }
 
-Shape shape_of(const GemmCall& call, std::uint32_t multiprocessors) noexcept {
-  return {call.m, call.n, call.k, multiprocessors};
+Shape shape_of(const GemmCall& call, std::uint32_t num_sms) noexcept {
+  return {call.m, call.n, call.k, num_sms};
 }
 
 GemmTactic tactic_of(const GemmCall& call, const Shape& shape) noexcept {
-  return call.options.tactic < 0
-             ? sm90::tactic_of(shape)
-             : tactics_of(shape).all[static_cast<std::size_t>(call.options.tactic)];
+  if (call.tactic < 0) {
+    return select_tactic(shape);
+  }
+  const Tactics tactics = tactics_of(shape);
+  assert(static_cast<std::size_t>(call.tactic) < tactics.count);
+  return tactics.all[static_cast<std::size_t>(call.tactic)];
 }
 
 std::size_t count_tactics(std::uint32_t m, std::uint32_t n, std::uint32_t k,
-                          std::uint32_t multiprocessors) noexcept {
-  return tactics_of({m, n, k, multiprocessors}).count;
+                          std::uint32_t num_sms) noexcept {
+  return tactics_of({m, n, k, num_sms}).count;
 }
 
-// Where a multiprocessor has one or two blocks to do, none gets more: of a kernel that starts
-// early, some would find room for another beside those of the kernel before it, and last the
-// longest.
+// Where each SM has at most one, or two, thread blocks to run, no SM gets more: a kernel that
+// starts early would find room for another one on SMs that the preceding kernel has left, and those
+// SMs would end last.
 std::uint32_t evenly_spread_bytes(const DecodeTile& tile, const Shape& shape) noexcept {
-  const std::uint64_t blocks = blocks_of(tile, shape);
-  return std::max(tile.shared_bytes, blocks <= shape.multiprocessors       ? kAloneBytes
-                                     : blocks <= 2 * shape.multiprocessors ? kPairBytes
-                                                                           : 0);
+  const std::uint64_t blocks = block_count(tile, shape);
+  return std::max(tile.shared_bytes, blocks <= shape.num_sms       ? kOccupancy1Bytes
+                                     : blocks <= 2 * shape.num_sms ? kOccupancy2Bytes
+                                                                   : 0);
 }
 
 Result<void> launch_decode(const Kernel& kernel, const GemmCall& call, const DecodeTile& tile,
                            std::uint32_t shared_bytes) noexcept {
   constexpr std::uint32_t kBoxBytes = 128;
-  TensorBox codes = codes_box(call.b.codes, call.n, call.k, tile.rows, kBoxBytes);
-  codes.swizzled = true;
-  CUKILN_TRY(const TensorMap code_map, tensor_map(kernel, codes));
+  TensorBox weights = data_box(call.b, tile.rows, kBoxBytes);
+  weights.swizzled = true;
+  CUKILN_TRY(const TensorMap weight_map, tensor_map(kernel, weights));
   LaunchConfig config;
   config.grid.x = static_cast<std::uint32_t>(ceil_div(call.n, tile.rows));
   config.grid.y = static_cast<std::uint32_t>(ceil_div(call.m, tile.tokens));
-  config.block.x = threads_of(tile);
+  config.block.x = block_threads(tile);
   config.shared_bytes = shared_bytes;
   config.programmatic_launch = true;  // the kernel itself waits for what it reads
-  return launch_checked(kernel, call.stream, config, call.output, call.a.codes, code_map,
-                        call.a.scales, call.b.scales, call.a.gsa, call.b.gsa, call.bias, call.m,
-                        call.n, call.k, std::uint32_t{call.options.constant_b});
+  return Decode::launch(kernel, call.stream, config, call.output, call.a.data, weight_map,
+                        call.a.scales, call.b.scales, &call.a.global_scale->encode,
+                        &call.b.global_scale->encode, call.bias, call.m, call.n, call.k,
+                        std::uint32_t{call.constant_b});
+}
+
+// Decodes A to fp16 [m, columns], in the workspace.
+Result<void> launch_expand(const Kernel& kernel, const GemmCall& call, std::uint64_t columns,
+                           std::uint32_t num_sms) noexcept {
+  constexpr std::uint64_t kBlocksPerSm = 16;  // in total, not at the same time
+  LaunchConfig config;
+  config.block.x = kExpandThreads;
+  config.grid.x = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      ceil_div(call.m * (columns / 8), kExpandThreads), num_sms * kBlocksPerSm));
+  return Expand::launch(kernel, call.stream, config, static_cast<std::uint32_t*>(call.workspace),
+                        call.a.data, call.a.scales, call.m, call.k);
 }
 
 Result<void> launch_prefill(const Kernel* kernels, const GemmCall& call, const Shape& shape,
                             const GemmTactic& tactic) noexcept {
   const std::uint64_t columns = expanded_columns(call.k);
-  LaunchConfig config;
-  config.block.x = kExpandThreads;
-  config.grid.x = static_cast<std::uint32_t>(std::min<std::uint64_t>(
-      ceil_div(call.m * (columns / 8), kExpandThreads), std::uint64_t{shape.multiprocessors} * 16));
-  CUKILN_CHECK(launch_checked(kernels[kExpand], call.stream, config, call.workspace, call.a.codes,
-                              call.a.scales, call.m, call.k));
+  CUKILN_CHECK(launch_expand(kernels[kExpandIndex], call, columns, shape.num_sms));
 
   const PrefillTile& tile = kPrefillTiles[tactic.tile];
-  const std::uint64_t tiles = tiles_of(tile, shape);
-  const Kernel& kernel = kernels[kPrefill + tactic.tile];
+  const std::uint64_t tiles = tile_count(tile, shape);
+  const Kernel& kernel = kernels[kFirstPrefill + tactic.tile];
   TensorBox tokens;
   tokens.element = TensorBox::Element::f16;
   tokens.swizzled = true;
@@ -170,28 +172,28 @@ Result<void> launch_prefill(const Kernel* kernels, const GemmCall& call, const S
   tokens.box[0] = 64;
   tokens.box[1] = tile.tokens;
   CUKILN_TRY(const TensorMap token_map, tensor_map(kernel, tokens));
-  CUKILN_TRY(const TensorMap code_map,
-             tensor_map(kernel, codes_box(call.b.codes, call.n, call.k, tile.rows, kGroupK / 2)));
-  config = {};
+  CUKILN_TRY(const TensorMap weight_map,
+             tensor_map(kernel, data_box(call.b, tile.rows, kGroupK / 2)));
+  LaunchConfig config;
   config.block.x = kPrefillThreads;
   config.shared_bytes = tile.shared_bytes;
   config.programmatic_launch = true;  // the kernel waits for the expanded tokens itself
-  if (tactic.splits == 1) {           // persistent: a block takes tile after tile
+  if (tactic.splits == 1) {           // persistent: a thread block computes several tiles
     config.grid.x = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(tiles, std::uint64_t{shape.multiprocessors} * tile.resident));
+        std::min<std::uint64_t>(tiles, std::uint64_t{shape.num_sms} * tile.blocks_per_sm));
   } else {
     config.grid.x = static_cast<std::uint32_t>(tiles * tactic.splits);
     config.cluster = {tactic.splits, 1, 1};
   }
-  return launch_checked(kernel, call.stream, config, call.output, token_map, code_map,
-                        call.b.scales, call.a.gsa, call.b.gsa, call.bias, call.m, call.n, call.k);
+  return Prefill::launch(kernel, call.stream, config, call.output, token_map, weight_map,
+                         call.b.scales, &call.a.global_scale->encode, &call.b.global_scale->encode,
+                         call.bias, call.m, call.n, call.k);
 }
 
-Result<void> launch(const Kernel* kernels, std::uint32_t multiprocessors,
-                    const GemmCall& call) noexcept {
-  const Shape shape = shape_of(call, multiprocessors);
+Result<void> launch(const Kernel* kernels, std::uint32_t num_sms, const GemmCall& call) noexcept {
+  const Shape shape = shape_of(call, num_sms);
   const GemmTactic tactic = tactic_of(call, shape);
-  if (!shape.decodes()) {
+  if (!shape.is_decode()) {
     return launch_prefill(kernels, call, shape, tactic);
   }
   const std::size_t index = decode_tiles(call.m).first + tactic.tile;
@@ -199,18 +201,19 @@ Result<void> launch(const Kernel* kernels, std::uint32_t multiprocessors,
   return launch_decode(kernels[index], call, tile, evenly_spread_bytes(tile, shape));
 }
 
-// Any number of tokens, sixteen to a thread block.
-Result<void> launch_any(const Kernel* kernels, std::uint32_t multiprocessors,
+// Takes any number of tokens, at most sixteen for each thread block.
+Result<void> launch_any(const Kernel* kernels, std::uint32_t num_sms,
                         const GemmCall& call) noexcept {
-  const Shape shape = shape_of(call, multiprocessors);
-  const std::uint32_t first = decode_tiles(std::min<std::uint64_t>(call.m, kMostAnyTokens)).first;
+  const Shape shape = shape_of(call, num_sms);
+  const std::uint32_t first = decode_tiles(std::min<std::uint64_t>(call.m, kMaxAnyTokens)).first;
   const DecodeTile* const tiles = kDecodeTiles + first;
   std::uint32_t best = 0;
-  if (call.options.tactic >= 0) {
-    best = static_cast<std::uint32_t>(call.options.tactic);
+  if (call.tactic >= 0) {
+    assert(static_cast<std::uint32_t>(call.tactic) < kAnyTiles);
+    best = static_cast<std::uint32_t>(call.tactic);
   } else {
     for (std::uint32_t i = 1; i < kAnyTiles; ++i) {
-      best = estimate(tiles[i], shape) < estimate(tiles[best], shape) ? i : best;
+      best = estimated_us(tiles[i], shape) < estimated_us(tiles[best], shape) ? i : best;
     }
   }
   return launch_decode(kernels[(first == 0 ? 0 : kAnyTiles) + best], call, tiles[best],

@@ -7,8 +7,8 @@
 
 namespace cukiln::nvfp4 {
 
-/// One way to make a product: a tile of the architecture's list, and the parts of K that thread
-/// blocks of a cluster share.
+/// One way to compute a GEMM: a tile, as an index into the architecture's list, and into how many
+/// parts K is split, each for a thread block of a cluster.
 struct GemmTactic {
   std::uint32_t tile = 0;
   std::uint32_t splits = 1;
@@ -18,25 +18,26 @@ struct GemmTactic {
   }
 };
 
-/// The fastest way for this n and k, and for numbers of tokens up to m, from the row before on.
+/// The fastest tactic for this n and k, and for numbers of tokens above the previous row's, up to
+/// m.
 struct TunedGemm {
   std::uint32_t n, k, m;
   GemmTactic tactic;
 };
 
-/// What scripts/tune measured, in ascending order of n, k, m, on a card of so many multiprocessors.
+/// What scripts/tune measured on a card of `num_sms` SMs, in ascending order of n, k, m.
 struct GemmTable {
   const TunedGemm* rows;
   std::size_t count;
-  std::uint32_t multiprocessors;
+  std::uint32_t num_sms;
 
   const TunedGemm* begin() const noexcept { return rows; }
   const TunedGemm* end() const noexcept { return rows + count; }
 
-  /// Null for a shape, or a card, that was not measured.
+  /// Returns null for a shape, or a card, that was not measured.
   const GemmTactic* find(std::uint64_t m, std::uint64_t n, std::uint64_t k,
-                         std::uint32_t on) const noexcept {
-    if (on != multiprocessors) {
+                         std::uint32_t device_num_sms) const noexcept {
+    if (device_num_sms != num_sms) {
       return nullptr;
     }
     const auto before = [&](const TunedGemm& row, std::uint64_t tokens) {

@@ -1,72 +1,93 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <iterator>
 
+#include "kernels/device_kernels.hpp"
 #include "kernels/nvfp4/gemm_checks.hpp"
 #include "kernels/nvfp4/sm100_launch.hpp"
-#include "kernels/shipped_kernel.hpp"
 
 namespace cukiln::nvfp4 {
+namespace {
 
-Result<GroupedGemm> GroupedGemm::create(KernelLoader& loader) {
+using kernels::DeviceKernels;
+
+constexpr std::int64_t kGroupRows = 128;
+
+/// Checks n, the output's columns, and that B has n rows for each of at least one expert.
+Result<void> check_experts(const MutableMatrixView& output, const QuantizedMatrix& b) noexcept {
+  const std::int64_t n = output.columns;
+  if (n <= 0 || n > INT32_MAX || n % 128 != 0) {
+    return kernels::refuse("output is [{}, {}]; a positive multiple of 128 columns is expected",
+                           output.rows, n);
+  }
+  if (b.rows == 0 || b.rows % n != 0) {
+    return kernels::refuse(
+        "b is [{}, {}]; a positive multiple of {} rows is expected, the "
+        "output's columns for each expert",
+        b.rows, b.columns, n);
+  }
+  return {};
+}
+
+Result<void> check_operands(const MutableMatrixView& output, const QuantizedMatrix& a,
+                            const QuantizedMatrix& b, const VectorView& row_experts,
+                            const GroupedGemmOptions& options) noexcept {
+  const std::int64_t n = output.columns;
+  CUKILN_CHECK(kernels::check_dense_matrix("output", output, DataType::bf16, a.rows, n, 16));
+  CUKILN_CHECK(detail::check_operand_pointers("a", a));
+  CUKILN_CHECK(detail::check_operand_pointers("b", b));
+  CUKILN_CHECK(kernels::check_dense_vector("row_experts", row_experts, DataType::i32,
+                                           (a.rows + kGroupRows - 1) / kGroupRows, 4));
+  return options.bias.data == nullptr
+             ? Result<void>()
+             : kernels::check_dense_matrix("bias", options.bias, DataType::bf16, b.rows / n, n, 16);
+}
+
+}  // namespace
+
+Result<GroupedGemm> GroupedGemm::create(KernelLoader& loader, int device) {
+  static_assert(std::size(kSm100Kernels) - kSm100Grouped == 2);
   return guarded([&]() -> Result<GroupedGemm> {
-    CUKILN_TRY(const auto devices, loader.devices());
-    const int capability = devices.empty() ? 0 : devices.front().capability;
-    if (!runs_on(capability)) {
+    CUKILN_TRY(const DeviceKernels kernels, DeviceKernels::open(loader, device));
+    if (!runs_on(kernels.info().capability)) {
       return make_error(ErrorCode::incompatible,
-                        "grouped NVFP4 products run on compute capability 10.0 and 10.3; {}",
-                        devices.empty() ? "no device is visible"
-                                        : "the first visible device is " + devices.front().name);
+                        "device {}, {}, has compute capability {}.{}; grouped NVFP4 GEMMs run on "
+                        "10.0 and 10.3",
+                        device, kernels.info().name, kernels.info().capability / 10,
+                        kernels.info().capability % 10);
     }
     GroupedGemm made;
-    made.multiprocessors_ = devices.front().num_sms;
-    static_assert(std::size(decltype(made.kernels_){}) == std::size(kSm100Kernels) - kSm100Grouped);
     for (std::size_t i = 0; i < std::size(made.kernels_); ++i) {
       const Sm100Kernel& wanted = kSm100Kernels[kSm100Grouped + i];
-      CUKILN_TRY(made.kernels_[i], kernels::shipped_kernel(loader, "nvfp4_gemm", wanted.name));
-      CUKILN_CHECK((detail::check_sm100<const std::int32_t*, std::uint32_t>(made.kernels_[i])));
+      CUKILN_TRY(made.kernels_[i],
+                 kernels.get<detail::Sm100GroupedGemm>("nvfp4_gemm", wanted.name));
       CUKILN_CHECK(made.kernels_[i].reserve_shared(wanted.shared_bytes));
     }
+    made.device_ = kernels.device();
     return made;
   });
 }
 
-Result<void> GroupedGemm::launch(Stream stream, std::uint16_t* output, const Matrix& a,
-                                 const Matrix& b, const std::uint16_t* bias,
-                                 const std::int32_t* row_experts,
-                                 const Shape& shape) const noexcept {
-  if (multiprocessors_ == 0) {
-    return kernels::refuse("an empty GroupedGemm: make it with GroupedGemm::create");
-  }
-  CUKILN_CHECK(kernels::check_shape(shape.rows, shape.k));
-  CUKILN_CHECK(kernels::check_shape(shape.n, shape.experts));
-  CUKILN_CHECK(kernels::check_shape(shape.n * shape.experts, shape.k));
-  CUKILN_CHECK(detail::check_k(shape.k));
-  if (shape.n == 0 || shape.n % 128 != 0) {
-    return kernels::refuse("n is {}; a positive multiple of 128 is expected", shape.n);
-  }
-  if (shape.experts == 0) {
-    return kernels::refuse("experts is 0; those that have a matrix in b are expected");
-  }
-  if (shape.rows == 0) {
+Result<void> GroupedGemm::launch(Stream stream, const MutableMatrixView& output,
+                                 const QuantizedMatrix& a, const QuantizedMatrix& b,
+                                 const VectorView& row_experts,
+                                 const GroupedGemmOptions& options) const noexcept {
+  CUKILN_CHECK(kernels::check_launch_device("GroupedGemm", device_));
+  CUKILN_CHECK(detail::check_gemm_sizes(output, a, b));
+  CUKILN_CHECK(check_experts(output, b));
+  if (a.rows == 0) {
     return {};
   }
-  CUKILN_CHECK(kernels::check_pointer("output", output, 16));
-  CUKILN_CHECK(detail::check_matrix("a.codes", "a.scales", "a.gsa", a));
-  CUKILN_CHECK(detail::check_matrix("b.codes", "b.scales", "b.gsa", b));
-  CUKILN_CHECK(kernels::check_pointer("row_experts", row_experts, 4));
-  if (!kernels::is_aligned(bias, 16)) {
-    return kernels::check_pointer("bias", bias, 16);
-  }
-  const Sm100Kernel& chosen = quickest_sm100(kSm100Grouped, std::size(kSm100Kernels), shape.rows,
-                                             shape.n, multiprocessors_);
-  const Sm100Plan plan = plan_sm100(chosen, {a.codes, a.scales, shape.rows},
-                                    {b.codes, b.scales, shape.n * shape.experts}, output, shape.n,
-                                    shape.k, multiprocessors_);
-  const Kernel& kernel = kernels_[&chosen - kSm100Kernels - kSm100Grouped];
-  return detail::launch_sm100(
-      kernel, stream, plan, a.gsa, b.gsa, bias, static_cast<std::uint32_t>(shape.rows),
-      static_cast<std::uint32_t>(shape.n), static_cast<std::uint32_t>(shape.k), row_experts,
-      std::uint32_t{shape.a_scale_per_expert ? 2u : 0u});
+  CUKILN_CHECK(check_operands(output, a, b, row_experts, options));
+  const std::int64_t n = output.columns;
+  const Sm100Kernel& chosen =
+      fastest_sm100(kSm100Grouped, std::size(kSm100Kernels), a.rows, n, device_.num_sms);
+  const Sm100Plan plan = plan_sm100(chosen, a, b, output.data, n, device_.num_sms);
+  return detail::launch_sm100<detail::Sm100GroupedGemm>(
+      kernels_[&chosen - kSm100Kernels - kSm100Grouped], stream, plan, a.global_scale,
+      b.global_scale, options.bias.data_as<const std::uint16_t>(),
+      static_cast<std::uint32_t>(a.rows), static_cast<std::uint32_t>(n),
+      static_cast<std::uint32_t>(a.columns), row_experts.data_as<const std::int32_t>(),
+      std::uint32_t{options.a_scale_per_expert ? 2u : 0u});
 }
 
 }  // namespace cukiln::nvfp4

@@ -9,75 +9,123 @@
 
 namespace cukiln::nvfp4 {
 
-/// The kernels that make the two products.
+/// The kernels that compute the two GEMMs.
 enum class MoeKernels {
   skinny,      ///< nvfp4_moe_gemm's, which every device has
   warpgroups,  ///< nvfp4_moe_prefill's, of sm_90a
   grouped,     ///< nvfp4_gemm_grouped_*, of sm_100a and sm_103a, with nvfp4_moe_grouped's between
 };
 
-/// How a mixture of experts of one shape is launched, decided without knowing the routing: grids
-/// are for the most tiles there can be, and a thread block without a tile ends at once.
+/// How a mixture of experts of one shape is launched. Made without knowing the routing: grids are
+/// for the largest number of tiles that a routing can give, and a thread block without a tile ends
+/// immediately.
 struct MoePlan {
   std::uint32_t slots;  ///< tokens · topk
   MoeKernels kernels;
   std::uint32_t tile_tokens;  ///< 8, 16 or 32; 64 or 128 by warpgroups; 128 if grouped
-  std::uint32_t most_tiles;
+  std::uint32_t max_tiles;
   std::uint32_t up_splits;    ///< of K, added up in a cluster of twice as many thread blocks
   std::uint32_t down_splits;  ///< of K, added up by moe_combine
-  // Offsets of the parts of the workspace.
+  // Offsets into the workspace.
   std::size_t tile_count;
   std::size_t tiles;
   std::size_t slot_of_position;
   std::size_t position_of_slot;
-  std::size_t token_codes;
+  std::size_t token_data;
   std::size_t token_scales;
-  std::size_t activation_codes;
+  std::size_t activation_data;
   std::size_t activation_scales;
-  std::size_t expanded;  ///< of tokens, then of activations; by warpgroups only
+  std::size_t expanded;  ///< fp16 tokens, then activations; by warpgroups only
   std::size_t partial;   ///< not if grouped
-  // Of grouped products only. Rows: 128 for each of most_tiles.
+  // Of grouped GEMMs only. Rows: 128 for each of max_tiles.
   std::size_t row_experts;
-  std::size_t up_gsa;
-  std::size_t down_gsa;
-  std::size_t row_codes;
+  std::size_t up_global_scales;
+  std::size_t down_global_scales;
+  std::size_t row_data;
   std::size_t row_scales;
-  std::size_t products;  ///< of the one, then of the other
+  std::size_t gemm_output;  ///< of the first GEMM, then of the second
   std::size_t bytes;
 };
 
-inline constexpr std::int64_t kMoeMostExperts = 1024;
-inline constexpr std::int64_t kMoeMostSlots = 1 << 20;
+inline constexpr std::int64_t kMoeMaxExperts = 1024;
+inline constexpr std::int64_t kMoeMaxTopk = 1024;
+inline constexpr std::int64_t kMoeMaxSlots = 1 << 20;
 inline constexpr std::int64_t kMoeGroupRows = 128;
-/// With more tokens than this for each expert, the device's kernels for many tokens take over.
-/// Measured on an H200, for warpgroups. Grouped products were never measured: reading an expert's
-/// weights should take them longer than computing 128 rows, so that they cost no more for 128
-/// tokens than a skinny tile does for 32.
+/// With more tokens than this for each expert, the device's kernels for many tokens are used.
+/// Measured on an H200, for warpgroups. Grouped GEMMs were never measured: an expert's weights
+/// should take longer to read than 128 rows to compute, so that 128 tokens cost no more than a
+/// skinny tile does for 32.
 inline constexpr std::int64_t kMoeSkinnyTokens = 16;
 
-/// `shape` is one that `launch` accepts, with global_experts filled in. `for_many`: what the device
-/// has for many tokens.
-inline MoePlan moe_plan(const MoeShape& shape, MoeKernels for_many) noexcept {
+/// Selects the tile of tokens. A tile takes as long as if it were full, and every tile reads its
+/// expert's weights: the smallest that holds most experts' tokens is the fastest. Measured on an
+/// H200.
+inline std::uint32_t moe_tile_tokens(MoeKernels kernels, std::int64_t tokens_per_expert) noexcept {
+  switch (kernels) {
+    case MoeKernels::skinny: return tokens_per_expert <= 4 ? 8 : tokens_per_expert <= 10 ? 16 : 32;
+    case MoeKernels::warpgroups: return tokens_per_expert <= 48 ? 64 : 128;
+    case MoeKernels::grouped: break;
+  }
+  return kMoeGroupRows;
+}
+
+/// Adds the workspace to a plan that has everything else.
+inline void lay_out_workspace(MoePlan& plan, const MoeShape& shape) noexcept {
+  const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+  const auto reserve = [&](std::int64_t bytes) {
+    const std::size_t offset = plan.bytes;
+    plan.bytes += (static_cast<std::size_t>(bytes) + 255) / 256 * 256;
+    return offset;
+  };
+  const std::int64_t slots = plan.slots;
+  const bool grouped = plan.kernels == MoeKernels::grouped;
+  const std::int64_t rows = grouped ? plan.max_tiles * kMoeGroupRows : 0;
+  const std::int64_t activations = grouped ? rows : slots;
+  const std::int64_t max_columns = std::max(shape.hidden, shape.width);
+  plan.bytes = 0;
+  plan.tile_count = reserve(8);
+  plan.tiles = reserve(std::int64_t{plan.max_tiles} * 16);
+  plan.slot_of_position = reserve(slots * 4);
+  plan.position_of_slot = reserve(slots * 4);
+  plan.token_data = reserve(shape.tokens * (shape.hidden / 2));
+  plan.token_scales = reserve(shape.tokens * (shape.hidden / 16));
+  plan.activation_data = reserve(activations * (shape.width / 2));
+  plan.activation_scales = reserve(activations * (shape.width / 16));
+  plan.expanded = reserve(plan.kernels == MoeKernels::warpgroups  //
+                              ? slots * ceil_div(max_columns, 128) * 128 * 2
+                              : 0);
+  plan.partial = reserve(grouped ? 0 : plan.down_splits * slots * shape.hidden * 4);
+  plan.row_experts = reserve(rows / kMoeGroupRows * 4);
+  plan.up_global_scales = reserve(grouped ? shape.experts * 8 : 0);
+  plan.down_global_scales = reserve(grouped ? shape.experts * 8 : 0);
+  plan.row_data = reserve(rows * (shape.hidden / 2));
+  plan.row_scales = reserve(rows * (shape.hidden / 16));
+  plan.gemm_output = reserve(rows * std::max(2 * shape.width, shape.hidden) * 2);
+}
+
+/// `shape` is one that `launch` accepts, with global_experts filled in. `for_many`: the device's
+/// kernels for many tokens.
+inline MoePlan moe_plan(const MoeShape& shape, MoeKernels for_many,
+                        std::uint32_t num_sms) noexcept {
   const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
   MoePlan plan{};
   const std::int64_t slots = shape.tokens * shape.topk;
   plan.slots = static_cast<std::uint32_t>(slots);
 
-  // A tile takes as long as if it were full, and every tile reads its expert's weights: the
-  // smallest that most experts' tokens fit in. Measured on an H200.
-  const std::int64_t mean = slots / shape.global_experts;
-  const bool fits =
+  const std::int64_t tokens_per_expert = slots / shape.global_experts;
+  const bool has_whole_tiles =
       shape.width % 64 == 0 && (for_many != MoeKernels::grouped || shape.hidden % 128 == 0);
-  plan.kernels = fits && mean > kMoeSkinnyTokens ? for_many : MoeKernels::skinny;
-  switch (plan.kernels) {
-    case MoeKernels::skinny: plan.tile_tokens = mean <= 4 ? 8 : mean <= 10 ? 16 : 32; break;
-    case MoeKernels::warpgroups: plan.tile_tokens = mean <= 48 ? 64 : 128; break;
-    case MoeKernels::grouped: plan.tile_tokens = kMoeGroupRows; break;
-  }
-  plan.most_tiles = static_cast<std::uint32_t>(
+  plan.kernels =
+      has_whole_tiles && tokens_per_expert > kMoeSkinnyTokens ? for_many : MoeKernels::skinny;
+  plan.tile_tokens = moe_tile_tokens(plan.kernels, tokens_per_expert);
+  plan.max_tiles = static_cast<std::uint32_t>(
       std::min(slots, slots / plan.tile_tokens + std::min(shape.experts, slots)));
 
-  // K is split where few experts have tokens, for else there is no work for every multiprocessor.
+  // K is split where few experts have tokens: otherwise there would be no work for every SM. The
+  // numbers of thread blocks were measured on an H200.
+  constexpr std::int64_t kMeasuredSms = 132;
+  const std::int64_t up_blocks = 180 * std::int64_t{num_sms} / kMeasuredSms;
+  const std::int64_t down_blocks = 350 * std::int64_t{num_sms} / kMeasuredSms;
   const std::int64_t busy = std::min(shape.global_experts, slots);
   const std::int64_t tiles =
       std::max(ceil_div(busy * shape.experts, shape.global_experts), slots / plan.tile_tokens);
@@ -90,36 +138,9 @@ inline MoePlan moe_plan(const MoeShape& shape, MoeKernels for_many) noexcept {
     }
     return static_cast<std::uint32_t>(parts);
   };
-  plan.up_splits = splits(2 * shape.width, shape.hidden, 180);
-  plan.down_splits = splits(shape.hidden, shape.width, 350);
-
-  const auto take = [&](std::int64_t bytes) {
-    const std::size_t at = plan.bytes;
-    plan.bytes += (static_cast<std::size_t>(bytes) + 255) / 256 * 256;
-    return at;
-  };
-  plan.tile_count = take(8);
-  plan.tiles = take(std::int64_t{plan.most_tiles} * 16);
-  plan.slot_of_position = take(slots * 4);
-  plan.position_of_slot = take(slots * 4);
-  plan.token_codes = take(shape.tokens * (shape.hidden / 2));
-  plan.token_scales = take(shape.tokens * (shape.hidden / 16));
-  const bool grouped = plan.kernels == MoeKernels::grouped;
-  const std::int64_t rows = grouped ? plan.most_tiles * kMoeGroupRows : 0;
-  const std::int64_t activations = grouped ? rows : slots;
-  plan.activation_codes = take(activations * (shape.width / 2));
-  plan.activation_scales = take(activations * (shape.width / 16));
-  const std::int64_t widest = std::max(shape.hidden, shape.width);
-  plan.expanded = take(plan.kernels == MoeKernels::warpgroups  //
-                           ? slots * ceil_div(widest, 128) * 128 * 2
-                           : 0);
-  plan.partial = take(grouped ? 0 : plan.down_splits * slots * shape.hidden * 4);
-  plan.row_experts = take(rows / kMoeGroupRows * 4);
-  plan.up_gsa = take(grouped ? shape.experts * 8 : 0);
-  plan.down_gsa = take(grouped ? shape.experts * 8 : 0);
-  plan.row_codes = take(rows * (shape.hidden / 2));
-  plan.row_scales = take(rows * (shape.hidden / 16));
-  plan.products = take(rows * std::max(2 * shape.width, shape.hidden) * 2);
+  plan.up_splits = splits(2 * shape.width, shape.hidden, up_blocks);
+  plan.down_splits = splits(shape.hidden, shape.width, down_blocks);
+  lay_out_workspace(plan, shape);
   return plan;
 }
 

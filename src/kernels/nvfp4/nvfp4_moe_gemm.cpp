@@ -1,14 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/nvfp4/gemm_architecture.hpp"
+#include <cassert>
+
+#include "kernels/device_kernels.hpp"
 #include "kernels/nvfp4/gemm_checks.hpp"
 #include "kernels/nvfp4/moe_grouped.hpp"
-#include "kernels/shipped_kernel.hpp"
 
 #include <cukiln/nvfp4_moe.hpp>
 #include <cukiln/tensor_map.hpp>
 
+#include "kernels_src/nvfp4/moe_prefill_signatures.cuh"  // after TensorMap
+#include "kernels_src/nvfp4/moe_signatures.cuh"
+
 namespace cukiln::nvfp4 {
 namespace {
+
+using kernels::DeviceKernels;
+
+using Route = kernels::KernelSignature<signatures::MoeRoute>;
+using Expand = kernels::KernelSignature<signatures::MoeExpand>;
+using Up = kernels::KernelSignature<signatures::MoeUp>;
+using Down = kernels::KernelSignature<signatures::MoeDown>;
+using WarpgroupUp = kernels::KernelSignature<signatures::MoePrefillUp>;
+using WarpgroupDown = kernels::KernelSignature<signatures::MoePrefillDown>;
+using Combine = kernels::KernelSignature<signatures::MoeCombine>;
+using Gather = kernels::KernelSignature<signatures::MoeGather>;
+using Activate = kernels::KernelSignature<signatures::MoeActivate>;
+using CombineRows = kernels::KernelSignature<signatures::MoeCombineRows>;
 
 constexpr int kWarpgroupCapability = 90;  // sm_90a alone
 
@@ -23,7 +40,7 @@ struct TileModule {
   const char* up;
   const char* down;
 };
-/// In the order of 8, 16, 32, 64 and 128 tokens; the last two need warpgroups.
+/// In the order of 8, 16, 32, 64 and 128 tokens; the last two need warpgroup MMA.
 constexpr TileModule kModules[] = {
     {"nvfp4_moe_gemm", "moe_up", "moe_down"},
     {"nvfp4_moe_gemm_16", "moe_up", "moe_down"},
@@ -33,59 +50,14 @@ constexpr TileModule kModules[] = {
 };
 constexpr std::size_t kFirstWarpgroupModule = 3;
 
-std::size_t size_index(const MoePlan& plan) noexcept {
+std::size_t module_index(const MoePlan& plan) noexcept {
+  assert(plan.kernels != MoeKernels::grouped);
   std::size_t index = 0;
   while ((std::uint32_t{8} << index) < plan.tile_tokens) {
     ++index;
   }
   return index;
 }
-
-using Check = Result<void> (*)(const Kernel&);
-constexpr Check kCheckRoute =
-    detail::check_parameters<MoeTile*, std::uint32_t*, std::uint32_t*, std::int32_t*, std::uint8_t*,
-                             std::uint8_t*, const std::uint16_t*, const float*, const std::int32_t*,
-                             const std::int32_t*, std::uint32_t, std::uint32_t, std::uint32_t,
-                             std::uint32_t, std::uint32_t, std::uint32_t>;
-constexpr Check kCheckExpand =
-    detail::check_parameters<std::uint8_t*, const std::uint8_t*, const std::uint8_t*,
-                             const std::uint32_t*, const std::uint32_t*, std::uint32_t,
-                             std::uint32_t>;
-constexpr Check kCheckUp =
-    detail::check_parameters<std::uint8_t*, std::uint8_t*, const MoeTile*, const std::uint32_t*,
-                             const std::uint32_t*, const std::uint8_t*, const std::uint8_t*,
-                             const float*, const std::uint8_t*, const std::uint8_t*, const float*,
-                             const float*, std::uint32_t, std::uint32_t, std::uint32_t,
-                             std::uint32_t, float, float, float>;
-constexpr Check kCheckDown =
-    detail::check_parameters<float*, const MoeTile*, const std::uint32_t*, const std::uint8_t*,
-                             const std::uint8_t*, const float*, const std::uint8_t*,
-                             const std::uint8_t*, const float*, std::uint32_t, std::uint32_t,
-                             std::uint32_t, std::uint32_t>;
-constexpr Check kCheckWarpgroupUp =
-    detail::check_parameters<std::uint8_t*, std::uint8_t*, const MoeTile*, const std::uint32_t*,
-                             TensorMap, const float*, TensorMap, const std::uint8_t*, const float*,
-                             const float*, std::uint32_t, std::uint32_t, std::uint32_t, float,
-                             float, float>;
-constexpr Check kCheckWarpgroupDown =
-    detail::check_parameters<float*, const MoeTile*, const std::uint32_t*, TensorMap, const float*,
-                             TensorMap, const std::uint8_t*, const float*, std::uint32_t,
-                             std::uint32_t>;
-constexpr Check kCheckCombine =
-    detail::check_parameters<std::uint16_t*, const float*, const float*, const std::int32_t*,
-                             std::uint32_t, std::uint32_t, std::uint32_t>;
-constexpr Check kCheckGather =
-    detail::check_parameters<std::uint8_t*, std::uint8_t*, std::int32_t*, std::int32_t*, float*,
-                             float*, const MoeTile*, const std::uint32_t*, const std::uint32_t*,
-                             const std::uint8_t*, const std::uint8_t*, const float*, const float*,
-                             std::uint32_t, std::uint32_t>;
-constexpr Check kCheckActivate =
-    detail::check_parameters<std::uint8_t*, std::uint8_t*, const std::uint16_t*,
-                             const std::uint32_t*, const float*, std::uint32_t, std::uint32_t,
-                             float, float, float>;
-constexpr Check kCheckCombineRows =
-    detail::check_parameters<std::uint16_t*, const std::uint16_t*, const float*,
-                             const std::int32_t*, std::uint32_t, std::uint32_t>;
 
 MoeShape filled_in(MoeShape shape) noexcept {
   if (shape.global_experts == 0) {
@@ -95,16 +67,17 @@ MoeShape filled_in(MoeShape shape) noexcept {
 }
 
 Result<void> check_moe_shape(const MoeShape& shape) noexcept {
-  CUKILN_CHECK(kernels::check_shape(shape.tokens, shape.hidden));
-  CUKILN_CHECK(kernels::check_shape(shape.tokens, shape.width));
-  if (shape.hidden == 0 || shape.hidden % 32 != 0) {
+  if (shape.tokens < 0 || shape.tokens > INT32_MAX) {
+    return kernels::refuse("tokens is {}; 0 to {} are expected", shape.tokens, INT32_MAX);
+  }
+  if (shape.hidden <= 0 || shape.hidden > INT32_MAX || shape.hidden % 32 != 0) {
     return kernels::refuse("hidden is {}; a positive multiple of 32 is expected", shape.hidden);
   }
-  if (shape.width == 0 || shape.width % 32 != 0) {
+  if (shape.width <= 0 || shape.width > INT32_MAX || shape.width % 32 != 0) {
     return kernels::refuse("width is {}; a positive multiple of 32 is expected", shape.width);
   }
-  if (shape.experts < 1 || shape.experts > kMoeMostExperts) {
-    return kernels::refuse("experts is {}; 1 to {} are expected", shape.experts, kMoeMostExperts);
+  if (shape.experts < 1 || shape.experts > kMoeMaxExperts) {
+    return kernels::refuse("experts is {}; 1 to {} are expected", shape.experts, kMoeMaxExperts);
   }
   if (shape.experts * std::max(2 * shape.width, shape.hidden) > INT32_MAX) {
     return kernels::refuse(
@@ -115,25 +88,53 @@ Result<void> check_moe_shape(const MoeShape& shape) noexcept {
     return kernels::refuse("global_experts is {}; 0 to {} are expected", shape.global_experts,
                            INT32_MAX);
   }
-  if (shape.topk < 1 || shape.topk > 1024) {
-    return kernels::refuse("topk is {}; 1 to 1024 are expected", shape.topk);
+  if (shape.topk < 1 || shape.topk > kMoeMaxTopk) {
+    return kernels::refuse("topk is {}; 1 to {} are expected", shape.topk, kMoeMaxTopk);
   }
-  if (shape.tokens * shape.topk > kMoeMostSlots) {
+  if (shape.tokens * shape.topk > kMoeMaxSlots) {
     return kernels::refuse(
         "{} tokens with {} experts each are more than {}; launch parts of the tokens one by one",
-        shape.tokens, shape.topk, kMoeMostSlots);
+        shape.tokens, shape.topk, kMoeMaxSlots);
   }
   return {};
 }
 
-Result<void> check_weights(const char* codes, const char* scales, const char* decode,
-                           const MoeWeights& weights) noexcept {
-  CUKILN_CHECK(kernels::check_pointer(codes, weights.codes, 16));
-  CUKILN_CHECK(kernels::check_pointer(scales, weights.scales, 16));
-  return kernels::check_pointer(decode, weights.decode, 4);
+Result<void> check_weights(const char* name, const MoeWeights& weights, std::int64_t experts,
+                           std::int64_t rows, std::int64_t columns) noexcept {
+  if (weights.experts != experts || weights.rows != rows || weights.columns != columns) {
+    return kernels::refuse("{} is [{}, {}, {}]; [{}, {}, {}] is expected", name, weights.experts,
+                           weights.rows, weights.columns, experts, rows, columns);
+  }
+  CUKILN_CHECK(kernels::check_pointer(name, "data", weights.data, 16));
+  CUKILN_CHECK(kernels::check_pointer(name, "scales", weights.scales, 16));
+  return kernels::check_pointer(name, "decode", weights.decode, 4);
 }
 
-/// fp16 [slots, columns], as moe_expand makes it, by tiles of `tokens`.
+Result<void> check_layer(const MoeLayer& layer, const MoeShape& shape) noexcept {
+  CUKILN_CHECK(check_weights("layer.up", layer.up, shape.experts, 2 * shape.width, shape.hidden));
+  CUKILN_CHECK(check_weights("layer.down", layer.down, shape.experts, shape.hidden, shape.width));
+  CUKILN_CHECK(kernels::check_pointer("layer", "activation_scale", layer.activation_scale,
+                                      alignof(GlobalScale)));
+  return kernels::check_optional_vector("layer.expert_map", layer.expert_map, DataType::i32,
+                                        shape.global_experts, 4);
+}
+
+Result<void> check_moe_input(const MutableMatrixView& output, const MoeInput& input,
+                             const MoeShape& shape) noexcept {
+  const std::int64_t tokens = shape.tokens;
+  CUKILN_CHECK(
+      kernels::check_dense_matrix("output", output, DataType::bf16, tokens, shape.hidden, 16));
+  CUKILN_CHECK(kernels::check_dense_matrix("input.hidden", input.hidden, DataType::bf16, tokens,
+                                           shape.hidden, 16));
+  CUKILN_CHECK(
+      kernels::check_pointer("input", "hidden_scale", input.hidden_scale, alignof(GlobalScale)));
+  CUKILN_CHECK(kernels::check_dense_matrix("input.topk_ids", input.topk_ids, DataType::i32, tokens,
+                                           shape.topk, 4));
+  return kernels::check_dense_matrix("input.topk_weights", input.topk_weights, DataType::f32,
+                                     tokens, shape.topk, 4);
+}
+
+/// fp16 [slots, columns], as moe_expand writes it, in tiles of `tokens`.
 TensorBox token_box(const void* expanded, std::uint32_t slots, std::int64_t columns,
                     std::uint32_t tokens) noexcept {
   TensorBox box;
@@ -148,114 +149,143 @@ TensorBox token_box(const void* expanded, std::uint32_t slots, std::int64_t colu
   return box;
 }
 
-/// Codes of all experts' rows, 64 at a time.
-TensorBox code_box(const std::uint8_t* codes, std::int64_t rows, std::int64_t columns) noexcept {
+/// The packed data of all experts' rows, in tiles of 64 rows.
+TensorBox weight_box(const MoeWeights& weights) noexcept {
   TensorBox box;
-  box.data = codes;
-  box.size[0] = static_cast<std::uint64_t>(columns / 2);
-  box.size[1] = static_cast<std::uint64_t>(rows);
+  box.data = weights.data;
+  box.size[0] = static_cast<std::uint64_t>(weights.columns / 2);
+  box.size[1] = static_cast<std::uint64_t>(weights.experts * weights.rows);
   box.stride[0] = box.size[0];
   box.box[0] = 64;
   box.box[1] = 64;
   return box;
 }
 
-template <class... Args>
-Result<void> launch_simple(const Kernel& kernel, Stream stream, const MoeGrid& grid,
-                           std::uint32_t threads, Args... args) noexcept {
+LaunchConfig simple_config(const MoeGrid& grid, std::uint32_t threads) noexcept {
   LaunchConfig config;
   config.grid = {grid.x, grid.y, 1};
   config.block.x = threads;
-  return detail::launch_checked(kernel, stream, config, args...);
+  return config;
 }
 
 /// The kernels of nvfp4_moe_gemm.cu.
 Result<void> launch_skinny(const MoePlan& plan, const MoeCall& call, const Kernel& up_kernel,
                            const Kernel& down_kernel) noexcept {
   const MoeShape& shape = call.shape;
+  const MoeLayer& layer = call.layer;
   auto* const tiles = call.at<MoeTile>(plan.tiles);
   auto* const tile_count = call.at<std::uint32_t>(plan.tile_count);
-  auto* const activation_codes = call.at<std::uint8_t>(plan.activation_codes);
+  auto* const activation_data = call.at<std::uint8_t>(plan.activation_data);
   auto* const activation_scales = call.at<std::uint8_t>(plan.activation_scales);
   const auto hidden = static_cast<std::uint32_t>(shape.hidden);
   const auto width = static_cast<std::uint32_t>(shape.width);
   LaunchConfig config;
   config.block.x = kSkinnyThreads;
   config.cluster = {2 * plan.up_splits, 1, 1};
-  config.grid = {ceil_div(shape.width, 128) * 2 * plan.up_splits, plan.most_tiles, 1};
-  CUKILN_CHECK(detail::launch_checked(
-      up_kernel, call.stream, config, activation_codes, activation_scales, tiles, tile_count,
-      call.at<std::uint32_t>(plan.slot_of_position), call.at<std::uint8_t>(plan.token_codes),
-      call.at<std::uint8_t>(plan.token_scales), call.input.hidden_gsa, call.up.codes,
-      call.up.scales, call.up.decode, call.activation_gsa, static_cast<std::uint32_t>(shape.topk),
-      hidden, width, static_cast<std::uint32_t>(call.layout), call.activation.limit,
-      call.activation.alpha, call.activation.beta));
+  config.grid = {ceil_div(shape.width, 128) * 2 * plan.up_splits, plan.max_tiles, 1};
+  CUKILN_CHECK(
+      Up::launch(up_kernel, call.stream, config, activation_data, activation_scales, tiles,
+                 tile_count, call.at<std::uint32_t>(plan.slot_of_position),
+                 call.at<std::uint8_t>(plan.token_data), call.at<std::uint8_t>(plan.token_scales),
+                 &call.input.hidden_scale->encode, layer.up.data, layer.up.scales, layer.up.decode,
+                 &layer.activation_scale->encode, static_cast<std::uint32_t>(shape.topk), hidden,
+                 width, static_cast<std::uint32_t>(layer.layout), layer.activation.limit,
+                 layer.activation.alpha, layer.activation.beta));
   config.cluster = {0, 0, 0};
-  config.grid = {ceil_div(shape.hidden, 128) * plan.down_splits, plan.most_tiles, 1};
-  return detail::launch_checked(down_kernel, call.stream, config, call.at<float>(plan.partial),
-                                tiles, tile_count, activation_codes, activation_scales,
-                                call.activation_gsa, call.down.codes, call.down.scales,
-                                call.down.decode, plan.slots, hidden, width, plan.down_splits);
+  config.grid = {ceil_div(shape.hidden, 128) * plan.down_splits, plan.max_tiles, 1};
+  return Down::launch(down_kernel, call.stream, config, call.at<float>(plan.partial), tiles,
+                      tile_count, activation_data, activation_scales,
+                      &layer.activation_scale->encode, layer.down.data, layer.down.scales,
+                      layer.down.decode, plan.slots, hidden, width, plan.down_splits);
 }
 
-/// The kernels of nvfp4_moe_prefill.cu.
-Result<void> launch_warpgroups(const MoePlan& plan, const MoeCall& call,
-                               std::uint32_t multiprocessors, const Kernel& expand_kernel,
-                               const Kernel& up_kernel, const Kernel& down_kernel) noexcept {
-  const MoeShape& shape = call.shape;
-  auto* const tiles = call.at<MoeTile>(plan.tiles);
-  auto* const tile_count = call.at<std::uint32_t>(plan.tile_count);
-  auto* const activation_codes = call.at<std::uint8_t>(plan.activation_codes);
-  auto* const activation_scales = call.at<std::uint8_t>(plan.activation_scales);
-  auto* const expanded = call.at<std::uint8_t>(plan.expanded);
-  const auto topk = static_cast<std::uint32_t>(shape.topk);
-  const auto hidden = static_cast<std::uint32_t>(shape.hidden);
-  const auto width = static_cast<std::uint32_t>(shape.width);
-  const std::uint32_t* const position_count = tile_count + 1;
-  const std::uint32_t* const in_order = nullptr;
-  const auto expand = [&](const std::uint8_t* codes, const std::uint8_t* scales,
-                          const std::uint32_t* slots, std::uint32_t columns) {
+/// The kernels of nvfp4_moe_prefill.cu, for one launch.
+class WarpgroupSteps {
+ public:
+  WarpgroupSteps(const MoePlan& plan, const MoeCall& call, std::uint32_t num_sms) noexcept
+      : plan_(plan), call_(call), num_sms_(num_sms) {}
+
+  /// Tokens or activations to fp16. `slots`: null for rows in order.
+  Result<void> expand(const Kernel& kernel, const std::uint8_t* data, const std::uint8_t* scales,
+                      const std::uint32_t* slots, std::int64_t columns) const noexcept {
     const MoeGrid grid{
-        std::min(ceil_div(std::int64_t{plan.slots} * ceil_div(columns, 128) * 16, kSimpleThreads),
-                 16 * multiprocessors)};
-    return launch_simple(expand_kernel, call.stream, grid, kSimpleThreads, expanded, codes, scales,
-                         slots, position_count, topk, columns);
-  };
-  LaunchConfig config;
-  config.block.x = kWarpgroupThreads;
-  config.shared_bytes = kWarpgroupShared;
-  const auto persistent = [&](std::uint32_t row_tiles) {
+        std::min(ceil_div(std::int64_t{plan_.slots} * ceil_div(columns, 128) * 16, kSimpleThreads),
+                 16 * num_sms_)};
+    const std::uint32_t* const position_count = tile_count() + 1;
+    return Expand::launch(kernel, call_.stream, simple_config(grid, kSimpleThreads), expanded(),
+                          data, scales, slots, position_count,
+                          static_cast<std::uint32_t>(call_.shape.topk),
+                          static_cast<std::uint32_t>(columns));
+  }
+
+  Result<void> up(const Kernel& kernel) const noexcept {
+    const MoeShape& shape = call_.shape;
+    const MoeLayer& layer = call_.layer;
+    CUKILN_TRY(const TensorMap tokens, token_map(kernel, shape.hidden));
+    CUKILN_TRY(const TensorMap weights, tensor_map(kernel, weight_box(layer.up)));
+    return WarpgroupUp::launch(
+        kernel, call_.stream, persistent(ceil_div(shape.width, 64)), activation_data(),
+        activation_scales(), tiles(), tile_count(), tokens, &call_.input.hidden_scale->encode,
+        weights, layer.up.scales, layer.up.decode, &layer.activation_scale->encode,
+        static_cast<std::uint32_t>(shape.hidden), static_cast<std::uint32_t>(shape.width),
+        static_cast<std::uint32_t>(layer.layout), layer.activation.limit, layer.activation.alpha,
+        layer.activation.beta);
+  }
+
+  Result<void> down(const Kernel& kernel) const noexcept {
+    const MoeShape& shape = call_.shape;
+    const MoeLayer& layer = call_.layer;
+    CUKILN_TRY(const TensorMap activations, token_map(kernel, shape.width));
+    CUKILN_TRY(const TensorMap weights, tensor_map(kernel, weight_box(layer.down)));
+    return WarpgroupDown::launch(kernel, call_.stream, persistent(ceil_div(shape.hidden, 128)),
+                                 call_.at<float>(plan_.partial), tiles(), tile_count(), activations,
+                                 &layer.activation_scale->encode, weights, layer.down.scales,
+                                 layer.down.decode, static_cast<std::uint32_t>(shape.hidden),
+                                 static_cast<std::uint32_t>(shape.width));
+  }
+
+  std::uint8_t* activation_data() const noexcept {
+    return call_.at<std::uint8_t>(plan_.activation_data);
+  }
+  std::uint8_t* activation_scales() const noexcept {
+    return call_.at<std::uint8_t>(plan_.activation_scales);
+  }
+
+ private:
+  MoeTile* tiles() const noexcept { return call_.at<MoeTile>(plan_.tiles); }
+  std::uint32_t* tile_count() const noexcept { return call_.at<std::uint32_t>(plan_.tile_count); }
+  std::uint32_t* expanded() const noexcept { return call_.at<std::uint32_t>(plan_.expanded); }
+
+  Result<TensorMap> token_map(const Kernel& kernel, std::int64_t columns) const noexcept {
+    return tensor_map(kernel, token_box(expanded(), plan_.slots, columns, plan_.tile_tokens));
+  }
+
+  /// A thread block for each SM, or for each tile where there are fewer.
+  LaunchConfig persistent(std::uint32_t row_tiles) const noexcept {
+    LaunchConfig config;
+    config.block.x = kWarpgroupThreads;
+    config.shared_bytes = kWarpgroupShared;
     config.grid.x = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(multiprocessors, std::uint64_t{plan.most_tiles} * row_tiles));
-  };
+        std::min<std::uint64_t>(num_sms_, std::uint64_t{plan_.max_tiles} * row_tiles));
+    return config;
+  }
 
-  CUKILN_TRY(
-      const TensorMap token_map,
-      tensor_map(up_kernel, token_box(expanded, plan.slots, shape.hidden, plan.tile_tokens)));
-  CUKILN_TRY(const TensorMap up_map,
-             tensor_map(up_kernel,
-                        code_box(call.up.codes, shape.experts * 2 * shape.width, shape.hidden)));
-  CUKILN_CHECK(expand(call.at<std::uint8_t>(plan.token_codes),
-                      call.at<std::uint8_t>(plan.token_scales),
-                      call.at<std::uint32_t>(plan.slot_of_position), hidden));
-  persistent(width / 64);
-  CUKILN_CHECK(detail::launch_checked(
-      up_kernel, call.stream, config, activation_codes, activation_scales, tiles, tile_count,
-      token_map, call.input.hidden_gsa, up_map, call.up.scales, call.up.decode, call.activation_gsa,
-      hidden, width, static_cast<std::uint32_t>(call.layout), call.activation.limit,
-      call.activation.alpha, call.activation.beta));
+  const MoePlan& plan_;
+  const MoeCall& call_;
+  std::uint32_t num_sms_;
+};
 
-  CUKILN_TRY(
-      const TensorMap activation_map,
-      tensor_map(down_kernel, token_box(expanded, plan.slots, shape.width, plan.tile_tokens)));
-  CUKILN_TRY(const TensorMap down_map,
-             tensor_map(down_kernel,
-                        code_box(call.down.codes, shape.experts * shape.hidden, shape.width)));
-  CUKILN_CHECK(expand(activation_codes, activation_scales, in_order, width));
-  persistent(ceil_div(shape.hidden, 128));
-  return detail::launch_checked(down_kernel, call.stream, config, call.at<float>(plan.partial),
-                                tiles, tile_count, activation_map, call.activation_gsa, down_map,
-                                call.down.scales, call.down.decode, hidden, width);
+Result<void> launch_warpgroups(const MoePlan& plan, const MoeCall& call, std::uint32_t num_sms,
+                               const Kernel& expand_kernel, const Kernel& up_kernel,
+                               const Kernel& down_kernel) noexcept {
+  const WarpgroupSteps steps(plan, call, num_sms);
+  CUKILN_CHECK(steps.expand(expand_kernel, call.at<std::uint8_t>(plan.token_data),
+                            call.at<std::uint8_t>(plan.token_scales),
+                            call.at<std::uint32_t>(plan.slot_of_position), call.shape.hidden));
+  CUKILN_CHECK(steps.up(up_kernel));
+  CUKILN_CHECK(steps.expand(expand_kernel, steps.activation_data(), steps.activation_scales(),
+                            nullptr, call.shape.width));
+  return steps.down(down_kernel);
 }
 
 /// The steps of run_moe_grouped, on a device.
@@ -264,66 +294,27 @@ struct GroupedSteps {
   const Kernel& gather_kernel;
   const Kernel& activate_kernel;
   const Kernel& combine_kernel;
-  const GroupedGemm& gemm;
+  const GroupedGemm& grouped_gemm;
 
   template <class... Args>
   Result<void> gather(const MoeGrid& grid, Args... args) const noexcept {
-    return launch_simple(gather_kernel, stream, grid, kSimpleThreads, args...);
+    return Gather::launch(gather_kernel, stream, simple_config(grid, kSimpleThreads), args...);
   }
   template <class... Args>
   Result<void> activate(const MoeGrid& grid, Args... args) const noexcept {
-    return launch_simple(activate_kernel, stream, grid, kActivateThreads, args...);
+    return Activate::launch(activate_kernel, stream, simple_config(grid, kActivateThreads),
+                            args...);
   }
   template <class... Args>
   Result<void> combine(const MoeGrid& grid, Args... args) const noexcept {
-    return launch_simple(combine_kernel, stream, grid, kSimpleThreads, args...);
+    return CombineRows::launch(combine_kernel, stream, simple_config(grid, kSimpleThreads),
+                               args...);
   }
-  Result<void> product(std::uint16_t* output, const Matrix& a, const Matrix& b,
-                       const std::int32_t* row_experts,
-                       const GroupedGemm::Shape& shape) const noexcept {
-    return gemm.launch(stream, output, a, b, nullptr, row_experts, shape);
+  Result<void> gemm(const MutableMatrixView& output, const QuantizedMatrix& a,
+                    const QuantizedMatrix& b, const VectorView& row_experts) const noexcept {
+    return grouped_gemm.launch(stream, output, a, b, row_experts);
   }
 };
-
-}  // namespace
-
-Result<MoeGemm> MoeGemm::create(KernelLoader& loader) {
-  return guarded([&]() -> Result<MoeGemm> {
-    CUKILN_TRY(const DeviceInfo device, detail::hopper_or_later(loader, "nvfp4_moe_gemm"));
-    MoeGemm made;
-    made.multiprocessors_ = device.num_sms;
-    const auto get = [&](Kernel& kernel, const char* module, const char* name,
-                         Check check) -> Result<void> {
-      CUKILN_TRY(kernel, kernels::shipped_kernel(loader, module, name));
-      return check(kernel);
-    };
-    CUKILN_CHECK(get(made.route_, "nvfp4_moe_route", "moe_route", kCheckRoute));
-    CUKILN_CHECK(get(made.combine_, "nvfp4_moe_combine", "moe_combine", kCheckCombine));
-    for (std::size_t i = 0; i < kFirstWarpgroupModule; ++i) {
-      CUKILN_CHECK(get(made.up_[i], kModules[i].module, kModules[i].up, kCheckUp));
-      CUKILN_CHECK(get(made.down_[i], kModules[i].module, kModules[i].down, kCheckDown));
-    }
-    if (device.capability == kWarpgroupCapability) {
-      CUKILN_CHECK(get(made.expand_, "nvfp4_moe_prefill", "moe_expand", kCheckExpand));
-      for (std::size_t i = kFirstWarpgroupModule; i < kTileSizes; ++i) {
-        CUKILN_CHECK(get(made.up_[i], kModules[i].module, kModules[i].up, kCheckWarpgroupUp));
-        CUKILN_CHECK(get(made.down_[i], kModules[i].module, kModules[i].down, kCheckWarpgroupDown));
-        CUKILN_CHECK(made.up_[i].reserve_shared(kWarpgroupShared));
-        CUKILN_CHECK(made.down_[i].reserve_shared(kWarpgroupShared));
-      }
-    }
-    if (GroupedGemm::runs_on(device.capability)) {
-      CUKILN_TRY(made.grouped_, GroupedGemm::create(loader));
-      CUKILN_CHECK(get(made.gather_, "nvfp4_moe_grouped", "moe_gather", kCheckGather));
-      CUKILN_CHECK(get(made.activate_, "nvfp4_moe_grouped", "moe_activate", kCheckActivate));
-      CUKILN_CHECK(
-          get(made.combine_rows_, "nvfp4_moe_combine", "moe_combine_rows", kCheckCombineRows));
-    }
-    return made;
-  });
-}
-
-namespace {
 
 MoeKernels kernels_for_many(const Kernel& expand, const Kernel& gather) noexcept {
   return expand ? MoeKernels::warpgroups : gather ? MoeKernels::grouped : MoeKernels::skinny;
@@ -331,61 +322,81 @@ MoeKernels kernels_for_many(const Kernel& expand, const Kernel& gather) noexcept
 
 }  // namespace
 
+Result<MoeGemm> MoeGemm::create(KernelLoader& loader, int device) {
+  return guarded([&]() -> Result<MoeGemm> {
+    CUKILN_TRY(const DeviceKernels kernels, DeviceKernels::open(loader, device));
+    CUKILN_CHECK(detail::check_hopper_or_later(kernels.info(), "nvfp4_moe_gemm"));
+    MoeGemm made;
+    CUKILN_TRY(made.route_, kernels.get<Route>("nvfp4_moe_route", "moe_route"));
+    CUKILN_TRY(made.combine_, kernels.get<Combine>("nvfp4_moe_combine", "moe_combine"));
+    for (std::size_t i = 0; i < kFirstWarpgroupModule; ++i) {
+      CUKILN_TRY(made.up_[i], kernels.get<Up>(kModules[i].module, kModules[i].up));
+      CUKILN_TRY(made.down_[i], kernels.get<Down>(kModules[i].module, kModules[i].down));
+    }
+    if (kernels.info().capability == kWarpgroupCapability) {
+      CUKILN_TRY(made.expand_, kernels.get<Expand>("nvfp4_moe_prefill", "moe_expand"));
+      for (std::size_t i = kFirstWarpgroupModule; i < kTileSizes; ++i) {
+        CUKILN_TRY(made.up_[i], kernels.get<WarpgroupUp>(kModules[i].module, kModules[i].up));
+        CUKILN_TRY(made.down_[i], kernels.get<WarpgroupDown>(kModules[i].module, kModules[i].down));
+        CUKILN_CHECK(made.up_[i].reserve_shared(kWarpgroupShared));
+        CUKILN_CHECK(made.down_[i].reserve_shared(kWarpgroupShared));
+      }
+    }
+    if (GroupedGemm::runs_on(kernels.info().capability)) {
+      CUKILN_TRY(made.grouped_, GroupedGemm::create(loader, device));
+      CUKILN_TRY(made.gather_, kernels.get<Gather>("nvfp4_moe_grouped", "moe_gather"));
+      CUKILN_TRY(made.activate_, kernels.get<Activate>("nvfp4_moe_grouped", "moe_activate"));
+      CUKILN_TRY(made.combine_rows_,
+                 kernels.get<CombineRows>("nvfp4_moe_combine", "moe_combine_rows"));
+    }
+    made.device_ = kernels.device();
+    return made;
+  });
+}
+
 std::size_t MoeGemm::workspace_bytes(const MoeShape& shape) const noexcept {
   return !route_ || shape.tokens == 0 || !check_moe_shape(shape)
              ? 0
-             : moe_plan(filled_in(shape), kernels_for_many(expand_, gather_)).bytes;
+             : moe_plan(filled_in(shape), kernels_for_many(expand_, gather_), device_.num_sms)
+                   .bytes;
 }
 
-Result<void> MoeGemm::launch(Stream stream, std::uint16_t* output, const MoeShape& given,
-                             const MoeInput& input, const MoeWeights& up, const MoeWeights& down,
-                             const float* activation_gsa, GateUpLayout layout,
-                             const SwiGlu& activation, void* workspace) const noexcept {
-  if (!route_) {
-    return kernels::refuse("an empty MoeGemm: make it with MoeGemm::create");
-  }
-  CUKILN_CHECK(check_moe_shape(given));
-  if (!(activation.limit > 0)) {
-    return kernels::refuse("limit is {}; a positive number is expected, infinity for no limit",
-                           activation.limit);
-  }
-  if (given.tokens == 0) {
+Result<void> MoeGemm::launch(Stream stream, const MutableMatrixView& output, const MoeInput& input,
+                             const MoeLayer& layer, const Workspace& workspace) const noexcept {
+  CUKILN_CHECK(kernels::check_launch_device("MoeGemm", device_));
+  CUKILN_CHECK(check_moe_shape(layer.shape(input.hidden.rows, input.topk_ids.columns)));
+  CUKILN_CHECK(check_swiglu(layer.activation));
+  const MoeShape shape = filled_in(layer.shape(input.hidden.rows, input.topk_ids.columns));
+  if (shape.tokens == 0) {
     return {};
   }
-  CUKILN_CHECK(kernels::check_pointer("output", output, 16));
-  CUKILN_CHECK(kernels::check_pointer("hidden", input.hidden, 16));
-  CUKILN_CHECK(kernels::check_pointer("hidden_gsa", input.hidden_gsa, 4));
-  CUKILN_CHECK(kernels::check_pointer("topk_ids", input.topk_ids, 4));
-  CUKILN_CHECK(kernels::check_pointer("topk_weights", input.topk_weights, 4));
-  CUKILN_CHECK(check_weights("up.codes", "up.scales", "up.decode", up));
-  CUKILN_CHECK(check_weights("down.codes", "down.scales", "down.decode", down));
-  CUKILN_CHECK(kernels::check_pointer("activation_gsa", activation_gsa, 4));
-  CUKILN_CHECK(kernels::check_pointer("workspace", workspace, 16));
+  CUKILN_CHECK(check_moe_input(output, input, shape));
+  CUKILN_CHECK(check_layer(layer, shape));
+  const MoePlan plan = moe_plan(shape, kernels_for_many(expand_, gather_), device_.num_sms);
+  CUKILN_CHECK(check_workspace(workspace, plan.bytes, 16));
 
-  const MoeCall call{
-      stream, output,         filled_in(given), input,      up,
-      down,   activation_gsa, layout,           activation, static_cast<std::uint8_t*>(workspace)};
-  const MoePlan plan = moe_plan(call.shape, kernels_for_many(expand_, gather_));
+  const MoeCall call{stream, output.data_as<std::uint16_t>(),           shape, input,
+                     layer,  static_cast<std::uint8_t*>(workspace.data)};
   CUKILN_CHECK(
-      run_moe_route(plan, call, multiprocessors_, [&](const MoeGrid& grid, auto... args) noexcept {
-        return launch_simple(route_, stream, grid, kSimpleThreads, args...);
+      run_moe_route(plan, call, device_.num_sms, [&](const MoeGrid& grid, auto... args) noexcept {
+        return Route::launch(route_, stream, simple_config(grid, kSimpleThreads), args...);
       }));
   if (plan.kernels == MoeKernels::grouped) {
-    return run_moe_grouped(plan, call, multiprocessors_,
+    return run_moe_grouped(plan, call, device_.num_sms,
                            GroupedSteps{stream, gather_, activate_, combine_rows_, grouped_});
   }
-  const Kernel& up_kernel = up_[size_index(plan)];
-  const Kernel& down_kernel = down_[size_index(plan)];
-  CUKILN_CHECK(
-      plan.kernels == MoeKernels::warpgroups
-          ? launch_warpgroups(plan, call, multiprocessors_, expand_, up_kernel, down_kernel)
-          : launch_skinny(plan, call, up_kernel, down_kernel));
-  const auto hidden = static_cast<std::uint32_t>(given.hidden);
-  const MoeGrid grid{static_cast<std::uint32_t>(given.tokens),
+  const Kernel& up_kernel = up_[module_index(plan)];
+  const Kernel& down_kernel = down_[module_index(plan)];
+  CUKILN_CHECK(plan.kernels == MoeKernels::warpgroups
+                   ? launch_warpgroups(plan, call, device_.num_sms, expand_, up_kernel, down_kernel)
+                   : launch_skinny(plan, call, up_kernel, down_kernel));
+  const auto hidden = static_cast<std::uint32_t>(shape.hidden);
+  const MoeGrid grid{static_cast<std::uint32_t>(shape.tokens),
                      ceil_div(hidden, 4 * kSimpleThreads)};
-  return launch_simple(combine_, stream, grid, kSimpleThreads, output, call.at<float>(plan.partial),
-                       input.topk_weights, call.at<std::int32_t>(plan.position_of_slot),
-                       static_cast<std::uint32_t>(given.topk), hidden, plan.down_splits);
+  return Combine::launch(combine_, stream, simple_config(grid, kSimpleThreads), call.output,
+                         call.at<float>(plan.partial), input.topk_weights.data_as<const float>(),
+                         call.at<std::int32_t>(plan.position_of_slot),
+                         static_cast<std::uint32_t>(shape.topk), hidden, plan.down_splits);
 }
 
 }  // namespace cukiln::nvfp4

@@ -1,38 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
-#include "kernels/nvfp4/quantize_checks.hpp"
-#include "kernels/shipped_kernel.hpp"
+#include "kernels/device_kernels.hpp"
+#include "kernels/nvfp4/quantize_launch.hpp"
+#include "kernels_src/nvfp4/quantize_signatures.cuh"
+
+#include <cukiln/nvfp4.hpp>
 
 namespace cukiln::nvfp4 {
+namespace {
 
-Result<QuantizeStatic> QuantizeStatic::create(KernelLoader& loader) {
+using kernels::DeviceKernels;
+using QuantizeNvfp4 = kernels::KernelSignature<signatures::QuantizeNvfp4>;
+
+}  // namespace
+
+Result<QuantizeStatic> QuantizeStatic::create(KernelLoader& loader, int device) {
   return guarded([&]() -> Result<QuantizeStatic> {
-    CUKILN_TRY(const Kernel kernel,
-               kernels::shipped_kernel(loader, "quantize_nvfp4", "quantize_nvfp4"));
+    CUKILN_TRY(const DeviceKernels kernels, DeviceKernels::open(loader, device));
     QuantizeStatic made;
-    CUKILN_TRY(made.kernel_, decltype(made.kernel_)::from(kernel));
+    CUKILN_TRY(made.kernel_, kernels.get<QuantizeNvfp4>("quantize_nvfp4", "quantize_nvfp4"));
+    CUKILN_TRY(made.wave_blocks_, kernels.wave_blocks(made.kernel_, kQuantizeThreads));
+    made.device_ = kernels.device();
     return made;
   });
 }
 
-Result<void> QuantizeStatic::launch(Stream stream, std::uint8_t* codes, std::uint8_t* scales,
-                                    const std::uint16_t* input, float encode_scale,
-                                    std::int64_t rows, std::int64_t columns,
-                                    std::int64_t row_stride) const noexcept {
-  CUKILN_CHECK(check_columns(columns));
+Result<void> QuantizeStatic::launch(Stream stream, const MutableQuantizedMatrix& output,
+                                    const MatrixView& input, float encode_scale) const noexcept {
+  CUKILN_CHECK(kernels::check_launch_device("QuantizeStatic", device_));
   if (!std::isfinite(encode_scale) || !(encode_scale > 0)) {
     return kernels::refuse("encode_scale is {}; a positive finite number is expected, 2688 / amax",
                            encode_scale);
   }
-  CUKILN_CHECK(kernels::check_shape(rows, columns));
-  if (rows == 0 || columns == 0) {
+  CUKILN_CHECK(check_input(input));
+  CUKILN_CHECK(check_quantized_output(output, input, input.columns));
+  if (input.is_empty()) {
     return {};
   }
-  CUKILN_CHECK(check_quantize(codes, scales, input, rows, columns, columns, row_stride));
-  return kernel_.launch(stream, quantize_config(rows, columns), codes, scales, input, encode_scale,
-                        static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns),
-                        row_stride);
+  return QuantizeNvfp4::launch(
+      kernel_, stream, quantize_config(input.rows, input.columns, wave_blocks_, kQuantizeTiles),
+      output.data, output.scales, input.data_as<const std::uint16_t>(), encode_scale,
+      static_cast<std::uint32_t>(input.rows), static_cast<std::uint32_t>(input.columns),
+      input.row_stride);
 }
 
 }  // namespace cukiln::nvfp4

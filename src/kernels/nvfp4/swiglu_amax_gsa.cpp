@@ -1,52 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/device_kernels.hpp"
 #include "kernels/nvfp4/quantize_checks.hpp"
-#include "kernels/shipped_kernel.hpp"
+#include "kernels_src/nvfp4/quantize_signatures.cuh"
+
+#include <cukiln/nvfp4.hpp>
 
 namespace cukiln::nvfp4 {
 namespace {
 
+using kernels::DeviceKernels;
+using SwiGluAmaxGsa = kernels::KernelSignature<signatures::SwigluAmaxGsa>;
+
 constexpr std::uint32_t kThreads = 512;
-constexpr std::int64_t kMaxBlocks = 2 * kMultiprocessors;  // what a device holds
-static_assert(kMaxBlocks * 4 <= AmaxGsa::kWorkspaceBytes, "a thread block has no word");
+constexpr std::size_t kWorkspaceBytesPerBlock = 4;
 
 }  // namespace
 
-Result<SwiGluAmaxGsa> SwiGluAmaxGsa::create(KernelLoader& loader) {
-  return guarded([&]() -> Result<SwiGluAmaxGsa> {
-    CUKILN_TRY(const Kernel kernel,
-               kernels::shipped_kernel(loader, "swiglu_amax_gsa", "swiglu_amax_gsa"));
-    SwiGluAmaxGsa made;
-    CUKILN_TRY(made.kernel_, decltype(made.kernel_)::from(kernel));
+Result<ComputeSwiGluGlobalScale> ComputeSwiGluGlobalScale::create(KernelLoader& loader,
+                                                                  int device) {
+  return guarded([&]() -> Result<ComputeSwiGluGlobalScale> {
+    CUKILN_TRY(const DeviceKernels kernels, DeviceKernels::open(loader, device));
+    ComputeSwiGluGlobalScale made;
+    CUKILN_TRY(made.kernel_, kernels.get<SwiGluAmaxGsa>("swiglu_amax_gsa", "swiglu_amax_gsa"));
+    CUKILN_TRY(made.max_blocks_, kernels.wave_blocks(made.kernel_, kThreads));
+    made.device_ = kernels.device();
     return made;
   });
 }
 
-Result<void> SwiGluAmaxGsa::launch(Stream stream, float* gsa, const std::uint16_t* input,
-                                   std::int64_t rows, std::int64_t columns, std::int64_t row_stride,
-                                   GateUpLayout layout, const SwiGlu& activation,
-                                   std::uint32_t* workspace) const noexcept {
-  CUKILN_CHECK(check_columns(columns));
-  CUKILN_CHECK(kernels::check_shape(rows, 2 * columns));
+std::size_t ComputeSwiGluGlobalScale::workspace_bytes() const noexcept {
+  return max_blocks_ * kWorkspaceBytesPerBlock;
+}
+
+Result<void> ComputeSwiGluGlobalScale::launch(Stream stream, GlobalScale* scale,
+                                              const MatrixView& input, GateUpLayout layout,
+                                              const SwiGlu& activation,
+                                              const Workspace& workspace) const noexcept {
+  CUKILN_CHECK(kernels::check_launch_device("ComputeSwiGluGlobalScale", device_));
+  const std::int64_t columns = input.columns / 2;
+  CUKILN_CHECK(check_gate_up(input));
   CUKILN_CHECK(check_swiglu(activation));
-  CUKILN_CHECK(kernels::check_pointer("gsa", gsa, 4));
-  CUKILN_CHECK(kernels::check_pointer("workspace", workspace, 4));
-  const std::int64_t blocks = rows * (columns / 16);
-  if (blocks > 0) {
-    CUKILN_CHECK(kernels::check_pointer("input", input, 16));
-    CUKILN_CHECK(check_row_stride(row_stride));
-  }
-  if (blocks > INT32_MAX) {
-    return kernels::refuse("[{}, {}] has {} blocks of 16; fewer than 2147483648 are expected", rows,
-                           columns, blocks);
+  CUKILN_CHECK(kernels::check_pointer("scale", scale, alignof(GlobalScale)));
+  CUKILN_CHECK(check_workspace(workspace, workspace_bytes(), 4));
+  const std::int64_t scale_blocks = input.rows * (columns / 16);
+  if (scale_blocks > INT32_MAX) {
+    return kernels::refuse("input is [{}, {}], {} blocks of 16 values; at most {} are expected",
+                           input.rows, input.columns, scale_blocks, INT32_MAX);
   }
   LaunchConfig config;
-  config.grid.x = kernels::grid_of((blocks + kThreads - 1) / kThreads, kMaxBlocks);
+  config.grid.x = kernels::clamped_grid((scale_blocks + kThreads - 1) / kThreads, max_blocks_);
   config.block.x = kThreads;
   config.programmatic_launch = true;  // the kernel waits for what it reads
-  return kernel_.launch(stream, config, gsa, input, static_cast<std::uint32_t>(rows),
-                        static_cast<std::uint32_t>(columns), row_stride,
-                        static_cast<std::uint32_t>(layout), activation.limit, activation.alpha,
-                        activation.beta, workspace);
+  return SwiGluAmaxGsa::launch(
+      kernel_, stream, config, &scale->encode, input.data_as<const std::uint16_t>(),
+      static_cast<std::uint32_t>(input.rows), static_cast<std::uint32_t>(columns), input.row_stride,
+      static_cast<std::uint32_t>(layout), activation.limit, activation.alpha, activation.beta,
+      static_cast<std::uint32_t*>(workspace.data));
 }
 
 }  // namespace cukiln::nvfp4

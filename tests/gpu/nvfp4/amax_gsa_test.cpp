@@ -6,6 +6,7 @@
 #include <cukiln/nvfp4.hpp>
 
 #include "gpu/nvfp4/amax_workspace.hpp"
+#include "gpu/nvfp4/matrices.hpp"
 #include "gpu/nvfp4/reference.hpp"
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
@@ -14,15 +15,19 @@ namespace cukiln::testing {
 namespace {
 
 struct Fixture {
-  nvfp4::AmaxGsa amax = create<nvfp4::AmaxGsa>();
-  DeviceBuffer<std::uint32_t> workspace{kAmaxWorkspace};
+  nvfp4::ComputeGlobalScale amax = create<nvfp4::ComputeGlobalScale>();
+  AmaxWorkspace workspace{amax.workspace_bytes()};
+  DeviceBuffer<nvfp4::GlobalScale> scale{1};
   TestStream stream;
   std::mt19937_64 random{20250601};
 };
 
-void check_gsa(const std::vector<float>& given, Gsa expected) {
-  CHECK_MESSAGE(same_bits(given[0], expected.encode), given[0], " is not ", expected.encode);
-  CHECK_MESSAGE(same_bits(given[1], expected.decode), given[1], " is not ", expected.decode);
+void check_scale(const DeviceBuffer<nvfp4::GlobalScale>& on_device, nvfp4::GlobalScale expected) {
+  const nvfp4::GlobalScale given = on_device.download().front();
+  CHECK_MESSAGE(same_bits(given.encode, expected.encode), given.encode, " is not ",
+                expected.encode);
+  CHECK_MESSAGE(same_bits(given.decode, expected.decode), given.decode, " is not ",
+                expected.decode);
 }
 
 }  // namespace
@@ -44,12 +49,11 @@ TEST_CASE_FIXTURE(Fixture, "amax_gsa takes any shape, stride and alignment") {
       auto host = spread(dense, shape.rows, shape.columns, shape.row_stride);
       host.insert(host.begin(), shape.offset, 0x7FC0);
       const DeviceBuffer<std::uint16_t> input(host);
-      DeviceBuffer<float> gsa(2);
-      require_ok(amax.launch(stream, gsa.data(), input.data() + shape.offset,
-                             static_cast<std::int64_t>(shape.rows),
-                             static_cast<std::int64_t>(shape.columns),
-                             static_cast<std::int64_t>(shape.row_stride), workspace.data()));
-      check_gsa(gsa.download(), gsa_of(dense));
+      require_ok(amax.launch(
+          stream, scale.data(),
+          bf16(input.data() + shape.offset, shape.rows, shape.columns, shape.row_stride),
+          workspace));
+      check_scale(scale, global_scale_of(dense));
     }
   }
 }
@@ -68,13 +72,12 @@ TEST_CASE_FIXTURE(Fixture,
       const auto dense = random_bf16(kind, shape.rows * shape.columns, random);
       const DeviceBuffer<std::uint16_t> input(
           spread(dense, shape.rows, shape.columns, shape.row_stride));
-      DeviceBuffer<float> gsa(2);
       DeviceBuffer<float> row_amax(shape.rows);
-      require_ok(amax.launch_by_row(stream, gsa.data(), row_amax.data(), input.data(),
-                                    static_cast<std::int64_t>(shape.rows),
-                                    static_cast<std::int64_t>(shape.columns),
-                                    static_cast<std::int64_t>(shape.row_stride), workspace.data()));
-      check_gsa(gsa.download(), gsa_of(dense));
+      require_ok(amax.launch_by_row(
+          stream, scale.data(),
+          {DataType::f32, row_amax.data(), static_cast<std::int64_t>(shape.rows)},
+          bf16(input.data(), shape.rows, shape.columns, shape.row_stride), workspace));
+      check_scale(scale, global_scale_of(dense));
       const auto given = row_amax.download();
       std::size_t wrong = 0;
       for (std::size_t row = 0; row < shape.rows; ++row) {
@@ -88,9 +91,8 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 TEST_CASE_FIXTURE(Fixture, "amax_gsa of nothing is one") {
-  DeviceBuffer<float> gsa(2);
-  require_ok(amax.launch(stream, gsa.data(), nullptr, 0, 64, workspace.data()));
-  check_gsa(gsa.download(), {1, 1});
+  require_ok(amax.launch(stream, scale.data(), {DataType::bf16, nullptr, 0, 64}, workspace));
+  check_scale(scale, {1, 1});
 }
 
 TEST_CASE_FIXTURE(Fixture, "a thousand launches share one workspace and leave it zero") {
@@ -104,71 +106,67 @@ TEST_CASE_FIXTURE(Fixture, "a thousand launches share one workspace and leave it
       host[i * kElements + j] = static_cast<std::uint16_t>((j * 31 % largest) | (j & 1) << 15);
     }
     host[i * kElements + random() % kElements] = largest;
-    expected[i] = gsa_of_amax(float_of_bf16(largest)).encode;
+    expected[i] = global_scale_of_amax(float_of_bf16(largest)).encode;
   }
   const DeviceBuffer<std::uint16_t> input(host);
-  DeviceBuffer<float> gsa(2 * kLaunches);
+  DeviceBuffer<nvfp4::GlobalScale> scales(kLaunches);
   for (std::size_t i = 0; i < kLaunches; ++i) {
-    require_ok(amax.launch(stream, gsa.data() + 2 * i, input.data() + i * kElements, 3, 16384,
-                           workspace.data()));
+    require_ok(amax.launch(stream, scales.data() + i, bf16(input.data() + i * kElements, 3, 16384),
+                           workspace));
   }
-  const auto given = gsa.download();
+  const auto given = scales.download();
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < kLaunches; ++i) {
-    wrong += !same_bits(given[2 * i], expected[i]);
+    wrong += !same_bits(given[i].encode, expected[i]);
   }
   CHECK(wrong == 0);
-  CHECK(workspace.download() == kAmaxWorkspace);
+  CHECK(workspace.is_zero());
 }
 
 TEST_CASE_FIXTURE(Fixture, "the largest is found whichever of all thread blocks reads it") {
   constexpr std::size_t kColumns = 1024;  // what a warp reads at a time
-  const std::size_t rows = kAmaxWorkspace.size() * 16;
+  const std::size_t rows = workspace.blocks() * 16;
   std::vector<std::uint16_t> host(rows * kColumns, 0);
   DeviceBuffer<std::uint16_t> input(host);
-  DeviceBuffer<float> gsa(2);
   for (const std::size_t at : {std::size_t{0}, host.size() - 1, random() % host.size(),
                                random() % host.size(), random() % host.size()}) {
     CAPTURE(at);
     host[at] = 0xC2A8;  // -84
     input.upload(host);
     for (int i = 0; i < 3; ++i) {
-      require_ok(amax.launch(stream, gsa.data(), input.data(), static_cast<std::int64_t>(rows),
-                             kColumns, workspace.data()));
+      require_ok(amax.launch(stream, scale.data(), bf16(input.data(), rows, kColumns), workspace));
     }
-    check_gsa(gsa.download(), gsa_of_amax(84));
+    check_scale(scale, global_scale_of_amax(84));
     host[at] = 0;
   }
-  CHECK(workspace.download() == kAmaxWorkspace);
+  CHECK(workspace.is_zero());
 }
 
 TEST_CASE_FIXTURE(Fixture, "a captured amax_gsa reads its input anew at every replay") {
   DeviceBuffer<std::uint16_t> input(std::vector<std::uint16_t>(1 << 16, 0));
-  DeviceBuffer<float> gsa(2);
   TestGraph graph(stream, [&] {
-    require_ok(amax.launch(stream, gsa.data(), input.data(), 16, 4096, workspace.data()));
+    require_ok(amax.launch(stream, scale.data(), bf16(input.data(), 16, 4096), workspace));
   });
-  for (const float scale : {1.0f, 64.0f, 0.25f}) {
-    std::vector<std::uint16_t> host(1 << 16, bf16_of_float(-scale / 2));
-    host[random() % host.size()] = bf16_of_float(scale);
+  for (const float largest : {1.0f, 64.0f, 0.25f}) {
+    std::vector<std::uint16_t> host(1 << 16, bf16_of_float(-largest / 2));
+    host[random() % host.size()] = bf16_of_float(largest);
     input.upload(host);
     graph.launch(stream);
-    check_gsa(gsa.download(), gsa_of_amax(scale));
+    check_scale(scale, global_scale_of_amax(largest));
   }
 }
 
 TEST_CASE_FIXTURE(Fixture, "amax_gsa refuses what it cannot do") {
-  DeviceBuffer<float> gsa(2);
   DeviceBuffer<std::uint16_t> input(64);
-  CHECK(refusal(amax.launch(stream, nullptr, input.data(), 1, 64, workspace.data())) ==
-        "gsa is null; a device pointer is expected");
-  CHECK(refusal(amax.launch(stream, gsa.data(), input.data(), -1, 64, workspace.data())) ==
-        "[-1, 64] is not a shape: both are 0 to 2147483647");
-  CHECK(refusal(amax.launch(stream, gsa.data(), input.data(), 1, 64, nullptr)) ==
-        "workspace is null; a device pointer is expected");
-  CHECK(refusal(amax.launch_by_row(stream, gsa.data(), nullptr, input.data(), 1, 64, 64,
-                                   workspace.data())) ==
-        "row_amax is null; a device pointer is expected");
+  const MatrixView row = bf16(input.data(), 1, 64);
+  CHECK(refusal(amax.launch(stream, nullptr, row, workspace)) ==
+        "scale is null; a device pointer is expected");
+  CHECK(refusal(amax.launch(stream, scale.data(), bf16(input.data(), -1, 64), workspace)) ==
+        "input is [-1, 64]; sizes of 0 to 2147483647 are expected");
+  CHECK(refusal(amax.launch(stream, scale.data(), row, {})) ==
+        "workspace.data is null; a device pointer is expected");
+  CHECK(refusal(amax.launch_by_row(stream, scale.data(), {DataType::f32, nullptr, 1}, row,
+                                   workspace)) == "row_amax is null; a device pointer is expected");
 }
 
 }  // namespace cukiln::testing

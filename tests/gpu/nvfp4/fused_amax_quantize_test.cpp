@@ -7,6 +7,7 @@
 #include <cukiln/nvfp4.hpp>
 
 #include "gpu/nvfp4/amax_workspace.hpp"
+#include "gpu/nvfp4/matrices.hpp"
 #include "gpu/nvfp4/reference.hpp"
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
@@ -15,23 +16,12 @@ namespace cukiln::testing {
 namespace {
 
 struct Fixture {
-  nvfp4::AmaxGsa amax = create<nvfp4::AmaxGsa>();
+  nvfp4::ComputeGlobalScale amax = create<nvfp4::ComputeGlobalScale>();
   nvfp4::Quantize quantize = create<nvfp4::Quantize>();
   nvfp4::DeinterleaveQuantize deinterleave = create<nvfp4::DeinterleaveQuantize>();
-  DeviceBuffer<std::uint32_t> workspace{kAmaxWorkspace};
+  AmaxWorkspace workspace{amax.workspace_bytes()};
   TestStream stream;
   std::mt19937_64 random{20250603};
-};
-
-struct Outputs {
-  DeviceBuffer<std::uint8_t> codes;
-  DeviceBuffer<std::uint8_t> scales;
-  Outputs(std::int64_t rows, std::int64_t columns)
-      : codes(nvfp4::codes_bytes(rows, columns)), scales(nvfp4::scales_bytes(rows, columns)) {
-    codes.fill_bytes(0xA5);
-    scales.fill_bytes(0xA5);
-    Device::first().synchronize();
-  }
 };
 
 double share_of_differences(const std::vector<std::uint8_t>& a,
@@ -75,16 +65,13 @@ TEST_CASE_FIXTURE(Fixture,
         CAPTURE(static_cast<int>(kind));
         const auto host = random_bf16(kind, rows * columns, random);
         const DeviceBuffer<std::uint16_t> input(host);
-        DeviceBuffer<float> gsa(2);
-        const auto signed_rows = static_cast<std::int64_t>(rows);
-        const auto signed_columns = static_cast<std::int64_t>(columns);
-        Outputs out(signed_rows, signed_columns);
-        require_ok(amax.launch(stream, gsa.data(), input.data(), signed_rows, signed_columns,
-                               workspace.data()));
-        require_ok(quantize.launch(stream, out.codes.data(), out.scales.data(), input.data(),
-                                   gsa.data(), signed_rows, signed_columns));
-        const Quantized expected = testing::quantize(host, rows, columns, gsa_of(host));
-        CHECK(out.codes.download() == expected.codes);
+        DeviceBuffer<nvfp4::GlobalScale> scale(1);
+        QuantizedBuffers out(static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns));
+        const MatrixView matrix = bf16(input.data(), rows, columns);
+        require_ok(amax.launch(stream, scale.data(), matrix, workspace));
+        require_ok(quantize.launch(stream, out.view(scale), matrix));
+        const Quantized expected = testing::quantize(host, rows, columns, global_scale_of(host));
+        CHECK(out.data.download() == expected.data);
         CHECK(out.scales.download() == expected.scales);
       }
     }
@@ -96,38 +83,39 @@ TEST_CASE_FIXTURE(Fixture,
   constexpr std::int64_t kRows = 64;
   constexpr std::int64_t kColumns = 8192;
   constexpr std::int64_t kWords = kColumns / 4;  // a row's packed data, taken for bf16
-  Outputs first(kRows, kColumns);
-  Outputs second(kRows, kWords);
-  const auto* const words = reinterpret_cast<const std::uint16_t*>(first.codes.data());
-  const DeviceBuffer<float> one(std::vector<float>{1, 1});
-  DeviceBuffer<float> gsa(2);
+  QuantizedBuffers first(kRows, kColumns);
+  QuantizedBuffers second(kRows, kWords);
+  const MatrixView words =
+      bf16(reinterpret_cast<const std::uint16_t*>(first.data.data()), kRows, kWords);
+  const auto one = on_device({1, 1});
+  DeviceBuffer<nvfp4::GlobalScale> scale(1);
   const auto write_words = [&] {
     auto host = random_bf16(Kind::normal, static_cast<std::size_t>(kRows * kColumns), random);
     for (std::uint16_t& value : host)
       value &= 0x7FFF;  // without signs, so that no pair of bytes is a NaN
     DeviceBuffer<std::uint16_t> input(host);
-    require_ok(quantize.launch(stream, first.codes.data(), first.scales.data(), input.data(),
-                               one.data(), kRows, kColumns));
+    require_ok(quantize.launch(stream, first.view(one), bf16(input.data(), kRows, kColumns)));
     return input;
   };
   const auto written = [&] {
-    const auto bytes = first.codes.download();
+    const auto bytes = first.data.download();
     std::vector<std::uint16_t> values(bytes.size() / 2);
     std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
   };
   for (int i = 0; i < 8; ++i) {
     const auto input = write_words();
-    require_ok(quantize.launch(stream, second.codes.data(), second.scales.data(), words, one.data(),
-                               kRows, kWords));
+    require_ok(quantize.launch(stream, second.view(one), words));
     const Quantized expected = testing::quantize(written(), kRows, kWords, {1, 1});
-    CHECK(second.codes.download() == expected.codes);
+    CHECK(second.data.download() == expected.data);
     CHECK(second.scales.download() == expected.scales);
 
     const auto other = write_words();
-    require_ok(amax.launch(stream, gsa.data(), words, kRows, kWords, workspace.data()));
-    const Gsa scale = gsa_of(written());
-    CHECK(gsa.download() == std::vector<float>{scale.encode, scale.decode});
+    require_ok(amax.launch(stream, scale.data(), words, workspace));
+    const nvfp4::GlobalScale wanted = global_scale_of(written());
+    const nvfp4::GlobalScale given = scale.download().front();
+    CHECK(given.encode == wanted.encode);
+    CHECK(given.decode == wanted.decode);
   }
 }
 
@@ -135,19 +123,19 @@ TEST_CASE_FIXTURE(Fixture, "both work in a graph, on new inputs at every replay"
   constexpr std::int64_t kRows = 33;
   constexpr std::int64_t kColumns = 96;
   DeviceBuffer<std::uint16_t> input(static_cast<std::size_t>(kRows * kColumns));
-  DeviceBuffer<float> gsa(2);
-  Outputs out(kRows, kColumns);
+  DeviceBuffer<nvfp4::GlobalScale> scale(1);
+  QuantizedBuffers out(kRows, kColumns);
+  const MatrixView matrix = bf16(input.data(), kRows, kColumns);
   TestGraph graph(stream, [&] {
-    require_ok(amax.launch(stream, gsa.data(), input.data(), kRows, kColumns, workspace.data()));
-    require_ok(quantize.launch(stream, out.codes.data(), out.scales.data(), input.data(),
-                               gsa.data(), kRows, kColumns));
+    require_ok(amax.launch(stream, scale.data(), matrix, workspace));
+    require_ok(quantize.launch(stream, out.view(scale), matrix));
   });
   for (int replay = 0; replay < 3; ++replay) {
     const auto host = random_bf16(Kind::heavy_tail, input.size(), random);
     input.upload(host);
     graph.launch(stream);
-    const Quantized expected = testing::quantize(host, kRows, kColumns, gsa_of(host));
-    CHECK(out.codes.download() == expected.codes);
+    const Quantized expected = testing::quantize(host, kRows, kColumns, global_scale_of(host));
+    CHECK(out.data.download() == expected.data);
     CHECK(out.scales.download() == expected.scales);
   }
 }
@@ -158,9 +146,9 @@ TEST_CASE_FIXTURE(Fixture, "deinterleave_quantize_from_buffer quantises gate and
       const auto gate = random_bf16(Kind::normal, rows * columns, random);
       const auto up = random_bf16(Kind::heavy_tail, rows * columns, random);
       const auto halves = join(gate, up, rows, nvfp4::GateUpLayout::halves);
-      const Gsa gsa = gsa_of(halves);
-      const DeviceBuffer<float> scale(std::vector<float>{gsa.encode, gsa.decode});
-      const Quantized expected = testing::quantize(halves, rows, 2 * columns, gsa);
+      const nvfp4::GlobalScale host_scale = global_scale_of(halves);
+      const auto scale = on_device(host_scale);
+      const Quantized expected = testing::quantize(halves, rows, 2 * columns, host_scale);
       for (const nvfp4::GateUpLayout layout : kLayouts) {
         CAPTURE(rows);
         CAPTURE(columns);
@@ -168,12 +156,11 @@ TEST_CASE_FIXTURE(Fixture, "deinterleave_quantize_from_buffer quantises gate and
         const std::size_t stride = 2 * columns + 8;
         const DeviceBuffer<std::uint16_t> input(
             spread(join(gate, up, rows, layout), rows, 2 * columns, stride));
-        Outputs out(static_cast<std::int64_t>(rows), static_cast<std::int64_t>(2 * columns));
-        require_ok(deinterleave.launch(stream, out.codes.data(), out.scales.data(), input.data(),
-                                       scale.data(), static_cast<std::int64_t>(rows),
-                                       static_cast<std::int64_t>(columns),
-                                       static_cast<std::int64_t>(stride), layout));
-        CHECK(out.codes.download() == expected.codes);
+        QuantizedBuffers out(static_cast<std::int64_t>(rows),
+                             static_cast<std::int64_t>(2 * columns));
+        require_ok(deinterleave.launch(stream, out.view(scale),
+                                       bf16(input.data(), rows, 2 * columns, stride), layout));
+        CHECK(out.data.download() == expected.data);
         CHECK(out.scales.download() == expected.scales);
       }
     }
@@ -190,35 +177,34 @@ TEST_CASE_FIXTURE(Fixture, "SwiGLU clamps before the sigmoid and rounds to bf16 
     std::normal_distribution<float> normal(0, 5);
     std::vector<std::uint16_t> gate(kRows * kColumns);
     std::vector<std::uint16_t> up(kRows * kColumns);
-    std::vector<std::uint16_t> product(kRows * kColumns);
+    std::vector<std::uint16_t> y(kRows * kColumns);
     for (std::size_t i = 0; i < gate.size(); ++i) {
       gate[i] = bf16_of_float(normal(random));
       up[i] = bf16_of_float(normal(random));
       const double g = std::min(float_of_bf16(gate[i]), activation.limit);
       const double u = std::clamp(float_of_bf16(up[i]), -activation.limit, activation.limit);
-      product[i] = bf16_of_float(
+      y[i] = bf16_of_float(
           static_cast<float>(g / (1 + std::exp(-activation.alpha * g)) * (u + activation.beta)));
     }
-    const Gsa gsa = gsa_of(product);
-    const DeviceBuffer<float> scale(std::vector<float>{gsa.encode, gsa.decode});
-    const Quantized expected = testing::quantize(product, kRows, kColumns, gsa);
+    const nvfp4::GlobalScale host_scale = global_scale_of(y);
+    const auto scale = on_device(host_scale);
+    const Quantized expected = testing::quantize(y, kRows, kColumns, host_scale);
     for (const nvfp4::GateUpLayout layout : kLayouts) {
       CAPTURE(activation.limit);
       CAPTURE(static_cast<unsigned>(layout));
       const DeviceBuffer<std::uint16_t> input(join(gate, up, kRows, layout));
-      Outputs out(kRows, kColumns);
-      require_ok(deinterleave.launch_swiglu(stream, out.codes.data(), out.scales.data(),
-                                            input.data(), scale.data(), kRows, kColumns,
-                                            2 * kColumns, layout, activation));
+      QuantizedBuffers out(kRows, kColumns);
+      require_ok(deinterleave.launch_swiglu(
+          stream, out.view(scale), bf16(input.data(), kRows, 2 * kColumns), layout, activation));
       // The approximate exponential moves a bf16 rounding now and then, never more.
-      CHECK(share_of_differences(out.codes.download(), expected.codes) < 0.01);
+      CHECK(share_of_differences(out.data.download(), expected.data) < 0.01);
       CHECK(share_of_differences(out.scales.download(), expected.scales) < 0.004);
     }
   }
 }
 
 TEST_CASE_FIXTURE(Fixture, "swiglu_amax_gsa is the scale of what launch_swiglu quantises") {
-  const auto swiglu_amax = create<nvfp4::SwiGluAmaxGsa>();
+  const auto swiglu_amax = create<nvfp4::ComputeSwiGluGlobalScale>();
   const float infinity = std::numeric_limits<float>::infinity();
   for (const nvfp4::SwiGlu activation :
        {nvfp4::SwiGlu{}, nvfp4::SwiGlu{7, 1.702f, 1}, nvfp4::SwiGlu{0.5f, 1, 0}}) {
@@ -240,27 +226,25 @@ TEST_CASE_FIXTURE(Fixture, "swiglu_amax_gsa is the scale of what launch_swiglu q
           CAPTURE(rows);
           CAPTURE(columns);
           CAPTURE(static_cast<unsigned>(layout));
-          const auto signed_rows = static_cast<std::int64_t>(rows);
-          const auto signed_columns = static_cast<std::int64_t>(columns);
           const std::size_t stride = 2 * columns + 8;
           const DeviceBuffer<std::uint16_t> input(
               spread(join(gate, up, rows, layout), rows, 2 * columns, stride));
-          DeviceBuffer<float> gsa(2);
-          Outputs out(signed_rows, signed_columns);
-          require_ok(swiglu_amax.launch(stream, gsa.data(), input.data(), signed_rows,
-                                        signed_columns, static_cast<std::int64_t>(stride), layout,
-                                        activation, workspace.data()));
-          require_ok(deinterleave.launch_swiglu(
-              stream, out.codes.data(), out.scales.data(), input.data(), gsa.data(), signed_rows,
-              signed_columns, static_cast<std::int64_t>(stride), layout, activation));
-          const auto given = gsa.download();
-          CHECK(given[0] * largest == doctest::Approx(2688).epsilon(0.004));  // one bf16 rounding
-          CHECK(same_bits(given[1], 1.0f / given[0]));
-          // The largest block has the largest scale, and its largest element the code 6.
+          DeviceBuffer<nvfp4::GlobalScale> scale(1);
+          QuantizedBuffers out(static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns));
+          const MatrixView matrix = bf16(input.data(), rows, 2 * columns, stride);
+          require_ok(
+              swiglu_amax.launch(stream, scale.data(), matrix, layout, activation, workspace));
+          require_ok(
+              deinterleave.launch_swiglu(stream, out.view(scale), matrix, layout, activation));
+          const nvfp4::GlobalScale given = scale.download().front();
+          CHECK(given.encode * largest ==
+                doctest::Approx(2688).epsilon(0.004));  // one bf16 rounding
+          CHECK(same_bits(given.decode, 1.0f / given.encode));
+          // The largest block has the largest scale, and its largest element is 6.
           const auto scales = out.scales.download();
           CHECK(*std::max_element(scales.begin(), scales.end()) == 0x7E);
           bool six = false;
-          for (const std::uint8_t pair : out.codes.download()) {
+          for (const std::uint8_t pair : out.data.download()) {
             six = six || (pair & 7) == 7 || (pair >> 4 & 7) == 7;
           }
           CHECK(six);
@@ -276,13 +260,14 @@ TEST_CASE_FIXTURE(Fixture, "swiglu_amax_gsa is the scale of what launch_swiglu q
     std::vector<std::uint16_t> host(64, 0);
     host[5] = bits;
     const DeviceBuffer<std::uint16_t> input(host);
-    DeviceBuffer<float> gsa(2);
-    require_ok(swiglu_amax.launch(stream, gsa.data(), input.data(), 1, 32, 64,
-                                  nvfp4::GateUpLayout::halves, {infinity, 1, 0}, workspace.data()));
-    CHECK(same_bits(gsa.download()[0], expected));
-    CHECK(same_bits(gsa.download()[1], expected));
+    DeviceBuffer<nvfp4::GlobalScale> scale(1);
+    require_ok(swiglu_amax.launch(stream, scale.data(), bf16(input.data(), 1, 64),
+                                  nvfp4::GateUpLayout::halves, {infinity, 1, 0}, workspace));
+    const nvfp4::GlobalScale given = scale.download().front();
+    CHECK(same_bits(given.encode, expected));
+    CHECK(same_bits(given.decode, expected));
   }
-  CHECK(workspace.download() == kAmaxWorkspace);
+  CHECK(workspace.is_zero());
 }
 
 TEST_CASE_FIXTURE(Fixture, "the fast formula is vLLM's, with the same rule for zero and NaN") {
@@ -292,41 +277,51 @@ TEST_CASE_FIXTURE(Fixture, "the fast formula is vLLM's, with the same rule for z
     constexpr std::size_t kRows = 130;
     constexpr std::size_t kColumns = 336;
     const auto host = random_bf16(kind, kRows * kColumns, random);
-    const Gsa gsa = gsa_of(host);
+    const nvfp4::GlobalScale host_scale = global_scale_of(host);
     const DeviceBuffer<std::uint16_t> input(host);
-    const DeviceBuffer<float> scale(std::vector<float>{gsa.encode, gsa.decode});
-    Outputs out(kRows, kColumns);
-    require_ok(fast.launch(stream, out.codes.data(), out.scales.data(), input.data(), scale.data(),
-                           kRows, kColumns));
-    const Quantized expected = testing::quantize(host, kRows, kColumns, gsa, Rounding::vllm);
+    const auto scale = on_device(host_scale);
+    QuantizedBuffers out(kRows, kColumns);
+    require_ok(fast.launch(stream, out.view(scale), bf16(input.data(), kRows, kColumns)));
+    const Quantized expected = testing::quantize(host, kRows, kColumns, host_scale, Rounding::vllm);
     // The approximate reciprocals are off by an ulp here and there.
-    CHECK(share_of_differences(out.codes.download(), expected.codes) < 0.01);
+    CHECK(share_of_differences(out.data.download(), expected.data) < 0.01);
     CHECK(share_of_differences(out.scales.download(), expected.scales) < 0.002);
   }
 }
 
 TEST_CASE_FIXTURE(Fixture, "the quantisers from a buffer refuse what they cannot do") {
   DeviceBuffer<std::uint16_t> input(256);
-  DeviceBuffer<float> gsa(2);
-  Outputs out(1, 128);
-  CHECK(refusal(quantize.launch(stream, out.codes.data(), out.scales.data(), input.data(), nullptr,
-                                1, 64)) == "gsa is null; a device pointer is expected");
-  CHECK(refusal(quantize.launch(stream, out.codes.data(), out.scales.data(), input.data(),
-                                gsa.data(), 1, 40)) ==
-        "columns is 40; a multiple of 16 is expected, one block scale each");
-  CHECK(refusal(deinterleave.launch_swiglu(stream, out.codes.data(), out.scales.data(),
-                                           input.data(), gsa.data(), 1, 64, 128,
-                                           nvfp4::GateUpLayout::pairs, {-1, 1, 0})) ==
-        "limit is -1; a positive number is expected, infinity for no limit");
-  const auto swiglu_amax = create<nvfp4::SwiGluAmaxGsa>();
-  const auto refused = [&](std::int64_t columns, std::int64_t stride, float limit) {
-    return refusal(swiglu_amax.launch(stream, gsa.data(), input.data(), 1, columns, stride,
-                                      nvfp4::GateUpLayout::pairs, {limit, 1, 0}, workspace.data()));
+  const auto scale = on_device({1, 1});
+  QuantizedBuffers out(1, 128);
+  const auto output_of = [&](std::int64_t columns) {
+    nvfp4::MutableQuantizedMatrix output = out.view(scale);
+    output.columns = columns;
+    return output;
   };
-  CHECK(refused(24, 48, 1) == "columns is 24; a multiple of 16 is expected, one block scale each");
-  CHECK(refused(32, 65, 1) ==
-        "row_stride is 65 elements; a multiple of 8 is expected, so that rows lie on 16 bytes");
-  CHECK(refused(32, 64, 0) == "limit is 0; a positive number is expected, infinity for no limit");
+  nvfp4::MutableQuantizedMatrix without_scale = output_of(64);
+  without_scale.global_scale = nullptr;
+  CHECK(refusal(quantize.launch(stream, without_scale, bf16(input.data(), 1, 64))) ==
+        "output.global_scale is null; a device pointer is expected");
+  CHECK(refusal(quantize.launch(stream, output_of(40), bf16(input.data(), 1, 40))) ==
+        "input is [1, 40]; a multiple of 16 columns is expected, one block scale each");
+  CHECK(refusal(quantize.launch(stream, output_of(64), bf16(input.data(), 1, 128))) ==
+        "output is [1, 64]; [1, 128] is expected for an input of [1, 128]");
+  CHECK(refusal(deinterleave.launch_swiglu(stream, output_of(64), bf16(input.data(), 1, 128),
+                                           nvfp4::GateUpLayout::pairs, {-1, 1, 0})) ==
+        "activation.limit is -1; a positive number is expected, infinity for no limit");
+  const auto swiglu_amax = create<nvfp4::ComputeSwiGluGlobalScale>();
+  DeviceBuffer<nvfp4::GlobalScale> result(1);
+  const auto refused = [&](std::int64_t columns, std::int64_t stride, float limit) {
+    return refusal(swiglu_amax.launch(stream, result.data(), bf16(input.data(), 1, columns, stride),
+                                      nvfp4::GateUpLayout::pairs, {limit, 1, 0}, workspace));
+  };
+  CHECK(refused(48, 48, 1) ==
+        "input is [1, 48]; a multiple of 32 columns is expected: gate and up have a multiple of 16 "
+        "each");
+  CHECK(refused(64, 65, 1) ==
+        "input has a row stride of 65; a multiple of 8 is expected, so that rows lie on 16 bytes");
+  CHECK(refused(64, 64, 0) ==
+        "activation.limit is 0; a positive number is expected, infinity for no limit");
 }
 
 }  // namespace cukiln::testing

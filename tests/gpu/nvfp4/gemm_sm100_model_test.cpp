@@ -11,7 +11,7 @@
 #include "gpu/support/loader.hpp"
 #include "gpu/support/sm100_model.hpp"
 #include "kernels/nvfp4/sm100_plan.hpp"
-#include "support/nvfp4_product.hpp"
+#include "support/nvfp4_gemm.hpp"
 
 namespace cukiln::testing {
 namespace {
@@ -20,27 +20,27 @@ using nvfp4::Sm100Kernel;
 
 struct Case {
   std::int64_t m, n, k;
-  int processors;
+  int num_sms;
   bool bias;
   const Sm100Kernel* kernel;
   std::vector<int> experts = {};
 };
 
-void check_product(const Case& c) {
+void check_gemm(const Case& c) {
   constexpr std::int64_t kExperts = 3;
   const bool grouped = !c.experts.empty();
   std::mt19937 random(static_cast<unsigned>(c.m * 7 + c.n * 3 + c.k));
-  const QuantisedMatrix a = random_quantised(c.m, c.k, random);
-  const QuantisedMatrix b = random_quantised(grouped ? c.n * kExperts : c.n, c.k, random);
-  const std::vector<float> gsa_a = {2, 0.5f, 1, 0.75f, 9, 2};
-  const std::vector<float> gsa_b = {0.8f, 1.25f, 7, 3, 5, 0.375f};
+  const HostMatrix a = random_matrix(c.m, c.k, random);
+  const HostMatrix b = random_matrix(grouped ? c.n * kExperts : c.n, c.k, random);
+  const std::vector<nvfp4::GlobalScale> a_scales = {{2, 0.5f}, {1, 0.75f}, {9, 2}};
+  const std::vector<nvfp4::GlobalScale> b_scales = {{0.8f, 1.25f}, {7, 3}, {5, 0.375f}};
   std::vector<std::uint16_t> bias(static_cast<std::size_t>(b.rows));
   for (std::uint16_t& value : bias) {
     value = static_cast<std::uint16_t>(0x4100 + random() % 512);
   }
-  const DeviceBuffer<std::uint8_t> a_codes(a.codes), a_scales(a.scales), b_codes(b.codes),
-      b_scales(b.scales);
-  const DeviceBuffer<float> device_gsa_a(gsa_a), device_gsa_b(gsa_b);
+  const DeviceBuffer<std::uint8_t> a_data(a.data), a_block_scales(a.scales), b_data(b.data),
+      b_block_scales(b.scales);
+  const DeviceBuffer<nvfp4::GlobalScale> device_a_scales(a_scales), device_b_scales(b_scales);
   const DeviceBuffer<std::uint16_t> device_bias(bias);
   const DeviceBuffer<int> experts(grouped ? c.experts : std::vector<int>{0});
   constexpr std::size_t kAfter = 64;
@@ -49,12 +49,12 @@ void check_product(const Case& c) {
       std::vector<std::uint16_t>(static_cast<std::size_t>(c.m * c.n) + kAfter, kUntouched));
 
   const Kernel kernel = sm100_model(*c.kernel);
-  const nvfp4::Sm100Plan plan =
-      plan_sm100(*c.kernel, {a_codes.data(), a_scales.data(), a.rows},
-                 {b_codes.data(), b_scales.data(), b.rows}, d.data(), c.n, c.k, c.processors);
-  require_ok(launch_sm100_model(kernel, nullptr, plan, device_gsa_a.data(), device_gsa_b.data(),
-                                c.bias ? device_bias.data() : nullptr, c.m, c.n, c.k,
-                                experts.data(), 2));
+  const nvfp4::Sm100Plan plan = plan_sm100(
+      *c.kernel, {a_data.data(), a_block_scales.data(), nullptr, a.rows, c.k},
+      {b_data.data(), b_block_scales.data(), nullptr, b.rows, c.k}, d.data(), c.n, c.num_sms);
+  require_ok(launch_sm100_model(kernel, nullptr, plan, device_a_scales.data(),
+                                device_b_scales.data(), c.bias ? device_bias.data() : nullptr, c.m,
+                                c.n, c.k, experts.data(), 2));
   const std::vector<std::uint16_t> given = d.download();
 
   std::size_t wrong = 0;
@@ -66,11 +66,11 @@ void check_product(const Case& c) {
         wrong += static_cast<std::size_t>(number != kUntouched);
         continue;
       }
-      const auto at = static_cast<std::size_t>(expert * 2 + 1);
+      const auto at = static_cast<std::size_t>(expert);
       const std::int64_t of_b = expert * c.n + column;
       const double added = c.bias ? float_of(bias[static_cast<std::size_t>(of_b)]) : 0;
-      wrong += static_cast<std::size_t>(
-          !is_product(number, a, row, b, of_b, double{gsa_a[at]} * gsa_b[at], added));
+      wrong += static_cast<std::size_t>(!is_dot_product(
+          number, a, row, b, of_b, double{a_scales[at].decode} * b_scales[at].decode, added));
     }
   }
   CHECK(wrong == 0);
@@ -88,7 +88,7 @@ TEST_CASE("the sm_100a GEMM is right on sm_90a's hardware, its tensor core model
   }
   const Sm100Kernel* const k128 = &nvfp4::kSm100Kernels[0];
   const Sm100Kernel* const k256 = &nvfp4::kSm100Kernels[1];
-  const Sm100Kernel* const swapped = &nvfp4::kSm100Swapped;
+  const Sm100Kernel* const swapped = &nvfp4::kSm100Kernels[nvfp4::kSm100Swapped];
   const Sm100Kernel* const grouped = &nvfp4::kSm100Kernels[4];
   const Sm100Kernel* const wide_grouped = &nvfp4::kSm100Kernels[5];
   for (const Case& c : {Case{130, 136, 96, 4, true, k128},
@@ -105,7 +105,7 @@ TEST_CASE("the sm_100a GEMM is right on sm_90a's hardware, its tensor core model
     CAPTURE(c.m);
     CAPTURE(c.n);
     CAPTURE(c.k);
-    check_product(c);
+    check_gemm(c);
   }
 }
 

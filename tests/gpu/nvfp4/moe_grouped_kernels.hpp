@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The kernels that a mixture of experts launches around grouped GEMMs, on whatever device is
-// here: none of them needs a tensor core.
+// The kernels that a mixture of experts launches around grouped GEMMs. None needs a tensor core:
+// they run on every device.
 
 #include <cstdint>
 
@@ -11,24 +11,16 @@
 #include <cukiln/kernel.hpp>
 
 #include "gpu/support/loader.hpp"
+#include "kernels/device_kernels.hpp"
 #include "kernels/nvfp4/moe_grouped.hpp"
-#include "kernels/shipped_kernel.hpp"
+#include "kernels_src/nvfp4/moe_signatures.cuh"
 
 namespace cukiln::testing {
 
-using MoeRoute = TypedKernel<nvfp4::MoeTile*, std::uint32_t*, std::uint32_t*, std::int32_t*,
-                             std::uint8_t*, std::uint8_t*, const std::uint16_t*, const float*,
-                             const std::int32_t*, const std::int32_t*, std::uint32_t, std::uint32_t,
-                             std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
-using MoeGather = TypedKernel<std::uint8_t*, std::uint8_t*, std::int32_t*, std::int32_t*, float*,
-                              float*, const nvfp4::MoeTile*, const std::uint32_t*,
-                              const std::uint32_t*, const std::uint8_t*, const std::uint8_t*,
-                              const float*, const float*, std::uint32_t, std::uint32_t>;
-using MoeActivate =
-    TypedKernel<std::uint8_t*, std::uint8_t*, const std::uint16_t*, const std::uint32_t*,
-                const float*, std::uint32_t, std::uint32_t, float, float, float>;
-using MoeCombineRows = TypedKernel<std::uint16_t*, const std::uint16_t*, const float*,
-                                   const std::int32_t*, std::uint32_t, std::uint32_t>;
+using MoeRoute = kernels::KernelSignature<signatures::MoeRoute>;
+using MoeGather = kernels::KernelSignature<signatures::MoeGather>;
+using MoeActivate = kernels::KernelSignature<signatures::MoeActivate>;
+using MoeCombineRows = kernels::KernelSignature<signatures::MoeCombineRows>;
 
 inline LaunchConfig config_of(const nvfp4::MoeGrid& grid, std::uint32_t threads) {
   LaunchConfig config;
@@ -37,21 +29,30 @@ inline LaunchConfig config_of(const nvfp4::MoeGrid& grid, std::uint32_t threads)
   return config;
 }
 
-/// A shipped kernel that takes these arguments. An error ends the test case.
-template <class Typed>
-Typed shipped(const char* module, const char* name) {
-  const auto kernel = kernels::shipped_kernel(shipped_loader(), module, name);
-  REQUIRE_MESSAGE(kernel, kernel.error().message(), "\n", kernel.error().log());
-  const auto typed = Typed::create(*kernel);
-  REQUIRE_MESSAGE(typed, typed.error().message());
-  return *typed;
-}
+/// A shipped kernel with these parameters. An error ends the test case.
+template <class Signature>
+struct ShippedKernel {
+  ShippedKernel(const char* module, const char* name) {
+    const auto kernels = kernels::DeviceKernels::open(shipped_loader(), 0);
+    REQUIRE_MESSAGE(kernels, kernels.error().message());
+    const auto found = kernels->get<Signature>(module, name);
+    REQUIRE_MESSAGE(found, found.error().message(), "\n", found.error().log());
+    kernel = *found;
+  }
+
+  template <class... Args>
+  Result<void> launch(Stream stream, const LaunchConfig& config, Args... args) const noexcept {
+    return Signature::launch(kernel, stream, config, args...);
+  }
+
+  Kernel kernel;
+};
 
 struct MoeGroupedKernels {
-  MoeRoute route = shipped<MoeRoute>("nvfp4_moe_route", "moe_route");
-  MoeGather gather = shipped<MoeGather>("nvfp4_moe_grouped", "moe_gather");
-  MoeActivate activate = shipped<MoeActivate>("nvfp4_moe_grouped", "moe_activate");
-  MoeCombineRows combine = shipped<MoeCombineRows>("nvfp4_moe_combine", "moe_combine_rows");
+  ShippedKernel<MoeRoute> route{"nvfp4_moe_route", "moe_route"};
+  ShippedKernel<MoeGather> gather{"nvfp4_moe_grouped", "moe_gather"};
+  ShippedKernel<MoeActivate> activate{"nvfp4_moe_grouped", "moe_activate"};
+  ShippedKernel<MoeCombineRows> combine{"nvfp4_moe_combine", "moe_combine_rows"};
 };
 
 }  // namespace cukiln::testing

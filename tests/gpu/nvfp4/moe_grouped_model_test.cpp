@@ -22,18 +22,18 @@
 namespace cukiln::testing {
 namespace {
 
-constexpr std::uint32_t kMultiprocessors = 4;  // few, so that a thread block makes several tiles
+constexpr std::uint32_t kNumSms = 4;  // few, so that a thread block computes several tiles
 
 /// The launcher's steps, with the modelled tensor core.
 struct Fixture : MoeGroupedKernels {
   bool here = Device::first().capability() == kSm100ModelCapability;
-  Kernel products[2];
+  Kernel gemms[2];
   TestStream stream;
   std::mt19937_64 random{20251121};
 
   Fixture() {
-    for (std::size_t i = 0; here && i < std::size(products); ++i) {
-      products[i] = sm100_model(nvfp4::kSm100Kernels[nvfp4::kSm100Grouped + i]);
+    for (std::size_t i = 0; here && i < std::size(gemms); ++i) {
+      gemms[i] = sm100_model(nvfp4::kSm100Kernels[nvfp4::kSm100Grouped + i]);
     }
     if (!here) MESSAGE("the model is for sm_90a; this device has its own tensor core");
   }
@@ -54,19 +54,17 @@ struct Fixture : MoeGroupedKernels {
       return with.combine.launch(with.stream, config_of(grid, 256), args...);
     }
     /// As GroupedGemm::launch.
-    Result<void> product(std::uint16_t* output, const nvfp4::Matrix& a, const nvfp4::Matrix& b,
-                         const std::int32_t* row_experts,
-                         const nvfp4::GroupedGemm::Shape& shape) const noexcept {
-      const nvfp4::Sm100Kernel& chosen =
-          nvfp4::quickest_sm100(nvfp4::kSm100Grouped, std::size(nvfp4::kSm100Kernels), shape.rows,
-                                shape.n, kMultiprocessors);
-      const nvfp4::Sm100Plan plan = nvfp4::plan_sm100(chosen, {a.codes, a.scales, shape.rows},
-                                                      {b.codes, b.scales, shape.n * shape.experts},
-                                                      output, shape.n, shape.k, kMultiprocessors);
-      return launch_sm100_model(
-          with.products[&chosen - nvfp4::kSm100Kernels - nvfp4::kSm100Grouped], with.stream, plan,
-          a.gsa, b.gsa, nullptr, shape.rows, shape.n, shape.k, row_experts,
-          shape.a_scale_per_expert ? 2 : 0);
+    Result<void> gemm(const MutableMatrixView& output, const nvfp4::QuantizedMatrix& a,
+                      const nvfp4::QuantizedMatrix& b,
+                      const VectorView& row_experts) const noexcept {
+      const nvfp4::Sm100Kernel& chosen = nvfp4::fastest_sm100(
+          nvfp4::kSm100Grouped, std::size(nvfp4::kSm100Kernels), a.rows, output.columns, kNumSms);
+      const nvfp4::Sm100Plan plan =
+          nvfp4::plan_sm100(chosen, a, b, output.data, output.columns, kNumSms);
+      return launch_sm100_model(with.gemms[&chosen - nvfp4::kSm100Kernels - nvfp4::kSm100Grouped],
+                                with.stream, plan, a.global_scale, b.global_scale, nullptr, a.rows,
+                                output.columns, a.columns,
+                                row_experts.data_as<const std::int32_t>(), 0);
     }
   };
 
@@ -77,23 +75,21 @@ struct Fixture : MoeGroupedKernels {
     static nvfp4::MoePlan plan_of(const MoeProblem& of) {
       nvfp4::MoeShape shape = of.shape;
       shape.global_experts = of.global_experts();
-      const nvfp4::MoePlan plan = nvfp4::moe_plan(shape, nvfp4::MoeKernels::grouped);
+      const nvfp4::MoePlan plan = nvfp4::moe_plan(shape, nvfp4::MoeKernels::grouped, kNumSms);
       REQUIRE(plan.kernels == nvfp4::MoeKernels::grouped);
       return plan;
     }
 
     Result<void> launch(const Fixture& with) {
       const nvfp4::MoePlan plan = plan_of(problem);
-      nvfp4::MoeCall call{
-          with.stream,        output.data(),   problem.shape,         input(),
-          problem.up,         problem.down,    activation_gsa.data(), problem.layout,
-          problem.activation, workspace.data()};
+      nvfp4::MoeCall call{with.stream, output.data(), problem.shape,
+                          input(),     layer(),       workspace.data()};
       call.shape.global_experts = problem.global_experts();
       CUKILN_CHECK(nvfp4::run_moe_route(
-          plan, call, kMultiprocessors, [&](const nvfp4::MoeGrid& grid, auto... args) noexcept {
+          plan, call, kNumSms, [&](const nvfp4::MoeGrid& grid, auto... args) noexcept {
             return with.route.launch(with.stream, config_of(grid, 256), args...);
           }));
-      return nvfp4::run_moe_grouped(plan, call, kMultiprocessors, Steps{with});
+      return nvfp4::run_moe_grouped(plan, call, kNumSms, Steps{with});
     }
   };
 
@@ -119,22 +115,21 @@ TEST_CASE_FIXTURE(Fixture, "a mixture of experts by grouped GEMMs equals float64
         MoeCase{{300, 1, 1, 384, 64}, pairs, {10, 1, 0}}}) {
     CAPTURE(of.shape.tokens);
     CAPTURE(of.shape.experts);
-    MoeProblem problem(of, random, Products::bf16);
+    MoeProblem problem(of, random, GemmResults::bf16);
     check(problem);
   }
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "by grouped products too, experts may have no token, and one of them all") {
+TEST_CASE_FIXTURE(Fixture, "by grouped GEMMs too, experts may have no token, and one of them all") {
   if (!here) return;
-  MoeProblem problem({{70, 2, 4, 128, 64}}, random, Products::bf16);
+  MoeProblem problem({{70, 2, 4, 128, 64}}, random, GemmResults::bf16);
   problem.ids.assign(problem.ids.size(), 2);
   check(problem);
 }
 
 TEST_CASE_FIXTURE(Fixture, "by grouped GEMMs too, ids outside of the experts are skipped") {
   if (!here) return;
-  MoeProblem problem({{40, 2, 3, 128, 128}}, random, Products::bf16);
+  MoeProblem problem({{40, 2, 3, 128, 128}}, random, GemmResults::bf16);
   const std::int32_t outside[] = {-1, 3, INT32_MAX, INT32_MIN};
   for (std::size_t i = 0; i < 8; ++i) problem.ids[i] = outside[i % 4];
   problem.ids[9] = -7;
@@ -146,18 +141,17 @@ TEST_CASE_FIXTURE(Fixture, "by grouped GEMMs too, ids outside of the experts are
   CHECK(none.result() == std::vector<std::uint16_t>(problem.hidden.size(), 0));
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "by grouped products too, expert_map chooses the experts that are here") {
+TEST_CASE_FIXTURE(Fixture, "by grouped GEMMs too, expert_map chooses the experts that are here") {
   if (!here) return;
   MoeProblem problem({{60, 2, 3, 384, 64, 6}, nvfp4::GateUpLayout::halves, {2, 1, 0}}, random,
-                     Products::bf16);
+                     GemmResults::bf16);
   problem.map = {-1, 2, 0, 7, 1, -INT32_MAX};
   check(problem);
 }
 
 TEST_CASE_FIXTURE(Fixture, "by grouped GEMMs too, a NaN makes its token NaN and no other") {
   if (!here) return;
-  MoeProblem problem({{60, 2, 3, 128, 64}}, random, Products::bf16);
+  MoeProblem problem({{60, 2, 3, 128, 64}}, random, GemmResults::bf16);
   problem.solve();
   Run clean(problem);
   require_ok(clean.launch(*this));
@@ -170,8 +164,8 @@ TEST_CASE_FIXTURE(Fixture, "by grouped GEMMs too, a NaN makes its token NaN and 
 
 TEST_CASE_FIXTURE(Fixture, "grouped GEMMs give the same bytes, whatever the workspace holds") {
   if (!here) return;
-  MoeProblem problem({{90, 4, 8, 256, 192}}, random, Products::bf16);
-  problem.activation_gsa = gsa_of_amax(100);
+  MoeProblem problem({{90, 4, 8, 256, 192}}, random, GemmResults::bf16);
+  problem.activation_scale = global_scale_of_amax(100);
   Run run(problem);
   require_ok(run.launch(*this));
   const auto first = run.result();
@@ -184,8 +178,8 @@ TEST_CASE_FIXTURE(Fixture, "grouped GEMMs give the same bytes, whatever the work
 
 TEST_CASE_FIXTURE(Fixture, "a captured mixture of experts routes its grouped GEMMs anew") {
   if (!here) return;
-  MoeProblem problem({{97, 3, 5, 128, 64}}, random, Products::bf16);
-  problem.activation_gsa = gsa_of_amax(20);
+  MoeProblem problem({{97, 3, 5, 128, 64}}, random, GemmResults::bf16);
+  problem.activation_scale = global_scale_of_amax(20);
   Run run(problem);
   TestGraph graph(stream, [&] { require_ok(run.launch(*this)); });
   for (int replay = 0; replay < 3; ++replay) {

@@ -58,8 +58,8 @@ struct Fixture : MoeGroupedKernels {
                     std::size_t hidden) {
     const std::size_t slots = expert_of_slot.size();
     const std::size_t tokens = slots / topk;
-    const std::size_t most_tiles = std::min(slots, slots / kTileRows + std::min(experts, slots));
-    const auto token_codes = random_bytes(tokens * hidden / 2);
+    const std::size_t max_tiles = std::min(slots, slots / kTileRows + std::min(experts, slots));
+    const auto token_data = random_bytes(tokens * hidden / 2);
     const auto token_scales = random_bytes(tokens * hidden / 16);
     std::vector<float> up_decode(experts);
     std::vector<float> down_decode(experts);
@@ -69,18 +69,18 @@ struct Fixture : MoeGroupedKernels {
     }
 
     // Positions by expert, then by slot, and a tile for each 128 of an expert.
-    auto tiles = poisoned<std::uint32_t>(most_tiles * 4);
+    auto tiles = poisoned<std::uint32_t>(max_tiles * 4);
     auto slot_of_position = poisoned<std::uint32_t>(slots);
     auto row_of_slot = poisoned<std::int32_t>(slots);
     auto position_of_slot = row_of_slot;
     std::fill_n(position_of_slot.begin(), slots, -1);
     std::fill_n(row_of_slot.begin(), slots, -1);
-    auto codes = poisoned<std::uint8_t>(most_tiles * kTileRows * hidden / 2);
-    auto scales = poisoned<std::uint8_t>(most_tiles * kTileRows * hidden / 16);
-    auto row_experts = poisoned<std::int32_t>(most_tiles);
-    std::fill_n(row_experts.begin(), most_tiles, -1);
-    auto up_gsa = poisoned<float>(experts * 2);
-    auto down_gsa = up_gsa;
+    auto data = poisoned<std::uint8_t>(max_tiles * kTileRows * hidden / 2);
+    auto scales = poisoned<std::uint8_t>(max_tiles * kTileRows * hidden / 16);
+    auto row_experts = poisoned<std::int32_t>(max_tiles);
+    std::fill_n(row_experts.begin(), max_tiles, -1);
+    auto up_global_scales = poisoned<float>(experts * 2);
+    auto down_global_scales = up_global_scales;
     std::uint32_t tile_count = 0;
     std::uint32_t position = 0;
     for (std::size_t e = 0; e < experts; ++e) {
@@ -91,8 +91,8 @@ struct Fixture : MoeGroupedKernels {
           tiles[tile_count * 4] = static_cast<std::uint32_t>(e);
           tiles[tile_count * 4 + 1] = position;
           row_experts[tile_count] = static_cast<std::int32_t>(e);
-          up_gsa[2 * e + 1] = up_decode[e];
-          down_gsa[2 * e + 1] = down_decode[e];
+          up_global_scales[2 * e + 1] = up_decode[e];
+          down_global_scales[2 * e + 1] = down_decode[e];
           in_tile = 0;
           ++tile_count;
         }
@@ -102,56 +102,57 @@ struct Fixture : MoeGroupedKernels {
         position_of_slot[slot] = static_cast<std::int32_t>(position++);
         row_of_slot[slot] = static_cast<std::int32_t>(row);
         const std::size_t token = slot / topk;
-        std::copy_n(&token_codes[token * hidden / 2], hidden / 2, &codes[row * hidden / 2]);
+        std::copy_n(&token_data[token * hidden / 2], hidden / 2, &data[row * hidden / 2]);
         for (std::size_t block = 0; block < hidden / 16; ++block) {
           scales[nvfp4::scale_offset(row, block, hidden)] =
               token_scales[token * hidden / 16 + block];
         }
       }
     }
-    REQUIRE(tile_count <= most_tiles);
+    REQUIRE(tile_count <= max_tiles);
 
-    const DeviceBuffer<std::uint8_t> given_codes(poisoned<std::uint8_t>(codes.size() - kGuard)),
+    const DeviceBuffer<std::uint8_t> given_data(poisoned<std::uint8_t>(data.size() - kGuard)),
         given_scales(poisoned<std::uint8_t>(scales.size() - kGuard));
-    const DeviceBuffer<std::int32_t> given_experts(poisoned<std::int32_t>(most_tiles)),
+    const DeviceBuffer<std::int32_t> given_experts(poisoned<std::int32_t>(max_tiles)),
         given_rows(position_of_slot);
     const DeviceBuffer<float> given_up(poisoned<float>(experts * 2)),
         given_down(poisoned<float>(experts * 2));
     const DeviceBuffer<std::uint32_t> device_tiles(tiles), device_slots(slot_of_position),
         count(std::vector<std::uint32_t>{tile_count, position});
-    const DeviceBuffer<std::uint8_t> device_codes(token_codes), device_scales(token_scales);
+    const DeviceBuffer<std::uint8_t> device_data(token_data), device_scales(token_scales);
     const DeviceBuffer<float> device_up(up_decode), device_down(down_decode);
     const nvfp4::MoeGrid grid{static_cast<std::uint32_t>((hidden + 511) / 512),
-                              static_cast<std::uint32_t>(most_tiles)};
+                              static_cast<std::uint32_t>(max_tiles)};
     require_ok(gather.launch(
-        stream, config_of(grid, 256), given_codes.data(), given_scales.data(), given_experts.data(),
+        stream, config_of(grid, 256), given_data.data(), given_scales.data(), given_experts.data(),
         given_rows.data(), given_up.data(), given_down.data(),
         reinterpret_cast<const nvfp4::MoeTile*>(device_tiles.data()), count.data(),
-        device_slots.data(), device_codes.data(), device_scales.data(), device_up.data(),
+        device_slots.data(), device_data.data(), device_scales.data(), device_up.data(),
         device_down.data(), static_cast<std::uint32_t>(topk), static_cast<std::uint32_t>(hidden)));
-    CHECK(given_codes.download() == codes);
+    CHECK(given_data.download() == data);
     CHECK(given_scales.download() == scales);
     CHECK(given_experts.download() == row_experts);
     CHECK(given_rows.download() == row_of_slot);
-    CHECK(given_up.download() == up_gsa);
-    CHECK(given_down.download() == down_gsa);
+    CHECK(given_up.download() == up_global_scales);
+    CHECK(given_down.download() == down_global_scales);
   }
 
-  /// Data, then scales, of as many tiles as `products` has, of which `tiles` are computed.
-  Quantized activated(const std::vector<std::uint16_t>& products, std::uint32_t tiles,
-                      std::size_t width, Gsa gsa, nvfp4::GateUpLayout layout,
-                      const nvfp4::SwiGlu& activation, std::uint32_t grid) {
-    const std::size_t rows = products.size() / (2 * width);
-    const DeviceBuffer<std::uint8_t> codes(poisoned<std::uint8_t>(rows * width / 2)),
+  /// Data, then scales, of as many tiles as `gemm_output` has, of which `tiles` are computed.
+  Quantized activated(const std::vector<std::uint16_t>& gemm_output, std::uint32_t tiles,
+                      std::size_t width, nvfp4::GlobalScale global_scale,
+                      nvfp4::GateUpLayout layout, const nvfp4::SwiGlu& activation,
+                      std::uint32_t grid) {
+    const std::size_t rows = gemm_output.size() / (2 * width);
+    const DeviceBuffer<std::uint8_t> data(poisoned<std::uint8_t>(rows * width / 2)),
         scales(poisoned<std::uint8_t>(rows * ((width + 63) / 64 * 4)));
-    const DeviceBuffer<std::uint16_t> input(products);
+    const DeviceBuffer<std::uint16_t> input(gemm_output);
     const DeviceBuffer<std::uint32_t> count(std::vector<std::uint32_t>{tiles, 0});
-    const DeviceBuffer<float> scale(std::vector<float>{gsa.encode, gsa.decode});
+    const DeviceBuffer<float> scale(std::vector<float>{global_scale.encode, global_scale.decode});
     require_ok(activate.launch(
-        stream, config_of({grid}, 512), codes.data(), scales.data(), input.data(), count.data(),
+        stream, config_of({grid}, 512), data.data(), scales.data(), input.data(), count.data(),
         scale.data(), static_cast<std::uint32_t>(width), static_cast<std::uint32_t>(layout),
         activation.limit, activation.alpha, activation.beta));
-    return {codes.download(), scales.download()};
+    return {data.download(), scales.download()};
   }
 };
 
@@ -215,25 +216,26 @@ TEST_CASE_FIXTURE(Fixture,
         CAPTURE(static_cast<unsigned>(layout));
         const std::size_t rows = tiles * kTileRows;
         // One tile more than there are, of NaN.
-        std::vector<std::uint16_t> products((rows + kTileRows) * 2 * width, 0x7FC0);
+        std::vector<std::uint16_t> gemm_output((rows + kTileRows) * 2 * width, 0x7FC0);
         std::vector<std::uint16_t> y(rows * width);
         for (std::size_t i = 0; i < y.size(); ++i) {
           const std::size_t first = i / width * 2 * width;
           const std::uint16_t gate = bf16_of_float(normal(random));
           const std::uint16_t up = bf16_of_float(normal(random));
-          products[first + place(i % width, width, true, layout)] = gate;
-          products[first + place(i % width, width, false, layout)] = up;
+          gemm_output[first + place(i % width, width, true, layout)] = gate;
+          gemm_output[first + place(i % width, width, false, layout)] = up;
           y[i] = swiglu(float_of_bf16(gate), float_of_bf16(up), activation);
         }
-        const Gsa gsa = gsa_of(y);
-        const Quantized wanted = testing::quantize(y, rows, width, gsa);
-        const Quantized given = activated(products, tiles, width, gsa, layout, activation, 1);
+        const nvfp4::GlobalScale scale = global_scale_of(y);
+        const Quantized wanted = testing::quantize(y, rows, width, scale);
+        const Quantized given = activated(gemm_output, tiles, width, scale, layout, activation, 1);
         // The approximate exponential moves a bf16 rounding now and then, never more.
-        CHECK(differences(given.codes, wanted.codes) <= 1 + wanted.codes.size() / 100);
+        CHECK(differences(given.data, wanted.data) <= 1 + wanted.data.size() / 100);
         CHECK(differences(given.scales, wanted.scales) <= 1 + wanted.scales.size() / 250);
         for (const std::uint32_t grid : {5u, 64u}) {
-          const Quantized same = activated(products, tiles, width, gsa, layout, activation, grid);
-          CHECK(same.codes == given.codes);
+          const Quantized same =
+              activated(gemm_output, tiles, width, scale, layout, activation, grid);
+          CHECK(same.data == given.data);
           CHECK(same.scales == given.scales);
         }
       }
@@ -245,19 +247,19 @@ TEST_CASE_FIXTURE(Fixture, "a NaN in moe_activate makes its block NaN and no oth
   constexpr std::size_t kWidth = 128;
   constexpr std::size_t kRows = 2 * kTileRows;
   for (const nvfp4::GateUpLayout layout : {kHalves, kPairs}) {
-    auto products = random_bf16(Kind::normal, kRows * 2 * kWidth, random);
+    auto gemm_output = random_bf16(Kind::normal, kRows * 2 * kWidth, random);
     const auto run = [&] {
-      return activated(products, 2, kWidth, gsa_of_amax(20), layout, kGptOss, 3);
+      return activated(gemm_output, 2, kWidth, global_scale_of_amax(20), layout, kGptOss, 3);
     };
     Quantized wanted = run();
     for (const auto& [row, column, is_gate] :
          {std::tuple<std::size_t, std::size_t, bool>{5, 20, true}, {200, 127, false}}) {
-      products[row * 2 * kWidth + place(column, kWidth, is_gate, layout)] = 0x7FC0;
-      std::fill_n(&wanted.codes[(row * kWidth + column / 16 * 16) / 2], 8, std::uint8_t{0});
+      gemm_output[row * 2 * kWidth + place(column, kWidth, is_gate, layout)] = 0x7FC0;
+      std::fill_n(&wanted.data[(row * kWidth + column / 16 * 16) / 2], 8, std::uint8_t{0});
       wanted.scales[nvfp4::scale_offset(row, column / 16, kWidth)] = 0x7F;
     }
     const Quantized given = run();
-    CHECK(given.codes == wanted.codes);
+    CHECK(given.data == wanted.data);
     CHECK(given.scales == wanted.scales);
   }
 }
@@ -282,7 +284,7 @@ TEST_CASE_FIXTURE(Fixture, "moe_combine_rows adds a token's rows up, in order, i
     // A slot without a row has a weight of NaN, and padding rows are NaN.
     const float nan = std::numeric_limits<float>::quiet_NaN();
     std::vector<float> weights(slots);
-    std::vector<std::uint16_t> products(rows * columns, 0x7FC0);
+    std::vector<std::uint16_t> gemm_output(rows * columns, 0x7FC0);
     for (std::size_t slot = 0; slot < slots; ++slot) {
       const bool skipped = slot % 5 == 2 || slot / topk == 4;
       weights[slot] = skipped ? nan : std::uniform_real_distribution<float>(-1, 1)(random);
@@ -290,20 +292,21 @@ TEST_CASE_FIXTURE(Fixture, "moe_combine_rows adds a token's rows up, in order, i
       if (skipped) continue;
       const auto values = random_bf16(Kind::normal, columns, random);
       std::copy(values.begin(), values.end(),
-                &products[static_cast<std::size_t>(row_of_slot[slot]) * columns]);
+                &gemm_output[static_cast<std::size_t>(row_of_slot[slot]) * columns]);
     }
-    products[static_cast<std::size_t>(row_of_slot[0]) * columns + 9] = 0x7FC0;
+    gemm_output[static_cast<std::size_t>(row_of_slot[0]) * columns + 9] = 0x7FC0;
 
     const DeviceBuffer<std::uint16_t> output(poisoned<std::uint16_t>(tokens * columns)),
-        input(products);
+        input(gemm_output);
     const DeviceBuffer<float> device_weights(weights);
     const DeviceBuffer<std::int32_t> device_rows(row_of_slot);
-    require_ok(combine.launch(
-        stream,
-        config_of({static_cast<std::uint32_t>(tokens), nvfp4::ceil_div(index_of(columns), 2048)},
-                  256),
-        output.data(), input.data(), device_weights.data(), device_rows.data(),
-        static_cast<std::uint32_t>(topk), static_cast<std::uint32_t>(columns)));
+    require_ok(combine.launch(stream,
+                              config_of({static_cast<std::uint32_t>(tokens),
+                                         nvfp4::ceil_div(static_cast<std::int64_t>(columns), 2048)},
+                                        256),
+                              output.data(), input.data(), device_weights.data(),
+                              device_rows.data(), static_cast<std::uint32_t>(topk),
+                              static_cast<std::uint32_t>(columns)));
     const auto given = output.download();
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < tokens * columns; ++i) {
@@ -311,7 +314,7 @@ TEST_CASE_FIXTURE(Fixture, "moe_combine_rows adds a token's rows up, in order, i
       for (std::size_t slot = i / columns * topk; slot < (i / columns + 1) * topk; ++slot) {
         if (row_of_slot[slot] < 0) continue;
         const auto row = static_cast<std::size_t>(row_of_slot[slot]);
-        sum = std::fma(weights[slot], float_of_bf16(products[row * columns + i % columns]), sum);
+        sum = std::fma(weights[slot], float_of_bf16(gemm_output[row * columns + i % columns]), sum);
       }
       wrong += i == 9 ? !std::isnan(float_of_bf16(given[i])) : given[i] != bf16_of_float(sum);
     }

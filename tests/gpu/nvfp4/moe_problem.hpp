@@ -15,12 +15,13 @@
 
 #include <cukiln/nvfp4_moe.hpp>
 
+#include "gpu/nvfp4/matrices.hpp"
 #include "gpu/nvfp4/reference.hpp"
 #include "gpu/support/device.hpp"
 
 namespace cukiln::testing {
 
-inline constexpr std::array<double, 16> kCodeValues = {0,    0.5,  1,  1.5,  2,  3,  4,  6,
+inline constexpr std::array<double, 16> kE2m1Values = {0,    0.5,  1,  1.5,  2,  3,  4,  6,
                                                        -0.0, -0.5, -1, -1.5, -2, -3, -4, -6};
 
 inline std::size_t index_of(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -35,14 +36,14 @@ inline std::uint16_t swiglu(double gate, double up, const nvfp4::SwiGlu& activat
 }
 
 /// [rows, columns] out of packed data and swizzled scales.
-inline std::vector<double> dequantised(const std::uint8_t* codes, const std::uint8_t* scales,
+inline std::vector<double> dequantised(const std::uint8_t* data, const std::uint8_t* scales,
                                        std::size_t rows, std::size_t columns, double decode) {
   std::vector<double> made(rows * columns);
   for (std::size_t row = 0; row < rows; ++row) {
     for (std::size_t column = 0; column < columns; ++column) {
-      const std::uint8_t pair = codes[(row * columns + column) / 2];
+      const std::uint8_t pair = data[(row * columns + column) / 2];
       made[row * columns + column] =
-          kCodeValues[column % 2 != 0 ? pair >> 4 : pair & 15] *
+          kE2m1Values[column % 2 != 0 ? pair >> 4 : pair & 15] *
           float_of_ue4m3(scales[nvfp4::scale_offset(row, column / 16, columns)]) * decode;
     }
   }
@@ -50,23 +51,24 @@ inline std::vector<double> dequantised(const std::uint8_t* codes, const std::uin
 }
 
 /// What the two GEMMs' results are rounded to, before SwiGLU and before the sum over ranks.
-enum class Products {
+enum class GemmResults {
   floats,
-  /// Then all global scales are powers of two: whoever multiplies by them in another order still
-  /// rounds the same number to bf16.
+  /// All global scales are then powers of two, so that a number rounds to the same bf16 in whatever
+  /// order it is multiplied by them.
   bf16,
 };
 
-/// Experts' weights [experts, rows, columns] on both sides. Padding of the scales is NaN: nothing
-/// may use it.
+/// Experts' weights [experts, rows, columns] on both sides. Padding of the scales is NaN, because
+/// no kernel may use it.
 struct MoeMatrices {
-  MoeMatrices(std::int64_t experts, std::int64_t rows, std::int64_t columns, Products products,
-              std::mt19937_64& random) {
+  MoeMatrices(std::int64_t expert_count, std::int64_t row_count, std::int64_t column_count,
+              GemmResults results, std::mt19937_64& random)
+      : experts(expert_count), rows(row_count), columns(column_count) {
     const std::size_t scale_bytes = nvfp4::scales_bytes(rows, columns);
-    std::vector<std::uint8_t> codes(index_of(experts) * nvfp4::codes_bytes(rows, columns));
+    std::vector<std::uint8_t> data(index_of(experts) * nvfp4::data_bytes(rows, columns));
     std::vector<std::uint8_t> scales(index_of(experts) * scale_bytes, 0x7F);
     std::vector<float> decode(index_of(experts));
-    for (std::uint8_t& pair : codes) pair = static_cast<std::uint8_t>(random());
+    for (std::uint8_t& pair : data) pair = static_cast<std::uint8_t>(random());
     for (std::size_t e = 0; e < index_of(experts); ++e) {
       for (std::size_t row = 0; row < index_of(rows); ++row) {
         for (std::size_t block = 0; block < index_of(columns) / 16; ++block) {
@@ -74,22 +76,28 @@ struct MoeMatrices {
               static_cast<std::uint8_t>(0x20 + random() % 0x20);
         }
       }
-      decode[e] = products == Products::bf16 ? std::ldexp(1.0f, -5 - static_cast<int>(random() % 3))
-                                             : 0.01f + static_cast<float>(random() % 100) * 1e-4f;
-      dense.push_back(dequantised(&codes[e * nvfp4::codes_bytes(rows, columns)],
+      decode[e] = results == GemmResults::bf16
+                      ? std::ldexp(1.0f, -5 - static_cast<int>(random() % 3))
+                      : 0.01f + static_cast<float>(random() % 100) * 1e-4f;
+      dense.push_back(dequantised(&data[e * nvfp4::data_bytes(rows, columns)],
                                   &scales[e * scale_bytes], index_of(rows), index_of(columns),
                                   decode[e]));
     }
-    device_codes = std::make_unique<DeviceBuffer<std::uint8_t>>(codes);
+    device_data = std::make_unique<DeviceBuffer<std::uint8_t>>(data);
     device_scales = std::make_unique<DeviceBuffer<std::uint8_t>>(scales);
     device_decode = std::make_unique<DeviceBuffer<float>>(decode);
   }
-  operator nvfp4::MoeWeights() const {  // NOLINT
-    return {device_codes->data(), device_scales->data(), device_decode->data()};
+  nvfp4::MoeWeights view() const {
+    return {
+        device_data->data(), device_scales->data(), device_decode->data(), experts, rows, columns};
   }
 
+  std::int64_t experts;
+  std::int64_t rows;
+  std::int64_t columns;
+
   std::vector<std::vector<double>> dense;
-  std::unique_ptr<DeviceBuffer<std::uint8_t>> device_codes;
+  std::unique_ptr<DeviceBuffer<std::uint8_t>> device_data;
   std::unique_ptr<DeviceBuffer<std::uint8_t>> device_scales;
   std::unique_ptr<DeviceBuffer<float>> device_decode;
 };
@@ -102,17 +110,18 @@ struct MoeCase {
 
 /// A mixture of experts, its inputs and its result in double.
 struct MoeProblem {
-  MoeProblem(const MoeCase& of, std::mt19937_64& random, Products kept_as = Products::floats)
+  MoeProblem(const MoeCase& of, std::mt19937_64& random,
+             GemmResults rounded_to = GemmResults::floats)
       : shape(of.shape),
         layout(of.layout),
         activation(of.activation),
-        products(kept_as),
-        up(shape.experts, 2 * shape.width, shape.hidden, products, random),
-        down(shape.experts, shape.hidden, shape.width, products, random),
+        results(rounded_to),
+        up(shape.experts, 2 * shape.width, shape.hidden, results, random),
+        down(shape.experts, shape.hidden, shape.width, results, random),
         hidden(random_bf16(Kind::normal, index_of(shape.tokens * shape.hidden), random)),
         ids(index_of(shape.tokens * shape.topk)),
         weights(ids.size()),
-        hidden_gsa(scale_of(amax_of(hidden))) {
+        hidden_scale(scale_of(amax_of(hidden))) {
     std::uniform_real_distribution<float> uniform(0, 1);
     for (float& weight : weights) weight = uniform(random);
     for (std::int32_t& id : ids) {
@@ -131,17 +140,17 @@ struct MoeProblem {
     return expert >= 0 && expert < shape.experts ? expert : -1;
   }
 
-  Gsa scale_of(float amax) const {
-    const Gsa gsa = gsa_of_amax(amax);
-    if (products == Products::floats) return gsa;
-    const float encode = std::exp2(std::floor(std::log2(gsa.encode)));
+  nvfp4::GlobalScale scale_of(float amax) const {
+    const nvfp4::GlobalScale scale = global_scale_of_amax(amax);
+    if (results == GemmResults::floats) return scale;
+    const float encode = std::exp2(std::floor(std::log2(scale.encode)));
     return {encode, 1 / encode};
   }
 
-  double kept(double product) const {
-    return products == Products::floats
-               ? product
-               : double{float_of_bf16(bf16_of_float(static_cast<float>(product)))};
+  double rounded(double result) const {
+    return results == GemmResults::floats
+               ? result
+               : double{float_of_bf16(bf16_of_float(static_cast<float>(result)))};
   }
 
   /// SwiGLU of one slot's token.
@@ -150,15 +159,15 @@ struct MoeProblem {
     const std::size_t k = index_of(shape.hidden);
     const std::vector<double>& w = up.dense[index_of(expert_of(slot))];
     const double* token = &x[slot / index_of(shape.topk) * k];
-    const auto product = [&](std::size_t row) {
+    const auto dot = [&](std::size_t row) {
       double sum = 0;
       for (std::size_t i = 0; i < k; ++i) sum += token[i] * w[row * k + i];
-      return kept(sum);
+      return rounded(sum);
     };
     const bool pairs = layout == nvfp4::GateUpLayout::pairs;
     std::vector<std::uint16_t> y(width);
     for (std::size_t i = 0; i < width; ++i) {
-      y[i] = swiglu(product(pairs ? 2 * i : i), product(pairs ? 2 * i + 1 : width + i), activation);
+      y[i] = swiglu(dot(pairs ? 2 * i : i), dot(pairs ? 2 * i + 1 : width + i), activation);
     }
     return y;
   }
@@ -168,9 +177,9 @@ struct MoeProblem {
   void solve() {
     const std::size_t k = index_of(shape.hidden);
     const std::size_t width = index_of(shape.width);
-    const Quantized tokens = testing::quantize(hidden, index_of(shape.tokens), k, hidden_gsa);
-    const auto x = dequantised(tokens.codes.data(), tokens.scales.data(), index_of(shape.tokens), k,
-                               hidden_gsa.decode);
+    const Quantized tokens = testing::quantize(hidden, index_of(shape.tokens), k, hidden_scale);
+    const auto x = dequantised(tokens.data.data(), tokens.scales.data(), index_of(shape.tokens), k,
+                               hidden_scale.decode);
     std::vector<std::vector<std::uint16_t>> y(ids.size());
     float amax = 0;
     for (std::size_t slot = 0; slot < ids.size(); ++slot) {
@@ -178,14 +187,14 @@ struct MoeProblem {
       y[slot] = activated(x, slot);
       for (const std::uint16_t bits : y[slot]) amax = std::max(amax, std::abs(float_of_bf16(bits)));
     }
-    if (activation_gsa.encode == 0) activation_gsa = scale_of(amax);
+    if (activation_scale.encode == 0) activation_scale = scale_of(amax);
     expected.assign(hidden.size(), 0);
     magnitude.assign(hidden.size(), 0);
     for (std::size_t slot = 0; slot < ids.size(); ++slot) {
       if (y[slot].empty()) continue;
-      const Quantized quantised = testing::quantize(y[slot], 1, width, activation_gsa);
-      const auto row = dequantised(quantised.codes.data(), quantised.scales.data(), 1, width,
-                                   activation_gsa.decode);
+      const Quantized quantised = testing::quantize(y[slot], 1, width, activation_scale);
+      const auto row = dequantised(quantised.data.data(), quantised.scales.data(), 1, width,
+                                   activation_scale.decode);
       const std::vector<double>& w = down.dense[index_of(expert_of(slot))];
       const std::size_t at = slot / index_of(shape.topk) * k;
       for (std::size_t column = 0; column < k; ++column) {
@@ -195,7 +204,7 @@ struct MoeProblem {
           sum += row[i] * w[column * width + i];
           size += std::abs(row[i] * w[column * width + i]);
         }
-        expected[at + column] += weights[slot] * kept(sum);
+        expected[at + column] += weights[slot] * rounded(sum);
         magnitude[at + column] += weights[slot] * size;
       }
     }
@@ -224,15 +233,15 @@ struct MoeProblem {
   nvfp4::MoeShape shape;
   nvfp4::GateUpLayout layout;
   nvfp4::SwiGlu activation;
-  Products products;
+  GemmResults results;
   MoeMatrices up;
   MoeMatrices down;
   std::vector<std::uint16_t> hidden;
   std::vector<std::int32_t> ids;
   std::vector<float> weights;
   std::vector<std::int32_t> map;
-  Gsa hidden_gsa;
-  Gsa activation_gsa{0, 0};
+  nvfp4::GlobalScale hidden_scale;
+  nvfp4::GlobalScale activation_scale{0, 0};
   std::vector<double> expected;
   std::vector<double> magnitude;
 };
@@ -245,8 +254,8 @@ struct MoeBuffers {
   MoeBuffers(const MoeProblem& of, std::size_t bytes, unsigned char garbage)
       : problem(of),
         hidden(of.hidden),
-        hidden_gsa(std::vector<float>{of.hidden_gsa.encode, of.hidden_gsa.decode}),
-        activation_gsa(std::vector<float>{of.activation_gsa.encode, of.activation_gsa.decode}),
+        hidden_scale(on_device(of.hidden_scale)),
+        activation_scale(on_device(of.activation_scale)),
         ids(of.ids),
         weights(of.weights),
         map(of.map),
@@ -260,8 +269,26 @@ struct MoeBuffers {
   }
 
   nvfp4::MoeInput input() const {
-    return {hidden.data(), hidden_gsa.data(), ids.data(), weights.data(),
-            problem.map.empty() ? nullptr : map.data()};
+    const nvfp4::MoeShape& shape = problem.shape;
+    nvfp4::MoeInput made;
+    made.hidden = bf16(hidden.data(), shape.tokens, shape.hidden);
+    made.hidden_scale = hidden_scale.data();
+    made.topk_ids = {DataType::i32, ids.data(), shape.tokens, shape.topk};
+    made.topk_weights = {DataType::f32, weights.data(), shape.tokens, shape.topk};
+    return made;
+  }
+  nvfp4::MoeLayer layer() const {
+    nvfp4::MoeLayer made;
+    made.up = problem.up.view();
+    made.down = problem.down.view();
+    made.activation_scale = activation_scale.data();
+    if (!problem.map.empty()) {
+      made.expert_map = {DataType::i32, map.data(), static_cast<std::int64_t>(map.size())};
+    }
+    made.global_experts = problem.shape.global_experts;
+    made.layout = problem.layout;
+    made.activation = problem.activation;
+    return made;
   }
 
   /// The output, after a look at the guards.
@@ -276,8 +303,8 @@ struct MoeBuffers {
 
   const MoeProblem& problem;
   DeviceBuffer<std::uint16_t> hidden;
-  DeviceBuffer<float> hidden_gsa;
-  DeviceBuffer<float> activation_gsa;
+  DeviceBuffer<nvfp4::GlobalScale> hidden_scale;
+  DeviceBuffer<nvfp4::GlobalScale> activation_scale;
   DeviceBuffer<std::int32_t> ids;
   DeviceBuffer<float> weights;
   DeviceBuffer<std::int32_t> map;

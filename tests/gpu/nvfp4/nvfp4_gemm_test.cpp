@@ -7,6 +7,7 @@
 #include <cukiln/nvfp4.hpp>
 
 #include "gpu/nvfp4/amax_workspace.hpp"
+#include "gpu/nvfp4/matrices.hpp"
 #include "gpu/nvfp4/reference.hpp"
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
@@ -14,7 +15,7 @@
 namespace cukiln::testing {
 namespace {
 
-constexpr std::array<float, 16> kCodeValues = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+constexpr std::array<float, 16> kE2m1Values = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
                                                -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 
 /// A quantised matrix on both sides. Padding rows' scales are NaN: no result may depend on them.
@@ -22,13 +23,13 @@ constexpr std::array<float, 16> kCodeValues = {0,     0.5f,  1,  1.5f,  2,  3,  
 struct HostMatrix {
   std::size_t rows;
   std::size_t columns;
-  std::vector<std::uint8_t> codes;
+  std::vector<std::uint8_t> data;
   std::vector<std::uint8_t> scales;
-  Gsa gsa;
+  nvfp4::GlobalScale global_scale;
 
   float at(std::size_t row, std::size_t column) const {
-    const std::uint8_t pair = codes[(row * columns + column) / 2];
-    return kCodeValues[column % 2 != 0 ? pair >> 4 : pair & 15] *
+    const std::uint8_t pair = data[(row * columns + column) / 2];
+    return kE2m1Values[column % 2 != 0 ? pair >> 4 : pair & 15] *
            float_of_ue4m3(scales[nvfp4::scale_offset(row, column / 16, columns)]);
   }
   std::uint8_t& scale(std::size_t row, std::size_t block) {
@@ -45,7 +46,7 @@ HostMatrix random_matrix(std::size_t rows, std::size_t columns, float decode,
   made.scales.assign(
       nvfp4::scales_bytes(static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)),
       0x7F);
-  for (std::uint8_t& pair : made.codes) pair = static_cast<std::uint8_t>(random());
+  for (std::uint8_t& pair : made.data) pair = static_cast<std::uint8_t>(random());
   for (std::size_t row = 0; row < rows; ++row) {
     for (std::size_t block = 0; block < (columns + 63) / 64 * 4; ++block) {
       made.scale(row, block) =
@@ -57,20 +58,30 @@ HostMatrix random_matrix(std::size_t rows, std::size_t columns, float decode,
 
 struct DeviceMatrix {
   explicit DeviceMatrix(const HostMatrix& host)
-      : codes(host.codes),
+      : rows(static_cast<std::int64_t>(host.rows)),
+        columns(static_cast<std::int64_t>(host.columns)),
+        data(host.data),
         scales(host.scales),
-        gsa(std::vector<float>{host.gsa.encode, host.gsa.decode}) {}
-  operator nvfp4::Matrix() const { return {codes.data(), scales.data(), gsa.data()}; }  // NOLINT
+        global_scale(on_device(host.global_scale)) {}
+  nvfp4::MutableQuantizedMatrix view() const {
+    return {data.data(), scales.data(), global_scale.data(), rows, columns};
+  }
 
-  DeviceBuffer<std::uint8_t> codes;
+  std::int64_t rows;
+  std::int64_t columns;
+  DeviceBuffer<std::uint8_t> data;
   DeviceBuffer<std::uint8_t> scales;
-  DeviceBuffer<float> gsa;
+  DeviceBuffer<nvfp4::GlobalScale> global_scale;
 };
 
 struct Fixture {
   nvfp4::Gemm gemm = create<nvfp4::Gemm>();
   TestStream stream;
   std::mt19937_64 random{20250603};
+
+  static nvfp4::Workspace view(const DeviceBuffer<std::uint8_t>& space) {
+    return {space.data(), space.bytes()};
+  }
 
   DeviceBuffer<std::uint8_t> workspace(std::size_t m, std::size_t n, std::size_t k) {
     DeviceBuffer<std::uint8_t> made(gemm.workspace_bytes(
@@ -80,45 +91,43 @@ struct Fixture {
   }
 
   Result<void> launch(std::uint16_t* output, const DeviceMatrix& a, const DeviceMatrix& b,
-                      const std::uint16_t* bias, std::size_t m, std::size_t n, std::size_t k,
-                      void* space) {
-    return gemm.launch(stream, output, a, b, bias, static_cast<std::int64_t>(m),
-                       static_cast<std::int64_t>(n), static_cast<std::int64_t>(k), space);
+                      const nvfp4::Workspace& space, const nvfp4::GemmOptions& options = {}) {
+    return gemm.launch(stream, bf16(output, a.rows, b.rows), a.view(), b.view(), space, options);
   }
 
-  // A quantiser writes `written`, which is `a` or `b`, and the GEMM follows it at once: it is
-  // the one of a launch that has nothing running before it.
+  // A quantiser writes `written`, which is `a` or `b`, and the GEMM follows it immediately. Its
+  // result is that of a launch with nothing running before it.
   void check_early(const DeviceMatrix& a, const DeviceMatrix& b, const DeviceMatrix& written,
-                   std::size_t m, std::size_t n, std::size_t k, const nvfp4::GemmOptions& options) {
+                   const nvfp4::GemmOptions& options) {
     const auto quantize = create<nvfp4::QuantizeStatic>();
-    const std::size_t rows = &written == &a ? m : n;
-    DeviceBuffer<std::uint16_t> output(m * n);
-    DeviceBuffer<std::uint16_t> late(m * n);
+    const auto outputs = static_cast<std::size_t>(a.rows * b.rows);
+    const auto inputs = static_cast<std::size_t>(written.rows * written.columns);
+    DeviceBuffer<std::uint16_t> output(outputs);
+    DeviceBuffer<std::uint16_t> late(outputs);
     for (int i = 0; i < 8; ++i) {
-      const DeviceBuffer<std::uint16_t> input(random_bf16(Kind::normal, rows * k, random));
-      require_ok(quantize.launch(stream, written.codes.data(), written.scales.data(), input.data(),
-                                 100.0f, static_cast<std::int64_t>(rows),
-                                 static_cast<std::int64_t>(k)));
-      require_ok(gemm.launch(stream, late.data(), a, b, nullptr, static_cast<std::int64_t>(m),
-                             static_cast<std::int64_t>(n), static_cast<std::int64_t>(k), nullptr,
-                             options));
+      const DeviceBuffer<std::uint16_t> input(random_bf16(Kind::normal, inputs, random));
+      require_ok(quantize.launch(stream, written.view(),
+                                 bf16(input.data(), written.rows, written.columns), 100.0f));
+      require_ok(launch(late.data(), a, b, {}, options));
       stream.synchronize();
-      require_ok(launch(output.data(), a, b, nullptr, m, n, k, nullptr));
+      require_ok(launch(output.data(), a, b, {}));
       CHECK(late.download() == output.download());
     }
   }
 
-  std::vector<std::uint16_t> product(const HostMatrix& a, const HostMatrix& b,
-                                     const std::vector<std::uint16_t>& bias) {
+  std::vector<std::uint16_t> multiply(const HostMatrix& a, const HostMatrix& b,
+                                      const std::vector<std::uint16_t>& bias) {
     const DeviceMatrix device_a(a);
     const DeviceMatrix device_b(b);
     const DeviceBuffer<std::uint16_t> device_bias(bias);
     DeviceBuffer<std::uint16_t> output(a.rows * b.rows + 8);
     output.fill_bytes(0xA5, stream);
     const auto space = workspace(a.rows, b.rows, a.columns);
-    require_ok(launch(output.data(), device_a, device_b,
-                      bias.empty() ? nullptr : device_bias.data(), a.rows, b.rows, a.columns,
-                      space.data()));
+    nvfp4::GemmOptions options;
+    if (!bias.empty()) {
+      options.bias = {DataType::bf16, device_bias.data(), device_b.rows};
+    }
+    require_ok(launch(output.data(), device_a, device_b, view(space), options));
     auto given = output.download();
     for (int i = 0; i < 8; ++i) {
       REQUIRE_MESSAGE(given.back() == 0xA5A5, "written after the end");
@@ -142,14 +151,14 @@ Expected expected_at(const HostMatrix& a, const HostMatrix& b,
     sum += term;
     size += std::abs(term);
   }
-  const double alpha = static_cast<double>(a.gsa.decode) * b.gsa.decode;
+  const double alpha = static_cast<double>(a.global_scale.decode) * b.global_scale.decode;
   const double value = sum * alpha + (bias.empty() ? 0.0 : float_of_bf16(bias[column]));
   return {value, std::abs(value) * 0x1p-8 + size * alpha * 0x1p-18};
 }
 
-void check_product(const std::vector<std::uint16_t>& given, const HostMatrix& a,
-                   const HostMatrix& b, const std::vector<std::uint16_t>& bias, std::size_t samples,
-                   std::mt19937_64& random) {
+void check_gemm(const std::vector<std::uint16_t>& given, const HostMatrix& a, const HostMatrix& b,
+                const std::vector<std::uint16_t>& bias, std::size_t samples,
+                std::mt19937_64& random) {
   const std::size_t count = a.rows * b.rows;
   std::size_t wrong = 0;
   std::size_t first = 0;
@@ -201,7 +210,7 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm equals the reference for every kind of sh
       const HostMatrix a = random_matrix(shape.m, shape.k, 0.37f, random);
       const HostMatrix b = random_matrix(shape.n, shape.k, 1.3e-3f, random);
       const auto bias = with_bias ? random_bias(shape.n, random) : std::vector<std::uint16_t>();
-      check_product(product(a, b, bias), a, b, bias, 20000, random);
+      check_gemm(multiply(a, b, bias), a, b, bias, 20000, random);
     }
   }
 }
@@ -211,7 +220,7 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm equals the reference for the shapes of a 
     CAPTURE(m);
     const HostMatrix a = random_matrix(m, 7168, 1, random);
     const HostMatrix b = random_matrix(2048, 7168, 1, random);
-    check_product(product(a, b, {}), a, b, {}, 1000, random);
+    check_gemm(multiply(a, b, {}), a, b, {}, 1000, random);
   }
 }
 
@@ -244,13 +253,12 @@ TEST_CASE_FIXTURE(Fixture, "every tactic computes the GEMM") {
       CAPTURE(tactic);
       DeviceBuffer<std::uint16_t> output(shape.m * shape.n);
       output.fill_bytes(0xA5, stream);
-      require_ok(gemm.launch(stream, output.data(), device_a, device_b, nullptr, m, n, k,
-                             space.data(), {.tactic = tactic}));
+      require_ok(launch(output.data(), device_a, device_b, view(space), {.tactic = tactic}));
       const auto given = output.download();
-      check_product(given, a, b, {}, 5000, random);
+      check_gemm(given, a, b, {}, 5000, random);
       output.fill_bytes(0xA5, stream);
-      require_ok(gemm.launch(stream, output.data(), device_a, device_b, nullptr, m, n, k,
-                             space.data(), {.constant_b = true, .tactic = tactic}));
+      require_ok(launch(output.data(), device_a, device_b, view(space),
+                        {.constant_b = true, .tactic = tactic}));
       CHECK(output.download() == given);
     }
   }
@@ -264,7 +272,7 @@ TEST_CASE_FIXTURE(Fixture, "a NaN scale makes its row or column NaN, and no othe
     HostMatrix b = random_matrix(kN, 160, 1, random);
     a.scale(3, 9) = 0x7F;
     b.scale(130, 0) = 0x7F;
-    const auto given = product(a, b, {});
+    const auto given = multiply(a, b, {});
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < given.size(); ++i) {
       wrong += std::isnan(float_of_bf16(given[i])) != (i / kN == 3 || i % kN == 130);
@@ -280,7 +288,7 @@ TEST_CASE_FIXTURE(Fixture, "zero scales give zero, and bias alone") {
     HostMatrix b = random_matrix(136, 128, 1, random);
     std::fill(b.scales.begin(), b.scales.end(), 0);
     const auto bias = random_bias(136, random);
-    const auto given = product(a, b, bias);
+    const auto given = multiply(a, b, bias);
     for (std::size_t i = 0; i < given.size(); ++i) REQUIRE(given[i] == bias[i % 136]);
   }
 }
@@ -295,20 +303,18 @@ TEST_CASE_FIXTURE(Fixture,
     const DeviceMatrix b(random_matrix(kN, kK, 1, random));
     const auto space = workspace(m, kN, kK);
     DeviceBuffer<std::uint16_t> output(m * kN);
-    require_ok(launch(output.data(), a, b, nullptr, m, kN, kK, space.data()));
+    require_ok(launch(output.data(), a, b, view(space)));
     const auto first = output.download();
     for (int i = 0; i < 20; ++i) {
-      require_ok(launch(output.data(), a, b, nullptr, m, kN, kK, space.data()));
+      require_ok(launch(output.data(), a, b, view(space)));
     }
     CHECK(output.download() == first);
     // Each may start while the one before it ends, which reads and writes the same memory.
     for (int i = 0; i < 20; ++i) {
-      require_ok(gemm.launch(stream, output.data(), a, b, nullptr, static_cast<std::int64_t>(m), kN,
-                             kK, space.data(), {.constant_b = true}));
+      require_ok(launch(output.data(), a, b, view(space), {.constant_b = true}));
     }
     CHECK(output.download() == first);
-    TestGraph graph(
-        stream, [&] { require_ok(launch(output.data(), a, b, nullptr, m, kN, kK, space.data())); });
+    TestGraph graph(stream, [&] { require_ok(launch(output.data(), a, b, view(space))); });
     for (int i = 0; i < 3; ++i) {
       output.fill_bytes(0, stream);
       graph.launch(stream);
@@ -318,23 +324,22 @@ TEST_CASE_FIXTURE(Fixture,
   }
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "a product that starts early waits for what the kernel before it writes") {
+TEST_CASE_FIXTURE(Fixture, "a GEMM that starts early waits for what the kernel before it writes") {
   const DeviceMatrix b(random_matrix(7168, 7168, 1, random));
   for (const std::size_t m : {1, 16, 32}) {
     CAPTURE(m);
     const DeviceMatrix a(random_matrix(m, 7168, 1, random));
-    check_early(a, b, a, m, 7168, 7168, {.constant_b = true});
+    check_early(a, b, a, {.constant_b = true});
   }
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "a product that starts early reads weights that the kernel before it writes") {
+                  "a GEMM that starts early reads weights that the kernel before it writes") {
   for (const std::size_t m : {1, 16, 32}) {
     CAPTURE(m);
     const DeviceMatrix a(random_matrix(m, 7168, 1, random));
     const DeviceMatrix b(random_matrix(1024, 7168, 1, random));
-    check_early(a, b, b, m, 1024, 7168, {});
+    check_early(a, b, b, {});
   }
 }
 
@@ -342,42 +347,40 @@ TEST_CASE_FIXTURE(Fixture, "a linear layer in NVFP4 is close to the same layer i
   constexpr std::size_t kM = 64;
   constexpr std::size_t kN = 256;
   constexpr std::size_t kK = 1024;
-  const auto amax = create<nvfp4::AmaxGsa>();
+  const auto amax = create<nvfp4::ComputeGlobalScale>();
   const auto quantize = create<nvfp4::Quantize>();
+  const AmaxWorkspace amax_workspace(amax.workspace_bytes());
   struct Side {
-    Side(const nvfp4::AmaxGsa& amax, const nvfp4::Quantize& quantize, Stream stream,
-         std::size_t rows, std::mt19937_64& random)
-        : values(random_bf16(Kind::normal, rows * kK, random)),
+    Side(std::size_t row_count, std::mt19937_64& random)
+        : rows(row_count),
+          values(random_bf16(Kind::normal, rows * kK, random)),
           input(values),
-          codes(rows * kK / 2),
-          scales(nvfp4::scales_bytes(static_cast<std::int64_t>(rows), kK)),
-          gsa(2),
-          state(kAmaxWorkspace) {
-      require_ok(amax.launch(stream, gsa.data(), input.data(), static_cast<std::int64_t>(rows), kK,
-                             state.data()));
-      require_ok(quantize.launch(stream, codes.data(), scales.data(), input.data(), gsa.data(),
-                                 static_cast<std::int64_t>(rows), kK));
+          quantized(static_cast<std::int64_t>(rows), kK),
+          global_scale(1) {}
+    HostMatrix host() const {
+      return {rows, kK, quantized.data.download(), quantized.scales.download(),
+              global_scale.download().front()};
     }
-    HostMatrix host(std::size_t rows) const {
-      const auto pair = gsa.download();
-      return {rows, kK, codes.download(), scales.download(), {pair[0], pair[1]}};
-    }
+    std::size_t rows;
     std::vector<std::uint16_t> values;
     DeviceBuffer<std::uint16_t> input;
-    DeviceBuffer<std::uint8_t> codes, scales;
-    DeviceBuffer<float> gsa;
-    DeviceBuffer<std::uint32_t> state;
+    QuantizedBuffers quantized;
+    DeviceBuffer<nvfp4::GlobalScale> global_scale;
   };
-  const Side x(amax, quantize, stream, kM, random);
-  const Side w(amax, quantize, stream, kN, random);
+  const Side x(kM, random);
+  const Side w(kN, random);
+  for (const Side* const side : {&x, &w}) {
+    const MatrixView input = bf16(side->input.data(), side->rows, kK);
+    require_ok(amax.launch(stream, side->global_scale.data(), input, amax_workspace));
+    require_ok(quantize.launch(stream, side->quantized.view(side->global_scale), input));
+  }
   DeviceBuffer<std::uint16_t> output(kM * kN);
   const auto space = workspace(kM, kN, kK);
-  require_ok(gemm.launch(stream, output.data(), {x.codes.data(), x.scales.data(), x.gsa.data()},
-                         {w.codes.data(), w.scales.data(), w.gsa.data()}, nullptr, kM, kN, kK,
-                         space.data()));
+  require_ok(gemm.launch(stream, bf16(output.data(), kM, kN), x.quantized.view(x.global_scale),
+                         w.quantized.view(w.global_scale), view(space)));
   const auto given = output.download();
-  const HostMatrix hx = x.host(kM);
-  const HostMatrix hw = w.host(kN);
+  const HostMatrix hx = x.host();
+  const HostMatrix hw = w.host();
   double with_bf16[3] = {};
   double with_quantised[3] = {};
   const auto add = [](double(&sums)[3], double a, double b) {
@@ -403,8 +406,12 @@ TEST_CASE_FIXTURE(Fixture, "a linear layer in NVFP4 is close to the same layer i
 }
 
 TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm of nothing launches nothing") {
-  require_ok(gemm.launch(stream, nullptr, {}, {}, nullptr, 0, 128, 64, nullptr));
-  require_ok(gemm.launch(stream, nullptr, {}, {}, nullptr, 16, 0, 64, nullptr));
+  const auto launch_nothing = [&](std::int64_t m, std::int64_t n) {
+    return gemm.launch(stream, {DataType::bf16, nullptr, m, n}, {nullptr, nullptr, nullptr, m, 64},
+                       {nullptr, nullptr, nullptr, n, 64}, {});
+  };
+  require_ok(launch_nothing(0, 128));
+  require_ok(launch_nothing(16, 0));
 }
 
 TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm refuses what it cannot do") {
@@ -412,20 +419,26 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm refuses what it cannot do") {
   const DeviceMatrix a(random_matrix(32, 64, 1, random));
   const DeviceMatrix b(random_matrix(128, 64, 1, random));
   const auto refused = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
-    return refusal(gemm.launch(stream, output.data(), a, b, nullptr, m, n, k, output.data()));
+    nvfp4::QuantizedMatrix left = a.view();
+    nvfp4::QuantizedMatrix right = b.view();
+    left.rows = m;
+    right.rows = n;
+    left.columns = right.columns = k;
+    return refusal(gemm.launch(stream, bf16(output.data(), m, n), left, right, {}));
   };
-  CHECK(refused(1, 128, 48) == "k is 48; a positive multiple of 32 is expected");
-  CHECK(refused(1, 128, 0) == "k is 0; a positive multiple of 32 is expected");
-  CHECK(refused(1, 100, 64) == "n is 100; a multiple of 8 is expected");
-  CHECK(refused(-1, 128, 64) == "[-1, 64] is not a shape: both are 0 to 2147483647");
-  CHECK(refusal(gemm.launch(stream, nullptr, a, b, nullptr, 1, 128, 64, nullptr)) ==
-        "output is null; a device pointer is expected");
-  nvfp4::Matrix odd = a;
-  odd.codes += 8;
-  CHECK(refusal(gemm.launch(stream, output.data(), odd, b, nullptr, 1, 128, 64, nullptr))
+  CHECK(refused(1, 128, 48) ==
+        "a is [1, 48]; a positive multiple of 32 columns is expected, which are summed over");
+  CHECK(refused(1, 128, 0) ==
+        "a is [1, 0]; a positive multiple of 32 columns is expected, which are summed over");
+  CHECK(refused(1, 100, 64) == "b is [100, 64]; a multiple of 8 rows is expected");
+  CHECK(refused(-1, 128, 64) == "a is [-1, 64]; sizes of 0 to 2147483647 are expected");
+  CHECK(refusal(launch(nullptr, a, b, {})) == "output is null; a device pointer is expected");
+  nvfp4::QuantizedMatrix odd = a.view();
+  odd.data += 8;
+  CHECK(refusal(gemm.launch(stream, bf16(output.data(), 32, 128), odd, b.view(), {}))
             .find("not a multiple of 16 bytes") != std::string::npos);
-  CHECK(refusal(nvfp4::Gemm().launch(stream, output.data(), a, b, nullptr, 1, 128, 64, nullptr)) ==
-        "an empty Gemm: make it with Gemm::create");
+  CHECK(refusal(nvfp4::Gemm().launch(stream, bf16(output.data(), 32, 128), a.view(), b.view(),
+                                     {})) == "an empty Gemm: make it with Gemm::create");
 }
 
 }  // namespace cukiln::testing

@@ -22,8 +22,8 @@ struct Run : MoeBuffers {
       : MoeBuffers(of, with.workspace_bytes(of.shape), garbage), moe(with) {}
 
   Result<void> launch(Stream stream) {
-    return moe.launch(stream, output.data(), problem.shape, input(), problem.up, problem.down,
-                      activation_gsa.data(), problem.layout, problem.activation, workspace.data());
+    return moe.launch(stream, bf16(output.data(), problem.shape.tokens, problem.shape.hidden),
+                      input(), layer(), {workspace.data(), workspace_bytes});
   }
 
   const nvfp4::MoeGemm& moe;
@@ -125,8 +125,8 @@ TEST_CASE_FIXTURE(Fixture, "two ranks of experts make together what one makes al
     part.map = rank == 0 ? std::vector<std::int32_t>{0, 1, -1, -1}
                          : std::vector<std::int32_t>{-1, -1, 2, 3};
     part.hidden = whole.hidden;
-    part.hidden_gsa = whole.hidden_gsa;
-    part.activation_gsa = whole.activation_gsa;
+    part.hidden_scale = whole.hidden_scale;
+    part.activation_scale = whole.activation_scale;
     part.ids = whole.ids;
     part.weights = whole.weights;
     std::swap(part.up, whole.up);
@@ -161,7 +161,7 @@ TEST_CASE_FIXTURE(Fixture, "the same inputs give the same bytes, whatever the wo
   for (const Case& of : {Case{{1, 8, 16, 2048, 1024}}, Case{{20, 4, 8, 256, 192}},
                          Case{{90, 4, 8, 256, 192}}, Case{{900, 4, 8, 256, 192}}}) {
     Problem problem(of, random);
-    problem.activation_gsa = gsa_of_amax(100);
+    problem.activation_scale = global_scale_of_amax(100);
     Run run(moe, problem);
     require_ok(run.launch(stream));
     const auto first = run.result();
@@ -180,7 +180,7 @@ TEST_CASE_FIXTURE(Fixture, "the same inputs give the same bytes, whatever the wo
 TEST_CASE_FIXTURE(Fixture, "a captured nvfp4_moe_gemm routes anew at every replay") {
   for (const std::int64_t tokens : {7, 97}) {
     Problem problem({{tokens, 3, 5, 160, 64}}, random);
-    problem.activation_gsa = gsa_of_amax(20);
+    problem.activation_scale = global_scale_of_amax(20);
     Run run(moe, problem);
     TestGraph graph(stream, [&] { require_ok(run.launch(stream)); });
     for (int replay = 0; replay < 4; ++replay) {
@@ -200,8 +200,13 @@ TEST_CASE_FIXTURE(Fixture, "a captured nvfp4_moe_gemm routes anew at every repla
 
 TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm of no tokens launches nothing") {
   CHECK(moe.workspace_bytes({0, 2, 4, 64, 64}) == 0);
-  require_ok(moe.launch(stream, nullptr, {0, 2, 4, 64, 64}, {}, {}, {}, nullptr,
-                        nvfp4::GateUpLayout::halves, {}, nullptr));
+  nvfp4::MoeInput input;
+  input.hidden = {DataType::bf16, nullptr, 0, 64};
+  input.topk_ids = {DataType::i32, nullptr, 0, 2};
+  nvfp4::MoeLayer layer;
+  layer.up = {nullptr, nullptr, nullptr, 4, 128, 64};
+  layer.down = {nullptr, nullptr, nullptr, 4, 64, 64};
+  require_ok(moe.launch(stream, {DataType::bf16, nullptr, 0, 64}, input, layer, {}));
 }
 
 }  // namespace cukiln::testing

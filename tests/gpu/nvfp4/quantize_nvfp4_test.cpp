@@ -5,6 +5,7 @@
 
 #include <cukiln/nvfp4.hpp>
 
+#include "gpu/nvfp4/matrices.hpp"
 #include "gpu/nvfp4/reference.hpp"
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
@@ -49,23 +50,23 @@ TEST_CASE_FIXTURE(Fixture, "quantize_nvfp4 equals the reference, padding include
         CAPTURE(columns);
         CAPTURE(static_cast<int>(kind));
         const auto dense = random_bf16(kind, rows * columns, random);
-        Gsa gsa = gsa_of(dense);
-        if (std::isnan(gsa.encode)) gsa = gsa_of_amax(3.0f);
-        const Quantized expected = testing::quantize(dense, rows, columns, gsa);
+        nvfp4::GlobalScale scale = global_scale_of(dense);
+        if (std::isnan(scale.encode)) scale = global_scale_of_amax(3.0f);
+        const Quantized expected = testing::quantize(dense, rows, columns, scale);
         const std::size_t row_stride = columns + 8 * (random() % 3);
         const DeviceBuffer<std::uint16_t> input(spread(dense, rows, columns, row_stride));
-        DeviceBuffer<std::uint8_t> codes(expected.codes.size() + kGuard);
+        DeviceBuffer<std::uint8_t> data(expected.data.size() + kGuard);
         DeviceBuffer<std::uint8_t> scales(expected.scales.size() + kGuard);
-        codes.fill_bytes(kPoison, stream);
+        data.fill_bytes(kPoison, stream);
         scales.fill_bytes(kPoison, stream);
         const auto signed_rows = static_cast<std::int64_t>(rows);
         const auto signed_columns = static_cast<std::int64_t>(columns);
-        REQUIRE(nvfp4::codes_bytes(signed_rows, signed_columns) == expected.codes.size());
+        REQUIRE(nvfp4::data_bytes(signed_rows, signed_columns) == expected.data.size());
         REQUIRE(nvfp4::scales_bytes(signed_rows, signed_columns) == expected.scales.size());
-        require_ok(quantize.launch(stream, codes.data(), scales.data(), input.data(), gsa.encode,
-                                   signed_rows, signed_columns,
-                                   static_cast<std::int64_t>(row_stride)));
-        check_bytes(codes.download(), expected.codes, "codes");
+        require_ok(quantize.launch(
+            stream, {data.data(), scales.data(), nullptr, signed_rows, signed_columns},
+            bf16(input.data(), rows, columns, row_stride), scale.encode));
+        check_bytes(data.download(), expected.data, "data");
         check_bytes(scales.download(), expected.scales, "scales");
       }
     }
@@ -82,40 +83,42 @@ TEST_CASE_FIXTURE(Fixture, "quantize_nvfp4 rounds every tie of E2M1 to even") {
     host[16 + i] = bf16_of_float(values[i] * 32);
   }
   const DeviceBuffer<std::uint16_t> input(host);
-  DeviceBuffer<std::uint8_t> codes(16);
+  DeviceBuffer<std::uint8_t> data(16);
   DeviceBuffer<std::uint8_t> scales(512);
-  require_ok(quantize.launch(stream, codes.data(), scales.data(), input.data(), 1.0f, 1, 32));
+  require_ok(quantize.launch(stream, {data.data(), scales.data(), nullptr, 1, 32},
+                             bf16(input.data(), 1, 32), 1.0f));
   const std::vector<std::uint8_t> block = {0x07, 0x22, 0x44, 0x66, 0x88, 0xAA, 0xCC, 0xEE};
   auto expected = block;
   expected.insert(expected.end(), block.begin(), block.end());
-  CHECK(codes.download() == expected);
+  CHECK(data.download() == expected);
   const auto given = scales.download();
   CHECK(given[0] == 0x38);  // 1
   CHECK(given[1] == 0x60);  // 32
 }
 
 TEST_CASE_FIXTURE(Fixture, "quantize_nvfp4 of nothing launches nothing") {
-  require_ok(quantize.launch(stream, nullptr, nullptr, nullptr, 1.0f, 0, 64));
+  require_ok(quantize.launch(stream, {nullptr, nullptr, nullptr, 0, 64},
+                             {DataType::bf16, nullptr, 0, 64}, 1.0f));
 }
 
 TEST_CASE_FIXTURE(Fixture, "quantize_nvfp4 refuses what it cannot do") {
   DeviceBuffer<std::uint16_t> input(128);
-  DeviceBuffer<std::uint8_t> codes(64);
+  DeviceBuffer<std::uint8_t> data(64);
   DeviceBuffer<std::uint8_t> scales(512);
-  const auto launch = [&](const std::uint16_t* from, float scale, std::int64_t columns,
-                          std::int64_t stride) {
-    return refusal(
-        quantize.launch(stream, codes.data(), scales.data(), from, scale, 1, columns, stride));
+  const auto launch = [&](const MatrixView& from, float scale) {
+    return refusal(quantize.launch(
+        stream, {data.data(), scales.data(), nullptr, from.rows, from.columns}, from, scale));
   };
-  CHECK(launch(input.data(), 1, 24, 24) ==
-        "columns is 24; a multiple of 16 is expected, one block scale each");
-  CHECK(launch(input.data(), 0, 32, 32) ==
+  CHECK(launch(bf16(input.data(), 1, 24), 1) ==
+        "input is [1, 24]; a multiple of 16 columns is expected, one block scale each");
+  CHECK(launch(bf16(input.data(), 1, 32), 0) ==
         "encode_scale is 0; a positive finite number is expected, 2688 / amax");
-  CHECK(launch(input.data(), 1, 32, 33) ==
-        "row_stride is 33 elements; a multiple of 8 is expected, so that rows lie on 16 bytes");
-  CHECK(launch(input.data() + 1, 1, 32, 32).find("not a multiple of 16 bytes") !=
+  CHECK(launch(bf16(input.data(), 1, 32, 33), 1) ==
+        "input has a row stride of 33; a multiple of 8 is expected, so that rows lie on 16 bytes");
+  CHECK(launch(bf16(input.data() + 1, 1, 32), 1).find("not a multiple of 16 bytes") !=
         std::string::npos);
-  CHECK(launch(nullptr, 1, 32, 32) == "input is null; a device pointer is expected");
+  CHECK(launch({DataType::bf16, nullptr, 1, 32}, 1) ==
+        "input is null; a device pointer is expected");
 }
 
 }  // namespace cukiln::testing

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include <cukiln/nvfp4.hpp>
+
 namespace cukiln::testing {
 
 inline float float_of_bf16(std::uint16_t bits) {
@@ -60,17 +62,13 @@ inline std::uint8_t e2m1_of_float(float value) {
   return static_cast<std::uint8_t>(best | (std::signbit(value) ? 8 : 0));
 }
 
-struct Gsa {
-  float encode = 1;
-  float decode = 1;
-};
-
-inline Gsa gsa_of_amax(float amax) {
+inline nvfp4::GlobalScale global_scale_of_amax(float amax) {
   const float largest = std::numeric_limits<float>::max();
   if (std::isnan(amax)) return {amax, amax};
   if (amax == 0) return {};
   const float encode = std::min(2688.0f / amax, largest);
-  return encode == 0 ? Gsa{} : Gsa{encode, 1.0f / encode};
+  if (encode == 0) return {};
+  return {encode, 1.0f / encode};
 }
 
 /// NaN wherever there is one.
@@ -84,10 +82,12 @@ inline float amax_of(const std::vector<std::uint16_t>& values) {
   return amax;
 }
 
-inline Gsa gsa_of(const std::vector<std::uint16_t>& values) { return gsa_of_amax(amax_of(values)); }
+inline nvfp4::GlobalScale global_scale_of(const std::vector<std::uint16_t>& values) {
+  return global_scale_of_amax(amax_of(values));
+}
 
 struct Quantized {
-  std::vector<std::uint8_t> codes;
+  std::vector<std::uint8_t> data;
   std::vector<std::uint8_t> scales;
 };
 
@@ -96,13 +96,13 @@ enum class Rounding { transformer_engine, vllm };
 
 /// Dense rows.
 inline Quantized quantize(const std::vector<std::uint16_t>& input, std::size_t rows,
-                          std::size_t columns, Gsa gsa,
+                          std::size_t columns, nvfp4::GlobalScale scale,
                           Rounding rounding = Rounding::transformer_engine) {
   const bool vllm = rounding == Rounding::vllm;
   const std::size_t atoms_per_row = (columns + 63) / 64;
   Quantized out{std::vector<std::uint8_t>(rows * columns / 2),
                 std::vector<std::uint8_t>((rows + 127) / 128 * atoms_per_row * 512)};
-  const float factor = gsa.encode * (1.0f / 6.0f);
+  const float factor = scale.encode * (1.0f / 6.0f);
   for (std::size_t row = 0; row < rows; ++row) {
     for (std::size_t block = 0; block < columns / 16; ++block) {
       const std::uint16_t* values = &input[row * columns + block * 16];
@@ -111,18 +111,18 @@ inline Quantized quantize(const std::vector<std::uint16_t>& input, std::size_t r
         const float value = std::abs(float_of_bf16(values[i]));
         if (!std::isnan(amax) && !(value <= amax)) amax = value;
       }
-      const std::uint8_t scale =
-          ue4m3_of_float(vllm ? gsa.encode * (amax * (1.0f / 6.0f)) : amax * factor);
+      const std::uint8_t block_scale =
+          ue4m3_of_float(vllm ? scale.encode * (amax * (1.0f / 6.0f)) : amax * factor);
       out.scales[(row / 128 * atoms_per_row + block / 4) * 512 + row % 32 * 16 + row / 32 % 4 * 4 +
-                 block % 4] = scale;
-      if (scale == 0 || scale == 0x7F) continue;
-      float decode = gsa.decode;
+                 block % 4] = block_scale;
+      if (block_scale == 0 || block_scale == 0x7F) continue;
+      float decode = scale.decode;
       if (vllm && decode < std::numeric_limits<float>::min()) decode = 0;  // approximate ones flush
-      const float multiplier =
-          std::min(1.0f / (float_of_ue4m3(scale) * decode), std::numeric_limits<float>::max());
+      const float multiplier = std::min(1.0f / (float_of_ue4m3(block_scale) * decode),
+                                        std::numeric_limits<float>::max());
       for (std::size_t i = 0; i < 16; ++i) {
         const std::uint8_t code = e2m1_of_float(float_of_bf16(values[i]) * multiplier);
-        out.codes[(row * columns + block * 16 + i) / 2] |=
+        out.data[(row * columns + block * 16 + i) / 2] |=
             static_cast<std::uint8_t>(code << (i % 2 * 4));
       }
     }

@@ -53,11 +53,17 @@ struct Fixture {
     const DeviceBuffer<float> min_p(std::vector<float>(rows, settings.min_p));
     DeviceBuffer<std::int32_t> tokens(std::vector<std::int32_t>(rows, -1));
     DeviceBuffer<float> log_probabilities(std::vector<float>(rows, 1));
+    const auto count = static_cast<std::int64_t>(rows);
+    sampling::Parameters parameters;
+    parameters.temperature = {DataType::f32, temperature.data(), count};
+    parameters.top_k = {DataType::i32, top_k.data(), count};
+    parameters.top_p = {DataType::f32, top_p.data(), count};
+    parameters.min_p = {DataType::f32, min_p.data(), count};
+    parameters.order = settings.order;
     require_ok(sampler.launch(
-        stream, tokens.data(), row.data(), static_cast<std::int64_t>(rows),
-        static_cast<std::int64_t>(logits.size()), 0,
-        {temperature.data(), top_k.data(), top_p.data(), min_p.data(), settings.order},
-        state.data(), log_probabilities.data()));
+        stream, {DataType::i32, tokens.data(), count},
+        {DataType::f32, row.data(), count, static_cast<std::int64_t>(logits.size()), 0}, parameters,
+        state.data(), {DataType::f32, log_probabilities.data(), count}));
     return {tokens.download(), log_probabilities.download()};
   }
   std::vector<std::int32_t> draw(const std::vector<float>& logits, std::size_t rows,
@@ -158,10 +164,13 @@ TEST_CASE_FIXTURE(Fixture, "temperature 0 takes the largest logit, lowest index 
       const DeviceBuffer<float> temperature(std::vector<float>{0, -1, 0});
       DeviceBuffer<std::int32_t> tokens(std::vector<std::int32_t>(kRows, -1));
       DeviceBuffer<State> state = state_of(1);
-      require_ok(sampler.launch(stream, tokens.data(), logits.data() + offset, kRows,
-                                static_cast<std::int64_t>(vocabulary),
-                                static_cast<std::int64_t>(stride), {temperature.data()},
-                                state.data()));
+      sampling::Parameters parameters;
+      parameters.temperature = {DataType::f32, temperature.data(), kRows};
+      require_ok(
+          sampler.launch(stream, {DataType::i32, tokens.data(), kRows},
+                         {DataType::f32, logits.data() + offset, kRows,
+                          static_cast<std::int64_t>(vocabulary), static_cast<std::int64_t>(stride)},
+                         parameters, state.data()));
       const auto given = tokens.download();
       for (std::size_t row = 0; row < kRows; ++row) {
         std::size_t best = 0;
@@ -309,7 +318,8 @@ TEST_CASE_FIXTURE(Fixture, "replays of a captured sampler draw anew") {
   DeviceBuffer<std::int32_t> tokens(64);
   DeviceBuffer<State> state = state_of(5);
   TestGraph graph(stream, [&] {
-    require_ok(sampler.launch(stream, tokens.data(), logits.data(), 64, 1000, 0, {}, state.data()));
+    require_ok(sampler.launch(stream, {DataType::i32, tokens.data(), 64},
+                              {DataType::f32, logits.data(), 64, 1000, 0}, {}, state.data()));
   });
   std::set<std::vector<std::int32_t>> draws;
   for (int replay = 0; replay < 5; ++replay) {
@@ -353,19 +363,19 @@ TEST_CASE_FIXTURE(Fixture, "16-bit logits draw what the same values draw as f32"
   const DeviceBuffer<float> wide(logits);
   const DeviceBuffer<std::int32_t> top_k(std::vector<std::int32_t>(kRows, 40));
   for (std::int32_t* filter : {static_cast<std::int32_t*>(nullptr), top_k.data()}) {
-    const auto tokens_of = [&](const sampling::Sampler& by, const void* row) {
+    const auto tokens_of = [&](const sampling::Sampler& by, DataType type, const void* row) {
       sampling::Parameters parameters;
-      parameters.top_k = filter;
+      parameters.top_k = {DataType::i32, filter, kRows};
       DeviceBuffer<std::int32_t> tokens(kRows);
       DeviceBuffer<State> state = state_of(3);
-      require_ok(
-          by.launch(stream, tokens.data(), row, kRows, kVocabulary, 0, parameters, state.data()));
+      require_ok(by.launch(stream, {DataType::i32, tokens.data(), kRows},
+                           {type, row, kRows, kVocabulary, 0}, parameters, state.data()));
       return tokens.download();
     };
-    const auto expected = tokens_of(sampler, wide.data());
-    CHECK(tokens_of(create<sampling::Sampler>(sampling::LogitType::bf16),
+    const auto expected = tokens_of(sampler, DataType::f32, wide.data());
+    CHECK(tokens_of(create<sampling::Sampler>(DataType::bf16), DataType::bf16,
                     DeviceBuffer<std::uint16_t>(bf16).data()) == expected);
-    CHECK(tokens_of(create<sampling::Sampler>(sampling::LogitType::f16),
+    CHECK(tokens_of(create<sampling::Sampler>(DataType::f16), DataType::f16,
                     DeviceBuffer<std::uint16_t>(f16).data()) == expected);
   }
 }
@@ -374,11 +384,19 @@ TEST_CASE_FIXTURE(Fixture, "the sampler refuses what it cannot do") {
   DeviceBuffer<float> logits(64);
   DeviceBuffer<std::int32_t> tokens(1);
   DeviceBuffer<State> state = state_of(1);
-  CHECK(refusal(sampler.launch(stream, tokens.data(), logits.data(), 1, 0, 0, {}, state.data())) ==
-        "vocabulary is 0; 1 to 4194304 are expected");
-  CHECK(refusal(sampler.launch(stream, tokens.data(), logits.data(), -1, 64, 0, {},
-                               state.data())) == "rows is -1; 0 to 268435455 are expected");
-  CHECK(refusal(sampler.launch(stream, tokens.data(), logits.data(), 1, 64, 0, {}, nullptr)) ==
+  const auto refused = [&](const MatrixView& from, State* random_state) {
+    return refusal(
+        sampler.launch(stream, {DataType::i32, tokens.data(), 1}, from, {}, random_state));
+  };
+  CHECK(refused({DataType::f32, logits.data(), 1, 0}, state.data()) ==
+        "logits are [1, 0]; a vocabulary of 1 to 4194304 is expected");
+  CHECK(refused({DataType::f32, logits.data(), -1, 64}, state.data()) ==
+        "logits are [-1, 64]; 0 to 268435455 rows are expected");
+  CHECK(refused({DataType::f16, logits.data(), 1, 64}, state.data()) ==
+        "logits is f16; f32 is expected");
+  CHECK(refused({DataType::f32, logits.data(), 2, 32}, state.data()) ==
+        "tokens is [1]; [2] is expected");
+  CHECK(refused({DataType::f32, logits.data(), 1, 64}, nullptr) ==
         "state is null; a device pointer is expected");
 }
 

@@ -32,10 +32,10 @@ inline KernelLoader& shipped_loader() {
   return holder.loader;
 }
 
-/// A launcher made by its `create`.
+/// Creates a launcher for device 0.
 template <class Launcher, class... Args>
 Launcher create(Args... args) {
-  auto made = Launcher::create(shipped_loader(), args...);
+  auto made = Launcher::create(shipped_loader(), 0, args...);
   REQUIRE_MESSAGE(made, made.error().message(), "\n", made.error().log());
   return *std::move(made);
 }
@@ -44,7 +44,7 @@ inline void require_ok(const Result<void>& result) {
   REQUIRE_MESSAGE(result, result.error().message());
 }
 
-/// The message of what must have been refused.
+/// The message of an error, which must be invalid_argument.
 inline std::string refusal(const Result<void>& result) {
   REQUIRE_FALSE(result.has_value());
   CHECK(result.error().code() == ErrorCode::invalid_argument);

@@ -34,11 +34,11 @@ inline Kernel sm100_model(const nvfp4::Sm100Kernel& of) {
            const __grid_constant__ cukiln::TensorMap columns,                                     \
            const __grid_constant__ cukiln::TensorMap row_scales,                                  \
            const __grid_constant__ cukiln::TensorMap column_scales,                               \
-           const __grid_constant__ cukiln::TensorMap output, const float* gsa_a,                  \
-           const float* gsa_b, const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n,             \
+           const __grid_constant__ cukiln::TensorMap output, const float* a_scale,                \
+           const float* b_scale, const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n,             \
            cukiln::u32 k, const int* experts, cukiln::u32 stride) {                               \
     cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::Sm100Tile<__VA_ARGS__>>(                             \
-        {rows, columns, row_scales, column_scales, output, gsa_a, gsa_b, bias, m, n, k, experts,  \
+        {rows, columns, row_scales, column_scales, output, a_scale, b_scale, bias, m, n, k, experts, \
          stride});                                                                                \
   }
 MODEL_KERNEL(nvfp4_gemm_128x128, 128, 1, false, false)
@@ -62,21 +62,22 @@ MODEL_KERNEL(nvfp4_gemm_grouped_128x256, 256, 1, false, true)
   spec.targets = {{kSm100ModelCapability, 'a'}};
   auto kernel = shipped_loader().get(spec, of.name);
   REQUIRE_MESSAGE(kernel, kernel.error().message(), "\n", kernel.error().log());
-  require_ok(nvfp4::detail::check_sm100<const std::int32_t*, std::uint32_t>(*kernel));
+  require_ok(nvfp4::detail::Sm100GroupedGemm::check(*kernel));
   require_ok(kernel->reserve_shared(of.shared_bytes));
   return *kernel;
 }
 
 /// `experts` is ignored by kernels that are not grouped.
 inline Result<void> launch_sm100_model(const Kernel& kernel, Stream stream,
-                                       const nvfp4::Sm100Plan& plan, const float* gsa_a,
-                                       const float* gsa_b, const std::uint16_t* bias,
+                                       const nvfp4::Sm100Plan& plan,
+                                       const nvfp4::GlobalScale* a_scale,
+                                       const nvfp4::GlobalScale* b_scale, const std::uint16_t* bias,
                                        std::int64_t m, std::int64_t n, std::int64_t k,
                                        const std::int32_t* experts,
-                                       std::uint32_t gsa_a_stride) noexcept {
-  return nvfp4::detail::launch_sm100(kernel, stream, plan, gsa_a, gsa_b, bias,
-                                     static_cast<std::uint32_t>(m), static_cast<std::uint32_t>(n),
-                                     static_cast<std::uint32_t>(k), experts, gsa_a_stride);
+                                       std::uint32_t a_scale_stride) noexcept {
+  return nvfp4::detail::launch_sm100<nvfp4::detail::Sm100GroupedGemm>(
+      kernel, stream, plan, a_scale, b_scale, bias, static_cast<std::uint32_t>(m),
+      static_cast<std::uint32_t>(n), static_cast<std::uint32_t>(k), experts, a_scale_stride);
 }
 
 }  // namespace cukiln::testing

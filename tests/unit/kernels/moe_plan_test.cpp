@@ -8,12 +8,14 @@
 namespace cukiln::nvfp4 {
 namespace {
 
+constexpr std::uint32_t kH200 = 132;
+
 MoePlan plan_of(std::int64_t tokens, std::int64_t topk, std::int64_t experts, std::int64_t hidden,
                 std::int64_t width, std::int64_t global_experts = 0,
                 MoeKernels for_many = MoeKernels::skinny) {
   return moe_plan(
       {tokens, topk, experts, hidden, width, global_experts == 0 ? experts : global_experts},
-      for_many);
+      for_many, kH200);
 }
 constexpr MoeKernels kWarpgroups = MoeKernels::warpgroups;
 constexpr MoeKernels kGrouped = MoeKernels::grouped;
@@ -24,7 +26,7 @@ TEST_CASE("A tile grows with the tokens of an expert") {
   CHECK(plan_of(1024, 8, 256, 7168, 2048).tile_tokens == 32);
   CHECK(plan_of(1024, 8, 256, 7168, 2048, 0, kWarpgroups).tile_tokens == 64);
   CHECK(plan_of(4096, 8, 256, 7168, 2048, 0, kWarpgroups).tile_tokens == 128);
-  // Warpgroups take whole runs of 64 columns.
+  // Warpgroups take whole tiles of 64 columns.
   CHECK(plan_of(4096, 8, 256, 7168, 2080, 0, kWarpgroups).tile_tokens == 32);
   CHECK(plan_of(64, 2, 8, 4096, 14336, 0, kWarpgroups).tile_tokens == 32);
   // Groups are 128 rows, of whole tiles of 128 columns.
@@ -32,7 +34,7 @@ TEST_CASE("A tile grows with the tokens of an expert") {
   CHECK(plan_of(1024, 8, 256, 7168, 2080, 0, kGrouped).tile_tokens == 32);
   CHECK(plan_of(1024, 8, 256, 7200, 2048, 0, kGrouped).tile_tokens == 32);
   CHECK(plan_of(64, 2, 8, 4096, 14336, 0, kGrouped).tile_tokens == 32);
-  // Experts elsewhere take their share.
+  // Experts on other devices take their share.
   CHECK(plan_of(1024, 8, 16, 7168, 2048, 4096).tile_tokens == 8);
 }
 
@@ -51,11 +53,11 @@ TEST_CASE("There are never more tiles than the grid is for") {
       tiles += (left + tile - 1) / tile;
       CAPTURE(experts);
       CAPTURE(slots);
-      CHECK(tiles <= plan.most_tiles);
-      CHECK(plan.most_tiles <= 65535);  // a grid's y
+      CHECK(tiles <= plan.max_tiles);
+      CHECK(plan.max_tiles <= 65535);  // a grid's y
     }
   }
-  CHECK(plan_of(kMoeMostSlots, 1, kMoeMostExperts, 64, 64).most_tiles <= 65535);
+  CHECK(plan_of(kMoeMaxSlots, 1, kMoeMaxExperts, 64, 64).max_tiles <= 65535);
 }
 
 TEST_CASE("K is split where few experts have tokens, and not below 512 a part") {
@@ -70,30 +72,38 @@ TEST_CASE("K is split where few experts have tokens, and not below 512 a part") 
   CHECK(plan_of(4096, 8, 256, 7168, 2048).down_splits == 1);
 }
 
+TEST_CASE("K is split for as many thread blocks as the device has room for") {
+  const auto splits_on = [](std::uint32_t num_sms) {
+    return moe_plan({1, 8, 256, 7168, 2048, 256}, MoeKernels::skinny, num_sms).up_splits;
+  };
+  CHECK(splits_on(kH200) == 1);
+  CHECK(splits_on(2 * kH200) == 2);
+}
+
 TEST_CASE("The parts of the workspace lie one after the other") {
   for (const MoeKernels for_many : {MoeKernels::skinny, kWarpgroups, kGrouped}) {
     const MoePlan plan = plan_of(100, 3, 8, 128, 192, 0, for_many);
     REQUIRE(plan.kernels == for_many);
     const bool grouped = for_many == kGrouped;
-    const std::size_t rows = grouped ? std::size_t{128} * plan.most_tiles : 0;
+    const std::size_t rows = grouped ? std::size_t{128} * plan.max_tiles : 0;
     const std::size_t activations = grouped ? rows : 300;
     const std::size_t parts[][2] = {
         {plan.tile_count, 8},
-        {plan.tiles, 16 * plan.most_tiles},
+        {plan.tiles, 16 * plan.max_tiles},
         {plan.slot_of_position, 300 * 4},
         {plan.position_of_slot, 300 * 4},
-        {plan.token_codes, 100 * 64},
+        {plan.token_data, 100 * 64},
         {plan.token_scales, 100 * 8},
-        {plan.activation_codes, activations * 96},
+        {plan.activation_data, activations * 96},
         {plan.activation_scales, activations * 12},
         {plan.expanded, for_many == kWarpgroups ? 300u * 256 * 2 : 0u},
         {plan.partial, grouped ? 0u : 300u * 128 * 4},
         {plan.row_experts, rows / 128 * 4},
-        {plan.up_gsa, grouped ? 8u * 8 : 0u},
-        {plan.down_gsa, grouped ? 8u * 8 : 0u},
-        {plan.row_codes, rows * 64},
+        {plan.up_global_scales, grouped ? 8u * 8 : 0u},
+        {plan.down_global_scales, grouped ? 8u * 8 : 0u},
+        {plan.row_data, rows * 64},
         {plan.row_scales, rows * 8},
-        {plan.products, rows * 384 * 2},
+        {plan.gemm_output, rows * 384 * 2},
         {plan.bytes, 0},
     };
     for (std::size_t i = 0; i + 1 < std::size(parts); ++i) {

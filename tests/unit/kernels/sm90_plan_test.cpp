@@ -14,7 +14,7 @@ Shape shape(std::uint64_t m, std::uint64_t n, std::uint64_t k) { return {m, n, k
 
 const DecodeTile& decode_tile(std::uint64_t m, std::uint64_t n) {
   const std::uint32_t first = decode_tiles(m).first;
-  return kDecodeTiles[first + estimated_tactic(shape(m, n, 7168)).tile];
+  return kDecodeTiles[first + heuristic_tactic(shape(m, n, 7168)).tile];
 }
 
 std::uint32_t decode_rows(std::uint64_t m, std::uint64_t n) { return decode_tile(m, n).rows; }
@@ -24,7 +24,7 @@ struct Chosen {
   bool operator==(const Chosen&) const = default;
 };
 Chosen prefill(std::uint64_t m, std::uint64_t n, std::uint64_t k) {
-  const GemmTactic tactic = estimated_tactic(shape(m, n, k));
+  const GemmTactic tactic = heuristic_tactic(shape(m, n, k));
   const PrefillTile& tile = kPrefillTiles[tactic.tile];
   return {tile.tokens, tile.rows, tactic.splits};
 }
@@ -73,15 +73,15 @@ TEST_CASE("K is split only where all clusters run at once") {
       for (std::size_t i = 0; i < tactics.count; ++i) {
         const PrefillTile& tile = kPrefillTiles[tactics.all[i].tile];
         const std::uint32_t splits = tactics.all[i].splits;
-        CHECK((splits == 1 ||
-               tiles_of(tile, shape(m, n, 7168)) * splits <= std::uint64_t{kH200} * tile.resident));
+        CHECK((splits == 1 || tile_count(tile, shape(m, n, 7168)) * splits <=
+                                  std::uint64_t{kH200} * tile.blocks_per_sm));
       }
     }
   }
   CHECK(tactics_of(shape(33, 128, 32)).count == std::size(kPrefillTiles));  // nothing to split
 }
 
-TEST_CASE("every row of the table is in order, and a way that its shape has") {
+TEST_CASE("every row of the table is in order, and names a tactic that its shape has") {
   const TunedGemm* before = nullptr;
   for (const TunedGemm& row : kTuned) {
     CAPTURE(row.n);
@@ -98,14 +98,14 @@ TEST_CASE("every row of the table is in order, and a way that its shape has") {
     // A row also serves fewer tokens, from where the one before it ends.
     const std::uint64_t first = continues ? before->m + 1 : 1;
     for (const std::uint64_t m : {first, std::uint64_t{row.m}}) {
-      const Shape here = {m, row.n, row.k, kTuned.multiprocessors};
+      const Shape here = {m, row.n, row.k, kTuned.num_sms};
       const Tactics tactics = tactics_of(here);
       CHECK(std::find(tactics.all, tactics.all + tactics.count, row.tactic) !=
             tactics.all + tactics.count);
-      CHECK(tactic_of(here) == row.tactic);
+      CHECK(select_tactic(here) == row.tactic);
     }
-    if (first <= kMostDecodeTokens) {  // whose tiles are others
-      CHECK(row.m <= kMostDecodeTokens);
+    if (first <= kMaxDecodeTokens) {  // whose tiles are others
+      CHECK(row.m <= kMaxDecodeTokens);
       CHECK(decode_tiles(first).first == decode_tiles(row.m).first);
     }
     before = &row;
@@ -117,8 +117,8 @@ TEST_CASE("a shape takes the first row that has as many tokens, and else none") 
       {64, 32, 8, {1, 1}}, {64, 32, 32, {2, 1}}, {64, 96, 8, {0, 1}}, {128, 32, 8, {3, 2}}};
   static constexpr GemmTable kTable = {kRows, std::size(kRows), kH200};
   const auto tile = [](std::uint64_t m, std::uint64_t n, std::uint64_t k,
-                       std::uint32_t multiprocessors = kH200) {
-    const GemmTactic* const found = kTable.find(m, n, k, multiprocessors);
+                       std::uint32_t num_sms = kH200) {
+    const GemmTactic* const found = kTable.find(m, n, k, num_sms);
     return found != nullptr ? found->tile : -1;
   };
   CHECK(tile(1, 64, 32) == 1);

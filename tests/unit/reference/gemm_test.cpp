@@ -18,33 +18,33 @@ std::size_t size_of(std::int64_t value) { return static_cast<std::size_t>(value)
 
 struct Quantized {
   Quantized(std::int64_t rows, std::int64_t columns, unsigned seed)
-      : codes(nvfp4::codes_bytes(rows, columns)), scales(nvfp4::scales_bytes(rows, columns)) {
+      : data(nvfp4::data_bytes(rows, columns)),
+        scales(nvfp4::scales_bytes(rows, columns)),
+        matrix{data.data(), scales.data(), &scale, rows, columns} {
     std::mt19937 random(seed);
     std::vector<std::uint16_t> values(size_of(rows * columns));
     for (std::uint16_t& value : values) {
       value = bf16_of_float(std::normal_distribution<float>()(random));
     }
-    const Bf16View view = {values.data(), rows, columns, columns};
-    const GlobalScale scale = amax_gsa(view);
-    quantize(codes.data(), scales.data(), view, scale);
-    gsa[0] = scale.encode;
-    gsa[1] = scale.decode;
+    const MatrixView input(DataType::bf16, values.data(), rows, columns);
+    scale = compute_global_scale(input);
+    quantize(matrix, input);
   }
-
-  nvfp4::Matrix matrix() const { return {codes.data(), scales.data(), gsa}; }
 
   /// Element by element, from the bytes.
-  double at(std::int64_t row, std::int64_t column, std::int64_t columns) const {
-    const std::uint8_t pair = codes[size_of((row * columns + column) / 2)];
-    const std::uint8_t scale =
+  double at(std::int64_t row, std::int64_t column) const {
+    const std::int64_t columns = matrix.columns;
+    const std::uint8_t pair = data[size_of((row * columns + column) / 2)];
+    const std::uint8_t block_scale =
         scales[nvfp4::scale_offset(size_of(row), size_of(column / 16), size_of(columns))];
-    return kTwiceE2m1[column % 2 != 0 ? pair >> 4 : pair & 15] / 2.0 * double{decode_ue4m3(scale)} *
-           double{gsa[1]};
+    return kTwiceE2m1[column % 2 != 0 ? pair >> 4 : pair & 15] / 2.0 *
+           double{decode_ue4m3(block_scale)} * double{scale.decode};
   }
 
-  std::vector<std::uint8_t> codes;
+  std::vector<std::uint8_t> data;
   std::vector<std::uint8_t> scales;
-  float gsa[2];
+  nvfp4::GlobalScale scale;
+  nvfp4::MutableQuantizedMatrix matrix;
 };
 
 }  // namespace
@@ -65,12 +65,13 @@ TEST_CASE("a GEMM's result is the exact sum, rounded once") {
     const Quantized b(n, k, 2);
     std::vector<std::uint16_t> bias(n, bf16_of_float(0.25f));
     std::vector<std::uint16_t> output(size_of(m * n));
-    gemm(output.data(), a.matrix(), b.matrix(), bias.data(), m, n, k);
+    gemm({DataType::bf16, output.data(), m, n}, a.matrix, b.matrix,
+         {DataType::bf16, bias.data(), n});
     for (std::int64_t i = 0; i < m; ++i) {
       for (std::int64_t j = 0; j < n; ++j) {
         double sum = 0.25;
         for (std::int64_t c = 0; c < k; ++c) {
-          sum += a.at(i, c, k) * b.at(j, c, k);
+          sum += a.at(i, c) * b.at(j, c);
         }
         const double given = float_of_bf16(output[size_of(i * n + j)]);
         CHECK(std::abs(given - sum) <= std::abs(sum) / 256 + 1e-12);

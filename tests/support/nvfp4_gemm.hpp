@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Products of NVFP4 matrices for tests, in double.
+// Random NVFP4 matrices for tests, and their GEMMs in double.
 
 #include <cmath>
 #include <cstddef>
@@ -14,25 +14,30 @@
 
 namespace cukiln::testing {
 
-struct QuantisedMatrix {
+/// A quantised matrix [rows, k] in host memory.
+struct HostMatrix {
   std::int64_t rows, k;
-  std::vector<std::uint8_t> codes, scales;
-  std::vector<float> values;  ///< what they stand for, without the global scale
+  std::vector<std::uint8_t> data, scales;
+  std::vector<float> values;  ///< decoded, without the global scale
 
   float at(std::int64_t row, std::int64_t column) const {
     return values[static_cast<std::size_t>(row * k + column)];
   }
+  nvfp4::QuantizedMatrix view(const nvfp4::GlobalScale* global_scale) const {
+    return {data.data(), scales.data(), global_scale, rows, k};
+  }
 };
 
-/// Every code; scales that keep sums small. Scales of rows that are none are NaN: nobody may use
-/// those. Scales beyond k are 0, as the quantisers write them.
-inline QuantisedMatrix random_quantised(std::int64_t rows, std::int64_t k, std::mt19937& random) {
+/// Makes a matrix of every E2M1 value, with block scales that keep sums small. The block scales of
+/// padding rows are NaN, because no kernel may use them; those beyond k are 0, as the quantisers
+/// write them.
+inline HostMatrix random_matrix(std::int64_t rows, std::int64_t k, std::mt19937& random) {
   constexpr float kMagnitude[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
   const auto columns = static_cast<std::size_t>(k);
-  QuantisedMatrix made{rows, k, std::vector<std::uint8_t>(nvfp4::codes_bytes(rows, k)),
-                       std::vector<std::uint8_t>(nvfp4::scales_bytes(rows, k), 0x7F),
-                       std::vector<float>(static_cast<std::size_t>(rows) * columns)};
-  for (std::uint8_t& byte : made.codes) {
+  HostMatrix made{rows, k, std::vector<std::uint8_t>(nvfp4::data_bytes(rows, k)),
+                  std::vector<std::uint8_t>(nvfp4::scales_bytes(rows, k), 0x7F),
+                  std::vector<float>(static_cast<std::size_t>(rows) * columns)};
+  for (std::uint8_t& byte : made.data) {
     byte = static_cast<std::uint8_t>(random());
   }
   for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
@@ -42,7 +47,7 @@ inline QuantisedMatrix random_quantised(std::int64_t rows, std::int64_t k, std::
       const float factor = std::ldexp(1 + static_cast<float>(scale & 7) / 8, (scale >> 3) - 7);
       for (std::size_t i = block * 16; i < block * 16 + 16 && i < columns; ++i) {
         const std::size_t at = row * columns + i;
-        const unsigned code = made.codes[at / 2] >> at % 2 * 4 & 15;
+        const unsigned code = made.data[at / 2] >> at % 2 * 4 & 15;
         made.values[at] = kMagnitude[code & 7] * factor * ((code & 8) != 0 ? -1.0f : 1.0f);
       }
     }
@@ -54,10 +59,10 @@ inline float float_of(std::uint16_t bf16) {
   return __builtin_bit_cast(float, static_cast<std::uint32_t>(bf16) << 16);
 }
 
-/// Whether `given` is row `row` of A by row `column` of B, but for half a unit of bf16 and what
-/// sums of floats may lose.
-inline bool is_product(std::uint16_t given, const QuantisedMatrix& a, std::int64_t row,
-                       const QuantisedMatrix& b, std::int64_t column, double alpha, double bias) {
+/// Whether `given` is the dot product of row `row` of A and row `column` of B, to half a unit of
+/// bf16 and the error of sums of floats.
+inline bool is_dot_product(std::uint16_t given, const HostMatrix& a, std::int64_t row,
+                           const HostMatrix& b, std::int64_t column, double alpha, double bias) {
   double sum = 0;
   double magnitude = 0;
   for (std::int64_t i = 0; i < a.k; ++i) {

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the launchers of the quantisers do and refuse: kernels compiled by the real NVRTC, on a fake
+// driver that runs nothing.
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "nvrtc/launch_fixture.hpp"
+
+namespace cukiln::nvfp4 {
+namespace {
+
+using testing::address;
+using testing::FakeLaunch;
+
+constexpr std::size_t kSms = 148;        // as the fake driver reports
+constexpr std::size_t kBlocksPerSm = 4;  // of 512 threads, likewise
+
+struct Fixture : testing::LaunchFixture {
+  Fixture() : LaunchFixture(90) {}
+
+  std::string refusal(const Result<void>& result) const {
+    REQUIRE_FALSE(result);
+    CHECK(result.error().code() == ErrorCode::invalid_argument);
+    return result.error().message();
+  }
+
+  MutableQuantizedMatrix output(std::int64_t rows, std::int64_t columns) const {
+    return {address<std::uint8_t>(0x1000), address<std::uint8_t>(0x2000),
+            address<GlobalScale>(0x3000), rows, columns};
+  }
+  MatrixView input(std::int64_t rows, std::int64_t columns) const {
+    return {DataType::bf16, address<const std::uint16_t>(0x4000), rows, columns};
+  }
+};
+
+struct QuantizeFixture : Fixture {
+  Quantize quantize = made<Quantize>();
+};
+
+struct AmaxFixture : Fixture {
+  ComputeGlobalScale amax = made<ComputeGlobalScale>();
+  GlobalScale* scale = address<GlobalScale>(0x3000);
+  Workspace workspace{address<void>(0x5000), std::size_t{1} << 20};
+};
+
+struct GateUpFixture : Fixture {
+  DeinterleaveQuantize quantize = made<DeinterleaveQuantize>();
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(AmaxFixture,
+                  "amax_gsa launches and reserves for as many blocks as the device holds") {
+  CHECK(amax.workspace_bytes() == 2 * kBlocksPerSm * kSms * 4);
+  REQUIRE(amax.launch(nullptr, scale, input(16384, 7168), workspace));
+  CHECK(fake.last_launch().grid[0] == 2 * kBlocksPerSm * kSms);
+  REQUIRE(amax.launch(nullptr, scale, input(3, 1024), workspace));
+  CHECK(fake.last_launch().grid[0] == 1);
+  const std::size_t before = fake.launches();
+  workspace.bytes = amax.workspace_bytes() - 4;
+  CHECK(refusal(amax.launch(nullptr, scale, input(3, 1024), workspace)) ==
+        "workspace has 4732 bytes; 4736 are expected, see workspace_bytes()");
+  workspace = {address<void>(0x5002), 4736};
+  CHECK(refusal(amax.launch(nullptr, scale, input(3, 1024), workspace)) ==
+        "workspace.data is 0x5002, which is not a multiple of 4 bytes");
+  workspace.data = address<void>(0x5000);
+  CHECK(refusal(amax.launch_by_row(nullptr, scale, {DataType::f32, address<void>(0x6000), 2},
+                                   input(3, 1024), workspace)) ==
+        "row_amax is [2]; [3] is expected");
+  CHECK(refusal(ComputeGlobalScale().launch(nullptr, scale, input(3, 1024), workspace)) ==
+        "an empty ComputeGlobalScale: make it with ComputeGlobalScale::create");
+  CHECK(ComputeGlobalScale().workspace_bytes() == 0);
+  CHECK(fake.launches() == before);
+}
+
+TEST_CASE_FIXTURE(QuantizeFixture, "a quantiser's grid follows from the device") {
+  REQUIRE(quantize.launch(nullptr, output(128, 7168), input(128, 7168)));
+  const FakeLaunch last = fake.last_launch();
+  CHECK(std::string(last.kernel) == "quantize_nvfp4_from_buffer");
+  CHECK(last.grid[0] == 112);  // a tile each
+  CHECK(last.block[0] == 512);
+  CHECK(last.programmatic);
+  REQUIRE(quantize.launch(nullptr, output(2560, 7168), input(2560, 7168)));
+  CHECK(fake.last_launch().grid[0] == 560);  // one wave of 592: four tiles each, not three
+}
+
+TEST_CASE_FIXTURE(QuantizeFixture, "a quantiser refuses operands that do not fit together") {
+  const std::size_t before = fake.launches();
+  const auto refused = [&](const MutableQuantizedMatrix& to, const MatrixView& from) {
+    return refusal(quantize.launch(nullptr, to, from));
+  };
+  CHECK(refused(output(3, 64), input(4, 64)) ==
+        "output is [3, 64]; [4, 64] is expected for an input of [4, 64]");
+  CHECK(refused(output(4, 40), input(4, 40)) ==
+        "input is [4, 40]; a multiple of 16 columns is expected, one block scale each");
+  CHECK(refused(output(4, 64), {DataType::f16, address<void>(0x4000), 4, 64}) ==
+        "input is f16; bf16 is expected");
+  CHECK(refused(output(4, 64), {DataType::bf16, address<void>(0x4000), 4, 64, 65}) ==
+        "input has a row stride of 65; a multiple of 8 is expected, so that rows lie on 16 bytes");
+  CHECK(refused(output(4, 64), {DataType::bf16, address<void>(0x4000), 4, 64, 1, 4}) ==
+        "input has a column stride of 4; 1 is expected: contiguous rows");
+  CHECK(refused(output(4, 64), {DataType::bf16, address<void>(0x4002), 4, 64}) ==
+        "input is 0x4002, which is not a multiple of 16 bytes");
+  CHECK(refused(output(-1, 64), input(-1, 64)) ==
+        "input is [-1, 64]; sizes of 0 to 2147483647 are expected");
+  MutableQuantizedMatrix unscaled = output(4, 64);
+  unscaled.global_scale = nullptr;
+  CHECK(refused(unscaled, input(4, 64)) ==
+        "output.global_scale is null; a device pointer is expected");
+  REQUIRE(quantize.launch(nullptr, output(0, 64), input(0, 64)));
+  CHECK(fake.launches() == before);
+}
+
+TEST_CASE_FIXTURE(GateUpFixture,
+                  "gate and up are quantised as one matrix, or as SwiGLU of half as many columns") {
+  REQUIRE(quantize.launch(nullptr, output(4, 128), input(4, 128), GateUpLayout::halves));
+  CHECK(std::string(fake.last_launch().kernel) == "quantize_nvfp4_from_buffer");
+  REQUIRE(quantize.launch(nullptr, output(4, 128), input(4, 128), GateUpLayout::pairs));
+  CHECK(std::string(fake.last_launch().kernel) == "deinterleave_quantize_from_buffer");
+  REQUIRE(quantize.launch_swiglu(nullptr, output(4, 64), input(4, 128), GateUpLayout::pairs, {}));
+  CHECK(std::string(fake.last_launch().kernel) == "swiglu_quantize_from_buffer");
+  CHECK(refusal(quantize.launch_swiglu(nullptr, output(4, 128), input(4, 128), GateUpLayout::pairs,
+                                       {})) ==
+        "output is [4, 128]; [4, 64] is expected for an input of [4, 128]");
+  CHECK(refusal(quantize.launch(nullptr, output(4, 48), input(4, 48), GateUpLayout::pairs)) ==
+        "input is [4, 48]; a multiple of 32 columns is expected: gate and up have a multiple of 16 "
+        "each");
+  SwiGlu activation;
+  activation.limit = 0;
+  CHECK(refusal(quantize.launch_swiglu(nullptr, output(4, 64), input(4, 128), GateUpLayout::pairs,
+                                       activation)) ==
+        "activation.limit is 0; a positive number is expected, infinity for no limit");
+}
+
+}  // namespace cukiln::nvfp4
