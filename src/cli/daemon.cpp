@@ -134,12 +134,17 @@ class DaemonCommand final : public Command {
         "'status' exits with 3 if no daemon is running. OPERATIONS.md shows how a service manager "
         "starts it.",
         {{"cukiln daemon start", "in the background, until it is stopped"},
+         {"cukiln daemon start --http 127.0.0.1:9464", "with a status page; prints its address"},
          {"cukiln daemon status --json | jq .compiles",
           "its compiles, and the processes that wait"}}};
   }
 
   void add_options(CLI::App& app) override {
     app.add_option("action", action_, "start, stop or status")->type_name("ACTION");
+    app.add_option("--http", http_,
+                   "with 'start': serve the status page and metrics at this loopback address too, "
+                   "such as 127.0.0.1:9464")
+        ->type_name("ADDRESS");
   }
 
   Exit run(Context& context) override {
@@ -152,6 +157,9 @@ class DaemonCommand final : public Command {
     if (socket_.empty() || socket_.front() != '/') {
       return context.usage(
           "invalid daemon_socket \"{}\": expected an absolute path (see 'cukiln config')", socket_);
+    }
+    if (!http_.empty() && action_ != "start") {
+      return context.usage("--http needs the action start: cukiln daemon start --http ADDRESS");
     }
     if (action_ == "start") {
       return start(context);
@@ -173,13 +181,23 @@ class DaemonCommand final : public Command {
     if (context.json()) {
       context.print_json(json_of(snapshot));
     } else {
-      context.print(fmt::format("{}: process {} at {}\n", what, snapshot.process, snapshot.socket));
+      context.print(
+          fmt::format("{}: process {} at {}\n{}", what, snapshot.process, snapshot.socket,
+                      snapshot.page.empty() ? "" : fmt::format("Page: {}\n", snapshot.page)));
     }
     return Exit::done;
   }
 
   Exit start(Context& context) const {
     if (const auto running = ask_daemon({socket_})) {
+      if (!http_.empty() && running->page.empty()) {
+        return context.fail(
+            Exit::environment,
+            make_error(ErrorCode::invalid_argument,
+                       "cukilnd already runs without --http, as process {}; stop it first: cukiln "
+                       "daemon stop",
+                       running->process));
+      }
       return print(context, *running, "Already running");
     } else if (const pid_t process = unresponsive_daemon(socket_); process != 0) {
       return context.fail(
@@ -193,7 +211,10 @@ class DaemonCommand final : public Command {
     if (::access(program.c_str(), X_OK) != 0) {
       return context.fail(
           Exit::environment,
-          make_error(ErrorCode::not_found, "there is no {}: install all of cukiln", program));
+          make_error(
+              ErrorCode::not_found,
+              "there is no {}: install cukilnd with 'cmake --install'; the Python package has none",
+              program));
     }
     const std::string folder = std::filesystem::path(socket_).parent_path().string();
     std::error_code ignored;
@@ -209,6 +230,9 @@ class DaemonCommand final : public Command {
     std::vector<std::string> command = {program, "--socket", socket_};
     if (!context.settings().store.directory.empty()) {
       command.insert(command.end(), {"--store", context.settings().store.directory});
+    }
+    if (!http_.empty()) {
+      command.insert(command.end(), {"--http", http_});
     }
     const pid_t process = start_in_background(std::move(command), *log);
     const auto deadline = SteadyClock::now() + kStartTimeout;
@@ -280,6 +304,7 @@ class DaemonCommand final : public Command {
   }
 
   std::string action_;
+  std::string http_;
   std::string socket_;
 };
 

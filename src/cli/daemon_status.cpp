@@ -41,6 +41,7 @@ Json json_of(const wire::DaemonSnapshot& snapshot) {
               {"process", snapshot.process},
               {"version", snapshot.build},
               {"socket", snapshot.socket},
+              {"page", snapshot.page},
               {"store", snapshot.store},
               {"system", snapshot.system},
               {"draining", snapshot.draining},
@@ -51,9 +52,10 @@ Json json_of(const wire::DaemonSnapshot& snapshot) {
 
 std::string text_of(const wire::DaemonSnapshot& snapshot) {
   std::string text = fmt::format(
-      "Running: process {}, version {}{}\nSocket:  {}\nStore:   {}\n"
+      "Running: process {}, version {}{}\nSocket:  {}\nPage:    {}\nStore:   {}\n"
       "Since its start {} s ago: {} compiled, {} failed, {} joined a running compile, {} hits.\n",
       snapshot.process, snapshot.build, snapshot.draining ? ", stopping" : "", snapshot.socket,
+      snapshot.page.empty() ? "none on TCP" : snapshot.page,
       snapshot.store.empty() ? "none on disk" : snapshot.store, snapshot.uptime_ms / 1000,
       snapshot.counter("compiles_ok"),
       snapshot.counter("compiles_failed") + snapshot.counter("compiles_crashed") +

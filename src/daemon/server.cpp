@@ -205,6 +205,7 @@ wire::DaemonSnapshot Server::describe() {
   snapshot.build = version();
   snapshot.store = store_.disk() != nullptr ? store_.disk()->directory().root() : std::string();
   snapshot.socket = acceptor_.path();
+  snapshot.page = page_;
   snapshot.system = options_.system;
   snapshot.draining = draining_;
   snapshot.uptime_ms = static_cast<std::uint64_t>(

@@ -72,6 +72,8 @@ class Server {
   void on_idle_minute(std::function<void()> maintain) {
     housekeeping_.set_maintenance(std::move(maintain));
   }
+  /// Sets the address of the status page that snapshots report. Call it before `run`.
+  void set_page(std::string address) { page_ = std::move(address); }
 
  private:
   Server(ServerOptions options, TieredStore& store, UserStores& stores, Listener listener,
@@ -109,6 +111,7 @@ class Server {
   std::unique_ptr<SourceWatch> watch_;  ///< null: files are not watched. It posts to the loop
   Acceptor acceptor_;
   std::string greeting_;
+  std::string page_;
   UniqueFd signals_;
   EventLoop::Watch signals_watch_;
   EventLoop::Timer watchdog_, drain_deadline_;

@@ -335,7 +335,7 @@ std::uint64_t DaemonSnapshot::counter(std::string_view name) const noexcept {
 
 std::string DaemonSnapshot::encode() const {
   SerialWriter out;
-  out.u32(process).bytes(build).bytes(store).bytes(socket);
+  out.u32(process).bytes(build).bytes(store).bytes(socket).bytes(page);
   out.u8(system ? 1 : 0).u8(draining ? 1 : 0).u64(uptime_ms);
   out.u32(static_cast<std::uint32_t>(jobs.size()));
   for (const Job& job : jobs) {
@@ -358,6 +358,7 @@ std::optional<DaemonSnapshot> DaemonSnapshot::decode(ByteView body) {
   snapshot.build = in.bytes();
   snapshot.store = in.bytes();
   snapshot.socket = in.bytes();
+  snapshot.page = in.bytes();
   snapshot.system = flag(in, valid);
   snapshot.draining = flag(in, valid);
   snapshot.uptime_ms = in.u64();

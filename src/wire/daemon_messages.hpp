@@ -181,6 +181,7 @@ struct DaemonSnapshot {
   };
   std::uint32_t process = 0;
   std::string build, store, socket;
+  std::string page;  ///< `http://localhost:9464/`; empty without an admin HTTP address
   bool system = false, draining = false;
   std::uint64_t uptime_ms = 0;
   std::vector<Job> jobs;

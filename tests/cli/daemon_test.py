@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import unittest
+import urllib.request
 
 from cli import BINARIES, CliTest, ENVIRONMENT, USAGE
 
@@ -36,6 +37,22 @@ class Daemon(CliTest):
         self.assertEqual(self.run_json("daemon", "stop")["running"], False)
         self.assertIn("Not running", self.run_cli("daemon", "stop").out)
         self.assertIn("Not running", self.run_cli("daemon", "status", expect=ENVIRONMENT).out)
+
+    def test_start_prints_the_address_of_the_page(self):
+        started = self.run_json("daemon", "start", "--http", "127.0.0.1:0")
+        self.assertRegex(started["page"], r"^http://localhost:\d+/$")
+        with urllib.request.urlopen(started["page"] + "healthz", timeout=10) as answer:
+            self.assertEqual(answer.status, 200)
+        self.assertIn(f"Page: {started['page']}\n", self.run_cli("daemon", "start").out)
+        self.assertRegex(self.run_cli("daemon", "status").out, rf"(?m)^Page: +{started['page']}$")
+        self.run_cli("daemon", "stop")
+        self.assertEqual(self.run_json("daemon", "start")["page"], "")
+        refused = self.run_cli("daemon", "start", "--http", "127.0.0.1:0", expect=ENVIRONMENT)
+        self.assertIn("already runs without --http", refused.err)
+
+    def test_an_address_that_cannot_be_served_is_an_error_of_the_start(self):
+        self.assertIn("192.0.2.1", self.run_cli("daemon", "start", "--http", "192.0.2.1:9464", expect=ENVIRONMENT).err)
+        self.assertIn("needs the action start", self.run_cli("daemon", "stop", "--http", "127.0.0.1:0", expect=USAGE).err)
 
     def test_the_daemons_help_explains_every_option(self):
         for flag in ("--help", "-h"):

@@ -259,7 +259,9 @@ int main_of(int count, char** values) {
   (*server)->on_reload([&live] { live.reload(); });
   log.info("serving at {} (process {})", socket, ::getpid());
   if (!arguments.http.empty()) {
-    log.info("its page is at http://localhost:{}/", (*operations)->port());
+    const std::string page = fmt::format("http://localhost:{}/", (*operations)->port());
+    log.info("its page is at {}", page);
+    (*server)->set_page(page);
   }
   const auto done = (*server)->run();
   finish_uploads(remote.get().get(), log);
