@@ -23,6 +23,8 @@ using Status = Check::Status;
 // The targets of the shipped kernels.
 constexpr Target kCheckedTargets[] = {{100, 'a'}, {90, 'a'}};
 
+// Less does not hold an entry.
+constexpr std::uint64_t kMinFreeBytes = 1 << 20;
 // A larger store is not verified: reading it takes too long for `doctor`.
 constexpr std::uint64_t kMaxCheckedBytes = 256ull << 20;
 
@@ -251,7 +253,13 @@ void check_store(Context& context, std::vector<Check>& checks) {
     if (admin.read_only()) {
       store.advice = "the store is read-only: compiled kernels are not stored";
     }
-    if (facts.bytes > kMaxCheckedBytes) {
+    if (const std::uint64_t free = admin.disk_use().free_disk_bytes; free < kMinFreeBytes) {
+      store.status = Status::wrong;
+      store.detail += fmt::format("; its disk is full: {} free", human_bytes(free));
+      store.advice =
+          "free space on the disk, shrink the store with 'cukiln gc --max-size SIZE', or set "
+          "CUKILN_STORE to a folder on another disk";
+    } else if (facts.bytes > kMaxCheckedBytes) {
       store.detail += "; 'cukiln verify' checks every entry";
     } else if (const auto health = admin.verify(false); !health || health->damaged != 0) {
       store.status = Status::wrong;

@@ -55,9 +55,11 @@ bool takes_files(std::string_view command) {
          command == "import";
 }
 
-// Prints the keys of the store.
+// Prints the names of the store's modules and the keys of its entries. A name with other characters
+// is left out: a shell would split it or expand it.
 constexpr std::string_view kKeys =
-    "cukiln ls --json --quiet 2>/dev/null | sed -n 's/^ *\"key\": \"\\([0-9a-f]*\\)\".*/\\1/p'";
+    "cukiln ls --json --quiet 2>/dev/null | "
+    "sed -n 's/^ \\{6\\}\"\\(key\\|name\\)\": \"\\([A-Za-z0-9_.-]*\\)\".*/\\2/p'";
 
 /// Returns the words of which a command takes one; empty if it has none.
 std::string_view words_of(const std::string& command) {

@@ -24,12 +24,18 @@ std::optional<ColorMode> color_mode(const std::string& text) {
   return std::nullopt;
 }
 
-Exit show_help(const CommandLine& line, const Terminal& terminal, std::FILE* where) {
-  const std::string text = line.command() != nullptr
-                               ? command_help(line.app(), *line.command(), terminal)
-                               : general_help(line.app(), line.commands(), terminal);
-  std::fwrite(text.data(), 1, text.size(), where);
-  return where == stdout ? Exit::done : Exit::usage;
+std::string help_text(const CommandLine& line, const Terminal& terminal) {
+  return line.command() != nullptr ? command_help(line.app(), *line.command(), terminal)
+                                   : general_help(line.app(), line.commands(), terminal);
+}
+
+Exit show_help(const CommandLine& line, const Context& context) {
+  if (context.json()) {
+    context.print_json(Json{{"help", help_text(line, Terminal())}});
+  } else {
+    context.print(help_text(line, context.out()));
+  }
+  return Exit::done;
 }
 
 Exit show_version(const Context& context) {
@@ -77,14 +83,17 @@ Exit run(const std::vector<std::string>& arguments) {
     return context.usage("--color takes auto, always or never, not \"{}\"", options.color);
   }
   if (options.help) {
-    return show_help(line, context.out(), stdout);
+    return show_help(line, context);
   }
   if (options.version) {
     return show_version(context);
   }
   if (line.command() == nullptr) {
-    return options.json ? context.usage("a command is missing; see 'cukiln --help'")
-                        : show_help(line, context.messages().terminal(), stderr);
+    if (options.json) {
+      return context.usage("a command is missing; see 'cukiln --help'");
+    }
+    context.messages().print(help_text(line, context.messages().terminal()));
+    return Exit::usage;
   }
   if (!settings) {
     return context.fail(Exit::environment, settings.error());

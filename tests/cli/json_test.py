@@ -111,6 +111,9 @@ class Fields(CliTest):
         self.check("doctor", self.run_json("doctor"))
         self.check("config", self.run_json("config"))
         self.check("completion", self.run_json("completion", "bash"))
+        self.check("any with `--help`", self.run_json("gc", "--help"), self.run_json("--help"))
+        self.assertEqual(self.run_json("help", "gc")["help"], self.run_cli("help", "gc").out)
+        self.check("`cukiln --version`", self.run_json("--version"))
         broken = self.run_cli("--json", "show", "nothing", expect=USAGE).json()
         self.check("any that fails", broken)
 

@@ -2,12 +2,14 @@
 """ls, rm, gc, verify, stats, doctor, and stores that cannot be used."""
 
 import os
+import shutil
 import sqlite3
+import subprocess
 import time
 import unittest
 from pathlib import Path
 
-from cli import BINARIES, CliTest, DONE, ENVIRONMENT, FAILED, FAKE_DRIVER, STORE, USAGE
+from cli import BINARIES, CUKILN, CliTest, DONE, ENVIRONMENT, FAILED, FAKE_DRIVER, STORE, USAGE
 
 NOT_ROOT = unittest.skipIf(os.geteuid() == 0, "root may write anywhere")
 
@@ -271,6 +273,19 @@ class Doctor(CliTest):
         checks = self.checks(expect=ENVIRONMENT)
         self.assertEqual(checks["store"]["status"], "wrong")
         self.assertIn("chmod", checks["store"]["detail"])
+
+    @unittest.skipUnless(shutil.which("unshare"), "a small file system needs unshare")
+    def test_a_full_disk_is_wrong(self):
+        small = self.folder / "small"
+        small.mkdir()
+        script = (f"mount -t tmpfs -o size=3m,mode=700 tmpfs {small} || exit 99; {CUKILN} ls >&2; "
+                  f"head -c 4m /dev/zero 2>/dev/null >{small}/filler; {CUKILN} doctor")  # fmt: skip
+        done = subprocess.run(["unshare", "-rm", "sh", "-c", script], cwd=self.folder, capture_output=True, text=True,
+                              env=self.environment | {"CUKILN_STORE": str(small / "store")}, timeout=60)  # fmt: skip
+        if done.returncode not in (DONE, ENVIRONMENT):
+            self.skipTest(f"no file system could be mounted: {done.stderr}")
+        self.assertEqual(done.returncode, ENVIRONMENT, done.stdout)
+        self.assertRegex(done.stdout, r"(?s)store +wrong .*its disk is full: .* free\n +do: free space on the disk")
 
     def test_text_fits_a_terminal(self):
         _, shown = self.run_on_terminal("doctor", "--color", "never")

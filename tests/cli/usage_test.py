@@ -221,9 +221,10 @@ class Completion(CliTest):
         self.assertEqual(self.complete("cukiln", "daemon", "st"), {"start", "stop", "status"})
         self.assertEqual(self.complete("cukiln", "completion", "z"), {"zsh"})
 
-    def test_bash_completes_keys_of_the_store(self):
+    def test_bash_completes_keys_and_names_of_the_store(self):
         key = self.one_key()
         self.assertEqual(self.complete("cukiln", "show", key[:3]), {key})
+        self.assertEqual(self.complete("cukiln", "show", "ad"), {"add"} | ({key} if key.startswith("ad") else set()))
 
 
 class Output(CliTest):
