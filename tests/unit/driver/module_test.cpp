@@ -273,7 +273,7 @@ TEST_CASE_FIXTURE(Fixture, "A capture in another thread survives loads and unloa
   CHECK(mode == 0);  // unchanged
 }
 
-TEST_CASE_FIXTURE(Fixture, "Modules are loaded from many threads at once") {
+TEST_CASE_FIXTURE(Fixture, "Modules are loaded from many threads concurrently") {
   fake.set_devices(2);
   std::vector<std::jthread> threads;
   for (int i = 0; i < 8; ++i) {

@@ -248,7 +248,8 @@ TEST_CASE_FIXTURE(Fixture, "offline forbids a compile and says what is missing a
 
 // fault 49
 TEST_CASE_FIXTURE(
-    Fixture, "failures are never stored; a compile error is tried again, a crash not at once") {
+    Fixture,
+    "failures are never stored; a compile error is tried again, a crash only after a pause") {
   compiler.error = ErrorCode::compile_failed;
   Builder b = builder();
   CHECK_FALSE(build(b, request()));
@@ -264,7 +265,7 @@ TEST_CASE_FIXTURE(
 }
 
 // fault 116
-TEST_CASE_FIXTURE(Fixture, "what a revoked key signed is a miss, is removed, and compiled anew") {
+TEST_CASE_FIXTURE(Fixture, "what a revoked key signed is a miss, is removed, and compiled again") {
   scratch.write("inc/a.cuh", "1");
   Builder trusting = builder();
   StoreEntry entry = build(trusting, request())->entry;

@@ -18,7 +18,7 @@
 
 namespace cukiln::testing {
 
-/// Keeps entries in a map; can be told to fail.
+/// Keeps entries in a map; tests can make it fail.
 class MapStore final : public CubinStore {
  public:
   const char* tier_name() const noexcept override { return "map"; }
@@ -81,7 +81,7 @@ class MapStore final : public CubinStore {
   std::vector<CacheKey> order_;
 };
 
-/// "Compiles" by reading the headers it is told to and giving their text back as the image.
+/// "Compiles" by reading given headers and returning their text as the image.
 class TextCompiler final : public Compiler {
  public:
   Result<Toolchain> toolchain() override { return Toolchain{"13.0.88", {}}; }

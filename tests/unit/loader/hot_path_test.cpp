@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hot path's promise, shown by counters and by the kernel: a look-up and a launch allocate
+// The hot path's promise, shown by counters and by the kernel: a lookup and a launch allocate
 // nothing, take no lock, make no system call, and call the driver once. A child process installs a
 // seccomp filter that kills it at the first system call, after its warm-up.
 //
@@ -143,7 +143,7 @@ struct Fixture {
 };
 
 TEST_CASE_FIXTURE(Fixture,
-                  "A look-up and a launch: no system call, no allocation, no lock, one call") {
+                  "A lookup and a launch: no system call, no allocation, no lock, one call") {
   CHECK(in_child([&] {
           api->call.cuCtxPushCurrent(context);
           rounds(2);
@@ -163,7 +163,7 @@ TEST_CASE_FIXTURE(Fixture,
         }) == 0);
 }
 
-TEST_CASE_FIXTURE(Fixture, "Look-ups in every thread at once, while another adds: no system call") {
+TEST_CASE_FIXTURE(Fixture, "Concurrent lookups, while a thread adds: no system call") {
   CHECK(in_child([&] {
           constexpr int kThreads = 4;
           std::atomic<int> ended{0};

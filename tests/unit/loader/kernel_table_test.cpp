@@ -35,7 +35,7 @@ TEST_CASE("An empty table finds nothing") {
   CHECK(!table.find("k"));
 }
 
-TEST_CASE("Ids are given in order, and look-ups by id find what was added") {
+TEST_CASE("Ids are given in order, and lookups by id find what was added") {
   const Kernels kernels(1000);
   KernelTable table;
   for (std::size_t i = 0; i < 1000; ++i) {

@@ -13,7 +13,7 @@
 using namespace cukiln;
 using cukiln::testing::ScratchFolder;
 
-TEST_CASE("what is no JSON is told with its line and column") {
+TEST_CASE("a text that is not JSON is refused with line and column") {
   const auto comma = Manifest::parse("{\"format\":1,\n  \"modules\":[],\n}", "/");
   REQUIRE_FALSE(comma);
   CHECK(comma.error().message().find("not JSON: line 3, column 1: ") != std::string::npos);

@@ -50,7 +50,7 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "a misspelt setting is told with the one that was meant") {
+TEST_CASE_FIXTURE(Fixture, "a misspelt setting is reported with the one that was meant") {
   environment["CUKILN_STOR"] = "/x";
   environment["CUKILN_OF_SOMEBODY_ELSE"] = "1";
   environment["CUKILN_OFFLINE"] = "1";

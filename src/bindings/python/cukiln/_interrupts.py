@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C while the library works.
+"""Ctrl-C during a call of the library.
 
-Python's own handler runs between two steps of the main thread, so after the library has returned,
-or in a callback, from which no exception can pass through C. The signal's number is in a pipe at
-once (signal.set_wakeup_fd): a thread that waits for it cancels what the main thread waits for.
+Python's handler runs between two steps of the main thread: after the library has returned, or in
+a callback, from which no exception can pass through C. But the signal's number is written to a
+pipe immediately (signal.set_wakeup_fd). A thread reads the pipe and cancels the main thread's call.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from collections.abc import Callable
 
 
 class _Watch:
-    """One call of the main thread at a time, and the thread that may have to end it."""
+    """Watches one call of the main thread at a time, with a thread that cancels it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._cancel: Callable[[], None] | None = None  # of the call that is watched
+        self._cancel: Callable[[], None] | None = None  # of the watched call
         self._interrupted = False
-        self._before = -1  # who is told of signals otherwise, like asyncio
+        self._before = -1  # the wakeup descriptor set before, such as asyncio's
         self._numbers, self._wakeup = os.pipe()
         os.set_blocking(self._numbers, False)
         os.set_blocking(self._wakeup, False)
@@ -51,12 +51,12 @@ class _Watch:
     def run(
         self, cancel: Callable[[], None], resume: Callable[[], None], work: Callable[[], int]
     ) -> int:
-        if self._cancel is not None:  # a callback of the call that is watched
+        if self._cancel is not None:  # in a callback of the watched call
             return work()
         self._interrupted = False
         try:
             self._before = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
-        except ValueError:  # an interpreter that gets no signals
+        except ValueError:  # an interpreter without signals
             return work()
         signal.signal(signal.SIGINT, self._note)
         self._cancel = cancel
@@ -65,7 +65,7 @@ class _Watch:
         finally:
             with self._lock:
                 if self._interrupted or self._before >= 0:
-                    self._read()  # so that the other thread finds nothing during a later call
+                    self._read()  # so that the other thread reads nothing in a later call
                 self._cancel = None
             signal.set_wakeup_fd(self._before)
             if self._interrupted:
@@ -80,7 +80,8 @@ _watch: _Watch | None = None
 
 
 def run(cancel: Callable[[], None], resume: Callable[[], None], work: Callable[[], int]) -> int:
-    """`work()`, with `cancel()` from another thread when a Ctrl-C would be a KeyboardInterrupt."""
+    """Returns `work()`. Where Ctrl-C would raise KeyboardInterrupt, it calls `cancel()` from another
+    thread, and then `resume()`."""
     global _watch
     if (
         threading.current_thread() is not threading.main_thread()

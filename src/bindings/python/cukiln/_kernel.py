@@ -160,7 +160,7 @@ class Launch:
             ) from None
         try:
             passed = kernel._free.pop() if kernel.parameter_bytes else _Arguments(parts)
-        except IndexError:  # the first launch, or as many at once as never before
+        except IndexError:  # more concurrent launches than ever before
             passed = _Arguments(parts)
         passed.bytes.raw = b"".join(parts)
         if torch is None:
