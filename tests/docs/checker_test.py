@@ -54,7 +54,7 @@ class Prose(CheckerTest):
             ("`scripts/test --preset devel`", "no preset 'devel'"),
             ("`scripts/no-such`", "no scripts/no-such"),
             ("`src/base/no_such.hpp`", "src/base/no_such.hpp"),
-            ("`2020-01-01-no-such.json`", "no result 2020-01-01-no-such.json"),
+            ("`h200-nothing.json`", "no result h200-nothing.json"),
             (f"`{VARIABLE}=1`", VARIABLE),
             ("[link](no-such.md)", "no-such.md"),
             ("[link](#no-such)", "no such heading"),
