@@ -25,9 +25,13 @@ class GcCommand final : public Command {
   }
 
   void add_options(CLI::App& app) override {
-    app.add_option("--max-size", max_size_, "such as 2GiB, 512M (default: the setting max_size)")
+    app.add_option("--max-size", max_size_,
+                   "evict until the store is at most this size, such as 2GiB (default: the setting "
+                   "max_size)")
         ->type_name("SIZE");
-    app.add_option("--max-age", max_age_, "such as 30d, 12h (default: any age)")->type_name("AGE");
+    app.add_option("--max-age", max_age_,
+                   "evict what was not used within this time, such as 30d or 12h")
+        ->type_name("AGE");
     app.add_flag("--dry-run", dry_run_, "print what would be removed, and remove nothing");
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A C host that has nothing but the installed package.
+// A C host that uses only the installed package.
 #include <cukiln/cukiln.h>
 
 #include <stdio.h>

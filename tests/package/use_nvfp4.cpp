@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that come with cukiln, of an installed package: asks the store for all of them,
-// compiles none, and launches none.
+// Looks up all kernels that come with an installed cukiln, without compiling or launching one.
 #include <cukiln/nvfp4.h>
 #include <cukiln/torch.h>
 #include <cukiln/cukiln.hpp>
