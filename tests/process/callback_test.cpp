@@ -42,14 +42,15 @@ PreloadOptions without_load() {
 
 // fault 96
 TEST_CASE_FIXTURE(Fixture,
-                  "a progress callback that throws is said once, not called again, and costs no "
+                  "a progress callback that throws is logged once, not called again, and fails no "
                   "module") {
   for (const bool is_exception : {true, false}) {
     CAPTURE(is_exception);
-    std::atomic<int> said{0};
+    std::atomic<int> logged{0};
     LoaderOptions with_log = options();
     with_log.log = [&](LogLevel level, std::string_view message) {
-      said += level == LogLevel::warn && message.find("progress") != std::string_view::npos ? 1 : 0;
+      logged +=
+          level == LogLevel::warn && message.find("progress") != std::string_view::npos ? 1 : 0;
     };
     StoreOptions store = store_options();
     store.directory += is_exception ? "1" : "2";
@@ -60,12 +61,13 @@ TEST_CASE_FIXTURE(Fixture,
       if (is_exception) throw std::runtime_error("the host's own trouble");
       throw 42;
     };
-    const auto report = opened->preload(modules(8), without_load(), throws);  // in its threads
+    const auto report =
+        opened->preload(modules(8), without_load(), throws);  // calls it in its threads
     REQUIRE(report);
     CHECK(report->compiled == 8);
     CHECK(calls == 1);
-    CHECK(said == 1);
-    const auto again = opened->preload(modules(8), without_load(), throws);  // hits: in this one
+    CHECK(logged == 1);
+    const auto again = opened->preload(modules(8), without_load(), throws);  // hits: in this thread
     REQUIRE(again);
     CHECK(again->hits == 8);
     CHECK(calls == 2);
@@ -73,7 +75,7 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 // fault 96
-TEST_CASE_FIXTURE(Fixture, "a log sink that throws costs its message and nothing else") {
+TEST_CASE_FIXTURE(Fixture, "a log sink that throws loses its message and nothing else") {
   std::atomic<int> calls{0};
   StoreOptions store = store_options();
   LoaderOptions with_log = options();

@@ -2,19 +2,27 @@
 #include "support/build_process.hpp"
 
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <memory>
-#include <thread>
 #include <vector>
 
 using cukiln::testing::becomes_true;
 using cukiln::testing::BuildProcess;
-using SteadyClock = std::chrono::steady_clock;
+using cukiln::testing::read_all;
 using Fixture = cukiln::testing::FlightFixture;
+
+namespace {
+
+bool waits(const BuildProcess& process) {
+  return process.log().find("waiting for pid") != std::string::npos;
+}
+
+}  // namespace
 
 TEST_CASE_FIXTURE(Fixture,
                   "fault 24: 64 processes start cold with one request: one compile, no error") {
-  const std::string path = source("// fake: sleep 300");
+  const std::string path = source("// fake: sleep 300");  // the others start meanwhile
   std::vector<std::unique_ptr<BuildProcess>> processes;
   for (int i = 0; i < 64; ++i) {
     processes.push_back(std::make_unique<BuildProcess>(scratch, path, i));
@@ -31,67 +39,71 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 TEST_CASE_FIXTURE(Fixture, "fault 1: an owner killed in mid-compile leaves no entry and no lock") {
-  const std::string path = source("// fake: sleep 1500");
+  const std::string path = source(wait_go);
   BuildProcess owner(scratch, path, 0);
-  REQUIRE(becomes_true([&] { return compiles() == 1; }, std::chrono::seconds(20)));
+  REQUIRE(begins_to_compile());
   owner.kill(SIGKILL);
   owner.wait();
-  const auto start = SteadyClock::now();
-  BuildProcess next(scratch, path, 1);
-  CHECK(next.wait() == 0);
-  CHECK(next.output().rfind("compiled ", 0) == 0);
-  CHECK(compiles() == 2);
-  CHECK(SteadyClock::now() - start < std::chrono::seconds(30));
-}
-
-TEST_CASE_FIXTURE(Fixture,
-                  "fault 1b: an owner that had forked is killed: its child blocks nobody") {
-  const std::string path = source("// fake: sleep 2500");
-  BuildProcess owner(scratch, path, 0, {"fork"});
-  REQUIRE(becomes_true([&] { return compiles() == 1; }, std::chrono::seconds(20)));
-  std::this_thread::sleep_for(std::chrono::milliseconds(800));  // until it has forked
-  owner.kill(SIGKILL);
-  owner.wait();
-  const auto start = SteadyClock::now();
-  BuildProcess next(scratch, path, 1);
-  CHECK(next.wait() == 0);
-  CHECK(next.output().rfind("compiled ", 0) == 0);
-  CHECK(SteadyClock::now() - start < std::chrono::seconds(30));
-}
-
-TEST_CASE_FIXTURE(Fixture,
-                  "an owner that is stopped, and owes its worker an answer, loses the flight") {
-  scratch.write("tile.h", "one");
-  const std::string path = source("// fake: sleep 300\n// fake: include /cukiln/src/tile.h");
-  BuildProcess owner(scratch, path, 0);
-  REQUIRE(becomes_true([&] { return compiles() == 1; }, std::chrono::seconds(20)));
-  owner.kill(SIGSTOP);
+  go();
   BuildProcess next(scratch, path, 1);
   CHECK(next.ends_within(std::chrono::seconds(30)));
-  CHECK(next.output().rfind("compiled ", 0) == 0);
+  CHECK(next.output().starts_with("compiled "));
+  CHECK(compiles() == 2);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "fault 1b: the child of an owner that was killed blocks no other process") {
+  const std::string path = source(wait_go);
+  BuildProcess owner(scratch, path, 0, {"fork=" + count_file});
+  REQUIRE(begins_to_compile());
+  REQUIRE(becomes_true([&] { return owner.log().find("forked") != std::string::npos; }));
+  owner.kill(SIGKILL);
+  owner.wait();
+  go();
+  BuildProcess next(scratch, path, 1);
+  CHECK(next.ends_within(std::chrono::seconds(30)));  // the child lives for a minute
+  CHECK(next.output().starts_with("compiled "));
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "an owner that is stopped, and owes its worker an answer, loses the lock") {
+  scratch.write("tile.h", "one");
+  const std::string path = source(wait_go + "// fake: include /cukiln/src/tile.h");
+  BuildProcess owner(scratch, path, 0);
+  REQUIRE(begins_to_compile());
+  owner.kill(SIGSTOP);
+  go();
+  BuildProcess next(scratch, path, 1);
+  CHECK(next.ends_within());
+  CHECK(next.output().starts_with("compiled "));
   owner.kill(SIGCONT);
-  CHECK(owner.wait() == 0);  // and its result is as good
+  CHECK(owner.wait() == 0);  // its result is equal
   CHECK(owner.output() == next.output());
 }
 
-TEST_CASE_FIXTURE(Fixture, "a process that waits for another's flight starts no worker") {
-  const std::string path = source("// fake: sleep 1500");
+TEST_CASE_FIXTURE(Fixture, "a process that waits for another's compile starts no worker") {
+  const std::string path = source(wait_go);
   BuildProcess owner(scratch, path, 0);
-  REQUIRE(becomes_true([&] { return compiles() == 1; }, std::chrono::seconds(20)));
-  BuildProcess waiter(scratch, path, 1, {}, "/nowhere/cukiln-compile-worker");
+  REQUIRE(begins_to_compile());
+  BuildProcess waiter(scratch, path, 1, {"log"}, "/nowhere/cukiln-compile-worker");
+  CHECK(becomes_true([&] { return waits(waiter); }));
+  go();
   CHECK(owner.wait() == 0);
   CHECK(waiter.wait() == 0);
-  CHECK(waiter.output().rfind("hit ", 0) == 0);
+  CHECK(waiter.output().starts_with("hit "));
 }
 
-TEST_CASE_FIXTURE(Fixture, "a waiter says who owns the flight, since when, and for which kernel") {
-  const std::string path = source("// fake: sleep 1500");
+TEST_CASE_FIXTURE(
+    Fixture, "a process that waits logs which process compiles, since when, and which kernel") {
+  const std::string path = source(wait_go);
   BuildProcess owner(scratch, path, 0);
-  REQUIRE(becomes_true([&] { return compiles() == 1; }, std::chrono::seconds(20)));
+  REQUIRE(begins_to_compile());
   BuildProcess waiter(scratch, path, 1, {"log"});
+  CHECK(becomes_true([&] { return waits(waiter); }));
+  go();
   CHECK(owner.wait() == 0);
   CHECK(waiter.wait() == 0);
-  CHECK(waiter.output().rfind("hit ", 0) == 0);
+  CHECK(waiter.output().starts_with("hit "));
   CAPTURE(waiter.log());
   CHECK(waiter.log().find("pid ") != std::string::npos);
   CHECK(waiter.log().find("since ") != std::string::npos);
@@ -102,22 +114,23 @@ TEST_CASE_FIXTURE(
     Fixture,
     "fault 43: a header edited while it compiles: the result belongs to the bytes that were read") {
   const std::string header = scratch.write("tile.h", "one");
-  const std::string path = source("// fake: include /cukiln/src/tile.h\n// fake: sleep 1200");
+  const std::string path = source("// fake: include /cukiln/src/tile.h\n// fake: count " +
+                                  (scratch / "read") + "\n" + wait_go);
   BuildProcess first(scratch, path, 0);
-  REQUIRE(becomes_true([&] { return compiles() == 1; }, std::chrono::seconds(20)));
-  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  REQUIRE(becomes_true([&] { return !read_all(scratch / "read").empty(); }));
   scratch.write("tile.h", "two");
+  go();
   CHECK(first.wait() == 0);
   BuildProcess second(scratch, path, 1);
   CHECK(second.wait() == 0);
-  CHECK(second.output().rfind("compiled ", 0) == 0);
+  CHECK(second.output().starts_with("compiled "));
   CHECK(second.output() != first.output());
   scratch.write("tile.h", "one");
   BuildProcess third(scratch, path, 2);
   CHECK(third.wait() == 0);
   CHECK(third.output().substr(third.output().find(' ')) ==
         first.output().substr(first.output().find(' ')));
-  CHECK(third.output().rfind("hit ", 0) == 0);
+  CHECK(third.output().starts_with("hit "));
 }
 
 TEST_CASE_FIXTURE(
@@ -128,7 +141,7 @@ TEST_CASE_FIXTURE(
     CHECK(WIFEXITED(status));
     CHECK(WEXITSTATUS(status) == 1);
     CAPTURE(process.output());
-    CHECK(process.output().rfind("failed ", 0) == 0);
+    CHECK(process.output().starts_with("failed "));
     CHECK(process.output().find("slow") != std::string::npos);
   }
   BuildProcess fine(scratch, source("// fine now"), 1);
@@ -150,9 +163,9 @@ TEST_CASE_FIXTURE(Fixture,
 TEST_CASE_FIXTURE(Fixture,
                   "fault 80: a process that exits while a thread compiles ends without a crash") {
   for (int round = 0; round < 5; ++round) {
-    BuildProcess process(scratch, source("// fake: sleep 1000"), round, {"exit-while-working"});
-    const int status = process.wait();
-    CHECK(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 0);
+    std::filesystem::remove(count_file);
+    BuildProcess process(scratch, source(wait_go), round, {"exit=" + count_file});
+    CHECK(process.ends_within());
+    CHECK(compiles() == 1);
   }
 }

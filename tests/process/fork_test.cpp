@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kThreads = 3;
 constexpr int kChildren = 120;
-constexpr unsigned kChildSeconds = 30;
+constexpr unsigned kChildSeconds = 120;  // a child that lives as long hangs
 
 struct Fixture : testing::LoaderFixture {
   std::string source = scratch.write("k.cu", "// fake: sleep 3\n__global__ void k() {}\n");
@@ -38,7 +38,7 @@ struct Fixture : testing::LoaderFixture {
   }
 };
 
-/// Zero; or which step went wrong. `key`: of the first compile.
+/// Returns 0, or the number of the step that failed. `key` is that of the first compile.
 int use_in_child(KernelLoader& loader, const std::vector<ModuleSpec>& modules, CacheKey& key) {
   for (const ModuleSpec& module : modules) {
     const auto compiled = loader.compile(module);
@@ -53,8 +53,8 @@ int use_in_child(KernelLoader& loader, const std::vector<ModuleSpec>& modules, C
   return loader.kernels().find("k") ? 0 : 6;
 }
 
-// In a child of threads that allocate, the allocators of GCC 12's sanitizers wait for a lock of
-// theirs that nobody opens.
+// In a child that was forked while another thread allocated, the allocators of GCC 12's sanitizers
+// wait forever for a lock of theirs.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitizerCannotFork = true;
 #else
@@ -64,9 +64,9 @@ constexpr bool kSanitizerCannotFork = false;
 }  // namespace
 
 // fault 89
-TEST_CASE_FIXTURE(Fixture,
-                  "a child that is forked while threads work goes on alone, and waits for none" *
-                      doctest::skip(kSanitizerCannotFork)) {
+TEST_CASE_FIXTURE(
+    Fixture, "a child that is forked while threads work uses the loader and waits for no thread" *
+                 doctest::skip(kSanitizerCannotFork)) {
   const Opened opened = open(options());
   std::atomic<int> next{0};
   std::atomic<bool> stop{false};
@@ -84,8 +84,8 @@ TEST_CASE_FIXTURE(Fixture,
   }
   int hung = 0, failed = 0, wrong = 0;
   for (int c = 0; c < kChildren; ++c) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(c % 7));
-    // What the threads are at just now, and what they will be at.
+    std::this_thread::sleep_for(std::chrono::milliseconds(c % 7));  // forks at various moments
+    // The modules that the threads work on now, and the next.
     const int now = next.load();
     std::vector<ModuleSpec> modules;
     for (int number = std::max(now - kThreads, 0); number <= now; ++number) {

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process that asks a loader for one module, for tests that need several: a stampede, a killed
-// owner.
+// A process that compiles one module with a loader, for tests of several processes.
 //
-//   build_process STORE NVRTC WORKER SOURCE [fork] [log] [exit-while-working] [require-daemon]
-//                 [interrupted] [impatient] [counts]
+//   build_process STORE NVRTC WORKER SOURCE [OPTION…]
 //
-// Prints one line: the outcome, the key, and what took the result's place in the store, if nothing
-// did. `interrupted`: by a signal every half a millisecond. `impatient`: a compile may take
-// two seconds. `counts`: a second line, with what became of its questions to a daemon.
+// Prints one line: the outcome, the key, and the reason if the result was not stored.
+//
+//   log              prints the loader's messages to stderr
+//   fork=FILE        forks once FILE exists; the child says `forked` on stderr and sleeps
+//   exit=FILE        exits once FILE exists, while another thread compiles
+//   require-daemon   fails without a daemon
+//   interrupted      gets a signal every half a millisecond
+//   impatient        limits the compile to two seconds
+//   counts           prints a second line: requests to a daemon that were declined and that failed
 
 #include <sys/time.h>
 #include <sys/types.h>
@@ -25,7 +29,14 @@
 
 namespace {
 
-std::atomic<int> g_interruptions{0};  // by whichever thread the signal comes to
+std::atomic<int> g_interruptions{0};  // counted by the thread that gets the signal
+
+/// Two minutes at most.
+void wait_for(const char* file) {
+  for (int i = 0; i < 120'000 && ::access(file, F_OK) != 0; ++i) {
+    ::usleep(1000);
+  }
+}
 
 void be_interrupted() {
   struct sigaction action {};
@@ -42,12 +53,14 @@ int main(int argc, char** argv) {
   if (argc < 5) {
     return 2;
   }
-  bool with_log = false, forks = false, exits = false, requires_daemon = false;
+  bool with_log = false, requires_daemon = false;
   bool interrupted = false, impatient = false, counts = false;
+  const char* fork_after = nullptr;
+  const char* exit_after = nullptr;
   for (int i = 5; i < argc; ++i) {
     with_log |= std::strcmp(argv[i], "log") == 0;
-    forks |= std::strcmp(argv[i], "fork") == 0;
-    exits |= std::strcmp(argv[i], "exit-while-working") == 0;
+    fork_after = std::strncmp(argv[i], "fork=", 5) == 0 ? argv[i] + 5 : fork_after;
+    exit_after = std::strncmp(argv[i], "exit=", 5) == 0 ? argv[i] + 5 : exit_after;
     requires_daemon |= std::strcmp(argv[i], "require-daemon") == 0;
     interrupted |= std::strcmp(argv[i], "interrupted") == 0;
     impatient |= std::strcmp(argv[i], "impatient") == 0;
@@ -84,19 +97,20 @@ int main(int argc, char** argv) {
   spec.sources = {Source::file(argv[4])};
   spec.targets = {{90, 'a'}};
 
-  if (forks) {  // a child that lives on with copies of every descriptor
-    std::thread([] {
-      ::usleep(300'000);
+  if (fork_after != nullptr) {  // the child has copies of every descriptor
+    std::thread([fork_after] {
+      wait_for(fork_after);
       if (::fork() == 0) {
         std::fclose(stdout);
+        static_cast<void>(!::write(STDERR_FILENO, "forked\n", 7));
         ::sleep(60);
         ::_exit(0);
       }
     }).detach();
   }
-  if (exits) {
+  if (exit_after != nullptr) {
     std::thread([&] { static_cast<void>(loader->compile(spec)); }).detach();
-    ::usleep(300'000);
+    wait_for(exit_after);
     std::exit(0);  // NOLINT: static destructors run while the thread works
   }
   const auto reports = loader->compile(spec);

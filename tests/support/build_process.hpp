@@ -10,22 +10,22 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <functional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "support/scratch.hpp"
+#include "support/wait.hpp"
 
 namespace cukiln::testing {
 
 inline std::string bin() { return CUKILN_TEST_BINARY_DIR; }
 
-/// A child running build_process, its standard output and error in files.
+/// A child that runs build_process, with standard output and error in files. The destructor kills
+/// it.
 class BuildProcess {
  public:
-  /// Without a daemon, unless `runtime` is the folder that one's socket is under.
+  /// Uses no daemon, unless `runtime` is the folder of a daemon's socket.
   BuildProcess(const ScratchFolder& scratch, const std::string& source, int number,
                const std::vector<std::string>& extra = {},
                const std::string& worker = bin() + "/cukiln-compile-worker",
@@ -77,13 +77,11 @@ class BuildProcess {
     pid_ = -1;
     return status;
   }
-  /// Whether it does, with status 0.
-  bool ends_within(std::chrono::seconds limit) {
-    const auto deadline = std::chrono::steady_clock::now() + limit;
+  /// True if it ends in time, with status 0.
+  bool ends_within(std::chrono::seconds limit = kTestTimeout) {
     int status = 0;
-    while (::waitpid(pid_, &status, WNOHANG) == 0) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    if (!becomes_true([&] { return ::waitpid(pid_, &status, WNOHANG) != 0; }, limit)) {
+      return false;
     }
     pid_ = -1;
     return status == 0;
@@ -97,20 +95,16 @@ class BuildProcess {
   pid_t pid_ = -1;
 };
 
-inline bool becomes_true(const std::function<bool()>& condition, std::chrono::seconds limit) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
-
-/// A request whose compiles are counted.
+/// A request whose compiles are counted. With the directive `wait_go` they wait for `go()`.
 struct FlightFixture {
   ScratchFolder scratch;
   std::string count_file = scratch / "count";
+  std::string wait_go = "// fake: wait " + (scratch / "go") + "\n";
+  void go() const { scratch.write("go", ""); }
   std::size_t compiles() const { return read_all(count_file).size(); }
+  bool begins_to_compile() const {
+    return becomes_true([this] { return compiles() == 1; });
+  }
   std::string source(const std::string& directives) const {
     return scratch.write("slow.cu", "// fake: count " + count_file + "\n" + directives +
                                         "\n__global__ void slow() {}\n");

@@ -15,6 +15,7 @@
 #include "compile/nvrtc_compiler.hpp"
 #include "compile/worker_process.hpp"
 #include "support/scratch.hpp"
+#include "support/wait.hpp"
 
 namespace cukiln::testing {
 
@@ -30,7 +31,7 @@ inline const char* kPlainWorker = kTestWorker;
 inline const char* kFakeNvrtc = CUKILN_TEST_BINARY_DIR "/libnvrtc_fake.so";
 inline const char* kUnobservedNvrtc = CUKILN_TEST_BINARY_DIR "/libnvrtc_fake_unobserved.so";
 
-/// A compiler that has this library, and finds nothing else.
+/// Options with which a compiler finds this library only.
 inline NvrtcCompilerOptions fake_options(const char* library = kFakeNvrtc) {
   NvrtcCompilerOptions options;
   options.search.nvrtc_library = library;
@@ -39,7 +40,8 @@ inline NvrtcCompilerOptions fake_options(const char* library = kFakeNvrtc) {
   return options;
 }
 
-/// A worker that writes a line into `started` before it begins, and runs `before` of a shell.
+/// The path of a script that appends its process's number to `started`, runs the shell command
+/// `before` and becomes the worker.
 inline std::string counted_worker(const ScratchFolder& folder, const std::string& started,
                                   const std::string& before = {}) {
   const std::string path =
@@ -48,7 +50,7 @@ inline std::string counted_worker(const ScratchFolder& folder, const std::string
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
   return path;
 }
-/// Shell: waits for a file, or for the end of the folder that it would appear in.
+/// A shell command that waits for a file, or for the end of the test, which removes the script.
 inline std::string until_exists(const std::string& path) {
   return "while [ -e \"$0\" ] && [ ! -e '" + path + "' ]; do /bin/sleep 0.01; done";
 }
@@ -106,7 +108,7 @@ struct TestModule {
   }
 };
 
-/// Compiles what must compile.
+/// The result of a compile that must succeed.
 inline CompileResult must(Result<CompileOutcome> outcome) {
   if (!outcome) {
     FAIL(outcome.error().message() << "\n" << outcome.error().log());

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libnvrtc that does what comments in the source text tell it. Everything else a test needs to
-// know of it goes through files, because the worker that opens it has no environment:
+// A libnvrtc that follows directives in comments of the source. The worker that opens it has no
+// environment, so tests and directives exchange everything else through files:
 //
-//   // fake: count FILE       appends a byte to FILE for each compile that begins
+//   // fake: count FILE       appends a byte to FILE, which shows that the compile got here
+//   // fake: wait FILE        waits until FILE exists, for two minutes at most
 //   // fake: include PATH     reads PATH as NVRTC reads a header; the image depends on its bytes,
-//                             and what they tell is done next
-//   // fake: look PATH        asks whether PATH is there
+//                             and the header's own directives come next
+//   // fake: look PATH        stats PATH; the image depends on whether it exists
 //   // fake: sleep MS | spin | segv | abort | overflow | oom
-//   // fake: error TEXT       does not compile, with TEXT as its log
-//   // fake: clock           puts into the log what the clocks said when the compile began, the
-//   time
-//                             zone and the process's number: `clock 946684800 946684800 946684800
-//                             UTC 1`
-//   // fake: try CALL ARGUMENT   what a compiler that was taken over might do, by system calls; the
-//                             log has `try CALL: ` and the error, 0 for none
-//   // fake: warn TEXT        TEXT in the log of a compile that succeeds
-//   // fake: code N           ends with that nvrtcResult
-//   // fake: empty | garbage | sm N    success, but with no image, one that is none, one for sm_N
+//   // fake: error TEXT       fails with TEXT as the log
+//   // fake: clock            logs the clocks at the start of the compile, the time zone and the
+//                             process's number: `clock 946684800 946684800 946684800 UTC 1`
+//   // fake: try CALL ARGUMENT   makes a system call that the sandbox must refuse, and logs
+//                             `try CALL: ` and the error, 0 for none
+//   // fake: warn TEXT        succeeds with TEXT in the log
+//   // fake: code N           returns that nvrtcResult
+//   // fake: empty | garbage | sm N    succeeds with no image, with one that is no ELF, for sm_N
 //
 // Its kernels are the words after `__global__ void`. With FAKE_NVRTC_UNOBSERVED it reads files by
 // system calls, as an NVRTC would that cannot be observed.
@@ -93,8 +92,8 @@ bool read_file(const std::string& path, std::string& out) {
 #endif
 }
 
-/// Runs functions on a thread that was there before the worker restricted its own: it may open
-/// files, which a test counts by. Only where this library is loaded by the worker.
+/// Runs functions on a thread that started before the worker restricted its own, and which may open
+/// files. Only in a worker; elsewhere in the caller's thread.
 class OutsideSandbox {
  public:
   OutsideSandbox() {
@@ -136,7 +135,7 @@ OutsideSandbox& outside() {
 }
 __attribute__((constructor)) void start_outside() { outside(); }
 
-/// Behind the observer's back, which allows no writing.
+/// By system calls, since the worker refuses to write while it observes.
 void append_byte(const std::string& path) {
   outside().run([&] {
     const int fd = static_cast<int>(
@@ -145,6 +144,17 @@ void append_byte(const std::string& path) {
       const ssize_t ignored = ::write(fd, "x", 1);
       static_cast<void>(ignored);
       ::close(fd);
+    }
+  });
+}
+
+/// By system calls, so that the file is no dependency. Counts pauses: the clocks stand still.
+void wait_for(const std::string& path) {
+  constexpr int kPauses = 120'000;
+  outside().run([&] {
+    for (int i = 0; i < kPauses && ::syscall(SYS_faccessat, AT_FDCWD, path.c_str(), F_OK) != 0;
+         ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });
 }
@@ -195,7 +205,7 @@ std::vector<std::string> kernels_of(const std::string& text) {
   return names;
 }
 
-/// The self-probe of cukiln's worker: what NVRTC would say of its failing assertion.
+/// What NVRTC prints for the self-probe of cukiln's worker, whose assertion fails.
 std::string probe_log() {
   std::string seen;
   const bool observed = read_file("/cukiln/probe/seen.cuh", seen);
@@ -203,23 +213,23 @@ std::string probe_log() {
          (observed ? "1" : "0") + " 0 13.0.99;\"\n";
 }
 
-struct Order {
+struct Directive {
   std::string what;
   std::string rest;
 };
 
-std::vector<Order> orders_in(const std::string& text) {
+std::vector<Directive> directives_in(const std::string& source) {
   constexpr std::string_view kMark = "// fake: ";
-  std::vector<Order> orders;
-  std::istringstream lines(text);
+  std::vector<Directive> directives;
+  std::istringstream lines(source);
   for (std::string line; std::getline(lines, line);) {
     if (const std::size_t at = line.find(kMark); at != std::string::npos) {
-      const std::string order = line.substr(at + kMark.size());
-      const std::size_t blank = std::min(order.find(' '), order.size());
-      orders.push_back({order.substr(0, blank), order.substr(std::min(blank + 1, order.size()))});
+      const std::string text = line.substr(at + kMark.size());
+      const std::size_t blank = std::min(text.find(' '), text.size());
+      directives.push_back({text.substr(0, blank), text.substr(std::min(blank + 1, text.size()))});
     }
   }
-  return orders;
+  return directives;
 }
 
 std::string clock_line() {
@@ -305,60 +315,62 @@ int compile(Program& program, int sm) {
   std::string replacement;
   bool replaced = false;
   int code = 0;
-  std::vector<Order> orders = orders_in(program.text);
-  for (std::size_t next = 0; next < orders.size(); ++next) {
-    const Order order = orders[next];
-    if (order.what == "count") {
-      append_byte(order.rest);
-    } else if (order.what == "include") {
+  std::vector<Directive> directives = directives_in(program.text);
+  for (std::size_t next = 0; next < directives.size(); ++next) {
+    const Directive directive = directives[next];
+    if (directive.what == "count") {
+      append_byte(directive.rest);
+    } else if (directive.what == "wait") {
+      wait_for(directive.rest);
+    } else if (directive.what == "include") {
       std::string header;
-      const bool is_there = read_file(order.rest, header);
-      const std::vector<Order> its_own = orders_in(header);
-      orders.insert(orders.begin() + static_cast<std::ptrdiff_t>(next) + 1, its_own.begin(),
-                    its_own.end());
+      const bool is_there = read_file(directive.rest, header);
+      const std::vector<Directive> its_own = directives_in(header);
+      directives.insert(directives.begin() + static_cast<std::ptrdiff_t>(next) + 1, its_own.begin(),
+                        its_own.end());
       content += header;
       if (!is_there) {
         log += program.name + "(1): catastrophic error: cannot open source file \"" +
-               order.rest.substr(order.rest.find_last_of('/') + 1) + "\"\n";
+               directive.rest.substr(directive.rest.find_last_of('/') + 1) + "\"\n";
         code = kCompilationError;
       }
-    } else if (order.what == "look") {
+    } else if (directive.what == "look") {
       struct stat status {};
-      content += ::stat(order.rest.c_str(), &status) == 0 ? "there" : "not there";
-    } else if (order.what == "sleep") {
-      std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(order.rest.c_str())));
-    } else if (order.what == "spin") {
-      for (volatile bool forever = true; forever;) {
+      content += ::stat(directive.rest.c_str(), &status) == 0 ? "there" : "not there";
+    } else if (directive.what == "sleep") {
+      std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(directive.rest.c_str())));
+    } else if (directive.what == "spin") {
+      for (volatile bool spins = true; spins;) {
       }
-    } else if (order.what == "segv") {
+    } else if (directive.what == "segv") {
       volatile int* nowhere = nullptr;
       *nowhere = 1;
-    } else if (order.what == "abort") {
+    } else if (directive.what == "abort") {
       std::fprintf(stderr, "fake NVRTC aborts\n");
       std::abort();
-    } else if (order.what == "overflow") {
+    } else if (directive.what == "overflow") {
       overflow(0);
-    } else if (order.what == "oom") {
+    } else if (directive.what == "oom") {
       while (void* memory = std::malloc(16 << 20)) {
         std::memset(memory, 1, 4096);
       }
       std::abort();  // as a C++ program does that meets bad_alloc
-    } else if (order.what == "error") {
-      log += order.rest + "\n";
+    } else if (directive.what == "error") {
+      log += directive.rest + "\n";
       code = kCompilationError;
-    } else if (order.what == "try") {
-      log += attempt(order.rest);
-    } else if (order.what == "clock") {
+    } else if (directive.what == "try") {
+      log += attempt(directive.rest);
+    } else if (directive.what == "clock") {
       log += clock;
-    } else if (order.what == "warn") {
-      log += order.rest + "\n";
-    } else if (order.what == "code") {
-      code = std::atoi(order.rest.c_str());
-    } else if (order.what == "sm") {
-      sm = std::atoi(order.rest.c_str());
-    } else if (order.what == "empty" || order.what == "garbage") {
+    } else if (directive.what == "warn") {
+      log += directive.rest + "\n";
+    } else if (directive.what == "code") {
+      code = std::atoi(directive.rest.c_str());
+    } else if (directive.what == "sm") {
+      sm = std::atoi(directive.rest.c_str());
+    } else if (directive.what == "empty" || directive.what == "garbage") {
       replaced = true;
-      replacement = order.what == "empty" ? "" : std::string(500, 'g');
+      replacement = directive.what == "empty" ? "" : std::string(500, 'g');
     }
   }
   for (const std::string& kernel : kernels_of(program.text)) {

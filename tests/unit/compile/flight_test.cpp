@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 #include "compile/worker_pool.hpp"
 #include "support/compile_fixture.hpp"
@@ -19,13 +18,7 @@ namespace {
 const std::string kKernel = "extern \"C\" __global__ void k(int*) {}\n";
 
 bool appears(const std::string& path) {
-  for (int i = 0; i < 3000; ++i) {
-    if (std::filesystem::exists(path)) {
-      return true;
-    }
-    std::this_thread::sleep_for(5ms);
-  }
-  return false;
+  return becomes_true([&] { return std::filesystem::exists(path); });
 }
 
 CompileState state_with(const std::string& lock, std::string* owner = nullptr) {
@@ -41,7 +34,7 @@ CompileState state_with(const std::string& lock, std::string* owner = nullptr) {
   return outcome->state;
 }
 
-/// Compiles for a minute, holding the lock, in a process of its own.
+/// Forks a process that holds the lock and compiles for a minute.
 pid_t fork_slow_owner(const ScratchFolder& folder, bool forks_a_child) {
   const pid_t owner = ::fork();
   if (owner != 0) {
@@ -66,13 +59,7 @@ pid_t fork_slow_owner(const ScratchFolder& folder, bool forks_a_child) {
 }
 
 bool gets_free(const std::string& lock) {
-  for (int i = 0; i < 500; ++i) {
-    if (state_with(lock) == CompileState::done) {
-      return true;
-    }
-    std::this_thread::sleep_for(10ms);
-  }
-  return false;
+  return becomes_true([&] { return state_with(lock) == CompileState::done; });
 }
 
 }  // namespace
@@ -175,7 +162,7 @@ TEST_CASE("an idle worker is used again, and one that has ended is not") {
   CHECK(again->pid() == pid);
   CHECK(pool.take({}) == nullptr);
   pool.put_back(std::move(again));
-  std::this_thread::sleep_for(3s);
+  REQUIRE(becomes_true([&] { return has_ended(pid); }));
   CHECK(pool.take({}) == nullptr);
 }
 

@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "support/compile_fixture.hpp"
@@ -54,16 +53,6 @@ std::string shell_says(const std::string& script, const std::string& shell = "/b
   return text;
 }
 
-std::string status_line(pid_t pid, const std::string& key) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.compare(0, key.size(), key) == 0) {
-      return line.substr(key.size());
-    }
-  }
-  return {};
-}
-
 std::unique_ptr<WorkerProcess> fake_worker(const char* program = kTestWorker) {
   auto worker =
       WorkerProcess::start({program, kFakeNvrtc, "", 1ull << 32, std::chrono::seconds(30)}, {});
@@ -79,7 +68,7 @@ TEST_CASE("a host's SIGCHLD handler and wait(-1) do not see workers") {
     CHECK_FALSE(shell_says("echo started >&2").empty());
   }
   fake_worker().reset();
-  ::usleep(100'000);
+  ::usleep(100'000);  // time in which a signal would arrive
   CHECK(g_sigchld == 0);
   errno = 0;
   CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
@@ -181,11 +170,8 @@ TEST_CASE(
 
   // The hello comes from a thread, and pthread_create blocks all signals in its caller meanwhile.
   const std::string none = "0000000000000000";
-  for (int i = 0; i < 1000 && status_line(worker->pid(), "SigBlk:\t") != none; ++i) {
-    ::usleep(1000);
-  }
-  CHECK(status_line(worker->pid(), "SigBlk:\t") == none);
-  CHECK(status_line(worker->pid(), "SigIgn:\t") == "0000000000001000");  // SIGPIPE
+  CHECK(becomes_true([&] { return status_of(worker->pid(), "SigBlk") == none; }));
+  CHECK(status_of(worker->pid(), "SigIgn") == "0000000000001000");  // SIGPIPE
   CHECK(::getsid(worker->pid()) == worker->pid());
   char folder[16] = {};
   const std::string link = "/proc/" + std::to_string(worker->pid()) + "/cwd";

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <functional>
 #include <thread>
 
 #include "compile/nvrtc_compiler.hpp"
@@ -20,20 +19,11 @@ namespace {
 
 const std::string kKernel = "extern \"C\" __global__ void k(int*) {}\n";
 
-/// A record is not used if the file is as young; so wait until the file is old enough.
+/// Waits until the file is so old that its record is used.
 void let_age(const std::string& path) {
   struct stat status {};
   REQUIRE(::stat(path.c_str(), &status) == 0);
-  while (std::time(nullptr) < status.st_ctime + 4) {
-    std::this_thread::sleep_for(100ms);
-  }
-}
-
-bool becomes_true(const std::function<bool()>& condition) {
-  for (int i = 0; i < 3000 && !condition(); ++i) {
-    std::this_thread::sleep_for(5ms);
-  }
-  return condition();
+  CHECK(becomes_true([&] { return std::time(nullptr) >= status.st_ctime + 4; }));
 }
 
 }  // namespace
@@ -73,10 +63,13 @@ TEST_CASE("the hint of upcoming compiles starts that many workers, up to the lim
   std::atomic<int> good = 0;
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&] {
-      TestModule module("// fake: sleep 300\n" + kKernel);
+      TestModule module("// fake: count " + (folder / "compiling") + "\n// fake: wait " +
+                        (folder / "go") + "\n" + kKernel);
       good += module.run(compiler) ? 1 : 0;
     });
   }
+  CHECK(becomes_true([&] { return read_all(folder / "compiling").size() == 3; }));
+  folder.write("go", "");
   for (std::thread& thread : threads) {
     thread.join();
   }
@@ -122,7 +115,7 @@ TEST_CASE("of several processes one probes NVRTC, and the others wait for its re
     CHECK(second.toolchain());
     known = true;
   });
-  std::this_thread::sleep_for(300ms);
+  std::this_thread::sleep_for(300ms);  // time in which it must not become known
   CHECK_FALSE(known);
   folder.write("go", "");
   measuring.join();
@@ -147,7 +140,7 @@ TEST_CASE("a process that dies while it probes NVRTC does not block others") {
   options.stats = &stats;
   NvrtcCompiler next(options);
   std::thread waiting([&] { CHECK(next.toolchain()); });
-  std::this_thread::sleep_for(200ms);
+  std::this_thread::sleep_for(200ms);  // time in which no second worker may start
   CHECK(lines_in(started) == 1);
   ::kill(owner, SIGKILL);
   ::waitpid(owner, nullptr, 0);
@@ -173,12 +166,14 @@ TEST_CASE("an NVRTC that is replaced while the process runs is noticed") {
   const std::string library = folder / "libnvrtc.so.13";
   std::filesystem::copy_file(kFakeNvrtc, library);
   NvrtcCompilerOptions options = fake_options(library.c_str());
+  options.worker = counted_worker(folder, folder / "started");
   options.max_idle_workers = 1;
   options.worker_idle = 1s;
   NvrtcCompiler compiler(options);
   const auto before = compiler.toolchain();
   REQUIRE(before);
-  std::this_thread::sleep_for(1500ms);  // until the worker that has the old library open has ended
+  const auto worker = static_cast<pid_t>(std::stol(read_all(folder / "started")));
+  REQUIRE(becomes_true([&] { return has_ended(worker); }));  // it has the old library open
   std::filesystem::remove(library);
   std::filesystem::copy_file(kUnobservedNvrtc, library);
   TestModule module(kKernel);
