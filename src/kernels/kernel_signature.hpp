@@ -20,7 +20,7 @@ struct KernelSignature<void(Parameters...)> {
 
   /// Launches a kernel that `check` accepted.
   static Result<void> launch(const Kernel& kernel, Stream stream, const LaunchConfig& config,
-                             Parameters... parameters) noexcept {
+                             const Parameters&... parameters) noexcept {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&parameters))...};
     return kernel.launch(stream, config, pointers);
   }
