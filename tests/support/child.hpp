@@ -17,11 +17,12 @@
 
 namespace cukiln::testing {
 
-/// A program that a test runs, with its standard output read line by line. Killed when this goes.
+/// A program that a test runs and whose standard output it reads line by line. The destructor kills
+/// it.
 class Child {
  public:
-  /// `environment`: `NAME=value`, added to this process's, or in the place of what it has.
-  /// `descriptors` of this process become 3, 4, … there.
+  /// `environment` has `NAME=value`, which adds to or replaces variables of this process.
+  /// `descriptors` of this process become 3, 4, … in the child.
   explicit Child(const std::vector<std::string>& command,
                  const std::vector<std::string>& environment = {},
                  const std::vector<int>& descriptors = {}) {
@@ -46,7 +47,7 @@ class Child {
           std::any_of(environment.begin(), environment.end(), [&](const std::string& variable) {
             return std::string_view(variable).substr(0, variable.find('=')) == name;
           });
-      if (!replaced) {  // of two with one name, a program reads the first
+      if (!replaced) {  // a program reads the first of two values
         variables.push_back(*one);
       }
     }
@@ -55,9 +56,9 @@ class Child {
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
     ::posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-    std::vector<int> parked;  // above those that they become
+    std::vector<int> parked;  // numbers above all that are assigned
     for (std::size_t i = 0; i < descriptors.size(); ++i) {
-      parked.push_back(::fcntl(descriptors[i], F_DUPFD_CLOEXEC, kParkingPlace));
+      parked.push_back(::fcntl(descriptors[i], F_DUPFD_CLOEXEC, kParkedFrom));
       ::posix_spawn_file_actions_adddup2(&actions, parked[i], static_cast<int>(3 + i));
     }
     if (::posix_spawn(&process_, arguments[0], &actions, nullptr, arguments.data(),
@@ -92,14 +93,14 @@ class Child {
     }
   }
 
-  /// Closes its standard input: what waits at a barrier starts.
+  /// Closes its standard input, on which a program may wait to begin.
   void go() {
     if (in_ >= 0) {
       ::close(std::exchange(in_, -1));
     }
   }
 
-  /// The next line; empty at the end, or when none came in time.
+  /// The next line; empty at the end of the output or after `limit`.
   std::string line(std::chrono::milliseconds limit = std::chrono::seconds(30)) {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     for (;;) {
@@ -124,7 +125,7 @@ class Child {
     }
   }
 
-  /// All that is still to come.
+  /// The remaining lines.
   std::vector<std::string> lines() {
     std::vector<std::string> all;
     for (std::string next = line(); !next.empty(); next = line()) {
@@ -147,7 +148,7 @@ class Child {
   }
 
  private:
-  static constexpr int kParkingPlace = 100;
+  static constexpr int kParkedFrom = 100;
 
   pid_t process_ = -1;
   int out_ = -1;

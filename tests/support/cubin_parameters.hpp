@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The sizes of a kernel's parameters, as a compiler wrote them into the cubin.
+// Reads the sizes of a kernel's parameters from its cubin.
 
 #include <elf.h>
 
@@ -13,7 +13,7 @@
 
 namespace cukiln::testing {
 
-/// In their order; empty for an image without such a kernel.
+/// The sizes in order; empty if the image has no such kernel.
 inline std::vector<std::size_t> cubin_parameters(const std::string& image,
                                                  const std::string& kernel) {
   const auto read = [&](std::size_t at, auto value) {
@@ -35,7 +35,7 @@ inline std::vector<std::size_t> cubin_parameters(const std::string& image,
       continue;
     }
     // Entries of {u8 format, u8 attribute, u16 value or size}; with format 4 so many bytes follow.
-    // Of a parameter: u32 index, u16 ordinal, u16 offset, u32 whose bits from 18 on are its size.
+    // A parameter: u32 index, u16 ordinal, u16 offset, u32 whose bits from 18 on are its size.
     const std::size_t end = section.sh_offset + section.sh_size;
     for (std::size_t at = section.sh_offset; at + 4 <= end;) {
       const auto format = read(at, std::uint8_t{});

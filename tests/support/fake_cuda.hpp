@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A stand-in for libcuda.so.1 (build/<preset>/bin/libcuda_fake.so) that runs nothing and remembers
-// everything. It is opened by path, and driven by the environment or by the functions below.
+// A fake of libcuda.so.1 (build/<preset>/bin/libcuda_fake.so) that runs nothing and records its
+// calls. Tests open it by path, and control it by the environment or by the functions below.
 //
-//   FAKE_CUDA_DEVICES=2                 how many devices (1)
-//   FAKE_CUDA_CAPABILITY=90,100         theirs; the last one counts for the rest (90)
+//   FAKE_CUDA_DEVICES=2                 number of devices (1)
+//   FAKE_CUDA_CAPABILITY=90,100         of the devices; the last one is for the rest (90)
 //   FAKE_CUDA_VERSION=12040             of the driver (13000)
 //   FAKE_CUDA_FAIL=cuInit=100,cuLibraryLoadData=209*1     results; *N: only the next N calls
 //   FAKE_CUDA_KERNELS=scale,add         the only symbols that any image has
@@ -30,7 +30,7 @@
 
 namespace cukiln::testing {
 
-/// One launch as the driver saw it.
+/// A launch as the driver received it.
 struct FakeLaunch {
   char kernel[96];
   std::uint32_t grid[3];
@@ -41,11 +41,11 @@ struct FakeLaunch {
   bool programmatic;
   bool cooperative;
   bool extended;               ///< cuLaunchKernelEx
-  std::size_t argument_bytes;  ///< of those whose sizes are known, one after the other
+  std::size_t argument_bytes;  ///< of those with known sizes, contiguous
   unsigned char arguments[1024];
 };
 
-/// The exported functions that drive the fake. Function names are given without `_v2`.
+/// The exported functions that control the fake. Function names are given without `_v2`.
 struct FakeCuda {
   explicit FakeCuda(const char* file = "libcuda_fake.so")
       : path(std::string(CUKILN_TEST_BINARY_DIR "/") + file) {
@@ -82,7 +82,7 @@ struct FakeCuda {
   std::string path;
   void* handle = nullptr;
   void (*reset)();                              ///< counters to zero, settings to the environment's
-  std::int64_t (*calls)(const char* function);  ///< null: of all functions together
+  std::int64_t (*calls)(const char* function);  ///< null: of all functions
   int (*most_at_once)(const char* function);    ///< calls that ran at the same time
   void (*set_devices)(int count);
   void (*set_capability)(int device, int capability);
@@ -95,11 +95,11 @@ struct FakeCuda {
   void (*set_legacy_capture)(int on);
   void (*set_foreign_capture)(int on);  ///< another thread captures: 900 unless relaxed
   void (*check_arch)(int on);
-  void (*read_parameters)(int on);  ///< of a kernel that has none set: what its cubin says
+  void (*read_parameters)(int on);  ///< from the cubin, where none are set
   CUcontext (*new_context)(int device);
-  int (*retained)(int device);   ///< of its primary context, now
+  int (*retained)(int device);   ///< references of its primary context now
   int (*current_depth)();        ///< contexts pushed in this thread
-  int (*libraries)();            ///< loaded, now
+  int (*libraries)();            ///< loaded now
   std::int64_t (*lazy_loads)();  ///< launches that had to load code first
   std::size_t (*launches)();
   bool (*launch)(std::size_t newest_first, FakeLaunch* out);  ///< the last 16 are kept
@@ -119,7 +119,7 @@ struct FakeCuda {
   }
 };
 
-/// The smallest ELF file that the product takes for a cubin of `capability` and that has `symbols`.
+/// The smallest ELF file that is accepted as a cubin for `capability` with `symbols`.
 inline std::string fake_cubin(const std::vector<std::string>& symbols, int capability = 90,
                               const std::string& release = "13.0") {
   std::string strings(1, '\0');

@@ -22,7 +22,7 @@ int capability_of(int device) {
   return all[std::min<std::size_t>(device, all.size() - 1)];
 }
 
-// A driver is given no size: it believes the headers.
+// The driver gets no size and reads that of the headers.
 std::size_t image_size(const char* image) {
   Elf64_Ehdr header;
   std::memcpy(&header, image, sizeof header);
@@ -79,8 +79,8 @@ CUresult record(CUkernel kernel, FakeLaunch& launch, void** arguments) {
   return kCudaSuccess;
 }
 
-// A child of a process with threads can call the driver, whoever held its mutex. The parent's fork
-// waits for nobody here: a thread that is in the driver may be one that a fork of ours waits for.
+// A forked child can call the driver, even if another thread held its mutex. The parent's fork does
+// not wait for the mutex: the thread that holds it may wait for cukiln's own fork handler.
 [[maybe_unused]] const int kForks = ::pthread_atfork(
     nullptr, nullptr, [] { ::new (static_cast<void*>(&mutex)) std::recursive_mutex; });
 
@@ -388,7 +388,7 @@ FAKE_API CUresult cuLaunchKernelEx(const LaunchConfiguration* c, CUfunction func
   return record(reinterpret_cast<CUkernel>(function), launch, arguments);
 }
 
-// Believes a map for what it was asked: the words are its arguments.
+// The words of a tensor map are the arguments of the call.
 FAKE_API CUresult cuTensorMapEncodeTiled(TensorMap* map, int type, std::uint32_t rank, void* data,
                                          const std::uint64_t* size, const std::uint64_t* stride,
                                          const std::uint32_t* box, const std::uint32_t*, int,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the two halves of the fake share: fake_cuda.cpp (how tests drive it) and
-// fake_cuda_driver.cpp (what libcuda exports).
+// State shared by fake_cuda.cpp (the functions that control the fake) and fake_cuda_driver.cpp (the
+// functions of libcuda).
 
 #include <array>
 #include <atomic>
@@ -117,7 +117,7 @@ class Call {
   CUresult result_;
 };
 
-// Counts the call, and returns the result that a test wished for.
+// Counts the call and returns the result that the test has set.
 #define FAKE_CALL(name)                          \
   static Function& self = function_named(#name); \
   const Call call(self);                         \

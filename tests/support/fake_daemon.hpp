@@ -15,7 +15,7 @@
 
 namespace cukiln::testing {
 
-/// Answers at the daemon's place with fixed bytes, and hangs up.
+/// Listens at the daemon's socket, answers with fixed bytes and closes the connection.
 class FakeDaemon {
  public:
   enum class HangsUp { at_once, last };
@@ -51,7 +51,7 @@ class FakeDaemon {
     thread_.join();
   }
   std::atomic<int> accepted{0}, ended{0};
-  std::atomic<int> heard{0};  ///< bytes
+  std::atomic<int> heard{0};  ///< bytes received
 
  private:
   const std::string bytes_;

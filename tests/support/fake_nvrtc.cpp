@@ -97,7 +97,7 @@ bool read_file(const std::string& path, std::string& out) {
 class OutsideSandbox {
  public:
   OutsideSandbox() {
-    if (std::strcmp(program_invocation_short_name, "cukiln-compile-worker") == 0) {
+    if (std::strstr(program_invocation_short_name, "compile-worker") != nullptr) {
       std::thread([this] { serve(); }).detach();
       is_serving_ = true;
     }

@@ -9,8 +9,8 @@
 
 namespace cukiln::testing {
 
-/// make_entry with the request as key format 2 encoded it, spelt out: a later key format changes
-/// what is asked for, never what is stored.
+/// make_entry with the request spelt out as key format 2 encodes it, because a later key format
+/// changes requests and never stored entries.
 inline StoreEntry golden_entry(std::uint64_t number, const EntryShape& shape) {
   StoreEntry entry = make_entry(number, shape);
   const Target target = *Target::parse(shape.target);
@@ -31,8 +31,8 @@ inline StoreEntry golden_entry(std::uint64_t number, const EntryShape& shape) {
   return entry;
 }
 
-/// What lies in cache/golden/v2. These never change: they are what the first version of format 2
-/// wrote.
+/// The entries in cache/golden/v2, as the first version with format 2 wrote them. They never
+/// change.
 inline std::vector<StoreEntry> golden_entries() {
   std::vector<StoreEntry> entries;
   entries.push_back(golden_entry(1, {3000}));

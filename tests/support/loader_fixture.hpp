@@ -12,7 +12,7 @@
 
 namespace cukiln::testing {
 
-/// A loader over a store in a scratch folder, with the real NVRTC that this machine has.
+/// A loader over a store in a scratch folder, with this machine's NVRTC.
 struct LoaderFixture {
   ScratchFolder scratch;
 
@@ -55,7 +55,7 @@ struct LoaderFixture {
   }
 };
 
-/// The one report of a compile that must have worked.
+/// The only report of a compile that must succeed.
 inline ModuleReport only(const Result<std::vector<ModuleReport>>& reports) {
   REQUIRE(reports);
   REQUIRE(reports->size() == 1);

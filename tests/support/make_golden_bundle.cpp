@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a bundle with known entries and the public key that it is signed with, to be kept under
-// cache/golden/:
+// Writes a bundle with known entries, and the public key of its signature, for cache/golden/:
 //
 //   make_golden_bundle FILE
 //
-// Run once for each version of the format, by whoever changes it, never by a test. The secret key
-// is thrown away.
+// Run it once for each version of the format, when the format changes. No test runs it. The secret
+// key is not kept.
 #include <cstdio>
 
 #include "base/file.hpp"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a store with known entries, to be kept under cache/golden/:
+// Writes a store with known entries for cache/golden/:
 //
 //   make_golden_store DIRECTORY
 //
-// Its v2/CURRENT, store.db and store.db-wal are kept; run once for each version of the format, by
-// whoever changes it, never by a test.
+// Keep its v2/CURRENT, store.db and store.db-wal. Run it once for each version of the format, when
+// the format changes. No test runs it.
 #include <cstdio>
 
 #include "store/sqlite_store.hpp"

@@ -14,7 +14,7 @@
 
 namespace cukiln::testing {
 
-/// Options for the NVRTC that the machine has, or for the one below `root`.
+/// Options for this machine's NVRTC, or for the one below `root`.
 inline NvrtcCompilerOptions real_options(const std::string& root = {}) {
   NvrtcCompilerOptions options;
   options.worker = kTestWorker;
@@ -24,8 +24,8 @@ inline NvrtcCompilerOptions real_options(const std::string& root = {}) {
   return options;
 }
 
-/// Roots of the other NVRTC versions: what `scripts/bootstrap --tests` fetched, or what
-/// CUKILN_TEST_NVRTC_ROOTS names (semicolons between; empty for none).
+/// Roots of further NVRTC versions: those that `scripts/bootstrap --tests` fetched, or those in
+/// CUKILN_TEST_NVRTC_ROOTS (semicolons between two; empty for none).
 inline std::vector<std::string> further_roots() {
   std::vector<std::string> roots;
   if (const char* value = std::getenv("CUKILN_TEST_NVRTC_ROOTS")) {
@@ -49,7 +49,7 @@ inline std::vector<std::string> further_roots() {
   return roots;
 }
 
-/// One compiler, and so one worker, for all tests of a binary.
+/// The compiler, and so the worker, that all tests of a binary share.
 class RealNvrtc {
  public:
   static NvrtcCompilerOptions options() { return real_options(); }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operations door over a daemon that is not there, for tests of the page and of hostile clients:
+// The admin HTTP server over a fake daemon, for tests of the page and of hostile clients:
 //
 //     ops_server FOLDER [ENTRIES]
 //
-// Prints the port it listens on at 127.0.0.1; its Unix socket is FOLDER/ops.sock. Then it does what
-// the lines of its input say, and ends with it: `put NUMBER`, `hang`, `wake`, `drain`, `idle`,
-// `descriptors LIMIT`, `interrupt COUNT`.
+// Prints its port at 127.0.0.1; its Unix socket is FOLDER/ops.sock. Then it follows the lines of
+// its input and exits at their end: `put NUMBER`, `hang`, `wake`, `drain`, `idle`, `descriptors
+// LIMIT`, `interrupt COUNT`.
 
 #include <sys/resource.h>
 #include <unistd.h>

@@ -14,11 +14,11 @@
 
 namespace cukiln::testing {
 
-/// A name that would hurt a page, a log or a metric that takes it as it is.
+/// A name that breaks a page, a log or a metric that does not escape it.
 inline const std::string kHostileName =
     "<script>document.title='owned'</script>\"'&\n\r\x1b[31m\\ \xff" + std::string(4096, 'x');
 
-/// A daemon that does nothing, over a store of its own.
+/// The state of a daemon that does nothing, over a store of its own.
 class FakeOpsSource final : public ops::OpsSource {
  public:
   explicit FakeOpsSource(const std::string& folder) {
@@ -32,7 +32,7 @@ class FakeOpsSource final : public ops::OpsSource {
   Result<wire::DaemonSnapshot> state(std::chrono::milliseconds wait) override {
     if (hung) {
       std::this_thread::sleep_for(std::min(wait, std::chrono::milliseconds(200)));
-      return Error(ErrorCode::timeout, "the daemon's loop says nothing");
+      return Error(ErrorCode::timeout, "the daemon's loop does not answer");
     }
     wire::DaemonSnapshot state;
     state.process = 4711;

@@ -14,13 +14,13 @@ namespace cukiln::testing {
 
 using Strings = std::vector<std::string>;
 
-/// What X is can be read off its shared memory.
+/// A kernel whose size of shared memory is X.
 inline constexpr const char* kKernelOfX =
     "#ifndef X\n#define X 77\n#endif\n"
     "extern \"C\" __global__ void k(float* p) {\n"
     "  __shared__ float s[X];\n  s[threadIdx.x] = *p;\n  __syncthreads();\n  *p = s[0];\n}\n";
 
-/// X as NVRTC itself understands a command line, in this process: no worker, no virtual path, no
+/// Returns X as NVRTC itself compiles it in this process: without worker, virtual paths and
 /// translation of flags.
 inline std::uint32_t plain_x(const std::string& source, const Strings& flags) {
   static const NvrtcApi api = [] {
@@ -43,7 +43,7 @@ inline std::uint32_t plain_x(const std::string& source, const Strings& flags) {
   return log.kernels.front().shared_bytes / 4;
 }
 
-/// X as a compile of ours understood it.
+/// Returns X as cukiln compiled it.
 inline std::uint32_t x_of(const ModuleReport& report) {
   REQUIRE(report.kernels.size() == 1);
   return report.kernels.front().shared_bytes / 4;

@@ -17,7 +17,7 @@
 
 namespace cukiln::testing {
 
-/// A client of cukilnd that says what it likes.
+/// A client of cukilnd that sends arbitrary bytes.
 class RawClient {
  public:
   using DaemonOp = wire::DaemonOp;
@@ -34,7 +34,7 @@ class RawClient {
     }
   }
   bool connected() const noexcept { return connected_; }
-  /// All of it, unless the daemon hangs up.
+  /// Sends all bytes, unless the daemon closes the connection.
   void send(ByteView bytes, int descriptor = -1) const {
     while (!bytes.empty()) {
       const ssize_t sent = wire::send_some(socket_.get(), {bytes}, descriptor);
@@ -52,16 +52,16 @@ class RawClient {
   void frame(DaemonOp op, std::uint64_t id, const std::string& body, int descriptor = -1) const {
     send(wire::encode_header(op, id, body.size(), descriptor >= 0) + body, descriptor);
   }
-  /// So many bytes, or what there is until the end.
+  /// Receives that many bytes, or those before the end.
   std::string text(std::size_t size) const {
     std::string bytes(size, '\0');
     const ssize_t got = ::recv(socket_.get(), bytes.data(), size, MSG_WAITALL);
     bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
     return bytes;
   }
-  /// Whether it came.
+  /// True if it arrived.
   bool greeting() const { return text(wire::kGreetingBytes).size() == wire::kGreetingBytes; }
-  /// Whether the daemon hangs up within `limit`.
+  /// True if the daemon closes the connection within `limit`.
   bool hung_up(std::chrono::milliseconds limit) const {
     const auto until = std::chrono::steady_clock::now() + limit;
     for (;;) {
@@ -78,7 +78,7 @@ class RawClient {
       }
     }
   }
-  /// Whether something has come, or the daemon has hung up.
+  /// True if bytes have arrived or the daemon has closed the connection.
   bool readable() const {
     pollfd polled{socket_.get(), POLLIN, 0};
     return ::poll(&polled, 1, 0) > 0;

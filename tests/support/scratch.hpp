@@ -9,7 +9,7 @@
 
 namespace cukiln::testing {
 
-/// A folder of its own for one test, removed afterwards.
+/// A folder of a test's own. The destructor removes it.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -26,7 +26,7 @@ class ScratchFolder {
   const std::string& path() const noexcept { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
-  /// Writes a file, with the folders above it; gives its path.
+  /// Writes a file and the folders above it. Returns its path.
   std::string write(const std::string& name, const std::string& text) const {
     const std::filesystem::path file = std::filesystem::path(path_) / name;
     std::filesystem::create_directories(file.parent_path());

@@ -19,12 +19,12 @@
 
 namespace cukiln::testing {
 
-/// One connection of a server that does not do what servers do.
+/// A connection to a server that breaks the protocol on purpose.
 class ScriptedPeer {
  public:
   ScriptedPeer(int socket, const std::atomic<bool>& stop) : socket_(socket), stop_(stop) {}
 
-  /// Reads until `end` came; the client may go meanwhile.
+  /// Reads until `end` has arrived or the client has closed the connection.
   std::string read_until(const std::string& end) const {
     std::string got;
     char buffer[4096];
@@ -45,7 +45,7 @@ class ScriptedPeer {
     return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
   }
-  void send_for_ever(const std::string& bytes, std::chrono::milliseconds pause = {}) const {
+  void send_endlessly(const std::string& bytes, std::chrono::milliseconds pause = {}) const {
     while (!stop_ && send(bytes)) {
       std::this_thread::sleep_for(pause);
     }
@@ -61,7 +61,7 @@ class ScriptedPeer {
   const std::atomic<bool>& stop_;
 };
 
-/// A port of the loopback that swallows packets: its queue is full, and nobody accepts.
+/// A port of the loopback that drops packets: its queue is full, and no connection is accepted.
 class BlackHole {
  public:
   BlackHole() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -86,8 +86,8 @@ class BlackHole {
   std::string port_;
 };
 
-/// A server on a free port of the loopback that runs `script` for each connection, each in a thread
-/// of its own, and closes it then.
+/// A server on a free port of the loopback. It runs `script` for each connection, in a thread of
+/// its own, and then closes the connection.
 class ScriptedServer {
  public:
   using Script = std::function<void(const ScriptedPeer&)>;

@@ -150,13 +150,13 @@ TEST_CASE(
   const ScriptedServer slow_http([](const ScriptedPeer& peer) {
     peer.read_until("\r\n\r\n");
     peer.send("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n");
-    peer.send_for_ever("x", milliseconds(5));
+    peer.send_endlessly("x", milliseconds(5));
   });
   CHECK(get_from(slow_http.http()).answer.status == Status::timeout);
   const ScriptedServer slow_redis([](const ScriptedPeer& peer) {
     peer.read_until("\r\n");
     peer.send("$100000\r\n");
-    peer.send_for_ever("x", milliseconds(5));
+    peer.send_endlessly("x", milliseconds(5));
   });
   CHECK(get_from(slow_redis.redis()).answer.status == Status::timeout);
 }
@@ -201,7 +201,7 @@ TEST_CASE("fault 69, fault 71: lengths above the limit are refused unread") {
   CHECK(redis_answer("$99999999999999999999\r\n").answer.status == Status::bad_answer);
   const ScriptedServer endless([](const ScriptedPeer& peer) {
     peer.read_until("\r\n");
-    peer.send_for_ever("+" + std::string(1000, 'a'));
+    peer.send_endlessly("+" + std::string(1000, 'a'));
   });
   CHECK(get_from(endless.redis()).answer.status == Status::bad_answer);
   CHECK(http_answer("HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\nx").answer.status ==
@@ -241,7 +241,7 @@ TEST_CASE("fault 71: short and endless bodies, and replies that are not HTTP") {
   const ScriptedServer endless([](const ScriptedPeer& peer) {
     peer.read_until("\r\n\r\n");
     peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
-    peer.send_for_ever("10000\r\n" + std::string(0x10000, 'x') + "\r\n");
+    peer.send_endlessly("10000\r\n" + std::string(0x10000, 'x') + "\r\n");
   });
   const Status status = get_from(endless.http()).answer.status;
   CHECK((status == Status::oversize || status == Status::timeout));
