@@ -171,7 +171,7 @@ class OpsPageTest(unittest.TestCase):
         self.server.tell("hang")
         try:
             self.assertTrue(self.browser.wait_for("document.getElementById('health').innerText == 'does not answer'"))
-            self.assertIn("does not answer", self.text("#about"))
+            self.assertIn("loop does not answer", self.text("#about"))
         finally:
             self.server.tell("wake")
         self.assertTrue(self.browser.wait_for("document.getElementById('health').innerText == 'running'"))
