@@ -28,10 +28,10 @@ extern "C" {
 CUKILN_API cukiln_code cukiln_torch_register(void);
 
 /// Makes the kernels that the ops launch on CUDA tensors ready: found or compiled, and loaded. The
-/// loader must outlive every op. Call it once, before CUDA runners are made.
-/// Errors: invalid_argument (not registered, or another loader was set); not_found (PyTorch has no
-/// CUDA); those of KernelLoader::get. What this device cannot run is an error of the op that needs
-/// it.
+/// loader must outlive every op. Call it once, before CUDA runners are made. The ops then run on
+/// every visible device. Errors: invalid_argument (not registered, or another loader was set);
+/// not_found (PyTorch has no CUDA); those of KernelLoader::get. A kernel that a device cannot run
+/// is an error of the op that needs it.
 CUKILN_API cukiln_code cukiln_torch_set_loader(cukiln_loader* loader);
 
 /// The weights of a linear layer, quantised as <cukiln/nvfp4.hpp> says, on one device. Pointers are
@@ -64,7 +64,7 @@ typedef struct cukiln_torch_moe {
   const void* down_scales;
   const float* down_decode;     ///< [experts]
   const float* hidden_gsa;      ///< of every input; NULL: each input's own amax decides
-  const float* activation_gsa;  ///< of what lies between the two products
+  const float* activation_gsa;  ///< of SwiGLU's results, between the two GEMMs
   const int32_t* expert_map;    ///< [global_experts] to local experts, or NULL
   int interleaved;              ///< 1: gate and up rows alternate, gate first; 0: a half each
   float limit;                  ///< of SwiGLU, > 0; infinity: none
@@ -74,20 +74,21 @@ typedef struct cukiln_torch_moe {
   int64_t max_topk;  ///< that scratch is reserved for; 0: 8
 } cukiln_torch_moe;
 
-/// A runner is named by a number that goes through graphs as an integer. Numbers follow from the
-/// order of create and destroy alone (0, 1, 2, …), so that a compiled graph with one in it is found
-/// again by the next process. Each is used once.
+/// A runner has an id, which compiled graphs contain as an integer. Ids follow from the order of
+/// create and destroy alone (0, 1, 2, …), so that the next process finds the graph again. Each is
+/// used once.
 ///
-/// Threads: an op looks a runner up without a lock. A runner has one scratch memory: its calls must
+/// Threads: an op finds its runner without a lock. A runner has one scratch memory: its calls must
 /// be on one stream, or ordered. Errors: invalid_argument.
 CUKILN_API cukiln_code cukiln_torch_linear_create(const cukiln_torch_linear* linear, int64_t* id);
 CUKILN_API cukiln_code cukiln_torch_moe_create(const cukiln_torch_moe* moe, int64_t* id);
 
-/// Scratch for `tokens` rows, outside of PyTorch's allocator: so a later call allocates nothing,
-/// and can be captured. Less is kept as it is. Errors: not_found (no such runner), driver.
+/// Reserves scratch for `tokens` rows, outside of PyTorch's allocator, so that later calls allocate
+/// nothing and can be captured. Scratch never shrinks. Errors: not_found (no such runner), driver.
 CUKILN_API cukiln_code cukiln_torch_runner_reserve(int64_t id, int64_t tokens);
 
-/// Nothing may be running it, and no captured graph of it may be replayed. Errors: not_found.
+/// Destroys a runner. No call of it may be in progress, and no captured graph with one may be
+/// replayed later. Errors: not_found.
 CUKILN_API cukiln_code cukiln_torch_runner_destroy(int64_t id);
 
 #ifdef __cplusplus

@@ -15,7 +15,7 @@ namespace cukiln::torch {
 class LinearRunner;
 class MoeRunner;
 
-/// What an op needs besides its tensors: weights, their scales, and scratch.
+/// The state of a layer that its ops use besides their tensors: weights, their scales, and scratch.
 class Runner {
  public:
   virtual ~Runner() = default;
@@ -28,10 +28,10 @@ class Runner {
   virtual MoeRunner* as_moe() noexcept { return nullptr; }
 };
 
-/// Runners by number: generation << 20 | slot. The slot is the lowest free one and the generation
-/// counts its uses, so numbers follow from the order of create and destroy, and none comes twice.
-/// Threads: `find` takes no lock; the rest may be called from any thread. Who destroys a runner
-/// sees to it that nobody uses it.
+/// Runners by id: generation << 20 | slot. The slot is the lowest free one and the generation
+/// counts its uses, so ids follow from the order of create and destroy, and none is used twice.
+/// Threads: `find` takes no lock; any function may be called concurrently. A runner must not be in
+/// use when it is removed.
 class Registry {
  public:
   static constexpr int kSlotBits = 20;
@@ -42,11 +42,11 @@ class Registry {
   Registry& operator=(const Registry&) = delete;
 
   /// Errors: invalid_argument (no slot is left).
-  Result<std::int64_t> add(std::unique_ptr<Runner> runner);
-  /// Null for a number that is not, or no longer, a runner's.
+  Result<std::int64_t> add(std::unique_ptr<Runner> runner) CUKILN_EXCLUDES(mutex_);
+  /// Returns null for an id that no runner has, or has any more.
   Runner* find(std::int64_t id) const noexcept;
   /// Errors: not_found.
-  Result<void> remove(std::int64_t id);
+  Result<void> remove(std::int64_t id) CUKILN_EXCLUDES(mutex_);
 
  private:
   static constexpr std::size_t kChunk = 1024;
@@ -54,7 +54,7 @@ class Registry {
 
   struct Entry {
     std::atomic<Runner*> runner{nullptr};
-    std::atomic<std::int64_t> id{0};  // of the runner that is there, or will be next
+    std::atomic<std::int64_t> id{0};  // of the slot's runner, or of its next one
   };
   struct Chunk {
     Entry entries[kChunk];
@@ -64,10 +64,10 @@ class Registry {
 
   std::atomic<Chunk*> chunks_[kChunks] = {};
   Mutex mutex_;
-  std::vector<bool> used_;  // by slot
+  std::vector<bool> used_ CUKILN_GUARDED_BY(mutex_);  // by slot
 };
 
-/// not_found, with what may have happened.
+/// not_found, with the possible reasons.
 Error no_runner(std::int64_t id);
 
 }  // namespace cukiln::torch
