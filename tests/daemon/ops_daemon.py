@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real cukilnd with its operations door, over the stand-in for NVRTC, and clients of it."""
+"""A real cukilnd with its admin HTTP server, over the fake NVRTC, and clients of it."""
 
 from __future__ import annotations
 

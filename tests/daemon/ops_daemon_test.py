@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operations door of a real cukilnd: what it tells is what happened."""
+"""The admin HTTP server of a real cukilnd reports what happened."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ops_observability_test import measured_names_missing
 
 
 class OpsDaemonTest(DaemonCase):
-    def test_a_compile_is_seen_while_it_runs_and_counted_when_it_ends(self) -> None:
+    def test_a_compile_is_shown_while_it_runs_and_counted_when_it_ends(self) -> None:
         text = "// fake: sleep 1500\nextern \"C\" __global__ void slow(int* x) {}\n"
         first = self.client("slow", text)
         self.wait_until(lambda: self.status()["compiles"])
@@ -42,7 +42,7 @@ class OpsDaemonTest(DaemonCase):
         shown = json.loads(self.get(f"/api/entries/{entry['key']}")[1])
         self.assertEqual([kernel["name"] for kernel in shown["kernels"]], ["slow"])
 
-    def test_with_all_users_it_shows_entries_of_none(self) -> None:
+    def test_a_system_daemon_shows_no_users_entries(self) -> None:
         self.stop()
         self.start("--system")
         client = self.client("k", 'extern "C" __global__ void k(int* x) {}\n', CUKILN_STORE=str(self.folder / "own"))
@@ -51,10 +51,10 @@ class OpsDaemonTest(DaemonCase):
         self.assertEqual(json.loads(self.get("/api/entries")[1])["entries"], [])
         self.assertEqual(self.get(f"/api/entries/{key}")[0], 404)
 
-    def test_what_alerts_and_dashboard_name_is_measured_and_a_dead_remote_is_seen(self) -> None:
+    def test_alerts_and_dashboard_use_existing_metrics_and_a_dead_remote_is_shown(self) -> None:
         made = subprocess.run([BINARIES / "cukiln", "keygen", "-o", self.folder / "key", "--json"],
                               env=self.environment, capture_output=True, check=True)  # fmt: skip
-        self.environment |= {"CUKILN_REMOTE": "redis://:secret@127.0.0.1:1",  # where nobody listens
+        self.environment |= {"CUKILN_REMOTE": "redis://:secret@127.0.0.1:1",  # no server listens there
                              "CUKILN_REMOTE_TRUST": json.loads(made.stdout)["public_key"]}  # fmt: skip
         self.stop()
         self.start()
@@ -64,7 +64,7 @@ class OpsDaemonTest(DaemonCase):
             client.communicate(timeout=20)
             self.assertEqual(client.returncode, 0)
         servers = self.status()["remotes"]["servers"]
-        self.assertEqual(servers, [{"where": "redis://127.0.0.1:1/cukiln2", "left_alone": True}])
+        self.assertEqual(servers, [{"where": "redis://127.0.0.1:1/cukiln2", "circuit_open": True}])
         metrics = self.get("/metrics")[1]
         self.assertIn('\ncukiln_remote_breaker_open{backend="redis"} 1\n', metrics)
         asked = r'\{backend="redis",op="get"'
@@ -76,7 +76,7 @@ class OpsDaemonTest(DaemonCase):
             self.assertIn(f"\n{line}\n", metrics)
         self.assertNotIn("secret", self.get("/api/status")[1])
 
-    def test_ready_is_who_can_compile_and_store(self) -> None:
+    def test_readyz_requires_a_compiler_and_a_store(self) -> None:
         code, body = self.get("/readyz")
         self.assertEqual((code, body), (200, "daemon: ok\nstore: ok, written and read\ncompiler: nvrtc 13.0.99\n"))
         self.stop()
@@ -87,7 +87,7 @@ class OpsDaemonTest(DaemonCase):
         self.assertEqual(code, 503)
         self.assertIn("nowhere.so", body)
 
-    def test_a_stopped_daemon_is_not_healthy_for_long_and_a_draining_one_not_ready(self) -> None:
+    def test_a_draining_daemon_is_healthy_and_not_ready(self) -> None:
         text = "// fake: sleep 3000\nextern \"C\" __global__ void slow(int* x) {}\n"
         client = self.client("slow", text)
         self.wait_until(lambda: self.status()["compiles"])
@@ -99,7 +99,7 @@ class OpsDaemonTest(DaemonCase):
         self.assertEqual(self.daemon.wait(timeout=20), 0)
         self.assertFalse((self.folder / "run" / "ops.sock").exists())
 
-    def test_the_socket_is_its_users_and_tcp_is_asked_for(self) -> None:
+    def test_only_the_owner_reaches_the_socket_and_tcp_is_opt_in(self) -> None:
         mode = (self.folder / "run" / "ops.sock").stat().st_mode
         self.assertEqual(stat.S_IMODE(mode), 0o600)
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shipped alerts and dashboard, by promtool and beside what a daemon really measures."""
+"""The shipped alerts and dashboard: promtool accepts them, and a daemon has the metrics that they use."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ class ObservabilityTest(unittest.TestCase):
         with OpsServer() as server:
             cls.metrics = server.get("/metrics")[1].decode()
 
-    def test_the_metrics_are_in_good_form(self) -> None:
+    def test_promtool_accepts_the_metrics(self) -> None:
         promtool("check", "metrics", text=self.metrics)
 
     def test_the_alerts_are_valid(self) -> None:
         promtool("check", "rules", ALERTS)
 
-    def test_the_alerts_ring_when_they_should_and_only_then(self) -> None:
+    def test_the_alerts_fire_when_they_should_and_only_then(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             shutil.copy(ALERTS, folder)
             shutil.copy(HERE / "alerts_test.yml", folder)
             promtool("test", "rules", "alerts_test.yml", folder=Path(folder))
 
-    def test_the_dashboards_panels_have_numbers_and_places_of_their_own(self) -> None:
+    def test_no_two_panels_of_the_dashboard_have_one_id_or_overlap(self) -> None:
         panels = json.loads((SHIPPED / "dashboard.json").read_text(encoding="utf-8"))["panels"]
         self.assertEqual(len({panel["id"] for panel in panels}), len(panels))
         taken: dict[tuple[int, int], str] = {}
@@ -81,10 +81,10 @@ class ObservabilityTest(unittest.TestCase):
             file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
             promtool("check", "rules", file)
 
-    def test_what_they_name_is_measured(self) -> None:
+    def test_a_daemon_has_the_metrics_that_they_use(self) -> None:
         self.assertEqual(measured_names_missing(self.metrics), set())
 
-    def test_labels_they_select_by_are_there(self) -> None:
+    def test_a_daemon_has_the_labels_that_they_select(self) -> None:
         texts = dashboard_expressions() + re.findall(r"expr: (.*)", ALERTS.read_text(encoding="utf-8"))
         for metric, selector in re.findall(r"(cukiln_[a-z_]+)\{([^}]*)\}", " ".join(texts)):
             for label, value in re.findall(r'(\w+)=~?"([^"]*)"', selector):

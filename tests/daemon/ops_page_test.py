@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's page in a browser: what it shows, click, filter, drill down, and hostile names."""
+"""The daemon's page in a browser: content, clicks, filters, entries, and hostile names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class OpsPageTest(unittest.TestCase):
     def text(self, selector: str) -> str:
         return self.browser.evaluate(f"document.querySelector({selector!r}).innerText")
 
-    def test_what_matters_is_seen_at_a_glance(self) -> None:
+    def test_the_tiles_and_panels_show_the_status(self) -> None:
         self.assertEqual(self.text("#health"), "running")
         self.assertEqual(self.text("#ratio"), "99.0 %")
         self.assertIn("48,211 hits, 477 misses", self.text("#ratio-note"))
@@ -50,27 +50,27 @@ class OpsPageTest(unittest.TestCase):
         self.assertRegex(self.text("#size-note"), "14[01] entries, cap 64.0 MiB")
         self.assertEqual(self.text("#running"), "2")
         self.assertIn("1 queued, 10 clients wait", self.text("#running-note"))
-        flights = self.text("#flights tbody")
-        self.assertIn("paged_attention<128, half>", flights)
-        self.assertIn("process 20411, user 1000", flights)
-        self.assertIn("3.24 s", flights)
-        self.assertIn("has left", flights)
+        compiles = self.text("#compiles tbody")
+        self.assertIn("paged_attention<128, half>", compiles)
+        self.assertIn("process 20411, user 1000", compiles)
+        self.assertIn("3.24 s", compiles)
+        self.assertIn("disconnected", compiles)
         self.assertRegex(self.text("#misses ul"), r"not stored\s+412\s+header changed\s+61")
         self.assertRegex(self.text("#tiers ul"),
                          r"process memory\s+30,211 · ≤ 10 µs\s+store on disk\s+17,980 · ≤ 100 µs\s+"
                          r"this daemon\s+20 · ≤ 250 µs")  # fmt: skip
         self.assertEqual(self.text("#fallbacks"),
-                         "Clients did without this daemon: 12 × it was not there, 3 × it was busy")  # fmt: skip
+                         "Local fallbacks: 12 × daemon not running, 3 × declined")  # fmt: skip
         self.assertEqual(self.browser.evaluate("document.querySelectorAll('#slowest li').length"), 6)
         fits = "[...document.querySelectorAll('main .scroll')].every(s => s.scrollWidth <= s.clientWidth)"
         self.assertTrue(self.browser.evaluate(fits))
         remotes = self.text("#remotes ul")
-        self.assertRegex(remotes, r"redis://cache.example:6379\s+answers")
-        self.assertRegex(remotes, r"https://cubins.example/fleet\s+left alone after failures")
+        self.assertRegex(remotes, r"redis://cache.example:6379\s+in use")
+        self.assertRegex(remotes, r"https://cubins.example/fleet\s+circuit open after failures")
         self.assertIn("1,210 hits, 53 misses", self.text("#remotes-note"))
-        self.assertEqual(self.text("#remotes-problem"), "Not believed: 1 for bad signature")
+        self.assertEqual(self.text("#remotes-problem"), "Rejected: 1 for bad signature")
 
-    def test_the_inventory_is_searched_as_one_types(self) -> None:
+    def test_the_inventory_is_searched_while_typing(self) -> None:
         self.browser.press("/", 191, "/")
         self.assertEqual(self.browser.evaluate("document.activeElement.id"), "search")
         self.browser.type("softmax")
@@ -81,7 +81,7 @@ class OpsPageTest(unittest.TestCase):
         self.assertTrue(self.browser.wait_for(f"{ROWS}.length == 0"))
         self.assertIn("No entry matches.", self.text("#inventory"))
 
-    def test_filters_and_orders(self) -> None:
+    def test_the_inventory_is_filtered_and_sorted(self) -> None:
         self.browser.evaluate(
             "(() => { const s = document.getElementById('target'); s.value = 'sm_90a';"
             " s.dispatchEvent(new Event('change')); })()")
@@ -96,13 +96,13 @@ class OpsPageTest(unittest.TestCase):
             " s.dispatchEvent(new Event('change')); })()")
         self.assertTrue(self.browser.wait_for(f"{ROWS}.length < 20 && {ROWS}.length > 0"))
 
-    def test_more_than_a_page_is_shown_when_asked_for(self) -> None:
+    def test_show_more_shows_more_than_a_page(self) -> None:
         self.assertEqual(self.browser.evaluate(f"{ROWS}.length"), 100)
         self.browser.click("#more")
         self.assertTrue(self.browser.wait_for(f"{ROWS}.length >= {ENTRIES}"))
         self.assertTrue(self.browser.evaluate("document.getElementById('more').hidden"))
 
-    def test_a_click_drills_down_and_back_leads_back(self) -> None:
+    def test_a_click_opens_an_entry_and_back_closes_it(self) -> None:
         key = self.browser.evaluate(f"{ROWS}[3].dataset.key")
         name = self.browser.evaluate(f"{NAMES}[3]")
         self.browser.click("#inventory tbody tr:nth-child(4) button")
@@ -115,7 +115,7 @@ class OpsPageTest(unittest.TestCase):
         self.browser.evaluate("history.back()")
         self.assertTrue(self.browser.wait_for(f"!{DIALOG}.open"))
 
-    def test_the_keyboard_is_enough(self) -> None:
+    def test_the_page_can_be_used_with_the_keyboard_alone(self) -> None:
         self.assertTrue(self.browser.wait_for("document.querySelector('#slowest button') !== null"))
         self.browser.evaluate("document.querySelector('#slowest button').focus()")
         self.browser.press("Enter", 13, "\r")
@@ -125,7 +125,7 @@ class OpsPageTest(unittest.TestCase):
         self.assertTrue(self.browser.wait_for(f"!{DIALOG}.open"))
         self.assertTrue(self.browser.wait_for("!location.hash.includes('key=')"))
 
-    def test_a_link_leads_to_what_was_seen(self) -> None:
+    def test_a_link_restores_query_and_entry(self) -> None:
         key = self.browser.evaluate(f"{ROWS}[5].dataset.key")
         self.browser.open("about:blank")
         self.browser.open(f"http://127.0.0.1:{self.server.port}/#q=amax&target=sm_80&sort=size&key={key}")
@@ -152,7 +152,7 @@ class OpsPageTest(unittest.TestCase):
                f"{DIALOG}.scrollWidth <= {DIALOG}.clientWidth"
         self.assertTrue(self.browser.evaluate(fits))
 
-    def test_the_policy_holds_against_a_script_that_got_in(self) -> None:
+    def test_the_content_security_policy_blocks_an_injected_script(self) -> None:
         self.browser.evaluate(
             "(() => { const s = document.createElement('script'); s.textContent = \"document.title='owned'\";"
             " document.body.append(s); document.body.insertAdjacentHTML('beforeend',"
@@ -163,21 +163,21 @@ class OpsPageTest(unittest.TestCase):
         self.assertTrue(any("Content Security Policy" in text for text in self.browser.complaints))
         self.browser.complaints.clear()
 
-    def test_what_is_new_appears_by_itself(self) -> None:
-        self.server.tell("put 5000")
+    def test_a_new_entry_appears_without_a_reload(self) -> None:
+        self.server.command("put 5000")
         self.assertTrue(self.browser.wait_for(f"{NAMES}.some(n => n.endsWith('_5000'))"))
 
-    def test_a_daemon_that_hangs_is_not_shown_as_well(self) -> None:
-        self.server.tell("hang")
+    def test_a_hung_daemon_is_shown_as_unresponsive(self) -> None:
+        self.server.command("hang")
         try:
-            self.assertTrue(self.browser.wait_for("document.getElementById('health').innerText == 'does not answer'"))
-            self.assertIn("loop does not answer", self.text("#about"))
+            self.assertTrue(self.browser.wait_for("document.getElementById('health').innerText == 'no response'"))
+            self.assertIn("did not respond", self.text("#about"))
         finally:
-            self.server.tell("wake")
+            self.server.command("wake")
         self.assertTrue(self.browser.wait_for("document.getElementById('health').innerText == 'running'"))
         self.browser.complaints.clear()  # the failed requests
 
-    def test_it_can_be_read_in_light_and_in_dark(self) -> None:
+    def test_the_contrast_suffices_in_light_and_dark(self) -> None:
         # Relative luminance and contrast as WCAG 2 has them: 4.5 for text.
         contrast = """(() => {
           const light = (c) => c.match(/[\\d.]+/g).slice(0, 3).map((v) => v / 255)

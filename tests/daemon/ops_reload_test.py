@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGHUP: what a cukilnd takes from its settings while it runs, and what it says of the rest."""
+"""SIGHUP: which settings a running cukilnd applies, and what it logs about the others."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import unittest
 from pathlib import Path
 
 BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
-PATIENCE = 30
+TIMEOUT = 30
 
 
 class UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=PATIENCE)
+        super().__init__("localhost", timeout=TIMEOUT)
         self.path = path
 
     def connect(self) -> None:
@@ -38,7 +38,7 @@ class ReloadTest(unittest.TestCase):
         (self.folder / "cukiln").mkdir()
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.notify.bind(str(self.folder / "notify.sock"))
-        self.notify.settimeout(PATIENCE)
+        self.notify.settimeout(TIMEOUT)
         self.addCleanup(self.notify.close)
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("CUKILN_")} | {
             "HOME": str(self.folder), "XDG_CONFIG_HOME": str(self.folder),
@@ -58,7 +58,7 @@ class ReloadTest(unittest.TestCase):
     def stop(self) -> None:
         if self.daemon.poll() is None:
             self.daemon.terminate()
-        self.assertEqual(self.daemon.wait(timeout=PATIENCE), 0)
+        self.assertEqual(self.daemon.wait(timeout=TIMEOUT), 0)
 
     def wait_for(self, state: str) -> None:
         while not self.notify.recv(4096).decode().startswith(state):
@@ -92,18 +92,18 @@ class ReloadTest(unittest.TestCase):
     def servers(self) -> list[str]:
         return [server["where"] for server in json.loads(self.get("/api/status"))["remotes"]["servers"]]
 
-    def test_cap_log_and_remote_are_taken_while_it_runs(self) -> None:
+    def test_cap_log_level_and_remote_are_applied_while_it_runs(self) -> None:
         self.start('max_size = "64MiB"\nlog = "warn"\n')
         self.assertEqual((self.cap(), self.servers()), (64 << 20, []))
         trust = f'remote_trust = "{self.public_key()}"\n'
         self.reload('max_size = "32MiB"\nlog = "info"\nremote = "redis://:secret@127.0.0.1:1"\n' + trust)
         self.assertEqual((self.cap(), self.servers()), (32 << 20, ["redis://127.0.0.1:1/cukiln2"]))
-        self.assertIn("the settings were read again", self.log.read_text())  # at level info
+        self.assertIn("reload: done", self.log.read_text())  # at level info
         self.reload('log = "info"\n')
         self.assertEqual((self.cap(), self.servers()), (2 << 30, []))
         self.assertNotIn("secret", self.log.read_text())
 
-    def test_keys_in_a_file_are_read_again_though_the_settings_are_the_same(self) -> None:
+    def test_a_key_file_is_read_again_when_the_settings_are_unchanged(self) -> None:
         keys = self.folder / "trusted"
         keys.write_text(self.public_key() + "\n")
         settings = f'remote = "redis://127.0.0.1:1"\nremote_trust = "{keys}"\n'
@@ -112,47 +112,47 @@ class ReloadTest(unittest.TestCase):
         keys.write_text("no key at all\n")
         self.reload(settings)
         self.assertEqual(self.servers(), [])
-        self.assertIn("the remote store is not used", self.log.read_text())
+        self.assertIn("the remote store cannot be used", self.log.read_text())
 
-    def test_what_cannot_change_is_said_and_mistakes_change_nothing(self) -> None:
+    def test_other_changes_need_a_restart_and_invalid_settings_change_nothing(self) -> None:
         self.start('max_size = "64MiB"\n')
         self.reload('max_size = "64MiB"\ninclude_path = ["/elsewhere"]\ndaemon_watch = false\n')
         for name in ("include_path", "daemon_watch"):
-            self.assertRegex(self.log.read_text(), rf"(?m)^cukilnd: {name} has changed .*restart cukilnd for it$")
+            self.assertRegex(self.log.read_text(), rf"(?m)^cukilnd: reload: {name} has changed in .* and needs a restart of cukilnd$")
         for mistake in ('max_size = "much"\n', "max_size = \n", 'max_size = "1MiB"\nno_such_key = 1\n'):
             with self.subTest(mistake=mistake):
                 before = self.log.stat().st_size
                 self.reload(mistake)
                 self.assertEqual(self.cap(), 64 << 20)
-                self.assertIn("are not taken", self.log.read_text()[before:])
+                self.assertIn("nothing has changed", self.log.read_text()[before:])
 
-    def test_a_daemon_for_all_users_does_not_sign(self) -> None:  # fault 110
+    def test_a_system_daemon_refuses_to_sign(self) -> None:  # fault 110
         key = f'remote_sign = "{self.folder / "key"}"\n'
         for settings, variables in ((key, {}), ("", {"CUKILN_REMOTE_SIGN": str(self.folder / "key")})):
             self.configure(settings)
             with self.subTest(settings=settings, variables=variables):
                 done = subprocess.run([BINARIES / "cukilnd", "--system"], env=self.environment | variables,
-                                      stderr=subprocess.PIPE, text=True, timeout=PATIENCE)  # fmt: skip
+                                      stderr=subprocess.PIPE, text=True, timeout=TIMEOUT)  # fmt: skip
                 self.assertEqual(done.returncode, 2, done.stderr)
-                self.assertRegex(done.stderr, "remote_sign is set, from .*(config.toml|CUKILN_REMOTE_SIGN)")
+                self.assertRegex(done.stderr, "remote_sign is set in .*(config.toml|CUKILN_REMOTE_SIGN)")
         self.assertFalse((self.folder / "run" / "cukilnd.sock").exists())
 
         self.start('max_size = "64MiB"\n', "--system")
         before = self.log.stat().st_size
         self.reload('max_size = "32MiB"\n' + key)
         self.assertEqual((self.cap(), self.servers()), (64 << 20, []))
-        self.assertRegex(self.log.read_text()[before:], "not taken: remote_sign is set")
+        self.assertRegex(self.log.read_text()[before:], "nothing has changed: remote_sign is set")
 
-    def test_many_signals_are_no_burden(self) -> None:
+    def test_many_signals_cause_fewer_reloads(self) -> None:
         self.start("")
         for _ in range(200):
             self.daemon.send_signal(signal.SIGHUP)
             time.sleep(0.001)
         self.configure('max_size = "16MiB"\n')
         self.daemon.send_signal(signal.SIGHUP)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         reloads = 0
-        while self.cap() != 16 << 20 or not reloads:  # one that reads no notices for a while
+        while self.cap() != 16 << 20 or not reloads:  # while a reload runs, further signals cause one more
             self.assertLess(time.monotonic(), deadline)
             self.notify.settimeout(0.05)
             try:
@@ -160,7 +160,7 @@ class ReloadTest(unittest.TestCase):
                     reloads += self.notify.recv(4096).startswith(b"READY=1")
             except TimeoutError:
                 pass
-        self.assertLess(reloads, 200)  # those that came while one was done were one
+        self.assertLess(reloads, 200)  # signals during a reload cause one more
 
 
 if __name__ == "__main__":

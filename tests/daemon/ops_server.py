@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operations door in a process of its own, and plain HTTP to it."""
+"""An admin HTTP server in a process of its own, and plain HTTP requests to it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OpsServer:
         self.process.stdout.close()
         self.folder.cleanup()
 
-    def tell(self, line: str) -> None:
+    def command(self, line: str) -> None:
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
         assert self.process.stdout.readline() == "done\n"
@@ -56,7 +56,7 @@ class OpsServer:
             try:
                 plug.sendall(head)
             except OSError:
-                pass  # it was told enough
+                pass  # the server has closed the connection: its response can be read
             return read_all(plug)
 
     def cpu_seconds(self) -> float:

@@ -17,9 +17,9 @@
 
 #include "base/bytes.hpp"
 #include "base/file.hpp"
-#include "daemon/ops/http_door.hpp"
+#include "daemon/ops/admin_http_server.hpp"
+#include "daemon/ops/http_listener.hpp"
 #include "daemon/ops/http_responder.hpp"
-#include "daemon/ops/listener.hpp"
 #include "fuzz/require.hpp"
 #include "support/ops_source.hpp"
 
@@ -30,19 +30,19 @@ using cukiln::testing::require;
 
 bool has(ByteView text, ByteView part) { return text.find(part) != ByteView::npos; }
 
-class Door {
+class Server {
  public:
-  Door() {
+  Server() {
     for (std::uint64_t number = 1; number <= 3; ++number) {
       require(bool(source_.store().put(testing::make_entry(number))), "an entry is stored");
     }
     source_.remote.servers = {{"redis://cache:6379", false}};
-    std::vector<ops::Listener> listeners;
+    std::vector<ops::HttpListener> listeners;
     listeners.push_back(*ops::listen_on_unix(path_));
-    ops::HttpDoorLimits limits;
+    ops::AdminHttpLimits limits;
     limits.threads = 1;
     // Odd requests as from TCP, where they must name this host.
-    door_ = *ops::HttpDoor::open(
+    server_ = *ops::AdminHttpServer::open(
         std::move(listeners),
         [this](ByteView head, bool) { return responder_.respond(head, head.size() % 2 == 1); },
         limits);
@@ -54,12 +54,12 @@ class Door {
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path, path_.c_str(), path_.size());
     require(::connect(plug.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0,
-            "the door is open");
+            "the server accepts");
     while (!bytes.empty()) {
       const ssize_t sent = TEMP_FAILURE_RETRY(  // libFuzzer has an alarm
           ::send(plug.get(), bytes.data(), std::min(piece, bytes.size()), MSG_NOSIGNAL));
       if (sent < 0) {
-        break;  // the door has heard enough
+        break;  // the server has closed the connection
       }
       bytes.remove_prefix(static_cast<std::size_t>(sent));
     }
@@ -78,20 +78,20 @@ class Door {
   const std::string path_ = folder_ / "ops.sock";
   testing::FakeOpsSource source_{folder_ / "store"};
   ops::HttpResponder responder_{source_};
-  std::unique_ptr<ops::HttpDoor> door_;
+  std::unique_ptr<ops::AdminHttpServer> server_;
 };
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const Door door;
+  static const Server server;
   if (size == 0) {
     return 0;
   }
   const ByteView bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  const std::string answer = door.answer_to(bytes, data[0] * std::size_t{16} + 1);
+  const std::string answer = server.answer_to(bytes, data[0] * std::size_t{16} + 1);
   const std::size_t end = bytes.find("\r\n\r\n");
-  if (end == ByteView::npos || end + 4 > ops::HttpDoorLimits().head_bytes) {
+  if (end == ByteView::npos || end + 4 > ops::AdminHttpLimits().head_bytes) {
     require(answer.empty() || answer.rfind("HTTP/1.1 4", 0) == 0, "no head, no good answer",
             answer);
     return 0;

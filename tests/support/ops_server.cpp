@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The admin HTTP server over a fake daemon, for tests of the page and of hostile clients:
+// An admin HTTP server over a fake daemon, for tests of the page and of hostile clients:
 //
 //     ops_server FOLDER [ENTRIES]
 //
-// Prints its port at 127.0.0.1; its Unix socket is FOLDER/ops.sock. Then it follows the lines of
-// its input and exits at their end: `put NUMBER`, `hang`, `wake`, `drain`, `idle`, `descriptors
-// LIMIT`, `interrupt COUNT`.
+// Prints the port that it listens at on 127.0.0.1; its Unix socket is FOLDER/ops.sock. Then it runs
+// the commands on its standard input, one a line, until end of file: `put NUMBER`, `hang`, `wake`,
+// `drain`, `idle`, `descriptors LIMIT`, `interrupt COUNT`.
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include <cstdio>
 #include <iostream>
 
-#include "daemon/ops/http_door.hpp"
+#include "daemon/ops/admin_http_server.hpp"
 #include "daemon/ops/http_responder.hpp"
 #include "support/ops_source.hpp"
 
@@ -47,8 +47,8 @@ void make_busy(FakeOpsSource& source) {
   source.jobs = {{"paged_attention<128, half>", "sm_100a", {}, 20411, 1000, 3'240, 7, true, false},
                  {"moe_gemm_fp8", "sm_90a", {}, 20412, 1000, 812, 1, true, true},
                  {kHostileName, "sm_100a", {}, 20413, 1001, 0, 2, false, false}};
-  for (const char* name : {"compiles_crashed", "compiles_timed_out", "compiles_asked",
-                           "entries_asked", "declined_busy"}) {
+  for (const char* name : {"compiles_crashed", "compiles_timed_out", "compile_requests",
+                           "entry_requests", "declined_busy"}) {
     source.counters.emplace_back(name, 1);
   }
   source.remote.servers = {{"redis://cache.example:6379", false},
@@ -67,7 +67,7 @@ void make_busy(FakeOpsSource& source) {
 
 void ignore_signal(int) {}
 
-void obey(FakeOpsSource& source, const std::string& line) {
+void run_command(FakeOpsSource& source, const std::string& line) {
   // No stream: UndefinedBehaviorSanitizer cannot check one once descriptors have run out.
   const std::size_t space = line.find(' ');
   const std::string word = line.substr(0, space);
@@ -119,7 +119,7 @@ int main(int count, char** values) {
   source.store().count("fallbacks_declined", 3);
   make_busy(source);
   ops::HttpResponder responder(source);
-  std::vector<ops::Listener> listeners;
+  std::vector<ops::HttpListener> listeners;
   for (auto listener : {ops::listen_on_unix, +[](const std::string&) {
                           return ops::listen_on_loopback("127.0.0.1:0");
                         }}) {
@@ -131,15 +131,15 @@ int main(int count, char** values) {
     listeners.push_back(*std::move(opened));
   }
   const int port = port_of(listeners.back());
-  auto door = ops::HttpDoor::open(
+  auto server = ops::AdminHttpServer::open(
       std::move(listeners), [&](ByteView head, bool tcp) { return responder.respond(head, tcp); });
-  if (!door) {
-    std::fprintf(stderr, "%s\n", door.error().message().c_str());
+  if (!server) {
+    std::fprintf(stderr, "%s\n", server.error().message().c_str());
     return 1;
   }
   std::cout << port << std::endl;
   for (std::string line; std::getline(std::cin, line);) {
-    obey(source, line);
+    run_command(source, line);
     std::cout << "done" << std::endl;
   }
   return 0;

@@ -32,7 +32,7 @@ class FakeOpsSource final : public ops::OpsSource {
   Result<wire::DaemonSnapshot> state(std::chrono::milliseconds wait) override {
     if (hung) {
       std::this_thread::sleep_for(std::min(wait, std::chrono::milliseconds(200)));
-      return Error(ErrorCode::timeout, "the daemon's loop does not answer");
+      return Error(ErrorCode::timeout, "the daemon's event loop did not respond");
     }
     wire::DaemonSnapshot state;
     state.process = 4711;

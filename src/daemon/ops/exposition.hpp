@@ -14,8 +14,8 @@ namespace cukiln::ops {
 
 inline constexpr double kUsPerSecond = 1e6;
 
-/// Builds Prometheus' text format: samples of one metric come one after the other, and the first
-/// brings its help along.
+/// Builds Prometheus' text format. The samples of one metric must be added one after the other; the
+/// help text of the first is used.
 class Exposition {
  public:
   template <class Number>
@@ -26,33 +26,35 @@ class Exposition {
     text_ += labels.empty() ? fmt::format("{} {}\n", name, value)
                             : fmt::format("{}{{{}}} {}\n", name, labels, value);
   }
-  /// `buckets`: an upper bound in seconds, and how many were within it.
+  /// `buckets`: upper bounds in seconds, with cumulative counts.
   void histogram(std::string_view metric, std::string_view help,
                  const std::vector<std::pair<double, std::uint64_t>>& buckets, double sum,
                  std::uint64_t count, const std::string& labels = {}) {
     begin("histogram", fmt::format("cukiln_{}", metric), metric, help);
     const std::string before = labels.empty() ? "" : labels + ",";
-    const std::string alone = labels.empty() ? "" : "{" + labels + "}";
-    for (const auto& [bound, within] : buckets) {
-      text_ += fmt::format("cukiln_{}_bucket{{{}le=\"{}\"}} {}\n", metric, before, bound, within);
+    const std::string in_braces = labels.empty() ? "" : "{" + labels + "}";
+    for (const auto& [bound, cumulative] : buckets) {
+      text_ +=
+          fmt::format("cukiln_{}_bucket{{{}le=\"{}\"}} {}\n", metric, before, bound, cumulative);
     }
     text_ += fmt::format(
         "cukiln_{0}_bucket{{{1}le=\"+Inf\"}} {2}\ncukiln_{0}_sum{3} {4}\ncukiln_{0}_count{3} {2}\n",
-        metric, before, count, alone, sum);
+        metric, before, count, in_braces, sum);
   }
-  /// A Histogram of base; `number(name)` is one of the numbers of the one that is called `name`.
-  template <class Times, class Number>
+  /// Adds the base/histogram.hpp histogram `name`, a `Times`, whose counters `counter(name)`
+  /// returns.
+  template <class Times, class Counter>
   void times(std::string_view metric, std::string_view help, const std::string& labels,
-             std::string_view name, const Number& number) {
+             std::string_view name, const Counter& counter) {
     const std::vector<std::string> names = Times::names(name);
     std::vector<std::pair<double, std::uint64_t>> buckets;
-    std::uint64_t within = 0;
+    std::uint64_t cumulative = 0;
     for (std::size_t i = 0; i < Times::kBounds.size(); ++i) {
-      within += number(names[i]);
-      buckets.emplace_back(Times::kBounds[i] / kUsPerSecond, within);
+      cumulative += counter(names[i]);
+      buckets.emplace_back(Times::kBounds[i] / kUsPerSecond, cumulative);
     }
-    histogram(metric, help, buckets, static_cast<double>(number(names.back())) / kUsPerSecond,
-              within + number(names[Times::kBounds.size()]), labels);
+    histogram(metric, help, buckets, static_cast<double>(counter(names.back())) / kUsPerSecond,
+              cumulative + counter(names[Times::kBounds.size()]), labels);
   }
   void summary(std::string_view metric, std::string_view help, double sum, std::uint64_t count) {
     text_ += fmt::format(
@@ -73,7 +75,7 @@ class Exposition {
   std::string take() { return std::move(text_); }
 
  private:
-  /// What a metric is, said once before its samples.
+  /// Writes help and type, once for each metric.
   void begin(std::string_view type, const std::string& name, std::string_view metric,
              std::string_view help) {
     if (metric != last_) {
@@ -81,7 +83,7 @@ class Exposition {
       last_ = metric;
     }
   }
-  /// Prometheus has names of its own for processes.
+  /// Prometheus' standard process metrics have no prefix.
   static std::string_view prefix_of(std::string_view metric) {
     return metric.substr(0, 8) == "process_" ? "" : "cukiln_";
   }
@@ -90,7 +92,7 @@ class Exposition {
   std::string last_;
 };
 
-/// `NAME="VALUE"`, with what the format reserves quoted.
+/// Formats `NAME="VALUE"`, escaped.
 inline std::string label(std::string_view name, std::string_view value) {
   std::string out(name);
   out += "=\"";

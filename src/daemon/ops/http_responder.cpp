@@ -12,7 +12,7 @@
 
 #include "base/mutex.hpp"
 #include "base/result.hpp"
-#include "daemon/ops/json_answers.hpp"
+#include "daemon/ops/api_json.hpp"
 #include "daemon/ops/metrics_text.hpp"
 #include "embedded/ops_page.hpp"
 
@@ -42,11 +42,11 @@ const char* type_of(std::string_view file) {
                            : "image/svg+xml";
 }
 
-/// A request's head, and where its answer is gathered.
+/// A stream in memory: reads a request's head and collects the response.
 class MemoryStream final : public httplib::Stream {
  public:
   MemoryStream(ByteView head, bool tcp) : head_(head), tcp_(tcp) {}
-  std::string take() { return std::move(answer_); }
+  std::string take() { return std::move(response_); }
 
   bool is_readable() const override { return !head_.empty(); }
   bool is_writable() const override { return true; }
@@ -57,22 +57,22 @@ class MemoryStream final : public httplib::Stream {
     return static_cast<ssize_t>(size);
   }
   ssize_t write(const char* from, std::size_t size) override {
-    answer_.append(from, size);
+    response_.append(from, size);
     return static_cast<ssize_t>(size);
   }
   void get_remote_ip_and_port(std::string&, int&) const override {}
-  /// Handlers see by it where the request came from.
+  /// Tells handlers whether the request came over TCP: the port is 1 then, else 0.
   void get_local_ip_and_port(std::string&, int& port) const override { port = tcp_ ? 1 : 0; }
   socket_t socket() const override { return 0; }
 
  private:
   ByteView head_;
   const bool tcp_;
-  std::string answer_;
+  std::string response_;
 };
 
-/// A page of another site can have its name resolve to 127.0.0.1 (DNS rebinding), but then its
-/// requests name that site. The port may be any: `ssh -L` is a good way to look at a daemon.
+/// Protects against DNS rebinding: a foreign site can make its name resolve to 127.0.0.1, but its
+/// requests then name that site. Any port is accepted, for `ssh -L`.
 bool names_this_host(const Request& request) {
   std::string host = request.get_header_value("Host");
   if (request.get_header_value_count("Host") != 1) {
@@ -88,26 +88,25 @@ bool names_this_host(const Request& request) {
   return host == "127.0.0.1" || host == "localhost" || host == "[::1]";
 }
 
-void say(Response& response, int status, const std::string& text) {
+void set_text(Response& response, int status, const std::string& text) {
   response.status = status;
   response.set_content(text + "\n", kText);
 }
 
-/// Lets one at a time through to what may hang, so that a dead disk holds up one thread and not
-/// all:
-/// `/healthz` still has one.
+/// Admits one thread at a time to an operation that may hang, so that a dead disk blocks one thread
+/// and the others can still answer `/healthz`.
 class Gate {
  public:
   bool enter() {
-    MutexLock hold(mutex_);
-    if (!is_free_.wait_for(hold, kGateWait, [this] { return !taken_; })) {
+    MutexLock lock(mutex_);
+    if (!is_free_.wait_for(lock, kGateWait, [this]() CUKILN_REQUIRES(mutex_) { return !taken_; })) {
       return false;
     }
     taken_ = true;
     return true;
   }
   void leave() {
-    const MutexLock hold(mutex_);
+    const MutexLock lock(mutex_);
     taken_ = false;
     is_free_.notify_one();
   }
@@ -115,14 +114,14 @@ class Gate {
  private:
   Mutex mutex_;
   ConditionVariable is_free_;
-  bool taken_ = false;
+  bool taken_ CUKILN_GUARDED_BY(mutex_) = false;
 };
 
 /// Writes to the store and reads it back.
-Result<void> use(TieredStore& store) {
+Result<void> probe(TieredStore& store) {
   constexpr const char* kCounter = "readiness_probes";
   if (!store.bypass_reason().empty()) {
-    return make_error(ErrorCode::io, "the store is not used: {}", store.bypass_reason());
+    return make_error(ErrorCode::io, "the store cannot be used: {}", store.bypass_reason());
   }
   if (store.read_only()) {
     return make_error(ErrorCode::io, "the store in {} is read-only", store.directory());
@@ -132,7 +131,7 @@ Result<void> use(TieredStore& store) {
   CUKILN_CHECK(store.flush());
   CUKILN_TRY(auto after, store.counters());
   if (after[kCounter] <= before[kCounter]) {
-    return make_error(ErrorCode::io, "the store took a counter and does not have it");
+    return make_error(ErrorCode::io, "the store did not return what was written to it");
   }
   return {};
 }
@@ -155,14 +154,15 @@ class HttpResponder::Server final : public httplib::Server {
       return is_refused(request, response) ? HandlerResponse::Handled : HandlerResponse::Unhandled;
     });
     set_exception_handler([](const Request&, Response& response, const std::exception_ptr&) {
-      say(response, kInternal, "this request failed; the daemon goes on");
+      set_text(response, kInternal, "internal error: the request failed");
     });
     set_error_handler([](const Request&, Response& response) {
       if (response.body.empty()) {
-        say(response, response.status,
-            response.status == kNotFound
-                ? "nothing is here; / is the page, /metrics, /healthz and /readyz are for programs"
-                : fmt::format("the request is refused ({})", response.status));
+        set_text(response, response.status,
+                 response.status == kNotFound
+                     ? "not found; the paths are /, /metrics, /healthz, /readyz, /api/status and "
+                       "/api/entries"
+                     : fmt::format("invalid request ({})", response.status));
       }
     });
     for (const embedded::File& file : embedded::ops_page()) {
@@ -171,18 +171,19 @@ class HttpResponder::Server final : public httplib::Server {
       };
       Get(file.name == "index.html" ? "/" : "/" + std::string(file.name), serve);
     }
-    Get("/healthz", [this](const Request&, Response& response) { tell_health(response); });
-    Get("/readyz", [this](const Request&, Response& response) { tell_ready(response); });
+    Get("/healthz", [this](const Request&, Response& response) { serve_health(response); });
+    Get("/readyz", [this](const Request&, Response& response) { serve_readiness(response); });
     Get("/metrics", [this](const Request&, Response& response) {
-      with_store(response, &Server::tell_metrics);
+      with_store(response, &Server::serve_metrics);
     });
-    Get("/api/status",
-        [this](const Request&, Response& response) { with_store(response, &Server::tell_status); });
+    Get("/api/status", [this](const Request&, Response& response) {
+      with_store(response, &Server::serve_status);
+    });
     Get("/api/entries", [this](const Request& request, Response& response) {
-      with_store(response, [&](Server&, Response& to) { tell_entries(request, to); });
+      with_store(response, [&](Server&, Response& to) { serve_entries(request, to); });
     });
     Get("/api/entries/([0-9a-f]{64})", [this](const Request& request, Response& response) {
-      with_store(response, [&](Server&, Response& to) { tell_entry(request.matches[1], to); });
+      with_store(response, [&](Server&, Response& to) { serve_entry(request.matches[1], to); });
     });
   }
 
@@ -190,7 +191,7 @@ class HttpResponder::Server final : public httplib::Server {
     MemoryStream stream(head, tcp);
     bool closed = false;
     process_request(stream, true, closed, [](Request& request) {
-      // A thousand ranges of one answer are a thousand answers, and brotli at its best takes a
+      // A request may name thousands of ranges of one response, and cpp-httplib's brotli takes a
       // second for a long one.
       request.ranges.clear();
       request.headers.erase("Accept-Encoding");
@@ -203,45 +204,45 @@ class HttpResponder::Server final : public httplib::Server {
   static bool is_refused(const Request& request, Response& response) {
     if (request.method != "GET" && request.method != "HEAD") {
       response.set_header("Allow", "GET, HEAD");
-      say(response, kNotAllowed, "only GET and HEAD: this door changes nothing");
+      set_text(response, kNotAllowed, "method not allowed: expected GET or HEAD");
       return true;
     }
     if (request.local_port != 0 && !names_this_host(request)) {
-      say(response, kBadRequest, "the Host header must name 127.0.0.1, localhost or [::1]");
+      set_text(response, kBadRequest, "the Host header must name 127.0.0.1, localhost or [::1]");
       return true;
     }
     return false;
   }
 
-  /// Errors besides body's: timeout.
+  /// Calls `body` inside the gate. Errors: timeout, and those of `body`.
   template <class Body>
   static auto through(Gate& gate, Body&& body) -> decltype(body()) {
     if (!gate.enter()) {
-      return make_error(ErrorCode::timeout,
-                        "no answer for {} ms: somebody else still waits for one",
+      return make_error(ErrorCode::timeout, "another request still waits for it after {} ms",
                         kGateWait.count());
     }
     const std::unique_ptr<Gate, void (*)(Gate*)> leave(&gate, [](Gate* g) { g->leave(); });
     return body();
   }
 
-  template <class Tell>
-  void with_store(Response& response, Tell&& tell) {
-    const auto told = through(store_gate_, [&]() -> Result<void> {
-      std::invoke(tell, *this, response);
+  template <class Serve>
+  void with_store(Response& response, Serve&& serve) {
+    const auto served = through(store_gate_, [&]() -> Result<void> {
+      std::invoke(serve, *this, response);
       return {};
     });
-    if (!told) {
-      say(response, kUnavailable, "the store: " + told.error().message());
+    if (!served) {
+      set_text(response, kUnavailable, "the store: " + served.error().message());
     }
   }
 
-  void tell_health(Response& response) {
+  void serve_health(Response& response) {
     const auto state = source_.state(kHealthWait);
-    state ? say(response, 200, "ok") : say(response, kUnavailable, state.error().message());
+    state ? set_text(response, 200, "ok")
+          : set_text(response, kUnavailable, state.error().message());
   }
 
-  void tell_ready(Response& response) {
+  void serve_readiness(Response& response) {
     std::string report;
     bool ready = true;
     const auto line = [&](std::string_view part, const Error* error, std::string_view good) {
@@ -249,20 +250,20 @@ class HttpResponder::Server final : public httplib::Server {
       report += fmt::format("{}: {}\n", part, error == nullptr ? good : error->message());
     };
     const auto state = source_.state(kStateWait);
-    const Error draining(ErrorCode::io, "draining: this daemon is about to end");
+    const Error draining(ErrorCode::io, "draining: this daemon shuts down");
     line("daemon", !state ? &state.error() : state->draining ? &draining : nullptr, "ok");
-    const auto used = through(store_gate_, [&] { return use(source_.store()); });
-    line("store", used ? nullptr : &used.error(), "ok, written and read");
+    const auto probed = through(store_gate_, [&] { return probe(source_.store()); });
+    line("store", probed ? nullptr : &probed.error(), "ok, written and read");
     const auto compiler = through(compiler_gate_, [&] { return source_.compiler(); });
     line("compiler", compiler ? nullptr : &compiler.error(), compiler ? *compiler : "");
     report.pop_back();
-    say(response, ready ? 200 : kUnavailable, report);
+    set_text(response, ready ? 200 : kUnavailable, report);
   }
 
-  void tell_metrics(Response& response) {
+  void serve_metrics(Response& response) {
     const auto state = source_.state(kStateWait);
     if (!state) {
-      return say(response, kUnavailable, state.error().message());
+      return set_text(response, kUnavailable, state.error().message());
     }
     const auto compiler = through(compiler_gate_, [&] { return source_.compiler(); });
     response.set_content(metrics_text(*state, source_.store(), source_.remotes(),
@@ -270,15 +271,15 @@ class HttpResponder::Server final : public httplib::Server {
                          kMetrics);
   }
 
-  void tell_status(Response& response) {
+  void serve_status(Response& response) {
     const auto state = source_.state(kStateWait);
     if (!state) {
-      return say(response, kUnavailable, state.error().message());
+      return set_text(response, kUnavailable, state.error().message());
     }
     response.set_content(status_json(*state, source_.store(), source_.remotes()), kJson);
   }
 
-  void tell_entries(const Request& request, Response& response) {
+  void serve_entries(const Request& request, Response& response) {
     EntryQuery query;
     query.text = request.get_param_value("q");
     query.target = request.get_param_value("target");
@@ -286,31 +287,31 @@ class HttpResponder::Server final : public httplib::Server {
     query.sort = request.get_param_value("sort");
     query.offset = number(request, "offset", 0);
     query.limit = number(request, "limit", query.limit);
-    answer(response, entries_json(source_.store(), query));
+    set_json(response, entries_json(source_.store(), query));
   }
 
-  void tell_entry(const std::string& key, Response& response) {
-    answer(response, entry_json(source_.store(), key));
+  void serve_entry(const std::string& key, Response& response) {
+    set_json(response, entry_json(source_.store(), key));
   }
 
-  static void answer(Response& response, const Result<std::string>& json) {
+  static void set_json(Response& response, const Result<std::string>& json) {
     if (json) {
       return response.set_content(*json, kJson);
     }
     const ErrorCode code = json.error().code();
-    say(response,
-        code == ErrorCode::not_found          ? kNotFound
-        : code == ErrorCode::invalid_argument ? kBadRequest
-                                              : kUnavailable,
-        json.error().message());
+    set_text(response,
+             code == ErrorCode::not_found          ? kNotFound
+             : code == ErrorCode::invalid_argument ? kBadRequest
+                                                   : kUnavailable,
+             json.error().message());
   }
 
-  static std::size_t number(const Request& request, const char* name, std::size_t otherwise) {
-    constexpr std::size_t kMostDigits = 9;
+  static std::size_t number(const Request& request, const char* name, std::size_t fallback) {
+    constexpr std::size_t kMaxDigits = 9;
     const std::string text = request.get_param_value(name);
-    const bool valid = !text.empty() && text.size() <= kMostDigits &&
+    const bool valid = !text.empty() && text.size() <= kMaxDigits &&
                        text.find_first_not_of("0123456789") == std::string::npos;
-    return valid ? std::stoul(text) : otherwise;
+    return valid ? std::stoul(text) : fallback;
   }
 
   OpsSource& source_;

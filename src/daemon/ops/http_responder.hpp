@@ -9,16 +9,16 @@
 
 namespace cukiln::ops {
 
-/// What the operations door answers: the page, JSON for it, metrics and health. Reads the heads of
-/// requests with cpp-httplib, from memory and into memory: no socket and no file is in its reach.
-/// Threads: safe.
+/// The content of the admin HTTP server: the page, its JSON, metrics and health. Parses requests
+/// with cpp-httplib, from memory and into memory, so that cpp-httplib handles no socket and no
+/// file. Threads: safe.
 class HttpResponder {
  public:
   explicit HttpResponder(OpsSource& source);
   ~HttpResponder();
 
-  /// The whole answer to a request without a body. `tcp`: it came from where a browser can be made
-  /// to send it by a page of somebody else, so it must name this host.
+  /// Returns the whole response to a request without a body. `tcp`: the request came over TCP,
+  /// where a foreign web page can make a browser send it; its Host header must name this host.
   std::string respond(ByteView head, bool tcp);
 
  private:

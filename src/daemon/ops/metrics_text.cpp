@@ -29,75 +29,85 @@ namespace {
 
 constexpr std::string_view kNvrtc = "nvrtc ";
 
-/// What a store's operations can end with.
+/// The error codes of store operations.
 constexpr ErrorCode kStoreErrors[] = {ErrorCode::io, ErrorCode::timeout, ErrorCode::corrupt,
                                       ErrorCode::incompatible};
 
-/// Which of the daemon's or the store's counters is which sample. Rows of one metric are together;
-/// the first has its help.
+/// Maps a counter of the daemon or of the store to a sample. The rows of one metric must be
+/// adjacent; the first has its help text.
 struct CounterRow {
   std::string_view counter, metric, labels, help;
 };
 
 constexpr CounterRow kDaemonCounters[] = {
-    {"compiles_ok", "compiles_total", R"(result="ok")", "Compiles by this daemon, by their end."},
+    {"compiles_ok", "compiles_total", R"(result="ok")", "Compiles by this daemon, by result."},
     {"compiles_failed", "compiles_total", R"(result="error")", ""},
     {"compiles_crashed", "compiles_total", R"(result="crash")", ""},
     {"compiles_timed_out", "compiles_total", R"(result="timeout")", ""},
     {"compiles_out_of_memory", "compiles_total", R"(result="oom")", ""},
     {"compiles_garbage", "compiles_total", R"(result="garbage")", ""},
-    {"coalesced", "singleflight_coalesced_total", "", "Requests that joined another's compile."},
-    {"superseded", "singleflight_superseded_total", "", "Requests that the store had meanwhile."},
-    {"restarted", "compiles_restarted_total", "", "Compiles begun again: their owner had left."},
-    {"orphans_finished", "compiles_orphaned_total", "", "Compiles that outlived their owner."},
+    {"coalesced", "singleflight_coalesced_total", "",
+     "Requests that joined an in-flight compile of the same user."},
+    {"superseded", "singleflight_superseded_total", "",
+     "Compile requests answered with a store lookup, because the store has entries for them."},
+    {"restarted", "compiles_restarted_total", "",
+     "Compiles restarted for another client, because their owner disconnected."},
+    {"orphans_finished", "compiles_orphaned_total", "",
+     "Compiles that finished after their owner disconnected."},
     {"remembered_failures", "compiles_refused_total", "",
-     "Compiles not tried, for the same one had just crashed."},
-    {"questions", "compile_questions_total", "", "Files that clients were asked for."},
-    {"compiles_ahead", "compiles_ahead_total", "", "Compiles begun because a file was saved."},
-    {"watch_events", "watch_events_total", "", "Changes in folders that are about watched files."},
+     "Compile requests refused, because the same compile failed a moment before."},
+    {"questions", "compile_questions_total", "", "Files requested from clients."},
+    {"compiles_ahead", "compiles_ahead_total", "",
+     "Compiles started because a watched file changed."},
+    {"watch_events", "watch_events_total", "", "File events of watched files."},
     {"watch_overflows", "watch_overflows_total", "",
-     "Times the kernel dropped events, and all watched files were looked at."},
-    {"connections_accepted", "ipc_connections_total", "", "Clients that were let in."},
+     "Overflows of the kernel's event queue. All watched files were checked after each."},
+    {"connections_accepted", "ipc_connections_total", "", "Accepted client connections."},
     {"rejected_user", "ipc_connections_rejected_total", R"(reason="uid")",
-     "Clients that were not let in."},
+     "Rejected client connections, by reason."},
     {"rejected_limit", "ipc_connections_rejected_total", R"(reason="limit")", ""},
     {"rejected_version", "ipc_connections_rejected_total", R"(reason="version")", ""},
     {"rejected_draining", "ipc_connections_rejected_total", R"(reason="draining")", ""},
-    {"requests_sets_ok", "ipc_requests_total", R"(op="sets",code="ok")",
-     "Requests of clients, by how they were answered."},
-    {"requests_sets_error", "ipc_requests_total", R"(op="sets",code="error")", ""},
-    {"requests_get_ok", "ipc_requests_total", R"(op="get",code="ok")", ""},
-    {"requests_get_miss", "ipc_requests_total", R"(op="get",code="miss")", ""},
-    {"requests_get_error", "ipc_requests_total", R"(op="get",code="error")", ""},
-    {"requests_compile_ok", "ipc_requests_total", R"(op="compile",code="ok")", ""},
-    {"requests_compile_error", "ipc_requests_total", R"(op="compile",code="error")", ""},
-    {"requests_compile_superseded", "ipc_requests_total", R"(op="compile",code="superseded")", ""},
-    {"requests_compile_declined", "ipc_requests_total", R"(op="compile",code="declined")", ""},
-    {"requests_compile_draining", "ipc_requests_total", R"(op="compile",code="draining")", ""},
-    {"entries_given", "ipc_entries_given_total", "", "Cubins handed to clients."},
+    {"requests_sets_ok", "ipc_requests_total", R"(op="sets",result="ok")",
+     "Client requests, by operation and result."},
+    {"requests_sets_error", "ipc_requests_total", R"(op="sets",result="error")", ""},
+    {"requests_get_ok", "ipc_requests_total", R"(op="get",result="ok")", ""},
+    {"requests_get_miss", "ipc_requests_total", R"(op="get",result="miss")", ""},
+    {"requests_get_error", "ipc_requests_total", R"(op="get",result="error")", ""},
+    {"requests_compile_ok", "ipc_requests_total", R"(op="compile",result="ok")", ""},
+    {"requests_compile_error", "ipc_requests_total", R"(op="compile",result="error")", ""},
+    {"requests_compile_superseded", "ipc_requests_total", R"(op="compile",result="superseded")",
+     ""},
+    {"requests_compile_declined", "ipc_requests_total", R"(op="compile",result="declined")", ""},
+    {"requests_compile_draining", "ipc_requests_total", R"(op="compile",result="draining")", ""},
+    {"entries_sent", "ipc_entries_sent_total", "", "Entries sent for get requests."},
     {"declined_busy", "ipc_requests_declined_total", R"(reason="busy")",
-     "Compiles that were left to the client."},
+     "Compile requests declined, by reason. Their clients compile locally."},
     {"declined_compiler", "ipc_requests_declined_total", R"(reason="compiler")", ""},
     {"declined_draining", "ipc_requests_declined_total", R"(reason="draining")", ""},
     {"slow_clients", "ipc_slow_clients_total", "",
-     "Connections closed: they kept a frame or its answer waiting."},
+     "Connections closed because the client did not send or read in time."},
 };
 
-// Of all processes that use the store, written by each with its next write.
+// Counted by all processes that use the store; each adds its counters with its next write.
 constexpr CounterRow kStoreCounters[] = {
-    {"misses_header_changed", "stale_total", R"(reason="header_changed")",
-     "Misses of what had been compiled before, by what is new."},
-    {"misses_header_appeared", "stale_total", R"(reason="header_appeared")", ""},
-    {"misses_header_vanished", "stale_total", R"(reason="header_vanished")", ""},
-    {"compiles", "client_compiles_total", "", "Compiles by all users of the store."},
-    {"failed", "client_compiles_failed_total", "", "Compiles that ended in an error."},
+    {"misses_new", "misses_total", R"(reason="new")",
+     "Misses of all processes that use the store, by reason."},
+    {"misses_header_changed", "misses_total", R"(reason="header_changed")", ""},
+    {"misses_header_appeared", "misses_total", R"(reason="header_appeared")", ""},
+    {"misses_header_vanished", "misses_total", R"(reason="header_vanished")", ""},
+    {"misses_damaged", "misses_total", R"(reason="damaged")", ""},
+    {"misses_revoked", "misses_total", R"(reason="revoked")", ""},
+    {"misses_evicted", "misses_total", R"(reason="evicted")", ""},
+    {"compiles", "client_compiles_total", "", "Compiles by all processes that use the store."},
+    {"failed", "client_compiles_failed_total", "", "Those that failed."},
     {"singleflight_waits", "client_singleflight_waits_total", "",
-     "Waits for another process's compile of the same."},
-    {"evicted", "store_evicted_entries_total", "", "Entries that made room for others."},
-    {"evicted_bytes", "store_evicted_bytes_total", "", "Their cubins."},
+     "Waits for another process that compiles the same request."},
+    {"evicted", "store_evicted_entries_total", "", "Evicted entries."},
+    {"evicted_bytes", "store_evicted_bytes_total", "", "Cubin bytes of evicted entries."},
     {"corrupt_entry", "store_corrupt_entries_total", R"(kind="entry")",
-     "Damaged entries, found and removed: when they were wanted, their rest or their dependency "
-     "set; or by verify."},
+     "Damaged entries that were removed: the row or its dependency set was damaged at a lookup, or "
+     "verify found it."},
     {"corrupt_set", "store_corrupt_entries_total", R"(kind="set")", ""},
     {"corrupt_verify", "store_corrupt_entries_total", R"(kind="verify")", ""},
 };
@@ -119,45 +129,46 @@ void add_daemon(Exposition& out, const wire::DaemonSnapshot& state) {
   for (const wire::DaemonSnapshot::Job& job : state.jobs) {
     waiters += job.waiters;
   }
-  out.gauge("draining", "1 when the daemon is about to end.", state.draining ? 1 : 0);
-  out.gauge("compiles_in_flight", "Compiles that run now.", running);
-  out.gauge("compile_queue_length", "Compiles that wait for their turn.",
+  out.gauge("draining", "1 while the daemon shuts down.", state.draining ? 1 : 0);
+  out.gauge("compiles_in_flight", "Running compiles.", running);
+  out.gauge("compile_queue_length", "Queued compiles.",
             static_cast<std::int64_t>(state.jobs.size()) - running);
   out.gauge("singleflight_waiters", "Clients that wait for compiles.", waiters);
-  out.gauge("quarantined_keys", "Requests that are not tried for a while: they crashed or hung.",
+  out.gauge("quarantined_requests",
+            "Requests that are refused for a while, because their compile crashed or hung.",
             state.counter("quarantined"));
-  out.gauge("ipc_connections", "Clients that are connected.", state.counter("connections"));
+  out.gauge("ipc_connections", "Open client connections.", state.counter("connections"));
   const auto find = [&](std::string_view name) -> std::optional<std::uint64_t> {
     const auto at = std::find_if(state.counters.begin(), state.counters.end(),
                                  [&](const auto& counter) { return counter.first == name; });
     return at == state.counters.end() ? std::nullopt : std::optional(at->second);
   };
   add_rows(out, kDaemonCounters, find);
-  // By the words of the daemon's, which are a fixed few.
-  constexpr std::string_view kMisuse = "protocol_errors_";
+  constexpr std::string_view kProtocolError = "protocol_errors_";
   for (const auto& [name, value] : state.counters) {
-    if (name.starts_with(kMisuse)) {
-      out.counter("ipc_protocol_errors_total", "Connections closed for what they sent.", value,
-                  label("reason", std::string_view(name).substr(kMisuse.size())));
+    if (name.starts_with(kProtocolError)) {
+      out.counter("ipc_protocol_errors_total",
+                  "Connections closed for a violation of the protocol, by reason.", value,
+                  label("reason", std::string_view(name).substr(kProtocolError.size())));
     }
   }
-  const auto number = [&](const std::string& name) { return state.counter(name); };
+  const auto counter = [&](const std::string& name) { return state.counter(name); };
   out.times<LongTimes>("compile_duration_seconds",
-                       "Compiles that gave a cubin, waiting for files too.", {}, "compile_times",
-                       number);
+                       "Duration of compiles that gave a cubin, waits for files included.", {},
+                       "compile_times", counter);
   for (const char* op : {"sets", "get", "compile"}) {
     out.times<ShortTimes>("ipc_request_duration_seconds",
-                          "From a request of a client's to its answer.", label("op", op),
-                          fmt::format("requests_{}", op), number);
+                          "Time from a client's request to the reply.", label("op", op),
+                          fmt::format("requests_{}", op), counter);
   }
-  if (const auto folders = find("watch_directories")) {  // else it watches nothing
+  if (const auto folders = find("watch_directories")) {  // absent if no files are watched
     out.gauge("watch_directories", "Folders that inotify watches.", *folders);
-    out.gauge("watch_limit_reached", "Folders and files that are not watched, for a limit.",
+    out.gauge("watch_limit_reached", "Folders and files that are not watched because of a limit.",
               state.counter("watch_limit_reached"));
   }
 }
 
-/// The store's counters, by name; 0: nobody counted that.
+/// The store's counters by name; 0 for one that was never counted.
 class StoreCounts {
  public:
   explicit StoreCounts(std::map<std::string, std::int64_t> all) : all_(std::move(all)) {}
@@ -188,47 +199,50 @@ void add_maintenance(Exposition& out, SqliteStore& disk) {
   const MaintenanceStats stats = disk.maintenance_stats();
   constexpr std::string_view kGc = "gc_runs_total";
   constexpr std::string_view kGcHelp =
-      "Times this daemon saw to the cap: for a put, or by its timer.";
+      "Checks of the store's size cap by this daemon, by trigger and result.";
   add_runs(out, kGc, kGcHelp, stats.gc_by_put, R"(trigger="put",)");
   add_runs(out, kGc, kGcHelp, stats.gc_by_timer, R"(trigger="timer",)");
-  out.summary("gc_duration_seconds", "What these took.",
+  out.summary("gc_duration_seconds", "Their duration.",
               seconds(stats.gc_by_put.total_time + stats.gc_by_timer.total_time),
               stats.gc_by_put.all() + stats.gc_by_timer.all());
   if (stats.gc_last_success_s != 0) {
-    out.gauge("gc_last_success_timestamp_seconds", "Since 1970.", stats.gc_last_success_s);
+    out.gauge("gc_last_success_timestamp_seconds",
+              "Time of the last successful check of the size cap, in seconds since 1970.",
+              stats.gc_last_success_s);
   }
   add_runs(out, "store_checkpoints_total", "Merges of the write-ahead log by this daemon.",
            stats.checkpoints);
-  out.summary("store_checkpoint_duration_seconds", "What these took.",
+  out.summary("store_checkpoint_duration_seconds", "Their duration.",
               seconds(stats.checkpoints.total_time), stats.checkpoints.all());
   if (const auto oldest = disk.oldest_use_s()) {
     constexpr std::int64_t kNsPerSecond = 1'000'000'000;
     const std::int64_t now_s = Clock::system().now_ns() / kNsPerSecond;
     out.gauge("store_oldest_entry_age_seconds",
-              "Since the last use of the entry that would go first; 0: there is none.",
+              "Time since the last use of the least recently used entry; 0 in an empty store.",
               std::max<std::int64_t>(0, now_s - oldest->value_or(now_s)));
   }
 }
 
 void add_store(Exposition& out, TieredStore& store, const StoreFacts& facts) {
   const bool bypassed = !store.bypass_reason().empty();
-  out.gauge("store_bypassed", "1 when the disk is not used.", bypassed ? 1 : 0);
+  out.gauge("store_bypassed", "1 while the store on disk cannot be used.", bypassed ? 1 : 0);
   if (bypassed) {
     return;
   }
   const DiskUse use = StoreAdmin(store).disk_use();
   out.gauge("store_entries", "Entries in the store.", facts.entries);
-  out.gauge("store_size_bytes", "The store's files.", facts.bytes);
-  out.gauge("store_limit_bytes", "Where the least recently used begins to go.", use.max_bytes,
-            R"(type="soft")");
-  out.gauge("store_wal_size_bytes", "SQLite's write-ahead log.", use.wal_bytes);
-  out.gauge("store_free_disk_bytes", "What the file system has left.", use.free_disk_bytes);
-  out.gauge("store_reserve_bytes", "Kept free to evict on a full disk.", use.reserve_bytes);
-  out.counter("store_lock_timeouts_total", "Writes of this daemon given up: others kept writing.",
-              use.lock_timeouts);
+  out.gauge("store_size_bytes", "Size of the store's files.", facts.bytes);
+  out.gauge("store_limit_bytes", "Size above which least recently used entries are evicted.",
+            use.max_bytes, R"(type="soft")");
+  out.gauge("store_wal_size_bytes", "Size of SQLite's write-ahead log.", use.wal_bytes);
+  out.gauge("store_free_disk_bytes", "Free space of the store's file system.", use.free_disk_bytes);
+  out.gauge("store_reserve_bytes", "Size of the reserve for eviction on a full disk.",
+            use.reserve_bytes);
+  out.counter("store_lock_timeouts_total",
+              "Writes of this daemon that timed out waiting for other writers.", use.lock_timeouts);
   SqliteStore& disk = *store.disk();
   for (std::size_t i = 0; i < std::size(kRebuilds); ++i) {
-    out.counter("store_rebuilds_total", "Times this daemon began the store anew.",
+    out.counter("store_rebuilds_total", "New generations started by this daemon, by reason.",
                 disk.rebuilds(static_cast<Rebuild>(i)), label("reason", kRebuilds[i]));
   }
   std::map<std::string, std::uint64_t> waits;
@@ -237,15 +251,15 @@ void add_store(Exposition& out, TieredStore& store, const StoreFacts& facts) {
                            waits[name] = value.load(std::memory_order_relaxed);
                          });
   out.times<ShortTimes>("store_lock_wait_seconds",
-                        "How long writes of this daemon waited for others.", {}, "lock_waits",
-                        [&](const std::string& name) { return waits[name]; });
+                        "Time that writes of this daemon waited for other writers.", {},
+                        "lock_waits", [&](const std::string& name) { return waits[name]; });
   add_maintenance(out, disk);
 }
 
-/// What all users of the store have counted.
-void add_users(Exposition& out, const StoreCounts& count) {
+/// Counters that the processes using the store have added to it.
+void add_store_counters(Exposition& out, const StoreCounts& count) {
   constexpr std::string_view kLookups = "lookups_total";
-  constexpr std::string_view kLookupsHelp = "Look-ups by all users of the store.";
+  constexpr std::string_view kLookupsHelp = "Lookups by all processes that use the store.";
   out.counter(kLookups, kLookupsHelp, count("hits"), R"(tier="all",result="hit")");
   out.counter(kLookups, kLookupsHelp,
               count("misses_new") + count("misses_header_changed") +
@@ -256,30 +270,32 @@ void add_users(Exposition& out, const StoreCounts& count) {
            [&](std::string_view name) { return std::optional(count(std::string(name))); });
   for (const char* op : {"find", "get", "put"}) {
     for (const ErrorCode code : kStoreErrors) {
-      out.counter("store_errors_total", "Store errors of all users, each survived.",
+      out.counter("store_errors_total",
+                  "Store errors of all processes that use the store; each was a miss, or an entry "
+                  "not stored.",
                   count(fmt::format("store_errors_{}_{}", op, name_of(code))),
                   label("op", op) + "," + label("code", name_of(code)));
     }
   }
-  out.counter("saved_seconds_total", "Compiling that hits spared.",
+  out.counter("saved_seconds_total", "Compile time saved by hits.",
               static_cast<double>(count("saved_us")) / kUsPerSecond);
 }
 
-/// What processes that use the store, or this daemon, have told of themselves.
+/// Measurements that processes have reported to this daemon, or added to its store.
 void add_clients(Exposition& out, const StoreCounts& count) {
   for (const char* tier : kTierNames) {
     out.times<ShortTimes>("lookup_duration_seconds",
-                          "Look-ups that hit, by where; the files are checked too.",
+                          "Duration of lookups that hit, by tier; checks of the files included.",
                           label("tier", tier), fmt::format("look_up_{}", tier), count);
   }
-  out.times<LongTimes>("client_preload_duration_seconds", "Preloads, from call to return.", {},
-                       "preload", count);
+  out.times<LongTimes>("client_preload_duration_seconds", "Duration of preloads.", {}, "preload",
+                       count);
   for (const char* reason : kNotStored) {
-    out.counter("uncacheable_total", "Compiles whose result was used and not kept.",
+    out.counter("uncacheable_total", "Compiles whose result was used but not stored, by reason.",
                 count(fmt::format("not_stored_{}", reason)), label("reason", reason));
   }
   for (const char* reason : wire::kFallbacks) {
-    out.counter("client_fallbacks_total", "Times that a client found this daemon wanting.",
+    out.counter("client_fallbacks_total", "Local fallbacks, by reason.",
                 count(fmt::format("fallbacks_{}", reason)), label("reason", reason));
   }
 }
@@ -289,55 +305,56 @@ void add_traffic(Exposition& out, const std::vector<RemoteReport::Traffic>& all)
     return label("backend", traffic.backend) + "," + label("op", traffic.op);
   };
   for (const RemoteReport::Traffic& traffic : all) {
-    for (const auto& [result, count] : traffic.ended) {
-      out.counter("remote_requests_total", "Requests to the fleet's stores, by how they ended.",
-                  count, labels_of(traffic) + "," + label("result", result));
+    for (const auto& [result, count] : traffic.results) {
+      out.counter("remote_requests_total", "Requests to remote stores, by result.", count,
+                  labels_of(traffic) + "," + label("result", result));
     }
   }
   for (const RemoteReport::Traffic& traffic : all) {
-    std::uint64_t count = 0;
-    for (const auto& [result, ended] : traffic.ended) {
-      count += ended;
+    std::uint64_t total = 0;
+    for (const auto& [result, count] : traffic.results) {
+      total += count;
     }
-    out.histogram("remote_request_duration_seconds", "Requests to the fleet's stores.",
-                  traffic.within, traffic.seconds, count, labels_of(traffic));
+    out.histogram("remote_request_duration_seconds", "Duration of requests to remote stores.",
+                  traffic.buckets, traffic.seconds, total, labels_of(traffic));
   }
 }
 
-/// By backend, for an address is no label.
 void add_remotes(Exposition& out, const RemoteReport& remotes) {
   if (remotes.servers.empty()) {
     return;
   }
-  std::map<std::string, int> left_alone;
+  std::map<std::string, int> open_by_backend;
   for (const RemoteReport::Server& server : remotes.servers) {
-    int& any = left_alone[backend_of(server.where)];
-    any = std::max(any, server.left_alone ? 1 : 0);
+    int& open = open_by_backend[backend_of(server.where)];
+    open = std::max(open, server.circuit_open ? 1 : 0);
   }
-  for (const auto& [backend, any] : left_alone) {
-    out.gauge("remote_breaker_open", "1 when a remote is left alone after failures.", any,
+  for (const auto& [backend, open] : open_by_backend) {
+    out.gauge("remote_breaker_open", "1 while a server's circuit breaker is open.", open,
               label("backend", backend));
   }
-  for (const auto& [state, count] : remotes.breaker_turns) {
+  for (const auto& [state, count] : remotes.breaker_transitions) {
     out.counter("remote_breaker_transitions_total",
-                "Times that a remote was left alone, or again not.", count, label("to", state));
+                "Transitions of circuit breakers, by new state.", count, label("to", state));
   }
-  out.counter("remote_lookups_total", "Look-ups in the fleet's stores.", remotes.hits,
+  out.counter("remote_lookups_total", "Lookups in the remote stores, by result.", remotes.hits,
               R"(result="hit")");
   out.counter("remote_lookups_total", "", remotes.misses, R"(result="miss")");
   out.counter("remote_lookups_total", "", remotes.skipped, R"(result="skipped")");
   add_traffic(out, remotes.traffic);
   for (const auto& [reason, count] : remotes.rejected) {
-    out.counter("remote_rejected_total", "Objects that were not believed.", count,
+    out.counter("remote_rejected_total", "Objects that failed verification, by reason.", count,
                 label("reason", reason));
   }
-  out.counter("remote_waits_total", "Waits for another host's compile.", remotes.waits);
-  out.counter("remote_received_bytes_total", "From the fleet's stores.", remotes.received_bytes);
-  out.counter("remote_sent_bytes_total", "To the fleet's stores.", remotes.sent_bytes);
-  out.counter("remote_uploads_total", "Entries that were sent.", remotes.stored);
-  out.gauge("remote_upload_queue_length", "Entries that wait, or are on their way.",
+  out.counter("remote_waits_total", "Waits for another machine that compiles the same request.",
+              remotes.waits);
+  out.counter("remote_received_bytes_total", "Bytes received from remote stores.",
+              remotes.received_bytes);
+  out.counter("remote_sent_bytes_total", "Bytes sent to remote stores.", remotes.sent_bytes);
+  out.counter("remote_uploads_total", "Entries uploaded.", remotes.stored);
+  out.gauge("remote_upload_queue_length", "Entries that are queued or being uploaded.",
             remotes.queued);
-  out.counter("remote_uploads_dropped_total", "Entries that were not sent.", remotes.dropped);
+  out.counter("remote_uploads_dropped_total", "Entries that were not uploaded.", remotes.dropped);
 }
 
 }  // namespace
@@ -350,7 +367,7 @@ std::string metrics_text(const wire::DaemonSnapshot& state, TieredStore& store,
                          const RemoteReport& remotes, std::string_view compiler) {
   Exposition out;
   const StoreFacts facts = StoreAdmin(store).facts();
-  out.gauge("build_info", "What runs.", 1,
+  out.gauge("build_info", "Versions of the daemon and of what it uses.", 1,
             label("version", version()) + "," + label("sqlite", facts.sqlite_version) + "," +
                 label("nvrtc", compiler.substr(std::min(compiler.size(), kNvrtc.size()))) + "," +
                 label("protocol", std::to_string(wire::kDaemonProtocol)));
@@ -359,7 +376,7 @@ std::string metrics_text(const wire::DaemonSnapshot& state, TieredStore& store,
   if (auto counters = store.counters()) {
     const StoreCounts counts(*std::move(counters));
     if (store.bypass_reason().empty()) {
-      add_users(out, counts);
+      add_store_counters(out, counts);
     }
     add_clients(out, counts);
   }

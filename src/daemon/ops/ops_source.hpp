@@ -15,44 +15,43 @@
 
 namespace cukiln::ops {
 
-/// The fleet's stores, as this daemon sees them. Counters since it started; none of them holds a
-/// password.
+/// The remote stores of a daemon, with counters since its start. Addresses have no passwords.
 struct RemoteReport {
   struct Server {
-    std::string where;  ///< `redis://cache:6379`
-    bool left_alone = false;
+    std::string where;          ///< `redis://cache:6379`
+    bool circuit_open = false;  ///< no requests are sent for now, because of failures
   };
   /// Requests of one kind to servers of one kind.
   struct Traffic {
     std::string backend, op;
-    std::vector<std::pair<std::string, std::uint64_t>> ended;  ///< by how
-    std::vector<std::pair<double, std::uint64_t>> within;      ///< seconds, cumulative
-    double seconds = 0;
+    std::vector<std::pair<std::string, std::uint64_t>> results;  ///< by result
+    std::vector<std::pair<double, std::uint64_t>> buckets;  ///< upper bound in seconds, cumulative
+    double seconds = 0;                                     ///< in sum
   };
-  std::vector<Server> servers;  ///< none: there is no fleet
+  std::vector<Server> servers;  ///< empty: no remote store is configured
   std::vector<Traffic> traffic;
   std::uint64_t hits = 0, misses = 0, waits = 0, skipped = 0;
   std::uint64_t stored = 0, dropped = 0, queued = 0;  ///< uploads
   std::uint64_t received_bytes = 0, sent_bytes = 0;
-  std::vector<std::pair<std::string, std::uint64_t>> requests;       ///< by how they ended
-  std::vector<std::pair<std::string, std::uint64_t>> rejected;       ///< objects, by reason
-  std::vector<std::pair<std::string, std::uint64_t>> breaker_turns;  ///< by the state they led to
+  std::vector<std::pair<std::string, std::uint64_t>> requests;  ///< by result
+  std::vector<std::pair<std::string, std::uint64_t>> rejected;  ///< objects, by reason
+  /// Transitions of circuit breakers, by the new state.
+  std::vector<std::pair<std::string, std::uint64_t>> breaker_transitions;
 };
-/// `http` or `redis`: the label of metrics, for an address is none.
+/// `http` or `redis`: the label of a server in metrics, which must not be an address.
 std::string backend_of(std::string_view where);
 
-/// What the operations door looks at. Threads: everything is safe from any thread; nothing changes
-/// what the daemon does.
+/// The daemon as the admin HTTP server sees it: read-only. Threads: safe.
 class OpsSource {
  public:
   virtual ~OpsSource() = default;
 
-  /// Of the daemon's loop, by its own word. Errors: timeout, when it says nothing for `wait`.
+  /// The state of the event loop, as the loop reports it. Errors: timeout (no report for `wait`).
   virtual Result<wire::DaemonSnapshot> state(std::chrono::milliseconds wait) = 0;
   /// The daemon's store.
   virtual TieredStore& store() = 0;
   virtual RemoteReport remotes() = 0;
-  /// Who compiles: `nvrtc 13.0.88`. Errors: why nothing can be compiled.
+  /// The compiler: `nvrtc 13.0.88`. Errors: why nothing can be compiled.
   virtual Result<std::string> compiler() = 0;
 };
 

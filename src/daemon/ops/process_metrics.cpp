@@ -23,8 +23,8 @@ std::size_t open_descriptors() {
   while (folder && ::readdir(folder.get()) != nullptr) {  // NOLINT: a stream of our own
     ++count;
   }
-  constexpr std::size_t kNotOpen = 3;  // `.`, `..`, and the folder's own
-  return count > kNotOpen ? count - kNotOpen : 0;
+  constexpr std::size_t kOwnEntries = 3;  // `.`, `..`, and the descriptor of the listing
+  return count > kOwnEntries ? count - kOwnEntries : 0;
 }
 
 }  // namespace
@@ -33,25 +33,25 @@ void add_process(Exposition& out, const wire::DaemonSnapshot& state) {
   constexpr double kMsPerSecond = 1e3;
   constexpr double kNsPerSecond = 1e9;
   const double now = static_cast<double>(Clock::system().now_ns()) / kNsPerSecond;
-  out.gauge("process_start_time_seconds", "Since 1970.",
+  out.gauge("process_start_time_seconds", "Start time of the process, in seconds since 1970.",
             fmt::format("{:.3f}", now - static_cast<double>(state.uptime_ms) / kMsPerSecond));
   struct rusage usage {};
   ::getrusage(RUSAGE_SELF, &usage);
   out.counter(
-      "process_cpu_seconds_total", "User and system time.",
+      "process_cpu_seconds_total", "User and system CPU time.",
       static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
           static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / kUsPerSecond);
   std::ifstream statm("/proc/self/statm");
   std::uint64_t all_pages = 0;
   std::uint64_t resident_pages = 0;
   if (statm >> all_pages >> resident_pages) {
-    out.gauge("process_resident_memory_bytes", "Memory in use.",
+    out.gauge("process_resident_memory_bytes", "Resident memory.",
               resident_pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)));
   }
-  out.gauge("process_open_fds", "Open descriptors.", open_descriptors());
+  out.gauge("process_open_fds", "Open file descriptors.", open_descriptors());
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    out.gauge("process_max_fds", "As many may be open.", limit.rlim_cur);
+    out.gauge("process_max_fds", "Limit of open file descriptors.", limit.rlim_cur);
   }
 }
 

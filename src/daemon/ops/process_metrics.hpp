@@ -6,7 +6,7 @@
 
 namespace cukiln::ops {
 
-/// What Prometheus knows of every process, of this one.
+/// Adds Prometheus' standard process metrics.
 void add_process(Exposition& out, const wire::DaemonSnapshot& state);
 
 }  // namespace cukiln::ops

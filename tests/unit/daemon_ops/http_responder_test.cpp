@@ -64,7 +64,7 @@ bool has(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "what is no GET or HEAD of something there is refused") {  // fault 65
+TEST_CASE_FIXTURE(Fixture, "only GET and HEAD of an existing path succeed") {  // fault 65
   struct Row {
     std::string head;
     int status;
@@ -105,7 +105,7 @@ TEST_CASE_FIXTURE(Fixture, "what is no GET or HEAD of something there is refused
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "whatever comes gets one answer, with the policy in it") {  // fault 65
+TEST_CASE_FIXTURE(Fixture, "every head gets one response, with the policy in it") {  // fault 65
   const StoreEntry entry = put(1);
   const std::string seeds[] = {
       "GET /api/entries?q=a%20b&sort=name&limit=3&offset=1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -147,7 +147,7 @@ TEST_CASE_FIXTURE(Fixture, "whatever comes gets one answer, with the policy in i
         break;
       }
     }
-    head += "\r\n\r\n";  // the door gives complete heads only
+    head += "\r\n\r\n";  // AdminHttpServer passes complete heads only
     const std::string bytes = responder.respond(head, i % 2 == 0);
     CAPTURE(head);
     REQUIRE(bytes.rfind("HTTP/1.1 ", 0) == 0);
@@ -165,7 +165,7 @@ TEST_CASE_FIXTURE(Fixture, "HEAD is GET without the body") {
   CHECK(has(head.head, "Content-Length: " + std::to_string(got.body.size()) + "\r\n"));
 }
 
-TEST_CASE_FIXTURE(Fixture, "many ranges of an answer are not many answers") {
+TEST_CASE_FIXTURE(Fixture, "ranges are ignored") {
   const std::string whole = get("/page.js").body;
   std::string ranges = "0-";
   while (ranges.size() < 4000) {
@@ -176,7 +176,7 @@ TEST_CASE_FIXTURE(Fixture, "many ranges of an answer are not many answers") {
   CHECK(answer.body.size() == whole.size());
 }
 
-TEST_CASE_FIXTURE(Fixture, "over TCP a request names this host") {  // fault 65
+TEST_CASE_FIXTURE(Fixture, "over TCP a request must name this host") {  // fault 65
   const auto status = [&](const std::string& host) {
     return send("GET /metrics HTTP/1.1\r\n" + host + "\r\n", true).status;
   };
@@ -193,7 +193,7 @@ TEST_CASE_FIXTURE(Fixture, "over TCP a request names this host") {  // fault 65
   CHECK(status("Host: localhost\r\nHost: evil.example\r\n") == 400);
 }
 
-TEST_CASE_FIXTURE(Fixture, "the page is served with nothing inline and a policy that forbids it") {
+TEST_CASE_FIXTURE(Fixture, "the page has no inline script or style, and a policy that forbids it") {
   const Answer page = get("/");
   CHECK(has(page.head, "Content-Type: text/html"));
   CHECK_FALSE(has(page.body, " style="));
@@ -207,19 +207,19 @@ TEST_CASE_FIXTURE(Fixture, "the page is served with nothing inline and a policy 
   CHECK_FALSE(has(get("/page.js").body, "innerHTML"));
 }
 
-TEST_CASE_FIXTURE(Fixture, "healthy is who answers, ready is who can work") {
+TEST_CASE_FIXTURE(Fixture, "a daemon that responds is healthy, one that can compile is ready") {
   CHECK(get("/healthz").status == 200);
   const Answer ready = get("/readyz");
   CHECK(ready.status == 200);
   CHECK(has(ready.body, "store: ok"));
   CHECK(has(ready.body, "nvrtc 13.0.88"));
 
-  SUBCASE("a loop that hangs is neither") {
+  SUBCASE("with a hung event loop it is neither") {
     source.hung = true;
     CHECK(get("/healthz").status == 503);
     CHECK(get("/readyz").status == 503);
   }
-  SUBCASE("draining is not ready") {
+  SUBCASE("while it drains it is not ready") {
     source.draining = true;
     CHECK(get("/healthz").status == 200);
     CHECK(get("/readyz").status == 503);
@@ -231,7 +231,7 @@ TEST_CASE_FIXTURE(Fixture, "healthy is who answers, ready is who can work") {
     CHECK(answer.status == 503);
     CHECK(has(answer.body, "compiler: NVRTC was not found"));
   }
-  SUBCASE("a store that takes nothing is not ready") {
+  SUBCASE("with a store that cannot be written it is not ready") {
     const auto writer = FileLock::acquire(source.store().disk()->directory().path("writer.lock"),
                                           FileLock::Mode::exclusive, std::chrono::milliseconds(0));
     REQUIRE(writer);
@@ -241,7 +241,7 @@ TEST_CASE_FIXTURE(Fixture, "healthy is who answers, ready is who can work") {
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "the inventory is searched, filtered, sorted and cut into pages") {
+TEST_CASE_FIXTURE(Fixture, "the inventory is searched, filtered, sorted and split into pages") {
   put(1, "amax", 9'000);
   put(2, "softmax", 90'000);
   const StoreEntry gemm = put(3, "gemm", 50'000);
@@ -268,23 +268,24 @@ TEST_CASE_FIXTURE(Fixture, "the inventory is searched, filtered, sorted and cut 
   CHECK(page["targets"] == Json::array({"sm_100a"}));
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "an entry is told whole, without its source, and looking is no use of it") {
+TEST_CASE_FIXTURE(
+    Fixture, "an entry is described without its source, and showing it does not count as use") {
   const StoreEntry entry = put(7, "gemm");
-  const Json told = json("/api/entries/" + entry.key.hex());
-  CHECK(told["key"] == entry.key.hex());
-  CHECK(told["kernels"][0]["registers"] == 32);
-  CHECK(told["dependencies"].size() == 3);
-  CHECK(told["absent"][0] == "/cukiln/src/cuda_fp16.h");
-  CHECK(told["log"] == entry.cubin.log);
-  CHECK(told["request"]["arguments"][1] == "-std=c++17");
-  CHECK_FALSE(has(told.dump(), "__global__"));
+  const Json shown = json("/api/entries/" + entry.key.hex());
+  CHECK(shown["key"] == entry.key.hex());
+  CHECK(shown["kernels"][0]["registers"] == 32);
+  CHECK(shown["dependencies"].size() == 3);
+  CHECK(shown["absent"][0] == "/cukiln/src/cuda_fp16.h");
+  CHECK(shown["log"] == entry.cubin.log);
+  CHECK(shown["request"]["arguments"][1] == "-std=c++17");
+  CHECK_FALSE(has(shown.dump(), "__global__"));
   CHECK(json("/api/entries/" + entry.key.hex())["hits"] == 0);
   CHECK(get("/api/entries/" + std::string(32, '0')).status == 404);
   CHECK(get("/api/entries/abc").status == 404);
 }
 
-TEST_CASE_FIXTURE(Fixture, "hostile names come out cut and quoted, and in no metric") {  // fault 78
+TEST_CASE_FIXTURE(Fixture,
+                  "hostile names are truncated and escaped, and in no metric") {  // fault 78
   const StoreEntry entry = put(1, kHostileName);
   wire::DaemonSnapshot::Job job;
   job.name = job.target = kHostileName;
@@ -307,7 +308,7 @@ TEST_CASE_FIXTURE(Fixture, "hostile names come out cut and quoted, and in no met
   CHECK_FALSE(has(get("/metrics").body, "<script"));
 }
 
-TEST_CASE_FIXTURE(Fixture, "metrics are what was counted, in the text format") {
+TEST_CASE_FIXTURE(Fixture, "metrics show the counters in Prometheus' text format") {
   put(1);
   put(2);
   REQUIRE(source.store().disk()->maintain());
@@ -332,7 +333,7 @@ TEST_CASE_FIXTURE(Fixture, "metrics are what was counted, in the text format") {
   source.remote.traffic = {
       {"redis", "get", {{"ok", 5}, {"timeout", 3}}, {{0.001, 4}, {0.2, 5}}, 0.75},
       {"http", "put", {{"ok", 2}}, {{0.001, 0}, {0.2, 2}}, 0.5}};
-  source.remote.breaker_turns = {{"closed", 0}, {"open", 2}};
+  source.remote.breaker_transitions = {{"closed", 0}, {"open", 2}};
   source.remote.rejected = {{"bad_signature", 2}};
   source.counters.insert(source.counters.end(), {{"watch_directories", 12},
                                                  {"watch_events", 34},
@@ -344,7 +345,9 @@ TEST_CASE_FIXTURE(Fixture, "metrics are what was counted, in the text format") {
   for (const char* line : {"cukiln_store_entries 2\n",
                            "cukiln_lookups_total{tier=\"all\",result=\"hit\"} 30\n",
                            "cukiln_lookups_total{tier=\"all\",result=\"miss\"} 7\n",
-                           "cukiln_stale_total{reason=\"header_changed\"} 5\n",
+                           "cukiln_misses_total{reason=\"new\"} 2\n",
+                           "cukiln_misses_total{reason=\"header_changed\"} 5\n",
+                           "cukiln_misses_total{reason=\"evicted\"} 0\n",
                            "cukiln_compiles_total{result=\"ok\"} 41\n",
                            "cukiln_compiles_in_flight 1\n",
                            "nvrtc=\"13.0.88\",protocol=\"2\"} 1\n",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict';
 
-// Draws what /api/status and /api/entries say. Every text goes through `node`, which makes text nodes
-// and never parses HTML: names of kernels are other people's words.
+// Draws the responses of /api/status and /api/entries. Every text goes through `node`, which makes text
+// nodes and never parses HTML, because users choose the names of kernels.
 
 const kRefreshMs = 2000;
 const kPageSize = 100;
@@ -24,20 +24,19 @@ const kTierNames = {
   remote: 'remote store',
 };
 const kFallbacks = {
-  absent: 'it was not there',
-  timeout: 'it did not answer',
+  absent: 'daemon not running',
+  timeout: 'timeout',
   version: 'another version',
-  io: 'it hung up',
-  protocol: 'it made no sense',
-  declined: 'it was busy',
+  io: 'connection lost',
+  protocol: 'protocol error',
+  declined: 'declined',
 };
 
 const kOrigins = { compiled: 'compiled here', imported: 'imported', remote: 'from a remote' };
 
 const byId = (id) => document.getElementById(id);
 
-// What a terminal or a line of text would obey is shown as one sign: line ends, and marks that turn
-// the direction of what follows.
+// Replaces control characters, line ends and bidirectional marks by a visible sign.
 const printable = (text) =>
   String(text).replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, '␣');
 
@@ -92,7 +91,7 @@ async function ask(path) {
   return answer.json();
 }
 
-// Panels with nothing in them say so.
+// Fills a panel's list. An empty panel shows its text for that.
 function fill(panel, list, items) {
   list.replaceChildren(...items);
   panel.classList.toggle('filled', items.length > 0);
@@ -138,7 +137,7 @@ function drawStatus(status) {
   byId('saved').textContent = duration(lookups.saved_ms);
   byId('saved-note').textContent =
     `${plural(lookups.compiles, 'compile', 'compiles')}, ${count(lookups.failed)} failed; ` +
-    `${count(lookups.waits)} waited for another's`;
+    `${plural(lookups.waits, 'wait', 'waits')} for another process`;
   byId('size').textContent = bytes(store.bytes);
   width(byId('size-bar'), store.max_bytes ? store.bytes / store.max_bytes : 0);
   byId('size-note').textContent = printable(
@@ -152,11 +151,11 @@ function drawStatus(status) {
   byId('running-note').textContent =
     `${count(status.compiles_total - running)} queued, ${plural(waiters, 'client waits', 'clients wait')}`;
 
-  fill(byId('flights'), byId('flights').querySelector('tbody'), status.compiles.map((job) =>
-    node('tr', { class: job.running ? '' : 'waits' },
+  fill(byId('compiles'), byId('compiles').querySelector('tbody'), status.compiles.map((job) =>
+    node('tr', { class: job.running ? '' : 'queued' },
       node('td', { class: 'name', title: job.name }, job.name),
       node('td', {}, job.target),
-      node('td', {}, job.orphaned ? 'has left' : `process ${job.owner_process}, user ${job.owner_user}`),
+      node('td', {}, job.orphaned ? 'disconnected' : `process ${job.owner_process}, user ${job.owner_user}`),
       node('td', { class: 'number' }, count(job.waiters)),
       node('td', { class: 'number' }, job.running ? duration(job.elapsed_ms) : 'queued'))));
 
@@ -171,9 +170,9 @@ function drawStatus(status) {
       value: tier.hits,
       shown: `${count(tier.hits)} · ≤ ${duration(tier.median_us / 1000)}`,
     })));
-  const without = Object.entries(status.fallbacks).filter(([, n]) => n > 0);
-  byId('fallbacks').textContent = printable(without.length === 0 ? '' :
-    `Clients did without this daemon: ${without.map(([reason, n]) =>
+  const fallbacks = Object.entries(status.fallbacks).filter(([, n]) => n > 0);
+  byId('fallbacks').textContent = printable(fallbacks.length === 0 ? '' :
+    `Local fallbacks: ${fallbacks.map(([reason, n]) =>
       `${count(n)} × ${kFallbacks[reason] ?? reason}`).join(', ')}`);
 
   drawRemotes(status.remotes);
@@ -184,19 +183,19 @@ function drawRemotes(remotes) {
   const rejected = Object.entries(remotes.rejected).filter(([, n]) => n > 0);
   fill(byId('remotes'), byId('remotes').querySelector('ul'), remotes.servers.map((server) =>
     node('li', {},
-      node('span', { class: `dot ${server.left_alone ? 'bad' : ''}` }),
+      node('span', { class: `dot ${server.circuit_open ? 'bad' : ''}` }),
       server.where,
-      node('div', { class: 'quiet' }, server.left_alone ? 'left alone after failures' : 'answers'))));
+      node('div', { class: 'quiet' }, server.circuit_open ? 'circuit open after failures' : 'in use'))));
   byId('remotes-note').textContent = printable(remotes.servers.length === 0 ? '' :
     `${plural(remotes.hits, 'hit', 'hits')}, ${plural(remotes.misses, 'miss', 'misses')}, ` +
-    `${count(remotes.skipped)} not asked; ${plural(total(remotes.requests), 'request', 'requests')}, ` +
+    `${count(remotes.skipped)} skipped; ${plural(total(remotes.requests), 'request', 'requests')}, ` +
     `${bytes(remotes.received_bytes)} in, ${bytes(remotes.sent_bytes)} out; ` +
-    `${plural(remotes.stored, 'upload', 'uploads')}, ${count(remotes.dropped)} given up`);
+    `${plural(remotes.stored, 'upload', 'uploads')}, ${count(remotes.dropped)} dropped`);
   byId('remotes-problem').textContent = printable(rejected.length === 0 ? '' :
-    `Not believed: ${rejected.map(([reason, n]) => `${count(n)} for ${reason.replace(/_/g, ' ')}`).join(', ')}`);
+    `Rejected: ${rejected.map(([reason, n]) => `${count(n)} for ${reason.replace(/_/g, ' ')}`).join(', ')}`);
 }
 
-// The inventory's question is in the address, so that a link leads to what was seen.
+// The query of the inventory is kept in the address, so that a link shows the same entries.
 const view = { q: '', target: '', origin: '', sort: 'used', key: '', limit: kPageSize };
 
 function readAddress() {
@@ -217,16 +216,16 @@ function writeAddress(push) {
   else history.replaceState(null, '', hash);
 }
 
-let asked = 0;
+let lastQuery = 0;
 
 async function drawInventory() {
   const panel = byId('inventory');
   const problem = panel.querySelector('.problem');
-  const number = (asked += 1);
+  const number = (lastQuery += 1);
   const { q, target, origin, sort, limit } = view;
   try {
     const found = await ask(`api/entries?${new URLSearchParams({ q, target, origin, sort, limit })}`);
-    if (number !== asked) return; // a later question is under way
+    if (number !== lastQuery) return; // a later query was sent
     problem.hidden = true;
     fill(panel, panel.querySelector('tbody'), found.entries.map((entry) => {
       const row = node('tr', { on: () => openEntry(entry.key) },
@@ -247,7 +246,7 @@ async function drawInventory() {
     byId('more').hidden = found.entries.length >= found.matching || limit >= 500;
     drawTargets(found.targets);
   } catch (error) {
-    if (number !== asked) return;
+    if (number !== lastQuery) return;
     problem.textContent = printable(error.message);
     problem.hidden = false;
   }
@@ -278,7 +277,7 @@ async function drawSlowest() {
       open: () => openEntry(entry.key),
     })));
   } catch {
-    // The inventory says what is wrong.
+    // drawInventory shows the error.
   }
 }
 
@@ -326,7 +325,7 @@ function drawEntry(entry) {
       entry.dependencies.map((file) => [file.path, short(file.digest)])),
   ];
   if (entry.absent.length > 0) {
-    parts.push(node('h3', {}, `Looked for and not there: ${count(entry.absent.length)}`),
+    parts.push(node('h3', {}, plural(entry.absent.length, 'absent path', 'absent paths')),
       lines(entry.absent.join('\n')));
   }
   parts.push(node('h3', {}, 'Log'), entry.log ? lines(entry.log) : node('p', { class: 'quiet' }, 'nothing'));
@@ -372,7 +371,7 @@ async function refresh() {
   try {
     const status = await ask('api/status');
     drawStatus(status);
-    // Lists are asked for again when there is something new in them.
+    // The lists are loaded again when the store has changed.
     const { entries, stored, evicted, generation } = status.store;
     const now = [entries, stored, evicted, generation, status.lookups.hits].join();
     if (now !== drawn) {
@@ -380,7 +379,7 @@ async function refresh() {
       await Promise.all([drawInventory(), drawSlowest()]);
     }
   } catch (error) {
-    drawHealth('does not answer', 'bad');
+    drawHealth('no response', 'bad');
     byId('about').textContent = printable(error.message);
     drawn = '';
   }

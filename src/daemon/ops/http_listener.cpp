@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ops/listener.hpp"
+#include "daemon/ops/http_listener.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -17,41 +17,41 @@ namespace cukiln::ops {
 
 namespace {
 
-// cpp-httplib's own listener has five places, which a few pages in a browser fill.
-constexpr int kBacklog = 256;
+constexpr int kBacklog = 256;  // cpp-httplib's own is 5, which a few browser tabs fill
 
 Result<UniqueFd> open_socket(int family) {
   UniqueFd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) {
-    return make_error(ErrorCode::io, "no socket for the operations door: {}", errno_text(errno));
+    return make_error(ErrorCode::io, "cannot create a socket for the admin HTTP server: {}",
+                      errno_text(errno));
   }
   return socket;
 }
 
-Result<Listener> bind_and_listen(UniqueFd socket, const sockaddr* address, socklen_t size, bool tcp,
-                                 std::string_view name) {
+Result<HttpListener> bind_and_listen(UniqueFd socket, const sockaddr* address, socklen_t size,
+                                     bool tcp, std::string_view name) {
   if (::bind(socket.get(), address, size) != 0 || ::listen(socket.get(), kBacklog) != 0) {
-    return make_error(ErrorCode::io, "the operations door cannot listen on {}: {}", name,
+    return make_error(ErrorCode::io, "the admin HTTP server cannot listen on {}: {}", name,
                       errno_text(errno));
   }
-  return Listener{std::move(socket), tcp};
+  return HttpListener{std::move(socket), tcp};
 }
 
 Error bad_address(std::string_view address) {
   return make_error(ErrorCode::invalid_argument,
-                    "\"{}\" is no address for the operations door: expected 127.0.0.1:PORT, "
-                    "[::1]:PORT or localhost:PORT; other hosts reach it through a proxy of yours",
+                    "invalid address \"{}\" for the admin HTTP server: expected 127.0.0.1:PORT, "
+                    "[::1]:PORT or localhost:PORT; for other hosts, put a proxy in front of it",
                     address);
 }
 
 }  // namespace
 
-Result<Listener> listen_on_unix(const std::string& path) {
+Result<HttpListener> listen_on_unix(const std::string& path) {
   CUKILN_TRY(const wire::UnixAddress address, wire::unix_address(path));
   CUKILN_TRY(UniqueFd socket, open_socket(AF_UNIX));
-  // Before bind: the file is then never there with a wider mode.
+  // Before bind, so that the file never exists with a wider mode.
   if (::fchmod(socket.get(), S_IRUSR | S_IWUSR) != 0) {
-    return make_error(ErrorCode::io, "the operations door's socket cannot be made private: {}",
+    return make_error(ErrorCode::io, "cannot set the mode of the admin HTTP server's socket: {}",
                       errno_text(errno));
   }
   CUKILN_CHECK(wire::remove_dead_socket(path));
@@ -59,7 +59,7 @@ Result<Listener> listen_on_unix(const std::string& path) {
                          address.size, false, path);
 }
 
-Result<Listener> listen_on_loopback(std::string_view address) {
+Result<HttpListener> listen_on_loopback(std::string_view address) {
   const std::size_t colon = address.rfind(':');
   if (colon == std::string_view::npos) {
     return bad_address(address);
@@ -96,7 +96,7 @@ Result<Listener> listen_on_loopback(std::string_view address) {
                          address);
 }
 
-int port_of(const Listener& listener) noexcept {
+int port_of(const HttpListener& listener) noexcept {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   if (!listener.tcp ||

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/main/operations.hpp"
+#include "daemon/main/admin_http.hpp"
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "daemon/ops/http_door.hpp"
+#include "daemon/ops/admin_http_server.hpp"
 #include "daemon/ops/http_responder.hpp"
 
 namespace cukiln::daemon {
@@ -19,7 +19,7 @@ namespace {
 
 using Traffic = ops::RemoteReport::Traffic;
 
-/// The server's numbers, added to those of its kind.
+/// Adds a server's counters to those of its backend.
 void add_traffic(std::vector<Traffic>& all, const RemoteStore::Health& health) {
   constexpr double kUsPerSecond = 1e6;
   const std::string backend = ops::backend_of(health.where);
@@ -34,20 +34,20 @@ void add_traffic(std::vector<Traffic>& all, const RemoteStore::Health& health) {
     if (at == all.end()) {
       at = all.insert(all.end(), {backend, name, {}, {}, 0});
       for (int status = 0; status < kRemoteStatuses; ++status) {
-        at->ended.emplace_back(name_of(static_cast<RemoteStatus>(status)), 0);
+        at->results.emplace_back(name_of(static_cast<RemoteStatus>(status)), 0);
       }
       for (const std::uint64_t bound : kRemoteTimesUs) {
-        at->within.emplace_back(static_cast<double>(bound) / kUsPerSecond, 0);
+        at->buckets.emplace_back(static_cast<double>(bound) / kUsPerSecond, 0);
       }
     }
     const RemoteTraffic& traffic = health.traffic[op];
     for (std::size_t i = 0; i < traffic.ended.size(); ++i) {
-      at->ended[i].second += traffic.ended[i];
+      at->results[i].second += traffic.ended[i];
     }
-    std::uint64_t within = 0;
-    for (std::size_t i = 0; i < at->within.size(); ++i) {
-      within += traffic.times.buckets[i];
-      at->within[i].second += within;
+    std::uint64_t cumulative = 0;
+    for (std::size_t i = 0; i < at->buckets.size(); ++i) {
+      cumulative += traffic.times.buckets[i];
+      at->buckets[i].second += cumulative;
     }
     at->seconds += static_cast<double>(traffic.times.sum_us) / kUsPerSecond;
   }
@@ -58,16 +58,17 @@ ops::RemoteReport report_of(const RemoteStore& remote) {
   ops::RemoteReport report;
   std::array<std::uint64_t, ServerBreaker::kStates> turns{};
   for (const RemoteStore::Health& health : remote.health()) {
-    const bool asked = health.state == ServerBreaker::State::closed ||
-                       health.state == ServerBreaker::State::trying;
-    report.servers.push_back({health.where, !asked});
+    const bool accepts_requests = health.state == ServerBreaker::State::closed ||
+                                  health.state == ServerBreaker::State::trying;
+    report.servers.push_back({health.where, !accepts_requests});
     add_traffic(report.traffic, health);
     for (std::size_t i = 0; i < turns.size(); ++i) {
       turns[i] += health.turns[i];
     }
   }
   for (std::size_t i = 0; i < turns.size(); ++i) {
-    report.breaker_turns.emplace_back(name_of(static_cast<ServerBreaker::State>(i)), turns[i]);
+    report.breaker_transitions.emplace_back(name_of(static_cast<ServerBreaker::State>(i)),
+                                            turns[i]);
   }
   report.hits = stats.hits;
   report.misses = stats.misses;
@@ -96,7 +97,7 @@ class RunningDaemon final : public ops::OpsSource {
     if (auto snapshot = server_.snapshot(wait)) {
       return *std::move(snapshot);
     }
-    return make_error(ErrorCode::timeout, "the daemon's loop has not come round for {} ms",
+    return make_error(ErrorCode::timeout, "the daemon's event loop did not respond for {} ms",
                       wait.count());
   }
   TieredStore& store() override { return store_; }
@@ -114,7 +115,7 @@ class RunningDaemon final : public ops::OpsSource {
 
 }  // namespace
 
-struct Operations::State {
+struct AdminHttp::State {
   State(Server& server, TieredStore& store, const CurrentRemote& remote)
       : source(server, store, remote) {}
   ~State() {
@@ -122,38 +123,38 @@ struct Operations::State {
       ::unlink(path.c_str());
     }
   }
-  std::string path;  // ours to remove
+  std::string path;  // of the socket file that this must remove; may be empty
   int port = 0;
   RunningDaemon source;
   ops::HttpResponder responder{source};
-  std::unique_ptr<ops::HttpDoor> door;  // the first to go: it calls the others
+  std::unique_ptr<ops::AdminHttpServer> http;  // destroyed first, because it calls the others
 };
 
-Operations::Operations(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Operations::~Operations() = default;
-int Operations::port() const noexcept { return state_->port; }
+AdminHttp::AdminHttp(std::unique_ptr<State> state) : state_(std::move(state)) {}
+AdminHttp::~AdminHttp() = default;
+int AdminHttp::port() const noexcept { return state_->port; }
 
-Result<std::unique_ptr<Operations>> Operations::open(Options options, Server& server,
-                                                     TieredStore& store) {
+Result<std::unique_ptr<AdminHttp>> AdminHttp::open(Options options, Server& server,
+                                                   TieredStore& store) {
   auto state = std::make_unique<State>(server, store, *options.remote);
-  std::vector<ops::Listener> listeners;
+  std::vector<ops::HttpListener> listeners;
   if (options.inherited) {
     listeners.push_back({std::move(options.inherited), false});
   } else {
-    CUKILN_TRY(ops::Listener listener, ops::listen_on_unix(options.path));
+    CUKILN_TRY(ops::HttpListener listener, ops::listen_on_unix(options.path));
     state->path = options.path;
     listeners.push_back(std::move(listener));
   }
   if (!options.address.empty()) {
-    CUKILN_TRY(ops::Listener listener, ops::listen_on_loopback(options.address));
+    CUKILN_TRY(ops::HttpListener listener, ops::listen_on_loopback(options.address));
     state->port = ops::port_of(listener);
     listeners.push_back(std::move(listener));
   }
-  CUKILN_TRY(state->door, ops::HttpDoor::open(std::move(listeners),
-                                              [raw = state.get()](ByteView head, bool tcp) {
-                                                return raw->responder.respond(head, tcp);
-                                              }));
-  return std::unique_ptr<Operations>(new Operations(std::move(state)));
+  CUKILN_TRY(state->http, ops::AdminHttpServer::open(std::move(listeners),
+                                                     [raw = state.get()](ByteView head, bool tcp) {
+                                                       return raw->responder.respond(head, tcp);
+                                                     }));
+  return std::unique_ptr<AdminHttp>(new AdminHttp(std::move(state)));
 }
 
 }  // namespace cukiln::daemon

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ops/json_answers.hpp"
+#include "daemon/ops/api_json.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <string_view>
@@ -21,16 +22,16 @@ namespace {
 
 using Json = EntryJson;
 
-constexpr std::size_t kMostListed = 500;
-constexpr std::size_t kLongLabel = 300;
-constexpr std::size_t kLongText = 32'768;
+constexpr std::size_t kMaxListed = 500;
+constexpr std::size_t kMaxLabelBytes = 300;
+constexpr std::size_t kMaxTextBytes = 32'768;
 
 bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0u) == 0x80; }
 
-/// Not longer than `most` bytes, and an ellipsis where something was cut off.
-std::string cut(std::string text, std::size_t most) {
-  if (text.size() > most) {
-    std::size_t end = most;
+/// Truncates UTF-8 to `max_bytes` and then adds an ellipsis.
+std::string truncated(std::string text, std::size_t max_bytes) {
+  if (text.size() > max_bytes) {
+    std::size_t end = max_bytes;
     while (end > 0 && is_continuation(text[end])) {
       --end;
     }
@@ -40,18 +41,18 @@ std::string cut(std::string text, std::size_t most) {
   return text;
 }
 
-void cut_all(Json& json, std::size_t most) {
+void truncate_all(Json& json, std::size_t max_bytes) {
   if (json.is_string()) {
-    json = cut(json.get<std::string>(), most);
+    json = truncated(json.get<std::string>(), max_bytes);
   }
   if (json.is_structured()) {
-    for (Json& part : json) {
-      cut_all(part, most);
+    for (Json& element : json) {
+      truncate_all(element, max_bytes);
     }
   }
 }
 
-std::string text_of(const Json& json) {
+std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -62,7 +63,8 @@ std::string lower(std::string text) {
   return text;
 }
 
-bool is_wanted(const EntrySummary& entry, const EntryQuery& query, const std::string& text) {
+/// `text` is the query's, in lower case.
+bool matches(const EntrySummary& entry, const EntryQuery& query, const std::string& text) {
   const auto has = [&](const std::string& field) {
     return lower(field).find(text) != std::string::npos;
   };
@@ -94,8 +96,8 @@ Json counters_json(const std::vector<std::pair<std::string, std::uint64_t>>& cou
 }
 
 Json job_json(const wire::DaemonSnapshot::Job& job) {
-  return Json{{"name", cut(job.name, kLongLabel)},
-              {"target", cut(job.target, kLongLabel)},
+  return Json{{"name", truncated(job.name, kMaxLabelBytes)},
+              {"target", truncated(job.target, kMaxLabelBytes)},
               {"request", job.request.hex()},
               {"owner_process", job.owner_process},
               {"owner_user", job.owner_user},
@@ -108,8 +110,8 @@ Json job_json(const wire::DaemonSnapshot::Job& job) {
 Json remotes_json(const RemoteReport& remotes) {
   Json servers = Json::array();
   for (const RemoteReport::Server& server : remotes.servers) {
-    servers.push_back(
-        Json{{"where", cut(server.where, kLongLabel)}, {"left_alone", server.left_alone}});
+    servers.push_back(Json{{"where", truncated(server.where, kMaxLabelBytes)},
+                           {"circuit_open", server.circuit_open}});
   }
   return Json{{"servers", std::move(servers)},
               {"hits", remotes.hits},
@@ -126,28 +128,51 @@ Json remotes_json(const RemoteReport& remotes) {
 
 }  // namespace
 
-std::string status_json(const wire::DaemonSnapshot& state, TieredStore& store,
-                        const RemoteReport& remotes) {
+namespace {
+
+Json compiles_json(const wire::DaemonSnapshot& state) {
+  Json jobs = Json::array();
+  for (const wire::DaemonSnapshot::Job& job : state.jobs) {
+    if (jobs.size() == kMaxListed) {
+      break;
+    }
+    jobs.push_back(job_json(job));
+  }
+  return jobs;
+}
+
+/// Reads a counter of the store by its name.
+using Count = std::function<std::int64_t(const std::string& name)>;
+
+Json store_json(TieredStore& store, const Count& count) {
   const StoreFacts facts = StoreAdmin(store).facts();
   const DiskUse use = StoreAdmin(store).disk_use();
-  const auto counted = store.counters();
-  const auto count = [&](const std::string& name) -> std::int64_t {
-    if (!counted) {
-      return 0;
-    }
-    const auto at = counted->find(name);
-    return at == counted->end() ? 0 : std::max<std::int64_t>(at->second, 0);
-  };
-  const Json misses{{"new", count("misses_new")},
-                    {"header_changed", count("misses_header_changed")},
-                    {"header_appeared", count("misses_header_appeared")},
-                    {"header_vanished", count("misses_header_vanished")},
-                    {"damaged", count("misses_damaged")},
-                    {"revoked", count("misses_revoked")},
-                    {"evicted", count("misses_evicted")}};
-  std::int64_t missed = 0;
-  for (const Json& part : misses) {
-    missed += part.get<std::int64_t>();
+  return Json{{"directory", facts.directory},
+              {"generation", facts.generation},
+              {"entries", facts.entries},
+              {"bytes", facts.bytes},
+              {"max_bytes", use.max_bytes},
+              {"wal_bytes", use.wal_bytes},
+              {"free_disk_bytes", use.free_disk_bytes},
+              {"bypassed", store.bypass_reason()},
+              {"rebuilds", facts.rebuilds},
+              {"evicted", count("evicted")},
+              {"damaged", count("corrupt")},
+              {"stored", count("stored")},
+              {"errors", count("store_errors")}};
+}
+
+Json lookups_json(const Count& count) {
+  const Json misses_by_reason{{"new", count("misses_new")},
+                              {"header_changed", count("misses_header_changed")},
+                              {"header_appeared", count("misses_header_appeared")},
+                              {"header_vanished", count("misses_header_vanished")},
+                              {"damaged", count("misses_damaged")},
+                              {"revoked", count("misses_revoked")},
+                              {"evicted", count("misses_evicted")}};
+  std::int64_t misses = 0;
+  for (const Json& of_reason : misses_by_reason) {
+    misses += of_reason.get<std::int64_t>();
   }
   Json tiers = Json::object();
   for (const char* tier : kTierNames) {
@@ -156,52 +181,50 @@ std::string status_json(const wire::DaemonSnapshot& state, TieredStore& store,
         [&](const std::string& name) { return static_cast<std::uint64_t>(count(name)); });
     tiers[tier] = {{"hits", times.count}, {"median_us", times.median_us}};
   }
+  return Json{{"hits", count("hits")},
+              {"misses", misses},
+              {"misses_by_reason", misses_by_reason},
+              {"by_tier", tiers},
+              {"waits", count("singleflight_waits")},
+              {"compiles", count("compiles")},
+              {"failed", count("failed")},
+              {"saved_ms", count("saved_us") / 1000}};
+}
+
+Json fallbacks_json(const Count& count) {
   Json fallbacks = Json::object();
   for (const char* reason : wire::kFallbacks) {
     fallbacks[reason] = count(fmt::format("fallbacks_{}", reason));
   }
-  Json jobs = Json::array();
-  for (const wire::DaemonSnapshot::Job& job : state.jobs) {
-    if (jobs.size() == kMostListed) {
-      break;
+  return fallbacks;
+}
+
+}  // namespace
+
+std::string status_json(const wire::DaemonSnapshot& state, TieredStore& store,
+                        const RemoteReport& remotes) {
+  const auto counters = store.counters();
+  const Count count = [&](const std::string& name) -> std::int64_t {
+    if (!counters) {
+      return 0;
     }
-    jobs.push_back(job_json(job));
-  }
-  return text_of(Json{{"version", version()},
-                      {"process", state.process},
-                      {"build", state.build},
-                      {"socket", state.socket},
-                      {"system", state.system},
-                      {"draining", state.draining},
-                      {"uptime_ms", state.uptime_ms},
-                      {"compiles", std::move(jobs)},
-                      {"compiles_total", state.jobs.size()},
-                      {"counters", counters_json(state.counters)},
-                      {"store",
-                       {{"directory", facts.directory},
-                        {"generation", facts.generation},
-                        {"entries", facts.entries},
-                        {"bytes", facts.bytes},
-                        {"max_bytes", use.max_bytes},
-                        {"wal_bytes", use.wal_bytes},
-                        {"free_disk_bytes", use.free_disk_bytes},
-                        {"bypassed", store.bypass_reason()},
-                        {"rebuilds", facts.rebuilds},
-                        {"evicted", count("evicted")},
-                        {"damaged", count("corrupt")},
-                        {"stored", count("stored")},
-                        {"errors", count("store_errors")}}},
-                      {"lookups",
-                       {{"hits", count("hits")},
-                        {"misses", missed},
-                        {"misses_by_reason", misses},
-                        {"by_tier", tiers},
-                        {"waits", count("singleflight_waits")},
-                        {"compiles", count("compiles")},
-                        {"failed", count("failed")},
-                        {"saved_ms", count("saved_us") / 1000}}},
-                      {"fallbacks", fallbacks},
-                      {"remotes", remotes_json(remotes)}});
+    const auto at = counters->find(name);
+    return at == counters->end() ? 0 : std::max<std::int64_t>(at->second, 0);
+  };
+  return dump(Json{{"version", version()},
+                   {"process", state.process},
+                   {"build", state.build},
+                   {"socket", state.socket},
+                   {"system", state.system},
+                   {"draining", state.draining},
+                   {"uptime_ms", state.uptime_ms},
+                   {"compiles", compiles_json(state)},
+                   {"compiles_total", state.jobs.size()},
+                   {"counters", counters_json(state.counters)},
+                   {"store", store_json(store, count)},
+                   {"lookups", lookups_json(count)},
+                   {"fallbacks", fallbacks_json(count)},
+                   {"remotes", remotes_json(remotes)}});
 }
 
 Result<std::string> entries_json(TieredStore& store, const EntryQuery& query) {
@@ -211,17 +234,17 @@ Result<std::string> entries_json(TieredStore& store, const EntryQuery& query) {
       });
   if (order == std::end(kOrders)) {
     return make_error(ErrorCode::invalid_argument,
-                      "sort is used, size, time, hits or name, not \"{}\"",
-                      cut(query.sort, kLongLabel));
+                      "invalid sort \"{}\": expected used, size, time, hits or name",
+                      truncated(query.sort, kMaxLabelBytes));
   }
   CUKILN_TRY(std::vector<EntrySummary> entries, store.list());
   const std::size_t all = entries.size();
   std::set<std::string> targets;
   for (const EntrySummary& entry : entries) {
-    targets.insert(cut(entry.labels.target, kLongLabel));
+    targets.insert(truncated(entry.labels.target, kMaxLabelBytes));
   }
   const std::string text = lower(query.text);
-  std::erase_if(entries, [&](const EntrySummary& entry) { return !is_wanted(entry, query, text); });
+  std::erase_if(entries, [&](const EntrySummary& entry) { return !matches(entry, query, text); });
   std::stable_sort(entries.begin(), entries.end(), order->before);
   std::uint64_t bytes = 0;
   for (const EntrySummary& entry : entries) {
@@ -229,25 +252,25 @@ Result<std::string> entries_json(TieredStore& store, const EntryQuery& query) {
   }
   Json list = Json::array();
   const std::size_t begin = std::min(query.offset, entries.size());
-  const std::size_t end = begin + std::min({query.limit, kMostListed, entries.size() - begin});
+  const std::size_t end = begin + std::min({query.limit, kMaxListed, entries.size() - begin});
   for (std::size_t i = begin; i < end; ++i) {
     Json entry = json_of(entries[i]);
     entry["kernels"] = entries[i].kernels.size();
-    cut_all(entry, kLongLabel);
+    truncate_all(entry, kMaxLabelBytes);
     list.push_back(std::move(entry));
   }
-  return text_of(Json{{"all", all},
-                      {"matching", entries.size()},
-                      {"matching_bytes", bytes},
-                      {"offset", begin},
-                      {"targets", targets},
-                      {"entries", std::move(list)}});
+  return dump(Json{{"all", all},
+                   {"matching", entries.size()},
+                   {"matching_bytes", bytes},
+                   {"offset", begin},
+                   {"targets", targets},
+                   {"entries", std::move(list)}});
 }
 
 Result<std::string> entry_json(TieredStore& store, const std::string& key) {
   const auto digest = CacheKey::from_hex(key);
   if (!digest) {
-    return make_error(ErrorCode::invalid_argument, "a key has 64 hex digits");
+    return make_error(ErrorCode::invalid_argument, "invalid key {}: expected 64 hex digits", key);
   }
   CUKILN_TRY(const auto found, store.peek(CacheKey{*digest}));
   if (!found) {
@@ -267,8 +290,8 @@ Result<std::string> entry_json(TieredStore& store, const std::string& key) {
                              entry.origin,
                              entry.signer};
   Json json = json_of(summary, entry, fields);
-  cut_all(json, kLongText);
-  return text_of(json);
+  truncate_all(json, kMaxTextBytes);
+  return dump(json);
 }
 
 }  // namespace cukiln::ops
