@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/blocking_pool.hpp"
 
-#include <sched.h>
-
 #include <chrono>
 
-#include "wire/daemon_link.hpp"
+#include "base/spin_wait.hpp"
 
 namespace cukiln::daemon {
 
@@ -24,7 +22,7 @@ BlockingPool::~BlockingPool() {
   {
     const MutexLock lock(mutex_);
     ending_ = true;
-    has_news_.store(true, std::memory_order_relaxed);
+    must_check_.store(true, std::memory_order_relaxed);
   }
   has_jobs_.notify_all();
   for (std::thread& thread : threads_) {
@@ -32,27 +30,19 @@ BlockingPool::~BlockingPool() {
   }
 }
 
-void BlockingPool::put(Job job) {
+void BlockingPool::enqueue(Job job) {
   std::list<Job> one;
   one.push_back(std::move(job));
   bool must_wake = false;
   {
     const MutexLock lock(mutex_);
     jobs_.splice(jobs_.end(), one);
-    must_wake = awake_ < jobs_.size();
-    has_news_.store(true, std::memory_order_relaxed);
+    must_wake = spinning_ < jobs_.size();
+    must_check_.store(true, std::memory_order_relaxed);
   }
   ++outstanding_;
   if (must_wake) {
     has_jobs_.notify_one();
-  }
-}
-
-/// A client that has its answer asks again: the next job comes sooner than a thread is woken.
-void BlockingPool::stay_awake() {
-  const auto until = std::chrono::steady_clock::now() + wire::kSpinTime;
-  while (!has_news_.load(std::memory_order_relaxed) && std::chrono::steady_clock::now() < until) {
-    ::sched_yield();
   }
 }
 
@@ -61,23 +51,25 @@ void BlockingPool::run() {
     std::list<Job> job;
     {
       MutexLock lock(mutex_);
-      has_jobs_.wait(lock, [&] { return ending_ || !jobs_.empty(); });
+      has_jobs_.wait(lock, [&]() CUKILN_REQUIRES(mutex_) { return ending_ || !jobs_.empty(); });
       if (ending_) {
         return;
       }
       job.splice(job.end(), jobs_, jobs_.begin());
-      has_news_.store(!jobs_.empty(), std::memory_order_relaxed);
+      must_check_.store(!jobs_.empty(), std::memory_order_relaxed);
     }
     job.front().work();
-    job.front().work = nullptr;  // what it held goes here, and not on the loop
+    job.front().work = nullptr;  // destroys what it captured here and not on the loop
     {
       const MutexLock lock(mutex_);
-      ++awake_;
+      ++spinning_;
     }
     loop_.post(std::move(job.front().done));
-    stay_awake();
+    // A client that has its reply usually sends the next request immediately.
+    spin_until(std::chrono::steady_clock::now() + kSpinTime,
+               [&] { return must_check_.load(std::memory_order_relaxed); });
     const MutexLock lock(mutex_);
-    --awake_;
+    --spinning_;
   }
 }
 

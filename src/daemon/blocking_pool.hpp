@@ -19,31 +19,31 @@
 
 namespace cukiln::daemon {
 
-/// Threads for what may wait for a disk: a store, a large message. Each job's result goes back to
-/// the loop as a task. Jobs begin in the order they were submitted; those that have not begun when
-/// the pool ends are dropped. Threads: `submit` and `outstanding` are the loop's.
+/// Threads for blocking work: access to stores and large messages. Each job's result is posted to
+/// the loop as a task. Jobs start in the order of submission; those that have not started when the
+/// pool is destroyed are dropped. Threads: `submit` and `outstanding` are the loop's only.
 class BlockingPool {
  public:
   /// `loop` outlives the pool. Errors: internal (a thread cannot be started).
   static Result<std::unique_ptr<BlockingPool>> create(unsigned threads, TaskQueue& loop);
-  /// Waits for the jobs that have begun.
+  /// Waits for the running jobs.
   ~BlockingPool();
   BlockingPool(const BlockingPool&) = delete;
   BlockingPool& operator=(const BlockingPool&) = delete;
 
-  /// Runs `work` in one of the threads, then `done` on the loop. What `work` throws arrives there
-  /// as an Error: `done` is called in every case.
+  /// Runs `work` in a thread of the pool, then calls `done` on the loop with its result. An
+  /// exception of `work` becomes an Error.
   template <class T>
   void submit(std::function<Result<T>()> work, std::function<void(Result<T>)> done) {
     const auto result = std::make_shared<std::optional<Result<T>>>();
-    put(Job{[work = std::move(work), result] { result->emplace(guarded(work)); },
-            TaskQueue::Prepared([this, done = std::move(done), result] {
-              --outstanding_;
-              done(*std::move(*result));
-            })});
+    enqueue(Job{[work = std::move(work), result] { result->emplace(guarded(work)); },
+                TaskQueue::Prepared([this, done = std::move(done), result] {
+                  --outstanding_;
+                  done(*std::move(*result));
+                })});
   }
 
-  /// Jobs whose `done` was not called yet.
+  /// The number of jobs whose `done` has not been called yet.
   std::size_t outstanding() const noexcept { return outstanding_; }
 
  private:
@@ -52,18 +52,17 @@ class BlockingPool {
     TaskQueue::Prepared done;
   };
   explicit BlockingPool(TaskQueue& loop) : loop_(loop) {}
-  void put(Job job);
-  void run();
-  void stay_awake();
+  void enqueue(Job job) CUKILN_EXCLUDES(mutex_);
+  void run() CUKILN_EXCLUDES(mutex_);
 
   TaskQueue& loop_;
-  std::size_t outstanding_ = 0;  // the loop's
-  Mutex mutex_;                  // of the next four
+  std::size_t outstanding_ = 0;  // used by the loop's thread only
+  Mutex mutex_;
   ConditionVariable has_jobs_;
-  std::list<Job> jobs_;
-  std::size_t awake_ = 0;  // threads that look for a job before they sleep
-  bool ending_ = false;
-  std::atomic<bool> has_news_{false};
+  std::list<Job> jobs_ CUKILN_GUARDED_BY(mutex_);
+  std::size_t spinning_ CUKILN_GUARDED_BY(mutex_) = 0;  // threads that poll must_check_
+  bool ending_ CUKILN_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> must_check_{false};  // there are jobs, or the pool ends
   std::vector<std::thread> threads_;
 };
 

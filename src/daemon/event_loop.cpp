@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/event_loop.hpp"
 
-#include <sched.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -9,13 +8,13 @@
 #include <cerrno>
 
 #include "base/result.hpp"
-#include "wire/daemon_link.hpp"
+#include "base/spin_wait.hpp"
 
 namespace cukiln::daemon {
 
 namespace {
 
-constexpr int kEventsAtOnce = 64;
+constexpr int kMaxEvents = 64;
 constexpr std::uint64_t kTasksId = 0;
 
 }  // namespace
@@ -27,7 +26,7 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create(Logger log) {
   event.events = EPOLLIN;
   event.data.u64 = kTasksId;
   if (::epoll_ctl(self->epoll_.get(), EPOLL_CTL_ADD, self->tasks_.fd(), &event) != 0) {
-    return make_error(ErrorCode::io, "the daemon's loop cannot be set up: {}", errno_text(errno));
+    return make_error(ErrorCode::io, "cannot set up the event loop: {}", errno_text(errno));
   }
   return self;
 }
@@ -80,7 +79,7 @@ Result<EventLoop::Watch> EventLoop::watch(int fd, std::uint32_t events, Handler 
 
 EventLoop::Timer::Timer(EventLoop& loop, std::function<void()> fire)
     : loop_(loop), fire_(std::move(fire)) {
-  Due one;
+  TimerSet one;
   one.emplace(at_, this);
   node_ = one.extract(one.begin());
 }
@@ -98,7 +97,7 @@ void EventLoop::Timer::cancel() noexcept {
   }
 }
 
-void EventLoop::stay_awake() noexcept { awake_until_ = Clock::now() + wire::kSpinTime; }
+void EventLoop::stay_awake() noexcept { spin_until_ = Clock::now() + kSpinTime; }
 
 template <class Body>
 void EventLoop::call(const Body& body) {
@@ -107,7 +106,7 @@ void EventLoop::call(const Body& body) {
     return {};
   });
   if (!done) {
-    log_.error("the daemon's loop could not handle an event: {}", done.error().message());
+    log_.error("a handler of the event loop failed: {}", done.error().message());
   }
 }
 
@@ -126,12 +125,14 @@ void EventLoop::end_round() {
   }
 }
 
-int EventLoop::wait(epoll_event* events, int most) {
-  while (Clock::now() < awake_until_) {
-    if (const int count = ::epoll_wait(epoll_.get(), events, most, 0); count != 0) {
-      return count;
-    }
-    ::sched_yield();
+int EventLoop::wait(epoll_event* events, int max_events) {
+  int count = 0;
+  const auto has_events = [&] {
+    count = ::epoll_wait(epoll_.get(), events, max_events, 0);
+    return count != 0;
+  };
+  if (spin_until(spin_until_, has_events)) {
+    return count;
   }
   int timeout_ms = -1;
   if (!timers_.empty()) {
@@ -139,27 +140,27 @@ int EventLoop::wait(epoll_event* events, int most) {
     const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
     timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, 1 << 30));
   }
-  return ::epoll_wait(epoll_.get(), events, most, timeout_ms);
+  return ::epoll_wait(epoll_.get(), events, max_events, timeout_ms);
 }
 
 Result<void> EventLoop::run() {
-  std::array<epoll_event, kEventsAtOnce> events{};
+  std::array<epoll_event, kMaxEvents> events{};
   for (;;) {
     fire_timers();
     end_round();
     if (stopped_) {
       return {};
     }
-    const int count = wait(events.data(), kEventsAtOnce);
+    const int count = wait(events.data(), kMaxEvents);
     if (count < 0 && errno != EINTR) {
-      return make_error(ErrorCode::io, "the daemon's loop cannot wait: {}", errno_text(errno));
+      return make_error(ErrorCode::io, "epoll_wait failed: {}", errno_text(errno));
     }
     ++rounds_;
     bool has_tasks = false;
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
       has_tasks |= event.data.u64 == kTasksId;
-      // What one handler removes, the next does not find. The copy keeps one that removes itself.
+      // A handler may remove other handlers, and itself: the copy keeps it alive during its call.
       if (const auto at = handlers_.find(event.data.u64); at != handlers_.end()) {
         const std::shared_ptr<const Handler> handler = at->second;
         call([&] { (*handler)(event.events); });

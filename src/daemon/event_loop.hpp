@@ -19,9 +19,9 @@ struct epoll_event;
 
 namespace cukiln::daemon {
 
-/// One thread's events: descriptors that are ready (epoll), timers, and tasks that other threads
-/// post. A handler must not block: what may wait for a disk goes to a BlockingPool. A handler that
-/// throws costs itself and a line in the log. Threads: only `post` is safe.
+/// Dispatches the events of one thread: ready descriptors (epoll), timers, and tasks that other
+/// threads post. Handlers must not block; blocking work goes to a BlockingPool. An exception of a
+/// handler is logged. Threads: `post` is safe, the rest is for the loop's thread.
 class EventLoop {
  public:
   using Clock = std::chrono::steady_clock;
@@ -32,14 +32,14 @@ class EventLoop {
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  /// A descriptor that is watched, until this goes. It must go before the descriptor is closed.
+  /// The registration of a descriptor. Must be destroyed before the descriptor is closed.
   class Watch {
    public:
     Watch() = default;
     Watch(Watch&& other) noexcept;
     Watch& operator=(Watch&& other) noexcept;
     ~Watch() { reset(); }
-    /// Waits for other events from now on.
+    /// Replaces the events that are watched.
     void set(std::uint32_t events) noexcept;
     void reset() noexcept;
     explicit operator bool() const noexcept { return loop_ != nullptr; }
@@ -50,11 +50,11 @@ class EventLoop {
     int fd_ = -1;
     std::uint64_t id_ = 0;
   };
-  /// Calls `handler` when one of the epoll `events` is there, EPOLLHUP and EPOLLERR included.
+  /// Calls `handler` whenever the descriptor has one of the epoll `events`, EPOLLHUP or EPOLLERR.
   /// Errors: io.
   Result<Watch> watch(int fd, std::uint32_t events, Handler handler);
 
-  /// Calls its function once when its time has come. To set it allocates nothing.
+  /// Calls its function once at a given time. Setting it allocates nothing.
   class Timer {
    public:
     Timer(EventLoop& loop, std::function<void()> fire);
@@ -69,11 +69,11 @@ class EventLoop {
 
    private:
     friend class EventLoop;
-    using Due = std::set<std::pair<Clock::time_point, Timer*>>;
+    using TimerSet = std::set<std::pair<Clock::time_point, Timer*>>;
     EventLoop& loop_;
     const std::function<void()> fire_;
     Clock::time_point at_{};
-    Due::node_type node_;  // empty while it is in the loop's set
+    TimerSet::node_type node_;  // empty while the timer is in the loop's set
   };
 
   TaskQueue& tasks() noexcept { return tasks_; }
@@ -82,20 +82,20 @@ class EventLoop {
   /// Called at the end of each round of events and timers, and before tasks run.
   void at_end_of_round(std::function<void()> body) { end_of_round_ = std::move(body); }
 
-  /// Waits for the next events without sleeping for a moment: a client that has its answer asks
-  /// again sooner than a virtual machine wakes a processor that sleeps.
+  /// Polls for events for kSpinTime from now on, before the loop sleeps again: a client that has
+  /// its reply usually sends the next request immediately.
   void stay_awake() noexcept;
 
-  /// Until `stop`. Errors: io.
+  /// Runs until `stop`. Errors: io.
   Result<void> run();
   void stop() noexcept { stopped_ = true; }
 
-  /// Rounds since it began.
+  /// The number of rounds since `run` was called.
   std::uint64_t rounds() const noexcept { return rounds_; }
 
  private:
   explicit EventLoop(Logger log) : log_(std::move(log)) {}
-  int wait(epoll_event* events, int most);
+  int wait(epoll_event* events, int max_events);
   void fire_timers();
   void end_round();
   template <class Body>
@@ -106,9 +106,9 @@ class EventLoop {
   TaskQueue tasks_;
   std::unordered_map<std::uint64_t, std::shared_ptr<const Handler>> handlers_;
   std::uint64_t last_id_ = 0;
-  Timer::Due timers_;
+  Timer::TimerSet timers_;
   std::function<void()> end_of_round_;
-  Clock::time_point awake_until_{};
+  Clock::time_point spin_until_{};
   std::uint64_t rounds_ = 0;
   bool stopped_ = false;
 };

@@ -2,7 +2,6 @@
 #include "wire/daemon_connection.hpp"
 
 #include <poll.h>
-#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 
 #include "base/poll_until.hpp"
 #include "base/result.hpp"
+#include "base/spin_wait.hpp"
 #include "wire/frame.hpp"
 #include "wire/unix_socket.hpp"
 
@@ -37,26 +37,25 @@ std::string program_name() {
 }  // namespace
 
 WaitResult wait_for(int fd, short events, SteadyClock::time_point deadline, CancelFlags cancelled) {
-  const auto spin_until = SteadyClock::now() + kSpinTime;
+  // An error of poll counts as ready: the read or write that follows reports it.
+  const auto is_ready = [&](milliseconds slice) {
+    pollfd polled{fd, events, 0};
+    return poll_until(&polled, 1, deadline, slice) != Polled::waiting;
+  };
+  bool ready = spin_until(std::min(deadline, SteadyClock::now() + kSpinTime),
+                          [&] { return cancelled.is_set() || is_ready(milliseconds(0)); });
+  const auto slice = cancelled.can_be_set() ? kCancelPoll : milliseconds::max();
   for (;;) {
     if (cancelled.is_set()) {
       return WaitResult::cancelled;
     }
-    const auto now = SteadyClock::now();
-    if (now >= deadline) {
+    if (ready) {
+      return WaitResult::ready;
+    }
+    if (SteadyClock::now() >= deadline) {
       return WaitResult::deadline;
     }
-    const bool spinning = now < spin_until;
-    const auto slice = spinning                 ? milliseconds(0)
-                       : cancelled.can_be_set() ? kCancelPoll
-                                                : milliseconds::max();
-    pollfd polled{fd, events, 0};
-    if (poll_until(&polled, 1, deadline, slice) != Polled::waiting) {
-      return WaitResult::ready;  // an error is reported by the read or write that follows
-    }
-    if (spinning) {
-      ::sched_yield();
-    }
+    ready = is_ready(slice);
   }
 }
 
