@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFolder = "users";
-/// Of each store, for evicting on a full disk: there may be hundreds.
+/// The reserve of each store; smaller than usual, because there may be hundreds of stores.
 constexpr std::uint64_t kReserveBytes = 1 << 20;
 
 std::optional<uid_t> user_named(const std::string& name) {
@@ -79,83 +79,139 @@ void UserStores::share_out() {
   }
 }
 
-Result<void> UserStores::open_closed(uid_t user, User& state) {
-  if (state.store != nullptr) {
-    return {};
-  }
-  close_idle();
-  TieredStore::Options options = options_.each;
-  options.store.directory = folder_of(user);
-  options.store.max_bytes = share();
-  options.disk.reserve_bytes = std::min(options.disk.reserve_bytes, kReserveBytes);
-  CUKILN_TRY(state.store, TieredStore::open(std::move(options)));
-  return {};
-}
-
-Result<UserStores::Handle> UserStores::use(uid_t user, User& state) {
-  const bool was_open = state.store != nullptr;
-  CUKILN_CHECK(open_closed(user, state));
-  if (!was_open) {
-    ::utimensat(AT_FDCWD, folder_of(user).c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
-  }
-  state.fits_bytes = std::max(state.fits_bytes, share());  // it may grow to that
-  state.last_use = ++uses_;
-  state.last_used_s = std::time(nullptr);
-  return state.store;
-}
-
-/// Whoever has a handle got it under the mutex: a store that only this has stays so.
-void UserStores::close_idle() {
+std::vector<UserStores::Handle> UserStores::take_idle() {
+  std::vector<Handle> idle;
   for (;;) {
     std::size_t open = 0;
     User* oldest = nullptr;
     for (auto& [user, state] : users_) {
       open += state.store != nullptr ? 1 : 0;
+      // Handles are copied under the mutex only, so a store that only the table has stays so.
       if (state.store.use_count() == 1 &&
           (oldest == nullptr || state.last_use < oldest->last_use)) {
         oldest = &state;
       }
     }
     if (open < options_.max_open || oldest == nullptr) {
-      return;
+      return idle;
     }
-    oldest->store.reset();
+    idle.push_back(std::move(oldest->store));
+    oldest->store = nullptr;
   }
 }
 
+Result<UserStores::Opened> UserStores::open_existing(uid_t user) {
+  MutexLock lock(mutex_);
+  const auto at = users_.find(user);
+  if (at == users_.end()) {
+    return Opened();
+  }
+  User& state = at->second;  // not erased while `progress` is set
+  if (state.store != nullptr) {
+    return Opened{state.store, true};
+  }
+  if (const std::shared_ptr<Progress> progress = state.progress) {
+    progressed_.wait(lock, [&] { return progress->opened.has_value(); });
+    CUKILN_TRY(Handle store, *progress->opened);
+    return Opened{std::move(store), false};
+  }
+  const auto progress = std::make_shared<Progress>();
+  TieredStore::Options options = options_.each;
+  options.store.directory = folder_of(user);
+  options.store.max_bytes = share();
+  options.disk.reserve_bytes = std::min(options.disk.reserve_bytes, kReserveBytes);
+  std::vector<Handle> idle = take_idle();
+  state.progress = progress;  // nothing may throw until it is reset
+  lock.unlock();
+  idle.clear();
+  auto opened = guarded([&]() -> Result<Handle> {
+    CUKILN_TRY(auto store, options_.open_store(std::move(options)));
+    return Handle(std::move(store));
+  });
+  lock.lock();
+  state.progress = nullptr;
+  progress->opened.emplace(std::move(opened));
+  progressed_.notify_all();
+  CUKILN_TRY(state.store, *progress->opened);
+  set_cap(*state.store, share());  // it may have changed meanwhile
+  return Opened{state.store, false};
+}
+
+Result<UserStores::Handle> UserStores::use(uid_t user) {
+  CUKILN_TRY(const Opened opened, open_existing(user));
+  if (opened.store == nullptr) {
+    return Handle();
+  }
+  if (!opened.was_open) {
+    ::utimensat(AT_FDCWD, folder_of(user).c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
+  }
+  const MutexLock lock(mutex_);
+  const auto at = users_.find(user);
+  if (at != users_.end()) {
+    at->second.fits_bytes = std::max(at->second.fits_bytes, share());  // it may grow to that
+    at->second.last_use = ++uses_;
+    at->second.last_used_s = std::time(nullptr);
+  }
+  return opened.store;
+}
+
+bool UserStores::add(uid_t user) {
+  const MutexLock lock(mutex_);
+  if (!users_.contains(user)) {
+    if (users_.size() >= options_.max_users) {
+      return false;
+    }
+    users_.try_emplace(user);
+    share_out();
+  }
+  return true;
+}
+
 Result<void> UserStores::remove_unused() {
+  MutexLock lock(mutex_);
   if (users_.size() < options_.max_users) {
     return {};
   }
-  const auto oldest = std::min_element(
-      users_.begin(), users_.end(),
-      [](const auto& a, const auto& b) { return a.second.last_used_s < b.second.last_used_s; });
-  const bool is_idle = oldest->second.store == nullptr || oldest->second.store.use_count() == 1;
-  if (!is_idle || std::time(nullptr) - oldest->second.last_used_s < options_.kept_s) {
+  auto oldest = users_.end();
+  for (auto at = users_.begin(); at != users_.end(); ++at) {
+    if (at->second.progress == nullptr &&
+        (oldest == users_.end() || at->second.last_used_s < oldest->second.last_used_s)) {
+      oldest = at;
+    }
+  }
+  if (oldest == users_.end() || oldest->second.store.use_count() > 1 ||
+      std::time(nullptr) - oldest->second.last_used_s < options_.kept_s) {
     return make_error(ErrorCode::io,
-                      "cukilnd keeps stores of {} users, and each was used in the last {} hours",
+                      "cukilnd has stores of {} users, and each was used in the last {} hours",
                       users_.size(), options_.kept_s / 3600);
   }
-  std::error_code error;
-  const std::string folder = folder_of(oldest->first);
-  users_.erase(oldest);
-  fs::remove_all(folder, error);
-  if (error) {
-    return make_error(ErrorCode::io, "cannot remove {}: {}", folder, error.message());
-  }
-  return {};
+  const uid_t user = oldest->first;
+  const std::string folder = folder_of(user);
+  const auto progress = std::make_shared<Progress>();
+  Handle store = std::exchange(oldest->second.store, nullptr);
+  oldest->second.progress = progress;  // nothing may throw until the user is erased
+  lock.unlock();
+  store.reset();
+  auto removed = guarded([&]() -> Result<void> {
+    std::error_code error;
+    fs::remove_all(folder, error);
+    if (error) {
+      return make_error(ErrorCode::io, "cannot remove {}: {}", folder, error.message());
+    }
+    return {};
+  });
+  lock.lock();
+  users_.erase(user);
+  progress->opened.emplace(Handle());
+  progressed_.notify_all();
+  return removed;
 }
 
 UserStores::Handle UserStores::find(uid_t user) {
   if (is_shared_) {
     return {Handle(), &own_};
   }
-  const MutexLock lock(mutex_);
-  const auto at = users_.find(user);
-  if (at == users_.end()) {
-    return nullptr;
-  }
-  auto store = use(user, at->second);
+  auto store = use(user);
   return store ? *std::move(store) : nullptr;
 }
 
@@ -163,37 +219,33 @@ Result<UserStores::Handle> UserStores::open(uid_t user) {
   if (is_shared_) {
     return Handle(Handle(), &own_);
   }
-  const MutexLock lock(mutex_);
-  if (!users_.contains(user)) {
-    CUKILN_CHECK(remove_unused());
-    users_[user];
-    share_out();
+  for (;;) {
+    while (!add(user)) {
+      CUKILN_CHECK(remove_unused());
+    }
+    CUKILN_TRY(Handle store, use(user));
+    if (store != nullptr) {  // else another thread has removed it since: create it again
+      return store;
+    }
   }
-  return use(user, users_[user]);
 }
 
 Result<void> UserStores::visit(uid_t user, const std::function<Result<void>(TieredStore&)>& body) {
-  Handle store;
-  bool was_open = false;
-  {
-    const MutexLock lock(mutex_);
-    const auto at = users_.find(user);
-    if (at == users_.end()) {
-      return {};
-    }
-    was_open = at->second.store != nullptr;
-    CUKILN_CHECK(open_closed(user, at->second));
-    store = at->second.store;
+  Result<void> done;
+  CUKILN_TRY(Opened opened, open_existing(user));
+  const Handle store = std::move(opened.store);
+  if (store == nullptr) {
+    return done;
   }
-  auto done = body(*store);
-  if (!was_open) {
+  done = body(*store);
+  if (!opened.was_open) {
     const MutexLock lock(mutex_);
     const auto at = users_.find(user);
     if (at != users_.end() && at->second.store == store && store.use_count() == 2) {
       at->second.store.reset();
     }
   }
-  return done;  // what was the last handle is closed without the lock
+  return done;  // the last handle closes the store without the mutex
 }
 
 void UserStores::for_each(const std::function<void(TieredStore&)>& visitor) {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -64,7 +65,8 @@ TEST_CASE_FIXTURE(Fixture, "a daemon of one user has one store") {
 }
 
 // fault 109
-TEST_CASE_FIXTURE(Fixture, "what one user stored is in no other user's store, nor the daemon's") {
+TEST_CASE_FIXTURE(Fixture,
+                  "an entry of one user is in no other user's store, nor in the daemon's") {
   UserStores stores(*own, options);
   CHECK(stores.find(kAlice) == nullptr);
   put(stores, kAlice, 1);
@@ -81,7 +83,7 @@ TEST_CASE_FIXTURE(Fixture, "what one user stored is in no other user's store, no
   CHECK((status.st_mode & 0777) == 0700);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a store that a daemon before made is found again") {
+TEST_CASE_FIXTURE(Fixture, "the store of a previous daemon is found again") {
   {
     UserStores stores(*own, options);
     put(stores, kAlice, 1);
@@ -91,7 +93,7 @@ TEST_CASE_FIXTURE(Fixture, "a store that a daemon before made is found again") {
   CHECK(has(stores, kAlice, 1));
 }
 
-TEST_CASE_FIXTURE(Fixture, "few stores are open at a time, the least recently used is closed") {
+TEST_CASE_FIXTURE(Fixture, "few stores are open at a time; the least recently used is closed") {
   options.max_open = 2;
   UserStores stores(*own, options);
   const std::weak_ptr<TieredStore> alice = *stores.open(kAlice);
@@ -110,7 +112,7 @@ TEST_CASE_FIXTURE(Fixture, "few stores are open at a time, the least recently us
   CHECK(stores.find(kAlice) == in_use);
 }
 
-TEST_CASE_FIXTURE(Fixture, "users have equal shares of one cap, those whose store is closed too") {
+TEST_CASE_FIXTURE(Fixture, "users have equal shares of one cap, also those whose store is closed") {
   const std::uint64_t cap = 400'000;
   options.each.store.max_bytes = cap;
   options.max_open = 1;
@@ -135,10 +137,9 @@ TEST_CASE_FIXTURE(Fixture, "users have equal shares of one cap, those whose stor
   CHECK(bytes_of(kAlice) + bytes_of(kBob) <= cap / 4);
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "where there are too many users, the store that was unused longest goes") {
+TEST_CASE_FIXTURE(Fixture, "with too many users the store that was unused longest is removed") {
   options.max_users = 2;
-  SUBCASE("and none is made while all were used lately") {
+  SUBCASE("unless all were used recently") {
     UserStores stores(*own, options);
     put(stores, kAlice, 1);
     put(stores, kBob, 2);
@@ -165,7 +166,7 @@ TEST_CASE_FIXTURE(Fixture,
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "every store is visited, also one that is closed") {
+TEST_CASE_FIXTURE(Fixture, "for_each visits every store, also closed ones") {
   options.max_open = 1;
   UserStores stores(*own, options);
   put(stores, kAlice, 1);
@@ -180,7 +181,8 @@ TEST_CASE_FIXTURE(Fixture, "every store is visited, also one that is closed") {
   CHECK(entries == 2);
 }
 
-TEST_CASE_FIXTURE(Fixture, "stores are opened, closed, visited and maintained by any thread") {
+TEST_CASE_FIXTURE(Fixture,
+                  "stores can be opened, closed, visited and maintained by several threads") {
   options.max_open = 2;
   UserStores stores(*own, options);
   std::vector<std::thread> threads;
@@ -208,4 +210,66 @@ TEST_CASE_FIXTURE(Fixture, "stores are opened, closed, visited and maintained by
     CHECK(has(stores, user, user));
     CHECK_FALSE(has(stores, user, user + 1));
   }
+}
+
+TEST_CASE_FIXTURE(Fixture, "one user's slow open delays no other user") {
+  std::promise<void> alice_opens;
+  std::promise<void> go;
+  options.open_store = [&, alices = folder_of(kAlice)](TieredStore::Options of_store) {
+    if (of_store.store.directory == alices) {
+      alice_opens.set_value();
+      go.get_future().wait();
+    }
+    return TieredStore::open(std::move(of_store));
+  };
+  UserStores stores(*own, options);
+  std::atomic<bool> alice_has_hers{false};
+  std::thread alice([&] {
+    put(stores, kAlice, 1);
+    alice_has_hers = true;
+  });
+  alice_opens.get_future().wait();
+  put(stores, kBob, 2);
+  CHECK(has(stores, kBob, 2));
+  stores.set_max_bytes(100'000'000);
+  CHECK_FALSE(alice_has_hers);
+  go.set_value();
+  alice.join();
+  CHECK(has(stores, kAlice, 1));
+  CHECK_FALSE(has(stores, kAlice, 2));
+}
+
+TEST_CASE_FIXTURE(Fixture, "concurrent requests of one user open the store once") {
+  std::atomic<int> opened{0};
+  options.open_store = [&](TieredStore::Options of_store) {
+    ++opened;
+    return TieredStore::open(std::move(of_store));
+  };
+  UserStores stores(*own, options);
+  std::atomic<int> found{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] { found += stores.open(kAlice) ? 1 : 0; });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  CHECK(found == 8);
+  CHECK(opened == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a store that could not be opened is opened by the next request") {
+  bool fails = true;
+  options.open_store = [&](TieredStore::Options of_store) {
+    return fails ? Result<std::unique_ptr<TieredStore>>(Error(ErrorCode::io, "no disk"))
+                 : TieredStore::open(std::move(of_store));
+  };
+  UserStores stores(*own, options);
+  const auto refused = stores.open(kAlice);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message() == "no disk");
+  CHECK(stores.find(kAlice) == nullptr);
+  fails = false;
+  put(stores, kAlice, 1);
+  CHECK(has(stores, kAlice, 1));
 }
