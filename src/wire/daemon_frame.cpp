@@ -22,11 +22,9 @@ constexpr std::size_t kMaxPendingDescriptors = 2;
 
 std::string encode_header(DaemonOp op, std::uint64_t id, std::size_t body_bytes,
                           bool with_descriptor) {
-  SerialWriter out;
-  const std::uint32_t flags = with_descriptor ? kWithDescriptor : 0;
-  out.u32(static_cast<std::uint32_t>(body_bytes));
-  out.u32(static_cast<std::uint32_t>(op) | flags << 16).u64(id);
-  return out.take();
+  return encode_frame_header<DaemonProtocol>(
+      {static_cast<std::uint32_t>(body_bytes), static_cast<std::uint16_t>(op),
+       with_descriptor ? kWithDescriptor : std::uint16_t{0}, id});
 }
 
 DaemonFrameParser::Next DaemonFrameParser::malformed(const char* why) noexcept {
@@ -35,47 +33,32 @@ DaemonFrameParser::Next DaemonFrameParser::malformed(const char* why) noexcept {
 }
 
 DaemonFrameParser::Next DaemonFrameParser::next(DaemonFrame& out) {
-  if (descriptors_.size() > kMaxPendingDescriptors) {
+  if (descriptors_.size() > kMaxPendingDescriptors ||
+      (received_.empty() && !descriptors_.empty())) {
     return malformed("descriptors");
   }
-  const ByteView unread = ByteView(pending_).substr(begin_);
-  if (unread.empty()) {
-    pending_.clear();
-    begin_ = 0;
-    return descriptors_.empty() ? Next::more : malformed("descriptors");
+  FrameHeader header;
+  ByteView body;
+  const Next next = received_.next(header, body);
+  if (next == Next::malformed) {
+    return malformed(received_.fault());
   }
-  SerialReader header(unread);
-  const std::uint32_t size = header.u32();
-  const std::uint32_t op_and_flags = header.u32();
-  const std::uint64_t id = header.u64();
-  if (header.ok()) {
-    const std::uint32_t flags = op_and_flags >> 16;
-    if (size > kMaxDaemonBody) {
-      return malformed("length");
-    }
-    if ((flags & ~std::uint32_t{kWithDescriptor}) != 0) {
-      return malformed("flags");
-    }
-    if (header.remaining() >= size) {
-      UniqueFd attachment;
-      if (flags != 0) {
-        if (descriptors_.empty()) {
-          return malformed("descriptors");
-        }
-        attachment = std::move(descriptors_.front());
-        descriptors_.pop_front();
-      }
-      out.op = static_cast<std::uint16_t>(op_and_flags & 0xffff);
-      out.id = id;
-      out.body = header.raw(size);
-      out.attachment = std::move(attachment);
-      begin_ += kDaemonHeaderBytes + size;
-      return Next::frame;
-    }
+  if (next == Next::more) {
+    return next;
   }
-  pending_.erase(0, begin_);
-  begin_ = 0;
-  return Next::more;
+  UniqueFd attachment;
+  if ((header.flags & kWithDescriptor) != 0) {
+    if (descriptors_.empty()) {
+      return malformed("descriptors");
+    }
+    attachment = std::move(descriptors_.front());
+    descriptors_.pop_front();
+  }
+  out.op = header.op;
+  out.id = header.id;
+  out.body = body;
+  out.attachment = std::move(attachment);
+  return next;
 }
 
 std::string Greeting::encode() const {

@@ -7,6 +7,7 @@
 
 #include "base/bytes.hpp"
 #include "base/file.hpp"
+#include "wire/frame_codec.hpp"
 
 namespace cukiln::wire {
 
@@ -40,8 +41,19 @@ enum class DaemonOp : std::uint16_t {
   done,
 };
 
-/// One message: `u32` length of the body, `u16` op, `u16` flags, `u64` id, body; little-endian.
-/// If the flags have kWithDescriptor, a sealed memory file is attached (sealed_file.hpp).
+inline constexpr std::uint16_t kWithDescriptor = 1;
+inline constexpr std::uint32_t kMaxDaemonBody = 1u << 20;
+
+/// The protocol between a client and cukilnd: frames with the client's id for the conversation.
+/// With the flag kWithDescriptor a sealed memory file (sealed_file.hpp) comes with the frame's
+/// first byte.
+struct DaemonProtocol {
+  static constexpr std::uint32_t kMaxBodyBytes = kMaxDaemonBody;
+  static constexpr std::uint16_t kFlags = kWithDescriptor;
+  static constexpr bool kHasId = true;
+};
+
+/// One message between a client and cukilnd.
 struct DaemonFrame {
   std::uint16_t op = 0;
   std::uint64_t id = 0;  ///< the client's number for the conversation; replies have the same
@@ -51,9 +63,7 @@ struct DaemonFrame {
   bool is(DaemonOp wanted) const noexcept { return op == static_cast<std::uint16_t>(wanted); }
 };
 
-inline constexpr std::size_t kDaemonHeaderBytes = 16;
-inline constexpr std::uint32_t kMaxDaemonBody = 1u << 20;
-inline constexpr std::uint16_t kWithDescriptor = 1;
+inline constexpr std::size_t kDaemonHeaderBytes = kFrameHeaderBytes<DaemonProtocol>;
 /// A larger body is sent as an attachment, so that no frame takes long to transfer.
 inline constexpr std::size_t kMaxInlineBytes = 64 << 10;
 /// The limit for an attachment: a source (64 MiB) with files sent ahead, or a cubin.
@@ -62,27 +72,25 @@ inline constexpr std::uint64_t kMaxAttachmentBytes = 512ull << 20;
 std::string encode_header(DaemonOp op, std::uint64_t id, std::size_t body_bytes,
                           bool with_descriptor);
 
-/// Splits a stream of bytes, with the descriptors that came with it, into frames. Buffers only what
-/// has arrived: a header with a large length allocates nothing.
+/// Splits a stream of bytes, with the descriptors that came with it, into frames. See FrameBuffer.
 class DaemonFrameParser {
  public:
-  enum class Next { frame, more, malformed };
+  using Next = FrameBuffer<DaemonProtocol>::Next;
 
-  void feed(ByteView bytes) { pending_.append(bytes); }
+  void feed(ByteView bytes) { received_.append(bytes); }
   void feed(UniqueFd descriptor) { descriptors_.push_back(std::move(descriptor)); }
   /// Takes the next complete frame; `more` if none has arrived. After malformed, for the reason
   /// `fault()`, the stream must be closed.
   Next next(DaemonFrame& out);
 
   /// Whether an incomplete frame is buffered.
-  bool in_frame() const noexcept { return begin_ != pending_.size(); }
+  bool in_frame() const noexcept { return !received_.empty(); }
   const char* fault() const noexcept { return fault_; }
 
  private:
   Next malformed(const char* why) noexcept;
 
-  std::string pending_;
-  std::size_t begin_ = 0;  // of the next frame in pending_
+  FrameBuffer<DaemonProtocol> received_;
   std::deque<UniqueFd> descriptors_;
   const char* fault_ = "";
 };

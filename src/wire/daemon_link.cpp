@@ -14,6 +14,7 @@
 #include "base/result.hpp"
 #include "wire/daemon_connection.hpp"
 #include "wire/sealed_file.hpp"
+#include "wire/send_all.hpp"
 #include "wire/unix_socket.hpp"
 
 namespace cukiln::wire {
@@ -56,7 +57,7 @@ Error error_of(DaemonFrame& frame) {
 
 struct DaemonLink::State {
   Mutex mutex;
-  std::vector<std::unique_ptr<Conversation::Connection>> idle;
+  std::vector<std::unique_ptr<Conversation::Connection>> idle CUKILN_GUARDED_BY(mutex);
 };
 
 DaemonLink::DaemonLink(Options options)
@@ -173,22 +174,18 @@ Result<void> DaemonLink::Conversation::send(DaemonOp op, ByteView body, UniqueFd
   const int fd = connection_->socket.get();
   const std::string header = encode_header(op, id_, body.size(), static_cast<bool>(attachment));
   const auto deadline = SteadyClock::now() + link_->options_.heartbeat;
-  std::size_t done = 0;
-  const std::size_t total = header.size() + body.size();
-  while (done < total) {
-    const ByteView head = done < header.size() ? ByteView(header).substr(done) : ByteView();
-    const ByteView rest = done < header.size() ? body : body.substr(done - header.size());
-    const ssize_t sent = send_some(fd, {head, rest}, done == 0 ? attachment.get() : -1);
-    if (sent > 0) {
-      done += static_cast<std::size_t>(sent);
-    } else if (errno != EAGAIN && errno != ENOBUFS) {
-      return lost(ErrorCode::io, "cukilnd closed the connection: " + errno_text(errno));
-    } else if (wait_for(fd, POLLOUT, deadline, {}) != WaitResult::ready) {
+  const std::array<ByteView, 2> parts{ByteView(header), body};
+  const SendStatus sent = send_all(fd, parts, attachment.get(), [&] {
+    return wait_for(fd, POLLOUT, deadline, {}) == WaitResult::ready;
+  });
+  switch (sent) {
+    case SendStatus::ok: return {};
+    case SendStatus::stopped:
       return lost(ErrorCode::timeout,
                   fmt::format("cukilnd read nothing for {} ms", link_->options_.heartbeat.count()));
-    }
+    case SendStatus::failed: break;
   }
-  return {};
+  return lost(ErrorCode::io, "cukilnd closed the connection: " + errno_text(errno));
 }
 
 Result<void> DaemonLink::Conversation::send_content(DaemonOp op, const std::string& content) {

@@ -30,10 +30,6 @@ class ProcessLocal;
 
 namespace cukiln::wire {
 
-/// How long a side that has just sent a message polls for the reply before it sleeps. A reply
-/// usually comes sooner than a virtual machine wakes an idle processor.
-inline constexpr std::chrono::microseconds kSpinTime{60};
-
 /// Why a client fell back to a compile in its own process. The names are the label of a metric.
 enum class Fallback { absent, timeout, version, io, protocol, declined };
 inline constexpr const char* kFallbacks[] = {"absent", "timeout",  "version",

@@ -5,6 +5,7 @@
 
 #include "base/hasher.hpp"
 #include "base/serial.hpp"
+#include "wire/message_codec.hpp"
 #include "wire/sealed_file.hpp"
 
 namespace cukiln::wire {
@@ -66,18 +67,10 @@ std::optional<DaemonHello> DaemonHello::decode(ByteView body) {
   return whole(in, std::move(message));
 }
 
-std::string SetsWanted::encode() const {
-  SerialWriter out;
-  out.raw(view_of(request)).bytes(canonical);
-  return out.take();
-}
+std::string SetsWanted::encode() const { return encode_fields(*this); }
 
 std::optional<SetsWanted> SetsWanted::decode(ByteView body) {
-  SerialReader in(body);
-  SetsWanted message;
-  message.request = digest<RequestDigest>(in);
-  message.canonical = in.bytes();
-  return whole(in, std::move(message));
+  return decode_fields<SetsWanted>(body);
 }
 
 std::string SetsFound::encode() const { return std::string(tree.encoded()); }
@@ -87,11 +80,10 @@ std::optional<SetsFound> SetsFound::decode(ByteView body) {
   return tree ? std::optional(SetsFound{*std::move(tree)}) : std::nullopt;
 }
 
-std::string EntryWanted::encode() const { return std::string(view_of(key)); }
+std::string EntryWanted::encode() const { return encode_fields(*this); }
 
 std::optional<EntryWanted> EntryWanted::decode(ByteView body) {
-  SerialReader in(body);
-  return whole(in, EntryWanted{digest<CacheKey>(in)});
+  return decode_fields<EntryWanted>(body);
 }
 
 std::string CompileOrder::encode() const {
@@ -142,22 +134,12 @@ std::optional<CompileOrder> CompileOrder::decode(ByteView body) {
   return whole(in, std::move(order));
 }
 
-std::string CompileTerms::encode() const {
-  SerialWriter out;
-  out.u32(timeout_ms).u8(again ? 1 : 0);
-  return out.take();
-}
+std::string CompileTerms::encode() const { return encode_fields(*this); }
 
 std::optional<CompileTerms> CompileTerms::decode(ByteView body) {
-  SerialReader in(body);
-  CompileTerms terms;
-  bool valid = true;
-  terms.timeout_ms = in.u32();
-  terms.again = flag(in, valid);
-  if (!valid || terms.timeout_ms == 0 || terms.timeout_ms > kMaxTimeoutMs) {
-    return std::nullopt;
-  }
-  return whole(in, terms);
+  const auto terms = decode_fields<CompileTerms>(body);
+  const bool valid = terms && terms->timeout_ms > 0 && terms->timeout_ms <= kMaxTimeoutMs;
+  return valid ? terms : std::nullopt;
 }
 
 std::string SourceRoots::encode() const {
@@ -270,35 +252,13 @@ std::optional<Refusal> Refusal::decode(ByteView body) {
   return whole(in, std::move(refusal));
 }
 
-std::string Declined::encode() const {
-  SerialWriter out;
-  out.bytes(reason).u8(later ? 1 : 0);
-  return out.take();
-}
+std::string Declined::encode() const { return encode_fields(*this); }
 
-std::optional<Declined> Declined::decode(ByteView body) {
-  SerialReader in(body);
-  Declined message;
-  bool valid = true;
-  message.reason = in.bytes();
-  message.later = flag(in, valid);
-  return valid ? whole(in, std::move(message)) : std::nullopt;
-}
+std::optional<Declined> Declined::decode(ByteView body) { return decode_fields<Declined>(body); }
 
-std::string Progress::encode() const {
-  SerialWriter out;
-  out.u8(running ? 1 : 0).u32(elapsed_ms);
-  return out.take();
-}
+std::string Progress::encode() const { return encode_fields(*this); }
 
-std::optional<Progress> Progress::decode(ByteView body) {
-  SerialReader in(body);
-  Progress progress;
-  bool valid = true;
-  progress.running = flag(in, valid);
-  progress.elapsed_ms = in.u32();
-  return valid ? whole(in, progress) : std::nullopt;
-}
+std::optional<Progress> Progress::decode(ByteView body) { return decode_fields<Progress>(body); }
 
 std::string ClientReport::encode() const {
   SerialWriter out;
@@ -333,55 +293,10 @@ std::uint64_t DaemonSnapshot::counter(std::string_view name) const noexcept {
   return at != counters.end() ? at->second : 0;
 }
 
-std::string DaemonSnapshot::encode() const {
-  SerialWriter out;
-  out.u32(process).bytes(build).bytes(store).bytes(socket).bytes(page);
-  out.u8(system ? 1 : 0).u8(draining ? 1 : 0).u64(uptime_ms);
-  out.u32(static_cast<std::uint32_t>(jobs.size()));
-  for (const Job& job : jobs) {
-    out.bytes(job.name).bytes(job.target).raw(view_of(job.request));
-    out.u32(job.owner_process).u32(job.owner_user).u32(job.elapsed_ms).u32(job.waiters);
-    out.u8(job.running ? 1 : 0).u8(job.orphaned ? 1 : 0);
-  }
-  out.u32(static_cast<std::uint32_t>(counters.size()));
-  for (const auto& [name, value] : counters) {
-    out.bytes(name).u64(value);
-  }
-  return out.take();
-}
+std::string DaemonSnapshot::encode() const { return encode_fields(*this); }
 
 std::optional<DaemonSnapshot> DaemonSnapshot::decode(ByteView body) {
-  SerialReader in(body);
-  DaemonSnapshot snapshot;
-  bool valid = true;
-  snapshot.process = in.u32();
-  snapshot.build = in.bytes();
-  snapshot.store = in.bytes();
-  snapshot.socket = in.bytes();
-  snapshot.page = in.bytes();
-  snapshot.system = flag(in, valid);
-  snapshot.draining = flag(in, valid);
-  snapshot.uptime_ms = in.u64();
-  const std::uint32_t jobs = in.u32();
-  for (std::uint32_t i = 0; i < jobs && in.ok(); ++i) {
-    Job job;
-    job.name = in.bytes();
-    job.target = in.bytes();
-    job.request = digest<RequestDigest>(in);
-    job.owner_process = in.u32();
-    job.owner_user = in.u32();
-    job.elapsed_ms = in.u32();
-    job.waiters = in.u32();
-    job.running = flag(in, valid);
-    job.orphaned = flag(in, valid);
-    snapshot.jobs.push_back(std::move(job));
-  }
-  const std::uint32_t counters = in.u32();
-  for (std::uint32_t i = 0; i < counters && in.ok(); ++i) {
-    std::string name(in.bytes());
-    snapshot.counters.emplace_back(std::move(name), in.u64());
-  }
-  return valid ? whole(in, std::move(snapshot)) : std::nullopt;
+  return decode_fields<DaemonSnapshot>(body);
 }
 
 }  // namespace cukiln::wire

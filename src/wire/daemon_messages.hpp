@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,11 @@ struct SetsWanted {
   RequestDigest request;
   std::string canonical;
 
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.request, self.canonical);
+  }
+
   std::string encode() const;
   static std::optional<SetsWanted> decode(ByteView body);
 };
@@ -54,6 +60,11 @@ struct SetsFound {
 /// The body of `get`: asks for an entry.
 struct EntryWanted {
   CacheKey key;
+
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.key);
+  }
 
   std::string encode() const;
   static std::optional<EntryWanted> decode(ByteView body);
@@ -77,6 +88,11 @@ struct CompileOrder {
 struct CompileTerms {
   std::uint32_t timeout_ms = 0;
   bool again = false;  ///< the client has checked the daemon's entries: none holds for its files
+
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.timeout_ms, self.again);
+  }
 
   std::string encode() const;
   static std::optional<CompileTerms> decode(ByteView body);
@@ -143,6 +159,11 @@ struct Progress {
   bool running = false;  ///< false while the order is queued
   std::uint32_t elapsed_ms = 0;
 
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.running, self.elapsed_ms);
+  }
+
   std::string encode() const;
   static std::optional<Progress> decode(ByteView body);
 };
@@ -151,6 +172,11 @@ struct Progress {
 struct Declined {
   std::string reason;
   bool later = false;  ///< it may accept the order later
+
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.reason, self.later);
+  }
 
   std::string encode() const;
   static std::optional<Declined> decode(ByteView body);
@@ -178,6 +204,12 @@ struct DaemonSnapshot {
     std::uint32_t waiters = 0;
     bool running = false;
     bool orphaned = false;  ///< the client that ordered it has disconnected
+
+    template <class Self>
+    static auto fields(Self& self) {
+      return std::tie(self.name, self.target, self.request, self.owner_process, self.owner_user,
+                      self.elapsed_ms, self.waiters, self.running, self.orphaned);
+    }
   };
   std::uint32_t process = 0;
   std::string build, store, socket;
@@ -186,6 +218,12 @@ struct DaemonSnapshot {
   std::uint64_t uptime_ms = 0;
   std::vector<Job> jobs;
   std::vector<std::pair<std::string, std::uint64_t>> counters;
+
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.process, self.build, self.store, self.socket, self.page, self.system, self.draining,
+                    self.uptime_ms, self.jobs, self.counters);
+  }
 
   std::uint64_t counter(std::string_view name) const noexcept;
   std::string encode() const;

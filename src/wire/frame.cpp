@@ -3,15 +3,14 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
+#include <span>
 
 #include "base/poll_until.hpp"
-#include "base/serial.hpp"
+#include "wire/send_all.hpp"
 
 namespace cukiln::wire {
 
@@ -21,7 +20,6 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::size_t kReadAhead = 64 << 10;
-constexpr std::size_t kMaxParts = 6;
 
 }  // namespace
 
@@ -74,58 +72,32 @@ IoStatus FrameSocket::send(std::uint16_t op, std::initializer_list<ByteView> par
   for (const ByteView part : parts) {
     total += part.size();
   }
-  if (total > kMaxBodyBytes || parts.size() > kMaxParts) {
+  if (total > kMaxBodyBytes || parts.size() >= kMaxParts) {
     return IoStatus::malformed;
   }
-  SerialWriter header;
-  header.u32(static_cast<std::uint32_t>(total)).u32(op);
-  std::array<iovec, kMaxParts + 1> pieces{};
-  std::size_t count = 0;
-  const auto add = [&](ByteView bytes) {
-    if (!bytes.empty()) {
-      pieces[count++] = {const_cast<char*>(bytes.data()), bytes.size()};
-    }
-  };
-  add(header.view());
-  for (const ByteView part : parts) {
-    add(part);
+  const std::string header =
+      encode_frame_header<WorkerProtocol>({static_cast<std::uint32_t>(total), op});
+  std::array<ByteView, kMaxParts> all{ByteView(header)};
+  std::copy(parts.begin(), parts.end(), all.begin() + 1);
+  IoStatus waited = IoStatus::ok;
+  const SendStatus sent = send_all(fd_, std::span(all).first(parts.size() + 1), -1, [&] {
+    waited = wait_for(POLLOUT, wait);
+    return waited == IoStatus::ok;
+  });
+  switch (sent) {
+    case SendStatus::ok: return IoStatus::ok;
+    case SendStatus::stopped: return waited;
+    case SendStatus::failed: break;
   }
-  std::size_t first = 0;
-  while (first < count) {
-    msghdr message{};
-    message.msg_iov = pieces.data() + first;
-    message.msg_iovlen = count - first;
-    const ssize_t sent = ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) {
-      if (errno == EINTR) {
-        continue;
-      }
-      if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
-        return IoStatus::closed;
-      }
-      if (const IoStatus status = wait_for(POLLOUT, wait); status != IoStatus::ok) {
-        return status;
-      }
-      continue;
-    }
-    std::size_t done = static_cast<std::size_t>(sent);
-    while (first < count && done >= pieces[first].iov_len) {
-      done -= pieces[first++].iov_len;
-    }
-    if (first < count) {
-      pieces[first].iov_base = static_cast<char*>(pieces[first].iov_base) + done;
-      pieces[first].iov_len -= done;
-    }
-  }
-  return IoStatus::ok;
+  return IoStatus::closed;
 }
 
-IoStatus FrameSocket::read_some(char* to, std::size_t size, std::size_t& got,
-                                const WaitOptions& wait) const {
+IoStatus FrameSocket::read_some(const WaitOptions& wait) {
+  char* const to = received_.reserve(kReadAhead);
   for (;;) {
-    const ssize_t count = ::recv(fd_, to, size, MSG_DONTWAIT);
+    const ssize_t count = ::recv(fd_, to, received_.reserved(), MSG_DONTWAIT);
     if (count > 0) {
-      got = static_cast<std::size_t>(count);
+      received_.commit(static_cast<std::size_t>(count));
       return IoStatus::ok;
     }
     if (count == 0) {
@@ -144,40 +116,21 @@ IoStatus FrameSocket::read_some(char* to, std::size_t size, std::size_t& got,
 }
 
 IoStatus FrameSocket::receive(Frame& frame, const WaitOptions& wait) {
-  buffer_.resize(kReadAhead);
-  std::size_t got = 0;
-  while (end_ - begin_ < kHeaderBytes) {
-    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
-    end_ -= begin_;
-    begin_ = 0;
-    const IoStatus status = read_some(buffer_.data() + end_, buffer_.size() - end_, got, wait);
-    if (status != IoStatus::ok) {
+  for (;;) {
+    FrameHeader header;
+    ByteView body;
+    switch (received_.next(header, body)) {
+      case FrameBuffer<WorkerProtocol>::Next::frame:
+        frame.op = header.op;
+        frame.body = body;
+        return IoStatus::ok;
+      case FrameBuffer<WorkerProtocol>::Next::malformed: return IoStatus::malformed;
+      case FrameBuffer<WorkerProtocol>::Next::more: break;
+    }
+    if (const IoStatus status = read_some(wait); status != IoStatus::ok) {
       return status;
     }
-    end_ += got;
   }
-  SerialReader header(ByteView(buffer_).substr(begin_, kHeaderBytes));
-  const std::uint32_t size = header.u32();
-  const std::uint32_t op = header.u32();
-  if (size > kMaxBodyBytes || op > 0xffff) {
-    return IoStatus::malformed;
-  }
-  begin_ += kHeaderBytes;
-  std::size_t used = std::min<std::size_t>(size, end_ - begin_);
-  std::string body(buffer_, begin_, used);
-  begin_ += used;
-  while (used < size) {
-    // Grow with the bytes received: a header with a large length must not allocate.
-    body.resize(std::min<std::size_t>(size, std::max(used * 2, used + kReadAhead)));
-    const IoStatus status = read_some(body.data() + used, body.size() - used, got, wait);
-    if (status != IoStatus::ok) {
-      return status;
-    }
-    used += got;
-  }
-  frame.op = static_cast<std::uint16_t>(op);
-  frame.body = std::move(body);
-  return IoStatus::ok;
 }
 
 }  // namespace cukiln::wire

@@ -10,19 +10,27 @@
 
 #include "base/bytes.hpp"
 #include "base/cancel_flags.hpp"
+#include "wire/frame_codec.hpp"
 
 namespace cukiln::wire {
 
-/// One message on a stream socket: `u32` length of the body, `u16` op, `u16` zero, body. All
-/// integers little-endian.
+/// The protocol between the library and its compile worker: frames without ids, flags and
+/// descriptors.
+struct WorkerProtocol {
+  /// Larger than any source (64 MiB) or cubin; a frame with a greater length is malformed.
+  static constexpr std::uint32_t kMaxBodyBytes = 512u << 20;
+  static constexpr std::uint16_t kFlags = 0;
+  static constexpr bool kHasId = false;
+};
+
+/// One message between the library and its compile worker.
 struct Frame {
   std::uint16_t op = 0;
   std::string body;
 };
 
-inline constexpr std::size_t kHeaderBytes = 8;
-/// Larger than any source (64 MiB) or cubin; a frame with a greater length is malformed.
-inline constexpr std::uint32_t kMaxBodyBytes = 512u << 20;
+inline constexpr std::size_t kHeaderBytes = kFrameHeaderBytes<WorkerProtocol>;
+inline constexpr std::uint32_t kMaxBodyBytes = WorkerProtocol::kMaxBodyBytes;
 
 enum class IoStatus {
   ok,
@@ -70,14 +78,13 @@ class FrameSocket {
 
  private:
   IoStatus wait_for(short events, const WaitOptions& wait) const;
-  IoStatus read_some(char* to, std::size_t size, std::size_t& got, const WaitOptions& wait) const;
+  /// Receives some bytes into the buffer.
+  IoStatus read_some(const WaitOptions& wait);
 
   int fd_;
   std::chrono::milliseconds silence_{0};
   std::function<void()> when_silent_;
-  std::string buffer_;  // allocated once; unread bytes are in [begin_, end_)
-  std::size_t begin_ = 0;
-  std::size_t end_ = 0;
+  FrameBuffer<WorkerProtocol> received_;
 };
 
 }  // namespace cukiln::wire

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/bytes.hpp"
@@ -51,6 +52,12 @@ struct Hello {
   std::uint32_t landlock = 0;  ///< the version of Landlock that restricts the worker; 0: none
   bool filters_calls = false;  ///< seccomp restricts the worker
 
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.protocol, self.nvrtc_major, self.nvrtc_minor, self.error, self.landlock,
+                    self.filters_calls);
+  }
+
   std::string encode() const;
   static std::optional<Hello> decode(ByteView body);
 };
@@ -60,6 +67,11 @@ struct Probed {
   bool observed = false;  ///< the worker observed NVRTC's file accesses
   std::string error;      ///< NVRTC's log if the probe did not compile
 
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.version, self.observed, self.error);
+  }
+
   std::string encode() const;
   static std::optional<Probed> decode(ByteView body);
 };
@@ -68,6 +80,11 @@ struct Lock {
   std::string path;
   std::string owner_line;  ///< written into the file while it is held
 
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.path, self.owner_line);
+  }
+
   std::string encode() const;
   static std::optional<Lock> decode(ByteView body);
 };
@@ -75,12 +92,22 @@ struct Lock {
 struct Locked {
   std::string error;  ///< why locks do not work there (the file system); empty if the lock is held
 
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.error);
+  }
+
   std::string encode() const;
   static std::optional<Locked> decode(ByteView body);
 };
 
 struct Busy {
   std::string owner_line;  ///< the holder's; empty if it has not written it yet
+
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.owner_line);
+  }
 
   std::string encode() const;
   static std::optional<Busy> decode(ByteView body);
@@ -93,11 +120,18 @@ struct Compile {
   std::vector<std::string> name_expressions;
   bool real_clock = false;  ///< do not fix the clocks: the result will not be stored
 
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.unit_path, self.unit_text, self.arguments, self.name_expressions,
+                    self.real_clock);
+  }
+
   std::string encode() const;
   static std::optional<Compile> decode(ByteView body);
 };
 
 enum class FileKind : std::uint8_t { absent, file, folder, error };
+constexpr FileKind last_of(FileKind /*type*/) noexcept { return FileKind::error; }
 
 /// What is at a path.
 struct Answer {
@@ -106,9 +140,13 @@ struct Answer {
   /// File or folder: a number that the answering process assigns, from 1; the same for two paths to
   /// one file. Stands for device and inode, which must not reach NVRTC.
   std::uint32_t file = 0;
-  std::string
-      absent_folder;  ///< absent: a folder above the path that is absent too, if there is one
-  SharedBytes bytes;  ///< file
+  std::string absent_folder;  ///< absent: a folder above the path that is absent too; may be empty
+  SharedBytes bytes;          ///< file
+
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.path, self.kind, self.file, self.absent_folder, self.bytes);
+  }
 };
 
 /// The answer to a question, followed by answers sent ahead for questions that will probably be
@@ -116,23 +154,34 @@ struct Answer {
 struct Answers {
   std::vector<Answer> answers;  ///< the first is for the path asked for
 
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.answers);
+  }
+
   std::string encode() const;
   static std::optional<Answers> decode(ByteView body);
 };
 
 enum class CompileStatus : std::uint8_t { ok, failed, out_of_memory, unusable };
+constexpr CompileStatus last_of(CompileStatus /*type*/) noexcept { return CompileStatus::unusable; }
 
 struct Compiled {
   CompileStatus status = CompileStatus::failed;
   std::int32_t nvrtc_code = 0;
   std::string nvrtc_text;  ///< nvrtcGetErrorString
   std::int64_t compile_us = 0;
-  bool uses_time =
-      false;  ///< a date macro is spelt in the program: it was compiled with real clocks
+  bool uses_time = false;  ///< the program spells a date macro: it was compiled with real clocks
   std::string log;
   std::string image;
   std::vector<std::string> lowered;    ///< one for each name expression, in their order
   std::vector<std::string> looked_at;  ///< every path that NVRTC accessed, in order of first access
+
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.status, self.nvrtc_code, self.nvrtc_text, self.compile_us, self.uses_time,
+                    self.log, self.image, self.lowered, self.looked_at);
+  }
 
   std::string encode() const;
   static std::optional<Compiled> decode(ByteView body);
@@ -142,6 +191,11 @@ struct Crashed {
   std::uint32_t signal = 0;
   std::uint8_t out_of_memory = 0;   ///< 1 if an allocation had failed before
   std::uint8_t stack_overflow = 0;  ///< 1 if the fault was at the compile thread's guard page
+
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.signal, self.out_of_memory, self.stack_overflow);
+  }
 
   std::string encode() const;
   static std::optional<Crashed> decode(ByteView body);

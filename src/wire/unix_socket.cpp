@@ -2,20 +2,21 @@
 #include "wire/unix_socket.hpp"
 
 #include <fcntl.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "base/result.hpp"
+#include "wire/send_all.hpp"
 
 namespace cukiln::wire {
 
 namespace {
 
-constexpr std::size_t kMaxPieces = 4;
 constexpr std::size_t kMaxDescriptors = 4;
 
 }  // namespace
@@ -76,29 +77,15 @@ bool is_trusted_peer(uid_t peer, uid_t self, const struct stat& folder,
 }
 
 ssize_t send_some(int socket, std::initializer_list<ByteView> parts, int descriptor) noexcept {
-  std::array<iovec, kMaxPieces> pieces{};
-  msghdr message{};
-  message.msg_iov = pieces.data();
+  assert(parts.size() <= kMaxParts);
+  std::array<iovec, kMaxParts> pieces{};
+  std::size_t count = 0;
   for (const ByteView part : parts) {
-    if (!part.empty() && message.msg_iovlen < kMaxPieces) {
-      pieces[message.msg_iovlen++] = {const_cast<char*>(part.data()), part.size()};
+    if (!part.empty()) {
+      pieces[count++] = {const_cast<char*>(part.data()), part.size()};
     }
   }
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  if (descriptor >= 0) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof descriptor);
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-  }
-  ssize_t sent = 0;
-  do {
-    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 && errno == EINTR);
-  return sent;
+  return send_once(socket, std::span(pieces).first(count), descriptor);
 }
 
 ssize_t receive_some(int socket, char* to, std::size_t size, UniqueFd& descriptor) noexcept {
