@@ -60,7 +60,7 @@ std::string text_of(const wire::DaemonSnapshot& snapshot) {
       snapshot.counter("compiles_ok"),
       snapshot.counter("compiles_failed") + snapshot.counter("compiles_crashed") +
           snapshot.counter("compiles_timed_out"),
-      snapshot.counter("coalesced"), snapshot.counter("entries_given"));
+      snapshot.counter("coalesced"), snapshot.counter("entries_sent"));
   for (const wire::DaemonSnapshot::Job& job : snapshot.jobs) {
     const std::string owner = job.orphaned ? "its client has disconnected"
                                            : fmt::format("for process {}", job.owner_process);

@@ -15,10 +15,10 @@ namespace cukiln::daemon {
 
 namespace {
 
-constexpr int kAcceptsAtOnce = 64;
-constexpr std::chrono::milliseconds kPause{100};
+constexpr int kMaxAccepts = 64;
+constexpr std::chrono::milliseconds kRetryDelay{100};
 
-/// Any descriptor: an eventfd is of no file system.
+/// Any descriptor does. An eventfd needs no file system.
 UniqueFd make_spare() { return UniqueFd(::eventfd(0, EFD_CLOEXEC)); }
 
 UniqueFd accept_one(int listener) {
@@ -27,17 +27,17 @@ UniqueFd accept_one(int listener) {
 
 }  // namespace
 
-Acceptor::Acceptor(EventLoop& loop, Listener listener)
-    : loop_(loop), listener_(std::move(listener)), spare_(make_spare()), again_(loop, [this] {
+Acceptor::Acceptor(EventLoop& loop, IpcListener listener)
+    : loop_(loop), listener_(std::move(listener)), spare_fd_(make_spare()), retry_(loop, [this] {
         if (!watch()) {
-          again_.set_after(kPause);
+          retry_.set_after(kRetryDelay);
         }
       }) {}
 
 Result<void> Acceptor::begin(std::function<void(UniqueFd)> accepted,
-                             std::function<void()> refused) {
+                             std::function<void()> rejected) {
   accepted_ = std::move(accepted);
-  refused_ = std::move(refused);
+  rejected_ = std::move(rejected);
   return watch();
 }
 
@@ -49,18 +49,18 @@ Result<void> Acceptor::watch() {
 
 void Acceptor::stop() noexcept {
   watch_.reset();
-  again_.cancel();
+  retry_.cancel();
 }
 
 void Acceptor::accept() {
-  for (int i = 0; i < kAcceptsAtOnce; ++i) {
+  for (int i = 0; i < kMaxAccepts; ++i) {
     UniqueFd socket = accept_one(listener_.socket.get());
     if (socket) {
       accepted_(std::move(socket));
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-      return refuse_waiting();
+      return reject_pending();
     }
     if (errno != EINTR && errno != ECONNABORTED) {
       return;
@@ -68,18 +68,18 @@ void Acceptor::accept() {
   }
 }
 
-void Acceptor::refuse_waiting() {
-  spare_.reset();
-  for (int i = 0; i < kAcceptsAtOnce; ++i) {
+void Acceptor::reject_pending() {
+  spare_fd_.reset();
+  for (int i = 0; i < kMaxAccepts; ++i) {
     if (!accept_one(listener_.socket.get())) {
       break;
     }
-    refused_();
+    rejected_();
   }
-  spare_ = make_spare();
-  if (!spare_) {  // not even that: look again in a while
+  spare_fd_ = make_spare();
+  if (!spare_fd_) {  // the next pending connection could not be rejected: retry later
     watch_.reset();
-    again_.set_after(kPause);
+    retry_.set_after(kRetryDelay);
   }
 }
 

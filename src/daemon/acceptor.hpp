@@ -7,22 +7,24 @@
 
 #include "base/file.hpp"
 #include "daemon/event_loop.hpp"
-#include "daemon/listener.hpp"
+#include "daemon/ipc_listener.hpp"
 
 #include <cukiln/result.hpp>
 
 namespace cukiln::daemon {
 
-/// Takes connections off a listening socket. Out of descriptors it hangs up on those that wait, so
-/// that their clients compile themselves and the loop does not spin. Threads: the loop's only.
+/// Accepts connections on a listening socket. When no descriptor is left, it closes pending
+/// connections, so that their clients compile locally and the loop does not spin. Threads: the
+/// loop's only.
 class Acceptor {
  public:
-  Acceptor(EventLoop& loop, Listener listener);
+  Acceptor(EventLoop& loop, IpcListener listener);
 
-  /// Calls `accepted` for each connection; `refused` for each that there was no descriptor for.
-  /// Errors: io.
-  Result<void> begin(std::function<void(UniqueFd)> accepted, std::function<void()> refused);
-  /// Connections wait from now on. For a socket that another process goes on listening at.
+  /// Calls `accepted` for each connection, and `rejected` for each that was closed for lack of a
+  /// descriptor. Errors: io.
+  Result<void> begin(std::function<void(UniqueFd)> accepted, std::function<void()> rejected);
+  /// Leaves connections in the listen queue from now on, for the next process that serves an
+  /// inherited socket.
   void stop() noexcept;
 
   const std::string& path() const noexcept { return listener_.path; }
@@ -31,15 +33,15 @@ class Acceptor {
  private:
   Result<void> watch();
   void accept();
-  void refuse_waiting();
+  void reject_pending();
 
   EventLoop& loop_;
-  Listener listener_;
-  UniqueFd spare_;  // given up for a moment to refuse a connection when there are no others
+  IpcListener listener_;
+  UniqueFd spare_fd_;  // closed for a moment to accept and reject when no other is left
   EventLoop::Watch watch_;
-  EventLoop::Timer again_;
+  EventLoop::Timer retry_;
   std::function<void(UniqueFd)> accepted_;
-  std::function<void()> refused_;
+  std::function<void()> rejected_;
 };
 
 }  // namespace cukiln::daemon

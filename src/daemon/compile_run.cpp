@@ -9,24 +9,30 @@
 
 namespace cukiln::daemon {
 
-/// Files that this process opens itself.
-struct CompileRun::Here {
+namespace {
+
+constexpr const char* kOwnerLeft = "the client that serves the files has disconnected";
+
+}  // namespace
+
+/// Files that the daemon opens itself.
+struct CompileRun::LocalFiles {
   FileServer files;
   LocalFileProvider provider;
-  Here(const CompileRequest& request, const wire::SourceRoots& places)
-      : files(places.roots, nullptr), provider(request, request.translation_unit(), files) {}
+  LocalFiles(const CompileRequest& request, const wire::SourceRoots& source_roots)
+      : files(source_roots.roots, nullptr), provider(request, request.translation_unit(), files) {}
 };
 
-/// By the files of the client, which is asked about the few that tell the fleet's sets apart.
-/// Whether the whole set holds is for the client to see.
-class CompileRun::OwnerCheck final : public SetCheck {
+/// Selects among remote dependency sets by the client's files: asks the client for the few paths in
+/// which the sets differ. The client checks the whole set itself.
+class CompileRun::ClientFileCheck final : public SetCheck {
  public:
-  explicit OwnerCheck(CompileRun& run) : run_(run) {}
+  explicit ClientFileCheck(CompileRun& run) : run_(run) {}
 
   SetTree::Label label(const std::string& path) override {
-    auto known = run_.account_.label(path);
+    auto known = run_.recorder_.label(path);
     if (!known && run_.reply(path)) {
-      known = run_.account_.label(path);
+      known = run_.recorder_.label(path);
     }
     SetTree::Label unreadable;
     unreadable.fill(1);
@@ -42,8 +48,10 @@ class CompileRun::OwnerCheck final : public SetCheck {
 
 CompileRun::CompileRun(Setup setup)
     : setup_(std::move(setup)),
-      account_(setup_.order->request),
-      here_(setup_.here ? std::make_unique<Here>(setup_.order->request, *setup_.here) : nullptr) {}
+      recorder_(setup_.order->request),
+      local_files_(setup_.local_roots
+                       ? std::make_unique<LocalFiles>(setup_.order->request, *setup_.local_roots)
+                       : nullptr) {}
 
 CompileRun::~CompileRun() = default;
 
@@ -52,7 +60,7 @@ void CompileRun::answer(std::string body) {
     const MutexLock lock(mutex_);
     answer_ = std::move(body);
   }
-  told_.notify_one();
+  wake_.notify_one();
 }
 
 void CompileRun::owner_left() {
@@ -60,7 +68,7 @@ void CompileRun::owner_left() {
     const MutexLock lock(mutex_);
     owner_left_ = true;
   }
-  told_.notify_one();
+  wake_.notify_one();
 }
 
 void CompileRun::cancel() noexcept {
@@ -70,25 +78,25 @@ void CompileRun::cancel() noexcept {
 
 bool CompileRun::waits_for_answer() const {
   const MutexLock lock(mutex_);
-  return asked_ && !answer_ && !owner_left_;
+  return has_question_ && !answer_ && !owner_left_;
 }
 
 Result<std::string> CompileRun::ask_owner(const std::string& path) {
   MutexLock lock(mutex_);
-  asked_ = true;
+  has_question_ = true;
   answer_.reset();
   lock.unlock();
   setup_.ask(path);
   lock.lock();
-  told_.wait(lock, [&] { return owner_left_ || answer_.has_value(); });
-  asked_ = false;
+  wake_.wait(lock, [&]() CUKILN_REQUIRES(mutex_) { return owner_left_ || answer_.has_value(); });
+  has_question_ = false;
   if (owner_left_) {
-    return Error(ErrorCode::timeout, "the client that had the files has gone");
+    return Error(ErrorCode::timeout, kOwnerLeft);
   }
   return *std::exchange(answer_, std::nullopt);
 }
 
-/// Each source is a file of its own; the unit that includes several comes after them.
+/// The file number of a source, or of the translation unit, which follows the sources.
 std::uint32_t CompileRun::source_number(const std::string& path) const {
   const auto& sources = setup_.order->request.sources;
   const auto at = std::find_if(sources.begin(), sources.end(),
@@ -97,8 +105,8 @@ std::uint32_t CompileRun::source_number(const std::string& path) const {
 }
 
 Result<std::string> CompileRun::reply(const std::string& path) {
-  if (const SharedBytes* text = account_.source(path)) {
-    // The request has it: nobody can say otherwise.
+  if (const SharedBytes* text = recorder_.source(path)) {
+    // Part of the request: no client is asked.
     wire::Answers own;
     own.answers.push_back({path,
                            wire::FileKind::file,
@@ -110,22 +118,22 @@ Result<std::string> CompileRun::reply(const std::string& path) {
   {
     const MutexLock lock(mutex_);
     if (owner_left_) {
-      return Error(ErrorCode::timeout, "the client that had the files has gone");
+      return Error(ErrorCode::timeout, kOwnerLeft);
     }
   }
-  CUKILN_TRY(std::string body, here_ ? here_->provider.reply(path) : ask_owner(path));
+  CUKILN_TRY(std::string body, local_files_ ? local_files_->provider.reply(path) : ask_owner(path));
   const auto answers = wire::Answers::decode(body);
-  const std::string wrong = answers ? account_.record(path, *answers) : "the answer cannot be read";
-  if (!wrong.empty()) {
+  const std::string fault = answers ? recorder_.record(path, *answers) : "malformed answer";
+  if (!fault.empty()) {
     return make_error(ErrorCode::invalid_argument, "{} was not compiled: {}",
-                      setup_.order->labels.name, wrong);
+                      setup_.order->labels.name, fault);
   }
   return body;
 }
 
 Result<DependencySet> CompileRun::take_dependencies(const wire::Compiled& compiled) {
-  CUKILN_TRY(DependencySet set, account_.take_dependencies(compiled));
-  looked_at_ = set.canonical();
+  CUKILN_TRY(DependencySet set, recorder_.take_dependencies(compiled));
+  set_canonical_ = set.canonical();
   return set;
 }
 
@@ -137,7 +145,7 @@ bool CompileRun::look_up_again() {
 }
 
 SetCheck& CompileRun::remote_check() {
-  check_ = std::make_unique<OwnerCheck>(*this);
+  check_ = std::make_unique<ClientFileCheck>(*this);
   return *check_;
 }
 
@@ -155,13 +163,12 @@ RunResult CompileRun::failure_of(const Error& error) const {
     return out;
   }
   const MutexLock lock(mutex_);
-  out.kind = owner_left_ && error.code() == ErrorCode::timeout ? RunResult::Kind::gone
+  out.kind = owner_left_ && error.code() == ErrorCode::timeout ? RunResult::Kind::owner_left
                                                                : RunResult::Kind::failed;
-  // Only what a compiler said of files depends on them.
-  const bool of_files = error.code() == ErrorCode::compile_failed ||
-                        error.code() == ErrorCode::incompatible ||
-                        error.code() == ErrorCode::invalid_argument;
-  out.refusal = wire::Refusal::of(error, of_files ? looked_at_ : std::string());
+  const bool depends_on_files = error.code() == ErrorCode::compile_failed ||
+                                error.code() == ErrorCode::incompatible ||
+                                error.code() == ErrorCode::invalid_argument;
+  out.refusal = wire::Refusal::of(error, depends_on_files ? set_canonical_ : std::string());
   return out;
 }
 
@@ -193,7 +200,7 @@ RunResult CompileRun::run() {
   }
   const wire::CompileOrder& order = *setup_.order;
   const std::string lock_folder = setup_.store->lock_folder();
-  CompileFailureKind trouble = CompileFailureKind::other;
+  CompileFailureKind failure_kind = CompileFailureKind::other;
   CompilePipeline pipeline(*this, {.request = order.request,
                                    .canonical = setup_.canonical,
                                    .digest = setup_.digest,
@@ -206,10 +213,10 @@ RunResult CompileRun::run() {
                                    .timeout = setup_.timeout,
                                    .remote = setup_.remote,
                                    .reads_from_store = true,
-                                   .trouble = &trouble});
+                                   .trouble = &failure_kind});
   const auto outcome = pipeline.run();
   RunResult out = outcome ? result_of(*outcome) : failure_of(outcome.error());
-  out.trouble = trouble;
+  out.failure_kind = failure_kind;
   return out;
 }
 

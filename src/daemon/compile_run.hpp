@@ -23,23 +23,23 @@
 
 namespace cukiln::daemon {
 
-/// What a run came to.
+/// The result of a run.
 struct RunResult {
   enum class Kind {
     done,        ///< `sealed` is the entry
-    superseded,  ///< the store has something for the request that it had not before
-    failed,      ///< `refusal`
-    declined,    ///< no compiler here is the client's; `refusal.message` says why
-    gone,        ///< whoever had the files left before the last answer
+    superseded,  ///< the store has a dependency set that it did not have before
+    failed,      ///< `refusal` has the error
+    declined,    ///< the daemon does not have the client's NVRTC; `refusal.message` has details
+    owner_left,  ///< the client that serves the files disconnected before its last answer
   };
   Kind kind = Kind::failed;
   std::shared_ptr<UniqueFd> sealed;
   CacheKey key;
   wire::EntryTerms terms;
   wire::Refusal refusal;
-  CompileFailureKind trouble = CompileFailureKind::other;
+  CompileFailureKind failure_kind = CompileFailureKind::other;
 
-  /// It failed, for whatever files.
+  /// A failure that does not depend on any client's files.
   static RunResult of(const Error& error) {
     RunResult failed;
     failed.refusal = wire::Refusal::of(error);
@@ -47,8 +47,9 @@ struct RunResult {
   }
 };
 
-/// One compile in a thread of its own, on behalf of a client that answers its questions by way of
-/// the loop: drives a CompilePipeline with the client's files. It lasts as long as the thread does.
+/// One compile in a thread of its own: drives a CompilePipeline with the files of a client, which
+/// the event loop asks for. Threads: `run` is called once, by the run's thread; the functions that
+/// are marked so are called by the loop's.
 class CompileRun final : public FileProvider, private CompilePipeline::Caller {
  public:
   struct Setup {
@@ -56,38 +57,40 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
     std::string canonical;
     RequestDigest digest;
     std::chrono::milliseconds timeout{0};
-    bool again = false;  ///< what the store has does not hold for the client's files
+    bool again = false;  ///< no dependency set in the store holds for the client's files
     Compilers* compilers = nullptr;
-    UserStores::Handle store;                          ///< the client's user's
-    RemoteTier* remote = nullptr;                      ///< may be null
-    std::function<void(const std::string& path)> ask;  ///< from the run's thread
-    std::shared_ptr<const wire::SourceRoots> here;  ///< the files are opened here, nobody is asked
+    UserStores::Handle store;      ///< of the client's user
+    RemoteTier* remote = nullptr;  ///< may be null
+    /// Asks the client for a file, which `answer` then gives. Called from the run's thread.
+    std::function<void(const std::string& path)> ask;
+    /// If set, the daemon opens the files itself, below these folders, and asks no client.
+    std::shared_ptr<const wire::SourceRoots> local_roots;
     Logger log;
   };
   explicit CompileRun(Setup setup);
   ~CompileRun() override;
 
-  /// The thread's part: compiles, and stores the result.
+  /// Compiles, and stores the result.
   RunResult run();
 
-  /// The loop's part.
-  void answer(std::string body);
-  void owner_left();  ///< a question that is open, or still to come, ends the run
-  void cancel() noexcept;
-  bool waits_for_answer() const;
-  /// What the compile depends on, canonical; empty: that is not known. After the run.
-  const std::string& looked_at() const noexcept { return looked_at_; }
+  /// Passes on the client's answer to the open question. For the loop's thread, as the next three.
+  void answer(std::string body) CUKILN_EXCLUDES(mutex_);
+  /// Makes the open question, or the next one, end the run.
+  void owner_left() CUKILN_EXCLUDES(mutex_);
+  void cancel() noexcept CUKILN_EXCLUDES(mutex_);
+  bool waits_for_answer() const CUKILN_EXCLUDES(mutex_);
+  /// The dependency set of the compile, canonical; empty if it is not known. Valid after `run`.
+  const std::string& set_canonical() const noexcept { return set_canonical_; }
 
   Result<std::string> reply(const std::string& path) override;
   Result<DependencySet> take_dependencies(const wire::Compiled& compiled) override;
-  const std::string& refused() const noexcept override { return account_.refused(); }
+  const std::string& refused() const noexcept override { return recorder_.refused(); }
 
  private:
-  /// Whether the client may be sent to the store: what the store had before does not count when the
-  /// client has seen that it does not hold.
+  /// True if the client shall look up in the store, because it has not checked the store's sets
+  /// yet.
   bool is_stored() override { return !setup_.again && !known_.empty(); }
-  /// True if the store has a set that it did not have before. Whether it holds for the client's
-  /// files is for the client to see.
+  /// True if the store has a set that it did not have before. The client checks whether it holds.
   bool look_up_again() override;
   SetCheck& remote_check() override;
   Result<Compiler*> compiler() override;
@@ -98,22 +101,22 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
   Result<std::string> ask_owner(const std::string& path);
   std::uint32_t source_number(const std::string& path) const;
 
-  struct Here;
-  class OwnerCheck;
+  struct LocalFiles;
+  class ClientFileCheck;
   const Setup setup_;
-  AnswerRecorder account_;
-  std::unique_ptr<Here> here_;
-  std::string looked_at_;               // the dependency set, canonical
-  std::unordered_set<CacheKey> known_;  // what the store had before the run
-  std::unique_ptr<OwnerCheck> check_;
+  AnswerRecorder recorder_;
+  std::unique_ptr<LocalFiles> local_files_;
+  std::string set_canonical_;
+  std::unordered_set<CacheKey> known_;  // the store's keys for the request before the run
+  std::unique_ptr<ClientFileCheck> check_;
   bool declined_ = false;
   std::atomic<bool> cancelled_{false};
 
   mutable Mutex mutex_;
-  ConditionVariable told_;
-  bool asked_ = false;
-  bool owner_left_ = false;
-  std::optional<std::string> answer_;
+  ConditionVariable wake_;
+  bool has_question_ CUKILN_GUARDED_BY(mutex_) = false;
+  bool owner_left_ CUKILN_GUARDED_BY(mutex_) = false;
+  std::optional<std::string> answer_ CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cukiln::daemon

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/result.hpp"
-#include "daemon/compile_answers.hpp"
+#include "daemon/compile_replies.hpp"
 
 namespace cukiln::daemon {
 
@@ -23,20 +23,21 @@ CompileScheduler::CompileScheduler(const Options& options, EventLoop& loop,
       replies_(replies),
       counters_(counters),
       log_(std::move(log)),
-      progress_(loop, [this] { tell_progress(); }) {
+      progress_(loop, [this] { send_progress(); }) {
   supervisor_.set_observer(*this);
 }
 
 bool CompileScheduler::accepts(const RequestHandle& request) {
   if (draining_) {
-    ++counters_.compiles_asked;
+    ++counters_.compile_requests;
     ++counters_.declined_draining;
     replies_.reply(request, DaemonOp::draining, {}, nullptr);
   }
   return !draining_;
 }
 
-bool CompileScheduler::recalls_failure(const RequestHandle& request, const RequestDigest& digest) {
+bool CompileScheduler::refuse_if_quarantined(const RequestHandle& request,
+                                             const RequestDigest& digest) {
   const auto known = failures_[request.user].recall(digest);
   if (known) {
     ++counters_.remembered_failures;
@@ -46,12 +47,12 @@ bool CompileScheduler::recalls_failure(const RequestHandle& request, const Reque
 }
 
 bool CompileScheduler::join(const RequestHandle& request, const CompileSubmission& submission) {
-  const Place place = compiles_.find(request.user, submission.digest);
-  if (place == compiles_.end()) {
+  const Iterator it = compiles_.find(request.user, submission.digest);
+  if (it == compiles_.end()) {
     return false;
   }
   ++counters_.coalesced;
-  InFlightCompile& compile = *place;
+  InFlightCompile& compile = *it;
   compile.waiters.push_back(request);
   compile.submission.timeout = std::max(compile.submission.timeout, submission.timeout);
   supervisor_.extend(compile.serial, compile.submission.timeout);
@@ -65,21 +66,21 @@ void CompileScheduler::decline(const RequestHandle& request, std::string why, bo
 }
 
 void CompileScheduler::compile(const RequestHandle& request, CompileSubmission submission) {
-  if (!accepts(request)) {  // it may have begun to drain meanwhile
+  if (!accepts(request)) {  // drain() may have been called since the frame arrived
     return;
   }
-  ++counters_.compiles_asked;
-  submission.timeout = std::min(options_.runs.longest, submission.timeout);
-  if (recalls_failure(request, submission.digest) || join(request, submission)) {
+  ++counters_.compile_requests;
+  submission.timeout = std::min(options_.runs.max_time, submission.timeout);
+  if (refuse_if_quarantined(request, submission.digest) || join(request, submission)) {
     return;
   }
   if (submission.is_stored) {
     ++counters_.superseded;
     return replies_.reply(request, DaemonOp::superseded, {}, nullptr);
   }
-  if (compiles_.size() >= options_.max_waiting + options_.at_once ||
+  if (compiles_.size() >= options_.max_queued + options_.max_running ||
       compiles_.held_bytes() + submission.bytes > options_.max_held_bytes) {
-    return decline(request, "too many compiles wait for their turn", true);
+    return decline(request, "too many compiles are queued", true);
   }
   if (!submission.store) {
     return decline(request, submission.store.error().message(), false);
@@ -94,10 +95,10 @@ void CompileScheduler::compile(const RequestHandle& request, CompileSubmission s
 }
 
 void CompileScheduler::compile_ahead(CompileSubmission submission, std::uint32_t user,
-                                     std::shared_ptr<const wire::SourceRoots> places) {
-  failures_[user].forget(submission.digest);  // another file had caused it
+                                     std::shared_ptr<const wire::SourceRoots> source_roots) {
+  failures_[user].forget(submission.digest);  // the file that caused the failure has changed
   if (draining_ || compiles_.find(user, submission.digest) != compiles_.end() ||
-      compiles_.size() >= options_.max_waiting ||
+      compiles_.size() >= options_.max_queued ||
       compiles_.held_bytes() + submission.bytes > options_.max_held_bytes || !submission.store) {
     return;
   }
@@ -106,8 +107,8 @@ void CompileScheduler::compile_ahead(CompileSubmission submission, std::uint32_t
   InFlightCompile& fresh = one.emplace_back(replies_);
   fresh.user = user;
   fresh.submission = std::move(submission);
-  fresh.submission.timeout = options_.runs.longest;
-  fresh.places = std::move(places);
+  fresh.submission.timeout = options_.runs.max_time;
+  fresh.source_roots = std::move(source_roots);
   fresh.ahead = true;
   enqueue(std::move(one));
 }
@@ -115,14 +116,14 @@ void CompileScheduler::compile_ahead(CompileSubmission submission, std::uint32_t
 void CompileScheduler::enqueue(InFlightTable::Compiles one) {
   compiles_.add(std::move(one));
   if (!progress_.is_set()) {
-    progress_.set_after(options_.progress_every);
+    progress_.set_after(options_.progress_interval);
   }
   start_next();
 }
 
 void CompileScheduler::start_next() {
   while (!draining_) {
-    const Place next = compiles_.next(options_.at_once);
+    const Iterator next = compiles_.next(options_.max_running);
     if (next == compiles_.end()) {
       return;
     }
@@ -130,40 +131,40 @@ void CompileScheduler::start_next() {
   }
 }
 
-void CompileScheduler::start(Place place) {
+void CompileScheduler::start(Iterator it) {
   CompileSupervisor::Job job;
-  const CompileSubmission& wanted = place->submission;
-  job.order = wanted.order;
-  job.canonical = wanted.canonical;
-  job.digest = wanted.digest;
-  job.again = wanted.again || place->ahead;  // ahead: none of the store's sets holds
-  job.limit = wanted.timeout;
-  job.store = *wanted.store;
-  job.here = place->ahead ? place->places : nullptr;
-  place->since = SteadyClock::now();
-  const auto started = supervisor_.start(place->serial, std::move(job));
-  if (!started) {  // out of resources: declined, so that clients compile themselves
-    CompileSupervisor::Ending ending;
-    ending.result = RunResult::of(started.error());
-    ending.result.kind = RunResult::Kind::declined;
-    return conclude(place, std::move(ending));
+  const CompileSubmission& submission = it->submission;
+  job.order = submission.order;
+  job.canonical = submission.canonical;
+  job.digest = submission.digest;
+  job.again = submission.again || it->ahead;  // ahead: SourceWatch has checked the store's sets
+  job.limit = submission.timeout;
+  job.store = *submission.store;
+  job.local_roots = it->ahead ? it->source_roots : nullptr;
+  it->since = SteadyClock::now();
+  const auto started = supervisor_.start(it->serial, std::move(job));
+  if (!started) {  // out of resources: decline, so that clients compile locally
+    CompileSupervisor::Completion completion;
+    completion.result = RunResult::of(started.error());
+    completion.result.kind = RunResult::Kind::declined;
+    return conclude(it, std::move(completion));
   }
-  compiles_.set_running(place);
+  compiles_.set_running(it);
 }
 
 void CompileScheduler::on_question(std::uint64_t serial, std::string path) {
-  const Place place = compiles_.find(serial);
-  if (place != compiles_.end() && place->owner) {
+  const Iterator it = compiles_.find(serial);
+  if (it != compiles_.end() && it->owner) {
     ++counters_.questions;
-    replies_.reply(*place->owner, DaemonOp::question, std::move(path), nullptr);
+    replies_.reply(*it->owner, DaemonOp::question, std::move(path), nullptr);
   }
 }
 
 void CompileScheduler::on_answer_overdue(std::uint64_t serial) {
-  const Place place = compiles_.find(serial);
-  if (place != compiles_.end() && place->owner) {
+  const Iterator it = compiles_.find(serial);
+  if (it != compiles_.end() && it->owner) {
     ++counters_.slow_clients;
-    replies_.hang_up(*place->owner);
+    replies_.hang_up(*it->owner);
   }
 }
 
@@ -173,31 +174,32 @@ bool CompileScheduler::answer(const RequestHandle& from, std::string body) {
   });
 }
 
-void CompileScheduler::places(const RequestHandle& request, wire::SourceRoots places) {
+void CompileScheduler::set_source_roots(const RequestHandle& request,
+                                        wire::SourceRoots source_roots) {
   const auto own = std::find_if(compiles_.begin(), compiles_.end(),
                                 [&](const InFlightCompile& one) { return one.is_owner(request); });
   if (own != compiles_.end()) {
-    own->places = std::make_shared<const wire::SourceRoots>(std::move(places));
+    own->source_roots = std::make_shared<const wire::SourceRoots>(std::move(source_roots));
   }
 }
 
-void CompileScheduler::leave(const RequestHandle& request) {
-  for (Place next = compiles_.begin(); next != compiles_.end();) {
-    const Place place = next++;
-    if (place->drop(request) && place->running) {
-      supervisor_.owner_left(place->serial);  // without a further question it goes on
+void CompileScheduler::drop(const RequestHandle& request) {
+  for (Iterator next = compiles_.begin(); next != compiles_.end();) {
+    const Iterator it = next++;
+    if (it->drop(request) && it->running) {
+      supervisor_.owner_left(it->serial);  // continues if it has no further question
     }
-    if (place->waiters.empty() && !place->running && !place->ahead) {
-      compiles_.take(place);
+    if (it->waiters.empty() && !it->running && !it->ahead) {
+      compiles_.take(it);
     }
   }
 }
 
-void CompileScheduler::tell_progress() {
+void CompileScheduler::send_progress() {
   if (compiles_.empty()) {
     return;
   }
-  progress_.set_after(options_.progress_every);
+  progress_.set_after(options_.progress_interval);
   for (const InFlightCompile& one : compiles_) {
     const wire::Progress progress{one.running, one.ms_since_change()};
     for (const RequestHandle& waiter : one.waiters) {
@@ -208,15 +210,15 @@ void CompileScheduler::tell_progress() {
 
 void CompileScheduler::drain() {
   draining_ = true;
-  for (Place next = compiles_.begin(); next != compiles_.end();) {
-    const Place place = next++;
-    if (place->running) {
-      if (place->ahead && place->waiters.empty()) {
-        supervisor_.cancel(place->serial);
+  for (Iterator next = compiles_.begin(); next != compiles_.end();) {
+    const Iterator it = next++;
+    if (it->running) {
+      if (it->ahead && it->waiters.empty()) {
+        supervisor_.cancel(it->serial);
       }
       continue;
     }
-    InFlightTable::Compiles taken = compiles_.take(place);
+    InFlightTable::Compiles taken = compiles_.take(it);
     for (const RequestHandle& waiter : std::exchange(taken.front().waiters, {})) {
       ++counters_.declined_draining;
       replies_.reply(waiter, DaemonOp::draining, {}, nullptr);
@@ -233,64 +235,64 @@ std::size_t CompileScheduler::quarantined() {
 }
 
 void CompileScheduler::remember(const InFlightCompile& compile,
-                                const CompileSupervisor::Ending& ending) {
-  const wire::Refusal& refusal = ending.result.refusal;
-  if (ending.result.kind == RunResult::Kind::done) {
+                                const CompileSupervisor::Completion& completion) {
+  const wire::Refusal& refusal = completion.result.refusal;
+  if (completion.result.kind == RunResult::Kind::done) {
     failures_[compile.user].forget(compile.submission.digest);
     counters_.orphans_finished += compile.owner || compile.ahead ? 0 : 1;
-  } else if (ending.result.kind == RunResult::Kind::failed && !ending.is_client_limit) {
-    // One client's short limit is no failure of the compiler's for the others.
+  } else if (completion.result.kind == RunResult::Kind::failed && !completion.is_client_limit) {
+    // Not remembered: a client's own short limit says nothing about the compiler.
     failures_[compile.user].remember(compile.submission.digest,
                                      Error(refusal.code, refusal.message, refusal.log));
   }
 }
 
-/// False: it is over.
-bool CompileScheduler::restart(Place place, const RunResult& result) {
-  if (result.kind != RunResult::Kind::gone || draining_ || place->waiters.empty()) {
+/// Makes the next waiter the owner of a compile whose owner has left. False if the compile is over.
+bool CompileScheduler::restart(Iterator it, const RunResult& result) {
+  if (result.kind != RunResult::Kind::owner_left || draining_ || it->waiters.empty()) {
     return false;
   }
   ++counters_.restarted;
-  place->hand_over();
-  log_.info("{}: the client left before its last answer; it begins again for another",
-            place->submission.order->labels.name);
+  it->hand_over();
+  log_.info("{}: restarted for another client, because its owner disconnected",
+            it->submission.order->labels.name);
   return true;
 }
 
-void CompileScheduler::conclude(Place place, CompileSupervisor::Ending ending) {
-  InFlightTable::Compiles taken = compiles_.take(place);
+void CompileScheduler::conclude(Iterator it, CompileSupervisor::Completion completion) {
+  InFlightTable::Compiles taken = compiles_.take(it);
   InFlightCompile& compile = taken.front();
-  const RunResult& result = ending.result;
+  const RunResult& result = completion.result;
   count_run(counters_, result);
   if (result.kind == RunResult::Kind::done) {
-    counters_.compile_times.add(ending.took);
+    counters_.compile_times.add(completion.took);
   }
   const bool has_ended =
       result.kind == RunResult::Kind::done || result.kind == RunResult::Kind::failed;
-  if (compiled_ && compile.places != nullptr && has_ended) {
-    compiled_(compile.submission.order, compile.places, std::move(ending.looked_at));
+  if (compiled_ && compile.source_roots != nullptr && has_ended) {
+    compiled_(compile.submission.order, compile.source_roots, std::move(completion.set_canonical));
   }
-  remember(compile, ending);
+  remember(compile, completion);
   while (!compile.waiters.empty()) {
-    answer_waiter(compile, compile.waiters.front(), result);
+    reply_to_waiter(compile, compile.waiters.front(), result);
     compile.waiters.erase(compile.waiters.begin());
   }
 }
 
-void CompileScheduler::on_ended(std::uint64_t serial, CompileSupervisor::Ending ending) {
-  const Place place = compiles_.find(serial);
-  if (place == compiles_.end()) {
+void CompileScheduler::on_ended(std::uint64_t serial, CompileSupervisor::Completion completion) {
+  const Iterator it = compiles_.find(serial);
+  if (it == compiles_.end()) {
     return;
   }
-  compiles_.set_ended(place);
-  if (!restart(place, ending.result)) {
-    // Whatever fails in telling it, the next one begins.
-    const auto told = guarded([&]() -> Result<void> {
-      conclude(place, std::move(ending));
+  compiles_.set_ended(it);
+  if (!restart(it, completion.result)) {
+    // An error in a reply must not keep the next compile from starting.
+    const auto replied = guarded([&]() -> Result<void> {
+      conclude(it, std::move(completion));
       return {};
     });
-    if (!told) {
-      log_.error("a compile's end could not be told to all: {}", told.error().message());
+    if (!replied) {
+      log_.error("not all waiters of a compile got its result: {}", replied.error().message());
     }
   }
   start_next();

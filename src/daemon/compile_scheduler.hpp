@@ -20,68 +20,69 @@
 
 namespace cukiln::daemon {
 
-/// One compile per user and request: a request for what is being compiled for the same user waits
-/// with the others. The first of them, the owner, answers questions about files. When it leaves, a
-/// compile that needs no further answer goes on, and one that does begins again for the next.
-/// Results and failures are the user's; nothing of them reaches another's. Scheduling is fair
-/// across users; see InFlightTable::next. Threads: the loop's only.
+/// Schedules one compile for each user and request; further requests for it join its waiters. The
+/// first waiter, the owner, answers questions about files. When the owner disconnects, a compile
+/// that needs no further answer continues, and any other restarts with the next waiter as owner.
+/// Results and failures are not shared between users. Scheduling is fair across users; see
+/// InFlightTable::next. Threads: the loop's only.
 class CompileScheduler final : private CompileSupervisor::Observer {
  public:
   struct Options {
-    unsigned at_once = 1;
-    std::size_t max_waiting = 1024;            ///< compiles that wait for their turn
-    std::uint64_t max_held_bytes = 512 << 20;  ///< of texts
-    std::chrono::milliseconds progress_every{500};
+    unsigned max_running = 1;
+    std::size_t max_queued = 1024;
+    std::uint64_t max_held_bytes = 512 << 20;  ///< source texts of in-flight compiles
+    std::chrono::milliseconds progress_interval{500};
     CompileSupervisor::Options runs;
   };
-  /// All of it outlives this.
+  /// The arguments outlive the scheduler.
   CompileScheduler(const Options& options, EventLoop& loop, CompileSupervisor& supervisor,
                    ReplySink& replies, DaemonCounters& counters, Logger log);
 
-  /// Whether a request is worth a look into the store. If not, it has been answered.
+  /// False while the daemon drains; the request has been replied to then.
   bool accepts(const RequestHandle& request);
   void compile(const RequestHandle& request, CompileSubmission submission);
-  /// Where the files of this client's compile are. It may have ended.
-  void places(const RequestHandle& request, wire::SourceRoots places);
-  /// No client waits for it, and its files are opened here. It begins when no client's compile
-  /// waits, one at a time, and beside `at_once`.
+  /// Records where the files of the request's compile are, if it is still in flight.
+  void set_source_roots(const RequestHandle& request, wire::SourceRoots source_roots);
+  /// Queues a compile that no client has requested, and whose files the daemon opens itself. One
+  /// such compile runs at a time, in addition to `max_running`, and starts only while no client's
+  /// compile is queued.
   void compile_ahead(CompileSubmission submission, std::uint32_t user,
-                     std::shared_ptr<const wire::SourceRoots> places);
-  /// Called after a compile whose files this process can open.
+                     std::shared_ptr<const wire::SourceRoots> source_roots);
+  /// Called after each compile whose source roots are known.
   using Compiled = std::function<void(std::shared_ptr<const wire::CompileOrder> order,
-                                      std::shared_ptr<const wire::SourceRoots> places,
+                                      std::shared_ptr<const wire::SourceRoots> source_roots,
                                       std::string set_canonical)>;
   void on_compiled(Compiled compiled) { compiled_ = std::move(compiled); }
-  /// False: this client was asked nothing.
+  /// Passes on the answer to a question. False if this client has no open question.
   bool answer(const RequestHandle& from, std::string body);
-  /// The client cancels one request, or has left (`id` 0).
-  void leave(const RequestHandle& request);
+  /// Removes a request that its client cancelled, or all requests of a closed session (`id` 0).
+  void drop(const RequestHandle& request);
 
-  /// Takes nothing new, and lets nothing new begin.
+  /// Refuses new requests and drops queued compiles; running ones continue.
   void drain();
   bool idle() const noexcept { return compiles_.empty(); }
 
   const InFlightTable& compiles() const noexcept { return compiles_; }
-  /// Requests that are not tried for a while.
+  /// The number of requests that are refused for a while, because their compile crashed or hung.
   std::size_t quarantined();
 
  private:
-  using Place = InFlightTable::Place;
+  using Iterator = InFlightTable::Iterator;
 
   void on_question(std::uint64_t serial, std::string path) override;
   void on_answer_overdue(std::uint64_t serial) override;
-  void on_ended(std::uint64_t serial, CompileSupervisor::Ending ending) override;
+  void on_ended(std::uint64_t serial, CompileSupervisor::Completion completion) override;
 
-  bool recalls_failure(const RequestHandle& request, const RequestDigest& digest);
+  bool refuse_if_quarantined(const RequestHandle& request, const RequestDigest& digest);
   bool join(const RequestHandle& request, const CompileSubmission& submission);
   void decline(const RequestHandle& request, std::string why, bool later);
   void enqueue(InFlightTable::Compiles one);
   void start_next();
-  void start(Place place);
-  bool restart(Place place, const RunResult& result);
-  void conclude(Place place, CompileSupervisor::Ending ending);
-  void remember(const InFlightCompile& compile, const CompileSupervisor::Ending& ending);
-  void tell_progress();
+  void start(Iterator it);
+  bool restart(Iterator it, const RunResult& result);
+  void conclude(Iterator it, CompileSupervisor::Completion completion);
+  void remember(const InFlightCompile& compile, const CompileSupervisor::Completion& completion);
+  void send_progress();
 
   const Options options_;
   CompileSupervisor& supervisor_;

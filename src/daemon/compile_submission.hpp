@@ -13,18 +13,18 @@
 
 namespace cukiln::daemon {
 
-/// A compile that a client asks for, with everything about it that takes time to find out.
+/// A requested compile, with what takes time to compute: the digest, a lookup and the user's store.
 struct CompileSubmission {
   std::shared_ptr<const wire::CompileOrder> order;
   std::string canonical;
   RequestDigest digest;
-  std::uint64_t bytes = 0;               ///< of its texts
+  std::uint64_t bytes = 0;               ///< of the source texts
   std::chrono::milliseconds timeout{0};  ///< the client's
-  bool again = false;                    ///< what the store has does not hold for its files
-  bool is_stored = false;                ///< the user's store has dependency sets for the request
-  Result<UserStores::Handle> store = UserStores::Handle();  ///< the user's; null where is_stored
+  bool again = false;      ///< no dependency set in the store holds for the client's files
+  bool is_stored = false;  ///< the user's store has dependency sets for the request
+  Result<UserStores::Handle> store = UserStores::Handle();  ///< of the user; null if is_stored
 
-  /// Looks into the user's store, and opens it where it is needed: not for the loop.
+  /// Looks up in the user's store, and opens it if it is closed. Blocks: not for the loop's thread.
   static CompileSubmission of(wire::CompileOrder order, const wire::CompileTerms& terms,
                               std::uint32_t user, UserStores& stores);
 };

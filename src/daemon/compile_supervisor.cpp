@@ -18,10 +18,10 @@ struct CompileSupervisor::Run {
   std::string label;
   std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
   std::chrono::milliseconds limit{0};
-  bool is_out_of_time = false;
+  bool is_overdue = false;
   EventLoop::Timer limit_timer;
   EventLoop::Timer answer_timer;
-  std::optional<Result<RunResult>> result;  // the thread's until its end is posted
+  std::optional<Result<RunResult>> result;  // written by the thread before it posts its end
   std::thread thread;
 };
 
@@ -51,7 +51,7 @@ Result<void> CompileSupervisor::start(std::uint64_t serial, Job job) {
         loop_,
         [this, serial] {
           if (Run* const late = find(serial)) {
-            end_for_time(*late);
+            cancel_overdue(*late);
           }
         },
         [this, serial] {
@@ -66,13 +66,13 @@ Result<void> CompileSupervisor::start(std::uint64_t serial, Job job) {
     setup.order = std::move(job.order);
     setup.canonical = std::move(job.canonical);
     setup.digest = job.digest;
-    setup.timeout = options_.longest;
+    setup.timeout = options_.max_time;
     setup.again = job.again;
     setup.compilers = &compilers_;
     setup.store = std::move(job.store);
     setup.remote = remote_;
     setup.log = log_;
-    setup.here = std::move(job.here);
+    setup.local_roots = std::move(job.local_roots);
     setup.ask = [this, serial](const std::string& path) {
       loop_.post([this, serial, path] { ask(serial, path); });
     };
@@ -91,13 +91,13 @@ void CompileSupervisor::launch(Run& run, std::uint64_t serial) {
   run.limit_timer.set(run.began + run.limit);
   run.thread = std::thread([&run, &tasks = loop_.tasks(), ended = std::move(ended)]() mutable {
     run.result.emplace(guarded([&] { return Result<RunResult>(run.compile->run()); }));
-    tasks.post(std::move(ended));  // the loop may end `run` from here on
+    tasks.post(std::move(ended));  // the loop may destroy `run` from here on
   });
 }
 
 void CompileSupervisor::ask(std::uint64_t serial, const std::string& path) {
   if (Run* const run = find(serial)) {
-    run->answer_timer.set_after(options_.answer_within);
+    run->answer_timer.set_after(options_.answer_timeout);
     observer_->on_question(serial, path);
   }
 }
@@ -121,7 +121,7 @@ void CompileSupervisor::owner_left(std::uint64_t serial) {
 
 void CompileSupervisor::extend(std::uint64_t serial, std::chrono::milliseconds limit) {
   Run* const run = find(serial);
-  if (run != nullptr && !run->is_out_of_time && limit > run->limit) {
+  if (run != nullptr && !run->is_overdue && limit > run->limit) {
     run->limit = limit;
     run->limit_timer.set(run->began + limit);
   }
@@ -139,14 +139,14 @@ void CompileSupervisor::cancel_all() {
   }
 }
 
-void CompileSupervisor::end_for_time(Run& run) {
-  run.is_out_of_time = true;
+void CompileSupervisor::cancel_overdue(Run& run) {
+  run.is_overdue = true;
   run.compile->cancel();
 }
 
 RunResult CompileSupervisor::timed_out(const Run& run) {
   return RunResult::of(make_error(ErrorCode::timeout,
-                                  "compiling {} took longer than {} ms and was ended; raise "
+                                  "compiling {} took longer than {} ms and was cancelled; raise "
                                   "compile_timeout if it needs more",
                                   run.label, run.limit.count()));
 }
@@ -158,22 +158,22 @@ void CompileSupervisor::reap(std::uint64_t serial) {
   }
   const std::unique_ptr<Run> run = std::move(at->second);
   runs_.erase(at);
-  run->thread.join();  // posting its end was the last thing that it did
-  Ending ending;
-  ending.result.kind = RunResult::Kind::declined;  // what stays where there is no memory for more
-  ending.result.refusal.code = ErrorCode::internal;
+  run->thread.join();  // does not block: the thread has posted its end
+  Completion completion;
+  completion.result.kind = RunResult::Kind::declined;  // kept if there is no memory for the result
+  completion.result.refusal.code = ErrorCode::internal;
   static_cast<void>(guarded([&]() -> Result<void> {
-    ending.took = std::chrono::steady_clock::now() - run->began;
-    ending.is_client_limit = run->is_out_of_time && run->limit < options_.longest;
-    ending.looked_at = run->compile->looked_at();
+    completion.took = std::chrono::steady_clock::now() - run->began;
+    completion.is_client_limit = run->is_overdue && run->limit < options_.max_time;
+    completion.set_canonical = run->compile->set_canonical();
     Result<RunResult>& result = *run->result;
-    ending.result = result ? *std::move(result) : RunResult::of(result.error());
-    if (run->is_out_of_time && ending.result.kind == RunResult::Kind::gone) {
-      ending.result = timed_out(*run);
+    completion.result = result ? *std::move(result) : RunResult::of(result.error());
+    if (run->is_overdue && completion.result.kind == RunResult::Kind::owner_left) {
+      completion.result = timed_out(*run);
     }
     return {};
   }));
-  observer_->on_ended(serial, std::move(ending));
+  observer_->on_ended(serial, std::move(completion));
 }
 
 }  // namespace cukiln::daemon

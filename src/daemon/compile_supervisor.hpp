@@ -16,55 +16,56 @@
 
 namespace cukiln::daemon {
 
-/// Runs compiles, each in a thread of its own, and ends those that take too long. Whatever happens
-/// in a run, its observer hears of its end: the task that says so is allocated before the thread
-/// starts. Threads: the loop's only.
+/// Runs compiles, each in a thread of its own, and cancels those that exceed their time limit. The
+/// observer is notified of the end of every run, even without memory: the task for it is allocated
+/// before the thread starts. Threads: the loop's only.
 class CompileSupervisor {
  public:
   struct Options {
-    std::chrono::milliseconds longest{300'000};       ///< no run may take longer
-    std::chrono::milliseconds answer_within{10'000};  ///< a client's answer to one question
+    std::chrono::milliseconds max_time{300'000};       ///< of a run
+    std::chrono::milliseconds answer_timeout{10'000};  ///< for a client's answer to one question
   };
   struct Job {
     std::shared_ptr<const wire::CompileOrder> order;
     std::string canonical;
     RequestDigest digest;
-    bool again = false;  ///< what the store has does not hold for the client's files
+    bool again = false;  ///< no dependency set in the store holds for the client's files
     std::chrono::milliseconds limit{0};
     UserStores::Handle store;
-    std::shared_ptr<const wire::SourceRoots> here;  ///< null: a client is asked about the files
+    std::shared_ptr<const wire::SourceRoots> local_roots;  ///< null: a client serves the files
   };
-  struct Ending {
+  struct Completion {
     RunResult result;
-    std::string looked_at;  ///< what the compile depends on, canonical; empty: not known
+    std::string set_canonical;  ///< the dependency set; empty if it is not known
     std::chrono::nanoseconds took{};
-    bool is_client_limit = false;  ///< ended by a limit that was shorter than `longest`
+    bool is_client_limit = false;  ///< cancelled by a limit shorter than `max_time`
   };
-  /// Called on the loop.
+  /// Called on the loop's thread.
   class Observer {
    public:
     virtual ~Observer() = default;
     virtual void on_question(std::uint64_t serial, std::string path) = 0;
-    /// A question was not answered in time. The run goes on waiting until `owner_left`.
+    /// A question was not answered in time. The run continues to wait, until `owner_left`.
     virtual void on_answer_overdue(std::uint64_t serial) = 0;
-    /// Called once for each run that started. The run is no more.
-    virtual void on_ended(std::uint64_t serial, Ending ending) = 0;
+    /// Called once for each run that started, after its thread has ended.
+    virtual void on_ended(std::uint64_t serial, Completion completion) = 0;
   };
 
   CompileSupervisor(Options options, EventLoop& loop, Compilers& compilers, RemoteTier* remote,
                     Logger log);
-  /// Cancels what runs and waits for it. Observers hear nothing of that.
+  /// Cancels all runs and waits for their threads. Does not call the observer.
   ~CompileSupervisor();
 
   void set_observer(Observer& observer) noexcept { observer_ = &observer; }
 
-  /// Errors: internal (no thread, no memory). Then nothing runs, and nobody hears of an end.
+  /// Starts a run. Errors: internal (no thread, no memory); `on_ended` is not called then.
   Result<void> start(std::uint64_t serial, Job job);
-  /// False: the run waits for no answer.
+  /// Passes on an answer. False if the run waits for none; `body` is unchanged then.
   bool answer(std::uint64_t serial, std::string& body);
-  /// Whoever has the files has left: a question that is open, or still to come, ends the run.
+  /// Reports that the client that serves the files has disconnected: the open question, or the next
+  /// one, ends the run.
   void owner_left(std::uint64_t serial);
-  /// Another client would wait for so long.
+  /// Raises the time limit of a run to `limit`, for a client that joined it.
   void extend(std::uint64_t serial, std::chrono::milliseconds limit);
   void cancel(std::uint64_t serial);
   void cancel_all();
@@ -73,7 +74,7 @@ class CompileSupervisor {
   struct Run;
   Run* find(std::uint64_t serial);
   void ask(std::uint64_t serial, const std::string& path);
-  void end_for_time(Run& run);
+  void cancel_overdue(Run& run);
   void reap(std::uint64_t serial);
   void launch(Run& run, std::uint64_t serial);
   static RunResult timed_out(const Run& run);

@@ -15,21 +15,22 @@ constexpr std::size_t kMaxCompilers = 16;
 
 Compilers::Compilers(LoaderOptions options, bool system, TieredStore& store)
     : options_(std::move(options)),
-      system_(system),
+      is_system_(system),
       store_(store),
-      own_(make_compiler(options_, store, stats_)) {
+      default_compiler_(make_compiler(options_, store, stats_)) {
   stats_.set_source([&store](const std::string& path) { return store.find_stat_record(path); });
 }
 
-Result<Compiler*> Compilers::given(const wire::CompileOrder& order) {
+Result<Compiler*> Compilers::compiler_of_client(const wire::CompileOrder& order) {
   const MutexLock lock(mutex_);
-  std::unique_ptr<Compiler>& compiler = given_[{order.library, order.builtins}];
+  std::unique_ptr<Compiler>& compiler = client_compilers_[{order.library, order.builtins}];
   if (compiler == nullptr) {
-    if (given_.size() > kMaxCompilers) {
-      given_.erase({order.library, order.builtins});
+    if (client_compilers_.size() > kMaxCompilers) {
+      client_compilers_.erase({order.library, order.builtins});
       return make_error(ErrorCode::incompatible,
-                        "{} would be NVRTC number {} of this daemon; restart it", order.library,
-                        kMaxCompilers + 1);
+                        "cannot open {}: this daemon has opened {} NVRTCs, and that is the limit; "
+                        "restart it",
+                        order.library, kMaxCompilers);
     }
     NvrtcCompilerOptions options = nvrtc_options(options_, store_, stats_);
     NvrtcInstall install;
@@ -43,19 +44,20 @@ Result<Compiler*> Compilers::given(const wire::CompileOrder& order) {
 }
 
 Result<std::string> Compilers::describe() {
-  CUKILN_TRY(const Toolchain have, own_->toolchain());
+  CUKILN_TRY(const Toolchain have, default_compiler_->toolchain());
   return "nvrtc " + have.version;
 }
 
 Result<Compiler*> Compilers::for_order(const wire::CompileOrder& order) {
   const Toolchain& wanted = order.request.toolchain;
-  Compiler* compiler = &own_->for_target(order.request.target);
-  if (!system_ && !order.library.empty() && order.library.front() == '/') {
-    CUKILN_TRY(compiler, given(order));
+  Compiler* compiler = &default_compiler_->for_target(order.request.target);
+  if (!is_system_ && !order.library.empty() && order.library.front() == '/') {
+    CUKILN_TRY(compiler, compiler_of_client(order));
   }
   CUKILN_TRY(const Toolchain have, compiler->toolchain());
   if (have.version != wanted.version || have.content != wanted.content) {
-    return make_error(ErrorCode::incompatible, "the daemon's NVRTC {} is not the client's, {}",
+    return make_error(ErrorCode::incompatible,
+                      "the daemon's NVRTC {} is not the client's NVRTC {}, or another build of it",
                       have.version, wanted.version);
   }
   return compiler;

@@ -16,29 +16,32 @@
 
 namespace cukiln::daemon {
 
-/// The NVRTCs of a daemon. For one user: whichever the client names, which is as much as the client
-/// could run itself. For a system: the daemon's own, and a request that was keyed with another is
-/// declined, because what a client names would run as the daemon. Threads: safe.
+/// The NVRTCs of a daemon. A daemon of one user opens the NVRTC that the client names, which the
+/// client could run itself. A system daemon opens only its own, because the library would run as
+/// the daemon's user, and declines requests for another. Threads: safe.
 class Compilers {
  public:
   Compilers(LoaderOptions options, bool system, TieredStore& store);
 
-  /// Errors: incompatible (no NVRTC here is the one that the request names), and the compiler's.
+  /// The compiler for an order. Errors: incompatible (no NVRTC is the one that the request names),
+  /// and the compiler's.
   Result<Compiler*> for_order(const wire::CompileOrder& order);
 
-  /// The daemon's own, for people: `nvrtc 13.0.88`. Errors: the compiler's.
+  /// Describes the daemon's own NVRTC: `nvrtc 13.0.88`. Errors: the compiler's.
   Result<std::string> describe();
 
  private:
-  Result<Compiler*> given(const wire::CompileOrder& order);
+  Result<Compiler*> compiler_of_client(const wire::CompileOrder& order);
 
   const LoaderOptions options_;
-  const bool system_;
+  const bool is_system_;
   TieredStore& store_;
   StatCache stats_;
-  const std::unique_ptr<Compiler> own_;
+  const std::unique_ptr<Compiler> default_compiler_;
   Mutex mutex_;
-  std::map<std::pair<std::string, std::string>, std::unique_ptr<Compiler>> given_;
+  /// By the paths of library and builtins.
+  std::map<std::pair<std::string, std::string>, std::unique_ptr<Compiler>> client_compilers_
+      CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cukiln::daemon

@@ -15,18 +15,18 @@
 
 namespace cukiln::daemon {
 
-/// Why a connection was closed for what came, in the words of Session::misuse: of the frame, then
-/// of the message.
-inline constexpr std::string_view kMisuses[] = {"descriptors", "length",     "flags",  "no_hello",
-                                                "hello",       "sets",       "get",    "compile",
-                                                "answer",      "invalidate", "places", "report"};
+/// The reasons of Session::protocol_error: faults of frames (DaemonFrameParser::fault), then of
+/// messages.
+inline constexpr std::string_view kProtocolErrors[] = {
+    "descriptors", "length",  "flags",  "no_hello",   "hello",        "sets",
+    "get",         "compile", "answer", "invalidate", "source_roots", "report"};
 
-/// Requests of one kind, by how they were answered.
+/// Counters of the requests with one operation, by reply.
 struct RequestCounters {
   std::uint64_t ok = 0, miss = 0, error = 0, superseded = 0, declined = 0, draining = 0;
   ShortTimes times;
 
-  void answered(wire::DaemonOp op, std::chrono::nanoseconds took) noexcept {
+  void count_reply(wire::DaemonOp op, std::chrono::nanoseconds took) noexcept {
     using wire::DaemonOp;
     ++(op == DaemonOp::miss         ? miss
        : op == DaemonOp::error      ? error
@@ -38,48 +38,49 @@ struct RequestCounters {
   }
 };
 
-/// What a daemon counts. Only its loop writes and reads them.
+/// The counters of a daemon. Threads: the loop's only.
 struct DaemonCounters {
   using Named = std::vector<std::pair<std::string, std::uint64_t>>;
 
   std::uint64_t connections_accepted = 0;
   std::uint64_t rejected_user = 0, rejected_limit = 0, rejected_version = 0, rejected_draining = 0;
-  std::map<std::string_view, std::uint64_t> protocol_errors;  ///< by a word that is a literal
-  std::uint64_t slow_clients = 0;  ///< closed: they kept a frame, or its answer, waiting
+  std::map<std::string_view, std::uint64_t> protocol_errors;  ///< by reason, a string literal
+  std::uint64_t slow_clients = 0;  ///< closed, because they did not send or read in time
   RequestCounters sets, get, compile;
-  std::uint64_t sets_asked = 0;
-  std::uint64_t entries_asked = 0, entries_given = 0;
-  std::uint64_t compiles_asked = 0;
+  std::uint64_t sets_requests = 0;
+  std::uint64_t entry_requests = 0, entries_sent = 0;
+  std::uint64_t compile_requests = 0;
   std::uint64_t compiles_ok = 0, compiles_failed = 0, compiles_crashed = 0, compiles_timed_out = 0;
   std::uint64_t compiles_out_of_memory = 0;
-  std::uint64_t compiles_garbage = 0;  ///< it said that it compiled, and gave no cubin
+  std::uint64_t compiles_garbage = 0;  ///< reported success without a valid cubin
   std::uint64_t coalesced = 0;         ///< requests that joined a compile
-  std::uint64_t superseded = 0;        ///< requests that the store could serve by then
+  std::uint64_t superseded = 0;        ///< requests that the store could serve meanwhile
   std::uint64_t declined_busy = 0, declined_compiler = 0, declined_draining = 0;
-  std::uint64_t restarted = 0;         ///< compiles whose client left before its last answer
-  std::uint64_t orphans_finished = 0;  ///< compiles that outlived their client
+  std::uint64_t restarted = 0;         ///< compiles whose owner left before its last answer
+  std::uint64_t orphans_finished = 0;  ///< compiles that finished after their owner left
   std::uint64_t remembered_failures = 0;
   std::uint64_t questions = 0;
-  std::uint64_t compiles_ahead = 0;  ///< begun because a file changed
-  std::uint64_t loop_turns = 0;
-  LongTimes compile_times;  ///< of those that gave a cubin
+  std::uint64_t compiles_ahead = 0;  ///< started because a file changed
+  std::uint64_t loop_rounds = 0;
+  LongTimes compile_times;  ///< of compiles that gave a cubin
 
+  /// All counters with their names in DaemonSnapshot.
   Named named() {
-    std::uint64_t misused = 0;
+    std::uint64_t all_protocol_errors = 0;
     for (const auto& [reason, count] : protocol_errors) {
-      misused += count;
+      all_protocol_errors += count;
     }
     Named all = {{"connections_accepted", connections_accepted},
                  {"rejected_user", rejected_user},
                  {"rejected_limit", rejected_limit},
                  {"rejected_version", rejected_version},
                  {"rejected_draining", rejected_draining},
-                 {"protocol_errors", misused},
+                 {"protocol_errors", all_protocol_errors},
                  {"slow_clients", slow_clients},
-                 {"sets_asked", sets_asked},
-                 {"entries_asked", entries_asked},
-                 {"entries_given", entries_given},
-                 {"compiles_asked", compiles_asked},
+                 {"sets_requests", sets_requests},
+                 {"entry_requests", entry_requests},
+                 {"entries_sent", entries_sent},
+                 {"compile_requests", compile_requests},
                  {"compiles_ok", compiles_ok},
                  {"compiles_failed", compiles_failed},
                  {"compiles_crashed", compiles_crashed},
@@ -96,9 +97,9 @@ struct DaemonCounters {
                  {"remembered_failures", remembered_failures},
                  {"questions", questions},
                  {"compiles_ahead", compiles_ahead},
-                 {"loop_turns", loop_turns}};
-    for (const std::string_view word : kMisuses) {
-      all.emplace_back("protocol_errors_" + std::string(word), protocol_errors[word]);
+                 {"loop_rounds", loop_rounds}};
+    for (const std::string_view reason : kProtocolErrors) {
+      all.emplace_back("protocol_errors_" + std::string(reason), protocol_errors[reason]);
     }
     add(all, "requests_sets", sets.times);
     add(all, "requests_get", get.times);
@@ -120,8 +121,8 @@ struct DaemonCounters {
  private:
   template <class Times>
   static void add(Named& all, std::string_view name, Times& times) {
-    times.each(name, [&](std::string number, const std::atomic<std::uint64_t>& value) {
-      all.emplace_back(std::move(number), value.load(std::memory_order_relaxed));
+    times.each(name, [&](std::string counter, const std::atomic<std::uint64_t>& value) {
+      all.emplace_back(std::move(counter), value.load(std::memory_order_relaxed));
     });
   }
 };

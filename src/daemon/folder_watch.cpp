@@ -17,7 +17,7 @@ namespace cukiln::daemon {
 
 namespace {
 
-// Editors write in place, or write another file and rename it; checkouts unlink and create.
+// Editors write a file in place, or write another and rename it. Checkouts unlink and create.
 constexpr std::uint32_t kEvents = IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_MOVED_FROM |
                                   IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR |
                                   IN_EXCL_UNLINK;
@@ -33,7 +33,7 @@ bool is_same_folder(const FileStamp& a, const FileStamp& b) {
   return a.device == b.device && a.inode == b.inode;
 }
 
-/// Where a link leads; empty: it is none, or leads nowhere.
+/// The file that a symbolic link resolves to; empty if `path` is no link, or a broken one.
 std::string target_of_link(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0 || !S_ISLNK(status.st_mode)) {
@@ -62,7 +62,7 @@ void FolderWatch::watch(const std::string& path, Folder& folder) {
   folder.watch = add_watch(inotify_.get(), path.c_str(), kEvents);
   if (folder.watch >= 0) {
     by_watch_[folder.watch].insert(path);
-  } else {  // EBADF: there was not even an inotify to be had
+  } else {  // EBADF: inotify_init1 failed
     folder.limited = errno == ENOSPC || errno == ENOMEM || errno == EBADF;
   }
 }
@@ -72,8 +72,8 @@ FolderWatch::Stats FolderWatch::stats() const {
   for (const auto& [path, folder] : folders_) {
     stats.limited += folder.limited ? 1 : 0;
   }
-  for (const auto& [subject, own] : of_subject_) {
-    stats.limited += own.left_out;
+  for (const auto& [subject, files_of_subject] : by_subject_) {
+    stats.limited += files_of_subject.skipped;
   }
   return stats;
 }
@@ -90,15 +90,15 @@ void FolderWatch::unwatch(Folders::iterator at) {
 }
 
 void FolderWatch::add(Subject subject, const std::string& path) {
-  Own& own = of_subject_[subject];
-  if (path.size() < 2 || path.front() != '/' || own.paths.contains(path)) {
+  SubjectFiles& files_of_subject = by_subject_[subject];
+  if (path.size() < 2 || path.front() != '/' || files_of_subject.paths.contains(path)) {
     return;
   }
   if (files_.size() >= options_.max_files && !files_.contains(path)) {
-    ++own.left_out;
+    ++files_of_subject.skipped;
     return;
   }
-  own.paths.insert(path);
+  files_of_subject.paths.insert(path);
   const std::string parent = folder_of(path);
   const auto [at, is_new] = folders_.try_emplace(parent);
   Folder& folder = at->second;
@@ -113,7 +113,7 @@ void FolderWatch::add(Subject subject, const std::string& path) {
   }
   file.subjects.insert(subject);
   if (!is_there) {
-    add(subject, parent);  // its coming is told by the nearest folder that is there
+    add(subject, parent);  // the nearest existing folder reports that it appears
   } else if (const std::string target = target_of_link(path); !target.empty()) {
     add(subject, target);
   }
@@ -134,25 +134,25 @@ void FolderWatch::release(const std::string& path, Subject subject) {
 }
 
 void FolderWatch::set(Subject subject, const std::vector<std::string>& files) {
-  // The new ones first: a folder of both stays watched, and misses nothing in between.
-  const std::set<std::string> before = std::exchange(of_subject_[subject], {}).paths;
+  // Add before releasing, so that the watch of a folder with old and new files has no gap.
+  const std::set<std::string> before = std::exchange(by_subject_[subject], {}).paths;
   for (const std::string& file : files) {
     add(subject, file);
   }
-  const std::set<std::string>& now = of_subject_[subject].paths;
+  const std::set<std::string>& now = by_subject_[subject].paths;
   for (const std::string& path : before) {
     if (!now.contains(path)) {
       release(path, subject);
     }
   }
   if (now.empty()) {
-    of_subject_.erase(subject);
+    by_subject_.erase(subject);
   }
 }
 
 void FolderWatch::drop(Subject subject) { set(subject, {}); }
 
-void FolderWatch::look_at(const std::string& path, Subjects& changed) {
+void FolderWatch::check_file(const std::string& path, Subjects& changed) {
   const auto at = files_.find(path);
   if (at == files_.end()) {
     return;
@@ -165,20 +165,20 @@ void FolderWatch::look_at(const std::string& path, Subjects& changed) {
   }
 }
 
-void FolderWatch::look_at_all_in(const Folder& folder, Subjects& changed) {
+void FolderWatch::check_folder(const Folder& folder, Subjects& changed) {
   for (const std::string& path : folder.files) {
-    look_at(path, changed);
+    check_file(path, changed);
   }
 }
 
-/// A folder was renamed, removed or unmounted: who has files there sets them again, and so finds
-/// what is there now.
-void FolderWatch::lose(int watch, Subjects& changed) {
+/// Adds new watches for the paths of a folder that was renamed, removed or unmounted. All subjects
+/// with files there count as changed, so that their files are set again.
+void FolderWatch::watch_again(int watch, Subjects& changed) {
   const auto known = by_watch_.find(watch);
   if (known == by_watch_.end()) {
     return;
   }
-  ::inotify_rm_watch(inotify_.get(), watch);  // of one that was renamed; else it has gone already
+  ::inotify_rm_watch(inotify_.get(), watch);  // fails unless the folder was renamed
   const std::set<std::string> paths = std::move(known->second);
   by_watch_.erase(known);
   for (const std::string& path : paths) {
@@ -186,7 +186,7 @@ void FolderWatch::lose(int watch, Subjects& changed) {
     folder.watch = -1;
     this->watch(path, folder);
     for (const std::string& file : folder.files) {
-      look_at(file, changed);
+      check_file(file, changed);
       const Subjects& subjects = files_.at(file).subjects;
       changed.insert(subjects.begin(), subjects.end());
     }
@@ -209,12 +209,12 @@ FolderWatch::Subjects FolderWatch::take_changes() {
       if ((event.mask & IN_Q_OVERFLOW) != 0) {
         ++overflows_;
         for (const auto& [path, folder] : folders_) {
-          look_at_all_in(folder, changed);
+          check_folder(folder, changed);
         }
         continue;
       }
       if ((event.mask & kFolderGone) != 0) {
-        lose(event.wd, changed);
+        watch_again(event.wd, changed);
         continue;
       }
       const auto known = by_watch_.find(event.wd);
@@ -225,23 +225,23 @@ FolderWatch::Subjects FolderWatch::take_changes() {
         const std::string path = join_path(folder, name);
         if (files_.contains(path)) {
           ++events_;
-          look_at(path, changed);
+          check_file(path, changed);
         }
       }
     }
   }
 }
 
-FolderWatch::Subjects FolderWatch::look_again() {
+FolderWatch::Subjects FolderWatch::check_all() {
   Subjects changed;
   std::set<int> lost;
   for (auto& [path, folder] : folders_) {
-    // Also where inotify watches: another machine's changes on a network file system make no event.
-    look_at_all_in(folder, changed);
+    // Watched folders too: changes by another machine on a network file system cause no event.
+    check_folder(folder, changed);
     const FileStamp now = stamp_now(path);
     if (is_same_folder(now, folder.stamp)) {
       if (folder.watch < 0 && now != FileStamp{}) {
-        watch(path, folder);  // there may be room by now
+        watch(path, folder);  // a watch may be free by now
       }
     } else if (folder.watch >= 0) {
       lost.insert(folder.watch);
@@ -250,7 +250,7 @@ FolderWatch::Subjects FolderWatch::look_again() {
     }
   }
   for (const int watch : lost) {
-    lose(watch, changed);
+    watch_again(watch, changed);
   }
   return changed;
 }

@@ -11,42 +11,42 @@ namespace cukiln::daemon {
 
 namespace {
 
-constexpr std::chrono::seconds kEvery{60};
+constexpr std::chrono::seconds kMaintenanceInterval{60};
 
-bool is_over(const std::future<void>& running) {
+bool has_finished(const std::future<void>& running) {
   return !running.valid() || running.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
 }  // namespace
 
 Housekeeping::Housekeeping(EventLoop& loop, const ServiceManager& manager)
-    : manager_(manager), every_minute_(loop, [this] { maintain(); }) {}
+    : manager_(manager), maintenance_timer_(loop, [this] { maintain(); }) {}
 
 void Housekeeping::begin() {
   if (maintain_) {
-    every_minute_.set_after(kEvery);
+    maintenance_timer_.set_after(kMaintenanceInterval);
   }
 }
 
 void Housekeeping::maintain() {
-  every_minute_.set_after(kEvery);
-  if (is_over(maintaining_)) {
+  maintenance_timer_.set_after(kMaintenanceInterval);
+  if (has_finished(maintaining_)) {
     maintaining_ = std::async(std::launch::async, maintain_);
   }
 }
 
 void Housekeeping::reload() {
-  if (reload_ && reloads_asked_.fetch_add(1) == 0) {  // else the thread that is at it does it again
-    reloading_ = std::async(std::launch::async, [this] { reload_while_asked(); });
+  if (reload_ && reloads_requested_.fetch_add(1) == 0) {  // else the running reload is repeated
+    reloading_ = std::async(std::launch::async, [this] { reload_while_requested(); });
   }
 }
 
-void Housekeeping::reload_while_asked() {
-  for (unsigned asked = reloads_asked_.load();;) {
+void Housekeeping::reload_while_requested() {
+  for (unsigned requested = reloads_requested_.load();;) {
     manager_.notify(fmt::format("RELOADING=1\nMONOTONIC_USEC={}", steady_ns() / 1000));
     reload_();
     manager_.notify("READY=1");
-    if (reloads_asked_.compare_exchange_strong(asked, 0)) {
+    if (reloads_requested_.compare_exchange_strong(requested, 0)) {
       return;
     }
   }

@@ -10,9 +10,8 @@
 
 namespace cukiln::daemon {
 
-/// What a daemon does beside serving, in threads of its own: the maintenance of its stores once a
-/// minute, and reading its settings again. Both may wait for disks and other writers for long.
-/// Threads: the loop's only.
+/// Background tasks of a daemon, in threads of their own because they block: maintenance of the
+/// stores once a minute, and reloads of the settings. Threads: the loop's only.
 class Housekeeping {
  public:
   Housekeeping(EventLoop& loop, const ServiceManager& manager);
@@ -20,23 +19,23 @@ class Housekeeping {
   void set_maintenance(std::function<void()> maintain) { maintain_ = std::move(maintain); }
   void set_reload(std::function<void()> reload) { reload_ = std::move(reload); }
 
-  /// Maintains every minute from now on.
+  /// Starts the maintenance timer.
   void begin();
-  void stop() noexcept { every_minute_.cancel(); }
-  /// Reloads once; and once more where it is asked for meanwhile.
+  void stop() noexcept { maintenance_timer_.cancel(); }
+  /// Starts a reload. If one is running, it is repeated once after that.
   void reload();
-  /// Waits for what runs, and maintains a last time, in this thread.
+  /// Waits for running tasks, then runs the maintenance a last time in this thread.
   void finish();
 
  private:
   void maintain();
-  void reload_while_asked();
+  void reload_while_requested();
 
   const ServiceManager& manager_;
   std::function<void()> maintain_, reload_;
   std::future<void> maintaining_, reloading_;
-  std::atomic<unsigned> reloads_asked_{0};
-  EventLoop::Timer every_minute_;
+  std::atomic<unsigned> reloads_requested_{0};
+  EventLoop::Timer maintenance_timer_;
 };
 
 }  // namespace cukiln::daemon

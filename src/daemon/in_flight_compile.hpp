@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cassert>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -14,8 +15,9 @@
 
 namespace cukiln::daemon {
 
-/// One compile, queued or running, and the requests that wait for it. Those that have no answer
-/// when it goes are hung up on: their clients compile themselves, and none waits for ever.
+/// One queued or running compile, and the requests that wait for it. The destructor closes the
+/// sessions of waiters that have no reply, so that their clients compile locally and none waits
+/// without end.
 struct InFlightCompile {
   explicit InFlightCompile(ReplySink& replies) : sink(replies) {}
   ~InFlightCompile() {
@@ -28,18 +30,18 @@ struct InFlightCompile {
 
   ReplySink& sink;
   std::uint64_t serial = 0;
-  CompileSubmission submission;  ///< the first request's; the timeout is the longest of all
-  std::uint32_t user = 0;        ///< of all that wait
+  CompileSubmission submission;  ///< of the first request, with the longest timeout of all
+  std::uint32_t user = 0;        ///< of all waiters
   bool running = false;
-  bool ahead = false;  ///< begun because files changed; clients may have joined
-  std::shared_ptr<const wire::SourceRoots>
-      places;  ///< of the owner's files, or of those that changed
+  bool ahead = false;  ///< started because files changed; clients may have joined
+  /// Of the owner's files, or of the changed files. May be null.
+  std::shared_ptr<const wire::SourceRoots> source_roots;
   std::vector<RequestHandle> waiters;
-  std::optional<RequestHandle> owner;  ///< the waiter whose files are compiled; nothing: it left
-  std::chrono::steady_clock::time_point since =
-      std::chrono::steady_clock::now();  ///< queued; where it runs, started
+  std::optional<RequestHandle> owner;  ///< the waiter that serves the files, until it leaves
+  /// When it was queued or, if it runs, started.
+  std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 
-  /// Since it was queued or, where it runs, started.
+  /// Milliseconds since it was queued or, if it runs, started.
   std::uint32_t ms_since_change() const {
     using std::chrono::milliseconds;
     return static_cast<std::uint32_t>(
@@ -48,13 +50,13 @@ struct InFlightCompile {
   bool is_owner(const RequestHandle& request) const noexcept {
     return owner && owner->session == request.session && owner->id == request.id;
   }
-  /// Without this request, or all of its session's (`id` 0). True: the owner was among them.
+  /// Removes a waiter, or all of its session (`id` 0). True if the owner was among them.
   bool drop(const RequestHandle& request) {
-    const auto is_meant = [&](const RequestHandle& one) {
+    const auto is_dropped = [&](const RequestHandle& one) {
       return one.session == request.session && (request.id == 0 || one.id == request.id);
     };
-    std::erase_if(waiters, is_meant);
-    const bool owner_left = owner && is_meant(*owner);
+    std::erase_if(waiters, is_dropped);
+    const bool owner_left = owner && is_dropped(*owner);
     if (owner_left) {
       owner.reset();
       if (!running && !waiters.empty()) {
@@ -63,10 +65,11 @@ struct InFlightCompile {
     }
     return owner_left;
   }
-  /// To the next that waits, which has other files, and may have left when they change.
+  /// Makes the first waiter the owner. Its files are others, so the source roots do not apply.
   void hand_over() {
+    assert(!waiters.empty());
     owner = waiters.front();
-    places.reset();
+    source_roots.reset();
     ahead = false;
   }
 };

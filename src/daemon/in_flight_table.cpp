@@ -4,71 +4,76 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 
 namespace cukiln::daemon {
 
-InFlightTable::Place InFlightTable::add(Compiles one) {
-  const Place place = one.begin();
-  place->serial = ++last_serial_;
-  by_request_[{place->user, place->submission.digest}] = place;
-  held_bytes_ += place->submission.bytes;
+InFlightTable::Iterator InFlightTable::add(Compiles one) {
+  assert(one.size() == 1);
+  const Iterator it = one.begin();
+  assert(!by_request_.contains({it->user, it->submission.digest}));
+  it->serial = ++last_serial_;
+  by_request_[{it->user, it->submission.digest}] = it;
+  held_bytes_ += it->submission.bytes;
   compiles_.splice(compiles_.end(), one);
-  return place;
+  return it;
 }
 
-InFlightTable::Place InFlightTable::find(std::uint64_t serial) {
+InFlightTable::Iterator InFlightTable::find(std::uint64_t serial) {
   return std::find_if(compiles_.begin(), compiles_.end(),
                       [&](const InFlightCompile& one) { return one.serial == serial; });
 }
 
-InFlightTable::Compiles InFlightTable::take(Place place) noexcept {
-  by_request_.erase({place->user, place->submission.digest});
-  held_bytes_ -= place->submission.bytes;
+InFlightTable::Compiles InFlightTable::take(Iterator it) noexcept {
+  by_request_.erase({it->user, it->submission.digest});
+  held_bytes_ -= it->submission.bytes;
   Compiles taken;
-  taken.splice(taken.end(), compiles_, place);
+  taken.splice(taken.end(), compiles_, it);
   return taken;
 }
 
-InFlightTable::Place InFlightTable::find(std::uint32_t user, const RequestDigest& digest) {
+InFlightTable::Iterator InFlightTable::find(std::uint32_t user, const RequestDigest& digest) {
   const auto at = by_request_.find({user, digest});
   return at != by_request_.end() ? at->second : compiles_.end();
 }
 
-void InFlightTable::set_running(Place place) noexcept {
-  place->running = true;
-  if (place->ahead) {
+void InFlightTable::set_running(Iterator it) noexcept {
+  assert(!it->running);
+  it->running = true;
+  if (it->ahead) {
     running_ahead_ = true;
   } else {
     ++running_;
   }
 }
 
-void InFlightTable::set_ended(Place place) noexcept {
-  place->running = false;
-  if (place->ahead) {
+void InFlightTable::set_ended(Iterator it) noexcept {
+  assert(it->running);
+  it->running = false;
+  if (it->ahead) {
     running_ahead_ = false;
   } else {
     --running_;
   }
 }
 
-InFlightTable::Place InFlightTable::next_in_turn(unsigned at_once) {
+InFlightTable::Iterator InFlightTable::next_in_turn(unsigned max_running) {
   std::unordered_map<std::uint32_t, unsigned> running;  // by user
   for (const InFlightCompile& one : compiles_) {
     running[one.user] += one.running && !one.ahead ? 1 : 0;
   }
-  Place next = compiles_.end();
-  for (Place at = compiles_.begin(); at != compiles_.end(); ++at) {
+  Iterator next = compiles_.end();
+  for (Iterator at = compiles_.begin(); at != compiles_.end(); ++at) {
     if (!at->running && !at->ahead &&
         (next == compiles_.end() || running[at->user] < running[next->user])) {
       next = at;
     }
   }
   const bool has_none = next != compiles_.end() && running[next->user] == 0;
-  return running_ < at_once * (has_none ? 2 : 1) ? next : compiles_.end();
+  return running_ < max_running * (has_none ? 2 : 1) ? next : compiles_.end();
 }
 
-InFlightTable::Place InFlightTable::next_ahead() {
+InFlightTable::Iterator InFlightTable::next_ahead() {
   const bool clients_wait =
       std::any_of(compiles_.begin(), compiles_.end(),
                   [](const InFlightCompile& one) { return !one.ahead && !one.running; });
@@ -78,8 +83,8 @@ InFlightTable::Place InFlightTable::next_ahead() {
                             [](const InFlightCompile& one) { return one.ahead && !one.running; });
 }
 
-InFlightTable::Place InFlightTable::next(unsigned at_once) {
-  const Place next = next_in_turn(at_once);
+InFlightTable::Iterator InFlightTable::next(unsigned max_running) {
+  const Iterator next = next_in_turn(max_running);
   return next != compiles_.end() ? next : next_ahead();
 }
 

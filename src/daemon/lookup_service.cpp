@@ -18,12 +18,12 @@ namespace {
 using wire::DaemonOp;
 
 constexpr std::uint64_t kMaxWantedBytes = 128ull << 20;
-/// Uses decide what is evicted: they may be late, and one job notes many.
-constexpr std::chrono::milliseconds kSaveUsesAfter{500};
+/// Uses only decide what is evicted, so they are recorded late, many at a time.
+constexpr std::chrono::milliseconds kFlushUsesAfter{500};
 
 }  // namespace
 
-/// What came in a descriptor is read and not mapped: a file with holes would cost memory to map.
+// The attachment is read and not mapped: mapping a sparse file would allocate its holes.
 Result<SharedBytes> read_content(wire::DaemonFrame& frame, std::uint64_t max_bytes) {
   if (!frame.attachment || !frame.body.empty()) {
     return SharedBytes(std::move(frame.body));
@@ -38,7 +38,7 @@ Result<SharedBytes> read_content(wire::DaemonFrame& frame, std::uint64_t max_byt
       continue;
     }
     if (got <= 0) {
-      return make_error(ErrorCode::io, "what came along cannot be read: {}", errno_text(errno));
+      return make_error(ErrorCode::io, "cannot read an attachment: {}", errno_text(errno));
     }
     done += static_cast<std::size_t>(got);
   }
@@ -47,10 +47,10 @@ Result<SharedBytes> read_content(wire::DaemonFrame& frame, std::uint64_t max_byt
 
 LookupService::LookupService(UserStores& stores, BlockingPool& pool, EventLoop& loop,
                              std::uint64_t cached_bytes)
-    : stores_(stores), pool_(pool), cache_(cached_bytes), save_uses_(loop, [this] {
+    : stores_(stores), pool_(pool), cache_(cached_bytes), flush_timer_(loop, [this] {
         pool_.submit<bool>(
             [&all = stores_, uses = cache_.take_uses()] {
-              save(all, uses);
+              record_uses(all, uses);
               return Result<bool>(true);
             },
             [](const Result<bool>&) {});
@@ -85,13 +85,14 @@ Result<std::shared_ptr<UniqueFd>> LookupService::seal_entry(UserStores& stores, 
 
 std::shared_ptr<UniqueFd> LookupService::cached(uid_t user, const CacheKey& key) {
   auto sealed = cache_.find(user, key);
-  if (sealed != nullptr && !save_uses_.is_set()) {
-    save_uses_.set_after(kSaveUsesAfter);
+  if (sealed != nullptr && !flush_timer_.is_set()) {
+    flush_timer_.set_after(kFlushUsesAfter);
   }
   return sealed;
 }
 
-void LookupService::save(UserStores& stores, const std::vector<SealedEntryCache::Key>& uses) {
+void LookupService::record_uses(UserStores& stores,
+                                const std::vector<SealedEntryCache::Key>& uses) {
   for (const auto& [user, key] : uses) {
     const UserStores::Handle store = stores.find(user);
     if (store != nullptr && store->disk() != nullptr) {
@@ -100,9 +101,9 @@ void LookupService::save(UserStores& stores, const std::vector<SealedEntryCache:
   }
 }
 
-void LookupService::save_uses() {
-  save_uses_.cancel();
-  save(stores_, cache_.take_uses());
+void LookupService::flush_uses() {
+  flush_timer_.cancel();
+  record_uses(stores_, cache_.take_uses());
 }
 
 }  // namespace cukiln::daemon

@@ -19,45 +19,48 @@
 
 namespace cukiln::daemon {
 
-/// What a client is told.
+/// A reply to a client.
 struct Reply {
   wire::DaemonOp op = wire::DaemonOp::error;
   std::string body;
   std::shared_ptr<UniqueFd> attachment{};
 };
 
-/// What came with a frame: its body, or the sealed file beside it. Errors: invalid_argument (it is
-/// not sealed, or too large), io.
+/// Returns a frame's body or, if the body is empty, reads its attachment. Errors: invalid_argument
+/// (not sealed, or too large), io.
 Result<SharedBytes> read_content(wire::DaemonFrame& frame, std::uint64_t max_bytes);
 
-/// Looks up dependency sets and entries in users' stores. Stores are asked in threads of a
-/// BlockingPool; only entries that are in memory already are found on the loop.
+/// Looks up dependency sets and entries in users' stores. Access to stores blocks and is done in
+/// threads of a BlockingPool; the loop finds only entries that are cached in memory.
 class LookupService {
  public:
-  /// All of it outlives this.
+  /// The arguments outlive the service.
   LookupService(UserStores& stores, BlockingPool& pool, EventLoop& loop,
                 std::uint64_t cached_bytes);
 
-  // For a thread of the pool. Nothing, as a `Reply`: the message makes no sense.
+  // For threads of the pool.
+
+  /// The reply to a `sets` frame; nothing if the frame is malformed.
   static std::optional<Reply> find_sets(UserStores& stores, uid_t user, wire::DaemonFrame& frame);
-  /// Null: the user's store has no such entry. Errors: the store's.
+  /// Reads an entry and seals it; null if the user's store does not have it. Errors: the store's.
   static Result<std::shared_ptr<UniqueFd>> seal_entry(UserStores& stores, uid_t user,
                                                       const CacheKey& key);
 
-  // For the loop.
-  /// Null: ask the store.
+  // For the loop's thread.
+
+  /// The sealed entry if it is cached; null if the store must be read.
   std::shared_ptr<UniqueFd> cached(uid_t user, const CacheKey& key);
   SealedEntryCache& cache() noexcept { return cache_; }
-  /// Notes hits of the cache in their stores, in this thread: at the end, when no loop runs.
-  void save_uses();
+  /// Records uses of cached entries in their stores. Blocks: called after the loop has ended.
+  void flush_uses();
 
  private:
-  static void save(UserStores& stores, const std::vector<SealedEntryCache::Key>& uses);
+  static void record_uses(UserStores& stores, const std::vector<SealedEntryCache::Key>& uses);
 
   UserStores& stores_;
   BlockingPool& pool_;
   SealedEntryCache cache_;
-  EventLoop::Timer save_uses_;
+  EventLoop::Timer flush_timer_;
 };
 
 }  // namespace cukiln::daemon

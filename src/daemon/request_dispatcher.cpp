@@ -28,15 +28,15 @@ RequestDispatcher::RequestDispatcher(Parts parts)
 }
 
 template <class T>
-void RequestDispatcher::run_away(Session& session, std::function<Result<T>()> work,
-                                 std::function<void(Session&, T)> then) {
+void RequestDispatcher::run_in_pool(Session& session, std::function<Result<T>()> work,
+                                    std::function<void(Session&, T)> then) {
   parts_.pool.submit<T>(
       std::move(work), [this, number = session.number(), then = std::move(then)](Result<T> result) {
-        if (Session* const asked = parts_.sessions.find(number)) {
-          asked->guard([&]() -> Result<void> {
+        if (Session* const client = parts_.sessions.find(number)) {
+          client->guard([&]() -> Result<void> {
             CUKILN_TRY(T value, std::move(result));
-            then(*asked, std::move(value));
-            asked->resume();
+            then(*client, std::move(value));
+            client->resume();
             return {};
           });
           parts_.loop.stay_awake();
@@ -51,20 +51,20 @@ void RequestDispatcher::with_content(Session& session, DaemonFrame& frame, std::
     return then(session, SharedBytes(std::move(frame.body)));
   }
   using Content = std::shared_ptr<Result<SharedBytes>>;
-  const auto kept = std::make_shared<DaemonFrame>(std::move(frame));
-  run_away<Content>(
+  const auto shared_frame = std::make_shared<DaemonFrame>(std::move(frame));
+  run_in_pool<Content>(
       session,
-      [kept, max_bytes]() -> Result<Content> {
-        return std::make_shared<Result<SharedBytes>>(read_content(*kept, max_bytes));
+      [shared_frame, max_bytes]() -> Result<Content> {
+        return std::make_shared<Result<SharedBytes>>(read_content(*shared_frame, max_bytes));
       },
-      [then = std::move(then)](Session& asked, const Content& content) {
-        then(asked, std::move(*content));
+      [then = std::move(then)](Session& client, const Content& content) {
+        then(client, std::move(*content));
       });
 }
 
 void RequestDispatcher::send_counted(RequestCounters& requests, const RequestHandle& to,
                                      Session& session, Reply reply) {
-  requests.answered(reply.op, std::chrono::steady_clock::now() - to.since);
+  requests.count_reply(reply.op, std::chrono::steady_clock::now() - to.since);
   session.send(reply.op, to.id, std::move(reply.body), std::move(reply.attachment));
 }
 
@@ -92,10 +92,10 @@ void RequestDispatcher::on_frame(Session& session, DaemonFrame& frame) {
     case DaemonOp::get: return give_entry(session, frame);
     case DaemonOp::compile: return compile(session, frame);
     case DaemonOp::answer: return answer(session, frame);
-    case DaemonOp::source_roots: return places(session, frame);
+    case DaemonOp::source_roots: return set_source_roots(session, frame);
     case DaemonOp::cancel:
       if (frame.id != 0) {
-        parts_.scheduler.leave(session.request(frame.id));
+        parts_.scheduler.drop(session.request(frame.id));
       }
       return;
     case DaemonOp::state:
@@ -106,39 +106,41 @@ void RequestDispatcher::on_frame(Session& session, DaemonFrame& frame) {
     default: break;
   }
   const auto unknown =
-      make_error(ErrorCode::invalid_argument,
-                 "this daemon does not know operation {}; it is version {}", frame.op, version());
+      make_error(ErrorCode::invalid_argument, "unknown operation {}: this daemon is version {}",
+                 frame.op, version());
   session.send(DaemonOp::error, frame.id, wire::Refusal::of(unknown).encode());
 }
 
 void RequestDispatcher::find_sets(Session& session, DaemonFrame& frame) {
-  ++parts_.counters.sets_asked;
-  const auto kept = std::make_shared<DaemonFrame>(std::move(frame));
-  run_away<std::optional<Reply>>(
+  ++parts_.counters.sets_requests;
+  const auto shared_frame = std::make_shared<DaemonFrame>(std::move(frame));
+  run_in_pool<std::optional<Reply>>(
       session,
-      [&stores = parts_.stores, user = session.peer().user, kept]()
-          -> Result<std::optional<Reply>> { return LookupService::find_sets(stores, user, *kept); },
-      [this, to = session.request(kept->id)](Session& asked, std::optional<Reply> found) {
+      [&stores = parts_.stores, user = session.peer().user,
+       shared_frame]() -> Result<std::optional<Reply>> {
+        return LookupService::find_sets(stores, user, *shared_frame);
+      },
+      [this, to = session.request(shared_frame->id)](Session& client, std::optional<Reply> found) {
         if (!found) {
-          return asked.misuse("sets");
+          return client.protocol_error("sets");
         }
-        send_counted(parts_.counters.sets, to, asked, *std::move(found));
+        send_counted(parts_.counters.sets, to, client, *std::move(found));
       });
 }
 
 void RequestDispatcher::give_entry(Session& session, const DaemonFrame& frame) {
   using Sealed = std::shared_ptr<UniqueFd>;
-  ++parts_.counters.entries_asked;
+  ++parts_.counters.entry_requests;
   const auto wanted = wire::EntryWanted::decode(frame.body);
   if (!wanted) {
-    return session.misuse("get");
+    return session.protocol_error("get");
   }
-  const auto give = [this, to = session.request(frame.id)](Session& asked, Sealed sealed) {
+  const auto give = [this, to = session.request(frame.id)](Session& client, Sealed sealed) {
     if (sealed == nullptr) {
-      return send_counted(parts_.counters.get, to, asked, {DaemonOp::miss, {}});
+      return send_counted(parts_.counters.get, to, client, {DaemonOp::miss, {}});
     }
-    ++parts_.counters.entries_given;
-    send_counted(parts_.counters.get, to, asked,
+    ++parts_.counters.entries_sent;
+    send_counted(parts_.counters.get, to, client,
                  {DaemonOp::entry, wire::EntryTerms{}.encode(), std::move(sealed)});
   };
   const uid_t user = session.peer().user;
@@ -146,21 +148,21 @@ void RequestDispatcher::give_entry(Session& session, const DaemonFrame& frame) {
     return give(session, std::move(cached));
   }
   using Found = std::shared_ptr<Result<Sealed>>;
-  run_away<Found>(
+  run_in_pool<Found>(
       session,
       [&stores = parts_.stores, user, key = wanted->key]() -> Result<Found> {
         return std::make_shared<Result<Sealed>>(LookupService::seal_entry(stores, user, key));
       },
       [this, give, to = session.request(frame.id), user, key = wanted->key,
-       generation = parts_.lookups.cache().generation()](Session& asked, const Found& found) {
+       generation = parts_.lookups.cache().generation()](Session& client, const Found& found) {
         if (!*found) {
-          return send_counted(parts_.counters.get, to, asked,
+          return send_counted(parts_.counters.get, to, client,
                               {DaemonOp::error, wire::Refusal::of(found->error()).encode()});
         }
         if (const Sealed& sealed = **found; sealed != nullptr) {
           parts_.lookups.cache().put(user, key, sealed, generation);
         }
-        give(asked, **found);
+        give(client, **found);
       });
 }
 
@@ -168,75 +170,78 @@ void RequestDispatcher::compile(Session& session, DaemonFrame& frame) {
   using Submission = std::shared_ptr<CompileSubmission>;
   const auto terms = wire::CompileTerms::decode(frame.body);
   if (!terms || !frame.attachment || frame.id == 0) {
-    return session.misuse("compile");
+    return session.protocol_error("compile");
   }
   const RequestHandle request = session.request(frame.id);
   if (!parts_.scheduler.accepts(request)) {
     return;
   }
   frame.body.clear();
-  const auto kept = std::make_shared<DaemonFrame>(std::move(frame));
-  run_away<Submission>(
+  const auto shared_frame = std::make_shared<DaemonFrame>(std::move(frame));
+  run_in_pool<Submission>(
       session,
       [&stores = parts_.stores, user = session.peer().user, terms = *terms,
-       kept]() -> Result<Submission> {
-        // What memory is lacking for throws, and ends the session; what makes no sense is misuse.
-        const auto content = read_content(*kept, kMaxOrderBytes);
+       shared_frame]() -> Result<Submission> {
+        // Null for a malformed order. Without memory this throws, which closes the session.
+        const auto content = read_content(*shared_frame, kMaxOrderBytes);
         auto order = content ? wire::CompileOrder::decode(*content) : std::nullopt;
         return order ? std::make_shared<CompileSubmission>(
                            CompileSubmission::of(*std::move(order), terms, user, stores))
                      : nullptr;
       },
-      [this, request](Session& asked, const Submission& submission) {
+      [this, request](Session& client, const Submission& submission) {
         if (submission == nullptr) {
-          return asked.misuse("compile");
+          return client.protocol_error("compile");
         }
         parts_.scheduler.compile(request, std::move(*submission));
       });
 }
 
 void RequestDispatcher::answer(Session& session, DaemonFrame& frame) {
-  with_content(
-      session, frame, kMaxOrderBytes,
-      [this, from = session.request(frame.id)](Session& asked, const Result<SharedBytes>& content) {
-        if (!content || !parts_.scheduler.answer(from, std::string(content->view()))) {
-          asked.misuse("answer");
-        }
-      });
+  with_content(session, frame, kMaxOrderBytes,
+               [this, from = session.request(frame.id)](Session& client,
+                                                        const Result<SharedBytes>& content) {
+                 if (!content || !parts_.scheduler.answer(from, std::string(content->view()))) {
+                   client.protocol_error("answer");
+                 }
+               });
 }
 
-void RequestDispatcher::places(Session& session, DaemonFrame& frame) {
-  with_content(
-      session, frame, wire::kMaxDaemonBody,
-      [this, from = session.request(frame.id)](Session& asked, const Result<SharedBytes>& content) {
-        auto places = content ? wire::SourceRoots::decode(content->view()) : std::nullopt;
-        if (!places) {
-          return asked.misuse("places");
-        }
-        if (parts_.watches) {  // else it opens no client's files
-          parts_.scheduler.places(from, *std::move(places));
-        }
-      });
+void RequestDispatcher::set_source_roots(Session& session, DaemonFrame& frame) {
+  with_content(session, frame, wire::kMaxDaemonBody,
+               [this, from = session.request(frame.id)](Session& client,
+                                                        const Result<SharedBytes>& content) {
+                 auto source_roots =
+                     content ? wire::SourceRoots::decode(content->view()) : std::nullopt;
+                 if (!source_roots) {
+                   return client.protocol_error("source_roots");
+                 }
+                 if (parts_.watches) {
+                   parts_.scheduler.set_source_roots(from, *std::move(source_roots));
+                 }
+               });
 }
 
 void RequestDispatcher::invalidate(Session& session, const DaemonFrame& frame) {
   const auto wanted = wire::EntryWanted::decode(frame.body);
   if (!wanted) {
-    return session.misuse("invalidate");
+    return session.protocol_error("invalidate");
   }
   parts_.lookups.cache().forget(session.peer().user, wanted->key);
   session.send(DaemonOp::done, frame.id, {});
 }
 
-/// The numbers decide nothing, so a client may report any; but under known names only.
+/// Adds a client's counters. Any value is accepted, because nothing depends on them, but only known
+/// names.
 void RequestDispatcher::take_report(Session& session, const DaemonFrame& frame) {
   const auto report = wire::ClientReport::decode(frame.body);
   if (!report) {
-    return session.misuse("report");
+    return session.protocol_error("report");
   }
   for (const auto& [name, number] : report->numbers) {
     if (reportable_.contains(name)) {
-      parts_.counted.count(name, static_cast<std::int64_t>(number));  // kept in memory until later
+      // Does not block: the store keeps counters in memory until its next write.
+      parts_.counter_store.count(name, static_cast<std::int64_t>(number));
     }
   }
 }

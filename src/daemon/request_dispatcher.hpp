@@ -18,11 +18,11 @@
 
 namespace cukiln::daemon {
 
-/// Takes what clients ask to what knows the answer, one function an operation, and brings answers
-/// back to their sessions. Threads: the loop's only.
+/// Dispatches clients' frames, one function for each operation, and sends replies to their
+/// sessions. Threads: the loop's only.
 class RequestDispatcher final : public Session::Handler, public ReplySink {
  public:
-  /// All of it outlives this.
+  /// What it uses. All of it outlives the dispatcher.
   struct Parts {
     EventLoop& loop;
     SessionTable& sessions;
@@ -30,10 +30,10 @@ class RequestDispatcher final : public Session::Handler, public ReplySink {
     LookupService& lookups;
     CompileScheduler& scheduler;
     UserStores& stores;
-    TieredStore& counted;  ///< takes what clients report
+    TieredStore& counter_store;  ///< gets the counters that clients report
     DaemonCounters& counters;
     std::function<wire::DaemonSnapshot()> describe;
-    bool watches = false;  ///< `places` are of interest
+    bool watches = false;  ///< source roots are used; else they are ignored
   };
   explicit RequestDispatcher(Parts parts);
 
@@ -48,23 +48,23 @@ class RequestDispatcher final : public Session::Handler, public ReplySink {
   void give_entry(Session& session, const wire::DaemonFrame& frame);
   void compile(Session& session, wire::DaemonFrame& frame);
   void answer(Session& session, wire::DaemonFrame& frame);
-  void places(Session& session, wire::DaemonFrame& frame);
+  void set_source_roots(Session& session, wire::DaemonFrame& frame);
   void invalidate(Session& session, const wire::DaemonFrame& frame);
   void take_report(Session& session, const wire::DaemonFrame& frame);
 
-  /// Runs `work` in the pool, then `then` on the loop if the session is still there. Until then the
-  /// session takes no other frame.
+  /// Runs `work` in the pool, then `then` on the loop if the session is still open. The session is
+  /// paused until then.
   template <class T>
-  void run_away(Session& session, std::function<Result<T>()> work,
-                std::function<void(Session&, T)> then);
-  /// `then` with what came with the frame: at once, or where that must be read, after that.
+  void run_in_pool(Session& session, std::function<Result<T>()> work,
+                   std::function<void(Session&, T)> then);
+  /// Calls `then` with the frame's content: immediately, or after the pool has read the attachment.
   void with_content(Session& session, wire::DaemonFrame& frame, std::uint64_t max_bytes,
                     std::function<void(Session&, Result<SharedBytes>)> then);
   void send_counted(RequestCounters& requests, const RequestHandle& to, Session& session,
                     Reply reply);
 
   const Parts parts_;
-  std::set<std::string, std::less<>> reportable_;  // names that clients may report
+  std::set<std::string, std::less<>> reportable_;  // the counters that clients may report
 };
 
 }  // namespace cukiln::daemon

@@ -11,7 +11,7 @@
 
 namespace cukiln::daemon {
 
-/// One request of one session: where its answer goes.
+/// Identifies one request of one session, to which a reply is sent.
 struct RequestHandle {
   std::uint64_t session = 0;
   std::uint64_t id = 0;  ///< the client's number for it
@@ -20,14 +20,14 @@ struct RequestHandle {
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 };
 
-/// Takes answers to requests. Answers to clients that have left are dropped. The loop's thread
+/// Sends replies to requests. Replies to disconnected clients are dropped. Threads: the loop's
 /// only.
 class ReplySink {
  public:
   virtual ~ReplySink() = default;
   virtual void reply(const RequestHandle& to, wire::DaemonOp op, std::string body,
                      std::shared_ptr<UniqueFd> attachment) = 0;
-  /// Ends the session. The scheduler hears of it as of every session that ends.
+  /// Closes the session of a request.
   virtual void hang_up(const RequestHandle& request) noexcept = 0;
 };
 

@@ -10,7 +10,7 @@ namespace cukiln::daemon {
 
 namespace {
 
-constexpr std::size_t kMaxEntries = 512;  // each is a descriptor
+constexpr std::size_t kMaxEntries = 512;  // each has a descriptor
 
 }  // namespace
 

@@ -16,26 +16,28 @@
 
 namespace cukiln::daemon {
 
-/// Entries of users' stores as sealed files in memory, made once and given to each process of the
-/// user that asks: what a hit costs does not grow with the cubin. Least recently used out first.
-/// In memory only: it asks no store. Threads: the loop's only.
+/// An LRU cache of users' entries as sealed memory files. Each file is made once and sent to every
+/// process of the user that requests the entry, so that the cost of a hit does not grow with the
+/// cubin. Accesses no store. Threads: the loop's only.
 class SealedEntryCache {
  public:
   using Key = std::pair<uid_t, CacheKey>;
 
   explicit SealedEntryCache(std::uint64_t max_bytes) : max_bytes_(max_bytes) {}
 
-  /// Null: it is not here. A hit is a use of the entry, to be noted in its store: see take_uses.
+  /// Returns the sealed entry, or null if it is not cached. A hit counts as a use of the entry,
+  /// which must be recorded in its store: see take_uses.
   std::shared_ptr<UniqueFd> find(uid_t user, const CacheKey& key);
-  /// Does nothing if something was forgotten since `generation`: what was read before may be gone.
+  /// Adds an entry that was read at `generation`. Does nothing if `forget` was called since then,
+  /// because the entry may have been removed.
   void put(uid_t user, const CacheKey& key, std::shared_ptr<UniqueFd> sealed,
            std::uint64_t generation);
-  /// All of the user's for the zero key.
+  /// Removes an entry of the user's, or all of them for the zero key.
   void forget(uid_t user, const CacheKey& key);
-  /// Counts calls of `forget`.
+  /// The number of calls of `forget`.
   std::uint64_t generation() const noexcept { return generation_; }
 
-  /// Hits since the last call, one element each.
+  /// The hits since the last call, one element for each.
   std::vector<Key> take_uses() { return std::exchange(uses_, {}); }
   bool has_uses() const noexcept { return !uses_.empty(); }
 

@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 
 }  // namespace
 
-Server::Server(ServerOptions options, TieredStore& store, UserStores& stores, Listener listener,
+Server::Server(ServerOptions options, TieredStore& store, UserStores& stores, IpcListener listener,
                ServiceManager manager, std::unique_ptr<EventLoop> loop,
                std::unique_ptr<BlockingPool> pool)
     : options_(std::move(options)),
@@ -57,7 +57,7 @@ Server::Server(ServerOptions options, TieredStore& store, UserStores& stores, Li
 Server::~Server() = default;
 
 Result<std::unique_ptr<Server>> Server::create(ServerOptions options, TieredStore& store,
-                                               UserStores& stores, Listener listener,
+                                               UserStores& stores, IpcListener listener,
                                                ServiceManager manager) {
   CUKILN_TRY(auto loop, EventLoop::create(options.log));
   CUKILN_TRY(auto pool, BlockingPool::create(options.store_threads, loop->tasks()));
@@ -79,9 +79,9 @@ Result<void> Server::begin() {
   }
   signals_ = UniqueFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   CUKILN_TRY(signals_watch_,
-             loop_->watch(signals_.get(), EPOLLIN, [this](std::uint32_t) { take_signals(); }));
+             loop_->watch(signals_.get(), EPOLLIN, [this](std::uint32_t) { handle_signals(); }));
   loop_->at_end_of_round([this] { end_round(); });
-  return acceptor_.begin([this](UniqueFd socket) { welcome(std::move(socket)); },
+  return acceptor_.begin([this](UniqueFd socket) { accept(std::move(socket)); },
                          [this] { ++counters_.rejected_limit; });
 }
 
@@ -108,20 +108,20 @@ void Server::watch_sources() {
   options.log = log_;
   watch_ = std::make_unique<SourceWatch>(
       std::move(options), store_,
-      [this](const SourceWatch::Order& order, SourceWatch::Where places) {
-        // In the watch's thread, which may wait for the store.
+      [this](const SourceWatch::Order& order, SourceWatch::Roots source_roots) {
+        // Runs in the watch's thread, which may block.
         const std::uint32_t user = ::geteuid();
         wire::CompileTerms terms;
-        terms.again = true;  // none of the store's sets holds
+        terms.again = true;  // no dependency set in the store holds
         auto submission = std::make_shared<CompileSubmission>(
             CompileSubmission::of(*order, terms, user, stores_));
-        loop_->post([this, user, submission, places = std::move(places)] {
-          scheduler_.compile_ahead(std::move(*submission), user, places);
+        loop_->post([this, user, submission, source_roots = std::move(source_roots)] {
+          scheduler_.compile_ahead(std::move(*submission), user, source_roots);
         });
       });
   scheduler_.on_compiled(
-      [this](SourceWatch::Order order, SourceWatch::Where places, std::string looked_at) {
-        watch_->note(std::move(order), std::move(places), std::move(looked_at));
+      [this](SourceWatch::Order order, SourceWatch::Roots source_roots, std::string set_canonical) {
+        watch_->add(std::move(order), std::move(source_roots), std::move(set_canonical));
       });
 }
 
@@ -132,27 +132,27 @@ Result<void> Server::run() {
   }
   manager_.notify(fmt::format("READY=1\nSTATUS=Serving at {}", acceptor_.path()));
   CUKILN_CHECK(loop_->run());
-  sessions_.flush();  // what was said last, to those who read
-  lookups_.save_uses();
+  sessions_.flush();
+  lookups_.flush_uses();
   housekeeping_.finish();
   return {};
 }
 
 void Server::end_round() {
-  // Closed sessions go first, so that finished compiles do not answer them.
-  sessions_.remove_closed([this](const Session& gone) { scheduler_.leave(gone.request(0)); });
-  counters_.loop_turns = loop_->rounds();
+  // Before finished compiles send their results, so that closed sessions get none.
+  sessions_.remove_closed([this](const Session& closed) { scheduler_.drop(closed.request(0)); });
+  counters_.loop_rounds = loop_->rounds();
   if (draining_ && scheduler_.idle() && (pool_->outstanding() == 0 || is_drain_over_)) {
     loop_->stop();
   }
 }
 
-void Server::take_signals() {
+void Server::handle_signals() {
   signalfd_siginfo info{};
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     if (info.ssi_signo == SIGHUP) {
       housekeeping_.reload();
-    } else if (draining_) {  // asked twice: at once
+    } else if (draining_) {  // the second signal: do not wait for compiles
       supervisor_.cancel_all();
     } else {
       drain();
@@ -161,29 +161,29 @@ void Server::take_signals() {
 }
 
 void Server::drain() {
-  log_.info("ending: nothing new is taken");
+  log_.info("draining: no new compiles are accepted");
   pool_->submit<bool>(
       [this] {
-        manager_.notify("STOPPING=1\nSTATUS=What is being compiled may end");
+        manager_.notify("STOPPING=1\nSTATUS=Waiting for running compiles");
         return Result<bool>(true);
       },
       [](const Result<bool>&) {});
   draining_ = true;
-  drain_deadline_.set_after(options_.drain_within);
+  drain_deadline_.set_after(options_.drain_timeout);
   housekeeping_.stop();
-  if (acceptor_.is_inherited()) {  // the service manager's: who comes now waits for the next daemon
+  if (acceptor_.is_inherited()) {  // connections wait for the service manager's next daemon
     acceptor_.stop();
   }
   scheduler_.drain();
 }
 
 void Server::notify_watchdog() {
-  manager_.notify("WATCHDOG=1", false);  // the next one follows
+  manager_.notify("WATCHDOG=1", false);
   watchdog_.set_after(manager_.watchdog / 2);
 }
 
-void Server::welcome(UniqueFd socket) {
-  if (draining_) {  // hung up on: better for a client than a greeting that never comes
+void Server::accept(UniqueFd socket) {
+  if (draining_) {  // closed, so that the client need not time out
     ++counters_.rejected_draining;
     return;
   }
@@ -209,7 +209,7 @@ wire::DaemonSnapshot Server::describe() {
   snapshot.system = options_.system;
   snapshot.draining = draining_;
   snapshot.uptime_ms = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<milliseconds>(SteadyClock::now() - began_).count());
+      std::chrono::duration_cast<milliseconds>(SteadyClock::now() - started_).count());
   scheduler_.compiles().describe(snapshot);
   snapshot.counters = counters_.named();
   snapshot.counters.emplace_back("connections", sessions_.size());

@@ -30,45 +30,45 @@ namespace cukiln::daemon {
 
 struct ServerOptions {
   bool system = false;
-  bool watch_sources = false;  ///< compile ahead what was edited; never for a system's
+  bool watch_sources = false;  ///< recompile edited sources; ignored by a system daemon
   LoaderOptions loader;        ///< where NVRTC is, and the limits of a compile
   CompileScheduler::Options compiles;
   SessionTable::Limits sessions;
   Session::Limits session;
-  std::uint64_t cached_entry_bytes = 256ull << 20;  ///< of cubins kept ready for the next client
-  unsigned store_threads = 4;                       ///< that wait for disks instead of the loop
-  std::chrono::milliseconds drain_within{10'000};
+  std::uint64_t cached_entry_bytes = 256ull << 20;  ///< capacity of the SealedEntryCache
+  unsigned store_threads = 4;                       ///< of the BlockingPool
+  std::chrono::milliseconds drain_timeout{10'000};
   RemoteTier* remote = nullptr;  ///< may be null; outlives the server
   Logger log;
 };
 
-/// The IPC socket of cukilnd (cache/WIRE.md): puts loop, sessions, scheduler and supervisor
-/// together, takes signals, and ends them all. Looks up in the client's user's store, and has what
-/// is not there compiled, once. Threads: `snapshot` and `compiler` are safe.
+/// Serves the IPC socket of cukilnd (cache/WIRE.md): connects loop, sessions, scheduler and
+/// supervisor, handles signals and shuts down. Looks up in the store of the client's user, and
+/// compiles misses once. Threads: `snapshot` and `compiler` are safe, the rest is for one thread.
 class Server {
  public:
-  /// `store` is the daemon's own; `stores` have the entries. Errors: io.
+  /// `store` is the daemon's own, `stores` have the entries; both outlive the server. Errors: io.
   static Result<std::unique_ptr<Server>> create(ServerOptions options, TieredStore& store,
-                                                UserStores& stores, Listener listener,
+                                                UserStores& stores, IpcListener listener,
                                                 ServiceManager manager);
   ~Server();
 
-  /// Until SIGTERM or SIGINT (which the caller has blocked, with SIGHUP, in all threads), and until
-  /// what was running then has ended.
+  /// Serves until SIGTERM or SIGINT, and until the compiles that run then have ended. The caller
+  /// has blocked both signals and SIGHUP in all threads. Errors: io.
   Result<void> run();
 
-  /// How things are. Any thread; it waits for the loop's next round. Nothing: the loop did not come
-  /// round within `timeout`, so it hangs or has ended.
+  /// Returns the state that the loop reports. Nothing if the loop does not respond within
+  /// `timeout`: it hangs or has ended. Threads: any.
   std::optional<wire::DaemonSnapshot> snapshot(std::chrono::milliseconds timeout);
 
-  /// Who compiles here: `nvrtc 13.0.88`. Any thread. Errors: why nobody can.
+  /// Describes the compiler: `nvrtc 13.0.88`. Threads: any. Errors: why nothing can be compiled.
   Result<std::string> compiler() { return compilers_.describe(); }
 
-  /// Called on SIGHUP, in a thread of its own: once at a time, and once more for what came
-  /// meanwhile.
+  /// Sets what to call on SIGHUP, in a thread of its own and one call at a time. SIGHUPs during a
+  /// call cause one more.
   void on_reload(std::function<void()> reload) { housekeeping_.set_reload(std::move(reload)); }
-  /// Called about every minute while it serves, in a thread of its own, and once when it ends: what
-  /// the stores need without a request.
+  /// Sets the maintenance of the stores, which is called about once a minute in a thread of its
+  /// own, and once at the end of `run`.
   void on_idle_minute(std::function<void()> maintain) {
     housekeeping_.set_maintenance(std::move(maintain));
   }
@@ -76,27 +76,27 @@ class Server {
   void set_page(std::string address) { page_ = std::move(address); }
 
  private:
-  Server(ServerOptions options, TieredStore& store, UserStores& stores, Listener listener,
+  Server(ServerOptions options, TieredStore& store, UserStores& stores, IpcListener listener,
          ServiceManager manager, std::unique_ptr<EventLoop> loop,
          std::unique_ptr<BlockingPool> pool);
 
   Result<void> begin();
   std::string greeting() const;
   void watch_sources();
-  void welcome(UniqueFd socket);
+  void accept(UniqueFd socket);
   void end_round();
-  void take_signals();
+  void handle_signals();
   void drain();
   void notify_watchdog();
   wire::DaemonSnapshot describe();
 
-  // In the order in which each needs those above it.
+  // Each uses those above it.
   const ServerOptions options_;
-  TieredStore& store_;  ///< what is of no user: counters, digests of libraries
+  TieredStore& store_;  ///< has counters and digests of libraries, which belong to no user
   UserStores& stores_;
   const ServiceManager manager_;
   const Logger log_;
-  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   DaemonCounters counters_;
   const std::unique_ptr<EventLoop> loop_;
   Compilers compilers_;
@@ -105,10 +105,10 @@ class Server {
   Housekeeping housekeeping_;
   const std::unique_ptr<BlockingPool> pool_;
   LookupService lookups_;
-  RequestDispatcher dispatcher_;  // and the scheduler: each calls the other, on the loop only
+  RequestDispatcher dispatcher_;  // it and scheduler_ call each other, on the loop's thread only
   CompileSupervisor supervisor_;
   CompileScheduler scheduler_;
-  std::unique_ptr<SourceWatch> watch_;  ///< null: files are not watched. It posts to the loop
+  std::unique_ptr<SourceWatch> watch_;  ///< null if files are not watched; posts to the loop
   Acceptor acceptor_;
   std::string greeting_;
   std::string page_;

@@ -20,14 +20,15 @@ namespace {
 constexpr int kFirstDescriptor = 3;
 constexpr int kMaxDescriptors = 16;
 
-std::string take(const char* name) {
+/// Returns and removes an environment variable.
+std::string take_variable(const char* name) {
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): before any thread
   std::string text = value != nullptr ? value : "";
   ::unsetenv(name);  // NOLINT(concurrency-mt-unsafe)
   return text;
 }
 
-/// 0: none.
+/// The number in a text, or 0.
 long number(const std::string& text) {
   long value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -61,23 +62,24 @@ bool is_listening_unix_socket(int fd) {
 
 ServiceManager ServiceManager::of_this_process() {
   ServiceManager manager;
-  const long meant_for = number(take("LISTEN_PID"));
-  const std::string listed = take("LISTEN_FDS");
-  const std::vector<std::string> names = names_in(take("LISTEN_FDNAMES"));
-  manager.notify_socket = take("NOTIFY_SOCKET");
-  const long watched = number(take("WATCHDOG_PID"));
-  const std::string interval = take("WATCHDOG_USEC");
-  if (watched == 0 || watched == ::getpid()) {
+  const long listen_pid = number(take_variable("LISTEN_PID"));
+  const std::string listen_fds = take_variable("LISTEN_FDS");
+  const std::vector<std::string> names = names_in(take_variable("LISTEN_FDNAMES"));
+  manager.notify_socket = take_variable("NOTIFY_SOCKET");
+  const long watchdog_pid = number(take_variable("WATCHDOG_PID"));
+  const std::string interval = take_variable("WATCHDOG_USEC");
+  if (watchdog_pid == 0 || watchdog_pid == ::getpid()) {
     manager.watchdog = std::chrono::microseconds(number(interval));
   }
-  if (meant_for != ::getpid()) {
+  if (listen_pid != ::getpid()) {  // meant for another process
     return manager;
   }
-  const long count = number(listed);
+  const long count = number(listen_fds);
   if (count <= 0 || count > kMaxDescriptors) {
     manager.warnings.push_back(
-        fmt::format("LISTEN_FDS={}: expected a number from 1 to {}; a socket is made here instead",
-                    listed, kMaxDescriptors));
+        fmt::format("invalid LISTEN_FDS={}: expected a number from 1 to {}; cukilnd opens its own "
+                    "socket",
+                    listen_fds, kMaxDescriptors));
     return manager;
   }
   for (int i = 0; i < static_cast<int>(count); ++i) {
@@ -85,13 +87,12 @@ ServiceManager ServiceManager::of_this_process() {
     ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
     ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
     const std::string name = static_cast<std::size_t>(i) < names.size() ? names[i] : "";
-    UniqueFd& socket = name == "ops" ? manager.operations_socket : manager.data_socket;
+    UniqueFd& socket = name == "ops" ? manager.admin_socket : manager.ipc_socket;
     if (socket || !is_listening_unix_socket(fd.get())) {
-      manager.warnings.push_back(
-          fmt::format("descriptor {} ({}) of the service manager is {}: it is closed", fd.get(),
-                      name.empty() ? "unnamed" : name,
-                      socket ? "one socket more than there is use for"
-                             : "not used, expected a Unix stream socket that listens"));
+      manager.warnings.push_back(fmt::format(
+          "descriptor {} ({}) of the service manager is not used and closed: {}", fd.get(),
+          name.empty() ? "unnamed" : name,
+          socket ? "another one has this role" : "expected a Unix stream socket that listens"));
       continue;
     }
     socket = std::move(fd);

@@ -10,21 +10,20 @@
 
 namespace cukiln::daemon {
 
-/// systemd's protocols, without its library: sockets that it opened before this process
-/// (sd_listen_fds(3)), and a word about how it goes (sd_notify(3)). Each is nothing where no
-/// service manager is.
+/// systemd's protocols, without its library: socket activation (sd_listen_fds(3)) and notifications
+/// of the service's state (sd_notify(3)). All members are empty without a service manager.
 struct ServiceManager {
-  UniqueFd data_socket;               ///< LISTEN_FDNAMES `data`, or the only one
-  UniqueFd operations_socket;         ///< `ops`
-  std::string notify_socket;          ///< NOTIFY_SOCKET
-  std::vector<std::string> warnings;  ///< what was passed and is not used
-  std::chrono::microseconds watchdog{0};
+  UniqueFd ipc_socket;                    ///< LISTEN_FDNAMES `data`, or an unnamed one
+  UniqueFd admin_socket;                  ///< `ops`
+  std::string notify_socket;              ///< NOTIFY_SOCKET
+  std::vector<std::string> warnings;      ///< about passed descriptors that are not used
+  std::chrono::microseconds watchdog{0};  ///< 0 if there is none
 
-  /// Reads the environment, and removes what it read from it: workers are not to inherit it.
+  /// Reads its environment variables and removes them, so that workers do not inherit them.
   static ServiceManager of_this_process();
 
-  /// `READY=1`, `STOPPING=1`, `WATCHDOG=1`, `STATUS=…`, one a line. Waits for a second where the
-  /// manager does not read; without `waits` the message is dropped then.
+  /// Sends `READY=1`, `STOPPING=1`, `WATCHDOG=1` or `STATUS=…`, one a line. If the manager does not
+  /// read, waits for up to a second, or not at all without `waits`, and then drops the message.
   void notify(std::string_view state, bool waits = true) const;
 };
 

@@ -3,7 +3,10 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
+#include <cassert>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "base/result.hpp"
@@ -18,8 +21,7 @@ using wire::DaemonFrame;
 using wire::DaemonOp;
 
 constexpr std::size_t kReadBytes = 64 << 10;
-/// A client that keeps sending does not keep the others waiting.
-constexpr int kReadsAtOnce = 16;
+constexpr int kMaxReads = 16;  // per event, so that a client that keeps sending delays no other
 constexpr std::uint32_t kReading = EPOLLIN | EPOLLRDHUP;
 
 }  // namespace
@@ -43,7 +45,7 @@ Result<void> Session::begin(const std::string& greeting) {
     shared_.loop.stay_awake();
   }));
   watched_ = kReading;
-  deadline_.set_after(shared_.limits.frame_within);
+  deadline_.set_after(shared_.limits.frame_timeout);
   unsent_.push_back({greeting, 0, nullptr});
   unsent_bytes_ += greeting.size();
   flush();
@@ -59,8 +61,8 @@ RequestHandle Session::request(std::uint64_t id) const noexcept {
 
 void Session::guard(const std::function<Result<void>()>& body) noexcept {
   if (const auto done = guarded(body); !done) {
-    shared_.log.warn("process {} of user {} is hung up on: {}", peer_.process, peer_.user,
-                     done.error().message());
+    shared_.log.warn("closed the connection of process {} of user {}: {}", peer_.process,
+                     peer_.user, done.error().message());
     close();
   }
 }
@@ -76,22 +78,22 @@ void Session::on_events(std::uint32_t events) {
     return read();
   }
   if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
-    return close();  // no answer reaches this client
+    return close();  // the client can receive no reply
   }
-  muted_ = true;
+  reads_blocked_ = true;
   watch_for();
 }
 
 void Session::resume() {
   paused_ = false;
-  muted_ = false;
+  reads_blocked_ = false;
   take_frames();
   watch_for();
 }
 
 void Session::read() {
   std::string& buffer = shared_.read_buffer;
-  for (int i = 0; i < kReadsAtOnce && !closed_ && !paused_; ++i) {
+  for (int i = 0; i < kMaxReads && !closed_ && !paused_; ++i) {
     buffer.resize(kReadBytes);
     UniqueFd descriptor;
     const ssize_t got = wire::receive_some(socket_.get(), buffer.data(), kReadBytes, descriptor);
@@ -107,7 +109,7 @@ void Session::read() {
     }
     take_frames();
     if (static_cast<std::size_t>(got) < kReadBytes) {
-      return;  // usually all there was: the next look is epoll's
+      return;  // probably all input; if not, epoll reports the rest
     }
   }
 }
@@ -117,7 +119,7 @@ void Session::take_frames() {
     DaemonFrame frame;
     switch (parser_.next(frame)) {
       case wire::DaemonFrameParser::Next::frame: take(frame); continue;
-      case wire::DaemonFrameParser::Next::malformed: return misuse(parser_.fault());
+      case wire::DaemonFrameParser::Next::malformed: return protocol_error(parser_.fault());
       case wire::DaemonFrameParser::Next::more: return set_deadline();
     }
   }
@@ -128,36 +130,38 @@ void Session::take(DaemonFrame& frame) {
   if (frame.is(DaemonOp::hello)) {
     return hello(frame);
   }
-  if (!greeted_) {
-    return misuse("no_hello");
+  if (!has_hello_) {
+    return protocol_error("no_hello");
   }
   shared_.handler->on_frame(*this, frame);
 }
 
 void Session::hello(const DaemonFrame& frame) {
   const auto hello = wire::DaemonHello::decode(frame.body);
-  if (!hello || greeted_) {
-    return misuse("hello");
+  if (!hello || has_hello_) {
+    return protocol_error("hello");
   }
   if (hello->version != wire::kDaemonProtocol) {
     ++shared_.counters.rejected_version;
     return close();
   }
-  greeted_ = true;
+  has_hello_ = true;
 }
 
 void Session::set_deadline() {
-  if (greeted_ && !parser_.in_frame()) {
+  if (has_hello_ && !parser_.in_frame()) {
     deadline_.cancel();
   } else if (!deadline_.is_set()) {
-    deadline_.set_after(shared_.limits.frame_within);
+    deadline_.set_after(shared_.limits.frame_timeout);
   }
 }
 
-void Session::misuse(std::string_view what) {
-  ++shared_.counters.protocol_errors[what];
-  shared_.log.info("process {} of user {} broke the protocol ({}): hung up", peer_.process,
-                   peer_.user, what);
+void Session::protocol_error(std::string_view reason) {
+  assert(std::find(std::begin(kProtocolErrors), std::end(kProtocolErrors), reason) !=
+         std::end(kProtocolErrors));
+  ++shared_.counters.protocol_errors[reason];
+  shared_.log.info("closed the connection of process {} of user {}: protocol error ({})",
+                   peer_.process, peer_.user, reason);
   close();
 }
 
@@ -208,7 +212,7 @@ void Session::flush() {
 
 void Session::watch_for() {
   const std::uint32_t events =
-      (muted_ ? 0 : kReading) | (unsent_.empty() ? 0 : std::uint32_t{EPOLLOUT});
+      (reads_blocked_ ? 0 : kReading) | (unsent_.empty() ? 0 : std::uint32_t{EPOLLOUT});
   if (!closed_ && events != watched_) {
     watched_ = events;
     watch_.set(events);

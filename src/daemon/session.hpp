@@ -22,24 +22,24 @@
 
 namespace cukiln::daemon {
 
-/// One client: its socket, its credentials, its frames in and out, and its limits. What breaks the
-/// protocol, is too slow or has no memory ends this session and no other. A closed session stays
-/// until it is removed at the end of a round, so that who closes it may still look at it.
+/// The connection of one client: socket, credentials, frames in both directions, and limits. A
+/// protocol error, a timeout or a lack of memory closes this session and no other. A closed session
+/// is destroyed at the end of the loop's round, so that callers of `close` may still access it.
 /// Threads: the loop's only.
 class Session {
  public:
   struct Limits {
-    std::size_t max_unsent_bytes = 16 << 20;       ///< for a client that does not read
-    std::chrono::milliseconds frame_within{2000};  ///< a frame that began, or the first one
+    std::size_t max_unsent_bytes = 16 << 20;        ///< replies that the client has not read
+    std::chrono::milliseconds frame_timeout{2000};  ///< to receive `hello`, or a frame that began
   };
   class Handler {
    public:
     virtual ~Handler() = default;
-    /// A frame of a client that has said hello.
+    /// Handles a frame that arrived after `hello`.
     virtual void on_frame(Session& session, wire::DaemonFrame& frame) = 0;
     virtual void on_closed(Session& session) noexcept = 0;
   };
-  /// What all sessions share. Outlives them.
+  /// What all sessions of a daemon share. Outlives them.
   struct Shared {
     EventLoop& loop;
     DaemonCounters& counters;
@@ -53,30 +53,29 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// Watches the socket and greets the client. Errors: io.
+  /// Registers the socket with the loop and sends the greeting. Errors: io.
   Result<void> begin(const std::string& greeting);
 
   std::uint64_t number() const noexcept { return number_; }
   const wire::Peer& peer() const noexcept { return peer_; }
   bool closed() const noexcept { return closed_; }
-  /// The request of this client with this number.
+  /// A handle for the client's request `id`.
   RequestHandle request(std::uint64_t id) const noexcept;
 
   void send(wire::DaemonOp op, std::uint64_t id, std::string body,
             std::shared_ptr<UniqueFd> attachment = nullptr);
-  /// Sends what waits, as far as the client takes it.
+  /// Sends pending bytes, as many as the socket accepts.
   void flush();
-  /// Closes for what the client did. `what`: one of kMisuses.
-  void misuse(std::string_view what);
+  /// Counts a violation of the protocol and closes the session. `reason`: one of kProtocolErrors.
+  void protocol_error(std::string_view reason);
   void close() noexcept;
 
-  /// Takes no further frame until `resume`: one request of a client at a time is away from the
-  /// loop. So answers come in the order of the questions, and what a client may have queued is
-  /// bounded.
+  /// Stops taking frames until `resume`. A client has one request in the BlockingPool at a time, so
+  /// that replies keep the order of requests and a client's jobs are bounded.
   void pause() noexcept { paused_ = true; }
   void resume();
 
-  /// Runs `body`, and closes the session if it fails.
+  /// Runs `body`, and closes the session if it fails or throws.
   void guard(const std::function<Result<void>()>& body) noexcept;
 
  private:
@@ -97,12 +96,12 @@ class Session {
   UniqueFd socket_;
   const wire::Peer peer_;
   Shared& shared_;
-  EventLoop::Watch watch_;  // goes before the socket
+  EventLoop::Watch watch_;  // destroyed before the socket
   EventLoop::Timer deadline_;
-  bool greeted_ = false;
+  bool has_hello_ = false;
   bool closed_ = false;
   bool paused_ = false;
-  bool muted_ = false;  // paused, and something has come since: it waits in the socket
+  bool reads_blocked_ = false;  // paused, and unread input has arrived: EPOLLIN is not watched
   std::uint32_t watched_ = 0;
   wire::DaemonFrameParser parser_;
   std::deque<Unsent> unsent_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/session_table.hpp"
 
+#include <cassert>
 #include <utility>
 
 #include "base/result.hpp"
@@ -37,18 +38,19 @@ Session* SessionTable::find(std::uint64_t number) {
 }
 
 void SessionTable::note_closed(const Session& session) noexcept {
+  assert(closed_.size() < closed_.capacity());
   closed_.push_back(session.number());
 }
 
-void SessionTable::remove_closed(const std::function<void(const Session&)>& on_gone) {
+void SessionTable::remove_closed(const std::function<void(const Session&)>& on_removed) {
   while (!closed_.empty()) {
-    const auto gone = sessions_.extract(closed_.back());  // ends with this round of the loop
+    const auto removed = sessions_.extract(closed_.back());
     closed_.pop_back();
-    const uid_t user = gone.mapped()->peer().user;
+    const uid_t user = removed.mapped()->peer().user;
     if (--of_user_[user] == 0) {
       of_user_.erase(user);
     }
-    on_gone(*gone.mapped());
+    on_removed(*removed.mapped());
   }
 }
 

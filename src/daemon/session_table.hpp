@@ -15,7 +15,7 @@
 
 namespace cukiln::daemon {
 
-/// The sessions of a daemon, by number, and how many each user has. Threads: the loop's only.
+/// The sessions of a daemon, and their number for each user. Threads: the loop's only.
 class SessionTable {
  public:
   struct Limits {
@@ -25,17 +25,17 @@ class SessionTable {
   SessionTable(const Limits& limits, Session::Shared& shared) : limits_(limits), shared_(shared) {}
 
   bool has_room_for(uid_t user) const;
-  /// Begins a session. Errors: io.
+  /// Starts a session. Errors: io.
   Result<void> add(UniqueFd socket, const wire::Peer& peer, const std::string& greeting);
-  /// Null: there is none, or it is closed.
+  /// Null if there is none, or if it is closed.
   Session* find(std::uint64_t number);
   std::size_t size() const noexcept { return sessions_.size(); }
 
-  /// It has closed: it goes with the next `remove_closed`.
+  /// Marks a closed session for the next `remove_closed`. Allocates nothing.
   void note_closed(const Session& session) noexcept;
-  /// `on_gone` is called for each before it goes.
-  void remove_closed(const std::function<void(const Session&)>& on_gone);
-  /// Sends what waits to those that take it.
+  /// Destroys closed sessions; calls `on_removed` for each before that.
+  void remove_closed(const std::function<void(const Session&)>& on_removed);
+  /// Sends pending replies to the clients that read.
   void flush();
 
  private:
@@ -43,7 +43,7 @@ class SessionTable {
   Session::Shared& shared_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;
   std::unordered_map<uid_t, std::size_t> of_user_;
-  std::vector<std::uint64_t> closed_;  // has room for all sessions: a close allocates nothing
+  std::vector<std::uint64_t> closed_;  // with capacity for all sessions
   std::uint64_t last_number_ = 0;
 };
 

@@ -17,8 +17,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// What stays the same while somebody edits: all of an order but the texts.
-ContentHash identity_of(const wire::CompileOrder& order, const wire::SourceRoots& places) {
+/// Identifies a module while its files are edited: hashes all of an order but the texts.
+ContentHash identity_of(const wire::CompileOrder& order, const wire::SourceRoots& source_roots) {
   wire::CompileOrder without;
   without.request.options = order.request.options;
   without.request.target = order.request.target;
@@ -27,7 +27,7 @@ ContentHash identity_of(const wire::CompileOrder& order, const wire::SourceRoots
   for (const VirtualSource& source : order.request.sources) {
     without.request.sources.push_back({source.path, {}});
   }
-  return hash_of(without.encode() + places.encode());
+  return hash_of(without.encode() + source_roots.encode());
 }
 
 }  // namespace
@@ -45,23 +45,23 @@ SourceWatch::~SourceWatch() {
 }
 
 FolderWatch::Stats SourceWatch::stats() const noexcept {
-  return {seen_folders_.load(std::memory_order_relaxed),
-          seen_events_.load(std::memory_order_relaxed),
-          seen_overflows_.load(std::memory_order_relaxed),
-          seen_limited_.load(std::memory_order_relaxed)};
+  return {published_folders_.load(std::memory_order_relaxed),
+          published_events_.load(std::memory_order_relaxed),
+          published_overflows_.load(std::memory_order_relaxed),
+          published_limited_.load(std::memory_order_relaxed)};
 }
 
-void SourceWatch::note_stats() {
+void SourceWatch::publish_stats() {
   const FolderWatch::Stats now = folders_.stats();
-  seen_folders_.store(now.folders, std::memory_order_relaxed);
-  seen_events_.store(now.events, std::memory_order_relaxed);
-  seen_overflows_.store(now.overflows, std::memory_order_relaxed);
-  seen_limited_.store(now.limited, std::memory_order_relaxed);
+  published_folders_.store(now.folders, std::memory_order_relaxed);
+  published_events_.store(now.events, std::memory_order_relaxed);
+  published_overflows_.store(now.overflows, std::memory_order_relaxed);
+  published_limited_.store(now.limited, std::memory_order_relaxed);
 }
 
-void SourceWatch::note(Order order, Where places, std::string set_canonical) {
-  tasks_.post([this, order = std::move(order), places = std::move(places),
-               set = std::move(set_canonical)] { take_note(order, places, set); });
+void SourceWatch::add(Order order, Roots source_roots, std::string set_canonical) {
+  tasks_.post([this, order = std::move(order), source_roots = std::move(source_roots),
+               set = std::move(set_canonical)] { add_module(order, source_roots, set); });
 }
 
 void SourceWatch::forget(Modules::iterator module) {
@@ -71,22 +71,22 @@ void SourceWatch::forget(Modules::iterator module) {
   modules_.erase(module);
 }
 
-void SourceWatch::take_note(Order order, Where places, const std::string& set_canonical) {
+void SourceWatch::add_module(Order order, Roots source_roots, const std::string& set_canonical) {
   Module module;
-  module.identity = identity_of(*order, *places);
+  module.identity = identity_of(*order, *source_roots);
   const auto known = std::find_if(modules_.begin(), modules_.end(), [&](const Module& other) {
     return other.identity == module.identity;
   });
   if (known != modules_.end()) {
-    module.looked_at = std::move(known->looked_at);
+    module.dependencies = std::move(known->dependencies);
     forget(known);
   }
   module.number = ++last_number_;
   module.order = std::move(order);
-  module.places = std::move(places);
-  FileServer files(module.places->roots, &stats_);
+  module.source_roots = std::move(source_roots);
+  FileServer files(module.source_roots->roots, &stats_);
   bool is_current = true;
-  if (!set_canonical.empty()) {  // of a compile that crashed nothing is known
+  if (!set_canonical.empty()) {  // empty after a crash
     if (const auto set = DependencySet::parse(set_canonical)) {
       is_current = files.check(*set).what == FileServer::Mismatch::What::none;
       depend(module, *set);
@@ -103,9 +103,9 @@ void SourceWatch::take_note(Order order, Where places, const std::string& set_ca
   modules_.push_front(std::move(module));
   by_number_[last_number_] = modules_.begin();
   watch(modules_.front(), files);
-  if (!is_current) {  // edited while it was compiled
+  if (!is_current) {  // edited during the compile
     changed_.insert(last_number_);
-    quiet_at_ = act_at_ = Times::now() + options_.quiet;
+    quiet_at_ = latest_at_ = Clock::now() + options_.quiet_time;
   }
   while (modules_.size() > options_.max_modules ||
          (text_bytes_ > options_.max_text_bytes && modules_.size() > 1)) {
@@ -114,10 +114,10 @@ void SourceWatch::take_note(Order order, Where places, const std::string& set_ca
 }
 
 void SourceWatch::depend(Module& module, const DependencySet& set) {
-  module.looked_at.clear();
+  module.dependencies.clear();
   const auto add = [&](const std::string& path) {
-    if (!is_within(path, kToolkitRoot)) {  // nobody edits those, and they are many
-      module.looked_at.push_back(path);
+    if (!is_within(path, kToolkitRoot)) {  // many, and never edited
+      module.dependencies.push_back(path);
     }
   };
   for (const Observation& seen : set.observations) {
@@ -136,21 +136,21 @@ void SourceWatch::watch(const Module& module, const FileServer& files) {
   for (const VirtualSource& source : module.order->request.sources) {
     add(source.path);
   }
-  std::for_each(module.looked_at.begin(), module.looked_at.end(), add);
+  std::for_each(module.dependencies.begin(), module.dependencies.end(), add);
   folders_.set(module.number, paths);
 }
 
-void SourceWatch::look_at(Module& module) {
-  FileServer files(module.places->roots, &stats_);
+void SourceWatch::recompile_if_stale(Module& module) {
+  FileServer files(module.source_roots->roots, &stats_);
   watch(module, files);
   auto order = std::make_shared<wire::CompileOrder>(*module.order);
   for (VirtualSource& source : order->request.sources) {
     if (files.candidates(source.path).empty()) {
-      continue;  // its text came from memory
+      continue;  // a source from memory
     }
     const FileAnswer& now = files.serve(source.path);
     if (now.kind != FileAnswer::Kind::file) {
-      return;  // between two steps of an editor, or for good
+      return;  // removed, or an editor is about to replace it
     }
     source = {source.path, now.bytes, now.digest};
   }
@@ -159,60 +159,60 @@ void SourceWatch::look_at(Module& module) {
   const auto known = store_.find(CompileRequest::digest_of(canonical), canonical, check,
                                  CubinStore::Purpose::inspect);
   if (known && *known) {
-    depend(module, (*known)->dependencies);  // changed back, or compiled by somebody else
+    depend(module, (*known)->dependencies);  // changed back, or compiled by another process
     module.order = std::move(order);
     watch(module, files);
     return;
   }
-  options_.log.info("{} for {}: its files have changed, it is compiled ahead", order->labels.name,
+  options_.log.info("{} for {}: recompiled, because its files have changed", order->labels.name,
                     order->labels.target);
-  compile_(std::move(order), module.places);
+  compile_(std::move(order), module.source_roots);
 }
 
 void SourceWatch::run() {
-  Times::time_point next_look = Times::now() + options_.look_every;
+  Clock::time_point next_check = Clock::now() + options_.check_interval;
   while (!ending_) {
-    auto until = Times::time_point::max();
+    auto until = Clock::time_point::max();
     if (!changed_.empty()) {
-      until = std::min(quiet_at_, act_at_);
+      until = std::min(quiet_at_, latest_at_);
     }
     if (!folders_.empty()) {
-      until = std::min(until, next_look);
+      until = std::min(until, next_check);
     }
     int timeout = -1;
-    if (until != Times::time_point::max()) {
-      const auto left = std::chrono::ceil<milliseconds>(until - Times::now()).count();
+    if (until != Clock::time_point::max()) {
+      const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
       timeout = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30));
     }
     std::array<pollfd, 2> wait{{{tasks_.fd(), POLLIN, 0}, {folders_.fd(), POLLIN, 0}}};
     ::poll(wait.data(), wait.size(), timeout);
-    const auto now = Times::now();
-    FolderWatch::Subjects news;
+    const auto now = Clock::now();
+    FolderWatch::Subjects changes;
     if ((wait[1].revents & POLLIN) != 0) {
-      news = folders_.take_changes();
+      changes = folders_.take_changes();
     }
-    if (now >= next_look) {
-      news.merge(folders_.look_again());
-      next_look = now + options_.look_every;
+    if (now >= next_check) {
+      changes.merge(folders_.check_all());
+      next_check = now + options_.check_interval;
     }
-    if (!news.empty()) {
+    if (!changes.empty()) {
       if (changed_.empty()) {
-        act_at_ = now + options_.not_later;
+        latest_at_ = now + options_.max_delay;
       }
-      quiet_at_ = now + options_.quiet;
-      changed_.merge(news);
+      quiet_at_ = now + options_.quiet_time;
+      changed_.merge(changes);
     }
     if ((wait[0].revents & POLLIN) != 0) {
       tasks_.run_pending(options_.log);
     }
-    if (!changed_.empty() && now >= std::min(quiet_at_, act_at_)) {
+    if (!changed_.empty() && now >= std::min(quiet_at_, latest_at_)) {
       for (const FolderWatch::Subject number : std::exchange(changed_, {})) {
         if (const auto at = by_number_.find(number); at != by_number_.end() && !ending_) {
-          look_at(*at->second);
+          recompile_if_stale(*at->second);
         }
       }
     }
-    note_stats();
+    publish_stats();
   }
 }
 

@@ -26,33 +26,32 @@
 
 namespace cukiln::daemon {
 
-/// Compiles ahead: watches the files of what was compiled here lately, and when somebody saves one
-/// has the modules that need it compiled before they are asked for. Only for a daemon that is its
-/// clients' own user, because it opens their files. Nothing is right because of it: whoever uses an
-/// entry looks at its own files all the same.
-/// It has a thread, so that a slow file system is no concern of the daemon's loop.
+/// Watches the files of recently compiled modules, and recompiles a module when one of them
+/// changes, before a client requests it. Only for a daemon of one user, because it opens the user's
+/// files. Optimisation only. Correctness never depends on it: clients re-validate their own files
+/// on every hit. Works in a thread of its own, because file systems may be slow.
 class SourceWatch {
  public:
   struct Options {
-    std::size_t max_modules = 64;                  ///< the one noted longest ago goes first
-    std::uint64_t max_text_bytes = 16ull << 20;    ///< of their sources
-    std::chrono::milliseconds quiet{200};          ///< a change is acted on when nothing follows it
-    std::chrono::milliseconds not_later{2000};     ///< or after so long
-    std::chrono::milliseconds look_every{60'000};  ///< for what the kernel does not tell
+    std::size_t max_modules = 64;                ///< the oldest is dropped for a new one
+    std::uint64_t max_text_bytes = 16ull << 20;  ///< of all their sources
+    std::chrono::milliseconds quiet_time{200};   ///< recompiles when no change follows for so long,
+    std::chrono::milliseconds max_delay{2000};   ///< or at the latest so long after the first one
+    std::chrono::milliseconds check_interval{60'000};  ///< of FolderWatch::check_all
     FolderWatch::Options folders;
     Logger log;
   };
   using Order = std::shared_ptr<const wire::CompileOrder>;
-  using Where = std::shared_ptr<const wire::SourceRoots>;
-  /// Called in the watch's thread: `order` has today's texts.
-  using Compile = std::function<void(Order order, Where places)>;
+  using Roots = std::shared_ptr<const wire::SourceRoots>;
+  /// Recompiles. Called in the watch's thread; `order` has the current source texts.
+  using Compile = std::function<void(Order order, Roots source_roots)>;
 
   SourceWatch(Options options, TieredStore& store, Compile compile);
   ~SourceWatch();
 
-  /// The order was compiled, with success or without, from files in these places that had this
-  /// content. Any thread.
-  void note(Order order, Where places, std::string set_canonical);
+  /// Watches the files of an order that was compiled, successfully or not, with this dependency set
+  /// (empty if it is not known). Threads: any.
+  void add(Order order, Roots source_roots, std::string set_canonical);
 
   FolderWatch::Stats stats() const noexcept;
 
@@ -61,37 +60,38 @@ class SourceWatch {
     FolderWatch::Subject number = 0;
     ContentHash identity;
     Order order;
-    Where places;
-    std::vector<std::string> looked_at;  ///< virtual paths: what it depends on besides
+    Roots source_roots;
+    std::vector<std::string> dependencies;  ///< virtual paths, without the sources
     std::uint64_t text_bytes = 0;
   };
   using Modules = std::list<Module>;
-  using Times = std::chrono::steady_clock;
+  using Clock = std::chrono::steady_clock;
 
   void run();
-  void take_note(Order order, Where places, const std::string& set_canonical);
+  void add_module(Order order, Roots source_roots, const std::string& set_canonical);
   void forget(Modules::iterator module);
   void watch(const Module& module, const FileServer& files);
   static void depend(Module& module, const DependencySet& set);
-  /// Compiles the module if nothing in the store holds for its files any more.
-  void look_at(Module& module);
-  void note_stats();
+  /// Recompiles the module if no dependency set in the store holds for its files.
+  void recompile_if_stale(Module& module);
+  void publish_stats();
 
   const Options options_;
   TieredStore& store_;
   const Compile compile_;
   StatCache stats_;
   TaskQueue tasks_;
-  bool ending_ = false;  // the thread's, as all below
+  // Used by the thread only, except for the atomics.
+  bool ending_ = false;
   FolderWatch folders_;
-  Modules modules_;  // the one noted last is first
+  Modules modules_;  // the newest first
   std::unordered_map<FolderWatch::Subject, Modules::iterator> by_number_;
   FolderWatch::Subject last_number_ = 0;
   std::uint64_t text_bytes_ = 0;
   FolderWatch::Subjects changed_;
-  Times::time_point quiet_at_{}, act_at_{};
-  std::atomic<std::uint64_t> seen_folders_{0}, seen_events_{0}, seen_overflows_{0},
-      seen_limited_{0};
+  Clock::time_point quiet_at_{}, latest_at_{};
+  std::atomic<std::uint64_t> published_folders_{0}, published_events_{0}, published_overflows_{0},
+      published_limited_{0};
   std::thread thread_;
 };
 

@@ -16,13 +16,13 @@
 
 namespace cukiln::daemon {
 
-/// Functions that other threads hand to one thread, which runs them in the order they were posted.
-/// Threads: `post` is safe; the rest belongs to the thread that runs the tasks.
+/// Functions that other threads post to one thread, which runs them in order. Threads: `post` is
+/// safe; the rest is for the thread that runs the tasks.
 class TaskQueue {
  public:
   using Task = std::function<void()>;
 
-  /// A task that has all its memory: to post it cannot fail. For what must arrive on every path.
+  /// A task whose memory is allocated, so that posting it cannot fail.
   class Prepared {
    public:
     explicit Prepared(Task task) { task_.push_back(std::move(task)); }
@@ -44,7 +44,7 @@ class TaskQueue {
     static_cast<void>(!::write(wake_.get(), &one, sizeof one));
   }
 
-  /// Runs what was posted before this call. A task that throws costs itself and a line in the log.
+  /// Runs the tasks that were posted before this call. An exception of a task is logged.
   void run_pending(const Logger& log) {
     std::uint64_t count = 0;
     static_cast<void>(!::read(wake_.get(), &count, sizeof count));
@@ -59,18 +59,18 @@ class TaskQueue {
         return {};
       });
       if (!done) {
-        log.error("a task of the loop failed: {}", done.error().message());
+        log.error("a posted task failed: {}", done.error().message());
       }
     }
   }
 
-  /// Readable when a task waits.
+  /// Readable while tasks are pending.
   int fd() const noexcept { return wake_.get(); }
 
  private:
   const UniqueFd wake_;
   Mutex mutex_;
-  std::list<Task> tasks_;
+  std::list<Task> tasks_ CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cukiln::daemon

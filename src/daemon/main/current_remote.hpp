@@ -9,16 +9,16 @@
 
 namespace cukiln::daemon {
 
-/// The fleet's stores as the settings name them now: they may be others, or none, a moment later.
-/// Whoever asks keeps what it asked until it has its answer. Threads: safe.
+/// The remote store that the settings name now; a reload may replace it. A call that runs keeps its
+/// store alive. Threads: safe.
 class CurrentRemote final : public RemoteTier {
  public:
-  /// Null: there is none.
+  /// Null if none is configured.
   std::shared_ptr<RemoteStore> get() const {
     const MutexLock lock(mutex_);
     return store_;
   }
-  /// Gives the one before.
+  /// Replaces the store and returns the previous one.
   std::shared_ptr<RemoteStore> exchange(std::shared_ptr<RemoteStore> store) {
     const MutexLock lock(mutex_);
     return std::exchange(store_, std::move(store));
@@ -29,7 +29,7 @@ class CurrentRemote final : public RemoteTier {
     const auto store = get();
     return store ? store->find(request_canonical, check, freshness) : std::nullopt;
   }
-  /// The store that gave a lease lives until the lease is released, whatever is current then.
+  /// Keeps the store that granted a lease alive until the lease is released.
   std::optional<RemoteLease> await_peer_or_lease(ByteView request_canonical,
                                                  std::chrono::milliseconds limit,
                                                  CancelFlags cancelled,
@@ -54,7 +54,7 @@ class CurrentRemote final : public RemoteTier {
   void release_lease(ByteView /*request_canonical*/) override {}  // the store's own leases only
 
   mutable Mutex mutex_;
-  std::shared_ptr<RemoteStore> store_;
+  std::shared_ptr<RemoteStore> store_ CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cukiln::daemon

@@ -13,10 +13,10 @@ namespace cukiln::daemon {
 
 namespace {
 
-constexpr std::chrono::milliseconds kUploadPatience{5'000};
-constexpr std::string_view kRemote = "remote";  // and all that begins so
-// Of processes, and not of a daemon.
-constexpr std::string_view kOfOthers[] = {"daemon", "record", "offline", "cuda_library"};
+constexpr std::chrono::milliseconds kUploadTimeout{5'000};
+constexpr std::string_view kRemote = "remote";  // prefix
+// Settings that a daemon does not use.
+constexpr std::string_view kNotOfDaemons[] = {"daemon", "record", "offline", "cuda_library"};
 
 bool is_live(std::string_view name) {
   return name == "max_size" || name == "log" || name.substr(0, kRemote.size()) == kRemote;
@@ -31,15 +31,15 @@ std::optional<std::string> refused_for_system(const Settings& settings) {
   const auto from = std::find_if(settings.all.begin(), settings.all.end(),
                                  [](const auto& one) { return one.name == "remote_sign"; });
   return fmt::format(
-      "remote_sign is set, from {}: with --system any user of this machine would have a kernel "
-      "of their choice signed for the fleet. Take it out of these settings, and sign with a "
-      "cukilnd of one user, or with cukiln export --sign",
+      "remote_sign is set in {}, but --system refuses it: any user of this machine could have "
+      "a kernel signed for the fleet. Remove it from these settings, and sign with the cukilnd of "
+      "one user or with cukiln export --sign",
       from->origin);
 }
 
 void finish_uploads(RemoteStore* remote, const Logger& log) {
-  if (remote != nullptr && !remote->finish(kUploadPatience)) {
-    log.warn("some uploads to the remote store were given up: it takes too long");
+  if (remote != nullptr && !remote->finish(kUploadTimeout)) {
+    log.warn("dropped uploads to the remote store after {} s", kUploadTimeout.count() / 1000);
   }
 }
 
@@ -53,7 +53,7 @@ void LiveSettings::open_remote() {
           RemoteStore::open(remote.stores, remote.trust, remote.sign, remote.timeout, log_)) {
     fresh = *std::move(opened);
   } else {
-    log_.warn("the remote store is not used: {}", opened.error().message());
+    log_.warn("the remote store cannot be used: {}", opened.error().message());
   }
   const auto before = targets_.remote.exchange(fresh);
   if (const RevokedKeys revoked(now_.store.revoked_keys); revoked.any()) {
@@ -63,23 +63,24 @@ void LiveSettings::open_remote() {
       removed += gone ? *gone : 0;
     });
     if (removed != 0) {
-      log_.warn("{} entries removed: signed by a key that was revoked", removed);
+      log_.warn("removed {} entries that a revoked key has signed", removed);
     }
   }
   finish_uploads(before.get(), log_);
 }
 
-void LiveSettings::take(const Settings& fresh) {
+void LiveSettings::apply(const Settings& fresh) {
   for (std::size_t i = 0; i < fresh.all.size(); ++i) {
     const std::string& name = fresh.all[i].name;
     if (fresh.all[i].value == now_.all[i].value ||
-        std::find(std::begin(kOfOthers), std::end(kOfOthers), name) != std::end(kOfOthers)) {
+        std::find(std::begin(kNotOfDaemons), std::end(kNotOfDaemons), name) !=
+            std::end(kNotOfDaemons)) {
       continue;
     }
-    if (is_live(name)) {  // no values: a remote's has a password
-      log_.info("{} has changed, from {}", name, fresh.all[i].origin);
+    if (is_live(name)) {  // values are not logged: a remote's may have a password
+      log_.info("reload: {} has changed in {}", name, fresh.all[i].origin);
     } else {
-      log_.warn("{} has changed in {} and is not taken: restart cukilnd for it", name,
+      log_.warn("reload: {} has changed in {} and needs a restart of cukilnd", name,
                 fresh.all[i].origin);
     }
   }
@@ -92,18 +93,18 @@ void LiveSettings::take(const Settings& fresh) {
 void LiveSettings::reload() {
   auto fresh = load_settings(sources_);
   if (!fresh || !fresh->warnings.empty()) {
-    log_.error("the settings were read again and are not taken, because of a mistake: {}",
+    log_.error("reload: the settings are invalid, nothing has changed: {}",
                fresh ? fresh->warnings.front() : fresh.error().message());
     return;
   }
   if (const auto refused = targets_.system ? refused_for_system(*fresh) : std::nullopt) {
-    log_.error("the settings were read again and are not taken: {}", *refused);
+    log_.error("reload: the settings are refused, nothing has changed: {}", *refused);
     return;
   }
-  take(*fresh);
+  apply(*fresh);
   now_ = *std::move(fresh);
-  open_remote();  // the keys may be others though their file is the same
-  log_.info("the settings were read again");
+  open_remote();  // always: key files may have changed though the settings have not
+  log_.info("reload: done");
 }
 
 }  // namespace cukiln::daemon

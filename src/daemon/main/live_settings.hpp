@@ -13,28 +13,26 @@
 
 namespace cukiln::daemon {
 
-/// The settings that may change while a daemon runs, where they take effect: the store's cap, how
-/// much is logged, the fleet's stores and whom they are believed. Everything else waits for its
-/// next start, and is said to.
+/// Applies the settings that can change while a daemon runs: the store's cap, the log level, the
+/// remote stores and their keys. Changes of others are logged and need a restart. Threads: one.
 class LiveSettings {
  public:
   struct Targets {
     UserStores& stores;
     CurrentRemote& remote;
     std::atomic<LogLevel>& log_level;
-    bool system = false;   ///< for all users: it does not sign
-    bool verbose = false;  ///< the command line's word on the log, which counts more
+    bool system = false;   ///< a system daemon must not sign
+    bool verbose = false;  ///< the command line has set the log level
   };
   LiveSettings(SettingsSources sources, Settings now, Targets targets, Logger log);
 
-  /// Opens the fleet's stores. One that cannot be used is none: the host must not suffer for it.
+  /// Opens the remote stores. If that fails, logs the error and uses none.
   void open_remote();
-  /// Reads the settings again, and the keys that they name. Settings with mistakes in them change
-  /// nothing.
+  /// Reads the settings and their key files again. Invalid settings change nothing.
   void reload();
 
  private:
-  void take(const Settings& fresh);
+  void apply(const Settings& fresh);
 
   const SettingsSources sources_;
   Settings now_;
@@ -42,12 +40,12 @@ class LiveSettings {
   const Logger log_;
 };
 
-/// Why a daemon for all users cannot serve with these settings: it would sign, for the fleet, what
-/// any user of the machine had it compile. Nothing: it can.
+/// Why a system daemon must not start with these settings: it would sign results of any user of the
+/// machine for the fleet. Nothing if it may.
 std::optional<std::string> refused_for_system(const Settings& settings);
 
-/// Nothing more is to be sent to this store: waits for what is on its way, for some seconds. Null:
-/// there is none.
+/// Waits some seconds for the pending uploads of a remote store that is no longer used. `remote`
+/// may be null.
 void finish_uploads(RemoteStore* remote, const Logger& log);
 
 }  // namespace cukiln::daemon

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// cukilnd: compiles for all processes of a user, or of each user of a host, each request once.
+// cukilnd: compiles each request once for all processes of a user, or of each user of a host.
 //
 //   cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS] [--verbose]
 //
-// Everything else comes from the settings that the library reads too. It stays in the foreground;
-// `cukiln daemon start` puts it into the background, a service manager keeps it there.
+// Everything else comes from the settings that the library reads too. It runs in the foreground;
+// `cukiln daemon start` or a service manager runs it in the background.
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -21,9 +21,9 @@
 #include "base/cores.hpp"
 #include "base/file.hpp"
 #include "base/result.hpp"
-#include "daemon/listener.hpp"
+#include "daemon/ipc_listener.hpp"
+#include "daemon/main/admin_http.hpp"
 #include "daemon/main/live_settings.hpp"
-#include "daemon/main/operations.hpp"
 #include "daemon/server.hpp"
 #include "daemon/service_manager.hpp"
 #include "daemon/user_stores.hpp"
@@ -38,33 +38,33 @@ namespace {
 constexpr const char* kUsage =
     "usage: cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS]\n"
     "               [--verbose] [--version]\n"
-    "Compiles for all processes of this user, each request once; with --system for all users of "
-    "this\nmachine, each user's requests once.\n";
+    "Compiles each request once for all processes of this user; with --system for all users of "
+    "this\nmachine, once for each user.\n";
 
 constexpr const char* kHelp = R"(
 Options:
-  --system        for all users of this machine, at /run/cukiln/cukilnd.sock; run it as a user of
+  --system        serve all users of this machine, at /run/cukiln/cukilnd.sock; run it as a user of
                   its own, with a store of its own
-  --socket PATH   where clients find it (default: $XDG_RUNTIME_DIR/cukiln/cukilnd.sock, else
+  --socket PATH   the IPC socket (default: $XDG_RUNTIME_DIR/cukiln/cukilnd.sock, else
                   $TMPDIR/cukiln-<uid>/cukilnd.sock)
-  --store DIR     where cubins are kept (default: as for every client, see 'cukiln config')
-  --jobs N        compiles at once (default: one per core)
-  --http ADDRESS  serves its page, /metrics, /healthz and /readyz there too, such as at
-                  127.0.0.1:9464; else only at ops.sock, beside its socket
-  --verbose       logs everything (default: what the setting log says)
-  --version       the version, and nothing else
-  --help          this text
+  --store DIR     the folder of the store (default: as for every client, see 'cukiln config')
+  --jobs N        the number of concurrent compiles (default: one per core)
+  --http ADDRESS  serve the admin HTTP server (page, /metrics, /healthz, /readyz) at a loopback
+                  address too, such as 127.0.0.1:9464; else only at ops.sock, beside the IPC socket
+  --verbose       log everything (default: the setting log)
+  --version       print the version
+  --help          print this text
 
 Environment (config.toml has the same settings in lower case, without CUKILN_):
-  CUKILN_STORE, CUKILN_MAX_SIZE        where the store is, and how large it may become
+  CUKILN_STORE, CUKILN_MAX_SIZE        folder and maximum size of the store
   CUKILN_DAEMON_SOCKET                 as --socket
-  CUKILN_DAEMON_WATCH=0                compiles nothing ahead when a source is saved
-  CUKILN_NVRTC_LIBRARY, CUKILN_WORKER  what to use instead of searching
+  CUKILN_DAEMON_WATCH=0                does not compile ahead when a source is saved
+  CUKILN_NVRTC_LIBRARY, CUKILN_WORKER  paths to use instead of searching
   CUKILN_REMOTE, CUKILN_REMOTE_TRUST, CUKILN_REMOTE_SIGN
-                                       the fleet's stores, and their keys
+                                       the remote stores, and their keys
   CUKILN_LOG                           error, warn, info or debug
-'cukiln config' shows all settings. SIGHUP reads them again. SIGTERM ends the daemon: what it
-compiles then has 10 s. It stays in the foreground; 'cukiln daemon start' puts it into the
+'cukiln config' shows all settings. SIGHUP reloads them. SIGTERM ends the daemon after running
+compiles, at most 10 s later. It runs in the foreground; 'cukiln daemon start' runs it in the
 background.
 )";
 
@@ -79,7 +79,7 @@ struct Arguments {
   unsigned jobs = 0;
 };
 
-/// Nothing: the process ends with `status`.
+/// Parses the command line. False if the process must end with `status`.
 bool parse(int count, char** values, Arguments& out, int& status) {
   for (int i = 1; i < count; ++i) {
     const std::string_view name = values[i];
@@ -116,7 +116,7 @@ bool parse(int count, char** values, Arguments& out, int& status) {
       const bool lacks_value =
           name == "--socket" || name == "--store" || name == "--http" || name == "--jobs";
       std::fprintf(stderr, "cukilnd: %s %s\n%s", values[i],
-                   lacks_value ? "needs a value after it" : "is not understood", kUsage);
+                   lacks_value ? "needs a value" : "is not an option", kUsage);
       status = usage;
       return false;
     }
@@ -129,7 +129,7 @@ int fail(const Error& error) {
   return failed;
 }
 
-/// So many clients each have a descriptor, and each answer may have one on its way.
+/// Each client needs a descriptor, and each reply may carry another.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
@@ -138,13 +138,8 @@ void raise_descriptor_limit() {
   }
 }
 
-int main_of(int count, char** values) {
-  Arguments arguments;
-  int status = ok;
-  if (!parse(count, values, arguments, status)) {
-    return status;
-  }
-  ServiceManager manager = ServiceManager::of_this_process();
+/// Blocks the signals that the event loop takes, in all threads, and ignores others.
+void set_signals() {
   sigset_t signals;
   ::sigemptyset(&signals);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
@@ -153,6 +148,132 @@ int main_of(int count, char** values) {
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
+}
+
+std::string socket_path(const Arguments& arguments, const Settings& settings,
+                        const SettingsSources& sources) {
+  if (!arguments.socket.empty()) {
+    return arguments.socket;
+  }
+  if (!settings.store.daemon_socket.empty()) {
+    return settings.store.daemon_socket;
+  }
+  return arguments.system ? std::string(kSystemSocket) : daemon_sockets(sources).front();
+}
+
+/// Reports why listen_at failed and returns the exit status: 0 if another daemon serves the socket.
+int fail_to_listen(const Error& error, const std::string& socket) {
+  if (error.code() != ErrorCode::timeout) {
+    return fail(error);
+  }
+  if (::access(socket.c_str(), F_OK) != 0) {
+    std::fprintf(stderr,
+                 "cukilnd: another cukilnd serves a socket of another name in the folder of %s: "
+                 "use a folder for each\n",
+                 socket.c_str());
+    return failed;
+  }
+  std::fprintf(stderr, "cukilnd: already running at %s\n", socket.c_str());
+  return ok;
+}
+
+TieredStore::Options store_options(const Arguments& arguments, const Settings& settings,
+                                   const LogSink& sink) {
+  TieredStore::Options options;
+  options.store = settings.store;
+  options.store.log = sink;
+  options.disk.maintenance_owner = true;
+  options.memory_bytes = 0;  // SealedEntryCache keeps entries in memory
+  if (!arguments.store.empty()) {
+    options.store.directory = arguments.store;
+  }
+  if (arguments.system) {  // must not serve what another user's system store has
+    options.store.system_directory.clear();
+  }
+  return options;
+}
+
+ServerOptions server_options(const Arguments& arguments, const Settings& settings,
+                             const LogSink& sink) {
+  ServerOptions options;
+  options.system = arguments.system;
+  options.loader = settings.loader;
+  options.loader.log = sink;
+  options.compiles.max_running = arguments.jobs != 0         ? arguments.jobs
+                                 : settings.loader.jobs != 0 ? settings.loader.jobs
+                                                             : usable_cores();
+  options.compiles.runs.max_time = settings.loader.compile_timeout;
+  options.loader.jobs = options.compiles.max_running;
+  options.watch_sources = settings.watch_sources;
+  options.log = Logger(sink);
+  return options;
+}
+
+/// Opens the stores and serves `listener` until a signal ends the daemon. Returns the exit status.
+int serve(const Arguments& arguments, const SettingsSources& sources, const Settings& settings,
+          std::atomic<LogLevel>& max_level, const LogSink& sink, IpcListener listener,
+          ServiceManager manager) {
+  const Logger log(sink);
+  TieredStore::Options tiers = store_options(arguments, settings, sink);
+  UserStores::Options user_options;
+  user_options.each = tiers;
+  auto store = TieredStore::open(std::move(tiers));
+  if (!store) {
+    std::fprintf(stderr, "cukilnd: %s\n", store.error().message().c_str());
+    return no_store;
+  }
+  const auto stores = arguments.system
+                          ? std::make_unique<UserStores>(**store, std::move(user_options))
+                          : std::make_unique<UserStores>(**store);
+  CurrentRemote remote;
+  LiveSettings live(sources, settings,
+                    {*stores, remote, max_level, arguments.system, arguments.verbose}, log);
+  live.open_remote();
+  ServerOptions options = server_options(arguments, settings, sink);
+  options.remote = &remote;
+  const std::string socket = listener.path;
+  AdminHttp::Options http;
+  http.path = join_path(folder_of(socket), "ops.sock");
+  http.inherited = std::move(manager.admin_socket);
+  http.address = arguments.http;
+  http.remote = &remote;
+  auto server =
+      Server::create(std::move(options), **store, *stores, std::move(listener), std::move(manager));
+  if (!server) {
+    return fail(server.error());
+  }
+  const auto admin = AdminHttp::open(std::move(http), **server, **store);
+  if (!admin) {
+    if (!arguments.http.empty()) {
+      return fail(admin.error());
+    }
+    log.warn("{}; clients are served without it", admin.error().message());
+  }
+  (*server)->on_idle_minute([&stores, &log] {
+    if (auto done = stores->maintain(); !done) {
+      log.info("maintenance of the store failed: {}", done.error().message());
+    }
+  });
+  (*server)->on_reload([&live] { live.reload(); });
+  log.info("serving at {} (process {})", socket, ::getpid());
+  if (!arguments.http.empty()) {
+    const std::string page = fmt::format("http://localhost:{}/", (*admin)->port());
+    log.info("its page is at {}", page);
+    (*server)->set_page(page);
+  }
+  const auto done = (*server)->run();
+  finish_uploads(remote.get().get(), log);
+  return done ? ok : fail(done.error());
+}
+
+int run_daemon(int count, char** values) {
+  Arguments arguments;
+  int status = ok;
+  if (!parse(count, values, arguments, status)) {
+    return status;
+  }
+  ServiceManager manager = ServiceManager::of_this_process();
+  set_signals();
   ::umask(077);
   raise_descriptor_limit();
 
@@ -165,9 +286,9 @@ int main_of(int count, char** values) {
     std::fprintf(stderr, "cukilnd: %s\n", refused->c_str());
     return usage;
   }
-  std::atomic<LogLevel> most = arguments.verbose ? LogLevel::debug : settings->log_level;
-  const LogSink sink = [&most](LogLevel level, std::string_view text) {
-    if (level <= most.load(std::memory_order_relaxed)) {
+  std::atomic<LogLevel> max_level = arguments.verbose ? LogLevel::debug : settings->log_level;
+  const LogSink sink = [&max_level](LogLevel level, std::string_view text) {
+    if (level <= max_level.load(std::memory_order_relaxed)) {
       std::fprintf(stderr, "cukilnd: %.*s\n", static_cast<int>(text.size()), text.data());
     }
   };
@@ -177,103 +298,21 @@ int main_of(int count, char** values) {
       log.warn("{}", warning);
     }
   }
-  std::string socket = !arguments.socket.empty() ? arguments.socket : settings->store.daemon_socket;
-  if (socket.empty()) {
-    socket = arguments.system ? std::string(kSystemSocket) : daemon_sockets(sources).front();
-  }
-  auto listener = listen_at(socket, arguments.system, std::move(manager.data_socket));
+  const std::string socket = socket_path(arguments, *settings, sources);
+  auto listener = listen_at(socket, arguments.system, std::move(manager.ipc_socket));
   if (!listener) {
-    if (listener.error().code() == ErrorCode::timeout) {
-      if (::access(socket.c_str(), F_OK) != 0) {
-        std::fprintf(stderr,
-                     "cukilnd: another cukilnd serves in the folder of %s, by another name: give "
-                     "each a folder of its own\n",
-                     socket.c_str());
-        return failed;
-      }
-      std::fprintf(stderr, "cukilnd: already running at %s\n", socket.c_str());
-      return ok;
-    }
-    return fail(listener.error());
+    return fail_to_listen(listener.error(), socket);
   }
-
-  TieredStore::Options tiers;
-  tiers.store = settings->store;
-  tiers.store.log = sink;
-  tiers.disk.maintenance_owner = true;
-  tiers.memory_bytes = 0;  // what is hot is kept ready to be handed out (SealedEntryCache)
-  if (!arguments.store.empty()) {
-    tiers.store.directory = arguments.store;
-  }
-  if (arguments.system) {  // what a client names, and other people's stores, are not for it
-    tiers.store.system_directory.clear();
-  }
-  UserStores::Options of_users;
-  of_users.each = tiers;
-  auto store = TieredStore::open(std::move(tiers));
-  if (!store) {
-    std::fprintf(stderr, "cukilnd: %s\n", store.error().message().c_str());
-    return no_store;
-  }
-  const auto stores = arguments.system ? std::make_unique<UserStores>(**store, std::move(of_users))
-                                       : std::make_unique<UserStores>(**store);
-  ServerOptions options;
-  options.system = arguments.system;
-  options.loader = settings->loader;
-  options.loader.log = sink;
-  options.compiles.at_once = arguments.jobs != 0          ? arguments.jobs
-                             : settings->loader.jobs != 0 ? settings->loader.jobs
-                                                          : usable_cores();
-  options.compiles.runs.longest = settings->loader.compile_timeout;
-  options.loader.jobs = options.compiles.at_once;
-  options.watch_sources = settings->watch_sources;
-  options.log = log;
-  CurrentRemote remote;
-  LiveSettings live(sources, *settings,
-                    {*stores, remote, most, arguments.system, arguments.verbose}, log);
-  live.open_remote();
-  options.remote = &remote;
-  socket = listener->path;
-  Operations::Options doors;
-  doors.path = join_path(folder_of(socket), "ops.sock");
-  doors.inherited = std::move(manager.operations_socket);
-  doors.address = arguments.http;
-  doors.remote = &remote;
-  auto server = Server::create(std::move(options), **store, *stores, *std::move(listener),
-                               std::move(manager));
-  if (!server) {
-    return fail(server.error());
-  }
-  const auto operations = Operations::open(std::move(doors), **server, **store);
-  if (!operations) {
-    if (!arguments.http.empty()) {
-      return fail(operations.error());
-    }
-    log.warn("{}; it serves all the same", operations.error().message());
-  }
-  (*server)->on_idle_minute([&stores, &log] {
-    if (auto done = stores->maintain(); !done) {
-      log.info("the store was not maintained: {}", done.error().message());
-    }
-  });
-  (*server)->on_reload([&live] { live.reload(); });
-  log.info("serving at {} (process {})", socket, ::getpid());
-  if (!arguments.http.empty()) {
-    const std::string page = fmt::format("http://localhost:{}/", (*operations)->port());
-    log.info("its page is at {}", page);
-    (*server)->set_page(page);
-  }
-  const auto done = (*server)->run();
-  finish_uploads(remote.get().get(), log);
-  return done ? ok : fail(done.error());
+  return serve(arguments, sources, *settings, max_level, sink, *std::move(listener),
+               std::move(manager));
 }
 
 }  // namespace
 }  // namespace cukiln::daemon
 
 int main(int count, char** values) {
-  auto status =
-      cukiln::guarded([&] { return cukiln::Result<int>(cukiln::daemon::main_of(count, values)); });
+  auto status = cukiln::guarded(
+      [&] { return cukiln::Result<int>(cukiln::daemon::run_daemon(count, values)); });
   if (!status) {
     std::fprintf(stderr, "cukilnd: %s\n", status.error().message().c_str());
     return 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/listener.hpp"
+#include "daemon/ipc_listener.hpp"
 
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -21,58 +21,60 @@ constexpr int kBacklog = 1024;
 constexpr mode_t kForOneUser = 0700;
 constexpr mode_t kForAllUsers = 0755;
 
-/// Who can put a socket there is who clients talk to.
+/// Makes or checks the socket's folder: another user who can write there could put its own socket
+/// in place of the daemon's.
 Result<void> prepare_folder(const std::string& folder, bool system) {
   if (::mkdir(folder.c_str(), system ? kForAllUsers : kForOneUser) != 0 && errno != EEXIST) {
-    return make_error(ErrorCode::io, "cannot make {}: {}", folder, errno_text(errno));
+    return make_error(ErrorCode::io, "cannot create {}: {}", folder, errno_text(errno));
   }
   struct stat status {};
   if (::lstat(folder.c_str(), &status) != 0) {
-    return make_error(ErrorCode::io, "cannot look at {}: {}", folder, errno_text(errno));
+    return make_error(ErrorCode::io, "cannot stat {}: {}", folder, errno_text(errno));
   }
   const mode_t open_to = system ? S_IWGRP | S_IWOTH : S_IRWXG | S_IRWXO;
   if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & open_to) != 0) {
-    // A folder that many use, such as /tmp, must stay as it is.
-    const bool ours =
+    // Do not suggest chmod for a shared folder such as /tmp.
+    const bool is_own =
         S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() && (status.st_mode & S_ISVTX) == 0;
     return make_error(ErrorCode::invalid_argument,
                       "{} cannot be trusted: expected a folder (no link) of user {} that others "
                       "cannot {}; {}",
                       folder, ::geteuid(), system ? "write" : "enter",
-                      ours ? fmt::format("chmod {} {}", system ? "755" : "700", folder)
-                           : "name a socket in a folder of its own (CUKILN_DAEMON_SOCKET)");
+                      is_own ? fmt::format("run chmod {} {}", system ? "755" : "700", folder)
+                             : "choose a socket in a folder of its own (CUKILN_DAEMON_SOCKET)");
   }
   return {};
 }
 
-/// Where a socket is that somebody else has bound. Empty: it has no path.
+/// The path that a socket is bound to; empty if it has none.
 std::string path_of(int socket) {
   sockaddr_un address{};
   socklen_t size = sizeof address;
   ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
-  const std::size_t longest =
+  const std::size_t max_bytes =
       size > offsetof(sockaddr_un, sun_path)
           ? std::min<std::size_t>(size, sizeof address) - offsetof(sockaddr_un, sun_path)
           : 0;
-  const std::string path(address.sun_path, ::strnlen(address.sun_path, longest));
+  const std::string path(address.sun_path, ::strnlen(address.sun_path, max_bytes));
   return !path.empty() && path.front() == '/' ? path : std::string();
 }
 
 }  // namespace
 
-Listener::~Listener() {
+IpcListener::~IpcListener() {
   if (lock.held() && !inherited && !path.empty()) {
-    ::unlink(path.c_str());  // by the lock it is ours
+    ::unlink(path.c_str());  // the lock is held, so it is this daemon's
   }
 }
 
-Result<Listener> listen_at(const std::string& wanted, bool system, UniqueFd inherited) {
+Result<IpcListener> listen_at(const std::string& wanted, bool system, UniqueFd inherited) {
   const std::string own = inherited ? path_of(inherited.get()) : std::string();
-  const std::string& path = own.empty() ? wanted : own;  // it is where clients find it
+  const std::string& path = own.empty() ? wanted : own;
   const std::string folder = path.substr(0, path.find_last_of('/'));
-  Listener listener;
+  IpcListener listener;
   if (path.empty() || path.front() != '/') {
-    return make_error(ErrorCode::invalid_argument, "\"{}\" is no absolute path of a socket", path);
+    return make_error(ErrorCode::invalid_argument,
+                      "invalid socket \"{}\": expected an absolute path", path);
   }
   if (!inherited) {
     CUKILN_CHECK(prepare_folder(folder, system));
@@ -89,13 +91,13 @@ Result<Listener> listen_at(const std::string& wanted, bool system, UniqueFd inhe
   CUKILN_TRY(const wire::UnixAddress address, wire::unix_address(path));
   listener.socket = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int fd = listener.socket.get();
-  CUKILN_CHECK(wire::remove_dead_socket(path));  // a live daemon would have the lock
+  CUKILN_CHECK(wire::remove_dead_socket(path));  // a running daemon would hold the lock
   const mode_t before = ::umask(system ? 0 : 077);
   const bool bound =
       fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&address.address), address.size) == 0;
   const int why = errno;
   ::umask(before);
-  listener.path = bound ? path : std::string();  // ours to remove from here on
+  listener.path = bound ? path : std::string();  // ~IpcListener removes it from here on
   if (!bound || ::listen(fd, kBacklog) != 0) {
     return make_error(ErrorCode::io, "cannot listen at {}: {}", path,
                       errno_text(bound ? errno : why));

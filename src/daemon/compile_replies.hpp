@@ -7,11 +7,11 @@
 
 namespace cukiln::daemon {
 
-/// Counts how a run ended.
+/// Counts the result of a run.
 void count_run(DaemonCounters& counters, const RunResult& result);
 
-/// Tells one of those that wait for `compile` what came of it.
-void answer_waiter(const InFlightCompile& compile, const RequestHandle& waiter,
-                   const RunResult& result);
+/// Sends the result of `compile` to one of its waiters.
+void reply_to_waiter(const InFlightCompile& compile, const RequestHandle& waiter,
+                     const RunResult& result);
 
 }  // namespace cukiln::daemon

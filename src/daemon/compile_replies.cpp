@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/compile_answers.hpp"
+#include "daemon/compile_replies.hpp"
 
 #include "wire/daemon_messages.hpp"
 
@@ -9,8 +9,11 @@ namespace {
 
 using wire::DaemonOp;
 
-/// Declined for want of memory or a thread, which may be there later. Another NVRTC never is.
-bool lacked_means(const RunResult& result) { return result.refusal.code == ErrorCode::internal; }
+/// True if a run was declined for lack of memory or threads, and not for its NVRTC: retrying later
+/// may help.
+bool is_out_of_resources(const RunResult& result) {
+  return result.refusal.code == ErrorCode::internal;
+}
 
 }  // namespace
 
@@ -19,12 +22,12 @@ void count_run(DaemonCounters& counters, const RunResult& result) {
     case RunResult::Kind::done: ++counters.compiles_ok; return;
     case RunResult::Kind::superseded: ++counters.superseded; return;
     case RunResult::Kind::declined:
-      ++(lacked_means(result) ? counters.declined_busy : counters.declined_compiler);
+      ++(is_out_of_resources(result) ? counters.declined_busy : counters.declined_compiler);
       return;
-    case RunResult::Kind::gone: return;
+    case RunResult::Kind::owner_left: return;
     case RunResult::Kind::failed: break;
   }
-  switch (result.trouble) {
+  switch (result.failure_kind) {
     case CompileFailureKind::out_of_memory: ++counters.compiles_out_of_memory; return;
     case CompileFailureKind::garbage: ++counters.compiles_garbage; return;
     case CompileFailureKind::other: break;
@@ -36,8 +39,8 @@ void count_run(DaemonCounters& counters, const RunResult& result) {
   }
 }
 
-void answer_waiter(const InFlightCompile& compile, const RequestHandle& waiter,
-                   const RunResult& result) {
+void reply_to_waiter(const InFlightCompile& compile, const RequestHandle& waiter,
+                     const RunResult& result) {
   ReplySink& to = compile.sink;
   const bool is_owner = compile.is_owner(waiter);
   switch (result.kind) {
@@ -49,18 +52,18 @@ void answer_waiter(const InFlightCompile& compile, const RequestHandle& waiter,
     case RunResult::Kind::superseded: return to.reply(waiter, DaemonOp::superseded, {}, nullptr);
     case RunResult::Kind::declined:
       return to.reply(waiter, DaemonOp::declined,
-                      wire::Declined{result.refusal.message, lacked_means(result)}.encode(),
+                      wire::Declined{result.refusal.message, is_out_of_resources(result)}.encode(),
                       nullptr);
     case RunResult::Kind::failed: {
-      if (!is_owner) {  // of another client's files and limits: no verdict on this one's
+      if (!is_owner) {  // the owner's files or limits may have caused it
         return to.reply(waiter, DaemonOp::declined,
                         wire::Declined{"another client's compile failed", true}.encode(), nullptr);
       }
       wire::Refusal refusal = result.refusal;
-      refusal.set_canonical.clear();  // its own files: nothing to compare
+      refusal.set_canonical.clear();  // the owner need not compare its own files
       return to.reply(waiter, DaemonOp::error, refusal.encode(), nullptr);
     }
-    case RunResult::Kind::gone: return to.reply(waiter, DaemonOp::draining, {}, nullptr);
+    case RunResult::Kind::owner_left: return to.reply(waiter, DaemonOp::draining, {}, nullptr);
   }
 }
 
