@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client claims of its files decides nothing for another one of the same user.
+// False answers of a client affect no other client of the same user.
 
 #include "support/daemon_claims.hpp"
 
@@ -31,7 +31,8 @@ struct Claims : cukiln::testing::DaemonFixture {
     const std::size_t at = said.find(' ') + 1;
     return said.substr(at, 64);
   }
-  /// The other client's own result, though the daemon has another's, or both wait for one.
+  /// Checks that the other client gets the result of its own files, though the daemon has another
+  /// client's, or both wait for one.
   void check_result(BuildProcess& other, const std::string& path, const std::string& store) {
     const int status = other.wait();
     const std::string said = other.output();
@@ -79,8 +80,7 @@ struct Claims : cukiln::testing::DaemonFixture {
 }  // namespace
 
 // fault 108
-TEST_CASE_FIXTURE(Claims,
-                  "what a client claims of its files decides nothing for another of its user's") {
+TEST_CASE_FIXTURE(Claims, "false answers of a client affect no other client of its user") {
   const std::string true_bytes = "of a header";
   const std::string includes =
       "// fake: include /cukiln/src/a.h\n// fake: include /cukiln/src/b.h\n";

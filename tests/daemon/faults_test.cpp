@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What strangers and broken peers do to cukilnd, and what a broken cukilnd does to its clients.
+// cukilnd with hostile and broken clients, and clients with a broken cukilnd.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ std::string greeting(std::uint16_t oldest, std::uint16_t newest) {
 }
 
 struct Fixture : cukiln::testing::DaemonFixture {
-  /// The error of a link's first question.
+  /// The error of a link's first request.
   Error refused(wire::DaemonLink& link) const {
     auto greeted = link.greet();
     REQUIRE_FALSE(greeted);
@@ -47,7 +47,7 @@ struct Fixture : cukiln::testing::DaemonFixture {
 }  // namespace
 
 TEST_CASE_FIXTURE(Fixture,
-                  "fault 54: no daemon: a millisecond, once, and then nothing for a while") {
+                  "fault 54: without a daemon a client loses a millisecond, once for a while") {
   double best = 1000;  // of several: others use this machine too
   for (int i = 0; i < 100; ++i) {
     wire::DaemonLink another(options());
@@ -66,9 +66,10 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(link.stats().absent == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "fault 59: another version of the protocol is refused by the greeting, "
-                  "and the client compiles itself") {
+TEST_CASE_FIXTURE(
+    Fixture,
+    "fault 59: a client refuses the greeting of another protocol version, and compiles "
+    "locally") {
   FakeDaemon newer(socket, greeting(wire::kDaemonProtocol + 1, 99));
   wire::DaemonLink link(options());
   const Error error = refused(link);
@@ -80,7 +81,7 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "a report takes a connection that is open, and only to a daemon that wants it") {
+                  "a report uses an open connection, and only to a daemon that accepts reports") {
   const wire::ClientReport report{{{"fallbacks_io", 2}}};
   for (const bool wants : {false, true}) {
     std::filesystem::remove(socket);
@@ -106,7 +107,7 @@ TEST_CASE_FIXTURE(Fixture,
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "why a client did without is counted by reason, and told once") {
+TEST_CASE_FIXTURE(Fixture, "local fallbacks are counted by reason, and reported once") {
   const auto reasons = [](wire::DaemonLink& link) {
     std::string all;
     link.flush_fallbacks("", [&](const std::string& reason, std::uint64_t times) {
@@ -116,7 +117,7 @@ TEST_CASE_FIXTURE(Fixture, "why a client did without is counted by reason, and t
   };
   wire::DaemonLink absent(options());
   CHECK_FALSE(absent.greet());
-  CHECK_FALSE(absent.greet());  // left alone: not found wanting again
+  CHECK_FALSE(absent.greet());  // the circuit is open: not counted again
   CHECK(reasons(absent) == "absent 1");
   CHECK(reasons(absent).empty());
   {
@@ -134,9 +135,10 @@ TEST_CASE_FIXTURE(Fixture, "why a client did without is counted by reason, and t
   CHECK(reasons(link) == "timeout 1");
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "fault 58: a daemon that dies in mid-frame, or talks nonsense, costs "
-                  "nothing but itself") {
+TEST_CASE_FIXTURE(
+    Fixture,
+    "fault 58: with a daemon that dies within a frame, or violates the protocol, clients "
+    "compile locally") {
   const std::string entry = wire::encode_header(DaemonOp::entry, 1, 100, false);
   const std::string bad_length = std::string("\xff\xff\xff\xff", 4) + std::string(12, '\0');
   for (const std::string& said :
@@ -152,7 +154,7 @@ TEST_CASE_FIXTURE(Fixture,
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "fault 60: a socket's path of 200 bytes works on both sides") {
+TEST_CASE_FIXTURE(Fixture, "fault 60: a socket's path of 200 bytes works for daemon and clients") {
   const std::string folder = runtime + "/" + std::string(100, 'd') + "/cukiln";
   std::filesystem::create_directories(folder);
   std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
@@ -162,7 +164,7 @@ TEST_CASE_FIXTURE(Fixture, "fault 60: a socket's path of 200 bytes works on both
   CHECK(state());
 }
 
-TEST_CASE_FIXTURE(Fixture, "fault 61: clients that come all at once are all greeted") {
+TEST_CASE_FIXTURE(Fixture, "fault 61: many clients that connect concurrently are all greeted") {
   const auto daemon = start();
   std::vector<std::unique_ptr<RawClient>> many;
   for (int i = 0; i < 200; ++i) {
@@ -172,7 +174,7 @@ TEST_CASE_FIXTURE(Fixture, "fault 61: clients that come all at once are all gree
   CHECK(counter("connections") >= 200);
 }
 
-TEST_CASE_FIXTURE(Fixture, "fault 62: what is no frame ends the connection, and nothing else") {
+TEST_CASE_FIXTURE(Fixture, "fault 62: a malformed frame closes its connection and no other") {
   const auto daemon = start();
   struct {
     const char* what;
@@ -190,7 +192,7 @@ TEST_CASE_FIXTURE(Fixture, "fault 62: what is no frame ends the connection, and 
       {"sets without a digest", wire::encode_header(DaemonOp::sets, 1, 0, false)},
       {"a compile without an order", wire::encode_header(DaemonOp::compile, 1, 5, false) +
                                          wire::CompileTerms{1000, false}.encode()},
-      {"an answer that nobody asked for", wire::encode_header(DaemonOp::answer, 1, 1, false) + "x"},
+      {"an answer without a question", wire::encode_header(DaemonOp::answer, 1, 1, false) + "x"},
       {"an invalidate without a key",
        wire::encode_header(DaemonOp::invalidate, 1, 2, false) + "xx"},
   };
@@ -209,14 +211,14 @@ TEST_CASE_FIXTURE(Fixture, "fault 62: what is no frame ends the connection, and 
   CHECK(client.answer() == DaemonOp::pong);
 }
 
-TEST_CASE_FIXTURE(Fixture, "fault 62: without a hello nothing is answered") {
+TEST_CASE_FIXTURE(Fixture, "fault 62: a request before hello closes the connection") {
   const auto daemon = start();
   const RawClient client(socket, false);
   client.frame(DaemonOp::ping, 1, {});
   CHECK(client.hung_up(seconds(20)));
 }
 
-TEST_CASE_FIXTURE(Fixture, "an order in a file that could still change is refused") {
+TEST_CASE_FIXTURE(Fixture, "an order in a file that is not sealed is refused") {
   const auto daemon = start();
   const RawClient client(socket);
   const UniqueFd open_file(::open((scratch / "order").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -225,7 +227,9 @@ TEST_CASE_FIXTURE(Fixture, "an order in a file that could still change is refuse
   CHECK(counter("protocol_errors") == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "fault 63: who sends a byte a second, or half a frame, is hung up on") {
+TEST_CASE_FIXTURE(
+    Fixture,
+    "fault 63: a client that sends half a frame, or a byte now and then, is disconnected") {
   const auto daemon = start();
   const RawClient silent(socket, false);
   const RawClient half(socket);
@@ -249,8 +253,7 @@ TEST_CASE_FIXTURE(Fixture, "fault 63: who sends a byte a second, or half a frame
   CHECK(client(source(""))->wait() == 0);
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "a folder for the socket that others can enter is refused, with what to do") {
+TEST_CASE_FIXTURE(Fixture, "a folder for the socket that others can enter is refused") {
   std::filesystem::create_directories(runtime + "/cukiln");
   std::filesystem::permissions(runtime + "/cukiln", std::filesystem::perms::all);
   Child daemon({cukiln::testing::bin() + "/cukilnd", "--socket", socket});
@@ -264,7 +267,7 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 // fault 119
-TEST_CASE_FIXTURE(Fixture, "a system's daemon declines an NVRTC that is not its own") {
+TEST_CASE_FIXTURE(Fixture, "a system daemon declines an NVRTC that is not its own") {
   const auto daemon = start({"--system"});
   // The same build by another path is the same; another build is not.
   const auto same = client(source(""));
@@ -280,11 +283,11 @@ TEST_CASE_FIXTURE(Fixture, "a system's daemon declines an NVRTC that is not its 
         {"XDG_RUNTIME_DIR=" + runtime});
     return client.line(seconds(20));
   };
-  // A client of a busy machine does without a daemon that does not greet it in time: hence again.
+  // Repeated, because a client on a busy machine may compile locally.
   CHECK(becomes_true(
       [&] { return first_word(other({})) == "compiled" && counter("declined_compiler") > 0; },
       seconds(20)));
-  // One that may not do without learns why, and not after the limit of a compile.
+  // A client that requires the daemon gets the reason, and not only after the timeout.
   std::string said;
   CHECK(becomes_true(
       [&] {
@@ -297,9 +300,10 @@ TEST_CASE_FIXTURE(Fixture, "a system's daemon declines an NVRTC that is not its 
   CHECK(counter("compiles_ok") == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "a daemon keeps the store while it lives: others leave a long log and the "
-                  "cap to it, and see to them when it has gone") {
+TEST_CASE_FIXTURE(
+    Fixture,
+    "while a daemon runs it alone evicts and merges the write-ahead log; after that the "
+    "processes do") {
   const std::string log = scratch / "store/v2/gen-0001/store.db-wal";
   const auto write_much = [&](int from) {
     for (int i = from; i < from + 3; ++i) {  // each source text is a MiB, and does not compress
@@ -320,10 +324,11 @@ TEST_CASE_FIXTURE(Fixture,
   };
   auto daemon = start();
   write_much(0);
-  CHECK(std::filesystem::file_size(log) > 4u << 20);  // theirs was above the limit, and stayed
+  CHECK(std::filesystem::file_size(log) >
+        4u << 20);  // above the limit, and not merged by the clients
   daemon->signal(SIGTERM);
   CHECK(daemon->wait() == 0);
-  CHECK(std::filesystem::file_size(log) == 0);  // the daemon's checkpoint at its end
+  CHECK(std::filesystem::file_size(log) == 0);  // merged when the daemon ended
   write_much(3);
   CHECK(std::filesystem::file_size(log) < 4u << 20);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cukilnd with more to do than it can, out of memory or descriptors, interrupted all the time, or
-// with compilers that hang: whoever asks gets a kernel all the same.
+// cukilnd under overload, out of memory or descriptors, interrupted by signals, or with hung
+// compilers: every client gets its kernel.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -28,7 +28,7 @@ using wire::DaemonOp;
 
 namespace {
 
-/// Whether a compile worker runs that was started with this library.
+/// Whether a compile worker with this NVRTC is running.
 bool has_worker(const std::string& library) {
   const std::string begin =
       cukiln::testing::bin() + "/cukiln-compile-worker" + std::string(1, '\0') + library;
@@ -41,13 +41,13 @@ bool has_worker(const std::string& library) {
 }
 
 struct Fixture : cukiln::testing::DaemonFixture {
-  /// A source of its own, whose compiles are counted with all others.
+  /// A new source, whose compiles are counted in `count_file`.
   std::string numbered(int number, const std::string& directives) const {
     return scratch.write("k" + std::to_string(number) + ".cu",
                          "// fake: count " + count_file + "\n" + directives + "\n");
   }
-  /// An order that waits for its turn as any other. Its NVRTC is nobody's: when its turn comes, it
-  /// is declined.
+  /// An order that is queued as any other. Its NVRTC does not exist, so it is declined when it
+  /// starts.
   static std::string order(int number) {
     wire::CompileOrder order;
     order.request.sources = {{"/cukiln/src/k.cu", SharedBytes("// " + std::to_string(number))}};
@@ -56,9 +56,10 @@ struct Fixture : cukiln::testing::DaemonFixture {
     order.labels.name = "waits";
     return order.encode();
   }
-  /// Three clients for each of six sources, all at once: one compile a source, one result for all
-  /// three. Again, until the daemon had a part in it: who is not answered in 50 ms does without it.
-  void crowds_are_served(const std::vector<std::string>& extra) {
+  /// Runs three clients for each of six sources concurrently: one compile for each source, one
+  /// result for all three. Repeated until the daemon took part, because a client that is not
+  /// greeted within 50 ms compiles locally.
+  void check_many_clients(const std::vector<std::string>& extra) {
     scratch.write("tile.h", "one");
     std::size_t rounds = 0;
     CHECK(becomes_true(
@@ -107,7 +108,7 @@ struct Fixture : cukiln::testing::DaemonFixture {
 }  // namespace
 
 TEST_CASE_FIXTURE(Fixture,
-                  "busy: a full queue takes nobody, and who is declined compiles, and counts it") {
+                  "a full queue declines, and the declined client compiles locally and counts it") {
   const auto daemon = start({"--jobs", "1"});
   const auto slow = compiling_client(source("// fake: sleep 60000"));  // ends with the daemon
   constexpr std::size_t kQueue = 1024;
@@ -124,7 +125,7 @@ TEST_CASE_FIXTURE(Fixture,
   crowd->frame(DaemonOp::compile, 5000, wire::CompileTerms{60'000, false}.encode(), content->get());
   CHECK(becomes_true([&] { return counter("declined_busy") == 1; }, seconds(20)));
 
-  int tries = 0;  // a client of a busy machine does without a daemon that does not greet it in time
+  int tries = 0;  // a client on a busy machine may compile locally, without a greeting in time
   CHECK(becomes_true(
       [&] {
         auto declined = client(numbered(++tries, ""), {"counts"});
@@ -146,9 +147,10 @@ TEST_CASE_FIXTURE(Fixture,
       seconds(20)));
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "fault 61: where no more can wait to be accepted, the next does without, and all "
-                  "who waited are answered") {
+TEST_CASE_FIXTURE(
+    Fixture,
+    "fault 61: with a full listen queue the next client compiles locally, and all queued "
+    "ones are greeted or rejected") {
   const auto daemon = start();
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -194,8 +196,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(counter("rejected_limit") >= refusals);
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "who asks and never reads is hung up on, and others are served meanwhile") {
+TEST_CASE_FIXTURE(Fixture, "the connection of a client that never reads is closed") {
   const auto daemon = start();
   const RawClient deaf(socket);
   const std::string much(60'000, 'x');
@@ -206,12 +207,12 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(deaf.hung_up(seconds(20)));
 }
 
-TEST_CASE_FIXTURE(Fixture, "fault 66: clients that signals interrupt all the time lose nothing") {
+TEST_CASE_FIXTURE(Fixture, "fault 66: signals that interrupt clients lose no result") {
   const auto daemon = start();
-  crowds_are_served({"interrupted"});
+  check_many_clients({"interrupted"});
 }
 
-TEST_CASE_FIXTURE(Fixture, "fault 66: a daemon that signals interrupt all the time loses nobody") {
+TEST_CASE_FIXTURE(Fixture, "fault 66: signals that interrupt the daemon lose no client") {
   const auto daemon = start();
   std::atomic<bool> over{false};
   std::thread storm([&] {
@@ -224,7 +225,7 @@ TEST_CASE_FIXTURE(Fixture, "fault 66: a daemon that signals interrupt all the ti
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   });
-  crowds_are_served({});
+  check_many_clients({});
   over = true;
   storm.join();
   CHECK(counter("protocol_errors") == 0);
@@ -234,8 +235,8 @@ TEST_CASE_FIXTURE(Fixture, "fault 66: a daemon that signals interrupt all the ti
 
 TEST_CASE_FIXTURE(
     Fixture,
-    "fault 49: a compiler that hangs is ended when its time is over; the error names the "
-    "kernel, and the daemon goes on") {
+    "fault 49: a compiler that hangs is killed at its time limit; the error names the "
+    "module, and the daemon continues") {
   const std::string nvrtc = scratch / "libnvrtc-hangs.so";  // by which its worker is known
   std::filesystem::copy_file(cukiln::testing::bin() + "/libnvrtc_fake.so", nvrtc);
   const auto daemon = start();
@@ -260,10 +261,11 @@ TEST_CASE_FIXTURE(
       seconds(20)));
 }
 
-TEST_CASE_FIXTURE(Fixture, "fault 67: a daemon that is told twice to end does not wait") {
+TEST_CASE_FIXTURE(Fixture,
+                  "fault 67: a second SIGTERM ends the daemon without waiting for compiles") {
   const auto daemon = start();
   const auto running = compiling_client(source("// fake: sleep 60000"));
-  wire::DaemonLink link(options());  // greeted before: nobody is, afterwards
+  wire::DaemonLink link(options());  // connected before: a draining daemon rejects connections
   const auto draining = [&] {
     auto frame = link.ask(DaemonOp::state, {});
     auto content = frame ? wire::content_of(*frame) : Result<SharedBytes>(frame.error());
@@ -276,11 +278,10 @@ TEST_CASE_FIXTURE(Fixture, "fault 67: a daemon that is told twice to end does no
   REQUIRE(becomes_true(draining, seconds(20)));
   daemon->signal(SIGTERM);
   CHECK(daemon->wait() == 0);
-  CHECK(SteadyClock::now() - began < seconds(9));  // it would have waited for ten
+  CHECK(SteadyClock::now() - began < seconds(9));  // it would wait for ten
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "fault 63: a user may have so many connections, and the next is hung up on") {
+TEST_CASE_FIXTURE(Fixture, "fault 63: connections above a user's limit are closed") {
   const auto daemon = start();
   std::vector<std::unique_ptr<RawClient>> many;
   rlimit limit{};
@@ -298,7 +299,7 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "fault 66: out of descriptors the daemon hangs up, does not spin, and "
+                  "fault 66: without descriptors the daemon closes connections, does not spin, and "
                   "serves again afterwards") {
   const auto daemon = start();
   const auto before = state();
@@ -318,8 +319,9 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(becomes_true([&] { return counter("rejected_limit") > 0; }, seconds(20)));
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "fault 64: what claims to be huge is refused before memory is taken for it") {
+TEST_CASE_FIXTURE(
+    Fixture,
+    "fault 64: an attachment above the limit is refused before memory is allocated for it") {
   const auto daemon = start();
   const auto before = state();
   REQUIRE(before);
@@ -337,8 +339,8 @@ TEST_CASE_FIXTURE(Fixture,
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they end a process for that
 TEST_CASE_FIXTURE(
     Fixture,
-    "fault 66: out of memory the daemon hangs up on who wants too much, declines what "
-    "it cannot begin, and serves again afterwards") {
+    "fault 66: without memory the daemon closes the connection of a large request, declines "
+    "what it cannot start, and serves again afterwards") {
   const auto daemon = start();
   const auto now = state();
   REQUIRE(now);
@@ -378,9 +380,10 @@ TEST_CASE_FIXTURE(
 }
 #endif
 
-TEST_CASE_FIXTURE(Fixture,
-                  "a client whose store waits for a disk, or for its writer, keeps no other client "
-                  "waiting, and is answered in the end") {
+TEST_CASE_FIXTURE(
+    Fixture,
+    "a client whose store waits for a disk or a writer delays no other client, and gets its "
+    "reply in the end") {
   const std::string user = std::to_string(::geteuid());
   const std::string folder = scratch / "store/users/" + user + "/v2";
   std::filesystem::create_directories(folder);
@@ -402,14 +405,15 @@ TEST_CASE_FIXTURE(Fixture,
   const RawClient other(socket);
   other.frame(DaemonOp::ping, 1, "now");
   CHECK(other.answer() == DaemonOp::pong);
-  CHECK(SteadyClock::now() - began < seconds(2));  // the writer is waited for longer
+  CHECK(SteadyClock::now() - began < seconds(2));  // the wait for the writer takes longer
   CHECK_FALSE(waiting.readable());
   writer->release();
   CHECK(waiting.answer() == DaemonOp::found_sets);  // in the order in which it asked
   CHECK(waiting.answer() == DaemonOp::pong);
 }
 
-TEST_CASE_FIXTURE(Fixture, "an idle daemon sleeps: no wake-up in a second, and less than 20 MiB") {
+TEST_CASE_FIXTURE(Fixture,
+                  "an idle daemon does not wake up for a second, and has less than 20 MiB") {
   const auto daemon = start();
   CHECK(client(source(""))->wait() == 0);
   const auto now = state();
@@ -420,7 +424,7 @@ TEST_CASE_FIXTURE(Fixture, "an idle daemon sleeps: no wake-up in a second, and l
     std::this_thread::sleep_for(seconds(1));
     return switches() == before;
   };
-  CHECK(becomes_true(sleeps, seconds(10)));  // once its last client's end has been seen to
+  CHECK(becomes_true(sleeps, seconds(10)));  // once it has handled the end of its last client
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their memory is not its
   CHECK(in_proc_status(now->process, "VmRSS") < 20 * 1024);
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon whose every answer has one bit that is wrong.
+// Clients of a daemon whose replies have one flipped bit.
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -23,8 +23,8 @@ using wire::DaemonOp;
 
 namespace {
 
-/// Passes on what clients and a daemon say to each other, and turns one bit of each answer of one
-/// kind: behind the first 16 bytes, which say how long it is, and whose; or in what comes with it.
+/// Forwards between clients and a daemon, and flips one bit of each frame of one kind that the
+/// daemon sends: behind the header of 16 bytes, or in the attachment.
 class FlippingProxy {
  public:
   static constexpr int kNothing = -1;
@@ -67,7 +67,7 @@ class FlippingProxy {
                   address->size) != 0) {
       return;
     }
-    std::string said;  // by the daemon, not passed on yet
+    std::string said;  // received from the daemon, not forwarded yet
     std::deque<UniqueFd> attachments;
     bool greeted = false;
     std::string buffer(1 << 16, '\0');
@@ -161,12 +161,12 @@ struct Fixture : cukiln::testing::DaemonFixture {
   std::unique_ptr<FlippingProxy> proxy;
 
   Fixture() {
-    const std::string door = socket;
+    const std::string front = socket;
     socket = scratch / "behind/cukilnd.sock";
     std::filesystem::create_directories(scratch / "behind");
     std::filesystem::permissions(scratch / "behind", std::filesystem::perms::owner_all);
     daemon = start();
-    proxy = std::make_unique<FlippingProxy>(door, socket);
+    proxy = std::make_unique<FlippingProxy>(front, socket);
   }
 
   std::string module(int number, const std::string& directives = {}) const {
@@ -193,8 +193,8 @@ struct Fixture : cukiln::testing::DaemonFixture {
     return outcome;
   }
 
-  /// With a bit turned in what the daemon says. A client that a busy machine's daemon does not
-  /// greet in time does without: then again, with another module.
+  /// Runs a client with a flipped bit. Repeated with another module if the client compiled locally,
+  /// without a greeting in time.
   Outcome run_confused(DaemonOp op, std::size_t bit, std::string& path,
                        const std::function<std::string()>& next_module,
                        const std::function<std::string()>& store) {
@@ -218,9 +218,10 @@ constexpr auto kGreeting = static_cast<DaemonOp>(FlippingProxy::kGreeting);
 }  // namespace
 
 // fault 91
-TEST_CASE_FIXTURE(Fixture,
-                  "one wrong bit in an answer of the daemon's costs a fallback that is counted, "
-                  "and no result") {
+TEST_CASE_FIXTURE(
+    Fixture,
+    "a flipped bit in a frame of the daemon causes a counted fallback at most, and no wrong "
+    "result") {
   struct Kind {
     std::string name;
     DaemonOp op;
@@ -247,18 +248,18 @@ TEST_CASE_FIXTURE(Fixture,
       CHECK(strange.status == 0);
       CHECK((strange.word == "compiled" || strange.word == "hit"));
       counted += strange.fell_back() ? 1 : 0;
-      // The key says what was compiled of which files; a store that nobody confused has the same.
+      // The key identifies request and files; a client without the proxy gets the same.
       CHECK(run(path, "alone").key == strange.key);
     }
     MESSAGE(kind.name << ": " << counted << " of " << tried << " fell back");
     if (kind.op == DaemonOp::question) {
-      CHECK(counted == tried);  // no question can be mistaken for another
+      CHECK(counted == tried);  // no other question has the flipped path
     }
   }
 }
 
 // fault 91
-TEST_CASE_FIXTURE(Fixture, "one wrong bit in the sets of a daemon's store is a miss at the worst") {
+TEST_CASE_FIXTURE(Fixture, "a flipped bit in the daemon's dependency sets causes a miss at most") {
   int number = 0;
   for (std::size_t bit = 3; bit < 1000; bit += 97) {
     CAPTURE(bit);
@@ -279,11 +280,11 @@ TEST_CASE_FIXTURE(Fixture, "one wrong bit in the sets of a daemon's store is a m
 }
 
 // fault 91
-TEST_CASE_FIXTURE(Fixture,
-                  "one wrong bit in an entry of the daemon's is a fallback, and no cubin") {
+TEST_CASE_FIXTURE(
+    Fixture, "a flipped bit in an entry of the daemon causes a fallback, and no cubin is used") {
   bool is_stored_before = false;
-  SUBCASE("that it compiles") {}
-  SUBCASE("that it has") { is_stored_before = true; }
+  SUBCASE("compiled for this client") {}
+  SUBCASE("compiled before") { is_stored_before = true; }
   CAPTURE(is_stored_before);
   proxy->in_attachment = true;
   int number = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cukilnd under a service manager: sockets that were opened for it, and what it says of itself. The
-// test is the manager.
+// cukilnd under a service manager: socket activation and state notifications. The test plays the
+// manager.
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -46,7 +46,7 @@ UniqueFd listening_tcp() {
   return fd;
 }
 
-/// Where a service says how it is.
+/// Receives a service's notifications.
 class NotifySocket {
  public:
   /// `name`: a path, or `@` and a name in the abstract namespace.
@@ -108,9 +108,10 @@ struct Fixture : cukiln::testing::DaemonFixture {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture,
-                  "a socket that the service manager opened is served where it is, and stays: who "
-                  "came while nobody was there is served by the next daemon") {
+TEST_CASE_FIXTURE(
+    Fixture,
+    "a socket of the service manager is served and not removed; connections that wait are "
+    "served by the next daemon") {
   std::filesystem::create_directory(scratch / "elsewhere");
   socket = scratch / "elsewhere/given.sock";
   const UniqueFd given = listening(socket);
@@ -133,7 +134,8 @@ TEST_CASE_FIXTURE(Fixture,
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "sockets have names: the operations door has its own") {
+TEST_CASE_FIXTURE(Fixture,
+                  "the names of passed sockets tell the IPC socket from the admin socket") {
   const UniqueFd data = listening(scratch / "data.sock");
   const UniqueFd operations = listening(scratch / "operations.sock");
   socket = scratch / "data.sock";
@@ -146,7 +148,7 @@ TEST_CASE_FIXTURE(Fixture, "sockets have names: the operations door has its own"
   CHECK_FALSE(std::filesystem::exists(scratch / "ops.sock"));
 }
 
-TEST_CASE_FIXTURE(Fixture, "what was passed to another process is left alone") {
+TEST_CASE_FIXTURE(Fixture, "descriptors that were passed to another process are not used") {
   const UniqueFd given = listening(scratch / "given.sock");
   const auto daemon = activate({given.get()}, {"LISTEN_FDS=1"}, "1");
   CHECK(serves());
@@ -154,8 +156,9 @@ TEST_CASE_FIXTURE(Fixture, "what was passed to another process is left alone") {
   CHECK_FALSE(client.hung_up(milliseconds(300)));
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "what is passed and cannot be used is named, and a socket made instead") {
+TEST_CASE_FIXTURE(
+    Fixture,
+    "a passed descriptor that cannot be used is reported, and the daemon opens its own socket") {
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const UniqueFd tcp = listening_tcp();
   const UniqueFd packets = listening(scratch / "packets", SOCK_SEQPACKET);
@@ -176,7 +179,11 @@ TEST_CASE_FIXTURE(Fixture,
       {"datagrams", {datagrams.get()}, "1", "descriptor 3 (unnamed) ", {}},
       {"not listening", {silent.get()}, "1", "descriptor 3 (unnamed) ", {}},
       {"fewer than counted", {first.get()}, "2", "descriptor 4 (unnamed) ", scratch / "first"},
-      {"one too many", {first.get(), second.get()}, "2", "one socket more", scratch / "first"},
+      {"one too many",
+       {first.get(), second.get()},
+       "2",
+       "another one has this role",
+       scratch / "first"},
       {"no number", {first.get()}, "1x", "LISTEN_FDS=1x", {}},
       {"none", {first.get()}, "0", "LISTEN_FDS=0", {}},
       {"far too many", {first.get()}, "17", "LISTEN_FDS=17", {}},
@@ -196,7 +203,8 @@ TEST_CASE_FIXTURE(Fixture,
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "the service manager is told when it serves, and when it ends") {
+TEST_CASE_FIXTURE(Fixture,
+                  "the service manager is notified when the daemon is ready and when it stops") {
   for (const std::string& name : {scratch / "notify", "@cukiln-test-" + scratch.path()}) {
     CAPTURE(name);
     const NotifySocket manager(name);
@@ -210,7 +218,7 @@ TEST_CASE_FIXTURE(Fixture, "the service manager is told when it serves, and when
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "a service manager that is not there harms nobody") {
+TEST_CASE_FIXTURE(Fixture, "a missing service manager has no effect") {
   for (const std::string& name :
        {scratch / "nowhere", std::string("@"), std::string("relative"), std::string(200, '/')}) {
     CAPTURE(name);
@@ -220,8 +228,8 @@ TEST_CASE_FIXTURE(Fixture, "a service manager that is not there harms nobody") {
   }
 }
 
-TEST_CASE_FIXTURE(
-    Fixture, "the watchdog hears of it at half its patience, also while the last compiles end") {
+TEST_CASE_FIXTURE(Fixture,
+                  "the watchdog is notified at half its interval, also while the daemon drains") {
   const NotifySocket manager(scratch / "notify");
   const auto began = SteadyClock::now();
   const auto daemon =
@@ -246,7 +254,7 @@ TEST_CASE_FIXTURE(
   CHECK(daemon->wait() == 0);
 }
 
-TEST_CASE_FIXTURE(Fixture, "another process's watchdog is none of its") {
+TEST_CASE_FIXTURE(Fixture, "a watchdog that is meant for another process is not notified") {
   const NotifySocket manager(scratch / "notify");
   const auto daemon =
       start({}, {"NOTIFY_SOCKET=" + scratch / "notify", "WATCHDOG_USEC=100000", "WATCHDOG_PID=1"});

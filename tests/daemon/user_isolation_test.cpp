@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon for all users: nothing that came of one user's compile reaches another.
+// A system daemon: no result of one user's compile reaches another user.
 
 #include <sys/stat.h>
 
@@ -25,7 +25,7 @@ using std::chrono::seconds;
 
 namespace {
 
-/// The key in a client's output; empty: it says something else.
+/// The key in a client's output; empty if the outcome is another.
 std::string key_after(const std::string& outcome, const std::string& said) {
   const std::string lines = "\n" + said;
   const std::size_t at = lines.find("\n" + outcome);
@@ -46,7 +46,7 @@ struct Isolation : Users {
   std::size_t compiles_begun() const {
     return cukiln::testing::read_all(scratch / "src/count").size();
   }
-  /// A source that nobody has asked for yet.
+  /// A new source.
   std::string next(const std::string& directives = {}) {
     const std::string name = "k" + std::to_string(++number);
     return readable(name + ".cu", count_directive + "// " + name + "\n" + directives);
@@ -55,8 +55,8 @@ struct Isolation : Users {
                                 const std::string& store = "store") const {
     return client_of(user, path, "XDG_RUNTIME_DIR=" + runtime, store);
   }
-  /// Has the daemon compile a source for this user: the key. A client of a busy machine does
-  /// without a daemon that does not greet it in time: hence with another source, if need be.
+  /// Has the daemon compile a source for this user and returns the key. Repeated with another
+  /// source if the client compiled locally, without a greeting in time.
   std::string compiled_for(uid_t user, std::string& path) {
     std::string key;
     const bool done = becomes_true(
@@ -84,7 +84,7 @@ struct Isolation : Users {
 }  // namespace
 
 // fault 109
-TEST_CASE_FIXTURE(Isolation, "a daemon for all: what one user compiled is no other user's hit") {
+TEST_CASE_FIXTURE(Isolation, "a system daemon: an entry of one user is no other user's hit") {
   if (!is_root) {
     return;
   }
@@ -105,8 +105,8 @@ TEST_CASE_FIXTURE(Isolation, "a daemon for all: what one user compiled is no oth
 
 // fault 109
 TEST_CASE_FIXTURE(Isolation,
-                  "a daemon for all: who knows another's key and request gets neither the entry "
-                  "nor the dependency sets") {
+                  "a system daemon: the key and request of another user give neither entry nor "
+                  "dependency sets") {
   if (!is_root) {
     return;
   }
@@ -143,7 +143,7 @@ TEST_CASE_FIXTURE(Isolation,
 
 // fault 109
 TEST_CASE_FIXTURE(Isolation,
-                  "a daemon for all: one request of two users is two compiles, of one user one") {
+                  "a system daemon: one request of two users is two compiles, of one user one") {
   if (!is_root) {
     return;
   }
@@ -180,9 +180,7 @@ TEST_CASE_FIXTURE(Isolation,
 }
 
 // fault 108
-TEST_CASE_FIXTURE(Isolation,
-                  "a daemon for all: what a client claims of its files decides nothing for "
-                  "another user") {
+TEST_CASE_FIXTURE(Isolation, "a system daemon: false answers of a client affect no other user") {
   if (!is_root) {
     return;
   }

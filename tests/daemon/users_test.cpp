@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several users on one machine. Only root can be them all: another user tests what one can.
+// Several users on one machine. Only root can act as all of them; as another user fewer tests run.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -19,11 +19,10 @@ using cukiln::testing::kMallory;
 using cukiln::testing::kService;
 using cukiln::testing::RawClient;
 using cukiln::testing::Users;
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // fault 121
-TEST_CASE_FIXTURE(Users, "fault 36: a socket of somebody else's is not spoken to") {
+TEST_CASE_FIXTURE(Users, "fault 36: a client does not use another user's socket") {
   if (!is_root) {
     const auto daemon = start();
     auto as_another = options();
@@ -34,7 +33,7 @@ TEST_CASE_FIXTURE(Users, "fault 36: a socket of somebody else's is not spoken to
           std::string::npos);
     return;
   }
-  // Where everybody may make folders, Mallory was faster.
+  // In a folder where all users may create folders, Mallory was first.
   const std::string shared = scratch / "tmp";
   std::filesystem::create_directory(shared);
   open_to_all(shared, 01777);
@@ -60,14 +59,14 @@ TEST_CASE_FIXTURE(Users, "fault 36: a socket of somebody else's is not spoken to
   CHECK(becomes_true([&] { return squatter->accepted == 1; }, seconds(20)));
   CHECK(squatter->heard == 0);
 
-  // And Alice's own daemon does not move in there.
+  // Alice's own daemon does not use that folder either.
   const auto daemon = run_as(kAlice, {in_bin("cukilnd"), "--store", home_of(kAlice) + "/store"},
                              {"TMPDIR=" + shared, "XDG_RUNTIME_DIR="});
   CHECK(all_of(*daemon).find("cannot be trusted") != std::string::npos);
   CHECK(daemon->wait() == 1);
 }
 
-TEST_CASE_FIXTURE(Users, "fault 36: one user's daemon speaks to nobody else, not even to root") {
+TEST_CASE_FIXTURE(Users, "fault 36: a user's daemon serves no other user, not even root") {
   if (!is_root) {
     return;
   }
@@ -96,9 +95,8 @@ TEST_CASE_FIXTURE(Users, "fault 36: one user's daemon speaks to nobody else, not
   CHECK(rejected() == 1);
 }
 
-TEST_CASE_FIXTURE(Users,
-                  "a daemon for all serves users it knows nothing of, each from what they had "
-                  "compiled, and reads with the eyes of whoever asks") {
+TEST_CASE_FIXTURE(
+    Users, "a system daemon serves each user's own entries, and reads files through the client") {
   if (!is_root) {
     return;
   }
@@ -113,15 +111,15 @@ TEST_CASE_FIXTURE(Users,
   const auto compiles_here = [&] {
     return cukiln::testing::read_all(scratch / "src/count").size();
   };
-  // Each with another source, until it was the daemon that did it: a client of a busy machine does
-  // without one that does not greet it in time.
+  // Repeated with new sources until the daemon compiled, because a client on a busy machine may
+  // compile locally.
   int number = 0;
   const auto next = [&](const std::string& directives) {
     const std::string name = "k" + std::to_string(++number);
     return readable(name + ".cu", count + "// " + name + "\n" + directives);
   };
 
-  // A header that Alice may read, and the daemon may not; and Mallory does not get what came of it.
+  // A header that Alice may read and the daemon may not. Mallory does not get its result.
   give_header("tile.h", kAlice);
   CHECK(becomes_true(
       [&] {
@@ -145,23 +143,21 @@ TEST_CASE_FIXTURE(Users,
       },
       seconds(30)));
 
-  // What the daemon can read is not Mallory's for that.
+  // Mallory cannot read a file through the daemon's user.
   give_header("secret.h", kService);
-  const std::uint64_t asked_before = counter("compiles_asked");
+  const std::uint64_t asked_before = counter("compile_requests");
   CHECK(becomes_true(
       [&] {
         const std::string said = asks(kMallory, next("// fake: include /cukiln/src/secret.h\n"));
         CAPTURE(said);
         CHECK(said.find("Permission denied") != std::string::npos);
-        return counter("compiles_asked") > asked_before;
+        return counter("compile_requests") > asked_before;
       },
       seconds(30)));
 }
 
-TEST_CASE_FIXTURE(
-    Users,
-    "a daemon for all: what a compiler does with one user's files is not held against "
-    "another's") {
+TEST_CASE_FIXTURE(Users,
+                  "a system daemon: a crash on one user's files refuses no other user's request") {
   if (!is_root) {
     return;
   }
@@ -181,7 +177,7 @@ TEST_CASE_FIXTURE(
   const auto alice_is_served = [&] {
     return asks(kAlice, next("alice", "fine")).find("compiled ") != std::string::npos;
   };
-  // Until it was the daemon that did it.
+  // Repeated until the daemon compiled.
   CHECK(becomes_true(
       [&] {
         CHECK(all_of(*mallory("// fake: segv\n")).find("crashed") != std::string::npos);
@@ -200,7 +196,7 @@ TEST_CASE_FIXTURE(
       seconds(30)));
 }
 
-TEST_CASE_FIXTURE(Users, "a daemon for all: one user's many do not keep another's one waiting") {
+TEST_CASE_FIXTURE(Users, "a system daemon: one user's many compiles do not delay another user's") {
   if (!is_root) {
     return;
   }
@@ -208,11 +204,12 @@ TEST_CASE_FIXTURE(Users, "a daemon for all: one user's many do not keep another'
   std::vector<std::unique_ptr<Child>> many;
   CHECK(becomes_true(
       [&] {  // those that were not greeted in time compile for themselves
+        const std::size_t before = state()->jobs.size();
         const std::string name = "slow" + std::to_string(many.size()) + ".cu";
         many.push_back(client_of(kMallory,
                                  readable(name, "// " + name + "\n// fake: sleep 60000\n"),
                                  "XDG_RUNTIME_DIR=" + runtime));
-        std::this_thread::sleep_for(milliseconds(100));
+        becomes_true([&] { return state()->jobs.size() > before; }, seconds(1));
         return state()->jobs.size() >= 3;
       },
       seconds(20)));

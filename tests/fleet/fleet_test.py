@@ -46,7 +46,7 @@ class Fleet(FleetTest):
         self.assertEqual(len({k["key"] for r in reports for k in r["modules"]}), KERNELS)
         self.assertEqual([key for key in redis.keys() if "lease" in key], [])
 
-    def test_a_machine_that_dies_with_its_turn_holds_nobody_up(self):
+    def test_the_lease_of_a_machine_that_dies_delays_no_other(self):
         redis = self.started(Redis())
         self.write("slow.cu", slow_kernel())
         first = self.start_cli(self.host("a", redis.url), "compile", "slow.cu", "--arch", "sm_90a")

@@ -144,7 +144,7 @@ class InRedis(FleetTest):
             self.assertEqual(len(keys), 2)  # and no lease is left
             for key in keys:
                 self.assertRegex(key, rf"^{prefix}[0-9a-f]{{64}}$")
-                self.assertRegex(redis.ask("TTL", key), rb"^:[1-9]\d+\r\n")  # what nobody renews goes
+                self.assertRegex(redis.ask("TTL", key), rb"^:[1-9]\d+\r\n")  # expires unless it is renewed
 
     def test_access_is_the_servers_to_decide(self):  # fault 69
         redis = self.started(Redis("user reader on >r ~cukiln2:* +get",

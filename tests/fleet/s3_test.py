@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bucket of S3 as the remote store, of a server that checks who signed each request and what they may do."""
+"""An S3 bucket as the remote store; the server checks signatures and permissions."""
 
 import unittest
 

@@ -188,7 +188,7 @@ class S3(Server):
                 {"Version": "2012-10-17", "Statement": [statement]}))  # fmt: skip
             key = iam.create_access_key(UserName=user)["AccessKey"]
             self.keys[user] = key["AccessKeyId"], key["SecretAccessKey"]
-        # From here on nobody is believed without a signature.
+        # From here on requests without a signature are refused.
         reset = urllib.request.Request(f"{self.address}/moto-api/reset-auth", b"0", {"Content-Type": "text/plain"})
         urllib.request.urlopen(reset).close()
 

@@ -35,7 +35,7 @@ class Simulation(unittest.TestCase):
                     self.assertLess(r["compiles"], HOSTS * MODULES / 4)
         self.assertLess(results["redis", False, 60]["requests"], results["redis", False, 0]["requests"])
 
-    def test_a_server_that_is_swamped_delays_nobody_by_more_than_its_deadlines(self):
+    def test_an_overloaded_server_delays_no_machine_beyond_its_deadlines(self):
         swamped = simulate("--jitter", 0, "--server", "redis", "--modules", 400, "--parallel", 400, "--compile", 1)
         for r in swamped.values():
             self.assertGreater(r["timeouts"], 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores that are spoken to by TLS: who they are must be right before anything is asked."""
+"""Remote stores over TLS: the server's identity is verified before the first request."""
 
 import json
 import unittest

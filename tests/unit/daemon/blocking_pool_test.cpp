@@ -50,7 +50,7 @@ TEST_CASE_FIXTURE(Pool, "work runs in another thread, and its result arrives in 
   CHECK(done_in == self);
 }
 
-TEST_CASE_FIXTURE(Pool, "a job that waits keeps no other one waiting") {
+TEST_CASE_FIXTURE(Pool, "a job that blocks delays no other") {
   std::promise<void> go;
   std::string order;
   pool->submit<int>(
@@ -68,7 +68,7 @@ TEST_CASE_FIXTURE(Pool, "a job that waits keeps no other one waiting") {
   CHECK(order == "qs");
 }
 
-TEST_CASE_FIXTURE(Pool, "what throws in a job arrives as an error") {
+TEST_CASE_FIXTURE(Pool, "an exception of a job becomes an error") {
   bool failed = false;
   pool->submit<int>([]() -> Result<int> { throw std::bad_alloc(); },
                     [&](Result<int> result) { failed = !result; });
@@ -76,7 +76,7 @@ TEST_CASE_FIXTURE(Pool, "what throws in a job arrives as an error") {
   CHECK(failed);
 }
 
-TEST_CASE("a pool that ends waits for the job that has begun") {
+TEST_CASE("the destructor waits for a running job") {
   Pool one(1);
   std::promise<void> began;
   std::promise<void> go;

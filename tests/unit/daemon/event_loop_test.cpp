@@ -96,7 +96,8 @@ TEST_CASE_FIXTURE(Loop, "tasks of other threads run in the loop, after the round
   CHECK(ran_in == std::this_thread::get_id());
 }
 
-TEST_CASE_FIXTURE(Loop, "what throws in the loop costs itself, and the loop goes on") {
+TEST_CASE_FIXTURE(Loop,
+                  "exceptions of handlers, timers and tasks are logged, and the loop continues") {
   const UniqueFd event = ready();
   EventLoop::Watch watch;
   watch = *loop->watch(event.get(), EPOLLIN, [&](std::uint32_t) {

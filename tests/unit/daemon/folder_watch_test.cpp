@@ -35,7 +35,8 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "a file that is saved is its subjects', however an editor saves it") {
+TEST_CASE_FIXTURE(Fixture,
+                  "a saved file is reported for its subjects, however an editor saves it") {
   watch.set(7, {header});
   watch.set(8, {header, folder / "inc/other.h"});
   watch.set(9, {folder / "inc/other.h"});
@@ -55,7 +56,7 @@ TEST_CASE_FIXTURE(Fixture, "a file that is saved is its subjects', however an ed
   CHECK(changes().empty());
 }
 
-TEST_CASE_FIXTURE(Fixture, "what is nobody's, or stays the same, is no change") {
+TEST_CASE_FIXTURE(Fixture, "a file of no subject, or an unchanged one, is not reported") {
   watch.set(7, {header});
   folder.write("inc/unrelated.h", "x");
   fs::rename(folder / "inc/unrelated.h", folder / "inc/again.h");
@@ -68,10 +69,10 @@ TEST_CASE_FIXTURE(Fixture, "what is nobody's, or stays the same, is no change") 
   CHECK(watch.empty());
   folder.write("inc/tile.h", "three more");
   CHECK(changes().empty());
-  CHECK(watch.look_again().empty());
+  CHECK(watch.check_all().empty());
 }
 
-TEST_CASE_FIXTURE(Fixture, "a file that appears is told, in a folder that appears too") {
+TEST_CASE_FIXTURE(Fixture, "a file that appears is reported, also in a folder that appears") {
   const std::string absent = folder / "first/deep/tile.h";
   watch.set(7, {header, absent});
   fs::create_directory(folder / "first");
@@ -85,7 +86,7 @@ TEST_CASE_FIXTURE(Fixture, "a file that appears is told, in a folder that appear
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "fault 46: a folder that was renamed or removed is told, and watched anew") {
+                  "fault 46: a folder that was renamed or removed is reported, and watched again") {
   watch.set(7, {header});
   SUBCASE("another one comes in its place") {
     fs::rename(folder / "inc", folder / "old");
@@ -102,20 +103,20 @@ TEST_CASE_FIXTURE(Fixture,
   changes();
   folder.write("inc/tile.h", "three more");
   CHECK(changes() == Subjects{7});
-  CHECK(watch.look_again().empty());
+  CHECK(watch.check_all().empty());
 }
 
-TEST_CASE_FIXTURE(Fixture, "fault 46: a folder renamed from above is found by the next look") {
+TEST_CASE_FIXTURE(Fixture, "fault 46: a renamed parent folder is found by the next check") {
   const std::string deep = folder.write("project/src/tile.h", "one");
   watch.set(7, {deep});
   fs::rename(folder / "project", folder / "project.old");
   folder.write("project/src/tile.h", "two");
   CHECK(changes().empty());  // nothing happened to the watched folder, nor in it
-  CHECK(watch.look_again() == Subjects{7});
+  CHECK(watch.check_all() == Subjects{7});
   watch.set(7, {deep});
   folder.write("project/src/tile.h", "three more");
   CHECK(changes() == Subjects{7});
-  CHECK(watch.look_again().empty());
+  CHECK(watch.check_all().empty());
 }
 
 TEST_CASE_FIXTURE(Fixture, "a link's target is watched too") {
@@ -126,7 +127,7 @@ TEST_CASE_FIXTURE(Fixture, "a link's target is watched too") {
   CHECK(changes() == Subjects{7});
 }
 
-TEST_CASE_FIXTURE(Fixture, "two paths to one folder are one watch, and both are told") {
+TEST_CASE_FIXTURE(Fixture, "two paths to one folder share a watch, and both are reported") {
   fs::create_directory_symlink(folder / "inc", folder / "inc2");
   watch.set(7, {header});
   watch.set(8, {folder / "inc2/tile.h"});
@@ -138,8 +139,8 @@ TEST_CASE_FIXTURE(Fixture, "two paths to one folder are one watch, and both are 
   CHECK(changes() == Subjects{8});
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "fault 46: when no watch is left files are looked at, and it is counted") {
+TEST_CASE_FIXTURE(
+    Fixture, "fault 46: without a free watch files are checked periodically, and that is counted") {
   FolderWatch::Options options;
   SUBCASE("the kernel's limit") { options.add_watch = &no_watch_left; }
   SUBCASE("our own") { options.max_folders = 0; }
@@ -147,16 +148,16 @@ TEST_CASE_FIXTURE(Fixture,
   blind.set(7, {header});
   CHECK(blind.stats().folders == 0);
   CHECK(blind.stats().limited == 1);
-  CHECK(blind.look_again().empty());
+  CHECK(blind.check_all().empty());
   folder.write("inc/tile.h", "two more");
   CHECK(blind.take_changes().empty());
-  CHECK(blind.look_again() == Subjects{7});
-  CHECK(blind.look_again().empty());
+  CHECK(blind.check_all() == Subjects{7});
+  CHECK(blind.check_all().empty());
   blind.drop(7);
   CHECK(blind.stats().limited == 0);
 }
 
-TEST_CASE_FIXTURE(Fixture, "files beyond the limit are left out, and counted") {
+TEST_CASE_FIXTURE(Fixture, "files above the limit are skipped and counted") {
   FolderWatch::Options options;
   options.max_files = 1;
   FolderWatch small(options);
@@ -166,7 +167,7 @@ TEST_CASE_FIXTURE(Fixture, "files beyond the limit are left out, and counted") {
   CHECK(small.take_changes() == Subjects{7});
 }
 
-TEST_CASE_FIXTURE(Fixture, "fault 46: when the kernel drops events every file is looked at") {
+TEST_CASE_FIXTURE(Fixture, "fault 46: when the kernel drops events every file is checked") {
   watch.set(7, {header});
   long room = 16384;
   std::ifstream("/proc/sys/fs/inotify/max_queued_events") >> room;

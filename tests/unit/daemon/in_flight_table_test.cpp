@@ -26,7 +26,7 @@ struct Table : ReplySink {
     hung_up.push_back(request.session);
   }
 
-  InFlightTable::Place add(std::uint32_t user, const std::string& name, bool ahead = false) {
+  InFlightTable::Iterator add(std::uint32_t user, const std::string& name, bool ahead = false) {
     InFlightTable::Compiles one;
     one.emplace_back(*this);
     one.front().user = user;
@@ -44,7 +44,7 @@ RequestHandle of_session(std::uint64_t session, std::uint64_t id = 1) {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Table, "one user's many compiles do not keep another's one waiting") {
+TEST_CASE_FIXTURE(Table, "one user's many compiles do not delay another user's") {
   const auto first = add(kAlice, "a1");
   const auto second = add(kAlice, "a2");
   const auto third = add(kAlice, "a3");
@@ -67,13 +67,14 @@ TEST_CASE_FIXTURE(Table, "one user's many compiles do not keep another's one wai
   CHECK(table.next(3) == third);
 }
 
-TEST_CASE_FIXTURE(Table, "what is compiled ahead begins when no client's compile waits, alone") {
+TEST_CASE_FIXTURE(Table,
+                  "a compile ahead starts when no client's compile is queued, one at a time") {
   const auto ahead = add(kAlice, "saved", true);
   const auto also_ahead = add(kAlice, "saved too", true);
   const auto asked = add(kAlice, "asked");
   CHECK(table.next(1) == asked);
   table.set_running(asked);
-  CHECK(table.next(1) == ahead);  // beside the clients' place
+  CHECK(table.next(1) == ahead);  // in addition to clients' compiles
   table.set_running(ahead);
   CHECK(table.next(1) == table.end());
   table.set_ended(ahead);
@@ -81,7 +82,7 @@ TEST_CASE_FIXTURE(Table, "what is compiled ahead begins when no client's compile
   CHECK(table.next(1) == also_ahead);
 }
 
-TEST_CASE_FIXTURE(Table, "a compile that is taken out is in no account any more") {
+TEST_CASE_FIXTURE(Table, "a compile that is taken out is no longer found or counted") {
   const auto place = add(kAlice, "a1");
   add(kBob, "a1");
   CHECK(table.held_bytes() == 200);
@@ -95,7 +96,8 @@ TEST_CASE_FIXTURE(Table, "a compile that is taken out is in no account any more"
   CHECK(table.size() == 1);
 }
 
-TEST_CASE_FIXTURE(Table, "who waits for a compile and has no answer when it goes is hung up on") {
+TEST_CASE_FIXTURE(Table,
+                  "waiters without a reply are disconnected when their compile is destroyed") {
   const auto place = add(kAlice, "a1");
   place->waiters = {of_session(7), of_session(8), of_session(9)};
   {
@@ -106,7 +108,7 @@ TEST_CASE_FIXTURE(Table, "who waits for a compile and has no answer when it goes
   CHECK(hung_up == std::vector<std::uint64_t>{8, 9});
 }
 
-TEST_CASE_FIXTURE(Table, "a queued compile whose owner leaves is the next client's") {
+TEST_CASE_FIXTURE(Table, "a queued compile whose owner leaves goes to the next waiter") {
   const auto place = add(kAlice, "a1");
   place->waiters = {of_session(7), of_session(8, 3), of_session(8, 4)};
   place->owner = place->waiters.front();

@@ -44,7 +44,8 @@ TEST_CASE_FIXTURE(Cache, "an entry is found by its user only, and each hit is on
   CHECK_FALSE(cache.has_uses());
 }
 
-TEST_CASE_FIXTURE(Cache, "the least recently used goes first, and what is too large is not kept") {
+TEST_CASE_FIXTURE(
+    Cache, "the least recently used entry is evicted, and one that is too large is not cached") {
   cache.put(kAlice, key('a'), sealed(400), cache.generation());
   cache.put(kAlice, key('b'), sealed(400), cache.generation());
   CHECK(cache.find(kAlice, key('a')) != nullptr);
@@ -55,7 +56,7 @@ TEST_CASE_FIXTURE(Cache, "the least recently used goes first, and what is too la
   CHECK(cache.find(kAlice, key('d')) == nullptr);
 }
 
-TEST_CASE_FIXTURE(Cache, "what was read from a store before something was forgotten is not kept") {
+TEST_CASE_FIXTURE(Cache, "an entry that was read before a forget is not cached") {
   const auto before = cache.generation();
   cache.put(kAlice, key('b'), sealed(10), before);
   cache.forget(kAlice, key('a'));
