@@ -59,17 +59,16 @@ WaitResult wait_for(int fd, short events, SteadyClock::time_point deadline, Canc
   }
 }
 
-Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connect(
-    const std::string& path) {
-  const auto deadline = SteadyClock::now() + options_.connect_timeout;
+namespace {
+
+/// Connects to the socket at `path`. Errors: not_found (no daemon listens there), timeout, io.
+Result<UniqueFd> connect_to(const std::string& path, SteadyClock::time_point deadline) {
   CUKILN_TRY(const UnixAddress to, unix_address(path));
-  auto connection = std::make_unique<Conversation::Connection>();
-  connection->socket = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int fd = connection->socket.get();
-  if (fd < 0) {
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) {
     return make_error(ErrorCode::io, "cannot create a socket: {}", errno_text(errno));
   }
-  while (::connect(fd, reinterpret_cast<const sockaddr*>(&to.address), to.size) != 0) {
+  while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to.address), to.size) != 0) {
     // EAGAIN: the daemon's listen queue is full. It is running, and may soon accept.
     if (errno == EINTR || (errno == EAGAIN && SteadyClock::now() < deadline)) {
       std::this_thread::sleep_for(kFullQueuePause);
@@ -81,7 +80,12 @@ Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connec
                                         : ErrorCode::io,
                       "cukilnd cannot be reached at {}: {}", path, errno_text(errno));
   }
-  CUKILN_TRY(const Peer peer, peer_of(fd));
+  return fd;
+}
+
+/// Checks the user of the process that listens at `path`. Errors: io.
+Result<void> check_peer(int socket, const std::string& path, uid_t self) {
+  CUKILN_TRY(const Peer peer, peer_of(socket));
   const std::string folder = path.substr(0, path.find_last_of('/'));
   struct stat status {};
   struct stat above {};
@@ -89,33 +93,38 @@ Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connec
     return make_error(ErrorCode::io, "cannot stat the socket's folder {}: {}", folder,
                       errno_text(errno));
   }
-  const uid_t self = options_.own_user != nullptr ? options_.own_user() : ::geteuid();
   if (!is_trusted_peer(peer.user, self, status, above)) {
     return make_error(ErrorCode::io,
                       "the process that listens at {} is user {}'s, expected user {}: remove that "
                       "socket, or set daemon=off",
                       path, peer.user, self);
   }
+  return {};
+}
+
+/// Receives the greeting and checks its version. Errors: timeout, io, incompatible.
+Result<Greeting> receive_greeting(int socket, const std::string& path,
+                                  SteadyClock::time_point deadline, milliseconds timeout) {
   std::string bytes;
   std::array<char, kGreetingBytes> buffer{};
   while (bytes.size() < kGreetingBytes) {
-    if (wait_for(fd, POLLIN, deadline, {}) != WaitResult::ready) {
+    if (wait_for(socket, POLLIN, deadline, {}) != WaitResult::ready) {
       return make_error(ErrorCode::timeout, "cukilnd at {} sent no greeting for {} ms", path,
-                        options_.connect_timeout.count());
+                        timeout.count());
     }
     UniqueFd none;
-    const ssize_t got = receive_some(fd, buffer.data(), kGreetingBytes - bytes.size(), none);
+    const ssize_t got = receive_some(socket, buffer.data(), kGreetingBytes - bytes.size(), none);
     if (got == 0 || (got < 0 && errno != EAGAIN)) {
       return make_error(ErrorCode::io, "cukilnd at {} closed the connection", path);
     }
     bytes.append(buffer.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
   }
-  if (!Greeting::decode(bytes, connection->greeting)) {
+  Greeting greeting;
+  if (!Greeting::decode(bytes, greeting)) {
     return make_error(ErrorCode::incompatible,
                       "the process that listens at {} is not cukilnd: its greeting is malformed",
                       path);
   }
-  const Greeting& greeting = connection->greeting;
   if (kDaemonProtocol < greeting.oldest_version || kDaemonProtocol > greeting.newest_version) {
     return make_error(
         ErrorCode::incompatible,
@@ -123,6 +132,20 @@ Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connec
         "version as this program",
         path, greeting.oldest_version, greeting.newest_version, kDaemonProtocol);
   }
+  return greeting;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connect(
+    const std::string& path) {
+  const auto deadline = SteadyClock::now() + options_.connect_timeout;
+  auto connection = std::make_unique<Conversation::Connection>();
+  CUKILN_TRY(connection->socket, connect_to(path, deadline));
+  const int fd = connection->socket.get();
+  CUKILN_CHECK(
+      check_peer(fd, path, options_.own_user != nullptr ? options_.own_user() : ::geteuid()));
+  CUKILN_TRY(connection->greeting, receive_greeting(fd, path, deadline, options_.connect_timeout));
   DaemonHello hello;
   hello.process = static_cast<std::uint32_t>(::getpid());
   hello.program = program_name();
