@@ -210,3 +210,19 @@ TEST_CASE("fault 62: a count larger than the message allocates nothing") {
   strings.u32(1).bytes("/cukiln/src/k.cu").bytes("text").u32(0xffffffff);
   CHECK_FALSE(CompileOrder::decode(strings.view()));
 }
+
+TEST_CASE("the bytes of a message do not change") {
+  using namespace std::string_literals;
+  CHECK(CompileTerms{1000, true}.encode() == "\xe8\3\0\0\1"s);
+  CHECK(Progress{true, 258}.encode() == "\1\2\1\0\0"s);
+  CHECK(Declined{"no", false}.encode() ==
+        "\2\0\0\0"
+        "no"
+        "\0"s);
+  SetsWanted sets;
+  sets.request.bytes.fill(7);
+  sets.canonical = "c";
+  CHECK(sets.encode() == std::string(32, '\7') +
+                             "\1\0\0\0"
+                             "c"s);
+}

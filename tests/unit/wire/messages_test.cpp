@@ -85,3 +85,35 @@ TEST_CASE("a message with an unknown kind or status is refused") {
   compiled[0] = 17;
   CHECK_FALSE(Compiled::decode(compiled).has_value());
 }
+
+TEST_CASE("the bytes of a message do not change") {
+  using namespace std::string_literals;
+  CHECK(Probed{"13", true, "e"}.encode() ==
+        "\2\0\0\0"
+        "13"
+        "\1"
+        "\1\0\0\0"
+        "e"s);
+  CHECK(Crashed{11, 1, 0}.encode() == "\x0b\0\0\0\1\0"s);
+  CHECK(Answers{{{"/f", FileKind::file, 6, "", SharedBytes("ab"s)}}}.encode() ==
+        "\1\0\0\0"
+        "\2\0\0\0"
+        "/f"
+        "\1"
+        "\6\0\0\0"
+        "\0\0\0\0"
+        "\2\0\0\0"
+        "ab"s);
+  Compile compile;
+  compile.arguments = {"-a", ""};
+  compile.real_clock = true;
+  CHECK(compile.encode() ==
+        "\0\0\0\0"
+        "\0\0\0\0"
+        "\2\0\0\0"
+        "\2\0\0\0"
+        "-a"
+        "\0\0\0\0"
+        "\0\0\0\0"
+        "\1"s);
+}
