@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <functional>
@@ -20,23 +22,26 @@
 namespace cukiln::daemon {
 
 /// Threads for blocking work: access to stores and large messages. Each job's result is posted to
-/// the loop as a task. Jobs start in the order of submission; those that have not started when the
-/// pool is destroyed are dropped. Threads: `submit` and `outstanding` are the loop's only.
+/// the loop as a task. Jobs start in the order of submission, except that a user's job waits while
+/// `max_of_user` others of that user run, so that one user's slow disk leaves threads to the
+/// others. Jobs that have not started when the pool is destroyed are dropped. Threads: `submit` and
+/// `outstanding` are the loop's only.
 class BlockingPool {
  public:
   /// `loop` outlives the pool. Errors: internal (a thread cannot be started).
-  static Result<std::unique_ptr<BlockingPool>> create(unsigned threads, TaskQueue& loop);
+  static Result<std::unique_ptr<BlockingPool>> create(unsigned threads, unsigned max_of_user,
+                                                      TaskQueue& loop);
   /// Waits for the running jobs.
   ~BlockingPool();
   BlockingPool(const BlockingPool&) = delete;
   BlockingPool& operator=(const BlockingPool&) = delete;
 
-  /// Runs `work` in a thread of the pool, then calls `done` on the loop with its result. An
-  /// exception of `work` becomes an Error.
+  /// Runs `work` for `user` in a thread of the pool, then calls `done` on the loop with its result.
+  /// An exception of `work` becomes an Error.
   template <class T>
-  void submit(std::function<Result<T>()> work, std::function<void(Result<T>)> done) {
+  void submit(uid_t user, std::function<Result<T>()> work, std::function<void(Result<T>)> done) {
     const auto result = std::make_shared<std::optional<Result<T>>>();
-    enqueue(Job{[work = std::move(work), result] { result->emplace(guarded(work)); },
+    enqueue(Job{user, [work = std::move(work), result] { result->emplace(guarded(work)); },
                 TaskQueue::Prepared([this, done = std::move(done), result] {
                   --outstanding_;
                   done(*std::move(*result));
@@ -48,18 +53,25 @@ class BlockingPool {
 
  private:
   struct Job {
+    uid_t user;
     std::function<void()> work;
     TaskQueue::Prepared done;
   };
-  explicit BlockingPool(TaskQueue& loop) : loop_(loop) {}
+  BlockingPool(unsigned threads, unsigned max_of_user, TaskQueue& loop)
+      : loop_(loop), max_of_user_(max_of_user), users_(threads) {}
   void enqueue(Job job) CUKILN_EXCLUDES(mutex_);
-  void run() CUKILN_EXCLUDES(mutex_);
+  void run(unsigned thread) CUKILN_EXCLUDES(mutex_);
+  /// The first job that may start; `end()` if there is none.
+  std::list<Job>::iterator next_job() CUKILN_REQUIRES(mutex_);
 
   TaskQueue& loop_;
+  const std::ptrdiff_t max_of_user_;
   std::size_t outstanding_ = 0;  // used by the loop's thread only
   Mutex mutex_;
   ConditionVariable has_jobs_;
   std::list<Job> jobs_ CUKILN_GUARDED_BY(mutex_);
+  /// The user of each thread's job.
+  std::vector<std::optional<uid_t>> users_ CUKILN_GUARDED_BY(mutex_);
   std::size_t spinning_ CUKILN_GUARDED_BY(mutex_) = 0;  // threads that poll must_check_
   bool ending_ CUKILN_GUARDED_BY(mutex_) = false;
   std::atomic<bool> must_check_{false};  // there are jobs, or the pool ends

@@ -49,6 +49,7 @@ LookupService::LookupService(UserStores& stores, BlockingPool& pool, EventLoop& 
                              std::uint64_t cached_bytes)
     : stores_(stores), pool_(pool), cache_(cached_bytes), flush_timer_(loop, [this] {
         pool_.submit<bool>(
+            ::geteuid(),
             [&all = stores_, uses = cache_.take_uses()] {
               record_uses(all, uses);
               return Result<bool>(true);

@@ -31,7 +31,8 @@ template <class T>
 void RequestDispatcher::run_in_pool(Session& session, std::function<Result<T>()> work,
                                     std::function<void(Session&, T)> then) {
   parts_.pool.submit<T>(
-      std::move(work), [this, number = session.number(), then = std::move(then)](Result<T> result) {
+      session.peer().user, std::move(work),
+      [this, number = session.number(), then = std::move(then)](Result<T> result) {
         if (Session* const client = parts_.sessions.find(number)) {
           client->guard([&]() -> Result<void> {
             CUKILN_TRY(T value, std::move(result));

@@ -60,7 +60,9 @@ Result<std::unique_ptr<Server>> Server::create(ServerOptions options, TieredStor
                                                UserStores& stores, IpcListener listener,
                                                ServiceManager manager) {
   CUKILN_TRY(auto loop, EventLoop::create(options.log));
-  CUKILN_TRY(auto pool, BlockingPool::create(options.store_threads, loop->tasks()));
+  const unsigned threads = options.store_threads;
+  const unsigned max_of_user = options.system && threads > 1 ? threads - 1 : threads;
+  CUKILN_TRY(auto pool, BlockingPool::create(threads, max_of_user, loop->tasks()));
   std::unique_ptr<Server> self(new Server(std::move(options), store, stores, std::move(listener),
                                           std::move(manager), std::move(loop), std::move(pool)));
   CUKILN_CHECK(self->begin());
@@ -163,6 +165,7 @@ void Server::handle_signals() {
 void Server::drain() {
   log_.info("draining: no new compiles are accepted");
   pool_->submit<bool>(
+      ::geteuid(),
       [this] {
         manager_.notify("STOPPING=1\nSTATUS=Waiting for running compiles");
         return Result<bool>(true);
