@@ -221,8 +221,8 @@ struct DaemonSnapshot {
 
   template <class Self>
   static auto fields(Self& self) {
-    return std::tie(self.process, self.build, self.store, self.socket, self.page, self.system, self.draining,
-                    self.uptime_ms, self.jobs, self.counters);
+    return std::tie(self.process, self.build, self.store, self.socket, self.page, self.system,
+                    self.draining, self.uptime_ms, self.jobs, self.counters);
   }
 
   std::uint64_t counter(std::string_view name) const noexcept;
