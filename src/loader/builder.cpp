@@ -196,7 +196,7 @@ void Builder::PipelineCaller::count_fetched(const CompilePipeline::Outcome& outc
   telemetry().hit(Tier::remote, outcome.fetch_time);
   if (outcome.not_stored && outcome.not_stored->reason == NotStored::error) {
     telemetry().count(&Stats::store_errors);
-    log().warn("{}: fetched, but not stored: {}", request_.name, outcome.not_stored->text);
+    log().info("{}: fetched, but not stored: {}", request_.name, outcome.not_stored->text);
   }
 }
 

@@ -179,8 +179,8 @@ void CompilePipeline::commit(const CompileResult& result) {
   } else {
     outcome_.not_stored = put(outcome_.entry);
     if (outcome_.not_stored && outcome_.not_stored->reason == NotStored::error) {
-      options_.log.warn("{}: compiled, but not stored: {}", options_.label,
-                        outcome_.not_stored->text);
+      options_.log.info("{}: compiled, but not stored: {}", options_.label,
+                        outcome_.not_stored->text);  // the store has warned
     }
   }
   if (upload_to_ != nullptr) {

@@ -110,6 +110,7 @@ class Preload {
     load();
     PreloadReport report = take_report();
     loader_.tiers.save_stat_records(loader_.stat_cache.take_new());
+    warn_of_unstored(report);
     report.elapsed = time_since(start);
     return options_.keep_going || report.failed == 0 ? Result<PreloadReport>(std::move(report))
                                                      : first_failure(report);
@@ -272,6 +273,22 @@ class Preload {
       report.modules.push_back(std::move(job.report));
     }
     return report;
+  }
+
+  /// Warns with a count if several modules could not be stored: the store warns of the first only.
+  void warn_of_unstored(const PreloadReport& report) const {
+    std::size_t count = 0;
+    const ModuleReport* first = nullptr;
+    for (const ModuleReport& module : report.modules) {
+      if (module.store_refused) {
+        first = first == nullptr ? &module : first;
+        ++count;
+      }
+    }
+    if (count > 1 && loader_.tiers.disk() != nullptr && !loader_.tiers.read_only()) {
+      loader_.log.warn("{} of {} modules are not stored: {}", count, report.modules.size(),
+                       first->not_stored);
+    }
   }
 
   static Error first_failure(const PreloadReport& report) {

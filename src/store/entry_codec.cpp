@@ -122,25 +122,29 @@ Result<void> decompress(ZSTD_DCtx* context, ByteView bytes, std::string& out) {
 
 }  // namespace
 
-Result<std::string> decompress(ByteView bytes) {
-  const std::unique_ptr<ZSTD_DCtx, std::size_t (*)(ZSTD_DCtx*)> context(ZSTD_createDCtx(),
-                                                                        ZSTD_freeDCtx);
-  if (context == nullptr) {
-    throw std::bad_alloc();
+std::optional<ContentHash> only_source_of(const RequestDigest& request,
+                                          ByteView request_canonical) {
+  if (CompileRequest::digest_of(request_canonical) != request) {
+    return std::nullopt;
   }
-  std::string text;
-  CUKILN_CHECK(decompress(context.get(), bytes, text));
-  return text;
+  const auto fields = RequestFields::parse(request_canonical);
+  return fields && fields->sources.size() == 1 ? std::optional(fields->sources.front().digest)
+                                               : std::nullopt;
 }
 
-TextCheck::TextCheck() noexcept : context_(ZSTD_createDCtx()) {}
-TextCheck::~TextCheck() { ZSTD_freeDCtx(static_cast<ZSTD_DCtx*>(context_)); }
+SourceTextDecoder::SourceTextDecoder() noexcept : context_(ZSTD_createDCtx()) {}
+SourceTextDecoder::~SourceTextDecoder() { ZSTD_freeDCtx(static_cast<ZSTD_DCtx*>(context_)); }
 
-Result<void> TextCheck::check(ByteView bytes) {
+Result<ByteView> SourceTextDecoder::decode(ByteView bytes,
+                                           const std::optional<ContentHash>& digest) {
   if (context_ == nullptr) {
     throw std::bad_alloc();
   }
-  return decompress(static_cast<ZSTD_DCtx*>(context_), bytes, text_);
+  CUKILN_CHECK(decompress(static_cast<ZSTD_DCtx*>(context_), bytes, text_));
+  if (digest && !text_.empty() && hash_of(text_) != *digest) {
+    return Error(ErrorCode::corrupt, "the stored source text is not the one of the request");
+  }
+  return ByteView(text_);
 }
 
 }  // namespace cukiln

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/bytes.hpp"
@@ -41,17 +42,19 @@ struct EncodedEntry {
 Result<void> check_consistent(const StoreEntry& entry, const EncodedEntry& encoded);
 
 std::string compress(ByteView text);
-/// Errors: corrupt, also for a text that is larger than a source may be.
-Result<std::string> decompress(ByteView bytes);
+/// Returns the digest of a request's source; nothing if it has several, or if the canonical request
+/// does not hash to `request`.
+std::optional<ContentHash> only_source_of(const RequestDigest& request, ByteView request_canonical);
 
-/// Checks that texts can be decompressed. Keeps its buffers between texts.
-class TextCheck {
+/// Decodes stored source texts. Keeps its buffers between texts.
+class SourceTextDecoder {
  public:
-  TextCheck() noexcept;
-  TextCheck(const TextCheck&) = delete;
-  ~TextCheck();
-  /// Errors: corrupt.
-  Result<void> check(ByteView bytes);
+  SourceTextDecoder() noexcept;
+  SourceTextDecoder(const SourceTextDecoder&) = delete;
+  ~SourceTextDecoder();
+  /// Returns a text, valid until the next call. With `digest`, a text that is not empty must have
+  /// it. Errors: corrupt.
+  Result<ByteView> decode(ByteView bytes, const std::optional<ContentHash>& digest);
 
  private:
   void* context_;  // zstd's

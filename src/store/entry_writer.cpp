@@ -3,8 +3,11 @@
 
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "base/result.hpp"
 #include "store/entry_rows.hpp"
+#include "store/meta_rows.hpp"
 #include "store/set_records.hpp"
 #include "store/stored_row.hpp"
 
@@ -28,11 +31,20 @@ Result<PutOutcome> EntryWriter::put(const StoreEntry& entry) {
     if (first || db.trouble() != SqliteTrouble::full) {
       return first;
     }
-    options.log.warn("no space for the store in {}: {}; old entries are removed",
-                     session_.directory().root(), first.error().message());
     eviction_.free_disk(db, bytes);
     auto again = insert(db, entry, encoded, source_text);
     session_.make_reserve();
+    const std::string& folder = session_.directory().root();
+    if (!again) {
+      return make_error(again.error().code(),
+                        "no space for the store in {}: {}; free some disk space, or choose another "
+                        "directory",
+                        folder, again.error().message());
+    }
+    if (!warned_of_full_disk_.exchange(true)) {
+      options.log.warn("no space for the store in {}: {}; old entries are evicted to make room",
+                       folder, first.error().message());
+    }
     return again;
   });
   if (!outcome) {
@@ -68,8 +80,10 @@ Result<PutOutcome> EntryWriter::insert(SqliteHandle& db, const StoreEntry& entry
     if (!known) {  // the lookup did not find it, or it would not have been compiled again
       CUKILN_CHECK(record_set(db, entry.request, entry.request_canonical, {entry.key, 0},
                               entry.dependencies));
-      CUKILN_CHECK(apply(db, batch));
-      CUKILN_CHECK(transaction.commit());
+    }
+    CUKILN_TRY(const bool updated, update_source_text(db, entry.key, source_text));
+    if (!known || updated) {
+      CUKILN_CHECK(transaction.commit());  // without the batch, which stays pending
     }
     return PutOutcome::already_there;
   }
@@ -77,6 +91,7 @@ Result<PutOutcome> EntryWriter::insert(SqliteHandle& db, const StoreEntry& entry
     accounting_.count_damage(StoreAccounting::Damage::entry);
     CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, entry.key));
   }
+  CUKILN_CHECK(repair_meta(db));
   const EntryParts& parts = encoded.parts;
   const std::int64_t created = session_.options().clock->now_s();
   const auto files = static_cast<std::int64_t>(entry.dependencies.files());
@@ -119,6 +134,33 @@ Result<PutOutcome> EntryWriter::insert(SqliteHandle& db, const StoreEntry& entry
   CUKILN_CHECK(apply(db, batch));
   CUKILN_CHECK(transaction.commit());
   return PutOutcome::stored;
+}
+
+Result<bool> EntryWriter::update_source_text(SqliteHandle& db, const CacheKey& key,
+                                             ByteView source_text) {
+  if (source_text.empty()) {
+    return false;
+  }
+  CUKILN_CHECK(db.query("UPDATE entry SET source_text=?1 WHERE key=?2 AND source_text<>?1")
+                   .blob(source_text)
+                   .blob(view_of(key))
+                   .run());
+  return db.changes() > 0;
+}
+
+Result<void> EntryWriter::repair_meta(SqliteHandle& db) {
+  if (meta_is_checked_.load(std::memory_order_relaxed)) {
+    return {};
+  }
+  const StoreSchema& schema = session_.options().schema;
+  CUKILN_TRY(const auto wrong, check_meta(db, schema));
+  if (!wrong.empty()) {
+    session_.options().log.warn("in the {} store {}; the table is written again",
+                                accounting_.tier_name(), fmt::join(wrong, ", "));
+    CUKILN_CHECK(write_meta(db, schema));
+  }
+  meta_is_checked_.store(true, std::memory_order_relaxed);
+  return {};
 }
 
 Result<void> EntryWriter::drop_excess_sets(SqliteHandle& db, const RequestDigest& request) {

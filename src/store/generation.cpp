@@ -12,6 +12,7 @@
 #include "base/file.hpp"
 #include "base/result.hpp"
 #include "embedded/store_schema.hpp"
+#include "store/meta_rows.hpp"
 
 namespace cukiln {
 
@@ -77,12 +78,9 @@ Result<void> Generation::initialise(const std::string& folder, const Options& op
   for (const std::string& step : options.schema.steps) {
     CUKILN_CHECK(execute(db, step));
   }
-  CUKILN_CHECK(execute(
-      db, fmt::format("INSERT INTO meta(k, v) VALUES('store_uuid', lower(hex(randomblob(16)))),"
-                      "('min_reader', {}), ('min_writer', {});"
-                      "PRAGMA application_id={}; PRAGMA user_version={}",
-                      options.schema.min_reader, options.schema.min_writer,
-                      StoreSchema::kApplicationId, options.schema.version)));
+  CUKILN_CHECK(write_meta(db, options.schema));
+  CUKILN_CHECK(execute(db, fmt::format("PRAGMA application_id={}; PRAGMA user_version={}",
+                                       StoreSchema::kApplicationId, options.schema.version)));
   CUKILN_CHECK(transaction.commit());
   CUKILN_CHECK(db.execute("PRAGMA synchronous=NORMAL"));
   // Until the checkpoint the tables are in the WAL only, and would be lost with it.
@@ -170,10 +168,14 @@ Result<void> Generation::check_identity(SqliteHandle& db) {
   if (version_ <= options_.schema.version) {
     return {};
   }
-  CUKILN_TRY(const std::int64_t reader,
-             db.number("SELECT v FROM meta WHERE k='min_reader'", version));
-  CUKILN_TRY(const std::int64_t writer,
-             db.number("SELECT v FROM meta WHERE k='min_writer'", version));
+  // A row that is missing or impossible counts as the store's own version: then this one neither
+  // reads nor writes a store that may not be for it.
+  const auto oldest = [&](const char* sql) -> Result<std::int64_t> {
+    CUKILN_TRY(const std::int64_t stored, db.number(sql, version));
+    return stored >= 1 && stored <= version ? stored : version;
+  };
+  CUKILN_TRY(const std::int64_t reader, oldest("SELECT v FROM meta WHERE k='min_reader'"));
+  CUKILN_TRY(const std::int64_t writer, oldest("SELECT v FROM meta WHERE k='min_writer'"));
   if (reader > options_.schema.version) {
     return make_error(
         ErrorCode::incompatible,
@@ -193,10 +195,8 @@ Result<void> Generation::migrate() {
   for (int step = static_cast<int>(version); step < schema.version; ++step) {
     CUKILN_CHECK(execute(*db, schema.steps[static_cast<std::size_t>(step) - 1]));
   }
-  CUKILN_CHECK(execute(*db, fmt::format("UPDATE meta SET v={} WHERE k='min_reader';"
-                                        "UPDATE meta SET v={} WHERE k='min_writer';"
-                                        "PRAGMA user_version={}",
-                                        schema.min_reader, schema.min_writer, schema.version)));
+  CUKILN_CHECK(write_meta(*db, schema));
+  CUKILN_CHECK(execute(*db, fmt::format("PRAGMA user_version={}", schema.version)));
   CUKILN_CHECK(transaction.commit());
   version_ = schema.version;
   return {};

@@ -202,6 +202,9 @@ Result<void> apply(SqliteHandle& db, const PendingWrites::Batch& batch) {
   for (const auto& [request, canonical] : batch.repairs) {
     CUKILN_CHECK(rebuild_sets(db, request, canonical));
   }
+  if (!batch.repairs.empty()) {  // a row with a damaged digest has no entry, and no lookup reads it
+    CUKILN_CHECK(remove_stray_requests(db));
+  }
   CUKILN_CHECK(apply_uses(db, batch));
   for (const auto& [name, delta] : batch.counters) {
     CUKILN_CHECK(db.query("INSERT INTO counter(name, value) VALUES(?1,?2) ON CONFLICT(name) "

@@ -181,4 +181,22 @@ Result<void> rebuild_sets(SqliteHandle& db, const RequestDigest& request, ByteVi
   return write_request(db, request, canonical, tree);
 }
 
+Result<void> remove_stray_requests(SqliteHandle& db) {
+  return db
+      .query(
+          "DELETE FROM request WHERE NOT EXISTS "
+          "(SELECT 1 FROM entry WHERE entry.request=request.digest)")
+      .run();
+}
+
+Result<std::optional<CacheKey>> damaged_key_of(SqliteHandle& db, const RequestDigest& request,
+                                               const SetTree::Leaf& leaf) {
+  Query query = db.query("SELECT e.key, e.dependencies FROM entry e WHERE e.id=? AND e.request=?");
+  query.number(static_cast<std::int64_t>(leaf.hint)).blob(view_of(request));
+  CUKILN_TRY(const bool there, query.next());
+  const bool is_damaged = there && query.column_bytes(0) != view_of(leaf.key) &&
+                          cache_key_of(request, query.column_bytes(1)) == leaf.key;
+  return is_damaged ? std::optional(digest_from<CacheKey>(query.column_bytes(0))) : std::nullopt;
+}
+
 }  // namespace cukiln

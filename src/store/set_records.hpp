@@ -67,4 +67,12 @@ Result<void> record_set(SqliteHandle& db, const RequestDigest& request, ByteView
 /// no entry.
 Result<void> rebuild_sets(SqliteHandle& db, const RequestDigest& request, ByteView canonical);
 
+/// Removes the rows of requests that have no entry.
+Result<void> remove_stray_requests(SqliteHandle& db);
+
+/// Returns the key of the row that a leaf names by its id, if that row is the leaf's entry with a
+/// damaged key: its request and its set hash to the leaf's key.
+Result<std::optional<CacheKey>> damaged_key_of(SqliteHandle& db, const RequestDigest& request,
+                                               const SetTree::Leaf& leaf);
+
 }  // namespace cukiln

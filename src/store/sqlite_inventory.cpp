@@ -86,19 +86,52 @@ Result<std::optional<std::int64_t>> SqliteInventory::oldest_use_s() {
 }
 
 Result<std::string> SqliteInventory::source_text(const CacheKey& key) {
-  auto stored = session_.read([&](SqliteHandle& db) -> Result<std::optional<std::string>> {
-    Query query = db.query("SELECT source_text FROM entry WHERE key=?");
-    CUKILN_TRY(const bool row, query.blob(view_of(key)).next());
-    return row ? std::optional<std::string>(query.column_bytes(0)) : std::nullopt;
+  struct Row {
+    std::string text, request, canonical;
+  };
+  auto read = session_.read([&](SqliteHandle& db) -> Result<std::optional<Row>> {
+    Query query = db.query(
+        "SELECT e.source_text, e.request, r.canonical"
+        " FROM entry e LEFT JOIN request r ON r.digest=e.request WHERE e.key=?");
+    CUKILN_TRY(const bool there, query.blob(view_of(key)).next());
+    return there ? std::optional<Row>({std::string(query.column_bytes(0)),
+                                       std::string(query.column_bytes(1)),
+                                       std::string(query.column_bytes(2))})
+                 : std::nullopt;
   });
-  if (!stored) {
-    return std::move(stored).error();
+  if (!read) {
+    return std::move(read).error();
   }
-  if (!*stored) {
+  if (!*read) {
     return make_error(ErrorCode::not_found, "no entry {} in the {} store", key.hex(),
                       accounting_.tier_name());
   }
-  return decompress(**stored);
+  const Row& row = **read;
+  SourceTextDecoder decoder;
+  const auto text = decoder.decode(
+      row.text, only_source_of(digest_from<RequestDigest>(row.request), row.canonical));
+  return text ? Result<std::string>(std::string(*text))
+              : Result<std::string>(drop_source_text(key, row.text, text.error()));
+}
+
+/// `stored` is the damaged text: a text that was written since is not removed.
+Error SqliteInventory::drop_source_text(const CacheKey& key, ByteView stored, const Error& why) {
+  accounting_.count_damage(StoreAccounting::Damage::entry);
+  const auto removed =
+      session_.write(session_.options().write_wait, [&](SqliteHandle& db) -> Result<void> {
+        CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
+        CUKILN_CHECK(db.query("UPDATE entry SET source_text=x'' WHERE key=? AND source_text=?")
+                         .blob(view_of(key))
+                         .blob(stored)
+                         .run());
+        return transaction.commit();
+      });
+  return removed
+             ? make_error(ErrorCode::corrupt,
+                          "{}; it was removed from the entry {}, whose cubin is not affected",
+                          why.message(), key.hex())
+             : make_error(ErrorCode::corrupt, "{}; it could not be removed from the entry {}: {}",
+                          why.message(), key.hex(), removed.error().message());
 }
 
 std::optional<StatRecord> SqliteInventory::find_stat_record(const std::string& path) {

@@ -10,6 +10,18 @@
 
 namespace cukiln {
 
+namespace {
+
+/// Has the row of a request written again from its entries, with the next write.
+void repair_later(StoreSession& session, StoreAccounting& accounting, const RequestDigest& request,
+                  ByteView request_canonical) {
+  if (!session.read_only()) {
+    accounting.pending().add_repair(request, std::string(request_canonical));
+  }
+}
+
+}  // namespace
+
 Lookup SqliteLookup::find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
                           Purpose purpose) {
   std::optional<RequestRow> recorded;
@@ -40,7 +52,7 @@ Lookup SqliteLookup::find(const RequestDigest& request, ByteView request_canonic
   }
   const auto tree =
       recorded ? recorded->sound_tree(request, request_canonical) : std::optional<SetTree>();
-  const Search search{request, request_canonical, check, purpose};
+  Search search{request, request_canonical, check, purpose};
   if (!tree) {
     return find_without_tree(search);
   }
@@ -60,16 +72,20 @@ Lookup SqliteLookup::find(const RequestDigest& request, ByteView request_canonic
       return found;
     }
   }
+  if (search.is_row_missing) {
+    CUKILN_CHECK(repair_if_stray(search));
+  }
   accounting_.counts().misses.fetch_add(1, std::memory_order_relaxed);
   return std::optional<StoreEntry>();
 }
 
-Lookup SqliteLookup::read_leaf(const Search& search, const SetTree::Leaf& leaf,
+Lookup SqliteLookup::read_leaf(Search& search, const SetTree::Leaf& leaf,
                                std::optional<StoredRow> row) {
-  const auto& [request, request_canonical, check, purpose] = search;
+  const RequestDigest& request = search.request;
+  const bool is_use = search.purpose == Purpose::use;
   const auto damaged = [&](StoreAccounting::Damage what, const Error& why) {
     search.check.lost(SetCheck::Loss::damaged);
-    if (search.purpose == Purpose::use) {
+    if (is_use) {
       accounting_.drop_damaged(leaf.key, what, why);
     }
     return std::optional<StoreEntry>();
@@ -78,15 +94,14 @@ Lookup SqliteLookup::read_leaf(const Search& search, const SetTree::Leaf& leaf,
   std::optional<Error> damage;
   const auto read_whole = [&](SqliteHandle& db) -> Result<void> {
     damage.reset();
-    CUKILN_TRY(entry,
-               read_entry(db, leaf.key, *row, search.request, search.request_canonical, &damage));
+    CUKILN_TRY(entry, read_entry(db, leaf.key, *row, request, search.request_canonical, &damage));
     return {};
   };
   // Reads the cubin in the same transaction: a set that the tree leads to almost always holds.
   const auto reread = [&] {
     return session_.read([&](SqliteHandle& db) -> Result<void> {
       CUKILN_TRY(row, row_of(db, leaf));
-      return row && row->request == view_of(search.request) ? read_whole(db) : Result<void>();
+      return row && row->request == view_of(request) ? read_whole(db) : Result<void>();
     });
   };
   const bool was_read = row && row->id != 0;
@@ -95,10 +110,13 @@ Lookup SqliteLookup::read_leaf(const Search& search, const SetTree::Leaf& leaf,
   }
   for (int attempt = 0; row; ++attempt) {
     if (row->request != view_of(request)) {
+      if (is_use) {  // the trigger removes the row of the request that the entry names
+        repair_later(session_, accounting_, request, search.request_canonical);
+      }
       return damaged(StoreAccounting::Damage::set, wrong_request_error(leaf.key));
     }
     const auto set = DependencySet::parse(row->dependencies);
-    const bool holds = set && check.holds(*set);
+    const bool holds = set && search.check.holds(*set);
     if (!holds) {
       if (!set || cache_key_of(request, row->dependencies) != leaf.key) {
         return damaged(StoreAccounting::Damage::set,
@@ -110,9 +128,12 @@ Lookup SqliteLookup::read_leaf(const Search& search, const SetTree::Leaf& leaf,
       CUKILN_CHECK(session_.read(read_whole));
     }
     if (*entry) {
-      if (purpose == Purpose::use) {
+      if (is_use) {
         accounting_.counts().hits.fetch_add(1, std::memory_order_relaxed);
         accounting_.touch(leaf.key);
+        if (leaf.hint != 0 && static_cast<std::uint64_t>(row->id) != leaf.hint) {
+          repair_later(session_, accounting_, request, search.request_canonical);
+        }
       }
       return entry;
     }
@@ -121,11 +142,34 @@ Lookup SqliteLookup::read_leaf(const Search& search, const SetTree::Leaf& leaf,
     }
     CUKILN_CHECK(reread());  // removed, or stored again, since the row was read
   }
-  check.lost(SetCheck::Loss::evicted);
+  CUKILN_TRY(const bool is_damaged, drop_damaged_key(search, leaf));
+  search.is_row_missing = search.is_row_missing || !is_damaged;
+  search.check.lost(is_damaged ? SetCheck::Loss::damaged : SetCheck::Loss::evicted);
   return std::optional<StoreEntry>();
 }
 
-Lookup SqliteLookup::find_without_tree(const Search& search) {
+Result<bool> SqliteLookup::drop_damaged_key(const Search& search, const SetTree::Leaf& leaf) {
+  CUKILN_TRY(const auto key, session_.read([&](SqliteHandle& db) {
+    return damaged_key_of(db, search.request, leaf);
+  }));
+  if (key && search.purpose == Purpose::use) {
+    accounting_.drop_damaged(
+        *key, StoreAccounting::Damage::set,
+        make_error(ErrorCode::corrupt, "the key of the entry {} is damaged", leaf.key.hex()));
+  }
+  return key.has_value();
+}
+
+Result<void> SqliteLookup::repair_if_stray(const Search& search) {
+  CUKILN_TRY(const auto leaves,
+             session_.read([&](SqliteHandle& db) { return leaves_of(db, search.request); }));
+  if (leaves.empty() && search.purpose == Purpose::use) {
+    repair_later(session_, accounting_, search.request, search.request_canonical);
+  }
+  return {};
+}
+
+Lookup SqliteLookup::find_without_tree(Search& search) {
   const RequestDigest& request = search.request;
   if (CompileRequest::digest_of(search.request_canonical) != request) {
     return std::optional<StoreEntry>();  // the arguments do not match: the row is not damaged
@@ -138,7 +182,7 @@ Lookup SqliteLookup::find_without_tree(const Search& search) {
         "in the {} store the dependency sets of the request {} were damaged; they are rebuilt from "
         "its entries",
         accounting_.tier_name(), request.hex());
-    accounting_.pending().add_repair(request, std::string(search.request_canonical));
+    repair_later(session_, accounting_, request, search.request_canonical);
   }
   for (const SetTree::Leaf& leaf : leaves) {
     CUKILN_TRY(auto found, read_leaf(search, leaf, std::nullopt));

@@ -34,12 +34,17 @@ class SqliteLookup {
     ByteView request_canonical;
     SetCheck& check;
     Purpose purpose;
+    bool is_row_missing = false;  ///< set if the tree led to an entry that has no row
   };
   /// Returns the entry of a leaf if its set holds. `row` is the row that was read with the request,
   /// if any; its id is 0 if the request had none.
-  Lookup read_leaf(const Search& search, const SetTree::Leaf& leaf, std::optional<StoredRow> row);
+  Lookup read_leaf(Search& search, const SetTree::Leaf& leaf, std::optional<StoredRow> row);
   /// Checks all entries of a request whose row is damaged, and has the row repaired.
-  Lookup find_without_tree(const Search& search);
+  Lookup find_without_tree(Search& search);
+  /// Has the row of a request that has no entries removed.
+  Result<void> repair_if_stray(const Search& search);
+  /// Removes the row of a leaf if only its key is damaged. True if it was.
+  Result<bool> drop_damaged_key(const Search& search, const SetTree::Leaf& leaf);
   /// True if the dependency set of a damaged entry hashes to its key.
   bool is_set_sound(const CacheKey& key);
 

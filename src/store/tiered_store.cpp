@@ -113,12 +113,26 @@ void TieredStore::record_failure(SqliteTier& tier, const char* op, const Error& 
   errors_.fetch_add(1, std::memory_order_relaxed);
   count(fmt::format("store_errors_{}_{}", op, name_of(error.code())));
   const char* const name = tier.store()->tier_name();
-  if (tier.failed(error)) {
+  const bool opened = tier.failed(error);
+  if (opened && std::string_view(op) != "put") {  // of a put there is a warning already
     log_.warn("the {} store is not used for {} s (circuit breaker open): {}", name,
               SqliteTier::kPause.count(), error.message());
+  } else if (opened) {
+    log_.info("the {} store is not used for {} s (circuit breaker open)", name,
+              SqliteTier::kPause.count());
   } else {
     log_.info("the {} store failed: {}", name, error.message());
   }
+}
+
+void TieredStore::warn_not_stored(const StoreEntry& entry, const Error& error) {
+  const auto unreported = put_failures_.add(error, std::chrono::steady_clock::now());
+  if (!unreported) {
+    return;
+  }
+  log_.warn("{} is not stored: {} (the next {} minutes without this warning{})", entry.labels.name,
+            error.message(), PutFailures::kInterval.count(),
+            *unreported == 0 ? "" : fmt::format("; {} more since the last", *unreported));
 }
 
 template <class Query>
@@ -214,12 +228,16 @@ Result<PutOutcome> TieredStore::put(const StoreEntry& entry) {
     return in_memory == PutOutcome::too_large ? in_memory : PutOutcome::not_stored;
   }
   if (!disk_.allows()) {
-    return make_error(ErrorCode::timeout,
-                      "the disk store failed and is not used for {} s (circuit breaker open)",
-                      SqliteTier::kPause.count());
+    // The failure that opened the circuit, so that all entries that it costs have one reason.
+    Error error = put_failures_.last().value_or(
+        make_error(ErrorCode::timeout, "the disk store failed and is not used for {} s",
+                   SqliteTier::kPause.count()));
+    warn_not_stored(entry, error);
+    return error;
   }
   auto outcome = disk()->put(entry);
   if (!outcome) {
+    warn_not_stored(entry, outcome.error());
     record_failure(disk_, "put", outcome.error());
   } else {
     disk_.succeeded();
@@ -270,8 +288,13 @@ StoreStats TieredStore::stats() {
 Result<std::string> TieredStore::source_text(const CacheKey& key) {
   auto text = memory_.source_text(key);
   for (SqliteStore* tier : {disk(), system()}) {
-    if (tier != nullptr && (!text || text->empty())) {
-      text = tier->source_text(key);
+    if (tier == nullptr || (text && !text->empty())) {
+      continue;
+    }
+    auto below = tier->source_text(key);
+    // Damage in one tier is reported unless a lower one has the text.
+    if (below || text || text.error().code() != ErrorCode::corrupt) {
+      text = std::move(below);
     }
   }
   return text;

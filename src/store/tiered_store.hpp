@@ -17,6 +17,7 @@
 #include "store/cubin_store.hpp"
 #include "store/daemon_store.hpp"
 #include "store/memory_store.hpp"
+#include "store/put_failures.hpp"
 #include "store/signers.hpp"
 #include "store/sqlite_store.hpp"
 #include "store/sqlite_tier.hpp"
@@ -122,6 +123,8 @@ class TieredStore final : public CubinStore {
   SqliteTier& tier_of(Tier tier) noexcept { return tier == Tier::disk ? disk_ : system_; }
   /// Counts and logs a failure of `op`: `find`, `get` or `put`.
   void record_failure(SqliteTier& tier, const char* op, const Error& error);
+  /// Warns that an entry was not stored, unless there was such a warning a moment ago.
+  void warn_not_stored(const StoreEntry& entry, const Error& error);
   /// Runs a query on a tier. Nothing if the tier is missing, its circuit is open, or it fails; a
   /// failure is counted and logged.
   template <class Query>
@@ -138,6 +141,7 @@ class TieredStore final : public CubinStore {
   SqliteTier disk_;
   SqliteTier system_;
   StoreRecords records_{disk_};
+  PutFailures put_failures_;
   std::shared_ptr<wire::DaemonLink> daemon_link_;
   std::unique_ptr<DaemonStore> daemon_;
   std::atomic<std::uint64_t> hits_{0}, misses_{0}, stored_{0}, errors_{0};

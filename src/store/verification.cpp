@@ -7,9 +7,11 @@
 
 #include "base/result.hpp"
 #include "store/entry_codec.hpp"
+#include "store/meta_rows.hpp"
 #include "store/pending_writes.hpp"
 #include "store/set_records.hpp"
 #include "store/stored_row.hpp"
+#include "store/stray_rows.hpp"
 
 namespace cukiln {
 
@@ -25,12 +27,14 @@ struct DamagedRows {
   std::vector<std::string> stat_records;
   std::vector<std::int64_t> uses;     ///< ids of sound entries whose last use and hits are reset
   std::vector<std::string> counters;  ///< names
-  bool lost_cubins = false;           ///< without an entry
+  std::vector<std::int64_t> source_texts;  ///< ids of sound entries whose source text is removed
+  bool meta = false;                       ///< a row of `meta`
+  bool stray_cubins = false;               ///< without an entry
   std::unordered_set<std::int64_t> used_cubins;  ///< of sound entries
 
   bool any() const noexcept {
-    return lost_cubins || !entries.empty() || !requests.empty() || !trees.empty() ||
-           !stat_records.empty() || !uses.empty() || !counters.empty();
+    return stray_cubins || meta || !source_texts.empty() || !entries.empty() || !requests.empty() ||
+           !trees.empty() || !stat_records.empty() || !uses.empty() || !counters.empty();
   }
 };
 
@@ -47,11 +51,13 @@ bool is_request(const RequestDigest& digest, ByteView canonical) {
 /// being truncated.
 class TableChecks {
  public:
-  TableChecks(SqliteHandle& db, VerifyReport& report, DamagedRows& damaged)
-      : db_(db), report_(report), damaged_(damaged) {}
+  TableChecks(SqliteHandle& db, const StoreSchema& schema, VerifyReport& report,
+              DamagedRows& damaged)
+      : db_(db), schema_(schema), report_(report), damaged_(damaged) {}
 
   Result<void> run() {
     CUKILN_CHECK(check_structure());
+    CUKILN_CHECK(check_meta_rows());
     CUKILN_CHECK(check_requests());
     CUKILN_CHECK(check_entries());
     CUKILN_CHECK(check_cubins());
@@ -71,6 +77,15 @@ class TableChecks {
     if (!row || check.column_bytes(0) != "ok") {
       return make_error(ErrorCode::corrupt, "the database is damaged: {}",
                         row ? check.column_bytes(0) : ByteView("no answer"));
+    }
+    return {};
+  }
+
+  Result<void> check_meta_rows() {
+    CUKILN_TRY(std::vector<std::string> wrong, check_meta(db_, schema_));
+    damaged_.meta = !wrong.empty();
+    for (std::string& one : wrong) {
+      found({}, std::move(one));
     }
     return {};
   }
@@ -110,7 +125,10 @@ class TableChecks {
     const RequestRow row(query, 2);
     const bool named = is_request(digest, row.canonical);
     const auto tree = named && row.is_sound(digest) ? SetTree::parse(row.tree) : std::nullopt;
-    known_[digest] = !named ? Request::lost : tree ? Request::sound : Request::damaged;
+    known_[digest] = {!named ? Request::lost
+                      : tree ? Request::sound
+                             : Request::damaged,
+                      only_source_of(digest, row.canonical)};
     if (!tree) {
       damaged_.requests.push_back(query.column_number(0));
       found({}, fmt::format("the request {} is damaged", digest.hex().substr(0, 12)));
@@ -137,7 +155,7 @@ class TableChecks {
     ++report_.checked;
     const auto key = digest_from<CacheKey>(row.key);
     const auto request = digest_from<RequestDigest>(row.request);
-    if (auto sound = check_content(row, key, request, source_text, image); !sound) {
+    if (auto sound = check_content(row, key, request, image); !sound) {
       damaged_.entries.push_back({row.id, row.cubin_id, row.key});
       found(key, sound.error().message());
       return {};
@@ -154,6 +172,12 @@ class TableChecks {
       found(key, fmt::format("the last use of the entry {} is damaged: {} hits, the last at {} s",
                              key.hex(), row.hits, row.last_used_s));
     }
+    const auto known = known_.find(request);
+    const auto source = known != known_.end() ? known->second.source : std::nullopt;
+    if (auto text = texts_.decode(source_text, source); !text) {
+      damaged_.source_texts.push_back(row.id);
+      found(key, fmt::format("{}, of the entry {}", text.error().message(), key.hex()));
+    }
     const auto at = recorded_.find(key);
     const bool leads = at != recorded_.end() && (at->second == 0 || at->second == id_of(row));
     if (its == Request::sound && !leads) {
@@ -167,7 +191,7 @@ class TableChecks {
   }
 
   Result<void> check_content(const StoredRow& row, const CacheKey& key,
-                             const RequestDigest& request, ByteView source_text, ByteView image) {
+                             const RequestDigest& request, ByteView image) {
     const Checksum check = checksum_of(key, request, row.parts({}, image), row.compile_us,
                                        row.created_s, row.dependency_count);
     if (view_of(check) != row.check128 || row.key.size() != key.bytes.size() ||
@@ -176,7 +200,7 @@ class TableChecks {
     }
     CUKILN_TRY(const StoreEntry entry,
                decode_entry(key, request, row.parts({}, {}), SharedBytes(std::string(image))));
-    return text_.check(source_text);
+    return {};
   }
 
   static std::uint64_t id_of(const StoredRow& row) { return static_cast<std::uint64_t>(row.id); }
@@ -186,7 +210,7 @@ class TableChecks {
   Result<Request> state_of(const RequestDigest& request) {
     const auto at = known_.find(request);
     if (at != known_.end()) {
-      return at->second;
+      return at->second.state;
     }
     Query query = db_.query("SELECT canonical FROM request WHERE digest=?");
     CUKILN_TRY(const bool there, query.blob(view_of(request)).next());
@@ -195,9 +219,9 @@ class TableChecks {
 
   /// A cubin without an entry is no finding: it takes room, but no lookup reads it.
   Result<void> check_cubins() {
-    CUKILN_TRY(const std::int64_t lost, db_.number("SELECT count(*) FROM cubin WHERE id NOT IN "
-                                                   "(SELECT cubin_id FROM entry)"));
-    damaged_.lost_cubins = lost > 0;
+    CUKILN_TRY(const std::int64_t strays, db_.number("SELECT count(*) FROM cubin WHERE id NOT IN "
+                                                     "(SELECT cubin_id FROM entry)"));
+    damaged_.stray_cubins = strays > 0;
     return {};
   }
 
@@ -230,10 +254,15 @@ class TableChecks {
   }
 
   SqliteHandle& db_;
+  const StoreSchema& schema_;
   VerifyReport& report_;
   DamagedRows& damaged_;
-  TextCheck text_;
-  std::unordered_map<RequestDigest, Request> known_;
+  SourceTextDecoder texts_;
+  struct Known {
+    Request state = Request::lost;
+    std::optional<ContentHash> source;  ///< if it has one only
+  };
+  std::unordered_map<RequestDigest, Known> known_;
   std::unordered_map<CacheKey, std::uint64_t> recorded_;  // the row that the tree names for a key
 };
 
@@ -262,7 +291,7 @@ Result<void> repair_request(SqliteHandle& db, Query query) {
              : db.query("DELETE FROM request WHERE id=?").number(id).run();
 }
 
-Result<void> repair_rest(SqliteHandle& db, const DamagedRows& damaged) {
+Result<void> repair_rest(SqliteHandle& db, const StoreSchema& schema, const DamagedRows& damaged) {
   for (const std::int64_t id : damaged.requests) {
     Query query = db.query("SELECT id, digest, canonical FROM request WHERE id=?");
     query.number(id);
@@ -286,12 +315,14 @@ Result<void> repair_rest(SqliteHandle& db, const DamagedRows& damaged) {
   for (const std::string& name : damaged.counters) {
     CUKILN_CHECK(db.query("DELETE FROM counter WHERE name=?").text(name).run());
   }
-  CUKILN_CHECK(db.query("DELETE FROM cubin WHERE id NOT IN (SELECT cubin_id FROM entry)").run());
-  return db
-      .query(
-          "DELETE FROM request WHERE NOT EXISTS "
-          "(SELECT 1 FROM entry WHERE request=request.digest)")
-      .run();
+  for (const std::int64_t id : damaged.source_texts) {
+    CUKILN_CHECK(db.query("UPDATE entry SET source_text=x'' WHERE id=?").number(id).run());
+  }
+  if (damaged.meta) {
+    CUKILN_CHECK(write_meta(db, schema));
+  }
+  CUKILN_CHECK(remove_stray_cubins(db));
+  return remove_stray_requests(db);
 }
 
 }  // namespace
@@ -314,14 +345,16 @@ Result<void> Verification::repair(const DamagedRows& damaged) {
     });
     CUKILN_CHECK(removed);
   }
-  return in_transaction([&](SqliteHandle& db) { return repair_rest(db, damaged); });
+  return in_transaction(
+      [&](SqliteHandle& db) { return repair_rest(db, session_.options().schema, damaged); });
 }
 
 Result<VerifyReport> Verification::verify(bool repair_too) {
   VerifyReport report;
   DamagedRows damaged;
-  auto done =
-      session_.inspect([&](SqliteHandle& db) { return TableChecks(db, report, damaged).run(); });
+  auto done = session_.inspect([&](SqliteHandle& db) {
+    return TableChecks(db, session_.options().schema, report, damaged).run();
+  });
   const bool writes = repair_too && !session_.read_only();
   if (done && writes && damaged.any()) {
     done = repair(damaged);

@@ -3,7 +3,10 @@
 #include "support/loader_fixture.hpp"
 
 #include <algorithm>
+#include <mutex>
 #include <thread>
+
+#include "base/file_lock.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;
@@ -35,6 +38,45 @@ struct Fixture : LoaderFixture {
 };
 
 }  // namespace
+
+// fault 5
+TEST_CASE_FIXTURE(Fixture,
+                  "a preload whose modules cannot be stored gives one warning and a count") {
+  std::mutex mutex;
+  std::vector<std::string> warnings;
+  const LogSink sink = [&](LogLevel level, std::string_view text) {
+    const std::lock_guard lock(mutex);
+    if (level == LogLevel::warn) {
+      warnings.emplace_back(text);
+    }
+  };
+  StoreOptions store = store_options();
+  store.log = sink;
+  LoaderOptions options = loader_options();
+  options.log = sink;
+  const auto opened = open(store, options);
+  const auto stuck = FileLock::acquire(scratch / "store/v2/writer.lock", FileLock::Mode::exclusive,
+                                       std::chrono::milliseconds(1000));
+  REQUIRE(stuck);
+  std::vector<ModuleSpec> modules;
+  for (const char* name : {"a", "b", "c", "d"}) {
+    modules.push_back(
+        spec(scratch.write(std::string(name) + ".cu", std::string("extern \"C\" __global__ void ") +
+                                                          name + "(float* x) {}\n")));
+  }
+  PreloadOptions no_load;
+  no_load.load = false;
+  const auto report = opened->preload(Manifest(modules), no_load);
+  if (!report) FAIL(report.error().message() << report.error().log());
+  CHECK(report->compiled == 4);
+  const auto count = [&](std::string_view part) {
+    return std::count_if(warnings.begin(), warnings.end(), [&](const std::string& warning) {
+      return warning.find(part) != std::string::npos;
+    });
+  };
+  CHECK(count("is not stored: ") == 1);
+  CHECK(count("4 of 4 modules are not stored: ") == 1);
+}
 
 TEST_CASE_FIXTURE(Fixture,
                   "preload loads on every device; ids follow the manifest; names are found") {

@@ -66,6 +66,20 @@ TEST_CASE("fault 6: a store cannot be made on a full disk, and kernels stay in m
   CHECK(count_lines(lines, "not_stored") == 2);
 }
 
+TEST_CASE("fault 5: entries for which a full disk has no room give one warning with advice") {
+  if (kSanitized) {
+    return;
+  }
+  const ScratchFolder folder;
+  run_worker(folder / "s", "put", {"count=1"});
+  const auto lines = run_worker(folder / "s", "put", {"first=1", "count=36", "reserve=0", "log"},
+                                faults("write", "store.db", ENOSPC, 40'000));
+  CHECK(count_lines(lines, " error io ") == 36);
+  CHECK(count_lines(lines, "is not stored: no space for the store in") == 1);
+  CHECK(count_lines(lines, "free some disk space, or choose another directory") >= 1);
+  CHECK(count_lines(lines, "log warn") == 1);
+}
+
 TEST_CASE("fault 7: a disk that others filled is collected with the help of the reserve") {
   const ScratchFolder folder;
   std::vector<std::string> lines;
@@ -137,7 +151,7 @@ TEST_CASE("fault 85: a WAL index with no room on the disk means memory only, and
       return;
     }
     CHECK(count_lines(lines, "rc 0") == 4);
-    CHECK(count_lines(lines, "log kernels are kept in memory only") == 2);
+    CHECK(count_lines(lines, "log warn kernels are kept in memory only") == 2);
     CHECK(count_lines(lines, "miss") == 6);
     CHECK(count_lines(lines, "rm error") == 1);
     CHECK(count_lines(lines, "hit") == 3);  // there is room again

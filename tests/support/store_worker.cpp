@@ -140,8 +140,8 @@ int run(const Arguments& arguments) {
   options.disk.write_wait = std::chrono::milliseconds(arguments.number("wait", 5000));
   options.memory_bytes = 1 << 20;
   if (arguments.options.count("log") != 0) {
-    options.store.log = [](LogLevel, std::string_view message) {
-      say("log " + std::string(message));
+    options.store.log = [](LogLevel level, std::string_view message) {
+      say(std::string(level == LogLevel::warn ? "log warn " : "log ") + std::string(message));
     };
   }
   const auto store = TieredStore::open(options);

@@ -16,12 +16,14 @@ namespace cukiln::testing {
 /// Records the messages that a store logs.
 class LogRecorder {
  public:
-  Logger logger() {
-    return Logger([this](LogLevel, std::string_view message) {
+  LogSink sink() {
+    return [this](LogLevel level, std::string_view message) {
       const std::lock_guard hold(mutex_);
       lines_.emplace_back(message);
-    });
+      warnings_ += level == LogLevel::warn ? 1 : 0;
+    };
   }
+  Logger logger() { return Logger(sink()); }
   bool contains(std::string_view part) const {
     const std::lock_guard hold(mutex_);
     for (const std::string& line : lines_) {
@@ -35,10 +37,15 @@ class LogRecorder {
     const std::lock_guard hold(mutex_);
     return lines_.size();
   }
+  std::size_t warnings() const {
+    const std::lock_guard hold(mutex_);
+    return warnings_;
+  }
 
  private:
   mutable std::mutex mutex_;
   std::vector<std::string> lines_;
+  std::size_t warnings_ = 0;
 };
 
 inline std::unique_ptr<SqliteStore> open_store_at(SqliteStoreOptions options) {

@@ -141,6 +141,41 @@ TEST_CASE("a stuck writer is waited for once, then the circuit breaker is open")
   CHECK(store->stats().errors >= 1);
 }
 
+// fault 5
+TEST_CASE("entries that cannot be stored give one warning, and one reason") {
+  const ScratchFolder folder;
+  LogRecorder log;
+  TieredStore::Options options = tiers_at(folder / "s");
+  options.disk.write_wait = std::chrono::milliseconds(20);
+  options.store.log = log.sink();
+  const auto store = open_tiers(options);
+  const auto stuck = FileLock::acquire(folder / "s/v2/writer.lock", FileLock::Mode::exclusive,
+                                       std::chrono::milliseconds(100));
+  REQUIRE(stuck);
+  const std::string reason = store->put(make_entry(0)).error().message();
+  CHECK(reason.find("writer.lock") != std::string::npos);
+  for (std::uint64_t i = 1; i < 36; ++i) {
+    const auto outcome = store->put(make_entry(i));
+    REQUIRE_FALSE(outcome);
+    CHECK(outcome.error().message() == reason);
+  }
+  CHECK(log.warnings() == 1);
+  CHECK(log.contains("kernel_0 is not stored: " + reason));
+}
+
+TEST_CASE("warnings about failed puts are rare, and count the failures between them") {
+  PutFailures failures;
+  CHECK_FALSE(failures.last());
+  const PutFailures::Time start{};
+  CHECK(*failures.add(Error(ErrorCode::io, "first"), start) == 0);
+  for (int i = 0; i < 35; ++i) {
+    CHECK_FALSE(failures.add(Error(ErrorCode::io, "second"), start + std::chrono::seconds(i)));
+  }
+  CHECK(failures.last()->message() == "second");
+  CHECK(*failures.add(Error(ErrorCode::io, "third"), start + PutFailures::kInterval) == 35);
+  CHECK_FALSE(failures.add(Error(ErrorCode::io, "fourth"), start + PutFailures::kInterval));
+}
+
 TEST_CASE("the same directory twice is one tier") {
   const ScratchFolder folder;
   const auto store = open_tiers(tiers_at(folder / "s", folder / "s"));

@@ -63,6 +63,64 @@ TEST_CASE("fault 20: a newer store that this version may not read is refused and
   CHECK(count_hits(*open_store_at(with_schema(folder / "s", next)), 0, 3) == 3);
 }
 
+/// Changes a store as another program would.
+void execute(SqliteStore& store, const char* sql) {
+  REQUIRE(store.session().write(std::chrono::seconds(2),
+                                [&](SqliteHandle& db) { return db.execute(sql); }));
+}
+
+// fault 87
+TEST_CASE("wrong rows of meta are named by verify, and repaired by it and by the next put") {
+  for (const char* damage :
+       {"UPDATE meta SET v=2 WHERE k='min_reader'", "UPDATE meta SET v='1' WHERE k='min_writer'",
+        "UPDATE meta SET k='min_reades' WHERE k='min_reader'", "DELETE FROM meta",
+        "UPDATE meta SET v='no uuid' WHERE k='store_uuid'", "INSERT INTO meta VALUES('mood', 1)"}) {
+    for (const bool by_put : {false, true}) {
+      CAPTURE(damage);
+      CAPTURE(by_put);
+      const ScratchFolder folder;
+      put_numbers(*open_store_at(folder / "s"), 0, 1);
+      LogRecorder log;
+      SqliteStoreOptions options = options_at(folder / "s");
+      options.log = log.logger();
+      const auto store = open_store_at(options);
+      CHECK(store->verify(false)->damaged == 0);
+      execute(*store, damage);
+      const auto found = store->verify(false);
+      CHECK(found->damaged > 0);
+      CHECK(found->findings.front().what.find("of meta is") != std::string::npos);
+      if (by_put) {
+        put_numbers(*store, 1, 1);
+        CHECK(log.contains("of meta is"));
+      } else {
+        const auto repaired = store->verify(true);
+        CHECK(repaired->repaired == repaired->damaged);
+      }
+      CHECK(store->verify(false)->damaged == 0);
+      CHECK(count_hits(*store, 0, 1) == 1);
+    }
+  }
+}
+
+// fault 87
+TEST_CASE("a newer store whose rows of meta are impossible is not read by an older version") {
+  const ScratchFolder folder;
+  const auto next = open_store_at(with_schema(folder / "s", next_schema()));
+  put_numbers(*next, 0, 1);
+  CHECK(open_store_at(folder / "s")->verify(false)->damaged == 0);
+  for (const char* damage :
+       {"UPDATE meta SET v=65537 WHERE k='min_reader'", "UPDATE meta SET v=0 WHERE k='min_reader'",
+        "UPDATE meta SET v='x' WHERE k='min_reader'"}) {
+    CAPTURE(damage);
+    execute(*next, damage);
+    const auto refused = SqliteStore::open(options_at(folder / "s"));
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code() == ErrorCode::incompatible);
+    CHECK(next->verify(true)->repaired == 1);
+    CHECK(count_hits(*open_store_at(folder / "s"), 0, 1) == 1);
+  }
+}
+
 TEST_CASE("fault 21: an older store is migrated with all its entries") {
   const ScratchFolder folder;
   put_numbers(*open_store_at(folder / "s"), 0, 3);
