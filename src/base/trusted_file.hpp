@@ -36,8 +36,8 @@ std::string why_not_trusted(const struct stat& status, const TrustedOwners& owne
 /// - belongs to neither root, nor this user, nor the owner of the loaded library;
 /// - lies in a folder that others may write and that is not sticky.
 /// The opened descriptor is checked, so that replacing the file afterwards has no effect. Folders
-/// further above are not checked: whoever can write one of them can only put a file there that he
-/// owns, which is refused.
+/// further above are not checked: a user who can write one of them can only place files of his own
+/// there, which are refused.
 ///
 /// `what` names the file in errors: `the configuration file`. `flags` is O_RDONLY, or O_PATH for a
 /// program. Errors: not_found, io; invalid_argument if refused, with the reason and the remedy.

@@ -15,7 +15,7 @@ namespace {
 enum class Action {
   keep,           // an option of NVRTC
   drop,           // host-only, or NVRTC's default
-  drop_reported,  // as drop, or something cukiln does itself; the user is told once
+  drop_reported,  // as drop, or something cukiln does itself; reported to the user once
   target,         // -arch=…
   gencode,        // -gencode=arch=…,code=…
   include,        // -I

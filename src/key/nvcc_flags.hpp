@@ -17,7 +17,7 @@ struct TranslatedFlags {
   std::vector<Target> targets;         ///< from `-arch` and `-gencode`
   std::string standard;                ///< from `-std`; the last one wins, as with nvcc
   std::vector<std::string> dropped;    ///< flags without effect on the cubin
-  std::vector<std::string> reported;   ///< those of `dropped` that the user should be told of
+  std::vector<std::string> reported;   ///< those of `dropped` that are reported to the user
 };
 
 /// Translates nvcc's flags to NVRTC's. Errors: invalid_argument, naming the flag and the reason: it
