@@ -132,7 +132,8 @@ std::vector<Difference> describe(const std::vector<FileServer::Mismatch>& mismat
 
 /// Compares a request with its own recorded sets, which differ in headers only: with the youngest
 /// of those that differ least.
-Explanation explain_by_sets(const std::vector<RecordedSet>& sets, FileServer& files) {
+Explanation explain_by_sets(const std::vector<RecordedSet>& sets, FileServer& files,
+                            const Miss& miss) {
   Explanation out;
   std::optional<std::vector<FileServer::Mismatch>> fewest;
   for (const RecordedSet& set : sets) {
@@ -144,7 +145,10 @@ Explanation explain_by_sets(const std::vector<RecordedSet>& sets, FileServer& fi
   }
   out.differences = describe(*fewest, files);
   if (out.differences.empty()) {
-    out.differences.push_back({"entry", "damaged", "compiled again by its next use"});
+    const char* const was = miss.why == Miss::Why::revoked   ? "signed by a revoked key"
+                            : miss.why == Miss::Why::evicted ? "evicted or removed"
+                                                             : "damaged";
+    out.differences.push_back({"entry", was, "compiled again by its next use"});
   }
   return out;
 }
@@ -212,7 +216,7 @@ Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target)
     }
     CUKILN_TRY(const auto sets, impl_->tiers.list_sets(request.digest, request.canonical));
     if (!sets.empty()) {
-      return explain_by_sets(sets, *request.files(&impl_->stat_cache));
+      return explain_by_sets(sets, *request.files(&impl_->stat_cache), resolved.found.miss);
     }
     return explain_by_entries(impl_->tiers, request);
   });
