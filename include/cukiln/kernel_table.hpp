@@ -33,9 +33,8 @@ class CUKILN_API KernelTable {
     return id < array->capacity ? array->kernels()[id].load(std::memory_order_acquire) : Kernel();
   }
 
-  /// Looks up by name: `kernel` (of the first module that has it) or `module/kernel`, each also
-  /// with
-  /// `@sm_90a` appended for one of several targets. Returns an empty handle if there is none.
+  /// Looks up by name: `kernel` (of the first module that has it) or `module/kernel`. Of several
+  /// targets, `@sm_90a` at the end of either chooses one. Returns an empty handle if there is none.
   Kernel find(std::string_view name) const noexcept;
 
   std::size_t size() const noexcept;

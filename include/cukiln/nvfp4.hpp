@@ -15,8 +15,10 @@
 /// NVFP4 quantisation of bf16 matrices, and their GEMMs: libcukiln_nvfp4, `cukiln::nvfp4` in CMake,
 /// `cukiln_nvfp4` in pkg-config. Formulas, layouts and the NaN rule: `kernels_src/README.md`.
 ///
-///     auto compute_scale = nvfp4::ComputeGlobalScale::create(loader, device);   // likewise the
-///     others nvfp4::MutableQuantizedMatrix w = {data, scales, global_scale, n, k};
+///     auto compute_scale = nvfp4::ComputeGlobalScale::create(loader, device);
+///     auto quantize = nvfp4::Quantize::create(loader, device);
+///     auto gemm = nvfp4::Gemm::create(loader, device);
+///     nvfp4::MutableQuantizedMatrix w = {data, scales, global_scale, n, k};
 ///     compute_scale->launch(stream, global_scale, weight, workspace);
 ///     quantize->launch(stream, w, weight);
 ///     gemm->launch(stream, output, x, w, workspace);

@@ -22,6 +22,7 @@ std::size_t count_tactics(std::uint32_t, std::uint32_t, std::uint32_t, std::uint
   return kKernels.size();
 }
 
+/// The caller's tactic, else the tuned one, else the estimate of sm100_plan.hpp.
 const Sm100Kernel& select_kernel(const GemmCall& call, std::uint32_t num_sms) noexcept {
   if (call.tactic >= 0) {
     return kSm100Kernels[call.tactic];
