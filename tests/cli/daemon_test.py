@@ -128,7 +128,7 @@ class Daemon(CliTest):
     def test_a_second_daemon_in_one_folder_is_refused(self):
         (self.folder / "own").mkdir(mode=0o700)
         self.start_at(self.folder / "own/one.sock", 0)
-        self.assertIn("a folder of its own", self.start_at(self.folder / "own/two.sock", ENVIRONMENT))
+        self.assertIn("use a folder for each", self.start_at(self.folder / "own/two.sock", ENVIRONMENT))
         self.run_cli("daemon", "stop", env={"CUKILN_DAEMON_SOCKET": str(self.folder / "own/one.sock")})
 
     def test_a_file_that_is_not_a_socket_is_kept(self):

@@ -246,7 +246,7 @@ class Harm(FleetTest):
         for more in ({"CUKILN_REMOTE": "ftp://x"}, {"CUKILN_REMOTE_TRUST": "/no/such/file"},
                      {"CUKILN_REMOTE_SIGN": "/no/such/key"}):  # fmt: skip
             result = self.run_cli("compile", *KERNELS, env=self.host("a", "redis://127.0.0.1:1", **more))
-            self.assertIn("the remote store is not used", result.err)
+            self.assertIn("no remote store is used", result.err)
 
 
 if __name__ == "__main__":
