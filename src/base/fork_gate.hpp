@@ -64,8 +64,8 @@ class [[nodiscard]] CUKILN_THREAD_ANNOTATION(scoped_lockable) ForkSafeLock {
   explicit ForkSafeLock(Mutex& mutex)
       CUKILN_THREAD_ANNOTATION(acquire_capability(mutex)) CUKILN_NO_THREAD_SAFETY_ANALYSIS
       : lock_(mutex) {}
-  ~ForkSafeLock() CUKILN_THREAD_ANNOTATION(release_capability()) CUKILN_NO_THREAD_SAFETY_ANALYSIS {
-  }  // NOLINT: the attribute needs a body
+  // NOLINTNEXTLINE(modernize-use-equals-default): the attribute needs a body
+  ~ForkSafeLock() CUKILN_THREAD_ANNOTATION(release_capability()) CUKILN_NO_THREAD_SAFETY_ANALYSIS {}
   ForkSafeLock(const ForkSafeLock&) = delete;
   ForkSafeLock& operator=(const ForkSafeLock&) = delete;
 

@@ -145,7 +145,8 @@ inline Tactics tactics_of(const Shape& shape) noexcept {
 /// Microseconds: waves of two thread blocks on each SM, then one of one.
 inline double estimated_us(const DecodeTile& tile, const Shape& shape) noexcept {
   const std::uint64_t blocks_per_sm = ceil_div(block_count(tile, shape), shape.num_sms);
-  return static_cast<double>(blocks_per_sm / 2) * tile.us_at_occupancy_2 +
+  const std::uint64_t full_waves = blocks_per_sm / 2;
+  return static_cast<double>(full_waves) * tile.us_at_occupancy_2 +
          static_cast<double>(blocks_per_sm % 2) * tile.us_at_occupancy_1;
 }
 
