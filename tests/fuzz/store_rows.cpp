@@ -180,7 +180,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 2: try_tree(bytes); break;
     case 3: try_kernels(bytes); break;
     case 4: try_entry(bytes); break;
-    case 5: static_cast<void>(decompress(bytes)); break;
+    case 5: static_cast<void>(SourceTextDecoder().decode(bytes, {})); break;
     default:
       store.try_change(kChanges[static_cast<std::uint8_t>(bytes[0]) % std::size(kChanges)],
                        bytes.substr(1));
