@@ -48,22 +48,45 @@ enum class SendStatus {
   failed,   ///< with errno set
 };
 
+/// The parts of one message that are not empty, as sendmsg takes them. At most kMaxParts.
+class MessageParts {
+ public:
+  explicit MessageParts(std::span<const ByteView> parts) noexcept {
+    assert(parts.size() <= kMaxParts);
+    for (const ByteView part : parts) {
+      if (!part.empty()) {
+        pieces_[end_++] = {const_cast<char*>(part.data()), part.size()};
+      }
+    }
+  }
+  bool empty() const noexcept { return begin_ == end_; }
+  std::span<const iovec> left() const noexcept {
+    return std::span(pieces_).subspan(begin_, end_ - begin_);
+  }
+  /// Leaves out the first `bytes`, which were sent.
+  void drop(std::size_t bytes) noexcept {
+    while (begin_ < end_ && bytes >= pieces_[begin_].iov_len) {
+      bytes -= pieces_[begin_++].iov_len;
+    }
+    if (begin_ < end_) {
+      pieces_[begin_].iov_base = static_cast<char*>(pieces_[begin_].iov_base) + bytes;
+      pieces_[begin_].iov_len -= bytes;
+    }
+  }
+
+ private:
+  std::array<iovec, kMaxParts> pieces_{};
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+};
+
 /// Sends the concatenation of at most kMaxParts `parts`, which are not copied. While the socket
 /// accepts no bytes, calls `wait()`, which returns true to go on.
 template <class Wait>
 SendStatus send_all(int socket, std::span<const ByteView> parts, int descriptor, const Wait& wait) {
-  assert(parts.size() <= kMaxParts);
-  std::array<iovec, kMaxParts> pieces{};
-  std::size_t count = 0;
-  for (const ByteView part : parts) {
-    if (!part.empty()) {
-      pieces[count++] = {const_cast<char*>(part.data()), part.size()};
-    }
-  }
-  std::size_t first = 0;
-  while (first < count) {
-    const ssize_t sent =
-        send_once(socket, std::span(pieces).subspan(first, count - first), descriptor);
+  MessageParts message(parts);
+  while (!message.empty()) {
+    const ssize_t sent = send_once(socket, message.left(), descriptor);
     if (sent < 0) {
       if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
         return SendStatus::failed;
@@ -74,14 +97,7 @@ SendStatus send_all(int socket, std::span<const ByteView> parts, int descriptor,
       continue;
     }
     descriptor = -1;
-    std::size_t done = static_cast<std::size_t>(sent);
-    while (first < count && done >= pieces[first].iov_len) {
-      done -= pieces[first++].iov_len;
-    }
-    if (first < count) {
-      pieces[first].iov_base = static_cast<char*>(pieces[first].iov_base) + done;
-      pieces[first].iov_len -= done;
-    }
+    message.drop(static_cast<std::size_t>(sent));
   }
   return SendStatus::ok;
 }

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <span>
@@ -77,15 +76,7 @@ bool is_trusted_peer(uid_t peer, uid_t self, const struct stat& folder,
 }
 
 ssize_t send_some(int socket, std::initializer_list<ByteView> parts, int descriptor) noexcept {
-  assert(parts.size() <= kMaxParts);
-  std::array<iovec, kMaxParts> pieces{};
-  std::size_t count = 0;
-  for (const ByteView part : parts) {
-    if (!part.empty()) {
-      pieces[count++] = {const_cast<char*>(part.data()), part.size()};
-    }
-  }
-  return send_once(socket, std::span(pieces).first(count), descriptor);
+  return send_once(socket, MessageParts(std::span(parts.begin(), parts.size())).left(), descriptor);
 }
 
 ssize_t receive_some(int socket, char* to, std::size_t size, UniqueFd& descriptor) noexcept {
