@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/device_kernels.hpp"
+#include "kernels/nvfp4/amax_launch.hpp"
 #include "kernels/nvfp4/quantize_checks.hpp"
 #include "kernels_src/nvfp4/quantize_signatures.cuh"
 
@@ -12,11 +13,9 @@ using kernels::DeviceKernels;
 using AmaxGsa = kernels::KernelSignature<signatures::AmaxGsa>;
 using AmaxGsaByRow = kernels::KernelSignature<signatures::AmaxGsaByRow>;
 
-constexpr std::uint32_t kThreads = 512;
-constexpr std::int64_t kWarps = kThreads / 32;
-constexpr std::int64_t kSegmentElements = 1024;  // a warp's at a time
+constexpr std::int64_t kWarps = kAmaxThreads / 32;  // each takes a segment, or a row, at a time
+constexpr std::int64_t kSegmentElements = 1024;
 constexpr std::uint32_t kMaxWaves = 2;
-constexpr std::size_t kWorkspaceBytesPerBlock = 4;
 
 /// Checks what both launches take.
 Result<void> check_amax(const GlobalScale* scale, const MatrixView& input,
@@ -24,15 +23,6 @@ Result<void> check_amax(const GlobalScale* scale, const MatrixView& input,
   CUKILN_CHECK(kernels::check_matrix("input", input, DataType::bf16, 2));
   CUKILN_CHECK(kernels::check_pointer("scale", scale, alignof(GlobalScale)));
   return check_workspace(workspace, workspace_bytes, 4);
-}
-
-/// A warp for each unit of work, as far as there are blocks.
-LaunchConfig amax_config(std::int64_t units, std::uint32_t max_blocks) noexcept {
-  LaunchConfig config;
-  config.grid.x = kernels::clamped_grid((units + kWarps - 1) / kWarps, max_blocks);
-  config.block.x = kThreads;
-  config.programmatic_launch = true;  // the kernels wait for what they read
-  return config;
 }
 
 }  // namespace
@@ -43,7 +33,7 @@ Result<ComputeGlobalScale> ComputeGlobalScale::create(KernelLoader& loader, int 
     ComputeGlobalScale made;
     CUKILN_TRY(made.kernel_, kernels.get<AmaxGsa>("amax_gsa", "amax_gsa"));
     CUKILN_TRY(made.by_row_, kernels.get<AmaxGsaByRow>("amax_gsa", "amax_gsa_by_row"));
-    CUKILN_TRY(const std::uint32_t wave_blocks, kernels.wave_blocks(made.kernel_, kThreads));
+    CUKILN_TRY(const std::uint32_t wave_blocks, kernels.wave_blocks(made.kernel_, kAmaxThreads));
     made.max_blocks_ = kMaxWaves * wave_blocks;
     made.device_ = kernels.device();
     return made;
@@ -51,7 +41,7 @@ Result<ComputeGlobalScale> ComputeGlobalScale::create(KernelLoader& loader, int 
 }
 
 std::size_t ComputeGlobalScale::workspace_bytes() const noexcept {
-  return max_blocks_ * kWorkspaceBytesPerBlock;
+  return amax_workspace_bytes(max_blocks_);
 }
 
 Result<void> ComputeGlobalScale::launch(Stream stream, GlobalScale* scale, const MatrixView& input,
@@ -59,7 +49,7 @@ Result<void> ComputeGlobalScale::launch(Stream stream, GlobalScale* scale, const
   CUKILN_CHECK(kernels::check_launch_device("ComputeGlobalScale", device_));
   CUKILN_CHECK(check_amax(scale, input, workspace, workspace_bytes()));
   const auto segments_of = [](std::int64_t elements) {
-    return (elements + kSegmentElements - 1) / kSegmentElements;
+    return kernels::ceil_div(elements, kSegmentElements);
   };
   // The kernel treats rows without gaps as one row.
   const std::int64_t segments = input.row_stride == input.columns
@@ -69,8 +59,8 @@ Result<void> ComputeGlobalScale::launch(Stream stream, GlobalScale* scale, const
     return kernels::refuse("input is [{}, {}], {} segments of {} elements; at most {} are expected",
                            input.rows, input.columns, segments, kSegmentElements, INT32_MAX);
   }
-  return AmaxGsa::launch(kernel_, stream, amax_config(segments, max_blocks_), &scale->encode,
-                         input.data_as<const std::uint16_t>(),
+  return AmaxGsa::launch(kernel_, stream, amax_config(segments, kWarps, max_blocks_),
+                         &scale->encode, input.data_as<const std::uint16_t>(),
                          static_cast<std::uint32_t>(input.rows),
                          static_cast<std::uint32_t>(input.columns), input.row_stride,
                          static_cast<std::uint32_t*>(workspace.data));
@@ -83,11 +73,11 @@ Result<void> ComputeGlobalScale::launch_by_row(Stream stream, GlobalScale* scale
   CUKILN_CHECK(kernels::check_launch_device("ComputeGlobalScale", device_));
   CUKILN_CHECK(check_amax(scale, input, workspace, workspace_bytes()));
   CUKILN_CHECK(kernels::check_dense_vector("row_amax", row_amax, DataType::f32, input.rows, 4));
-  return AmaxGsaByRow::launch(by_row_, stream, amax_config(input.rows, max_blocks_), &scale->encode,
-                              row_amax.data_as<float>(), input.data_as<const std::uint16_t>(),
-                              static_cast<std::uint32_t>(input.rows),
-                              static_cast<std::uint32_t>(input.columns), input.row_stride,
-                              static_cast<std::uint32_t*>(workspace.data));
+  return AmaxGsaByRow::launch(
+      by_row_, stream, amax_config(input.rows, kWarps, max_blocks_), &scale->encode,
+      row_amax.data_as<float>(), input.data_as<const std::uint16_t>(),
+      static_cast<std::uint32_t>(input.rows), static_cast<std::uint32_t>(input.columns),
+      input.row_stride, static_cast<std::uint32_t*>(workspace.data));
 }
 
 }  // namespace cukiln::nvfp4

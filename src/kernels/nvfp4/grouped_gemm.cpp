@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <iterator>
 
+#include "kernels/ceil_div.hpp"
 #include "kernels/device_kernels.hpp"
 #include "kernels/nvfp4/gemm_checks.hpp"
 #include "kernels/nvfp4/sm100_launch.hpp"
@@ -36,7 +37,7 @@ Result<void> check_operands(const MutableMatrixView& output, const QuantizedMatr
   CUKILN_CHECK(detail::check_operand_pointers("a", a));
   CUKILN_CHECK(detail::check_operand_pointers("b", b));
   CUKILN_CHECK(kernels::check_dense_vector("row_experts", row_experts, DataType::i32,
-                                           (a.rows + kGroupRows - 1) / kGroupRows, 4));
+                                           kernels::ceil_div(a.rows, kGroupRows), 4));
   return options.bias.data == nullptr
              ? Result<void>()
              : kernels::check_dense_matrix("bias", options.bias, DataType::bf16, b.rows / n, n, 16);

@@ -35,8 +35,9 @@ struct MoeGrid {
   std::uint32_t y = 1;
 };
 
+/// As a size of a grid.
 inline std::uint32_t ceil_div(std::int64_t a, std::int64_t b) noexcept {
-  return static_cast<std::uint32_t>((a + b - 1) / b);
+  return static_cast<std::uint32_t>(kernels::ceil_div(a, b));
 }
 
 /// Calls `run(grid, arguments of moe_route…)`.

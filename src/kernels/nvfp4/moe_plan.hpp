@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/ceil_div.hpp"
+
 #include <cukiln/nvfp4_moe.hpp>
 
 namespace cukiln::nvfp4 {
@@ -71,7 +73,7 @@ inline std::uint32_t moe_tile_tokens(MoeKernels kernels, std::int64_t tokens_per
 
 /// Adds the workspace to a plan that has everything else.
 inline void lay_out_workspace(MoePlan& plan, const MoeShape& shape) noexcept {
-  const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+  using kernels::ceil_div;
   const auto reserve = [&](std::int64_t bytes) {
     const std::size_t offset = plan.bytes;
     plan.bytes += (static_cast<std::size_t>(bytes) + 255) / 256 * 256;
@@ -107,7 +109,7 @@ inline void lay_out_workspace(MoePlan& plan, const MoeShape& shape) noexcept {
 /// kernels for many tokens.
 inline MoePlan moe_plan(const MoeShape& shape, MoeKernels for_many,
                         std::uint32_t num_sms) noexcept {
-  const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+  using kernels::ceil_div;
   MoePlan plan{};
   const std::int64_t slots = shape.tokens * shape.topk;
   plan.slots = static_cast<std::uint32_t>(slots);

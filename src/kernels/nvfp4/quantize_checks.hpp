@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/ceil_div.hpp"
 #include "kernels/checks.hpp"
 
 #include <cukiln/nvfp4.hpp>
@@ -9,7 +10,7 @@ namespace cukiln::nvfp4 {
 
 /// Atoms of the block scales of [rows, columns], padding included.
 constexpr std::int64_t atom_count(std::int64_t rows, std::int64_t columns) noexcept {
-  return (rows + 127) / 128 * ((columns + 63) / 64);
+  return kernels::ceil_div(rows, 128) * kernels::ceil_div(columns, 64);
 }
 
 /// The kernels read rows in vectors of 16 bytes. After check_matrix.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/ceil_div.hpp"
 #include "kernels/checks.hpp"
 #include "kernels/nvfp4/quantize_checks.hpp"
 
@@ -28,7 +29,7 @@ inline constexpr TilesPerBlock kSwiGluTiles = {8, 28};
 /// the total time counts, in tiles: of equally fast choices, the fewest tiles.
 constexpr std::int64_t tiles_per_block(std::int64_t tiles, std::int64_t wave_blocks,
                                        const TilesPerBlock& range) noexcept {
-  const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+  using kernels::ceil_div;
   if (tiles <= range.min * wave_blocks) {
     return std::max<std::int64_t>(ceil_div(tiles, wave_blocks), 1);
   }
@@ -51,7 +52,7 @@ inline LaunchConfig quantize_config(std::int64_t rows, std::int64_t tile_columns
   const std::int64_t tiles = atom_count(rows, tile_columns);
   const std::int64_t per_block = tiles_per_block(tiles, wave_blocks, range);
   LaunchConfig config;
-  config.grid.x = kernels::clamped_grid((tiles + per_block - 1) / per_block, INT32_MAX);
+  config.grid.x = kernels::clamped_grid(kernels::ceil_div(tiles, per_block), INT32_MAX);
   config.block.x = kQuantizeThreads;
   config.programmatic_launch = true;  // the kernels wait for what they read
   return config;

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <iterator>
 
+#include "kernels/ceil_div.hpp"
+
 #include <cukiln/nvfp4.hpp>
 #include <cukiln/tensor_box.hpp>
 
@@ -47,8 +49,8 @@ struct Sm100Plan {
 constexpr std::int64_t tile_count(const Sm100Kernel& kernel, std::int64_t m,
                                   std::int64_t n) noexcept {
   const std::int64_t tile_rows = std::int64_t{128} * kernel.ctas;
-  return ((kernel.swapped ? n : m) + tile_rows - 1) / tile_rows *
-         (((kernel.swapped ? m : n) + kernel.columns - 1) / kernel.columns);
+  return kernels::ceil_div(kernel.swapped ? n : m, tile_rows) *
+         kernels::ceil_div(kernel.swapped ? m : n, kernel.columns);
 }
 
 /// How many tiles the device computes at the same time.
@@ -61,7 +63,7 @@ inline const Sm100Kernel& fastest_sm100(std::size_t first, std::size_t end, std:
                                         std::int64_t n, std::int64_t num_sms) noexcept {
   const auto time = [&](const Sm100Kernel& kernel) {
     const std::int64_t in_wave = wave_tiles(kernel, num_sms);
-    const std::int64_t waves = (tile_count(kernel, m, n) + in_wave - 1) / in_wave;
+    const std::int64_t waves = kernels::ceil_div(tile_count(kernel, m, n), in_wave);
     return static_cast<double>(waves * kernel.columns) / kernel.speed;
   };
   return *std::min_element(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/device_kernels.hpp"
+#include "kernels/nvfp4/amax_launch.hpp"
 #include "kernels/nvfp4/quantize_checks.hpp"
 #include "kernels_src/nvfp4/quantize_signatures.cuh"
 
@@ -11,9 +12,6 @@ namespace {
 using kernels::DeviceKernels;
 using SwiGluAmaxGsa = kernels::KernelSignature<signatures::SwigluAmaxGsa>;
 
-constexpr std::uint32_t kThreads = 512;
-constexpr std::size_t kWorkspaceBytesPerBlock = 4;
-
 }  // namespace
 
 Result<ComputeSwiGluGlobalScale> ComputeSwiGluGlobalScale::create(KernelLoader& loader,
@@ -22,14 +20,14 @@ Result<ComputeSwiGluGlobalScale> ComputeSwiGluGlobalScale::create(KernelLoader& 
     CUKILN_TRY(const DeviceKernels kernels, DeviceKernels::open(loader, device));
     ComputeSwiGluGlobalScale made;
     CUKILN_TRY(made.kernel_, kernels.get<SwiGluAmaxGsa>("swiglu_amax_gsa", "swiglu_amax_gsa"));
-    CUKILN_TRY(made.max_blocks_, kernels.wave_blocks(made.kernel_, kThreads));
+    CUKILN_TRY(made.max_blocks_, kernels.wave_blocks(made.kernel_, kAmaxThreads));
     made.device_ = kernels.device();
     return made;
   });
 }
 
 std::size_t ComputeSwiGluGlobalScale::workspace_bytes() const noexcept {
-  return max_blocks_ * kWorkspaceBytesPerBlock;
+  return amax_workspace_bytes(max_blocks_);
 }
 
 Result<void> ComputeSwiGluGlobalScale::launch(Stream stream, GlobalScale* scale,
@@ -47,14 +45,11 @@ Result<void> ComputeSwiGluGlobalScale::launch(Stream stream, GlobalScale* scale,
     return kernels::refuse("input is [{}, {}], {} blocks of 16 values; at most {} are expected",
                            input.rows, input.columns, scale_blocks, INT32_MAX);
   }
-  LaunchConfig config;
-  config.grid.x = kernels::clamped_grid((scale_blocks + kThreads - 1) / kThreads, max_blocks_);
-  config.block.x = kThreads;
-  config.programmatic_launch = true;  // the kernel waits for what it reads
   return SwiGluAmaxGsa::launch(
-      kernel_, stream, config, &scale->encode, input.data_as<const std::uint16_t>(),
-      static_cast<std::uint32_t>(input.rows), static_cast<std::uint32_t>(columns), input.row_stride,
-      static_cast<std::uint32_t>(layout), activation.limit, activation.alpha, activation.beta,
+      kernel_, stream, amax_config(scale_blocks, kAmaxThreads, max_blocks_), &scale->encode,
+      input.data_as<const std::uint16_t>(), static_cast<std::uint32_t>(input.rows),
+      static_cast<std::uint32_t>(columns), input.row_stride, static_cast<std::uint32_t>(layout),
+      activation.limit, activation.alpha, activation.beta,
       static_cast<std::uint32_t*>(workspace.data));
 }
 
