@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "support/child.hpp"
 #include "support/scratch.hpp"
 #include "support/wait.hpp"
 
@@ -38,18 +39,10 @@ class BuildProcess {
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
-    const std::string folders[] = {
+    const std::vector<std::string> folders = {
         "XDG_RUNTIME_DIR=" + (runtime.empty() ? scratch / "nowhere" : runtime),
         "TMPDIR=" + scratch.path()};
-    std::vector<char*> environment;
-    for (char** one = environ; *one != nullptr; ++one) {
-      const std::string_view text = *one;
-      if (!text.starts_with("XDG_RUNTIME_DIR=") && !text.starts_with("TMPDIR=")) {
-        environment.push_back(*one);
-      }
-    }
-    for (const std::string& one : folders) environment.push_back(const_cast<char*>(one.c_str()));
-    environment.push_back(nullptr);
+    std::vector<char*> environment = environment_with(folders);
     // Spawned and not forked: a child of a process with threads must not allocate, and under
     // AddressSanitizer it waits forever if another thread held one of the allocator's locks.
     posix_spawn_file_actions_t actions;

@@ -17,6 +17,27 @@
 
 namespace cukiln::testing {
 
+/// This process's environment with these `NAME=value`, which add to or replace its variables, as
+/// posix_spawn takes it. Valid until one of the two changes.
+inline std::vector<char*> environment_with(const std::vector<std::string>& added) {
+  std::vector<char*> variables;
+  for (const std::string& variable : added) {
+    variables.push_back(const_cast<char*>(variable.c_str()));
+  }
+  for (char** one = environ; *one != nullptr; ++one) {
+    const std::string_view name =
+        std::string_view(*one).substr(0, std::string_view(*one).find('='));
+    const bool replaced = std::any_of(added.begin(), added.end(), [&](const std::string& variable) {
+      return std::string_view(variable).substr(0, variable.find('=')) == name;
+    });
+    if (!replaced) {  // a program reads the first of two values
+      variables.push_back(*one);
+    }
+  }
+  variables.push_back(nullptr);
+  return variables;
+}
+
 /// A program that a test runs and whose standard output it reads line by line. The destructor kills
 /// it.
 class Child {
@@ -36,22 +57,7 @@ class Child {
       arguments.push_back(const_cast<char*>(argument.c_str()));
     }
     arguments.push_back(nullptr);
-    std::vector<char*> variables;
-    for (const std::string& variable : environment) {
-      variables.push_back(const_cast<char*>(variable.c_str()));
-    }
-    for (char** one = environ; *one != nullptr; ++one) {
-      const std::string_view name =
-          std::string_view(*one).substr(0, std::string_view(*one).find('='));
-      const bool replaced =
-          std::any_of(environment.begin(), environment.end(), [&](const std::string& variable) {
-            return std::string_view(variable).substr(0, variable.find('=')) == name;
-          });
-      if (!replaced) {  // a program reads the first of two values
-        variables.push_back(*one);
-      }
-    }
-    variables.push_back(nullptr);
+    std::vector<char*> variables = environment_with(environment);
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
