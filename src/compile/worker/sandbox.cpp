@@ -11,7 +11,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <ctime>
@@ -71,8 +70,7 @@ void allow_below(int ruleset, const std::string& folder, std::uint64_t rights) {
   }
 }
 
-// What NVRTC 12.8 to 13.5, glibc and the worker call between here and the process's end. By number,
-// since a call that this kernel's headers do not name cannot be made by name either.
+// What NVRTC 12.8 to 13.5, glibc and the worker call from here to the process's end.
 constexpr int kAllowed[] = {
     // memory
     SYS_brk,
@@ -211,7 +209,11 @@ bool filter_calls(bool maps_code) {
     filter.answer(call, SECCOMP_RET_ALLOW);
   }
   for (const int call : {SYS_mmap, SYS_mprotect}) {
-    maps_code ? filter.answer(call, SECCOMP_RET_ALLOW) : filter.allow_if(call, 2, PROT_EXEC, false);
+    if (maps_code) {
+      filter.answer(call, SECCOMP_RET_ALLOW);
+    } else {
+      filter.allow_if(call, 2, PROT_EXEC, false);
+    }
   }
   filter.allow_if(SYS_clone, 0, CLONE_THREAD | CLONE_VM, true);
 #ifdef SYS_clone3

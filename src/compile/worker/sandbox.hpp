@@ -6,7 +6,13 @@
 
 namespace cukiln::worker {
 
-/// What keeps a compiler that a text has taken over away from the rest of the machine. Applied once
+/// What of a Sandbox is in force: a kernel may lack or refuse parts of it.
+struct Protections {
+  std::uint32_t landlock = 0;  ///< Landlock's version in force; 0: none
+  bool filters_calls = false;  ///< seccomp is in force
+};
+
+/// Keeps a compiler that a text has taken over away from the rest of the machine. Entered once
 /// NVRTC is open and before it sees a text:
 ///
 /// - Landlock (Linux 5.13 and later; what its version has): no file but those in the lock folder,
@@ -14,13 +20,6 @@ namespace cukiln::worker {
 /// - seccomp: the system calls that NVRTC and the worker make, threads among them; every other one
 ///   fails with EPERM, as do new executable memory, processes and sockets.
 /// - Not dumpable: no process of the same user reads or traces it, unless it is privileged.
-///
-/// What the kernel refuses or lacks is left out, and `Protections` says so.
-struct Protections {
-  std::uint32_t landlock = 0;  ///< Landlock's version in force; 0: none
-  bool filters_calls = false;  ///< seccomp is in force
-};
-
 class Sandbox {
  public:
   struct Options {
