@@ -108,10 +108,10 @@ Result<NvrtcIdentity> NvrtcCompiler::identity() {
 /// FileLock keeps it from forked children.
 Result<void> NvrtcCompiler::probe_once(State& own, const LibraryStamps& stamps,
                                        NvrtcIdentity& found) {
-  if (options_.lock_directory.empty()) {
+  if (options_.lock_folder.empty()) {
     return probe(own, stamps, found);
   }
-  const std::string path = join_path(options_.lock_directory, kProbeLock);
+  const std::string path = join_path(options_.lock_folder, kProbeLock);
   const auto deadline = steady_clock::now() + kProbeLockTimeout;
   for (;;) {
     const auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, {});
@@ -131,9 +131,9 @@ Result<void> NvrtcCompiler::probe_once(State& own, const LibraryStamps& stamps,
 Result<void> NvrtcCompiler::probe(State& own, const LibraryStamps& stamps, NvrtcIdentity& found) {
   CUKILN_TRY(std::string path, find_worker(options_.worker));
   const std::size_t count = std::clamp<std::size_t>(upcoming_.load(), 1, max_idle_);
-  CUKILN_TRY(auto workers, probe_toolchain(worker_options(std::move(path), found.install,
-                                                          options_.lock_directory),
-                                           count, options_.stats, stamps, found));
+  CUKILN_TRY(auto workers,
+             probe_toolchain(worker_options(std::move(path), found.install, options_.lock_folder),
+                             count, options_.stats, stamps, found));
   for (std::unique_ptr<WorkerProcess>& worker : workers) {
     own.pool.put_back(std::move(worker));
   }

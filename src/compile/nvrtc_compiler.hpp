@@ -32,7 +32,7 @@ struct NvrtcCompilerOptions {
   StatCache* stats = nullptr;  ///< remembers NVRTC's version and digest; may be null
   /// The folder of the lock under which one of several processes probes an unknown NVRTC; if empty,
   /// each process probes it.
-  std::string lock_directory;
+  std::string lock_folder;
   /// Called after a probe, to save the new records of `stats` where other processes find them.
   std::function<void()> save_stats;
   Logger log;

@@ -55,7 +55,7 @@ class Builder {
   struct Options {
     bool offline = false;
     std::chrono::milliseconds compile_timeout{300'000};
-    std::string flight_directory;  ///< empty: single flight within this process only
+    std::string lock_folder;       ///< empty: single flight within this process only
     CubinStore* daemon = nullptr;  ///< looked up after the store; null: none
     RevokedKeys revoked_keys;      ///< entries that they signed are misses, and are removed
     Logger log;

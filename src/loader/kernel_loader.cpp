@@ -18,7 +18,7 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
   Builder::Options build_options;
   build_options.offline = options.offline;
   build_options.compile_timeout = options.compile_timeout;
-  build_options.flight_directory = tiers.lock_folder();
+  build_options.lock_folder = tiers.lock_folder();
   build_options.daemon = tiers.daemon();
   build_options.revoked_keys = tiers.revoked_keys();
   build_options.log = log;

@@ -33,7 +33,7 @@ NvrtcCompilerOptions nvrtc_options(const LoaderOptions& options, TieredStore& ti
   compiler.memory_bytes = options.compile_memory_bytes;
   compiler.max_idle_workers = options.jobs;
   compiler.stats = &stats;
-  compiler.lock_directory = tiers.lock_folder();
+  compiler.lock_folder = tiers.lock_folder();
   compiler.save_stats = [&tiers, &stats] {
     tiers.save_stat_records(stats.take_new());
     static_cast<void>(tiers.flush());  // on failure it is written with the next write

@@ -102,7 +102,7 @@ TEST_CASE("of several processes one probes NVRTC, and the others wait for its re
   StatCache stats;
   NvrtcCompilerOptions options = fake_options();
   options.stats = &stats;
-  options.lock_directory = folder.path();
+  options.lock_folder = folder.path();
   int saved = 0;
   options.save_stats = [&] { ++saved; };
   options.worker = counted_worker(folder, started, until_exists(folder / "go"));
@@ -129,7 +129,7 @@ TEST_CASE("a process that dies while it probes NVRTC does not block others") {
   const ScratchFolder folder;
   const std::string started = folder / "started";
   NvrtcCompilerOptions options = fake_options();
-  options.lock_directory = folder.path();
+  options.lock_folder = folder.path();
   options.worker = counted_worker(folder, started, until_exists(folder / "go"));
   const pid_t owner = ::fork();
   if (owner == 0) {

@@ -124,7 +124,7 @@ TEST_CASE_FIXTURE(Fixture, "a waiter takes the result only if its own files give
 
 TEST_CASE_FIXTURE(Fixture, "another process's flight is waited for, with a bound") {
   Builder::Options options;
-  options.flight_directory = scratch.path();
+  options.lock_folder = scratch.path();
   compiler.busy_rounds = 3;
   Builder patient = builder(options);
   CHECK(build(patient, request())->outcome == Outcome::compiled);
@@ -140,7 +140,7 @@ TEST_CASE_FIXTURE(Fixture, "another process's flight is waited for, with a bound
 TEST_CASE_FIXTURE(Fixture,
                   "who waits for a flight asks neither compiler nor store until it has ended") {
   Builder::Options options;
-  options.flight_directory = scratch.path();
+  options.lock_folder = scratch.path();
   Builder b = builder(options);
   const ModuleRequest waited = request();
   auto flight = FileLock::acquire(scratch / (waited.digest.hex() + ".lock"),
@@ -169,7 +169,7 @@ TEST_CASE_FIXTURE(Fixture,
 
 TEST_CASE_FIXTURE(Fixture, "a wait for another process's flight ends when it is cancelled") {
   Builder::Options options;
-  options.flight_directory = scratch.path();
+  options.lock_folder = scratch.path();
   Builder b = builder(options);
   const ModuleRequest waited = request();
   const auto flight = FileLock::acquire(scratch / (waited.digest.hex() + ".lock"),
