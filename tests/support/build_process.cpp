@@ -6,13 +6,14 @@
 // Prints one line: the outcome, the key, and the reason if the result was not stored.
 //
 //   log              prints the loader's messages to stderr
-//   fork=FILE        forks once FILE exists; the child says `forked` on stderr and sleeps
-//   exit=FILE        exits once FILE exists, while another thread compiles
+//   fork=FILE        forks once FILE is not empty; the child says `forked` on stderr and sleeps
+//   exit=FILE        exits once FILE is not empty, while another thread compiles
 //   require-daemon   fails without a daemon
 //   interrupted      gets a signal every half a millisecond
 //   impatient        limits the compile to two seconds
 //   counts           prints a second line: requests to a daemon that were declined and that failed
 
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -31,9 +32,11 @@ namespace {
 
 std::atomic<int> g_interruptions{0};  // counted by the thread that gets the signal
 
-/// Two minutes at most.
+/// Waits, two minutes at most, for a byte in the file: a file that only exists may belong to a
+/// writer that is between its open and its write.
 void wait_for(const char* file) {
-  for (int i = 0; i < 120'000 && ::access(file, F_OK) != 0; ++i) {
+  struct stat status {};
+  for (int i = 0; i < 120'000 && (::stat(file, &status) != 0 || status.st_size == 0); ++i) {
     ::usleep(1000);
   }
 }
