@@ -293,6 +293,27 @@ CUKILN_API cukiln_kernel cukiln_loader_find(const cukiln_loader* loader, const c
 CUKILN_API cukiln_kernel cukiln_loader_at(const cukiln_loader* loader, size_t id);
 CUKILN_API size_t cukiln_loader_kernel_count(const cukiln_loader* loader);
 
+/// cukiln::DeviceInfo: a device that is visible to this process (`CUDA_VISIBLE_DEVICES`). The
+/// caller sets `struct_bytes`, the library the rest.
+typedef struct cukiln_device_info {
+  size_t struct_bytes;
+  int ordinal;
+  int capability;  ///< 90, 100
+  uint64_t memory_bytes;
+  uint32_t num_sms;
+  char name[256];  ///< NUL-terminated
+} cukiln_device_info;
+
+/// Counts the visible devices; their ordinals are 0 to `*count` - 1. The first call opens the
+/// driver and fixes the list. `*count` is 0 after an error. Errors: driver, incompatible. Since
+/// 0.2.
+CUKILN_API cukiln_code cukiln_loader_device_count(cukiln_loader* loader, size_t* count);
+
+/// Describes device `ordinal`. Errors: as cukiln_loader_device_count; invalid_argument (no such
+/// device). `*device` is unchanged after an error. Since 0.2.
+CUKILN_API cukiln_code cukiln_loader_device(cukiln_loader* loader, int ordinal,
+                                            cukiln_device_info* device);
+
 /// The configuration of a launch. A dimension of zero counts as one.
 typedef struct cukiln_launch_config {
   size_t struct_bytes;
@@ -319,6 +340,32 @@ CUKILN_API cukiln_code cukiln_kernel_check_parameters(cukiln_kernel kernel, cons
 /// Raises the limit of dynamic shared memory to `bytes` per block on every device. Not for the hot
 /// path.
 CUKILN_API cukiln_code cukiln_kernel_reserve_shared(cukiln_kernel kernel, uint32_t bytes);
+
+/// cukiln::KernelAttributes. The caller sets `struct_bytes`, the library the rest.
+typedef struct cukiln_kernel_attributes {
+  size_t struct_bytes;
+  uint32_t registers;            ///< per thread
+  uint32_t max_block_threads;    ///< with these registers; a launch above it fails
+  uint32_t static_shared_bytes;  ///< per block
+  uint32_t
+      dynamic_shared_bytes;  ///< per block, the present limit: see cukiln_kernel_reserve_shared
+  uint32_t constant_bytes;   ///< of the kernel's own constants
+  uint32_t local_bytes;      ///< stack frame, per thread
+} cukiln_kernel_attributes;
+
+/// Fills in the resources that the kernel uses on device `ordinal`. Not for the hot path. Errors:
+/// invalid_argument (not loaded on that device), driver; `*attributes` is then unchanged. Since
+/// 0.2.
+CUKILN_API cukiln_code cukiln_kernel_get_attributes(cukiln_kernel kernel, int ordinal,
+                                                    cukiln_kernel_attributes* attributes);
+
+/// Computes how many blocks of `block_threads` threads with `shared_bytes` of dynamic shared memory
+/// fit on one SM of device `ordinal` together; 0: not even one. `*blocks` is 0 after an error. Not
+/// for the hot path. Errors: invalid_argument (not loaded there; a number of threads that no block
+/// has), driver. Since 0.2.
+CUKILN_API cukiln_code cukiln_kernel_max_blocks_per_sm(cukiln_kernel kernel, int ordinal,
+                                                       uint32_t block_threads,
+                                                       uint32_t shared_bytes, uint32_t* blocks);
 
 /// Copies the name, truncated to fit and NUL-terminated. Returns its full length without the NUL.
 CUKILN_API size_t cukiln_kernel_name(cukiln_kernel kernel, char* buffer, size_t buffer_bytes);

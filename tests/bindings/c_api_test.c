@@ -172,6 +172,15 @@ static void null_is_an_error_and_no_crash(void) {
   CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_kernel_launch(NULL, NULL, &config, NULL));
   CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_kernel_check_parameters(NULL, NULL, 0));
   CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_kernel_reserve_shared(NULL, 1));
+  cukiln_kernel_attributes attributes = {.struct_bytes = sizeof attributes};
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_kernel_get_attributes(NULL, 0, &attributes));
+  uint32_t blocks = 0;
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_kernel_max_blocks_per_sm(NULL, 0, 32, 0, &blocks));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_device_count(NULL, &size));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_device_count(loader, NULL));
+  cukiln_device_info device = {.struct_bytes = sizeof device};
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_device(NULL, 0, &device));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_device(loader, 0, NULL));
   CHECK(cukiln_loader_find(loader, NULL) == NULL && cukiln_loader_find(NULL, "x") == NULL);
   CHECK(cukiln_loader_find(loader, "nothing") == NULL && cukiln_loader_at(loader, 0) == NULL);
   CHECK(cukiln_kernel_name(NULL, NULL, 0) == 0 && cukiln_kernel_native(NULL) == NULL);
@@ -426,6 +435,121 @@ static void a_kernel_launches_from_c(void) {
   cukiln_loader_destroy(loader);
 }
 
+/// Where the fake driver's own functions are.
+static void* fake_function(const char* name) {
+  void* const fake = dlopen(FAKE_CUDA, RTLD_NOW);
+  void* const function = fake != NULL ? dlsym(fake, name) : NULL;
+  CHECK(function != NULL);
+  return function;
+}
+
+static void a_kernels_resources_are_those_on_one_device(void) {
+  cukiln_loader* const loader = open_loader();
+  const char text[] = "extern \"C\" __global__ void twice(float* x) { *x *= 2; }";
+  const cukiln_source source = {"twice.cu", text, strlen(text)};
+  const cukiln_module module = {
+      .struct_bytes = sizeof module, .sources = &source, .source_count = 1};
+  cukiln_kernel kernel = NULL;
+  CHECK_CODE(CUKILN_OK, cukiln_loader_get(loader, &module, NULL, &kernel));
+
+  cukiln_kernel_attributes used = {.struct_bytes = sizeof used};
+  CHECK_CODE(CUKILN_OK, cukiln_kernel_get_attributes(kernel, 0, &used));
+  CHECK(used.struct_bytes == sizeof used);
+  CHECK(used.registers == 32 && used.max_block_threads == 1024);
+  CHECK(used.static_shared_bytes == 1024 && used.dynamic_shared_bytes == 47 << 10);
+  CHECK(used.constant_bytes == 64 && used.local_bytes == 16);
+  CHECK_CODE(CUKILN_OK, cukiln_kernel_reserve_shared(kernel, 100 << 10));
+  CHECK_CODE(CUKILN_OK, cukiln_kernel_get_attributes(kernel, 0, &used));
+  CHECK(used.dynamic_shared_bytes == 100 << 10);
+  used.registers = 7;
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_kernel_get_attributes(kernel, 1, &used));
+  CHECK_ERROR_SAYS("not loaded on device 1");
+  CHECK(used.registers == 7);
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_kernel_get_attributes(kernel, 0, NULL));
+  used.struct_bytes = 3;
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_kernel_get_attributes(kernel, 0, &used));
+  CHECK_ERROR_SAYS("sizeof(cukiln_kernel_attributes)");
+
+  uint32_t blocks = 0;
+  CHECK_CODE(CUKILN_OK, cukiln_kernel_max_blocks_per_sm(kernel, 0, 256, 0, &blocks));
+  CHECK(blocks == 8);
+  CHECK_CODE(CUKILN_OK, cukiln_kernel_max_blocks_per_sm(kernel, 0, 32, 100000, &blocks));
+  CHECK(blocks == 2);
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_kernel_max_blocks_per_sm(kernel, 0, 2000, 0, &blocks));
+  CHECK_ERROR_SAYS("expected 1 to 1024");
+  CHECK(blocks == 0);
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_kernel_max_blocks_per_sm(kernel, 1, 32, 0, &blocks));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_kernel_max_blocks_per_sm(kernel, 0, 32, 0, NULL));
+
+  void (*fail)(const char*, unsigned, int) = NULL;
+  *(void**)&fail = fake_function("fake_cuda_fail");
+  fail("cuKernelGetAttribute", 700, 1);
+  used.struct_bytes = sizeof used;
+  CHECK_CODE(CUKILN_DRIVER, cukiln_kernel_get_attributes(kernel, 0, &used));
+  fail("cuOccupancyMaxActiveBlocksPerMultiprocessor", 700, 1);
+  CHECK_CODE(CUKILN_DRIVER, cukiln_kernel_max_blocks_per_sm(kernel, 0, 32, 0, &blocks));
+  cukiln_loader_destroy(loader);
+}
+
+static void the_visible_devices_are_described(void) {
+  void (*set_devices)(int) = NULL;
+  void (*set_capability)(int, int) = NULL;
+  void (*fail)(const char*, unsigned, int) = NULL;
+  *(void**)&set_devices = fake_function("fake_cuda_set_devices");
+  *(void**)&set_capability = fake_function("fake_cuda_set_capability");
+  *(void**)&fail = fake_function("fake_cuda_fail");
+  set_devices(2);
+  set_capability(1, 100);
+  cukiln_loader* loader = open_loader();
+  size_t count = 9;
+  CHECK_CODE(CUKILN_OK, cukiln_loader_device_count(loader, &count));
+  CHECK(count == 2);
+  cukiln_device_info device = {.struct_bytes = sizeof device};
+  CHECK_CODE(CUKILN_OK, cukiln_loader_device(loader, 1, &device));
+  CHECK(device.ordinal == 1 && device.capability == 100 && device.num_sms == 148);
+  CHECK(device.memory_bytes == (uint64_t)80 << 30 && strcmp(device.name, "Fake GPU 1") == 0);
+  CHECK_CODE(CUKILN_OK, cukiln_loader_device(loader, 0, &device));
+  CHECK(device.ordinal == 0 && device.capability == 90);
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_device(loader, 2, &device));
+  CHECK_ERROR_SAYS("no device 2: 2 are visible");
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_device(loader, -1, &device));
+  CHECK(device.ordinal == 0);
+  device.struct_bytes = 0;
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_device(loader, 0, &device));
+  CHECK_ERROR_SAYS("sizeof(cukiln_device_info)");
+  cukiln_loader_destroy(loader);
+
+  fail("cuInit", 100, 2);
+  loader = open_loader();
+  CHECK_CODE(CUKILN_DRIVER, cukiln_loader_device_count(loader, &count));
+  CHECK_ERROR_SAYS("no GPU is visible");
+  CHECK(count == 0);
+  device.struct_bytes = sizeof device;
+  CHECK_CODE(CUKILN_DRIVER, cukiln_loader_device(loader, 0, &device));
+  cukiln_loader_destroy(loader);
+  set_devices(1);
+}
+
+static void a_preload_is_refused_while_its_guard_captures(void) {
+  void (*set_capture)(cukiln_stream, int) = NULL;
+  *(void**)&set_capture = fake_function("fake_cuda_set_capture");
+  cukiln_loader* const loader = open_loader();
+  const char text[] = "extern \"C\" __global__ void guarded() {}";
+  const cukiln_source source = {"guarded.cu", text, strlen(text)};
+  const cukiln_module module = {
+      .struct_bytes = sizeof module, .sources = &source, .source_count = 1};
+  const cukiln_module* const modules[] = {&module};
+  const cukiln_preload_options options = {.struct_bytes = sizeof options,
+                                          .capture_guard = (cukiln_stream)77};
+  set_capture((cukiln_stream)77, 1);
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT,
+             cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
+  CHECK_ERROR_SAYS("the capture_guard stream is being captured");
+  set_capture((cukiln_stream)77, 0);
+  CHECK_CODE(CUKILN_OK, cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
+  cukiln_loader_destroy(loader);
+}
+
 static void a_token_cancels_its_own_call(void) {
   cukiln_loader* const loader = open_loader();
   const char text[] = "extern \"C\" __global__ void token() {}";
@@ -542,6 +666,9 @@ int main(void) {
   RUN(what_is_asked_for_is_recorded);
   RUN(cancel_ends_compiles_until_they_resume);
   RUN(a_kernel_launches_from_c);
+  RUN(a_kernels_resources_are_those_on_one_device);
+  RUN(the_visible_devices_are_described);
+  RUN(a_preload_is_refused_while_its_guard_captures);
   RUN(a_token_cancels_its_own_call);
   RUN(only_what_is_loaded_is_unloaded);
   RUN(a_preload_may_name_its_modules);

@@ -143,6 +143,18 @@ static struct Use use_all(const struct Paths* paths) {
   }
   cukiln_kernel kernel = NULL;
   note(&use, cukiln_loader_get(loader, &module, NULL, &kernel));
+  cukiln_device_info device;
+  memset(&device, 0, sizeof device);
+  device.struct_bytes = sizeof device;
+  note(&use, cukiln_loader_device(loader, 0, &device));
+  if (kernel != NULL) {
+    cukiln_kernel_attributes attributes;
+    memset(&attributes, 0, sizeof attributes);
+    attributes.struct_bytes = sizeof attributes;
+    note(&use, cukiln_kernel_get_attributes(kernel, 0, &attributes));
+    uint32_t blocks = 0;
+    note(&use, cukiln_kernel_max_blocks_per_sm(kernel, 0, 256, 0, &blocks));
+  }
   cukiln_explanation* explanation = NULL;
   note(&use, cukiln_loader_explain(loader, &module, target, &explanation));
   cukiln_explanation_destroy(explanation);

@@ -46,6 +46,47 @@ Result<void> hand_out(Result<Explanation> explanation, cukiln_explanation** out)
 
 extern "C" {
 
+cukiln_code cukiln_loader_device_count(cukiln_loader* loader, size_t* count) {
+  return guarded([&]() -> Result<void> {
+    if (loader == nullptr || count == nullptr) {
+      return null_argument(loader == nullptr ? "loader" : "count");
+    }
+    *count = 0;
+    const auto devices = loader->loader.devices();
+    if (!devices) {
+      return devices.error();
+    }
+    *count = devices->size();
+    return {};
+  });
+}
+
+cukiln_code cukiln_loader_device(cukiln_loader* loader, int ordinal, cukiln_device_info* device) {
+  return guarded([&]() -> Result<void> {
+    if (loader == nullptr || device == nullptr) {
+      return null_argument(loader == nullptr ? "loader" : "device");
+    }
+    const auto devices = loader->loader.devices();
+    if (!devices) {
+      return devices.error();
+    }
+    const auto at = std::find_if(devices->begin(), devices->end(),
+                                 [&](const DeviceInfo& one) { return one.ordinal == ordinal; });
+    if (at == devices->end()) {
+      return Error(ErrorCode::invalid_argument, "there is no device " + std::to_string(ordinal) +
+                                                    ": " + std::to_string(devices->size()) +
+                                                    " are visible");
+    }
+    cukiln_device_info value{};
+    value.ordinal = at->ordinal;
+    value.capability = at->capability;
+    value.memory_bytes = at->memory_bytes;
+    value.num_sms = at->num_sms;
+    at->name.copy(value.name, sizeof value.name - 1);
+    return c::write_struct(value, *device, "cukiln_device_info");
+  });
+}
+
 cukiln_code cukiln_loader_explain(cukiln_loader* loader, const cukiln_module* module,
                                   const char* target, cukiln_explanation** out) {
   return guarded([&]() -> Result<void> {

@@ -84,6 +84,44 @@ cukiln_code cukiln_kernel_reserve_shared(cukiln_kernel kernel, uint32_t bytes) {
   });
 }
 
+cukiln_code cukiln_kernel_get_attributes(cukiln_kernel kernel, int ordinal,
+                                         cukiln_kernel_attributes* attributes) {
+  return guarded([&]() -> Result<void> {
+    if (kernel == nullptr || attributes == nullptr) {
+      return null_argument(kernel == nullptr ? "kernel" : "attributes");
+    }
+    const auto used = from_c(kernel).attributes(ordinal);
+    if (!used) {
+      return used.error();
+    }
+    cukiln_kernel_attributes value{};
+    value.registers = used->registers;
+    value.max_block_threads = used->max_block_threads;
+    value.static_shared_bytes = used->static_shared_bytes;
+    value.dynamic_shared_bytes = used->dynamic_shared_bytes;
+    value.constant_bytes = used->constant_bytes;
+    value.local_bytes = used->local_bytes;
+    return c::write_struct(value, *attributes, "cukiln_kernel_attributes");
+  });
+}
+
+cukiln_code cukiln_kernel_max_blocks_per_sm(cukiln_kernel kernel, int ordinal,
+                                            uint32_t block_threads, uint32_t shared_bytes,
+                                            uint32_t* blocks) {
+  return guarded([&]() -> Result<void> {
+    if (kernel == nullptr || blocks == nullptr) {
+      return null_argument(kernel == nullptr ? "kernel" : "blocks");
+    }
+    *blocks = 0;
+    const auto most = from_c(kernel).max_blocks_per_sm(ordinal, block_threads, shared_bytes);
+    if (!most) {
+      return most.error();
+    }
+    *blocks = *most;
+    return {};
+  });
+}
+
 size_t cukiln_kernel_name(cukiln_kernel kernel, char* buffer, size_t buffer_bytes) {
   const std::string_view name = kernel != nullptr ? from_c(kernel).name() : std::string_view();
   if (buffer != nullptr && buffer_bytes != 0) {
