@@ -68,6 +68,8 @@ class FakeCuda:
         self.library.fake_cuda_calls.restype = ctypes.c_int64
         self.library.fake_cuda_launch.argtypes = (ctypes.c_size_t, ctypes.c_void_p)
         self.library.fake_cuda_launch.restype = ctypes.c_bool
+        self.library.fake_cuda_fail.argtypes = (ctypes.c_char_p, ctypes.c_uint, ctypes.c_int)
+        self.library.fake_cuda_set_capture.argtypes = (ctypes.c_void_p, ctypes.c_int)
         self.library.cuCtxPushCurrent_v2.argtypes = (ctypes.c_void_p,)
         self.library.fake_cuda_reset()
         self.library.cuCtxPushCurrent_v2(self.library.fake_cuda_new_context(0))
@@ -75,6 +77,9 @@ class FakeCuda:
     def parameters(self, kernel, *sizes):
         array = (ctypes.c_size_t * len(sizes))(*sizes)
         self.library.fake_cuda_set_parameters(kernel.encode(), array, len(sizes))
+
+    def fail(self, function, result, times=1):
+        self.library.fake_cuda_fail(function.encode(), result, times)
 
     def launches(self):
         return self.library.fake_cuda_launches()

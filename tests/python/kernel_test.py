@@ -315,13 +315,62 @@ def test_a_driver_error_is_raised(scale, cuda):
         scale[1, 2048](None, 1.0, 1)
 
 
+def test_a_kernels_attributes_are_those_on_one_device(scale, cuda):
+    assert scale.attributes(0) == cukiln.KernelAttributes(
+        registers=32,
+        max_block_threads=1024,
+        static_shared_bytes=1024,
+        dynamic_shared_bytes=47 << 10,
+        constant_bytes=64,
+        local_bytes=16,
+    )
+    scale.reserve_shared(100 << 10)
+    assert scale.attributes(0).dynamic_shared_bytes == 100 << 10
+    with pytest.raises(cukiln.InvalidArgumentError, match="scale is not loaded on device 1"):
+        scale.attributes(1)
+    cuda.fail("cuKernelGetAttribute", 700)
+    with pytest.raises(cukiln.DriverError, match="reading attribute"):
+        scale.attributes(0)
+
+
+def test_the_blocks_that_fit_on_one_sm_are_counted(scale, cuda):
+    assert scale.max_blocks_per_sm(0, 256) == 8
+    assert scale.max_blocks_per_sm(0, 32, shared_bytes=100_000) == 2
+    assert scale.max_blocks_per_sm(0, 32, 300_000) == 0
+    with pytest.raises(cukiln.InvalidArgumentError, match="2000 threads .* expected 1 to 1024"):
+        scale.max_blocks_per_sm(0, 2000)
+    with pytest.raises(cukiln.InvalidArgumentError, match="not loaded on device 1"):
+        scale.max_blocks_per_sm(1, 32)
+    cuda.fail("cuOccupancyMaxActiveBlocksPerMultiprocessor", 700)
+    with pytest.raises(cukiln.DriverError, match="occupancy of scale"):
+        scale.max_blocks_per_sm(0, 32)
+
+
+def test_a_number_that_ctypes_would_cut_is_refused(scale):
+    for call in (
+        lambda: scale.attributes(1 << 32),
+        lambda: scale.max_blocks_per_sm(-1, 32),
+        lambda: scale.max_blocks_per_sm(0, (1 << 32) + 32),
+        lambda: scale.max_blocks_per_sm(0, 32, -1),
+        lambda: scale.reserve_shared((1 << 32) + 1),
+    ):
+        with pytest.raises(cukiln.InvalidArgumentError, match="expected"):
+            call()
+
+
 def test_a_kernel_of_a_closed_loader_is_refused(cuda, store):
     cuda.parameters("scale", 8, 4, 4)
     loader = cukiln.Loader(store=store)
     kernel = loader.get(SPEC)
     loader.close()
-    with pytest.raises(cukiln.InvalidArgumentError, match="closed"):
-        kernel[1, 1](None, 1.0, 1)
+    for call in (
+        lambda: kernel[1, 1](None, 1.0, 1),
+        lambda: kernel.attributes(0),
+        lambda: kernel.max_blocks_per_sm(0, 32),
+        loader.devices,
+    ):
+        with pytest.raises(cukiln.InvalidArgumentError, match="closed"):
+            call()
     assert cuda.launches() == 0
 
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 
@@ -82,6 +83,39 @@ def test_a_cancelled_loader_resumes(loader):
         loader.compile(module())
     loader.resume()
     assert loader.compile(module())[0].outcome == "compiled"
+
+
+def test_the_visible_devices_are_described(loader, cuda):
+    cuda.library.fake_cuda_set_devices(2)
+    cuda.library.fake_cuda_set_capability(1, 100)
+    first, second = loader.devices()
+    assert first == cukiln.DeviceInfo(0, "Fake GPU 0", 90, 80 << 30, 148)
+    assert (second.ordinal, second.name, second.capability) == (1, "Fake GPU 1", 100)
+
+
+def test_devices_without_a_driver_are_an_error(home, cuda):
+    with cukiln.Loader(cuda_library="/nowhere/libcuda.so.1") as loader:
+        with pytest.raises(cukiln.DriverError, match="no CUDA driver"):
+            loader.devices()
+    cuda.fail("cuInit", 100)
+    with cukiln.Loader() as loader:
+        with pytest.raises(cukiln.DriverError, match="no GPU is visible"):
+            loader.devices()
+        assert len(loader.devices()) == 1  # an error is not kept
+
+
+def test_a_preload_is_refused_while_its_guard_captures(loader, cuda):
+    streams = [77, SimpleNamespace(cuda_stream=77), SimpleNamespace(__cuda_stream__=(0, 77))]
+    cuda.library.fake_cuda_set_capture(77, 1)
+    for stream in streams:
+        with pytest.raises(cukiln.InvalidArgumentError, match="the capture_guard stream is being"):
+            loader.preload([module()], capture_guard=stream)
+    with pytest.raises(cukiln.InvalidArgumentError, match="the stream is a str"):
+        loader.preload([module()], capture_guard="torch")
+    loader.preload([module()], capture_guard=78)
+    cuda.library.fake_cuda_set_capture(77, 0)
+    for stream in streams:
+        assert loader.preload([module()], capture_guard=stream).failed == 0
 
 
 def test_a_module_is_unloaded_by_its_key(loader, cuda):

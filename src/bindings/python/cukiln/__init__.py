@@ -23,8 +23,10 @@ from ._kernel import Kernel, Launch
 from ._loader import CancelToken, Loader, default_loader
 from ._modules import CudaModule, get_cuda_module, preload_all
 from ._spec import (
+    DeviceInfo,
     Difference,
     Explanation,
+    KernelAttributes,
     KernelInfo,
     ModuleReport,
     ModuleSpec,
@@ -40,6 +42,7 @@ __all__ = [
     "CompileError",
     "CorruptError",
     "CudaModule",
+    "DeviceInfo",
     "Difference",
     "DriverError",
     "Error",
@@ -49,6 +52,7 @@ __all__ = [
     "InvalidArgumentError",
     "IoError",
     "Kernel",
+    "KernelAttributes",
     "KernelInfo",
     "Launch",
     "Loader",

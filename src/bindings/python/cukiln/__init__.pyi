@@ -13,6 +13,7 @@ __all__ = [
     "CompileError",
     "CorruptError",
     "CudaModule",
+    "DeviceInfo",
     "Difference",
     "DriverError",
     "Error",
@@ -22,6 +23,7 @@ __all__ = [
     "InvalidArgumentError",
     "IoError",
     "Kernel",
+    "KernelAttributes",
     "KernelInfo",
     "Launch",
     "Loader",
@@ -124,6 +126,23 @@ class Explanation:
     def from_c(c: ctypes.Structure) -> Explanation: ...
 
 @dataclass(frozen=True)
+class DeviceInfo:
+    ordinal: int
+    name: str
+    capability: int
+    memory_bytes: int
+    num_sms: int
+
+@dataclass(frozen=True)
+class KernelAttributes:
+    registers: int
+    max_block_threads: int
+    static_shared_bytes: int
+    dynamic_shared_bytes: int
+    constant_bytes: int
+    local_bytes: int
+
+@dataclass(frozen=True)
 class Stats:
     entries: int
     bytes: int
@@ -175,6 +194,10 @@ class Kernel:
     @property
     def native(self) -> int: ...
     def reserve_shared(self, bytes: int) -> None: ...
+    def attributes(self, ordinal: int) -> KernelAttributes: ...
+    def max_blocks_per_sm(
+        self, ordinal: int, block_threads: int, shared_bytes: int = 0
+    ) -> int: ...
     def __call__(self, *_: object) -> NoReturn: ...
     @overload
     def __getitem__(self, config: tuple[_Size, _Size]) -> Launch: ...
@@ -246,6 +269,7 @@ class Loader:
         devices: Iterable[int] = (),
         load: bool = True,
         keep_going: bool = False,
+        capture_guard: _Stream | None = None,
         progress: Callable[[int, int, ModuleReport], object] | None = None,
         cancel: CancelToken | None = None,
     ) -> PreloadReport: ...
@@ -265,6 +289,7 @@ class Loader:
     def sealed(self) -> bool: ...
     def cancel(self) -> None: ...
     def resume(self) -> None: ...
+    def devices(self) -> tuple[DeviceInfo, ...]: ...
     def explain(self, module: ModuleSpec, target: str) -> Explanation: ...
     def explain_keys(self, was: str, now: str) -> Explanation: ...
     def cubin(self, key: str) -> bytes: ...
@@ -308,6 +333,7 @@ def preload_all(
     devices: Iterable[int] = (),
     load: bool = True,
     keep_going: bool = False,
+    capture_guard: _Stream | None = None,
     progress: Callable[[int, int, ModuleReport], object] | None = None,
     cancel: CancelToken | None = None,
 ) -> PreloadReport: ...

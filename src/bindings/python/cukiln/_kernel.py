@@ -8,11 +8,12 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import c_uint32
+from ctypes import byref, c_uint32
 from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _errors, _library
+from ._spec import KernelAttributes
 
 if TYPE_CHECKING:
     from ._loader import Loader
@@ -73,8 +74,35 @@ class Kernel:
         return b"CUDA_ERROR_INVALID_CONTEXT" in self._loader._library.cukiln_last_error()
 
     def reserve_shared(self, bytes: int) -> None:
-        """Allows up to so much dynamic shared memory. Launching with more than 48 KiB does it."""
-        _library.check(self._loader._library.cukiln_kernel_reserve_shared(self._checked(), bytes))
+        """Raises the limit of dynamic shared memory to `bytes` per block on every device that the
+        kernel is loaded on. A launch with more than 48 KiB calls it. Errors: DriverError (the device
+        has less), InvalidArgumentError."""
+        wanted = _uint32("bytes", bytes)
+        _library.check(self._loader._library.cukiln_kernel_reserve_shared(self._checked(), wanted))
+
+    def attributes(self, ordinal: int) -> KernelAttributes:
+        """Returns the resources that the kernel uses on device `ordinal`. Not for the hot path.
+        Errors: InvalidArgumentError (not loaded on that device), DriverError."""
+        c = _library.KernelAttributes()
+        get = self._loader._library.cukiln_kernel_get_attributes
+        _library.check(get(self._checked(), _library.ordinal(ordinal), byref(c)))
+        return KernelAttributes(**{name: getattr(c, name) for name, *_ in c._fields_[1:]})
+
+    def max_blocks_per_sm(self, ordinal: int, block_threads: int, shared_bytes: int = 0) -> int:
+        """Returns how many blocks of `block_threads` threads with `shared_bytes` of dynamic shared
+        memory fit on one SM of device `ordinal` together; 0: not even one. Not for the hot path.
+        Errors: InvalidArgumentError (not loaded there; a number of threads that no block has),
+        DriverError."""
+        blocks = c_uint32()
+        code = self._loader._library.cukiln_kernel_max_blocks_per_sm(
+            self._checked(),
+            _library.ordinal(ordinal),
+            _uint32("block_threads", block_threads),
+            _uint32("shared_bytes", shared_bytes),
+            byref(blocks),
+        )
+        _library.check(code)
+        return blocks.value
 
     def __call__(self, *_: object) -> NoReturn:
         raise TypeError(
@@ -124,7 +152,7 @@ class Launch:
         if shared_bytes > _SHARED_WITHOUT_ASKING:
             kernel.reserve_shared(shared_bytes)
         self._kernel = kernel
-        self._stream = None if stream is None else _stream_pointer(stream)
+        self._stream = None if stream is None else stream_pointer(stream)
         self._config = _library.LaunchConfig(
             grid=_dimensions("grid", grid),
             block=_dimensions("block", block),
@@ -187,6 +215,13 @@ class _Arguments:
             at += len(part)
 
 
+def _uint32(what: str, given: int) -> int:
+    """ctypes would cut off what does not fit."""
+    if not 0 <= given < 1 << 32:
+        raise _errors.InvalidArgumentError(f"{what} is {given}; expected 0 to 2^32 - 1")
+    return given
+
+
 def _dimensions(what: str, given: object) -> ctypes.Array[c_uint32]:
     try:
         sizes = tuple(map(index, given if isinstance(given, Iterable) else (given,)))
@@ -246,7 +281,8 @@ def _forget_torch() -> None:
 os.register_at_fork(after_in_child=_forget_torch)
 
 
-def _stream_pointer(stream: Any) -> int:
+def stream_pointer(stream: Any) -> int:
+    """A stream as CUstream: of an int, of PyTorch's, CuPy's or CUDA Python's objects."""
     if isinstance(stream, int):
         return stream
     if hasattr(stream, "__cuda_stream__"):  # CUDA Python's protocol: (version, pointer)

@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from ctypes import (
     POINTER,
+    c_char,
     c_char_p,
     c_double,
     c_int,
@@ -192,6 +193,29 @@ class LaunchConfig(Sized):
     )
 
 
+class KernelAttributes(Sized):
+    _fields_ = (
+        ("struct_bytes", c_size_t),
+        ("registers", c_uint32),
+        ("max_block_threads", c_uint32),
+        ("static_shared_bytes", c_uint32),
+        ("dynamic_shared_bytes", c_uint32),
+        ("constant_bytes", c_uint32),
+        ("local_bytes", c_uint32),
+    )
+
+
+class DeviceInfo(Sized):
+    _fields_ = (
+        ("struct_bytes", c_size_t),
+        ("ordinal", c_int),
+        ("capability", c_int),
+        ("memory_bytes", c_uint64),
+        ("num_sms", c_uint32),
+        ("name", c_char * 256),
+    )
+
+
 class Difference(ctypes.Structure):
     _fields_ = (("field", c_char_p), ("was", c_char_p), ("now", c_char_p))
 
@@ -283,8 +307,15 @@ _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "cukiln_loader_find": (_KERNEL, (_LOADER, c_char_p)),
     "cukiln_loader_at": (_KERNEL, (_LOADER, c_size_t)),
     "cukiln_loader_kernel_count": (c_size_t, (_LOADER,)),
+    "cukiln_loader_device_count": (c_int, (_LOADER, POINTER(c_size_t))),
+    "cukiln_loader_device": (c_int, (_LOADER, c_int, POINTER(DeviceInfo))),
     "cukiln_kernel_launch": (c_int, (_KERNEL, c_void_p, POINTER(LaunchConfig), c_void_p)),
     "cukiln_kernel_reserve_shared": (c_int, (_KERNEL, c_uint32)),
+    "cukiln_kernel_get_attributes": (c_int, (_KERNEL, c_int, POINTER(KernelAttributes))),
+    "cukiln_kernel_max_blocks_per_sm": (
+        c_int,
+        (_KERNEL, c_int, c_uint32, c_uint32, POINTER(c_uint32)),
+    ),
     "cukiln_kernel_name": (c_size_t, (_KERNEL, c_char_p, c_size_t)),
     "cukiln_kernel_parameter_count": (c_size_t, (_KERNEL,)),
     "cukiln_kernel_parameter_bytes": (c_size_t, (_KERNEL, c_size_t)),
@@ -347,6 +378,13 @@ def check(code: int) -> None:
 def text(given: bytes | None) -> str:
     """Paths are bytes, and so are messages with paths in them."""
     return os.fsdecode(given or b"")
+
+
+def ordinal(given: int) -> int:
+    """A device's ordinal for C, where ctypes would cut off what does not fit."""
+    if not 0 <= given < 1 << 31:
+        raise _errors.InvalidArgumentError(f"there is no device {given}; expected an ordinal from 0")
+    return given
 
 
 def encoded(given: str | bytes | os.PathLike[str]) -> bytes:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from . import _errors, _interrupts, _library
-from ._kernel import Kernel
-from ._spec import Explanation, ModuleReport, ModuleSpec, PreloadReport, Stats, several
+from ._kernel import Kernel, stream_pointer
+from ._spec import DeviceInfo, Explanation, ModuleReport, ModuleSpec, PreloadReport, Stats, several
 
 _logger = logging.getLogger("cukiln")
 _logger.addHandler(logging.NullHandler())  # no output unless the host configures logging
@@ -182,6 +182,7 @@ class Loader:
         devices: Iterable[int] = (),
         load: bool = True,
         keep_going: bool = False,
+        capture_guard: object = None,
         progress: Callable[[int, int, ModuleReport], object] | None = None,
         cancel: CancelToken | None = None,
     ) -> PreloadReport:
@@ -191,8 +192,10 @@ class Loader:
         `manifest` is a file, a list of modules, or None for the kernels that come with cukiln;
         `modules` selects some by name. `load=False` only compiles and needs no driver. With
         `keep_going` failures are in the report; else the first is raised, after all others are
-        done. `progress(done, total, report)` is called when a module is done. `cancel` cancels this
-        call; modules that are done stay.
+        done. While the stream `capture_guard` captures, the call is refused with
+        InvalidArgumentError, since a load would invalidate the capture; the legacy stream is checked
+        always, captures of other streams are not noticed. `progress(done, total, report)` is called
+        when a module is done. `cancel` cancels this call; modules that are done stay.
         """
         reports: dict[int, ModuleReport] = {}  # by their place, which is not the order they end in
         raised: list[BaseException] = []
@@ -215,6 +218,7 @@ class Loader:
             target_count=len(wanted),
             no_load=not load,
             keep_going=keep_going,
+            capture_guard=None if capture_guard is None else stream_pointer(capture_guard),
             progress=_library.PROGRESS_FUNCTION(report_one),
             modules=_library.strings(only),
             module_count=len(only),
@@ -343,6 +347,20 @@ class Loader:
         """Ends the effect of `cancel()`."""
         self._cancelled = False
         self._library.cukiln_loader_resume(self.handle)
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        """Returns the visible devices. The first call opens the driver and fixes the list. Errors:
+        DriverError, IncompatibleError."""
+        count = c_size_t()
+        _library.check(self._library.cukiln_loader_device_count(self.handle, byref(count)))
+        return tuple(self._device(ordinal) for ordinal in range(count.value))
+
+    def _device(self, ordinal: int) -> DeviceInfo:
+        c = _library.DeviceInfo()
+        _library.check(self._library.cukiln_loader_device(self.handle, ordinal, byref(c)))
+        return DeviceInfo(
+            c.ordinal, _library.text(c.name), c.capability, c.memory_bytes, c.num_sms
+        )
 
     def explain(self, module: ModuleSpec, target: str) -> Explanation:
         """Explains why a module hits or misses for a target. Compiles nothing."""

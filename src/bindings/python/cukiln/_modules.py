@@ -223,7 +223,7 @@ class _Loaded:
 
 def _has_gpu(owner: Loader) -> bool:
     try:
-        owner.preload([])  # asks the driver for its devices, and no more
+        owner.devices()
     except (_errors.DriverError, _errors.NotFoundError):
         return False
     return True

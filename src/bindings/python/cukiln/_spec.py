@@ -151,7 +151,7 @@ class ModuleReport:
 
 @dataclass(frozen=True)
 class PreloadReport:
-    modules: tuple[ModuleReport, ...]  #: in the order in which they were done
+    modules: tuple[ModuleReport, ...]  #: in the manifest's order; one for each target
     hits: int
     compiled: int
     failed: int  #: failed and missing
@@ -185,6 +185,29 @@ class Explanation:
                 for d in c.differences[: c.difference_count]
             ),
         )
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """A device that is visible to this process (`CUDA_VISIBLE_DEVICES`)."""
+
+    ordinal: int
+    name: str
+    capability: int  #: 90, 100
+    memory_bytes: int
+    num_sms: int
+
+
+@dataclass(frozen=True)
+class KernelAttributes:
+    """The resources that a kernel uses, or may use, on one device."""
+
+    registers: int  #: per thread
+    max_block_threads: int  #: with these registers; a launch above it fails
+    static_shared_bytes: int  #: per block
+    dynamic_shared_bytes: int  #: per block, the present limit: see Kernel.reserve_shared
+    constant_bytes: int  #: of the kernel's own constants
+    local_bytes: int  #: stack frame, per thread
 
 
 @dataclass(frozen=True)
