@@ -25,7 +25,7 @@ FileStamp stamp_at(const std::string& path) noexcept {
 
 }  // namespace
 
-FileStamp CurrentGeneration::stamp_of_current() const noexcept {
+FileStamp CurrentGeneration::stamp_of_current() const {
   return stamp_at(directory_.path("CURRENT"));
 }
 

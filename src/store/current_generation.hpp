@@ -77,7 +77,7 @@ class CurrentGeneration {
   Generation::Options generation_options() const;
   bool passes_quick_check(const Generation& generation) const;
   bool is_stale(const Generation& generation) const CUKILN_REQUIRES(mutex_);
-  FileStamp stamp_of_current() const noexcept;
+  FileStamp stamp_of_current() const;
 
   const SqliteStoreOptions& options_;
   const StoreDirectory& directory_;
