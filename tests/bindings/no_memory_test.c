@@ -208,7 +208,8 @@ static void run(const struct Paths* given, enum Mode mode, long stride, long las
     return;
   }
   int descriptors = open_descriptors();
-  for (long n = atomic_load(&shared->n); n <= last; n += stride) {
+  const long start = atomic_load(&shared->n);
+  for (long n = start; n <= last; n += stride) {
     atomic_store(&shared->n, n);
     alarm(60);
     if (mode == cold) {
@@ -221,6 +222,10 @@ static void run(const struct Paths* given, enum Mode mode, long stride, long las
     const struct Use use = use_all(&paths);
     atomic_store(&left, 0);
     if (atomic_load(&failures) == 0) {
+      if (n == start) {
+        printf("allocation %ld did not fail: is this program's malloc not the process's?\n", n);
+        atomic_fetch_add(&shared->broken, 1);
+      }
       atomic_store(&shared->finished, 1);
       break;
     }
