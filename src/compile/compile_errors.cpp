@@ -33,6 +33,16 @@ Error out_of_memory(const FailureContext& context) {
                     context.job.input.label, context.memory_bytes >> 20);
 }
 
+Error out_of_threads(const FailureContext& context) {
+  const std::string limit = context.max_tasks != 0
+                                ? fmt::format("the {} that one compile may have", context.max_tasks)
+                                : "the limits of this process allow (ulimit -u, TasksMax=)";
+  return make_error(ErrorCode::timeout,
+                    "compiling {} needs more threads than {}, or more memory for them than "
+                    "compile_memory_bytes; lower --split-compile",
+                    context.job.input.label, limit);
+}
+
 std::string signal_name(std::uint32_t number) {
   const char* name = ::sigabbrev_np(static_cast<int>(number));
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", number);
@@ -147,6 +157,9 @@ Error worker_failed(const FailureContext& context, const WorkerReply& reply) {
     case WorkerFailure::crashed:
       if (reply.crash.out_of_memory != 0) {
         return out_of_memory(context);
+      }
+      if (reply.crash.out_of_threads != 0) {
+        return out_of_threads(context);
       }
       return make_error(ErrorCode::internal, "NVRTC {} crashed while it compiled {}: {}{}{}",
                         context.identity.toolchain.version, label, signal_name(reply.crash.signal),

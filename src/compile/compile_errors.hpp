@@ -15,6 +15,7 @@ struct FailureContext {
   const CompileJob& job;
   const NvrtcIdentity& identity;
   std::uint64_t memory_bytes = 0;  ///< the worker's limit; 0 if it has none
+  std::uint32_t max_tasks = 0;     ///< as wire::Hello::max_tasks
   std::string stderr_tail;         ///< as WorkerProcess::stderr_tail
 };
 

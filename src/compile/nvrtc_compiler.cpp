@@ -63,7 +63,7 @@ struct NvrtcCompiler::Run {
   bool replied = false;  ///< the worker has sent a message about this job
 
   FailureContext context() const {
-    return {job, identity, options.memory_bytes, worker->stderr_tail()};
+    return {job, identity, options.memory_bytes, worker->hello().max_tasks, worker->stderr_tail()};
   }
   std::optional<CompileOutcome> lock(std::optional<Error>& error);
   Result<CompileResult> compile();

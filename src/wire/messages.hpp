@@ -12,7 +12,7 @@
 namespace cukiln::wire {
 
 /// Raise it whenever a message below changes. Owner and worker must have the same.
-inline constexpr std::uint32_t kWorkerProtocol = 4;
+inline constexpr std::uint32_t kWorkerProtocol = 5;
 
 /// Descriptors of a compile worker: its end of the socket pair, and a pidfd of its owner, with
 /// which it ends.
@@ -48,14 +48,16 @@ struct Hello {
   std::uint32_t protocol = kWorkerProtocol;
   std::uint32_t nvrtc_major = 0;
   std::uint32_t nvrtc_minor = 0;
-  std::string error;           ///< why NVRTC cannot be used; empty if it can
-  std::uint32_t landlock = 0;  ///< the version of Landlock that restricts the worker; 0: none
-  bool filters_calls = false;  ///< seccomp restricts the worker
+  std::string error;            ///< why NVRTC cannot be used; empty if it can
+  std::uint32_t landlock = 0;   ///< the version of Landlock that restricts the worker; 0: none
+  bool filters_calls = false;   ///< seccomp restricts the worker
+  bool hides_memory = false;    ///< the worker is not dumpable: no process of its user traces it
+  std::uint32_t max_tasks = 0;  ///< threads that the worker may have; 0: no limit of its own
 
   template <class Self>
   static auto fields(Self& self) {
     return std::tie(self.protocol, self.nvrtc_major, self.nvrtc_minor, self.error, self.landlock,
-                    self.filters_calls);
+                    self.filters_calls, self.hides_memory, self.max_tasks);
   }
 
   std::string encode() const;
@@ -188,13 +190,14 @@ struct Compiled {
 };
 
 struct Crashed {
-  std::uint32_t signal = 0;
+  std::uint32_t signal = 0;         ///< 0: none
   std::uint8_t out_of_memory = 0;   ///< 1 if an allocation had failed before
   std::uint8_t stack_overflow = 0;  ///< 1 if the fault was at the compile thread's guard page
+  std::uint8_t out_of_threads = 0;  ///< 1 if NVRTC could not create a thread; then no signal
 
   template <class Self>
   static auto fields(Self& self) {
-    return std::tie(self.signal, self.out_of_memory, self.stack_overflow);
+    return std::tie(self.signal, self.out_of_memory, self.stack_overflow, self.out_of_threads);
   }
 
   std::string encode() const;

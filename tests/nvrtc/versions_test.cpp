@@ -81,3 +81,37 @@ TEST_CASE("an error in headers of another version names both versions") {
     CHECK(outcome.error().message().find("of another version") != std::string::npos);
   }
 }
+
+TEST_CASE("fault 133: --split-compile compiles on threads, and fails with too many of them") {
+  std::string source;
+  for (const char* const name : {"a", "b", "c", "d"}) {
+    source += std::string("extern \"C\" __global__ void ") + name +
+              "(float* p) { p[threadIdx.x] = __sinf(p[threadIdx.x]); }\n";
+  }
+  std::vector<std::string> roots = further_roots();
+  roots.emplace_back();  // of this machine
+  for (const std::string& root : roots) {
+    CAPTURE(root);
+    NvrtcCompilerOptions options = real_options(root);
+    options.worker = kPlainWorker;  // a sanitised one has no limit
+    NvrtcCompiler compiler(std::move(options));
+    const auto split = [&](const char* count) {
+      TestModule module(source, {}, {std::string("--split-compile=") + count});
+      module.arch(90, 'a');
+      module.timeout = std::chrono::seconds(60);
+      return module.run(compiler);
+    };
+    const CompileResult four = must(split("4"));
+    CHECK(four.cubin.kernels.size() == 4);
+    CHECK(must(split("4")).cubin.image.view() == four.cubin.image.view());
+    CHECK(must(split("0")).cubin.kernels.size() == 4);  // a thread for each core
+    const auto failed = split("1000");
+    if (!failed) {
+      CAPTURE(failed.error().message());
+      CHECK(failed.error().message().find("more threads than") != std::string::npos);
+    } else {
+      MESSAGE("NVRTC makes no thread that it has no work for, or nothing limits this worker");
+    }
+    CHECK(must(split("4")).cubin.image.view() == four.cubin.image.view());
+  }
+}

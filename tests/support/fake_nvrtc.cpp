@@ -11,6 +11,7 @@
 //   // fake: error TEXT       fails with TEXT as the log
 //   // fake: clock            logs the clocks at the start of the compile, the time zone and the
 //                             process's number: `clock 946684800 946684800 946684800 UTC 1`
+//   // fake: threads N         runs N threads together, as NVRTC does with --split-compile=N
 //   // fake: try CALL ARGUMENT   makes a system call that the sandbox must refuse, and logs
 //                             `try CALL: ` and the error, 0 for none
 //   // fake: warn TEXT        succeeds with TEXT in the log
@@ -20,9 +21,11 @@
 // Its kernels are the words after `__global__ void`. With FAKE_NVRTC_UNOBSERVED it reads files by
 // system calls, as an NVRTC would that cannot be observed.
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -152,8 +155,9 @@ void append_byte(const std::string& path) {
 void wait_for(const std::string& path) {
   constexpr int kPauses = 120'000;
   outside().run([&] {
-    for (int i = 0; i < kPauses && ::syscall(SYS_faccessat, AT_FDCWD, path.c_str(), F_OK) != 0;
-         ++i) {
+    struct stat status {};
+    for (int i = 0;
+         i < kPauses && ::syscall(SYS_newfstatat, AT_FDCWD, path.c_str(), &status, 0) != 0; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });
@@ -244,6 +248,40 @@ std::string clock_line() {
          std::to_string(by_number.tv_sec) + " " + zone + " " + std::to_string(::getpid()) + "\n";
 }
 
+/// Starts threads that never end until the kernel refuses one, by libc's function and not by the
+/// worker's. Returns their number, and the error.
+std::string bomb(int most) {
+  const auto create =
+      reinterpret_cast<decltype(&::pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, 64 << 10);  // thousands fit into the memory limit
+  const auto sleep = [](void*) -> void* {
+    for (;;) {
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+    }
+  };
+  int error = 0;
+  int count = 0;
+  for (pthread_t thread; count < most && error == 0; count += error == 0 ? 1 : 0) {
+    error = create(&thread, &attributes, sleep, nullptr);
+  }
+  return std::to_string(count) + " " + std::strerror(error);
+}
+
+void run_threads(int count) {
+  std::mutex all_run;
+  std::unique_lock lock(all_run);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) {
+    threads.emplace_back([&] { const std::scoped_lock wait(all_run); });
+  }
+  lock.unlock();
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
 /// One attempt to leave the sandbox; tests/unit/compile/sandbox_test.cpp has the list.
 std::string attempt(const std::string& order) {
   const std::size_t blank = std::min(order.find(' '), order.size());
@@ -295,6 +333,19 @@ std::string attempt(const std::string& order) {
     result = ::syscall(SYS_prlimit64, number, RLIMIT_AS, &none, nullptr);
   } else if (call == "descriptor") {
     result = ::syscall(SYS_pidfd_open, number, 0);
+  } else if (call == "signal_by") {  // descriptor 4 is the owner's pidfd
+    result = ::syscall(SYS_pidfd_send_signal, number, 0, nullptr, 0);
+  } else if (call == "descriptor_by") {
+    result = ::syscall(SYS_pidfd_getfd, number, 0, 0);
+  } else if (call == "keys") {
+    result = ::syscall(SYS_keyctl, 0 /* KEYCTL_GET_KEYRING_ID */, -3 /* of the session */, 1);
+  } else if (call == "write") {
+    result = ::syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC);
+  } else if (call == "raise") {  // a limit of its own
+    const rlimit64 none{RLIM_INFINITY, RLIM_INFINITY};
+    result = ::syscall(SYS_prlimit64, 0, number, &none, nullptr);
+  } else if (call == "threads") {
+    return "try " + order + ": " + bomb(number) + "\n";
   } else if (call == "thread") {  // what NVRTC may do, and must be able to
     std::thread([] {}).join();
     result = 0;
@@ -358,6 +409,8 @@ int compile(Program& program, int sm) {
     } else if (directive.what == "error") {
       log += directive.rest + "\n";
       code = kCompilationError;
+    } else if (directive.what == "threads") {
+      run_threads(std::atoi(directive.rest.c_str()));
     } else if (directive.what == "try") {
       log += attempt(directive.rest);
     } else if (directive.what == "clock") {

@@ -22,6 +22,7 @@
 #include "compile/worker/sandbox.hpp"
 #include "compile/worker/self_probe.hpp"
 #include "compile/worker/served_files.hpp"
+#include "compile/worker/task_limit.hpp"
 #include "key/time_macro.hpp"
 #include "wire/frame.hpp"
 #include "wire/messages.hpp"
@@ -70,6 +71,8 @@ class Session {
       const Protections active = enter_sandbox();
       hello.landlock = active.landlock;
       hello.filters_calls = active.filters_calls;
+      hello.hides_memory = active.hides_memory;
+      hello.max_tasks = max_tasks();
     }
     send(WorkerOp::hello, hello.encode());
     if (!hello.error.empty()) {
@@ -91,7 +94,8 @@ class Session {
     static Protections waiting;
     run_on_waiting_thread([] { waiting = sandbox.enter_on_this_thread(); });
     const Protections own = sandbox.enter_on_this_thread();
-    return {std::min(own.landlock, waiting.landlock), own.filters_calls && waiting.filters_calls};
+    return {std::min(own.landlock, waiting.landlock), own.filters_calls && waiting.filters_calls,
+            own.hides_memory};
   }
 
   wire::WaitOptions idle_wait() const {

@@ -24,6 +24,7 @@
 #include "base/serial.hpp"
 #include "compile/worker/allocation.hpp"
 #include "compile/worker/sanitizer.hpp"
+#include "compile/worker/task_limit.hpp"
 #include "wire/messages.hpp"
 
 namespace cukiln::worker {
@@ -76,14 +77,16 @@ void limit(__rlimit_resource_t what, rlim_t value) {
   ::setrlimit(what, &current);
 }
 
-/// Sends the `crashed` frame. Encodes it by hand, because a signal handler may call
-/// async-signal-safe functions only.
-void on_crash(int signal, siginfo_t* info, void*) {
-  const char* at = static_cast<const char*>(info->si_addr);
-  const bool overflow =
-      signal == SIGSEGV && at < g_stack_low + 4096 && at >= g_stack_low - kGuardReach;
-  const char body[6] = {static_cast<char>(signal), 0, 0, 0, ran_out_of_memory() ? '\1' : '\0',
-                        overflow ? '\1' : '\0'};
+/// Sends a `crashed` frame and ends the process. Encodes it by hand, because a signal handler may
+/// call async-signal-safe functions only.
+[[noreturn]] void send_crashed(int signal, bool stack_overflow, bool out_of_threads) {
+  const char body[7] = {static_cast<char>(signal),
+                        0,
+                        0,
+                        0,
+                        ran_out_of_memory() ? '\1' : '\0',
+                        stack_overflow ? '\1' : '\0',
+                        out_of_threads ? '\1' : '\0'};
   const char header[8] = {sizeof body, 0, 0, 0, static_cast<char>(wire::WorkerOp::crashed),
                           0,           0, 0};
   char frame[sizeof header + sizeof body];
@@ -92,6 +95,13 @@ void on_crash(int signal, siginfo_t* info, void*) {
   const ssize_t ignored = ::send(wire::kWorkerSocket, frame, sizeof frame, MSG_NOSIGNAL);
   static_cast<void>(ignored);
   ::_exit(128 + signal);
+}
+
+void on_crash(int signal, siginfo_t* info, void*) {
+  const char* at = static_cast<const char*>(info->si_addr);
+  send_crashed(signal,
+               signal == SIGSEGV && at < g_stack_low + 4096 && at >= g_stack_low - kGuardReach,
+               false);
 }
 
 /// Even a small kernel takes 16 MB of heap, which is 4,000 page faults with pages of 4 KiB.
@@ -119,6 +129,7 @@ void isolate_process(std::uint64_t memory_bytes) {
   }
   ::setsid();  // Ctrl-C in the owner's terminal must reach the owner only
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  count_tasks_apart();
   // A process run by execveat is otherwise named after the descriptor's number.
   ::prctl(PR_SET_NAME, "cukiln-compile-worker", 0, 0, 0);
   for (int signal = 1; signal < NSIG; ++signal) {
@@ -162,6 +173,8 @@ void report_crashes(const void* stack, std::size_t stack_bytes) {
   }
 }
 
+void end_for_lack_of_threads() { send_crashed(0, false, true); }
+
 void run_on_waiting_thread(void (*body)()) {
   g_handover.body = body;
   const std::uint64_t one = 1;
@@ -180,6 +193,7 @@ void run_until_owner_ends(void (*body)(), std::size_t stack_bytes) {
   ::pthread_attr_setstacksize(&attributes, stack_bytes);
   pthread_t thread;
   const auto start = [](void* argument) -> void* {
+    apply_task_limit();
     pthread_attr_t own;
     void* low = nullptr;
     std::size_t size = 0;
@@ -190,7 +204,7 @@ void run_until_owner_ends(void (*body)(), std::size_t stack_bytes) {
     reinterpret_cast<void (*)()>(argument)();
     ::_exit(0);  // not exit: NVRTC's destructors are known to crash
   };
-  if (::pthread_create(&thread, &attributes, start, reinterpret_cast<void*>(body)) != 0) {
+  if (create_first_thread(&thread, &attributes, start, reinterpret_cast<void*>(body)) != 0) {
     ::_exit(1);
   }
   const bool owner_known = ::fcntl(wire::kWorkerOwner, F_GETFD) >= 0;

@@ -7,8 +7,9 @@
 namespace cukiln::worker {
 
 /// Isolates the process: it keeps only the descriptors it was given, and gets an empty environment,
-/// `/` as working directory, a session of its own, default signal handlers, no core files and at
-/// most `memory_bytes` of address space (0: no limit).
+/// `/` as working directory, a session of its own, default signal handlers, no core files, at most
+/// `memory_bytes` of address space (0: no limit), and tasks that are counted apart
+/// (task_limit.hpp).
 void isolate_process(std::uint64_t memory_bytes);
 
 /// Runs `body` on a thread with a stack of `stack_bytes` while this thread waits for the owner's
@@ -23,5 +24,8 @@ void run_on_waiting_thread(void (*body)());
 /// Makes fatal signals of this thread, whose stack is given, send `crashed` to the owner before
 /// they end the process.
 void report_crashes(const void* stack, std::size_t stack_bytes);
+
+/// Sends `crashed` because NVRTC could not create a thread, and ends the process.
+[[noreturn]] void end_for_lack_of_threads();
 
 }  // namespace cukiln::worker

@@ -271,6 +271,7 @@ Protections Sandbox::enter_on_this_thread() const {
     return active;
   }
   ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+  active.hides_memory = ::prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 0;
   if (ruleset_ >= 0 && ::syscall(kRestrictSelf, ruleset_, 0U) == 0) {
     active.landlock = landlock_;
   }

@@ -10,6 +10,7 @@ namespace cukiln::worker {
 struct Protections {
   std::uint32_t landlock = 0;  ///< Landlock's version in force; 0: none
   bool filters_calls = false;  ///< seccomp is in force
+  bool hides_memory = false;   ///< the process is not dumpable
 };
 
 /// Keeps a compiler that a text has taken over away from the rest of the machine. Entered once

@@ -2,14 +2,19 @@
 // A compiler that a text has taken over, played by system calls of the fake NVRTC: what it reaches
 // from inside the worker.
 
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "base/file.hpp"
 #include "compile/worker_process.hpp"
@@ -20,10 +25,15 @@ using namespace cukiln::testing;
 
 namespace {
 
-wire::Hello hello_of_worker() {
+struct Programs {
+  std::string worker = kPlainWorker;  // a sanitised one is not restricted
+  std::string library = kFakeNvrtc;
+};
+
+wire::Hello hello_of_worker(const Programs& programs = {}) {
   WorkerOptions options;
-  options.path = kPlainWorker;
-  options.library = kFakeNvrtc;
+  options.path = programs.worker;
+  options.library = programs.library;
   const auto worker = WorkerProcess::start(
       options, wire::WaitOptions{std::chrono::steady_clock::now() + std::chrono::seconds(20), {}});
   REQUIRE_MESSAGE(worker, worker.error().message());
@@ -32,9 +42,9 @@ wire::Hello hello_of_worker() {
 
 /// What the fake reports of each attempt: `allowed`, or the error.
 std::string result_of(const std::string& attempt, CompileGuard guard = {},
-                      const char* library = kFakeNvrtc) {
-  NvrtcCompilerOptions options = fake_options(library);
-  options.worker = kPlainWorker;  // a sanitised one is not restricted
+                      const Programs& programs = {}) {
+  NvrtcCompilerOptions options = fake_options(programs.library.c_str());
+  options.worker = programs.worker;
   NvrtcCompiler compiler(std::move(options));
   TestModule module("// fake: try " + attempt + "\nextern \"C\" __global__ void k(int*) {}\n");
   const CompileResult result = must(module.run(compiler, std::move(guard)));
@@ -46,6 +56,54 @@ std::string result_of(const std::string& attempt, CompileGuard guard = {},
 }
 
 const std::string kNotPermitted = "Operation not permitted";
+const std::string kBomb = "threads 2000";
+
+/// Checks that the bomb got threads, and not more than the worker's limit.
+void check_bomb(const std::string& result, std::uint32_t limit) {
+  CAPTURE(result);
+  CHECK(result.find("Resource temporarily unavailable") != std::string::npos);
+  const std::uint32_t threads = static_cast<std::uint32_t>(std::stoul("0" + result));
+  CHECK(threads > 0);
+  CHECK(threads < limit);
+}
+
+constexpr uid_t kOther = 64'001;
+
+/// What `body` returns in a child process of another user; empty if this process may have none.
+template <class Body>
+std::string as_user(uid_t user, const Body& body) {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresgid(user, user, user) == 0 && ::setresuid(user, user, user) == 0) {
+      const std::string result = body();
+      static_cast<void>(::write(ends[1], result.data(), result.size()) < 0);
+    }
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  const UniqueFd from(ends[0]);
+  char text[256];
+  const ssize_t got = ::read(from.get(), text, sizeof text);
+  ::waitpid(child, nullptr, 0);
+  return std::string(text, got > 0 ? static_cast<std::size_t>(got) : 0);
+}
+
+/// Whether a worker of this user can limit its tasks: see worker/task_limit.hpp.
+bool permits_task_limit() {
+  if (::geteuid() == 0) {
+    return as_user(0x80000001U, [] { return std::string("yes"); }) == "yes";
+  }
+  utsname system{};
+  int major = 0;
+  int minor = 0;
+  ::uname(&system);
+  return std::sscanf(system.release, "%d.%d", &major, &minor) == 2 &&
+         std::pair(major, minor) >= std::pair(5, 14) &&
+         as_user(::geteuid(),
+                 [] { return std::string(::unshare(CLONE_NEWUSER) == 0 ? "yes" : ""); }) == "yes";
+}
 
 struct Victim {
   pid_t pid = -1;
@@ -64,8 +122,9 @@ struct Victim {
 
 }  // namespace
 
-TEST_CASE("a worker filters its system calls, and says so") {
+TEST_CASE("a worker filters its system calls, hides its memory, and says so") {
   CHECK(hello_of_worker().filters_calls);
+  CHECK(hello_of_worker().hides_memory);
 }
 
 TEST_CASE("a compiler that was taken over can do what NVRTC does: start threads") {
@@ -91,19 +150,83 @@ TEST_CASE("a compiler that was taken over maps no code once NVRTC's two librarie
   const std::string library = scratch / "libnvrtc.so.13";
   std::filesystem::copy_file(kFakeNvrtc, library);
   std::filesystem::copy_file(kFakeNvrtc, scratch / "libnvrtc-builtins.so.13.0");
-  CHECK(result_of("code", {}, library.c_str()) == kNotPermitted);
-  CHECK(result_of("read " + library, {}, library.c_str()) == "Permission denied");
+  CHECK(result_of("code", {}, {kPlainWorker, library}) == kNotPermitted);
+  CHECK(result_of("read " + library, {}, {kPlainWorker, library}) == "Permission denied");
   // The builtins library of this one is opened when NVRTC wants it.
   CHECK(result_of("code") == "allowed");
 }
 
-TEST_CASE("a compiler that was taken over touches no other process of its user") {
+TEST_CASE("a compiler that was taken over touches no other process of its user, nor its owner") {
   const Victim victim;
-  for (const char* const call :
-       {"kill ", "tgkill ", "ptrace ", "memory ", "descriptor ", "limit "}) {
-    CAPTURE(call);
-    CHECK(result_of(call + victim.number()) == kNotPermitted);
+  for (const std::string& process : {victim.number(), std::to_string(::getpid())}) {
+    for (const char* const call :
+         {"kill ", "tgkill ", "ptrace ", "memory ", "descriptor ", "limit "}) {
+      CAPTURE(call);
+      CHECK(result_of(call + process) == kNotPermitted);
+    }
   }
+  const std::string owner = std::to_string(wire::kWorkerOwner);
+  CHECK(result_of("signal_by " + owner) == kNotPermitted);
+  CHECK(result_of("descriptor_by " + owner) == kNotPermitted);
+  CHECK(result_of("keys") == kNotPermitted);
+}
+
+TEST_CASE("fault 133: a compiler that was taken over has a limited number of threads") {
+  if (!permits_task_limit()) {
+    MESSAGE("skipped: this kernel, or a filter of system calls, permits no limit");
+    return;
+  }
+  const std::uint32_t limit = hello_of_worker().max_tasks;
+  CHECK(limit >= 64);
+  check_bomb(result_of(kBomb), limit);
+  CHECK(result_of("raise " + std::to_string(RLIMIT_NPROC)) == kNotPermitted);
+}
+
+// Root's worker is limited in another way: see worker/task_limit.hpp.
+TEST_CASE("fault 133: the same for a user other than root") {
+  if (::geteuid() != 0 || as_user(kOther, [] { return std::string("yes"); }) != "yes") {
+    MESSAGE("skipped: not root, so no other user can be played");
+    return;
+  }
+  ScratchFolder scratch;
+  const Programs programs{scratch / "worker", scratch / "libnvrtc_fake.so"};
+  std::filesystem::copy_file(kPlainWorker, programs.worker);
+  std::filesystem::copy_file(kFakeNvrtc, programs.library);
+  std::filesystem::permissions(scratch.path(), std::filesystem::perms(0755));
+  const std::string result = as_user(kOther, [&]() -> std::string {
+    return !permits_task_limit() ? ""
+                                 : std::to_string(hello_of_worker(programs).max_tasks) + " " +
+                                       result_of(kBomb, {}, programs);
+  });
+  if (result.empty()) {
+    MESSAGE("skipped: this kernel, or a filter of system calls, permits no limit");
+    return;
+  }
+  const std::size_t blank = result.find(' ');
+  const auto limit = static_cast<std::uint32_t>(std::stoul(result));
+  CHECK(limit >= 64);
+  check_bomb(result.substr(blank + 1), limit);
+}
+
+TEST_CASE("fault 133: a compile with more threads than the limit fails, and the error says so") {
+  NvrtcCompilerOptions options = fake_options();
+  options.worker = kPlainWorker;
+  NvrtcCompiler compiler(std::move(options));
+  const auto run = [&](const std::string& count) {
+    TestModule module("// fake: threads " + count + "\nextern \"C\" __global__ void k(int*) {}\n");
+    return module.run(compiler);
+  };
+  must(run("32"));
+  if (!permits_task_limit()) {
+    MESSAGE("skipped: this kernel, or a filter of system calls, permits no limit");
+    return;
+  }
+  const auto failed = run("4000");
+  REQUIRE_FALSE(failed);
+  CAPTURE(failed.error().message());
+  CHECK(failed.error().message().find("more threads than the ") != std::string::npos);
+  CHECK(failed.error().message().find("--split-compile") != std::string::npos);
+  must(run("32"));
 }
 
 TEST_CASE("fault 132: a compiler that was taken over reads, writes and removes no file but locks") {
@@ -120,6 +243,13 @@ TEST_CASE("fault 132: a compiler that was taken over reads, writes and removes n
   CHECK(result_of("remove " + key) == "Permission denied");
   CHECK(result_of("rename " + key) == kNotPermitted);
   CHECK(result_of("read /proc/self/mem") == "Permission denied");
+  const std::string owner = "/proc/" + std::to_string(::getpid());
+  for (const char* const file : {"/mem", "/environ", "/maps", "/fd/0"}) {
+    CHECK(result_of("read " + owner + file) == "Permission denied");
+  }
+  CHECK(result_of("write " + owner + "/mem") == "Permission denied");
+  const std::string store = scratch.write("store.db", "entries");
+  CHECK(result_of("write " + store) == "Permission denied");
   CHECK(result_of("read /etc/passwd") == "Permission denied");
   CHECK(read_all(key) == "secret");
 

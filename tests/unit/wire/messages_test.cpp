@@ -10,10 +10,14 @@ using namespace cukiln::wire;
 using cukiln::testing::check_only_whole;
 
 TEST_CASE("every message round-trips") {
-  const auto hello = Hello::decode(Hello{kWorkerProtocol, 13, 5, "no"}.encode());
+  const auto hello = Hello::decode(Hello{kWorkerProtocol, 13, 5, "no", 6, true, true, 66}.encode());
   CHECK(hello->nvrtc_major == 13);
   CHECK(hello->nvrtc_minor == 5);
   CHECK(hello->error == "no");
+  CHECK(hello->landlock == 6);
+  CHECK(hello->filters_calls);
+  CHECK(hello->hides_memory);
+  CHECK(hello->max_tasks == 66);
 
   const auto probed = Probed::decode(Probed{"13.0.88", true, ""}.encode());
   CHECK(probed->version == "13.0.88");
@@ -28,7 +32,7 @@ TEST_CASE("every message round-trips") {
   CHECK(compile->arguments == std::vector<std::string>{"-a", "-b"});
   CHECK(compile->name_expressions == std::vector<std::string>{"k<1>"});
 
-  const auto crashed = Crashed::decode(Crashed{11, 0, 1}.encode());
+  const auto crashed = Crashed::decode(Crashed{11, 0, 1, 1}.encode());
   CHECK(crashed->signal == 11);
   CHECK(crashed->stack_overflow == 1);
 }
@@ -94,7 +98,7 @@ TEST_CASE("the bytes of a message do not change") {
         "\1"
         "\1\0\0\0"
         "e"s);
-  CHECK(Crashed{11, 1, 0}.encode() == "\x0b\0\0\0\1\0"s);
+  CHECK(Crashed{11, 1, 0, 1}.encode() == "\x0b\0\0\0\1\0\1"s);
   CHECK(Answers{{{"/f", FileKind::file, 6, "", SharedBytes("ab"s)}}}.encode() ==
         "\1\0\0\0"
         "\2\0\0\0"
