@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cassert>
 #include <chrono>
 
 namespace cukiln {
@@ -15,7 +16,9 @@ class Backoff {
     std::chrono::milliseconds most{1};
     double jitter = 0;  ///< below 1; with 0.2, a pause of 100 ms takes 80 to 120 ms
   };
-  explicit Backoff(Limits limits) noexcept : limits_(limits) {}
+  explicit Backoff(Limits limits) noexcept : limits_(limits) {
+    assert(limits.first <= limits.most && limits.jitter >= 0 && limits.jitter < 1);
+  }
 
   /// The next pause.
   std::chrono::milliseconds next();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bitset>
+#include <cassert>
 
 #include "base/fork_gate.hpp"
 
@@ -43,6 +44,7 @@ void Breaker::succeeded() {
 }
 
 bool Breaker::failed(Time now, int weight) {
+  assert(weight > 0);
   const ForkSafeLock lock(mutex_);
   const bool was_trial = trial_ != Time();
   if (opened_ && !was_trial) {

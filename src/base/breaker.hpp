@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cassert>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +32,9 @@ class Breaker {
     int window = 0;  ///< requests of which more than half must not fail; at most kMaxWindow; 0: off
     Backoff::Limits pause;
   };
-  explicit Breaker(Options options) noexcept : options_(options), backoff_(options.pause) {}
+  explicit Breaker(Options options) noexcept : options_(options), backoff_(options.pause) {
+    assert(options.in_a_row > 0 && options.window >= 0 && options.window <= kMaxWindow);
+  }
 
   /// True if a request may be sent now.
   bool allows(Time now);

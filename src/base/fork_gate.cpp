@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include <cassert>
+
 #include "base/mutex.hpp"
 
 #if defined(__SANITIZE_THREAD__)
@@ -72,12 +74,14 @@ ForkGate::Pass::Pass() noexcept {
 }
 
 ForkGate::Pass::~Pass() {
+  assert(passes > 0);  // destroyed by the thread that constructed it
   if (--passes == 0) {
     ::pthread_rwlock_unlock(&gate);
   }
 }
 
 ForkGate::Guarded::Guarded() {
+  assert(passes > 0);
   const ForkSafeLock lock(list_mutex);
   next_ = first_guarded;
   if (next_ != nullptr) {
@@ -87,6 +91,7 @@ ForkGate::Guarded::Guarded() {
 }
 
 ForkGate::Guarded::~Guarded() {
+  assert(passes > 0);
   const ForkSafeLock lock(list_mutex);
   (previous_ != nullptr ? previous_->next_ : first_guarded) = next_;
   if (next_ != nullptr) {

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -24,6 +25,7 @@ inline Polled poll_until(pollfd* polled, std::size_t count,
                          std::chrono::steady_clock::time_point deadline,
                          std::chrono::milliseconds slice = std::chrono::milliseconds::max()) {
   using std::chrono::milliseconds;
+  assert(slice.count() >= 0);
   constexpr std::int64_t kMaxWaitMs = 1 << 30;  // poll takes an int
   std::int64_t wait_ms = slice == milliseconds::max() ? -1 : slice.count();
   if (deadline != std::chrono::steady_clock::time_point::max()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -20,6 +21,7 @@ class SerialWriter {
   SerialWriter& u32(std::uint32_t value) { return put(value); }
   SerialWriter& u64(std::uint64_t value) { return put(value); }
   SerialWriter& bytes(ByteView value) {
+    assert(value.size() <= UINT32_MAX);
     u32(static_cast<std::uint32_t>(value.size()));
     out_.append(value);
     return *this;

@@ -2,6 +2,7 @@
 #include "store/eviction.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "base/result.hpp"
@@ -91,6 +92,7 @@ Result<Eviction::Evicted> Eviction::choose(SqliteHandle& db, std::uint64_t bytes
 
 Result<Eviction::Evicted> Eviction::evict_batch(SqliteHandle& db, std::uint64_t bytes,
                                                 std::int64_t unused_since_s, std::int64_t rows) {
+  assert(rows > 0);  // a negative limit is none, and a transaction with all rows blocks others
   CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
   std::vector<std::int64_t> ids;
   CUKILN_TRY(const Evicted gone, choose(db, bytes, unused_since_s, rows, &ids));

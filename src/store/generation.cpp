@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <cerrno>
 #include <new>
 
@@ -188,10 +189,12 @@ Result<void> Generation::check_identity(SqliteHandle& db) {
 }
 
 Result<void> Generation::migrate() {
+  assert(needs_migration() && !read_only());
   CUKILN_TRY(Lease db, lease());
   CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(*db));
   CUKILN_TRY(const std::int64_t version, db->number("PRAGMA user_version"));
   const auto& schema = options_.schema;
+  assert(schema.steps.size() + 1 == static_cast<std::size_t>(schema.version));
   for (int step = static_cast<int>(version); step < schema.version; ++step) {
     CUKILN_CHECK(execute(*db, schema.steps[static_cast<std::size_t>(step) - 1]));
   }
@@ -231,6 +234,7 @@ void Generation::return_to_pool(SqliteHandle handle) {
   handle.set_busy_timeout(kReadBusyMs);
   handle.forget_trouble();
   const MutexLock lock(mutex_);
+  assert(leased_ > 0);
   --leased_;
   if (idle_.size() < kMaxIdle) {
     idle_.push_back(std::move(handle));

@@ -2,6 +2,7 @@
 #include "store/memory_store.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "base/fork_gate.hpp"
@@ -119,6 +120,7 @@ PutOutcome MemoryStore::insert(const StoreEntry& entry, std::uint64_t bytes) {
 void MemoryStore::erase(Order::iterator slot) {
   const StoreEntry& entry = slot->entry;
   const auto keys = by_request_.find(entry.request);
+  assert(keys != by_request_.end() && by_key_.contains(entry.key) && bytes_ >= slot->bytes);
   keys->second.remove(entry.key);
   if (keys->second.empty()) {
     by_request_.erase(keys);

@@ -2,6 +2,7 @@
 #include "store/meta_rows.hpp"
 
 #include <array>
+#include <cassert>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -61,6 +62,7 @@ Result<std::vector<std::string>> check_meta(SqliteHandle& db, const StoreSchema&
 }
 
 Result<void> write_meta(SqliteHandle& db, const StoreSchema& schema) {
+  assert(db.in_transaction());
   CUKILN_CHECK(
       db.query("DELETE FROM meta WHERE k NOT IN ('store_uuid', 'min_reader', 'min_writer') "
                "OR (k='store_uuid' AND (typeof(v)<>'text' OR length(v)<>32 "

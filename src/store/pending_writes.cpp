@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <utility>
 
@@ -196,6 +197,7 @@ void PendingWrites::restore(Batch batch) {
 }
 
 Result<void> apply(SqliteHandle& db, const PendingWrites::Batch& batch) {
+  assert(db.in_transaction());
   for (const CacheKey& key : batch.damaged) {
     CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, key));
   }

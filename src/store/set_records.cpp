@@ -2,6 +2,7 @@
 #include "store/set_records.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "base/result.hpp"
@@ -162,6 +163,7 @@ class TreeBuilder {
 
 Result<void> record_set(SqliteHandle& db, const RequestDigest& request, ByteView canonical,
                         const SetTree::Leaf& leaf, const DependencySet& set) {
+  assert(db.in_transaction());
   CUKILN_TRY(std::optional<SetTree> tree, tree_of(db, request, canonical));
   TreeBuilder builder(db, request);
   if (!tree) {
@@ -173,6 +175,7 @@ Result<void> record_set(SqliteHandle& db, const RequestDigest& request, ByteView
 }
 
 Result<void> rebuild_sets(SqliteHandle& db, const RequestDigest& request, ByteView canonical) {
+  assert(db.in_transaction());
   SetTree tree;
   CUKILN_CHECK(TreeBuilder(db, request).insert_all(tree));
   if (tree.empty()) {
@@ -182,6 +185,7 @@ Result<void> rebuild_sets(SqliteHandle& db, const RequestDigest& request, ByteVi
 }
 
 Result<void> remove_stray_requests(SqliteHandle& db) {
+  assert(db.in_transaction());
   return db
       .query(
           "DELETE FROM request WHERE NOT EXISTS "

@@ -4,6 +4,7 @@
 #include <sqlite3.h>
 #include <sys/mman.h>
 
+#include <cassert>
 #include <cerrno>
 #include <memory>
 #include <new>
@@ -138,10 +139,12 @@ Result<void> Query::run() {
 }
 
 std::int64_t Query::column_number(int column) const noexcept {
+  assert(column < sqlite3_data_count(statement_));
   return sqlite3_column_int64(statement_, column);
 }
 
 ByteView Query::column_bytes(int column) const {
+  assert(column < sqlite3_data_count(statement_));
   const void* bytes = sqlite3_column_blob(statement_, column);
   if (bytes == nullptr && sqlite3_errcode(handle_->db_) == SQLITE_NOMEM) {
     throw std::bad_alloc();  // as `new` does: an empty value would look like a damaged row
@@ -248,6 +251,7 @@ void SqliteHandle::use_cache(Cache size) noexcept {
 }
 
 Query SqliteHandle::query(const char* sql) {
+  assert(is_open());
   for (const Prepared& prepared : prepared_) {
     if (prepared.sql == sql) {
       return Query(*this, prepared.statement);
@@ -292,6 +296,7 @@ void SqliteHandle::set_busy_timeout(int milliseconds) noexcept {
   sqlite3_busy_timeout(db_, milliseconds);
 }
 
+bool SqliteHandle::in_transaction() const noexcept { return sqlite3_get_autocommit(db_) == 0; }
 int SqliteHandle::changes() const noexcept { return sqlite3_changes(db_); }
 std::int64_t SqliteHandle::last_row_id() const noexcept { return sqlite3_last_insert_rowid(db_); }
 
@@ -309,6 +314,7 @@ Error SqliteHandle::error(int code) {
 }
 
 Result<WriteTransaction> WriteTransaction::begin(SqliteHandle& db) {
+  assert(!db.in_transaction());
   CUKILN_CHECK(db.query("BEGIN IMMEDIATE").run());
   return WriteTransaction(db);
 }
@@ -321,6 +327,7 @@ WriteTransaction::~WriteTransaction() {
 }
 
 Result<void> WriteTransaction::commit() {
+  assert(db_ != nullptr);  // it was neither committed nor moved from
   CUKILN_CHECK(db_->query("COMMIT").run());
   db_ = nullptr;
   return {};

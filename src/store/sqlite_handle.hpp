@@ -56,6 +56,7 @@ class Query {
   Result<bool> next();
   Result<void> run();
 
+  /// The columns of the current row: call after `next` returned true.
   std::int64_t column_number(int column) const noexcept;
   /// Valid until the next call of `next`.
   ByteView column_bytes(int column) const;
@@ -101,6 +102,8 @@ class SqliteHandle {
   /// transactions that change many rows all over the file.
   enum class Cache { small, large };
   void use_cache(Cache size) noexcept;
+  /// True between the begin and the end of a WriteTransaction.
+  bool in_transaction() const noexcept;
   int changes() const noexcept;
   std::int64_t last_row_id() const noexcept;
   /// Pages in the WAL after the last commit of this connection.

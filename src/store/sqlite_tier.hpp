@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cassert>
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -17,7 +18,10 @@ class SqliteTier {
  public:
   static constexpr std::chrono::seconds kPause{30};
 
-  void open(std::unique_ptr<SqliteStore> store) { store_ = std::move(store); }
+  void open(std::unique_ptr<SqliteStore> store) {
+    assert(store_ == nullptr);  // readers hold pointers to it
+    store_ = std::move(store);
+  }
   SqliteStore* store() const noexcept { return store_.get(); }
 
   /// True if the store is open and may be used now. Every admitted operation must be followed by

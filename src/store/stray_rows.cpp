@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/stray_rows.hpp"
 
+#include <cassert>
+
 #include "base/result.hpp"
 #include "store/pending_writes.hpp"
 #include "store/set_records.hpp"
@@ -33,6 +35,7 @@ Result<StrayRows> find_stray_rows(SqliteHandle& db) {
 }
 
 Result<void> remove_stray_rows(SqliteHandle& db, const StrayRows& rows) {
+  assert(db.in_transaction());
   if (rows.requests) {
     CUKILN_CHECK(remove_stray_requests(db));
   }

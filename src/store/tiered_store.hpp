@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -120,7 +121,10 @@ class TieredStore final : public CubinStore {
 
  private:
   explicit TieredStore(Options options);
-  SqliteTier& tier_of(Tier tier) noexcept { return tier == Tier::disk ? disk_ : system_; }
+  SqliteTier& tier_of(Tier tier) noexcept {
+    assert(tier == Tier::disk || tier == Tier::system);
+    return tier == Tier::disk ? disk_ : system_;
+  }
   /// Counts and logs a failure of `op`: `find`, `get` or `put`.
   void record_failure(SqliteTier& tier, const char* op, const Error& error);
   /// Warns that an entry was not stored, unless there was such a warning a moment ago.
