@@ -48,9 +48,9 @@ Result<PutOutcome> EntryWriter::put(const StoreEntry& entry) {
     return again;
   });
   if (!outcome) {
-    accounting_.counts().errors.fetch_add(1, std::memory_order_relaxed);
+    accounting_.counters().add(StoreEvent::error);
   } else if (*outcome == PutOutcome::stored) {
-    accounting_.counts().stored.fetch_add(1, std::memory_order_relaxed);
+    accounting_.counters().add(StoreEvent::stored);
     accounting_.pending().add_count("stored", 1);
   }
   return outcome;
@@ -175,7 +175,7 @@ Result<void> EntryWriter::drop_excess_sets(SqliteHandle& db, const RequestDigest
     const auto key = digest_from<CacheKey>(query.column_bytes(0));
     accounting_.pending().add_count("evicted_bytes", query.column_number(1));
     CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, key));
-    accounting_.counts().evicted.fetch_add(1, std::memory_order_relaxed);
+    accounting_.counters().add(StoreEvent::evicted);
     accounting_.pending().add_count("evicted", 1);
   }
   return {};

@@ -100,7 +100,7 @@ Result<Eviction::Evicted> Eviction::evict_batch(SqliteHandle& db, std::uint64_t 
     CUKILN_CHECK(db.query("DELETE FROM entry WHERE id=?").number(id).run());
   }
   CUKILN_CHECK(transaction.commit());
-  accounting_.counts().evicted.fetch_add(gone.entries, std::memory_order_relaxed);
+  accounting_.counters().add(StoreEvent::evicted, gone.entries);
   accounting_.pending().add_count("evicted", static_cast<std::int64_t>(gone.entries));
   accounting_.pending().add_count("evicted_bytes", static_cast<std::int64_t>(gone.bytes));
   return gone;

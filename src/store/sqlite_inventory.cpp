@@ -52,7 +52,13 @@ StoreStats SqliteInventory::stats() {
       session_.read([](SqliteHandle& db) { return db.number("SELECT count(*) FROM entry"); });
   stats.entries = entries ? static_cast<std::uint64_t>(*entries) : 0;
   stats.bytes = file_bytes(session_);
-  accounting_.counts().add_to(stats);
+  const StoreCounters& counters = accounting_.counters();
+  stats.hits = counters[StoreEvent::hit];
+  stats.misses = counters[StoreEvent::miss];
+  stats.stored = counters[StoreEvent::stored];
+  stats.evicted = counters[StoreEvent::evicted];
+  stats.corrupt = counters[StoreEvent::corrupt];
+  stats.errors = counters[StoreEvent::error];
   return stats;
 }
 

@@ -43,11 +43,11 @@ Lookup SqliteLookup::find(const RequestDigest& request, ByteView request_canonic
     return {};
   });
   if (!read) {
-    accounting_.counts().errors.fetch_add(1, std::memory_order_relaxed);
+    accounting_.counters().add(StoreEvent::error);
     return std::move(read).error();
   }
   if (!recorded && !orphaned) {
-    accounting_.counts().misses.fetch_add(1, std::memory_order_relaxed);
+    accounting_.counters().add(StoreEvent::miss);
     return std::optional<StoreEntry>();
   }
   const auto tree =
@@ -75,7 +75,7 @@ Lookup SqliteLookup::find(const RequestDigest& request, ByteView request_canonic
   if (search.is_row_missing) {
     CUKILN_CHECK(repair_if_stray(search));
   }
-  accounting_.counts().misses.fetch_add(1, std::memory_order_relaxed);
+  accounting_.counters().add(StoreEvent::miss);
   return std::optional<StoreEntry>();
 }
 
@@ -129,7 +129,7 @@ Lookup SqliteLookup::read_leaf(Search& search, const SetTree::Leaf& leaf,
     }
     if (*entry) {
       if (is_use) {
-        accounting_.counts().hits.fetch_add(1, std::memory_order_relaxed);
+        accounting_.counters().add(StoreEvent::hit);
         accounting_.touch(leaf.key);
         if (leaf.hint != 0 && static_cast<std::uint64_t>(row->id) != leaf.hint) {
           repair_later(session_, accounting_, request, search.request_canonical);
@@ -190,7 +190,7 @@ Lookup SqliteLookup::find_without_tree(Search& search) {
       return found;
     }
   }
-  accounting_.counts().misses.fetch_add(1, std::memory_order_relaxed);
+  accounting_.counters().add(StoreEvent::miss);
   return std::optional<StoreEntry>();
 }
 
@@ -239,12 +239,12 @@ Lookup SqliteLookup::get(const CacheKey& key) {
         *damage);
   }
   if (!found) {
-    accounting_.counts().errors.fetch_add(1, std::memory_order_relaxed);
+    accounting_.counters().add(StoreEvent::error);
   } else if (*found) {
-    accounting_.counts().hits.fetch_add(1, std::memory_order_relaxed);
+    accounting_.counters().add(StoreEvent::hit);
     accounting_.touch(key);
   } else {
-    accounting_.counts().misses.fetch_add(1, std::memory_order_relaxed);
+    accounting_.counters().add(StoreEvent::miss);
   }
   return found;
 }

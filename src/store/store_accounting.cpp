@@ -24,7 +24,7 @@ void StoreAccounting::touch(const CacheKey& key) {
 
 void StoreAccounting::count_damage(Damage damage) {
   constexpr const char* kCounters[] = {"corrupt_set", "corrupt_entry", "corrupt_verify"};
-  counts_.corrupt.fetch_add(1, std::memory_order_relaxed);
+  counters_.add(StoreEvent::corrupt);
   if (!session_.read_only()) {
     pending_.add_count("corrupt", 1);
     pending_.add_count(kCounters[static_cast<int>(damage)], 1);
@@ -76,15 +76,6 @@ std::int64_t StoreAccounting::now_s(SqliteHandle* db) {
   const std::int64_t now = clock < last - kClockJumpS ? last + 1 : std::max(clock, last);
   last_stamp_s_.store(now, std::memory_order_relaxed);
   return now;
-}
-
-void TierCounts::add_to(StoreStats& stats) const noexcept {
-  stats.hits += hits.load(std::memory_order_relaxed);
-  stats.misses += misses.load(std::memory_order_relaxed);
-  stats.stored += stored.load(std::memory_order_relaxed);
-  stats.evicted += evicted.load(std::memory_order_relaxed);
-  stats.corrupt += corrupt.load(std::memory_order_relaxed);
-  stats.errors += errors.load(std::memory_order_relaxed);
 }
 
 const char* StoreAccounting::tier_name() const noexcept {

@@ -3,21 +3,19 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 
+#include "base/telemetry.hpp"
 #include "store/cubin_store.hpp"
 #include "store/pending_writes.hpp"
 #include "store/store_session.hpp"
 
 namespace cukiln {
 
-/// Counts of this process for one SQLite store. Relaxed: each number is exact, but several are not
-/// a snapshot.
-struct TierCounts {
-  std::atomic<std::uint64_t> hits{0}, misses{0}, stored{0}, evicted{0}, corrupt{0}, errors{0};
-
-  void add_to(StoreStats& stats) const noexcept;
-};
+/// What this process counts for a store; see StoreStats.
+enum class StoreEvent { hit, miss, stored, evicted, corrupt, error };
+using StoreCounters = Counters<StoreEvent, static_cast<std::size_t>(StoreEvent::error) + 1>;
 
 /// Accounts for uses, counters and damage of one SQLite store, and stamps them with a clock that
 /// does not go back. They are written with the next write. Threads: safe.
@@ -27,7 +25,7 @@ class StoreAccounting {
 
   const char* tier_name() const noexcept;
   PendingWrites& pending() noexcept { return pending_; }
-  TierCounts& counts() noexcept { return counts_; }
+  StoreCounters& counters() noexcept { return counters_; }
 
   /// Records a use of an entry, for the eviction order.
   void touch(const CacheKey& key);
@@ -50,7 +48,7 @@ class StoreAccounting {
  private:
   StoreSession& session_;
   PendingWrites pending_;
-  TierCounts counts_;
+  StoreCounters counters_;
   std::atomic<std::int64_t> last_stamp_s_{0};
 };
 

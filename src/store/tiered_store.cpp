@@ -110,7 +110,7 @@ bool TieredStore::is_store_of(const wire::Greeting& greeting) const noexcept {
 }
 
 void TieredStore::record_failure(SqliteTier& tier, const char* op, const Error& error) {
-  errors_.fetch_add(1, std::memory_order_relaxed);
+  counters_.add(StoreEvent::error);
   count(fmt::format("store_errors_{}_{}", op, name_of(error.code())));
   const char* const name = tier.store()->tier_name();
   const bool opened = tier.failed(error);
@@ -173,7 +173,7 @@ Lookup TieredStore::search_tiers(const std::function<Lookup(CubinStore&)>& look_
     }
   }
   if (purpose == Purpose::use) {
-    (found ? hits_ : misses_).fetch_add(1, std::memory_order_relaxed);
+    counters_.add(found ? StoreEvent::hit : StoreEvent::miss);
   }
   return found;
 }
@@ -241,7 +241,7 @@ Result<PutOutcome> TieredStore::put(const StoreEntry& entry) {
     record_failure(disk_, "put", outcome.error());
   } else {
     disk_.succeeded();
-    stored_.fetch_add(*outcome == PutOutcome::stored ? 1 : 0, std::memory_order_relaxed);
+    counters_.add(StoreEvent::stored, *outcome == PutOutcome::stored ? 1 : 0);
   }
   return outcome;
 }
@@ -276,12 +276,12 @@ StoreStats TieredStore::stats() {
   StoreStats stats;
   stats.entries = user.entries;
   stats.bytes = user.bytes;
-  stats.hits = hits_.load(std::memory_order_relaxed);
-  stats.misses = misses_.load(std::memory_order_relaxed);
-  stats.stored = stored_.load(std::memory_order_relaxed);
+  stats.hits = counters_[StoreEvent::hit];
+  stats.misses = counters_[StoreEvent::miss];
+  stats.stored = counters_[StoreEvent::stored];
   stats.evicted = user.evicted;
   stats.corrupt = user.corrupt + (system() != nullptr ? system()->stats().corrupt : 0);
-  stats.errors = errors_.load(std::memory_order_relaxed);
+  stats.errors = counters_[StoreEvent::error];
   return stats;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cassert>
 #include <cstdint>
 #include <functional>
@@ -22,6 +21,7 @@
 #include "store/signers.hpp"
 #include "store/sqlite_store.hpp"
 #include "store/sqlite_tier.hpp"
+#include "store/store_accounting.hpp"
 #include "store/store_records.hpp"
 
 #include <cukiln/store.hpp>
@@ -148,7 +148,7 @@ class TieredStore final : public CubinStore {
   PutFailures put_failures_;
   std::shared_ptr<wire::DaemonLink> daemon_link_;
   std::unique_ptr<DaemonStore> daemon_;
-  std::atomic<std::uint64_t> hits_{0}, misses_{0}, stored_{0}, errors_{0};
+  StoreCounters counters_;
 };
 
 }  // namespace cukiln
