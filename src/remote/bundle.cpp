@@ -58,7 +58,8 @@ Result<void> BundleWriter::write(ByteView bytes) {
 
 Result<void> BundleWriter::add(ByteView envelope) {
   if (envelope.size() > kMaxEnvelopeBytes) {
-    return make_error(ErrorCode::invalid_argument, "an entry has {} bytes, a bundle takes {}",
+    return make_error(ErrorCode::invalid_argument,
+                      "an entry has {} bytes; a bundle takes at most {} of one entry",
                       envelope.size(), kMaxEnvelopeBytes);
   }
   CUKILN_CHECK(write(SerialWriter().u64(envelope.size()).view()));
@@ -130,15 +131,15 @@ Result<void> BundleReader::read(std::string& bytes, std::size_t size) {
         std::fread(bytes.data() + before, 1, bytes.size() - before, file_.get());
     if (got != bytes.size() - before) {
       return make_error(std::ferror(file_.get()) != 0 ? ErrorCode::io : ErrorCode::corrupt,
-                        "the bundle {} is truncated in its entry {} of {}", path_, given_ + 1,
-                        count_);
+                        "the bundle {} is truncated in its entry {} of {}", path_,
+                        entries_read_ + 1, count_);
     }
   }
   return {};
 }
 
 Result<std::optional<std::string>> BundleReader::next() {
-  if (given_ == count_) {
+  if (entries_read_ == count_) {
     if (std::fgetc(file_.get()) != EOF) {
       return make_error(ErrorCode::corrupt, "the bundle {} has bytes after its {} entries", path_,
                         count_);
@@ -150,11 +151,11 @@ Result<std::optional<std::string>> BundleReader::next() {
   const std::uint64_t size = SerialReader(envelope).u64();
   if (size > kMaxEnvelopeBytes) {
     return make_error(ErrorCode::corrupt,
-                      "entry {} of the bundle {} claims {} bytes; the limit is {}", given_ + 1,
-                      path_, size, kMaxEnvelopeBytes);
+                      "entry {} of the bundle {} claims {} bytes; the limit is {}",
+                      entries_read_ + 1, path_, size, kMaxEnvelopeBytes);
   }
   CUKILN_CHECK(read(envelope, static_cast<std::size_t>(size)));
-  ++given_;
+  ++entries_read_;
   return std::optional(std::move(envelope));
 }
 

@@ -51,7 +51,7 @@ class BundleReader {
   /// another version).
   static Result<BundleReader> open(const std::string& path);
   std::uint32_t count() const noexcept { return count_; }
-  /// The next envelope's bytes; nothing after the last. Errors: io; corrupt (truncated, too large).
+  /// Reads the next envelope; nothing after the last. Errors: io; corrupt (truncated, too large).
   Result<std::optional<std::string>> next();
 
  private:
@@ -62,7 +62,7 @@ class BundleReader {
   std::string path_;
   FilePointer file_;
   std::uint32_t count_ = 0;
-  std::uint32_t given_ = 0;
+  std::uint32_t entries_read_ = 0;
 };
 
 }  // namespace cukiln

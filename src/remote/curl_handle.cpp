@@ -25,11 +25,12 @@ RemoteStatus status_of(CURLcode code) noexcept {
   }
 }
 
-/// Advice on a server's certificate, by OpenSSL's result code (X509_V_ERR_…, part of its ABI).
+/// Returns advice on a server's certificate, by OpenSSL's result code (X509_V_ERR_…, part of its
+/// ABI).
 std::string advice_on(long verdict, const RemoteOptions& options) {
   constexpr long kNotYetValid = 9, kExpired = 10, kSelfSigned = 18, kUnknownSigner = 21;
   if (verdict == kNotYetValid) {
-    return "it is not valid yet: is this machine's clock right?";
+    return "it is not valid yet: check this machine's clock";
   }
   if (verdict == kExpired) {
     return "renew it on the server";
@@ -37,7 +38,7 @@ std::string advice_on(long verdict, const RemoteOptions& options) {
   if (verdict >= kSelfSigned && verdict <= kUnknownSigner) {
     return options.ca.empty()
                ? "add ?ca=FILE to the address, with the certificate of the authority that signed it"
-               : fmt::format("{} does not have the authority that signed it", options.ca);
+               : fmt::format("{} does not contain the authority that signed it", options.ca);
   }
   // The certificate itself is valid, or was not checked: the name does not match.
   return verdict <= 1 ? "the address must name the server as its certificate does" : "";

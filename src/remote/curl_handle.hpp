@@ -30,10 +30,10 @@ class CurlHandle {
   }
   CURL* get() const noexcept { return curl_.get(); }
 
-  /// Prepares a new transfer for `url`, over kept connections. False if no time or no memory is
-  /// left.
+  /// Prepares a new transfer for `url`, which reuses idle connections. False if no time or no
+  /// memory is left.
   bool prepare(const std::string& url, SteadyTime deadline, const RemoteOptions& options);
-  /// Status, message and advice for a failed transfer.
+  /// Returns status, message and advice for a failed transfer.
   RemoteAnswer failure(CURLcode code, const RemoteOptions& options) const;
 
  private:

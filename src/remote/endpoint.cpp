@@ -38,7 +38,7 @@ const char* name_of(RemoteOp op) noexcept {
 
 namespace {
 
-/// Reports now if a file that libcurl reads at each connection cannot be read.
+/// Returns an error if a file cannot be read, before libcurl reads it at each connection.
 Result<void> check_file(std::string_view option, const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file) {

@@ -36,6 +36,7 @@ enum class RemoteOp { get, put, lease };
 inline constexpr int kRemoteOps = static_cast<int>(RemoteOp::lease) + 1;
 const char* name_of(RemoteOp op) noexcept;
 
+/// The reply to a request, or why there is none.
 struct RemoteAnswer {
   RemoteStatus status = RemoteStatus::ok;
   std::string body;    ///< of a successful get
@@ -48,34 +49,34 @@ class RemoteEndpoint {
  public:
   virtual ~RemoteEndpoint() = default;
 
-  /// The server's address for messages, without passwords: `redis://cache:6379/cukiln2`.
+  /// Returns the server's address for messages, without passwords: `redis://cache:6379/cukiln2`.
   virtual const std::string& where() const noexcept = 0;
   virtual RemoteAnswer get(const ObjectName& name, SteadyTime deadline) = 0;
   virtual RemoteAnswer put(const ObjectName& name, ByteView bytes, SteadyTime deadline) = 0;
 
-  /// Whether the server keeps leases. A lease is advisory: it says that a machine compiles a
-  /// request, and expires by itself. A lost lease costs a second compile and nothing else.
+  /// True if the server keeps leases. A lease is advisory: it says that a machine compiles a
+  /// request, and it expires by itself. A lost lease costs a second compile and nothing else.
   virtual bool has_leases() const noexcept { return false; }
-  /// ok: this machine holds it now; absent: another one does.
-  virtual RemoteAnswer take_lease(const ObjectName&, std::chrono::milliseconds /*expiry*/,
-                                  SteadyTime /*deadline*/) {
+  /// Returns ok if this machine holds the lease now, absent if another one does.
+  virtual RemoteAnswer acquire_lease(const ObjectName&, std::chrono::milliseconds /*expiry*/,
+                                     SteadyTime /*deadline*/) {
     return {RemoteStatus::denied, {}, {}};
   }
   virtual RemoteAnswer renew_lease(const ObjectName&, std::chrono::milliseconds /*expiry*/,
                                    SteadyTime /*deadline*/) {
     return {RemoteStatus::denied, {}, {}};
   }
-  virtual RemoteAnswer drop_lease(const ObjectName&, SteadyTime /*deadline*/) {
+  virtual RemoteAnswer release_lease(const ObjectName&, SteadyTime /*deadline*/) {
     return {RemoteStatus::denied, {}, {}};
   }
-  /// ok: a machine holds it; absent: none does.
-  virtual RemoteAnswer look_at_lease(const ObjectName&, SteadyTime /*deadline*/) {
+  /// Returns ok if a machine holds the lease, absent if none does.
+  virtual RemoteAnswer query_lease(const ObjectName&, SteadyTime /*deadline*/) {
     return {RemoteStatus::denied, {}, {}};
   }
 };
 
-/// The deadline for connecting: half of the remaining time, so that an unreachable server is
-/// reported as such and not as a timeout.
+/// Returns the deadline for connecting, half of the remaining time, so that an unreachable server
+/// is reported as such and not as a timeout.
 inline SteadyTime connect_deadline(SteadyTime deadline) {
   const SteadyTime now = std::chrono::steady_clock::now();
   return now + (deadline - now) / 2;
@@ -88,21 +89,22 @@ struct RemoteOptions {
   std::string region;       ///< of S3
 };
 
-/// The server of `http(s)://[user:password@]host[:port]/path`. Objects are stored as `path/<2>/<62
-/// hex digits>`; if the path ends in `ac`, as `path/<64 hex digits>`, which is Bazel's layout. With
-/// `s3+` before it, user and password are S3's access key and secret key, which sign each request,
-/// and the path is a bucket's. Errors: invalid_argument.
+/// Makes the endpoint of `http(s)://[user:password@]host[:port]/path`. Objects are stored as
+/// `path/<2>/<62 hex digits>`; if the path ends in `ac`, as `path/<64 hex digits>`, which is
+/// Bazel's layout. With `s3+` before it, user and password are S3's access key and secret key,
+/// which sign each request, and the path is a bucket's. Errors: invalid_argument.
 Result<std::unique_ptr<RemoteEndpoint>> make_http_remote(const std::string& url,
                                                          const RemoteOptions& options = {});
-/// `redis(s)://[[user]:password@]host[:port][/prefix]`; the prefix is `cukiln2` by default.
+/// Makes the endpoint of `redis(s)://[[user]:password@]host[:port][/prefix]`; the prefix is
+/// `cukiln2` by default. Errors: invalid_argument.
 Result<std::unique_ptr<RemoteEndpoint>> make_redis_remote(const std::string& url,
                                                           const RemoteOptions& options = {});
 /// The error of a build without libcurl, which HTTP and TLS need.
 inline constexpr const char* kWithoutCurl =
     "this cukiln was built without libcurl (as the one of the Python package is) and supports "
     "neither HTTP nor TLS; use redis://, or a cukiln and cukilnd that were built with libcurl";
-/// The server of any supported address with its options. Errors: invalid_argument, naming what was
-/// given.
+/// Makes the endpoint of any supported address with options. Errors: invalid_argument, naming what
+/// was given.
 Result<std::unique_ptr<RemoteEndpoint>> make_remote_endpoint(const std::string& url);
 
 }  // namespace cukiln

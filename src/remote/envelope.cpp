@@ -114,7 +114,7 @@ Result<std::string> check_signer(const Parsed& envelope, const TrustedKeys& trus
     case TrustedKeys::Verdict::good: return signer.text();
     case TrustedKeys::Verdict::unknown_signer:
       return reject(why, Rejection::unknown_signer,
-                    "the object is signed by \"{}\", which is none of the {} trusted keys", name,
+                    "the object is signed by \"{}\", which is not among the {} trusted keys", name,
                     trusted.size());
     case TrustedKeys::Verdict::revoked:
       return reject(why, Rejection::revoked_signer,
@@ -166,7 +166,7 @@ std::string encode_payload(const StoreEntry& entry, bool with_source) {
   return out.take();
 }
 
-/// The keys that signed an entry before it was put into this object; nothing if the list is
+/// Reads the keys that signed an entry before this object was made; nothing if the list is
 /// malformed.
 std::optional<std::vector<std::string>> read_signers(SerialReader& in) {
   std::vector<std::string> signers;
@@ -220,7 +220,7 @@ std::string seal_envelope(EnvelopeHead head, ByteView payload, const SecretKey* 
 Result<OpenedEnvelope> open_envelope(ByteView bytes, const OpenRules& rules, Rejection& why) {
   CUKILN_TRY(Parsed envelope, parse(bytes, why));
   if (rules.name != nullptr && envelope.head.name != *rules.name) {
-    return reject(why, Rejection::wrong_name, "the object is {}, the one asked for is {}",
+    return reject(why, Rejection::wrong_name, "the object has the name {}, expected {}",
                   envelope.head.name.hex(), rules.name->hex());
   }
   OpenedEnvelope out;

@@ -52,6 +52,7 @@ struct EnvelopeHead {
 /// Compresses and signs an object. If `key` is null, it is not signed.
 std::string seal_envelope(EnvelopeHead head, ByteView payload, const SecretKey* key);
 
+/// The content of a verified object.
 struct OpenedEnvelope {
   EnvelopeHead head;
   std::string payload;
@@ -60,18 +61,18 @@ struct OpenedEnvelope {
 
 /// The conditions under which an object is accepted.
 struct OpenRules {
-  const TrustedKeys* trusted = nullptr;  ///< null: signatures are not checked
-  const ObjectName* name = nullptr;      ///< the name asked for; null: any
+  const TrustedKeys* trusted = nullptr;  ///< null if signatures are not checked
+  const ObjectName* name = nullptr;      ///< the expected name; null if any is
   /// Accept objects that no trusted key signed, as `unsigned`; never those of a revoked key.
   bool insecure = false;
 };
 
-/// Verifies and unpacks an object. Nothing is decompressed before the signature, and the hash of
-/// all bytes, were verified. Errors: corrupt; `why` is set to the reason.
+/// Verifies and unpacks an object. Decompresses nothing before it has verified the signature and
+/// the hash of all bytes. Errors: corrupt; `why` is set to the reason.
 Result<OpenedEnvelope> open_envelope(ByteView bytes, const OpenRules& rules, Rejection& why);
 
-/// An entry as an object, with the list of its earlier signers. `with_source` includes the source
-/// text; for bundles, because the readers of a remote store have the source.
+/// Encodes an entry as an object, with the list of its earlier signers. `with_source` includes the
+/// source text; for bundles only, because the readers of a remote store have the source.
 std::string seal_entry(const StoreEntry& entry, const SecretKey* key, bool with_source);
 /// Verifies that the payload is the entry that its name states, with all checks of a store. The
 /// entry's `signer` lists all signers, this object's last; if one of them was revoked, it is
@@ -84,7 +85,7 @@ struct FleetSets {
   SetTree tree;
   std::vector<RecordedSet> recent;  ///< the most recent first
 
-  /// The set of a key; null if it is not among the most recent.
+  /// Returns the set of a key; null if it is not among the most recent.
   const DependencySet* find(const CacheKey& key) const noexcept;
   /// Adds an entry, or makes it the most recent. `load` as for SetTree::insert.
   void add(const RecordedSet& set, const SetTree::Load& load);
@@ -94,10 +95,11 @@ struct FleetSets {
 inline constexpr std::size_t kMaxSetsObjectBytes = 64 << 10;
 inline constexpr std::size_t kMaxFleetSets = 512;
 
-/// The sets as an object of at most kMaxSetsObjectBytes. The oldest are left out if they do not
-/// fit.
+/// Encodes the sets as an object of at most kMaxSetsObjectBytes. Leaves out the oldest if they do
+/// not fit.
 std::string seal_sets(ByteView request_canonical, FleetSets sets, const SecretKey* key,
                       std::int64_t now_s);
+/// Verifies an object and decodes the sets in it. Errors: as open_envelope.
 Result<FleetSets> open_sets(ByteView bytes, ByteView request_canonical, const TrustedKeys* trusted,
                             Rejection& why);
 

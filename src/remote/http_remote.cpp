@@ -115,7 +115,7 @@ class HttpRemote final : public RemoteEndpoint {
   RemoteAnswer perform(const ObjectName& name, const ByteView* upload, SteadyTime deadline) {
     CurlHandle handle = take();
     if (!handle.prepare(url_of(name), deadline, options_)) {
-      return {RemoteStatus::timeout, {}, "no time left"};
+      return {RemoteStatus::timeout, {}, "no time left to send the request"};
     }
     Transfer transfer;
     CURL* const curl = handle.get();

@@ -64,7 +64,7 @@ class SecretText {
   SecretText(const SecretText&) = delete;
   SecretText& operator=(const SecretText&) = delete;
 
-  /// The first line of a file; empty if the file is too long for a key. Errors: io.
+  /// Reads the first line of a file; empty if the file is too long for a key. Errors: io.
   Result<std::string_view> read(const UniqueFd& file, const std::string& path) {
     std::size_t done = 0;
     while (done < bytes_.size()) {

@@ -11,9 +11,9 @@ namespace cukiln {
 /// The name of an object in every remote store. Each kind of object hashes a prefix of its own, so
 /// that objects of two kinds never share a name.
 struct ObjectName : Digest256<struct ObjectNameTag> {
-  /// The name of a request's dependency sets.
+  /// Returns the name of a request's dependency sets.
   static ObjectName of_sets(ByteView request_canonical) noexcept;
-  /// The name of an entry.
+  /// Returns the name of an entry.
   static ObjectName of_entry(const CacheKey& key) noexcept;
   static ObjectName of_entry(ByteView request_canonical, ByteView set_canonical) noexcept;
 };

@@ -49,7 +49,7 @@ std::string command(const std::vector<ByteView>& words) {
   return out;
 }
 
-/// The status for an error reply, by its first word.
+/// Returns the status for an error reply, by its first word.
 RemoteStatus status_of_error(std::string_view text) noexcept {
   const std::string_view word = text.substr(0, text.find(' '));
   for (const std::string_view one : {"NOAUTH", "WRONGPASS", "NOPERM", "DENIED"}) {
@@ -67,7 +67,7 @@ RemoteStatus status_of_error(std::string_view text) noexcept {
 /// and no string is larger than an object may be.
 class ReplyGuard {
  public:
-  /// Takes the next bytes of the reply. ok while they are acceptable.
+  /// Checks the next bytes of the reply. Returns ok as long as they are acceptable.
   RemoteStatus check(ByteView bytes) {
     if (known_) {
       return RemoteStatus::ok;
@@ -113,7 +113,7 @@ class RedisConnection {
     return reader_->pos < reader_->len || stream_->receive(&byte, 1) != Stream::kLater;
   }
 
-  /// Whether anything was received after the last command. If not, the server may have closed an
+  /// True if anything was received after the last command. If not, the server may have closed an
   /// idle connection at that moment, which is not a failure.
   bool replied() const noexcept { return replied_; }
 
@@ -158,7 +158,7 @@ class RedisConnection {
       replied_ = true;
       const ByteView bytes(buffer.data(), static_cast<std::size_t>(count));
       if (const RemoteStatus status = guard.check(bytes); status != RemoteStatus::ok) {
-        return {status, {}, "the reply is not one of Redis to this command"};
+        return {status, {}, "the reply is not a valid Redis reply to this command"};
       }
       void* whole = nullptr;
       if (::redisReaderFeed(reader_.get(), bytes.data(), bytes.size()) != REDIS_OK ||
@@ -251,8 +251,8 @@ class RedisRemote final : public RemoteEndpoint {
   }
 
   bool has_leases() const noexcept override { return true; }
-  RemoteAnswer take_lease(const ObjectName& name, std::chrono::milliseconds expiry,
-                          SteadyTime deadline) override {
+  RemoteAnswer acquire_lease(const ObjectName& name, std::chrono::milliseconds expiry,
+                             SteadyTime deadline) override {
     const std::string ms = std::to_string(expiry.count());
     return set({"SET", lease_of(name), "1", "NX", "PX", ms}, deadline);
   }
@@ -261,13 +261,13 @@ class RedisRemote final : public RemoteEndpoint {
     const std::string ms = std::to_string(expiry.count());
     return set({"SET", lease_of(name), "1", "XX", "PX", ms}, deadline);
   }
-  RemoteAnswer drop_lease(const ObjectName& name, SteadyTime deadline) override {
+  RemoteAnswer release_lease(const ObjectName& name, SteadyTime deadline) override {
     Reply reply;
     RemoteAnswer answer = ask({"DEL", lease_of(name)}, deadline, reply);
     const bool wrong = answer.status == RemoteStatus::ok && reply->type != REDIS_REPLY_INTEGER;
     return wrong ? wrong_type() : answer;
   }
-  RemoteAnswer look_at_lease(const ObjectName& name, SteadyTime deadline) override {
+  RemoteAnswer query_lease(const ObjectName& name, SteadyTime deadline) override {
     Reply reply;
     RemoteAnswer answer = ask({"GET", lease_of(name)}, deadline, reply);
     if (answer.status == RemoteStatus::ok && reply->type == REDIS_REPLY_NIL) {
@@ -285,7 +285,7 @@ class RedisRemote final : public RemoteEndpoint {
     return {RemoteStatus::bad_answer, {}, "the reply has the wrong type"};
   }
 
-  /// Sends a SET command. absent if NX or XX prevented it.
+  /// Sends a SET command. Returns absent if NX or XX prevented it.
   RemoteAnswer set(const std::vector<ByteView>& words, SteadyTime deadline) {
     Reply reply;
     RemoteAnswer answer = ask(words, deadline, reply);

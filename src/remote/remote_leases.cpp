@@ -23,10 +23,10 @@ RemoteLeases::~RemoteLeases() {
 RemoteLeases::State RemoteLeases::acquire(RemoteServer& server, ByteView request_canonical) {
   const ObjectName name = ObjectName::of_sets(request_canonical);
   const bool writes = options_.key.has_value();
-  // A reader uploads nothing, so no machine should wait for it: it does not take the lease.
-  const RemoteAnswer answer = server.ask(RemoteOp::lease, [&](RemoteEndpoint& endpoint) {
-    return writes ? endpoint.take_lease(name, options_.lease, deadline())
-                  : endpoint.look_at_lease(name, deadline());
+  // A machine that cannot upload does not acquire the lease: no other machine should wait for it.
+  const RemoteAnswer answer = server.send(RemoteOp::lease, [&](RemoteEndpoint& endpoint) {
+    return writes ? endpoint.acquire_lease(name, options_.lease, deadline())
+                  : endpoint.query_lease(name, deadline());
   });
   if (answer.status != RemoteStatus::ok && answer.status != RemoteStatus::absent) {
     return State::unknown;
@@ -46,9 +46,9 @@ RemoteLeases::State RemoteLeases::acquire(RemoteServer& server, ByteView request
   return State::acquired;
 }
 
-void RemoteLeases::drop(RemoteServer& server, const ObjectName& name) {
-  static_cast<void>(server.ask(RemoteOp::lease, [&](RemoteEndpoint& endpoint) {
-    return endpoint.drop_lease(name, deadline());
+void RemoteLeases::send_release(RemoteServer& server, const ObjectName& name) {
+  static_cast<void>(server.send(RemoteOp::lease, [&](RemoteEndpoint& endpoint) {
+    return endpoint.release_lease(name, deadline());
   }));
 }
 
@@ -64,7 +64,7 @@ void RemoteLeases::release(ByteView request_canonical) {
     server = at->second.server;
     leases_.erase(at);
   }
-  drop(*server, name);
+  send_release(*server, name);
 }
 
 void RemoteLeases::set_uploading(ByteView request_canonical, bool uploading) {
@@ -100,7 +100,7 @@ void RemoteLeases::run_renewals() {
     lock.unlock();
     for (const auto& [bytes, lease] : held) {
       const ObjectName name = ObjectName::of_sets(lease.request_canonical);
-      static_cast<void>(lease.server->ask(RemoteOp::lease, [&](RemoteEndpoint& endpoint) {
+      static_cast<void>(lease.server->send(RemoteOp::lease, [&](RemoteEndpoint& endpoint) {
         return endpoint.renew_lease(name, options_.lease, deadline());
       }));
     }

@@ -14,28 +14,29 @@
 namespace cukiln {
 
 /// The leases that this machine holds in the fleet: acquires, renews and releases them. A lease
-/// whose result is being uploaded is held until the upload has ended. Threads: safe, and one of its
-/// own once a lease is held.
+/// whose result is being uploaded is held until the upload has ended. Threads: safe; starts one of
+/// its own at the first lease.
 class RemoteLeases {
  public:
   explicit RemoteLeases(const RemoteStoreOptions& options) : options_(options) {}
   ~RemoteLeases();
 
   enum class State {
-    unknown,       ///< the server cannot say
+    unknown,       ///< the server did not reply
     held_by_peer,  ///< another machine has it
-    free,          ///< no machine has it, and this one may not write: it only looked
+    free,          ///< no machine has it; this one cannot upload, so it did not acquire it
     acquired       ///< this machine has it now
   };
+  /// Acquires the lease of a request. A machine that cannot upload only queries it.
   State acquire(RemoteServer& server, ByteView request_canonical);
 
   /// Ends a lease, unless its result is being uploaded.
   void release(ByteView request_canonical);
-  /// The result is going to be uploaded: `release` leaves the lease to `end_upload`.
+  /// Marks the result as being uploaded: `end_upload` and not `release` then ends the lease.
   void begin_upload(ByteView request_canonical);
-  /// There is no upload after all: `release` ends the lease again.
+  /// Reverts `begin_upload` for a result that is not uploaded.
   void cancel_upload(ByteView request_canonical);
-  /// The upload has ended, and the lease with it.
+  /// Ends the lease of a result whose upload has ended.
   void end_upload(ByteView request_canonical);
 
  private:
@@ -48,7 +49,7 @@ class RemoteLeases {
 
   void run_renewals();
   void set_uploading(ByteView request_canonical, bool uploading);
-  void drop(RemoteServer& server, const ObjectName& name);
+  void send_release(RemoteServer& server, const ObjectName& name);
   SteadyTime deadline() const {
     return std::chrono::steady_clock::now() + options_.look_up_timeout;
   }

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/result.hpp"
+
 namespace cukiln {
 
 namespace {
@@ -12,31 +14,32 @@ using SteadyClock = std::chrono::steady_clock;
 
 }  // namespace
 
-RemoteAnswer RemoteServer::ask(RemoteOp op, const Question& question, Judge judge) {
+RemoteAnswer RemoteServer::send(RemoteOp op, const Request& request, Success success) {
   const SteadyTime start = SteadyClock::now();
   if (!breaker_.allows(start)) {
     telemetry_.events.add(RemoteTelemetry::Event::skipped);
-    return {RemoteStatus::unreachable, {}, "left alone after failures"};
+    return {RemoteStatus::unreachable, {}, "not sent: the circuit breaker is open after failures"};
   }
-  RemoteAnswer answer = question(*endpoint_);
+  RemoteAnswer answer = request(*endpoint_);
   const auto took = std::chrono::ceil<std::chrono::microseconds>(SteadyClock::now() - start);
   telemetry_.requests.add(answer.status);
   telemetry_.events.add(RemoteTelemetry::Event::received_bytes, answer.body.size());
   traffic_[static_cast<std::size_t>(op)].ended.add(answer.status);
   traffic_[static_cast<std::size_t>(op)].times.add(took);
   if (answer.status == RemoteStatus::ok || answer.status == RemoteStatus::absent) {
-    if (answer.status == RemoteStatus::absent || judge == Judge::here) {
+    if (answer.status == RemoteStatus::absent || success == Success::on_reply) {
       breaker_.succeeded();
     }
   } else if (breaker_.failed(answer.status, SteadyClock::now())) {
     if (answer.status == RemoteStatus::denied) {
       options_.log.warn(
-          "{} is not used any more, it refuses us ({}): set right who may read and "
-          "write there",
+          "{} denies access ({}) and is not used any more: correct the credentials in its "
+          "address, or the permissions on the server",
           endpoint_->where(), answer.detail);
     } else {
-      options_.log.warn("{} is left alone for {} s: {} ({})", endpoint_->where(),
-                        breaker_.pause().count(), answer.detail, name_of(answer.status));
+      options_.log.warn("{} is not used for {} s (circuit breaker open): {} ({})",
+                        endpoint_->where(), breaker_.pause().count(), answer.detail,
+                        name_of(answer.status));
     }
   } else {
     options_.log.info("{}: {} ({})", endpoint_->where(), answer.detail, name_of(answer.status));
@@ -45,9 +48,9 @@ RemoteAnswer RemoteServer::ask(RemoteOp op, const Question& question, Judge judg
 }
 
 RemoteAnswer RemoteServer::fetch(const ObjectName& name, SteadyTime deadline) {
-  return ask(
+  return send(
       RemoteOp::get, [&](RemoteEndpoint& endpoint) { return endpoint.get(name, deadline); },
-      Judge::after_verification);
+      Success::after_verification);
 }
 
 void RemoteServer::reject(const ObjectName& name, Rejection why, const Error& error) {
@@ -55,8 +58,11 @@ void RemoteServer::reject(const ObjectName& name, Rejection why, const Error& er
   const SteadyTime now = SteadyClock::now();
   absent_.add(name, now + options_.bad_for, now);
   const bool opened = breaker_.failed(RemoteStatus::bad_answer, now);
-  options_.log.warn("{}: {} ({}); it is not used{}", endpoint_->where(), error.message(),
-                    name_of(why), opened ? ", and the server is left alone for a while" : "");
+  options_.log.warn(
+      "{}: {} ({}); the object is not used{}", endpoint_->where(), error.message(), name_of(why),
+      opened ? fmt::format(", and the server is not used for {} s (circuit breaker open)",
+                           breaker_.pause().count())
+             : "");
 }
 
 std::optional<FleetSets> RemoteServer::sets(ByteView request_canonical, SteadyTime deadline,
@@ -94,7 +100,7 @@ std::optional<StoreEntry> RemoteServer::entry(const CacheKey& key, SteadyTime de
   }
   breaker_.succeeded();
   opened->origin = Origin::remote;
-  opened->created_s = 0;  // in this store it is new
+  opened->created_s = 0;  // set by the store that it is put into
   return *std::move(opened);
 }
 

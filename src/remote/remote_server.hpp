@@ -17,44 +17,48 @@
 
 namespace cukiln {
 
-/// What became of the requests to one server.
+/// The state of one server, and the results of the requests to it.
 struct RemoteHealth {
   std::string where;
   ServerBreaker::State state = ServerBreaker::State::closed;
   bool has_leases = false;
   std::array<std::uint64_t, ServerBreaker::kStates> turns{};  ///< of the breaker
-  std::array<RemoteTraffic, kRemoteOps> traffic{};            ///< by what was asked
+  std::array<RemoteTraffic, kRemoteOps> traffic{};            ///< by RemoteOp
 };
 
-/// One server of the fleet: sends requests through its circuit breaker, counts them, and hands out
-/// objects that were verified. Threads: safe. Options, counts and cache outlive it.
+/// One server of the fleet: sends requests through its circuit breaker, counts them, and returns
+/// verified objects only. Options, telemetry and cache must outlive it. Threads: safe.
 class RemoteServer {
  public:
   RemoteServer(std::unique_ptr<RemoteEndpoint> endpoint, const RemoteStoreOptions& options,
                RemoteTelemetry& telemetry, NegativeCache& absent)
       : endpoint_(std::move(endpoint)), options_(options), telemetry_(telemetry), absent_(absent) {}
 
-  using Question = std::function<RemoteAnswer(RemoteEndpoint&)>;
-  /// Sends one request, counts it and reports it to the circuit breaker. What was not sent because
-  /// the circuit is open is `unreachable`, uncounted.
-  RemoteAnswer ask(RemoteOp op, const Question& question) { return ask(op, question, Judge::here); }
+  using Request = std::function<RemoteAnswer(RemoteEndpoint&)>;
+  /// Sends one request, counts it and reports it to the circuit breaker. If the circuit is open,
+  /// sends nothing, counts the request as skipped and returns `unreachable`.
+  RemoteAnswer send(RemoteOp op, const Request& request) {
+    return send(op, request, Success::on_reply);
+  }
 
-  /// The sets that are recorded for a request. Nothing: not there, or no answer; `absent` says
-  /// which.
+  /// Fetches the sets recorded for a request. Returns nothing if the server has none, in which case
+  /// it sets `absent`, or if it sent no valid object.
   std::optional<FleetSets> sets(ByteView request_canonical, SteadyTime deadline, bool& absent);
+  /// Fetches an entry. Returns nothing if the server has none, or sent no valid object.
   std::optional<StoreEntry> entry(const CacheKey& key, SteadyTime deadline);
 
   bool has_leases() const noexcept { return endpoint_->has_leases(); }
   RemoteHealth health() const;
-  /// Sends a request past breaker and counts.
+  /// Sends a request without the circuit breaker, and does not count it.
   RemoteAnswer probe(SteadyTime deadline) {
     return endpoint_->get(ObjectName::of_sets("probe"), deadline);
   }
 
  private:
-  /// Who reports success to the breaker: for a fetched object, the caller after verification.
-  enum class Judge { here, after_verification };
-  RemoteAnswer ask(RemoteOp op, const Question& question, Judge judge);
+  /// When success is reported to the breaker: for a fetched object by the caller, after it has
+  /// verified the object.
+  enum class Success { on_reply, after_verification };
+  RemoteAnswer send(RemoteOp op, const Request& request, Success success);
   RemoteAnswer fetch(const ObjectName& name, SteadyTime deadline);
   void reject(const ObjectName& name, Rejection why, const Error& error);
 

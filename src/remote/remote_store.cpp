@@ -52,8 +52,9 @@ Result<std::unique_ptr<RemoteStore>> RemoteStore::open(const std::string& stores
   }
   if (options.trusted.empty() && !options.key) {
     return Error(ErrorCode::invalid_argument,
-                 "no key is trusted, so nothing from the remote store can be used; name the public "
-                 "key of who fills it in remote_trust (CUKILN_REMOTE_TRUST)");
+                 "no key is trusted, so no object of the remote store can be used; set "
+                 "remote_trust (CUKILN_REMOTE_TRUST) to the public key of the machine that uploads "
+                 "to it");
   }
   options.look_up_timeout = look_up_timeout;
   options.log = log;
@@ -73,7 +74,7 @@ RemoteStore::RemoteStore(Options options)
   }
 }
 
-/// `absent`: the server says that it has no sets.
+/// Sets `absent` if the server has no sets for the request.
 std::optional<StoreEntry> RemoteStore::find_on(RemoteServer& server, ByteView request_canonical,
                                                SetCheck& check, bool& absent) {
   const auto sets = server.sets(request_canonical, look_up_deadline(), absent);

@@ -20,18 +20,19 @@
 
 namespace cukiln {
 
-/// The fleet's stores behind one tier: looked at in order, written all. A server that is down, slow
-/// or hostile costs a bounded time, and nothing that it says is believed without a signature.
+/// The fleet's remote stores as one tier. A lookup queries them in order; a put writes to all. A
+/// server that is down, slow or hostile costs a bounded time, and no object is used before its
+/// signature is verified. Threads: safe.
 class RemoteStore final : public RemoteTier {
  public:
   using Options = RemoteStoreOptions;
   using Health = RemoteHealth;
 
   explicit RemoteStore(Options options);
-  /// What is not uploaded yet is dropped: `finish` waits for it.
+  /// Drops uploads that are not done; `finish` waits for them.
   ~RemoteStore() override = default;
 
-  /// From the settings' texts. Null: no store is named. Does not touch the network.
+  /// Opens the stores that the settings name; null if they name none. Does not use the network.
   /// Errors: invalid_argument (an address, a key, no key at all), not_found, io.
   static Result<std::unique_ptr<RemoteStore>> open(const std::string& stores,
                                                    const std::string& trust,
@@ -47,16 +48,16 @@ class RemoteStore final : public RemoteTier {
                                                  const std::function<bool()>& found) override;
   void put(const StoreEntry& entry) override;
 
-  /// Waits for the uploads, `patience` at most, and gives the others up. True: all arrived, or
-  /// failed on their own.
-  bool finish(std::chrono::milliseconds patience) { return uploads_.finish(patience); }
+  /// Waits for the uploads for at most `timeout`, and drops the others. True if all ended in time.
+  bool finish(std::chrono::milliseconds timeout) { return uploads_.finish(timeout); }
 
   bool writes() const noexcept { return options_.key.has_value(); }
   const TrustedKeys& trusted() const noexcept { return options_.trusted; }
   RemoteStats stats() const;
 
   std::vector<Health> health() const;
-  /// Asks a server, by its place in `health`, for something that is not there. For `doctor`.
+  /// Requests an object that no server has from the server with this index in `health`. For
+  /// `doctor`.
   RemoteAnswer probe(std::size_t server);
 
  private:

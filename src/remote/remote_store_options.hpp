@@ -17,14 +17,14 @@ namespace cukiln {
 struct RemoteStoreOptions {
   std::vector<std::unique_ptr<RemoteEndpoint>> endpoints;
   TrustedKeys trusted;
-  std::optional<SecretKey> key;  ///< makes this a writer, who believes itself too
+  std::optional<SecretKey> key;  ///< enables uploads; its public half is trusted too
   std::chrono::milliseconds look_up_timeout{200};
   std::chrono::milliseconds upload_timeout{10'000};
-  std::size_t most_queued = 64;
-  std::uint64_t most_queued_bytes = 256ull << 20;
-  std::chrono::milliseconds absent_for{60'000};  ///< not asked again before
-  std::chrono::milliseconds bad_for{600'000};
-  std::chrono::milliseconds lease{3'000};  ///< renewed while it is needed
+  std::size_t max_queued = 64;  ///< uploads
+  std::uint64_t max_queued_bytes = 256ull << 20;
+  std::chrono::milliseconds absent_for{60'000};  ///< until an absent object is requested again
+  std::chrono::milliseconds bad_for{600'000};    ///< until a rejected one is
+  std::chrono::milliseconds lease{3'000};        ///< renewed while it is needed
   const Clock* clock = &Clock::system();
   Logger log;
 };

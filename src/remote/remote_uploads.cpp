@@ -25,7 +25,7 @@ RemoteUploads::~RemoteUploads() {
 }
 
 void RemoteUploads::push(const StoreEntry& entry) {
-  // Before it is queued: the upload may have ended before a later call.
+  // Called before the entry is queued, because its upload may end before a later call.
   leases_.begin_upload(entry.request_canonical);
   if (enqueue(entry)) {
     work_.notify_one();
@@ -38,8 +38,8 @@ void RemoteUploads::push(const StoreEntry& entry) {
 bool RemoteUploads::enqueue(const StoreEntry& entry) {
   const std::uint64_t bytes = entry.cubin.image.size() + entry.request_canonical.size();
   const MutexLock lock(mutex_);
-  if (stopping_ || queue_.size() >= options_.most_queued ||
-      queued_bytes_ + bytes > options_.most_queued_bytes) {
+  if (stopping_ || queue_.size() >= options_.max_queued ||
+      queued_bytes_ + bytes > options_.max_queued_bytes) {
     return false;
   }
   queue_.push_back({entry, bytes});
@@ -51,7 +51,7 @@ bool RemoteUploads::enqueue(const StoreEntry& entry) {
   return true;
 }
 
-/// The entry first: a list that names it must not be there before it.
+/// Uploads the entry first, so that the sets never name an entry that the server does not have.
 void RemoteUploads::upload(const StoreEntry& entry) {
   const ObjectName name =
       ObjectName::of_entry(entry.request_canonical, entry.dependencies.canonical());
@@ -62,10 +62,10 @@ void RemoteUploads::upload(const StoreEntry& entry) {
     SteadyTime deadline = SteadyClock::now() + options_.upload_timeout;
     {
       const MutexLock lock(mutex_);
-      deadline = std::min(deadline, give_up_at_);
+      deadline = std::min(deadline, drop_at_);
     }
     const auto put = [&](const ObjectName& at, ByteView bytes) {
-      const RemoteAnswer answer = server->ask(RemoteOp::put, [&](RemoteEndpoint& endpoint) {
+      const RemoteAnswer answer = server->send(RemoteOp::put, [&](RemoteEndpoint& endpoint) {
         return endpoint.put(at, bytes, deadline);
       });
       const bool ok = answer.status == RemoteStatus::ok;
@@ -110,19 +110,19 @@ void RemoteUploads::run() {
   }
 }
 
-bool RemoteUploads::finish(std::chrono::milliseconds patience) {
+bool RemoteUploads::finish(std::chrono::milliseconds timeout) {
   MutexLock lock(mutex_);
-  give_up_at_ = SteadyClock::now() + patience;
+  drop_at_ = SteadyClock::now() + timeout;
   const bool all = idle_.wait_until(
-      lock, give_up_at_, [&]() CUKILN_REQUIRES(mutex_) { return queue_.empty() && !uploading_; });
+      lock, drop_at_, [&]() CUKILN_REQUIRES(mutex_) { return queue_.empty() && !uploading_; });
   if (!all) {
     telemetry_.events.add(RemoteTelemetry::Event::dropped, queue_.size());
     queue_.clear();
     queued_bytes_ = 0;
   }
-  // One that is on its way ends by the same moment.
+  // An upload in progress has the same deadline.
   idle_.wait(lock, [&]() CUKILN_REQUIRES(mutex_) { return !uploading_; });
-  give_up_at_ = SteadyTime::max();
+  drop_at_ = SteadyTime::max();
   return all;
 }
 

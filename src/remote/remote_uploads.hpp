@@ -16,8 +16,8 @@
 
 namespace cukiln {
 
-/// Uploads entries to all servers in the background, from a bounded queue. Threads: safe, and one
-/// of its own once there is something to upload.
+/// Uploads entries to all servers in the background, from a bounded queue. Threads: safe; starts
+/// one of its own at the first upload.
 class RemoteUploads {
  public:
   RemoteUploads(const RemoteStoreOptions& options,
@@ -28,15 +28,14 @@ class RemoteUploads {
         leases_(leases),
         telemetry_(telemetry),
         absent_(absent) {}
-  /// What is not uploaded yet is dropped.
+  /// Drops uploads that are not done.
   ~RemoteUploads();
 
-  /// Without room in the queue the entry is dropped, and counted.
+  /// Queues an entry. If the queue is full, drops it and counts it as dropped.
   void push(const StoreEntry& entry);
-  /// Waits for the uploads, `patience` at most, and gives the others up. True: all arrived, or
-  /// failed on their own.
-  bool finish(std::chrono::milliseconds patience);
-  /// Uploads that wait, or are under way.
+  /// Waits for the uploads for at most `timeout`, and drops the others. True if all ended in time.
+  bool finish(std::chrono::milliseconds timeout);
+  /// Returns the number of uploads that wait or are in progress.
   std::uint64_t queued() const;
 
  private:
@@ -60,7 +59,8 @@ class RemoteUploads {
   std::uint64_t queued_bytes_ CUKILN_GUARDED_BY(mutex_) = 0;
   bool uploading_ CUKILN_GUARDED_BY(mutex_) = false;
   bool stopping_ CUKILN_GUARDED_BY(mutex_) = false;
-  SteadyTime give_up_at_ CUKILN_GUARDED_BY(mutex_) = SteadyTime::max();
+  /// When uploads are dropped: the deadline of `finish` while it waits.
+  SteadyTime drop_at_ CUKILN_GUARDED_BY(mutex_) = SteadyTime::max();
   std::thread uploader_;
 };
 

@@ -23,7 +23,7 @@ struct FreeAddresses {
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
 /// A name resolution, shared with the thread that runs it. getaddrinfo has no deadline and cannot
-/// be cancelled, so a thread in which it hangs is left behind.
+/// be cancelled, so it runs in a detached thread: if it hangs, the caller does not.
 struct Resolution {
   Mutex mutex;
   ConditionVariable ended;
@@ -61,7 +61,7 @@ RemoteAnswer resolve_by(const std::string& host, const std::string& port, Steady
   MutexLock lock(resolution->mutex);
   const auto is_done = [&]() CUKILN_REQUIRES(resolution->mutex) { return resolution->done; };
   if (!resolution->ended.wait_until(lock, deadline, is_done)) {
-    return {RemoteStatus::timeout, {}, "the name server does not answer"};
+    return {RemoteStatus::timeout, {}, "the name server did not reply before the deadline"};
   }
   found = std::move(resolution->found);
   if (found == nullptr) {

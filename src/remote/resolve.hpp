@@ -16,7 +16,8 @@ struct Connected {
   UniqueFd socket;       ///< empty after a failure
   RemoteAnswer failure;  ///< why there is no socket
 };
-/// Ends at the deadline, even if the name server hangs or an address drops packets.
+/// Connects to the first address that accepts. Ends at the deadline, even if the name server hangs
+/// or an address drops packets.
 Connected connect_to(const std::string& host, const std::string& port, SteadyTime deadline);
 
 /// Waits until the socket has one of poll's `events`. False at the deadline.

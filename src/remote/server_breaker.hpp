@@ -24,19 +24,19 @@ class ServerBreaker {
   /// `failed()`.
   bool allows(SteadyTime now);
   void succeeded() { breaker_.succeeded(); }
-  /// True if this failure opened it, so that the caller logs it once.
+  /// Reports a failure. True if it opened the circuit, so that the caller logs it once.
   bool failed(RemoteStatus why, SteadyTime now);
   State state(SteadyTime now) const;
-  /// The next pause, for messages.
+  /// Returns the current pause, for messages.
   std::chrono::seconds pause() const;
-  /// The number of transitions to each state.
+  /// Returns the number of transitions to each state.
   std::array<std::uint64_t, kStates> turns() const;
 
  private:
   static constexpr int kInARow = 3;
   Breaker breaker_{Breaker::Options{
       kInARow, 20, {std::chrono::milliseconds(30'000), std::chrono::milliseconds(300'000), 0.2}}};
-  std::atomic<bool> forbidden_{false};  ///< for good: a new configuration makes a new object
+  std::atomic<bool> forbidden_{false};  ///< permanent: a new configuration makes a new object
 };
 /// The names are the label of a metric.
 const char* name_of(ServerBreaker::State state) noexcept;

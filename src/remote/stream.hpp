@@ -13,7 +13,7 @@ namespace cukiln {
 class Stream {
  public:
   virtual ~Stream() = default;
-  /// The number of bytes sent or received; 0 from `receive` if the server has closed the
+  /// Return the number of bytes sent or received; 0 from `receive` if the server has closed the
   /// connection; kLater if it would block; kFailed after an error, which `failure` describes.
   virtual std::ptrdiff_t send(ByteView bytes) = 0;
   virtual std::ptrdiff_t receive(char* to, std::size_t size) = 0;
@@ -30,10 +30,11 @@ struct OpenedStream {
   std::unique_ptr<Stream> stream;
   RemoteAnswer failure;  ///< why there is no stream
 };
-/// Whether this build supports TLS.
+/// True if this build supports TLS.
 bool has_tls() noexcept;
+/// Opens an unencrypted connection.
 OpenedStream open_stream(const std::string& host, const std::string& port, SteadyTime deadline);
-/// Verifies the server's certificate and that it is for `host`.
+/// Opens a TLS connection. Verifies the server's certificate and that it is for `host`.
 OpenedStream open_tls_stream(const std::string& host, const std::string& port, SteadyTime deadline,
                              const RemoteOptions& options);
 

@@ -56,7 +56,7 @@ OpenedStream open_tls_stream(const std::string& host, const std::string& port, S
   const bool is_ipv6 = host.find(':') != std::string::npos;
   const std::string url = fmt::format("https://{}:{}/", is_ipv6 ? "[" + host + "]" : host, port);
   if (!handle.prepare(url, deadline, options)) {
-    return {nullptr, {RemoteStatus::timeout, {}, "no time left"}};
+    return {nullptr, {RemoteStatus::timeout, {}, "no time left to connect"}};
   }
   ::curl_easy_setopt(handle.get(), CURLOPT_CONNECT_ONLY, 1L);
   ::curl_easy_setopt(handle.get(), CURLOPT_SSL_ENABLE_ALPN, 0L);  // no HTTP follows

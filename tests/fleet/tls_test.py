@@ -50,7 +50,7 @@ class Tls(FleetTest):
         for make in (self.nginx, self.redis):
             for arguments, options, ca, advice in (
                 ((), {}, "", "add ?ca=FILE to the address"),
-                ((), {}, stranger, "stranger.pem does not have the authority that signed it"),
+                ((), {}, stranger, "stranger.pem does not contain the authority that signed it"),
                 ((), {"days": -1}, self.ca, "renew it on the server"),
                 (("DNS:elsewhere.example",), {}, self.ca, "the address must name the server as its certificate does"),
             ):
@@ -68,7 +68,7 @@ class Tls(FleetTest):
         files = [self.write(f"k{i}.cu", f'extern "C" __global__ void k{i}() {{}}\n').name for i in range(3)]
         result = self.run_cli("compile", *files, "--arch", "sm_90a", "--json", env=self.host("a", url))
         self.assertEqual([k["outcome"] for k in json.loads(result.out)["modules"]], ["compiled"] * 3)
-        self.assertEqual(result.err.count("is left alone for 30 s"), 1, result.err)
+        self.assertEqual(result.err.count("is not used for 30 s (circuit breaker open)"), 1, result.err)
         self.assertIn("?ca=FILE", result.err)
         self.assertEqual(server.files(), [])
 

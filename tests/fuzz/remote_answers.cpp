@@ -55,7 +55,7 @@ class Server {
     const auto deadline = SteadyClock::now() + std::chrono::seconds(5);
     switch (what / 2 % 4) {
       case 0: return endpoint.put(name, "bytes", deadline);
-      case 1: return endpoint.look_at_lease(name, deadline);
+      case 1: return endpoint.query_lease(name, deadline);
       default: return endpoint.get(name, deadline);
     }
   }

@@ -362,7 +362,7 @@ TEST_CASE("uploads are bounded, and dropped at the deadline") {
   RemoteStore::Options options;
   options.endpoints.push_back(*make_remote_endpoint(silent.http()));
   options.key = key;
-  options.most_queued = 2;
+  options.max_queued = 2;
   options.upload_timeout = milliseconds(1000);
   RemoteStore store(std::move(options));
   const auto start = std::chrono::steady_clock::now();

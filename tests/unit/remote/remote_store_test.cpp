@@ -44,7 +44,7 @@ class ShelfEndpoint final : public RemoteEndpoint {
     return {};
   }
   bool has_leases() const noexcept override { return true; }
-  RemoteAnswer take_lease(const ObjectName& name, milliseconds expiry, SteadyTime) override {
+  RemoteAnswer acquire_lease(const ObjectName& name, milliseconds expiry, SteadyTime) override {
     const std::lock_guard lock(shelf_.mutex);
     const bool held = is_held(name);
     if (!held) {
@@ -59,12 +59,12 @@ class ShelfEndpoint final : public RemoteEndpoint {
     }
     return {};
   }
-  RemoteAnswer drop_lease(const ObjectName& name, SteadyTime) override {
+  RemoteAnswer release_lease(const ObjectName& name, SteadyTime) override {
     const std::lock_guard lock(shelf_.mutex);
     shelf_.leases.erase(name.hex());
     return {};
   }
-  RemoteAnswer look_at_lease(const ObjectName& name, SteadyTime) override {
+  RemoteAnswer query_lease(const ObjectName& name, SteadyTime) override {
     const std::lock_guard lock(shelf_.mutex);
     return {is_held(name) ? RemoteStatus::ok : RemoteStatus::absent, {}, {}};
   }
@@ -233,7 +233,7 @@ TEST_CASE("a host that died with its lease is waited for no longer than that las
   Fleet fleet;
   const StoreEntry entry = make_entry(1);
   ShelfEndpoint dead(fleet.shelf);
-  dead.take_lease(ObjectName::of_sets(entry.request_canonical), milliseconds(200), {});
+  dead.acquire_lease(ObjectName::of_sets(entry.request_canonical), milliseconds(200), {});
   const auto start = steady_clock::now();
   for (const bool writer : {false, true}) {
     const auto store = fleet.host(writer);
