@@ -23,20 +23,21 @@ class AnswerRecorder {
   explicit AnswerRecorder(const CompileRequest& request);
 
   /// Records the client's answer for `path`, and the answers sent ahead with it. Returns an empty
-  /// string, or why they cannot be passed to the worker: they are about another path, or about a
+  /// string, or why they must not be passed to the worker: they are about another path, or about a
   /// source, whose text is in the request.
   std::string record(const std::string& path, const wire::Answers& answers);
 
-  /// The dependency set of the compile. Errors: as DependencyRecorder::take.
+  /// Returns the dependency set of the compile. Errors: as DependencyRecorder::take.
   Result<DependencySet> take_dependencies(const wire::Compiled& compiled) {
     return recorder_.take(compiled.looked_at);
   }
-  /// The first accessed file that could not be read, as a sentence; empty if there is none.
+  /// Returns a sentence about the first accessed file that could not be read; empty if there is
+  /// none.
   const std::string& refused() const noexcept { return recorder_.refused(); }
 
-  /// The text of a source, which the client need not be asked for; null if `path` is not a source.
+  /// Returns the text of a source, which the client need not send; null if `path` is not a source.
   const SharedBytes* source(const std::string& path) const { return recorder_.source(path); }
-  /// The label of what the client said is at a path; nothing if it was not asked.
+  /// Returns the label of the client's answer for a path; nothing if it has sent none.
   std::optional<SetTree::Label> label(const std::string& path) const {
     return recorder_.label(path);
   }

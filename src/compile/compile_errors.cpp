@@ -48,14 +48,14 @@ std::string signal_name(std::uint32_t number) {
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", number);
 }
 
-/// `13.0` of `13.0.88`.
+/// Returns `13.0` for `13.0.88`.
 std::string major_minor(const std::string& version) {
   const std::size_t dot = version.find('.');
   return version.substr(0, version.find('.', dot == std::string::npos ? dot : dot + 1));
 }
 
-/// The paths at which NVRTC looked for a missing header, one a line: the absent paths that end in
-/// its name.
+/// Lists the paths at which NVRTC searched for a missing header, one a line: the absent paths that
+/// end in its name.
 std::string searched_paths(const std::string& header, const FailureContext& context,
                            const DependencySet& dependencies) {
   std::string paths;
@@ -94,7 +94,7 @@ std::string version_hint(const FailureContext& context, ByteView log) {
   return hint;
 }
 
-/// Whether a header is one of the host's standard library. Those of C++ have no file extension.
+/// True for a header of the host's standard library. Those of C++ have no file extension.
 bool is_standard(const std::string& header) {
   static constexpr std::string_view kCHeaders[] = {"assert.h", "float.h",  "inttypes.h", "limits.h",
                                                    "math.h",   "stddef.h", "stdint.h",   "stdio.h",
@@ -103,7 +103,7 @@ bool is_standard(const std::string& header) {
          std::find(std::begin(kCHeaders), std::end(kCHeaders), header) != std::end(kCHeaders);
 }
 
-/// What to include instead of a header such as `<vector>`, which NVRTC does not have.
+/// Names what to include instead of a header such as `<vector>`, which NVRTC does not have.
 std::string standard_hint(const std::string& header, const FailureContext& context) {
   if (!is_standard(header)) {
     return {};
@@ -124,7 +124,7 @@ std::string standard_hint(const std::string& header, const FailureContext& conte
       name, header);
 }
 
-/// The name expressions that NVRTC could not resolve, and the kernels that the sources have.
+/// Lists the name expressions that NVRTC could not resolve, and the kernels that the sources have.
 std::string unresolved(const FailureContext& context, ByteView log) {
   const std::vector<std::string> names = unresolved_names(log);
   if (names.empty()) {
@@ -197,10 +197,12 @@ Error compile_failed(const FailureContext& context, const wire::Compiled& compil
   if (compiled.nvrtc_code == kNvrtcInvalidOption &&
       log.find("--gpu-architecture") != ByteView::npos) {
     return make_error(
-        ErrorCode::invalid_argument, "NVRTC {} has no target {}, requested for {}{}{}", version,
-        context.job.input.request.target.name(), label,
-        compiled.nvrtc_text.empty() ? "" : "; it has ",
-        compiled.nvrtc_text.empty() ? "" : compiled.nvrtc_text + "; sm_90 and later with a, too");
+        ErrorCode::invalid_argument, "NVRTC {} does not support the target {}, requested for {}{}",
+        version, context.job.input.request.target.name(), label,
+        compiled.nvrtc_text.empty()
+            ? ""
+            : fmt::format("; it supports {}, and from sm_90 on each with the suffix a",
+                          compiled.nvrtc_text));
   }
   if (compiled.status == wire::CompileStatus::unusable) {
     return Error(ErrorCode::compile_failed,

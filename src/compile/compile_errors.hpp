@@ -10,7 +10,7 @@
 
 namespace cukiln {
 
-/// What error messages about a compile mention.
+/// The facts that error messages about a compile mention.
 struct FailureContext {
   const CompileJob& job;
   const NvrtcIdentity& identity;
@@ -19,10 +19,11 @@ struct FailureContext {
   std::string stderr_tail;         ///< as WorkerProcess::stderr_tail
 };
 
-/// The error when a worker gave no result: a timeout, a memory limit, a signal, a cancelled job.
+/// Makes the error for a worker that gave no result: a timeout, a memory limit, a signal, a
+/// cancelled job.
 Error worker_failed(const FailureContext& context, const WorkerReply& reply);
 
-/// The error when NVRTC gave no cubin. `log` has virtual paths; the error has the user's own.
+/// Makes the error for a compile without a cubin. `log` has virtual paths; the error has real ones.
 Error compile_failed(const FailureContext& context, const wire::Compiled& compiled, ByteView log,
                      const DependencySet& dependencies);
 

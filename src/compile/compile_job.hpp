@@ -15,7 +15,7 @@ namespace cukiln {
 
 struct CompileResult;
 
-/// What to compile, and for how long at most. Request and labels must outlive the compile.
+/// The input of a compile and its limits. Request and labels must outlive the compile.
 struct CompileInput {
   const CompileRequest& request;
   std::string label;                    ///< the module's name, for errors and the lock's owner line
@@ -24,8 +24,8 @@ struct CompileInput {
   CancelFlags cancelled;  ///< stop the compile when set
 };
 
-/// Who reads the files of a compile: this process, through a FileServer, or another process,
-/// through a FileProvider. Exactly one is set; neither is owned.
+/// The reader of a compile's files: this process, through a FileServer, or another process, through
+/// a FileProvider. Exactly one is set; neither is owned.
 class FileSource {
  public:
   explicit FileSource(FileServer& local) noexcept : local_(&local) {}
@@ -36,12 +36,12 @@ class FileSource {
   /// Null if this process reads the files.
   FileProvider* provider() const noexcept { return provider_; }
 
-  /// A virtual path as the user knows it. Unchanged if another process reads the files: only that
-  /// process knows real paths.
+  /// Returns the real path of a virtual one; the virtual path itself if another process reads the
+  /// files, because only that process knows real paths.
   std::string real_path(const std::string& path) const {
     return local_ != nullptr ? local_->real_path(path) : path;
   }
-  /// As `real_path`, for each path in a text.
+  /// Replaces each path in a text, as `real_path` does.
   std::string with_real_paths(ByteView text) const {
     return local_ != nullptr ? local_->with_real_paths(text) : std::string(text);
   }
@@ -51,7 +51,8 @@ class FileSource {
   FileProvider* provider_ = nullptr;
 };
 
-/// Single flight: keeps two processes from compiling the same request. All members may be empty.
+/// Prevents two processes from compiling the same request (single flight). All members may be
+/// empty.
 struct CompileGuard {
   /// The lock file of the request; empty for no lock. The compile worker holds the lock, not this
   /// process, whose forked children would keep a copy of the descriptor after its death.

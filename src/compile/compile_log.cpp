@@ -12,7 +12,7 @@ using std::string_view;
 
 constexpr string_view kEntry = "Compiling entry function '";
 
-/// The number right before `unit`: 8 from `Used 8 registers`.
+/// Parses the number before `unit`: 8 in `Used 8 registers`.
 std::uint32_t number_before(string_view line, string_view unit) {
   const std::size_t at = line.find(unit);
   if (at == string_view::npos) {
@@ -27,9 +27,9 @@ std::uint32_t number_before(string_view line, string_view unit) {
   return number;
 }
 
-/// Lines of the report begin with `ptxas info    :`, or with `ptxas         .` if they continue
-/// one. Messages with a code, such as `(C7510) Potential Performance Loss`, are advice for the user
-/// and stay in the log.
+/// True for a line of the report. Those begin with `ptxas info    :`, or with `ptxas         .` if
+/// they continue one. Messages with a code, such as `(C7510) Potential Performance Loss`, are
+/// advice for the user and stay in the log.
 bool is_report(string_view line) {
   if (line.substr(0, 5) != "ptxas") {
     return false;

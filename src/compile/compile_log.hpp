@@ -15,15 +15,16 @@ struct CompileLog {
   std::vector<KernelInfo> kernels;  ///< entry functions in the report's order; name = lowered name
   std::string text;  ///< the log without the report, whose order and times differ from run to run
 };
+/// Splits a log.
 CompileLog parse_log(ByteView log);
 
-/// The kernels to list for a cubin: one for each name expression, with its lowered name, or all of
-/// the report if no names were requested.
+/// Chooses the kernels to list for a cubin: one for each name expression, with its lowered name, or
+/// all of the report if no names were requested.
 std::vector<KernelInfo> choose_kernels(const std::vector<KernelInfo>& all,
                                        const std::vector<std::string>& names,
                                        const std::vector<std::string>& lowered);
 
-/// The header that NVRTC could not open, according to its log; empty if it names none.
+/// Returns the header that NVRTC could not open, according to its log; empty if it names none.
 std::string missing_header(ByteView log);
 
 }  // namespace cukiln

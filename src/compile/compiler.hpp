@@ -24,13 +24,15 @@ struct CompileResult {
   std::int64_t compile_us = 0;  ///< time in NVRTC
 };
 
+/// How a call of Compiler::compile ended.
 enum class CompileState {
   done,
   busy,        ///< another process holds the guard's lock; nothing was compiled
   superseded,  ///< `still_needed` returned false; nothing was compiled
-  joined       ///< another process's compile of the same request, whose result holds here too
+  joined       ///< another process compiled the same request, and its result holds here too
 };
 
+/// The outcome of a call of Compiler::compile that did not fail.
 struct CompileOutcome {
   CompileState state = CompileState::done;
   CompileResult result;  ///< if done or joined
@@ -43,25 +45,26 @@ class Compiler {
  public:
   virtual ~Compiler() = default;
 
-  /// The compiler to use for a target: this one, or another if this one's NVRTC is too old for it.
+  /// Returns the compiler for a target: this one, or another if this one's NVRTC is too old for it.
   virtual Compiler& for_target(Target target) {
     static_cast<void>(target);
     return *this;
   }
 
-  /// NVRTC's version with build, and the digest of its libraries. Cheap if the stat cache has the
-  /// libraries' stamps; else NVRTC is opened. Errors: not_found, with every folder searched.
+  /// Returns NVRTC's version with build, and the digest of its libraries. Cheap if the stat cache
+  /// has the libraries' stamps; else opens NVRTC. Errors: not_found, with every folder searched.
   virtual Result<Toolchain> toolchain() = 0;
 
   /// True if this compiler itself merges equal requests of all processes (single flight). Callers
   /// then need not check the guard's lock first.
   virtual bool single_flight() const noexcept { return false; }
 
-  /// Hint: about `compiles` compiles will follow. Implementations may start that many workers while
-  /// they probe the toolchain.
+  /// Announces that about `compiles` compiles will follow, as a hint. Implementations may start
+  /// that many workers while they probe the toolchain.
   virtual void hint_upcoming(std::size_t compiles) { static_cast<void>(compiles); }
 
-  /// The folders of CUDA's own headers, in search order (the virtual root /cukiln/toolkit).
+  /// Returns the folders of CUDA's own headers, in search order (the virtual root
+  /// /cukiln/toolkit).
   virtual std::vector<std::string> toolkit_folders() = 0;
 
   /// Compiles. With a virtual architecture in the arguments the image is PTX (for `show`; not

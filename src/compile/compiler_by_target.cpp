@@ -44,7 +44,7 @@ Compiler& CompilerByTarget::for_target(Target target) {
   choice->library = found->library;
   std::shared_ptr<Compiler> made;
   choice->next = choices_.load();
-  do {  // another thread may add its choice first: then use that one
+  do {  // if another thread has added a choice for this target first, use that one
     choice->compiler = made;
     for (const Choice* known = choice->next; known != nullptr; known = known->next) {
       if (known->target == target) {

@@ -21,8 +21,8 @@ using wire::DaemonOp;
 // error says more than its own.
 constexpr std::chrono::seconds kGrace{3};
 constexpr std::chrono::milliseconds kRetryPause{50};
-// How often an order is repeated when the result holds for another client's files only, and how
-// long it may be queued, in multiples of the compile's timeout.
+// How often an order is repeated if the result holds for another client's files only, and how long
+// it may be queued, in multiples of the compile's timeout.
 constexpr int kMaxOrders = 8;
 constexpr int kMaxQueueing = 4;
 
@@ -36,8 +36,8 @@ wire::CompileOrder order_of(const CompileJob& job, const NvrtcInstall& install) 
   return order;
 }
 
-/// Nothing if the daemon could not read all files itself: some headers exist in memory only, or a
-/// folder is relative to this process.
+/// Returns nothing if the daemon could not read all files itself: some headers exist in memory
+/// only, or a folder is relative to this process.
 std::optional<wire::SourceRoots> source_roots_of(const CompileRequest& request, FileServer& files) {
   if (files.memory_files() > request.sources.size()) {
     return std::nullopt;
@@ -52,7 +52,7 @@ std::optional<wire::SourceRoots> source_roots_of(const CompileRequest& request, 
   return wire::SourceRoots{files.roots()};
 }
 
-/// The daemon's error has virtual paths; the user needs real ones.
+/// Makes an Error of the daemon's, with real paths in place of virtual ones.
 Error error_with_real_paths(const wire::Refusal& refusal, FileServer& files) {
   return Error(refusal.code, files.with_real_paths(refusal.message),
                files.with_real_paths(refusal.log));
@@ -71,7 +71,7 @@ struct DaemonCompiler::Attempt {
   const SteadyClock::time_point began = SteadyClock::now();
   SteadyClock::time_point deadline = began + timeout;
   int orders = 0;
-  bool again = false;  ///< sent with the order: no entry that the daemon has holds here
+  bool again = false;  ///< sent with the order: no entry of the daemon holds here
   Declined declined;
 
   /// `retry`: send the order once more.
@@ -100,8 +100,8 @@ struct DaemonCompiler::Attempt {
       return AttemptStatus::retry;
     }
     conversation.declined();
-    return decline(fmt::format("{} results in a row were for other clients' files", kMaxOrders),
-                   true);
+    return decline(
+        fmt::format("{} results in a row held for other clients' files only", kMaxOrders), true);
   }
   AttemptStatus fail(Error error) {
     failure = std::move(error);
@@ -159,7 +159,7 @@ DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::order_once() {
           const auto now = SteadyClock::now();
           if (!options.link->required() && now - began > kMaxQueueing * timeout) {
             conversation->declined();
-            return decline("its queue is too long", true);
+            return decline("the order was queued for too long", true);
           }
           deadline = now + timeout;
         }
@@ -224,8 +224,8 @@ DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::take_entry(
   return AttemptStatus::outcome;
 }
 
-/// NVRTC's error about this client's own files is final, and so is the compile's timeout. After any
-/// other error the compile may succeed in this process.
+/// Decides what follows an error. NVRTC's error about this client's own files is final, and so is
+/// the compile's timeout. After any other error the compile may succeed in this process.
 DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::take_error(
     DaemonFrame& frame, Conversation& conversation, const LocalFileProvider& provider) {
   const auto content = wire::content_of(frame);

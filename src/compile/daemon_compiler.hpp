@@ -20,7 +20,7 @@ class DaemonCompiler final : public Compiler {
  public:
   struct Options {
     std::shared_ptr<wire::DaemonLink> link;
-    /// Whether the daemon that sent this greeting uses the same store as this process.
+    /// True if the daemon that sent this greeting uses the same store as this process.
     std::function<bool(const wire::Greeting&)> shares_store;
     Logger log;
   };
@@ -39,12 +39,12 @@ class DaemonCompiler final : public Compiler {
 
  private:
   struct Attempt;
-  /// Why the daemon did not compile it.
+  /// Why the daemon did not compile a request.
   struct Declined {
     std::string why;
     bool retry = false;  ///< a later attempt may succeed
   };
-  /// Nothing if the daemon did not compile it; `declined` says why.
+  /// Returns nothing if the daemon did not compile it; `declined` says why.
   std::optional<Result<CompileOutcome>> compile_in_daemon(const CompileJob& job,
                                                           Declined& declined);
 

@@ -20,7 +20,7 @@ class DependencyRecorder {
  public:
   DependencyRecorder(const CompileRequest& request, const VirtualSource& unit);
 
-  /// The text of a source; null if `path` is not a source.
+  /// Returns the text of a source; null if `path` is not a source.
   const SharedBytes* source(const std::string& path) const;
 
   /// Records an answer sent to the worker. As in the worker, only the first answer for a path
@@ -29,13 +29,15 @@ class DependencyRecorder {
   void record_sent(const wire::Answer& answer, const ContentHash& digest,
                    const std::string& refusal);
 
-  /// The dependency set of the paths that NVRTC accessed, in order. Errors: internal if no answer
-  /// was sent for one of them.
+  /// Returns the dependency set of the paths that NVRTC accessed, in order. Errors: internal if no
+  /// answer was sent for one of them.
   Result<DependencySet> take(const std::vector<std::string>& accessed);
-  /// The label of the answer for a path; nothing if none was sent.
+  /// Returns the label of the answer for a path; nothing if none was sent.
   std::optional<SetTree::Label> label(const std::string& path) const;
+  /// Sets `refused` unless it is set.
   void refuse(const std::string& sentence) { refused_ = refused_.empty() ? sentence : refused_; }
-  /// The first accessed file that could not be read, as a sentence; empty if there is none.
+  /// Returns a sentence about the first accessed file that could not be read; empty if there is
+  /// none.
   const std::string& refused() const noexcept { return refused_; }
 
  private:

@@ -15,14 +15,16 @@ class FileProvider {
  public:
   virtual ~FileProvider() = default;
 
-  /// An encoded wire::Answers whose first answer is for `path`. An error ends the compile: the
-  /// process that has the files is gone.
+  /// Returns an encoded wire::Answers whose first answer is for `path`. An error ends the compile:
+  /// the process that has the files has ended.
   virtual Result<std::string> reply(const std::string& path) = 0;
 
-  /// Every path that NVRTC accessed, except the sources, which are part of the request.
+  /// Returns the dependency set: every path that NVRTC accessed, except the sources, which are part
+  /// of the request.
   virtual Result<DependencySet> take_dependencies(const wire::Compiled& compiled) = 0;
 
-  /// The first accessed file that could not be read, as a sentence; empty if there is none.
+  /// Returns a sentence about the first accessed file that could not be read; empty if there is
+  /// none.
   virtual const std::string& refused() const noexcept = 0;
 };
 

@@ -50,7 +50,7 @@ bool begins_its_line(ByteView text, std::size_t at) {
   return at == 0 || text[at - 1] == '\n';
 }
 
-/// Whether the `/*` at `at` begins a comment, that is, is neither in a string nor after `//`.
+/// True if the `/*` at `at` begins a comment, that is, is neither in a string nor after `//`.
 /// `from` is the end of the comment before. A string that an earlier line left open is not
 /// recognised.
 bool begins_comment(ByteView text, std::size_t at, std::size_t from) {
@@ -74,8 +74,8 @@ class BlockComments {
  public:
   explicit BlockComments(ByteView text) : text_(text), begin_(next(0)) {}
 
-  /// The end of the comment that contains `at`; `at` itself if none does. Calls must not go
-  /// backwards.
+  /// Returns the end of the comment that contains `at`; `at` itself if none does. `at` must not
+  /// decrease from call to call.
   std::size_t end_if_within(std::size_t at) {
     while (begin_ < at) {
       const std::size_t close = text_.find("*/", begin_ + 2);

@@ -16,12 +16,12 @@ struct IncludeName {
   bool quoted = false;
 };
 
-/// The files that a text probably includes: literal names outside every conditional except an
+/// Finds the files that a text probably includes: literal names outside every conditional except an
 /// include guard. They are sent to the worker ahead of its questions. That is an optimisation only:
 /// the worker asks for what is missing here, and what it never accesses is not a dependency.
 std::vector<IncludeName> includes_in(ByteView text);
 
-/// The virtual folders in which NVRTC searches for `#include <…>`, in order.
+/// Returns the virtual folders in which NVRTC searches for `#include <…>`, in order.
 std::vector<std::string> include_folders_of(const CompileOptions& options);
 
 }  // namespace cukiln

@@ -16,7 +16,7 @@ bool is_name_character(char c) {
   return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-/// The text with comments replaced by blanks.
+/// Replaces comments by blanks.
 std::string without_comments(ByteView text) {
   std::string out(text);
   for (std::size_t at = out.find('/'); at < out.size(); at = out.find('/', at + 1)) {
@@ -33,7 +33,7 @@ std::string without_comments(ByteView text) {
   return out;
 }
 
-/// The position of the parenthesis that closes the one at `at`.
+/// Returns the position of the parenthesis that closes the one at `at`.
 std::size_t closing(string_view text, std::size_t at) {
   std::size_t depth = 0;
   for (; at < text.size(); ++at) {
@@ -45,8 +45,8 @@ std::size_t closing(string_view text, std::size_t at) {
   return text.size();
 }
 
-/// The name of the function declared at `at`: the word before its parameters. Attributes have
-/// parentheses too (`__launch_bounds__(128)`, `__attribute__((unused))`, `alignas(8)`) and are
+/// Returns the name of the function declared at `at`: the word before its parameters. Attributes
+/// have parentheses too (`__launch_bounds__(128)`, `__attribute__((unused))`, `alignas(8)`) and are
 /// skipped.
 std::string declared_name(string_view text, std::size_t at) {
   const std::size_t end = text.find_first_of(";{}", at);

@@ -12,11 +12,12 @@ namespace cukiln {
 /// Appended to the name of a kernel template: `fill<...>`.
 inline constexpr std::string_view kTemplateMark = "<...>";
 
-/// The `__global__` functions declared in a text, in order, each once, templates as `fill<...>`. A
-/// heuristic for error messages: it expands no macros and follows no includes.
+/// Finds the `__global__` functions declared in a text, in order, each once, templates as
+/// `fill<...>`. A heuristic for error messages: it expands no macros and follows no includes.
 std::vector<std::string> kernels_in(ByteView source);
 
-/// The name expressions that NVRTC could not resolve, according to its log, in order, each once.
+/// Returns the name expressions that NVRTC could not resolve, according to its log, in order, each
+/// once.
 std::vector<std::string> unresolved_names(ByteView log);
 
 }  // namespace cukiln

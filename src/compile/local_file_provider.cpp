@@ -21,15 +21,15 @@ LocalFileProvider::LocalFileProvider(const CompileRequest& request, const Virtua
       recorder_(request, unit),
       include_folders_(include_folders_of(request.options)) {}
 
-/// One number for each file on disk: `#pragma once` compares device and inode, so a header that is
-/// reached by two paths (`a/../x.h`, a link) must be one header, as it is for nvcc.
+/// Returns one number for each file on disk: `#pragma once` compares device and inode, so a header
+/// that is reached by two paths (`a/../x.h`, a link) must be one header, as it is for nvcc.
 std::uint32_t LocalFileProvider::number_of(const FileIdentity& identity) {
   const auto next = static_cast<std::uint32_t>(numbers_.size() + 1);
   return numbers_.try_emplace({identity.device, identity.inode}, next).first->second;
 }
 
-/// The topmost folder above an absent path that is absent too; empty if its folder exists. The
-/// worker then asks for nothing below it: with CUB included, that saves two questions of three.
+/// Returns the topmost folder above an absent path that is absent too; empty if its folder exists.
+/// The worker then asks for nothing below it: with CUB included, that saves two questions of three.
 std::string LocalFileProvider::topmost_absent_folder(const std::string& path) {
   std::size_t first = 1;  // where the name of the topmost candidate begins
   if (is_within(path, kIncludeRoot)) {

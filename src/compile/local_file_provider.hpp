@@ -23,7 +23,7 @@ class LocalFileProvider final : public FileProvider {
  public:
   LocalFileProvider(const CompileRequest& request, const VirtualSource& unit, FileServer& files);
 
-  /// The answer for `path`, followed by answers to questions that will probably be next.
+  /// Returns the answer for `path`, followed by answers to questions that will probably be next.
   wire::Answers answer(const std::string& path);
 
   Result<std::string> reply(const std::string& path) override { return answer(path).encode(); }

@@ -39,7 +39,7 @@ std::string without_final_zero(std::string text) {
   return text;
 }
 
-/// The targets that this NVRTC knows, `sm_75, sm_80, …`; empty if it cannot list them.
+/// Lists the targets that this NVRTC supports, `sm_75, sm_80, …`; empty if it cannot list them.
 std::string supported_targets(const NvrtcApi& api) {
   int count = 0;
   constexpr int kMaxCount = 1000;

@@ -43,7 +43,7 @@ inline constexpr int kNvrtcBuiltins = 7;
 
 enum class NvrtcOutput { cubin, ptx };
 
-/// What a compile with these arguments gives: PTX for a virtual architecture
+/// Returns what a compile with these arguments produces: PTX for a virtual architecture
 /// (`--gpu-architecture=compute_100a`), else a cubin.
 NvrtcOutput output_of(const std::vector<std::string>& arguments);
 

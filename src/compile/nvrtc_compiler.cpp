@@ -103,9 +103,9 @@ Result<NvrtcIdentity> NvrtcCompiler::identity() {
   return *own.identity;
 }
 
-/// Of several processes that start together, one probes and the others wait for the record it
-/// saves. Unlike a compile's lock, this one is held by this process: only for a moment, and
-/// FileLock keeps it from forked children.
+/// Probes once for several processes that start together: one holds the lock and probes, and the
+/// others wait for the record that it saves. Unlike a compile's lock, this one is held by this
+/// process: only briefly, and FileLock closes it in forked children.
 Result<void> NvrtcCompiler::probe_once(State& own, const LibraryStamps& stamps,
                                        NvrtcIdentity& found) {
   if (options_.lock_folder.empty()) {
@@ -123,7 +123,7 @@ Result<void> NvrtcCompiler::probe_once(State& own, const LibraryStamps& stamps,
     if (lock || lock.error().code() != ErrorCode::timeout || left.count() <= 0) {
       return probe(own, stamps, found);
     }
-    // A shared lock, so that all waiting processes go on together: they only read the record.
+    // A shared lock, so that all waiting processes continue together: they only read the record.
     static_cast<void>(FileLock::acquire(path, FileLock::Mode::shared, left));
   }
 }
@@ -260,7 +260,7 @@ std::optional<CompileOutcome> NvrtcCompiler::Run::lock(std::optional<Error>& err
     return std::nullopt;
   }
   if (!locked->error.empty()) {
-    // Another process may then compile the same request. Both results are right.
+    // Another process may then compile the same request. Both results are correct.
     options.log.warn("compiling {} without a lock: {}", job.input.label, locked->error);
   } else if (job.guard.still_needed && !job.guard.still_needed()) {
     release();

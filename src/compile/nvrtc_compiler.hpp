@@ -42,7 +42,7 @@ struct NvrtcCompilerOptions {
 struct NvrtcIdentity {
   NvrtcInstall install;
   Toolchain toolchain;
-  bool observed = true;  ///< false if NVRTC reads files in a way that the worker does not see
+  bool observed = true;  ///< false if NVRTC reads files in a way that the worker cannot observe
 };
 
 struct LibraryStamps;
@@ -61,7 +61,7 @@ class NvrtcCompiler final : public Compiler {
   std::vector<std::string> toolkit_folders() override;
   Result<CompileOutcome> compile(const CompileJob& job) override;
 
-  /// Finds NVRTC; probes it if the stat cache does not know it. Cached afterwards.
+  /// Finds NVRTC, and probes it if the stat cache does not have it. Cached afterwards.
   Result<NvrtcIdentity> identity();
 
  private:

@@ -47,8 +47,8 @@ std::vector<int> numbers_of(std::string_view version) {
   return numbers;
 }
 
-/// The newest library named `stem` among a folder's `names`; of major version `major`, unless that
-/// is empty.
+/// Returns the newest library named `stem` among a folder's `names`; of major version `major`,
+/// unless that is empty.
 std::string newest_of(const std::vector<std::string>& names, const std::string& folder,
                       std::string_view stem, std::string_view major) {
   std::string best;
@@ -75,8 +75,9 @@ std::string major_of(const std::string& library) {
   return version.substr(0, version.find('.'));
 }
 
-/// The version, as far as file names tell, `12.6` or `13`: from the library's own name, from that
-/// of the builtins library beside it, or from the file that the link libnvrtc.so.12 leads to.
+/// Returns the version as far as file names state it, `12.6` or `13`: from the library's own name,
+/// from that of the builtins library beside it, or from the file that the link libnvrtc.so.12 leads
+/// to.
 std::vector<int> named_version(const std::string& library, const std::vector<std::string>& names) {
   const auto version_in = [](const std::string& path) {
     const std::string_view name = std::string_view(path).substr(path.find_last_of('/') + 1);
@@ -97,7 +98,7 @@ std::vector<int> named_version(const std::string& library, const std::vector<std
   return version;
 }
 
-/// Empty if the library is new enough, or its version is unknown.
+/// Returns why a library is too old; empty if it is new enough, or its version is unknown.
 std::string why_too_old(const std::string& library, const std::vector<std::string>& names,
                         Target target) {
   const auto [major, minor] = oldest_nvrtc_for(target);
@@ -125,8 +126,8 @@ bool has_cuda_headers(const std::vector<std::string>& folders) {
   });
 }
 
-/// The headers beside the library, else those of the same major version, else any. If an error is
-/// in headers of another version, its message names both versions.
+/// Returns the headers beside the library, else those of the same major version, else any. If an
+/// error is in headers of another version, its message names both versions.
 std::vector<std::string> find_headers(const std::string& library, const NvrtcSearch& search) {
   std::vector<std::string> beside = existing(headers_beside(folder_of(library)));
   if (has_cuda_headers(beside)) {
@@ -236,8 +237,8 @@ Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search) {
     install.too_old = why_too_old(install.library, names, search.target);
   } else {
     std::set<std::pair<dev_t, ino_t>> seen;  // /lib may be a link to /usr/lib, and both be searched
-    std::string
-        too_old;  // the first that is; used if no other is found, so that NVRTC's error shows
+    // The first library that is too old. Used if no other is found, so that NVRTC's error shows.
+    std::string too_old;
     visit_search_folders(search, [&](const std::string& folder) {
       install.searched.push_back(folder);
       struct stat status {};

@@ -11,8 +11,8 @@
 
 namespace cukiln {
 
-/// Where NVRTC and CUDA's headers may be. The loader fills this in from settings and environment;
-/// this layer reads neither.
+/// The places where NVRTC and CUDA's headers may be. The loader fills this in from settings and
+/// environment; this layer reads neither.
 struct NvrtcSearch {
   std::string nvrtc_library;               ///< if set, the only library considered
   std::vector<std::string> include_path;   ///< header folders, searched before those found
@@ -23,10 +23,10 @@ struct NvrtcSearch {
   std::string home;                        ///< for wheels of `pip install --user`
   std::vector<std::string> library_path;   ///< $LD_LIBRARY_PATH
   std::vector<std::string> default_roots;  ///< searched last
-  Target target;                           ///< NVRTC has to know it; {} if any will do
+  Target target;                           ///< that NVRTC must support; {} for any
   bool system = true;  ///< search loaded libraries, ld.so's cache and /usr/local/cuda* too
 
-  /// The folders that the build was configured with (CUKILN_DEFAULT_CUDA_ROOTS).
+  /// Returns the folders that the build was configured with (CUKILN_DEFAULT_CUDA_ROOTS).
   static std::vector<std::string> built_in_roots();
 };
 
@@ -47,16 +47,17 @@ struct NvrtcInstall {
 /// major version elsewhere, else any. Errors: not_found, naming every folder searched.
 Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search);
 
-/// Major and minor version of the first NVRTC that knows a target; {0, 0} if every supported one
-/// does. Source: PTX ISA, "Release notes": the targets of 8.0, 8.7, 8.8 and 9.0.
+/// Returns major and minor version of the first NVRTC that supports a target; {0, 0} if every one
+/// that cukiln supports does. Source: PTX ISA, "Release notes": the targets of 8.0, 8.7, 8.8
+/// and 9.0.
 std::pair<int, int> oldest_nvrtc_for(Target target) noexcept;
 
-/// The CUDA version of header folders, `13.0`, from CUDA_VERSION in cuda.h or CUDART_VERSION in
-/// cuda_runtime_api.h; empty if neither is there.
+/// Returns the CUDA version of header folders, `13.0`, from CUDA_VERSION in cuda.h or
+/// CUDART_VERSION in cuda_runtime_api.h; empty if neither is there.
 std::string header_version(const std::vector<std::string>& folders);
 
-/// The version in a library's file name, `13` or `13.0.88` of `libnvrtc.so.13.0.88`; empty for
-/// other names, `.alt.` variants included.
+/// Returns the version in a library's file name: `13` for `libnvrtc.so.13`, `13.0.88` for
+/// `libnvrtc.so.13.0.88`; empty for other names, `.alt.` variants included.
 std::string library_version(std::string_view file_name, std::string_view stem);
 
 }  // namespace cukiln

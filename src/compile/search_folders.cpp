@@ -46,8 +46,8 @@ class FolderVisitor {
     }
   }
 
-  /// A folder with NVIDIA's wheels, which have one folder for each major version (from 13 on) or
-  /// for each wheel (12).
+  /// Visits a folder with NVIDIA's wheels, which have one folder for each major version (from 13
+  /// on) or for each wheel (12).
   void wheels_in(const std::string& root) {
     if (done_) {
       return;
@@ -66,7 +66,7 @@ class FolderVisitor {
     libraries_in(join_path(nvidia, "cuda_nvrtc/lib"));
   }
 
-  /// The wheels of one Python environment: <prefix>/lib/python3.N/site-packages.
+  /// Visits the wheels of one Python environment: <prefix>/lib/python3.N/site-packages.
   void environment_in(const std::string& prefix) {
     if (done_ || prefix.empty()) {
       return;
@@ -90,8 +90,8 @@ class FolderVisitor {
   bool done_ = false;
 };
 
-/// The folders of libnvrtc libraries that this process has loaded: a host that uses NVRTC itself,
-/// as PyTorch does, has one that works.
+/// Returns the folders of libnvrtc libraries that this process has loaded: a host that uses NVRTC
+/// itself, as PyTorch does, has one that works.
 std::vector<std::string> loaded_folders() {
   struct Found {
     std::vector<std::string> folders;
@@ -118,7 +118,7 @@ std::vector<std::string> loaded_folders() {
   return std::move(found.folders);
 }
 
-/// The folders of libnvrtc libraries that ld.so would load, from its cache, whose paths are
+/// Returns the folders of libnvrtc libraries that ld.so would load, from its cache, whose paths are
 /// zero-terminated strings one after the other. Listing the folders of its configuration would take
 /// a hundred times as long. The cache is read in chunks, because page faults of a buffer for all of
 /// it would cost more than the read.
@@ -154,7 +154,7 @@ std::vector<std::string> names_in(const std::string& folder, std::string_view pr
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(folder.c_str()), &::closedir);
   if (listing != nullptr) {
     while (const dirent* entry = ::readdir(listing.get())) {
-      // Filter before copying: a system folder has thousands of names, and this is in every start.
+      // Filters before it copies: a system folder has thousands of names, and every start lists it.
       if (const std::string_view name = entry->d_name; name.substr(0, prefix.size()) == prefix) {
         names.emplace_back(name);
       }

@@ -17,12 +17,12 @@
 
 #include "base/result.hpp"
 
-// A host may have a SIGCHLD handler, a wait(-1) loop, or both, and must not see children that it
-// did not start. Linux notifies the parent with the child's exit signal, which clone sets: with
-// signal 0 there is no SIGCHLD, and waitpid finds the child only with __WCLONE. But execve resets
-// the exit signal to SIGCHLD. Hence two steps: an intermediate process without an exit signal
-// starts the program and exits immediately; the program is then an orphan, which init reaps. (A
-// host that is init or a subreaper itself reaps unknown processes anyway.)
+// A host may have a SIGCHLD handler, a wait(-1) loop, or both, which must not get children that the
+// host did not start. Linux notifies the parent with the child's exit signal, which clone sets:
+// with signal 0 there is no SIGCHLD, and waitpid finds the child only with __WCLONE. But execve
+// resets the exit signal to SIGCHLD. Hence two steps: an intermediate process without an exit
+// signal starts the program and exits immediately; the program is then an orphan, which init reaps.
+// (A host that is init or a subreaper itself reaps unknown processes anyway.)
 //
 // Both steps share this process's memory and suspend this thread until they are done
 // (CLONE_VM|CLONE_VFORK), as posix_spawn does: no page tables are copied, however large the host
@@ -124,7 +124,7 @@ struct Plan {
   }
 }
 
-/// The intermediate process's pid, or a negative errno value.
+/// Returns the intermediate process's pid, or a negative errno value.
 CUKILN_IN_CHILD long run_both_steps(Plan* plan) {
   const long intermediate = clone_here(CLONE_VM | CLONE_VFORK);
   if (intermediate != 0) {

@@ -41,8 +41,8 @@ ContentHash combined(const ContentHash& library, const ContentHash& builtins) {
   return hash_of({view_of(library), view_of(builtins)});
 }
 
-/// The digest of the library's first 64 KiB, which contain its build id; empty if it cannot be
-/// read. Where stamps are not reliable (a read-only image, a network file system), a library is
+/// Returns the digest of the library's first 64 KiB, which contain its build id; empty if it cannot
+/// be read. Where stamps are not reliable (a read-only image, a network file system), a library is
 /// recognised by its stamp and this digest: hashing all of it would take longer than the rest of
 /// the start.
 std::string head_digest(const NvrtcInstall& install) {

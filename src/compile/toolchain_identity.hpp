@@ -11,12 +11,13 @@
 
 namespace cukiln {
 
-/// The stamps of NVRTC's files: they tell one NVRTC from another without opening it.
+/// The stamps of NVRTC's files, which distinguish one NVRTC from another without opening it.
 struct LibraryStamps {
   FileStamp library;
   FileStamp builtins;
   friend bool operator==(const LibraryStamps&, const LibraryStamps&) = default;
 };
+/// Stats the files. Errors: not_found.
 Result<LibraryStamps> stamps_of(const NvrtcInstall& install);
 
 /// Completes `identity` from the stat cache, without opening NVRTC. False if the cache does not

@@ -9,7 +9,7 @@ namespace cukiln {
 
 namespace {
 
-// NVRTC frees nearly all memory after a compile. The rest must not add up over days.
+// NVRTC frees nearly all memory after a compile. The rest must not accumulate over days.
 constexpr std::uint32_t kMaxCompiles = 64;
 
 }  // namespace

@@ -18,10 +18,10 @@ class WorkerPool {
  public:
   explicit WorkerPool(std::size_t max_idle) : max_idle_(max_idle) {}
 
-  /// An idle worker that may open locks in this folder, or null.
+  /// Returns an idle worker that may open locks in this folder, or null.
   std::unique_ptr<WorkerProcess> take(std::string_view lock_folder);
-  /// Ends the oldest worker if the pool is full, and this one if it has compiled so often that a
-  /// new one is safer.
+  /// Keeps a worker for a later `take`. Ends the oldest one if the pool is full, and this one if it
+  /// has compiled often, because NVRTC leaks a little memory.
   void put_back(std::unique_ptr<WorkerProcess> worker);
 
  private:

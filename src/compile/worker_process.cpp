@@ -95,8 +95,7 @@ Result<void> WorkerProcess::await_hello(const wire::WaitOptions& wait) {
 
 WorkerProcess::~WorkerProcess() {
   if (owner_ != ::getpid()) {
-    return;  // in a forked child: close the copies, but without shutdown, which the worker would
-             // see
+    return;  // in a forked child, which closes its copies; a shutdown would end the worker
   }
   ::shutdown(socket_.get(), SHUT_RDWR);
   send_kill(process_.get());
@@ -137,7 +136,7 @@ WorkerReply WorkerProcess::receive(const wire::WaitOptions& wait) {
 
 WorkerReply WorkerProcess::request(wire::WorkerOp op, const std::string& body,
                                    const wire::WaitOptions& wait) {
-  // Receive even if the send failed: the worker may have reported a crash before it ended.
+  // Receives even if the send failed: the worker may have reported a crash before it ended.
   send(op, {body}, wait);
   return receive(wait);
 }

@@ -16,13 +16,14 @@
 
 namespace cukiln {
 
+/// How to start a worker.
 struct WorkerOptions {
   std::string path;     ///< the executable
   std::string library;  ///< NVRTC
   std::string builtins;
   std::uint64_t memory_bytes = 0;  ///< limit of its address space; 0 for none
   std::chrono::seconds idle{10};   ///< an idle worker ends by itself after this time
-  std::string lock_folder;  ///< the only folder that it may open files in: of its jobs' locks
+  std::string lock_folder;  ///< of its jobs' locks; the only folder in which it may open files
 };
 
 /// Why a worker gave no reply.
@@ -35,7 +36,7 @@ enum class WorkerFailure {
   protocol_error,  ///< it sent a message that is malformed or unexpected
 };
 
-/// A message from a worker, or why there is none.
+/// A message from a worker, or the reason for which there is none.
 struct WorkerReply {
   WorkerFailure failure = WorkerFailure::none;
   wire::Frame frame;
@@ -46,9 +47,8 @@ struct WorkerReply {
   }
 };
 
-/// Owns one compile worker. The destructor ends the worker, whatever it is doing; in a forked child
-/// it leaves the parent's worker alone.
-/// Threads: one at a time.
+/// One compile worker. The destructor ends it, whatever it is doing, except in a forked child,
+/// whose parent owns the worker. Threads: one at a time.
 class WorkerProcess {
  public:
   /// Starts a worker without waiting for it. Errors: not_found (no such executable), io;
@@ -57,23 +57,25 @@ class WorkerProcess {
   /// Waits until a launched worker has opened NVRTC. Must be called before any request.
   /// Errors: not_found (NVRTC cannot be opened), timeout, incompatible, internal.
   Result<void> await_hello(const wire::WaitOptions& wait);
-  /// `launch` and `await_hello`.
+  /// Calls `launch` and `await_hello`.
   static Result<std::unique_ptr<WorkerProcess>> start(const WorkerOptions& options,
                                                       const wire::WaitOptions& wait);
   ~WorkerProcess();
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
+  /// Sends a message. False if the worker ended or the wait did.
   bool send(wire::WorkerOp op, std::initializer_list<ByteView> parts,
             const wire::WaitOptions& wait);
+  /// Receives the next message.
   WorkerReply receive(const wire::WaitOptions& wait);
   /// Sends a request and receives its reply.
   WorkerReply request(wire::WorkerOp op, const std::string& body, const wire::WaitOptions& wait);
 
   /// False once the worker has ended or closed its socket.
   bool alive() const;
-  /// The end of what the worker, or NVRTC in it, wrote to stderr, as `; stderr: …` for messages;
-  /// empty if it wrote nothing.
+  /// Returns the end of what the worker, or NVRTC in it, wrote to stderr, as `; stderr: …` for
+  /// messages; empty if it wrote nothing.
   std::string stderr_tail() const;
 
   const wire::Hello& hello() const noexcept { return hello_; }
@@ -100,7 +102,7 @@ class WorkerProcess {
   std::uint32_t compiles_ = 0;
 };
 
-/// The path of cukiln-compile-worker: `configured` if given; else beside the library that holds
+/// Finds cukiln-compile-worker: `configured` if given; else beside the library that holds
 /// this code (or the executable, if it is linked statically); else in the libexec folder installed
 /// with it. The folder of a host's executable is not searched, because another user may own it.
 /// Errors: not_found, also if another user could have written the program (base/trusted_file.hpp).

@@ -8,7 +8,7 @@ namespace {
 Error capturing_error(const char* which) {
   return make_error(
       ErrorCode::invalid_argument,
-      "{} is being captured, and loading kernels now would break the capture: preload "
+      "{} is being captured, and loading kernels now would invalidate the capture: preload "
       "before the capture begins, or end it first",
       which);
 }

@@ -9,7 +9,7 @@
 namespace cukiln {
 namespace {
 
-// The device of the calling thread's current context; -1 when there is none.
+// Returns the device of the calling thread's current context; -1 if there is none.
 CUdevice current_device(const DriverApi& api, CUcontext& context) {
   CUdevice device = -1;
   if (api.call.cuCtxGetCurrent(&context) != kCudaSuccess || context == nullptr ||
@@ -30,9 +30,9 @@ Result<std::shared_ptr<const DeviceContexts>> DeviceContexts::open(
     return api->error("cuDeviceGetCount", result);
   }
   if (ordinals.empty()) {
-    return make_error(ErrorCode::invalid_argument,
-                      "no device was given to load kernels on; {} are visible: give at least one",
-                      visible);
+    return make_error(
+        ErrorCode::invalid_argument,
+        "no device was given to load kernels on, expected at least one; {} are visible", visible);
   }
   CUcontext current = nullptr;
   const CUdevice current_is_on = current_device(*api, current);

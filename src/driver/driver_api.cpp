@@ -78,10 +78,10 @@ std::string_view advice_for(CUresult result) noexcept {
     case kCudaDeinitialized:
       return "; the process is exiting: end the use of CUDA before main returns";
     case kCudaStubLibrary:
-      return "; this is the toolkit's stub for linking: take its folder off the library path";
+      return "; this is the toolkit's stub for linking: remove its folder from the library path";
     case kCudaNoDevice: return "; no GPU is visible: check nvidia-smi and CUDA_VISIBLE_DEVICES";
     case kCudaSystemNotReady:
-      return "; a service of the machine is not up yet: check nvidia-fabricmanager";
+      return "; a service of the machine is not running yet: check nvidia-fabricmanager";
     case kCudaSystemDriverMismatch:
       return "; libcuda and the kernel module are of different versions: reload the module or "
              "reboot";

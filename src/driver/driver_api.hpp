@@ -25,14 +25,15 @@ class DriverApi {
   DriverFunctions call{};  ///< the table: api.call.cuLaunchKernelEx(…)
   int version = 0;         ///< cuDriverGetVersion: 13000
 
-  /// `13.0`
+  /// Returns `13.0`.
   std::string version_text() const;
-  /// `CUDA_ERROR_INVALID_IMAGE (200): device kernel image is invalid`.
+  /// Returns `CUDA_ERROR_INVALID_IMAGE (200): device kernel image is invalid`.
   std::string describe(CUresult result) const;
-  /// An error of code driver, "`what` failed: `describe(result)`", with advice for known results.
+  /// Makes an error of code driver, "`what` failed: `describe(result)`", with advice for known
+  /// results.
   Error error(std::string_view what, CUresult result) const;
 
-  /// Another function of the library by its exported name; null if it is missing.
+  /// Finds another function of the library by its exported name; null if it is missing.
   void* symbol(const char* name) const noexcept;
 
  private:

@@ -3,6 +3,7 @@
 
 #include <elf.h>
 
+#include <cassert>
 #include <cstring>
 
 #include "base/result.hpp"
@@ -71,6 +72,7 @@ Result<void> check_bounds(ByteView image) {
 }
 
 int image_capability(ByteView image) noexcept {
+  assert(image.size() >= sizeof(Elf64_Ehdr));
   const Elf64_Ehdr header = header_of(image);
   const bool old = header.e_ident[EI_ABIVERSION] <= kOldCudaAbi;
   return static_cast<int>((old ? header.e_flags : header.e_flags >> 8) & 0xff);

@@ -13,8 +13,12 @@ namespace cukiln {
 /// without a size and would read past the end of a truncated image. Errors: corrupt.
 Result<void> check_bounds(ByteView image);
 
-// For messages; `image` must have passed check_bounds.
-int image_capability(ByteView image) noexcept;       ///< 90, 100
-std::string image_compiler_release(ByteView image);  ///< `13.0`; empty if the image does not tell
+/// Returns the capability that an image is for, 90 or 100. For messages; `image` must have passed
+/// check_bounds.
+int image_capability(ByteView image) noexcept;
+
+/// Returns the release of the compiler that wrote an image, `13.0`; empty if the image does not
+/// state it. For messages.
+std::string image_compiler_release(ByteView image);
 
 }  // namespace cukiln

@@ -20,7 +20,7 @@ Error empty_handle() {
                     "the kernel handle is empty: the lookup that returned it found no kernel");
 }
 
-// Errors: invalid_argument, if the kernel is not loaded on that device.
+// Finds the device among those on which a kernel is loaded. Errors: invalid_argument.
 Result<const DeviceContexts::Entry*> loaded_on(const KernelState& state, int ordinal) {
   const auto& entries = state.devices->entries();
   const auto at = std::find_if(entries.begin(), entries.end(),
@@ -33,7 +33,7 @@ Result<const DeviceContexts::Entry*> loaded_on(const KernelState& state, int ord
   return &*at;
 }
 
-// Limits of a kernel's shared memory on a device, in bytes for each block.
+// The limits of a kernel's shared memory on a device, in bytes for each block.
 struct SharedLimits {
   int device = 0;         // the device's opt-in limit
   int static_bytes = 0;   // the kernel's static shared memory
@@ -56,7 +56,8 @@ CUresult shared_limits(const KernelState& state, CUdevice device, SharedLimits& 
   return result;
 }
 
-// Names the limits of the kernel on the current device that a configuration exceeds; may be empty.
+// Names the limits of the kernel on the current device that a configuration exceeds; empty if it
+// exceeds none.
 std::string limits_exceeded(const KernelState& state, const LaunchConfig& config) {
   const DriverFunctions& call = state.api->call;
   std::string text;
@@ -151,12 +152,11 @@ Result<void> Kernel::reserve_shared(std::uint32_t bytes) const {
         return make_error(
             ErrorCode::driver,
             "cannot reserve {} bytes of dynamic shared memory for {}: device {} has {} for a "
-            "block, "
-            "of which the kernel's static shared memory takes {}; at most {} are left",
+            "block, of which the kernel's static shared memory takes {}; expected at most {}",
             bytes, state_->name, entry.ordinal, limits.device, limits.static_bytes,
             limits.max_dynamic());
       }
-      // Never lowered: another caller may rely on what it reserved for the same kernel.
+      // Never lowered: another caller may have reserved more for the same kernel.
       if (result == kCudaSuccess && bytes > static_cast<std::uint32_t>(limits.dynamic_bytes)) {
         result = state_->api->call.cuKernelSetAttribute(
             kKernelMaxDynamicShared, static_cast<int>(bytes), state_->kernel, entry.device);

@@ -47,7 +47,7 @@ std::string describe_device(const DriverApi& api, const DeviceContexts::Entry& e
   return fmt::format("device {} ({}, sm_{}{})", entry.ordinal, name, major, minor);
 }
 
-// The major version of the compiler's release; 0 if the image does not tell.
+// Returns the major version of the compiler's release; 0 if the image does not state it.
 int compiler_major(ByteView image) {
   int major = 0;
   for (const char digit : image_compiler_release(image)) {
@@ -63,7 +63,7 @@ Error too_new(const DriverApi& api, ByteView image, CUresult result) {
   const std::string release = image_compiler_release(image);
   return make_error(ErrorCode::incompatible,
                     "the driver is for CUDA {} and rejects an image of CUDA {}: {}; update the "
-                    "driver, or compile with an NVRTC that is not newer than it",
+                    "driver, or compile with an NVRTC that is no newer than the driver",
                     api.version_text(), release.empty() ? "(unknown version)" : release,
                     api.describe(result));
 }

@@ -16,11 +16,11 @@
 
 namespace cukiln {
 
-/// The visible devices. Errors: driver.
+/// Lists the visible devices. Errors: driver.
 Result<std::vector<DeviceInfo>> list_devices(const DriverApi& api);
 
-/// A device's own target, with the architecture-specific suffix from 9.0 on: 90 → sm_90a, 86 →
-/// sm_86.
+/// Returns a device's own target, with the architecture-specific suffix from 9.0 on: 90 → sm_90a,
+/// 86 → sm_86.
 Target target_of(const DeviceInfo& device) noexcept;
 
 /// A loaded cubin: one `CUlibrary` for every device and context.
@@ -43,7 +43,7 @@ class Module {
                                               const std::vector<KernelName>& kernels,
                                               std::shared_ptr<const DeviceContexts> devices,
                                               Stream capture_guard);
-  /// As above, with `DeviceContexts::open(devices)` in the calling thread.
+  /// Does the same with `DeviceContexts::open(devices)`, called in the calling thread.
   static Result<std::shared_ptr<Module>> load(std::shared_ptr<const DriverApi> api, ByteView image,
                                               const std::vector<KernelName>& kernels,
                                               const std::vector<int>& devices,

@@ -23,7 +23,8 @@ Result<TensorMap> v0::tensor_map(const Kernel& kernel, const TensorBox& tensor) 
   const detail::KernelState* state = detail::KernelAccess::state(kernel);
   if (state == nullptr) [[unlikely]] {
     return guarded([]() -> Result<TensorMap> {
-      return make_error(ErrorCode::invalid_argument, "a tensor map for an empty kernel handle");
+      return make_error(ErrorCode::invalid_argument,
+                        "a tensor map was requested for an empty kernel handle");
     });
   }
   TensorMap map{};

@@ -321,7 +321,7 @@ class Compile(CliTest):
 
     def test_an_unsupported_target_lists_the_supported_ones(self):
         result = self.run_cli("compile", "scale.cu", "--arch", "sm_999", expect=USAGE)
-        self.assertRegex(result.err, r"has no target sm_999, requested for scale; it has sm_\d+, .*sm_100, ")
+        self.assertRegex(result.err, r"does not support the target sm_999, requested for scale; it supports sm_\d+, .*sm_100, ")
 
     def test_a_name_that_matches_nothing_lists_the_kernels(self):
         self.write("some.cu", 'extern "C" __global__ void one(int* x) {}\n' + TEMPLATE)
