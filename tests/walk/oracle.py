@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVRTC itself over the real files: no code of cukiln's between the compiler and the disk."""
+"""Compiles with NVRTC over the real files, without any code of cukiln."""
 
 import ctypes
 import glob
@@ -11,7 +11,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def nvrtc_library():
-    """$CUKILN_NVRTC_LIBRARY, else what scripts/bootstrap fetched, else a toolkit's."""
+    """Returns the path of libnvrtc: $CUKILN_NVRTC_LIBRARY, else the one of scripts/bootstrap, else a toolkit's."""
     if chosen := os.environ.get("CUKILN_NVRTC_LIBRARY"):
         return chosen
     toolkits = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
@@ -23,11 +23,11 @@ def nvrtc_library():
         found = [path for path in sorted(glob.glob(pattern)) if ".alt." not in path]
         if found:
             return found[0]
-    raise FileNotFoundError(f"no libnvrtc; looked for {', '.join(patterns)}")
+    raise FileNotFoundError(f"no libnvrtc was found; searched {', '.join(patterns)}")
 
 
 class Nvrtc:
-    """Compiles a file with the flags given, in this process."""
+    """NVRTC, loaded into this process."""
 
     def __init__(self, library):
         for builtins in sorted(glob.glob(str(Path(library).parent / "libnvrtc-builtins.so.*"))):
@@ -36,7 +36,7 @@ class Nvrtc:
         self.library = ctypes.CDLL(library)
 
     def compile(self, path, flags):
-        """(cubin, log); the cubin is None where the compiler refuses."""
+        """Compiles a file. Returns (cubin, log); the cubin is None if the compile failed."""
         program, size = ctypes.c_void_p(), ctypes.c_size_t()
         arguments = [flag.encode() for flag in flags]
         text = Path(path).read_bytes()
@@ -60,7 +60,7 @@ class Nvrtc:
 
 
 def code_of(cubin):
-    """The machine code of the kernel `k`: what a launch runs, and no name of a file or a flag."""
+    """Returns the machine code of the kernel `k`, which contains no names of files and no flags."""
     sections, width, count, names = struct.unpack_from("<Q10xHHH", cubin, 0x28)
     headers = [struct.unpack_from("<IIQQQQ", cubin, sections + i * width) for i in range(count)]
     start = headers[names][4]

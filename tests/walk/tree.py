@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Header trees that change at random, and the flags that go with them.
+"""Header trees that change at random, and the compiler flags to compile them with.
 
-A header's text has a level; a file of level n includes files of higher levels only, and may hold or
-link to texts of its level or above: so nothing includes itself for ever. Every text that is read mixes
-constants into the kernel's only result, so that the machine code tells which were, and in what order.
+Each text has a level. A text of level n includes files of higher levels only, and a file of level n has a
+text of its level or above, so that no include is recursive. Each text mixes constants into the kernel's
+only result, so that the machine code shows which texts were read, and in which order.
 """
 
 import os
@@ -13,11 +13,11 @@ import subprocess
 HEADERS = ("a.h", "b.h", "c.h", "sub/d.h", "e.h", "f.h")
 FOLDERS = ("src", "i0", "i1", "i2")
 MACROS = ("M0", "M1", "M2")
-MARKS = tuple(0x1000 + 0x111 * i for i in range(4))  # few: states come again, and are hits then
+MARKS = tuple(0x1000 + 0x111 * i for i in range(4))  # few, so that states recur, and are then hits
 
 
 class Text:
-    """A header's text, made at random."""
+    """A random text of a header."""
 
     def __init__(self, random, level):
         self.level = level
@@ -53,7 +53,7 @@ class Text:
         return [f"#include {quoted}"]
 
     def with_other_mark(self, random):
-        """The same size, another meaning."""
+        """Returns a text of the same size with another mark."""
         other = Text.__new__(Text)
         other.level, other.lines = self.level, list(self.lines)
         at = next(i for i, line in enumerate(other.lines) if line.startswith("MIX(0x1"))
@@ -65,7 +65,7 @@ class Text:
 
 
 def source_text(random):
-    """The kernel: its headers are included where its statements are."""
+    """Returns a random text of the kernel, whose body includes headers."""
     includes = []
     for _ in range(random.randrange(3, 6)):
         name = HEADERS[random.randrange(4)]
@@ -80,17 +80,17 @@ def source_text(random):
 
 
 class Tree:
-    """A checkout on disk and how its kernel is compiled. Every change is a method `do_…`."""
+    """A checkout on disk, and the flags of its kernel. Every change is a method `do_…`."""
 
     def __init__(self, folder, random):
         self.scratch = folder
         self.number = 0
         self.root = folder / "t0"
-        self.work = folder / "work"  # the working folder, where a relative -include is looked for first
+        self.work = folder / "work"  # the working folder, which is searched first for a relative -include
         self.work.mkdir()
         for name in FOLDERS:
             (self.root / name / "sub").mkdir(parents=True)
-        self.known = {}  # where a file's text came from: path below the root → Text
+        self.known = {}  # the text of each file, by its path below the root
         self.source = source_text(random)
         self.write_source()
         self.include = ["i0", "i1", "i2"]
@@ -106,21 +106,21 @@ class Tree:
         return self.root / "src" / "k.cu"
 
     def arguments(self):
-        """-I, -D, -U and -include as a person gives them, in their order."""
+        """Returns -I, -D, -U and -include as on a command line."""
         folders = [f"-I{self.root / name}" for name in self.include]
         return folders + list(self.flags)
 
     def write_source(self):
         self.unit.write_text(self.source)
 
-    # Where things are.
+    # Paths.
 
     def place(self, random):
         level = random.randrange(len(HEADERS))
         return self.root / random.choice(FOLDERS) / HEADERS[level], level
 
     def headers(self):
-        """Those that are there, links that lead nowhere not among them."""
+        """Returns (path, level) of each header that exists, without dangling links."""
         found = []
         for folder in FOLDERS:
             for level, name in enumerate(HEADERS):
@@ -139,7 +139,7 @@ class Tree:
     def keep(self, path, text):
         self.known[os.path.relpath(path.resolve(), self.root)] = text
 
-    # Changes. Each returns what it did, for people; None: nothing was to be done.
+    # Changes. Each returns a description of what it did, or None if it could do nothing.
 
     def do_write(self, random):
         path, level = self.place(random)
@@ -164,7 +164,7 @@ class Tree:
             os.utime(beside, ns=(before.st_atime_ns, before.st_mtime_ns))
             os.rename(beside, path)
         else:
-            with open(path, "r+", encoding="utf-8") as file:  # in place: every link sees it
+            with open(path, "r+", encoding="utf-8") as file:  # in place, so that it changes for every link
                 file.write(changed.render())
                 file.truncate()
             os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -185,7 +185,7 @@ class Tree:
         return f"remove {path}"
 
     def link(self, random, kind):
-        """Another name for a text whose level allows it."""
+        """Gives a text another name that its level allows."""
         path, level = self.existing(random)
         text = self.text_at(path) if path else None
         if text is None:
@@ -228,7 +228,7 @@ class Tree:
         return f"copy in place of the link {path}"
 
     def do_turn_copy_into_link(self, random):
-        """Files with the same bytes become one file."""
+        """Makes two files with the same bytes one file."""
         by_bytes = {}
         for path, _ in self.headers():
             by_bytes.setdefault(path.read_bytes(), []).append(path)
@@ -247,7 +247,7 @@ class Tree:
         return f"link {other} to {one} in place of a copy"
 
     def do_folder(self, random):
-        """A folder goes away, comes back, or is exchanged with another."""
+        """Moves a folder away or back, or exchanges it with another."""
         name, other = random.sample(("i0", "i1", "i2", "i0/sub", "i1/sub", "src/sub"), 2)
         path, away = self.root / name, self.root / name.replace("i", "away").replace("src", "gone")
         if away.exists() and not path.exists() and path.parent.is_dir():
@@ -293,7 +293,7 @@ class Tree:
         return f"flags {flags}"
 
     def do_forced(self, random):
-        """A header of -include appears in the working folder, changes there, or goes."""
+        """Adds, changes or removes a header of -include in the working folder."""
         number = random.randrange(2)
         path = self.work / f"forced{number}.h"
         if path.exists() and random.random() < 0.5:
@@ -311,7 +311,7 @@ class Tree:
         return "another source"
 
     def do_move(self, random):
-        """The whole tree elsewhere: renamed, copied with its links, or copied without."""
+        """Moves the whole tree: renames it, or copies it with or without its links."""
         self.number += 1
         new = self.scratch / f"t{self.number}"
         how = random.choice(("rename", "copy", "follow"))
@@ -322,7 +322,7 @@ class Tree:
             copied = subprocess.run(
                 ["cp", command, self.root, new], stderr=subprocess.DEVNULL, check=False)  # fmt: skip
             if copied.returncode != 0:
-                shutil.rmtree(new, ignore_errors=True)  # a link that leads nowhere cannot be followed
+                shutil.rmtree(new, ignore_errors=True)  # a dangling link cannot be followed
                 return None
             if how == "follow":
                 for path, _ in self.headers():
@@ -334,7 +334,7 @@ class Tree:
         return f"{how} the tree to {new}"
 
 
-# How often each change is made.
+# The changes, and their weights.
 CHANGES = (
     ("do_edit_in_place", 5), ("do_edit_by_rename", 4), ("do_write", 3), ("do_remove", 2),
     ("do_hard_link", 2), ("do_symbolic_link", 2), ("do_copy", 3), ("do_turn_link_into_copy", 4),

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A random walk over header trees: whatever happened to the files, a store answers as the compiler does.
+"""Changes header trees at random, and checks that a store returns what NVRTC compiles.
 
 usage: walk.py [--seed N] [--steps K] [--only STEP,…] [--trust-stamps] [--no-shrink]
 
-After each change the module is asked for through a store that saw the states before, in this process or
-by the command line, and the answer is compared with
-  - NVRTC over the real files: the same machine code, which holds a constant of every text that was read;
-  - a compile that no store can answer: the same bytes.
-A walk is a function of its seed. One that fails prints its steps, leaves out those that it fails without
-(--no-shrink does not), and says how to run it again. This is fault 130.
+After each change it requests the module from a store that has the earlier states, in this process or by the
+command line, and compares the result with
+  - that of NVRTC over the real files: the machine code is equal. It holds a constant of each text that was read;
+  - that of a compile without a store: the bytes are equal.
+A walk is a function of its seed. When one fails, it removes the steps that the failure does not need, unless
+--no-shrink is given, and prints the others and the command that repeats them. Covers fault 130.
 """
 
 import argparse
@@ -24,18 +24,18 @@ from random import Random
 BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
 REPOSITORY = Path(__file__).resolve().parents[2]
 TARGET = "sm_90a"
-# What cukiln adds, as `show` lists it; the report of the assembler is the last one.
+# The flags that cukiln adds, as `show` lists them; the last one requests the assembler's report.
 ADDED = (f"--gpu-architecture={TARGET}", "--std=c++17", "--ptxas-options=-v")
-FRESH_STORE_EVERY = 50  # steps; a store of its own needs a worker of its own
+FRESH_STORE_EVERY = 50  # steps; few, since a new store starts a new worker
 SHRINK_SECONDS = 120
 
 
-class Wrong(Exception):
-    """An answer that the files do not explain."""
+class Mismatch(Exception):
+    """A result that differs from what NVRTC compiles."""
 
 
 class Walk:
-    """One tree, the stores that follow it, and the oracle."""
+    """One tree, the stores that have its earlier states, and NVRTC to compare with."""
 
     def __init__(self, seed, scratch, nvrtc):
         self.seed, self.nvrtc, self.scratch = seed, nvrtc, scratch
@@ -55,70 +55,70 @@ class Walk:
             loader.close()
         os.chdir(self.scratch.parent)
 
-    def step(self, number, story):
-        """Changes something, tells the story, asks, compares. Raises Wrong."""
+    def step(self, number, history):
+        """Makes one change, appends its description to `history`, and checks. Raises Mismatch."""
         random = Random(f"{self.seed} {number}")
         done = None
         while done is None:
             (change,) = random.choices([name for name, _ in CHANGES], [often for _, often in CHANGES])
             done = getattr(self.tree, change)(random)
-        story.append(f"{number}: {done}")
+        history.append(f"{number}: {done}")
         self.check(number, random, done)
 
     def check(self, number, random, done):
         store = random.choice(self.stores)
         by_command = random.random() < (0.3 if done.startswith("flags") else 0.02)
-        if random.random() < 0.02 and store in self.loaders:  # another process, as it were
+        if random.random() < 0.02 and store in self.loaders:  # opened again later, as in another process
             self.loaders.pop(store).close()
         expected, log = self.nvrtc.compile(self.tree.unit, [*ADDED, *self.tree.arguments()])
         if by_command:
             self.counts["command line"] += 1
-            found, said = self.ask_command(store)
+            found, outcome = self.request_by_command(store)
         else:
-            found, said = self.ask(store)
+            found, outcome = self.request(store)
         if (expected is None) != (found is None):
-            raise Wrong(f"NVRTC {'refuses' if expected is None else 'compiles'}, cukiln says {said}\n{log}")
+            raise Mismatch(f"NVRTC {'fails' if expected is None else 'compiles'}, cukiln: {outcome}\n{log}")
         if expected is None:
             self.counts["failed"] += 1
             return
         if code_of(found) != code_of(expected):
-            raise Wrong(f"{said}: the machine code is not NVRTC's of these files")
-        again, said_again = self.ask_command(store) if by_command else self.ask(store)
-        if again != found or not said_again.startswith("hit"):
-            raise Wrong(f"asked again: {said_again}, same bytes: {again == found}")
-        fresh, said_fresh = self.ask_no_store(number)
+            raise Mismatch(f"{outcome}: the machine code is not the one that NVRTC compiles from these files")
+        again, outcome_again = self.request_by_command(store) if by_command else self.request(store)
+        if again != found or not outcome_again.startswith("hit"):
+            raise Mismatch(f"the second request: {outcome_again}, same bytes: {again == found}")
+        fresh, outcome_fresh = self.request_without_store(number)
         if fresh != found:
-            raise Wrong(f"{said}: other bytes than without a store ({said_fresh})")
+            raise Mismatch(f"{outcome}: other bytes than without a store ({outcome_fresh})")
         if number % FRESH_STORE_EVERY == 0:
-            fresh, said_fresh = self.ask_command(self.scratch / f"fresh{number}")
-            if fresh != found or not said_fresh.startswith("compiled"):
-                raise Wrong(f"{said}: other bytes than in a store of its own ({said_fresh})")
+            fresh, outcome_fresh = self.request_by_command(self.scratch / f"fresh{number}")
+            if fresh != found or not outcome_fresh.startswith("compiled"):
+                raise Mismatch(f"{outcome}: other bytes than with a new store ({outcome_fresh})")
 
-    def ask(self, store):
+    def request(self, store):
         if store not in self.loaders:
             self.loaders[store] = self.open(store)
-        return self.ask_loader(self.loaders[store])
+        return self.request_from(self.loaders[store])
 
-    def ask_loader(self, loader, flags=()):
+    def request_from(self, loader, flags=()):
         include = [flag[2:] for flag in self.tree.arguments() if flag.startswith("-I")]
         module = cukiln.ModuleSpec(
             self.tree.unit, include=include, flags=(*self.tree.flags, *flags), targets=(TARGET,))  # fmt: skip
         report = loader.preload([module], load=False, keep_going=True).modules[0]
         if report.error is not None:
             if report.error.code != "compile_failed":
-                raise Wrong(f"{report.error.code}: {report.error}")
+                raise Mismatch(f"{report.error.code}: {report.error}")
             return None, f"failed {report.log}"
         if flags == () and report.not_stored:
-            raise Wrong(f"not stored: {report.not_stored}")
+            raise Mismatch(f"not stored: {report.not_stored}")
         if flags == ():
             self.counts[report.outcome] += 1
         return loader.cubin(report.key), f"{report.outcome} {report.key[:12]}"
 
-    def ask_no_store(self, number):
-        """A request that was never made, so that it is compiled. The macro is used nowhere."""
-        return self.ask_loader(self.storeless, (f"-DWALK_STEP={number}",))
+    def request_without_store(self, number):
+        """Makes a request that was never made before, so that it is compiled. No text uses the macro."""
+        return self.request_from(self.storeless, (f"-DWALK_STEP={number}",))
 
-    def ask_command(self, store):
+    def request_by_command(self, store):
         output = self.scratch / "out.cubin"
         output.unlink(missing_ok=True)
         done = subprocess.run(
@@ -128,13 +128,13 @@ class Walk:
         if done.returncode == 1:
             return None, f"failed\n{done.stderr}"
         if done.returncode != 0:
-            raise Wrong(f"cukiln's exit code is {done.returncode}\n{done.stdout}{done.stderr}")
+            raise Mismatch(f"cukiln's exit code is {done.returncode}\n{done.stdout}{done.stderr}")
         outcome = "hit" if " hit" in done.stdout else "compiled"
         return output.read_bytes(), f"{outcome} by the command line"
 
 
 def walk(seed, steps, nvrtc):
-    """(the step that failed, why, what each did); the step is None where all went well."""
+    """Returns (the step that failed, why, the history, the walk); the step is None if none failed."""
     scratch = Path(tempfile.mkdtemp(prefix="cukiln-walk-")).resolve()
     os.environ.update(HOME=str(scratch), XDG_CACHE_HOME=str(scratch / "cache"),
                       XDG_CONFIG_HOME=str(scratch / "config"), XDG_RUNTIME_DIR=str(scratch / "run"))  # fmt: skip
@@ -143,8 +143,8 @@ def walk(seed, steps, nvrtc):
         for step in steps:
             try:
                 walked.step(step, done)
-            except Wrong as wrong:
-                return step, str(wrong), done, walked
+            except Mismatch as mismatch:
+                return step, str(mismatch), done, walked
         return None, "", done, walked
     finally:
         walked.close()
@@ -152,7 +152,7 @@ def walk(seed, steps, nvrtc):
 
 
 def shrunk(seed, steps, nvrtc):
-    """Fewer steps that fail as well, as far as time allows."""
+    """Returns fewer steps that fail too, as few as SHRINK_SECONDS allow."""
     deadline = time.monotonic() + SHRINK_SECONDS
     size = len(steps) // 2
     while size > 0:
@@ -172,10 +172,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=250)
-    parser.add_argument("--only", help="the steps to do, all others left out")
+    parser.add_argument("--only", help="do these steps only")
     parser.add_argument("--no-shrink", action="store_true")
     parser.add_argument("--trust-stamps", action="store_true",
-                        help="the clock is a minute ahead: what was just written counts as old")  # fmt: skip
+                        help="set the clock a minute ahead, so that new files count as old")  # fmt: skip
     given = parser.parse_args()
     if given.trust_stamps and "LD_PRELOAD" not in os.environ:
         preloaded = os.environ | {"LD_PRELOAD": str(BINARIES / "libshifted_clock.so")}
@@ -196,9 +196,9 @@ def main():
     if not given.no_shrink:
         steps = shrunk(given.seed, steps, nvrtc)
         failed, why, done, walked = walk(given.seed, steps, nvrtc)
-    print(*done, f"then: {why}" if failed is not None else "then, this time, nothing", sep="\n")
+    print(*done, f"then: {why}" if failed is not None else "then no failure: it did not repeat", sep="\n")
     trusted = " --trust-stamps" if given.trust_stamps else ""
-    print(f"again: {Path(__file__).name} --seed {given.seed}{trusted} --only {','.join(map(str, steps))}")
+    print(f"repeat: {Path(__file__).name} --seed {given.seed}{trusted} --only {','.join(map(str, steps))}")
     return 1
 
 
