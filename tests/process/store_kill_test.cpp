@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that are killed, stopped, or many. The oracle: what a worker said was stored is there,
-// and nothing is ever handed out that is not what was put.
+// Several processes use one store, and some are killed or stopped. The store must then have every
+// entry that a worker reported as stored, and return nothing but what was put.
 #include <signal.h>
 
 #include <random>
@@ -17,7 +17,8 @@ void sleep_ms(int milliseconds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
 }
 
-/// Rounds of three writers that are killed at random times; returns how many entries were checked.
+/// Starts three writers in each round and kills them at random times. Returns the number of entries
+/// checked.
 std::size_t kill_writers(const std::string& directory, int rounds, int checkpoint_bytes) {
   std::mt19937 random(static_cast<unsigned>(checkpoint_bytes));
   std::vector<std::uint64_t> numbers;
@@ -30,12 +31,12 @@ std::size_t kill_writers(const std::string& directory, int rounds, int checkpoin
           {"first=" + std::to_string(1'000'000 * (round * 3 + writer + 1)),
            "bytes=" + std::to_string(kBytes), "checkpoint=" + std::to_string(checkpoint_bytes)}));
     }
-    // After a kill the WAL is replayed: on a busy disk a writer may give that up, and the others go
-    // on.
-    const std::string said = writers.front().line();
-    CAPTURE(said);
-    REQUIRE_FALSE(said.empty());
-    opened += starts_with(said, "open") ? 1 : 0;
+    // After a kill the WAL is replayed. On a busy disk a writer may time out in that; the others
+    // continue.
+    const std::string first_line = writers.front().line();
+    CAPTURE(first_line);
+    REQUIRE_FALSE(first_line.empty());
+    opened += starts_with(first_line, "open") ? 1 : 0;
     sleep_ms(20 + static_cast<int>(random() % 120));
     for (const Child& writer : writers) {
       writer.signal(SIGKILL);
@@ -56,12 +57,14 @@ TEST_CASE("fault 2: kill -9 of writers loses nothing that was acknowledged") {
   CHECK(kill_writers(folder / "s", 20, 4 << 20) > 0);
 }
 
-TEST_CASE("fault 3: kill -9 of writers that checkpoint at every put loses nothing either") {
+TEST_CASE(
+    "fault 3: kill -9 of writers that checkpoint at every put loses nothing that was "
+    "acknowledged") {
   const ScratchFolder folder;
   CHECK(kill_writers(folder / "s", 20, 1) > 0);
 }
 
-TEST_CASE("fault 2: kill -9 while a store is being made leaves one that opens") {
+TEST_CASE("fault 2: kill -9 while a store is created leaves one that opens") {
   const ScratchFolder folder;
   std::mt19937 random(1);
   for (int round = 0; round < 15; ++round) {
@@ -125,8 +128,7 @@ TEST_CASE("fault 25: 64 concurrent writers never see a busy database") {
   CHECK(count_intact(folder / "s", numbers, 4000) == numbers.size());
 }
 
-TEST_CASE(
-    "fault 26: a writer stopped with the lock hinders no reader, and writers give up in time") {
+TEST_CASE("fault 26: a writer stopped with the lock blocks no reader, and other writers time out") {
   const ScratchFolder folder;
   run_worker(folder / "s", "put", {"count=3"});
   Child holder = start_worker(folder / "s", "hold");
@@ -146,7 +148,7 @@ TEST_CASE(
   CHECK(count_lines(run_worker(folder / "s", "put", {"first=10", "count=3"}), " stored") == 3);
 }
 
-TEST_CASE("fault 26: writers stopped anywhere hinder no reader") {
+TEST_CASE("fault 26: writers stopped at any point block no reader") {
   const ScratchFolder folder;
   run_worker(folder / "s", "put", {"count=3"});
   std::mt19937 random(3);
@@ -162,7 +164,7 @@ TEST_CASE("fault 26: writers stopped anywhere hinder no reader") {
   CHECK(count_intact(folder / "s", {0, 1, 2}, 20'000) == 3);
 }
 
-TEST_CASE("fault 76: a collection killed half way is taken up again") {
+TEST_CASE("fault 76: the next collection completes one that was killed") {
   const ScratchFolder folder;
   std::vector<std::uint64_t> numbers(400);
   for (std::uint64_t i = 0; i < numbers.size(); ++i) {

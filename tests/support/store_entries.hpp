@@ -17,7 +17,8 @@
 
 namespace cukiln::testing {
 
-/// Bytes that pass for a cubin of `capability`: an ELF header and `size` bytes that `seed` decides.
+/// Makes an image that is accepted as a cubin of `capability`: an ELF header and `size` bytes that
+/// depend on `seed`.
 inline std::string fake_cubin(int capability, std::size_t size, std::uint64_t seed) {
   Elf64_Ehdr header{};
   std::memcpy(header.e_ident, ELFMAG, SELFMAG);
@@ -36,6 +37,7 @@ inline std::string fake_cubin(int capability, std::size_t size, std::uint64_t se
   return bytes;
 }
 
+/// What entries differ in.
 struct EntryShape {
   std::size_t cubin_bytes = 20'000;
   std::uint64_t variant = 0;  ///< another dependency set of the same request
@@ -43,7 +45,7 @@ struct EntryShape {
   std::string target = "sm_100a";
 };
 
-/// The request number `number`, compiled: the same numbers give the same bytes in every process.
+/// Makes the entry of a request. The same numbers give the same bytes in every process.
 inline StoreEntry make_entry(std::uint64_t number, const EntryShape& shape = {}) {
   CompileRequest request;
   const std::string name = "kernel_" + std::to_string(number);
@@ -74,12 +76,12 @@ inline StoreEntry make_entry(std::uint64_t number, const EntryShape& shape = {})
   return entry;
 }
 
-/// Files that are what one set says of them.
+/// A SetCheck for files that match one set. Counts its calls.
 class FilesOf final : public SetCheck {
  public:
   explicit FilesOf(DependencySet set) : set_(std::move(set)) {}
   SetTree::Label label(const std::string& path) override {
-    ++looked_at;
+    ++labelled;
     const Observation* const seen = set_.find(path);
     return seen != nullptr ? SetTree::label_of(seen->kind, seen->hash) : SetTree::Label{};
   }
@@ -90,7 +92,7 @@ class FilesOf final : public SetCheck {
   void differs(const std::string& path) override { different = path; }
   void lost(Loss loss) override { losses.push_back(loss); }
 
-  int looked_at = 0, checked = 0;
+  int labelled = 0, checked = 0;
   std::string different;
   std::vector<Loss> losses;
 
@@ -98,7 +100,7 @@ class FilesOf final : public SetCheck {
   DependencySet set_;
 };
 
-/// Whether a store leads from the entry's request and files to the entry.
+/// True if a store finds an entry by its request and files.
 inline bool finds(CubinStore& store, const StoreEntry& entry) {
   FilesOf files(entry.dependencies);
   const Lookup found =

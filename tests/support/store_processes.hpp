@@ -22,20 +22,20 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
-/// `store_worker DIRECTORY VERB OPTION…`, running.
-inline Child start_worker(const std::string& directory, const std::string& verb,
+/// Starts `store_worker DIRECTORY COMMAND OPTION…`.
+inline Child start_worker(const std::string& directory, const std::string& command,
                           std::vector<std::string> options = {},
                           const std::vector<std::string>& environment = {}) {
-  std::vector<std::string> command = {CUKILN_TEST_BINARY_DIR "/store_worker", directory, verb};
-  command.insert(command.end(), options.begin(), options.end());
-  return Child(command, environment);
+  std::vector<std::string> words = {CUKILN_TEST_BINARY_DIR "/store_worker", directory, command};
+  words.insert(words.end(), options.begin(), options.end());
+  return Child(words, environment);
 }
 
-/// The same, to its end; its lines.
-inline std::vector<std::string> run_worker(const std::string& directory, const std::string& verb,
+/// Runs `store_worker` to its end. Returns the lines that it printed.
+inline std::vector<std::string> run_worker(const std::string& directory, const std::string& command,
                                            std::vector<std::string> options = {},
                                            const std::vector<std::string>& environment = {}) {
-  Child child = start_worker(directory, verb, std::move(options), environment);
+  Child child = start_worker(directory, command, std::move(options), environment);
   child.go();
   std::vector<std::string> lines = child.lines();
   const int status = child.wait();
@@ -43,7 +43,7 @@ inline std::vector<std::string> run_worker(const std::string& directory, const s
   return lines;
 }
 
-/// The environment in which a system call fails on files whose path contains `match`.
+/// Returns an environment in which a system call fails on files whose path contains `match`.
 inline std::vector<std::string> faults(const std::string& call, const std::string& match, int error,
                                        std::uint64_t bytes = 0) {
   return {"LD_PRELOAD=" CUKILN_TEST_BINARY_DIR "/libfaulty_calls.so", "FAULT_CALL=" + call,
@@ -61,7 +61,7 @@ inline std::size_t count_lines(const std::vector<std::string>& lines, const std:
                     [&](const std::string& line) { return line.find(part) != std::string::npos; }));
 }
 
-/// The numbers of the entries that a worker said were stored.
+/// Returns the numbers of the entries that a worker reported as stored.
 inline std::vector<std::uint64_t> acknowledged(const std::vector<std::string>& lines) {
   std::vector<std::uint64_t> numbers;
   for (const std::string& line : lines) {
@@ -72,8 +72,8 @@ inline std::vector<std::uint64_t> acknowledged(const std::vector<std::string>& l
   return numbers;
 }
 
-/// Opens the store in this process and looks at the entries: how many are there. One that is not
-/// what was put fails the test.
+/// Opens the store in this process and returns how many of the entries it has. An entry that
+/// differs from what was put, or any damage, fails the test.
 inline std::size_t count_intact(const std::string& directory,
                                 const std::vector<std::uint64_t>& numbers, std::size_t bytes) {
   SqliteStoreOptions options;

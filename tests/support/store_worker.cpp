@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that uses a store, for the tests that need several:
+// A process that uses a store, for tests that need several of them:
 //
-//   store_worker DIR VERB [ARGUMENT…]
+//   store_worker DIRECTORY COMMAND [OPTION…]
 //
-// It prints one line for each thing it did, at once, so that a parent that kills it knows what had
-// been acknowledged. It reads the environment for nothing; LD_PRELOAD may be in it.
+// Prints one line for each operation as soon as it is done, so that a parent that kills this
+// process knows which operations were acknowledged. Reads no environment variables.
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -26,15 +26,15 @@
 namespace cukiln::testing {
 namespace {
 
-void say(const std::string& line) {
+void print_line(const std::string& line) {
   const std::string whole =
-      line + "\n";  // one write: lines of a killed process are whole or absent
+      line + "\n";  // one write: each line of a killed process is whole or absent
   static_cast<void>(!::write(STDOUT_FILENO, whole.data(), whole.size()));
 }
 
 struct Arguments {
   std::string directory;
-  std::string verb;
+  std::string command;
   std::map<std::string, std::string> options;
 
   std::uint64_t number(const std::string& name, std::uint64_t fallback) const {
@@ -68,7 +68,7 @@ void put(TieredStore& store, const Arguments& arguments) {
   const std::uint64_t count = arguments.number("count", UINT64_MAX);
   for (std::uint64_t i = 0; i < count; ++i) {
     const StoreEntry entry = make_entry(first + i, shape_of(arguments));
-    say("put " + std::to_string(first + i) + " " + name_of_outcome(store.put(entry)));
+    print_line("put " + std::to_string(first + i) + " " + name_of_outcome(store.put(entry)));
   }
 }
 
@@ -77,13 +77,14 @@ void get(TieredStore& store, const Arguments& arguments) {
   const std::uint64_t count = arguments.number("count", 1);
   for (std::uint64_t i = first; i < first + count; ++i) {
     const StoreEntry entry = make_entry(i, shape_of(arguments));
-    const bool disk_only = arguments.verb == "get" && store.disk() != nullptr;
+    const bool disk_only = arguments.command == "get" && store.disk() != nullptr;
     const auto found = disk_only ? store.disk()->get(entry.key) : store.get(entry.key);
     std::string what = "error";
     if (found) {
       what = !*found ? "miss" : (same_content(**found, entry) ? "hit" : "wrong");
     }
-    say("get " + std::to_string(i) + " " + what + (found ? "" : " " + found.error().message()));
+    print_line("get " + std::to_string(i) + " " + what +
+               (found ? "" : " " + found.error().message()));
   }
 }
 
@@ -91,27 +92,28 @@ void collect(TieredStore& store, const Arguments& arguments) {
   GcOptions options;
   options.max_bytes = arguments.number("max", 0);
   const auto report = StoreAdmin(store).collect(options);
-  say(report
-          ? "gc " + std::to_string(report->entries) + (report->already_running ? " busy" : " done")
-          : "gc error " + report.error().message());
+  print_line(report ? "gc " + std::to_string(report->entries) +
+                          (report->already_running ? " busy" : " done")
+                    : "gc error " + report.error().message());
 }
 
 void remove(TieredStore& store, const Arguments& arguments) {
   if (arguments.options.count("first") == 0) {
     const auto removed = store.remove_all();
-    say(removed ? "removed " + std::to_string(*removed) : "rm error " + removed.error().message());
+    print_line(removed ? "removed " + std::to_string(*removed)
+                       : "rm error " + removed.error().message());
     return;
   }
   const StoreEntry entry = make_entry(arguments.number("first", 0), shape_of(arguments));
   const auto removed = store.remove(entry.key);
-  say(removed ? "removed " + std::to_string(int{*removed})
-              : "rm error " + removed.error().message());
+  print_line(removed ? "removed " + std::to_string(int{*removed})
+                     : "rm error " + removed.error().message());
 }
 
 void hold_writer_lock(TieredStore& store) {
   const auto lock = FileLock::acquire(store.disk()->directory().path("writer.lock"),
                                       FileLock::Mode::exclusive, std::chrono::seconds(10));
-  say(lock ? "locked" : "not locked");
+  print_line(lock ? "locked" : "not locked");
   ::pause();
 }
 
@@ -141,30 +143,31 @@ int run(const Arguments& arguments) {
   options.memory_bytes = 1 << 20;
   if (arguments.options.count("log") != 0) {
     options.store.log = [](LogLevel level, std::string_view message) {
-      say(std::string(level == LogLevel::warn ? "log warn " : "log ") + std::string(message));
+      print_line(std::string(level == LogLevel::warn ? "log warn " : "log ") +
+                 std::string(message));
     };
   }
   const auto store = TieredStore::open(options);
   if (!store) {
-    say("refused " + store.error().message());
+    print_line("refused " + store.error().message());
     return 1;
   }
   TieredStore& tiers = **store;
-  say(tiers.bypass_reason().empty() ? "open" : "bypass " + tiers.bypass_reason());
-  if (arguments.verb == "put") {
+  print_line(tiers.bypass_reason().empty() ? "open" : "bypass " + tiers.bypass_reason());
+  if (arguments.command == "put") {
     put(tiers, arguments);
-  } else if (arguments.verb == "get" || arguments.verb == "system") {
+  } else if (arguments.command == "get" || arguments.command == "system") {
     get(tiers, arguments);
-  } else if (arguments.verb == "gc") {
+  } else if (arguments.command == "gc") {
     collect(tiers, arguments);
-  } else if (arguments.verb == "rm") {
+  } else if (arguments.command == "rm") {
     remove(tiers, arguments);
-  } else if (arguments.verb == "hold") {
+  } else if (arguments.command == "hold") {
     hold_writer_lock(tiers);
-  } else if (arguments.verb != "open") {
+  } else if (arguments.command != "open") {
     return 2;
   }
-  say("end");
+  print_line("end");
   return 0;
 }
 
@@ -177,7 +180,7 @@ int main(int count, char** values) {
     return 2;
   }
   arguments.directory = values[1];
-  arguments.verb = values[2];
+  arguments.command = values[2];
   for (int i = 3; i < count; ++i) {
     const std::string option = values[i];
     const std::size_t equals = option.find('=');

@@ -13,7 +13,7 @@
 namespace cukiln::testing {
 namespace {
 
-/// Runs `body` in a forked child; true when it returned true.
+/// Runs `body` in a forked child. True if it returned true.
 template <class Body>
 bool in_child(Body&& body) {
   const pid_t child = ::fork();
@@ -121,9 +121,8 @@ TEST_CASE(
   CHECK(works(*store, 1, 11));
 }
 
-// GCC 12's AddressSanitizer does not make its allocator ready for a fork: with other threads
-// allocating, a child hangs in it (seen in SizeClassAllocator64::GetFromAllocator). The other
-// builds run this.
+// GCC 12's AddressSanitizer does not prepare its allocator for a fork: while other threads
+// allocate, a child may hang in SizeClassAllocator64::GetFromAllocator. The other builds run this.
 #if !defined(__SANITIZE_ADDRESS__)
 TEST_CASE("fault 30: forks during reads and writes of other threads never deadlock") {
   const ScratchFolder folder;
