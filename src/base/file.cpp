@@ -148,10 +148,6 @@ Result<FileContent> read_file(const std::string& path, std::uint64_t max_bytes) 
   std::size_t done = 0;
   while (true) {
     if (done == bytes.size()) {
-      if (done > max_bytes) {
-        return make_error(ErrorCode::invalid_argument, "{} grew over the limit of {} bytes", path,
-                          max_bytes);
-      }
       bytes.resize(done + 4096);
     }
     CUKILN_TRY(const std::size_t got,
@@ -160,6 +156,10 @@ Result<FileContent> read_file(const std::string& path, std::uint64_t max_bytes) 
       break;
     }
     done += got;
+    if (done > max_bytes) {
+      return make_error(ErrorCode::invalid_argument, "{} grew over the limit of {} bytes", path,
+                        max_bytes);
+    }
   }
   bytes.resize(done);
   return FileContent{SharedBytes(std::move(bytes)), file.stamp};

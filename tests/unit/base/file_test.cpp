@@ -53,6 +53,25 @@ TEST_CASE("fault 38: a file over the limit is refused before it is read") {
   CHECK(content.error().message().find("67108865") != std::string::npos);
 }
 
+TEST_CASE("a file that grows while it is read is never returned above the limit") {
+  // A file of /proc has size 0 for stat and its text for read, as a file that grew in between.
+  const auto whole = read_file("/proc/version");
+  REQUIRE(whole);
+  REQUIRE(whole->stamp.size == 0);
+  const std::size_t size = whole->bytes.size();
+  REQUIRE(size > 2);
+  const auto exact = read_file("/proc/version", size);
+  REQUIRE(exact);
+  CHECK(exact->bytes.view() == whole->bytes.view());
+  for (const std::size_t limit : {std::size_t{0}, std::size_t{1}, size - 1}) {
+    CAPTURE(limit);
+    const auto content = read_file("/proc/version", limit);
+    REQUIRE_FALSE(content);
+    CHECK(content.error().code() == ErrorCode::invalid_argument);
+    CHECK(content.error().message().find("grew over the limit") != std::string::npos);
+  }
+}
+
 TEST_CASE("an atomic write replaces the whole file, mode 0600, and leaves nothing else") {
   const ScratchFolder scratch;
   const std::string path = scratch.write("f", "old and longer");
