@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compile/in_process_compiler.hpp"
 
+#include <algorithm>
+
 #include "base/file.hpp"
 #include "base/fork_gate.hpp"
 #include "base/hasher.hpp"
@@ -67,6 +69,22 @@ std::string with_real_pre_include(const std::string& argument, const CompileRequ
   return argument;  // NVRTC reports that it is missing
 }
 
+/// Returns the headers that exist in memory only. NVRTC compares their names with the words of an
+/// `#include`, so they are named relative to the sources' folder.
+std::vector<NamedHeader> memory_headers(const CompileRequest& request, FileServer& files) {
+  const std::string prefix = std::string(kSourceRoot) + "/";
+  std::vector<NamedHeader> headers;
+  for (const std::string& path : files.memory_paths()) {
+    const bool is_source =
+        std::any_of(request.sources.begin(), request.sources.end(),
+                    [&](const VirtualSource& source) { return source.path == path; });
+    if (!is_source && path.starts_with(prefix)) {
+      headers.push_back({path.substr(prefix.size()), std::string(files.serve(path).bytes.view())});
+    }
+  }
+  return headers;
+}
+
 }  // namespace
 
 InProcessCompiler::InProcessCompiler(NvrtcSearch search) : search_(std::move(search)) {}
@@ -123,9 +141,9 @@ Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {
       message.arguments.push_back(std::move(real));
     }
   }
+  std::vector<NamedHeader> headers = memory_headers(request, files);
   // Several sources: those on disk are included by their real paths, so that they find the headers
   // beside them; those in memory are passed as headers.
-  std::vector<NamedHeader> headers;
   if (request.sources.size() > 1) {
     message.unit_text.clear();
     for (const VirtualSource& source : request.sources) {

@@ -15,7 +15,8 @@ namespace cukiln {
 /// Runs NVRTC in this process, with the real include folders, for hosts that may not start
 /// processes. NVRTC reads files itself, so the dependency set is unknown: `observed` is false, and
 /// results are kept in memory only. A compile can be neither stopped nor limited, and takes no
-/// lock.
+/// lock. A header in memory is found by the path that the module gives it, from every file, and not
+/// by a path relative to another header.
 ///
 /// NVRTC has global state and destructors of its own, which are known to crash when the process
 /// exits after a first use on another thread. Hence it is opened once and never closed.

@@ -237,6 +237,31 @@ TEST_CASE_FIXTURE(LoaderFixture, "an in-process compile finds a relative -includ
   CHECK(x_of(only(opened->compile(module))) == 12);
 }
 
+TEST_CASE_FIXTURE(LoaderFixture, "an in-process compile sees the headers in memory, too") {
+  LoaderOptions options = loader_options();
+  options.in_process_compile = true;
+  const auto in_process = open(options);
+  const auto observed = open();
+  const std::string source =
+      scratch.write("k.cu", std::string("#include \"sub/x.h\"\n#include \"y.h\"\n") + kKernelOfX);
+  scratch.write("sub/x.h", "#define X 11\n");  // memory takes precedence over it
+  ModuleSpec module = spec(source);
+  module.headers = {Source::memory("sub/x.h", "#define X Y\n"),
+                    Source::literal("y.h", "#define Y 12\n")};
+  CHECK(x_of(only(observed->compile(module))) == 12);
+  CHECK(x_of(only(in_process->compile(module))) == 12);
+
+  module.sources = {Source::file(scratch.write("first.cu", "#include \"sub/x.h\"\n")),
+                    Source::file(source)};
+  CHECK(x_of(only(observed->compile(module))) == 12);
+  CHECK(x_of(only(in_process->compile(module))) == 12);
+
+  module.headers.pop_back();
+  const auto failed = in_process->compile(module);
+  REQUIRE(failed);
+  CHECK(failed->front().status.error().log().find("y.h") != std::string::npos);
+}
+
 // fault 103
 TEST_CASE("every NVRTC looks for a relative -include in the virtual working folder, never in /") {
   std::vector<std::string> roots = further_roots();
