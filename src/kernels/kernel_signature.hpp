@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <type_traits>
+
 #include <cukiln/kernel.hpp>
 
 namespace cukiln::kernels {
@@ -12,10 +15,12 @@ struct KernelSignature;
 
 template <class... Parameters>
 struct KernelSignature<void(Parameters...)> {
+  static_assert((std::is_trivially_copyable_v<Parameters> && ...), "they are copied as bytes");
+
   /// Errors: invalid_argument, if number or sizes of the parameters differ.
   static Result<void> check(const Kernel& kernel) {
-    const auto typed = TypedKernel<Parameters...>::create(kernel);
-    return typed ? Result<void>() : Result<void>(typed.error());
+    const std::size_t sizes[] = {sizeof(Parameters)...};  // NOLINT(bugprone-sizeof-expression)
+    return kernel.check_parameters(sizes, sizeof...(Parameters));
   }
 
   /// Launches a kernel that `check` accepted.
