@@ -35,7 +35,7 @@ inline Milliseconds time_since(std::chrono::steady_clock::time_point start) {
 /// The state of a KernelLoader and the steps from a spec to its kernels (loader_impl.cpp). They are
 /// used by the façade (kernel_loader.cpp), a preload (preload.cpp) and explain (explain.cpp).
 /// Threads: safe.
-struct KernelLoader::Impl {
+struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with KernelLoader
   Impl(Store& opened, LoaderOptions given);
   ~Impl();
 
