@@ -295,9 +295,13 @@ class Preload {
     const auto first = std::find_if(report.modules.begin(), report.modules.end(),
                                     [](const ModuleReport& m) { return !m.status; });
     Error error = first->status.error();
-    return std::move(error).with_context(
-        fmt::format("{} of {} modules failed; the first, {}", report.failed, report.modules.size(),
-                    first->name.empty() ? first->source : first->name));
+    const std::string& name = first->name.empty() ? first->source : first->name;
+    if (report.modules.size() > 1) {
+      return std::move(error).with_context(fmt::format("{} of {} modules failed; the first, {}",
+                                                       report.failed, report.modules.size(), name));
+    }
+    const bool is_named = error.message().find(name) != std::string::npos;
+    return is_named ? error : std::move(error).with_context(name);
   }
 
   KernelLoader::Impl& loader_;

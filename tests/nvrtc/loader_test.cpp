@@ -90,6 +90,27 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(image.find(scratch.path()) == std::string::npos);
 }
 
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "a preload's error names the module once, and of several how many") {
+  const ModuleSpec absent = spec(scratch / "absent.cu");
+  ModuleSpec named = absent;
+  named.name = "scaling";
+  const ModuleSpec broken = spec(scratch.write("broken.cu", "int oops = ;"));
+  PreloadOptions no_load;
+  no_load.load = false;
+  const auto opened = open();
+  const auto starts = [&](const std::vector<ModuleSpec>& modules, const std::string& text) {
+    const auto report = opened->preload(Manifest(modules), no_load);
+    REQUIRE_FALSE(report);
+    CAPTURE(report.error().message());
+    CHECK(report.error().message().starts_with(text));
+  };
+  starts({absent}, "cannot open " + (scratch / "absent.cu"));
+  starts({named}, "scaling: cannot open " + (scratch / "absent.cu"));
+  starts({broken}, "broken does not compile for sm_100a");
+  starts({named, broken}, "2 of 2 modules failed; the first, scaling: cannot open ");
+}
+
 // fault 42
 TEST_CASE_FIXTURE(LoaderFixture,
                   "header edited, appeared earlier, vanished: each is a miss that names it") {

@@ -299,8 +299,10 @@ def test_without_pytorch_it_says_what_to_install(home):
 
 
 def test_a_module_without_a_name_is_called_by_its_source(loader):
-    with pytest.raises(cukiln.NotFoundError, match=r"the first, /nowhere/none\.cu: "):
+    with pytest.raises(cukiln.NotFoundError, match=r"^cannot open /nowhere/none\.cu: "):
         loader.compile(cukiln.ModuleSpec("/nowhere/none.cu"))
+    with pytest.raises(cukiln.CompileError, match=r"^none does not compile for sm_"):
+        loader.compile(cukiln.ModuleSpec(cukiln.Source("none.cu", "int oops = ;")))
 
 
 def test_a_sealed_loader_compiles_nothing(loader, cuda):
