@@ -69,7 +69,7 @@ class Http(FleetTest):
     def test_a_server_that_forbids_writing_costs_no_compile(self):
         host = self.host("a", f"{self.nginx.url}/readonly")
         result = self.run_cli("compile", *KERNELS, env=host)
-        self.assertIn("it refuses us (HTTP status 403)", result.err)
+        self.assertIn("denies access (HTTP status 403)", result.err)
         self.assertEqual(self.remote_stats(host)["dropped"], 1)
 
     def test_offline_takes_from_the_remote_and_compiles_nothing(self):
@@ -153,7 +153,7 @@ class InRedis(FleetTest):
         self.assertEqual(self.outcome(self.host("a", url("writer:w"))), "compiled")
         self.assertEqual(self.outcome(self.host("b", url("reader:r"), writer=False)), "hit")
         wrong = self.run_cli("compile", *KERNELS, env=self.host("c", url("writer:x")))
-        self.assertIn("it refuses us", wrong.err)
+        self.assertIn("denies access", wrong.err)
         self.assertNotIn("writer:x", wrong.err)
         # A reader that believes to be a writer.
         sly = self.host("d", url("reader:r"))

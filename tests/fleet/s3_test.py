@@ -30,7 +30,7 @@ class InS3(FleetTest):
         url = self.s3.url("writer", "/wrong", secret="not/the+secret")
         host = self.host("a", url)
         result = self.run_cli("compile", *KERNELS, env=host)
-        self.assertIn("it refuses us (HTTP status 403)", result.err)
+        self.assertIn("denies access (HTTP status 403)", result.err)
         self.assertNotIn("the+secret", result.err)
         self.assertNotIn("secret", "".join(c["detail"] for c in self.run_json("doctor", env=host)["checks"]))
 
@@ -43,7 +43,7 @@ class InS3(FleetTest):
 
     def test_who_may_nothing_compiles(self):
         result = self.run_cli("compile", *KERNELS, env=self.host("a", self.s3.url("nobody"), writer=False))
-        self.assertIn("it refuses us", result.err)
+        self.assertIn("denies access", result.err)
 
     def test_an_address_without_keys_says_what_is_missing(self):
         result = self.run_cli("compile", *KERNELS, env=self.host("a", "s3+https://s3.example/kernels"))
