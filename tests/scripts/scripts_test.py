@@ -100,9 +100,14 @@ class Only(ScriptsTest):
 
     def test_builds_and_runs_one_binary_and_installs_nothing(self):
         done = self.only("--only", "store", "-tc", "*a case*", CUKILN_STORE="/of/the/user")
-        self.assertEqual(done.stdout, "ran dev -tc *a case*\n")
+        self.assertEqual(done.stdout, "ran dev -tc=*a case*\n")
         self.assertNotIn("bootstrap", done.stderr)
         self.assertEqual([p.name for p in (self.repo / "build/dev/bin").iterdir()], ["unit_store_test"])
+
+    def test_a_filter_reaches_doctest_with_or_without_an_equals_sign(self):
+        self.assertEqual(self.only("--only", "store", "-tc=a b", "-d").stdout, "ran dev -tc=a b -d\n")
+        self.assertEqual(self.only("--only", "store", "-d", "-sf", "a b").stdout, "ran dev -d -sf=a b\n")
+        self.assertIn("-tc needs a pattern", self.only("--only", "store", "-tc", expect=2).stderr)
 
     def test_takes_another_preset_and_its_environment(self):
         self.assertEqual(self.only("--preset", "asan", "--only=store").stdout, "ran asan as-ctest-sets-it\n")
