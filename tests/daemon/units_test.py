@@ -14,7 +14,7 @@ from pathlib import Path
 
 BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
 UNITS = Path(__file__).resolve().parents[2] / "scripts" / "systemd"
-WORST_EXPOSURE = {"cukilnd-system": 2.0, "cukilnd": 5.0}  # of 10; systemd calls up to 5 OK
+MAX_EXPOSURE = {"cukilnd-system": 2.0, "cukilnd": 4.0}  # of 10
 
 
 class UnitsTest(unittest.TestCase):
@@ -48,11 +48,26 @@ class UnitsTest(unittest.TestCase):
                 done = self.analyze("security", "--offline=yes", "--no-pager", kind, f"./{name}.service")
                 exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
                 self.assertIsNotNone(exposure, done.stderr)
-                self.assertLessEqual(float(exposure[1]), WORST_EXPOSURE[name])
+                self.assertLessEqual(float(exposure[1]), MAX_EXPOSURE[name])
 
     def test_the_kill_of_one_worker_does_not_end_a_service(self) -> None:  # fault 118
         for name in ("cukilnd-system", "cukilnd"):
             self.assertIn("\nOOMPolicy=continue\n", (UNITS / f"{name}.service").read_text())
+
+    def test_tasks_and_memory_are_limited_each_and_in_total(self) -> None:  # fault 134
+        for name in ("cukilnd-system", "cukilnd"):
+            lines = (UNITS / f"{name}.service").read_text().splitlines()
+            self.assertTrue({"MemoryMax=75%", "TasksMax=4096"} <= set(lines))
+            # Without these two a worker cannot limit its own tasks, or keeps capabilities in its namespace.
+            self.assertIn("RestrictNamespaces=user", lines)
+            self.assertTrue(any(re.match("SystemCallFilter=(?!~).*\\bcapset\\b", line) for line in lines))
+
+    def test_a_system_service_is_reached_by_its_group_and_reaches_no_network(self) -> None:  # fault 134
+        socket = (UNITS / "cukilnd-system.socket").read_text().splitlines()
+        self.assertTrue({"SocketGroup=cukiln-users", "SocketMode=0660"} <= set(socket))
+        service = (UNITS / "cukilnd-system.service").read_text()
+        self.assertIn("\nIPAddressDeny=any\nIPAddressAllow=localhost\n", service)
+        self.assertNotIn("\nRuntimeDirectory=", service)  # with it systemd gives the socket to the service's group
 
     def test_a_user_service_mounts_in_a_namespace_of_its_own(self) -> None:
         text = (UNITS / "cukilnd.service").read_text()  # else systemd starts it without what follows
