@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +22,7 @@
 #include "cli/daemon_status.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
+#include "cli/text.hpp"
 #include "loader/settings.hpp"
 #include "wire/daemon_link.hpp"
 #include "wire/unix_socket.hpp"
@@ -65,27 +69,77 @@ Result<UniqueFd> open_log(const std::string& path) {
   return log;
 }
 
-/// Returns the process of the cukilnd that listens at a socket but does not answer, because it
-/// hangs or is of another version; 0 if there is none, or the kernel reports the service manager
-/// that made the socket.
-pid_t unresponsive_daemon(const std::string& path) {
+/// The process that made a daemon's socket, as the kernel names it. A daemon cannot choose it,
+/// while the number that it reports of itself could be any process's.
+struct Listener {
+  pid_t process = 0;  ///< 0: none listens, or it belongs to a user other than this one and root
+  UniqueFd handle;    ///< its pidfd; empty if the kernel has no pidfds
+  std::string name;
+
+  /// False for a service manager that made the socket and passed it to its service.
+  bool is_daemon() const { return process != 0 && name == "cukilnd"; }
+};
+
+Listener listener_at(const std::string& path) {
   const auto address = wire::unix_address(path);
   const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!address || !socket ||
       ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address->address),
                 address->size) != 0) {
-    return 0;
+    return {};
   }
   const auto peer = wire::peer_of(socket.get());
-  if (!peer || (peer->user != ::geteuid() && ::geteuid() != 0)) {
-    return 0;
+  if (!peer || peer->process <= 0 || (peer->user != ::geteuid() && ::geteuid() != 0)) {
+    return {};
   }
+  Listener listener{peer->process, {}, {}};
+#ifdef SYS_pidfd_open
+  listener.handle = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, peer->process, 0)));
+#endif
   std::array<char, 16> name{};
   const UniqueFd comm(
       ::open(fmt::format("/proc/{}/comm", peer->process).c_str(), O_RDONLY | O_CLOEXEC));
   const ssize_t size = ::read(comm.get(), name.data(), name.size());
-  const std::string_view is(name.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
-  return is == "cukilnd\n" ? peer->process : 0;
+  listener.name = std::string(name.data(), size > 0 ? static_cast<std::size_t>(size) - 1 : 0);
+  // If the process ended before its pidfd was opened, the number may be another's by now. Its
+  // sockets ended with it, so this connection is closed then.
+  pollfd polled{socket.get(), POLLIN | POLLRDHUP, 0};
+  const bool closed =
+      ::poll(&polled, 1, 0) > 0 && (polled.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+  return closed ? Listener() : std::move(listener);
+}
+
+/// Returns the process of the cukilnd that listens at a socket but does not answer, because it
+/// hangs or is of another version; 0 if there is none, or a service manager made the socket.
+pid_t unresponsive_daemon(const std::string& path) {
+  const Listener listener = listener_at(path);
+  return listener.is_daemon() ? listener.process : 0;
+}
+
+/// Sends SIGTERM. False, with errno, if that fails.
+bool terminate(const Listener& listener) {
+#ifdef SYS_pidfd_send_signal
+  if (listener.handle) {
+    return ::syscall(SYS_pidfd_send_signal, listener.handle.get(), SIGTERM, nullptr, 0) == 0;
+  }
+#endif
+  return ::kill(listener.process, SIGTERM) == 0;
+}
+
+/// True if the process ends within the timeout.
+bool await_end(const Listener& listener, SteadyClock::duration timeout) {
+  const auto ended = [&listener] {
+    pollfd polled{listener.handle.get(), POLLIN, 0};
+    return listener.handle ? ::poll(&polled, 1, 0) > 0 : ::kill(listener.process, 0) != 0;
+  };
+  const auto deadline = SteadyClock::now() + timeout;
+  while (!ended()) {
+    if (SteadyClock::now() >= deadline) {
+      return false;
+    }
+    std::this_thread::sleep_for(kPollInterval);
+  }
+  return true;
 }
 
 /// Returns the last line of the log, if it begins at `start` or later.
@@ -261,21 +315,29 @@ class DaemonCommand final : public Command {
 
   Exit stop(Context& context) const {
     const auto running = ask_daemon({socket_});
-    const pid_t process =
-        running ? static_cast<pid_t>(running->process) : unresponsive_daemon(socket_);
-    if (process == 0) {
+    const Listener listener = listener_at(socket_);
+    if (running && !listener.is_daemon()) {
+      return context.fail(
+          Exit::environment,
+          make_error(ErrorCode::io,
+                     "cannot stop the cukilnd at {}: its socket is {}; stop it with the service "
+                     "manager that started it, such as: systemctl --user stop cukilnd.service",
+                     socket_,
+                     listener.process == 0
+                         ? "another user's"
+                         : fmt::format("that of process {} ({})", listener.process,
+                                       printable(listener.name))));
+    }
+    if (!listener.is_daemon()) {
       print_not_running(context, fmt::format("Not running: no answer at {}\n", socket_));
       return Exit::done;
     }
-    if (::kill(process, SIGTERM) != 0) {
+    const pid_t process = listener.process;
+    if (!terminate(listener)) {
       return context.fail(Exit::environment, make_error(ErrorCode::io, "cannot stop process {}: {}",
                                                         process, errno_text(errno)));
     }
-    const auto deadline = SteadyClock::now() + kStopTimeout;
-    while (::kill(process, 0) == 0 && SteadyClock::now() < deadline) {
-      std::this_thread::sleep_for(kPollInterval);
-    }
-    if (::kill(process, 0) == 0) {
+    if (!await_end(listener, kStopTimeout)) {
       return context.fail(
           Exit::failed, make_error(ErrorCode::timeout,
                                    "process {} has not ended within {} s; end it with: kill -9 {}",

@@ -6,11 +6,36 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import unittest
 import urllib.request
 
 from cli import BINARIES, CliTest, ENVIRONMENT, USAGE
+
+
+PROXY = """
+import ctypes, socket, sys, threading
+_, name, path, target = sys.argv
+ctypes.CDLL(None).prctl(15, name.encode())  # PR_SET_NAME
+def copy(source, to):
+    try:
+        while data := source.recv(65536):
+            to.sendall(data)
+        to.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass  # one end was closed with something unread
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(path)
+listener.listen()
+print("ready", flush=True)
+while True:
+    client = listener.accept()[0]
+    daemon = socket.socket(socket.AF_UNIX)
+    daemon.connect(target)
+    for pair in ((client, daemon), (daemon, client)):
+        threading.Thread(target=copy, args=pair, daemon=True).start()
+"""
 
 
 class Daemon(CliTest):
@@ -119,6 +144,35 @@ class Daemon(CliTest):
         self.assertIn("cukiln daemon stop", self.run_cli("daemon", "start", expect=ENVIRONMENT).err)
         threading.Timer(0.5, os.kill, (process, signal.SIGCONT)).start()
         self.assertIn(f"Stopped: process {process}", self.run_cli("daemon", "stop").out)
+
+    def start_proxy(self, name):
+        """A process of this name that passes each connection on to the daemon, and reports the daemon's number."""
+        (self.folder / "proxy").mkdir(mode=0o700)
+        socket = self.folder / "proxy/d.sock"
+        proxy = subprocess.Popen([sys.executable, "-c", PROXY, name, socket, self.folder / "run/cukiln/cukilnd.sock"],
+                                 stdout=subprocess.PIPE, text=True)  # fmt: skip
+        self.addCleanup(proxy.stdout.close)
+        self.addCleanup(proxy.wait)
+        self.addCleanup(proxy.kill)
+        proxy.stdout.readline()
+        return proxy, {"CUKILN_DAEMON_SOCKET": str(socket)}
+
+    def test_stop_signals_the_process_of_the_socket_whatever_number_is_reported(self):  # fault 135
+        process = self.run_json("daemon", "start")["process"]
+        proxy, env = self.start_proxy("cukilnd")
+        self.assertEqual(self.run_json("daemon", "status", env=env)["process"], process)
+        self.assertIn(f"Stopped: process {proxy.pid}\n", self.run_cli("daemon", "stop", env=env).out)
+        self.assertEqual(proxy.wait(timeout=20), -signal.SIGTERM)
+        self.assertEqual(self.run_json("daemon", "status")["process"], process)
+
+    def test_stop_does_not_signal_a_service_manager_that_made_the_socket(self):  # fault 135
+        process = self.run_json("daemon", "start")["process"]
+        proxy, env = self.start_proxy("systemd")
+        refused = self.run_cli("daemon", "stop", env=env, expect=ENVIRONMENT).err
+        self.assertIn(f"that of process {proxy.pid} (systemd)", refused)
+        self.assertIn("systemctl --user stop cukilnd.service", refused)
+        self.assertIsNone(proxy.poll())
+        self.assertEqual(self.run_json("daemon", "status")["process"], process)
 
     @staticmethod
     def kill(process):
