@@ -2,6 +2,7 @@
 #include "cli/checks.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/result.hpp"
 #include "cli/daemon_status.hpp"
@@ -22,6 +23,8 @@ using Status = Check::Status;
 
 // The targets of the shipped kernels.
 constexpr Target kCheckedTargets[] = {{100, 'a'}, {90, 'a'}};
+
+constexpr std::chrono::seconds kWorkerTimeout{20};
 
 // Less does not hold an entry.
 constexpr std::uint64_t kMinFreeBytes = 1 << 20;
@@ -58,6 +61,57 @@ Check check_worker(const LoaderOptions& options) {
     check.advice =
         "install all of cukiln, or set CUKILN_WORKER to the path of cukiln-compile-worker";
   }
+  return check;
+}
+
+/// Starts a worker, and checks which protections against a compiler that a text has taken over are
+/// in force here. Kernels are compiled without them too.
+Check check_sandbox(const LoaderOptions& options, const NvrtcInstall& install) {
+  Check check{.name = "sandbox", .needed = false};
+  const auto path = find_worker(options.worker);
+  const auto worker =
+      !path ? Result<std::unique_ptr<WorkerProcess>>(path.error())
+            : WorkerProcess::start({.path = *path,
+                                    .library = install.library,
+                                    .builtins = install.builtins,
+                                    .memory_bytes = options.compile_memory_bytes},
+                                   {std::chrono::steady_clock::now() + kWorkerTimeout, {}});
+  if (!worker) {
+    check.status = Status::wrong;
+    check.detail = worker.error().message();
+    return check;
+  }
+  const wire::Hello& active = (*worker)->hello();
+  std::vector<std::string> have;
+  std::vector<std::string> lacks;
+  std::vector<std::string> advice;
+  const auto add = [&](bool is_active, std::string name, const char* missing, const char* wants) {
+    if (is_active) {
+      have.push_back(std::move(name));
+    } else {
+      lacks.emplace_back(missing);
+      advice.emplace_back(wants);
+    }
+  };
+  add(active.filters_calls, "seccomp", "seccomp", "permit seccomp filters in this container");
+  add(active.landlock != 0, fmt::format("Landlock {}", active.landlock), "Landlock",
+      "use Linux 5.13 or later with landlock in lsm= of its command line");
+  add(active.hides_memory, "not dumpable", "hidden memory", "permit prctl in this container");
+  add(active.max_tasks != 0, fmt::format("at most {} tasks", active.max_tasks), "limit of tasks",
+      "use Linux 5.14 or later, and permit user namespaces (as root: CAP_SETUID)");
+  add(options.compile_memory_bytes != 0, "at most " + human_bytes(options.compile_memory_bytes),
+      "limit of memory", "set compile_memory_bytes");
+  check.detail = fmt::format("{}", fmt::join(have, ", "));
+  if (!lacks.empty()) {
+    check.status = Status::missing;
+    check.detail += fmt::format("{}no {}", have.empty() ? "" : "; ", fmt::join(lacks, ", no "));
+    check.advice = fmt::format("{}", fmt::join(advice, "; "));
+  }
+  check.fields["protections"] = Json{{"seccomp", active.filters_calls},
+                                     {"landlock", active.landlock},
+                                     {"not_dumpable", active.hides_memory},
+                                     {"max_tasks", active.max_tasks},
+                                     {"max_memory_bytes", options.compile_memory_bytes}};
   return check;
 }
 
@@ -174,6 +228,9 @@ void check_compiler(const LoaderOptions& options, std::vector<Check>& checks) {
     }
   }
   checks.push_back(check_worker(options));
+  if (all && checks.back().status == Status::ok) {
+    checks.push_back(check_sandbox(options, all->front().install));
+  }
 }
 
 void check_driver(const LoaderOptions& options, std::vector<Check>& checks) {

@@ -13,14 +13,15 @@ struct Check {
   enum class Status { ok, missing, wrong };
   std::string name;
   Status status = Status::ok;
-  std::string detail;  ///< what was found
-  std::string advice;  ///< what to do; with Status::ok a note
-  bool needed = true;  ///< false: cukiln works without it
+  std::string detail;            ///< what was found
+  std::string advice;            ///< what to do; with Status::ok a note
+  bool needed = true;            ///< false: cukiln works without it
+  Json fields = Json::object();  ///< further fields of its element in --json
 };
 const char* name_of(Check::Status status) noexcept;
 
-/// Checks NVRTC, its headers and the compile worker. Like the others, appends its results to
-/// `checks`.
+/// Checks NVRTC, its headers, the compile worker and its protections. Like the others, appends its
+/// results to `checks`.
 void check_compiler(const LoaderOptions& options, std::vector<Check>& checks);
 /// Checks the driver and its devices.
 void check_driver(const LoaderOptions& options, std::vector<Check>& checks);

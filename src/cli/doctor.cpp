@@ -25,8 +25,9 @@ class DoctorCommand final : public Command {
         "doctor",
         "",
         "check what cukiln needs on this machine",
-        "Checks NVRTC and its headers, the compile worker, the driver and its devices, the store, "
-        "SQLite, the daemon and the remote stores. Each is ok, missing or wrong, with what to do. "
+        "Checks NVRTC and its headers, the compile worker and its sandbox, the driver and its "
+        "devices, the store, SQLite, the daemon and the remote stores. Each is ok, missing or "
+        "wrong, with what to do. "
         "Exits with 0 if kernels can be compiled and stored, else with 3. A missing driver is no "
         "error: everything but loading works without one.",
         {{"cukiln doctor", "every check"},
@@ -49,10 +50,12 @@ class DoctorCommand final : public Command {
     if (context.json()) {
       Json list = Json::array();
       for (const Check& check : checks) {
-        list.push_back(Json{{"name", check.name},
-                            {"status", name_of(check.status)},
-                            {"detail", check.detail},
-                            {"advice", check.advice}});
+        Json one{{"name", check.name},
+                 {"status", name_of(check.status)},
+                 {"detail", check.detail},
+                 {"advice", check.advice}};
+        one.update(check.fields);
+        list.push_back(std::move(one));
       }
       context.print_json(Json{{"checks", std::move(list)}});
     } else {

@@ -27,7 +27,8 @@ CONTRACT = {
     ("stats", ""): {"entries", "bytes", "hits", "misses", "compiles", "stored", "evicted", "corrupt",
                     "singleflight_waits"},
     ("verify", ""): {"checked", "damaged", "repaired"},
-    ("doctor", "checks[]"): {"name", "status", "detail", "advice"},
+    ("doctor", "checks[]"): {"name", "status", "detail", "advice", "protections"},
+    ("doctor", "checks[].protections"): {"seccomp", "landlock", "not_dumpable", "max_tasks", "max_memory_bytes"},
 }  # fmt: skip
 
 

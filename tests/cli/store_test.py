@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ls, rm, gc, verify, stats, doctor, and stores that cannot be used."""
 
+import json
 import os
 import shutil
 import sqlite3
@@ -220,6 +221,26 @@ class Doctor(CliTest):
         self.assertEqual(checks["driver"]["status"], "missing")
         self.assertTrue(checks["driver"]["advice"])
         self.assertIn(str(self.store), checks["store"]["detail"])
+
+    def test_the_protections_of_the_worker_are_listed(self):  # fault 137
+        check = self.checks()["sandbox"]
+        active = check["protections"]
+        self.assertEqual(set(active), {"seccomp", "landlock", "not_dumpable", "max_tasks", "max_memory_bytes"})
+        self.assertEqual(check["status"] == "ok", all(active.values()), check)
+        self.assertEqual(check["advice"] == "", check["status"] == "ok")
+        for shown, is_active in (("seccomp", active["seccomp"]), (f"Landlock {active['landlock']}", active["landlock"]),
+                                 (f"at most {active['max_tasks']} tasks", active["max_tasks"])):  # fmt: skip
+            self.assertEqual(shown in check["detail"].split("; no ")[0], bool(is_active))
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can give up a capability")
+    def test_a_protection_that_is_missing_is_named_and_no_error(self):  # fault 137
+        done = subprocess.run(["setpriv", "--bounding-set=-setuid", "--inh-caps=-setuid", CUKILN, "--json", "doctor"],
+                              env=self.environment, capture_output=True, text=True, timeout=120)  # fmt: skip
+        self.assertEqual(done.returncode, DONE, done.stdout)
+        (check,) = [c for c in json.loads(done.stdout)["checks"] if c["name"] == "sandbox"]
+        self.assertEqual((check["status"], check["protections"]["max_tasks"]), ("missing", 0))
+        self.assertIn("no limit of tasks", check["detail"])
+        self.assertIn("user namespaces", check["advice"])
 
     def test_driver_and_devices(self):
         checks = self.checks(env={"CUKILN_CUDA_LIBRARY": str(BINARIES / "libcuda_fake.so"),
