@@ -11,10 +11,15 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+
+from service_user import as_service  # noqa: E402
 
 BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
 
@@ -45,7 +50,8 @@ class DaemonCase(unittest.TestCase):
         self.addCleanup(self.stop)
 
     def start(self, *arguments: str) -> None:
-        self.daemon = subprocess.Popen([BINARIES / "cukilnd", "--verbose", "--http", "127.0.0.1:0", *arguments],
+        command = [BINARIES / "cukilnd", "--verbose", "--http", "127.0.0.1:0", *arguments]
+        self.daemon = subprocess.Popen(as_service(command, self.folder) if "--system" in arguments else command,
                                        env=self.environment, stderr=subprocess.PIPE, text=True)  # fmt: skip
         for line in self.daemon.stderr:
             if match := re.search(r"http://localhost:(\d+)/", line):

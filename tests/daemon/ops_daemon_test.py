@@ -6,6 +6,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import stat
 import subprocess
 import unittest
@@ -44,6 +45,8 @@ class OpsDaemonTest(DaemonCase):
 
     def test_a_system_daemon_shows_no_users_entries(self) -> None:
         self.stop()
+        for folder in ("store", "run"):  # of another user than the service's
+            shutil.rmtree(self.folder / folder)
         self.start("--system")
         client = self.client("k", 'extern "C" __global__ void k(int* x) {}\n', CUKILN_STORE=str(self.folder / "own"))
         key = json.loads(client.communicate(timeout=20)[0])["modules"][0]["key"]

@@ -10,10 +10,15 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+
+from service_user import as_service  # noqa: E402
 
 BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
 TIMEOUT = 30
@@ -51,7 +56,9 @@ class ReloadTest(unittest.TestCase):
         self.configure(settings)
         self.log = self.folder / "log"
         with self.log.open("w") as log:
-            self.daemon = subprocess.Popen([BINARIES / "cukilnd", *arguments], env=self.environment, stderr=log)
+            command = [BINARIES / "cukilnd", *arguments]
+            self.daemon = subprocess.Popen(as_service(command, self.folder) if "--system" in arguments else command,
+                                           env=self.environment, stderr=log)  # fmt: skip
         self.addCleanup(self.stop)
         self.wait_for("READY=1")
 
@@ -131,7 +138,7 @@ class ReloadTest(unittest.TestCase):
         for settings, variables in ((key, {}), ("", {"CUKILN_REMOTE_SIGN": str(self.folder / "key")})):
             self.configure(settings)
             with self.subTest(settings=settings, variables=variables):
-                done = subprocess.run([BINARIES / "cukilnd", "--system"], env=self.environment | variables,
+                done = subprocess.run(as_service([BINARIES / "cukilnd", "--system"]), env=self.environment | variables,
                                       stderr=subprocess.PIPE, text=True, timeout=TIMEOUT)  # fmt: skip
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertRegex(done.stderr, "remote_sign is set in .*(config.toml|CUKILN_REMOTE_SIGN)")
@@ -142,6 +149,15 @@ class ReloadTest(unittest.TestCase):
         self.reload('max_size = "32MiB"\n' + key)
         self.assertEqual((self.cap(), self.servers()), (64 << 20, []))
         self.assertRegex(self.log.read_text()[before:], "nothing has changed: remote_sign is set")
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root is refused")
+    def test_a_system_daemon_refuses_to_run_as_root(self) -> None:  # fault 136
+        self.configure("")
+        done = subprocess.run([BINARIES / "cukilnd", "--system"], env=self.environment, stderr=subprocess.PIPE,
+                              text=True, timeout=TIMEOUT)  # fmt: skip
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertRegex(done.stderr, "--system as root is refused: .* cukilnd-system.service")
+        self.assertFalse((self.folder / "run").exists())
 
     def test_many_signals_cause_fewer_reloads(self) -> None:
         self.start("")

@@ -20,6 +20,7 @@ using namespace cukiln;
 using cukiln::testing::becomes_true;
 using cukiln::testing::BuildProcess;
 using cukiln::testing::first_word;
+using cukiln::testing::kService;
 using cukiln::testing::RawClient;
 using SteadyClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
@@ -396,6 +397,12 @@ TEST_CASE_FIXTURE(
   auto writer =
       FileLock::acquire(folder + "/writer.lock", FileLock::Mode::exclusive, milliseconds(0));
   REQUIRE(writer);
+  if (::geteuid() == 0) {  // the stores belong to the service's user
+    for (const auto& one : std::filesystem::recursive_directory_iterator(scratch / "store")) {
+      REQUIRE(::chown(one.path().c_str(), kService, kService) == 0);
+    }
+    REQUIRE(::chown((scratch / "store").c_str(), kService, kService) == 0);
+  }
   const auto daemon = start({"--system"});
   const RawClient waiting(socket);
   waiting.frame(DaemonOp::sets, 1,

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Machines whose daemons know the remote store: their applications reach it without knowing of it."""
 
+import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 from pathlib import Path
 
-from fleet import BINARIES, FleetTest
-from servers import Hostile, Redis
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+
+from fleet import BINARIES, CUKILN, FleetTest  # noqa: E402
+from servers import Hostile, Redis  # noqa: E402
+from service_user import as_service  # noqa: E402
 
 
 class Daemons(FleetTest):
@@ -21,8 +26,11 @@ class Daemons(FleetTest):
         self.addCleanup(lambda: os.rmdir(run) if not any(run.iterdir()) else None)
         socket = run / "s" / "cukilnd.sock"
         with open(self.folder / f"{name}.log", "w") as log:
+            command = [BINARIES / "cukilnd", "--socket", str(socket), *arguments]
+            hosts = Path(host["CUKILN_STORE"]).parent
+            hosts.mkdir(exist_ok=True)
             process = subprocess.Popen(
-                [BINARIES / "cukilnd", "--socket", str(socket), *arguments], env=self.environment | host, cwd=self.folder,
+                as_service(command, self.folder, hosts, run) if "--system" in arguments else command, env=self.environment | host, cwd=self.folder,
                 stdin=subprocess.DEVNULL, stderr=log,
             )  # fmt: skip
         self.addCleanup(self.stop, process, socket)
@@ -65,7 +73,9 @@ class Daemons(FleetTest):
         b = self.daemon("b", redis.url, "--system", writer=False)
         theirs = Path(b["CUKILN_STORE"]) / "users" / str(os.getuid())
         self.assertEqual(self.outcome(b | {"CUKILN_STORE": str(self.folder / "own")}), "hit")
-        (entry,) = self.run_json("ls", env=b | {"CUKILN_STORE": str(theirs)})["entries"]
+        listed = subprocess.run(as_service([CUKILN, "--json", "ls"]), env=self.environment | {"CUKILN_STORE": str(theirs)},
+                                capture_output=True, check=True)  # fmt: skip
+        (entry,) = json.loads(listed.stdout)["entries"]
         self.assertEqual((entry["origin"], entry["signer"]), ("remote", self.public))
 
     def test_a_header_that_differs_is_compiled_there(self):

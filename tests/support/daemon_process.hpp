@@ -2,7 +2,9 @@
 #pragma once
 
 #include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -15,6 +17,9 @@
 #include <cukiln/cukiln.hpp>
 
 namespace cukiln::testing {
+
+/// The user of a system daemon.
+inline constexpr uid_t kService = 64'003;
 
 /// cukilnd for one user, in a folder of its own, and clients of it.
 struct DaemonFixture : FlightFixture {
@@ -33,12 +38,29 @@ struct DaemonFixture : FlightFixture {
     std::vector<std::string> command = {bin() + "/cukilnd", "--store", scratch / "store",
                                         "--socket", socket};
     command.insert(command.end(), extra.begin(), extra.end());
+    if (::geteuid() == 0 && std::find(extra.begin(), extra.end(), "--system") != extra.end()) {
+      as_service(command);
+      // access(2) heeds no capability.
+      std::filesystem::permissions(scratch.path(), std::filesystem::perms(0711));
+      std::filesystem::permissions(runtime, std::filesystem::perms(0711));
+    }
     environment.push_back("XDG_RUNTIME_DIR=" + runtime);
     environment.push_back("XDG_CONFIG_HOME=" + scratch / "config");
     environment.push_back("CUKILN_NVRTC_LIBRARY=" + bin() + "/libnvrtc_fake.so");
     auto daemon = std::make_unique<Child>(command, environment);
     CHECK(becomes_true([this] { return state().has_value(); }, std::chrono::seconds(20)));
     return daemon;
+  }
+
+  /// A system daemon does not start as root, who runs the command as the service's user instead. It
+  /// may write in root's scratch folders.
+  static void as_service(std::vector<std::string>& command) {
+    const std::string id = std::to_string(kService);
+    command.insert(command.begin(),
+                   {"/bin/sh", "-c",
+                    "exec setpriv --reuid=" + id + " --regid=" + id +
+                        " --clear-groups --inh-caps=+dac_override --ambient-caps=+dac_override -- "
+                        "\"$0\" \"$@\""});
   }
 
   /// What the daemon says of itself; nothing when it does not answer.

@@ -16,7 +16,6 @@ namespace cukiln::testing {
 
 inline constexpr uid_t kAlice = 64'001;
 inline constexpr uid_t kMallory = 64'002;
-inline constexpr uid_t kService = 64'003;
 
 /// This process is another user for a while, where files and sockets are made.
 class Being {

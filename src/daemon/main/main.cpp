@@ -44,7 +44,7 @@ constexpr const char* kUsage =
 constexpr const char* kHelp = R"(
 Options:
   --system        serve all users of this machine, at /run/cukiln/cukilnd.sock; run it as a user of
-                  its own, with a store of its own
+                  its own, with a store of its own, and not as root
   --socket PATH   the IPC socket (default: $XDG_RUNTIME_DIR/cukiln/cukilnd.sock, else
                   $TMPDIR/cukiln-<uid>/cukilnd.sock)
   --store DIR     the folder of the store (default: as for every client, see 'cukiln config')
@@ -271,6 +271,14 @@ int run_daemon(int count, char** values) {
   int status = ok;
   if (!parse(count, values, arguments, status)) {
     return status;
+  }
+  if (arguments.system && ::geteuid() == 0) {
+    std::fprintf(
+        stderr,
+        "cukilnd: --system as root is refused: the compiler of every user's programs would "
+        "run as root. Run it as a user of its own, which owns nothing but its store; "
+        "cukilnd-system.service does (User=cukiln, see OPERATIONS.md)\n");
+    return usage;
   }
   ServiceManager manager = ServiceManager::of_this_process();
   set_signals();
