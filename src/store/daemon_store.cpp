@@ -131,7 +131,7 @@ Lookup DaemonStore::get(const CacheKey& key) {
 }
 
 Result<std::string> DaemonStore::source_text(const CacheKey& key) {
-  return make_error(ErrorCode::not_found, "cukilnd does not hand out the source of {}", key.hex());
+  return make_error(ErrorCode::not_found, "cukilnd does not send the source of {}", key.hex());
 }
 
 }  // namespace cukiln

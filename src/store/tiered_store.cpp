@@ -85,7 +85,7 @@ Result<std::unique_ptr<TieredStore>> TieredStore::open(Options options) {
   std::unique_ptr<TieredStore> self(new TieredStore(std::move(options)));
   const Options& own = self->options_;
   if (own.store.memory_only) {
-    self->bypass_reason_ = "kernels are kept in memory only, as asked";
+    self->bypass_reason_ = "kernels are kept in memory only, as configured";
   } else {
     if (auto disk = open_disk(own)) {
       self->disk_.open(*std::move(disk));

@@ -101,7 +101,7 @@ TEST_CASE("Store::open refuses a relative directory and degrades for everything 
   CHECK_FALSE(store->bypass_reason().empty());
   StoreOptions memory;
   memory.memory_only = true;
-  CHECK(Store::open(memory)->bypass_reason() == "kernels are kept in memory only, as asked");
+  CHECK(Store::open(memory)->bypass_reason() == "kernels are kept in memory only, as configured");
 }
 
 TEST_CASE("Store::open without a directory opens the one that the settings name") {

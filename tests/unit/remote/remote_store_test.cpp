@@ -129,7 +129,7 @@ TEST_CASE("a host that never compiled finds what another one put") {
   CHECK(reader->stats().hits == 1);
 }
 
-TEST_CASE("requests are counted by what was asked, with the time that they took") {
+TEST_CASE("requests are counted by kind, with the time that they took") {
   Fleet fleet;
   const auto writer = fleet.host();
   CHECK_FALSE(finds(*writer, make_entry(1)));
