@@ -22,6 +22,7 @@ SqliteStore::SqliteStore(std::unique_ptr<StoreSession> session)
       inventory_(*session_, accounting_) {}
 
 Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const SqliteStoreOptions& options) {
+  const ForkGate::Pass pass;  // without memory for the rest, the session is destroyed under it
   CUKILN_TRY(std::unique_ptr<StoreSession> session, StoreSession::open(options));
   return std::unique_ptr<SqliteStore>(new SqliteStore(std::move(session)));
 }
