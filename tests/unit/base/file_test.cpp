@@ -53,7 +53,7 @@ TEST_CASE("fault 38: a file over the limit is refused before it is read") {
   CHECK(content.error().message().find("67108865") != std::string::npos);
 }
 
-TEST_CASE("a file that grows while it is read is never returned above the limit") {
+TEST_CASE("fault 150: a file that grows over the limit while it is read is refused") {
   // A file of /proc has size 0 for stat and its text for read, as a file that grew in between.
   const auto whole = read_file("/proc/version");
   REQUIRE(whole);
