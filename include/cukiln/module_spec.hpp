@@ -51,7 +51,7 @@ struct ModuleSpec {
   std::string name;  ///< for logs and lookups; not part of the key
   std::vector<Source> sources;
   std::vector<Source> headers;       ///< in memory, included as if they lay beside the sources;
-                                     ///< `path` is relative to the sources' folder
+                                     ///< `path` is relative to the first source's folder
   std::vector<std::string> include;  ///< folders, searched in order (`-I`)
   std::map<std::string, std::string> define;  ///< `-D`, by name; an empty value defines it as 1
   std::vector<std::string> flags;  ///< NVRTC's, or nvcc's spellings (table: src/cli/README.md)
