@@ -1,47 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Version 0.1 and this one share a machine, a store folder and a remote store; each uses its own entries only."""
 
-import json
-import os
 import subprocess
-import sys
-import unittest
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fleet"))
-from fleet import BINARIES, KERNELS, FleetTest  # noqa: E402
-from servers import Nginx, Redis  # noqa: E402
+from versions import KERNELS, NEW, OLD, VersionsTest, main, name_of
 
-OLD = Path(os.environ["CUKILN_0_1_BINARY_DIR"])
-NEW = BINARIES
+from servers import Nginx, Redis  # versions adds its folder
+
 ORDERS = ((OLD, NEW), (NEW, OLD))
 
 
-def name_of(version):
-    return "0.1" if version == OLD else "this version"
-
-
-class SideBySide(FleetTest):
-    def run_as(self, version, *arguments, expect=0, env=None):
-        """The JSON document that a command prints; its text where it must fail."""
-        done = subprocess.run(
-            [version / "cukiln", "--json", *map(str, arguments)], cwd=self.folder,
-            env=self.environment | (env or {}), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=120, check=False)  # fmt: skip
-        text = f"{name_of(version)}: {arguments}\n{done.stdout}\n{done.stderr}"
-        self.assertIn(done.returncode, [expect] if isinstance(expect, int) else expect, text)
-        return json.loads(done.stdout) if expect == 0 else text
-
-    def compiled_by(self, version, *more, env=None):
-        """The outcome of compiling the kernel."""
-        report = self.run_as(version, "compile", *KERNELS, *more, env=env)
-        (module,) = report["modules"] if "modules" in report else report["kernels"]
-        self.assertEqual(len(module["key"]), 32 if version == OLD else 64)
-        return module["outcome"]
-
-    def entries_of(self, version, env=None):
-        return self.run_as(version, "ls", env=env)["entries"]
-
+class SideBySide(VersionsTest):
     def in_each_order(self):
         """Yields (old, new) and (new, old), each with an empty store that both share."""
         for first, second in ORDERS:
@@ -127,7 +96,4 @@ class SideBySide(FleetTest):
 
 
 if __name__ == "__main__":
-    if not (OLD / "cukiln").exists():
-        print("skipped: version 0.1 is not built; see build_0_1")
-        sys.exit(77)
-    unittest.main()
+    main()
