@@ -32,7 +32,7 @@ struct RemoteSettings {
   std::string stores;  ///< `redis(s)://host:port[/prefix]`, `http(s)://host/path`,
                        ///< `s3+http(s)://keys@host/bucket`, commas between; empty: none
   std::string trust;   ///< public keys, `name:base64` or files of them, commas between; the keys
-                       ///< that they revoke are in StoreOptions::revoked_keys too
+                       ///< that they revoke or limit to some modules are in StoreOptions too
   std::string sign;    ///< the file with a secret key: makes this host a writer; empty: a reader
   std::chrono::milliseconds timeout{200};  ///< of one lookup
 };

@@ -38,6 +38,9 @@ struct StoreOptions {
   std::vector<std::string> revoked_keys;  ///< public keys, `name:base64`: entries that they signed
                                           ///< are misses. `Settings::load()` has those that
                                           ///< `remote_trust` revokes
+  std::vector<std::string> scoped_keys;  ///< `name:base64 modules=PREFIX`: entries that they signed
+                                         ///< are misses for modules of other names.
+                                         ///< `Settings::load()` has those of `remote_trust`
   LogSink log;
 };
 

@@ -349,6 +349,19 @@ void check_store(Context& context, std::vector<Check>& checks) {
   checks.push_back(std::move(sqlite));
 }
 
+/// The keys whose trust ends, as the end of a sentence.
+std::string expiries(const TrustedKeys& keys) {
+  std::string text;
+  for (const TrustedKey& key : keys.trusted()) {
+    if (key.limits.expires_s) {
+      const bool holds = key.limits.hold_at(Clock::system().now_s());
+      text += fmt::format("; {} {} {}", key.key.name, holds ? "is trusted until" : "has expired on",
+                          date_text(*key.limits.expires_s));
+    }
+  }
+  return text;
+}
+
 void check_remote(Context& context, std::vector<Check>& checks) {
   const RemoteSettings& settings = context.settings().remote;
   Check remote{.name = "remote", .needed = false};
@@ -376,9 +389,10 @@ void check_remote(Context& context, std::vector<Check>& checks) {
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     Check one = remote;
     if (answer.status == RemoteStatus::ok || answer.status == RemoteStatus::absent) {
-      one.detail = fmt::format("{} answers in {}; this machine {}, {}", stores[i].where,
+      one.detail = fmt::format("{} answers in {}; this machine {}, {}{}", stores[i].where,
                                human_ms(took.count()), (*store)->writes() ? "writes" : "reads",
-                               counted((*store)->trusted().size(), "trusted key", "trusted keys"));
+                               counted((*store)->trusted().size(), "trusted key", "trusted keys"),
+                               expiries((*store)->trusted()));
     } else {
       one.status = Status::wrong;
       one.detail =

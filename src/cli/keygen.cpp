@@ -48,13 +48,23 @@ class KeygenCommand final : public Command {
         "signs kernels that your machines will run: keep it on the hosts that build. Hosts that "
         "trust the public key use what they publish.",
         {{"cukiln keygen -o fleet-1.key", "writes fleet-1.key and fleet-1.key.pub"},
-         {"cukiln keygen -o ci.key --name build-2026", "gives the key another name"}}};
+         {"cukiln keygen -o ci.key --name build-2026", "gives the key another name"},
+         {"cukiln keygen -o ci.key --expires 2027-01-31 --modules nvfp4_",
+          "limits it, in ci.key.pub: hosts take from it modules whose names begin with nvfp4_, "
+          "until "
+          "that day"}}};
   }
 
   void add_options(CLI::App& app) override {
     app.add_option("-o,--output", output_, "write the secret key to this file")->type_name("FILE");
     app.add_option("--name", name_, "the key's name (default: FILE without its suffix)")
         ->type_name("NAME");
+    app.add_option("--expires", expires_, "trust the key until this day begins, in UTC")
+        ->type_name("YYYY-MM-DD");
+    app.add_option("--modules", modules_,
+                   "trust it only for modules whose names begin with this; repeatable")
+        ->type_name("PREFIX")
+        ->allow_extra_args(false);
   }
 
   Exit run(Context& context) override {
@@ -66,10 +76,20 @@ class KeygenCommand final : public Command {
     if (!key) {
       return context.fail(Exit::usage, key.error());
     }
+    std::string words = expires_.empty() ? std::string() : "expires=" + expires_;
+    for (const std::string& prefix : modules_) {
+      words += " modules=" + prefix;
+    }
+    const auto limits = KeyLimits::parse(words);
+    if (!limits) {
+      return context.fail(Exit::usage, limits.error());
+    }
+    const std::string limits_text = limits->text();
     const std::string public_text = key->public_key().text();
+    const std::string line = public_text + (limits_text.empty() ? "" : " " + limits_text);
     const std::string public_path = output_ + ".pub";
     for (const auto& [path, mode, text] : {std::tuple(output_, mode_t{0600}, key->text()),
-                                           std::tuple(public_path, mode_t{0644}, public_text)}) {
+                                           std::tuple(public_path, mode_t{0644}, line)}) {
       if (auto written = write_new(path, mode, text + "\n"); !written) {
         if (path != output_) {
           ::unlink(output_.c_str());  // leave no half of a pair
@@ -82,9 +102,11 @@ class KeygenCommand final : public Command {
       context.print_json(Json{{"name", name},
                               {"secret", output_},
                               {"public", public_path},
-                              {"public_key", public_text}});
+                              {"public_key", public_text},
+                              {"expires", expires_},
+                              {"modules", modules_}});
     } else {
-      context.print(public_text + "\n");
+      context.print(line + "\n");
       context.note(
           fmt::format("Wrote the secret key {} and the public key {}.", output_, public_path));
     }
@@ -94,6 +116,8 @@ class KeygenCommand final : public Command {
  private:
   std::string output_;
   std::string name_;
+  std::string expires_;
+  std::vector<std::string> modules_;
 };
 
 }  // namespace

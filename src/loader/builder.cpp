@@ -21,6 +21,7 @@ void count_miss(LoaderTelemetry& telemetry, const Miss& miss) {
     case Miss::Why::appeared: telemetry.count(&Stats::misses_header_appeared); break;
     case Miss::Why::vanished: telemetry.count(&Stats::misses_header_vanished); break;
     case Miss::Why::damaged: telemetry.count(&Stats::misses_damaged); break;
+    case Miss::Why::out_of_scope:
     case Miss::Why::revoked: telemetry.count(&Stats::misses_revoked); break;
     case Miss::Why::evicted: telemetry.count(&Stats::misses_evicted); break;
   }
@@ -64,6 +65,20 @@ Builder::Found Builder::look_up(const ModuleRequest& request, Purpose purpose) {
   return found;
 }
 
+std::optional<Miss::Why> Builder::refusal_of_signers(const StoreEntry& entry,
+                                                     const ModuleRequest& request) const {
+  if (options_.revoked_keys.signed_any_of(entry.signer)) {
+    return Miss::Why::revoked;
+  }
+  // The name in the entry is its signer's word, and no part of the key: the name that this host
+  // gives the module counts as well.
+  const KeyScopes& scopes = options_.key_scopes;
+  if (!scopes.cover(entry.signer, entry.labels.name) || !scopes.cover(entry.signer, request.name)) {
+    return Miss::Why::out_of_scope;
+  }
+  return std::nullopt;
+}
+
 /// Looks up in one store. `files` is created if it is null, and shared by the stores of one lookup.
 void Builder::probe(CubinStore& store, const ModuleRequest& request, Purpose purpose,
                     std::unique_ptr<FileServer>& files, Found& found) {
@@ -81,11 +96,12 @@ void Builder::probe(CubinStore& store, const ModuleRequest& request, Purpose pur
     }
     return;
   }
-  if (*entry && options_.revoked_keys.signed_any_of((*entry)->signer)) {
+  const auto refusal = *entry ? refusal_of_signers(**entry, request) : std::nullopt;
+  if (refusal) {
     if (purpose == Purpose::use) {
       static_cast<void>(store.remove((*entry)->key));  // if it stays, it is a miss again
     }
-    found.miss = {Miss::Why::revoked, {}};
+    found.miss = {*refusal, {}};
   } else if (*entry) {
     found.entry = **std::move(entry);
   } else if (check.has_lost()) {

@@ -31,8 +31,9 @@ struct Miss {
     vanished,
     relinked,  ///< it was the same file as another path and is not any more, or the reverse
     damaged,
-    revoked,  ///< signed by a revoked key
-    evicted   ///< recorded, and evicted or removed since
+    revoked,       ///< signed by a revoked key
+    out_of_scope,  ///< signed by a key that is not trusted for the module
+    evicted        ///< recorded, and evicted or removed since
   } why = Why::not_stored;
   std::string path;  ///< real path of the header; empty if there is none
 
@@ -58,6 +59,7 @@ class Builder {
     std::string lock_folder;       ///< empty: single flight within this process only
     CubinStore* daemon = nullptr;  ///< looked up after the store; null: none
     RevokedKeys revoked_keys;      ///< entries that they signed are misses, and are removed
+    KeyScopes key_scopes;          ///< so are entries that one of them signed for another module
     Logger log;
   };
   /// The arguments must outlive the builder.
@@ -92,6 +94,9 @@ class Builder {
  private:
   class PipelineCaller;
 
+  /// Why the signers of a stored entry make it a miss; empty if they do not.
+  std::optional<Miss::Why> refusal_of_signers(const StoreEntry& entry,
+                                              const ModuleRequest& request) const;
   void probe(CubinStore& store, const ModuleRequest& request, Purpose purpose,
              std::unique_ptr<FileServer>& files, Found& found);
 

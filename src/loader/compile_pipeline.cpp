@@ -67,7 +67,8 @@ bool CompilePipeline::fetch(RemoteTier::Freshness freshness) {
     return false;
   }
   const auto began = SteadyClock::now();
-  auto entry = options_.remote->find(options_.canonical, caller_.remote_check(), freshness);
+  auto entry =
+      options_.remote->find(options_.canonical, options_.label, caller_.remote_check(), freshness);
   if (!entry) {
     return false;
   }

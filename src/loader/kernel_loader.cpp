@@ -21,6 +21,7 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
   build_options.lock_folder = tiers.lock_folder();
   build_options.daemon = tiers.daemon();
   build_options.revoked_keys = tiers.revoked_keys();
+  build_options.key_scopes = tiers.key_scopes();
   build_options.log = log;
   builder = std::make_unique<Builder>(tiers, *compiler, stat_cache, telemetry, build_options);
 }

@@ -13,6 +13,8 @@ std::string Miss::text() const {
     case Why::damaged: return "the stored entry was damaged";
     case Why::evicted: return "the stored entry was evicted";
     case Why::revoked: return "the stored entry was signed by a key that was revoked";
+    case Why::out_of_scope:
+      return "the stored entry was signed by a key that is not trusted for this module";
   }
   return {};
 }

@@ -218,7 +218,7 @@ class Resolver {
           join_path(user_folder(sources_, "XDG_CONFIG_HOME", ".config"), "config.toml"));
       read_environment();
     }
-    find_revoked_keys();
+    find_distrusted_keys();
     for (std::size_t i = 0; i < std::size(kKeys); ++i) {
       settings_.all.push_back({kKeys[i].name, kKeys[i].get(settings_), origins_[i]});
     }
@@ -312,13 +312,21 @@ class Resolver {
   }
 
   /// Hosts do not verify signatures; they compare the texts of keys with an entry's signers.
-  void find_revoked_keys() {
+  void find_distrusted_keys() {
     auto revoked = read_revoked_keys(settings_.remote.trust);
     if (revoked) {
       settings_.store.revoked_keys = *std::move(revoked);
     } else {
       settings_.warnings.push_back("the keys that remote_trust revokes cannot be read: " +
                                    revoked.error().message());
+      return;
+    }
+    auto scoped = read_scoped_keys(settings_.remote.trust);
+    if (scoped) {
+      settings_.store.scoped_keys = *std::move(scoped);
+    } else {
+      settings_.warnings.push_back("the scopes of the keys in remote_trust cannot be read: " +
+                                   scoped.error().message());
     }
   }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/clock.hpp"
 #include "base/hasher.hpp"
 #include "base/result.hpp"
 #include "base/serial.hpp"
@@ -104,14 +105,21 @@ Result<Parsed> parse(ByteView bytes, Rejection& why) {
 }
 
 Result<std::string> check_signer(const Parsed& envelope, const TrustedKeys& trusted,
-                                 Rejection& why) {
+                                 const Clock& clock, Rejection& why) {
   const std::string& name = envelope.head.signer;
   if (name.empty()) {
     return reject(why, Rejection::no_signature, "the object is not signed");
   }
-  PublicKey signer;
-  switch (trusted.verify(name, envelope.signed_bytes, envelope.signature, signer)) {
-    case TrustedKeys::Verdict::good: return signer.text();
+  const std::int64_t now_s = clock.now_s();
+  TrustedKey signer;
+  switch (trusted.verify(name, envelope.signed_bytes, envelope.signature, now_s, signer)) {
+    case TrustedKeys::Verdict::good: return signer.key.text();
+    case TrustedKeys::Verdict::expired:
+      return reject(why, Rejection::expired_signer,
+                    "the object is signed by \"{}\", a key that is trusted until {}, and this "
+                    "machine's clock says {}; sign it with a key that has not expired, or write a "
+                    "later expires= into the list of trusted keys",
+                    name, date_text(*signer.limits.expires_s), date_text(now_s));
     case TrustedKeys::Verdict::unknown_signer:
       return reject(why, Rejection::unknown_signer,
                     "the object is signed by \"{}\", which is not among the {} trusted keys", name,
@@ -189,6 +197,8 @@ const char* name_of(Rejection rejection) noexcept {
     case Rejection::no_signature: return "no_signature";
     case Rejection::unknown_signer: return "unknown_signer";
     case Rejection::revoked_signer: return "revoked_signer";
+    case Rejection::expired_signer: return "expired_signer";
+    case Rejection::out_of_scope: return "out_of_scope";
     case Rejection::bad_signature: return "bad_signature";
     case Rejection::bad_hash: return "bad_hash";
     case Rejection::bad_payload: return "bad_payload";
@@ -225,7 +235,7 @@ Result<OpenedEnvelope> open_envelope(ByteView bytes, const OpenRules& rules, Rej
   }
   OpenedEnvelope out;
   if (rules.trusted != nullptr) {
-    auto signer = check_signer(envelope, *rules.trusted, why);
+    auto signer = check_signer(envelope, *rules.trusted, *rules.clock, why);
     if (signer) {
       out.signer = *std::move(signer);
     } else if (!rules.insecure || why == Rejection::revoked_signer) {
@@ -277,6 +287,18 @@ Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection&
                   "the object is signed by \"{}\", and an earlier signer's key was revoked",
                   opened.head.signer);
   }
+  const std::string signed_by =
+      with_signer(chain, opened.signer.empty() ? kUnsigned : opened.signer);
+  for (const ByteView module : {parts.name, rules.module.value_or(parts.name)}) {
+    if (rules.trusted != nullptr && !rules.trusted->scopes().cover(signed_by, module)) {
+      return reject(
+          why, Rejection::out_of_scope,
+          "the object is signed by \"{}\", and a key that signed it is not trusted for the "
+          "module {}; sign a new compile with one that is, or add modules= to the list of "
+          "trusted keys",
+          opened.head.signer, module);
+    }
+  }
   if (ObjectName::of_entry(parts.request_canonical, parts.dependencies) != opened.head.name) {
     return reject(why, Rejection::wrong_name,
                   "the object holds another entry than its name states");
@@ -296,7 +318,7 @@ Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection&
   entry->source_text = source_text;
   entry->compile_us = static_cast<std::int64_t>(compile_us);
   entry->created_s = opened.head.created_s;
-  entry->signer = with_signer(chain, opened.signer.empty() ? kUnsigned : opened.signer);
+  entry->signer = signed_by;
   return entry;
 }
 
@@ -351,13 +373,14 @@ std::string seal_sets(ByteView request_canonical, FleetSets sets, const SecretKe
 }
 
 Result<FleetSets> open_sets(ByteView bytes, ByteView request_canonical, const TrustedKeys* trusted,
-                            Rejection& why) {
+                            Rejection& why, const Clock& clock) {
   if (bytes.size() > kMaxSetsObjectBytes) {
     return reject(why, Rejection::oversize, "the sets of a request have {} bytes, the limit is {}",
                   bytes.size(), kMaxSetsObjectBytes);
   }
   const ObjectName name = ObjectName::of_sets(request_canonical);
-  CUKILN_TRY(const OpenedEnvelope opened, open_envelope(bytes, {trusted, &name}, why));
+  CUKILN_TRY(const OpenedEnvelope opened,
+             open_envelope(bytes, {trusted, &name, false, &clock}, why));
   FleetSets sets;
   SerialReader in(opened.payload);
   auto tree = SetTree::parse(in.bytes());

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/clock.hpp"
 #include "remote/keys.hpp"
 #include "remote/object_name.hpp"
 #include "store/cubin_store.hpp"
@@ -29,6 +31,8 @@ enum class Rejection {
   no_signature,    ///< not signed
   unknown_signer,  ///< signed by a key that is not trusted
   revoked_signer,  ///< signed by a key that was revoked
+  expired_signer,  ///< signed by a key whose expiry has passed
+  out_of_scope,    ///< signed by a key that is not trusted for the module
   bad_signature,   ///< the signature does not match the header
   bad_hash,        ///< the content does not match the signed hash
   bad_payload,     ///< signed, but the payload is malformed
@@ -63,8 +67,13 @@ struct OpenedEnvelope {
 struct OpenRules {
   const TrustedKeys* trusted = nullptr;  ///< null if signatures are not checked
   const ObjectName* name = nullptr;      ///< the expected name; null if any is
-  /// Accept objects that no trusted key signed, as `unsigned`; never those of a revoked key.
+  /// Accept objects that no trusted key signed, as `unsigned`; never those of a revoked key, or of
+  /// a key that is not trusted for the module.
   bool insecure = false;
+  const Clock* clock = &Clock::system();  ///< for the expiry of keys
+  /// What the caller calls the module of an entry: the signers must be trusted for this name too,
+  /// because the name in the entry is their word. Empty: the caller asked for no module.
+  std::optional<std::string_view> module = {};
 };
 
 /// Verifies and unpacks an object. Decompresses nothing before it has verified the signature and
@@ -76,7 +85,8 @@ Result<OpenedEnvelope> open_envelope(ByteView bytes, const OpenRules& rules, Rej
 std::string seal_entry(const StoreEntry& entry, const SecretKey* key, bool with_source);
 /// Verifies that the payload is the entry that its name states, with all checks of a store. The
 /// entry's `signer` lists all signers, this object's last; if one of them was revoked, it is
-/// rejected as revoked_signer. The caller sets the origin. Errors: as open_envelope.
+/// rejected as revoked_signer. Each must be trusted for the entry's module. The caller sets
+/// the origin. Errors: as open_envelope.
 Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection& why);
 
 /// The dependency sets that the fleet recorded for a request: the tree of all of them, and the most
@@ -99,8 +109,10 @@ inline constexpr std::size_t kMaxFleetSets = 512;
 /// not fit.
 std::string seal_sets(ByteView request_canonical, FleetSets sets, const SecretKey* key,
                       std::int64_t now_s);
-/// Verifies an object and decodes the sets in it. Errors: as open_envelope.
+/// Verifies an object and decodes the sets in it. Its signer may have any scope: it can hide
+/// entries, as each writer of the store can, and each entry's own signers are checked. Errors: as
+/// open_envelope.
 Result<FleetSets> open_sets(ByteView bytes, ByteView request_canonical, const TrustedKeys* trusted,
-                            Rejection& why);
+                            Rejection& why, const Clock& clock = Clock::system());
 
 }  // namespace cukiln

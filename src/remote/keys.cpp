@@ -192,6 +192,7 @@ std::string SecretKey::text() const { return key_text(public_key_.name, bytes_);
 Result<TrustedKeys> TrustedKeys::parse(std::string_view list) {
   TrustedKeys keys;
   std::vector<std::string> revoked;
+  std::vector<std::string> scoped;
   CUKILN_TRY(const std::vector<KeyLine> lines, read_key_list(list));
   for (const KeyLine& line : lines) {
     auto key = PublicKey::parse(line.key);
@@ -202,35 +203,72 @@ Result<TrustedKeys> TrustedKeys::parse(std::string_view list) {
     if (line.revoked) {
       revoked.push_back(key->text());
       keys.revoked_.push_back(*std::move(key));
-    } else {
-      keys.add(*std::move(key));
+      continue;
+    }
+    auto added = KeyLimits::parse(line.limits).and_then([&](KeyLimits limits) {
+      if (!limits.modules.empty()) {
+        scoped.push_back(line.key + " " + line.limits);
+      }
+      return keys.add_line({*std::move(key), std::move(limits)});
+    });
+    if (!added) {
+      return line.where.empty() ? std::move(added).error()
+                                : std::move(added).error().with_context(line.where);
     }
   }
   keys.revoked_texts_ = RevokedKeys(std::move(revoked));
+  keys.scopes_ = KeyScopes(scoped);
   return keys;
 }
 
+Result<void> TrustedKeys::add_line(TrustedKey added) {
+  for (const TrustedKey& other : trusted_) {
+    if (other.key.bytes == added.key.bytes && other.limits != added.limits) {
+      return make_error(ErrorCode::invalid_argument,
+                        "the key \"{}\" is trusted twice, with different expires= or modules=: "
+                        "keep one of the two",
+                        added.key.name);
+    }
+    if (other.key == added.key) {
+      return {};
+    }
+  }
+  trusted_.push_back(std::move(added));
+  return {};
+}
+
 void TrustedKeys::add(PublicKey key) {
-  if (std::find(trusted_.begin(), trusted_.end(), key) == trusted_.end()) {
-    trusted_.push_back(std::move(key));
+  const bool is_trusted = std::any_of(trusted_.begin(), trusted_.end(), [&](const TrustedKey& one) {
+    return one.key.bytes == key.bytes;
+  });
+  if (!is_trusted) {
+    trusted_.push_back({std::move(key), {}});
   }
 }
 
+KeyLimits TrustedKeys::limits_of(const PublicKey& key) const {
+  const auto at = std::find_if(trusted_.begin(), trusted_.end(),
+                               [&](const TrustedKey& one) { return one.key.bytes == key.bytes; });
+  return at != trusted_.end() ? at->limits : KeyLimits();
+}
+
 TrustedKeys::Verdict TrustedKeys::verify(std::string_view name, ByteView message,
-                                         const Signature& signature, PublicKey& signer) const {
+                                         const Signature& signature, std::int64_t now_s,
+                                         TrustedKey& signer) const {
   Verdict verdict = Verdict::unknown_signer;
   for (const PublicKey& key : revoked_) {
     if (key.name == name) {
       verdict = Verdict::revoked;
     }
   }
-  for (const PublicKey& key : trusted_) {
+  for (const TrustedKey& trusted : trusted_) {
+    const PublicKey& key = trusted.key;
     if (key.name != name || contains(revoked_, key)) {
       continue;
     }
     if (key.verifies(message, signature)) {
-      signer = key;
-      return Verdict::good;
+      signer = trusted;
+      return trusted.limits.hold_at(now_s) ? Verdict::good : Verdict::expired;
     }
     verdict = verdict == Verdict::revoked ? verdict : Verdict::bad_signature;
   }

@@ -52,28 +52,43 @@ class SecretKey {
   std::array<std::uint8_t, 64> bytes_{};
 };
 
+/// A public key and the limits of the trust in it.
+struct TrustedKey {
+  PublicKey key;
+  KeyLimits limits;
+};
+
 /// The trusted and the revoked keys.
 class TrustedKeys {
  public:
   /// Parses a list as described at read_key_list. Errors: invalid_argument, for a malformed line or
   /// a file that another user could have written; not_found, io.
+  /// A key that is listed twice has the same limits.
   static Result<TrustedKeys> parse(std::string_view list);
 
-  void add(PublicKey key);  ///< no effect if the key is trusted already
+  /// Trusts a key without limits. No effect if the key is trusted already, whatever its limits.
+  void add(PublicKey key);
   bool empty() const noexcept { return trusted_.empty(); }
   std::size_t size() const noexcept { return trusted_.size(); }
 
-  enum class Verdict { good, unknown_signer, revoked, bad_signature };
-  /// Tries every key of that name: there are two while a key is being replaced. On `good`, `signer`
-  /// is the key that verified the signature.
+  enum class Verdict { good, unknown_signer, revoked, bad_signature, expired };
+  /// Tries every key of that name: there are two while a key is being replaced. On `good` and
+  /// `expired`, `signer` is the key that verified the signature. The caller checks the scopes.
   Verdict verify(std::string_view name, ByteView message, const Signature& signature,
-                 PublicKey& signer) const;
+                 std::int64_t now_s, TrustedKey& signer) const;
+  const std::vector<TrustedKey>& trusted() const noexcept { return trusted_; }
+  /// The limits of a key; those of an unknown key are empty.
+  KeyLimits limits_of(const PublicKey& key) const;
 
+  const KeyScopes& scopes() const noexcept { return scopes_; }
   const RevokedKeys& revoked() const noexcept { return revoked_texts_; }
 
  private:
-  std::vector<PublicKey> trusted_;
+  Result<void> add_line(TrustedKey key);
+
+  std::vector<TrustedKey> trusted_;
   std::vector<PublicKey> revoked_;
+  KeyScopes scopes_;
   RevokedKeys revoked_texts_;  ///< revoked_ as texts
 };
 

@@ -57,7 +57,14 @@ void RemoteServer::reject(const ObjectName& name, Rejection why, const Error& er
   telemetry_.rejected.add(why);
   const SteadyTime now = SteadyClock::now();
   absent_.add(name, now + options_.bad_for, now);
-  const bool opened = breaker_.failed(RemoteStatus::bad_answer, now);
+  // The server is not at fault if the trust in a signer has ended. An open circuit would keep away
+  // the uploads that replace such objects.
+  const bool is_limit = why == Rejection::revoked_signer || why == Rejection::expired_signer ||
+                        why == Rejection::out_of_scope;
+  if (is_limit) {
+    breaker_.succeeded();
+  }
+  const bool opened = !is_limit && breaker_.failed(RemoteStatus::bad_answer, now);
   options_.log.warn(
       "{}: {} ({}); the object is not used{}", endpoint_->where(), error.message(), name_of(why),
       opened ? fmt::format(", and the server is not used for {} s (circuit breaker open)",
@@ -74,7 +81,7 @@ std::optional<FleetSets> RemoteServer::sets(ByteView request_canonical, SteadyTi
     return std::nullopt;
   }
   Rejection why = Rejection::none;
-  auto sets = open_sets(answer.body, request_canonical, &options_.trusted, why);
+  auto sets = open_sets(answer.body, request_canonical, &options_.trusted, why, *options_.clock);
   if (!sets) {
     reject(name, why, sets.error());
     return std::nullopt;
@@ -83,7 +90,8 @@ std::optional<FleetSets> RemoteServer::sets(ByteView request_canonical, SteadyTi
   return *std::move(sets);
 }
 
-std::optional<StoreEntry> RemoteServer::entry(const CacheKey& key, SteadyTime deadline) {
+std::optional<StoreEntry> RemoteServer::entry(const CacheKey& key, std::string_view module,
+                                              SteadyTime deadline) {
   const ObjectName name = ObjectName::of_entry(key);
   if (absent_.has(name, SteadyClock::now())) {
     return std::nullopt;
@@ -93,7 +101,8 @@ std::optional<StoreEntry> RemoteServer::entry(const CacheKey& key, SteadyTime de
     return std::nullopt;
   }
   Rejection why = Rejection::none;
-  auto opened = open_entry(answer.body, {&options_.trusted, &name}, why);
+  auto opened =
+      open_entry(answer.body, {&options_.trusted, &name, false, options_.clock, module}, why);
   if (!opened) {
     reject(name, why, opened.error());
     return std::nullopt;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "remote/endpoint.hpp"
 #include "remote/envelope.hpp"
@@ -44,8 +45,10 @@ class RemoteServer {
   /// Fetches the sets recorded for a request. Returns nothing if the server has none, in which case
   /// it sets `absent`, or if it sent no valid object.
   std::optional<FleetSets> sets(ByteView request_canonical, SteadyTime deadline, bool& absent);
-  /// Fetches an entry. Returns nothing if the server has none, or sent no valid object.
-  std::optional<StoreEntry> entry(const CacheKey& key, SteadyTime deadline);
+  /// Fetches an entry whose signers are trusted for the module that the caller calls `module`.
+  /// Returns nothing if the server has none, or sent no valid object.
+  std::optional<StoreEntry> entry(const CacheKey& key, std::string_view module,
+                                  SteadyTime deadline);
 
   bool has_leases() const noexcept { return endpoint_->has_leases(); }
   RemoteHealth health() const;

@@ -76,7 +76,8 @@ RemoteStore::RemoteStore(Options options)
 
 /// Sets `absent` if the server has no sets for the request.
 std::optional<StoreEntry> RemoteStore::find_on(RemoteServer& server, ByteView request_canonical,
-                                               SetCheck& check, bool& absent) {
+                                               std::string_view module, SetCheck& check,
+                                               bool& absent) {
   const auto sets = server.sets(request_canonical, look_up_deadline(), absent);
   if (!sets) {
     return std::nullopt;
@@ -88,7 +89,7 @@ std::optional<StoreEntry> RemoteStore::find_on(RemoteServer& server, ByteView re
     if (set != nullptr && !check.holds(*set)) {
       continue;
     }
-    auto found = server.entry(leaf.key, look_up_deadline());
+    auto found = server.entry(leaf.key, module, look_up_deadline());
     if (found && found->request == request && check.holds(found->dependencies)) {
       return found;
     }
@@ -96,8 +97,8 @@ std::optional<StoreEntry> RemoteStore::find_on(RemoteServer& server, ByteView re
   return std::nullopt;
 }
 
-std::optional<StoreEntry> RemoteStore::find(ByteView request_canonical, SetCheck& check,
-                                            Freshness freshness) {
+std::optional<StoreEntry> RemoteStore::find(ByteView request_canonical, std::string_view module,
+                                            SetCheck& check, Freshness freshness) {
   const ObjectName name = ObjectName::of_sets(request_canonical);
   const bool known_absent = freshness == Freshness::usual && absent_.has(name, SteadyClock::now());
   std::optional<StoreEntry> found;
@@ -107,7 +108,7 @@ std::optional<StoreEntry> RemoteStore::find(ByteView request_canonical, SetCheck
       break;
     }
     bool absent = false;
-    found = find_on(*server, request_canonical, check, absent);
+    found = find_on(*server, request_canonical, module, check, absent);
     absent_everywhere = absent_everywhere && absent;
   }
   if (!found && !known_absent && absent_everywhere) {
@@ -159,9 +160,26 @@ std::optional<RemoteLease> RemoteStore::await_peer_or_lease(ByteView request_can
 
 void RemoteStore::put(const StoreEntry& entry) {
   // A set with paths of this machine is of no use elsewhere, and would tell what they are.
-  if (writes() && entry.dependencies.portable()) {
+  if (writes() && entry.dependencies.portable() && may_sign(entry.labels.name)) {
     uploads_.push(entry);
   }
+}
+
+bool RemoteStore::may_sign(std::string_view module) {
+  const PublicKey& own = options_.key->public_key();
+  const KeyLimits limits = options_.trusted.limits_of(own);
+  const bool holds = limits.hold_at(options_.clock->now_s());
+  if (holds && limits.cover(module)) {
+    return true;
+  }
+  telemetry_.events.add(RemoteTelemetry::Event::dropped);
+  if (!has_warned_of_limits_.exchange(true)) {
+    options_.log.warn(
+        "{} is not uploaded: the key in remote_sign, \"{}\", is {} in the list of trusted keys "
+        "({}); sign with another one",
+        module, own.name, holds ? "not trusted for it" : "expired", limits.text());
+  }
+  return false;
 }
 
 RemoteStats RemoteStore::stats() const {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/cancel_flags.hpp"
@@ -40,8 +42,8 @@ class RemoteStore final : public RemoteTier {
                                                    std::chrono::milliseconds look_up_timeout,
                                                    const Logger& log);
 
-  std::optional<StoreEntry> find(ByteView request_canonical, SetCheck& check,
-                                 Freshness freshness) override;
+  std::optional<StoreEntry> find(ByteView request_canonical, std::string_view module,
+                                 SetCheck& check, Freshness freshness) override;
   std::optional<RemoteLease> await_peer_or_lease(ByteView request_canonical,
                                                  std::chrono::milliseconds limit,
                                                  CancelFlags cancelled,
@@ -51,6 +53,7 @@ class RemoteStore final : public RemoteTier {
   /// Waits for the uploads for at most `timeout`, and drops the others. True if all ended in time.
   bool finish(std::chrono::milliseconds timeout) { return uploads_.finish(timeout); }
 
+  /// True if this machine has a key. A key that has expired uploads nothing.
   bool writes() const noexcept { return options_.key.has_value(); }
   const TrustedKeys& trusted() const noexcept { return options_.trusted; }
   RemoteStats stats() const;
@@ -63,7 +66,9 @@ class RemoteStore final : public RemoteTier {
  private:
   void release_lease(ByteView request_canonical) override { leases_.release(request_canonical); }
   std::optional<StoreEntry> find_on(RemoteServer& server, ByteView request_canonical,
-                                    SetCheck& check, bool& absent);
+                                    std::string_view module, SetCheck& check, bool& absent);
+  /// True if the fleet's list of trusted keys lets this machine's key sign the module now.
+  bool may_sign(std::string_view module);
   SteadyTime look_up_deadline() const {
     return std::chrono::steady_clock::now() + options_.look_up_timeout;
   }
@@ -74,6 +79,7 @@ class RemoteStore final : public RemoteTier {
   std::vector<std::unique_ptr<RemoteServer>> servers_;
   RemoteLeases leases_;
   RemoteUploads uploads_;
+  std::atomic<bool> has_warned_of_limits_{false};
 };
 
 }  // namespace cukiln

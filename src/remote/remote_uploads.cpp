@@ -78,7 +78,7 @@ void RemoteUploads::upload(const StoreEntry& entry) {
     bool absent = false;
     FleetSets sets = server->sets(entry.request_canonical, deadline, absent).value_or(FleetSets());
     sets.add({entry.key, entry.dependencies}, [&](const SetTree::Leaf& leaf) {
-      auto other = server->entry(leaf.key, deadline);
+      auto other = server->entry(leaf.key, entry.labels.name, deadline);
       return other ? std::optional(std::move(other->dependencies)) : std::nullopt;
     });
     arrived = put(sets_name, seal_sets(entry.request_canonical, std::move(sets), &*options_.key,

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/bytes.hpp"
@@ -51,9 +52,10 @@ class RemoteTier {
     now     ///< ignores the negative cache: another machine may be uploading the entry
   };
   /// Returns the entry whose set holds according to `check`, fully verified, with the origin
-  /// `remote`. Reads at most 64 KiB of sets, and the entries that may hold, usually one.
-  virtual std::optional<StoreEntry> find(ByteView request_canonical, SetCheck& check,
-                                         Freshness freshness) = 0;
+  /// `remote`. Its signer may sign the module that the caller calls `module`. Reads at most 64 KiB
+  /// of sets, and the entries that may hold, usually one.
+  virtual std::optional<StoreEntry> find(ByteView request_canonical, std::string_view module,
+                                         SetCheck& check, Freshness freshness) = 0;
 
   /// Waits while another machine compiles this request, for `limit` at most, and polls `found` for
   /// its result. Empty: `found` returned true. Otherwise this machine compiles the request; with a

@@ -2,6 +2,7 @@
 #include "store/signers.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/result.hpp"
 #include "base/trusted_file.hpp"
@@ -14,6 +15,13 @@ constexpr std::size_t kMaxNameBytes = 64;
 constexpr std::size_t kMaxListBytes = 1 << 20;
 constexpr std::size_t kKeyDigits = 43;  // base64 of 32 bytes, then one `=`
 constexpr std::string_view kRevoked = "revoked ";
+constexpr std::string_view kExpires = "expires=";
+constexpr std::string_view kModules = "modules=";
+constexpr std::int64_t kSecondsPerDay = 86'400;
+constexpr std::int64_t kEarliestNow =
+    1'767'225'600;  // 2026-01-01: no clock that was set is earlier
+constexpr const char* kLimitsForm =
+    "expected name:base64, then nothing, expires=2027-01-31, or modules=PREFIX (once for each)";
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r");
@@ -36,6 +44,43 @@ std::string_view bytes_of(std::string_view key) noexcept {
   return colon == std::string_view::npos ? std::string_view() : key.substr(colon + 1);
 }
 
+/// Parses `2027-01-31`; empty if it is not a date.
+std::optional<std::int64_t> parse_date(std::string_view text) noexcept {
+  constexpr std::string_view kForm = "dddd-dd-dd";
+  const auto is_form = [](char c, char form) {
+    return form == 'd' ? c >= '0' && c <= '9' : c == form;
+  };
+  if (text.size() != kForm.size() ||
+      !std::equal(text.begin(), text.end(), kForm.begin(), is_form)) {
+    return std::nullopt;
+  }
+  const auto number = [&](std::size_t at, std::size_t digits) {
+    int value = 0;
+    for (const char c : text.substr(at, digits)) {
+      value = value * 10 + (c - '0');
+    }
+    return value;
+  };
+  const std::chrono::year_month_day date(std::chrono::year(number(0, 4)),
+                                         std::chrono::month(static_cast<unsigned>(number(5, 2))),
+                                         std::chrono::day(static_cast<unsigned>(number(8, 2))));
+  return date.ok() ? std::optional(std::chrono::sys_days(date).time_since_epoch().count() *
+                                   kSecondsPerDay)
+                   : std::nullopt;
+}
+
+bool starts_with_any(std::string_view name, const std::vector<std::string>& prefixes) noexcept {
+  return std::any_of(prefixes.begin(), prefixes.end(), [&](const std::string& prefix) {
+    return name.substr(0, prefix.size()) == prefix;
+  });
+}
+
+/// The key of a line, and the limits after it.
+KeyLine split_line(std::string_view line, const std::string& where) {
+  const std::size_t end = std::min(line.find_first_of(" \t"), line.size());
+  return {std::string(line.substr(0, end)), std::string(trimmed(line.substr(end))), false, where};
+}
+
 void read_lines(std::string_view text, const std::string& where, std::vector<KeyLine>& lines) {
   while (!text.empty()) {
     std::string_view line = next_piece(text, '\n');
@@ -44,8 +89,11 @@ void read_lines(std::string_view text, const std::string& where, std::vector<Key
       continue;
     }
     const bool revoked = line.substr(0, kRevoked.size()) == kRevoked;
-    const std::string_view key = revoked ? trimmed(line.substr(kRevoked.size())) : line;
-    lines.push_back({std::string(key), revoked, where});
+    if (revoked) {
+      lines.push_back({std::string(trimmed(line.substr(kRevoked.size()))), {}, true, where});
+    } else {
+      lines.push_back(split_line(line, where));
+    }
   }
 }
 
@@ -102,6 +150,70 @@ bool is_public_key(std::string_view text) noexcept {
          std::string_view("AEIMQUYcgkosw048").find(bytes[kKeyDigits - 1]) != std::string_view::npos;
 }
 
+std::string date_text(std::int64_t seconds) {
+  const auto days = std::chrono::floor<std::chrono::days>(
+      std::chrono::sys_seconds(std::chrono::seconds(seconds)));
+  const std::chrono::year_month_day date(days);
+  return fmt::format("{:04}-{:02}-{:02}", static_cast<int>(date.year()),
+                     static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));
+}
+
+Result<KeyLimits> KeyLimits::parse(std::string_view text) {
+  KeyLimits limits;
+  for (std::string_view rest = text; !(rest = trimmed(rest)).empty();) {
+    const std::size_t end = std::min(rest.find_first_of(" \t"), rest.size());
+    const std::string_view word = rest.substr(0, end);
+    rest.remove_prefix(end);
+    if (word.substr(0, kExpires.size()) == kExpires) {
+      const std::string_view value = word.substr(kExpires.size());
+      const auto date = parse_date(value);
+      if (!date || limits.expires_s) {
+        return make_error(ErrorCode::invalid_argument,
+                          "expires={} cannot be the expiry of a key: expected one date, as in "
+                          "expires=2027-01-31",
+                          value.substr(0, 2 * kMaxNameBytes));
+      }
+      limits.expires_s = date;
+    } else if (word.substr(0, kModules.size()) == kModules) {
+      const std::string_view prefix = word.substr(kModules.size());
+      const auto is_refused = [](char c) {
+        return c == '*' || c == ',' || c == '#' || c == 0x7f || (c >= 0 && c <= ' ');
+      };
+      if (prefix.empty() || std::any_of(prefix.begin(), prefix.end(), is_refused)) {
+        return make_error(ErrorCode::invalid_argument,
+                          "modules={} cannot be the scope of a key: expected the beginning of "
+                          "names of modules, without *, commas and #, as in modules=nvfp4_; repeat "
+                          "modules= for several",
+                          prefix.substr(0, 2 * kMaxNameBytes));
+      }
+      limits.modules.emplace_back(prefix);
+    } else {  // is not shown: it may be a part of a secret key
+      return make_error(ErrorCode::invalid_argument, "unknown text after a trusted key: {}",
+                        kLimitsForm);
+    }
+  }
+  return limits;
+}
+
+std::string KeyLimits::text() const {
+  std::string out;
+  if (expires_s) {
+    out.append(kExpires).append(date_text(*expires_s));
+  }
+  for (const std::string& prefix : modules) {
+    out.append(out.empty() ? "" : " ").append(kModules).append(prefix);
+  }
+  return out;
+}
+
+bool KeyLimits::hold_at(std::int64_t now_s) const noexcept {
+  return !expires_s || (now_s >= kEarliestNow && now_s < *expires_s);
+}
+
+bool KeyLimits::cover(std::string_view module) const noexcept {
+  return modules.empty() || starts_with_any(module, modules);
+}
+
 Result<std::vector<KeyLine>> read_key_list(std::string_view list) {
   std::vector<KeyLine> lines;
   while (!list.empty()) {
@@ -114,7 +226,7 @@ Result<std::vector<KeyLine>> read_key_list(std::string_view list) {
                  read_trusted_file(item, "the list of trusted keys", kMaxListBytes));
       read_lines(text, item, lines);
     } else {
-      lines.push_back({item, false, {}});
+      lines.push_back(split_line(item, {}));
     }
   }
   return lines;
@@ -133,6 +245,45 @@ Result<std::vector<std::string>> read_revoked_keys(std::string_view list) {
     }
   }
   return keys;
+}
+
+Result<std::vector<std::string>> read_scoped_keys(std::string_view list) {
+  CUKILN_TRY(const std::vector<KeyLine> lines, read_key_list(list));
+  std::vector<std::string> keys;
+  for (const KeyLine& line : lines) {
+    auto limits = KeyLimits::parse(line.limits);
+    if (!limits) {
+      return line.where.empty() ? std::move(limits).error()
+                                : std::move(limits).error().with_context(line.where);
+    }
+    if (!limits->modules.empty()) {
+      limits->expires_s.reset();  // judged where an entry comes from elsewhere, not in the store
+      keys.push_back(line.key + " " + limits->text());
+    }
+  }
+  return keys;
+}
+
+KeyScopes::KeyScopes(const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    const KeyLine line = split_line(key, {});
+    auto limits = KeyLimits::parse(line.limits);
+    scopes_.push_back({std::string(bytes_of(line.key)),
+                       limits ? std::move(limits->modules) : std::vector<std::string>()});
+  }
+}
+
+bool KeyScopes::cover(std::string_view chain, std::string_view module) const noexcept {
+  while (!scopes_.empty() && !chain.empty()) {
+    const std::string_view signer = bytes_of(next_piece(chain, ' '));
+    const bool covered = std::all_of(scopes_.begin(), scopes_.end(), [&](const Scope& scope) {
+      return scope.key_bytes != signer || starts_with_any(module, scope.prefixes);
+    });
+    if (!covered) {
+      return false;
+    }
+  }
+  return true;
 }
 
 bool RevokedKeys::signed_any_of(std::string_view chain) const noexcept {

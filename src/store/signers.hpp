@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,21 +33,45 @@ bool is_key_name(std::string_view text) noexcept;
 /// True for `name:base64` with 32 bytes.
 bool is_public_key(std::string_view text) noexcept;
 
+/// The limits of the trust in a key.
+struct KeyLimits {
+  std::optional<std::int64_t> expires_s;  ///< since the epoch: trusted before it; empty: no limit
+  std::vector<std::string> modules;       ///< prefixes of names of modules; empty: all modules
+
+  /// Parses `expires=2027-01-31 modules=PREFIX modules=PREFIX`, each part optional. The key expires
+  /// when this day begins in UTC. Errors: invalid_argument.
+  static Result<KeyLimits> parse(std::string_view text);
+  /// The limits as `parse` reads them.
+  std::string text() const;
+
+  /// True before the expiry. False for a clock that was never set, because it proves nothing.
+  bool hold_at(std::int64_t now_s) const noexcept;
+  /// True if the key may sign a module of this name.
+  bool cover(std::string_view module) const noexcept;
+  friend bool operator==(const KeyLimits&, const KeyLimits&) = default;
+};
+/// A day in UTC, `2027-01-31`.
+std::string date_text(std::int64_t seconds);
+
 /// One line of a list of trusted keys.
 struct KeyLine {
-  std::string key;  ///< `name:base64`, not checked
+  std::string key;     ///< `name:base64`, not checked
+  std::string limits;  ///< for KeyLimits::parse; empty if the key is revoked
   bool revoked = false;
   std::string where;  ///< the file; empty for a key of the list itself
 };
 /// Reads a list of keys `name:base64`, or files of them, separated by commas. A file has one key a
 /// line; `#` starts a comment, and `revoked name:base64` revokes a key, whichever file lists it.
-/// A file that another user could have written is refused (base/trusted_file.hpp).
-/// Errors: not_found, io, invalid_argument.
+/// Limits may follow a key after a space. A file that another user could have written is refused
+/// (base/trusted_file.hpp). Errors: not_found, io, invalid_argument.
 Result<std::vector<KeyLine>> read_key_list(std::string_view list);
 
 /// Reads the keys that such a list revokes. Errors: those of read_key_list; invalid_argument if a
 /// revoked key is not a public key.
 Result<std::vector<std::string>> read_revoked_keys(std::string_view list);
+/// Reads the keys that such a list trusts for some modules only, `name:base64 modules=PREFIX`.
+/// Errors: those of read_key_list and KeyLimits::parse.
+Result<std::vector<std::string>> read_scoped_keys(std::string_view list);
 
 /// The revoked keys. They are compared as text, so that no cryptography is needed. Threads: const
 /// members are safe.
@@ -60,6 +86,25 @@ class RevokedKeys {
 
  private:
   std::vector<std::string> keys_;
+};
+
+/// The keys that are trusted for some modules only. Threads: const members are safe.
+class KeyScopes {
+ public:
+  KeyScopes() = default;
+  /// Takes keys as read_scoped_keys returns them. One that is malformed covers no module.
+  explicit KeyScopes(const std::vector<std::string>& keys);
+
+  /// True if each signer of a chain may sign a module of this name: to sign an entry again does not
+  /// widen the scope of an earlier signer.
+  bool cover(std::string_view chain, std::string_view module) const noexcept;
+
+ private:
+  struct Scope {
+    std::string key_bytes;              // base64
+    std::vector<std::string> prefixes;  // empty: no module
+  };
+  std::vector<Scope> scopes_;
 };
 
 }  // namespace cukiln

@@ -73,6 +73,7 @@ std::shared_ptr<wire::DaemonLink> make_link(const TieredStore::Options& options)
 TieredStore::TieredStore(Options options)
     : options_(std::move(options)),
       revoked_keys_(options_.store.revoked_keys),
+      key_scopes_(options_.store.scoped_keys),
       log_(options_.store.log),
       memory_(options_.memory_bytes, *options_.disk.clock) {}
 

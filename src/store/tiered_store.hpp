@@ -76,6 +76,8 @@ class TieredStore final : public CubinStore {
   /// Returns the revoked keys of the options. Lookups return entries that they signed: the caller
   /// checks.
   const RevokedKeys& revoked_keys() const noexcept { return revoked_keys_; }
+  /// Returns the scoped keys of the options. The caller checks, as for revoked keys.
+  const KeyScopes& key_scopes() const noexcept { return key_scopes_; }
   /// Why there is no disk tier; empty if there is one.
   const std::string& bypass_reason() const noexcept { return bypass_reason_; }
   /// True if the options ask for no disk tier.
@@ -139,6 +141,7 @@ class TieredStore final : public CubinStore {
 
   Options options_;
   RevokedKeys revoked_keys_;
+  KeyScopes key_scopes_;
   Logger log_;
   MemoryStore memory_;
   std::string bypass_reason_;

@@ -7,6 +7,8 @@ import unittest
 
 from cli import CliTest, DONE, FAILED, STORE, USAGE
 
+ADD = ("add.cu", "-DADDEND=1", "--arch", "sm_90a")
+
 
 class Bundles(CliTest):
     def fill(self):
@@ -190,6 +192,49 @@ class Bundles(CliTest):
         self.assertEqual(taken["imported"], 1)
         self.write("config/cukiln/config.toml", f'remote_trust = ["{public}", "fleet.key.pub"]\n')
         self.assertEqual(self.elsewhere_json("import", "all.ckb")["already_there"], 1)
+
+    def limited(self, name, *limits):
+        """Makes a key whose public half has limits, and signs a bundle with it."""
+        made = self.run_json("keygen", "-o", f"{name}.key", *limits)
+        self.run_cli("export", "-o", f"{name}.ckb", "--sign", f"{name}.key")
+        return made
+
+    def test_a_key_that_has_expired_brings_nothing_more(self):  # fault 140
+        self.one_key()
+        made = self.limited("old", "--expires", "2026-01-31")
+        self.assertEqual(made["expires"], "2026-01-31")
+        line = (self.folder / "old.key.pub").read_text()
+        self.assertEqual(line, f"{made['public_key']} expires=2026-01-31\n")
+        refused = self.refused("old.ckb", "--trust", "old.key.pub")
+        self.assertIn("trusted until 2026-01-31", refused)
+        self.assertIn("later expires=", refused)
+        # What was taken before stays.
+        self.write("trusted", f"{made['public_key']}\n")
+        self.assertEqual(self.elsewhere_json("import", "old.ckb", "--trust", "trusted")["imported"], 1)
+        expired = {"CUKILN_REMOTE_TRUST": str(self.folder / "old.key.pub")}
+        self.assertEqual(len(self.elsewhere_json("ls", env=expired)["entries"]), 1)
+        self.assertEqual(self.elsewhere_json("compile", *ADD, env=expired)["hits"], 1)
+
+    def test_a_key_brings_modules_of_its_scope_only(self):  # fault 141
+        self.one_key()
+        made = self.limited("narrow", "--modules", "nvfp4_", "--modules", "sampler")
+        self.assertEqual(made["modules"], ["nvfp4_", "sampler"])
+        refused = self.refused("narrow.ckb", "--trust", "narrow.key.pub")
+        self.assertIn("not trusted for the module", refused)
+        self.run_cli("import", "narrow.ckb", "--trust", "narrow.key.pub", "--insecure", expect=FAILED)
+        self.limited("right", "--modules", "ad")
+        self.assertEqual(self.elsewhere_json("import", "right.ckb", "--trust", "right.key.pub")["imported"], 1)
+        # The same entry, once the list has another scope.
+        line = (self.folder / "right.key.pub").read_text().replace("modules=ad", "modules=nvfp4_")
+        self.write("trusted", line)
+        trust = {"CUKILN_REMOTE_TRUST": str(self.folder / "trusted")}
+        self.assertEqual(self.elsewhere_json("compile", *ADD, env=trust)["compiled"], 1)
+        self.assertEqual(self.elsewhere_json("compile", *ADD, env=trust)["hits"], 1)
+
+    def test_limits_that_make_no_sense_make_no_key(self):
+        for limits in (("--expires", "tomorrow"), ("--modules", "nvfp4_*"), ("--modules", "")):
+            self.assertIn("expected", self.run_cli("keygen", "-o", "k.key", *limits, expect=USAGE).err)
+        self.assertFalse((self.folder / "k.key").exists())
 
     def test_secret_keys_are_guarded(self):
         self.keygen("fleet")

@@ -109,6 +109,10 @@ void try_keys(ByteView bytes) {
     const auto again = PublicKey::parse(key->text());
     require(again && *again == *key, "a key is written as it was read");
   }
+  if (const auto limits = KeyLimits::parse(text)) {
+    const auto again = KeyLimits::parse(limits->text());
+    require(again && *again == *limits, "limits of a key are written as they were read");
+  }
   if (text.find('/') == std::string::npos) {  // else it may name a file
     static_cast<void>(TrustedKeys::parse(text));
   }

@@ -24,10 +24,10 @@ class CurrentRemote final : public RemoteTier {
     return std::exchange(store_, std::move(store));
   }
 
-  std::optional<StoreEntry> find(ByteView request_canonical, SetCheck& check,
-                                 Freshness freshness) override {
+  std::optional<StoreEntry> find(ByteView request_canonical, std::string_view module,
+                                 SetCheck& check, Freshness freshness) override {
     const auto store = get();
-    return store ? store->find(request_canonical, check, freshness) : std::nullopt;
+    return store ? store->find(request_canonical, module, check, freshness) : std::nullopt;
   }
   /// Keeps the store that granted a lease alive until the lease is released.
   std::optional<RemoteLease> await_peer_or_lease(ByteView request_canonical,

@@ -289,3 +289,34 @@ TEST_CASE_FIXTURE(Fixture, "what a revoked key signed is a miss, is removed, and
   CHECK(built->entry.signer.empty());
   CHECK(build(warned, request())->outcome == Outcome::hit);
 }
+
+// fault 141
+TEST_CASE_FIXTURE(Fixture,
+                  "a stored entry whose signer may not sign the module is a miss, and goes") {
+  scratch.write("inc/a.cuh", "1");
+  Builder trusting = builder();
+  StoreEntry entry = build(trusting, request())->entry;
+  CHECK(*store.remove(entry.key));
+  entry.origin = Origin::imported;
+  entry.signer = kStolen;
+  const auto with_scopes = [&](const std::string& prefix) {
+    Builder::Options options;
+    options.key_scopes = KeyScopes({kStolen + " modules=" + prefix});
+    return options;
+  };
+  Builder right = builder(with_scopes(request().name));
+  CHECK(*store.put(entry) == PutOutcome::stored);
+  CHECK(build(right, request())->outcome == Outcome::hit);
+  // Under a name that its signer chose: what counts is also what this host calls the module.
+  CHECK(*store.remove(entry.key));
+  entry.labels.name = "nvfp4_" + request().name;
+  CHECK(*store.put(entry) == PutOutcome::stored);
+  Builder narrow = builder(with_scopes("nvfp4_"));
+  CHECK(narrow.look_up(request(), Builder::Purpose::inspect).miss.why == Miss::Why::out_of_scope);
+  const auto built = build(narrow, request());
+  REQUIRE(built);
+  CHECK(built->outcome == Outcome::compiled);
+  CHECK(built->reason.find("not trusted for this module") != std::string::npos);
+  CHECK(telemetry.stats().misses_revoked == 1);
+  CHECK(build(narrow, request())->outcome == Outcome::hit);
+}

@@ -26,7 +26,8 @@ namespace {
 /// A fleet of two machines: this one, and a peer that may have a result.
 class FakeRemote final : public RemoteTier {
  public:
-  std::optional<StoreEntry> find(ByteView, SetCheck& check, Freshness freshness) override {
+  std::optional<StoreEntry> find(ByteView, std::string_view, SetCheck& check,
+                                 Freshness freshness) override {
     ++(freshness == Freshness::usual ? usual_lookups : urgent_lookups);
     const bool is_there = freshness == Freshness::usual ? has_result : peer_result;
     return is_there && check.holds(entry.dependencies) ? std::optional(entry) : std::nullopt;

@@ -233,6 +233,19 @@ TEST_CASE_FIXTURE(Fixture, "what remote_trust revokes is known to the store") {
   CHECK(resolve().warnings.size() == 1);
 }
 
+// fault 141
+TEST_CASE_FIXTURE(Fixture, "what remote_trust limits to some modules is known to the store") {
+  const std::string key = "fleet:" + std::string(43, 'A') + "=";
+  environment["CUKILN_REMOTE_TRUST"] = key + " expires=2027-01-31 modules=nvfp4_";
+  CHECK(resolve().store.scoped_keys == std::vector<std::string>{key + " modules=nvfp4_"});
+  CHECK(resolve().warnings.empty());
+  environment["CUKILN_REMOTE_TRUST"] =
+      scratch.write("trust", key + " scope=nvfp4_\nrevoked " + key + "\n");
+  CHECK(resolve().store.revoked_keys == std::vector<std::string>{key});
+  REQUIRE(resolve().warnings.size() == 1);
+  CHECK(resolve().warnings[0].find("expected name:base64") != std::string::npos);
+}
+
 TEST_CASE_FIXTURE(
     Fixture, "fault 37: a set-user-id process ignores the environment and keeps nothing on disk") {
   environment["CUKILN_STORE"] = "/attacker";

@@ -321,3 +321,90 @@ TEST_CASE("names are BLAKE2b-256") {
   CHECK(ObjectName::of_sets("a") != ObjectName::of_sets("b"));
   CHECK(ObjectName::of_entry("ab", "c") != ObjectName::of_entry("a", "bc"));
 }
+
+namespace {
+
+class FixedClock final : public Clock {
+ public:
+  explicit FixedClock(std::int64_t seconds) : seconds_(seconds) {}
+  std::int64_t now_ns() const noexcept override { return seconds_ * 1'000'000'000; }
+
+ private:
+  std::int64_t seconds_;
+};
+
+const FixedClock kFirstOfFebruary(1'801'440'000);  // of 2027
+
+}  // namespace
+
+TEST_CASE("fault 140: what an expired key signed is rejected, whatever date the object claims") {
+  StoreEntry entry = make_entry(1);
+  entry.created_s = 1'767'300'000;  // long before the expiry: its signer's word
+  const std::string sealed = seal_entry(entry, &fleet(), false);
+  const std::string text = fleet().public_key().text();
+  Rejection why = Rejection::none;
+  OpenRules rules;
+  rules.clock = &kFirstOfFebruary;
+  const TrustedKeys later = *TrustedKeys::parse(text + " expires=2027-02-02");
+  rules.trusted = &later;
+  CHECK(open_entry(sealed, rules, why)->signer == text);
+  const TrustedKeys over = *TrustedKeys::parse(text + " expires=2027-02-01");
+  rules.trusted = &over;
+  const auto refused = open_entry(sealed, rules, why);
+  REQUIRE_FALSE(refused);
+  CHECK(why == Rejection::expired_signer);
+  CHECK(refused.error().message().find("trusted until 2027-02-01") != std::string::npos);
+  CHECK(refused.error().message().find("clock says 2027-02-01") != std::string::npos);
+  const FixedClock unset(0);
+  rules.trusted = &later;
+  rules.clock = &unset;
+  CHECK(open_entry(sealed, rules, why).error().message().find("1970-01-01") != std::string::npos);
+  CHECK(why == Rejection::expired_signer);
+  rules.insecure = true;
+  CHECK(open_entry(sealed, rules, why)->signer == kUnsigned);
+  FleetSets sets;
+  sets.add({entry.key, entry.dependencies}, [](const SetTree::Leaf&) { return std::nullopt; });
+  const std::string list = seal_sets(entry.request_canonical, sets, &fleet(), 0);
+  CHECK(open_sets(list, entry.request_canonical, &later, why, kFirstOfFebruary));
+  CHECK_FALSE(open_sets(list, entry.request_canonical, &over, why, kFirstOfFebruary));
+  CHECK(why == Rejection::expired_signer);
+}
+
+TEST_CASE(
+    "fault 141: a key signs modules of its scope only, by the name signed and the name asked") {
+  const StoreEntry entry = make_entry(1);  // kernel_1
+  const std::string sealed = seal_entry(entry, &fleet(), false);
+  const std::string text = fleet().public_key().text();
+  Rejection why = Rejection::none;
+  OpenRules rules;
+  const TrustedKeys narrow = *TrustedKeys::parse(text + " modules=nvfp4_");
+  rules.trusted = &narrow;
+  const auto refused = open_entry(sealed, rules, why);
+  REQUIRE_FALSE(refused);
+  CHECK(why == Rejection::out_of_scope);
+  CHECK(refused.error().message().find("not trusted for the module kernel_1;") !=
+        std::string::npos);
+  rules.insecure = true;
+  CHECK_FALSE(open_entry(sealed, rules, why));
+  rules.insecure = false;
+  const TrustedKeys right = *TrustedKeys::parse(text + " modules=nvfp4_ modules=kernel_");
+  rules.trusted = &right;
+  CHECK(open_entry(sealed, rules, why)->signer == text);
+  rules.module = "kernel_of_this_host";
+  CHECK(open_entry(sealed, rules, why).has_value());
+  // The signer has put another module's request under a name within its scope.
+  rules.module = "attention";
+  CHECK_FALSE(open_entry(sealed, rules, why));
+  CHECK(why == Rejection::out_of_scope);
+  // Another key signs it again: the scope of the first one stays.
+  const SecretKey other = *SecretKey::generate("other");
+  const TrustedKeys both =
+      *TrustedKeys::parse(text + " modules=nvfp4_ modules=kernel_," + other.public_key().text());
+  rules.trusted = &both;
+  rules.module.reset();
+  const std::string again = seal_entry(*open_entry(sealed, rules, why), &other, false);
+  CHECK(open_entry(again, rules, why).has_value());
+  rules.module = "attention";
+  CHECK_FALSE(open_entry(again, rules, why));
+  CHECK(open_entry(seal_entry(entry, &other, false), rules, why).has_value());
+}

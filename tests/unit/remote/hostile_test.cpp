@@ -105,7 +105,7 @@ constexpr auto kNow = RemoteTier::Freshness::now;
 /// Whether the fleet has something for a request and no files at all.
 bool asks(RemoteStore& store, ByteView request_canonical, RemoteTier::Freshness freshness) {
   FilesOf files({});
-  return store.find(request_canonical, files, freshness).has_value();
+  return store.find(request_canonical, "kernel", files, freshness).has_value();
 }
 
 FleetSets sets_of(const StoreEntry& entry) {

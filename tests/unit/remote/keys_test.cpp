@@ -25,10 +25,16 @@ std::string save(const ScratchFolder& folder, const SecretKey& key, mode_t mode 
   return path;
 }
 
-Verdict verify(const TrustedKeys& keys, const SecretKey& by, std::string_view message) {
-  PublicKey signer;
-  const Verdict verdict = keys.verify(by.public_key().name, message, by.sign("a message"), signer);
-  CHECK((verdict == Verdict::good) == (signer == by.public_key()));
+constexpr std::int64_t kNow = 1'801'440'000;  // 2027-02-01
+constexpr std::int64_t kDay = 86'400;
+
+Verdict verify(const TrustedKeys& keys, const SecretKey& by, std::string_view message,
+               std::int64_t now_s = kNow) {
+  TrustedKey signer;
+  const Verdict verdict =
+      keys.verify(by.public_key().name, message, by.sign("a message"), now_s, signer);
+  CHECK((verdict == Verdict::good || verdict == Verdict::expired) ==
+        (signer.key == by.public_key()));
   return verdict;
 }
 
@@ -159,4 +165,68 @@ TEST_CASE("lists have keys, files, comments and revocations") {
   REQUIRE_FALSE(bad);
   CHECK(bad.error().message().find("nonsense") != std::string::npos);
   CHECK(bad.error().message().find(folder / "bad") != std::string::npos);
+}
+
+TEST_CASE(
+    "fault 140: a key is trusted until the day of its expiry begins, by a clock that was set") {
+  const SecretKey key = *SecretKey::generate("fleet");
+  const TrustedKeys keys = *TrustedKeys::parse(key.public_key().text() + " expires=2027-02-02");
+  CHECK(verify(keys, key, "a message", kNow) == Verdict::good);
+  CHECK(verify(keys, key, "a message", kNow + kDay - 1) == Verdict::good);
+  CHECK(verify(keys, key, "a message", kNow + kDay) == Verdict::expired);
+  CHECK(verify(keys, key, "another", kNow + kDay) == Verdict::bad_signature);
+  CHECK(verify(keys, key, "a message", 0) == Verdict::expired);  // 1970
+  const TrustedKeys unlimited = *TrustedKeys::parse(key.public_key().text());
+  CHECK(verify(unlimited, key, "a message", 0) == Verdict::good);
+}
+
+TEST_CASE("fault 140: a key that is revoked and has expired is revoked") {
+  const ScratchFolder folder;
+  const SecretKey key = *SecretKey::generate("fleet");
+  const std::string text = key.public_key().text();
+  const TrustedKeys keys = *TrustedKeys::parse(
+      folder.write("keys", text + " expires=2027-01-01\nrevoked " + text + "\n"));
+  CHECK(verify(keys, key, "a message") == Verdict::revoked);
+}
+
+// fault 140, fault 141
+TEST_CASE("a key that is listed twice has the same limits, under whatever name") {
+  const ScratchFolder folder;
+  const std::string text = SecretKey::generate("fleet")->public_key().text();
+  const std::string renamed = "other" + text.substr(text.find(':'));
+  const std::string limited = text + " expires=2027-02-02 modules=nvfp4_";
+  CHECK(TrustedKeys::parse(limited + "," + limited)->size() == 1);
+  for (const std::string& other : {text, renamed, text + " expires=2027-02-02"}) {
+    CAPTURE(other);
+    const std::string file = folder.write("keys", limited + "\n" + other + "\n");
+    const auto refused = TrustedKeys::parse(file);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().message().find(file) == 0);
+    CHECK(refused.error().message().find("trusted twice") != std::string::npos);
+  }
+  // What a machine trusts besides the list does not lift the list's limits.
+  TrustedKeys keys = *TrustedKeys::parse(limited);
+  keys.add(*PublicKey::parse(text));
+  keys.add(*PublicKey::parse(renamed));
+  CHECK(keys.size() == 1);
+  CHECK(keys.limits_of(*PublicKey::parse(text)).text() == "expires=2027-02-02 modules=nvfp4_");
+  CHECK(keys.limits_of(SecretKey::generate("fleet")->public_key()) == KeyLimits());
+}
+
+TEST_CASE("limits that cannot be read refuse the list, and show no secret") {
+  const ScratchFolder folder;
+  const SecretKey key = *SecretKey::generate("fleet");
+  const std::string text = key.public_key().text();
+  const std::string secret = key.text().substr(key.text().find(':') + 1);
+  for (const std::string& limits :
+       {std::string("until=2027-02-02"), std::string("expires="), std::string("modules="),
+        std::string("expires=2027-02-30"), secret}) {
+    const std::string file = folder.write("keys", text + " " + limits + "\n");
+    const auto refused = TrustedKeys::parse(file);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code() == ErrorCode::invalid_argument);
+    CHECK(refused.error().message().find(file) == 0);
+    CHECK(refused.error().message().find("expected") != std::string::npos);
+    CHECK(refused.error().message().find(secret.substr(0, 8)) == std::string::npos);
+  }
 }

@@ -81,11 +81,18 @@ class ShelfEndpoint final : public RemoteEndpoint {
 struct Fleet {
   Shelf shelf;
   SecretKey key = *SecretKey::generate("fleet");
+  std::string warnings;  // of hosts without threads of their own
 
-  std::unique_ptr<RemoteStore> host(bool writer = true) {
+  /// Without a list of trusted keys a host trusts `key`.
+  std::unique_ptr<RemoteStore> host(bool writer = true, const std::string& trust = {}) {
     RemoteStore::Options options;
     options.endpoints.push_back(std::make_unique<ShelfEndpoint>(shelf));
-    options.trusted.add(key.public_key());
+    options.trusted = *TrustedKeys::parse(trust.empty() ? key.public_key().text() : trust);
+    options.log = Logger([this](LogLevel level, std::string_view text) {
+      if (level == LogLevel::warn) {
+        warnings += std::string(text) + "\n";
+      }
+    });
     options.lease = milliseconds(600);
     if (writer) {
       options.key = key;
@@ -100,7 +107,7 @@ const auto kNothing = [] { return false; };
 std::optional<StoreEntry> found_by(RemoteStore& store, const StoreEntry& entry,
                                    RemoteTier::Freshness freshness = kNow) {
   FilesOf files(entry.dependencies);
-  return store.find(entry.request_canonical, files, freshness);
+  return store.find(entry.request_canonical, entry.labels.name, files, freshness);
 }
 
 bool finds(RemoteStore& store, const StoreEntry& entry) {
@@ -334,4 +341,65 @@ TEST_CASE("a remote without a trusted key is an error that says what is missing"
   CHECK(opened.error().message().find("CUKILN_REMOTE_TRUST") != std::string::npos);
   CHECK(*RemoteStore::open("", "", "", milliseconds(200), {}) == nullptr);
   CHECK(*RemoteStore::open(" , ", "nonsense", "", milliseconds(200), {}) == nullptr);
+}
+
+TEST_CASE("fault 140: objects of an expired key are misses, and make room for those of another") {
+  constexpr std::uint64_t kModules = 6;  // more failures than open a circuit
+  Fleet fleet;
+  const std::string old_key = fleet.key.public_key().text();
+  const auto put_all = [&](RemoteStore& store) {
+    for (std::uint64_t number = 1; number <= kModules; ++number) {
+      store.put(make_entry(number));
+    }
+    CHECK(store.finish(milliseconds(10'000)));
+  };
+  put_all(*fleet.host());
+  fleet.key = *SecretKey::generate("fleet-2");
+  const std::string trust = old_key + " expires=2026-01-02," + fleet.key.public_key().text();
+  const auto builder = fleet.host(true, trust);
+  for (std::uint64_t number = 1; number <= kModules; ++number) {
+    CHECK_FALSE(finds(*builder, make_entry(number)));
+  }
+  CHECK(builder->stats().rejected[static_cast<std::size_t>(Rejection::expired_signer)] == kModules);
+  CHECK(fleet.warnings.find("trusted until 2026-01-02") != std::string::npos);
+  CHECK(builder->health().at(0).state == ServerBreaker::State::closed);
+  put_all(*builder);
+  const auto reader = fleet.host(false, trust);
+  for (std::uint64_t number = 1; number <= kModules; ++number) {
+    const auto found = found_by(*reader, make_entry(number));
+    REQUIRE(found);
+    CHECK(found->signer == fleet.key.public_key().text());
+  }
+}
+
+TEST_CASE("fault 141: a lookup under a name outside of the signer's scope is a miss") {
+  Fleet fleet;
+  const std::string trust = fleet.key.public_key().text() + " modules=kernel_1";
+  const StoreEntry entry = make_entry(1);
+  const auto writer = fleet.host();
+  writer->put(entry);
+  CHECK(writer->finish(milliseconds(10'000)));
+  FilesOf files(entry.dependencies);
+  CHECK(fleet.host(false, trust)->find(entry.request_canonical, "kernel_1", files, kNow));
+  const auto reader = fleet.host(false, trust);
+  CHECK_FALSE(reader->find(entry.request_canonical, "attention", files, kNow));
+  CHECK(fleet.warnings.find("not trusted for the module attention") != std::string::npos);
+}
+
+// fault 140, fault 141
+TEST_CASE("a machine does not upload what the fleet would reject from its key, and says so once") {
+  const std::pair<const char*, const char*> cases[] = {
+      {" expires=2026-01-02", "\"fleet\", is expired"},
+      {" modules=nvfp4_", "\"fleet\", is not trusted for it"}};
+  for (const auto& [limits, said] : cases) {
+    Fleet fleet;
+    const auto writer = fleet.host(true, fleet.key.public_key().text() + limits);
+    writer->put(make_entry(1));
+    writer->put(make_entry(2));
+    CHECK(writer->finish(milliseconds(10'000)));
+    CHECK(fleet.shelf.objects.empty());
+    CHECK(writer->stats().dropped == 2);
+    CHECK(fleet.warnings.find(said) != std::string::npos);
+    CHECK(fleet.warnings.find("kernel_2") == std::string::npos);
+  }
 }

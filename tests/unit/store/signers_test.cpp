@@ -82,3 +82,80 @@ TEST_CASE("a list of trusted keys revokes keys, and is refused if others may wri
   CHECK(no_key.error().message().find("name:base64") != std::string::npos);
   CHECK(read_revoked_keys(folder / "none").error().code() == ErrorCode::not_found);
 }
+
+// fault 140
+TEST_CASE("limits of a key round-trip, and a day begins in UTC") {
+  CHECK(KeyLimits::parse("")->text().empty());
+  const KeyLimits limits =
+      *KeyLimits::parse(" expires=2027-01-31\t modules=nvfp4_  modules=sampler ");
+  CHECK(limits.text() == "expires=2027-01-31 modules=nvfp4_ modules=sampler");
+  CHECK(*KeyLimits::parse(limits.text()) == limits);
+  CHECK(limits.expires_s == 1'801'353'600);
+  CHECK(date_text(1'801'353'599) == "2027-01-30");
+  CHECK(date_text(-1) == "1969-12-31");
+  CHECK(limits.hold_at(1'801'353'599));
+  CHECK_FALSE(limits.hold_at(1'801'353'600));
+  CHECK_FALSE(limits.hold_at(0));  // a clock that was never set proves nothing
+  CHECK(KeyLimits().hold_at(0));
+  CHECK(KeyLimits().cover(""));
+  CHECK(limits.cover("nvfp4_gemm"));
+  CHECK(limits.cover("sampler"));
+  CHECK_FALSE(limits.cover("nvfp4"));
+  CHECK_FALSE(limits.cover("my_nvfp4_gemm"));
+  CHECK_FALSE(limits.cover(""));
+}
+
+TEST_CASE("limits that make no sense are refused with the expected form") {
+  for (const char* const text :
+       {"expires=2027-1-31", "expires=2027-02-29", "expires=2027-01-31T00:00", "expires=tomorrow",
+        "expires=2027-01-31 expires=2027-01-31", "expires=2027/01/31", "expires=2027-13-01"}) {
+    CAPTURE(text);
+    const auto refused = KeyLimits::parse(text);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().message().find("expires=2027-01-31") != std::string::npos);
+  }
+  for (const char* const text :
+       {"modules=", "modules=nvfp4_*", "modules=a,b", "modules=a\r modules=b"}) {
+    CAPTURE(text);
+    const auto refused = KeyLimits::parse(text);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().message().find("repeat modules=") != std::string::npos);
+  }
+  for (const char* const text : {"Expires=2027-01-31", "x", "expires"}) {
+    CAPTURE(text);
+    CHECK_FALSE(KeyLimits::parse(text));
+  }
+}
+
+// fault 141
+TEST_CASE(
+    "a scope binds what its key signed, by the key's bytes, although others signed it since") {
+  const KeyScopes scopes({kFleet + " modules=nvfp4_ modules=sampler"});
+  CHECK(scopes.cover(kFleet, "nvfp4_gemm"));
+  CHECK(scopes.cover(kOther + " " + kFleet, "sampler"));
+  CHECK_FALSE(scopes.cover(kFleet, "attention"));
+  CHECK_FALSE(scopes.cover(kOther + " " + kFleet, "attention"));
+  CHECK_FALSE(scopes.cover(key_of("renamed", 'f'), "attention"));
+  CHECK_FALSE(scopes.cover(kFleet + " " + kOther, "attention"));
+  CHECK_FALSE(scopes.cover(kFleet + " " + std::string(kUnsigned), "attention"));
+  CHECK(scopes.cover(kOther, "attention"));
+  CHECK(scopes.cover("", "attention"));  // compiled here
+  CHECK(KeyScopes().cover(kFleet, "attention"));
+  // Two scopes of one key: the narrower. What cannot be read covers nothing.
+  CHECK_FALSE(KeyScopes({kFleet + " modules=a", kFleet + " modules=ab"}).cover(kFleet, "a"));
+  CHECK_FALSE(KeyScopes({kFleet + " nonsense"}).cover(kFleet, "a"));
+}
+
+// fault 141
+TEST_CASE("a list of trusted keys has scopes; limits do not hide what it revokes") {
+  const ScratchFolder folder;
+  const std::string list =
+      folder.write("keys", kOther + " expires=2027-01-31 modules=nvfp4_ # until then\n" +
+                               key_of("third", 't') + " expires=2027-01-31\nrevoked " + kFleet);
+  CHECK(*read_scoped_keys(list) == std::vector<std::string>{kOther + " modules=nvfp4_"});
+  CHECK(*read_revoked_keys(list) == std::vector<std::string>{kFleet});
+  const std::string bad = folder.write("bad", kOther + " module=nvfp4_\nrevoked " + kFleet + "\n");
+  CHECK(read_scoped_keys(bad).error().message().find(bad) == 0);
+  CHECK(*read_revoked_keys(bad) == std::vector<std::string>{kFleet});
+  CHECK_FALSE(read_revoked_keys(folder.write("late", "revoked " + kFleet + " expires=2027-01-31")));
+}
