@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/daemon_status.hpp"
 
+#include "base/printable.hpp"
 #include "base/result.hpp"
 #include "cli/human.hpp"
 #include "wire/daemon_link.hpp"
@@ -64,8 +65,9 @@ std::string text_of(const wire::DaemonSnapshot& snapshot) {
   for (const wire::DaemonSnapshot::Job& job : snapshot.jobs) {
     const std::string owner = job.orphaned ? "its client has disconnected"
                                            : fmt::format("for process {}", job.owner_process);
-    text += fmt::format("  {} {} {}: {} ms, {}, {} waiting\n", job.running ? "compiling" : "queued",
-                        job.name, job.target, job.elapsed_ms, owner, job.waiters);
+    text +=
+        fmt::format("  {} {} {}: {} ms, {}, {} waiting\n", job.running ? "compiling" : "queued",
+                    printable(job.name), printable(job.target), job.elapsed_ms, owner, job.waiters);
   }
   return text;
 }

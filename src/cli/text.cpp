@@ -2,46 +2,11 @@
 #include "cli/text.hpp"
 
 #include <algorithm>
-#include <cassert>
 #include <cstdint>
-
-#include <fmt/format.h>
 
 namespace cukiln::cli {
 
 namespace {
-
-struct Character {
-  std::uint32_t code = 0;
-  std::size_t bytes = 1;
-  bool valid = false;
-};
-
-/// Decodes the first character. Overlong forms and surrogates are invalid.
-Character decode(std::string_view text) {
-  assert(!text.empty());
-  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = at(0);
-  if (first < 0x80) {
-    return {first, 1, true};
-  }
-  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || text.size() < length) {
-    return {first, 1, false};
-  }
-  std::uint32_t code = first & (0x7Fu >> length);
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((at(i) & 0xC0) != 0x80) {
-      return {first, 1, false};
-    }
-    code = (code << 6) | (at(i) & 0x3Fu);
-  }
-  constexpr std::uint32_t kMinCode[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (code < kMinCode[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
-    return {first, 1, false};
-  }
-  return {code, length, true};
-}
 
 struct Range {
   std::uint32_t first, last;
@@ -53,10 +18,6 @@ bool is_in(const Range (&ranges)[n], std::uint32_t code) {
                      [&](Range r) { return code >= r.first && code <= r.last; });
 }
 
-// Control characters, and those that reorder or hide the text around them.
-constexpr Range kHarmful[] = {{0x00, 0x1F},     {0x7F, 0x9F},     {0x061C, 0x061C},
-                              {0x200B, 0x200F}, {0x2028, 0x202E}, {0x2060, 0x206F},
-                              {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}, {0xE0000, 0xE007F}};
 constexpr Range kZeroWidth[] = {{0x0300, 0x036F}, {0x1AB0, 0x1AFF}, {0x1DC0, 0x1DFF},
                                 {0x20D0, 0x20FF}, {0xFE00, 0xFE0F}, {0xFE20, 0xFE2F}};
 constexpr Range kWide[] = {{0x1100, 0x115F},   {0x2E80, 0x303E},   {0x3041, 0xA4CF},
@@ -68,43 +29,14 @@ std::size_t width_of(Character c) {
   return is_in(kZeroWidth, c.code) ? 0 : is_in(kWide, c.code) ? 2 : 1;
 }
 
-std::string escaped(std::string_view text, bool keep_lines) {
-  std::string out;
-  out.reserve(text.size());
-  while (!text.empty()) {
-    const Character c = decode(text);
-    if (keep_lines && (c.code == '\n' || c.code == '\t')) {
-      out += text[0];
-    } else if (keep_lines && c.code == '\r' && text.size() > 1 && text[1] == '\n') {
-      // Keeps CRLF as a line end.
-    } else if (!c.valid) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
-    } else if (is_in(kHarmful, c.code)) {
-      out += c.code == '\n'   ? "\\n"
-             : c.code == '\t' ? "\\t"
-             : c.code == '\r' ? "\\r"
-             : c.code < 0x80  ? fmt::format("\\x{:02x}", c.code)
-                              : fmt::format("\\u{:04x}", c.code);
-    } else {
-      out += text.substr(0, c.bytes);
-    }
-    text.remove_prefix(c.bytes);
-  }
-  return out;
-}
-
 constexpr std::string_view kEllipsis = "…";
 
 }  // namespace
 
-std::string printable(std::string_view text) { return escaped(text, false); }
-
-std::string printable_lines(std::string_view text) { return escaped(text, true); }
-
 std::size_t display_width(std::string_view text) {
   std::size_t width = 0;
   while (!text.empty()) {
-    const Character c = decode(text);
+    const Character c = decode_character(text);
     width += width_of(c);
     text.remove_prefix(c.bytes);
   }
@@ -121,7 +53,7 @@ std::string shorten(std::string_view text, std::size_t width) {
   std::string out;
   std::size_t used = 0;
   while (!text.empty()) {
-    const Character c = decode(text);
+    const Character c = decode_character(text);
     if (used + width_of(c) > width - 1) {
       break;
     }
@@ -138,7 +70,7 @@ std::string shorten_front(std::string_view text, std::size_t width) {
     return std::string(text);
   }
   while (!text.empty() && columns + 1 > width) {
-    const Character c = decode(text);
+    const Character c = decode_character(text);
     columns -= width_of(c);
     text.remove_prefix(c.bytes);
   }

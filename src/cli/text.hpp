@@ -6,14 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/printable.hpp"
+
 namespace cukiln::cli {
-
-/// Escapes what could change a terminal's state: control characters (C0, C1), characters that
-/// reorder text and invalid UTF-8 become `\x1b`, `\u202e` and the like.
-std::string printable(std::string_view text);
-
-/// Like printable(), but keeps line ends and tabs.
-std::string printable_lines(std::string_view text);
 
 /// Returns the columns that printable UTF-8 takes on a terminal.
 std::size_t display_width(std::string_view text);

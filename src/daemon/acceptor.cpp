@@ -35,7 +35,7 @@ Acceptor::Acceptor(EventLoop& loop, IpcListener listener)
       }) {}
 
 Result<void> Acceptor::begin(std::function<void(UniqueFd)> accepted,
-                             std::function<void()> rejected) {
+                             std::function<void(UniqueFd)> rejected) {
   accepted_ = std::move(accepted);
   rejected_ = std::move(rejected);
   return watch();
@@ -44,6 +44,7 @@ Result<void> Acceptor::begin(std::function<void(UniqueFd)> accepted,
 Result<void> Acceptor::watch() {
   CUKILN_TRY(watch_,
              loop_.watch(listener_.socket.get(), EPOLLIN, [this](std::uint32_t) { accept(); }));
+  loop_.put_first(watch_);  // a client waits for its greeting for 50 ms only
   return {};
 }
 
@@ -71,10 +72,11 @@ void Acceptor::accept() {
 void Acceptor::reject_pending() {
   spare_fd_.reset();
   for (int i = 0; i < kMaxAccepts; ++i) {
-    if (!accept_one(listener_.socket.get())) {
+    UniqueFd socket = accept_one(listener_.socket.get());
+    if (!socket) {
       break;
     }
-    rejected_();
+    rejected_(std::move(socket));
   }
   spare_fd_ = make_spare();
   if (!spare_fd_) {  // the next pending connection could not be rejected: retry later

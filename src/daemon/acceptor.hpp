@@ -20,9 +20,10 @@ class Acceptor {
  public:
   Acceptor(EventLoop& loop, IpcListener listener);
 
-  /// Calls `accepted` for each connection, and `rejected` for each that was closed for lack of a
-  /// descriptor. Errors: io.
-  Result<void> begin(std::function<void(UniqueFd)> accepted, std::function<void()> rejected);
+  /// Calls `accepted` for each connection, and `rejected`, which closes it, for each that finds no
+  /// free descriptor. Errors: io.
+  Result<void> begin(std::function<void(UniqueFd)> accepted,
+                     std::function<void(UniqueFd)> rejected);
   /// Leaves connections in the listen queue from now on, for the next process that serves an
   /// inherited socket.
   void stop() noexcept;
@@ -41,7 +42,7 @@ class Acceptor {
   EventLoop::Watch watch_;
   EventLoop::Timer retry_;
   std::function<void(UniqueFd)> accepted_;
-  std::function<void()> rejected_;
+  std::function<void(UniqueFd)> rejected_;
 };
 
 }  // namespace cukiln::daemon

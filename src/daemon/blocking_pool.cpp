@@ -12,10 +12,10 @@ namespace cukiln::daemon {
 Result<std::unique_ptr<BlockingPool>> BlockingPool::create(unsigned threads, unsigned max_of_user,
                                                            TaskQueue& loop) {
   assert(max_of_user > 0);
-  std::unique_ptr<BlockingPool> self(new BlockingPool(threads, max_of_user, loop));
+  std::unique_ptr<BlockingPool> self(new BlockingPool(max_of_user, loop));
   CUKILN_CHECK(guarded([&]() -> Result<void> {
     for (unsigned i = 0; i < threads; ++i) {
-      self->threads_.emplace_back([raw = self.get(), i] { raw->run(i); });
+      self->threads_.emplace_back([raw = self.get()] { raw->run(); });
     }
     return {};
   }));
@@ -34,14 +34,15 @@ BlockingPool::~BlockingPool() {
   }
 }
 
-void BlockingPool::enqueue(Job job) {
+void BlockingPool::enqueue(uid_t user, Job job) {
   std::list<Job> one;
   one.push_back(std::move(job));
   bool must_wake = false;
   {
     const MutexLock lock(mutex_);
-    jobs_.splice(jobs_.end(), one);
-    must_wake = spinning_ < jobs_.size();
+    User& of = users_[user];
+    of.jobs.splice(of.jobs.end(), one);
+    must_wake = spinning_ < ++queued_;
     must_check_.store(true, std::memory_order_relaxed);
   }
   ++outstanding_;
@@ -50,38 +51,47 @@ void BlockingPool::enqueue(Job job) {
   }
 }
 
-std::list<BlockingPool::Job>::iterator BlockingPool::next_job() {
-  return std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& job) CUKILN_REQUIRES(mutex_) {
-    return std::count(users_.begin(), users_.end(), std::optional(job.user)) < max_of_user_;
-  });
+BlockingPool::Users::iterator BlockingPool::next_user() {
+  Users::iterator next = users_.end();
+  for (auto at = users_.begin(); at != users_.end(); ++at) {
+    const User& user = at->second;
+    if (!user.jobs.empty() && user.running < max_of_user_ &&
+        (next == users_.end() || std::pair(user.running, user.served) <
+                                     std::pair(next->second.running, next->second.served))) {
+      next = at;
+    }
+  }
+  return next;
 }
 
-void BlockingPool::run(unsigned thread) {
+void BlockingPool::run() {
+  MutexLock lock(mutex_);
   for (;;) {
-    std::list<Job> job;
-    {
-      MutexLock lock(mutex_);
-      has_jobs_.wait(
-          lock, [&]() CUKILN_REQUIRES(mutex_) { return ending_ || next_job() != jobs_.end(); });
-      if (ending_) {
-        return;
-      }
-      job.splice(job.end(), jobs_, next_job());
-      users_[thread] = job.front().user;
-      must_check_.store(!jobs_.empty(), std::memory_order_relaxed);
+    has_jobs_.wait(
+        lock, [&]() CUKILN_REQUIRES(mutex_) { return ending_ || next_user() != users_.end(); });
+    if (ending_) {
+      return;
     }
+    const Users::iterator user = next_user();
+    std::list<Job> job;
+    job.splice(job.end(), user->second.jobs, user->second.jobs.begin());
+    ++user->second.running;
+    user->second.served = ++started_;
+    must_check_.store(--queued_ != 0, std::memory_order_relaxed);
+    lock.unlock();
     job.front().work();
     job.front().work = nullptr;  // destroys what it captured here and not on the loop
-    {
-      const MutexLock lock(mutex_);
-      users_[thread].reset();
-      ++spinning_;
+    lock.lock();
+    if (--user->second.running == 0 && user->second.jobs.empty()) {
+      users_.erase(user);
     }
+    ++spinning_;
+    lock.unlock();
     loop_.post(std::move(job.front().done));
     // A client that has its reply usually sends the next request immediately.
     spin_until(std::chrono::steady_clock::now() + kSpinTime,
                [&] { return must_check_.load(std::memory_order_relaxed); });
-    const MutexLock lock(mutex_);
+    lock.lock();
     --spinning_;
   }
 }

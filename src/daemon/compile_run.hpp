@@ -32,6 +32,7 @@ struct RunResult {
     declined,    ///< the daemon does not have the client's NVRTC; `refusal.message` has details
     owner_left,  ///< the client that serves the files disconnected before its last answer
   };
+  static const char* name_of(Kind kind) noexcept;
   Kind kind = Kind::failed;
   std::shared_ptr<UniqueFd> sealed;
   CacheKey key;

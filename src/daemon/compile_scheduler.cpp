@@ -13,15 +13,18 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 using wire::DaemonOp;
 
+constexpr std::size_t kInformedAtOnce = 256;
+
 }  // namespace
 
 CompileScheduler::CompileScheduler(const Options& options, EventLoop& loop,
                                    CompileSupervisor& supervisor, ReplySink& replies,
-                                   DaemonCounters& counters, Logger log)
+                                   DaemonCounters& counters, AuditLog* audit, Logger log)
     : options_(options),
       supervisor_(supervisor),
       replies_(replies),
       counters_(counters),
+      audit_(audit),
       log_(std::move(log)),
       progress_(loop, [this] { send_progress(); }) {
   supervisor_.set_observer(*this);
@@ -51,9 +54,15 @@ bool CompileScheduler::join(const RequestHandle& request, const CompileSubmissio
   if (it == compiles_.end()) {
     return false;
   }
-  ++counters_.coalesced;
   InFlightCompile& compile = *it;
-  compile.waiters.push_back(request);
+  if (compile.waiters.size() >= options_.waiters_of_compile ||
+      !options_.waiters.allows(compiles_.usage_of(request.user).waiters,
+                               compiles_.usage().waiters)) {
+    decline(request, "too many requests wait for compiles", true);
+    return true;
+  }
+  ++counters_.coalesced;
+  compiles_.add_waiter(it, request);
   compile.submission.timeout = std::max(compile.submission.timeout, submission.timeout);
   supervisor_.extend(compile.serial, compile.submission.timeout);
   return true;
@@ -61,6 +70,9 @@ bool CompileScheduler::join(const RequestHandle& request, const CompileSubmissio
 
 void CompileScheduler::decline(const RequestHandle& request, std::string why, bool later) {
   ++counters_.declined_busy;
+  if (audit_ != nullptr) {
+    audit_->record({"declined", request.user, 0, {{"reason", why}}});
+  }
   replies_.reply(request, DaemonOp::declined, wire::Declined{std::move(why), later}.encode(),
                  nullptr);
 }
@@ -70,6 +82,16 @@ void CompileScheduler::compile(const RequestHandle& request, CompileSubmission s
     return;
   }
   ++counters_.compile_requests;
+  if (!submission.allowed) {
+    ++counters_.declined_arguments;
+    if (audit_ != nullptr) {
+      audit_->record(
+          {"declined", request.user, 0, {{"reason", submission.allowed.error().message()}}});
+    }
+    return replies_.reply(request, DaemonOp::declined,
+                          wire::Declined{submission.allowed.error().message(), false}.encode(),
+                          nullptr);
+  }
   submission.timeout = std::min(options_.runs.max_time, submission.timeout);
   if (refuse_if_quarantined(request, submission.digest) || join(request, submission)) {
     return;
@@ -78,8 +100,7 @@ void CompileScheduler::compile(const RequestHandle& request, CompileSubmission s
     ++counters_.superseded;
     return replies_.reply(request, DaemonOp::superseded, {}, nullptr);
   }
-  if (compiles_.size() >= options_.max_queued + options_.max_running ||
-      compiles_.held_bytes() + submission.bytes > options_.max_held_bytes) {
+  if (!has_room_for(request, submission)) {
     return decline(request, "too many compiles are queued", true);
   }
   if (!submission.store) {
@@ -94,12 +115,24 @@ void CompileScheduler::compile(const RequestHandle& request, CompileSubmission s
   enqueue(std::move(one));
 }
 
+bool CompileScheduler::has_room_for(const RequestHandle& request,
+                                    const CompileSubmission& submission) const {
+  const InFlightTable::Usage& all = compiles_.usage();
+  const InFlightTable::Usage user = compiles_.usage_of(request.user);
+  FairShare compiles = options_.queued;
+  compiles.total += options_.max_running;
+  return compiles.allows(user.compiles, all.compiles) &&
+         options_.waiters.allows(user.waiters, all.waiters) &&
+         options_.held_bytes.allows(user.held_bytes, all.held_bytes, submission.bytes);
+}
+
 void CompileScheduler::compile_ahead(CompileSubmission submission, std::uint32_t user,
                                      std::shared_ptr<const wire::SourceRoots> source_roots) {
   failures_[user].forget(submission.digest);  // the file that caused the failure has changed
   if (draining_ || compiles_.find(user, submission.digest) != compiles_.end() ||
-      compiles_.size() >= options_.max_queued ||
-      compiles_.held_bytes() + submission.bytes > options_.max_held_bytes || !submission.store) {
+      compiles_.size() >= options_.queued.total || !submission.store ||
+      !options_.held_bytes.allows(compiles_.usage_of(user).held_bytes, compiles_.usage().held_bytes,
+                                  submission.bytes)) {
     return;
   }
   ++counters_.compiles_ahead;
@@ -186,7 +219,7 @@ void CompileScheduler::set_source_roots(const RequestHandle& request,
 void CompileScheduler::drop(const RequestHandle& request) {
   for (Iterator next = compiles_.begin(); next != compiles_.end();) {
     const Iterator it = next++;
-    if (it->drop(request) && it->running) {
+    if (compiles_.drop_waiter(it, request) && it->running) {
       supervisor_.owner_left(it->serial);  // continues if it has no further question
     }
     if (it->waiters.empty() && !it->running && !it->ahead) {
@@ -199,13 +232,24 @@ void CompileScheduler::send_progress() {
   if (compiles_.empty()) {
     return;
   }
-  progress_.set_after(options_.progress_interval);
+  std::size_t informed = 0;
   for (const InFlightCompile& one : compiles_) {
+    if (one.serial <= last_informed_) {
+      continue;
+    }
+    if (informed >= kInformedAtOnce) {  // continues in the loop's next round
+      progress_.set_after({});
+      return;
+    }
+    last_informed_ = one.serial;
+    informed += one.waiters.size();
     const wire::Progress progress{one.running, one.ms_since_change()};
     for (const RequestHandle& waiter : one.waiters) {
       replies_.reply(waiter, DaemonOp::progress, progress.encode(), nullptr);
     }
   }
+  last_informed_ = 0;
+  progress_.set_after(options_.progress_interval);
 }
 
 void CompileScheduler::drain() {
@@ -259,6 +303,31 @@ bool CompileScheduler::restart(Iterator it, const RunResult& result) {
   return true;
 }
 
+/// Records the end of a compile. `user` and `process`: of the client whose request it was.
+void CompileScheduler::audit(const InFlightCompile& compile,
+                             const CompileSupervisor::Completion& completion) const {
+  if (audit_ == nullptr) {
+    return;
+  }
+  const EntryLabels& labels = compile.submission.order->labels;
+  const RunResult& result = completion.result;
+  AuditEvent event{"compiled", compile.user,
+                   compile.owner ? static_cast<pid_t>(compile.owner->process) : 0};
+  event.texts = {{"name", labels.name},
+                 {"target", labels.target},
+                 {"request", compile.submission.digest.hex()},
+                 {"outcome", RunResult::name_of(result.kind)}};
+  if (result.kind == RunResult::Kind::done) {
+    event.texts.emplace_back("key", result.key.hex());
+  }
+  event.numbers = {
+      {"milliseconds",
+       static_cast<std::uint64_t>(
+           std::chrono::duration_cast<std::chrono::milliseconds>(completion.took).count())},
+      {"waiters", compile.waiters.size()}};
+  audit_->record(std::move(event));
+}
+
 void CompileScheduler::conclude(Iterator it, CompileSupervisor::Completion completion) {
   InFlightTable::Compiles taken = compiles_.take(it);
   InFlightCompile& compile = taken.front();
@@ -272,10 +341,11 @@ void CompileScheduler::conclude(Iterator it, CompileSupervisor::Completion compl
   if (compiled_ && compile.source_roots != nullptr && has_ended) {
     compiled_(compile.submission.order, compile.source_roots, std::move(completion.set_canonical));
   }
+  audit(compile, completion);
   remember(compile, completion);
   while (!compile.waiters.empty()) {
     reply_to_waiter(compile, compile.waiters.front(), result);
-    compile.waiters.erase(compile.waiters.begin());
+    compile.waiters.pop_front();
   }
 }
 

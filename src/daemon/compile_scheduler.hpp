@@ -10,9 +10,11 @@
 #include <utility>
 
 #include "base/logger.hpp"
+#include "daemon/audit_log.hpp"
 #include "daemon/compile_supervisor.hpp"
 #include "daemon/counters.hpp"
 #include "daemon/event_loop.hpp"
+#include "daemon/fair_share.hpp"
 #include "daemon/in_flight_table.hpp"
 #include "daemon/request_handle.hpp"
 #include "loader/failure_memory.hpp"
@@ -29,14 +31,16 @@ class CompileScheduler final : private CompileSupervisor::Observer {
  public:
   struct Options {
     unsigned max_running = 1;
-    std::size_t max_queued = 1024;
-    std::uint64_t max_held_bytes = 512 << 20;  ///< source texts of in-flight compiles
+    FairShare queued{.total = 1024};
+    FairShare held_bytes{.total = 512 << 20};  ///< source texts of in-flight compiles
+    FairShare waiters{.total = 4096};
+    std::size_t waiters_of_compile = 512;
     std::chrono::milliseconds progress_interval{500};
     CompileSupervisor::Options runs;
   };
   /// The arguments outlive the scheduler.
   CompileScheduler(const Options& options, EventLoop& loop, CompileSupervisor& supervisor,
-                   ReplySink& replies, DaemonCounters& counters, Logger log);
+                   ReplySink& replies, DaemonCounters& counters, AuditLog* audit, Logger log);
 
   /// False while the daemon drains; the request has been replied to then.
   bool accepts(const RequestHandle& request);
@@ -82,17 +86,21 @@ class CompileScheduler final : private CompileSupervisor::Observer {
   bool restart(Iterator it, const RunResult& result);
   void conclude(Iterator it, CompileSupervisor::Completion completion);
   void remember(const InFlightCompile& compile, const CompileSupervisor::Completion& completion);
+  void audit(const InFlightCompile& compile, const CompileSupervisor::Completion& completion) const;
+  bool has_room_for(const RequestHandle& request, const CompileSubmission& submission) const;
   void send_progress();
 
   const Options options_;
   CompileSupervisor& supervisor_;
   ReplySink& replies_;
   DaemonCounters& counters_;
+  AuditLog* const audit_;  // may be null
   const Logger log_;
   std::map<std::uint32_t, FailureMemory> failures_;  // by user
   InFlightTable compiles_;
   Compiled compiled_;
   bool draining_ = false;
+  std::uint64_t last_informed_ = 0;  // the serial up to which waiters had progress in this interval
   EventLoop::Timer progress_;
 };
 

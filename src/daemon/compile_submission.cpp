@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "key/nvcc_flags.hpp"
+
 namespace cukiln::daemon {
 
 CompileSubmission CompileSubmission::of(wire::CompileOrder order, const wire::CompileTerms& terms,
@@ -10,6 +12,10 @@ CompileSubmission CompileSubmission::of(wire::CompileOrder order, const wire::Co
   CompileSubmission made;
   for (const VirtualSource& source : order.request.sources) {
     made.bytes += source.text.size();
+  }
+  made.allowed = check_arguments(order.request.options.arguments);
+  if (!made.allowed) {
+    return made;
   }
   made.canonical = order.request.canonical();
   made.digest = CompileRequest::digest_of(made.canonical);

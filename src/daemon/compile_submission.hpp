@@ -22,6 +22,7 @@ struct CompileSubmission {
   std::chrono::milliseconds timeout{0};  ///< the client's
   bool again = false;      ///< no dependency set in the store holds for the client's files
   bool is_stored = false;  ///< the user's store has dependency sets for the request
+  Result<void> allowed;    ///< the error says which argument is not passed to NVRTC for a client
   Result<UserStores::Handle> store = UserStores::Handle();  ///< of the user; null if is_stored
 
   /// Looks up in the user's store, and opens it if it is closed. Blocks: not for the loop's thread.

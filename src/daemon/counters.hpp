@@ -18,8 +18,8 @@ namespace cukiln::daemon {
 /// The reasons of Session::protocol_error: faults of frames (DaemonFrameParser::fault), then of
 /// messages.
 inline constexpr std::string_view kProtocolErrors[] = {
-    "descriptors", "length",  "flags",  "no_hello",   "hello",        "sets",
-    "get",         "compile", "answer", "invalidate", "source_roots", "report"};
+    "descriptors", "length", "flags",      "no_hello",     "hello",  "sets", "get",
+    "compile",     "answer", "invalidate", "source_roots", "report", "ping"};
 
 /// Counters of the requests with one operation, by reply.
 struct RequestCounters {
@@ -56,13 +56,15 @@ struct DaemonCounters {
   std::uint64_t coalesced = 0;         ///< requests that joined a compile
   std::uint64_t superseded = 0;        ///< requests that the store could serve meanwhile
   std::uint64_t declined_busy = 0, declined_compiler = 0, declined_draining = 0;
-  std::uint64_t restarted = 0;         ///< compiles whose owner left before its last answer
-  std::uint64_t orphans_finished = 0;  ///< compiles that finished after their owner left
+  std::uint64_t declined_arguments = 0;  ///< requests with an argument that NVRTC must not get
+  std::uint64_t restarted = 0;           ///< compiles whose owner left before its last answer
+  std::uint64_t orphans_finished = 0;    ///< compiles that finished after their owner left
   std::uint64_t remembered_failures = 0;
   std::uint64_t questions = 0;
   std::uint64_t compiles_ahead = 0;  ///< started because a file changed
   std::uint64_t loop_rounds = 0;
-  LongTimes compile_times;  ///< of compiles that gave a cubin
+  std::uint64_t loop_longest_round_us = 0;  ///< processor time
+  LongTimes compile_times;                  ///< of compiles that gave a cubin
 
   /// All counters with their names in DaemonSnapshot.
   Named named() {
@@ -92,12 +94,14 @@ struct DaemonCounters {
                  {"declined_busy", declined_busy},
                  {"declined_compiler", declined_compiler},
                  {"declined_draining", declined_draining},
+                 {"declined_arguments", declined_arguments},
                  {"restarted", restarted},
                  {"orphans_finished", orphans_finished},
                  {"remembered_failures", remembered_failures},
                  {"questions", questions},
                  {"compiles_ahead", compiles_ahead},
-                 {"loop_rounds", loop_rounds}};
+                 {"loop_rounds", loop_rounds},
+                 {"loop_longest_round_us", loop_longest_round_us}};
     for (const std::string_view reason : kProtocolErrors) {
       all.emplace_back("protocol_errors_" + std::string(reason), protocol_errors[reason]);
     }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/event_loop.hpp"
 
+#include <poll.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <ctime>
+#include <utility>
 
 #include "base/result.hpp"
 #include "base/spin_wait.hpp"
@@ -14,8 +17,14 @@ namespace cukiln::daemon {
 
 namespace {
 
-constexpr int kMaxEvents = 64;
 constexpr std::uint64_t kTasksId = 0;
+
+/// The processor time of this thread.
+std::chrono::nanoseconds thread_time() noexcept {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
 
 }  // namespace
 
@@ -112,7 +121,7 @@ void EventLoop::call(const Body& body) {
 
 void EventLoop::fire_timers() {
   const auto now = Clock::now();
-  while (!timers_.empty() && timers_.begin()->first <= now) {
+  while (!timers_.empty() && timers_.begin()->first <= now && !is_part_over()) {
     Timer& timer = *timers_.begin()->second;
     timer.cancel();
     call(timer.fire_);
@@ -143,34 +152,78 @@ int EventLoop::wait(epoll_event* events, int max_events) {
   return ::epoll_wait(epoll_.get(), events, max_events, timeout_ms);
 }
 
+/// Waits for events, unless some of the last wait are left.
+Result<void> EventLoop::take_events() {
+  if (next_event_ < events_.size()) {
+    look_first();
+    return {};
+  }
+  events_.resize(kMaxEvents);
+  next_event_ = 0;
+  const int count = wait(events_.data(), kMaxEvents);
+  const int why = errno;
+  events_.resize(static_cast<std::size_t>(std::max(count, 0)));
+  if (count < 0 && why != EINTR) {
+    return make_error(ErrorCode::io, "epoll_wait failed: {}", errno_text(why));
+  }
+  std::erase_if(events_, [&](const epoll_event& event) {
+    const bool is_task = event.data.u64 == kTasksId;
+    has_tasks_ |= is_task;
+    return is_task;
+  });
+  return {};
+}
+
+/// Looks for what must not wait until all events of the last wait are handled.
+void EventLoop::look_first() {
+  std::array<pollfd, 2> polled{{{tasks_.fd(), POLLIN, 0}, {first_.fd, POLLIN, 0}}};
+  if (::poll(polled.data(), polled.size(), 0) <= 0) {
+    return;
+  }
+  has_tasks_ |= polled[0].revents != 0;
+  if ((polled[1].revents & POLLIN) != 0) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = first_.id;
+    handle(event);
+  }
+}
+
+void EventLoop::handle(const epoll_event& event) {
+  // A handler may remove other handlers, and itself: the copy keeps it alive during its call.
+  if (const auto at = handlers_.find(event.data.u64); at != handlers_.end()) {
+    const std::shared_ptr<const Handler> handler = at->second;
+    call([&] { (*handler)(event.events); });
+  }
+}
+
+void EventLoop::begin_part(std::chrono::milliseconds part) noexcept {
+  part_end_ = Clock::now() + part;
+}
+
 Result<void> EventLoop::run() {
-  std::array<epoll_event, kMaxEvents> events{};
-  for (;;) {
-    fire_timers();
-    end_round();
-    if (stopped_) {
-      return {};
-    }
-    const int count = wait(events.data(), kMaxEvents);
-    if (count < 0 && errno != EINTR) {
-      return make_error(ErrorCode::io, "epoll_wait failed: {}", errno_text(errno));
-    }
+  end_round();
+  while (!stopped_) {
+    CUKILN_CHECK(take_events());
+    const auto began = thread_time();
     ++rounds_;
-    bool has_tasks = false;
-    for (int i = 0; i < count; ++i) {
-      const epoll_event& event = events[static_cast<std::size_t>(i)];
-      has_tasks |= event.data.u64 == kTasksId;
-      // A handler may remove other handlers, and itself: the copy keeps it alive during its call.
-      if (const auto at = handlers_.find(event.data.u64); at != handlers_.end()) {
-        const std::shared_ptr<const Handler> handler = at->second;
-        call([&] { (*handler)(event.events); });
+    begin_part(kEventsTime);
+    while (next_event_ < events_.size()) {
+      handle(events_[next_event_++]);
+      if (is_part_over()) {
+        break;
       }
     }
-    if (has_tasks) {
+    if (std::exchange(has_tasks_, false)) {
       end_round();
-      tasks_.run_pending(log_);
+      tasks_.run_pending(log_, Clock::now() + kTasksTime);
     }
+    begin_part(kTimersTime);
+    fire_timers();
+    end_round();
+    longest_round_ = std::max(longest_round_, thread_time() - began);
   }
+  return {};
 }
 
 }  // namespace cukiln::daemon

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -8,6 +10,7 @@
 #include <set>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "base/file.hpp"
 #include "base/logger.hpp"
@@ -15,13 +18,12 @@
 
 #include <cukiln/result.hpp>
 
-struct epoll_event;
-
 namespace cukiln::daemon {
 
 /// Dispatches the events of one thread: ready descriptors (epoll), timers, and tasks that other
-/// threads post. Handlers must not block; blocking work goes to a BlockingPool. An exception of a
-/// handler is logged. Threads: `post` is safe, the rest is for the loop's thread.
+/// threads post. Handlers must not block; blocking work goes to a BlockingPool. Each part of a
+/// round has a limit in time; the next round continues with what is left. An exception of a handler
+/// is logged. Threads: `post` is safe, the rest is for the loop's thread.
 class EventLoop {
  public:
   using Clock = std::chrono::steady_clock;
@@ -53,6 +55,8 @@ class EventLoop {
   /// Calls `handler` whenever the descriptor has one of the epoll `events`, EPOLLHUP or EPOLLERR.
   /// Errors: io.
   Result<Watch> watch(int fd, std::uint32_t events, Handler handler);
+  /// Has the descriptor of `watch` handled in each round, however many others are ready.
+  void put_first(const Watch& watch) noexcept { first_ = {watch.fd_, watch.id_}; }
 
   /// Calls its function once at a given time. Setting it allocates nothing.
   class Timer {
@@ -92,12 +96,29 @@ class EventLoop {
 
   /// The number of rounds since `run` was called.
   std::uint64_t rounds() const noexcept { return rounds_; }
+  /// The processor time of the longest round, without its waiting for events.
+  std::chrono::nanoseconds longest_round() const noexcept { return longest_round_; }
 
  private:
   explicit EventLoop(Logger log) : log_(std::move(log)) {}
+  static constexpr int kMaxEvents = 64;
+  // What the parts of a round may take before the next round, apart from the last call of each.
+  static constexpr std::chrono::milliseconds kEventsTime{2};
+  static constexpr std::chrono::milliseconds kTasksTime{1};
+  static constexpr std::chrono::milliseconds kTimersTime{1};
+  struct First {
+    int fd = -1;
+    std::uint64_t id = 0;
+  };
+
+  Result<void> take_events();
   int wait(epoll_event* events, int max_events);
+  void look_first();
+  void handle(const epoll_event& event);
   void fire_timers();
   void end_round();
+  void begin_part(std::chrono::milliseconds part) noexcept;
+  bool is_part_over() const noexcept { return Clock::now() >= part_end_; }
   template <class Body>
   void call(const Body& body);
 
@@ -110,6 +131,12 @@ class EventLoop {
   std::function<void()> end_of_round_;
   Clock::time_point spin_until_{};
   std::uint64_t rounds_ = 0;
+  std::vector<epoll_event> events_;  // of the last wait; those from next_event_ on are not handled
+  std::size_t next_event_ = 0;
+  bool has_tasks_ = false;
+  First first_;
+  Clock::time_point part_end_{};
+  std::chrono::nanoseconds longest_round_{};
   bool stopped_ = false;
 };
 

@@ -6,12 +6,14 @@
 #include <chrono>
 
 #include "base/clock.hpp"
+#include "base/result.hpp"
 
 namespace cukiln::daemon {
 
 namespace {
 
 constexpr std::chrono::seconds kMaintenanceInterval{60};
+constexpr std::chrono::seconds kReloadRetry{1};
 
 bool has_finished(const std::future<void>& running) {
   return !running.valid() || running.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
@@ -20,7 +22,9 @@ bool has_finished(const std::future<void>& running) {
 }  // namespace
 
 Housekeeping::Housekeeping(EventLoop& loop, const ServiceManager& manager)
-    : manager_(manager), maintenance_timer_(loop, [this] { maintain(); }) {}
+    : manager_(manager),
+      maintenance_timer_(loop, [this] { maintain(); }),
+      reload_timer_(loop, [this] { reload(); }) {}
 
 void Housekeeping::begin() {
   if (maintain_) {
@@ -36,8 +40,16 @@ void Housekeeping::maintain() {
 }
 
 void Housekeeping::reload() {
-  if (reload_ && reloads_requested_.fetch_add(1) == 0) {  // else the running reload is repeated
+  if (!reload_ || reloads_requested_.fetch_add(1) != 0) {  // else the running reload is repeated
+    return;
+  }
+  const auto started = guarded([&]() -> Result<void> {
     reloading_ = std::async(std::launch::async, [this] { reload_while_requested(); });
+    return {};
+  });
+  if (!started) {  // no thread can be started now
+    reloads_requested_.store(0);
+    reload_timer_.set_after(kReloadRetry);
   }
 }
 

@@ -21,7 +21,10 @@ class Housekeeping {
 
   /// Starts the maintenance timer.
   void begin();
-  void stop() noexcept { maintenance_timer_.cancel(); }
+  void stop() noexcept {
+    maintenance_timer_.cancel();
+    reload_timer_.cancel();
+  }
   /// Starts a reload. If one is running, it is repeated once after that.
   void reload();
   /// Waits for running tasks, then runs the maintenance a last time in this thread.
@@ -35,7 +38,7 @@ class Housekeeping {
   std::function<void()> maintain_, reload_;
   std::future<void> maintaining_, reloading_;
   std::atomic<unsigned> reloads_requested_{0};
-  EventLoop::Timer maintenance_timer_;
+  EventLoop::Timer maintenance_timer_, reload_timer_;
 };
 
 }  // namespace cukiln::daemon

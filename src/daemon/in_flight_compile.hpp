@@ -4,10 +4,10 @@
 #include <cassert>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "daemon/compile_submission.hpp"
 #include "daemon/request_handle.hpp"
@@ -36,7 +36,7 @@ struct InFlightCompile {
   bool ahead = false;  ///< started because files changed; clients may have joined
   /// Of the owner's files, or of the changed files. May be null.
   std::shared_ptr<const wire::SourceRoots> source_roots;
-  std::vector<RequestHandle> waiters;
+  std::deque<RequestHandle> waiters;
   std::optional<RequestHandle> owner;  ///< the waiter that serves the files, until it leaves
   /// When it was queued or, if it runs, started.
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();

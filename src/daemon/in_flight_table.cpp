@@ -14,7 +14,12 @@ InFlightTable::Iterator InFlightTable::add(Compiles one) {
   assert(!by_request_.contains({it->user, it->submission.digest}));
   it->serial = ++last_serial_;
   by_request_[{it->user, it->submission.digest}] = it;
-  held_bytes_ += it->submission.bytes;
+  Usage& user = of_user_[it->user];
+  for (Usage* const usage : {&user, &all_}) {
+    ++usage->compiles;
+    usage->held_bytes += it->submission.bytes;
+    usage->waiters += it->waiters.size();
+  }
   compiles_.splice(compiles_.end(), one);
   return it;
 }
@@ -26,7 +31,15 @@ InFlightTable::Iterator InFlightTable::find(std::uint64_t serial) {
 
 InFlightTable::Compiles InFlightTable::take(Iterator it) noexcept {
   by_request_.erase({it->user, it->submission.digest});
-  held_bytes_ -= it->submission.bytes;
+  const auto user = of_user_.find(it->user);
+  for (Usage* const usage : {&user->second, &all_}) {
+    --usage->compiles;
+    usage->held_bytes -= it->submission.bytes;
+    usage->waiters -= it->waiters.size();
+  }
+  if (user->second.compiles == 0) {
+    of_user_.erase(user);
+  }
   Compiles taken;
   taken.splice(taken.end(), compiles_, it);
   return taken;
@@ -35,6 +48,26 @@ InFlightTable::Compiles InFlightTable::take(Iterator it) noexcept {
 InFlightTable::Iterator InFlightTable::find(std::uint32_t user, const RequestDigest& digest) {
   const auto at = by_request_.find({user, digest});
   return at != by_request_.end() ? at->second : compiles_.end();
+}
+
+InFlightTable::Usage InFlightTable::usage_of(std::uint32_t user) const {
+  const auto at = of_user_.find(user);
+  return at != of_user_.end() ? at->second : Usage();
+}
+
+void InFlightTable::add_waiter(Iterator it, const RequestHandle& waiter) {
+  it->waiters.push_back(waiter);
+  ++of_user_.at(it->user).waiters;
+  ++all_.waiters;
+}
+
+bool InFlightTable::drop_waiter(Iterator it, const RequestHandle& request) {
+  const std::size_t before = it->waiters.size();
+  const bool owner_left = it->drop(request);
+  const std::size_t gone = before - it->waiters.size();
+  of_user_.at(it->user).waiters -= gone;
+  all_.waiters -= gone;
+  return owner_left;
 }
 
 void InFlightTable::set_running(Iterator it) noexcept {
@@ -88,8 +121,12 @@ InFlightTable::Iterator InFlightTable::next(unsigned max_running) {
   return next != compiles_.end() ? next : next_ahead();
 }
 
-void InFlightTable::describe(wire::DaemonSnapshot& snapshot) const {
+void InFlightTable::describe(wire::DaemonSnapshot& snapshot,
+                             std::optional<std::uint32_t> only_of) const {
   for (const InFlightCompile& one : compiles_) {
+    if (only_of && one.user != *only_of) {
+      continue;
+    }
     wire::DaemonSnapshot::Job job;
     job.name = one.submission.order->labels.name;
     job.target = one.submission.order->labels.target;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -34,15 +35,25 @@ class InFlightTable {
   /// ahead, one at a time. Returns `end()` if none may start.
   Iterator next(unsigned max_running);
 
-  /// Adds a job for each compile to `snapshot`.
-  void describe(wire::DaemonSnapshot& snapshot) const;
+  void add_waiter(Iterator it, const RequestHandle& waiter);
+  /// Removes a waiter, or all of its session (`id` 0). True if the owner was among them.
+  bool drop_waiter(Iterator it, const RequestHandle& request);
+
+  /// Adds a job for each compile, or for those of one user, to `snapshot`.
+  void describe(wire::DaemonSnapshot& snapshot, std::optional<std::uint32_t> only_of) const;
 
   Iterator begin() noexcept { return compiles_.begin(); }
   Iterator end() noexcept { return compiles_.end(); }
   bool empty() const noexcept { return compiles_.empty(); }
   std::size_t size() const noexcept { return compiles_.size(); }
-  /// The size of all source texts.
-  std::uint64_t held_bytes() const noexcept { return held_bytes_; }
+  /// What users have in the table: compiles, the bytes of their source texts, and waiters.
+  struct Usage {
+    std::size_t compiles = 0;
+    std::uint64_t held_bytes = 0;
+    std::size_t waiters = 0;
+  };
+  const Usage& usage() const noexcept { return all_; }
+  Usage usage_of(std::uint32_t user) const;
 
  private:
   using Key = std::pair<std::uint32_t, RequestDigest>;  // user, request
@@ -57,7 +68,8 @@ class InFlightTable {
   Compiles compiles_;
   std::unordered_map<Key, Iterator, KeyHash> by_request_;
   std::uint64_t last_serial_ = 0;
-  std::uint64_t held_bytes_ = 0;
+  Usage all_;
+  std::unordered_map<std::uint32_t, Usage> of_user_;
   unsigned running_ = 0;  // of clients
   bool running_ahead_ = false;
 };

@@ -17,7 +17,7 @@ namespace {
 
 using wire::DaemonOp;
 
-constexpr std::uint64_t kMaxWantedBytes = 128ull << 20;
+constexpr std::uint64_t kMaxWantedBytes = 8ull << 20;  // a request without its texts
 /// Uses only decide what is evicted, so they are recorded late, many at a time.
 constexpr std::chrono::milliseconds kFlushUsesAfter{500};
 

@@ -17,6 +17,8 @@ using wire::DaemonFrame;
 using wire::DaemonOp;
 
 constexpr std::uint64_t kMaxOrderBytes = 128ull << 20;
+constexpr std::size_t kMaxCountedUsers = 1024;
+constexpr std::size_t kMaxPingBytes = 1 << 10;
 
 }  // namespace
 
@@ -63,8 +65,31 @@ void RequestDispatcher::with_content(Session& session, DaemonFrame& frame, std::
       });
 }
 
+void RequestDispatcher::count_for_user(uid_t user, const RequestCounters& requests, DaemonOp op) {
+  if (users_.size() >= kMaxCountedUsers && !users_.contains(user)) {
+    return;
+  }
+  OfUser& counters = users_[user];
+  const bool is_compile = &requests == &parts_.counters.compile;
+  if (op == DaemonOp::entry) {
+    ++(is_compile ? counters.compiles_ok : counters.entries_sent);
+  } else if (is_compile && op == DaemonOp::error) {
+    ++counters.compiles_failed;
+  }
+}
+
+DaemonCounters::Named RequestDispatcher::counters_of(uid_t user) const {
+  const auto at = users_.find(user);
+  const OfUser counters = at != users_.end() ? at->second : OfUser();
+  return {{"compiles_ok", counters.compiles_ok},
+          {"compiles_failed", counters.compiles_failed},
+          {"entries_sent", counters.entries_sent},
+          {"connections", parts_.sessions.size_of(user)}};
+}
+
 void RequestDispatcher::send_counted(RequestCounters& requests, const RequestHandle& to,
                                      Session& session, Reply reply) {
+  count_for_user(session.peer().user, requests, reply.op);
   requests.count_reply(reply.op, std::chrono::steady_clock::now() - to.since);
   session.send(reply.op, to.id, std::move(reply.body), std::move(reply.attachment));
 }
@@ -100,10 +125,13 @@ void RequestDispatcher::on_frame(Session& session, DaemonFrame& frame) {
       }
       return;
     case DaemonOp::state:
-      return session.send(DaemonOp::state_is, frame.id, parts_.describe().encode());
+      return session.send(DaemonOp::state_is, frame.id, parts_.describe(session).encode());
     case DaemonOp::invalidate: return invalidate(session, frame);
     case DaemonOp::report: return take_report(session, frame);
-    case DaemonOp::ping: return session.send(DaemonOp::pong, frame.id, std::move(frame.body));
+    case DaemonOp::ping:
+      return frame.body.size() > kMaxPingBytes
+                 ? session.protocol_error("ping")
+                 : session.send(DaemonOp::pong, frame.id, std::move(frame.body));
     default: break;
   }
   const auto unknown =
@@ -136,11 +164,15 @@ void RequestDispatcher::give_entry(Session& session, const DaemonFrame& frame) {
   if (!wanted) {
     return session.protocol_error("get");
   }
-  const auto give = [this, to = session.request(frame.id)](Session& client, Sealed sealed) {
+  const auto give = [this, to = session.request(frame.id), key = wanted->key](Session& client,
+                                                                              Sealed sealed) {
     if (sealed == nullptr) {
       return send_counted(parts_.counters.get, to, client, {DaemonOp::miss, {}});
     }
     ++parts_.counters.entries_sent;
+    if (parts_.audit != nullptr) {
+      parts_.audit->record_entry(to.user, static_cast<pid_t>(to.process), key);
+    }
     send_counted(parts_.counters.get, to, client,
                  {DaemonOp::entry, wire::EntryTerms{}.encode(), std::move(sealed)});
   };

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,23 +28,26 @@ using std::chrono::milliseconds;
 
 Server::Server(ServerOptions options, TieredStore& store, UserStores& stores, IpcListener listener,
                ServiceManager manager, std::unique_ptr<EventLoop> loop,
-               std::unique_ptr<BlockingPool> pool)
+               std::unique_ptr<BlockingPool> pool, std::unique_ptr<DescriptorCloser> closer)
     : options_(std::move(options)),
       store_(store),
       stores_(stores),
       manager_(std::move(manager)),
       log_(options_.log),
       loop_(std::move(loop)),
+      closer_(std::move(closer)),
       compilers_(options_.loader, options_.system, store),
-      shared_{*loop_, counters_, log_, options_.session},
+      shared_{*loop_, counters_, *closer_, options_.audit, log_, options_.session},
       sessions_(options_.sessions, shared_),
       housekeeping_(*loop_, manager_),
       pool_(std::move(pool)),
       lookups_(stores, *pool_, *loop_, options_.cached_entry_bytes),
       dispatcher_({*loop_, sessions_, *pool_, lookups_, scheduler_, stores, store, counters_,
-                   [this] { return describe(); }, options_.watch_sources && !options_.system}),
+                   options_.audit, [this](const Session& session) { return describe_to(session); },
+                   options_.watch_sources && !options_.system}),
       supervisor_(options_.compiles.runs, *loop_, compilers_, options_.remote, log_),
-      scheduler_(options_.compiles, *loop_, supervisor_, dispatcher_, counters_, log_),
+      scheduler_(options_.compiles, *loop_, supervisor_, dispatcher_, counters_, options_.audit,
+                 log_),
       acceptor_(*loop_, std::move(listener)),
       watchdog_(*loop_, [this] { notify_watchdog(); }),
       drain_deadline_(*loop_, [this] {
@@ -63,8 +67,10 @@ Result<std::unique_ptr<Server>> Server::create(ServerOptions options, TieredStor
   const unsigned threads = options.store_threads;
   const unsigned max_of_user = options.system && threads > 1 ? threads - 1 : threads;
   CUKILN_TRY(auto pool, BlockingPool::create(threads, max_of_user, loop->tasks()));
+  CUKILN_TRY(auto closer, DescriptorCloser::create({}));
   std::unique_ptr<Server> self(new Server(std::move(options), store, stores, std::move(listener),
-                                          std::move(manager), std::move(loop), std::move(pool)));
+                                          std::move(manager), std::move(loop), std::move(pool),
+                                          std::move(closer)));
   CUKILN_CHECK(self->begin());
   return self;
 }
@@ -84,7 +90,10 @@ Result<void> Server::begin() {
              loop_->watch(signals_.get(), EPOLLIN, [this](std::uint32_t) { handle_signals(); }));
   loop_->at_end_of_round([this] { end_round(); });
   return acceptor_.begin([this](UniqueFd socket) { accept(std::move(socket)); },
-                         [this] { ++counters_.rejected_limit; });
+                         [this](UniqueFd socket) {
+                           ++counters_.rejected_limit;
+                           reject(std::move(socket), "descriptors");
+                         });
 }
 
 std::string Server::greeting() const {
@@ -144,6 +153,8 @@ void Server::end_round() {
   // Before finished compiles send their results, so that closed sessions get none.
   sessions_.remove_closed([this](const Session& closed) { scheduler_.drop(closed.request(0)); });
   counters_.loop_rounds = loop_->rounds();
+  counters_.loop_longest_round_us = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(loop_->longest_round()).count());
   if (draining_ && scheduler_.idle() && (pool_->outstanding() == 0 || is_drain_over_)) {
     loop_->stop();
   }
@@ -188,21 +199,41 @@ void Server::notify_watchdog() {
 void Server::accept(UniqueFd socket) {
   if (draining_) {  // closed, so that the client need not time out
     ++counters_.rejected_draining;
-    return;
+    return reject(std::move(socket), "draining");
   }
   const auto peer = wire::peer_of(socket.get());
   if (!peer || (!options_.system && peer->user != ::geteuid())) {
     ++counters_.rejected_user;
-    return;
+    return reject(std::move(socket), "user");
   }
-  if (!sessions_.has_room_for(peer->user) || !sessions_.add(std::move(socket), *peer, greeting_)) {
+  if (!sessions_.has_room_for(peer->user)) {
+    ++counters_.rejected_limit;
+    return reject(std::move(socket), "limit");
+  }
+  if (!sessions_.add(std::move(socket), *peer, greeting_)) {
     ++counters_.rejected_limit;
     return;
   }
   ++counters_.connections_accepted;
 }
 
-wire::DaemonSnapshot Server::describe() {
+/// Closes a connection whose client may have sent descriptors already.
+void Server::reject(UniqueFd socket, const char* reason) {
+  const auto peer = wire::peer_of(socket.get());
+  if (options_.audit != nullptr && peer) {
+    options_.audit->record({"rejected", peer->user, 0, {{"reason", reason}}});
+  }
+  ::shutdown(socket.get(), SHUT_RDWR);
+  closer_->close(std::move(socket), peer ? peer->user : ::geteuid());
+}
+
+wire::DaemonSnapshot Server::describe_to(const Session& session) {
+  const uid_t user = session.peer().user;
+  const bool sees_all = !options_.system || user == 0 || user == ::geteuid();
+  return describe(sees_all ? std::nullopt : std::optional(user));
+}
+
+wire::DaemonSnapshot Server::describe(std::optional<uid_t> only_of) {
   wire::DaemonSnapshot snapshot;
   snapshot.process = static_cast<std::uint32_t>(::getpid());
   snapshot.build = version();
@@ -213,7 +244,11 @@ wire::DaemonSnapshot Server::describe() {
   snapshot.draining = draining_;
   snapshot.uptime_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<milliseconds>(SteadyClock::now() - started_).count());
-  scheduler_.compiles().describe(snapshot);
+  scheduler_.compiles().describe(snapshot, only_of);
+  if (only_of) {
+    snapshot.counters = dispatcher_.counters_of(*only_of);
+    return snapshot;
+  }
   snapshot.counters = counters_.named();
   snapshot.counters.emplace_back("connections", sessions_.size());
   if (watch_ != nullptr) {
@@ -230,7 +265,7 @@ wire::DaemonSnapshot Server::describe() {
 std::optional<wire::DaemonSnapshot> Server::snapshot(milliseconds timeout) {
   const auto promise = std::make_shared<std::promise<wire::DaemonSnapshot>>();
   auto future = promise->get_future();
-  loop_->post([this, promise] { promise->set_value(describe()); });
+  loop_->post([this, promise] { promise->set_value(describe(std::nullopt)); });
   if (future.wait_for(timeout) != std::future_status::ready) {
     return std::nullopt;
   }

@@ -33,12 +33,13 @@ struct ServerOptions {
   bool watch_sources = false;  ///< recompile edited sources; ignored by a system daemon
   LoaderOptions loader;        ///< where NVRTC is, and the limits of a compile
   CompileScheduler::Options compiles;
-  SessionTable::Limits sessions;
+  FairShare sessions{.total = 4096, .of_user = 1024};
   Session::Limits session;
   std::uint64_t cached_entry_bytes = 256ull << 20;  ///< capacity of the SealedEntryCache
   unsigned store_threads = 4;                       ///< of the BlockingPool
   std::chrono::milliseconds drain_timeout{10'000};
   RemoteTier* remote = nullptr;  ///< may be null; outlives the server
+  AuditLog* audit = nullptr;     ///< may be null; outlives the server
   Logger log;
 };
 
@@ -78,17 +79,21 @@ class Server {
  private:
   Server(ServerOptions options, TieredStore& store, UserStores& stores, IpcListener listener,
          ServiceManager manager, std::unique_ptr<EventLoop> loop,
-         std::unique_ptr<BlockingPool> pool);
+         std::unique_ptr<BlockingPool> pool, std::unique_ptr<DescriptorCloser> closer);
 
   Result<void> begin();
   std::string greeting() const;
   void watch_sources();
   void accept(UniqueFd socket);
+  void reject(UniqueFd socket, const char* reason);
   void end_round();
   void handle_signals();
   void drain();
   void notify_watchdog();
-  wire::DaemonSnapshot describe();
+  /// The state as `user` may see it: a system daemon shows others' compiles to root and to its own
+  /// user only.
+  wire::DaemonSnapshot describe_to(const Session& session);
+  wire::DaemonSnapshot describe(std::optional<uid_t> only_of);
 
   // Each uses those above it.
   const ServerOptions options_;
@@ -99,6 +104,7 @@ class Server {
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   DaemonCounters counters_;
   const std::unique_ptr<EventLoop> loop_;
+  const std::unique_ptr<DescriptorCloser> closer_;
   Compilers compilers_;
   Session::Shared shared_;
   SessionTable sessions_;

@@ -2,6 +2,7 @@
 #include "daemon/session.hpp"
 
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cassert>
@@ -31,10 +32,24 @@ Session::Session(std::uint64_t number, UniqueFd socket, const wire::Peer& peer, 
       socket_(std::move(socket)),
       peer_(peer),
       shared_(shared),
-      deadline_(shared.loop, [this] {
-        ++shared_.counters.slow_clients;
-        close();
+      socket_slot_(peer.user),
+      deadline_(shared.loop,
+                [this] {
+                  ++shared_.counters.slow_clients;
+                  close();
+                }),
+      next_turn_(shared.loop, [this] {
+        guard([&]() -> Result<void> {
+          resume();
+          return {};
+        });
       }) {}
+
+Session::~Session() {
+  for (UniqueFd& descriptor : parser_.take_descriptors()) {
+    shared_.closer.close(std::move(descriptor), peer_.user);
+  }
+}
 
 Result<void> Session::begin(const std::string& greeting) {
   CUKILN_TRY(watch_, shared_.loop.watch(socket_.get(), kReading, [this](std::uint32_t events) {
@@ -95,8 +110,8 @@ void Session::read() {
   std::string& buffer = shared_.read_buffer;
   for (int i = 0; i < kMaxReads && !closed_ && !paused_; ++i) {
     buffer.resize(kReadBytes);
-    UniqueFd descriptor;
-    const ssize_t got = wire::receive_some(socket_.get(), buffer.data(), kReadBytes, descriptor);
+    std::vector<UniqueFd> descriptors;
+    const ssize_t got = wire::receive_some(socket_.get(), buffer.data(), kReadBytes, descriptors);
     if (got == 0 || (got < 0 && errno != EAGAIN)) {
       return close();
     }
@@ -104,8 +119,8 @@ void Session::read() {
       return;
     }
     parser_.feed(ByteView(buffer).substr(0, static_cast<std::size_t>(got)));
-    if (descriptor) {
-      parser_.feed(std::move(descriptor));
+    if (!descriptors.empty() && !feed(std::move(descriptors))) {
+      return protocol_error("descriptors");
     }
     take_frames();
     if (static_cast<std::size_t>(got) < kReadBytes) {
@@ -114,13 +129,31 @@ void Session::read() {
   }
 }
 
+/// Takes the descriptor that came with some bytes. False if there were several, or if it is no
+/// memory file: then only the closer may close them.
+bool Session::feed(std::vector<UniqueFd> descriptors) {
+  if (descriptors.size() == 1 && wire::is_memory_file(descriptors.front().get())) {
+    parser_.feed(std::move(descriptors.front()));
+    return true;
+  }
+  for (UniqueFd& descriptor : descriptors) {
+    shared_.closer.close(std::move(descriptor), peer_.user);
+  }
+  return false;
+}
+
 void Session::take_frames() {
+  const auto end_of_turn = EventLoop::Clock::now() + shared_.limits.turn;
   while (!closed_ && !paused_) {
     DaemonFrame frame;
     switch (parser_.next(frame)) {
-      case wire::DaemonFrameParser::Next::frame: take(frame); continue;
+      case wire::DaemonFrameParser::Next::frame: take(frame); break;
       case wire::DaemonFrameParser::Next::malformed: return protocol_error(parser_.fault());
       case wire::DaemonFrameParser::Next::more: return set_deadline();
+    }
+    if (!closed_ && !paused_ && EventLoop::Clock::now() >= end_of_turn) {
+      pause();
+      next_turn_.set_after({});
     }
   }
 }
@@ -134,6 +167,7 @@ void Session::take(DaemonFrame& frame) {
     return protocol_error("no_hello");
   }
   shared_.handler->on_frame(*this, frame);
+  shared_.closer.close(std::move(frame.attachment), peer_.user);  // one that was not used
 }
 
 void Session::hello(const DaemonFrame& frame) {
@@ -160,6 +194,10 @@ void Session::protocol_error(std::string_view reason) {
   assert(std::find(std::begin(kProtocolErrors), std::end(kProtocolErrors), reason) !=
          std::end(kProtocolErrors));
   ++shared_.counters.protocol_errors[reason];
+  if (shared_.audit != nullptr) {
+    shared_.audit->record(
+        {"rejected", peer_.user, 0, {{"reason", "protocol"}, {"detail", std::string(reason)}}});
+  }
   shared_.log.info("closed the connection of process {} of user {}: protocol error ({})",
                    peer_.process, peer_.user, reason);
   close();
@@ -180,12 +218,14 @@ void Session::send(DaemonOp op, std::uint64_t id, std::string body,
   }
   std::string bytes = wire::encode_header(op, id, body.size(), attachment != nullptr) + body;
   unsent_bytes_ += bytes.size();
+  unsent_files_ += attachment != nullptr ? 1 : 0;
   unsent_.push_back({std::move(bytes), 0, std::move(attachment)});
-  if (unsent_bytes_ > shared_.limits.max_unsent_bytes) {
-    ++shared_.counters.slow_clients;
-    return close();
-  }
   flush();
+  if (!closed_ && (unsent_bytes_ > shared_.limits.max_unsent_bytes ||
+                   unsent_files_ > shared_.limits.max_unsent_files)) {
+    ++shared_.counters.slow_clients;
+    close();
+  }
 }
 
 void Session::flush() {
@@ -204,6 +244,7 @@ void Session::flush() {
     first.done += static_cast<std::size_t>(sent);
     unsent_bytes_ -= static_cast<std::size_t>(sent);
     if (first.done == first.bytes.size()) {
+      unsent_files_ -= first.attachment != nullptr ? 1 : 0;
       unsent_.pop_front();
     }
   }
@@ -225,8 +266,10 @@ void Session::close() noexcept {
   }
   closed_ = true;
   deadline_.cancel();
+  next_turn_.cancel();
   watch_.reset();
-  socket_.reset();
+  ::shutdown(socket_.get(), SHUT_RDWR);
+  shared_.closer.close(std::move(socket_), std::move(socket_slot_));
   unsent_.clear();
   shared_.handler->on_closed(*this);
 }

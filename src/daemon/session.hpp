@@ -9,10 +9,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/file.hpp"
 #include "base/logger.hpp"
+#include "daemon/audit_log.hpp"
 #include "daemon/counters.hpp"
+#include "daemon/descriptor_closer.hpp"
 #include "daemon/event_loop.hpp"
 #include "daemon/request_handle.hpp"
 #include "wire/daemon_frame.hpp"
@@ -25,11 +28,14 @@ namespace cukiln::daemon {
 /// The connection of one client: socket, credentials, frames in both directions, and limits. A
 /// protocol error, a timeout or a lack of memory closes this session and no other. A closed session
 /// is destroyed at the end of the loop's round, so that callers of `close` may still access it.
-/// Threads: the loop's only.
+/// What a client sent is closed by the DescriptorCloser, and after `Limits::turn` its further
+/// frames wait for the next round, so that no client delays the others. Threads: the loop's only.
 class Session {
  public:
   struct Limits {
     std::size_t max_unsent_bytes = 16 << 20;        ///< replies that the client has not read
+    std::size_t max_unsent_files = 64;              ///< attachments of such replies
+    std::chrono::microseconds turn{300};            ///< of the loop's time, until other sessions'
     std::chrono::milliseconds frame_timeout{2000};  ///< to receive `hello`, or a frame that began
   };
   class Handler {
@@ -43,6 +49,8 @@ class Session {
   struct Shared {
     EventLoop& loop;
     DaemonCounters& counters;
+    DescriptorCloser& closer;
+    AuditLog* audit;  ///< may be null
     Logger log;
     Limits limits;
     Handler* handler = nullptr;
@@ -50,6 +58,7 @@ class Session {
   };
 
   Session(std::uint64_t number, UniqueFd socket, const wire::Peer& peer, Shared& shared);
+  ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -86,6 +95,7 @@ class Session {
   };
   void on_events(std::uint32_t events);
   void read();
+  bool feed(std::vector<UniqueFd> descriptors);
   void take_frames();
   void take(wire::DaemonFrame& frame);
   void hello(const wire::DaemonFrame& frame);
@@ -97,7 +107,9 @@ class Session {
   const wire::Peer peer_;
   Shared& shared_;
   EventLoop::Watch watch_;  // destroyed before the socket
+  DescriptorCloser::Slot socket_slot_;
   EventLoop::Timer deadline_;
+  EventLoop::Timer next_turn_;  // continues with frames that have arrived
   bool has_hello_ = false;
   bool closed_ = false;
   bool paused_ = false;
@@ -106,6 +118,7 @@ class Session {
   wire::DaemonFrameParser parser_;
   std::deque<Unsent> unsent_;
   std::size_t unsent_bytes_ = 0;
+  std::size_t unsent_files_ = 0;
 };
 
 }  // namespace cukiln::daemon

@@ -8,10 +8,13 @@
 
 namespace cukiln::daemon {
 
-bool SessionTable::has_room_for(uid_t user) const {
+std::size_t SessionTable::size_of(uid_t user) const {
   const auto at = of_user_.find(user);
-  return sessions_.size() < limits_.sessions &&
-         (at == of_user_.end() || at->second < limits_.sessions_of_user);
+  return at != of_user_.end() ? at->second : 0;
+}
+
+bool SessionTable::has_room_for(uid_t user) const {
+  return limit_.allows(size_of(user), sessions_.size()) && !shared_.closer.is_full(user);
 }
 
 Result<void> SessionTable::add(UniqueFd socket, const wire::Peer& peer,

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/fair_share.hpp"
 #include "daemon/session.hpp"
 
 namespace cukiln::daemon {
@@ -18,17 +19,14 @@ namespace cukiln::daemon {
 /// The sessions of a daemon, and their number for each user. Threads: the loop's only.
 class SessionTable {
  public:
-  struct Limits {
-    std::size_t sessions = 4096;
-    std::size_t sessions_of_user = 1024;
-  };
-  SessionTable(const Limits& limits, Session::Shared& shared) : limits_(limits), shared_(shared) {}
+  SessionTable(const FairShare& limit, Session::Shared& shared) : limit_(limit), shared_(shared) {}
 
   bool has_room_for(uid_t user) const;
   /// Starts a session. Errors: io.
   Result<void> add(UniqueFd socket, const wire::Peer& peer, const std::string& greeting);
   /// Null if there is none, or if it is closed.
   Session* find(std::uint64_t number);
+  std::size_t size_of(uid_t user) const;
   std::size_t size() const noexcept { return sessions_.size(); }
 
   /// Marks a closed session for the next `remove_closed`. Allocates nothing.
@@ -39,7 +37,7 @@ class SessionTable {
   void flush();
 
  private:
-  const Limits limits_;
+  const FairShare limit_;
   Session::Shared& shared_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;
   std::unordered_map<uid_t, std::size_t> of_user_;

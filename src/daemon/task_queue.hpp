@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -40,12 +41,13 @@ class TaskQueue {
       const MutexLock lock(mutex_);
       tasks_.splice(tasks_.end(), task.task_);
     }
-    const std::uint64_t one = 1;
-    static_cast<void>(!::write(wake_.get(), &one, sizeof one));
+    wake();
   }
 
-  /// Runs the tasks that were posted before this call. An exception of a task is logged.
-  void run_pending(const Logger& log) {
+  /// Runs the tasks that were posted before this call, at least one, until `end`: the others remain
+  /// pending. An exception of a task is logged.
+  void run_pending(const Logger& log, std::chrono::steady_clock::time_point end =
+                                          std::chrono::steady_clock::time_point::max()) {
     std::uint64_t count = 0;
     static_cast<void>(!::read(wake_.get(), &count, sizeof count));
     std::list<Task> tasks;
@@ -53,14 +55,25 @@ class TaskQueue {
       const MutexLock lock(mutex_);
       tasks.swap(tasks_);
     }
-    for (const Task& task : tasks) {
+    while (!tasks.empty()) {
       const auto done = guarded([&]() -> Result<void> {
-        task();
+        tasks.front()();
         return {};
       });
       if (!done) {
         log.error("a posted task failed: {}", done.error().message());
       }
+      tasks.pop_front();
+      if (!tasks.empty() && std::chrono::steady_clock::now() >= end) {
+        break;
+      }
+    }
+    if (!tasks.empty()) {
+      {
+        const MutexLock lock(mutex_);
+        tasks_.splice(tasks_.begin(), tasks);
+      }
+      wake();
     }
   }
 
@@ -68,6 +81,11 @@ class TaskQueue {
   int fd() const noexcept { return wake_.get(); }
 
  private:
+  void wake() noexcept {
+    const std::uint64_t one = 1;
+    static_cast<void>(!::write(wake_.get(), &one, sizeof one));
+  }
+
   const UniqueFd wake_;
   Mutex mutex_;
   std::list<Task> tasks_ CUKILN_GUARDED_BY(mutex_);

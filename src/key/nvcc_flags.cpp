@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <iterator>
 #include <string_view>
+#include <system_error>
 
 #include "base/nearest.hpp"
 #include "base/result.hpp"
@@ -140,6 +143,83 @@ constexpr Rule kRules[] = {
 constexpr std::string_view kDefine = "--define-macro";
 constexpr std::string_view kPreInclude = "--pre-include";
 constexpr std::string_view kPtxasOptions = "--ptxas-options";
+constexpr std::string_view kSplitCompile = "--split-compile";
+constexpr unsigned kMaxSplit = 16;  // threads that one compile for another process may use
+
+/// Options of ptxas that read or write files.
+constexpr std::string_view kPtxasFiles[] = {"-o",   "--output-file",    "-optf", "--options-file",
+                                            "-ias", "--input-as-string"};
+/// Options of ptxas that a compile for another process may use, without their values.
+constexpr std::string_view kPtxasKnown[] = {
+    "-v",
+    "--verbose",
+    "-O",
+    "-O0",
+    "-O1",
+    "-O2",
+    "-O3",
+    "-O4",
+    "--opt-level",
+    "-w",
+    "--disable-warnings",
+    "-Werror",
+    "--warning-as-error",
+    "-warn-spills",
+    "--warn-on-spills",
+    "-warn-lmem-usage",
+    "--warn-on-local-memory-usage",
+    "-warn-double-usage",
+    "--warn-on-double-precision-use",
+    "-suppress-double-demote-warning",
+    "--suppress-double-demote-warning",
+    "-suppress-stack-size-warning",
+    "--suppress-stack-size-warning",
+    "-suppress-async-bulk-multicast-advisory-warning",
+    "--suppress-async-bulk-multicast-advisory-warning",
+    "-suppress-sparse-mma-advisory-info",
+    "--suppress-sparse-mma-advisory-info",
+    "-dlcm",
+    "--def-load-cache",
+    "-dscm",
+    "--def-store-cache",
+    "-flcm",
+    "--force-load-cache",
+    "-fscm",
+    "--force-store-cache",
+    "-fmad",
+    "--fmad",
+    "-maxrregcount",
+    "--maxrregcount",
+    "-regUsageLevel",
+    "--register-usage-level",
+    "-allow-expensive-optimizations",
+    "--allow-expensive-optimizations",
+    "-disable-optimizer-consts",
+    "--disable-optimizer-constants",
+    "-g",
+    "--device-debug",
+    "-lineinfo",
+    "--generate-line-info",
+    "-sp-bounds-check",
+    "--sp-bounds-check",
+    "-ret-end",
+    "--return-at-end",
+    "-preserve-relocs",
+    "--preserve-relocs",
+    "-pic",
+    "--position-independent-code",
+    "-legacy-bar-warp-wide-behavior",
+    "--legacy-bar-warp-wide-behavior",
+    "-make-errors-visible-at-exit",
+    "--make-errors-visible-at-exit",
+    "-ewp",
+    "--extensible-whole-program",
+    "--optimize-float-atomics",
+    "--g-tensor-memory-access-check",
+    "--device-stack-protector",
+    "-jtd",
+    "--jump-table-density",
+};
 
 struct Match {
   const Rule* rule = nullptr;
@@ -216,18 +296,79 @@ Result<void> check_macro(std::string_view macro) {
   return {};
 }
 
+template <std::size_t n>
+bool is_one_of(const std::string_view (&names)[n], std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+std::string_view head_of(std::string_view argument) {
+  return argument.substr(0, argument.find_first_of("= "));
+}
+
 /// Splits `-Xptxas -v,-dlcm=ca` at the commas, as nvcc does: NVRTC takes one option at a time.
-void add_ptxas_options(std::string_view list, TranslatedFlags& out) {
+/// Errors: invalid_argument (an option that reads or writes a file).
+Result<void> add_ptxas_options(std::string_view list, TranslatedFlags& out) {
   while (!list.empty()) {
     const std::size_t comma = std::min(list.find(','), list.size());
+    const std::string_view option = list.substr(0, comma);
+    if (is_one_of(kPtxasFiles, head_of(option))) {
+      return make_error(ErrorCode::invalid_argument,
+                        "\"{}={}\" is refused: ptxas would read or write a file that the key does "
+                        "not name; leave it out",
+                        kPtxasOptions, option);
+    }
     if (comma != 0) {
       out.arguments.push_back(fmt::format("{}={}", kPtxasOptions, list.substr(0, comma)));
     }
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
+  return {};
+}
+
+/// Whether a compile for another process may give ptxas this option, or this value of the option
+/// before it.
+bool is_known_ptxas_option(std::string_view option) {
+  const bool is_value = option.substr(0, 1) != "-";
+  return option.find('/') == std::string_view::npos &&
+         (is_value || is_one_of(kPtxasKnown, head_of(option)));
+}
+
+bool is_small_number(std::string_view text, unsigned max) {
+  unsigned number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc{} && end == text.data() + text.size() && number > 0 && number <= max;
+}
+
+bool is_allowed_argument(const std::string& argument) {
+  const Match found = match(argument);
+  if (found.rule == nullptr || argument.find('\0') != std::string::npos ||
+      argument.substr(0, argument.find('=')) != found.rule->canonical) {
+    return false;
+  }
+  const Rule& rule = *found.rule;
+  const bool reaches_nvrtc = rule.action == keep || rule.action == target ||
+                             rule.action == include || rule.action == standard;
+  if (!reaches_nvrtc || (rule.value == Value::required && !found.has_value) ||
+      (rule.value == Value::none && found.has_value)) {
+    return false;
+  }
+  return rule.canonical == kPtxasOptions   ? is_known_ptxas_option(found.value)
+         : rule.canonical == kSplitCompile ? is_small_number(found.value, kMaxSplit)
+                                           : true;
 }
 
 }  // namespace
+
+Result<void> check_arguments(const std::vector<std::string>& arguments) {
+  const auto refused = std::find_if_not(arguments.begin(), arguments.end(), &is_allowed_argument);
+  if (refused == arguments.end()) {
+    return {};
+  }
+  constexpr std::size_t kShownBytes = 100;
+  return make_error(ErrorCode::invalid_argument,
+                    "cukilnd gives NVRTC no argument \"{}\" for other processes",
+                    refused->substr(0, kShownBytes));
+}
 
 Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
   TranslatedFlags out;
@@ -267,7 +408,7 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
           out.relative_pre_include = true;
         }
         if (rule.canonical == kPtxasOptions) {
-          add_ptxas_options(found.value, out);
+          CUKILN_CHECK(add_ptxas_options(found.value, out));
         } else {
           out.arguments.push_back(canonical);
         }

@@ -29,6 +29,11 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags);
 enum class FlagShape { unknown, alone, value_follows };
 FlagShape shape_of(const std::string& flag);
 
+/// Checks arguments for NVRTC that another process has translated: only what `translate_flags` can
+/// give passes, of ptxas's options only a list, and `--split-compile` up to 16 threads. Errors:
+/// invalid_argument, naming the argument.
+Result<void> check_arguments(const std::vector<std::string>& arguments);
+
 /// Every spelling that `translate_flags` accepts.
 std::vector<std::string> known_flags();
 

@@ -13,6 +13,7 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
+constexpr std::size_t kMaxFailures = 256;
 constexpr Backoff::Limits kPauses{milliseconds(1'000), milliseconds(60'000)};
 
 }  // namespace
@@ -32,6 +33,11 @@ void FailureMemory::remember(const RequestDigest& request, const Error& error) {
     return;
   }
   const ForkSafeLock lock(mutex_);
+  if (failures_.size() >= kMaxFailures && !failures_.contains(request)) {
+    failures_.erase(std::min_element(
+        failures_.begin(), failures_.end(),
+        [](const auto& a, const auto& b) { return a.second.until < b.second.until; }));
+  }
   Failure& failure =
       failures_.try_emplace(request, Failure{error, {}, Backoff(kPauses)}).first->second;
   failure.error = error;

@@ -16,8 +16,9 @@ namespace cukiln {
 
 /// Remembers requests whose compiler crashed or hung, so that a service that repeats one does not
 /// crash a compiler each time: the request fails immediately during a pause that doubles. Kept in
-/// memory only. Compile errors are not remembered: they are cheap to repeat, and a missing file may
-/// exist by then. Threads: safe.
+/// memory only, up to 256 requests: then the one whose pause ends first is forgotten. Compile
+/// errors are not remembered: they are cheap to repeat, and a missing file may exist by then.
+/// Threads: safe.
 class FailureMemory {
  public:
   /// Returns the remembered error; nothing if the request may be tried.

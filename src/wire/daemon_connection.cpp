@@ -112,7 +112,7 @@ Result<Greeting> receive_greeting(int socket, const std::string& path,
       return make_error(ErrorCode::timeout, "cukilnd at {} sent no greeting for {} ms", path,
                         timeout.count());
     }
-    UniqueFd none;
+    std::vector<UniqueFd> none;
     const ssize_t got = receive_some(socket, buffer.data(), kGreetingBytes - bytes.size(), none);
     if (got == 0 || (got < 0 && errno != EAGAIN)) {
       return make_error(ErrorCode::io, "cukilnd at {} closed the connection", path);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <utility>
 
 #include "base/bytes.hpp"
 #include "base/file.hpp"
@@ -86,6 +87,8 @@ class DaemonFrameParser {
   /// Whether an incomplete frame is buffered.
   bool in_frame() const noexcept { return !received_.empty(); }
   const char* fault() const noexcept { return fault_; }
+  /// Takes the descriptors that belong to no frame yet.
+  std::deque<UniqueFd> take_descriptors() noexcept { return std::exchange(descriptors_, {}); }
 
  private:
   Next malformed(const char* why) noexcept;

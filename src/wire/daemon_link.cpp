@@ -232,15 +232,15 @@ Result<DaemonFrame> DaemonLink::Conversation::receive(SteadyClock::time_point de
       }
     }
     buffer.resize(kReadBytes);
-    UniqueFd descriptor;
-    const ssize_t got = receive_some(fd, buffer.data(), buffer.size(), descriptor);
+    std::vector<UniqueFd> descriptors;
+    const ssize_t got = receive_some(fd, buffer.data(), buffer.size(), descriptors);
     if (got == 0 || (got < 0 && errno != EAGAIN)) {
       return lost(ErrorCode::io, "cukilnd closed the connection");
     }
     if (got > 0) {
       connection_->parser.feed(ByteView(buffer).substr(0, static_cast<std::size_t>(got)));
     }
-    if (descriptor) {
+    for (UniqueFd& descriptor : descriptors) {
       connection_->parser.feed(std::move(descriptor));
     }
   }

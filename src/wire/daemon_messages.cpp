@@ -32,17 +32,31 @@ Digest digest(SerialReader& in) noexcept {
   return digest_from<Digest>(in.raw(sizeof(Digest::bytes)));
 }
 
+// Longer labels are cut: a daemon keeps and shows what its clients send.
+constexpr std::size_t kMaxLabelBytes = 1 << 10;
+constexpr std::size_t kMaxFlagsBytes = 16 << 10;
+
+template <class Labels, class Use>
+void for_each_label(Labels& labels, const Use& use) {
+  auto& [name, source, target, flags, compiler] = labels;
+  use(name, kMaxLabelBytes);
+  use(source, kMaxLabelBytes);
+  use(target, kMaxLabelBytes);
+  use(flags, kMaxFlagsBytes);
+  use(compiler, kMaxLabelBytes);
+}
+
 void put_labels(SerialWriter& out, const EntryLabels& labels) {
-  const auto& [name, source, target, flags, compiler] = labels;
-  out.bytes(name).bytes(source).bytes(target).bytes(flags).bytes(compiler);
+  for_each_label(labels, [&](const std::string& label, std::size_t max_bytes) {
+    out.bytes(ByteView(label).substr(0, max_bytes));
+  });
 }
 
 EntryLabels get_labels(SerialReader& in) {
   EntryLabels labels;
-  auto& [name, source, target, flags, compiler] = labels;
-  for (std::string* text : {&name, &source, &target, &flags, &compiler}) {
-    *text = in.bytes();
-  }
+  for_each_label(labels, [&](std::string& label, std::size_t max_bytes) {
+    label = in.bytes().substr(0, max_bytes);
+  });
   return labels;
 }
 

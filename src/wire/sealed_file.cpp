@@ -51,6 +51,8 @@ Result<UniqueFd> make_sealed_file(std::initializer_list<ByteView> parts) {
   return fd;
 }
 
+bool is_memory_file(int fd) noexcept { return ::fcntl(fd, F_GET_SEALS) >= 0; }
+
 Result<std::uint64_t> check_sealed_file(int fd, std::uint64_t max_bytes) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   struct stat status {};
@@ -59,6 +61,12 @@ Result<std::uint64_t> check_sealed_file(int fd, std::uint64_t max_bytes) {
                  "the attached descriptor is not a sealed memory file");
   }
   const auto size = static_cast<std::uint64_t>(status.st_size);
+  constexpr std::uint64_t kBlockBytes = 512;  // the unit of st_blocks
+  if (static_cast<std::uint64_t>(status.st_blocks) * kBlockBytes < size) {
+    return make_error(ErrorCode::invalid_argument,
+                      "the attached file has holes: {} bytes, of which {} are in memory", size,
+                      static_cast<std::uint64_t>(status.st_blocks) * kBlockBytes);
+  }
   if (size > max_bytes) {
     return make_error(ErrorCode::invalid_argument,
                       "the attached file has {} bytes, expected at most {}", size, max_bytes);

@@ -18,8 +18,12 @@ namespace cukiln::wire {
 /// Makes a sealed file of the concatenated `parts`. Errors: io.
 Result<UniqueFd> make_sealed_file(std::initializer_list<ByteView> parts);
 
+/// Whether a descriptor is a file in memory: closing any other one may block for as long as its
+/// sender wants. Does not block itself.
+bool is_memory_file(int fd) noexcept;
+
 /// Checks a descriptor received from another process and returns its size. Errors: invalid_argument
-/// (not sealed, or larger than `max_bytes`).
+/// (not sealed, with holes, which are cheap to send and dear to read, or larger than `max_bytes`).
 Result<std::uint64_t> check_sealed_file(int fd, std::uint64_t max_bytes);
 
 /// Checks and maps a sealed file. Because it is sealed, the sender cannot truncate it under the

@@ -16,7 +16,8 @@ namespace cukiln::wire {
 
 namespace {
 
-constexpr std::size_t kMaxDescriptors = 4;
+/// The kernel's limit for one message. It would close what found no room, in this thread.
+constexpr std::size_t kMaxDescriptors = 253;
 
 }  // namespace
 
@@ -79,7 +80,7 @@ ssize_t send_some(int socket, std::initializer_list<ByteView> parts, int descrip
   return send_once(socket, MessageParts(std::span(parts.begin(), parts.size())).left(), descriptor);
 }
 
-ssize_t receive_some(int socket, char* to, std::size_t size, UniqueFd& descriptor) noexcept {
+ssize_t receive_some(int socket, char* to, std::size_t size, std::vector<UniqueFd>& descriptors) {
   iovec piece{to, size};
   msghdr message{};
   message.msg_iov = &piece;
@@ -103,10 +104,7 @@ ssize_t receive_some(int socket, char* to, std::size_t size, UniqueFd& descripto
     for (std::size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
-      UniqueFd came(fd);
-      if (!descriptor) {
-        descriptor = std::move(came);
-      }
+      descriptors.emplace_back(fd);
     }
   }
   return got;

@@ -8,6 +8,7 @@
 
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "base/bytes.hpp"
 #include "base/file.hpp"
@@ -49,8 +50,9 @@ bool is_trusted_peer(uid_t peer, uid_t self, const struct stat& folder,
 /// first byte. Returns the number of bytes, or -1 with errno.
 ssize_t send_some(int socket, std::initializer_list<ByteView> parts, int descriptor) noexcept;
 
-/// Calls recvmsg once, without blocking. `descriptor` becomes the descriptor received, if any, with
-/// close-on-exec; further ones are closed.
-ssize_t receive_some(int socket, char* to, std::size_t size, UniqueFd& descriptor) noexcept;
+/// Calls recvmsg once, without blocking. Appends the descriptors received, which have
+/// close-on-exec, to `descriptors`: the caller decides where to close what it did not expect,
+/// because that may block.
+ssize_t receive_some(int socket, char* to, std::size_t size, std::vector<UniqueFd>& descriptors);
 
 }  // namespace cukiln::wire

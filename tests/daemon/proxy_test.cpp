@@ -75,21 +75,21 @@ class FlippingProxy {
       pollfd polled[2] = {{client, POLLIN, 0}, {daemon.get(), POLLIN, 0}};
       if (::poll(polled, 2, 100) <= 0) continue;
       if (polled[0].revents != 0) {
-        UniqueFd attachment;
-        const ssize_t got = wire::receive_some(client, buffer.data(), buffer.size(), attachment);
+        std::vector<UniqueFd> attached;
+        const ssize_t got = wire::receive_some(client, buffer.data(), buffer.size(), attached);
         if (got <= 0) return;
         if (!send_all(daemon.get(), ByteView(buffer).substr(0, static_cast<std::size_t>(got)),
-                      attachment.get())) {
+                      attached.empty() ? -1 : attached.front().get())) {
           return;
         }
       }
       if (polled[1].revents != 0) {
-        UniqueFd attachment;
+        std::vector<UniqueFd> attached;
         const ssize_t got =
-            wire::receive_some(daemon.get(), buffer.data(), buffer.size(), attachment);
+            wire::receive_some(daemon.get(), buffer.data(), buffer.size(), attached);
         if (got <= 0) return;
         said.append(buffer.data(), static_cast<std::size_t>(got));
-        if (attachment) attachments.push_back(std::move(attachment));
+        std::move(attached.begin(), attached.end(), std::back_inserter(attachments));
         if (!pass_on(client, said, attachments, greeted)) return;
       }
     }

@@ -116,8 +116,8 @@ class RunningDaemon final : public ops::OpsSource {
 }  // namespace
 
 struct AdminHttp::State {
-  State(Server& server, TieredStore& store, const CurrentRemote& remote)
-      : source(server, store, remote) {}
+  State(Server& server, TieredStore& store, const CurrentRemote& remote, bool system)
+      : source(server, store, remote), responder(source, system) {}
   ~State() {
     if (!path.empty()) {
       ::unlink(path.c_str());
@@ -126,7 +126,7 @@ struct AdminHttp::State {
   std::string path;  // of the socket file that this must remove; may be empty
   int port = 0;
   RunningDaemon source;
-  ops::HttpResponder responder{source};
+  ops::HttpResponder responder;
   std::unique_ptr<ops::AdminHttpServer> http;  // destroyed first, because it calls the others
 };
 
@@ -136,7 +136,7 @@ int AdminHttp::port() const noexcept { return state_->port; }
 
 Result<std::unique_ptr<AdminHttp>> AdminHttp::open(Options options, Server& server,
                                                    TieredStore& store) {
-  auto state = std::make_unique<State>(server, store, *options.remote);
+  auto state = std::make_unique<State>(server, store, *options.remote, options.system);
   std::vector<ops::HttpListener> listeners;
   if (options.inherited) {
     listeners.push_back({std::move(options.inherited), false});

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/main/live_settings.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <iterator>
@@ -77,6 +79,13 @@ void LiveSettings::apply(const Settings& fresh) {
             std::end(kNotOfDaemons)) {
       continue;
     }
+    if (targets_.audit != nullptr) {
+      targets_.audit->record({"setting",
+                              ::geteuid(),
+                              ::getpid(),
+                              {{"name", name}, {"origin", fresh.all[i].origin}},
+                              {}});
+    }
     if (is_live(name)) {  // values are not logged: a remote's may have a password
       log_.info("reload: {} has changed in {}", name, fresh.all[i].origin);
     } else {
@@ -104,6 +113,9 @@ void LiveSettings::reload() {
   apply(*fresh);
   now_ = *std::move(fresh);
   open_remote();  // always: key files may have changed though the settings have not
+  if (targets_.audit != nullptr) {
+    targets_.audit->record({"reloaded", ::geteuid(), ::getpid(), {}, {}});
+  }
   log_.info("reload: done");
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/logger.hpp"
+#include "daemon/audit_log.hpp"
 #include "daemon/main/current_remote.hpp"
 #include "daemon/user_stores.hpp"
 #include "loader/settings.hpp"
@@ -21,8 +22,9 @@ class LiveSettings {
     UserStores& stores;
     CurrentRemote& remote;
     std::atomic<LogLevel>& log_level;
-    bool system = false;   ///< a system daemon must not sign
-    bool verbose = false;  ///< the command line has set the log level
+    AuditLog* audit = nullptr;  ///< may be null
+    bool system = false;        ///< a system daemon must not sign
+    bool verbose = false;       ///< the command line has set the log level
   };
   LiveSettings(SettingsSources sources, Settings now, Targets targets, Logger log);
 

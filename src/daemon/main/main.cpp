@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // cukilnd: compiles each request once for all processes of a user, or of each user of a host.
 //
-//   cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS] [--verbose]
+//   cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS] [--audit WHERE]
+//           [--verbose]
 //
 // Everything else comes from the settings that the library reads too. It runs in the foreground;
 // `cukiln daemon start` or a service manager runs it in the background.
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <cstdio>
@@ -21,9 +24,11 @@
 #include "base/cores.hpp"
 #include "base/file.hpp"
 #include "base/result.hpp"
+#include "daemon/audit_log.hpp"
 #include "daemon/ipc_listener.hpp"
 #include "daemon/main/admin_http.hpp"
 #include "daemon/main/live_settings.hpp"
+#include "daemon/main/log_writer.hpp"
 #include "daemon/server.hpp"
 #include "daemon/service_manager.hpp"
 #include "daemon/user_stores.hpp"
@@ -37,7 +42,7 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS]\n"
-    "               [--verbose] [--version]\n"
+    "               [--audit WHERE] [--verbose] [--version]\n"
     "Compiles each request once for all processes of this user; with --system for all users of "
     "this\nmachine, once for each user.\n";
 
@@ -51,6 +56,8 @@ Options:
   --jobs N        the number of concurrent compiles (default: one per core)
   --http ADDRESS  serve the admin HTTP server (page, /metrics, /healthz, /readyz) at a loopback
                   address too, such as 127.0.0.1:9464; else only at ops.sock, beside the IPC socket
+  --audit WHERE   record who compiled what and who got which key: a file of JSON lines, "journal" or
+                  "off" (default with --system: audit.jsonl in the store's folder, else off)
   --verbose       log everything (default: the setting log)
   --version       print the version
   --help          print this text
@@ -76,6 +83,7 @@ struct Arguments {
   std::string socket;
   std::string store;
   std::string http;
+  std::string audit;
   unsigned jobs = 0;
 };
 
@@ -94,6 +102,8 @@ bool parse(int count, char** values, Arguments& out, int& status) {
       out.store = values[++i];
     } else if (name == "--http" && has_value) {
       out.http = values[++i];
+    } else if (name == "--audit" && has_value) {
+      out.audit = values[++i];
     } else if (name == "--jobs" && has_value) {
       const std::string_view number = values[++i];
       const auto [end, error] =
@@ -113,8 +123,8 @@ bool parse(int count, char** values, Arguments& out, int& status) {
       status = ok;
       return false;
     } else {
-      const bool lacks_value =
-          name == "--socket" || name == "--store" || name == "--http" || name == "--jobs";
+      const bool lacks_value = name == "--socket" || name == "--store" || name == "--http" ||
+                               name == "--audit" || name == "--jobs";
       std::fprintf(stderr, "cukilnd: %s %s\n%s", values[i],
                    lacks_value ? "needs a value" : "is not an option", kUsage);
       status = usage;
@@ -129,12 +139,17 @@ int fail(const Error& error) {
   return failed;
 }
 
-/// Each client needs a descriptor, and each reply may carry another.
+/// Each client needs a descriptor, and each reply may carry another. Called before other threads
+/// exist: with them the kernel waits, for tens of milliseconds, whenever its table of descriptors
+/// grows, and the event loop must not.
 void raise_descriptor_limit() {
+  constexpr rlim_t kMostUsed = 1 << 16;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
     limit.rlim_cur = limit.rlim_max;
     ::setrlimit(RLIMIT_NOFILE, &limit);
+    const auto highest = static_cast<int>(std::min(limit.rlim_cur, kMostUsed)) - 1;
+    const UniqueFd grows_the_table(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, highest));
   }
 }
 
@@ -204,9 +219,34 @@ ServerOptions server_options(const Arguments& arguments, const Settings& setting
                                                              : usable_cores();
   options.compiles.runs.max_time = settings.loader.compile_timeout;
   options.loader.jobs = options.compiles.max_running;
+  for (FairShare* const share : {&options.sessions, &options.compiles.queued,
+                                 &options.compiles.held_bytes, &options.compiles.waiters}) {
+    share->fair = arguments.system;
+  }
   options.watch_sources = settings.watch_sources;
   options.log = Logger(sink);
   return options;
+}
+
+/// Null if there is to be none. Errors: AuditLog::open's.
+Result<std::unique_ptr<AuditLog>> open_audit(const Arguments& arguments, const TieredStore& store,
+                                             const Logger& log) {
+  std::string where = arguments.audit;
+  if (where.empty() && arguments.system && store.disk() != nullptr) {
+    where = join_path(folder_of(store.disk()->directory().root()), "audit.jsonl");
+  }
+  if (where.empty() || where == "off") {
+    return std::unique_ptr<AuditLog>();
+  }
+  AuditLog::Options options;
+  options.where = where;
+  return AuditLog::open(std::move(options), log);
+}
+
+void audit(const std::unique_ptr<AuditLog>& log, const char* event, const std::string& socket) {
+  if (log != nullptr) {
+    log->record({event, ::geteuid(), ::getpid(), {{"socket", socket}, {"version", version()}}, {}});
+  }
 }
 
 /// Opens the stores and serves `listener` until a signal ends the daemon. Returns the exit status.
@@ -225,17 +265,24 @@ int serve(const Arguments& arguments, const SettingsSources& sources, const Sett
   const auto stores = arguments.system
                           ? std::make_unique<UserStores>(**store, std::move(user_options))
                           : std::make_unique<UserStores>(**store);
+  const auto audit_log = open_audit(arguments, **store, log);
+  if (!audit_log) {
+    return fail(audit_log.error());
+  }
   CurrentRemote remote;
-  LiveSettings live(sources, settings,
-                    {*stores, remote, max_level, arguments.system, arguments.verbose}, log);
+  LiveSettings live(
+      sources, settings,
+      {*stores, remote, max_level, audit_log->get(), arguments.system, arguments.verbose}, log);
   live.open_remote();
   ServerOptions options = server_options(arguments, settings, sink);
   options.remote = &remote;
+  options.audit = audit_log->get();
   const std::string socket = listener.path;
   AdminHttp::Options http;
   http.path = join_path(folder_of(socket), "ops.sock");
   http.inherited = std::move(manager.admin_socket);
   http.address = arguments.http;
+  http.system = arguments.system;
   http.remote = &remote;
   auto server =
       Server::create(std::move(options), **store, *stores, std::move(listener), std::move(manager));
@@ -256,12 +303,14 @@ int serve(const Arguments& arguments, const SettingsSources& sources, const Sett
   });
   (*server)->on_reload([&live] { live.reload(); });
   log.info("serving at {} (process {})", socket, ::getpid());
+  audit(*audit_log, "started", socket);
   if (!arguments.http.empty()) {
     const std::string page = fmt::format("http://localhost:{}/", (*admin)->port());
     log.info("its page is at {}", page);
     (*server)->set_page(page);
   }
   const auto done = (*server)->run();
+  audit(*audit_log, "stopped", socket);
   finish_uploads(remote.get().get(), log);
   return done ? ok : fail(done.error());
 }
@@ -295,9 +344,10 @@ int run_daemon(int count, char** values) {
     return usage;
   }
   std::atomic<LogLevel> max_level = arguments.verbose ? LogLevel::debug : settings->log_level;
-  const LogSink sink = [&max_level](LogLevel level, std::string_view text) {
+  LogWriter writer;
+  const LogSink sink = [&max_level, &writer](LogLevel level, std::string_view text) {
     if (level <= max_level.load(std::memory_order_relaxed)) {
-      std::fprintf(stderr, "cukilnd: %.*s\n", static_cast<int>(text.size()), text.data());
+      writer.write(text);
     }
   };
   const Logger log(sink);

@@ -85,6 +85,7 @@ constexpr CounterRow kDaemonCounters[] = {
      "Compile requests declined, by reason. Their clients compile locally."},
     {"declined_compiler", "ipc_requests_declined_total", R"(reason="compiler")", ""},
     {"declined_draining", "ipc_requests_declined_total", R"(reason="draining")", ""},
+    {"declined_arguments", "ipc_requests_declined_total", R"(reason="arguments")", ""},
     {"slow_clients", "ipc_slow_clients_total", "",
      "Connections closed because the client did not send or read in time."},
 };

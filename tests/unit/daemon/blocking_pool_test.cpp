@@ -126,3 +126,30 @@ TEST_CASE("one user's blocked jobs leave a thread to other users, and keep their
   two.run_until_done();
   CHECK(order == "xab");
 }
+
+TEST_CASE("users with jobs take turns, whoever submitted more") {
+  TaskQueue loop;
+  auto pool = BlockingPool::create(1, 1, loop);
+  REQUIRE(pool);
+  std::promise<void> go;
+  std::string order;
+  const auto add = [&](uid_t user, char name) {
+    (*pool)->submit<int>(
+        user, [] { return Result<int>(0); }, [&order, name](const Result<int>&) { order += name; });
+  };
+  (*pool)->submit<int>(
+      1003, [future = go.get_future().share()] { return future.wait(), Result<int>(0); },
+      [](const Result<int>&) {});
+  for (int i = 0; i < 4; ++i) {
+    add(kAlice, 'a');
+  }
+  add(kBob, 'b');
+  add(kBob, 'b');
+  go.set_value();
+  while ((*pool)->outstanding() != 0) {
+    pollfd wait{loop.fd(), POLLIN, 0};
+    ::poll(&wait, 1, 1000);
+    loop.run_pending(Logger());
+  }
+  CHECK(order == "ababaa");
+}

@@ -118,3 +118,53 @@ TEST_CASE_FIXTURE(Loop, "a loop without events sleeps") {
   REQUIRE(loop->run());
   CHECK(loop->rounds() <= 2);
 }
+
+TEST_CASE_FIXTURE(Loop,
+                  "a round is short although many handlers are ready, and all have their turn") {
+  constexpr int kMany = 40;
+  std::vector<UniqueFd> ready_ones;
+  std::vector<EventLoop::Watch> watches;
+  int calls[kMany] = {};
+  for (int i = 0; i < kMany; ++i) {
+    ready_ones.push_back(ready());
+    auto watch = loop->watch(ready_ones.back().get(), EPOLLIN, [&, i](std::uint32_t) {
+      ++calls[i];
+      const auto end = std::chrono::steady_clock::now() + milliseconds(1);
+      while (std::chrono::steady_clock::now() < end) {
+      }
+    });
+    REQUIRE(watch);
+    watches.push_back(*std::move(watch));
+  }
+  std::size_t firsts = 0;
+  const UniqueFd first_fd = ready();
+  auto first = loop->watch(first_fd.get(), EPOLLIN, [&](std::uint32_t) { ++firsts; });
+  REQUIRE(first);
+  loop->put_first(*first);
+  int tasks = 0;
+  for (int i = 0; i < 10; ++i) {
+    loop->post([&] { ++tasks; });
+  }
+  EventLoop::Timer end(*loop, [&] { loop->stop(); });
+  end.set_after(milliseconds(300));
+  REQUIRE(loop->run());
+  for (const int count : calls) {
+    CHECK(count > 0);
+  }
+  CHECK(tasks == 10);
+  CHECK(loop->rounds() >= kMany / 2);  // of two milliseconds each
+  CHECK(firsts + 2 >= loop->rounds());  // in each round
+}
+
+TEST_CASE("tasks beyond the end remain pending, in their order") {
+  TaskQueue tasks;
+  std::string order;
+  for (const char c : std::string("abc")) {
+    tasks.post([&order, c] { order += c; });
+  }
+  tasks.run_pending(Logger(), std::chrono::steady_clock::now());
+  CHECK(order == "a");
+  tasks.post([&] { order += 'd'; });
+  tasks.run_pending(Logger());
+  CHECK(order == "abcd");
+}

@@ -85,14 +85,14 @@ TEST_CASE_FIXTURE(Table,
 TEST_CASE_FIXTURE(Table, "a compile that is taken out is no longer found or counted") {
   const auto place = add(kAlice, "a1");
   add(kBob, "a1");
-  CHECK(table.held_bytes() == 200);
+  CHECK(table.usage().held_bytes == 200);
   CHECK(table.find(kAlice, CompileRequest::digest_of("a1")) == place);
   const std::uint64_t serial = place->serial;
   table.take(place);
   CHECK(table.find(kAlice, CompileRequest::digest_of("a1")) == table.end());
   CHECK(table.find(kBob, CompileRequest::digest_of("a1")) != table.end());
   CHECK(table.find(serial) == table.end());
-  CHECK(table.held_bytes() == 100);
+  CHECK(table.usage().held_bytes == 100);
   CHECK(table.size() == 1);
 }
 

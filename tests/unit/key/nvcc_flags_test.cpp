@@ -100,3 +100,23 @@ TEST_CASE("flags that write files or give no cubin are refused with the reason")
   }
   CHECK(translate_flags({"-rdc=false"}));
 }
+
+// fault 167
+TEST_CASE("options of ptxas that read or write files are refused") {
+  for (const char* option : {"-o,/tmp/x", "--output-file=/tmp/x", "-optf,/tmp/x",
+                             "--options-file=/tmp/x", "-v,--options-file=/tmp/x"}) {
+    CAPTURE(option);
+    const auto flags = translate_flags({"-Xptxas", option});
+    REQUIRE_FALSE(flags);
+    CHECK(flags.error().message().find("read or write a file") != std::string::npos);
+  }
+}
+
+TEST_CASE("what translate_flags gives passes check_arguments") {
+  const auto flags =
+      translate_flags({"-DA=1", "-U", "A", "--use_fast_math", "-lineinfo", "-Xptxas",
+                       "-v,-dlcm=ca,-O3", "-fmad=false", "-maxrregcount", "64", "-include", "a.h",
+                       "-split-compile=8", "-w", "-G", "-diag-suppress=177"});
+  REQUIRE(flags);
+  CHECK(cukiln::check_arguments(flags->arguments));
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace cukiln {
+
+/// A character of UTF-8 text.
+struct Character {
+  std::uint32_t code = 0;
+  std::size_t bytes = 1;
+  bool valid = false;
+};
+/// Decodes the first character of a text that is not empty. Overlong forms and surrogates are
+/// invalid.
+Character decode_character(std::string_view text);
+
+/// Escapes what could change a terminal's state or forge a line: control characters (C0, C1),
+/// characters that reorder text and invalid UTF-8 become `\x1b`, `\u202e` and the like.
+std::string printable(std::string_view text);
+
+/// Like printable(), but keeps line ends and tabs.
+std::string printable_lines(std::string_view text);
+
+}  // namespace cukiln

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <list>
+#include <memory>
+
+#include "base/file.hpp"
+
+#include <cukiln/result.hpp>
+
+namespace cukiln::daemon {
+
+/// Closes clients' descriptors in threads of its own, because the client decides how long a close
+/// takes: a socket may linger, and a file system in user space may not answer. The same holds for
+/// the socket of a session, whose unread messages may contain descriptors. One user's closes occupy
+/// one thread. Threads: the loop's only.
+class DescriptorCloser {
+ public:
+  struct Limits {
+    unsigned threads = 64;             ///< started when the others are occupied
+    std::size_t pending_of_user = 64;  ///< above it the user's connections are rejected
+  };
+  /// A descriptor and the memory to queue it, so that closing allocates nothing.
+  class Slot {
+   public:
+    explicit Slot(uid_t user) { one_.push_back({user, {}}); }
+
+   private:
+    friend class DescriptorCloser;
+    struct Item {
+      uid_t user;
+      UniqueFd descriptor;
+    };
+    std::list<Item> one_;
+  };
+
+  /// Errors: internal (no thread can be started).
+  static Result<std::unique_ptr<DescriptorCloser>> create(const Limits& limits);
+  /// Waits at most a second for closes that have not ended: their threads may be blocked for long.
+  ~DescriptorCloser();
+  DescriptorCloser(const DescriptorCloser&) = delete;
+  DescriptorCloser& operator=(const DescriptorCloser&) = delete;
+
+  void close(UniqueFd descriptor, Slot slot) noexcept;
+  void close(UniqueFd descriptor, uid_t user) { close(std::move(descriptor), Slot(user)); }
+
+  /// Whether the user has so many closes pending that it must not get further descriptors.
+  bool is_full(uid_t user) const;
+
+ private:
+  struct State;
+  explicit DescriptorCloser(const Limits& limits);
+  /// The caller holds the state's mutex.
+  Result<void> start_thread();
+
+  const Limits limits_;
+  const std::shared_ptr<State> state_;  // shared with the threads, which may outlive this
+};
+
+}  // namespace cukiln::daemon

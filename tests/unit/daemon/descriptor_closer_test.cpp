@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/descriptor_closer.hpp"
+
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+#include "support/wait.hpp"
+
+using cukiln::UniqueFd;
+using cukiln::daemon::DescriptorCloser;
+using cukiln::testing::becomes_true;
+
+namespace {
+
+constexpr uid_t kAlice = 1001, kMallory = 1002;
+
+/// The writing end of a pipe, and whether all of its descriptors are closed.
+struct Pipe {
+  UniqueFd reading, writing;
+  Pipe() {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    reading = UniqueFd(ends[0]);
+    writing = UniqueFd(ends[1]);
+  }
+  bool is_closed() const {
+    pollfd polled{reading.get(), POLLIN, 0};
+    return ::poll(&polled, 1, 0) > 0 && (polled.revents & POLLHUP) != 0;
+  }
+};
+
+/// A socket whose close blocks for two seconds, and its other end.
+struct Lingering {
+  UniqueFd socket, other;
+  Lingering() {
+    const UniqueFd listener(::socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    REQUIRE(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
+    REQUIRE(::listen(listener.get(), 1) == 0);
+    ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    socket = UniqueFd(::socket(AF_INET, SOCK_STREAM, 0));
+    REQUIRE(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
+    other = UniqueFd(::accept(listener.get(), nullptr, nullptr));
+    const linger lingers{1, 2};
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &lingers, sizeof lingers);
+    const char bytes[1 << 16] = {};
+    while (::send(socket.get(), bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
+    }
+  }
+};
+
+}  // namespace
+
+// fault 160
+TEST_CASE("a close that blocks delays neither the caller nor another user's") {
+  const auto closer = DescriptorCloser::create({});
+  REQUIRE(closer);
+  Lingering slow;
+  Pipe pipe;
+  const auto began = std::chrono::steady_clock::now();
+  (*closer)->close(std::move(slow.socket), kMallory);
+  (*closer)->close(std::move(pipe.writing), kAlice);
+  CHECK(becomes_true([&] { return pipe.is_closed(); }, std::chrono::seconds(1)));
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(1));
+}
+
+TEST_CASE("one user's closes occupy one thread, and too many of them are reported") {
+  const auto closer = DescriptorCloser::create({.threads = 2, .pending_of_user = 3});
+  REQUIRE(closer);
+  Lingering slow;
+  (*closer)->close(std::move(slow.socket), kMallory);
+  Pipe own[3], others;
+  for (Pipe& pipe : own) {
+    (*closer)->close(std::move(pipe.writing), kMallory);
+  }
+  CHECK((*closer)->is_full(kMallory));
+  CHECK_FALSE((*closer)->is_full(kAlice));
+  (*closer)->close(std::move(others.writing), kAlice);
+  CHECK(becomes_true([&] { return others.is_closed(); }, std::chrono::seconds(1)));
+  CHECK_FALSE(own[0].is_closed());
+  CHECK(becomes_true([&] { return own[2].is_closed(); }, std::chrono::seconds(10)));
+}
