@@ -152,7 +152,7 @@ TEST_CASE_FIXTURE(Loop,
     CHECK(count > 0);
   }
   CHECK(tasks == 10);
-  CHECK(loop->rounds() >= kMany / 2);  // of two milliseconds each
+  CHECK(loop->rounds() >= kMany / 2);   // of two milliseconds each
   CHECK(firsts + 2 >= loop->rounds());  // in each round
 }
 
