@@ -223,6 +223,9 @@ TEST_CASE_FIXTURE(Attack, "replies that a client does not read are bounded in by
     CHECK(client.hung_up(seconds(10)));
   }
   SUBCASE("replies with files") {
+    const auto slow = client_of(kMallory, readable("slow.cu", "// fake: sleep 60000\n"),
+                                "XDG_RUNTIME_DIR=" + runtime);
+    REQUIRE(becomes_true([&] { return state().value().jobs.size() == 1; }, seconds(20)));
     auto mallory = std::make_unique<Being>(kMallory);
     const RawClient queued(socket), asking(socket);
     for (std::uint64_t id = 1; id <= 400; ++id) {  // so that a state takes a file
