@@ -236,6 +236,7 @@ TEST_CASE_FIXTURE(Attack, "replies that a client does not read are bounded in by
       asking.frame(DaemonOp::state, id, "");
     }
     mallory.reset();
+    CHECK(becomes_true([&] { return counter("slow_clients") == 1; }, seconds(30)));
     CHECK(descriptors_of(process) < 300);
     CHECK(asking.hung_up(seconds(20)));
   }
