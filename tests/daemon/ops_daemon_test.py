@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import http.client
+import http.client
 import json
 import os
 import shutil
@@ -53,6 +54,26 @@ class OpsDaemonTest(DaemonCase):
         self.assertIn('\ncukiln_compiles_total{result="ok"} 1\n', self.get("/metrics")[1])
         self.assertEqual(json.loads(self.get("/api/entries")[1])["entries"], [])
         self.assertEqual(self.get(f"/api/entries/{key}")[0], 404)
+
+    def test_a_system_daemon_shows_sums_only_over_tcp(self) -> None:  # fault 165
+        self.stop()
+        for folder in ("store", "run"):
+            shutil.rmtree(self.folder / folder)
+        self.start("--system")
+
+        def over_tcp(path: str) -> tuple[int, str]:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+        for path in ("/", "/api/status", "/api/entries", "/page.js"):
+            with self.subTest(path):
+                code, text = over_tcp(path)
+                self.assertEqual(code, 403)
+                self.assertIn("ops.sock", text)
+                self.assertEqual(self.get(path)[0], 200)
+        self.assertEqual((over_tcp("/metrics")[0], over_tcp("/healthz")[0]), (200, 200))
 
     def test_alerts_and_dashboard_use_existing_metrics_and_a_dead_remote_is_shown(self) -> None:
         made = subprocess.run([BINARIES / "cukiln", "keygen", "-o", self.folder / "key", "--json"],
