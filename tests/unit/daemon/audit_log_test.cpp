@@ -2,6 +2,8 @@
 #include "daemon/audit_log.hpp"
 
 #include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,17 +11,20 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "support/scratch.hpp"
+#include "support/wait.hpp"
 #include "wire/unix_socket.hpp"
 
 using cukiln::CacheKey;
 using cukiln::Logger;
 using cukiln::UniqueFd;
 using cukiln::daemon::AuditLog;
+using cukiln::testing::becomes_true;
 using Json = nlohmann::json;
 
 namespace {
@@ -124,6 +129,37 @@ TEST_CASE_FIXTURE(Fixture, "what finds no room in the queue is counted as lost")
   }
   CHECK(kept + lost == 1000);
   CHECK(lost > 0);
+}
+
+// fault 169
+TEST_CASE_FIXTURE(Fixture,
+                  "a full disk leaves whole lines, one warning, and the number of lost events") {
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &limit) == 0);
+  const auto before = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{1000, limit.rlim_max};
+  options.interval = std::chrono::milliseconds(1);
+  {
+    const auto log = open();
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+    for (std::uint64_t i = 0; i < 50; ++i) {
+      log->record({"compiled", 1000, 7, {}, {{"number", i}}});
+    }
+    CHECK(becomes_true([&] { return cukiln::testing::read_all(options.where).size() > 800; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    log->record({"stopped", 1000, 7, {}, {}});
+  }
+  ::signal(SIGXFSZ, before);
+  std::uint64_t lost = 0, kept = 0, last = 0;
+  for (const Json& line : lines()) {
+    lost += line["event"] == "lost" ? line.value("count", 1) : 0;
+    kept += line["event"] == "compiled" ? 1 : 0;
+    CHECK(line["seq"] == ++last);
+  }
+  CHECK(lost > 0);
+  CHECK(kept + lost == 50);
+  CHECK(warnings.size() == 1);
 }
 
 TEST_CASE_FIXTURE(Fixture, "a link, a folder and another user's file are refused") {
