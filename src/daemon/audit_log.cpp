@@ -258,17 +258,17 @@ void AuditLog::rotate() {
   }
 }
 
-/// Sends the line with fields that `journalctl CUKILN_EVENT=compiled` can select.
+/// Sends the line with fields that `journalctl CUKILND_EVENT=compiled` can select.
 bool AuditLog::send_to_journal(const Queued& queued, const std::string& line) {
   std::string message = fmt::format(
-      "MESSAGE={}\nPRIORITY=6\nSYSLOG_IDENTIFIER=cukilnd\nCUKILN_EVENT={}\nCUKILN_UID={}\n", line,
+      "MESSAGE={}\nPRIORITY=6\nSYSLOG_IDENTIFIER=cukilnd\nCUKILND_EVENT={}\nCUKILND_UID={}\n", line,
       queued.event.event, queued.event.user);
   for (const auto& [name, text] : queued.event.texts) {
     std::string field = name;
     std::transform(field.begin(), field.end(), field.begin(),
                    [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; });
     // A JSON string has no line end, so a text cannot begin another field.
-    message += fmt::format("CUKILN_{}={}\n", field, line_of(text.substr(0, kMaxTextBytes)));
+    message += fmt::format("CUKILND_{}={}\n", field, line_of(text.substr(0, kMaxTextBytes)));
   }
   return ::send(out_.get(), message.data(), message.size(), MSG_NOSIGNAL) ==
          static_cast<ssize_t>(message.size());

@@ -253,10 +253,8 @@ Result<std::vector<std::string>> read_scoped_keys(std::string_view list) {
   for (const KeyLine& line : lines) {
     auto limits = KeyLimits::parse(line.limits);
     if (!limits) {
-      return line.where.empty() ? std::move(limits).error()
-                                : std::move(limits).error().with_context(line.where);
-    }
-    if (!limits->modules.empty()) {
+      keys.push_back(line.key + " " + line.limits);  // as text, which covers no module
+    } else if (!limits->modules.empty()) {
       limits->expires_s.reset();  // judged where an entry comes from elsewhere, not in the store
       keys.push_back(line.key + " " + limits->text());
     }

@@ -69,8 +69,8 @@ Result<std::vector<KeyLine>> read_key_list(std::string_view list);
 /// Reads the keys that such a list revokes. Errors: those of read_key_list; invalid_argument if a
 /// revoked key is not a public key.
 Result<std::vector<std::string>> read_revoked_keys(std::string_view list);
-/// Reads the keys that such a list trusts for some modules only, `name:base64 modules=PREFIX`.
-/// Errors: those of read_key_list and KeyLimits::parse.
+/// Reads the keys that such a list trusts for some modules only, `name:base64 modules=PREFIX`. A
+/// key with malformed limits is among them, and covers no module. Errors: those of read_key_list.
 Result<std::vector<std::string>> read_scoped_keys(std::string_view list);
 
 /// The revoked keys. They are compared as text, so that no cryptography is needed. Threads: const

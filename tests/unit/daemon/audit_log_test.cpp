@@ -186,8 +186,8 @@ TEST_CASE_FIXTURE(Fixture, "journald gets the line and fields, and no text begin
   const ssize_t size = ::recv(journal.get(), message.data(), message.size(), MSG_DONTWAIT);
   REQUIRE(size > 0);
   message.resize(static_cast<std::size_t>(size));
-  CHECK(message.find("\nCUKILN_EVENT=compiled\n") != std::string::npos);
-  CHECK(message.find("\nCUKILN_UID=1000\n") != std::string::npos);
-  CHECK(message.find("\nCUKILN_NAME=\"k\\nPRIORITY=0\"\n") != std::string::npos);
+  CHECK(message.find("\nCUKILND_EVENT=compiled\n") != std::string::npos);
+  CHECK(message.find("\nCUKILND_UID=1000\n") != std::string::npos);
+  CHECK(message.find("\nCUKILND_NAME=\"k\\nPRIORITY=0\"\n") != std::string::npos);
   CHECK(message.find("\nPRIORITY=0") == std::string::npos);
 }
