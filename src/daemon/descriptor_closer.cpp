@@ -40,6 +40,8 @@ struct DescriptorCloser::State {
   }
   bool is_idle() const CUKILN_REQUIRES(mutex) { return queue.empty() && busy == 0; }
   void run(std::size_t thread) CUKILN_EXCLUDES(mutex);
+  /// `self`: this, which the thread keeps alive. Errors: internal.
+  Result<void> start_thread(const std::shared_ptr<State>& self) CUKILN_REQUIRES(mutex);
 
   Mutex mutex;
   ConditionVariable changed;
@@ -71,13 +73,22 @@ void DescriptorCloser::State::run(std::size_t thread) {
   }
 }
 
+Result<void> DescriptorCloser::State::start_thread(const std::shared_ptr<State>& self) {
+  CUKILN_CHECK(guarded([&self, thread = threads]() -> Result<void> {
+    std::thread([self, thread] { self->run(thread); }).detach();
+    return {};
+  }));
+  ++threads;
+  return {};
+}
+
 DescriptorCloser::DescriptorCloser(const Limits& limits)
     : limits_(limits), state_(std::make_shared<State>(limits.threads)) {}
 
 Result<std::unique_ptr<DescriptorCloser>> DescriptorCloser::create(const Limits& limits) {
   std::unique_ptr<DescriptorCloser> self(new DescriptorCloser(limits));
   const MutexLock lock(self->state_->mutex);
-  CUKILN_CHECK(self->start_thread());
+  CUKILN_CHECK(self->state_->start_thread(self->state_));
   return self;
 }
 
@@ -87,14 +98,6 @@ DescriptorCloser::~DescriptorCloser() {
   state_->changed.notify_all();
   state_->changed.wait_for(lock, std::chrono::seconds(1),
                            [&]() CUKILN_REQUIRES(state_->mutex) { return state_->is_idle(); });
-}
-
-Result<void> DescriptorCloser::start_thread() {
-  return guarded([&]() -> Result<void> {
-    std::thread([state = state_, thread = state_->threads] { state->run(thread); }).detach();
-    ++state_->threads;
-    return {};
-  });
 }
 
 void DescriptorCloser::close(UniqueFd descriptor, Slot slot) noexcept {
@@ -110,8 +113,9 @@ void DescriptorCloser::close(UniqueFd descriptor, Slot slot) noexcept {
   // Without a further thread the descriptor is closed later.
   static_cast<void>(guarded([&]() -> Result<void> {
     const MutexLock lock(state_->mutex);
-    return state_->threads < limits_.threads && state_->lacks_thread() ? start_thread()
-                                                                       : Result<void>();
+    return state_->threads < limits_.threads && state_->lacks_thread()
+               ? state_->start_thread(state_)
+               : Result<void>();
   }));
 }
 

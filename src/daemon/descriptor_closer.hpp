@@ -53,8 +53,6 @@ class DescriptorCloser {
  private:
   struct State;
   explicit DescriptorCloser(const Limits& limits);
-  /// The caller holds the state's mutex.
-  Result<void> start_thread();
 
   const Limits limits_;
   const std::shared_ptr<State> state_;  // shared with the threads, which may outlive this
