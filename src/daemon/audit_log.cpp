@@ -92,11 +92,11 @@ Result<void> AuditLog::begin() {
 
 Result<void> AuditLog::open_file() {
   constexpr mode_t kOwnerOnly = 0600;
-  out_ = UniqueFd(::open(options_.where.c_str(),
+  UniqueFd opened(::open(options_.where.c_str(),
                          O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
                          kOwnerOnly));
   struct stat status {};
-  if (!out_ || ::fstat(out_.get(), &status) != 0) {
+  if (!opened || ::fstat(opened.get(), &status) != 0) {
     return make_error(errno == ELOOP ? ErrorCode::invalid_argument : ErrorCode::io,
                       "cannot open the audit log {}: {}", options_.where, errno_text(errno));
   }
@@ -106,6 +106,7 @@ Result<void> AuditLog::open_file() {
                       "the audit log {} must be a file of user {} that no other user can write",
                       options_.where, ::geteuid());
   }
+  out_ = std::move(opened);
   size_ = static_cast<std::uint64_t>(status.st_size);
   return {};
 }

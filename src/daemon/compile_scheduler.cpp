@@ -303,7 +303,7 @@ bool CompileScheduler::restart(Iterator it, const RunResult& result) {
   return true;
 }
 
-/// Records the end of a compile. `user` and `process`: of the client whose request it was.
+/// Records the end of a compile, with the process of its owner unless that has left.
 void CompileScheduler::audit(const InFlightCompile& compile,
                              const CompileSupervisor::Completion& completion) const {
   if (audit_ == nullptr) {
