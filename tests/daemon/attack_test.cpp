@@ -3,7 +3,6 @@
 // acts as users of its own, which needs root.
 
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -23,6 +22,7 @@
 #include <utility>
 
 #include "support/daemon_users.hpp"
+#include "support/lingering_socket.hpp"
 #include "support/raw_client.hpp"
 
 using namespace cukiln;
@@ -32,6 +32,7 @@ using cukiln::testing::Child;
 using cukiln::testing::kAlice;
 using cukiln::testing::kMallory;
 using cukiln::testing::kService;
+using cukiln::testing::LingeringSocket;
 using cukiln::testing::RawClient;
 using cukiln::testing::Users;
 using SteadyClock = std::chrono::steady_clock;
@@ -62,30 +63,6 @@ void send_order(const RawClient& client, std::uint64_t id, const wire::CompileOr
   REQUIRE(content);
   client.frame(DaemonOp::compile, id, wire::CompileTerms{60'000, false}.encode(), content->get());
 }
-
-/// A connected TCP socket with unsent bytes, whose last close blocks for `limit`.
-struct LingeringSocket {
-  UniqueFd socket, other, listener;
-
-  explicit LingeringSocket(seconds limit) {
-    listener = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    REQUIRE(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
-    REQUIRE(::listen(listener.get(), 1) == 0);
-    REQUIRE(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
-    socket = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    REQUIRE(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
-    other = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    const linger lingers{1, static_cast<int>(limit.count())};
-    REQUIRE(::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &lingers, sizeof lingers) == 0);
-    const std::string bytes(1 << 16, 'x');
-    while (::send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
-    }
-  }
-};
 
 /// A sealed memory file without memory: all of it is a hole.
 UniqueFd sealed_hole(std::size_t bytes) {
@@ -128,7 +105,8 @@ struct Attack : Users {
 }  // namespace
 
 // fault 160
-TEST_CASE_FIXTURE(Attack, "a descriptor whose close blocks delays nobody, and ends its session") {
+TEST_CASE_FIXTURE(Attack,
+                  "a descriptor whose close blocks delays no other client, and ends its session") {
   if (!is_root) {
     return;
   }

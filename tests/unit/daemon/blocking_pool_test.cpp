@@ -127,7 +127,7 @@ TEST_CASE("one user's blocked jobs leave a thread to other users, and keep their
   CHECK(order == "xab");
 }
 
-TEST_CASE("users with jobs take turns, whoever submitted more") {
+TEST_CASE("users with jobs take turns, however many each has submitted") {
   TaskQueue loop;
   auto pool = BlockingPool::create(1, 1, loop);
   REQUIRE(pool);

@@ -2,19 +2,19 @@
 #include "daemon/descriptor_closer.hpp"
 
 #include <doctest/doctest.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <utility>
 
+#include "support/lingering_socket.hpp"
 #include "support/wait.hpp"
 
 using cukiln::UniqueFd;
 using cukiln::daemon::DescriptorCloser;
 using cukiln::testing::becomes_true;
+using cukiln::testing::LingeringSocket;
 
 namespace {
 
@@ -35,36 +35,13 @@ struct Pipe {
   }
 };
 
-/// A socket whose close blocks for two seconds, and its other end.
-struct Lingering {
-  UniqueFd socket, other;
-  Lingering() {
-    const UniqueFd listener(::socket(AF_INET, SOCK_STREAM, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    REQUIRE(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
-    REQUIRE(::listen(listener.get(), 1) == 0);
-    ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
-    socket = UniqueFd(::socket(AF_INET, SOCK_STREAM, 0));
-    REQUIRE(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
-    other = UniqueFd(::accept(listener.get(), nullptr, nullptr));
-    const linger lingers{1, 2};
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &lingers, sizeof lingers);
-    const char bytes[1 << 16] = {};
-    while (::send(socket.get(), bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
-    }
-  }
-};
-
 }  // namespace
 
 // fault 160
 TEST_CASE("a close that blocks delays neither the caller nor another user's") {
   const auto closer = DescriptorCloser::create({});
   REQUIRE(closer);
-  Lingering slow;
+  LingeringSocket slow(std::chrono::seconds(2));
   Pipe pipe;
   const auto began = std::chrono::steady_clock::now();
   (*closer)->close(std::move(slow.socket), kMallory);
@@ -76,7 +53,7 @@ TEST_CASE("a close that blocks delays neither the caller nor another user's") {
 TEST_CASE("one user's closes occupy one thread, and too many of them are reported") {
   const auto closer = DescriptorCloser::create({.threads = 2, .pending_of_user = 3});
   REQUIRE(closer);
-  Lingering slow;
+  LingeringSocket slow(std::chrono::seconds(2));
   (*closer)->close(std::move(slow.socket), kMallory);
   Pipe own[3], others;
   for (Pipe& pipe : own) {
