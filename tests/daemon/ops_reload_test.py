@@ -166,24 +166,16 @@ class ReloadTest(unittest.TestCase):
         self.assertRegex(done.stderr, "--system as root is refused: .* cukilnd-system.service")
         self.assertFalse((self.folder / "run").exists())
 
-    def test_many_signals_cause_fewer_reloads(self) -> None:
+    def test_the_last_of_many_signals_is_applied(self) -> None:
         self.start("")
         for _ in range(200):
             self.daemon.send_signal(signal.SIGHUP)
-            time.sleep(0.001)
         self.configure('max_size = "16MiB"\n')
         self.daemon.send_signal(signal.SIGHUP)
         deadline = time.monotonic() + TIMEOUT
-        reloads = 0
-        while self.cap() != 16 << 20 or not reloads:  # while a reload runs, further signals cause one more
+        while self.cap() != 16 << 20:
             self.assertLess(time.monotonic(), deadline)
-            self.notify.settimeout(0.05)
-            try:
-                while True:
-                    reloads += self.notify.recv(4096).startswith(b"READY=1")
-            except TimeoutError:
-                pass
-        self.assertLess(reloads, 200)  # signals during a reload cause one more
+            time.sleep(0.01)
 
 
 if __name__ == "__main__":
