@@ -96,7 +96,8 @@ class EventLoop {
 
   /// The number of rounds since `run` was called.
   std::uint64_t rounds() const noexcept { return rounds_; }
-  /// The processor time of the longest round, without its waiting for events.
+  /// The processor time of the longest round, without its waiting for events. Up to a quarter of a
+  /// millisecond of earlier rounds may be counted in.
   std::chrono::nanoseconds longest_round() const noexcept { return longest_round_; }
 
  private:
@@ -117,7 +118,9 @@ class EventLoop {
   void handle(const epoll_event& event);
   void fire_timers();
   void end_round();
-  void begin_part(std::chrono::milliseconds part) noexcept;
+  void begin_part(Clock::time_point now, std::chrono::milliseconds part) noexcept;
+  void begin_round(Clock::time_point now) noexcept;
+  void measure_round() noexcept;
   bool is_part_over() const noexcept { return Clock::now() >= part_end_; }
   template <class Body>
   void call(const Body& body);
@@ -136,6 +139,9 @@ class EventLoop {
   bool has_tasks_ = false;
   First first_;
   Clock::time_point part_end_{};
+  Clock::time_point round_began_{};
+  Clock::time_point thread_time_read_at_{};
+  std::chrono::nanoseconds thread_time_{};
   std::chrono::nanoseconds longest_round_{};
   bool stopped_ = false;
 };

@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <new>
 #include <string>
 #include <thread>
@@ -154,6 +155,23 @@ TEST_CASE_FIXTURE(Loop,
   CHECK(tasks == 10);
   CHECK(loop->rounds() >= kMany / 2);   // of two milliseconds each
   CHECK(firsts + 2 >= loop->rounds());  // in each round
+}
+
+TEST_CASE_FIXTURE(Loop, "the longest round is measured in processor time") {
+  const auto thread_time = [] { return std::clock() * (1'000'000 / CLOCKS_PER_SEC); };
+  EventLoop::Timer sleeps(*loop, [&] { std::this_thread::sleep_for(milliseconds(50)); });
+  EventLoop::Timer works(*loop, [&] {
+    CHECK(loop->longest_round() < milliseconds(20));
+    const auto began = thread_time();
+    while (thread_time() < began + 30'000) {
+    }
+  });
+  EventLoop::Timer end(*loop, [&] { loop->stop(); });
+  sleeps.set_after(milliseconds(1));
+  works.set_after(milliseconds(10));
+  end.set_after(milliseconds(20));
+  REQUIRE(loop->run());
+  CHECK(loop->longest_round() >= milliseconds(29));
 }
 
 TEST_CASE("tasks beyond the end remain pending, in their order") {
