@@ -203,7 +203,8 @@ Result<DaemonFrame> DaemonLink::Conversation::receive(SteadyClock::time_point de
   }
   const int fd = connection_->socket.get();
   const auto silent_at = SteadyClock::now() + link_->options_.heartbeat;
-  std::string buffer;
+  // Not a string, which would fill it with zeros each time.
+  const auto buffer = std::make_unique_for_overwrite<char[]>(kReadBytes);
   for (;;) {
     DaemonFrame frame;
     switch (connection_->parser.next(frame)) {
@@ -231,14 +232,13 @@ Result<DaemonFrame> DaemonLink::Conversation::receive(SteadyClock::time_point de
         return error;
       }
     }
-    buffer.resize(kReadBytes);
     std::vector<UniqueFd> descriptors;
-    const ssize_t got = receive_some(fd, buffer.data(), buffer.size(), descriptors);
+    const ssize_t got = receive_some(fd, buffer.get(), kReadBytes, descriptors);
     if (got == 0 || (got < 0 && errno != EAGAIN)) {
       return lost(ErrorCode::io, "cukilnd closed the connection");
     }
     if (got > 0) {
-      connection_->parser.feed(ByteView(buffer).substr(0, static_cast<std::size_t>(got)));
+      connection_->parser.feed(ByteView(buffer.get(), static_cast<std::size_t>(got)));
     }
     for (UniqueFd& descriptor : descriptors) {
       connection_->parser.feed(std::move(descriptor));
