@@ -139,13 +139,17 @@ Result<Greeting> receive_greeting(int socket, const std::string& path,
 
 Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connect(
     const std::string& path) {
-  const auto deadline = SteadyClock::now() + options_.connect_timeout;
+  // A client that cannot fall back waits for a daemon that the service manager is starting.
+  const milliseconds timeout = options_.required
+                                   ? std::max(options_.connect_timeout, options_.heartbeat)
+                                   : options_.connect_timeout;
+  const auto deadline = SteadyClock::now() + timeout;
   auto connection = std::make_unique<Conversation::Connection>();
   CUKILN_TRY(connection->socket, connect_to(path, deadline));
   const int fd = connection->socket.get();
   CUKILN_CHECK(
       check_peer(fd, path, options_.own_user != nullptr ? options_.own_user() : ::geteuid()));
-  CUKILN_TRY(connection->greeting, receive_greeting(fd, path, deadline, options_.connect_timeout));
+  CUKILN_TRY(connection->greeting, receive_greeting(fd, path, deadline, timeout));
   DaemonHello hello;
   hello.process = static_cast<std::uint32_t>(::getpid());
   hello.program = program_name();

@@ -52,7 +52,8 @@ class DaemonLink {
   struct Options {
     std::vector<std::string> sockets;  ///< tried in order
     bool required = false;             ///< the client cannot fall back: no circuit breaker
-    std::chrono::milliseconds connect_timeout{50};
+    std::chrono::milliseconds connect_timeout{
+        50};                                    ///< `heartbeat` if that is longer and `required`
     std::chrono::milliseconds heartbeat{2000};  ///< a daemon silent for longer counts as hung
     std::chrono::milliseconds breaker_pause{30'000};
     uid_t (*own_user)() = nullptr;  ///< for tests that act as another user; null: geteuid

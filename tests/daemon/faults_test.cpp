@@ -135,6 +135,18 @@ TEST_CASE_FIXTURE(Fixture, "local fallbacks are counted by reason, and reported 
   CHECK(reasons(link) == "timeout 1");
 }
 
+TEST_CASE_FIXTURE(Fixture, "a client waits longer for a greeting if it requires the daemon") {
+  const FakeDaemon starting(socket, greeting(1, 99), FakeDaemon::HangsUp::last, milliseconds(300));
+  auto needs = options();
+  needs.required = true;
+  needs.connect_timeout = milliseconds(50);
+  CHECK(wire::DaemonLink(needs).greet());
+  needs.required = false;
+  const auto late = wire::DaemonLink(needs).greet();
+  REQUIRE_FALSE(late);
+  CHECK(late.error().code() == ErrorCode::timeout);
+}
+
 TEST_CASE_FIXTURE(
     Fixture,
     "fault 58: with a daemon that dies within a frame, or violates the protocol, clients "

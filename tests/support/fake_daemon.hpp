@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -19,7 +20,8 @@ namespace cukiln::testing {
 class FakeDaemon {
  public:
   enum class HangsUp { at_once, last };
-  FakeDaemon(const std::string& path, std::string bytes, HangsUp when = HangsUp::at_once)
+  FakeDaemon(const std::string& path, std::string bytes, HangsUp when = HangsUp::at_once,
+             std::chrono::milliseconds greets_after = {})
       : bytes_(std::move(bytes)), when_(when) {
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     const auto address = wire::unix_address(path);
@@ -28,13 +30,14 @@ class FakeDaemon {
     REQUIRE(::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address->address),
                    address->size) == 0);
     REQUIRE(::listen(socket_.get(), 16) == 0);
-    thread_ = std::thread([this] {
+    thread_ = std::thread([this, greets_after] {
       for (;;) {
         const UniqueFd client(::accept(socket_.get(), nullptr, nullptr));
         if (!client) {
           return;
         }
         ++accepted;
+        std::this_thread::sleep_for(greets_after);
         static_cast<void>(::send(client.get(), bytes_.data(), bytes_.size(), MSG_NOSIGNAL));
         char buffer[4096];
         ssize_t got = 0;
