@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/printable.hpp"
 
-#include <algorithm>
 #include <cassert>
-#include <iterator>
 
 #include <fmt/format.h>
 
@@ -11,20 +9,10 @@ namespace cukiln {
 
 namespace {
 
-struct Range {
-  std::uint32_t first, last;
-};
-
-template <std::size_t n>
-bool is_in(const Range (&ranges)[n], std::uint32_t code) {
-  return std::any_of(std::begin(ranges), std::end(ranges),
-                     [&](Range r) { return code >= r.first && code <= r.last; });
-}
-
 // Control characters, and those that reorder or hide the text around them.
-constexpr Range kHarmful[] = {{0x00, 0x1F},     {0x7F, 0x9F},     {0x061C, 0x061C},
-                              {0x200B, 0x200F}, {0x2028, 0x202E}, {0x2060, 0x206F},
-                              {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}, {0xE0000, 0xE007F}};
+constexpr CharacterRange kHarmful[] = {{0x00, 0x1F},     {0x7F, 0x9F},     {0x061C, 0x061C},
+                                       {0x200B, 0x200F}, {0x2028, 0x202E}, {0x2060, 0x206F},
+                                       {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}, {0xE0000, 0xE007F}};
 }  // namespace
 
 Character decode_character(std::string_view text) {
