@@ -164,7 +164,12 @@ typedef struct cukiln_module_report {
   const char* log;    ///< the compiler's log: of the error, else its warnings
   const cukiln_kernel_info* kernels;
   size_t kernel_count;
-  size_t index;  ///< in the manifest's order, targets in order within a module
+  size_t index;       ///< in the manifest's order, targets in order within a module
+  int store_refused;  ///< 1: the store should have kept the result and could not. Since 0.2, as
+                      ///< below
+  double load_milliseconds;          ///< part of `milliseconds` that was spent in the driver
+  const char* const* dropped_flags;  ///< nvcc flags for host code, which had no effect
+  size_t dropped_flag_count;
 } cukiln_module_report;
 
 /// Called when a module is done, from a thread of the preload, never concurrently. `last` and what

@@ -56,6 +56,14 @@ def test_what_is_compiled_once_is_found_by_the_next_loader(home):
         assert loader.stats().hits == 1
 
 
+def test_a_report_names_flags_without_effect(loader):
+    (report,) = loader.compile(module(flags=["-O3", "-Xcompiler=-fPIC"]))
+    assert report.dropped_flags == ("-O3", "--compiler-options=-fPIC")
+    assert not report.store_refused and report.load_milliseconds == 0
+    (report,) = loader.compile(module())
+    assert report.dropped_flags == ()
+
+
 def test_a_token_cancels_its_own_call(loader):
     token = cukiln.CancelToken()
     assert not token.cancelled

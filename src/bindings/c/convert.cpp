@@ -223,6 +223,13 @@ ReportView::ReportView(const ModuleReport& report) : target_(report.target.name(
   view_.kernels = kernels_.data();
   view_.kernel_count = kernels_.size();
   view_.index = report.index;
+  view_.store_refused = report.store_refused ? 1 : 0;
+  view_.load_milliseconds = report.load_time.count();
+  for (const std::string& flag : report.dropped_flags) {
+    dropped_flags_.push_back(flag.c_str());
+  }
+  view_.dropped_flags = dropped_flags_.data();
+  view_.dropped_flag_count = dropped_flags_.size();
 }
 
 }  // namespace cukiln::c

@@ -95,7 +95,10 @@ class ModuleReport:
     outcome: str
     reason: str
     not_stored: str
+    store_refused: bool
+    dropped_flags: tuple[str, ...]
     milliseconds: float
+    load_milliseconds: float
     cubin_bytes: int
     kernels: tuple[KernelInfo, ...]
     log: str

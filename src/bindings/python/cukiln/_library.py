@@ -123,6 +123,10 @@ class ModuleReport(ctypes.Structure):  # made by the library
         ("kernels", POINTER(KernelInfo)),
         ("kernel_count", c_size_t),
         ("index", c_size_t),
+        ("store_refused", c_int),
+        ("load_milliseconds", c_double),
+        ("dropped_flags", _STRINGS),
+        ("dropped_flag_count", c_size_t),
     )
 
 

@@ -113,7 +113,10 @@ class ModuleReport:
     outcome: str  #: hit, compiled, failed, missing
     reason: str
     not_stored: str  #: why a result was not written; empty: it was, or it was a hit
+    store_refused: bool  #: the store should have kept the result and could not
+    dropped_flags: tuple[str, ...]  #: nvcc flags for host code, which had no effect
     milliseconds: float
+    load_milliseconds: float  #: part of it that was spent in the driver
     cubin_bytes: int
     kernels: tuple[KernelInfo, ...]
     log: str  #: the compiler's warnings
@@ -131,7 +134,10 @@ class ModuleReport:
             outcome=_OUTCOMES[c.outcome],
             reason=text(c.reason),
             not_stored=text(c.not_stored),
+            store_refused=bool(c.store_refused),
+            dropped_flags=tuple(map(text, c.dropped_flags[: c.dropped_flag_count])),
             milliseconds=c.milliseconds,
+            load_milliseconds=c.load_milliseconds,
             cubin_bytes=c.cubin_bytes,
             kernels=tuple(
                 KernelInfo(
