@@ -24,7 +24,10 @@ constexpr mode_t kForAllUsers = 0755;
 /// Makes or checks the socket's folder: another user who can write there could put its own socket
 /// in place of the daemon's.
 Result<void> prepare_folder(const std::string& folder, bool system) {
-  if (::mkdir(folder.c_str(), system ? kForAllUsers : kForOneUser) != 0 && errno != EEXIST) {
+  const mode_t mode = system ? kForAllUsers : kForOneUser;
+  if (::mkdir(folder.c_str(), mode) == 0) {
+    ::chmod(folder.c_str(), mode);  // whatever the umask is
+  } else if (errno != EEXIST) {
     return make_error(ErrorCode::io, "cannot create {}: {}", folder, errno_text(errno));
   }
   struct stat status {};
