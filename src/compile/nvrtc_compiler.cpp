@@ -73,7 +73,9 @@ struct NvrtcCompiler::Run {
 
 NvrtcCompiler::NvrtcCompiler(NvrtcCompilerOptions options)
     : options_(std::move(options)),
-      max_idle_(options_.max_idle_workers != 0 ? options_.max_idle_workers : usable_cores()),
+      max_idle_(!options_.reuse_workers          ? 0
+                : options_.max_idle_workers != 0 ? options_.max_idle_workers
+                                                 : usable_cores()),
       state_(std::make_unique<ProcessLocal<State>>(max_idle_)) {}
 
 NvrtcCompiler::~NvrtcCompiler() = default;
@@ -130,7 +132,8 @@ Result<void> NvrtcCompiler::probe_once(State& own, const LibraryStamps& stamps,
 
 Result<void> NvrtcCompiler::probe(State& own, const LibraryStamps& stamps, NvrtcIdentity& found) {
   CUKILN_TRY(std::string path, find_worker(options_.worker));
-  const std::size_t count = std::clamp<std::size_t>(upcoming_.load(), 1, max_idle_);
+  const std::size_t count =
+      std::clamp<std::size_t>(upcoming_.load(), 1, std::max<std::size_t>(max_idle_, 1));
   CUKILN_TRY(auto workers,
              probe_toolchain(worker_options(std::move(path), found.install, options_.lock_folder),
                              count, options_.stats, stamps, found));

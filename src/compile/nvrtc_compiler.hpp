@@ -28,6 +28,7 @@ struct NvrtcCompilerOptions {
   std::string worker;                       ///< the executable; if empty, see find_worker
   std::uint64_t memory_bytes = 8ull << 30;  ///< of one worker's address space
   unsigned max_idle_workers = 0;            ///< 0: one per core
+  bool reuse_workers = true;  ///< false: each compile has a worker that nothing was compiled in
   std::chrono::seconds worker_idle{10};
   StatCache* stats = nullptr;  ///< remembers NVRTC's version and digest; may be null
   /// The folder of the lock under which one of several processes probes an unknown NVRTC; if empty,
