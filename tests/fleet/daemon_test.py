@@ -3,53 +3,17 @@
 
 import json
 import os
-import signal
 import subprocess
-import sys
-import tempfile
 import time
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
-
-from fleet import BINARIES, CUKILN, FleetTest  # noqa: E402
-from servers import Hostile, Redis  # noqa: E402
-from service_user import as_service  # noqa: E402
+from fleet import CUKILN, DaemonFleetTest
+from servers import Hostile, Redis
+from service_user import as_service
 
 
-class Daemons(FleetTest):
-    def daemon(self, name, remote, *arguments, writer=True):
-        """A daemon for a host, and the environment of the host's applications, which name no remote."""
-        host = self.host(name, remote, writer)
-        run = Path(tempfile.mkdtemp(prefix="ckf-"))  # a socket's path is short
-        self.addCleanup(lambda: os.rmdir(run) if not any(run.iterdir()) else None)
-        socket = run / "s" / "cukilnd.sock"
-        with open(self.folder / f"{name}.log", "w") as log:
-            command = [BINARIES / "cukilnd", "--socket", str(socket), *arguments]
-            hosts = Path(host["CUKILN_STORE"]).parent
-            hosts.mkdir(exist_ok=True)
-            process = subprocess.Popen(
-                as_service(command, self.folder, hosts, run) if "--system" in arguments else command, env=self.environment | host, cwd=self.folder,
-                stdin=subprocess.DEVNULL, stderr=log,
-            )  # fmt: skip
-        self.addCleanup(self.stop, process, socket)
-        deadline = time.monotonic() + 20
-        while not socket.exists():
-            self.assertIsNone(process.poll(), (self.folder / f"{name}.log").read_text())
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
-        return {"CUKILN_STORE": host["CUKILN_STORE"], "CUKILN_DAEMON": "require", "CUKILN_DAEMON_SOCKET": str(socket)}
-
-    def stop(self, process, socket):
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        process.wait(30)
-        for path in (socket.parent.iterdir() if socket.parent.exists() else ()):
-            path.unlink()
-        if socket.parent.exists():
-            socket.parent.rmdir()
-
+class Daemons(DaemonFleetTest):
     def test_what_one_machines_daemon_compiled_is_a_hit_on_another(self):
         redis = self.started(Redis())
         a = self.daemon("a", redis.url)

@@ -2,14 +2,19 @@
 """A fleet: stores that stand for machines, one pair of keys, and servers between them."""
 
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "cli"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from cli import BINARIES, CUKILN, CliTest  # noqa: E402, F401
+from cli import BINARIES, CUKILN, CliTest  # noqa: E402
+from service_user import as_service  # noqa: E402
 
 KERNELS = ("add.cu", "-DADDEND=1", "--arch", "sm_90a")
 
@@ -44,3 +49,36 @@ class FleetTest(CliTest):
             [CUKILN, "--json", *map(str, arguments)], cwd=self.folder, env=self.environment | host,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
+
+
+class DaemonFleetTest(FleetTest):
+    def daemon(self, name, remote, *arguments, writer=True, **more):
+        """A daemon for a host, and the environment of the host's applications, which name no remote."""
+        host = self.host(name, remote, writer, **more)
+        run = Path(tempfile.mkdtemp(prefix="ckf-"))  # a socket's path is short
+        self.addCleanup(lambda: os.rmdir(run) if not any(run.iterdir()) else None)
+        socket = run / "s" / "cukilnd.sock"
+        with open(self.folder / f"{name}.log", "w") as log:
+            command = [BINARIES / "cukilnd", "--socket", str(socket), *arguments]
+            hosts = Path(host["CUKILN_STORE"]).parent
+            hosts.mkdir(exist_ok=True)
+            process = subprocess.Popen(
+                as_service(command, self.folder, hosts, run) if "--system" in arguments else command, env=self.environment | host, cwd=self.folder,
+                stdin=subprocess.DEVNULL, stderr=log,
+            )  # fmt: skip
+        self.addCleanup(self.stop, process, socket)
+        deadline = time.monotonic() + 20
+        while not socket.exists():
+            self.assertIsNone(process.poll(), (self.folder / f"{name}.log").read_text())
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        return {"CUKILN_STORE": host["CUKILN_STORE"], "CUKILN_DAEMON": "require", "CUKILN_DAEMON_SOCKET": str(socket)}
+
+    def stop(self, process, socket):
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait(30)
+        for path in (socket.parent.iterdir() if socket.parent.exists() else ()):
+            path.unlink()
+        if socket.parent.exists():
+            socket.parent.rmdir()
