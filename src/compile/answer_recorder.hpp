@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
+#include "base/hasher.hpp"
 #include "compile/dependency_recorder.hpp"
 #include "key/compile_request.hpp"
 #include "key/dependency_set.hpp"
@@ -20,7 +23,8 @@ class AnswerRecorder {
   /// File numbers of sources begin here; a client's are below, so that the two never coincide.
   static constexpr std::uint32_t kFirstSource = 1u << 31;
 
-  explicit AnswerRecorder(const CompileRequest& request);
+  /// Keeps the content of files up to `max_kept_bytes`, for `kept_files`.
+  explicit AnswerRecorder(const CompileRequest& request, std::uint64_t max_kept_bytes = 0);
 
   /// Records the client's answer for `path`, and the answers sent ahead with it. Returns an empty
   /// string, or why they must not be passed to the worker: they are about another path, or about a
@@ -35,15 +39,26 @@ class AnswerRecorder {
   /// none.
   const std::string& refused() const noexcept { return recorder_.refused(); }
 
-  /// Returns the text of a source, which the client need not send; null if `path` is not a source.
-  const SharedBytes* source(const std::string& path) const { return recorder_.source(path); }
+  /// Returns the encoded wire::Answers for a source, which the client need not send; nothing if
+  /// `path` is not a source.
+  std::optional<std::string> answer_of_source(const std::string& path) const;
   /// Returns the label of the client's answer for a path; nothing if it has sent none.
   std::optional<SetTree::Label> label(const std::string& path) const {
     return recorder_.label(path);
   }
+  /// Returns the content of the files in a set, each once. Nothing if the answers were too large to
+  /// keep.
+  std::optional<std::vector<SharedBytes>> kept_files(const DependencySet& set) const;
 
  private:
+  std::uint32_t source_number(const std::string& path) const;
+  void keep(const ContentHash& digest, const SharedBytes& content);
+
   DependencyRecorder recorder_;
+  std::vector<std::string> source_paths_;  // the translation unit's is the last
+  const std::uint64_t max_kept_bytes_;
+  std::uint64_t kept_bytes_ = 0;
+  std::unordered_map<ContentHash, SharedBytes> kept_;
 };
 
 }  // namespace cukiln

@@ -59,7 +59,8 @@ class CompileRun::ClientFileCheck final : public SetCheck {
 
 CompileRun::CompileRun(Setup setup)
     : setup_(std::move(setup)),
-      recorder_(setup_.order->request),
+      recorder_(setup_.order->request,
+                setup_.signer != nullptr ? SignerLink::kMaxFileBytes : std::uint64_t{0}),
       local_files_(setup_.local_roots
                        ? std::make_unique<LocalFiles>(setup_.order->request, *setup_.local_roots)
                        : nullptr) {}
@@ -107,24 +108,9 @@ Result<std::string> CompileRun::ask_owner(const std::string& path) {
   return *std::exchange(answer_, std::nullopt);
 }
 
-/// The file number of a source, or of the translation unit, which follows the sources.
-std::uint32_t CompileRun::source_number(const std::string& path) const {
-  const auto& sources = setup_.order->request.sources;
-  const auto at = std::find_if(sources.begin(), sources.end(),
-                               [&](const VirtualSource& source) { return source.path == path; });
-  return static_cast<std::uint32_t>(at - sources.begin());
-}
-
 Result<std::string> CompileRun::reply(const std::string& path) {
-  if (const SharedBytes* text = recorder_.source(path)) {
-    // Part of the request: no client is asked.
-    wire::Answers own;
-    own.answers.push_back({path,
-                           wire::FileKind::file,
-                           AnswerRecorder::kFirstSource + source_number(path),
-                           {},
-                           *text});
-    return own.encode();
+  if (auto own = recorder_.answer_of_source(path)) {
+    return *std::move(own);  // part of the request: no client is asked
   }
   {
     const MutexLock lock(mutex_);
@@ -203,6 +189,17 @@ RunResult CompileRun::result_of(const CompilePipeline::Outcome& outcome) const {
   return out;
 }
 
+/// Offers a result that was compiled here, and that the store may keep, to the signer.
+void CompileRun::offer_to_sign(const CompilePipeline::Outcome& outcome, const RunResult& result) {
+  if (setup_.signer == nullptr || outcome.from != CompilePipeline::ResultFrom::compiled ||
+      result.kind != RunResult::Kind::done || !outcome.observed || outcome.uses_time ||
+      !outcome.entry.dependencies.portable()) {
+    return;
+  }
+  auto files = recorder_.kept_files(outcome.entry.dependencies);
+  setup_.signer->offer({setup_.order, std::move(files), result.sealed});
+}
+
 RunResult CompileRun::run() {
   if (const auto sets = setup_.store->find_sets(setup_.digest, setup_.canonical)) {
     for (const SetTree::Leaf& leaf : sets->leaves()) {
@@ -228,6 +225,9 @@ RunResult CompileRun::run() {
   const auto outcome = pipeline.run();
   RunResult out = outcome ? result_of(*outcome) : failure_of(outcome.error());
   out.failure_kind = failure_kind;
+  if (outcome) {
+    offer_to_sign(*outcome, out);
+  }
   return out;
 }
 

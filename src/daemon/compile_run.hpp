@@ -16,6 +16,7 @@
 #include "compile/compiler.hpp"
 #include "compile/file_provider.hpp"
 #include "daemon/compilers.hpp"
+#include "daemon/signer_link.hpp"
 #include "daemon/user_stores.hpp"
 #include "loader/compile_pipeline.hpp"
 #include "store/remote_tier.hpp"
@@ -62,6 +63,7 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
     Compilers* compilers = nullptr;
     UserStores::Handle store;      ///< of the client's user
     RemoteTier* remote = nullptr;  ///< may be null
+    SignerLink* signer = nullptr;  ///< gets what was compiled here; may be null
     /// Asks the client for a file, which `answer` then gives. Called from the run's thread.
     std::function<void(const std::string& path)> ask;
     /// If set, the daemon opens the files itself, below these folders, and asks no client.
@@ -100,7 +102,7 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
   RunResult result_of(const CompilePipeline::Outcome& outcome) const;
   RunResult failure_of(const Error& error) const;
   Result<std::string> ask_owner(const std::string& path);
-  std::uint32_t source_number(const std::string& path) const;
+  void offer_to_sign(const CompilePipeline::Outcome& outcome, const RunResult& result);
 
   struct LocalFiles;
   class ClientFileCheck;
