@@ -27,7 +27,8 @@ namespace cukiln::daemon {
 
 /// Something that an administrator may have to account for later.
 struct AuditEvent {
-  /// `started`, `stopped`, `reloaded`, `setting`, `rejected`, `declined`, `compiled` or `entry`.
+  /// `started`, `stopped`, `reloaded`, `setting`, `rejected`, `declined`, `compiled` or `entry`; of
+  /// a signer `signed`, `not_signed`, `rejected` or `stopped`.
   const char* event = "";
   uid_t user = 0;
   pid_t process = 0;  ///< 0: not known

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/socket.h>
+
 #include <string>
 
 #include "base/file.hpp"
@@ -28,6 +30,7 @@ struct IpcListener {
 /// `inherited` is a socket that listens already; its own path is used if it has one.
 /// Errors: timeout (another daemon holds the lock), invalid_argument (the folder cannot be trusted;
 /// the message says what to do), io.
-Result<IpcListener> listen_at(const std::string& wanted, bool system, UniqueFd inherited = {});
+Result<IpcListener> listen_at(const std::string& wanted, bool system, UniqueFd inherited,
+                              int socket_type = SOCK_STREAM);
 
 }  // namespace cukiln::daemon

@@ -13,14 +13,16 @@ namespace cukiln::daemon {
 /// systemd's protocols, without its library: socket activation (sd_listen_fds(3)) and notifications
 /// of the service's state (sd_notify(3)). All members are empty without a service manager.
 struct ServiceManager {
-  UniqueFd ipc_socket;                    ///< LISTEN_FDNAMES `data`, or an unnamed one
+  UniqueFd ipc_socket;                    ///< LISTEN_FDNAMES `data`, or another name, or none
   UniqueFd admin_socket;                  ///< `ops`
   std::string notify_socket;              ///< NOTIFY_SOCKET
   std::vector<std::string> warnings;      ///< about passed descriptors that are not used
   std::chrono::microseconds watchdog{0};  ///< 0 if there is none
+  std::string credentials;                ///< CREDENTIALS_DIRECTORY, of LoadCredential=
 
   /// Reads its environment variables and removes them, so that workers do not inherit them.
-  static ServiceManager of_this_process();
+  /// `socket_type` is that of the socket that the process serves.
+  static ServiceManager of_this_process(int socket_type);
 
   /// Sends `READY=1`, `STOPPING=1`, `WATCHDOG=1` or `STATUS=…`, one a line. If the manager does not
   /// read, waits for up to a second, or not at all without `waits`, and then drops the message.

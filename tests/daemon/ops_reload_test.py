@@ -130,8 +130,8 @@ class ReloadTest(unittest.TestCase):
 
     def test_other_changes_need_a_restart_and_invalid_settings_change_nothing(self) -> None:
         self.start('max_size = "64MiB"\n')
-        self.reload('max_size = "64MiB"\ninclude_path = ["/elsewhere"]\ndaemon_watch = false\n')
-        for name in ("include_path", "daemon_watch"):
+        self.reload('max_size = "64MiB"\ninclude_path = ["/elsewhere"]\ndaemon_watch = false\nsigner_socket = "/elsewhere"\n')
+        for name in ("include_path", "daemon_watch", "signer_socket"):
             self.wait_for_log(rf"(?m)^cukilnd: reload: {name} has changed in .* and needs a restart of cukilnd$")
         for mistake in ('max_size = "much"\n', "max_size = \n", 'max_size = "1MiB"\nno_such_key = 1\n'):
             with self.subTest(mistake=mistake):
@@ -149,6 +149,7 @@ class ReloadTest(unittest.TestCase):
                                       stderr=subprocess.PIPE, text=True, timeout=TIMEOUT)  # fmt: skip
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertRegex(done.stderr, "remote_sign is set in .*(config.toml|CUKILN_REMOTE_SIGN)")
+                self.assertIn("cukilnd --signer", done.stderr)
         self.assertFalse((self.folder / "run" / "cukilnd.sock").exists())
 
         self.start('max_size = "64MiB"\n', "--system")

@@ -34,8 +34,8 @@ std::optional<std::string> refused_for_system(const Settings& settings) {
                                  [](const auto& one) { return one.name == "remote_sign"; });
   return fmt::format(
       "remote_sign is set in {}, but --system refuses it: any user of this machine could have "
-      "a kernel signed for the fleet. Remove it from these settings, and sign with the cukilnd of "
-      "one user or with cukiln export --sign",
+      "a kernel signed for the fleet. Remove it from these settings, give the key to a signer "
+      "(cukilnd --signer, see OPERATIONS.md) and set signer_socket",
       from->origin);
 }
 

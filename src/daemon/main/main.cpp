@@ -2,7 +2,8 @@
 // cukilnd: compiles each request once for all processes of a user, or of each user of a host.
 //
 //   cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS] [--audit WHERE]
-//           [--verbose]
+//           [--signer-socket PATH] [--verbose]
+//   cukilnd --signer --signer-accepts USER [--signer-socket PATH] [--audit WHERE] [--verbose]
 //
 // Everything else comes from the settings that the library reads too. It runs in the foreground;
 // `cukiln daemon start` or a service manager runs it in the background.
@@ -10,16 +11,20 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/cores.hpp"
 #include "base/file.hpp"
@@ -29,8 +34,10 @@
 #include "daemon/main/admin_http.hpp"
 #include "daemon/main/live_settings.hpp"
 #include "daemon/main/log_writer.hpp"
+#include "daemon/main/signer_main.hpp"
 #include "daemon/server.hpp"
 #include "daemon/service_manager.hpp"
+#include "daemon/signer_link.hpp"
 #include "daemon/user_stores.hpp"
 #include "loader/settings.hpp"
 #include "store/tiered_store.hpp"
@@ -42,7 +49,9 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS]\n"
-    "               [--audit WHERE] [--verbose] [--version]\n"
+    "               [--audit WHERE] [--signer-socket PATH] [--verbose] [--version]\n"
+    "       cukilnd --signer --signer-accepts USER [--signer-socket PATH] [--audit WHERE]\n"
+    "               [--verbose]\n"
     "Compiles each request once for all processes of this user; with --system for all users of "
     "this\nmachine, once for each user.\n";
 
@@ -58,9 +67,23 @@ Options:
                   address too, such as 127.0.0.1:9464; else only at ops.sock, beside the IPC socket
   --audit WHERE   record who compiled what and who got which key: a file of JSON lines, "journal" or
                   "off" (default with --system: audit.jsonl in the store's folder, else off)
+  --signer-socket PATH
+                  give what was compiled to the signer at this socket, which signs and uploads it
+                  (default: the setting signer_socket, else none)
   --verbose       log everything (default: the setting log)
   --version       print the version
   --help          print this text
+
+Options of the signer, which holds the key of a fleet so that no daemon need have it:
+  --signer        compile again what a daemon has compiled, and sign and upload it if the cubin is
+                  the same; run it as a user of its own, and not as root. The key is the credential
+                  remote_sign of its service, or the file of the setting remote_sign
+  --signer-accepts USER
+                  the user of the daemon, a name or a number: others are not listened to
+  --signer-socket PATH
+                  listen here (default: the setting signer_socket, else
+                  /run/cukiln-signer/sign.sock)
+  --audit WHERE   record each decision (default: off)
 
 Environment (config.toml has the same settings in lower case, without CUKILN_):
   CUKILN_STORE, CUKILN_MAX_SIZE        folder and maximum size of the store
@@ -69,41 +92,68 @@ Environment (config.toml has the same settings in lower case, without CUKILN_):
   CUKILN_NVRTC_LIBRARY, CUKILN_WORKER  paths to use instead of searching
   CUKILN_REMOTE, CUKILN_REMOTE_TRUST, CUKILN_REMOTE_SIGN
                                        the remote stores, and their keys
+  CUKILN_SIGNER_SOCKET                 as --signer-socket
   CUKILN_LOG                           error, warn, info or debug
 'cukiln config' shows all settings. SIGHUP reloads them. SIGTERM ends the daemon after running
 compiles, at most 10 s later. It runs in the foreground; 'cukiln daemon start' runs it in the
 background.
 )";
 
+constexpr std::chrono::seconds kSignerTimeout{5};
+
 enum Exit : int { ok = 0, failed = 1, usage = 2, no_store = 4 };
 
 struct Arguments {
   bool system = false;
+  bool signer = false;
   bool verbose = false;
   std::string socket;
   std::string store;
   std::string http;
   std::string audit;
+  std::string signer_socket;
+  std::string signer_accepts;
   unsigned jobs = 0;
 };
+
+/// The options that have a text as their value.
+constexpr std::pair<std::string_view, std::string Arguments::*> kTexts[] = {
+    {"--socket", &Arguments::socket},
+    {"--store", &Arguments::store},
+    {"--http", &Arguments::http},
+    {"--audit", &Arguments::audit},
+    {"--signer-socket", &Arguments::signer_socket},
+    {"--signer-accepts", &Arguments::signer_accepts},
+};
+
+/// Why the options make no sense together; empty if they do.
+std::string conflict_in(const Arguments& arguments) {
+  const bool has_daemons = arguments.system || arguments.jobs != 0 || !arguments.socket.empty() ||
+                           !arguments.store.empty() || !arguments.http.empty();
+  if (arguments.signer && has_daemons) {
+    return "--signer takes --signer-accepts, --signer-socket, --audit and --verbose only";
+  }
+  if (arguments.signer != !arguments.signer_accepts.empty()) {
+    return "--signer and --signer-accepts need each other";
+  }
+  return {};
+}
 
 /// Parses the command line. False if the process must end with `status`.
 bool parse(int count, char** values, Arguments& out, int& status) {
   for (int i = 1; i < count; ++i) {
     const std::string_view name = values[i];
     const bool has_value = i + 1 < count;
+    const auto* const text = std::find_if(std::begin(kTexts), std::end(kTexts),
+                                          [&](const auto& one) { return one.first == name; });
     if (name == "--system") {
       out.system = true;
+    } else if (name == "--signer") {
+      out.signer = true;
     } else if (name == "--verbose") {
       out.verbose = true;
-    } else if (name == "--socket" && has_value) {
-      out.socket = values[++i];
-    } else if (name == "--store" && has_value) {
-      out.store = values[++i];
-    } else if (name == "--http" && has_value) {
-      out.http = values[++i];
-    } else if (name == "--audit" && has_value) {
-      out.audit = values[++i];
+    } else if (text != std::end(kTexts) && has_value) {
+      out.*text->second = values[++i];
     } else if (name == "--jobs" && has_value) {
       const std::string_view number = values[++i];
       const auto [end, error] =
@@ -123,13 +173,17 @@ bool parse(int count, char** values, Arguments& out, int& status) {
       status = ok;
       return false;
     } else {
-      const bool lacks_value = name == "--socket" || name == "--store" || name == "--http" ||
-                               name == "--audit" || name == "--jobs";
+      const bool lacks_value = text != std::end(kTexts) || name == "--jobs";
       std::fprintf(stderr, "cukilnd: %s %s\n%s", values[i],
                    lacks_value ? "needs a value" : "is not an option", kUsage);
       status = usage;
       return false;
     }
+  }
+  if (const std::string conflict = conflict_in(out); !conflict.empty()) {
+    std::fprintf(stderr, "cukilnd: %s\n%s", conflict.c_str(), kUsage);
+    status = usage;
+    return false;
   }
   return true;
 }
@@ -276,6 +330,12 @@ int serve(const Arguments& arguments, const SettingsSources& sources, const Sett
   live.open_remote();
   ServerOptions options = server_options(arguments, settings, sink);
   options.remote = &remote;
+  std::unique_ptr<SignerLink> signer;
+  if (!settings.remote.signer_socket.empty()) {
+    signer = std::make_unique<SignerLink>(
+        SignerLink::Options{.socket = settings.remote.signer_socket}, log);
+  }
+  options.compiles.runs.signer = signer.get();
   options.audit = audit_log->get();
   const std::string socket = listener.path;
   AdminHttp::Options http;
@@ -312,6 +372,9 @@ int serve(const Arguments& arguments, const SettingsSources& sources, const Sett
   const auto done = (*server)->run();
   audit(*audit_log, "stopped", socket);
   finish_uploads(remote.get().get(), log);
+  if (signer != nullptr && !signer->finish(kSignerTimeout)) {
+    log.warn("dropped offers to the signer after {} s", kSignerTimeout.count());
+  }
   return done ? ok : fail(done.error());
 }
 
@@ -321,15 +384,18 @@ int run_daemon(int count, char** values) {
   if (!parse(count, values, arguments, status)) {
     return status;
   }
-  if (arguments.system && ::geteuid() == 0) {
-    std::fprintf(
-        stderr,
-        "cukilnd: --system as root is refused: the compiler of every user's programs would "
-        "run as root. Run it as a user of its own, which owns nothing but its store; "
-        "cukilnd-system.service does (User=cukiln, see OPERATIONS.md)\n");
+  if ((arguments.system || arguments.signer) && ::geteuid() == 0) {
+    std::fprintf(stderr,
+                 "cukilnd: %s as root is refused: the compiler of every user's programs would "
+                 "run as root. Run it as a user of its own, which owns nothing but %s does "
+                 "(see OPERATIONS.md)\n",
+                 arguments.signer ? "--signer" : "--system",
+                 arguments.signer ? "its key; cukiln-signer.service (User=cukiln-signer)"
+                                  : "its store; cukilnd-system.service (User=cukiln)");
     return usage;
   }
-  ServiceManager manager = ServiceManager::of_this_process();
+  ServiceManager manager =
+      ServiceManager::of_this_process(arguments.signer ? SOCK_SEQPACKET : SOCK_STREAM);
   set_signals();
   ::umask(077);
   raise_descriptor_limit();
@@ -355,6 +421,14 @@ int run_daemon(int count, char** values) {
     for (const std::string& warning : *warnings) {
       log.warn("{}", warning);
     }
+  }
+  if (!arguments.signer_socket.empty()) {
+    settings->remote.signer_socket = arguments.signer_socket;
+  }
+  if (arguments.signer) {
+    const auto done = run_signer({arguments.signer_accepts, arguments.audit}, *settings,
+                                 std::move(manager), sink);
+    return done ? ok : fail(done.error());
   }
   const std::string socket = socket_path(arguments, *settings, sources);
   auto listener = listen_at(socket, arguments.system, std::move(manager.ipc_socket));
