@@ -16,7 +16,7 @@ from pathlib import Path
 BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
 UNITS = Path(__file__).resolve().parents[2] / "scripts" / "systemd"
 SYSTEMD = Path("/usr/lib/systemd/systemd")
-ALICE, MALLORY, SERVICE, GROUP = 64_001, 64_002, 64_003, 64_010
+ALICE, MALLORY, SERVICE, SIGNER, GROUP = 64_001, 64_002, 64_003, 64_004, 64_010
 TIMEOUT = 60
 
 # Becomes systemd. Nothing that it mounts or writes is seen outside: /proc/sys is the kernel's, and so read-only.
@@ -31,12 +31,17 @@ mount --bind . /run/io
 cp -a /etc /run/etc && mount --bind /run/etc /etc
 for folder in /tmp /var/tmp; do mount -t tmpfs -o mode=1777 tmpfs $folder; done
 for folder in /var/cache /var/lib; do mount -t tmpfs -o mode=755 tmpfs $folder; done
-printf '%s\\n' cukiln:x:{SERVICE}:{SERVICE}::/: alice:x:{ALICE}:{ALICE}::/run/alice: mallory:x:{MALLORY}:{MALLORY}::/run/mallory: >>/etc/passwd
-printf '%s\\n' cukiln:x:{SERVICE}: alice:x:{ALICE}: mallory:x:{MALLORY}: cukiln-users:x:{GROUP}:alice >>/etc/group
+printf '%s\\n' cukiln:x:{SERVICE}:{SERVICE}::/: cukiln-signer:x:{SIGNER}:{SIGNER}::/: alice:x:{ALICE}:{ALICE}::/run/alice: mallory:x:{MALLORY}:{MALLORY}::/run/mallory: >>/etc/passwd
+printf '%s\\n' cukiln:x:{SERVICE}: cukiln-signer:x:{SIGNER}: alice:x:{ALICE}: mallory:x:{MALLORY}: cukiln-users:x:{GROUP}:alice >>/etc/group
+mkdir -p /etc/cukiln
+install -m 600 /run/io/remote_sign.key /etc/cukiln
+echo CUKILN_SIGNER_SOCKET=/run/cukiln-signer/sign.sock >/etc/cukiln/cukilnd.env
+echo CUKILN_REMOTE=redis://127.0.0.1:1 >/etc/cukiln/signer.env
 install -d -o alice -m 700 /run/alice /run/user/{ALICE}
 install -d -o mallory -m 700 /run/mallory
 cp /run/io/system/* /run/units
 cp /run/io/user/* /run/user-units
+mount --make-rshared /  # else a credential is mounted where its service does not see it
 export SYSTEMD_UNIT_PATH=/run/units container=other
 exec {SYSTEMD} --system --unit=test.target --log-target=null --show-status=no
 """
@@ -65,12 +70,23 @@ workers() {{
 }}
 compile alice /run/cukiln/cukilnd.sock
 workers cukiln system
+for try in $(seq 100); do  # it compiles once more
+  grep -q '"event":"signed"' /var/lib/cukiln-signer/audit.jsonl && break
+  sleep 0.1
+done
+cut -d, -f3-4 /var/lib/cukiln-signer/audit.jsonl
+credential=/run/credentials/cukiln-signer.service/remote_sign
+for user in cukiln-signer cukiln alice; do
+  setpriv --reuid=$user --regid=$user --init-groups cat $credential /etc/cukiln/remote_sign.key 2>/dev/null | wc -l | sed "s/^/key as $user: /"
+done
+stat -c 'credential of %U:%G %a' $credential
 compile mallory /run/cukiln/cukilnd.sock
-stat -c '%U:%G %a' /run/cukiln/cukilnd.sock
+stat -c '%U:%G %a' /run/cukiln/cukilnd.sock /run/cukiln-signer/sign.sock
 compile alice /run/user/{ALICE}/cukiln/cukilnd.sock
 workers alice user
-systemctl stop cukilnd-system.service
+systemctl stop cukilnd-system.service cukiln-signer.service
 systemctl show -p Result -p ExecMainStatus cukilnd-system.service
+systemctl show -p Result -p ExecMainStatus cukiln-signer.service
 export XDG_RUNTIME_DIR=/run/user/{ALICE}
 setpriv --reuid=alice --regid=alice --init-groups systemctl --user stop cukilnd.service
 setpriv --reuid=alice --regid=alice --init-groups systemctl --user show -p Result -p ExecMainStatus cukilnd.service
@@ -108,15 +124,16 @@ class UnitsRun(unittest.TestCase):
         for unit in UNITS.iterdir():
             text = unit.read_text().replace("=/usr/bin/cukilnd", "=/run/io/bin/cukilnd")
             text = text.replace("[Service]\n", f"[Service]\n{library}\n")
-            kind = "system" if unit.name.startswith("cukilnd-system") else "user"
+            kind = "user" if unit.name.startswith("cukilnd.") else "system"
             (self.folder / kind / unit.name).write_text(text)
         for kind in ("system", "user"):
             for target in ("basic", "default", "sockets", "sysinit", "shutdown"):
                 wanted = "Wants=cukilnd.socket\n" if (kind, target) == ("user", "default") else ""
                 (self.folder / kind / f"{target}.target").write_text(BARE + wanted)
-        self.unit("test.target", "Wants=cukilnd-system.socket alice.service probe.service\n")
+        self.unit("test.target", "Wants=cukilnd-system.socket cukiln-signer.socket alice.service probe.service\n")
         self.unit("alice.service", MANAGER)
-        self.unit("probe.service", "After=cukilnd-system.socket alice.service\n[Service]\nType=oneshot\nExecStart=/run/io/probe\n")
+        self.unit("probe.service", "After=cukilnd-system.socket cukiln-signer.socket alice.service\n[Service]\nType=oneshot\nExecStart=/run/io/probe\n")
+        subprocess.run([BINARIES / "cukiln", "keygen", "-o", self.folder / "remote_sign.key"], check=True, capture_output=True)
         (self.folder / "probe").write_text(PROBE)
         (self.folder / "probe").chmod(0o755)
         (self.folder / "init").write_text(INIT)
@@ -162,8 +179,13 @@ class UnitsRun(unittest.TestCase):
         self.assertIn("cukiln:cukiln-users 660", lines)
         for kind in ("system", "user"):
             self.assertRegex(report, rf"\nworker {kind}: CapEff:0+Seccomp:2 Max processes \d+ \d+ ")
-        self.assertEqual((lines.count("Result=success"), lines.count("ExecMainStatus=0")), (2, 2), report)
+        self.assertEqual((lines.count("Result=success"), lines.count("ExecMainStatus=0")), (3, 3), report)
         self.assertEqual(lines[-1], "ends")
+        # fault 147: what the daemon compiled is signed by another user, who alone has the key.
+        self.assertIn(f'"event":"signed","uid":{SERVICE}', lines)
+        self.assertIn("cukiln-signer:cukiln 660", lines)
+        for user, read in (("cukiln-signer", 1), ("cukiln", 0), ("alice", 0)):
+            self.assertIn(f"key as {user}: {read}", lines)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from pathlib import Path
 
 BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
 UNITS = Path(__file__).resolve().parents[2] / "scripts" / "systemd"
-MAX_EXPOSURE = {"cukilnd-system": 2.0, "cukilnd": 4.0}  # of 10
+MAX_EXPOSURE = {"cukilnd-system": 2.0, "cukiln-signer": 2.0, "cukilnd": 4.0}  # of 10
+KINDS = (("--system", "cukilnd-system"), ("--system", "cukiln-signer"), ("--user", "cukilnd"))
 
 
 class UnitsTest(unittest.TestCase):
@@ -31,7 +32,7 @@ class UnitsTest(unittest.TestCase):
                               env=os.environ | {"XDG_RUNTIME_DIR": str(self.folder)})  # fmt: skip
 
     def test_systemd_understands_every_line(self) -> None:
-        for kind, name in (("--system", "cukilnd-system"), ("--user", "cukilnd")):
+        for kind, name in KINDS:
             done = self.analyze("verify", kind, "--man=no", f"./{name}.service", f"./{name}.socket")
             said = [line for line in done.stderr.splitlines() if self.folder.name in line or name in line]
             self.assertEqual((done.returncode, said), (0, []))
@@ -43,7 +44,7 @@ class UnitsTest(unittest.TestCase):
         self.assertIn("WatchdogSecs", done.stderr)
 
     def test_the_services_are_confined(self) -> None:  # fault 118
-        for kind, name in (("--system", "cukilnd-system"), ("--user", "cukilnd")):
+        for kind, name in KINDS:
             with self.subTest(name):
                 done = self.analyze("security", "--offline=yes", "--no-pager", kind, f"./{name}.service")
                 exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
@@ -51,13 +52,13 @@ class UnitsTest(unittest.TestCase):
                 self.assertLessEqual(float(exposure[1]), MAX_EXPOSURE[name])
 
     def test_the_kill_of_one_worker_does_not_end_a_service(self) -> None:  # fault 118
-        for name in ("cukilnd-system", "cukilnd"):
+        for name in MAX_EXPOSURE:
             self.assertIn("\nOOMPolicy=continue\n", (UNITS / f"{name}.service").read_text())
 
     def test_tasks_and_memory_are_limited_each_and_in_total(self) -> None:  # fault 134
-        for name in ("cukilnd-system", "cukilnd"):
+        for name in MAX_EXPOSURE:
             lines = (UNITS / f"{name}.service").read_text().splitlines()
-            self.assertTrue({"MemoryMax=75%", "TasksMax=4096"} <= set(lines))
+            self.assertTrue({"MemoryMax=75%", "TasksMax=512" if name == "cukiln-signer" else "TasksMax=4096"} <= set(lines))
             # Without these two a worker cannot limit its own tasks, or keeps capabilities in its namespace.
             self.assertIn("RestrictNamespaces=user", lines)
             self.assertTrue(any(re.match("SystemCallFilter=(?!~).*\\bcapset\\b", line) for line in lines))
@@ -74,7 +75,18 @@ class UnitsTest(unittest.TestCase):
         self.assertLess(text.index("\nPrivateUsers=yes"), text.index("\nProtectSystem=strict"))
 
     def test_a_daemon_for_all_users_sees_who_its_clients_are(self) -> None:
-        self.assertNotIn("\nPrivateUsers=yes", (UNITS / "cukilnd-system.service").read_text())
+        for name in ("cukilnd-system", "cukiln-signer"):
+            self.assertNotIn("\nPrivateUsers=yes", (UNITS / f"{name}.service").read_text())
+
+    def test_the_signer_is_another_user_than_the_daemon_whose_group_reaches_it(self) -> None:  # fault 147
+        daemon = (UNITS / "cukilnd-system.service").read_text().splitlines()
+        signer = (UNITS / "cukiln-signer.service").read_text()
+        socket = (UNITS / "cukiln-signer.socket").read_text().splitlines()
+        self.assertIn("User=cukiln", daemon)
+        self.assertIn("\nUser=cukiln-signer\n", signer)
+        self.assertRegex(signer, "\nExecStart=.* --signer-accepts cukiln ")
+        self.assertTrue({"SocketGroup=cukiln", "SocketMode=0660"} <= set(socket))
+        self.assertIn("\nIPAddressDeny=any\nIPAddressAllow=localhost\n", signer)
 
 
 if __name__ == "__main__":
