@@ -43,7 +43,7 @@ Signer::Signer(Options options, Compiler& compiler, RemoteTier& remote)
 
 SigningVerdict Signer::judge(const UniqueFd& offer, const wire::Peer& peer, CancelFlags cancelled) {
   Candidate candidate;
-  const SigningVerdict verdict = check(offer, candidate, cancelled);
+  SigningVerdict verdict = check(offer, candidate, cancelled);
   if (is_signed(verdict)) {
     remote_.put(candidate.entry);
   }
