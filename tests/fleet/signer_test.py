@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A machine whose system daemon holds no key: its signer, another user, signs and uploads what it compiled."""
 
+import ctypes
 import json
 import os
+import struct
 import subprocess
 import tempfile
 import time
@@ -30,6 +32,26 @@ except (BrokenPipeError, ConnectionResetError):
 """
 
 
+CREATE_RULESET = 444  # of Landlock
+LIBC = ctypes.CDLL(None)
+
+
+def has_landlock():
+    return LIBC.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1) > 0
+
+
+def without_landlock():
+    """Runs in a child before exec: its kernel has no Landlock from here on (a seccomp filter answers ENOSYS)."""
+    code = b"".join(struct.pack("HBBI", *line) for line in (
+        (0x20, 0, 0, 0),  # loads the call's number
+        (0x15, 0, 1, CREATE_RULESET), (0x06, 0, 0, 0x00050000 | 38), (0x06, 0, 0, 0x7FFF0000)))  # fmt: skip
+    text = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("HxxxxxxP", 4, ctypes.addressof(text))
+    if LIBC.prctl(38, 1, 0, 0, 0) != 0 or LIBC.prctl(22, 2, program) != 0:  # no new privileges; the filter
+        os._exit(99)
+
+
+@unittest.skipUnless(has_landlock(), "this kernel has no Landlock")
 @unittest.skipUnless(os.geteuid() == 0, "only root can be the users of daemon and signer")
 class Signers(DaemonFleetTest):
     def setUp(self):
@@ -65,10 +87,10 @@ class Signers(DaemonFleetTest):
         lines = self.audit.read_text().splitlines() if self.audit.exists() else []
         return [json.loads(line) for line in lines]
 
-    def refused(self, command, user, **more):
+    def refused(self, command, user, before=None, **more):
         done = subprocess.run(as_service(command, self.folder, self.run_folder, user=user), env=self.environment | more,
-                              cwd=self.folder, capture_output=True, text=True, timeout=20)  # fmt: skip
-        self.assertNotEqual(done.returncode, 0)
+                              cwd=self.folder, capture_output=True, text=True, timeout=20, preexec_fn=before)  # fmt: skip
+        self.assertNotIn(done.returncode, (0, 99))
         return done.stderr
 
     def test_what_a_system_daemon_compiled_is_signed_and_a_hit_on_another_machine(self):
@@ -139,6 +161,11 @@ class Signers(DaemonFleetTest):
         self.key.chmod(0o640)
         self.assertIn("is not private", self.refused(self.command("--signer-accepts", SERVICE), SIGNER, **host))
         self.assertFalse(self.socket.exists())
+
+    def test_it_does_not_start_without_landlock(self):  # fault 149
+        host = self.host("signer", "redis://127.0.0.1:1")
+        self.assertIn("this kernel has no Landlock",
+                      self.refused(self.command("--signer-accepts", SERVICE), SIGNER, without_landlock, **host))  # fmt: skip
 
 
 if __name__ == "__main__":

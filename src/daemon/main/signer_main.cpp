@@ -7,11 +7,13 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <charconv>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -85,6 +87,14 @@ class StopSignal {
   std::thread thread_;
 };
 
+/// True if the kernel has Landlock, which keeps the compile workers from the key: they are
+/// processes of the user who can read it.
+bool has_landlock() {
+  constexpr long kCreateRuleset = 444;  // not in all headers
+  constexpr unsigned kVersionQuery = 1;
+  return ::syscall(kCreateRuleset, nullptr, std::size_t{0}, kVersionQuery) > 0;
+}
+
 /// The user of a name or a number.
 Result<uid_t> user_of(const std::string& text) {
   uid_t number = 0;
@@ -149,6 +159,12 @@ Result<void> run_signer(const SignerArguments& arguments, const Settings& settin
                       "--signer-accepts {}: the signer runs as the daemon's user, which could "
                       "then read the key; run it as a user of its own",
                       arguments.accepts);
+  }
+  if (!has_landlock()) {
+    return Error(ErrorCode::incompatible,
+                 "this kernel has no Landlock, so a source text that takes over the compiler could "
+                 "read the key: expected Linux 5.13 or later with landlock in "
+                 "/sys/kernel/security/lsm");
   }
   CUKILN_TRY(SecretKey key, load_key(settings, manager));
   const RemoteSettings& remote = settings.remote;

@@ -22,7 +22,7 @@ struct SignerArguments {
 /// Runs the signer until a signal ends it. It listens at the setting signer_socket, else at
 /// kSignerSocket. The caller has blocked SIGTERM, SIGINT and SIGHUP in all threads.
 /// Errors: invalid_argument (arguments, settings, the key), not_found, io, timeout (another signer
-/// serves the socket).
+/// serves the socket), incompatible (the kernel cannot keep workers from the key).
 Result<void> run_signer(const SignerArguments& arguments, const Settings& settings,
                         ServiceManager manager, const LogSink& sink);
 
