@@ -21,8 +21,8 @@ namespace {
 
 // A forked child must close its copies of the descriptors, or the parent's death would not release
 // the locks. The fork handler may call async-signal-safe functions only, hence a fixed array and no
-// allocation.
-constexpr std::size_t kMaxLocks = 256;
+// allocation. cukilnd holds two for each user's store that it has open.
+constexpr std::size_t kMaxLocks = 1024;
 std::array<std::atomic<int>, kMaxLocks>& held_descriptors() noexcept {
   static std::array<std::atomic<int>, kMaxLocks> descriptors{};  // 0: free, else fd + 1
   return descriptors;
@@ -86,8 +86,7 @@ Result<FileLock> FileLock::acquire(const std::string& path, Mode mode,
     }
     const auto now = std::chrono::steady_clock::now();
     if (now >= deadline) {
-      return make_error(ErrorCode::timeout, "{} was locked by another process for {} ms", path,
-                        wait.count());
+      return make_error(ErrorCode::timeout, "{} was still locked after {} ms", path, wait.count());
     }
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline - now));
     pause = std::min(pause * 2, std::chrono::microseconds(10'000));

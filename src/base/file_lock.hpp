@@ -19,7 +19,8 @@ class FileLock {
   enum class Mode { shared, exclusive };
 
   /// Creates the file (0600) if it does not exist. Polls for at most `wait`.
-  /// Errors: timeout (another process holds the lock), io (ENOLCK, EACCES, …).
+  /// Errors: timeout (another process, or another FileLock of this one, holds the lock), io
+  /// (ENOLCK, EACCES, …), internal (this process holds 1024 locks).
   static Result<FileLock> acquire(const std::string& path, Mode mode,
                                   std::chrono::milliseconds wait);
 

@@ -112,6 +112,18 @@ TEST_CASE_FIXTURE(Fixture, "few stores are open at a time; the least recently us
   CHECK(stores.find(kAlice) == in_use);
 }
 
+TEST_CASE_FIXTURE(Fixture, "as many stores as may be open keep entries") {
+  constexpr uid_t kFirst = 2000;
+  const auto count = static_cast<uid_t>(options.max_open);
+  UserStores stores(*own, options);
+  for (uid_t user = kFirst; user < kFirst + count; ++user) {
+    put(stores, user, user);
+  }
+  for (uid_t user = kFirst; user < kFirst + count; ++user) {
+    CHECK(has(stores, user, user));
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "users have equal shares of one cap, also those whose store is closed") {
   const std::uint64_t cap = 400'000;
   options.each.store.max_bytes = cap;
