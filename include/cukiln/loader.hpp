@@ -51,9 +51,10 @@ struct LoaderOptions {
   std::string nvrtc_library;  ///< a path to open instead of searching
   std::string cuda_library;   ///< a path of libcuda to open instead of searching
   std::string worker;         ///< path of the compile worker; empty: beside the library, libexec
-  std::vector<std::string> include_path;  ///< folders with CUDA's own headers, before searching
+  std::vector<std::string> include_path;  ///< folders with CUDA's headers, tried before the search
   CudaPlaces cuda_places;                 ///< where to search, besides the system's own folders
-  bool in_process_compile = false;        ///< start no process; results stay in memory (unobserved)
+  bool in_process_compile = false;        ///< start no process. What NVRTC reads is not observed
+                                          ///< then, so results are not stored
   bool offline = false;                   ///< never compile: a miss is an error, not_found
   unsigned jobs = 0;                      ///< concurrent compiles; 0: one per core
   std::chrono::milliseconds compile_timeout{300'000};  ///< wall-clock limit of one compile
@@ -133,8 +134,8 @@ enum class SealPolicy {
 /// own workers and opens store and driver again. A callback (log, progress) may fork if its child
 /// calls exec or exit and does not return from the callback.
 /// Capture: a load while a stream captures would invalidate the capture. It is refused with
-/// invalid_argument if `capture_guard` captures, or if the legacy stream reports a capture (error
-/// 906). Captures of other streams cannot be detected.
+/// invalid_argument if the stream PreloadOptions::capture_guard captures, or if the legacy stream
+/// reports a capture (error 906). Captures of other streams cannot be detected.
 class CUKILN_API KernelLoader {
  public:
   /// Creates a loader over a store. Opens neither compiler nor driver. Errors: internal.
@@ -145,13 +146,14 @@ class CUKILN_API KernelLoader {
 
   /// Compiles the modules of a manifest that are not in the store, in parallel, and loads all of
   /// them on the chosen devices, completely whatever CUDA_MODULE_LOADING says.
-  /// Errors: the first module's that failed, with its name and log, after all others are done.
+  /// Errors: the error of the first module that failed, with its name and log, after all other
+  /// modules are done; with `keep_going` failures are in the report only.
   Result<PreloadReport> preload(const Manifest& manifest, const PreloadOptions& options = {},
                                 const Progress& progress = {});
 
-  /// As `preload`, on a thread of its own. The future's destructor waits for the call; cancel
-  /// `options.cancel` to shorten that to the duration of a load. The loader must outlive the future
-  /// but may be moved.
+  /// As `preload`, on a thread of its own. The future's destructor waits for the call. To end the
+  /// call early, cancel `options.cancel`; a load in progress is still completed. The loader must
+  /// outlive the future but may be moved.
   std::future<Result<PreloadReport>> preload_async(Manifest manifest, PreloadOptions options = {},
                                                    Progress progress = {});
 
@@ -164,8 +166,8 @@ class CUKILN_API KernelLoader {
   Result<std::string> cubin(const CacheKey& key);
 
   /// Returns a kernel of a module, which is compiled and loaded if it is not yet. `kernel` may be
-  /// empty if the module has one kernel. Errors: not_found (no such kernel), sealed, timeout,
-  /// compile_failed with the log, driver.
+  /// empty if the module has one kernel. Errors: not_found (no such kernel), invalid_argument
+  /// (several kernels and no name), sealed, timeout, compile_failed with the log, driver.
   Result<Kernel> get(const ModuleSpec& spec, std::string_view kernel = {},
                      const std::optional<CancelToken>& cancel = {});
 
@@ -206,7 +208,8 @@ class CUKILN_API KernelLoader {
   /// Returns the counters of this loader.
   Stats stats() const;
 
-  /// Makes compiles, those in progress included, return `timeout` until `resume()` is called.
+  /// Cancels the compiles in progress and every later one until `resume()` is called. Each returns
+  /// `timeout`.
   void cancel() noexcept;
   void resume() noexcept;
 

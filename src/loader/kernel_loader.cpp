@@ -134,6 +134,7 @@ Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel
     site.cancelled = cancel ? &cancel->flag() : nullptr;
     CUKILN_TRY(site.chosen, impl_->devices({}));
     CUKILN_TRY(const auto targets, impl_->targets_of(spec, site.chosen));
+    std::string name = spec.name;
     std::vector<std::string> known;
     Kernel found;
     for (const Target target : targets) {
@@ -148,7 +149,8 @@ Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel
       CUKILN_TRY(Built built, impl_->get_or_compile(resolved.request, std::move(resolved.found),
                                                     report, site.cancelled));
       CUKILN_TRY(const auto module, impl_->load(resolved.request, built, site, report));
-      impl_->publish(resolved.request.name, target, module->kernels(), false);
+      name = resolved.request.name;
+      impl_->publish(name, target, module->kernels(), false);
       for (const Kernel candidate : module->kernels()) {
         known.emplace_back(candidate.name());
         if (!found &&
@@ -158,8 +160,13 @@ Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel
       }
     }
     if (!found) {
-      return make_error(ErrorCode::not_found, "module {} has no kernel \"{}\"; it has: {}",
-                        spec.name, kernel, fmt::join(known, ", "));
+      if (kernel.empty() && known.size() > 1) {
+        return make_error(ErrorCode::invalid_argument,
+                          "module {} has several kernels, and no name was given; it has: {}", name,
+                          fmt::join(known, ", "));
+      }
+      return make_error(ErrorCode::not_found, "module {} has no kernel \"{}\"; it has: {}", name,
+                        kernel, fmt::join(known, ", "));
     }
     return found;
   });

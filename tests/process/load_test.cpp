@@ -256,6 +256,14 @@ TEST_CASE_FIXTURE(Fixture, "get gives one kernel, names those there are, and fol
   REQUIRE_FALSE(absent);
   CHECK(absent.error().code() == ErrorCode::not_found);
   CHECK(absent.error().message().find("second") != std::string::npos);
+  ModuleSpec unnamed = two_kernels();
+  unnamed.name.clear();
+  CHECK(opened->get(unnamed, "third").error().message().find("module pair has no kernel") !=
+        std::string::npos);
+  const auto either = opened->get(unnamed);
+  REQUIRE_FALSE(either);
+  CHECK(either.error().code() == ErrorCode::invalid_argument);
+  CHECK(either.error().message().find("pair has several kernels") != std::string::npos);
   ModuleSpec edited = two_kernels();
   scratch.write("pair.cu",
                 "extern \"C\" __global__ void first(double* x) { *x = 1; }\n"
