@@ -3,6 +3,9 @@
 #include "bindings/c/handles.hpp"
 #include "bindings/c/last_error.hpp"
 
+#include <new>
+#include <optional>
+
 #include <cukiln/cukiln.h>
 #include <cukiln/cukiln.hpp>
 #include <cukiln/extension.hpp>
@@ -54,7 +57,7 @@ Result<void> create(const cukiln_options* given, cukiln_loader*& out) {
 }
 
 /// The modules of these names, in the manifest's order; a name may have several.
-Result<Manifest> only(const Manifest& manifest, const std::vector<std::string>& names) {
+Result<Manifest> select_modules(const Manifest& manifest, const std::vector<std::string>& names) {
   Manifest chosen;
   for (const ModuleSpec& module : manifest.modules()) {
     if (std::find(names.begin(), names.end(), module.name) != names.end()) {
@@ -70,7 +73,8 @@ Result<Manifest> only(const Manifest& manifest, const std::vector<std::string>& 
   return chosen;
 }
 
-/// Reads the options of a preload. Modules and targets among them change `manifest`.
+/// Reads the options of a preload. Reduces `manifest` to the modules that they name, and replaces
+/// its targets if they name some.
 Result<void> read_preload_options(const cukiln_preload_options& given, Manifest& manifest,
                                   PreloadOptions& options, Progress& progress) {
   const auto known = read_struct(given, "cukiln_preload_options");
@@ -92,7 +96,7 @@ Result<void> read_preload_options(const cukiln_preload_options& given, Manifest&
     return std::move(names).error();
   }
   if (!names->empty()) {
-    auto chosen = only(manifest, *names);
+    auto chosen = select_modules(manifest, *names);
     if (!chosen) {
       return std::move(chosen).error();
     }
@@ -108,10 +112,13 @@ Result<void> read_preload_options(const cukiln_preload_options& given, Manifest&
   if (known->progress != nullptr) {
     progress = [call = known->progress, user = known->progress_user](
                    std::size_t done, std::size_t total, const ModuleReport& last) {
+      std::optional<c::ReportView> view;
       try {
-        call(user, done, total, c::ReportView(last).get());
-      } catch (...) {  // no memory for the report: this call is left out
+        view.emplace(last);
+      } catch (const std::bad_alloc&) {
+        return;  // this call is left out
       }
+      call(user, done, total, view->get());
     };
   }
   return {};
