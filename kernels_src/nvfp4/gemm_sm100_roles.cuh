@@ -50,8 +50,8 @@ struct Sm100Problem {
   __device__ __forceinline__ u32 stages() const { return (scale_atoms() + kSteps - 1) / kSteps; }
 };
 
-// The static persistent schedule: yields the tiles of this CTA, the same ones to every role. Raster groups
-// of kRasterRows row tiles; within a group column after column.
+// The static persistent schedule: yields the tiles of this CTA, the same ones to every role. Tiles are
+// ordered in groups of kRasterRows row tiles; within a group the row tile changes fastest.
 template <class Tile>
 struct TileScheduler {
   const Sm100Problem& problem;
@@ -74,16 +74,16 @@ struct TileScheduler {
   __device__ __forceinline__ bool next() {
     while (tile < row_tiles * column_tiles) {
       const u32 first = tile / (kRasterRows * column_tiles) * kRasterRows;
-      const u32 rows = min(kRasterRows, row_tiles - first);
+      const u32 group_rows = min(kRasterRows, row_tiles - first);
       const u32 within = tile - first * column_tiles;
-      const u32 row_tile = first + within % rows;
+      const u32 row_tile = first + within % group_rows;
       tile += gridDim.x / Tile::kCtas;
       if constexpr (Tile::kGrouped) {
         if (problem.experts[row_tile] < 0) continue;
         expert = static_cast<u32>(problem.experts[row_tile]);
       }
       row = (row_tile * Tile::kCtas + rank) * kTileRows;
-      column = within / rows * Tile::kColumns;
+      column = within / group_rows * Tile::kColumns;
       return true;
     }
     return false;
@@ -128,7 +128,8 @@ __device__ __forceinline__ void run_mma(typename Tile::Shared& shared,
   constexpr u32 kSwizzleGroup = 8 * kStageBytes;
   PipelineState<Tile::kStages> smem_pipe;
   PipelineState<2> tmem_pipe;     // tmem_full: the accumulator of this tile
-  PipelineState<2> tmem_empty_pipe;  // one tile behind (overlapping buffers), else two
+  // The accumulator to wait for: the previous tile's if the buffers overlap, else that of two tiles ago.
+  PipelineState<2> tmem_empty_pipe;
   u32 tiles_in_flight = 0;
   for (TileScheduler<Tile> tiles(problem, 0); tiles.next(); tmem_pipe.advance()) {
     if (tiles_in_flight == (Tile::kOverlap != 0 ? 1 : 2)) {

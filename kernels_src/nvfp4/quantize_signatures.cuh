@@ -13,12 +13,12 @@ using AmaxGsa = void(
     u32 rows,
     u32 columns,
     i64 row_stride,
-    u32* workspace);      // a word for each thread block, zeroed once, left zero by every launch; one for
-                          // each stream
+    u32* workspace);      // one u32 for each thread block; zero before the first launch, left zero by every
+                          // launch; not shared by streams
 
 using AmaxGsaByRow = void(
     float* global_scale,  // out, {encode, decode}
-    float* row_amax,      // out, [rows]; NaN for a row that has one
+    float* row_amax,      // out, [rows]; NaN for a row that contains a NaN
     const bf16* input,    // [rows, columns]
     u32 rows,
     u32 columns,
@@ -56,7 +56,7 @@ using SwigluQuantizeFromBuffer = void(
     u8* data,                   // out, 8-byte aligned
     u8* scales,                 // out
     const bf16* input,          // [rows, 2 * columns], rows 16-byte aligned
-    const float* global_scale,  // {encode, decode}, of y
+    const float* global_scale,  // {encode, decode}, of SwiGLU(gate, up)
     u32 rows,
     u32 columns,                // of one matrix; multiple of 16
     i64 row_stride,             // multiple of 8

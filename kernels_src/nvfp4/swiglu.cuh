@@ -13,8 +13,8 @@
 namespace cukiln {
 namespace nvfp4 {
 
-// Layout of gate and up in one matrix, by rows or columns: kHalves, gate | up; kPairs, alternating, gate
-// first.
+// Layout of gate and up in one matrix, along a weight's rows or an activation's columns. kHalves: all of
+// gate, then all of up. kPairs: they alternate, gate first.
 enum GateUpLayout : u32 { kHalves = 0, kPairs = 1 };
 
 struct SwiGlu {

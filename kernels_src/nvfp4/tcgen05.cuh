@@ -71,7 +71,7 @@ __device__ __forceinline__ void tmem_dealloc(u32 tmem) {
   }
 }
 
-// Copies one atom of block scales, 32 rows of 16 bytes, to four columns of tensor memory of every CTA,
+// Copies one atom of block scales (128 rows by 64 columns, stored as 32 rows of 16 bytes) to four columns of tensor memory of every CTA,
 // repeated in each group of 32 lanes. Ordered with the MMAs that the same thread issues.
 template <u32 kCtas>
 __device__ __forceinline__ void tcgen05_cp_scales(u32 tmem, u64 atom) {
@@ -84,8 +84,8 @@ __device__ __forceinline__ void tcgen05_cp_scales(u32 tmem, u64 atom) {
   }
 }
 
-// Issues one block-scaled MMA over K = 64: accumulator = rows * columns^T, plus the accumulator if
-// `accumulate`.
+// Issues one block-scaled MMA over K = 64: D = A * B^T, or D += A * B^T if `accumulate`. `accumulator` is
+// D's address in tensor memory; `rows` and `columns` are the shared memory descriptors of A and B.
 template <u32 kCtas>
 __device__ __forceinline__ void tcgen05_mma(u32 accumulator, u64 rows, u64 columns, u32 instruction,
                                             u32 row_scales, u32 column_scales, bool accumulate) {
