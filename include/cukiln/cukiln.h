@@ -213,8 +213,9 @@ typedef struct cukiln_preload_report {
 /// Compiles the modules of a manifest that are not in the store, in parallel, and loads all of them
 /// on the chosen devices. `manifest` is the path of a file. `options` and `report` may be NULL; a
 /// report is filled in on success. Errors: not_found, io, invalid_argument (the manifest); else the
-/// first module's that failed, with its name and log, after all others are done. For the kernels
-/// that come with cukiln see cukiln_nvfp4_preload in <cukiln/nvfp4.h>.
+/// error of the first module that failed, with its name and log, after all other modules are done;
+/// with `keep_going` failures are in the report only. For the kernels that come with cukiln see
+/// cukiln_nvfp4_preload in <cukiln/nvfp4.h>.
 CUKILN_API cukiln_code cukiln_loader_preload(cukiln_loader* loader, const char* manifest,
                                              const cukiln_preload_options* options,
                                              cukiln_preload_report* report);

@@ -24,30 +24,31 @@ enum class DaemonUse {
   require,  ///< this process never compiles: without a daemon a miss is an error
 };
 
-/// Where cubins are stored. The defaults are those of the command line without any setting.
+/// Where cubins are stored. The defaults equal those of the command line when nothing is
+/// configured.
 struct StoreOptions {
   std::string directory;  ///< absolute; empty: `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln`
                           ///< (`Settings::load()` has the configured one)
   std::string system_directory = "/var/cache/cukiln";  ///< read-only tier below; empty: none
-  std::uint64_t max_bytes =
-      2ull << 30;            ///< limit of the user's store; evicts the least recently used
-  bool memory_only = false;  ///< store nothing on disk
+  std::uint64_t max_bytes = 2ull << 30;  ///< of the user's store; above it the least recently used
+                                         ///< entries are evicted
+  bool memory_only = false;              ///< store nothing on disk
   bool allow_network_file_system = false;  ///< SQLite's WAL is unsafe there: refused by default
   DaemonUse daemon = DaemonUse::automatic;
-  std::string daemon_socket;              ///< empty: this user's daemon, else the system's
-  std::vector<std::string> revoked_keys;  ///< public keys, `name:base64`: entries that they signed
-                                          ///< are misses. `Settings::load()` has those that
-                                          ///< `remote_trust` revokes
-  std::vector<std::string> scoped_keys;  ///< `name:base64 modules=PREFIX`: entries that they signed
-                                         ///< are misses for modules of other names.
-                                         ///< `Settings::load()` has those of `remote_trust`
+  std::string daemon_socket;  ///< empty: this user's daemon, else the system's
+  /// Public keys, `name:base64`: an entry that one of them signed is a miss. `Settings::load()` has
+  /// those that `remote_trust` revokes.
+  std::vector<std::string> revoked_keys;
+  /// `name:base64 modules=PREFIX`: an entry that one of them signed is a miss unless the module's
+  /// name begins with PREFIX. `Settings::load()` has those of `remote_trust`.
+  std::vector<std::string> scoped_keys;
   LogSink log;
 };
 
 /// An open store: memory over the user's SQLite file over the read-only system store.
 ///
-/// A store never fails its host: a directory that cannot be trusted or written makes it
-/// memory-only, with one warning in the log that says what to do.
+/// A fault of the store is no error for the host: a directory that cannot be trusted or written
+/// makes it memory-only, with one warning in the log that says what to do.
 ///
 /// Threads: safe, except for a move. Fork: a child may keep using it; it reopens the file.
 /// Lifetime: a move invalidates neither loaders nor references into it; the moved-from object may

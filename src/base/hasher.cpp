@@ -3,7 +3,7 @@
 
 #include <sodium/crypto_generichash_blake2b.h>
 
-#define XXH_STATIC_LINKING_ONLY  // the size of a state
+#define XXH_STATIC_LINKING_ONLY  // declares XXH3_state_t, whose size is needed
 #include <xxhash.h>
 
 #include <cstring>

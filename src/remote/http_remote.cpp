@@ -83,13 +83,13 @@ RemoteStatus status_of(long http) noexcept {
 
 class HttpRemote final : public RemoteEndpoint {
  public:
-  /// `signature` is libcurl's CURLOPT_AWS_SIGV4; empty to send unsigned requests.
-  HttpRemote(std::string base, std::string where, bool flat, std::string signature,
+  /// `sigv4` is libcurl's CURLOPT_AWS_SIGV4; empty to send unsigned requests.
+  HttpRemote(std::string base, std::string where, bool flat, std::string sigv4,
              RemoteOptions options)
       : base_(std::move(base)),
         where_(std::move(where)),
         flat_(flat),
-        signature_(std::move(signature)),
+        sigv4_(std::move(sigv4)),
         options_(std::move(options)) {}
 
   const std::string& where() const noexcept override { return where_; }
@@ -126,10 +126,10 @@ class HttpRemote final : public RemoteEndpoint {
     ::curl_easy_setopt(curl, CURLOPT_WRITEDATA, &transfer);
     ::curl_easy_setopt(curl, CURLOPT_USERAGENT, "cukiln");
     std::string header = "Expect:";  // saves a round trip before the body
-    if (!signature_.empty()) {       // S3 needs the body's hash, and libcurl would sign "Expect:"
+    if (!sigv4_.empty()) {           // S3 needs the body's hash, and libcurl would sign "Expect:"
       header = "x-amz-content-sha256: " + sha256_hex(upload != nullptr ? *upload : ByteView());
       ::curl_easy_setopt(curl, CURLOPT_EXPECT_100_TIMEOUT_MS, 1L);
-      ::curl_easy_setopt(curl, CURLOPT_AWS_SIGV4, signature_.c_str());
+      ::curl_easy_setopt(curl, CURLOPT_AWS_SIGV4, sigv4_.c_str());
     }
     const std::unique_ptr<curl_slist, FreeList> headers(
         ::curl_slist_append(nullptr, header.c_str()));
@@ -177,7 +177,7 @@ class HttpRemote final : public RemoteEndpoint {
   const std::string base_;
   const std::string where_;
   const bool flat_;
-  const std::string signature_;
+  const std::string sigv4_;
   const RemoteOptions options_;
   Mutex mutex_;
   std::vector<CurlHandle> idle_ CUKILN_GUARDED_BY(mutex_);
@@ -220,13 +220,13 @@ Result<std::unique_ptr<RemoteEndpoint>> make_http_remote(const std::string& url,
     ::curl_url_set(parsed.get(), secret, nullptr, 0);
   }
   std::string where = without_slash(part_of(parsed.get(), CURLUPART_URL));
-  std::string signature;
+  std::string sigv4;
   if (s3) {
     where.insert(0, kS3);
-    signature = fmt::format("aws:amz:{}:s3", options.region.empty() ? "us-east-1" : options.region);
+    sigv4 = fmt::format("aws:amz:{}:s3", options.region.empty() ? "us-east-1" : options.region);
   }
   return std::unique_ptr<RemoteEndpoint>(std::make_unique<HttpRemote>(
-      std::move(base), std::move(where), flat, std::move(signature), options));
+      std::move(base), std::move(where), flat, std::move(sigv4), options));
 }
 
 }  // namespace cukiln

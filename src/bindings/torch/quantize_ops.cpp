@@ -77,7 +77,8 @@ void quantize_nvfp4_from_buffer(StableValue* stack, std::uint64_t /*arguments*/,
   stack[1] = out.scales.release();
 }
 
-/// Quantises [gate | up], or SwiGLU where `activation` is given.
+/// Quantises gate and up if `activation` is null, else SwiGLU of them. `layout` says how x holds
+/// them.
 Quantized quantize_gate_up(const Tensor& x, const Tensor& gsa, nvfp4::GateUpLayout layout,
                            const nvfp4::SwiGlu* activation) {
   const MatrixView matrix = require_gate_up(x);

@@ -24,7 +24,7 @@ const char* module_of(DataType logits) noexcept {
   }
 }
 
-Result<void> check_parameters(const Parameters& parameters, std::int64_t rows) noexcept {
+Result<void> check_sampling_parameters(const Parameters& parameters, std::int64_t rows) noexcept {
   const auto check = [&](const char* name, const VectorView& values, DataType type) {
     return kernels::check_optional_vector(name, values, type, rows, 4);
   };
@@ -67,7 +67,7 @@ Result<void> Sampler::launch(Stream stream, const MutableVectorView& tokens,
   }
   CUKILN_CHECK(kernels::check_matrix("logits", logits, logits_, bytes_of(logits_)));
   CUKILN_CHECK(kernels::check_dense_vector("tokens", tokens, DataType::i32, logits.rows, 4));
-  CUKILN_CHECK(check_parameters(parameters, logits.rows));
+  CUKILN_CHECK(check_sampling_parameters(parameters, logits.rows));
   CUKILN_CHECK(kernels::check_optional_vector("log_probabilities", log_probabilities, DataType::f32,
                                               logits.rows, 4));
   if (logits.rows == 0) {
