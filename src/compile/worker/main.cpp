@@ -14,10 +14,10 @@
 #include <cstdlib>
 #include <string>
 
+#include "compile/compile_lock.hpp"
 #include "compile/nvrtc_api.hpp"
 #include "compile/worker/allocation.hpp"
 #include "compile/worker/clock.hpp"
-#include "compile/worker/compile_lock.hpp"
 #include "compile/worker/process.hpp"
 #include "compile/worker/sandbox.hpp"
 #include "compile/worker/self_probe.hpp"

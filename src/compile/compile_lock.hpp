@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace cukiln::worker {
+namespace cukiln {
 
 /// The lock that makes processes compile a request once (single flight). The worker holds it, not
 /// the process that wants the result: that process may fork, and a child that outlives it would
@@ -26,4 +26,4 @@ class CompileLock {
   std::string reason_;
 };
 
-}  // namespace cukiln::worker
+}  // namespace cukiln

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/worker/compile_lock.hpp"
+#include "compile/compile_lock.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace cukiln::worker {
+namespace cukiln {
 
 namespace {
 
@@ -75,4 +75,4 @@ void CompileLock::release() {
   fd_ = -1;
 }
 
-}  // namespace cukiln::worker
+}  // namespace cukiln
