@@ -41,6 +41,8 @@ constexpr int kParkedFrom = 16;
 constexpr std::size_t kPassed = 5;
 constexpr int kProgram = kPassed;  // closed by the exec
 
+constexpr off_t kErrorLogBytes = 64 << 10;
+
 /// Returns twice, like vfork: 0 in the child, which shares this process's memory and stack. The
 /// child may call functions, but must not return from the function that this is inlined into.
 __attribute__((always_inline)) inline long clone_here(unsigned long flags) {
@@ -171,6 +173,15 @@ int open_pidfd(pid_t pid) {
 
 }  // namespace
 
+Result<UniqueFd> make_error_log() {
+  UniqueFd file(::memfd_create("cukiln-worker-stderr", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file || ::ftruncate(file.get(), kErrorLogBytes) != 0 ||
+      ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
+    return system_error("memfd_create");
+  }
+  return file;
+}
+
 Result<SpawnedProcess> spawn_detached(const std::string& path,
                                       const std::vector<std::string>& arguments, int program) {
   SpawnedProcess spawned;
@@ -180,10 +191,10 @@ Result<SpawnedProcess> spawn_detached(const std::string& path,
   }
   spawned.socket = UniqueFd(pair[0]);
   const UniqueFd far_end(pair[1]);
-  spawned.error_log = UniqueFd(::memfd_create("cukiln-worker-stderr", MFD_CLOEXEC));
+  CUKILN_TRY(spawned.error_log, make_error_log());
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  if (!spawned.error_log || !null) {
-    return system_error("memfd_create or /dev/null");
+  if (!null) {
+    return system_error("/dev/null");
   }
   // A pidfd of this process. If the worker opened it, by pid, it might get another process's.
   const UniqueFd owner(open_pidfd(::getpid()));

@@ -47,9 +47,9 @@ std::string shell_says(const std::string& script, const std::string& shell = "/b
   REQUIRE(spawned);
   char byte = 0;
   REQUIRE(::recv(spawned->socket.get(), &byte, 1, 0) == 0);  // its end, as it holds the other one
-  std::string text(4096, '\0');
-  const ssize_t size = ::pread(spawned->error_log.get(), text.data(), text.size(), 0);
-  text.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+  std::string text(static_cast<std::size_t>(::lseek(spawned->error_log.get(), 0, SEEK_CUR)), '\0');
+  CHECK(::pread(spawned->error_log.get(), text.data(), text.size(), 0) ==
+        static_cast<ssize_t>(text.size()));
   return text;
 }
 
@@ -111,6 +111,12 @@ TEST_CASE("a spawned program has no environment") {
   ::setenv("CUKILN_TEST_LEAK", "leaked", 1);
   CHECK(shell_says("echo \"[$CUKILN_TEST_LEAK]\" >&2") == "[]\n");
   ::unsetenv("CUKILN_TEST_LEAK");
+}
+
+TEST_CASE("a program that writes without end to stderr fills no memory") {
+  const std::string text = shell_says("head -c 1000000 /dev/zero >&2; truncate -s 1M /dev/fd/2");
+  CHECK(text.size() <= 64 << 10);
+  CHECK(text.size() > 32 << 10);
 }
 
 TEST_CASE("a missing program is named in the error") {
