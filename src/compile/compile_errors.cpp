@@ -168,8 +168,8 @@ Error worker_failed(const FailureContext& context, const WorkerReply& reply) {
     case WorkerFailure::closed:
       return make_error(ErrorCode::internal,
                         "the compile worker ended while it compiled {}: it was killed, or the "
-                        "machine ran out of memory{}",
-                        label, context.stderr_tail);
+                        "machine ran out of memory{}{}",
+                        label, context.stderr_tail, context.where_logged);
     case WorkerFailure::none:
     case WorkerFailure::protocol_error: break;
   }

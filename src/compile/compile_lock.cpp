@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 
@@ -30,6 +31,12 @@ std::string first_line(int fd) {
 }
 
 }  // namespace
+
+CompileLock::~CompileLock() {
+  if (fd_ >= 0) {
+    ::close(fd_);
+  }
+}
 
 CompileLock::State CompileLock::acquire(const std::string& path, const std::string& owner_line) {
   for (int i = 0; i < kMaxTries; ++i) {
@@ -66,11 +73,21 @@ CompileLock::State CompileLock::acquire(const std::string& path, const std::stri
   return State::failed;
 }
 
+void CompileLock::adopt(int descriptor) {
+  assert(fd_ < 0);
+  fd_ = descriptor;
+  path_.clear();
+}
+
 void CompileLock::release() {
   if (fd_ < 0) {
     return;
   }
-  ::unlink(path_.c_str());
+  // The holder of a copy may have released the lock, and another process may have taken it.
+  if (!path_.empty() && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) {
+    ::unlink(path_.c_str());
+  }
+  ::flock(fd_, LOCK_UN);
   ::close(fd_);
   fd_ = -1;
 }

@@ -14,6 +14,7 @@
 #include "base/process_local.hpp"
 #include "base/result.hpp"
 #include "compile/compile_errors.hpp"
+#include "compile/compile_lock.hpp"
 #include "compile/compile_log.hpp"
 #include "compile/local_file_provider.hpp"
 #include "compile/nvrtc_api.hpp"
@@ -59,13 +60,20 @@ struct NvrtcCompiler::Run {
   const NvrtcIdentity& identity;
   const CompileJob& job;
   wire::WaitOptions wait;
+  CompileLock own_lock;  ///< for a worker that does not open it; outlives the worker
   std::unique_ptr<WorkerProcess> worker;
   bool replied = false;  ///< the worker has sent a message about this job
 
   FailureContext context() const {
-    return {job, identity, options.memory_bytes, worker->hello().max_tasks, worker->stderr_tail()};
+    return {job,
+            identity,
+            options.memory_bytes,
+            worker->hello().max_tasks,
+            worker->stderr_tail(),
+            worker->where_logged()};
   }
   std::optional<CompileOutcome> lock(std::optional<Error>& error);
+  WorkerReply acquire_lock();
   Result<CompileResult> compile();
   Result<CompileResult> finish(wire::Compiled compiled, FileProvider& files);
   void release();
@@ -131,13 +139,14 @@ Result<void> NvrtcCompiler::probe_once(State& own, const LibraryStamps& stamps,
 }
 
 Result<void> NvrtcCompiler::probe(State& own, const LibraryStamps& stamps, NvrtcIdentity& found) {
-  CUKILN_TRY(std::string path, find_worker(options_.worker));
+  CUKILN_TRY(const WorkerOptions start, worker_options(found.install, options_.lock_folder));
   const std::size_t count =
       std::clamp<std::size_t>(upcoming_.load(), 1, std::max<std::size_t>(max_idle_, 1));
-  CUKILN_TRY(auto workers,
-             probe_toolchain(worker_options(std::move(path), found.install, options_.lock_folder),
-                             count, options_.stats, stamps, found));
+  CUKILN_TRY(auto workers, probe_toolchain(start, count, options_.stats, stamps, found));
   for (std::unique_ptr<WorkerProcess>& worker : workers) {
+    if (worker != nullptr && options_.on_worker) {
+      options_.on_worker(worker->hello());
+    }
     own.pool.put_back(std::move(worker));
   }
   if (options_.save_stats) {
@@ -146,10 +155,15 @@ Result<void> NvrtcCompiler::probe(State& own, const LibraryStamps& stamps, Nvrtc
   return {};
 }
 
-WorkerOptions NvrtcCompiler::worker_options(std::string path, const NvrtcInstall& install,
-                                            std::string lock_folder) const {
-  return {std::move(path),       install.library,      install.builtins,
-          options_.memory_bytes, options_.worker_idle, std::move(lock_folder)};
+Result<WorkerOptions> NvrtcCompiler::worker_options(const NvrtcInstall& install,
+                                                    std::string lock_folder) const {
+  std::string path;
+  if (options_.worker_socket.empty()) {
+    CUKILN_TRY(path, find_worker(options_.worker));
+  }
+  return WorkerOptions{std::move(path),       install.library,      install.builtins,
+                       options_.memory_bytes, options_.worker_idle, std::move(lock_folder),
+                       options_.worker_socket};
 }
 
 Result<Toolchain> NvrtcCompiler::toolchain() {
@@ -185,21 +199,19 @@ std::vector<std::string> NvrtcCompiler::toolkit_folders() {
 Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
   CUKILN_TRY(const NvrtcIdentity known, identity());
   State& own = state();
-  Run run{options_,
-          known,
-          job,
-          {steady_clock::now() + job.input.timeout, job.input.cancelled},
-          nullptr};
+  Run run{options_, known,  job, {steady_clock::now() + job.input.timeout, job.input.cancelled},
+          {},       nullptr};
   const std::string lock_folder =
       job.guard.lock_path.empty() ? std::string() : folder_of(job.guard.lock_path);
   for (bool fresh = false;; fresh = true) {
     run.worker = fresh ? nullptr : own.pool.take(lock_folder);
     const bool reused = run.worker != nullptr;
     if (!reused) {
-      CUKILN_TRY(std::string path, find_worker(options_.worker));
-      CUKILN_TRY(run.worker,
-                 WorkerProcess::start(worker_options(std::move(path), known.install, lock_folder),
-                                      run.wait));
+      CUKILN_TRY(const WorkerOptions start, worker_options(known.install, lock_folder));
+      CUKILN_TRY(run.worker, WorkerProcess::start(start, run.wait));
+      if (options_.on_worker) {
+        options_.on_worker(run.worker->hello());
+      }
       // The libraries that this worker opened must be those whose digest is in the key.
       const auto stamps = stamps_of(known.install);
       const MutexLock lock(own.mutex);
@@ -241,14 +253,37 @@ Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
   }
 }
 
+/// Returns the reply of the worker that takes the lock: `locked` or `busy`. The same if this
+/// process takes it for the worker, and did not get it.
+WorkerReply NvrtcCompiler::Run::acquire_lock() {
+  const std::string line = owner_line(job.input.label);
+  if (worker->opens_locks()) {
+    return worker->request(wire::WorkerOp::lock, wire::Lock{job.guard.lock_path, line}.encode(),
+                           wait);
+  }
+  // A worker that had ended, before this one, may have left it held.
+  const CompileLock::State state =
+      own_lock.held() ? CompileLock::State::held : own_lock.acquire(job.guard.lock_path, line);
+  const auto reply_of = [](wire::WorkerOp op, std::string body) {
+    return WorkerReply{WorkerFailure::none, {static_cast<std::uint16_t>(op), std::move(body)}, {}};
+  };
+  switch (state) {
+    case CompileLock::State::held: break;
+    case CompileLock::State::busy:
+      return reply_of(wire::WorkerOp::busy, wire::Busy{own_lock.reason()}.encode());
+    case CompileLock::State::failed:
+      return reply_of(wire::WorkerOp::locked, wire::Locked{own_lock.reason()}.encode());
+  }
+  return worker->request(wire::WorkerOp::hold, {}, wait, own_lock.descriptor());
+}
+
 /// Returns an outcome if there is nothing to compile. Otherwise `error` is set, or the lock is
 /// held.
 std::optional<CompileOutcome> NvrtcCompiler::Run::lock(std::optional<Error>& error) {
   if (job.guard.lock_path.empty()) {
     return std::nullopt;
   }
-  const std::string body = wire::Lock{job.guard.lock_path, owner_line(job.input.label)}.encode();
-  const WorkerReply reply = worker->request(wire::WorkerOp::lock, body, wait);
+  const WorkerReply reply = acquire_lock();
   replied = reply.failure != WorkerFailure::closed;
   CompileOutcome outcome;
   if (reply.is(wire::WorkerOp::busy)) {
@@ -335,6 +370,7 @@ void NvrtcCompiler::Run::release() {
   if (job.guard.lock_path.empty()) {
     return;
   }
+  own_lock.release();
   const wire::WaitOptions brief{steady_clock::now() + kReleaseTimeout};
   if (!worker->request(wire::WorkerOp::release, {}, brief).is(wire::WorkerOp::released)) {
     worker.reset();  // ending the worker releases the lock

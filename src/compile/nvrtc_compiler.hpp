@@ -26,6 +26,7 @@ struct NvrtcCompilerOptions {
   NvrtcSearch search;
   std::optional<NvrtcInstall> install;      ///< if set, `search` is not used
   std::string worker;                       ///< the executable; if empty, see find_worker
+  std::string worker_socket;                ///< if set, `worker` is not used; see WorkerOptions
   std::uint64_t memory_bytes = 8ull << 30;  ///< of one worker's address space
   unsigned max_idle_workers = 0;            ///< 0: one per core
   bool reuse_workers = true;  ///< false: each compile has a worker that nothing was compiled in
@@ -36,6 +37,8 @@ struct NvrtcCompilerOptions {
   std::string lock_folder;
   /// Called after a probe, to save the new records of `stats` where other processes find them.
   std::function<void()> save_stats;
+  /// Called for each worker that is ready, by the thread that started it; may be empty.
+  std::function<void(const wire::Hello&)> on_worker;
   Logger log;
 };
 
@@ -69,8 +72,7 @@ class NvrtcCompiler final : public Compiler {
   struct State;
   struct Run;
   State& state();
-  WorkerOptions worker_options(std::string path, const NvrtcInstall& install,
-                               std::string lock_folder) const;
+  Result<WorkerOptions> worker_options(const NvrtcInstall& install, std::string lock_folder) const;
   Result<void> probe_once(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);
   Result<void> probe(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);
 

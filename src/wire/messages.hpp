@@ -12,20 +12,23 @@
 namespace cukiln::wire {
 
 /// Raise it whenever a message below changes. Owner and worker must have the same.
-inline constexpr std::uint32_t kWorkerProtocol = 5;
+inline constexpr std::uint32_t kWorkerProtocol = 6;
 
-/// Descriptors of a compile worker: its end of the socket pair, and a pidfd of its owner, with
-/// which it ends.
+/// Descriptors of a compile worker: its end of the socket pair or connection, and a pidfd of its
+/// owner, with which it ends. A worker of another user has no such pidfd.
 inline constexpr int kWorkerSocket = 3;
 inline constexpr int kWorkerOwner = 4;
 
 /// The messages between a compile worker and its owner. The owner sends requests and the worker
 /// replies, except that the worker asks for files while it compiles.
 ///
+///   owner:  start                       first, over a connection; with a file for stderr
 ///   worker: hello                       once, after NVRTC was opened
 ///   owner:  probe      → probed         NVRTC's version, and whether its accesses are observed
 ///   owner:  lock       → locked | busy  the lock of a compile
 ///   owner:  compile    → (ask → answer)* → result; the body of ask is the virtual path
+///   owner:  hold       → locked         the lock of a compile, which the owner has taken, with its
+///                                       descriptor: for a worker that may not open the file
 ///   owner:  release    → released       releases the lock
 ///   worker: crashed                     from a signal handler, instead of any reply
 enum class WorkerOp : std::uint16_t {
@@ -42,6 +45,25 @@ enum class WorkerOp : std::uint16_t {
   release,
   released,
   crashed,
+  start,
+  hold,
+};
+
+/// What a spawned worker has as arguments.
+struct Start {
+  std::uint32_t protocol = kWorkerProtocol;
+  std::string library;   ///< NVRTC
+  std::string builtins;  ///< may be empty
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t idle_s = 0;
+
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.protocol, self.library, self.builtins, self.memory_bytes, self.idle_s);
+  }
+
+  std::string encode() const;
+  static std::optional<Start> decode(ByteView body);
 };
 
 struct Hello {
@@ -53,11 +75,12 @@ struct Hello {
   bool filters_calls = false;   ///< seccomp restricts the worker
   bool hides_memory = false;    ///< the worker is not dumpable: no process of its user traces it
   std::uint32_t max_tasks = 0;  ///< threads that the worker may have; 0: no limit of its own
+  std::uint32_t user = 0;       ///< the worker's effective user when it started
 
   template <class Self>
   static auto fields(Self& self) {
     return std::tie(self.protocol, self.nvrtc_major, self.nvrtc_minor, self.error, self.landlock,
-                    self.filters_calls, self.hides_memory, self.max_tasks);
+                    self.filters_calls, self.hides_memory, self.max_tasks, self.user);
   }
 
   std::string encode() const;

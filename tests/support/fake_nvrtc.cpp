@@ -14,6 +14,7 @@
 //   // fake: threads N         runs N threads together, as NVRTC does with --split-compile=N
 //   // fake: try CALL ARGUMENT   makes a system call that the sandbox must refuse, and logs
 //                             `try CALL: ` and the error, 0 for none
+//   // fake: deafen           keeps the worker's first thread from ever noticing its owner's end
 //   // fake: warn TEXT        succeeds with TEXT in the log
 //   // fake: code N           returns that nvrtcResult
 //   // fake: empty | garbage | sm N    succeeds with no image, with one that is no ELF, for sm_N
@@ -355,6 +356,19 @@ std::string attempt(const std::string& order) {
   return "try " + order + ": " + (result >= 0 ? "allowed" : std::strerror(errno)) + "\n";
 }
 
+/// Runs a signal handler that never returns on the worker's first thread.
+void deafen() {
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    for (;;) {
+      ::sleep(1);
+    }
+  };
+  ::sigaction(SIGUSR1, &action, nullptr);
+  const auto real = reinterpret_cast<pid_t (*)()>(::dlsym(RTLD_NEXT, "getpid"));
+  ::syscall(SYS_tgkill, real(), real(), SIGUSR1);
+}
+
 int compile(Program& program, int sm) {
   if (program.text.find("static_assert(false, CUKILN_PROBE)") != std::string::npos) {
     program.log = probe_log();
@@ -415,6 +429,8 @@ int compile(Program& program, int sm) {
       log += attempt(directive.rest);
     } else if (directive.what == "clock") {
       log += clock;
+    } else if (directive.what == "deafen") {
+      deafen();
     } else if (directive.what == "warn") {
       log += directive.rest + "\n";
     } else if (directive.what == "code") {

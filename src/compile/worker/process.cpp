@@ -186,6 +186,8 @@ void run_on_waiting_thread(void (*body)()) {
 }
 
 void run_until_owner_ends(void (*body)(), std::size_t stack_bytes) {
+  const bool owner_known =
+      ::fcntl(wire::kWorkerOwner, F_GETFD) >= 0;  // before its number is reused
   g_handover.requested = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   ::sem_init(&g_handover.done, 0, 0);
   pthread_attr_t attributes;
@@ -207,7 +209,6 @@ void run_until_owner_ends(void (*body)(), std::size_t stack_bytes) {
   if (create_first_thread(&thread, &attributes, start, reinterpret_cast<void*>(body)) != 0) {
     ::_exit(1);
   }
-  const bool owner_known = ::fcntl(wire::kWorkerOwner, F_GETFD) >= 0;
   for (;;) {
     pollfd polled[3] = {{wire::kWorkerSocket, POLLRDHUP, 0},
                         {g_handover.requested, POLLIN, 0},
