@@ -101,10 +101,11 @@ Check check_sandbox(const LoaderOptions& options, const NvrtcInstall& install) {
       "use Linux 5.14 or later, and permit user namespaces (as root: CAP_SETUID)");
   add(options.compile_memory_bytes != 0, "at most " + human_bytes(options.compile_memory_bytes),
       "limit of memory", "set compile_memory_bytes");
+  have.emplace_back("as this user");
   check.detail = fmt::format("{}", fmt::join(have, ", "));
   if (!lacks.empty()) {
     check.status = Status::missing;
-    check.detail += fmt::format("{}no {}", have.empty() ? "" : "; ", fmt::join(lacks, ", no "));
+    check.detail += fmt::format("; no {}", fmt::join(lacks, ", no "));
     check.advice = fmt::format("{}", fmt::join(advice, "; "));
   }
   check.fields["protections"] = Json{{"seccomp", active.filters_calls},
@@ -273,8 +274,9 @@ void check_daemon(const StoreOptions& options, std::vector<Check>& checks) {
       ask_daemon(options.daemon_socket.empty() ? daemon_sockets(SettingsSources::of_this_process())
                                                : std::vector<std::string>{options.daemon_socket});
   if (running) {
-    daemon.detail = fmt::format("cukilnd {} at {}, process {}", running->build, running->socket,
-                                running->process);
+    daemon.detail =
+        fmt::format("cukilnd {} at {}, process {}; its workers run as {}", running->build,
+                    running->socket, running->process, user_of_workers(*running));
   } else {
     const bool absent = running.error().code() == ErrorCode::not_found;
     daemon.status = absent ? Status::missing : Status::wrong;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/compilers.hpp"
 
+#include <unistd.h>
+
 #include "base/result.hpp"
-#include "compile/nvrtc_compiler.hpp"
 #include "loader/make_compiler.hpp"
 
 namespace cukiln::daemon {
@@ -13,12 +14,30 @@ constexpr std::size_t kMaxCompilers = 16;
 
 }  // namespace
 
-Compilers::Compilers(LoaderOptions options, bool system, TieredStore& store)
+Compilers::Compilers(LoaderOptions options, std::string worker_socket, bool system,
+                     TieredStore& store)
     : options_(std::move(options)),
+      worker_socket_(std::move(worker_socket)),
       is_system_(system),
       store_(store),
-      default_compiler_(make_compiler(options_, store, stats_)) {
+      default_compiler_(make_compiler(options_, store, worker_options())) {
   stats_.set_source([&store](const std::string& path) { return store.find_stat_record(path); });
+}
+
+NvrtcCompilerOptions Compilers::worker_options() {
+  NvrtcCompilerOptions options = nvrtc_options(options_, store_, stats_);
+  options.worker_socket = worker_socket_;
+  options.on_worker = [this](const wire::Hello& hello) {
+    const bool is_known = worker_user_.exchange(hello.user) == hello.user;
+    if (!is_known && !worker_socket_.empty() && hello.user == ::geteuid()) {
+      Logger(options_.log)
+          .warn(
+              "the compile workers at {} run as the daemon's own user {}, and not as another one: "
+              "see DynamicUser= in cukiln-worker@.service",
+              worker_socket_, hello.user);
+    }
+  };
+  return options;
 }
 
 Result<Compiler*> Compilers::compiler_of_client(const wire::CompileOrder& order) {
@@ -32,7 +51,7 @@ Result<Compiler*> Compilers::compiler_of_client(const wire::CompileOrder& order)
                         "restart it",
                         order.library, kMaxCompilers);
     }
-    NvrtcCompilerOptions options = nvrtc_options(options_, store_, stats_);
+    NvrtcCompilerOptions options = worker_options();
     NvrtcInstall install;
     install.library = order.library;
     install.builtins = order.builtins;

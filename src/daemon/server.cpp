@@ -36,7 +36,7 @@ Server::Server(ServerOptions options, TieredStore& store, UserStores& stores, Ip
       log_(options_.log),
       loop_(std::move(loop)),
       closer_(std::move(closer)),
-      compilers_(options_.loader, options_.system, store),
+      compilers_(options_.loader, options_.worker_socket, options_.system, store),
       shared_{*loop_, counters_, *closer_, options_.audit, log_, options_.session},
       sessions_(options_.sessions, shared_),
       housekeeping_(*loop_, manager_),
@@ -241,6 +241,8 @@ wire::DaemonSnapshot Server::describe(std::optional<uid_t> only_of) {
   snapshot.socket = acceptor_.path();
   snapshot.page = page_;
   snapshot.system = options_.system;
+  snapshot.worker_socket = options_.worker_socket;
+  snapshot.worker_user = compilers_.worker_user();
   snapshot.draining = draining_;
   snapshot.uptime_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<milliseconds>(SteadyClock::now() - started_).count());

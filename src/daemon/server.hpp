@@ -32,6 +32,7 @@ struct ServerOptions {
   bool system = false;
   bool watch_sources = false;  ///< recompile edited sources; ignored by a system daemon
   LoaderOptions loader;        ///< where NVRTC is, and the limits of a compile
+  std::string worker_socket;   ///< where workers are connected to; empty: they are started
   CompileScheduler::Options compiles;
   FairShare sessions{.total = 4096, .of_user = 1024};
   Session::Limits session;

@@ -43,24 +43,23 @@ NvrtcCompilerOptions nvrtc_options(const LoaderOptions& options, TieredStore& ti
 }
 
 std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, TieredStore& tiers,
-                                        StatCache& stats) {
-  const NvrtcCompilerOptions compiler = nvrtc_options(options, tiers, stats);
+                                        const NvrtcCompilerOptions& workers) {
   DaemonCompiler::Options daemon;
   daemon.link = tiers.daemon_link();
   daemon.shares_store = [&tiers](const wire::Greeting& greeting) {
     return tiers.is_store_of(greeting);
   };
-  daemon.log = compiler.log;
-  const auto make = [compiler, daemon, in_process = options.in_process_compile](
+  daemon.log = workers.log;
+  const auto make = [workers, daemon, in_process = options.in_process_compile](
                         std::optional<NvrtcInstall> install) -> std::unique_ptr<Compiler> {
     if (in_process) {
-      NvrtcSearch search = compiler.search;
+      NvrtcSearch search = workers.search;
       if (install) {
         search.nvrtc_library = install->library;
       }
       return std::make_unique<InProcessCompiler>(std::move(search));
     }
-    NvrtcCompilerOptions found = compiler;
+    NvrtcCompilerOptions found = workers;
     found.install = std::move(install);
     auto here = std::make_unique<NvrtcCompiler>(std::move(found));
     if (daemon.link == nullptr) {
@@ -68,7 +67,7 @@ std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, TieredStor
     }
     return std::make_unique<DaemonCompiler>(daemon, std::move(here));
   };
-  return std::make_unique<CompilerByTarget>(compiler.search, make, compiler.log);
+  return std::make_unique<CompilerByTarget>(workers.search, make, workers.log);
 }
 
 }  // namespace cukiln

@@ -176,6 +176,12 @@ const Key kKeys[] = {
        return {};
      },
      [](const Settings& s) { return std::string(s.watch_sources ? "1" : "0"); }},
+    {"worker_socket",
+     [](Settings& s, const std::string& text) {
+       s.worker_socket = text;
+       return Result<void>();
+     },
+     [](const Settings& s) { return s.worker_socket; }},
     {"log", [](Settings& s, const std::string& text) { return parse_level(text, s.log_level); },
      [](const Settings& s) { return std::string(kLevels[static_cast<std::size_t>(s.log_level)]); }},
 };

@@ -215,6 +215,10 @@ struct DaemonSnapshot {
   std::string build, store, socket;
   std::string page;  ///< `http://localhost:9464/`; empty without an admin HTTP address
   bool system = false, draining = false;
+  std::string worker_socket;  ///< where workers of another user are connected to; empty: the
+                              ///< daemon starts them, as its own user
+  static constexpr std::uint32_t kNoUser = ~0U;
+  std::uint32_t worker_user = kNoUser;  ///< of the worker that started last, if one has
   std::uint64_t uptime_ms = 0;
   std::vector<Job> jobs;
   std::vector<std::pair<std::string, std::uint64_t>> counters;
@@ -222,7 +226,8 @@ struct DaemonSnapshot {
   template <class Self>
   static auto fields(Self& self) {
     return std::tie(self.process, self.build, self.store, self.socket, self.page, self.system,
-                    self.draining, self.uptime_ms, self.jobs, self.counters);
+                    self.draining, self.worker_socket, self.worker_user, self.uptime_ms, self.jobs,
+                    self.counters);
   }
 
   std::uint64_t counter(std::string_view name) const noexcept;

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -63,13 +64,25 @@ compile() {{
   echo "$1: exit $status"
   [ $status = 0 ] || grep -m 1 '"error"' /tmp/out
 }}
+compilers() {{  # those that a supervisor forked, or that have none
+  for process in $(pgrep -f cukiln-compile-worker); do
+    grep -q "$1" /proc/$process/cgroup || continue
+    pgrep -P $process -f cukiln-compile-worker >/tmp/children || echo $process
+  done
+}}
 workers() {{
-  for process in $(pgrep -u $1 -f cukiln-compile-worker); do
-    echo "worker $2: $(grep -E '^(CapEff|Seccomp):' /proc/$process/status | tr -d '\\t\\n') $(grep 'Max processes' /proc/$process/limits | tr -s ' ')"
+  for process in $(compilers $1); do
+    echo "worker $2: $(stat -c %u /proc/$process) $(grep -E '^(CapEff|Seccomp):' /proc/$process/status | tr -d '\\t\\n') $(grep 'Max processes' /proc/$process/limits | tr -s ' ')"
   done
 }}
 compile alice /run/cukiln/cukilnd.sock
-workers cukiln system
+workers cukiln-worker system
+for process in $(compilers cukiln-worker); do
+  echo "hidden: $(nsenter -t $process -m stat -c %a /var/cache/cukilnd /run/cukiln /run/cukiln-worker | tr '\n' ' ')"
+  [ "$(readlink /proc/$process/ns/net)" != "$(readlink /proc/self/ns/net)" ] && echo 'network: none'
+done
+setpriv --reuid=alice --regid=alice --init-groups env CUKILN_DAEMON_SOCKET=/run/cukiln/cukilnd.sock /run/io/bin/cukiln daemon status | grep Workers:
+stat -c '%U %a' /run/cukiln-worker/worker.sock
 for try in $(seq 100); do  # it compiles once more
   grep -q '"event":"signed"' /var/lib/cukiln-signer/audit.jsonl && break
   sleep 0.1
@@ -83,10 +96,14 @@ stat -c 'credential of %U:%G %a' $credential
 compile mallory /run/cukiln/cukilnd.sock
 stat -c '%U:%G %a' /run/cukiln/cukilnd.sock /run/cukiln-signer/sign.sock
 compile alice /run/user/{ALICE}/cukiln/cukilnd.sock
-workers alice user
+workers cukilnd.service user
 systemctl stop cukilnd-system.service cukiln-signer.service
 systemctl show -p Result -p ExecMainStatus cukilnd-system.service
 systemctl show -p Result -p ExecMainStatus cukiln-signer.service
+for try in $(seq 50); do
+  [ -z "$(systemctl list-units --all --plain --no-legend 'cukiln-worker@*')" ] && echo 'workers ended' && break
+  sleep 0.1
+done
 export XDG_RUNTIME_DIR=/run/user/{ALICE}
 setpriv --reuid=alice --regid=alice --init-groups systemctl --user stop cukilnd.service
 setpriv --reuid=alice --regid=alice --init-groups systemctl --user show -p Result -p ExecMainStatus cukilnd.service
@@ -123,6 +140,7 @@ class UnitsRun(unittest.TestCase):
         library = "Environment=CUKILN_NVRTC_LIBRARY=/run/io/bin/libnvrtc_fake.so"
         for unit in UNITS.iterdir():
             text = unit.read_text().replace("=/usr/bin/cukilnd", "=/run/io/bin/cukilnd")
+            text = text.replace("=/usr/libexec/cukiln/", "=/run/io/bin/")
             text = text.replace("[Service]\n", f"[Service]\n{library}\n")
             kind = "user" if unit.name.startswith("cukilnd.") else "system"
             (self.folder / kind / unit.name).write_text(text)
@@ -177,8 +195,15 @@ class UnitsRun(unittest.TestCase):
         self.assertEqual(lines.count("alice: exit 0"), 2, report)  # for all users, and for one
         self.assertRegex(report, r"\nmallory: exit [^0]")  # is not in the group
         self.assertIn("cukiln:cukiln-users 660", lines)
-        for kind in ("system", "user"):
-            self.assertRegex(report, rf"\nworker {kind}: CapEff:0+Seccomp:2 Max processes \d+ \d+ ")
+        for kind, user in (("system", r"6\d{4}"), ("user", str(ALICE))):
+            self.assertRegex(report, rf"\nworker {kind}: {user} CapEff:0+Seccomp:2 Max processes \d+ \d+ ")
+        (dynamic,) = set(re.findall(r"\nworker system: (\d+)", report))  # fault 151
+        self.assertNotIn(int(dynamic), (SERVICE, ALICE, MALLORY))
+        self.assertIn(f"Workers: as user {dynamic}, from /run/cukiln-worker/worker.sock", lines)
+        self.assertIn("cukiln 600", lines)
+        self.assertIn("hidden: 0 0 0 ", lines)
+        self.assertIn("network: none", lines)
+        self.assertIn("workers ended", lines)
         self.assertEqual((lines.count("Result=success"), lines.count("ExecMainStatus=0")), (3, 3), report)
         self.assertEqual(lines[-1], "ends")
         # fault 147: what the daemon compiled is signed by another user, who alone has the key.

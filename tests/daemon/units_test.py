@@ -14,8 +14,8 @@ from pathlib import Path
 
 BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
 UNITS = Path(__file__).resolve().parents[2] / "scripts" / "systemd"
-MAX_EXPOSURE = {"cukilnd-system": 2.0, "cukiln-signer": 2.0, "cukilnd": 4.0}  # of 10
-KINDS = (("--system", "cukilnd-system"), ("--system", "cukiln-signer"), ("--user", "cukilnd"))
+MAX_EXPOSURE = {"cukilnd-system": 2.0, "cukiln-signer": 2.0, "cukiln-worker@": 2.0, "cukilnd": 4.0}  # of 10
+KINDS = (("--system", "cukilnd-system"), ("--system", "cukiln-signer"), ("--system", "cukiln-worker@"), ("--user", "cukilnd"))
 
 
 class UnitsTest(unittest.TestCase):
@@ -25,6 +25,7 @@ class UnitsTest(unittest.TestCase):
         self.folder = Path(folder.name)
         for unit in UNITS.iterdir():  # what is started must be there
             text = unit.read_text().replace("=/usr/bin/cukilnd", f"={BINARIES}/cukilnd")
+            text = text.replace("=/usr/libexec/cukiln/", f"={BINARIES}/")
             (self.folder / unit.name).write_text(text)
 
     def analyze(self, *arguments: str) -> subprocess.CompletedProcess:
@@ -33,7 +34,8 @@ class UnitsTest(unittest.TestCase):
 
     def test_systemd_understands_every_line(self) -> None:
         for kind, name in KINDS:
-            done = self.analyze("verify", kind, "--man=no", f"./{name}.service", f"./{name}.socket")
+            socket = name.removesuffix("@")
+            done = self.analyze("verify", kind, "--man=no", f"./{name}.service", f"./{socket}.socket")
             said = [line for line in done.stderr.splitlines() if self.folder.name in line or name in line]
             self.assertEqual((done.returncode, said), (0, []))
 
@@ -62,6 +64,21 @@ class UnitsTest(unittest.TestCase):
             # Without these two a worker cannot limit its own tasks, or keeps capabilities in its namespace.
             self.assertIn("RestrictNamespaces=user", lines)
             self.assertTrue(any(re.match("SystemCallFilter=(?!~).*\\bcapset\\b", line) for line in lines))
+
+    def test_workers_of_a_system_service_are_another_users(self) -> None:  # fault 151
+        service = (UNITS / "cukiln-worker@.service").read_text().splitlines()
+        self.assertTrue({"DynamicUser=yes", "PrivateNetwork=yes", "RestrictNamespaces=user"} <= set(service))
+        self.assertNotIn("PrivateUsers=yes", service)  # with it a worker does not know who connects
+        limits = [line.split("=")[0] for line in service]
+        for name in ("MemoryMax", "TasksMax", "RuntimeMaxSec"):
+            self.assertIn(name, limits)
+        self.assertTrue({"MemoryMax=75%", "TasksMax=4096"} <= set((UNITS / "cukiln-worker.slice").read_text().splitlines()))
+        socket = (UNITS / "cukiln-worker.socket").read_text().splitlines()
+        self.assertTrue({"Accept=yes", "SocketUser=cukiln", "SocketMode=0600"} <= set(socket))
+        daemon = (UNITS / "cukilnd-system.service").read_text()
+        path = next(line.split("=")[1] for line in socket if line.startswith("ListenStream="))
+        self.assertRegex(daemon, rf"(?m)^ExecStart=.* --worker-socket {path}$")
+        self.assertRegex(daemon, r"(?m)^Requires=.*\bcukiln-worker\.socket\b")
 
     def test_a_system_service_is_reached_by_its_group_and_reaches_no_network(self) -> None:  # fault 134
         socket = (UNITS / "cukilnd-system.socket").read_text().splitlines()

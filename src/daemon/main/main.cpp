@@ -2,7 +2,7 @@
 // cukilnd: compiles each request once for all processes of a user, or of each user of a host.
 //
 //   cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS] [--audit WHERE]
-//           [--signer-socket PATH] [--verbose]
+//           [--worker-socket PATH] [--signer-socket PATH] [--verbose]
 //   cukilnd --signer --signer-accepts USER [--signer-socket PATH] [--audit WHERE] [--verbose]
 //
 // Everything else comes from the settings that the library reads too. It runs in the foreground;
@@ -49,7 +49,8 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS]\n"
-    "               [--audit WHERE] [--signer-socket PATH] [--verbose] [--version]\n"
+    "               [--audit WHERE] [--worker-socket PATH] [--signer-socket PATH] [--verbose]\n"
+    "               [--version]\n"
     "       cukilnd --signer --signer-accepts USER [--signer-socket PATH] [--audit WHERE]\n"
     "               [--verbose]\n"
     "Compiles each request once for all processes of this user; with --system for all users of "
@@ -67,6 +68,9 @@ Options:
                   address too, such as 127.0.0.1:9464; else only at ops.sock, beside the IPC socket
   --audit WHERE   record who compiled what and who got which key: a file of JSON lines, "journal" or
                   "off" (default with --system: audit.jsonl in the store's folder, else off)
+  --worker-socket PATH
+                  connect to compile workers of another user here, at cukiln-worker.socket, instead
+                  of starting them as this user
   --signer-socket PATH
                   give what was compiled to the signer at this socket, which signs and uploads it
                   (default: the setting signer_socket, else none)
@@ -90,6 +94,7 @@ Environment (config.toml has the same settings in lower case, without CUKILN_):
   CUKILN_DAEMON_SOCKET                 as --socket
   CUKILN_DAEMON_WATCH=0                does not compile ahead when a source is saved
   CUKILN_NVRTC_LIBRARY, CUKILN_WORKER  paths to use instead of searching
+  CUKILN_WORKER_SOCKET                 as --worker-socket
   CUKILN_REMOTE, CUKILN_REMOTE_TRUST, CUKILN_REMOTE_SIGN
                                        the remote stores, and their keys
   CUKILN_SIGNER_SOCKET                 as --signer-socket
@@ -111,6 +116,7 @@ struct Arguments {
   std::string store;
   std::string http;
   std::string audit;
+  std::string worker_socket;
   std::string signer_socket;
   std::string signer_accepts;
   unsigned jobs = 0;
@@ -122,6 +128,7 @@ constexpr std::pair<std::string_view, std::string Arguments::*> kTexts[] = {
     {"--store", &Arguments::store},
     {"--http", &Arguments::http},
     {"--audit", &Arguments::audit},
+    {"--worker-socket", &Arguments::worker_socket},
     {"--signer-socket", &Arguments::signer_socket},
     {"--signer-accepts", &Arguments::signer_accepts},
 };
@@ -129,7 +136,8 @@ constexpr std::pair<std::string_view, std::string Arguments::*> kTexts[] = {
 /// Why the options make no sense together; empty if they do.
 std::string conflict_in(const Arguments& arguments) {
   const bool has_daemons = arguments.system || arguments.jobs != 0 || !arguments.socket.empty() ||
-                           !arguments.store.empty() || !arguments.http.empty();
+                           !arguments.store.empty() || !arguments.http.empty() ||
+                           !arguments.worker_socket.empty();
   if (arguments.signer && has_daemons) {
     return "--signer takes --signer-accepts, --signer-socket, --audit and --verbose only";
   }
@@ -268,6 +276,8 @@ ServerOptions server_options(const Arguments& arguments, const Settings& setting
   options.system = arguments.system;
   options.loader = settings.loader;
   options.loader.log = sink;
+  options.worker_socket =
+      arguments.worker_socket.empty() ? settings.worker_socket : arguments.worker_socket;
   options.compiles.max_running = arguments.jobs != 0         ? arguments.jobs
                                  : settings.loader.jobs != 0 ? settings.loader.jobs
                                                              : usable_cores();

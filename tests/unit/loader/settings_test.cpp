@@ -282,3 +282,11 @@ TEST_CASE("sizes take the usual units and nothing else") {
     CHECK_FALSE(parse_bytes(bad));
   }
 }
+
+TEST_CASE_FIXTURE(Fixture, "the socket of cukilnd's workers is a setting, and empty by default") {
+  CHECK(resolve().worker_socket.empty());
+  environment["CUKILN_WORKER_SOCKET"] = "/run/w/worker.sock";
+  const Settings settings = resolve();
+  CHECK(settings.worker_socket == "/run/w/worker.sock");
+  CHECK(origin(settings, "worker_socket") == "environment CUKILN_WORKER_SOCKET");
+}
