@@ -87,8 +87,9 @@ int create_first_thread(pthread_t* thread, const pthread_attr_t* attributes, voi
   if (kAddressSanitizer) {
     return create(thread, attributes, start, argument);
   }
-  // A limit of one task refuses a second one unless this user is exempt. A limit of two then allows
-  // it only if no other process is counted, as the owner is one of the same user.
+  // Probes which limit applies. With a limit of one task, pthread_create fails unless this user is
+  // exempt. With a limit of two it succeeds only if the tasks are counted apart: otherwise the
+  // owner, a process of the same user, is counted too.
   limit_tasks(1);
   int error = create(thread, attributes, start, argument);
   if (error != EAGAIN) {
@@ -115,8 +116,8 @@ void apply_task_limit() {
 std::uint32_t max_tasks() { return static_cast<std::uint32_t>(g_limit); }
 
 #if !defined(__SANITIZE_ADDRESS__)
-// Without a thread that they want, NVRTC 12.9 to 13.5 end by std::terminate, or wait without end
-// for those they have. Both would look like a fault of NVRTC.
+// If pthread_create fails, NVRTC 12.9 to 13.5 call std::terminate, or wait forever for the threads
+// that exist. Both would look like a fault of NVRTC.
 CUKILN_DEFINE(int, "pthread_create", create_thread,
               (pthread_t * thread, const pthread_attr_t* attributes, void* (*start)(void*),
                void* argument)) {

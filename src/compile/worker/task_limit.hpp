@@ -13,9 +13,9 @@ namespace cukiln::worker {
 ///
 /// - The process enters a user namespace of its own: Linux 5.14 and later count by user and
 ///   namespace. It gains nothing by it: it has no capability and maps no user there.
-/// - Root is exempt from the limit by its real user, and would lose its access to other users'
-///   files (an NVRTC in a home folder). So root's process gets a real user that no other process
-///   has, and gives up all capabilities but that access.
+/// - The kernel exempts a process whose real user is root, and in a user namespace root would lose
+///   its access to other users' files (an NVRTC in a home folder). So root's process gets a real
+///   user that no other process has, and gives up all capabilities but that access.
 void count_tasks_apart();
 
 /// Creates the process's second thread, and limits the tasks of the process if they are counted
