@@ -9,8 +9,7 @@
 
 namespace cukiln {
 
-/// Connects to the socket at `path`, for which a service manager starts a worker for each
-/// connection
+/// Connects to the socket at `path`, where a service manager starts a worker for each connection
 /// (`cukiln-worker.socket`). Never waits. Threads: safe. Errors: not_found (no socket there),
 /// invalid_argument (another user than root and this one listens there, who would get the sources
 /// and could return any cubin), io.
