@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -41,7 +42,7 @@ constexpr int kParkedFrom = 16;
 constexpr std::size_t kPassed = 5;
 constexpr int kProgram = kPassed;  // closed by the exec
 
-constexpr off_t kErrorLogBytes = 64 << 10;
+constexpr rlim_t kErrorLogBytes = 64 << 10;
 
 /// Returns twice, like vfork: 0 in the child, which shares this process's memory and stack. The
 /// child may call functions, but must not return from the function that this is inlined into.
@@ -175,7 +176,10 @@ int open_pidfd(pid_t pid) {
 
 Result<UniqueFd> make_error_log() {
   UniqueFd file(::memfd_create("cukiln-worker-stderr", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file || ::ftruncate(file.get(), kErrorLogBytes) != 0 ||
+  rlimit limit{};  // a larger size would raise SIGXFSZ in the host
+  ::getrlimit(RLIMIT_FSIZE, &limit);
+  const auto size = static_cast<off_t>(std::min<rlim_t>(kErrorLogBytes, limit.rlim_cur));
+  if (!file || ::ftruncate(file.get(), size) != 0 ||
       ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
     return system_error("memfd_create");
   }

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -117,6 +118,17 @@ TEST_CASE("a program that writes without end to stderr fills no memory") {
   const std::string text = shell_says("head -c 1000000 /dev/zero >&2; truncate -s 1M /dev/fd/2");
   CHECK(text.size() <= 64 << 10);
   CHECK(text.size() > 32 << 10);
+}
+
+// fault 8
+TEST_CASE("a limit on file sizes raises no signal in the process that starts a worker") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit small{4096, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const std::string text = shell_says("echo text >&2");
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  CHECK(text == "text\n");
 }
 
 TEST_CASE("a missing program is named in the error") {
