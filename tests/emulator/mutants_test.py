@@ -64,7 +64,7 @@ MUTANTS = {
     "rows of the second CTA": ("(row_tile * Tile::kCtas + rank) *", "(row_tile * Tile::kCtas) *", PAIR, WRONG),
     "row scales of the tile": ("tiles.row / kTileRows, loaded", "0, loaded", RAGGED, WRONG),
     "column scales of the tile": ("column / kTileRows, loaded", "0, loaded", RAGGED, WRONG),
-    "order of tiles": ("first + within % rows", "within % rows + 1", RAGGED, WRONG),
+    "order of tiles": ("first + within % group_rows", "within % group_rows + 1", RAGGED, WRONG),
     "lanes of a warp": ("quarter = threadIdx.x / 32 % 4", "quarter = threadIdx.x / 32 - 2", SMALL, RULE),
     "rows of a warp": ("tiles.row + quarter * 32", "tiles.row + (threadIdx.x / 32 - 2) * 32", SMALL, WRONG),
     "second half": ("tmem_pipe.index * Tile::kSecondAccumulator +", "tmem_pipe.index * Tile::kColumns +", WIDE_LONG, RULE),
