@@ -3,7 +3,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -164,19 +163,13 @@ Result<void> SignerLink::connect() {
     return make_error(ErrorCode::io, "the signer cannot be reached at {}: {}", options_.socket,
                       errno_text(errno));
   }
-  CUKILN_TRY(const wire::Peer peer, wire::peer_of(fd.get()));
-  const std::string folder = folder_of(options_.socket);
-  struct stat status {};
-  struct stat above {};
-  if (::stat(folder.c_str(), &status) != 0 || ::stat((folder + "/..").c_str(), &above) != 0) {
-    return make_error(ErrorCode::io, "cannot stat the folder of the signer's socket {}: {}", folder,
-                      errno_text(errno));
-  }
-  if (!wire::is_trusted_peer(peer.user, ::geteuid(), status, above)) {
+  CUKILN_TRY(const wire::Listener listener,
+             wire::listener_at(fd.get(), options_.socket, ::geteuid()));
+  if (!listener.is_trusted) {
     return make_error(ErrorCode::io,
                       "the process that listens at {} is user {}'s, expected that of the folder's "
                       "owner, in a folder that only root can have made",
-                      options_.socket, peer.user);
+                      options_.socket, listener.user);
   }
   socket_ = std::move(fd);
   set_connected(true, {});

@@ -2,7 +2,6 @@
 #include "wire/daemon_connection.hpp"
 
 #include <poll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -85,19 +84,12 @@ Result<UniqueFd> connect_to(const std::string& path, SteadyClock::time_point dea
 
 /// Checks the user of the process that listens at `path`. Errors: io.
 Result<void> check_peer(int socket, const std::string& path, uid_t self) {
-  CUKILN_TRY(const Peer peer, peer_of(socket));
-  const std::string folder = path.substr(0, path.find_last_of('/'));
-  struct stat status {};
-  struct stat above {};
-  if (::stat(folder.c_str(), &status) != 0 || ::stat((folder + "/..").c_str(), &above) != 0) {
-    return make_error(ErrorCode::io, "cannot stat the socket's folder {}: {}", folder,
-                      errno_text(errno));
-  }
-  if (!is_trusted_peer(peer.user, self, status, above)) {
+  CUKILN_TRY(const Listener listener, listener_at(socket, path, self));
+  if (!listener.is_trusted) {
     return make_error(ErrorCode::io,
                       "the process that listens at {} is user {}'s, expected user {}: remove that "
                       "socket, or set daemon=off",
-                      path, peer.user, self);
+                      path, listener.user, self);
   }
   return {};
 }

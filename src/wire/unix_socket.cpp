@@ -76,6 +76,18 @@ bool is_trusted_peer(uid_t peer, uid_t self, const struct stat& folder,
   return made_by_root && its_own;
 }
 
+Result<Listener> listener_at(int socket, const std::string& path, uid_t self) {
+  CUKILN_TRY(const Peer peer, peer_of(socket));
+  const std::string folder = path.substr(0, path.find_last_of('/'));
+  struct stat status {};
+  struct stat above {};
+  if (::stat(folder.c_str(), &status) != 0 || ::stat((folder + "/..").c_str(), &above) != 0) {
+    return make_error(ErrorCode::io, "cannot stat the socket's folder {}: {}", folder,
+                      errno_text(errno));
+  }
+  return Listener{peer.user, is_trusted_peer(peer.user, self, status, above)};
+}
+
 ssize_t send_some(int socket, std::initializer_list<ByteView> parts, int descriptor) noexcept {
   return send_once(socket, MessageParts(std::span(parts.begin(), parts.size())).left(), descriptor);
 }

@@ -46,6 +46,14 @@ Result<Peer> peer_of(int socket);
 bool is_trusted_peer(uid_t peer, uid_t self, const struct stat& folder,
                      const struct stat& above) noexcept;
 
+/// The process that listens where a client of user `self` has connected to `path`.
+struct Listener {
+  uid_t user = 0;
+  bool is_trusted = false;  ///< as is_trusted_peer
+};
+/// Errors: io.
+Result<Listener> listener_at(int socket, const std::string& path, uid_t self);
+
 /// Calls sendmsg once, without blocking and without SIGPIPE. `descriptor` (or -1) is sent with the
 /// first byte. Returns the number of bytes, or -1 with errno.
 ssize_t send_some(int socket, std::initializer_list<ByteView> parts, int descriptor) noexcept;
