@@ -70,8 +70,10 @@ struct DaemonFixture : FlightFixture {
     auto content = frame ? wire::content_of(*frame) : Result<SharedBytes>(frame.error());
     return content ? wire::DaemonSnapshot::decode(*content) : std::nullopt;
   }
+  /// Waits for an answer: a daemon that is at a limit closes the connection that asks.
   std::uint64_t counter(const std::string& name) const {
-    const auto now = state();
+    std::optional<wire::DaemonSnapshot> now;
+    CHECK(becomes_true([&] { return (now = state()).has_value(); }, std::chrono::seconds(20)));
     return now ? now->counter(name) : 0;
   }
   wire::DaemonLink::Options options() const {
