@@ -81,11 +81,12 @@ class DaemonCase(unittest.TestCase):
         return json.loads(body)
 
     def client(self, name: str, text: str, **environment: str) -> subprocess.Popen:
+        """A client that waits for the daemon's greeting, however busy the machine is, instead of compiling itself."""
         file = self.folder / f"{name}.cu"
         file.write_text(text)
         return subprocess.Popen([BINARIES / "cukiln", "compile", file, "--arch", "sm_90a", "--json"],
-                                env=self.environment | environment, stdout=subprocess.PIPE,
-                                stderr=subprocess.DEVNULL, text=True)  # fmt: skip
+                                env=self.environment | {"CUKILN_DAEMON": "require"} | environment,
+                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # fmt: skip
 
     def wait_until(self, condition, seconds: float = 20) -> None:
         deadline = time.monotonic() + seconds

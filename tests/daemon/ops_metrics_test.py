@@ -149,8 +149,8 @@ class MetricsTest(DaemonCase):
 
     def test_counters_of_clients_without_a_daemon_are_shown_by_the_next_daemon(self) -> None:
         self.stop()
-        name = self.run_client()
-        self.run_client(name=name)
+        name = self.run_client(CUKILN_DAEMON="auto")
+        self.run_client(name=name, CUKILN_DAEMON="auto")
         (self.folder / "m.json").write_text(json.dumps(
             {"format": 1, "modules": [{"name": "m", "sources": [f"{name}.cu"], "names": [name]}]}))  # fmt: skip
         subprocess.run([BINARIES / "cukiln", "preload", self.folder / "m.json", "--no-load", "--arch", "sm_90a"],
