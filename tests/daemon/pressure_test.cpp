@@ -100,10 +100,7 @@ struct Fixture : cukiln::testing::DaemonFixture {
     }
     return -1;
   }
-  std::size_t jobs() const {
-    const auto now = state();
-    return now ? now->jobs.size() : 0;
-  }
+  std::size_t jobs() const { return answered_state().jobs.size(); }
 };
 
 }  // namespace

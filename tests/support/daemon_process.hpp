@@ -70,12 +70,13 @@ struct DaemonFixture : FlightFixture {
     auto content = frame ? wire::content_of(*frame) : Result<SharedBytes>(frame.error());
     return content ? wire::DaemonSnapshot::decode(*content) : std::nullopt;
   }
-  /// Waits for an answer: a daemon that is at a limit closes the connection that asks.
-  std::uint64_t counter(const std::string& name) const {
+  /// Asks until the daemon answers: one that is at a limit closes the connection that asks.
+  wire::DaemonSnapshot answered_state() const {
     std::optional<wire::DaemonSnapshot> now;
     CHECK(becomes_true([&] { return (now = state()).has_value(); }, std::chrono::seconds(20)));
-    return now ? now->counter(name) : 0;
+    return now.value_or(wire::DaemonSnapshot());
   }
+  std::uint64_t counter(const std::string& name) const { return answered_state().counter(name); }
   wire::DaemonLink::Options options() const {
     wire::DaemonLink::Options options;
     options.sockets = {socket};
