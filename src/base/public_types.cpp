@@ -84,7 +84,12 @@ const char* v0::name_of(Outcome outcome) noexcept {
   return "unknown";
 }
 
-const char* v0::version() noexcept { return "0.2.0"; }
+#define CUKILN_TEXT_OF(x) #x
+#define CUKILN_VERSION_OF(major, minor, patch) \
+  CUKILN_TEXT_OF(major) "." CUKILN_TEXT_OF(minor) "." CUKILN_TEXT_OF(patch)
+const char* v0::version() noexcept {
+  return CUKILN_VERSION_OF(CUKILN_VERSION_MAJOR, CUKILN_VERSION_MINOR, CUKILN_VERSION_PATCH);
+}
 
 std::string v0::hex_of_bytes(const std::uint8_t* bytes, std::size_t size) {
   static constexpr char kDigits[] = "0123456789abcdef";

@@ -6,6 +6,7 @@ Forks: a child process makes a loader of its own; kernels that were loaded befor
 parent's, because a CUDA context does not survive one.
 """
 
+from . import _library
 from ._errors import (
     CompileError,
     CorruptError,
@@ -34,8 +35,6 @@ from ._spec import (
     Source,
     Stats,
 )
-
-__version__ = "0.2.0"
 
 __all__ = [
     "CancelToken",
@@ -68,3 +67,9 @@ __all__ = [
     "get_cuda_module",
     "preload_all",
 ]
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":  # the library's, which is opened at its first use
+        return _library.text(_library.library().cukiln_version())
+    raise AttributeError(f"module 'cukiln' has no attribute {name!r}")
