@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <new>
 
 #include "base/result.hpp"
 
@@ -30,6 +31,10 @@
 // is. The code in the child uses system calls only, because libc's per-thread state is this
 // thread's. The clone system call is made here and not by libc's clone, which sanitizers take for a
 // fork.
+//
+// An emulator of user programs may have neither: QEMU refuses a child without an exit signal, and
+// forks where memory was to be shared. What the children report therefore lies in a shared mapping,
+// and without the first the host's SIGCHLD handler notices the intermediate process.
 #define CUKILN_IN_CHILD __attribute__((no_sanitize("address", "thread", "undefined"), noinline))
 
 namespace cukiln {
@@ -73,14 +78,43 @@ __attribute__((always_inline)) inline long clone_here(unsigned long flags) {
 #endif
 }
 
+/// What the children report.
+struct Outcome {
+  volatile pid_t program = -1;
+  volatile int error = 0;
+};
+
+/// A mapping that children share, even those that are forked.
+class SharedOutcome {
+ public:
+  SharedOutcome()
+      : memory_(::mmap(nullptr, sizeof(Outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                       -1, 0)) {
+    if (*this) {
+      new (memory_) Outcome;
+    }
+  }
+  ~SharedOutcome() {
+    if (*this) {
+      ::munmap(memory_, sizeof(Outcome));
+    }
+  }
+  SharedOutcome(const SharedOutcome&) = delete;
+  SharedOutcome& operator=(const SharedOutcome&) = delete;
+
+  explicit operator bool() const { return memory_ != MAP_FAILED; }
+  Outcome* get() const { return static_cast<Outcome*>(memory_); }
+
+ private:
+  void* memory_;
+};
+
 struct Plan {
   const char* path = nullptr;
   char* const* arguments = nullptr;
   int descriptors[kPassed] = {};  // they become 0, 1, …; -1 for none
   int executable = -1;            // -1: the file at `path`
-  // Written by the children, which share this memory.
-  volatile pid_t program = -1;
-  volatile int error = 0;
+  Outcome* outcome = nullptr;
 };
 
 [[noreturn]] CUKILN_IN_CHILD void run_program(Plan* plan) {
@@ -114,13 +148,13 @@ struct Plan {
   char* const environment[] = {nullptr};
   if (program >= 0) {
     ::syscall(SYS_execveat, kProgram, "", plan->arguments, environment, AT_EMPTY_PATH);
-    plan->error = errno;  // the suspended thread's own errno
+    plan->outcome->error = errno;  // the suspended thread's own errno
   }
   // ENOENT for an open file means a script: its interpreter would find the descriptor closed.
-  if (program < 0 || plan->error == ENOENT || plan->error == ENOSYS) {
-    plan->error = 0;
+  if (program < 0 || plan->outcome->error == ENOENT || plan->outcome->error == ENOSYS) {
+    plan->outcome->error = 0;
     ::syscall(SYS_execve, plan->path, plan->arguments, environment);
-    plan->error = errno;
+    plan->outcome->error = errno;
   }
   for (;;) {
     ::syscall(SYS_exit_group, 127);
@@ -129,7 +163,10 @@ struct Plan {
 
 /// Returns the intermediate process's pid, or a negative errno value.
 CUKILN_IN_CHILD long run_both_steps(Plan* plan) {
-  const long intermediate = clone_here(CLONE_VM | CLONE_VFORK);
+  long intermediate = clone_here(CLONE_VM | CLONE_VFORK);
+  if (intermediate == -EINVAL) {
+    intermediate = clone_here(CLONE_VM | CLONE_VFORK | SIGCHLD);
+  }
   if (intermediate != 0) {
     return intermediate;
   }
@@ -138,9 +175,9 @@ CUKILN_IN_CHILD long run_both_steps(Plan* plan) {
     run_program(plan);
   }
   if (program < 0) {
-    plan->error = static_cast<int>(-program);
+    plan->outcome->error = static_cast<int>(-program);
   }
-  plan->program = static_cast<pid_t>(program);
+  plan->outcome->program = static_cast<pid_t>(program);
   for (;;) {
     ::syscall(SYS_exit_group, 0);
   }
@@ -209,7 +246,12 @@ Result<SpawnedProcess> spawn_detached(const std::string& path,
   }
   values.push_back(nullptr);
 
+  const SharedOutcome outcome;
+  if (!outcome) {
+    return system_error("mmap");
+  }
   Plan plan;
+  plan.outcome = outcome.get();
   plan.path = path.c_str();
   plan.executable = program;
   plan.arguments = values.data();
@@ -227,7 +269,7 @@ Result<SpawnedProcess> spawn_detached(const std::string& path,
   ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
   const long intermediate = run_both_steps(&plan);
   if (intermediate > 0) {
-    while (::waitpid(static_cast<pid_t>(intermediate), nullptr, __WCLONE) < 0 && errno == EINTR) {
+    while (::waitpid(static_cast<pid_t>(intermediate), nullptr, __WALL) < 0 && errno == EINTR) {
     }
   }
   ::pthread_setcancelstate(cancel_state, nullptr);
@@ -237,12 +279,12 @@ Result<SpawnedProcess> spawn_detached(const std::string& path,
     errno = static_cast<int>(-intermediate);
     return system_error("clone");
   }
-  if (plan.error != 0) {
-    const bool absent = plan.error == ENOENT || plan.error == ENOTDIR;
+  if (const int error = outcome.get()->error; error != 0) {
+    const bool absent = error == ENOENT || error == ENOTDIR;
     return make_error(absent ? ErrorCode::not_found : ErrorCode::io,
-                      "cannot start the compile worker {}: {}", path, errno_text(plan.error));
+                      "cannot start the compile worker {}: {}", path, errno_text(error));
   }
-  spawned.pid = plan.program;
+  spawned.pid = outcome.get()->program;
   spawned.process = UniqueFd(open_pidfd(spawned.pid));
   spawned.ours_to_reap = is_our_child(spawned.process.get());
   return spawned;

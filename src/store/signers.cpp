@@ -177,7 +177,8 @@ Result<KeyLimits> KeyLimits::parse(std::string_view text) {
     } else if (word.substr(0, kModules.size()) == kModules) {
       const std::string_view prefix = word.substr(kModules.size());
       const auto is_refused = [](char c) {
-        return c == '*' || c == ',' || c == '#' || c == 0x7f || (c >= 0 && c <= ' ');
+        return c == '*' || c == ',' || c == '#' || c == 0x7f ||
+               static_cast<unsigned char>(c) <= ' ';
       };
       if (prefix.empty() || std::any_of(prefix.begin(), prefix.end(), is_refused)) {
         return make_error(ErrorCode::invalid_argument,

@@ -545,8 +545,12 @@ TEST_CASE_FIXTURE(
   CHECK(best_round_us <= kMaxRoundUs);
   // Besides for events it sleeps for the kernel's lock of its address space and, shortly, for a
   // lock of another thread.
-  const std::set<int> allowed = {SYS_epoll_wait, SYS_futex,   SYS_mmap,   SYS_munmap, SYS_mprotect,
-                                 SYS_brk,        SYS_madvise, SYS_mremap, SYS_clone,  SYS_clone3};
+  const std::set<int> allowed = {
+#ifdef SYS_epoll_wait
+      SYS_epoll_wait,
+#endif
+      SYS_epoll_pwait, SYS_futex,   SYS_mmap,   SYS_munmap, SYS_mprotect,
+      SYS_brk,         SYS_madvise, SYS_mremap, SYS_clone,  SYS_clone3};
   for (const auto& [call, count] : sleeps) {
     CAPTURE(call);
     CAPTURE(count);

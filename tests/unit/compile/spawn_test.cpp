@@ -2,17 +2,23 @@
 #include "compile/spawn.hpp"
 
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <filesystem>
+#include <iterator>
 #include <thread>
 
 #include "support/compile_fixture.hpp"
@@ -97,6 +103,32 @@ TEST_CASE("a host's own child keeps its status while workers come and go") {
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(WEXITSTATUS(status) == 42);
+}
+
+TEST_CASE("fault 189: a worker starts where no child can be made without an exit signal") {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CSIGNAL, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program{std::size(rules), rules};
+    ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+      ::_exit(2);
+    }
+    const auto spawned = spawn_detached("/bin/sh", {"-c", "echo started >&2"});
+    char byte = 0;
+    const bool ended = spawned && ::recv(spawned->socket.get(), &byte, 1, 0) == 0;
+    ::_exit(ended && ::lseek(spawned->error_log.get(), 0, SEEK_CUR) == 8 ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("a spawned program has descriptors 0 to 4 and no other") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process that forks while it has a store open.
+#include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -109,7 +110,7 @@ TEST_CASE(
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   put_numbers(*store, 0, 3);
-  const pid_t child = static_cast<pid_t>(::syscall(SYS_fork));
+  const pid_t child = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
   if (child == 0) {
     const auto found = store->get(make_entry(0).key);
     ::_exit(!found && found.error().code() == ErrorCode::io ? 0 : 1);

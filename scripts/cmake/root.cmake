@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# Toolchain: builds for another machine, with the headers and libraries that lie below CUKILN_ROOT, an unpacked
+# system of that machine. CUKILN_ROOT_MACHINE is its `uname -m`.
+set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES CUKILN_ROOT CUKILN_ROOT_MACHINE)
+if(NOT IS_DIRECTORY "${CUKILN_ROOT}/usr/include")
+  message(FATAL_ERROR "CUKILN_ROOT is '${CUKILN_ROOT}', which has no usr/include: expected a folder with a system's "
+    "libraries; for preset aarch64, 'scripts/bootstrap --aarch64' makes it")
+endif()
+set(triplet ${CUKILN_ROOT_MACHINE}-linux-gnu)
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR ${CUKILN_ROOT_MACHINE})
+set(CMAKE_LIBRARY_ARCHITECTURE ${triplet})
+set(CMAKE_C_COMPILER ${triplet}-gcc)
+set(CMAKE_CXX_COMPILER ${triplet}-g++)
+set(CMAKE_SYSROOT "${CUKILN_ROOT}")
+set(CMAKE_FIND_ROOT_PATH "${CUKILN_ROOT}")
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(ENV{PKG_CONFIG_SYSROOT_DIR} "${CUKILN_ROOT}")
+set(ENV{PKG_CONFIG_LIBDIR} "${CUKILN_ROOT}/usr/lib/${triplet}/pkgconfig:${CUKILN_ROOT}/usr/share/pkgconfig")
+if(NOT CUKILN_ROOT_MACHINE STREQUAL CMAKE_HOST_SYSTEM_PROCESSOR)
+  find_program(CUKILN_EMULATOR NAMES qemu-${CUKILN_ROOT_MACHINE}-static qemu-${CUKILN_ROOT_MACHINE})
+  if(CUKILN_EMULATOR)
+    set(CMAKE_CROSSCOMPILING_EMULATOR "${CUKILN_EMULATOR};-L;${CUKILN_ROOT}")
+  endif()
+endif()
