@@ -109,7 +109,7 @@ typedef struct cukiln_options {
   const char* cuda_home;          ///< a CUDA toolkit
   int in_process_compile;         ///< 1: start no process; results stay in memory
   int offline;                    ///< 1: never compile; a miss is CUKILN_NOT_FOUND
-  uint32_t jobs;                  ///< concurrent compiles; 0: one per core
+  uint32_t jobs;                  ///< concurrent compiles; 0: what cores and memory allow
   uint32_t compile_timeout_ms;    ///< wall-clock limit of one compile; 0: 300,000
   uint64_t compile_memory_bytes;  ///< address space of one worker; 0: 8 GiB; UINT64_MAX: no limit
   cukiln_log_function log;        ///< NULL: nothing is logged
@@ -120,6 +120,9 @@ typedef struct cukiln_options {
                                     ///< misses
   size_t revoked_key_count;
   const char* record;  ///< an existing file to which requests are appended, for `cukiln record`
+  uint64_t
+      memory_bytes;  ///< of all workers together: a compile that would exceed it waits. 0: what
+                     ///< this machine and its cgroups have; UINT64_MAX: no limit. Since 0.2
 } cukiln_options;
 
 /// Opens a store and creates a loader. `options` NULL: from the environment. If the store cannot be
@@ -170,6 +173,8 @@ typedef struct cukiln_module_report {
   double load_milliseconds;          ///< part of `milliseconds` that was spent in the driver
   const char* const* dropped_flags;  ///< nvcc flags for host code, which had no effect
   size_t dropped_flag_count;
+  uint64_t peak_bytes;  ///< the most memory that its compile used; 0: this process has not compiled
+                        ///< it, or could not measure it
 } cukiln_module_report;
 
 /// Called when a module is done, from a thread of the preload, never concurrently. `last` and what
@@ -208,6 +213,12 @@ typedef struct cukiln_preload_report {
   size_t compiled;
   size_t failed;  ///< failed or missing
   double milliseconds;
+  double find_milliseconds;  ///< cukiln::PreloadPhases, as below: wall times. Since 0.2
+  double hash_milliseconds;
+  double look_up_milliseconds;
+  double fetch_milliseconds;
+  double compile_milliseconds;
+  double load_milliseconds;
 } cukiln_preload_report;
 
 /// Compiles the modules of a manifest that are not in the store, in parallel, and loads all of them

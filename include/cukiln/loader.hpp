@@ -56,9 +56,11 @@ struct LoaderOptions {
   bool in_process_compile = false;        ///< start no process. What NVRTC reads is not observed
                                           ///< then, so results are not stored
   bool offline = false;                   ///< never compile: a miss is an error, not_found
-  unsigned jobs = 0;                      ///< concurrent compiles; 0: one per core
+  unsigned jobs = 0;  ///< concurrent compiles; 0: what affinity, cgroups and memory allow
   std::chrono::milliseconds compile_timeout{300'000};  ///< wall-clock limit of one compile
   std::uint64_t compile_memory_bytes = 8ull << 30;     ///< address space limit of a worker; 0: none
+  std::uint64_t memory_bytes = 0;  ///< of all workers together: a compile that would exceed it
+                                   ///< waits. 0: what this machine and its cgroups have
   std::string record;  ///< an existing file to which requests are appended (`cukiln record`)
   LogSink log;
 };
@@ -92,9 +94,22 @@ struct ModuleReport {
   Milliseconds load_time{0};               ///< part of it that was spent in the driver
   std::uint64_t cubin_bytes = 0;
   std::vector<KernelInfo> kernels;
-  std::string log;        ///< the compiler's warnings
-  Result<void> status;    ///< the error if the outcome is failed or missing
-  std::size_t index = 0;  ///< in PreloadReport::modules
+  std::string log;               ///< the compiler's warnings
+  Result<void> status;           ///< the error if the outcome is failed or missing
+  std::size_t index = 0;         ///< in PreloadReport::modules
+  std::uint64_t peak_bytes = 0;  ///< the most memory that its compile used; 0: this process has not
+                                 ///< compiled it, or could not measure it
+};
+
+/// Where the time of a preload went: wall times, one after the other, which add up to nearly all of
+/// `PreloadReport::elapsed`. While a module is compiled, fetches of others are part of `compile`.
+struct PreloadPhases {
+  Milliseconds find{0};     ///< NVRTC, its identity, and the devices
+  Milliseconds hash{0};     ///< reading sources and making requests
+  Milliseconds look_up{0};  ///< checking dependencies and reading entries
+  Milliseconds fetch{0};    ///< asking remote stores, while nothing is compiled
+  Milliseconds compile{0};  ///< compiling here, or waiting for another process that does
+  Milliseconds load{0};     ///< loading on the devices
 };
 
 /// The outcome of a preload.
@@ -104,6 +119,7 @@ struct PreloadReport {
   std::size_t compiled = 0;
   std::size_t failed = 0;   ///< failed or missing
   Milliseconds elapsed{0};  ///< wall time of the call
+  PreloadPhases phases;
 };
 
 /// Called when a module is done. Threads: called from a thread of the preload, never concurrently.

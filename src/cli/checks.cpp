@@ -234,6 +234,22 @@ void check_compiler(const LoaderOptions& options, std::vector<Check>& checks) {
   }
 }
 
+void check_limits(const LoaderOptions& options, std::vector<Check>& checks) {
+  Check limits{.name = "limits"};
+  CompileBudget budget({options.jobs, options.memory_bytes});
+  const std::uint64_t memory = budget.memory_bytes();
+  limits.detail =
+      counted(budget.jobs(), "compile", "compiles") + " at once, " +
+      (memory == 0 ? std::string("in memory of an unknown size")
+                   : fmt::format("in {} ({})", human_bytes(memory), budget.memory_from()));
+  if (memory != 0 && memory < CompileBudget::kTypicalBytes) {
+    limits.advice = fmt::format(
+        "a large kernel may need more: raise the limit, or set CUKILN_MEMORY to {} or more",
+        human_bytes(CompileBudget::kTypicalBytes));
+  }
+  checks.push_back(std::move(limits));
+}
+
 void check_driver(const LoaderOptions& options, std::vector<Check>& checks) {
   Check driver{.name = "driver", .needed = false};
   const auto api = DriverApi::open(options.cuda_library);

@@ -23,6 +23,8 @@ const char* name_of(Check::Status status) noexcept;
 /// Checks NVRTC, its headers, the compile worker and its protections. Like the others, appends its
 /// results to `checks`.
 void check_compiler(const LoaderOptions& options, std::vector<Check>& checks);
+/// Lists how many compiles run at once, and in how much memory.
+void check_limits(const LoaderOptions& options, std::vector<Check>& checks);
 /// Checks the driver and its devices.
 void check_driver(const LoaderOptions& options, std::vector<Check>& checks);
 /// Checks whether cukilnd answers. A daemon that is not running is no error, unless it is required.

@@ -45,7 +45,7 @@ class CompileCommand final : public Command {
     app.add_option("-o,--output", output_,
                    "write the cubin to this file; to this folder if there are several modules")
         ->type_name("OUT");
-    app.add_option("-j,--jobs", jobs_, "concurrent compiles (default: one per core)")
+    app.add_option("-j,--jobs", jobs_, "concurrent compiles (default: the setting jobs)")
         ->type_name("N");
     app.add_flag("--offline", offline_,
                  "never compile; report what is not in the store as missing");
@@ -74,7 +74,7 @@ class CompileCommand final : public Command {
       return context.fail(Exit::usage, jobs.error());
     }
     LoaderOptions& options = context.settings().loader;
-    options.jobs = *jobs;
+    options.jobs = *jobs != 0 ? *jobs : options.jobs;
     options.offline = options.offline || offline_;
     auto loader = context.loader();
     if (!loader) {

@@ -25,8 +25,9 @@ class DoctorCommand final : public Command {
         "doctor",
         "",
         "check what cukiln needs on this machine",
-        "Checks NVRTC and its headers, the compile worker and its sandbox, the driver and its "
-        "devices, the store, SQLite, the daemon and the remote stores. Each is ok, missing or "
+        "Checks NVRTC and its headers, the compile worker and its sandbox, the limits of this "
+        "machine, the driver and its devices, the store, SQLite, the daemon and the remote stores. "
+        "Each is ok, missing or "
         "wrong, with what to do. "
         "Exits with 0 if kernels can be compiled and stored, else with 3. A missing driver is no "
         "error: everything but loading works without one.",
@@ -40,6 +41,7 @@ class DoctorCommand final : public Command {
   Exit run(Context& context) override {
     std::vector<Check> checks;
     check_compiler(context.settings().loader, checks);
+    check_limits(context.settings().loader, checks);
     check_driver(context.settings().loader, checks);
     check_store(context, checks);
     check_daemon(context.settings().store, checks);

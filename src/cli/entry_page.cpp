@@ -115,6 +115,9 @@ std::string EntryPage::history(const Terminal& terminal) const {
   Table table({{""}, {"", Column::Align::left, true, 20}});
   table.add({name_of(summary_.origin), time_and_age(summary_.created_s)});
   table.add({"compile time", human_ms(static_cast<double>(summary_.compile_us) / 1000)});
+  if (summary_.peak_bytes != 0) {
+    table.add({"memory", human_bytes(summary_.peak_bytes) + " at most"});
+  }
   table.add({"last used", time_and_age(summary_.last_used_s)});
   table.add(
       {"hits", human_count(static_cast<std::uint64_t>(std::max<std::int64_t>(summary_.hits, 0)))});

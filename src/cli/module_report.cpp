@@ -56,6 +56,7 @@ Json module_json(const ModuleReport& module) {
             {"reason", module.reason},
             {"milliseconds", module.elapsed.count()},
             {"load_milliseconds", module.load_time.count()},
+            {"peak_bytes", module.peak_bytes},
             {"cubin_bytes", module.cubin_bytes},
             {"stored", is_stored(module)},
             {"not_stored", module.not_stored},
@@ -96,6 +97,51 @@ std::string stored_summary(const PreloadReport& report) {
     text += fmt::format(", {} not stored: {}", count, reason);
   }
   return text.empty() ? text : fmt::format("{} stored{}\n", count_stored(report), text);
+}
+
+/// The phases as C++, JSON and people name them.
+struct NamedPhase {
+  const char* field;
+  const char* name;
+  Milliseconds PreloadPhases::*time;
+};
+constexpr NamedPhase kPhases[] = {
+    {"find_ms", "find", &PreloadPhases::find},
+    {"hash_ms", "hash", &PreloadPhases::hash},
+    {"look_up_ms", "look up", &PreloadPhases::look_up},
+    {"fetch_ms", "fetch", &PreloadPhases::fetch},
+    {"compile_ms", "compile", &PreloadPhases::compile},
+    {"load_ms", "load", &PreloadPhases::load},
+};
+
+Json phases_json(const PreloadPhases& phases) {
+  Json json = Json::object();
+  for (const NamedPhase& phase : kPhases) {
+    json[phase.field] = (phases.*phase.time).count();
+  }
+  return json;
+}
+
+/// Returns `find 12 ms, hash 3 ms, compile 1.83 s`, without phases that there were not.
+std::string time_line(const PreloadPhases& phases) {
+  std::string text;
+  for (const NamedPhase& phase : kPhases) {
+    if (const double time = (phases.*phase.time).count(); time > 0) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", phase.name, human_ms(time));
+    }
+  }
+  return text.empty() ? text : text + "\n";
+}
+
+/// Returns `at most 312 MiB of memory, for nvfp4_gemm`; empty if nothing was measured.
+std::string memory_line(const PreloadReport& report) {
+  const auto most = std::max_element(
+      report.modules.begin(), report.modules.end(),
+      [](const ModuleReport& a, const ModuleReport& b) { return a.peak_bytes < b.peak_bytes; });
+  return most == report.modules.end() || most->peak_bytes == 0
+             ? std::string()
+             : fmt::format("a compile took at most {} of memory: {}\n",
+                           human_bytes(most->peak_bytes), printable(most->name));
 }
 
 std::string summary(const PreloadReport& report) {
@@ -155,7 +201,7 @@ void print_table(const Context& context, const PreloadReport& report) {
       text += kernel_lines[next++] + "\n";
     }
   }
-  context.print(text + "\n" + summary(report));
+  context.print(text + "\n" + time_line(report.phases) + memory_line(report) + summary(report));
 }
 
 void print_messages(Context& context, const PreloadReport& report) {
@@ -228,7 +274,8 @@ Exit print_report(Context& context, const PreloadReport& report, bool fills_stor
                             {"compiled", report.compiled},
                             {"failed", report.failed},
                             {"stored", count_stored(report)},
-                            {"milliseconds", report.elapsed.count()}});
+                            {"milliseconds", report.elapsed.count()},
+                            {"phases", phases_json(report.phases)}});
   } else {
     print_table(context, report);
   }

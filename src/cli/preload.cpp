@@ -52,7 +52,7 @@ class PreloadCommand final : public Command {
     app.add_option("--manifest", same_manifest_, "the same as MANIFEST, as in 'export'")
         ->type_name("FILE");
     add_arch_option(app, arch_);
-    app.add_option("-j,--jobs", jobs_, "concurrent compiles (default: one per core)")
+    app.add_option("-j,--jobs", jobs_, "concurrent compiles (default: the setting jobs)")
         ->type_name("N");
     app.add_flag("--no-load", no_load_, "only fill the store");
     app.add_flag("--offline", offline_,
@@ -72,7 +72,9 @@ class PreloadCommand final : public Command {
     if (!options || !jobs) {
       return context.fail(Exit::usage, !options ? options.error() : jobs.error());
     }
-    context.settings().loader.jobs = *jobs;
+    if (*jobs != 0) {
+      context.settings().loader.jobs = *jobs;
+    }
     context.settings().loader.offline = context.settings().loader.offline || offline_;
     auto loader = context.loader();
     if (!loader) {

@@ -28,9 +28,8 @@ Error out_of_memory(const FailureContext& context) {
                       context.job.input.label);
   }
   return make_error(ErrorCode::timeout,
-                    "compiling {} needs more than the limit of {} MiB for one compile; raise "
-                    "compile_memory_bytes",
-                    context.job.input.label, context.memory_bytes >> 20);
+                    "compiling {} needs more than the limit of {} MiB for one compile; raise {}",
+                    context.job.input.label, context.memory_bytes >> 20, context.memory_setting);
 }
 
 Error out_of_threads(const FailureContext& context) {

@@ -14,10 +14,11 @@ namespace cukiln {
 struct FailureContext {
   const CompileJob& job;
   const NvrtcIdentity& identity;
-  std::uint64_t memory_bytes = 0;  ///< the worker's limit; 0 if it has none
-  std::uint32_t max_tasks = 0;     ///< as wire::Hello::max_tasks
-  std::string stderr_tail;         ///< as WorkerProcess::stderr_tail
-  std::string where_logged;        ///< as WorkerProcess::where_logged
+  std::uint64_t memory_bytes = 0;                       ///< the worker's limit; 0 if it has none
+  const char* memory_setting = "compile_memory_bytes";  ///< what to raise
+  std::uint32_t max_tasks = 0;                          ///< as wire::Hello::max_tasks
+  std::string stderr_tail;                              ///< as WorkerProcess::stderr_tail
+  std::string where_logged;                             ///< as WorkerProcess::where_logged
 };
 
 /// Makes the error for a worker that gave no result: a timeout, a memory limit, a signal, a

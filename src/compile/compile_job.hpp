@@ -21,7 +21,8 @@ struct CompileInput {
   std::string label;                    ///< the module's name, for errors and the lock's owner line
   const EntryLabels* labels = nullptr;  ///< to store with the result; null if it is not stored
   std::chrono::milliseconds timeout{300'000};
-  CancelFlags cancelled;  ///< stop the compile when set
+  CancelFlags cancelled;             ///< stop the compile when set
+  std::uint64_t expected_bytes = 0;  ///< memory that it will use; 0: not known
 };
 
 /// The reader of a compile's files: this process, through a FileServer, or another process, through

@@ -21,7 +21,8 @@ struct CompileResult {
   DependencySet dependencies;
   bool observed = true;    ///< false if `dependencies` may be incomplete: the result is not stored
   bool uses_time = false;  ///< __TIME__, __DATE__ or __TIMESTAMP__ is spelt in a text: not stored
-  std::int64_t compile_us = 0;  ///< time in NVRTC
+  std::int64_t compile_us = 0;   ///< time in NVRTC
+  std::uint64_t peak_bytes = 0;  ///< memory of the worker at most; 0: not known
 };
 
 /// How a call of Compiler::compile ended.

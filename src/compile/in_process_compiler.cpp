@@ -158,7 +158,7 @@ Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {
       compile_with(opened->api, message, output_of(message.arguments), headers);
   CompileLog log = parse_log(compiled.log);
   if (compiled.status != wire::CompileStatus::ok) {
-    return compile_failed({job, opened->identity, 0, {}}, compiled, log.text, {});
+    return compile_failed({job, opened->identity}, compiled, log.text, {});
   }
   if (output_of(message.arguments) == NvrtcOutput::cubin) {
     CUKILN_CHECK(check_image(compiled.image, request.target));

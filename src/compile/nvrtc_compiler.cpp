@@ -8,7 +8,6 @@
 #include <optional>
 #include <thread>
 
-#include "base/cores.hpp"
 #include "base/file_lock.hpp"
 #include "base/mutex.hpp"
 #include "base/process_local.hpp"
@@ -31,6 +30,10 @@ constexpr const char* kProbeLock = "toolchain.lock";
 constexpr std::chrono::seconds kProbeLockTimeout{20};
 constexpr std::chrono::seconds kReleaseTimeout{5};
 
+// Address space that a worker reserves without using the memory: stacks, the end of the heap, the
+// parts of NVRTC that a compile does not run.
+constexpr std::uint64_t kUntouchedBytes = 256ull << 20;
+
 std::string owner_line(const std::string& label) {
   std::time_t now = 0;
   std::time(&now);
@@ -46,8 +49,6 @@ std::string owner_line(const std::string& label) {
 // One for each process. A forked child keeps copies of the workers' descriptors. They do no harm:
 // the parent closes connections with shutdown(), and workers see its death by a pidfd.
 struct NvrtcCompiler::State {
-  explicit State(std::size_t max_idle) : pool(max_idle) {}
-
   WorkerPool pool;
   Mutex mutex;
   std::optional<NvrtcIdentity> identity CUKILN_GUARDED_BY(mutex);
@@ -57,6 +58,7 @@ struct NvrtcCompiler::State {
 /// One compile on one worker.
 struct NvrtcCompiler::Run {
   const NvrtcCompilerOptions& options;
+  std::uint64_t memory_bytes = 0;  ///< of the worker's address space
   const NvrtcIdentity& identity;
   const CompileJob& job;
   wire::WaitOptions wait;
@@ -67,7 +69,8 @@ struct NvrtcCompiler::Run {
   FailureContext context() const {
     return {job,
             identity,
-            options.memory_bytes,
+            memory_bytes,
+            memory_bytes < options.memory_bytes ? "CUKILN_MEMORY" : "compile_memory_bytes",
             worker->hello().max_tasks,
             worker->stderr_tail(),
             worker->where_logged()};
@@ -81,14 +84,26 @@ struct NvrtcCompiler::Run {
 
 NvrtcCompiler::NvrtcCompiler(NvrtcCompilerOptions options)
     : options_(std::move(options)),
-      max_idle_(!options_.reuse_workers          ? 0
-                : options_.max_idle_workers != 0 ? options_.max_idle_workers
-                                                 : usable_cores()),
-      state_(std::make_unique<ProcessLocal<State>>(max_idle_)) {}
+      budget_(options_.budget != nullptr
+                  ? options_.budget
+                  : std::make_shared<CompileBudget>(CompileBudget::Limits{})),
+      state_(std::make_unique<ProcessLocal<State>>()) {}
 
 NvrtcCompiler::~NvrtcCompiler() = default;
 
-NvrtcCompiler::State& NvrtcCompiler::state() { return state_->get(max_idle_); }
+NvrtcCompiler::State& NvrtcCompiler::state() { return state_->get(); }
+
+std::size_t NvrtcCompiler::max_idle() {
+  return options_.reuse_workers ? budget_->workers_to_keep() : 0;
+}
+
+/// What a worker's address space is limited to: `memory_bytes`, or less if the budget has less.
+std::uint64_t NvrtcCompiler::worker_memory() const {
+  const std::uint64_t budget = budget_->memory_bytes();
+  return budget == 0 || budget >= options_.memory_bytes
+             ? options_.memory_bytes
+             : std::min(options_.memory_bytes, budget + kUntouchedBytes);
+}
 
 Result<NvrtcIdentity> NvrtcCompiler::identity() {
   State& own = state();
@@ -141,13 +156,13 @@ Result<void> NvrtcCompiler::probe_once(State& own, const LibraryStamps& stamps,
 Result<void> NvrtcCompiler::probe(State& own, const LibraryStamps& stamps, NvrtcIdentity& found) {
   CUKILN_TRY(const WorkerOptions start, worker_options(found.install, options_.lock_folder));
   const std::size_t count =
-      std::clamp<std::size_t>(upcoming_.load(), 1, std::max<std::size_t>(max_idle_, 1));
+      std::clamp<std::size_t>(upcoming_.load(), 1, std::max<std::size_t>(max_idle(), 1));
   CUKILN_TRY(auto workers, probe_toolchain(start, count, options_.stats, stamps, found));
   for (std::unique_ptr<WorkerProcess>& worker : workers) {
     if (worker != nullptr && options_.on_worker) {
       options_.on_worker(worker->hello());
     }
-    own.pool.put_back(std::move(worker));
+    own.pool.put_back(std::move(worker), max_idle());
   }
   if (options_.save_stats) {
     options_.save_stats();
@@ -162,7 +177,7 @@ Result<WorkerOptions> NvrtcCompiler::worker_options(const NvrtcInstall& install,
     CUKILN_TRY(path, find_worker(options_.worker));
   }
   return WorkerOptions{std::move(path),       install.library,      install.builtins,
-                       options_.memory_bytes, options_.worker_idle, std::move(lock_folder),
+                       worker_memory(),       options_.worker_idle, std::move(lock_folder),
                        options_.worker_socket};
 }
 
@@ -199,8 +214,14 @@ std::vector<std::string> NvrtcCompiler::toolkit_folders() {
 Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
   CUKILN_TRY(const NvrtcIdentity known, identity());
   State& own = state();
-  Run run{options_, known,  job, {steady_clock::now() + job.input.timeout, job.input.cancelled},
-          {},       nullptr};
+  const CompileInput& input = job.input;
+  CUKILN_TRY(const CompileBudget::Share share,
+             budget_->admit(
+                 input.expected_bytes != 0 ? input.expected_bytes : CompileBudget::kTypicalBytes,
+                 input.label, input.timeout, input.cancelled));
+  Run run{
+      options_, worker_memory(), known, job, {steady_clock::now() + input.timeout, input.cancelled},
+      {},       nullptr};
   const std::string lock_folder =
       job.guard.lock_path.empty() ? std::string() : folder_of(job.guard.lock_path);
   for (bool fresh = false;; fresh = true) {
@@ -225,7 +246,7 @@ Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
     run.replied = false;
     std::optional<Error> error;
     if (std::optional<CompileOutcome> early = run.lock(error)) {
-      own.pool.put_back(std::move(run.worker));
+      own.pool.put_back(std::move(run.worker), max_idle());
       return *std::move(early);
     }
     if (!error) {
@@ -237,12 +258,12 @@ Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
           job.guard.publish(outcome.result);
         }
         run.release();
-        own.pool.put_back(std::move(run.worker));
+        own.pool.put_back(std::move(run.worker), max_idle());
         return outcome;
       }
       if (compiled.error().code() == ErrorCode::compile_failed) {
         run.release();
-        own.pool.put_back(std::move(run.worker));
+        own.pool.put_back(std::move(run.worker), max_idle());
       }
       error = std::move(compiled).error();
     }
@@ -363,6 +384,7 @@ Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled, FilePr
   result.observed = identity.observed;
   result.uses_time = compiled.uses_time;
   result.compile_us = compiled.compile_us;
+  result.peak_bytes = compiled.peak_bytes;
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/logger.hpp"
+#include "compile/compile_budget.hpp"
 #include "compile/compiler.hpp"
 #include "compile/nvrtc_library.hpp"
 #include "compile/worker_process.hpp"
@@ -28,7 +29,7 @@ struct NvrtcCompilerOptions {
   std::string worker;                       ///< the executable; if empty, see find_worker
   std::string worker_socket;                ///< if set, `worker` is not used; see WorkerOptions
   std::uint64_t memory_bytes = 8ull << 30;  ///< of one worker's address space
-  unsigned max_idle_workers = 0;            ///< 0: one per core
+  std::shared_ptr<CompileBudget> budget;    ///< of all compilers of the owner; null: one of its own
   bool reuse_workers = true;  ///< false: each compile has a worker that nothing was compiled in
   std::chrono::seconds worker_idle{10};
   StatCache* stats = nullptr;  ///< remembers NVRTC's version and digest; may be null
@@ -75,9 +76,11 @@ class NvrtcCompiler final : public Compiler {
   Result<WorkerOptions> worker_options(const NvrtcInstall& install, std::string lock_folder) const;
   Result<void> probe_once(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);
   Result<void> probe(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);
+  std::size_t max_idle();
+  std::uint64_t worker_memory() const;
 
   const NvrtcCompilerOptions options_;
-  const std::size_t max_idle_;  ///< workers
+  const std::shared_ptr<CompileBudget> budget_;
   std::atomic<std::size_t> upcoming_{1};
   const std::unique_ptr<ProcessLocal<State>> state_;
 };

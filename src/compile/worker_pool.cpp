@@ -33,17 +33,17 @@ std::unique_ptr<WorkerProcess> WorkerPool::take(std::string_view lock_folder) {
   }
 }
 
-void WorkerPool::put_back(std::unique_ptr<WorkerProcess> worker) {
+void WorkerPool::put_back(std::unique_ptr<WorkerProcess> worker, std::size_t max_idle) {
   if (worker == nullptr || worker->compiles() >= kMaxCompiles) {
     return;
   }
   std::unique_ptr<WorkerProcess> oldest;  // destroyed after the lock is released
   const MutexLock lock(mutex_);
-  if (idle_.size() >= max_idle_ && !idle_.empty()) {
+  if (idle_.size() >= max_idle && !idle_.empty()) {
     oldest = std::move(idle_.front());
     idle_.erase(idle_.begin());
   }
-  if (idle_.size() < max_idle_) {
+  if (idle_.size() < max_idle) {
     idle_.push_back(std::move(worker));
   }
 }

@@ -13,19 +13,16 @@
 namespace cukiln {
 
 /// Idle workers, kept for the next compile because opening NVRTC costs as much as compiling a small
-/// kernel. Keeps at most `max_idle`; each ends by itself after a few idle seconds. Threads: safe.
+/// kernel. Each ends by itself after a few idle seconds. Threads: safe.
 class WorkerPool {
  public:
-  explicit WorkerPool(std::size_t max_idle) : max_idle_(max_idle) {}
-
   /// Returns an idle worker that may open locks in this folder, or null.
   std::unique_ptr<WorkerProcess> take(std::string_view lock_folder);
-  /// Keeps a worker for a later `take`. Ends the oldest one if the pool is full, and this one if it
-  /// has compiled often, because NVRTC leaks a little memory.
-  void put_back(std::unique_ptr<WorkerProcess> worker);
+  /// Keeps a worker for a later `take`. Ends the oldest one if `max_idle` are kept, and this one if
+  /// it has compiled often, because NVRTC leaks a little memory.
+  void put_back(std::unique_ptr<WorkerProcess> worker, std::size_t max_idle);
 
  private:
-  const std::size_t max_idle_;
   Mutex mutex_;
   std::vector<std::unique_ptr<WorkerProcess>> idle_ CUKILN_GUARDED_BY(mutex_);
 };

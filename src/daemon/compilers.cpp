@@ -20,12 +20,15 @@ Compilers::Compilers(LoaderOptions options, std::string worker_socket, bool syst
       worker_socket_(std::move(worker_socket)),
       is_system_(system),
       store_(store),
+      budget_(std::make_shared<CompileBudget>(
+          CompileBudget::Limits{options_.jobs, options_.memory_bytes})),
       default_compiler_(make_compiler(options_, store, worker_options())) {
   stats_.set_source([&store](const std::string& path) { return store.find_stat_record(path); });
 }
 
 NvrtcCompilerOptions Compilers::worker_options() {
   NvrtcCompilerOptions options = nvrtc_options(options_, store_, stats_);
+  options.budget = budget_;
   options.worker_socket = worker_socket_;
   options.on_worker = [this](const wire::Hello& hello) {
     const bool is_known = worker_user_.exchange(hello.user) == hello.user;

@@ -49,6 +49,7 @@ class Compilers {
   TieredStore& store_;
   StatCache stats_;
   std::atomic<std::uint32_t> worker_user_ = wire::DaemonSnapshot::kNoUser;
+  const std::shared_ptr<CompileBudget> budget_;  ///< of all of them
   const std::unique_ptr<Compiler> default_compiler_;
   Mutex mutex_;
   /// By the paths of library and builtins.

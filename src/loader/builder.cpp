@@ -276,10 +276,10 @@ Built Builder::PipelineCaller::take(CompilePipeline::Outcome outcome) {
 
 Result<Built> Builder::build(const ModuleRequest& request, Found found,
                              const std::function<Result<void>()>& may_compile,
-                             const std::atomic<bool>* cancelled) {
+                             const std::atomic<bool>* cancelled, PhaseMeter* meter) {
   if (!found.entry) {
     if (const auto corrected = request.with_true_digests(stats_)) {
-      return build(*corrected, look_up(*corrected), may_compile, cancelled);
+      return build(*corrected, look_up(*corrected), may_compile, cancelled, meter);
     }
   }
   const CancelFlags cancel_flags(cancelled_, cancelled);
@@ -295,7 +295,8 @@ Result<Built> Builder::build(const ModuleRequest& request, Found found,
                                     .log = options_.log,
                                     .timeout = options_.compile_timeout,
                                     .remote = remote_,
-                                    .in_flight = &in_flight_});
+                                    .in_flight = &in_flight_,
+                                    .meter = meter});
   CUKILN_TRY(auto outcome, pipeline.run());
   return caller.take(std::move(outcome));
 }

@@ -14,6 +14,7 @@
 #include "loader/in_flight.hpp"
 #include "loader/loader_telemetry.hpp"
 #include "loader/module_request.hpp"
+#include "loader/phase_meter.hpp"
 #include "store/cubin_store.hpp"
 #include "store/remote_tier.hpp"
 #include "store/signers.hpp"
@@ -81,7 +82,7 @@ class Builder {
   /// Errors: the compiler's; not_found (offline); timeout (cancelled).
   Result<Built> build(const ModuleRequest& request, Found found,
                       const std::function<Result<void>()>& may_compile = {},
-                      const std::atomic<bool>* cancelled = nullptr);
+                      const std::atomic<bool>* cancelled = nullptr, PhaseMeter* meter = nullptr);
 
   /// Sets the remote tier, which is asked before a compile. Call it before the first `build`. The
   /// tier must outlive the builder.

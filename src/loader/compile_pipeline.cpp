@@ -51,6 +51,7 @@ Result<CompilePipeline::Outcome> CompilePipeline::run() {
   upload_to_ = delegates_ ? nullptr : options_.remote;
   std::optional<RemoteLease> lease;
   if (upload_to_ != nullptr) {
+    const PhaseMeter::Scope scope(options_.meter, Phase::fetch);
     lease =
         upload_to_->await_peer_or_lease(options_.canonical, options_.timeout, options_.cancelled,
                                         [this] { return fetch(RemoteTier::Freshness::now); });
@@ -66,6 +67,7 @@ bool CompilePipeline::fetch(RemoteTier::Freshness freshness) {
   if (options_.remote == nullptr) {
     return false;
   }
+  const PhaseMeter::Scope scope(options_.meter, Phase::fetch);
   const auto began = SteadyClock::now();
   auto entry =
       options_.remote->find(options_.canonical, options_.label, caller_.remote_check(), freshness);
@@ -84,6 +86,7 @@ bool CompilePipeline::fetch(RemoteTier::Freshness freshness) {
 }
 
 Result<CompilePipeline::Outcome> CompilePipeline::compile() {
+  const PhaseMeter::Scope scope(options_.meter, Phase::compile);
   CUKILN_TRY(Compiler* const compiler, caller_.compiler());
   if (!options_.lock_folder.empty()) {
     lock_path_ = join_path(options_.lock_folder, options_.digest.hex() + ".lock");
@@ -124,6 +127,7 @@ Result<CompileOutcome> CompilePipeline::attempt(Compiler& compiler, bool& is_com
       caller_.files(),
       {},
       options_.trouble};
+  job.input.expected_bytes = options_.store.peak_bytes(options_.digest);
   job.guard.lock_path = lock_path_;
   job.guard.still_needed = [this] { return !caller_.look_up_again(); };
   if (!lock_path_.empty()) {

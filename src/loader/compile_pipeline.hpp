@@ -13,6 +13,7 @@
 #include "key/set_check.hpp"
 #include "loader/in_flight.hpp"
 #include "loader/not_stored.hpp"
+#include "loader/phase_meter.hpp"
 #include "store/cubin_store.hpp"
 #include "store/remote_tier.hpp"
 
@@ -67,6 +68,7 @@ class CompilePipeline {
     std::chrono::milliseconds timeout;  ///< of each wait, and of the compile
     RemoteTier* remote = nullptr;       ///< null: there is none
     InFlight* in_flight = nullptr;      ///< null: the caller has merged equal requests itself
+    PhaseMeter* meter = nullptr;        ///< gets the time of fetches and of the compile
     /// The caller reads the result from the store: a remote entry that the store does not keep is
     /// of no use.
     bool reads_from_store = false;

@@ -64,6 +64,7 @@ inline EntryJson json_of(const EntrySummary& entry) {
                    {"compiler", entry.labels.compiler},
                    {"cubin_bytes", entry.cubin_bytes},
                    {"compile_ms", static_cast<double>(entry.compile_us) / kUsPerMs},
+                   {"peak_bytes", entry.peak_bytes},
                    {"created", entry.created_s},
                    {"last_used", entry.last_used_s},
                    {"hits", entry.hits},

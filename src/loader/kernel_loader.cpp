@@ -13,7 +13,9 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
       log(options.log),
       recorder(options.record, log) {
   stat_cache.set_source([this](const std::string& path) { return tiers.find_stat_record(path); });
-  compiler = make_compiler(options, tiers, nvrtc_options(options, tiers, stat_cache));
+  const NvrtcCompilerOptions workers = nvrtc_options(options, tiers, stat_cache);
+  budget = workers.budget;
+  compiler = make_compiler(options, tiers, workers);
   toolchains = std::make_unique<Toolchains>(tiers, *compiler);
   Builder::Options build_options;
   build_options.offline = options.offline;

@@ -31,6 +31,16 @@ std::vector<Module::KernelName> in_order(const std::vector<KernelInfo>& kernels,
   return names;
 }
 
+void describe(const Built& built, ModuleReport& report) {
+  report.outcome = built.outcome;
+  report.reason = built.reason;
+  report.not_stored = built.not_stored;
+  report.key = built.entry.key;
+  report.cubin_bytes = built.entry.cubin.image.size();
+  report.kernels = built.entry.cubin.kernels;
+  report.peak_bytes = built.outcome == Outcome::compiled ? built.entry.peak_bytes : 0;
+}
+
 /// Warns that a module is empty if its sources have only templates.
 void warn_of_no_kernel(const CompileRequest& request, const std::string& name, const Logger& log) {
   std::string first;
@@ -106,17 +116,26 @@ Result<std::vector<Target>> KernelLoader::Impl::targets_of(
 
 Result<KernelLoader::Impl::Resolved> KernelLoader::Impl::resolve(const ModuleSpec& spec,
                                                                  Target target,
-                                                                 Builder::Purpose purpose) {
+                                                                 Builder::Purpose purpose,
+                                                                 PhaseMeter* meter) {
   if (purpose == Builder::Purpose::use) {
     recorder.note(spec, target);
   }
-  CUKILN_TRY(const auto candidates, toolchains->usable_for(target));
+  const auto find_toolchains = [&] {
+    const PhaseMeter::Scope scope(meter, Phase::find);
+    return toolchains->usable_for(target);
+  };
+  const auto make_request = [&](const Toolchain& toolchain) {
+    const PhaseMeter::Scope scope(meter, Phase::hash);
+    return make_module_request(spec, target, toolchain,
+                               compiler->for_target(target).toolkit_folders(), &stat_cache);
+  };
+  CUKILN_TRY(const auto candidates, find_toolchains());
   std::optional<Resolved> first;
   for (const Toolchain& toolchain : candidates) {
-    CUKILN_TRY(ModuleRequest request,
-               make_module_request(spec, target, toolchain,
-                                   compiler->for_target(target).toolkit_folders(), &stat_cache));
+    CUKILN_TRY(ModuleRequest request, make_request(toolchain));
     report_dropped(request.reported_flags);
+    const PhaseMeter::Scope scope(meter, Phase::look_up);
     Builder::Found found = builder->look_up(request, purpose);
     if (found.entry || !first) {
       first = Resolved{std::move(request), std::move(found)};
@@ -159,22 +178,18 @@ Result<void> KernelLoader::Impl::check_seal(const char* what, const std::string&
 
 Result<Built> KernelLoader::Impl::get_or_compile(const ModuleRequest& request, Builder::Found found,
                                                  ModuleReport& report,
-                                                 const std::atomic<bool>* cancelled) {
+                                                 const std::atomic<bool>* cancelled,
+                                                 PhaseMeter* meter) {
   auto built = builder->build(
       request, std::move(found), [&] { return check_seal("a compile of", request.name); },
-      cancelled);
+      cancelled, meter);
   if (!built) {
     const bool missing = options.offline && built.error().code() == ErrorCode::not_found;
     report.outcome = missing ? Outcome::missing : Outcome::failed;
     return std::move(built).error();
   }
-  report.outcome = built->outcome;
-  report.reason = built->reason;
-  report.not_stored = built->not_stored;
+  describe(*built, report);
   report.store_refused = built->store_refused && !tiers.memory_only();
-  report.key = built->entry.key;
-  report.cubin_bytes = built->entry.cubin.image.size();
-  report.kernels = built->entry.cubin.kernels;
   if (report.kernels.empty()) {
     warn_of_no_kernel(request.request, request.name, log);
   }

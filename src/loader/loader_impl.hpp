@@ -14,12 +14,14 @@
 #include "base/logger.hpp"
 #include "base/mutex.hpp"
 #include "base/process_local.hpp"
+#include "compile/compile_budget.hpp"
 #include "compile/compiler.hpp"
 #include "driver/device_contexts.hpp"
 #include "driver/module.hpp"
 #include "loader/builder.hpp"
 #include "loader/loader_telemetry.hpp"
 #include "loader/module_request.hpp"
+#include "loader/phase_meter.hpp"
 #include "loader/recorder.hpp"
 #include "loader/toolchains.hpp"
 #include "store/tiered_store.hpp"
@@ -58,7 +60,8 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
   /// Looks up a spec for each toolchain that may be used, until one hits. Errors: as
   /// make_module_request and Toolchains::usable_for.
   Result<Resolved> resolve(const ModuleSpec& spec, Target target,
-                           Builder::Purpose purpose = Builder::Purpose::use);
+                           Builder::Purpose purpose = Builder::Purpose::use,
+                           PhaseMeter* meter = nullptr);
 
   /// Logs flags that have no effect, each once.
   void report_dropped(const std::vector<std::string>& flags);
@@ -68,7 +71,8 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
 
   /// Returns what was found, or compiles; fills in the report. As `Builder::build`.
   Result<Built> get_or_compile(const ModuleRequest& request, Builder::Found found,
-                               ModuleReport& report, const std::atomic<bool>* cancelled = nullptr);
+                               ModuleReport& report, const std::atomic<bool>* cancelled = nullptr,
+                               PhaseMeter* meter = nullptr);
 
   /// Images that no tier stored (a source with __TIME__, an unobserved compile), for `cubin()`.
   void keep_unstored(const StoreEntry& entry);
@@ -114,6 +118,7 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
   LoaderTelemetry telemetry;
   Recorder recorder;
   StatCache stat_cache;
+  std::shared_ptr<CompileBudget> budget;
   std::unique_ptr<Compiler> compiler;
   std::unique_ptr<Toolchains> toolchains;
   std::unique_ptr<Builder> builder;

@@ -31,7 +31,8 @@ NvrtcCompilerOptions nvrtc_options(const LoaderOptions& options, TieredStore& ti
   compiler.search = nvrtc_search(options);
   compiler.worker = options.worker;
   compiler.memory_bytes = options.compile_memory_bytes;
-  compiler.max_idle_workers = options.jobs;
+  compiler.budget =
+      std::make_shared<CompileBudget>(CompileBudget::Limits{options.jobs, options.memory_bytes});
   compiler.stats = &stats;
   compiler.lock_folder = tiers.lock_folder();
   compiler.save_stats = [&tiers, &stats] {

@@ -25,6 +25,7 @@ StoreEntry make_entry(const CompileRequest& request, ByteView canonical, const E
   entry.labels = labels;
   entry.source_text = source_text_of(request);
   entry.compile_us = result.compile_us;
+  entry.peak_bytes = result.peak_bytes;
   return entry;
 }
 

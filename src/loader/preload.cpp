@@ -5,7 +5,6 @@
 #include <optional>
 #include <thread>
 
-#include "base/cores.hpp"
 #include "base/mutex.hpp"
 #include "base/result.hpp"
 #include "loader/loader_impl.hpp"
@@ -102,8 +101,7 @@ class Preload {
 
   Result<PreloadReport> run() {
     const auto start = std::chrono::steady_clock::now();
-    CUKILN_CHECK(choose_devices());
-    CUKILN_CHECK(plan());
+    CUKILN_CHECK(find());
     loader_.compiler->hint_upcoming(jobs_.size());
     look_up();
     compile_misses();
@@ -111,12 +109,19 @@ class Preload {
     PreloadReport report = take_report();
     loader_.tiers.save_stat_records(loader_.stat_cache.take_new());
     warn_of_unstored(report);
+    report.phases = meter_.phases();
     report.elapsed = time_since(start);
     return options_.keep_going || report.failed == 0 ? Result<PreloadReport>(std::move(report))
                                                      : first_failure(report);
   }
 
  private:
+  Result<void> find() {
+    const PhaseMeter::Scope scope(&meter_, Phase::find);
+    CUKILN_CHECK(choose_devices());
+    return plan();
+  }
+
   Result<void> choose_devices() {
     site_.cancelled = options_.cancel ? &options_.cancel->flag() : nullptr;
     if (!options_.load) {
@@ -159,7 +164,7 @@ class Preload {
   void look_up() {
     for (Job& job : jobs_) {
       const auto start = std::chrono::steady_clock::now();
-      auto resolved = loader_.resolve(*job.spec, job.target);
+      auto resolved = loader_.resolve(*job.spec, job.target, Builder::Purpose::use, &meter_);
       if (!resolved) {
         const bool missing =
             loader_.options.offline && resolved.error().code() == ErrorCode::not_found;
@@ -181,8 +186,8 @@ class Preload {
 
   /// Completes a job with what was found, or by a compile.
   void build(Job& job) {
-    auto built =
-        loader_.get_or_compile(*job.request, std::move(job.found), job.report, site_.cancelled);
+    auto built = loader_.get_or_compile(*job.request, std::move(job.found), job.report,
+                                        site_.cancelled, &meter_);
     if (built) {
       job.built = *std::move(built);
     } else {
@@ -204,27 +209,27 @@ class Preload {
       return text_bytes(*a->request) > text_bytes(*b->request);
     });
     Mutex progress_mutex;
-    run_parallel(misses.size(), loader_.options.jobs != 0 ? loader_.options.jobs : usable_cores(),
-                 [&](std::size_t i) {
-                   Job& job = *misses[i];
-                   const auto start = std::chrono::steady_clock::now();
-                   const auto tried = guarded([&]() -> Result<void> {
-                     build(job);
-                     return {};
-                   });
-                   if (!tried) {
-                     fail(job, tried.error());
-                   }
-                   job.report.elapsed += time_since(start);
-                   const MutexLock lock(progress_mutex);
-                   report_progress_(++done_, jobs_.size(), job.report);
-                 });
+    run_parallel(misses.size(), misses.empty() ? 0 : loader_.budget->jobs(), [&](std::size_t i) {
+      Job& job = *misses[i];
+      const auto start = std::chrono::steady_clock::now();
+      const auto tried = guarded([&]() -> Result<void> {
+        build(job);
+        return {};
+      });
+      if (!tried) {
+        fail(job, tried.error());
+      }
+      job.report.elapsed += time_since(start);
+      const MutexLock lock(progress_mutex);
+      report_progress_(++done_, jobs_.size(), job.report);
+    });
   }
 
   void load() {
     if (!options_.load) {
       return;
     }
+    const PhaseMeter::Scope scope(&meter_, Phase::load);
     for (auto first = jobs_.begin(); first != jobs_.end();) {
       const auto end = std::find_if(first, jobs_.end(), [&](const Job& other) {
         return other.module_index != first->module_index;
@@ -310,6 +315,7 @@ class Preload {
   GuardedProgress report_progress_;
   KernelLoader::Impl::LoadSite site_;
   Jobs jobs_;
+  PhaseMeter meter_;
   std::size_t done_ = 0;
 };
 

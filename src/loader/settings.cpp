@@ -22,6 +22,8 @@ constexpr std::string_view kLevels[] = {"error", "warn", "info", "debug"};
 
 constexpr std::size_t kMaxFileBytes = 1 << 20;
 
+constexpr std::string_view kAuto = "auto";
+
 constexpr std::string_view kDaemonUses[] = {"auto", "off", "require"};
 
 std::vector<std::string> split(std::string_view text, char separator) {
@@ -44,6 +46,35 @@ Result<bool> parse_bool(std::string_view text) {
     if (text == no) return false;
   }
   return make_error(ErrorCode::invalid_argument, "expected 1 or 0, found \"{}\"", text);
+}
+
+/// `auto` is 0: what the machine has.
+Result<unsigned> parse_jobs(std::string_view text) {
+  constexpr unsigned kMaxJobs = 1024;
+  unsigned jobs = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), jobs);
+  const bool is_number = error == std::errc{} && end == text.data() + text.size();
+  if (text != kAuto && (!is_number || jobs == 0 || jobs > kMaxJobs)) {
+    return make_error(ErrorCode::invalid_argument,
+                      "expected auto or a number from 1 to {}, found \"{}\"", kMaxJobs, text);
+  }
+  return is_number ? jobs : 0;
+}
+
+/// `auto` is 0: what the machine has.
+Result<std::uint64_t> parse_memory(std::string_view text) {
+  if (text == kAuto) {
+    return std::uint64_t{0};
+  }
+  CUKILN_TRY(const std::uint64_t bytes, parse_bytes(text));
+  if (bytes == 0) {
+    return make_error(ErrorCode::invalid_argument, "expected auto or a size such as 4GiB, found 0");
+  }
+  return bytes;
+}
+
+std::string number_or_auto(std::uint64_t number) {
+  return number == 0 ? std::string(kAuto) : std::to_string(number);
 }
 
 Result<void> parse_level(std::string_view text, LogLevel& out) {
@@ -134,6 +165,18 @@ const Key kKeys[] = {
        return {};
      },
      [](const Settings& s) { return std::string(s.loader.offline ? "1" : "0"); }},
+    {"jobs",
+     [](Settings& s, const std::string& text) -> Result<void> {
+       CUKILN_TRY(s.loader.jobs, parse_jobs(text));
+       return {};
+     },
+     [](const Settings& s) { return number_or_auto(s.loader.jobs); }},
+    {"memory",
+     [](Settings& s, const std::string& text) -> Result<void> {
+       CUKILN_TRY(s.loader.memory_bytes, parse_memory(text));
+       return {};
+     },
+     [](const Settings& s) { return number_or_auto(s.loader.memory_bytes); }},
     remote_text<&RemoteSettings::stores>("remote"),
     remote_text<&RemoteSettings::trust>("remote_trust"),
     remote_text<&RemoteSettings::sign>("remote_sign"),

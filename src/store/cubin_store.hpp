@@ -38,6 +38,8 @@ struct StoreEntry {
   EntryLabels labels;
   std::string source_text;  ///< of a `put`; `get` leaves it empty, see CubinStore::source_text
   std::int64_t compile_us = 0;
+  std::uint64_t peak_bytes = 0;  ///< memory of its compile at most; 0: not known. A `get` leaves it
+                                 ///< 0, see CubinStore::list
   std::int64_t created_s = 0;    ///< since 1970; set by the store
   std::int64_t last_used_s = 0;  ///< since 1970; set by the store
   std::int64_t hits = 0;         ///< set by the store
@@ -56,6 +58,7 @@ struct EntrySummary {
   std::int64_t compile_us = 0, created_s = 0, last_used_s = 0, hits = 0;
   Origin origin = Origin::compiled;
   std::string signer;
+  std::uint64_t peak_bytes = 0;  ///< memory of its compile at most; 0: not known
 };
 
 /// A recorded dependency set of a request, and the key of its entry.
@@ -126,6 +129,12 @@ class CubinStore {
   virtual Result<bool> remove(const CacheKey& key) = 0;  ///< false if there was no such entry
   virtual Result<std::vector<EntrySummary>> list() = 0;
   virtual StoreStats stats() = 0;
+
+  /// Returns the memory that the last compile of a request used; 0 if it is not known.
+  virtual std::uint64_t peak_bytes(const RequestDigest& request) {
+    static_cast<void>(request);
+    return 0;
+  }
 
   /// Returns the sources as they were compiled; empty if none were stored. Errors: not_found (no
   /// such entry), corrupt.

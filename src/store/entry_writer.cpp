@@ -8,6 +8,7 @@
 #include "base/result.hpp"
 #include "store/entry_rows.hpp"
 #include "store/meta_rows.hpp"
+#include "store/peak_rows.hpp"
 #include "store/set_records.hpp"
 #include "store/stored_row.hpp"
 
@@ -131,6 +132,9 @@ Result<PutOutcome> EntryWriter::insert(SqliteHandle& db, const StoreEntry& entry
   CUKILN_CHECK(drop_excess_sets(db, entry.request));
   CUKILN_CHECK(
       record_set(db, entry.request, entry.request_canonical, {entry.key, id}, entry.dependencies));
+  if (entry.peak_bytes != 0) {
+    CUKILN_CHECK(write_peak(db, entry.key, entry.peak_bytes));
+  }
   CUKILN_CHECK(apply(db, batch));
   CUKILN_CHECK(transaction.commit());
   return PutOutcome::stored;

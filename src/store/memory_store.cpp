@@ -157,7 +157,8 @@ Result<std::vector<EntrySummary>> MemoryStore::list() {
     const StoreEntry& entry = slot->entry;
     entries.push_back({entry.key, entry.labels, entry.cubin.kernels, entry.cubin.image.size(),
                        entry.dependencies.files(), entry.compile_us, entry.created_s,
-                       entry.last_used_s, entry.hits, entry.origin, entry.signer});
+                       entry.last_used_s, entry.hits, entry.origin, entry.signer,
+                       entry.peak_bytes});
   }
   return entries;
 }

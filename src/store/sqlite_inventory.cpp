@@ -6,6 +6,7 @@
 #include "base/result.hpp"
 #include "store/entry_codec.hpp"
 #include "store/file_bytes.hpp"
+#include "store/peak_rows.hpp"
 #include "store/stored_row.hpp"
 
 namespace cukiln {
@@ -13,6 +14,7 @@ namespace cukiln {
 Result<std::vector<EntrySummary>> SqliteInventory::list() {
   return session_.read([](SqliteHandle& db) -> Result<std::vector<EntrySummary>> {
     std::vector<EntrySummary> entries;
+    CUKILN_TRY(const PeakRows rows, read_peaks(db));
     Query query = db.query(
         "SELECT key, created_s, last_used_s, hits, compile_us, origin, cubin_bytes, "
         "dependency_count, "
@@ -41,9 +43,16 @@ Result<std::vector<EntrySummary>> SqliteInventory::list() {
       if (auto kernels = decode_kernels(query.column_bytes(14))) {
         entry.kernels = *std::move(kernels);
       }
+      const auto peak = rows.peaks.find(entry.key);
+      entry.peak_bytes = peak != rows.peaks.end() ? peak->second : 0;
       entries.push_back(std::move(entry));
     }
   });
+}
+
+std::uint64_t SqliteInventory::peak_bytes(const RequestDigest& request) {
+  const auto peak = session_.read([&](SqliteHandle& db) { return read_peak(db, request); });
+  return peak ? *peak : 0;
 }
 
 StoreStats SqliteInventory::stats() {

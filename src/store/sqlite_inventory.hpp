@@ -23,6 +23,7 @@ class SqliteInventory {
 
   Result<std::vector<EntrySummary>> list();
   StoreStats stats();
+  std::uint64_t peak_bytes(const RequestDigest& request);
   /// Removes a text that is damaged, and reports it (corrupt).
   Result<std::string> source_text(const CacheKey& key);
   Result<std::map<std::string, std::int64_t>> counters();

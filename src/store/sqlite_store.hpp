@@ -53,6 +53,9 @@ class SqliteStore final : public CubinStore {
   Result<bool> remove(const CacheKey& key) override { return writer_.remove(key); }
   Result<std::vector<EntrySummary>> list() override { return inventory_.list(); }
   StoreStats stats() override { return inventory_.stats(); }
+  std::uint64_t peak_bytes(const RequestDigest& request) override {
+    return inventory_.peak_bytes(request);
+  }
   Result<std::string> source_text(const CacheKey& key) override {
     return inventory_.source_text(key);
   }

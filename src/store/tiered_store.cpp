@@ -256,6 +256,10 @@ Result<bool> TieredStore::remove(const CacheKey& key) {
   return in_memory || on_disk;
 }
 
+std::uint64_t TieredStore::peak_bytes(const RequestDigest& request) {
+  return disk() != nullptr ? disk()->peak_bytes(request) : 0;
+}
+
 Result<std::vector<EntrySummary>> TieredStore::list() {
   CUKILN_TRY(std::vector<EntrySummary> entries,
              disk() != nullptr ? disk()->list() : memory_.list());

@@ -71,6 +71,8 @@ class TieredStore final : public CubinStore {
   Result<std::vector<EntrySummary>> list() override;
   /// Returns entries and bytes of the disk tier, and counts since this was opened.
   StoreStats stats() override;
+  /// Asks the disk tier.
+  std::uint64_t peak_bytes(const RequestDigest& request) override;
   Result<std::string> source_text(const CacheKey& key) override;
 
   /// Returns the revoked keys of the options. Lookups return entries that they signed: the caller

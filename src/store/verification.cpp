@@ -8,6 +8,7 @@
 #include "base/result.hpp"
 #include "store/entry_codec.hpp"
 #include "store/meta_rows.hpp"
+#include "store/peak_rows.hpp"
 #include "store/pending_writes.hpp"
 #include "store/set_records.hpp"
 #include "store/stored_row.hpp"
@@ -27,6 +28,7 @@ struct DamagedRows {
   std::vector<std::string> stat_records;
   std::vector<std::int64_t> uses;     ///< ids of sound entries whose last use and hits are reset
   std::vector<std::string> counters;  ///< names
+  std::vector<std::string> peaks;     ///< keys of compile_peak
   std::vector<std::int64_t> source_texts;  ///< ids of sound entries whose source text is removed
   bool meta = false;                       ///< a row of `meta`
   bool stray_cubins = false;               ///< without an entry
@@ -34,7 +36,8 @@ struct DamagedRows {
 
   bool any() const noexcept {
     return stray_cubins || meta || !source_texts.empty() || !entries.empty() || !requests.empty() ||
-           !trees.empty() || !stat_records.empty() || !uses.empty() || !counters.empty();
+           !trees.empty() || !stat_records.empty() || !uses.empty() || !counters.empty() ||
+           !peaks.empty();
   }
 };
 
@@ -62,6 +65,7 @@ class TableChecks {
     CUKILN_CHECK(check_entries());
     CUKILN_CHECK(check_cubins());
     CUKILN_CHECK(check_counters());
+    CUKILN_CHECK(check_peaks());
     return check_stat_records();
   }
 
@@ -239,6 +243,15 @@ class TableChecks {
     }
   }
 
+  Result<void> check_peaks() {
+    CUKILN_TRY(PeakRows rows, read_peaks(db_));
+    for (const std::string& key : rows.damaged) {
+      found(digest_from<CacheKey>(key), "the memory that its compile used is damaged");
+    }
+    damaged_.peaks = std::move(rows.damaged);
+    return {};
+  }
+
   Result<void> check_stat_records() {
     Query query = db_.query("SELECT " CUKILN_STAT_COLUMNS " FROM stat_cache");
     for (;;) {
@@ -314,6 +327,9 @@ Result<void> repair_rest(SqliteHandle& db, const StoreSchema& schema, const Dama
   }
   for (const std::string& name : damaged.counters) {
     CUKILN_CHECK(db.query("DELETE FROM counter WHERE name=?").text(name).run());
+  }
+  for (const std::string& key : damaged.peaks) {
+    CUKILN_CHECK(remove_peak(db, key));
   }
   for (const std::int64_t id : damaged.source_texts) {
     CUKILN_CHECK(db.query("UPDATE entry SET source_text=x'' WHERE id=?").number(id).run());

@@ -12,7 +12,7 @@
 namespace cukiln::wire {
 
 /// Raise it whenever a message below changes. Owner and worker must have the same.
-inline constexpr std::uint32_t kWorkerProtocol = 6;
+inline constexpr std::uint32_t kWorkerProtocol = 7;
 
 /// Descriptors of a compile worker: its end of the socket pair or connection, and a pidfd of its
 /// owner, with which it ends. A worker of another user has no such pidfd.
@@ -196,6 +196,7 @@ struct Compiled {
   std::int32_t nvrtc_code = 0;
   std::string nvrtc_text;  ///< nvrtcGetErrorString
   std::int64_t compile_us = 0;
+  std::uint64_t peak_bytes = 0;  ///< resident memory of the worker at most; 0: not known
   bool uses_time = false;  ///< the program spells a date macro: it was compiled with real clocks
   std::string log;
   std::string image;
@@ -204,8 +205,8 @@ struct Compiled {
 
   template <class Self>
   static auto fields(Self& self) {
-    return std::tie(self.status, self.nvrtc_code, self.nvrtc_text, self.compile_us, self.uses_time,
-                    self.log, self.image, self.lowered, self.looked_at);
+    return std::tie(self.status, self.nvrtc_code, self.nvrtc_text, self.compile_us, self.peak_bytes,
+                    self.uses_time, self.log, self.image, self.lowered, self.looked_at);
   }
 
   std::string encode() const;

@@ -222,8 +222,11 @@ static void what_was_compiled_is_found_and_explained(void) {
         first.total == 1);
   CHECK(first.kernels == 1 && strcmp(first.kernel, "twice") == 0 && first.registers != 0);
   CHECK(strlen(first.key) == 64 && report.compiled == 1 && report.failed == 0);
+  CHECK(report.compile_milliseconds > 0 && report.compile_milliseconds <= report.milliseconds);
   CHECK_CODE(CUKILN_OK, compile(loader, kSource, &second, &report));
   CHECK(second.outcome == CUKILN_HIT && strcmp(first.key, second.key) == 0 && report.hits == 1);
+  CHECK(report.compile_milliseconds == 0 && report.fetch_milliseconds == 0);
+  CHECK(report.look_up_milliseconds > 0 && report.look_up_milliseconds < report.milliseconds);
   CHECK(second.kernels == 1 && second.registers == first.registers);
 
   void* cubin = NULL;

@@ -38,8 +38,24 @@ class Preload(CliTest):
         self.assertIn("sampler", [m["name"] for m in first["modules"]])
         second = self.run_json(*arguments, "--offline")
         self.assertEqual((second["hits"], second["compiled"]), (first["compiled"], 0))
+        for report, slow in ((first, "compile_ms"), (second, "look_up_ms")):
+            phases = report["phases"]
+            self.assertEqual(list(phases), ["find_ms", "hash_ms", "look_up_ms", "fetch_ms", "compile_ms", "load_ms"])
+            self.assertLessEqual(sum(phases.values()), report["milliseconds"])
+            self.assertGreater(phases[slow], 0)
+            self.assertEqual((phases["fetch_ms"], phases["load_ms"]), (0, 0))
+        self.assertGreater(first["phases"]["compile_ms"], first["milliseconds"] / 2)
+        self.assertEqual(second["phases"]["compile_ms"], 0)
+        peaks = {m["name"]: m["peak_bytes"] for m in first["modules"]}
+        self.assertTrue(all(20 << 20 < peak < 4 << 30 for peak in peaks.values()), peaks)
+        self.assertEqual({m["peak_bytes"] for m in second["modules"]}, {0})
+        listed = {e["name"]: e["peak_bytes"] for e in self.run_json("ls")["entries"]}
+        self.assertEqual(listed, peaks)
+        key = first["modules"][0]["key"]
+        self.assertRegex(self.run_cli("show", key).out, r"(?m)^ +memory +\d+\.\d MiB at most$")
         text = self.run_cli(*arguments).out
         self.assertRegex(text, r"(?m)^amax_gsa +sm_100a +hit +")
+        self.assertRegex(text, r"(?m)^find .*, look up [^,]+$")
         _, shown = self.run_on_terminal(*arguments, "--color", "never")
         lines = shown.split("\r\x1b[K")[-1].splitlines()
         self.assertGreater(len(lines), 20)

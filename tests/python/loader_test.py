@@ -52,6 +52,7 @@ def test_what_is_compiled_once_is_found_by_the_next_loader(home):
     with cukiln.Loader() as loader:
         (second,) = loader.compile(module())
         assert (second.outcome, second.key) == ("hit", first.key)
+        assert first.peak_bytes > 20 << 20 and second.peak_bytes == 0
         assert loader.cubin(first.key)[:4] == b"\x7fELF"
         assert loader.stats().hits == 1
 
@@ -62,6 +63,13 @@ def test_a_report_names_flags_without_effect(loader):
     assert not report.store_refused and report.load_milliseconds == 0
     (report,) = loader.compile(module())
     assert report.dropped_flags == ()
+
+
+def test_a_preload_says_where_its_time_went(loader):
+    report = loader.preload([module()], load=False)
+    assert 0 < report.phases.compile <= sum(report.phases) <= report.milliseconds
+    assert report.phases.load == 0
+    assert loader.preload([module()], load=False).phases.compile == 0
 
 
 def test_a_token_cancels_its_own_call(loader):
@@ -280,6 +288,7 @@ def test_errors_have_the_class_of_their_code(loader, tmp_path):
         (lambda loader: cukiln.Loader(jobs=-1), "jobs is -1"),
         (lambda loader: cukiln.Loader(compile_timeout_ms=1 << 32), "at most 32 bits"),
         (lambda loader: cukiln.Loader(max_bytes=-1), "max_bytes is -1"),
+        (lambda loader: cukiln.Loader(memory_bytes=-1), "memory_bytes is -1"),
         (lambda loader: cukiln.Loader(include_path="/usr"), "include_path is '/usr'; expected a l"),
         (lambda loader: loader.preload(targets="sm_90a"), "targets is 'sm_90a'; expected a list"),
         (lambda loader: loader.preload(modules="sampler"), "modules is 'sampler'; expected a list"),

@@ -66,6 +66,7 @@ struct TestModule {
   std::string source_path = std::string(kSourceRoot) + "/k.cu";
   std::string label = "k";
   std::chrono::milliseconds timeout{120'000};
+  std::uint64_t expected_bytes = 0;
   StatCache stats;
   std::unique_ptr<FileServer> files;
 
@@ -103,8 +104,9 @@ struct TestModule {
     for (const VirtualSource& source : request.sources) {
       files->add_memory_file(source.path, source.text);
     }
-    return compiler.compile(
-        {{request, label, nullptr, timeout, cancelled}, FileSource(*files), std::move(guard)});
+    return compiler.compile({{request, label, nullptr, timeout, cancelled, expected_bytes},
+                             FileSource(*files),
+                             std::move(guard)});
   }
 };
 

@@ -14,6 +14,7 @@
 //   // fake: threads N         runs N threads together, as NVRTC does with --split-compile=N
 //   // fake: try CALL ARGUMENT   makes a system call that the sandbox must refuse, and logs
 //                             `try CALL: ` and the error, 0 for none
+//   // fake: touch MIB        uses that much memory, and gives it back
 //   // fake: deafen           keeps the worker's first thread from ever noticing its owner's end
 //   // fake: warn TEXT        succeeds with TEXT in the log
 //   // fake: code N           returns that nvrtcResult
@@ -404,6 +405,12 @@ int compile(Program& program, int sm) {
       content += ::stat(directive.rest.c_str(), &status) == 0 ? "there" : "not there";
     } else if (directive.what == "sleep") {
       std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(directive.rest.c_str())));
+    } else if (directive.what == "touch") {
+      const std::size_t bytes = static_cast<std::size_t>(std::atoi(directive.rest.c_str())) << 20;
+      void* const memory =
+          ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      std::memset(memory, 1, bytes);
+      ::munmap(memory, bytes);
     } else if (directive.what == "spin") {
       for (volatile bool spins = true; spins;) {
       }

@@ -183,6 +183,7 @@ Result<void> apply_options(const cukiln_options& options, Settings& base) {
     loader.compile_memory_bytes =
         options.compile_memory_bytes == UINT64_MAX ? 0 : options.compile_memory_bytes;
   }
+  if (options.memory_bytes != 0) loader.memory_bytes = options.memory_bytes;
   if (options.log != nullptr) {
     const LogLevel highest = options.from_environment != 0 ? base.log_level : LogLevel::debug;
     loader.log = sink_of(options.log, options.log_user, highest);
@@ -230,6 +231,7 @@ ReportView::ReportView(const ModuleReport& report) : target_(report.target.name(
   }
   view_.dropped_flags = dropped_flags_.data();
   view_.dropped_flag_count = dropped_flags_.size();
+  view_.peak_bytes = report.peak_bytes;
 }
 
 }  // namespace cukiln::c

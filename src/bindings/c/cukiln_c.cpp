@@ -151,6 +151,13 @@ Result<void> v0::preload(cukiln_loader& handle, Manifest manifest,
   value.compiled = report->compiled;
   value.failed = report->failed;
   value.milliseconds = report->elapsed.count();
+  const PreloadPhases& phases = report->phases;
+  value.find_milliseconds = phases.find.count();
+  value.hash_milliseconds = phases.hash.count();
+  value.look_up_milliseconds = phases.look_up.count();
+  value.fetch_milliseconds = phases.fetch.count();
+  value.compile_milliseconds = phases.compile.count();
+  value.load_milliseconds = phases.load.count();
   return c::write_struct(value, *out, "cukiln_preload_report");
 }
 

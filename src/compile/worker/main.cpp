@@ -22,6 +22,7 @@
 #include "compile/worker/activation.hpp"
 #include "compile/worker/allocation.hpp"
 #include "compile/worker/clock.hpp"
+#include "compile/worker/peak_memory.hpp"
 #include "compile/worker/process.hpp"
 #include "compile/worker/sandbox.hpp"
 #include "compile/worker/self_probe.hpp"
@@ -171,12 +172,14 @@ class Session {
       return false;
     }
     const auto begin = std::chrono::steady_clock::now();
+    peak_.begin();
     ServedFiles& files = ServedFiles::instance();
     files.begin(&socket_, job->unit_path);
     wire::Compiled compiled = compile_observed(*job);
     compiled.compile_us = std::chrono::duration_cast<std::chrono::microseconds>(
                               std::chrono::steady_clock::now() - begin)
                               .count();
+    compiled.peak_bytes = peak_.bytes();
     compiled.looked_at = files.end();
     if (compiled.status != wire::CompileStatus::ok && ran_out_of_memory()) {
       compiled.status = wire::CompileStatus::out_of_memory;
@@ -209,6 +212,7 @@ class Session {
   wire::FrameSocket socket_{wire::kWorkerSocket};
   NvrtcApi api_;
   CompileLock lock_;
+  PeakMemory peak_;  // constructed before the sandbox is entered
 };
 
 void run_session() {

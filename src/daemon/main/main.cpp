@@ -26,9 +26,9 @@
 #include <string_view>
 #include <utility>
 
-#include "base/cores.hpp"
 #include "base/file.hpp"
 #include "base/result.hpp"
+#include "compile/compile_budget.hpp"
 #include "daemon/audit_log.hpp"
 #include "daemon/ipc_listener.hpp"
 #include "daemon/main/admin_http.hpp"
@@ -63,7 +63,8 @@ Options:
   --socket PATH   the IPC socket (default: $XDG_RUNTIME_DIR/cukiln/cukilnd.sock, else
                   $TMPDIR/cukiln-<uid>/cukilnd.sock)
   --store DIR     the folder of the store (default: as for every client, see 'cukiln config')
-  --jobs N        the number of concurrent compiles (default: one per core)
+  --jobs N        the number of concurrent compiles (default: the setting jobs, else what affinity,
+                  control groups and memory allow)
   --http ADDRESS  serve the admin HTTP server (page, /metrics, /healthz, /readyz) at a loopback
                   address too, such as 127.0.0.1:9464; else only at ops.sock, beside the IPC socket
   --audit WHERE   record who compiled what and who got which key: a file of JSON lines, "journal" or
@@ -95,6 +96,8 @@ Environment (config.toml has the same settings in lower case, without CUKILN_):
   CUKILN_DAEMON_WATCH=0                does not compile ahead when a source is saved
   CUKILN_NVRTC_LIBRARY, CUKILN_WORKER  paths to use instead of searching
   CUKILN_WORKER_SOCKET                 as --worker-socket
+  CUKILN_JOBS                          as --jobs
+  CUKILN_MEMORY                        memory of all compile workers together
   CUKILN_REMOTE, CUKILN_REMOTE_TRUST, CUKILN_REMOTE_SIGN
                                        the remote stores, and their keys
   CUKILN_SIGNER_SOCKET                 as --signer-socket
@@ -278,9 +281,8 @@ ServerOptions server_options(const Arguments& arguments, const Settings& setting
   options.loader.log = sink;
   options.worker_socket =
       arguments.worker_socket.empty() ? settings.worker_socket : arguments.worker_socket;
-  options.compiles.max_running = arguments.jobs != 0         ? arguments.jobs
-                                 : settings.loader.jobs != 0 ? settings.loader.jobs
-                                                             : usable_cores();
+  const unsigned jobs = arguments.jobs != 0 ? arguments.jobs : settings.loader.jobs;
+  options.compiles.max_running = CompileBudget({jobs, settings.loader.memory_bytes}).jobs();
   options.compiles.runs.max_time = settings.loader.compile_timeout;
   options.loader.jobs = options.compiles.max_running;
   for (FairShare* const share : {&options.sessions, &options.compiles.queued,

@@ -152,21 +152,21 @@ TEST_CASE("a lock file that a killed holder left behind is taken over") {
 }
 
 TEST_CASE("an idle worker is used again, and one that has ended is not") {
-  WorkerPool pool(2);
+  WorkerPool pool;
   auto worker = WorkerProcess::start({kTestWorker, kFakeNvrtc, "", 0, 2s}, {});
   REQUIRE(worker);
   const pid_t pid = (*worker)->pid();
-  pool.put_back(std::move(*worker));
+  pool.put_back(std::move(*worker), 2);
   std::unique_ptr<WorkerProcess> again = pool.take({});
   REQUIRE(again != nullptr);
   CHECK(again->pid() == pid);
   CHECK(pool.take({}) == nullptr);
-  pool.put_back(std::move(again));
+  pool.put_back(std::move(again), 2);
   REQUIRE(becomes_true([&] { return has_ended(pid); }));
   CHECK(becomes_true([&] {  // its second thread may take a moment longer than its first
     std::unique_ptr<WorkerProcess> taken = pool.take({});
     const bool is_none = taken == nullptr;
-    pool.put_back(std::move(taken));
+    pool.put_back(std::move(taken), 2);
     return is_none;
   }));
 }
@@ -191,11 +191,11 @@ TEST_CASE("a worker's heap uses huge pages if the kernel supports them") {
 }
 
 TEST_CASE("no more idle workers are kept than the limit") {
-  WorkerPool pool(1);
+  WorkerPool pool;
   for (int i = 0; i < 2; ++i) {
     auto worker = WorkerProcess::start({kTestWorker, kFakeNvrtc, "", 0, 5s}, {});
     REQUIRE(worker);
-    pool.put_back(std::move(*worker));
+    pool.put_back(std::move(*worker), 1);
   }
   CHECK(pool.take({}) != nullptr);
   CHECK(pool.take({}) == nullptr);

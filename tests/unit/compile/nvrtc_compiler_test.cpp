@@ -262,6 +262,63 @@ TEST_CASE("a compile that exceeds its memory limit is distinguished from a crash
   CHECK(contains(error.message(), "my_kernel"));
 }
 
+// fault 176
+TEST_CASE("a worker's address space follows the memory of all workers, if that is less") {
+  NvrtcCompilerOptions options = fake_options();
+  options.worker = kPlainWorker;
+  options.budget = std::make_shared<CompileBudget>(CompileBudget::Limits{1, 128 << 20});
+  const Error error = failure_of("// fake: oom\n", options);
+  CHECK(error.code() == ErrorCode::timeout);
+  CHECK(contains(error.message(), "384 MiB"));
+  CHECK(contains(error.message(), "raise CUKILN_MEMORY"));
+}
+
+TEST_CASE("the memory of each compile is measured by itself, in a worker that is used again") {
+  NvrtcCompilerOptions options = fake_options();
+  options.worker = kPlainWorker;
+  NvrtcCompiler compiler(options);
+  constexpr std::uint64_t kMiB = 1 << 20;
+  TestModule small(kKernel);
+  const std::uint64_t little = must(small.run(compiler)).peak_bytes;
+  CHECK(little > 0);
+  CHECK(little < 100 * kMiB);
+  TestModule large("// fake: touch 200\n" + kKernel);
+  const std::uint64_t much = must(large.run(compiler)).peak_bytes;
+  CHECK(much >= little + 190 * kMiB);
+  CHECK(much <= little + 220 * kMiB);
+  TestModule again(kKernel + "// again\n");
+  CHECK(must(again.run(compiler)).peak_bytes < 100 * kMiB);
+}
+
+TEST_CASE(
+    "a compile that would not fit into memory waits, and one that is expected to be small fits") {
+  const ScratchFolder folder;
+  NvrtcCompilerOptions options = fake_options();
+  options.budget = std::make_shared<CompileBudget>(CompileBudget::Limits{8, 768ull << 20});
+  NvrtcCompiler compiler(options);
+  const std::string begun = folder / "begun";
+  const auto source = [&](const char* name) {
+    return "// fake: count " + begun + "\n// fake: wait " + (folder / "go") + "\n// " + name +
+           "\n" + kKernel;
+  };
+  TestModule first(source("first"));
+  TestModule second(source("second"));
+  TestModule third(source("third"));
+  third.expected_bytes = 64 << 20;
+  std::thread one([&] { must(first.run(compiler)); });
+  CHECK(becomes_true([&] { return read_all(begun).size() == 1; }));
+  std::thread three([&] { must(third.run(compiler)); });
+  CHECK(becomes_true([&] { return read_all(begun).size() == 2; }));
+  std::thread two([&] { must(second.run(compiler)); });
+  CHECK(becomes_true([&] { return options.budget->waiting() == 1; }));
+  CHECK_FALSE(becomes_true([&] { return read_all(begun).size() == 3; }, 100ms));
+  folder.write("go", "");
+  one.join();
+  two.join();
+  three.join();
+  CHECK(read_all(begun).size() == 3);
+}
+
 // fault 50
 TEST_CASE("a compile that succeeds without a usable cubin is an error") {
   CHECK(failure_of("// fake: empty\n").code() == ErrorCode::corrupt);

@@ -54,7 +54,7 @@ TEST_CASE("the hint of upcoming compiles starts that many workers, up to the lim
   const std::string started = folder / "started";
   NvrtcCompilerOptions options = fake_options();
   options.worker = counted_worker(folder, started);
-  options.max_idle_workers = 3;
+  options.budget = std::make_shared<CompileBudget>(CompileBudget::Limits{3, 64ull << 30});
   NvrtcCompiler compiler(options);
   compiler.hint_upcoming(7);
   REQUIRE(compiler.toolchain());
@@ -103,7 +103,7 @@ TEST_CASE("the probe succeeds if only the first of its workers starts") {
                                       "') -lt 3 ]; do sleep 0.01; done\n"
                                       "[ $$ = $(sort -n '" +
                                       started + "' | head -n 1) ] || exit 1");
-  options.max_idle_workers = 3;
+  options.budget = std::make_shared<CompileBudget>(CompileBudget::Limits{3, 64ull << 30});
   NvrtcCompiler compiler(options);
   compiler.hint_upcoming(3);
   CHECK(compiler.toolchain());
@@ -184,7 +184,7 @@ TEST_CASE("an NVRTC that is replaced while the process runs is noticed") {
   std::filesystem::copy_file(kFakeNvrtc, library);
   NvrtcCompilerOptions options = fake_options(library.c_str());
   options.worker = counted_worker(folder, folder / "started");
-  options.max_idle_workers = 1;
+  options.budget = std::make_shared<CompileBudget>(CompileBudget::Limits{1, 64ull << 30});
   options.worker_idle = 1s;
   NvrtcCompiler compiler(options);
   const auto before = compiler.toolchain();

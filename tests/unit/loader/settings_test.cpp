@@ -93,6 +93,40 @@ TEST_CASE_FIXTURE(Fixture, "the remote stores are a list with commas, in a file 
   }
 }
 
+TEST_CASE_FIXTURE(Fixture, "jobs and memory are numbers, or auto: what the machine has") {
+  const auto value = [](const Settings& settings, const std::string& name) {
+    const auto at = std::find_if(settings.all.begin(), settings.all.end(),
+                                 [&](const Setting& one) { return one.name == name; });
+    return at->value;
+  };
+  CHECK(resolve().loader.jobs == 0);
+  CHECK(resolve().loader.memory_bytes == 0);
+  CHECK(value(resolve(), "jobs") == "auto");
+  CHECK(value(resolve(), "memory") == "auto");
+  scratch.write("etc/config.toml", "jobs = 3\nmemory = \"2GiB\"\n");
+  CHECK(resolve().loader.jobs == 3);
+  CHECK(resolve().loader.memory_bytes == 2ull << 30);
+  environment["CUKILN_JOBS"] = "5";
+  environment["CUKILN_MEMORY"] = "auto";
+  CHECK(resolve().loader.jobs == 5);
+  CHECK(resolve().loader.memory_bytes == 0);
+  CHECK(value(resolve(), "jobs") == "5");
+  environment["CUKILN_MEMORY"] = "1";
+  for (const char* const wrong : {"0", "-1", "many", "2000", "1.5"}) {
+    CAPTURE(wrong);
+    environment["CUKILN_JOBS"] = wrong;
+    CHECK(resolve().loader.jobs == 3);  // the file's
+    CHECK(resolve().warnings.size() == 1);
+  }
+  environment["CUKILN_JOBS"] = "1";
+  for (const char* const wrong : {"0", "-1", "much", "1 parsec"}) {
+    CAPTURE(wrong);
+    environment["CUKILN_MEMORY"] = wrong;
+    CHECK(resolve().loader.memory_bytes == 2ull << 30);
+    CHECK(resolve().warnings.size() == 1);
+  }
+}
+
 TEST_CASE("Store::open refuses a relative directory and degrades for everything else") {
   StoreOptions relative;
   relative.directory = "cache";

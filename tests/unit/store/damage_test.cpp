@@ -297,6 +297,46 @@ TEST_CASE("a stat record with a wrong path is not used, and is replaced or remov
   CHECK(store->verify(false)->damaged == 0);
 }
 
+TEST_CASE("the memory of a compile is kept with its entry, and goes with it") {
+  const ScratchFolder folder;
+  const auto store = open_store_at(folder / "s");
+  put_numbers(*store, 0, 2);  // without the table
+  CHECK((*store->list())[0].peak_bytes == 0);
+  CHECK(store->peak_bytes(make_entry(0).request) == 0);
+  StoreEntry entry = make_entry(2);
+  entry.peak_bytes = 300 << 20;
+  CHECK(*store->put(entry) == PutOutcome::stored);
+  CHECK((*store->list())[2].peak_bytes == entry.peak_bytes);
+  CHECK(store->peak_bytes(entry.request) == entry.peak_bytes);
+  CHECK(store->peak_bytes(make_entry(0).request) == 0);
+  CHECK(store->verify(false)->damaged == 0);
+  CHECK(*store->remove(entry.key));
+  CHECK(*store->session().read(
+            [](SqliteHandle& db) { return db.number("SELECT count(*) FROM compile_peak"); }) == 0);
+  CHECK(*store->put(entry) == PutOutcome::stored);
+  CHECK(*store->remove_all() == 3);
+  CHECK(*store->session().read(
+            [](SqliteHandle& db) { return db.number("SELECT count(*) FROM compile_peak"); }) == 0);
+}
+
+// fault 179
+TEST_CASE("damage in the memory of a compile is not believed, and verify removes it") {
+  const ScratchFolder folder;
+  const auto store = open_store_at(folder / "s");
+  StoreEntry entry = make_entry(0);
+  entry.peak_bytes = 300 << 20;
+  CHECK(*store->put(entry) == PutOutcome::stored);
+  REQUIRE(store->session().write(std::chrono::seconds(2), [](SqliteHandle& db) {
+    return db.execute("UPDATE compile_peak SET peak_bytes=peak_bytes+1");
+  }));
+  CHECK((*store->list())[0].peak_bytes == 0);
+  CHECK(store->peak_bytes(entry.request) == 0);
+  CHECK(store->verify(false)->damaged == 1);
+  CHECK(store->verify(true)->repaired == 1);
+  CHECK(store->verify(false)->damaged == 0);
+  CHECK(finds(*store, entry));
+}
+
 TEST_CASE("a put of a stored entry that its request does not lead to counts pending uses once") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");

@@ -63,6 +63,7 @@ TEST_CASE("a result keeps image, log, names and the paths in their order") {
   compiled.status = CompileStatus::unusable;
   compiled.nvrtc_code = 7;
   compiled.compile_us = 1'234'567'890'123;
+  compiled.peak_bytes = 987'654'321'012;
   compiled.image = std::string(
       "\x7f"
       "ELF\0\0",
@@ -73,6 +74,7 @@ TEST_CASE("a result keeps image, log, names and the paths in their order") {
   CHECK(read->status == CompileStatus::unusable);
   CHECK(read->nvrtc_code == 7);
   CHECK(read->compile_us == compiled.compile_us);
+  CHECK(read->peak_bytes == compiled.peak_bytes);
   CHECK(read->image == compiled.image);
   CHECK(read->lowered == compiled.lowered);
   CHECK(read->looked_at == compiled.looked_at);

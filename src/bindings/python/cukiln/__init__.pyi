@@ -30,6 +30,7 @@ __all__ = [
     "ModuleReport",
     "ModuleSpec",
     "NotFoundError",
+    "PreloadPhases",
     "PreloadReport",
     "SealedError",
     "Source",
@@ -103,8 +104,17 @@ class ModuleReport:
     kernels: tuple[KernelInfo, ...]
     log: str
     error: Error | None
+    peak_bytes: int
     @staticmethod
     def from_c(c: ctypes.Structure) -> ModuleReport: ...
+
+class PreloadPhases(NamedTuple):
+    find: float
+    hash: float
+    look_up: float
+    fetch: float
+    compile: float
+    load: float
 
 @dataclass(frozen=True)
 class PreloadReport:
@@ -113,6 +123,7 @@ class PreloadReport:
     compiled: int
     failed: int
     milliseconds: float
+    phases: PreloadPhases
 
 class Difference(NamedTuple):
     field: str
@@ -257,6 +268,7 @@ class Loader:
         daemon_socket: _Path | None = None,
         revoked_keys: Iterable[str] = (),
         record: _Path | None = None,
+        memory_bytes: int = 0,
     ) -> None: ...
     @property
     def handle(self) -> ctypes.c_void_p: ...

@@ -92,6 +92,7 @@ class Options(Sized):
         ("revoked_keys", _STRINGS),
         ("revoked_key_count", c_size_t),
         ("record", c_char_p),
+        ("memory_bytes", c_uint64),
     )
 
 
@@ -127,6 +128,7 @@ class ModuleReport(ctypes.Structure):  # made by the library
         ("load_milliseconds", c_double),
         ("dropped_flags", _STRINGS),
         ("dropped_flag_count", c_size_t),
+        ("peak_bytes", c_uint64),
     )
 
 
@@ -158,6 +160,12 @@ class PreloadReport(Sized):
         ("compiled", c_size_t),
         ("failed", c_size_t),
         ("milliseconds", c_double),
+        ("find_milliseconds", c_double),
+        ("hash_milliseconds", c_double),
+        ("look_up_milliseconds", c_double),
+        ("fetch_milliseconds", c_double),
+        ("compile_milliseconds", c_double),
+        ("load_milliseconds", c_double),
     )
 
 

@@ -16,7 +16,16 @@ from typing import Any
 
 from . import _errors, _interrupts, _library
 from ._kernel import Kernel, stream_pointer
-from ._spec import DeviceInfo, Explanation, ModuleReport, ModuleSpec, PreloadReport, Stats, several
+from ._spec import (
+    DeviceInfo,
+    Explanation,
+    ModuleReport,
+    ModuleSpec,
+    PreloadPhases,
+    PreloadReport,
+    Stats,
+    several,
+)
 
 _logger = logging.getLogger("cukiln")
 _logger.addHandler(logging.NullHandler())  # no output unless the host configures logging
@@ -114,6 +123,7 @@ class Loader:
         daemon_socket: str | os.PathLike[str] | None = None,
         revoked_keys: Iterable[str] = (),
         record: str | os.PathLike[str] | None = None,
+        memory_bytes: int = 0,
     ) -> None:
         self._handle: c_void_p | None = None
         self._cancelled = False
@@ -147,6 +157,7 @@ class Loader:
             revoked_keys=_library.strings(revoked),
             revoked_key_count=len(revoked),
             record=None if record is None else _library.encoded(Path(record).absolute()),
+            memory_bytes=_limit("memory_bytes", memory_bytes),
         )
         handle = c_void_p()
         _library.check(self._library.cukiln_loader_create(byref(options), byref(handle)))
@@ -257,6 +268,14 @@ class Loader:
             report.compiled,
             report.failed,
             report.milliseconds,
+            PreloadPhases(
+                find=report.find_milliseconds,
+                hash=report.hash_milliseconds,
+                look_up=report.look_up_milliseconds,
+                fetch=report.fetch_milliseconds,
+                compile=report.compile_milliseconds,
+                load=report.load_milliseconds,
+            ),
         )
 
     def compile(

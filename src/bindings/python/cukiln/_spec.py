@@ -121,6 +121,7 @@ class ModuleReport:
     kernels: tuple[KernelInfo, ...]
     log: str  #: the compiler's warnings
     error: _errors.Error | None
+    peak_bytes: int  #: the most memory its compile used; 0: not compiled here, or not measured
 
     @staticmethod
     def from_c(c: _library.ModuleReport) -> ModuleReport:
@@ -152,7 +153,19 @@ class ModuleReport:
             ),
             log=log,
             error=_errors.of(c.code, text(c.error), log) if c.code else None,
+            peak_bytes=c.peak_bytes,
         )
+
+
+class PreloadPhases(NamedTuple):
+    """Where the time of a preload went: wall times in milliseconds, one after the other."""
+
+    find: float  #: NVRTC, its identity, and the devices
+    hash: float  #: reading sources and making requests
+    look_up: float  #: checking dependencies and reading entries
+    fetch: float  #: asking remote stores, while nothing is compiled
+    compile: float  #: compiling here, or waiting for another process that does
+    load: float  #: loading on the devices
 
 
 @dataclass(frozen=True)
@@ -162,6 +175,7 @@ class PreloadReport:
     compiled: int
     failed: int  #: failed and missing
     milliseconds: float
+    phases: PreloadPhases
 
 
 class Difference(NamedTuple):
