@@ -7,7 +7,7 @@ namespace cukiln {
 
 namespace {
 
-constexpr std::chrono::milliseconds kFlushWait{100};
+constexpr std::chrono::milliseconds kCloseWait{100};
 
 }  // namespace
 
@@ -30,7 +30,7 @@ Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const SqliteStoreOptions&
 SqliteStore::~SqliteStore() {
   const ForkGate::Pass pass;
   if (!read_only()) {
-    if (auto flushed = guarded([&] { return flush(kFlushWait); }); !flushed) {
+    if (auto flushed = guarded([&] { return flush(kCloseWait); }); !flushed) {
       session_->options().log.debug("uses and counters were not written: {}",
                                     flushed.error().message());
     }

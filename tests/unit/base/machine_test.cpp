@@ -110,6 +110,7 @@ TEST_CASE("a group below the root of a bind mount is found, and one outside of i
   machine.write("inner/memory.max", std::to_string(600 * kMiB));
   CHECK(machine.measure().memory_bytes == 600 * kMiB);
   machine.unified("/docker/abcd", "/docker/abc");  // a neighbour of it
+  machine.root.write("sys/fs/cgroupd/memory.max", std::to_string(1 * kMiB));
   CHECK(machine.measure().memory_bytes == 700 * kMiB);
   machine.unified("/../../outer", "/");  // another namespace's
   CHECK(machine.measure().memory_bytes == 700 * kMiB);
