@@ -406,6 +406,7 @@ typedef struct cukiln_explanation {
   const char* nearest;  ///< on a miss: the entry with the fewest differences; else empty
   const cukiln_difference* differences;
   size_t difference_count;
+  const char* target;  ///< of the request: the wanted one, or the family that is taken for it
 } cukiln_explanation;
 
 /// Explains why a module hits or misses for a target, `sm_100a`. Compiles nothing. `*out` is NULL

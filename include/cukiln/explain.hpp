@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <cukiln/digest.hpp>
+#include <cukiln/target.hpp>
 
 namespace cukiln {
 inline namespace v0 {
@@ -31,6 +32,7 @@ struct Explanation {
   std::optional<CacheKey> key;      ///< of the entry that is the hit
   std::optional<CacheKey> nearest;  ///< on a miss: the stored entry with the fewest differences
   std::vector<Difference> differences;
+  Target target;  ///< of the request: the wanted one, or the family that is taken for it
 };
 
 }  // namespace v0

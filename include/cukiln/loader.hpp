@@ -216,8 +216,8 @@ class CUKILN_API KernelLoader {
   /// …". Not for the hot path.
   Error driver_error(std::string_view what, int result);
 
-  /// Explains why a module hits or misses for a target. Compiles nothing. Errors: invalid_argument,
-  /// not_found (a source), io.
+  /// Explains why a module hits or misses for a target, or for the family that is taken for it.
+  /// Compiles nothing. Errors: invalid_argument, not_found (a source), io.
   Result<Explanation> explain(const ModuleSpec& spec, Target target);
   /// Compares two stored entries. Errors: not_found.
   Result<Explanation> explain(const CacheKey& was, const CacheKey& now);

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/result.hpp"
+#include "base/target_families.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/loader.hpp>
@@ -154,7 +155,9 @@ bool Target::runs_on(int device_capability) const noexcept {
   if (suffix == 'a') {
     return device_capability == capability;
   }
-  return device_capability / 10 == capability / 10 && device_capability >= capability;
+  const bool same_family = suffix == 'f' ? family_of(device_capability) == family_of(capability)
+                                         : device_capability / 10 == capability / 10;
+  return same_family && device_capability >= capability;
 }
 
 }  // namespace cukiln

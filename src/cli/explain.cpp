@@ -29,6 +29,7 @@ Json json_of(const Answer& answer) {
   }
   return Json{{"outcome", e.hit ? "hit" : "miss"},
               {"subject", answer.subject},
+              {"target", e.target.name()},
               {"key", e.key ? Json(e.key->hex()) : Json()},
               {"nearest", e.nearest ? Json(e.nearest->hex()) : Json()},
               {"differences", std::move(differences)}};
@@ -127,7 +128,8 @@ class ExplainCommand final : public Command {
         if (!explanation) {
           return context.fail(exit_of(explanation.error()), explanation.error());
         }
-        answers.push_back({subject_of(module) + " for " + target.name(), *std::move(explanation)});
+        answers.push_back(
+            {subject_of(module) + " for " + explanation->target.name(), *std::move(explanation)});
       }
     }
     if (context.json() && answers.size() == 1) {

@@ -152,12 +152,13 @@ class ExportCommand final : public Command {
       CUKILN_TRY(const auto targets, services.targets_without_devices(module));
       for (const Target target : targets) {
         CUKILN_TRY(const auto resolved, services.resolve(module, target));
+        const std::string taken = resolved.target.name();
         if (resolved.entry) {
           chosen.push_back(*resolved.entry);
-          targets_.insert(target.name());
+          targets_.insert(taken);
         } else {
-          missing.push_back(fmt::format("{} for {}", resolved.name, target.name()));
-          missing_targets.insert(target.name());
+          missing.push_back(fmt::format("{} for {}", resolved.name, taken));
+          missing_targets.insert(taken);
         }
       }
     }

@@ -195,13 +195,9 @@ Error compile_failed(const FailureContext& context, const wire::Compiled& compil
   }
   if (compiled.nvrtc_code == kNvrtcInvalidOption &&
       log.find("--gpu-architecture") != ByteView::npos) {
-    return make_error(
-        ErrorCode::invalid_argument, "NVRTC {} does not support the target {}, requested for {}{}",
-        version, context.job.input.request.target.name(), label,
-        compiled.nvrtc_text.empty()
-            ? ""
-            : fmt::format("; it supports {}, and from sm_90 on each with the suffix a",
-                          compiled.nvrtc_text));
+    return make_error(ErrorCode::invalid_argument,
+                      "NVRTC {} does not support the target {}, requested for {}", version,
+                      context.job.input.request.target.name(), label);
   }
   if (compiled.status == wire::CompileStatus::unusable) {
     return Error(ErrorCode::compile_failed,

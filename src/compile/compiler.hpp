@@ -56,6 +56,10 @@ class Compiler {
   /// has the libraries' stamps; else opens NVRTC. Errors: not_found, with every folder searched.
   virtual Result<Toolchain> toolchain() = 0;
 
+  /// Returns all targets that NVRTC knows, as cheaply as `toolchain`; none if it cannot list them.
+  /// Errors: as toolchain.
+  virtual Result<std::vector<Target>> targets() { return std::vector<Target>(); }
+
   /// True if this compiler itself merges equal requests of all processes (single flight). Callers
   /// then need not check the guard's lock first.
   virtual bool single_flight() const noexcept { return false; }

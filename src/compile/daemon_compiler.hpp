@@ -28,6 +28,7 @@ class DaemonCompiler final : public Compiler {
       : options_(std::move(options)), fallback_(std::move(fallback)) {}
 
   Result<Toolchain> toolchain() override { return fallback_->toolchain(); }
+  Result<std::vector<Target>> targets() override { return fallback_->targets(); }
   void hint_upcoming(std::size_t compiles) override { fallback_->hint_upcoming(compiles); }
   std::vector<std::string> toolkit_folders() override { return fallback_->toolkit_folders(); }
   bool single_flight() const noexcept override {

@@ -109,6 +109,7 @@ Result<const InProcessCompiler::Opened*> InProcessCompiler::open() {
   // Results are not stored, so the identity need not tell two builds of one version apart.
   identity.toolchain.version = fmt::format("{}.{}", major, minor);
   identity.toolchain.content = hash_of(identity.install.library);
+  identity.targets = targets_of_nvrtc(opened->api.list_capabilities(), identity.toolchain.version);
   opened_ = std::move(opened);
   return opened_.get();
 }
@@ -116,6 +117,11 @@ Result<const InProcessCompiler::Opened*> InProcessCompiler::open() {
 Result<Toolchain> InProcessCompiler::toolchain() {
   CUKILN_TRY(const Opened* opened, open());
   return opened->identity.toolchain;
+}
+
+Result<std::vector<Target>> InProcessCompiler::targets() {
+  CUKILN_TRY(const Opened* opened, open());
+  return opened->identity.targets;
 }
 
 std::vector<std::string> InProcessCompiler::toolkit_folders() {

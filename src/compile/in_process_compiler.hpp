@@ -26,6 +26,7 @@ class InProcessCompiler final : public Compiler {
   ~InProcessCompiler() override;
 
   Result<Toolchain> toolchain() override;
+  Result<std::vector<Target>> targets() override;
   std::vector<std::string> toolkit_folders() override;
   /// Ignores the job's timeout, `cancelled` and guard.
   Result<CompileOutcome> compile(const CompileJob& job) override;

@@ -39,25 +39,6 @@ std::string without_final_zero(std::string text) {
   return text;
 }
 
-/// Lists the targets that this NVRTC supports, `sm_75, sm_80, …`; empty if it cannot list them.
-std::string supported_targets(const NvrtcApi& api) {
-  int count = 0;
-  constexpr int kMaxCount = 1000;
-  if (api.num_supported_archs == nullptr || api.supported_archs == nullptr ||
-      api.num_supported_archs(&count) != 0 || count <= 0 || count > kMaxCount) {
-    return {};
-  }
-  std::vector<int> archs(static_cast<std::size_t>(count));
-  if (api.supported_archs(archs.data()) != 0) {
-    return {};
-  }
-  std::string text;
-  for (const int arch : archs) {
-    text += (text.empty() ? "sm_" : ", sm_") + std::to_string(arch);
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string NvrtcApi::open(const std::string& library, const std::string& builtins) {
@@ -97,6 +78,20 @@ std::string NvrtcApi::open(const std::string& library, const std::string& builti
 }
 
 NvrtcOutput output_of(const std::vector<std::string>& arguments) {
+std::vector<std::uint32_t> NvrtcApi::list_capabilities() const {
+  int count = 0;
+  constexpr int kMaxCount = 1000;
+  if (num_supported_archs == nullptr || supported_archs == nullptr ||
+      num_supported_archs(&count) != 0 || count <= 0 || count > kMaxCount) {
+    return {};
+  }
+  std::vector<int> archs(static_cast<std::size_t>(count));
+  if (supported_archs(archs.data()) != 0) {
+    return {};
+  }
+  return {archs.begin(), archs.end()};
+}
+
   const bool is_virtual =
       std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
         return argument.starts_with("--gpu-architecture=compute_");
@@ -142,9 +137,6 @@ wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, Nvrtc
   }
   out.nvrtc_code = code;
   out.nvrtc_text = api.error_string(code);
-  if (code == kNvrtcInvalidOption && out.log.find("--gpu-architecture") != std::string::npos) {
-    out.nvrtc_text = supported_targets(api);
-  }
   out.status = code == 0                   ? wire::CompileStatus::ok
                : code == kNvrtcOutOfMemory ? wire::CompileStatus::out_of_memory
                : code == kNvrtcCompilation ? wire::CompileStatus::failed

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,10 @@ struct NvrtcApi {
   std::string open(const std::string& library, const std::string& builtins);
 };
 
+
+  /// Returns the compute capabilities that this NVRTC has targets for: 75, 80, …; none if it cannot
+  /// list them.
+  std::vector<std::uint32_t> list_capabilities() const;
 /// The values of nvrtcResult that get an error message of their own.
 inline constexpr int kNvrtcOutOfMemory = 1;
 inline constexpr int kNvrtcInvalidOption = 5;

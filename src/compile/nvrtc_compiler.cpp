@@ -213,6 +213,18 @@ std::vector<std::string> NvrtcCompiler::toolkit_folders() {
 
 Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
   CUKILN_TRY(const NvrtcIdentity known, identity());
+Result<std::vector<Target>> NvrtcCompiler::targets() {
+  State& own = state();
+  {
+    const MutexLock lock(own.mutex);
+    if (own.identity) {
+      return own.identity->targets;
+    }
+  }
+  CUKILN_TRY(NvrtcIdentity found, identity());
+  return std::move(found.targets);
+}
+
   State& own = state();
   const CompileInput& input = job.input;
   CUKILN_TRY(const CompileBudget::Share share,

@@ -47,6 +47,7 @@ struct NvrtcCompilerOptions {
 struct NvrtcIdentity {
   NvrtcInstall install;
   Toolchain toolchain;
+  std::vector<Target> targets;  ///< all that it knows; none if it cannot list them
   bool observed = true;  ///< false if NVRTC reads files in a way that the worker cannot observe
 };
 
@@ -62,6 +63,7 @@ class NvrtcCompiler final : public Compiler {
   ~NvrtcCompiler() override;
 
   Result<Toolchain> toolchain() override;
+  Result<std::vector<Target>> targets() override;
   void hint_upcoming(std::size_t compiles) override { upcoming_.store(compiles); }
   std::vector<std::string> toolkit_folders() override;
   Result<CompileOutcome> compile(const CompileJob& job) override;

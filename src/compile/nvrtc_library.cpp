@@ -205,6 +205,7 @@ std::pair<int, int> oldest_nvrtc_for(Target target) noexcept {
 
 std::string header_version(const std::vector<std::string>& folders) {
   for (const std::string& folder : folders) {
+  if (capability == 107) return {13, 4};
     int number = 0;
     if (const auto driver = read_file(join_path(folder, "cuda.h"))) {
       number = number_after(driver->bytes, "#define CUDA_VERSION ");
@@ -212,6 +213,28 @@ std::string header_version(const std::vector<std::string>& folders) {
     if (number == 0) {
       if (const auto runtime = read_file(join_path(folder, "cuda_runtime_api.h"))) {
         number = number_after(runtime->bytes, "#define CUDART_VERSION ");
+bool is_older(std::string_view version, std::pair<int, int> than) {
+  std::vector<int> numbers = numbers_of(version);
+  numbers.resize(2);
+  return std::pair(numbers[0], numbers[1]) < than;
+}
+
+std::vector<Target> targets_of_nvrtc(const std::vector<std::uint32_t>& capabilities,
+                                     std::string_view version) {
+  constexpr std::pair<char, int> kSuffixes[] = {{'\0', 0}, {'a', 90}, {'f', 100}};
+  std::vector<Target> targets;
+  for (const std::uint32_t capability : capabilities) {
+    for (const auto& [suffix, first] : kSuffixes) {
+      const Target target{static_cast<int>(capability), suffix};
+      const bool knows = suffix == '\0' || !is_older(version, oldest_nvrtc_for(target));
+      if (target.capability >= first && knows) {
+        targets.push_back(target);
+      }
+    }
+  }
+  return targets;
+}
+
       }
     }
     if (number != 0) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -49,8 +50,16 @@ Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search);
 
 /// Returns major and minor version of the first NVRTC that supports a target; {0, 0} if every one
 /// that cukiln supports does. Source: PTX ISA, "Release notes": the targets of 8.0, 8.7, 8.8
-/// and 9.0.
+/// and 9.0; for 107 the targets of NVRTC 13.4.
 std::pair<int, int> oldest_nvrtc_for(Target target) noexcept;
+
+/// True if a version, `13.0.88`, is older than major and minor of another.
+bool is_older(std::string_view version, std::pair<int, int> than);
+
+/// Returns all targets of an NVRTC, given what its nvrtcGetSupportedArchs lists: each capability,
+/// and with the suffixes `a` (from 90 on) and `f` (from 100 on) that its version knows.
+std::vector<Target> targets_of_nvrtc(const std::vector<std::uint32_t>& capabilities,
+                                     std::string_view version);
 
 /// Returns the CUDA version of header folders, `13.0`, from CUDA_VERSION in cuda.h or
 /// CUDART_VERSION in cuda_runtime_api.h; empty if neither is there.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <thread>
 
@@ -20,9 +21,11 @@ namespace {
 
 constexpr std::uint64_t kMaxLibraryBytes = 2ull << 30;
 constexpr std::chrono::seconds kProbeTimeout{60};
-// The note of the library's stat record: `13.0.88[ unobserved] head=<digest>`.
+// The note of the library's stat record: `13.0.88[ unobserved] head=<digest> targets=75,80,`. An
+// older cukiln, which writes no targets, reads it as well where stamps are reliable.
 constexpr std::string_view kUnobserved = " unobserved";
 constexpr std::string_view kHead = " head=";
+constexpr std::string_view kTargets = " targets=";
 constexpr std::size_t kHeadBytes = 64 << 10;
 
 Result<FileStamp> stamp_at(const std::string& path) {
@@ -58,6 +61,25 @@ Result<ContentHash> hash_library(const std::string& path, const FileStamp& expec
     return being_replaced(path);
   }
   return hashed.digest;
+}
+
+std::string capabilities_text(const std::vector<std::uint32_t>& capabilities) {
+  std::string text;
+  for (const std::uint32_t capability : capabilities) {
+    text += std::to_string(capability) + ",";
+  }
+  return text;
+}
+
+std::vector<std::uint32_t> parse_capabilities(std::string_view text) {
+  std::vector<std::uint32_t> capabilities;
+  while (!text.empty()) {
+    std::uint32_t capability = 0;
+    std::from_chars(text.data(), text.data() + text.size(), capability);
+    capabilities.push_back(capability);
+    text.remove_prefix(std::min(text.find(','), text.size() - 1) + 1);
+  }
+  return capabilities;
 }
 
 struct LibraryDigests {
@@ -124,6 +146,13 @@ bool recall_toolchain(StatCache* stats, const LibraryStamps& stamps, NvrtcIdenti
     builtins = known->digest;
   }
   std::string version = library->note;
+  const std::size_t targets = version.find(kTargets);
+  if (targets == std::string::npos) {
+    return false;
+  }
+  const auto capabilities =
+      parse_capabilities(std::string_view(version).substr(targets + kTargets.size()));
+  version.resize(targets);
   const std::size_t head = version.find(kHead);
   if (!stats->trusts_stamps(identity.install.library, stamps.library.device) &&
       (head == std::string::npos ||
@@ -136,6 +165,7 @@ bool recall_toolchain(StatCache* stats, const LibraryStamps& stamps, NvrtcIdenti
     version.resize(at);
     identity.observed = false;
   }
+  identity.targets = targets_of_nvrtc(capabilities, version);
   identity.toolchain = {std::move(version), combined(library->digest, builtins)};
   return true;
 }
@@ -195,10 +225,12 @@ Result<std::vector<std::unique_ptr<WorkerProcess>>> probe_toolchain(const Worker
   }
 
   identity.observed = probed.observed;
+  identity.targets = targets_of_nvrtc(probed.capabilities, probed.version);
   identity.toolchain = {probed.version, combined(digests->library, digests->builtins)};
   if (stats != nullptr) {
     std::string note = probed.version + std::string(probed.observed ? "" : kUnobserved) +
-                       std::string(kHead) + head_digest(install);
+                       std::string(kHead) + head_digest(install) + std::string(kTargets) +
+                       capabilities_text(probed.capabilities);
     stats->put({install.library, stamps.library, digests->library, std::move(note), now});
     if (!install.builtins.empty()) {
       stats->put({install.builtins, stamps.builtins, digests->builtins, {}, now});

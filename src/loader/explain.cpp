@@ -197,30 +197,38 @@ Result<Explanation> explain_by_entries(TieredStore& store, const ModuleRequest& 
   return out;
 }
 
+/// Explains the result of a lookup.
+Result<Explanation> explain_lookup(const KernelLoader::Impl::Resolved& resolved, TieredStore& tiers,
+                                   StatCache& stat_cache) {
+  const ModuleRequest& request = resolved.request;
+  if (resolved.found.entry) {
+    Explanation hit;
+    hit.hit = true;
+    hit.key = resolved.found.entry->key;
+    return hit;
+  }
+  if (const auto use = find_time_use(request.request, *request.files(&stat_cache))) {
+    Explanation never_stored;
+    never_stored.differences.push_back(
+        {"never stored", "", fmt::format("uses {} ({})", use->macro, use->place)});
+    return never_stored;
+  }
+  CUKILN_TRY(const auto sets, tiers.list_sets(request.digest, request.canonical));
+  if (!sets.empty()) {
+    return explain_by_sets(sets, *request.files(&stat_cache), resolved.found.miss);
+  }
+  return explain_by_entries(tiers, request);
+}
+
 }  // namespace
 
 Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target) {
   return guarded([&]() -> Result<Explanation> {
     CUKILN_TRY(const Impl::Resolved resolved,
                impl_->resolve(spec, target, Builder::Purpose::inspect));
-    const ModuleRequest& request = resolved.request;
-    if (resolved.found.entry) {
-      Explanation hit;
-      hit.hit = true;
-      hit.key = resolved.found.entry->key;
-      return hit;
-    }
-    if (const auto use = find_time_use(request.request, *request.files(&impl_->stat_cache))) {
-      Explanation never_stored;
-      never_stored.differences.push_back(
-          {"never stored", "", fmt::format("uses {} ({})", use->macro, use->place)});
-      return never_stored;
-    }
-    CUKILN_TRY(const auto sets, impl_->tiers.list_sets(request.digest, request.canonical));
-    if (!sets.empty()) {
-      return explain_by_sets(sets, *request.files(&impl_->stat_cache), resolved.found.miss);
-    }
-    return explain_by_entries(impl_->tiers, request);
+    CUKILN_TRY(Explanation explanation, explain_lookup(resolved, impl_->tiers, impl_->stat_cache));
+    explanation.target = resolved.request.request.target;
+    return explanation;
   });
 }
 
@@ -242,6 +250,7 @@ Result<Explanation> KernelLoader::explain(const CacheKey& was, const CacheKey& n
     out.hit = was == now;
     out.key = now;
     out.nearest = was;
+    out.target = fields_b.target;
     out.differences = compare(fields_a, fields_b);
     auto headers = compare_sets(a.dependencies, b.dependencies);
     out.differences.insert(out.differences.end(), headers.begin(), headers.end());

@@ -152,7 +152,7 @@ Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel
                                                     report, site.cancelled));
       CUKILN_TRY(const auto module, impl_->load(resolved.request, built, site, report));
       name = resolved.request.name;
-      impl_->publish(name, target, module->kernels(), false);
+      impl_->publish(name, resolved.request.request.target, module->kernels(), false);
       for (const Kernel candidate : module->kernels()) {
         known.emplace_back(candidate.name());
         if (!found &&

@@ -115,25 +115,25 @@ Result<std::vector<Target>> KernelLoader::Impl::targets_of(
 }
 
 Result<KernelLoader::Impl::Resolved> KernelLoader::Impl::resolve(const ModuleSpec& spec,
-                                                                 Target target,
+                                                                 Target wanted,
                                                                  Builder::Purpose purpose,
                                                                  PhaseMeter* meter) {
   if (purpose == Builder::Purpose::use) {
-    recorder.note(spec, target);
+    recorder.note(spec, wanted);
   }
   const auto find_toolchains = [&] {
     const PhaseMeter::Scope scope(meter, Phase::find);
-    return toolchains->usable_for(target);
+    return toolchains->usable_for(wanted);
   };
-  const auto make_request = [&](const Toolchain& toolchain) {
+  const auto make_request = [&](const ChosenTarget& usable) {
     const PhaseMeter::Scope scope(meter, Phase::hash);
-    return make_module_request(spec, target, toolchain,
-                               compiler->for_target(target).toolkit_folders(), &stat_cache);
+    return make_module_request(spec, usable.target, usable.toolchain,
+                               compiler->for_target(usable.target).toolkit_folders(), &stat_cache);
   };
   CUKILN_TRY(const auto candidates, find_toolchains());
   std::optional<Resolved> first;
-  for (const Toolchain& toolchain : candidates) {
-    CUKILN_TRY(ModuleRequest request, make_request(toolchain));
+  for (const ChosenTarget& usable : candidates) {
+    CUKILN_TRY(ModuleRequest request, make_request(usable));
     report_dropped(request.reported_flags);
     const PhaseMeter::Scope scope(meter, Phase::look_up);
     Builder::Found found = builder->look_up(request, purpose);

@@ -57,9 +57,10 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
     ModuleRequest request;
     Builder::Found found;
   };
-  /// Looks up a spec for each toolchain that may be used, until one hits. Errors: as
-  /// make_module_request and Toolchains::usable_for.
-  Result<Resolved> resolve(const ModuleSpec& spec, Target target,
+  /// Looks up a spec for each target and toolchain that may be used for the wanted target, until
+  /// one hits. The request has the target that was taken. Errors: as make_module_request and
+  /// Toolchains::usable_for.
+  Result<Resolved> resolve(const ModuleSpec& spec, Target wanted,
                            Builder::Purpose purpose = Builder::Purpose::use,
                            PhaseMeter* meter = nullptr);
 

@@ -47,7 +47,7 @@ Result<std::vector<Target>> LoaderServices::targets_without_devices(const Module
 Result<LoaderServices::Resolved> LoaderServices::resolve(const ModuleSpec& module, Target target) {
   CUKILN_TRY(auto resolved, loader_.impl_->resolve(module, target, Builder::Purpose::inspect));
   const auto& entry = resolved.found.entry;
-  return Resolved{std::move(resolved.request.name),
+  return Resolved{std::move(resolved.request.name), resolved.request.request.target,
                   entry ? std::optional(entry->key) : std::nullopt};
 }
 

@@ -32,6 +32,7 @@ class LoaderServices {
   /// The result of looking up a module for one target.
   struct Resolved {
     std::string name;               ///< of the module; its source's if the spec has none
+    Target target;                  ///< that was taken: the wanted one or a family of it
     std::optional<CacheKey> entry;  ///< none on a miss
   };
   /// Looks up a module without counting a use. Compiles nothing. Errors: invalid_argument,

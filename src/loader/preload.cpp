@@ -23,6 +23,7 @@ struct Job {
   std::optional<Built> built;
   ModuleReport report;
   bool missed = false;
+  bool repeats = false;  ///< a job before it has the same module and target
 };
 
 void fail(Job& job, Error error) {
@@ -174,14 +175,31 @@ class Preload {
       }
       job.request = std::move(resolved->request);
       job.found = std::move(resolved->found);
+      job.target = job.report.target = job.request->request.target;
       job.report.name = job.request->name;
       job.report.dropped_flags = job.request->dropped_flags;
       job.missed = !job.found.entry;
+      job.repeats = is_repeated(job);
+      if (job.repeats) {
+        continue;
+      }
       if (!job.missed) {
         build(job);
       }
       job.report.elapsed = time_since(start);
     }
+    std::erase_if(jobs_, [](const Job& job) { return job.repeats; });
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+      jobs_[i].report.index = i;
+    }
+  }
+
+  /// True if another target of the module, before it, has led to the same one: a family target may
+  /// stand in for several.
+  bool is_repeated(const Job& job) const {
+    return std::any_of(jobs_.data(), &job, [&](const Job& other) {
+      return other.module_index == job.module_index && other.target == job.target;
+    });
   }
 
   /// Completes a job with what was found, or by a compile.

@@ -7,15 +7,33 @@
 
 #include "base/fork_gate.hpp"
 #include "base/result.hpp"
+#include "base/target_families.hpp"
 #include "key/compile_request.hpp"
 
 namespace cukiln {
 
-Result<std::vector<Toolchain>> Toolchains::usable_for(Target target) {
-  auto present = compiler_.for_target(target).toolchain();
+Result<std::vector<ChosenTarget>> Toolchains::usable_for(Target wanted) {
+  auto present = choose_target(compiler_, wanted);
   if (present) {
-    return std::vector<Toolchain>{*std::move(present)};
+    return std::vector<ChosenTarget>{*std::move(present)};
   }
+  if (present.error().code() == ErrorCode::invalid_argument) {
+    return std::move(present).error();
+  }
+  CUKILN_TRY(const std::vector<Toolchain> stored, of_entries());
+  if (stored.empty()) {
+    return std::move(present).error();
+  }
+  std::vector<ChosenTarget> usable;
+  for (const Target target : target_and_families(wanted)) {
+    for (const Toolchain& toolchain : stored) {
+      usable.push_back({target, toolchain});
+    }
+  }
+  return usable;
+}
+
+Result<std::vector<Toolchain>> Toolchains::of_entries() {
   {
     const ForkSafeLock lock(mutex_);
     if (!stored_.empty()) {
@@ -34,9 +52,6 @@ Result<std::vector<Toolchain>> Toolchains::usable_for(Target target) {
         stored.push_back(fields->toolchain);
       }
     }
-  }
-  if (stored.empty()) {
-    return std::move(present).error();
   }
   const ForkSafeLock lock(mutex_);
   stored_ = stored;

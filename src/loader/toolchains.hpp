@@ -4,22 +4,27 @@
 #include <vector>
 
 #include "base/mutex.hpp"
-#include "compile/compiler.hpp"
+#include "compile/choose_target.hpp"
 #include "store/cubin_store.hpp"
 
 namespace cukiln {
 
-/// Chooses the toolchains for which a request is looked up: that of the installed compiler, or, if
-/// there is none, those of the store's entries, so that a container without NVRTC hits. Threads:
+/// Chooses the targets and toolchains for which a request is looked up: what the installed compiler
+/// makes for a wanted target, or, if there is none, each of the target and its families with those
+/// of the store's entries, so that a container without NVRTC hits. Threads:
 /// safe. Store and compiler must outlive it.
 class Toolchains {
  public:
   Toolchains(CubinStore& store, Compiler& compiler) : store_(store), compiler_(compiler) {}
 
-  /// Errors: the compiler's, if the store has no entry either.
-  Result<std::vector<Toolchain>> usable_for(Target target);
+  /// Errors: those of choose_target, if the store has no entry either; invalid_argument (NVRTC
+  /// knows neither the target nor a family of it).
+  Result<std::vector<ChosenTarget>> usable_for(Target wanted);
 
  private:
+  /// Returns the toolchains of the store's entries.
+  Result<std::vector<Toolchain>> of_entries();
+
   CubinStore& store_;
   Compiler& compiler_;
   Mutex mutex_;

@@ -12,7 +12,7 @@
 namespace cukiln::wire {
 
 /// Raise it whenever a message below changes. Owner and worker must have the same.
-inline constexpr std::uint32_t kWorkerProtocol = 7;
+inline constexpr std::uint32_t kWorkerProtocol = 8;
 
 /// Descriptors of a compile worker: its end of the socket pair or connection, and a pidfd of its
 /// owner, with which it ends. A worker of another user has no such pidfd.
@@ -24,7 +24,8 @@ inline constexpr int kWorkerOwner = 4;
 ///
 ///   owner:  start                       first, over a connection; with a file for stderr
 ///   worker: hello                       once, after NVRTC was opened
-///   owner:  probe      → probed         NVRTC's version, and whether its accesses are observed
+///   owner:  probe      → probed         NVRTC's version and targets, and whether its accesses are
+///                                       observed
 ///   owner:  lock       → locked | busy  the lock of a compile
 ///   owner:  compile    → (ask → answer)* → result; the body of ask is the virtual path
 ///   owner:  hold       → locked         the lock of a compile, which the owner has taken, with its
@@ -91,10 +92,12 @@ struct Probed {
   std::string version;    ///< `13.0.88`; empty if the probe did not compile
   bool observed = false;  ///< the worker observed NVRTC's file accesses
   std::string error;      ///< NVRTC's log if the probe did not compile
+  /// The compute capabilities of NVRTC's targets: 75, 80, …; none if it cannot list them.
+  std::vector<std::uint32_t> capabilities;
 
   template <class Self>
   static auto fields(Self& self) {
-    return std::tie(self.version, self.observed, self.error);
+    return std::tie(self.version, self.observed, self.error, self.capabilities);
   }
 
   std::string encode() const;

@@ -290,6 +290,25 @@ class Compile(CliTest):
         for _ in range(2):
             result = self.run_cli("compile", "when.cu", "-DADDEND=1")
             self.assertIn("not stored: uses __TIME__", result.err)
+    def test_a_family_stands_in_for_a_target_that_nvrtc_lacks(self):
+        (module,) = self.compile("add.cu", "-DADDEND=1", "--arch", "sm_122a")
+        self.assertEqual(module["target"], "sm_120f")
+        (entry,) = self.run_json("ls")["entries"]
+        self.assertEqual((entry["target"], entry["key"]), ("sm_120f", module["key"]))
+        self.assertIn("--gpu-architecture=sm_120f", entry["flags"])
+        explained = self.run_json("explain", "add.cu", "-DADDEND=1", "--arch", "sm_122a")
+        self.assertEqual((explained["outcome"], explained["target"]), ("hit", "sm_120f"))
+        self.assertEqual(explained["key"], module["key"])
+        # Two targets that lead to one are one module.
+        (again,) = self.compile("add.cu", "-DADDEND=1", "--arch", "sm_122a,sm_123a")
+        self.assertEqual((again["outcome"], again["target"]), ("hit", "sm_120f"))
+
+    def test_hits_of_a_family_need_no_compiler(self):
+        self.compile("add.cu", "-DADDEND=1", "--arch", "sm_100f")
+        env = {"CUKILN_NVRTC_LIBRARY": str(self.folder / "libnvrtc.so")}
+        (module,) = self.compile("add.cu", "-DADDEND=1", "--arch", "sm_107a", env=env)
+        self.assertEqual((module["outcome"], module["target"]), ("hit", "sm_100f"))
+
             self.assertRegex(result.out, "compiled")
         explained = self.run_cli("explain", "when.cu", "-DADDEND=1").out
         self.assertIn("never stored: uses __TIME__ (", explained)
@@ -321,7 +340,7 @@ class Compile(CliTest):
 
     def test_an_unsupported_target_lists_the_supported_ones(self):
         result = self.run_cli("compile", "scale.cu", "--arch", "sm_999", expect=USAGE)
-        self.assertRegex(result.err, r"does not support the target sm_999, requested for scale; it supports sm_\d+, .*sm_100, ")
+        self.assertRegex(result.err, r"does not support the target sm_999 nor its family \(sm_999f, sm_990f\); it supports sm_\d+, .*sm_100, ")
 
     def test_a_name_that_matches_nothing_lists_the_kernels(self):
         self.write("some.cu", 'extern "C" __global__ void one(int* x) {}\n' + TEMPLATE)

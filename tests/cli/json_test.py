@@ -22,7 +22,7 @@ CONTRACT = {
     ("ls", "entries[]"): {"key", "name", "source", "target", "flags", "compiler", "cubin_bytes", "compile_ms",
                           "created", "last_used", "hits", "kernels", "dependencies", "origin"},
     ("ls", "entries[].kernels[]"): KERNEL,
-    ("explain", ""): {"outcome", "key", "nearest", "differences"},
+    ("explain", ""): {"outcome", "target", "key", "nearest", "differences"},
     ("explain", "differences[]"): {"field", "was", "now"},
     ("stats", ""): {"entries", "bytes", "hits", "misses", "compiles", "stored", "evicted", "corrupt",
                     "singleflight_waits"},

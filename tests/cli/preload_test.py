@@ -110,6 +110,14 @@ class Preload(CliTest):
         result = self.run_cli("preload", self.two(), "--arch", "sm_120", env=driver(), expect=FAILED)
         self.assertIn("sm_120", result.err)
 
+    def test_a_device_of_a_family_loads_the_familys_cubin(self):
+        env = driver(CAPABILITY="122")
+        report = self.run_json("preload", self.two(), env=env)
+        self.assertEqual({m["target"] for m in report["modules"]}, {"sm_120f"})
+        self.assertEqual(report["failed"], 0)
+        result = self.run_cli("preload", self.two(), "--arch", "sm_121a", env=env, expect=FAILED)
+        self.assertIn("was compiled for sm_121a, which runs on none of the 1 chosen devices", result.err)
+
     def test_offline_names_each_missing_module(self):
         self.run_cli("preload", self.two(), "--no-load", "--arch", "sm_90a")
         result = self.run_cli("preload", self.two(), "--no-load", "--offline", "--arch", "sm_90a,sm_100a",

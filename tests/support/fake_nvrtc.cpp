@@ -37,6 +37,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -45,6 +46,7 @@
 #include <cstring>
 #include <ctime>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <sstream>
 #include <string>
@@ -488,6 +490,15 @@ int copy_of(const std::string& text, std::size_t zero, char* out) {
 FAKE_EXPORT int nvrtcVersion(int* major, int* minor) {
   *major = 13;
   *minor = 0;
+  return 0;
+}
+constexpr int kCapabilities[] = {50, 60, 70, 75, 80, 86, 89, 90, 100, 103, 110, 120, 121};
+FAKE_EXPORT int nvrtcGetNumSupportedArchs(int* count) {
+  *count = static_cast<int>(std::size(kCapabilities));
+  return 0;
+}
+FAKE_EXPORT int nvrtcGetSupportedArchs(int* archs) {
+  std::copy(std::begin(kCapabilities), std::end(kCapabilities), archs);
   return 0;
 }
 FAKE_EXPORT const char* nvrtcGetErrorString(int code) {

@@ -24,6 +24,8 @@ struct OwnedExplanation : cukiln_explanation {
     nearest = nearest_hex.c_str();
     differences = rows.data();
     difference_count = rows.size();
+    target_name = owned.target.name();
+    target = target_name.c_str();
   }
   OwnedExplanation(const OwnedExplanation&) = delete;
   OwnedExplanation& operator=(const OwnedExplanation&) = delete;
@@ -31,6 +33,7 @@ struct OwnedExplanation : cukiln_explanation {
   Explanation owned;
   std::string key_hex;
   std::string nearest_hex;
+  std::string target_name;
   std::vector<cukiln_difference> rows;
 };
 

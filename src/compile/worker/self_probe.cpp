@@ -52,6 +52,7 @@ wire::Probed self_probe(const NvrtcApi& api, const std::string& library) {
     probed.error = compiled.nvrtc_text + (compiled.log.empty() ? "" : "\n" + compiled.log);
     return probed;
   }
+  probed.capabilities = api.list_capabilities();
   probed.observed = compiled.log.compare(at, 4, "1 0 ") == 0;
   probed.version = compiled.log.substr(at + 4, end - at - 4);
   return probed;

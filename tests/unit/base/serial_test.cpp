@@ -76,6 +76,11 @@ TEST_CASE("a cubin runs on the devices that its suffix allows") {
   CHECK(Target{90, 'a'}.runs_on(90));
   CHECK_FALSE(Target{100, 'a'}.runs_on(103));
   CHECK(Target{100, 'f'}.runs_on(103));
+  CHECK(Target{100, 'f'}.runs_on(107));
+  CHECK_FALSE(Target{100, 'f'}.runs_on(101));
+  CHECK_FALSE(Target{100, 'f'}.runs_on(110));
+  CHECK_FALSE(Target{103, 'f'}.runs_on(100));
+  CHECK(Target{100, 0}.runs_on(101));
   CHECK(Target{80, 0}.runs_on(86));
   CHECK_FALSE(Target{86, 0}.runs_on(80));
   CHECK_FALSE(Target{80, 0}.runs_on(90));

@@ -207,6 +207,23 @@ TEST_CASE("each target has a minimum NVRTC version") {
   CHECK(oldest_nvrtc_for({103, 'a'}) == Version(12, 9));
   CHECK(oldest_nvrtc_for({121, 'a'}) == Version(12, 9));
   CHECK(oldest_nvrtc_for({110, 'a'}) == Version(13, 0));
+  CHECK(oldest_nvrtc_for({107, 'a'}) == Version(13, 4));
+}
+
+TEST_CASE("the targets of an NVRTC are its capabilities with the suffixes that its version knows") {
+  const auto names = [](const std::vector<std::uint32_t>& capabilities, const char* version) {
+    std::string text;
+    for (const Target target : targets_of_nvrtc(capabilities, version)) {
+      text += target.name() + " ";
+    }
+    return text;
+  };
+  CHECK(names({89, 90, 100}, "12.8.93") == "sm_89 sm_90 sm_90a sm_100 sm_100a ");
+  CHECK(names({90, 100}, "12.9.86") == "sm_90 sm_90a sm_100 sm_100a sm_100f ");
+  CHECK(names({107, 121}, "13.5.37") == "sm_107 sm_107a sm_107f sm_121 sm_121a sm_121f ");
+  CHECK(names({}, "13.5.37").empty());
+  CHECK(is_older("12.8.93", {12, 9}));
+  CHECK_FALSE(is_older("13.0", {12, 9}));
 }
 
 TEST_CASE("the error names every folder searched") {

@@ -47,6 +47,10 @@ TEST_CASE("NVRTC's version and digest are cached, and then no worker is started"
   REQUIRE(second);
   CHECK(second->version == first->version);
   CHECK(second->content == first->content);
+  const auto targets = NvrtcCompiler(options).targets();
+  REQUIRE(targets);
+  CHECK(targets->size() == 13 + 6 + 5);  // plain, from 90 on also a, from 100 on also f
+  CHECK(targets->back() == Target{121, 'f'});
 }
 
 TEST_CASE("the hint of upcoming compiles starts that many workers, up to the limit") {

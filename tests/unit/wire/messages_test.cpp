@@ -28,9 +28,10 @@ TEST_CASE("every message round-trips") {
   CHECK(hello->max_tasks == 66);
   CHECK(hello->user == 1000);
 
-  const auto probed = Probed::decode(Probed{"13.0.88", true, ""}.encode());
+  const auto probed = Probed::decode(Probed{"13.0.88", true, "", {75, 121}}.encode());
   CHECK(probed->version == "13.0.88");
   CHECK(probed->observed);
+  CHECK(probed->capabilities == std::vector<std::uint32_t>{75, 121});
 
   CHECK(Lock::decode(Lock{"/a", "me"}.encode())->owner_line == "me");
   CHECK(Locked::decode(Locked{"no locks"}.encode())->error == "no locks");
@@ -83,7 +84,7 @@ TEST_CASE("a result keeps image, log, names and the paths in their order") {
 TEST_CASE("a message that is truncated, or has bytes left over, is refused") {
   check_only_whole(Start{kWorkerProtocol, "/l", "", 7, 10});
   check_only_whole(Hello{});
-  check_only_whole(Probed{"13.0.88", true, "log"});
+  check_only_whole(Probed{"13.0.88", true, "log", {75, 121}});
   check_only_whole(Lock{"/a", "b"});
   check_only_whole(Compile{"/u", "text", {"-a"}, {"k"}});
   check_only_whole(Answers{{{"/f", FileKind::file, 1, "", SharedBytes(std::string("x"))}}});
@@ -104,12 +105,14 @@ TEST_CASE("a message with an unknown kind or status is refused") {
 
 TEST_CASE("the bytes of a message do not change") {
   using namespace std::string_literals;
-  CHECK(Probed{"13", true, "e"}.encode() ==
+  CHECK(Probed{"13", true, "e", {75}}.encode() ==
         "\2\0\0\0"
         "13"
         "\1"
         "\1\0\0\0"
-        "e"s);
+        "e"
+        "\1\0\0\0"
+        "\x4b\0\0\0"s);
   CHECK(Crashed{11, 1, 0, 1}.encode() == "\x0b\0\0\0\1\0\1"s);
   CHECK(Answers{{{"/f", FileKind::file, 6, "", SharedBytes("ab"s)}}}.encode() ==
         "\1\0\0\0"

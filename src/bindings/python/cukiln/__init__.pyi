@@ -136,6 +136,7 @@ class Explanation:
     key: str
     nearest: str
     differences: tuple[Difference, ...]
+    target: str
     @staticmethod
     def from_c(c: ctypes.Structure) -> Explanation: ...
 

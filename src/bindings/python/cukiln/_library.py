@@ -239,6 +239,7 @@ class Explanation(ctypes.Structure):  # made by the library
         ("nearest", c_char_p),
         ("differences", POINTER(Difference)),
         ("difference_count", c_size_t),
+        ("target", c_char_p),
     )
 
 

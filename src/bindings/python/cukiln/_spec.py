@@ -192,6 +192,7 @@ class Explanation:
     key: str  #: of the entry that is the hit
     nearest: str  #: on a miss: the entry with the fewest differences
     differences: tuple[Difference, ...]
+    target: str  #: of the request: the wanted one, or the family that is taken for it
 
     @staticmethod
     def from_c(c: _library.Explanation) -> Explanation:
@@ -204,6 +205,7 @@ class Explanation:
                 Difference(text(d.field), text(d.was), text(d.now))
                 for d in c.differences[: c.difference_count]
             ),
+            text(c.target),
         )
 
 
