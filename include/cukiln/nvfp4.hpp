@@ -301,8 +301,8 @@ struct GroupedGemmOptions {
 /// Shapes: A [rows, k]; B [experts · n, k], one expert's rows after the other's; output bf16 [rows,
 /// n], dense; row_experts i32 [ceil(rows / 128)]: where it is negative, the 128 rows are neither
 /// computed nor written. alpha is the product of the decode scales: `b.global_scale` points to one
-/// for each expert. Limits: n a multiple of 128, k of 32. Devices of compute capability 10.0 and
-/// 10.3. Rounding, NaN and alignment as in `Gemm`; there is no workspace.
+/// for each expert. Limits: n a multiple of 128, k of 32. Devices of compute capability 10.0,
+/// 10.3, 10.7 and 11.0. Rounding, NaN and alignment as in `Gemm`; there is no workspace.
 class CUKILN_API GroupedGemm {
  public:
   /// Errors: incompatible (another compute capability).
@@ -310,7 +310,7 @@ class CUKILN_API GroupedGemm {
 
   /// 100 for compute capability 10.0.
   static constexpr bool runs_on(int capability) noexcept {
-    return capability == 100 || capability == 103;
+    return capability == 100 || capability == 103 || capability == 107 || capability == 110;
   }
 
   Result<void> launch(Stream stream, const MutableMatrixView& output, const QuantizedMatrix& a,

@@ -65,7 +65,7 @@ struct MoeInput {
 /// where e is the expert of the token's rank: topk_ids, through expert_map if there is one. Ranks
 /// whose id is negative or not below global_experts, or that map to no expert here, are skipped: a
 /// token without any gets zeros. MMAs are exact, sums in float, SwiGLU in float with one rounding
-/// to bf16 before quantisation. On compute capability 10.0 and 10.3, with more than 16 tokens for
+/// to bf16 before quantisation. On devices of GroupedGemm, with more than 16 tokens for
 /// each expert (and hidden a multiple of 128, width of 64), grouped GEMMs are used: their results
 /// are rounded to bf16 too, before SwiGLU and before the sum over ranks. The same inputs and shape
 /// give the same bytes.
@@ -96,7 +96,7 @@ class CUKILN_API MoeGemm {
   Kernel up_[kTileSizes];
   Kernel down_[kTileSizes];
   Kernel combine_;
-  // Empty but on sm_100a and sm_103a.
+  // Empty but on devices of GroupedGemm.
   Kernel gather_;
   Kernel activate_;
   Kernel combine_rows_;

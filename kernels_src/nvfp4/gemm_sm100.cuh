@@ -1,4 +1,4 @@
-// The kernels of nvfp4_gemm for sm_100a and sm_103a. The launcher's table (sm100_plan.hpp) lists the same
+// The kernels of nvfp4_gemm for targets with tcgen05. The launcher's table (sm100_plan.hpp) lists the same
 // tiles.
 #pragma once
 

@@ -11,8 +11,8 @@
 // NaN: a NaN scale makes its row of D (of A) or column (of B) NaN. Padding of scales is 0, as the
 //   quantisers write it.
 // CUKILN_MACHINE: the CPU emulator of sm_100a, see machine.cuh.
-// CUKILN_GEMM_TOKENS: the largest m, 8, 16 or 32, of the kernels for other targets than sm_100a and
-//   sm_103a. Those for 32 exist for sm_90a only; for larger m it has nvfp4_gemm_prefill.cu.
+// CUKILN_GEMM_TOKENS: the largest m, 8, 16 or 32, of the kernels for targets without tcgen05's
+//   block-scaled MMA. Those for 32 exist for sm_90a only; for larger m it has nvfp4_gemm_prefill.cu.
 // Launch: which kernel for which shape, grid, cluster and shared memory: the launchers
 //   src/kernels/nvfp4/gemm_sm90.cpp and gemm_sm100.cpp.
 // Source: NVIDIA PTX ISA, mma, wgmma, tcgen05 and cp.async.bulk.
@@ -20,8 +20,13 @@
 #define CUKILN_GEMM_TOKENS 8
 #endif
 
-#if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM103_ALL) || \
-    defined(CUKILN_MACHINE)
+// sm_110f has no block-scaled tcgen05.mma, unlike sm_110a and the family targets of sm_100.
+#if defined(CUKILN_MACHINE) || defined(__CUDA_ARCH_FEAT_SM100_ALL) ||                      \
+    defined(__CUDA_ARCH_FEAT_SM103_ALL) || defined(__CUDA_ARCH_FEAT_SM107_ALL) ||          \
+    defined(__CUDA_ARCH_FEAT_SM110_ALL) ||                                                 \
+    (defined(__CUDA_ARCH_FAMILY_SPECIFIC__) &&                                             \
+     (__CUDA_ARCH_FAMILY_SPECIFIC__ == 1000 || __CUDA_ARCH_FAMILY_SPECIFIC__ == 1030 ||    \
+      __CUDA_ARCH_FAMILY_SPECIFIC__ == 1070))
 #if CUKILN_GEMM_TOKENS == 8  // one module has all of them
 #include "gemm_sm100.cuh"
 #endif

@@ -38,6 +38,13 @@ __host__ __device__ constexpr u32 instruction_descriptor(u32 rows, u32 columns) 
 #include CUKILN_TCGEN05
 #else
 
+// PTX ISA 8.8, of CUDA 12.9, renamed `.scale_vec::4X`.
+#if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1209
+#define CUKILN_BLOCK16 ".scale_vec::4X"
+#else
+#define CUKILN_BLOCK16 ".block16"
+#endif
+
 namespace cukiln {
 
 // Allocates all of tensor memory and writes its address to shared memory at `slot`. Called by one whole
@@ -94,8 +101,8 @@ __device__ __forceinline__ void tcgen05_mma(u32 accumulator, u64 rows, u64 colum
         "{\n\t"
         ".reg .pred p;\n\t"
         "setp.ne.b32 p, %6, 0;\n\t"
-        "tcgen05.mma.cta_group::2.kind::mxf4nvf4.block_scale.block16 [%0], %1, %2, %3, [%4], [%5], "
-        "p;\n\t"
+        "tcgen05.mma.cta_group::2.kind::mxf4nvf4.block_scale" CUKILN_BLOCK16
+        " [%0], %1, %2, %3, [%4], [%5], p;\n\t"
         "}" ::"r"(accumulator),
         "l"(rows), "l"(columns), "r"(instruction), "r"(row_scales), "r"(column_scales),
         "r"(static_cast<u32>(accumulate))
@@ -105,8 +112,8 @@ __device__ __forceinline__ void tcgen05_mma(u32 accumulator, u64 rows, u64 colum
         "{\n\t"
         ".reg .pred p;\n\t"
         "setp.ne.b32 p, %6, 0;\n\t"
-        "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16 [%0], %1, %2, %3, [%4], [%5], "
-        "p;\n\t"
+        "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale" CUKILN_BLOCK16
+        " [%0], %1, %2, %3, [%4], [%5], p;\n\t"
         "}" ::"r"(accumulator),
         "l"(rows), "l"(columns), "r"(instruction), "r"(row_scales), "r"(column_scales),
         "r"(static_cast<u32>(accumulate))
@@ -159,4 +166,5 @@ __device__ __forceinline__ void tcgen05_fence_after_sync() {
 
 }  // namespace cukiln
 
+#undef CUKILN_BLOCK16
 #endif

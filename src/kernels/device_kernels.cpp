@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/target_families.hpp"
 #include "kernels/checks.hpp"
 
 #include <cukiln/nvfp4.hpp>
@@ -55,8 +56,10 @@ Result<Kernel> DeviceKernels::get(const std::string& module, const std::string& 
     return found && found.attributes(info_.ordinal) ? found : Kernel();
   };
   // Where devices differ, the bare name is that of any of their targets: it comes last.
-  for (const char suffix : {'a', 'f', '\0'}) {
-    if (const Kernel found = loaded("@" + Target{info_.capability, suffix}.name())) {
+  std::vector<Target> targets = target_and_families({info_.capability, 'a'});
+  targets.push_back({info_.capability, '\0'});
+  for (const Target target : targets) {
+    if (const Kernel found = loaded("@" + target.name())) {
       return found;
     }
   }

@@ -53,6 +53,18 @@ TEST_CASE("a GEMM uses the tile that is estimated to be fastest") {
   CHECK(std::string(nvfp4::select_sm100(8192, 8192, 1).name) != "nvfp4_gemm_swapped");
 }
 
+TEST_CASE("other devices with tcgen05 have the GEMMs of sm_100a, by their own or a family target") {
+  for (const int capability : {103, 107, 110}) {
+    CAPTURE(capability);
+    GemmFixture device(capability);
+    REQUIRE(device.launch(4096, 4096, 7168));
+    CHECK(std::string(device.fake.last_launch().kernel) == "nvfp4_gemm_256x256");
+    CHECK(nvfp4::GroupedGemm::runs_on(capability));
+    CHECK(nvfp4::GroupedGemm::create(device.opened.loader, 0));
+  }
+  CHECK_FALSE(nvfp4::GroupedGemm::runs_on(120));
+}
+
 TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for its shape") {
   REQUIRE(launch(4096, 4096, 7168));
   FakeLaunch last = fake.last_launch();

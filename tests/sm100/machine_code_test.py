@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine code of every shipped module for sm_100a: nothing spills, and the GEMMs use what
-sm_100a has for them. environment: CUKILN_TEST_BINARY_DIR."""
+sm_100a has for them, as do those for the other targets with tcgen05. environment:
+CUKILN_TEST_BINARY_DIR."""
 
 import json
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NVDISASM = REPOSITORY / ".cukiln-cutlass" / "nvidia" / "cu13" / "bin" / "nvdisasm"
+NEWEST_NVRTC = REPOSITORY / ".cukiln-cuda-tested/13.5/nvidia/cu13/lib/libnvrtc.so.13"
 CUKILN = Path(os.environ["CUKILN_TEST_BINARY_DIR"], "cukiln")
 MANIFEST = REPOSITORY / "cache" / "manifests" / "shipped.json"
 
@@ -35,6 +37,15 @@ WIDE = {
     ("nvfp4_moe_grouped", "moe_gather"): 8,
     ("nvfp4_moe_grouped", "moe_activate"): 4,
     ("nvfp4_moe_combine", "moe_combine_rows"): 4,
+}
+# How the block-scaled MMA is called in the machine code of other targets.
+OTHER_TARGETS = {
+    "sm_100f": ".4X",
+    "sm_103a": ".BLOCK16",
+    "sm_103f": ".BLOCK16",
+    "sm_107a": ".BLOCK16",
+    "sm_107f": ".BLOCK16",
+    "sm_110a": ".4X",
 }
 ALL_GEMMS = ("UTMASTG.2D", "LDTM.x32", "UTCBAR", "SYNCS.PHASECHK.TRANS64.TRYWAIT")
 
@@ -73,7 +84,7 @@ class MachineCode(unittest.TestCase):
                 cls.code[module["name"], name] = counts
 
     @classmethod
-    def compile(cls, module, folder, arch="sm_100a"):
+    def compile(cls, module, folder, arch="sm_100a", nvrtc=None):
         """Of each kernel: its name, what the compiler reports, and its instructions."""
         sources = [(MANIFEST.parent / source).resolve() for source in module["sources"]]
         define = [f"-D{name}" if value is True else f"-D{name}={value}"
@@ -81,7 +92,8 @@ class MachineCode(unittest.TestCase):
         done = subprocess.run(
             [CUKILN, "compile", *sources, *define, "--arch", arch, "-o", folder, "--json",
              "--store", Path(cls.folder.name, "store")],
-            check=True, capture_output=True, text=True)  # fmt: skip
+            check=True, capture_output=True, text=True,
+            env=os.environ | ({"CUKILN_NVRTC_LIBRARY": str(nvrtc)} if nvrtc else {}))  # fmt: skip
         functions = {f["name"]: f for m in json.loads(done.stdout)["modules"] for f in m["kernels"]}
         code = {}
         for cubin in sorted(folder.iterdir()):
@@ -102,19 +114,32 @@ class MachineCode(unittest.TestCase):
                 local = [i for i in self.code[name] if i.split(".")[0] in ("LDL", "STL")]
                 self.assertEqual(local, [])
 
-    def test_gemms_for_the_whole_family_spill_nothing_either(self):
-        folder = Path(self.folder.name, "family")
+    def test_gemms_of_targets_without_tcgen05_spill_nothing_either(self):
+        folder = Path(self.folder.name, "portable")
         folder.mkdir()
         source = MANIFEST.parent / "../../kernels_src/nvfp4/nvfp4_gemm.cu"
-        for tokens in ("8", "16"):
-            (folder / tokens).mkdir()
-            module = {"sources": [source], "define": {"CUKILN_GEMM_TOKENS": tokens}}
-            compiled = self.compile(module, folder / tokens, "sm_100f")
-            self.assertEqual(len(compiled), 3)
+        for arch in ("sm_100", "sm_110f"):
+            for tokens in ("8", "16"):
+                into = folder / arch / tokens
+                into.mkdir(parents=True)
+                module = {"sources": [source], "define": {"CUKILN_GEMM_TOKENS": tokens}}
+                compiled = self.compile(module, into, arch)
+                self.assertEqual(len(compiled), 3)
+                for name, function, code in compiled:
+                    with self.subTest(name, arch=arch):
+                        self.assertEqual(function["spill_bytes"], 0)
+                        self.assertTrue(any(i.startswith("HMMA") for i in code))
+
+    def test_other_targets_with_tcgen05_have_the_same_gemms(self):
+        source = MANIFEST.parent / "../../kernels_src/nvfp4/nvfp4_gemm.cu"
+        for arch, mma in OTHER_TARGETS.items():
+            folder = Path(self.folder.name, arch)
+            folder.mkdir()
+            compiled = self.compile({"sources": [source]}, folder, arch, NEWEST_NVRTC)
+            self.assertEqual([name for name, _, _ in compiled], sorted(GEMMS))
             for name, function, code in compiled:
-                with self.subTest(name):
-                    self.assertEqual(function["spill_bytes"], 0)
-                    self.assertTrue(any(i.startswith("HMMA") for i in code))
+                with self.subTest(name, arch=arch):
+                    self.check_gemm(name, function, code, mma)
 
     def test_a_mixture_of_experts_moves_16_bytes_at_a_time_between_its_gemms(self):
         for kernel, loads in WIDE.items():
@@ -124,16 +149,21 @@ class MachineCode(unittest.TestCase):
                 self.assertGreaterEqual(sum(wide), loads)
 
     def test_gemms_use_what_sm_100a_has_for_them(self):
-        for name, wanted in GEMMS.items():
+        for name in GEMMS:
             with self.subTest(name):
-                code = self.code["nvfp4_gemm", name]
-                function = self.functions["nvfp4_gemm", name]
-                missing = [i for i in (*wanted, *ALL_GEMMS)
-                           if not any(c == i or c.startswith(i + ".") for c in code)]  # fmt: skip
-                self.assertEqual(missing, [])
-                self.assertLessEqual(function["registers"], MOST_REGISTERS)
-                # All of it is dynamic: the launcher asks for what the kernel's layout takes.
-                self.assertEqual(function["shared_bytes"], 0)
+                self.check_gemm(
+                    name, self.functions["nvfp4_gemm", name], self.code["nvfp4_gemm", name], ".4X"
+                )
+
+    def check_gemm(self, name, function, code, mma):
+        wanted = [i.replace(".4X", mma) for i in GEMMS[name]]
+        missing = [i for i in (*wanted, *ALL_GEMMS)
+                   if not any(c == i or c.startswith(i + ".") for c in code)]  # fmt: skip
+        self.assertEqual(missing, [])
+        self.assertLessEqual(function["registers"], MOST_REGISTERS)
+        self.assertEqual(function["spill_bytes"], 0)
+        # All of it is dynamic: the launcher asks for what the kernel's layout takes.
+        self.assertEqual(function["shared_bytes"], 0)
 
 
 if __name__ == "__main__":

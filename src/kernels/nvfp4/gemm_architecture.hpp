@@ -37,7 +37,7 @@ struct GemmKernel {
 
 /// The kernels of one architecture, and how a GEMM is launched with them.
 struct GemmArchitecture {
-  int capability;
+  bool (*runs_on)(int capability) noexcept;
   const GemmKernel* kernels;
   std::size_t kernel_count;
   std::size_t (*workspace_bytes)(std::int64_t m, std::int64_t n, std::int64_t k);
@@ -50,8 +50,7 @@ struct GemmArchitecture {
 };
 
 extern const GemmArchitecture kGemmSm90;
-extern const GemmArchitecture kGemmSm100;
-extern const GemmArchitecture kGemmSm103;  ///< the same kernels
+extern const GemmArchitecture kGemmSm100;  ///< where GroupedGemm::runs_on
 extern const GemmArchitecture kGemmAny;    ///< those of sm_90's kernels that compile everywhere
 
 }  // namespace detail

@@ -41,9 +41,7 @@ Result<void> launch(const Kernel* kernels, std::uint32_t num_sms, const GemmCall
 
 }  // namespace
 
-const GemmArchitecture kGemmSm100 = {100,          kKernels.data(), kKernels.size(),
-                                     no_workspace, count_tactics,   launch};
-const GemmArchitecture kGemmSm103 = {103,          kKernels.data(), kKernels.size(),
-                                     no_workspace, count_tactics,   launch};
+const GemmArchitecture kGemmSm100 = {GroupedGemm::runs_on, kKernels.data(), kKernels.size(),
+                                     no_workspace,         count_tactics,   launch};
 
 }  // namespace cukiln::nvfp4::detail

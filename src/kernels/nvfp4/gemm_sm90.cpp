@@ -226,9 +226,17 @@ std::size_t count_any_tactics(std::uint32_t, std::uint32_t, std::uint32_t, std::
 
 }  // namespace
 
-const GemmArchitecture kGemmSm90 = {
-    90, kKernels.data(), kKernels.size(), workspace_bytes, count_tactics, launch};
-const GemmArchitecture kGemmAny = {
-    0, kAnyKernels.data(), kAnyKernels.size(), no_workspace, count_any_tactics, launch_any};
+const GemmArchitecture kGemmSm90 = {[](int capability) noexcept { return capability == 90; },
+                                    kKernels.data(),
+                                    kKernels.size(),
+                                    workspace_bytes,
+                                    count_tactics,
+                                    launch};
+const GemmArchitecture kGemmAny = {[](int) noexcept { return true; },
+                                   kAnyKernels.data(),
+                                   kAnyKernels.size(),
+                                   no_workspace,
+                                   count_any_tactics,
+                                   launch_any};
 
 }  // namespace cukiln::nvfp4::detail

@@ -52,7 +52,7 @@ Result<GroupedGemm> GroupedGemm::create(KernelLoader& loader, int device) {
     if (!runs_on(kernels.info().capability)) {
       return make_error(ErrorCode::incompatible,
                         "device {}, {}, has compute capability {}.{}; grouped NVFP4 GEMMs run on "
-                        "10.0 and 10.3",
+                        "10.0, 10.3, 10.7 and 11.0",
                         device, kernels.info().name, kernels.info().capability / 10,
                         kernels.info().capability % 10);
     }

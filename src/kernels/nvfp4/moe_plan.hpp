@@ -15,7 +15,7 @@ namespace cukiln::nvfp4 {
 enum class MoeKernels {
   skinny,      ///< nvfp4_moe_gemm's, which every device has
   warpgroups,  ///< nvfp4_moe_prefill's, of sm_90a
-  grouped,     ///< nvfp4_gemm_grouped_*, of sm_100a and sm_103a, with nvfp4_moe_grouped's between
+  grouped,     ///< nvfp4_gemm_grouped_*, of targets with tcgen05, with nvfp4_moe_grouped's between
 };
 
 /// How a mixture of experts of one shape is launched. Made without knowing the routing: grids are

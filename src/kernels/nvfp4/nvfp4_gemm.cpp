@@ -12,11 +12,11 @@ using kernels::DeviceKernels;
 
 // The last one is for every device that has no kernels of its own.
 constexpr const detail::GemmArchitecture* kArchitectures[] = {
-    &detail::kGemmSm90, &detail::kGemmSm100, &detail::kGemmSm103, &detail::kGemmAny};
+    &detail::kGemmSm90, &detail::kGemmSm100, &detail::kGemmAny};
 
 const detail::GemmArchitecture& architecture_of(int capability) noexcept {
   for (const detail::GemmArchitecture* architecture : kArchitectures) {
-    if (architecture->capability == capability) {
+    if (architecture->runs_on(capability)) {
       return *architecture;
     }
   }
