@@ -7,6 +7,7 @@
 #include "base/result.hpp"
 #include "cli/daemon_status.hpp"
 #include "cli/human.hpp"
+#include "compile/bundled_headers.hpp"
 #include "compile/nvrtc_compiler.hpp"
 #include "compile/worker_process.hpp"
 #include "driver/module.hpp"
@@ -116,21 +117,28 @@ Check check_sandbox(const LoaderOptions& options, const NvrtcInstall& install) {
   return check;
 }
 
-/// Checks that headers and NVRTC are of one release: NVRTC 12.9 fails to compile headers of 13.0.
-Check check_headers(const NvrtcInstall& install, const std::string& nvrtc_version) {
+/// Checks that there are headers, and that they and NVRTC are of one release: NVRTC 12.9 fails to
+/// compile headers of 13.0.
+Check check_headers(const std::vector<std::string>& folders, const std::string& nvrtc_version) {
   Check check{.name = "headers"};
-  if (install.headers.empty()) {
+  if (!has_cuda_headers(folders) && !nvrtc_version.empty() && carries_headers(nvrtc_version)) {
+    check.detail = fmt::format(
+        "those that NVRTC {} carries; the first compile installs them in the store's folder",
+        nvrtc_version);
+    return check;
+  }
+  if (!has_cuda_headers(folders)) {
     check.status = Status::missing;
     check.detail = "no folder with CUDA's headers (cuda_fp16.h) found";
     check.advice =
-        "install the headers of the same release (nvidia-cuda-runtime, or a toolkit), or set "
-        "CUKILN_INCLUDE_PATH to their folder";
+        "install the headers of NVRTC's release (nvidia-cuda-runtime, or a toolkit), or NVRTC 13.3 "
+        "or later, which carries them; or set CUKILN_INCLUDE_PATH to their folder";
     return check;
   }
-  const std::string version = header_version(install.headers);
+  const std::string version = header_version(folders);
   check.detail =
       fmt::format("{} in {}", version.empty() ? "of an unknown release" : "CUDA " + version,
-                  fmt::join(install.headers, ", "));
+                  fmt::join(folders, ", "));
   if (!version.empty() && !nvrtc_version.empty() && version != minor_version(nvrtc_version)) {
     const bool same_major =
         version.substr(0, version.find('.')) == nvrtc_version.substr(0, nvrtc_version.find('.'));
@@ -221,11 +229,13 @@ void check_compiler(const LoaderOptions& options, std::vector<Check>& checks) {
         "later, or set CUKILN_NVRTC_LIBRARY to the library's path. Stored kernels are served "
         "without it";
     checks.push_back(std::move(nvrtc));
+    checks.push_back(check_headers(find_headers(nvrtc_search(options)), {}));
+    checks.back().needed = false;  // stored kernels are served without them
   } else {
     for (const Nvrtc& one : *all) {
       std::string version;
       checks.push_back(check_nvrtc(options, one, version));
-      checks.push_back(check_headers(one.install, version));
+      checks.push_back(check_headers(one.install.headers, version));
     }
   }
   checks.push_back(check_worker(options));

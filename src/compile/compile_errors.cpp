@@ -76,6 +76,9 @@ std::string version_hint(const FailureContext& context, ByteView log) {
   const std::string headers = header_version(context.identity.install.headers);
   const std::string compiler = major_minor(context.identity.toolchain.version);
   if (headers.empty()) {
+    if (!context.identity.headers_problem.empty()) {
+      return ". CUDA's headers were not found, and " + context.identity.headers_problem;
+    }
     return context.identity.install.headers.empty()
                ? ". CUDA's headers were not found: install nvidia-cuda-runtime or the toolkit, or "
                  "set include_path"

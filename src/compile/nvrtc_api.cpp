@@ -74,10 +74,10 @@ std::string NvrtcApi::open(const std::string& library, const std::string& builti
   };
   find_optional(num_supported_archs, "nvrtcGetNumSupportedArchs");
   find_optional(supported_archs, "nvrtcGetSupportedArchs");
+  find_optional(install_bundled_headers, "nvrtcInstallBundledHeaders");
   return missing;
 }
 
-NvrtcOutput output_of(const std::vector<std::string>& arguments) {
 std::vector<std::uint32_t> NvrtcApi::list_capabilities() const {
   int count = 0;
   constexpr int kMaxCount = 1000;
@@ -92,6 +92,7 @@ std::vector<std::uint32_t> NvrtcApi::list_capabilities() const {
   return {archs.begin(), archs.end()};
 }
 
+NvrtcOutput output_of(const std::vector<std::string>& arguments) {
   const bool is_virtual =
       std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
         return argument.starts_with("--gpu-architecture=compute_");

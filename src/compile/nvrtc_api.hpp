@@ -30,21 +30,26 @@ struct NvrtcApi {
   int (*cubin)(Program, char*) = nullptr;
   int (*num_supported_archs)(int*) = nullptr;  ///< null if this NVRTC lacks it
   int (*supported_archs)(int*) = nullptr;      ///< null if this NVRTC lacks it
+  /// Folder, flags, and where the text of an error is put; null if this NVRTC carries no headers.
+  int (*install_bundled_headers)(const char*, unsigned, const char**) = nullptr;
 
   /// Opens the library. The builtins library, if its path is given, is opened before it: an NVRTC
   /// without an RPATH would look for it by name alone. Returns an error, or an empty string.
   std::string open(const std::string& library, const std::string& builtins);
-};
-
 
   /// Returns the compute capabilities that this NVRTC has targets for: 75, 80, …; none if it cannot
   /// list them.
   std::vector<std::uint32_t> list_capabilities() const;
+};
+
 /// The values of nvrtcResult that get an error message of their own.
 inline constexpr int kNvrtcOutOfMemory = 1;
 inline constexpr int kNvrtcInvalidOption = 5;
 inline constexpr int kNvrtcCompilation = 6;
 inline constexpr int kNvrtcBuiltins = 7;
+
+/// What `cukiln-compile-worker --install-headers` sends once the headers are installed.
+inline constexpr const char* kHeadersInstalled = "installed";
 
 enum class NvrtcOutput { cubin, ptx };
 

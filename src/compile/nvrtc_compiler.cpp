@@ -12,6 +12,7 @@
 #include "base/mutex.hpp"
 #include "base/process_local.hpp"
 #include "base/result.hpp"
+#include "compile/bundled_headers.hpp"
 #include "compile/compile_errors.hpp"
 #include "compile/compile_lock.hpp"
 #include "compile/compile_log.hpp"
@@ -124,8 +125,27 @@ Result<NvrtcIdentity> NvrtcCompiler::identity() {
         "results are not stored",
         found.toolchain.version, found.install.library);
   }
+  add_bundled_headers(found);
   own.identity = std::move(found);
   return *own.identity;
+}
+
+/// Adds the headers that NVRTC carries if there are no others.
+void NvrtcCompiler::add_bundled_headers(NvrtcIdentity& found) {
+  if (options_.headers_folder.empty() || !carries_headers(found.toolchain.version) ||
+      has_cuda_headers(found.install.headers)) {
+    return;
+  }
+  auto worker = find_worker(options_.worker);
+  auto folder = worker ? install_bundled_headers(*worker, found.install, found.toolchain,
+                                                 options_.headers_folder)
+                       : Result<std::string>(std::move(worker).error());
+  if (folder) {
+    found.install.headers.push_back(*std::move(folder));
+    return;
+  }
+  found.headers_problem = folder.error().message();
+  options_.log.warn("there are no CUDA headers: {}", found.headers_problem);
 }
 
 /// Probes once for several processes that start together: one holds the lock and probes, and the
@@ -193,6 +213,18 @@ Result<Toolchain> NvrtcCompiler::toolchain() {
   return std::move(found.toolchain);
 }
 
+Result<std::vector<Target>> NvrtcCompiler::targets() {
+  State& own = state();
+  {
+    const MutexLock lock(own.mutex);
+    if (own.identity) {
+      return own.identity->targets;
+    }
+  }
+  CUKILN_TRY(NvrtcIdentity found, identity());
+  return std::move(found.targets);
+}
+
 std::vector<std::string> NvrtcCompiler::toolkit_folders() {
   State& own = state();
   {
@@ -213,18 +245,6 @@ std::vector<std::string> NvrtcCompiler::toolkit_folders() {
 
 Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
   CUKILN_TRY(const NvrtcIdentity known, identity());
-Result<std::vector<Target>> NvrtcCompiler::targets() {
-  State& own = state();
-  {
-    const MutexLock lock(own.mutex);
-    if (own.identity) {
-      return own.identity->targets;
-    }
-  }
-  CUKILN_TRY(NvrtcIdentity found, identity());
-  return std::move(found.targets);
-}
-
   State& own = state();
   const CompileInput& input = job.input;
   CUKILN_TRY(const CompileBudget::Share share,

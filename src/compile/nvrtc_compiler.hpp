@@ -36,6 +36,9 @@ struct NvrtcCompilerOptions {
   /// The folder of the lock under which one of several processes probes an unknown NVRTC; if empty,
   /// each process probes it.
   std::string lock_folder;
+  /// Where the headers that NVRTC carries are installed if no others are found; if empty, they are
+  /// not used.
+  std::string headers_folder;
   /// Called after a probe, to save the new records of `stats` where other processes find them.
   std::function<void()> save_stats;
   /// Called for each worker that is ready, by the thread that started it; may be empty.
@@ -47,6 +50,7 @@ struct NvrtcCompilerOptions {
 struct NvrtcIdentity {
   NvrtcInstall install;
   Toolchain toolchain;
+  std::string headers_problem;  ///< why the headers that NVRTC carries cannot be used; may be empty
   std::vector<Target> targets;  ///< all that it knows; none if it cannot list them
   bool observed = true;  ///< false if NVRTC reads files in a way that the worker cannot observe
 };
@@ -80,6 +84,7 @@ class NvrtcCompiler final : public Compiler {
   Result<void> probe(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);
   std::size_t max_idle();
   std::uint64_t worker_memory() const;
+  void add_bundled_headers(NvrtcIdentity& found);
 
   const NvrtcCompilerOptions options_;
   const std::shared_ptr<CompileBudget> budget_;

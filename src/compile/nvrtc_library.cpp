@@ -120,16 +120,11 @@ std::vector<std::string> existing(const std::vector<std::string>& folders) {
   return out;
 }
 
-bool has_cuda_headers(const std::vector<std::string>& folders) {
-  return std::any_of(folders.begin(), folders.end(), [](const std::string& folder) {
-    return is_file(join_path(folder, "cuda_fp16.h")) || is_file(join_path(folder, "cuda_fp16.hpp"));
-  });
-}
-
 /// Returns the headers beside the library, else those of the same major version, else any. If an
 /// error is in headers of another version, its message names both versions.
-std::vector<std::string> find_headers(const std::string& library, const NvrtcSearch& search) {
-  std::vector<std::string> beside = existing(headers_beside(folder_of(library)));
+std::vector<std::string> headers_of(const std::string& library, const NvrtcSearch& search) {
+  std::vector<std::string> beside =
+      library.empty() ? std::vector<std::string>() : existing(headers_beside(folder_of(library)));
   if (has_cuda_headers(beside)) {
     return beside;
   }
@@ -169,6 +164,20 @@ int number_after(ByteView text, std::string_view name) {
 
 }  // namespace
 
+bool has_cuda_headers(const std::vector<std::string>& folders) {
+  return std::any_of(folders.begin(), folders.end(), [](const std::string& folder) {
+    return is_file(join_path(folder, "cuda_fp16.h")) || is_file(join_path(folder, "cuda_fp16.hpp"));
+  });
+}
+
+std::vector<std::string> find_headers(const NvrtcSearch& search) {
+  std::vector<std::string> folders = search.include_path;
+  for (std::string& folder : headers_of({}, search)) {
+    folders.push_back(std::move(folder));
+  }
+  return folders;
+}
+
 std::vector<std::string> NvrtcSearch::built_in_roots() {
   std::vector<std::string> roots;
   std::string_view rest = CUKILN_DEFAULT_CUDA_ROOTS;
@@ -196,6 +205,7 @@ std::string library_version(std::string_view file_name, std::string_view stem) {
 
 std::pair<int, int> oldest_nvrtc_for(Target target) noexcept {
   const int capability = target.capability;
+  if (capability == 107) return {13, 4};
   if (capability == 88 || (capability >= 110 && capability < 120)) return {13, 0};
   if (target.suffix == 'f' || capability == 103 || capability > 120) return {12, 9};
   if (capability >= 100) return {12, 8};
@@ -203,16 +213,6 @@ std::pair<int, int> oldest_nvrtc_for(Target target) noexcept {
   return {0, 0};
 }
 
-std::string header_version(const std::vector<std::string>& folders) {
-  for (const std::string& folder : folders) {
-  if (capability == 107) return {13, 4};
-    int number = 0;
-    if (const auto driver = read_file(join_path(folder, "cuda.h"))) {
-      number = number_after(driver->bytes, "#define CUDA_VERSION ");
-    }
-    if (number == 0) {
-      if (const auto runtime = read_file(join_path(folder, "cuda_runtime_api.h"))) {
-        number = number_after(runtime->bytes, "#define CUDART_VERSION ");
 bool is_older(std::string_view version, std::pair<int, int> than) {
   std::vector<int> numbers = numbers_of(version);
   numbers.resize(2);
@@ -235,6 +235,15 @@ std::vector<Target> targets_of_nvrtc(const std::vector<std::uint32_t>& capabilit
   return targets;
 }
 
+std::string header_version(const std::vector<std::string>& folders) {
+  for (const std::string& folder : folders) {
+    int number = 0;
+    if (const auto driver = read_file(join_path(folder, "cuda.h"))) {
+      number = number_after(driver->bytes, "#define CUDA_VERSION ");
+    }
+    if (number == 0) {
+      if (const auto runtime = read_file(join_path(folder, "cuda_runtime_api.h"))) {
+        number = number_after(runtime->bytes, "#define CUDART_VERSION ");
       }
     }
     if (number != 0) {
@@ -304,7 +313,7 @@ Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search) {
   install.builtins =
       newest_of(names, folder_of(install.library), kBuiltinsStem, major_of(install.library));
   install.headers = search.include_path;
-  for (std::string& folder : find_headers(install.library, search)) {
+  for (std::string& folder : headers_of(install.library, search)) {
     install.headers.push_back(std::move(folder));
   }
   return install;

@@ -61,6 +61,13 @@ bool is_older(std::string_view version, std::pair<int, int> than);
 std::vector<Target> targets_of_nvrtc(const std::vector<std::uint32_t>& capabilities,
                                      std::string_view version);
 
+/// True if CUDA's own headers are in one of the folders.
+bool has_cuda_headers(const std::vector<std::string>& folders);
+
+/// Returns the folders with CUDA's headers that an NVRTC of any version would use, the configured
+/// ones first: for a machine without NVRTC.
+std::vector<std::string> find_headers(const NvrtcSearch& search);
+
 /// Returns the CUDA version of header folders, `13.0`, from CUDA_VERSION in cuda.h or
 /// CUDART_VERSION in cuda_runtime_api.h; empty if neither is there.
 std::string header_version(const std::vector<std::string>& folders);

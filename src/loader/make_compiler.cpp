@@ -35,6 +35,7 @@ NvrtcCompilerOptions nvrtc_options(const LoaderOptions& options, TieredStore& ti
       std::make_shared<CompileBudget>(CompileBudget::Limits{options.jobs, options.memory_bytes});
   compiler.stats = &stats;
   compiler.lock_folder = tiers.lock_folder();
+  compiler.headers_folder = tiers.headers_folder();
   compiler.save_stats = [&tiers, &stats] {
     tiers.save_stat_records(stats.take_new());
     static_cast<void>(tiers.flush());  // on failure it is written with the next write

@@ -313,6 +313,10 @@ std::string TieredStore::lock_folder() const {
   return folder ? *std::move(folder) : std::string();
 }
 
+std::string TieredStore::headers_folder() const {
+  return disk() == nullptr ? std::string() : disk()->directory().path("headers");
+}
+
 Result<SqliteStore*> TieredStore::need_disk() const {
   if (disk() == nullptr) {
     return make_error(ErrorCode::io, "there is no store on disk: {}", bypass_reason_);

@@ -92,6 +92,9 @@ class TieredStore final : public CubinStore {
   std::string file_system() const;
   /// The folder of the user's store for the lock files of compiles; empty if it cannot be written.
   std::string lock_folder() const;
+  /// The folder of the user's store for the headers that NVRTC carries, which need not exist; empty
+  /// if there is no store on disk.
+  std::string headers_folder() const;
 
   /// Empties memory and the disk tier. Errors: io with the bypass reason if there is no disk tier.
   Result<std::uint64_t> remove_all();

@@ -4,14 +4,19 @@
 import json
 import os
 import resource
+import shutil
 import stat
 import subprocess
 import time
 import unittest
+from pathlib import Path
 
 from cli import ADD, BROKEN, CUKILN, CliTest, DONE, ENVIRONMENT, FAILED, FAKE_DRIVER, SCALE, STORE, TEMPLATE, USAGE
 
 HEX64 = r"^[0-9a-f]{64}$"
+
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class Compile(CliTest):
@@ -285,11 +290,6 @@ class Compile(CliTest):
         env = {"CUKILN_NVRTC_LIBRARY": str(self.folder / "libnvrtc.so")}
         self.assertEqual(self.compile("add.cu", "-DADDEND=1", env=env)[0]["outcome"], "hit")
 
-    def test_a_module_with_the_time_is_compiled_and_not_stored(self):
-        self.write("when.cu", '__device__ const char* when = __TIME__;\n' + ADD)
-        for _ in range(2):
-            result = self.run_cli("compile", "when.cu", "-DADDEND=1")
-            self.assertIn("not stored: uses __TIME__", result.err)
     def test_a_family_stands_in_for_a_target_that_nvrtc_lacks(self):
         (module,) = self.compile("add.cu", "-DADDEND=1", "--arch", "sm_122a")
         self.assertEqual(module["target"], "sm_120f")
@@ -309,6 +309,11 @@ class Compile(CliTest):
         (module,) = self.compile("add.cu", "-DADDEND=1", "--arch", "sm_107a", env=env)
         self.assertEqual((module["outcome"], module["target"]), ("hit", "sm_100f"))
 
+    def test_a_module_with_the_time_is_compiled_and_not_stored(self):
+        self.write("when.cu", '__device__ const char* when = __TIME__;\n' + ADD)
+        for _ in range(2):
+            result = self.run_cli("compile", "when.cu", "-DADDEND=1")
+            self.assertIn("not stored: uses __TIME__", result.err)
             self.assertRegex(result.out, "compiled")
         explained = self.run_cli("explain", "when.cu", "-DADDEND=1").out
         self.assertIn("never stored: uses __TIME__ (", explained)
@@ -382,6 +387,60 @@ class Compile(CliTest):
         result = self.run_cli("compile", "add.cu", "-DADDEND=1", "-o", "none/add.cubin", expect=USAGE)
         self.assertIn("cannot write none/add.cubin: there is no folder none/", result.err)
         self.assertFalse(self.store.exists())
+
+
+@unittest.skipUnless(shutil.which("unshare"), "hiding the headers of this machine needs unshare")
+class OneWheel(CliTest):
+    """NVRTC alone, without a header of CUDA's on the machine."""
+
+    KERNEL = """#include <cuda_runtime.h>
+#include <cuda_fp16.h>
+#include <cub/block/block_reduce.cuh>
+extern "C" __global__ void k(float* p) { *p = __half2float(__float2half(1.0f)); }
+"""
+
+    def setUp(self):
+        super().setUp()
+        self.write("halves.cu", self.KERNEL)
+        library = REPOSITORY / ".cukiln-cuda-tested/13.5/nvidia/cu13/lib"
+        (self.folder / "alone/lib").mkdir(parents=True)
+        for path in library.glob("libnvrtc*.so.*"):
+            (self.folder / "alone/lib" / path.name).symlink_to(path.resolve())
+        (self.folder / "empty").mkdir()
+
+    def run_alone(self, script, size="100m"):
+        """Runs a script where no header is to be found, with a store on a disk of `size`."""
+        disk = self.folder / "disk"
+        disk.mkdir(exist_ok=True)
+        toolkits = {path.resolve() for path in (REPOSITORY / ".cukiln-cuda", *Path("/usr/local").glob("cuda*"))}
+        mounts = "".join(f"mount --bind {self.folder}/empty {folder} || exit 99; " for folder in toolkits)
+        mounts += f"mount -t tmpfs -o size={size},mode=700 tmpfs {disk} || exit 99; "
+        done = subprocess.run(
+            ["unshare", "-rm", "sh", "-c", mounts + script], cwd=self.folder, capture_output=True, text=True,
+            env=self.environment | {"CUKILN_STORE": str(disk / "store"),
+                                    "CUKILN_NVRTC_LIBRARY": str(self.folder / "alone/lib/libnvrtc.so.13")},
+            timeout=120)  # fmt: skip
+        if done.returncode == 99:
+            self.skipTest(f"nothing could be mounted: {done.stderr}")
+        return done
+
+    def test_headers_of_the_nvrtc_are_installed_once(self):
+        done = self.run_alone(
+            f"{CUKILN} doctor; {CUKILN} compile halves.cu && "
+            f"{CUKILN} compile halves.cu && ls {self.folder}/disk/store/v2/headers"
+        )
+        self.assertEqual(done.returncode, DONE, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"headers +ok +those that NVRTC 13\.5\.\d+ carries")
+        self.assertRegex(done.stdout, r"(?s)compiled.*hit")
+        self.assertRegex(done.stdout, r"(?m)^install\.lock\nnvrtc-13\.5\.\d+-[0-9a-f]{16}$")
+
+    def test_a_disk_that_is_too_small_for_them_is_named(self):
+        """fault 172"""
+        done = self.run_alone(f"{CUKILN} compile add.cu -DADDEND=1 && {CUKILN} compile halves.cu", "16m")
+        self.assertEqual(done.returncode, FAILED, done.stdout + done.stderr)
+        self.assertIn("1 compiled", done.stdout)
+        self.assertIn("the headers that NVRTC carries cannot be installed in", done.stderr)
+        self.assertIn("CUDA's headers were not found, and the headers that NVRTC carries", done.stderr)
 
 
 class Explain(CliTest):

@@ -3,7 +3,8 @@
 // owner for every file that NVRTC accesses. Arguments: NVRTC's library, its builtins library (may
 // be empty), the limit of address space in bytes, the seconds after which an idle worker ends, the
 // folder in which it may open locks (may be empty). Or `--accept-user USER`: a service manager
-// started it for a connection of that user, which sends all that in a `start` message.
+// started it for a connection of that user, which sends all that in a `start` message. Or
+// `--install-headers LIBRARY BUILTINS FOLDER`, which compiles nothing.
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -22,6 +23,7 @@
 #include "compile/worker/activation.hpp"
 #include "compile/worker/allocation.hpp"
 #include "compile/worker/clock.hpp"
+#include "compile/worker/install_headers.hpp"
 #include "compile/worker/peak_memory.hpp"
 #include "compile/worker/process.hpp"
 #include "compile/worker/sandbox.hpp"
@@ -265,6 +267,9 @@ int main_of(int count, char** values) {
     ::setrlimit(RLIMIT_FSIZE, &bounds);
     isolate_process(g_arguments.memory_bytes);
     run_until_owner_ends(run_session, kCompileStackBytes);
+  }
+  if (count == 5 && std::strcmp(values[1], "--install-headers") == 0) {
+    ::_exit(install_headers(values[2], values[3], values[4]));  // without destructors of NVRTC
   }
   int type = 0;
   socklen_t size = sizeof type;
