@@ -118,7 +118,8 @@ class Snippets:
 
     def _check_cmake(self, block):
         findings = []
-        version = re.search(r"project\(cukiln VERSION (\d+\.\d+)", (self.root / "CMakeLists.txt").read_text())[1]
+        header = (self.root / "include/cukiln/version.hpp").read_text()
+        version = ".".join(re.findall(r"(?m)^#define CUKILN_VERSION_(?:MAJOR|MINOR) (\d+)", header))
         cmake = "\n".join(path.read_text() for path in [*self.root.glob("src/**/CMakeLists.txt"),
                                                         *self.root.glob("scripts/cmake/*")])  # fmt: skip
         for at, line in enumerate(block.text.splitlines()):
