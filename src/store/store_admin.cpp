@@ -81,8 +81,10 @@ StoreFacts StoreAdmin::facts() {
     facts.entries = now.entries;
     facts.rebuilds = disk->rebuilds();
   }
+  facts.system_problem = tiers_.system_problem();
   if (SqliteStore* const system = tiers_.system()) {
     facts.system_directory = system->directory().root();
+    facts.system_entries = system->stats().entries;
   }
   return facts;
 }

@@ -27,6 +27,8 @@ struct StoreFacts {
   std::string sqlite_version;
   bool sqlite_has_wal_reset_fix = false;
   std::string system_directory;  ///< empty: no system store is open
+  std::uint64_t system_entries = 0;
+  std::string system_problem;  ///< why there is one that cannot be used
 };
 
 /// The disk space of the user's store; all zero if there is no disk tier.

@@ -176,6 +176,10 @@ Result<StoreDirectory> StoreDirectory::prepare(const std::string& directory, con
                       "700 {}, or choose another directory",
                       top, top_mode, top);
   }
+  if (failed == 0 && rules.system &&
+      ::faccessat(AT_FDCWD, self.root_.c_str(), R_OK | X_OK, AT_EACCESS) != 0) {
+    failed = errno;
+  }
   if (failed != 0) {
     const bool closed = rules.system && failed == EACCES;
     return make_error(failed == ENOENT ? ErrorCode::not_found : ErrorCode::io,

@@ -31,15 +31,23 @@ class StoreSession {
   static Result<std::unique_ptr<StoreSession>> open(const SqliteStoreOptions& options);
 
   /// Runs `body(SqliteHandle&)`, which returns a Result. After damage, starts a new generation and
-  /// runs it once more.
+  /// runs it once more. The owner of a store that is only read may replace the generation at any
+  /// time: follows to the next.
   template <class Body>
   auto read(Body&& body) -> decltype(body(std::declval<SqliteHandle&>())) {
     const ForkGate::Pass pass;
     for (int attempt = 0;; ++attempt) {
-      CUKILN_TRY(const std::shared_ptr<Generation> generation, current_.get(false));
-      CUKILN_TRY(Generation::Lease db, generation->lease());
-      auto result = body(*db);
-      if (result || attempt > 0 || !CurrentGeneration::is_recoverable(*db, result.error())) {
+      const bool was_replaced = attempt > 0 && directory_.read_only();
+      CUKILN_TRY(const std::shared_ptr<Generation> generation, current_.get(was_replaced));
+      auto db = generation->lease();
+      if (!db && attempt == 0 && directory_.read_only()) {
+        continue;
+      }
+      if (!db) {
+        return std::move(db).error();
+      }
+      auto result = body(**db);
+      if (result || attempt > 0 || !CurrentGeneration::is_recoverable(**db, result.error())) {
         return result;
       }
       const Error why = result.error();

@@ -35,8 +35,9 @@ Result<std::unique_ptr<SqliteStore>> open_disk(const TieredStore::Options& optio
   return SqliteStore::open(disk);
 }
 
-/// Null if none is configured, or none can be opened.
-std::unique_ptr<SqliteStore> open_system(const TieredStore::Options& options) {
+/// Null if none is configured, or none can be opened; `problem` says why one that is there cannot.
+std::unique_ptr<SqliteStore> open_system(const TieredStore::Options& options,
+                                         std::string& problem) {
   const std::string& directory = options.store.system_directory;
   if (directory.empty() || directory == options.store.directory) {
     return nullptr;
@@ -49,7 +50,8 @@ std::unique_ptr<SqliteStore> open_system(const TieredStore::Options& options) {
   auto opened = SqliteStore::open(system);
   if (!opened) {
     if (opened.error().code() != ErrorCode::not_found) {
-      system.log.warn("the system store is not used: {}", opened.error().message());
+      problem = opened.error().message();
+      system.log.warn("the system store is not used: {}", problem);
     }
     return nullptr;
   }
@@ -94,7 +96,7 @@ Result<std::unique_ptr<TieredStore>> TieredStore::open(Options options) {
       self->bypass_reason_ = disk.error().message();
       self->log_.warn("kernels are kept in memory only: {}", self->bypass_reason_);
     }
-    self->system_.open(open_system(own));
+    self->system_.open(open_system(own, self->system_problem_));
   }
   self->daemon_link_ = make_link(own);
   if (self->daemon_link_ != nullptr) {

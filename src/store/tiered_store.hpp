@@ -82,6 +82,8 @@ class TieredStore final : public CubinStore {
   const KeyScopes& key_scopes() const noexcept { return key_scopes_; }
   /// Why there is no disk tier; empty if there is one.
   const std::string& bypass_reason() const noexcept { return bypass_reason_; }
+  /// Why there is a system store that cannot be used; empty if there is none, or it is used.
+  const std::string& system_problem() const noexcept { return system_problem_; }
   /// True if the options ask for no disk tier.
   bool memory_only() const noexcept { return options_.store.memory_only; }
   /// True if the disk tier can be read but not written.
@@ -150,6 +152,7 @@ class TieredStore final : public CubinStore {
   Logger log_;
   MemoryStore memory_;
   std::string bypass_reason_;
+  std::string system_problem_;
   SqliteTier disk_;
   SqliteTier system_;
   StoreRecords records_{disk_};

@@ -80,7 +80,7 @@ inline StoreEntry make_entry(std::uint64_t number, const EntryShape& shape = {})
 class FilesOf final : public SetCheck {
  public:
   explicit FilesOf(DependencySet set) : set_(std::move(set)) {}
-  SetTree::Label label(const std::string& path) override {
+  std::optional<SetTree::Label> label(const std::string& path) override {
     ++labelled;
     const Observation* const seen = set_.find(path);
     return seen != nullptr ? SetTree::label_of(seen->kind, seen->hash) : SetTree::Label{};

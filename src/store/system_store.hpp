@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/file.hpp"
+#include "store/cubin_store.hpp"
+
+#include <cukiln/result.hpp>
+
+namespace cukiln {
+
+class SqliteStore;
+
+/// Calls `body` with every entry of the system store in a folder, whole and checked, in the order
+/// of their keys. Errors: not_found (there is none), those of `body`; corrupt (an entry is
+/// damaged).
+Result<void> for_each_of_system_store(const std::string& directory,
+                                      const std::function<Result<void>(StoreEntry)>& body);
+
+/// Writes a system store (cache/FORMAT.md, "System store"): the folder that an image or an
+/// administrator hands to other users, readable by all and written by nobody. What the folder has
+/// already is kept. The same entries give the same bytes, whichever process compiled them and in
+/// whatever order they are added. Readers see the store before or after `finish`, and nothing in
+/// between. Threads: one at a time.
+class SystemStoreWriter {
+ public:
+  /// Creates missing folders, 0755. Errors: invalid_argument (the folder is open to other users, is
+  /// another user's, or is a store that processes write), timeout (another process writes it), io;
+  /// corrupt (what is there is damaged).
+  static Result<SystemStoreWriter> create(const std::string& directory);
+  SystemStoreWriter(SystemStoreWriter&&) noexcept;
+  SystemStoreWriter& operator=(SystemStoreWriter&&) = delete;
+  /// Removes what was not finished.
+  ~SystemStoreWriter();
+
+  /// Adds an entry, without what differs between two compiles of it: times, uses. Errors: those of
+  /// CubinStore::put.
+  Result<PutOutcome> add(StoreEntry entry);
+
+  struct Summary {
+    std::string directory;      ///< as resolved
+    std::string database;       ///< `v2/gen-0001/store.db`, below it
+    std::uint64_t entries = 0;  ///< with those that were there before
+    std::uint64_t bytes = 0;
+  };
+  /// Makes the entries the store's. Call it once. Errors: io.
+  Result<Summary> finish();
+
+ private:
+  SystemStoreWriter(std::string top, UniqueFd lock);
+  Result<std::uint64_t> copy_sorted(SqliteStore& to);
+  std::string folder(const char* name) const;
+
+  std::string top_;
+  UniqueFd lock_;  // of the store's folder
+  std::unique_ptr<SqliteStore> staged_;
+};
+
+}  // namespace cukiln
