@@ -127,7 +127,7 @@ Result<std::vector<Target>> InProcessCompiler::targets() {
 std::vector<std::string> InProcessCompiler::toolkit_folders() {
   auto found = find_nvrtc(search_);
   if (!found) {
-    return search_.include_path;
+    return find_headers(search_);
   }
   return std::move(found->headers);
 }

@@ -238,7 +238,7 @@ std::vector<std::string> NvrtcCompiler::toolkit_folders() {
   }
   auto found = find_nvrtc(options_.search);
   if (!found) {
-    return options_.search.include_path;
+    return find_headers(options_.search);
   }
   return std::move(found->headers);
 }

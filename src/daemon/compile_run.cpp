@@ -40,7 +40,7 @@ class CompileRun::ClientFileCheck final : public SetCheck {
  public:
   explicit ClientFileCheck(CompileRun& run) : run_(run) {}
 
-  SetTree::Label label(const std::string& path) override {
+  std::optional<SetTree::Label> label(const std::string& path) override {
     auto known = run_.recorder_.label(path);
     if (!known && run_.reply(path)) {
       known = run_.recorder_.label(path);

@@ -225,9 +225,22 @@ class FileServer::IdentityClasses {
   std::vector<std::uint32_t> slots_;
 };
 
+bool FileServer::is_as_recorded(std::string_view virtual_path) const noexcept {
+  return std::any_of(roots_.begin(), roots_.end(), [&](const VirtualRoot& root) {
+    return root.as_recorded && relative_to(virtual_path, root.prefix);
+  });
+}
+
 FileServer::Mismatch FileServer::compare(const Observation& recorded, const PathStates& labels,
                                          IdentityClasses& classes) {
   using What = Mismatch::What;
+  if (is_as_recorded(recorded.path)) {
+    // A file of the user that was the same file as one of these is none now: a miss.
+    const FileIdentity own{FileIdentity::kRecordedDevice, recorded.identity};
+    return recorded.kind == Observation::Kind::absent || classes.matches(recorded.identity, own)
+               ? Mismatch{}
+               : Mismatch{What::relinked, recorded.path, recorded.hash, recorded.hash};
+  }
   const bool was_file = recorded.kind == Observation::Kind::file;
   const auto label = labels.find(recorded.path);
   const PathState now = label != labels.end() ? label->second : probe(recorded.path, was_file);

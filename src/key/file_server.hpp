@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -24,12 +25,17 @@ namespace cukiln {
 struct VirtualRoot {
   std::string prefix;                ///< `/cukiln/inc/0`, no slash at the end
   std::vector<std::string> folders;  ///< real, absolute; if empty, every path below is absent
+  /// What a dependency set recorded below it counts as true in checks: nothing on this machine
+  /// could differ from it. For CUDA's headers where there is neither NVRTC nor any of them.
+  bool as_recorded = false;
 };
 
 /// Device and inode of a file: equal for two paths to one file.
 struct FileIdentity {
   /// The device number of memory files; no file system has it.
   static constexpr std::uint64_t kMemoryDevice = ~std::uint64_t{0};
+  /// The device number of files that count as recorded; the inode is their recorded class.
+  static constexpr std::uint64_t kRecordedDevice = kMemoryDevice - 1;
 
   std::uint64_t device = kMemoryDevice;
   std::uint64_t inode = 0;
@@ -85,6 +91,8 @@ class FileServer {
   std::vector<Mismatch> check_all(const DependencySet& set);
   /// The label of what is at a path now, for a walk through a SetTree. The next `check` reuses it.
   SetTree::Label label(const std::string& virtual_path);
+  /// Whether a path counts as a dependency set recorded it: see VirtualRoot.
+  bool is_as_recorded(std::string_view virtual_path) const noexcept;
   /// Drops the labels that the next `check` would reuse. Call it when a lookup begins: labels of an
   /// earlier lookup may be out of date.
   void clear_labels() noexcept { labels_.clear(); }

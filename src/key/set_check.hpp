@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,8 +17,8 @@ namespace cukiln {
 class SetCheck {
  public:
   virtual ~SetCheck() = default;
-  /// The label of what is at a virtual path now.
-  virtual SetTree::Label label(const std::string& path) = 0;
+  /// The label of what is at a virtual path now; nothing if the path counts as recorded.
+  virtual std::optional<SetTree::Label> label(const std::string& path) = 0;
   /// Whether every observation of the set is true now.
   virtual bool holds(const DependencySet& set) = 0;
   /// Called when no recorded set has what is at this path now.
@@ -32,7 +33,9 @@ class FileCheck final : public SetCheck {
  public:
   explicit FileCheck(FileServer& files) : files_(files) { files_.clear_labels(); }
 
-  SetTree::Label label(const std::string& path) override { return files_.label(path); }
+  std::optional<SetTree::Label> label(const std::string& path) override {
+    return files_.is_as_recorded(path) ? std::nullopt : std::optional(files_.label(path));
+  }
   bool holds(const DependencySet& set) override {
     const FileServer::Mismatch found = files_.check(set);
     if (found.what == FileServer::Mismatch::What::none) {

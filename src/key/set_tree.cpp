@@ -163,29 +163,50 @@ std::vector<SetTree::Leaf> SetTree::leaves() const {
 // Walks the encoding itself: a lookup allocates no nodes.
 std::vector<SetTree::Leaf> SetTree::candidates(const Probe& probe, std::string* differs) const {
   std::vector<Leaf> found;
+  std::string first_difference;
+  std::vector<ByteView> nodes;  // still to be visited
   ByteView node = encoded_;
-  while (!node.empty()) {
+  for (;;) {
+    if (node.empty()) {
+      if (nodes.empty()) {
+        break;
+      }
+      node = nodes.back();
+      nodes.pop_back();
+    }
     SerialReader in(node);
+    node = {};
     if (in.u8() == kLeafMark) {
       const std::uint32_t count = in.u32();
       for (std::uint32_t i = 0; i < count && in.ok() && in.remaining() >= kLeafBytes; ++i) {
         found.push_back(read_leaf(in));
       }
-      return found;
+      continue;
     }
     in.u32();
     std::string path(in.bytes());
-    const Label label = probe(path);
+    const std::optional<Label> label = probe(path);
     const std::uint32_t count = in.u32();
-    node = {};
-    for (std::uint32_t i = 0; i < count && in.ok() && node.empty(); ++i) {
-      const bool same = in.raw(label.size()) == view_of_label(label);
+    bool matched = false;
+    for (std::uint32_t i = 0; i < count && in.ok() && (!label || !matched); ++i) {
+      const ByteView recorded = in.raw(sizeof(Label));
       const ByteView child = in.bytes();
-      node = same && in.ok() ? child : ByteView();
+      if (!in.ok() || (label && recorded != view_of_label(*label))) {
+        continue;
+      }
+      if (node.empty()) {
+        node = child;
+      } else {
+        nodes.push_back(child);
+      }
+      matched = true;
     }
-    if (node.empty() && differs != nullptr) {
-      *differs = std::move(path);
+    if (!matched && first_difference.empty()) {
+      first_difference = std::move(path);
     }
+  }
+  if (found.empty() && differs != nullptr) {
+    *differs = std::move(first_difference);
   }
   return found;
 }

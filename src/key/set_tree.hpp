@@ -61,9 +61,10 @@ class SetTree {
   /// All sets, in no particular order.
   std::vector<Leaf> leaves() const;
 
-  /// The sets that may hold, usually one. `probe` returns the label of what is at a path now. If no
-  /// set has that label, the result is empty and `*differs` is the path.
-  using Probe = std::function<Label(const std::string& path)>;
+  /// The sets that may hold, usually one. `probe` returns the label of what is at a path now, or
+  /// nothing if the path counts as each set recorded it: then all of them may hold. If no set has
+  /// the label, the result is empty and `*differs` is the path.
+  using Probe = std::function<std::optional<Label>(const std::string& path)>;
   std::vector<Leaf> candidates(const Probe& probe, std::string* differs = nullptr) const;
 
   /// Adds a set; if it is there already, updates its hint. `load` reads the recorded set of a leaf

@@ -35,7 +35,30 @@ Miss miss_of(const FileServer::Mismatch& mismatch, const FileServer& files) {
              : mismatch.what == What::relinked ? Miss::Why::relinked
                                                : Miss::Why::changed;
   miss.path = files.real_path(mismatch.path);
+  miss.of_toolkit = mismatch.path.starts_with(std::string(kToolkitRoot) + "/");
   return miss;
+}
+
+/// What makes a miss a hit on a machine that must not compile.
+std::string advice_offline(const Miss& miss, const std::string& compiler, bool can_compile) {
+  switch (miss.why) {
+    case Miss::Why::changed:
+    case Miss::Why::appeared:
+    case Miss::Why::vanished:
+    case Miss::Why::relinked: break;
+    default:
+      return std::string("compile it elsewhere and bring the store") +
+             (can_compile ? ", or allow compiling" : "");
+  }
+  if (!miss.of_toolkit) {
+    return "bring the files that it was compiled with, or compile it elsewhere with these";
+  }
+  return can_compile ? "compile it elsewhere with this machine's NVRTC and CUDA headers, or allow "
+                       "compiling"
+                     : fmt::format(
+                           "CUDA's headers on this machine are not those of {}: install "
+                           "those, or remove them, since without NVRTC none are needed",
+                           compiler);
 }
 
 }  // namespace
@@ -189,12 +212,12 @@ Result<void> Builder::PipelineCaller::admit() {
   reason_ = found_.miss.text();
   if (builder_.options_.offline) {
     const bool was_stored = found_.miss.why != Miss::Why::not_stored;
-    return make_error(
-        ErrorCode::not_found,
-        "{} for {} is not in the store{} and compiling is forbidden (offline); compile "
-        "it elsewhere and bring the store, or allow compiling",
-        request_.name, request_.request.target.name(),
-        was_stored ? fmt::format(" ({})", reason_) : std::string());
+    const bool can_compile = compiler_for_target().toolchain().has_value();
+    return make_error(ErrorCode::not_found,
+                      "{} for {} is not in the store{} and compiling is forbidden (offline); {}",
+                      request_.name, request_.request.target.name(),
+                      was_stored ? fmt::format(" ({})", reason_) : std::string(),
+                      advice_offline(found_.miss, request_.labels.compiler, can_compile));
   }
   if (cancelled_.is_set()) {  // before a compile starts
     return make_error(ErrorCode::timeout, "compiling {} was cancelled", request_.name);
@@ -232,6 +255,7 @@ void Builder::PipelineCaller::count_committed(const CompilePipeline::Outcome& ou
 Built Builder::PipelineCaller::take(CompilePipeline::Outcome outcome) {
   using ResultFrom = CompilePipeline::ResultFrom;
   Built built;
+  constexpr const char* kRecorded = ", with CUDA's headers as recorded: there are none here";
   const bool is_compiled = outcome.from == ResultFrom::compiled;
   built.outcome = is_compiled ? Outcome::compiled : Outcome::hit;
   telemetry().count(is_compiled ? &Stats::compiles : &Stats::hits);
@@ -271,6 +295,9 @@ Built Builder::PipelineCaller::take(CompilePipeline::Outcome outcome) {
   }
   built.entry =
       outcome.from < ResultFrom::remote_store ? *std::move(found_.entry) : std::move(outcome.entry);
+  if (!is_compiled && request_.relies_on_record(built.entry.dependencies)) {
+    built.reason += kRecorded;
+  }
   return built;
 }
 

@@ -36,7 +36,8 @@ struct Miss {
     out_of_scope,  ///< signed by a key that is not trusted for the module
     evicted        ///< recorded, and evicted or removed since
   } why = Why::not_stored;
-  std::string path;  ///< real path of the header; empty if there is none
+  std::string path;         ///< real path of the header; empty if there is none
+  bool of_toolkit = false;  ///< the header is one of CUDA's
 
   std::string text() const;  ///< `header changed: include/tile.cuh`
 };

@@ -125,10 +125,16 @@ Result<KernelLoader::Impl::Resolved> KernelLoader::Impl::resolve(const ModuleSpe
     const PhaseMeter::Scope scope(meter, Phase::find);
     return toolchains->usable_for(wanted);
   };
-  const auto make_request = [&](const ChosenTarget& usable) {
+  const auto make_request = [&](const ChosenTarget& usable) -> Result<ModuleRequest> {
     const PhaseMeter::Scope scope(meter, Phase::hash);
-    return make_module_request(spec, usable.target, usable.toolchain,
-                               compiler->for_target(usable.target).toolkit_folders(), &stat_cache);
+    Compiler& own = compiler->for_target(usable.target);
+    const std::vector<std::string> toolkit = own.toolkit_folders();
+    CUKILN_TRY(ModuleRequest made, make_module_request(spec, usable.target, usable.toolchain,
+                                                       toolkit, &stat_cache));
+    if (toolkit.empty() && !own.toolchain()) {
+      made.count_toolkit_as_recorded();
+    }
+    return made;
   };
   CUKILN_TRY(const auto candidates, find_toolchains());
   std::optional<Resolved> first;

@@ -47,8 +47,38 @@ Result<std::vector<Target>> LoaderServices::targets_without_devices(const Module
 Result<LoaderServices::Resolved> LoaderServices::resolve(const ModuleSpec& module, Target target) {
   CUKILN_TRY(auto resolved, loader_.impl_->resolve(module, target, Builder::Purpose::inspect));
   const auto& entry = resolved.found.entry;
-  return Resolved{std::move(resolved.request.name), resolved.request.request.target,
-                  entry ? std::optional(entry->key) : std::nullopt};
+  return Resolved{resolved.request.name, resolved.request.request.target,
+                  entry ? std::optional(entry->key) : std::nullopt,
+                  entry ? std::string() : resolved.found.miss.text(),
+                  entry && resolved.request.relies_on_record(entry->dependencies)};
+}
+
+std::string LoaderServices::toolchain_mismatch(const StoreEntry& entry) {
+  const auto fields = RequestFields::parse(entry.request_canonical);
+  if (!fields) {
+    return fields.error().message();
+  }
+  Compiler& compiler = loader_.impl_->compiler->for_target(fields->target);
+  const auto here = compiler.toolchain();
+  if (here && here->version != fields->toolchain.version) {
+    return fmt::format("compiled by nvrtc {}, and this machine has {}", fields->toolchain.version,
+                       here->version);
+  }
+  if (here && here->content != fields->toolchain.content) {
+    return fmt::format("compiled by another build of nvrtc {} than this machine's", here->version);
+  }
+  const std::vector<std::string> toolkit = compiler.toolkit_folders();
+  FileServer files({{kToolkitRoot, toolkit, !here && toolkit.empty()}}, &loader_.impl_->stat_cache);
+  for (const FileServer::Mismatch& found : files.check_all(entry.dependencies)) {
+    using What = FileServer::Mismatch::What;
+    if (found.path.starts_with(std::string(kToolkitRoot) + "/") && found.what != What::relinked) {
+      const char* const how = found.what == What::changed    ? "changed"
+                              : found.what == What::appeared ? "appeared"
+                                                             : "vanished";
+      return fmt::format("header {}: {}", how, files.real_path(found.path));
+    }
+  }
+  return {};
 }
 
 Result<std::string> LoaderServices::compile_to_ptx(const StoreEntry& entry,

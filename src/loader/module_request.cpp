@@ -220,6 +220,19 @@ std::string working_folder_of(const ModuleSpec& spec) {
   return gone ? std::string() : here.string();
 }
 
+void ModuleRequest::count_toolkit_as_recorded() {
+  for (VirtualRoot& root : roots) {
+    root.as_recorded = root.as_recorded || root.prefix == kToolkitRoot;
+  }
+}
+
+bool ModuleRequest::relies_on_record(const DependencySet& set) const {
+  const FileServer server(roots, nullptr);
+  return std::any_of(set.observations.begin(), set.observations.end(), [&](const Observation& one) {
+    return one.kind == Observation::Kind::file && server.is_as_recorded(one.path);
+  });
+}
+
 std::unique_ptr<FileServer> ModuleRequest::files(StatCache* stats) const {
   auto server = std::make_unique<FileServer>(roots, stats);
   for (const MemoryFile& file : memory_files) {

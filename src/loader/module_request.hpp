@@ -45,6 +45,12 @@ struct ModuleRequest {
   std::vector<SourceFile> source_files;  ///< of the sources, in order; an empty path: in memory
   EntryLabels labels;
 
+  /// Makes CUDA's headers count as recorded (VirtualRoot): for a machine with neither NVRTC nor
+  /// headers of CUDA. The user's own files are checked as ever.
+  void count_toolkit_as_recorded();
+  /// Whether a hit of this set relies on that.
+  bool relies_on_record(const DependencySet& set) const;
+
   /// Creates a view of this host's files for one lookup or compile.
   std::unique_ptr<FileServer> files(StatCache* stats) const;
 

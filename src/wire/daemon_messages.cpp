@@ -159,8 +159,8 @@ std::optional<CompileTerms> CompileTerms::decode(ByteView body) {
 std::string SourceRoots::encode() const {
   SerialWriter out;
   out.u32(static_cast<std::uint32_t>(roots.size()));
-  for (const auto& [prefix, folders] : roots) {
-    out.bytes(prefix).strings(folders);
+  for (const VirtualRoot& root : roots) {  // what counts as recorded is the client's check alone
+    out.bytes(root.prefix).strings(root.folders);
   }
   return out.take();
 }

@@ -65,7 +65,7 @@ std::string image(std::uint64_t seed) {
 
 /// Kernels without a header: every set holds.
 struct AllHold final : SetCheck {
-  SetTree::Label label(const std::string&) override { return {}; }
+  std::optional<SetTree::Label> label(const std::string&) override { return SetTree::Label{}; }
   bool holds(const DependencySet&) override { return true; }
 };
 

@@ -243,6 +243,41 @@ TEST_CASE_FIXTURE(Fixture, "a lookup does not reuse the labels of an earlier one
   CHECK_FALSE(FileCheck(files).holds(set_of("/cukiln/inc/0/a.cuh", "one")));
 }
 
+TEST_CASE_FIXTURE(Fixture,
+                  "a root without a toolkit counts as recorded, the user's files never do") {
+  scratch.write("first/a.cuh", "one");
+  const std::vector<VirtualRoot> roots = {{"/cukiln/inc/0", {scratch / "first"}},
+                                          {"/cukiln/toolkit", {}, true}};
+  FileServer files(roots, &stats, clock);
+  DependencySet set = set_of("/cukiln/inc/0/a.cuh", "one");  // identity 0
+  set.add_absent("/cukiln/inc/0/cuda_fp16.h");
+  set.add_file("/cukiln/toolkit/cuda_fp16.h", hash_of("CUDA's"));
+  set.add_file("/cukiln/toolkit/linked.h", hash_of("CUDA's"), 1);  // the same file
+  set.add_folder("/cukiln/toolkit/cccl");
+  set.add_absent("/cukiln/toolkit/cccl/cuda_fp16.h");
+  CHECK(files.check(set).what == What::none);
+  CHECK(files.check_all(set).empty());
+  CHECK_FALSE(FileCheck(files).label("/cukiln/toolkit/cuda_fp16.h").has_value());
+  CHECK_FALSE(files.is_as_recorded("/cukiln/toolkits/a.h"));
+  CHECK(server().check(set).path == "/cukiln/toolkit/cuda_fp16.h");  // where they are checked
+
+  SUBCASE("a file of the user changes") {
+    scratch.write("first/a.cuh", "other");
+    CHECK(FileServer(roots, &stats, clock).check(set).path == "/cukiln/inc/0/a.cuh");
+  }
+  SUBCASE("a file of the user appears before the toolkit's") {
+    scratch.write("first/cuda_fp16.h", "the user's");
+    const auto found = FileServer(roots, &stats, clock).check(set);
+    CHECK(found.what == What::appeared);
+    CHECK(found.path == "/cukiln/inc/0/cuda_fp16.h");
+  }
+  SUBCASE("a file of the user was the same file as one of the toolkit's") {
+    scratch.write("first/link.cuh", "CUDA's");
+    set.add_file("/cukiln/inc/0/link.cuh", hash_of("CUDA's"), 1);
+    CHECK(files.check(set).what == What::relinked);
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "virtual paths in a log become the user's own") {
   scratch.write("first/a.cuh", "");
   const auto files = server();

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -139,6 +140,38 @@ TEST_CASE(
             .candidates([&](const std::string& path) { return project.label(path); }, &differs)
             .empty());
   CHECK(differs == "/a.h");
+}
+
+TEST_CASE(
+    "a path that counts as recorded leads to every set that may hold, others decide as ever") {
+  Recorded recorded;
+  Project project;
+  project.files["/root.h"] = "ab0";
+  for (int a = 0; a < 5; ++a) {
+    for (int b = 0; b < 5; ++b) {
+      project.files["/a.h"] = std::to_string(a);
+      project.files["/b.h"] = std::to_string(b);
+      recorded.add(project.compile());
+    }
+  }
+  std::string differs;
+  const auto found = [&](const std::string& unknown) {
+    return recorded.tree.candidates(
+        [&](const std::string& path) -> std::optional<SetTree::Label> {
+          return path == unknown ? std::nullopt : std::optional(project.label(path));
+        },
+        &differs);
+  };
+  project.files["/b.h"] = "3";
+  const auto any_a = found("/a.h");
+  REQUIRE(any_a.size() == 5);
+  for (const SetTree::Leaf& leaf : any_a) {
+    CHECK(recorded.sets.at(leaf.key).find("/b.h")->hash == hash_of("3"));
+  }
+  CHECK(found("/b.h").size() == 5);
+  project.files["/b.h"] = "new";
+  CHECK(found("/a.h").empty());
+  CHECK(differs == "/b.h");
 }
 
 // fault 81

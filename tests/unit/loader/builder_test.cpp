@@ -246,6 +246,66 @@ TEST_CASE_FIXTURE(Fixture, "offline forbids a compile and says what is missing a
   CHECK(compiler.compiles == 0);
 }
 
+TEST_CASE_FIXTURE(Fixture, "what is advised offline is what would make the miss a hit") {
+  scratch.write("inc/a.cuh", "A");
+  Builder filling = builder();
+  REQUIRE(build(filling, request()));
+  Builder::Options options;
+  options.offline = true;
+  Builder b = builder(options);
+  const auto advice = [&](const ModuleRequest& r) {
+    const auto built = build(b, r);
+    REQUIRE_FALSE(built);
+    return built.error().message().substr(built.error().message().find(';') + 2);
+  };
+  CHECK(advice(request("other")) ==
+        "bring the files that it was compiled with, or compile it elsewhere with these");
+  ModuleSpec other;
+  other.sources = {Source::memory("other.cu", "void other();")};
+  const ModuleRequest unknown = *make_module_request(other, {100, 'a'}, {"13.0.88", {}}, {});
+  CHECK(advice(unknown) == "compile it elsewhere and bring the store, or allow compiling");
+  compiler.is_installed = false;
+  CHECK(advice(unknown) == "compile it elsewhere and bring the store");
+}
+
+TEST_CASE_FIXTURE(
+    Fixture, "fault 182: headers of CUDA count as recorded where there are none, and no others") {
+  scratch.write("inc/a.cuh", "A");
+  scratch.write("cuda/cuda.h", "13.0");
+  scratch.write("newer/cuda.h", "13.5");
+  compiler.headers = {"/cukiln/inc/0/a.cuh", "/cukiln/toolkit/cuda.h"};
+  ModuleSpec spec;
+  spec.name = "demo";
+  spec.sources = {Source::memory("demo.cu", "void k();")};
+  spec.include = {scratch / "inc"};
+  const auto with = [&](const std::vector<std::string>& toolkit) {
+    return *make_module_request(spec, {100, 'a'}, {"13.0.88", {}}, toolkit);
+  };
+  Builder filling = builder();
+  REQUIRE(build(filling, with({scratch / "cuda"}))->outcome == Outcome::compiled);
+  Builder::Options options;
+  options.offline = true;
+  Builder b = builder(options);
+  CHECK(build(b, with({scratch / "cuda"}))->reason == "in the store");
+  compiler.is_installed = false;
+  CHECK(build(b, with({scratch / "cuda"}))->reason == "in the store");
+  const auto newer = build(b, with({scratch / "newer"}));
+  REQUIRE_FALSE(newer);
+  CHECK(newer.error().message().find("header changed: " + (scratch / "newer/cuda.h")) !=
+        std::string::npos);
+  CHECK(newer.error().message().find("CUDA's headers on this machine are not those of nvrtc "
+                                     "13.0.88: install those, or remove them") !=
+        std::string::npos);
+  ModuleRequest none = with({});
+  CHECK_FALSE(build(b, none));
+  none.count_toolkit_as_recorded();
+  const auto hit = build(b, none);
+  REQUIRE(hit);
+  CHECK(hit->reason == "in the store, with CUDA's headers as recorded: there are none here");
+  scratch.write("inc/a.cuh", "changed");
+  CHECK_FALSE(build(b, none));
+}
+
 // fault 49
 TEST_CASE_FIXTURE(
     Fixture,

@@ -84,7 +84,10 @@ class MapStore final : public CubinStore {
 /// "Compiles" by reading given headers and returning their text as the image.
 class TextCompiler final : public Compiler {
  public:
-  Result<Toolchain> toolchain() override { return Toolchain{"13.0.88", {}}; }
+  Result<Toolchain> toolchain() override {
+    if (!is_installed) return Error(ErrorCode::not_found, "NVRTC was not found");
+    return Toolchain{"13.0.88", {}};
+  }
   std::vector<std::string> toolkit_folders() override { return {}; }
   Result<CompileOutcome> compile(const CompileJob& job) override {
     ++calls;
@@ -120,6 +123,7 @@ class TextCompiler final : public Compiler {
   std::atomic<int> busy_rounds{0};
   std::vector<std::string> headers{"/cukiln/inc/0/a.cuh", "/cukiln/inc/0/b.cuh"};
   std::optional<ErrorCode> error;
+  bool is_installed = true;
   bool uses_time = false;
   bool observed = true;
 };
