@@ -258,6 +258,28 @@ std::string seal_entry(const StoreEntry& entry, const SecretKey* key, bool with_
   return seal_envelope(std::move(head), encode_payload(entry, with_source), key);
 }
 
+Result<std::string> accept_signers(std::string_view chain, const std::string& verified,
+                                   std::string_view module, const OpenRules& rules,
+                                   Rejection& why) {
+  const std::string last = verified.substr(0, verified.find(':'));
+  if (rules.trusted != nullptr && rules.trusted->revoked().signed_any_of(chain)) {
+    return reject(why, Rejection::revoked_signer,
+                  "the object is signed by \"{}\", and an earlier signer's key was revoked", last);
+  }
+  std::string signers = with_signer(chain, verified.empty() ? kUnsigned : verified);
+  for (const std::string_view name : {module, rules.module.value_or(module)}) {
+    if (rules.trusted != nullptr && !rules.trusted->scopes().cover(signers, name)) {
+      return reject(
+          why, Rejection::out_of_scope,
+          "the object is signed by \"{}\", and a key that signed it is not trusted for the "
+          "module {}; sign a new compile with one that is, or add modules= to the list of "
+          "trusted keys",
+          last, name);
+    }
+  }
+  return signers;
+}
+
 Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection& why) {
   CUKILN_TRY(const OpenedEnvelope opened, open_envelope(bytes, rules, why));
   SerialReader in(opened.payload);
@@ -282,23 +304,7 @@ Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection&
   for (const std::string& signer : *signers) {
     chain = with_signer(chain, signer);
   }
-  if (rules.trusted != nullptr && rules.trusted->revoked().signed_any_of(chain)) {
-    return reject(why, Rejection::revoked_signer,
-                  "the object is signed by \"{}\", and an earlier signer's key was revoked",
-                  opened.head.signer);
-  }
-  const std::string signed_by =
-      with_signer(chain, opened.signer.empty() ? kUnsigned : opened.signer);
-  for (const ByteView module : {parts.name, rules.module.value_or(parts.name)}) {
-    if (rules.trusted != nullptr && !rules.trusted->scopes().cover(signed_by, module)) {
-      return reject(
-          why, Rejection::out_of_scope,
-          "the object is signed by \"{}\", and a key that signed it is not trusted for the "
-          "module {}; sign a new compile with one that is, or add modules= to the list of "
-          "trusted keys",
-          opened.head.signer, module);
-    }
-  }
+  CUKILN_TRY(std::string signed_by, accept_signers(chain, opened.signer, parts.name, rules, why));
   if (ObjectName::of_entry(parts.request_canonical, parts.dependencies) != opened.head.name) {
     return reject(why, Rejection::wrong_name,
                   "the object holds another entry than its name states");
@@ -318,7 +324,7 @@ Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection&
   entry->source_text = source_text;
   entry->compile_us = static_cast<std::int64_t>(compile_us);
   entry->created_s = opened.head.created_s;
-  entry->signer = signed_by;
+  entry->signer = std::move(signed_by);
   return entry;
 }
 

@@ -89,6 +89,11 @@ std::string seal_entry(const StoreEntry& entry, const SecretKey* key, bool with_
 /// the origin. Errors: as open_envelope.
 Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection& why);
 
+/// Returns the signers of an entry, `chain` and the verified one (empty: none) that passed it on.
+/// Errors: corrupt, with `why` revoked_signer or out_of_scope, as open_entry.
+Result<std::string> accept_signers(std::string_view chain, const std::string& verified,
+                                   std::string_view module, const OpenRules& rules, Rejection& why);
+
 /// The dependency sets that the fleet recorded for a request: the tree of all of them, and the most
 /// recent sets themselves, so that most entries are known to hold before they are fetched.
 struct FleetSets {

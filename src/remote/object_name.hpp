@@ -16,6 +16,8 @@ struct ObjectName : Digest256<struct ObjectNameTag> {
   /// Returns the name of an entry.
   static ObjectName of_entry(const CacheKey& key) noexcept;
   static ObjectName of_entry(ByteView request_canonical, ByteView set_canonical) noexcept;
+  /// Returns the name of the signature of an OCI image, by the digest of its manifest.
+  static ObjectName of_image(ByteView manifest_digest) noexcept;
 };
 
 }  // namespace cukiln

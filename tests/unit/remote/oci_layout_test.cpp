@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remote/oci_layout.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "remote/tar.hpp"
+#include "store/system_store.hpp"
+#include "support/store_entries.hpp"
+
+using namespace cukiln;
+using namespace cukiln::testing;
+
+namespace {
+
+struct Fixture {
+  ScratchFolder folder;
+  SecretKey key = *SecretKey::generate("fleet");
+  TrustedKeys trusted;
+
+  std::string store(std::uint64_t entries) {
+    auto writer = SystemStoreWriter::create(folder / "store");
+    REQUIRE(writer.has_value());
+    for (std::uint64_t i = 0; i < entries; ++i) {
+      REQUIRE(writer->add(make_entry(i)));
+    }
+    REQUIRE(writer->finish());
+    return folder / "store";
+  }
+  void write_layout(const std::string& store) {
+    const auto written = write_oci_layout(folder / "image", store, {"0.2.0", {}, {}}, &key);
+    REQUIRE_MESSAGE(written.has_value(), written.error().message());
+  }
+  Result<std::vector<StoreEntry>> read(Rejection& why, bool insecure = false) {
+    std::vector<StoreEntry> entries;
+    const OpenRules rules{&trusted, nullptr, insecure};
+    auto done = for_each_of_oci_layout(folder / "image", folder.path(), rules, why,
+                                       [&](const StoreEntry& entry) -> Result<void> {
+                                         entries.push_back(entry);
+                                         return {};
+                                       });
+    return done ? Result<std::vector<StoreEntry>>(std::move(entries)) : std::move(done).error();
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture, "an image gives back what was put into its store, under its signer") {
+  write_layout(store(3));
+  Rejection why = Rejection::none;
+  CHECK_FALSE(read(why));
+  CHECK(why == Rejection::unknown_signer);
+  trusted.add(key.public_key());
+  why = Rejection::none;
+  const auto entries = read(why);
+  REQUIRE_MESSAGE(entries.has_value(), entries.error().message());
+  REQUIRE(entries->size() == 3);
+  for (StoreEntry entry : *entries) {
+    CHECK(entry.signer == key.public_key().text());
+    CHECK_FALSE(entry.source_text.empty());
+    entry.signer.clear();
+    bool is_one = false;
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      is_one = is_one || same_content(entry, make_entry(i));
+    }
+    CHECK(is_one);
+  }
+  // Nothing that was unpacked stays.
+  for (const auto& one : std::filesystem::directory_iterator(folder.path())) {
+    CHECK(one.path().filename().string().find("cukiln-oci") == std::string::npos);
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "a key that may sign some modules only signs no other in an image") {
+  write_layout(store(1));
+  trusted = *TrustedKeys::parse(key.public_key().text() + " modules=other_");
+  Rejection why = Rejection::none;
+  CHECK_FALSE(read(why));
+  CHECK(why == Rejection::out_of_scope);
+  trusted = *TrustedKeys::parse(key.public_key().text() + " modules=kernel_");
+  why = Rejection::none;
+  CHECK(read(why).has_value());
+}
+
+TEST_CASE_FIXTURE(Fixture, "a signed layer with any other file than a store's is refused whole") {
+  trusted.add(key.public_key());
+  const std::string plain = store(1);
+  SUBCASE("beside the store") { folder.write("store/x", "1"); }
+  SUBCASE("in the store") { folder.write("store/v2/writer.lock", ""); }
+  SUBCASE("no store") { std::filesystem::remove_all(plain + "/v2"); }
+  SUBCASE("no database") { std::filesystem::remove_all(plain + "/v2/gen-0001"); }
+  write_layout(plain);
+  Rejection why = Rejection::none;
+  const auto entries = read(why);
+  REQUIRE_FALSE(entries);
+  CAPTURE(entries.error().message());
+  CHECK_FALSE(exists(folder / "x"));
+}
+
+TEST_CASE("a tar header is accepted if it is exactly the one of its name and size") {
+  const TarMember member{"v2/gen-0001/store.db", 123'456};
+  const std::string header = tar_header(member);
+  REQUIRE(header.size() == kTarBlock);
+  const auto again = parse_tar_header(header);
+  REQUIRE(again);
+  CHECK(again->name == member.name);
+  CHECK(again->bytes == member.bytes);
+  CHECK(parse_tar_header(tar_header({"v2/", 0}))->is_folder());
+  for (std::size_t at = 0; at < header.size(); ++at) {
+    std::string other = header;
+    other[at] = static_cast<char>(other[at] ^ 1);
+    CAPTURE(at);
+    CHECK_FALSE(parse_tar_header(other));
+  }
+  CHECK_FALSE(parse_tar_header(std::string(kTarBlock, '\0')));
+  CHECK_FALSE(parse_tar_header(header.substr(1)));
+  CHECK(tar_padding(0).empty());
+  CHECK(tar_padding(1).size() == 511);
+  CHECK(tar_padding(512).empty());
+}
