@@ -229,8 +229,12 @@ void check_compiler(const LoaderOptions& options, std::vector<Check>& checks) {
         "later, or set CUKILN_NVRTC_LIBRARY to the library's path. Stored kernels are served "
         "without it";
     checks.push_back(std::move(nvrtc));
-    checks.push_back(check_headers(find_headers(nvrtc_search(options)), {}));
+    const std::vector<std::string> folders = find_headers(nvrtc_search(options));
+    checks.push_back(check_headers(folders, {}));
     checks.back().needed = false;  // stored kernels are served without them
+    if (folders.empty()) {
+      checks.back().detail += ": those that an entry was compiled with count as recorded";
+    }
   } else {
     for (const Nvrtc& one : *all) {
       std::string version;
@@ -360,7 +364,13 @@ void check_store(Context& context, std::vector<Check>& checks) {
   Check system{.name = "system store", .needed = false};
   const std::string& configured = context.settings().store.system_directory;
   if (!facts.system_directory.empty()) {
-    system.detail = facts.system_directory + ", read-only";
+    system.detail = fmt::format("{}, read-only, {}", facts.system_directory,
+                                counted(facts.system_entries, "entry", "entries"));
+  } else if (!facts.system_problem.empty()) {
+    system.status = Status::wrong;
+    system.detail = "unreadable: " + facts.system_problem;
+    system.advice =
+        "until then it is not used; 'cukiln preload --system-store' writes one that all users read";
   } else {
     system.status = Status::missing;
     system.detail = configured.empty() ? "not configured" : "none in " + configured;

@@ -58,6 +58,7 @@ class Context {
   const Terminal& out() const noexcept { return out_; }
   Messages& messages() noexcept { return messages_; }
   Settings& settings() noexcept { return settings_; }
+  const Settings& settings() const noexcept { return settings_; }
 
   /// Prints text on stdout.
   void print(std::string_view text) const;

@@ -116,6 +116,18 @@ Result<std::vector<EntrySummary>> EntryFilter::apply(std::vector<EntrySummary> e
   return entries;
 }
 
+Result<StoreEntry> whole_entry(StoreAdmin& store, const CacheKey& key) {
+  CUKILN_TRY(auto entry, store.peek(key));
+  if (!entry) {
+    return make_error(ErrorCode::not_found, "the entry {} was removed meanwhile; try again",
+                      key.hex());
+  }
+  if (auto source = store.source_text(key)) {
+    entry->source_text = *std::move(source);
+  }
+  return *std::move(entry);
+}
+
 Exit exit_of_key_error(const Error& error) noexcept {
   return error.code() == ErrorCode::invalid_argument ? Exit::usage : Exit::failed;
 }

@@ -40,6 +40,9 @@ class EntryFilter {
   std::string name_;
 };
 
+/// Returns an entry with its source text. Errors: not_found (removed meanwhile), corrupt.
+Result<StoreEntry> whole_entry(StoreAdmin& store, const CacheKey& key);
+
 /// Returns the exit code for an error of `find_key`. An unknown key is not an error of usage.
 Exit exit_of_key_error(const Error& error) noexcept;
 

@@ -20,6 +20,9 @@ constexpr std::size_t kMaxAbsent = 12;
 std::string short_digest(const ContentHash& digest) { return digest.hex().substr(0, kShownDigits); }
 
 std::string time_and_age(std::int64_t unix_s) {
+  if (unix_s == 0) {
+    return "not recorded in a system store";
+  }
   const std::string age = human_age(now_s() - unix_s);
   return fmt::format("{} ({})", human_time(unix_s), age == "now" ? age : age + " ago");
 }
@@ -114,7 +117,9 @@ std::string EntryPage::kernels(const Terminal& terminal) const {
 std::string EntryPage::history(const Terminal& terminal) const {
   Table table({{""}, {"", Column::Align::left, true, 20}});
   table.add({name_of(summary_.origin), time_and_age(summary_.created_s)});
-  table.add({"compile time", human_ms(static_cast<double>(summary_.compile_us) / 1000)});
+  if (summary_.compile_us != 0) {
+    table.add({"compile time", human_ms(static_cast<double>(summary_.compile_us) / 1000)});
+  }
   if (summary_.peak_bytes != 0) {
     table.add({"memory", human_bytes(summary_.peak_bytes) + " at most"});
   }

@@ -18,6 +18,7 @@ namespace {
 struct Answer {
   std::string subject;  ///< `amax.cu for sm_100a`
   Explanation explanation;
+  bool toolkit_as_recorded = false;
 };
 
 Json json_of(const Answer& answer) {
@@ -32,7 +33,8 @@ Json json_of(const Answer& answer) {
               {"target", e.target.name()},
               {"key", e.key ? Json(e.key->hex()) : Json()},
               {"nearest", e.nearest ? Json(e.nearest->hex()) : Json()},
-              {"differences", std::move(differences)}};
+              {"differences", std::move(differences)},
+              {"toolkit", answer.toolkit_as_recorded ? "as recorded" : "checked"}};
 }
 
 class ExplainCommand final : public Command {
@@ -92,7 +94,8 @@ class ExplainCommand final : public Command {
     if (!explanation) {
       return context.fail(Exit::failed, explanation.error());
     }
-    const Answer answer{short_key(keys[0]) + " and " + short_key(keys[1]), *std::move(explanation)};
+    const Answer answer{short_key(keys[0]) + " and " + short_key(keys[1]), *std::move(explanation),
+                        false};
     if (context.json()) {
       context.print_json(json_of(answer));
     } else if (answer.explanation.differences.empty()) {
@@ -128,8 +131,13 @@ class ExplainCommand final : public Command {
         if (!explanation) {
           return context.fail(exit_of(explanation.error()), explanation.error());
         }
-        answers.push_back(
-            {subject_of(module) + " for " + explanation->target.name(), *std::move(explanation)});
+        Answer answer{subject_of(module) + " for " + explanation->target.name(),
+                      *std::move(explanation)};
+        if (answer.explanation.hit) {
+          const auto resolved = LoaderServices(**loader).resolve(module, target);
+          answer.toolkit_as_recorded = resolved && resolved->toolkit_as_recorded;
+        }
+        answers.push_back(std::move(answer));
       }
     }
     if (context.json() && answers.size() == 1) {
@@ -185,9 +193,11 @@ class ExplainCommand final : public Command {
     const auto at = std::find_if(entries_.begin(), entries_.end(),
                                  [&](const EntrySummary& e) { return e.key == key; });
     if (at != entries_.end()) {
-      const std::string age = human_age(now_s() - at->last_used_s);
-      text += fmt::format("  {} for {}, used {}{}", printable(at->labels.name),
-                          printable(at->labels.target), age, age == "now" ? "" : " ago");
+      text += fmt::format("  {} for {}", printable(at->labels.name), printable(at->labels.target));
+      if (at->last_used_s != 0) {  // a system store records no use
+        const std::string age = human_age(now_s() - at->last_used_s);
+        text += fmt::format(", used {}{}", age, age == "now" ? "" : " ago");
+      }
     }
     return text;
   }
@@ -199,6 +209,9 @@ class ExplainCommand final : public Command {
         e.hit ? context.paint(Color::green, "hit") : context.paint(Color::yellow, "miss")));
     if (e.hit) {
       context.print("entry    " + described(context, *e.key) + "\n");
+      if (answer.toolkit_as_recorded) {
+        context.print("headers  CUDA's count as recorded: this machine has none, and no NVRTC\n");
+      }
     } else if (!e.nearest && !e.differences.empty()) {
       const Difference& why = e.differences.front();
       context.print(fmt::format("{}: {}\n", why.field, printable(why.now)));

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "base/result.hpp"
@@ -9,8 +12,13 @@
 #include "cli/module_options.hpp"
 #include "cli/output.hpp"
 #include "loader/loader_services.hpp"
+#include "loader/module_request.hpp"
 #include "remote/bundle.hpp"
 #include "remote/envelope.hpp"
+#include "remote/oci_layout.hpp"
+#include "store/system_store.hpp"
+
+#include <cukiln/version.hpp>
 
 namespace cukiln::cli {
 
@@ -18,11 +26,27 @@ namespace {
 
 constexpr std::size_t kMaxNamed = 5;
 
+/// Removes a folder, now and in the end.
+class ScratchFolder {
+ public:
+  explicit ScratchFolder(std::string path) : path_(std::move(path)) { remove(); }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ~ScratchFolder() { remove(); }
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  void remove() const noexcept {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::string path_;
+};
+
 class ExportCommand final : public Command {
  public:
   CommandHelp help() const override {
     return {"export",
-            "-o BUNDLE [KEY|NAME...]",
+            "-o BUNDLE|--oci DIR [KEY|NAME...]",
             "write entries to a signed bundle",
             "Writes entries of the store to one file, for container images and machines without a "
             "network. Without a KEY or a module's NAME it writes all entries. 'cukiln import' "
@@ -33,12 +57,18 @@ class ExportCommand final : public Command {
               "the entries that a manifest hits with its files as they are now"},
              {"cukiln export -o kernels.ckb --manifest kernels.json --arch sm_90a",
               "for this target instead of the manifest's"},
+             {"cukiln export --oci kernels.oci --manifest kernels.json --sign fleet-1.key",
+              "an image for a registry, which Kubernetes mounts as a volume"},
              {"cukiln export -o one.ckb 3fa9c01d", "one entry, unsigned"}}};
   }
 
   void add_options(CLI::App& app) override {
     app.add_option("KEY", keys_);
     app.add_option("-o,--output", output_, "write the bundle to this file")->type_name("BUNDLE");
+    app.add_option("--oci", oci_,
+                   "write an OCI image layout to this folder instead, whose one layer is a system "
+                   "store; the same entries give the same digest")
+        ->type_name("DIR");
     app.add_option("--manifest", manifest_, "the entries of this manifest's modules")
         ->type_name("FILE");
     app.add_option("--arch", arch_,
@@ -54,8 +84,10 @@ class ExportCommand final : public Command {
   }
 
   Exit run(Context& context) override {
-    if (output_.empty()) {
-      return context.usage("a file is missing: cukiln export -o BUNDLE [KEY...]");
+    if (output_.empty() == oci_.empty()) {
+      return context.usage(
+          "{}: cukiln export -o BUNDLE [KEY...], or --oci DIR",
+          output_.empty() ? "a file is missing" : "a bundle or an image at a time");
     }
     if (!keys_.empty() && !manifest_.empty()) {
       return context.usage("keys and --manifest exclude each other");
@@ -64,7 +96,7 @@ class ExportCommand final : public Command {
     if (!targets) {
       return context.fail(Exit::usage, targets.error());
     }
-    if (auto there = check_output(output_); !there) {
+    if (auto there = output_.empty() ? Result<void>() : check_output(output_); !there) {
       return context.fail(exit_of_output(there.error()), there.error());
     }
     std::optional<SecretKey> key;
@@ -89,25 +121,41 @@ class ExportCommand final : public Command {
     }
     std::sort(chosen->begin(), chosen->end());
     chosen->erase(std::unique(chosen->begin(), chosen->end()), chosen->end());
-    auto bytes = write(admin, *chosen, key ? &*key : nullptr);
-    if (!bytes) {
-      return context.fail(Exit::failed, bytes.error());
+    const SecretKey* const signer = key ? &*key : nullptr;
+    const auto written =
+        oci_.empty() ? write(admin, *chosen, signer) : write_image(admin, *chosen, signer);
+    if (!written) {
+      return context.fail(Exit::failed, written.error());
     }
-    if (context.json()) {
-      context.print_json(Json{{"bundle", output_},
-                              {"entries", chosen->size()},
-                              {"bytes", *bytes},
-                              {"signer", key ? key->public_key().text() : ""}});
-    } else {
-      context.print(fmt::format(
-          "Wrote {}{} to {}, {}, {}.\n", counted(chosen->size(), "entry", "entries"),
-          targets_.empty() ? "" : fmt::format(" for {}", fmt::join(targets_, ", ")), output_,
-          human_bytes(*bytes), key ? "signed by " + key->public_key().name : "unsigned"));
-    }
+    print(context, chosen->size(), *written, signer);
     return Exit::done;
   }
 
  private:
+  struct Written {
+    std::uint64_t bytes = 0;
+    std::string digest;  ///< of an image
+  };
+
+  void print(Context& context, std::size_t entries, const Written& written,
+             const SecretKey* key) const {
+    const std::string& where = oci_.empty() ? output_ : oci_;
+    if (context.json()) {
+      context.print_json(Json{{"bundle", where},
+                              {"entries", entries},
+                              {"bytes", written.bytes},
+                              {"digest", written.digest},
+                              {"signer", key != nullptr ? key->public_key().text() : ""}});
+      return;
+    }
+    context.print(
+        fmt::format("Wrote {}{} to {}, {}, {}.\n{}", counted(entries, "entry", "entries"),
+                    targets_.empty() ? "" : fmt::format(" for {}", fmt::join(targets_, ", ")),
+                    where, human_bytes(written.bytes),
+                    key != nullptr ? "signed by " + key->public_key().name : "unsigned",
+                    written.digest.empty() ? "" : written.digest + "\n"));
+  }
+
   Result<std::vector<CacheKey>> by_key(StoreAdmin& admin, const std::vector<Target>& targets,
                                        Exit& exit) {
     exit = Exit::store;
@@ -176,37 +224,62 @@ class ExportCommand final : public Command {
     return chosen;
   }
 
-  Result<std::uint64_t> write(StoreAdmin& admin, const std::vector<CacheKey>& chosen,
-                              const SecretKey* key) const {
+  /// Returns an entry that may be handed on. Errors: invalid_argument, because of its signers.
+  Result<StoreEntry> exportable(StoreAdmin& admin, const CacheKey& key, bool is_signed) const {
+    CUKILN_TRY(StoreEntry entry, whole_entry(admin, key));
+    if (admin.is_revoked(entry.signer)) {
+      return make_error(ErrorCode::invalid_argument,
+                        "{} ({}) was signed by a revoked key; remove it: cukiln rm {}",
+                        entry.labels.name, short_key(key), short_key(key));
+    }
+    if (is_signed && is_unsigned(entry.signer) && !sign_unsigned_) {
+      return make_error(ErrorCode::invalid_argument,
+                        "{} ({}) was imported with --insecure and has no trusted signature; "
+                        "compile it here, leave it out, or sign it with --sign-unsigned",
+                        entry.labels.name, short_key(key));
+    }
+    return entry;
+  }
+
+  Result<Written> write(StoreAdmin& admin, const std::vector<CacheKey>& chosen,
+                        const SecretKey* key) const {
     CUKILN_TRY(BundleWriter bundle, BundleWriter::create(output_));
     for (const CacheKey& one : chosen) {
-      CUKILN_TRY(auto entry, admin.peek(one));
-      if (!entry) {
-        return make_error(ErrorCode::not_found, "entry {} was removed meanwhile; export again",
-                          one.hex());
-      }
-      if (admin.is_revoked(entry->signer)) {
-        return make_error(ErrorCode::invalid_argument,
-                          "{} ({}) was signed by a revoked key; remove it: cukiln rm {}",
-                          entry->labels.name, short_key(one), short_key(one));
-      }
-      if (key != nullptr && is_unsigned(entry->signer) && !sign_unsigned_) {
-        return make_error(ErrorCode::invalid_argument,
-                          "{} ({}) was imported with --insecure and has no trusted signature; "
-                          "compile it here, leave it out, or sign it with --sign-unsigned",
-                          entry->labels.name, short_key(one));
-      }
-      if (auto source = admin.source_text(one)) {
-        entry->source_text = *std::move(source);
-      }
-      CUKILN_CHECK(bundle.add(seal_entry(*entry, key, true)));
+      CUKILN_TRY(const StoreEntry entry, exportable(admin, one, key != nullptr));
+      CUKILN_CHECK(bundle.add(seal_entry(entry, key, true)));
     }
     CUKILN_CHECK(bundle.finish());
-    return bundle.bytes();
+    return Written{bundle.bytes(), {}};
+  }
+
+  Result<Written> write_image(StoreAdmin& admin, const std::vector<CacheKey>& chosen,
+                              const SecretKey* key) const {
+    // Beside the image, whose file system has room for it.
+    std::string folder = absolute_path(oci_);
+    while (folder.size() > 1 && folder.back() == '/') {
+      folder.pop_back();
+    }
+    const ScratchFolder scratch(fmt::format("{}.part-{}", folder, ::getpid()));
+    CUKILN_TRY(auto store, SystemStoreWriter::create(scratch.path()));
+    std::set<std::string> modules;
+    for (const CacheKey& one : chosen) {
+      CUKILN_TRY(StoreEntry entry, exportable(admin, one, key != nullptr));
+      modules.insert(entry.labels.name);
+      if (key != nullptr) {  // a store that is mounted shows by whom, and heeds a revocation
+        entry.signer = with_signer(entry.signer, key->public_key().text());
+      }
+      CUKILN_TRY([[maybe_unused]] const PutOutcome added, store.add(std::move(entry)));
+    }
+    CUKILN_TRY([[maybe_unused]] const auto summary, store.finish());
+    const OciLabels labels{
+        version(), {targets_.begin(), targets_.end()}, {modules.begin(), modules.end()}};
+    CUKILN_TRY(OciSummary image, write_oci_layout(folder, scratch.path(), labels, key));
+    return Written{image.bytes, std::move(image.digest)};
   }
 
   std::vector<std::string> keys_;
   std::string output_;
+  std::string oci_;
   std::string manifest_;
   std::vector<std::string> arch_;
   std::set<std::string> targets_;  // of the chosen entries

@@ -3,11 +3,12 @@
 #include <set>
 
 #include "base/result.hpp"
+#include "cli/bundle_input.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
-#include "remote/bundle.hpp"
-#include "remote/envelope.hpp"
+#include "loader/module_request.hpp"
+#include "store/system_store.hpp"
 
 namespace cukiln::cli {
 
@@ -20,11 +21,14 @@ class ImportCommand final : public Command {
         "import",
         "BUNDLE",
         "take entries from a bundle",
-        "Checks every entry of a bundle that 'cukiln export' wrote, then stores all of them. If "
-        "no trusted key signed one of the entries, the whole bundle is refused: a cubin is code "
-        "that runs with your rights. The trusted keys are those of --trust and of the setting "
+        "Checks every entry of a bundle or an OCI image layout that 'cukiln export' wrote, then "
+        "stores all of them. If no trusted key signed one of the entries, the whole bundle is "
+        "refused: a cubin is code that runs with your rights. The trusted keys are those of "
+        "--trust and of the setting "
         "remote_trust.",
         {{"cukiln import kernels.ckb --trust fleet-1.key.pub", "entries that this key signed"},
+         {"cukiln import kernels.ckb --trust fleet-1.key.pub --system-store /var/cache/cukiln",
+          "in the build of an image, or for all users of a machine"},
          {"cukiln import kernels.ckb --insecure",
           "a bundle that you wrote yourself. Its entries are marked as unsigned, and "
           "'cukiln export' does not sign them"}}};
@@ -32,10 +36,11 @@ class ImportCommand final : public Command {
 
   void add_options(CLI::App& app) override {
     app.add_option("BUNDLE", bundles_);
-    app.add_option("--trust", trust_,
-                   "trust this public key: name:base64, or a file of such lines; repeatable")
-        ->type_name("PUBKEY");
-    app.add_flag("--insecure", insecure_, "accept entries without a trusted signature");
+    input_.add_to(app);
+    app.add_option("--system-store", system_store_,
+                   "add the entries to the system store in this folder, which is made if it is "
+                   "missing, instead of the user's store")
+        ->type_name("DIR");
   }
 
   Exit run(Context& context) override {
@@ -43,41 +48,28 @@ class ImportCommand final : public Command {
       return context.usage("{}: cukiln import BUNDLE [--trust PUBKEY]...",
                            bundles_.empty() ? "a bundle is missing" : "one bundle at a time");
     }
-    std::string list = context.settings().remote.trust;
-    for (const std::string& key : trust_) {
-      list += (list.empty() ? "" : ",") + key;
+    if (auto keys = input_.read_keys(context); !keys) {
+      return context.fail(Exit::usage, keys.error());
     }
-    const auto trusted = TrustedKeys::parse(list);
-    if (!trusted) {
-      return context.fail(Exit::usage, trusted.error());
-    }
-    const OpenRules rules{&*trusted, nullptr, insecure_};
     // Reads the bundle twice: stores nothing unless every entry is valid, and keeps none in memory.
     std::uint64_t entries = 0;
     const auto count = [&](const StoreEntry&) {
       ++entries;
       return Result<void>();
     };
-    if (auto checked = for_each(rules, count); !checked) {
-      const ErrorCode code = checked.error().code();
-      const bool usage = code == ErrorCode::not_found || code == ErrorCode::invalid_argument;
-      return context.fail(usage ? Exit::usage : Exit::failed, checked.error());
+    if (auto checked = for_each(count); !checked) {
+      return context.fail(exit_of_bundle(checked.error()), checked.error());
     }
     Imported imported;
-    auto store = context.disk_store();
-    const auto put = [&](const StoreEntry& entry) -> Result<void> {
-      imported.put(**store, entry);
-      return {};
-    };
-    if (!store) {
-      imported.refuse_all(entries, store.error());
-    } else if (auto read = for_each(rules, put); !read) {  // the file was replaced meanwhile
+    if (auto read = system_store_.empty() ? fill_user_store(context, entries, imported)
+                                          : fill_system_store(entries, imported);
+        !read) {  // the file was replaced meanwhile
       return context.fail(Exit::failed, read.error());
     }
     print(context, entries, imported);
     // A disabled store refuses nothing.
-    const bool refused = !imported.not_stored.empty() && !context.settings().store.memory_only;
-    return refused ? Exit::store : Exit::done;
+    const bool disabled = system_store_.empty() && context.settings().store.memory_only;
+    return !imported.not_stored.empty() && !disabled ? Exit::store : Exit::done;
   }
 
  private:
@@ -88,9 +80,8 @@ class ImportCommand final : public Command {
     std::map<std::string, std::uint64_t> not_stored;  // by reason
     std::set<std::string> signers;
 
-    void put(Store& store, const StoreEntry& entry) {
+    void count(const StoreEntry& entry, const Result<PutOutcome>& outcome) {
       signers.insert(entry.signer);
-      const auto outcome = StoreAdmin(store).put(entry);
       if (!outcome) {
         ++not_stored[outcome.error().message()];
         return;
@@ -108,6 +99,41 @@ class ImportCommand final : public Command {
       }
     }
   };
+
+  Result<void> fill_user_store(Context& context, std::uint64_t entries, Imported& imported) const {
+    auto store = context.disk_store();
+    if (!store) {
+      imported.refuse_all(entries, store.error());
+      return {};
+    }
+    StoreAdmin admin(**store);
+    return for_each([&](const StoreEntry& entry) -> Result<void> {
+      imported.count(entry, admin.put(entry));
+      return {};
+    });
+  }
+
+  /// All entries or none: an image that lacks kernels should not be built.
+  Result<void> fill_system_store(std::uint64_t entries, Imported& imported) const {
+    const auto refuse = [&](const Error& why) -> Result<void> {
+      imported = Imported();
+      imported.refuse_all(entries, why);
+      return {};
+    };
+    auto writer = SystemStoreWriter::create(absolute_path(system_store_));
+    if (!writer) {
+      return refuse(writer.error());
+    }
+    CUKILN_CHECK(for_each([&](const StoreEntry& entry) -> Result<void> {
+      imported.count(entry, writer->add(entry));
+      return {};
+    }));
+    if (!imported.not_stored.empty()) {
+      return refuse(Error(ErrorCode::io, imported.not_stored.begin()->first));
+    }
+    const auto written = writer->finish();
+    return written ? Result<void>() : refuse(written.error());
+  }
 
   void print(Context& context, std::uint64_t entries, const Imported& imported) const {
     if (context.json()) {
@@ -135,35 +161,13 @@ class ImportCommand final : public Command {
   }
 
   template <class Body>
-  Result<void> for_each(const OpenRules& rules, Body&& body) const {
-    CUKILN_TRY(BundleReader bundle, BundleReader::open(bundles_.front()));
-    for (std::uint32_t index = 1;; ++index) {
-      CUKILN_TRY(const auto bytes, bundle.next());
-      if (!bytes) {
-        return {};
-      }
-      Rejection why = Rejection::none;
-      auto entry = open_entry(*bytes, rules, why);
-      if (!entry) {
-        return make_error(ErrorCode::corrupt, "{}, entry {} of {}: {}{}", bundles_.front(), index,
-                          bundle.count(), entry.error().message(), advice(why));
-      }
-      entry->origin = Origin::imported;
-      CUKILN_CHECK(body(*entry));
-    }
-  }
-
-  static const char* advice(Rejection why) {
-    switch (why) {
-      case Rejection::no_signature: return "; --insecure accepts it";
-      case Rejection::unknown_signer: return "; --trust PUBKEY trusts a key";
-      default: return "";
-    }
+  Result<void> for_each(const Body& body) const {
+    return input_.for_each(bundles_.front(), body);
   }
 
   std::vector<std::string> bundles_;
-  std::vector<std::string> trust_;
-  bool insecure_ = false;
+  BundleInput input_;
+  std::string system_store_;
 };
 
 }  // namespace

@@ -103,7 +103,7 @@ class LsCommand final : public Command {
                  human_bytes(entry.cubin_bytes),
                  human_ms(static_cast<double>(entry.compile_us) / 1000),
                  human_count(static_cast<std::uint64_t>(entry.hits)),
-                 human_age(now - entry.last_used_s)});
+                 entry.last_used_s == 0 ? "-" : human_age(now - entry.last_used_s)});
     }
     context.print(table.text(context.out()));
     context.print(fmt::format("\n{}, {} of cubins, {} of compiling\n",

@@ -262,20 +262,20 @@ std::vector<std::string> KernelRows::lines(const Terminal& terminal) const {
   return table_.lines(terminal, 2);
 }
 
-Exit print_report(Context& context, const PreloadReport& report, bool fills_store) {
+Exit print_report(Context& context, const PreloadReport& report, bool fills_store,
+                  const Json& more) {
   print_messages(context, report);
   if (context.json()) {
     Json modules = Json::array();
     for (const ModuleReport& module : report.modules) {
       modules.push_back(module_json(module));
     }
-    context.print_json(Json{{"modules", std::move(modules)},
-                            {"hits", report.hits},
-                            {"compiled", report.compiled},
-                            {"failed", report.failed},
-                            {"stored", count_stored(report)},
-                            {"milliseconds", report.elapsed.count()},
-                            {"phases", phases_json(report.phases)}});
+    Json document{{"modules", std::move(modules)},       {"hits", report.hits},
+                  {"compiled", report.compiled},         {"failed", report.failed},
+                  {"stored", count_stored(report)},      {"milliseconds", report.elapsed.count()},
+                  {"phases", phases_json(report.phases)}};
+    document.update(more);
+    context.print_json(document);
   } else {
     print_table(context, report);
   }

@@ -3,10 +3,14 @@
 
 #include "base/result.hpp"
 #include "cli/command.hpp"
+#include "cli/entries.hpp"
+#include "cli/human.hpp"
 #include "cli/module_options.hpp"
 #include "cli/module_report.hpp"
 #include "cli/progress.hpp"
 #include "cli/shipped.hpp"
+#include "loader/module_request.hpp"
+#include "store/system_store.hpp"
 
 namespace cukiln::cli {
 
@@ -43,6 +47,8 @@ class PreloadCommand final : public Command {
         {{"cukiln preload --no-load --arch sm_100a", "fills the store on a machine without a GPU"},
          {"cukiln preload kernels.json", "loads a manifest of your own on every GPU"},
          {"cukiln preload --offline --no-load", "lists what is not in the store"},
+         {"cukiln preload kernels.json --arch sm_100a --system-store /var/cache/cukiln",
+          "in the build of an image: a store that every user of the image reads"},
          {"cukiln preload kernels.json --devices 0,1 --jobs 4",
           "loads on two GPUs, with four concurrent compiles"}}};
   }
@@ -55,6 +61,10 @@ class PreloadCommand final : public Command {
     app.add_option("-j,--jobs", jobs_, "concurrent compiles (default: the setting jobs)")
         ->type_name("N");
     app.add_flag("--no-load", no_load_, "only fill the store");
+    app.add_option("--system-store", system_store_,
+                   "add the entries to the system store in this folder, which is made if it is "
+                   "missing, unless a module fails; implies --no-load")
+        ->type_name("DIR");
     app.add_flag("--offline", offline_,
                  "never compile; report what is not in the store as missing");
     app.add_option("--devices", devices_,
@@ -63,6 +73,7 @@ class PreloadCommand final : public Command {
   }
 
   Exit run(Context& context) override {
+    no_load_ = no_load_ || !system_store_.empty();
     auto manifest = read_manifest();
     if (!manifest) {
       return context.fail(Exit::usage, manifest.error());
@@ -90,10 +101,52 @@ class PreloadCommand final : public Command {
       }
       return context.fail(exit, error);
     }
-    return print_report(context, *report, no_load_);
+    if (system_store_.empty()) {
+      return print_report(context, *report, no_load_, Json{{"system_store", nullptr}});
+    }
+    return fill_system_store(context, *report);
   }
 
  private:
+  /// Writes nothing if a module failed: an image that lacks kernels should not be built.
+  Exit fill_system_store(Context& context, const PreloadReport& report) const {
+    if (report.failed != 0) {
+      return print_report(context, report, false, Json{{"system_store", nullptr}});
+    }
+    const auto written = write_system_store(context, report);
+    if (!written) {
+      return context.fail(Exit::store, written.error());
+    }
+    const Exit exit = print_report(context, report, false,
+                                   Json{{"system_store",
+                                         {{"directory", written->directory},
+                                          {"entries", written->entries},
+                                          {"bytes", written->bytes}}}});
+    if (!context.json()) {
+      context.print(fmt::format("System store {}: {}, {}\n", written->directory,
+                                counted(written->entries, "entry", "entries"),
+                                human_bytes(written->bytes)));
+    }
+    return exit;
+  }
+
+  Result<SystemStoreWriter::Summary> write_system_store(Context& context,
+                                                        const PreloadReport& report) const {
+    CUKILN_TRY(Store* const store, context.store());
+    StoreAdmin admin(*store);
+    CUKILN_TRY(auto writer, SystemStoreWriter::create(absolute_path(system_store_)));
+    for (const ModuleReport& module : report.modules) {
+      if (!module.not_stored.empty() && !module.store_refused) {
+        context.messages().warn(fmt::format("{} for {} is not in the system store: {}", module.name,
+                                            module.target.name(), module.not_stored));
+        continue;
+      }
+      CUKILN_TRY(StoreEntry entry, whole_entry(admin, module.key));
+      CUKILN_TRY([[maybe_unused]] const PutOutcome added, writer.add(std::move(entry)));
+    }
+    return writer.finish();
+  }
+
   Result<Manifest> read_manifest() const {
     CUKILN_TRY(const std::vector<Target> targets, parse_targets(arch_));
     if (!manifest_.empty() && !same_manifest_.empty()) {
@@ -131,6 +184,7 @@ class PreloadCommand final : public Command {
   std::vector<std::string> arch_;
   std::string jobs_;
   std::string devices_ = "all";
+  std::string system_store_;
   bool no_load_ = false;
   bool offline_ = false;
 };

@@ -129,8 +129,8 @@ Result<KernelLoader::Impl::Resolved> KernelLoader::Impl::resolve(const ModuleSpe
     const PhaseMeter::Scope scope(meter, Phase::hash);
     Compiler& own = compiler->for_target(usable.target);
     const std::vector<std::string> toolkit = own.toolkit_folders();
-    CUKILN_TRY(ModuleRequest made, make_module_request(spec, usable.target, usable.toolchain,
-                                                       toolkit, &stat_cache));
+    CUKILN_TRY(ModuleRequest made,
+               make_module_request(spec, usable.target, usable.toolchain, toolkit, &stat_cache));
     if (toolkit.empty() && !own.toolchain()) {
       made.count_toolkit_as_recorded();
     }

@@ -219,6 +219,7 @@ SystemStoreWriter::~SystemStoreWriter() {
 
 Result<PutOutcome> SystemStoreWriter::add(StoreEntry entry) {
   entry.compile_us = 0;
+  entry.peak_bytes = 0;
   entry.origin = entry.signer.empty() ? Origin::compiled : Origin::imported;
   return staged_->put(entry);
 }

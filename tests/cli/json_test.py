@@ -85,7 +85,9 @@ class Fields(CliTest):
         line = ("scale.cu", "--arch", "sm_90a")
         self.check("compile", self.run_json("compile", *line))
         self.write("m.json", json.dumps({"format": 1, "modules": [{"name": "s", "sources": ["scale.cu"]}]}))
-        self.check("preload", self.run_json("preload", "m.json", env={"CUKILN_CUDA_LIBRARY": FAKE_DRIVER}))
+        self.check("preload", self.run_json("preload", "m.json", env={"CUKILN_CUDA_LIBRARY": FAKE_DRIVER}),
+                   self.run_json("preload", "m.json", "--system-store", "system"))
+        self.check("fits", self.run_json("fits", "m.json", env={"CUKILN_CUDA_LIBRARY": FAKE_DRIVER}, expect=None))
         self.write("tile.cuh", "#define TILE 32\n")
         self.check("explain", self.run_json("explain", *line))
         several = self.run_json("explain", "scale.cu", "--arch", "sm_90a,sm_100a")

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bundle_input.hpp"
+
+#include <filesystem>
+
+#include "base/result.hpp"
+#include "remote/bundle.hpp"
+#include "remote/envelope.hpp"
+#include "remote/oci_layout.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+const char* advice_on(Rejection why) {
+  switch (why) {
+    case Rejection::no_signature: return "; --insecure accepts it";
+    case Rejection::unknown_signer: return "; --trust PUBKEY trusts a key";
+    default: return "";
+  }
+}
+
+}  // namespace
+
+void BundleInput::add_to(CLI::App& app) {
+  app.add_option("--trust", trust_,
+                 "trust this public key: name:base64, or a file of such lines; repeatable")
+      ->type_name("PUBKEY");
+  app.add_flag("--insecure", insecure_, "accept entries without a trusted signature");
+}
+
+Result<void> BundleInput::read_keys(const Context& context) {
+  std::string list = context.settings().remote.trust;
+  for (const std::string& key : trust_) {
+    list += (list.empty() ? "" : ",") + key;
+  }
+  CUKILN_TRY(trusted_, TrustedKeys::parse(list));
+  return {};
+}
+
+Result<void> BundleInput::for_each(
+    const std::string& path, const std::function<Result<void>(const StoreEntry&)>& body) const {
+  const OpenRules rules{&trusted_, nullptr, insecure_};
+  Rejection why = Rejection::none;
+  if (is_oci_layout(path)) {
+    std::error_code none;
+    const auto scratch = std::filesystem::temp_directory_path(none);
+    if (none) {
+      return make_error(ErrorCode::io,
+                        "no folder to unpack {} to: set TMPDIR to one that can be written", path);
+    }
+    auto read = for_each_of_oci_layout(path, scratch.string(), rules, why, [&](StoreEntry entry) {
+      entry.origin = Origin::imported;
+      return body(entry);
+    });
+    return read || why == Rejection::none ? std::move(read)
+                                          : make_error(read.error().code(), "{}: {}{}", path,
+                                                       read.error().message(), advice_on(why));
+  }
+  CUKILN_TRY(BundleReader bundle, BundleReader::open(path));
+  for (std::uint32_t index = 1;; ++index) {
+    CUKILN_TRY(const auto bytes, bundle.next());
+    if (!bytes) {
+      return {};
+    }
+    auto entry = open_entry(*bytes, rules, why);
+    if (!entry) {
+      return make_error(ErrorCode::corrupt, "{}, entry {} of {}: {}{}", path, index, bundle.count(),
+                        entry.error().message(), advice_on(why));
+    }
+    entry->origin = Origin::imported;
+    CUKILN_CHECK(body(*entry));
+  }
+}
+
+Exit exit_of_bundle(const Error& error) noexcept {
+  const bool usage =
+      error.code() == ErrorCode::not_found || error.code() == ErrorCode::invalid_argument;
+  return usage ? Exit::usage : Exit::failed;
+}
+
+}  // namespace cukiln::cli

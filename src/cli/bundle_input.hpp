@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/context.hpp"
+#include "remote/keys.hpp"
+#include "store/cubin_store.hpp"
+
+namespace cukiln::cli {
+
+/// What a command reads entries from, a bundle or an OCI image layout, and whose entries it
+/// accepts: the options `--trust` and `--insecure`, and the setting `remote_trust`.
+class BundleInput {
+ public:
+  void add_to(CLI::App& app);
+  /// Reads the trusted keys. Call it before `for_each`. Errors: invalid_argument, not_found, io.
+  Result<void> read_keys(const Context& context);
+
+  /// Calls `body` with each entry after all checks; its origin is `imported`. Errors: not_found,
+  /// invalid_argument, io (the file or layout); corrupt, with advice; those of `body`.
+  Result<void> for_each(const std::string& path,
+                        const std::function<Result<void>(const StoreEntry&)>& body) const;
+
+ private:
+  std::vector<std::string> trust_;
+  bool insecure_ = false;
+  TrustedKeys trusted_;
+};
+
+/// Returns the exit code for an error of `BundleInput::for_each`.
+Exit exit_of_bundle(const Error& error) noexcept;
+
+}  // namespace cukiln::cli

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fits: whether a machine runs a manifest or a bundle without compiling; and images for registries."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import unittest
+
+from cli import BINARIES, CliTest, FAILED, FAKE_DRIVER, USAGE
+
+IMAGE = "application/vnd.oci.image.manifest.v1+json"
+SIGNATURE = "application/vnd.cukiln.signature.v1"
+
+
+class Filled(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.manifest([{"name": "scale", "sources": ["scale.cu"], "targets": ["sm_90a"]},
+                       {"name": "add", "sources": ["add.cu"], "define": {"ADDEND": 1},
+                        "targets": ["sm_90a", "sm_100a"]}])  # fmt: skip
+
+    def manifest(self, modules):
+        self.write("m.json", json.dumps({"format": 1, "modules": modules}))
+
+    def fill(self):
+        self.run_cli("preload", "m.json", "--no-load")
+        self.run_cli("keygen", "-o", "k.key")
+
+    def reasons(self, *arguments, **options):
+        done = self.run_json("fits", *arguments, **options)
+        self.assertEqual(done["fits"], not any(m["reason"] for m in done["modules"]))
+        return {(m["name"], m["target"]): m["reason"] for m in done["modules"]}
+
+
+class Manifests(Filled):
+    def test_all_of_a_manifest_is_there_or_each_miss_is_named(self):
+        self.assertEqual(set(self.reasons("m.json", expect=FAILED).values()), {"not stored"})
+        self.fill()
+        self.assertEqual(set(self.reasons("m.json").values()), {""})
+        self.assertIn("3 of 3 modules fit", self.run_cli("fits", "m.json").out)
+        self.write("tile.cuh", "#define TILE 32\n")
+        missed = self.reasons("m.json", expect=FAILED)
+        self.assertRegex(missed.pop(("scale", "sm_90a")), "^header changed: .*/tile.cuh$")
+        self.assertEqual(set(missed.values()), {""})
+        self.assertEqual(self.reasons("m.json", "--arch", "sm_80", expect=FAILED)["add", "sm_80"], "not stored")
+        stats = self.run_json("stats")
+        self.assertEqual((stats["hits"], stats["compiles"]), (0, 3))  # it counts as no use
+
+    def test_without_a_compiler_and_without_a_store(self):
+        env = {"CUKILN_NVRTC_LIBRARY": "/nowhere"}
+        self.assertEqual(set(self.reasons("m.json", env=env, expect=FAILED).values()),
+                         {"the store is empty, and there is no NVRTC"})  # fmt: skip
+        self.fill()
+        self.assertEqual(set(self.reasons("m.json", env=env).values()), {""})
+
+    def test_a_device_that_no_target_serves(self):
+        self.fill()
+        env = {"CUKILN_CUDA_LIBRARY": FAKE_DRIVER}
+        devices = self.run_json("fits", "m.json", env=env, expect=None)["devices"]
+        self.assertTrue(devices)
+        targets = {d["target"] for d in devices}
+        self.manifest([{"name": "add", "sources": ["add.cu"], "define": {"ADDEND": 1}, "targets": ["sm_80"]}])
+        self.run_cli("preload", "m.json", "--no-load")
+        missed = self.reasons("m.json", env=env, expect=FAILED)
+        self.assertEqual(missed["add", "sm_80"], "")
+        for target in targets:
+            self.assertRegex(missed["add", target], r"^device \d \(.*\) runs none of its targets: sm_80$")
+
+    def test_mistakes(self):
+        self.run_cli("fits", expect=USAGE)
+        self.run_cli("fits", "m.json", "m.json", expect=USAGE)
+        self.run_cli("fits", "nothing.json", expect=USAGE)
+        self.run_cli("fits", "nothing.ckb", expect=USAGE)
+        self.run_cli("fits", "m.json", "--arch", "sm_1", expect=USAGE)
+        self.manifest([])
+        self.assertEqual(self.reasons("m.json", expect=FAILED)["m.json", "-"], "there is nothing in it")
+
+
+class Bundles(Filled):
+    def test_a_bundle_is_trusted_and_for_the_targets_that_are_asked_for(self):
+        self.fill()
+        self.run_cli("export", "-o", "b.ckb", "--sign", "k.key")
+        untrusted = self.run_cli("fits", "b.ckb", expect=FAILED)
+        self.assertIn("--trust PUBKEY trusts a key", untrusted.err)
+        trust = ("--trust", "k.key.pub")
+        self.assertEqual(len(self.reasons("b.ckb", *trust)), 3)
+        self.assertEqual(self.reasons("b.ckb", *trust, "--arch", "sm_100a", expect=FAILED),
+                         {("add", "sm_100a"): "", ("scale", "sm_100a"): "not in the bundle"})  # fmt: skip
+        self.assertEqual(set(self.reasons("b.ckb", *trust, env={"CUKILN_NVRTC_LIBRARY": "/nowhere"}).values()), {""})
+
+    # fault 186
+    def test_a_bundle_of_another_compiler_does_not_fit(self):
+        self.fill()
+        self.run_cli("export", "-o", "b.ckb", "--sign", "k.key")
+        env = {"CUKILN_NVRTC_LIBRARY": str(BINARIES / "libnvrtc_fake.so")}
+        for reason in self.reasons("b.ckb", "--trust", "k.key.pub", env=env, expect=FAILED).values():
+            self.assertRegex(reason, r"^compiled by nvrtc [\d.]+, and this machine has|another build")
+
+    # fault 186
+    def test_other_headers_of_cuda_do_not_fit(self):
+        self.write("half.cu", '#include <cuda_fp16.h>\nextern "C" __global__ void half_k(__half* x) { *x = __float2half(1); }\n')
+        self.manifest([{"name": "half", "sources": ["half.cu"], "targets": ["sm_90a"]}])
+        self.fill()
+        self.run_cli("export", "-o", "b.ckb", "--sign", "k.key")
+        self.assertEqual(set(self.reasons("b.ckb", "--trust", "k.key.pub").values()), {""})
+        newer = self.write("newer/cuda_fp16.h", "// of a newer release\n").parent
+        env = {"CUKILN_NVRTC_LIBRARY": "/nowhere", "CUKILN_INCLUDE_PATH": str(newer)}
+        (reason,) = self.reasons("b.ckb", "--trust", "k.key.pub", env=env, expect=FAILED).values()
+        self.assertRegex(reason, "^header changed: .*/newer/cuda_fp16.h$")
+        (reason,) = self.reasons("m.json", env=env, expect=FAILED).values()
+        self.assertRegex(reason, "^header changed: .*/newer/cuda_fp16.h$")
+        missing = self.run_cli("preload", "m.json", "--offline", "--no-load", env=env, expect=FAILED)
+        self.assertIn("CUDA's headers on this machine are not those of nvrtc", missing.err)
+
+
+class Images(Filled):
+    def export(self, folder, *arguments, **options):
+        return self.run_json("export", "--oci", folder, "--manifest", "m.json", *arguments, **options)
+
+    def files(self, folder):
+        folder = self.folder / folder
+        return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+    def digests(self, folder):
+        return {name: hashlib.sha256(data).hexdigest() for name, data in self.files(folder).items()}
+
+    def blob(self, folder, descriptor):
+        data = (self.folder / folder / "blobs/sha256" / descriptor["digest"].removeprefix("sha256:")).read_bytes()
+        self.assertEqual(descriptor["digest"], "sha256:" + hashlib.sha256(data).hexdigest())
+        self.assertEqual(descriptor["size"], len(data))
+        return data
+
+    def test_an_image_is_as_the_specification_has_it(self):
+        self.fill()
+        done = self.export("image", "--sign", "k.key")
+        self.assertEqual(json.loads((self.folder / "image/oci-layout").read_text()), {"imageLayoutVersion": "1.0.0"})
+        index = json.loads((self.folder / "image/index.json").read_text())
+        image, referrer = index["manifests"]
+        self.assertEqual((image["digest"], image["mediaType"]), (done["digest"], IMAGE))
+        self.assertEqual(image["annotations"], {"org.opencontainers.image.ref.name": "kernels"})
+        manifest = json.loads(self.blob("image", image))
+        config = json.loads(self.blob("image", manifest["config"]))
+        (layer,) = manifest["layers"]
+        self.assertEqual(layer["mediaType"], "application/vnd.oci.image.layer.v1.tar+zstd")
+        self.blob("image", layer)
+        self.assertEqual(config["os"], "linux")
+        self.assertEqual(len(config["rootfs"]["diff_ids"]), 1)
+        self.assertEqual(manifest["annotations"]["cukiln.targets"], "sm_100a,sm_90a")
+        self.assertEqual(manifest["annotations"], config["config"]["Labels"])
+        artifact = json.loads(self.blob("image", referrer))
+        self.assertEqual((artifact["artifactType"], artifact["subject"]["digest"]), (SIGNATURE, image["digest"]))
+        self.assertEqual(self.blob("image", artifact["config"]), b"{}")
+        self.blob("image", *artifact["layers"])
+
+    @unittest.skipUnless(shutil.which("zstd") and shutil.which("tar"), "unpacks a layer")
+    def test_the_layer_is_a_system_store(self):
+        self.fill()
+        self.export("image", "--sign", "k.key")
+        index = json.loads((self.folder / "image/index.json").read_text())
+        manifest = json.loads(self.blob("image", index["manifests"][0]))
+        archive = subprocess.run(["zstd", "-dc"], input=self.blob("image", manifest["layers"][0]),
+                                 stdout=subprocess.PIPE, check=True).stdout  # fmt: skip
+        listed = subprocess.run(["tar", "-tvf", "-", "--numeric-owner", "--full-time", "--utc"], input=archive,
+                                stdout=subprocess.PIPE, check=True, text=False).stdout.decode().splitlines()  # fmt: skip
+        self.assertEqual([line.split()[-1] for line in listed],
+                         ["v2/", "v2/CURRENT", "v2/gen-0001/", "v2/gen-0001/store.db"])  # fmt: skip
+        for line in listed:
+            self.assertRegex(line, r"^(drwxr-xr-x|-rw-r--r--) 0/0 +\d+ 1970-01-01 00:00:00 ")
+        mounted = self.folder / "mounted"
+        mounted.mkdir()
+        subprocess.run(["tar", "-xf", "-", "-C", str(mounted)], input=archive, check=True)
+        env = {"CUKILN_STORE": str(self.folder / "empty"), "CUKILN_SYSTEM_STORE": str(mounted)}
+        self.assertEqual(set(self.reasons("m.json", env=env).values()), {""})
+        signers = {e["signer"].split(":")[0] for e in self.run_json("ls", env=env)["entries"]}
+        self.assertEqual(signers, {"k"})
+
+    def test_two_exports_give_the_same_bytes_and_so_do_two_compiles(self):
+        self.fill()
+        for more in ((), ("--sign", "k.key")):
+            self.export("one", *more)
+            self.export("two", *more)
+            self.export("one", *more)  # replaces
+            other = {"CUKILN_STORE": str(self.folder / "other")}
+            self.run_cli("preload", "m.json", "--no-load", env=other)
+            self.export("three", *more, env=other)
+            self.assertEqual(self.digests("one"), self.digests("two"))
+            self.assertEqual(self.digests("one"), self.digests("three"))
+        self.assertEqual(len(self.files("one")), 2 + 6)
+
+    def test_an_image_is_imported_and_fits(self):
+        self.fill()
+        self.export("image", "--sign", "k.key")
+        env = {"CUKILN_STORE": str(self.folder / "empty")}
+        for arguments in (("import", "image"), ("fits", "image")):
+            refused = self.run_cli(*arguments, env=env, expect=FAILED)
+            self.assertIn('is signed by "k", which is not among the 0 trusted keys; --trust PUBKEY', refused.err)
+        trust = ("--trust", "k.key.pub")
+        self.assertEqual(len(self.reasons("image", *trust, env=env)), 3)
+        self.assertEqual(self.run_json("import", "image", *trust, env=env)["imported"], 3)
+        self.assertEqual(set(self.reasons("m.json", env=env).values()), {""})
+        self.run_cli("import", "image", *trust, "--system-store", "system", env=env)
+        self.export("plain")
+        self.assertIn("not signed; --insecure accepts it", self.run_cli("fits", "plain", expect=FAILED).err)
+        self.run_cli("fits", "plain", "--insecure")
+        revoked = self.write("list", "revoked " + (self.folder / "k.key.pub").read_text())
+        gone = self.run_cli("import", "image", "--insecure", "--trust", revoked, env=env, expect=FAILED)
+        self.assertIn("revoked", gone.err)
+
+    # fault 183
+    def test_any_damaged_blob_is_refused(self):
+        self.fill()
+        self.export("image", "--sign", "k.key")
+        for name, data in self.files("image").items():
+            if not name.startswith("blobs/") or data == b"{}":  # of the empty configuration nothing is read
+                continue
+            for damaged in (data[: len(data) // 2], data[:-1] + bytes([data[-1] ^ 1])):
+                (self.folder / "image" / name).write_bytes(damaged)
+                self.run_cli("fits", "image", "--trust", "k.key.pub", expect=FAILED)
+                self.run_cli("import", "image", "--insecure", "--system-store", "x", expect=FAILED)
+            (self.folder / "image" / name).write_bytes(data)
+        self.run_cli("fits", "image", "--trust", "k.key.pub")
+        self.assertFalse((self.folder / "x").exists())
+
+    # fault 184
+    def test_a_signature_of_another_image_or_key_is_refused(self):
+        self.fill()
+        self.export("image", "--sign", "k.key")
+        self.manifest([{"name": "scale", "sources": ["scale.cu"], "targets": ["sm_90a"]}])
+        self.run_cli("keygen", "-o", "other.key")
+        self.export("other", "--sign", "k.key")
+        good, image = (json.loads((self.folder / f / "index.json").read_text()) for f in ("image", "other"))
+        image["manifests"][1:] = good["manifests"][1:]  # the signature of the first image
+        (self.folder / "other/index.json").write_text(json.dumps(image))
+        shutil.copytree(self.folder / "image/blobs", self.folder / "other/blobs", dirs_exist_ok=True)
+        self.assertIn("not signed", self.run_cli("fits", "other", "--trust", "k.key.pub", expect=FAILED).err)
+        self.export("other", "--sign", "other.key")
+        self.run_cli("fits", "other", "--trust", "k.key.pub", expect=FAILED)
+        self.run_cli("fits", "other", "--trust", "other.key.pub")
+
+    # fault 185
+    def test_a_layout_without_an_index_is_refused(self):
+        self.fill()
+        self.export("image", "--sign", "k.key")
+        (self.folder / "image/index.json").unlink()
+        refused = self.run_cli("fits", "image", "--trust", "k.key.pub", expect=USAGE)
+        self.assertIn("is not an OCI image layout", refused.err)
+        self.write("home/file", "")
+        kept = self.run_cli("export", "--oci", "home", "--manifest", "m.json", expect=FAILED)
+        self.assertIn("neither empty nor an OCI image layout", kept.err)
+        self.run_cli("export", "--oci", "image", "-o", "b.ckb", expect=USAGE)
+
+
+if __name__ == "__main__":
+    unittest.main()
