@@ -140,7 +140,7 @@ Result<KernelLoader::Impl::Resolved> KernelLoader::Impl::resolve(const ModuleSpe
   std::optional<Resolved> first;
   for (const ChosenTarget& usable : candidates) {
     CUKILN_TRY(ModuleRequest request, make_request(usable));
-    report_dropped(request.reported_flags);
+    flag_notices_.log_new(request.reported_flags, log);
     const PhaseMeter::Scope scope(meter, Phase::look_up);
     Builder::Found found = builder->look_up(request, purpose);
     if (found.entry || !first) {
@@ -151,18 +151,6 @@ Result<KernelLoader::Impl::Resolved> KernelLoader::Impl::resolve(const ModuleSpe
     }
   }
   return *std::move(first);
-}
-
-void KernelLoader::Impl::report_dropped(const std::vector<std::string>& flags) {
-  for (const std::string& flag : flags) {
-    const auto is_new = [&] {
-      const ForkSafeLock lock(reported_mutex_);
-      return reported_flags_.insert(flag).second;
-    };
-    if (is_new()) {
-      log.warn("{} is ignored: it does not change the cubin, or cukiln does its job", flag);
-    }
-  }
 }
 
 Result<void> KernelLoader::Impl::check_seal(const char* what, const std::string& name) {

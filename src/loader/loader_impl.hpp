@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "driver/device_contexts.hpp"
 #include "driver/module.hpp"
 #include "loader/builder.hpp"
+#include "loader/flag_notices.hpp"
 #include "loader/loader_telemetry.hpp"
 #include "loader/module_request.hpp"
 #include "loader/phase_meter.hpp"
@@ -63,9 +63,6 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
   Result<Resolved> resolve(const ModuleSpec& spec, Target wanted,
                            Builder::Purpose purpose = Builder::Purpose::use,
                            PhaseMeter* meter = nullptr);
-
-  /// Logs flags that have no effect, each once.
-  void report_dropped(const std::vector<std::string>& flags);
 
   /// Returns an error if the loader is sealed with `fail`; logs and counts if with `warn`.
   Result<void> check_seal(const char* what, const std::string& name);
@@ -135,8 +132,7 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
     std::vector<DeviceInfo> devices;  // constant once `api` is set
   };
   ProcessLocal<Driver> driver_;  // CUDA does not survive a fork
-  Mutex reported_mutex_;
-  std::set<std::string> reported_flags_ CUKILN_GUARDED_BY(reported_mutex_);
+  FlagNotices flag_notices_;
   Mutex modules_mutex_;
   std::unordered_map<CacheKey, std::shared_ptr<Module>> modules_ CUKILN_GUARDED_BY(modules_mutex_);
   std::unordered_map<CacheKey, SharedBytes> unstored_ CUKILN_GUARDED_BY(modules_mutex_);
