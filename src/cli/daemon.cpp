@@ -155,6 +155,20 @@ std::string last_line(const UniqueFd& log, off_t start) {
   return text.substr(text.rfind('\n') + 1);
 }
 
+/// Closes what this process was started with besides its three streams.
+void close_other_descriptors() {
+  constexpr unsigned kFirst = 3;
+#ifdef SYS_close_range
+  if (::syscall(SYS_close_range, kFirst, ~0U, 0U) == 0) {
+    return;
+  }
+#endif
+  constexpr int kLast = 65536;  // Linux before 5.9
+  for (int fd = kFirst; fd < kLast; ++fd) {
+    ::close(fd);
+  }
+}
+
 /// Starts `command` in a session of its own, with `log` as stderr. Returns the process, or -1.
 pid_t start_in_background(std::vector<std::string> command, const UniqueFd& log) {
   std::vector<char*> arguments;
@@ -169,7 +183,7 @@ pid_t start_in_background(std::vector<std::string> command, const UniqueFd& log)
     ::dup2(null, 0);
     ::dup2(null, 1);
     ::dup2(log.get(), 2);
-    ::closefrom(3);
+    close_other_descriptors();
     ::execv(arguments[0], arguments.data());
     ::_exit(127);
   }
