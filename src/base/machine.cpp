@@ -85,8 +85,9 @@ struct Groups {
 std::string unescaped(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool is_escape = text[i] == '\\' && i + 3 < text.size() &&
-                           text.substr(i + 1, 3).find_first_not_of("01234567") == text.npos;
+    const bool is_escape =
+        text[i] == '\\' && i + 3 < text.size() &&
+        text.substr(i + 1, 3).find_first_not_of("01234567") == std::string_view::npos;
     if (is_escape) {
       out += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 +
                                (text[i + 3] - '0'));
@@ -122,7 +123,7 @@ struct Mount {
   /// another cgroup namespace, is not visible: only the mount's own folder is read then.
   Folders folders(const std::string& before, std::string_view group) const {
     const std::string top = before + point;
-    const bool is_visible = group.find("/..") == group.npos && group.starts_with('/') &&
+    const bool is_visible = group.find("/..") == std::string_view::npos && group.starts_with('/') &&
                             (root == "/" || is_within(group, root));
     std::string folder = top;
     if (is_visible) {

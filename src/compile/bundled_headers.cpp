@@ -133,7 +133,7 @@ bool carries_headers(std::string_view nvrtc_version) { return !is_older(nvrtc_ve
 
 Result<std::string> install_bundled_headers(const std::string& worker, const NvrtcInstall& install,
                                             const Toolchain& toolchain, const std::string& parent) {
-  const std::string folder = join_path(parent, name_of_folder(toolchain));
+  std::string folder = join_path(parent, name_of_folder(toolchain));
   std::error_code failed;
   if (std::filesystem::is_directory(folder, failed)) {
     return folder;
