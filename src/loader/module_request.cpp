@@ -227,6 +227,10 @@ void ModuleRequest::count_toolkit_as_recorded() {
 }
 
 bool ModuleRequest::relies_on_record(const DependencySet& set) const {
+  if (std::none_of(roots.begin(), roots.end(),
+                   [](const VirtualRoot& root) { return root.as_recorded; })) {
+    return false;  // nearly always: every hit asks
+  }
   const FileServer server(roots, nullptr);
   return std::any_of(set.observations.begin(), set.observations.end(), [&](const Observation& one) {
     return one.kind == Observation::Kind::file && server.is_as_recorded(one.path);
