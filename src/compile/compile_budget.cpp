@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/machine.hpp"
 #include "base/result.hpp"
@@ -22,6 +23,7 @@ constexpr std::chrono::milliseconds kCancelSlice{20};  // a flag cannot be waite
 struct CompileBudget::State {
   struct Measured {
     unsigned jobs = 1;
+    std::size_t workers = 1;  ///< to keep
     std::uint64_t memory_bytes = 0;
     std::string memory_from;
   };
@@ -43,14 +45,23 @@ struct CompileBudget::State {
       own.memory_bytes = given.memory_bytes != 0 ? given.memory_bytes : machine.memory_bytes;
       own.memory_from =
           given.memory_bytes != 0 ? "the setting memory" : std::move(machine.memory_from);
-      const std::uint64_t fit =
-          own.memory_bytes == 0 ? machine.cores : own.memory_bytes / kTypicalBytes;
-      const auto most =
-          static_cast<unsigned>(std::clamp<std::uint64_t>(fit, 1, std::max(machine.cores, 1U)));
-      own.jobs = given.jobs != 0 ? given.jobs : most;
+      const std::uint64_t fit = own.memory_bytes != 0 ? own.memory_bytes / kTypicalBytes
+                                                      : std::numeric_limits<std::uint64_t>::max();
+      const auto fitting = [&](unsigned most) {
+        return static_cast<unsigned>(std::clamp<std::uint64_t>(fit, 1, std::max(most, 1U)));
+      };
+      own.jobs = given.jobs != 0 ? given.jobs : fitting(machine.cores);
+      own.workers = fitting(own.jobs);
       measured = std::move(own);
     }
     return *measured;
+  }
+
+  /// A member of the limits.
+  template <class T>
+  T limit(const Limits& given, T Measured::*member) {
+    const MutexLock lock(mutex);
+    return limits(given).*member;
   }
 
   /// A caller's place in the queue. Constructed and destroyed with the mutex held.
@@ -84,31 +95,18 @@ CompileBudget::~CompileBudget() = default;
 
 CompileBudget::State& CompileBudget::state() { return state_->get(); }
 
-unsigned CompileBudget::jobs() {
-  State& own = state();
-  const MutexLock lock(own.mutex);
-  return own.limits(limits_).jobs;
-}
+unsigned CompileBudget::jobs() { return state().limit(limits_, &State::Measured::jobs); }
 
 std::size_t CompileBudget::workers_to_keep() {
-  State& own = state();
-  const MutexLock lock(own.mutex);
-  const State::Measured& limits = own.limits(limits_);
-  const std::uint64_t fit =
-      limits.memory_bytes == 0 ? limits.jobs : limits.memory_bytes / kTypicalBytes;
-  return static_cast<std::size_t>(std::clamp<std::uint64_t>(fit, 1, limits.jobs));
+  return state().limit(limits_, &State::Measured::workers);
 }
 
 std::uint64_t CompileBudget::memory_bytes() {
-  State& own = state();
-  const MutexLock lock(own.mutex);
-  return own.limits(limits_).memory_bytes;
+  return state().limit(limits_, &State::Measured::memory_bytes);
 }
 
 std::string CompileBudget::memory_from() {
-  State& own = state();
-  const MutexLock lock(own.mutex);
-  return own.limits(limits_).memory_from;
+  return state().limit(limits_, &State::Measured::memory_from);
 }
 
 std::size_t CompileBudget::waiting() {
