@@ -22,7 +22,7 @@ Result<void> for_each_of_system_store(const std::string& directory,
                                       const std::function<Result<void>(StoreEntry)>& body);
 
 /// Writes a system store (cache/FORMAT.md, "System store"): the folder that an image or an
-/// administrator hands to other users, readable by all and written by nobody. What the folder has
+/// administrator hands to other users, readable by all, writable by no process. What the folder has
 /// already is kept. The same entries give the same bytes, whichever process compiled them and in
 /// whatever order they are added. Readers see the store before or after `finish`, and nothing in
 /// between. Threads: one at a time.
