@@ -26,6 +26,7 @@ static_assert(std::numeric_limits<float>::lowest() == -FLT_MAX);
 static_assert(std::numeric_limits<double>::epsilon() == DBL_EPSILON);
 static_assert(UINT32_C(3) == 3u && SIZE_MAX == ULLONG_MAX && INT8_C(3) == 3);
 static_assert(sizeof(std::intptr_t) == 8 && sizeof(std::max_align_t) >= 16);
+static_assert(offsetof(float4, z) == 8);
 constexpr std::string_view kName("abc");
 static_assert(kName.size() == 3);
 
