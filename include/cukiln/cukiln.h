@@ -257,6 +257,8 @@ typedef struct cukiln_module {
   size_t target_count;
   const char* working_folder;  ///< the folder to which paths in `flags` (`-include`, `-I`) are
                                ///< relative; NULL: the process's folder at the call. Since 0.2
+  int no_std_shims;  ///< not 0: do not serve `<cstdint>`, `<type_traits>`, … in versions
+                     ///< for device code. Since 0.2
 } cukiln_module;
 
 /// As cukiln_loader_preload, for modules instead of a file. With `no_load` it only compiles.

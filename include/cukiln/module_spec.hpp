@@ -62,6 +62,8 @@ struct ModuleSpec {
   std::string working_folder;      ///< the folder to which paths in `flags` (`-include`, `-I`) are
                                ///< relative; empty: the process's folder at the call. Not part of
                                ///< the key
+  bool std_shims = true;  ///< serve `<cstdint>`, `<type_traits>`, … in versions for device
+                          ///< code, where no folder of the search has them
 };
 
 }  // namespace v0

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every header of this folder begins with this one.
 //
-// These are the standard headers for device code: NVRTC has none of its own. Give this folder as the
-// last -I. What CUDA's `cuda::std` has becomes visible in `std`; what it lacks is here,
-// or is declared and not defined if it makes no sense on a device. Use of the latter in device code
-// fails when the cubin is linked
+// These are the standard headers for device code: NVRTC has none of its own. cukiln serves them
+// behind all folders of the search; other programs name this folder as the last -I. What CUDA's
+// `cuda::std` has becomes visible in `std`; what it lacks is here, or is declared and not defined if
+// it makes no sense on a device. Use of the latter in device code fails when the cubin is linked
 // ("Unresolved extern function"), so that a header for hosts and devices can name it in its host
 // part.
 //
@@ -12,6 +12,8 @@
 // Consequences: a template of `cuda::std` cannot be specialised in `std`. Those that programs
 // specialise (numeric_limits, hash) are therefore templates of `std` itself; with `using namespace
 // std`, their unqualified names are ambiguous.
+//
+// <version> is left out: CCCL looks for one, so that the keys of all that includes CCCL would change.
 #pragma once
 
 #define CUKILN_STD_FUNCTION __host__ __device__

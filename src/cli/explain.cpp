@@ -166,9 +166,8 @@ class ExplainCommand final : public Command {
         files.push_back(subject);
         continue;
       }
-      CUKILN_TRY(const std::vector<Target> targets, module_.targets_alone());
-      CUKILN_TRY(const Manifest manifest, load_manifest(subject, targets));
-      of_manifests.insert(of_manifests.end(), manifest.modules().begin(), manifest.modules().end());
+      CUKILN_TRY(const std::vector<ModuleSpec> found, module_.modules_of_manifest(subject));
+      of_manifests.insert(of_manifests.end(), found.begin(), found.end());
     }
     CUKILN_TRY(std::vector<ModuleSpec> modules, module_.modules(files));
     modules.insert(modules.end(), of_manifests.begin(), of_manifests.end());

@@ -44,6 +44,19 @@ void add_arch_option(CLI::App& app, std::vector<std::string>& arch) {
       ->delimiter(',');
 }
 
+void add_std_shims_option(CLI::App& app, bool& no_std_shims) {
+  app.add_flag("--no-std-shims", no_std_shims,
+               "do not serve <cstdint>, <type_traits> and other standard headers in versions for "
+               "device code");
+}
+
+std::vector<ModuleSpec> with_std_shims_option(std::vector<ModuleSpec> modules, bool no_std_shims) {
+  for (ModuleSpec& module : modules) {
+    module.std_shims = module.std_shims && !no_std_shims;
+  }
+  return modules;
+}
+
 void ModuleOptions::add_to(CLI::App& app) {
   app_ = &app;
   add_arch_option(app, arch_);
@@ -61,6 +74,7 @@ void ModuleOptions::add_to(CLI::App& app) {
   add_list(app, "--name", names_, "EXPR",
            "compile this kernel, such as 'scale<float, 4>'; repeatable (default: every kernel that "
            "is not a template, by its mangled name unless it is extern \"C\")");
+  add_std_shims_option(app, no_std_shims_);
 }
 
 /// Keeps the order of the command line: `-U X -D X` defines X, `-D X -U X` does not.
@@ -128,6 +142,7 @@ Result<std::vector<ModuleSpec>> ModuleOptions::modules(
     }
   }
   common.names = names_;
+  common.std_shims = !no_std_shims_;
   std::vector<ModuleSpec> modules;
   for (const std::string& source : sources) {
     CUKILN_CHECK(check_source(Source::file(source)));
@@ -139,13 +154,15 @@ Result<std::vector<ModuleSpec>> ModuleOptions::modules(
   return modules;
 }
 
-Result<std::vector<Target>> ModuleOptions::targets_alone() const {
+Result<std::vector<ModuleSpec>> ModuleOptions::modules_of_manifest(const std::string& path) const {
   if (!flags().empty() || !names_.empty()) {
-    return make_error(
-        ErrorCode::invalid_argument,
-        "a manifest allows no option but --arch: put flags and names into the manifest");
+    return make_error(ErrorCode::invalid_argument,
+                      "a manifest allows no option but --arch and --no-std-shims: put flags and "
+                      "names into the manifest");
   }
-  return parse_targets(arch_);
+  CUKILN_TRY(const std::vector<Target> targets, parse_targets(arch_));
+  CUKILN_TRY(Manifest manifest, load_manifest(path, targets));
+  return with_std_shims_option(std::move(manifest).modules(), no_std_shims_);
 }
 
 bool is_manifest(const std::string& path) noexcept {

@@ -22,9 +22,9 @@ class ModuleOptions {
   /// not_found (a missing source).
   Result<std::vector<ModuleSpec>> modules(const std::vector<std::string>& sources) const;
 
-  /// Returns the targets, for a manifest, which has the rest. Errors: invalid_argument, for an
-  /// unknown target or any option but --arch.
-  Result<std::vector<Target>> targets_alone() const;
+  /// Returns the modules of a manifest, which has all but the options --arch and --no-std-shims.
+  /// Errors: invalid_argument, for an unknown target or another option; those of load_manifest.
+  Result<std::vector<ModuleSpec>> modules_of_manifest(const std::string& path) const;
 
  private:
   /// An option that stands for a compiler flag.
@@ -38,6 +38,7 @@ class ModuleOptions {
   std::vector<FlagOption> flag_options_;
   std::vector<std::string> arch_;
   std::vector<std::string> names_;
+  bool no_std_shims_ = false;
   std::vector<std::string> include_, define_, standard_, flags_;  // see `flag_options_`
 };
 
@@ -51,6 +52,10 @@ bool is_manifest(const std::string& path) noexcept;
 /// Errors: those of Manifest::load and check_source.
 Result<Manifest> load_manifest(const std::string& path, const std::vector<Target>& targets);
 
+/// Adds --no-std-shims to a command.
+void add_std_shims_option(CLI::App& app, bool& no_std_shims);
+/// Returns the modules, without the standard headers for device code if `no_std_shims`.
+std::vector<ModuleSpec> with_std_shims_option(std::vector<ModuleSpec> modules, bool no_std_shims);
 /// Adds --arch to a command.
 void add_arch_option(CLI::App& app, std::vector<std::string>& arch);
 /// Errors: invalid_argument.

@@ -58,6 +58,7 @@ class PreloadCommand final : public Command {
     app.add_option("--manifest", same_manifest_, "the same as MANIFEST, as in 'export'")
         ->type_name("FILE");
     add_arch_option(app, arch_);
+    add_std_shims_option(app, no_std_shims_);
     app.add_option("-j,--jobs", jobs_, "concurrent compiles (default: the setting jobs)")
         ->type_name("N");
     app.add_flag("--no-load", no_load_, "only fill the store");
@@ -155,11 +156,11 @@ class PreloadCommand final : public Command {
                         manifest_, same_manifest_);
     }
     const std::string& path = manifest_.empty() ? same_manifest_ : manifest_;
-    if (!path.empty()) {
-      return load_manifest(path, targets);
+    CUKILN_TRY(Manifest manifest, path.empty() ? shipped_manifest() : load_manifest(path, targets));
+    if (path.empty() && !targets.empty()) {
+      manifest = std::move(manifest).for_targets(targets);
     }
-    CUKILN_TRY(Manifest shipped, shipped_manifest());
-    return targets.empty() ? std::move(shipped) : std::move(shipped).for_targets(targets);
+    return Manifest(with_std_shims_option(std::move(manifest).modules(), no_std_shims_));
   }
 
   Result<PreloadOptions> preload_options() const {
@@ -187,6 +188,7 @@ class PreloadCommand final : public Command {
   std::string system_store_;
   bool no_load_ = false;
   bool offline_ = false;
+  bool no_std_shims_ = false;
 };
 
 }  // namespace

@@ -33,7 +33,8 @@ bool has_everything(const Json& recorded) {
          recorded.contains("define") && recorded["define"].is_object() &&
          recorded.contains("name") && recorded["name"].is_string() && recorded.contains("target") &&
          recorded["target"].is_string() &&
-         (!recorded.contains("working_folder") || recorded["working_folder"].is_string());
+         (!recorded.contains("working_folder") || recorded["working_folder"].is_string()) &&
+         (!recorded.contains("std_shims") || recorded["std_shims"].is_boolean());
 }
 
 std::string path_of(const Json& file) { return file["path"].get<std::string>(); }
@@ -81,6 +82,9 @@ Result<void> RecordedManifest::add(const std::string& line) {
   }
   if (recorded.contains("working_folder")) {
     module["working_folder"] = relative(recorded["working_folder"].get<std::string>());
+  }
+  if (recorded.contains("std_shims")) {
+    module["std_shims"] = recorded["std_shims"];
   }
   module["targets"] = Json::array({target});
   modules_.push_back(std::move(module));

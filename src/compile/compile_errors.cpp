@@ -11,6 +11,7 @@
 #include "compile/compile_log.hpp"
 #include "compile/kernel_names.hpp"
 #include "compile/nvrtc_api.hpp"
+#include "key/std_headers.hpp"
 
 namespace cukiln {
 
@@ -105,25 +106,100 @@ bool is_standard(const std::string& header) {
          std::find(std::begin(kCHeaders), std::end(kCHeaders), header) != std::end(kCHeaders);
 }
 
-/// Names what to include instead of a header such as `<vector>`, which NVRTC does not have.
-std::string standard_hint(const std::string& header, const FailureContext& context) {
+/// True for a header of a library that has host code only.
+bool is_of_host_library(const std::string& header) {
+  static constexpr std::string_view kPrefixes[] = {
+      "ATen/", "Python.h",    "boost/", "c10/",          "cublas",   "cudnn",
+      "fmt/",  "gtest/",      "nccl",   "nlohmann/json", "pybind11", "spdlog",
+      "sys/",  "tensorflow/", "torch/", "tvm/",          "unistd.h", "windows.h"};
+  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                     [&](std::string_view prefix) { return header.starts_with(prefix); });
+}
+
+/// True for a header of CCCL, which CUDA's wheels have in a package of its own.
+bool is_of_cccl(const std::string& header) {
+  static constexpr std::string_view kFolders[] = {"cuda/", "cub/", "thrust/", "nv/"};
+  return std::any_of(std::begin(kFolders), std::end(kFolders),
+                     [&](std::string_view folder) { return header.starts_with(folder); });
+}
+
+constexpr const char* kHostCodeElsewhere =
+    "NVRTC compiles device code only: move host code to another file, or put it between "
+    "#ifndef __CUDACC_RTC__ and #endif";
+
+/// Says why NVRTC does not have a header and what to do, if the name tells.
+std::string missing_header_hint(const std::string& header, const FailureContext& context) {
+  if (is_of_host_library(header)) {
+    return fmt::format(". It is a header for hosts. {}", kHostCodeElsewhere);
+  }
+  if (is_of_cccl(header)) {
+    return ". It is a header of CCCL: install nvidia-cuda-cccl or the toolkit, a newer version if "
+           "one is installed, or set include_path";
+  }
   if (!is_standard(header)) {
     return {};
   }
   const std::string name = header.size() > 2 && header.compare(header.size() - 2, 2, ".h") == 0
                                ? "c" + header.substr(0, header.size() - 2)
                                : header;
+  std::string instead =
+      fmt::format(", and CUDA has no <cuda/std/{}>: include <{}> in host code only", name, header);
   for (const std::string& folder : context.identity.install.headers) {
     for (const char* below : {"cuda/std", "cccl/cuda/std"}) {
       if (::access(join_path(join_path(folder, below), name).c_str(), R_OK) == 0) {
-        return fmt::format(". NVRTC has no host standard library: include <cuda/std/{}>", name);
+        instead = fmt::format(": include <cuda/std/{}>", name);
       }
     }
   }
-  return fmt::format(
-      ". NVRTC has no host standard library, and CUDA has no <cuda/std/{}>: include <{}> in host "
-      "code only",
-      name, header);
+  if (std_header(header)) {  // it would have been found
+    instead = ", and std_shims is off: leave out --no-std-shims" +
+              (instead.front() == ':' ? ", or" + instead.substr(1) : std::string());
+  }
+  return ". NVRTC has no host standard library" + instead;
+}
+
+constexpr std::string_view kUnresolvedFunction = "Unresolved extern function '";
+
+/// True if a line that begins with kUnresolvedFunction names a function of std: `_ZNSt…`,
+/// `_ZStls…`, or that of a class with an abbreviation, as `_ZNSs…` is one of std::string.
+bool is_of_std(ByteView line) {
+  ByteView name = line.substr(kUnresolvedFunction.size());
+  for (const std::string_view prefix : {"_Z", "N", "K"}) {
+    name.remove_prefix(name.starts_with(prefix) ? prefix.size() : 0);
+  }
+  return name.size() > 1 && name[0] == 'S' &&
+         std::string_view("tabsiod").find(name[1]) != std::string_view::npos;
+}
+
+/// Says what to do about host code in the sources. NVRTC's own advice, -default-device, does not
+/// help with a launch or main().
+std::string host_code_hint(const FailureContext& context, ByteView log) {
+  const auto says = [&](std::string_view text) { return log.find(text) != ByteView::npos; };
+  if (says("host functions are not allowed in JIT mode") ||
+      says("device-side kernel launch could not be processed")) {
+    const std::vector<VirtualSource>& sources = context.job.input.request.sources;
+    const bool launches = std::any_of(sources.begin(), sources.end(), [](const auto& source) {
+      const ByteView text = source.text.view();
+      return text.find("<<<") != ByteView::npos || text.find(" main(") != ByteView::npos;
+    });
+    return launches ? fmt::format(
+                          ". It has a launch (<<<>>>) or main(), for which -default-device does "
+                          "not help. {}",
+                          kHostCodeElsewhere)
+                    : fmt::format(
+                          ". A function without __device__ is host code, unless the flag "
+                          "-default-device is given. {}",
+                          kHostCodeElsewhere);
+  }
+  const std::size_t at = log.find(kUnresolvedFunction);
+  if (says("incomplete type \"std::") || (at != ByteView::npos && is_of_std(log.substr(at)))) {
+    return ". Streams, strings and containers of std are declared for host functions only: device "
+           "code cannot use them";
+  }
+  if (at != ByteView::npos) {
+    return ". No source of the module defines it: cukiln does not link";
+  }
+  return {};
 }
 
 /// Lists the name expressions that NVRTC could not resolve, and the kernels that the sources have.
@@ -215,9 +291,10 @@ Error compile_failed(const FailureContext& context, const wire::Compiled& compil
     const std::string paths = searched_paths(header, context, dependencies);
     message += fmt::format(". {} is in none of the searched folders{}{}", header,
                            paths.empty() ? "" : ":", paths);
-    message += standard_hint(header, context);
+    message += missing_header_hint(header, context);
   }
   message += unresolved(context, log);
+  message += host_code_hint(context, log);
   return Error(ErrorCode::compile_failed, std::move(message), std::move(real_log));
 }
 

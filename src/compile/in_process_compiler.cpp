@@ -9,7 +9,9 @@
 #include "base/result.hpp"
 #include "compile/compile_errors.hpp"
 #include "compile/compile_log.hpp"
+#include "compile/include_scanner.hpp"
 #include "compile/nvrtc_api.hpp"
+#include "key/std_headers.hpp"
 
 namespace cukiln {
 
@@ -85,6 +87,25 @@ std::vector<NamedHeader> memory_headers(const CompileRequest& request, FileServe
   return headers;
 }
 
+/// Adds the standard headers that come with cukiln and that no folder of the search has: NVRTC
+/// prefers a header of its list to one on disk.
+void add_std_headers(const CompileRequest& request, FileServer& files,
+                     std::vector<NamedHeader>& headers) {
+  const std::vector<std::string> folders = include_folders_of(request.options);
+  for (const std::string_view name : std_header_names()) {
+    for (const std::string& folder : folders) {
+      const FileAnswer& found = files.serve(join_path(folder, std::string(name)));
+      if (found.kind == FileAnswer::Kind::absent) {
+        continue;
+      }
+      if (is_within(found.real_path, kStdFolder)) {
+        headers.push_back({std::string(name), std::string(found.bytes.view())});
+      }
+      break;
+    }
+  }
+}
+
 }  // namespace
 
 InProcessCompiler::InProcessCompiler(NvrtcSearch search) : search_(std::move(search)) {}
@@ -148,6 +169,7 @@ Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {
     }
   }
   std::vector<NamedHeader> headers = memory_headers(request, files);
+  add_std_headers(request, files, headers);
   // Several sources: those on disk are included by their real paths, so that they find the headers
   // beside them; those in memory are passed as headers.
   if (request.sources.size() > 1) {

@@ -24,6 +24,11 @@ inline constexpr const char* kIncludeRoot = "/cukiln/inc";  // + "/0", "/1", …
 inline constexpr const char* kToolkitRoot = "/cukiln/toolkit";
 inline constexpr const char* kWorkRoot = "/cukiln/work";  // the compiler's working directory
 
+/// The standard headers for device code that are part of this library (`key/std_headers.hpp`), in
+/// the place of a real folder: as the last one behind kToolkitRoot they are found after the
+/// toolkit's own, and no search folder, thus no key, is new.
+inline constexpr const char* kStdFolder = "/cukiln/std";
+
 /// The compiler's identity. The digest tells apart two builds that report the same version.
 struct Toolchain {
   std::string version;  ///< with the build number: `13.0.88`

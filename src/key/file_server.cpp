@@ -10,6 +10,7 @@
 
 #include "base/hasher.hpp"
 #include "base/result.hpp"
+#include "key/std_headers.hpp"
 
 namespace cukiln {
 
@@ -34,6 +35,25 @@ std::optional<std::string_view> relative_to(std::string_view path, std::string_v
 bool is_absence(int error) noexcept {
   return error == ENOENT || error == ENOTDIR || error == ELOOP || error == EACCES ||
          error == ENAMETOOLONG;
+}
+
+/// The answer for a path below kStdFolder, or for that itself; absent for every other path.
+FileAnswer std_answer(const std::string& path) {
+  FileAnswer answer;
+  answer.identity = {FileIdentity::kStdDevice, 0};
+  if (path == kStdFolder) {
+    answer.kind = FileAnswer::Kind::folder;
+    answer.real_path = path;
+  } else if (const auto name = relative_to(path, kStdFolder)) {
+    if (const auto header = std_header(*name)) {
+      answer.kind = FileAnswer::Kind::file;
+      answer.bytes = SharedBytes::borrowed(header->text);
+      answer.digest = header->digest;
+      answer.identity.inode = header->inode;
+      answer.real_path = path;
+    }
+  }
+  return answer;
 }
 
 }  // namespace
@@ -114,6 +134,10 @@ const FileAnswer& FileServer::serve(const std::string& virtual_path) {
   }
   FileAnswer answer;
   for (std::string& path : candidates(virtual_path)) {
+    if (is_within(path, kStdFolder)) {
+      answer = std_answer(path);
+      continue;  // the last folder
+    }
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) {
       if (is_absence(errno)) {
@@ -171,6 +195,9 @@ FileServer::PathState FileServer::probe(const std::string& virtual_path, bool wa
     return state_of(*answer);
   }
   for (const std::string& path : candidates(virtual_path)) {
+    if (is_within(path, kStdFolder)) {
+      return state_of(std_answer(path));  // the last folder
+    }
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) {
       if (is_absence(errno)) {
@@ -226,9 +253,10 @@ class FileServer::IdentityClasses {
 };
 
 bool FileServer::is_as_recorded(std::string_view virtual_path) const noexcept {
-  return std::any_of(roots_.begin(), roots_.end(), [&](const VirtualRoot& root) {
+  const bool counts = std::any_of(roots_.begin(), roots_.end(), [&](const VirtualRoot& root) {
     return root.as_recorded && relative_to(virtual_path, root.prefix);
   });
+  return counts && !is_std_header(virtual_path);
 }
 
 FileServer::Mismatch FileServer::compare(const Observation& recorded, const PathStates& labels,
@@ -301,9 +329,13 @@ std::string FileServer::real_path(const std::string& virtual_path) const {
   const std::vector<std::string> paths = candidates(virtual_path);
   for (const std::string& path : paths) {
     struct stat status {};
-    if (::stat(path.c_str(), &status) == 0) {
+    if (is_within(path, kStdFolder) ? std_answer(path).kind != FileAnswer::Kind::absent
+                                    : ::stat(path.c_str(), &status) == 0) {
       return path;
     }
+  }
+  if (is_std_header(virtual_path)) {
+    return kStdFolder + virtual_path.substr(std::string_view(kToolkitRoot).size());
   }
   if (!paths.empty()) {
     return paths.front();

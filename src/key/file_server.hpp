@@ -23,8 +23,9 @@ namespace cukiln {
 /// wins. Thus a host with CUDA's headers in one toolkit folder and a host with them in three wheels
 /// have the same virtual paths.
 struct VirtualRoot {
-  std::string prefix;                ///< `/cukiln/inc/0`, no slash at the end
-  std::vector<std::string> folders;  ///< real, absolute; if empty, every path below is absent
+  std::string prefix;  ///< `/cukiln/inc/0`, no slash at the end
+  /// Real and absolute; if empty, every path below is absent. The last may be kStdFolder.
+  std::vector<std::string> folders;
   /// What a dependency set recorded below it counts as true in checks: nothing on this machine
   /// could differ from it. For CUDA's headers where there is neither NVRTC nor any of them.
   bool as_recorded = false;
@@ -36,6 +37,8 @@ struct FileIdentity {
   static constexpr std::uint64_t kMemoryDevice = ~std::uint64_t{0};
   /// The device number of files that count as recorded; the inode is their recorded class.
   static constexpr std::uint64_t kRecordedDevice = kMemoryDevice - 1;
+  /// That of the headers in kStdFolder.
+  static constexpr std::uint64_t kStdDevice = kMemoryDevice - 2;
 
   std::uint64_t device = kMemoryDevice;
   std::uint64_t inode = 0;
@@ -91,7 +94,8 @@ class FileServer {
   std::vector<Mismatch> check_all(const DependencySet& set);
   /// The label of what is at a path now, for a walk through a SetTree. The next `check` reuses it.
   SetTree::Label label(const std::string& virtual_path);
-  /// Whether a path counts as a dependency set recorded it: see VirtualRoot.
+  /// Whether a path counts as a dependency set recorded it: see VirtualRoot. A standard header's
+  /// does not, served or not: this library knows what it compiles with.
   bool is_as_recorded(std::string_view virtual_path) const noexcept;
   /// Drops the labels that the next `check` would reuse. Call it when a lookup begins: labels of an
   /// earlier lookup may be out of date.

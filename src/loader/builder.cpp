@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/result.hpp"
+#include "key/std_headers.hpp"
 #include "loader/compile_pipeline.hpp"
 
 namespace cukiln {
@@ -35,7 +36,8 @@ Miss miss_of(const FileServer::Mismatch& mismatch, const FileServer& files) {
              : mismatch.what == What::relinked ? Miss::Why::relinked
                                                : Miss::Why::changed;
   miss.path = files.real_path(mismatch.path);
-  miss.of_toolkit = mismatch.path.starts_with(std::string(kToolkitRoot) + "/");
+  miss.of_cukiln = is_std_header(mismatch.path);
+  miss.of_toolkit = !miss.of_cukiln && mismatch.path.starts_with(std::string(kToolkitRoot) + "/");
   return miss;
 }
 
@@ -49,6 +51,10 @@ std::string advice_offline(const Miss& miss, const std::string& compiler, bool c
     default:
       return std::string("compile it elsewhere and bring the store") +
              (can_compile ? ", or allow compiling" : "");
+  }
+  if (miss.of_cukiln) {
+    return std::string("compile it elsewhere with this version of cukiln and the same std_shims") +
+           (can_compile ? ", or allow compiling" : "");
   }
   if (!miss.of_toolkit) {
     return "bring the files that it was compiled with, or compile it elsewhere with these";

@@ -38,6 +38,7 @@ struct Miss {
   } why = Why::not_stored;
   std::string path;         ///< real path of the header; empty if there is none
   bool of_toolkit = false;  ///< the header is one of CUDA's
+  bool of_cukiln = false;   ///< the header is a standard one for device code
 
   std::string text() const;  ///< `header changed: include/tile.cuh`
 };

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loader/loader_services.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/hasher.hpp"
 #include "base/result.hpp"
+#include "key/std_headers.hpp"
 #include "loader/loader_impl.hpp"
 
 namespace cukiln {
@@ -22,6 +24,14 @@ CompileOptions to_ptx(CompileOptions options, Target target) {
     }
   }
   return options;
+}
+
+/// Whether an entry's compile was served the standard headers for device code: it looked for none
+/// of them in vain. An entry that looked for none at all holds either way.
+bool had_std_shims(const DependencySet& set) {
+  return std::none_of(set.observations.begin(), set.observations.end(), [](const auto& one) {
+    return one.kind == Observation::Kind::absent && is_std_header(one.path);
+  });
 }
 
 }  // namespace
@@ -68,7 +78,9 @@ std::string LoaderServices::toolchain_mismatch(const StoreEntry& entry) {
     return fmt::format("compiled by another build of nvrtc {} than this machine's", here->version);
   }
   const std::vector<std::string> toolkit = compiler.toolkit_folders();
-  FileServer files({{kToolkitRoot, toolkit, !here && toolkit.empty()}}, &loader_.impl_->stat_cache);
+  VirtualRoot root = toolkit_root(toolkit, had_std_shims(entry.dependencies));
+  root.as_recorded = !here && toolkit.empty();
+  FileServer files({std::move(root)}, &loader_.impl_->stat_cache);
   for (const FileServer::Mismatch& found : files.check_all(entry.dependencies)) {
     using What = FileServer::Mismatch::What;
     if (found.path.starts_with(std::string(kToolkitRoot) + "/") && found.what != What::relinked) {
@@ -96,7 +108,8 @@ Result<std::string> LoaderServices::compile_to_ptx(const StoreEntry& entry,
   // rows hold no real path.
   Compiler& compiler = loader_.impl_->compiler->for_target(fields.target);
   const SharedBytes text{std::string(source_text)};
-  FileServer files({{kSourceRoot, {}}, {kToolkitRoot, compiler.toolkit_folders()}},
+  FileServer files({{kSourceRoot, {}},
+                    toolkit_root(compiler.toolkit_folders(), had_std_shims(entry.dependencies))},
                    &loader_.impl_->stat_cache);
   files.add_memory_file(fields.sources.front().path, text);
   for (const MemoryHeader& header : headers) {

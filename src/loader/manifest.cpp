@@ -101,6 +101,11 @@ Result<ModuleSpec> read_module(const Json& object, const std::string& where,
         return wrong(at, "a folder", value);
       }
       module.working_folder = resolve_folder(value.get<std::string>());
+    } else if (key == "std_shims") {
+      if (!value.is_boolean()) {
+        return wrong(at, "true or false", value);
+      }
+      module.std_shims = value.get<bool>();
     } else if (key == "names") {
       CUKILN_TRY(module.names, strings_of(value, at));
     } else if (key == "targets") {
@@ -116,7 +121,7 @@ Result<ModuleSpec> read_module(const Json& object, const std::string& where,
       return make_error(
           ErrorCode::invalid_argument,
           "manifest, {}: unknown field; expected name, sources, include, define, flags, "
-          "working_folder, names or targets",
+          "working_folder, std_shims, names or targets",
           at);
     }
   }

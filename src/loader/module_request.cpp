@@ -182,7 +182,7 @@ void add_include_folders(const ModuleSpec& spec, const TranslatedFlags& flags,
                                                    : std::vector<std::string>{folder}});
   }
   const std::string toolkit = kToolkitRoot;
-  out.roots.push_back({toolkit, toolkit_folders});
+  out.roots.push_back(toolkit_root(toolkit_folders, spec.std_shims));
   arguments.push_back("--include-path=" + toolkit);
   arguments.push_back("--include-path=" + toolkit + "/cccl");
 }
@@ -218,6 +218,13 @@ std::string working_folder_of(const ModuleSpec& spec) {
   std::error_code gone;
   const std::filesystem::path here = std::filesystem::current_path(gone);
   return gone ? std::string() : here.string();
+}
+
+VirtualRoot toolkit_root(std::vector<std::string> folders, bool std_shims) {
+  if (std_shims) {
+    folders.emplace_back(kStdFolder);
+  }
+  return {kToolkitRoot, std::move(folders)};
 }
 
 void ModuleRequest::count_toolkit_as_recorded() {

@@ -63,6 +63,10 @@ struct ModuleRequest {
 /// file need not exist.
 std::string absolute_path(const std::string& path, const std::string& folder = {});
 
+/// Returns the root of CUDA's headers, behind which the standard headers for device code are
+/// searched if `std_shims`.
+VirtualRoot toolkit_root(std::vector<std::string> folders, bool std_shims);
+
 /// Returns the absolute folder to which paths in a spec's flags are relative. Empty if it is the
 /// process's folder and that does not exist any more.
 std::string working_folder_of(const ModuleSpec& spec);

@@ -67,6 +67,9 @@ std::string line_of(const ModuleSpec& spec, Target target) {
   if (flags->relative_pre_include) {
     line["working_folder"] = recorded_path(working_folder_of(spec));
   }
+  if (!spec.std_shims) {
+    line["std_shims"] = false;
+  }
   return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

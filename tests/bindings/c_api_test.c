@@ -304,6 +304,29 @@ static void flags_act_in_their_order_and_from_the_working_folder(void) {
   cukiln_loader_destroy(loader);
 }
 
+static void standard_headers_for_device_code_can_be_left_out(void) {
+  cukiln_loader* const loader = open_loader();
+  const char* const text =
+      "#include <cstdint>\nextern \"C\" __global__ void k(std::int32_t* x) { *x = 1; }";
+  const cukiln_source source = {"k.cu", text, strlen(text)};
+  const char* const targets[] = {"sm_90a"};
+  cukiln_module module = {.struct_bytes = sizeof module,
+                          .sources = &source,
+                          .source_count = 1,
+                          .targets = targets,
+                          .target_count = 1,
+                          .no_std_shims = 1};
+  const cukiln_module* const modules[] = {&module};
+  const cukiln_preload_options options = {.struct_bytes = sizeof options, .no_load = 1};
+  CHECK_CODE(CUKILN_COMPILE_FAILED,
+             cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
+  CHECK(strstr(cukiln_last_error(), "std_shims is off") != NULL);
+  // A host that was built before the member existed has them.
+  module.struct_bytes = offsetof(cukiln_module, no_std_shims);
+  CHECK_CODE(CUKILN_OK, cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
+  cukiln_loader_destroy(loader);
+}
+
 static void a_compile_error_has_the_compilers_log(void) {
   cukiln_loader* const loader = open_loader();
   struct seen seen;
@@ -663,6 +686,7 @@ int main(void) {
   RUN(the_last_error_is_the_threads_own);
   RUN(what_was_compiled_is_found_and_explained);
   RUN(flags_act_in_their_order_and_from_the_working_folder);
+  RUN(standard_headers_for_device_code_can_be_left_out);
   RUN(a_compile_error_has_the_compilers_log);
   RUN(offline_forbids_a_compile);
   RUN(a_daemon_can_be_required_or_left_out);

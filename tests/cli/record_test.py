@@ -39,6 +39,12 @@ class Record(CliTest):
         report = self.run_json("preload", "made/m.json", "--no-load", "--offline")
         self.assertEqual([m["outcome"] for m in report["modules"]], ["hit"])
 
+    def test_modules_without_standard_headers_stay_without(self):
+        self.run_cli("record", "-o", "m.json", "--", CUKILN, "compile", "scale.cu", "--arch", "sm_90a", "--no-std-shims")
+        self.assertEqual(self.manifest()["modules"][0]["std_shims"], False)
+        self.run_cli("record", "-o", "m.json", "--", CUKILN, "compile", "scale.cu", "--arch", "sm_90a")
+        self.assertNotIn("std_shims", self.manifest()["modules"][0])
+
     def test_it_prints_what_it_wrote(self):
         line = ("record", "-o", "m.json", "--", CUKILN, "--quiet", "compile", "scale.cu", "--arch", "sm_90a")
         self.assertEqual(self.run_cli(*line).err, "Wrote 1 module to m.json.\n")

@@ -240,6 +240,19 @@ def test_the_working_folder_is_by_default_the_one_at_the_call(home, loader, monk
         assert loader.compile(spec)[0].outcome == "hit"
 
 
+def test_standard_headers_for_device_code_can_be_left_out(loader):
+    text = '#include <cstdint>\nextern "C" __global__ void k(std::int32_t* x) { *x = 1; }'
+    for std_shims in False, True:
+        spec = cukiln.ModuleSpec(
+            cukiln.Source("k.cu", text), targets=["sm_90a"], std_shims=std_shims
+        )
+        if std_shims:
+            assert loader.compile(spec)[0].outcome == "compiled"
+        else:
+            with pytest.raises(cukiln.CompileError, match="std_shims is off"):
+                loader.compile(spec)
+
+
 def test_a_compile_error_keeps_the_log(loader):
     broken = cukiln.ModuleSpec(cukiln.Source("broken.cu", "__global__ void k() { nonsense; }"))
     with pytest.raises(cukiln.CompileError) as raised:

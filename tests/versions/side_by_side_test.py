@@ -31,6 +31,19 @@ class SideBySide(VersionsTest):
                 self.assertEqual(len(self.entries_of(version)), 1)
                 self.assertEqual(self.run_as(version, "verify")["damaged"], 0)
 
+    def test_a_kernel_that_looks_for_a_standard_header_is_compiled_by_each(self):  # fault 124
+        self.write("has.cu", '#if __has_include(<cstdint>)\nextern "C" __global__ void with() {}\n'
+                             '#else\nextern "C" __global__ void without() {}\n#endif\n')  # fmt: skip
+        self.write("int.cu", '#include <cstdint>\nextern "C" __global__ void k(std::int32_t* x) { *x = 1; }\n')
+        for first, second in self.in_each_order():
+            for outcome in "compiled", "hit":
+                for version in first, second:
+                    report = self.run_as(version, "compile", "has.cu", "--arch", "sm_90a")
+                    self.assertEqual(self.outcome_of(version, report), outcome, name_of(version))
+            self.assertEqual(self.outcome_of(NEW, self.run_as(NEW, "compile", "int.cu", "--arch", "sm_90a")), "compiled")
+            self.assertIn("cannot open source file", self.run_as(OLD, "compile", "int.cu", "--arch", "sm_90a", expect=1))
+            self.assertEqual({kernel["name"] for entry in self.entries_of(NEW) for kernel in entry["kernels"]}, {"with", "k"})
+
     def test_removing_entries_of_one_version_keeps_those_of_the_other(self):
         for first, second in self.in_each_order():
             for removing in (("rm", "--all"), ("gc", "--max-size", "1"), ("verify", "--repair")):

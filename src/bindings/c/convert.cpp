@@ -101,6 +101,7 @@ Result<ModuleSpec> read_module(const cukiln_module* module) {
   ModuleSpec spec;
   set(spec.name, given->name);
   set(spec.working_folder, given->working_folder);
+  spec.std_shims = given->no_std_shims == 0;
   const auto take = [](auto result, auto& out) -> Result<void> {
     if (!result) {
       return std::move(result).error();

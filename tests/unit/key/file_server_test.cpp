@@ -6,8 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <set>
+
 #include "base/hasher.hpp"
 #include "key/set_check.hpp"
+#include "key/std_headers.hpp"
 #include "support/scratch.hpp"
 
 using namespace cukiln;
@@ -52,6 +56,76 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(server().serve("/cukiln/inc/1/a.cuh").bytes.view() == "second");
   CHECK(files.serve("/cukiln/inc/0").kind == FileAnswer::Kind::folder);
   CHECK(files.serve("/cukiln/inc/2/a.cuh").kind == FileAnswer::Kind::absent);
+}
+
+// fault 201
+TEST_CASE_FIXTURE(Fixture, "a standard header for device code is served behind the real folders") {
+  const std::string path = std::string(kToolkitRoot) + "/cstdint";
+  const auto shims = [&] {
+    return FileServer({{kToolkitRoot, {scratch / "toolkit", kStdFolder}}}, &stats, clock);
+  };
+  auto files = shims();
+  const FileAnswer& served = files.serve(path);
+  REQUIRE(served.kind == FileAnswer::Kind::file);
+  CHECK(served.digest == hash_of(served.bytes.view()));
+  CHECK(served.real_path == "/cukiln/std/cstdint");
+  CHECK(files.real_path(path) == "/cukiln/std/cstdint");
+  CHECK(files.serve(std::string(kToolkitRoot) + "/cstddef").identity != served.identity);
+  CHECK(files.serve(kToolkitRoot).kind == FileAnswer::Kind::folder);
+  CHECK(files.serve(std::string(kToolkitRoot) + "/no_such_header").kind ==
+        FileAnswer::Kind::absent);
+  CHECK(files.serve(std::string(kToolkitRoot) + "/sub/cstdint").kind == FileAnswer::Kind::absent);
+
+  const DependencySet with = set_of(path, std::string(served.bytes.view()));
+  CHECK(shims().check(with).what == What::none);
+  FileServer without({{kToolkitRoot, {scratch / "toolkit"}}}, &stats, clock);
+  CHECK(without.check(with).what == What::vanished);
+  CHECK(without.serve(path).kind == FileAnswer::Kind::absent);
+  DependencySet absent;
+  absent.add_absent(path);
+  CHECK(shims().check(absent).what == What::appeared);
+
+  scratch.write("toolkit/cstdint", "the toolkit's");
+  CHECK(shims().serve(path).bytes.view() == "the toolkit's");
+  CHECK(shims().check(with).what == What::changed);
+}
+
+TEST_CASE("every standard header for device code can be looked up by its name") {
+  const auto names = std_header_names();
+  CHECK(names.size() > 68);
+  CHECK(std::is_sorted(names.begin(), names.end()));
+  std::set<std::uint64_t> inodes;
+  for (const std::string_view name : names) {
+    CAPTURE(std::string(name));
+    const auto header = std_header(name);
+    REQUIRE(header);
+    CHECK(header->digest == hash_of(header->text));
+    CHECK(inodes.insert(header->inode).second);
+    CHECK(is_std_header(std::string(kToolkitRoot) + "/" + std::string(name)));
+  }
+  for (const char* name : {"", "/", "cmat", "cmathx", "/cmath", "cmath/", "/cukiln/std/cmath"}) {
+    CHECK_FALSE(std_header(name));
+  }
+  for (const char* path : {"", "cmath", "/cukiln/toolkit", "/cukiln/toolkit/", "/cukiln/std/cmath",
+                           "/cukiln/toolkit/cccl/cmath", "/cukiln/inc/0/cmath"}) {
+    CHECK_FALSE(is_std_header(path));
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "no standard header is the same file as another kind of file") {
+  FileServer files({{kToolkitRoot, {kStdFolder}, true}}, &stats, clock);
+  DependencySet set;
+  // Identities of memory files, and classes of files that count as recorded, are small numbers.
+  for (std::uint32_t i = 0; i < 200; ++i) {
+    const std::string name = std::to_string(i);
+    files.add_memory_file("/cukiln/src/" + name, SharedBytes(name));
+    set.add_file("/cukiln/src/" + name, hash_of(name), 2 * i);
+    set.add_file("/cukiln/toolkit/recorded/" + name, hash_of(name), 2 * i + 1);
+  }
+  for (const std::string_view name : std_header_names()) {
+    set.add_file(std::string(kToolkitRoot) + "/" + std::string(name), std_header(name)->digest);
+  }
+  CHECK(files.check_all(set).empty());
 }
 
 TEST_CASE_FIXTURE(Fixture,
@@ -275,6 +349,27 @@ TEST_CASE_FIXTURE(Fixture,
     scratch.write("first/link.cuh", "CUDA's");
     set.add_file("/cukiln/inc/0/link.cuh", hash_of("CUDA's"), 1);
     CHECK(files.check(set).what == What::relinked);
+  }
+  SUBCASE("fault 201: standard headers of cukiln's own do not count, served or not") {
+    const std::string path = "/cukiln/toolkit/cstdint";
+    const DependencySet same = set_of(path, std::string(std_header("cstdint")->text));
+    DependencySet absent;
+    absent.add_absent(path);
+    const FileServer shims({roots[0], {kToolkitRoot, {kStdFolder}, true}}, &stats, clock);
+    const auto check = [](FileServer server, const DependencySet& recorded) {
+      return server.check(recorded).what;
+    };
+    CHECK(check(shims, set) == What::none);
+    CHECK(check(shims, same) == What::none);
+    CHECK(check(shims, set_of(path, "of another version")) == What::changed);
+    CHECK(check(shims, absent) == What::appeared);
+    CHECK(check(files, same) == What::vanished);
+    CHECK(check(files, absent) == What::none);
+    for (FileServer server : {shims, files}) {
+      CHECK_FALSE(server.is_as_recorded(path));
+      CHECK(FileCheck(server).label(path).has_value());
+      CHECK(server.is_as_recorded("/cukiln/toolkit/cccl/cstdint"));
+    }
   }
 }
 

@@ -306,6 +306,33 @@ TEST_CASE_FIXTURE(
   CHECK_FALSE(build(b, none));
 }
 
+TEST_CASE_FIXTURE(
+    Fixture, "fault 201: standard headers for device code do not count as recorded, as CUDA's do") {
+  compiler.headers = {"/cukiln/toolkit/cstdint"};
+  ModuleSpec spec;
+  spec.name = "demo";
+  spec.sources = {Source::memory("demo.cu", "void k();")};
+  const auto asked = [&](bool std_shims) {
+    spec.std_shims = std_shims;
+    ModuleRequest made = *make_module_request(spec, {100, 'a'}, {"13.0.88", {}}, {});
+    made.count_toolkit_as_recorded();
+    return made;
+  };
+  Builder filling = builder();
+  REQUIRE(build(filling, asked(true))->outcome == Outcome::compiled);
+  Builder::Options options;
+  options.offline = true;
+  Builder b = builder(options);
+  CHECK(build(b, asked(true))->reason == "in the store");
+  compiler.is_installed = false;
+  const auto without = build(b, asked(false));
+  REQUIRE_FALSE(without);
+  CHECK(
+      without.error().message().find("(header vanished: /cukiln/std/cstdint) and compiling is "
+                                     "forbidden (offline); compile it elsewhere with this version "
+                                     "of cukiln and the same std_shims") != std::string::npos);
+}
+
 // fault 49
 TEST_CASE_FIXTURE(
     Fixture,

@@ -46,9 +46,11 @@ TEST_CASE("a manifest may say what its flags are relative to; else it is its fol
   const auto manifest = Manifest::parse(
       R"({"format": 1, "modules": [
           {"name": "a", "sources": ["a.cu"], "working_folder": "../w"},
-          {"name": "b", "sources": ["b.cu"]}]})",
+          {"name": "b", "sources": ["b.cu"], "std_shims": false}]})",
       "/m/n");
   REQUIRE(manifest);
+  CHECK(manifest->modules().at(0).std_shims);
+  CHECK_FALSE(manifest->modules().at(1).std_shims);
   CHECK(manifest->modules().at(0).working_folder == "/m/w");
   CHECK(std::filesystem::path(manifest->modules().at(1).working_folder).lexically_normal() ==
         "/m/n/");
@@ -72,6 +74,8 @@ TEST_CASE("a wrong manifest is refused with the place and what was found there")
        "define.A"},
       {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"], "working_folder": 1}]})",
        "modules[0].working_folder"},
+      {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"], "std_shims": 0}]})",
+       "modules[0].std_shims: expected true or false, found 0"},
       {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"]},
            {"name": "a", "sources": ["b.cu"]}]})",
        "unique"},

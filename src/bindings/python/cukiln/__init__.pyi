@@ -76,6 +76,7 @@ class ModuleSpec:
     names: Iterable[str] = ()
     targets: Iterable[str] = ()
     working_folder: _Path = ""
+    std_shims: bool = True
     def to_c(self) -> ctypes.Structure: ...
 
 @dataclass(frozen=True)

@@ -190,6 +190,7 @@ class Module(Sized):
         ("targets", _STRINGS),
         ("target_count", c_size_t),
         ("working_folder", c_char_p),
+        ("no_std_shims", c_int),
     )
 
 

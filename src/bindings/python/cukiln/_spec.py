@@ -37,6 +37,7 @@ class ModuleSpec:
     names: Iterable[str] = ()  #: kernels or name expressions; none: every extern "C" kernel
     targets: Iterable[str] = ()  #: sm_100a; none: from the flags, else the devices', else sm_100a
     working_folder: Path = ""  #: of relative paths in `flags`; empty: the process's at the call
+    std_shims: bool = True  #: serve <cstdint>, <type_traits>, ... in versions for device code
 
     def to_c(self) -> _library.Module:
         """Keeps alive what it points to."""
@@ -62,6 +63,7 @@ class ModuleSpec:
             targets=_library.strings(targets),
             target_count=len(targets),
             working_folder=_library.encoded(os.fspath(self.working_folder)) or None,
+            no_std_shims=not self.std_shims,
         )
 
 
