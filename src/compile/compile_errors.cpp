@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compile/compile_errors.hpp"
 
-#include <string.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,8 +44,20 @@ Error out_of_threads(const FailureContext& context) {
 }
 
 std::string signal_name(std::uint32_t number) {
-  const char* name = ::sigabbrev_np(static_cast<int>(number));
-  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", number);
+  switch (number) {  // glibc has a table since 2.32
+    case SIGABRT: return "SIGABRT";
+    case SIGBUS: return "SIGBUS";
+    case SIGFPE: return "SIGFPE";
+    case SIGILL: return "SIGILL";
+    case SIGINT: return "SIGINT";
+    case SIGKILL: return "SIGKILL";
+    case SIGSEGV: return "SIGSEGV";
+    case SIGSYS: return "SIGSYS";
+    case SIGTERM: return "SIGTERM";
+    case SIGTRAP: return "SIGTRAP";
+    case SIGXCPU: return "SIGXCPU";
+    default: return fmt::format("signal {}", number);
+  }
 }
 
 /// Returns `13.0` for `13.0.88`.

@@ -41,103 +41,112 @@ struct Rule {
   Joined joined = Joined::none;
 };
 
-using enum Action;
+constexpr Action kKeep = Action::keep;
+constexpr Action kDrop = Action::drop;
+constexpr Action kDropReported = Action::drop_reported;
+constexpr Action kTarget = Action::target;
+constexpr Action kGencode = Action::gencode;
+constexpr Action kInclude = Action::include;
+constexpr Action kSystem = Action::system;
+constexpr Action kStandard = Action::standard;
+constexpr Action kRefuseFiles = Action::refuse_files;
+constexpr Action kRefuseImage = Action::refuse_image;
 constexpr Value kNone = Value::none;
 constexpr Value kRequired = Value::required;
 constexpr Value kOptional = Value::optional;
 
 constexpr Rule kRules[] = {
-    {"--gpu-architecture", {"-arch", "--gpu-code", "-code"}, target, kRequired},
-    {"--generate-code", {"-gencode"}, gencode, kRequired},
-    {"--include-path", {"-I"}, include, kRequired, Joined::text},
-    {"--system-include", {"-isystem"}, system, kRequired},
-    {"--std", {"-std"}, standard, kRequired},
-    {"--define-macro", {"-D"}, keep, kRequired, Joined::text},
-    {"--undefine-macro", {"-U"}, keep, kRequired, Joined::text},
-    {"--pre-include", {"-include"}, keep, kRequired},
-    {"--no-source-include", {"-no-source-include"}, keep, kNone},
-    {"--use_fast_math", {"-use_fast_math"}, keep, kNone},
-    {"--generate-line-info", {"-lineinfo"}, keep, kNone},
-    {"--device-debug", {"-G"}, keep, kNone},
-    {"--extensible-whole-program", {"-ewp"}, keep, kNone},
-    {"--dopt", {"-dopt"}, keep, kOptional},
-    {"--Ofast-compile", {"-Ofc"}, keep, kRequired},
-    {"--maxrregcount", {"-maxrregcount"}, keep, kRequired},
-    {"--ptxas-options", {"-Xptxas"}, keep, kRequired},
-    {"--ftz", {"-ftz"}, keep, kOptional},
-    {"--prec-sqrt", {"-prec-sqrt"}, keep, kOptional},
-    {"--prec-div", {"-prec-div"}, keep, kOptional},
-    {"--fmad", {"-fmad"}, keep, kOptional},
-    {"--extra-device-vectorization", {"-extra-device-vectorization"}, keep, kNone},
-    {"--modify-stack-limit", {"-modify-stack-limit"}, keep, kOptional},
-    {"--restrict", {"-restrict"}, keep, kNone},
-    {"--device-as-default-execution-space", {"-default-device"}, keep, kNone},
-    {"--device-int128", {"-device-int128"}, keep, kNone},
-    {"--device-float128", {"-device-float128"}, keep, kNone},
-    {"--device-stack-protector", {"-device-stack-protector"}, keep, kOptional},
-    {"--jump-table-density", {"-jtd"}, keep, kRequired},
-    {"--frandom-seed", {"-frandom-seed"}, keep, kRequired},
-    {"--split-compile", {"-split-compile"}, keep, kRequired},
-    {"--builtin-move-forward", {"-builtin-move-forward"}, keep, kOptional},
-    {"--builtin-initializer-list", {"-builtin-initializer-list"}, keep, kOptional},
-    {"--disable-warnings", {"-w"}, keep, kNone},
-    {"--Werror", {"-Werror"}, keep, kOptional},
-    {"--diag-error", {"-diag-error"}, keep, kRequired},
-    {"--diag-suppress", {"-diag-suppress"}, keep, kRequired},
-    {"--diag-warn", {"-diag-warn"}, keep, kRequired},
-    {"--brief-diagnostics", {"-brief-diag"}, keep, kOptional},
-    {"--display-error-number", {"-err-no"}, keep, kNone},
-    {"--no-display-error-number", {"-no-err-no"}, keep, kNone},
-    {"--optimization-info", {"-opt-info"}, keep, kRequired},
-    {"--version-ident", {"-dQ"}, keep, kOptional},
-    {"--minimal", {"-minimal"}, keep, kNone},
+    {"--gpu-architecture", {"-arch", "--gpu-code", "-code"}, kTarget, kRequired},
+    {"--generate-code", {"-gencode"}, kGencode, kRequired},
+    {"--include-path", {"-I"}, kInclude, kRequired, Joined::text},
+    {"--system-include", {"-isystem"}, kSystem, kRequired},
+    {"--std", {"-std"}, kStandard, kRequired},
+    {"--define-macro", {"-D"}, kKeep, kRequired, Joined::text},
+    {"--undefine-macro", {"-U"}, kKeep, kRequired, Joined::text},
+    {"--pre-include", {"-include"}, kKeep, kRequired},
+    {"--no-source-include", {"-no-source-include"}, kKeep, kNone},
+    {"--use_fast_math", {"-use_fast_math"}, kKeep, kNone},
+    {"--generate-line-info", {"-lineinfo"}, kKeep, kNone},
+    {"--device-debug", {"-G"}, kKeep, kNone},
+    {"--extensible-whole-program", {"-ewp"}, kKeep, kNone},
+    {"--dopt", {"-dopt"}, kKeep, kOptional},
+    {"--Ofast-compile", {"-Ofc"}, kKeep, kRequired},
+    {"--maxrregcount", {"-maxrregcount"}, kKeep, kRequired},
+    {"--ptxas-options", {"-Xptxas"}, kKeep, kRequired},
+    {"--ftz", {"-ftz"}, kKeep, kOptional},
+    {"--prec-sqrt", {"-prec-sqrt"}, kKeep, kOptional},
+    {"--prec-div", {"-prec-div"}, kKeep, kOptional},
+    {"--fmad", {"-fmad"}, kKeep, kOptional},
+    {"--extra-device-vectorization", {"-extra-device-vectorization"}, kKeep, kNone},
+    {"--modify-stack-limit", {"-modify-stack-limit"}, kKeep, kOptional},
+    {"--restrict", {"-restrict"}, kKeep, kNone},
+    {"--device-as-default-execution-space", {"-default-device"}, kKeep, kNone},
+    {"--device-int128", {"-device-int128"}, kKeep, kNone},
+    {"--device-float128", {"-device-float128"}, kKeep, kNone},
+    {"--device-stack-protector", {"-device-stack-protector"}, kKeep, kOptional},
+    {"--jump-table-density", {"-jtd"}, kKeep, kRequired},
+    {"--frandom-seed", {"-frandom-seed"}, kKeep, kRequired},
+    {"--split-compile", {"-split-compile"}, kKeep, kRequired},
+    {"--builtin-move-forward", {"-builtin-move-forward"}, kKeep, kOptional},
+    {"--builtin-initializer-list", {"-builtin-initializer-list"}, kKeep, kOptional},
+    {"--disable-warnings", {"-w"}, kKeep, kNone},
+    {"--Werror", {"-Werror"}, kKeep, kOptional},
+    {"--diag-error", {"-diag-error"}, kKeep, kRequired},
+    {"--diag-suppress", {"-diag-suppress"}, kKeep, kRequired},
+    {"--diag-warn", {"-diag-warn"}, kKeep, kRequired},
+    {"--brief-diagnostics", {"-brief-diag"}, kKeep, kOptional},
+    {"--display-error-number", {"-err-no"}, kKeep, kNone},
+    {"--no-display-error-number", {"-no-err-no"}, kKeep, kNone},
+    {"--optimization-info", {"-opt-info"}, kKeep, kRequired},
+    {"--version-ident", {"-dQ"}, kKeep, kOptional},
+    {"--minimal", {"-minimal"}, kKeep, kNone},
 
-    {"--optimize", {"-O"}, drop, kRequired},
-    {"-O3", {"-O2", "-O1", "-O0"}, drop, kNone},
-    {"--expt-relaxed-constexpr", {"-expt-relaxed-constexpr"}, drop, kNone},
-    {"--extended-lambda", {"-extended-lambda", "--expt-extended-lambda"}, drop, kNone},
-    {"--threads", {}, drop, kRequired},
-    {"--compiler-options", {"-Xcompiler"}, drop, kRequired},
-    {"--linker-options", {"-Xlinker"}, drop, kRequired},
-    {"--compiler-bindir", {"-ccbin"}, drop, kRequired},
-    {"--verbose", {"-v"}, drop, kNone},
-    {"--debug", {"-g"}, drop, kNone},
-    {"--machine", {"-m64"}, drop, kOptional},
-    {"--resource-usage", {"-res-usage"}, drop, kNone},
+    {"--optimize", {"-O"}, kDrop, kRequired},
+    {"-O3", {"-O2", "-O1", "-O0"}, kDrop, kNone},
+    {"--expt-relaxed-constexpr", {"-expt-relaxed-constexpr"}, kDrop, kNone},
+    {"--extended-lambda", {"-extended-lambda", "--expt-extended-lambda"}, kDrop, kNone},
+    {"--threads", {}, kDrop, kRequired},
+    {"--compiler-options", {"-Xcompiler"}, kDrop, kRequired},
+    {"--linker-options", {"-Xlinker"}, kDrop, kRequired},
+    {"--compiler-bindir", {"-ccbin"}, kDrop, kRequired},
+    {"--verbose", {"-v"}, kDrop, kNone},
+    {"--debug", {"-g"}, kDrop, kNone},
+    {"--machine", {"-m64"}, kDrop, kOptional},
+    {"--resource-usage", {"-res-usage"}, kDrop, kNone},
 
-    {"--pch", {"-pch"}, drop_reported, kNone},
-    {"--create-pch", {"-create-pch"}, drop_reported, kRequired},
-    {"--use-pch", {"-use-pch"}, drop_reported, kRequired},
-    {"--pch-dir", {"-pch-dir"}, drop_reported, kRequired},
-    {"--pch-verbose", {"-pch-verbose"}, drop_reported, kOptional},
-    {"--pch-messages", {"-pch-messages"}, drop_reported, kOptional},
-    {"--instantiate-templates-in-pch", {"-instantiate-templates-in-pch"}, drop_reported, kOptional},
-    {"--time", {"-time"}, drop_reported, kRequired},
-    {"--no-cache", {"-no-cache"}, drop_reported, kNone},
-    {"--compile", {"-c"}, drop_reported, kNone},
-    {"--cubin", {"-cubin"}, drop_reported, kNone},
-    {"--threads", {"-t"}, drop_reported, kRequired, Joined::digits},
-    {"--x", {"-x"}, drop_reported, kRequired},
-    {"--keep", {"-keep"}, drop_reported, kNone},
-    {"--keep-dir", {"-keep-dir"}, drop_reported, kRequired},
-    {"--save-temps", {"-save-temps"}, drop_reported, kNone},
-    {"--cudart", {"-cudart"}, drop_reported, kRequired},
-    {"--default-stream", {"-default-stream"}, drop_reported, kRequired},
-    {"--allow-unsupported-compiler", {"-allow-unsupported-compiler"}, drop_reported, kNone},
+    {"--pch", {"-pch"}, kDropReported, kNone},
+    {"--create-pch", {"-create-pch"}, kDropReported, kRequired},
+    {"--use-pch", {"-use-pch"}, kDropReported, kRequired},
+    {"--pch-dir", {"-pch-dir"}, kDropReported, kRequired},
+    {"--pch-verbose", {"-pch-verbose"}, kDropReported, kOptional},
+    {"--pch-messages", {"-pch-messages"}, kDropReported, kOptional},
+    {"--instantiate-templates-in-pch", {"-instantiate-templates-in-pch"}, kDropReported, kOptional},
+    {"--time", {"-time"}, kDropReported, kRequired},
+    {"--no-cache", {"-no-cache"}, kDropReported, kNone},
+    {"--compile", {"-c"}, kDropReported, kNone},
+    {"--cubin", {"-cubin"}, kDropReported, kNone},
+    {"--threads", {"-t"}, kDropReported, kRequired, Joined::digits},
+    {"--x", {"-x"}, kDropReported, kRequired},
+    {"--keep", {"-keep"}, kDropReported, kNone},
+    {"--keep-dir", {"-keep-dir"}, kDropReported, kRequired},
+    {"--save-temps", {"-save-temps"}, kDropReported, kNone},
+    {"--cudart", {"-cudart"}, kDropReported, kRequired},
+    {"--default-stream", {"-default-stream"}, kDropReported, kRequired},
+    {"--allow-unsupported-compiler", {"-allow-unsupported-compiler"}, kDropReported, kNone},
     {"--forward-unknown-to-host-compiler",
      {"-forward-unknown-to-host-compiler", "--forward-unknown-opts", "-forward-unknown-opts"},
-     drop_reported,
+     kDropReported,
      kNone},
-    {"-fPIC", {"-fpic"}, drop_reported, kNone},
-    {"-W", {"-W"}, drop_reported, kOptional, Joined::text},
+    {"-fPIC", {"-fpic"}, kDropReported, kNone},
+    {"-W", {"-W"}, kDropReported, kOptional, Joined::text},
 
-    {"--fdevice-time-trace", {"-fdevice-time-trace"}, refuse_files, kRequired},
-    {"--dlink-time-opt", {"-dlto"}, refuse_image, kNone},
-    {"--gen-opt-lto", {"-gen-opt-lto"}, refuse_image, kNone},
-    {"--optix-ir", {"-optix-ir"}, refuse_image, kNone},
-    {"--fdevice-syntax-only", {"-fdevice-syntax-only"}, refuse_image, kNone},
-    {"--device-c", {"-dc"}, refuse_image, kNone},
-    {"--relocatable-device-code", {"-rdc"}, refuse_image, kOptional},
+    {"--fdevice-time-trace", {"-fdevice-time-trace"}, kRefuseFiles, kRequired},
+    {"--dlink-time-opt", {"-dlto"}, kRefuseImage, kNone},
+    {"--gen-opt-lto", {"-gen-opt-lto"}, kRefuseImage, kNone},
+    {"--optix-ir", {"-optix-ir"}, kRefuseImage, kNone},
+    {"--fdevice-syntax-only", {"-fdevice-syntax-only"}, kRefuseImage, kNone},
+    {"--device-c", {"-dc"}, kRefuseImage, kNone},
+    {"--relocatable-device-code", {"-rdc"}, kRefuseImage, kOptional},
 };
 
 constexpr std::string_view kDefine = "--define-macro";
@@ -346,8 +355,8 @@ bool is_allowed_argument(const std::string& argument) {
     return false;
   }
   const Rule& rule = *found.rule;
-  const bool reaches_nvrtc = rule.action == keep || rule.action == target ||
-                             rule.action == include || rule.action == standard;
+  const bool reaches_nvrtc = rule.action == kKeep || rule.action == kTarget ||
+                             rule.action == kInclude || rule.action == kStandard;
   if (!reaches_nvrtc || (rule.value == Value::required && !found.has_value) ||
       (rule.value == Value::none && found.has_value)) {
     return false;
@@ -400,7 +409,7 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
     const std::string canonical =
         std::string(rule.canonical) + (found.has_value ? "=" + found.value : std::string());
     switch (rule.action) {
-      case keep:
+      case Action::keep:
         if (rule.canonical == kDefine) {
           CUKILN_CHECK(check_macro(found.value));
         }
@@ -413,15 +422,15 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
           out.arguments.push_back(canonical);
         }
         break;
-      case drop_reported:
+      case Action::drop_reported:
         out.dropped.push_back(given);
         out.reported.push_back(flag.substr(0, flag.find('=')));
         break;
-      case drop: out.dropped.push_back(canonical); break;
-      case include: out.include.push_back(found.value); break;
-      case system: system_folders.push_back(found.value); break;
-      case standard: out.standard = found.value; break;
-      case target:
+      case Action::drop: out.dropped.push_back(canonical); break;
+      case Action::include: out.include.push_back(found.value); break;
+      case Action::system: system_folders.push_back(found.value); break;
+      case Action::standard: out.standard = found.value; break;
+      case Action::target:
         if (found.value == "all" || found.value == "all-major" || found.value == "native") {
           return make_error(ErrorCode::invalid_argument,
                             "\"{}\" is not supported: name the target, for instance -arch=sm_100a",
@@ -429,12 +438,12 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
         }
         CUKILN_CHECK(add_target(found.value, out));
         break;
-      case gencode: CUKILN_CHECK(add_gencode(found.value, out)); break;
-      case refuse_files:
+      case Action::gencode: CUKILN_CHECK(add_gencode(found.value, out)); break;
+      case Action::refuse_files:
         return make_error(ErrorCode::invalid_argument,
                           "\"{}\" is refused: it writes a file, and a hit would not; leave it out",
                           flag);
-      case refuse_image:
+      case Action::refuse_image:
         if (found.value == "false") {
           out.dropped.push_back(canonical);
           break;

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+
+#include "base/portable.hpp"
 
 /// The number formats of NVFP4 on a CPU, as in `kernels_src/nvfp4/nvfp4_numerics.cuh`.
 namespace cukiln::reference {
@@ -15,12 +16,12 @@ inline constexpr float kFloatMax = std::numeric_limits<float>::max();
 inline constexpr std::uint8_t kNanScaleByte = 0x7F;
 
 inline float float_of_bf16(std::uint16_t bits) noexcept {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  return bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
 /// Round to nearest even; NaN stays one.
 inline std::uint16_t bf16_of_float(float value) noexcept {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto bits = bit_cast<std::uint32_t>(value);
   if (std::isnan(value)) {
     return 0x7FFF;
   }
@@ -36,9 +37,9 @@ inline std::uint8_t encode_ue4m3(float value) noexcept {
   constexpr float kSmallestNormal = 0x1p-6f;
   value = std::min(value, kLargest);
   if (value < kSmallestNormal) {  // one unit of 2^-9 is one in the last place of 2^14
-    return static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(value + 0x1p14f));
+    return static_cast<std::uint8_t>(bit_cast<std::uint32_t>(value + 0x1p14f));
   }
-  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto bits = bit_cast<std::uint32_t>(value);
   return static_cast<std::uint8_t>(((bits + 0x7FFFF + (bits >> 20 & 1)) >> 20) - (120u << 3));
 }
 
@@ -46,7 +47,7 @@ inline float decode_ue4m3(std::uint8_t byte) noexcept {
   if (byte == kNanScaleByte) {
     return std::numeric_limits<float>::quiet_NaN();
   }
-  return std::bit_cast<float>(static_cast<std::uint32_t>(byte) << 20) * 0x1p120f;
+  return bit_cast<float>(static_cast<std::uint32_t>(byte) << 20) * 0x1p120f;
 }
 
 /// Encodes a magnitude as 0 to 7. Rounds to nearest even and saturates at 6; NaN becomes 0. E2M1
@@ -58,7 +59,7 @@ inline std::uint32_t encode_e2m1(float magnitude) noexcept {
   float code = 0x1p23f + saturate(half) * 4.0f;
   code += saturate(half - 1.0f) * 2.0f;
   code += saturate(half - 2.0f);
-  return std::bit_cast<std::uint32_t>(code) & 0xF;
+  return bit_cast<std::uint32_t>(code) & 0xF;
 }
 
 /// Twice the value of each E2M1 encoding, which is an integer.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/signers.hpp"
 
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 
 #include "base/result.hpp"
 #include "base/trusted_file.hpp"
@@ -17,7 +18,7 @@ constexpr std::size_t kKeyDigits = 43;  // base64 of 32 bytes, then one `=`
 constexpr std::string_view kRevoked = "revoked ";
 constexpr std::string_view kExpires = "expires=";
 constexpr std::string_view kModules = "modules=";
-constexpr std::int64_t kSecondsPerDay = 86'400;
+constexpr int kFirstYear = 1900;  // of tm
 constexpr std::int64_t kEarliestNow =
     1'767'225'600;  // 2026-01-01: no clock that was set is earlier
 constexpr const char* kLimitsForm =
@@ -45,7 +46,7 @@ std::string_view bytes_of(std::string_view key) noexcept {
 }
 
 /// Parses `2027-01-31`; empty if it is not a date.
-std::optional<std::int64_t> parse_date(std::string_view text) noexcept {
+std::optional<std::int64_t> parse_date(std::string_view text) {
   constexpr std::string_view kForm = "dddd-dd-dd";
   const auto is_form = [](char c, char form) {
     return form == 'd' ? c >= '0' && c <= '9' : c == form;
@@ -61,12 +62,13 @@ std::optional<std::int64_t> parse_date(std::string_view text) noexcept {
     }
     return value;
   };
-  const std::chrono::year_month_day date(std::chrono::year(number(0, 4)),
-                                         std::chrono::month(static_cast<unsigned>(number(5, 2))),
-                                         std::chrono::day(static_cast<unsigned>(number(8, 2))));
-  return date.ok() ? std::optional(std::chrono::sys_days(date).time_since_epoch().count() *
-                                   kSecondsPerDay)
-                   : std::nullopt;
+  tm date{};
+  date.tm_year = number(0, 4) - kFirstYear;
+  date.tm_mon = number(5, 2) - 1;
+  date.tm_mday = number(8, 2);
+  const std::int64_t seconds = ::timegm(&date);
+  // It takes the 31st of April for the 1st of May.
+  return date_text(seconds) == text ? std::optional(seconds) : std::nullopt;
 }
 
 bool starts_with_any(std::string_view name, const std::vector<std::string>& prefixes) noexcept {
@@ -151,11 +153,10 @@ bool is_public_key(std::string_view text) noexcept {
 }
 
 std::string date_text(std::int64_t seconds) {
-  const auto days = std::chrono::floor<std::chrono::days>(
-      std::chrono::sys_seconds(std::chrono::seconds(seconds)));
-  const std::chrono::year_month_day date(days);
-  return fmt::format("{:04}-{:02}-{:02}", static_cast<int>(date.year()),
-                     static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));
+  const time_t time = seconds;
+  tm date{};
+  ::gmtime_r(&time, &date);
+  return fmt::format("{:04}-{:02}-{:02}", date.tm_year + kFirstYear, date.tm_mon + 1, date.tm_mday);
 }
 
 Result<KeyLimits> KeyLimits::parse(std::string_view text) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <new>
 
+#include "base/portable.hpp"
 #include "base/result.hpp"
 #include "store/wal_index_vfs.hpp"
 
@@ -46,13 +47,13 @@ bool no_space(sqlite3* db) noexcept {
 /// Allocates memory that is not zeroed and whose pages are mapped in one call: a fault for each
 /// page would take as long as reading into it. Before Linux 5.14 the pages are mapped one by one.
 std::shared_ptr<char[]> populated_memory(std::size_t bytes) {
-  auto memory = std::make_shared_for_overwrite<char[]>(bytes);
+  const std::shared_ptr<char[]> memory(new char[bytes]);
   constexpr std::uintptr_t kPage = 4096;
   constexpr std::uintptr_t kFewPages = 3;
   const auto begin = (reinterpret_cast<std::uintptr_t>(memory.get()) + kPage - 1) / kPage * kPage;
   const auto end = (reinterpret_cast<std::uintptr_t>(memory.get()) + bytes) / kPage * kPage;
   if (end > begin + kFewPages * kPage) {
-    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE);  // NOLINT
+    ::madvise(reinterpret_cast<void*>(begin), end - begin, kMadvPopulateWrite);  // NOLINT
   }
   return memory;
 }

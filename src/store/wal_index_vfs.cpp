@@ -13,9 +13,7 @@
 #include <cstdio>
 #include <new>
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
+#include "base/portable.hpp"
 
 namespace cukiln {
 
@@ -52,7 +50,7 @@ bool allocate(volatile void* region, std::size_t bytes) noexcept {
   int failed = 0;
   do {
     failed =
-        ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE) == 0  // NOLINT
+        ::madvise(reinterpret_cast<void*>(begin), end - begin, kMadvPopulateWrite) == 0  // NOLINT
             ? 0
             : errno;
   } while (failed == EINTR);

@@ -204,7 +204,7 @@ Result<DaemonFrame> DaemonLink::Conversation::receive(SteadyClock::time_point de
   const int fd = connection_->socket.get();
   const auto silent_at = SteadyClock::now() + link_->options_.heartbeat;
   // Not a string, which would fill it with zeros each time.
-  const auto buffer = std::make_unique_for_overwrite<char[]>(kReadBytes);
+  const std::unique_ptr<char[]> buffer(new char[kReadBytes]);
   for (;;) {
     DaemonFrame frame;
     switch (connection_->parser.next(frame)) {

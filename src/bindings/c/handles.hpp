@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <bit>
+#include <cstring>
 #include <type_traits>
 
 #include <cukiln/cukiln.h>
@@ -20,7 +20,15 @@ namespace cukiln::c {
 
 // A Kernel is one pointer; C sees that pointer.
 static_assert(sizeof(Kernel) == sizeof(cukiln_kernel) && std::is_trivially_copyable_v<Kernel>);
-inline cukiln_kernel to_c(Kernel kernel) noexcept { return std::bit_cast<cukiln_kernel>(kernel); }
-inline Kernel from_c(cukiln_kernel kernel) noexcept { return std::bit_cast<Kernel>(kernel); }
+inline cukiln_kernel to_c(Kernel kernel) noexcept {
+  cukiln_kernel out;
+  std::memcpy(static_cast<void*>(&out), &kernel, sizeof out);
+  return out;
+}
+inline Kernel from_c(cukiln_kernel kernel) noexcept {
+  Kernel out;
+  std::memcpy(static_cast<void*>(&out), &kernel, sizeof out);
+  return out;
+}
 
 }  // namespace cukiln::c

@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 
 #include <fmt/ranges.h>
+
+#include "base/portable.hpp"
 
 namespace cukiln::torch {
 
@@ -145,7 +146,7 @@ std::optional<Tensor> Arguments::optional_tensor() noexcept {
   return tensor;
 }
 
-double Arguments::number() noexcept { return std::bit_cast<double>(*next_++); }
+double Arguments::number() noexcept { return bit_cast<double>(*next_++); }
 
 void require_dtype(const Tensor& tensor, const char* name, std::int32_t dtype,
                    const char* dtype_name) {
