@@ -123,14 +123,14 @@ Json phases_json(const PreloadPhases& phases) {
 }
 
 /// Returns `find 12 ms, hash 3 ms, compile 1.83 s`, without phases that there were not.
-std::string time_line(const PreloadPhases& phases) {
+std::string time_line(const PreloadPhases& phases, std::size_t width) {
   std::string text;
   for (const NamedPhase& phase : kPhases) {
     if (const double time = (phases.*phase.time).count(); time > 0) {
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", phase.name, human_ms(time));
     }
   }
-  return text.empty() ? text : text + "\n";
+  return text.empty() ? text : wrap_indented(text, width, 2) + "\n";
 }
 
 /// Returns `at most 312 MiB of memory, for nvfp4_gemm`; empty if nothing was measured.
@@ -201,7 +201,8 @@ void print_table(const Context& context, const PreloadReport& report) {
       text += kernel_lines[next++] + "\n";
     }
   }
-  context.print(text + "\n" + time_line(report.phases) + memory_line(report) + summary(report));
+  context.print(text + "\n" + time_line(report.phases, context.out().width()) +
+                memory_line(report) + summary(report));
 }
 
 void print_messages(Context& context, const PreloadReport& report) {

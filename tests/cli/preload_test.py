@@ -61,6 +61,13 @@ class Preload(CliTest):
         self.assertGreater(len(lines), 20)
         self.assertLessEqual(max(map(len, lines)), 80)
 
+    def test_the_times_fit_the_terminal(self):
+        _, shown = self.run_on_terminal("preload", self.two(), "--color", "never", columns=40, env=driver())
+        lines = shown.split("\r\x1b[K")[-1].splitlines()
+        (first,) = (n for n, line in enumerate(lines) if line.startswith("find "))
+        self.assertRegex(lines[first + 1], "^  .*load [^,]+$")
+        self.assertLessEqual(max(map(len, lines[first : first + 2])), 40)
+
     def test_a_build_without_nvfp4_asks_for_a_manifest(self):
         def run(*arguments):
             worker = str(Path(CUKILN).parent / "cukiln-compile-worker")  # it is beside the other program
