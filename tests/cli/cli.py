@@ -19,6 +19,10 @@ FAKE_DRIVER = str(BINARIES / "libcuda_fake.so")
 
 DONE, FAILED, USAGE, ENVIRONMENT, STORE = range(5)
 
+# Of LeakSanitizer, about itself: GCC 12's crashes now and then as it looks at a thread that is just ending, after all
+# that the command had to do, and replaces the exit code by its own.
+LEAK_SANITIZER_FAILED = "LeakSanitizer has encountered a fatal error"
+
 SCALE = """#include "tile.cuh"
 extern "C" __global__ void scale(float* x, float f) {
   __shared__ float tile[TILE];
@@ -88,7 +92,7 @@ class CliTest(unittest.TestCase):
         )  # fmt: skip
         err = done.stderr.decode(errors="replace")
         out = done.stdout if binary or done.stdout is None else done.stdout.decode()
-        if expect is not None:
+        if expect is not None and LEAK_SANITIZER_FAILED not in err:
             self.assertEqual(done.returncode, expect, f"cukiln {arguments}\n{out}\n{err}")
         return Result(done.returncode, out, err)
 
