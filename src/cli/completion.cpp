@@ -15,7 +15,7 @@ struct OptionWords {
   std::string what;
 };
 
-std::vector<OptionWords> options_of(const CLI::App& app) {
+std::vector<OptionWords> option_words(const CLI::App& app) {
   std::vector<OptionWords> list;
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional()) {
@@ -71,7 +71,7 @@ std::string bash_script(const CLI::App& app) {
   std::string cases;
   std::string values;
   const auto add_values = [&](const CLI::App& from) {
-    for (const OptionWords& option : options_of(from)) {
+    for (const OptionWords& option : option_words(from)) {
       std::string pattern = option.words;
       std::replace(pattern.begin(), pattern.end(), ' ', '|');
       if (const std::string_view words = values_of(option.type); !words.empty()) {
@@ -84,13 +84,13 @@ std::string bash_script(const CLI::App& app) {
   };
   add_values(app);
   std::string global;
-  for (const OptionWords& option : options_of(app)) {
+  for (const OptionWords& option : option_words(app)) {
     global += option.words + " ";
   }
   for (const CLI::App* command : app.get_subcommands({})) {
     commands += (commands.empty() ? "" : " ") + command->get_name();
     std::string words;
-    for (const OptionWords& option : options_of(*command)) {
+    for (const OptionWords& option : option_words(*command)) {
       words += option.words + " ";
     }
     const std::string others = takes_keys(command->get_name())
@@ -168,7 +168,7 @@ std::string zsh_option(const OptionWords& option) {
 
 std::string zsh_script(const CLI::App& app) {
   std::string global;
-  for (const OptionWords& option : options_of(app)) {
+  for (const OptionWords& option : option_words(app)) {
     global += zsh_option(option);
   }
   std::string commands;
@@ -177,7 +177,7 @@ std::string zsh_script(const CLI::App& app) {
     const std::string name = command->get_name();
     commands += "    " + quoted(name + ":" + command->get_description()) + "\n";
     std::string words;
-    for (const OptionWords& option : options_of(*command)) {
+    for (const OptionWords& option : option_words(*command)) {
       words += zsh_option(option);
     }
     const std::string rest = !words_of(name).empty() ? fmt::format(" '1:what:({})'", words_of(name))

@@ -52,7 +52,7 @@ std::string sentences(std::string_view text) {
   return out + "\n";
 }
 
-std::string options_of(const CLI::App& app) {
+std::string option_list(const CLI::App& app) {
   std::string out;
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional()) {
@@ -76,7 +76,7 @@ std::string page_of(const Command& command, const CLI::App& options) {
   const CommandHelp help = command.help();
   std::string out = std::string(".Ss cukiln ") + help.name;
   out += *help.arguments == '\0' ? "\n" : " " + argument(help.arguments) + "\n";
-  out += sentences(help.description) + options_of(options);
+  out += sentences(help.description) + option_list(options);
   out += ".Pp\nExamples:\n.Bl -tag -width Ds\n";
   for (const auto& [line, what] : help.examples) {
     out += ".It Li " + argument(line) + "\n" + sentences(what);
@@ -101,7 +101,7 @@ Result<void> write_manual(const CLI::App& app, const Commands& commands, const s
     all += page_of(*command, *app.get_subcommand(command->help().name));
   }
   replace(text, "@VERSION@\n", std::string(version()) + "\n");
-  replace(text, "@OPTIONS@\n", options_of(app));
+  replace(text, "@OPTIONS@\n", option_list(app));
   replace(text, "@COMMANDS@\n", all);
   return write_output(page, text);
 }

@@ -172,7 +172,7 @@ void gemm_op(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*re
                  .release();
 }
 
-constexpr Op kOps[] = {
+constexpr Op kQuantizeOps[] = {
     {"amax_gsa", "amax_gsa(Tensor x) -> Tensor", amax_gsa_op},
     {"quantize_nvfp4", "quantize_nvfp4(Tensor x, float encode_scale) -> (Tensor, Tensor)",
      quantize_nvfp4},
@@ -199,6 +199,6 @@ constexpr Op kOps[] = {
 
 }  // namespace
 
-std::span<const Op> quantize_ops() noexcept { return kOps; }
+std::span<const Op> quantize_ops() noexcept { return kQuantizeOps; }
 
 }  // namespace cukiln::torch

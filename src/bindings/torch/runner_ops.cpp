@@ -73,7 +73,7 @@ void moe_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*r
   stack[0] = output.release();
 }
 
-constexpr Op kOps[] = {
+constexpr Op kRunnerOps[] = {
     {"linear_gemm", "linear_gemm(Tensor x, SymInt runner_id, SymInt out_features) -> Tensor",
      linear_gemm},
     {"moe_gemm",
@@ -84,6 +84,6 @@ constexpr Op kOps[] = {
 
 }  // namespace
 
-std::span<const Op> runner_ops() noexcept { return kOps; }
+std::span<const Op> runner_ops() noexcept { return kRunnerOps; }
 
 }  // namespace cukiln::torch

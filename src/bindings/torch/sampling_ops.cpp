@@ -102,7 +102,7 @@ void sample(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*res
   stack[1] = log_probabilities.release();
 }
 
-constexpr Op kOps[] = {
+constexpr Op kSamplingOps[] = {
     {"sample",
      "sample(Tensor logits, Tensor(a!) state, Tensor? temperature=None, Tensor? top_k=None, "
      "Tensor? top_p=None, Tensor? min_p=None, bool joint=False) -> (Tensor tokens, Tensor "
@@ -112,6 +112,6 @@ constexpr Op kOps[] = {
 
 }  // namespace
 
-std::span<const Op> sampling_ops() noexcept { return kOps; }
+std::span<const Op> sampling_ops() noexcept { return kSamplingOps; }
 
 }  // namespace cukiln::torch

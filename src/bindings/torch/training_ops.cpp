@@ -155,7 +155,7 @@ void linear_wgrad(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t
                  .release();
 }
 
-constexpr Op kOps[] = {
+constexpr Op kTrainingOps[] = {
     {"quantize_weight_",
      "quantize_weight_(Tensor weight, Tensor(a!) wq, Tensor(b!) wsf, Tensor(c!) wtq, Tensor(d!) "
      "wtsf, Tensor(e!) wgsa) -> ()",
@@ -172,6 +172,6 @@ constexpr Op kOps[] = {
 
 }  // namespace
 
-std::span<const Op> training_ops() noexcept { return kOps; }
+std::span<const Op> training_ops() noexcept { return kTrainingOps; }
 
 }  // namespace cukiln::torch
