@@ -89,3 +89,22 @@ build() {
     logged "$log" "Fix what the log names, then run this again: only the rest is built." \
     cmake --build "$repo/build/$preset" --parallel "$jobs" ${1:+--target "$@"}
 }
+
+# For a test that takes too long for every run of CI. Given --if-changed, it ends here with success if it has passed with
+# the same files, of which STAMP has the digest; note_pass writes that.
+skip_if_unchanged() { # ARGUMENT STAMP FILE…
+  local argument=$1 stamp=$2
+  shift 2
+  [[ -z $argument || $argument == --if-changed ]] ||
+    die 2 "unknown argument '$argument'" "usage: ${0#"$repo"/} [--if-changed]"
+  if [[ -n $argument && $(digest_of_files "$@") == "$(cat "$stamp" 2>/dev/null)" ]]; then
+    say "${0#"$repo"/} has passed with the files that decide its result: ${stamp#"$repo"/}"
+    exit 0
+  fi
+}
+note_pass() { # STAMP FILE…
+  digest_of_files "${@:2}" >"$1"
+}
+digest_of_files() {
+  git -C "$repo" ls-files -z -- "$@" | (cd "$repo" && xargs -0 sha256sum) | sha256sum | cut -d ' ' -f 1
+}
