@@ -66,21 +66,6 @@ Result<std::size_t> read_some(const UniqueFd& fd, char* to, std::size_t size,
   }
 }
 
-/// False with errno set.
-bool write_all(const UniqueFd& fd, ByteView bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put = ::write(fd.get(), bytes.data(), bytes.size());
-    if (put < 0 && errno == EINTR) {
-      continue;
-    }
-    if (put < 0) {
-      return false;
-    }
-    bytes.remove_prefix(static_cast<std::size_t>(put));
-  }
-  return true;
-}
-
 /// Writes `bytes` to a new file and renames it to `path`. After an error the new file is removed.
 Result<void> replace_by(UniqueFd fd, const std::string& temporary, const std::string& path,
                         ByteView bytes) {
@@ -89,7 +74,7 @@ Result<void> replace_by(UniqueFd fd, const std::string& temporary, const std::st
     ::unlink(temporary.c_str());
     return error;
   };
-  if (!write_all(fd, bytes)) {
+  if (!write_all(fd.get(), bytes)) {
     return fail("write");
   }
   if (::fsync(fd.get()) != 0) {
@@ -116,8 +101,26 @@ FileStamp stamp_of(const struct stat& s) noexcept {
           nanoseconds(s.st_ctim)};
 }
 
+bool write_all(int fd, ByteView bytes) noexcept {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(fd, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) {
+      continue;
+    }
+    if (put < 0) {
+      return false;
+    }
+    bytes.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return true;
+}
+
 std::string errno_text(int error_number) {
   return fmt::format("{} ({})", std::generic_category().message(error_number), error_number);
+}
+
+Error cannot(const char* what, const std::string& path) {
+  return make_error(ErrorCode::io, "cannot {} {}: {}", what, path, errno_text(errno));
 }
 
 std::string join_path(const std::string& folder, std::string_view name) {
@@ -210,7 +213,7 @@ Result<void> write_output(const std::string& path, ByteView bytes) {
   const std::string target = replaceable_path(path);
   if (target.empty()) {
     const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
-    if (!fd || !write_all(fd, bytes)) {
+    if (!fd || !write_all(fd.get(), bytes)) {
       return make_error(ErrorCode::io, "cannot write {}: {}", path, errno_text(errno));
     }
     return {};

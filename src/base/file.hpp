@@ -79,8 +79,14 @@ std::string replaceable_path(const std::string& path);
 /// it replaces; a new one gets the umask's. A device or FIFO is written to. Errors: io.
 Result<void> write_output(const std::string& path, ByteView bytes);
 
+/// Writes all of it, in as many calls as it takes. False with errno set.
+bool write_all(int fd, ByteView bytes) noexcept;
+
 /// The message for an errno value, `No such file or directory (2)`.
 std::string errno_text(int error_number);
+
+/// An io error with errno's message: `cannot write /a: No space left on device (28)`.
+Error cannot(const char* what, const std::string& path);
 
 /// Joins folder and name with one slash.
 std::string join_path(const std::string& folder, std::string_view name);

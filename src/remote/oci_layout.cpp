@@ -73,10 +73,6 @@ struct Descriptor {
   OciJson json() const { return {{"mediaType", type}, {"digest", digest}, {"size", bytes}}; }
 };
 
-Error cannot(const char* what, const std::string& path) {
-  return make_error(ErrorCode::io, "cannot {} {}: {}", what, path, errno_text(errno));
-}
-
 template <class... Args>
 Error damaged(Rejection& why, fmt::format_string<Args...> format, Args&&... args) {
   why = Rejection::malformed;
@@ -92,15 +88,8 @@ std::string blob_path(const std::string& layout, const std::string& digest) {
   return layout + "/blobs/sha256/" + digest.substr(kDigestKind.size());
 }
 
-Result<void> write_all(int file, ByteView bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t wrote = ::write(file, bytes.data(), bytes.size());
-    if (wrote < 0 && errno != EINTR) {
-      return cannot("write", path);
-    }
-    bytes.remove_prefix(wrote < 0 ? 0 : static_cast<std::size_t>(wrote));
-  }
-  return {};
+Result<void> write_to(const UniqueFd& file, ByteView bytes, const std::string& path) {
+  return write_all(file.get(), bytes) ? Result<void>() : cannot("write", path);
 }
 
 /// Writes a file beside its name, then renames it.
@@ -119,7 +108,7 @@ class PartFile {
       ::unlink(path_.c_str());
     }
   }
-  Result<void> add(ByteView bytes) const { return write_all(file_.get(), bytes, path_); }
+  Result<void> add(ByteView bytes) const { return write_to(file_, bytes, path_); }
   Result<void> finish(const std::string& name) {
     if (::fsync(file_.get()) != 0 || ::rename(path_.c_str(), name.c_str()) != 0) {
       return cannot("write", name);
@@ -524,7 +513,7 @@ Result<void> LayoutReader::decompress(const Image& image, const std::string& to)
         return mismatch();
       }
       archive.add(ByteView(unpacked.data(), made.pos));
-      CUKILN_CHECK(write_all(out.get(), ByteView(unpacked.data(), made.pos), to));
+      CUKILN_CHECK(write_to(out, ByteView(unpacked.data(), made.pos), to));
       more = from.pos < from.size || made.pos == made.size;
     }
   }
@@ -578,7 +567,7 @@ Result<void> LayoutReader::unpack(const Image& image, const std::string& archive
         return damaged(why_, "the layer of {} is truncated", layout_);
       }
       const std::uint64_t content = done < member->bytes ? member->bytes - done : 0;
-      CUKILN_CHECK(write_all(out.get(), part.substr(0, content), path));
+      CUKILN_CHECK(write_to(out, part.substr(0, content), path));
       done += part.size();
     }
   }

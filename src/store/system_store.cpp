@@ -45,10 +45,6 @@ SqliteStoreOptions staging_options(const std::string& directory) {
 
 bool by_key(const EntrySummary& a, const EntrySummary& b) noexcept { return a.key < b.key; }
 
-Error cannot(const char* what, const std::string& path) {
-  return make_error(ErrorCode::io, "cannot {} {}: {}", what, path, errno_text(errno));
-}
-
 /// Like `mkdir -p`, whatever the umask.
 Result<void> make_folders(const std::string& path) {
   if (::mkdir(path.c_str(), kFolderMode) != 0) {
