@@ -47,7 +47,7 @@ bool no_space(sqlite3* db) noexcept {
 /// Allocates memory that is not zeroed and whose pages are mapped in one call: a fault for each
 /// page would take as long as reading into it. Before Linux 5.14 the pages are mapped one by one.
 std::shared_ptr<char[]> populated_memory(std::size_t bytes) {
-  const std::shared_ptr<char[]> memory(new char[bytes]);
+  std::shared_ptr<char[]> memory(new char[bytes]);
   constexpr std::uintptr_t kPage = 4096;
   constexpr std::uintptr_t kFewPages = 3;
   const auto begin = (reinterpret_cast<std::uintptr_t>(memory.get()) + kPage - 1) / kPage * kPage;

@@ -22,12 +22,12 @@ namespace cukiln::c {
 static_assert(sizeof(Kernel) == sizeof(cukiln_kernel) && std::is_trivially_copyable_v<Kernel>);
 inline cukiln_kernel to_c(Kernel kernel) noexcept {
   cukiln_kernel out;
-  std::memcpy(static_cast<void*>(&out), &kernel, sizeof out);
+  std::memcpy(static_cast<void*>(&out), &kernel, sizeof(Kernel));
   return out;
 }
 inline Kernel from_c(cukiln_kernel kernel) noexcept {
   Kernel out;
-  std::memcpy(static_cast<void*>(&out), &kernel, sizeof out);
+  std::memcpy(static_cast<void*>(&out), &kernel, sizeof(Kernel));
   return out;
 }
 
