@@ -47,7 +47,7 @@ class ScriptsTest(unittest.TestCase):
         self.program("scripts/bootstrap", 'echo "bootstrap $*" >&2')
         (self.repo / "CMakePresets.json").write_text(json.dumps(PRESETS))
         os.utime(self.repo / "CMakePresets.json", (1, 1))
-        for preset in ("dev", "asan", "release"):
+        for preset in ("dev", "asan", "quick", "release"):
             build = self.repo / "build" / preset
             build.mkdir(parents=True)
             (build / "CMakeCache.txt").write_text(
@@ -156,14 +156,14 @@ class Quickstart(ScriptsTest):
         self.cukiln("exit 0")
 
     def cukiln(self, text):
-        self.program("build/release/bin/cukiln", f'echo "cukiln $*"\n{text}')
+        self.program("build/quick/bin/cukiln", f'echo "cukiln $*"\n{text}')
 
     def quickstart(self, **options):
         return self.run_script(self.repo / "scripts/quickstart", **options)
 
     def test_builds_what_it_runs_and_says_how_to_build_the_rest(self):
         done = self.quickstart()
-        self.assertFalse((self.repo / "build/release/bin/libcukiln.so").exists())
+        self.assertFalse((self.repo / "build/quick/bin/libcukiln.so").exists())
         self.assertIn("--target product", done.stderr)
         self.assertIn("cukiln preload --arch sm_100a --no-load\n", done.stdout)
         self.assertIn("bootstrap", done.stderr)
