@@ -46,16 +46,23 @@ Error out_of_threads(const FailureContext& context) {
 std::string signal_name(std::uint32_t number) {
   switch (number) {  // glibc has a table since 2.32
     case SIGABRT: return "SIGABRT";
+    case SIGALRM: return "SIGALRM";
     case SIGBUS: return "SIGBUS";
     case SIGFPE: return "SIGFPE";
+    case SIGHUP: return "SIGHUP";
     case SIGILL: return "SIGILL";
     case SIGINT: return "SIGINT";
     case SIGKILL: return "SIGKILL";
+    case SIGPIPE: return "SIGPIPE";
+    case SIGQUIT: return "SIGQUIT";
     case SIGSEGV: return "SIGSEGV";
     case SIGSYS: return "SIGSYS";
     case SIGTERM: return "SIGTERM";
     case SIGTRAP: return "SIGTRAP";
+    case SIGUSR1: return "SIGUSR1";
+    case SIGUSR2: return "SIGUSR2";
     case SIGXCPU: return "SIGXCPU";
+    case SIGXFSZ: return "SIGXFSZ";
     default: return fmt::format("signal {}", number);
   }
 }
