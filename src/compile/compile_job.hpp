@@ -68,12 +68,19 @@ struct CompileGuard {
 /// A finer category of a failed compile than ErrorCode, for metrics only.
 enum class CompileFailureKind { other, out_of_memory, garbage };
 
+/// What NVRTC itself said of a program (NvrtcProgram) that it refused.
+struct NvrtcFailure {
+  int code = 0;  ///< an nvrtcResult; 0: the compile failed otherwise
+  std::string log;
+};
+
 /// One call of Compiler::compile.
 struct CompileJob {
   CompileInput input;
   FileSource files;
   CompileGuard guard;
   CompileFailureKind* failure_kind = nullptr;  ///< set if the compile fails; may be null
+  NvrtcFailure* nvrtc_failure = nullptr;       ///< the same
 };
 
 }  // namespace cukiln

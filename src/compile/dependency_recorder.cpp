@@ -9,6 +9,9 @@
 namespace cukiln {
 
 DependencyRecorder::DependencyRecorder(const CompileRequest& request, const VirtualSource& unit) {
+  if (request.program) {
+    return;  // its text has a name and is at no path
+  }
   for (const VirtualSource& source : request.sources) {
     sources_[source.path] = source.text;
   }

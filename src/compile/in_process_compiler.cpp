@@ -188,7 +188,7 @@ Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {
   if (compiled.status != wire::CompileStatus::ok) {
     return compile_failed({job, opened->identity}, compiled, log.text, {});
   }
-  if (output_of(message.arguments) == NvrtcOutput::cubin) {
+  if (output_of(message.arguments) == OutputKind::cubin) {
     CUKILN_CHECK(check_image(compiled.image, request.target));
   }
   CompileOutcome outcome;

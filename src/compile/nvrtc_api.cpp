@@ -22,7 +22,7 @@ using TextFunction = int (*)(NvrtcApi::Program, char*);
 
 std::string read_text(NvrtcApi::Program program, SizeFunction size_of, TextFunction read) {
   std::size_t size = 0;
-  if (size_of(program, &size) != 0 || size == 0) {
+  if (size_of == nullptr || read == nullptr || size_of(program, &size) != 0 || size == 0) {
     return {};
   }
   std::string text(size, '\0');
@@ -72,6 +72,10 @@ std::string NvrtcApi::open(const std::string& library, const std::string& builti
   const auto find_optional = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(handle, name));
   };
+  find_optional(lto_ir_size, "nvrtcGetLTOIRSize");
+  find_optional(lto_ir, "nvrtcGetLTOIR");
+  find_optional(optix_ir_size, "nvrtcGetOptiXIRSize");
+  find_optional(optix_ir, "nvrtcGetOptiXIR");
   find_optional(num_supported_archs, "nvrtcGetNumSupportedArchs");
   find_optional(supported_archs, "nvrtcGetSupportedArchs");
   find_optional(install_bundled_headers, "nvrtcInstallBundledHeaders");
@@ -92,15 +96,29 @@ std::vector<std::uint32_t> NvrtcApi::list_capabilities() const {
   return {archs.begin(), archs.end()};
 }
 
-NvrtcOutput output_of(const std::vector<std::string>& arguments) {
+OutputKind output_of(const std::vector<std::string>& arguments) {
   const bool is_virtual =
       std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
         return argument.starts_with("--gpu-architecture=compute_");
       });
-  return is_virtual ? NvrtcOutput::ptx : NvrtcOutput::cubin;
+  return is_virtual ? OutputKind::ptx : OutputKind::cubin;
 }
 
-wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, NvrtcOutput output,
+namespace {
+
+std::string read_output(const NvrtcApi& api, NvrtcApi::Program program, OutputKind kind) {
+  switch (kind) {
+    case OutputKind::cubin: return read_text(program, api.cubin_size, api.cubin);
+    case OutputKind::ptx: return without_final_zero(read_text(program, api.ptx_size, api.ptx));
+    case OutputKind::lto_ir: return read_text(program, api.lto_ir_size, api.lto_ir);
+    case OutputKind::optix_ir: return read_text(program, api.optix_ir_size, api.optix_ir);
+  }
+  return {};
+}
+
+}  // namespace
+
+wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, OutputKind output,
                             const std::vector<NamedHeader>& headers) {
   const auto begin = std::chrono::steady_clock::now();
   wire::Compiled out;
@@ -127,8 +145,7 @@ wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, Nvrtc
     out.log = without_final_zero(read_text(program, api.log_size, api.log));
   }
   if (code == 0) {
-    const bool ptx = output == NvrtcOutput::ptx;
-    out.image = read_text(program, ptx ? api.ptx_size : api.cubin_size, ptx ? api.ptx : api.cubin);
+    out.image = read_output(api, program, output);
     for (const std::string& expression : job.name_expressions) {
       const char* lowered = nullptr;
       if (code == 0 && (code = api.lowered_name(program, expression.c_str(), &lowered)) == 0) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "key/output_kind.hpp"
 #include "wire/messages.hpp"
 
 namespace cukiln {
@@ -28,8 +29,12 @@ struct NvrtcApi {
   int (*ptx)(Program, char*) = nullptr;
   int (*cubin_size)(Program, std::size_t*) = nullptr;
   int (*cubin)(Program, char*) = nullptr;
-  int (*num_supported_archs)(int*) = nullptr;  ///< null if this NVRTC lacks it
-  int (*supported_archs)(int*) = nullptr;      ///< null if this NVRTC lacks it
+  int (*lto_ir_size)(Program, std::size_t*) = nullptr;    ///< null if this NVRTC lacks it
+  int (*lto_ir)(Program, char*) = nullptr;                ///< null if this NVRTC lacks it
+  int (*optix_ir_size)(Program, std::size_t*) = nullptr;  ///< null if this NVRTC lacks it
+  int (*optix_ir)(Program, char*) = nullptr;              ///< null if this NVRTC lacks it
+  int (*num_supported_archs)(int*) = nullptr;             ///< null if this NVRTC lacks it
+  int (*supported_archs)(int*) = nullptr;                 ///< null if this NVRTC lacks it
   /// Folder, flags, and where the text of an error is put; null if this NVRTC carries no headers.
   int (*install_bundled_headers)(const char*, unsigned, const char**) = nullptr;
 
@@ -51,11 +56,9 @@ inline constexpr int kNvrtcBuiltins = 7;
 /// What `cukiln-compile-worker --install-headers` sends once the headers are installed.
 inline constexpr const char* kHeadersInstalled = "installed";
 
-enum class NvrtcOutput { cubin, ptx };
-
 /// Returns what a compile with these arguments produces: PTX for a virtual architecture
 /// (`--gpu-architecture=compute_100a`), else a cubin.
-NvrtcOutput output_of(const std::vector<std::string>& arguments);
+OutputKind output_of(const std::vector<std::string>& arguments);
 
 /// A header passed to nvrtcCreateProgram, under the name by which the program includes it.
 struct NamedHeader {
@@ -63,8 +66,8 @@ struct NamedHeader {
   std::string text;
 };
 
-/// Compiles one program to image, log and lowered names.
-wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, NvrtcOutput output,
+/// Compiles one program to image, log and lowered names. PTX is without the zero at its end.
+wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, OutputKind output,
                             const std::vector<NamedHeader>& headers = {});
 
 }  // namespace cukiln

@@ -368,10 +368,17 @@ Result<CompileResult> NvrtcCompiler::Run::compile() {
   FileProvider& files = job.files.provider() != nullptr
                             ? *job.files.provider()
                             : local.emplace(request, unit, *job.files.local());
-  const std::string body =
-      wire::Compile{unit.path, std::string(unit.text.view()), request.options.arguments,
-                    request.options.name_expressions, !identity.observed}
-          .encode();
+  wire::Compile message{unit.path, std::string(unit.text.view()), request.options.arguments,
+                        request.options.name_expressions, !identity.observed};
+  if (request.program) {
+    message.is_program = true;
+    message.output = request.program->output;
+    message.working_folder = request.program->working_folder;
+    for (const VirtualSource& header : request.program->headers) {
+      message.headers.emplace_back(header.path, std::string(header.text.view()));
+    }
+  }
+  const std::string body = message.encode();
   WorkerReply reply = worker->request(wire::WorkerOp::compile, body, wait);
   replied = replied || reply.failure != WorkerFailure::closed;
   worker->count_compile();
@@ -394,13 +401,19 @@ Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled, FilePr
     return make_error(ErrorCode::compile_failed, "{} cannot be compiled: {}", job.input.label,
                       files.refused());
   }
-  CompileLog log = parse_log(compiled.log);
+  const CompileRequest& request = job.input.request;
+  CompileLog log = request.program ? CompileLog{{}, compiled.log} : parse_log(compiled.log);
   if (compiled.status != wire::CompileStatus::ok) {
+    const int code = compiled.nvrtc_code;
+    if (job.nvrtc_failure != nullptr &&
+        (code == kNvrtcInvalidOption || code == kNvrtcCompilation)) {
+      *job.nvrtc_failure = {code, compiled.log};
+    }
     return compile_failed(context(), compiled, log.text, result.dependencies);
   }
-  const bool is_ptx = output_of(job.input.request.options.arguments) == NvrtcOutput::ptx;
+  const bool is_ptx = !request.program && output_of(request.options.arguments) == OutputKind::ptx;
   if (Result<void> checked =
-          is_ptx ? Result<void>() : check_image(compiled.image, job.input.request.target);
+          is_ptx ? Result<void>() : check_output(compiled.image, request.target, request.output());
       !checked) {
     if (job.failure_kind != nullptr) {
       *job.failure_kind = CompileFailureKind::garbage;
@@ -410,7 +423,7 @@ Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled, FilePr
                     identity.toolchain.version, job.input.label));
   }
   result.cubin.kernels =
-      choose_kernels(log.kernels, job.input.request.options.name_expressions, compiled.lowered);
+      choose_kernels(log.kernels, request.options.name_expressions, compiled.lowered);
   result.cubin.image = SharedBytes(std::move(compiled.image));
   result.cubin.log = std::move(log.text);
   result.observed = identity.observed;

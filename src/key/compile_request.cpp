@@ -16,13 +16,13 @@ constexpr std::string_view kMagic = "cukiln request";
 std::string CompileRequest::canonical() const {
   // Structured bindings make a forgotten key input a compile error: a new member of any of these
   // structs breaks the build here until it is encoded.
-  const auto& [key_sources, key_options, key_target, key_toolchain] = *this;
+  const auto& [key_sources, key_options, key_target, key_toolchain, key_program] = *this;
   const auto& [arguments, name_expressions] = key_options;
   const auto& [capability, suffix] = key_target;
   const auto& [compiler_version, compiler_content] = key_toolchain;
 
   SerialWriter out;
-  out.bytes(kMagic).u32(kKeyFormat);
+  out.bytes(kMagic).u32(key_program ? kProgramKeyFormat : kKeyFormat);
   out.u32(static_cast<std::uint32_t>(key_sources.size()));
   for (const VirtualSource& source : key_sources) {
     out.bytes(source.path).u64(source.text.size()).raw(view_of(source.digest));
@@ -30,6 +30,14 @@ std::string CompileRequest::canonical() const {
   out.strings(arguments).strings(name_expressions);
   out.u32(static_cast<std::uint32_t>(capability)).u8(static_cast<std::uint8_t>(suffix));
   out.bytes(compiler_version).raw(view_of(compiler_content));
+  if (key_program) {
+    const auto& [output_kind, working_folder, headers] = *key_program;
+    out.u8(static_cast<std::uint8_t>(output_kind)).bytes(working_folder);
+    out.u32(static_cast<std::uint32_t>(headers.size()));
+    for (const VirtualSource& header : headers) {
+      out.bytes(header.path).u64(header.text.size()).raw(view_of(header.digest));
+    }
+  }
   return out.take();
 }
 
@@ -53,27 +61,48 @@ Result<RequestFields> RequestFields::parse(ByteView canonical) {
   RequestFields fields;
   const bool has_magic = in.bytes() == kMagic;
   fields.key_format = in.u32();
-  const std::uint32_t source_count = in.u32();
-  for (std::uint32_t i = 0; i < source_count && in.ok(); ++i) {
-    Source source;
-    source.path = in.bytes();
-    source.size = in.u64();
-    source.digest = digest_from<ContentHash>(in.raw(32));
-    fields.sources.push_back(std::move(source));
-  }
+  const auto read_sources = [&in](std::vector<Source>& sources) {
+    const std::uint32_t count = in.u32();
+    for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
+      Source source;
+      source.path = in.bytes();
+      source.size = in.u64();
+      source.digest = digest_from<ContentHash>(in.raw(32));
+      sources.push_back(std::move(source));
+    }
+  };
+  read_sources(fields.sources);
   fields.options.arguments = in.strings();
   fields.options.name_expressions = in.strings();
   fields.target.capability = static_cast<int>(in.u32());
   fields.target.suffix = static_cast<char>(in.u8());
   fields.toolchain.version = in.bytes();
   fields.toolchain.content = digest_from<ContentHash>(in.raw(32));
-  if (!has_magic || !in.at_end()) {
+  bool is_known = true;
+  if (fields.key_format == kProgramKeyFormat) {
+    Program& program = fields.program.emplace();
+    const std::uint8_t kind = in.u8();
+    is_known = kind <= static_cast<std::uint8_t>(last_of(OutputKind{}));
+    program.output = static_cast<OutputKind>(is_known ? kind : 0);
+    program.working_folder = in.bytes();
+    read_sources(program.headers);
+  }
+  if (!has_magic || !is_known || !in.at_end()) {
     return make_error(ErrorCode::corrupt,
                       "the stored request cannot be decoded: {} bytes, key format {}; the entry is "
                       "damaged or of another format",
                       canonical.size(), fields.key_format);
   }
   return fields;
+}
+
+OutputKind output_of_request(ByteView canonical) {
+  SerialReader in(canonical);
+  if (in.bytes() != kMagic || in.u32() != kProgramKeyFormat) {
+    return OutputKind::cubin;
+  }
+  const auto fields = RequestFields::parse(canonical);
+  return fields ? fields->output() : OutputKind::cubin;
 }
 
 }  // namespace cukiln

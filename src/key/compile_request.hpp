@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/bytes.hpp"
 #include "base/hasher.hpp"
+#include "key/output_kind.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/target.hpp>
@@ -17,6 +19,8 @@ namespace cukiln {
 /// Version of the request's canonical encoding, of the virtual folders and of the arguments that
 /// the worker adds. Raise it when one of them changes: every key then changes with it.
 inline constexpr std::uint32_t kKeyFormat = 2;
+/// That of a request with a `program`.
+inline constexpr std::uint32_t kProgramKeyFormat = 3;
 
 /// The virtual folders that NVRTC sees. FileServer maps them to real ones.
 inline constexpr const char* kSourceRoot = "/cukiln/src";
@@ -55,6 +59,16 @@ struct CompileOptions {
   std::vector<std::string> name_expressions;
 };
 
+/// What only a request of NVRTC's own interface has (`src/dropin`). Such a compile is the caller's
+/// to the letter: real names in place of virtual ones, no argument added, the log as it is.
+struct NvrtcProgram {
+  OutputKind output = OutputKind::cubin;
+  std::string working_folder;  ///< real; relative names are relative to it
+  /// Given as texts, in order. A path is the name by which a program includes the header,
+  /// literally.
+  std::vector<VirtualSource> headers;
+};
+
 /// Everything known before the compile that can change the cubin, and nothing else. A new member
 /// does not compile until `canonical()` names it.
 ///
@@ -67,6 +81,10 @@ struct CompileRequest {
   CompileOptions options;
   Target target;
   Toolchain toolchain;
+  std::optional<NvrtcProgram> program = {};
+
+  /// What the compile returns.
+  OutputKind output() const noexcept { return program ? program->output : OutputKind::cubin; }
 
   /// The canonical encoding, which is hashed, stored, and compared when an entry is loaded. Source
   /// texts are in it as digest and length.
@@ -90,9 +108,20 @@ struct RequestFields {
   CompileOptions options;
   Target target;
   Toolchain toolchain;
+  struct Program {
+    OutputKind output = OutputKind::cubin;
+    std::string working_folder;
+    std::vector<Source> headers;
+  };
+  std::optional<Program> program;
+
+  OutputKind output() const noexcept { return program ? program->output : OutputKind::cubin; }
 
   /// Errors: corrupt.
   static Result<RequestFields> parse(ByteView canonical);
 };
+
+/// What the entry of a canonical request holds. Decodes no more than it must; `cubin` if it cannot.
+OutputKind output_of_request(ByteView canonical);
 
 }  // namespace cukiln

@@ -51,6 +51,27 @@ Result<void> check_image(ByteView image, Target target) {
   return {};
 }
 
+Result<void> check_output(ByteView image, Target target, OutputKind kind) {
+  constexpr std::string_view kContainer = "\xed\x43\x4e\x7f";  // of NVRTC 12.8 to 13.5
+  switch (kind) {
+    case OutputKind::cubin: return check_image(image, target);
+    case OutputKind::ptx:
+      if (image.find("\n.version ") == ByteView::npos || image.find('\0') != ByteView::npos) {
+        return make_error(ErrorCode::corrupt, "{} bytes are not PTX: expected text with .version",
+                          image.size());
+      }
+      return {};
+    case OutputKind::lto_ir:
+    case OutputKind::optix_ir:
+      if (image.substr(0, kContainer.size()) != kContainer) {
+        return make_error(ErrorCode::corrupt, "{} bytes are not {}: expected a container of NVVM",
+                          image.size(), name_of(kind));
+      }
+      return {};
+  }
+  return make_error(ErrorCode::corrupt, "an output of an unknown kind");
+}
+
 std::string encode_kernels(const std::vector<KernelInfo>& kernels) {
   SerialWriter out;
   out.u32(static_cast<std::uint32_t>(kernels.size()));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "key/output_kind.hpp"
 
 #include <cukiln/kernel_info.hpp>
 #include <cukiln/result.hpp>
@@ -14,7 +15,7 @@ namespace cukiln {
 
 /// The result of a compile.
 struct Cubin {
-  SharedBytes image;
+  SharedBytes image;                ///< or PTX, LTO-IR, OptiX-IR: see OutputKind
   std::vector<KernelInfo> kernels;  ///< of `image`
   std::string log;                  ///< NVRTC's; paths in it are virtual, so that it can be stored
 };
@@ -22,6 +23,10 @@ struct Cubin {
 /// Checks the ELF header: 64-bit, machine 190 (EM_CUDA), section table within `image`, SM version
 /// of `target`. Errors: corrupt (not a cubin), incompatible (another target).
 Result<void> check_image(ByteView image, Target target);
+
+/// Checks what a compile returned: a cubin as above, PTX for its text, LTO-IR and OptiX-IR for the
+/// number with which NVVM's containers begin. Errors: as check_image.
+Result<void> check_output(ByteView image, Target target, OutputKind kind);
 
 /// The stored form of a cubin's kernel list. Errors of decode: corrupt.
 std::string encode_kernels(const std::vector<KernelInfo>& kernels);

@@ -309,10 +309,11 @@ Built Builder::PipelineCaller::take(CompilePipeline::Outcome outcome) {
 
 Result<Built> Builder::build(const ModuleRequest& request, Found found,
                              const std::function<Result<void>()>& may_compile,
-                             const std::atomic<bool>* cancelled, PhaseMeter* meter) {
+                             const std::atomic<bool>* cancelled, PhaseMeter* meter,
+                             NvrtcFailure* failure) {
   if (!found.entry) {
     if (const auto corrected = request.with_true_digests(stats_)) {
-      return build(*corrected, look_up(*corrected), may_compile, cancelled, meter);
+      return build(*corrected, look_up(*corrected), may_compile, cancelled, meter, failure);
     }
   }
   const CancelFlags cancel_flags(cancelled_, cancelled);
@@ -329,7 +330,8 @@ Result<Built> Builder::build(const ModuleRequest& request, Found found,
                                     .timeout = options_.compile_timeout,
                                     .remote = remote_,
                                     .in_flight = &in_flight_,
-                                    .meter = meter});
+                                    .meter = meter,
+                                    .nvrtc_failure = failure});
   CUKILN_TRY(auto outcome, pipeline.run());
   return caller.take(std::move(outcome));
 }

@@ -81,10 +81,12 @@ class Builder {
 
   /// Returns what `look_up` found, or compiles. `may_compile` is called before a compile starts;
   /// its error (a sealed loader) is returned. `cancelled` is the call's own flag and may be null.
-  /// Errors: the compiler's; not_found (offline); timeout (cancelled).
+  /// `failure` is set if NVRTC refused a program in this process's worker. Errors: the
+  /// compiler's; not_found (offline); timeout (cancelled).
   Result<Built> build(const ModuleRequest& request, Found found,
                       const std::function<Result<void>()>& may_compile = {},
-                      const std::atomic<bool>* cancelled = nullptr, PhaseMeter* meter = nullptr);
+                      const std::atomic<bool>* cancelled = nullptr, PhaseMeter* meter = nullptr,
+                      NvrtcFailure* failure = nullptr);
 
   /// Sets the remote tier, which is asked before a compile. Call it before the first `build`. The
   /// tier must outlive the builder.

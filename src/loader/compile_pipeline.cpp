@@ -126,7 +126,8 @@ Result<CompileOutcome> CompilePipeline::attempt(Compiler& compiler, bool& is_com
       {options_.request, options_.label, &options_.labels, options_.timeout, options_.cancelled},
       caller_.files(),
       {},
-      options_.trouble};
+      options_.trouble,
+      options_.nvrtc_failure};
   job.input.expected_bytes = options_.store.peak_bytes(options_.digest);
   job.guard.lock_path = lock_path_;
   job.guard.still_needed = [this] { return !caller_.look_up_again(); };

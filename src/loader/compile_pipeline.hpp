@@ -73,6 +73,7 @@ class CompilePipeline {
     /// of no use.
     bool reads_from_store = false;
     CompileFailureKind* trouble = nullptr;  ///< set when the compile fails; null: not wanted
+    NvrtcFailure* nvrtc_failure = nullptr;  ///< the same
   };
   CompilePipeline(Caller& caller, const Options& options);
 

@@ -133,4 +133,20 @@ Result<std::string> LoaderServices::compile_to_ptx(const StoreEntry& entry,
   return std::string(outcome.result.cubin.image.view());
 }
 
+Result<ProgramResult> LoaderServices::compile_program(const ProgramSpec& spec,
+                                                      NvrtcFailure& failure) {
+  return guarded([&]() -> Result<ProgramResult> {
+    KernelLoader::Impl& impl = *loader_.impl_;
+    CUKILN_TRY(const Toolchain toolchain, impl.compiler->for_target(spec.target).toolchain());
+    const ModuleRequest request = make_program_request(spec, toolchain);
+    CUKILN_TRY(Built built, impl.builder->build(request, impl.builder->look_up(request), {},
+                                                nullptr, nullptr, &failure));
+    if (!built.not_stored.empty() && !built.store_refused) {
+      return make_error(ErrorCode::incompatible, "{}: {}", request.name, built.not_stored);
+    }
+    return ProgramResult{std::move(built.entry.cubin), built.entry.key, built.outcome,
+                         std::move(built.reason), built.entry.compile_us};
+  });
+}
+
 }  // namespace cukiln

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "compile/compile_job.hpp"
+#include "loader/program_request.hpp"
 #include "store/cubin_store.hpp"
 #include "store/remote_tier.hpp"
 
@@ -44,6 +46,11 @@ class LoaderServices {
   /// Why no module that is looked up here would find an entry: it is of another NVRTC, or CUDA's
   /// headers are others. Empty if one may. Says nothing about the module's own files.
   std::string toolchain_mismatch(const StoreEntry& entry);
+
+  /// Compiles a program, or finds what an earlier compile of it returned. `failure` is set if NVRTC
+  /// refused the program. Errors: the compiler's; incompatible (the result depends on the time or
+  /// was not observed, and what NVRTC returns in this process may differ).
+  Result<ProgramResult> compile_program(const ProgramSpec& spec, NvrtcFailure& failure);
 
   /// A header of an entry, given as text.
   struct MemoryHeader {

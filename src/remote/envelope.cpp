@@ -317,7 +317,8 @@ Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection&
   auto entry = decode_entry(key, parts, SharedBytes(std::string(parts.image)));
   if (!entry) {
     const auto target = Target::parse(parts.target);
-    const bool image = !target || !check_image(parts.image, *target);
+    const OutputKind kind = output_of_request(parts.request_canonical);
+    const bool image = !target || !check_output(parts.image, *target, kind);
     why = image ? Rejection::wrong_image : Rejection::bad_payload;
     return std::move(entry).error();
   }

@@ -42,7 +42,7 @@ Result<StoreEntry> decode_entry(const CacheKey& key, const RequestDigest& reques
   entry.labels = {std::string(parts.name), std::string(parts.source), std::string(parts.target),
                   std::string(parts.flags), std::string(parts.compiler)};
   CUKILN_TRY(const Target target, Target::parse(parts.target));
-  CUKILN_CHECK(check_image(parts.image, target));
+  CUKILN_CHECK(check_output(parts.image, target, output_of_request(parts.request_canonical)));
   entry.key = key;
   entry.request_canonical = parts.request_canonical;
   entry.cubin.image = std::move(image);
@@ -83,7 +83,8 @@ Result<void> check_consistent(const StoreEntry& entry, const EncodedEntry& encod
                       entry.key.hex(), expected.hex());
   }
   CUKILN_TRY(const Target target, Target::parse(entry.labels.target));
-  if (auto image = check_image(entry.cubin.image, target); !image) {
+  const OutputKind kind = output_of_request(entry.request_canonical);
+  if (auto image = check_output(entry.cubin.image, target, kind); !image) {
     return make_error(ErrorCode::invalid_argument, "the entry {} cannot be stored: {}",
                       entry.key.hex(), image.error().message());
   }

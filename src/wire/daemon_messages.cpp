@@ -100,8 +100,32 @@ std::optional<EntryWanted> EntryWanted::decode(ByteView body) {
   return decode_fields<EntryWanted>(body);
 }
 
+namespace {
+
+/// Reads what follows the order of a program. False if a field is out of its range.
+bool read_program(SerialReader& in, NvrtcProgram& program) {
+  const std::uint8_t kind = in.u8();
+  if (kind > static_cast<std::uint8_t>(last_of(OutputKind{}))) {
+    return false;
+  }
+  program.output = static_cast<OutputKind>(kind);
+  program.working_folder = in.bytes();
+  const std::uint32_t count = in.u32();
+  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
+    std::string name(in.bytes());
+    const ByteView text = in.bytes();
+    if (text.size() > kMaxSourceBytes) {
+      return false;
+    }
+    program.headers.emplace_back(std::move(name), SharedBytes(std::string(text)));
+  }
+  return true;
+}
+
+}  // namespace
+
 std::string CompileOrder::encode() const {
-  const auto& [sources, options, target_machine, toolchain] = request;
+  const auto& [sources, options, target_machine, toolchain, program] = request;
   SerialWriter out;
   out.u32(static_cast<std::uint32_t>(sources.size()));
   for (const VirtualSource& source : sources) {
@@ -113,6 +137,14 @@ std::string CompileOrder::encode() const {
   out.bytes(toolchain.version).raw(view_of(toolchain.content));
   put_labels(out, labels);
   out.bytes(library).bytes(builtins).strings(headers);
+  if (program) {
+    const auto& [output, working_folder, texts] = *program;
+    out.u8(static_cast<std::uint8_t>(output)).bytes(working_folder);
+    out.u32(static_cast<std::uint32_t>(texts.size()));
+    for (const VirtualSource& header : texts) {
+      out.bytes(header.path).bytes(header.text);
+    }
+  }
   return out.take();
 }
 
@@ -145,6 +177,9 @@ std::optional<CompileOrder> CompileOrder::decode(ByteView body) {
   order.library = in.bytes();
   order.builtins = in.bytes();
   order.headers = in.strings();
+  if (in.ok() && !in.at_end() && !read_program(in, order.request.program.emplace())) {
+    return std::nullopt;
+  }
   return whole(in, std::move(order));
 }
 

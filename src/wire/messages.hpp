@@ -5,14 +5,16 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "key/output_kind.hpp"
 
 namespace cukiln::wire {
 
 /// Raise it whenever a message below changes. Owner and worker must have the same.
-inline constexpr std::uint32_t kWorkerProtocol = 8;
+inline constexpr std::uint32_t kWorkerProtocol = 9;
 
 /// Descriptors of a compile worker: its end of the socket pair or connection, and a pidfd of its
 /// owner, with which it ends. A worker of another user has no such pidfd.
@@ -147,11 +149,18 @@ struct Compile {
   std::vector<std::string> arguments;
   std::vector<std::string> name_expressions;
   bool real_clock = false;  ///< do not fix the clocks: the result will not be stored
+  /// A program of NVRTC's own interface (NvrtcProgram): what it returns, its folder, its headers by
+  /// name.
+  bool is_program = false;
+  OutputKind output = OutputKind::cubin;
+  std::string working_folder;
+  std::vector<std::pair<std::string, std::string>> headers;
 
   template <class Self>
   static auto fields(Self& self) {
     return std::tie(self.unit_path, self.unit_text, self.arguments, self.name_expressions,
-                    self.real_clock);
+                    self.real_clock, self.is_program, self.output, self.working_folder,
+                    self.headers);
   }
 
   std::string encode() const;

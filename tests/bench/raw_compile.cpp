@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
       for (const std::string& flag : module.flags) job.arguments.push_back(flag);
       job.name_expressions = module.names;
       const double start = now_us();
-      const wire::Compiled compiled = compile_with(api, job, NvrtcOutput::cubin);
+      const wire::Compiled compiled = compile_with(api, job, OutputKind::cubin);
       const double us = now_us() - start;
       if (compiled.status != wire::CompileStatus::ok) return fail(compiled.log);
       best[i] = std::min(best[i], us);

@@ -35,7 +35,7 @@ inline std::uint32_t plain_x(const std::string& source, const Strings& flags) {
   job.unit_text = read_all(source);
   job.arguments = {"--gpu-architecture=sm_100a", "--std=c++17", "--ptxas-options=-v"};
   job.arguments.insert(job.arguments.end(), flags.begin(), flags.end());
-  const wire::Compiled compiled = compile_with(api, job, NvrtcOutput::cubin);
+  const wire::Compiled compiled = compile_with(api, job, OutputKind::cubin);
   CAPTURE(compiled.log);
   REQUIRE(compiled.status == wire::CompileStatus::ok);
   const CompileLog log = parse_log(compiled.log);

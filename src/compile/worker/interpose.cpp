@@ -204,7 +204,7 @@ char* realpath_any(const char* path, char* out) {
     return nullptr;
   }
   const std::string normal =
-      std::filesystem::path(ServedFiles::absolute(path)).lexically_normal().string();
+      std::filesystem::path(ServedFiles::instance().absolute(path)).lexically_normal().string();
   if (out == nullptr) {
     return ::strdup(normal.c_str());
   }

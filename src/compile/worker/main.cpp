@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "compile/compile_lock.hpp"
 #include "compile/nvrtc_api.hpp"
@@ -62,7 +63,10 @@ uid_t g_user = 0;  // a user namespace shows another number
 /// Whether the program, the arguments or the name expressions spell a date macro.
 bool spells_time_macro(const wire::Compile& job) {
   const auto spells = [](const std::string& text) { return !find_time_macro(text).empty(); };
-  return spells(job.unit_text) || std::any_of(job.arguments.begin(), job.arguments.end(), spells) ||
+  const auto spells_header = [&](const auto& header) { return spells(header.second); };
+  return spells(job.unit_text) ||
+         std::any_of(job.headers.begin(), job.headers.end(), spells_header) ||
+         std::any_of(job.arguments.begin(), job.arguments.end(), spells) ||
          std::any_of(job.name_expressions.begin(), job.name_expressions.end(), spells);
 }
 
@@ -176,7 +180,11 @@ class Session {
     const auto begin = std::chrono::steady_clock::now();
     peak_.begin();
     ServedFiles& files = ServedFiles::instance();
-    files.begin(&socket_, job->unit_path);
+    if (job->is_program) {
+      files.begin_program(&socket_, job->working_folder);
+    } else {
+      files.begin(&socket_, job->unit_path);
+    }
     wire::Compiled compiled = compile_observed(*job);
     compiled.compile_us = std::chrono::duration_cast<std::chrono::microseconds>(
                               std::chrono::steady_clock::now() - begin)
@@ -194,19 +202,23 @@ class Session {
   /// Compiles with fixed clocks. NVRTC reads the date before it reads any file: if a header turns
   /// out to spell a date macro, the program is compiled again with the real clock.
   wire::Compiled compile_observed(const wire::Compile& job) {
-    const NvrtcOutput output = output_of(job.arguments);
+    const OutputKind output = job.is_program ? job.output : output_of(job.arguments);
+    std::vector<NamedHeader> headers;
+    for (const auto& [name, text] : job.headers) {
+      headers.push_back({name, text});
+    }
     const bool spelt = spells_time_macro(job);
     wire::Compiled compiled;
     if (!spelt && !job.real_clock) {
       fix_clock();
-      compiled = compile_with(api_, job, output);
+      compiled = compile_with(api_, job, output, headers);
       release_clock();
       compiled.uses_time = ServedFiles::instance().uses_time();
       if (!compiled.uses_time || ran_out_of_memory()) {
         return compiled;
       }
     }
-    compiled = compile_with(api_, job, output);
+    compiled = compile_with(api_, job, output, headers);
     compiled.uses_time = spelt || ServedFiles::instance().uses_time();
     return compiled;
   }

@@ -40,7 +40,7 @@ wire::Probed self_probe(const NvrtcApi& api, const std::string& library) {
   ServedFiles& files = ServedFiles::instance();
   files.begin(nullptr, kUnit);
   files.add(kServedHeader, "#define CUKILN_SEEN \"1\"\n");
-  const wire::Compiled compiled = compile_with(api, job, NvrtcOutput::ptx);
+  const wire::Compiled compiled = compile_with(api, job, OutputKind::ptx);
   files.end();
 
   // `1 0 13.0.88;`: the served header was read, the file on disk was not seen, the version

@@ -22,16 +22,6 @@ namespace {
 constexpr std::uint64_t kOwnDevice = 1;
 constexpr std::uint64_t kServedDevice = 2;
 
-/// True for names of texts built into NVRTC. It probes the working directory for them, but needs no
-/// file there.
-bool is_builtin_name(std::string_view path) {
-  constexpr std::string_view kNames[] = {"__nv_name_map", "__nv_nvrtc_builtin_header.h"};
-  const std::string_view folder = kWorkRoot;
-  return path.substr(0, folder.size()) == folder && path.size() > folder.size() &&
-         std::find(std::begin(kNames), std::end(kNames), path.substr(folder.size() + 1)) !=
-             std::end(kNames);
-}
-
 const ServedFile& absent_file() {
   static const ServedFile absent{};
   return absent;
@@ -46,6 +36,7 @@ ServedFiles& ServedFiles::instance() {
 
 void ServedFiles::begin(wire::FrameSocket* socket, const std::string& unit_path) {
   socket_ = socket;
+  working_folder_ = kWorkRoot;
   std::uint64_t inode = 0;
   const auto own_folder = [&](const std::string& path) {
     known_[path] = {wire::FileKind::folder, kOwnDevice, ++inode, {}, 0, true};
@@ -56,6 +47,13 @@ void ServedFiles::begin(wire::FrameSocket* socket, const std::string& unit_path)
        slash = unit_path.find('/', slash + 1)) {
     own_folder(unit_path.substr(0, slash));
   }
+  uses_time_ = false;
+  observing_ = true;
+}
+
+void ServedFiles::begin_program(wire::FrameSocket* socket, const std::string& working_folder) {
+  socket_ = socket;
+  working_folder_ = working_folder;
   uses_time_ = false;
   observing_ = true;
 }
@@ -88,12 +86,24 @@ bool ServedFiles::below_absent_folder(const std::string& path) const {
   return false;
 }
 
-std::string ServedFiles::absolute(const char* path) {
+/// True for names of texts built into NVRTC. It probes the working directory for them, but needs no
+/// file there.
+bool ServedFiles::is_builtin_name(std::string_view path) const {
+  constexpr std::string_view kNames[] = {"__nv_name_map", "__nv_nvrtc_builtin_header.h"};
+  const std::string_view folder = working_folder_;
+  return path.substr(0, folder.size()) == folder && path.size() > folder.size() &&
+         std::find(std::begin(kNames), std::end(kNames), path.substr(folder.size() + 1)) !=
+             std::end(kNames);
+}
+
+std::string ServedFiles::absolute(const char* path) const {
   if (*path == '/') {
     return path;
   }
-  const std::string folder = kWorkRoot;
-  return std::strcmp(path, ".") == 0 ? folder : folder + "/" + path;
+  if (std::strcmp(path, ".") == 0) {
+    return working_folder_;
+  }
+  return (working_folder_ == "/" ? std::string() : working_folder_) + "/" + path;
 }
 
 const ServedFile& ServedFiles::find(const char* path) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -33,6 +34,9 @@ class ServedFiles {
   /// From now on until `end`, every file access of this process is served from here. If `socket` is
   /// null, only files from `add` exist (for the self-probe).
   void begin(wire::FrameSocket* socket, const std::string& unit_path);
+  /// The same for a program with real names: nothing is assumed about the folders above it, and a
+  /// relative path is relative to `working_folder`.
+  void begin_program(wire::FrameSocket* socket, const std::string& working_folder);
   void add(const std::string& path, std::string bytes);
   /// Returns the accessed paths, in order of first access.
   std::vector<std::string> end();
@@ -47,10 +51,13 @@ class ServedFiles {
   /// What is at `path`. The reference is valid until `end`.
   const ServedFile& find(const char* path);
 
-  /// The absolute virtual path; a relative one is resolved against the virtual working directory.
-  static std::string absolute(const char* path);
+  /// The absolute path; a relative one is resolved against the working directory that NVRTC sees.
+  std::string absolute(const char* path) const;
+  /// That directory.
+  const std::string& working_folder() const noexcept { return working_folder_; }
 
  private:
+  bool is_builtin_name(std::string_view path) const;
   void ask(const std::string& path);
   void add_answer(wire::Answer answer);
   const ServedFile& record_access(const std::string& path, ServedFile& file);
@@ -60,6 +67,7 @@ class ServedFiles {
   std::atomic<bool> uses_time_ = false;
   Mutex mutex_;  // NVRTC may compile on several threads (--split-compile)
   wire::FrameSocket* socket_ = nullptr;
+  std::string working_folder_;
   std::unordered_map<std::string, ServedFile> known_;
   std::vector<std::string> absent_folders_;  // each with a slash at its end
   std::vector<std::string> accessed_;

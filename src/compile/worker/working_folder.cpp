@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // libc's getcwd, interposed for libnvrtc (see interpose.cpp). During a compile it returns the
-// virtual working directory: NVRTC 13.5 makes relative paths absolute with it, 12.9 and 13.0 search
-// it for a relative -include, and all write it into cubins with -G.
+// working directory of its owner's choice: NVRTC 13.5 makes relative paths absolute with it, 12.9
+// and 13.0 search it for a relative -include, and all write it into cubins with -G.
 
 #include <dlfcn.h>
 
@@ -11,7 +11,6 @@
 
 #include "compile/worker/interpose.hpp"
 #include "compile/worker/served_files.hpp"
-#include "key/compile_request.hpp"
 
 namespace cukiln::worker {
 namespace {
@@ -22,14 +21,15 @@ char* working_folder(char* out, std::size_t size) {
   if (!ServedFiles::instance().observing()) {
     return real(out, size);
   }
+  const char* const folder = ServedFiles::instance().working_folder().c_str();
   if (out == nullptr) {
-    return ::strdup(kWorkRoot);
+    return ::strdup(folder);
   }
-  if (size <= std::strlen(kWorkRoot)) {
+  if (size <= std::strlen(folder)) {
     errno = size == 0 ? EINVAL : ERANGE;
     return nullptr;
   }
-  return std::strcpy(out, kWorkRoot);
+  return std::strcpy(out, folder);
 }
 
 }  // namespace

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of NVRTC 12.8 to 13.5. A function that the real NVRTC lacks is an internal error.
+
+#include <cstddef>
+
+#include "bindings/nvrtc/real_library.hpp"
+
+#define CUKILN_EXPORTED extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using cukiln::dropin::Handle;
+using cukiln::dropin::kInternalError;
+using cukiln::dropin::Part;
+using cukiln::nvrtc_binding::api;
+using cukiln::nvrtc_binding::Api;
+
+template <class Function, class... Arguments>
+int forward(Function function, Arguments... arguments) {
+  return function != nullptr ? function(arguments...) : kInternalError;
+}
+
+int size_of(Part part, Handle program, std::size_t* bytes) {
+  const Api& both = api();
+  return both.programs != nullptr
+             ? both.programs->size(part, program, bytes)
+             : forward(both.real.programs.size[static_cast<int>(part)], program, bytes);
+}
+
+int bytes_of(Part part, Handle program, char* out) {
+  const Api& both = api();
+  return both.programs != nullptr
+             ? both.programs->bytes(part, program, out)
+             : forward(both.real.programs.bytes[static_cast<int>(part)], program, out);
+}
+
+}  // namespace
+
+CUKILN_EXPORTED const char* nvrtcGetErrorString(int code) {
+  const auto real = api().real.error_string;
+  return real != nullptr ? real(code) : "NVRTC was not found";
+}
+CUKILN_EXPORTED int nvrtcVersion(int* major, int* minor) {
+  return forward(api().real.programs.version, major, minor);
+}
+CUKILN_EXPORTED int nvrtcGetNumSupportedArchs(int* count) {
+  return forward(api().real.count_architectures, count);
+}
+CUKILN_EXPORTED int nvrtcGetSupportedArchs(int* architectures) {
+  return forward(api().real.architectures, architectures);
+}
+CUKILN_EXPORTED int nvrtcGetPCHHeapSize(std::size_t* bytes) {
+  return forward(api().real.pch_heap, bytes);
+}
+CUKILN_EXPORTED int nvrtcSetPCHHeapSize(std::size_t bytes) {
+  return forward(api().real.set_pch_heap, bytes);
+}
+CUKILN_EXPORTED int nvrtcInstallBundledHeaders(const char* folder, unsigned flags,
+                                               const char** error) {
+  return forward(api().real.install_headers, folder, flags, error);
+}
+CUKILN_EXPORTED int nvrtcGetBundledHeadersInfo(void* info, const char** error) {
+  return forward(api().real.headers_info, info, error);
+}
+CUKILN_EXPORTED int nvrtcRemoveBundledHeaders(const char* folder, unsigned flags,
+                                              const char** error) {
+  return forward(api().real.remove_headers, folder, flags, error);
+}
+
+CUKILN_EXPORTED int nvrtcCreateProgram(Handle* program, const char* text, const char* name,
+                                       int count, const char* const* headers,
+                                       const char* const* names) {
+  const Api& both = api();
+  return both.programs != nullptr
+             ? both.programs->create(program, text, name, count, headers, names)
+             : forward(both.real.programs.create, program, text, name, count, headers, names);
+}
+CUKILN_EXPORTED int nvrtcDestroyProgram(Handle* program) {
+  const Api& both = api();
+  return both.programs != nullptr ? both.programs->destroy(program)
+                                  : forward(both.real.programs.destroy, program);
+}
+CUKILN_EXPORTED int nvrtcCompileProgram(Handle program, int count, const char* const* options) {
+  const Api& both = api();
+  return both.programs != nullptr ? both.programs->compile(program, count, options)
+                                  : forward(both.real.programs.compile, program, count, options);
+}
+CUKILN_EXPORTED int nvrtcAddNameExpression(Handle program, const char* expression) {
+  const Api& both = api();
+  return both.programs != nullptr ? both.programs->add_name(program, expression)
+                                  : forward(both.real.programs.add_name, program, expression);
+}
+CUKILN_EXPORTED int nvrtcGetLoweredName(Handle program, const char* expression,
+                                        const char** lowered) {
+  const Api& both = api();
+  return both.programs != nullptr
+             ? both.programs->lowered_name(program, expression, lowered)
+             : forward(both.real.programs.lowered_name, program, expression, lowered);
+}
+CUKILN_EXPORTED int nvrtcGetPCHCreateStatus(Handle program) {
+  const Api& both = api();
+  return both.programs != nullptr ? both.programs->pch_status(program)
+                                  : forward(both.real.programs.pch_status, program);
+}
+CUKILN_EXPORTED int nvrtcGetPCHHeapSizeRequired(Handle program, std::size_t* bytes) {
+  const Api& both = api();
+  return both.programs != nullptr ? both.programs->pch_heap_required(program, bytes)
+                                  : forward(both.real.programs.pch_heap_required, program, bytes);
+}
+CUKILN_EXPORTED int nvrtcSetFlowCallback(Handle program, int (*callback)(void*, void*),
+                                         void* payload) {
+  const Api& both = api();
+  return both.programs != nullptr
+             ? both.programs->set_flow_callback(program, callback, payload)
+             : forward(both.real.programs.set_flow_callback, program, callback, payload);
+}
+
+CUKILN_EXPORTED int nvrtcGetProgramLogSize(Handle program, std::size_t* bytes) {
+  return size_of(Part::log, program, bytes);
+}
+CUKILN_EXPORTED int nvrtcGetProgramLog(Handle program, char* out) {
+  return bytes_of(Part::log, program, out);
+}
+CUKILN_EXPORTED int nvrtcGetPTXSize(Handle program, std::size_t* bytes) {
+  return size_of(Part::ptx, program, bytes);
+}
+CUKILN_EXPORTED int nvrtcGetPTX(Handle program, char* out) {
+  return bytes_of(Part::ptx, program, out);
+}
+CUKILN_EXPORTED int nvrtcGetCUBINSize(Handle program, std::size_t* bytes) {
+  return size_of(Part::cubin, program, bytes);
+}
+CUKILN_EXPORTED int nvrtcGetCUBIN(Handle program, char* out) {
+  return bytes_of(Part::cubin, program, out);
+}
+CUKILN_EXPORTED int nvrtcGetLTOIRSize(Handle program, std::size_t* bytes) {
+  return size_of(Part::lto_ir, program, bytes);
+}
+CUKILN_EXPORTED int nvrtcGetLTOIR(Handle program, char* out) {
+  return bytes_of(Part::lto_ir, program, out);
+}
+CUKILN_EXPORTED int nvrtcGetOptiXIRSize(Handle program, std::size_t* bytes) {
+  return size_of(Part::optix_ir, program, bytes);
+}
+CUKILN_EXPORTED int nvrtcGetOptiXIR(Handle program, char* out) {
+  return bytes_of(Part::optix_ir, program, out);
+}
+CUKILN_EXPORTED int nvrtcGetNVVMSize(Handle program, std::size_t* bytes) {
+  return size_of(Part::nvvm, program, bytes);
+}
+CUKILN_EXPORTED int nvrtcGetNVVM(Handle program, char* out) {
+  return bytes_of(Part::nvvm, program, out);
+}
+CUKILN_EXPORTED int nvrtcGetTileIRSize(Handle program, std::size_t* bytes) {
+  return size_of(Part::tile_ir, program, bytes);
+}
+CUKILN_EXPORTED int nvrtcGetTileIR(Handle program, char* out) {
+  return bytes_of(Part::tile_ir, program, out);
+}

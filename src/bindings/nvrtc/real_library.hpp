@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "dropin/nvrtc_functions.hpp"
+
+namespace cukiln::nvrtc_binding {
+
+/// libc's dlopen, called from this library: see dlopen.cpp.
+void* open_library(const char* file, int mode);
+
+/// True for the file name of an NVRTC, `libnvrtc.so.13`.
+bool is_nvrtc(const char* path) noexcept;
+
+/// Makes an open NVRTC the real one. False if another one is already.
+bool set_real(void* handle) noexcept;
+
+/// The functions of the real NVRTC that `Api` does not need by program.
+struct RealApi {
+  dropin::RealNvrtc programs;
+  const char* (*error_string)(int) = nullptr;
+  int (*count_architectures)(int*) = nullptr;
+  int (*architectures)(int*) = nullptr;
+  int (*pch_heap)(std::size_t*) = nullptr;
+  int (*set_pch_heap)(std::size_t) = nullptr;
+  int (*install_headers)(const char*, unsigned, const char**) = nullptr;
+  int (*headers_info)(void*, const char**) = nullptr;
+  int (*remove_headers)(const char*, unsigned, const char**) = nullptr;
+};
+
+/// The real NVRTC and, if libcukiln can be opened, its functions for programs; else `programs` is
+/// null and the real one's are used.
+struct Api {
+  RealApi real;
+  const dropin::ProgramFunctions* programs = nullptr;
+};
+/// Finds both, once. The real NVRTC is: CUKILN_NVRTC_LIBRARY; the one that the host opened or is
+/// linked with; the one that the dynamic linker finds. Its functions are null if there is none.
+const Api& api();
+
+}  // namespace cukiln::nvrtc_binding

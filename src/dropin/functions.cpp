@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// What libcukiln_nvrtc forwards its calls to: the table of live programs, and a function for each
+// call that checks the handle first.
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <unordered_map>
+#include <utility>
+
+#include "base/fork_gate.hpp"
+#include "dropin/host.hpp"
+#include "dropin/nvrtc_functions.hpp"
+#include "dropin/program.hpp"
+
+#include <cukiln/export.hpp>
+
+namespace cukiln::dropin {
+
+namespace {
+
+/// The live programs by handle. Handles are numbers that are not used twice in a process: one of a
+/// destroyed program is no program, where NVRTC would read freed memory. Threads: safe.
+class Programs {
+ public:
+  Handle add(std::shared_ptr<Program> program) {
+    const ForkSafeLock lock(mutex_);
+    const std::uintptr_t handle = next_ += kStep;
+    live_.emplace(handle, std::move(program));
+    return reinterpret_cast<Handle>(handle);
+  }
+  /// Null if there is no such program.
+  std::shared_ptr<Program> find(Handle handle) {
+    const ForkSafeLock lock(mutex_);
+    const auto at = live_.find(reinterpret_cast<std::uintptr_t>(handle));
+    return at != live_.end() ? at->second : nullptr;
+  }
+  std::shared_ptr<Program> remove(Handle handle) {
+    const ForkSafeLock lock(mutex_);
+    const auto at = live_.find(reinterpret_cast<std::uintptr_t>(handle));
+    if (at == live_.end()) {
+      return nullptr;
+    }
+    std::shared_ptr<Program> program = std::move(at->second);
+    live_.erase(at);
+    return program;
+  }
+
+ private:
+  static constexpr std::uintptr_t kStep = 16;
+  Mutex mutex_;
+  std::uintptr_t next_ CUKILN_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<std::uintptr_t, std::shared_ptr<Program>> live_ CUKILN_GUARDED_BY(mutex_);
+};
+
+// Never destroyed: threads of the host may compile while the process ends.
+Host* g_host = nullptr;
+Programs& programs() {
+  static Programs* const all = new Programs;
+  return *all;
+}
+
+/// Runs a call. No exception leaves it.
+template <class Body>
+int call(Body&& body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return kOutOfMemory;
+  } catch (...) {
+    return kInternalError;
+  }
+}
+
+/// Runs a call for a live program.
+template <class Body>
+int call_for(Handle handle, Body&& body) noexcept {
+  return call([&] {
+    const std::shared_ptr<Program> program = programs().find(handle);
+    return program != nullptr ? body(*program) : kInvalidProgram;
+  });
+}
+
+int create(Handle* program, const char* text, const char* name, int count,
+           const char* const* headers, const char* const* names) {
+  if (program == nullptr) {
+    return kInvalidProgram;
+  }
+  if (text == nullptr || count < 0 || (count > 0 && (headers == nullptr || names == nullptr))) {
+    return kInvalidInput;
+  }
+  return call([&] {
+    std::vector<std::pair<std::string, std::string>> copied;
+    for (int i = 0; i < count; ++i) {
+      if (headers[i] == nullptr || names[i] == nullptr) {
+        return kInvalidInput;
+      }
+      copied.emplace_back(names[i], headers[i]);
+    }
+    *program = programs().add(std::make_shared<Program>(
+        *g_host, text, name != nullptr ? name : "default_program", std::move(copied)));
+    return kSuccess;
+  });
+}
+
+int destroy(Handle* program) {
+  return call([&] {
+    if (program == nullptr || programs().remove(*program) == nullptr) {
+      return kInvalidProgram;
+    }
+    *program = nullptr;
+    return kSuccess;
+  });
+}
+
+int compile(Handle handle, int count, const char* const* options) {
+  return call_for(handle, [&](Program& program) { return program.compile(count, options); });
+}
+int add_name(Handle handle, const char* expression) {
+  return call_for(handle, [&](Program& program) { return program.add_name(expression); });
+}
+int lowered_name(Handle handle, const char* expression, const char** lowered) {
+  return call_for(handle,
+                  [&](Program& program) { return program.lowered_name(expression, lowered); });
+}
+int size_of(Part part, Handle handle, std::size_t* bytes) {
+  return call_for(handle, [&](Program& program) { return program.size(part, bytes); });
+}
+int bytes_of(Part part, Handle handle, char* out) {
+  return call_for(handle, [&](Program& program) { return program.bytes(part, out); });
+}
+int pch_status(Handle handle) {
+  return call_for(handle, [&](Program& program) { return program.pch_status(); });
+}
+int pch_heap_required(Handle handle, std::size_t* bytes) {
+  return call_for(handle, [&](Program& program) { return program.pch_heap_required(bytes); });
+}
+int set_flow_callback(Handle handle, int (*callback)(void*, void*), void* payload) {
+  return call_for(handle,
+                  [&](Program& program) { return program.set_flow_callback(callback, payload); });
+}
+
+constexpr ProgramFunctions kFunctions = {
+    create,  destroy,  compile,    add_name,          lowered_name,
+    size_of, bytes_of, pch_status, pch_heap_required, set_flow_callback};
+
+}  // namespace
+
+}  // namespace cukiln::dropin
+
+extern "C" CUKILN_API const cukiln::dropin::ProgramFunctions* cukiln_nvrtc_open(
+    std::uint32_t version, const cukiln::dropin::RealNvrtc* real, const char* report) {
+  using namespace cukiln::dropin;
+  if (version != kInterface || real == nullptr || g_host != nullptr) {
+    return nullptr;
+  }
+  const int opened = call([&] {
+    g_host = new Host(*real, report);
+    std::atexit([] { g_host->close(); });
+    return kSuccess;
+  });
+  return opened == kSuccess ? &kFunctions : nullptr;
+}

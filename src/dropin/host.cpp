@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dropin/host.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "base/result.hpp"
+#include "loader/loader_services.hpp"
+
+#include <cukiln/settings.hpp>
+
+namespace cukiln::dropin {
+
+namespace {
+
+/// Messages of the store go to stderr: a host that was not written for cukiln has no other place.
+void print(LogLevel level, std::string_view message) {
+  const char* const word = level == LogLevel::error  ? "error"
+                           : level == LogLevel::warn ? "warning"
+                                                     : "note";
+  const std::string line = fmt::format("cukiln: {}: {}\n", word, message);
+  static_cast<void>(!::write(STDERR_FILENO, line.data(), line.size()));
+}
+
+}  // namespace
+
+Host::Host(const RealNvrtc& real, const char* report) : real_(real) {
+  int major = 0;
+  int minor = 0;
+  if (real.version != nullptr && real.version(&major, &minor) == kSuccess) {
+    constexpr int kFirstWithTuring = 13;  // NVRTC 12 compiles for sm_52 if nothing is said
+    default_capability_ = major >= kFirstWithTuring ? 75 : 52;
+  }
+  if (report != nullptr && *report != '\0') {
+    report_ = UniqueFd(::open(report, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
+  }
+}
+
+Result<std::shared_ptr<Host::Opened>> Host::open() {
+  const MutexLock lock(mutex_);
+  if (opened_ != nullptr) {
+    return opened_;
+  }
+  if (is_closed_) {
+    return Error(ErrorCode::io, "the process is ending");
+  }
+  CUKILN_TRY(Settings settings, Settings::load());
+  settings.loader.nvrtc_library = real_.library;
+  settings.loader.log = [highest = settings.log_level](LogLevel level, std::string_view message) {
+    if (level <= highest) {
+      print(level, message);
+    }
+  };
+  settings.store.log = settings.loader.log;
+  CUKILN_TRY(Store store, Store::open(settings.store));
+  CUKILN_TRY(KernelLoader loader, KernelLoader::create(store, settings.loader));
+  opened_ = std::make_shared<Opened>(Opened{std::move(store), std::move(loader)});
+  return opened_;
+}
+
+Result<ProgramResult> Host::compile(const ProgramSpec& spec, NvrtcFailure& failure) {
+  CUKILN_TRY(const auto opened, open());
+  return LoaderServices(opened->loader).compile_program(spec, failure);
+}
+
+void Host::report(std::string_view what, std::int64_t microseconds, std::string_view why) {
+  if (!report_) {
+    return;
+  }
+  const std::string line = fmt::format("{} {} {}\n", what, microseconds, why);
+  static_cast<void>(!::write(report_.get(), line.data(), line.size()));
+}
+
+void Host::close() noexcept {
+  std::shared_ptr<Opened> opened;  // destroyed after the lock is released
+  const MutexLock lock(mutex_);
+  is_closed_ = true;
+  opened.swap(opened_);
+}
+
+}  // namespace cukiln::dropin

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/file.hpp"
+#include "base/mutex.hpp"
+#include "compile/compile_job.hpp"
+#include "dropin/nvrtc_functions.hpp"
+#include "loader/program_request.hpp"
+
+#include <cukiln/loader.hpp>
+#include <cukiln/store.hpp>
+
+namespace cukiln::dropin {
+
+/// What all programs of a process share: the real NVRTC, store and loader, which the first compile
+/// opens with the settings of the environment, and the report for `cukiln run`. Threads: safe.
+class Host {
+ public:
+  Host(const RealNvrtc& real, const char* report);
+
+  const RealNvrtc& real() const noexcept { return real_; }
+  /// The target of a compile without --gpu-architecture.
+  int default_capability() const noexcept { return default_capability_; }
+
+  /// As LoaderServices::compile_program.
+  Result<ProgramResult> compile(const ProgramSpec& spec, NvrtcFailure& failure);
+
+  /// Appends a line to the report: what became of a program.
+  void report(std::string_view what, std::int64_t microseconds, std::string_view why);
+
+  /// Closes the store, as at the end of the process. Later compiles are NVRTC's own.
+  void close() noexcept;
+
+ private:
+  struct Opened {
+    Store store;
+    KernelLoader loader;
+  };
+  Result<std::shared_ptr<Opened>> open();
+
+  const RealNvrtc& real_;
+  int default_capability_ = 0;
+  UniqueFd report_;
+  Mutex mutex_;
+  std::shared_ptr<Opened> opened_ CUKILN_GUARDED_BY(mutex_);
+  bool is_closed_ CUKILN_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace cukiln::dropin

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dropin/program.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "key/time_macro.hpp"
+
+namespace cukiln::dropin {
+
+namespace {
+
+Part part_of(OutputKind kind) noexcept {
+  switch (kind) {
+    case OutputKind::cubin: return Part::cubin;
+    case OutputKind::ptx: return Part::ptx;
+    case OutputKind::lto_ir: return Part::lto_ir;
+    case OutputKind::optix_ir: return Part::optix_ir;
+  }
+  return Part::cubin;
+}
+
+/// Log and PTX end with a zero, which counts; an absent one is the zero alone.
+bool is_text(Part part) noexcept { return part == Part::log || part == Part::ptx; }
+
+bool spells_time(const std::string& text) { return !find_time_macro(text).empty(); }
+
+}  // namespace
+
+Program::Program(Host& host, std::string text, std::string name,
+                 std::vector<std::pair<std::string, std::string>> headers)
+    : host_(host),
+      text_(std::move(text)),
+      name_(std::move(name)),
+      headers_(std::move(headers)),
+      spells_time_(spells_time(text_) ||
+                   std::any_of(headers_.begin(), headers_.end(),
+                               [](const auto& header) { return spells_time(header.second); })) {}
+
+Program::~Program() {
+  if (real_ != nullptr) {
+    host_.real().destroy(&real_);
+  }
+}
+
+int Program::make_real() {
+  if (real_ != nullptr) {
+    return kSuccess;
+  }
+  const RealNvrtc& nvrtc = host_.real();
+  std::vector<const char*> names;
+  std::vector<const char*> texts;
+  for (const auto& [name, text] : headers_) {
+    names.push_back(name.c_str());
+    texts.push_back(text.c_str());
+  }
+  Handle made = nullptr;
+  int code = nvrtc.create(&made, text_.c_str(), name_.c_str(), static_cast<int>(headers_.size()),
+                          texts.data(), names.data());
+  for (const std::string& expression : expressions_) {
+    if (code == kSuccess) {
+      code = nvrtc.add_name(made, expression.c_str());
+    }
+  }
+  if (code == kSuccess) {
+    real_ = made;
+  } else if (made != nullptr) {
+    nvrtc.destroy(&made);
+  }
+  return code;
+}
+
+int Program::compile_directly(int count, const char* const* options, const std::string& why) {
+  host_.report("direct", 0, why);
+  const int code = make_real();
+  return code == kSuccess ? host_.real().compile(real_, count, options) : code;
+}
+
+int Program::compile(int count, const char* const* options) {
+  const MutexLock lock(mutex_);
+  if (real_ != nullptr) {
+    return host_.real().compile(real_, count, options);
+  }
+  if (count < 0) {
+    return kInvalidInput;
+  }
+  if (count > 0 && options == nullptr) {
+    return kInvalidOption;
+  }
+  if (std::find(options, options + count, nullptr) != options + count) {
+    return compile_directly(count, options, "an option is NULL");
+  }
+  const std::vector<std::string> copied(options, options + count);
+  const Asked asked = read_options(copied, host_.default_capability());
+  const auto environment = host_.real().environment_of_results;
+  const char* const variable = environment != nullptr ? environment() : nullptr;
+  if (variable != nullptr) {
+    return compile_directly(count, options, "the variable " + std::string(variable));
+  }
+  if (spells_time_ || std::any_of(copied.begin(), copied.end(), spells_time)) {
+    return compile_directly(count, options, "a macro of the date or the time");
+  }
+  if (!asked.direct.empty()) {
+    return compile_directly(count, options, asked.direct);
+  }
+  ProgramSpec spec = spec_of(copied, asked);
+  if (spec.working_folder.empty()) {
+    return compile_directly(count, options, "the working folder is gone");
+  }
+  NvrtcFailure failure;
+  auto result = host_.compile(spec, failure);
+  if (!result && failure.code == kSuccess) {
+    return compile_directly(count, options, result.error().message());
+  }
+  if (!result) {
+    host_.report("failed", 0, name_);
+    takes_names_ = takes_names_ && failure.code == kInvalidOption;
+    log_ = std::move(failure.log);
+    outputs_[static_cast<int>(Part::ptx)] = {};  // as NVRTC: the others are of the compile before
+    lacks_ptx_ = false;
+    return failure.code;
+  }
+  host_.report(result->outcome == Outcome::hit ? "hit" : "compiled", result->compile_us, name_);
+  options_ = copied;
+  take(*std::move(result), asked);
+  return kSuccess;
+}
+
+ProgramSpec Program::spec_of(const std::vector<std::string>& options, const Asked& asked) const {
+  std::error_code gone;
+  const std::filesystem::path folder = std::filesystem::current_path(gone);
+  return {name_,        text_,        headers_,
+          options,      expressions_, gone ? std::string() : folder.string(),
+          asked.target, asked.output};
+}
+
+void Program::take(ProgramResult result, const Asked& asked) {
+  is_compiled_ = true;
+  takes_names_ = false;
+  log_ = std::move(result.cubin.log);
+  for (std::size_t i = 0; i < expressions_.size() && i < result.cubin.kernels.size(); ++i) {
+    lowered_[expressions_[i]] = result.cubin.kernels[i].lowered;
+  }
+  outputs_[static_cast<int>(Part::ptx)] = {};
+  outputs_[static_cast<int>(part_of(asked.output))] = std::move(result.cubin.image);
+  lacks_ptx_ = asked.output == OutputKind::cubin;
+}
+
+/// Makes the PTX of a program that was compiled to a cubin. False if the real NVRTC has to.
+bool Program::fetch_ptx() {
+  Asked asked = read_options(options_, host_.default_capability());
+  asked.output = OutputKind::ptx;
+  NvrtcFailure failure;
+  auto result = host_.compile(spec_of(options_, asked), failure);
+  if (!result) {
+    return false;
+  }
+  host_.report(result->outcome == Outcome::hit ? "hit" : "compiled", result->compile_us, name_);
+  outputs_[static_cast<int>(Part::ptx)] = std::move(result->cubin.image);
+  lacks_ptx_ = false;
+  return true;
+}
+
+int Program::add_name(const char* expression) {
+  const MutexLock lock(mutex_);
+  if (real_ != nullptr) {
+    return host_.real().add_name(real_, expression);
+  }
+  if (expression == nullptr) {
+    return kInvalidInput;
+  }
+  if (!takes_names_) {
+    return kNamesAfterCompile;
+  }
+  expressions_.emplace_back(expression);
+  return kSuccess;
+}
+
+int Program::lowered_name(const char* expression, const char** lowered) {
+  const MutexLock lock(mutex_);
+  if (real_ != nullptr) {
+    return host_.real().lowered_name(real_, expression, lowered);
+  }
+  if (expression == nullptr || lowered == nullptr) {
+    return kInvalidInput;
+  }
+  *lowered = nullptr;
+  if (!is_compiled_) {
+    return kLoweredBeforeCompile;
+  }
+  const auto known = lowered_.find(expression);
+  if (known == lowered_.end()) {
+    return kNameNotValid;
+  }
+  *lowered = known->second.c_str();
+  return kSuccess;
+}
+
+ByteView Program::stored(Part part) const {
+  return part == Part::log ? ByteView(log_) : outputs_[static_cast<int>(part)].view();
+}
+
+int Program::size(Part part, std::size_t* bytes) {
+  const MutexLock lock(mutex_);
+  if (bytes == nullptr) {
+    return kInvalidInput;
+  }
+  if (real_ == nullptr && part == Part::ptx && lacks_ptx_ && !fetch_ptx()) {
+    std::vector<const char*> options;
+    for (const std::string& option : options_) {
+      options.push_back(option.c_str());
+    }
+    if (const int code =
+            compile_directly(static_cast<int>(options.size()), options.data(), "PTX of a cubin");
+        code != kSuccess) {
+      return code;
+    }
+  }
+  if (real_ != nullptr) {
+    const SizeFunction real = host_.real().size[static_cast<int>(part)];
+    return real != nullptr ? real(real_, bytes) : kInternalError;
+  }
+  *bytes = stored(part).size() + (is_text(part) ? 1 : 0);
+  return kSuccess;
+}
+
+int Program::bytes(Part part, char* out) {
+  std::size_t ignored = 0;
+  if (part == Part::ptx && out != nullptr) {
+    static_cast<void>(size(part, &ignored));  // makes it
+  }
+  const MutexLock lock(mutex_);
+  if (out == nullptr) {
+    return kInvalidInput;
+  }
+  if (real_ != nullptr) {
+    const BytesFunction real = host_.real().bytes[static_cast<int>(part)];
+    return real != nullptr ? real(real_, out) : kInternalError;
+  }
+  const ByteView bytes = stored(part);
+  if (!bytes.empty()) {
+    std::memcpy(out, bytes.data(), bytes.size());
+  }
+  if (is_text(part)) {
+    out[bytes.size()] = '\0';
+  }
+  return kSuccess;
+}
+
+int Program::pch_status() {
+  const MutexLock lock(mutex_);
+  return real_ != nullptr && host_.real().pch_status != nullptr ? host_.real().pch_status(real_)
+                                                                : kNoPchAttempted;
+}
+
+int Program::pch_heap_required(std::size_t* bytes) {
+  const MutexLock lock(mutex_);
+  if (real_ != nullptr && host_.real().pch_heap_required != nullptr) {
+    return host_.real().pch_heap_required(real_, bytes);
+  }
+  if (bytes == nullptr) {
+    return kInvalidInput;
+  }
+  *bytes = 0;
+  return kSuccess;
+}
+
+int Program::set_flow_callback(int (*callback)(void*, void*), void* payload) {
+  const MutexLock lock(mutex_);
+  if (callback == nullptr) {
+    return kInvalidInput;
+  }
+  if (host_.real().set_flow_callback == nullptr) {
+    return kInternalError;
+  }
+  const int code = make_real();  // it may cancel the compile, which no other process can know of
+  return code == kSuccess ? host_.real().set_flow_callback(real_, callback, payload) : code;
+}
+
+}  // namespace cukiln::dropin

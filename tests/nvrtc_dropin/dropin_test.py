@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libcukiln_nvrtc beside NVRTC itself: a host makes the same calls with either, and prints the same.
+
+usage: dropin_test.py HOST LIBRARY REPOSITORY [unittest's arguments]
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+HOST, LIBRARY, REPOSITORY = (Path(argument) for argument in sys.argv[1:4])
+
+PLAIN = "extern \"C\" __global__ void plain(int* x) { *x = 1; }\n"
+TEMPLATES = (
+    "template <class T> __global__ void k(T* x) { *x = 1; }\n__constant__ int cc;\n"
+    "namespace n { __global__ void g() {} }\n"
+)
+BROKEN = "#warning hi\n__global__ void k() { undefined; }\n"
+HEADERS = (
+    '#include "h.h"\n#include "sub/d.h"\n#if __has_include("absent.h")\n#error found\n#endif\n'
+    '__global__ void k(int* x) { int unused; x[0] = A + B; printf("%s %s", __FILE__, DISK); }\n'
+)
+IN_MEMORY = "h.h=#define A 1\n#warning in memory\n"
+ON_DISK = "#define B 2\n#define DISK __FILE__\n#warning from disk\n"
+
+
+def nvrtcs() -> list[Path]:
+    found = sorted(REPOSITORY.glob(".cukiln-cuda/nvidia/*/lib/libnvrtc.so.*"))
+    return found + sorted(REPOSITORY.glob(".cukiln-cuda-tested/*/nvidia/*/lib/libnvrtc.so.*"))
+
+
+class Dropin(unittest.TestCase):
+    def setUp(self) -> None:
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = Path(temporary.name)
+        (self.folder / "inc/sub").mkdir(parents=True)
+        (self.folder / "inc/sub/d.h").write_text(ON_DISK)
+        self.report_file = self.folder / "report"
+        self.nvrtc = nvrtcs()[0]
+        self.extra: dict[str, str] = {}
+
+    def source(self, text: str) -> str:
+        path = self.folder / "text.cu"
+        path.write_text(text)
+        return str(path)
+
+    def run_host(self, *words: str, dropin: bool, code: int | None = 0) -> str:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "HOST_OPENS": str(self.nvrtc),
+            "LD_LIBRARY_PATH": str(self.nvrtc.parent),  # for the builtins library
+            **self.extra,
+        }
+        if dropin:
+            self.report_file.write_text("")
+            environment |= {
+                "LD_PRELOAD": str(LIBRARY),
+                "CUKILN_STORE": str(self.folder / "store"),
+                "CUKILN_DAEMON": "off",
+                "CUKILN_RUN_REPORT": str(self.report_file),
+            }
+        done = subprocess.run(
+            [HOST, *words], env=environment, cwd=self.folder, capture_output=True, text=True, timeout=300
+        )
+        if code is not None:
+            self.assertEqual(done.returncode, code, done.stderr)
+        return done.stdout
+
+    def outcomes(self) -> list[str]:
+        """What became of each program of the last run: hit, compiled, failed, direct."""
+        return [line.split()[0] for line in self.report_file.read_text().splitlines()]
+
+    def check_same(self, *words: str, first: list[str], second: list[str]) -> str:
+        plain = self.run_host(*words, dropin=False)
+        self.assertEqual(self.run_host(*words, dropin=True), plain)
+        self.assertEqual(self.outcomes(), first)
+        self.assertEqual(self.run_host(*words, dropin=True), plain)
+        self.assertEqual(self.outcomes(), second)
+        return plain
+
+
+class SameResults(Dropin):
+    """All that a program returns is NVRTC's, compiled or found."""
+
+    def check_all(self, *words: str, compiles: int = 1) -> None:
+        for nvrtc in nvrtcs():
+            with self.subTest(nvrtc=nvrtc):
+                self.nvrtc = nvrtc
+                plain = self.check_same(*words, first=["compiled"] * compiles, second=["hit"] * compiles)
+                self.assertIn("compile: 0\n", plain)
+
+    def test_cubin_and_its_ptx(self) -> None:
+        self.check_all(self.source(TEMPLATES), "a.cu", ":k<int>", ":&cc", ":n::g", ":k<int>", "-arch=sm_90", compiles=2)
+
+    def test_ptx(self) -> None:
+        self.check_all(self.source(TEMPLATES), "a.cu", ":k< int >", "--gpu-architecture=compute_90")
+
+    def test_no_options_and_no_name(self) -> None:
+        self.check_all(self.source(PLAIN), "-")
+
+    def test_lto_ir(self) -> None:
+        self.check_all(self.source(PLAIN), "a.cu", "-arch=sm_90", "-dlto")
+
+    def test_optix_ir(self) -> None:
+        self.check_all(self.source(PLAIN), "a.cu", "--optix-ir", "-arch=compute_90")
+
+    def test_paths_in_log_strings_and_line_tables(self) -> None:
+        words = (self.source(HEADERS), "src/w.cu", IN_MEMORY, "-Iinc", "-arch=sm_90")
+        self.check_all(*words, "-G", compiles=2)
+        self.check_all(*words, f"-I{self.folder}/inc", "-lineinfo", compiles=2)
+
+    def test_a_program_compiled_again(self) -> None:
+        self.extra["AGAIN"] = "1"
+        words = (self.source(TEMPLATES), "a.cu", ":k<int>", "-arch=sm_90")
+        self.check_same(
+            *words,
+            first=["compiled", "compiled", "hit", "hit", "failed"],
+            second=["hit", "hit", "hit", "hit", "failed"],
+        )
+
+
+class Failures(Dropin):
+    """Codes and logs of what does not compile; none is stored."""
+
+    def check_failed(self, *words: str, count: int = 1) -> str:
+        return self.check_same(*words, first=["failed"] * count, second=["failed"] * count)
+
+    def test_broken_text(self) -> None:
+        self.extra["AGAIN"] = "1"
+        plain = self.check_failed(self.source(BROKEN), "a.cu", ":k", "-arch=sm_90", count=3)
+        self.assertIn("compile: 6\n", plain)
+        self.assertIn('identifier "undefined" is undefined', plain)
+
+    def test_name_expression_of_nothing(self) -> None:
+        self.assertIn("compile: 6\n", self.check_failed(self.source(PLAIN), "a.cu", ":nothing", "-arch=sm_90"))
+
+    def test_missing_header(self) -> None:
+        plain = self.check_failed(self.source(HEADERS), "a.cu", "-arch=sm_90")
+        self.assertIn("h.h", plain)
+
+    def test_unknown_option_and_target(self) -> None:
+        self.assertIn("compile: 5\n", self.check_failed(self.source(PLAIN), "a.cu", "--nothing"))
+        # No worker is asked for a target that no NVRTC knows.
+        plain = self.check_same(self.source(PLAIN), "a.cu", "-arch=sm_19", first=["direct"], second=["direct"])
+        self.assertIn("compile: 5\n", plain)
+
+    def test_huge_log(self) -> None:
+        text = "".join(f"#warning {i} {'x' * 200}\n" for i in range(5000)) + PLAIN
+        for nvrtc in nvrtcs()[:1]:
+            self.nvrtc = nvrtc
+            plain = self.check_same(
+                self.source(text), "a.cu", "-arch=compute_90", first=["compiled"], second=["hit"]
+            )
+            self.assertGreater(len(plain), 1_000_000)
+
+    def test_hostile_calls(self) -> None:
+        for nvrtc in nvrtcs():
+            with self.subTest(nvrtc=nvrtc):
+                self.nvrtc = nvrtc
+                plain = self.run_host("hostile", dropin=False)
+                self.assertEqual(self.run_host("hostile", dropin=True), plain)
+
+    def test_handles_of_destroyed_programs_are_no_programs(self) -> None:
+        codes = [line.rsplit(": ", 1)[1] for line in self.run_host("destroyed", dropin=True).splitlines()]
+        self.assertEqual(codes, ["0", "4", "4", "4", "4"])
+
+    def test_threads_on_one_program(self) -> None:
+        self.assertIn("0 threads failed", self.run_host("threads", dropin=True))
+
+
+class Misses(Dropin):
+    """What changes a result makes another entry; a file that is edited is a miss."""
+
+    def outcome(self, *words: str) -> str:
+        plain = self.run_host(*words, dropin=False)
+        self.assertEqual(self.run_host(*words, dropin=True), plain)
+        return self.outcomes()[0]
+
+    def test_every_input_counts(self) -> None:
+        text = self.source(HEADERS)
+        base = (text, "w.cu", IN_MEMORY, "-Iinc", "-arch=compute_90")
+        self.assertEqual(self.outcome(*base), "compiled")
+        self.assertEqual(self.outcome(*base), "hit")
+        for changed in (
+            (text, "v.cu", IN_MEMORY, "-Iinc", "-arch=compute_90"),
+            (text, "w.cu", IN_MEMORY.replace("1", "7"), "-Iinc", "-arch=compute_90"),
+            (text, "w.cu", IN_MEMORY, "-Iinc", "-arch=compute_89"),
+            (text, "w.cu", IN_MEMORY, "-Iinc", "-arch=compute_90", "-lineinfo"),
+            (text, "w.cu", IN_MEMORY, "-Iinc", "-arch=compute_90", ":k"),
+        ):
+            self.assertEqual(self.outcome(*changed), "compiled", changed)
+        (self.folder / "inc/sub/d.h").write_text(ON_DISK.replace("2", "3"))
+        self.assertEqual(self.outcome(*base), "compiled")
+        (self.folder / "inc/sub/d.h").write_text(ON_DISK)
+        self.assertEqual(self.outcome(*base), "hit")
+
+    def test_a_header_that_appears(self) -> None:
+        words = (self.source(HEADERS), "w.cu", IN_MEMORY, "-Iinc", "-arch=compute_90")
+        self.assertEqual(self.outcome(*words), "compiled")
+        (self.folder / "inc/absent.h").write_text("")
+        self.assertEqual(self.outcome(*words), "failed")
+
+    def test_the_working_folder_of_relative_names(self) -> None:
+        words = (self.source(HEADERS), "w.cu", IN_MEMORY, "-Iinc", "-arch=compute_90")
+        self.assertEqual(self.outcome(*words), "compiled")
+        other = self.folder / "other"
+        (other / "inc/sub").mkdir(parents=True)
+        (other / "inc/sub/d.h").write_text(ON_DISK.replace("2", "5"))
+        self.report_file = self.folder / "report"
+        self.folder, whole = other, self.folder
+        self.addCleanup(setattr, self, "folder", whole)
+        self.assertEqual(self.outcome(*words), "compiled")
+
+
+class Direct(Dropin):
+    """What cannot be stored is NVRTC's own, and is counted."""
+
+    def check_direct(self, *words: str) -> None:
+        plain = self.run_host(*words, dropin=False)
+        for _ in range(2):
+            self.assertEqual(self.run_host(*words, dropin=True), plain)
+            self.assertEqual(self.outcomes()[0], "direct")
+
+    def test_a_macro_of_the_date(self) -> None:
+        self.check_direct(self.source("#ifdef __DATE__\n" + PLAIN + "#endif\n"), "a.cu", "-arch=sm_90")
+
+    def test_an_environment_that_nvrtc_reads(self) -> None:
+        self.extra["NVRTC_APPEND_FLAGS"] = "-lineinfo"
+        self.check_direct(self.source(PLAIN), "a.cu", "-arch=compute_90")
+
+    def test_precompiled_headers(self) -> None:
+        self.check_direct(self.source(PLAIN), "a.cu", "-arch=compute_90", "--pch", f"--pch-dir={self.folder}")
+
+    def test_without_a_worker(self) -> None:
+        self.extra["CUKILN_WORKER"] = "/nonexistent"
+        self.check_direct(self.source(PLAIN), "a.cu", "-arch=sm_90")
+
+    def test_where_compiles_are_forbidden(self) -> None:
+        self.extra["CUKILN_OFFLINE"] = "1"
+        self.check_direct(self.source(PLAIN), "a.cu", "-arch=sm_90")
+
+    def test_a_store_that_cannot_be_written(self) -> None:
+        (self.folder / "store").mkdir(mode=0o777)
+        (self.folder / "store").chmod(0o777)
+        plain = self.run_host(self.source(PLAIN), "a.cu", "-arch=sm_90", dropin=False)
+        self.assertEqual(self.run_host(self.source(PLAIN), "a.cu", "-arch=sm_90", dropin=True), plain)
+
+
+if __name__ == "__main__":
+    if not nvrtcs():
+        sys.exit(f"no NVRTC below {REPOSITORY}: run scripts/bootstrap --tests")
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])
