@@ -48,6 +48,7 @@ std::unique_ptr<Command> make_import();
 std::unique_ptr<Command> make_fits();
 std::unique_ptr<Command> make_keygen();
 std::unique_ptr<Command> make_record();
+std::unique_ptr<Command> make_run();
 std::unique_ptr<Command> make_daemon();
 std::unique_ptr<Command> make_config();
 /// Completes the options and commands that `app` has when the command runs.

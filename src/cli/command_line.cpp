@@ -56,6 +56,7 @@ CommandLine::CommandLine() : app_("", "cukiln") {
   commands_.push_back(make_fits());
   commands_.push_back(make_keygen());
   commands_.push_back(make_record());
+  commands_.push_back(make_run());
   commands_.push_back(make_daemon());
   commands_.push_back(make_config());
   commands_.push_back(make_completion(app_));

@@ -47,6 +47,10 @@ std::string EntryPage::inputs(const Terminal& terminal) const {
   table.add({"key", {summary_.key.hex(), Color::yellow}});
   table.add({"request", entry_.request.hex()});
   table.add({"target", fields_.target.name()});
+  if (fields_.program) {
+    table.add({"output", name_of(fields_.output())});
+    table.add({"folder", {printable(fields_.program->working_folder)}});
+  }
   table.add({"compiler", fmt::format("nvrtc {}, library {}", fields_.toolchain.version,
                                      short_digest(fields_.toolchain.content))});
   for (const RequestFields::Source& source : fields_.sources) {

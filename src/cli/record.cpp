@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,11 +8,10 @@
 
 #include "base/file.hpp"
 #include "base/result.hpp"
+#include "cli/application.hpp"
 #include "cli/command.hpp"
 #include "cli/human.hpp"
 #include "cli/recorded_manifest.hpp"
-
-extern char** environ;  // NOLINT: POSIX's own
 
 namespace cukiln::cli {
 
@@ -23,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kVariable = "CUKILN_RECORD=";
+constexpr const char* kVariable = "CUKILN_RECORD";
 constexpr std::uint64_t kMaxRecordBytes = 1ull << 30;
 
 /// The file to which the application appends its requests. Removes the file in the end.
@@ -52,59 +48,6 @@ class RecordFile {
   explicit RecordFile(std::string path) : path_(std::move(path)) {}
   std::string path_;
 };
-
-/// Runs an application with CUKILN_RECORD set and waits for it. Its output is not changed, except
-/// that `output_to_stderr` keeps stdout for the JSON document. Returns the exit code, or 128 + the
-/// signal that ended the application. Errors: not_found.
-Result<int> run_command(std::vector<std::string> command, const std::string& record,
-                        bool output_to_stderr) {
-  std::vector<char*> argv;
-  for (std::string& word : command) {
-    argv.push_back(word.data());
-  }
-  argv.push_back(nullptr);
-  std::string variable = std::string(kVariable) + record;
-  std::vector<char*> environment;
-  for (char** one = environ; *one != nullptr; ++one) {
-    if (std::string_view(*one).substr(0, kVariable.size()) != kVariable) {
-      environment.push_back(*one);
-    }
-  }
-  environment.push_back(variable.data());
-  environment.push_back(nullptr);
-
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  if (output_to_stderr) {
-    ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
-  }
-  // Ctrl-C ends the application only: its requests until then still make a manifest.
-  struct sigaction ignore {};
-  struct sigaction before {};
-  ignore.sa_handler = SIG_IGN;
-  posix_spawnattr_t attributes;
-  ::posix_spawnattr_init(&attributes);
-  sigset_t defaults;
-  ::sigemptyset(&defaults);
-  ::sigaddset(&defaults, SIGINT);
-  ::sigaddset(&defaults, SIGXFSZ);
-  ::posix_spawnattr_setsigdefault(&attributes, &defaults);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
-  ::sigaction(SIGINT, &ignore, &before);
-  pid_t child = -1;
-  const int error =
-      ::posix_spawnp(&child, argv[0], &actions, &attributes, argv.data(), environment.data());
-  ::posix_spawn_file_actions_destroy(&actions);
-  ::posix_spawnattr_destroy(&attributes);
-  int status = 0;
-  while (error == 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  ::sigaction(SIGINT, &before, nullptr);
-  if (error != 0) {
-    return make_error(ErrorCode::not_found, "cannot start {}: {}", command[0], errno_text(error));
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
 
 class RecordCommand final : public Command {
  public:
@@ -136,7 +79,7 @@ class RecordCommand final : public Command {
     if (!record) {
       return context.fail(Exit::usage, record.error());
     }
-    const auto ended = run_command(command_, record->path(), context.json());
+    const auto ended = run_application(command_, {{kVariable, record->path()}}, context.json());
     if (!ended) {
       return context.fail(Exit::usage, ended.error());
     }

@@ -7,8 +7,10 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/fork_gate.hpp"
 #include "base/result.hpp"
 #include "loader/loader_services.hpp"
+#include "loader/module_request.hpp"
 
 #include <cukiln/settings.hpp>
 
@@ -27,7 +29,8 @@ void print(LogLevel level, std::string_view message) {
 
 }  // namespace
 
-Host::Host(const RealNvrtc& real, const char* report) : real_(real) {
+Host::Host(const RealNvrtc& real, const char* report)
+    : real_(real), library_(absolute_path(real.library)) {
   int major = 0;
   int minor = 0;
   if (real.version != nullptr && real.version(&major, &minor) == kSuccess) {
@@ -39,16 +42,26 @@ Host::Host(const RealNvrtc& real, const char* report) : real_(real) {
   }
 }
 
-Result<std::shared_ptr<Host::Opened>> Host::open() {
-  const MutexLock lock(mutex_);
-  if (opened_ != nullptr) {
-    return opened_;
-  }
+Result<std::shared_ptr<Host::Opened>> Host::find() {
+  const ForkSafeLock lock(mutex_);
   if (is_closed_) {
     return Error(ErrorCode::io, "the process is ending");
   }
+  return opened_;
+}
+
+Result<std::shared_ptr<Host::Opened>> Host::open() {
+  CUKILN_TRY(std::shared_ptr<Opened> known, find());
+  if (known != nullptr) {
+    return known;
+  }
+  const MutexLock opening(opening_.get());
+  CUKILN_TRY(known, find());
+  if (known != nullptr) {
+    return known;
+  }
   CUKILN_TRY(Settings settings, Settings::load());
-  settings.loader.nvrtc_library = real_.library;
+  settings.loader.nvrtc_library = library_;
   settings.loader.log = [highest = settings.log_level](LogLevel level, std::string_view message) {
     if (level <= highest) {
       print(level, message);
@@ -57,8 +70,12 @@ Result<std::shared_ptr<Host::Opened>> Host::open() {
   settings.store.log = settings.loader.log;
   CUKILN_TRY(Store store, Store::open(settings.store));
   CUKILN_TRY(KernelLoader loader, KernelLoader::create(store, settings.loader));
-  opened_ = std::make_shared<Opened>(Opened{std::move(store), std::move(loader)});
-  return opened_;
+  auto opened = std::make_shared<Opened>(Opened{std::move(store), std::move(loader)});
+  const ForkSafeLock lock(mutex_);
+  if (!is_closed_) {
+    opened_ = opened;
+  }
+  return opened;
 }
 
 Result<ProgramResult> Host::compile(const ProgramSpec& spec, NvrtcFailure& failure) {
@@ -76,7 +93,7 @@ void Host::report(std::string_view what, std::int64_t microseconds, std::string_
 
 void Host::close() noexcept {
   std::shared_ptr<Opened> opened;  // destroyed after the lock is released
-  const MutexLock lock(mutex_);
+  const ForkSafeLock lock(mutex_);
   is_closed_ = true;
   opened.swap(opened_);
 }

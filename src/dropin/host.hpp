@@ -7,6 +7,7 @@
 
 #include "base/file.hpp"
 #include "base/mutex.hpp"
+#include "base/process_local.hpp"
 #include "compile/compile_job.hpp"
 #include "dropin/nvrtc_functions.hpp"
 #include "loader/program_request.hpp"
@@ -42,9 +43,14 @@ class Host {
   };
   Result<std::shared_ptr<Opened>> open();
 
+  /// Null if there is none. Errors: io (closed).
+  Result<std::shared_ptr<Opened>> find();
+
   const RealNvrtc& real_;
+  const std::string library_;  ///< absolute: the process may change its folder
   int default_capability_ = 0;
   UniqueFd report_;
+  ProcessLocal<Mutex> opening_;  ///< held while the store is opened, which a fork does not wait for
   Mutex mutex_;
   std::shared_ptr<Opened> opened_ CUKILN_GUARDED_BY(mutex_);
   bool is_closed_ CUKILN_GUARDED_BY(mutex_) = false;

@@ -101,10 +101,19 @@ inline EntryJson json_of(const EntrySummary& summary, const StoreEntry& entry,
       {"key_format", fields.key_format},
       {"sources", std::move(sources)},
       {"target", fields.target.name()},
+      {"output", name_of(fields.output())},
       {"arguments", fields.options.arguments},
       {"names", fields.options.name_expressions},
       {"compiler",
        {{"version", fields.toolchain.version}, {"digest", fields.toolchain.content.hex()}}}};
+  const RequestFields::Program program = fields.program.value_or(RequestFields::Program{});
+  EntryJson headers = EntryJson::array();
+  for (const RequestFields::Source& header : program.headers) {
+    headers.push_back(
+        EntryJson{{"path", header.path}, {"digest", header.digest.hex()}, {"bytes", header.size}});
+  }
+  json["request"]["headers"] = std::move(headers);
+  json["request"]["working_folder"] = program.working_folder;
   json["dropped_flags"] = dropped_flags(summary.labels);
   json["log"] = entry.cubin.log;
   return json;

@@ -74,6 +74,24 @@ std::vector<Difference> compare(const RequestFields& was, const RequestFields& n
       out.push_back({"source", a, b});
     }
   }
+  if (was.output() != now.output()) {
+    out.push_back({"output", name_of(was.output()), name_of(now.output())});
+  }
+  const RequestFields::Program none;
+  const RequestFields::Program& a_program = was.program ? *was.program : none;
+  const RequestFields::Program& b_program = now.program ? *now.program : none;
+  if (a_program.working_folder != b_program.working_folder) {
+    out.push_back({"working folder", a_program.working_folder, b_program.working_folder});
+  }
+  const auto described = [](const std::vector<RequestFields::Source>& headers) {
+    std::vector<std::string> texts;
+    for (const RequestFields::Source& header : headers) {
+      texts.push_back(describe(header));
+    }
+    return texts;
+  };
+  compare_lists("header given as text", described(a_program.headers), described(b_program.headers),
+                out);
   compare_lists("flag", flags_of(was), flags_of(now), out);
   compare_lists("name expression", was.options.name_expressions, now.options.name_expressions, out);
   return out;

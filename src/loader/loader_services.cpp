@@ -138,14 +138,30 @@ Result<ProgramResult> LoaderServices::compile_program(const ProgramSpec& spec,
   return guarded([&]() -> Result<ProgramResult> {
     KernelLoader::Impl& impl = *loader_.impl_;
     CUKILN_TRY(const Toolchain toolchain, impl.compiler->for_target(spec.target).toolchain());
-    const ModuleRequest request = make_program_request(spec, toolchain);
-    CUKILN_TRY(Built built, impl.builder->build(request, impl.builder->look_up(request), {},
-                                                nullptr, nullptr, &failure));
-    if (!built.not_stored.empty() && !built.store_refused) {
-      return make_error(ErrorCode::incompatible, "{}: {}", request.name, built.not_stored);
+    const auto compile = [&](FolderNames names) -> Result<ProgramResult> {
+      const ProgramRequest program = make_program_request(spec, toolchain, names);
+      const ModuleRequest& request = program.request;
+      auto built = impl.builder->build(request, impl.builder->look_up(request), {}, nullptr,
+                                       nullptr, &failure);
+      if (!built) {
+        failure.log = program.with_real_folders(std::move(failure.log));
+        return std::move(built).error();
+      }
+      if (!built->not_stored.empty() && !built->store_refused) {
+        return make_error(ErrorCode::incompatible, "{}: {}", request.name, built->not_stored);
+      }
+      Cubin& cubin = built->entry.cubin;
+      cubin.log = program.with_real_folders(std::move(cubin.log));
+      return ProgramResult{std::move(cubin), built->entry.key, built->outcome,
+                           std::move(built->reason), built->entry.compile_us};
+    };
+    if (may_hide_folders(spec)) {
+      auto hidden = compile(FolderNames::hidden);
+      if (!hidden || !shows_folders(hidden->cubin.image)) {
+        return hidden;
+      }
     }
-    return ProgramResult{std::move(built.entry.cubin), built.entry.key, built.outcome,
-                         std::move(built.reason), built.entry.compile_us};
+    return compile(FolderNames::real);
   });
 }
 

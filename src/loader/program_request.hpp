@@ -38,7 +38,27 @@ struct ProgramResult {
   std::int64_t compile_us = 0;  ///< what the compile took, here or earlier
 };
 
-/// Creates the request of a program: what it names is looked for under its real name.
-ModuleRequest make_program_request(const ProgramSpec& spec, const Toolchain& toolchain);
+/// Under which names NVRTC sees the folders of a program. With `hidden` ones, which are the same on
+/// every machine, the entry serves programs in other folders too.
+enum class FolderNames { real, hidden };
+
+/// True if the result of a program is likely not to show where it and its headers are: it is a
+/// cubin or PTX, without line tables, and no text given spells a macro that names a file. NVRTC
+/// puts the program's full name into LTO-IR and OptiX-IR.
+bool may_hide_folders(const ProgramSpec& spec);
+
+/// True if an image shows hidden folders all the same, because a header on disk names its file.
+/// Then the program needs its real names.
+bool shows_folders(ByteView image);
+
+/// A program's request, and how to undo its names.
+struct ProgramRequest {
+  ModuleRequest request;
+  /// Returns a log with the real folders in place of the hidden ones.
+  std::string with_real_folders(std::string log) const;
+  std::vector<std::pair<std::string, std::string>> folders;  ///< hidden and real
+};
+ProgramRequest make_program_request(const ProgramSpec& spec, const Toolchain& toolchain,
+                                    FolderNames names);
 
 }  // namespace cukiln

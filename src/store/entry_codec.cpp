@@ -23,12 +23,12 @@ constexpr std::uint64_t kRowOverhead = 1024;
 }  // namespace
 
 Result<StoreEntry> decode_entry(const CacheKey& key, EntryParts parts, SharedBytes image) {
-  return decode_entry(key, CompileRequest::digest_of(parts.request_canonical), parts,
-                      std::move(image));
+  return decode_entry(key, CompileRequest::digest_of(parts.request_canonical),
+                      output_of_request(parts.request_canonical), parts, std::move(image));
 }
 
-Result<StoreEntry> decode_entry(const CacheKey& key, const RequestDigest& request, EntryParts parts,
-                                SharedBytes image) {
+Result<StoreEntry> decode_entry(const CacheKey& key, const RequestDigest& request, OutputKind kind,
+                                EntryParts parts, SharedBytes image) {
   parts.image = image;
   StoreEntry entry;
   entry.request = request;
@@ -42,7 +42,7 @@ Result<StoreEntry> decode_entry(const CacheKey& key, const RequestDigest& reques
   entry.labels = {std::string(parts.name), std::string(parts.source), std::string(parts.target),
                   std::string(parts.flags), std::string(parts.compiler)};
   CUKILN_TRY(const Target target, Target::parse(parts.target));
-  CUKILN_CHECK(check_output(parts.image, target, output_of_request(parts.request_canonical)));
+  CUKILN_CHECK(check_output(parts.image, target, kind));
   entry.key = key;
   entry.request_canonical = parts.request_canonical;
   entry.cubin.image = std::move(image);

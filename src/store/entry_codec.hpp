@@ -24,9 +24,10 @@ struct EntryParts {
 /// apart because it is shared and not copied; `parts.image` is ignored. Errors: corrupt,
 /// incompatible.
 Result<StoreEntry> decode_entry(const CacheKey& key, EntryParts parts, SharedBytes image);
-/// The same for a caller that knows the digest of `parts.request_canonical`.
-Result<StoreEntry> decode_entry(const CacheKey& key, const RequestDigest& request, EntryParts parts,
-                                SharedBytes image);
+/// The same for a caller that knows the digest of `parts.request_canonical`, and what a compile of
+/// it returns.
+Result<StoreEntry> decode_entry(const CacheKey& key, const RequestDigest& request, OutputKind kind,
+                                EntryParts parts, SharedBytes image);
 
 /// The encoded columns of an entry. Refers to the entry, which must outlive it.
 struct EncodedEntry {

@@ -25,8 +25,10 @@ Lookup read_entry(SqliteHandle& db, const CacheKey& key, const StoredRow& row,
     *damage = make_error(ErrorCode::corrupt, "the entry {} does not match its checksum", key.hex());
     return std::optional<StoreEntry>();
   }
-  auto entry = row.request == view_of(request) ? decode_entry(key, request, parts, std::move(image))
-                                               : Result<StoreEntry>(wrong_request_error(key));
+  auto entry = row.request == view_of(request)
+                   ? decode_entry(key, request, output_of_request(request_canonical), parts,
+                                  std::move(image))
+                   : Result<StoreEntry>(wrong_request_error(key));
   if (!entry) {
     *damage = std::move(entry).error();
     return std::optional<StoreEntry>();

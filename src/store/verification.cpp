@@ -132,7 +132,7 @@ class TableChecks {
     known_[digest] = {!named ? Request::lost
                       : tree ? Request::sound
                              : Request::damaged,
-                      only_source_of(digest, row.canonical)};
+                      only_source_of(digest, row.canonical), output_of_request(row.canonical)};
     if (!tree) {
       damaged_.requests.push_back(query.column_number(0));
       found({}, fmt::format("the request {} is damaged", digest.hex().substr(0, 12)));
@@ -202,8 +202,11 @@ class TableChecks {
         row.cubin_bytes != static_cast<std::int64_t>(image.size())) {
       return make_error(ErrorCode::corrupt, "the entry {} does not match its checksum", key.hex());
     }
-    CUKILN_TRY(const StoreEntry entry,
-               decode_entry(key, request, row.parts({}, {}), SharedBytes(std::string(image))));
+    const auto known = known_.find(request);
+    CUKILN_TRY(
+        const StoreEntry entry,
+        decode_entry(key, request, known != known_.end() ? known->second.output : OutputKind{},
+                     row.parts({}, {}), SharedBytes(std::string(image))));
     return {};
   }
 
@@ -274,6 +277,7 @@ class TableChecks {
   struct Known {
     Request state = Request::lost;
     std::optional<ContentHash> source;  ///< if it has one only
+    OutputKind output = OutputKind::cubin;
   };
   std::unordered_map<RequestDigest, Known> known_;
   std::unordered_map<CacheKey, std::uint64_t> recorded_;  // the row that the tree names for a key

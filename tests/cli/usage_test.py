@@ -11,7 +11,7 @@ from pathlib import Path
 from cli import CUKILN, CliTest, STORE, USAGE
 
 COMMANDS = ["doctor", "compile", "preload", "ls", "show", "explain", "stats", "verify", "gc", "rm",
-         "export", "import", "fits", "keygen", "record", "daemon", "config", "completion"]  # fmt: skip
+         "export", "import", "fits", "keygen", "record", "run", "daemon", "config", "completion"]  # fmt: skip
 
 
 class Help(CliTest):

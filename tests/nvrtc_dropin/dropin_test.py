@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """libcukiln_nvrtc beside NVRTC itself: a host makes the same calls with either, and prints the same.
 
-usage: dropin_test.py HOST LIBRARY REPOSITORY [unittest's arguments]
+usage: dropin_test.py HOST LIBRARY COMMAND REPOSITORY [unittest's arguments]
 """
 
+import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-HOST, LIBRARY, REPOSITORY = (Path(argument) for argument in sys.argv[1:4])
+HOST, LIBRARY, COMMAND, REPOSITORY = (Path(argument).absolute() for argument in sys.argv[1:5])
 
 PLAIN = "extern \"C\" __global__ void plain(int* x) { *x = 1; }\n"
 TEMPLATES = (
@@ -40,6 +43,7 @@ class Dropin(unittest.TestCase):
         (self.folder / "inc/sub").mkdir(parents=True)
         (self.folder / "inc/sub/d.h").write_text(ON_DISK)
         self.report_file = self.folder / "report"
+        self.host = HOST
         self.nvrtc = nvrtcs()[0]
         self.extra: dict[str, str] = {}
 
@@ -49,13 +53,7 @@ class Dropin(unittest.TestCase):
         return str(path)
 
     def run_host(self, *words: str, dropin: bool, code: int | None = 0) -> str:
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.folder),
-            "HOST_OPENS": str(self.nvrtc),
-            "LD_LIBRARY_PATH": str(self.nvrtc.parent),  # for the builtins library
-            **self.extra,
-        }
+        environment = self.environment()
         if dropin:
             self.report_file.write_text("")
             environment |= {
@@ -65,11 +63,20 @@ class Dropin(unittest.TestCase):
                 "CUKILN_RUN_REPORT": str(self.report_file),
             }
         done = subprocess.run(
-            [HOST, *words], env=environment, cwd=self.folder, capture_output=True, text=True, timeout=300
+            [self.host, *words], env=environment, cwd=self.folder, capture_output=True, text=True, timeout=300
         )
         if code is not None:
             self.assertEqual(done.returncode, code, done.stderr)
         return done.stdout
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "HOST_OPENS": str(self.nvrtc),
+            "LD_LIBRARY_PATH": str(self.nvrtc.parent),  # for the builtins library
+            **self.extra,
+        }
 
     def outcomes(self) -> list[str]:
         """What became of each program of the last run: hit, compiled, failed, direct."""
@@ -114,6 +121,24 @@ class SameResults(Dropin):
         self.check_all(*words, "-G", compiles=2)
         self.check_all(*words, f"-I{self.folder}/inc", "-lineinfo", compiles=2)
 
+    def test_folders_that_do_not_show(self) -> None:
+        """As CuPy: a temporary folder for each program. fault 214: only what shows it is compiled again."""
+        quiet = '#include "sub/q.h"\n__global__ void k(int* x) { int unused; x[0] = Q; }\n'
+        loud = quiet.replace("= Q", "= (long)FOLDER[0]; printf(FOLDER)")
+        for place in ("one", "two"):
+            for text in (self.folder / place, self.folder / place / "inc/sub"):
+                text.mkdir(parents=True)
+            (self.folder / place / "inc/sub/q.h").write_text("#define Q 7\n#define FOLDER __FILE__\n#warning q\n")
+        for kind in ("sm_90", "compute_90"):
+            for text, second in ((quiet, "hit"), (loud, "compiled")):
+                path = self.source(text)
+                for place, outcome in (("one", "compiled"), ("two", second), ("two", "hit")):
+                    words = (path, f"{self.folder}/{place}/p.cu", f"-I{self.folder}/{place}/inc", f"-arch={kind}")
+                    plain = self.run_host(*words, dropin=False)
+                    self.assertIn(f"{self.folder}/{place}/inc/sub/q.h", plain)
+                    self.assertEqual(self.run_host(*words, dropin=True), plain)
+                    self.assertEqual(self.outcomes()[0], outcome, (kind, text, place))
+
     def test_a_program_compiled_again(self) -> None:
         self.extra["AGAIN"] = "1"
         words = (self.source(TEMPLATES), "a.cu", ":k<int>", "-arch=sm_90")
@@ -125,7 +150,7 @@ class SameResults(Dropin):
 
 
 class Failures(Dropin):
-    """Codes and logs of what does not compile; none is stored."""
+    """fault 208: codes and logs of what does not compile; none is stored."""
 
     def check_failed(self, *words: str, count: int = 1) -> str:
         return self.check_same(*words, first=["failed"] * count, second=["failed"] * count)
@@ -150,6 +175,7 @@ class Failures(Dropin):
         self.assertIn("compile: 5\n", plain)
 
     def test_huge_log(self) -> None:
+        """fault 209"""
         text = "".join(f"#warning {i} {'x' * 200}\n" for i in range(5000)) + PLAIN
         for nvrtc in nvrtcs()[:1]:
             self.nvrtc = nvrtc
@@ -159,6 +185,7 @@ class Failures(Dropin):
             self.assertGreater(len(plain), 1_000_000)
 
     def test_hostile_calls(self) -> None:
+        """fault 205"""
         for nvrtc in nvrtcs():
             with self.subTest(nvrtc=nvrtc):
                 self.nvrtc = nvrtc
@@ -166,15 +193,17 @@ class Failures(Dropin):
                 self.assertEqual(self.run_host("hostile", dropin=True), plain)
 
     def test_handles_of_destroyed_programs_are_no_programs(self) -> None:
+        """fault 206"""
         codes = [line.rsplit(": ", 1)[1] for line in self.run_host("destroyed", dropin=True).splitlines()]
         self.assertEqual(codes, ["0", "4", "4", "4", "4"])
 
     def test_threads_on_one_program(self) -> None:
+        """fault 207"""
         self.assertIn("0 threads failed", self.run_host("threads", dropin=True))
 
 
 class Misses(Dropin):
-    """What changes a result makes another entry; a file that is edited is a miss."""
+    """What changes a result makes another entry. fault 210: a file that is edited or appears is a miss."""
 
     def outcome(self, *words: str) -> str:
         plain = self.run_host(*words, dropin=False)
@@ -217,8 +246,102 @@ class Misses(Dropin):
         self.assertEqual(self.outcome(*words), "compiled")
 
 
+class Opening(Dropin):
+    """fault 216: how a host may come by NVRTC."""
+
+    def test_by_name(self) -> None:
+        self.extra["HOST_OPENS"] = self.nvrtc.name  # LD_LIBRARY_PATH has its folder
+        self.check_same(self.source(PLAIN), "a.cu", "-arch=compute_90", first=["compiled"], second=["hit"])
+
+    def test_in_a_folder_of_the_library_that_opens_it(self) -> None:
+        """dlopen searches the RUNPATH of its caller, which is the host and not the drop-in; for other libraries too."""
+        if shutil.which("patchelf") is None:
+            self.skipTest("patchelf is not installed")
+        self.nvrtc = nvrtcs()[-1]  # finds its builtins library itself
+        self.host = self.folder / "bin/host"
+        self.host.parent.mkdir()
+        shutil.copy(HOST, self.host)
+        beside = self.folder / "beside"
+        beside.mkdir()
+        for library in self.nvrtc.parent.iterdir():
+            (beside / library.name).symlink_to(library)
+        (beside / "libother.so").symlink_to(self.nvrtc)
+        subprocess.run(["patchelf", "--set-rpath", "$ORIGIN/../beside", self.host], check=True)
+        words = (self.source(PLAIN), "a.cu", "-arch=compute_90")
+        self.extra |= {"HOST_OPENS": self.nvrtc.name, "LD_LIBRARY_PATH": ""}
+        self.check_same(*words, first=["compiled"], second=["hit"])
+        self.extra["HOST_OPENS"] = "libother.so"
+        self.check_same(*words, first=[], second=[])
+
+    def test_by_a_host_that_is_linked_with_the_drop_in(self) -> None:
+        self.extra["HOST_OPENS"] = str(LIBRARY)
+        self.extra["CUKILN_NVRTC_LIBRARY"] = str(self.nvrtc)
+        with_library = self.run_host(self.source(PLAIN), "a.cu", "-arch=sm_90", dropin=True)
+        self.extra["HOST_OPENS"] = str(self.nvrtc)
+        self.assertEqual(with_library, self.run_host(self.source(PLAIN), "a.cu", "-arch=sm_90", dropin=False))
+
+    def test_a_library_that_is_not_there(self) -> None:
+        self.extra["HOST_OPENS"] = "libnvrtc.so.99"
+        self.run_host(self.source(PLAIN), "a.cu", dropin=True, code=2)
+
+    def test_a_fork(self) -> None:
+        """fault 218"""
+        self.assertIn("parent 0 child 0", self.run_host("fork", dropin=True))
+        self.assertEqual(sorted(self.outcomes()), ["compiled"] * 3 + ["hit"] * 2)
+
+
+class Run(Dropin):
+    """`cukiln run`, fault 217"""
+
+    def run_command(self, *words: str, json_too: bool = True) -> tuple[int, dict, str]:
+        done = subprocess.run(
+            [COMMAND, "--store", self.folder / "store", *(["--json"] if json_too else []), "run", *words],
+            env=self.environment() | {"CUKILN_DAEMON": "off"}, cwd=self.folder, capture_output=True, text=True,
+            timeout=300,
+        )  # fmt: skip
+        return done.returncode, json.loads(done.stdout) if json_too else {}, done.stderr
+
+    def test_totals(self) -> None:
+        words = ("--", str(HOST), self.source(TEMPLATES), "a.cu", ":k<int>", "-arch=compute_90")
+        code, first, shown = self.run_command(*words)
+        self.assertEqual((code, first["compiled"], first["hits"], first["exit_code"]), (0, 1, 0, 0))
+        self.assertIn("lowered k<int>: 0 _Z1kIiEvPT_", shown)
+        code, second, _ = self.run_command(*words)
+        self.assertEqual((code, second["compiled"], second["hits"]), (0, 0, 1))
+        self.assertEqual(second["saved_ms"], first["compile_ms"])
+        code, _, shown = self.run_command(*words, json_too=False)
+        self.assertEqual(code, 0)
+        self.assertIn("1 program of NVRTC: 1 in the store (", shown)
+
+    def test_what_nvrtc_does_itself_is_told_with_the_reason(self) -> None:
+        self.extra["NVRTC_APPEND_FLAGS"] = "-lineinfo"
+        _, totals, _ = self.run_command("--", str(HOST), self.source(PLAIN), "a.cu")
+        self.assertEqual(totals["direct"], 1)
+        self.assertEqual(totals["direct_reasons"], {"the variable NVRTC_APPEND_FLAGS=-lineinfo": 1})
+
+    def test_the_exit_code_is_the_programs(self) -> None:
+        self.assertEqual(self.run_command("--", "sh", "-c", "exit 7")[0], 7)
+        self.assertEqual(self.run_command("--", "sh", "-c", "kill -TERM $$")[0], 128 + signal.SIGTERM)
+        self.assertEqual(self.run_command("--", "/nonexistent")[0], 2)
+        self.assertEqual(self.run_command()[0], 2)
+
+    def test_entries_of_all_kinds_are_whole(self) -> None:
+        for options in (("-arch=sm_90",), ("-arch=compute_90",), ("-arch=sm_90", "-dlto"), ("--optix-ir",)):
+            self.run_command("--", str(HOST), self.source(PLAIN), "a.cu", *options)
+
+        def command(*words: str) -> dict:
+            done = subprocess.run([COMMAND, "--store", self.folder / "store", "--json", *words], check=True,
+                                  capture_output=True, text=True)  # fmt: skip
+            return json.loads(done.stdout)
+
+        self.assertEqual(command("verify"), command("verify") | {"checked": 5, "damaged": 0})
+        entries = command("ls")["entries"]
+        kinds = sorted(command("show", entry["key"])["request"]["output"] for entry in entries)
+        self.assertEqual(kinds, ["cubin", "lto-ir", "optix-ir", "ptx", "ptx"])
+
+
 class Direct(Dropin):
-    """What cannot be stored is NVRTC's own, and is counted."""
+    """fault 213: what cannot be stored is NVRTC's own, and is counted."""
 
     def check_direct(self, *words: str) -> None:
         plain = self.run_host(*words, dropin=False)
@@ -237,6 +360,7 @@ class Direct(Dropin):
         self.check_direct(self.source(PLAIN), "a.cu", "-arch=compute_90", "--pch", f"--pch-dir={self.folder}")
 
     def test_without_a_worker(self) -> None:
+        """fault 211"""
         self.extra["CUKILN_WORKER"] = "/nonexistent"
         self.check_direct(self.source(PLAIN), "a.cu", "-arch=sm_90")
 
@@ -244,7 +368,8 @@ class Direct(Dropin):
         self.extra["CUKILN_OFFLINE"] = "1"
         self.check_direct(self.source(PLAIN), "a.cu", "-arch=sm_90")
 
-    def test_a_store_that_cannot_be_written(self) -> None:
+    def test_a_store_that_cannot_be_trusted(self) -> None:
+        """fault 212"""
         (self.folder / "store").mkdir(mode=0o777)
         (self.folder / "store").chmod(0o777)
         plain = self.run_host(self.source(PLAIN), "a.cu", "-arch=sm_90", dropin=False)
@@ -254,4 +379,4 @@ class Direct(Dropin):
 if __name__ == "__main__":
     if not nvrtcs():
         sys.exit(f"no NVRTC below {REPOSITORY}: run scripts/bootstrap --tests")
-    unittest.main(argv=sys.argv[:1] + sys.argv[4:])
+    unittest.main(argv=sys.argv[:1] + sys.argv[5:])

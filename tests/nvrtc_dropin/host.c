@@ -259,6 +259,32 @@ static int run_threads(void) {
   return failed;
 }
 
+// Compiles another program in a child and in the parent at once, after a first one.
+static int compile_number(int number) {
+  char text[128];
+  snprintf(text, sizeof text, "extern \"C\" __global__ void k(int* x) { *x = %d; }", number);
+  Program program = NULL;
+  const char* const options[] = {"-arch=sm_90"};
+  create(&program, text, "k.cu", 0, NULL, NULL);
+  int code = compile(program, 1, options);
+  size_t size = 0;
+  code |= PART(CUBIN)(program, &size) | (size == 0);
+  return code | destroy(&program);
+}
+static int run_fork(void) {
+  int code = compile_number(1);
+  const pid_t child = fork();
+  code |= compile_number(child == 0 ? 2 : 3);
+  code |= compile_number(1);
+  if (child == 0) {
+    exit(code);
+  }
+  int status = 1;
+  waitpid(child, &status, 0);
+  printf("parent %d child %d\n", code, status);
+  return code | status;
+}
+
 int main(int count, char** words) {
   const char* const opened = getenv("HOST_OPENS");
   if (opened != NULL && (library = dlopen(opened, RTLD_NOW | RTLD_LOCAL)) == NULL) {
@@ -267,6 +293,9 @@ int main(int count, char** words) {
   }
   if (count == 2 && strcmp(words[1], "hostile") == 0) {
     return run_hostile();
+  }
+  if (count == 2 && strcmp(words[1], "fork") == 0) {
+    return run_fork();
   }
   if (count == 2 && strcmp(words[1], "destroyed") == 0) {
     return run_destroyed();

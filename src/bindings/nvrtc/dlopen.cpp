@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <unistd.h>
 
 #include <climits>
 #include <cstdio>
@@ -20,7 +21,7 @@ namespace cukiln::nvrtc_binding {
 
 namespace {
 
-using OpenLibrary = void* (*)(const char*, int);
+using OpenLibrary = void* (*)(const char*, int) noexcept;  // else its call is no jump
 
 OpenLibrary libc_dlopen() noexcept {
   static const auto real = reinterpret_cast<OpenLibrary>(::dlsym(RTLD_NEXT, "dlopen"));
@@ -43,8 +44,10 @@ const char* string_of(const link_map& map, ElfW(Sxword) tag) noexcept {
   return value;
 }
 
-/// Opens `file` in one of the folders, `$ORIGIN/../lib:/opt/lib`, of the library `map`.
-void* open_in(const char* folders, const link_map& map, const char* file, int mode) {
+/// Opens `file` in one of the folders, `$ORIGIN/../lib:/opt/lib`, of the library with this path.
+void* open_in(const char* folders, const char* library, const char* file, int mode) {
+  const char* const slash = std::strrchr(library, '/');
+  const int origin_length = slash != nullptr ? static_cast<int>(slash - library) : 0;
   while (folders != nullptr && *folders != '\0') {
     const std::size_t length = std::strcspn(folders, ":");
     char path[PATH_MAX];
@@ -52,9 +55,7 @@ void* open_in(const char* folders, const link_map& map, const char* file, int mo
     for (const char* const origin : {"$ORIGIN", "${ORIGIN}"}) {
       const std::size_t prefix = std::strlen(origin);
       if (length >= prefix && std::strncmp(folders, origin, prefix) == 0) {
-        const char* const slash = std::strrchr(map.l_name, '/');
-        const int own = slash != nullptr ? static_cast<int>(slash - map.l_name) : 0;
-        written = std::snprintf(path, sizeof path, "%.*s%.*s/%s", own, map.l_name,
+        written = std::snprintf(path, sizeof path, "%.*s%.*s/%s", origin_length, library,
                                 static_cast<int>(length - prefix), folders + prefix, file);
       }
     }
@@ -84,8 +85,14 @@ void* open_nvrtc(const char* file, int mode, void* caller) {
       return nullptr;
     }
     if (map != nullptr && std::strchr(file, '/') == nullptr) {
+      char program[PATH_MAX] = {};  // whose name in the map is empty
+      const bool is_program = *map->l_name == '\0';
+      if (is_program && ::readlink("/proc/self/exe", program, sizeof program - 1) < 0) {
+        program[0] = '\0';
+      }
+      const char* const library = is_program ? program : map->l_name;
       for (const ElfW(Sxword) tag : {DT_RUNPATH, DT_RPATH}) {
-        if (void* const handle = open_in(string_of(*map, tag), *map, file, mode)) {
+        if (void* const handle = open_in(string_of(*map, tag), library, file, mode)) {
           return handle;
         }
       }

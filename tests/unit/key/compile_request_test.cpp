@@ -47,6 +47,7 @@ TEST_CASE("every member of a request changes the key") {
       {"no suffix", [](auto& r) { r.target.suffix = 0; }},
       {"compiler build", [](auto& r) { r.toolchain.version = "13.0.89"; }},
       {"compiler bytes", [](auto& r) { r.toolchain.content = hash_of("other"); }},
+      {"a program", [](auto& r) { r.program.emplace(); }},
   };
   const RequestDigest before = digest(example());
   CHECK(before == digest(example()));
@@ -56,6 +57,63 @@ TEST_CASE("every member of a request changes the key") {
     change(request);
     CHECK(digest(request) != before);
   }
+}
+
+TEST_CASE("every member of a program changes the key") {
+  CompileRequest example_program = example();
+  example_program.program =
+      NvrtcProgram{OutputKind::cubin, "/work", {{"a.h", SharedBytes("int a;")}}};
+  const std::pair<const char*, std::function<void(NvrtcProgram&)>> changes[] = {
+      {"PTX", [](auto& p) { p.output = OutputKind::ptx; }},
+      {"LTO-IR", [](auto& p) { p.output = OutputKind::lto_ir; }},
+      {"OptiX-IR", [](auto& p) { p.output = OutputKind::optix_ir; }},
+      {"working folder", [](auto& p) { p.working_folder = "/home"; }},
+      {"a header's name", [](auto& p) { p.headers[0].path = "./a.h"; }},
+      {"a header's text",
+       [](auto& p) {
+         p.headers[0] = {"a.h", SharedBytes("int b;")};
+       }},
+      {"another header",
+       [](auto& p) {
+         p.headers.push_back({"b.h", SharedBytes("")});
+       }},
+      {"no header", [](auto& p) { p.headers.clear(); }},
+  };
+  for (const auto& [what, change] : changes) {
+    CAPTURE(what);
+    CompileRequest request = example_program;
+    change(*request.program);
+    CHECK(digest(request) != digest(example_program));
+  }
+}
+
+TEST_CASE("a module's request is encoded as by versions without programs") {
+  // The key of 0.2.0.
+  CHECK(digest(example()).hex() ==
+        "d86be8975daa68eaadf919180c644d49063be11c0e625a701cdef28d057bb332");
+  CHECK(RequestFields::parse(example().canonical())->key_format == 2);
+}
+
+TEST_CASE("the canonical request of a program can be decoded, and a damaged one is refused") {
+  CompileRequest request = example();
+  request.program = NvrtcProgram{OutputKind::ptx, "/work", {{"a.h", SharedBytes("int a;")}}};
+  const std::string canonical = request.canonical();
+  const auto fields = RequestFields::parse(canonical);
+  REQUIRE(fields);
+  CHECK(fields->key_format == kProgramKeyFormat);
+  REQUIRE(fields->program);
+  CHECK(fields->output() == OutputKind::ptx);
+  CHECK(fields->program->working_folder == "/work");
+  CHECK(fields->program->headers.at(0).digest == hash_of("int a;"));
+  CHECK(output_of_request(canonical) == OutputKind::ptx);
+  CHECK(output_of_request(example().canonical()) == OutputKind::cubin);
+  for (std::size_t length = 0; length < canonical.size(); ++length) {
+    CHECK_FALSE(RequestFields::parse(canonical.substr(0, length)));
+  }
+  CHECK_FALSE(RequestFields::parse(canonical + "x"));
+  std::string unknown_kind = canonical;
+  unknown_kind[example().canonical().size()] = 4;
+  CHECK_FALSE(RequestFields::parse(unknown_kind));
 }
 
 TEST_CASE("a canonical request can be decoded, and a damaged one is refused") {

@@ -68,6 +68,17 @@ std::string body_of(const EntryBody& entry) {
 
 }  // namespace
 
+TEST_CASE("an order of a program round-trips, and its request keeps its digest") {
+  CompileOrder order = an_order();
+  order.request.program =
+      NvrtcProgram{OutputKind::lto_ir, "/work", {{"a.h", SharedBytes("int a;")}}};
+  const auto read = CompileOrder::decode(order.encode());
+  REQUIRE(read);
+  CHECK(read->request.canonical() == order.request.canonical());
+  CHECK(read->headers == order.headers);
+  CHECK_FALSE(CompileOrder::decode(order.encode() + "x"));
+}
+
 TEST_CASE("an order round-trips, and its request keeps its digest") {
   const CompileOrder order = an_order();
   const auto read = CompileOrder::decode(order.encode());

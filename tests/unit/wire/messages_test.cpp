@@ -126,6 +126,10 @@ TEST_CASE("the bytes of a message do not change") {
   Compile compile;
   compile.arguments = {"-a", ""};
   compile.real_clock = true;
+  compile.is_program = true;
+  compile.output = OutputKind::lto_ir;
+  compile.working_folder = "/w";
+  compile.headers = {{"a.h", "x"}};
   CHECK(compile.encode() ==
         "\0\0\0\0"
         "\0\0\0\0"
@@ -134,5 +138,14 @@ TEST_CASE("the bytes of a message do not change") {
         "-a"
         "\0\0\0\0"
         "\0\0\0\0"
-        "\1"s);
+        "\1"
+        "\1"
+        "\2"
+        "\2\0\0\0"
+        "/w"
+        "\1\0\0\0"
+        "\3\0\0\0"
+        "a.h"
+        "\1\0\0\0"
+        "x"s);
 }

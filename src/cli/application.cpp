@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/application.hpp"
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/file.hpp"
+#include "base/result.hpp"
+
+extern char** environ;  // NOLINT: POSIX's own
+
+namespace cukiln::cli {
+
+std::string inherited_variable(std::string_view name) {
+  for (char** one = environ; *one != nullptr; ++one) {
+    const std::string_view entry = *one;
+    if (entry.starts_with(name) && entry.substr(name.size()).starts_with("=")) {
+      return std::string(entry.substr(name.size() + 1));
+    }
+  }
+  return {};
+}
+
+Result<int> run_application(std::vector<std::string> command,
+                            const std::vector<std::pair<std::string, std::string>>& variables,
+                            bool output_to_stderr) {
+  std::vector<char*> argv;
+  for (std::string& word : command) {
+    argv.push_back(word.data());
+  }
+  argv.push_back(nullptr);
+  std::vector<std::string> assignments;
+  for (const auto& [name, value] : variables) {
+    assignments.push_back(name + "=" + value);
+  }
+  const auto is_replaced = [&](std::string_view entry) {
+    return std::any_of(variables.begin(), variables.end(), [&](const auto& variable) {
+      return entry.starts_with(variable.first) &&
+             entry.substr(variable.first.size()).starts_with("=");
+    });
+  };
+  std::vector<char*> environment;
+  for (char** one = environ; *one != nullptr; ++one) {
+    if (!is_replaced(*one)) {
+      environment.push_back(*one);
+    }
+  }
+  for (std::string& assignment : assignments) {
+    environment.push_back(assignment.data());
+  }
+  environment.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  if (output_to_stderr) {
+    ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  }
+  struct sigaction ignore {};
+  struct sigaction before {};
+  ignore.sa_handler = SIG_IGN;
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  sigset_t defaults;
+  ::sigemptyset(&defaults);
+  ::sigaddset(&defaults, SIGINT);
+  ::sigaddset(&defaults, SIGXFSZ);
+  ::posix_spawnattr_setsigdefault(&attributes, &defaults);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  ::sigaction(SIGINT, &ignore, &before);
+  pid_t child = -1;
+  const int error =
+      ::posix_spawnp(&child, argv[0], &actions, &attributes, argv.data(), environment.data());
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::posix_spawnattr_destroy(&attributes);
+  int status = 0;
+  while (error == 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  ::sigaction(SIGINT, &before, nullptr);
+  if (error != 0) {
+    return make_error(ErrorCode::not_found, "cannot start {}: {}", command[0], errno_text(error));
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace cukiln::cli

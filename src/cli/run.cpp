@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/file.hpp"
+#include "base/result.hpp"
+#include "cli/application.hpp"
+#include "cli/command.hpp"
+#include "cli/human.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+namespace paths = std::filesystem;
+
+constexpr const char* kLibrary = "libcukiln_nvrtc.so";
+constexpr std::uint64_t kMaxReportBytes = 1ull << 30;
+constexpr double kUsPerMs = 1000;
+
+/// Finds the drop-in beside this program, or in the library folder of its prefix.
+Result<std::string> find_dropin() {
+  std::error_code error;
+  const paths::path program = paths::read_symlink("/proc/self/exe", error);
+  const paths::path folder = program.parent_path();
+  for (const char* const place :
+       {".", "../lib", "../lib64", "../lib/x86_64-linux-gnu", "../lib/aarch64-linux-gnu"}) {
+    const paths::path candidate = (folder / place / kLibrary).lexically_normal();
+    if (paths::exists(candidate, error)) {
+      return candidate.string();
+    }
+  }
+  return make_error(ErrorCode::not_found,
+                    "{} is neither beside {} nor in the library folder of its prefix; install it",
+                    kLibrary, program.string());
+}
+
+/// The file to which the application's processes append what became of their programs. Removed in
+/// the end.
+class ReportFile {
+ public:
+  static Result<ReportFile> make() {
+    std::error_code ignored;
+    std::string path = paths::temp_directory_path(ignored).string() + "/cukiln-run-XXXXXX";
+    const UniqueFd file(::mkostemp(path.data(), O_CLOEXEC));
+    if (!file) {
+      return make_error(ErrorCode::io, "cannot create {}: {}", path, errno_text(errno));
+    }
+    return ReportFile(std::move(path));
+  }
+  ReportFile(ReportFile&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  ReportFile& operator=(ReportFile&&) = delete;
+  ~ReportFile() {
+    if (!path_.empty()) {
+      ::unlink(path_.c_str());
+    }
+  }
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  explicit ReportFile(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+/// What became of the programs of a run.
+struct Totals {
+  std::uint64_t hits = 0, compiled = 0, failed = 0, direct = 0;
+  double saved_ms = 0, compile_ms = 0;
+  std::map<std::string, std::uint64_t> reasons;  ///< of `direct`
+
+  /// Adds a line: a word, microseconds, and a text.
+  void add(std::string_view line) {
+    const std::size_t first = line.find(' ');
+    const std::size_t second = line.find(' ', first == line.npos ? first : first + 1);
+    if (second == std::string_view::npos) {
+      return;  // the process was killed while it wrote
+    }
+    const std::string_view word = line.substr(0, first);
+    std::int64_t microseconds = 0;
+    std::from_chars(line.data() + first + 1, line.data() + second, microseconds);
+    const double milliseconds = static_cast<double>(microseconds) / kUsPerMs;
+    if (word == "hit") {
+      ++hits;
+      saved_ms += milliseconds;
+    } else if (word == "compiled") {
+      ++compiled;
+      compile_ms += milliseconds;
+    } else if (word == "failed") {
+      ++failed;
+    } else if (word == "direct") {
+      ++direct;
+      ++reasons[std::string(line.substr(second + 1))];
+    }
+  }
+  std::uint64_t programs() const noexcept { return hits + compiled + failed + direct; }
+};
+
+Result<Totals> read_report(const std::string& path) {
+  CUKILN_TRY(const FileContent content, read_file(path, kMaxReportBytes));
+  Totals totals;
+  ByteView rest = content.bytes.view();
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    totals.add(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return totals;
+}
+
+class RunCommand final : public Command {
+ public:
+  CommandHelp help() const override {
+    return {
+        "run",
+        "-- COMMAND...",
+        "run a program whose NVRTC compiles through the store",
+        "Runs COMMAND with libcukiln_nvrtc in front of NVRTC, for it and its child processes: what "
+        "they compile with NVRTC is found in the store or stored there, with the same results, and "
+        "nothing of theirs changes. In the end it says what was found, what was compiled, and what "
+        "NVRTC had to do itself and why. The exit code is the program's. A program that has NVRTC "
+        "linked statically is not reached.",
+        {{"cukiln run -- python serve.py", "the second run compiles nothing"},
+         {"cukiln --json run -- ./engine", "the totals as a document; the output goes to stderr"}}};
+  }
+
+  void add_options(CLI::App& app) override { app.add_option("COMMAND", command_); }
+
+  Exit run(Context& context) override {
+    if (command_.empty()) {
+      return context.usage("a command is missing: cukiln run -- COMMAND...");
+    }
+    const auto library = find_dropin();
+    if (!library) {
+      return context.fail(Exit::environment, library.error());
+    }
+    const auto report = ReportFile::make();
+    if (!report) {
+      return context.fail(Exit::environment, report.error());
+    }
+    const std::string preloaded = inherited_variable("LD_PRELOAD");
+    const std::string others = preloaded.empty() ? preloaded : ":" + preloaded;
+    std::vector<std::pair<std::string, std::string>> variables = {
+        {"LD_PRELOAD", *library + others}, {"CUKILN_RUN_REPORT", report->path()}};
+    if (!context.settings().store.directory.empty()) {
+      variables.emplace_back("CUKILN_STORE", context.settings().store.directory);
+    }
+    const auto ended = run_application(command_, variables, context.json());
+    if (!ended) {
+      return context.fail(Exit::usage, ended.error());
+    }
+    const auto totals = read_report(report->path());
+    if (!totals) {
+      return context.fail(Exit::failed, totals.error());
+    }
+    print(context, *totals, *ended);
+    return static_cast<Exit>(*ended);
+  }
+
+ private:
+  static void print(Context& context, const Totals& totals, int ended) {
+    if (context.json()) {
+      context.print_json(Json{{"hits", totals.hits},
+                              {"compiled", totals.compiled},
+                              {"failed", totals.failed},
+                              {"direct", totals.direct},
+                              {"direct_reasons", totals.reasons},
+                              {"saved_ms", totals.saved_ms},
+                              {"compile_ms", totals.compile_ms},
+                              {"exit_code", ended}});
+      return;
+    }
+    if (totals.programs() == 0) {
+      context.note("No program was compiled with NVRTC.");
+      return;
+    }
+    std::string text =
+        fmt::format("{}: {} in the store ({} saved), {} compiled ({})",
+                    counted(totals.programs(), "program of NVRTC", "programs of NVRTC"),
+                    human_count(totals.hits), human_ms(totals.saved_ms),
+                    human_count(totals.compiled), human_ms(totals.compile_ms));
+    if (totals.failed != 0) {
+      text += fmt::format(", {} did not compile", human_count(totals.failed));
+    }
+    if (totals.direct != 0) {
+      text += fmt::format(", {} by NVRTC itself", human_count(totals.direct));
+    }
+    text += ".";
+    for (const auto& [reason, count] : totals.reasons) {
+      text += fmt::format("\n  {} by NVRTC itself: {}", human_count(count), reason);
+    }
+    context.note(text);
+  }
+
+  std::vector<std::string> command_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_run() { return std::make_unique<RunCommand>(); }
+
+}  // namespace cukiln::cli
