@@ -21,6 +21,9 @@ if(TARGET cukiln_nvfp4)
   install_library(cukiln_nvfp4 cukiln_nvfp4Targets)
   install(FILES ${nvfp4_files} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cukiln)
 endif()
+if(TARGET cukiln_nvrtc)  # opened by its path or preloaded: it has no version of its own
+  install(TARGETS cukiln_nvrtc LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 # The library starts it; nobody calls it by hand.
 if(TARGET cukiln-compile-worker)
   install(TARGETS cukiln-compile-worker RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/cukiln)
@@ -32,7 +35,7 @@ foreach(program cukiln_cli cukilnd)
 endforeach()
 # What is installed, without tests and examples.
 add_custom_target(product)
-foreach(target cukiln cukiln_nvfp4 cukiln-compile-worker cukiln_cli cukilnd)
+foreach(target cukiln cukiln_nvrtc cukiln_nvfp4 cukiln-compile-worker cukiln_cli cukilnd)
   if(TARGET ${target})
     add_dependencies(product ${target})
   endif()
