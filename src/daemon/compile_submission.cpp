@@ -13,7 +13,13 @@ CompileSubmission CompileSubmission::of(wire::CompileOrder order, const wire::Co
   for (const VirtualSource& source : order.request.sources) {
     made.bytes += source.text.size();
   }
-  made.allowed = check_arguments(order.request.options.arguments);
+  if (order.request.program) {
+    for (const VirtualSource& header : order.request.program->headers) {
+      made.bytes += header.text.size();
+    }
+  }
+  made.allowed =
+      check_arguments(order.request.options.arguments, order.request.program.has_value());
   if (!made.allowed) {
     return made;
   }

@@ -87,7 +87,8 @@ void Host::report(std::string_view what, std::int64_t microseconds, std::string_
   if (!report_) {
     return;
   }
-  const std::string line = fmt::format("{} {} {}\n", what, microseconds, why);
+  const std::string_view first_line = why.substr(0, why.find('\n'));
+  const std::string line = fmt::format("{} {} {}\n", what, microseconds, first_line);
   static_cast<void>(!::write(report_.get(), line.data(), line.size()));
 }
 

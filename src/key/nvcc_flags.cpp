@@ -348,10 +348,16 @@ bool is_small_number(std::string_view text, unsigned max) {
   return error == std::errc{} && end == text.data() + text.size() && number > 0 && number <= max;
 }
 
-bool is_allowed_argument(const std::string& argument) {
+bool is_allowed_argument(const std::string& argument, bool any_spelling) {
+  static constexpr std::string_view kOfPrograms[] = {"-dlto", "--dlink-time-opt", "-optix-ir",
+                                                     "--optix-ir"};
+  if (any_spelling && std::find(std::begin(kOfPrograms), std::end(kOfPrograms), argument) !=
+                          std::end(kOfPrograms)) {
+    return true;
+  }
   const Match found = match(argument);
   if (found.rule == nullptr || argument.find('\0') != std::string::npos ||
-      argument.substr(0, argument.find('=')) != found.rule->canonical) {
+      (!any_spelling && argument.substr(0, argument.find('=')) != found.rule->canonical)) {
     return false;
   }
   const Rule& rule = *found.rule;
@@ -368,8 +374,10 @@ bool is_allowed_argument(const std::string& argument) {
 
 }  // namespace
 
-Result<void> check_arguments(const std::vector<std::string>& arguments) {
-  const auto refused = std::find_if_not(arguments.begin(), arguments.end(), &is_allowed_argument);
+Result<void> check_arguments(const std::vector<std::string>& arguments, bool any_spelling) {
+  const auto refused = std::find_if_not(
+      arguments.begin(), arguments.end(),
+      [&](const std::string& argument) { return is_allowed_argument(argument, any_spelling); });
   if (refused == arguments.end()) {
     return {};
   }

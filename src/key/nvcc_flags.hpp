@@ -31,8 +31,9 @@ FlagShape shape_of(const std::string& flag);
 
 /// Checks arguments for NVRTC that another process has translated: only what `translate_flags` can
 /// give passes, of ptxas's options only a list, and `--split-compile` up to 16 threads. Errors:
-/// invalid_argument, naming the argument.
-Result<void> check_arguments(const std::vector<std::string>& arguments);
+/// invalid_argument, naming the argument. `any_spelling`: those of a program of NVRTC's own
+/// interface, which are as its host wrote them.
+Result<void> check_arguments(const std::vector<std::string>& arguments, bool any_spelling = false);
 
 /// Every spelling that `translate_flags` accepts.
 std::vector<std::string> known_flags();

@@ -59,7 +59,7 @@ class Dropin(unittest.TestCase):
             environment |= {
                 "LD_PRELOAD": str(LIBRARY),
                 "CUKILN_STORE": str(self.folder / "store"),
-                "CUKILN_DAEMON": "off",
+                "CUKILN_DAEMON": self.extra.get("CUKILN_DAEMON", "off"),
                 "CUKILN_RUN_REPORT": str(self.report_file),
             }
         done = subprocess.run(
@@ -338,6 +338,33 @@ class Run(Dropin):
         entries = command("ls")["entries"]
         kinds = sorted(command("show", entry["key"])["request"]["output"] for entry in entries)
         self.assertEqual(kinds, ["cubin", "lto-ir", "optix-ir", "ptx", "ptx"])
+
+
+class Daemon(Dropin):
+    """Where `cukilnd` compiles."""
+
+    def test_programs_are_compiled_by_the_daemon(self) -> None:
+        runtime = self.folder / "run"
+        runtime.mkdir(mode=0o700)
+        self.extra |= {"XDG_RUNTIME_DIR": str(runtime), "CUKILN_NVRTC_LIBRARY": str(self.nvrtc)}
+
+        def daemon(word: str) -> str:
+            done = subprocess.run([COMMAND, "--store", self.folder / "store", "daemon", word], check=True, text=True,
+                                  env=self.environment(), capture_output=True)  # fmt: skip
+            return done.stdout + done.stderr
+
+        daemon("start")
+        self.addCleanup(daemon, "stop")
+        quiet = '#include "h.h"\n#include "sub/q.h"\n__global__ void k(int* x) { int unused; x[0] = A + Q; }\n'
+        (self.folder / "inc/sub/q.h").write_text("#define Q 7\n#warning q\n")
+        for options in (("-arch=sm_90",), ("-arch=sm_90", "-dlto")):
+            words = (self.source(quiet), f"{self.folder}/p.cu", IN_MEMORY, f"-I{self.folder}/inc", *options)
+            plain = self.run_host(*words, dropin=False)
+            for outcome in ("compiled", "hit"):
+                self.extra["CUKILN_DAEMON"] = "require"
+                self.assertEqual(self.run_host(*words, dropin=True), plain)
+                self.assertEqual(set(self.outcomes()), {outcome})
+        self.assertIn("3 compiled", daemon("status"))
 
 
 class Direct(Dropin):

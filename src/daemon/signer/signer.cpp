@@ -121,7 +121,8 @@ SigningVerdict Signer::check_entry(const Candidate& candidate) const {
     return refuse(SigningRefusal::not_portable,
                   "the compile read a file by its path on this machine");
   }
-  if (const auto allowed = check_arguments(request.options.arguments); !allowed) {
+  if (const auto allowed = check_arguments(request.options.arguments, request.program.has_value());
+      !allowed) {
     return refuse(SigningRefusal::arguments, "{}", allowed.error().message());
   }
   return {};

@@ -112,6 +112,17 @@ TEST_CASE("options of ptxas that read or write files are refused") {
   }
 }
 
+TEST_CASE("a program's arguments pass check_arguments as their host wrote them, known ones only") {
+  CHECK(cukiln::check_arguments(
+      {"-arch=sm_90", "-I/a", "-DX=1", "-lineinfo", "--std=c++17", "-dlto"}, true));
+  CHECK_FALSE(cukiln::check_arguments({"-arch=sm_90"}));
+  CHECK_FALSE(cukiln::check_arguments({"--pch"}, true));
+  CHECK_FALSE(cukiln::check_arguments({"--time=/tmp/x"}, true));
+  CHECK_FALSE(cukiln::check_arguments({"-Xptxas=--output-file=/tmp/x"}, true));
+  CHECK_FALSE(cukiln::check_arguments({"-I"}, true));
+  CHECK_FALSE(cukiln::check_arguments({"--nothing"}, true));
+}
+
 TEST_CASE("what translate_flags gives passes check_arguments") {
   const auto flags =
       translate_flags({"-DA=1", "-U", "A", "--use_fast_math", "-lineinfo", "-Xptxas",
