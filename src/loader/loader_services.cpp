@@ -97,6 +97,16 @@ Result<std::string> LoaderServices::compile_to_ptx(const StoreEntry& entry,
                                                    const std::string& source_text,
                                                    const std::vector<MemoryHeader>& headers) {
   CUKILN_TRY(const RequestFields fields, RequestFields::parse(entry.request_canonical));
+  if (fields.program) {
+    if (fields.output() == OutputKind::ptx) {
+      return std::string(entry.cubin.image.view());
+    }
+    return make_error(
+        ErrorCode::incompatible,
+        "this entry is a {} of a program of NVRTC's own interface; its PTX is an entry "
+        "of its own, stored once the program asks for it",
+        name_of(fields.output()));
+  }
   if (fields.sources.size() != 1 || hash_of(source_text) != fields.sources.front().digest) {
     return make_error(
         ErrorCode::incompatible,

@@ -338,6 +338,12 @@ class Run(Dropin):
         entries = command("ls")["entries"]
         kinds = sorted(command("show", entry["key"])["request"]["output"] for entry in entries)
         self.assertEqual(kinds, ["cubin", "lto-ir", "optix-ir", "ptx", "ptx"])
+        for entry in entries:
+            done = subprocess.run([COMMAND, "--store", self.folder / "store", "show", entry["key"], "--ptx"],
+                                  check=False, capture_output=True, text=True)  # fmt: skip
+            kind = command("show", entry["key"])["request"]["output"]
+            self.assertEqual(done.returncode == 0, kind == "ptx", done.stderr)
+            self.assertEqual(".visible .entry plain(" in done.stdout, kind == "ptx")
 
 
 class Daemon(Dropin):
