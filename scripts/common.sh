@@ -108,3 +108,8 @@ note_pass() { # STAMP FILE…
 digest_of_files() {
   git -C "$repo" ls-files -z -- "$@" | (cd "$repo" && xargs -0 sha256sum) | sha256sum | cut -d ' ' -f 1
 }
+
+# The package mirror that /etc/apt names.
+debian_mirror() {
+  apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1
+}

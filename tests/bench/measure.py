@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import daemon
+import dropin
 from harness import TARGET, Harness, Row, SkippedError, say
 
 RIVALS = ("cuda_core", "cupy", "triton", "cpp_extension")
@@ -46,6 +47,7 @@ class Bench(Harness):
             "dispatch": self.dispatch,
             "modules": self.modules,
             "daemon": self.daemon,
+            "dropin": self.dropin,
         }
 
     def start(self) -> list[Row]:
@@ -405,6 +407,10 @@ class Bench(Harness):
     def daemon(self) -> list[Row]:
         """cukilnd: tests/bench/daemon.py."""
         return daemon.measure(self)
+
+    def dropin(self) -> list[Row]:
+        """libcukiln_nvrtc: tests/bench/dropin.py."""
+        return dropin.measure(self)
 
     def look_up_times(self) -> dict[tuple[str, int], float]:
         if not hasattr(self, "_look_up_times"):

@@ -2,9 +2,7 @@
 """Packages that compile with NVRTC, unchanged, by `cukiln run`: the second process compiles nothing, and both get what NVRTC
 returns by itself. No GPU is needed.
 
-usage: packages_test.py COMMAND NVRTC PACKAGES [unittest's arguments]
-PACKAGES is a folder into which `pip install --target` put cuda-core, cuda-bindings, cuda-pathfinder, apache-tvm-ffi and
-cupy-cuda13x, with what they import.
+usage: packages_test.py COMMAND REPOSITORY [unittest's arguments]
 """
 
 import json
@@ -15,7 +13,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
-COMMAND, NVRTC, PACKAGES = (Path(argument).absolute() for argument in sys.argv[1:4])
+COMMAND, REPOSITORY = (Path(argument).absolute() for argument in sys.argv[1:3])
+PACKAGES = REPOSITORY / ".cukiln-nvrtc-packages"
 
 COMMON = "import hashlib\ndef show(name, code): print(name, len(code), hashlib.sha256(bytes(code)).hexdigest())\n"
 
@@ -73,6 +72,15 @@ except Exception as error:
 
 
 class Packages(unittest.TestCase):
+    nvrtc: Path
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        tested = list(REPOSITORY.glob(".cukiln-cuda-tested/13.5/nvidia/*/lib/libnvrtc.so.13"))
+        if not tested or not PACKAGES.is_dir():
+            raise FileNotFoundError("NVRTC 13.5 or the packages are missing: run scripts/bootstrap --tests")
+        cls.nvrtc = tested[0]
+
     def setUp(self) -> None:
         temporary = tempfile.TemporaryDirectory()
         self.addCleanup(temporary.cleanup)
@@ -84,7 +92,7 @@ class Packages(unittest.TestCase):
             words = [COMMAND, "--json", "--store", self.folder / "store", "run", "--", *words]
         environment = {
             "PATH": os.environ["PATH"], "HOME": str(self.folder), "PYTHONPATH": str(PACKAGES), "CUKILN_DAEMON": "off",
-            "LD_LIBRARY_PATH": str(NVRTC.parent),
+            "LD_LIBRARY_PATH": str(self.nvrtc.parent),
         }  # fmt: skip
         done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -119,4 +127,4 @@ class Packages(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1] + sys.argv[4:])
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
