@@ -122,6 +122,10 @@ class Packages(unittest.TestCase):
     def test_tvm_ffi(self) -> None:
         self.check_same(TVM_FFI, compiled=1)
 
+    def test_the_example(self) -> None:
+        text = (REPOSITORY / "examples/nvrtc_program.py").read_text()
+        self.check_same(text, compiled=1)
+
     def test_errors(self) -> None:
         self.check_same(BROKEN, compiled=0, failed=1)
 
