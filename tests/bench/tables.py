@@ -58,6 +58,8 @@ TABLES = {
         Line("the same", "h200-rivals", WARM_START.format("loaded"), beside="triton"),
         Line("a launch from C++", "h200-bench", "TypedKernel::launch"),
         Line("a cold start of 16 modules", "h200-bench", "cold start, the 16 shipped modules on 16 cores"),
+        Line("`nvrtcCompileProgram` of a program that uses CUB, compiled before", "h200-dropin",
+             "CUB's BlockReduce, a hit through the drop-in", beside="NVRTC alone"),
         gemm(8, 1024),
     ],
     "rivals": [
@@ -80,6 +82,15 @@ TABLES = {
         Line("compiles, when 64 processes start 16 modules together on an empty store", "h200-bench",
              "compiles by 64 processes of 16 modules each"),
         Line("a cold start of 16 modules on 16 cores", "h200-bench", "cold start, the 16 shipped modules on 16 cores"),
+    ],
+    "dropin": [
+        *(Line(f"{label}, {part}", "h200-dropin", f"{what}, {part} through the drop-in", beside="NVRTC alone")
+          for label, what in (("three lines", "a kernel without headers"), ("CUB's `BlockReduce`", "CUB's BlockReduce"))
+          for part in ("a miss", "a hit")),
+        Line("three lines, a hit", "h200-dropin", "a kernel without headers, a hit through the drop-in",
+             beside="NVRTC with its own cache"),
+        Line("CUB's `BlockReduce`, a hit that checks 1,281 paths", "h200-dropin",
+             "CUB's BlockReduce, a hit that checks 1,281 paths"),
     ],
     "kernels": [
         Line("`amax_gsa`, bf16 [16384, 7168]", "h200-kernels", "amax_gsa", ("[16384, 7168]",), "PyTorch"),
