@@ -305,12 +305,19 @@ CUKILN_API int cukiln_loader_sealed(const cukiln_loader* loader);
 CUKILN_API void cukiln_loader_cancel(cukiln_loader* loader);
 CUKILN_API void cukiln_loader_resume(cukiln_loader* loader);
 
-/// Lookups: lock-free, without allocation; NULL if there is none (no error is kept). By name:
+/// Lookups: lock-free, without allocation unless a name expression is not in the canonical
+/// spelling; NULL if there is none (no error is kept). By name:
 /// `kernel` (of the first module that has it) or `module/kernel`, each also with `@sm_90a`
 /// appended. By id: the kernel's index in the preloaded manifests, 0 ≤ id < count.
 CUKILN_API cukiln_kernel cukiln_loader_find(const cukiln_loader* loader, const char* name);
 CUKILN_API cukiln_kernel cukiln_loader_at(const cukiln_loader* loader, size_t id);
 CUKILN_API size_t cukiln_loader_kernel_count(const cukiln_loader* loader);
+
+/// cukiln::canonical_name: the spelling of a name expression that lists have, `ns::k<float, 4>` for
+/// `&ns::k<float,4>`. Lookups take every spelling, and find this one fastest. Writes it with a NUL
+/// to `out`, truncated to `out_bytes`, and returns its length without the NUL; 0 if there is no
+/// memory. Since 0.3.
+CUKILN_API size_t cukiln_canonical_name(const char* name, char* out, size_t out_bytes);
 
 /// cukiln::DeviceInfo: a device that is visible to this process (`CUDA_VISIBLE_DEVICES`). The
 /// caller sets `struct_bytes`, the library the rest.

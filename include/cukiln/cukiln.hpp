@@ -15,6 +15,7 @@
 #include <cukiln/log.hpp>
 #include <cukiln/manifest.hpp>
 #include <cukiln/module_spec.hpp>
+#include <cukiln/name_expression.hpp>
 #include <cukiln/result.hpp>
 #include <cukiln/settings.hpp>
 #include <cukiln/stats.hpp>

@@ -10,7 +10,8 @@ inline namespace v0 {
 
 /// A `__global__` function of a cubin, and the resources it uses as reported by ptxas.
 struct KernelInfo {
-  std::string name;                ///< as requested: `amax_gsa`, or a name expression `k<float, 4>`
+  std::string name;                ///< `amax_gsa`, or a name expression in the canonical spelling:
+                                   ///< `ns::k<float, 4>`, without a leading `&`
   std::string lowered;             ///< the symbol in the cubin
   std::uint32_t registers = 0;     ///< per thread
   std::uint32_t shared_bytes = 0;  ///< static shared memory per block

@@ -15,8 +15,8 @@ inline namespace v0 {
 
 /// The loaded kernels, by id and by name.
 ///
-/// Threads: every member may be called concurrently. Lookups are lock-free and allocate nothing,
-/// also while another thread adds kernels.
+/// Threads: every member may be called concurrently. Lookups are lock-free, also while another
+/// thread adds kernels, and allocate nothing, unless a name is not in the canonical spelling.
 /// Lifetime: a kernel that a lookup returned stays valid as long as the table, or until its module
 /// is unloaded.
 class CUKILN_API KernelTable {
@@ -34,7 +34,9 @@ class CUKILN_API KernelTable {
   }
 
   /// Looks up by name: `kernel` (of the first module that has it) or `module/kernel`. Of several
-  /// targets, `@sm_90a` at the end of either chooses one. Returns an empty handle if there is none.
+  /// targets, `@sm_90a` at the end of either chooses one. A name expression may be spelt in any
+  /// way; the canonical spelling (`k<float, 4>`, as `Kernel::name` has it) is found fastest.
+  /// Returns an empty handle if there is none.
   Kernel find(std::string_view name) const noexcept;
 
   std::size_t size() const noexcept;

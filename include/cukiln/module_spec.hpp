@@ -55,7 +55,8 @@ struct ModuleSpec {
   std::vector<std::string> include;  ///< folders, searched in order (`-I`)
   std::map<std::string, std::string> define;  ///< `-D`, by name; an empty value defines it as 1
   std::vector<std::string> flags;  ///< NVRTC's, or nvcc's spellings (table: src/cli/README.md)
-  std::vector<std::string> names;  ///< kernels: `extern "C"` names or name expressions;
+  std::vector<std::string> names;  ///< kernels: `extern "C"` names or name expressions, in any
+                                   ///< spelling: ` k<float,4>` and `&k<float, 4>` are one name;
                                    ///< empty: every `extern "C"` kernel of the cubin
   std::vector<Target> targets;     ///< empty: from the flags (`-arch`, `-gencode`), else
                                    ///< the visible devices', else sm_100a

@@ -161,7 +161,7 @@ Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {
   wire::Compile message;
   message.unit_path = files.real_path(unit.path);
   message.unit_text = unit.text.view();
-  message.name_expressions = request.options.name_expressions;
+  message.name_expressions = request.told_expressions();
   for (const std::string& argument : request.options.arguments) {
     for (std::string& real : with_real_folders(with_real_pre_include(argument, request, files),
                                                files, opened->identity.install.headers)) {
@@ -194,7 +194,8 @@ Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {
   CompileOutcome outcome;
   CompileResult& result = outcome.result;
   result.observed = false;
-  result.cubin.kernels = choose_kernels(log.kernels, message.name_expressions, compiled.lowered);
+  result.cubin.kernels =
+      choose_kernels(log.kernels, request.options.name_expressions, compiled.lowered);
   result.cubin.image = SharedBytes(std::move(compiled.image));
   result.cubin.log = std::move(log.text);
   result.compile_us = compiled.compile_us;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "key/name_expression.hpp"
+
 namespace cukiln {
 
 namespace {
@@ -98,7 +100,7 @@ std::vector<std::string> unresolved_names(ByteView log) {
     const std::size_t pragma = log.find(kPragma, at);
     if (pragma != ByteView::npos) {
       const ByteView rest = log.substr(pragma + kPragma.size());
-      add_once(names, std::string(rest.substr(0, rest.find('\n'))));
+      add_once(names, canonical_name(rest.substr(0, rest.find('\n'))));
     }
   }
   return names;

@@ -17,7 +17,7 @@ inline constexpr std::string_view kTemplateMark = "<...>";
 std::vector<std::string> kernels_in(ByteView source);
 
 /// Returns the name expressions that NVRTC could not resolve, according to its log, in order, each
-/// once.
+/// once, in the canonical spelling.
 std::vector<std::string> unresolved_names(ByteView log);
 
 }  // namespace cukiln

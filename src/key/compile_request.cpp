@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "key/compile_request.hpp"
 
+#include <algorithm>
+
 #include "base/hasher.hpp"
 #include "base/result.hpp"
 #include "base/serial.hpp"
+#include "key/name_expression.hpp"
 
 namespace cukiln {
 
@@ -43,6 +46,14 @@ std::string CompileRequest::canonical() const {
 
 RequestDigest CompileRequest::digest_of(ByteView canonical) noexcept {
   return hash_of<RequestDigest>(canonical);
+}
+
+std::vector<std::string> CompileRequest::told_expressions() const {
+  std::vector<std::string> told = options.name_expressions;
+  if (!program) {
+    std::transform(told.begin(), told.end(), told.begin(), address_expression);
+  }
+  return told;
 }
 
 VirtualSource CompileRequest::translation_unit() const {

@@ -55,7 +55,8 @@ struct VirtualSource {
 struct CompileOptions {
   /// Exactly as passed to NVRTC, in order: target, standard, defaults, virtual include paths.
   std::vector<std::string> arguments;
-  /// Name expressions whose lowered names are wanted; sorted, unique.
+  /// Name expressions whose lowered names are wanted; of a module in the canonical spelling
+  /// (name_expression.hpp), sorted and unique.
   std::vector<std::string> name_expressions;
 };
 
@@ -90,6 +91,10 @@ struct CompileRequest {
   /// texts are in it as digest and length.
   std::string canonical() const;
   static RequestDigest digest_of(ByteView canonical) noexcept;
+
+  /// The name expressions as NVRTC is told them: those of a module as addresses
+  /// (name_expression.hpp), those of a program as given.
+  std::vector<std::string> told_expressions() const;
 
   /// The program text and name given to NVRTC: the only source, or a generated file that includes
   /// all of them.

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/result.hpp"
+#include "key/name_expression.hpp"
 #include "loader/loader_impl.hpp"
 #include "loader/make_compiler.hpp"
 
@@ -137,6 +138,7 @@ Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel
     CUKILN_TRY(site.chosen, impl_->devices({}));
     CUKILN_TRY(const auto targets, impl_->targets_of(spec, site.chosen));
     std::string name = spec.name;
+    const std::string wanted = canonical_name(kernel);
     std::vector<std::string> known;
     Kernel found;
     for (const Target target : targets) {
@@ -155,8 +157,8 @@ Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel
       impl_->publish(name, resolved.request.request.target, module->kernels(), false);
       for (const Kernel candidate : module->kernels()) {
         known.emplace_back(candidate.name());
-        if (!found &&
-            (candidate.name() == kernel || (kernel.empty() && module->kernels().size() == 1))) {
+        if (!found && (candidate.name() == wanted || candidate.name() == kernel ||
+                       (kernel.empty() && module->kernels().size() == 1))) {
           found = candidate;
         }
       }

@@ -14,6 +14,7 @@
 #include "base/hasher.hpp"
 #include "base/mutex.hpp"
 #include "driver/kernel_state.hpp"
+#include "key/name_expression.hpp"
 
 namespace cukiln {
 namespace {
@@ -61,6 +62,35 @@ struct Index {
   const std::size_t mask;
   const std::unique_ptr<Slot[]> slots;
 };
+
+// Characters without which a name has one spelling only.
+constexpr std::string_view kOtherSpelling = " ,&<>\t\n";
+
+/// Looks up a name that is not in the canonical spelling: `module/k<float,4>@sm_90a`. Null, too, if
+/// there is no memory for that.
+const Named* find_other_spelling(const Index& index, std::string_view name) noexcept {
+  try {
+    const std::size_t target = name.rfind("@sm_");
+    const std::string_view suffix =
+        target != std::string_view::npos ? name.substr(target) : std::string_view();
+    name.remove_suffix(suffix.size());
+    // A module's name, and an expression, may have slashes.
+    for (std::size_t begin = 0;; ++begin) {
+      std::string spelt(name.substr(0, begin));
+      spelt += canonical_name(name.substr(begin));
+      spelt += suffix;
+      if (const Named* const found = index.find(spelt, hash64(spelt))) {
+        return found;
+      }
+      begin = name.find('/', begin);
+      if (begin == std::string_view::npos) {
+        return nullptr;
+      }
+    }
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 
 constexpr std::size_t kFirstArray = 64;
 constexpr std::size_t kFirstIndex = 256;  // a power of two
@@ -132,6 +162,9 @@ KernelTable::~KernelTable() = default;
 Kernel KernelTable::find(std::string_view name) const noexcept {
   const Index* index = impl_->index.load(std::memory_order_acquire);
   const Named* entry = index->find(name, hash64(name));
+  if (entry == nullptr && name.find_first_of(kOtherSpelling) != std::string_view::npos) {
+    entry = find_other_spelling(*index, name);
+  }
   return entry != nullptr ? entry->kernel.load(std::memory_order_acquire) : Kernel();
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/file.hpp"
 #include "base/result.hpp"
+#include "key/name_expression.hpp"
 #include "key/nvcc_flags.hpp"
 
 namespace cukiln {
@@ -155,7 +156,7 @@ void add_options(const ModuleSpec& spec, const TranslatedFlags& flags, Target ta
   arguments.insert(arguments.end(), flags.arguments.begin(), flags.arguments.end());
 
   std::vector<std::string>& expressions = out.request.options.name_expressions;
-  expressions = spec.names;
+  expressions = canonical_names(spec.names, flags.standard);
   std::sort(expressions.begin(), expressions.end());
   expressions.erase(std::unique(expressions.begin(), expressions.end()), expressions.end());
 }
@@ -218,6 +219,15 @@ std::string working_folder_of(const ModuleSpec& spec) {
   std::error_code gone;
   const std::filesystem::path here = std::filesystem::current_path(gone);
   return gone ? std::string() : here.string();
+}
+
+std::vector<std::string> canonical_names(const std::vector<std::string>& names,
+                                         const std::string& standard) {
+  std::vector<std::string> canonical;
+  for (const std::string& name : names) {
+    canonical.push_back(canonical_name(name, standard == "c++03"));
+  }
+  return canonical;
 }
 
 VirtualRoot toolkit_root(std::vector<std::string> folders, bool std_shims) {
@@ -300,7 +310,7 @@ Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
   out.request.toolchain = toolchain;
   out.canonical = out.request.canonical();
   out.digest = CompileRequest::digest_of(out.canonical);
-  out.kernel_names = spec.names;
+  out.kernel_names = canonical_names(spec.names, flags.standard);
   out.dropped_flags = std::move(flags.dropped);
   out.reported_flags = std::move(flags.reported);
   add_labels(spec, out);

@@ -27,7 +27,7 @@ struct ModuleRequest {
   RequestDigest digest;   ///< of the canonical bytes
   std::string name;
   std::string source;                     ///< the first source's path as given
-  std::vector<std::string> kernel_names;  ///< as requested, in order
+  std::vector<std::string> kernel_names;  ///< in the canonical spelling, as requested in order
   std::vector<std::string> dropped_flags;
   std::vector<std::string> reported_flags;  ///< those of them that are reported to the user
   std::vector<VirtualRoot> roots;
@@ -62,6 +62,11 @@ struct ModuleRequest {
 /// Makes a path absolute, relative to `folder` or, if that is empty, to the process's folder. The
 /// file need not exist.
 std::string absolute_path(const std::string& path, const std::string& folder = {});
+
+/// Returns a spec's names in the canonical spelling (key/name_expression.hpp). `standard` is that
+/// of its flags.
+std::vector<std::string> canonical_names(const std::vector<std::string>& names,
+                                         const std::string& standard);
 
 /// Returns the root of CUDA's headers, behind which the standard headers for device code are
 /// searched if `std_shims`.

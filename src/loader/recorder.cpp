@@ -44,7 +44,7 @@ std::string line_of(const ModuleSpec& spec, Target target) {
                                  : spec.name},
       {"define", spec.define},
       {"flags", flags->arguments},
-      {"names", spec.names},
+      {"names", canonical_names(spec.names, flags->standard)},
       {"target", target.name()},
       {"sources", Json::array()},
       {"headers", Json::array()},

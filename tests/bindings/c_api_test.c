@@ -183,6 +183,12 @@ static void null_is_an_error_and_no_crash(void) {
   CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_device(loader, 0, NULL));
   CHECK(cukiln_loader_find(loader, NULL) == NULL && cukiln_loader_find(NULL, "x") == NULL);
   CHECK(cukiln_loader_find(loader, "nothing") == NULL && cukiln_loader_at(loader, 0) == NULL);
+  char spelling[8];
+  CHECK(cukiln_canonical_name("& k<float,4>", NULL, 0) == 11);
+  CHECK(cukiln_canonical_name("& k<float,4>", spelling, sizeof spelling) == 11);
+  CHECK(strcmp(spelling, "k<float") == 0);
+  CHECK(cukiln_canonical_name("&k", spelling, sizeof spelling) == 1 && strcmp(spelling, "k") == 0);
+  CHECK(cukiln_canonical_name(NULL, spelling, sizeof spelling) == 0 && spelling[0] == '\0');
   CHECK(cukiln_kernel_name(NULL, NULL, 0) == 0 && cukiln_kernel_native(NULL) == NULL);
   cukiln_explanation_destroy(NULL);
   cukiln_free(NULL);

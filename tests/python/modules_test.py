@@ -89,7 +89,10 @@ def test_include_paths_flags_and_names_reach_the_compiler(cuda, tmp_path):
         extra_include_paths=[tmp_path / "inc"],
         names=["fill<float>"],
     )
-    assert module["fill<float>"].name == "fill<float>"
+    for spelling in ("fill<float>", "&fill< float >"):
+        assert module[spelling].name == "fill<float>"
+    with pytest.raises(cukiln.NotFoundError, match="has no kernel 'fill<int>'; it has: fill<float>"):
+        module["fill<int>"]
 
 
 def test_a_second_call_gives_the_same_module(source, cuda):

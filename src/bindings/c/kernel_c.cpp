@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <new>
+#include <string>
 
 #include "bindings/c/convert.hpp"
 #include "bindings/c/handles.hpp"
@@ -44,6 +46,21 @@ cukiln_kernel cukiln_loader_at(const cukiln_loader* loader, size_t id) {
 
 size_t cukiln_loader_kernel_count(const cukiln_loader* loader) {
   return loader != nullptr ? loader->loader.kernels().size() : 0;
+}
+
+size_t cukiln_canonical_name(const char* name, char* out, size_t out_bytes) {
+  try {
+    const std::string canonical = canonical_name(name != nullptr ? name : "");
+    if (out != nullptr && out_bytes != 0) {
+      out[canonical.copy(out, out_bytes - 1)] = '\0';
+    }
+    return canonical.size();
+  } catch (const std::bad_alloc&) {
+    if (out != nullptr && out_bytes != 0) {
+      *out = '\0';
+    }
+    return 0;
+  }
 }
 
 cukiln_code cukiln_kernel_launch(cukiln_kernel kernel, cukiln_stream stream,

@@ -156,5 +156,24 @@ TEST_CASE("Readers see every name that was added before, while a writer adds 10,
   }
 }
 
+TEST_CASE("A name expression is found in any spelling, with module and target") {
+  const Kernels kernels(2);
+  KernelTable table;
+  for (const char* name : {"ns::k<float, 4>", "m/ns::k<float, 4>", "a/m/ns::k<float, 4>@sm_90a"}) {
+    table.set_name(name, kernels[1]);
+  }
+  for (const char* name : {"ns::k<float,4>", " & ns :: k < float ,4 >", "m/ns::k<float,4>",
+                           "m/&ns::k< float, 4 >", "a/m/&ns::k<float,4>@sm_90a"}) {
+    CAPTURE(name);
+    CHECK(table.find(name).native() == kernels[1].native());
+    CHECK(table.find(name).name() == "k1");
+  }
+  for (const char* name :
+       {"ns::k<float,5>", "n/ns::k<float,4>", "ns::k<float,4>@sm_90a", ",", "/<"}) {
+    CAPTURE(name);
+    CHECK(!table.find(name));
+  }
+}
+
 }  // namespace
 }  // namespace cukiln

@@ -321,6 +321,7 @@ _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "cukiln_loader_find": (_KERNEL, (_LOADER, c_char_p)),
     "cukiln_loader_at": (_KERNEL, (_LOADER, c_size_t)),
     "cukiln_loader_kernel_count": (c_size_t, (_LOADER,)),
+    "cukiln_canonical_name": (c_size_t, (c_char_p, c_char_p, c_size_t)),
     "cukiln_loader_device_count": (c_int, (_LOADER, POINTER(c_size_t))),
     "cukiln_loader_device": (c_int, (_LOADER, c_int, POINTER(DeviceInfo))),
     "cukiln_kernel_launch": (c_int, (_KERNEL, c_void_p, POINTER(LaunchConfig), c_void_p)),
@@ -407,6 +408,15 @@ def encoded(given: str | bytes | os.PathLike[str]) -> bytes:
     if b"\0" in out:
         raise _errors.InvalidArgumentError(f"{given!r} has a NUL byte; expected none")
     return out
+
+
+def canonical_name(expression: str) -> str:
+    """The spelling of a name expression that the library's lists have."""
+    given = encoded(expression)
+    length = library().cukiln_canonical_name(given, None, 0)
+    buffer = ctypes.create_string_buffer(length + 1)
+    library().cukiln_canonical_name(given, buffer, len(buffer))
+    return text(buffer.value)
 
 
 def strings(given: Sequence[str | os.PathLike[str]]) -> ctypes.Array[c_char_p] | None:

@@ -38,6 +38,9 @@ class CudaModule:
         try:
             return self._kernels[name]
         except KeyError:
+            kernel = self._kernels.get(_library.canonical_name(name))
+            if kernel is not None:
+                return kernel
             raise _errors.NotFoundError(self._unknown(name)) from None
 
     def _unknown(self, name: str) -> str:
