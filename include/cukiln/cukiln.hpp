@@ -8,6 +8,7 @@
 #include <cukiln/device.hpp>
 #include <cukiln/digest.hpp>
 #include <cukiln/explain.hpp>
+#include <cukiln/instantiate.hpp>
 #include <cukiln/kernel.hpp>
 #include <cukiln/kernel_info.hpp>
 #include <cukiln/kernel_table.hpp>
