@@ -259,6 +259,10 @@ typedef struct cukiln_module {
                                ///< relative; NULL: the process's folder at the call. Since 0.2
   int no_std_shims;  ///< not 0: do not serve `<cstdint>`, `<type_traits>`, … in versions
                      ///< for device code. Since 0.2
+  const cukiln_source* named_headers;  ///< in memory, under the name by which they are included:
+                                       ///< `#include <name>`, `#include "name"` and `-include name`
+                                       ///< find them before any folder. Since 0.3
+  size_t named_header_count;
 } cukiln_module;
 
 /// As cukiln_loader_preload, for modules instead of a file. With `no_load` it only compiles.

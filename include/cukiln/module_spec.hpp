@@ -46,7 +46,11 @@ struct Source {
 ///
 /// A relative `-include` is searched in `working_folder`, then in the folders of `-I`.
 ///
-/// Limits: 64 MiB for each source.
+/// A named header is what NVRTC's own interface calls one: `#include <name>`, `#include "name"` and
+/// `-include name` find it before any folder, if they spell its name as it is here. It lies in no
+/// folder, so an include in quotes within it is searched by name, then in the folders of `-I`.
+///
+/// Limits: 64 MiB for each source and header.
 struct ModuleSpec {
   std::string name;  ///< for logs and lookups; not part of the key
   std::vector<Source> sources;
@@ -63,6 +67,8 @@ struct ModuleSpec {
   std::string working_folder;      ///< the folder to which paths in `flags` (`-include`, `-I`) are
                                ///< relative; empty: the process's folder at the call. Not part of
                                ///< the key
+  std::vector<Source> named_headers;  ///< in memory, under the name by which they are included: see
+                                      ///< above. `path` is the name; of each name one
   bool std_shims = true;  ///< serve `<cstdint>`, `<type_traits>`, … in versions for device
                           ///< code, where no folder of the search has them
 };

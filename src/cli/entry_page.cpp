@@ -57,6 +57,11 @@ std::string EntryPage::inputs(const Terminal& terminal) const {
     table.add({"source", fmt::format("{}  {}  {}", short_digest(source.digest), source.path,
                                      counted(source.size, "byte", "bytes"))});
   }
+  for (const RequestFields::Source& header : fields_.headers) {
+    table.add(
+        {"header", fmt::format("{}  {}  {}", short_digest(header.digest), printable(header.path),
+                               counted(header.size, "byte", "bytes"))});
+  }
   for (std::size_t i = 0; i < fields_.options.arguments.size(); ++i) {
     table.add({i == 0 ? "flags" : "", fields_.options.arguments[i]});
   }

@@ -34,6 +34,7 @@ bool has_everything(const Json& recorded) {
          recorded.contains("name") && recorded["name"].is_string() && recorded.contains("target") &&
          recorded["target"].is_string() &&
          (!recorded.contains("working_folder") || recorded["working_folder"].is_string()) &&
+         (!recorded.contains("named_headers") || recorded["named_headers"].is_object()) &&
          (!recorded.contains("std_shims") || recorded["std_shims"].is_boolean());
 }
 
@@ -83,8 +84,10 @@ Result<void> RecordedManifest::add(const std::string& line) {
   if (recorded.contains("working_folder")) {
     module["working_folder"] = relative(recorded["working_folder"].get<std::string>());
   }
-  if (recorded.contains("std_shims")) {
-    module["std_shims"] = recorded["std_shims"];
+  for (const char* field : {"named_headers", "std_shims"}) {
+    if (recorded.contains(field)) {
+      module[field] = recorded[field];
+    }
   }
   module["targets"] = Json::array({target});
   modules_.push_back(std::move(module));

@@ -43,6 +43,12 @@ std::vector<std::string> with_real_folders(const std::string& argument, FileServ
   return {option + files.real_path(path)};
 }
 
+/// Whether a header of this name is given as text.
+bool has_header(const CompileRequest& request, const std::string& name) {
+  return std::any_of(request.headers.begin(), request.headers.end(),
+                     [&](const VirtualSource& header) { return header.path == name; });
+}
+
 /// Makes a relative `-include` absolute, to the file that a worker would find: NVRTC itself would
 /// look in the working directory of this process.
 std::string with_real_pre_include(const std::string& argument, const CompileRequest& request,
@@ -53,7 +59,8 @@ std::string with_real_pre_include(const std::string& argument, const CompileRequ
     return argument;
   }
   const std::string name = argument.substr(kPreInclude.size());
-  if (name.empty() || name.front() == '/') {
+  const bool is_given = has_header(request, name);
+  if (name.empty() || name.front() == '/' || is_given) {
     return argument;
   }
   std::vector<std::string> folders = {kWorkRoot};
@@ -98,7 +105,7 @@ void add_std_headers(const CompileRequest& request, FileServer& files,
       if (found.kind == FileAnswer::Kind::absent) {
         continue;
       }
-      if (is_within(found.real_path, kStdFolder)) {
+      if (is_within(found.real_path, kStdFolder) && !has_header(request, std::string(name))) {
         headers.push_back({std::string(name), std::string(found.bytes.view())});
       }
       break;
@@ -168,7 +175,15 @@ Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {
       message.arguments.push_back(std::move(real));
     }
   }
-  std::vector<NamedHeader> headers = memory_headers(request, files);
+  std::vector<NamedHeader> headers;
+  for (const VirtualSource& header : request.headers) {
+    headers.push_back({header.path, std::string(header.text.view())});
+  }
+  for (NamedHeader& header : memory_headers(request, files)) {
+    if (!has_header(request, header.name)) {
+      headers.push_back(std::move(header));
+    }
+  }
   add_std_headers(request, files, headers);
   // Several sources: those on disk are included by their real paths, so that they find the headers
   // beside them; those in memory are passed as headers.

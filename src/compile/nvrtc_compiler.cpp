@@ -374,9 +374,9 @@ Result<CompileResult> NvrtcCompiler::Run::compile() {
     message.is_program = true;
     message.output = request.program->output;
     message.working_folder = request.program->working_folder;
-    for (const VirtualSource& header : request.program->headers) {
-      message.headers.emplace_back(header.path, std::string(header.text.view()));
-    }
+  }
+  for (const VirtualSource& header : request.headers) {
+    message.headers.emplace_back(header.path, std::string(header.text.view()));
   }
   const std::string body = message.encode();
   WorkerReply reply = worker->request(wire::WorkerOp::compile, body, wait);

@@ -24,6 +24,10 @@ class Search {
       known_.insert(source.path);
       unsearched_.emplace_back(source.path, source.text);
     }
+    for (const VirtualSource& header : request.headers) {
+      known_.insert(header.path);
+      unsearched_.emplace_back(header.path, header.text);
+    }
     for (const std::string& argument : request.options.arguments) {
       if (argument.starts_with(kPreInclude)) {
         add({std::string_view(argument).substr(kPreInclude.size()), true}, kWorkRoot);

@@ -13,10 +13,8 @@ CompileSubmission CompileSubmission::of(wire::CompileOrder order, const wire::Co
   for (const VirtualSource& source : order.request.sources) {
     made.bytes += source.text.size();
   }
-  if (order.request.program) {
-    for (const VirtualSource& header : order.request.program->headers) {
-      made.bytes += header.text.size();
-    }
+  for (const VirtualSource& header : order.request.headers) {
+    made.bytes += header.text.size();
   }
   made.allowed =
       check_arguments(order.request.options.arguments, order.request.program.has_value());

@@ -19,27 +19,32 @@ constexpr std::string_view kMagic = "cukiln request";
 std::string CompileRequest::canonical() const {
   // Structured bindings make a forgotten key input a compile error: a new member of any of these
   // structs breaks the build here until it is encoded.
-  const auto& [key_sources, key_options, key_target, key_toolchain, key_program] = *this;
+  const auto& [key_sources, key_options, key_target, key_toolchain, key_program, key_headers] =
+      *this;
   const auto& [arguments, name_expressions] = key_options;
   const auto& [capability, suffix] = key_target;
   const auto& [compiler_version, compiler_content] = key_toolchain;
 
   SerialWriter out;
-  out.bytes(kMagic).u32(key_program ? kProgramKeyFormat : kKeyFormat);
-  out.u32(static_cast<std::uint32_t>(key_sources.size()));
-  for (const VirtualSource& source : key_sources) {
-    out.bytes(source.path).u64(source.text.size()).raw(view_of(source.digest));
-  }
+  const auto put_sources = [&out](const std::vector<VirtualSource>& sources_of_key) {
+    out.u32(static_cast<std::uint32_t>(sources_of_key.size()));
+    for (const VirtualSource& source : sources_of_key) {
+      out.bytes(source.path).u64(source.text.size()).raw(view_of(source.digest));
+    }
+  };
+  out.bytes(kMagic).u32(key_program           ? kProgramKeyFormat
+                        : key_headers.empty() ? kKeyFormat
+                                              : kHeadersKeyFormat);
+  put_sources(key_sources);
   out.strings(arguments).strings(name_expressions);
   out.u32(static_cast<std::uint32_t>(capability)).u8(static_cast<std::uint8_t>(suffix));
   out.bytes(compiler_version).raw(view_of(compiler_content));
   if (key_program) {
-    const auto& [output_kind, working_folder, headers] = *key_program;
+    const auto& [output_kind, working_folder] = *key_program;
     out.u8(static_cast<std::uint8_t>(output_kind)).bytes(working_folder);
-    out.u32(static_cast<std::uint32_t>(headers.size()));
-    for (const VirtualSource& header : headers) {
-      out.bytes(header.path).u64(header.text.size()).raw(view_of(header.digest));
-    }
+  }
+  if (key_program || !key_headers.empty()) {
+    put_sources(key_headers);
   }
   return out.take();
 }
@@ -96,7 +101,9 @@ Result<RequestFields> RequestFields::parse(ByteView canonical) {
     is_known = kind <= static_cast<std::uint8_t>(last_of(OutputKind{}));
     program.output = static_cast<OutputKind>(is_known ? kind : 0);
     program.working_folder = in.bytes();
-    read_sources(program.headers);
+  }
+  if (fields.key_format == kProgramKeyFormat || fields.key_format == kHeadersKeyFormat) {
+    read_sources(fields.headers);
   }
   if (!has_magic || !is_known || !in.at_end()) {
     return make_error(ErrorCode::corrupt,

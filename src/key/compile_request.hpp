@@ -21,6 +21,8 @@ namespace cukiln {
 inline constexpr std::uint32_t kKeyFormat = 2;
 /// That of a request with a `program`.
 inline constexpr std::uint32_t kProgramKeyFormat = 3;
+/// That of another request with `headers`.
+inline constexpr std::uint32_t kHeadersKeyFormat = 4;
 
 /// The virtual folders that NVRTC sees. FileServer maps them to real ones.
 inline constexpr const char* kSourceRoot = "/cukiln/src";
@@ -65,9 +67,6 @@ struct CompileOptions {
 struct NvrtcProgram {
   OutputKind output = OutputKind::cubin;
   std::string working_folder;  ///< real; relative names are relative to it
-  /// Given as texts, in order. A path is the name by which a program includes the header,
-  /// literally.
-  std::vector<VirtualSource> headers;
 };
 
 /// Everything known before the compile that can change the cubin, and nothing else. A new member
@@ -83,6 +82,9 @@ struct CompileRequest {
   Target target;
   Toolchain toolchain;
   std::optional<NvrtcProgram> program = {};
+  /// Given to NVRTC as texts. A path is the name by which the header is included, literally. Those
+  /// of a program are in its order, those of a module sorted.
+  std::vector<VirtualSource> headers = {};
 
   /// What the compile returns.
   OutputKind output() const noexcept { return program ? program->output : OutputKind::cubin; }
@@ -116,9 +118,9 @@ struct RequestFields {
   struct Program {
     OutputKind output = OutputKind::cubin;
     std::string working_folder;
-    std::vector<Source> headers;
   };
   std::optional<Program> program;
+  std::vector<Source> headers;
 
   OutputKind output() const noexcept { return program ? program->output : OutputKind::cubin; }
 

@@ -108,7 +108,7 @@ inline EntryJson json_of(const EntrySummary& summary, const StoreEntry& entry,
        {{"version", fields.toolchain.version}, {"digest", fields.toolchain.content.hex()}}}};
   const RequestFields::Program program = fields.program.value_or(RequestFields::Program{});
   EntryJson headers = EntryJson::array();
-  for (const RequestFields::Source& header : program.headers) {
+  for (const RequestFields::Source& header : fields.headers) {
     headers.push_back(
         EntryJson{{"path", header.path}, {"digest", header.digest.hex()}, {"bytes", header.size}});
   }

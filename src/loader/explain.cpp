@@ -90,8 +90,7 @@ std::vector<Difference> compare(const RequestFields& was, const RequestFields& n
     }
     return texts;
   };
-  compare_lists("header given as text", described(a_program.headers), described(b_program.headers),
-                out);
+  compare_lists("header given as text", described(was.headers), described(now.headers), out);
   compare_lists("flag", flags_of(was), flags_of(now), out);
   compare_lists("name expression", was.options.name_expressions, now.options.name_expressions, out);
   return out;

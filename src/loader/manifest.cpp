@@ -65,6 +65,19 @@ Result<void> read_define(const Json& value, const std::string& where, ModuleSpec
   return {};
 }
 
+Result<void> read_named_headers(const Json& value, const std::string& where, ModuleSpec& module) {
+  if (!value.is_object()) {
+    return wrong(where, "an object of names and texts", value);
+  }
+  for (const auto& [name, text] : value.items()) {
+    if (name.empty() || !text.is_string()) {
+      return wrong(where + "." + name, name.empty() ? "a name" : "a text", text);
+    }
+    module.named_headers.push_back(Source::memory(name, text.get<std::string>()));
+  }
+  return {};
+}
+
 using ResolveFolder = std::function<std::string(const std::string& path)>;
 
 Result<ModuleSpec> read_module(const Json& object, const std::string& where,
@@ -94,6 +107,8 @@ Result<ModuleSpec> read_module(const Json& object, const std::string& where,
                      resolve_folder);
     } else if (key == "define") {
       CUKILN_CHECK(read_define(value, at, module));
+    } else if (key == "named_headers") {
+      CUKILN_CHECK(read_named_headers(value, at, module));
     } else if (key == "flags") {
       CUKILN_TRY(module.flags, strings_of(value, at));
     } else if (key == "working_folder") {
@@ -118,11 +133,10 @@ Result<ModuleSpec> read_module(const Json& object, const std::string& where,
         module.targets.push_back(*target);
       }
     } else {
-      return make_error(
-          ErrorCode::invalid_argument,
-          "manifest, {}: unknown field; expected name, sources, include, define, flags, "
-          "working_folder, std_shims, names or targets",
-          at);
+      return make_error(ErrorCode::invalid_argument,
+                        "manifest, {}: unknown field; expected name, sources, include, define, "
+                        "named_headers, flags, working_folder, std_shims, names or targets",
+                        at);
     }
   }
   if (module.name.empty() || module.sources.empty()) {

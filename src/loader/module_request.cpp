@@ -103,6 +103,49 @@ Result<void> add_sources(const ModuleSpec& spec, StatCache* stats, ModuleRequest
   return {};
 }
 
+/// Adds the headers that NVRTC is given by name, sorted: their order changes nothing.
+Result<void> add_named_headers(const ModuleSpec& spec, ModuleRequest& out) {
+  std::vector<VirtualSource>& headers = out.request.headers;
+  for (const Source& header : spec.named_headers) {
+    const std::string_view text = header.content();
+    if (!header.in_memory || header.path.empty()) {
+      return make_error(
+          ErrorCode::invalid_argument,
+          "module \"{}\": the named header \"{}\" has no {}: expected the name by which "
+          "it is included, and its text",
+          spec.name, header.path, header.path.empty() ? "name" : "text");
+    }
+    const std::size_t nul = text.find('\0');
+    if (text.size() > kMaxSourceBytes || nul != std::string_view::npos) {
+      return make_error(
+          ErrorCode::invalid_argument, "module \"{}\": the named header \"{}\" {}", spec.name,
+          header.path,
+          nul != std::string_view::npos
+              ? fmt::format("has a NUL byte at offset {}: NVRTC would read what is "
+                            "before it and nothing else",
+                            nul)
+              : fmt::format("has {} bytes, the limit is {}", text.size(), kMaxSourceBytes));
+    }
+    const auto digest = digest_given_with(header);
+    SharedBytes bytes = SharedBytes::borrowed(text);
+    const ContentHash hash = digest ? *digest : hash_of(bytes);
+    headers.emplace_back(header.path, std::move(bytes), hash);
+  }
+  const auto by_path = [](const VirtualSource& a, const VirtualSource& b) {
+    return a.path < b.path;
+  };
+  std::sort(headers.begin(), headers.end(), by_path);
+  const auto twice = std::adjacent_find(
+      headers.begin(), headers.end(),
+      [](const VirtualSource& a, const VirtualSource& b) { return a.path == b.path; });
+  if (twice != headers.end()) {
+    return make_error(ErrorCode::invalid_argument,
+                      "module \"{}\" has two named headers \"{}\"; expected one of each name",
+                      spec.name, twice->path);
+  }
+  return {};
+}
+
 /// Refuses NUL bytes: NVRTC and the file system would see less of a string than the key has.
 Result<void> check_no_nul(const ModuleSpec& spec) {
   const auto check = [&](const char* what, const std::string& text) -> Result<void> {
@@ -119,6 +162,9 @@ Result<void> check_no_nul(const ModuleSpec& spec) {
   }
   for (const Source& header : spec.headers) {
     CUKILN_CHECK(check("header", header.path));
+  }
+  for (const Source& header : spec.named_headers) {
+    CUKILN_CHECK(check("named header", header.path));
   }
   CUKILN_CHECK(check("working folder", spec.working_folder));
   const std::pair<const char*, const std::vector<std::string>&> lists[] = {
@@ -303,6 +349,7 @@ Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
   ModuleRequest out;
   CUKILN_TRY(TranslatedFlags flags, translate_flags(spec.flags));
   CUKILN_CHECK(add_sources(spec, stats, out));
+  CUKILN_CHECK(add_named_headers(spec, out));
   add_options(spec, flags, target, out);
   add_include_folders(spec, flags, toolkit_folders, out);
   out.request.options.arguments.emplace_back("--ptxas-options=-v");  // the resources, in the log

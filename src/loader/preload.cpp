@@ -40,6 +40,9 @@ std::size_t text_bytes(const ModuleRequest& request) {
   for (const ModuleRequest::MemoryFile& file : request.memory_files) {
     bytes += file.text.size();
   }
+  for (const VirtualSource& header : request.request.headers) {
+    bytes += header.text.size();
+  }
   return bytes;
 }
 

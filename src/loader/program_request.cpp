@@ -138,7 +138,7 @@ ProgramRequest make_program_request(const ProgramSpec& spec, const Toolchain& to
   program.output = spec.output;
   program.working_folder = spec.working_folder;
   for (const auto& [name, text] : spec.headers) {
-    program.headers.emplace_back(name, SharedBytes(std::string(text)));
+    made.request.headers.emplace_back(name, SharedBytes(std::string(text)));
   }
   if (names == FolderNames::hidden) {
     hide_folders(spec, out);

@@ -67,6 +67,9 @@ std::string line_of(const ModuleSpec& spec, Target target) {
   if (flags->relative_pre_include) {
     line["working_folder"] = recorded_path(working_folder_of(spec));
   }
+  for (const Source& header : spec.named_headers) {
+    line["named_headers"][header.path] = header.content();
+  }
   if (!spec.std_shims) {
     line["std_shims"] = false;
   }

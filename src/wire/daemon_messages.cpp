@@ -102,14 +102,21 @@ std::optional<EntryWanted> EntryWanted::decode(ByteView body) {
 
 namespace {
 
-/// Reads what follows the order of a program. False if a field is out of its range.
-bool read_program(SerialReader& in, NvrtcProgram& program) {
+/// In the place of a program's kind, for a module that has headers as texts and is no program.
+constexpr std::uint8_t kNoProgram = 0xff;
+
+/// Reads what follows the order of a program, or of a module with headers as texts. False if a
+/// field is out of its range.
+bool read_program(SerialReader& in, CompileRequest& request) {
   const std::uint8_t kind = in.u8();
-  if (kind > static_cast<std::uint8_t>(last_of(OutputKind{}))) {
-    return false;
+  if (kind != kNoProgram) {
+    if (kind > static_cast<std::uint8_t>(last_of(OutputKind{}))) {
+      return false;
+    }
+    NvrtcProgram& program = request.program.emplace();
+    program.output = static_cast<OutputKind>(kind);
+    program.working_folder = in.bytes();
   }
-  program.output = static_cast<OutputKind>(kind);
-  program.working_folder = in.bytes();
   const std::uint32_t count = in.u32();
   for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
     std::string name(in.bytes());
@@ -117,15 +124,15 @@ bool read_program(SerialReader& in, NvrtcProgram& program) {
     if (text.size() > kMaxSourceBytes) {
       return false;
     }
-    program.headers.emplace_back(std::move(name), SharedBytes(std::string(text)));
+    request.headers.emplace_back(std::move(name), SharedBytes(std::string(text)));
   }
-  return true;
+  return kind != kNoProgram || count != 0;
 }
 
 }  // namespace
 
 std::string CompileOrder::encode() const {
-  const auto& [sources, options, target_machine, toolchain, program] = request;
+  const auto& [sources, options, target_machine, toolchain, program, texts] = request;
   SerialWriter out;
   out.u32(static_cast<std::uint32_t>(sources.size()));
   for (const VirtualSource& source : sources) {
@@ -138,8 +145,12 @@ std::string CompileOrder::encode() const {
   put_labels(out, labels);
   out.bytes(library).bytes(builtins).strings(headers);
   if (program) {
-    const auto& [output, working_folder, texts] = *program;
+    const auto& [output, working_folder] = *program;
     out.u8(static_cast<std::uint8_t>(output)).bytes(working_folder);
+  } else if (!texts.empty()) {
+    out.u8(kNoProgram);
+  }
+  if (program || !texts.empty()) {
     out.u32(static_cast<std::uint32_t>(texts.size()));
     for (const VirtualSource& header : texts) {
       out.bytes(header.path).bytes(header.text);
@@ -177,7 +188,7 @@ std::optional<CompileOrder> CompileOrder::decode(ByteView body) {
   order.library = in.bytes();
   order.builtins = in.bytes();
   order.headers = in.strings();
-  if (in.ok() && !in.at_end() && !read_program(in, order.request.program.emplace())) {
+  if (in.ok() && !in.at_end() && !read_program(in, order.request)) {
     return std::nullopt;
   }
   return whole(in, std::move(order));

@@ -406,6 +406,32 @@ static void cancel_ends_compiles_until_they_resume(void) {
   cukiln_loader_destroy(loader);
 }
 
+static void named_headers_are_found_by_name(void) {
+  cukiln_loader* const loader = open_loader();
+  const char* const text = "#include <jit/a.h>\nextern \"C\" __global__ void k(int* x) { *x = A; }";
+  const cukiln_source source = {"k.cu", text, strlen(text)};
+  cukiln_source header = {"jit/a.h", "#define A 1\n", 12};
+  const char* const targets[] = {"sm_90a"};
+  cukiln_module module = {.struct_bytes = sizeof module,
+                          .sources = &source,
+                          .source_count = 1,
+                          .targets = targets,
+                          .target_count = 1,
+                          .named_headers = &header,
+                          .named_header_count = 1};
+  const cukiln_module* const modules[] = {&module};
+  const cukiln_preload_options options = {.struct_bytes = sizeof options, .no_load = 1};
+  CHECK_CODE(CUKILN_OK, cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
+  header.path = "a.h";
+  CHECK_CODE(CUKILN_COMPILE_FAILED,
+             cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
+  CHECK(strstr(cukiln_last_error(), "jit/a.h") != NULL);
+  header.text = NULL;
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT,
+             cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
+  cukiln_loader_destroy(loader);
+}
+
 static void a_kernel_launches_from_c(void) {
   void* const fake = dlopen(FAKE_CUDA, RTLD_NOW);
   size_t (*launches)(void) = NULL;
@@ -698,6 +724,7 @@ int main(void) {
   RUN(a_daemon_can_be_required_or_left_out);
   RUN(what_is_asked_for_is_recorded);
   RUN(cancel_ends_compiles_until_they_resume);
+  RUN(named_headers_are_found_by_name);
   RUN(a_kernel_launches_from_c);
   RUN(a_kernels_resources_are_those_on_one_device);
   RUN(the_visible_devices_are_described);

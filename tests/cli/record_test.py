@@ -45,6 +45,21 @@ class Record(CliTest):
         self.run_cli("record", "-o", "m.json", "--", CUKILN, "compile", "scale.cu", "--arch", "sm_90a")
         self.assertNotIn("std_shims", self.manifest()["modules"][0])
 
+    def test_named_headers_stay_in_the_manifest(self):
+        self.write("k.cu", '#include <jit/a.h>\nextern "C" __global__ void k(float* x) { *x = A; }\n')
+        line = {"name": "k", "sources": [{"path": str(self.folder / "k.cu")}], "headers": [], "include": [], "define": {},
+                "flags": [], "names": ["k"], "target": "sm_90a", "named_headers": {"jit/a.h": "#define A 1\n"}}  # fmt: skip
+        self.write("lines", json.dumps(line) + "\n")
+        self.run_cli("record", "-o", "m.json", "--", "sh", "-c", 'cat lines >> "$CUKILN_RECORD"')
+        (module,) = self.manifest()["modules"]
+        self.assertEqual(module["named_headers"], {"jit/a.h": "#define A 1\n"})
+        (report,) = self.run_json("preload", "m.json", "--no-load")["modules"]
+        self.assertEqual(report["outcome"], "compiled")
+        shown = self.run_json("show", report["key"])
+        self.assertEqual([(h["path"], h["bytes"]) for h in shown["request"]["headers"]], [("jit/a.h", 12)])
+        self.assertEqual(shown["request"]["key_format"], 4)
+        self.assertRegex(self.run_cli("show", report["key"]).out, r"header +[0-9a-f]+ +jit/a.h +12 bytes")
+
     def test_it_prints_what_it_wrote(self):
         line = ("record", "-o", "m.json", "--", CUKILN, "--quiet", "compile", "scale.cu", "--arch", "sm_90a")
         self.assertEqual(self.run_cli(*line).err, "Wrote 1 module to m.json.\n")

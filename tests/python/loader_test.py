@@ -253,6 +253,20 @@ def test_standard_headers_for_device_code_can_be_left_out(loader):
                 loader.compile(spec)
 
 
+def test_named_headers_are_found_by_name(loader):
+    text = '#include <jit/a.h>\nextern "C" __global__ void k(int* x) { *x = A; }'
+    spec = cukiln.ModuleSpec(
+        cukiln.Source("k.cu", text), targets=["sm_90a"], named_headers={"jit/a.h": "#define A 1\n"}
+    )
+    assert loader.compile(spec)[0].outcome == "compiled"
+    assert loader.compile(spec)[0].outcome == "hit"
+    spec = cukiln.ModuleSpec(
+        cukiln.Source("k.cu", text), targets=["sm_90a"], named_headers={"a.h": b"#define A 1\n"}
+    )
+    with pytest.raises(cukiln.CompileError, match="jit/a.h"):
+        loader.compile(spec)
+
+
 def test_a_compile_error_keeps_the_log(loader):
     broken = cukiln.ModuleSpec(cukiln.Source("broken.cu", "__global__ void k() { nonsense; }"))
     with pytest.raises(cukiln.CompileError) as raised:

@@ -112,6 +112,10 @@ Result<ModuleSpec> read_module(const cukiln_module* module) {
   Result<void> ok =
       take(read_sources(given->sources, given->source_count, "sources"), spec.sources);
   if (ok) ok = take(read_sources(given->headers, given->header_count, "headers"), spec.headers);
+  if (ok) {
+    ok = take(read_sources(given->named_headers, given->named_header_count, "named_headers"),
+              spec.named_headers);
+  }
   if (ok) ok = take(read_strings(given->include, given->include_count, "include"), spec.include);
   if (ok) ok = take(read_strings(given->flags, given->flag_count, "flags"), spec.flags);
   if (ok) ok = take(read_strings(given->names, given->name_count, "names"), spec.names);

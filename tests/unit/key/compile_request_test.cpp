@@ -59,31 +59,44 @@ TEST_CASE("every member of a request changes the key") {
   }
 }
 
-TEST_CASE("every member of a program changes the key") {
+TEST_CASE("every member of a program, and every header given as text, changes the key") {
   CompileRequest example_program = example();
-  example_program.program =
-      NvrtcProgram{OutputKind::cubin, "/work", {{"a.h", SharedBytes("int a;")}}};
-  const std::pair<const char*, std::function<void(NvrtcProgram&)>> changes[] = {
-      {"PTX", [](auto& p) { p.output = OutputKind::ptx; }},
-      {"LTO-IR", [](auto& p) { p.output = OutputKind::lto_ir; }},
-      {"OptiX-IR", [](auto& p) { p.output = OutputKind::optix_ir; }},
-      {"working folder", [](auto& p) { p.working_folder = "/home"; }},
-      {"a header's name", [](auto& p) { p.headers[0].path = "./a.h"; }},
+  example_program.program = NvrtcProgram{OutputKind::cubin, "/work"};
+  example_program.headers = {{"a.h", SharedBytes("int a;")}};
+  CompileRequest example_module = example();
+  example_module.headers = example_program.headers;
+  const std::pair<const char*, std::function<void(CompileRequest&)>> program_changes[] = {
+      {"PTX", [](auto& r) { r.program->output = OutputKind::ptx; }},
+      {"LTO-IR", [](auto& r) { r.program->output = OutputKind::lto_ir; }},
+      {"OptiX-IR", [](auto& r) { r.program->output = OutputKind::optix_ir; }},
+      {"working folder", [](auto& r) { r.program->working_folder = "/home"; }},
+      {"no program", [](auto& r) { r.program.reset(); }},
+  };
+  const std::pair<const char*, std::function<void(CompileRequest&)>> changes[] = {
+      {"a header's name", [](auto& r) { r.headers[0].path = "./a.h"; }},
       {"a header's text",
-       [](auto& p) {
-         p.headers[0] = {"a.h", SharedBytes("int b;")};
+       [](auto& r) {
+         r.headers[0] = {"a.h", SharedBytes("int b;")};
        }},
       {"another header",
-       [](auto& p) {
-         p.headers.push_back({"b.h", SharedBytes("")});
+       [](auto& r) {
+         r.headers.push_back({"b.h", SharedBytes("")});
        }},
-      {"no header", [](auto& p) { p.headers.clear(); }},
+      {"no header", [](auto& r) { r.headers.clear(); }},
   };
-  for (const auto& [what, change] : changes) {
+  for (const auto& [what, change] : program_changes) {
     CAPTURE(what);
     CompileRequest request = example_program;
-    change(*request.program);
+    change(request);
     CHECK(digest(request) != digest(example_program));
+  }
+  for (const CompileRequest& before : {example_program, example_module}) {
+    for (const auto& [what, change] : changes) {
+      CAPTURE(what);
+      CompileRequest request = before;
+      change(request);
+      CHECK(digest(request) != digest(before));
+    }
   }
 }
 
@@ -96,7 +109,8 @@ TEST_CASE("a module's request is encoded as by versions without programs") {
 
 TEST_CASE("the canonical request of a program can be decoded, and a damaged one is refused") {
   CompileRequest request = example();
-  request.program = NvrtcProgram{OutputKind::ptx, "/work", {{"a.h", SharedBytes("int a;")}}};
+  request.program = NvrtcProgram{OutputKind::ptx, "/work"};
+  request.headers = {{"a.h", SharedBytes("int a;")}};
   const std::string canonical = request.canonical();
   const auto fields = RequestFields::parse(canonical);
   REQUIRE(fields);
@@ -104,7 +118,7 @@ TEST_CASE("the canonical request of a program can be decoded, and a damaged one 
   REQUIRE(fields->program);
   CHECK(fields->output() == OutputKind::ptx);
   CHECK(fields->program->working_folder == "/work");
-  CHECK(fields->program->headers.at(0).digest == hash_of("int a;"));
+  CHECK(fields->headers.at(0).digest == hash_of("int a;"));
   CHECK(output_of_request(canonical) == OutputKind::ptx);
   CHECK(output_of_request(example().canonical()) == OutputKind::cubin);
   for (std::size_t length = 0; length < canonical.size(); ++length) {
@@ -114,6 +128,24 @@ TEST_CASE("the canonical request of a program can be decoded, and a damaged one 
   std::string unknown_kind = canonical;
   unknown_kind[example().canonical().size()] = 4;
   CHECK_FALSE(RequestFields::parse(unknown_kind));
+}
+
+TEST_CASE("the canonical request of a module with headers as texts can be decoded") {
+  CompileRequest request = example();
+  request.headers = {{"a.h", SharedBytes("int a;")}, {"b.h", SharedBytes("")}};
+  const std::string canonical = request.canonical();
+  const auto fields = RequestFields::parse(canonical);
+  REQUIRE(fields);
+  CHECK(fields->key_format == kHeadersKeyFormat);
+  CHECK_FALSE(fields->program);
+  REQUIRE(fields->headers.size() == 2);
+  CHECK(fields->headers[0].path == "a.h");
+  CHECK(fields->headers[0].digest == hash_of("int a;"));
+  CHECK(fields->headers[1].size == 0);
+  CHECK(output_of_request(canonical) == OutputKind::cubin);
+  for (std::size_t length = 0; length < canonical.size(); ++length) {
+    CHECK_FALSE(RequestFields::parse(canonical.substr(0, length)));
+  }
 }
 
 TEST_CASE("a canonical request can be decoded, and a damaged one is refused") {

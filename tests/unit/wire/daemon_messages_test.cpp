@@ -70,13 +70,30 @@ std::string body_of(const EntryBody& entry) {
 
 TEST_CASE("an order of a program round-trips, and its request keeps its digest") {
   CompileOrder order = an_order();
-  order.request.program =
-      NvrtcProgram{OutputKind::lto_ir, "/work", {{"a.h", SharedBytes("int a;")}}};
+  order.request.program = NvrtcProgram{OutputKind::lto_ir, "/work"};
+  order.request.headers = {{"a.h", SharedBytes("int a;")}};
   const auto read = CompileOrder::decode(order.encode());
   REQUIRE(read);
   CHECK(read->request.canonical() == order.request.canonical());
   CHECK(read->headers == order.headers);
   CHECK_FALSE(CompileOrder::decode(order.encode() + "x"));
+}
+
+TEST_CASE("an order of a module with headers as texts round-trips") {
+  CompileOrder order = an_order();
+  const std::size_t plain = order.encode().size();
+  order.request.headers = {{"a.h", SharedBytes("int a;")}, {"b/c.h", SharedBytes("")}};
+  const std::string encoded = order.encode();
+  const auto read = CompileOrder::decode(encoded);
+  REQUIRE(read);
+  CHECK_FALSE(read->request.program);
+  CHECK(read->request.canonical() == order.request.canonical());
+  for (std::size_t length = plain + 1; length < encoded.size(); ++length) {
+    CHECK_FALSE(CompileOrder::decode(encoded.substr(0, length)));
+  }
+  std::string without = encoded.substr(0, plain);
+  without += std::string("\xff\0\0\0\0", 5);  // no program, and no header either
+  CHECK_FALSE(CompileOrder::decode(without));
 }
 
 TEST_CASE("an order round-trips, and its request keeps its digest") {

@@ -77,6 +77,7 @@ class ModuleSpec:
     targets: Iterable[str] = ()
     working_folder: _Path = ""
     std_shims: bool = True
+    named_headers: Mapping[str, str | bytes] = ...
     def to_c(self) -> ctypes.Structure: ...
 
 @dataclass(frozen=True)

@@ -191,6 +191,8 @@ class Module(Sized):
         ("target_count", c_size_t),
         ("working_folder", c_char_p),
         ("no_std_shims", c_int),
+        ("named_headers", POINTER(Source)),
+        ("named_header_count", c_size_t),
     )
 
 

@@ -38,12 +38,15 @@ class ModuleSpec:
     targets: Iterable[str] = ()  #: sm_100a; none: from the flags, else the devices', else sm_100a
     working_folder: Path = ""  #: of relative paths in `flags`; empty: the process's at the call
     std_shims: bool = True  #: serve <cstdint>, <type_traits>, ... in versions for device code
+    #: in memory, by the name by which #include and -include find them before any folder
+    named_headers: Mapping[str, str | bytes] = field(default_factory=dict)
 
     def to_c(self) -> _library.Module:
         """Keeps alive what it points to."""
         given = self.sources
         sources = (given,) if isinstance(given, (str, os.PathLike, Source)) else tuple(given)
         headers = tuple(Source(path, text) for path, text in self.headers.items())
+        named_headers = tuple(Source(name, text) for name, text in self.named_headers.items())
         include = tuple(os.fspath(folder) for folder in several("include", self.include))
         flags = (*map(_macro, self.define.items()), *several("flags", self.flags))
         names = several("names", self.names)
@@ -64,6 +67,8 @@ class ModuleSpec:
             target_count=len(targets),
             working_folder=_library.encoded(os.fspath(self.working_folder)) or None,
             no_std_shims=not self.std_shims,
+            named_headers=_sources(named_headers),
+            named_header_count=len(named_headers),
         )
 
 
