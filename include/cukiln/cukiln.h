@@ -151,6 +151,15 @@ typedef struct cukiln_kernel_info {  // never grows: it is used in arrays
   uint32_t spill_bytes;              ///< spill stores and loads per thread
 } cukiln_kernel_info;
 
+/// cukiln::VariableInfo: a `__device__` or `__constant__` variable among a module's names. Since
+/// 0.3.
+typedef struct cukiln_variable_info {  // never grows: it is used in arrays
+  const char* name;                    ///< a name expression without `&`
+  const char* lowered;                 ///< the symbol in the cubin
+  uint64_t bytes;
+  int is_constant;  ///< 1: `__constant__`
+} cukiln_variable_info;
+
 /// cukiln::ModuleReport. Created by the library and may grow: do not use its sizeof.
 typedef struct cukiln_module_report {
   const char* name;
@@ -175,6 +184,9 @@ typedef struct cukiln_module_report {
   size_t dropped_flag_count;
   uint64_t peak_bytes;  ///< the most memory that its compile used; 0: this process has not compiled
                         ///< it, or could not measure it
+  const cukiln_variable_info*
+      variables;  ///< those among the names; no part of `kernels`. Since 0.3
+  size_t variable_count;
 } cukiln_module_report;
 
 /// Called when a module is done, from a thread of the preload, never concurrently. `last` and what
@@ -283,6 +295,15 @@ CUKILN_API cukiln_code cukiln_loader_get_cancellable(cukiln_loader* loader,
                                                      const char* kernel,
                                                      const cukiln_cancel_token* cancel,
                                                      cukiln_kernel* out);
+
+/// cukiln::Module::global: the address (a CUdeviceptr) and the size of a `__device__` or
+/// `__constant__` variable on a device. The module is compiled and loaded if it is not yet. `name`
+/// is a name expression in any spelling among the module's names, or the symbol of a variable that
+/// a kernel uses. `bytes` may be NULL. Errors: as cukiln_loader_get; not_found (no such variable),
+/// invalid_argument (not loaded on that device). Since 0.3.
+CUKILN_API cukiln_code cukiln_loader_get_global(cukiln_loader* loader, const cukiln_module* module,
+                                                const char* name, int device, uint64_t* address,
+                                                size_t* bytes);
 
 /// Compiles and loads a module as PyTorch's cpp_extension.load does, with nvcc's flags.
 /// cukiln_loader_find finds its kernels as `name/kernel`. A second call with the same arguments is

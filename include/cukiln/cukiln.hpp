@@ -15,6 +15,7 @@
 #include <cukiln/loader.hpp>
 #include <cukiln/log.hpp>
 #include <cukiln/manifest.hpp>
+#include <cukiln/module.hpp>
 #include <cukiln/module_spec.hpp>
 #include <cukiln/name_expression.hpp>
 #include <cukiln/result.hpp>
@@ -24,4 +25,5 @@
 #include <cukiln/target.hpp>
 #include <cukiln/tensor_box.hpp>
 #include <cukiln/tensor_map.hpp>
+#include <cukiln/variable_info.hpp>
 #include <cukiln/version.hpp>

@@ -22,10 +22,12 @@
 #include <cukiln/kernel_table.hpp>
 #include <cukiln/log.hpp>
 #include <cukiln/manifest.hpp>
+#include <cukiln/module.hpp>
 #include <cukiln/module_spec.hpp>
 #include <cukiln/result.hpp>
 #include <cukiln/stats.hpp>
 #include <cukiln/store.hpp>
+#include <cukiln/variable_info.hpp>
 
 namespace cukiln {
 
@@ -99,6 +101,7 @@ struct ModuleReport {
   std::size_t index = 0;         ///< in PreloadReport::modules
   std::uint64_t peak_bytes = 0;  ///< the most memory that its compile used; 0: this process has not
                                  ///< compiled it, or could not measure it
+  std::vector<VariableInfo> variables;  ///< those among the names; no part of `kernels`
 };
 
 /// Where the time of a preload went: wall times, one after the other, which add up to nearly all of
@@ -186,6 +189,10 @@ class CUKILN_API KernelLoader {
   /// (several kernels and no name), sealed, timeout, compile_failed with the log, driver.
   Result<Kernel> get(const ModuleSpec& spec, std::string_view kernel = {},
                      const std::optional<CancelToken>& cancel = {});
+
+  /// Returns a module, which is compiled and loaded if it is not yet; for its variables. Of several
+  /// targets it is the first that a device runs. Errors: as `get`.
+  Result<Module> module(const ModuleSpec& spec, const std::optional<CancelToken>& cancel = {});
 
   /// Unloads the module with a key that `preload` reported from every device, and empties its ids
   /// and names in `kernels()`. Other ids do not change; a module that is loaded again gets new ids.

@@ -59,14 +59,15 @@ struct ModuleSpec {
   std::vector<std::string> include;  ///< folders, searched in order (`-I`)
   std::map<std::string, std::string> define;  ///< `-D`, by name; an empty value defines it as 1
   std::vector<std::string> flags;  ///< NVRTC's, or nvcc's spellings (table: src/cli/README.md)
-  std::vector<std::string> names;  ///< kernels: `extern "C"` names or name expressions, in any
-                                   ///< spelling: ` k<float,4>` and `&k<float, 4>` are one name;
-                                   ///< empty: every `extern "C"` kernel of the cubin
-  std::vector<Target> targets;     ///< empty: from the flags (`-arch`, `-gencode`), else
-                                   ///< the visible devices', else sm_100a
-  std::string working_folder;      ///< the folder to which paths in `flags` (`-include`, `-I`) are
-                               ///< relative; empty: the process's folder at the call. Not part of
-                               ///< the key
+  std::vector<std::string>
+      names;  ///< kernels, and variables (`Module::global`): `extern "C"` names or name
+              ///< expressions, in any spelling: ` k<float,4>` and `&k<float, 4>` are one name;
+              ///< empty: every `extern "C"` kernel of the cubin
+  std::vector<Target> targets;  ///< empty: from the flags (`-arch`, `-gencode`), else
+                                ///< the visible devices', else sm_100a
+  std::string working_folder;   ///< the folder to which paths in `flags` (`-include`, `-I`) are
+                                ///< relative; empty: the process's folder at the call. Not part of
+                                ///< the key
   std::vector<Source> named_headers;  ///< in memory, under the name by which they are included: see
                                       ///< above. `path` is the name; of each name one
   bool std_shims = true;  ///< serve `<cstdint>`, `<type_traits>`, … in versions for device

@@ -110,7 +110,7 @@ std::string EntryPage::kernels(const Terminal& terminal) const {
                {"LOCAL", Column::Align::right},
                {"SPILLS", Column::Align::right},
                {"SYMBOL", Column::Align::left, true, 16}});
-  for (const KernelInfo& kernel : entry_.cubin.kernels) {
+  for (const KernelInfo& kernel : kernels_among(entry_.cubin.kernels)) {
     const bool same = kernel.lowered == kernel.name;
     table.add(
         {{kernel.name, Color::bold},
@@ -121,6 +121,25 @@ std::string EntryPage::kernels(const Terminal& terminal) const {
          same ? Cell("same", Color::dim) : Cell(kernel.lowered)});
   }
   return heading(terminal, "Kernels") + table.text(terminal, 2);
+}
+
+std::string EntryPage::variables(const Terminal& terminal) const {
+  const std::vector<VariableInfo> variables = variables_among(entry_.cubin.kernels);
+  if (variables.empty()) {
+    return {};
+  }
+  Table table({{"NAME", Column::Align::left, true, 16},
+               {"SIZE", Column::Align::right},
+               {"MEMORY"},
+               {"SYMBOL", Column::Align::left, true, 16}});
+  for (const VariableInfo& variable : variables) {
+    const bool same = variable.lowered == variable.name;
+    table.add({{variable.name, Color::bold},
+               human_bytes(variable.bytes),
+               variable.is_constant ? "constant" : "global",
+               same ? Cell("same", Color::dim) : Cell(variable.lowered)});
+  }
+  return heading(terminal, "Variables") + table.text(terminal, 2);
 }
 
 std::string EntryPage::history(const Terminal& terminal) const {
@@ -148,7 +167,7 @@ std::string EntryPage::text(const Terminal& terminal) const {
       "{}  {} for {}, cubin of {}\n", terminal.paint(Color::bold, printable(summary_.labels.name)),
       printable(summary_.labels.source), printable(summary_.labels.target),
       human_bytes(summary_.cubin_bytes));
-  text += inputs(terminal) + dependencies(terminal) + kernels(terminal);
+  text += inputs(terminal) + dependencies(terminal) + kernels(terminal) + variables(terminal);
   text += history(terminal) + heading(terminal, "Log");
   if (entry_.cubin.log.empty()) {
     return text + "  empty\n";

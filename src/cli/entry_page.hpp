@@ -25,6 +25,7 @@ class EntryPage {
   std::string inputs(const Terminal& terminal) const;
   std::string dependencies(const Terminal& terminal) const;
   std::string kernels(const Terminal& terminal) const;
+  std::string variables(const Terminal& terminal) const;
   std::string history(const Terminal& terminal) const;
 
   const EntrySummary& summary_;

@@ -35,7 +35,9 @@ std::string error_text(const ModuleReport& module) {
 }
 
 /// Returns whether the cubin has no kernel.
-bool is_empty(const ModuleReport& module) { return module.status && module.kernels.empty(); }
+bool is_empty(const ModuleReport& module) {
+  return module.status && module.kernels.empty() && module.variables.empty();
+}
 
 /// Returns whether this run stored the module; a hit was stored before.
 bool is_stored(const ModuleReport& module) {
@@ -63,7 +65,8 @@ Json module_json(const ModuleReport& module) {
             {"error", module.status ? Json() : Json(error_text(module))},
             {"log", module.log},
             {"dropped_flags", module.dropped_flags},
-            {"kernels", json_of(module.kernels)}};
+            {"kernels", json_of(module.kernels)},
+            {"variables", json_of(module.variables)}};
   return json;
 }
 
@@ -167,6 +170,11 @@ std::string summary(const PreloadReport& report) {
   return text + " in " + human_ms(report.elapsed.count()) + "\n" + stored_summary(report);
 }
 
+/// The lines below a module.
+std::size_t rows_of(const ModuleReport& module) {
+  return module.kernels.size() + module.variables.size() + (is_empty(module) ? 1 : 0);
+}
+
 void print_table(const Context& context, const PreloadReport& report) {
   Table modules({{"MODULE", Column::Align::left, true, 12},
                  {"TARGET"},
@@ -186,6 +194,9 @@ void print_table(const Context& context, const PreloadReport& report) {
     for (const KernelInfo& kernel : module.kernels) {
       kernels.add(kernel);
     }
+    for (const VariableInfo& variable : module.variables) {
+      kernels.add(variable);
+    }
     if (is_empty(module)) {
       kernels.add_none();
     }
@@ -197,7 +208,7 @@ void print_table(const Context& context, const PreloadReport& report) {
   for (std::size_t m = 0; m < report.modules.size(); ++m) {
     text += module_lines[m + 1] + "\n";
     const ModuleReport& module = report.modules[m];
-    for (std::size_t k = 0; k < module.kernels.size() + (is_empty(module) ? 1 : 0); ++k) {
+    for (std::size_t k = 0; k < rows_of(module); ++k) {
       text += kernel_lines[next++] + "\n";
     }
   }
@@ -255,6 +266,13 @@ void KernelRows::add(const KernelInfo& kernel) {
               {human_bytes(kernel.shared_bytes) + " shared", Color::dim},
               {kernel.spill_bytes == 0 ? "no spills" : human_bytes(kernel.spill_bytes) + " spilled",
                kernel.spill_bytes == 0 ? Color::dim : Color::red}});
+}
+
+void KernelRows::add(const VariableInfo& variable) {
+  table_.add({{readable_name(variable.name), Color::dim},
+              {"variable", Color::dim},
+              {human_bytes(variable.bytes), Color::dim},
+              {variable.is_constant ? "constant" : "global", Color::dim}});
 }
 
 void KernelRows::add_none() { table_.add({{"no kernel", Color::yellow}}); }

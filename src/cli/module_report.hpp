@@ -23,6 +23,7 @@ class KernelRows {
  public:
   KernelRows();
   void add(const KernelInfo& kernel);
+  void add(const VariableInfo& variable);
   /// Adds a row for a module without kernels.
   void add_none();
   /// Returns a line for each call, in their order, all aligned.

@@ -12,6 +12,7 @@
 #include "compile/include_scanner.hpp"
 #include "compile/nvrtc_api.hpp"
 #include "key/std_headers.hpp"
+#include "key/variables.hpp"
 
 namespace cukiln {
 
@@ -211,6 +212,7 @@ Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {
   result.observed = false;
   result.cubin.kernels =
       choose_kernels(log.kernels, request.options.name_expressions, compiled.lowered);
+  mark_variables(compiled.image, result.cubin.kernels);
   result.cubin.image = SharedBytes(std::move(compiled.image));
   result.cubin.log = std::move(log.text);
   result.compile_us = compiled.compile_us;

@@ -20,6 +20,7 @@
 #include "compile/nvrtc_api.hpp"
 #include "compile/toolchain_identity.hpp"
 #include "compile/worker_pool.hpp"
+#include "key/variables.hpp"
 
 namespace cukiln {
 
@@ -424,6 +425,9 @@ Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled, FilePr
   }
   result.cubin.kernels =
       choose_kernels(log.kernels, request.options.name_expressions, compiled.lowered);
+  if (!request.program) {
+    mark_variables(compiled.image, result.cubin.kernels);
+  }
   result.cubin.image = SharedBytes(std::move(compiled.image));
   result.cubin.log = std::move(log.text);
   result.observed = identity.observed;

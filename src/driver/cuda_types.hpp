@@ -22,6 +22,7 @@ struct TensorMap;  // <cukiln/tensor_map.hpp>
 // NOLINTBEGIN(readability-identifier-naming): the driver's own names
 using CUresult = unsigned;
 using CUdevice = int;
+using CUdeviceptr = unsigned long long;
 using CUcontext = CUctx_st*;
 using CUfunction = CUfunc_st*;
 using CUkernel = CUkern_st*;
@@ -157,6 +158,8 @@ struct DriverFunctions {
                                 unsigned count);
   CUresult (*cuLibraryUnload)(CUlibrary library);
   CUresult (*cuLibraryGetKernel)(CUkernel* kernel, CUlibrary library, const char* name);
+  CUresult (*cuLibraryGetGlobal)(CUdeviceptr* address, std::size_t* bytes, CUlibrary library,
+                                 const char* name);
   CUresult (*cuKernelGetFunction)(CUfunction* function, CUkernel kernel);
   CUresult (*cuKernelGetAttribute)(int* value, int attribute, CUkernel kernel, CUdevice device);
   CUresult (*cuKernelSetAttribute)(int attribute, int value, CUkernel kernel, CUdevice device);

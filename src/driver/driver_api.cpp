@@ -53,6 +53,7 @@ const char* resolve(DriverFunctions& call, void* handle) {
   from.required(call.cuLibraryLoadData, "cuLibraryLoadData");
   from.required(call.cuLibraryUnload, "cuLibraryUnload");
   from.required(call.cuLibraryGetKernel, "cuLibraryGetKernel");
+  from.required(call.cuLibraryGetGlobal, "cuLibraryGetGlobal");
   from.required(call.cuKernelGetFunction, "cuKernelGetFunction");
   from.required(call.cuKernelGetAttribute, "cuKernelGetAttribute");
   from.required(call.cuKernelSetAttribute, "cuKernelSetAttribute");

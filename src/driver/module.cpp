@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver/module.hpp"
 
-#include <deque>
-
 #include "base/result.hpp"
 #include "driver/image.hpp"
-#include "driver/kernel_state.hpp"
+#include "driver/loaded_module_impl.hpp"
 #include "driver/parallel.hpp"
 
 namespace cukiln {
@@ -127,94 +125,85 @@ CUresult load_code(const DriverApi& api, CUkernel kernel) {
 
 }  // namespace
 
-struct Module::Impl {
-  std::shared_ptr<const DriverApi> api;
-  std::shared_ptr<const DeviceContexts> devices;
-  CUlibrary library = nullptr;
-  std::deque<KernelState> states;
-
-  ~Impl() {
-    if (library != nullptr) {
-      const RelaxedCaptureMode relaxed(*api);
-      api->call.cuLibraryUnload(library);
-    }
+LoadedModule::Impl::~Impl() {
+  if (library != nullptr) {
+    const RelaxedCaptureMode relaxed(*api);
+    api->call.cuLibraryUnload(library);
   }
+}
 
-  Result<void> check_captures(Stream capture_guard) const {
-    CUKILN_CHECK(check_not_capturing(*api, capture_guard));
-    for (const DeviceContexts::Entry& entry : devices->entries()) {
-      const CurrentContext current(*api, entry.context);
-      if (current.result() != kCudaSuccess) {
-        return api->error(fmt::format("using the context of device {}", entry.ordinal),
-                          current.result());
+Result<void> LoadedModule::Impl::check_captures(Stream capture_guard) const {
+  CUKILN_CHECK(check_not_capturing(*api, capture_guard));
+  for (const DeviceContexts::Entry& entry : devices->entries()) {
+    const CurrentContext current(*api, entry.context);
+    if (current.result() != kCudaSuccess) {
+      return api->error(fmt::format("using the context of device {}", entry.ordinal),
+                        current.result());
+    }
+    CUKILN_CHECK(check_not_capturing(*api, nullptr));
+  }
+  return {};
+}
+
+Result<void> LoadedModule::Impl::open(ByteView image, const std::vector<KernelName>& names) {
+  const DeviceContexts::Entry& first = devices->entries().front();
+  const CurrentContext current(*api, first.context);
+  if (const CUresult result = api->call.cuLibraryLoadData(&library, image.data(), nullptr, nullptr,
+                                                          0, nullptr, nullptr, 0);
+      result != kCudaSuccess) {
+    library = nullptr;
+    return load_error(*api, image, first, "cuLibraryLoadData", result);
+  }
+  for (const KernelName& name : names) {
+    KernelState& state = states.emplace_back();
+    const CUresult result =
+        api->call.cuLibraryGetKernel(&state.kernel, library, name.symbol.c_str());
+    if (result == kCudaNotFound) {
+      return make_error(ErrorCode::not_found, "the image has no kernel {} (symbol {})", name.name,
+                        name.symbol);
+    }
+    if (result != kCudaSuccess) {
+      return load_error(*api, image, first, "looking up kernel " + name.name, result);
+    }
+    state.launch = api->call.cuLaunchKernel;
+    state.launch_ex = api->call.cuLaunchKernelEx;
+    state.starts_early = api->version >= kProgrammaticInGraphs;
+    state.api = api.get();
+    state.devices = devices.get();
+    state.name = name.name;
+    CUKILN_TRY(state.parameters_known, read_parameters(*api, state));
+  }
+  return {};
+}
+
+Result<void> LoadedModule::Impl::load_everywhere(ByteView image) const {
+  const auto& entries = devices->entries();
+  return in_parallel(entries.size(), [&](std::size_t index) -> Result<void> {
+    const DeviceContexts::Entry& entry = entries[index];
+    const RelaxedCaptureMode relaxed(*api);
+    const CurrentContext current(*api, entry.context);
+    if (current.result() != kCudaSuccess) {
+      return api->error(fmt::format("using the context of device {}", entry.ordinal),
+                        current.result());
+    }
+    for (const KernelState& state : states) {
+      if (const CUresult result = load_code(*api, state.kernel); result != kCudaSuccess) {
+        return load_error(*api, image, entry,
+                          fmt::format("loading {} on device {}", state.name, entry.ordinal),
+                          result);
       }
-      CUKILN_CHECK(check_not_capturing(*api, nullptr));
     }
     return {};
-  }
+  });
+}
+LoadedModule::LoadedModule() : impl_(std::make_unique<Impl>()) {}
+LoadedModule::~LoadedModule() = default;
 
-  Result<void> open(ByteView image, const std::vector<KernelName>& names) {
-    const DeviceContexts::Entry& first = devices->entries().front();
-    const CurrentContext current(*api, first.context);
-    if (const CUresult result = api->call.cuLibraryLoadData(&library, image.data(), nullptr,
-                                                            nullptr, 0, nullptr, nullptr, 0);
-        result != kCudaSuccess) {
-      library = nullptr;
-      return load_error(*api, image, first, "cuLibraryLoadData", result);
-    }
-    for (const KernelName& name : names) {
-      KernelState& state = states.emplace_back();
-      const CUresult result =
-          api->call.cuLibraryGetKernel(&state.kernel, library, name.symbol.c_str());
-      if (result == kCudaNotFound) {
-        return make_error(ErrorCode::not_found, "the image has no kernel {} (symbol {})", name.name,
-                          name.symbol);
-      }
-      if (result != kCudaSuccess) {
-        return load_error(*api, image, first, "looking up kernel " + name.name, result);
-      }
-      state.launch = api->call.cuLaunchKernel;
-      state.launch_ex = api->call.cuLaunchKernelEx;
-      state.starts_early = api->version >= kProgrammaticInGraphs;
-      state.api = api.get();
-      state.devices = devices.get();
-      state.name = name.name;
-      CUKILN_TRY(state.parameters_known, read_parameters(*api, state));
-    }
-    return {};
-  }
-
-  Result<void> load_everywhere(ByteView image) const {
-    const auto& entries = devices->entries();
-    return in_parallel(entries.size(), [&](std::size_t index) -> Result<void> {
-      const DeviceContexts::Entry& entry = entries[index];
-      const RelaxedCaptureMode relaxed(*api);
-      const CurrentContext current(*api, entry.context);
-      if (current.result() != kCudaSuccess) {
-        return api->error(fmt::format("using the context of device {}", entry.ordinal),
-                          current.result());
-      }
-      for (const KernelState& state : states) {
-        if (const CUresult result = load_code(*api, state.kernel); result != kCudaSuccess) {
-          return load_error(*api, image, entry,
-                            fmt::format("loading {} on device {}", state.name, entry.ordinal),
-                            result);
-        }
-      }
-      return {};
-    });
-  }
-};
-
-Module::Module() : impl_(std::make_unique<Impl>()) {}
-Module::~Module() = default;
-
-Result<std::shared_ptr<Module>> Module::load(std::shared_ptr<const DriverApi> api, ByteView image,
-                                             const std::vector<KernelName>& kernels,
-                                             std::shared_ptr<const DeviceContexts> devices,
-                                             Stream capture_guard) {
+Result<std::shared_ptr<LoadedModule>> LoadedModule::load(
+    std::shared_ptr<const DriverApi> api, ByteView image, const std::vector<KernelName>& kernels,
+    std::shared_ptr<const DeviceContexts> devices, Stream capture_guard) {
   CUKILN_CHECK(check_bounds(image));
-  std::shared_ptr<Module> module(new Module());
+  std::shared_ptr<LoadedModule> module(new LoadedModule());
   Impl& impl = *module->impl_;
   impl.api = std::move(api);
   impl.devices = std::move(devices);
@@ -231,10 +220,11 @@ Result<std::shared_ptr<Module>> Module::load(std::shared_ptr<const DriverApi> ap
   return module;
 }
 
-Result<std::shared_ptr<Module>> Module::load(std::shared_ptr<const DriverApi> api, ByteView image,
-                                             const std::vector<KernelName>& kernels,
-                                             const std::vector<int>& devices,
-                                             Stream capture_guard) {
+Result<std::shared_ptr<LoadedModule>> LoadedModule::load(std::shared_ptr<const DriverApi> api,
+                                                         ByteView image,
+                                                         const std::vector<KernelName>& kernels,
+                                                         const std::vector<int>& devices,
+                                                         Stream capture_guard) {
   CUKILN_TRY(auto contexts, DeviceContexts::open(api, devices));
   return load(std::move(api), image, kernels, std::move(contexts), capture_guard);
 }

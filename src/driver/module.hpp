@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.hpp"
@@ -11,6 +13,7 @@
 
 #include <cukiln/device.hpp>
 #include <cukiln/kernel.hpp>
+#include <cukiln/module.hpp>
 #include <cukiln/result.hpp>
 #include <cukiln/target.hpp>
 
@@ -25,12 +28,13 @@ Target target_of(const DeviceInfo& device) noexcept;
 
 /// A loaded cubin: one `CUlibrary` for every device and context.
 /// Threads: safe. Lifetime: must outlive its kernels, which point into it.
-class Module {
+class LoadedModule {
  public:
   struct KernelName {
     std::string name;    ///< for messages and lookups
     std::string symbol;  ///< the lowered name in the image
   };
+  using VariableName = KernelName;
 
   /// Loads every kernel's code on every given device, in parallel and regardless of
   /// CUDA_MODULE_LOADING, so that no later launch in the devices' contexts loads anything.
@@ -39,26 +43,37 @@ class Module {
   /// (invalid image), after which the caller compiles once more; not_found (no such symbol in the
   /// image); invalid_argument if `capture_guard` or the legacy stream is being captured, or there
   /// is no such device.
-  static Result<std::shared_ptr<Module>> load(std::shared_ptr<const DriverApi> api, ByteView image,
-                                              const std::vector<KernelName>& kernels,
-                                              std::shared_ptr<const DeviceContexts> devices,
-                                              Stream capture_guard);
+  static Result<std::shared_ptr<LoadedModule>> load(std::shared_ptr<const DriverApi> api,
+                                                    ByteView image,
+                                                    const std::vector<KernelName>& kernels,
+                                                    std::shared_ptr<const DeviceContexts> devices,
+                                                    Stream capture_guard);
   /// Does the same with `DeviceContexts::open(devices)`, called in the calling thread.
-  static Result<std::shared_ptr<Module>> load(std::shared_ptr<const DriverApi> api, ByteView image,
-                                              const std::vector<KernelName>& kernels,
-                                              const std::vector<int>& devices,
-                                              Stream capture_guard);
-  ~Module();
-  Module(const Module&) = delete;
-  Module& operator=(const Module&) = delete;
+  static Result<std::shared_ptr<LoadedModule>> load(std::shared_ptr<const DriverApi> api,
+                                                    ByteView image,
+                                                    const std::vector<KernelName>& kernels,
+                                                    const std::vector<int>& devices,
+                                                    Stream capture_guard);
+  ~LoadedModule();
+  LoadedModule(const LoadedModule&) = delete;
+  LoadedModule& operator=(const LoadedModule&) = delete;
 
   const std::vector<Kernel>& kernels() const noexcept { return kernels_; }
 
+  /// Sets the names by which `global` knows variables. Called once, before other threads have the
+  /// module.
+  void set_variables(std::vector<VariableName> variables);
+  const std::vector<VariableName>& variables() const noexcept { return variables_; }
+  /// As Module::global, by a name in the canonical spelling; without an ordinal on the device of
+  /// the current context.
+  Result<Global> global(std::string_view name, std::optional<int> ordinal) const;
+
  private:
-  Module();
+  LoadedModule();
   struct Impl;
   std::unique_ptr<Impl> impl_;
   std::vector<Kernel> kernels_;
+  std::vector<VariableName> variables_;
 };
 
 /// Returns an error if a load now would invalidate a capture: if `capture_guard` is being captured,

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "key/compile_request.hpp"
+#include "key/variables.hpp"
 #include "loader/module_request.hpp"
 #include "store/cubin_store.hpp"
 #include "store/signers.hpp"
@@ -42,13 +43,24 @@ inline std::string dropped_flags(const EntryLabels& labels) {
 
 inline EntryJson json_of(const std::vector<KernelInfo>& kernels) {
   EntryJson list = EntryJson::array();
-  for (const KernelInfo& kernel : kernels) {
+  for (const KernelInfo& kernel : kernels_among(kernels)) {
     list.push_back(EntryJson{{"name", kernel.name},
                              {"lowered", kernel.lowered},
                              {"registers", kernel.registers},
                              {"shared_bytes", kernel.shared_bytes},
                              {"local_bytes", kernel.local_bytes},
                              {"spill_bytes", kernel.spill_bytes}});
+  }
+  return list;
+}
+
+inline EntryJson json_of(const std::vector<VariableInfo>& variables) {
+  EntryJson list = EntryJson::array();
+  for (const VariableInfo& variable : variables) {
+    list.push_back(EntryJson{{"name", variable.name},
+                             {"lowered", variable.lowered},
+                             {"bytes", variable.bytes},
+                             {"constant", variable.is_constant}});
   }
   return list;
 }
@@ -69,6 +81,7 @@ inline EntryJson json_of(const EntrySummary& entry) {
                    {"last_used", entry.last_used_s},
                    {"hits", entry.hits},
                    {"kernels", json_of(entry.kernels)},
+                   {"variables", json_of(variables_among(entry.kernels))},
                    {"dependencies", entry.dependencies},
                    {"origin", name_of(entry.origin)},
                    {"signer", entry.signer},

@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "base/result.hpp"
-#include "key/name_expression.hpp"
 #include "loader/loader_impl.hpp"
 #include "loader/make_compiler.hpp"
+#include "loader/spec_modules.hpp"
 
 namespace cukiln {
 
@@ -133,46 +133,16 @@ Result<std::string> KernelLoader::cubin(const CacheKey& key) {
 Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel,
                                  const std::optional<CancelToken>& cancel) {
   return guarded([&]() -> Result<Kernel> {
-    Impl::LoadSite site;
-    site.cancelled = cancel ? &cancel->flag() : nullptr;
-    CUKILN_TRY(site.chosen, impl_->devices({}));
-    CUKILN_TRY(const auto targets, impl_->targets_of(spec, site.chosen));
-    std::string name = spec.name;
-    const std::string wanted = canonical_name(kernel);
-    std::vector<std::string> known;
-    Kernel found;
-    for (const Target target : targets) {
-      const bool runs =
-          std::any_of(site.chosen.begin(), site.chosen.end(),
-                      [&](const DeviceInfo& d) { return target.runs_on(d.capability); });
-      if (!runs && targets.size() > 1) {
-        continue;
-      }
-      ModuleReport report;
-      CUKILN_TRY(Impl::Resolved resolved, impl_->resolve(spec, target));
-      CUKILN_TRY(Built built, impl_->get_or_compile(resolved.request, std::move(resolved.found),
-                                                    report, site.cancelled));
-      CUKILN_TRY(const auto module, impl_->load(resolved.request, built, site, report));
-      name = resolved.request.name;
-      impl_->publish(name, resolved.request.request.target, module->kernels(), false);
-      for (const Kernel candidate : module->kernels()) {
-        known.emplace_back(candidate.name());
-        if (!found && (candidate.name() == wanted || candidate.name() == kernel ||
-                       (kernel.empty() && module->kernels().size() == 1))) {
-          found = candidate;
-        }
-      }
-    }
-    if (!found) {
-      if (kernel.empty() && known.size() > 1) {
-        return make_error(ErrorCode::invalid_argument,
-                          "module {} has several kernels, and no name was given; it has: {}", name,
-                          fmt::join(known, ", "));
-      }
-      return make_error(ErrorCode::not_found, "module {} has no kernel \"{}\"; it has: {}", name,
-                        kernel, fmt::join(known, ", "));
-    }
-    return found;
+    CUKILN_TRY(const SpecModules loaded, SpecModules::load(*impl_, spec, cancel));
+    return loaded.find(kernel);
+  });
+}
+
+Result<Module> KernelLoader::module(const ModuleSpec& spec,
+                                    const std::optional<CancelToken>& cancel) {
+  return guarded([&]() -> Result<Module> {
+    CUKILN_TRY(const SpecModules loaded, SpecModules::load(*impl_, spec, cancel));
+    return Module(loaded.modules.front().get());
   });
 }
 

@@ -8,6 +8,7 @@
 #include "base/fork_gate.hpp"
 #include "base/result.hpp"
 #include "compile/kernel_names.hpp"
+#include "key/variables.hpp"
 
 namespace cukiln {
 
@@ -16,17 +17,25 @@ namespace {
 constexpr Target kDefaultTarget{100, 'a'};
 
 /// Returns the requested kernels in the order of the request, then the others. Ids follow it.
-std::vector<Module::KernelName> in_order(const std::vector<KernelInfo>& kernels,
-                                         const std::vector<std::string>& asked) {
+std::vector<LoadedModule::KernelName> in_order(const std::vector<KernelInfo>& kernels,
+                                               const std::vector<std::string>& asked) {
   const auto rank = [&](const KernelInfo& kernel) {
     return std::find(asked.begin(), asked.end(), kernel.name) - asked.begin();
   };
-  std::vector<KernelInfo> sorted = kernels;
+  std::vector<KernelInfo> sorted = kernels_among(kernels);
   std::stable_sort(sorted.begin(), sorted.end(),
                    [&](const KernelInfo& a, const KernelInfo& b) { return rank(a) < rank(b); });
-  std::vector<Module::KernelName> names;
+  std::vector<LoadedModule::KernelName> names;
   for (const KernelInfo& kernel : sorted) {
     names.push_back({kernel.name, kernel.lowered});
+  }
+  return names;
+}
+
+std::vector<LoadedModule::VariableName> variable_names(const std::vector<KernelInfo>& symbols) {
+  std::vector<LoadedModule::VariableName> names;
+  for (const VariableInfo& variable : variables_among(symbols)) {
+    names.push_back({variable.name, variable.lowered});
   }
   return names;
 }
@@ -37,7 +46,8 @@ void describe(const Built& built, ModuleReport& report) {
   report.not_stored = built.not_stored;
   report.key = built.entry.key;
   report.cubin_bytes = built.entry.cubin.image.size();
-  report.kernels = built.entry.cubin.kernels;
+  report.kernels = kernels_among(built.entry.cubin.kernels);
+  report.variables = variables_among(built.entry.cubin.kernels);
   report.peak_bytes = built.outcome == Outcome::compiled ? built.entry.peak_bytes : 0;
 }
 
@@ -182,9 +192,10 @@ Result<Built> KernelLoader::Impl::get_or_compile(const ModuleRequest& request, B
     report.outcome = missing ? Outcome::missing : Outcome::failed;
     return std::move(built).error();
   }
+  mark_variables(built->entry.cubin.image, built->entry.cubin.kernels);  // of an older version
   describe(*built, report);
   report.store_refused = built->store_refused && !tiers.memory_only();
-  if (report.kernels.empty()) {
+  if (report.kernels.empty() && report.variables.empty()) {
     warn_of_no_kernel(request.request, request.name, log);
   }
   if (!built->entry.cubin.log.empty()) {
@@ -210,8 +221,9 @@ std::optional<SharedBytes> KernelLoader::Impl::unstored(const CacheKey& key) {
   return at != unstored_.end() ? std::optional(at->second) : std::nullopt;
 }
 
-Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& request, Built& built,
-                                                         LoadSite& site, ModuleReport& report) {
+Result<std::shared_ptr<LoadedModule>> KernelLoader::Impl::load(const ModuleRequest& request,
+                                                               Built& built, LoadSite& site,
+                                                               ModuleReport& report) {
   {
     const ForkSafeLock lock(modules_mutex_);
     if (const auto known = modules_.find(built.entry.key); known != modules_.end()) {
@@ -241,9 +253,9 @@ Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& re
   }
   const auto start = std::chrono::steady_clock::now();
   const auto load_once = [&]() {
-    return Module::load(api, built.entry.cubin.image,
-                        in_order(built.entry.cubin.kernels, request.kernel_names), contexts,
-                        site.capture_guard);
+    return LoadedModule::load(api, built.entry.cubin.image,
+                              in_order(built.entry.cubin.kernels, request.kernel_names), contexts,
+                              site.capture_guard);
   };
   auto module = load_once();
   if (!module && (module.error().code() == ErrorCode::incompatible ||
@@ -260,12 +272,13 @@ Result<std::shared_ptr<Module>> KernelLoader::Impl::load(const ModuleRequest& re
     return std::move(module).error().with_context(request.name);
   }
   report.load_time = time_since(start);
+  (*module)->set_variables(variable_names(built.entry.cubin.kernels));
   const ForkSafeLock lock(modules_mutex_);
   return modules_.try_emplace(built.entry.key, *std::move(module)).first->second;
 }
 
 Result<void> KernelLoader::Impl::unload(const CacheKey& key) {
-  std::shared_ptr<Module> unloaded;  // destroyed after the lock is released
+  std::shared_ptr<LoadedModule> unloaded;  // destroyed after the lock is released
   const ForkSafeLock lock(modules_mutex_);
   const auto known = modules_.find(key);
   if (known == modules_.end()) {

@@ -86,9 +86,9 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
   };
   /// Returns the module of a built entry, which the first call for a key loads on those devices of
   /// `site` that it runs on. If the driver refuses the image, it is compiled again once. Errors: as
-  /// Module::load; sealed; incompatible (no device runs it).
-  Result<std::shared_ptr<Module>> load(const ModuleRequest& request, Built& built, LoadSite& site,
-                                       ModuleReport& report);
+  /// LoadedModule::load; sealed; incompatible (no device runs it).
+  Result<std::shared_ptr<LoadedModule>> load(const ModuleRequest& request, Built& built,
+                                             LoadSite& site, ModuleReport& report);
 
   /// Removes a module's kernels from the table and unloads it. Errors: not_found.
   Result<void> unload(const CacheKey& key);
@@ -134,7 +134,8 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
   ProcessLocal<Driver> driver_;  // CUDA does not survive a fork
   FlagNotices flag_notices_;
   Mutex modules_mutex_;
-  std::unordered_map<CacheKey, std::shared_ptr<Module>> modules_ CUKILN_GUARDED_BY(modules_mutex_);
+  std::unordered_map<CacheKey, std::shared_ptr<LoadedModule>> modules_
+      CUKILN_GUARDED_BY(modules_mutex_);
   std::unordered_map<CacheKey, SharedBytes> unstored_ CUKILN_GUARDED_BY(modules_mutex_);
 };
 

@@ -273,6 +273,9 @@ class Preload {
       auto module = loader_.load(*job->request, *job->built, site_, job->report);
       if (module) {
         loader_.publish(job->request->name, job->target, (*module)->kernels(), with_ids);
+        for (std::size_t n = 0; with_ids && n < (*module)->variables().size(); ++n) {
+          loader_.table.add(Kernel());  // as many ids as there are names, as if it had failed
+        }
         with_ids = false;
       } else {
         fail(*job, std::move(module).error());

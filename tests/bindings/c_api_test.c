@@ -432,6 +432,60 @@ static void named_headers_are_found_by_name(void) {
   cukiln_loader_destroy(loader);
 }
 
+static void keep_variables(void* user, size_t done, size_t total,
+                           const cukiln_module_report* last) {
+  (void)done;
+  (void)total;
+  *(int*)user = last->kernel_count == 1 && last->variable_count == 1 &&
+                strcmp(last->variables[0].name, "table") == 0 &&
+                strcmp(last->variables[0].lowered, "table") == 0 &&
+                last->variables[0].bytes == 12 && last->variables[0].is_constant == 1;
+}
+
+static void a_variable_has_an_address(void) {
+  void* const fake = dlopen(FAKE_CUDA, RTLD_NOW);
+  void (*set_global)(const char*, size_t) = NULL;
+  if (!CHECK(fake != NULL)) return;
+  *(void**)&set_global = dlsym(fake, "fake_cuda_set_global");
+  set_global("table", 12);
+  cukiln_loader* const loader = open_loader();
+  const char* const text =
+      "__constant__ int table[3]; extern \"C\" __global__ void k(int* x) { *x = table[*x]; }";
+  const cukiln_source source = {"k.cu", text, strlen(text)};
+  const char* const names[] = {"k", "&table"};
+  const char* const targets[] = {"sm_90a"};
+  const cukiln_module module = {.struct_bytes = sizeof module,
+                                .sources = &source,
+                                .source_count = 1,
+                                .names = names,
+                                .name_count = 2,
+                                .targets = targets,
+                                .target_count = 1};
+  const cukiln_module* const modules[] = {&module};
+  int listed = 0;
+  const cukiln_preload_options options = {
+      .struct_bytes = sizeof options, .progress = keep_variables, .progress_user = &listed};
+  CHECK_CODE(CUKILN_OK, cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
+  CHECK(listed == 1);
+  uint64_t address = 0;
+  size_t bytes = 0;
+  CHECK_CODE(CUKILN_OK, cukiln_loader_get_global(loader, &module, "& table", 0, &address, &bytes));
+  CHECK(address != 0 && bytes == 12);
+  uint64_t same = 0;
+  CHECK_CODE(CUKILN_OK, cukiln_loader_get_global(loader, &module, "table", 0, &same, NULL));
+  CHECK(same == address);
+  CHECK_CODE(CUKILN_NOT_FOUND,
+             cukiln_loader_get_global(loader, &module, "none", 0, &address, &bytes));
+  CHECK(address == 0 && bytes == 0 && strstr(cukiln_last_error(), "its names have table") != NULL);
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT,
+             cukiln_loader_get_global(loader, &module, "table", 99, &address, &bytes));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT,
+             cukiln_loader_get_global(loader, &module, NULL, 0, &address, &bytes));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT,
+             cukiln_loader_get_global(loader, &module, "table", 0, NULL, &bytes));
+  cukiln_loader_destroy(loader);
+}
+
 static void a_kernel_launches_from_c(void) {
   void* const fake = dlopen(FAKE_CUDA, RTLD_NOW);
   size_t (*launches)(void) = NULL;
@@ -725,6 +779,7 @@ int main(void) {
   RUN(what_is_asked_for_is_recorded);
   RUN(cancel_ends_compiles_until_they_resume);
   RUN(named_headers_are_found_by_name);
+  RUN(a_variable_has_an_address);
   RUN(a_kernel_launches_from_c);
   RUN(a_kernels_resources_are_those_on_one_device);
   RUN(the_visible_devices_are_described);

@@ -352,6 +352,22 @@ class Compile(CliTest):
         result = self.run_cli("compile", "some.cu", "--name", "on", "--name", "fill", expect=FAILED)
         self.assertIn("No kernel fill, on in some.cu: it has one, fill<...>", result.err)
 
+    def test_variables_are_listed_as_such(self):
+        self.write("some.cu", '__constant__ int table[3];\nextern "C" __global__ void one(int* x) { *x = table[*x]; }\n')
+        for _ in ("compiled", "hit"):
+            result = self.run_cli("compile", "some.cu", "--name", "&table", "--name", "one")
+            self.assertRegex(result.out, r"(?m)^  one +\d+ regs +0 B shared +no spills$")
+            self.assertRegex(result.out, r"(?m)^  table +variable +12 B +constant$")
+        (module,) = self.compile("some.cu", "--name", "table", "--name", "one")
+        self.assertEqual([kernel["name"] for kernel in module["kernels"]], ["one"])
+        table = {"name": "table", "lowered": "table", "bytes": 12, "constant": True}
+        self.assertEqual(module["variables"], [table])
+        document = self.run_json("show", module["key"])
+        self.assertEqual(([k["name"] for k in document["kernels"]], document["variables"]), (["one"], [table]))
+        self.assertRegex(self.run_cli("show", module["key"]).out, r"(?s)Variables.*table +12 B +constant +same")
+        (entry,) = self.run_json("ls")["entries"]
+        self.assertEqual(entry["variables"], [table])
+
     def test_a_module_without_kernels_is_reported(self):
         self.write("fill.cu", TEMPLATE)
         for _ in ("compiled", "hit"):

@@ -31,6 +31,8 @@ CONTRACT = {
     ("doctor", "checks[].protections"): {"seccomp", "landlock", "not_dumpable", "max_tasks", "max_memory_bytes"},
 }  # fmt: skip
 
+VARIABLE = '__constant__ int table[3];\nextern "C" __global__ void one(int* x) { *x = table[*x]; }\n'
+
 
 def promised():
     """(command, object) -> fields, of the table."""
@@ -83,8 +85,10 @@ class Fields(CliTest):
 
     def test_modules(self):
         line = ("scale.cu", "--arch", "sm_90a")
-        self.check("compile", self.run_json("compile", *line))
-        self.write("m.json", json.dumps({"format": 1, "modules": [{"name": "s", "sources": ["scale.cu"]}]}))
+        self.write("v.cu", VARIABLE)
+        self.check("compile", self.run_json("compile", *line), self.run_json("compile", "v.cu", "--name", "table"))
+        self.write("m.json", json.dumps({"format": 1, "modules": [
+            {"name": "s", "sources": ["scale.cu"]}, {"name": "v", "sources": ["v.cu"], "names": ["table"]}]}))  # fmt: skip
         self.check("preload", self.run_json("preload", "m.json", env={"CUKILN_CUDA_LIBRARY": FAKE_DRIVER}),
                    self.run_json("preload", "m.json", "--system-store", "system"))
         self.check("fits", self.run_json("fits", "m.json", env={"CUKILN_CUDA_LIBRARY": FAKE_DRIVER}, expect=None))
@@ -96,9 +100,11 @@ class Fields(CliTest):
         self.check("record", self.run_json("record", "-o", "r.json", "--", CUKILN, "compile", *line))
 
     def test_entries(self):
+        self.write("v.cu", VARIABLE)
+        variable = self.one_key("v.cu", "--arch", "sm_90a", "--name", "table")
         key = self.one_key("scale.cu", "--arch", "sm_90a")
         self.check("ls", self.run_json("ls"))
-        self.check("show", self.run_json("show", key))
+        self.check("show", self.run_json("show", key), self.run_json("show", variable))
         self.check("stats", self.run_json("stats"))
         self.check("keygen", self.run_json("keygen", "-o", "k.key"))
         self.check("export", self.run_json("export", "-o", "b.ckb", "--sign", "k.key"))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loader: options, errors, what it compiles, finds and explains."""
 
+import ctypes
 import gc
 import json
 import logging
@@ -265,6 +266,25 @@ def test_named_headers_are_found_by_name(loader):
     )
     with pytest.raises(cukiln.CompileError, match="jit/a.h"):
         loader.compile(spec)
+
+
+def test_variables_are_listed_and_have_addresses(loader, cuda):
+    cuda.library.fake_cuda_set_global(b"table", ctypes.c_size_t(12))
+    text = '__constant__ int table[3];\nextern "C" __global__ void k(int* x) { *x = table[*x]; }'
+    spec = cukiln.ModuleSpec(
+        cukiln.Source("k.cu", text), names=["k", "&table"], targets=["sm_90a"]
+    )
+    (report,) = loader.compile(spec)
+    assert [kernel.name for kernel in report.kernels] == ["k"]
+    assert report.variables == (cukiln.VariableInfo("table", "table", 12, True),)
+    found = loader.get_global(spec, "table")
+    assert found.bytes == 12 and found.address != 0
+    assert loader.get_global(spec, " & table", device=0) == found
+    with pytest.raises(cukiln.NotFoundError, match='no variable "none"'):
+        loader.get_global(spec, "none")
+    for device in 99, -1:
+        with pytest.raises(cukiln.InvalidArgumentError):
+            loader.get_global(spec, "table", device)
 
 
 def test_a_compile_error_keeps_the_log(loader):

@@ -55,6 +55,13 @@ void read_environment() {
       }
     }
   }
+  if (const char* text = value("FAKE_CUDA_GLOBALS")) {
+    for (const std::string& part : split(text, ',')) {
+      const std::size_t equals = part.find('=');
+      settings.globals[part.substr(0, equals)] =
+          std::strtoul(part.substr(equals + 1).c_str(), nullptr, 10);
+    }
+  }
   if (const char* text = value("FAKE_CUDA_FAIL")) {
     for (const std::string& part : split(text, ',')) {
       const std::size_t equals = part.find('=');
@@ -129,6 +136,10 @@ FAKE_API void fake_cuda_set_parameters(const char* kernel, const std::size_t* si
                                        std::size_t count) {
   const std::lock_guard lock(mutex);
   settings.parameters[kernel].assign(sizes, sizes + count);
+}
+FAKE_API void fake_cuda_set_global(const char* symbol, std::size_t bytes) {
+  const std::lock_guard lock(mutex);
+  settings.globals[symbol] = bytes;
 }
 FAKE_API void fake_cuda_set_capture(CUstream stream, int status) {
   const std::lock_guard lock(mutex);

@@ -10,6 +10,7 @@
 //   FAKE_CUDA_FAIL=cuInit=100,cuLibraryLoadData=209*1     results; *N: only the next N calls
 //   FAKE_CUDA_KERNELS=scale,add         the only symbols that any image has
 //   FAKE_CUDA_PARAMETERS=scale=8:4:4    sizes of a kernel's parameters
+//   FAKE_CUDA_GLOBALS=table=80,n=4      sizes of the variables that every image has
 //   FAKE_CUDA_LEGACY_CAPTURE=1          the legacy stream reports a capture (906)
 //   FAKE_CUDA_CHECK_ARCH=1              209 for an image of another architecture than the device's
 //
@@ -61,6 +62,7 @@ struct FakeCuda {
     resolve(delay, "fake_cuda_delay");
     resolve(set_kernels, "fake_cuda_set_kernels");
     resolve(set_parameters, "fake_cuda_set_parameters");
+    resolve(set_global, "fake_cuda_set_global");
     resolve(set_capture, "fake_cuda_set_capture");
     resolve(set_legacy_capture, "fake_cuda_set_legacy_capture");
     resolve(set_foreign_capture, "fake_cuda_set_foreign_capture");
@@ -91,6 +93,7 @@ struct FakeCuda {
   void (*delay)(const char* function, int milliseconds);
   void (*set_kernels)(const char* comma_separated);
   void (*set_parameters)(const char* kernel, const std::size_t* sizes, std::size_t count);
+  void (*set_global)(const char* symbol, std::size_t bytes);  ///< a variable of every image
   void (*set_capture)(CUstream stream, int status);
   void (*set_legacy_capture)(int on);
   void (*set_foreign_capture)(int on);  ///< another thread captures: 900 unless relaxed

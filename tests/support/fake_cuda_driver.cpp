@@ -263,6 +263,24 @@ FAKE_API CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const 
   *kernel = made.get();
   return kCudaSuccess;
 }
+// Behind 1 TiB, 4 GiB apart for each device.
+FAKE_API CUresult cuLibraryGetGlobal(CUdeviceptr* address, std::size_t* bytes, CUlibrary,
+                                     const char* name) {
+  FAKE_CALL(cuLibraryGetGlobal);
+  const std::lock_guard lock(mutex);
+  if (current.empty()) {
+    return kCudaInvalidContext;
+  }
+  const auto found = settings.globals.find(name);
+  if (found == settings.globals.end()) {
+    return kCudaNotFound;
+  }
+  const auto index = static_cast<std::uint64_t>(std::distance(settings.globals.begin(), found));
+  *address = (std::uint64_t{1} << 40) + (static_cast<std::uint64_t>(current.back()->device) << 32) +
+             256 * index;
+  *bytes = found->second;
+  return kCudaSuccess;
+}
 FAKE_API CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
   FAKE_CALL(cuKernelGetFunction);
   const std::lock_guard lock(mutex);

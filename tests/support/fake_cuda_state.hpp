@@ -61,6 +61,7 @@ struct Settings {
   int version = 13000;
   std::optional<std::vector<std::string>> kernels;
   std::map<std::string, std::vector<std::size_t>, std::less<>> parameters;
+  std::map<std::string, std::size_t, std::less<>> globals;
   std::map<CUstream, int> captures;
   bool legacy_capture = false;
   bool foreign_capture = false;

@@ -237,6 +237,12 @@ ReportView::ReportView(const ModuleReport& report) : target_(report.target.name(
   view_.dropped_flags = dropped_flags_.data();
   view_.dropped_flag_count = dropped_flags_.size();
   view_.peak_bytes = report.peak_bytes;
+  for (const VariableInfo& variable : report.variables) {
+    variables_.push_back({variable.name.c_str(), variable.lowered.c_str(), variable.bytes,
+                          variable.is_constant ? 1 : 0});
+  }
+  view_.variables = variables_.data();
+  view_.variable_count = variables_.size();
 }
 
 }  // namespace cukiln::c

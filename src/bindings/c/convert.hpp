@@ -36,6 +36,7 @@ class ReportView {
   std::string target_;
   std::string key_;
   std::vector<cukiln_kernel_info> kernels_;
+  std::vector<cukiln_variable_info> variables_;
   std::vector<const char*> dropped_flags_;
   cukiln_module_report view_{};
 };

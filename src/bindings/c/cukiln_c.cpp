@@ -246,6 +246,33 @@ cukiln_code cukiln_loader_get_cancellable(cukiln_loader* loader, const cukiln_mo
   });
 }
 
+cukiln_code cukiln_loader_get_global(cukiln_loader* loader, const cukiln_module* module,
+                                     const char* name, int device, uint64_t* address,
+                                     size_t* bytes) {
+  return guarded([&]() -> Result<void> {
+    if (loader == nullptr || name == nullptr || address == nullptr) {
+      return null_argument(loader == nullptr ? "loader" : name == nullptr ? "name" : "address");
+    }
+    *address = 0;
+    if (bytes != nullptr) *bytes = 0;
+    auto spec = c::read_module(module);
+    if (!spec) {
+      return std::move(spec).error();
+    }
+    auto loaded = loader->loader.module(*spec);
+    if (!loaded) {
+      return std::move(loaded).error();
+    }
+    auto global = loaded->global(name, device);
+    if (!global) {
+      return std::move(global).error();
+    }
+    *address = global->address;
+    if (bytes != nullptr) *bytes = global->bytes;
+    return {};
+  });
+}
+
 cukiln_code cukiln_loader_get_cuda_module(cukiln_loader* loader, const char* name,
                                           const char* const* sources, size_t source_count,
                                           const char* const* flags, size_t flag_count) {

@@ -255,7 +255,7 @@ Result<std::string> entries_json(TieredStore& store, const EntryQuery& query) {
   const std::size_t end = begin + std::min({query.limit, kMaxListed, entries.size() - begin});
   for (std::size_t i = begin; i < end; ++i) {
     Json entry = json_of(entries[i]);
-    entry["kernels"] = entries[i].kernels.size();
+    entry["kernels"] = kernels_among(entries[i].kernels).size();
     truncate_all(entry, kMaxLabelBytes);
     list.push_back(std::move(entry));
   }

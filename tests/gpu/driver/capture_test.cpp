@@ -34,8 +34,9 @@ struct Fixture {
     x.fill_bytes(0);
     Device::first().synchronize();
   }
-  Result<std::shared_ptr<Module>> load_late(Stream guard) const {
-    return Module::load(Device::first().api(), late, {{"late", "late"}}, std::vector{0}, guard);
+  Result<std::shared_ptr<LoadedModule>> load_late(Stream guard) const {
+    return LoadedModule::load(Device::first().api(), late, {{"late", "late"}}, std::vector{0},
+                              guard);
   }
   TestLoader loader;
   Kernel kernel;

@@ -14,8 +14,10 @@ using testing::TestLoader;
 
 constexpr const char* kNothing = R"(extern "C" __global__ void nothing() {})";
 
-Result<std::shared_ptr<Module>> load(const std::string& image, const char* symbol = "nothing") {
-  return Module::load(Device::first().api(), image, {{"nothing", symbol}}, std::vector{0}, nullptr);
+Result<std::shared_ptr<LoadedModule>> load(const std::string& image,
+                                           const char* symbol = "nothing") {
+  return LoadedModule::load(Device::first().api(), image, {{"nothing", symbol}}, std::vector{0},
+                            nullptr);
 }
 
 Target own_target() { return target_of({0, "", Device::first().capability(), 0}); }

@@ -50,6 +50,7 @@ SAME_FUNCTION(cuCtxGetDevice);
 SAME_FUNCTION(cuLibraryLoadData);
 SAME_FUNCTION(cuLibraryUnload);
 SAME_FUNCTION(cuLibraryGetKernel);
+SAME_FUNCTION(cuLibraryGetGlobal);
 SAME_FUNCTION(cuKernelGetFunction);
 SAME_FUNCTION(cuKernelGetAttribute);
 SAME_FUNCTION(cuKernelSetAttribute);

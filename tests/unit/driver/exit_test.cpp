@@ -27,7 +27,7 @@ TEST_CASE("exits while threads load" * doctest::skip()) {
       const std::string image = testing::fake_cubin({"k"});
       for (;;) {
         const auto module =
-            Module::load(api, image, {{"k", "k"}}, std::vector{0, 1, 2, 3}, nullptr);
+            LoadedModule::load(api, image, {{"k", "k"}}, std::vector{0, 1, 2, 3}, nullptr);
         if (module) {
           (*module)->kernels().front().name();
         }

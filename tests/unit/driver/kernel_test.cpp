@@ -32,8 +32,8 @@ struct Fixture {
     auto opened = DriverApi::open(fake.path);
     REQUIRE(opened);
     api = *std::move(opened);
-    auto loaded =
-        Module::load(api, fake_cubin({"scale"}), {{"scale", "scale"}}, std::vector{0, 1}, nullptr);
+    auto loaded = LoadedModule::load(api, fake_cubin({"scale"}), {{"scale", "scale"}},
+                                     std::vector{0, 1}, nullptr);
     REQUIRE(loaded);
     module = *std::move(loaded);
     kernel = module->kernels().front();
@@ -45,7 +45,7 @@ struct Fixture {
   }
   FakeCuda fake;
   std::shared_ptr<const DriverApi> api;
-  std::shared_ptr<Module> module;
+  std::shared_ptr<LoadedModule> module;
   Kernel kernel;
 };
 

@@ -24,12 +24,14 @@ struct Fixture {
     REQUIRE(opened);
     api = *std::move(opened);
   }
-  Result<std::shared_ptr<Module>> load(const std::string& bytes, const std::vector<int>& devices,
-                                       Stream guard = nullptr) const {
-    return Module::load(api, bytes, {{"scale", "_Z5scale"}, {"add", "_Z3add"}}, devices, guard);
+  Result<std::shared_ptr<LoadedModule>> load(const std::string& bytes,
+                                             const std::vector<int>& devices,
+                                             Stream guard = nullptr) const {
+    return LoadedModule::load(api, bytes, {{"scale", "_Z5scale"}, {"add", "_Z3add"}}, devices,
+                              guard);
   }
-  Result<std::shared_ptr<Module>> load(const std::vector<int>& devices = {0},
-                                       Stream guard = nullptr) const {
+  Result<std::shared_ptr<LoadedModule>> load(const std::vector<int>& devices = {0},
+                                             Stream guard = nullptr) const {
     return load(image, devices, guard);
   }
   FakeCuda fake;
@@ -103,7 +105,7 @@ TEST_CASE_FIXTURE(Fixture, "Contexts opened in the host's thread serve loads in 
   REQUIRE(contexts);
   CHECK((*contexts)->entries().size() == 1);
   std::jthread([&] {
-    const auto module = Module::load(api, image, {{"add", "_Z3add"}}, *contexts, nullptr);
+    const auto module = LoadedModule::load(api, image, {{"add", "_Z3add"}}, *contexts, nullptr);
     CHECK(module.has_value());
     CHECK(fake.current_depth() == 0);
   }).join();
@@ -216,11 +218,40 @@ TEST_CASE("A cubin's target and compiler release are read") {
 }
 
 TEST_CASE_FIXTURE(Fixture, "A symbol missing from the image is not_found, with both names") {
-  const auto module = Module::load(api, image, {{"k<float>", "_Z1kIfE"}}, std::vector{0}, nullptr);
+  const auto module =
+      LoadedModule::load(api, image, {{"k<float>", "_Z1kIfE"}}, std::vector{0}, nullptr);
   REQUIRE(!module);
   CHECK(module.error().code() == ErrorCode::not_found);
   CHECK(contains(module.error().message(), "k<float>"));
   CHECK(contains(module.error().message(), "_Z1kIfE"));
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "A variable is looked up in its device's context, which stays as it was") {
+  fake.set_devices(2);
+  fake.set_global("_ZN2ns1vE", 12);
+  const auto module = load({0, 1});
+  REQUIRE(module);
+  (*module)->set_variables({{"ns::v", "_ZN2ns1vE"}});
+  const auto first = (*module)->global("ns::v", 0);
+  const auto second = (*module)->global("ns::v", 1);
+  REQUIRE(first);
+  REQUIRE(second);
+  CHECK(first->bytes == 12);
+  CHECK(first->address != second->address);
+  CHECK(fake.current_depth() == 0);
+  REQUIRE_FALSE((*module)->global("ns::v", std::nullopt));
+  {
+    const CurrentContext current(*api, fake.new_context(1));
+    const auto here = (*module)->global("ns::v", std::nullopt);
+    REQUIRE(here);
+    CHECK(here->address == second->address);
+  }
+  const auto missing = (*module)->global("w", 0);
+  REQUIRE_FALSE(missing);
+  CHECK(missing.error().code() == ErrorCode::not_found);
+  CHECK(contains(missing.error().message(), "its names have ns::v"));
+  CHECK((*module)->global("ns::v", 2).error().code() == ErrorCode::invalid_argument);
 }
 
 TEST_CASE_FIXTURE(Fixture, "Unknown devices, or none at all, are invalid arguments") {

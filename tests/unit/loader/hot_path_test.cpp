@@ -104,8 +104,8 @@ struct Fixture {
     auto opened = DriverApi::open(fake.path);
     REQUIRE(opened);
     api = *std::move(opened);
-    auto loaded = Module::load(api, testing::fake_cubin({"scale"}), {{"scale", "scale"}},
-                               std::vector{0}, nullptr);
+    auto loaded = LoadedModule::load(api, testing::fake_cubin({"scale"}), {{"scale", "scale"}},
+                                     std::vector{0}, nullptr);
     REQUIRE(loaded);
     module = *std::move(loaded);
     context = fake.new_context(0);
@@ -136,7 +136,7 @@ struct Fixture {
 
   testing::FakeCuda fake;
   std::shared_ptr<const DriverApi> api;
-  std::shared_ptr<Module> module;
+  std::shared_ptr<LoadedModule> module;
   CUcontext context = nullptr;
   KernelTable table;
   std::vector<std::string> names;

@@ -27,6 +27,7 @@ from ._spec import (
     DeviceInfo,
     Difference,
     Explanation,
+    Global,
     KernelAttributes,
     KernelInfo,
     ModuleReport,
@@ -35,6 +36,7 @@ from ._spec import (
     PreloadReport,
     Source,
     Stats,
+    VariableInfo,
 )
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "DriverError",
     "Error",
     "Explanation",
+    "Global",
     "IncompatibleError",
     "InternalError",
     "InvalidArgumentError",
@@ -65,6 +68,7 @@ __all__ = [
     "Source",
     "Stats",
     "TimeoutError",
+    "VariableInfo",
     "default_loader",
     "get_cuda_module",
     "preload_all",

@@ -18,6 +18,7 @@ __all__ = [
     "DriverError",
     "Error",
     "Explanation",
+    "Global",
     "IncompatibleError",
     "InternalError",
     "InvalidArgumentError",
@@ -36,6 +37,7 @@ __all__ = [
     "Source",
     "Stats",
     "TimeoutError",
+    "VariableInfo",
     "default_loader",
     "get_cuda_module",
     "preload_all",
@@ -81,6 +83,17 @@ class ModuleSpec:
     def to_c(self) -> ctypes.Structure: ...
 
 @dataclass(frozen=True)
+class VariableInfo:
+    name: str
+    lowered: str
+    bytes: int
+    is_constant: bool
+
+class Global(NamedTuple):
+    address: int
+    bytes: int
+
+@dataclass(frozen=True)
 class KernelInfo:
     name: str
     lowered: str
@@ -107,6 +120,7 @@ class ModuleReport:
     log: str
     error: Error | None
     peak_bytes: int
+    variables: tuple[VariableInfo, ...] = ()
     @staticmethod
     def from_c(c: ctypes.Structure) -> ModuleReport: ...
 
@@ -297,6 +311,7 @@ class Loader:
     def get(
         self, module: ModuleSpec, kernel: str | None = None, *, cancel: CancelToken | None = None
     ) -> Kernel: ...
+    def get_global(self, module: ModuleSpec, name: str, device: int = 0) -> Global: ...
     def unload(self, key: str) -> None: ...
     def find(self, name: str | int) -> Kernel | None: ...
     def __getitem__(self, name: str | int) -> Kernel: ...

@@ -107,6 +107,15 @@ class KernelInfo(ctypes.Structure):
     )
 
 
+class VariableInfo(ctypes.Structure):
+    _fields_ = (
+        ("name", c_char_p),
+        ("lowered", c_char_p),
+        ("bytes", c_uint64),
+        ("is_constant", c_int),
+    )
+
+
 class ModuleReport(ctypes.Structure):  # made by the library
     _fields_ = (
         ("name", c_char_p),
@@ -129,6 +138,8 @@ class ModuleReport(ctypes.Structure):  # made by the library
         ("dropped_flags", _STRINGS),
         ("dropped_flag_count", c_size_t),
         ("peak_bytes", c_uint64),
+        ("variables", POINTER(VariableInfo)),
+        ("variable_count", c_size_t),
     )
 
 
@@ -311,6 +322,10 @@ _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "cukiln_loader_get_cancellable": (
         c_int,
         (_LOADER, POINTER(Module), c_char_p, c_void_p, POINTER(_KERNEL)),
+    ),
+    "cukiln_loader_get_global": (
+        c_int,
+        (_LOADER, POINTER(Module), c_char_p, c_int, POINTER(c_uint64), POINTER(c_size_t)),
     ),
     "cukiln_loader_unload": (c_int, (_LOADER, c_char_p)),
     "cukiln_loader_seal": (None, (_LOADER, c_int)),

@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from ctypes import byref, c_int, c_size_t, c_void_p, pointer
+from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p, pointer
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ._kernel import Kernel, stream_pointer
 from ._spec import (
     DeviceInfo,
     Explanation,
+    Global,
     ModuleReport,
     ModuleSpec,
     PreloadPhases,
@@ -300,6 +301,28 @@ class Loader:
         get = self._library.cukiln_loader_get_cancellable
         _library.check(self._wait_for(get, byref(module), name, token, byref(found)))
         return found.value or 0  # never null when it succeeded
+
+    def get_global(self, module: ModuleSpec, name: str, device: int = 0) -> Global:
+        """Returns a variable of a module on a device; the module is compiled and loaded if it is
+        not yet. `name` is a name expression in any spelling among the module's names, or the symbol
+        of a variable that a kernel uses. Errors: NotFoundError (no such variable),
+        InvalidArgumentError (not loaded on that device)."""
+        return self._get_global(_request(module), name, device)
+
+    def _get_global(self, module: _library.Module, name: str, device: int) -> Global:
+        address, size = c_uint64(), c_size_t()
+        get = self._library.cukiln_loader_get_global
+        _library.check(
+            self._wait_for(
+                get,
+                byref(module),
+                _library.encoded(name),
+                _library.ordinal(device),
+                byref(address),
+                byref(size),
+            )
+        )
+        return Global(address.value, size.value)
 
     def unload(self, key: str) -> None:
         """Unloads the module with a key that a report named from every device, and empties its ids

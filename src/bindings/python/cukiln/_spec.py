@@ -95,6 +95,23 @@ def _sources(given: tuple[Path | Source, ...]):
 
 
 @dataclass(frozen=True)
+class VariableInfo:
+    """A __device__ or __constant__ variable among a module's names."""
+
+    name: str  #: a name expression without &
+    lowered: str  #: the symbol in the cubin
+    bytes: int
+    is_constant: bool
+
+
+class Global(NamedTuple):
+    """A variable on one device."""
+
+    address: int  #: a CUdeviceptr
+    bytes: int
+
+
+@dataclass(frozen=True)
 class KernelInfo:
     """One kernel of a cubin and what it uses, as the assembler reported it."""
 
@@ -129,6 +146,7 @@ class ModuleReport:
     log: str  #: the compiler's warnings
     error: _errors.Error | None
     peak_bytes: int  #: the most memory its compile used; 0: not compiled here, or not measured
+    variables: tuple[VariableInfo, ...] = ()  #: those among the names; no part of `kernels`
 
     @staticmethod
     def from_c(c: _library.ModuleReport) -> ModuleReport:
@@ -161,6 +179,10 @@ class ModuleReport:
             log=log,
             error=_errors.of(c.code, text(c.error), log) if c.code else None,
             peak_bytes=c.peak_bytes,
+            variables=tuple(
+                VariableInfo(text(v.name), text(v.lowered), v.bytes, bool(v.is_constant))
+                for v in c.variables[: c.variable_count]
+            ),
         )
 
 

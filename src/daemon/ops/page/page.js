@@ -320,6 +320,11 @@ function drawEntry(entry) {
     table([['Name', 'mono'], ['Registers', 'number'], ['Shared', 'number'], ['Local', 'number'], ['Spills', 'number']],
       entry.kernels.map((kernel) => [kernel.name, count(kernel.registers), bytes(kernel.shared_bytes),
         bytes(kernel.local_bytes), bytes(kernel.spill_bytes)])),
+    ...(entry.variables.length > 0 ? [
+      node('h3', {}, plural(entry.variables.length, 'variable', 'variables')),
+      table([['Name', 'mono'], ['Size', 'number'], ['Memory', 'text']],
+        entry.variables.map((one) => [one.name, bytes(one.bytes), one.constant ? 'constant' : 'global'])),
+    ] : []),
     node('h3', {}, `Depends on ${plural(entry.dependencies.length, 'file', 'files')}`),
     table([['Path', 'mono'], ['Digest', 'mono']],
       entry.dependencies.map((file) => [file.path, short(file.digest)])),

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace cukiln {
+inline namespace v0 {
+
+/// A `__device__` or `__constant__` variable of a cubin that one of the module's names is the
+/// address of.
+struct VariableInfo {
+  std::string name;          ///< in the canonical spelling: `ns::table<float>`, without `&`
+  std::string lowered;       ///< the symbol in the cubin
+  std::uint64_t bytes = 0;   ///< its size
+  bool is_constant = false;  ///< `__constant__`
+};
+
+}  // namespace v0
+}  // namespace cukiln

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "driver/kernel_state.hpp"
+#include "driver/module.hpp"
+
+namespace cukiln {
+
+/// What a loaded module owns, and the steps of loading it (module.cpp).
+struct LoadedModule::Impl {
+  std::shared_ptr<const DriverApi> api;
+  std::shared_ptr<const DeviceContexts> devices;
+  CUlibrary library = nullptr;
+  std::deque<detail::KernelState> states;
+
+  ~Impl();
+  Result<void> check_captures(Stream capture_guard) const;
+  Result<void> open(ByteView image, const std::vector<KernelName>& names);
+  Result<void> load_everywhere(ByteView image) const;
+};
+
+}  // namespace cukiln
