@@ -206,7 +206,8 @@ class CUKILN_API KernelLoader {
   Result<void> get_cuda_module(const std::string& name, const std::vector<std::string>& sources,
                                const std::vector<std::string>& flags = {});
 
-  /// Makes every later compile or load an error, or a counted warning.
+  /// Makes every later compile or load an error, or a counted warning. Both say why it was needed,
+  /// as `explain` does, and have the line that the manifest lacks.
   void seal(SealPolicy policy = SealPolicy::fail) noexcept;
   bool sealed() const noexcept;
 

@@ -146,7 +146,7 @@ void Builder::probe(CubinStore& store, const ModuleRequest& request, Purpose pur
 class Builder::PipelineCaller final : public CompilePipeline::Caller {
  public:
   PipelineCaller(Builder& builder, const ModuleRequest& request, Found found,
-                 const std::function<Result<void>()>& may_compile, CancelFlags cancelled)
+                 const MayCompile& may_compile, CancelFlags cancelled)
       : builder_(builder),
         request_(request),
         found_(std::move(found)),
@@ -206,7 +206,7 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   Builder& builder_;
   const ModuleRequest& request_;
   Found found_;
-  const std::function<Result<void>()>& may_compile_;
+  const MayCompile& may_compile_;
   const CancelFlags cancelled_;
   std::string reason_;  // of the compile
   std::unique_ptr<FileServer> files_;
@@ -229,7 +229,7 @@ Result<void> Builder::PipelineCaller::admit() {
     return make_error(ErrorCode::timeout, "compiling {} was cancelled", request_.name);
   }
   if (may_compile_) {
-    CUKILN_CHECK(may_compile_());
+    CUKILN_CHECK(may_compile_(found_.miss));
   }
   if (auto known = builder_.failures_.recall(request_.digest)) {
     return *std::move(known);
@@ -308,9 +308,8 @@ Built Builder::PipelineCaller::take(CompilePipeline::Outcome outcome) {
 }
 
 Result<Built> Builder::build(const ModuleRequest& request, Found found,
-                             const std::function<Result<void>()>& may_compile,
-                             const std::atomic<bool>* cancelled, PhaseMeter* meter,
-                             NvrtcFailure* failure) {
+                             const MayCompile& may_compile, const std::atomic<bool>* cancelled,
+                             PhaseMeter* meter, NvrtcFailure* failure) {
   if (!found.entry) {
     if (const auto corrected = request.with_true_digests(stats_)) {
       return build(*corrected, look_up(*corrected), may_compile, cancelled, meter, failure);

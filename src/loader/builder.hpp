@@ -79,12 +79,13 @@ class Builder {
   /// fails is a logged, counted miss.
   Found look_up(const ModuleRequest& request, Purpose purpose = Purpose::use);
 
-  /// Returns what `look_up` found, or compiles. `may_compile` is called before a compile starts;
-  /// its error (a sealed loader) is returned. `cancelled` is the call's own flag and may be null.
-  /// `failure` is set if NVRTC refused a program in this process's worker. Errors: the
-  /// compiler's; not_found (offline); timeout (cancelled).
-  Result<Built> build(const ModuleRequest& request, Found found,
-                      const std::function<Result<void>()>& may_compile = {},
+  using MayCompile = std::function<Result<void>(const Miss& miss)>;
+
+  /// Returns what `look_up` found, or compiles. `may_compile` is called with the reason of the
+  /// miss before a compile starts; its error (a sealed loader) is returned. `cancelled` is the
+  /// call's own flag and may be null. `failure` is set if NVRTC refused a program in this process's
+  /// worker. Errors: the compiler's; not_found (offline); timeout (cancelled).
+  Result<Built> build(const ModuleRequest& request, Found found, const MayCompile& may_compile = {},
                       const std::atomic<bool>* cancelled = nullptr, PhaseMeter* meter = nullptr,
                       NvrtcFailure* failure = nullptr);
 

@@ -4,6 +4,7 @@
 
 #include "base/result.hpp"
 #include "compile/time_use.hpp"
+#include "loader/explain_miss.hpp"
 #include "loader/loader_impl.hpp"
 
 namespace cukiln {
@@ -214,16 +215,10 @@ Result<Explanation> explain_by_entries(TieredStore& store, const ModuleRequest& 
   return out;
 }
 
-/// Explains the result of a lookup.
-Result<Explanation> explain_lookup(const KernelLoader::Impl::Resolved& resolved, TieredStore& tiers,
-                                   StatCache& stat_cache) {
-  const ModuleRequest& request = resolved.request;
-  if (resolved.found.entry) {
-    Explanation hit;
-    hit.hit = true;
-    hit.key = resolved.found.entry->key;
-    return hit;
-  }
+}  // namespace
+
+Result<Explanation> explain_miss(const ModuleRequest& request, const Miss& miss, TieredStore& tiers,
+                                 StatCache& stat_cache) {
   if (const auto use = find_time_use(request.request, *request.files(&stat_cache))) {
     Explanation never_stored;
     never_stored.differences.push_back(
@@ -232,18 +227,23 @@ Result<Explanation> explain_lookup(const KernelLoader::Impl::Resolved& resolved,
   }
   CUKILN_TRY(const auto sets, tiers.list_sets(request.digest, request.canonical));
   if (!sets.empty()) {
-    return explain_by_sets(sets, *request.files(&stat_cache), resolved.found.miss);
+    return explain_by_sets(sets, *request.files(&stat_cache), miss);
   }
   return explain_by_entries(tiers, request);
 }
-
-}  // namespace
 
 Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target) {
   return guarded([&]() -> Result<Explanation> {
     CUKILN_TRY(const Impl::Resolved resolved,
                impl_->resolve(spec, target, Builder::Purpose::inspect));
-    CUKILN_TRY(Explanation explanation, explain_lookup(resolved, impl_->tiers, impl_->stat_cache));
+    Explanation explanation;
+    if (resolved.found.entry) {
+      explanation.hit = true;
+      explanation.key = resolved.found.entry->key;
+    } else {
+      CUKILN_TRY(explanation, explain_miss(resolved.request, resolved.found.miss, impl_->tiers,
+                                           impl_->stat_cache));
+    }
     explanation.target = resolved.request.request.target;
     return explanation;
   });

@@ -165,11 +165,9 @@ Result<void> KernelLoader::unload(const CacheKey& key) {
   return guarded([&] { return impl_->unload(key); });
 }
 
-void KernelLoader::seal(SealPolicy policy) noexcept {
-  impl_->seal_state.store(policy == SealPolicy::fail ? Impl::sealed_fail : Impl::sealed_warn);
-}
+void KernelLoader::seal(SealPolicy policy) noexcept { impl_->seal.set(policy); }
 
-bool KernelLoader::sealed() const noexcept { return impl_->seal_state.load() != Impl::open; }
+bool KernelLoader::sealed() const noexcept { return impl_->seal.is_set(); }
 
 Result<std::vector<DeviceInfo>> KernelLoader::devices() {
   return guarded([&] { return impl_->devices({}); });

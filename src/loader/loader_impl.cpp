@@ -163,30 +163,13 @@ Result<KernelLoader::Impl::Resolved> KernelLoader::Impl::resolve(const ModuleSpe
   return *std::move(first);
 }
 
-Result<void> KernelLoader::Impl::check_seal(const char* what, const std::string& name) {
-  const int state = seal_state.load(std::memory_order_relaxed);
-  if (state == open) {
-    return {};
-  }
-  if (state == sealed_warn) {
-    telemetry.count(&Stats::sealed_violations);
-    log.warn("{} {} after seal(): it delays the hot path", what, name);
-    return {};
-  }
-  return make_error(
-      ErrorCode::sealed,
-      "{} {} was needed after seal(); add it to the manifest that is preloaded, or seal "
-      "with SealPolicy::warn",
-      what, name);
-}
-
 Result<Built> KernelLoader::Impl::get_or_compile(const ModuleRequest& request, Builder::Found found,
                                                  ModuleReport& report,
                                                  const std::atomic<bool>* cancelled,
                                                  PhaseMeter* meter) {
   auto built = builder->build(
-      request, std::move(found), [&] { return check_seal("a compile of", request.name); },
-      cancelled, meter);
+      request, std::move(found),
+      [&](const Miss& miss) { return seal.check_compile(request, miss); }, cancelled, meter);
   if (!built) {
     const bool missing = options.offline && built.error().code() == ErrorCode::not_found;
     report.outcome = missing ? Outcome::missing : Outcome::failed;
@@ -230,7 +213,7 @@ Result<std::shared_ptr<LoadedModule>> KernelLoader::Impl::load(const ModuleReque
       return known->second;
     }
   }
-  CUKILN_CHECK(check_seal("a load of", request.name));
+  CUKILN_CHECK(seal.check_load(request, built.entry.key));
   CUKILN_TRY(const auto api, driver());
   std::vector<int> ordinals;
   for (const DeviceInfo& device : site.chosen) {

@@ -23,6 +23,7 @@
 #include "loader/module_request.hpp"
 #include "loader/phase_meter.hpp"
 #include "loader/recorder.hpp"
+#include "loader/seal.hpp"
 #include "loader/toolchains.hpp"
 #include "store/tiered_store.hpp"
 
@@ -63,9 +64,6 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
   Result<Resolved> resolve(const ModuleSpec& spec, Target wanted,
                            Builder::Purpose purpose = Builder::Purpose::use,
                            PhaseMeter* meter = nullptr);
-
-  /// Returns an error if the loader is sealed with `fail`; logs and counts if with `warn`.
-  Result<void> check_seal(const char* what, const std::string& name);
 
   /// Returns what was found, or compiles; fills in the report. As `Builder::build`.
   Result<Built> get_or_compile(const ModuleRequest& request, Builder::Found found,
@@ -121,9 +119,7 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
   std::unique_ptr<Toolchains> toolchains;
   std::unique_ptr<Builder> builder;
   KernelTable table;
-
-  enum Seal : int { open = 0, sealed_fail = 1, sealed_warn = 2 };
-  std::atomic<int> seal_state{open};
+  Seal seal{tiers, stat_cache, telemetry, log};
 
  private:
   struct Driver {

@@ -347,6 +347,7 @@ Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
                                           StatCache* stats) {
   CUKILN_CHECK(check_no_nul(spec));
   ModuleRequest out;
+  out.spec = &spec;
   CUKILN_TRY(TranslatedFlags flags, translate_flags(spec.flags));
   CUKILN_CHECK(add_sources(spec, stats, out));
   CUKILN_CHECK(add_named_headers(spec, out));

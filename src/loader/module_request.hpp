@@ -22,6 +22,8 @@ inline constexpr const char* kDroppedMark = " [dropped: ";
 /// A ModuleSpec for one target, ready to be looked up or compiled: the request, and the mapping of
 /// its virtual paths to this host's files.
 struct ModuleRequest {
+  const ModuleSpec* spec =
+      nullptr;  ///< what it was made from; null: a program of NVRTC's interface
   CompileRequest request;
   std::string canonical;  ///< of the request
   RequestDigest digest;   ///< of the canonical bytes

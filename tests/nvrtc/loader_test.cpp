@@ -331,6 +331,71 @@ TEST_CASE_FIXTURE(LoaderFixture,
 }
 
 TEST_CASE_FIXTURE(LoaderFixture,
+                  "sealed: the error says what changed, and has the line that a manifest lacks") {
+  scratch.write("inc/tile.cuh", "#define TILE 16\n");
+  ModuleSpec module = spec(scratch.write("k.cu",
+                                         "#include <tile.cuh>\n"
+                                         "extern \"C\" __global__ void k(int* x) { *x = TILE; }"));
+  module.name = "tiled";
+  module.include = {scratch / "inc"};
+  module.flags = {"-lineinfo"};
+  const auto opened = open();
+  only(opened->compile(module));
+  opened->seal();
+  const auto refusal = [&] {
+    const auto reports = opened->compile(module);
+    REQUIRE(reports);
+    REQUIRE_FALSE(reports->front().status);
+    CHECK(reports->front().status.error().code() == ErrorCode::sealed);
+    return reports->front().status.error().message();
+  };
+  const auto has = [](const std::string& text, std::string_view part) {
+    return text.find(part) != std::string::npos;
+  };
+
+  module.define["STEPS"] = "2";
+  const std::string flag = refusal();
+  CAPTURE(flag);
+  CHECK(has(flag, "a compile of tiled for sm_100a was needed after seal(): not stored"));
+  CHECK(has(flag, "flag: was none, is --define-macro=STEPS=2"));
+  CHECK(has(flag, "compared with the entry "));
+
+  module.define.clear();
+  scratch.write("inc/tile.cuh", "#define TILE 32\n");
+  const std::string header = refusal();
+  CAPTURE(header);
+  CHECK(has(header, "header changed: " + (scratch / "inc/tile.cuh")));
+  CHECK(has(header, "header changed: was " + (scratch / "inc/tile.cuh") + " "));
+
+  const std::string line = header.substr(header.rfind('\n') + 1);
+  CAPTURE(line);
+  const auto manifest = Manifest::parse(R"({"format":1,"modules":[)" + line + "]}", "/");
+  if (!manifest) FAIL(manifest.error().message());
+  PreloadOptions no_load;
+  no_load.load = false;
+  const auto ready = open()->preload(*manifest, no_load);
+  REQUIRE(ready);
+  CHECK(ready->compiled == 1);
+  CHECK(only(opened->compile(module)).outcome == Outcome::hit);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture, "sealed: a source in memory is named as what no manifest has") {
+  ModuleSpec module;
+  module.sources = {Source::memory("made.cu", "extern \"C\" __global__ void made() {}")};
+  module.targets = {{100, 'a'}};
+  std::string logged;
+  LoaderOptions options = loader_options();
+  options.log = [&](LogLevel, std::string_view message) { logged += message; };
+  const auto opened = open(options);
+  opened->seal(SealPolicy::warn);
+  CHECK(only(opened->compile(module)).outcome == Outcome::compiled);
+  CAPTURE(logged);
+  CHECK(logged.find("after seal() delays the hot path: not stored") != std::string::npos);
+  CHECK(logged.find("once its texts, which are in memory here, are files") != std::string::npos);
+  CHECK(logged.find(R"("sources":["made.cu"])") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(LoaderFixture,
                   "several sources are one module; name expressions have their lowered names") {
   const std::string a =
       scratch.write("a.cu", "template <class T> __device__ T twice(T x) { return x + x; }");

@@ -241,6 +241,11 @@ TEST_CASE_FIXTURE(Fixture,
   const auto refused = opened->get(late, "first");
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code() == ErrorCode::sealed);
+  const std::string& why = refused.error().message();
+  CAPTURE(why);
+  CHECK(why.find("a load of late for sm_90a") != std::string::npos);
+  CHECK(why.find("no preload had loaded it") != std::string::npos);
+  CHECK(why.find(R"({"name":"late","sources":[")" + (scratch / "pair.cu")) != std::string::npos);
   opened->seal(SealPolicy::warn);
   CHECK(opened->get(late, "first"));
   CHECK(opened->stats().sealed_violations == 1);

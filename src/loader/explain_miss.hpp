@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "loader/builder.hpp"
+#include "loader/module_request.hpp"
+#include "store/tiered_store.hpp"
+
+#include <cukiln/explain.hpp>
+
+namespace cukiln {
+
+/// Explains why the lookup of a request missed. Reads files and the store; compiles nothing.
+/// Errors: io.
+Result<Explanation> explain_miss(const ModuleRequest& request, const Miss& miss, TieredStore& tiers,
+                                 StatCache& stat_cache);
+
+}  // namespace cukiln
