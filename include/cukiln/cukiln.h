@@ -76,6 +76,35 @@ typedef enum cukiln_log_level {
 /// call. It must not call back into cukiln. If it throws (C++), the message is lost.
 typedef void (*cukiln_log_function)(void* user, cukiln_log_level level, const char* message);
 
+/// cukiln::EventKind: what happened to a module, or to an entry of the store. Since 0.3.
+typedef enum cukiln_event_kind {
+  CUKILN_EVENT_HIT = 0,      ///< a cubin was found; `reason` says where
+  CUKILN_EVENT_MISS = 1,     ///< no tier had it; `reason` says why
+  CUKILN_EVENT_COMPILE = 2,  ///< a compile ended
+  CUKILN_EVENT_LOAD = 3,     ///< a module was loaded on its devices, or could not be
+  CUKILN_EVENT_EVICT = 4,    ///< the store removed an entry to make room
+  CUKILN_EVENT_CORRUPT = 5,  ///< the store found damage, which it removed
+  CUKILN_EVENT_SEALED = 6    ///< a compile or a load was needed after cukiln_loader_seal
+} cukiln_event_kind;
+
+/// cukiln::Event. Created by the library and may grow: do not use its sizeof. Since 0.3.
+typedef struct cukiln_event {
+  cukiln_event_kind kind;
+  const char* module;   ///< its name; empty for CORRUPT
+  const char* target;   ///< `sm_100a`; empty for CORRUPT
+  const char* key;      ///< 64 hex digits; empty when there is none, or it is not known
+  const char* reason;   ///< as in cukiln_module_report; the error's message if `failed`
+  int failed;           ///< 1: the compile, or the load, failed
+  double milliseconds;  ///< of a compile, waits included, and of a load
+} cukiln_event;
+
+/// Called in the thread in which the event happened (the caller's, or one of a preload's), before
+/// the call that caused it returns, and concurrently if several threads have events. The library
+/// holds no lock meanwhile, and the function may call the loader. `event` and what it points to are
+/// valid during the call. If it throws (C++), the event is lost. cukiln_loader_find and
+/// cukiln_loader_at have no events. Since 0.3.
+typedef void (*cukiln_event_function)(void* user, const cukiln_event* event);
+
 /// Whether cukilnd, the host's compile daemon, is asked before this process compiles.
 typedef enum cukiln_daemon_use {
   CUKILN_DAEMON_DEFAULT = 0,  ///< the environment's, if it is read; else automatic
@@ -123,6 +152,8 @@ typedef struct cukiln_options {
   uint64_t
       memory_bytes;  ///< of all workers together: a compile that would exceed it waits. 0: what
                      ///< this machine and its cgroups have; UINT64_MAX: no limit. Since 0.2
+  cukiln_event_function events;  ///< NULL: no events, which cost nothing then. Since 0.3
+  void* events_user;
 } cukiln_options;
 
 /// Opens a store and creates a loader. `options` NULL: from the environment. If the store cannot be

@@ -15,6 +15,7 @@
 #include <cukiln/cancel_token.hpp>
 #include <cukiln/device.hpp>
 #include <cukiln/digest.hpp>
+#include <cukiln/event.hpp>
 #include <cukiln/explain.hpp>
 #include <cukiln/export.hpp>
 #include <cukiln/kernel.hpp>
@@ -65,6 +66,7 @@ struct LoaderOptions {
                                    ///< waits. 0: what this machine and its cgroups have
   std::string record;  ///< an existing file to which requests are appended (`cukiln record`)
   LogSink log;
+  EventSink events;          ///< hits, misses, compiles, loads, and what is needed after `seal()`
 };
 
 /// How a module was obtained.

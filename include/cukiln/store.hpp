@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <cukiln/event.hpp>
 #include <cukiln/export.hpp>
 #include <cukiln/log.hpp>
 #include <cukiln/result.hpp>
@@ -43,6 +44,7 @@ struct StoreOptions {
   /// name begins with PREFIX. `Settings::load()` has those of `remote_trust`.
   std::vector<std::string> scoped_keys;
   LogSink log;
+  EventSink events;  ///< evictions and damage, in calls of a loader over the store
 };
 
 /// An open store: memory over the user's SQLite file over the read-only system store.

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/logger.hpp"
 
+#include "base/call_host.hpp"
+
 namespace cukiln {
 
 void Logger::deliver(LogLevel level, fmt::string_view format,
                      fmt::format_args args) const noexcept {
-  try {
-    sink_(level, fmt::vformat(format, args));
-  } catch (...) {  // a lost message must not fail the operation that logs it
-  }
+  call_host([&] { sink_(level, fmt::vformat(format, args)); });
 }
 
 }  // namespace cukiln

@@ -75,6 +75,19 @@ void Error::end_without_error() noexcept {
   std::abort();
 }
 
+const char* v0::name_of(EventKind kind) noexcept {
+  switch (kind) {
+    case EventKind::hit: return "hit";
+    case EventKind::miss: return "miss";
+    case EventKind::compile: return "compile";
+    case EventKind::load: return "load";
+    case EventKind::evict: return "evict";
+    case EventKind::corrupt: return "corrupt";
+    case EventKind::sealed: return "sealed";
+  }
+  return "unknown";
+}
+
 const char* v0::name_of(Outcome outcome) noexcept {
   switch (outcome) {
     case Outcome::hit: return "hit";

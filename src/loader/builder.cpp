@@ -184,6 +184,11 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   }
   void compile_failed(const Error& error) override {
     telemetry().count(&Stats::failed);
+    add_event(EventKind::compile, [&](Event& event) {
+      event.reason = error.message();
+      event.failed = true;
+      event.elapsed = SteadyClock::now() - admitted_;
+    });
     if (!cancelled_.is_set()) {
       builder_.failures_.remember(request_.digest, error);
     }
@@ -200,6 +205,20 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
     telemetry().count(&Stats::saved_us,
                       static_cast<std::uint64_t>(std::max<std::int64_t>(entry.compile_us, 0)));
   }
+  /// Adds an event of this module, which `complete` completes, if events are wanted.
+  template <class Complete>
+  void add_event(EventKind kind, const Complete& complete) {
+    if (EventQueue* const events = builder_.options_.events) {
+      events->add([&] {
+        Event event;
+        event.kind = kind;
+        event.module = request_.name;
+        event.target = request_.request.target;
+        complete(event);
+        return event;
+      });
+    }
+  }
   void count_fetched(const CompilePipeline::Outcome& outcome);
   void count_committed(const CompilePipeline::Outcome& outcome);
 
@@ -208,7 +227,8 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   Found found_;
   const MayCompile& may_compile_;
   const CancelFlags cancelled_;
-  std::string reason_;  // of the compile
+  std::string reason_;                // of the compile
+  SteadyClock::time_point admitted_;
   std::unique_ptr<FileServer> files_;
   std::optional<FileCheck> check_;
 };
@@ -216,6 +236,8 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
 Result<void> Builder::PipelineCaller::admit() {
   count_miss(telemetry(), found_.miss);
   reason_ = found_.miss.text();
+  admitted_ = SteadyClock::now();
+  add_event(EventKind::miss, [&](Event& event) { event.reason = reason_; });
   if (builder_.options_.offline) {
     const bool was_stored = found_.miss.why != Miss::Why::not_stored;
     const bool can_compile = compiler_for_target().toolchain().has_value();
@@ -304,6 +326,13 @@ Built Builder::PipelineCaller::take(CompilePipeline::Outcome outcome) {
   if (!is_compiled && request_.relies_on_record(built.entry.dependencies)) {
     built.reason += kRecorded;
   }
+  add_event(is_compiled ? EventKind::compile : EventKind::hit, [&](Event& event) {
+    event.key = built.entry.key;
+    event.reason = built.reason;
+    if (is_compiled) {
+      event.elapsed = SteadyClock::now() - admitted_;
+    }
+  });
   return built;
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "base/event_queue.hpp"
 #include "base/logger.hpp"
 #include "compile/compiler.hpp"
 #include "loader/failure_memory.hpp"
@@ -64,6 +65,7 @@ class Builder {
     RevokedKeys revoked_keys;      ///< entries that they signed are misses, and are removed
     KeyScopes key_scopes;          ///< so are entries that one of them signed for another module
     Logger log;
+    EventQueue* events = nullptr;  ///< hits, misses and compiles; the caller delivers them
   };
   /// The arguments must outlive the builder.
   Builder(CubinStore& store, Compiler& compiler, StatCache& stats, LoaderTelemetry& telemetry,

@@ -234,6 +234,7 @@ Result<Explanation> explain_miss(const ModuleRequest& request, const Miss& miss,
 
 Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target) {
   return guarded([&]() -> Result<Explanation> {
+    const EventDelivery delivery(impl_->tiers.events(), impl_->events);
     CUKILN_TRY(const Impl::Resolved resolved,
                impl_->resolve(spec, target, Builder::Purpose::inspect));
     Explanation explanation;
@@ -251,6 +252,7 @@ Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target)
 
 Result<Explanation> KernelLoader::explain(const CacheKey& was, const CacheKey& now) {
   return guarded([&]() -> Result<Explanation> {
+    const EventDelivery delivery(impl_->tiers.events(), impl_->events);
     TieredStore& store = impl_->tiers;
     const auto entry_of = [&](const CacheKey& key) -> Result<StoreEntry> {
       CUKILN_TRY(auto entry, store.peek(key));

@@ -12,6 +12,7 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
     : tiers(TieredStore::of(opened)),
       options(std::move(given)),
       log(options.log),
+      events(options.events),
       recorder(options.record, log) {
   stat_cache.set_source([this](const std::string& path) { return tiers.find_stat_record(path); });
   const NvrtcCompilerOptions workers = nvrtc_options(options, tiers, stat_cache);
@@ -26,6 +27,7 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
   build_options.revoked_keys = tiers.revoked_keys();
   build_options.key_scopes = tiers.key_scopes();
   build_options.log = log;
+  build_options.events = options.events ? &events : nullptr;
   builder = std::make_unique<Builder>(tiers, *compiler, stat_cache, telemetry, build_options);
 }
 
@@ -119,6 +121,7 @@ Result<std::vector<ModuleReport>> KernelLoader::compile(const ModuleSpec& spec,
 
 Result<std::string> KernelLoader::cubin(const CacheKey& key) {
   return guarded([&]() -> Result<std::string> {
+    const EventDelivery delivery(impl_->tiers.events(), impl_->events);
     if (const auto image = impl_->unstored(key)) {
       return std::string(image->view());
     }
@@ -133,6 +136,7 @@ Result<std::string> KernelLoader::cubin(const CacheKey& key) {
 Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel,
                                  const std::optional<CancelToken>& cancel) {
   return guarded([&]() -> Result<Kernel> {
+    const EventDelivery delivery(impl_->tiers.events(), impl_->events);
     CUKILN_TRY(const SpecModules loaded, SpecModules::load(*impl_, spec, cancel));
     return loaded.find(kernel);
   });
@@ -141,6 +145,7 @@ Result<Kernel> KernelLoader::get(const ModuleSpec& spec, std::string_view kernel
 Result<Module> KernelLoader::module(const ModuleSpec& spec,
                                     const std::optional<CancelToken>& cancel) {
   return guarded([&]() -> Result<Module> {
+    const EventDelivery delivery(impl_->tiers.events(), impl_->events);
     CUKILN_TRY(const SpecModules loaded, SpecModules::load(*impl_, spec, cancel));
     return Module(loaded.modules.front().get());
   });

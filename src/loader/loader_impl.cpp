@@ -71,6 +71,19 @@ void warn_of_no_kernel(const CompileRequest& request, const std::string& name, c
   }
 }
 
+Event load_event(const ModuleRequest& request, const CacheKey& key,
+                 const Result<std::shared_ptr<LoadedModule>>& module, Milliseconds elapsed) {
+  Event event;
+  event.kind = EventKind::load;
+  event.module = request.name;
+  event.target = request.request.target;
+  event.key = key;
+  event.failed = !module;
+  event.reason = module ? std::string() : module.error().message();
+  event.elapsed = elapsed;
+  return event;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const DriverApi>> KernelLoader::Impl::driver() {
@@ -167,6 +180,7 @@ Result<Built> KernelLoader::Impl::get_or_compile(const ModuleRequest& request, B
                                                  ModuleReport& report,
                                                  const std::atomic<bool>* cancelled,
                                                  PhaseMeter* meter) {
+  const EventDelivery delivery(tiers.events(), events);
   auto built = builder->build(
       request, std::move(found),
       [&](const Miss& miss) { return seal.check_compile(request, miss); }, cancelled, meter);
@@ -207,6 +221,7 @@ std::optional<SharedBytes> KernelLoader::Impl::unstored(const CacheKey& key) {
 Result<std::shared_ptr<LoadedModule>> KernelLoader::Impl::load(const ModuleRequest& request,
                                                                Built& built, LoadSite& site,
                                                                ModuleReport& report) {
+  const EventDelivery delivery(tiers.events(), events);
   {
     const ForkSafeLock lock(modules_mutex_);
     if (const auto known = modules_.find(built.entry.key); known != modules_.end()) {
@@ -251,10 +266,11 @@ Result<std::shared_ptr<LoadedModule>> KernelLoader::Impl::load(const ModuleReque
     CUKILN_TRY(built, get_or_compile(request, builder->look_up(request), report, site.cancelled));
     module = load_once();
   }
+  report.load_time = time_since(start);
+  events.add([&] { return load_event(request, built.entry.key, module, report.load_time); });
   if (!module) {
     return std::move(module).error().with_context(request.name);
   }
-  report.load_time = time_since(start);
   (*module)->set_variables(variable_names(built.entry.cubin.kernels));
   const ForkSafeLock lock(modules_mutex_);
   return modules_.try_emplace(built.entry.key, *std::move(module)).first->second;

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/event_queue.hpp"
 #include "base/logger.hpp"
 #include "base/mutex.hpp"
 #include "base/process_local.hpp"
@@ -111,6 +112,7 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
   TieredStore& tiers;
   const LoaderOptions options;
   const Logger log;
+  EventQueue events;
   LoaderTelemetry telemetry;
   Recorder recorder;
   StatCache stat_cache;
@@ -119,7 +121,7 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
   std::unique_ptr<Toolchains> toolchains;
   std::unique_ptr<Builder> builder;
   KernelTable table;
-  Seal seal{tiers, stat_cache, telemetry, log};
+  Seal seal{tiers, stat_cache, telemetry, log, events};
 
  private:
   struct Driver {

@@ -147,6 +147,7 @@ Result<ProgramResult> LoaderServices::compile_program(const ProgramSpec& spec,
                                                       NvrtcFailure& failure) {
   return guarded([&]() -> Result<ProgramResult> {
     KernelLoader::Impl& impl = *loader_.impl_;
+    const EventDelivery delivery(impl.tiers.events(), impl.events);
     CUKILN_TRY(const Toolchain toolchain, impl.compiler->for_target(spec.target).toolchain());
     const auto compile = [&](FolderNames names) -> Result<ProgramResult> {
       const ProgramRequest program = make_program_request(spec, toolchain, names);

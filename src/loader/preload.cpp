@@ -348,6 +348,7 @@ class Preload {
 Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
                                                   const PreloadOptions& preload_options,
                                                   const Progress& progress) {
+  const EventDelivery delivery(tiers.events(), events);
   return Preload(*this, manifest, preload_options, progress).run();
 }
 

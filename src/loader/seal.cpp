@@ -74,6 +74,15 @@ Result<void> Seal::check_load(const ModuleRequest& request, const CacheKey& key)
 
 Result<void> Seal::violate(const char* what, const ModuleRequest& request, const std::string& why) {
   const std::string target = request.request.target.name();
+  events_.add([&] {
+    Event event;
+    event.kind = EventKind::sealed;
+    event.module = request.name;
+    event.target = request.request.target;
+    event.reason = fmt::format("{} {}: {}", what, request.name, why);
+    event.failed = state_.load(std::memory_order_relaxed) == State::fail;
+    return event;
+  });
   if (state_.load(std::memory_order_relaxed) == State::warn) {
     telemetry_.count(&Stats::sealed_violations);
     log_.warn("{} {} for {} after seal() delays the hot path: {}; {}", what, request.name, target,

@@ -6,6 +6,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/event_queue.hpp"
 #include "base/logger.hpp"
 #include "base/mutex.hpp"
 #include "key/stat_cache.hpp"
@@ -23,8 +24,9 @@ namespace cukiln {
 class Seal {
  public:
   /// The arguments must outlive it.
-  Seal(TieredStore& tiers, StatCache& stat_cache, LoaderTelemetry& telemetry, const Logger& log)
-      : tiers_(tiers), stat_cache_(stat_cache), telemetry_(telemetry), log_(log) {}
+  Seal(TieredStore& tiers, StatCache& stat_cache, LoaderTelemetry& telemetry, const Logger& log,
+       EventQueue& events)
+      : tiers_(tiers), stat_cache_(stat_cache), telemetry_(telemetry), log_(log), events_(events) {}
 
   void set(SealPolicy policy) noexcept {
     state_.store(policy == SealPolicy::fail ? State::fail : State::warn);
@@ -46,6 +48,7 @@ class Seal {
   StatCache& stat_cache_;
   LoaderTelemetry& telemetry_;
   const Logger& log_;
+  EventQueue& events_;
   std::atomic<State> state_{State::open};
 
   /// Explanations of the last moment, for a host that asks for a module again and again: each may

@@ -89,7 +89,7 @@ Result<PutOutcome> EntryWriter::insert(SqliteHandle& db, const StoreEntry& entry
     return PutOutcome::already_there;
   }
   if (damage) {
-    accounting_.count_damage(StoreAccounting::Damage::entry);
+    accounting_.count_damage(StoreAccounting::Damage::entry, entry.key, damage->message());
     CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, entry.key));
   }
   CUKILN_CHECK(repair_meta(db));

@@ -96,6 +96,7 @@ Result<Eviction::Evicted> Eviction::evict_batch(SqliteHandle& db, std::uint64_t 
   CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
   std::vector<std::int64_t> ids;
   CUKILN_TRY(const Evicted gone, choose(db, bytes, unused_since_s, rows, &ids));
+  std::vector<Event> events = events_of(db, ids);
   for (const std::int64_t id : ids) {
     CUKILN_CHECK(db.query("DELETE FROM entry WHERE id=?").number(id).run());
   }
@@ -103,7 +104,32 @@ Result<Eviction::Evicted> Eviction::evict_batch(SqliteHandle& db, std::uint64_t 
   accounting_.counters().add(StoreEvent::evicted, gone.entries);
   accounting_.pending().add_count("evicted", static_cast<std::int64_t>(gone.entries));
   accounting_.pending().add_count("evicted_bytes", static_cast<std::int64_t>(gone.bytes));
+  for (Event& event : events) {
+    session_.options().events->add([&] { return std::move(event); });
+  }
   return gone;
+}
+
+std::vector<Event> Eviction::events_of(SqliteHandle& db, const std::vector<std::int64_t>& ids) {
+  std::vector<Event> events;
+  if (session_.options().events == nullptr) {
+    return events;
+  }
+  for (const std::int64_t id : ids) {
+    Query query = db.query("SELECT key, name, target FROM entry WHERE id=?");
+    query.number(id);
+    const auto row = query.next();
+    if (!row || !*row) {
+      continue;
+    }
+    Event& event = events.emplace_back();
+    event.kind = EventKind::evict;
+    event.key = digest_from<CacheKey>(query.column_bytes(0));
+    event.module = query.column_bytes(1);
+    event.target = Target::parse(query.column_bytes(2)).value_or(Target());
+    event.reason = "the least recently used";
+  }
+  return events;
 }
 
 void Eviction::free_disk(SqliteHandle& db, std::uint64_t bytes) {

@@ -37,6 +37,8 @@ class Eviction {
   /// are evicted and no entry is left that was last used before `unused_since_s`.
   Result<Evicted> evict_batch(SqliteHandle& db, std::uint64_t bytes, std::int64_t unused_since_s,
                               std::int64_t rows);
+  /// Describes the entries for events; nothing if none are wanted.
+  std::vector<Event> events_of(SqliteHandle& db, const std::vector<std::int64_t>& ids);
   /// Returns what evict_batch would remove; `ids` may be null.
   static Result<Evicted> choose(SqliteHandle& db, std::uint64_t bytes, std::int64_t unused_since_s,
                                 std::int64_t limit, std::vector<std::int64_t>* ids);

@@ -131,7 +131,7 @@ Result<std::string> SqliteInventory::source_text(const CacheKey& key) {
 
 /// `stored` is the damaged text: a text that was written since is not removed.
 Error SqliteInventory::drop_source_text(const CacheKey& key, ByteView stored, const Error& why) {
-  accounting_.count_damage(StoreAccounting::Damage::entry);
+  accounting_.count_damage(StoreAccounting::Damage::entry, key, why.message());
   const auto removed =
       session_.write(session_.options().write_wait, [&](SqliteHandle& db) -> Result<void> {
         CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));

@@ -177,7 +177,7 @@ Lookup SqliteLookup::find_without_tree(Search& search) {
   CUKILN_TRY(const auto leaves,
              session_.read([&](SqliteHandle& db) { return leaves_of(db, request); }));
   if (search.purpose == Purpose::use) {
-    accounting_.count_damage(StoreAccounting::Damage::set);
+    accounting_.count_damage(StoreAccounting::Damage::set, {}, "damaged dependency sets");
     session_.options().log.warn(
         "in the {} store the dependency sets of the request {} were damaged; they are rebuilt from "
         "its entries",

@@ -6,14 +6,15 @@
 #include <string>
 
 #include "base/clock.hpp"
+#include "base/event_queue.hpp"
 #include "base/logger.hpp"
 #include "store/generation.hpp"
 #include "store/host_facts.hpp"
 
 namespace cukiln {
 
-/// How an SQLite store is opened. The clock, the facts and what the log writes to outlive the
-/// store.
+/// How an SQLite store is opened. The clock, the facts, the events and what the log writes to
+/// outlive the store.
 struct SqliteStoreOptions {
   std::string directory;                 ///< absolute
   std::uint64_t max_bytes = 2ull << 30;  ///< the cap of the live data
@@ -28,6 +29,7 @@ struct SqliteStoreOptions {
   const Clock* clock = &Clock::system();
   const HostFacts* facts = &HostFacts::system();
   Logger log;
+  EventQueue* events = nullptr;  ///< null: none is wanted
 };
 
 }  // namespace cukiln

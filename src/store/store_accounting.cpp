@@ -22,17 +22,26 @@ void StoreAccounting::touch(const CacheKey& key) {
   }
 }
 
-void StoreAccounting::count_damage(Damage damage) {
+void StoreAccounting::count_damage(Damage damage, const CacheKey& key, std::string_view why) {
   constexpr const char* kCounters[] = {"corrupt_set", "corrupt_entry", "corrupt_verify"};
   counters_.add(StoreEvent::corrupt);
   if (!session_.read_only()) {
     pending_.add_count("corrupt", 1);
     pending_.add_count(kCounters[static_cast<int>(damage)], 1);
   }
+  if (EventQueue* const events = session_.options().events) {
+    events->add([&] {
+      Event event;
+      event.kind = EventKind::corrupt;
+      event.key = key;
+      event.reason = why;
+      return event;
+    });
+  }
 }
 
 void StoreAccounting::drop_damaged(const CacheKey& key, Damage damage, const Error& why) {
-  count_damage(damage);
+  count_damage(damage, key, why.message());
   session_.options().log.warn("a damaged entry of the {} store is removed: {}", tier_name(),
                               why.message());
   if (session_.read_only()) {

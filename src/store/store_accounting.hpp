@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "base/telemetry.hpp"
 #include "store/cubin_store.hpp"
@@ -32,7 +33,8 @@ class StoreAccounting {
 
   /// The part of an entry that was damaged, or verify as what found the damage; for the counters.
   enum class Damage { set, entry, verify };
-  void count_damage(Damage damage);
+  /// Counts damage, and adds an event. `key` is zero if it is not of one entry.
+  void count_damage(Damage damage, const CacheKey& key, std::string_view why);
   /// Counts and logs a damaged entry and removes it, immediately or, if another process is writing,
   /// with the next write.
   void drop_damaged(const CacheKey& key, Damage damage, const Error& why);

@@ -77,6 +77,7 @@ TieredStore::TieredStore(Options options)
       revoked_keys_(options_.store.revoked_keys),
       key_scopes_(options_.store.scoped_keys),
       log_(options_.store.log),
+      events_(options_.store.events),
       memory_(options_.memory_bytes, *options_.disk.clock) {}
 
 Result<std::unique_ptr<TieredStore>> TieredStore::open(Options options) {
@@ -86,6 +87,7 @@ Result<std::unique_ptr<TieredStore>> TieredStore::open(Options options) {
                       "the store's directory is \"{}\"; expected an absolute path", directory);
   }
   std::unique_ptr<TieredStore> self(new TieredStore(std::move(options)));
+  self->options_.disk.events = self->events_ ? &self->events_ : nullptr;
   const Options& own = self->options_;
   if (own.store.memory_only) {
     self->bypass_reason_ = "kernels are kept in memory only, as configured";

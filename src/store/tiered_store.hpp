@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/event_queue.hpp"
 #include "base/logger.hpp"
 #include "key/stat_cache.hpp"
 #include "store/cubin_store.hpp"
@@ -116,6 +117,9 @@ class TieredStore final : public CubinStore {
   /// Writes uses, counters and stat records now instead of when the store is closed.
   Result<void> flush() const;
 
+  /// The events of the disk and the system store. Whoever calls the store delivers them.
+  EventQueue& events() noexcept { return events_; }
+
   /// The link to cukilnd and its store; null if no daemon is used. `find` and `get` do not use
   /// them: the loader looks up there after a miss of all tiers.
   const std::shared_ptr<wire::DaemonLink>& daemon_link() const noexcept { return daemon_link_; }
@@ -150,6 +154,7 @@ class TieredStore final : public CubinStore {
   RevokedKeys revoked_keys_;
   KeyScopes key_scopes_;
   Logger log_;
+  EventQueue events_;
   MemoryStore memory_;
   std::string bypass_reason_;
   std::string system_problem_;

@@ -381,7 +381,7 @@ Result<VerifyReport> Verification::verify(bool repair_too) {
     if (done) {
       report.repaired = report.damaged;
       for (std::uint64_t i = 0; i < report.damaged; ++i) {
-        accounting_.count_damage(StoreAccounting::Damage::verify);
+        accounting_.count_damage(StoreAccounting::Damage::verify, {}, "found by verify");
       }
     }
   }

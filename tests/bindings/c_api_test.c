@@ -375,6 +375,48 @@ static void a_daemon_can_be_required_or_left_out(void) {
   CHECK_ERROR_SAYS("0 to 3");
 }
 
+struct events {
+  size_t count;
+  cukiln_event_kind kinds[8];
+  char module[16];
+  char target[16];
+  char key[65];
+  char reason[64];
+  double milliseconds;
+};
+
+static void count_event(void* user, const cukiln_event* event) {
+  struct events* const events = user;
+  if (events->count == 8) return;
+  events->kinds[events->count++] = event->kind;
+  CHECK(event->failed == 0);
+  snprintf(events->module, sizeof events->module, "%s", event->module);
+  snprintf(events->target, sizeof events->target, "%s", event->target);
+  snprintf(events->key, sizeof events->key, "%s", event->key);
+  snprintf(events->reason, sizeof events->reason, "%s", event->reason);
+  events->milliseconds = event->milliseconds;
+}
+
+static void events_are_received(void) {
+  struct events events = {0};
+  cukiln_options options = defaults();
+  options.events = count_event;
+  options.events_user = &events;
+  cukiln_loader* loader = NULL;
+  CHECK_CODE(CUKILN_OK, cukiln_loader_create(&options, &loader));
+  struct seen seen;
+  const char* const text = "extern \"C\" __global__ void of_events() {}";
+  CHECK_CODE(CUKILN_OK, compile(loader, text, &seen, NULL));
+  CHECK(events.count == 2 && events.kinds[0] == CUKILN_EVENT_MISS &&
+        events.kinds[1] == CUKILN_EVENT_COMPILE);
+  CHECK(strcmp(events.module, "twice") == 0 && strcmp(events.target, "sm_90a") == 0);
+  CHECK(strcmp(events.key, seen.key) == 0 && events.milliseconds > 0);
+  CHECK_CODE(CUKILN_OK, compile(loader, text, &seen, NULL));
+  CHECK(events.count == 3 && events.kinds[2] == CUKILN_EVENT_HIT);
+  CHECK(strcmp(events.reason, "in the store") == 0);
+  cukiln_loader_destroy(loader);
+}
+
 static void what_is_asked_for_is_recorded(void) {
   char record[512];
   snprintf(record, sizeof record, "%s.record", store);
@@ -776,6 +818,7 @@ int main(void) {
   RUN(a_compile_error_has_the_compilers_log);
   RUN(offline_forbids_a_compile);
   RUN(a_daemon_can_be_required_or_left_out);
+  RUN(events_are_received);
   RUN(what_is_asked_for_is_recorded);
   RUN(cancel_ends_compiles_until_they_resume);
   RUN(named_headers_are_found_by_name);

@@ -73,6 +73,38 @@ def test_a_preload_says_where_its_time_went(loader):
     assert loader.preload([module()], load=False).phases.compile == 0
 
 
+def test_events_tell_what_happened(home):
+    seen = []
+    with cukiln.Loader(events=seen.append) as loader:
+        (report,) = loader.compile(module())
+        assert [event.kind for event in seen] == ["miss", "compile"]
+        miss, compiled = seen
+        assert miss == ("miss", "twice", "sm_90a", "", "not stored", False, 0.0)
+        assert compiled.key == report.key and 0 < compiled.milliseconds <= report.milliseconds
+        loader.compile(module())
+        assert seen[2][:5] == ("hit", "twice", "sm_90a", report.key, "in the store")
+        loader.seal()
+        with pytest.raises(cukiln.SealedError, match="was needed after seal"):
+            loader.compile(module(flags=["-DA=1"]))
+        (sealed,) = [event for event in seen if event.kind == "sealed"]
+        assert sealed.failed and "flag: was none, is --define-macro=A=1" in sealed.reason
+
+
+def test_a_callback_of_events_may_use_the_loader_and_raise(home, caplog):
+    kinds = []
+
+    def called(event):
+        kinds.append(event.kind)
+        if event.kind == "miss" and kinds.count("miss") == 1:
+            assert loader.compile(module())[0].outcome == "hit"
+        raise RuntimeError("the host's own trouble")
+
+    with cukiln.Loader(events=called) as loader:
+        assert loader.compile(module())[0].outcome == "compiled"
+    assert kinds == ["miss", "hit", "compile"]
+    assert sum("the host's own trouble" in one.getMessage() for one in caplog.records) == 3
+
+
 def test_a_token_cancels_its_own_call(loader):
     token = cukiln.CancelToken()
     assert not token.cancelled

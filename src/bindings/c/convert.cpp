@@ -43,6 +43,21 @@ LogSink sink_of(cukiln_log_function log, void* user, LogLevel highest) {
   };
 }
 
+EventSink sink_of(cukiln_event_function events, void* user) {
+  return [events, user](const Event& event) {
+    const std::string target = event.target == Target() ? std::string() : event.target.name();
+    const std::string key = event.key == CacheKey() ? std::string() : event.key.hex();
+    const cukiln_event view{static_cast<cukiln_event_kind>(event.kind),
+                            event.module.c_str(),
+                            target.c_str(),
+                            key.c_str(),
+                            event.reason.c_str(),
+                            event.failed ? 1 : 0,
+                            event.elapsed.count()};
+    events(user, &view);
+  };
+}
+
 Result<void> read_daemon_use(int given, DaemonUse& use) {
   switch (given) {
     case CUKILN_DAEMON_DEFAULT: return {};
@@ -189,6 +204,10 @@ Result<void> apply_options(const cukiln_options& options, Settings& base) {
         options.compile_memory_bytes == UINT64_MAX ? 0 : options.compile_memory_bytes;
   }
   if (options.memory_bytes != 0) loader.memory_bytes = options.memory_bytes;
+  if (options.events != nullptr) {
+    loader.events = sink_of(options.events, options.events_user);
+    base.store.events = loader.events;
+  }
   if (options.log != nullptr) {
     const LogLevel highest = options.from_environment != 0 ? base.log_level : LogLevel::debug;
     loader.log = sink_of(options.log, options.log_user, highest);

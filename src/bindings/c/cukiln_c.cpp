@@ -21,6 +21,7 @@ using c::to_c;
 
 static_assert(static_cast<int>(CUKILN_INTERNAL) == static_cast<int>(ErrorCode::internal));
 static_assert(static_cast<int>(CUKILN_MISSING) == static_cast<int>(Outcome::missing));
+static_assert(static_cast<int>(CUKILN_EVENT_SEALED) == static_cast<int>(EventKind::sealed));
 static_assert(static_cast<int>(CUKILN_LOG_DEBUG) == static_cast<int>(LogLevel::debug));
 
 Result<void> create(const cukiln_options* given, cukiln_loader*& out) {

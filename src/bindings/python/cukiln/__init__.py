@@ -26,6 +26,7 @@ from ._modules import CudaModule, get_cuda_module, preload_all
 from ._spec import (
     DeviceInfo,
     Difference,
+    Event,
     Explanation,
     Global,
     KernelAttributes,
@@ -48,6 +49,7 @@ __all__ = [
     "Difference",
     "DriverError",
     "Error",
+    "Event",
     "Explanation",
     "Global",
     "IncompatibleError",

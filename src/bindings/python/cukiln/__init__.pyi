@@ -17,6 +17,7 @@ __all__ = [
     "Difference",
     "DriverError",
     "Error",
+    "Event",
     "Explanation",
     "Global",
     "IncompatibleError",
@@ -140,6 +141,17 @@ class PreloadReport:
     failed: int
     milliseconds: float
     phases: PreloadPhases
+
+class Event(NamedTuple):
+    kind: str
+    module: str
+    target: str
+    key: str
+    reason: str
+    failed: bool
+    milliseconds: float
+    @staticmethod
+    def from_c(c: ctypes.Structure) -> Event: ...
 
 class Difference(NamedTuple):
     field: str
@@ -286,6 +298,7 @@ class Loader:
         revoked_keys: Iterable[str] = (),
         record: _Path | None = None,
         memory_bytes: int = 0,
+        events: Callable[[Event], object] | None = None,
     ) -> None: ...
     @property
     def handle(self) -> ctypes.c_void_p: ...

@@ -58,6 +58,21 @@ class Sized(ctypes.Structure):
 
 LOG_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 
+
+class Event(ctypes.Structure):  # made by the library
+    _fields_ = (
+        ("kind", c_int),
+        ("module", c_char_p),
+        ("target", c_char_p),
+        ("key", c_char_p),
+        ("reason", c_char_p),
+        ("failed", c_int),
+        ("milliseconds", c_double),
+    )
+
+
+EVENT_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Event))
+
 _STRINGS = POINTER(c_char_p)
 
 
@@ -93,6 +108,8 @@ class Options(Sized):
         ("revoked_key_count", c_size_t),
         ("record", c_char_p),
         ("memory_bytes", c_uint64),
+        ("events", EVENT_FUNCTION),
+        ("events_user", c_void_p),
     )
 
 

@@ -18,6 +18,7 @@ from . import _errors, _interrupts, _library
 from ._kernel import Kernel, stream_pointer
 from ._spec import (
     DeviceInfo,
+    Event,
     Explanation,
     Global,
     ModuleReport,
@@ -38,12 +39,26 @@ def _log(_user: int | None, level: int, message: bytes) -> None:
     _logger.log(_LEVELS[level], "%s", _library.text(message))
 
 
+def _event_function(events: Callable[[Event], object] | None) -> Any:
+    """A function for C; a null pointer for None."""
+    if events is None:
+        return _library.EVENT_FUNCTION()
+
+    def call(_user: int | None, event) -> None:
+        try:
+            events(Event.from_c(event.contents))
+        except Exception as error:  # it cannot pass through C
+            _logger.warning("the callback of events raised %r", error)
+
+    return _library.EVENT_FUNCTION(call)
+
+
 def _cuda_wheels() -> tuple[str, ...]:
     """Folders of this Python that hold NVIDIA's wheels."""
     return tuple(folder for folder in sys.path if folder and (Path(folder) / "nvidia").is_dir())
 
 
-def _destroy(handle: c_void_p, owner: int) -> None:
+def _destroy(handle: c_void_p, owner: int, _kept: object) -> None:
     if os.getpid() == owner:  # a forked child has no part in its parent's kernels
         _library.library().cukiln_loader_destroy(handle)
 
@@ -103,6 +118,10 @@ class Loader:
 
     Options that are not given come from the environment and the configuration files, as for
     `cukiln` on the command line. Warnings go to the logger `cukiln`.
+
+    `events` is called with an Event in the thread in which it happened (the caller's, or one of a
+    preload's), before the call that caused it returns. It may call the loader. What it raises is
+    logged. `find` has no events.
     """
 
     def __init__(
@@ -125,6 +144,7 @@ class Loader:
         revoked_keys: Iterable[str] = (),
         record: str | os.PathLike[str] | None = None,
         memory_bytes: int = 0,
+        events: Callable[[Event], object] | None = None,
     ) -> None:
         self._handle: c_void_p | None = None
         self._cancelled = False
@@ -135,6 +155,7 @@ class Loader:
         wheels = _cuda_wheels()
         revoked = several("revoked_keys", revoked_keys)
         include = tuple(os.fspath(folder) for folder in several("include_path", include_path))
+        called = _event_function(events)
         options = _library.Options(
             from_environment=1,
             store_directory=None if store is None else _library.encoded(Path(store).absolute()),
@@ -159,12 +180,13 @@ class Loader:
             revoked_key_count=len(revoked),
             record=None if record is None else _library.encoded(Path(record).absolute()),
             memory_bytes=_limit("memory_bytes", memory_bytes),
+            events=called,
         )
         handle = c_void_p()
         _library.check(self._library.cukiln_loader_create(byref(options), byref(handle)))
         self._handle = handle
         # Not __del__: at exit it runs while everything is still there.
-        self._finalizer = weakref.finalize(self, _destroy, handle, os.getpid())
+        self._finalizer = weakref.finalize(self, _destroy, handle, os.getpid(), called)
 
     @property
     def handle(self) -> c_void_p:

@@ -207,6 +207,35 @@ class PreloadReport:
     phases: PreloadPhases
 
 
+_EVENTS = ("hit", "miss", "compile", "load", "evict", "corrupt", "sealed")
+
+
+class Event(NamedTuple):
+    """What happened to a module, or to an entry of the store."""
+
+    kind: str  #: hit, miss, compile, load, evict, corrupt or sealed
+    module: str  #: its name; empty for corrupt
+    target: str  #: sm_100a; empty for corrupt
+    key: str  #: empty when there is none, or it is not known
+    reason: str  #: as in ModuleReport; the error's message if `failed`
+    failed: bool  #: the compile, or the load, failed
+    milliseconds: float  #: of a compile, waits included, and of a load
+
+    @staticmethod
+    def from_c(c: _library.Event) -> Event:
+        text = _library.text
+        kind = _EVENTS[c.kind] if c.kind < len(_EVENTS) else "unknown"
+        return Event(
+            kind,
+            text(c.module),
+            text(c.target),
+            text(c.key),
+            text(c.reason),
+            bool(c.failed),
+            c.milliseconds,
+        )
+
+
 class Difference(NamedTuple):
     field: str
     was: str  #: the entry's; empty where there is none
