@@ -66,6 +66,9 @@ struct LoaderOptions {
                                    ///< waits. 0: what this machine and its cgroups have
   std::string record;  ///< an existing file to which requests are appended (`cukiln record`)
   LogSink log;
+  std::string nvtx_library;  ///< a profiler's NVTX library, which gets ranges of preloads, compiles
+                             ///< and loads; opened once in the process. Empty: none.
+                             ///< `Settings::load()` has `$NVTX_INJECTION64_PATH`
   EventSink events;          ///< hits, misses, compiles, loads, and what is needed after `seal()`
 };
 

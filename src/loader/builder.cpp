@@ -228,6 +228,7 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   const MayCompile& may_compile_;
   const CancelFlags cancelled_;
   std::string reason_;                // of the compile
+  std::optional<Nvtx::Range> range_;  // since a compile was admitted
   SteadyClock::time_point admitted_;
   std::unique_ptr<FileServer> files_;
   std::optional<FileCheck> check_;
@@ -256,6 +257,7 @@ Result<void> Builder::PipelineCaller::admit() {
   if (auto known = builder_.failures_.recall(request_.digest)) {
     return *std::move(known);
   }
+  range_.emplace(builder_.options_.nvtx, "compile", request_.name);
   return {};
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/event_queue.hpp"
 #include "base/logger.hpp"
+#include "base/nvtx.hpp"
 #include "compile/compiler.hpp"
 #include "loader/failure_memory.hpp"
 #include "loader/in_flight.hpp"
@@ -65,6 +66,7 @@ class Builder {
     RevokedKeys revoked_keys;      ///< entries that they signed are misses, and are removed
     KeyScopes key_scopes;          ///< so are entries that one of them signed for another module
     Logger log;
+    const Nvtx* nvtx = nullptr;    ///< gets a range for each compile; null: no ranges
     EventQueue* events = nullptr;  ///< hits, misses and compiles; the caller delivers them
   };
   /// The arguments must outlive the builder.

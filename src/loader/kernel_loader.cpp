@@ -13,6 +13,7 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
       options(std::move(given)),
       log(options.log),
       events(options.events),
+      nvtx(Nvtx::open(options.nvtx_library, log)),
       recorder(options.record, log) {
   stat_cache.set_source([this](const std::string& path) { return tiers.find_stat_record(path); });
   const NvrtcCompilerOptions workers = nvrtc_options(options, tiers, stat_cache);
@@ -27,6 +28,7 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
   build_options.revoked_keys = tiers.revoked_keys();
   build_options.key_scopes = tiers.key_scopes();
   build_options.log = log;
+  build_options.nvtx = nvtx;
   build_options.events = options.events ? &events : nullptr;
   builder = std::make_unique<Builder>(tiers, *compiler, stat_cache, telemetry, build_options);
 }

@@ -249,6 +249,7 @@ Result<std::shared_ptr<LoadedModule>> KernelLoader::Impl::load(const ModuleReque
   if (!contexts) {
     CUKILN_TRY(contexts, DeviceContexts::open(api, ordinals));
   }
+  const Nvtx::Range range(nvtx, "load", request.name);
   const auto start = std::chrono::steady_clock::now();
   const auto load_once = [&]() {
     return LoadedModule::load(api, built.entry.cubin.image,

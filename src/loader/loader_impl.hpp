@@ -13,6 +13,7 @@
 #include "base/event_queue.hpp"
 #include "base/logger.hpp"
 #include "base/mutex.hpp"
+#include "base/nvtx.hpp"
 #include "base/process_local.hpp"
 #include "compile/compile_budget.hpp"
 #include "compile/compiler.hpp"
@@ -113,6 +114,7 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
   const LoaderOptions options;
   const Logger log;
   EventQueue events;
+  const Nvtx* const nvtx;  // null: no ranges
   LoaderTelemetry telemetry;
   Recorder recorder;
   StatCache stat_cache;

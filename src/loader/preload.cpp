@@ -349,6 +349,7 @@ Result<PreloadReport> KernelLoader::Impl::preload(const Manifest& manifest,
                                                   const PreloadOptions& preload_options,
                                                   const Progress& progress) {
   const EventDelivery delivery(tiers.events(), events);
+  const Nvtx::Range range(nvtx, "preload", {});
   return Preload(*this, manifest, preload_options, progress).run();
 }
 

@@ -290,6 +290,7 @@ class Resolver {
       places.cuda_home = environment("CUDA_HOME").value_or(environment("CUDA_PATH").value_or(""));
       places.home = environment("HOME").value_or("");
       places.library_path = split(environment("LD_LIBRARY_PATH").value_or(""), ':');
+      settings_.loader.nvtx_library = environment("NVTX_INJECTION64_PATH").value_or("");
     }
   }
 

@@ -286,6 +286,8 @@ TEST_CASE_FIXTURE(
     Fixture, "fault 37: a set-user-id process ignores the environment and keeps nothing on disk") {
   environment["CUKILN_STORE"] = "/attacker";
   environment["CUKILN_WORKER"] = "/attacker/worker";
+  environment["NVTX_INJECTION64_PATH"] = "/attacker/profiler.so";
+  CHECK(load_settings(sources())->loader.nvtx_library == "/attacker/profiler.so");
   scratch.write(".config/cukiln/config.toml", "nvrtc_library = \"/attacker/lib.so\"\n");
   SettingsSources secure = sources();
   secure.secure_process = true;
@@ -294,6 +296,7 @@ TEST_CASE_FIXTURE(
   CHECK(settings.store.directory.empty());
   CHECK(settings.loader.worker.empty());
   CHECK(settings.loader.nvrtc_library.empty());
+  CHECK(settings.loader.nvtx_library.empty());
 }
 
 TEST_CASE_FIXTURE(Fixture, "lists are split at colons, or are lists in TOML") {
