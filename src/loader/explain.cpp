@@ -229,7 +229,13 @@ Result<Explanation> explain_miss(const ModuleRequest& request, const Miss& miss,
   if (!sets.empty()) {
     return explain_by_sets(sets, *request.files(&stat_cache), miss);
   }
-  return explain_by_entries(tiers, request);
+  CUKILN_TRY(Explanation by_entries, explain_by_entries(tiers, request));
+  const auto files = request.files(&stat_cache);
+  for (Difference& difference : by_entries.differences) {  // as they are called on this machine
+    difference.was = files->with_real_paths(difference.was);
+    difference.now = files->with_real_paths(difference.now);
+  }
+  return by_entries;
 }
 
 Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target) {

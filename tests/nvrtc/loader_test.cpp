@@ -368,6 +368,17 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(has(header, "header changed: was " + (scratch / "inc/tile.cuh") + " "));
 
   const std::string line = header.substr(header.rfind('\n') + 1);
+  const std::string text = module.sources.front().path;
+  module.sources = {
+      Source::file(scratch.write("other/k.cu", "extern \"C\" __global__ void k() {}"))};
+  module.name = "other";
+  const std::string source = refusal();
+  CAPTURE(source);
+  CHECK(has(source, "source: was " + (scratch / "other/k.cu") + " "));
+  CHECK_FALSE(has(source, "/cukiln/"));
+  module.sources = {Source::file(text)};
+  module.name = "tiled";
+
   CAPTURE(line);
   const auto manifest = Manifest::parse(R"({"format":1,"modules":[)" + line + "]}", "/");
   if (!manifest) FAIL(manifest.error().message());
