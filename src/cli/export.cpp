@@ -5,12 +5,15 @@
 #include <filesystem>
 #include <set>
 
+#include "base/file.hpp"
 #include "base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/module_options.hpp"
 #include "cli/output.hpp"
+#include "cli/source_tree.hpp"
+#include "key/nvcc_flags.hpp"
 #include "loader/loader_services.hpp"
 #include "loader/module_request.hpp"
 #include "remote/bundle.hpp"
@@ -45,21 +48,31 @@ class ScratchFolder {
 class ExportCommand final : public Command {
  public:
   CommandHelp help() const override {
-    return {"export",
-            "-o BUNDLE|--oci DIR [KEY|NAME...]",
-            "write entries to a signed bundle",
-            "Writes entries of the store to one file, for container images and machines without a "
-            "network. Without a KEY or a module's NAME it writes all entries. 'cukiln import' "
-            "accepts an unsigned bundle only with --insecure. An entry keeps its earlier "
-            "signatures. A hit still needs the source files and the headers that they include.",
-            {{"cukiln export -o kernels.ckb --sign fleet-1.key", "the whole store, signed"},
-             {"cukiln export -o kernels.ckb --manifest kernels.json --sign fleet-1.key",
-              "the entries that a manifest hits with its files as they are now"},
-             {"cukiln export -o kernels.ckb --manifest kernels.json --arch sm_90a",
-              "for this target instead of the manifest's"},
-             {"cukiln export --oci kernels.oci --manifest kernels.json --sign fleet-1.key",
-              "an image for a registry, which Kubernetes mounts as a volume"},
-             {"cukiln export -o one.ckb 3fa9c01d", "one entry, unsigned"}}};
+    return {
+        "export",
+        "-o BUNDLE|--oci DIR|--sources DIR [KEY|NAME...]",
+        "write entries to a signed bundle, or their sources for a debugger",
+        "Writes entries of the store to one file, for container images and machines without a "
+        "network. Without a KEY or a module's NAME it writes all entries. 'cukiln import' "
+        "accepts an unsigned bundle only with --insecure. An entry keeps its earlier "
+        "signatures. A hit still needs the source files and the headers that they include. "
+        "--sources lays the sources and headers of entries that were compiled with -lineinfo or "
+        "-G where a debugger or a profiler looks for them: line tables have paths such as "
+        "/cukiln/src/k.cu, whose file is then DIR/cukiln/src/k.cu. The store has the sources; "
+        "headers are read from disk, and only those with the recorded digest are laid. A file "
+        "that is not there any more is named, and the exit code is 1.",
+        {{"cukiln export -o kernels.ckb --sign fleet-1.key", "the whole store, signed"},
+         {"cukiln export -o kernels.ckb --manifest kernels.json --sign fleet-1.key",
+          "the entries that a manifest hits with its files as they are now"},
+         {"cukiln export -o kernels.ckb --manifest kernels.json --arch sm_90a",
+          "for this target instead of the manifest's"},
+         {"cukiln export --oci kernels.oci --manifest kernels.json --sign fleet-1.key",
+          "an image for a registry, which Kubernetes mounts as a volume"},
+         {"cukiln export -o one.ckb 3fa9c01d", "one entry, unsigned"},
+         {"cukiln export --sources src --manifest kernels.json",
+          "for cuda-gdb: set substitute-path /cukiln src/cukiln"},
+         {"cukiln export --sources src -I include 3fa9c01d",
+          "of one entry, whose headers are in 'include'"}}};
   }
 
   void add_options(CLI::App& app) override {
@@ -69,6 +82,14 @@ class ExportCommand final : public Command {
                    "write an OCI image layout to this folder instead, whose one layer is a system "
                    "store; the same entries give the same digest")
         ->type_name("DIR");
+    app.add_option("--sources", sources_,
+                   "lay sources and headers below this folder instead, at the paths that line "
+                   "tables have")
+        ->type_name("DIR");
+    app.add_option("-I,--include-path", include_,
+                   "with --sources: a folder of headers, in any order; repeatable")
+        ->type_name("DIR")
+        ->allow_extra_args(false);
     app.add_option("--manifest", manifest_, "the entries of this manifest's modules")
         ->type_name("FILE");
     app.add_option("--arch", arch_,
@@ -84,10 +105,14 @@ class ExportCommand final : public Command {
   }
 
   Exit run(Context& context) override {
-    if (output_.empty() == oci_.empty()) {
-      return context.usage(
-          "{}: cukiln export -o BUNDLE [KEY...], or --oci DIR",
-          output_.empty() ? "a file is missing" : "a bundle or an image at a time");
+    const int outputs =
+        (output_.empty() ? 0 : 1) + (oci_.empty() ? 0 : 1) + (sources_.empty() ? 0 : 1);
+    if (outputs != 1) {
+      return context.usage("{}: cukiln export -o BUNDLE [KEY...], --oci DIR or --sources DIR",
+                           outputs == 0 ? "a file is missing" : "one output at a time");
+    }
+    if (sources_.empty() && !include_.empty()) {
+      return context.usage("-I is for --sources: a bundle has no headers");
     }
     if (!keys_.empty() && !manifest_.empty()) {
       return context.usage("keys and --manifest exclude each other");
@@ -121,6 +146,9 @@ class ExportCommand final : public Command {
     }
     std::sort(chosen->begin(), chosen->end());
     chosen->erase(std::unique(chosen->begin(), chosen->end()), chosen->end());
+    if (!sources_.empty()) {
+      return lay_sources(context, admin, *chosen);
+    }
     const SecretKey* const signer = key ? &*key : nullptr;
     const auto written =
         oci_.empty() ? write(admin, *chosen, signer) : write_image(admin, *chosen, signer);
@@ -156,6 +184,76 @@ class ExportCommand final : public Command {
                     written.digest.empty() ? "" : written.digest + "\n"));
   }
 
+  /// Lays the sources and headers of entries below a folder.
+  Exit lay_sources(Context& context, StoreAdmin& admin, const std::vector<CacheKey>& chosen) {
+    const auto loader = context.loader();
+    if (!loader) {
+      return context.fail(exit_of(loader.error()), loader.error());
+    }
+    std::vector<std::string> search = include_;
+    search.insert(search.end(), folders_.begin(), folders_.end());
+    SourceTree tree(sources_, std::move(search));
+    LoaderServices services(**loader);
+    std::vector<std::string> without_lines;
+    for (const CacheKey& one : chosen) {
+      const auto entry = whole_entry(admin, one);
+      const auto added =
+          entry ? tree.add(*entry, services.toolkit_folders(
+                                       Target::parse(entry->labels.target).value_or(Target())))
+                : Result<void>(entry.error());
+      if (!added) {
+        return context.fail(exit_of(added.error()), added.error());
+      }
+      if (!has_line_table(*entry)) {
+        without_lines.push_back(fmt::format("{} ({})", entry->labels.name, short_key(one)));
+      }
+    }
+    if (!without_lines.empty()) {
+      context.messages().warn(fmt::format(
+          "compiled without -lineinfo and -G, so there are no line tables that name these files: "
+          "{}",
+          fmt::join(without_lines, ", ")));
+    }
+    print_laid(context, tree, chosen.size());
+    return tree.missing().empty() ? Exit::done : Exit::failed;
+  }
+
+  static bool has_line_table(const StoreEntry& entry) {
+    const auto fields = RequestFields::parse(entry.request_canonical);
+    return fields && std::any_of(fields->options.arguments.begin(), fields->options.arguments.end(),
+                                 [](const std::string& flag) {
+                                   return flag == "-lineinfo" || flag == "--generate-line-info" ||
+                                          flag == "-G" || flag == "--device-debug";
+                                 });
+  }
+
+  void print_laid(Context& context, const SourceTree& tree, std::size_t entries) const {
+    const std::vector<SourceTree::Missing>& missing = tree.missing();
+    if (context.json()) {
+      Json list = Json::array();
+      for (const SourceTree::Missing& one : missing) {
+        list.push_back({{"module", one.module}, {"path", one.path}, {"reason", one.reason}});
+      }
+      context.print_json(Json{{"sources", sources_},
+                              {"entries", entries},
+                              {"files", tree.files()},
+                              {"missing", std::move(list)}});
+      return;
+    }
+    for (const SourceTree::Missing& one : missing) {
+      context.messages().warn(
+          fmt::format("{}: {} is not there: {}", one.module, one.path, one.reason));
+    }
+    context.print(
+        fmt::format("{} of {} below {}{}\n", counted(tree.files(), "file", "files"),
+                    counted(entries, "entry", "entries"), sources_,
+                    missing.empty() ? std::string() : fmt::format(", {} missing", missing.size())));
+    context.note(
+        fmt::format("cuda-gdb: set substitute-path /cukiln {0}/cukiln\n"
+                    "ncu: --import-source yes --source-folders {0}\n",
+                    absolute_path(sources_)));
+  }
+
   Result<std::vector<CacheKey>> by_key(StoreAdmin& admin, const std::vector<Target>& targets,
                                        Exit& exit) {
     exit = Exit::store;
@@ -184,6 +282,22 @@ class ExportCommand final : public Command {
     return chosen;
   }
 
+  /// Notes where a module's headers are.
+  Result<void> add_folders(const ModuleSpec& module) {
+    for (const Source& source : module.sources) {
+      folders_.insert(folder_of(absolute_path(source.path)));
+    }
+    for (const std::string& folder : module.include) {
+      folders_.insert(absolute_path(folder));
+    }
+    CUKILN_TRY(const TranslatedFlags flags, translate_flags(module.flags));
+    for (const std::string& folder : flags.include) {
+      folders_.insert(absolute_path(folder, module.working_folder));
+    }
+    folders_.insert(working_folder_of(module));
+    return {};
+  }
+
   /// Returns the entries that the manifest's modules would hit now. Errors: not_found, naming
   /// misses.
   Result<std::vector<CacheKey>> by_manifest(Context& context, const std::vector<Target>& wanted,
@@ -197,6 +311,7 @@ class ExportCommand final : public Command {
     std::vector<std::string> missing;
     std::set<std::string> missing_targets;
     for (const ModuleSpec& module : manifest.modules()) {
+      CUKILN_CHECK(add_folders(module));
       CUKILN_TRY(const auto targets, services.targets_without_devices(module));
       for (const Target target : targets) {
         CUKILN_TRY(const auto resolved, services.resolve(module, target));
@@ -280,6 +395,9 @@ class ExportCommand final : public Command {
   std::vector<std::string> keys_;
   std::string output_;
   std::string oci_;
+  std::string sources_;
+  std::vector<std::string> include_;
+  std::set<std::string> folders_;  // of the manifest's sources and headers
   std::string manifest_;
   std::vector<std::string> arch_;
   std::set<std::string> targets_;  // of the chosen entries

@@ -93,6 +93,10 @@ std::string LoaderServices::toolchain_mismatch(const StoreEntry& entry) {
   return {};
 }
 
+std::vector<std::string> LoaderServices::toolkit_folders(Target target) {
+  return loader_.impl_->compiler->for_target(target).toolkit_folders();
+}
+
 Result<std::string> LoaderServices::compile_to_ptx(const StoreEntry& entry,
                                                    const std::string& source_text,
                                                    const std::vector<MemoryHeader>& headers) {

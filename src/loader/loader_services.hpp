@@ -47,6 +47,9 @@ class LoaderServices {
   /// headers are others. Empty if one may. Says nothing about the module's own files.
   std::string toolchain_mismatch(const StoreEntry& entry);
 
+  /// Returns the folders with CUDA's headers for a target; none if there are none.
+  std::vector<std::string> toolkit_folders(Target target);
+
   /// Compiles a program, or finds what an earlier compile of it returned. `failure` is set if NVRTC
   /// refused the program. Errors: the compiler's; incompatible (the result depends on the time or
   /// was not observed, and what NVRTC returns in this process may differ).

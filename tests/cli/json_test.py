@@ -108,6 +108,7 @@ class Fields(CliTest):
         self.check("stats", self.run_json("stats"))
         self.check("keygen", self.run_json("keygen", "-o", "k.key"))
         self.check("export", self.run_json("export", "-o", "b.ckb", "--sign", "k.key"))
+        self.check("`export --sources`", self.run_json("export", "--sources", "laid", key, expect=FAILED))
         take = ("import", "b.ckb", "--trust", "k.key.pub")
         self.check("import", self.run_json(*take), self.run_json(*take, env={"CUKILN_DISABLE_STORE": "1"}))
         self.check("gc", self.run_json("gc"))

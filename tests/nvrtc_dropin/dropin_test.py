@@ -202,6 +202,22 @@ class Failures(Dropin):
         self.assertIn("0 threads failed", self.run_host("threads", dropin=True))
 
 
+class Sources(Dropin):
+    def test_a_program_is_laid_where_its_line_table_points(self) -> None:
+        words = (self.source(PLAIN), "w.cu", "-arch=sm_90", "-lineinfo")
+        self.run_host(*words, dropin=True)
+        self.run_command("export", "--sources", "laid")
+        laid = self.folder / "laid" / str(self.folder).lstrip("/") / "w.cu"
+        self.assertEqual(laid.read_text(), PLAIN)
+
+    def run_command(self, *words: str) -> None:
+        environment = self.environment() | {"CUKILN_STORE": str(self.folder / "store"), "CUKILN_DAEMON": "off"}
+        done = subprocess.run(
+            [COMMAND, *words], env=environment, cwd=self.folder, capture_output=True, text=True, timeout=300
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
 class Misses(Dropin):
     """What changes a result makes another entry. fault 210: a file that is edited or appears is a miss."""
 

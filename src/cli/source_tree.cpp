@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/source_tree.hpp"
+
+#include <filesystem>
+#include <utility>
+
+#include "base/file.hpp"
+#include "base/result.hpp"
+#include "key/compile_request.hpp"
+#include "key/std_headers.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Returns what is behind a virtual root: `a/b.cuh` of `/cukiln/inc/0/a/b.cuh`. Empty for a path
+/// below none.
+std::string below_root(const std::string& path) {
+  for (const std::string root : {kSourceRoot, kToolkitRoot, kWorkRoot, kIncludeRoot}) {
+    if (!path.starts_with(root)) {
+      continue;
+    }
+    std::size_t slash = path.find('/', root.size());  // past `.1` of a further source folder
+    if (root == kIncludeRoot && slash == root.size()) {
+      slash = path.find('/', slash + 1);
+    }
+    return slash == std::string::npos ? std::string() : path.substr(slash + 1);
+  }
+  return {};
+}
+
+std::string short_text_of(const ContentHash& digest) { return digest.hex().substr(0, 12); }
+
+}  // namespace
+
+Result<void> SourceTree::add(const StoreEntry& entry, const std::vector<std::string>& toolkit) {
+  CUKILN_TRY(const RequestFields fields, RequestFields::parse(entry.request_canonical));
+  const std::string_view text = entry.source_text;  // as source_text_of joins several sources
+  // A program's relative names are below its folder in line tables.
+  const auto named = [&](const std::string& path) {
+    return fields.program && !path.starts_with('/')
+               ? join_path(fields.program->working_folder, path)
+               : path;
+  };
+  std::size_t at = 0;
+  for (const RequestFields::Source& source : fields.sources) {
+    at += &source == fields.sources.data() ? 0 : fmt::format("\n// {}\n", source.path).size();
+    const std::string_view own =
+        at <= text.size() ? text.substr(at, source.size) : std::string_view();
+    const Wanted wanted{entry, toolkit, named(source.path), source.digest};
+    CUKILN_CHECK(hash_of(own) == source.digest ? lay(wanted, own) : find(wanted));
+    at += source.size;
+  }
+  if (fields.program) {
+    for (const RequestFields::Source& header : fields.program->headers) {
+      CUKILN_CHECK(find({entry, toolkit, named(header.path), header.digest}));
+    }
+  }
+  for (const Observation& seen : entry.dependencies.observations) {
+    if (seen.kind != Observation::Kind::file) {
+      continue;
+    }
+    const Wanted wanted{entry, toolkit, seen.path, seen.hash};
+    const auto own = is_std_header(seen.path) ? std_header(below_root(seen.path)) : std::nullopt;
+    CUKILN_CHECK(own && own->digest == seen.hash ? lay(wanted, own->text) : find(wanted));
+  }
+  return {};
+}
+
+std::vector<std::string> SourceTree::candidates(const Wanted& wanted) const {
+  const std::string& path = wanted.path;
+  const std::string below = below_root(path);
+  if (below.empty() && !path.empty() && path.front() == '/') {
+    return {path};  // of a program whose line tables have real names
+  }
+  std::vector<std::string> all;
+  for (const std::vector<std::string>* folders : {&search_, &wanted.toolkit}) {
+    for (const std::string& folder : *folders) {
+      all.push_back(join_path(folder, below.empty() ? path : below));
+    }
+  }
+  return all;
+}
+
+Result<void> SourceTree::find(const Wanted& wanted) {
+  std::string changed;
+  for (const std::string& path : candidates(wanted)) {
+    const auto file = read_file(path);
+    if (!file) {
+      continue;
+    }
+    const ContentHash digest = hash_of(file->bytes);
+    if (digest == wanted.digest) {
+      return lay(wanted, file->bytes.view());
+    }
+    if (changed.empty()) {
+      changed = fmt::format("{} has changed: its digest is {}, and {} was compiled", path,
+                            short_text_of(digest), short_text_of(wanted.digest));
+    }
+  }
+  miss(wanted, changed.empty() ? "not found in any of the folders" : std::move(changed));
+  return {};
+}
+
+Result<void> SourceTree::lay(const Wanted& wanted, ByteView bytes) {
+  const std::string below =
+      fs::path(wanted.path).lexically_normal().relative_path().generic_string();
+  if (below.empty() || *fs::path(below).begin() == "..") {
+    miss(wanted, "its path leads out of the folder");
+    return {};
+  }
+  const auto known = laid_.find(below);
+  if (known != laid_.end() && known->second == wanted.digest) {
+    return {};
+  }
+  const std::string target = join_path(folder_, below);
+  if (const auto there = read_file(target); there) {
+    if (there->bytes.view() != bytes) {
+      miss(wanted, known != laid_.end()
+                       ? "another of these entries has other text at this path; give its key, "
+                         "and a folder of its own"
+                       : target + " is there with other text; choose another folder");
+      return {};
+    }
+  } else {
+    std::error_code failed;
+    fs::create_directories(fs::path(target).parent_path(), failed);
+    if (failed) {
+      return make_error(ErrorCode::io, "cannot make the folder {}: {}",
+                        fs::path(target).parent_path().string(), failed.message());
+    }
+    if (there.error().code() != ErrorCode::not_found) {
+      return there.error();
+    }
+    CUKILN_CHECK(write_output(target, bytes));
+  }
+  laid_.insert_or_assign(below, wanted.digest);
+  return {};
+}
+
+void SourceTree::miss(const Wanted& wanted, std::string reason) {
+  missing_.push_back({wanted.entry.labels.name, wanted.path, std::move(reason)});
+}
+
+}  // namespace cukiln::cli
