@@ -488,6 +488,41 @@ CUKILN_API cukiln_code cukiln_loader_cubin(cukiln_loader* loader, const char* ke
                                            size_t* cubin_bytes);
 CUKILN_API void cukiln_free(void* memory);
 
+/// Copies the bytes of a blob (cukiln::BlobStore), which another compiler or cache keeps in a
+/// loader's store under a kind (1 to 64 letters, digits, dots, underscores or hyphens) and a key of
+/// 1 to 4096 bytes; free them with cukiln_free. `*data` is NULL if there is no such blob, or no
+/// store on disk can be read; that is no error. Errors: invalid_argument (kind, key), as of all
+/// functions for blobs. Since 0.3, like these.
+CUKILN_API cukiln_code cukiln_blob_get(cukiln_loader* loader, const char* kind, const void* key,
+                                       size_t key_bytes, void** data, size_t* data_bytes);
+/// Sets `*there` to 1 or 0. Does not count as a use.
+CUKILN_API cukiln_code cukiln_blob_contains(cukiln_loader* loader, const char* kind,
+                                            const void* key, size_t key_bytes, int* there);
+/// Stores bytes, and replaces those that the key has. Errors: invalid_argument (more than 256 MiB,
+/// or than the store's cap), io (no store on disk, or one that cannot be written), timeout.
+CUKILN_API cukiln_code cukiln_blob_put(cukiln_loader* loader, const char* kind, const void* key,
+                                       size_t key_bytes, const void* data, size_t data_bytes);
+/// Sets `*removed` to 0 if there was no such blob. Errors: io, timeout.
+CUKILN_API cukiln_code cukiln_blob_remove(cukiln_loader* loader, const char* kind, const void* key,
+                                          size_t key_bytes, int* removed);
+
+/// cukiln::BlobSummary.
+typedef struct cukiln_blob {  // never grows: it is used in arrays
+  const char* id;             ///< 64 hex digits
+  const char* kind;
+  const void* key;
+  size_t key_bytes;
+  uint64_t bytes;
+  int64_t created;    ///< seconds since 1970
+  int64_t last_used;  ///< seconds since 1970
+  int64_t hits;
+} cukiln_blob;
+
+/// Lists the blobs of a kind; NULL: of every kind. Free `*blobs` with cukiln_free. Errors: io,
+/// corrupt.
+CUKILN_API cukiln_code cukiln_blob_list(cukiln_loader* loader, const char* kind,
+                                        cukiln_blob** blobs, size_t* count);
+
 /// cukiln::Stats, member for member. The caller sets `struct_bytes`, the library the rest.
 typedef struct cukiln_stats {
   size_t struct_bytes;

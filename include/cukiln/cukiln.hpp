@@ -4,6 +4,7 @@
 /// Includes all of libcukiln. Most hosts start at `loader.hpp`. The kernels that come with cukiln
 /// are in another library: `nvfp4.hpp`, `nvfp4_moe.hpp`, `sampling.hpp`.
 
+#include <cukiln/blob_store.hpp>
 #include <cukiln/cancel_token.hpp>
 #include <cukiln/device.hpp>
 #include <cukiln/digest.hpp>

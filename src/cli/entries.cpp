@@ -95,6 +95,41 @@ Result<std::vector<EntrySummary>> find_entries(const std::vector<EntrySummary>& 
                     entries.size());
 }
 
+Result<std::optional<BlobSummary>> find_blob(const std::vector<BlobSummary>& blobs,
+                                             const std::string& text) {
+  std::optional<BlobSummary> found;
+  if (!looks_like_key(text)) {
+    return found;
+  }
+  const std::string prefix = lower(text);
+  for (const BlobSummary& blob : blobs) {
+    if (!blob.id.hex().starts_with(prefix)) {
+      continue;
+    }
+    if (found) {
+      return make_error(ErrorCode::invalid_argument,
+                        "{} is a prefix of several blobs: {}, {}, ...; give more digits", text,
+                        found->id.hex(), blob.id.hex());
+    }
+    found = blob;
+  }
+  return found;
+}
+
+std::string key_text(const BlobSummary& blob) {
+  const bool is_text =
+      std::all_of(blob.key.begin(), blob.key.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  return is_text ? blob.key
+                 : "0x" + hex_of_bytes(reinterpret_cast<const std::uint8_t*>(blob.key.data()),
+                                       blob.key.size());
+}
+
+Json blob_json(const BlobSummary& blob) {
+  return Json{{"id", blob.id.hex()}, {"kind", blob.kind},         {"key", key_text(blob)},
+              {"bytes", blob.bytes}, {"created", blob.created_s}, {"last_used", blob.last_used_s},
+              {"hits", blob.hits}};
+}
+
 void EntryFilter::add_to(CLI::App& app) {
   app.add_option("--arch", arch_, "only entries for this target; repeatable")
       ->type_name("TARGET")
@@ -104,6 +139,10 @@ void EntryFilter::add_to(CLI::App& app) {
       ->type_name("GLOB");
 }
 
+bool EntryFilter::names(const std::string& name) const {
+  return name_.empty() || matches(name, name_);
+}
+
 Result<std::vector<EntrySummary>> EntryFilter::apply(std::vector<EntrySummary> entries) const {
   CUKILN_TRY(const auto targets, parse_targets(arch_));
   std::erase_if(entries, [&](const EntrySummary& entry) {
@@ -111,7 +150,7 @@ Result<std::vector<EntrySummary>> EntryFilter::apply(std::vector<EntrySummary> e
         targets.empty() || std::any_of(targets.begin(), targets.end(), [&](Target target) {
           return entry.labels.target == target.name();
         });
-    return !has_target || (!name_.empty() && !matches(entry.labels.name, name_));
+    return !has_target || !names(entry.labels.name);
   });
   return entries;
 }
@@ -133,6 +172,7 @@ Exit exit_of_key_error(const Error& error) noexcept {
 }
 
 std::string short_key(const CacheKey& key) { return key.hex().substr(0, kShownKeyDigits); }
+std::string short_key(const BlobId& id) { return id.hex().substr(0, kShownKeyDigits); }
 
 std::int64_t now_s() { return Clock::system().now_s(); }
 

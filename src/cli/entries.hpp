@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,11 +28,21 @@ Result<CacheKey> find_key(const std::vector<EntrySummary>& entries, const std::s
 Result<std::vector<EntrySummary>> find_entries(const std::vector<EntrySummary>& entries,
                                                const std::string& text);
 
+/// Finds the blob whose id begins with `text`; nothing if there is none. Errors: invalid_argument
+/// (one of several).
+Result<std::optional<BlobSummary>> find_blob(const std::vector<BlobSummary>& blobs,
+                                             const std::string& text);
+/// Returns a blob's key as text, or as hex digits after `0x` if it is none.
+std::string key_text(const BlobSummary& blob);
+Json blob_json(const BlobSummary& blob);
+
 /// The options `--arch` and `--name`, which choose entries.
 class EntryFilter {
  public:
   void add_to(CLI::App& app);
   bool empty() const noexcept { return arch_.empty() && name_.empty(); }
+  /// True if `--name` is not given, or matches.
+  bool names(const std::string& name) const;
   /// Returns the entries that match. Errors: invalid_argument, for an unknown target.
   Result<std::vector<EntrySummary>> apply(std::vector<EntrySummary> entries) const;
 
@@ -48,6 +59,7 @@ Exit exit_of_key_error(const Error& error) noexcept;
 
 /// Returns the digits of a key that tables show.
 std::string short_key(const CacheKey& key);
+std::string short_key(const BlobId& id);
 /// Returns the wall clock's seconds since 1970.
 std::int64_t now_s();
 

@@ -15,7 +15,8 @@ class GcCommand final : public Command {
         "gc",
         "",
         "evict entries and shrink the store",
-        "Evicts the least recently used entries until the store is at most --max-size, and all "
+        "Evicts the least recently used entries and blobs until the store is at most --max-size, "
+        "and all "
         "that "
         "were not used within --max-age, then shrinks the file. The store stays below the setting "
         "max_size without this command. Also removes the store of cukiln 0.1 in the same folder, "
@@ -62,6 +63,7 @@ class GcCommand final : public Command {
     }
     if (context.json()) {
       context.print_json(Json{{"evicted", report->entries},
+                              {"blobs", report->blobs},
                               {"bytes", report->bytes},
                               {"bytes_before", report->bytes_before},
                               {"bytes_after", report->bytes_after},
@@ -81,12 +83,15 @@ class GcCommand final : public Command {
 
  private:
   std::string text_of(const GcReport& report) const {
-    const std::string what = fmt::format("{} with {}", counted(report.entries, "entry", "entries"),
-                                         human_bytes(report.bytes));
+    const std::string blobs =
+        report.blobs == 0 ? "" : " and " + counted(report.blobs, "blob", "blobs");
+    const std::string what =
+        fmt::format("{}{} with {}", counted(report.entries, "entry", "entries"), blobs,
+                    human_bytes(report.bytes));
     if (report.already_running) {
       return "Another process is evicting; nothing was removed.\n";
     }
-    if (report.entries == 0) {
+    if (report.entries + report.blobs == 0) {
       return dry_run_ ? "Nothing to remove.\n"
                       : fmt::format("Nothing to remove; the store has {}.\n",
                                     human_bytes(report.bytes_after));

@@ -33,10 +33,13 @@ class LsCommand final : public Command {
         "",
         "list the entries of the store",
         "Lists the entries of the user's store, and those that only the read-only system store "
-        "has. In JSON, times are seconds since 1970.",
+        "has; with --blobs, what other compilers keep in the store: Triton, Inductor, cuda.core. "
+        "In "
+        "JSON, times are seconds since 1970.",
         {{"cukiln ls", "all entries, the latest used first"},
          {"cukiln ls --arch sm_90a --name 'quantize*'", "entries of one target and matching names"},
          {"cukiln ls --sort time", "the slowest compiles first"},
+         {"cukiln ls --blobs", "what adapters stored for other compilers, the latest used first"},
          {"cukiln ls --json | jq -r '.entries[].key'", "the keys, for a script"}}};
   }
 
@@ -45,6 +48,7 @@ class LsCommand final : public Command {
     app.add_option("--sort", sort_,
                    "age (latest used first, the default), size, time (of the compile) or hits")
         ->type_name("ORDER");
+    app.add_flag("--blobs", blobs_, "list blobs instead of entries; --name is their kind");
   }
 
   Exit run(Context& context) override {
@@ -60,7 +64,11 @@ class LsCommand final : public Command {
     if (!store) {
       return context.fail(Exit::store, store.error());
     }
-    auto listed = StoreAdmin(**store).list();
+    StoreAdmin admin(**store);
+    if (blobs_) {
+      return list_blobs(context, admin);
+    }
+    auto listed = admin.list();
     if (!listed) {
       return context.fail(Exit::store, listed.error());
     }
@@ -74,15 +82,71 @@ class LsCommand final : public Command {
       }
       context.print_json(Json{{"entries", std::move(list)}});
     } else if (entries.empty()) {
-      context.print(store_is_empty ? "The store is empty; 'cukiln preload --no-load' fills it.\n"
-                                   : "No entry matches.\n");
+      const std::uint64_t blobs = admin.facts().blobs;
+      context.print(store_is_empty && blobs != 0
+                        ? "No entries; 'cukiln ls --blobs' lists the blobs.\n"
+                    : store_is_empty ? "The store is empty; 'cukiln preload --no-load' fills it.\n"
+                                     : "No entry matches.\n");
     } else {
       print(context, entries);
+      if (const StoreFacts facts = admin.facts(); facts.blobs != 0) {
+        context.print(fmt::format("and {} with {}: 'cukiln ls --blobs'\n",
+                                  counted(facts.blobs, "blob", "blobs"),
+                                  human_bytes(facts.blob_bytes)));
+      }
     }
     return Exit::done;
   }
 
  private:
+  Exit list_blobs(Context& context, StoreAdmin& admin) const {
+    auto blobs = admin.list_blobs();
+    if (!blobs) {
+      return context.fail(Exit::store, blobs.error());
+    }
+    std::erase_if(*blobs, [&](const BlobSummary& blob) { return !filter_.names(blob.kind); });
+    std::stable_sort(blobs->begin(), blobs->end(), [&](const auto& a, const auto& b) {
+      return sort_ == "size"   ? a.bytes > b.bytes
+             : sort_ == "hits" ? a.hits > b.hits
+                               : a.last_used_s > b.last_used_s;
+    });
+    if (context.json()) {
+      Json list = Json::array();
+      for (const BlobSummary& blob : *blobs) {
+        list.push_back(blob_json(blob));
+      }
+      context.print_json(Json{{"blobs", std::move(list)}});
+    } else if (blobs->empty()) {
+      context.print("No blobs.\n");
+    } else {
+      print(context, *blobs);
+    }
+    return Exit::done;
+  }
+
+  static void print(const Context& context, const std::vector<BlobSummary>& blobs) {
+    Table table({{"ID"},
+                 {"KIND"},
+                 {"KEY", Column::Align::left, true, 10},
+                 {"SIZE", Column::Align::right},
+                 {"HITS", Column::Align::right},
+                 {"USED", Column::Align::right}});
+    std::uint64_t bytes = 0;
+    const std::int64_t now = now_s();
+    for (const BlobSummary& blob : blobs) {
+      bytes += blob.bytes;
+      table.add({{short_key(blob.id), Color::yellow},
+                 {blob.kind, Color::bold},
+                 key_text(blob),
+                 human_bytes(blob.bytes),
+                 human_count(static_cast<std::uint64_t>(blob.hits)),
+                 human_age(now - blob.last_used_s)});
+    }
+    context.print(table.text(context.out()));
+    context.print(
+        fmt::format("\n{}, {}\n", counted(blobs.size(), "blob", "blobs"), human_bytes(bytes)));
+  }
+
   static void print(const Context& context, const Entries& entries) {
     Table table({{"KEY"},
                  {"NAME", Column::Align::left, true, 10},
@@ -113,6 +177,7 @@ class LsCommand final : public Command {
 
   EntryFilter filter_;
   std::string sort_ = "age";
+  bool blobs_ = false;
 };
 
 }  // namespace

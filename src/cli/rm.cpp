@@ -13,22 +13,24 @@ namespace {
 class RmCommand final : public Command {
  public:
   CommandHelp help() const override {
-    return {"rm",
-            "KEY|NAME... | --all",
-            "remove entries",
-            "Removes entries from the user's store: one by a prefix of its key, or all of a module "
-            "by its name. The next request compiles a removed entry again. If a KEY is unknown or "
-            "ambiguous, nothing is removed.",
-            {{"cukiln rm 3fa9c01d", "one entry, by a prefix of its key"},
-             {"cukiln rm amax --arch sm_90a", "a module's entries for one target"},
-             {"cukiln rm --name 'test_*'", "the entries of all matching modules"},
-             {"cukiln rm --all", "every entry"}}};
+    return {
+        "rm",
+        "KEY|NAME... | --all",
+        "remove entries",
+        "Removes entries from the user's store: one by a prefix of its key, or all of a module "
+        "by its name; a blob by a prefix of its id. The next request compiles a removed entry "
+        "again. If a KEY is unknown or ambiguous, nothing is removed. --all removes all entries "
+        "and blobs.",
+        {{"cukiln rm 3fa9c01d", "one entry, by a prefix of its key"},
+         {"cukiln rm amax --arch sm_90a", "a module's entries for one target"},
+         {"cukiln rm --name 'test_*'", "the entries of all matching modules"},
+         {"cukiln rm --all", "every entry and blob"}}};
   }
 
   void add_options(CLI::App& app) override {
     app.add_option("KEY", keys_);
     filter_.add_to(app);
-    app.add_flag("--all", all_, "remove every entry");
+    app.add_flag("--all", all_, "remove every entry and every blob");
   }
 
   Exit run(Context& context) override {
@@ -58,7 +60,12 @@ class RmCommand final : public Command {
       if (!entries) {
         return context.fail(Exit::store, entries.error());
       }
-      const auto chosen = choose(*std::move(entries));
+      const auto blobs = admin.list_blobs();
+      if (!blobs) {
+        return context.fail(Exit::store, blobs.error());
+      }
+      std::vector<BlobId> removed_blobs;
+      const auto chosen = choose(*std::move(entries), *blobs, removed_blobs);
       if (!chosen) {
         return context.fail(exit_of_key_error(chosen.error()), chosen.error());
       }
@@ -74,6 +81,13 @@ class RmCommand final : public Command {
         }
         count += *was_there ? 1 : 0;
       }
+      for (const BlobId& id : removed_blobs) {
+        const auto was_there = admin.remove(id);
+        if (!was_there) {
+          return context.fail(Exit::store, was_there.error());
+        }
+        count += *was_there ? 1 : 0;
+      }
     }
     if (context.json()) {
       context.print_json(Json{{"removed", count}});
@@ -84,7 +98,10 @@ class RmCommand final : public Command {
   }
 
  private:
-  Result<std::vector<CacheKey>> choose(std::vector<EntrySummary> entries) const {
+  /// Returns the entries, and adds the blobs that are named by their ids.
+  Result<std::vector<CacheKey>> choose(std::vector<EntrySummary> entries,
+                                       const std::vector<BlobSummary>& blobs,
+                                       std::vector<BlobId>& chosen_blobs) const {
     std::vector<CacheKey> chosen;
     const auto add = [&](const std::vector<EntrySummary>& found) {
       for (const EntrySummary& entry : found) {
@@ -94,8 +111,18 @@ class RmCommand final : public Command {
       }
     };
     for (const std::string& text : keys_) {
-      CUKILN_TRY(const auto found, find_entries(entries, text));
-      CUKILN_TRY(const auto of_them, filter_.apply(found));
+      const auto found = find_entries(entries, text);
+      if (!found && filter_.empty()) {
+        CUKILN_TRY(const auto blob, find_blob(blobs, text));
+        if (blob) {
+          chosen_blobs.push_back(blob->id);
+          continue;
+        }
+      }
+      if (!found) {
+        return found.error();
+      }
+      CUKILN_TRY(const auto of_them, filter_.apply(*found));
       add(of_them);
     }
     const std::size_t all = entries.size();
@@ -103,7 +130,7 @@ class RmCommand final : public Command {
       CUKILN_TRY(const auto of_all, filter_.apply(std::move(entries)));
       add(of_all);
     }
-    if (chosen.empty()) {
+    if (chosen.empty() && chosen_blobs.empty()) {
       return make_error(ErrorCode::not_found, "no entry matches; 'cukiln ls' shows all {}", all);
     }
     return chosen;

@@ -9,8 +9,10 @@
 #include "cli/disassembly.hpp"
 #include "cli/entries.hpp"
 #include "cli/entry_page.hpp"
+#include "cli/human.hpp"
 #include "cli/output.hpp"
 #include "cli/ptx.hpp"
+#include "cli/table.hpp"
 #include "cli/text.hpp"
 
 namespace cukiln::cli {
@@ -27,7 +29,8 @@ class ShowCommand final : public Command {
         "Shows the inputs of an entry field by field, the headers that it read with their digests, "
         "its kernels, the compiler's log and its history. A KEY is a prefix of a key that 'cukiln "
         "ls' shows, of at least 6 digits. A NAME is a module's; --arch chooses among its entries. "
-        "--source, --ptx, --sass and --cubin print that alone.",
+        "--source, --ptx, --sass and --cubin print that alone. Of a blob, by a prefix of its id, "
+        "shows what 'cukiln ls --blobs' lists.",
         {{"cukiln show 3fa9c01d", "the whole entry"},
          {"cukiln show amax --arch sm_90a", "an entry by its module's name"},
          {"cukiln show 3fa9c01d --source", "the source as it was compiled"},
@@ -77,6 +80,12 @@ class ShowCommand final : public Command {
       return context.fail(Exit::store, entries.error());
     }
     const auto key = choose(*entries);
+    if (!key && forms == 0) {
+      const auto blob = blob_of(admin);
+      if (blob && *blob) {
+        return show_blob(context, **blob);
+      }
+    }
     if (!key) {
       return context.fail(exit_of_key_error(key.error()), key.error());
     }
@@ -111,6 +120,31 @@ class ShowCommand final : public Command {
         ErrorCode::invalid_argument, "{} of the {} entries of \"{}\"{}{}",
         chosen.empty() ? "none" : "several", found.size(), text,
         chosen.empty() ? " has that target and name:" : " match: give a key, or --arch", list);
+  }
+
+  Result<std::optional<BlobSummary>> blob_of(StoreAdmin& admin) const {
+    CUKILN_TRY(const auto blobs, admin.list_blobs());
+    return find_blob(blobs, keys_.front());
+  }
+
+  static Exit show_blob(Context& context, const BlobSummary& blob) {
+    if (context.json()) {
+      context.print_json(blob_json(blob));
+      return Exit::done;
+    }
+    Table table({{""}, {""}});
+    const auto row = [&](const char* name, std::string value) {
+      table.add({{name, Color::dim}, std::move(value)});
+    };
+    row("blob", blob.id.hex());
+    row("kind", blob.kind);
+    row("key", key_text(blob));
+    row("size", human_bytes(blob.bytes));
+    row("created", human_time(blob.created_s));
+    row("last used", human_time(blob.last_used_s));
+    row("hits", human_count(static_cast<std::uint64_t>(blob.hits)));
+    context.print(table.text(context.out()));
+    return Exit::done;
   }
 
   static Exit show_page(Context& context, const EntrySummary& summary, const StoreEntry& entry) {

@@ -35,6 +35,7 @@ class StatsCommand final : public Command {
       return context.fail(Exit::store, counters.error());
     }
     const StoreStats now = admin.stats();
+    const StoreFacts facts = admin.facts();
     const auto count = [&](const char* name) {
       const auto at = counters->find(name);
       return at == counters->end() || at->second < 0 ? 0 : static_cast<std::uint64_t>(at->second);
@@ -66,6 +67,13 @@ class StatsCommand final : public Command {
                               {"singleflight_waits", count("singleflight_waits")},
                               {"saved_ms", saved_ms},
                               {"store_errors", count("store_errors")},
+                              {"blobs",
+                               {{"blobs", facts.blobs},
+                                {"bytes", facts.blob_bytes},
+                                {"hits", count("blob_hits")},
+                                {"misses", count("blob_misses")},
+                                {"stored", count("blobs_stored")},
+                                {"evicted", count("blobs_evicted")}}},
                               {"remote",
                                {{"hits", count("remote_hits")},
                                 {"misses", count("remote_misses")},
@@ -101,12 +109,27 @@ class StatsCommand final : public Command {
     row("waits", human_count(count("singleflight_waits")),
         "for a concurrent compile of the same request");
     row("store errors", human_count(count("store_errors")), "tolerated");
+    blob_rows(facts, count, row);
     remote_rows(count, row);
     context.print(table.text(context.out()));
     return Exit::done;
   }
 
  private:
+  /// Adds the rows of blobs, if there ever was one.
+  template <class Count, class Row>
+  static void blob_rows(const StoreFacts& facts, const Count& count, const Row& row) {
+    if (facts.blobs + count("blob_hits") + count("blob_misses") == 0) {
+      return;
+    }
+    row("blobs", human_count(facts.blobs), "of other compilers");
+    row("  bytes", human_bytes(facts.blob_bytes));
+    row("  hits", human_count(count("blob_hits")));
+    row("  misses", human_count(count("blob_misses")));
+    row("  stored", human_count(count("blobs_stored")));
+    row("  evicted", human_count(count("blobs_evicted")));
+  }
+
   /// Adds the rows of remote stores, if one was ever used.
   template <class Count, class Row>
   static void remote_rows(const Count& count, const Row& row) {

@@ -18,7 +18,8 @@ class VerifyCommand final : public Command {
         "verify",
         "",
         "read every entry and check it",
-        "Checks the structure of the database, and every entry against its checksum and its key. "
+        "Checks the structure of the database, every entry against its checksum and its key, and "
+        "every blob against its checksum. "
         "Exits with 1 if it found damage, repaired or not. A damaged entry is never used: a lookup "
         "that finds one compiles again.",
         {{"cukiln verify", "checks, and changes nothing"},
@@ -53,6 +54,7 @@ class VerifyCommand final : public Command {
             Json{{"key", whole ? Json() : Json(finding.key.hex())}, {"what", finding.what}});
       }
       context.print_json(Json{{"checked", report->checked},
+                              {"blobs", report->checked_blobs},
                               {"damaged", report->damaged},
                               {"repaired", report->repaired},
                               {"findings", std::move(findings)}});
@@ -72,7 +74,9 @@ class VerifyCommand final : public Command {
       table.add({{whole ? "database" : short_key(finding.key), Color::red}, std::move(what)});
     }
     std::string text = table.text(context.out());
-    text += counted(report.checked, "entry", "entries") + " checked, ";
+    const std::uint64_t blobs = report.checked_blobs;
+    text += fmt::format("{}{} checked, ", counted(report.checked, "entry", "entries"),
+                        blobs == 0 ? "" : " and " + counted(blobs, "blob", "blobs"));
     if (report.damaged == 0) {
       text += "no damage found.\n";
     } else {

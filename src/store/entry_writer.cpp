@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "base/result.hpp"
+#include "store/blob_rows.hpp"
 #include "store/entry_rows.hpp"
 #include "store/meta_rows.hpp"
 #include "store/peak_rows.hpp"
@@ -19,35 +20,14 @@ Result<PutOutcome> EntryWriter::put(const StoreEntry& entry) {
   CUKILN_CHECK(check_consistent(entry, encoded));
   const std::string source_text = compress(entry.source_text);
   const std::uint64_t bytes = encoded.bytes() + source_text.size();
-  const SqliteStoreOptions& options = session_.options();
   if (bytes > session_.limits().max_bytes() || bytes > kMaxRowBytes) {
     return PutOutcome::too_large;
   }
   if (session_.read_only()) {
     return PutOutcome::not_stored;
   }
-  auto outcome = session_.write(options.write_wait, [&](SqliteHandle& db) -> Result<PutOutcome> {
-    CUKILN_CHECK(eviction_.make_room(db, bytes));
-    auto first = insert(db, entry, encoded, source_text);
-    if (first || db.trouble() != SqliteTrouble::full) {
-      return first;
-    }
-    eviction_.free_disk(db, bytes);
-    auto again = insert(db, entry, encoded, source_text);
-    session_.make_reserve();
-    const std::string& folder = session_.directory().root();
-    if (!again) {
-      return make_error(again.error().code(),
-                        "no space for the store in {}: {}; free some disk space, or choose another "
-                        "directory",
-                        folder, again.error().message());
-    }
-    if (!warned_of_full_disk_.exchange(true)) {
-      options.log.warn("no space for the store in {}: {}; old entries are evicted to make room",
-                       folder, first.error().message());
-    }
-    return again;
-  });
+  auto outcome = eviction_.write_insertion(
+      bytes, [&](SqliteHandle& db) { return insert(db, entry, encoded, source_text); });
   if (!outcome) {
     accounting_.counters().add(StoreEvent::error);
   } else if (*outcome == PutOutcome::stored) {
@@ -204,12 +184,18 @@ Result<std::uint64_t> EntryWriter::remove_all() {
   CUKILN_TRY(const std::uint64_t removed,
              eviction_.write_deletion([](SqliteHandle& db) -> Result<std::uint64_t> {
                CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
-               CUKILN_TRY(const std::int64_t entries, db.number("SELECT count(*) FROM entry"));
+               CUKILN_TRY(std::int64_t rows, db.number("SELECT count(*) FROM entry"));
+               CUKILN_TRY(const bool with_blobs, has_blobs(db));
+               if (with_blobs) {
+                 CUKILN_TRY(const std::int64_t blobs, db.number("SELECT count(*) FROM blob"));
+                 CUKILN_CHECK(db.query("DELETE FROM blob").run());
+                 rows += blobs;
+               }
                CUKILN_CHECK(db.query("DELETE FROM entry").run());
                CUKILN_CHECK(db.query("DELETE FROM cubin").run());
                CUKILN_CHECK(db.query("DELETE FROM request").run());
                CUKILN_CHECK(transaction.commit());
-               return static_cast<std::uint64_t>(entries);
+               return static_cast<std::uint64_t>(rows);
              }));
   CUKILN_CHECK(eviction_.shrink_file());
   return removed;

@@ -20,6 +20,7 @@ class EntryWriter {
 
   Result<PutOutcome> put(const StoreEntry& entry);
   Result<bool> remove(const CacheKey& key);
+  /// Removes all entries and blobs, and returns their number.
   Result<std::uint64_t> remove_all();
 
  private:
@@ -40,7 +41,6 @@ class EntryWriter {
   StoreAccounting& accounting_;
   Eviction& eviction_;
   std::atomic<bool> meta_is_checked_{false};
-  std::atomic<bool> warned_of_full_disk_{false};
 };
 
 }  // namespace cukiln

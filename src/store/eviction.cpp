@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/result.hpp"
+#include "store/blob_rows.hpp"
 
 namespace cukiln {
 
@@ -61,7 +62,7 @@ Result<void> Eviction::evict_for(SqliteHandle& db, std::uint64_t bytes, bool& is
     // Evicts a little more than is needed, so that not every put at the cap has to evict.
     CUKILN_TRY(const Evicted gone,
                evict_batch(db, live + bytes - cap + cap / 64, kNever, kBatchRows));
-    if (gone.entries == 0) {
+    if (gone.rows() == 0) {
       return {};  // the cap is below the size of an empty store
     }
   }
@@ -69,23 +70,31 @@ Result<void> Eviction::evict_for(SqliteHandle& db, std::uint64_t bytes, bool& is
 
 Result<Eviction::Evicted> Eviction::choose(SqliteHandle& db, std::uint64_t bytes,
                                            std::int64_t unused_since_s, std::int64_t limit,
-                                           std::vector<std::int64_t>* ids) {
+                                           Victims* victims) {
   CUKILN_TRY(const std::int64_t page, db.number("PRAGMA page_size"));
+  CUKILN_TRY(const bool with_blobs, has_blobs(db));
   Evicted chosen;
-  Query query =
-      db.query("SELECT id, cubin_bytes, last_used_s FROM entry ORDER BY last_used_s, id LIMIT ?");
+  // SQLite merges the two indices of the last use, and reads no further than it is asked to.
+  Query query = db.query(
+      with_blobs
+          ? "SELECT id, cubin_bytes, last_used_s, 0 FROM entry UNION ALL "
+            "SELECT id, bytes, last_used_s, 1 FROM blob ORDER BY 3 LIMIT ?"
+          : "SELECT id, cubin_bytes, last_used_s, 0 FROM entry ORDER BY last_used_s, id LIMIT ?");
   query.number(limit);
   for (;;) {
     CUKILN_TRY(const bool row, query.next());
     if (!row || (chosen.bytes >= bytes && query.column_number(2) >= unused_since_s)) {
       return chosen;
     }
-    // Counts the cubin's own pages only: the rest of the row shares pages with other rows.
-    const std::int64_t size = query.column_number(1);
-    chosen.bytes += static_cast<std::uint64_t>((size + page - 1) / page * page);
-    ++chosen.entries;
-    if (ids != nullptr) {
-      ids->push_back(query.column_number(0));
+    // Counts the cubin's or the blob's own pages only: the rest of a row shares pages with others.
+    const std::int64_t size = std::max<std::int64_t>(query.column_number(1), 0);
+    const auto whole_pages = static_cast<std::uint64_t>((size + page - 1) / page * page);
+    const bool is_blob = query.column_number(3) != 0;
+    chosen.bytes += whole_pages;
+    chosen.blob_bytes += is_blob ? whole_pages : 0;
+    ++(is_blob ? chosen.blobs : chosen.entries);
+    if (victims != nullptr) {
+      (is_blob ? victims->blobs : victims->entries).push_back(query.column_number(0));
     }
   }
 }
@@ -94,16 +103,26 @@ Result<Eviction::Evicted> Eviction::evict_batch(SqliteHandle& db, std::uint64_t 
                                                 std::int64_t unused_since_s, std::int64_t rows) {
   assert(rows > 0);  // a negative limit is none, and a transaction with all rows blocks others
   CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
-  std::vector<std::int64_t> ids;
-  CUKILN_TRY(const Evicted gone, choose(db, bytes, unused_since_s, rows, &ids));
-  std::vector<Event> events = events_of(db, ids);
-  for (const std::int64_t id : ids) {
+  Victims victims;
+  CUKILN_TRY(const Evicted gone, choose(db, bytes, unused_since_s, rows, &victims));
+  std::vector<Event> events = events_of(db, victims.entries);
+  for (const std::int64_t id : victims.entries) {
     CUKILN_CHECK(db.query("DELETE FROM entry WHERE id=?").number(id).run());
+  }
+  for (const std::int64_t id : victims.blobs) {
+    CUKILN_CHECK(db.query("DELETE FROM blob WHERE id=?").number(id).run());
   }
   CUKILN_CHECK(transaction.commit());
   accounting_.counters().add(StoreEvent::evicted, gone.entries);
-  accounting_.pending().add_count("evicted", static_cast<std::int64_t>(gone.entries));
-  accounting_.pending().add_count("evicted_bytes", static_cast<std::int64_t>(gone.bytes));
+  const auto count = [&](const char* counter, std::uint64_t delta) {
+    if (delta != 0) {
+      accounting_.pending().add_count(counter, static_cast<std::int64_t>(delta));
+    }
+  };
+  count("evicted", gone.entries);
+  count("evicted_bytes", gone.bytes - gone.blob_bytes);
+  count("blobs_evicted", gone.blobs);
+  count("blob_bytes_evicted", gone.blob_bytes);
   for (Event& event : events) {
     session_.options().events->add([&] { return std::move(event); });
   }
@@ -130,6 +149,21 @@ std::vector<Event> Eviction::events_of(SqliteHandle& db, const std::vector<std::
     event.reason = "the least recently used";
   }
   return events;
+}
+
+Error Eviction::no_space_error(const Error& why) const {
+  return make_error(why.code(),
+                    "no space for the store in {}: {}; free some disk space, or choose another "
+                    "directory",
+                    session_.directory().root(), why.message());
+}
+
+void Eviction::warn_of_full_disk(const Error& why) {
+  if (!warned_of_full_disk_.exchange(true)) {
+    session_.options().log.warn(
+        "no space for the store in {}: {}; old entries are evicted to make room",
+        session_.directory().root(), why.message());
+  }
 }
 
 void Eviction::free_disk(SqliteHandle& db, std::uint64_t bytes) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <utility>
@@ -15,8 +16,9 @@ namespace cukiln {
 /// Returns the bytes of the pages in use, which the cap limits.
 Result<std::uint64_t> live_bytes(SqliteHandle& db);
 
-/// Evicts entries of an SQLite store, the least recently used first, to stay below the cap or to
-/// make room on a full disk. Members that take a handle are called with the writer lock held.
+/// Evicts entries and blobs of an SQLite store, the least recently used first, to stay below the
+/// cap or to make room on a full disk. Members that take a handle are called with the writer lock
+/// held.
 class Eviction {
  public:
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::min();
@@ -31,17 +33,22 @@ class Eviction {
   void free_disk(SqliteHandle& db, std::uint64_t bytes);
 
   struct Evicted {
-    std::uint64_t entries = 0, bytes = 0;
+    std::uint64_t entries = 0, blobs = 0, bytes = 0;
+    std::uint64_t blob_bytes = 0;  ///< part of `bytes`
+    std::uint64_t rows() const noexcept { return entries + blobs; }
   };
-  /// Evicts at most `rows` entries in one transaction, the least recently used first, until `bytes`
-  /// are evicted and no entry is left that was last used before `unused_since_s`.
+  struct Victims {
+    std::vector<std::int64_t> entries, blobs;  ///< ids
+  };
+  /// Evicts at most `rows` entries and blobs in one transaction, the least recently used first,
+  /// until `bytes` are evicted and none is left that was last used before `unused_since_s`.
   Result<Evicted> evict_batch(SqliteHandle& db, std::uint64_t bytes, std::int64_t unused_since_s,
                               std::int64_t rows);
   /// Describes the entries for events; nothing if none are wanted.
   std::vector<Event> events_of(SqliteHandle& db, const std::vector<std::int64_t>& ids);
-  /// Returns what evict_batch would remove; `ids` may be null.
+  /// Returns what evict_batch would remove; `victims` may be null.
   static Result<Evicted> choose(SqliteHandle& db, std::uint64_t bytes, std::int64_t unused_since_s,
-                                std::int64_t limit, std::vector<std::int64_t>* ids);
+                                std::int64_t limit, Victims* victims);
 
   /// Returns free pages to the file system, and makes the reserve again.
   Result<void> shrink_file();
@@ -60,7 +67,34 @@ class Eviction {
     });
   }
 
+  /// Runs an insertion of `bytes` with the writer lock held, after it made room below the cap; on a
+  /// full disk once more, after it made room there.
+  template <class Insert>
+  auto write_insertion(std::uint64_t bytes, Insert&& insert)
+      -> decltype(insert(std::declval<SqliteHandle&>())) {
+    return session_.write(session_.options().write_wait, [&](SqliteHandle& db) {
+      if (auto made = make_room(db, bytes); !made) {
+        return decltype(insert(db))(std::move(made).error());
+      }
+      auto first = insert(db);
+      if (first || db.trouble() != SqliteTrouble::full) {
+        return first;
+      }
+      free_disk(db, bytes);
+      auto again = insert(db);
+      session_.make_reserve();
+      if (!again) {
+        return decltype(insert(db))(no_space_error(again.error()));
+      }
+      warn_of_full_disk(first.error());
+      return again;
+    });
+  }
+
  private:
+  Error no_space_error(const Error& why) const;
+  /// Warns once.
+  void warn_of_full_disk(const Error& why);
   /// `is_run` is set if entries had to be evicted.
   Result<void> evict_for(SqliteHandle& db, std::uint64_t bytes, bool& is_run);
   /// Releases the reserve: a deletion writes to the WAL first, which a full disk has no room for.
@@ -70,6 +104,7 @@ class Eviction {
   StoreSession& session_;
   StoreAccounting& accounting_;
   MaintenanceLog& log_;
+  std::atomic<bool> warned_of_full_disk_{false};
 };
 
 }  // namespace cukiln

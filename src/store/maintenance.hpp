@@ -14,10 +14,11 @@ namespace cukiln {
 /// The result of a check of all rows of a store.
 struct VerifyReport {
   std::uint64_t checked = 0;  ///< entries
+  std::uint64_t checked_blobs = 0;
   std::uint64_t damaged = 0;  ///< findings
   std::uint64_t repaired = 0;
   struct Finding {
-    CacheKey key;  ///< all zero if it is not about one entry
+    CacheKey key;  ///< all zero if it is not about one entry; of a blob the digits of its id
     std::string what;
   };
   std::vector<Finding> findings;
@@ -31,7 +32,8 @@ struct GcOptions {
 
 struct GcReport {
   std::uint64_t entries = 0;       ///< evicted
-  std::uint64_t bytes = 0;         ///< of the evicted entries' cubins
+  std::uint64_t blobs = 0;         ///< evicted
+  std::uint64_t bytes = 0;         ///< of the evicted entries' cubins, and of the evicted blobs
   std::uint64_t bytes_before = 0;  ///< of the database's files
   std::uint64_t bytes_after = 0;
   /// Removed with the store of format 1 in the same directory, which was not used for a month.

@@ -10,6 +10,7 @@
 
 #include "base/fork_gate.hpp"
 #include "base/result.hpp"
+#include "store/blob_rows.hpp"
 #include "store/entry_codec.hpp"
 #include "store/set_records.hpp"
 #include "store/stored_row.hpp"
@@ -23,23 +24,68 @@ namespace {
 constexpr std::size_t kAlwaysWritten = 256;
 constexpr std::int64_t kOldUseS = 3600;
 
-Result<void> apply_uses(SqliteHandle& db, const PendingWrites::Batch& batch) {
-  const bool many = batch.uses.size() > kAlwaysWritten;
-  for (const auto& [key, uses] : batch.uses) {
-    // Impossible values are damage, and start again at zero.
-    CUKILN_CHECK(
-        db.query("UPDATE entry SET hits=iif(hits BETWEEN 0 AND ?5-1, hits, 0)+?1, "
-                 "last_used_s=iif(last_used_s BETWEEN 0 AND ?6-1, max(last_used_s, ?2), ?2) "
-                 "WHERE key=?3 AND (last_used_s<=?4 OR last_used_s>=?6)")
-            .number(uses.count)
-            .number(uses.last_s)
-            .blob(view_of(key))
-            .number(many ? uses.last_s - kOldUseS : INT64_MAX)
-            .number(kMaxHits)
-            .number(kMaxLastUsedS)
-            .run());
+/// `sql` adds uses (?1, the last at ?2) to the row of a digest (?3) that was last used at ?4 or
+/// before. Impossible values (?5 hits, ?6 seconds) are damage, and start again at zero.
+template <class Digest>
+Result<void> apply_uses(SqliteHandle& db, const char* sql,
+                        const std::unordered_map<Digest, PendingWrites::Uses>& all) {
+  const bool many = all.size() > kAlwaysWritten;
+  for (const auto& [digest, uses] : all) {
+    CUKILN_CHECK(db.query(sql)
+                     .number(uses.count)
+                     .number(uses.last_s)
+                     .blob(view_of(digest))
+                     .number(many ? uses.last_s - kOldUseS : INT64_MAX)
+                     .number(kMaxHits)
+                     .number(kMaxLastUsedS)
+                     .run());
   }
   return {};
+}
+
+Result<void> apply_uses(SqliteHandle& db, const PendingWrites::Batch& batch) {
+  return apply_uses(db,
+                    "UPDATE entry SET hits=iif(hits BETWEEN 0 AND ?5-1, hits, 0)+?1, "
+                    "last_used_s=iif(last_used_s BETWEEN 0 AND ?6-1, max(last_used_s, ?2), ?2) "
+                    "WHERE key=?3 AND (last_used_s<=?4 OR last_used_s>=?6)",
+                    batch.uses);
+}
+
+/// Writes uses of blobs, and removes damaged ones.
+Result<void> apply_blobs(SqliteHandle& db, const PendingWrites::Batch& batch) {
+  if (batch.blob_uses.empty() && batch.damaged_blobs.empty()) {
+    return {};
+  }
+  CUKILN_TRY(const bool there, has_blobs(db));
+  if (!there) {  // a new generation
+    return {};
+  }
+  for (const BlobId& id : batch.damaged_blobs) {
+    CUKILN_TRY([[maybe_unused]] const bool removed, remove_blob(db, id));
+  }
+  return apply_uses(db,
+                    "UPDATE blob SET hits=iif(hits BETWEEN 0 AND ?5-1, hits, 0)+?1, "
+                    "last_used_s=iif(last_used_s BETWEEN 0 AND ?6-1, max(last_used_s, ?2), ?2) "
+                    "WHERE digest=?3 AND (last_used_s<=?4 OR last_used_s>=?6)",
+                    batch.blob_uses);
+}
+
+/// Adds the uses of a batch that could not be written to those that are pending.
+template <class Digest>
+void add_uses(std::unordered_map<Digest, PendingWrites::Uses>& pending,
+              const std::unordered_map<Digest, PendingWrites::Uses>& more) {
+  for (const auto& [digest, uses] : more) {
+    PendingWrites::Uses& now = pending[digest];
+    now.count += uses.count;
+    now.last_s = std::max(now.last_s, uses.last_s);
+  }
+}
+
+template <class Digest>
+void add_once(std::vector<Digest>& digests, const Digest& digest) {
+  if (std::find(digests.begin(), digests.end(), digest) == digests.end()) {
+    digests.push_back(digest);
+  }
 }
 
 Result<void> apply_stat_records(SqliteHandle& db, const PendingWrites::Batch& batch) {
@@ -122,6 +168,14 @@ void PendingWrites::add_use(const CacheKey& key, std::int64_t now_s) {
   uses.last_s = std::max(uses.last_s, now_s);
 }
 
+void PendingWrites::add_use(const BlobId& id, std::int64_t now_s) {
+  const ForkSafeLock lock(mutex_);
+  drop_inherited();
+  Uses& uses = batch_.blob_uses[id];
+  ++uses.count;
+  uses.last_s = std::max(uses.last_s, now_s);
+}
+
 void PendingWrites::add_count(std::string_view counter, std::int64_t delta) {
   const ForkSafeLock lock(mutex_);
   drop_inherited();
@@ -147,9 +201,13 @@ void PendingWrites::add_stat_records(std::vector<StatRecord> records) {
 void PendingWrites::add_damaged(const CacheKey& key) {
   const ForkSafeLock lock(mutex_);
   drop_inherited();
-  if (std::find(batch_.damaged.begin(), batch_.damaged.end(), key) == batch_.damaged.end()) {
-    batch_.damaged.push_back(key);
-  }
+  add_once(batch_.damaged, key);
+}
+
+void PendingWrites::add_damaged(const BlobId& id) {
+  const ForkSafeLock lock(mutex_);
+  drop_inherited();
+  add_once(batch_.damaged_blobs, id);
 }
 
 void PendingWrites::add_repair(const RequestDigest& request, std::string canonical) {
@@ -183,16 +241,15 @@ PendingWrites::Batch PendingWrites::take() {
 void PendingWrites::restore(Batch batch) {
   const ForkSafeLock lock(mutex_);
   drop_inherited();
-  for (const auto& [key, uses] : batch.uses) {
-    Uses& now = batch_.uses[key];
-    now.count += uses.count;
-    now.last_s = std::max(now.last_s, uses.last_s);
-  }
+  add_uses(batch_.uses, batch.uses);
+  add_uses(batch_.blob_uses, batch.blob_uses);
   for (const auto& [name, delta] : batch.counters) {
     batch_.counters[name] += delta;
   }
   batch_.stat_records.merge(batch.stat_records);  // keeps records that were added since
   batch_.damaged.insert(batch_.damaged.end(), batch.damaged.begin(), batch.damaged.end());
+  batch_.damaged_blobs.insert(batch_.damaged_blobs.end(), batch.damaged_blobs.begin(),
+                              batch.damaged_blobs.end());
   batch_.repairs.merge(batch.repairs);
 }
 
@@ -208,6 +265,7 @@ Result<void> apply(SqliteHandle& db, const PendingWrites::Batch& batch) {
     CUKILN_CHECK(remove_stray_requests(db));
   }
   CUKILN_CHECK(apply_uses(db, batch));
+  CUKILN_CHECK(apply_blobs(db, batch));
   for (const auto& [name, delta] : batch.counters) {
     CUKILN_CHECK(db.query("INSERT INTO counter(name, value) VALUES(?1,?2) ON CONFLICT(name) "
                           "DO UPDATE SET value=iif(value BETWEEN 0 AND ?3, value, 0)+?2")

@@ -14,6 +14,7 @@
 #include "key/stat_cache.hpp"
 #include "store/sqlite_handle.hpp"
 
+#include <cukiln/blob_store.hpp>
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>
 
@@ -30,21 +31,25 @@ class PendingWrites {
   };
   struct Batch {
     std::unordered_map<CacheKey, Uses> uses;
+    std::unordered_map<BlobId, Uses> blob_uses;
     std::map<std::string, std::int64_t, std::less<>> counters;
     std::unordered_map<std::string, StatRecord> stat_records;
     std::vector<CacheKey> damaged;
+    std::vector<BlobId> damaged_blobs;
     std::unordered_map<RequestDigest, std::string> repairs;  // the canonical bytes of each
     bool empty() const noexcept {
-      return uses.empty() && counters.empty() && stat_records.empty() && damaged.empty() &&
-             repairs.empty();
+      return uses.empty() && blob_uses.empty() && counters.empty() && stat_records.empty() &&
+             damaged.empty() && damaged_blobs.empty() && repairs.empty();
     }
   };
 
   void add_use(const CacheKey& key, std::int64_t now_s);
+  void add_use(const BlobId& id, std::int64_t now_s);
   void add_count(std::string_view counter, std::int64_t delta);
   void add_stat_records(std::vector<StatRecord> records);
   /// The entry is removed.
   void add_damaged(const CacheKey& key);
+  void add_damaged(const BlobId& id);
   /// The row of the request is written again from its entries.
   void add_repair(const RequestDigest& request, std::string canonical);
 

@@ -85,6 +85,7 @@ Result<GcReport> StoreMaintenance::collect(const GcOptions& options) {
                  return eviction_.choose(db, bytes, since, -1, nullptr);
                }));
     report.entries = would_go.entries;
+    report.blobs = would_go.blobs;
     report.bytes = would_go.bytes;
     return report;
   }
@@ -124,8 +125,9 @@ Result<GcReport> StoreMaintenance::collect(const GcOptions& options) {
       return gone.error();
     }
     report.entries += gone->entries;
+    report.blobs += gone->blobs;
     report.bytes += gone->bytes;
-    if (gone->entries == 0) {
+    if (gone->rows() == 0) {
       break;
     }
     rows = batch_time < kShortBatch ? std::min(rows * 2, max_rows)

@@ -17,6 +17,7 @@
 #include "store/eviction.hpp"
 #include "store/maintenance.hpp"
 #include "store/maintenance_log.hpp"
+#include "store/sqlite_blobs.hpp"
 #include "store/sqlite_inventory.hpp"
 #include "store/sqlite_lookup.hpp"
 #include "store/sqlite_maintenance.hpp"
@@ -62,6 +63,7 @@ class SqliteStore final : public CubinStore {
 
   /// Records a use of an entry that a tier above served, for the eviction order.
   void touch(const CacheKey& key) { accounting_.touch(key); }
+  SqliteBlobs& blobs() noexcept { return blobs_; }
   Result<std::uint64_t> remove_all() { return writer_.remove_all(); }
   Result<VerifyReport> verify(bool repair) { return verification_.verify(repair); }
   Result<GcReport> collect(const GcOptions& options) { return maintenance_.collect(options); }
@@ -113,6 +115,7 @@ class SqliteStore final : public CubinStore {
   StoreMaintenance maintenance_;
   Verification verification_;
   SqliteInventory inventory_;
+  SqliteBlobs blobs_;
 };
 
 }  // namespace cukiln

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/result.hpp"
+#include "store/blob_rows.hpp"
 #include "store/stored_row.hpp"
 
 namespace cukiln {
@@ -22,8 +23,15 @@ void StoreAccounting::touch(const CacheKey& key) {
   }
 }
 
+void StoreAccounting::touch(const BlobId& id) {
+  if (!session_.read_only()) {
+    pending_.add_use(id, now_s(nullptr));
+  }
+}
+
 void StoreAccounting::count_damage(Damage damage, const CacheKey& key, std::string_view why) {
-  constexpr const char* kCounters[] = {"corrupt_set", "corrupt_entry", "corrupt_verify"};
+  constexpr const char* kCounters[] = {"corrupt_set", "corrupt_entry", "corrupt_verify",
+                                       "corrupt_blob"};
   counters_.add(StoreEvent::corrupt);
   if (!session_.read_only()) {
     pending_.add_count("corrupt", 1);
@@ -40,19 +48,29 @@ void StoreAccounting::count_damage(Damage damage, const CacheKey& key, std::stri
   }
 }
 
-void StoreAccounting::drop_damaged(const CacheKey& key, Damage damage, const Error& why) {
+template <class Add>
+void StoreAccounting::drop(const char* what, const CacheKey& key, Damage damage, const Error& why,
+                           Add&& add) {
   count_damage(damage, key, why.message());
-  session_.options().log.warn("a damaged entry of the {} store is removed: {}", tier_name(),
+  session_.options().log.warn("a damaged {} of the {} store is removed: {}", what, tier_name(),
                               why.message());
   if (session_.read_only()) {
     return;
   }
-  pending_.add_damaged(key);
+  add();
   // If another process is writing, the next write removes the row; until then it stays a miss.
   if (auto flushed = flush(kFlushWait); !flushed) {
-    session_.options().log.debug("the damaged entry is removed later: {}",
+    session_.options().log.debug("the damaged {} is removed later: {}", what,
                                  flushed.error().message());
   }
+}
+
+void StoreAccounting::drop_damaged(const CacheKey& key, Damage damage, const Error& why) {
+  drop("entry", key, damage, why, [&] { pending_.add_damaged(key); });
+}
+
+void StoreAccounting::drop_damaged(const BlobId& id, const Error& why) {
+  drop("blob", {}, Damage::blob, why, [&] { pending_.add_damaged(id); });
 }
 
 Result<void> StoreAccounting::flush(std::chrono::milliseconds wait) {
@@ -79,6 +97,13 @@ std::int64_t StoreAccounting::now_s(SqliteHandle* db) {
             db->number("SELECT max(last_used_s) FROM entry WHERE last_used_s<4294967296");
         youngest) {
       last = std::max(last, *youngest);
+    }
+    if (const auto blobs = has_blobs(*db); blobs && *blobs) {
+      if (auto youngest =
+              db->number("SELECT max(last_used_s) FROM blob WHERE last_used_s<4294967296");
+          youngest) {
+        last = std::max(last, *youngest);
+      }
     }
   }
   const std::int64_t clock = session_.options().clock->now_s();

@@ -30,14 +30,17 @@ class StoreAccounting {
 
   /// Records a use of an entry, for the eviction order.
   void touch(const CacheKey& key);
+  void touch(const BlobId& id);
 
-  /// The part of an entry that was damaged, or verify as what found the damage; for the counters.
-  enum class Damage { set, entry, verify };
+  /// The part of an entry that was damaged, a blob, or verify as what found the damage; for the
+  /// counters.
+  enum class Damage { set, entry, verify, blob };
   /// Counts damage, and adds an event. `key` is zero if it is not of one entry.
   void count_damage(Damage damage, const CacheKey& key, std::string_view why);
   /// Counts and logs a damaged entry and removes it, immediately or, if another process is writing,
   /// with the next write.
   void drop_damaged(const CacheKey& key, Damage damage, const Error& why);
+  void drop_damaged(const BlobId& id, const Error& why);
 
   /// Writes what is pending. Errors: io, timeout.
   Result<void> flush(std::chrono::milliseconds wait);
@@ -48,6 +51,10 @@ class StoreAccounting {
   std::int64_t now_s(SqliteHandle* db);
 
  private:
+  /// Counts and logs damage, and removes what `add` adds to the pending writes.
+  template <class Add>
+  void drop(const char* what, const CacheKey& key, Damage damage, const Error& why, Add&& add);
+
   StoreSession& session_;
   PendingWrites pending_;
   StoreCounters counters_;

@@ -27,6 +27,8 @@ Lookup StoreAdmin::peek(const CacheKey& key) { return tiers_.peek(key); }
 Result<std::string> StoreAdmin::source_text(const CacheKey& key) { return tiers_.source_text(key); }
 Result<PutOutcome> StoreAdmin::put(const StoreEntry& entry) { return tiers_.put(entry); }
 Result<bool> StoreAdmin::remove(const CacheKey& key) { return tiers_.remove(key); }
+Result<std::vector<BlobSummary>> StoreAdmin::list_blobs() { return tiers_.blobs().list({}); }
+Result<bool> StoreAdmin::remove(const BlobId& id) { return tiers_.blobs().remove(id); }
 
 Result<std::uint64_t> StoreAdmin::remove_all() { return tiers_.remove_all(); }
 
@@ -80,6 +82,10 @@ StoreFacts StoreAdmin::facts() {
     facts.bytes = now.bytes;
     facts.entries = now.entries;
     facts.rebuilds = disk->rebuilds();
+    if (const auto blobs = disk->blobs().totals()) {
+      facts.blobs = blobs->blobs;
+      facts.blob_bytes = blobs->bytes;
+    }
   }
   facts.system_problem = tiers_.system_problem();
   if (SqliteStore* const system = tiers_.system()) {

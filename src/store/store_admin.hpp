@@ -11,6 +11,7 @@
 #include "store/maintenance.hpp"
 #include "store/signers.hpp"
 
+#include <cukiln/blob_store.hpp>
 #include <cukiln/store.hpp>
 
 namespace cukiln {
@@ -24,6 +25,7 @@ struct StoreFacts {
   std::string generation;
   int schema = 0;
   std::uint64_t bytes = 0, entries = 0, rebuilds = 0;
+  std::uint64_t blobs = 0, blob_bytes = 0;
   std::string sqlite_version;
   bool sqlite_has_wal_reset_fix = false;
   std::string system_directory;  ///< empty: no system store is open
@@ -56,6 +58,9 @@ class StoreAdmin {
   Result<std::string> source_text(const CacheKey& key);
   Result<PutOutcome> put(const StoreEntry& entry);
   Result<bool> remove(const CacheKey& key);
+  /// Lists the blobs of the user's store, then those that only the system store has.
+  Result<std::vector<BlobSummary>> list_blobs();
+  Result<bool> remove(const BlobId& id);
 
   /// These three are for the user's store only. Errors: io with the bypass reason if there is no
   /// disk tier.

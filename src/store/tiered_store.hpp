@@ -24,6 +24,7 @@
 #include "store/sqlite_tier.hpp"
 #include "store/store_accounting.hpp"
 #include "store/store_records.hpp"
+#include "store/tiered_blobs.hpp"
 
 #include <cukiln/store.hpp>
 
@@ -99,6 +100,8 @@ class TieredStore final : public CubinStore {
   /// if there is no store on disk.
   std::string headers_folder() const;
 
+  TieredBlobs& blobs() noexcept { return blobs_; }
+
   /// Empties memory and the disk tier. Errors: io with the bypass reason if there is no disk tier.
   Result<std::uint64_t> remove_all();
 
@@ -161,6 +164,7 @@ class TieredStore final : public CubinStore {
   SqliteTier disk_;
   SqliteTier system_;
   StoreRecords records_{disk_};
+  TieredBlobs blobs_{disk_, system_, records_, log_, bypass_reason_};
   PutFailures put_failures_;
   std::shared_ptr<wire::DaemonLink> daemon_link_;
   std::unique_ptr<DaemonStore> daemon_;

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/result.hpp"
+#include "store/blob_rows.hpp"
 #include "store/entry_codec.hpp"
 #include "store/meta_rows.hpp"
 #include "store/peak_rows.hpp"
@@ -26,9 +27,11 @@ struct DamagedRows {
   std::vector<std::int64_t> requests;  ///< ids; written again from their entries, or removed
   std::vector<RequestDigest> trees;    ///< sound, but without one of the entries
   std::vector<std::string> stat_records;
-  std::vector<std::int64_t> uses;     ///< ids of sound entries whose last use and hits are reset
-  std::vector<std::string> counters;  ///< names
-  std::vector<std::string> peaks;     ///< keys of compile_peak
+  std::vector<std::int64_t> uses;       ///< ids of sound entries whose last use and hits are reset
+  std::vector<std::string> counters;    ///< names
+  std::vector<std::string> peaks;       ///< keys of compile_peak
+  std::vector<std::int64_t> blobs;      ///< ids
+  std::vector<std::int64_t> blob_uses;  ///< ids of sound blobs whose last use and hits are reset
   std::vector<std::int64_t> source_texts;  ///< ids of sound entries whose source text is removed
   bool meta = false;                       ///< a row of `meta`
   bool stray_cubins = false;               ///< without an entry
@@ -37,7 +40,7 @@ struct DamagedRows {
   bool any() const noexcept {
     return stray_cubins || meta || !source_texts.empty() || !entries.empty() || !requests.empty() ||
            !trees.empty() || !stat_records.empty() || !uses.empty() || !counters.empty() ||
-           !peaks.empty();
+           !peaks.empty() || !blobs.empty() || !blob_uses.empty();
   }
 };
 
@@ -66,6 +69,7 @@ class TableChecks {
     CUKILN_CHECK(check_cubins());
     CUKILN_CHECK(check_counters());
     CUKILN_CHECK(check_peaks());
+    CUKILN_CHECK(check_blobs());
     return check_stat_records();
   }
 
@@ -255,6 +259,33 @@ class TableChecks {
     return {};
   }
 
+  Result<void> check_blobs() {
+    CUKILN_TRY(const bool there, has_blobs(db_));
+    if (!there) {
+      return {};
+    }
+    return check_pages("SELECT " CUKILN_BLOB_COLUMNS
+                       ", data FROM blob WHERE id>? ORDER BY id LIMIT 200",
+                       [this](const Query& query) -> Result<std::int64_t> {
+                         const BlobRow row(query);
+                         check_blob(row, query.column_bytes(kBlobColumns));
+                         return row.id;
+                       });
+  }
+
+  void check_blob(const BlobRow& row, ByteView data) {
+    ++report_.checked_blobs;
+    const auto key = digest_from<CacheKey>(row.digest);
+    if (!row.is_sound(data)) {
+      damaged_.blobs.push_back(row.id);
+      found(key, fmt::format("the blob {} does not match its checksum", key.hex()));
+    } else if (!row.has_possible_uses()) {
+      damaged_.blob_uses.push_back(row.id);
+      found(key, fmt::format("the last use of the blob {} is damaged: {} hits, the last at {} s",
+                             key.hex(), row.hits, row.last_used_s));
+    }
+  }
+
   Result<void> check_stat_records() {
     Query query = db_.query("SELECT " CUKILN_STAT_COLUMNS " FROM stat_cache");
     for (;;) {
@@ -325,6 +356,16 @@ Result<void> repair_rest(SqliteHandle& db, const StoreSchema& schema, const Dama
   for (const std::int64_t id : damaged.uses) {
     CUKILN_CHECK(
         db.query("UPDATE entry SET hits=0, last_used_s=min(max(created_s, 0), ?) WHERE id=?")
+            .number(kMaxLastUsedS - 1)
+            .number(id)
+            .run());
+  }
+  for (const std::int64_t id : damaged.blobs) {
+    CUKILN_CHECK(db.query("DELETE FROM blob WHERE id=?").number(id).run());
+  }
+  for (const std::int64_t id : damaged.blob_uses) {
+    CUKILN_CHECK(
+        db.query("UPDATE blob SET hits=0, last_used_s=min(max(created_s, 0), ?) WHERE id=?")
             .number(kMaxLastUsedS - 1)
             .number(id)
             .run());

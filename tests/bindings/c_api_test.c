@@ -777,6 +777,55 @@ static void count_warnings(void* user, cukiln_log_level level, const char* messa
   *(size_t*)user += level <= CUKILN_LOG_WARN && message[0] != '\0' ? 1 : 0;
 }
 
+static void blobs_are_kept_beside_entries(void) {
+  cukiln_loader* loader = open_loader();
+  const char key[] = {'k', '\0', (char)0xff};
+  void* data = loader;
+  size_t bytes = 1;
+  CHECK_CODE(CUKILN_OK, cukiln_blob_get(loader, "triton", key, sizeof key, &data, &bytes));
+  CHECK(data == NULL && bytes == 0);
+  CHECK_CODE(CUKILN_OK, cukiln_blob_put(loader, "triton", key, sizeof key, "a\0b", 3));
+  CHECK_CODE(CUKILN_OK, cukiln_blob_put(loader, "triton", "empty", 5, NULL, 0));
+  CHECK_CODE(CUKILN_OK, cukiln_blob_put(loader, "cuda.core", "empty", 5, "x", 1));
+  CHECK_CODE(CUKILN_OK, cukiln_blob_get(loader, "triton", key, sizeof key, &data, &bytes));
+  CHECK(data != NULL && bytes == 3 && memcmp(data, "a\0b", 3) == 0);
+  cukiln_free(data);
+  CHECK_CODE(CUKILN_OK, cukiln_blob_get(loader, "triton", "empty", 5, &data, &bytes));
+  CHECK(data != NULL && bytes == 0);
+  cukiln_free(data);
+  int there = 7;
+  CHECK_CODE(CUKILN_OK, cukiln_blob_contains(loader, "cuda.core", key, sizeof key, &there));
+  CHECK(there == 0);
+  cukiln_blob* blobs = NULL;
+  size_t count = 0;
+  CHECK_CODE(CUKILN_OK, cukiln_blob_list(loader, "triton", &blobs, &count));
+  CHECK(count == 2 && strlen(blobs[0].id) == 64 && strcmp(blobs[1].kind, "triton") == 0);
+  CHECK(blobs[0].key_bytes == sizeof key && memcmp(blobs[0].key, key, sizeof key) == 0);
+  CHECK(blobs[0].bytes == 3 && blobs[0].created > 0);
+  cukiln_free(blobs);
+  CHECK_CODE(CUKILN_OK, cukiln_blob_list(loader, NULL, &blobs, &count));
+  CHECK(count == 3);
+  cukiln_free(blobs);
+  CHECK_CODE(CUKILN_OK, cukiln_blob_remove(loader, "triton", key, sizeof key, &there));
+  CHECK(there == 1);
+  CHECK_CODE(CUKILN_OK, cukiln_blob_remove(loader, "triton", key, sizeof key, &there));
+  CHECK(there == 0);
+  CHECK_CODE(CUKILN_OK, cukiln_blob_list(loader, "none", &blobs, &count));
+  CHECK(count == 0 && blobs != NULL);
+  cukiln_free(blobs);
+
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_blob_put(NULL, "k", "k", 1, "x", 1));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_blob_put(loader, "k", "k", 1, NULL, 1));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_blob_put(loader, NULL, "k", 1, "x", 1));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_blob_put(loader, "k", NULL, 1, "x", 1));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_blob_get(loader, "k", "k", 1, NULL, &bytes));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_blob_get(loader, "k", "k", 1, &data, NULL));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_blob_contains(loader, "k", "k", 1, NULL));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_blob_remove(loader, "k", "k", 1, NULL));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_blob_list(loader, NULL, NULL, &count));
+  cukiln_loader_destroy(loader);
+}
+
 static void an_unusable_store_is_a_warning(void) {
   char folder[80];
   snprintf(folder, sizeof folder, "%s/shared", scratch);
@@ -830,6 +879,7 @@ int main(void) {
   RUN(a_token_cancels_its_own_call);
   RUN(only_what_is_loaded_is_unloaded);
   RUN(a_preload_may_name_its_modules);
+  RUN(blobs_are_kept_beside_entries);
   RUN(an_unusable_store_is_a_warning);
   RUN(no_options_means_the_environment);
   char command[80];

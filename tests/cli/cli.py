@@ -85,6 +85,13 @@ class CliTest(unittest.TestCase):
         path.write_text(text) if isinstance(text, str) else path.write_bytes(text)
         return path
 
+    def put_blob(self, kind, key, value):
+        """As an adapter of another compiler does."""
+        done = subprocess.run(
+            [BINARIES / "store_worker", self.store, "blob", f"kind={kind}", f"key={key}", f"value={value}"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)  # fmt: skip
+        self.assertIn("stored\n", done.stdout, done.stderr)
+
     def run_cli(self, *arguments, expect=DONE, env=None, binary=False, stdout=subprocess.PIPE):
         done = subprocess.run(
             [CUKILN, *map(str, arguments)], cwd=self.folder, env=self.environment | (env or {}),

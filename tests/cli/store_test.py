@@ -468,6 +468,59 @@ class FillingTheStore(CliTest):
         self.assertEqual(self.run_json("import", "all.ckb", "--insecure")["stored"], 2)
 
 
+class Blobs(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.put_blob("triton", "KEY/add.cubin", "x" * 5000)
+        self.put_blob("triton", "KEY/add.json", "{}")
+        self.put_blob("inductor", "k\x01\xe9", "")
+
+    def blobs(self, *arguments):
+        return self.run_json("ls", "--blobs", *arguments)["blobs"]
+
+    def test_they_are_listed_beside_entries(self):
+        self.assertEqual(self.run_json("ls"), {"entries": []})
+        self.assertIn("'cukiln ls --blobs' lists the blobs", self.run_cli("ls").out)
+        largest = self.blobs("--sort", "size")[0]
+        self.assertEqual({n: largest[n] for n in ("kind", "key", "bytes", "hits")},
+                         {"kind": "triton", "key": "KEY/add.cubin", "bytes": 5000, "hits": 0})  # fmt: skip
+        self.assertEqual([b["key"] for b in self.blobs("--name", "induc*")], ["0x6b01c3a9"])
+        self.assertRegex(self.run_cli("ls", "--blobs").out, r"(?m)^3 blobs, 4\.88 KiB$|^3 blobs, 4\.9 KiB$")
+        self.compile("scale.cu", "--arch", "sm_90a")
+        self.assertRegex(self.run_cli("ls").out, r"(?m)^1 entry, .*\nand 3 blobs with 4\.")
+
+    def test_one_is_shown_and_removed_by_its_id(self):
+        entry = self.one_key("scale.cu", "--arch", "sm_90a")
+        (blob,) = [b for b in self.blobs() if b["key"] == "KEY/add.json"]
+        self.assertEqual(self.run_json("show", blob["id"][:12]), blob)
+        self.assertRegex(self.run_cli("show", blob["id"][:12]).out, r"(?m)^key +KEY/add\.json$")
+        self.assertIn("no entry", self.run_cli("show", "0123456789ab", expect=FAILED).err)
+        self.assertEqual(self.run_json("rm", blob["id"][:12]), {"removed": 1})
+        self.assertEqual(len(self.blobs()), 2)
+        self.run_cli("rm", self.blobs()[0]["id"], "0123456789ab", expect=FAILED)
+        self.assertEqual(len(self.blobs()), 2)  # one is unknown: nothing is removed
+        self.assertEqual(self.run_json("rm", self.blobs()[0]["id"], entry), {"removed": 2})
+        self.assertEqual((len(self.blobs()), self.run_json("ls")["entries"]), (1, []))
+        self.assertEqual(self.run_json("rm", "--all"), {"removed": 1})
+
+    def test_they_are_counted_checked_and_evicted(self):
+        stats = self.run_json("stats")
+        self.assertEqual(stats["blobs"], {"blobs": 3, "bytes": 5002, "hits": 0, "misses": 0, "stored": 3, "evicted": 0})
+        self.assertRegex(self.run_cli("stats").out, r"(?m)^blobs +3 ")
+        self.assertIn("0 entries and 3 blobs checked, no damage found", self.run_cli("verify").out)
+        (database,) = self.store.rglob("store.db")
+        with sqlite3.connect(database) as connection:
+            connection.execute("UPDATE blob SET data=x'7b7e' WHERE data=x'7b7d'")
+        connection.close()
+        report = self.run_json("verify", "--repair", expect=FAILED)
+        self.assertEqual((report["blobs"], report["damaged"], report["repaired"]), (3, 1, 1))
+        self.assertIn("blob", report["findings"][0]["what"])
+        report = self.run_json("gc", "--max-size", "1")
+        self.assertEqual((report["evicted"], report["blobs"]), (0, 2))
+        self.assertEqual(self.blobs(), [])
+        self.assertEqual(self.run_json("stats")["blobs"]["evicted"], 2)
+
+
 class SystemStore(CliTest):
     def test_its_entries_are_listed_and_hit_and_kept(self):
         key = self.one_key()

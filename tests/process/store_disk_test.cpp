@@ -51,6 +51,27 @@ TEST_CASE("fault 5: on a full disk old entries make room and the new one is kept
   CHECK(count_lines(lines, "starts a new, empty generation") == 0);
 }
 
+TEST_CASE("fault 5: on a full disk old entries and blobs make room for blobs") {
+  const ScratchFolder folder;
+  std::vector<std::string> lines;
+  if (!in_small_file_system(folder.path(), 6,
+                            "$W $D put count=50 bytes=20000 reserve=1000000; "
+                            "$W $D blob kind=k count=600 bytes=20000 reserve=1000000 log; "
+                            "sleep 2; "  // the order of last use is one of seconds
+                            "$W $D put first=100 count=10 bytes=20000 reserve=1000000; "
+                            "$W $D get first=100 count=10; "
+                            "$W $D get first=0 count=50",
+                            &lines)) {
+    MESSAGE("skipped: this process may not mount a file system");
+    return;
+  }
+  CHECK(count_lines(lines, " error") == 0);
+  CHECK(count_lines(lines, "stored") >= 660);
+  CHECK(count_lines(lines, "no space for the store") > 0);
+  CHECK(count_lines(lines, "hit") == 10);
+  CHECK(count_lines(lines, "starts a new, empty generation") == 0);
+}
+
 TEST_CASE("fault 6: a store cannot be made on a full disk, and kernels stay in memory") {
   const ScratchFolder folder;
   std::vector<std::string> lines;

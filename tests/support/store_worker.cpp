@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -117,6 +118,26 @@ void hold_writer_lock(TieredStore& store) {
   ::pause();
 }
 
+/// Puts blobs of a kind: one, key=K value=V, or count=N of bytes=B each.
+void put_blobs(TieredStore& store, const Arguments& arguments) {
+  const auto text = [&](const char* option) {
+    const auto at = arguments.options.find(option);
+    return at == arguments.options.end() ? std::string() : at->second;
+  };
+  const std::uint64_t count = arguments.number("count", 0);
+  const std::string kind = text("kind");
+  for (std::uint64_t i = 0; i < std::max<std::uint64_t>(count, 1); ++i) {
+    const std::string key = count == 0 ? text("key") : std::to_string(i);
+    const auto name = BlobName::make(kind, key);
+    const auto stored =
+        !name
+            ? Result<void>(name.error())
+            : store.blobs().put(*name, count == 0 ? text("value")
+                                                  : std::string(arguments.number("bytes", 1), 'b'));
+    print_line(stored ? "stored" : "put error " + stored.error().message());
+  }
+}
+
 int run(const Arguments& arguments) {
   if (const auto user = static_cast<uid_t>(arguments.number("user", 0)); user != 0) {
     if (::setgid(user) != 0 || ::setuid(user) != 0) {
@@ -162,6 +183,8 @@ int run(const Arguments& arguments) {
     collect(tiers, arguments);
   } else if (arguments.command == "rm") {
     remove(tiers, arguments);
+  } else if (arguments.command == "blob") {
+    put_blobs(tiers, arguments);
   } else if (arguments.command == "hold") {
     hold_writer_lock(tiers);
   } else if (arguments.command != "open") {

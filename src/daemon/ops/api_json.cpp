@@ -151,6 +151,8 @@ Json store_json(TieredStore& store, const Count& count) {
               {"generation", facts.generation},
               {"entries", facts.entries},
               {"bytes", facts.bytes},
+              {"blobs", facts.blobs},
+              {"blob_bytes", facts.blob_bytes},
               {"max_bytes", use.max_bytes},
               {"wal_bytes", use.wal_bytes},
               {"free_disk_bytes", use.free_disk_bytes},

@@ -110,11 +110,18 @@ constexpr CounterRow kStoreCounters[] = {
      "Waits for another process that compiles the same request."},
     {"evicted", "store_evicted_entries_total", "", "Evicted entries."},
     {"evicted_bytes", "store_evicted_bytes_total", "", "Cubin bytes of evicted entries."},
+    {"blob_hits", "store_blob_lookups_total", R"(result="hit")",
+     "Lookups of blobs, by all processes that use the store."},
+    {"blob_misses", "store_blob_lookups_total", R"(result="miss")", ""},
+    {"blobs_stored", "store_stored_blobs_total", "", "Blobs that were stored."},
+    {"blobs_evicted", "store_evicted_blobs_total", "", "Evicted blobs."},
+    {"blob_bytes_evicted", "store_evicted_blob_bytes_total", "", "Bytes of evicted blobs."},
     {"corrupt_entry", "store_corrupt_entries_total", R"(kind="entry")",
      "Damaged entries that were removed: the row or its dependency set was damaged at a lookup, or "
      "verify found it."},
     {"corrupt_set", "store_corrupt_entries_total", R"(kind="set")", ""},
     {"corrupt_verify", "store_corrupt_entries_total", R"(kind="verify")", ""},
+    {"corrupt_blob", "store_corrupt_entries_total", R"(kind="blob")", ""},
 };
 
 template <std::size_t count, class Find>
@@ -241,6 +248,8 @@ void add_store(Exposition& out, TieredStore& store, const StoreFacts& facts) {
   }
   const DiskUse use = StoreAdmin(store).disk_use();
   out.gauge("store_entries", "Entries in the store.", facts.entries);
+  out.gauge("store_blobs", "Blobs in the store.", facts.blobs);
+  out.gauge("store_blobs_size_bytes", "Size of the blobs in the store.", facts.blob_bytes);
   out.gauge("store_size_bytes", "Size of the store's files.", facts.bytes);
   out.gauge("store_limit_bytes", "Size above which least recently used entries are evicted.",
             use.max_bytes, R"(type="soft")");

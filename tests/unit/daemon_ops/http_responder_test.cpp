@@ -323,6 +323,8 @@ TEST_CASE_FIXTURE(Fixture, "metrics show the counters in Prometheus' text format
   source.store().count("not_stored_time", 1);
   source.store().count("store_errors_put_io", 2);
   source.store().count("corrupt_set", 1);
+  source.store().count("blob_hits", 3);
+  REQUIRE(source.store().blobs().put(*BlobName::make("triton", "KEY/a"), "bytes"));
   wire::DaemonSnapshot::Job running;
   running.running = true;
   running.waiters = 4;
@@ -366,6 +368,10 @@ TEST_CASE_FIXTURE(Fixture, "metrics show the counters in Prometheus' text format
                            "cukiln_uncacheable_total{reason=\"time\"} 1\n",
                            "cukiln_store_errors_total{op=\"put\",code=\"io\"} 2\n",
                            "cukiln_store_corrupt_entries_total{kind=\"set\"} 1\n",
+                           "cukiln_store_blobs 1\n",
+                           "cukiln_store_blobs_size_bytes 5\n",
+                           "cukiln_store_blob_lookups_total{result=\"hit\"} 3\n",
+                           "cukiln_store_stored_blobs_total 1\n",
                            "cukiln_store_rebuilds_total{reason=\"damaged\"} 0\n",
                            "cukiln_ipc_protocol_errors_total{reason=\"length\"} 3\n",
                            "cukiln_compile_queue_length 2\n",

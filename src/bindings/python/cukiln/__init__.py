@@ -7,6 +7,7 @@ parent's, because a CUDA context does not survive one.
 """
 
 from . import _library
+from ._blobs import BlobStore, BlobSummary
 from ._errors import (
     CompileError,
     CorruptError,
@@ -41,6 +42,8 @@ from ._spec import (
 )
 
 __all__ = [
+    "BlobStore",
+    "BlobSummary",
     "CancelToken",
     "CompileError",
     "CorruptError",

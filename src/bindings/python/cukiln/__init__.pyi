@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, overload
 
 __version__: str
 __all__ = [
+    "BlobStore",
+    "BlobSummary",
     "CancelToken",
     "CompileError",
     "CorruptError",
@@ -383,3 +385,24 @@ def preload_all(
     progress: Callable[[int, int, ModuleReport], object] | None = None,
     cancel: CancelToken | None = None,
 ) -> PreloadReport: ...
+
+@dataclass(frozen=True)
+class BlobSummary:
+    id: str
+    kind: str
+    key: builtins.bytes
+    bytes: int
+    created: int
+    last_used: int
+    hits: int
+
+class BlobStore:
+    kind: str
+    def __init__(self, kind: str, loader: Loader | None = None) -> None: ...
+    def get(self, key: str | builtins.bytes) -> builtins.bytes | None: ...
+    def __contains__(self, key: str | builtins.bytes) -> bool: ...
+    def put(
+        self, key: str | builtins.bytes, data: builtins.bytes | bytearray | memoryview
+    ) -> None: ...
+    def remove(self, key: str | builtins.bytes) -> bool: ...
+    def list(self) -> tuple[BlobSummary, ...]: ...

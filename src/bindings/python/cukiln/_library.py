@@ -17,6 +17,7 @@ from ctypes import (
     c_char_p,
     c_double,
     c_int,
+    c_int64,
     c_size_t,
     c_uint32,
     c_uint64,
@@ -310,8 +311,22 @@ class Stats(Sized):
     )
 
 
+class Blob(ctypes.Structure):  # made by the library
+    _fields_ = (
+        ("id", c_char_p),
+        ("kind", c_char_p),
+        ("key", c_void_p),
+        ("key_bytes", c_size_t),
+        ("bytes", c_uint64),
+        ("created", c_int64),
+        ("last_used", c_int64),
+        ("hits", c_int64),
+    )
+
+
 _LOADER = c_void_p
 _KERNEL = c_void_p
+_BLOB = (_LOADER, c_char_p, c_char_p, c_size_t)  # loader, kind, key
 
 # name: result, arguments
 _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
@@ -380,6 +395,11 @@ _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "cukiln_explanation_destroy": (None, (POINTER(Explanation),)),
     "cukiln_loader_cubin": (c_int, (_LOADER, c_char_p, POINTER(c_void_p), POINTER(c_size_t))),
     "cukiln_free": (None, (c_void_p,)),
+    "cukiln_blob_get": (c_int, (*_BLOB, POINTER(c_void_p), POINTER(c_size_t))),
+    "cukiln_blob_contains": (c_int, (*_BLOB, POINTER(c_int))),
+    "cukiln_blob_put": (c_int, (*_BLOB, c_void_p, c_size_t)),
+    "cukiln_blob_remove": (c_int, (*_BLOB, POINTER(c_int))),
+    "cukiln_blob_list": (c_int, (_LOADER, c_char_p, POINTER(POINTER(Blob)), POINTER(c_size_t))),
     "cukiln_loader_stats": (c_int, (_LOADER, POINTER(Stats))),
 }
 

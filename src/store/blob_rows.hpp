@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/bytes.hpp"
+#include "base/hasher.hpp"
+#include "store/sqlite_handle.hpp"
+
+#include <cukiln/blob_store.hpp>
+#include <cukiln/result.hpp>
+
+namespace cukiln {
+
+/// The name of a blob, and the hash of it by which its row is found.
+struct BlobName {
+  ByteView kind, key;
+  BlobId id;
+
+  /// Errors: invalid_argument (a kind or a key that no blob may have).
+  static Result<BlobName> make(ByteView kind, ByteView key);
+  /// Does not check the limits.
+  static BlobId id_of(ByteView kind, ByteView key) noexcept;
+};
+
+/// True if the store has the table, which the first blob makes.
+Result<bool> has_blobs(SqliteHandle& db);
+/// Makes the table unless it is there, in the caller's transaction.
+Result<void> create_blob_table(SqliteHandle& db);
+
+/// The columns of a BlobRow, of the table `blob`.
+#define CUKILN_BLOB_COLUMNS "id, digest, kind, key, created_s, last_used_s, hits, bytes, check128"
+inline constexpr int kBlobColumns = 9;
+
+/// A row of `blob` without its bytes, as it was read, not checked.
+struct BlobRow {
+  std::int64_t id;
+  std::string digest, kind, key;
+  std::int64_t created_s, last_used_s, hits, bytes;
+  std::string check128;
+
+  explicit BlobRow(const Query& query);
+  /// True if these bytes are the row's, and the row is that of its digest.
+  bool is_sound(ByteView data) const;
+  bool has_possible_uses() const noexcept;
+  BlobSummary summary() const;
+};
+
+/// Returns `blob.check128`, over all columns that do not change.
+Checksum blob_checksum(ByteView kind, ByteView key, std::int64_t created_s, ByteView data) noexcept;
+
+/// Removes a blob. False if there was none.
+Result<bool> remove_blob(SqliteHandle& db, const BlobId& id);
+
+}  // namespace cukiln

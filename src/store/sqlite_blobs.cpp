@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/sqlite_blobs.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/result.hpp"
+
+namespace cukiln {
+
+namespace {
+
+struct FoundBlob {
+  bool there = false;
+  std::optional<std::string> data;  ///< if it is sound
+};
+
+Result<FoundBlob> read_blob_of(SqliteHandle& db, const BlobId& id) {
+  FoundBlob found;
+  CUKILN_TRY(const bool has_table, has_blobs(db));
+  if (!has_table) {
+    return found;
+  }
+  Query query = db.query("SELECT " CUKILN_BLOB_COLUMNS ", data FROM blob WHERE digest=?");
+  CUKILN_TRY(found.there, query.blob(view_of(id)).next());
+  if (found.there) {
+    std::string data(query.column_bytes(kBlobColumns));
+    if (const BlobRow row(query); row.is_sound(data)) {
+      found.data = std::move(data);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+Result<std::optional<std::string>> SqliteBlobs::get(const BlobName& name) {
+  CUKILN_TRY(FoundBlob found,
+             session_.read([&](SqliteHandle& db) { return read_blob_of(db, name.id); }));
+  if (found.data) {
+    accounting_.touch(name.id);
+  } else if (found.there) {
+    accounting_.drop_damaged(name.id, make_error(ErrorCode::corrupt, "the blob {} of kind {}",
+                                                 name.id.hex().substr(0, 12), name.kind));
+  }
+  return std::move(found.data);
+}
+
+Result<bool> SqliteBlobs::contains(const BlobName& name) {
+  return session_.read([&](SqliteHandle& db) -> Result<bool> {
+    CUKILN_TRY(const bool has_table, has_blobs(db));
+    if (!has_table) {
+      return false;
+    }
+    return db.query("SELECT 1 FROM blob WHERE digest=?").blob(view_of(name.id)).next();
+  });
+}
+
+Result<void> SqliteBlobs::put(const BlobName& name, ByteView bytes) {
+  const std::uint64_t size = bytes.size() + name.kind.size() + name.key.size();
+  const std::uint64_t cap = session_.limits().max_bytes();
+  if (size > cap) {
+    return make_error(ErrorCode::invalid_argument,
+                      "a blob of kind {} has {} bytes, and the store's cap is {}; raise max_size",
+                      name.kind, bytes.size(), cap);
+  }
+  auto stored =
+      eviction_.write_insertion(size, [&](SqliteHandle& db) { return insert(db, name, bytes); });
+  if (stored) {
+    accounting_.pending().add_count("blobs_stored", 1);
+  }
+  return stored;
+}
+
+Result<void> SqliteBlobs::insert(SqliteHandle& db, const BlobName& name, ByteView bytes) {
+  CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
+  CUKILN_CHECK(create_blob_table(db));
+  const std::int64_t created = session_.options().clock->now_s();
+  const std::int64_t now = accounting_.now_s(&db);
+  const Checksum check = blob_checksum(name.kind, name.key, created, bytes);
+  CUKILN_CHECK(db.query("INSERT OR REPLACE INTO blob(digest, kind, key, created_s, last_used_s, "
+                        "hits, bytes, check128, data) VALUES(?,?,?,?,?,0,?,?,?)")
+                   .blob(view_of(name.id))
+                   .text(name.kind)
+                   .blob(name.key)
+                   .number(created)
+                   .number(now)
+                   .number(static_cast<std::int64_t>(bytes.size()))
+                   .blob(view_of(check))
+                   .blob(bytes)
+                   .run());
+  return transaction.commit();
+}
+
+Result<bool> SqliteBlobs::remove(const BlobId& id) {
+  int attempts = 0;
+  CUKILN_TRY(const bool removed, eviction_.write_deletion([&](SqliteHandle& db) -> Result<bool> {
+    ++attempts;
+    CUKILN_TRY(const bool has_table, has_blobs(db));
+    if (!has_table) {
+      return false;
+    }
+    CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
+    CUKILN_TRY(const bool there, remove_blob(db, id));
+    CUKILN_CHECK(transaction.commit());
+    return there;
+  }));
+  if (attempts > 1) {
+    CUKILN_CHECK(eviction_.shrink_file());  // makes the reserve again
+  }
+  return removed;
+}
+
+Result<std::vector<BlobSummary>> SqliteBlobs::list(ByteView kind) {
+  return session_.read([&](SqliteHandle& db) -> Result<std::vector<BlobSummary>> {
+    std::vector<BlobSummary> blobs;
+    CUKILN_TRY(const bool has_table, has_blobs(db));
+    if (!has_table) {
+      return blobs;
+    }
+    Query query =
+        db.query("SELECT " CUKILN_BLOB_COLUMNS " FROM blob WHERE ?1='' OR kind=?1 ORDER BY id");
+    query.text(kind);
+    for (;;) {
+      CUKILN_TRY(const bool there, query.next());
+      if (!there) {
+        return blobs;
+      }
+      blobs.push_back(BlobRow(query).summary());
+    }
+  });
+}
+
+Result<SqliteBlobs::Totals> SqliteBlobs::totals() {
+  return session_.read([](SqliteHandle& db) -> Result<Totals> {
+    Totals totals;
+    CUKILN_TRY(const bool has_table, has_blobs(db));
+    if (has_table) {
+      Query query = db.query("SELECT count(*), coalesce(sum(bytes), 0) FROM blob");
+      CUKILN_TRY([[maybe_unused]] const bool row, query.next());
+      totals.blobs = static_cast<std::uint64_t>(query.column_number(0));
+      totals.bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(query.column_number(1), 0));
+    }
+    return totals;
+  });
+}
+
+}  // namespace cukiln

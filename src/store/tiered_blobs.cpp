@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/tiered_blobs.hpp"
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "base/fork_gate.hpp"
+#include "base/result.hpp"
+
+namespace cukiln {
+
+void TieredBlobs::record_failure(SqliteTier& tier, const char* op, const Error& error) {
+  records_.count(fmt::format("store_errors_{}_{}", op, name_of(error.code())), 1);
+  const bool opened = tier.failed(error);
+  log_.info("the {} store failed: {}{}", tier.store()->tier_name(), error.message(),
+            opened ? "; it is not used for a while (circuit breaker open)" : "");
+}
+
+template <class Query>
+auto TieredBlobs::query_tier(SqliteTier& tier, const char* op, Query&& query)
+    -> std::optional<typename decltype(query(std::declval<SqliteStore&>()))::value_type> {
+  if (!tier.allows()) {
+    return std::nullopt;
+  }
+  auto answer = query(*tier.store());
+  if (!answer) {
+    record_failure(tier, op, answer.error());
+    return std::nullopt;
+  }
+  tier.succeeded();
+  return *std::move(answer);
+}
+
+Result<std::optional<std::string>> TieredBlobs::get(const BlobName& name) {
+  std::optional<std::string> found;
+  for (SqliteTier* const tier : {&disk_, &system_}) {
+    if (!found) {
+      found = query_tier(*tier, "get", [&](SqliteStore& store) {
+                return store.blobs().get(name);
+              }).value_or(std::nullopt);
+    }
+  }
+  records_.count(found ? "blob_hits" : "blob_misses", 1);
+  return found;
+}
+
+Result<bool> TieredBlobs::contains(const BlobName& name) {
+  for (SqliteTier* const tier : {&disk_, &system_}) {
+    if (query_tier(*tier, "get", [&](SqliteStore& store) {
+          return store.blobs().contains(name);
+        }).value_or(false)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Result<void> TieredBlobs::put(const BlobName& name, ByteView bytes) {
+  if (bytes.size() > kMaxBlobBytes) {
+    return make_error(ErrorCode::invalid_argument,
+                      "a blob of kind {} has {} bytes; at most {} are stored", name.kind,
+                      bytes.size(), kMaxBlobBytes);
+  }
+  if (disk_.store() == nullptr) {
+    return make_error(ErrorCode::io, "there is no store on disk: {}", bypass_reason_);
+  }
+  if (!disk_.allows()) {
+    return make_error(ErrorCode::timeout, "the disk store failed and is not used for {} s",
+                      SqliteTier::kPause.count());
+  }
+  auto stored = disk_.store()->blobs().put(name, bytes);
+  if (!stored && stored.error().code() != ErrorCode::invalid_argument) {
+    record_failure(disk_, "put", stored.error());
+  } else {
+    disk_.succeeded();
+  }
+  return stored;
+}
+
+Result<bool> TieredBlobs::remove(const BlobId& id) {
+  return disk_.store() == nullptr ? Result<bool>(false) : disk_.store()->blobs().remove(id);
+}
+
+Result<std::vector<BlobSummary>> TieredBlobs::list(ByteView kind) {
+  std::vector<BlobSummary> blobs;
+  std::unordered_set<BlobId> known;
+  for (SqliteTier* const tier : {&disk_, &system_}) {
+    if (tier->store() == nullptr) {
+      continue;
+    }
+    CUKILN_TRY(std::vector<BlobSummary> more, tier->store()->blobs().list(kind));
+    for (BlobSummary& blob : more) {
+      if (known.insert(blob.id).second) {
+        blobs.push_back(std::move(blob));
+      }
+    }
+  }
+  return blobs;
+}
+
+}  // namespace cukiln

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/logger.hpp"
+#include "store/blob_rows.hpp"
+#include "store/sqlite_tier.hpp"
+#include "store/store_records.hpp"
+
+namespace cukiln {
+
+/// The blobs of the user's store over those of the system store. A tier that fails is a miss, which
+/// is counted and logged. Threads: safe.
+class TieredBlobs {
+ public:
+  TieredBlobs(SqliteTier& disk, SqliteTier& system, StoreRecords& records, const Logger& log,
+              const std::string& bypass_reason)
+      : disk_(disk), system_(system), records_(records), log_(log), bypass_reason_(bypass_reason) {}
+
+  Result<std::optional<std::string>> get(const BlobName& name);
+  Result<bool> contains(const BlobName& name);
+  Result<void> put(const BlobName& name, ByteView bytes);
+  Result<bool> remove(const BlobId& id);
+  Result<std::vector<BlobSummary>> list(ByteView kind);
+
+ private:
+  /// Counts and logs a failure of `op`: `get` or `put`.
+  void record_failure(SqliteTier& tier, const char* op, const Error& error);
+  /// Runs a query on a tier. Nothing if the tier is missing, its circuit is open, or it fails.
+  template <class Query>
+  auto query_tier(SqliteTier& tier, const char* op, Query&& query)
+      -> std::optional<typename decltype(query(std::declval<SqliteStore&>()))::value_type>;
+
+  SqliteTier& disk_;
+  SqliteTier& system_;
+  StoreRecords& records_;
+  const Logger& log_;
+  const std::string& bypass_reason_;
+};
+
+}  // namespace cukiln

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blobs by the Python package."""
+
+import multiprocessing
+import threading
+
+import pytest
+
+import cukiln
+
+
+@pytest.fixture(autouse=True)
+def own_default_loader(home, monkeypatch):
+    monkeypatch.setattr(cukiln._loader, "_default", None)
+    yield
+    if cukiln._loader._default is not None:
+        cukiln._loader._default.close()
+
+
+def test_blobs_round_trip():
+    blobs = cukiln.BlobStore("triton")
+    assert blobs.get("k") is None and "k" not in blobs
+    blobs.put("k", b"\0\x01")
+    blobs.put(b"\0\xff", bytearray())
+    blobs.put("k", memoryview(b"new\0"))
+    cukiln.BlobStore("other").put("k", b"of another kind")
+    assert "k" in blobs
+    with cukiln.Loader() as loader:  # another connection
+        again = cukiln.BlobStore("triton", loader)
+        assert again.get(b"k") == b"new\0"
+        assert again.get(b"\0\xff") == b""
+        first, second = again.list()
+        assert (first.kind, first.key, first.bytes) == ("triton", b"\0\xff", 0)
+        assert (second.key, second.bytes) == (b"k", 4)
+        assert len(first.id) == 64 and first.created > 1_700_000_000
+    assert blobs.remove("k") and not blobs.remove("k")
+    assert blobs.get("k") is None
+    assert cukiln.BlobStore("other").get("k") == b"of another kind"
+
+
+def test_what_no_blob_may_be_is_refused():  # fault 240
+    blobs = cukiln.BlobStore("k")
+    with pytest.raises(cukiln.InvalidArgumentError, match="1048576 bytes; expected 1 to 4096"):
+        blobs.put("k" * (1 << 20), b"x")
+    with pytest.raises(cukiln.InvalidArgumentError, match="0 bytes"):
+        blobs.get("")
+    with pytest.raises(cukiln.InvalidArgumentError, match="the kind of a blob is"):
+        cukiln.BlobStore("a/b").get("key")
+    with pytest.raises(cukiln.InvalidArgumentError, match="at most 268435456 are stored"):
+        blobs.put("key", bytes((256 << 20) + 1))
+    with (
+        cukiln.Loader(max_bytes=1 << 20) as small,
+        pytest.raises(cukiln.InvalidArgumentError, match="max_size"),
+    ):
+        cukiln.BlobStore("k", small).put("key", bytes(2 << 20))
+
+
+def test_without_a_store_on_disk_a_put_says_why():  # fault 245
+    with cukiln.Loader(memory_only=True) as loader:
+        blobs = cukiln.BlobStore("k", loader)
+        assert blobs.get("key") is None and blobs.list() == ()
+        with pytest.raises(cukiln.IoError, match="memory only"):
+            blobs.put("key", b"x")
+
+
+def _put_and_get(store, number):
+    with cukiln.Loader(store=store) as loader:
+        blobs = cukiln.BlobStore("k", loader)
+        for _ in range(10):
+            blobs.put("shared", bytes([number]) * 10_000)
+            blobs.put(f"own {number}", bytes([number]))
+            found = blobs.get("shared")
+            assert found is not None and len(set(found)) == 1 and len(found) == 10_000
+
+
+def test_processes_write_one_key_concurrently(home):
+    """No reader sees bytes of two writers, and no blob of another key is lost."""
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_put_and_get, args=(home / "store", n)) for n in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    blobs = cukiln.BlobStore("k")
+    assert [blobs.get(f"own {n}") for n in range(3)] == [bytes([n]) for n in range(3)]
+
+
+def test_threads_share_a_blob_store():
+    blobs = cukiln.BlobStore("k")
+    failed = []
+
+    def use(number):
+        try:
+            for i in range(20):
+                blobs.put(f"{number}.{i}", b"%d" % i)
+                assert blobs.get(f"{number}.{i}") == b"%d" % i
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=use, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == [] and len(blobs.list()) == 80
