@@ -20,6 +20,7 @@ def home(tmp_path, monkeypatch):
             "CUKILN_LIBRARY",
             "CUKILN_NVRTC_LIBRARY",
             "CUKILN_TEST_BINARY_DIR",
+            "CUKILN_TEST_PEERS",
         ):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example of a kernel of one's own. On a GPU it runs in tests/gpu/torch."""
+"""The examples of a kernel of one's own, which on a GPU runs in tests/gpu/torch, and of a cache."""
 
 import os
 import subprocess
@@ -34,3 +34,22 @@ def test_the_examples_kernel_launches(cuda, loader):
     )
     module["axpy<float>"][4, 256](3.0, None, None, 1000)
     assert cuda.launches() == 1 and cuda.last().grid == (4, 1, 1)
+
+
+def test_the_example_of_a_cache_compiles_once(tmp_path):
+    source = tmp_path / "add.c"
+    source.write_text("int add(int a, int b) { return a + b; }\n")
+    for outcome in ("compiled", "hit"):
+        run = subprocess.run(
+            [sys.executable, EXAMPLES / "compiler_cache.py", source],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (run.returncode, run.stderr) == (0, "")
+        assert run.stdout.startswith(f"{source}: {outcome}, ")
+    broken = tmp_path / "broken.c"
+    broken.write_text("int add(\n")
+    run = subprocess.run([sys.executable, EXAMPLES / "compiler_cache.py", broken], check=False)
+    assert run.returncode == 1
+    assert len(cukiln.BlobStore("cc-assembly").list()) == 1  # a failure is not stored

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The adapter for Inductor, with PyTorch itself."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import cukiln
+
+
+@pytest.fixture(autouse=True)
+def own_default_loader(home, monkeypatch):
+    monkeypatch.setattr(cukiln._loader, "_default", None)
+    yield
+    if cukiln._loader._default is not None:
+        cukiln._loader._default.close()
+
+
+def in_another_process(code, **environment):
+    """Runs code with the same store, and returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def test_inductor_stores_and_finds():
+    from torch._inductor import remote_cache
+
+    from cukiln.adapters import inductor
+
+    backend = inductor.RemoteCacheBackend("fx")
+    assert isinstance(backend, remote_cache.RemoteCacheBackend)
+    assert backend.get("k") is None
+    backend.put("k", b"{}")
+    assert backend.get("k") == b"{}"
+    long_key = "k" * (1 << 20)
+    backend.put(long_key, b"of a long key")
+    assert backend.get(long_key) == b"of a long key"
+    assert backend.get(long_key + "2") is None
+
+
+COMPILE = """
+import torch, cukiln.adapters.inductor
+from torch._dynamo.utils import counters
+
+cukiln.adapters.inductor.install()
+f = torch.compile(lambda x: torch.sin(x) * 2 + x)
+assert torch.allclose(f(torch.ones(8)), torch.full((8,), 2.6829419))
+print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
+"""
+
+
+def test_inductor_compiles_a_graph_once(home):
+    """The second process has none of PyTorch's own files."""
+    switch = {"TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "1", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+    for folder, counted in (("first", "0 1"), ("second", "1 0")):
+        own = str(home / folder)
+        assert in_another_process(COMPILE, TORCHINDUCTOR_CACHE_DIR=own, **switch) == counted
+    (blob,) = cukiln.BlobStore("inductor").list()
+    assert blob.key.startswith(b"pt2:fx-graph") and blob.hits == 1

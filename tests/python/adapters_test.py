@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adapters, held to the contracts of the projects that they are for.
+
+The projects are stand-ins of their protocols (the folder peers), or with CUKILN_TEST_PEERS=FOLDER
+the packages in that folder: then adapters_with_peers.py compiles with them too.
+"""
+
+import errno
+import inspect
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import cukiln
+
+FOLDER = os.environ.get("CUKILN_TEST_PEERS") or str(Path(__file__).parent / "peers")
+sys.path.insert(0, FOLDER)
+
+from cuda.core import ObjectCode  # noqa: E402
+from cuda.core.utils import ProgramCacheResource  # noqa: E402
+from triton.runtime import cache as triton_cache  # noqa: E402
+
+from cukiln.adapters import _support, cuda_core, triton, tvm_ffi  # noqa: E402
+
+if "CUKILN_TEST_PEERS" not in os.environ:  # PyTorch would take the stand-in for Triton
+    sys.path.remove(FOLDER)
+    for name in list(sys.modules):
+        if name.split(".")[0] in ("triton", "cuda"):
+            del sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
+def own_default_loader(home, monkeypatch):
+    monkeypatch.setattr(cukiln._loader, "_default", None)
+    monkeypatch.setattr(_support, "_warned", {})
+    monkeypatch.setattr(triton, "_files", triton._Files())
+    yield
+    if cukiln._loader._default is not None:
+        cukiln._loader._default.close()
+
+
+def in_another_process(code, **environment):
+    """Runs code with the same store, and returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join([FOLDER, *sys.path])},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+class Module:
+    """As an IR object of Triton: its text is what is stored."""
+
+    def __str__(self):
+        return "module { é }"
+
+
+# Triton: what FileCacheManager promises, and RemoteCacheManager expects of a backend.
+
+
+def test_triton_gets_files_of_what_was_put():
+    manager = triton.CacheManager("KEY")
+    assert isinstance(manager, triton_cache.CacheManager)
+    assert manager.get_file("add.cubin") is None
+    path = Path(manager.put(b"\x7fELF\0", "add.cubin"))
+    assert path.name == "add.cubin" and path.read_bytes() == b"\x7fELF\0"
+    assert Path(manager.put(Module(), "add.ttir")).read_text() == "module { é }"
+    assert Path(manager.put("{}", "add.json", binary=False)).read_text() == "{}"
+    assert Path(manager.put(b"", "empty")).read_bytes() == b""
+    assert triton.CacheManager("OTHER").get_file("add.cubin") is None
+    manager.put(b"newer", "add.cubin")
+    assert Path(manager.get_file("add.cubin")).read_bytes() == b"newer"
+
+
+def test_triton_gets_a_group_whole_or_not_at_all():
+    manager = triton.CacheManager("KEY")
+    assert manager.get_group("add.json") is None
+    names = ("add.ttir", "add.cubin", "add.json")
+    group = {name: manager.put(name.encode(), name) for name in names}
+    manager.put_group("add.json", group)
+    assert manager.get_group("add.json") == group
+    read = (
+        "from cukiln.adapters.triton import CacheManager; from pathlib import Path\n"
+        "group = CacheManager('KEY').get_group('add.json')\n"
+        "print(group and {n: Path(p).read_text() for n, p in sorted(group.items())})"
+    )
+    whole = {name: name for name in sorted(group)}
+    assert in_another_process(read) == str(whole)
+    assert cukiln.BlobStore("triton").remove("KEY/add.ttir")  # as an eviction does
+    assert in_another_process(read) == "None"
+    for text in (b"no JSON", b"5", b"null", b"{}", b'{"child_paths": 5}'):
+        cukiln.BlobStore("triton").put("KEY/__grp__add.json", text)
+        assert manager.get_group("add.json") is None
+
+
+def test_triton_files_are_private_and_go_with_the_process():
+    path = in_another_process(
+        "from cukiln.adapters.triton import CacheManager; import os, stat\n"
+        "path = CacheManager('KEY').put(b'x', 'a')\n"
+        "folder = os.path.dirname(os.path.dirname(path))\n"
+        "print(oct(stat.S_IMODE(os.stat(folder).st_mode)), folder)"
+    )
+    mode, folder = path.split()
+    assert mode == "0o700" and not Path(folder).exists()
+    cukiln.BlobStore("triton").put("KEY/a", b"of another process")
+    here = Path(triton.CacheManager("KEY").get_file("a"))
+    assert here.read_bytes() == b"of another process"
+    cukiln.BlobStore("triton").put("KEY/a", b"x")
+    assert triton.CacheManager("KEY").get_file("a") == str(here)
+    assert here.read_bytes() == b"x"
+    here.unlink()  # a cleaner of temporary files
+    assert Path(triton.CacheManager("KEY").get_file("a")).read_bytes() == b"x"
+    assert stat.S_IMODE(here.stat().st_mode) == 0o600
+
+
+def test_triton_files_of_a_killed_process_are_removed_by_the_next():
+    left = in_another_process(
+        "from cukiln.adapters.triton import CacheManager; import os\n"
+        "manager = CacheManager('KEY')\n"
+        "print(manager.put(b'x', 'a'), manager.put(b'x', 'a.so'), flush=True)\n"
+        "os._exit(0)"  # as a signal ends it
+    )
+    paths = [Path(path) for path in left.split()]
+    assert all(path.is_file() for path in paths)
+    here = [Path(triton.CacheManager("KEY").get_file(path.name)) for path in paths]
+    assert not any(path.exists() for path in paths)
+    # Those of a process that lives stay.
+    in_another_process("from cukiln.adapters.triton import CacheManager as C; C('K').put(b'x', 'a')")
+    assert all(path.is_file() for path in here)
+
+
+def test_triton_files_are_on_disk_where_memory_is_full_or_code_is_loaded(monkeypatch, home):
+    manager = triton.CacheManager("KEY")
+    assert Path(manager.put(b"x", "a.so")).parents[2] == Path(tempfile.gettempdir())
+    monkeypatch.setattr(triton, "_MEMORY", home / "no such folder")
+    assert Path(manager.put(b"x", "a.cubin")).parents[2] == Path(tempfile.gettempdir())
+    memory = home / "memory"
+    memory.mkdir()
+    monkeypatch.setattr(triton, "_MEMORY", memory)
+    assert Path(manager.put(b"x", "b.cubin")).parents[2] == memory
+    create = triton._Files._create
+
+    def full(self, root, *rest):
+        if root == memory:
+            raise OSError(errno.ENOSPC, "full")
+        return create(self, root, *rest)
+
+    monkeypatch.setattr(triton._Files, "_create", full)
+    path = Path(manager.put(b"new", "b.cubin"))
+    assert path.parents[2] == Path(tempfile.gettempdir()) and path.read_bytes() == b"new"
+    assert manager.get_file("b.cubin") == str(path)
+
+
+def test_triton_names_are_no_paths():
+    manager = triton.CacheManager("KEY")
+    for name in ("../a", "/a", "a/b", "", ".."):
+        with pytest.raises(ValueError, match="no name of a file"):
+            manager.put(b"x", name)
+        with pytest.raises(ValueError, match="no name of a file"):
+            manager.get_file(name)
+
+
+def test_triton_dumps_and_overrides_stay_in_its_folders(home, monkeypatch):
+    monkeypatch.setenv("TRITON_DUMP_DIR", str(home / "dump"))
+    monkeypatch.setenv("TRITON_OVERRIDE_DIR", str(home / "override"))
+    dump = triton.CacheManager("KEY", dump=True)
+    assert Path(dump.put(b"x", "a.ttir")) == home / "dump" / "KEY" / "a.ttir"
+    assert triton.CacheManager("KEY", override=True).get_file("a.ttir") is None
+    (home / "override" / "KEY").mkdir(parents=True)
+    (home / "override" / "KEY" / "a.ttir").write_bytes(b"mine")
+    found = triton.CacheManager("KEY", override=True).get_file("a.ttir")
+    assert Path(found) == home / "override" / "KEY" / "a.ttir"
+    assert cukiln.BlobStore("triton").list() == ()
+
+
+def test_a_remote_backend_of_triton_has_what_was_put():
+    backend = triton.RemoteCacheBackend("KEY")
+    assert isinstance(backend, triton_cache.RemoteCacheBackend)
+    assert backend.get(["a", "b"]) == {}
+    backend.put("a", b"1")
+    backend.put("b", b"")
+    assert backend.get(["a", "b", "c"]) == {"a": b"1", "b": b""}
+    assert triton.RemoteCacheBackend("OTHER").get(["a"]) == {}
+    # Both adapters have one layout: a host may change from one to the other.
+    assert Path(triton.CacheManager("KEY").get_file("a")).read_bytes() == b"1"
+
+
+def test_triton_works_without_a_store(home, monkeypatch, caplog):  # fault 245
+    monkeypatch.setenv("CUKILN_DISABLE_STORE", "1")
+    manager = triton.CacheManager("KEY")
+    path = manager.put(b"x", "a")
+    manager.put(b"x", "b")
+    assert Path(path).read_bytes() == b"x"
+    manager.put_group("a", {"a": path})
+    assert manager.get_file("a") == path
+    (warned,) = [line for line in caplog.messages if "nothing of triton is stored" in line]
+    assert "memory only" in warned  # once
+    assert triton.RemoteCacheBackend("KEY").get(["a"]) == {}
+
+
+# cuda.core: what its own caches promise.
+
+
+def test_cuda_core_keeps_bytes_under_bytes_and_str():
+    cache = cuda_core.ProgramCache()
+    assert isinstance(cache, ProgramCacheResource)
+    with pytest.raises(KeyError):
+        cache["k"]
+    assert cache.get(b"k") is None and cache.get("k", b"else") == b"else" and len(cache) == 0
+    cache["k"] = b"\0cubin"
+    assert cache[b"k"] == b"\0cubin" and len(cache) == 1
+    cache.update({"k": bytearray(b"2"), b"\xff": memoryview(b"3")})
+    cache.update([("empty", b"")])
+    assert (cache["k"], cache[b"\xff"], cache["empty"], len(cache)) == (b"2", b"3", b"", 3)
+    del cache["k"]
+    with pytest.raises(KeyError):
+        del cache["k"]
+    cache.clear()
+    assert len(cache) == 0 and cache.get(b"\xff") is None
+
+
+def test_cuda_core_keeps_object_code(home):
+    cache = cuda_core.ProgramCache()
+    cache["memory"] = ObjectCode.from_cubin(b"in memory")
+    file = home / "a.cubin"
+    file.write_bytes(b"in a file")
+    cache["file"] = ObjectCode.from_cubin(str(file))
+    assert (cache["memory"], cache["file"]) == (b"in memory", b"in a file")
+    file.unlink()
+    with pytest.raises(FileNotFoundError):
+        cache["file"] = ObjectCode.from_cubin(str(file))
+    for value in ("text", None, 5):
+        with pytest.raises(TypeError):
+            cache["k"] = value
+    for key in (None, 5, memoryview(b"k")):
+        with pytest.raises(TypeError):
+            cache[key]
+
+
+def test_cuda_core_keys_have_any_length():  # fault 240
+    cache = cuda_core.ProgramCache()
+    mebibyte = b"k" * (1 << 20)
+    keys = [mebibyte, mebibyte + b"2", b"", b"k" * 4096, b"k" * 4097, b"sha256:" + b"x"]
+    for number, key in enumerate(keys):
+        cache[key] = b"%d" % number
+    assert [cache[key] for key in keys] == [b"%d" % number for number in range(len(keys))]
+    assert len(cache) == len(keys)
+    del cache[mebibyte]
+    assert cache.get(mebibyte) is None and cache[mebibyte + b"2"] == b"1"
+    cache.clear()
+    assert len(cache) == 0
+
+
+def test_cuda_core_drops_what_is_too_large(caplog):  # fault 240
+    cache = cuda_core.ProgramCache()
+    cache["k"] = bytes((256 << 20) + 1)
+    assert "at most 268435456 are stored" in caplog.text
+    assert cache.get("k") is None
+    cache["k"] = b"small"
+    assert cache["k"] == b"small"
+
+
+def test_cuda_core_may_have_a_store_of_its_own(home):
+    with cuda_core.ProgramCache(store=home / "own") as cache:
+        cache["k"] = b"own"
+        assert cuda_core.ProgramCache().get("k") is None
+    with cuda_core.ProgramCache(store=home / "own") as cache:
+        assert cache["k"] == b"own"
+
+
+# tvm-ffi
+
+
+SOURCE = """
+#include "scale.cuh"
+extern "C" __global__ void scale(float* x) { x[threadIdx.x] *= factor(); }
+"""
+
+
+def test_tvm_ffi_compiles_once(home):
+    (home / "scale.cuh").write_text("float factor() { return 3; }\n")
+    options = [f"-I{home}", b"--fmad=false"]
+    cubin = tvm_ffi.nvrtc_compile(SOURCE, name="scale.cu", arch="sm_90", extra_opts=options)
+    assert cubin[:4] == b"\x7fELF"
+    before = cukiln.default_loader().stats()
+    assert tvm_ffi.nvrtc_compile(SOURCE, name="scale.cu", arch="sm_90", extra_opts=options) == cubin
+    after = cukiln.default_loader().stats()
+    assert (after.compiles - before.compiles, after.hits - before.hits) == (0, 1)
+    (home / "scale.cuh").write_text("float factor() { return 4; }\n")
+    assert tvm_ffi.nvrtc_compile(SOURCE, name="scale.cu", arch="sm_90", extra_opts=options) != cubin
+
+
+def test_tvm_ffi_fails_as_tvm_ffi_does():
+    with pytest.raises(RuntimeError, match="(?s)NVRTC compilation failed.*nothing"):
+        tvm_ffi.nvrtc_compile("extern \"C\" __global__ void k() { nothing(); }", arch="sm_90")
+    with pytest.raises(RuntimeError, match="sm_1"):
+        tvm_ffi.nvrtc_compile("", arch="sm_1")
+    signature = inspect.signature(tvm_ffi.nvrtc_compile)
+    assert [(p.name, p.kind.name, p.default) for p in signature.parameters.values()] == [
+        ("source", "POSITIONAL_OR_KEYWORD", inspect.Parameter.empty),
+        ("name", "KEYWORD_ONLY", "kernel.cu"),
+        ("arch", "KEYWORD_ONLY", None),
+        ("extra_opts", "KEYWORD_ONLY", None),
+    ]
+
+
+# All of them
+
+
+@pytest.mark.parametrize(
+    ("adapter", "module", "install"),
+    [("triton", "triton", "pip install triton"), ("cuda_core", "cuda.core", "cuda-core"),
+     ("inductor", "torch", "pip install torch")],
+)  # fmt: skip
+def test_a_project_that_is_not_installed_is_named(adapter, module, install):
+    code = f"""
+import sys
+import cukiln, cukiln.adapters
+assert not {{"triton", "torch", "cuda"}} & set(sys.modules)
+class Missing:
+    def find_spec(name, *_):
+        if (name + ".").startswith({module + "."!r}):
+            raise ModuleNotFoundError("No module named " + name, name=name)
+sys.meta_path.insert(0, Missing)
+try:
+    import cukiln.adapters.{adapter}
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    said = in_another_process(code)
+    assert f"cukiln.adapters.{adapter} needs" in said and install in said
