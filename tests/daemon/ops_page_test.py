@@ -47,7 +47,7 @@ class OpsPageTest(unittest.TestCase):
         self.assertEqual(self.text("#ratio"), "99.0 %")
         self.assertIn("48,211 hits, 477 misses", self.text("#ratio-note"))
         self.assertEqual(self.text("#saved"), "1 h 5 min")
-        self.assertRegex(self.text("#size-note"), "14[01] entries, cap 64.0 MiB")
+        self.assertRegex(self.text("#size-note"), r"14[01] entries, 1 blob of 2\.00 KiB, cap 64\.0 MiB")
         self.assertEqual(self.text("#running"), "2")
         self.assertIn("1 queued, 10 clients wait", self.text("#running-note"))
         compiles = self.text("#compiles tbody")

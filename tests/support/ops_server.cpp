@@ -104,6 +104,11 @@ int main(int count, char** values) {
   for (std::uint64_t i = 0; i < entries; ++i) {
     put(source.store(), i);
   }
+  const auto blob = BlobName::make("triton", "KEY/add.cubin");
+  if (!blob || !source.store().blobs().put(*blob, std::string(2048, 'b'))) {
+    std::fputs("the blob was not stored\n", stderr);
+    return 1;
+  }
   source.store().count("hits", 48'211);
   source.store().count("misses_new", 412);
   source.store().count("misses_header_changed", 61);

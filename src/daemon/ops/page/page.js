@@ -141,7 +141,9 @@ function drawStatus(status) {
   byId('size').textContent = bytes(store.bytes);
   width(byId('size-bar'), store.max_bytes ? store.bytes / store.max_bytes : 0);
   byId('size-note').textContent = printable(
-    `${plural(store.entries, 'entry', 'entries')}, cap ${bytes(store.max_bytes)}, ` +
+    `${plural(store.entries, 'entry', 'entries')}, ` +
+    (store.blobs ? `${plural(store.blobs, 'blob', 'blobs')} of ${bytes(store.blob_bytes)}, ` : '') +
+    `cap ${bytes(store.max_bytes)}, ` +
     `${count(store.evicted)} evicted` +
     (store.damaged ? `, ${count(store.damaged)} were damaged` : ''));
 
