@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adapters in real compiles of Triton, cuda.core and tvm-ffi: a second process compiles nothing.
-Needs their packages, in CUKILN_TEST_PEERS, and no GPU: CONTRIBUTING.md has the command."""
+Needs their packages, in CUKILN_TEST_PEERS, and no GPU."""
 
 import os
 import subprocess
@@ -12,6 +12,8 @@ import pytest
 import cukiln
 
 PEERS = os.environ["CUKILN_TEST_PEERS"]
+if not Path(PEERS, "triton").is_dir() or not os.environ["CUKILN_NVRTC_LIBRARY"]:
+    raise FileNotFoundError(f"NVRTC 13.5 or packages in {PEERS} are missing: run scripts/bootstrap --tests")
 
 TRITON = """
 import sys
