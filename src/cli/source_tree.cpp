@@ -53,10 +53,8 @@ Result<void> SourceTree::add(const StoreEntry& entry, const std::vector<std::str
     CUKILN_CHECK(hash_of(own) == source.digest ? lay(wanted, own) : find(wanted));
     at += source.size;
   }
-  if (fields.program) {
-    for (const RequestFields::Source& header : fields.program->headers) {
-      CUKILN_CHECK(find({entry, toolkit, named(header.path), header.digest}));
-    }
+  for (const RequestFields::Source& header : fields.headers) {  // given as texts
+    CUKILN_CHECK(find({entry, toolkit, named(header.path), header.digest}));
   }
   for (const Observation& seen : entry.dependencies.observations) {
     if (seen.kind != Observation::Kind::file) {
