@@ -476,13 +476,14 @@ TEST_CASE_FIXTURE(
   if (!is_root) {
     return;
   }
-  const auto daemon = serve_all({"--jobs", "2"});
-  const std::uint32_t process = state().value().process;
   double best_ms = 1e9;
   std::uint64_t best_round_us = ~std::uint64_t{0};
   std::map<std::string, int> sleeps;
   for (int run = 0; run < kRuns && (best_ms > kMaxGreetingMs || best_round_us > kMaxRoundUs);
        ++run) {
+    // Another each time: it keeps its longest round.
+    const auto daemon = serve_all({"--jobs", "2"});
+    const std::uint32_t process = state().value().process;
     Attackers attackers;
     attackers.add(kMallory, [&] {  // descriptors whose close blocks
       LingeringSocket one(seconds(1));
