@@ -120,12 +120,12 @@ constexpr Change kChanges[] = {
     {"UPDATE request SET only_entry=?", Change::number},
 };
 
-struct Store {
+struct RealStore {
   testing::ScratchFolder folder;
   StoreEntry entry = testing::make_entry(1, {64, 0, 2, "sm_100a"});
   std::unique_ptr<SqliteStore> store;
 
-  Store() {
+  RealStore() {
     SqliteStoreOptions options;
     options.directory = folder / "store";
     options.reserve_bytes = 0;
@@ -169,7 +169,7 @@ struct Store {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const Store store;
+  static const RealStore store;
   if (size < 2) {
     return 0;
   }
