@@ -32,7 +32,8 @@ Result<std::string> find_dropin() {
   const paths::path program = paths::read_symlink("/proc/self/exe", error);
   const paths::path folder = program.parent_path();
   for (const char* const place :
-       {".", "../lib", "../lib64", "../lib/x86_64-linux-gnu", "../lib/aarch64-linux-gnu"}) {
+       {".", "../lib", "../lib64", "../lib/x86_64-linux-gnu", "../lib/aarch64-linux-gnu",
+        "../lib/x86_64-linux-gnu/cukiln", "../lib/aarch64-linux-gnu/cukiln"}) {
     const paths::path candidate = (folder / place / kLibrary).lexically_normal();
     if (paths::exists(candidate, error)) {
       return candidate.string();

@@ -77,14 +77,14 @@ Result<RequestFields> RequestFields::parse(ByteView canonical) {
   RequestFields fields;
   const bool has_magic = in.bytes() == kMagic;
   fields.key_format = in.u32();
-  const auto read_sources = [&in](std::vector<Source>& sources) {
+  const auto read_sources = [&in](std::vector<Source>& out) {
     const std::uint32_t count = in.u32();
     for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
       Source source;
       source.path = in.bytes();
       source.size = in.u64();
       source.digest = digest_from<ContentHash>(in.raw(32));
-      sources.push_back(std::move(source));
+      out.push_back(std::move(source));
     }
   };
   read_sources(fields.sources);
@@ -96,7 +96,7 @@ Result<RequestFields> RequestFields::parse(ByteView canonical) {
   fields.toolchain.content = digest_from<ContentHash>(in.raw(32));
   bool is_known = true;
   if (fields.key_format == kProgramKeyFormat) {
-    Program& program = fields.program.emplace();
+    NvrtcProgram& program = fields.program.emplace();
     const std::uint8_t kind = in.u8();
     is_known = kind <= static_cast<std::uint8_t>(last_of(OutputKind{}));
     program.output = static_cast<OutputKind>(is_known ? kind : 0);

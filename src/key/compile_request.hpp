@@ -115,11 +115,7 @@ struct RequestFields {
   CompileOptions options;
   Target target;
   Toolchain toolchain;
-  struct Program {
-    OutputKind output = OutputKind::cubin;
-    std::string working_folder;
-  };
-  std::optional<Program> program;
+  std::optional<NvrtcProgram> program;
   std::vector<Source> headers;
 
   OutputKind output() const noexcept { return program ? program->output : OutputKind::cubin; }

@@ -119,7 +119,7 @@ inline EntryJson json_of(const EntrySummary& summary, const StoreEntry& entry,
       {"names", fields.options.name_expressions},
       {"compiler",
        {{"version", fields.toolchain.version}, {"digest", fields.toolchain.content.hex()}}}};
-  const RequestFields::Program program = fields.program.value_or(RequestFields::Program{});
+  const NvrtcProgram program = fields.program.value_or(NvrtcProgram{});
   EntryJson headers = EntryJson::array();
   for (const RequestFields::Source& header : fields.headers) {
     headers.push_back(

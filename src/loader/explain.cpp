@@ -78,9 +78,9 @@ std::vector<Difference> compare(const RequestFields& was, const RequestFields& n
   if (was.output() != now.output()) {
     out.push_back({"output", name_of(was.output()), name_of(now.output())});
   }
-  const RequestFields::Program none;
-  const RequestFields::Program& a_program = was.program ? *was.program : none;
-  const RequestFields::Program& b_program = now.program ? *now.program : none;
+  const NvrtcProgram none;
+  const NvrtcProgram& a_program = was.program ? *was.program : none;
+  const NvrtcProgram& b_program = now.program ? *now.program : none;
   if (a_program.working_folder != b_program.working_folder) {
     out.push_back({"working folder", a_program.working_folder, b_program.working_folder});
   }
