@@ -80,7 +80,7 @@ struct Totals {
   /// Adds a line: a word, microseconds, and a text.
   void add(std::string_view line) {
     const std::size_t first = line.find(' ');
-    const std::size_t second = line.find(' ', first == line.npos ? first : first + 1);
+    const std::size_t second = line.find(' ', first == std::string_view::npos ? first : first + 1);
     if (second == std::string_view::npos) {
       return;  // the process was killed while it wrote
     }

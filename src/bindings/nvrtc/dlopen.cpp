@@ -118,7 +118,12 @@ void* open_library(const char* file, int mode) { return libc_dlopen()(file, mode
 
 // Optimised always: the last call must be a jump, which leaves the caller's return address in
 // place.
-CUKILN_EXPORTED __attribute__((optimize("O2"))) void* dlopen(const char* file, int mode) noexcept {
+#ifdef __clang__
+#define CUKILN_OPTIMISED  // not by Clang, which has no such attribute: build with -O2
+#else
+#define CUKILN_OPTIMISED __attribute__((optimize("O2")))
+#endif
+CUKILN_EXPORTED CUKILN_OPTIMISED void* dlopen(const char* file, int mode) noexcept {
   using namespace cukiln::nvrtc_binding;
   if (file != nullptr && is_nvrtc(file)) {
     if (void* const handle = open_nvrtc(file, mode, __builtin_return_address(0))) {

@@ -36,6 +36,7 @@ int bytes_of(Part part, Handle program, char* out) {
 
 }  // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): NVRTC's names
 CUKILN_EXPORTED const char* nvrtcGetErrorString(int code) {
   const auto real = api().real.error_string;
   return real != nullptr ? real(code) : "NVRTC was not found";
@@ -157,3 +158,4 @@ CUKILN_EXPORTED int nvrtcGetTileIRSize(Handle program, std::size_t* bytes) {
 CUKILN_EXPORTED int nvrtcGetTileIR(Handle program, char* out) {
   return bytes_of(Part::tile_ir, program, out);
 }
+// NOLINTEND(readability-identifier-naming)
