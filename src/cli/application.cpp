@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/application.hpp"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -8,6 +9,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
 
 #include "base/file.hpp"
 #include "base/result.hpp"
@@ -15,6 +18,22 @@
 extern char** environ;  // NOLINT: POSIX's own
 
 namespace cukiln::cli {
+
+Result<ReportFile> ReportFile::make(std::string start) {
+  std::string path = std::filesystem::absolute(start + "XXXXXX").string();
+  const UniqueFd file(::mkostemp(path.data(), O_CLOEXEC));
+  if (!file) {
+    return make_error(ErrorCode::io, "cannot create a file beside {}: {}", start,
+                      errno_text(errno));
+  }
+  return ReportFile(std::move(path));
+}
+
+ReportFile::~ReportFile() {
+  if (!path_.empty()) {
+    ::unlink(path_.c_str());
+  }
+}
 
 std::string inherited_variable(std::string_view name) {
   for (char** one = environ; *one != nullptr; ++one) {

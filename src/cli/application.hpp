@@ -10,6 +10,23 @@
 
 namespace cukiln::cli {
 
+/// A new file, to which an application's processes append. Removed in the end.
+class ReportFile {
+ public:
+  /// Creates `start` with six characters behind it. Errors: io.
+  static Result<ReportFile> make(std::string start);
+
+  ReportFile(ReportFile&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  ReportFile& operator=(ReportFile&&) = delete;
+  ~ReportFile();
+  /// Absolute.
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  explicit ReportFile(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
 /// Returns a variable that an application would inherit; empty if it is not set.
 std::string inherited_variable(std::string_view name);
 

@@ -1,9 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <filesystem>
 #include <utility>
 
 #include "base/file.hpp"
@@ -17,37 +12,8 @@ namespace cukiln::cli {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kVariable = "CUKILN_RECORD";
 constexpr std::uint64_t kMaxRecordBytes = 1ull << 30;
-
-/// The file to which the application appends its requests. Removes the file in the end.
-class RecordFile {
- public:
-  static Result<RecordFile> make(const std::string& beside) {
-    std::string path = fmt::format("{}.recording-{}", beside, ::getpid());
-    const UniqueFd file(
-        ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (!file) {
-      return make_error(ErrorCode::io, "cannot write in the folder of {}: {}", beside,
-                        errno_text(errno));
-    }
-    return RecordFile(fs::absolute(path).string());
-  }
-  RecordFile(RecordFile&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  RecordFile& operator=(RecordFile&&) = delete;
-  ~RecordFile() {
-    if (!path_.empty()) {
-      ::unlink(path_.c_str());
-    }
-  }
-  const std::string& path() const noexcept { return path_; }
-
- private:
-  explicit RecordFile(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
 
 class RecordCommand final : public Command {
  public:
@@ -75,7 +41,7 @@ class RecordCommand final : public Command {
       return context.usage("{} is missing: cukiln record -o MANIFEST -- COMMAND...",
                            output_.empty() ? "a manifest's file" : "a command");
     }
-    const auto record = RecordFile::make(output_);
+    const auto record = ReportFile::make(output_ + ".recording-");
     if (!record) {
       return context.fail(Exit::usage, record.error());
     }

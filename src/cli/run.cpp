@@ -1,7 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -43,33 +40,6 @@ Result<std::string> find_dropin() {
                     "{} is neither beside {} nor in the library folder of its prefix; install it",
                     kLibrary, program.string());
 }
-
-/// The file to which the application's processes append what became of their programs. Removed in
-/// the end.
-class ReportFile {
- public:
-  static Result<ReportFile> make() {
-    std::error_code ignored;
-    std::string path = paths::temp_directory_path(ignored).string() + "/cukiln-run-XXXXXX";
-    const UniqueFd file(::mkostemp(path.data(), O_CLOEXEC));
-    if (!file) {
-      return make_error(ErrorCode::io, "cannot create {}: {}", path, errno_text(errno));
-    }
-    return ReportFile(std::move(path));
-  }
-  ReportFile(ReportFile&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  ReportFile& operator=(ReportFile&&) = delete;
-  ~ReportFile() {
-    if (!path_.empty()) {
-      ::unlink(path_.c_str());
-    }
-  }
-  const std::string& path() const noexcept { return path_; }
-
- private:
-  explicit ReportFile(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
 
 /// What became of the programs of a run.
 struct Totals {
@@ -142,7 +112,9 @@ class RunCommand final : public Command {
     if (!library) {
       return context.fail(Exit::environment, library.error());
     }
-    const auto report = ReportFile::make();
+    std::error_code ignored;
+    const auto report =
+        ReportFile::make(paths::temp_directory_path(ignored).string() + "/cukiln-run-");
     if (!report) {
       return context.fail(Exit::environment, report.error());
     }
