@@ -12,12 +12,22 @@ namespace {
 using cukiln::dropin::Handle;
 using cukiln::dropin::kInternalError;
 using cukiln::dropin::Part;
+using cukiln::dropin::ProgramFunctions;
+using cukiln::dropin::RealNvrtc;
 using cukiln::nvrtc_binding::api;
 using cukiln::nvrtc_binding::Api;
 
 template <class Function, class... Arguments>
 int forward(Function function, Arguments... arguments) {
   return function != nullptr ? function(arguments...) : kInternalError;
+}
+
+/// Calls cukiln's function of a purpose, or the real NVRTC's.
+template <class Function, class... Arguments>
+int call(Function ProgramFunctions::*ours, Function RealNvrtc::*real, Arguments... arguments) {
+  const Api& both = api();
+  return both.programs != nullptr ? (both.programs->*ours)(arguments...)
+                                  : forward(both.real.programs.*real, arguments...);
 }
 
 int size_of(Part part, Handle program, std::size_t* bytes) {
@@ -71,49 +81,33 @@ CUKILN_EXPORTED int nvrtcRemoveBundledHeaders(const char* folder, unsigned flags
 CUKILN_EXPORTED int nvrtcCreateProgram(Handle* program, const char* text, const char* name,
                                        int count, const char* const* headers,
                                        const char* const* names) {
-  const Api& both = api();
-  return both.programs != nullptr
-             ? both.programs->create(program, text, name, count, headers, names)
-             : forward(both.real.programs.create, program, text, name, count, headers, names);
+  return call(&ProgramFunctions::create, &RealNvrtc::create, program, text, name, count, headers,
+              names);
 }
 CUKILN_EXPORTED int nvrtcDestroyProgram(Handle* program) {
-  const Api& both = api();
-  return both.programs != nullptr ? both.programs->destroy(program)
-                                  : forward(both.real.programs.destroy, program);
+  return call(&ProgramFunctions::destroy, &RealNvrtc::destroy, program);
 }
 CUKILN_EXPORTED int nvrtcCompileProgram(Handle program, int count, const char* const* options) {
-  const Api& both = api();
-  return both.programs != nullptr ? both.programs->compile(program, count, options)
-                                  : forward(both.real.programs.compile, program, count, options);
+  return call(&ProgramFunctions::compile, &RealNvrtc::compile, program, count, options);
 }
 CUKILN_EXPORTED int nvrtcAddNameExpression(Handle program, const char* expression) {
-  const Api& both = api();
-  return both.programs != nullptr ? both.programs->add_name(program, expression)
-                                  : forward(both.real.programs.add_name, program, expression);
+  return call(&ProgramFunctions::add_name, &RealNvrtc::add_name, program, expression);
 }
 CUKILN_EXPORTED int nvrtcGetLoweredName(Handle program, const char* expression,
                                         const char** lowered) {
-  const Api& both = api();
-  return both.programs != nullptr
-             ? both.programs->lowered_name(program, expression, lowered)
-             : forward(both.real.programs.lowered_name, program, expression, lowered);
+  return call(&ProgramFunctions::lowered_name, &RealNvrtc::lowered_name, program, expression,
+              lowered);
 }
 CUKILN_EXPORTED int nvrtcGetPCHCreateStatus(Handle program) {
-  const Api& both = api();
-  return both.programs != nullptr ? both.programs->pch_status(program)
-                                  : forward(both.real.programs.pch_status, program);
+  return call(&ProgramFunctions::pch_status, &RealNvrtc::pch_status, program);
 }
 CUKILN_EXPORTED int nvrtcGetPCHHeapSizeRequired(Handle program, std::size_t* bytes) {
-  const Api& both = api();
-  return both.programs != nullptr ? both.programs->pch_heap_required(program, bytes)
-                                  : forward(both.real.programs.pch_heap_required, program, bytes);
+  return call(&ProgramFunctions::pch_heap_required, &RealNvrtc::pch_heap_required, program, bytes);
 }
 CUKILN_EXPORTED int nvrtcSetFlowCallback(Handle program, int (*callback)(void*, void*),
                                          void* payload) {
-  const Api& both = api();
-  return both.programs != nullptr
-             ? both.programs->set_flow_callback(program, callback, payload)
-             : forward(both.real.programs.set_flow_callback, program, callback, payload);
+  return call(&ProgramFunctions::set_flow_callback, &RealNvrtc::set_flow_callback, program,
+              callback, payload);
 }
 
 CUKILN_EXPORTED int nvrtcGetProgramLogSize(Handle program, std::size_t* bytes) {
