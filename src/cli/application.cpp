@@ -19,6 +19,12 @@ extern char** environ;  // NOLINT: POSIX's own
 
 namespace cukiln::cli {
 
+namespace {
+
+constexpr std::uint64_t kMaxReportBytes = 1ull << 30;
+
+}  // namespace
+
 Result<ReportFile> ReportFile::make(std::string start) {
   std::string path = std::filesystem::absolute(start + "XXXXXX").string();
   const UniqueFd file(::mkostemp(path.data(), O_CLOEXEC));
@@ -33,6 +39,18 @@ ReportFile::~ReportFile() {
   if (!path_.empty()) {
     ::unlink(path_.c_str());
   }
+}
+
+Result<void> ReportFile::for_each_line(
+    const std::function<Result<void>(std::string_view)>& line) const {
+  CUKILN_TRY(const FileContent content, read_file(path_, kMaxReportBytes));
+  ByteView rest = content.bytes.view();
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    CUKILN_CHECK(line(rest.substr(0, end)));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return {};
 }
 
 std::string inherited_variable(std::string_view name) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,10 @@ class ReportFile {
   ~ReportFile();
   /// Absolute.
   const std::string& path() const noexcept { return path_; }
+
+  /// Calls `line` for each line, without its end, until it returns an error, which is returned.
+  /// Errors: also those of read_file; the file has at most 1 GiB.
+  Result<void> for_each_line(const std::function<Result<void>(std::string_view)>& line) const;
 
  private:
   explicit ReportFile(std::string path) : path_(std::move(path)) {}

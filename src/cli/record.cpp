@@ -13,7 +13,6 @@ namespace cukiln::cli {
 namespace {
 
 constexpr const char* kVariable = "CUKILN_RECORD";
-constexpr std::uint64_t kMaxRecordBytes = 1ull << 30;
 
 class RecordCommand final : public Command {
  public:
@@ -50,7 +49,7 @@ class RecordCommand final : public Command {
       return context.fail(Exit::usage, ended.error());
     }
     RecordedManifest manifest(output_);
-    if (auto written = write(record->path(), manifest); !written) {
+    if (auto written = write(*record, manifest); !written) {
       return context.fail(Exit::failed, written.error());
     }
     if (manifest.skipped() != 0) {
@@ -78,14 +77,9 @@ class RecordCommand final : public Command {
   }
 
  private:
-  static Result<void> write(const std::string& record, RecordedManifest& manifest) {
-    CUKILN_TRY(const FileContent content, read_file(record, kMaxRecordBytes));
-    ByteView rest = content.bytes.view();
-    while (!rest.empty()) {
-      const std::size_t end = std::min(rest.find('\n'), rest.size());
-      CUKILN_CHECK(manifest.add(std::string(rest.substr(0, end))));
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-    }
+  static Result<void> write(const ReportFile& record, RecordedManifest& manifest) {
+    CUKILN_CHECK(record.for_each_line(
+        [&manifest](std::string_view line) { return manifest.add(std::string(line)); }));
     return manifest.write();
   }
 

@@ -20,7 +20,6 @@ namespace {
 namespace paths = std::filesystem;
 
 constexpr const char* kLibrary = "libcukiln_nvrtc.so";
-constexpr std::uint64_t kMaxReportBytes = 1ull << 30;
 constexpr double kUsPerMs = 1000;
 
 /// Finds the drop-in beside this program, or in the library folder of its prefix.
@@ -74,18 +73,6 @@ struct Totals {
   std::uint64_t programs() const noexcept { return hits + compiled + failed + direct; }
 };
 
-Result<Totals> read_report(const std::string& path) {
-  CUKILN_TRY(const FileContent content, read_file(path, kMaxReportBytes));
-  Totals totals;
-  ByteView rest = content.bytes.view();
-  while (!rest.empty()) {
-    const std::size_t end = std::min(rest.find('\n'), rest.size());
-    totals.add(rest.substr(0, end));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  return totals;
-}
-
 class RunCommand final : public Command {
  public:
   CommandHelp help() const override {
@@ -129,11 +116,15 @@ class RunCommand final : public Command {
     if (!ended) {
       return context.fail(Exit::usage, ended.error());
     }
-    const auto totals = read_report(report->path());
-    if (!totals) {
-      return context.fail(Exit::failed, totals.error());
+    Totals totals;
+    const auto read = report->for_each_line([&totals](std::string_view line) {
+      totals.add(line);
+      return Result<void>();
+    });
+    if (!read) {
+      return context.fail(Exit::failed, read.error());
     }
-    print(context, *totals, *ended);
+    print(context, totals, *ended);
     return static_cast<Exit>(*ended);
   }
 
