@@ -1,34 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The adapter for Inductor, with PyTorch itself."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+from conftest import in_another_process
 
 import cukiln
 
 
-@pytest.fixture(autouse=True)
-def own_default_loader(home, monkeypatch):
-    monkeypatch.setattr(cukiln._loader, "_default", None)
-    yield
-    if cukiln._loader._default is not None:
-        cukiln._loader._default.close()
-
-
-def in_another_process(code, **environment):
-    """Runs code with the same store, and returns what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip()
+pytestmark = pytest.mark.usefixtures("own_default_loader")
 
 
 def test_inductor_stores_and_finds():

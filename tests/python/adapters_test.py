@@ -9,12 +9,12 @@ import errno
 import inspect
 import os
 import stat
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+from conftest import in_another_process
 
 import cukiln
 
@@ -35,26 +35,15 @@ if "CUKILN_TEST_PEERS" not in os.environ:  # PyTorch would take the stand-in for
 
 
 @pytest.fixture(autouse=True)
-def own_default_loader(home, monkeypatch):
-    monkeypatch.setattr(cukiln._loader, "_default", None)
+def own_state(own_default_loader, monkeypatch):
     monkeypatch.setattr(_support, "_warned", {})
     monkeypatch.setattr(triton, "_files", triton._Files())
-    yield
-    if cukiln._loader._default is not None:
-        cukiln._loader._default.close()
 
 
-def in_another_process(code, **environment):
-    """Runs code with the same store, and returns what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join([FOLDER, *sys.path])},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip()
+def beside_the_projects(code, **environment):
+    """Runs code in another process that can import the projects, and returns what it prints."""
+    path = os.pathsep.join([FOLDER, *sys.path])
+    return in_another_process(code, **environment, PYTHONPATH=path)
 
 
 class Module:
@@ -94,16 +83,16 @@ def test_triton_gets_a_group_whole_or_not_at_all():
         "print(group and {n: Path(p).read_text() for n, p in sorted(group.items())})"
     )
     whole = {name: name for name in sorted(group)}
-    assert in_another_process(read) == str(whole)
+    assert beside_the_projects(read) == str(whole)
     assert cukiln.BlobStore("triton").remove("KEY/add.ttir")  # as an eviction does
-    assert in_another_process(read) == "None"
+    assert beside_the_projects(read) == "None"
     for text in (b"no JSON", b"5", b"null", b"{}", b'{"child_paths": 5}'):
         cukiln.BlobStore("triton").put("KEY/__grp__add.json", text)
         assert manager.get_group("add.json") is None
 
 
 def test_triton_files_are_private_and_go_with_the_process():
-    path = in_another_process(
+    path = beside_the_projects(
         "from cukiln.adapters.triton import CacheManager; import os, stat\n"
         "path = CacheManager('KEY').put(b'x', 'a')\n"
         "folder = os.path.dirname(os.path.dirname(path))\n"
@@ -123,7 +112,7 @@ def test_triton_files_are_private_and_go_with_the_process():
 
 
 def test_triton_files_of_a_killed_process_are_removed_by_the_next():
-    left = in_another_process(
+    left = beside_the_projects(
         "from cukiln.adapters.triton import CacheManager; import os\n"
         "manager = CacheManager('KEY')\n"
         "print(manager.put(b'x', 'a'), manager.put(b'x', 'a.so'), flush=True)\n"
@@ -134,7 +123,7 @@ def test_triton_files_of_a_killed_process_are_removed_by_the_next():
     here = [Path(triton.CacheManager("KEY").get_file(path.name)) for path in paths]
     assert not any(path.exists() for path in paths)
     # Those of a process that lives stay.
-    in_another_process("from cukiln.adapters.triton import CacheManager as C; C('K').put(b'x', 'a')")
+    beside_the_projects("from cukiln.adapters.triton import CacheManager as C; C('K').put(b'x', 'a')")
     assert all(path.is_file() for path in here)
 
 
@@ -336,5 +325,5 @@ try:
 except ModuleNotFoundError as error:
     print(error)
 """
-    said = in_another_process(code)
+    said = beside_the_projects(code)
     assert f"cukiln.adapters.{adapter} needs" in said and install in said

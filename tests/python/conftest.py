@@ -3,6 +3,8 @@
 
 import ctypes
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,28 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("CUKILN_SYSTEM_STORE", str(tmp_path / "no-system-store"))
     monkeypatch.setenv("CUKILN_CUDA_LIBRARY", str(BINARIES / "libcuda_fake.so"))
     return tmp_path
+
+
+@pytest.fixture
+def own_default_loader(home, monkeypatch):
+    """A default loader for this test alone, closed at its end."""
+    monkeypatch.setattr(cukiln._loader, "_default", None)
+    yield
+    if cukiln._loader._default is not None:
+        cukiln._loader._default.close()
+
+
+def in_another_process(code, **environment):
+    """Runs code with the same store, and returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
 
 
 class _Launch(ctypes.Structure):  # FakeLaunch of tests/support/fake_cuda.hpp
