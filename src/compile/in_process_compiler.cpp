@@ -169,7 +169,7 @@ Result<CompileOutcome> InProcessCompiler::compile(const CompileJob& job) {
   wire::Compile message;
   message.unit_path = files.real_path(unit.path);
   message.unit_text = unit.text.view();
-  message.name_expressions = request.told_expressions();
+  message.name_expressions = request.nvrtc_expressions();
   for (const std::string& argument : request.options.arguments) {
     for (std::string& real : with_real_folders(with_real_pre_include(argument, request, files),
                                                files, opened->identity.install.headers)) {

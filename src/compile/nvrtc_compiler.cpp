@@ -370,7 +370,7 @@ Result<CompileResult> NvrtcCompiler::Run::compile() {
                             ? *job.files.provider()
                             : local.emplace(request, unit, *job.files.local());
   wire::Compile message{unit.path, std::string(unit.text.view()), request.options.arguments,
-                        request.told_expressions(), !identity.observed};
+                        request.nvrtc_expressions(), !identity.observed};
   if (request.program) {
     message.is_program = true;
     message.output = request.program->output;

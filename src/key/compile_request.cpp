@@ -53,12 +53,12 @@ RequestDigest CompileRequest::digest_of(ByteView canonical) noexcept {
   return hash_of<RequestDigest>(canonical);
 }
 
-std::vector<std::string> CompileRequest::told_expressions() const {
-  std::vector<std::string> told = options.name_expressions;
+std::vector<std::string> CompileRequest::nvrtc_expressions() const {
+  std::vector<std::string> expressions = options.name_expressions;
   if (!program) {
-    std::transform(told.begin(), told.end(), told.begin(), address_expression);
+    std::transform(expressions.begin(), expressions.end(), expressions.begin(), address_expression);
   }
-  return told;
+  return expressions;
 }
 
 VirtualSource CompileRequest::translation_unit() const {

@@ -94,9 +94,9 @@ struct CompileRequest {
   std::string canonical() const;
   static RequestDigest digest_of(ByteView canonical) noexcept;
 
-  /// The name expressions as NVRTC is told them: those of a module as addresses
+  /// The name expressions as NVRTC gets them: those of a module as addresses
   /// (name_expression.hpp), those of a program as given.
-  std::vector<std::string> told_expressions() const;
+  std::vector<std::string> nvrtc_expressions() const;
 
   /// The program text and name given to NVRTC: the only source, or a generated file that includes
   /// all of them.

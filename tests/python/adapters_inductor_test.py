@@ -6,7 +6,6 @@ from conftest import in_another_process
 
 import cukiln
 
-
 pytestmark = pytest.mark.usefixtures("own_default_loader")
 
 
