@@ -146,16 +146,19 @@ struct Plan {
             0);  // the worker does it again
 #endif
   char* const environment[] = {nullptr};
+  // Only the last error is reported: an emulator's parent does not wait for the exec, and may read
+  // the outcome between the two.
+  int error = ENOENT;
   if (program >= 0) {
     ::syscall(SYS_execveat, kProgram, "", plan->arguments, environment, AT_EMPTY_PATH);
-    plan->outcome->error = errno;  // the suspended thread's own errno
+    error = errno;  // the suspended thread's own errno
   }
   // ENOENT for an open file means a script: its interpreter would find the descriptor closed.
-  if (program < 0 || plan->outcome->error == ENOENT || plan->outcome->error == ENOSYS) {
-    plan->outcome->error = 0;
+  if (error == ENOENT || error == ENOSYS) {
     ::syscall(SYS_execve, plan->path, plan->arguments, environment);
-    plan->outcome->error = errno;
+    error = errno;
   }
+  plan->outcome->error = error;
   for (;;) {
     ::syscall(SYS_exit_group, 127);
   }
