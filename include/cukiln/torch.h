@@ -83,6 +83,11 @@ typedef struct cukiln_torch_moe {
 CUKILN_API cukiln_code cukiln_torch_linear_create(const cukiln_torch_linear* linear, int64_t* id);
 CUKILN_API cukiln_code cukiln_torch_moe_create(const cukiln_torch_moe* moe, int64_t* id);
 
+/// A runner whose product is computed in Python: `nvfp4::linear_gemm` and `nvfp4::moe_gemm` call
+/// the ops `cukiln::run_linear` and `cukiln::run_moe` for it, which take the same arguments, and
+/// which the Python package defines. Errors: invalid_argument.
+CUKILN_API cukiln_code cukiln_torch_python_create(int64_t* id);
+
 /// Reserves scratch for `tokens` rows, outside of PyTorch's allocator, so that later calls allocate
 /// nothing and can be captured. Scratch never shrinks. Errors: not_found (no such runner), driver.
 CUKILN_API cukiln_code cukiln_torch_runner_reserve(int64_t id, int64_t tokens);

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend, EagerAndRecordGraphs
 
-from cukiln.torch import NVFP4Linear, NVFP4MoE, NVFP4SharedExpert
+from cukiln.torch import NVFP4Linear, NVFP4MoE, NVFP4SharedExpert, register_runner
+from torch_support import Foreign, matrix, ops
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +105,24 @@ def test_one_token_needs_no_graph_of_its_own():
         torch._dynamo.decorators.mark_unbacked(x, 0)
         assert torch.equal(compiled(x), model(x))
     assert counter.frame_count == 1
+
+
+def test_a_registered_runner_is_a_node_as_a_layers_own_is():
+    foreign = Foreign()
+    number, backend = register_runner(foreign), CompileCounterWithBackend("inductor")
+
+    @torch.compile(fullgraph=True, dynamic=True, backend=backend)
+    def model(x, weights, ids):
+        hidden = ops.moe_gemm(torch.relu(x), weights, ids, number, 64)
+        return ops.linear_gemm(hidden, number, 48) + 1
+
+    for tokens in (3, 17):
+        x, weights = matrix(tokens, 64), torch.rand(tokens, 2)
+        ids = torch.zeros(tokens, 2, dtype=torch.int32)
+        hidden = foreign._run_impl(torch.relu(x), weights, ids)
+        assert model(x, weights, ids).equal(foreign._run_impl(hidden) + 1)
+    assert backend.frame_count == 1
+    assert nvfp4_nodes(backend.graphs[0].graph) == ["nvfp4.moe_gemm", "nvfp4.linear_gemm"]
 
 
 @pytest.mark.parametrize(("dynamic", "graphs"), [(True, 2), (None, 3)])

@@ -13,6 +13,7 @@ import torch
 import cukiln.torch as ct
 from nvfp4_emulation import Quantized
 from torch_support import (
+    Foreign,
     linear_runner,
     matrix,
     moe_runner,
@@ -54,6 +55,8 @@ def op_calls():
             matrix(5, 64),
             *ops.linear_fwd(matrix(5, 96), weight.detach(), *workspace(weight))[1:],
         ),
+        "run_linear": lambda: (x, ct.register_runner(Foreign()), 48),
+        "run_moe": lambda: (x, *topk, ct.register_runner(Foreign()), 64),
         "sample": lambda: (matrix(3, 40), sampler_state(), torch.ones(3), None, torch.rand(3)),
     }
 
@@ -76,7 +79,7 @@ def test_opcheck(name):
     arguments = op_calls()[name]()
     kept = [each for each in arguments if isinstance(each, ct.Runner)]
     given = tuple(each.runner_id if isinstance(each, ct.Runner) else each for each in arguments)
-    op = getattr(torch.ops.cukiln if name == "sample" else ops, name)
+    op = getattr(torch.ops.cukiln if name in ("sample", "run_linear", "run_moe") else ops, name)
     result = torch.library.opcheck(op, given)
     assert set(result.values()) == {"SUCCESS"} and len(kept) < 2
 
@@ -172,6 +175,79 @@ def test_an_op_lets_other_python_threads_run():
     thread.join()
     # With the lock held for the length of the op there would be a handful, before and after.
     assert len(beats) > 1000
+
+
+# ---- Runners of other backends
+
+
+def test_an_object_with_run_impl_is_behind_the_ops():
+    x, weights = matrix(5, 64), torch.rand(5, 2)
+    ids = torch.randint(0, 3, (5, 2), dtype=torch.int32)
+    foreign, own = Foreign(), linear_runner()
+    number = ct.register_runner(foreign)
+    assert number != own.runner_id
+    assert ct.get_runner(number) is foreign and ct.get_runner(own.runner_id) is own
+    assert ops.linear_gemm(x, number, 48).equal(x @ foreign.weight.T)
+    assert ops.moe_gemm(x, weights, ids, number, 64).equal(foreign._run_impl(x, weights, ids))
+    ct.unregister_runner(number)
+    with pytest.raises(IndexError, match=f"no runner {number}"):
+        ops.linear_gemm(x, number, 48)
+    for unknown in (number, 12345):
+        with pytest.raises(LookupError, match=f"no runner {unknown}"):
+            ct.get_runner(unknown)
+        with pytest.raises(LookupError, match=f"no number {unknown}"):
+            ct.unregister_runner(unknown)
+
+
+def test_a_closed_runner_is_not_found():
+    runner = linear_runner()
+    runner.close()
+    with pytest.raises(LookupError, match=f"no runner {runner.runner_id}"):
+        ct.get_runner(runner.runner_id)
+
+
+def test_numbers_of_all_runners_follow_from_one_order():
+    script = """
+import torch, cukiln.torch as ct
+class Foreign:
+    def _run_impl(self, x): return x
+own = ct.LinearRunner(torch.zeros(8, 16, dtype=torch.uint8),
+                      torch.zeros(128, 4, dtype=torch.uint8), torch.ones(2))
+print(own.runner_id, ct.register_runner(Foreign()), ct.register_runner(Foreign()))
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["0", "1", "2"]
+
+
+def test_an_object_without_run_impl_is_refused():
+    with pytest.raises(TypeError, match="dict has no method _run_impl: expected"):
+        ct.register_runner({})
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (torch.zeros(5, 47, dtype=torch.bfloat16), r"a Wrong, returned \(\(5, 47\), torch.bfloat16"),
+        (torch.zeros(5, 48), r"returned \(\(5, 48\), torch.float32"),
+        (torch.zeros(5, 48, dtype=torch.bfloat16, device="meta"), "type='meta'"),
+        (None, r"returned NoneType; \(\(5, 48\), torch.bfloat16"),
+        (ValueError("its own words"), "ValueError: its own words"),
+    ],
+)
+def test_what_a_registered_runner_gives_is_checked(result, message):
+    class Wrong:
+        def _run_impl(self, x):
+            if isinstance(result, Exception):
+                raise result
+            return result
+
+    number = ct.register_runner(Wrong())
+    with pytest.raises(RuntimeError, match=message):
+        ops.linear_gemm(matrix(5, 64), number, 48)
+    with pytest.raises(RuntimeError, match="cukiln::run_moe failed"):
+        ops.moe_gemm(
+            matrix(5, 64), torch.rand(5, 1), torch.zeros(5, 1, dtype=torch.int32), number, 64
+        )
 
 
 # ---- The library and the process

@@ -49,6 +49,19 @@ def moe_runner(up, down, **options):
     return ct.MoeRunner(*stacked(up), *stacked(down), **options)
 
 
+class Foreign:
+    """Another backend's layer: y = x * weight^T by PyTorch, behind both kinds of op."""
+
+    def __init__(self, out_features=48, in_features=64):
+        self.weight = matrix(out_features, in_features, 7)
+
+    def _run_impl(self, x, topk_weights=None, topk_ids=None):
+        if topk_weights is None:
+            return x @ self.weight.T
+        scale = (topk_weights * (topk_ids + 1)).sum(1, keepdim=True)
+        return (x * scale).bfloat16()
+
+
 def workspace(weight):
     n, k = weight.shape
 

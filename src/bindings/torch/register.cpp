@@ -19,9 +19,6 @@ namespace {
 std::atomic<Host*> the_host{nullptr};  // argued in ARCHITECTURE.md; lives as long as the ops do
 Mutex host_mutex;
 
-// The ABI of the values on an op's stack: PyTorch 2.10's, which later ones keep.
-constexpr std::uint64_t kStackVersion = std::uint64_t{2} << 56 | std::uint64_t{10} << 48;
-
 Result<void> check(ShimError error, const char* what) {
   if (error != 0) {
     return make_error(ErrorCode::incompatible,
@@ -190,6 +187,13 @@ Result<void> create_moe(const cukiln_torch_moe* given, std::int64_t* id) {
   return add<MoeRunner>(*here, weights, id);
 }
 
+Result<void> create_python(std::int64_t* id) {
+  CUKILN_TRY(Host* const here, registered());
+  CUKILN_CHECK(check_given("id", id));
+  CUKILN_TRY(*id, here->registry.add(std::make_unique<PythonRunner>()));
+  return {};
+}
+
 Result<void> reserve(std::int64_t id, std::int64_t tokens) {
   CUKILN_TRY(Host* const here, registered());
   Runner* const runner = here->registry.find(id);
@@ -225,6 +229,10 @@ cukiln_code cukiln_torch_linear_create(const cukiln_torch_linear* linear, int64_
 
 cukiln_code cukiln_torch_moe_create(const cukiln_torch_moe* moe, int64_t* id) {
   return guarded([&] { return cukiln::torch::create_moe(moe, id); });
+}
+
+cukiln_code cukiln_torch_python_create(int64_t* id) {
+  return guarded([&] { return cukiln::torch::create_python(id); });
 }
 
 cukiln_code cukiln_torch_runner_reserve(int64_t id, int64_t tokens) {

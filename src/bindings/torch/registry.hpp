@@ -26,6 +26,14 @@ class Runner {
   virtual Result<void> reserve(std::int64_t tokens) = 0;
   virtual LinearRunner* as_linear() noexcept { return nullptr; }
   virtual MoeRunner* as_moe() noexcept { return nullptr; }
+  virtual bool runs_in_python() const noexcept { return false; }
+};
+
+/// Stands for an object of Python, so that it has an id among the other runners'.
+class PythonRunner final : public Runner {
+ public:
+  Result<void> reserve(std::int64_t /*tokens*/) override { return {}; }
+  bool runs_in_python() const noexcept override { return true; }
 };
 
 /// Runners by id: generation << 20 | slot. The slot is the lowest free one and the generation

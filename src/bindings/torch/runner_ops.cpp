@@ -7,7 +7,24 @@ namespace cukiln::torch {
 
 namespace {
 
+bool runs_in_python(std::int64_t id) noexcept {
+  const Runner* const runner = host().registry.find(id);
+  return runner != nullptr && runner->runs_in_python();
+}
+
+/// Calls an op of the same arguments, which takes them over and leaves its result in their place.
+void call_op(const char* name, StableValue* stack) {
+  const Shim& shim = host().shim;
+  if (shim.torch_call_dispatcher(name, "", stack, kStackVersion) != 0) {
+    auto* const what = shim.torch_exception_get_what_without_backtrace;
+    refuse("{} failed: {}", name, what != nullptr ? what() : "PyTorch's message is on stderr");
+  }
+}
+
 void linear_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
+  if (runs_in_python(static_cast<std::int64_t>(stack[1]))) {
+    return call_op("cukiln::run_linear", stack);
+  }
   Arguments arguments(host().shim, stack);
   const Tensor x = arguments.tensor();
   const std::int64_t id = arguments.integer();
@@ -33,6 +50,9 @@ void linear_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t 
 }
 
 void moe_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
+  if (runs_in_python(static_cast<std::int64_t>(stack[3]))) {
+    return call_op("cukiln::run_moe", stack);
+  }
   Arguments arguments(host().shim, stack);
   const Tensor hidden_states = arguments.tensor();
   const Tensor topk_weights = arguments.tensor();

@@ -25,8 +25,13 @@ class Library {
   bool loaded() const noexcept { return handle_ != nullptr; }
 
   template <class Function>
-  void find(Function& out, const char* symbol) {
+  void find_optional(Function& out, const char* symbol) {
     out = reinterpret_cast<Function>(dlsym(handle_, symbol));
+  }
+
+  template <class Function>
+  void find(Function& out, const char* symbol) {
+    find_optional(out, symbol);
     if (out == nullptr && missing_ == nullptr) {
       missing_ = symbol;
     }
@@ -68,6 +73,9 @@ Result<Shim> open_shim() {
   CUKILN_FIND(aoti_torch_library_init_impl);
   CUKILN_FIND(aoti_torch_library_def);
   CUKILN_FIND(torch_library_impl);
+  CUKILN_FIND(torch_call_dispatcher);
+  library.find_optional(shim.torch_exception_get_what_without_backtrace,
+                        "torch_exception_get_what_without_backtrace");
   CUKILN_FIND(aoti_torch_delete_tensor_object);
   CUKILN_FIND(aoti_torch_new_tensor_handle);
   CUKILN_FIND(aoti_torch_get_data_ptr);

@@ -20,6 +20,9 @@ using StableValue = std::uint64_t;  ///< StableIValue: an argument or a result, 
 using BoxedOp = void (*)(StableValue* stack, std::uint64_t arguments, std::uint64_t results);
 using ShimError = std::int32_t;  ///< AOTITorchError: 0 is success
 
+/// The ABI of the values on an op's stack: PyTorch 2.10's, which later ones keep.
+inline constexpr std::uint64_t kStackVersion = std::uint64_t{2} << 56 | std::uint64_t{10} << 48;
+
 /// Of libtorch_cpu.so, which every PyTorch has.
 struct Shim {
   // NOLINTBEGIN(readability-identifier-naming): libtorch's names
@@ -30,6 +33,11 @@ struct Shim {
   ShimError (*aoti_torch_library_def)(LibraryHandle library, const char* schema);
   ShimError (*torch_library_impl)(LibraryHandle library, const char* name, BoxedOp op,
                                   std::uint64_t version);
+  /// Takes the arguments on the stack over, and leaves the results there.
+  ShimError (*torch_call_dispatcher)(const char* name, const char* overload, StableValue* stack,
+                                     std::uint64_t version);
+  /// Why this thread's last call failed. Null before PyTorch 2.13, which prints it on stderr.
+  const char* (*torch_exception_get_what_without_backtrace)();
   ShimError (*aoti_torch_delete_tensor_object)(TensorHandle tensor);
   ShimError (*aoti_torch_new_tensor_handle)(TensorHandle tensor, TensorHandle* out);
   ShimError (*aoti_torch_get_data_ptr)(TensorHandle tensor, void** out);

@@ -30,7 +30,15 @@ from . import _native
 _native.call("register")
 
 from . import _autograd, _fakes  # noqa: E402, F401
-from ._runners import LinearRunner, MoeRunner, Runner, use_loader  # noqa: E402
+from ._runners import (  # noqa: E402
+    LinearRunner,
+    MoeRunner,
+    Runner,
+    get_runner,
+    register_runner,
+    unregister_runner,
+    use_loader,
+)
 from .experts import NVFP4MoE, NVFP4SharedExpert  # noqa: E402
 from .layers import NVFP4Linear, process_weights_after_loading, quantize_  # noqa: E402
 from .training import NVFP4TrainableLinear  # noqa: E402
@@ -43,7 +51,10 @@ __all__ = [
     "NVFP4SharedExpert",
     "NVFP4TrainableLinear",
     "Runner",
+    "get_runner",
     "process_weights_after_loading",
     "quantize_",
+    "register_runner",
+    "unregister_runner",
     "use_loader",
 ]

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import _runners  # noqa: F401  (defines cukiln::run_linear and cukiln::run_moe)
+
 
 def _quantized(x: Tensor, rows: Any, columns: Any) -> tuple[Tensor, Tensor]:
     codes = x.new_empty((rows, columns // 2), dtype=torch.uint8)
@@ -19,11 +21,13 @@ def _gsa(x: Tensor) -> Tensor:
     return x.new_empty((2,), dtype=torch.float32)
 
 
+@torch.library.register_fake("cukiln::run_linear")
 @torch.library.register_fake("nvfp4::linear_gemm")
 def _(x: Tensor, runner_id: int, out_features: int) -> Tensor:
     return x.new_empty((x.shape[0], out_features), dtype=torch.bfloat16)
 
 
+@torch.library.register_fake("cukiln::run_moe")
 @torch.library.register_fake("nvfp4::moe_gemm")
 def _(
     hidden_states: Tensor,

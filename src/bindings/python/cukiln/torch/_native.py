@@ -64,6 +64,7 @@ _PROTOTYPES: dict[str, tuple[object, ...]] = {
     "cukiln_torch_set_loader": (c_void_p,),
     "cukiln_torch_linear_create": (POINTER(Linear), POINTER(c_int64)),
     "cukiln_torch_moe_create": (POINTER(Moe), POINTER(c_int64)),
+    "cukiln_torch_python_create": (POINTER(c_int64),),
     "cukiln_torch_runner_reserve": (c_int64, c_int64),
     "cukiln_torch_runner_destroy": (c_int64,),
 }
@@ -84,10 +85,10 @@ def call(name: str, *arguments: object) -> None:
     _library.check(getattr(_functions(), f"cukiln_torch_{name}")(*arguments))
 
 
-def create(kind: str, weights: ctypes.Structure) -> int:
+def create(kind: str, *weights: ctypes.Structure) -> int:
     """A runner's number."""
     number = c_int64()
-    call(f"{kind}_create", byref(weights), byref(number))
+    call(f"{kind}_create", *map(byref, weights), byref(number))
     return number.value
 
 

@@ -6,9 +6,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
+import weakref
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .. import Loader, default_loader
 from . import _native
@@ -70,6 +72,10 @@ def _device(tensor: torch.Tensor) -> int:
     return tensor.device.index
 
 
+_own: weakref.WeakValueDictionary[int, Runner] = weakref.WeakValueDictionary()
+_registered: dict[int, Any] = {}  # of register_runner
+
+
 class Runner:
     """Weights that ops find by `runner_id`: 0, 1, 2, … in the order of creation.
 
@@ -82,6 +88,7 @@ class Runner:
         self._open = False
         self.runner_id = _native.create(kind, weights)
         self._open = True
+        _own[self.runner_id] = self
 
     def reserve(self, max_tokens: int) -> None:
         """Scratch for so many tokens, so that calls allocate nothing and may be captured."""
@@ -91,6 +98,7 @@ class Runner:
         """The number is unknown afterwards, also to graphs that were captured with it."""
         if self._open:
             self._open = False
+            del _own[self.runner_id]
             _native.call("runner_destroy", self.runner_id)
             self._tensors.clear()
 
@@ -218,3 +226,85 @@ class MoeRunner(Runner):
             ),
             kept,
         )
+
+
+# ---- Runners of other backends
+
+_ops = torch.library.Library("cukiln", "FRAGMENT")
+_ops.define("run_linear(Tensor x, SymInt runner_id, SymInt out_features) -> Tensor")
+_ops.define(
+    "run_moe(Tensor hidden_states, Tensor topk_weights, Tensor topk_ids, SymInt runner_id, "
+    "SymInt hidden_size) -> Tensor"
+)
+
+
+def register_runner(runner: Any) -> int:
+    """A `runner_id` for any object that has `_run_impl`: another library's kernels behind the ops.
+
+    `nvfp4.linear_gemm(x, id, out_features)` then gives what `runner._run_impl(x)` returns, and
+    `nvfp4.moe_gemm(hidden_states, topk_weights, topk_ids, id, hidden_size)` what
+    `runner._run_impl(hidden_states, topk_weights, topk_ids)` does: a new bfloat16 tensor
+    [rows of the input, out_features or hidden_size] on the input's device. Compiled graphs call it
+    as they call a LinearRunner. It is kept alive until unregister_runner.
+    """
+    if not callable(getattr(runner, "_run_impl", None)):
+        raise TypeError(
+            f"{type(runner).__name__} has no method _run_impl: expected an object whose "
+            "_run_impl(x), or _run_impl(hidden_states, topk_weights, topk_ids), gives the product"
+        )
+    number = _native.create("python")
+    _registered[number] = runner
+    return number
+
+
+def get_runner(runner_id: int) -> Any:
+    """The LinearRunner, MoeRunner or registered object of this number."""
+    runner = _registered.get(runner_id)
+    if runner is None:
+        runner = _own.get(runner_id)
+    if runner is None:
+        raise LookupError(
+            f"there is no runner {runner_id} in this process: it was closed, or never made"
+        )
+    return runner
+
+
+def unregister_runner(runner_id: int) -> None:
+    """Ends what register_runner began. The number is not used again."""
+    if runner_id not in _registered:
+        raise LookupError(f"register_runner gave no number {runner_id}, or it was unregistered")
+    _native.call("runner_destroy", runner_id)
+    del _registered[runner_id]
+
+
+def _run(runner_id: int, columns: int, *arguments: Tensor) -> Tensor:
+    runner, x = _registered[runner_id], arguments[0]
+    result = runner._run_impl(*arguments)
+    expected = (x.shape[0], columns), torch.bfloat16, x.device
+    given = (
+        (tuple(result.shape), result.dtype, result.device)
+        if isinstance(result, Tensor)
+        else type(result).__name__
+    )
+    if given != expected:  # compiled graphs rely on it
+        raise RuntimeError(
+            f"runner {runner_id}, a {type(runner).__name__}, returned {given}; {expected} is "
+            "expected"
+        )
+    return result
+
+
+@torch.library.impl(_ops, "run_linear", "CompositeExplicitAutograd")
+def _(x: Tensor, runner_id: int, out_features: int) -> Tensor:
+    return _run(runner_id, out_features, x)
+
+
+@torch.library.impl(_ops, "run_moe", "CompositeExplicitAutograd")
+def _(
+    hidden_states: Tensor,
+    topk_weights: Tensor,
+    topk_ids: Tensor,
+    runner_id: int,
+    hidden_size: int,
+) -> Tensor:
+    return _run(runner_id, hidden_size, hidden_states, topk_weights, topk_ids)
