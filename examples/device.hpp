@@ -38,6 +38,11 @@ class Device {
   }
 
   template <class T>
+  bool write(unsigned long long address, const T& value) {
+    return call("cuMemcpyHtoD_v2", address, static_cast<const void*>(&value), sizeof(T));
+  }
+
+  template <class T>
   std::vector<T> download(const T* pointer, std::size_t count) {  // waits for the default stream
     std::vector<T> host(count);
     call("cuMemcpyDtoH_v2", static_cast<void*>(host.data()),

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The adapter for Inductor, with PyTorch itself."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from conftest import in_another_process
 
@@ -44,3 +49,16 @@ def test_inductor_compiles_a_graph_once(home):
         assert in_another_process(COMPILE, TORCHINDUCTOR_CACHE_DIR=own, **switch) == counted
     (blob,) = cukiln.BlobStore("inductor").list()
     assert blob.key.startswith(b"pt2:fx-graph") and blob.hits == 1
+
+
+def test_the_example_stores_a_graph_once(home):
+    example = Path(__file__).parents[2] / "examples/other_compilers.py"
+    for folder, told in (("first", "1 stored, 0 were there"), ("second", "0 stored, 1 were there")):
+        run = subprocess.run(
+            [sys.executable, example, "inductor"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(home / folder)},
+        )
+        assert run.stdout == f"inductor: {told}\n"

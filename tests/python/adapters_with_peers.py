@@ -147,3 +147,13 @@ def test_cuda_core_compiles_once(home):
 
 def test_tvm_ffi_gets_the_same_cubins(home):
     assert run(TVM_FFI, home).strip() == "equal"
+
+
+@pytest.mark.parametrize("compiler", ["triton", "cuda.core", "tvm-ffi"])
+def test_the_example_stores_once(home, compiler):
+    example = (Path(__file__).parents[2] / "examples/other_compilers.py").read_text()
+    stored = [run(example, home, compiler).split() for _ in range(2)]
+    count = stored[0][1]
+    assert int(count) > 0
+    assert stored == [[f"{compiler}:", count, "stored,", "0", "were", "there"],
+                      [f"{compiler}:", "0", "stored,", count, "were", "there"]]  # fmt: skip
