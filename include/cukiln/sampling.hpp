@@ -31,6 +31,13 @@ struct State {
   std::uint32_t unused = 0;
 };
 
+/// The random state of one row, in device memory, 8-byte aligned: for requests that draw the same
+/// wherever they are in a batch. A launch draws with {seed, offset} and adds 1 to offset.
+struct RowSeed {
+  std::uint64_t seed = 0;
+  std::uint64_t offset = 0;
+};
+
 /// Parameters of each row, dense [rows], or absent.
 struct Parameters {
   VectorView temperature;  ///< f32; absent: 1; ≤ 0 or NaN: the largest logit, lowest index
@@ -38,6 +45,7 @@ struct Parameters {
   VectorView top_p;        ///< f32; absent, ≥ 1, NaN: off
   VectorView min_p;        ///< f32; absent, ≤ 0, NaN: off
   FilterOrder order = FilterOrder::top_k_first;
+  RowSeed* row_seeds = nullptr;  ///< [rows], instead of the launch's State; null: absent
 };
 
 /// Draws tokens: temperature, top-k, top-p, min-p, greedy, row by row.
@@ -45,8 +53,9 @@ struct Parameters {
 /// Shapes: tokens i32 [rows], dense; logits [rows, vocabulary] of the type given to `create`, any
 /// row stride (0 repeats one row) and alignment. Limits: vocabulary 1 to kMaxVocabulary. Ties at a
 /// threshold are all kept. A NaN logit counts as −inf. Determinism: seed, offset, row index, logits
-/// and parameters decide the token. The rules of nvfp4.hpp for launchers apply. Source: Salmon et
-/// al. (2011) for Philox4x32-10; Holtzman et al. (2020) for top-p; Nguyen et al. (2024) for min-p.
+/// and parameters decide the token; with `row_seeds` the row index does not count. The rules of
+/// nvfp4.hpp for launchers apply. Source: Salmon et al. (2011) for Philox4x32-10; Holtzman et al.
+/// (2020) for top-p; Nguyen et al. (2024) for min-p.
 class CUKILN_API Sampler {
  public:
   static constexpr std::int64_t kMaxVocabulary = 4'194'304;
@@ -57,6 +66,7 @@ class CUKILN_API Sampler {
   /// log_probabilities, f32 [rows] or absent: the natural logarithm of the probability that the
   /// token was drawn with, after temperature and filters; of a greedy row, of its probability under
   /// the plain softmax at temperature 1 (both are vLLM's processed log-probabilities). To 1e-5.
+  /// `state` may be null where the parameters have row_seeds, which then decide alone.
   Result<void> launch(Stream stream, const MutableVectorView& tokens, const MatrixView& logits,
                       const Parameters& parameters, State* state,
                       const MutableVectorView& log_probabilities = {}) const noexcept;

@@ -17,8 +17,8 @@
 //   1, off, off, off. Off are top_k <= 0 or >= vocabulary, top_p >= 1 or NaN, min_p <= 0 or NaN.
 // Alignment: logits: that of an element; rows aligned to four logits are read by vectors, with the same
 //   result.
-// Limits: 1 <= vocabulary <= 2^22 = 4194304. Weights are integers in units of 2^-40: a token less
-//   likely than the best by more than that is never drawn.
+// Limits: 1 <= vocabulary <= 2^22 = 4194304. Weights are taken in units of 2^-40: a token less likely than
+//   the best by more than that may never be drawn.
 // NaN and inf: a NaN logit counts as -inf. +inf logits share the whole probability. In a row of only -inf
 //   and NaN all tokens are equally likely.
 // Launch: block (256, 1, 1), grid (8 * rows, 1, 1); clusters of 8 are an attribute of the kernel. No
@@ -28,13 +28,21 @@
 //   counter = {offset, row}, as from curand_init(seed, row, 4 * offset). The last thread block to
 //   finish adds 1 to offset and zeroes the ticket, so a replayed graph draws anew. One state a
 //   stream: launches that share one must not overlap.
-// Determinism: seed, offset, row index, logits and parameters decide the token. Counts and weights
-//   are integers, so no result depends on the order of threads, nor on the number of rows.
-// How: one pass over memory finds each thread's largest logit. If n threads have a logit >= b, at least n
-//   tokens do; so the n-th largest of these maxima bounds the top-k set from below, tightly, at the cost of
-//   a few barriers. Only threads that reach the bound read their logits again; rank 0 of the cluster sorts
-//   those candidates, filters and draws. Where candidates are too many, thresholds are bisected over the
-//   logits' bit patterns, one pass a step, and one more pass draws.
+//   row_seeds, where not null, 16 bytes for each row: {u64 seed, u64 offset}, which take the place of state:
+//   key = seed and counter = {offset, 0}, so a row draws the same wherever it is in a batch. The kernel adds
+//   1 to each offset.
+// Determinism: seed, offset, row index (without row_seeds), logits and parameters decide the token. Sums are
+//   of integers, or of floats in an order that the vocabulary decides, so no result depends on the order of
+//   threads, nor on the number of rows.
+// How: one pass over memory finds each thread's largest logit and, relative to it, the sum of its tokens'
+//   weights; so a draw from the whole row needs no more than the tokens of the thread that it meets.
+//   Top-k up to 2048: if n threads have a logit >= b, at least n tokens do; so the n-th largest of these
+//   maxima bounds the top-k set from below, tightly, at the cost of a few barriers. Only threads that reach
+//   the bound read their logits again; rank 0 of the cluster sorts those candidates, filters and draws.
+//   Top-p alone, and a larger top-k: samples that the first pass kept tell within which interval the
+//   threshold lies. A second pass adds up what is above and stages what is inside the interval; a histogram
+//   of the staged tokens finds the bin of the threshold, and the few tokens of that bin the threshold itself.
+//   Where the samples misled, the pass is repeated with the rest of the row, so the threshold is exact.
 // Source: Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3 (2011), for Philox;
 //   Holtzman et al., The Curious Case of Neural Text Degeneration (2020), for top-p;
 //   Nguyen et al., Turning Up the Heat: Min-p Sampling (2024).
@@ -55,75 +63,125 @@ struct RowParameters {
   }
 };
 
-__device__ __forceinline__ Filters filters_of(const RowParameters& parameters, u32 vocabulary, u32 order) {
-  Filters filters;
+// Sets the shared filters, but for min_p_key.
+__device__ __forceinline__ void set_filters(const RowParameters& parameters, u32 vocabulary, u32 order) {
   filters.by_top_k = parameters.top_k > 0 && static_cast<u32>(parameters.top_k) < vocabulary;
   filters.top_k = filters.by_top_k ? parameters.top_k : kFilterOff;
   filters.by_top_p = parameters.top_p < 1.0f;
   filters.top_p = to_u64_rz(mul_rn(parameters.top_p, 18446744073709551616.0f));
   filters.base_is_row = filters.by_top_p && !(filters.by_top_k && order == kTopKFirst);
-  return filters;
 }
 
 // Initialises the shared state, in one thread.
-__device__ __forceinline__ void start_row(const Logit* logits, u32 vocabulary, u32 rank) {
+__device__ __forceinline__ void start_row(const Logit* logits, u32 vocabulary, u32 rank,
+                                          const RowParameters& parameters) {
   row.logits = logits;
   row.vocabulary = vocabulary;
+  row.whole_groups = whole_groups(logits, vocabulary);
   row.rank = rank;
+  row.temperature = parameters.greedy() ? 1.0f : parameters.temperature;
+  row.min_p = parameters.min_p;
+  // At least 2^-126, so that an infinite gap times it stays infinite; and finite, so that no gap stays none.
+  const float inverse = min_f32(max_f32(reciprocal(row.temperature), 1.17549435e-38f), 0.5f * kLargestFloat);
+  row.scale = mul_rn(inverse, -1.44269504088896340736f);
+  row.exponent_factor = row.scale;
   last_round = 0;
-  row_largest = 0;
-  row_lowest = kFilterOff;
   staged_count = 0;
 }
 
-// Makes `largest` and `lowest` of all thread blocks' threads row_largest and row_lowest in each of them.
-__device__ __forceinline__ void reduce_in_cluster(u32 largest, u32 lowest) {
+// What the cluster knows after the first pass: of all thread blocks, the largest key, the least lower bound of
+// the top-k set, the weight of all tokens and that of the thread blocks before this one, and of this one.
+struct RowSummary {
+  u32 largest;
+  u32 lowest;
+  Sum weight;
+};
+
+// The sum of weights relative to `largest`, from one relative to `reference`.
+__device__ __forceinline__ float rescale(float sum, float largest, float reference) {
+  return mul_rn(sum, exp2_approx(mul_rn(sub_rn(largest, reference), row.exponent_factor)));
+}
+
+// Combines what warps or thread blocks know, in their order.
+__device__ __forceinline__ Bounds combine(const Bounds* each, u32 count) {
+  Bounds all = each[0];
+#pragma unroll
+  for (u32 i = 1; i < count; ++i) {
+    all.largest = max(all.largest, each[i].largest);
+    all.lowest = min(all.lowest, each[i].lowest);
+  }
+  all.sum = 0.0f;
+#pragma unroll
+  for (u32 i = 0; i < count; ++i) {
+    all.sum = add_rn(all.sum, rescale(each[i].sum, reference_of(all.largest), reference_of(each[i].largest)));
+  }
+  return all;
+}
+
+// Combines the threads' summaries over the cluster, their sums of weights only where asked to.
+__device__ __forceinline__ RowSummary reduce_in_cluster(const Summary& summary, u32 own_largest, u32 lowest,
+                                                       bool weighs) {
+  const u32 largest = __reduce_max_sync(~0u, own_largest);
+  float sum = rescale(summary.sum, reference_of(largest), summary.reference);
+#pragma unroll
+  for (u32 lane = 16; lane > 0; lane /= 2) sum = add_rn(sum, __shfl_xor_sync(~0u, sum, lane));
+  if (threadIdx.x % 32 == 0) warp_bounds[threadIdx.x / 32] = {largest, lowest, sum, 0};
+  __syncthreads();
   cluster_wait();  // every thread block runs
-  if (threadIdx.x % 32 < kClusterBlocks) {
-    atomicMax(in_rank(&row_largest, threadIdx.x % 32), largest);
-    atomicMin(in_rank(&row_lowest, threadIdx.x % 32), lowest);
+  if (threadIdx.x < kClusterBlocks) {
+    *in_rank(bounds + row.rank, threadIdx.x) = combine(warp_bounds, kThreads / 32);
   }
   cluster_arrive();
   cluster_wait();
+  RowSummary all = {0, ~0u, {}};
+#pragma unroll
+  for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
+    all.largest = max(all.largest, bounds[rank].largest);
+    all.lowest = min(all.lowest, bounds[rank].lowest);
+  }
+  if (!weighs) return all;
+#pragma unroll
+  for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
+    const Bounds of = bounds[rank];
+    const u64 weight = in_units(rescale(of.sum, reference_of(all.largest), reference_of(of.largest)));
+    all.weight.before += rank < row.rank ? weight : 0;
+    all.weight.own = rank == row.rank ? weight : all.weight.own;
+    all.weight.total += weight;
+  }
+  return all;
 }
 
 // Adds 1 to the offset if this is the last of `rows` rows. Called by one thread of each row, after every
 // thread block of the row has read the state.
-__device__ __forceinline__ void advance_offset(PhiloxState* state, u64 offset, u32 rows) {
+__device__ __forceinline__ void advance_offset(PhiloxSeed* of_row, PhiloxState* state, u64 offset, u32 rows) {
+  if (of_row) {
+    of_row->offset = offset + 1;
+    return;
+  }
   __threadfence();
   if (atomicInc(&state->ticket, rows - 1) == rows - 1) state->offset = offset + 1;
 }
 
-// Sets what weights are computed from, in one thread.
-__device__ __forceinline__ void set_temperature(u32 largest, float temperature) {
-  // At least 2^-126, so that an infinite gap times it stays infinite.
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(temperature));
-  row.max = logit_of(largest);
-  row.exponent_factor = mul_rn(max_f32(inverse, 1.17549435e-38f), -1.44269504088896340736f);
+// The weight of this thread's tokens, by the first pass; at least a unit if they have any.
+__device__ __forceinline__ u64 own_weight(const Summary& summary) {
+  const float sum = rescale(summary.sum, row.max, summary.reference);
+  return in_units(sum) + (sum > 0.0f ? 1 : 0);
 }
 
 // The key of a token that weighs exp(gap).
-__device__ __forceinline__ u32 key_at(float gap, float temperature) {
-  float logit;
-  asm("add.rn.f32 %0, %1, %2;" : "=f"(logit) : "f"(row.max), "f"(mul_rn(gap, temperature)));
-  return key_of(logit);
+__device__ __forceinline__ u32 key_at(float gap) {
+  return key_of(add_rn(row.max, mul_rn(gap, row.temperature)));
 }
 
-__device__ __forceinline__ u32 min_p_key(const RowParameters& parameters, u32 largest) {
-  if (!(parameters.min_p > 0.0f)) return 1;
-  float log2_share;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2_share) : "f"(parameters.min_p));
-  return min(key_at(mul_rn(log2_share, kLog2), parameters.temperature), largest);
+__device__ __forceinline__ u32 min_p_key() {
+  if (!(row.min_p > 0.0f)) return kLowestKey;
+  return min(key_at(mul_rn(log2_approx(row.min_p), kLog2)), row.largest);
 }
 
 // The logarithm of weight / total.
 __device__ __forceinline__ float log_probability(u32 key, u64 total) {
-  float kept, difference;
-  asm("cvt.rn.f32.u64 %0, %1;" : "=f"(kept) : "l"(total));
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(kept) : "f"(mul_rn(kept, 1 / kWeightOne)));
-  asm("sub.rn.f32 %0, %1, %2;" : "=f"(difference) : "f"(log2_weight(row, key)), "f"(kept));
-  return mul_rn(difference, kLog2);
+  const float kept = log2_approx(mul_rn(to_f32_rn(total), 1 / kWeightOne));
+  return mul_rn(sub_rn(log2_weight(row, key), kept), kLog2);
 }
 
 }  // namespace sampling
@@ -134,57 +192,75 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
         sampler(int* tokens, float* log_probabilities, const cukiln::sampling::Logit* logits,
                 cukiln::sampling::u32 vocabulary, cukiln::sampling::i64 row_stride,
                 const float* temperature, const int* top_k, const float* top_p, const float* min_p,
-                cukiln::sampling::u32 order, cukiln::sampling::PhiloxState* state) {
+                cukiln::sampling::u32 order, cukiln::sampling::PhiloxState* state,
+                cukiln::sampling::PhiloxSeed* row_seeds) {
   using namespace cukiln::sampling;
   const u32 row_index = blockIdx.x / kClusterBlocks;
   const u32 rank = blockIdx.x % kClusterBlocks;
   logits += row_index * row_stride;
-  u64 offset = 0;
-  u64 seed = 0;
+  const RowParameters parameters{temperature ? temperature[row_index] : 1.0f,
+                                 top_k ? top_k[row_index] : 0, top_p ? top_p[row_index] : 1.0f,
+                                 min_p ? min_p[row_index] : 0.0f};
+  const bool greedy = parameters.greedy();
   if (threadIdx.x == 0) {
-    offset = state->offset;
-    seed = state->seed;
-    start_row(logits, vocabulary, rank);
+    row_seed = row_seeds ? row_seeds[row_index] : PhiloxSeed{state->seed, state->offset};
+    start_row(logits, vocabulary, rank, parameters);
+    set_filters(parameters, vocabulary, order);
     // In greedy rows several threads may find a token: atomicMin keeps the lowest index.
     if (rank == 0) tokens[row_index] = 0x7FFFFFFF;
   }
   // DSMEM of a thread block may be written only once that block runs: reduce_in_cluster waits.
   cluster_arrive();
-
-  const RowParameters parameters{temperature ? temperature[row_index] : 1.0f,
-                                 top_k ? top_k[row_index] : 0, top_p ? top_p[row_index] : 1.0f,
-                                 min_p ? min_p[row_index] : 0.0f};
-  const bool greedy = parameters.greedy();
-  Filters filters = filters_of(parameters, vocabulary, order);
-  const bool by_best = !greedy && (filters.by_top_k || filters.by_top_p);
-
   __syncthreads();
-  const u32 own_largest = static_cast<u32>(scan_row(kLargest, 0, 0));
-  if (threadIdx.x == 0) random_bits = philox(seed, offset, row_index);
-  const u32 warp_largest = __reduce_max_sync(~0u, own_largest);
+
+  const bool by_best = !greedy && filters.by_top_k && filters.top_k <= kCandidates;
+  const bool by_threshold = !greedy && (filters.by_top_k || filters.by_top_p);
+  const bool weighs = greedy ? log_probabilities != nullptr : filters.base_is_row || !by_threshold;
+  const bool has_filters = by_threshold || row.min_p > 0.0f;
+  const Summary summary = has_filters ? summarize_row<true>(weighs) : summarize_row<false>(weighs);
+  const u32 own_largest = key_of(summary.largest);
+  if (threadIdx.x == 0) random_bits = philox(row_seed.seed, row_seed.offset, row_seeds ? 0 : row_index);
   u32 lowest = 0;
-  if (by_best) {
-    const u32 wanted = filters.by_top_k ? filters.top_k : kNucleus;
-    lowest = block_nth_largest(own_largest, (wanted + kClusterBlocks - 1) / kClusterBlocks);
-  }
-  reduce_in_cluster(warp_largest, lowest);
-  const u32 largest = row_largest;
-  lowest = max(row_lowest, 1);
+  if (by_best) lowest = block_nth_largest(own_largest, (filters.top_k + kClusterBlocks - 1) / kClusterBlocks);
+  const RowSummary all = reduce_in_cluster(summary, own_largest, lowest, weighs);
   if (threadIdx.x == 0) {
-    if (rank == 0) advance_offset(state, offset, gridDim.x / kClusterBlocks);
-    set_temperature(largest, greedy ? 1.0f : parameters.temperature);
+    row.largest = all.largest;
+    row.max = logit_of(all.largest);
+    filters.min_p_key = min_p_key();
+    row_weight = all.weight.total;
   }
   __syncthreads();
-  lowest = max(lowest, key_at(-28.5f, parameters.temperature));  // less than 2^-41
-  filters.min_p_key = min_p_key(parameters, largest);
+  // Infinite logits are weighed by their keys.
+  const bool is_infinite = !(row.max >= -kLargestFloat && row.max <= kLargestFloat);
+  if (is_infinite && weighs) {
+    const u64 weight = cluster_sum(weigh_row(kLowestKey)).total;
+    if (threadIdx.x == 0) row_weight = weight;
+    __syncthreads();
+  }
 
-  u64 drawn = 0;  // key << 32 | index
-  u64 total = 0;  // weight of what the draw is from
-  if (greedy ? log_probabilities != nullptr : filters.base_is_row) total = weigh_row(1).total;
+  u64 drawn = 0;           // key << 32 | index
+  u64 total = row_weight;  // weight of what the draw is from
   if (greedy) {
-    if (own_largest == largest) drawn = scan_row(kFind, largest, 0);
-  } else if (!by_best || !draw_from_best(filters, lowest, own_largest >= lowest, &total, &drawn)) {
-    drawn = draw_by_bisection(filters, largest, &total);
+    for (u32 readers = __ballot_sync(~0u, own_largest == row.largest); readers != 0; readers &= readers - 1) {
+      const u32 reader = __ffs(static_cast<int>(readers)) - 1;
+      const u64 found = find_token(threadIdx.x / 32 * 32 + reader, row.largest, 0);
+      drawn = drawn == 0 || (found != 0 && found < drawn) ? found : drawn;
+    }
+  } else if (by_threshold) {
+    // Tokens below weigh less than 2^-41.
+    lowest = max(max(all.lowest, kLowestKey), key_at(-28.5f));
+    if (!by_best || !draw_from_best(lowest, own_largest >= lowest, &total, &drawn)) {
+      drawn = draw_by_thresholds(own_largest, !by_best, &total);
+    }
+  } else if (filters.min_p_key > kLowestKey || is_infinite) {
+    drawn = draw_from_row(weigh_own(own_largest, filters.min_p_key), filters.min_p_key, &total);
+  } else {
+    const u64 target = __umul64hi(random_bits, total) - all.weight.before;
+    if (target < all.weight.own) drawn = draw_in_block(own_weight(summary), target, kLowestKey);
+  }
+  if (threadIdx.x == 0 && rank == 0) {
+    advance_offset(row_seeds ? row_seeds + row_index : nullptr, state, row_seed.offset,
+                   gridDim.x / kClusterBlocks);
   }
   if (drawn == 0) return;
   atomicMin(tokens + row_index, static_cast<int>(drawn));

@@ -1,5 +1,5 @@
-// The two ways to draw: from candidates, the row's best tokens, which rank 0 sorts, without further passes
-// over the row; or by bisecting the filters' thresholds, a pass a step, where candidates are too many.
+// The two ways to draw: from candidates, the row's best tokens, which rank 0 sorts; or from the whole row,
+// thread by thread, after the filters' thresholds were found.
 #pragma once
 
 #include "sampler_passes.cuh"
@@ -7,9 +7,20 @@
 namespace cukiln {
 namespace sampling {
 
-// Bitonic sort of candidates[0, count), descending. Every comparison puts the larger first, so the elements
-// missing to a power of two need no padding.
+// Sorts candidates[0, count), descending: up to one a thread by counting the larger ones of each; more by a
+// bitonic sort, in which every comparison puts the larger first, so that the elements missing to a power of
+// two need no padding.
 __device__ __forceinline__ void sort_candidates(u32 count) {
+  if (count <= kThreads) {
+    const u64 own = threadIdx.x < count ? candidates[threadIdx.x] : 0;
+    u32 larger = 0;
+#pragma unroll 4
+    for (u32 i = 0; i < count; ++i) larger += candidates[i] > own;
+    __syncthreads();
+    if (threadIdx.x < count) candidates[larger] = own;
+    __syncthreads();
+    return;
+  }
 #pragma unroll 1
   for (u32 length = 2; length < 2 * count; length *= 2) {
 #pragma unroll 1
@@ -42,7 +53,7 @@ __device__ __forceinline__ u32 candidate_key(u32 i) {
 }
 
 // Top-p as a limit on the weight above a token; at least 1, so that the best tokens stay.
-__device__ __forceinline__ u64 weight_limit(const Filters& filters, u64 base) {
+__device__ __forceinline__ u64 weight_limit(u64 base) {
   return max(__umul64hi(filters.top_p, base), u64{1});
 }
 
@@ -59,9 +70,9 @@ __device__ __noinline__ u32 count_candidates(u32 count, u32 lowest, u64 limit) {
 }
 
 // Sorts, filters and draws, in rank 0 only, from candidates that contain the kept set. `total` is the row's
-// weight where top-p needs it, and becomes the weight of the kept set. Returns the token, key << 32 |
-// index, in one thread and 0 in the others.
-__device__ __forceinline__ u64 draw_from_candidates(const Filters& filters, u32 count, u64* total) {
+// weight where top-p needs it, and becomes that of the kept set. Returns the token, key << 32 | index, in one
+// thread and 0 in the others.
+__device__ __forceinline__ u64 draw_from_candidates(u32 count, u64* total) {
   sort_candidates(count);
   u64 weight = 0;
 #pragma unroll 1
@@ -76,7 +87,7 @@ __device__ __forceinline__ u64 draw_from_candidates(const Filters& filters, u32 
   u32 lowest = filters.top_k <= count ? candidate_key(filters.top_k - 1) : 1;
   if (filters.by_top_p) {
     if (!filters.base_is_row) *total = staged[count_candidates(count, lowest, ~u64{0})];
-    lowest = candidate_key(count_candidates(count, lowest, weight_limit(filters, *total)) - 1);
+    lowest = candidate_key(count_candidates(count, lowest, weight_limit(*total)) - 1);
   }
   lowest = max(lowest, filters.min_p_key);
   *total = staged[count_candidates(count, lowest, ~u64{0})];
@@ -86,11 +97,9 @@ __device__ __forceinline__ u64 draw_from_candidates(const Filters& filters, u32 
 }
 
 // Draws from the tokens with keys >= `lowest`, which contain the top-k set. Returns false, without a draw,
-// if they are too many or tokens below may be kept.
-__device__ __forceinline__ bool draw_from_best(const Filters& filters, u32 lowest, bool holds_some,
-                                               u64* total, u64* drawn) {
-  const u64 weight = holds_some ? scan_row(kStage, lowest, 0) : 0;
-  if (!filters.by_top_k && cluster_sum(weight).total < weight_limit(filters, *total)) return false;
+// if they are too many.
+__device__ __forceinline__ bool draw_from_best(u32 lowest, bool holds_some, u64* total, u64* drawn) {
+  if (holds_some) scan_row(kStage, {lowest, kLargestKey}, 0);
   __syncthreads();
   const u32 own_count = staged_count;
   const Sum sum = cluster_sum(threadIdx.x == kThreads - 1 ? own_count : 0);
@@ -102,43 +111,348 @@ __device__ __forceinline__ bool draw_from_best(const Filters& filters, u32 lowes
   cluster_arrive();
   cluster_wait();
   if (row.rank == 0) {
-    *drawn = draw_from_candidates(filters, static_cast<u32>(sum.total), total);
+    *drawn = draw_from_candidates(static_cast<u32>(sum.total), total);
   }
   return true;
 }
 
-// Bisects the threshold of each active filter and draws from the whole row. `total`: as in
-// draw_from_candidates. Returns the token, key << 32 | index, in one thread of the row and 0 in the others.
-__device__ __forceinline__ u64 draw_by_bisection(const Filters& filters, u32 largest, u64* total) {
-  u32 lowest = 1;
-  const float exponent_factor = row.exponent_factor;
-#pragma unroll 1
-  for (u32 filter = 0; filter < 2; ++filter) {  // top-k, which is top-p with equal weights; then top-p
-    __syncthreads();
-    if (threadIdx.x == 0) row.exponent_factor = filter == 0 ? 0.0f : exponent_factor;
-    __syncthreads();
-    if (!(filter == 0 ? filters.by_top_k : filters.by_top_p)) continue;
-    if (filter == 1 && !filters.base_is_row) *total = weigh_row(lowest).total;
-    const u64 limit = filter == 0 ? u64{filters.top_k} << 40 : weight_limit(filters, *total);
-    // The lowest key with less than `limit` weight above it.
-    u32 high = largest;
-#pragma unroll 1
-    while (lowest < high) {
-      const u32 middle = lowest + (high - lowest) / 2;
-      if (weigh_row(middle + 1).total < limit) {
-        high = middle;
-      } else {
-        lowest = middle + 1;
-      }
+// Draws the token at `target` of this thread's tokens with keys >= `lowest`, which weigh `own`, in the one
+// thread of a warp in which it is less than that. Returns it, key << 32 | index, in one lane, 0 in the others.
+__device__ __forceinline__ u64 draw_in_warp(u64 own, u64 target, u32 lowest) {
+  const u32 reader = __ballot_sync(~0u, target < own);
+  if (reader == 0) return 0;
+  const u32 lane = __ffs(static_cast<int>(reader)) - 1;
+  return find_token(threadIdx.x / 32 * 32 + lane, lowest, __shfl_sync(~0u, target, lane));
+}
+
+// The same of a thread block's tokens, thread by thread. If the target lies before a thread's tokens, the
+// unsigned difference wraps to a huge number.
+__device__ __noinline__ u64 draw_in_block(u64 own, u64 target, u32 lowest) {
+  const Sum sum = block_sum(own);
+  return draw_in_warp(own, min(target, sum.total - 1) - sum.before, lowest);
+}
+
+// The same of the row's tokens, thread block by thread block. `total` becomes their weight.
+__device__ __forceinline__ u64 draw_from_row(u64 own, u32 lowest, u64* total) {
+  const Sum sum = cluster_sum(own);
+  *total = sum.total;
+  return draw_in_warp(own, __umul64hi(random_bits, sum.total) - sum.before, lowest);
+}
+
+// Estimates, from the samples, between which keys the threshold lies below which tokens of a weight of `tail`
+// lie; `gap`: within which distance of the largest logit it does. Each thread block estimates by its own
+// samples, and the estimates span the interval, so its width follows their variance.
+__device__ __forceinline__ Interval estimate_threshold(u64 tail, float gap) {
+  u32* const counts = reinterpret_cast<u32*>(histogram());
+  counts[threadIdx.x] = 0;
+  // If all samples weigh less than the tail.
+  if (threadIdx.x == 0) own_estimate = {row.largest, row.largest};
+  __syncthreads();
+  const Row local = row;
+  const float bins_a_logit = mul_rn(kSampleBins, reciprocal(gap));
+  float rest = 0.0f;  // weight of the tokens of the last bin, which are most
+  u32 count = 0;
+#pragma unroll
+  for (u32 i = 0; i < kSamples; ++i) {
+    const float logit = samples()[i * kThreads + threadIdx.x];
+    const float bin = mul_rn(sub_rn(local.max, logit), bins_a_logit);
+    count += logit == logit;
+    if (bin < kSampleBins - 1.0f) {
+      atomicAdd(counts + static_cast<u32>(bin), 1u);
+    } else if (logit == logit) {
+      rest = add_rn(rest, weight_of_logit(local, logit));
     }
   }
-  lowest = max(lowest, filters.min_p_key);
-  // The draw's order is (thread block, thread, token).
-  const Sum sum = weigh_row(lowest);
-  *total = sum.total;
-  // If the target lies before this thread's tokens, the unsigned difference wraps to a huge number.
-  const u64 target = __umul64hi(random_bits, sum.total) - sum.before;
-  return target < sum.own ? scan_row(kFind, lowest, target) : 0;
+  // At most 2^11 samples, each of at most 2^40.
+  const u64 both = block_sum(in_units(rest) | u64{count} << 52).total;
+  const u64 unlikely = both & ((u64{1} << 52) - 1);
+  const float width = mul_rn(gap, 1.0f / kSampleBins);
+  const u32 bin = kSampleBins - 1 - threadIdx.x;  // the least likely tokens first
+  const float middle = sub_rn(local.max, mul_rn(static_cast<float>(bin) + 0.5f, width));
+  const u64 weight = threadIdx.x == 0 ? unlikely : counts[bin] * in_units(weight_of_logit(local, middle));
+  const Sum sum = block_sum(weight);
+  const float share = mul_rn(to_f32_rn(both >> 52), reciprocal(to_f32_rn(local.vocabulary)));
+  const float expected = mul_rn(to_f32_rn(tail), share);
+  const u64 least = to_u64_rz(mul_rn(expected, 1 - kSampleMargin));
+  const u64 most = to_u64_rz(mul_rn(expected, 1 + kSampleMargin));
+  if (sum.before <= least && least < sum.before + weight) {
+    const float logit = sub_rn(local.max, mul_rn(static_cast<float>(bin + 1), width));
+    own_estimate.low = threadIdx.x == 0 ? kLowestKey : key_of(logit);
+  }
+  if (sum.before <= most && most < sum.before + weight) {
+    own_estimate.high = min(local.largest, key_of(sub_rn(local.max, mul_rn(static_cast<float>(bin), width))));
+  }
+  __syncthreads();
+  if (threadIdx.x < kClusterBlocks) *in_rank(estimates + local.rank, threadIdx.x) = own_estimate;
+  cluster_arrive();
+  cluster_wait();
+  Interval all = estimates[0];
+#pragma unroll
+  for (u32 rank = 1; rank < kClusterBlocks; ++rank) {
+    all = {min(all.low, estimates[rank].low), max(all.high, estimates[rank].high)};
+  }
+  return {all.low, max(all.low, all.high)};
+}
+
+// Zeroes the histogram, and if asked for, the list of staged tokens.
+__device__ __forceinline__ void clear_histogram(bool with_list) {
+#pragma unroll
+  for (u32 bin = threadIdx.x; bin < kBins; bin += kThreads) histogram()[bin] = 0;
+  if (with_list && threadIdx.x == 0) staged_count = 0;
+  __syncthreads();
+}
+
+// Adds the tokens inside the interval to the histogram: the staged ones, if none is missing.
+__device__ __forceinline__ void count_tokens(Interval interval, u32 shift) {
+  if (staged_count > kCandidates) {
+    scan_row(kCount, interval, shift);
+    return;
+  }
+#pragma unroll 1
+  for (u32 i = threadIdx.x; i < staged_count; i += kThreads) {
+    const u32 key = static_cast<u32>(staged[i] >> 32);
+    if (key < interval.low || key > interval.high) continue;
+    add_packed(histogram() + ((key - interval.low) >> shift), weight_of(row, key));
+  }
+  __syncthreads();
+#pragma unroll
+  for (u32 bin = threadIdx.x; bin < kBins; bin += kThreads) histogram()[bin] = unpack(histogram()[bin]);
+}
+
+// Adds up the thread blocks' histograms, which are complete: each bin in one thread block, which gives the
+// sum to all.
+__device__ __forceinline__ void share_histograms() {
+  constexpr u32 kBlockBins = kBins / kClusterBlocks;
+  constexpr u32 kBinThreads = kThreads / kBlockBins;
+  const u32 bin = row.rank * kBlockBins + threadIdx.x / kBinThreads;
+  u64 weight = 0;
+#pragma unroll
+  for (u32 i = 0; i < kClusterBlocks / kBinThreads; ++i) {
+    weight += in_rank(histogram(), threadIdx.x % kBinThreads + i * kBinThreads)[bin];
+  }
+#pragma unroll
+  for (u32 lane = kBinThreads / 2; lane > 0; lane /= 2) weight += __shfl_xor_sync(~0u, weight, lane);
+#pragma unroll
+  for (u32 i = 0; i < kClusterBlocks / kBinThreads; ++i) {
+    in_rank(cluster_histogram(), threadIdx.x % kBinThreads + i * kBinThreads)[bin] = weight;
+  }
+  cluster_arrive();
+  cluster_wait();
+}
+
+// Finds the bin, the most likely tokens first, in which the weight reaches `limit`, beginning with `above`.
+// Returns the weight of all bins.
+__device__ __forceinline__ u64 find_crossing(u64 above, u64 limit) {
+  const u32 bin = kBins - 2 - 2 * threadIdx.x;
+  const u64 first = cluster_histogram()[bin + 1];
+  const u64 second = cluster_histogram()[bin];
+  const Sum sum = block_sum(first + second);
+  const u64 before = above + sum.before;
+  if (before < limit && before + first >= limit) crossing = {before, bin + 1};
+  if (before + first < limit && before + first + second >= limit) crossing = {before + first, bin};
+  __syncthreads();
+  return sum.total;
+}
+
+// Passes this thread block's staged tokens inside the interval on to all thread blocks, and the weight of
+// those above. Returns whether every thread block could.
+__device__ __forceinline__ bool share_tokens(Interval interval, u64 own_above) {
+  if (threadIdx.x == 0) {
+    share_count = 0;
+    share_keys = {~0u, 0};
+  }
+  __syncthreads();
+#pragma unroll 1
+  for (u32 i = threadIdx.x; i < min(staged_count, kCandidates); i += kThreads) {
+    const u32 key = static_cast<u32>(staged[i] >> 32);
+    if (key < interval.low) continue;
+    if (key > interval.high) {
+      own_above += weight_of(row, key);
+      continue;
+    }
+    const u32 place = atomicAdd(&share_count, 1u);
+    atomicMin(&share_keys.low, key);
+    atomicMax(&share_keys.high, key);
+    if (place >= kGathered) continue;
+#pragma unroll 1
+    for (u32 rank = 0; rank < kClusterBlocks; ++rank) in_rank(shares + row.rank, rank)->keys[place] = key;
+  }
+  const u64 above = block_sum(own_above).total;
+  if (threadIdx.x < kClusterBlocks) {
+    Share* const to = in_rank(shares + row.rank, threadIdx.x);
+    const bool are_equal = share_count > kGathered && share_keys.low == share_keys.high;
+    to->above = above;
+    to->count = staged_count > kCandidates ? ~0u : are_equal ? 1 : share_count;
+    to->times = are_equal ? share_count : 1;
+  }
+  cluster_arrive();
+  cluster_wait();
+  bool complete = true;
+#pragma unroll
+  for (u32 rank = 0; rank < kClusterBlocks; ++rank) complete &= shares[rank].count <= kGathered;
+  return complete;
+}
+
+// Makes the threshold among the shared tokens search.floor, and says what each thread block keeps. A warp does
+// this for one thread block, a lane for one token.
+__device__ __forceinline__ void resolve_shares() {
+  const Share* const own = shares + threadIdx.x / 32;
+  const bool holds = threadIdx.x % 32 < own->count;
+  const u32 key = holds ? own->keys[threadIdx.x % 32] : 0;
+  const u64 weight = holds ? weight_of(row, key) * own->times : 0;
+  share_weights[threadIdx.x] = weight;
+  __syncthreads();
+  u64 above = search.above;
+  u64 equal = 0;
+#pragma unroll 1
+  for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
+    const u32 count = shares[rank].count;
+#pragma unroll 4
+    for (u32 i = 0; i < count; ++i) {
+      const u32 other = shares[rank].keys[i];
+      const u64 of_other = share_weights[rank * kGathered + i];
+      above += other > key ? of_other : 0;
+      equal += other == key ? of_other : 0;
+    }
+  }
+  if (holds && above < search.limit && above + equal >= search.limit) search.floor = key;
+  __syncthreads();
+  const u64 kept = warp_inclusive_sum(key >= search.floor ? weight : 0);
+  if (threadIdx.x % 32 == 31) kept_weights[threadIdx.x / 32] = own->above + kept;
+  __syncthreads();
+}
+
+__device__ __forceinline__ u32 shift_of(Interval interval) {
+  const u32 width = interval.high - interval.low;
+  return width < kBins ? 0 : 32 - __clz(static_cast<int>(width / kBins));
+}
+
+enum Found : u32 { kNothing, kThreshold, kThresholdAndShares };
+
+// Divides search.within, or takes the row's other keys where the threshold is not there. Tokens in an interval
+// that was read from the row are staged, so that further steps need not read it again. `own_above` becomes
+// the weight of this thread's tokens above the staged ones, search.floor the threshold that was found.
+__device__ __forceinline__ Found divide(u32 own_largest, u64* own_above) {
+  __syncthreads();
+  const bool is_staged = search.refines && staged_count <= kCandidates;
+  __syncthreads();
+  clear_histogram(!is_staged);
+  if (!is_staged) {
+    *own_above = own_largest >= search.within.low ? scan_row(kStage, search.within, 0) : 0;
+    __syncthreads();
+  }
+  count_tokens(search.within, shift_of(search.within));
+  const u64 larger = cluster_sum(*own_above).total;
+  if (threadIdx.x == 0 && !search.refines) search.above = larger;
+  share_histograms();
+  const u64 inside = find_crossing(search.above, search.limit);
+  const Search last = search;
+  __syncthreads();
+  if (last.above >= last.limit || last.above + inside < last.limit) {
+    const bool is_above = last.above >= last.limit;
+    if (!is_above && last.within.low <= last.floor) return kThreshold;
+    if (threadIdx.x == 0) {
+      search.refines = false;
+      search.within = is_above ? Interval{last.within.high + 1, row.largest}
+                               : Interval{last.floor, last.within.low - 1};
+    }
+    return kNothing;
+  }
+  const u32 shift = shift_of(last.within);
+  const u32 low = last.within.low + (crossing.bin << shift);
+  const Interval bin = {low, min(last.within.high, low + (1u << shift) - 1)};
+  if (threadIdx.x == 0) {
+    search.refines = true;
+    search.within = bin;
+    search.above = crossing.above;
+    if (shift == 0) search.floor = low;
+  }
+  __syncthreads();
+  if (shift == 0) return kThreshold;
+  const bool is_shared = share_tokens(bin, *own_above);
+  if (!is_shared) return kNothing;
+  resolve_shares();
+  return kThresholdAndShares;
+}
+
+// The weight of each thread's tokens with keys >= `lowest`. Threads without such tokens do not read.
+__device__ __forceinline__ u64 weigh_own(u32 own_largest, u32 lowest) {
+  return own_largest >= lowest ? weigh_row(lowest) : 0;
+}
+
+// The weight of each thread's tokens with keys >= `lowest`, from the staged tokens and that of those above.
+__device__ __forceinline__ u64 weigh_staged(u64 own_above, u32 lowest) {
+  histogram()[threadIdx.x] = 0;
+  __syncthreads();
+#pragma unroll 1
+  for (u32 i = threadIdx.x; i < staged_count; i += kThreads) {
+    const u32 key = static_cast<u32>(staged[i] >> 32);
+    if (key < lowest) continue;
+    add_packed(histogram() + reader_of(~static_cast<u32>(staged[i]) / kGroup), weight_of(row, key));
+  }
+  __syncthreads();
+  return own_above + unpack(histogram()[threadIdx.x]);
+}
+
+// Begins the search for a filter's threshold, not below `floor`, which is search.floor. The tokens from which
+// the filter takes its share weigh `base`.
+__device__ __forceinline__ void start_search(u32 floor, bool counts, u64 base, bool has_samples) {
+  const u64 limit = counts ? u64{filters.top_k} << 40 : weight_limit(base);
+  Interval within = {floor, row.largest};
+  if (has_samples && row.vocabulary >= kSamples * kRowThreads) {
+    const u64 tail = base > limit ? base - limit : 0;
+    // Tokens that are less likely than 1 / vocabulary of the tail are together less likely than it.
+    const float bits = 42.0f + log2_approx(to_f32_rn(row.vocabulary)) -
+                       log2_approx(to_f32_rn(max(tail, u64{1})));
+    within = estimate_threshold(tail, mul_rn(counts ? 41.0f : min_f32(41.0f, bits), reciprocal(-row.scale)));
+  }
+  if (threadIdx.x == 0) {
+    search.within = within;
+    search.refines = false;
+    search.limit = limit;
+  }
+}
+
+// Draws from the tokens with keys >= `lowest`, which are shared.
+__device__ __forceinline__ u64 draw_from_shares(u64 own_above, u32 lowest, u64* total) {
+  *total = 0;
+#pragma unroll
+  for (u32 rank = 0; rank < kClusterBlocks; ++rank) *total += kept_weights[rank];
+  u64 target = __umul64hi(random_bits, *total);
+#pragma unroll 1
+  for (u32 rank = 0; rank < row.rank; ++rank) target -= kept_weights[rank];
+  if (target >= kept_weights[row.rank]) return 0;
+  return draw_in_block(weigh_staged(own_above, lowest), target, lowest);
+}
+
+// Where top-k or top-p may keep more tokens than are sorted: finds the threshold of each, and draws from the
+// whole row. `total` becomes the weight of the kept set. Returns the token as draw_from_row does.
+__device__ __forceinline__ u64 draw_by_thresholds(u32 own_largest, bool has_samples, u64* total) {
+  u64 own_above = 0;
+  Found found = kNothing;
+  if (threadIdx.x == 0) search.floor = kLowestKey;
+#pragma unroll 1
+  for (u32 filter = 0; filter < 2; ++filter) {  // top-k, which is top-p with equal weights; then top-p
+    if (!(filter == 0 ? filters.by_top_k : filters.by_top_p)) continue;
+    __syncthreads();
+    if (threadIdx.x == 0) row.exponent_factor = filter == 0 ? 0.0f : row.scale;
+    __syncthreads();
+    u64 base = filter == 0 ? u64{row.vocabulary} << 40 : row_weight;
+    if (filter == 1 && !filters.base_is_row) base = cluster_sum(weigh_own(own_largest, search.floor)).total;
+    start_search(search.floor, filter == 0, base, has_samples);
+    has_samples = false;  // staged tokens take their place
+    do {
+      found = divide(own_largest, &own_above);
+    } while (found == kNothing);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) row.exponent_factor = row.scale;
+  __syncthreads();
+  const u32 lowest = max(search.floor, filters.min_p_key);
+  if (filters.by_top_p && lowest == search.floor && found == kThresholdAndShares) {
+    return draw_from_shares(own_above, lowest, total);
+  }
+  return draw_from_row(weigh_own(own_largest, lowest), lowest, total);
 }
 
 }  // namespace sampling

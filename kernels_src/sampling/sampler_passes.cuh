@@ -25,17 +25,21 @@ __device__ __forceinline__ T* in_rank(T* variable, u32 rank) {
   return reinterpret_cast<T*>(address);
 }
 
-__device__ __noinline__ Sum block_sum(u64 value) {
-  u64 inclusive = value;
-#pragma unroll 1
+__device__ __forceinline__ u64 warp_inclusive_sum(u64 value) {
+#pragma unroll
   for (u32 step = 1; step < 32; step *= 2) {
-    const u64 lower = __shfl_up_sync(~0u, inclusive, step);
-    if (threadIdx.x % 32 >= step) inclusive += lower;
+    const u64 lower = __shfl_up_sync(~0u, value, step);
+    if (threadIdx.x % 32 >= step) value += lower;
   }
+  return value;
+}
+
+__device__ __noinline__ Sum block_sum(u64 value) {
+  const u64 inclusive = warp_inclusive_sum(value);
   if (threadIdx.x % 32 == 31) warp_sums[threadIdx.x / 32] = inclusive;
   __syncthreads();
   Sum sum = {value, inclusive - value, 0};
-#pragma unroll 1
+#pragma unroll
   for (u32 warp = 0; warp < kThreads / 32; ++warp) {
     const u64 other = warp_sums[warp];
     sum.before += warp < threadIdx.x / 32 ? other : 0;
@@ -55,7 +59,7 @@ __device__ __noinline__ Sum cluster_sum(u64 value) {
   cluster_wait();
   last_round = round;
   sum.total = 0;
-#pragma unroll 1
+#pragma unroll
   for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
     if (rank < row.rank) sum.before += each[rank];
     sum.total += each[rank];
@@ -76,22 +80,58 @@ __device__ __forceinline__ u32 block_nth_largest(u32 key, u32 nth) {
 // ---- Passes over the row. Warps take groups of four logits round-robin over the cluster's thread blocks,
 // so that no region of the vocabulary belongs to one thread block.
 
-__device__ __forceinline__ u32 first_group(u32 rank) {
-  return (threadIdx.x / 32 * kClusterBlocks + rank) * 32 + threadIdx.x % 32;
+__device__ __forceinline__ u32 first_group(u32 thread, u32 rank) {
+  return (thread / 32 * kClusterBlocks + rank) * 32 + thread % 32;
 }
 
-// The number of groups that are read by vectors: 0 for an unaligned row.
+// The thread of its thread block that reads a group.
+__device__ __forceinline__ u32 reader_of(u32 group) {
+  return group / (32 * kClusterBlocks) % (kThreads / 32) * 32 + group % 32;
+}
+
 __device__ __forceinline__ u32 whole_groups(const Logit* logits, u32 vocabulary) {
   return reinterpret_cast<u64>(logits) % sizeof(Group) == 0 ? vocabulary / kGroup : 0;
 }
 
-__device__ __forceinline__ u32 read_bits(const Logit* logits, u32 index) {
+__device__ __forceinline__ u32 read_bits(const Logit* logits, u32 vocabulary, u32 index) {
+  if (index >= vocabulary) return 0;
   return sizeof(Logit) == 4 ? __ldg(reinterpret_cast<const u32*>(logits) + index)
                             : __ldg(reinterpret_cast<const u16*>(logits) + index);
 }
 
-__device__ __forceinline__ Group read_whole(const Logit* logits, u32 group) {
-  return __ldg(reinterpret_cast<const Group*>(logits) + group);
+__device__ __forceinline__ Group group_of(u32 a, u32 b, u32 c, u32 d) {
+#if defined(CUKILN_LOGITS_BF16) || defined(CUKILN_LOGITS_F16)
+  return make_uint2(a | b << 16, c | d << 16);
+#else
+  return make_uint4(a, b, c, d);
+#endif
+}
+
+// Reads a group of an unaligned row, or the last, incomplete group of a row.
+__device__ __noinline__ Group read_by_element(const Logit* logits, u32 vocabulary, u32 group) {
+  const u32 first = group * kGroup;
+  return group_of(read_bits(logits, vocabulary, first), read_bits(logits, vocabulary, first + 1),
+                  read_bits(logits, vocabulary, first + 2), read_bits(logits, vocabulary, first + 3));
+}
+
+// Reads without a place in the L1 cache: the first pass, after which another thread may need it.
+__device__ __forceinline__ Group stream_group(const Logit* logits, u32 group) {
+  const Group* const address = reinterpret_cast<const Group*>(logits) + group;
+  Group bits;
+#if defined(CUKILN_LOGITS_BF16) || defined(CUKILN_LOGITS_F16)
+  asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(bits.x), "=r"(bits.y) : "l"(address));
+#else
+  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w) : "l"(address));
+#endif
+  return bits;
+}
+
+// Any bits beyond the row.
+__device__ __forceinline__ Group read_group(const Row& of, u32 group) {
+  if (group < of.whole_groups) return __ldg(reinterpret_cast<const Group*>(of.logits) + group);
+  if (group * kGroup < of.vocabulary) return read_by_element(of.logits, of.vocabulary, group);
+  return Group{};
 }
 
 __device__ __forceinline__ float float_of(u32 bits) {
@@ -106,77 +146,249 @@ __device__ __forceinline__ float float_of(u32 bits) {
 #endif
 }
 
-__device__ __forceinline__ float4 floats_of(const Group& group) {
+struct Logits {
+  float each[kGroup];
+};
+
+__device__ __forceinline__ Logits floats_of(const Group& group) {
 #if defined(CUKILN_LOGITS_BF16) || defined(CUKILN_LOGITS_F16)
-  return make_float4(float_of(group.x & 0xFFFFu), float_of(group.x >> 16),
-                     float_of(group.y & 0xFFFFu), float_of(group.y >> 16));
+  return {float_of(group.x & 0xFFFFu), float_of(group.x >> 16), float_of(group.y & 0xFFFFu),
+          float_of(group.y >> 16)};
 #else
-  return make_float4(float_of(group.x), float_of(group.y), float_of(group.z), float_of(group.w));
+  return {float_of(group.x), float_of(group.y), float_of(group.z), float_of(group.w)};
 #endif
 }
 
-__device__ __forceinline__ uint4 keys_of(const Group& group) {
-  const float4 x = floats_of(group);
-  return make_uint4(key_of(x.x), key_of(x.y), key_of(x.z), key_of(x.w));
-}
-
-enum Pass : u32 {
-  kLargest,  // returns the largest key, 0 for none
-  kWeigh,    // returns the weight of the tokens with keys >= `lowest` > 0
-  kStage,    // the same, and stages them as candidates
-  kFind,     // returns the token at which that weight exceeds `target`, key << 32 | index
+struct Keys {
+  u32 each[kGroup];
 };
 
-// One pass over this thread's logits.
-__device__ __noinline__ u64 scan_row(Pass pass, u32 lowest, u64 target) {
-  const Row local = row;
-  const u32 whole = whole_groups(local.logits, local.vocabulary);
-  u64 sum = 0;
-  u32 group = first_group(local.rank);
-  Group next = {};
-  if (group < whole) next = read_whole(local.logits, group);
-#pragma unroll 1
-  for (; group * kGroup < local.vocabulary; group += kRowThreads) {
-    uint4 keys = keys_of(next);
-    if (group + kRowThreads < whole) next = read_whole(local.logits, group + kRowThreads);
-    if (group >= whole) {
-#pragma unroll 1
-      for (u32 index = group * kGroup; index < (group + 1) * kGroup; ++index) {
-        keys = make_uint4(keys.y, keys.z, keys.w, 0);  // 0 beyond the row: less than every key
-        if (index < local.vocabulary) keys.w = key_of(float_of(read_bits(local.logits, index)));
-      }
-    }
-    const u32 best = max(max(keys.x, keys.y), max(keys.z, keys.w));
-    if (pass == kLargest) {
-      sum = max(sum, u64{best});
-    } else if (pass == kWeigh) {
-      const u32 each[kGroup] = {keys.x, keys.y, keys.z, keys.w};
+// Keys of a group, 0 beyond the row: less than every key.
+__device__ __forceinline__ Keys keys_at(const Row& of, const Group& bits, u32 group) {
+  const Logits logits = floats_of(bits);
+  const bool complete = (group + 1) * kGroup <= of.vocabulary;
+  Keys keys;
 #pragma unroll
-      for (u32 i = 0; i < kGroup; ++i) {
-        const u64 weight = weight_of(local, each[i]);
-        sum += each[i] >= lowest ? weight : 0;
-      }
-    } else if (best >= lowest) {
-#pragma unroll 1
-      for (u32 index = group * kGroup; index < (group + 1) * kGroup; ++index) {
-        if (keys.x >= lowest) {
-          sum += weight_of(local, keys.x);
-          if (pass == kFind) {
-            if (sum > target) return u64{keys.x} << 32 | index;
-          } else {
-            const u32 place = atomicAdd(&staged_count, 1u);
-            if (place < kCandidates) staged[place] = u64{keys.x} << 32 | (~index & 0xFFFFFFFFu);
-          }
-        }
-        keys = make_uint4(keys.y, keys.z, keys.w, 0);
+  for (u32 i = 0; i < kGroup; ++i) {
+    const bool inside = complete || group * kGroup + i < of.vocabulary;
+    keys.each[i] = inside ? key_of(logits.each[i]) : 0;
+  }
+  return keys;
+}
+
+// Logits that a thread reads together.
+struct Batch {
+  Logits groups[kBatch];
+};
+
+// Reads the group and those that follow it in steps of the row's threads, beginning with the one of number
+// `rotation`. NaN becomes -inf; beyond the row are `beyond`. `streams`: without a place in the L1 cache.
+__device__ __forceinline__ Batch read_batch(const Row& of, u32 group, u32 rotation, bool streams,
+                                            float beyond) {
+  u32 places[kBatch];
+#pragma unroll
+  for (u32 i = 0; i < kBatch; ++i) places[i] = group + (i + rotation) % kBatch * kRowThreads;
+  Group bits[kBatch];
+  const bool complete = group + (kBatch - 1) * kRowThreads < of.whole_groups;
+  if (complete) {
+#pragma unroll
+    for (u32 i = 0; i < kBatch; ++i) {
+      bits[i] = streams ? stream_group(of.logits, places[i])
+                        : __ldg(reinterpret_cast<const Group*>(of.logits) + places[i]);
+    }
+  } else {
+#pragma unroll
+    for (u32 i = 0; i < kBatch; ++i) bits[i] = read_group(of, places[i]);
+  }
+  Batch batch;
+#pragma unroll
+  for (u32 i = 0; i < kBatch; ++i) {
+    batch.groups[i] = floats_of(bits[i]);
+#pragma unroll
+    for (u32 j = 0; j < kGroup; ++j) {
+      batch.groups[i].each[j] = max_f32(batch.groups[i].each[j], negative_infinity());
+    }
+  }
+  if (!complete) {
+#pragma unroll
+    for (u32 i = 0; i < kBatch; ++i) {
+#pragma unroll
+      for (u32 j = 0; j < kGroup; ++j) {
+        if (places[i] * kGroup + j >= of.vocabulary) batch.groups[i].each[j] = beyond;
       }
     }
   }
-  return sum;
+  return batch;
 }
 
-// The weight of the row's tokens with keys >= `lowest` > 0.
-__device__ __noinline__ Sum weigh_row(u32 lowest) { return cluster_sum(scan_row(kWeigh, lowest, 0)); }
+// What the first pass tells of a thread's logits: the largest, and if asked for, the sum of their weights
+// relative to a logit `reference` that is not less than any of them.
+struct Summary {
+  float largest;
+  float reference;
+  float sum;
+};
+
+// Where the first pass has several batches for each sample, it keeps two logits of one batch in so many.
+__device__ __forceinline__ u32 batches_a_sample(u32 vocabulary) {
+  return vocabulary / (kBatch * kGroup * kRowThreads * kSamples / 2) + 1;
+}
+
+// The first pass, which needs no maximum: where a batch has a larger logit than all before, the sum is
+// scaled to it. For filters it keeps samples, and the largest logits of batches, so that passes skip them.
+template <bool kFilters>
+__device__ __noinline__ Summary summarize_row(bool weigh) {
+  const Row local = row;
+  // Each warp takes samples of another group of a batch.
+  const u32 rotation = kFilters ? threadIdx.x / 32 : 0;
+  float* sample = samples() + threadIdx.x;
+  u32 until_sample = 1;
+  u32 number = 0;
+  if (kFilters) {
+#pragma unroll
+    for (u32 i = 0; i < kSamples; ++i) sample[i * kThreads] = not_a_number();
+  }
+  Summary summary = {negative_infinity(), -kLargestFloat, 0.0f};
+#pragma unroll 1
+  for (u32 group = first_group(threadIdx.x, local.rank); group * kGroup < local.vocabulary;
+       group += kBatch * kRowThreads) {
+    const Batch batch = read_batch(local, group, rotation, true, negative_infinity());
+    float largest = negative_infinity();
+#pragma unroll
+    for (u32 i = 0; i < kBatch; ++i) {
+      const float* const each = batch.groups[i].each;
+      largest = max_f32(largest, max_f32(max_f32(each[0], each[1]), max_f32(each[2], each[3])));
+    }
+    summary.largest = max_f32(summary.largest, largest);
+    if (kFilters && number < kMaxima) maxima()[number++ * kThreads + threadIdx.x] = largest;
+    if (kFilters && --until_sample == 0) {
+      until_sample = batches_a_sample(local.vocabulary);
+      sample[0] = batch.groups[0].each[0];  // -inf, as a token, beyond the row
+      sample[kThreads] = batch.groups[0].each[2];
+      sample += 2 * kThreads;
+    }
+    if (!weigh) continue;
+    if (largest > summary.reference) {
+      const float factor = exp2_approx(mul_rn(sub_rn(largest, summary.reference), local.exponent_factor));
+      summary.sum = mul_rn(summary.sum, factor);
+      summary.reference = largest;
+    }
+    float sums[kGroup] = {};
+#pragma unroll
+    for (u32 i = 0; i < kBatch; ++i) {
+#pragma unroll
+      for (u32 j = 0; j < kGroup; ++j) {
+        const float gap = sub_rn(summary.reference, batch.groups[i].each[j]);
+        sums[j] = add_rn(sums[j], exp2_approx(mul_rn(gap, local.exponent_factor)));
+      }
+    }
+    summary.sum = add_rn(summary.sum, add_rn(add_rn(sums[0], sums[1]), add_rn(sums[2], sums[3])));
+  }
+  return summary;
+}
+
+// What to do with the tokens inside the interval.
+enum Pass : u32 {
+  kStage,  // puts them into this thread block's list
+  kCount,  // adds the weight of each to the histogram, whose bins have 2^shift keys
+};
+
+// One pass over this thread's logits. Returns the weight of those above the interval. Its keys are not less
+// than that of -inf.
+__device__ __noinline__ u64 scan_row(Pass pass, Interval interval, u32 shift) {
+  const Row local = row;
+  // Floats order as their keys do.
+  const float low = logit_of(interval.low);
+  const float above = logit_of(interval.high + 1);
+  float sum = 0.0f;
+  u32 number = 0;
+#pragma unroll 1
+  for (u32 group = first_group(threadIdx.x, local.rank); group * kGroup < local.vocabulary;
+       group += kBatch * kRowThreads) {
+    // Where the first pass kept no maxima, low is -inf.
+    if (number < kMaxima && maxima()[number++ * kThreads + threadIdx.x] < low) continue;
+    const Batch batch = read_batch(local, group, 0, false, not_a_number());
+    u32 inside = 0;  // a bit for each token
+#pragma unroll
+    for (u32 i = 0; i < kBatch; ++i) {
+#pragma unroll
+      for (u32 j = 0; j < kGroup; ++j) {
+        const float logit = batch.groups[i].each[j];
+        if (logit >= above) {
+          sum = add_rn(sum, weight_of_logit(local, logit));
+        } else if (logit >= low) {
+          inside |= 1u << (i * kGroup + j);
+        }
+      }
+    }
+    if (inside == 0) continue;
+    u32 place = pass == kStage ? atomicAdd(&staged_count, static_cast<u32>(__popc(inside))) : 0;
+#pragma unroll 1
+    for (; inside != 0; inside &= inside - 1) {
+      const u32 i = __ffs(static_cast<int>(inside)) - 1;
+      const u32 index = (group + i / kGroup * kRowThreads) * kGroup + i % kGroup;
+      const u32 key = key_of(float_of(read_bits(local.logits, local.vocabulary, index)));
+      if (pass == kCount) {
+        // One atomic for all equals of the warp: where tokens are so many, there often are some.
+        const u32 equals = __match_any_sync(__activemask(), key);
+        if (threadIdx.x % 32 == __ffs(static_cast<int>(equals)) - 1u) {
+          atomicAdd(histogram() + ((key - interval.low) >> shift), weight_of(local, key) * __popc(equals));
+        }
+      } else {
+        if (place < kCandidates) staged[place] = u64{key} << 32 | (~index & 0xFFFFFFFFu);
+        ++place;
+      }
+    }
+  }
+  return in_units(sum);
+}
+
+// The weight of this thread's tokens with keys >= `lowest`.
+__device__ __forceinline__ u64 weigh_row(u32 lowest) { return scan_row(kStage, {lowest, lowest - 1}, 0); }
+
+// Of the tokens that `thread` of this thread block reads, in the order of their indices: the one at which the
+// weight of those with keys >= `lowest` exceeds `target`, or one of the largest if it does not. All lanes of
+// a warp call this, with the same arguments. Returns key << 32 | index in one lane, 0 in the others.
+__device__ __noinline__ u64 find_token(u32 thread, u32 lowest, u64 target) {
+  const Row local = row;
+  const u32 lane = threadIdx.x % 32;
+  u64 before = 0;
+  u64 best = 0;  // key << 32 | ~index
+#pragma unroll 1
+  for (u32 first = first_group(thread, local.rank); first * kGroup < local.vocabulary;
+       first += 32 * kRowThreads) {
+    const u32 group = first + lane * kRowThreads;
+    const Keys keys = keys_at(local, read_group(local, group), group);
+    u64 weights[kGroup];
+    u64 own = 0;
+#pragma unroll
+    for (u32 i = 0; i < kGroup; ++i) {
+      const u32 key = keys.each[i];
+      weights[i] = key >= lowest ? weight_of(local, key) : 0;
+      own += weights[i];
+      best = max(best, u64{key} << 32 | ~(group * kGroup + i));
+    }
+    const u64 inclusive = warp_inclusive_sum(own);
+    const u32 beyond = __ballot_sync(~0u, before + inclusive > target);
+    if (beyond != 0) {
+      if (lane != __ffs(static_cast<int>(beyond)) - 1u) return 0;
+      u64 sum = before + inclusive;
+      u64 token = 0;
+#pragma unroll
+      for (u32 i = kGroup; i-- > 0;) {
+        if (sum > target) token = u64{keys.each[i]} << 32 | (group * kGroup + i);
+        sum -= weights[i];
+      }
+      return token;
+    }
+    before += __shfl_sync(~0u, inclusive, 31);
+  }
+  const u32 key = static_cast<u32>(best >> 32);
+  const bool is_largest = key == __reduce_max_sync(~0u, key);
+  const u32 index = ~static_cast<u32>(best);
+  const bool is_first = index == __reduce_min_sync(~0u, is_largest ? index : ~0u);
+  return key != 0 && is_largest && is_first ? u64{key} << 32 | index : 0;
+}
 
 }  // namespace sampling
 }  // namespace cukiln

@@ -20,6 +20,11 @@ struct PhiloxState {
   u32 unused;
 };
 
+struct PhiloxSeed {  // of one row
+  u64 seed;
+  u64 offset;
+};
+
 #if defined(CUKILN_LOGITS_BF16) || defined(CUKILN_LOGITS_F16)
 using Logit = u16;
 using Group = uint2;
@@ -28,23 +33,37 @@ using Logit = float;
 using Group = uint4;
 #endif
 constexpr u32 kGroup = 4;  // logits that a thread reads at a time
+constexpr u32 kBatch = 4;  // such loads that it has in flight
 
 constexpr u32 kClusterBlocks = 8;
 constexpr u32 kThreads = 256;
 constexpr u32 kRowThreads = kClusterBlocks * kThreads;
 constexpr u32 kCandidates = 2048;               // at most, that rank 0 sorts
-constexpr u32 kNucleus = kCandidates / 2;       // candidates wanted when top-k is off
+constexpr u32 kBins = 512;                      // of a histogram
+constexpr u32 kGathered = 32;                   // tokens of a bin that each thread block passes on
+constexpr u32 kSamples = 8;                     // of its logits, that a thread keeps for estimates
+constexpr u32 kSampleBins = kThreads;
+constexpr float kSampleMargin = 0.03f;
+constexpr u32 kMaxima = 8;  // batches of which a thread keeps the largest logit
 constexpr float kWeightOne = 1099511627776.0f;  // 2^40
+constexpr u32 kLowestKey = 0x007FFFFFu;         // of -inf
+constexpr u32 kLargestKey = 0xFF800000u;        // of inf
 constexpr float kLog2 = 0.693147180559945309f;
+constexpr float kLargestFloat = 3.40282347e38f;
 constexpr u32 kFilterOff = ~0u;
 
 // What a thread block knows of its row.
 struct Row {
   const Logit* logits;
   u32 vocabulary;
+  u32 whole_groups;       // that are read by vectors: 0 for an unaligned row
   u32 rank;               // of the thread block in its cluster
   float max;
-  float exponent_factor;  // -log2(e) / temperature
+  u32 largest;            // its key
+  float temperature;      // 1 where it is greedy
+  float min_p;
+  float scale;            // -log2(e) / temperature
+  float exponent_factor;  // the same, or 0 while tokens are counted
 };
 
 struct Filters {
@@ -63,9 +82,60 @@ struct Sum {
   u64 total;
 };
 
+// Keys low .. high, both included.
+struct Interval {
+  u32 low;
+  u32 high;
+};
+
+// The bin of a histogram in which a weight lies, and the weight above that bin.
+struct Crossing {
+  u64 above;
+  u32 bin;
+};
+
+// The search for the lowest key >= `floor` with less than `limit` weight above it, or `floor`.
+struct Search {
+  Interval within;
+  u32 floor;
+  bool refines;  // `within` is a part of the interval before it
+  u64 above;     // weight of the keys above `within`
+  u64 limit;
+};
+
+// What the first pass tells of a warp's or a thread block's tokens: the largest key, a lower bound of the
+// top-k set's keys, and the sum of the weights relative to the largest.
+struct Bounds {
+  u32 largest;
+  u32 lowest;
+  float sum;
+  u32 unused;
+};
+
+// A thread block's tokens in the bin that is divided next, and the weight of those above it. Equals that are
+// too many are one key, so many times.
+struct Share {
+  u64 above;
+  u32 count;
+  u32 times;
+  u32 keys[kGathered];
+};
+
 __shared__ Row row;
-__shared__ u32 row_largest;  // key
-__shared__ u32 row_lowest;   // a lower bound of the top-k set's keys
+__shared__ Search search;
+__shared__ Filters filters;
+__shared__ u64 row_weight;       // where top-p needs it
+__shared__ PhiloxSeed row_seed;  // of the random words
+__shared__ Bounds bounds[kClusterBlocks];
+__shared__ Bounds warp_bounds[kThreads / 32];
+__shared__ Share shares[kClusterBlocks];
+__shared__ u64 kept_weights[kClusterBlocks];
+__shared__ u32 share_count;
+__shared__ Interval share_keys;
+__shared__ Interval estimates[kClusterBlocks];  // of a threshold
+__shared__ Interval own_estimate;
+__shared__ u64 share_weights[kClusterBlocks * kGathered];
+__shared__ Crossing crossing;
 __shared__ u64 random_bits;
 __shared__ u64 warp_sums[kThreads / 32];
 __shared__ u64 block_sums[2][kClusterBlocks];  // of the cluster; double-buffered
@@ -73,8 +143,16 @@ __shared__ u32 last_round;
 // A candidate is key << 32 | ~index: in descending order the best come first, and among equals the
 // lowest index.
 __shared__ u64 staged[kCandidates + 1];  // this thread block's; later, in rank 0, the weight before each
+// Shares the memory of the staged ones until there are some.
+__device__ __forceinline__ float* samples() { return reinterpret_cast<float*>(staged); }
 __shared__ u32 staged_count;
 __shared__ u64 candidates[kCandidates];  // the row's, in rank 0
+// Share the memory of the candidates: a histogram of weights, by key or by thread; and the cluster's.
+__device__ __forceinline__ u64* histogram() { return candidates; }
+__device__ __forceinline__ u64* cluster_histogram() { return candidates + kBins; }
+// Beside them: the largest logit of each of a thread's first batches.
+__device__ __forceinline__ float* maxima() { return reinterpret_cast<float*>(candidates + 2 * kBins); }
+static_assert(2 * kBins * sizeof(u64) + kMaxima * kThreads * sizeof(float) <= kCandidates * sizeof(u64));
 
 // ---- Arithmetic, in PTX, so that compiler flags do not change which token is drawn.
 
@@ -82,6 +160,42 @@ __device__ __forceinline__ float mul_rn(float a, float b) {
   float result;
   asm("mul.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
   return result;
+}
+
+__device__ __forceinline__ float add_rn(float a, float b) {
+  float result;
+  asm("add.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+
+__device__ __forceinline__ float sub_rn(float a, float b) {
+  float result;
+  asm("sub.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+
+__device__ __forceinline__ float exp2_approx(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+__device__ __forceinline__ float log2_approx(float x) {
+  float result;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+__device__ __forceinline__ float reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+__device__ __forceinline__ float to_f32_rn(u64 integer) {
+  float value;
+  asm("cvt.rn.f32.u64 %0, %1;" : "=f"(value) : "l"(integer));
+  return value;
 }
 
 __device__ __forceinline__ u64 to_u64_rz(float value) {
@@ -97,11 +211,19 @@ __device__ __forceinline__ float max_f32(float a, float b) {
   return larger;
 }
 
+__device__ __forceinline__ float min_f32(float a, float b) {
+  float smaller;
+  asm("min.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+  return smaller;
+}
+
+__device__ __forceinline__ float not_a_number() { return __uint_as_float(0x7FC00000u); }
+
+__device__ __forceinline__ float negative_infinity() { return __uint_as_float(0xFF800000u); }
+
 // A positive integer that orders logits. NaN counts as -inf, and -0 as +0.
 __device__ __forceinline__ u32 key_of(float logit) {
-  float normal = max_f32(logit, __uint_as_float(0xFF800000u));
-  asm("add.rn.f32 %0, %0, 0f00000000;" : "+f"(normal));
-  const u32 bits = __float_as_uint(normal);
+  const u32 bits = __float_as_uint(add_rn(max_f32(logit, negative_infinity()), 0.0f));
   return bits ^ (static_cast<u32>(static_cast<int>(bits) >> 31) | 0x80000000u);
 }
 
@@ -111,17 +233,36 @@ __device__ __forceinline__ float logit_of(u32 key) {
 
 // log2 of a token's weight. The NaN gap of equal infinities counts as 0.
 __device__ __forceinline__ float log2_weight(const Row& of, u32 key) {
-  float gap, exponent;
-  asm("sub.rn.f32 %0, %1, %2;" : "=f"(gap) : "f"(of.max), "f"(logit_of(key)));
-  asm("min.f32 %0, %1, 0f00000000;" : "=f"(exponent) : "f"(mul_rn(gap, of.exponent_factor)));
-  return exponent;
+  return min_f32(mul_rn(sub_rn(of.max, logit_of(key)), of.exponent_factor), 0.0f);
 }
 
+__device__ __forceinline__ float float_weight(const Row& of, u32 key) {
+  return exp2_approx(log2_weight(of, key));
+}
+
+__device__ __forceinline__ float weight_of_logit(const Row& of, float logit) {
+  return exp2_approx(min_f32(mul_rn(sub_rn(of.max, logit), of.exponent_factor), 0.0f));
+}
+
+// A weight in units of 2^-40.
+__device__ __forceinline__ u64 in_units(float weight) { return to_u64_rz(mul_rn(weight, kWeightOne)); }
+
 // A token's weight in units of 2^-40.
-__device__ __forceinline__ u64 weight_of(const Row& of, u32 key) {
-  float weight;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(weight) : "f"(log2_weight(of, key)));
-  return to_u64_rz(mul_rn(weight, kWeightOne));
+__device__ __forceinline__ u64 weight_of(const Row& of, u32 key) { return in_units(float_weight(of, key)); }
+
+// Adds a weight to a sum of at most 2^11 of them, whose lower word has the lower 20 bits of each: there are
+// no 64-bit atomics in shared memory.
+__device__ __forceinline__ void add_packed(u64* sum, u64 weight) {
+  u32* const words = reinterpret_cast<u32*>(sum);
+  atomicAdd(words, static_cast<u32>(weight) & 0xFFFFFu);
+  atomicAdd(words + 1, static_cast<u32>(weight >> 20));
+}
+
+__device__ __forceinline__ u64 unpack(u64 sum) { return (sum & 0xFFFFFFFFu) + (sum >> 32 << 20); }
+
+// The finite reference of weights whose largest key is given.
+__device__ __forceinline__ float reference_of(u32 largest) {
+  return max_f32(logit_of(largest), -kLargestFloat);
 }
 
 // 64 random bits: the first two words of Philox4x32-10.

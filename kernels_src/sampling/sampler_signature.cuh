@@ -10,6 +10,7 @@ using u64 = unsigned long long;
 using i64 = long long;
 
 struct PhiloxState;
+struct PhiloxSeed;
 }  // namespace sampling
 
 namespace signatures {
@@ -27,8 +28,9 @@ using Sampler = void(
     const float* top_p,            // [rows], or null; >= 1 or NaN: off
     const float* min_p,            // [rows], or null; <= 0 or NaN: off
     sampling::u32 order,           // 0 top-k first, 1 joint
-    sampling::PhiloxState* state); // {u64 seed, u64 offset, u32 ticket = 0, u32 unused}, 24 bytes, 8-byte
-                                   // aligned
+    sampling::PhiloxState* state,  // {u64 seed, u64 offset, u32 ticket = 0, u32 unused}, 24 bytes, 8-byte
+                                   // aligned; null where row_seeds is not
+    sampling::PhiloxSeed* row_seeds); // [rows] of {u64 seed, u64 offset}, 8-byte aligned, or null
 
 }  // namespace signatures
 }  // namespace cukiln

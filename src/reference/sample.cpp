@@ -141,6 +141,15 @@ std::size_t kept_tokens(const Row& row, const RowParameters& parameters) {
   return kept;
 }
 
+/// The random bits of a row.
+std::uint64_t random_bits(const sampling::Parameters& parameters, const sampling::State& state,
+                          std::int64_t row) noexcept {
+  if (parameters.row_seeds != nullptr) {
+    return philox(parameters.row_seeds[row].seed, parameters.row_seeds[row].offset, 0);
+  }
+  return philox(state.seed, state.offset, static_cast<std::uint32_t>(row));
+}
+
 /// The place of the token that a number in [0, weight of `kept` tokens) picks.
 std::size_t drawn_token(const Row& row, std::uint64_t target) noexcept {
   std::size_t drawn = 0;
@@ -166,9 +175,8 @@ void sample(const MutableVectorView& tokens, const MatrixView& logits,
     std::size_t drawn = 0;
     if (!own.is_greedy()) {
       kept = kept_tokens(row, own);
-      drawn = drawn_token(
-          row, high_product(philox(state.seed, state.offset, static_cast<std::uint32_t>(r)),
-                            row.weight_of(kept)));
+      drawn =
+          drawn_token(row, high_product(random_bits(parameters, state, r), row.weight_of(kept)));
     }
     tokens.data_as<std::int32_t>()[r] = row.order[drawn];
     if (log_probabilities.data != nullptr) {
@@ -176,8 +184,11 @@ void sample(const MutableVectorView& tokens, const MatrixView& logits,
       log_probabilities.data_as<float>()[r] =
           static_cast<float>(row.gap(drawn) / temperature - std::log(total));
     }
+    if (parameters.row_seeds != nullptr) {
+      ++parameters.row_seeds[r].offset;
+    }
   }
-  if (logits.rows != 0) {
+  if (logits.rows != 0 && parameters.row_seeds == nullptr) {
     ++state.offset;
   }
 }

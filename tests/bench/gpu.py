@@ -233,36 +233,72 @@ def gate_up(kernels: Kernels, quick: bool) -> Iterator[Entry]:
         torch.cuda.empty_cache()
 
 
+def zipf(rows: int, vocabulary: int) -> torch.Tensor:
+    """Logits of which token r in the order of likelihood has a probability of 1 / r at temperature 0.8."""
+    falling = -0.8 * torch.arange(1, vocabulary + 1, device="cuda").float().log()
+    return torch.stack([falling[torch.randperm(vocabulary, device="cuda")] for _ in range(rows)])
+
+
+def sample_by_operations(logits: torch.Tensor, top_k: bool, top_p: bool) -> None:
+    """Temperature 0.8, top-k 50 and top-p 0.9 by PyTorch's operations."""
+    scaled = logits / 0.8
+    if top_k:
+        values, indices = torch.topk(scaled, 50)
+    elif top_p:
+        values, indices = torch.sort(scaled, descending=True)
+    else:
+        values, indices = scaled, None
+    kept = torch.softmax(values, dim=1)
+    if top_p:
+        kept = kept.masked_fill(kept.cumsum(1) - kept >= 0.9, 0)
+    drawn = (kept / torch.empty_like(kept).exponential_()).argmax(1, keepdim=True)
+    if indices is not None:
+        indices.gather(1, drawn)
+
+
 def sampler(kernels: Kernels, quick: bool) -> Iterator[Entry]:
-    """Temperature, top-k 50, top-p 0.9 over a vocabulary of 128,256. Baseline: PyTorch's operations."""
+    """A vocabulary of 128,256. Baseline: PyTorch's operations, and a copy of as many bytes as the logits have."""
     vocabulary = 128256
-    for rows in (1, 64) if quick else (1, 8, 64, 256):
-        logits = [
-            torch.randn(rows, vocabulary, device="cuda") * 3
-            for _ in range(min(16, copies_for(rows * vocabulary * 4)))
-        ]
+    for kind, rows in [
+        (kind, rows) for kind in ("normal", "zipf") for rows in ((1, 64) if quick else (1, 8, 64, 256))
+    ]:
+        count = max(2, -(-ROTATED_BYTES // (4 * rows * vocabulary))) * rows
+        all_rows = zipf(count, vocabulary) if kind == "zipf" else torch.randn(count, vocabulary, device="cuda") * 3
+        logits = all_rows.split(rows)  # each launch takes others
         temperature = torch.full((rows,), 0.8, device="cuda")
+        greedy = torch.zeros(rows, device="cuda")
         top_k = torch.full((rows,), 50, device="cuda", dtype=torch.int32)
         top_p = torch.full((rows,), 0.9, device="cuda")
         state = torch.zeros(3, device="cuda", dtype=torch.int64)
         tokens = torch.empty(rows, device="cuda", dtype=torch.int32)
-
-        def ours(
-            i: int, logits=logits, temperature=temperature, top_k=top_k, top_p=top_p, state=state,
-            tokens=tokens, rows=rows,
-        ) -> None:  # fmt: skip
-            kernels("bench_sample", kernels.stream(), tokens, logits[i % len(logits)], rows, vocabulary,
-                    temperature, top_k, top_p, state)  # fmt: skip
-
-        def theirs(i: int, logits=logits, temperature=temperature) -> None:
-            values, indices = torch.topk(logits[i % len(logits)] / temperature[:, None], 50)
-            kept = torch.softmax(values, dim=1)
-            kept = kept.masked_fill(kept.cumsum(1) - kept >= 0.9, 0)
-            drawn = (kept / torch.empty_like(kept).exponential_()).argmax(1, keepdim=True)
-            indices.gather(1, drawn)
-
         read = 4.0 * rows * vocabulary
-        yield Entry("sampler", f"{rows} rows of {vocabulary}", ours, "PyTorch eager", theirs, read, read)
+
+        def ours_with(
+            t: torch.Tensor, k: torch.Tensor | None, p: torch.Tensor | None, rows=rows, logits=logits, state=state,
+            tokens=tokens,
+        ) -> Launch:  # fmt: skip
+            def launch(i: int) -> None:
+                kernels("bench_sample", kernels.stream(), tokens, logits[i % len(logits)], rows, vocabulary, t, k, p,
+                        state)  # fmt: skip
+
+            return launch
+
+        def operations(has_k: bool, has_p: bool, logits=logits) -> Launch:
+            return lambda i: sample_by_operations(logits[i % len(logits)], has_k, has_p)
+
+        def argmax(i: int, logits=logits) -> None:
+            torch.argmax(logits[i % len(logits)], 1)
+
+        shape = f"{rows} rows of {vocabulary}" + (", Zipf" if kind == "zipf" else "")
+        for name, ours, rival, theirs in (
+            ("sampler", ours_with(temperature, top_k, top_p), "PyTorch eager", operations(True, True)),
+            ("sampler, top-p", ours_with(temperature, None, top_p), "PyTorch eager", operations(False, True)),
+            ("sampler, no filter", ours_with(temperature, None, None), "PyTorch eager", operations(False, False)),
+            ("sampler, no filter", ours_with(temperature, None, None), "a copy of as many bytes", copy_of(read)),
+            ("sampler, greedy", ours_with(greedy, None, None), "torch.argmax", argmax),
+        ):
+            yield Entry(name, shape, ours, rival, theirs, read, read)
+        del all_rows, logits
 
 
 class Experts:

@@ -301,6 +301,10 @@ X = matrix(4, 64)
             lambda r, m: torch.ops.cukiln.sample(X, sampler_state(), torch.ones(3)),
             r"temperature is .*\[4\]",
         ),
+        (
+            lambda r, m: torch.ops.cukiln.sample(X, sampler_state(), row_seeds=sampler_state()),
+            r"row_seeds is .*\[4, 2\]",
+        ),
     ],
 )
 def test_a_bad_argument_is_refused_before_anything_runs(call, message):

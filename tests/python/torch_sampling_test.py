@@ -80,6 +80,20 @@ def test_a_state_repeats_its_draws_and_moves_on():
     assert not first.equal(torch.ops.cukiln.sample(logits, sampler_state(4))[0])
 
 
+def test_a_row_with_a_seed_of_its_own_draws_the_same_wherever_it_is():
+    logits = matrix(1, 1000).float().expand(40, 1000)
+    seeds = torch.stack([torch.arange(40), torch.full((40,), 7)], 1)
+    reversed_seeds = seeds.flip(0).contiguous()
+    state = sampler_state(3)
+    first = torch.ops.cukiln.sample(logits, state, row_seeds=seeds)[0]
+    assert len(set(first.tolist())) > 20
+    assert seeds.tolist() == [[i, 8] for i in range(40)]
+    assert state.tolist() == [3, 0, 0]
+    elsewhere = torch.ops.cukiln.sample(logits, state, row_seeds=reversed_seeds)[0]
+    assert elsewhere.flip(0).equal(first)
+    assert not torch.ops.cukiln.sample(logits, state, row_seeds=seeds)[0].equal(first)
+
+
 def test_random_words_are_philox():
     # Salmon et al.: Philox4x32-10 of counter 0 and key 0 begins 6627e8d5 e169c58d.
     word = 0xE169C58D6627E8D5 / 2**64

@@ -25,6 +25,18 @@ VectorView row_values(const std::optional<Tensor>& values, const char* name, con
   return {type, values->data<const void>(), logits.size(0)};
 }
 
+/// The seed and offset of each row; null where they are not given.
+sampling::RowSeed* row_seeds_of(const std::optional<Tensor>& seeds, const Tensor& logits) {
+  if (!seeds) {
+    return nullptr;
+  }
+  require_device(*seeds, "row_seeds", logits);
+  require_dtype(*seeds, "row_seeds", logits.shim().int64, "int64");
+  require_dense(*seeds, "row_seeds", {logits.size(0), 2});
+  static_assert(sizeof(sampling::RowSeed) == 2 * sizeof(std::int64_t));
+  return seeds->data<sampling::RowSeed>();
+}
+
 DataType type_of(const Tensor& logits) noexcept {
   const Shim& shim = logits.shim();
   return logits.dtype() == shim.float32    ? DataType::f32
@@ -55,6 +67,7 @@ void sample(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*res
   const std::optional<Tensor> top_p = arguments.optional_tensor();
   const std::optional<Tensor> min_p = arguments.optional_tensor();
   const bool joint = arguments.flag();
+  const std::optional<Tensor> row_seeds = arguments.optional_tensor();
 
   const Shim& shim = host().shim;
   if (logits.dtype() != shim.float32 && logits.dtype() != shim.bfloat16 &&
@@ -79,7 +92,8 @@ void sample(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*res
       row_values(top_k, "top_k", logits, DataType::i32),
       row_values(top_p, "top_p", logits, DataType::f32),
       row_values(min_p, "min_p", logits, DataType::f32),
-      joint ? sampling::FilterOrder::joint : sampling::FilterOrder::top_k_first};
+      joint ? sampling::FilterOrder::joint : sampling::FilterOrder::top_k_first,
+      row_seeds_of(row_seeds, logits)};
 
   Tensor tokens = empty_like(logits, shim.int32, {rows});
   Tensor log_probabilities = empty_like(logits, shim.float32, {rows});
@@ -105,8 +119,8 @@ void sample(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*res
 constexpr Op kSamplingOps[] = {
     {"sample",
      "sample(Tensor logits, Tensor(a!) state, Tensor? temperature=None, Tensor? top_k=None, "
-     "Tensor? top_p=None, Tensor? min_p=None, bool joint=False) -> (Tensor tokens, Tensor "
-     "log_probabilities)",
+     "Tensor? top_p=None, Tensor? min_p=None, bool joint=False, Tensor(b!)? row_seeds=None) -> "
+     "(Tensor tokens, Tensor log_probabilities)",
      sample},
 };
 

@@ -73,7 +73,10 @@ Result<void> Sampler::launch(Stream stream, const MutableVectorView& tokens,
   if (logits.rows == 0) {
     return {};
   }
-  CUKILN_CHECK(kernels::check_pointer("state", state, alignof(State)));
+  RowSeed* const seeds = parameters.row_seeds;
+  CUKILN_CHECK(seeds != nullptr
+                   ? kernels::check_pointer("parameters", "row_seeds", seeds, alignof(RowSeed))
+                   : kernels::check_pointer("state", state, alignof(State)));
   LaunchConfig config;
   config.grid.x = static_cast<std::uint32_t>(logits.rows) * kClusterBlocks;
   config.block.x = kThreads;
@@ -82,7 +85,8 @@ Result<void> Sampler::launch(Stream stream, const MutableVectorView& tokens,
       logits.data, static_cast<std::uint32_t>(logits.columns), logits.row_stride,
       parameters.temperature.data_as<const float>(), parameters.top_k.data_as<const std::int32_t>(),
       parameters.top_p.data_as<const float>(), parameters.min_p.data_as<const float>(),
-      static_cast<std::uint32_t>(parameters.order), reinterpret_cast<PhiloxState*>(state));
+      static_cast<std::uint32_t>(parameters.order), reinterpret_cast<PhiloxState*>(state),
+      reinterpret_cast<PhiloxSeed*>(seeds));
 }
 
 }  // namespace cukiln::sampling

@@ -31,6 +31,10 @@ struct Draws {
   std::vector<float> log_probabilities;
 };
 
+DeviceBuffer<State> state_of(std::uint64_t seed, std::uint64_t offset = 0) {
+  return DeviceBuffer<State>(std::vector<State>{{seed, offset, 0, 0}});
+}
+
 struct Fixture {
   sampling::Sampler sampler = create<sampling::Sampler>();
   TestStream stream;
@@ -71,10 +75,6 @@ struct Fixture {
     return draw_all(logits, rows, settings, state).tokens;
   }
 };
-
-DeviceBuffer<State> state_of(std::uint64_t seed, std::uint64_t offset = 0) {
-  return DeviceBuffer<State>(std::vector<State>{{seed, offset, 0, 0}});
-}
 
 // Probabilities after filtering, by sorting, in double. `slack` widens every threshold by that
 // share.
@@ -146,6 +146,32 @@ double chi_square_deviations(const std::vector<std::int32_t>& tokens,
   return (std::cbrt(statistic / freedom) - (1 - variance)) / std::sqrt(variance);
 }
 
+struct DrawFixture : Fixture {
+  // Draws follow the filtered distribution, never lie outside it, and have its log-probabilities.
+  void check_draws(const std::vector<float>& logits, std::size_t draws,
+                   const RowSettings& settings) {
+    DeviceBuffer<State> state = state_of(random());
+    const auto [tokens, log_probabilities] = draw_all(logits, draws, settings, state);
+    const auto allowed = probabilities(logits, settings, 1e-5);
+    std::size_t outside = 0;
+    for (const std::int32_t token : tokens) {
+      const bool valid = token >= 0 && token < static_cast<std::int32_t>(logits.size());
+      REQUIRE(valid);
+      outside += allowed[static_cast<std::size_t>(token)] == 0;
+    }
+    CHECK(outside == 0);
+    // Under one in a million for a right sampler, and the seed is fixed.
+    const auto exact = probabilities(logits, settings);
+    CHECK(chi_square_deviations(tokens, exact) < 5);
+    double error = 0;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const double p = exact[static_cast<std::size_t>(tokens[i])];
+      if (p > 0) error = std::max(error, std::abs(std::log(p) - log_probabilities[i]));
+    }
+    CHECK(error < 1e-5);
+  }
+};
+
 }  // namespace
 
 TEST_CASE_FIXTURE(Fixture, "temperature 0 takes the largest logit, lowest index among equals") {
@@ -187,7 +213,8 @@ TEST_CASE_FIXTURE(Fixture, "temperature 0 takes the largest logit, lowest index 
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "tokens come from the filtered distribution and never from outside it") {
+TEST_CASE_FIXTURE(DrawFixture,
+                  "tokens come from the filtered distribution and never from outside it") {
   struct Case {
     const char* name;
     std::size_t vocabulary;
@@ -223,26 +250,46 @@ TEST_CASE_FIXTURE(Fixture, "tokens come from the filtered distribution and never
     if (item.vocabulary == 1000) {  // equals at the thresholds
       for (float& logit : logits) logit = std::round(logit * 10) / 10;
     }
-    DeviceBuffer<State> state = state_of(random());
-    const auto [tokens, log_probabilities] = draw_all(logits, item.draws, item.settings, state);
-    const auto allowed = probabilities(logits, item.settings, 1e-5);
-    std::size_t outside = 0;
-    for (const std::int32_t token : tokens) {
-      const bool valid = token >= 0 && token < static_cast<std::int32_t>(item.vocabulary);
-      REQUIRE(valid);
-      outside += allowed[static_cast<std::size_t>(token)] == 0;
-    }
-    CHECK(outside == 0);
-    // Under one in a million for a right sampler, and the seed is fixed.
-    const auto exact = probabilities(logits, item.settings);
-    CHECK(chi_square_deviations(tokens, exact) < 5);
-    double error = 0;
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      const double p = exact[static_cast<std::size_t>(tokens[i])];
-      if (p > 0) error = std::max(error, std::abs(std::log(p) - log_probabilities[i]));
-    }
-    CHECK(error < 1e-5);
+    check_draws(logits, item.draws, item.settings);
   }
+}
+
+TEST_CASE_FIXTURE(DrawFixture, "top-p's threshold is exact, however the logits are distributed") {
+  constexpr std::size_t kVocabulary = 128256;
+  std::vector<std::size_t> rank(kVocabulary);
+  for (std::size_t i = 0; i < kVocabulary; ++i) rank[i] = i;
+  std::vector<float> falling(kVocabulary);  // the samples of a thread tell little of other threads'
+  std::vector<float> sorted(kVocabulary);   // Zipf's, in the order of likelihood
+  for (std::size_t i = 0; i < kVocabulary; ++i) {
+    falling[i] = -1e-3f * static_cast<float>(i);
+    sorted[i] = -std::log(static_cast<float>(i + 1));
+  }
+  std::shuffle(rank.begin(), rank.end(), random);
+  std::vector<float> zipf(kVocabulary);
+  std::vector<float> equals(kVocabulary);  // thousands of equals at the threshold
+  std::vector<float> few(kVocabulary, -20.0f);
+  for (std::size_t i = 0; i < kVocabulary; ++i) {
+    zipf[i] = sorted[rank[i]];
+    equals[i] = std::round(zipf[i] * 16) / 16;
+  }
+  few[5] = 19;
+  few[77777] = 20;
+  const std::vector<float> constant(kVocabulary, 1.0f);
+  const auto normal = normal_logits(kVocabulary, 3);
+  const std::vector<float>* const kinds[] = {&falling, &sorted,   &zipf,  &equals,
+                                             &few,     &constant, &normal};
+  for (const std::vector<float>* logits : kinds) {
+    for (const float top_p : {0.1f, 0.5f, 0.9f, 0.999f}) {
+      CAPTURE(logits->at(0));
+      CAPTURE(top_p);
+      check_draws(*logits, 1000, {1, 0, top_p});
+    }
+  }
+  check_draws(zipf, 1000, {1, 0, 0.9f, 1e-4f});
+  check_draws(normal, 1000, {0.8f, 20000, 0.9f});
+  check_draws(normal, 1000, {0.8f, 20000, 0.99f, 0, FilterOrder::joint});
+  check_draws(normal, 1000, {0.01f, 0, 0.9f});
+  check_draws(normal, 1000, {100, 0, 0.9f});
 }
 
 TEST_CASE_FIXTURE(Fixture, "a million draws follow the exact probabilities") {
@@ -311,6 +358,35 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(draw(logits, 300, settings, again) == first);
   DeviceBuffer<State> other = state_of(43, 7);
   CHECK(draw(logits, 300, settings, other) != first);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a row with a seed of its own draws the same wherever it is") {
+  constexpr std::size_t kRows = 100;
+  constexpr std::size_t kVocabulary = 5000;
+  const DeviceBuffer<float> logits(normal_logits(kVocabulary, 1));
+  std::vector<sampling::RowSeed> ascending(kRows);
+  for (std::size_t i = 0; i < kRows; ++i) ascending[i] = {i, 7};
+  const std::vector<sampling::RowSeed> descending(ascending.rbegin(), ascending.rend());
+  const auto draw_with = [&](DeviceBuffer<sampling::RowSeed>& seeds) {
+    DeviceBuffer<std::int32_t> tokens(kRows);
+    sampling::Parameters parameters;
+    parameters.row_seeds = seeds.data();
+    require_ok(sampler.launch(stream, {DataType::i32, tokens.data(), kRows},
+                              {DataType::f32, logits.data(), kRows, kVocabulary, 0}, parameters,
+                              nullptr));
+    return tokens.download();
+  };
+  DeviceBuffer<sampling::RowSeed> seeds(ascending);
+  const auto first = draw_with(seeds);
+  CHECK(std::set<std::int32_t>(first.begin(), first.end()).size() > 50);
+  for (std::size_t i = 0; i < kRows; ++i) {
+    CHECK(seeds.download()[i].seed == i);
+    CHECK(seeds.download()[i].offset == 8);
+  }
+  CHECK(draw_with(seeds) != first);
+  DeviceBuffer<sampling::RowSeed> elsewhere(descending);
+  const auto reversed = draw_with(elsewhere);
+  CHECK(std::vector<std::int32_t>(reversed.rbegin(), reversed.rend()) == first);
 }
 
 TEST_CASE_FIXTURE(Fixture, "replays of a captured sampler draw anew") {

@@ -197,6 +197,12 @@ class Ops(unittest.TestCase):
             self.assertGreater(same.float().mean(), 0.96)
             torch.testing.assert_close(given[1].cpu()[same], expected[1][same], rtol=0, atol=1e-4)
             self.assertEqual(states[1].tolist(), [5, 3, 0])
+            seeds = [torch.arange(128).view(64, 2).contiguous().to(device) for device in ("cpu", "cuda")]
+            expected = torch.ops.cukiln.sample(logits, states[0], **parameters, row_seeds=seeds[0])
+            given = torch.ops.cukiln.sample(logits.cuda(), states[1], **moved, row_seeds=seeds[1])
+            self.assertGreater((given[0].cpu() == expected[0]).float().mean(), 0.96)
+            self.assert_same(seeds[1], seeds[0])
+            self.assertEqual(states[1].tolist(), [5, 3, 0])
 
     def test_opcheck(self):
         x, gsa = matrix(5, 64).cuda(), torch.tensor([100.0, 0.01]).cuda()
@@ -223,6 +229,8 @@ class Ops(unittest.TestCase):
                 torch.randn(3, 40).cuda(),
                 torch.tensor([1, 0, 0]).cuda(),
                 torch.zeros(3).cuda(),
+                *(None, None, None, False),
+                torch.zeros(3, 2, dtype=torch.int64).cuda(),
             ),
         }
         for op, arguments in calls.items():

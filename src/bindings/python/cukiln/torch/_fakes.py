@@ -130,6 +130,7 @@ def _(
     top_p: Tensor | None = None,
     min_p: Tensor | None = None,
     joint: bool = False,
+    row_seeds: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     rows = (logits.shape[0],)
     return logits.new_empty(rows, dtype=torch.int32), logits.new_empty(rows, dtype=torch.float32)
