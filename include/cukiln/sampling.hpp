@@ -11,7 +11,8 @@
 #include <cukiln/result.hpp>
 #include <cukiln/tensor_view.hpp>
 
-/// One token for each row of logits. Semantics in full: `kernels_src/README.md`.
+/// One token for each row of logits, and log-probabilities. Semantics in full:
+/// `kernels_src/sampling/sampler.md`.
 namespace cukiln::sampling {
 inline namespace v0 {
 
@@ -70,6 +71,35 @@ class CUKILN_API Sampler {
   Result<void> launch(Stream stream, const MutableVectorView& tokens, const MatrixView& logits,
                       const Parameters& parameters, State* state,
                       const MutableVectorView& log_probabilities = {}) const noexcept;
+
+ private:
+  cukiln::detail::LaunchDevice device_;
+  DataType logits_ = DataType::f32;
+  Kernel kernel_;
+};
+
+/// Finds the largest log-probabilities of each row, with their tokens, and that of a given token:
+/// the log-softmax of logits / temperature over the whole row, before any filter. Without
+/// temperatures that is what vLLM returns by default (raw_logprobs), with the sampler's what SGLang
+/// does.
+///
+/// Shapes: top_tokens i32 and top_log_probabilities f32 [rows, count], dense, descending, among
+/// equal logits the lower token first; logits as in Sampler; temperature f32 [rows], or absent: 1,
+/// which ≤ 0 and NaN count as too; tokens i32 and token_log_probabilities f32 [rows], or both
+/// absent. A token outside the vocabulary has NaN. Limits: count 0 to kMaxCount, and at most the
+/// vocabulary. Error: 1e-5. Determinism: logits and temperature decide every bit.
+class CUKILN_API TopLogProbabilities {
+ public:
+  static constexpr std::int64_t kMaxCount = 32;
+
+  /// `logits`: f32, bf16 or f16; another type is invalid_argument.
+  static Result<TopLogProbabilities> create(KernelLoader& loader, int device,
+                                            DataType logits = DataType::f32);
+
+  Result<void> launch(Stream stream, const MutableMatrixView& top_tokens,
+                      const MutableMatrixView& top_log_probabilities, const MatrixView& logits,
+                      const VectorView& temperature = {}, const VectorView& tokens = {},
+                      const MutableVectorView& token_log_probabilities = {}) const noexcept;
 
  private:
   cukiln::detail::LaunchDevice device_;

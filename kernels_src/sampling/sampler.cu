@@ -48,6 +48,7 @@
 //   Nguyen et al., Turning Up the Heat: Min-p Sampling (2024).
 #include "sampler_draws.cuh"
 #include "sampler_signature.cuh"
+#include "sampler_summary.cuh"
 
 namespace cukiln {
 namespace sampling {
@@ -57,10 +58,6 @@ struct RowParameters {
   int top_k;
   float top_p;
   float min_p;
-
-  __device__ __forceinline__ bool greedy() const {
-    return __float_as_uint(temperature) - 1 >= 0x7F800000u;  // also NaN
-  }
 };
 
 // Sets the shared filters, but for min_p_key.
@@ -70,85 +67,6 @@ __device__ __forceinline__ void set_filters(const RowParameters& parameters, u32
   filters.by_top_p = parameters.top_p < 1.0f;
   filters.top_p = to_u64_rz(mul_rn(parameters.top_p, 18446744073709551616.0f));
   filters.base_is_row = filters.by_top_p && !(filters.by_top_k && order == kTopKFirst);
-}
-
-// Initialises the shared state, in one thread.
-__device__ __forceinline__ void start_row(const Logit* logits, u32 vocabulary, u32 rank,
-                                          const RowParameters& parameters) {
-  row.logits = logits;
-  row.vocabulary = vocabulary;
-  row.whole_groups = whole_groups(logits, vocabulary);
-  row.rank = rank;
-  row.temperature = parameters.greedy() ? 1.0f : parameters.temperature;
-  row.min_p = parameters.min_p;
-  // At least 2^-126, so that an infinite gap times it stays infinite; and finite, so that no gap stays none.
-  const float inverse = min_f32(max_f32(reciprocal(row.temperature), 1.17549435e-38f), 0.5f * kLargestFloat);
-  row.scale = mul_rn(inverse, -1.44269504088896340736f);
-  row.exponent_factor = row.scale;
-  last_round = 0;
-  staged_count = 0;
-}
-
-// What the cluster knows after the first pass: of all thread blocks, the largest key, the least lower bound of
-// the top-k set, the weight of all tokens and that of the thread blocks before this one, and of this one.
-struct RowSummary {
-  u32 largest;
-  u32 lowest;
-  Sum weight;
-};
-
-// The sum of weights relative to `largest`, from one relative to `reference`.
-__device__ __forceinline__ float rescale(float sum, float largest, float reference) {
-  return mul_rn(sum, exp2_approx(mul_rn(sub_rn(largest, reference), row.exponent_factor)));
-}
-
-// Combines what warps or thread blocks know, in their order.
-__device__ __forceinline__ Bounds combine(const Bounds* each, u32 count) {
-  Bounds all = each[0];
-#pragma unroll
-  for (u32 i = 1; i < count; ++i) {
-    all.largest = max(all.largest, each[i].largest);
-    all.lowest = min(all.lowest, each[i].lowest);
-  }
-  all.sum = 0.0f;
-#pragma unroll
-  for (u32 i = 0; i < count; ++i) {
-    all.sum = add_rn(all.sum, rescale(each[i].sum, reference_of(all.largest), reference_of(each[i].largest)));
-  }
-  return all;
-}
-
-// Combines the threads' summaries over the cluster, their sums of weights only where asked to.
-__device__ __forceinline__ RowSummary reduce_in_cluster(const Summary& summary, u32 own_largest, u32 lowest,
-                                                       bool weighs) {
-  const u32 largest = __reduce_max_sync(~0u, own_largest);
-  float sum = rescale(summary.sum, reference_of(largest), summary.reference);
-#pragma unroll
-  for (u32 lane = 16; lane > 0; lane /= 2) sum = add_rn(sum, __shfl_xor_sync(~0u, sum, lane));
-  if (threadIdx.x % 32 == 0) warp_bounds[threadIdx.x / 32] = {largest, lowest, sum, 0};
-  __syncthreads();
-  cluster_wait();  // every thread block runs
-  if (threadIdx.x < kClusterBlocks) {
-    *in_rank(bounds + row.rank, threadIdx.x) = combine(warp_bounds, kThreads / 32);
-  }
-  cluster_arrive();
-  cluster_wait();
-  RowSummary all = {0, ~0u, {}};
-#pragma unroll
-  for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
-    all.largest = max(all.largest, bounds[rank].largest);
-    all.lowest = min(all.lowest, bounds[rank].lowest);
-  }
-  if (!weighs) return all;
-#pragma unroll
-  for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
-    const Bounds of = bounds[rank];
-    const u64 weight = in_units(rescale(of.sum, reference_of(all.largest), reference_of(of.largest)));
-    all.weight.before += rank < row.rank ? weight : 0;
-    all.weight.own = rank == row.rank ? weight : all.weight.own;
-    all.weight.total += weight;
-  }
-  return all;
 }
 
 // Adds 1 to the offset if this is the last of `rows` rows. Called by one thread of each row, after every
@@ -178,12 +96,6 @@ __device__ __forceinline__ u32 min_p_key() {
   return min(key_at(mul_rn(log2_approx(row.min_p), kLog2)), row.largest);
 }
 
-// The logarithm of weight / total.
-__device__ __forceinline__ float log_probability(u32 key, u64 total) {
-  const float kept = log2_approx(mul_rn(to_f32_rn(total), 1 / kWeightOne));
-  return mul_rn(sub_rn(log2_weight(row, key), kept), kLog2);
-}
-
 }  // namespace sampling
 }  // namespace cukiln
 
@@ -201,10 +113,11 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   const RowParameters parameters{temperature ? temperature[row_index] : 1.0f,
                                  top_k ? top_k[row_index] : 0, top_p ? top_p[row_index] : 1.0f,
                                  min_p ? min_p[row_index] : 0.0f};
-  const bool greedy = parameters.greedy();
+  const bool greedy = is_greedy(parameters.temperature);
   if (threadIdx.x == 0) {
     row_seed = row_seeds ? row_seeds[row_index] : PhiloxSeed{state->seed, state->offset};
-    start_row(logits, vocabulary, rank, parameters);
+    start_row(logits, vocabulary, rank, parameters.temperature);
+    row.min_p = parameters.min_p;
     set_filters(parameters, vocabulary, order);
     // In greedy rows several threads may find a token: atomicMin keeps the lowest index.
     if (rank == 0) tokens[row_index] = 0x7FFFFFFF;
@@ -230,10 +143,9 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
     row_weight = all.weight.total;
   }
   __syncthreads();
-  // Infinite logits are weighed by their keys.
-  const bool is_infinite = !(row.max >= -kLargestFloat && row.max <= kLargestFloat);
-  if (is_infinite && weighs) {
-    const u64 weight = cluster_sum(weigh_row(kLowestKey)).total;
+  const bool infinite = is_infinite(row.max);
+  if (infinite && weighs) {
+    const u64 weight = weigh_infinite_row();
     if (threadIdx.x == 0) row_weight = weight;
     __syncthreads();
   }
@@ -252,7 +164,7 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
     if (!by_best || !draw_from_best(lowest, own_largest >= lowest, &total, &drawn)) {
       drawn = draw_by_thresholds(own_largest, !by_best, &total);
     }
-  } else if (filters.min_p_key > kLowestKey || is_infinite) {
+  } else if (filters.min_p_key > kLowestKey || infinite) {
     drawn = draw_from_row(weigh_own(own_largest, filters.min_p_key), filters.min_p_key, &total);
   } else {
     const u64 target = __umul64hi(random_bits, total) - all.weight.before;

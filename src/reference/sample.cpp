@@ -43,11 +43,13 @@ struct Row {
   std::vector<std::int32_t> order;
   std::vector<std::uint64_t> weights;  // in the order
 
-  double gap(std::size_t place) const noexcept {
+  double gap_of(std::int32_t token) const noexcept {
     const double best = logits[static_cast<std::size_t>(order.front())];
-    const double own = logits[static_cast<std::size_t>(order[place])];
+    const double own = logits[static_cast<std::size_t>(token)];
     return own == best ? 0.0 : own - best;  // also of equal infinities
   }
+
+  double gap(std::size_t place) const noexcept { return gap_of(order[place]); }
 
   void weigh(double temperature) {
     weights.resize(order.size());
@@ -190,6 +192,38 @@ void sample(const MutableVectorView& tokens, const MatrixView& logits,
   }
   if (logits.rows != 0 && parameters.row_seeds == nullptr) {
     ++state.offset;
+  }
+}
+
+void top_log_probabilities(const MutableMatrixView& top_tokens,
+                           const MutableMatrixView& top_log_probabilities, const MatrixView& logits,
+                           const VectorView& temperature, const VectorView& tokens,
+                           const MutableVectorView& token_log_probabilities) {
+  const auto size = static_cast<std::size_t>(logits.columns);
+  const auto count = static_cast<std::size_t>(top_tokens.columns);
+  Row row{std::vector<float>(size), std::vector<std::int32_t>(size), {}};
+  for (std::int64_t r = 0; r < logits.rows; ++r) {
+    read_row(row, logits, r);
+    const float given = value_at(temperature, r, 1.0f);
+    const double scale = given > 0.0f ? 1.0 / double{given} : 1.0;
+    double weight = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      weight += std::exp(row.gap(i) * scale);
+    }
+    const auto log_probability = [&](std::int32_t token) {
+      return static_cast<float>(row.gap_of(token) * scale - std::log(weight));
+    };
+    const std::size_t first = static_cast<std::size_t>(r) * count;
+    for (std::size_t i = 0; i < count; ++i) {
+      top_tokens.data_as<std::int32_t>()[first + i] = row.order[i];
+      top_log_probabilities.data_as<float>()[first + i] = log_probability(row.order[i]);
+    }
+    if (token_log_probabilities.data != nullptr) {
+      const std::int32_t token = tokens.data_as<const std::int32_t>()[r];
+      const bool is_one = token >= 0 && token < logits.columns;
+      token_log_probabilities.data_as<float>()[r] =
+          is_one ? log_probability(token) : std::numeric_limits<float>::quiet_NaN();
+    }
   }
 }
 

@@ -16,4 +16,12 @@ void sample(const MutableVectorView& tokens, const MatrixView& logits,
             const sampling::Parameters& parameters, sampling::State& state,
             const MutableVectorView& log_probabilities);
 
+/// The largest log-probabilities of each row of f32 logits, as `sampling::TopLogProbabilities`
+/// defines them. Views are of host memory; `temperature`, and `tokens` with
+/// `token_log_probabilities`, may be absent. Arguments are not checked.
+void top_log_probabilities(const MutableMatrixView& top_tokens,
+                           const MutableMatrixView& top_log_probabilities, const MatrixView& logits,
+                           const VectorView& temperature, const VectorView& tokens,
+                           const MutableVectorView& token_log_probabilities);
+
 }  // namespace cukiln::reference

@@ -73,6 +73,7 @@ def calls(operands: str) -> str:
         target, *given = [part.strip() for part in rest.replace("{", "").replace("}", "").split(",")]
         if target.startswith("["):  # an address, and nothing is written
             target, given = "", [target[1:-1], *given]
+        given = [part[1:-1] if part.startswith("[") else part for part in given]
         given = [re.sub(r"^0f([0-9A-F]{8})$", r"ptx::f32(0x\1u)", part) for part in given]
         line = f"ptx::{name.replace('.', '_')}({', '.join(given)});"
         if target:

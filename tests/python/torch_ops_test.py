@@ -305,6 +305,16 @@ X = matrix(4, 64)
             lambda r, m: torch.ops.cukiln.sample(X, sampler_state(), row_seeds=sampler_state()),
             r"row_seeds is .*\[4, 2\]",
         ),
+        (lambda r, m: torch.ops.cukiln.top_log_probabilities(X, 33), "count is 33; 0 to 32"),
+        (lambda r, m: torch.ops.cukiln.top_log_probabilities(X, -1), "count is -1; 0 to 32"),
+        (
+            lambda r, m: torch.ops.cukiln.top_log_probabilities(X[:, :5], 6),
+            "count is 6; .*vocabulary of 5",
+        ),
+        (
+            lambda r, m: torch.ops.cukiln.top_log_probabilities(X, 3, tokens=torch.ones(4)),
+            "tokens is .*int32",
+        ),
     ],
 )
 def test_a_bad_argument_is_refused_before_anything_runs(call, message):

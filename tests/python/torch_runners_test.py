@@ -58,6 +58,12 @@ def op_calls():
         "run_linear": lambda: (x, ct.register_runner(Foreign()), 48),
         "run_moe": lambda: (x, *topk, ct.register_runner(Foreign()), 64),
         "sample": lambda: (matrix(3, 40), sampler_state(), torch.ones(3), None, torch.rand(3)),
+        "top_log_probabilities": lambda: (
+            matrix(3, 40),
+            5,
+            torch.ones(3),
+            torch.ones(3, dtype=torch.int32),
+        ),
     }
 
 
@@ -79,7 +85,7 @@ def test_opcheck(name):
     arguments = op_calls()[name]()
     kept = [each for each in arguments if isinstance(each, ct.Runner)]
     given = tuple(each.runner_id if isinstance(each, ct.Runner) else each for each in arguments)
-    op = getattr(torch.ops.cukiln if name in ("sample", "run_linear", "run_moe") else ops, name)
+    op = getattr(ops, name, None) or getattr(torch.ops.cukiln, name)
     result = torch.library.opcheck(op, given)
     assert set(result.values()) == {"SUCCESS"} and len(kept) < 2
 

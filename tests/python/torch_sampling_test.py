@@ -94,6 +94,57 @@ def test_a_row_with_a_seed_of_its_own_draws_the_same_wherever_it_is():
     assert not torch.ops.cukiln.sample(logits, state, row_seeds=seeds)[0].equal(first)
 
 
+def expected_top(logits, count, temperature=None):
+    scaled = logits.double() if temperature is None else logits.double() / temperature[:, None]
+    exact = torch.log_softmax(scaled, 1)
+    order = torch.argsort(logits.double(), dim=1, descending=True, stable=True)[:, :count]
+    return exact, order
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_largest_log_probabilities_descend_and_ties_take_the_lower_token(dtype):
+    torch.manual_seed(4)
+    logits = (torch.randn(3, 500) * 4).round().to(dtype)  # many equals
+    tokens = torch.tensor([0, 499, 7], dtype=torch.int32)
+    temperature = torch.tensor([0.5, 1.0, 3.0])
+    for scales in (None, temperature):
+        exact, order = expected_top(logits, 20, scales)
+        top, top_tokens, of_tokens = torch.ops.cukiln.top_log_probabilities(logits, 20, scales, tokens)
+        assert (top.dtype, top_tokens.dtype) == (torch.float32, torch.int32)
+        assert top_tokens.equal(order.int())
+        torch.testing.assert_close(top.double(), exact.gather(1, order), rtol=0, atol=1e-5)
+        torch.testing.assert_close(of_tokens.double(), exact[range(3), tokens.long()], rtol=0, atol=1e-5)
+
+
+def test_greedy_temperatures_count_as_1_and_rows_may_overlap():
+    logits = matrix(1, 300).float().expand(3, 300)
+    temperature = torch.tensor([1.0, 0.0, math.nan])
+    top = torch.ops.cukiln.top_log_probabilities(logits, 5, temperature)[0]
+    assert top[1].equal(top[0]) and top[2].equal(top[0])
+    assert not top[0].equal(torch.ops.cukiln.top_log_probabilities(logits, 5, temperature + 1)[0][0])
+
+
+def test_log_probabilities_of_nan_infinities_and_tokens_outside():
+    inf, nan = math.inf, math.nan
+    logits = torch.tensor([[nan, 0, -inf, 0.5], [1, inf, inf, nan], [-inf, nan, -inf, -inf]])
+    tokens = torch.tensor([2, 4, -1], dtype=torch.int32)
+    top, top_tokens, of_tokens = torch.ops.cukiln.top_log_probabilities(logits, 3, tokens=tokens)
+    assert top_tokens.tolist() == [[3, 1, 0], [1, 2, 0], [0, 1, 2]]
+    half, quarter = math.log(0.5), math.log(0.25)
+    expected = torch.tensor([[-0.4740769, -0.9740769, -inf], [half, half, -inf], [quarter] * 3])
+    torch.testing.assert_close(top, expected, rtol=0, atol=1e-5)
+    assert of_tokens[0] == -inf and of_tokens[1:].isnan().all()
+
+
+def test_the_sampled_token_has_its_log_probability_without_the_largest():
+    logits = torch.randn(4, 100)
+    tokens, drawn = torch.ops.cukiln.sample(logits, sampler_state(2))
+    top, top_tokens, of_tokens = torch.ops.cukiln.top_log_probabilities(logits, 0, tokens=tokens)
+    assert top.shape == top_tokens.shape == (4, 0)
+    torch.testing.assert_close(of_tokens, drawn, rtol=0, atol=1e-5)
+    assert torch.ops.cukiln.top_log_probabilities(logits, 100 - 70)[2].shape == (0,)
+
+
 def test_random_words_are_philox():
     # Salmon et al.: Philox4x32-10 of counter 0 and key 0 begins 6627e8d5 e169c58d.
     word = 0xE169C58D6627E8D5 / 2**64

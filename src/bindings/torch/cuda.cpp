@@ -44,7 +44,13 @@ DeviceLaunchers::DeviceLaunchers(KernelLoader& loader, int device)
       moe(nvfp4::MoeGemm::create(loader, device)),
       sample_f32(sampling::Sampler::create(loader, device, DataType::f32)),
       sample_bf16(sampling::Sampler::create(loader, device, DataType::bf16)),
-      sample_f16(sampling::Sampler::create(loader, device, DataType::f16)) {}
+      sample_f16(sampling::Sampler::create(loader, device, DataType::f16)),
+      top_log_probabilities_f32(
+          sampling::TopLogProbabilities::create(loader, device, DataType::f32)),
+      top_log_probabilities_bf16(
+          sampling::TopLogProbabilities::create(loader, device, DataType::bf16)),
+      top_log_probabilities_f16(
+          sampling::TopLogProbabilities::create(loader, device, DataType::f16)) {}
 
 Result<std::unique_ptr<Cuda>> Cuda::create(KernelLoader& loader) {
   CUKILN_TRY(const CudaShim shim, open_cuda_shim());

@@ -74,6 +74,9 @@ struct DeviceLaunchers {
   Result<sampling::Sampler> sample_f32;
   Result<sampling::Sampler> sample_bf16;
   Result<sampling::Sampler> sample_f16;
+  Result<sampling::TopLogProbabilities> top_log_probabilities_f32;
+  Result<sampling::TopLogProbabilities> top_log_probabilities_bf16;
+  Result<sampling::TopLogProbabilities> top_log_probabilities_f16;
 };
 
 /// PyTorch's CUDA side, the driver, and the launchers of every visible device.

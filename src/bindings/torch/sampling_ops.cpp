@@ -50,6 +50,36 @@ const Result<sampling::Sampler>& sampler_of(const DeviceLaunchers& launchers, Da
                                     : launchers.sample_f16;
 }
 
+const Result<sampling::TopLogProbabilities>& top_log_probabilities_of(
+    const DeviceLaunchers& launchers, DataType logits) {
+  return logits == DataType::f32    ? launchers.top_log_probabilities_f32
+         : logits == DataType::bf16 ? launchers.top_log_probabilities_bf16
+                                    : launchers.top_log_probabilities_f16;
+}
+
+void require_logits(const Tensor& logits) {
+  const Shim& shim = logits.shim();
+  if (logits.dtype() != shim.float32 && logits.dtype() != shim.bfloat16 &&
+      logits.dtype() != shim.float16) {
+    refuse("logits is {}; float32, bfloat16 or float16 is expected", logits.describe());
+  }
+  if (logits.dim() != 2 || logits.size(1) < 1 ||
+      logits.size(1) > sampling::Sampler::kMaxVocabulary) {
+    refuse("logits is {}; [rows, vocabulary] is expected, a vocabulary of 1 to {}",
+           logits.describe(), sampling::Sampler::kMaxVocabulary);
+  }
+  if (logits.size(1) > 1 && logits.stride(1) != 1) {
+    refuse("logits, {}, has no contiguous rows; pass logits.contiguous()", logits.describe());
+  }
+}
+
+MatrixView view_of(const Tensor& logits) {
+  const std::int64_t rows = logits.size(0);
+  const std::int64_t vocabulary = logits.size(1);
+  return {type_of(logits), logits.data<const void>(), rows, vocabulary,
+          rows > 1 ? logits.stride(0) : vocabulary};
+}
+
 /// A copy of logits of any type as floats.
 std::vector<float> floats(const Tensor& logits) {
   Tensor copy = empty_like(logits, logits.shim().float32, {logits.size(0), logits.size(1)});
@@ -70,20 +100,8 @@ void sample(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*res
   const std::optional<Tensor> row_seeds = arguments.optional_tensor();
 
   const Shim& shim = host().shim;
-  if (logits.dtype() != shim.float32 && logits.dtype() != shim.bfloat16 &&
-      logits.dtype() != shim.float16) {
-    refuse("logits is {}; float32, bfloat16 or float16 is expected", logits.describe());
-  }
-  if (logits.dim() != 2 || logits.size(1) < 1 ||
-      logits.size(1) > sampling::Sampler::kMaxVocabulary) {
-    refuse("logits is {}; [rows, vocabulary] is expected, a vocabulary of 1 to {}",
-           logits.describe(), sampling::Sampler::kMaxVocabulary);
-  }
+  require_logits(logits);
   const std::int64_t rows = logits.size(0);
-  const std::int64_t vocabulary = logits.size(1);
-  if (vocabulary > 1 && logits.stride(1) != 1) {
-    refuse("logits, {}, has no contiguous rows; pass logits.contiguous()", logits.describe());
-  }
   require_device(state, "state", logits);
   require_dtype(state, "state", shim.int64, "int64");
   require_dense(state, "state", {3});
@@ -103,17 +121,57 @@ void sample(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*res
   auto* const random = state.data<sampling::State>();
   if (rows != 0 && logits.is_cuda()) {
     const CudaScope scope(host().require_cuda(), logits.device());
-    const MatrixView given(type_of(logits), logits.data<const void>(), rows, vocabulary,
-                           rows > 1 ? logits.stride(0) : vocabulary);
+    const MatrixView given = view_of(logits);
     require(require(sampler_of(scope.launchers, given.type))
                 .launch(scope.stream, chosen, given, parameters, random, logarithms));
   } else if (rows != 0) {
     const std::vector<float> values = floats(logits);
-    reference::sample(chosen, {DataType::f32, values.data(), rows, vocabulary}, parameters, *random,
-                      logarithms);
+    reference::sample(chosen, {DataType::f32, values.data(), rows, logits.size(1)}, parameters,
+                      *random, logarithms);
   }
   stack[0] = tokens.release();
   stack[1] = log_probabilities.release();
+}
+
+void top_log_probabilities(StableValue* stack, std::uint64_t /*arguments*/,
+                           std::uint64_t /*results*/) {
+  Arguments arguments(host().shim, stack);
+  const Tensor logits = arguments.tensor();
+  const std::int64_t count = arguments.integer();
+  const std::optional<Tensor> temperature = arguments.optional_tensor();
+  const std::optional<Tensor> tokens = arguments.optional_tensor();
+
+  const Shim& shim = host().shim;
+  require_logits(logits);
+  const std::int64_t rows = logits.size(0);
+  if (count < 0 || count > sampling::TopLogProbabilities::kMaxCount || count > logits.size(1)) {
+    refuse("count is {}; 0 to {} is expected, no more than the vocabulary of {}", count,
+           sampling::TopLogProbabilities::kMaxCount, logits.size(1));
+  }
+  const VectorView scales = row_values(temperature, "temperature", logits, DataType::f32);
+  const VectorView given = row_values(tokens, "tokens", logits, DataType::i32);
+
+  Tensor top_tokens = empty_like(logits, shim.int32, {rows, count});
+  Tensor top = empty_like(logits, shim.float32, {rows, count});
+  Tensor of_tokens = empty_like(logits, shim.float32, {tokens ? rows : 0});
+  const MutableMatrixView chosen(DataType::i32, top_tokens.data<void>(), rows, count);
+  const MutableMatrixView largest(DataType::f32, top.data<void>(), rows, count);
+  const MutableVectorView of_given =
+      tokens ? MutableVectorView(DataType::f32, of_tokens.data<void>(), rows) : MutableVectorView();
+  if (rows != 0 && logits.is_cuda()) {
+    const CudaScope scope(host().require_cuda(), logits.device());
+    const MatrixView view = view_of(logits);
+    require(require(top_log_probabilities_of(scope.launchers, view.type))
+                .launch(scope.stream, chosen, largest, view, scales, given, of_given));
+  } else if (rows != 0) {
+    const std::vector<float> values = floats(logits);
+    reference::top_log_probabilities(chosen, largest,
+                                     {DataType::f32, values.data(), rows, logits.size(1)}, scales,
+                                     given, of_given);
+  }
+  stack[0] = top.release();
+  stack[1] = top_tokens.release();
+  stack[2] = of_tokens.release();
 }
 
 constexpr Op kSamplingOps[] = {
@@ -122,6 +180,11 @@ constexpr Op kSamplingOps[] = {
      "Tensor? top_p=None, Tensor? min_p=None, bool joint=False, Tensor(b!)? row_seeds=None) -> "
      "(Tensor tokens, Tensor log_probabilities)",
      sample},
+    {"top_log_probabilities",
+     "top_log_probabilities(Tensor logits, int count, Tensor? temperature=None, Tensor? "
+     "tokens=None) -> (Tensor top_log_probabilities, Tensor top_tokens, Tensor "
+     "token_log_probabilities)",
+     top_log_probabilities},
 };
 
 }  // namespace

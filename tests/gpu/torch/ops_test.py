@@ -204,6 +204,20 @@ class Ops(unittest.TestCase):
             self.assert_same(seeds[1], seeds[0])
             self.assertEqual(states[1].tolist(), [5, 3, 0])
 
+    def test_top_log_probabilities_are_the_reference(self):
+        logits = torch.randn(16, 20000) * 3
+        tokens = torch.randint(0, 20000, (16,), dtype=torch.int32)
+        temperature = torch.rand(16) + 0.5
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            typed = logits.to(dtype)
+            expected = torch.ops.cukiln.top_log_probabilities(typed, 20, temperature, tokens)
+            given = torch.ops.cukiln.top_log_probabilities(
+                typed.cuda(), 20, temperature.cuda(), tokens.cuda()
+            )
+            self.assert_same(given[1], expected[1])
+            torch.testing.assert_close(given[0].cpu(), expected[0], rtol=1e-6, atol=1e-5)
+            torch.testing.assert_close(given[2].cpu(), expected[2], rtol=1e-6, atol=1e-5)
+
     def test_opcheck(self):
         x, gsa = matrix(5, 64).cuda(), torch.tensor([100.0, 0.01]).cuda()
         weight = matrix(64, 96).cuda().requires_grad_()
@@ -231,6 +245,12 @@ class Ops(unittest.TestCase):
                 torch.zeros(3).cuda(),
                 *(None, None, None, False),
                 torch.zeros(3, 2, dtype=torch.int64).cuda(),
+            ),
+            torch.ops.cukiln.top_log_probabilities: (
+                torch.randn(3, 40).cuda(),
+                5,
+                torch.ones(3).cuda(),
+                torch.ones(3, dtype=torch.int32).cuda(),
             ),
         }
         for op, arguments in calls.items():

@@ -112,6 +112,7 @@ _OPERATORS = {
     "sampler": "cukiln.sample",
     "swiglu_amax_gsa": "nvfp4.swiglu_amax_gsa",
     "swiglu_quantize_from_buffer": "nvfp4.swiglu_quantize_from_buffer",
+    "top_log_probabilities": "cukiln.top_log_probabilities",
 }
 
 

@@ -134,3 +134,12 @@ def _(
 ) -> tuple[Tensor, Tensor]:
     rows = (logits.shape[0],)
     return logits.new_empty(rows, dtype=torch.int32), logits.new_empty(rows, dtype=torch.float32)
+
+
+@torch.library.register_fake("cukiln::top_log_probabilities")
+def _(
+    logits: Tensor, count: int, temperature: Tensor | None = None, tokens: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    top = logits.new_empty((logits.shape[0], count), dtype=torch.float32)
+    given = 0 if tokens is None else logits.shape[0]
+    return top, top.new_empty(top.shape, dtype=torch.int32), top.new_empty((given,))

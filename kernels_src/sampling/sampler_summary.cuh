@@ -1,0 +1,106 @@
+// The first pass over a row by its thread blocks, and what they then know of it: the largest logit and the
+// weight of all tokens, so that the probability of each is known.
+#pragma once
+
+#include "sampler_passes.cuh"
+
+namespace cukiln {
+namespace sampling {
+
+// Also NaN.
+__device__ __forceinline__ bool is_greedy(float temperature) {
+  return __float_as_uint(temperature) - 1 >= 0x7F800000u;
+}
+
+// Initialises the shared state, in one thread. A temperature <= 0 or NaN counts as 1.
+__device__ __forceinline__ void start_row(const Logit* logits, u32 vocabulary, u32 rank, float temperature) {
+  row.logits = logits;
+  row.vocabulary = vocabulary;
+  row.whole_groups = whole_groups(logits, vocabulary);
+  row.rank = rank;
+  row.temperature = is_greedy(temperature) ? 1.0f : temperature;
+  // At least 2^-126, so that an infinite gap times it stays infinite; and finite, so that no gap stays none.
+  const float inverse = min_f32(max_f32(reciprocal(row.temperature), 1.17549435e-38f), 0.5f * kLargestFloat);
+  row.scale = mul_rn(inverse, -1.44269504088896340736f);
+  row.exponent_factor = row.scale;
+  last_round = 0;
+  staged_count = 0;
+}
+
+// What the cluster knows after the first pass: of all thread blocks, the largest key, the least lower bound of
+// the top-k set, the weight of all tokens and that of the thread blocks before this one, and of this one.
+struct RowSummary {
+  u32 largest;
+  u32 lowest;
+  Sum weight;
+};
+
+// The sum of weights relative to `largest`, from one relative to `reference`.
+__device__ __forceinline__ float rescale(float sum, float largest, float reference) {
+  return mul_rn(sum, exp2_approx(mul_rn(sub_rn(largest, reference), row.exponent_factor)));
+}
+
+// Combines what warps or thread blocks know, in their order.
+__device__ __forceinline__ Bounds combine(const Bounds* each, u32 count) {
+  Bounds all = each[0];
+#pragma unroll
+  for (u32 i = 1; i < count; ++i) {
+    all.largest = max(all.largest, each[i].largest);
+    all.lowest = min(all.lowest, each[i].lowest);
+  }
+  all.sum = 0.0f;
+#pragma unroll
+  for (u32 i = 0; i < count; ++i) {
+    all.sum = add_rn(all.sum, rescale(each[i].sum, reference_of(all.largest), reference_of(each[i].largest)));
+  }
+  return all;
+}
+
+// Combines the threads' summaries over the cluster, their sums of weights only where asked to.
+__device__ __forceinline__ RowSummary reduce_in_cluster(const Summary& summary, u32 own_largest, u32 lowest,
+                                                       bool weighs) {
+  const u32 largest = __reduce_max_sync(~0u, own_largest);
+  float sum = rescale(summary.sum, reference_of(largest), summary.reference);
+#pragma unroll
+  for (u32 lane = 16; lane > 0; lane /= 2) sum = add_rn(sum, __shfl_xor_sync(~0u, sum, lane));
+  if (threadIdx.x % 32 == 0) warp_bounds[threadIdx.x / 32] = {largest, lowest, sum, 0};
+  __syncthreads();
+  cluster_wait();  // every thread block runs
+  if (threadIdx.x < kClusterBlocks) {
+    *in_rank(bounds + row.rank, threadIdx.x) = combine(warp_bounds, kThreads / 32);
+  }
+  cluster_arrive();
+  cluster_wait();
+  RowSummary all = {0, ~0u, {}};
+#pragma unroll
+  for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
+    all.largest = max(all.largest, bounds[rank].largest);
+    all.lowest = min(all.lowest, bounds[rank].lowest);
+  }
+  if (!weighs) return all;
+#pragma unroll
+  for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
+    const Bounds of = bounds[rank];
+    const u64 weight = in_units(rescale(of.sum, reference_of(all.largest), reference_of(of.largest)));
+    all.weight.before += rank < row.rank ? weight : 0;
+    all.weight.own = rank == row.rank ? weight : all.weight.own;
+    all.weight.total += weight;
+  }
+  return all;
+}
+
+__device__ __forceinline__ bool is_infinite(float logit) {
+  return !(logit >= -kLargestFloat && logit <= kLargestFloat);
+}
+
+// The weight of all tokens of a row whose largest logit is infinite, which are weighed by their keys.
+__device__ __forceinline__ u64 weigh_infinite_row() { return cluster_sum(weigh_row(kLowestKey)).total; }
+
+// The logarithm of weight / total.
+__device__ __forceinline__ float log_probability(u32 key, u64 total) {
+  const float kept = log2_approx(mul_rn(to_f32_rn(total), 1 / kWeightOne));
+  return mul_rn(sub_rn(log2_weight(row, key), kept), kLog2);
+}
+
+}  // namespace sampling
+}  // namespace cukiln

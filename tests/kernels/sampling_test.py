@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The sampling kernels' device code, run on the CPU, beside NumPy's float64, which shares nothing with it.
+
+  sampling_test.py COMPILER…
+
+The log-probability of a drawn token tells the weight of all kept ones, so one draw shows whether a row's
+thresholds are exact.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+KERNELS = REPOSITORY / "kernels_src" / "sampling"
+FETCHED = REPOSITORY / ".cukiln-numpy"
+COMPILER = sys.argv[1:]
+
+sys.path.insert(0, str(FETCHED))
+try:
+    import ml_dtypes
+    import numpy as np
+except ImportError as missing:
+    sys.exit(f"{missing}: {FETCHED} is not there, or for another Python. Run scripts/bootstrap --tests.")
+
+from device_source import translate_files
+
+F32 = np.float32
+TYPES = {np.dtype(F32): "f32", np.dtype(ml_dtypes.bfloat16): "bf16"}
+FLAGS = {"f32": (), "bf16": ("-DCUKILN_LOGITS_BF16",)}
+VOCABULARY = 20011  # five batches of some threads, and a row's length that is no multiple of four
+ERROR = 1e-5
+ROWS = 1  # each takes half a second
+
+
+def setUpModule() -> None:
+    global libraries
+    folder = Path(tempfile.mkdtemp(prefix="cukiln-sampling-"))
+    unittest.addModuleCleanup(lambda: subprocess.run(["rm", "-r", folder], check=True))
+    translate_files(KERNELS, ["sampler.cu", "top_log_probabilities.cu"], folder)
+    libraries = {}
+    for name, flags in FLAGS.items():
+        library = folder / f"{name}.so"
+        command = [*COMPILER, "-std=c++20", "-O2", "-ffp-contract=off", "-w", "-shared", "-fPIC", "-DCUKILN_HOST_ARCH=900",
+                   f"-I{HERE}", f"-I{folder}", *flags, HERE / "sampling.cpp", "-o", library]  # fmt: skip
+        subprocess.run(command, check=True)
+        libraries[name] = ctypes.CDLL(str(library))
+
+
+def address(array: np.ndarray | None) -> ctypes.c_void_p:
+    return ctypes.c_void_p(None if array is None else array.ctypes.data)
+
+
+def u32(value: int) -> ctypes.c_uint32:
+    return ctypes.c_uint32(value)
+
+
+def top(logits: np.ndarray, count: int, temperature=None, tokens=None) -> tuple[np.ndarray, ...]:
+    rows, vocabulary = logits.shape
+    found = np.full((rows, count), -1, np.int32), np.full((rows, count), 9, F32)
+    of_tokens = None if tokens is None else np.full(rows, 9, F32)
+    libraries[TYPES[logits.dtype]].run_top_log_probabilities(
+        u32(rows), address(found[0]), address(found[1]), address(of_tokens), address(logits), u32(vocabulary),
+        ctypes.c_int64(logits.strides[0] // logits.itemsize), u32(count), address(temperature), address(tokens))  # fmt: skip
+    return (*found, of_tokens)
+
+
+def sample(logits: np.ndarray, temperature=None, top_k=None, top_p=None, min_p=None, joint=False, state=None,
+           row_seeds=None) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    rows, vocabulary = logits.shape
+    tokens, log_probabilities = np.full(rows, -1, np.int32), np.full(rows, 9, F32)
+    state = np.array([11, 0, 0], np.uint64) if state is None else state
+    values = [None if value is None else np.full(rows, value, kind) for value, kind in
+              ((temperature, F32), (top_k, np.int32), (top_p, F32), (min_p, F32))]  # fmt: skip
+    libraries[TYPES[logits.dtype]].run_sampler(
+        u32(rows), address(tokens), address(log_probabilities), address(logits), u32(vocabulary),
+        ctypes.c_int64(logits.strides[0] // logits.itemsize), *map(address, values), u32(joint), address(state),
+        address(row_seeds))  # fmt: skip
+    return tokens, log_probabilities
+
+
+def log_softmax(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    scaled = np.nan_to_num(logits.astype(np.float64), nan=-np.inf, posinf=np.inf, neginf=-np.inf) / temperature
+    largest = scaled.max(1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        gap = np.where(scaled == largest, 0, scaled - largest)
+        return gap - np.log(np.exp(gap).sum(1, keepdims=True))
+
+
+def kept_log_probabilities(logits: np.ndarray, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, joint=False) -> np.ndarray:
+    """Of each token; -inf of those that the filters drop."""
+    plain = log_softmax(logits, temperature)
+    result = np.full_like(plain, -np.inf)
+    for row, values in enumerate(plain):
+        descending = np.sort(values)[::-1]
+        weights = np.exp(descending)
+        keep = np.ones(len(values), bool)
+        base = weights.sum()
+        if 0 < top_k < len(values):
+            keep &= values >= descending[top_k - 1]
+            base = base if joint else weights[descending >= descending[top_k - 1]].sum()
+        if top_p < 1:
+            above = np.concatenate([[0], np.cumsum(weights)])[np.searchsorted(-descending, -values)]
+            keep &= (above == 0) | (above < float(F32(top_p)) * base)
+        if min_p > 0:
+            keep &= values - descending[0] >= np.log(float(F32(min_p)))
+        result[row, keep] = values[keep] - np.log(np.exp(values[keep]).sum())
+    return result
+
+
+def rows_of(kind: str, random: np.random.Generator) -> np.ndarray:
+    if kind == "normal":
+        return (random.standard_normal((ROWS, VOCABULARY)) * 3).astype(F32)
+    if kind == "equals":  # at every threshold
+        return (random.standard_normal((ROWS, VOCABULARY)).round(1)).astype(F32)
+    if kind == "zipf":
+        return np.stack([random.permutation(-np.log(np.arange(1, VOCABULARY + 1))) for _ in range(ROWS)]).astype(F32)
+    if kind == "sorted":
+        return np.tile(-1e-3 * np.arange(VOCABULARY), (ROWS, 1)).astype(F32)
+    if kind == "one reader":  # the best tokens are all read by one thread
+        logits = random.standard_normal((ROWS, VOCABULARY)).astype(F32)
+        logits[:, [4 * 2048 * group + i for group in range(2) for i in range(4)]] += 20
+        return logits
+    if kind == "masked":  # all but three tokens
+        logits = np.full((ROWS, VOCABULARY), -np.inf, F32)
+        logits[:, [7, 8, 15000]] = [1, 3, 2]
+        return logits
+    return {"constant": np.zeros, "short": lambda *_: random.standard_normal((ROWS, 37))}[kind]((ROWS, VOCABULARY)).astype(F32)
+
+
+KINDS = ("normal", "equals", "zipf", "sorted", "one reader", "masked", "constant", "short")
+
+
+class TopLogProbabilities(unittest.TestCase):
+    def check(self, logits: np.ndarray, count: int, temperature: float | None = None) -> None:
+        random = np.random.default_rng(3)
+        tokens = random.integers(0, logits.shape[1], len(logits), dtype=np.int32)
+        exact = log_softmax(logits, temperature or 1.0)
+        with np.errstate(invalid="ignore"):
+            order = np.argsort(-log_softmax(logits), axis=1, kind="stable")[:, :count]
+        found, values, of_tokens = top(
+            logits, count, None if temperature is None else np.full(len(logits), temperature, F32), tokens)  # fmt: skip
+        np.testing.assert_array_equal(found, order)
+        np.testing.assert_allclose(values, np.take_along_axis(exact, order, 1), rtol=1e-6, atol=ERROR)
+        np.testing.assert_allclose(of_tokens, exact[range(len(exact)), tokens], rtol=1e-6, atol=ERROR)
+
+    def test_the_largest_come_first_and_among_equals_the_lowest_index(self):
+        random = np.random.default_rng(1)
+        for kind in KINDS:
+            for count in (5, 32) if kind == "normal" else (20,):
+                with self.subTest(kind=kind, count=count):
+                    self.check(rows_of(kind, random), count)
+
+    def test_temperature_scales_and_greedy_counts_as_1(self):
+        logits = rows_of("normal", np.random.default_rng(1))
+        self.check(logits, 4, 0.5)
+        plain = top(logits, 4)
+        for temperature in (0.0, np.nan):
+            given = top(logits, 4, np.full(ROWS, temperature, F32))
+            np.testing.assert_array_equal(given[1], plain[1])
+
+    def test_bf16_logits_and_unaligned_rows(self):
+        logits = rows_of("normal", np.random.default_rng(1))
+        self.check(logits.astype(ml_dtypes.bfloat16), 20)
+        apart = np.zeros((ROWS, VOCABULARY + 2), F32)
+        apart[:, 1:-1] = logits
+        aligned, unaligned = top(logits, 20), top(apart[:, 1:-1], 20)
+        np.testing.assert_array_equal(unaligned[0], aligned[0])
+        np.testing.assert_array_equal(unaligned[1], aligned[1])
+
+    def test_nan_infinities_and_tokens_outside(self):
+        inf, nan = np.inf, np.nan
+        rows = [[nan, 0, -inf, 0.5, nan], [1, inf, 3, inf, nan], [-inf, nan, -inf, -inf, -inf]]
+        found, values, of_tokens = top(np.array(rows, F32), 3, tokens=np.array([2, 5, -1], np.int32))
+        self.assertEqual(found.tolist(), [[3, 1, 0], [1, 3, 2], [0, 1, 2]])
+        half = float(np.log(0.5))
+        expected = [[-0.4740769, -0.9740769, -inf], [half, half, -inf], [float(np.log(0.2))] * 3]
+        np.testing.assert_allclose(values, np.array(expected), rtol=0, atol=ERROR)
+        self.assertEqual(of_tokens[0], -inf)
+        self.assertTrue(np.isnan(of_tokens[1:]).all())
+
+    def test_no_count_gives_the_token_alone(self):
+        logits = rows_of("normal", np.random.default_rng(1))
+        of_tokens = top(logits, 0, tokens=np.array([5], np.int32))[2]
+        np.testing.assert_allclose(of_tokens, log_softmax(logits)[0, 5], rtol=0, atol=ERROR)
+
+
+class Sampler(unittest.TestCase):
+    FILTERS = ({"temperature": 0.7}, {"top_p": 0.5}, {"top_p": 0.9}, {"top_k": 50, "top_p": 0.9}, {"top_k": 5000, "top_p": 0.9})
+    MORE_FILTERS = ({}, {"top_k": 50}, {"top_p": 0.999}, {"min_p": 0.05}, {"top_k": 50, "top_p": 0.9, "joint": True},
+                    {"top_p": 0.9, "min_p": 0.001})  # fmt: skip
+
+    def test_thresholds_are_exact(self):
+        random = np.random.default_rng(2)
+        for kind in KINDS:
+            logits = rows_of(kind, random)
+            for filters in self.FILTERS + (self.MORE_FILTERS if kind == "normal" else ()):
+                with self.subTest(kind=kind, filters=filters):
+                    exact = kept_log_probabilities(logits, **filters)
+                    tokens, log_probabilities = sample(logits, **filters)
+                    drawn = exact[range(len(exact)), tokens]
+                    self.assertTrue(np.isfinite(drawn).all(), "a token outside the kept ones")
+                    np.testing.assert_allclose(log_probabilities, drawn, rtol=0, atol=ERROR)
+
+    def test_greedy_takes_the_lowest_index_among_equals(self):
+        logits = rows_of("equals", np.random.default_rng(4))
+        tokens, log_probabilities = sample(logits, temperature=0)
+        np.testing.assert_array_equal(tokens, logits.argmax(1))
+        np.testing.assert_allclose(log_probabilities, log_softmax(logits).max(1), rtol=0, atol=ERROR)
+
+    def test_a_state_moves_on_and_a_row_with_a_seed_draws_the_same_anywhere(self):
+        logits = np.broadcast_to(rows_of("normal", np.random.default_rng(6))[:1, :999], (6, 999))
+        state = np.array([3, 5, 0], np.uint64)
+        sample(logits, state=state)
+        self.assertEqual(state.tolist(), [3, 6, 0])
+        seeds = np.stack([np.arange(6), np.full(6, 7)], 1).astype(np.uint64)
+        reversed_seeds = np.ascontiguousarray(seeds[::-1])
+        first = sample(logits, state=state, row_seeds=seeds)[0]
+        self.assertGreater(len(set(first.tolist())), 3)
+        self.assertEqual(seeds[:, 1].tolist(), [8] * 6)
+        self.assertEqual(state.tolist(), [3, 6, 0])
+        elsewhere = sample(logits, state=state, row_seeds=reversed_seeds)[0]
+        np.testing.assert_array_equal(elsewhere[::-1], first)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
