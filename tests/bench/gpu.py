@@ -10,11 +10,14 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
+import flashinfer_sampling
 import torch
 from roofline import Measured
 
 Launch = Callable[[int], None]  # the i-th, on the current stream
+SampleRows = Callable[[torch.Tensor], object]
 
 L2_BYTES = 60 << 20
 ROTATED_BYTES = 4 * L2_BYTES  # of what is read, so that nothing is left of it when its turn comes
@@ -37,6 +40,7 @@ class Kernels:
 
     def __init__(self, library: Path):
         self.library = ctypes.CDLL(str(library))
+        self.folder = library.parents[1]
         self.library.bench_gemm_tactics.restype = ctypes.c_int64
         self.library.bench_gemm_sm90_tactic.restype = ctypes.c_int64
         self("bench_open")
@@ -60,6 +64,11 @@ class Kernels:
     def stream() -> int:
         return torch.cuda.current_stream().cuda_stream
 
+    def flashinfer(self) -> ModuleType | None:
+        """FlashInfer's sampling functions, where they were carried."""
+        folder = self.folder / "flashinfer"
+        return flashinfer_sampling.load(folder) if folder.exists() else None
+
     def gemm_tactics(self, m: int, n: int, k: int) -> int:
         return self.library.bench_gemm_tactics(*(ctypes.c_int64(size) for size in (m, n, k)))
 
@@ -73,6 +82,10 @@ class Kernels:
         function.restype = ctypes.c_size_t
         count = function(*(ctypes.c_int64(size) for size in sizes))
         return torch.zeros(max(count, 16), dtype=torch.uint8, device="cuda")
+
+
+def flashinfer_version(kernels: Kernels) -> dict[str, str]:
+    return {"flashinfer": flashinfer_sampling.VERSION} if (kernels.folder / "flashinfer").exists() else {}
 
 
 def copies_for(bytes_each: int) -> int:
@@ -234,70 +247,107 @@ def gate_up(kernels: Kernels, quick: bool) -> Iterator[Entry]:
 
 
 def zipf(rows: int, vocabulary: int) -> torch.Tensor:
-    """Logits of which token r in the order of likelihood has a probability of 1 / r at temperature 0.8."""
-    falling = -0.8 * torch.arange(1, vocabulary + 1, device="cuda").float().log()
+    """Logits of which token r in the order of likelihood has a probability of 1 / r."""
+    falling = -torch.arange(1, vocabulary + 1, device="cuda").float().log()
     return torch.stack([falling[torch.randperm(vocabulary, device="cuda")] for _ in range(rows)])
 
 
-def sample_by_operations(logits: torch.Tensor, top_k: bool, top_p: bool) -> None:
-    """Temperature 0.8, top-k 50 and top-p 0.9 by PyTorch's operations."""
-    scaled = logits / 0.8
-    if top_k:
-        values, indices = torch.topk(scaled, 50)
-    elif top_p:
-        values, indices = torch.sort(scaled, descending=True)
+def sample_by_operations(logits: torch.Tensor, what: str) -> None:
+    """Sampling by PyTorch's operations: top-k 50, top-p 0.9 and min-p 0.05 where the name says so."""
+    if "top-k" in what:
+        values, indices = torch.topk(logits, 50)
+    elif "top-p" in what:
+        values, indices = torch.sort(logits, descending=True)
     else:
-        values, indices = scaled, None
+        values, indices = logits, None
     kept = torch.softmax(values, dim=1)
-    if top_p:
+    if "top-p" in what:
         kept = kept.masked_fill(kept.cumsum(1) - kept >= 0.9, 0)
+    if "min-p" in what:
+        kept = kept.masked_fill(kept < 0.05 * kept.amax(1, keepdim=True), 0)
     drawn = (kept / torch.empty_like(kept).exponential_()).argmax(1, keepdim=True)
     if indices is not None:
         indices.gather(1, drawn)
 
 
+def sample_by_flashinfer(flashinfer: ModuleType, what: str, top_p: torch.Tensor, min_p: torch.Tensor) -> SampleRows:
+    """FlashInfer's own functions for logits, where it has some; else its softmax and that for probabilities. Its
+    draws do not move on: that is its caller's part. top_k is an int, for which it has a faster way."""
+    draws = {"seed": torch.zeros(1, device="cuda", dtype=torch.int64),
+             "offset": torch.zeros(1, device="cuda", dtype=torch.int64)}  # fmt: skip
+    from_logits = flashinfer.top_k_top_p_sampling_from_logits
+    return {
+        "top-k, top-p": lambda x: from_logits(x, 50, top_p, **draws),
+        "top-k, top-p, joint": lambda x: from_logits(x, 50, top_p, filter_apply_order="joint", **draws),
+        "top-p": lambda x: flashinfer.top_p_sampling_from_probs(flashinfer.softmax(x), top_p, **draws),
+        "min-p": lambda x: flashinfer.min_p_sampling_from_probs(flashinfer.softmax(x), min_p, **draws),
+        "no filter": lambda x: flashinfer.sampling_from_logits(x, **draws),
+    }[what]
+
+
+def top_by_operations(logits: torch.Tensor, tokens: torch.Tensor) -> None:
+    log_probabilities = torch.log_softmax(logits, dim=1)
+    log_probabilities.topk(20)
+    log_probabilities.gather(1, tokens)
+
+
 def sampler(kernels: Kernels, quick: bool) -> Iterator[Entry]:
-    """A vocabulary of 128,256. Baseline: PyTorch's operations, and a copy of as many bytes as the logits have."""
+    """A vocabulary of 128,256. Baselines: FlashInfer, or PyTorch's operations where it was not carried;
+    torch.argmax; and a copy of as many bytes as the logits have."""
     vocabulary = 128256
+    flashinfer = kernels.flashinfer()
     for kind, rows in [
         (kind, rows) for kind in ("normal", "zipf") for rows in ((1, 64) if quick else (1, 8, 64, 256))
     ]:
         count = max(2, -(-ROTATED_BYTES // (4 * rows * vocabulary))) * rows
-        all_rows = zipf(count, vocabulary) if kind == "zipf" else torch.randn(count, vocabulary, device="cuda") * 3
+        all_rows = zipf(count, vocabulary) if kind == "zipf" else torch.randn(count, vocabulary, device="cuda") * 3.75
         logits = all_rows.split(rows)  # each launch takes others
-        temperature = torch.full((rows,), 0.8, device="cuda")
-        greedy = torch.zeros(rows, device="cuda")
+        plain, greedy = torch.ones(rows, device="cuda"), torch.zeros(rows, device="cuda")
         top_k = torch.full((rows,), 50, device="cuda", dtype=torch.int32)
         top_p = torch.full((rows,), 0.9, device="cuda")
+        min_p = torch.full((rows,), 0.05, device="cuda")
         state = torch.zeros(3, device="cuda", dtype=torch.int64)
-        tokens = torch.empty(rows, device="cuda", dtype=torch.int32)
+        tokens = torch.zeros(rows, device="cuda", dtype=torch.int32)
+        wide_tokens = tokens.long()[:, None]
+        top_tokens, top = tokens.new_empty(rows, 20), plain.new_empty(rows, 20)
+        of_tokens = torch.empty_like(plain)
         read = 4.0 * rows * vocabulary
 
-        def ours_with(
-            t: torch.Tensor, k: torch.Tensor | None, p: torch.Tensor | None, rows=rows, logits=logits, state=state,
-            tokens=tokens,
+        def each(run: Callable[[torch.Tensor], object], logits=logits) -> Launch:
+            return lambda i: run(logits[i % len(logits)])
+
+        def ours(
+            what: str, temperature: torch.Tensor = plain, rows=rows, state=state, tokens=tokens, top_k=top_k,
+            top_p=top_p, min_p=min_p, each=each,
         ) -> Launch:  # fmt: skip
-            def launch(i: int) -> None:
-                kernels("bench_sample", kernels.stream(), tokens, logits[i % len(logits)], rows, vocabulary, t, k, p,
-                        state)  # fmt: skip
+            k, p, m = (
+                value if name in what else None for name, value in (("top-k", top_k), ("top-p", top_p), ("min-p", min_p))
+            )
+            return each(lambda x: kernels("bench_sample", kernels.stream(), tokens, x, rows, vocabulary, temperature, k,
+                                          p, m, int("joint" in what), state))  # fmt: skip
 
-            return launch
-
-        def operations(has_k: bool, has_p: bool, logits=logits) -> Launch:
-            return lambda i: sample_by_operations(logits[i % len(logits)], has_k, has_p)
-
-        def argmax(i: int, logits=logits) -> None:
-            torch.argmax(logits[i % len(logits)], 1)
+        def theirs(what: str, top_p=top_p, min_p=min_p, each=each) -> Launch:
+            if flashinfer is not None:
+                return each(sample_by_flashinfer(flashinfer, what, top_p, min_p))
+            return each(lambda x: sample_by_operations(x, what))
 
         shape = f"{rows} rows of {vocabulary}" + (", Zipf" if kind == "zipf" else "")
-        for name, ours, rival, theirs in (
-            ("sampler", ours_with(temperature, top_k, top_p), "PyTorch eager", operations(True, True)),
-            ("sampler, top-p", ours_with(temperature, None, top_p), "PyTorch eager", operations(False, True)),
-            ("sampler, no filter", ours_with(temperature, None, None), "PyTorch eager", operations(False, False)),
-            ("sampler, no filter", ours_with(temperature, None, None), "a copy of as many bytes", copy_of(read)),
-            ("sampler, greedy", ours_with(greedy, None, None), "torch.argmax", argmax),
-        ):
-            yield Entry(name, shape, ours, rival, theirs, read, read)
+        rival = "PyTorch eager" if flashinfer is None else f"FlashInfer {flashinfer.version}"
+        for what in ("top-k, top-p", "top-k, top-p, joint", "top-p", "min-p", "no filter"):
+            yield Entry(f"sampler, {what}", shape, ours(what), rival, theirs(what), read, read)
+        copied = "a copy of as many bytes"
+        yield Entry("sampler, no filter", shape, ours(""), copied, copy_of(read), read, read)
+        yield Entry("sampler, greedy", shape, ours("", greedy), "torch.argmax", each(lambda x: torch.argmax(x, 1)), read, read)
+        yield Entry("sampler, greedy", shape, ours("", greedy), copied, copy_of(read), read, read)
+
+        def top_20(
+            x: torch.Tensor, rows=rows, top_tokens=top_tokens, top=top, tokens=tokens, of_tokens=of_tokens
+        ) -> None:
+            kernels("bench_top_log_probabilities", kernels.stream(), top_tokens, top, of_tokens, x, rows, vocabulary, 20,
+                    tokens)  # fmt: skip
+
+        yield Entry("top_log_probabilities, 20", shape, each(top_20), "PyTorch eager",
+                    each(lambda x, tokens=wide_tokens: top_by_operations(x, tokens)), read, read)  # fmt: skip
         del all_rows, logits
 
 

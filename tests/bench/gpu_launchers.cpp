@@ -29,6 +29,7 @@ struct Launchers {
   nvfp4::DeinterleaveQuantize deinterleave;
   nvfp4::ComputeSwiGluGlobalScale swiglu_global_scale;
   sampling::Sampler sampler;
+  sampling::TopLogProbabilities top_log_probabilities;
 };
 
 constexpr int kDevice = 0;
@@ -63,12 +64,12 @@ Result<void> open() {
   if (!store) return std::move(store).error();
   auto loader = KernelLoader::create(*store, settings->loader);
   if (!loader) return std::move(loader).error();
-  Launchers made{*std::move(store), *std::move(loader), {}, {}, {}, {}, {}, {}, {}};
+  Launchers made{*std::move(store), *std::move(loader), {}, {}, {}, {}, {}, {}, {}, {}};
   for (const auto& result :
        {make(made.global_scale, made.loader), make(made.quantize, made.loader),
         make(made.gemm, made.loader), make(made.moe, made.loader),
         make(made.deinterleave, made.loader), make(made.swiglu_global_scale, made.loader),
-        make(made.sampler, made.loader)}) {
+        make(made.sampler, made.loader), make(made.top_log_probabilities, made.loader)}) {
     if (!result) return result;
   }
   launchers = std::move(made);
@@ -156,14 +157,27 @@ const char* bench_swiglu_amax(Stream stream, nvfp4::GlobalScale* scale, const st
 
 const char* bench_sample(Stream stream, std::int32_t* tokens, const float* logits,
                          std::int64_t rows, std::int64_t vocabulary, const float* temperature,
-                         const std::int32_t* top_k, const float* top_p, sampling::State* state) {
+                         const std::int32_t* top_k, const float* top_p, const float* min_p,
+                         std::int64_t joint, sampling::State* state) {
   sampling::Parameters parameters;
   parameters.temperature = {DataType::f32, temperature, rows};
   parameters.top_k = {DataType::i32, top_k, rows};
   parameters.top_p = {DataType::f32, top_p, rows};
+  parameters.min_p = {DataType::f32, min_p, rows};
+  parameters.order = joint != 0 ? sampling::FilterOrder::joint : sampling::FilterOrder::top_k_first;
   return message_of(launchers->sampler.launch(stream, {DataType::i32, tokens, rows},
                                               {DataType::f32, logits, rows, vocabulary}, parameters,
                                               state));
+}
+
+const char* bench_top_log_probabilities(Stream stream, std::int32_t* top_tokens, float* top,
+                                        float* of_tokens, const float* logits, std::int64_t rows,
+                                        std::int64_t vocabulary, std::int64_t count,
+                                        const std::int32_t* tokens) {
+  return message_of(launchers->top_log_probabilities.launch(
+      stream, {DataType::i32, top_tokens, rows, count}, {DataType::f32, top, rows, count},
+      {DataType::f32, logits, rows, vocabulary}, {}, {DataType::i32, tokens, rows},
+      {DataType::f32, of_tokens, rows}));
 }
 
 std::size_t bench_moe_workspace(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
