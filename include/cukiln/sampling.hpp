@@ -66,7 +66,8 @@ class CUKILN_API Sampler {
 
   /// log_probabilities, f32 [rows] or absent: the natural logarithm of the probability that the
   /// token was drawn with, after temperature and filters; of a greedy row, of its probability under
-  /// the plain softmax at temperature 1 (both are vLLM's processed log-probabilities). To 1e-5.
+  /// the plain softmax at temperature 1 (both are vLLM's processed log-probabilities). To 1e-5,
+  /// and of top-p to the share of a token at the threshold.
   /// `state` may be null where the parameters have row_seeds, which then decide alone.
   Result<void> launch(Stream stream, const MutableVectorView& tokens, const MatrixView& logits,
                       const Parameters& parameters, State* state,

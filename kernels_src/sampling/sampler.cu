@@ -10,7 +10,8 @@
 //   temperature <= 0 or NaN: the largest logit, lowest index among equals.
 //   log_probabilities, where not null: the natural logarithm of the probability that the token was
 //   drawn with, w / (sum of kept w); of a greedy row, of the token's probability under the plain
-//   softmax, at temperature 1. Absolute error below 1e-5.
+//   softmax, at temperature 1. Absolute error below 1e-5; with top-p, a token at the
+//   threshold may be kept or not where the weights above it are within 1e-5 of the limit.
 // Shapes: logits [rows, vocabulary], row_stride in elements, f32; bf16 with
 //   -DCUKILN_LOGITS_BF16, f16 with -DCUKILN_LOGITS_F16. tokens int32 [rows], log_probabilities f32
 //   [rows] or null. temperature f32, top_k int32, top_p f32, min_p f32: [rows] each, or null for
