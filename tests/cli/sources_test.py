@@ -3,10 +3,14 @@
 
 import hashlib
 import json
-import struct
+import sys
 import unittest
+from pathlib import Path
 
 from cli import FAILED, USAGE, CliTest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from line_table import files_of_line_table, section  # noqa: E402
 
 KERNEL = """#include "near.cuh"
 #include <far.cuh>
@@ -22,60 +26,6 @@ NEAR = "__device__ inline void near(float* x) {\n  atomicAdd(x + 1, 1.0f);\n}\n"
 FAR = "__device__ inline void far(float* x) {\n  atomicAdd(x + 2, 2.0f);\n}\n"
 
 
-def text_at(data, at):
-    end = data.index(b"\0", at)
-    return data[at:end].decode(), end + 1
-
-
-def number_at(data, at):
-    """ULEB128."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-
-
-def section(image, wanted):
-    """A section of a little-endian ELF64 file."""
-    assert image[:6] == b"\x7fELF\x02\x01"
-    (start,) = struct.unpack_from("<Q", image, 0x28)
-    size, count, names = struct.unpack_from("<HHH", image, 0x3A)
-    headers = [struct.unpack_from("<IIQQQQ", image, start + i * size) for i in range(count)]
-    strings = headers[names][4]
-    for name, _, _, _, offset, length in headers:
-        if text_at(image, strings + name)[0] == wanted:
-            return image[offset : offset + length]
-    raise AssertionError(f"the cubin has no {wanted}")
-
-
-def files_of_line_table(image):
-    """The paths that DWARF 2 to 4 line tables name (DWARF 4, 6.2.4)."""
-    data, at, paths = section(image, ".debug_line"), 0, set()
-    while at < len(data):
-        length, version, rest = struct.unpack_from("<IHI", data, at)
-        assert length < 0xFFFFFFF0 and 2 <= version <= 4, (length, version)
-        program = at + 10 + rest
-        i = at + 10 + (4 if version < 4 else 5)  # to opcode_base
-        i += data[i]  # itself, and the lengths of opcode_base - 1 opcodes
-        folders = [""]
-        while data[i]:
-            folder, i = text_at(data, i)
-            folders.append(folder)
-        i += 1
-        while data[i]:
-            name, i = text_at(data, i)
-            folder, i = number_at(data, i)
-            _, i = number_at(data, i)
-            _, i = number_at(data, i)
-            paths.add(f"{folders[folder]}/{name}")
-        assert i < program, (i, program)  # NVIDIA's have four bytes more
-        at += 4 + length
-    return paths
-
-
 class Sources(CliTest):
     def setUp(self):
         super().setUp()
@@ -84,8 +34,8 @@ class Sources(CliTest):
         self.write("include/far.cuh", FAR)
         self.laid = self.folder / "laid"
 
-    def compile_kernel(self, *arguments):
-        return self.one_key("src/k.cu", "-Iinclude", "--arch", "sm_90a", "--flag", "-lineinfo", *arguments)
+    def compile_kernel(self, flag="-lineinfo"):
+        return self.one_key("src/k.cu", "-Iinclude", "--arch", "sm_90a", "--flag", flag)
 
     def line_table(self, key):
         self.run_cli("show", key, "--cubin", "-o", "k.cubin")
@@ -119,6 +69,20 @@ class Sources(CliTest):
         again = self.run_cli("export", "--sources", "laid", "-I", "include", "-I", "src", key)
         self.assertIn(f"{done['files']} files of 1 entry below laid", again.out)
         self.assertIn(f"set substitute-path /cukiln {self.laid}/cukiln", again.err)
+
+    def test_device_debug_has_the_same_files(self):
+        for flag in ("-G", "--device-debug"):
+            with self.subTest(flag=flag):
+                key = self.compile_kernel(flag)
+                done = self.run_cli("export", "--sources", "laid", "-Iinclude", "-Isrc", key)
+                self.assertNotIn("compiled without", done.err)
+                named = self.check_laid(key)
+                self.assertLessEqual(
+                    {"/cukiln/src/k.cu", "/cukiln/src/near.cuh", "/cukiln/inc/0/far.cuh"}, named
+                )
+                cubin = (self.folder / "k.cubin").read_bytes()
+                for name in (b"k.cu", b"near", b"far"):  # what -lineinfo has no section for
+                    self.assertIn(name, section(cubin, ".debug_info"))
 
     def test_a_manifest_tells_where_headers_are(self):
         manifest = {"format": 1, "modules": [{"name": "k", "sources": ["src/k.cu"], "include": ["include"],

@@ -14,6 +14,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from line_table import files_of_line_table, section  # noqa: E402
+
 HOST, LIBRARY, COMMAND, REPOSITORY = (Path(argument).absolute() for argument in sys.argv[1:5])
 
 PLAIN = "extern \"C\" __global__ void plain(int* x) { *x = 1; }\n"
@@ -203,19 +206,49 @@ class Failures(Dropin):
 
 
 class Sources(Dropin):
-    def test_a_program_is_laid_where_its_line_table_points(self) -> None:
-        words = (self.source(PLAIN), "w.cu", "-arch=sm_90", "-lineinfo")
-        self.run_host(*words, dropin=True)
-        self.run_command("export", "--sources", "laid")
-        laid = self.folder / "laid" / str(self.folder).lstrip("/") / "w.cu"
-        self.assertEqual(laid.read_text(), PLAIN)
+    """export --sources: each file that a line table names is where it points."""
 
-    def run_command(self, *words: str) -> None:
+    HEADER = "__device__ inline void twice(int* x) {\n  atomicAdd(x, *x);\n}\n"
+    TEXT = '#include "sub/t.h"\nextern "C" __global__ void plain(int* x) {\n  twice(x);\n}\n'
+
+    def check_laid(self, option: str) -> bytes:
+        """Returns the cubin."""
+        (self.folder / "inc/sub/t.h").write_text(self.HEADER)
+        words = (self.source(self.TEXT), "w.cu", "-Iinc", "-arch=sm_90", option)
+        self.run_host(*words, dropin=True)
+        entries = json.loads(self.run_command("--json", "ls"))["entries"]
+        shown = {one["key"]: json.loads(self.run_command("--json", "show", one["key"])) for one in entries}
+        (key,) = [key for key, entry in shown.items()
+                  if entry["request"]["output"] == "cubin" and option in entry["request"]["arguments"]]  # fmt: skip
+        self.assertNotIn("compiled without", self.run_command("export", "--sources", "laid", key))
+        self.run_command("show", key, "--cubin", "-o", "k.cubin")
+        cubin = (self.folder / "k.cubin").read_bytes()
+        named = {os.path.normpath(path) for path in files_of_line_table(cubin)}
+        self.assertEqual(named, {f"{self.folder}/w.cu", f"{self.folder}/inc/sub/t.h"})
+        laid = self.folder / f"laid{self.folder}"
+        self.assertEqual((laid / "w.cu").read_text(), self.TEXT)
+        self.assertEqual((laid / "inc/sub/t.h").read_text(), self.HEADER)
+        shutil.rmtree(self.folder / "laid")
+        return cubin
+
+    def test_with_line_information(self) -> None:
+        for option in ("-lineinfo", "--generate-line-info"):
+            with self.subTest(option=option):
+                self.check_laid(option)
+
+    def test_with_device_debug(self) -> None:
+        for option in ("-G", "--device-debug"):
+            with self.subTest(option=option):
+                cubin = self.check_laid(option)
+                self.assertIn(b"twice", section(cubin, ".debug_info"))
+
+    def run_command(self, *words: str) -> str:
         environment = self.environment() | {"CUKILN_STORE": str(self.folder / "store"), "CUKILN_DAEMON": "off"}
         done = subprocess.run(
             [COMMAND, *words], env=environment, cwd=self.folder, capture_output=True, text=True, timeout=300
         )
         self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout + done.stderr
 
 
 class Misses(Dropin):
