@@ -7,6 +7,7 @@ the packages in that folder: then adapters_with_peers.py compiles with them too.
 
 import errno
 import inspect
+import json
 import os
 import stat
 import sys
@@ -84,11 +85,69 @@ def test_triton_gets_a_group_whole_or_not_at_all():
     )
     whole = {name: name for name in sorted(group)}
     assert beside_the_projects(read) == str(whole)
-    assert cukiln.BlobStore("triton").remove("KEY/add.ttir")  # as an eviction does
+    group["of_others"] = manager.put(b"of_others", "of_others")
+    group["add.ttir"] = manager.put(b"newer", "add.ttir")
+    manager.put_group("add.json", group)
+    assert beside_the_projects(read) == str(whole | {"add.ttir": "newer", "of_others": "of_others"})
+    assert cukiln.BlobStore("triton").remove("KEY/of_others")  # as an eviction does
     assert beside_the_projects(read) == "None"
-    for text in (b"no JSON", b"5", b"null", b"{}", b'{"child_paths": 5}'):
+    blob = cukiln.BlobStore("triton").get("KEY/__grp__add.json")
+    outside = blob.replace(b"add.ttir", b"/add.tti")
+    for text in (b"no JSON", b"5", b"null", b"{}", b'{"child_paths": 5}', b'{"child_paths": ["../a"]}',
+                 b'{"child_paths": ["a"], "sizes": {"a": -1}}\n', b'{"child_paths": [], "sizes": {"a": 0}}\n',
+                 blob[:-1], blob + b"x", outside):  # fmt: skip
         cukiln.BlobStore("triton").put("KEY/__grp__add.json", text)
-        assert manager.get_group("add.json") is None
+        assert manager.get_group("add.json") is None, text
+
+
+def test_triton_gets_a_group_whose_files_are_blobs():
+    """As Triton's RemoteCacheManager does."""
+    stored = cukiln.BlobStore("triton")
+    for name in ("add.cubin", "add.json"):
+        stored.put(f"KEY/{name}", name.encode())
+    stored.put("KEY/__grp__add.json", b'{"child_paths": ["add.cubin", "add.json"]}')
+    group = triton.CacheManager("KEY").get_group("add.json")
+    assert {name: Path(path).read_text() for name, path in group.items()} == {
+        "add.cubin": "add.cubin", "add.json": "add.json"}  # fmt: skip
+
+
+def test_triton_stores_a_kernel_as_one_blob():
+    names = ("add.ttir", "add.cubin", "add.json")
+    manager = triton.CacheManager("KEY")
+    manager.put_group("add.json", {name: manager.put(name.encode(), name) for name in names})
+    manager.put(b"x", "launcher.so")
+    del manager
+    (group, library) = cukiln.BlobStore("triton").list()
+    assert (group.key, library.key) == (b"KEY/__grp__add.json", b"KEY/launcher.so")
+    read = "from cukiln.adapters.triton import CacheManager as C; print(open(C('KEY').get_file(%r)).read())"
+    assert beside_the_projects(read % "add.cubin") == "add.cubin"
+    assert beside_the_projects(read % "launcher.so") == "x"
+    assert json.loads(beside_the_projects(read % "__grp__add.json")) == {"child_paths": sorted(names)}
+    before = cukiln.BlobStore("triton").list()[0].hits
+    triton.CacheManager("KEY").get_group("add.json")
+    cukiln.default_loader().close()  # which writes what hit
+    assert cukiln.BlobStore("triton").list()[0].hits == before + 1
+
+
+def test_triton_stores_at_the_end_what_has_no_group():
+    """Of managers that live as long as the process, one of which is older than the store's loader."""
+    beside_the_projects(
+        "import os, sys\n"
+        "from cukiln.adapters.triton import CacheManager\n"
+        "first, second = CacheManager('FIRST'), CacheManager('SECOND')\n"
+        "second.put_group('g', {'a': second.put(b'of second', 'a')})\n"
+        "first.put(b'of first', 'a')\n"
+        "third = CacheManager('THIRD'); third.put(b'of third', 'a')\n"
+        "if os.fork() == 0:\n"
+        "    CacheManager('FORK').get_file('a')\n"
+        "    third.put(b'of a fork', 'b')\n"
+        "    sys.exit()\n"
+        "assert os.wait()[1] == 0"
+    )
+    stored = cukiln.BlobStore("triton")
+    assert [stored.get(f"{name}/a") for name in ("FIRST", "SECOND", "THIRD")] == [
+        b"of first", b"of second", b"of third"]  # fmt: skip
+    assert stored.get("THIRD/b") == b"of a fork"
 
 
 def test_triton_files_are_private_and_go_with_the_process():
@@ -114,8 +173,7 @@ def test_triton_files_are_private_and_go_with_the_process():
 def test_triton_files_of_a_killed_process_are_removed_by_the_next():
     left = beside_the_projects(
         "from cukiln.adapters.triton import CacheManager; import os\n"
-        "manager = CacheManager('KEY')\n"
-        "print(manager.put(b'x', 'a'), manager.put(b'x', 'a.so'), flush=True)\n"
+        "print(*(CacheManager('KEY').put(b'x', name) for name in ('a', 'a.so')), flush=True)\n"
         "os._exit(0)"  # as a signal ends it
     )
     paths = [Path(path) for path in left.split()]
@@ -130,16 +188,16 @@ def test_triton_files_of_a_killed_process_are_removed_by_the_next():
 def test_triton_files_are_on_disk_where_memory_is_full_or_code_is_loaded(monkeypatch, home):
     manager = triton.CacheManager("KEY")
     assert Path(manager.put(b"x", "a.so")).parents[2] == Path(tempfile.gettempdir())
-    monkeypatch.setattr(triton, "_MEMORY", home / "no such folder")
+    monkeypatch.setattr(triton, "_MEMORY", str(home / "no such folder"))
     assert Path(manager.put(b"x", "a.cubin")).parents[2] == Path(tempfile.gettempdir())
     memory = home / "memory"
     memory.mkdir()
-    monkeypatch.setattr(triton, "_MEMORY", memory)
+    monkeypatch.setattr(triton, "_MEMORY", str(memory))
     assert Path(manager.put(b"x", "b.cubin")).parents[2] == memory
     create = triton._Files._create
 
     def full(self, root, *rest):
-        if root == memory:
+        if root == str(memory):
             raise OSError(errno.ENOSPC, "full")
         return create(self, root, *rest)
 
@@ -181,6 +239,11 @@ def test_a_remote_backend_of_triton_has_what_was_put():
     assert triton.RemoteCacheBackend("OTHER").get(["a"]) == {}
     # Both adapters have one layout: a host may change from one to the other.
     assert Path(triton.CacheManager("KEY").get_file("a")).read_bytes() == b"1"
+    manager = triton.CacheManager("GROUP")
+    manager.put_group("a.json", {name: manager.put(b"1", name) for name in ("a.json", "a.cubin")})
+    backend = triton.RemoteCacheBackend("GROUP")
+    assert json.loads(backend.get(["__grp__a.json"])["__grp__a.json"]) == {"child_paths": ["a.cubin", "a.json"]}
+    assert backend.get(["a.json", "a.cubin", "a.ptx"]) == {"a.json": b"1", "a.cubin": b"1"}
 
 
 def test_triton_works_without_a_store(home, monkeypatch, caplog):  # fault 245

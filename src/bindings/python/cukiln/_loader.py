@@ -476,7 +476,7 @@ def default_loader() -> Loader:
     """Returns the loader of get_cuda_module and preload_all, created at its first use."""
     global _default
     with _default_lock:
-        if _default is None or _default._handle is None:
+        if _default is None or not _default._finalizer.alive:  # closed, or the process ends
             _default = Loader()
         return _default
 

@@ -14,7 +14,6 @@ the remote behind Triton's own folders:
 from __future__ import annotations
 
 import atexit
-import contextlib
 import fcntl
 import hashlib
 import json
@@ -22,6 +21,8 @@ import os
 import shutil
 import tempfile
 import threading
+import weakref
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +34,20 @@ KIND = "triton"
 _GROUP = "__grp__"
 
 _PREFIX = "cukiln-triton-"
-_MEMORY = Path("/dev/shm")  # files there are made in microseconds
+_MEMORY = "/dev/shm"  # files there are made in microseconds
+_NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+
+Bytes = bytes | memoryview
 
 
 class _Folder:
     """A private folder below `root`, which goes with this process. What processes left that were
     killed is removed: they no longer hold their folder's lock."""
 
-    def __init__(self, root: Path) -> None:
-        self._sweep(root)
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))  # 0700
-        self._lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    def __init__(self, root: str) -> None:
+        self._sweep(Path(root))
+        self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=root)  # 0700
+        self._lock = os.open(f"{self.path}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         atexit.register(self._remove, os.getpid())
 
@@ -69,60 +73,66 @@ class _Files:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._folders: dict[Path, _Folder] = {}
+        self._folders: dict[str, _Folder] = {}
 
     def find(self, key: str, filename: str) -> str | None:
         with self._lock:
-            return self._find(key, filename)
+            for root in (_MEMORY, tempfile.gettempdir()):
+                if root in self._folders:
+                    path = f"{self._folders[root].path}/{_folder_of(key)}/{filename}"
+                    if os.path.isfile(path):  # noqa: PTH113: pathlib takes longer than the file
+                        return path
+            return None
 
-    def write(self, key: str, filename: str, data: bytes) -> str:
-        """Writes a file unless it has these bytes already. Returns its path. Errors: OSError."""
+    def write(self, key: str, files: Mapping[str, Bytes]) -> dict[str, str]:
+        """Writes files unless they have these bytes already, and returns their paths. Errors:
+        OSError."""
+        folder = _folder_of(key)
         with self._lock:
-            old = self._find(key, filename)
-            if old is not None:
-                if Path(old).read_bytes() == data:
-                    return old
-                Path(old).unlink()  # who has it open keeps the old bytes
-            *quick, last = self._roots(filename)
-            for root in quick:
-                try:
-                    return self._create(root, key, filename, data)
-                except OSError:
-                    continue  # it is full, not there, or not for this user
-            return self._create(last, key, filename, data)
+            return {name: self._write(folder, name, data) for name, data in files.items()}
 
-    @staticmethod
-    def _roots(filename: str) -> tuple[Path, ...]:
+    def _write(self, folder: str, filename: str, data: Bytes) -> str:
         # Containers forbid code in /dev/shm, and Triton opens the libraries that it caches.
-        disk = Path(tempfile.gettempdir())
-        return (disk,) if filename.endswith(".so") else (_MEMORY, disk)
+        if not filename.endswith(".so"):
+            try:
+                return self._create(_MEMORY, folder, filename, data)
+            except OSError:
+                pass  # it is full, not there, or not for this user
+        return self._create(tempfile.gettempdir(), folder, filename, data)
 
-    @staticmethod
-    def _below(folder: _Folder, key: str) -> str:
-        name = hashlib.sha256(key.encode(), usedforsecurity=False).hexdigest()
-        return os.path.join(folder.path, name)  # noqa: PTH118: pathlib takes longer than the file
-
-    def _find(self, key: str, filename: str) -> str | None:
-        for root in self._roots(filename):
-            if root in self._folders:
-                path = f"{self._below(self._folders[root], key)}/{filename}"
-                if os.path.isfile(path):  # noqa: PTH113
-                    return path
-        return None
-
-    def _create(self, root: Path, key: str, filename: str, data: bytes) -> str:
-        if root not in self._folders or not os.path.isdir(self._folders[root].path):  # noqa: PTH112
+    def _create(self, root: str, folder: str, filename: str, data: Bytes) -> str:
+        if root not in self._folders:
             self._folders[root] = _Folder(root)
-        folder = self._below(self._folders[root], key)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(folder, 0o700)  # noqa: PTH102
-        path = f"{folder}/{filename}"
+        path = f"{self._folders[root].path}/{folder}/{filename}"
         try:
-            with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-                file.write(data)
+            file = os.open(path, _NEW_FILE, 0o600)
+        except FileExistsError:
+            if Path(path).read_bytes() == data:
+                return path
+            os.unlink(path)  # noqa: PTH108: who has it open keeps the old bytes
+            file = os.open(path, _NEW_FILE, 0o600)
+        except FileNotFoundError:  # the first of its key
+            path = self._make_folder(root, folder) + filename
+            file = os.open(path, _NEW_FILE, 0o600)
+        try:
+            written = os.write(file, data)
+            while written < len(data):
+                written += os.write(file, memoryview(data)[written:])
         except BaseException:
-            Path(path).unlink(missing_ok=True)
+            os.unlink(path)  # noqa: PTH108
             raise
+        finally:
+            os.close(file)
+        return path
+
+    def _make_folder(self, root: str, folder: str) -> str:
+        try:
+            path = f"{self._folders[root].path}/{folder}/"
+            os.mkdir(path, 0o700)  # noqa: PTH102
+        except FileNotFoundError:  # a cleaner of temporary files was there
+            self._folders[root] = _Folder(root)
+            path = f"{self._folders[root].path}/{folder}/"
+            os.mkdir(path, 0o700)  # noqa: PTH102
         return path
 
 
@@ -142,70 +152,171 @@ def _as_bytes(data: Any) -> bytes:
     return bytes(data) if isinstance(data, (bytes, bytearray, memoryview)) else str(data).encode()
 
 
-def _blob_key(key: str, filename: str) -> bytes:
+def _folder_of(key: str) -> str:
+    return hashlib.sha256(key.encode(), usedforsecurity=False).hexdigest()
+
+
+def _checked(filename: str) -> str:
     if "/" in filename or filename in ("", ".", ".."):
         raise ValueError(f"{filename!r} is no name of a file; expected one without a folder")
-    return bounded(f"{key}/{filename}".encode())
+    return filename
+
+
+def _blob_key(key: str, filename: str) -> bytes:
+    return bounded(f"{key}/{_checked(filename)}".encode())
+
+
+class _Group:
+    """The files of a group, and in what one blob has of them: a line of JSON with the names of all,
+    and the sizes of those whose bytes follow."""
+
+    def __init__(self, names: list[str], files: Mapping[str, Bytes]) -> None:
+        self.names = names
+        self.files = files
+
+    def text(self) -> bytes:
+        """As Triton's own managers write it."""
+        return json.dumps({"child_paths": self.names}).encode()
+
+    def encode(self) -> bytes:
+        sizes = {name: len(data) for name, data in self.files.items()}
+        line = json.dumps({"child_paths": self.names, "sizes": sizes}).encode()
+        return b"".join([line, b"\n", *self.files.values()])
+
+    @staticmethod
+    def decode(blob: bytes | None) -> _Group | None:
+        """None if this is no group."""
+        if blob is None:
+            return None
+        end = blob.find(b"\n")
+        try:
+            line = json.loads((blob if end < 0 else blob[:end]).decode())
+            names, sizes = list(line["child_paths"]), line.get("sizes", {})
+            for name in names:
+                _checked(name)
+            rest = memoryview(blob)[end + 1 if end >= 0 else len(blob) :]
+            files, begin = {}, 0
+            for name, size in sizes.items():
+                files[name] = rest[begin : begin + size]
+                begin += size
+            whole = begin == len(rest) and all(size >= 0 for size in sizes.values())
+        except (TypeError, ValueError, KeyError, AttributeError):
+            return None
+        return _Group(names, files) if whole and set(files) <= set(names) else None
+
+    @staticmethod
+    def of(filename: str) -> str:
+        """The group in which Triton puts the files of a kernel: `add.json` has `add.cubin`."""
+        return f"{filename.rpartition('.')[0] or filename}.json"
+
+
+class _Stored:
+    """What the store has of one key of Triton's. Each file is a blob, but those of a kernel are in
+    the one of their group: it is found by one lookup. Threads: safe."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._blobs = Blobs(KIND)
+
+    def get(self, filename: str) -> Bytes | None:
+        if filename.startswith(_GROUP):
+            group = self.get_group(filename.removeprefix(_GROUP))
+            return group.text() if group is not None else None
+        data = self._blobs.get(_blob_key(self._key, filename))  # always: it counts as a use
+        if data is not None:
+            return data
+        group = self.get_group(_Group.of(filename))
+        return group.files.get(filename) if group is not None else None
+
+    def put(self, filename: str, data: bytes) -> None:
+        self._blobs.put(_blob_key(self._key, filename), data)
+
+    def put_all(self, files: dict[str, bytes]) -> None:
+        for name in list(files):
+            data = files.pop(name, None)
+            if data is not None:
+                self.put(name, data)
+
+    def get_group(self, filename: str) -> _Group | None:
+        return _Group.decode(self._blobs.get(_blob_key(self._key, _GROUP + filename)))
+
+    def put_group(self, filename: str, names: list[str], files: dict[str, bytes]) -> _Group:
+        """Stores a group. What goes into its blob is taken from `files`, or else from the store."""
+        taken = {}
+        for name in names:
+            if _Group.of(name) == filename:
+                data: Bytes | None = files.pop(name, None)
+                data = self.get(name) if data is None else data
+                if data is not None:
+                    taken[name] = data
+        group = _Group(names, taken)
+        self.put(_GROUP + filename, group.encode())
+        return group
 
 
 class CacheManager(_cache.CacheManager):  # type: ignore[misc, name-defined]
-    """A `triton.runtime.cache.CacheManager`. The folders for dumps and overrides, which are for
-    people, stay Triton's own. Threads: safe."""
+    """A `triton.runtime.cache.CacheManager`. A file is stored with its group, or else when the
+    manager that put it goes. The folders for dumps and overrides, which are for people, stay
+    Triton's own. Threads: safe."""
 
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
         self.key = key
         self._files = _cache.FileCacheManager(key, override, dump) if override or dump else None
-        self._blobs = Blobs(KIND)
+        self._stored = _Stored(key)
+        self._waiting: dict[str, bytes] = {}  # what was put and is not stored yet
+        if self._files is None:
+            weakref.finalize(self, self._stored.put_all, self._waiting)
 
     def get_file(self, filename: str) -> str | None:
         if self._files is not None:
             return self._files.get_file(filename)
-        data = self._blobs.get(_blob_key(self.key, filename))  # always: it counts as a use
+        data: Bytes | None = self._waiting.get(filename)
+        if data is None:
+            data = self._stored.get(filename)
         if data is None:
             return _files.find(self.key, filename)  # of a put that could not be stored
-        return _files.write(self.key, filename, data)
+        return _files.write(self.key, {filename: data})[filename]
 
     def put(self, data: Any, filename: str, binary: bool = True) -> str:
         if self._files is not None:
             return self._files.put(data, filename, binary)
         whole = _as_bytes(data)
-        self._blobs.put(_blob_key(self.key, filename), whole)
-        return _files.write(self.key, filename, whole)
+        self._waiting[_checked(filename)] = whole
+        return _files.write(self.key, {filename: whole})[filename]
 
     def get_group(self, filename: str) -> dict[str, str] | None:
         if self._files is not None:
             return self._files.get_group(filename)
-        stored = self._blobs.get(_blob_key(self.key, _GROUP + filename))
-        try:
-            names = json.loads(stored or b"null")["child_paths"]
-        except (TypeError, ValueError, KeyError):
+        group = self._stored.get_group(filename)
+        if group is None:
             return None
-        if not isinstance(names, (list, dict)):
-            return None
-        paths: dict[str, str] = {}
-        for name in names:
-            path = self.get_file(name)
-            if path is None:
-                return None  # it was evicted: compile again
-            paths[name] = path
+        paths = _files.write(self.key, group.files)
+        for name in group.names:
+            if name not in paths:
+                path = self.get_file(name)
+                if path is None:
+                    return None  # it was evicted: compile again
+                paths[name] = path
         return paths
 
     def put_group(self, filename: str, group: dict[str, str]) -> str:
         if self._files is not None:
             return self._files.put_group(filename, group)
-        return self.put(json.dumps({"child_paths": sorted(group)}), _GROUP + filename, binary=False)
+        stored = self._stored.put_group(filename, sorted(group), self._waiting)
+        self._stored.put_all(self._waiting)
+        name = _GROUP + filename
+        return _files.write(self.key, {name: stored.text()})[name]
 
 
 class RemoteCacheBackend(_cache.RemoteCacheBackend):  # type: ignore[misc, name-defined]
     """A `triton.runtime.cache.RemoteCacheBackend`, behind Triton's RemoteCacheManager."""
 
     def __init__(self, key: str) -> None:
-        self._key = key
-        self._blobs = Blobs(KIND)
+        self._stored = _Stored(key)
 
     def get(self, filenames: list[str]) -> dict[str, bytes]:
-        found = {name: self._blobs.get(_blob_key(self._key, name)) for name in filenames}
-        return {name: data for name, data in found.items() if data is not None}
+        found = {name: self._stored.get(name) for name in filenames}
+        return {name: bytes(data) for name, data in found.items() if data is not None}
 
     def put(self, filename: str, data: bytes) -> None:
-        self._blobs.put(_blob_key(self._key, filename), _as_bytes(data))
+        self._stored.put(filename, _as_bytes(data))
