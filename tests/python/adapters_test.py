@@ -12,6 +12,7 @@ import os
 import stat
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -319,6 +320,27 @@ def test_cuda_core_drops_what_is_too_large(caplog):  # fault 240
     assert cache.get("k") is None
     cache["k"] = b"small"
     assert cache["k"] == b"small"
+
+
+def test_cuda_core_counts_what_it_finds(home):
+    cache = cuda_core.ProgramCache()
+    assert cache.stats() == cuda_core.ProgramCacheStats(0, 0, 0, 0.0, 0.0)
+    assert cache.get("k") is None
+    time.sleep(0.02)  # as a compile takes
+    cache["k"] = b"12345"
+    cache["not asked for"] = b"1"
+    assert cache["k"] == cache["k"] == b"12345"
+    stats = cache.stats()
+    assert (stats.hits, stats.misses, stats.bytes) == (2, 1, 16)
+    assert 0.02 <= stats.compile_seconds < 10
+    assert stats.saved_seconds == pytest.approx(2 * stats.compile_seconds, abs=1e-5)
+    other = cuda_core.ProgramCache()  # as in another process
+    assert other["k"] and other["not asked for"]
+    assert other.stats().saved_seconds == pytest.approx(stats.compile_seconds, abs=1e-5)
+    del cache["k"]
+    cache["k"] = b"of nobody knows what time"
+    assert cache["k"] and cuda_core.ProgramCache().stats().saved_seconds == 0
+    assert cukiln.BlobStore(cuda_core.SECONDS_KIND).list() == ()
 
 
 def test_cuda_core_may_have_a_store_of_its_own(home):

@@ -2,6 +2,7 @@
 """Adapters in real compiles of Triton, cuda.core and tvm-ffi: a second process compiles nothing.
 Needs their packages, in CUKILN_TEST_PEERS, and no GPU."""
 
+import json
 import os
 import subprocess
 import sys
@@ -62,6 +63,34 @@ with ProgramCache() as cache:
         code = Program(source, "c++", options).compile(kind, cache=cache)
         print(kind, len(bytes(code.code)), hash(bytes(code.code)))
     print(before, len(cache))
+"""
+
+CUDA_CORE_PROGRAM = """
+import json, os, sys
+from cuda.core import Program as Theirs, ProgramOptions
+from cukiln.adapters.cuda_core import Program, ProgramCache
+
+TEXT = '''#include "scale.cuh"
+template <class T> __global__ void k(T* x) { *x *= FACTOR; }
+__constant__ int c;
+extern "C" __global__ void p() {}'''
+NAMES = ("k<int>", b"k<float>", "k< double >", "&c", "p")
+
+def compile_one(cache, text=TEXT, names=NAMES, kind="cubin", **more):
+    options = ProgramOptions(arch="sm_90", include_path=["first", "second"], name="app/k.cu", **more)
+    code = Program(text, "c++", options).compile(kind, names, sys.stderr, cache=cache)
+    assert (code.name, code.code_type) == ("app/k.cu", kind)
+    return code
+
+def counts(cache):
+    stats = cache.stats()
+    return f"{stats.hits} {stats.misses}"
+
+def error_of(call):
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__module__}.{type(error).__name__}: {error}"
 """
 
 TVM_FFI = """
@@ -146,6 +175,146 @@ def test_cuda_core_compiles_once(home):
     first = run(CUDA_CORE, home).splitlines()
     second = run(CUDA_CORE, home, "hit").splitlines()
     assert first[:2] == second[:2] and first[2] == "0 2" and second[2] == "2 2"
+
+
+@pytest.fixture
+def headers(home):
+    for folder in ("app", "first", "second"):
+        (home / folder).mkdir()
+    header = home / "second" / "scale.cuh"
+    header.write_text("#define FACTOR 3\n")
+    return header
+
+
+def run_program(code, home, **environment):
+    return run(CUDA_CORE_PROGRAM + code, home, **environment).splitlines()
+
+
+def test_a_header_that_changes_or_appears_is_a_miss(home, headers):
+    one = """
+with ProgramCache() as cache:
+    code = compile_one(cache)
+    print(counts(cache), hash(code.code))
+"""
+    first, same = run_program(one, home), run_program(one, home)
+    assert first[0].startswith("0 1 ") and same == [first[0].replace("0 1", "1 0")]
+    headers.write_text("#define FACTOR 4\n")
+    changed = run_program(one, home)
+    assert changed[0].startswith("0 1 ") and changed[0][4:] != first[0][4:]
+    headers.write_text("#define FACTOR 3\n")
+    assert run_program(one, home) == same
+    (home / "first" / "scale.cuh").write_text("#define FACTOR 5\n")
+    assert run_program(one, home)[0].startswith("0 1 ")
+    (home / "first" / "scale.cuh").unlink()
+    (home / "app" / "scale.cuh").write_text("#define FACTOR 6\n")  # beside the source, by its name
+    assert run_program(one, home)[0].startswith("0 1 ")
+
+
+def test_name_expressions_are_found_with_their_symbols(home, headers):
+    two = """
+options = ProgramOptions(arch="sm_90", include_path=["first", "second"], name="app/k.cu")
+theirs = Theirs(TEXT, "c++", options).compile("cubin", NAMES)
+with ProgramCache() as cache:
+    codes = [compile_one(cache, names=names) for names in (NAMES, NAMES[::-1], ())]
+    linked = compile_one(cache, kind="ltoir", link_time_optimization=True)
+    assert linked.symbol_mapping == theirs.symbol_mapping
+    assert codes[0].symbol_mapping == codes[1].symbol_mapping == theirs.symbol_mapping
+    assert len(theirs.symbol_mapping) == 5 and theirs.symbol_mapping[b"k<float>"] == b"_Z1kIfEvPT_"
+    assert theirs.code == codes[0].code == codes[1].code != codes[2].code
+    assert codes[2].symbol_mapping == {}
+    print(counts(cache))
+    # cuda.core's own program takes neither names nor folders of headers with a cache.
+    for names, folder in ((NAMES, None), ((), "second")):
+        options = ProgramOptions(arch="sm_90", include_path=folder)
+        print(error_of(lambda: Theirs(TEXT, "c++", options).compile("cubin", names, cache=cache))[:20])
+"""
+    refused = ["builtins.ValueError:"] * 2
+    first, second = run_program(two, home), run_program(two, home)
+    assert first[1:] == second[1:] == refused
+    assert (first[0], second[0]) == ("0 4", "4 0")
+
+
+def test_what_does_not_compile_is_cuda_cores_error_and_not_stored(home, headers):
+    broken = """
+with ProgramCache() as cache:
+    for text, names in ((TEXT + "broken", NAMES), (TEXT, ("nothing",)), (TEXT, ("k<none>",))):
+        options = ProgramOptions(arch="sm_90", include_path=["first", "second"], name="app/k.cu")
+        theirs = error_of(lambda: Theirs(text, "c++", options).compile("cubin", names))
+        assert "NVRTC" in theirs, theirs
+        assert error_of(lambda: compile_one(cache, text, names)) == theirs
+    for more in ({"time": "t.csv"}, {"create_pch": "p"}, {"pch": True}):
+        assert error_of(lambda: compile_one(cache, **more)).startswith("builtins.ValueError:"), more
+    print(counts(cache), len(cache))
+    compile_one(cache)
+    print(counts(cache))
+"""
+    assert run_program(broken, home) == ["0 0 0", "0 1"]
+    assert len(cukiln.BlobStore("cuda.core").list()) == 0
+
+
+def test_a_program_cache_says_what_it_saved(home, headers):
+    code = """
+with ProgramCache() as cache:
+    size = len(compile_one(cache).code)
+    for kind in ("cubin", "ltoir")[:int(os.environ["THEIRS"])]:  # by the key that cuda.core makes
+        options = ProgramOptions(arch="sm_90", link_time_optimization=kind == "ltoir" or None)
+        size += len(Theirs("__global__ void k() {}", "c++", options).compile(kind, cache=cache).code)
+    stats = cache.stats()
+    print(json.dumps(stats.__dict__ | {"size": size}))
+    cache.get(b"a key that is not compiled")
+    assert cache.stats().misses == stats.misses + 1
+    with ProgramCache("own") as own:
+        own.get(b"a key")
+        assert counts(own) == "0 1"
+"""
+
+    def stats(theirs):
+        return json.loads(run_program(code, home, THEIRS=str(theirs))[0])
+
+    first = stats(0)
+    assert (first["hits"], first["misses"], first["saved_seconds"]) == (0, 1, 0)
+    assert first["bytes"] == first["size"] and first["compile_seconds"] > 0.001
+    second = stats(2)
+    assert (second["hits"], second["misses"]) == (1, 2) and second["bytes"] == second["size"]
+    assert abs(second["saved_seconds"] - first["compile_seconds"]) < 1e-5
+    third = stats(2)
+    assert (third["hits"], third["misses"], third["compile_seconds"]) == (3, 0, 0)
+    took = first["compile_seconds"] + second["compile_seconds"]
+    assert abs(third["saved_seconds"] - took) < 1e-5
+    run("from cukiln.adapters.cuda_core import ProgramCache; ProgramCache().clear()", home)
+    assert [len(cukiln.BlobStore(kind).list()) for kind in ("cuda.core", "cuda.core.seconds")] == [0, 0]
+
+
+def test_threads_compile_one_program(home, headers):
+    code = """
+import threading
+with ProgramCache() as cache:
+    codes = []
+    threads = [threading.Thread(target=lambda: codes.append(compile_one(cache))) for _ in range(8)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    assert len(codes) == 8 and len({code.code for code in codes}) == 1
+    assert all(code.symbol_mapping == codes[0].symbol_mapping for code in codes)
+    stats = cache.stats()
+    print(stats.hits + stats.misses, stats.misses)
+"""
+    assert run_program(code, home) == ["8 1"]
+    assert run_program(code, home) == ["8 0"]
+
+
+def test_a_program_compiles_without_a_store(home, headers):  # fault 245
+    code = """
+import logging
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+with ProgramCache() as cache:
+    print(compile_one(cache).symbol_mapping["k<int>"], counts(cache))
+"""
+    (home / "file").write_text("")
+    for environment in ({"CUKILN_DISABLE_STORE": "1"}, {"CUKILN_STORE": str(home / "file")},
+                        {"CUKILN_WORKER": "/nonexistent"}, {"CUKILN_OFFLINE": "1"}):  # fmt: skip
+        assert run_program(code, home, **environment)[-1].startswith("b'_Z1kIiEvPT_'"), environment
+    own = code.replace("ProgramCache()", "ProgramCache('own')").replace("compile_one(cache)", "compile_one(None)")
+    assert run_program(own, home)[-1].endswith(" 0 0")
 
 
 def test_tvm_ffi_gets_the_same_cubins(home):

@@ -5,7 +5,8 @@ Each module is for one of them, and imports it when it is itself imported:
 
 - `triton`: `CacheManager` and `RemoteCacheBackend`, named in `TRITON_CACHE_MANAGER` or
   `TRITON_REMOTE_CACHE_BACKEND`.
-- `cuda_core`: `ProgramCache`, for `Program.compile(cache=…)`.
+- `cuda_core`: `ProgramCache`, for `Program.compile(cache=…)`, and a `Program` whose cache knows
+  headers and name expressions.
 - `inductor`: `RemoteCacheBackend`, and `install()`, which makes PyTorch's remote caches use it.
 - `tvm_ffi`: `nvrtc_compile`, with the signature of `tvm_ffi.cpp.nvrtc.nvrtc_compile`.
 

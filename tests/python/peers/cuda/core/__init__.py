@@ -2,6 +2,14 @@
 """The part of cuda.core that cukiln.adapters.cuda_core meets, for tests without cuda.core."""
 
 
+class ProgramOptions:
+    """Options of a compile."""
+
+
+class Program:
+    """A text and its compile."""
+
+
 class ObjectCode:
     """Code as bytes, or as the path of a file."""
 
