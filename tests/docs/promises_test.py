@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every test that SECURITY.md names for a promise exists."""
+"""Every test exists that SECURITY.md names for a promise, and tests/PEERS.md for a scenario."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ def missing(document: str) -> Iterator[str]:
 
 class PromisesTest(unittest.TestCase):
     def test_each_test_that_is_named_exists(self) -> None:
-        document = (ROOT / "SECURITY.md").read_text()
-        self.assertGreater(len(CITATION.findall(document)), 50)
-        self.assertEqual(list(missing(document)), [])
+        for page, at_least in (("SECURITY.md", 50), ("tests/PEERS.md", 20)):
+            document = (ROOT / page).read_text()
+            self.assertGreater(len(CITATION.findall(document)), at_least, page)
+            self.assertEqual(list(missing(document)), [], page)
 
     def test_a_wrong_title_and_a_missing_file_are_noticed(self) -> None:
         rows = '| p | `docs/tables_test.py`: `test_no_such` |\n| p | `docs/no_test.py` |\n'

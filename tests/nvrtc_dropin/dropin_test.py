@@ -277,6 +277,38 @@ class Misses(Dropin):
         (self.folder / "inc/sub/d.h").write_text(ON_DISK)
         self.assertEqual(self.outcome(*base), "hit")
 
+    def test_an_edited_program_of_one_name(self) -> None:
+        words = ("w.cu", "-arch=sm_90")
+        for text in (PLAIN, PLAIN.replace("= 1", "= 2")):
+            self.assertEqual(self.outcome(self.source(text), *words), "compiled")
+            self.assertEqual(self.outcome(self.source(text), *words), "hit")
+        self.assertEqual(self.outcome(self.source(PLAIN), *words), "hit")
+
+    def test_a_program_that_is_repaired(self) -> None:
+        """What failed is neither kept nor in the way of what it is after an edit."""
+        text = self.source('#include "part.h"\n' + PLAIN)
+        words = (text, "w.cu", "-Iinc", "-arch=sm_90")
+        self.assertEqual(self.outcome(*words), "failed")
+        for part, outcome in (("broken", "failed"), ("", "compiled"), ("", "hit"), ("broken", "failed"), ("", "hit")):
+            (self.folder / "inc/part.h").write_text(part)
+            self.assertEqual(self.outcome(*words), outcome, part)
+
+    def test_the_order_of_folders_and_headers_in_memory(self) -> None:
+        for folder, value in (("one", 1), ("two", 2)):
+            (self.folder / folder).mkdir()
+            (self.folder / folder / "v.h").write_text(f"#pragma once\n__device__ int value = {value};\n")
+        text = self.source('#include "v.h"\n#include <v.h>\n__global__ void k(int* x) { *x = value; }\n')
+        results = []
+        for words in (("-Ione", "-Itwo"), ("-Itwo", "-Ione"), ("v.h=#pragma once\n__device__ int value = 3;\n", "-Ione")):
+            given = (text, "w.cu", *[word for word in words if "=" in word and word[0] != "-"],
+                     *[word for word in words if word[0] == "-"], "-arch=compute_90")  # fmt: skip
+            plain = self.run_host(*given, dropin=False)
+            for outcome in ("compiled", "hit"):
+                self.assertEqual(self.run_host(*given, dropin=True), plain)
+                self.assertEqual(self.outcomes(), [outcome], words)
+            results.append(plain)
+        self.assertEqual(len(set(results)), 3)
+
     def test_a_header_that_appears(self) -> None:
         words = (self.source(HEADERS), "w.cu", IN_MEMORY, "-Iinc", "-arch=compute_90")
         self.assertEqual(self.outcome(*words), "compiled")

@@ -171,6 +171,100 @@ def test_triton_compiles_once_for_sm_90_and_sm_100(home, through):
     assert (home / "first").exists() == (through == "remote")
 
 
+TRITON_EDITED = """
+import sys, threading
+import triton, triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+FACTOR = tl.constexpr(3)
+
+@triton.jit
+def scaled(x):
+    return x * FACTOR
+
+@triton.jit
+def scale(x, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(x + at, scaled(tl.load(x + at)))
+
+compiles = []
+make_ir = ASTSource.make_ir
+ASTSource.make_ir = lambda *given: (compiles.append(1), make_ir(*given))[1]
+
+def build(block=128, kind="*fp32"):
+    source = ASTSource(scale, {"x": kind, "BLOCK": "constexpr"}, {(1,): block})
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]
+"""
+
+
+def test_triton_compiles_what_was_edited(home):
+    """As its own cache does: the kernel, what it calls, globals and specialisations count."""
+
+    def compiles(code="build()", *edit):
+        manager = "cukiln.adapters.triton:CacheManager"
+        text = TRITON_EDITED.replace(*edit) if edit else TRITON_EDITED
+        return run(text + code + "\nprint(len(compiles))", home, TRITON_CACHE_MANAGER=manager)
+
+    assert (compiles(), compiles()) == ("1\n", "0\n")
+    for edit in (("x * FACTOR", "x + FACTOR"), ("constexpr(3)", "constexpr(4)"),
+                 ("tl.arange(0, BLOCK)", "tl.arange(0, BLOCK) + 0")):  # fmt: skip
+        assert compiles("build()", *edit) == "1\n", edit
+    assert compiles() == "0\n"
+    assert compiles("build(64); build(kind='*fp16')") == "2\n"
+    threads = """
+built = []
+threads = [threading.Thread(target=lambda: built.append(build(64))) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert len(built) == 4 and len(set(built)) == 1
+"""
+    assert compiles(threads) == "0\n"
+
+
+CUDA_CORE_CALLS = """
+from cuda.core import Program, ProgramOptions
+from cuda.core.utils import make_program_cache_key
+from cukiln.adapters.cuda_core import ProgramCache
+
+class Calls(ProgramCache):
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+    def __getitem__(self, key):
+        self.calls.append(("get", key))
+        return super().__getitem__(key)
+    def __setitem__(self, key, value):
+        self.calls.append(("set", key))
+        super().__setitem__(key, value)
+
+def attempt(text, **more):
+    options = ProgramOptions(arch="sm_90", name="of_mine", **more)
+    with Calls() as cache:
+        try:
+            code = Program(text, "c++", options).compile("cubin", cache=cache)
+            print(code.name, code.code_type, hash(code.code), code.symbol_mapping)
+        except Exception as error:
+            print(type(error).__name__)
+        key = make_program_cache_key(code=text, code_type="c++", options=options, target_type="cubin")
+        assert all(of == key for _, of in cache.calls)
+        print([what for what, _ in cache.calls])
+"""
+
+
+@pytest.mark.parametrize("store", ["there", "disabled", "a file"])
+def test_cuda_core_asks_once_and_stores_once(home, store):
+    """A store that cannot be used costs a compile, where cuda.core's own caches raise. fault 245"""
+    (home / "file").write_text("")
+    environment = {"there": {}, "disabled": {"CUKILN_DISABLE_STORE": "1"}, "a file": {"CUKILN_STORE": str(home / "file")}}[store]
+    code = CUDA_CORE_CALLS + "attempt('__global__ void k() {}'); attempt('broken')"
+    first = run(code, home, **environment).splitlines()
+    second = run(code, home, **environment).splitlines()
+    assert first[0].startswith("of_mine cubin ") and first[0].endswith("{}") and first[2] == "NVRTCError"
+    assert (first[1], first[3]) == ("['get', 'set']", "['get']")
+    assert second == [first[0], "['get']" if store == "there" else "['get', 'set']", *first[2:]]
+
+
 def test_cuda_core_compiles_once(home):
     first = run(CUDA_CORE, home).splitlines()
     second = run(CUDA_CORE, home, "hit").splitlines()
@@ -229,7 +323,8 @@ with ProgramCache() as cache:
         print(error_of(lambda: Theirs(TEXT, "c++", options).compile("cubin", names, cache=cache))[:20])
 """
     refused = ["builtins.ValueError:"] * 2
-    first, second = run_program(two, home), run_program(two, home)
+    first = run_program(two, home)
+    second = run_program(two, home, CUKILN_NVRTC_LIBRARY="")  # by the one that cuda.core has open
     assert first[1:] == second[1:] == refused
     assert (first[0], second[0]) == ("0 4", "4 0")
 
@@ -313,6 +408,10 @@ with ProgramCache() as cache:
     for environment in ({"CUKILN_DISABLE_STORE": "1"}, {"CUKILN_STORE": str(home / "file")},
                         {"CUKILN_WORKER": "/nonexistent"}, {"CUKILN_OFFLINE": "1"}):  # fmt: skip
         assert run_program(code, home, **environment)[-1].startswith("b'_Z1kIiEvPT_'"), environment
+    missing = "from cukiln.adapters import _nvrtc; _nvrtc._library.find = lambda name: '/nonexistent'"
+    said, found = run_program(missing + code, home)
+    assert said.startswith("programs are compiled without the store: /nonexistent")
+    assert found.startswith("b'_Z1kIiEvPT_'") and found.endswith(" 0 0")
     own = code.replace("ProgramCache()", "ProgramCache('own')").replace("compile_one(cache)", "compile_one(None)")
     assert run_program(own, home)[-1].endswith(" 0 0")
 
