@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include <cukiln/cancel_token.hpp>
 #include <cukiln/digest.hpp>
 #include <cukiln/export.hpp>
 #include <cukiln/result.hpp>
@@ -26,6 +30,8 @@ using BlobId = Digest256<struct BlobIdTag>;
 inline constexpr std::size_t kMaxBlobKindBytes = 64;
 inline constexpr std::size_t kMaxBlobKeyBytes = 4096;
 inline constexpr std::uint64_t kMaxBlobBytes = 256ull << 20;
+/// How long a caller waits for another one that produces the same blob.
+inline constexpr std::chrono::milliseconds kBlobWait{60'000};
 
 /// A blob without its bytes, for inventories.
 struct BlobSummary {
@@ -36,6 +42,38 @@ struct BlobSummary {
   std::int64_t created_s = 0;    ///< since 1970
   std::int64_t last_used_s = 0;  ///< since 1970
   std::int64_t hits = 0;
+};
+
+/// The right to produce a blob that the store lacks (single flight): as long as it lives, callers
+/// of `get_or_lease` wait, in all threads and processes. Ended by `put`, `drop`, the destructor or
+/// the end of the process; another thread may end it. `put` needs the store.
+class CUKILN_API BlobLease {
+ public:
+  BlobLease(BlobLease&& other) noexcept;
+  BlobLease& operator=(BlobLease&& other) noexcept;
+  ~BlobLease();
+
+  /// True if other callers wait. False if this caller is one of several that may produce the blob:
+  /// it waited too long, has a lease already, or locks do not work; and after the end.
+  bool exclusive() const noexcept;
+  /// Stores the bytes, if that is possible, and ends the lease. Errors: those of BlobStore::put;
+  /// invalid_argument (the lease has ended).
+  Result<void> put(std::string_view bytes);
+  /// Ends the lease without bytes. Those that wait now produce the blob themselves, concurrently;
+  /// later callers wait for one of their own again.
+  void drop() noexcept;
+
+ private:
+  friend class BlobStore;
+  struct State;
+  explicit BlobLease(std::unique_ptr<State> state) noexcept;
+  std::unique_ptr<State> state_;
+};
+
+/// What `get_or_lease` gives: one of the two.
+struct BlobOrLease {
+  std::optional<std::string> bytes;
+  std::optional<BlobLease> lease;
 };
 
 /// What another compiler or cache keeps in a store: bytes under a key that it chose. A kind names
@@ -54,6 +92,32 @@ class CUKILN_API BlobStore {
   /// Returns the bytes; nothing if there is no such blob, or no store on disk can be read. Errors:
   /// invalid_argument (kind or key; the same holds for every other member).
   Result<std::optional<std::string>> get(std::string_view kind, std::string_view key);
+  /// Returns the bytes, or a lease to the caller that is to produce them. Waits while another
+  /// caller has a lease, and no longer than `wait`, counted from the beginning of that lease: what
+  /// is never put delays no other caller for longer. A thread that has a lease does not wait, so
+  /// that it cannot wait for itself. Errors: timeout (cancelled).
+  Result<BlobOrLease> get_or_lease(std::string_view kind, std::string_view key,
+                                   std::chrono::milliseconds wait = kBlobWait,
+                                   std::optional<CancelToken> cancel = {});
+  /// Returns the bytes; if there are none, those of `make`, a `Result<std::string>()`, which are
+  /// then stored if that is possible. Of all callers one runs `make` (see get_or_lease). Errors:
+  /// those of `make` and of get_or_lease.
+  template <class Make>
+  Result<std::string> get_or_make(std::string_view kind, std::string_view key, Make&& make,
+                                  std::chrono::milliseconds wait = kBlobWait) {
+    auto got = get_or_lease(kind, key, wait);
+    if (!got) {
+      return std::move(got).error();
+    }
+    if (got->bytes) {
+      return *std::move(got->bytes);
+    }
+    Result<std::string> made = std::forward<Make>(make)();
+    if (made) {
+      static_cast<void>(got->lease->put(*made));
+    }
+    return made;
+  }
   /// Whether there is such a blob. Does not count as a use, and does not read the bytes.
   Result<bool> contains(std::string_view kind, std::string_view key);
   /// Stores bytes, and replaces those that the key has. Errors: invalid_argument (more than

@@ -506,6 +506,27 @@ CUKILN_API cukiln_code cukiln_blob_put(cukiln_loader* loader, const char* kind, 
 CUKILN_API cukiln_code cukiln_blob_remove(cukiln_loader* loader, const char* kind, const void* key,
                                           size_t key_bytes, int* removed);
 
+/// cukiln::BlobLease: the right to produce a blob, of one caller of all threads and processes.
+typedef struct cukiln_blob_lease cukiln_blob_lease;
+
+/// As cukiln_blob_get, but if there is no such blob, `*lease` is the caller's lease to produce it,
+/// else NULL; free it with cukiln_blob_lease_destroy. Waits at most `wait_ms` while another caller
+/// has a lease, counted from the beginning of that. `cancel` ends the wait with CUKILN_TIMEOUT;
+/// NULL: none. Since 0.3, like the functions below.
+CUKILN_API cukiln_code cukiln_blob_get_or_lease(cukiln_loader* loader, const char* kind,
+                                                const void* key, size_t key_bytes, uint64_t wait_ms,
+                                                const cukiln_cancel_token* cancel, void** data,
+                                                size_t* data_bytes, cukiln_blob_lease** lease);
+/// 1 if other callers wait; 0 if this one is of several that may produce the blob, or it has ended.
+CUKILN_API int cukiln_blob_lease_is_exclusive(const cukiln_blob_lease* lease);
+/// Stores the bytes and ends the lease, before the loader is destroyed. Errors: as of
+/// cukiln_blob_put; invalid_argument (the lease has ended).
+CUKILN_API cukiln_code cukiln_blob_lease_put(cukiln_blob_lease* lease, const void* data,
+                                             size_t data_bytes);
+/// Ends the lease, if no put has: those that wait then produce the blob themselves. NULL is
+/// ignored. May be called after the loader is destroyed.
+CUKILN_API void cukiln_blob_lease_destroy(cukiln_blob_lease* lease);
+
 /// cukiln::BlobSummary.
 typedef struct cukiln_blob {  // never grows: it is used in arrays
   const char* id;             ///< 64 hex digits

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -63,6 +64,13 @@ bool forget(int fd) noexcept {
   return false;
 }
 
+std::string first_line_of(int fd) {
+  std::array<char, 512> text{};
+  const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
+  const std::string_view line(text.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
+  return std::string(line.substr(0, line.find('\n')));
+}
+
 }  // namespace
 
 Result<FileLock> FileLock::acquire(const std::string& path, Mode mode,
@@ -110,10 +118,7 @@ std::optional<std::string> FileLock::holder(const std::string& path) {
   if (errno != EWOULDBLOCK) {
     return std::nullopt;
   }
-  std::array<char, 512> text{};
-  const ssize_t size = ::pread(fd.get(), text.data(), text.size(), 0);
-  const std::string_view line(text.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
-  return std::string(line.substr(0, line.find('\n')));
+  return first_line_of(fd.get());
 }
 
 FileLock::FileLock(UniqueFd fd) : fd_(std::move(fd)) {}
@@ -137,6 +142,40 @@ void FileLock::release() noexcept {
   } else {
     fd_.release();  // in a forked child: close_in_child has closed its copy
   }
+}
+
+bool FileLock::is_own() const noexcept {
+  const auto& all = held_descriptors();
+  return fd_ && std::any_of(all.begin(), all.end(), [&](const std::atomic<int>& slot) {
+           return slot.load() == fd_.get() + 1;
+         });
+}
+
+bool FileLock::is_at(const std::string& path) const noexcept {
+  struct stat ours {};
+  struct stat there {};
+  return is_own() && ::fstat(fd_.get(), &ours) == 0 && ::lstat(path.c_str(), &there) == 0 &&
+         ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+}
+
+void FileLock::write_line(std::string_view line) noexcept {
+  if (!is_own()) {
+    return;
+  }
+  static_cast<void>(!::ftruncate(fd_.get(), 0));
+  static_cast<void>(!::pwrite(fd_.get(), line.data(), line.size(), 0));
+  ::futimens(fd_.get(), nullptr);
+}
+
+std::string FileLock::first_line() const {
+  return is_own() ? first_line_of(fd_.get()) : std::string();
+}
+
+void FileLock::remove_and_release(const std::string& path) noexcept {
+  if (is_at(path)) {
+    ::unlink(path.c_str());
+  }
+  release();
 }
 
 }  // namespace cukiln

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/file.hpp"
 
@@ -37,8 +38,22 @@ class FileLock {
   bool held() const noexcept { return static_cast<bool>(fd_); }
   void release() noexcept;
 
+  // For the holder of an exclusive lock; they do nothing if none is held.
+
+  /// True if the locked file is the one of that path: another holder may have removed it.
+  bool is_at(const std::string& path) const noexcept;
+  /// Replaces the file's text, which `holder` reads, and renews its mtime. Informative only: on a
+  /// full disk there is none.
+  void write_line(std::string_view line) noexcept;
+  std::string first_line() const;
+  /// Removes the file, then releases the lock. Those who open such a file must check `is_at`.
+  void remove_and_release(const std::string& path) noexcept;
+
  private:
   explicit FileLock(UniqueFd fd);
+  /// False in a forked child, which has no copy of the lock.
+  bool is_own() const noexcept;
+
   UniqueFd fd_;
 };
 

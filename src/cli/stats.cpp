@@ -72,6 +72,7 @@ class StatsCommand final : public Command {
                                 {"bytes", facts.blob_bytes},
                                 {"hits", count("blob_hits")},
                                 {"misses", count("blob_misses")},
+                                {"waits", count("blob_waits")},
                                 {"stored", count("blobs_stored")},
                                 {"evicted", count("blobs_evicted")}}},
                               {"remote",
@@ -126,6 +127,7 @@ class StatsCommand final : public Command {
     row("  bytes", human_bytes(facts.blob_bytes));
     row("  hits", human_count(count("blob_hits")));
     row("  misses", human_count(count("blob_misses")));
+    row("  waits", human_count(count("blob_waits")), "for another process that compiled the same");
     row("  stored", human_count(count("blobs_stored")));
     row("  evicted", human_count(count("blobs_evicted")));
   }

@@ -8,12 +8,62 @@
 
 namespace cukiln {
 
+struct BlobLease::State {
+  TieredBlobs* blobs;
+  std::string kind, key;
+  BlobFlights::Flight flight;
+};
+
+BlobLease::BlobLease(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+BlobLease::BlobLease(BlobLease&& other) noexcept = default;
+BlobLease& BlobLease::operator=(BlobLease&& other) noexcept = default;
+BlobLease::~BlobLease() = default;
+
+bool BlobLease::exclusive() const noexcept {
+  return state_ != nullptr && state_->flight.exclusive();
+}
+
+Result<void> BlobLease::put(std::string_view bytes) {
+  return guarded([&]() -> Result<void> {
+    if (state_ == nullptr) {
+      return make_error(ErrorCode::invalid_argument,
+                        "the lease of this blob has ended: put it into the BlobStore");
+    }
+    const std::unique_ptr<State> state = std::move(state_);  // drops it if nothing is stored
+    CUKILN_TRY(const BlobName name, BlobName::make(state->kind, state->key));
+    CUKILN_CHECK(state->blobs->put(name, bytes));
+    state->flight.finish();
+    return {};
+  });
+}
+
+void BlobLease::drop() noexcept { state_.reset(); }
+
 BlobStore::BlobStore(Store& store) noexcept : tiers_(&TieredStore::of(store)) {}
 
 Result<std::optional<std::string>> BlobStore::get(std::string_view kind, std::string_view key) {
   return guarded([&]() -> Result<std::optional<std::string>> {
     CUKILN_TRY(const BlobName name, BlobName::make(kind, key));
     return tiers_->blobs().get(name);
+  });
+}
+
+Result<BlobOrLease> BlobStore::get_or_lease(std::string_view kind, std::string_view key,
+                                            std::chrono::milliseconds wait,
+                                            std::optional<CancelToken> cancel) {
+  return guarded([&, token = std::move(cancel)]() -> Result<BlobOrLease> {
+    CUKILN_TRY(const BlobName name, BlobName::make(kind, key));
+    CUKILN_TRY(TieredBlobs::BytesOrFlight got,
+               tiers_->blobs().get_or_produce(name, wait,
+                                              token ? CancelFlags(token->flag()) : CancelFlags()));
+    BlobOrLease out;
+    if (got.bytes) {
+      out.bytes = std::move(got.bytes);
+    } else {
+      out.lease = BlobLease(std::make_unique<BlobLease::State>(BlobLease::State{
+          &tiers_->blobs(), std::string(kind), std::string(key), std::move(got.flight)}));
+    }
+    return out;
   });
 }
 

@@ -43,6 +43,14 @@ SqliteStore::~SqliteStore() {
   session_.reset();
 }
 
+std::string SqliteStore::lock_folder() const {
+  if (read_only()) {
+    return {};
+  }
+  auto folder = directory().folder("flights");
+  return folder ? *std::move(folder) : std::string();
+}
+
 MaintenanceStats SqliteStore::maintenance_stats() const {
   MaintenanceStats stats = log_.stats();
   stats.checkpoints = session_->checkpoints();

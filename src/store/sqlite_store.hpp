@@ -100,6 +100,8 @@ class SqliteStore final : public CubinStore {
 
   bool read_only() const noexcept { return session_->read_only(); }
   const StoreDirectory& directory() const noexcept { return session_->directory(); }
+  /// The folder for lock files of compiles and of blobs; empty if it cannot be written.
+  std::string lock_folder() const;
   /// For src/store and its tests only.
   StoreSession& session() noexcept { return *session_; }
 

@@ -32,7 +32,7 @@ auto TieredBlobs::query_tier(SqliteTier& tier, const char* op, Query&& query)
   return *std::move(answer);
 }
 
-Result<std::optional<std::string>> TieredBlobs::get(const BlobName& name) {
+std::optional<std::string> TieredBlobs::search(const BlobName& name) {
   std::optional<std::string> found;
   for (SqliteTier* const tier : {&disk_, &system_}) {
     if (!found) {
@@ -41,8 +41,40 @@ Result<std::optional<std::string>> TieredBlobs::get(const BlobName& name) {
               }).value_or(std::nullopt);
     }
   }
+  return found;
+}
+
+Result<std::optional<std::string>> TieredBlobs::get(const BlobName& name) {
+  auto found = search(name);
   records_.count(found ? "blob_hits" : "blob_misses", 1);
   return found;
+}
+
+Result<TieredBlobs::BytesOrFlight> TieredBlobs::get_or_produce(const BlobName& name,
+                                                               std::chrono::milliseconds wait,
+                                                               CancelFlags cancelled) {
+  BytesOrFlight got;
+  got.bytes = search(name);
+  if (!got.bytes) {
+    SqliteStore* const store = disk_.store();
+    auto outcome = flights_.take(
+        name, {store == nullptr ? std::string() : store->lock_folder(), wait, cancelled}, [&] {
+          got.bytes = search(name);
+          return got.bytes.has_value();
+        });
+    if (!outcome) {
+      return std::move(outcome).error();
+    }
+    if (outcome->waited) {
+      records_.count("blob_waits", 1);
+    }
+    if (!outcome->stored && !outcome->flight.exclusive()) {
+      log_.debug("a blob of kind {} is produced without a lock: {}", name.kind, outcome->reason);
+    }
+    got.flight = std::move(outcome->flight);
+  }
+  records_.count(got.bytes ? "blob_hits" : "blob_misses", 1);
+  return got;
 }
 
 Result<bool> TieredBlobs::contains(const BlobName& name) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/logger.hpp"
+#include "store/blob_flights.hpp"
 #include "store/blob_rows.hpp"
 #include "store/sqlite_tier.hpp"
 #include "store/store_records.hpp"
@@ -21,12 +23,22 @@ class TieredBlobs {
       : disk_(disk), system_(system), records_(records), log_(log), bypass_reason_(bypass_reason) {}
 
   Result<std::optional<std::string>> get(const BlobName& name);
+  /// Returns the bytes, or the right to produce them: see BlobFlights::take. Errors: timeout
+  /// (cancelled).
+  struct BytesOrFlight {
+    std::optional<std::string> bytes;
+    BlobFlights::Flight flight;
+  };
+  Result<BytesOrFlight> get_or_produce(const BlobName& name, std::chrono::milliseconds wait,
+                                       CancelFlags cancelled);
   Result<bool> contains(const BlobName& name);
   Result<void> put(const BlobName& name, ByteView bytes);
   Result<bool> remove(const BlobId& id);
   Result<std::vector<BlobSummary>> list(ByteView kind);
 
  private:
+  /// Gets a blob from the first tier that has it, and does not count.
+  std::optional<std::string> search(const BlobName& name);
   /// Counts and logs a failure of `op`: `get` or `put`.
   void record_failure(SqliteTier& tier, const char* op, const Error& error);
   /// Runs a query on a tier. Nothing if the tier is missing, its circuit is open, or it fails.
@@ -39,6 +51,7 @@ class TieredBlobs {
   StoreRecords& records_;
   const Logger& log_;
   const std::string& bypass_reason_;
+  BlobFlights flights_;
 };
 
 }  // namespace cukiln

@@ -310,11 +310,7 @@ Result<std::string> TieredStore::source_text(const CacheKey& key) {
 }
 
 std::string TieredStore::lock_folder() const {
-  if (disk() == nullptr || disk()->read_only()) {
-    return {};
-  }
-  auto folder = disk()->directory().folder("flights");
-  return folder ? *std::move(folder) : std::string();
+  return disk() == nullptr ? std::string() : disk()->lock_folder();
 }
 
 std::string TieredStore::headers_folder() const {

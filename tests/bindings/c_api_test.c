@@ -826,6 +826,45 @@ static void blobs_are_kept_beside_entries(void) {
   cukiln_loader_destroy(loader);
 }
 
+static void a_blob_is_produced_by_one_caller(void) {
+  cukiln_loader* loader = open_loader();
+  void* data = loader;
+  size_t bytes = 1;
+  cukiln_blob_lease* lease = NULL;
+  CHECK_CODE(CUKILN_OK, cukiln_blob_get_or_lease(loader, "triton", "leased", 6, 1000, NULL, &data,
+                                                 &bytes, &lease));
+  CHECK(data == NULL && bytes == 0 && lease != NULL);
+  CHECK(cukiln_blob_lease_is_exclusive(lease) == 1);
+  cukiln_blob_lease* second = NULL;
+  CHECK_CODE(CUKILN_OK, cukiln_blob_get_or_lease(loader, "triton", "leased", 6, UINT64_MAX, NULL,
+                                                 &data, &bytes, &second));
+  CHECK(second != NULL && cukiln_blob_lease_is_exclusive(second) == 0);
+  cukiln_blob_lease_destroy(second);
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_blob_lease_put(lease, NULL, 1));
+  CHECK_CODE(CUKILN_OK, cukiln_blob_lease_put(lease, "a\0b", 3));
+  CHECK(cukiln_blob_lease_is_exclusive(lease) == 0);
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_blob_lease_put(lease, "x", 1));
+  CHECK_ERROR_SAYS("has ended");
+  cukiln_blob_lease_destroy(lease);
+  lease = (cukiln_blob_lease*)loader;
+  CHECK_CODE(CUKILN_OK, cukiln_blob_get_or_lease(loader, "triton", "leased", 6, 0, NULL, &data,
+                                                 &bytes, &lease));
+  CHECK(lease == NULL && bytes == 3 && memcmp(data, "a\0b", 3) == 0);
+  cukiln_free(data);
+
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_blob_get_or_lease(loader, "triton", "k", 1, 0, NULL,
+                                                               &data, &bytes, NULL));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_blob_get_or_lease(loader, "triton", "k", 0, 0, NULL,
+                                                               &data, &bytes, &lease));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_blob_lease_put(NULL, "x", 1));
+  CHECK(cukiln_blob_lease_is_exclusive(NULL) == 0);
+  cukiln_blob_lease_destroy(NULL);
+  CHECK_CODE(CUKILN_OK, cukiln_blob_get_or_lease(loader, "triton", "dropped", 7, 0, NULL, &data,
+                                                 &bytes, &lease));
+  cukiln_loader_destroy(loader);
+  cukiln_blob_lease_destroy(lease);
+}
+
 static void an_unusable_store_is_a_warning(void) {
   char folder[80];
   snprintf(folder, sizeof folder, "%s/shared", scratch);
@@ -880,6 +919,7 @@ int main(void) {
   RUN(only_what_is_loaded_is_unloaded);
   RUN(a_preload_may_name_its_modules);
   RUN(blobs_are_kept_beside_entries);
+  RUN(a_blob_is_produced_by_one_caller);
   RUN(an_unusable_store_is_a_warning);
   RUN(no_options_means_the_environment);
   char command[80];

@@ -505,7 +505,8 @@ class Blobs(CliTest):
 
     def test_they_are_counted_checked_and_evicted(self):
         stats = self.run_json("stats")
-        self.assertEqual(stats["blobs"], {"blobs": 3, "bytes": 5002, "hits": 0, "misses": 0, "stored": 3, "evicted": 0})
+        self.assertEqual(stats["blobs"], {"blobs": 3, "bytes": 5002, "hits": 0, "misses": 0, "waits": 0,
+                                          "stored": 3, "evicted": 0})
         self.assertRegex(self.run_cli("stats").out, r"(?m)^blobs +3 ")
         self.assertIn("0 entries and 3 blobs checked, no damage found", self.run_cli("verify").out)
         (database,) = self.store.rglob("store.db")

@@ -9,9 +9,12 @@ import errno
 import inspect
 import json
 import os
+import select
 import stat
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -245,6 +248,123 @@ def test_a_remote_backend_of_triton_has_what_was_put():
     backend = triton.RemoteCacheBackend("GROUP")
     assert json.loads(backend.get(["__grp__a.json"])["__grp__a.json"]) == {"child_paths": ["a.cubin", "a.json"]}
     assert backend.get(["a.json", "a.cubin", "a.ptx"]) == {"a.json": b"1", "a.cubin": b"1"}
+
+
+COMPILES = """
+import os, sys, time
+from cukiln.adapters.triton import CacheManager
+
+def compile():  # in the order of triton.compiler.compile
+    manager = CacheManager("KEY")
+    print("asks", flush=True)
+    if manager.get_group("add.json") is not None:
+        return "hit"
+    print("compiles", flush=True)
+    sys.stdin.readline()  # until the test says so
+    if os.environ.get("FAILS"):
+        raise RuntimeError("does not compile")
+    group = {name: manager.put(b"x", name) for name in ("add.cubin", "add.json")}
+    manager.put_group("add.json", group)
+    return "compiled"
+try:
+    said = compile()
+except RuntimeError as error:
+    said = str(error)
+print(said, flush=True)
+sys.stdin.readline()
+"""
+
+
+class Compiles:
+    """A process that compiles as Triton does."""
+
+    def __init__(self, **environment):
+        path = os.pathsep.join([FOLDER, *sys.path])
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", COMPILES],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment, "PYTHONPATH": path},
+        )
+
+    def says(self):
+        return self._process.stdout.readline().strip()
+
+    def is_waiting(self):
+        assert self.says() == "asks"
+        return not select.select([self._process.stdout], [], [], 1)[0]
+
+    def compiles(self):
+        return self.says() == "asks" and self.says() == "compiles"
+
+    def goes_on(self):
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture
+def compiles():
+    """Starts processes that compile as Triton does, and ends them with the test."""
+    started = []
+
+    def start(**environment):
+        started.append(Compiles(**environment))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()
+
+
+def test_of_processes_that_miss_a_kernel_one_compiles_it(compiles):  # fault 246
+    first = compiles()
+    assert first.compiles()
+    others = [compiles(), compiles()]
+    assert all(other.is_waiting() for other in others)
+    first.goes_on()
+    assert [first.says()] + [other.says() for other in others] == ["compiled", "hit", "hit"]
+
+
+def test_a_compile_of_triton_that_fails_or_is_killed_keeps_no_process_waiting(compiles):
+    # fault 247, fault 249
+    fails = compiles(FAILS="1")
+    assert fails.compiles()
+    second, third = compiles(), compiles()
+    assert second.is_waiting() and third.is_waiting()
+    fails.goes_on()
+    assert fails.says() == "does not compile"  # and the process lives on
+    assert second.says() == third.says() == "compiles"  # neither waits for the other
+    fourth = compiles()
+    assert fourth.compiles()
+    fifth = compiles()
+    assert fifth.is_waiting()
+    fourth.kill()
+    assert fifth.says() == "compiles"
+    fifth.goes_on()
+    assert fifth.says() == "compiled"
+
+
+def test_triton_with_its_own_folders_compiles_once(monkeypatch):  # fault 246, fault 248
+    monkeypatch.setattr(_support.Blobs.try_lease, "__defaults__", (0.5,))
+    backend, group = triton.RemoteCacheBackend("KEY"), "__grp__add.json"
+    assert backend.get([group]) == {}
+    ask = (
+        "import time; from cukiln.adapters.triton import RemoteCacheBackend as R\n"
+        "began = time.monotonic(); from cukiln.adapters import _support\n"
+        "_support.Blobs.try_lease.__defaults__ = (LIMIT,)\n"
+        "print(R('KEY').get(['__grp__add.json']), time.monotonic() - began < 20)"
+    )
+    assert beside_the_projects(ask.replace("LIMIT", "0.5")) == "{} True"  # and none waits for ever
+    content = b'{"child_paths": []}'
+    writer = threading.Timer(1.5, backend.put, (group, content))
+    writer.start()
+    assert beside_the_projects(ask.replace("LIMIT", "60")) == f"{{'__grp__add.json': {content!r}}} True"
+    writer.join()
 
 
 def test_triton_works_without_a_store(home, monkeypatch, caplog):  # fault 245

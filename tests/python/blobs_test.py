@@ -2,9 +2,12 @@
 """Blobs by the Python package."""
 
 import multiprocessing
+import os
 import threading
+import time
 
 import pytest
+from conftest import in_another_process
 
 import cukiln
 
@@ -84,6 +87,84 @@ def test_processes_write_one_key_concurrently(home):
         assert worker.exitcode == 0
     blobs = cukiln.BlobStore("k")
     assert [blobs.get(f"own {n}") for n in range(3)] == [bytes([n]) for n in range(3)]
+
+
+def _make_once(store, start, results):
+    with cukiln.Loader(store=store) as loader:
+
+        def make():
+            time.sleep(0.3)
+            return b"made by %d" % os.getpid()
+
+        start.wait()
+        results.put(cukiln.BlobStore("k", loader).get_or_make("key", make))
+
+
+def test_of_processes_that_miss_a_blob_one_makes_it(home):  # fault 246
+    context = multiprocessing.get_context("spawn")
+    start, results = context.Barrier(4), context.Queue()
+    workers = [
+        context.Process(target=_make_once, args=(home / "store", start, results)) for _ in range(4)
+    ]
+    for worker in workers:
+        worker.start()
+    made = {results.get(timeout=120) for _ in workers}
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    assert len(made) == 1
+    assert cukiln.BlobStore("k").get("key") in made
+
+
+def test_a_lease_ends_with_its_block_or_its_last_reference():  # fault 249
+    blobs = cukiln.BlobStore("k")
+    with blobs.get_or_lease("key") as lease:
+        assert isinstance(lease, cukiln.BlobLease) and lease.exclusive
+        with blobs.get_or_lease("key", wait=1000) as again:  # at once
+            assert not again.exclusive
+    assert not lease.exclusive
+    with pytest.raises(cukiln.InvalidArgumentError, match="has ended"):
+        lease.put(b"late")
+    forgotten = blobs.get_or_lease("key")
+    assert forgotten.exclusive
+    del forgotten
+    with pytest.raises(ZeroDivisionError):
+        blobs.get_or_make("key", lambda: b"%d" % (1 // 0))
+    lease = blobs.get_or_lease("key")
+    assert lease.exclusive
+    lease.put(memoryview(b"bytes"))
+    assert not lease.exclusive
+    assert blobs.get_or_lease("key") == b"bytes" == blobs.get_or_make("key", lambda: b"other")
+
+
+def test_a_lease_outlives_its_loader():
+    with cukiln.Loader() as loader:
+        lease = cukiln.BlobStore("k", loader).get_or_lease("key")
+    with pytest.raises(cukiln.InvalidArgumentError, match="closed"):
+        lease.put(b"x")
+    assert cukiln.BlobStore("k").get_or_lease("key").exclusive
+
+
+def test_what_is_made_without_a_store_is_returned():  # fault 245
+    with cukiln.Loader(memory_only=True) as loader:
+        assert cukiln.BlobStore("k", loader).get_or_make("key", lambda: b"made") == b"made"
+
+
+def test_ctrl_c_ends_the_wait_for_another_process(home):
+    code = """
+import signal, sys, threading
+import cukiln
+signal.signal(signal.SIGINT, signal.default_int_handler)
+blobs = cukiln.BlobStore("k")
+threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,)).start()
+try:
+    blobs.get_or_lease("key")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    with cukiln.BlobStore("k").get_or_lease("key") as lease:
+        assert in_another_process(code) == "interrupted"
+        assert lease.exclusive
 
 
 def test_threads_share_a_blob_store():

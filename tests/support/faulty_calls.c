@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Preloaded: makes system calls fail on files whose path contains $FAULT_MATCH.
  *
- *   FAULT_CALL   write, read, sync or lock; holes: a write of one byte leaves a hole where it was
- *                to allocate a block, as on a file system whose blocks are smaller than pages;
- *                old_holes: the same, under a kernel without MADV_POPULATE_WRITE
+ *   FAULT_CALL   write, read, sync, lock or flock; holes: a write of one byte leaves a hole where
+ *                it was to allocate a block, as on a file system whose blocks are smaller than
+ *                pages; old_holes: the same, under a kernel without MADV_POPULATE_WRITE
  *   FAULT_ERRNO  the errno value
  *   FAULT_BYTES  for write: how many bytes succeed before (default 0) */
 #define _GNU_SOURCE
@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -114,3 +115,7 @@ SYNC(fdatasync)
   }
 FCNTL(fcntl)
 FCNTL(fcntl64)
+
+__attribute__((visibility("default"))) int flock(int fd, int operation) {
+  return matches("flock", fd) ? fail() : NEXT(int, flock, int, int)(fd, operation);
+}

@@ -138,6 +138,41 @@ void put_blobs(TieredStore& store, const Arguments& arguments) {
   }
 }
 
+/// Gets the blob `key`, or produces it in hold=MS: end=put, drop or never. With `held`
+/// it ends when the parent closes its standard input. Waits at most wait=MS
+/// for another process. With `fork`, a child outlives this process.
+void produce_blob(TieredStore& store, const Arguments& arguments) {
+  const auto name = BlobName::make("test", "key");
+  auto got = store.blobs().get_or_produce(
+      *name, std::chrono::milliseconds(arguments.number("limit", 60'000)), {});
+  if (!got) {
+    print_line("error " + got.error().message());
+    return;
+  }
+  if (got->bytes) {
+    print_line("hit " + *got->bytes);
+    return;
+  }
+  print_line(got->flight.exclusive() ? "produces alone" : "produces");
+  if (arguments.options.count("fork") != 0 && ::fork() == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(arguments.number("hold", 0)));
+  if (arguments.options.count("held") != 0) {
+    char nothing = 0;
+    static_cast<void>(!::read(STDIN_FILENO, &nothing, 1));
+  }
+  const auto end = arguments.options.find("end");
+  if (end == arguments.options.end()) {
+    const auto stored = store.blobs().put(*name, "produced");
+    got->flight.finish();
+    print_line(stored ? "stored" : "put error " + stored.error().message());
+  } else if (end->second == "never") {
+    ::pause();
+  }
+}
+
 int run(const Arguments& arguments) {
   if (const auto user = static_cast<uid_t>(arguments.number("user", 0)); user != 0) {
     if (::setgid(user) != 0 || ::setuid(user) != 0) {
@@ -185,6 +220,8 @@ int run(const Arguments& arguments) {
     remove(tiers, arguments);
   } else if (arguments.command == "blob") {
     put_blobs(tiers, arguments);
+  } else if (arguments.command == "produce") {
+    produce_blob(tiers, arguments);
   } else if (arguments.command == "hold") {
     hold_writer_lock(tiers);
   } else if (arguments.command != "open") {

@@ -15,7 +15,13 @@ using namespace cukiln;  // NOLINT: what is defined here is in no namespace
 using c::guarded;
 using c::null_argument;
 
+struct cukiln_blob_lease {  // NOLINT(readability-identifier-naming): C's name
+  BlobLease lease;
+};
+
 namespace {
+
+constexpr uint64_t kMaxWaitMs = 86'400'000;
 
 std::string_view bytes_of(const void* bytes, size_t size) {
   return bytes == nullptr ? std::string_view()
@@ -29,6 +35,17 @@ void* allocate(size_t bytes) {
     throw std::bad_alloc();
   }
   return memory;
+}
+
+/// Gives a C caller bytes, in memory that it frees; nothing if there are none.
+void give_bytes(const std::optional<std::string>& bytes, void** data, size_t* data_bytes) {
+  *data = nullptr;
+  *data_bytes = 0;
+  if (bytes) {
+    *data = allocate(bytes->size());
+    bytes->copy(static_cast<char*>(*data), bytes->size());
+    *data_bytes = bytes->size();
+  }
 }
 
 /// Runs `body` with the blobs of a loader. `out` is where the result goes.
@@ -83,20 +100,54 @@ cukiln_code cukiln_blob_get(cukiln_loader* loader, const char* kind, const void*
     if (data_bytes == nullptr) {
       return null_argument("data_bytes");
     }
-    *data = nullptr;
-    *data_bytes = 0;
+    give_bytes(std::nullopt, data, data_bytes);
     const auto found = blobs.get(c::text_or_empty(kind), bytes_of(key, key_bytes));
     if (!found) {
       return found.error();
     }
-    if (*found) {
-      *data = allocate((*found)->size());
-      (*found)->copy(static_cast<char*>(*data), (*found)->size());
-      *data_bytes = (*found)->size();
+    give_bytes(*found, data, data_bytes);
+    return {};
+  });
+}
+
+cukiln_code cukiln_blob_get_or_lease(cukiln_loader* loader, const char* kind, const void* key,
+                                     size_t key_bytes, uint64_t wait_ms,
+                                     const cukiln_cancel_token* cancel, void** data,
+                                     size_t* data_bytes, cukiln_blob_lease** lease) {
+  return with_blobs(loader, data, [&](BlobStore& blobs) -> Result<void> {
+    if (data_bytes == nullptr || lease == nullptr) {
+      return null_argument(lease == nullptr ? "lease" : "data_bytes");
+    }
+    give_bytes(std::nullopt, data, data_bytes);
+    *lease = nullptr;
+    const auto wait = std::chrono::milliseconds(std::min<uint64_t>(wait_ms, kMaxWaitMs));
+    const auto token = cancel != nullptr ? std::optional(cancel->token) : std::nullopt;
+    auto got = blobs.get_or_lease(c::text_or_empty(kind), bytes_of(key, key_bytes), wait, token);
+    if (!got) {
+      return std::move(got).error();
+    }
+    give_bytes(got->bytes, data, data_bytes);
+    if (got->lease) {
+      *lease = new cukiln_blob_lease{*std::move(got->lease)};
     }
     return {};
   });
 }
+
+int cukiln_blob_lease_is_exclusive(const cukiln_blob_lease* lease) {
+  return lease != nullptr && lease->lease.exclusive() ? 1 : 0;
+}
+
+cukiln_code cukiln_blob_lease_put(cukiln_blob_lease* lease, const void* data, size_t data_bytes) {
+  return guarded([&]() -> Result<void> {
+    if (lease == nullptr || (data == nullptr && data_bytes != 0)) {
+      return null_argument(lease == nullptr ? "lease" : "data");
+    }
+    return lease->lease.put(bytes_of(data, data_bytes));
+  });
+}
+
+void cukiln_blob_lease_destroy(cukiln_blob_lease* lease) { delete lease; }
 
 cukiln_code cukiln_blob_contains(cukiln_loader* loader, const char* kind, const void* key,
                                  size_t key_bytes, int* there) {

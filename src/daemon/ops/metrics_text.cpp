@@ -113,6 +113,8 @@ constexpr CounterRow kStoreCounters[] = {
     {"blob_hits", "store_blob_lookups_total", R"(result="hit")",
      "Lookups of blobs, by all processes that use the store."},
     {"blob_misses", "store_blob_lookups_total", R"(result="miss")", ""},
+    {"blob_waits", "store_blob_singleflight_waits_total", "",
+     "Lookups of blobs that waited for another caller, which produced it."},
     {"blobs_stored", "store_stored_blobs_total", "", "Blobs that were stored."},
     {"blobs_evicted", "store_evicted_blobs_total", "", "Evicted blobs."},
     {"blob_bytes_evicted", "store_evicted_blob_bytes_total", "", "Bytes of evicted blobs."},

@@ -95,3 +95,52 @@ TEST_CASE("holder() returns the owner line, creates no file and keeps no lock") 
   CHECK_FALSE(FileLock::holder(path));
   CHECK(is_free(path));
 }
+
+TEST_CASE("a holder's line is read by others, and its file goes with the lock") {
+  const ScratchFolder scratch;
+  const std::string path = scratch / "lock";
+  auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, milliseconds(0));
+  REQUIRE(lock);
+  lock->write_line("a line that is longer");
+  lock->write_line("who");
+  CHECK(FileLock::holder(path) == "who");
+  CHECK(lock->first_line() == "who");
+  CHECK(lock->is_at(path));
+  CHECK_FALSE(lock->is_at(scratch / "other"));
+  lock->remove_and_release(path);
+  CHECK_FALSE(lock->held());
+  CHECK(::access(path.c_str(), F_OK) != 0);
+  lock->write_line("nothing");
+  CHECK_FALSE(lock->is_at(path));
+  CHECK(lock->first_line().empty());
+}
+
+TEST_CASE("a holder whose file was replaced does not remove the other one") {
+  const ScratchFolder scratch;
+  const std::string path = scratch / "lock";
+  auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, milliseconds(0));
+  REQUIRE(::unlink(path.c_str()) == 0);
+  auto other = FileLock::acquire(path, FileLock::Mode::exclusive, milliseconds(0));
+  REQUIRE(other);
+  CHECK_FALSE(lock->is_at(path));
+  lock->remove_and_release(path);
+  CHECK(other->is_at(path));
+}
+
+TEST_CASE("a forked child neither writes to the parent's lock file nor removes it") {
+  const ScratchFolder scratch;
+  const std::string path = scratch / "lock";
+  auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, milliseconds(0));
+  lock->write_line("parent");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    lock->write_line("child");
+    const bool is_own = lock->is_at(path);
+    lock->remove_and_release(path);
+    ::_exit(is_own ? 1 : 0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK(FileLock::holder(path) == "parent");
+}

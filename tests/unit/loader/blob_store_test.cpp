@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <thread>
 
 #include "store/store_admin.hpp"
 #include "unit/store/open_sqlite_store.hpp"
@@ -131,6 +133,141 @@ TEST_CASE("fault 245: without a store on disk a blob is a miss, and a put says w
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code() == ErrorCode::io);
   CHECK(refused.error().message().find("memory only") != std::string::npos);
+}
+
+BlobLease lease_of(BlobStore& blobs, std::string_view key) {
+  auto got = blobs.get_or_lease("test", key);
+  REQUIRE_MESSAGE(got.has_value(), got.error().message());
+  REQUIRE(got->lease);
+  return *std::move(got->lease);
+}
+
+TEST_CASE("fault 246: of 8 threads that miss one blob one makes it") {
+  const ScratchFolder folder;
+  Store store = open_public(folder / "s");
+  BlobStore blobs(store);
+  std::atomic<int> made{0};
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      const auto bytes = blobs.get_or_make("test", "k", [&]() -> Result<std::string> {
+        ++made;
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        return std::string("made");
+      });
+      right += bytes && *bytes == "made" ? 1 : 0;
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  CHECK(made == 1);
+  CHECK(right == 8);
+  const auto counters = *StoreAdmin(store).counters();
+  CHECK(counters.at("blob_misses") == 1);
+  CHECK(counters.at("blob_hits") == 7);
+}
+
+TEST_CASE("fault 251: a thread that has a lease waits for none, its own included") {
+  const ScratchFolder folder;
+  Store store = open_public(folder / "s");
+  BlobStore blobs(store);
+  BlobLease first = lease_of(blobs, "1");
+  CHECK(first.exclusive());
+  BlobLease again = lease_of(blobs, "1");  // at once
+  CHECK_FALSE(again.exclusive());
+  std::optional<BlobLease> second;
+  std::thread([&] { second = lease_of(blobs, "2"); }).join();
+  CHECK(second->exclusive());
+  CHECK_FALSE(lease_of(blobs, "2").exclusive());  // the other thread may wait for "1"
+  CHECK(first.exclusive());
+  REQUIRE(again.put("of the second"));
+  CHECK(**blobs.get("test", "1") == "of the second");
+  REQUIRE(first.put("of the first"));
+  CHECK_FALSE(first.exclusive());
+  CHECK(first.put("x").error().code() == ErrorCode::invalid_argument);
+  CHECK(**blobs.get("test", "1") == "of the first");
+  // Now this thread has none, and waits again.
+  auto limited = blobs.get_or_lease("test", "2", std::chrono::milliseconds(50));
+  CHECK_FALSE(limited->lease->exclusive());
+  CHECK(StoreAdmin(store).counters()->at("blob_waits") == 1);
+}
+
+TEST_CASE("fault 249: what fails to be made is not stored, and the next caller makes it") {
+  const ScratchFolder folder;
+  Store store = open_public(folder / "s");
+  BlobStore blobs(store);
+  const auto failed = blobs.get_or_make("test", "k", []() -> Result<std::string> {
+    return Error(ErrorCode::compile_failed, "no such kernel");
+  });
+  CHECK(failed.error().message() == "no such kernel");
+  BlobLease next = lease_of(blobs, "k");
+  CHECK(next.exclusive());
+  next.drop();
+  CHECK_FALSE(next.exclusive());
+  BlobLease moved = lease_of(blobs, "k");
+  CHECK(moved.exclusive());
+  moved = lease_of(blobs, "other");
+  CHECK(moved.exclusive());
+  CHECK(lease_of(blobs, "k").exclusive());  // it was dropped when another took its place
+  REQUIRE(moved.put("m"));
+  CHECK(lease_of(blobs, "k").exclusive());
+}
+
+TEST_CASE("fault 249: a lease whose bytes cannot be stored is at an end") {
+  const ScratchFolder folder;
+  Store store = open_public(folder / "s");
+  BlobStore blobs(store);
+  BlobLease lease = lease_of(blobs, "k");
+  CHECK_FALSE(lease.put(std::string_view("x", kMaxBlobBytes + 1)));
+  CHECK_FALSE(lease.exclusive());
+  CHECK(lease_of(blobs, "k").exclusive());
+  // Bytes that cannot be stored are of use to who made them.
+  Store none = open_public(folder / "none", {}, true);
+  BlobStore nowhere(none);
+  CHECK_FALSE(lease_of(nowhere, "k").exclusive());
+  CHECK(*nowhere.get_or_make("test", "k", [] { return Result<std::string>("made"); }) == "made");
+}
+
+TEST_CASE("a wait for another caller's blob is cancelled") {
+  const ScratchFolder folder;
+  Store store = open_public(folder / "s");
+  BlobStore blobs(store);
+  BlobLease held = lease_of(blobs, "k");
+  const CancelToken token;
+  std::optional<Error> error;
+  std::thread waits([&] {
+    auto got = blobs.get_or_lease("test", "k", kBlobWait, token);
+    error = got ? std::optional<Error>() : got.error();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  token.cancel();
+  waits.join();
+  REQUIRE(error);
+  CHECK(error->code() == ErrorCode::timeout);
+  CHECK(held.exclusive());
+}
+
+TEST_CASE("fault 244: a forked child has no lease, and does not wait for its parent's") {
+  const ScratchFolder folder;
+  Store store = open_public(folder / "s");
+  BlobStore blobs(store);
+  BlobLease held = lease_of(blobs, "k");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    const bool is_exclusive = held.exclusive();
+    held.drop();
+    auto got = blobs.get_or_lease("test", "k", std::chrono::milliseconds(0));
+    ::_exit(!is_exclusive && got && got->lease && !got->lease->exclusive() ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK(held.exclusive());
+  REQUIRE(held.put("of the parent"));
+  CHECK(**blobs.get("test", "k") == "of the parent");
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ parent's, because a CUDA context does not survive one.
 """
 
 from . import _library
-from ._blobs import BlobStore, BlobSummary
+from ._blobs import BlobLease, BlobStore, BlobSummary
 from ._errors import (
     CompileError,
     CorruptError,
@@ -42,6 +42,7 @@ from ._spec import (
 )
 
 __all__ = [
+    "BlobLease",
     "BlobStore",
     "BlobSummary",
     "CancelToken",

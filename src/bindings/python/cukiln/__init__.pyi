@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, overload
 
 __version__: str
 __all__ = [
+    "BlobLease",
     "BlobStore",
     "BlobSummary",
     "CancelToken",
@@ -396,10 +397,28 @@ class BlobSummary:
     last_used: int
     hits: int
 
+class BlobLease:
+    def __init__(self, loader: Loader, lease: ctypes.c_void_p) -> None: ...
+    @property
+    def exclusive(self) -> bool: ...
+    def put(self, data: builtins.bytes | bytearray | memoryview) -> None: ...
+    def drop(self) -> None: ...
+    def __enter__(self) -> BlobLease: ...
+    def __exit__(self, *_: object) -> None: ...
+
 class BlobStore:
     kind: str
     def __init__(self, kind: str, loader: Loader | None = None) -> None: ...
     def get(self, key: str | builtins.bytes) -> builtins.bytes | None: ...
+    def get_or_lease(
+        self, key: str | builtins.bytes, wait: float = 60.0
+    ) -> builtins.bytes | BlobLease: ...
+    def get_or_make(
+        self,
+        key: str | builtins.bytes,
+        make: Callable[[], builtins.bytes],
+        wait: float = 60.0,
+    ) -> builtins.bytes: ...
     def __contains__(self, key: str | builtins.bytes) -> bool: ...
     def put(
         self, key: str | builtins.bytes, data: builtins.bytes | bytearray | memoryview

@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import ctypes
+import weakref
+from collections.abc import Callable
 from ctypes import POINTER, byref, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 
-from . import _library
-from ._loader import Loader, default_loader
+from . import _errors, _interrupts, _library
+from ._loader import CancelToken, Loader, default_loader
+
+_WAIT_S = 60.0  # kBlobWait
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,46 @@ class BlobSummary:
     created: int  #: seconds since 1970
     last_used: int  #: seconds since 1970
     hits: int
+
+
+class BlobLease:
+    """The right to produce a blob that the store lacks: until it ends, other callers of
+    `get_or_lease` wait, in all threads and processes. Ended by `put`, `drop`, the end of a `with`
+    or of the process, and when it is no longer referenced."""
+
+    def __init__(self, loader: Loader, lease: c_void_p) -> None:
+        self._loader = loader
+        self._lease: c_void_p | None = lease
+        self._free = weakref.finalize(self, _library.library().cukiln_blob_lease_destroy, lease)
+
+    @property
+    def exclusive(self) -> bool:
+        """False if this caller is one of several that may produce the blob: it waited too long, has
+        a lease already, or locks do not work; and after the end."""
+        return _library.library().cukiln_blob_lease_is_exclusive(self._lease) != 0
+
+    def put(self, data: builtins.bytes | bytearray | memoryview) -> None:
+        """Stores the bytes, if that is possible, and ends the lease. Errors: those of
+        BlobStore.put; InvalidArgumentError (the lease has ended, or the loader is closed)."""
+        whole = data if isinstance(data, bytes) else bytes(data)
+        if self._lease is None:
+            raise _errors.InvalidArgumentError("the lease of this blob has ended: use BlobStore.put")
+        try:
+            self._loader.handle  # noqa: B018: raises if it is closed
+            _library.check(_library.library().cukiln_blob_lease_put(self._lease, whole, len(whole)))
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        """Ends the lease without bytes. Those that wait now produce the blob themselves."""
+        self._lease = None
+        self._free()
+
+    def __enter__(self) -> BlobLease:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
 
 
 class BlobStore:
@@ -48,6 +93,50 @@ class BlobStore:
         finally:
             library.cukiln_free(data)
 
+    def get_or_lease(
+        self, key: str | builtins.bytes, wait: float = _WAIT_S
+    ) -> builtins.bytes | BlobLease:
+        """The bytes, or the caller's lease to produce them. Waits while another caller has a lease,
+        at most `wait` seconds from the beginning of that: what is never put delays no other caller
+        for longer. A thread that has a lease does not wait. Ctrl-C ends the wait."""
+        data, size, lease = c_void_p(), c_size_t(), c_void_p()
+        library, name = self._arguments(key)
+        loader, token = self._loader_in_use(), CancelToken()
+        wait_ms = max(0, int(min(wait, 86400.0) * 1000))
+        try:
+            code = _interrupts.run(
+                token.cancel,
+                lambda: None,
+                lambda: library.cukiln_blob_get_or_lease(
+                    *name, wait_ms, token._token, byref(data), byref(size), byref(lease)
+                ),
+            )
+            _library.check(code)
+            if data.value is not None:
+                return ctypes.string_at(data, size.value)
+            granted, lease = lease, c_void_p()
+            return BlobLease(loader, granted)
+        finally:
+            library.cukiln_free(data)
+            library.cukiln_blob_lease_destroy(lease)  # of an interrupted call
+
+    def get_or_make(
+        self,
+        key: str | builtins.bytes,
+        make: Callable[[], builtins.bytes],
+        wait: float = _WAIT_S,
+    ) -> builtins.bytes:
+        """The bytes; if there are none, those of `make()`, which are then stored if that is
+        possible. Of all callers one runs `make`, see `get_or_lease`; what it raises is raised."""
+        got = self.get_or_lease(key, wait)
+        if not isinstance(got, BlobLease):
+            return got
+        with got:
+            made = make()
+            with contextlib.suppress(_errors.Error):
+                got.put(made)
+        return made
+
     def __contains__(self, key: str | builtins.bytes) -> bool:
         there = c_int()
         library, name = self._arguments(key)
@@ -70,7 +159,7 @@ class BlobStore:
 
     def list(self) -> tuple[BlobSummary, ...]:
         """The blobs of this kind."""
-        loader = self._loader or default_loader()
+        loader = self._loader_in_use()
         library = _library.library()
         rows, count = POINTER(_library.Blob)(), c_size_t()
         code = library.cukiln_blob_list(loader.handle, self._kind, byref(rows), byref(count))
@@ -94,5 +183,7 @@ class BlobStore:
     def _arguments(self, key: str | builtins.bytes) -> tuple[ctypes.CDLL, tuple[object, ...]]:
         """The library, and the arguments with which each of its functions for a blob begins."""
         whole = key.encode() if isinstance(key, str) else key
-        loader = self._loader if self._loader is not None else default_loader()
-        return _library.library(), (loader.handle, self._kind, whole, len(whole))
+        return _library.library(), (self._loader_in_use().handle, self._kind, whole, len(whole))
+
+    def _loader_in_use(self) -> Loader:
+        return self._loader if self._loader is not None else default_loader()

@@ -396,6 +396,13 @@ _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "cukiln_loader_cubin": (c_int, (_LOADER, c_char_p, POINTER(c_void_p), POINTER(c_size_t))),
     "cukiln_free": (None, (c_void_p,)),
     "cukiln_blob_get": (c_int, (*_BLOB, POINTER(c_void_p), POINTER(c_size_t))),
+    "cukiln_blob_get_or_lease": (
+        c_int,
+        (*_BLOB, c_uint64, c_void_p, POINTER(c_void_p), POINTER(c_size_t), POINTER(c_void_p)),
+    ),
+    "cukiln_blob_lease_is_exclusive": (c_int, (c_void_p,)),
+    "cukiln_blob_lease_put": (c_int, (c_void_p, c_void_p, c_size_t)),
+    "cukiln_blob_lease_destroy": (None, (c_void_p,)),
     "cukiln_blob_contains": (c_int, (*_BLOB, POINTER(c_int))),
     "cukiln_blob_put": (c_int, (*_BLOB, c_void_p, c_size_t)),
     "cukiln_blob_remove": (c_int, (*_BLOB, POINTER(c_int))),

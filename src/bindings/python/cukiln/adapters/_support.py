@@ -9,11 +9,12 @@ import logging
 from typing import Any
 
 from .. import _errors
-from .._blobs import BlobStore
+from .._blobs import BlobLease, BlobStore
 
 _logger = logging.getLogger("cukiln")
 _warned: dict[str, object] = {}  # by kind: its first error
 _MAX_KEY_BYTES = 4096  # kMaxBlobKeyBytes
+LEASE_S = 60.0  # a project that never puts what it asked for delays others for no longer
 
 
 def import_peer(module: str, adapter: str, project: str, install: str) -> Any:
@@ -44,6 +45,21 @@ class Blobs(BlobStore):
     def put(self, key: str | bytes, data: bytes | bytearray | memoryview) -> None:
         try:
             super().put(key, data)
+        except _errors.Error as error:
+            self._warn("is stored", error)
+
+    def try_lease(self, key: str | bytes, wait: float = LEASE_S) -> bytes | BlobLease | None:
+        """As get_or_lease; None: there is neither."""
+        try:
+            return self.get_or_lease(key, wait)
+        except _errors.Error as error:
+            self._warn("is read from the store", error)
+            return None
+
+    def end(self, lease: BlobLease, data: bytes) -> None:
+        """Stores what a lease was for, and ends it."""
+        try:
+            lease.put(data)
         except _errors.Error as error:
             self._warn("is stored", error)
 

@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .._blobs import BlobLease
 from ._support import Blobs, bounded, import_peer
 
 _cache = import_peer("triton.runtime.cache", "triton", "Triton", "pip install triton")
@@ -212,24 +213,36 @@ class _Group:
 
 class _Stored:
     """What the store has of one key of Triton's. Each file is a blob, but those of a kernel are in
-    the one of their group: it is found by one lookup. Threads: safe."""
+    the one of their group: it is found by one lookup. Threads: safe.
+
+    Triton asks for a kernel's group, or for the library that it would build, and puts that as the
+    last: on a miss this process has a lease meanwhile, and other processes wait. Triton drops the
+    manager of a compile that fails, and the lease with it."""
 
     def __init__(self, key: str) -> None:
         self._key = key
         self._blobs = Blobs(KIND)
+        self._leases: dict[bytes, BlobLease] = {}
 
     def get(self, filename: str) -> Bytes | None:
         if filename.startswith(_GROUP):
             group = self.get_group(filename.removeprefix(_GROUP))
             return group.text() if group is not None else None
-        data = self._blobs.get(_blob_key(self._key, filename))  # always: it counts as a use
+        name = _blob_key(self._key, filename)
+        # Always: it counts as a use.
+        data = self._get_or_lease(name) if filename.endswith(".so") else self._blobs.get(name)
         if data is not None:
             return data
-        group = self.get_group(_Group.of(filename))
+        group = _Group.decode(self._blobs.get(self._group_key(_Group.of(filename))))
         return group.files.get(filename) if group is not None else None
 
     def put(self, filename: str, data: bytes) -> None:
-        self._blobs.put(_blob_key(self._key, filename), data)
+        name = _blob_key(self._key, filename)
+        lease = self._leases.pop(name, None)
+        if lease is None:
+            self._blobs.put(name, data)
+        else:
+            self._blobs.end(lease, data)
 
     def put_all(self, files: dict[str, bytes]) -> None:
         for name in list(files):
@@ -238,7 +251,7 @@ class _Stored:
                 self.put(name, data)
 
     def get_group(self, filename: str) -> _Group | None:
-        return _Group.decode(self._blobs.get(_blob_key(self._key, _GROUP + filename)))
+        return _Group.decode(self._get_or_lease(self._group_key(filename)))
 
     def put_group(self, filename: str, names: list[str], files: dict[str, bytes]) -> _Group:
         """Stores a group. What goes into its blob is taken from `files`, or else from the store."""
@@ -253,11 +266,22 @@ class _Stored:
         self.put(_GROUP + filename, group.encode())
         return group
 
+    def _group_key(self, filename: str) -> bytes:
+        return _blob_key(self._key, _GROUP + filename)
+
+    def _get_or_lease(self, name: bytes) -> bytes | None:
+        self._leases.pop(name, None)
+        got = self._blobs.try_lease(name)
+        if isinstance(got, BlobLease):
+            self._leases[name] = got
+            return None
+        return got
+
 
 class CacheManager(_cache.CacheManager):  # type: ignore[misc, name-defined]
     """A `triton.runtime.cache.CacheManager`. A file is stored with its group, or else when the
-    manager that put it goes. The folders for dumps and overrides, which are for people, stay
-    Triton's own. Threads: safe."""
+    manager that put it goes. Of processes that miss one kernel at the same time one compiles it.
+    The folders for dumps and overrides, which are for people, stay Triton's own. Threads: safe."""
 
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
         self.key = key
