@@ -81,8 +81,10 @@ struct BlobOrLease {
 ///
 /// Blobs share the store's file, cap and eviction with entries. Every read is checked against a
 /// checksum: a damaged blob is removed, counted and absent. Nothing is said about what the bytes
-/// are, and they are in no bundle, no remote store and not served by cukilnd. Blobs are not kept in
-/// memory: without a store on disk every `get` is a miss and every `put` an error.
+/// are, and they are in no bundle and no remote store. Where cukilnd runs with another store, it
+/// keeps the blobs of its user's processes too: `put` also goes there, and `get` looks there last.
+/// Blobs are not kept in memory: without a store on disk and without cukilnd every `get` is a miss
+/// and every `put` an error.
 ///
 /// Threads: safe. Lifetime: the store must outlive it.
 class CUKILN_API BlobStore {
@@ -118,13 +120,14 @@ class CUKILN_API BlobStore {
     }
     return made;
   }
-  /// Whether there is such a blob. Does not count as a use, and does not read the bytes.
+  /// Whether a store on disk has such a blob. Does not count as a use, and does not read the bytes.
   Result<bool> contains(std::string_view kind, std::string_view key);
   /// Stores bytes, and replaces those that the key has. Errors: invalid_argument (more than
   /// kMaxBlobBytes, or than the store's cap), io (no store on disk, or one that cannot be written),
   /// timeout.
   Result<void> put(std::string_view kind, std::string_view key, std::string_view bytes);
-  /// Removes a blob of the user's store. False if there was none. Errors: io, timeout.
+  /// Removes a blob of the user's store, and none of cukilnd's. False if there was none. Errors:
+  /// io, timeout.
   Result<bool> remove(std::string_view kind, std::string_view key);
   /// Lists the blobs of a kind (empty: of every kind) of the user's store, then those that only the
   /// system store has. Errors: io, corrupt.

@@ -18,8 +18,9 @@ namespace cukiln::daemon {
 /// The reasons of Session::protocol_error: faults of frames (DaemonFrameParser::fault), then of
 /// messages.
 inline constexpr std::string_view kProtocolErrors[] = {
-    "descriptors", "length", "flags",      "no_hello",     "hello",  "sets", "get",
-    "compile",     "answer", "invalidate", "source_roots", "report", "ping"};
+    "descriptors",  "length", "flags",   "no_hello", "hello",
+    "sets",         "get",    "compile", "answer",   "invalidate",
+    "source_roots", "report", "ping",    "get_blob", "put_blob"};
 
 /// Counters of the requests with one operation, by reply.
 struct RequestCounters {
@@ -46,7 +47,7 @@ struct DaemonCounters {
   std::uint64_t rejected_user = 0, rejected_limit = 0, rejected_version = 0, rejected_draining = 0;
   std::map<std::string_view, std::uint64_t> protocol_errors;  ///< by reason, a string literal
   std::uint64_t slow_clients = 0;  ///< closed, because they did not send or read in time
-  RequestCounters sets, get, compile;
+  RequestCounters sets, get, compile, get_blob, put_blob;
   std::uint64_t sets_requests = 0;
   std::uint64_t entry_requests = 0, entries_sent = 0;
   std::uint64_t compile_requests = 0;
@@ -108,11 +109,18 @@ struct DaemonCounters {
     add(all, "requests_sets", sets.times);
     add(all, "requests_get", get.times);
     add(all, "requests_compile", compile.times);
+    add(all, "requests_get_blob", get_blob.times);
+    add(all, "requests_put_blob", put_blob.times);
     all.insert(all.end(), {{"requests_sets_ok", sets.ok},
                            {"requests_sets_error", sets.error},
                            {"requests_get_ok", get.ok},
                            {"requests_get_miss", get.miss},
                            {"requests_get_error", get.error},
+                           {"requests_get_blob_ok", get_blob.ok},
+                           {"requests_get_blob_miss", get_blob.miss},
+                           {"requests_get_blob_error", get_blob.error},
+                           {"requests_put_blob_ok", put_blob.ok},
+                           {"requests_put_blob_error", put_blob.error},
                            {"requests_compile_ok", compile.ok},
                            {"requests_compile_error", compile.error},
                            {"requests_compile_superseded", compile.superseded},

@@ -84,6 +84,38 @@ Result<std::shared_ptr<UniqueFd>> LookupService::seal_entry(UserStores& stores, 
   return std::make_shared<UniqueFd>(std::move(file));
 }
 
+Result<std::shared_ptr<UniqueFd>> LookupService::seal_blob(UserStores& stores, uid_t user,
+                                                           const wire::BlobWanted& wanted) {
+  CUKILN_TRY(const BlobName name, BlobName::make(wanted.kind, wanted.key));
+  const UserStores::Handle store = stores.find(user);
+  if (store == nullptr) {
+    return std::shared_ptr<UniqueFd>();
+  }
+  CUKILN_TRY(std::optional<std::string> bytes, store->blobs().get(name));
+  if (!bytes) {
+    return std::shared_ptr<UniqueFd>();
+  }
+  CUKILN_TRY(UniqueFd file, wire::BlobBody::seal(wanted.kind, wanted.key, *bytes));
+  return std::make_shared<UniqueFd>(std::move(file));
+}
+
+std::optional<Reply> LookupService::store_blob(UserStores& stores, uid_t user,
+                                               const wire::DaemonFrame& frame) {
+  // check_sealed_file refuses holes, so that mapping it allocates nothing.
+  const auto content = wire::map_sealed_file(frame.attachment.get(), wire::kMaxBlobAttachmentBytes);
+  const auto blob = content ? wire::BlobBody::decode(*content) : std::nullopt;
+  if (!blob) {
+    return std::nullopt;
+  }
+  const auto stored = [&]() -> Result<void> {
+    CUKILN_TRY(const BlobName name, BlobName::make(blob->kind, blob->key));
+    CUKILN_TRY(const UserStores::Handle store, stores.open(user));
+    return store->blobs().put(name, blob->bytes.view());
+  }();
+  return stored ? Reply{DaemonOp::done, {}}
+                : Reply{DaemonOp::error, wire::Refusal::of(stored.error()).encode()};
+}
+
 std::shared_ptr<UniqueFd> LookupService::cached(uid_t user, const CacheKey& key) {
   auto sealed = cache_.find(user, key);
   if (sealed != nullptr && !flush_timer_.is_set()) {

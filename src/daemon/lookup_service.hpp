@@ -16,6 +16,7 @@
 #include "daemon/sealed_entry_cache.hpp"
 #include "daemon/user_stores.hpp"
 #include "wire/daemon_frame.hpp"
+#include "wire/daemon_messages.hpp"
 
 namespace cukiln::daemon {
 
@@ -45,6 +46,14 @@ class LookupService {
   /// Reads an entry and seals it; null if the user's store does not have it. Errors: the store's.
   static Result<std::shared_ptr<UniqueFd>> seal_entry(UserStores& stores, uid_t user,
                                                       const CacheKey& key);
+  /// Reads a blob and seals it; null if the user's store does not have it. Errors: the store's,
+  /// invalid_argument (the kind).
+  static Result<std::shared_ptr<UniqueFd>> seal_blob(UserStores& stores, uid_t user,
+                                                     const wire::BlobWanted& wanted);
+  /// Stores the blob of a `put_blob` frame in the user's store. The attachment is mapped and not
+  /// copied. The reply; nothing if the frame is malformed.
+  static std::optional<Reply> store_blob(UserStores& stores, uid_t user,
+                                         const wire::DaemonFrame& frame);
 
   // For the loop's thread.
 

@@ -128,6 +128,8 @@ void RequestDispatcher::on_frame(Session& session, DaemonFrame& frame) {
       return session.send(DaemonOp::state_is, frame.id, parts_.describe(session).encode());
     case DaemonOp::invalidate: return invalidate(session, frame);
     case DaemonOp::report: return take_report(session, frame);
+    case DaemonOp::get_blob: return give_blob(session, frame);
+    case DaemonOp::put_blob: return take_blob(session, frame);
     case DaemonOp::ping:
       return frame.body.size() > kMaxPingBytes
                  ? session.protocol_error("ping")
@@ -196,6 +198,48 @@ void RequestDispatcher::give_entry(Session& session, const DaemonFrame& frame) {
           parts_.lookups.cache().put(user, key, sealed, generation);
         }
         give(client, **found);
+      });
+}
+
+void RequestDispatcher::give_blob(Session& session, const DaemonFrame& frame) {
+  using Found = std::shared_ptr<Result<std::shared_ptr<UniqueFd>>>;
+  const auto wanted = wire::BlobWanted::decode(frame.body);
+  if (!wanted || session.has_unread()) {  // so that a connection has one blob in memory
+    return session.protocol_error("get_blob");
+  }
+  run_in_pool<Found>(
+      session,
+      [&stores = parts_.stores, user = session.peer().user, wanted = *wanted]() -> Result<Found> {
+        return std::make_shared<Result<std::shared_ptr<UniqueFd>>>(
+            LookupService::seal_blob(stores, user, wanted));
+      },
+      [this, to = session.request(frame.id)](Session& client, const Found& found) {
+        Reply reply{DaemonOp::miss, {}};
+        if (!*found) {
+          reply = {DaemonOp::error, wire::Refusal::of(found->error()).encode()};
+        } else if (**found != nullptr) {
+          reply = {DaemonOp::blob, {}, std::move(**found)};
+        }
+        send_counted(parts_.counters.get_blob, to, client, std::move(reply));
+      });
+}
+
+void RequestDispatcher::take_blob(Session& session, DaemonFrame& frame) {
+  if (!frame.attachment || !frame.body.empty()) {
+    return session.protocol_error("put_blob");
+  }
+  const auto shared_frame = std::make_shared<DaemonFrame>(std::move(frame));
+  run_in_pool<std::optional<Reply>>(
+      session,
+      [&stores = parts_.stores, user = session.peer().user,
+       shared_frame]() -> Result<std::optional<Reply>> {
+        return LookupService::store_blob(stores, user, *shared_frame);
+      },
+      [this, to = session.request(shared_frame->id)](Session& client, std::optional<Reply> reply) {
+        if (!reply) {
+          return client.protocol_error("put_blob");
+        }
+        send_counted(parts_.counters.put_blob, to, client, *std::move(reply));
       });
 }
 

@@ -55,6 +55,8 @@ class RequestDispatcher final : public Session::Handler, public ReplySink {
   void set_source_roots(Session& session, wire::DaemonFrame& frame);
   void invalidate(Session& session, const wire::DaemonFrame& frame);
   void take_report(Session& session, const wire::DaemonFrame& frame);
+  void give_blob(Session& session, const wire::DaemonFrame& frame);
+  void take_blob(Session& session, wire::DaemonFrame& frame);
 
   /// Runs `work` in the pool, then `then` on the loop if the session is still open. The session is
   /// paused until then.

@@ -103,6 +103,7 @@ std::string Server::greeting() const {
   greeting.system = options_.system;
   greeting.watches = watch_ != nullptr;
   greeting.takes_reports = true;
+  greeting.keeps_blobs = true;
   greeting.process = static_cast<std::uint32_t>(::getpid());
   greeting.build = version();
   struct stat status {};

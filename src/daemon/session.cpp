@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/session.hpp"
 
+#include <linux/sockios.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -72,6 +74,11 @@ RequestHandle Session::request(std::uint64_t id) const noexcept {
           .id = id,
           .process = static_cast<std::uint32_t>(peer_.process),
           .user = peer_.user};
+}
+
+bool Session::has_unread() const noexcept {
+  int bytes = 0;
+  return !unsent_.empty() || (::ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0);
 }
 
 void Session::guard(const std::function<Result<void>()>& body) noexcept {

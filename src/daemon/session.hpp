@@ -73,6 +73,8 @@ class Session {
 
   void send(wire::DaemonOp op, std::uint64_t id, std::string body,
             std::shared_ptr<UniqueFd> attachment = nullptr);
+  /// True if the client has not read all that was sent. Files in it are in memory until then.
+  bool has_unread() const noexcept;
   /// Sends pending bytes, as many as the socket accepts.
   void flush();
   /// Counts a violation of the protocol and closes the session. `reason`: one of kProtocolErrors.

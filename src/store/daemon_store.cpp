@@ -130,6 +130,50 @@ Lookup DaemonStore::get(const CacheKey& key) {
   return entry;
 }
 
+Result<std::optional<std::string>> DaemonStore::get_blob(const BlobName& name,
+                                                         const IsOwnStore& is_own) {
+  constexpr const char* kAbout = "a blob";
+  CUKILN_TRY(auto conversation, link_->begin());
+  if (!conversation.greeting().keeps_blobs || is_own(conversation.greeting())) {
+    conversation.finish();
+    return std::optional<std::string>();
+  }
+  const wire::BlobWanted wanted{std::string(name.kind), std::string(name.key)};
+  CUKILN_CHECK(conversation.send(DaemonOp::get_blob, wanted.encode()));
+  CUKILN_TRY(DaemonFrame answer, conversation.receive());
+  if (answer.is(DaemonOp::miss)) {
+    conversation.finish();
+    return std::optional<std::string>();
+  }
+  if (!answer.is(DaemonOp::blob)) {
+    return error_of(conversation, answer, kAbout);
+  }
+  const auto content =
+      wire::map_sealed_file(answer.attachment.get(), wire::kMaxBlobAttachmentBytes);
+  const auto blob = content ? wire::BlobBody::decode(*content) : std::nullopt;
+  if (!blob || blob->kind != name.kind || blob->key != name.key) {
+    return conversation.protocol_error(kAbout);
+  }
+  conversation.finish();
+  return std::optional<std::string>(blob->bytes.view());
+}
+
+Result<bool> DaemonStore::put_blob(const BlobName& name, ByteView bytes, const IsOwnStore& is_own) {
+  CUKILN_TRY(auto conversation, link_->begin());
+  if (!conversation.greeting().keeps_blobs || is_own(conversation.greeting())) {
+    conversation.finish();
+    return false;
+  }
+  CUKILN_TRY(UniqueFd file, wire::BlobBody::seal(name.kind, name.key, bytes));
+  CUKILN_CHECK(conversation.send(DaemonOp::put_blob, {}, std::move(file)));
+  CUKILN_TRY(DaemonFrame answer, conversation.receive());
+  if (!answer.is(DaemonOp::done)) {
+    return error_of(conversation, answer, "the storing of a blob");
+  }
+  conversation.finish();
+  return true;
+}
+
 Result<std::string> DaemonStore::source_text(const CacheKey& key) {
   return make_error(ErrorCode::not_found, "cukilnd does not send the source of {}", key.hex());
 }

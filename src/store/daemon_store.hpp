@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "store/blob_rows.hpp"
 #include "store/cubin_store.hpp"
 #include "wire/daemon_link.hpp"
 #include "wire/daemon_messages.hpp"
@@ -31,6 +34,15 @@ class DaemonStore final : public CubinStore {
   Result<std::vector<EntrySummary>> list() override { return std::vector<EntrySummary>(); }
   StoreStats stats() override { return {}; }
   Result<std::string> source_text(const CacheKey& key) override;
+
+  /// Whether this process has the store of the daemon open itself.
+  using IsOwnStore = std::function<bool(const wire::Greeting&)>;
+  /// Gets a blob. Nothing if the daemon has none, keeps no blobs, or serves the process's own
+  /// store. Errors: the link's, the daemon's.
+  Result<std::optional<std::string>> get_blob(const BlobName& name, const IsOwnStore& is_own);
+  /// Stores a blob, as a sealed file in memory. False if the daemon keeps no blobs, or serves the
+  /// process's own store. Errors: the link's, the daemon's.
+  Result<bool> put_blob(const BlobName& name, ByteView bytes, const IsOwnStore& is_own);
 
  private:
   /// Converts an answer that is not the expected one to an error: a refusal, or else a protocol

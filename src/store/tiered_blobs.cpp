@@ -32,6 +32,38 @@ auto TieredBlobs::query_tier(SqliteTier& tier, const char* op, Query&& query)
   return *std::move(answer);
 }
 
+void TieredBlobs::use_daemon(DaemonStore& daemon, DaemonStore::IsOwnStore is_own) {
+  daemon_ = &daemon;
+  is_own_store_ = std::move(is_own);
+}
+
+std::optional<std::string> TieredBlobs::search_daemon(const BlobName& name) {
+  if (daemon_ == nullptr) {
+    return std::nullopt;
+  }
+  auto found = daemon_->get_blob(name, is_own_store_);
+  if (!found) {
+    log_.debug("cukilnd was not asked for a blob of kind {}: {}", name.kind,
+               found.error().message());
+    return std::nullopt;
+  }
+  if (*found) {
+    records_.count("blob_daemon_hits", 1);
+  }
+  return *std::move(found);
+}
+
+bool TieredBlobs::put_in_daemon(const BlobName& name, ByteView bytes) {
+  if (daemon_ == nullptr) {
+    return false;
+  }
+  const auto stored = daemon_->put_blob(name, bytes, is_own_store_);
+  if (!stored) {
+    log_.debug("cukilnd did not store a blob of kind {}: {}", name.kind, stored.error().message());
+  }
+  return stored && *stored;
+}
+
 std::optional<std::string> TieredBlobs::search(const BlobName& name) {
   std::optional<std::string> found;
   for (SqliteTier* const tier : {&disk_, &system_}) {
@@ -41,7 +73,7 @@ std::optional<std::string> TieredBlobs::search(const BlobName& name) {
               }).value_or(std::nullopt);
     }
   }
-  return found;
+  return found ? std::move(found) : search_daemon(name);
 }
 
 Result<std::optional<std::string>> TieredBlobs::get(const BlobName& name) {
@@ -94,6 +126,12 @@ Result<void> TieredBlobs::put(const BlobName& name, ByteView bytes) {
                       "a blob of kind {} has {} bytes; at most {} are stored", name.kind,
                       bytes.size(), kMaxBlobBytes);
   }
+  const bool is_in_daemon = put_in_daemon(name, bytes);
+  auto stored = put_on_disk(name, bytes);
+  return is_in_daemon ? Result<void>() : std::move(stored);
+}
+
+Result<void> TieredBlobs::put_on_disk(const BlobName& name, ByteView bytes) {
   if (disk_.store() == nullptr) {
     return make_error(ErrorCode::io, "there is no store on disk: {}", bypass_reason_);
   }

@@ -9,18 +9,22 @@
 #include "base/logger.hpp"
 #include "store/blob_flights.hpp"
 #include "store/blob_rows.hpp"
+#include "store/daemon_store.hpp"
 #include "store/sqlite_tier.hpp"
 #include "store/store_records.hpp"
 
 namespace cukiln {
 
-/// The blobs of the user's store over those of the system store. A tier that fails is a miss, which
-/// is counted and logged. Threads: safe.
+/// The blobs of the user's store, of the system store and of cukilnd's, in this order. A tier that
+/// fails is a miss, which is counted and logged. Threads: safe.
 class TieredBlobs {
  public:
   TieredBlobs(SqliteTier& disk, SqliteTier& system, StoreRecords& records, const Logger& log,
               const std::string& bypass_reason)
       : disk_(disk), system_(system), records_(records), log_(log), bypass_reason_(bypass_reason) {}
+
+  /// Adds the daemon's store, which `get` asks last and `put` also fills. Outlives this.
+  void use_daemon(DaemonStore& daemon, DaemonStore::IsOwnStore is_own);
 
   Result<std::optional<std::string>> get(const BlobName& name);
   /// Returns the bytes, or the right to produce them: see BlobFlights::take. Errors: timeout
@@ -39,6 +43,11 @@ class TieredBlobs {
  private:
   /// Gets a blob from the first tier that has it, and does not count.
   std::optional<std::string> search(const BlobName& name);
+  /// Gets a blob from the daemon. What it does not answer is a miss.
+  std::optional<std::string> search_daemon(const BlobName& name);
+  /// True if the daemon has stored it.
+  bool put_in_daemon(const BlobName& name, ByteView bytes);
+  Result<void> put_on_disk(const BlobName& name, ByteView bytes);
   /// Counts and logs a failure of `op`: `get` or `put`.
   void record_failure(SqliteTier& tier, const char* op, const Error& error);
   /// Runs a query on a tier. Nothing if the tier is missing, its circuit is open, or it fails.
@@ -52,6 +61,8 @@ class TieredBlobs {
   const Logger& log_;
   const std::string& bypass_reason_;
   BlobFlights flights_;
+  DaemonStore* daemon_ = nullptr;
+  DaemonStore::IsOwnStore is_own_store_;
 };
 
 }  // namespace cukiln

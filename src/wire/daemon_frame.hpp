@@ -27,6 +27,8 @@ enum class DaemonOp : std::uint16_t {
   ping,
   source_roots,
   report,
+  get_blob,
+  put_blob,
   // From the daemon.
   found_sets = 64,
   entry,
@@ -40,6 +42,7 @@ enum class DaemonOp : std::uint16_t {
   state_is,
   pong,
   done,
+  blob,
 };
 
 inline constexpr std::uint16_t kWithDescriptor = 1;
@@ -105,6 +108,7 @@ struct Greeting {
   bool system = false;         ///< the daemon serves all users of the machine
   bool watches = false;        ///< it recompiles when sources change, and accepts `source_roots`
   bool takes_reports = false;  ///< it accepts `report`
+  bool keeps_blobs = false;    ///< it accepts `get_blob` and `put_blob`
   std::uint32_t process = 0;
   /// Device and inode of its store's folder: a client can tell whether it has the same store open.
   /// Both are zero if the daemon has no store on disk.

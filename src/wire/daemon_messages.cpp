@@ -32,6 +32,12 @@ Digest digest(SerialReader& in) noexcept {
   return digest_from<Digest>(in.raw(sizeof(Digest::bytes)));
 }
 
+/// Limits only: the store checks the characters of a kind.
+bool is_blob_name(ByteView kind, ByteView key) noexcept {
+  return !kind.empty() && kind.size() <= kMaxBlobKindBytes && !key.empty() &&
+         key.size() <= kMaxBlobKeyBytes;
+}
+
 // Longer labels are cut: a daemon keeps and shows what its clients send.
 constexpr std::size_t kMaxLabelBytes = 1 << 10;
 constexpr std::size_t kMaxFlagsBytes = 16 << 10;
@@ -98,6 +104,13 @@ std::string EntryWanted::encode() const { return encode_fields(*this); }
 
 std::optional<EntryWanted> EntryWanted::decode(ByteView body) {
   return decode_fields<EntryWanted>(body);
+}
+
+std::string BlobWanted::encode() const { return encode_fields(*this); }
+
+std::optional<BlobWanted> BlobWanted::decode(ByteView body) {
+  auto wanted = decode_fields<BlobWanted>(body);
+  return wanted && is_blob_name(wanted->kind, wanted->key) ? std::move(wanted) : std::nullopt;
 }
 
 namespace {
@@ -268,6 +281,31 @@ std::optional<EntryBody> EntryBody::decode(const SharedBytes& attachment) {
   }
   entry.image = SharedBytes(std::make_shared<SharedBytes>(attachment), image);
   return entry;
+}
+
+Result<UniqueFd> BlobBody::seal(ByteView kind, ByteView key, ByteView bytes) {
+  SerialWriter name;
+  name.bytes(kind).bytes(key);
+  const Checksum checksum = Checksummer().add(name.view()).add(bytes).finish();
+  return make_sealed_file({name.view(), bytes, view_of(checksum)});
+}
+
+std::optional<BlobBody> BlobBody::decode(const SharedBytes& attachment) {
+  const ByteView all = attachment.view();
+  const ByteView body = all.substr(0, all.size() - std::min(all.size(), sizeof(Checksum)));
+  SerialReader in(body);
+  BlobBody blob;
+  const ByteView kind = in.bytes();
+  const ByteView key = in.bytes();
+  const ByteView bytes = in.raw(in.remaining());
+  if (!in.ok() || !is_blob_name(kind, key) || bytes.size() > kMaxBlobBytes ||
+      checksum_of(body) != digest_from<Checksum>(all.substr(body.size()))) {
+    return std::nullopt;
+  }
+  blob.kind = kind;
+  blob.key = key;
+  blob.bytes = SharedBytes(std::make_shared<SharedBytes>(attachment), bytes);
+  return blob;
 }
 
 std::string EntryTerms::encode() const {

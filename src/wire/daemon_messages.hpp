@@ -17,6 +17,7 @@
 #include "key/set_tree.hpp"
 #include "wire/daemon_frame.hpp"
 
+#include <cukiln/blob_store.hpp>
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>
 
@@ -69,6 +70,34 @@ struct EntryWanted {
   std::string encode() const;
   static std::optional<EntryWanted> decode(ByteView body);
 };
+
+/// The body of `get_blob`: asks for a blob.
+struct BlobWanted {
+  std::string kind, key;
+
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.kind, self.key);
+  }
+
+  std::string encode() const;
+  static std::optional<BlobWanted> decode(ByteView body);
+};
+
+/// The attachment of `put_blob` and of `blob`: a blob, followed by a checksum. The decoded bytes
+/// refer to the attachment and are not copied.
+struct BlobBody {
+  std::string kind, key;
+  SharedBytes bytes;
+
+  /// The sealed file of a blob. Errors: io.
+  static Result<UniqueFd> seal(ByteView kind, ByteView key, ByteView bytes);
+  static std::optional<BlobBody> decode(const SharedBytes& attachment);
+};
+
+/// The limit for such an attachment: the largest blob, its name, and what is around them.
+inline constexpr std::uint64_t kMaxBlobAttachmentBytes =
+    kMaxBlobBytes + kMaxBlobKindBytes + kMaxBlobKeyBytes + 64;
 
 /// The attachment of `compile`: everything a compile needs except the files, which the daemon asks
 /// for.

@@ -33,6 +33,7 @@ void try_all(ByteView body) {
   try_message<SetsWanted>(body);
   try_message<SetsFound>(body);
   try_message<EntryWanted>(body);
+  try_message<BlobWanted>(body);
   try_message<CompileOrder>(body);
   try_message<CompileTerms>(body);
   try_message<SourceRoots>(body);
@@ -48,6 +49,9 @@ void try_all(ByteView body) {
   const Checksum checksum = checksum_of(body);
   static_cast<void>(
       EntryBody::decode(SharedBytes(std::string(body) + std::string(view_of(checksum)))));
+  static_cast<void>(BlobBody::decode(SharedBytes(std::string(body))));
+  static_cast<void>(
+      BlobBody::decode(SharedBytes(std::string(body) + std::string(view_of(checksum)))));
   Greeting greeting;
   static_cast<void>(Greeting::decode(body, greeting));
 }

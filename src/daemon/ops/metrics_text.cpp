@@ -84,6 +84,11 @@ constexpr CounterRow kDaemonCounters[] = {
      ""},
     {"requests_compile_declined", "ipc_requests_total", R"(op="compile",result="declined")", ""},
     {"requests_compile_draining", "ipc_requests_total", R"(op="compile",result="draining")", ""},
+    {"requests_get_blob_ok", "ipc_requests_total", R"(op="get_blob",result="ok")", ""},
+    {"requests_get_blob_miss", "ipc_requests_total", R"(op="get_blob",result="miss")", ""},
+    {"requests_get_blob_error", "ipc_requests_total", R"(op="get_blob",result="error")", ""},
+    {"requests_put_blob_ok", "ipc_requests_total", R"(op="put_blob",result="ok")", ""},
+    {"requests_put_blob_error", "ipc_requests_total", R"(op="put_blob",result="error")", ""},
     {"entries_sent", "ipc_entries_sent_total", "", "Entries sent for get requests."},
     {"declined_busy", "ipc_requests_declined_total", R"(reason="busy")",
      "Compile requests declined, by reason. Their clients compile locally."},
@@ -170,7 +175,7 @@ void add_daemon(Exposition& out, const wire::DaemonSnapshot& state) {
   out.times<LongTimes>("compile_duration_seconds",
                        "Duration of compiles that gave a cubin, waits for files included.", {},
                        "compile_times", counter);
-  for (const char* op : {"sets", "get", "compile"}) {
+  for (const char* op : {"sets", "get", "compile", "get_blob", "put_blob"}) {
     out.times<ShortTimes>("ipc_request_duration_seconds",
                           "Time from a client's request to the reply.", label("op", op),
                           fmt::format("requests_{}", op), counter);

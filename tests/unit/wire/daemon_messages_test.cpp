@@ -123,10 +123,54 @@ TEST_CASE("an entry round-trips, and its image is not copied") {
         bytes->data() + bytes->size());
 }
 
+TEST_CASE("a blob's bytes are read where they arrived, and a damaged one is refused") {
+  const auto file = BlobBody::seal("triton", "key", std::string(5000, 'b'));
+  REQUIRE(file);
+  const auto whole = map_sealed_file(file->get(), kMaxBlobAttachmentBytes);
+  REQUIRE(whole);
+  const auto read = BlobBody::decode(*whole);
+  REQUIRE(read);
+  CHECK(read->kind == "triton");
+  CHECK(read->key == "key");
+  CHECK(read->bytes.view() == std::string(5000, 'b'));
+  CHECK(read->bytes.data() > whole->data());
+  const std::string all(whole->view());
+  const auto is_read = [](std::string bytes) {
+    return BlobBody::decode(SharedBytes(std::move(bytes))).has_value();
+  };
+  for (const std::size_t size : {0u, 3u, 9u, 17u, 25u, 100u, 5000u}) {
+    CHECK_FALSE(is_read(all.substr(0, size)));
+  }
+  for (std::size_t at = 0; at < all.size(); at += at < 40 ? 1 : 97) {
+    std::string flipped = all;
+    flipped[at] = static_cast<char>(flipped[at] ^ 1);
+    CHECK_FALSE(is_read(flipped));
+  }
+  CHECK_FALSE(is_read(all + "x"));
+}
+
+TEST_CASE("fault 240: a message with a name or bytes that no blob may have is refused") {
+  const auto is_read = [](ByteView kind, ByteView key, ByteView bytes) {
+    const auto file = BlobBody::seal(kind, key, bytes);
+    const auto whole = map_sealed_file(file->get(), 2 * kMaxBlobBytes);
+    const bool is_wanted =
+        BlobWanted::decode(BlobWanted{std::string(kind), std::string(key)}.encode()).has_value();
+    CHECK(is_wanted == (kind.size() - 1 < kMaxBlobKindBytes && key.size() - 1 < kMaxBlobKeyBytes));
+    return BlobBody::decode(*whole).has_value();
+  };
+  CHECK(is_read(std::string(64, 'k'), std::string(4096, 'k'), ""));
+  CHECK_FALSE(is_read("", "key", "x"));
+  CHECK_FALSE(is_read(std::string(65, 'k'), "key", "x"));
+  CHECK_FALSE(is_read("k", "", "x"));
+  CHECK_FALSE(is_read("k", std::string(4097, 'k'), "x"));
+  CHECK_FALSE(is_read("k", "key", std::string(kMaxBlobBytes + 1, 'x')));
+}
+
 TEST_CASE("fault 62: a message that is short, or has bytes left over, is refused") {
   check_only_whole(DaemonHello{1, 42, "program"});
   check_only_whole(SetsWanted{hash_of<RequestDigest>("r"), "canonical"});
   check_only_whole(EntryWanted{hash_of<CacheKey>("k")});
+  check_only_whole(BlobWanted{"triton", "key"});
   check_only_whole(CompileTerms{1000, true});
   check_only_whole(SourceRoots{{{"/cukiln/src", {"/kernels"}}, {"/cukiln/inc/0", {}}}});
   check_only_whole(an_order());

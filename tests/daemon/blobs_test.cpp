@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blobs of other compilers by way of cukilnd.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "store/tiered_store.hpp"
+#include "support/daemon_users.hpp"
+#include "support/fake_daemon.hpp"
+#include "support/raw_client.hpp"
+
+using namespace cukiln;
+using cukiln::testing::becomes_true;
+using cukiln::testing::Being;
+using cukiln::testing::FakeDaemon;
+using cukiln::testing::kAlice;
+using cukiln::testing::kMallory;
+using cukiln::testing::kService;
+using cukiln::testing::RawClient;
+using std::chrono::seconds;
+using wire::DaemonOp;
+using Fixture = cukiln::testing::DaemonFixture;
+using Users = cukiln::testing::Users;
+
+namespace {
+
+const BlobName kName = *BlobName::make("triton", "key");
+
+/// A client's store, in `directory`; in memory only if that is empty.
+std::unique_ptr<TieredStore> open_client(const std::string& socket, const std::string& directory) {
+  TieredStore::Options options;
+  options.store.directory = directory;
+  options.store.memory_only = directory.empty();
+  options.store.system_directory.clear();
+  options.daemon_sockets = {socket};
+  auto store = TieredStore::open(std::move(options));
+  REQUIRE(store);
+  return *std::move(store);
+}
+
+/// The client is another one that has just begun: a busy machine's daemon may not greet in time.
+std::optional<std::string> get_by(const std::string& socket, const std::string& directory) {
+  return *open_client(socket, directory)->blobs().get(kName);
+}
+
+bool put_by(const std::string& socket, const std::string& directory, ByteView bytes) {
+  return open_client(socket, directory)->blobs().put(kName, bytes).has_value();
+}
+
+UniqueFd sealed(std::initializer_list<ByteView> parts) {
+  auto file = wire::make_sealed_file(parts);
+  REQUIRE(file);
+  return *std::move(file);
+}
+
+UniqueFd blob_file(ByteView kind, ByteView key, ByteView bytes) {
+  auto file = wire::BlobBody::seal(kind, key, bytes);
+  REQUIRE(file);
+  return *std::move(file);
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture,
+                  "fault 252: clients with other stores, or none, have one daemon's blobs") {
+  const auto daemon = start();
+  const std::string bytes = std::string(3 << 20, 'b') + std::string("\0end", 4);
+  CHECK_FALSE(get_by(socket, scratch / "other"));
+  REQUIRE(becomes_true([&] { return put_by(socket, {}, bytes); }));
+  CHECK(becomes_true([&] { return get_by(socket, scratch / "third") == bytes; }));
+  CHECK(becomes_true([&] { return get_by(socket, {}) == bytes; }));
+  CHECK(counter("requests_put_blob_ok") == 1);
+  CHECK(counter("requests_get_blob_ok") >= 2);
+  // A client with a store of its own has both.
+  REQUIRE(becomes_true([&] {
+    return put_by(socket, scratch / "other", "of the other") &&
+           get_by(socket, {}) == "of the other";
+  }));
+  CHECK(get_by("/nowhere", scratch / "other") == "of the other");
+  CHECK(get_by("/nowhere", scratch / "third") == std::nullopt);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a client that has the daemon's store open asks no daemon for blobs") {
+  const auto daemon = start();
+  CHECK(put_by(socket, scratch / "store", "b"));
+  CHECK(get_by(socket, scratch / "store") == "b");
+  CHECK(counter("requests_put_blob_ok") == 0);
+  CHECK(counter("requests_get_blob_ok") + counter("requests_get_blob_miss") == 0);
+  CHECK(becomes_true([&] { return get_by(socket, {}) == "b"; }));
+}
+
+TEST_CASE_FIXTURE(Fixture, "fault 253: an older daemon, a killed one and none: the local store") {
+  SUBCASE("older") {
+    wire::Greeting greeting;
+    greeting.oldest_version = greeting.newest_version = wire::kDaemonProtocol;
+    const FakeDaemon older(socket, greeting.encode(), FakeDaemon::HangsUp::last);
+    CHECK(put_by(socket, scratch / "own", "b"));
+    CHECK(get_by(socket, scratch / "own") == "b");
+    CHECK_FALSE(put_by(socket, {}, "b"));
+    CHECK_FALSE(get_by(socket, {}));
+    const auto hello = wire::DaemonHello{wire::kDaemonProtocol, 1, "process_daemon_test"}.encode();
+    const int most = static_cast<int>(wire::kDaemonHeaderBytes + hello.size()) + 64;
+    CHECK(older.heard <= older.accepted * most);  // no request
+  }
+  SUBCASE("killed") {
+    auto daemon = start();
+    const auto client = open_client(socket, scratch / "own");
+    REQUIRE(client->blobs().put(kName, "b"));
+    daemon->signal(SIGKILL);
+    daemon->wait();
+    CHECK(*client->blobs().get(kName) == "b");
+    CHECK(client->blobs().put(kName, "c"));
+    CHECK(*client->blobs().get(kName) == "c");
+  }
+  SUBCASE("none") {
+    CHECK(put_by(socket, scratch / "own", "b"));
+    CHECK(get_by(socket, scratch / "own") == "b");
+    CHECK_FALSE(put_by(socket, {}, "b"));
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "fault 254: malformed blobs close their connection and no other") {
+  const auto daemon = start();
+  const std::string body = wire::BlobWanted{"triton", "key"}.encode();
+  UniqueFd hole(::memfd_create("hole", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::ftruncate(hole.get(), 100 << 20) == 0);
+  REQUIRE(::fcntl(hole.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0);
+  const UniqueFd open_file(::memfd_create("open", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::write(open_file.get(), "x", 1) == 1);
+  const UniqueFd right = blob_file("triton", "key", "bytes");
+  struct {
+    const char* what;
+    DaemonOp op;
+    std::string body;
+    UniqueFd file;
+  } table[] = {
+      {"no name", DaemonOp::get_blob, {}, {}},
+      {"a short name", DaemonOp::get_blob, body.substr(0, body.size() - 1), {}},
+      {"no key", DaemonOp::get_blob, wire::BlobWanted{"triton", ""}.encode(), {}},
+      {"a long key",
+       DaemonOp::get_blob,
+       wire::BlobWanted{"k", std::string(4097, 'k')}.encode(),
+       {}},
+      {"no file", DaemonOp::put_blob, {}, {}},
+      {"a file and a body", DaemonOp::put_blob, body, UniqueFd(::dup(right.get()))},
+      {"an empty file", DaemonOp::put_blob, {}, sealed({})},
+      {"no checksum", DaemonOp::put_blob, {}, sealed({body, "bytes"})},
+      {"a wrong checksum", DaemonOp::put_blob, {}, sealed({body, std::string(40, 'x')})},
+      {"a long kind", DaemonOp::put_blob, {}, blob_file(std::string(65, 'k'), "key", "x")},
+      {"a hole", DaemonOp::put_blob, {}, std::move(hole)},
+      {"no seal", DaemonOp::put_blob, {}, UniqueFd(::dup(open_file.get()))},
+  };
+  std::uint64_t errors = 0;
+  for (const auto& [what, op, text, file] : table) {
+    CAPTURE(what);
+    const RawClient client(socket);
+    client.frame(op, 1, text, file.get());
+    CHECK(client.hung_up(seconds(20)));
+    CHECK(counter("protocol_errors") == ++errors);
+  }
+  // A kind that no store takes is an error, and the connection goes on.
+  const RawClient client(socket);
+  client.frame(DaemonOp::put_blob, 1, {}, blob_file("a/b", "key", "x").get());
+  CHECK(client.answer() == DaemonOp::error);
+  client.frame(DaemonOp::get_blob, 2, wire::BlobWanted{"a/b", "key"}.encode());
+  CHECK(client.answer() == DaemonOp::error);
+  client.frame(DaemonOp::put_blob, 3, {}, right.get());
+  CHECK(client.answer() == DaemonOp::done);
+}
+
+TEST_CASE_FIXTURE(Fixture, "fault 254: a client that does not read has one blob in memory") {
+  const auto daemon = start();
+  const RawClient client(socket);
+  client.frame(DaemonOp::put_blob, 1, {}, blob_file("triton", "key", "bytes").get());
+  CHECK(client.answer() == DaemonOp::done);
+  for (std::uint64_t id = 2; id < 200; ++id) {
+    client.frame(DaemonOp::get_blob, id, wire::BlobWanted{"triton", "key"}.encode());
+  }
+  CHECK(becomes_true([&] { return counter("protocol_errors_get_blob") == 1; }));  // unread
+  CHECK(counter("requests_get_blob_ok") == 1);
+  CHECK(client.hung_up(seconds(20)));
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "fault 254: a blob larger than the store's cap is refused with the cap") {
+  const auto daemon = start({}, {"CUKILN_MAX_SIZE=2MiB"});
+  CHECK(becomes_true([&] {
+    const RawClient raw(socket);
+    raw.frame(DaemonOp::put_blob, 1, {}, blob_file("k", "k", std::string(3 << 20, 'x')).get());
+    return raw.answer() == DaemonOp::error;
+  }));
+  CHECK(counter("requests_put_blob_error") >= 1);
+  CHECK(counter("requests_put_blob_ok") == 0);
+}
+
+TEST_CASE_FIXTURE(Users, "fault 255: a system daemon: a blob of one user is no other user's") {
+  if (!is_root) {
+    return;
+  }
+  const auto daemon = serve_all();
+  {
+    const Being mallory(kMallory);
+    REQUIRE(becomes_true([&] { return put_by(socket, {}, "of mallory"); }));
+    CHECK(becomes_true([&] { return get_by(socket, {}) == "of mallory"; }));
+  }
+  {
+    const Being alice(kAlice);
+    for (int i = 0; i < 5; ++i) {  // one that is not greeted in time would be a miss too
+      CHECK_FALSE(get_by(socket, {}));
+    }
+    REQUIRE(becomes_true([&] { return put_by(socket, {}, "of alice"); }));
+    CHECK(becomes_true([&] { return get_by(socket, {}) == "of alice"; }));
+  }
+  {
+    const Being mallory(kMallory);
+    CHECK(becomes_true([&] { return get_by(socket, {}) == "of mallory"; }));
+  }
+  CHECK(counter("requests_get_blob_miss") >= 1);
+  const std::string users = home_of(kService) + "/store/users/";
+  CHECK(std::filesystem::is_directory(users + std::to_string(kAlice)));
+  CHECK(std::filesystem::is_directory(users + std::to_string(kMallory)));
+}
