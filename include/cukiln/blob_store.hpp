@@ -42,6 +42,9 @@ struct BlobSummary {
   std::int64_t created_s = 0;    ///< since 1970
   std::int64_t last_used_s = 0;  ///< since 1970
   std::int64_t hits = 0;
+  /// The keys that signed it on its way here, `name:base64` or `unsigned`, separated by spaces, the
+  /// last one last; empty if it was made here.
+  std::string signer;
 };
 
 /// The right to produce a blob that the store lacks (single flight): as long as it lives, callers
@@ -80,11 +83,11 @@ struct BlobOrLease {
 /// whose keys they are (`triton`, `cuda.core`); keys of different kinds never meet.
 ///
 /// Blobs share the store's file, cap and eviction with entries. Every read is checked against a
-/// checksum: a damaged blob is removed, counted and absent. Nothing is said about what the bytes
-/// are, and they are in no bundle and no remote store. Where cukilnd runs with another store, it
-/// keeps the blobs of its user's processes too: `put` also goes there, and `get` looks there last.
-/// Blobs are not kept in memory: without a store on disk and without cukilnd every `get` is a miss
-/// and every `put` an error.
+/// checksum: a damaged blob is removed, counted and absent, and so is one that a revoked key
+/// signed. Nothing is said about what the bytes are. `cukiln export` writes blobs to bundles. Where
+/// cukilnd runs with another store, it keeps the blobs of its user's processes too: `put` also goes
+/// there, and `get` looks there last. Blobs are not kept in memory: without a store on disk and
+/// without cukilnd every `get` is a miss and every `put` an error.
 ///
 /// Threads: safe. Lifetime: the store must outlive it.
 class CUKILN_API BlobStore {

@@ -20,6 +20,13 @@ const char* advice_on(Rejection why) {
   }
 }
 
+/// The error of an object of a bundle: where it is, and what to do.
+Error object_error(const std::string& path, const char* kind, std::uint32_t index,
+                   std::uint32_t count, const Error& error, const std::string& advice) {
+  return make_error(ErrorCode::corrupt, "{}, {} {} of {}: {}{}", path, kind, index, count,
+                    error.message(), advice);
+}
+
 }  // namespace
 
 void BundleInput::add_to(CLI::App& app) {
@@ -38,39 +45,60 @@ Result<void> BundleInput::read_keys(const Context& context) {
   return {};
 }
 
-Result<void> BundleInput::for_each(
-    const std::string& path, const std::function<Result<void>(const StoreEntry&)>& body) const {
+Result<void> BundleInput::for_each_of_layout(const std::string& path, const EntryBody& on_entry,
+                                             const BlobBody& on_blob) const {
   const OpenRules rules{&trusted_, nullptr, insecure_};
   Rejection why = Rejection::none;
-  if (is_oci_layout(path)) {
-    std::error_code none;
-    const auto scratch = std::filesystem::temp_directory_path(none);
-    if (none) {
-      return make_error(ErrorCode::io,
-                        "no folder to unpack {} to: set TMPDIR to one that can be written", path);
-    }
-    auto read = for_each_of_oci_layout(path, scratch.string(), rules, why, [&](StoreEntry entry) {
-      entry.origin = Origin::imported;
-      return body(entry);
-    });
-    return read || why == Rejection::none ? std::move(read)
-                                          : make_error(read.error().code(), "{}: {}{}", path,
-                                                       read.error().message(), advice_on(why));
+  std::error_code none;
+  const auto scratch = std::filesystem::temp_directory_path(none);
+  if (none) {
+    return make_error(ErrorCode::io,
+                      "no folder to unpack {} to: set TMPDIR to one that can be written", path);
   }
+  const auto take = [&](StoreEntry entry) {
+    entry.origin = Origin::imported;
+    return on_entry(entry);
+  };
+  auto read = for_each_of_oci_layout(path, scratch.string(), rules, why, take, on_blob);
+  return read || why == Rejection::none ? std::move(read)
+                                        : make_error(read.error().code(), "{}: {}{}", path,
+                                                     read.error().message(), advice_on(why));
+}
+
+Result<void> BundleInput::for_each(const std::string& path, const EntryBody& on_entry,
+                                   const BlobBody& on_blob) const {
+  if (is_oci_layout(path)) {
+    return for_each_of_layout(path, on_entry, on_blob);
+  }
+  const OpenRules rules{&trusted_, nullptr, insecure_};
+  Rejection why = Rejection::none;
   CUKILN_TRY(BundleReader bundle, BundleReader::open(path));
   for (std::uint32_t index = 1;; ++index) {
     CUKILN_TRY(const auto bytes, bundle.next());
     if (!bytes) {
-      return {};
+      break;
     }
     auto entry = open_entry(*bytes, rules, why);
     if (!entry) {
-      return make_error(ErrorCode::corrupt, "{}, entry {} of {}: {}{}", path, index, bundle.count(),
-                        entry.error().message(), advice_on(why));
+      return object_error(path, "entry", index, bundle.count(), entry.error(), advice_on(why));
     }
     entry->origin = Origin::imported;
-    CUKILN_CHECK(body(*entry));
+    CUKILN_CHECK(on_entry(*entry));
   }
+  for (std::uint32_t index = 1; on_blob != nullptr; ++index) {
+    CUKILN_TRY(auto bytes, bundle.next_blob());
+    if (!bytes) {
+      break;
+    }
+    auto blob = open_blob(*bytes, rules, why);
+    if (!blob) {
+      return object_error(path, "blob", index, bundle.blobs(), blob.error(),
+                          std::string(advice_on(why)) + "; --no-blobs imports the entries alone");
+    }
+    bytes.reset();  // may be large
+    CUKILN_CHECK(on_blob(*blob));
+  }
+  return {};
 }
 
 Exit exit_of_bundle(const Error& error) noexcept {

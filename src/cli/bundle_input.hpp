@@ -10,6 +10,7 @@
 #include "cli/context.hpp"
 #include "remote/keys.hpp"
 #include "store/cubin_store.hpp"
+#include "store/store_blob.hpp"
 
 namespace cukiln::cli {
 
@@ -21,12 +22,19 @@ class BundleInput {
   /// Reads the trusted keys. Call it before `for_each`. Errors: invalid_argument, not_found, io.
   Result<void> read_keys(const Context& context);
 
-  /// Calls `body` with each entry after all checks; its origin is `imported`. Errors: not_found,
-  /// invalid_argument, io (the file or layout); corrupt, with advice; those of `body`.
-  Result<void> for_each(const std::string& path,
-                        const std::function<Result<void>(const StoreEntry&)>& body) const;
+  using EntryBody = std::function<Result<void>(const StoreEntry&)>;
+  using BlobBody = std::function<Result<void>(const StoreBlob&)>;
+  /// Calls `on_entry` with each entry after all checks; its origin is `imported`. Then calls
+  /// `on_blob` with each blob after all checks; if it is empty, blobs are not read. Errors:
+  /// not_found, invalid_argument, io (the file or layout); corrupt, with advice; those of the
+  /// bodies.
+  Result<void> for_each(const std::string& path, const EntryBody& on_entry,
+                        const BlobBody& on_blob = {}) const;
 
  private:
+  Result<void> for_each_of_layout(const std::string& path, const EntryBody& on_entry,
+                                  const BlobBody& on_blob) const;
+
   std::vector<std::string> trust_;
   bool insecure_ = false;
   TrustedKeys trusted_;

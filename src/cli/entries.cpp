@@ -9,6 +9,8 @@
 #include "base/nearest.hpp"
 #include "base/result.hpp"
 #include "cli/module_options.hpp"
+#include "cli/text.hpp"
+#include "store/signers.hpp"
 
 namespace cukiln::cli {
 
@@ -116,6 +118,15 @@ Result<std::optional<BlobSummary>> find_blob(const std::vector<BlobSummary>& blo
   return found;
 }
 
+std::vector<std::pair<const char*, std::string>> signer_rows(const std::string& signers) {
+  std::vector<std::pair<const char*, std::string>> rows;
+  for (const std::string& signer : split_signers(signers)) {
+    rows.emplace_back(rows.empty() ? "signed by" : "then by",
+                      signer == kUnsigned ? "none: imported with --insecure" : printable(signer));
+  }
+  return rows;
+}
+
 std::string key_text(const BlobSummary& blob) {
   const bool is_text =
       std::all_of(blob.key.begin(), blob.key.end(), [](char c) { return c >= ' ' && c <= '~'; });
@@ -125,9 +136,10 @@ std::string key_text(const BlobSummary& blob) {
 }
 
 Json blob_json(const BlobSummary& blob) {
-  return Json{{"id", blob.id.hex()}, {"kind", blob.kind},         {"key", key_text(blob)},
-              {"bytes", blob.bytes}, {"created", blob.created_s}, {"last_used", blob.last_used_s},
-              {"hits", blob.hits}};
+  return Json{
+      {"id", blob.id.hex()}, {"kind", blob.kind},         {"key", key_text(blob)},
+      {"bytes", blob.bytes}, {"created", blob.created_s}, {"last_used", blob.last_used_s},
+      {"hits", blob.hits},   {"signer", blob.signer},     {"signers", split_signers(blob.signer)}};
 }
 
 void EntryFilter::add_to(CLI::App& app) {

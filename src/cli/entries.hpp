@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -32,6 +33,8 @@ Result<std::vector<EntrySummary>> find_entries(const std::vector<EntrySummary>& 
 /// (one of several).
 Result<std::optional<BlobSummary>> find_blob(const std::vector<BlobSummary>& blobs,
                                              const std::string& text);
+/// Returns the rows of `show` for the signers of an entry or a blob, the first signer first.
+std::vector<std::pair<const char*, std::string>> signer_rows(const std::string& signers);
 /// Returns a blob's key as text, or as hex digits after `0x` if it is none.
 std::string key_text(const BlobSummary& blob);
 Json blob_json(const BlobSummary& blob);

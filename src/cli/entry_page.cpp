@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/result.hpp"
+#include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
 #include "cli/text.hpp"
@@ -154,10 +155,8 @@ std::string EntryPage::history(const Terminal& terminal) const {
   table.add({"last used", time_and_age(summary_.last_used_s)});
   table.add(
       {"hits", human_count(static_cast<std::uint64_t>(std::max<std::int64_t>(summary_.hits, 0)))});
-  const char* label = "signed by";  // the first signer first
-  for (const std::string& signer : split_signers(summary_.signer)) {
-    table.add({std::exchange(label, "then by"),
-               signer == kUnsigned ? "none: imported with --insecure" : printable(signer)});
+  for (const auto& [label, signer] : signer_rows(summary_.signer)) {
+    table.add({label, signer});
   }
   return heading(terminal, "History") + table.text(terminal, 2);
 }

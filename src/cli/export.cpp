@@ -45,16 +45,89 @@ class ScratchFolder {
   std::string path_;
 };
 
+/// Errors: invalid_argument (an entry or a blob may not be handed on because of its signers).
+Result<void> check_signers(const StoreAdmin& admin, const std::string& signers,
+                           const std::string& name, const std::string& key, bool signs,
+                           bool signs_unsigned) {
+  if (admin.is_revoked(signers)) {
+    return make_error(ErrorCode::invalid_argument,
+                      "{} ({}) was signed by a revoked key; remove it: cukiln rm {}", name, key,
+                      key);
+  }
+  if (signs && is_unsigned(signers) && !signs_unsigned) {
+    return make_error(ErrorCode::invalid_argument,
+                      "{} ({}) was imported with --insecure and has no trusted signature; "
+                      "compile it here, leave it out, or sign it with --sign-unsigned",
+                      name, key);
+  }
+  return {};
+}
+
+/// The blobs to write: all, or those that are named.
+class BlobChoice {
+ public:
+  void add_to(CLI::App& app) {
+    app.add_flag("--blobs", all_, "all blobs too, where only some entries are written");
+    app.add_flag("--no-blobs", none_, "no blobs");
+  }
+  bool wants_all() const noexcept { return all_; }
+  bool wants_none() const noexcept { return none_; }
+
+  /// Adds the blob whose id begins with `text`. False if there is none. Errors: invalid_argument.
+  Result<bool> add(StoreAdmin& admin, const std::string& text) {
+    CUKILN_TRY(const auto blobs, admin.list_blobs());
+    CUKILN_TRY(const auto blob, find_blob(blobs, text));
+    if (blob) {
+      ids_.insert(blob->id);
+    }
+    return blob.has_value();
+  }
+  /// Adds all blobs if they are wanted; `is_whole`: all entries are written.
+  Result<void> complete(StoreAdmin& admin, bool is_whole) {
+    if (none_ || !(all_ || is_whole)) {
+      return {};
+    }
+    CUKILN_TRY(const auto blobs, admin.list_blobs());
+    for (const BlobSummary& blob : blobs) {
+      ids_.insert(blob.id);
+    }
+    return {};
+  }
+  /// Calls `body` with each blob, but for those that were evicted meanwhile. Returns their number.
+  template <class Body>
+  Result<std::uint64_t> for_each(StoreAdmin& admin, bool signs, bool signs_unsigned,
+                                 const Body& body) const {
+    std::uint64_t blobs = 0;
+    for (const BlobId& id : ids_) {
+      CUKILN_TRY(auto blob, admin.peek(id));
+      if (blob) {
+        CUKILN_CHECK(check_signers(admin, blob->signer, "the blob of kind " + blob->kind,
+                                   short_key(id), signs, signs_unsigned));
+        CUKILN_CHECK(body(*std::move(blob)));
+        ++blobs;
+      }
+    }
+    return blobs;
+  }
+
+ private:
+  bool all_ = false;
+  bool none_ = false;
+  std::set<BlobId> ids_;
+};
+
 class ExportCommand final : public Command {
  public:
   CommandHelp help() const override {
     return {
         "export",
         "-o BUNDLE|--oci DIR|--sources DIR [KEY|NAME...]",
-        "write entries to a signed bundle, or their sources for a debugger",
+        "write entries and blobs to a signed bundle, or sources for a debugger",
         "Writes entries of the store to one file, for container images and machines without a "
-        "network. Without a KEY or a module's NAME it writes all entries. 'cukiln import' "
-        "accepts an unsigned bundle only with --insecure. An entry keeps its earlier "
+        "network. Without a KEY or a module's NAME, --manifest and --arch it writes all entries, "
+        "and all blobs, which other compilers keep in the store. cukiln 0.2 reads bundles without "
+        "blobs only: see --no-blobs. 'cukiln import' "
+        "accepts an unsigned bundle only with --insecure. Entries and blobs keep their earlier "
         "signatures. A hit still needs the source files and the headers that they include. "
         "--sources lays the sources and headers of entries that were compiled with -lineinfo or "
         "-G where a debugger or a profiler looks for them: line tables have paths such as "
@@ -62,6 +135,8 @@ class ExportCommand final : public Command {
         "headers are read from disk, and only those with the recorded digest are laid. A file "
         "that is not there any more is named, and the exit code is 1.",
         {{"cukiln export -o kernels.ckb --sign fleet-1.key", "the whole store, signed"},
+         {"cukiln export -o kernels.ckb --no-blobs --sign fleet-1.key",
+          "its entries alone, which cukiln 0.2 reads too"},
          {"cukiln export -o kernels.ckb --manifest kernels.json --sign fleet-1.key",
           "the entries that a manifest hits with its files as they are now"},
          {"cukiln export -o kernels.ckb --manifest kernels.json --arch sm_90a",
@@ -100,8 +175,8 @@ class ExportCommand final : public Command {
         ->allow_extra_args(false);
     app.add_option("--sign", sign_, "sign with this secret key, made by 'cukiln keygen'")
         ->type_name("KEYFILE");
-    app.add_flag("--sign-unsigned", sign_unsigned_,
-                 "also sign entries that were imported with --insecure");
+    app.add_flag("--sign-unsigned", sign_unsigned_, "also sign what was imported with --insecure");
+    blobs_.add_to(app);
   }
 
   Exit run(Context& context) override {
@@ -116,6 +191,9 @@ class ExportCommand final : public Command {
     }
     if (!keys_.empty() && !manifest_.empty()) {
       return context.usage("keys and --manifest exclude each other");
+    }
+    if (blobs_.wants_all() && (blobs_.wants_none() || !sources_.empty())) {
+      return context.usage("--blobs excludes {}", sources_.empty() ? "--no-blobs" : "--sources");
     }
     const auto targets = parse_targets(arch_);
     if (!targets) {
@@ -149,6 +227,10 @@ class ExportCommand final : public Command {
     if (!sources_.empty()) {
       return lay_sources(context, admin, *chosen);
     }
+    const bool is_whole = keys_.empty() && manifest_.empty() && arch_.empty();
+    if (auto listed = blobs_.complete(admin, is_whole); !listed) {
+      return context.fail(Exit::store, listed.error());
+    }
     const SecretKey* const signer = key ? &*key : nullptr;
     const auto written =
         oci_.empty() ? write(admin, *chosen, signer) : write_image(admin, *chosen, signer);
@@ -162,6 +244,7 @@ class ExportCommand final : public Command {
  private:
   struct Written {
     std::uint64_t bytes = 0;
+    std::uint64_t blobs = 0;
     std::string digest;  ///< of an image
   };
 
@@ -171,14 +254,16 @@ class ExportCommand final : public Command {
     if (context.json()) {
       context.print_json(Json{{"bundle", where},
                               {"entries", entries},
+                              {"blobs", written.blobs},
                               {"bytes", written.bytes},
                               {"digest", written.digest},
                               {"signer", key != nullptr ? key->public_key().text() : ""}});
       return;
     }
     context.print(
-        fmt::format("Wrote {}{} to {}, {}, {}.\n{}", counted(entries, "entry", "entries"),
+        fmt::format("Wrote {}{}{} to {}, {}, {}.\n{}", counted(entries, "entry", "entries"),
                     targets_.empty() ? "" : fmt::format(" for {}", fmt::join(targets_, ", ")),
+                    written.blobs == 0 ? "" : " and " + counted(written.blobs, "blob", "blobs"),
                     where, human_bytes(written.bytes),
                     key != nullptr ? "signed by " + key->public_key().name : "unsigned",
                     written.digest.empty() ? "" : written.digest + "\n"));
@@ -270,6 +355,16 @@ class ExportCommand final : public Command {
     };
     for (const std::string& text : keys_) {
       auto found = find_entries(entries, text);
+      if (!found && sources_.empty()) {
+        auto is_blob = blobs_.add(admin, text);
+        if (!is_blob) {
+          exit = exit_of_key_error(is_blob.error());
+          return std::move(is_blob).error();
+        }
+        if (*is_blob) {
+          continue;
+        }
+      }
       if (!found) {
         exit = exit_of_key_error(found.error());
         return std::move(found).error();
@@ -342,17 +437,8 @@ class ExportCommand final : public Command {
   /// Returns an entry that may be handed on. Errors: invalid_argument, because of its signers.
   Result<StoreEntry> exportable(StoreAdmin& admin, const CacheKey& key, bool is_signed) const {
     CUKILN_TRY(StoreEntry entry, whole_entry(admin, key));
-    if (admin.is_revoked(entry.signer)) {
-      return make_error(ErrorCode::invalid_argument,
-                        "{} ({}) was signed by a revoked key; remove it: cukiln rm {}",
-                        entry.labels.name, short_key(key), short_key(key));
-    }
-    if (is_signed && is_unsigned(entry.signer) && !sign_unsigned_) {
-      return make_error(ErrorCode::invalid_argument,
-                        "{} ({}) was imported with --insecure and has no trusted signature; "
-                        "compile it here, leave it out, or sign it with --sign-unsigned",
-                        entry.labels.name, short_key(key));
-    }
+    CUKILN_CHECK(check_signers(admin, entry.signer, entry.labels.name, short_key(key), is_signed,
+                               sign_unsigned_));
     return entry;
   }
 
@@ -363,8 +449,12 @@ class ExportCommand final : public Command {
       CUKILN_TRY(const StoreEntry entry, exportable(admin, one, key != nullptr));
       CUKILN_CHECK(bundle.add(seal_entry(entry, key, true)));
     }
+    CUKILN_TRY(const std::uint64_t blobs,
+               blobs_.for_each(admin, key != nullptr, sign_unsigned_, [&](StoreBlob blob) {
+                 return bundle.add_blob(seal_blob(std::move(blob), key));
+               }));
     CUKILN_CHECK(bundle.finish());
-    return Written{bundle.bytes(), {}};
+    return Written{bundle.bytes(), blobs, {}};
   }
 
   Result<Written> write_image(StoreAdmin& admin, const std::vector<CacheKey>& chosen,
@@ -385,11 +475,20 @@ class ExportCommand final : public Command {
       }
       CUKILN_TRY([[maybe_unused]] const PutOutcome added, store.add(std::move(entry)));
     }
+    CUKILN_TRY(
+        const std::uint64_t blobs,
+        blobs_.for_each(admin, key != nullptr, sign_unsigned_, [&](StoreBlob blob) -> Result<void> {
+          if (key != nullptr) {
+            blob.signer = with_signer(blob.signer, key->public_key().text());
+          }
+          CUKILN_TRY([[maybe_unused]] const PutOutcome added, store.add(blob));
+          return {};
+        }));
     CUKILN_TRY([[maybe_unused]] const auto summary, store.finish());
     const OciLabels labels{
         version(), {targets_.begin(), targets_.end()}, {modules.begin(), modules.end()}};
     CUKILN_TRY(OciSummary image, write_oci_layout(folder, scratch.path(), labels, key));
-    return Written{image.bytes, std::move(image.digest)};
+    return Written{image.bytes, blobs, std::move(image.digest)};
   }
 
   std::vector<std::string> keys_;
@@ -403,6 +502,7 @@ class ExportCommand final : public Command {
   std::set<std::string> targets_;  // of the chosen entries
   std::string sign_;
   bool sign_unsigned_ = false;
+  BlobChoice blobs_;
 };
 
 }  // namespace

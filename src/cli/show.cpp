@@ -143,6 +143,9 @@ class ShowCommand final : public Command {
     row("created", human_time(blob.created_s));
     row("last used", human_time(blob.last_used_s));
     row("hits", human_count(static_cast<std::uint64_t>(blob.hits)));
+    for (const auto& [label, signer] : signer_rows(blob.signer)) {
+      row(label, signer);
+    }
     context.print(table.text(context.out()));
     return Exit::done;
   }

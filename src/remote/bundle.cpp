@@ -6,18 +6,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 
 #include "base/file.hpp"
 #include "base/result.hpp"
 #include "base/serial.hpp"
-#include "remote/envelope.hpp"
 
 namespace cukiln {
 
 namespace {
 
 constexpr std::string_view kBundleMagic = "CKB2";
+constexpr std::string_view kMagicWithBlobs = "CKB3";
 constexpr std::size_t kHeadBytes = 8;
 constexpr std::size_t kChunkBytes = 1 << 20;
 
@@ -56,7 +57,16 @@ Result<void> BundleWriter::write(ByteView bytes) {
   return {};
 }
 
+Result<void> BundleWriter::write_at(std::uint64_t offset, ByteView bytes) {
+  if (::fseeko(file_.get(), static_cast<off_t>(offset), SEEK_SET) != 0 ||
+      std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size()) {
+    return failed();
+  }
+  return {};
+}
+
 Result<void> BundleWriter::add(ByteView envelope) {
+  assert(blobs_ == 0);
   if (envelope.size() > kMaxEnvelopeBytes) {
     return make_error(ErrorCode::invalid_argument,
                       "an entry has {} bytes; a bundle takes at most {} of one entry",
@@ -64,16 +74,32 @@ Result<void> BundleWriter::add(ByteView envelope) {
   }
   CUKILN_CHECK(write(SerialWriter().u64(envelope.size()).view()));
   CUKILN_CHECK(write(envelope));
-  ++count_;
+  ++entries_;
+  return {};
+}
+
+Result<void> BundleWriter::add_blob(ByteView envelope) {
+  if (envelope.size() > kMaxSealedBlobBytes) {
+    return make_error(ErrorCode::invalid_argument,
+                      "a blob has {} bytes; a bundle takes at most {} of one blob", envelope.size(),
+                      kMaxSealedBlobBytes);
+  }
+  if (blobs_ == 0) {
+    blobs_at_ = bytes_;
+    CUKILN_CHECK(write(SerialWriter().u32(0).view()));
+  }
+  CUKILN_CHECK(write(SerialWriter().u64(envelope.size()).view()));
+  CUKILN_CHECK(write(envelope));
+  ++blobs_;
   return {};
 }
 
 Result<void> BundleWriter::finish() {
-  if (std::fseek(file_.get(), 0, SEEK_SET) != 0) {
-    return failed();
+  const std::string_view magic = blobs_ == 0 ? kBundleMagic : kMagicWithBlobs;
+  CUKILN_CHECK(write_at(0, SerialWriter().raw(magic).u32(entries_).view()));
+  if (blobs_ != 0) {
+    CUKILN_CHECK(write_at(blobs_at_, SerialWriter().u32(blobs_).view()));
   }
-  CUKILN_CHECK(write(SerialWriter().raw(kBundleMagic).u32(count_).view()));
-  bytes_ -= kHeadBytes;  // the header was written twice
   if (std::fflush(file_.get()) != 0 || ::fsync(::fileno(file_.get())) != 0 ||
       ::rename(part_.c_str(), path_.c_str()) != 0) {
     return failed();
@@ -101,28 +127,30 @@ Result<BundleReader> BundleReader::open(const std::string& path) {
   fd.release();
   BundleReader reader(path, std::move(file));
   std::string head;
-  const auto read = reader.read(head, kHeadBytes);
+  const auto read = reader.read(head, kHeadBytes, reader.entries_);
   SerialReader in(head);
   const ByteView magic = in.raw(kBundleMagic.size());
+  reader.has_blobs_ = magic == kMagicWithBlobs;
+  const bool known = magic == kBundleMagic || reader.has_blobs_;
   const std::size_t common = kBundleMagic.size() - 1;  // the last character is the format
-  if (read && magic != kBundleMagic && magic.substr(0, common) == kBundleMagic.substr(0, common)) {
+  if (read && !known && magic.substr(0, common) == kBundleMagic.substr(0, common)) {
     return make_error(ErrorCode::corrupt,
-                      "{} is a bundle of format {}, this cukiln reads format {}: export it "
+                      "{} is a bundle of format {}, this cukiln reads formats {} and {}: export it "
                       "again with a cukiln of this version",
-                      path, magic.back(), kBundleMagic.back());
+                      path, magic.back(), kBundleMagic.back(), kMagicWithBlobs.back());
   }
-  if (!read || magic != kBundleMagic) {
+  if (!read || !known) {
     return make_error(ErrorCode::corrupt,
                       "{} is not a bundle: expected a file that begins with {}, as 'cukiln export' "
                       "writes it",
                       path, kBundleMagic);
   }
-  reader.count_ = in.u32();
+  reader.entries_.count = in.u32();
   return reader;
 }
 
 /// Reads in chunks, so that a wrong length in the file does not allocate that much.
-Result<void> BundleReader::read(std::string& bytes, std::size_t size) {
+Result<void> BundleReader::read(std::string& bytes, std::size_t size, const Part& part) {
   bytes.clear();
   while (bytes.size() < size) {
     const std::size_t before = bytes.size();
@@ -131,31 +159,56 @@ Result<void> BundleReader::read(std::string& bytes, std::size_t size) {
         std::fread(bytes.data() + before, 1, bytes.size() - before, file_.get());
     if (got != bytes.size() - before) {
       return make_error(std::ferror(file_.get()) != 0 ? ErrorCode::io : ErrorCode::corrupt,
-                        "the bundle {} is truncated in its entry {} of {}", path_,
-                        entries_read_ + 1, count_);
+                        "the bundle {} is truncated in its {} {} of {}", path_, part.name,
+                        part.read + 1, part.count);
     }
   }
   return {};
 }
 
 Result<std::optional<std::string>> BundleReader::next() {
-  if (entries_read_ == count_) {
-    if (std::fgetc(file_.get()) != EOF) {
-      return make_error(ErrorCode::corrupt, "the bundle {} has bytes after its {} entries", path_,
-                        count_);
-    }
+  CUKILN_TRY(auto envelope, next_of(entries_));
+  if (envelope || blobs_counted_) {
+    return envelope;
+  }
+  if (has_blobs_) {
+    std::string count;
+    CUKILN_CHECK(read(count, sizeof(std::uint32_t), blobs_));
+    blobs_.count = SerialReader(count).u32();
+  }
+  blobs_counted_ = true;
+  CUKILN_CHECK(blobs_.count == 0 ? check_end() : Result<void>());
+  return envelope;
+}
+
+Result<std::optional<std::string>> BundleReader::next_blob() {
+  assert(blobs_counted_);
+  CUKILN_TRY(auto envelope, next_of(blobs_));
+  CUKILN_CHECK(envelope ? Result<void>() : check_end());
+  return envelope;
+}
+
+Result<void> BundleReader::check_end() {
+  return std::fgetc(file_.get()) == EOF
+             ? Result<void>()
+             : make_error(ErrorCode::corrupt, "the bundle {} has bytes after its {} entries{}",
+                          path_, entries_.count,
+                          has_blobs_ ? fmt::format(" and {} blobs", blobs_.count) : "");
+}
+
+Result<std::optional<std::string>> BundleReader::next_of(Part& part) {
+  if (part.read == part.count) {
     return std::optional<std::string>();
   }
   std::string envelope;
-  CUKILN_CHECK(read(envelope, sizeof(std::uint64_t)));
+  CUKILN_CHECK(read(envelope, sizeof(std::uint64_t), part));
   const std::uint64_t size = SerialReader(envelope).u64();
-  if (size > kMaxEnvelopeBytes) {
-    return make_error(ErrorCode::corrupt,
-                      "entry {} of the bundle {} claims {} bytes; the limit is {}",
-                      entries_read_ + 1, path_, size, kMaxEnvelopeBytes);
+  if (size > part.max_bytes) {
+    return make_error(ErrorCode::corrupt, "{} {} of the bundle {} claims {} bytes; the limit is {}",
+                      part.name, part.read + 1, path_, size, part.max_bytes);
   }
-  CUKILN_CHECK(read(envelope, static_cast<std::size_t>(size)));
-  ++entries_read_;
+  CUKILN_CHECK(read(envelope, static_cast<std::size_t>(size), part));
+  ++part.read;
   return std::optional(std::move(envelope));
 }
 

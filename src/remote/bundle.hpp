@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/bytes.hpp"
+#include "remote/envelope.hpp"
 
 #include <cukiln/result.hpp>
 
@@ -26,7 +27,10 @@ class BundleWriter {
   static Result<BundleWriter> create(const std::string& path);
   BundleWriter(BundleWriter&&) noexcept = default;
   ~BundleWriter();
+  /// Adds an entry. No blob may have been added. Errors: invalid_argument (too large), io.
   Result<void> add(ByteView envelope);
+  /// Adds a blob. Blobs follow all entries, and a bundle with blobs has format 3. Errors: as `add`.
+  Result<void> add_blob(ByteView envelope);
   /// Errors: io, such as a full disk; no file is left behind then.
   Result<void> finish();
   std::uint64_t bytes() const noexcept { return bytes_; }
@@ -36,33 +40,52 @@ class BundleWriter {
       : path_(std::move(path)), part_(std::move(part)), file_(std::move(file)) {}
   Error failed() const;
   Result<void> write(ByteView bytes);
+  Result<void> write_at(std::uint64_t offset, ByteView bytes);
 
   std::string path_;
   std::string part_;
   FilePointer file_;
-  std::uint32_t count_ = 0;
+  std::uint32_t entries_ = 0, blobs_ = 0;
+  std::uint64_t blobs_at_ = 0;  ///< where their number is
   std::uint64_t bytes_ = 0;
 };
 
-/// Reads a bundle's envelopes in order.
+/// Reads a bundle's envelopes in order, first those of entries, then those of blobs.
 class BundleReader {
  public:
   /// Errors: not_found, io; invalid_argument (not a regular file); corrupt (not a bundle, or one of
   /// another version).
   static Result<BundleReader> open(const std::string& path);
-  std::uint32_t count() const noexcept { return count_; }
-  /// Reads the next envelope; nothing after the last. Errors: io; corrupt (truncated, too large).
+  /// The number of entries.
+  std::uint32_t count() const noexcept { return entries_.count; }
+  /// The number of blobs, once `next` has returned nothing.
+  std::uint32_t blobs() const noexcept { return blobs_.count; }
+  /// Reads the envelope of the next entry; nothing after the last. Errors: io; corrupt (truncated,
+  /// too large).
   Result<std::optional<std::string>> next();
+  /// Reads that of the next blob; nothing after the last. Call it after `next` returned nothing.
+  /// Errors: as `next`.
+  Result<std::optional<std::string>> next_blob();
 
  private:
   BundleReader(std::string path, FilePointer file)
       : path_(std::move(path)), file_(std::move(file)) {}
-  Result<void> read(std::string& bytes, std::size_t size);
+  /// The envelopes of one kind.
+  struct Part {
+    const char* name;  ///< for messages
+    std::uint64_t max_bytes;
+    std::uint32_t count = 0, read = 0;
+  };
+  Result<std::optional<std::string>> next_of(Part& part);
+  Result<void> read(std::string& bytes, std::size_t size, const Part& part);
+  Result<void> check_end();
 
   std::string path_;
   FilePointer file_;
-  std::uint32_t count_ = 0;
-  std::uint32_t entries_read_ = 0;
+  bool has_blobs_ = false;
+  bool blobs_counted_ = false;
+  Part entries_{"entry", kMaxEnvelopeBytes};
+  Part blobs_{"blob", kMaxSealedBlobBytes};
 };
 
 }  // namespace cukiln

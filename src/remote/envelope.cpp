@@ -12,6 +12,7 @@
 #include "base/result.hpp"
 #include "base/serial.hpp"
 #include "key/compile_request.hpp"
+#include "store/blob_rows.hpp"
 #include "store/entry_codec.hpp"
 #include "store/signers.hpp"
 
@@ -53,10 +54,10 @@ struct Parsed {
   ByteView stored;
 };
 
-Result<Parsed> parse(ByteView bytes, Rejection& why) {
-  if (bytes.size() > kMaxEnvelopeBytes) {
+Result<Parsed> parse(ByteView bytes, std::uint64_t max_bytes, Rejection& why) {
+  if (bytes.size() > max_bytes) {
     return reject(why, Rejection::oversize, "the object has {} bytes, the limit is {}",
-                  bytes.size(), kMaxEnvelopeBytes);
+                  bytes.size(), max_bytes);
   }
   if (bytes.size() <= kEnvelopeMagic.size() ||
       bytes.substr(0, kEnvelopeMagic.size()) != kEnvelopeMagic) {
@@ -90,10 +91,11 @@ Result<Parsed> parse(ByteView bytes, Rejection& why) {
   if (!in.ok() || out.codec > kZstd || !signer_named) {
     return reject(why, Rejection::malformed, "the envelope's header is truncated or damaged");
   }
-  if (stored_bytes > kMaxEnvelopeBytes || out.head.raw_bytes > kMaxPayloadBytes) {
+  const std::uint64_t max_payload = std::max(max_bytes, kMaxPayloadBytes);
+  if (stored_bytes > max_bytes || out.head.raw_bytes > max_payload) {
     return reject(why, Rejection::oversize,
                   "the object claims {} bytes, {} unpacked; the limits are {} and {}", stored_bytes,
-                  out.head.raw_bytes, kMaxEnvelopeBytes, kMaxPayloadBytes);
+                  out.head.raw_bytes, max_bytes, max_payload);
   }
   if (stored_bytes != in.remaining()) {
     return reject(why, Rejection::malformed, "the object has {} bytes, its header says {}",
@@ -163,26 +165,52 @@ std::string encode_payload(const StoreEntry& entry, bool with_source) {
   out.bytes(parts.request_canonical).bytes(parts.dependencies).bytes(parts.kernels);
   out.bytes(parts.log).bytes(parts.name).bytes(parts.source).bytes(parts.target);
   out.bytes(parts.flags).bytes(parts.compiler);
-  const std::vector<std::string> signers = split_signers(entry.signer);
-  out.u32(static_cast<std::uint32_t>(signers.size()));
-  for (const std::string& signer : signers) {
-    out.bytes(signer);
-  }
+  out.strings(split_signers(entry.signer));
   out.u64(static_cast<std::uint64_t>(entry.compile_us));
   out.bytes(with_source ? ByteView(entry.source_text) : ByteView());
   out.bytes(parts.image);
   return out.take();
 }
 
-/// Reads the keys that signed an entry before this object was made; nothing if the list is
-/// malformed.
-std::optional<std::vector<std::string>> read_signers(SerialReader& in) {
+/// Reads the chain of the keys that signed an entry or a blob before this object was made; nothing
+/// if the list is malformed.
+std::optional<std::string> read_signers(SerialReader& in) {
   std::vector<std::string> signers;
   const std::uint32_t count = in.u32();
   for (std::uint32_t i = 0; i < count && i <= kMaxSigners && in.ok(); ++i) {
     signers.emplace_back(in.bytes());
   }
-  return in.ok() && are_signers(signers) ? std::optional(std::move(signers)) : std::nullopt;
+  if (!in.ok() || !are_signers(signers)) {
+    return std::nullopt;
+  }
+  std::string chain;
+  for (const std::string& signer : signers) {
+    chain = with_signer(chain, signer);
+  }
+  return chain;
+}
+
+Result<OpenedEnvelope> open_up_to(std::uint64_t max_bytes, ByteView bytes, const OpenRules& rules,
+                                  Rejection& why) {
+  CUKILN_TRY(Parsed envelope, parse(bytes, max_bytes, why));
+  if (rules.name != nullptr && envelope.head.name != *rules.name) {
+    return reject(why, Rejection::wrong_name, "the object has the name {}, expected {}",
+                  envelope.head.name.hex(), rules.name->hex());
+  }
+  OpenedEnvelope out;
+  if (rules.trusted != nullptr) {
+    auto signer = check_signer(envelope, *rules.trusted, *rules.clock, why);
+    if (signer) {
+      out.signer = *std::move(signer);
+    } else if (!rules.insecure || why == Rejection::revoked_signer) {
+      return std::move(signer).error();
+    } else {
+      why = Rejection::none;
+    }
+  }
+  CUKILN_TRY(out.payload, unpack(envelope, why));
+  out.head = std::move(envelope.head);
+  return out;
 }
 
 }  // namespace
@@ -228,25 +256,7 @@ std::string seal_envelope(EnvelopeHead head, ByteView payload, const SecretKey* 
 }
 
 Result<OpenedEnvelope> open_envelope(ByteView bytes, const OpenRules& rules, Rejection& why) {
-  CUKILN_TRY(Parsed envelope, parse(bytes, why));
-  if (rules.name != nullptr && envelope.head.name != *rules.name) {
-    return reject(why, Rejection::wrong_name, "the object has the name {}, expected {}",
-                  envelope.head.name.hex(), rules.name->hex());
-  }
-  OpenedEnvelope out;
-  if (rules.trusted != nullptr) {
-    auto signer = check_signer(envelope, *rules.trusted, *rules.clock, why);
-    if (signer) {
-      out.signer = *std::move(signer);
-    } else if (!rules.insecure || why == Rejection::revoked_signer) {
-      return std::move(signer).error();
-    } else {
-      why = Rejection::none;
-    }
-  }
-  CUKILN_TRY(out.payload, unpack(envelope, why));
-  out.head = std::move(envelope.head);
-  return out;
+  return open_up_to(kMaxEnvelopeBytes, bytes, rules, why);
 }
 
 std::string seal_entry(const StoreEntry& entry, const SecretKey* key, bool with_source) {
@@ -269,12 +279,17 @@ Result<std::string> accept_signers(std::string_view chain, const std::string& ve
   std::string signers = with_signer(chain, verified.empty() ? kUnsigned : verified);
   for (const std::string_view name : {module, rules.module.value_or(module)}) {
     if (rules.trusted != nullptr && !rules.trusted->scopes().cover(signers, name)) {
-      return reject(
-          why, Rejection::out_of_scope,
-          "the object is signed by \"{}\", and a key that signed it is not trusted for the "
-          "module {}; sign a new compile with one that is, or add modules= to the list of "
-          "trusted keys",
-          last, name);
+      return name.empty()
+                 ? reject(why, Rejection::out_of_scope,
+                          "the blob is signed by \"{}\", and a key that signed it is trusted for "
+                          "some modules only, and so for no blob; sign it with a key that has no "
+                          "modules= in the list of trusted keys",
+                          last)
+                 : reject(why, Rejection::out_of_scope,
+                          "the object is signed by \"{}\", and a key that signed it is not trusted "
+                          "for the module {}; sign a new compile with one that is, or add modules= "
+                          "to the list of trusted keys",
+                          last, name);
     }
   }
   return signers;
@@ -293,18 +308,14 @@ Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection&
   parts.target = in.bytes();
   parts.flags = in.bytes();
   parts.compiler = in.bytes();
-  const auto signers = read_signers(in);
+  const auto chain = read_signers(in);
   const std::uint64_t compile_us = in.u64();
   const ByteView source_text = in.bytes();
   parts.image = in.bytes();
-  if (!in.at_end() || !signers) {
+  if (!in.at_end() || !chain) {
     return reject(why, Rejection::bad_payload, "the object does not hold an entry");
   }
-  std::string chain;
-  for (const std::string& signer : *signers) {
-    chain = with_signer(chain, signer);
-  }
-  CUKILN_TRY(std::string signed_by, accept_signers(chain, opened.signer, parts.name, rules, why));
+  CUKILN_TRY(std::string signed_by, accept_signers(*chain, opened.signer, parts.name, rules, why));
   if (ObjectName::of_entry(parts.request_canonical, parts.dependencies) != opened.head.name) {
     return reject(why, Rejection::wrong_name,
                   "the object holds another entry than its name states");
@@ -327,6 +338,39 @@ Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection&
   entry->created_s = opened.head.created_s;
   entry->signer = std::move(signed_by);
   return entry;
+}
+
+std::string seal_blob(StoreBlob blob, const SecretKey* key) {
+  EnvelopeHead head;
+  head.name = ObjectName::of_blob(BlobName::id_of(blob.kind, blob.key));
+  head.created_s = blob.created_s;
+  SerialWriter fields;
+  fields.bytes(blob.kind).bytes(blob.key).strings(split_signers(blob.signer));
+  std::string payload = std::move(blob.bytes);  // may be large: no second copy
+  payload.insert(0, fields.view());
+  return seal_envelope(std::move(head), payload, key);
+}
+
+Result<StoreBlob> open_blob(ByteView bytes, const OpenRules& rules, Rejection& why) {
+  CUKILN_TRY(OpenedEnvelope opened, open_up_to(kMaxSealedBlobBytes, bytes, rules, why));
+  SerialReader in(opened.payload);
+  StoreBlob blob;
+  blob.kind = in.bytes();
+  blob.key = in.bytes();
+  const auto chain = read_signers(in);
+  const auto name = BlobName::make(blob.kind, blob.key);
+  if (!in.ok() || !chain || !name || in.remaining() > kMaxBlobBytes ||
+      !opened.head.target.empty() || !opened.head.toolchain.empty()) {
+    return reject(why, Rejection::bad_payload, "the object does not hold a blob");
+  }
+  if (ObjectName::of_blob(name->id) != opened.head.name) {
+    return reject(why, Rejection::wrong_name, "the object holds another blob than its name states");
+  }
+  CUKILN_TRY(blob.signer, accept_signers(*chain, opened.signer, {}, rules, why));
+  opened.payload.erase(0, opened.payload.size() - in.remaining());
+  blob.bytes = std::move(opened.payload);
+  blob.created_s = opened.head.created_s;
+  return blob;
 }
 
 const DependencySet* FleetSets::find(const CacheKey& key) const noexcept {

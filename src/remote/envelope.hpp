@@ -12,14 +12,18 @@
 #include "remote/keys.hpp"
 #include "remote/object_name.hpp"
 #include "store/cubin_store.hpp"
+#include "store/store_blob.hpp"
 
+#include <cukiln/blob_store.hpp>
 #include <cukiln/result.hpp>
 
 namespace cukiln {
 
-/// Larger objects are refused before anything is allocated for them.
+/// Larger objects are refused before anything is allocated for them. A remote store has no larger
+/// ones; the limit of blobs is for bundles.
 inline constexpr std::uint64_t kMaxEnvelopeBytes = 64ull << 20;
 inline constexpr std::uint64_t kMaxPayloadBytes = 256ull << 20;
+inline constexpr std::uint64_t kMaxSealedBlobBytes = kMaxBlobBytes + (64 << 10);  ///< also unpacked
 
 /// Why an object of a remote store or a bundle is rejected. The names are the label of a metric.
 enum class Rejection {
@@ -32,7 +36,7 @@ enum class Rejection {
   unknown_signer,  ///< signed by a key that is not trusted
   revoked_signer,  ///< signed by a key that was revoked
   expired_signer,  ///< signed by a key whose expiry has passed
-  out_of_scope,    ///< signed by a key that is not trusted for the module
+  out_of_scope,    ///< signed by a key that is not trusted for the module, or for blobs
   bad_signature,   ///< the signature does not match the header
   bad_hash,        ///< the content does not match the signed hash
   bad_payload,     ///< signed, but the payload is malformed
@@ -89,7 +93,15 @@ std::string seal_entry(const StoreEntry& entry, const SecretKey* key, bool with_
 /// the origin. Errors: as open_envelope.
 Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection& why);
 
-/// Returns the signers of an entry, `chain` and the verified one (empty: none) that passed it on.
+/// Encodes a blob as an object.
+std::string seal_blob(StoreBlob blob, const SecretKey* key);
+/// Verifies that the payload is the blob that its name states. Its `signer` lists all signers, as
+/// that of an entry. A blob is of no module, so that each of them must be trusted for all modules.
+/// Errors: as open_envelope.
+Result<StoreBlob> open_blob(ByteView bytes, const OpenRules& rules, Rejection& why);
+
+/// Returns the signers of an entry, `chain` and the verified one (empty: none) that passed it on;
+/// of a blob, if `module` is empty.
 /// Errors: corrupt, with `why` revoked_signer or out_of_scope, as open_entry.
 Result<std::string> accept_signers(std::string_view chain, const std::string& verified,
                                    std::string_view module, const OpenRules& rules, Rejection& why);

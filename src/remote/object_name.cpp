@@ -19,6 +19,8 @@ ObjectName ObjectName::of_entry(ByteView request_canonical, ByteView set_canonic
   return of_entry(cache_key_of(request_canonical, set_canonical));
 }
 
+ObjectName ObjectName::of_blob(const BlobId& id) noexcept { return {id.bytes}; }
+
 ObjectName ObjectName::of_image(ByteView manifest_digest) noexcept {
   return {hash_of<Digest256<ObjectNameTag>>({"cukiln image", manifest_digest})};
 }

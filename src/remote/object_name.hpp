@@ -4,6 +4,7 @@
 #include "base/bytes.hpp"
 #include "base/hasher.hpp"
 
+#include <cukiln/blob_store.hpp>
 #include <cukiln/digest.hpp>
 
 namespace cukiln {
@@ -16,6 +17,8 @@ struct ObjectName : Digest256<struct ObjectNameTag> {
   /// Returns the name of an entry.
   static ObjectName of_entry(const CacheKey& key) noexcept;
   static ObjectName of_entry(ByteView request_canonical, ByteView set_canonical) noexcept;
+  /// Returns the name of a blob, which is its id.
+  static ObjectName of_blob(const BlobId& id) noexcept;
   /// Returns the name of the signature of an OCI image, by the digest of its manifest.
   static ObjectName of_image(ByteView manifest_digest) noexcept;
 };

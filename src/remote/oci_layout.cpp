@@ -611,17 +611,24 @@ bool is_oci_layout(const std::string& path) noexcept {
 
 Result<void> for_each_of_oci_layout(const std::string& directory, const std::string& scratch,
                                     const OpenRules& rules, Rejection& why,
-                                    const std::function<Result<void>(const StoreEntry&)>& body) {
+                                    const std::function<Result<void>(const StoreEntry&)>& on_entry,
+                                    const std::function<Result<void>(const StoreBlob&)>& on_blob) {
   const LayoutReader layout(directory, why);
   CUKILN_TRY(const LayoutReader::Image image, layout.read());
   CUKILN_TRY(const std::string signer, signer_of(image, rules, why));
   CUKILN_TRY(const Unpacked folder, Unpacked::create(scratch));
   const std::string store = folder / "store";
   CUKILN_CHECK(layout.unpack(image, folder / "layer.tar", store));
-  auto read = for_each_of_system_store(store, [&](StoreEntry entry) -> Result<void> {
+  const auto take_entry = [&](StoreEntry entry) -> Result<void> {
     CUKILN_TRY(entry.signer, accept_signers(entry.signer, signer, entry.labels.name, rules, why));
-    return body(entry);
-  });
+    return on_entry(entry);
+  };
+  const auto take_blob = [&](StoreBlob blob) -> Result<void> {
+    CUKILN_TRY(blob.signer, accept_signers(blob.signer, signer, {}, rules, why));
+    return on_blob(blob);
+  };
+  auto read = on_blob != nullptr ? for_each_of_system_store(store, take_entry, take_blob)
+                                 : for_each_of_system_store(store, take_entry, {});
   if (!read && why == Rejection::none && read.error().code() == ErrorCode::not_found) {
     return damaged(why, "the layer of {} is not a system store", directory);
   }

@@ -40,12 +40,14 @@ Result<OciSummary> write_oci_layout(const std::string& directory, const std::str
 /// True if a path is a folder that claims to be a layout.
 bool is_oci_layout(const std::string& path) noexcept;
 
-/// Calls `body` with every entry of a layout that `write_oci_layout` wrote, after the digest of
-/// each blob, the signature and the entry itself were checked; its signers are as those of
-/// open_entry. Unpacks to a folder that it removes, below `scratch`. Errors: not_found (no layout),
-/// io; corrupt, with `why`; those of `body`.
+/// Calls `on_entry` with every entry of a layout that `write_oci_layout` wrote, after the digest of
+/// each blob of the layout, the signature and the entry itself were checked; its signers are as
+/// those of open_entry. Then calls `on_blob`, unless it is empty, with every blob of the store.
+/// Unpacks to a folder that it removes, below `scratch`. Errors: not_found (no layout), io;
+/// corrupt, with `why`; those of the bodies.
 Result<void> for_each_of_oci_layout(const std::string& directory, const std::string& scratch,
                                     const OpenRules& rules, Rejection& why,
-                                    const std::function<Result<void>(const StoreEntry&)>& body);
+                                    const std::function<Result<void>(const StoreEntry&)>& on_entry,
+                                    const std::function<Result<void>(const StoreBlob&)>& on_blob);
 
 }  // namespace cukiln

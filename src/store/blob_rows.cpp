@@ -38,7 +38,10 @@ BlobId BlobName::id_of(ByteView kind, ByteView key) noexcept {
 }
 
 Result<bool> has_blobs(SqliteHandle& db) {
-  return db.query("SELECT 1 FROM sqlite_master WHERE type='table' AND name='blob'").next();
+  return db
+      .query(
+          "SELECT 1 FROM sqlite_master WHERE type='table' AND name='blob' AND sql LIKE '%signer%'")
+      .next();
 }
 
 Result<void> create_blob_table(SqliteHandle& db) {
@@ -48,10 +51,12 @@ Result<void> create_blob_table(SqliteHandle& db) {
     return {};
   }
   return db.execute(
+      "DROP TABLE IF EXISTS blob;"
       "CREATE TABLE blob("
       "id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, kind TEXT NOT NULL, key BLOB NOT NULL, "
       "created_s INTEGER NOT NULL, last_used_s INTEGER NOT NULL, hits INTEGER NOT NULL, "
-      "bytes INTEGER NOT NULL, check128 BLOB NOT NULL, data BLOB NOT NULL) STRICT;"
+      "bytes INTEGER NOT NULL, signer TEXT NOT NULL, check128 BLOB NOT NULL, data BLOB NOT NULL) "
+      "STRICT;"
       "CREATE INDEX blob_lru ON blob(last_used_s, bytes)");
 }
 
@@ -64,12 +69,13 @@ BlobRow::BlobRow(const Query& query)
       last_used_s(query.column_number(5)),
       hits(query.column_number(6)),
       bytes(query.column_number(7)),
-      check128(query.column_bytes(8)) {}
+      signer(query.column_bytes(8)),
+      check128(query.column_bytes(9)) {}
 
 bool BlobRow::is_sound(ByteView data) const {
   return bytes == static_cast<std::int64_t>(data.size()) &&
          digest == view_of(BlobName::id_of(kind, key)) &&
-         check128 == view_of(blob_checksum(kind, key, created_s, data));
+         check128 == view_of(blob_checksum(kind, key, created_s, signer, data));
 }
 
 bool BlobRow::has_possible_uses() const noexcept {
@@ -83,15 +89,17 @@ BlobSummary BlobRow::summary() const {
           static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0)),
           created_s,
           last_used_s,
-          hits};
+          hits,
+          signer};
 }
 
-Checksum blob_checksum(ByteView kind, ByteView key, std::int64_t created_s,
+Checksum blob_checksum(ByteView kind, ByteView key, std::int64_t created_s, ByteView signer,
                        ByteView data) noexcept {
   return Checksummer()
       .add_sized(kind)
       .add_sized(key)
       .add_number(static_cast<std::uint64_t>(created_s))
+      .add_sized(signer)
       .add_sized(data)
       .finish();
 }

@@ -25,21 +25,23 @@ struct BlobName {
   static BlobId id_of(ByteView kind, ByteView key) noexcept;
 };
 
-/// True if the store has the table, which the first blob makes.
+/// True if the store has the table, which the first blob makes. One without the column `signer`,
+/// which no release has made, does not count.
 Result<bool> has_blobs(SqliteHandle& db);
 /// Makes the table unless it is there, in the caller's transaction.
 Result<void> create_blob_table(SqliteHandle& db);
 
 /// The columns of a BlobRow, of the table `blob`.
-#define CUKILN_BLOB_COLUMNS "id, digest, kind, key, created_s, last_used_s, hits, bytes, check128"
-inline constexpr int kBlobColumns = 9;
+#define CUKILN_BLOB_COLUMNS \
+  "id, digest, kind, key, created_s, last_used_s, hits, bytes, signer, check128"
+inline constexpr int kBlobColumns = 10;
 
 /// A row of `blob` without its bytes, as it was read, not checked.
 struct BlobRow {
   std::int64_t id;
   std::string digest, kind, key;
   std::int64_t created_s, last_used_s, hits, bytes;
-  std::string check128;
+  std::string signer, check128;
 
   explicit BlobRow(const Query& query);
   /// True if these bytes are the row's, and the row is that of its digest.
@@ -49,7 +51,8 @@ struct BlobRow {
 };
 
 /// Returns `blob.check128`, over all columns that do not change.
-Checksum blob_checksum(ByteView kind, ByteView key, std::int64_t created_s, ByteView data) noexcept;
+Checksum blob_checksum(ByteView kind, ByteView key, std::int64_t created_s, ByteView signer,
+                       ByteView data) noexcept;
 
 /// Removes a blob. False if there was none.
 Result<bool> remove_blob(SqliteHandle& db, const BlobId& id);

@@ -2,6 +2,7 @@
 #include "store/revocation.hpp"
 
 #include "base/result.hpp"
+#include "store/tiered_store.hpp"
 
 namespace cukiln {
 
@@ -14,6 +15,21 @@ Result<std::uint64_t> remove_revoked(CubinStore& store, const RevokedKeys& keys)
   for (const EntrySummary& entry : entries) {
     if (keys.signed_any_of(entry.signer)) {
       CUKILN_TRY(const bool gone, store.remove(entry.key));
+      removed += gone ? 1 : 0;
+    }
+  }
+  return removed;
+}
+
+Result<std::uint64_t> remove_revoked(TieredStore& store, const RevokedKeys& keys) {
+  CUKILN_TRY(std::uint64_t removed, remove_revoked(static_cast<CubinStore&>(store), keys));
+  if (!keys.any()) {
+    return removed;
+  }
+  CUKILN_TRY(const std::vector<BlobSummary> blobs, store.blobs().list({}));
+  for (const BlobSummary& blob : blobs) {
+    if (keys.signed_any_of(blob.signer)) {
+      CUKILN_TRY(const bool gone, store.blobs().remove(blob.id));
       removed += gone ? 1 : 0;
     }
   }

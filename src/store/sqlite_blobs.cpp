@@ -12,7 +12,7 @@ namespace {
 
 struct FoundBlob {
   bool there = false;
-  std::optional<std::string> data;  ///< if it is sound
+  std::optional<StoreBlob> blob;  ///< if it is sound
 };
 
 Result<FoundBlob> read_blob_of(SqliteHandle& db, const BlobId& id) {
@@ -25,8 +25,9 @@ Result<FoundBlob> read_blob_of(SqliteHandle& db, const BlobId& id) {
   CUKILN_TRY(found.there, query.blob(view_of(id)).next());
   if (found.there) {
     std::string data(query.column_bytes(kBlobColumns));
-    if (const BlobRow row(query); row.is_sound(data)) {
-      found.data = std::move(data);
+    if (BlobRow row(query); row.is_sound(data)) {
+      found.blob = {std::move(row.kind), std::move(row.key), std::move(data), std::move(row.signer),
+                    row.created_s};
     }
   }
   return found;
@@ -34,58 +35,76 @@ Result<FoundBlob> read_blob_of(SqliteHandle& db, const BlobId& id) {
 
 }  // namespace
 
-Result<std::optional<std::string>> SqliteBlobs::get(const BlobName& name) {
+Result<std::optional<StoreBlob>> SqliteBlobs::get(const BlobName& name) {
   CUKILN_TRY(FoundBlob found,
              session_.read([&](SqliteHandle& db) { return read_blob_of(db, name.id); }));
-  if (found.data) {
+  if (found.blob) {
     accounting_.touch(name.id);
   } else if (found.there) {
     accounting_.drop_damaged(name.id, make_error(ErrorCode::corrupt, "the blob {} of kind {}",
                                                  name.id.hex().substr(0, 12), name.kind));
   }
-  return std::move(found.data);
+  return std::move(found.blob);
 }
 
-Result<bool> SqliteBlobs::contains(const BlobName& name) {
-  return session_.read([&](SqliteHandle& db) -> Result<bool> {
+Result<std::optional<StoreBlob>> SqliteBlobs::peek(const BlobId& id) {
+  CUKILN_TRY(FoundBlob found,
+             session_.read([&](SqliteHandle& db) { return read_blob_of(db, id); }));
+  if (found.there && !found.blob) {
+    return make_error(ErrorCode::corrupt,
+                      "the blob {} is damaged; 'cukiln verify --repair' removes it",
+                      id.hex().substr(0, 12));
+  }
+  return std::move(found.blob);
+}
+
+Result<std::optional<std::string>> SqliteBlobs::signer_of(const BlobName& name) {
+  return session_.read([&](SqliteHandle& db) -> Result<std::optional<std::string>> {
+    std::optional<std::string> signer;
     CUKILN_TRY(const bool has_table, has_blobs(db));
-    if (!has_table) {
-      return false;
+    if (has_table) {
+      Query query = db.query("SELECT signer FROM blob WHERE digest=?");
+      CUKILN_TRY(const bool there, query.blob(view_of(name.id)).next());
+      if (there) {
+        signer = query.column_bytes(0);
+      }
     }
-    return db.query("SELECT 1 FROM blob WHERE digest=?").blob(view_of(name.id)).next();
+    return signer;
   });
 }
 
-Result<void> SqliteBlobs::put(const BlobName& name, ByteView bytes) {
-  const std::uint64_t size = bytes.size() + name.kind.size() + name.key.size();
+Result<void> SqliteBlobs::put(const BlobName& name, ByteView bytes, ByteView signer) {
+  const std::uint64_t size = bytes.size() + name.kind.size() + name.key.size() + signer.size();
   const std::uint64_t cap = session_.limits().max_bytes();
   if (size > cap) {
     return make_error(ErrorCode::invalid_argument,
                       "a blob of kind {} has {} bytes, and the store's cap is {}; raise max_size",
                       name.kind, bytes.size(), cap);
   }
-  auto stored =
-      eviction_.write_insertion(size, [&](SqliteHandle& db) { return insert(db, name, bytes); });
+  auto stored = eviction_.write_insertion(
+      size, [&](SqliteHandle& db) { return insert(db, name, bytes, signer); });
   if (stored) {
     accounting_.pending().add_count("blobs_stored", 1);
   }
   return stored;
 }
 
-Result<void> SqliteBlobs::insert(SqliteHandle& db, const BlobName& name, ByteView bytes) {
+Result<void> SqliteBlobs::insert(SqliteHandle& db, const BlobName& name, ByteView bytes,
+                                 ByteView signer) {
   CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
   CUKILN_CHECK(create_blob_table(db));
   const std::int64_t created = session_.options().clock->now_s();
   const std::int64_t now = accounting_.now_s(&db);
-  const Checksum check = blob_checksum(name.kind, name.key, created, bytes);
+  const Checksum check = blob_checksum(name.kind, name.key, created, signer, bytes);
   CUKILN_CHECK(db.query("INSERT OR REPLACE INTO blob(digest, kind, key, created_s, last_used_s, "
-                        "hits, bytes, check128, data) VALUES(?,?,?,?,?,0,?,?,?)")
+                        "hits, bytes, signer, check128, data) VALUES(?,?,?,?,?,0,?,?,?,?)")
                    .blob(view_of(name.id))
                    .text(name.kind)
                    .blob(name.key)
                    .number(created)
                    .number(now)
                    .number(static_cast<std::int64_t>(bytes.size()))
+                   .text(signer)
                    .blob(view_of(check))
                    .blob(bytes)
                    .run());

@@ -9,6 +9,7 @@
 #include "store/blob_rows.hpp"
 #include "store/eviction.hpp"
 #include "store/store_accounting.hpp"
+#include "store/store_blob.hpp"
 #include "store/store_session.hpp"
 
 namespace cukiln {
@@ -20,11 +21,14 @@ class SqliteBlobs {
       : session_(session), accounting_(accounting), eviction_(eviction) {}
 
   /// Counts as a use. A damaged blob is removed, counted and reported absent.
-  Result<std::optional<std::string>> get(const BlobName& name);
-  Result<bool> contains(const BlobName& name);
+  Result<std::optional<StoreBlob>> get(const BlobName& name);
+  /// Does not count as a use. Errors: corrupt (damaged).
+  Result<std::optional<StoreBlob>> peek(const BlobId& id);
+  /// Returns the signers of a blob; nothing if there is none. Does not count as a use.
+  Result<std::optional<std::string>> signer_of(const BlobName& name);
   /// Replaces the blob of this name. Errors: invalid_argument (larger than the store's cap), io,
   /// timeout.
-  Result<void> put(const BlobName& name, ByteView bytes);
+  Result<void> put(const BlobName& name, ByteView bytes, ByteView signer = {});
   Result<bool> remove(const BlobId& id);
   /// The blobs of a kind; of every kind, if it is empty.
   Result<std::vector<BlobSummary>> list(ByteView kind);
@@ -35,7 +39,7 @@ class SqliteBlobs {
   Result<Totals> totals();
 
  private:
-  Result<void> insert(SqliteHandle& db, const BlobName& name, ByteView bytes);
+  Result<void> insert(SqliteHandle& db, const BlobName& name, ByteView bytes, ByteView signer);
 
   StoreSession& session_;
   StoreAccounting& accounting_;

@@ -29,6 +29,10 @@ Result<PutOutcome> StoreAdmin::put(const StoreEntry& entry) { return tiers_.put(
 Result<bool> StoreAdmin::remove(const CacheKey& key) { return tiers_.remove(key); }
 Result<std::vector<BlobSummary>> StoreAdmin::list_blobs() { return tiers_.blobs().list({}); }
 Result<bool> StoreAdmin::remove(const BlobId& id) { return tiers_.blobs().remove(id); }
+Result<std::optional<StoreBlob>> StoreAdmin::peek(const BlobId& id) {
+  return tiers_.blobs().peek(id);
+}
+Result<PutOutcome> StoreAdmin::put(const StoreBlob& blob) { return tiers_.blobs().add(blob); }
 
 Result<std::uint64_t> StoreAdmin::remove_all() { return tiers_.remove_all(); }
 

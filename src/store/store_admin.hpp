@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "store/cubin_store.hpp"
 #include "store/maintenance.hpp"
 #include "store/signers.hpp"
+#include "store/store_blob.hpp"
 
 #include <cukiln/blob_store.hpp>
 #include <cukiln/store.hpp>
@@ -61,6 +63,11 @@ class StoreAdmin {
   /// Lists the blobs of the user's store, then those that only the system store has.
   Result<std::vector<BlobSummary>> list_blobs();
   Result<bool> remove(const BlobId& id);
+  /// Returns a blob that can be used or not (see `is_revoked`). Does not count as a use, and
+  /// reports damage (corrupt).
+  Result<std::optional<StoreBlob>> peek(const BlobId& id);
+  /// Stores a blob with its signers, unless there is one of its name that can be used.
+  Result<PutOutcome> put(const StoreBlob& blob);
 
   /// These three are for the user's store only. Errors: io with the bypass reason if there is no
   /// disk tier.
@@ -68,10 +75,10 @@ class StoreAdmin {
   Result<VerifyReport> verify(bool repair);
   Result<GcReport> collect(const GcOptions& options);
 
-  /// True if a revoked key is among an entry's signers.
+  /// True if a revoked key is among the signers of an entry or a blob.
   bool is_revoked(const std::string& signer) const;
-  /// Removes the entries that a revoked key signed, and returns their number. Reads nothing if no
-  /// key is revoked. Errors: those of the store.
+  /// Removes the entries and blobs that a revoked key signed, and returns their number. Reads
+  /// nothing if no key is revoked. Errors: those of the store.
   Result<std::uint64_t> remove_revoked();
 
   /// Returns entries and bytes of the user's store, and counts since it was opened.

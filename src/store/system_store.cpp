@@ -14,6 +14,7 @@
 #include "base/fork_gate.hpp"
 #include "base/hasher.hpp"
 #include "base/result.hpp"
+#include "store/blob_rows.hpp"
 #include "store/sqlite_store.hpp"
 #include "store/store_directory.hpp"
 
@@ -44,6 +45,22 @@ SqliteStoreOptions staging_options(const std::string& directory) {
 }
 
 bool by_key(const EntrySummary& a, const EntrySummary& b) noexcept { return a.key < b.key; }
+
+/// Calls `body` with every blob of a store, in the order of their ids. `where` is for messages.
+Result<void> for_each_blob(SqliteStore& store, const std::string& where,
+                           const std::function<Result<void>(StoreBlob)>& body) {
+  CUKILN_TRY(auto blobs, store.blobs().list({}));
+  std::sort(blobs.begin(), blobs.end(),
+            [](const BlobSummary& a, const BlobSummary& b) { return a.id < b.id; });
+  for (const BlobSummary& one : blobs) {
+    CUKILN_TRY(auto blob, store.blobs().peek(one.id));
+    if (!blob) {
+      return make_error(ErrorCode::io, "the blob {} is gone from {}", one.id.hex(), where);
+    }
+    CUKILN_CHECK(body(*std::move(blob)));
+  }
+  return {};
+}
 
 /// Like `mkdir -p`, whatever the umask.
 Result<void> make_folders(const std::string& path) {
@@ -130,7 +147,8 @@ Result<void> write_sealed(const std::string& from, const std::string& to, ByteVi
 }  // namespace
 
 Result<void> for_each_of_system_store(const std::string& directory,
-                                      const std::function<Result<void>(StoreEntry)>& body) {
+                                      const std::function<Result<void>(StoreEntry)>& on_entry,
+                                      const std::function<Result<void>(StoreBlob)>& on_blob) {
   SqliteStoreOptions options;
   options.directory = directory;
   options.system = true;
@@ -148,9 +166,9 @@ Result<void> for_each_of_system_store(const std::string& directory,
                         join_path(directory, kStore));
     }
     (*entry)->source_text = *std::move(source);
-    CUKILN_CHECK(body(**std::move(entry)));
+    CUKILN_CHECK(on_entry(**std::move(entry)));
   }
-  return {};
+  return on_blob == nullptr ? Result<void>() : for_each_blob(*store, directory, on_blob);
 }
 
 SystemStoreWriter::SystemStoreWriter(std::string top, UniqueFd lock)
@@ -194,11 +212,11 @@ Result<SystemStoreWriter> SystemStoreWriter::create(const std::string& directory
     return cannot("create the folder", part);
   }
   CUKILN_TRY(self.staged_, SqliteStore::open(staging_options(join_path(part, "added"))));
-  const auto add = [&](StoreEntry entry) -> Result<void> {
-    CUKILN_TRY([[maybe_unused]] const PutOutcome added, self.add(std::move(entry)));
+  const auto add = [&](auto one) -> Result<void> {
+    CUKILN_TRY([[maybe_unused]] const PutOutcome added, self.add(std::move(one)));
     return {};
   };
-  if (auto present = for_each_of_system_store(self.top_, add);
+  if (auto present = for_each_of_system_store(self.top_, add, add);
       !present && present.error().code() != ErrorCode::not_found) {
     return std::move(present).error();
   }
@@ -218,6 +236,25 @@ Result<PutOutcome> SystemStoreWriter::add(StoreEntry entry) {
   entry.peak_bytes = 0;
   entry.origin = entry.signer.empty() ? Origin::compiled : Origin::imported;
   return staged_->put(entry);
+}
+
+Result<PutOutcome> SystemStoreWriter::add(const StoreBlob& blob) {
+  CUKILN_TRY(const BlobName name, BlobName::make(blob.kind, blob.key));
+  CUKILN_TRY(const auto there, staged_->blobs().signer_of(name));
+  if (there) {
+    return PutOutcome::already_there;
+  }
+  CUKILN_CHECK(staged_->blobs().put(name, blob.bytes, blob.signer));
+  return PutOutcome::stored;
+}
+
+/// In the order of their ids, which are added to `ids`.
+Result<void> SystemStoreWriter::copy_blobs(SqliteStore& to, std::string& ids) {
+  return for_each_blob(*staged_, folder(kPart), [&](const StoreBlob& blob) -> Result<void> {
+    CUKILN_TRY(const BlobName name, BlobName::make(blob.kind, blob.key));
+    ids += view_of(name.id);
+    return to.blobs().put(name, blob.bytes, blob.signer);
+  });
 }
 
 /// In the order of their keys, so that rows have the same places in every build.
@@ -249,6 +286,7 @@ Result<SystemStoreWriter::Summary> SystemStoreWriter::finish() {
     for (const EntrySummary& one : entries) {
       keys += view_of(one.key);
     }
+    CUKILN_CHECK(copy_blobs(*store, keys));
   }
   const std::string generation = join_path(part, "generation");
   const std::string database = join_path(generation, "store.db");

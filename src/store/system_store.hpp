@@ -8,6 +8,7 @@
 
 #include "base/file.hpp"
 #include "store/cubin_store.hpp"
+#include "store/store_blob.hpp"
 
 #include <cukiln/result.hpp>
 
@@ -15,11 +16,12 @@ namespace cukiln {
 
 class SqliteStore;
 
-/// Calls `body` with every entry of the system store in a folder, whole and checked, in the order
-/// of their keys. Errors: not_found (there is none), those of `body`; corrupt (an entry is
-/// damaged).
+/// Calls `on_entry` with every entry of the system store in a folder, whole and checked, in the
+/// order of their keys, then `on_blob`, unless it is empty, with every blob in the order of their
+/// ids. Errors: not_found (there is no store), those of the bodies; corrupt (one is damaged).
 Result<void> for_each_of_system_store(const std::string& directory,
-                                      const std::function<Result<void>(StoreEntry)>& body);
+                                      const std::function<Result<void>(StoreEntry)>& on_entry,
+                                      const std::function<Result<void>(StoreBlob)>& on_blob);
 
 /// Writes a system store (cache/FORMAT.md, "System store"): the folder that an image or an
 /// administrator hands to other users, readable by all, writable by no process. What the folder has
@@ -40,6 +42,8 @@ class SystemStoreWriter {
   /// Adds an entry, without what differs between two compiles of it: times, uses. Errors: those of
   /// CubinStore::put.
   Result<PutOutcome> add(StoreEntry entry);
+  /// Adds a blob, unless there is one of its name. Errors: those of SqliteBlobs::put.
+  Result<PutOutcome> add(const StoreBlob& blob);
 
   struct Summary {
     std::string directory;      ///< as resolved
@@ -53,6 +57,7 @@ class SystemStoreWriter {
  private:
   SystemStoreWriter(std::string top, UniqueFd lock);
   Result<std::uint64_t> copy_sorted(SqliteStore& to);
+  Result<void> copy_blobs(SqliteStore& to, std::string& ids);
   std::string folder(const char* name) const;
 
   std::string top_;

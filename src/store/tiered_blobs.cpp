@@ -67,10 +67,18 @@ bool TieredBlobs::put_in_daemon(const BlobName& name, ByteView bytes) {
 std::optional<std::string> TieredBlobs::search(const BlobName& name) {
   std::optional<std::string> found;
   for (SqliteTier* const tier : {&disk_, &system_}) {
-    if (!found) {
-      found = query_tier(*tier, "get", [&](SqliteStore& store) {
-                return store.blobs().get(name);
-              }).value_or(std::nullopt);
+    if (found) {
+      break;
+    }
+    auto blob = query_tier(*tier, "get", [&](SqliteStore& store) {
+                  return store.blobs().get(name);
+                }).value_or(std::nullopt);
+    if (blob && may_use(blob->signer)) {
+      found = std::move(blob->bytes);
+    } else if (blob) {
+      log_.info("the blob {} of kind {} is not used: a key that signed it {}",
+                name.id.hex().substr(0, 12), name.kind,
+                revoked_.signed_any_of(blob->signer) ? "was revoked" : "signs some modules only");
     }
   }
   return found ? std::move(found) : search_daemon(name);
@@ -111,27 +119,56 @@ Result<TieredBlobs::BytesOrFlight> TieredBlobs::get_or_produce(const BlobName& n
 
 Result<bool> TieredBlobs::contains(const BlobName& name) {
   for (SqliteTier* const tier : {&disk_, &system_}) {
-    if (query_tier(*tier, "get", [&](SqliteStore& store) {
-          return store.blobs().contains(name);
-        }).value_or(false)) {
+    const auto signer = query_tier(*tier, "get", [&](SqliteStore& store) {
+                          return store.blobs().signer_of(name);
+                        }).value_or(std::nullopt);
+    if (signer && may_use(*signer)) {
       return true;
     }
   }
   return false;
 }
 
-Result<void> TieredBlobs::put(const BlobName& name, ByteView bytes) {
+Result<std::optional<StoreBlob>> TieredBlobs::peek(const BlobId& id) {
+  std::optional<StoreBlob> found;
+  for (SqliteTier* const tier : {&disk_, &system_}) {
+    if (!found && tier->store() != nullptr) {
+      CUKILN_TRY(found, tier->store()->blobs().peek(id));
+    }
+  }
+  return found;
+}
+
+Result<PutOutcome> TieredBlobs::add(const StoreBlob& blob) {
+  CUKILN_TRY(const BlobName name, BlobName::make(blob.kind, blob.key));
+  SqliteStore* const disk = disk_.store();
+  if (disk != nullptr && disk->read_only()) {
+    return PutOutcome::not_stored;
+  }
+  if (disk != nullptr) {
+    const auto there = disk->blobs().peek(name.id);  // a damaged one is replaced
+    if (there && *there && may_use((*there)->signer)) {
+      return PutOutcome::already_there;
+    }
+  }
+  CUKILN_CHECK(put(name, blob.bytes, blob.signer));
+  return PutOutcome::stored;
+}
+
+Result<void> TieredBlobs::put(const BlobName& name, ByteView bytes, std::string_view signer) {
   if (bytes.size() > kMaxBlobBytes) {
     return make_error(ErrorCode::invalid_argument,
                       "a blob of kind {} has {} bytes; at most {} are stored", name.kind,
                       bytes.size(), kMaxBlobBytes);
   }
-  const bool is_in_daemon = put_in_daemon(name, bytes);
-  auto stored = put_on_disk(name, bytes);
+  // The daemon would take an imported blob for one that was made here.
+  const bool is_in_daemon = signer.empty() && put_in_daemon(name, bytes);
+  auto stored = put_on_disk(name, bytes, signer);
   return is_in_daemon ? Result<void>() : std::move(stored);
 }
 
-Result<void> TieredBlobs::put_on_disk(const BlobName& name, ByteView bytes) {
+Result<void> TieredBlobs::put_on_disk(const BlobName& name, ByteView bytes,
+                                      std::string_view signer) {
   if (disk_.store() == nullptr) {
     return make_error(ErrorCode::io, "there is no store on disk: {}", bypass_reason_);
   }
@@ -139,7 +176,7 @@ Result<void> TieredBlobs::put_on_disk(const BlobName& name, ByteView bytes) {
     return make_error(ErrorCode::timeout, "the disk store failed and is not used for {} s",
                       SqliteTier::kPause.count());
   }
-  auto stored = disk_.store()->blobs().put(name, bytes);
+  auto stored = disk_.store()->blobs().put(name, bytes, signer);
   if (!stored && stored.error().code() != ErrorCode::invalid_argument) {
     record_failure(disk_, "put", stored.error());
   } else {

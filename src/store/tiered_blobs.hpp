@@ -9,19 +9,35 @@
 #include "base/logger.hpp"
 #include "store/blob_flights.hpp"
 #include "store/blob_rows.hpp"
+#include "store/cubin_store.hpp"
 #include "store/daemon_store.hpp"
+#include "store/signers.hpp"
 #include "store/sqlite_tier.hpp"
+#include "store/store_blob.hpp"
 #include "store/store_records.hpp"
 
 namespace cukiln {
 
 /// The blobs of the user's store, of the system store and of cukilnd's, in this order. A tier that
-/// fails is a miss, which is counted and logged. Threads: safe.
+/// fails is a miss, which is counted and logged. So is a blob whose signers `may_use` refuses.
+/// Threads: safe.
 class TieredBlobs {
  public:
   TieredBlobs(SqliteTier& disk, SqliteTier& system, StoreRecords& records, const Logger& log,
-              const std::string& bypass_reason)
-      : disk_(disk), system_(system), records_(records), log_(log), bypass_reason_(bypass_reason) {}
+              const std::string& bypass_reason, const RevokedKeys& revoked, const KeyScopes& scopes)
+      : disk_(disk),
+        system_(system),
+        records_(records),
+        log_(log),
+        bypass_reason_(bypass_reason),
+        revoked_(revoked),
+        scopes_(scopes) {}
+
+  /// False if one of the signers of a blob was revoked, or is trusted for some modules only: a blob
+  /// is of no module.
+  bool may_use(std::string_view signers) const noexcept {
+    return !revoked_.signed_any_of(signers) && scopes_.cover(signers, {});
+  }
 
   /// Adds the daemon's store, which `get` asks last and `put` also fills. Outlives this.
   void use_daemon(DaemonStore& daemon, DaemonStore::IsOwnStore is_own);
@@ -36,7 +52,12 @@ class TieredBlobs {
   Result<BytesOrFlight> get_or_produce(const BlobName& name, std::chrono::milliseconds wait,
                                        CancelFlags cancelled);
   Result<bool> contains(const BlobName& name);
-  Result<void> put(const BlobName& name, ByteView bytes);
+  /// Does not count as a use, and returns what `may_use` refuses too. Errors: corrupt, io, timeout.
+  Result<std::optional<StoreBlob>> peek(const BlobId& id);
+  /// Replaces the blob of this name. `signer` is the chain of its signers.
+  Result<void> put(const BlobName& name, ByteView bytes, std::string_view signer = {});
+  /// Puts a blob unless there is one of its name that can be used. Errors: those of `put`.
+  Result<PutOutcome> add(const StoreBlob& blob);
   Result<bool> remove(const BlobId& id);
   Result<std::vector<BlobSummary>> list(ByteView kind);
 
@@ -47,7 +68,7 @@ class TieredBlobs {
   std::optional<std::string> search_daemon(const BlobName& name);
   /// True if the daemon has stored it.
   bool put_in_daemon(const BlobName& name, ByteView bytes);
-  Result<void> put_on_disk(const BlobName& name, ByteView bytes);
+  Result<void> put_on_disk(const BlobName& name, ByteView bytes, std::string_view signer);
   /// Counts and logs a failure of `op`: `get` or `put`.
   void record_failure(SqliteTier& tier, const char* op, const Error& error);
   /// Runs a query on a tier. Nothing if the tier is missing, its circuit is open, or it fails.
@@ -60,6 +81,8 @@ class TieredBlobs {
   StoreRecords& records_;
   const Logger& log_;
   const std::string& bypass_reason_;
+  const RevokedKeys& revoked_;
+  const KeyScopes& scopes_;
   BlobFlights flights_;
   DaemonStore* daemon_ = nullptr;
   DaemonStore::IsOwnStore is_own_store_;

@@ -164,7 +164,7 @@ class TieredStore final : public CubinStore {
   SqliteTier disk_;
   SqliteTier system_;
   StoreRecords records_{disk_};
-  TieredBlobs blobs_{disk_, system_, records_, log_, bypass_reason_};
+  TieredBlobs blobs_{disk_, system_, records_, log_, bypass_reason_, revoked_keys_, key_scopes_};
   PutFailures put_failures_;
   std::shared_ptr<wire::DaemonLink> daemon_link_;
   std::unique_ptr<DaemonStore> daemon_;

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """keygen, export, import: entries carried from one store to another, and which signatures are trusted."""
 
+import contextlib
 import os
 import re
+import sqlite3
 import unittest
 
 from cli import CliTest, DONE, FAILED, STORE, USAGE
@@ -10,12 +12,7 @@ from cli import CliTest, DONE, FAILED, STORE, USAGE
 ADD = ("add.cu", "-DADDEND=1", "--arch", "sm_90a")
 
 
-class Bundles(CliTest):
-    def fill(self):
-        self.compile("scale.cu", "--arch", "sm_90a")
-        self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a,sm_100a")
-        return {e["key"]: e for e in self.run_json("ls")["entries"]}
-
+class BundleTest(CliTest):
     def keygen(self, name):
         return self.run_json("keygen", "-o", f"{name}.key")["public_key"]
 
@@ -26,6 +23,13 @@ class Bundles(CliTest):
 
     def elsewhere_json(self, *arguments, **options):
         return self.elsewhere("--json", *arguments, **options).json()
+
+
+class Bundles(BundleTest):
+    def fill(self):
+        self.compile("scale.cu", "--arch", "sm_90a")
+        self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a,sm_100a")
+        return {e["key"]: e for e in self.run_json("ls")["entries"]}
 
     def test_an_exported_entry_is_a_hit_where_it_is_imported(self):
         entries = self.fill()
@@ -271,6 +275,165 @@ class Bundles(CliTest):
         self.elsewhere("import", "none.ckb", "--insecure", expect=USAGE)
         self.elsewhere("import", expect=USAGE)
         self.run_cli("export", "-o", "x.ckb", env={"CUKILN_DISABLE_STORE": "1"}, expect=STORE)
+
+
+class BlobBundles(BundleTest):
+    def setUp(self):
+        super().setUp()
+        self.put_blob("triton", "KEY/add.cubin", "x" * 5000)
+        self.put_blob("inductor", "k\x01\xe9", "")
+
+    def blobs(self, run=None):
+        listed = (run or self.elsewhere_json)("ls", "--blobs", "--sort", "size")["blobs"]
+        return [(b["kind"], b["key"], b["bytes"], b["signer"]) for b in listed]
+
+    def bytes_of(self, store, key):
+        (database,) = store.rglob("store.db")
+        with contextlib.closing(sqlite3.connect(database)) as connection:
+            ((data,),) = connection.execute("SELECT data FROM blob WHERE key=?", (key.encode(),))
+        return data
+
+    def refused(self, *arguments):
+        result = self.elsewhere("import", *arguments, expect=FAILED)
+        self.assertEqual((self.elsewhere_json("ls")["entries"], self.blobs()), ([], []))
+        return result.err
+
+    def test_a_whole_store_brings_its_blobs_along(self):
+        self.one_key()
+        public = self.keygen("fleet")
+        done = self.run_json("export", "-o", "all.ckb", "--sign", "fleet.key")
+        self.assertEqual((done["entries"], done["blobs"]), (1, 2))
+        self.assertEqual(done["bytes"], (self.folder / "all.ckb").stat().st_size)
+        self.assertIn("Wrote 1 entry for sm_90a and 2 blobs to all.ckb", self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key").out)  # fmt: skip
+        taken = self.elsewhere_json("import", "all.ckb", "--trust", "fleet.key.pub")
+        self.assertEqual((taken["imported"], taken["blobs"], taken["not_stored"], taken["signers"]),
+                         (1, {"blobs": 2, "stored": 2, "already_there": 0}, [], [public]))  # fmt: skip
+        self.assertEqual(self.blobs(), [("triton", "KEY/add.cubin", 5000, public), ("inductor", "0x6b01c3a9", 0, public)])
+        self.assertEqual(self.bytes_of(self.folder / "elsewhere", "KEY/add.cubin"), b"x" * 5000)
+        self.assertIn("no damage found", self.elsewhere("verify").out)
+        again = self.elsewhere("import", "all.ckb", "--trust", public).out
+        self.assertEqual(again, "Imported 0 entries; 3 were already there.\n")
+        (blob,) = [b for b in self.elsewhere_json("ls", "--blobs")["blobs"] if b["kind"] == "triton"]
+        self.assertEqual(blob["signers"], [public])
+        self.assertRegex(self.elsewhere("show", blob["id"]).out, rf"signed by\s+{re.escape(public)}")
+
+    def test_a_blob_that_is_there_already_stays(self):
+        self.run_cli("export", "-o", "all.ckb")
+        self.put_blob("triton", "KEY/add.cubin", "mine")
+        taken = self.run_json("import", "all.ckb", "--insecure")
+        self.assertEqual(taken["blobs"], {"blobs": 2, "stored": 0, "already_there": 2})
+        self.assertEqual(self.bytes_of(self.store, "KEY/add.cubin"), b"mine")
+
+    def test_some_entries_bring_blobs_on_request_only(self):
+        key = self.one_key()
+        (blob,) = [b["id"] for b in self.run_json("ls", "--blobs")["blobs"] if b["kind"] == "triton"]
+        for how, amount in (
+            ((key,), (1, 0)),
+            (("--arch", "sm_90a"), (1, 0)),
+            (("--no-blobs",), (1, 0)),
+            ((key, "--blobs"), (1, 2)),
+            (("--arch", "sm_80", "--blobs"), (0, 2)),
+            ((blob[:12],), (0, 1)),
+            ((blob[:12], key), (1, 1)),
+        ):
+            done = self.run_json("export", "-o", "some.ckb", *how)
+            self.assertEqual((done["entries"], done["blobs"]), amount, how)
+            self.assertEqual((self.folder / "some.ckb").read_bytes()[:4], b"CKB3" if amount[1] else b"CKB2")
+            taken = self.elsewhere_json("import", "some.ckb", "--insecure", "--no-blobs")
+            self.assertEqual((taken["entries"], taken["blobs"]["blobs"]), (amount[0], 0))
+        self.assertEqual(self.blobs(), [])
+        self.run_cli("export", "-o", "x.ckb", "--blobs", "--no-blobs", expect=USAGE)
+        self.run_cli("export", "--sources", "src", "--blobs", expect=USAGE)
+        self.assertIn("no entry", self.run_cli("export", "-o", "x.ckb", "0123456789ab", expect=FAILED).err)
+
+    def test_a_bundle_with_an_untrusted_or_damaged_blob_is_refused_as_a_whole(self):  # fault 280, fault 282
+        self.one_key()
+        public = self.keygen("fleet")
+        self.keygen("stranger")
+        self.run_cli("export", "-o", "unsigned.ckb")
+        self.run_cli("export", "-o", "strange.ckb", "--sign", "stranger.key")
+        self.run_cli("export", "-o", "good.ckb", "--sign", "fleet.key")
+        self.assertIn("--insecure", self.refused("unsigned.ckb", "--trust", "fleet.key.pub"))
+        self.assertIn("--trust", self.refused("strange.ckb", "--trust", "fleet.key.pub"))
+        good = (self.folder / "good.ckb").read_bytes()
+        self.write("bad.ckb", good[:-1] + bytes([good[-1] ^ 1]))
+        damaged = self.refused("bad.ckb", "--trust", "fleet.key.pub")
+        self.assertIn("blob 2 of 2", damaged)
+        self.assertIn("--no-blobs imports the entries alone", damaged)
+        self.assertIn("blob 2 of 2", self.refused("bad.ckb", "--insecure"))
+        self.write("cut.ckb", good[:-100])
+        self.assertIn("truncated in its blob 2 of 2", self.refused("cut.ckb", "--insecure"))
+        self.write("old", f"{public} expires=2026-01-31\n")
+        self.assertIn("trusted until 2026-01-31", self.refused("good.ckb", "--trust", "old"))
+        self.write("revoked", f"{public}\nrevoked {public}\n")
+        self.assertIn("revoked", self.refused("good.ckb", "--insecure", "--trust", "revoked"))
+        taken = self.elsewhere_json("import", "unsigned.ckb", "--insecure")
+        self.assertEqual((taken["blobs"]["stored"], taken["signers"]), (2, ["unsigned"]))
+
+    def test_a_key_for_some_modules_brings_no_blobs(self):  # fault 281
+        self.one_key()
+        self.run_json("keygen", "-o", "narrow.key", "--modules", "ad", "--modules", "triton")
+        self.run_cli("export", "-o", "narrow.ckb", "--sign", "narrow.key")
+        refused = self.refused("narrow.ckb", "--trust", "narrow.key.pub")
+        self.assertIn("has no modules=", refused)
+        self.assertIn("--no-blobs", refused)
+        taken = self.elsewhere_json("import", "narrow.ckb", "--trust", "narrow.key.pub", "--no-blobs")
+        self.assertEqual((taken["imported"], taken["blobs"]["blobs"]), (1, 0))
+
+    def test_blobs_of_a_key_that_is_revoked_later_go(self):  # fault 282
+        public = self.keygen("fleet")
+        self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")
+        self.elsewhere("import", "all.ckb", "--trust", "fleet.key.pub")
+        self.write("trust", f"revoked {public}\n")
+        trust = {"CUKILN_REMOTE_TRUST": str(self.folder / "trust")}
+        done = self.elsewhere("--json", "export", "-o", "b.ckb", env=trust)
+        self.assertEqual(done.json()["blobs"], 0)
+        self.assertIn("signed by a key that was revoked", done.err)
+        self.assertEqual(self.blobs(), [])
+
+    def test_unsigned_blobs_are_marked_and_signed_only_on_request(self):
+        fleet = self.keygen("fleet")
+        self.run_cli("export", "-o", "unsigned.ckb")
+        self.elsewhere("import", "unsigned.ckb", "--insecure")
+        refused = self.elsewhere("export", "-o", "again.ckb", "--sign", "fleet.key", expect=FAILED)
+        self.assertIn("--sign-unsigned", refused.err)
+        self.assertFalse((self.folder / "again.ckb").exists())
+        self.elsewhere("export", "-o", "again.ckb", "--sign", "fleet.key", "--sign-unsigned")
+        self.run_cli("rm", "--all")
+        self.run_cli("import", "again.ckb", "--trust", "fleet.key.pub")
+        self.assertEqual({b[3] for b in self.blobs(self.run_json)}, {f"unsigned {fleet}"})
+
+    def test_a_system_store_and_an_image_have_the_blobs(self):
+        self.one_key()
+        fleet = self.keygen("fleet")
+        self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")
+        self.assertEqual(self.run_json("export", "--oci", "image", "--sign", "fleet.key")["blobs"], 2)
+        for number, source in enumerate(("all.ckb", "image")):
+            system = self.folder / f"system-{number}"
+            taken = self.run_json("import", source, "--trust", "fleet.key.pub", "--system-store", system)
+            self.assertEqual(taken["blobs"], {"blobs": 2, "stored": 2, "already_there": 0})
+            self.assertEqual(self.bytes_of(system, "KEY/add.cubin"), b"x" * 5000)
+            env = {"CUKILN_SYSTEM_STORE": str(system)}
+            listed = self.elsewhere_json("ls", "--blobs", env=env)["blobs"]
+            self.assertEqual({b["signer"] for b in listed}, {fleet})
+        self.assertIn("has no modules=", self.narrow_image())
+        without = self.elsewhere_json("import", "image", "--trust", "fleet.key.pub", "--no-blobs")
+        self.assertEqual((without["imported"], without["blobs"]["blobs"]), (1, 0))
+
+    def narrow_image(self):
+        """Why an image of a key for some modules is refused."""
+        self.run_json("keygen", "-o", "narrow.key", "--modules", "ad")
+        self.run_cli("export", "--oci", "narrow", "--sign", "narrow.key")
+        return self.refused("narrow", "--trust", "narrow.key.pub")
+
+    def test_a_store_that_takes_no_blobs_says_why(self):
+        self.run_cli("export", "-o", "all.ckb")
+        small = {"CUKILN_MAX_SIZE": "4096"}
+        taken = self.elsewhere("--json", "import", "all.ckb", "--insecure", env=small, expect=STORE).json()
+        self.assertEqual(taken["blobs"], {"blobs": 2, "stored": 1, "already_there": 0})
+        (refused,) = taken["not_stored"]
+        self.assertEqual((refused["entries"], refused["blobs"]), (0, 1))
+        self.assertIn("max_size", refused["reason"])
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 // libFuzzer: reads a bundle as `cukiln import` does. Built by scripts/fuzz.
 //
 // The input is a bundle. After an odd first byte it is payloads of envelopes, each with two bytes
-// of length before it, which the target seals into a bundle: signed by a trusted key, by an unknown
-// key or unsigned. Rule: a bundle is read to its end or rejected with a reason, and every accepted
-// entry is signed by a trusted key.
+// of length before it, which the target seals into a bundle, with bit 1 of the first byte as blobs
+// and else as entries: signed by a trusted key, by an unknown key or unsigned. Rule: a bundle is
+// read to its end or rejected with a reason, and every accepted entry and blob is signed by a
+// trusted key.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 #include "remote/bundle.hpp"
 #include "remote/envelope.hpp"
 #include "remote/keys.hpp"
+#include "store/blob_rows.hpp"
 #include "support/store_entries.hpp"
 
 namespace {
@@ -42,6 +44,25 @@ struct Builders {
   std::string magic = magic_of_a_bundle();
 };
 
+bool read_blobs(BundleReader& bundle, const OpenRules& rules) {
+  for (std::uint32_t given = 0;; ++given) {
+    const auto bytes = bundle.next_blob();
+    if (!bytes || !*bytes) {
+      require(!bytes || given == bundle.blobs(), "a bundle has as many blobs as it says");
+      return bytes.has_value();
+    }
+    Rejection why = Rejection::none;
+    const auto blob = open_blob(**bytes, rules, why);
+    require(bool(blob) == (why == Rejection::none), "what is refused has a reason", name_of(why));
+    if (!blob) {
+      return false;
+    }
+    require(rules.trusted == nullptr || blob->signer.find("known:") != std::string::npos,
+            "a trusted key signed it", blob->signer);
+    require(BlobName::make(blob->kind, blob->key).has_value(), "a blob has its name");
+  }
+}
+
 /// As import reads one: nothing of a bundle is taken before all of it was good.
 bool read_bundle(const std::string& path, const OpenRules& rules) {
   auto bundle = BundleReader::open(path);
@@ -55,7 +76,7 @@ bool read_bundle(const std::string& path, const OpenRules& rules) {
     }
     if (!*bytes) {
       require(given == bundle->count(), "a bundle has as many as it says");
-      return true;
+      return read_blobs(*bundle, rules);
     }
     Rejection why = Rejection::none;
     const auto entry = open_entry(**bytes, rules, why);
@@ -96,6 +117,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   head.name = ObjectName::of_entry(builders.entry.request_canonical,
                                    builders.entry.dependencies.canonical());
   head.target = builders.entry.labels.target;
+  const bool blobs = (data[0] & 2) != 0;
+  if (blobs) {
+    head.name = ObjectName::of_blob(BlobName::id_of("k", "key"));
+    head.target.clear();
+  }
   std::uint32_t count = 0;
   SerialWriter envelopes;
   while (rest.size() > 2) {
@@ -112,7 +138,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     ++count;
   }
   SerialWriter bundle;  // as BundleWriter does, which waits for a disk
-  bundle.raw(builders.magic).u32(count).raw(envelopes.view());
+  if (blobs) {
+    bundle.raw("CKB3").u32(0).u32(count);
+  } else {
+    bundle.raw(builders.magic).u32(count);
+  }
+  bundle.raw(envelopes.view());
   try_both(bundle.view(), builders);
   return 0;
 }

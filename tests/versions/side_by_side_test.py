@@ -80,6 +80,13 @@ class SideBySide(VersionsTest):
             self.assertEqual(len(self.entries_of(second)), 1)
             self.assertEqual(self.compiled_by(second), "hit")
 
+    def test_a_bundle_with_blobs_is_rejected_by_the_other_version(self):  # fault 285
+        self.put_blob("triton", "KEY/add.cubin", "bytes")
+        bundle = self.folder / "blobs.ckb"
+        self.assertEqual(self.run_as(NEW, "export", "-o", bundle)["blobs"], 1)
+        self.assertIn("version", self.run_as(OLD, "import", bundle, "--insecure", expect=1))
+        self.assertEqual(self.entries_of(OLD), [])
+
     def test_one_remote_store_serves_both_versions(self):
         for server, path in ((Nginx, "/cache"), (Redis, "")):
             for first, second in ORDERS:

@@ -16,22 +16,49 @@ using namespace cukiln::testing;
 
 namespace {
 
+/// The envelopes of entries, then those of blobs.
 Result<std::vector<std::string>> read_bundle(const std::string& path) {
   auto bundle = BundleReader::open(path);
   if (!bundle) {
     return bundle.error();
   }
   std::vector<std::string> all;
-  for (;;) {
-    auto next = bundle->next();
-    if (!next) {
-      return next.error();
+  const auto read_all_of = [&](auto next) -> Result<void> {
+    for (;;) {
+      auto envelope = next();
+      if (!envelope) {
+        return envelope.error();
+      }
+      if (!*envelope) {
+        return {};
+      }
+      all.push_back(**std::move(envelope));
     }
-    if (!*next) {
-      return all;
-    }
-    all.push_back(**std::move(next));
+  };
+  if (auto entries = read_all_of([&] { return bundle->next(); }); !entries) {
+    return entries.error();
   }
+  if (auto blobs = read_all_of([&] { return bundle->next_blob(); }); !blobs) {
+    return blobs.error();
+  }
+  CHECK(all.size() == bundle->count() + bundle->blobs());
+  return all;
+}
+
+/// A bundle with these entries and blobs, as bytes.
+std::string bundle_of(const std::vector<std::string>& entries,
+                      const std::vector<std::string>& blobs) {
+  const ScratchFolder folder;
+  BundleWriter writer = *BundleWriter::create(folder / "b.ckb");
+  for (const std::string& entry : entries) {
+    CHECK(writer.add(entry).has_value());
+  }
+  for (const std::string& blob : blobs) {
+    CHECK(writer.add_blob(blob).has_value());
+  }
+  CHECK(writer.finish().has_value());
+  CHECK(writer.bytes() == std::filesystem::file_size(folder / "b.ckb"));
+  return read_all(folder / "b.ckb");
 }
 
 }  // namespace
@@ -52,6 +79,49 @@ TEST_CASE("a bundle round-trips, and its file appears when it is complete") {
   CHECK(*read_bundle(path) == parts);
   { const BundleWriter abandoned = *BundleWriter::create(folder / "c.ckb"); }
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+}
+
+TEST_CASE(
+    "fault 285: a bundle with blobs has format 3, and one without them the format that 0.2 reads") {
+  const ScratchFolder folder;
+  for (const std::vector<std::string>& entries :
+       {std::vector<std::string>(), std::vector<std::string>{"one", "two"}}) {
+    std::vector<std::string> all = entries;
+    CHECK(bundle_of(entries, {}).substr(0, 4) == "CKB2");
+    const std::string bytes = bundle_of(entries, {"first", "", std::string(2 << 20, 'b')});
+    CHECK(bytes.substr(0, 4) == "CKB3");
+    all.insert(all.end(), {"first", "", std::string(2 << 20, 'b')});
+    CHECK(*read_bundle(folder.write("b.ckb", bytes)) == all);
+    auto bundle = *BundleReader::open(folder / "b.ckb");
+    CHECK(bundle.count() == entries.size());
+    while (*bundle.next()) {
+    }
+    CHECK_FALSE(*bundle.next());
+    CHECK(bundle.blobs() == 3);
+  }
+}
+
+TEST_CASE("fault 280: a bundle with blobs that is cut or has bytes left over is corrupt") {
+  const ScratchFolder folder;
+  const std::string good = bundle_of({"one"}, {"two", "three"});
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    CAPTURE(size);
+    const auto cut = read_bundle(folder.write("cut", good.substr(0, size)));
+    REQUIRE_FALSE(cut);
+    CHECK(cut.error().code() == ErrorCode::corrupt);
+  }
+  CHECK(read_bundle(folder.write("long", good + "x"))
+            .error()
+            .message()
+            .find("after its 1 entries and 2 blobs") != std::string::npos);
+  // The other format's magic: the blobs are bytes after the entries, or are not there.
+  CHECK(read_bundle(folder.write("two", "CKB2" + good.substr(4))).error().code() ==
+        ErrorCode::corrupt);
+  CHECK(read_bundle(folder.write("three", "CKB3" + bundle_of({"one"}, {}).substr(4)))
+            .error()
+            .code() == ErrorCode::corrupt);
+  const std::string none = folder.write("none", SerialWriter().raw("CKB3").u32(0).u32(0).take());
+  CHECK(read_bundle(none)->empty());
 }
 
 TEST_CASE("a bundle that is truncated, has bytes left over or is another file is corrupt") {
@@ -84,12 +154,9 @@ TEST_CASE("a bundle of another format is refused with its format and advice") {
     CHECK(writer.finish().has_value());
   }
   const std::string good = read_all(folder / "b.ckb");
-  for (const char format : {'0', '1', '2', '3', '\x1b'}) {
+  for (const char format : {'0', '1', '4', '\x1b'}) {
     std::string other = good;
     other[3] = format;
-    if (other == good) {
-      continue;
-    }
     const auto refused = read_bundle(folder.write("other", other));
     REQUIRE_FALSE(refused);
     CHECK(refused.error().code() == ErrorCode::corrupt);
@@ -109,6 +176,14 @@ TEST_CASE("fault 64: a length beyond the bundle's end is not allocated") {
     struct rusage after {};
     ::getrusage(RUSAGE_SELF, &after);
     CHECK(after.ru_maxrss - before.ru_maxrss < 16 << 10);
+  }
+  for (const std::uint64_t claim : {kMaxSealedBlobBytes, kMaxSealedBlobBytes + 1}) {
+    const std::string path =
+        folder.write("claim", SerialWriter().raw("CKB3").u32(0).u32(1).u64(claim).raw("x").take());
+    const auto refused = read_bundle(path);
+    CHECK(refused.error().code() == ErrorCode::corrupt);
+    CHECK((refused.error().message().find("blob 1 of the bundle") != std::string::npos) ==
+          (claim > kMaxSealedBlobBytes));
   }
 }
 
@@ -144,11 +219,10 @@ TEST_CASE("the golden bundle of format 1 is refused, and never misread") {
   const auto bundle = BundleReader::open(golden);
   REQUIRE_FALSE(bundle);
   CHECK(bundle.error().code() == ErrorCode::corrupt);
-  CHECK(
-      bundle.error().message() ==
-      golden +
-          " is a bundle of format 1, this cukiln reads format 2: export it again with a cukiln of "
-          "this version");
+  CHECK(bundle.error().message() ==
+        golden +
+            " is a bundle of format 1, this cukiln reads formats 2 and 3: export it again with a "
+            "cukiln of this version");
   // Nor is one of its objects, signed by a key that is trusted: as it would lie in a remote store.
   const TrustedKeys keys = *TrustedKeys::parse(golden + ".pub");
   const std::string bytes = read_all(golden);

@@ -19,12 +19,16 @@ struct Fixture {
   ScratchFolder folder;
   SecretKey key = *SecretKey::generate("fleet");
   TrustedKeys trusted;
+  std::vector<StoreBlob> blobs;  ///< of the last `read`
 
-  std::string store(std::uint64_t entries) {
+  std::string store(std::uint64_t entries, const std::vector<StoreBlob>& stored_blobs = {}) {
     auto writer = SystemStoreWriter::create(folder / "store");
     REQUIRE(writer.has_value());
     for (std::uint64_t i = 0; i < entries; ++i) {
       REQUIRE(writer->add(make_entry(i)));
+    }
+    for (const StoreBlob& blob : stored_blobs) {
+      REQUIRE(writer->add(blob));
     }
     REQUIRE(writer->finish());
     return folder / "store";
@@ -35,12 +39,18 @@ struct Fixture {
   }
   Result<std::vector<StoreEntry>> read(Rejection& why, bool insecure = false) {
     std::vector<StoreEntry> entries;
+    blobs.clear();
     const OpenRules rules{&trusted, nullptr, insecure};
-    auto done = for_each_of_oci_layout(folder / "image", folder.path(), rules, why,
-                                       [&](const StoreEntry& entry) -> Result<void> {
-                                         entries.push_back(entry);
-                                         return {};
-                                       });
+    auto done = for_each_of_oci_layout(
+        folder / "image", folder.path(), rules, why,
+        [&](const StoreEntry& entry) -> Result<void> {
+          entries.push_back(entry);
+          return {};
+        },
+        [&](const StoreBlob& blob) -> Result<void> {
+          blobs.push_back(blob);
+          return {};
+        });
     return done ? Result<std::vector<StoreEntry>>(std::move(entries)) : std::move(done).error();
   }
 };
@@ -82,6 +92,24 @@ TEST_CASE_FIXTURE(Fixture, "a key that may sign some modules only signs no other
   trusted = *TrustedKeys::parse(key.public_key().text() + " modules=kernel_");
   why = Rejection::none;
   CHECK(read(why).has_value());
+}
+
+TEST_CASE_FIXTURE(Fixture, "fault 281: an image gives back its blobs, under its signer") {
+  write_layout(store(1, {{"triton", "b", "second", {}, 5}, {"triton", "a", "", "earlier", 0}}));
+  trusted.add(key.public_key());
+  Rejection why = Rejection::none;
+  REQUIRE(read(why));
+  REQUIRE(blobs.size() == 2);
+  for (const StoreBlob& blob : blobs) {
+    const bool first = blob.key == "a";
+    CHECK(blob.bytes == (first ? "" : "second"));
+    CHECK(blob.signer == (first ? "earlier " : "") + key.public_key().text());
+    CHECK(blob.created_s == 0);  // the same store gives the same image
+  }
+  // A key for some modules signs no blobs.
+  trusted = *TrustedKeys::parse(key.public_key().text() + " modules=kernel_");
+  CHECK_FALSE(read(why));
+  CHECK(why == Rejection::out_of_scope);
 }
 
 TEST_CASE_FIXTURE(Fixture, "a signed layer with any other file than a store's is refused whole") {

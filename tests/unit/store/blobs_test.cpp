@@ -20,7 +20,7 @@ void put_blob(SqliteStore& store, std::string_view key, std::string_view bytes) 
 std::optional<std::string> get_blob(SqliteStore& store, std::string_view key) {
   auto found = store.blobs().get(name_of("test", key));
   REQUIRE_MESSAGE(found.has_value(), found.error().message());
-  return *std::move(found);
+  return *found ? std::optional((*found)->bytes) : std::nullopt;
 }
 
 void execute_sql(SqliteStore& store, const char* sql) {
@@ -47,6 +47,7 @@ TEST_CASE("fault 241: a byte of a blob flips: it is absent, counted and removed"
         "UPDATE blob SET key=x'39' WHERE key=x'31'",
         "UPDATE blob SET created_s=created_s+1 WHERE key=x'31'",
         "UPDATE blob SET kind='tess' WHERE key=x'31'",
+        "UPDATE blob SET signer='other' WHERE key=x'31'",
         "UPDATE blob SET check128=x'00' WHERE key=x'31'",
         "UPDATE blob SET bytes=-7 WHERE key=x'31'", "UPDATE blob SET data=x'' WHERE key=x'31'"}) {
     CAPTURE(damage);
@@ -187,7 +188,7 @@ TEST_CASE("fault 242: a store without blobs stays as it was, and one with them k
   const auto store = open_store_at(folder / "s");
   put_numbers(*store, 0, 2);
   CHECK_FALSE(get_blob(*store, "1"));
-  CHECK_FALSE(*store->blobs().contains(name_of("test", "1")));
+  CHECK_FALSE(*store->blobs().signer_of(name_of("test", "1")));
   CHECK_FALSE(*store->blobs().remove(name_of("test", "1").id));
   CHECK(store->blobs().list("")->empty());
   CHECK(store->blobs().totals()->blobs == 0);
@@ -202,6 +203,42 @@ TEST_CASE("fault 242: a store without blobs stays as it was, and one with them k
   CHECK(*store->session().schema_version() == StoreSchema().version);
   CHECK(count_hits(*store, 0, 2) == 2);
   CHECK(store->verify(false)->damaged == 0);
+}
+
+TEST_CASE("a blob is read with its signers without a use, and a damaged one is named") {
+  const ScratchFolder folder;
+  const auto store = open_store_at(folder / "s");
+  const BlobName name = name_of("test", "1");
+  CHECK_FALSE(*store->blobs().peek(name.id));
+  REQUIRE(store->blobs().put(name, "first", "a:key b:key"));
+  const StoreBlob blob = **store->blobs().peek(name.id);
+  CHECK(blob.kind == "test");
+  CHECK(blob.key == "1");
+  CHECK(blob.bytes == "first");
+  CHECK(blob.signer == "a:key b:key");
+  CHECK(blob.created_s == store->blobs().list("")->front().created_s);
+  REQUIRE(store->flush(std::chrono::seconds(2)));
+  CHECK(store->blobs().list("")->front().hits == 0);
+  CHECK(store->blobs().list("")->front().signer == "a:key b:key");
+  execute_sql(*store, "UPDATE blob SET data=x'00'");
+  const auto damaged = store->blobs().peek(name.id);
+  REQUIRE_FALSE(damaged);
+  CHECK(damaged.error().code() == ErrorCode::corrupt);
+  CHECK(damaged.error().message().find("verify --repair") != std::string::npos);
+  CHECK(store->blobs().list("")->size() == 1);
+}
+
+TEST_CASE("fault 242: a table of blobs without signers, of no release, is made anew by a put") {
+  const ScratchFolder folder;
+  const auto store = open_store_at(folder / "s");
+  put_blob(*store, "1", "first");
+  execute_sql(*store, "ALTER TABLE blob DROP COLUMN signer");
+  CHECK_FALSE(get_blob(*store, "1"));
+  CHECK(store->blobs().list("")->empty());
+  CHECK(store->verify(false)->damaged == 0);
+  put_blob(*store, "2", "second");
+  CHECK(store->blobs().list("")->size() == 1);
+  CHECK(*get_blob(*store, "2") == "second");
 }
 
 TEST_CASE("fault 243: a new generation has no blobs, and takes new ones") {

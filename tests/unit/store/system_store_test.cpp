@@ -87,6 +87,55 @@ TEST_CASE("a system store is two files that all users may read, whatever the uma
   CHECK(files_below(folder / "a/b").size() == 4);  // a reader leaves nothing
 }
 
+TEST_CASE("a system store keeps blobs, and the same ones give the same bytes") {
+  const ScratchFolder folder;
+  const std::vector<StoreBlob> blobs = {{"triton", "one", "1", {}, 7},
+                                        {"triton", "two", std::string(9000, '2'), "k:key", 8},
+                                        {"inductor", "three", "", {}, 9}};
+  const auto write = [&](const char* name, const std::vector<std::size_t>& order) {
+    SystemStoreWriter writer = writer_at(folder / name);
+    for (const std::size_t at : order) {
+      CHECK(*writer.add(blobs[at]) == PutOutcome::stored);
+      CHECK(*writer.add(blobs[at]) == PutOutcome::already_there);
+      REQUIRE(writer.add(make_entry(at)));
+    }
+    REQUIRE(writer.finish());
+  };
+  write("first", {0, 1, 2});
+  write("second", {2, 0, 1});
+  write("third", {1});
+  {
+    SystemStoreWriter writer = writer_at(folder / "third");  // keeps what is there
+    for (const std::size_t at : {2, 0}) {
+      CHECK(*writer.add(blobs[at]) == PutOutcome::stored);
+      REQUIRE(writer.add(make_entry(at)));
+    }
+    CHECK(*writer.add(StoreBlob{"triton", "two", "other", {}, 0}) == PutOutcome::already_there);
+    REQUIRE(writer.finish());
+  }
+  const std::string bytes = bytes_of(folder / "first/v2/gen-0001/store.db");
+  CHECK(bytes == bytes_of(folder / "second/v2/gen-0001/store.db"));
+  CHECK(bytes == bytes_of(folder / "third/v2/gen-0002/store.db"));
+  const auto store = open_system(folder / "first");
+  CHECK(store->verify(false)->damaged == 0);
+  for (const StoreBlob& blob : blobs) {
+    const auto found = *store->blobs().get(*BlobName::make(blob.kind, blob.key));
+    REQUIRE(found);
+    CHECK(found->bytes == blob.bytes);
+    CHECK(found->signer == blob.signer);
+  }
+  std::vector<std::string> keys;
+  REQUIRE(for_each_of_system_store(
+      folder / "first", [](const StoreEntry&) { return Result<void>(); },
+      [&](const StoreBlob& blob) {
+        keys.push_back(blob.key);
+        return Result<void>();
+      }));
+  CHECK(keys.size() == 3);
+  write("other", {1});
+  CHECK(bytes_of(folder / "other/v2/gen-0001/store.db") != bytes);
+}
+
 TEST_CASE("the same entries give the same bytes, in any order and by any number of writers") {
   const ScratchFolder folder;
   std::vector<std::uint64_t> numbers(40);

@@ -176,6 +176,54 @@ TEST_CASE("warnings about failed puts are rare, and count the failures between t
   CHECK_FALSE(failures.add(Error(ErrorCode::io, "fourth"), start + PutFailures::kInterval));
 }
 
+TEST_CASE("fault 282: a blob is not used once a key that signed it is revoked or gets a scope") {
+  const ScratchFolder folder;
+  const std::string stolen = "stolen:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+  const std::string scoped = "scoped:BAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+  const auto put = [](TieredBlobs& blobs, const char* key, const std::string& signer) {
+    const auto stored = blobs.put(*BlobName::make("triton", key), key, signer);
+    REQUIRE_MESSAGE(stored.has_value(), stored.error().message());
+  };
+  const auto get = [](TieredStore& store, const char* key) {
+    const BlobName name = *BlobName::make("triton", key);
+    const auto found = *store.blobs().get(name);
+    CHECK(*store.blobs().contains(name) == found.has_value());
+    return found.value_or("none");
+  };
+  {
+    const auto store = open_tiers(tiers_at(folder / "s"));
+    put(store->blobs(), "own", "");
+    put(store->blobs(), "stolen", stolen + " " + scoped);
+    put(store->blobs(), "scoped", scoped);
+    put(store->blobs(), "unsigned", "unsigned");
+    for (const char* key : {"own", "stolen", "scoped", "unsigned"}) {
+      CHECK(get(*store, key) == key);
+    }
+    CHECK(store->blobs().list("")->at(1).signer == stolen + " " + scoped);
+  }
+  TieredStore::Options options = tiers_at(folder / "s");
+  options.store.revoked_keys = {stolen};
+  options.store.scoped_keys = {scoped + " modules=triton"};
+  const auto store = open_tiers(options);
+  CHECK(get(*store, "own") == "own");
+  CHECK(get(*store, "unsigned") == "unsigned");
+  CHECK(get(*store, "stolen") == "none");
+  CHECK(get(*store, "scoped") == "none");
+  // What is made here again takes its place; what comes from elsewhere does too.
+  put(store->blobs(), "scoped", "");
+  CHECK(get(*store, "scoped") == "scoped");
+  StoreAdmin admin(*store);
+  CHECK(*admin.put(StoreBlob{"triton", "stolen", "anew", "unsigned", 0}) == PutOutcome::stored);
+  CHECK(get(*store, "stolen") == "anew");
+  CHECK(*admin.put(StoreBlob{"triton", "own", "other", "unsigned", 0}) ==
+        PutOutcome::already_there);
+  CHECK(get(*store, "own") == "own");
+  CHECK_FALSE(admin.put(StoreBlob{"a kind", "own", "", "", 0}));
+  put(store->blobs(), "stolen", stolen);
+  CHECK(*admin.remove_revoked() == 1);
+  CHECK(store->blobs().list("")->size() == 3);
+}
+
 TEST_CASE("the same directory twice is one tier") {
   const ScratchFolder folder;
   const auto store = open_tiers(tiers_at(folder / "s", folder / "s"));

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace cukiln {
+
+/// A blob with its bytes and where it is from.
+struct StoreBlob {
+  std::string kind, key;
+  std::string bytes;
+  std::string signer;          ///< the chain of its signers (store/signers.hpp); empty if made here
+  std::int64_t created_s = 0;  ///< set by the store that it is put into
+};
+
+}  // namespace cukiln
